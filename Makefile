@@ -1,0 +1,55 @@
+# The two commands of the README are `make demo` and `make test`; `make help` lists the rest.
+SHELL := /bin/bash
+WEFT := build/release/bin/weft
+FUZZ_SECONDS ?= 10
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+
+.PHONY: help demo test test-asan fuzz bench deps format clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+demo: deps  ## build weft and show a model and a cluster
+	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
+	@cmake --build --preset release --target weft
+	$(WEFT) show model llama3-70b
+	$(WEFT) show cluster dgx-h100:16
+
+test: deps  ## build and run every test
+	@cmake --preset dev > build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
+	@cmake --build --preset dev
+	ctest --preset dev
+
+test-asan: deps  ## the same tests under the address and undefined-behaviour sanitizers
+	@cmake --preset asan > build/asan.log 2>&1 || { cat build/asan.log; exit 1; }
+	@cmake --build --preset asan
+	ctest --preset asan
+
+fuzz: deps  ## run each parser's fuzzer for FUZZ_SECONDS (default 10)
+	@cmake --preset fuzz > build/fuzz.log 2>&1 || { cat build/fuzz.log; exit 1; }
+	@cmake --build --preset fuzz
+	@fuzz/run build/fuzz $(FUZZ_SECONDS)
+
+bench: deps  ## build and run the benchmarks
+	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
+	@cmake --build --preset release
+	@for b in build/release/bin/*_bench; do echo "== $$b"; $$b || exit 1; done
+
+# Installs only what dpkg does not already have, so that a second run costs milliseconds.
+deps:
+	@mkdir -p build
+	@missing=$$(grep -vE '^#|^$$' packages.txt | while read -r p; do \
+	  dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'install ok installed' || echo $$p; done); \
+	if [ -n "$$missing" ]; then \
+	  echo "installing:" $$missing; \
+	  $(SUDO) apt-get update -qq && \
+	  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing > build/apt.log 2>&1 \
+	    || { tail -n 20 build/apt.log; exit 1; }; \
+	fi
+
+format:  ## rewrite the sources with clang-format
+	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
+
+clean:  ## remove build/
+	rm -rf build

@@ -1,0 +1,17 @@
+# Writes OUTPUT, a C++ file that defines weft::SYMBOL() over the contents of FILES (paths relative to ROOT).
+set(text "#include \"base/embedded.h\"\n\nnamespace weft {\n\nstd::span<const EmbeddedFile> ${SYMBOL}() {\n  static const EmbeddedFile files[] = {\n")
+foreach(file ${FILES})
+  file(READ ${ROOT}/${file} content)
+  string(APPEND text "      {\"${file}\",\n")
+  # A raw literal may hold 64 KiB; preset files stay well below, and cut at 12,000 characters to be safe.
+  string(LENGTH "${content}" length)
+  set(at 0)
+  while(at LESS length)
+    string(SUBSTRING "${content}" ${at} 12000 piece)
+    string(APPEND text "       R\"~weft~(${piece})~weft~\"\n")
+    math(EXPR at "${at} + 12000")
+  endwhile()
+  string(APPEND text "      },\n")
+endforeach()
+string(APPEND text "  };\n  return files;\n}\n\n}  // namespace weft\n")
+file(WRITE ${OUTPUT} "${text}")

@@ -1,0 +1,46 @@
+# One library per folder of src/, whose DEPENDS are the arrows of src/README.md.
+#
+#   weft_library(graph SOURCES a.cpp ... DEPENDS base LINKS fmt::fmt TESTS a_test.cpp ... BENCHES a_bench.cpp ...)
+#
+# makes the library weft_graph, one test binary graph_test and, with WEFT_BENCHMARKS, graph_bench.
+include(GoogleTest OPTIONAL)
+
+function(weft_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LINKS;TESTS;TEST_DEPENDS;BENCHES" ${ARGN})
+  add_library(weft_${name} STATIC ${ARG_SOURCES})
+  target_include_directories(weft_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  list(TRANSFORM ARG_DEPENDS PREPEND weft_)
+  target_link_libraries(weft_${name} PUBLIC ${ARG_DEPENDS} ${ARG_LINKS})
+  if(WEFT_TESTS AND ARG_TESTS)
+    weft_test(${name}_test SOURCES ${ARG_TESTS} DEPENDS weft_${name} ${ARG_TEST_DEPENDS})
+  endif()
+  if(WEFT_BENCHMARKS AND ARG_BENCHES)
+    add_executable(${name}_bench ${ARG_BENCHES})
+    target_link_libraries(${name}_bench PRIVATE weft_${name} benchmark::benchmark_main)
+  endif()
+endfunction()
+
+# A test binary; ctest runs it once as a whole, which is quick and prints GoogleTest's own summary on failure.
+function(weft_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gmock_main rapidcheck)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  # RapidCheck draws its seed from the clock unless told; tests must be repeatable.
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES
+    ENVIRONMENT "RC_PARAMS=seed=20240229;WEFT_SOURCE_DIR=${PROJECT_SOURCE_DIR};WEFT_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/weft")
+endfunction()
+
+# Embeds text files in the library TARGET as a table: `std::span<const EmbeddedFile> NAME()` declared in base/embedded.h's form.
+function(weft_embed target symbol)
+  cmake_parse_arguments(ARG "" "" "FILES" ${ARGN})
+  set(output ${CMAKE_CURRENT_BINARY_DIR}/${symbol}.cpp)
+  list(TRANSFORM ARG_FILES PREPEND ${PROJECT_SOURCE_DIR}/ OUTPUT_VARIABLE inputs)
+  add_custom_command(
+    OUTPUT ${output}
+    COMMAND ${CMAKE_COMMAND} -DSYMBOL=${symbol} -DOUTPUT=${output} -DROOT=${PROJECT_SOURCE_DIR}
+            "-DFILES=${ARG_FILES}" -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${inputs} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+  target_sources(${target} PRIVATE ${output})
+endfunction()
