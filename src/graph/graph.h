@@ -175,6 +175,7 @@ class GraphBuilder {
   TensorId add_leaf(TensorKind kind, std::string name, DType dtype, Shape shape);
   std::vector<TensorId> add_op(SignatureId signature, std::string name, std::span<const TensorId> inputs, Phase phase, OpId forward);
   bool valid_name(std::string_view name, std::string_view what);
+  void order_modules();
 
   Graph graph_;
   ModuleId current_;
