@@ -98,6 +98,14 @@ std::string gradient_key(SignatureId forward, const Gradient& gradient) {
   return key;
 }
 
+// The gradient that a backward signature was made from.
+Gradient gradient_between(const Signature& backward) {
+  Gradient gradient{.name = backward.gradient, .reads = {}, .writes = {}};
+  for (const Operand& input : backward.inputs) gradient.reads.push_back(input.name);
+  for (const Operand& output : backward.outputs) gradient.writes.push_back(output.name);
+  return gradient;
+}
+
 TensorKind made_in(Phase phase) {
   return phase == Phase::Forward    ? TensorKind::Activation
          : phase == Phase::Backward ? TensorKind::Gradient
@@ -115,9 +123,21 @@ GraphBuilder::GraphBuilder(Graph graph) : graph_(std::move(graph)), current_(0),
   for (ModuleId module : graph_.modules_.ids())
     if (graph_.modules_[module].parent.valid())
       interned_->modules[Interned::module_key(graph_.modules_[module].parent, graph_.modules_[module].name)] = module;
-  // Names are taken per module: "index/name". Signatures are found again by what their operators were made from.
-  for (OpId op : graph_.ops_.ids())
-    interned_->names.insert(Interned::module_key(graph_.ops_[op].module, graph_.ops_[op].name));
+  IdVec<SignatureId, char> known(graph_.signatures_.size(), 0);
+  for (OpId op : graph_.ops_.ids()) {
+    const Op& described = graph_.ops_[op];
+    interned_->names.insert(Interned::module_key(described.module, described.name));
+    if (known[described.signature]) continue;
+    known[described.signature] = 1;
+    const Signature& signature = graph_.signatures_[described.signature];
+    if (described.forward.valid()) {
+      interned_->signatures[gradient_key(graph_.ops_[described.forward].signature, gradient_between(signature))] = described.signature;
+      continue;
+    }
+    std::vector<const TensorType*> types;
+    for (TensorId input : graph_.inputs(op)) types.push_back(&graph_.tensors_[input].type);
+    interned_->signatures[signature_key(signature.kind, signature.attrs, types)] = described.signature;
+  }
   for (const Tensor& tensor : graph_.tensors_)
     if (!tensor.producer.valid()) interned_->names.insert(Interned::module_key(tensor.module, "." + tensor.name));
 }
@@ -232,7 +252,9 @@ std::vector<TensorId> GraphBuilder::add_op(SignatureId signature_id, std::string
 std::vector<TensorId> GraphBuilder::op(OpKind kind, std::string name, std::span<const TensorId> inputs, Attrs attrs, Phase phase) {
   // After an error callers may still take the first outputs of whatever they build.
   const std::vector<TensorId> nothing(8);
-  if (error_ || !valid_name(name, "operator")) return nothing;
+  // '@' marks what training adds to a forward operator or parameter.
+  if (error_ || !valid_name(phase == Phase::Forward ? std::string_view(name) : std::string_view(name).substr(0, name.find('@')), "operator"))
+    return nothing;
   std::vector<const TensorType*> types;
   types.reserve(inputs.size());
   for (TensorId input : inputs) {
@@ -272,8 +294,34 @@ void GraphBuilder::result(TensorId tensor) {
   if (!error_) graph_.results_.push_back(tensor);
 }
 
+// Numbers modules in the order in which tensors and operators first use them, and forgets unused ones, so that equal
+// content makes equal graphs.
+void GraphBuilder::order_modules() {
+  IdVec<ModuleId, ModuleId> renamed(graph_.modules_.size());
+  IdVec<ModuleId, Module> ordered;
+  renamed[ModuleId(0)] = ordered.push_back(graph_.modules_[ModuleId(0)]);
+  const auto visit = [&](auto&& self, ModuleId module) -> ModuleId {
+    if (!renamed[module].valid()) {
+      const ModuleId parent = self(self, graph_.modules_[module].parent);
+      renamed[module] = ordered.push_back({graph_.modules_[module].name, parent});
+    }
+    return renamed[module];
+  };
+  OpId last;
+  for (Tensor& tensor : graph_.tensors_) {
+    // Tensors are in the order of creation; an operator is met with its first output.
+    if (tensor.producer.valid() && tensor.producer != last) {
+      last = tensor.producer;
+      graph_.ops_[last].module = visit(visit, graph_.ops_[last].module);
+    }
+    tensor.module = tensor.producer.valid() ? graph_.ops_[last].module : visit(visit, tensor.module);
+  }
+  graph_.modules_ = std::move(ordered);
+}
+
 Result<Graph> GraphBuilder::freeze() && {
   if (error_) return *error_;
+  order_modules();
   // Counting sort of operator inputs by tensor.
   graph_.use_start_.assign(graph_.tensors_.size() + 1, 0);
   for (TensorId tensor : graph_.op_inputs_) ++graph_.use_start_[tensor.index() + 1];
