@@ -55,7 +55,12 @@ class VisionBuilder {
   // usual size.
   TensorId pool_to(const std::string& name, TensorId x, std::int64_t side) {
     if (net_.shape(x).size() != 4 || net_.shape(x)[2] == side) return x;
+    // A single position is repeated (VGG on CIFAR's 32×32 images).
+    const auto repeat = [&](const std::string& suffix, TensorId y, std::int64_t dim) {
+      return b_.op1(OpKind::Expand, name + suffix, {y}, {{"dim", dim}, {"times", side}});
+    };
     const std::int64_t from = net_.shape(x)[2], stride = std::max<std::int64_t>(1, from / side);
+    if (from == 1) return repeat("_columns", repeat("_rows", x, 2), 3);
     if (from < side) {
       b_.fail(error("image={}: too small, {}×{} positions are left where {}×{} are needed", config_.image,
                     from, from, side, side));

@@ -107,7 +107,6 @@ void add_gpt(std::vector<ZooEntry>& zoo) {
   TransformerConfig neox = gpt(44, 6144, 64, 50432, 2048, 0);
   neox.positions = Positions::Rotary;
   neox.rotary_dim = 24;  // a quarter of the head
-  neox.activation = Activation::Gelu;
   neox.parallel_residual = true;
   neox.tied = false;
   zoo.push_back({"gpt-neox-20b", {"neox-20b"}, neox, "checkpoint EleutherAI/gpt-neox-20b"});

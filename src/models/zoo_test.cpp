@@ -40,27 +40,32 @@ const Published kPublished[] = {
     {"vit-b", 86'567'656, 0, "torchvision vit_b_16"},
     {"vit-l", 304'326'632, 0, "torchvision vit_l_16"},
     {"vit-h", 632'045'800, 0, "torchvision vit_h_14"},
-    // No counts are published for the three: 4·(h² + h²) + 4h per LSTM layer with h inputs, tables V·h, heads h·V + V.
+    // No counts are published for the three: 4·(h² + h²) + 4h per LSTM layer with h inputs, tables V·h, heads
+    // h·V + V.
     {"rnntc", 20'000 * 1024.0 + 4 * (8 * 1024.0 * 1024 + 4096) + 2 * 1024 + 2, 0, "closed form"},
     {"rnnlm", 10'000 * 2048.0 + 2 * (8 * 2048.0 * 2048 + 8192) + 2048 * 10'000.0 + 10'000, 0, "closed form"},
-    {"nmt", 2 * 32'000 * 1024.0 + 4 * (8 * 1024.0 * 1024 + 4096) + 2 * 1024 * 1024.0 + 1024 * 32'000.0 + 32'000, 0,
+    {"nmt",
+     2 * 32'000 * 1024.0 + 4 * (8 * 1024.0 * 1024 + 4096) + 2 * 1024 * 1024.0 + 1024 * 32'000.0 + 32'000, 0,
      "closed form; attention combines 2h → h without bias"},
     {"dlrm", 516 * kMillion, kMillion, "Duan et al. TPDS'24: 516M"},
     // 187,767,399 rows of 128, and the MLPs: 155,520 at the bottom; at the top 128 + 27·26/2 = 479 features.
-    {"dlrm-mlperf", 187'767'399 * 128.0 + (13 * 512 + 512) + (512 * 256 + 256) + (256 * 128 + 128) + (479 * 1024 + 1024) +
-                        (1024 * 1024 + 1024) + (1024 * 512 + 512) + (512 * 256 + 256) + 257,
+    {"dlrm-mlperf",
+     187'767'399 * 128.0 + (13 * 512 + 512) + (512 * 256 + 256) + (256 * 128 + 128) + (479 * 1024 + 1024) +
+         (1024 * 1024 + 1024) + (1024 * 512 + 512) + (512 * 256 + 256) + 257,
      0, "closed form over MLPerf's table sizes"},
     {"gpt2-124m", 124'439'808, 0, "openai-community/gpt2"},
     {"gpt2-355m", 354'823'168, 0, "openai-community/gpt2-medium"},
     {"gpt2-774m", 774'030'080, 0, "openai-community/gpt2-large"},
     {"gpt2-1.5b", 1'557'611'200, 0, "openai-community/gpt2-xl"},
     {"gpt3-125m", 125 * kMillion, kMillion, "Brown et al. 2020, table 2.1"},
-    {"gpt3-350m", 356 * kMillion, 6 * kMillion, "Brown et al. 2020, table 2.1: 350M, with the table's shapes 356M"},
+    {"gpt3-350m", 356 * kMillion, 6 * kMillion,
+     "Brown et al. 2020, table 2.1: 350M, with the table's shapes 356M"},
     {"gpt3-760m", 760 * kMillion, kMillion, "Brown et al. 2020, table 2.1"},
     {"gpt3-1.3b", 1.3 * kBillion, 0.1 * kBillion, "Brown et al. 2020, table 2.1"},
     {"gpt3-2.7b", 2.7 * kBillion, 0.1 * kBillion, "Brown et al. 2020, table 2.1"},
     {"gpt3-6.7b", 6.7 * kBillion, 0.1 * kBillion, "Brown et al. 2020, table 2.1"},
-    {"gpt3-13b", 13.0 * kBillion, 0.15 * kBillion, "Brown et al. 2020, table 2.1: 13.0B with a width of 5140"},
+    {"gpt3-13b", 13.0 * kBillion, 0.15 * kBillion,
+     "Brown et al. 2020, table 2.1: 13.0B with a width of 5140"},
     {"gpt3-175b", 175 * kBillion, kBillion, "Brown et al. 2020, table 2.1"},
     {"megatron-1.7b", 1.7 * kBillion, 0.1 * kBillion, "Narayanan et al. SC'21, table 1"},
     {"megatron-3.6b", 3.6 * kBillion, 0.1 * kBillion, "Narayanan et al. SC'21, table 1"},
@@ -79,17 +84,26 @@ const Published kPublished[] = {
     {"opt-175b", 175 * kBillion, kBillion, "Zhang et al. 2022, table 1"},
     {"gpt-neox-20b", 20'554'567'680, 0, "EleutherAI/gpt-neox-20b"},
     // V·d + s·d + 12·L·d² + 9·L·d + 2(2L+1)·d, the sizes' names rounded generously.
-    {"mpt-125m", 50'368 * 768.0 + 2048 * 768.0 + 12 * 12 * 768.0 * 768 + 9 * 12 * 768 + 2 * 25 * 768, 0, "llm-foundry's yaml"},
-    {"mpt-350m", 50'368 * 1024.0 + 2048 * 1024.0 + 12 * 24 * 1024.0 * 1024 + 9 * 24 * 1024 + 2 * 49 * 1024, 0, "llm-foundry's yaml"},
-    {"mpt-760m", 50'368 * 1536.0 + 2048 * 1536.0 + 12 * 24 * 1536.0 * 1536 + 9 * 24 * 1536 + 2 * 49 * 1536, 0, "llm-foundry's yaml"},
-    {"mpt-1b", 50'368 * 2048.0 + 2048 * 2048.0 + 12 * 24 * 2048.0 * 2048 + 9 * 24 * 2048 + 2 * 49 * 2048, 0, "llm-foundry's yaml"},
-    {"mpt-3b", 50'368 * 2560.0 + 2048 * 2560.0 + 12 * 32 * 2560.0 * 2560 + 9 * 32 * 2560 + 2 * 65 * 2560, 0, "llm-foundry's yaml"},
+    {"mpt-125m", 50'368 * 768.0 + 2048 * 768.0 + 12 * 12 * 768.0 * 768 + 9 * 12 * 768 + 2 * 25 * 768, 0,
+     "llm-foundry's yaml"},
+    {"mpt-350m", 50'368 * 1024.0 + 2048 * 1024.0 + 12 * 24 * 1024.0 * 1024 + 9 * 24 * 1024 + 2 * 49 * 1024, 0,
+     "llm-foundry's yaml"},
+    {"mpt-760m", 50'368 * 1536.0 + 2048 * 1536.0 + 12 * 24 * 1536.0 * 1536 + 9 * 24 * 1536 + 2 * 49 * 1536, 0,
+     "llm-foundry's yaml"},
+    {"mpt-1b", 50'368 * 2048.0 + 2048 * 2048.0 + 12 * 24 * 2048.0 * 2048 + 9 * 24 * 2048 + 2 * 49 * 2048, 0,
+     "llm-foundry's yaml"},
+    {"mpt-3b", 50'368 * 2560.0 + 2048 * 2560.0 + 12 * 32 * 2560.0 * 2560 + 9 * 32 * 2560 + 2 * 65 * 2560, 0,
+     "llm-foundry's yaml"},
     {"mpt-7b", 6'649'286'656, 0, "mosaicml/mpt-7b"},
-    {"mpt-7b:bias=1,positions=learned", 50'432 * 4096.0 + 2048 * 4096.0 + 12 * 32 * 4096.0 * 4096 + 9 * 32 * 4096 + 2 * 65 * 4096, 0,
+    {"mpt-7b:bias=1,positions=learned",
+     50'432 * 4096.0 + 2048 * 4096.0 + 12 * 32 * 4096.0 * 4096 + 9 * 32 * 4096 + 2 * 65 * 4096, 0,
      "llm-foundry's benchmark"},
-    {"mpt-13b", 50'368 * 5120.0 + 2048 * 5120.0 + 12 * 40 * 5120.0 * 5120 + 9 * 40 * 5120 + 2 * 81 * 5120, 0, "llm-foundry's yaml"},
-    {"mpt-30b", 50'432 * 7168.0 + 12 * 48 * 7168.0 * 7168 + 97 * 7168, 0, "mosaicml/mpt-30b by its config: V·d + 12·L·d² + (2L+1)·d"},
-    {"mpt-70b", 50'368 * 8192.0 + 2048 * 8192.0 + 12 * 80 * 8192.0 * 8192 + 9 * 80 * 8192 + 2 * 161 * 8192, 0, "llm-foundry's yaml"},
+    {"mpt-13b", 50'368 * 5120.0 + 2048 * 5120.0 + 12 * 40 * 5120.0 * 5120 + 9 * 40 * 5120 + 2 * 81 * 5120, 0,
+     "llm-foundry's yaml"},
+    {"mpt-30b", 50'432 * 7168.0 + 12 * 48 * 7168.0 * 7168 + 97 * 7168, 0,
+     "mosaicml/mpt-30b by its config: V·d + 12·L·d² + (2L+1)·d"},
+    {"mpt-70b", 50'368 * 8192.0 + 2048 * 8192.0 + 12 * 80 * 8192.0 * 8192 + 9 * 80 * 8192 + 2 * 161 * 8192, 0,
+     "llm-foundry's yaml"},
     {"llama2-7b", 6'738'415'616, 0, "meta-llama/Llama-2-7b-hf"},
     {"llama2-13b", 13'015'864'320, 0, "meta-llama/Llama-2-13b-hf"},
     {"llama2-70b", 68'976'648'192, 0, "meta-llama/Llama-2-70b-hf"},
@@ -122,7 +136,8 @@ const Published kPublished[] = {
     {"gemma-2-9b", 9'241'705'984, 0, "google/gemma-2-9b"},
     {"gemma-2-27b", 27'227'128'320, 0, "google/gemma-2-27b"},
     {"nemotron-4-15b", 15.6 * kBillion, 0.1 * kBillion, "arXiv:2402.16819: 12.5 B and 3.1 B of embeddings"},
-    {"nemotron-4-340b", 341.0 * kBillion, 0.1 * kBillion, "arXiv:2406.11704: 331.6 B and 9.4 B of embeddings"},
+    {"nemotron-4-340b", 341.0 * kBillion, 0.1 * kBillion,
+     "arXiv:2406.11704: 331.6 B and 9.4 B of embeddings"},
     {"bert-base", 110'106'428, 0, "BertForPreTraining of google-bert/bert-base-uncased"},
     {"bert-large", 336'226'108, 0, "BertForPreTraining of google-bert/bert-large-uncased"},
     {"bert-exlarge", 336'226'108 + 24 * (12 * 1024.0 * 1024 + 13 * 1024), 0, "bert-large and 24 layers more"},
@@ -147,8 +162,9 @@ const Published kPublished[] = {
     {"gpt-moe-10b", 10 * kBillion, kBillion, "Zheng et al. OSDI'22"},
     {"gpt-moe-27b", 27 * kBillion, kBillion, "Zheng et al. OSDI'22"},
     {"gpt-moe-70b", 70 * kBillion, kBillion, "Zheng et al. OSDI'22"},
-    // BERT with 128 positions: embeddings (30,522 + 128 + 2)·h and a norm; 8 layers' attention and norms, 4 dense MLPs, 4
-    // times 8 experts (no biases) and a router; pooler, transform, norm, biases and next-sentence head.
+    // BERT with 128 positions: embeddings (30,522 + 128 + 2)·h and a norm; 8 layers' attention and norms, 4
+    // dense MLPs, 4 times 8 experts (no biases) and a router; pooler, transform, norm, biases and
+    // next-sentence head.
     {"bert-moe",
      30'652 * 768.0 + 2 * 768 + 8 * (4 * 768.0 * 768 + 8 * 768) + 4 * (8 * 768.0 * 768 + 5 * 768) +
          4 * (8 * 8 * 768.0 * 768 + 8 * 768) + 2 * (768.0 * 768 + 768) + 2 * 768 + 30'522 + 2 * 769,
@@ -159,7 +175,8 @@ TEST(Zoo, ParameterCountsAreThePublishedOnes) {
   for (const Published& row : kPublished) {
     const Result<Graph> graph = build_model(row.name);
     ASSERT_TRUE(graph.ok()) << row.name << ": " << graph.error().message;
-    EXPECT_NEAR(static_cast<double>(graph->parameter_count()), row.parameters, row.digit) << row.name << " (" << row.source << ")";
+    EXPECT_NEAR(static_cast<double>(graph->parameter_count()), row.parameters, row.digit)
+        << row.name << " (" << row.source << ")";
   }
 }
 
@@ -185,28 +202,33 @@ TEST(Zoo, EveryModelNamesItsSourceAndDescribesItself) {
 // torchvision prints multiply-adds as "GFLOPS".
 TEST(Zoo, ForwardMultiplyAddsOfVisionModelsAreTorchvisions) {
   const std::pair<const char*, double> rows[] = {
-      {"alexnet", 0.71},  {"vgg16", 15.47},     {"vgg19", 19.63},           {"resnet18", 1.81},     {"resnet34", 3.66},
-      {"resnet50", 4.09}, {"resnet101", 7.80},  {"resnet152", 11.51},       {"wide-resnet50-2", 11.40}, {"inception-v3", 5.71},
-      {"vit-b", 17.56},   {"vit-l", 61.55},     {"vit-h", 167.29}};
+      {"alexnet", 0.71},          {"vgg16", 15.47},       {"vgg19", 19.63},    {"resnet18", 1.81},
+      {"resnet34", 3.66},         {"resnet50", 4.09},     {"resnet101", 7.80}, {"resnet152", 11.51},
+      {"wide-resnet50-2", 11.40}, {"inception-v3", 5.71}, {"vit-b", 17.56},    {"vit-l", 61.55},
+      {"vit-h", 167.29}};
   for (const auto& [name, giga] : rows) {
     const double flops = summarize(*build_model(name)).flops_forward.value;
     EXPECT_NEAR(flops / 2e9, giga, 0.01 * giga) << name;
   }
 }
 
-// Narayanan et al. SC'21, appendix: forward 24·B·s·l·h² + 4·B·s²·l·h and 2·B·s·h·V for the head; backward twice that.
+// Narayanan et al. SC'21, appendix: forward 24·B·s·l·h² + 4·B·s²·l·h and 2·B·s·h·V for the head; backward
+// twice that.
 TEST(Zoo, FlopsOfGptsAreThoseOfMegatronsFormula) {
   struct Shape {
     const char* name;
     double l, h, v, s;
   };
-  const Shape rows[] = {{"gpt2-1.5b", 48, 1600, 50257, 1024},         {"gpt3-175b", 96, 12288, 50257, 2048},
-                        {"megatron-22b", 48, 6144, 51200, 2048},      {"megatron-1t", 128, 25600, 51200, 2048},
+  const Shape rows[] = {{"gpt2-1.5b", 48, 1600, 50257, 1024},
+                        {"gpt3-175b", 96, 12288, 50257, 2048},
+                        {"megatron-22b", 48, 6144, 51200, 2048},
+                        {"megatron-1t", 128, 25600, 51200, 2048},
                         {"gpt3-175b:fused_attention=0", 96, 12288, 50257, 2048}};
   constexpr std::int64_t kBatch = 4;
   for (const Shape& row : rows) {
     const ModelSummary summary = summarize(*build_model(row.name, {.batch = kBatch}));
-    const double forward = kBatch * (24 * row.s * row.l * row.h * row.h + 4 * row.s * row.s * row.l * row.h + 2 * row.s * row.h * row.v);
+    const double forward = kBatch * (24 * row.s * row.l * row.h * row.h + 4 * row.s * row.s * row.l * row.h +
+                                     2 * row.s * row.h * row.v);
     EXPECT_DOUBLE_EQ(summary.flops_forward.value, forward) << row.name;
     ASSERT_TRUE(summary.flops_training.has_value()) << row.name;
     EXPECT_DOUBLE_EQ(summary.flops_training->value, 3 * forward) << row.name;
@@ -218,11 +240,14 @@ TEST(Zoo, ActiveParametersOfMixturesAreThePublishedOnes) {
     const char* name;
     double billions, digit;
   };
-  const Row rows[] = {{"mixtral-8x7b", 12.9, 0.1},   {"mixtral-8x22b", 39, 1},     {"qwen3-30b-a3b", 3.3, 0.1},
-                      {"qwen3-235b-a22b", 22, 1},    {"qwen2-57b-a14b", 14.2, 0.1}, {"deepseek-v2-lite", 2.7, 0.1},
+  const Row rows[] = {{"mixtral-8x7b", 12.9, 0.1},   {"mixtral-8x22b", 39, 1},
+                      {"qwen3-30b-a3b", 3.3, 0.1},   {"qwen3-235b-a22b", 22, 1},
+                      {"qwen2-57b-a14b", 14.2, 0.1}, {"deepseek-v2-lite", 2.7, 0.1},
                       {"deepseek-v2", 21, 1},        {"deepseek-v3", 37, 1}};
   for (const Row& row : rows)
-    EXPECT_NEAR(static_cast<double>(summarize(*build_model(row.name)).active_parameters) / 1e9, row.billions, row.digit) << row.name;
+    EXPECT_NEAR(static_cast<double>(summarize(*build_model(row.name)).active_parameters) / 1e9, row.billions,
+                row.digit)
+        << row.name;
   const ModelSummary dense = summarize(*build_model("gpt2"));
   EXPECT_EQ(dense.active_parameters, dense.parameters);
 }
@@ -297,7 +322,8 @@ TEST(Zoo, LongUnrollingsAreJoinedAndCutInTwoLevels) {
 }
 
 TEST(Zoo, SpellingsWithDashesUnderscoresAndCapitalsAreTheSameModel) {
-  for (const char* name : {"gpt2", "GPT-2", "gpt2-124m", "gpt2-117m", "gpt2_small"}) EXPECT_EQ(describe_model(name)->name, "gpt2-124m");
+  for (const char* name : {"gpt2", "GPT-2", "gpt2-124m", "gpt2-117m", "gpt2_small"})
+    EXPECT_EQ(describe_model(name)->name, "gpt2-124m");
   EXPECT_EQ(describe_model("resnet-50")->name, "resnet50");
   EXPECT_EQ(describe_model("Llama-3-70B")->name, "llama3-70b");
   EXPECT_EQ(describe_model("llama-3.1-405b")->name, "llama3.1-405b");
@@ -310,26 +336,34 @@ TEST(Zoo, SpellingsWithDashesUnderscoresAndCapitalsAreTheSameModel) {
 
 // Independent closed forms, over the shapes that overrides reach.
 RC_GTEST_PROP(ZooLaws, GptParametersAreVhPlusShPlusLayers, ()) {
-  const std::int64_t l = *rc::gen::inRange(1, 9), heads = *rc::gen::inRange(1, 9), d = *rc::gen::inRange(1, 33);
+  const std::int64_t l = *rc::gen::inRange(1, 9), heads = *rc::gen::inRange(1, 9),
+                     d = *rc::gen::inRange(1, 33);
   const std::int64_t v = *rc::gen::inRange(1, 999), s = *rc::gen::inRange(1, 99), h = heads * d;
-  const Result<Graph> graph = build_model(fmt::format("gpt2:layers={},hidden={},heads={},vocab={},context={}", l, h, heads, v, s));
+  const Result<Graph> graph =
+      build_model(fmt::format("gpt2:layers={},hidden={},heads={},vocab={},context={}", l, h, heads, v, s));
   RC_ASSERT(graph.ok());
   RC_ASSERT(graph->parameter_count() == v * h + s * h + l * (12 * h * h + 13 * h) + 2 * h);
 }
 
 RC_GTEST_PROP(ZooLaws, LlamaParametersFollowTheClosedForm, ()) {
-  const std::int64_t l = *rc::gen::inRange(1, 9), groups = *rc::gen::inRange(1, 5), r = *rc::gen::inRange(1, 5);
-  const std::int64_t d = 2 * *rc::gen::inRange(1, 17), h = *rc::gen::inRange(1, 99), f = *rc::gen::inRange(1, 99);
+  const std::int64_t l = *rc::gen::inRange(1, 9), groups = *rc::gen::inRange(1, 5),
+                     r = *rc::gen::inRange(1, 5);
+  const std::int64_t d = 2 * *rc::gen::inRange(1, 17), h = *rc::gen::inRange(1, 99),
+                     f = *rc::gen::inRange(1, 99);
   const std::int64_t v = *rc::gen::inRange(1, 999), seq = *rc::gen::inRange(1, 65);
-  const Result<Graph> graph = build_model(fmt::format("llama3-8b:layers={},hidden={},heads={},kv_heads={},head_dim={},ffn={},vocab={},seq={}",
-                                                      l, h, groups * r, groups, d, f, v, seq));
+  const Result<Graph> graph = build_model(
+      fmt::format("llama3-8b:layers={},hidden={},heads={},kv_heads={},head_dim={},ffn={},vocab={},seq={}", l,
+                  h, groups * r, groups, d, f, v, seq));
   RC_ASSERT(graph.ok());
-  // Query and output h·(g·r·d), key and value h·(g·d), gate, up and down h·f, two norms; embedding, head, last norm.
+  // Query and output h·(g·r·d), key and value h·(g·d), gate, up and down h·f, two norms; embedding, head,
+  // last norm.
   const std::int64_t layer = 2 * h * groups * r * d + 2 * h * groups * d + 3 * h * f + 2 * h;
   RC_ASSERT(graph->parameter_count() == l * layer + 2 * v * h + h);
   // 2 FLOPs per weight and token, and 4·s²·(g·r·d) per layer for scores and values.
-  const double per_layer = 2.0 * static_cast<double>(seq) * static_cast<double>(layer - 2 * h) + 4.0 * static_cast<double>(seq * seq * groups * r * d);
-  RC_ASSERT(summarize(*graph).flops_forward.value == static_cast<double>(l) * per_layer + 2.0 * static_cast<double>(seq * h * v));
+  const double per_layer = 2.0 * static_cast<double>(seq) * static_cast<double>(layer - 2 * h) +
+                           4.0 * static_cast<double>(seq * seq * groups * r * d);
+  RC_ASSERT(summarize(*graph).flops_forward.value ==
+            static_cast<double>(l) * per_layer + 2.0 * static_cast<double>(seq * h * v));
 }
 
 }  // namespace
