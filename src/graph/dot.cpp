@@ -11,7 +11,7 @@ std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';
-    out += c;
+    out += c == '\n' ? std::string("\\n") : std::string(1, c);
   }
   return out + "\"";
 }
@@ -39,7 +39,7 @@ std::string to_dot(const Graph& graph) {
   const auto print_module = [&](auto&& self, ModuleId module, const std::string& indent) -> void {
     for (OpId op : ops[module])
       text += fmt::format("{}op{} [label={}, fillcolor=\"{}\"];\n", indent, op.index(),
-                          quoted(fmt::format("{}\\n{}", graph.ops()[op].name, name_of(graph.kind(op)))), colour_of(graph.ops()[op]));
+                          quoted(fmt::format("{}\n{}", graph.ops()[op].name, name_of(graph.kind(op)))), colour_of(graph.ops()[op]));
     for (ModuleId child : children[module]) {
       text += fmt::format("{}subgraph cluster_{} {{ label={};\n", indent, child.index(), quoted(graph.modules()[child].name));
       self(self, child, indent + "  ");
