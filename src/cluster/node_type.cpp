@@ -29,11 +29,42 @@ bool operator==(const NodeParts& a, const NodeParts& b) {
                     [](const auto& x, const auto& y) { return *x == *y; });
 }
 
+namespace {
+
+// Link types and device specs in the order of their first use, unused ones dropped: equal nodes have equal
+// parts.
+void normalise(NodeParts& parts) {
+  std::vector<int> place(parts.link_types.size(), -1);
+  std::vector<LinkType> link_types;
+  for (Wire& wire : parts.wires) {
+    if (place[wire.type] < 0) {
+      place[wire.type] = static_cast<int>(link_types.size());
+      link_types.push_back(parts.link_types[wire.type]);
+    }
+    wire.type = place[wire.type];
+  }
+  parts.link_types = std::move(link_types);
+  place.assign(parts.specs.size(), -1);
+  std::vector<std::shared_ptr<const DeviceSpec>> specs;
+  for (Vertex& vertex : parts.vertices) {
+    if (vertex.kind != VertexKind::kDevice) continue;
+    if (place[vertex.spec] < 0) {
+      place[vertex.spec] = static_cast<int>(specs.size());
+      specs.push_back(parts.specs[vertex.spec]);
+    }
+    vertex.spec = place[vertex.spec];
+  }
+  parts.specs = std::move(specs);
+}
+
+}  // namespace
+
 Result<NodeType> NodeType::make(NodeParts parts) {
   if (parts.vertices.size() > kMostVertices)
     return error("{} vertices: a node has at most {}", parts.vertices.size(), kMostVertices);
   if (parts.wires.size() > kMostWires)
     return error("{} wires: a node has at most {}", parts.wires.size(), kMostWires);
+  normalise(parts);
   NodeType type;
   std::set<std::string_view> names;
   for (std::size_t v = 0; v < parts.vertices.size(); ++v) {
@@ -217,18 +248,24 @@ void NodeType::choose_nics_and_sockets() {
     nic_of_.push_back(nearest[d].empty() ? -1
                                          : nearest[d][static_cast<std::size_t>(turn) % nearest[d].size()]);
   }
+  // The relay towards a rail is the device with the fewest hops to it and on to its NIC; the lowest of
+  // equals.
   relay_.assign(devices_.size() * nics_.size(), -1);
+  std::vector<std::size_t> hops(relay_.size(), 0);
   std::vector<LinkId> route;
-  for (std::size_t d = 0; d < devices_.size(); ++d)
+  for (std::size_t d = 0; d < devices_.size() && !nics_.empty(); ++d)
     for (std::size_t other = 0; other < devices_.size(); ++other) {
-      if (nics_.empty()) break;
-      int& relay = relay_[d * nics_.size() + static_cast<std::size_t>(nic_of_[other])];
-      if (relay >= 0 && other != d) continue;
+      const auto nic = static_cast<std::size_t>(nic_of_[other]);
       route.clear();
       append_route(devices_[d], devices_[other], LinkId(0), route);
-      if (std::all_of(route.begin(), route.end(),
-                      [&](LinkId id) { return is_scale_up(link(static_cast<int>(id.index())).kind); }))
-        relay = static_cast<int>(other);
+      if (!std::all_of(route.begin(), route.end(),
+                       [&](LinkId id) { return is_scale_up(link(static_cast<int>(id.index())).kind); }))
+        continue;
+      append_route(devices_[other], nics_[nic], LinkId(0), route);
+      const std::size_t at = d * nics_.size() + nic;
+      if (relay_[at] >= 0 && hops[at] <= route.size()) continue;
+      relay_[at] = static_cast<int>(other);
+      hops[at] = route.size();
     }
 }
 

@@ -35,16 +35,16 @@ bool ends_with_any(std::string_view text) {
 }
 
 // Splits a group into its name (or path) and its options: a ':' inside a path does not count.
-std::pair<std::string_view, std::string_view> name_and_options(std::string_view text) {
+std::pair<std::string_view, std::optional<std::string_view>> name_and_options(std::string_view text) {
   for (std::string_view ending : kFileEndings) {
     const std::size_t at = text.find(ending);
     if (at == std::string_view::npos) continue;
     const std::size_t end = at + ending.size();
-    if (end == text.size()) return {text, {}};
+    if (end == text.size()) return {text, std::nullopt};
     if (text[end] == ':' || text[end] == ',') return {text.substr(0, end), text.substr(end + 1)};
   }
   const std::size_t at = text.find_first_of(":,");
-  if (at == std::string_view::npos) return {text, {}};
+  if (at == std::string_view::npos) return {text, std::nullopt};
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
@@ -121,8 +121,8 @@ Result<FabricSpec> fabric_option(std::optional<std::string> kind, std::optional<
   return spec;
 }
 
-// What options a group has, put on its node type. `fixed` true: a whole cluster's file, which takes none.
-Result<GroupSpec> with_options(std::shared_ptr<const NodeType> type, std::string_view options,
+// A node type with the count and options of its spec applied.
+Result<GroupSpec> with_options(std::shared_ptr<const NodeType> type, std::optional<std::string_view> options,
                                const Library& own) {
   static const std::vector<std::string> known = {"net",    "nic",  "device",
                                                  "fabric", "leaf", "oversubscription"};
@@ -134,7 +134,7 @@ Result<GroupSpec> with_options(std::shared_ptr<const NodeType> type, std::string
   std::optional<std::int64_t> leaf;
   std::optional<double> factor;
   bool first = true;
-  for (std::string_view option : options.empty() ? std::vector<std::string_view>{} : split(options, ":,")) {
+  for (std::string_view option : options ? split(*options, ":,") : std::vector<std::string_view>{}) {
     const std::size_t equals = option.find('=');
     if (equals == std::string_view::npos) {
       WEFT_TRY(const std::int64_t nodes, parse_integer(option, "count of nodes"));
@@ -283,7 +283,7 @@ Result<GroupSpec> file_group(std::string_view text) {
   if (path.ends_with(".xml")) {
     // `device=` must act while reading: without it a dump of an unknown capability has no device at all.
     std::string device;
-    for (std::string_view option : split(options, ":,"))
+    for (std::string_view option : split(options.value_or(""), ":,"))
       if (option.starts_with("device=")) device = option.substr(7);
     WEFT_TRY(NodeType node, parse_nccl_topology(content, path, device));
     type = std::make_shared<const NodeType>(std::move(node));

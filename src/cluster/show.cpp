@@ -64,12 +64,6 @@ class NodePicture {
     return bits(type_.link(type_.uplink(static_cast<int>(nic))).bandwidth) + " to the network";
   }
 
-  struct Branch {
-    std::vector<int> vertices;  // alike, drawn as one
-    std::string shape;          // subtree without names
-    int wire;
-  };
-
   // What hangs below a vertex, each child once: walked away from the sockets, scale-up links left out.
   std::vector<int> child_wires(int vertex, const std::vector<bool>& seen) const {
     std::vector<int> wires;
@@ -104,7 +98,7 @@ class NodePicture {
       std::string label =
           fmt::format("{} {}{}", name(wire.kind), rate(wire.bandwidth), rows[r].size() > 1 ? " each" : "");
       if (kind(child) == VertexKind::kNic) label += ", " + nic_rate(child);
-      out += fmt::format("{}{}{}  {}\n", indent, last ? "└─ " : "├─ ", padded(join_names(names), 14), label);
+      out += fmt::format("{}{}{} · {}\n", indent, last ? "└─ " : "├─ ", join_names(names), label);
       if (rows[r].size() == 1) subtree(child, indent + (last ? "   " : "│  "), seen, out);
     }
   }
@@ -176,7 +170,7 @@ class NodePicture {
       for (int w : wires_[v])
         by_rate[link(w).bandwidth.value].push_back(vertex_name(other(w, static_cast<int>(v))));
       for (const auto& [bandwidth, names] : by_rate) {
-        const std::string members = "  " + join_names(names) + "  ";
+        const std::string members = padded("  " + join_names(names) + "  ", 24);
         out += fmt::format("    ╔{0}╗\n    ║{1}║  {2} each way per device\n    ╚{3}╝\n",
                            repeat("═", members.size()), members, rate({bandwidth}),
                            centred(vertex_name(static_cast<int>(v)), members.size()));
@@ -240,10 +234,30 @@ class NodePicture {
   std::vector<std::vector<int>> wires_;
 };
 
-std::string device_table(const DeviceSpec& device) {
+// Sources are long and shared by many figures: each is printed once, and cited by number.
+class Bibliography {
+ public:
+  std::string cite(const std::string& source) {
+    if (source.empty()) return "";
+    auto at = std::find(sources_.begin(), sources_.end(), source);
+    if (at == sources_.end()) at = sources_.insert(at, source);
+    return fmt::format("[{}]", at - sources_.begin() + 1);
+  }
+  std::string print() const {
+    std::string out;
+    for (std::size_t i = 0; i < sources_.size(); ++i)
+      out += fmt::format("    {:>4} {}\n", fmt::format("[{}]", i + 1), sources_[i]);
+    return out;
+  }
+
+ private:
+  std::vector<std::string> sources_;
+};
+
+std::string device_table(const DeviceSpec& device, Bibliography& sources) {
   std::string out = fmt::format("  {} ({})\n", device.title, device.name);
   const auto row = [&](std::string_view what, const std::string& value, const std::string& source) {
-    out += fmt::format("    {}  {}  {}\n", padded(what, 17), padded(value, 12), source);
+    out += fmt::format("    {}  {}  {}\n", padded(what, 17), padded(value, 12), sources.cite(source));
   };
   for (Arithmetic arithmetic : kArithmetics)
     if (const auto* peak = device.peak(arithmetic))
@@ -265,7 +279,7 @@ std::string fabric_picture(const Cluster& cluster) {
                     dragonfly->nodes_per_router, dragonfly->routers_per_group);
   } else {
     const auto& tree = std::get<TreeFabric>(fabric.spec());
-    const std::string apart = tree.rails ? "one per rail and " : "";
+    const std::string apart = tree.rails ? "one per rail for " : "";
     std::vector<std::string> storeys = {tree.levels.empty() ? "[ one switch, every NIC at its own rate ]"
                                         : tree.rails        ? "[ spine: rails meet here ]"
                                                             : "[ core ]"};
@@ -273,8 +287,11 @@ std::string fabric_picture(const Cluster& cluster) {
       const std::string_view what = level > 0    ? "pod switches"
                                     : tree.rails ? "rail switches"
                                                  : "leaf switches";
-      storeys.push_back(fmt::format("[ {}: {}{} nodes, oversubscribed {:g}:1 ]", what, apart,
-                                    tree.levels[level].nodes, tree.levels[level].oversubscription));
+      storeys.push_back(
+          fmt::format("[ {}: {}{} nodes, {} ]", what, apart, tree.levels[level].nodes,
+                      tree.levels[level].oversubscription == 1
+                          ? "full bandwidth upwards"
+                          : fmt::format("oversubscribed {:g}:1", tree.levels[level].oversubscription)));
     }
     storeys.push_back(
         fmt::format("[ {} node{} ]", grouped(cluster.node_count()), cluster.node_count() == 1 ? "" : "s"));
@@ -354,13 +371,14 @@ std::string describe(const Cluster& cluster) {
   }
   if (cluster.node_count() > 1) headline += " · " + fabric_name(cluster.fabric().spec());
   std::string out = headline + "\n";
+  Bibliography sources;
   std::vector<const DeviceSpec*> shown;
   for (const NodeGroup& group : cluster.groups()) {
     const NodeParts& parts = group.type->parts();
-    out += fmt::format("\n{} · {} · {}\n", parts.name, plural(group.nodes, "node"), parts.title);
+    out += fmt::format("\n{} · {} · {} {}\n", parts.name, plural(group.nodes, "node"), parts.title,
+                       sources.cite(parts.source));
     out += NodePicture(*group.type).draw();
     out += group_bandwidths(*group.type);
-    if (!parts.source.empty()) out += fmt::format("    source: {}\n", parts.source);
   }
   out += "\ndevices\n";
   for (const NodeGroup& group : cluster.groups())
@@ -368,7 +386,7 @@ std::string describe(const Cluster& cluster) {
       if (std::none_of(shown.begin(), shown.end(),
                        [&](const DeviceSpec* other) { return *other == *spec; })) {
         shown.push_back(spec.get());
-        out += device_table(*spec);
+        out += device_table(*spec, sources);
       }
   out += "\nlinks (each way)\n";
   std::vector<const LinkType*> links;
@@ -377,10 +395,11 @@ std::string describe(const Cluster& cluster) {
       if (std::any_of(links.begin(), links.end(), [&](const LinkType* other) { return *other == link; }))
         continue;
       links.push_back(&link);
+      const std::string bandwidth_source = sources.cite(link.bandwidth.source);
       out += fmt::format(
-          "    {}  {}  {}  {}\n", padded(link.name, 17),
+          "    {}  {}  {}  {} {}\n", padded(link.name, 17),
           padded(link.kind == LinkKind::kNic ? bits(link.bandwidth.value) : rate(link.bandwidth.value), 12),
-          padded(human(link.latency.value), 9), link.bandwidth.source);
+          padded(human(link.latency.value), 9), bandwidth_source, sources.cite(link.latency.source));
     }
   if (cluster.node_count() > 1) {
     out += fmt::format("\nfabric · {}\n", fabric_name(cluster.fabric().spec()));
@@ -389,7 +408,7 @@ std::string describe(const Cluster& cluster) {
     out += fmt::format("    bisection: {} each way ({} per device)\n", bits(bisection),
                        bits(bisection * 2 / static_cast<double>(cluster.device_count())));
   }
-  return out;
+  return out + "\nsources\n" + sources.print();
 }
 
 nlohmann::json to_json(const Cluster& cluster) {
