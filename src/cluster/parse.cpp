@@ -302,6 +302,15 @@ bool is_file(std::string_view text) {
   return ends_with_any(name_and_options(text).first) || text.find('/') != std::string_view::npos;
 }
 
+// The names that complete what was written, if any do: 'h100' means h100-sxm rather than h200. Else the
+// nearest.
+std::string nearest(std::string_view name, std::vector<std::string> known) {
+  std::vector<std::string> longer;
+  for (const std::string& other : known)
+    if (other.starts_with(name)) longer.push_back(other);
+  return did_you_mean(name, longer.empty() ? known : longer);
+}
+
 template <class Map>
 auto find_named(const Map& own, const Map& presets, std::string_view name) -> decltype(own.begin()->second) {
   if (const auto found = own.find(name); found != own.end()) return found->second;
@@ -324,7 +333,7 @@ Result<std::shared_ptr<const NodeType>> find_node(const Library& own, std::strin
     for (const auto& [other, unused] : library->nodes) known.push_back(other);
     for (const auto& [other, unused] : library->aliases) known.push_back(other);
   }
-  std::string remedy = did_you_mean(name, known);
+  std::string remedy = nearest(name, std::move(known));
   if (remedy.empty()) remedy = "; `weft show cluster` lists the presets";
   return error("cluster '{}': no such preset{}", name.substr(0, 60), remedy);
 }
@@ -334,7 +343,7 @@ Result<std::shared_ptr<const DeviceSpec>> find_device(const Library& own, std::s
   std::vector<std::string> known;
   for (const Library* library : {&own, &preset_library()})
     for (const auto& [other, unused] : library->devices) known.push_back(other);
-  return error("device '{}': no such device{}", name.substr(0, 60), did_you_mean(name, known));
+  return error("device '{}': no such device{}", name.substr(0, 60), nearest(name, std::move(known)));
 }
 
 Result<Cluster> parse_cluster_yaml(std::string_view text, std::string_view name) {
