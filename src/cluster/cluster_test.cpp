@@ -123,6 +123,7 @@ TEST(Cluster, HostPathsLeadToTheNearestSocket) {
 TEST(Cluster, OptionsChangeTheNetworkTheDevicesAndTheFabric) {
   EXPECT_EQ(cluster_of("dgx-a100:4,net=800Gbps").groups()[0].type->network_bandwidth().value, 100e9);
   EXPECT_EQ(cluster_of("dgx-a100:4,nic=100Gbps").groups()[0].type->network_bandwidth().value, 100e9);
+  EXPECT_EQ(cluster_of("dgx-a100:4,net=50GB/s").groups()[0].type->network_bandwidth().value, 50e9);
   EXPECT_EQ(cluster_of("dgx-a100:4:nic=100Gbps").groups()[0].type->network_bandwidth().value, 100e9);
   EXPECT_EQ(cluster_of("dgx1-v100:2,device=v100-32").spec(device(3)).name, "v100-32");
   const Cluster tree = cluster_of("dgx-h100:64,fabric=fat-tree,leaf=16,oversubscription=4");

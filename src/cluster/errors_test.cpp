@@ -30,6 +30,8 @@ TEST(SpecErrors, NameTheValueAndTheRemedy) {
       {"dgx-h100:2+", "'': a name is missing; write NAME:COUNT, several joined by '+'"},
       {"dgx-h100:2,net=400", "dgx-h100:2,net=400: net '400': unit missing; write 400Gbps or 50GB/s"},
       {"dgx-h100:2,net=0Gbps", "dgx-h100:2,net=0Gbps: net '0Gbps': must be more than zero and below 1EB/s"},
+      {"dgx-h100:2,net=1Gbps,nic=1Gbps", "dgx-h100:2,net=1Gbps,nic=1Gbps: net and nic: give one of them"},
+      {"dgx-h100,net=1Gbps,2", "dgx-h100,net=1Gbps,2: count of nodes '2': comes right after the name"},
       {"dgx-h100:2,speed=3", "dgx-h100:2,speed=3: unknown option 'speed'"},
       {"dgx-h100:2,fabic=rail", "dgx-h100:2,fabic=rail: unknown option 'fabic'; did you mean fabric?"},
       {"dgx-h100:2,fabric=rails",

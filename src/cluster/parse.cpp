@@ -75,7 +75,8 @@ Result<std::shared_ptr<const NodeType>> changed(const std::shared_ptr<const Node
     parts.title += " with " + device->title;
   }
   if (nic) {
-    const std::string tag = fmt::format(".{:g}Gbps", nic->value * 8 / 1e9);
+    std::string tag = fmt::format(".{:g}Gbps", nic->value * 8 / 1e9);
+    std::erase(tag, '+');  // of an exponent: '+' joins groups
     parts.name += tag;
     parts.title += fmt::format(", NICs of {:g} Gb/s", nic->value * 8 / 1e9);
     for (Wire& wire : parts.wires)
@@ -121,63 +122,84 @@ Result<FabricSpec> fabric_option(std::optional<std::string> kind, std::optional<
   return spec;
 }
 
-// A node type with the count and options of its spec applied.
-Result<GroupSpec> with_options(std::shared_ptr<const NodeType> type, std::optional<std::string_view> options,
-                               const Library& own) {
-  static const std::vector<std::string> known = {"net",    "nic",  "device",
-                                                 "fabric", "leaf", "oversubscription"};
-  GroupSpec result{{std::move(type), 1}, std::nullopt};
-  std::shared_ptr<const DeviceSpec> device;
-  std::optional<BytesPerSecond> nic;
-  std::string nic_option;
+// What follows a name in a spec: "16,net=800Gbps,fabric=rail".
+struct GroupOptions {
+  std::int64_t nodes = 1;
+  std::optional<BytesPerSecond> net, nic;
+  std::string rate_option;  // the one of net= and nic= that was given, as written
+  std::string device;
   std::optional<std::string> fabric;
   std::optional<std::int64_t> leaf;
-  std::optional<double> factor;
+  std::optional<double> oversubscription;
+};
+
+Status read_option(std::string_view key, std::string_view value, GroupOptions& options) {
+  static const std::vector<std::string> known = {"net",    "nic",  "device",
+                                                 "fabric", "leaf", "oversubscription"};
+  if (key == "net" || key == "nic") {
+    const Result<BytesPerSecond> rate = parse_bandwidth(value);
+    if (!rate.ok()) return error("{} {}", key, rate.error().message);
+    if (rate->value <= 0 || rate->value > 1e18)
+      return error("{} '{}': must be more than zero and below 1EB/s", key, value);
+    (key == "net" ? options.net : options.nic) = *rate;
+    options.rate_option = fmt::format("{}={}", key, value);
+  } else if (key == "device") {
+    options.device = value;
+  } else if (key == "fabric") {
+    options.fabric = value;
+  } else if (key == "leaf") {
+    WEFT_TRY(options.leaf, parse_integer(value, "leaf"));
+  } else if (key == "oversubscription") {
+    double factor = 0;
+    const auto [rest, status] = std::from_chars(value.data(), value.data() + value.size(), factor);
+    if (status != std::errc() || rest != value.data() + value.size())
+      return error("oversubscription '{}': not a number", value);
+    options.oversubscription = factor;
+  } else {
+    return error("unknown option '{}'{}", key.substr(0, 60), did_you_mean(key, known));
+  }
+  return Ok{};
+}
+
+Result<GroupOptions> parse_options(std::optional<std::string_view> text) {
+  GroupOptions options;
+  if (!text) return options;
   bool first = true;
-  for (std::string_view option : options ? split(*options, ":,") : std::vector<std::string_view>{}) {
+  for (std::string_view option : split(*text, ":,")) {
     const std::size_t equals = option.find('=');
-    if (equals == std::string_view::npos) {
-      WEFT_TRY(const std::int64_t nodes, parse_integer(option, "count of nodes"));
+    if (equals != std::string_view::npos) {
+      WEFT_TRY_OK(read_option(option.substr(0, equals), option.substr(equals + 1), options));
+    } else {
+      WEFT_TRY(options.nodes, parse_integer(option, "count of nodes"));
       if (!first) return error("count of nodes '{}': comes right after the name", option);
-      if (nodes < 1 || nodes > Cluster::kMostDevices)
+      if (options.nodes < 1 || options.nodes > Cluster::kMostDevices)
         return error("count of nodes '{}': from 1 to {}", option, grouped(Cluster::kMostDevices));
-      result.group.nodes = nodes;
-      first = false;
-      continue;
     }
     first = false;
-    const std::string key(option.substr(0, equals));
-    const std::string value(option.substr(equals + 1));
-    if (key == "net" || key == "nic") {
-      Result<BytesPerSecond> rate = parse_bandwidth(value);
-      if (!rate.ok()) return error("{} {}", key, rate.error().message);
-      if (rate->value <= 0 || rate->value > 1e18)
-        return error("{} '{}': must be more than zero and below 1EB/s", key, value);
-      const int nics = result.group.type->nic_count();
-      if (nics == 0) return error("{}: '{}' has no NIC", key, result.group.type->name());
-      nic = key == "nic" ? *rate : *rate / nics;
-      nic_option = option;
-    } else if (key == "device") {
-      WEFT_TRY(device, find_device(own, value));
-    } else if (key == "fabric") {
-      fabric = value;
-    } else if (key == "leaf") {
-      WEFT_TRY(leaf, parse_integer(value, "leaf"));
-    } else if (key == "oversubscription") {
-      double number = 0;
-      const auto [rest, status] = std::from_chars(value.data(), value.data() + value.size(), number);
-      if (status != std::errc() || rest != value.data() + value.size())
-        return error("oversubscription '{}': not a number", value);
-      factor = number;
-    } else {
-      return error("unknown option '{}'{}", key, did_you_mean(key, known));
-    }
   }
-  WEFT_TRY(result.group.type, changed(result.group.type, device, nic, nic_option));
-  if (fabric || leaf || factor) {
-    WEFT_TRY(result.fabric, fabric_option(fabric, leaf, factor, result.group.type->parts().fabric));
+  if (options.net && options.nic) return error("net and nic: give one of them");
+  return options;
+}
+
+// A node type with the count and options of its spec applied.
+Result<GroupSpec> with_options(const std::shared_ptr<const NodeType>& type,
+                               std::optional<std::string_view> text, const Library& own) {
+  WEFT_TRY(const GroupOptions options, parse_options(text));
+  std::shared_ptr<const DeviceSpec> device;
+  if (!options.device.empty()) {
+    WEFT_TRY(device, find_device(own, options.device));
   }
-  return result;
+  std::optional<BytesPerSecond> nic = options.nic;
+  if (!options.rate_option.empty() && type->nic_count() == 0)
+    return error("{}: '{}' has no NIC", options.rate_option, type->name());
+  if (options.net) nic = *options.net / type->nic_count();
+  GroupSpec group{{type, options.nodes}, std::nullopt};
+  WEFT_TRY(group.group.type, changed(type, device, nic, options.rate_option));
+  if (options.fabric || options.leaf || options.oversubscription) {
+    WEFT_TRY(group.fabric,
+             fabric_option(options.fabric, options.leaf, options.oversubscription, type->parts().fabric));
+  }
+  return group;
 }
 
 // The fabric asked for, else the one that all groups have by default, else a single switch.
@@ -199,8 +221,8 @@ Result<Cluster> join(std::vector<GroupSpec> specs) {
 Result<GroupSpec> preset_group(std::string_view text, const Library& own) {
   const auto [name, options] = name_and_options(text);
   if (name.empty()) return error("'{}': a name is missing; write NAME:COUNT, several joined by '+'", text);
-  WEFT_TRY(std::shared_ptr<const NodeType> type, find_node(own, name));
-  Result<GroupSpec> group = with_options(std::move(type), options, own);
+  WEFT_TRY(const std::shared_ptr<const NodeType> type, find_node(own, name));
+  Result<GroupSpec> group = with_options(type, options, own);
   if (!group.ok()) return group.error().at(text);
   return group;
 }
@@ -210,6 +232,7 @@ Result<Cluster> joined_presets(std::string_view spec, const Library& own) {
   for (std::string_view part : split(spec, "+")) {
     WEFT_TRY(GroupSpec group, preset_group(part, own));
     groups.push_back(std::move(group));
+    if (groups.size() > Cluster::kMostGroups) return error("more than {} groups", Cluster::kMostGroups);
   }
   return join(std::move(groups));
 }
@@ -293,13 +316,15 @@ Result<GroupSpec> file_group(std::string_view text) {
     WEFT_TRY(type, only_node(contents, path));
     own = contents.own;
   }
-  Result<GroupSpec> group = with_options(std::move(type), options, own);
+  Result<GroupSpec> group = with_options(type, options, own);
   if (!group.ok()) return group.error().at(text);
   return group;
 }
 
 bool is_file(std::string_view text) {
-  return ends_with_any(name_and_options(text).first) || text.find('/') != std::string_view::npos;
+  // The name only: an option may hold a '/' of its own (net=50GB/s).
+  const std::string_view name = name_and_options(text).first;
+  return ends_with_any(name) || name.find('/') != std::string_view::npos;
 }
 
 // The names that complete what was written, if any do: 'h100' means h100-sxm rather than h200. Else the
