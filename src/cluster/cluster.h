@@ -112,8 +112,8 @@ Result<Cluster> parse_cluster(std::string_view spec);
 
 // The same from a text; `name` stands for the file in messages. Never reads another file.
 Result<Cluster> parse_cluster_yaml(std::string_view text, std::string_view name);
-// A node type from an NCCL_TOPO_DUMP_FILE dump (also RCCL's). The dump does not name the device: it is taken
-// from the compute capability (`sm`) or `gcn`, unless `device` names one.
+// A node type from an NCCL_TOPO_DUMP_FILE dump (also RCCL's). The device is the one `device` names, else what
+// the PCI id says, else the usual one of the compute capability (`sm`, `gcn`).
 Result<NodeType> parse_nccl_topology(std::string_view text, std::string_view name,
                                      std::string_view device = {});
 

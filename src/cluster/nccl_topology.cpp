@@ -6,7 +6,9 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <pugixml.hpp>
+#include <set>
 
 #include "base/suggest.h"
 #include "cluster/cluster.h"
@@ -38,6 +40,23 @@ constexpr Capability kCapabilities[] = {
     {"gfx950", "mi355x", "xgmi-mi355x", 1},
 };
 
+// The device by its PCI id (the public pci.ids list), which newer dumps carry: surer than the capability.
+struct PciDevice {
+  std::string_view id, device;
+};
+constexpr PciDevice kPciDevices[] = {
+    {"0x102d", "k80"},          {"0x15f9", "p100-sxm"},     {"0x15f8", "p100-pcie"},
+    {"0x1b02", "titan-xp"},     {"0x1db1", "v100-16"},      {"0x1db5", "v100-32"},
+    {"0x1db8", "v100-32"},      {"0x20b0", "a100-40-sxm"},  {"0x20b2", "a100-80-sxm"},
+    {"0x20f1", "a100-40-pcie"}, {"0x20b5", "a100-80-pcie"}, {"0x2236", "a10"},
+    {"0x2235", "a40"},          {"0x27b8", "l4"},           {"0x26b9", "l40s"},
+    {"0x2330", "h100-sxm"},     {"0x2331", "h100-pcie"},    {"0x2321", "h100-nvl"},
+    {"0x2324", "h800"},         {"0x2335", "h200"},         {"0x2901", "b200"},
+    {"0x3182", "b300"},         {"0x2941", "gb200"},        {"0x7408", "mi250x"},
+    {"0x740c", "mi250x"},       {"0x74a1", "mi300x"},       {"0x74a5", "mi325x"},
+    {"0x75a3", "mi355x"},
+};
+
 class Importer {
  public:
   Importer(std::string_view text, std::string_view file, std::string_view device)
@@ -60,6 +79,7 @@ class Importer {
       WEFT_TRY(const int socket,
                add_vertex(fmt::format("socket{}", sockets.size()), VertexKind::kSocket, cpu));
       sockets.push_back(socket);
+      socket_ = socket;
       WEFT_TRY_OK(read_children(cpu, socket, kMostDepth));
     }
     if (gpus_.empty())
@@ -78,7 +98,7 @@ class Importer {
 
  private:
   struct Gpu {
-    int vertex;
+    int vertex, socket;
     std::string busid;
     const Capability* capability;
     pugi::xml_node node;
@@ -185,17 +205,22 @@ class Importer {
     const auto capability = std::find_if(std::begin(kCapabilities), std::end(kCapabilities),
                                          [&](const Capability& c) { return c.id == id; });
     const bool known = capability != std::end(kCapabilities);
-    if (!known && wanted_device_.empty())
+    const std::string_view pci_id = pci.attribute("device").value();
+    const auto listed = std::find_if(std::begin(kPciDevices), std::end(kPciDevices),
+                                     [&](const PciDevice& d) { return d.id == pci_id; });
+    std::string_view device = wanted_device_;
+    if (device.empty() && listed != std::end(kPciDevices)) device = listed->device;
+    if (device.empty() && known) device = capability->device;
+    if (device.empty())
       return fail(gpu, "sm '{}': device unknown; name it, as in {}:1,device=h100-sxm", id.substr(0, 60),
                   file_);
-    Result<std::shared_ptr<const DeviceSpec>> spec =
-        find_device({}, wanted_device_.empty() ? capability->device : wanted_device_);
+    Result<std::shared_ptr<const DeviceSpec>> spec = find_device({}, device);
     if (!spec.ok()) return fail(gpu, "{}", spec.error().message);
     auto at = std::find(parts_.specs.begin(), parts_.specs.end(), *spec);
     if (at == parts_.specs.end()) at = parts_.specs.insert(at, *spec);
     WEFT_TRY(const int vertex, add_vertex(fmt::format("gpu{}", gpus_.size()), VertexKind::kDevice, gpu,
                                           static_cast<int>(at - parts_.specs.begin())));
-    gpus_.push_back({vertex, pci.attribute("busid").value(), known ? capability : nullptr, gpu});
+    gpus_.push_back({vertex, socket_, pci.attribute("busid").value(), known ? capability : nullptr, gpu});
     return add_wire(vertex, parent, std::move(link), 1, pci);
   }
 
@@ -209,6 +234,9 @@ class Importer {
       parent = card;
     }
     for (const pugi::xml_node& net : nic.children("net")) {
+      // A socket interface that belongs to no PCI tree is listed below every CPU.
+      const std::string port_name = net.attribute("name").value();
+      if (!port_name.empty() && !ports_seen_.insert(port_name).second) continue;
       WEFT_TRY(double megabits, number(net, "speed", 10000));
       if (megabits <= 0) megabits = 10000;  // what NCCL assumes for an unknown port
       WEFT_TRY(const double microseconds, number(net, "latency", 0));
@@ -216,11 +244,13 @@ class Importer {
         return fail(net, "latency '{}': more than 1s", net.attribute("latency").value());
       LinkType port;
       port.name = fmt::format("net-{:g}Gbps", megabits / 1000);
+      std::erase(port.name, '+');
       port.kind = LinkKind::kNic;
       port.bandwidth = {{megabits * 1e6 / 8}, fmt::format("speed of <net> in {}", file_)};
       port.latency = preset_link("ib-hdr").latency;
       if (microseconds > 0) {
         port.name += fmt::format("-{:g}us", microseconds);
+        std::erase(port.name, '+');
         port.latency = {{microseconds * 1e-6}, fmt::format("latency of <net> in {}", file_)};
       }
       WEFT_TRY(const int vertex, add_vertex(fmt::format("nic{}", nics_++), VertexKind::kNic, net));
@@ -241,6 +271,7 @@ class Importer {
       double to_switch = 0;
       for (const pugi::xml_node& lane : gpu.node.children()) {
         const std::string_view tag = lane.name();
+        if (tag == "c2c") WEFT_TRY_OK(connect_host(gpu, lane));
         if (tag != "nvlink" && tag != "xgmi") continue;
         WEFT_TRY(const double count, number(lane, "count", 1));
         if (count < 1 || count > 1000)
@@ -267,6 +298,20 @@ class Importer {
     return Ok{};
   }
 
+  // <c2c bw count>: NVLink-C2C to the socket, bw in MB/s per link and direction.
+  Status connect_host(const Gpu& gpu, const pugi::xml_node& c2c) {
+    WEFT_TRY(const double bandwidth, number(c2c, "bw", 0));
+    WEFT_TRY(const double count, number(c2c, "count", 1));
+    if (bandwidth <= 0) return Ok{};
+    if (count < 1 || count > 1000)
+      return fail(c2c, "count '{}': from 1 to 1000", c2c.attribute("count").value());
+    LinkType link = preset_link("nvlink-c2c");
+    link.name = fmt::format("c2c-{:g}MBps", bandwidth);
+    std::erase(link.name, '+');  // of an exponent; names do not hold it
+    link.bandwidth = {{bandwidth * 1e6}, fmt::format("bw of <c2c> in {}", file_)};
+    return add_wire(gpu.vertex, gpu.socket, std::move(link), static_cast<int>(count), c2c);
+  }
+
   static bool lists(const Gpu& gpu, std::string_view busid) {
     const auto children = gpu.node.children();
     return std::any_of(children.begin(), children.end(),
@@ -287,6 +332,8 @@ class Importer {
   std::string_view text_, file_, wanted_device_;
   NodeParts parts_;
   std::vector<Gpu> gpus_;
+  std::set<std::string> ports_seen_;
+  int socket_ = 0;  // the one whose tree is being read
   int switches_ = 0, nics_ = 0;
 };
 

@@ -76,6 +76,30 @@ TEST(NcclTopology, DirectNvlinksAreCountedOnce) {
   EXPECT_EQ(parse_nccl_topology(text, "pair.xml", "v100-16")->spec(0).name, "v100-16");
 }
 
+TEST(NcclTopology, KnowsDevicesByPciIdAndReadsC2cAndSocketInterfaces) {
+  const std::string text =
+      "<system>"
+      "<cpu numaid=\"0\"><pci busid=\"a\" class=\"0x030200\" device=\"0x2941\" link_width=\"0\"><gpu "
+      "dev=\"0\" sm=\"100\">"
+      "<nvlink target=\"fffffff:ff:ff.0\" count=\"18\" tclass=\"0x068000\"/><c2c bw=\"44712\" "
+      "count=\"5\"/></gpu></pci>"
+      "<nic><net name=\"eth0\" dev=\"0\" speed=\"10000\"/></nic></cpu>"
+      "<cpu numaid=\"1\"><pci busid=\"b\" class=\"0x030200\" device=\"0x2941\"><gpu dev=\"1\" sm=\"100\">"
+      "<nvlink target=\"fffffff:ff:ff.0\" count=\"18\" tclass=\"0x068000\"/></gpu></pci>"
+      "<nic><net name=\"eth0\" dev=\"0\" speed=\"10000\"/></nic></cpu></system>";
+  const Result<NodeType> node = parse_nccl_topology(text, "gb200.xml");
+  ASSERT_TRUE(node.ok()) << node.error().message;
+  EXPECT_EQ(node->spec(0).name, "gb200");
+  EXPECT_EQ(node->nic_count(), 1);                              // eth0 is listed below both CPUs
+  EXPECT_DOUBLE_EQ(node->injection_bandwidth(0).value, 900e9);  // 18 × 50
+  // The host is one hop away over PCIe and over C2C; the wider of both carries copies: 5 × 44.712 GB/s.
+  const Cluster cluster =
+      *Cluster::make({{std::make_shared<const NodeType>(*node), 1}}, node->parts().fabric);
+  std::vector<LinkId> host;
+  cluster.append_host_path(DeviceId(0), host);
+  EXPECT_DOUBLE_EQ(bottleneck(cluster, host).value, 5 * 44.712e9);
+}
+
 TEST(NcclTopology, ErrorsNameTheLine) {
   const auto message = [](std::string_view text) {
     return parse_nccl_topology(text, "t.xml").error().message;
