@@ -200,8 +200,10 @@ BytesPerSecond Fabric::bisection() const {
   if (const DragonflyFabric* shape = dragonfly()) {
     const bool one_group = groups_ < 2;
     const std::int64_t parts = one_group ? ceil_div(nodes_, shape->nodes_per_router) : groups_;
-    const double across = static_cast<double>((parts / 2) * ((parts + 1) / 2));
-    if (parts > 1) least = std::min(least, across * (one_group ? shape->local : shape->global).value.value);
+    const std::int64_t links = (parts / 2) * ((parts + 1) / 2);  // between two halves, all to all
+    if (parts > 1)
+      least = std::min(least,
+                       static_cast<double>(links) * (one_group ? shape->local : shape->global).value.value);
     return {least};
   }
   for (const Storey& storey : storeys_)

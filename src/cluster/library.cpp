@@ -15,6 +15,7 @@ const std::string kSwitchKinds[] = {"switch", "pcie-switch", "socket", "nic"};
 template <class Map>
 std::vector<std::string> keys(const Map& map) {
   std::vector<std::string> names;
+  names.reserve(map.size());
   for (const auto& [name, unused] : map) names.push_back(name);
   return names;
 }

@@ -16,19 +16,19 @@ std::string shown(const std::string& text) { return text.size() <= 60 ? text : t
 
 }  // namespace
 
-YamlNode::YamlNode(YAML::Node node, std::shared_ptr<const std::string> file, int line)
-    : node_(std::move(node)), file_(std::move(file)), line_(std::max(line, 1)) {}
+YamlNode::YamlNode(const YAML::Node& node, std::shared_ptr<const std::string> file, int line)
+    : node_(node), file_(std::move(file)), line_(std::max(line, 1)) {}
 
 Result<YamlNode> YamlNode::load(std::string_view text, std::string_view file) {
   auto name = std::make_shared<const std::string>(file);
   if (text.size() > kMostBytes)
     return error("{} bytes: a cluster file has at most {}", text.size(), kMostBytes).at(file);
   try {
-    YAML::Node root = YAML::Load(std::string(text));
+    const YAML::Node root = YAML::Load(std::string(text));
     if (!root.IsDefined() || root.IsNull())
       return error("empty; write at least 'cluster: dgx-h100:2'").at(file);
     const int line = root.Mark().line + 1;
-    return YamlNode(std::move(root), std::move(name), line);
+    return YamlNode(root, std::move(name), line);
   } catch (const YAML::Exception& failure) {
     return error("not YAML: {}", failure.msg).at(file, std::max(failure.mark.line + 1, 1));
   } catch (const std::exception& failure) {  // yaml-cpp lets a few standard exceptions out of its scanner

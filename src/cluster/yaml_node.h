@@ -19,7 +19,7 @@ class YamlMap;
 class YamlNode {
  public:
   // Files describe hardware, not data: anything larger is refused before it costs memory.
-  static constexpr std::size_t kMostBytes = 512 * 1024;
+  static constexpr std::size_t kMostBytes = std::size_t{512} * 1024;
 
   static Result<YamlNode> load(std::string_view text, std::string_view file);
 
@@ -47,7 +47,7 @@ class YamlNode {
   Error fail(const Error& error) const { return error.at(*file_, line_); }
 
  private:
-  YamlNode(YAML::Node node, std::shared_ptr<const std::string> file, int line);
+  YamlNode(const YAML::Node& node, std::shared_ptr<const std::string> file, int line);
 
   YAML::Node node_;
   std::shared_ptr<const std::string> file_;
