@@ -171,16 +171,13 @@ TransformerConfig read_opt(Fields& f) {
   c.ffn = f.integer("ffn_dim");
   c.vocab = f.integer("vocab_size");
   c.context = f.integer("max_position_embeddings");
-  c.position_rows =
-      c.context > 0 && c.context < (1LL << 40) ? c.context + 2 : 0;  // OPT's table starts at position 2
+  c.position_rows = c.context > 0 && c.context < (1LL << 40) ? c.context + 2 : 0;  // OPT's table starts at position 2
   c.positions = Positions::Learned;
   c.activation = activation_named(f, "activation_function", "relu", false);
   c.dropout = f.number_or("dropout", 0.1);
   c.tied = f.flag_or("tie_word_embeddings", true);
-  f.refuse(f.integer_or("word_embed_proj_dim", c.hidden) != c.hidden, "word_embed_proj_dim",
-           "must equal hidden_size");
-  f.refuse(!f.flag_or("do_layer_norm_before", true), "do_layer_norm_before",
-           "post-norm decoders are not supported");
+  f.refuse(f.integer_or("word_embed_proj_dim", c.hidden) != c.hidden, "word_embed_proj_dim", "must equal hidden_size");
+  f.refuse(!f.flag_or("do_layer_norm_before", true), "do_layer_norm_before", "post-norm decoders are not supported");
   return c;
 }
 
@@ -214,13 +211,9 @@ TransformerConfig read_mpt(Fields& f) {
   c.norm = bias ? Norm::Layer : Norm::LayerNoBias;
   Fields attention = f.nested("attn_config");
   const bool alibi = attention.flag_or("alibi", true);
-  c.positions = alibi                                ? Positions::Alibi
-                : f.flag_or("learned_pos_emb", true) ? Positions::Learned
-                                                     : Positions::None;
+  c.positions = alibi ? Positions::Alibi : f.flag_or("learned_pos_emb", true) ? Positions::Learned : Positions::None;
   attention.refuse(attention.flag_or("qk_ln", false), "qk_ln", "not supported");
-  c.kv_heads = attention.text_or("attn_type", "") == "multiquery_attention"
-                   ? 1
-                   : attention.integer_or("kv_n_heads", 0);
+  c.kv_heads = attention.text_or("attn_type", "") == "multiquery_attention" ? 1 : attention.integer_or("kv_n_heads", 0);
   f.adopt(attention);
   c.activation = Activation::Gelu;
   c.dropout = f.number_or("resid_pdrop", 0);
@@ -334,8 +327,8 @@ TransformerConfig read_deepseek(Fields& f, bool v3) {
   moe.top_k = f.integer("num_experts_per_tok");
   moe.expert_ffn = f.integer("moe_intermediate_size");
   const std::int64_t shared = f.integer_or("n_shared_experts", 0);
-  f.refuse(shared < 0 || shared > 10'000 || moe.expert_ffn < 0 || moe.expert_ffn > (1LL << 40),
-           "n_shared_experts", "out of range");
+  f.refuse(shared < 0 || shared > 10'000 || moe.expert_ffn < 0 || moe.expert_ffn > (1LL << 40), "n_shared_experts",
+           "out of range");
   if (!f.error()) moe.shared_ffn = shared * moe.expert_ffn;
   moe.first_dense = f.integer_or("first_k_dense_replace", 0);
   moe.every = f.integer_or("moe_layer_freq", 1);
@@ -376,8 +369,8 @@ TransformerConfig read_grok(Fields& f) {
   c.activation = Activation::GeGluTanh;
   c.post_norms = true;
   c.tied = f.flag_or("tie_word_embeddings", true);
-  c.embedding_scale = f.number_or("embedding_multiplier_scale",
-                                  std::sqrt(static_cast<double>(std::max<std::int64_t>(1, c.hidden))));
+  c.embedding_scale =
+      f.number_or("embedding_multiplier_scale", std::sqrt(static_cast<double>(std::max<std::int64_t>(1, c.hidden))));
   c.attention_softcap = f.number_or("max_attn_value", 30);
   c.moe.experts = f.integer("num_experts");
   c.moe.top_k = f.integer("num_experts_per_tok");
@@ -416,8 +409,7 @@ TransformerConfig read_t5(Fields& f) {
   c.context = f.integer_or("n_positions", 512);
   const std::string projection = f.text_or("feed_forward_proj", "relu");
   c.activation = projection == "gated-gelu" ? Activation::GeGluTanh : Activation::Relu;
-  f.refuse(projection != "gated-gelu" && projection != "relu", "feed_forward_proj",
-           "must be relu or gated-gelu");
+  f.refuse(projection != "gated-gelu" && projection != "relu", "feed_forward_proj", "must be relu or gated-gelu");
   c.positions = Positions::Relative;
   c.relative_buckets = f.integer_or("relative_attention_num_buckets", 32);
   c.attention_scale = 1;
@@ -439,8 +431,8 @@ TransformerConfig read_vit(Fields& f) {
   c.patch = f.integer("patch_size");
   c.channels = f.integer_or("num_channels", 3);
   const Json* labels = f.find("id2label");
-  c.classes = labels && labels->is_object() ? static_cast<std::int64_t>(labels->size())
-                                            : f.integer_or("num_labels", 1000);
+  c.classes =
+      labels && labels->is_object() ? static_cast<std::int64_t>(labels->size()) : f.integer_or("num_labels", 1000);
   c.positions = Positions::Learned;
   c.activation = activation_named(f, "hidden_act", "gelu", false);
   c.dropout = f.number_or("hidden_dropout_prob", 0);

@@ -174,10 +174,8 @@ TEST(HfConfigErrors, ValuesOfTheWrongKindOrSizeAreRefused) {
   EXPECT_EQ(gpt2("12.5"), "m/config.json: field 'n_layer': 12.5 is not a whole number in range");
   EXPECT_EQ(gpt2("-1"), "m/config.json: layers=-1: must be between 1 and 10000");
   EXPECT_EQ(gpt2("1000000"), "m/config.json: layers=1000000: must be between 1 and 10000");
-  EXPECT_EQ(gpt2("99999999999999999999"),
-            "m/config.json: field 'n_layer': 1e+20 is not a whole number in range");
-  EXPECT_EQ(gpt2("2", "3"),
-            "m/config.json: heads=3 does not divide hidden=64; change one of them or set head_dim");
+  EXPECT_EQ(gpt2("99999999999999999999"), "m/config.json: field 'n_layer': 1e+20 is not a whole number in range");
+  EXPECT_EQ(gpt2("2", "3"), "m/config.json: heads=3 does not divide hidden=64; change one of them or set head_dim");
   EXPECT_EQ(gpt2("2", "4"), "no error");
 }
 

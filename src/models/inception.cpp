@@ -14,8 +14,7 @@ class InceptionBuilder {
       : b_(builder), config_(config), step_(step), net_(builder, step.dtype) {}
 
   void build() {
-    TensorId x =
-        b_.input("image", step_.dtype, {step_.batch, config_.channels, config_.image, config_.image});
+    TensorId x = b_.input("image", step_.dtype, {step_.batch, config_.channels, config_.image, config_.image});
     const TensorId labels = b_.input("labels", DType::I64, {step_.batch});
     x = conv("Conv2d_1a_3x3", x, 32, Layers::square(3, 2));
     x = conv("Conv2d_2a_3x3", x, 32, Layers::square(3));
@@ -53,8 +52,7 @@ class InceptionBuilder {
     return net_.unary("relu", x, "relu");
   }
   TensorId pooled(TensorId x, std::int64_t out) {
-    return conv("branch_pool", net_.pool2d("pool", x, "avg", Layers::square(3, 1, 1)), out,
-                Layers::square(1));
+    return conv("branch_pool", net_.pool2d("pool", x, "avg", Layers::square(3, 1, 1)), out, Layers::square(1));
   }
 
   TensorId block_a(const std::string& name, TensorId x, std::int64_t pool_features) {
@@ -108,8 +106,8 @@ class InceptionBuilder {
     const TensorId three = conv("branch3x3_1", x, 384, Layers::square(1));
     const TensorId three_a = conv("branch3x3_2a", three, 384, columns(3));
     const TensorId three_b = conv("branch3x3_2b", three, 384, rows(3));
-    const TensorId twice = conv("branch3x3dbl_2", conv("branch3x3dbl_1", x, 448, Layers::square(1)), 384,
-                                Layers::square(3, 1, 1));
+    const TensorId twice =
+        conv("branch3x3dbl_2", conv("branch3x3dbl_1", x, 448, Layers::square(1)), 384, Layers::square(3, 1, 1));
     const TensorId twice_a = conv("branch3x3dbl_3a", twice, 384, columns(3));
     const TensorId twice_b = conv("branch3x3dbl_3b", twice, 384, rows(3));
     return net_.concat("concat", {one, three_a, three_b, twice_a, twice_b, pooled(x, 192)}, 1);

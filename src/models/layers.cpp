@@ -12,9 +12,7 @@ namespace {
 constexpr std::size_t kMostParts = 32;
 
 // Parts per piece such that there are at most kMostParts pieces.
-std::size_t group_size(std::size_t parts) {
-  return std::max(kMostParts, (parts + kMostParts - 1) / kMostParts);
-}
+std::size_t group_size(std::size_t parts) { return std::max(kMostParts, (parts + kMostParts - 1) / kMostParts); }
 
 }  // namespace
 
@@ -37,8 +35,7 @@ TensorId Layers::add_bias(const std::string& name, TensorId x) {
   return b_.op1(OpKind::Bias, name + "_bias", {x, parameter(name, "bias", {shape(x).back()})});
 }
 
-Layers::Lookup Layers::embedding(const std::string& name, TensorId ids, std::int64_t rows,
-                                 std::int64_t width) {
+Layers::Lookup Layers::embedding(const std::string& name, TensorId ids, std::int64_t rows, std::int64_t width) {
   const TensorId table = parameter(name, "weight", {rows, width});
   return {b_.op1(OpKind::Embedding, name, {ids, table}), table};
 }
@@ -79,23 +76,20 @@ TensorId Layers::conv2d(const std::string& name, TensorId x, std::int64_t out, W
   const TensorId weight = parameter(name, "weight", {out, channels, window.height, window.width});
   const TensorId y = b_.op1(OpKind::Conv2d, name, {x, weight}, window_attrs(window));
   if (!bias) return y;
-  return b_.op1(OpKind::Bias, name + "_bias", {y, parameter(name, "bias", {out})},
-                {{"dim", std::int64_t{1}}});
+  return b_.op1(OpKind::Bias, name + "_bias", {y, parameter(name, "bias", {out})}, {{"dim", std::int64_t{1}}});
 }
 
 TensorId Layers::pool2d(const std::string& name, TensorId x, std::string_view fn, Window window, bool ceil) {
   Attrs attrs = window_attrs(window);
   attrs.set("fn", std::string(fn));
   attrs.set("kernel", std::vector<std::int64_t>{window.height, window.width});
-  attrs.set("stride",
-            std::vector<std::int64_t>{window.stride, window.stride});  // the default would be the kernel
+  attrs.set("stride", std::vector<std::int64_t>{window.stride, window.stride});  // the default would be the kernel
   if (ceil) attrs.set("ceil", std::int64_t{1});
   return b_.op1(OpKind::Pool2d, name, {x}, attrs);
 }
 
 TensorId Layers::global_mean(const std::string& name, TensorId x) {
-  return b_.op1(OpKind::Reduce, name, {x},
-                {{"fn", std::string("mean")}, {"dims", std::vector<std::int64_t>{2, 3}}});
+  return b_.op1(OpKind::Reduce, name, {x}, {{"fn", std::string("mean")}, {"dims", std::vector<std::int64_t>{2, 3}}});
 }
 
 TensorId Layers::flatten(const std::string& name, TensorId x) {
@@ -153,8 +147,7 @@ std::vector<TensorId> Layers::split(const std::string& name, TensorId x, std::in
     std::vector<TensorId> parts;
     for (std::size_t i = 0; i < groups.size() && b_.ok(); ++i) {
       const std::size_t wanted = groups[i].size();
-      std::vector<TensorId> some =
-          split(fmt::format("{}_{}", name, i), pieces[i], dim, std::move(groups[i]), outer);
+      std::vector<TensorId> some = split(fmt::format("{}_{}", name, i), pieces[i], dim, std::move(groups[i]), outer);
       parts.insert(parts.end(), some.begin(),
                    some.begin() + static_cast<std::ptrdiff_t>(std::min(wanted, some.size())));
     }

@@ -56,8 +56,8 @@ class Layers {
   TensorId dropout(const std::string& name, TensorId x, double p);  // x itself when p = 0
   TensorId concat(const std::string& name, const std::vector<TensorId>& parts, std::int64_t dim,
                   std::int64_t outer = 1);
-  std::vector<TensorId> split(const std::string& name, TensorId x, std::int64_t dim,
-                              std::vector<std::int64_t> sizes, std::int64_t outer = 1);
+  std::vector<TensorId> split(const std::string& name, TensorId x, std::int64_t dim, std::vector<std::int64_t> sizes,
+                              std::int64_t outer = 1);
   TensorId reshape(const std::string& name, TensorId x, Shape shape);
   TensorId transpose(const std::string& name, TensorId x, std::vector<std::int64_t> perm);
   // One position of dimension 1, dropped: x[b,s,d] → y[b,d].

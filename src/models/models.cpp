@@ -94,8 +94,7 @@ Result<Resolved> resolve(std::string_view spec, ModelOptions options) {
   std::visit([&](const auto& config) { describe(config, info); }, resolved.config);
   if (options.batch < 1 || options.batch > 1LL << 32)
     return error("{}: batch={}: must be between 1 and 2^32", shown, options.batch);
-  if (options.seq && info.context == 0)
-    return error("{}: seq={}: the model has no sequence", shown, *options.seq);
+  if (options.seq && info.context == 0) return error("{}: seq={}: the model has no sequence", shown, *options.seq);
   if (options.seq && (*options.seq < 1 || *options.seq > 1LL << 32))
     return error("{}: seq={}: must be between 1 and 2^32", shown, *options.seq);
   if (!is_floating(options.dtype))

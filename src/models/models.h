@@ -32,14 +32,13 @@ std::string_view name_of(ModelKind kind);
 struct ModelInfo {
   std::string name;  // canonical: "gpt2-124m" also when asked for "gpt2"; a file's path
   ModelKind kind{};
-  bool counts_tokens = false;  // batches are counted in tokens (language models), else in samples
-  std::int64_t layers = 0;     // repeated blocks: transformer layers, residual blocks, recurrent layers
-  std::int64_t context = 0;    // longest sequence the model was made for; 0: it has no sequence
-  std::int64_t seq = 0;        // of this graph; 0: none
-  std::int64_t batch = 1;      // of this graph
-  bool tied_embeddings =
-      false;           // the head multiplies by the embedding table (the graph has one parameter, used twice)
-  std::string source;  // where the shapes are published
+  bool counts_tokens = false;    // batches are counted in tokens (language models), else in samples
+  std::int64_t layers = 0;       // repeated blocks: transformer layers, residual blocks, recurrent layers
+  std::int64_t context = 0;      // longest sequence the model was made for; 0: it has no sequence
+  std::int64_t seq = 0;          // of this graph; 0: none
+  std::int64_t batch = 1;        // of this graph
+  bool tied_embeddings = false;  // the head multiplies by the embedding table (the graph has one parameter, used twice)
+  std::string source;            // where the shapes are published
 
   bool operator==(const ModelInfo&) const = default;
 };

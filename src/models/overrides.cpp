@@ -104,10 +104,10 @@ Status set_positions(T& config, std::string_view text) {
   return Ok{};
 }
 Status set_activation(T& config, std::string_view text) {
-  constexpr Choice<Activation> kChoices[] = {
-      {"gelu", Activation::Gelu},           {"gelu_tanh", Activation::GeluTanh}, {"relu", Activation::Relu},
-      {"relu2", Activation::Relu2},         {"swiglu", Activation::SwiGlu},      {"geglu", Activation::GeGlu},
-      {"geglu_tanh", Activation::GeGluTanh}};
+  constexpr Choice<Activation> kChoices[] = {{"gelu", Activation::Gelu},           {"gelu_tanh", Activation::GeluTanh},
+                                             {"relu", Activation::Relu},           {"relu2", Activation::Relu2},
+                                             {"swiglu", Activation::SwiGlu},       {"geglu", Activation::GeGlu},
+                                             {"geglu_tanh", Activation::GeGluTanh}};
   WEFT_TRY(config.activation, choose("activation", text, kChoices));
   return Ok{};
 }
@@ -171,8 +171,7 @@ constexpr IntegerField<D> kRecommenderIntegers[] = {
     {"lookups", 1, kMost, [](D& c, std::int64_t v) { c.lookups = v; }},
 };
 
-Result<std::int64_t> parse_in_range(std::string_view name, std::string_view text, std::int64_t low,
-                                    std::int64_t high) {
+Result<std::int64_t> parse_in_range(std::string_view name, std::string_view text, std::int64_t low, std::int64_t high) {
   const Result<std::int64_t> value = parse_integer(text, "value");
   if (!value.ok()) return error("{}={}: not a whole number", name, text);
   if (*value < low || *value > high) return error("{}={}: must be between {} and {}", name, text, low, high);
@@ -180,9 +179,8 @@ Result<std::int64_t> parse_in_range(std::string_view name, std::string_view text
 }
 
 template <class Config>
-Status apply(Config& config, std::span<const IntegerField<Config>> integers,
-             std::span<const TextField<Config>> texts, bool has_seq, ModelOptions& options,
-             std::string_view key, std::string_view value) {
+Status apply(Config& config, std::span<const IntegerField<Config>> integers, std::span<const TextField<Config>> texts,
+             bool has_seq, ModelOptions& options, std::string_view key, std::string_view value) {
   std::vector<std::string> names{"batch"};
   if (key == "batch") {
     WEFT_TRY(options.batch, parse_in_range(key, value, 1, 1LL << 32));
@@ -213,8 +211,8 @@ Status apply(Config& config, std::span<const IntegerField<Config>> integers,
 
 Status apply_one(ModelConfig& config, ModelOptions& options, std::string_view key, std::string_view value) {
   if (auto* transformer = std::get_if<TransformerConfig>(&config))
-    return apply<T>(*transformer, kTransformerIntegers, kTransformerTexts,
-                    transformer->structure != Structure::Vision, options, key, value);
+    return apply<T>(*transformer, kTransformerIntegers, kTransformerTexts, transformer->structure != Structure::Vision,
+                    options, key, value);
   if (auto* vision = std::get_if<VisionConfig>(&config))
     return apply<V>(*vision, kVisionIntegers, kVisionTexts, false, options, key, value);
   if (auto* recurrent = std::get_if<RecurrentConfig>(&config))

@@ -23,8 +23,7 @@ std::int64_t parameters_of(std::string_view spec) {
 TEST(Overrides, LayersAndVocabularyChangeTheCount) {
   // 12 of 80 layers of 855,654,400 (h = 8192, 64 heads of 128, 8 key heads, ffn 28672), two tables of 32,000,
   // the last norm.
-  EXPECT_EQ(parameters_of("llama3-70b:layers=12,vocab=32000"),
-            12 * 855'654'400LL + 2 * 32'000LL * 8192 + 8192);
+  EXPECT_EQ(parameters_of("llama3-70b:layers=12,vocab=32000"), 12 * 855'654'400LL + 2 * 32'000LL * 8192 + 8192);
 }
 
 TEST(Overrides, TheFeedForwardWidthFollowsTheHiddenSizeWhereItIsFourTimesIt) {
@@ -59,8 +58,8 @@ TEST(Overrides, DropoutZeroRemovesTheDropoutOperators) {
 }
 
 TEST(Overrides, UnfusedAttentionCostsTheSameFlops) {
-  for (const std::string name : {"llama3-8b:layers=2", "deepseek-v2-lite:layers=2", "mpt-7b:layers=2",
-                                 "bert-base:layers=2", "vit-b:layers=2"}) {
+  for (const std::string name :
+       {"llama3-8b:layers=2", "deepseek-v2-lite:layers=2", "mpt-7b:layers=2", "bert-base:layers=2", "vit-b:layers=2"}) {
     const ModelSummary fused = summarize(*build_model(name)),
                        unfused = summarize(*build_model(name + ",fused_attention=0"));
     EXPECT_EQ(fused.flops_forward, unfused.flops_forward) << name;
@@ -74,8 +73,8 @@ TEST(Overrides, HapsEightLayerVariantsAreReachable) {
   EXPECT_TRUE(build_model("vit-b:layers=8,image=32,patch=4,classes=10", {.batch = 64}).ok());
   EXPECT_TRUE(build_model("bert-base:layers=8,seq=128", {.batch = 64}).ok());
   EXPECT_TRUE(build_model("bert-moe:experts=64", {.batch = 32}).ok());
-  EXPECT_TRUE(build_model("vgg19:image=32,classes=10", {.batch = 64})
-                  .ok());  // the last single position is repeated 7×7
+  EXPECT_TRUE(
+      build_model("vgg19:image=32,classes=10", {.batch = 64}).ok());  // the last single position is repeated 7×7
 }
 
 TEST(Overrides, ALargerImageIsPooledToTheClassifiersSize) {
@@ -84,8 +83,7 @@ TEST(Overrides, ALargerImageIsPooledToTheClassifiersSize) {
 }
 
 TEST(Errors, AnUnknownModelSuggestsTheNearest) {
-  EXPECT_EQ(error_of("resnt50"),
-            "model 'resnt50': not in the zoo; did you mean resnet50, resnet101 or resnet152?");
+  EXPECT_EQ(error_of("resnt50"), "model 'resnt50': not in the zoo; did you mean resnet50, resnet101 or resnet152?");
   EXPECT_EQ(error_of("xyzzy-plugh-42"),
             "model 'xyzzy-plugh-42': not in the zoo; `weft show model` lists it, or give a path to a Hugging "
             "Face config.json");
@@ -105,12 +103,10 @@ TEST(Errors, ValuesMustBeWholePositiveAndSane) {
   EXPECT_EQ(error_of("gpt2:layers=0"), "gpt2: layers=0: must be between 1 and 10000");
   EXPECT_EQ(error_of("gpt2:layers=-3"), "gpt2: layers=-3: must be between 1 and 10000");
   EXPECT_EQ(error_of("gpt2:layers=1000000"), "gpt2: layers=1000000: must be between 1 and 10000");
-  EXPECT_EQ(error_of("gpt2:layers=99999999999999999999"),
-            "gpt2: layers=99999999999999999999: not a whole number");
+  EXPECT_EQ(error_of("gpt2:layers=99999999999999999999"), "gpt2: layers=99999999999999999999: not a whole number");
   EXPECT_EQ(error_of("gpt2:dropout=1.5"), "gpt2: dropout=1.5: must be at least 0 and below 1");
   EXPECT_EQ(error_of("gpt2:bias=2"), "gpt2: bias=2: must be between 0 and 1");
-  EXPECT_EQ(error_of("gpt2:positions=clever"),
-            "gpt2: positions=clever: write learned, rotary, alibi, relative, none");
+  EXPECT_EQ(error_of("gpt2:positions=clever"), "gpt2: positions=clever: write learned, rotary, alibi, relative, none");
   EXPECT_EQ(error_of("mixtral-8x7b:top_k=9"), "mixtral-8x7b: top_k=9: must be between 1 and experts=8");
 }
 
@@ -137,15 +133,13 @@ TEST(Errors, ASequenceBeyondTheLearnedPositionsIsRefused) {
 }
 
 TEST(Errors, AnImageTooSmallSaysSo) {
-  EXPECT_EQ(error_of("vgg19:image=64"),
-            "vgg19: image=64: too small, 2×2 positions are left where 7×7 are needed");
+  EXPECT_EQ(error_of("vgg19:image=64"), "vgg19: image=64: too small, 2×2 positions are left where 7×7 are needed");
 }
 
 TEST(Errors, ImpossiblyLargeModelsAreRefusedNotBuilt) {
   EXPECT_NE(error_of("llama3-8b:hidden=4194304,ffn=16777216,heads=4,layers=10000"), "no error");
   EXPECT_NE(error_of("llama3-8b", {.batch = 1LL << 32, .seq = 1LL << 32}), "no error");
-  EXPECT_EQ(error_of("llama3-8b:hidden=99999999"),
-            "llama3-8b: hidden=99999999: must be between 1 and 4194304");
+  EXPECT_EQ(error_of("llama3-8b:hidden=99999999"), "llama3-8b: hidden=99999999: must be between 1 and 4194304");
 }
 
 // Whatever stands behind the colon: an error or a graph, never a crash.

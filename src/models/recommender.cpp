@@ -17,8 +17,7 @@ Status check(const RecommenderConfig& config) {
   WEFT_TRY_OK(positive("lookups", config.lookups, 1 << 20));
   if (config.bottom.size() < 2 || config.top.empty()) return error("bottom and top need layers");
   if (config.bottom.back() != config.width)
-    return error("width={}: the bottom MLP ends with {}; they must be equal", config.width,
-                 config.bottom.back());
+    return error("width={}: the bottom MLP ends with {}; they must be equal", config.width, config.bottom.back());
   return Ok{};
 }
 

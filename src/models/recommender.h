@@ -15,10 +15,9 @@ struct RecommenderConfig {
   std::vector<std::int64_t> tables = {};  // rows of each table
   std::int64_t width = 64;                // of an embedding
   std::int64_t lookups = 1;               // rows added up per table and sample
-  std::vector<std::int64_t> bottom =
-      {};                              // dense features, then the layers' widths; the last must equal `width`
-  std::vector<std::int64_t> top = {};  // the layers' widths; the last is 1
-  bool dot_interaction = false;        // pairwise dot products (else the vectors are joined end to end)
+  std::vector<std::int64_t> bottom = {};  // dense features, then the layers' widths; the last must equal `width`
+  std::vector<std::int64_t> top = {};     // the layers' widths; the last is 1
+  bool dot_interaction = false;           // pairwise dot products (else the vectors are joined end to end)
 
   bool operator==(const RecommenderConfig&) const = default;
 };

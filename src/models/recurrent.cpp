@@ -38,13 +38,12 @@ class RecurrentBuilder {
     const auto scope = b_.scope(name);
     const TensorId x = net_.embedding("tokens", ids, config_.vocab, config_.hidden).y;
     const std::vector<TensorId> slices =
-        step_.seq > 1
-            ? net_.split("split", x, 1, std::vector<std::int64_t>(static_cast<std::size_t>(step_.seq), 1))
-            : std::vector<TensorId>{x};
+        step_.seq > 1 ? net_.split("split", x, 1, std::vector<std::int64_t>(static_cast<std::size_t>(step_.seq), 1))
+                      : std::vector<TensorId>{x};
     std::vector<TensorId> steps;
     for (std::int64_t t = 0; t < step_.seq && b_.ok(); ++t)
-      steps.push_back(net_.reshape(fmt::format("step{}", t), slices[static_cast<std::size_t>(t)],
-                                   {step_.batch, config_.hidden}));
+      steps.push_back(
+          net_.reshape(fmt::format("step{}", t), slices[static_cast<std::size_t>(t)], {step_.batch, config_.hidden}));
     if (steps.empty()) steps.push_back({});  // only after an error
     return steps;
   }
@@ -65,13 +64,12 @@ class RecurrentBuilder {
       const TensorId wh = b_.parameter("weight_hh", step_.dtype, {config_.hidden, 4 * config_.hidden});
       const TensorId bias = b_.parameter("bias", step_.dtype, {4 * config_.hidden});
       const bool continues = carried && static_cast<std::size_t>(layer) < carried->size();
-      State state = continues ? (*carried)[static_cast<std::size_t>(layer)]
-                              : State{b_.input("h0", step_.dtype, state_shape),
-                                      b_.input("c0", step_.dtype, state_shape)};
+      State state = continues
+                        ? (*carried)[static_cast<std::size_t>(layer)]
+                        : State{b_.input("h0", step_.dtype, state_shape), b_.input("c0", step_.dtype, state_shape)};
       for (std::size_t t = 0; t < x.size() && b_.ok(); ++t) {
         const auto step_scope = b_.scope(fmt::format("step.{}", t));
-        const std::vector<TensorId> out =
-            b_.op(OpKind::LstmCell, "cell", {x[t], state.h, state.c, wi, wh, bias});
+        const std::vector<TensorId> out = b_.op(OpKind::LstmCell, "cell", {x[t], state.h, state.c, wi, wh, bias});
         state = {out[0], out[1]};
         x[t] = net_.dropout("dropout", out[0], config_.dropout);
       }
@@ -86,8 +84,7 @@ class RecurrentBuilder {
     std::vector<TensorId> rows;
     for (std::size_t t = 0; t < steps.size() && b_.ok(); ++t)
       rows.push_back(net_.reshape(fmt::format("step{}", t), steps[t], {step_.batch, 1, config_.hidden}));
-    return rows.size() == 1 || !b_.ok() ? rows.empty() ? TensorId() : rows.front()
-                                        : net_.concat("concat", rows, 1);
+    return rows.size() == 1 || !b_.ok() ? rows.empty() ? TensorId() : rows.front() : net_.concat("concat", rows, 1);
   }
 
   void predict(TensorId states) {
@@ -127,12 +124,10 @@ class RecurrentBuilder {
 }  // namespace
 
 Status check(const RecurrentConfig& config) {
-  if (config.layers < 1 || config.layers > 1000)
-    return error("layers={}: must be between 1 and 1000", config.layers);
+  if (config.layers < 1 || config.layers > 1000) return error("layers={}: must be between 1 and 1000", config.layers);
   if (config.hidden < 1 || config.hidden > 1 << 20)
     return error("hidden={}: must be between 1 and 1048576", config.hidden);
-  if (config.vocab < 1 || config.vocab > 1LL << 30)
-    return error("vocab={}: must be between 1 and 2^30", config.vocab);
+  if (config.vocab < 1 || config.vocab > 1LL << 30) return error("vocab={}: must be between 1 and 2^30", config.vocab);
   if (config.classes < 1 || config.classes > 1LL << 30)
     return error("classes={}: must be between 1 and 2^30", config.classes);
   if (!(config.dropout >= 0 && config.dropout < 1))
@@ -144,8 +139,7 @@ void build_recurrent(GraphBuilder& builder, const RecurrentConfig& config, const
   // Every step of every layer is an operator of its own, and operators have fewer than 64 axes and masks of
   // 64 inputs.
   if (step.seq * config.layers > 100'000)
-    builder.fail(
-        error("seq={}: {} layers of that many steps are too many cells to unroll", step.seq, config.layers));
+    builder.fail(error("seq={}: {} layers of that many steps are too many cells to unroll", step.seq, config.layers));
   RecurrentBuilder(builder, config, step).build();
 }
 

@@ -21,8 +21,7 @@ std::string name_of_run(const ModuleSummary& module) {
 
 // Characters as a terminal counts them: bytes that continue a UTF-8 sequence take no column.
 std::size_t columns(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 std::string padded(const std::string& text, std::size_t width) {
   return text + std::string(width - std::min(width, columns(text)), ' ');
@@ -34,13 +33,13 @@ std::string aligned_right(const std::string& text, std::size_t width) {
 constexpr int kMostDepth = 4;
 constexpr std::size_t kMostRows = 40;  // a screenful; deeper modules are left out beyond it
 
-void add_rows(const ModuleSummary& module, const std::string& prefix, int depth, int most_depth,
-              double copies, double all_flops, std::vector<Row>& rows) {
+void add_rows(const ModuleSummary& module, const std::string& prefix, int depth, int most_depth, double copies,
+              double all_flops, std::vector<Row>& rows) {
   // A module whose only contents is numbered children needs no line of its own: "layers" and "0…79" are one.
-  const bool only_numbers = !module.children.empty() &&
-                            std::all_of(module.children.begin(), module.children.end(), [](const auto& c) {
-                              return std::isdigit(static_cast<unsigned char>(c.name[0])) != 0;
-                            });
+  const bool only_numbers =
+      !module.children.empty() && std::all_of(module.children.begin(), module.children.end(), [](const auto& c) {
+        return std::isdigit(static_cast<unsigned char>(c.name[0])) != 0;
+      });
   std::int64_t inner = 0;
   for (const ModuleSummary& child : module.children) inner += child.operators * child.copies;
   if (only_numbers && inner == module.operators && module.copies == 1) {
@@ -87,9 +86,8 @@ std::string module_table(const Graph& graph, Flops all) {
   }
   std::string text;
   for (const Row& row : rows)
-    text += fmt::format("  {}  {}  {}  {}\n", padded(row.name, widths[0]),
-                        aligned_right(row.parameters, widths[1]), aligned_right(row.flops, widths[2]),
-                        aligned_right(row.share, widths[3]));
+    text += fmt::format("  {}  {}  {}  {}\n", padded(row.name, widths[0]), aligned_right(row.parameters, widths[1]),
+                        aligned_right(row.flops, widths[2]), aligned_right(row.share, widths[3]));
   return text;
 }
 
@@ -120,28 +118,26 @@ std::string describe(const Model& model) {
   if (info.context > 0) text += fmt::format(", context {}", grouped(info.context));
   if (info.tied_embeddings) text += ", tied embeddings";
   text += fmt::format("\n  shapes from {}\n", info.source);
-  text += info.seq > 0
-              ? fmt::format("  figures for {} sample{} of {} tokens\n\n", grouped(info.batch),
-                            info.batch == 1 ? "" : "s", grouped(info.seq))
-              : fmt::format("  figures for {} sample{}\n\n", grouped(info.batch), info.batch == 1 ? "" : "s");
+  text += info.seq > 0 ? fmt::format("  figures for {} sample{} of {} tokens\n\n", grouped(info.batch),
+                                     info.batch == 1 ? "" : "s", grouped(info.seq))
+                       : fmt::format("  figures for {} sample{}\n\n", grouped(info.batch), info.batch == 1 ? "" : "s");
 
   const auto line = [&](std::string_view what, const std::string& value) {
     text += fmt::format("  {:<20} {}\n", what, value);
   };
-  line("parameters",
-       fmt::format("{} ({}, {})", grouped(summary.parameters),
-                   human_count(static_cast<double>(summary.parameters)), human(summary.parameter_bytes)));
+  line("parameters", fmt::format("{} ({}, {})", grouped(summary.parameters),
+                                 human_count(static_cast<double>(summary.parameters)), human(summary.parameter_bytes)));
   if (summary.active_parameters != summary.parameters)
     line("active per token", fmt::format("{} ({})", grouped(summary.active_parameters),
                                          human_count(static_cast<double>(summary.active_parameters))));
-  line("FLOPs forward", fmt::format("{} (contractions; {} besides)", human(summary.flops_forward),
-                                    human(summary.pointwise_forward)));
+  line("FLOPs forward",
+       fmt::format("{} (contractions; {} besides)", human(summary.flops_forward), human(summary.pointwise_forward)));
   line("FLOPs training", summary.flops_training
                              ? fmt::format("{} (forward and backward)", human(*summary.flops_training))
                              : "not trainable");
-  line("activations", summary.activation_bytes ? fmt::format("{} kept for backward, without recompute",
-                                                             human(*summary.activation_bytes))
-                                               : "-");
+  line("activations", summary.activation_bytes
+                          ? fmt::format("{} kept for backward, without recompute", human(*summary.activation_bytes))
+                          : "-");
   line("operators", fmt::format("{}, {} of them different; {} tensors", grouped(summary.operators),
                                 summary.unique_operators, grouped(summary.tensors)));
   // Kinds, wrapped.

@@ -33,8 +33,7 @@ std::int64_t active_parameters(const Graph& graph) {
     for (const Use& use : graph.uses(id)) {
       if (graph.kind(use.op) != OpKind::ExpertLinear) continue;
       const std::int64_t experts = graph.tensors()[id].type.shape.front();
-      if (const auto chosen = chosen_experts(graph, use.op))
-        used = elements / experts * std::min(*chosen, experts);
+      if (const auto chosen = chosen_experts(graph, use.op)) used = elements / experts * std::min(*chosen, experts);
     }
     active += used;
   }
@@ -76,8 +75,7 @@ class ModuleFolder {
       key.push_back(static_cast<std::uint32_t>(node.parameters));
       key.push_back(static_cast<std::uint32_t>(node.parameters >> 32));
       for (ModuleId child : node.children) key.push_back(nodes_[child].shape);
-      node.shape =
-          shapes_.try_emplace(std::move(key), static_cast<std::uint32_t>(shapes_.size())).first->second;
+      node.shape = shapes_.try_emplace(std::move(key), static_cast<std::uint32_t>(shapes_.size())).first->second;
       const ModuleId parent = graph.modules()[id].parent;
       if (!parent.valid()) continue;
       nodes_[parent].parameters += node.parameters;

@@ -47,9 +47,8 @@ Status check_attention(const TransformerConfig& config) {
     WEFT_TRY_OK(within("value", mla.value, 1, 65'536));
     if (mla.rope % 2 != 0) return error("rope={}: must be even", mla.rope);
     if (config.key_heads() != config.heads)
-      return error(
-          "kv_heads={}: latent attention has a key and value of its own per head; leave kv_heads at heads={}",
-          config.kv_heads, config.heads);
+      return error("kv_heads={}: latent attention has a key and value of its own per head; leave kv_heads at heads={}",
+                   config.kv_heads, config.heads);
   } else {
     if (config.head_dim == 0 && config.hidden % config.heads != 0)
       return error("heads={} does not divide hidden={}; change one of them or set head_dim", config.heads,
@@ -64,11 +63,7 @@ Status check_attention(const TransformerConfig& config) {
 class TransformerBuilder {
  public:
   TransformerBuilder(GraphBuilder& builder, const TransformerConfig& config, const StepShape& step)
-      : b_(builder),
-        config_(config),
-        step_(step),
-        blocks_(builder, config, step.dtype),
-        net_(blocks_.net()) {}
+      : b_(builder), config_(config), step_(step), blocks_(builder, config, step.dtype), net_(blocks_.net()) {}
 
   void build() {
     switch (config_.structure) {
@@ -96,24 +91,21 @@ class TransformerBuilder {
     if (config_.positions == Positions::Learned) {
       const std::int64_t rows = config_.position_rows > 0 ? config_.position_rows : config_.context;
       if (step_.seq > config_.context)
-        b_.fail(
-            error("seq={}: the model has {} learned positions; use a shorter sequence or override context",
-                  step_.seq, config_.context));
+        b_.fail(error("seq={}: the model has {} learned positions; use a shorter sequence or override context",
+                      step_.seq, config_.context));
       const TensorId ids_of_positions = b_.input("position_ids", DType::I64, tokens(step_.seq));
       x = net_.add("positions_add", x, net_.embedding("positions", ids_of_positions, rows, config_.hidden).y);
     }
     if (config_.structure == Structure::Encoder && config_.token_types > 0) {
       const TensorId types = b_.input("token_type_ids", DType::I64, tokens(step_.seq));
-      x = net_.add("token_types_add", x,
-                   net_.embedding("token_types", types, config_.token_types, config_.hidden).y);
+      x = net_.add("token_types_add", x, net_.embedding("token_types", types, config_.token_types, config_.hidden).y);
     }
     if (config_.embedding_norm || config_.structure == Structure::Encoder) x = blocks_.norm("norm", x);
     return net_.dropout("dropout", x, config_.dropout);
   }
 
   TensorId logits(TensorId x) {
-    TensorId y =
-        config_.tied ? net_.tied_linear("logits", x, table_) : net_.linear("logits", x, config_.vocab, false);
+    TensorId y = config_.tied ? net_.tied_linear("logits", x, table_) : net_.linear("logits", x, config_.vocab, false);
     if (config_.head_bias) y = net_.add_bias("logits", y);
     return config_.logit_softcap > 0 ? net_.unary("softcap", y, "softcap", config_.logit_softcap) : y;
   }
@@ -145,13 +137,12 @@ class TransformerBuilder {
     TensorId first = net_.position("first", x, 0);
     first = net_.unary("pooler_tanh", net_.linear("pooler", first, config_.hidden, true), "tanh");
     const TensorId next = net_.linear("next_sentence", first, 2, true);
-    const TensorId next_loss = net_.cross_entropy(
-        "next_sentence_loss", next, b_.input("next_sentence_labels", DType::I64, {step_.batch}));
+    const TensorId next_loss =
+        net_.cross_entropy("next_sentence_loss", next, b_.input("next_sentence_labels", DType::I64, {step_.batch}));
     // Masked tokens: predicted at every position; labels say which count.
     TensorId y = net_.unary("transform_act", net_.linear("transform", x, config_.hidden, true), "gelu");
     y = logits(blocks_.norm("transform_norm", y));
-    const TensorId loss =
-        net_.cross_entropy("masked_loss", y, b_.input("labels", DType::I64, tokens(step_.seq)));
+    const TensorId loss = net_.cross_entropy("masked_loss", y, b_.input("labels", DType::I64, tokens(step_.seq)));
     finish(net_.add("loss", loss, next_loss));
   }
 
@@ -178,8 +169,7 @@ class TransformerBuilder {
     TensorId memory = embed(b_.input("tokens", DType::I64, tokens(step_.seq)));
     {
       const auto scope = b_.scope("encoder");
-      const TransformerBlocks::AttentionOptions options{.causal = false,
-                                                        .position_bias = relative_bias(step_.seq)};
+      const TransformerBlocks::AttentionOptions options{.causal = false, .position_bias = relative_bias(step_.seq)};
       for (std::int64_t i = 0; i < config_.layers && b_.ok(); ++i) {
         const auto layer = b_.scope(fmt::format("layers.{}", i));
         const TensorId y = blocks_.self_attention(blocks_.norm("attn_norm", memory), options);
@@ -189,11 +179,9 @@ class TransformerBuilder {
     }
 
     const auto decoder_scope = b_.scope("decoder");
-    TensorId x =
-        b_.op1(OpKind::Embedding, "tokens", {b_.input("tokens", DType::I64, tokens(decoder_seq)), table_});
+    TensorId x = b_.op1(OpKind::Embedding, "tokens", {b_.input("tokens", DType::I64, tokens(decoder_seq)), table_});
     x = net_.dropout("tokens_dropout", x, p);
-    const TransformerBlocks::AttentionOptions options{.causal = true,
-                                                      .position_bias = relative_bias(decoder_seq)};
+    const TransformerBlocks::AttentionOptions options{.causal = true, .position_bias = relative_bias(decoder_seq)};
     for (std::int64_t i = 0; i < decoder_layers && b_.ok(); ++i) {
       const auto layer = b_.scope(fmt::format("layers.{}", i));
       TensorId y = blocks_.self_attention(blocks_.norm("attn_norm", x), options);
@@ -219,8 +207,7 @@ class TransformerBuilder {
       x = net_.transpose("patches_rows", x, {0, 2, 1});
       TensorId token = net_.parameter("class_token", "weight", {1, 1, config_.hidden});
       if (step_.batch > 1)
-        token = b_.op1(OpKind::Expand, "class_token", {token},
-                       {{"dim", std::int64_t{0}}, {"times", step_.batch}});
+        token = b_.op1(OpKind::Expand, "class_token", {token}, {{"dim", std::int64_t{0}}, {"times", step_.batch}});
       x = net_.concat("joined", {token, x}, 1);
       x = net_.add("positions", x, net_.parameter("positions", "weight", {1, patches + 1, config_.hidden}));
       x = net_.dropout("dropout", x, config_.dropout);
@@ -258,8 +245,7 @@ Status check(const TransformerConfig& config) {
     WEFT_TRY_OK(within("patch", config.patch, 1, 1 << 20));
     WEFT_TRY_OK(within("channels", config.channels, 1, 1 << 20));
     WEFT_TRY_OK(within("classes", config.classes, 1, 1LL << 30));
-    if (config.image % config.patch != 0)
-      return error("patch={} does not divide image={}", config.patch, config.image);
+    if (config.image % config.patch != 0) return error("patch={} does not divide image={}", config.patch, config.image);
     return Ok{};
   }
   WEFT_TRY_OK(within("vocab", config.vocab, 1, 1LL << 30));

@@ -36,10 +36,9 @@ struct MoeConfig {
   bool shared_gate = false;      // Qwen2-MoE weighs the shared expert by a sigmoid of its own
   std::int64_t first_dense = 0;  // the first layers that stay dense (DeepSeek)
   std::int64_t every = 1;        // every k-th layer has experts, the others are dense (GShard: 2)
-  double capacity_factor =
-      0;  // 0: dropless; else an expert takes ceil(tokens · top_k / experts · factor) of a group
-  std::int64_t groups = 1;       // token groups per sample, each with a capacity of its own
-  bool sigmoid_score = false;    // else softmax
+  double capacity_factor = 0;  // 0: dropless; else an expert takes ceil(tokens · top_k / experts · factor) of a group
+  std::int64_t groups = 1;     // token groups per sample, each with a capacity of its own
+  bool sigmoid_score = false;  // else softmax
   bool correction_bias = false;  // DeepSeek-V3's per-expert bias for load balance
   bool normalize = true;         // the chosen weights are scaled to sum to one
   double scale = 1;
@@ -68,26 +67,24 @@ struct TransformerConfig {
   std::int64_t position_rows = 0;  // rows of the learned table; 0: context (OPT has two more)
 
   Norm norm = Norm::Rms;
-  bool post_norms =
-      false;  // a norm after attention and MLP too, before the residual is added (Gemma-2, Grok-1)
+  bool post_norms = false;  // a norm after attention and MLP too, before the residual is added (Gemma-2, Grok-1)
   Activation activation = Activation::SwiGlu;
   Positions positions = Positions::Rotary;
   std::int64_t rotary_dim = 0;  // 0: the whole head
   double rotary_base = 10000;
   bool qkv_bias = false, out_bias = false, mlp_bias = false, head_bias = false;
-  bool tied = false;               // the head multiplies by the embedding table
-  bool qk_norm = false;            // RMS norm of each query and key head (Qwen3)
-  bool parallel_residual = false;  // attention and MLP side by side (NeoX)
-  bool shared_norm = false;        // with parallel_residual: one norm feeds both (Falcon, GPT-J)
-  bool embedding_norm = false;     // BLOOM
-  double embedding_scale = 1;      // Gemma-2 multiplies embeddings by √hidden
-  double attention_scale = 0;      // 0: 1/√head_dim
+  bool tied = false;                                // the head multiplies by the embedding table
+  bool qk_norm = false;                             // RMS norm of each query and key head (Qwen3)
+  bool parallel_residual = false;                   // attention and MLP side by side (NeoX)
+  bool shared_norm = false;                         // with parallel_residual: one norm feeds both (Falcon, GPT-J)
+  bool embedding_norm = false;                      // BLOOM
+  double embedding_scale = 1;                       // Gemma-2 multiplies embeddings by √hidden
+  double attention_scale = 0;                       // 0: 1/√head_dim
   double attention_softcap = 0, logit_softcap = 0;  // 0: none
   std::int64_t window = 0;                          // sliding-window attention; 0: full
   std::int64_t window_every = 1;                    // 2: only layers 0, 2, 4 … slide (Gemma-2)
   double dropout = 0;                               // of embeddings, attention and residuals alike
-  bool fused_attention =
-      true;  // false: score and value products, softmax and dropout as operators of their own
+  bool fused_attention = true;  // false: score and value products, softmax and dropout as operators of their own
 
   MoeConfig moe = {};
   MlaConfig mla = {};

@@ -32,8 +32,7 @@ std::string_view function_of(Activation activation) {
 // Tokens of one group that an expert takes: all that come (on average) when dropless.
 std::int64_t expert_capacity(const MoeConfig& moe, std::int64_t tokens_per_group) {
   const double factor = moe.capacity_factor > 0 ? moe.capacity_factor : 1;
-  const double rows =
-      static_cast<double>(tokens_per_group * moe.top_k) / static_cast<double>(moe.experts) * factor;
+  const double rows = static_cast<double>(tokens_per_group * moe.top_k) / static_cast<double>(moe.experts) * factor;
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(rows)));
 }
 
@@ -83,14 +82,13 @@ TensorId TransformerBlocks::latent_attention(TensorId x, const AttentionOptions&
   q = net_.concat("q_joined", {q_parts[0], rotary("q_rotary", q_parts[1], mla.rope, mla.rope)}, 2, heads);
 
   // The latent vector and the rotated part of the key, which all heads share.
-  const std::vector<TensorId> latent = net_.split(
-      "kv_a_split", net_.linear("kv_a", x, mla.kv_lora + mla.rope, false), 2, {mla.kv_lora, mla.rope});
-  const TensorId kv =
-      net_.linear("kv_b", net_.rms_norm("kv_a_norm", latent[0]), heads * (mla.nope + mla.value), false);
+  const std::vector<TensorId> latent =
+      net_.split("kv_a_split", net_.linear("kv_a", x, mla.kv_lora + mla.rope, false), 2, {mla.kv_lora, mla.rope});
+  const TensorId kv = net_.linear("kv_b", net_.rms_norm("kv_a_norm", latent[0]), heads * (mla.nope + mla.value), false);
   const std::vector<TensorId> kv_parts = net_.split("kv_b_split", kv, 2, {mla.nope, mla.value}, heads);
-  const TensorId k_rope = net_.builder().op1(OpKind::Expand, "k_rotary_expand",
-                                             {rotary("k_rotary", latent[1], mla.rope, mla.rope)},
-                                             {{"dim", std::int64_t{2}}, {"times", heads}});
+  const TensorId k_rope =
+      net_.builder().op1(OpKind::Expand, "k_rotary_expand", {rotary("k_rotary", latent[1], mla.rope, mla.rope)},
+                         {{"dim", std::int64_t{2}}, {"times", heads}});
   const TensorId k = net_.concat("k_joined", {kv_parts[0], k_rope}, 2, heads);
   return net_.linear("out", core(q, k, kv_parts[1], heads, heads, options), config_.hidden, config_.out_bias);
 }
@@ -101,15 +99,13 @@ TensorId TransformerBlocks::cross_attention(TensorId x, TensorId memory) {
   const TensorId q = net_.linear("q", x, heads * d, config_.qkv_bias);
   const std::vector<TensorId> kv =
       net_.split("split", net_.linear("kv", memory, heads * 2 * d, config_.qkv_bias), 2, {d, d}, heads);
-  return net_.linear("out", core(q, kv[0], kv[1], heads, heads, {.causal = false}), config_.hidden,
-                     config_.out_bias);
+  return net_.linear("out", core(q, kv[0], kv[1], heads, heads, {.causal = false}), config_.hidden, config_.out_bias);
 }
 
-TensorId TransformerBlocks::core(TensorId q, TensorId k, TensorId v, std::int64_t heads,
-                                 std::int64_t kv_heads, const AttentionOptions& options) {
+TensorId TransformerBlocks::core(TensorId q, TensorId k, TensorId v, std::int64_t heads, std::int64_t kv_heads,
+                                 const AttentionOptions& options) {
   // The fused operator takes no bias per score.
-  if (!config_.fused_attention || options.position_bias.valid())
-    return unfused_core(q, k, v, heads, kv_heads, options);
+  if (!config_.fused_attention || options.position_bias.valid()) return unfused_core(q, k, v, heads, kv_heads, options);
   Attrs attrs{{"heads", heads}, {"kv_heads", kv_heads}};
   if (options.causal) attrs.set("causal", std::int64_t{1});
   if (options.window > 0) attrs.set("window", options.window);
@@ -120,13 +116,12 @@ TensorId TransformerBlocks::core(TensorId q, TensorId k, TensorId v, std::int64_
   return net_.builder().op1(OpKind::Attention, "core", {q, k, v}, attrs);
 }
 
-TensorId TransformerBlocks::unfused_core(TensorId q, TensorId k, TensorId v, std::int64_t heads,
-                                         std::int64_t kv_heads, const AttentionOptions& options) {
+TensorId TransformerBlocks::unfused_core(TensorId q, TensorId k, TensorId v, std::int64_t heads, std::int64_t kv_heads,
+                                         const AttentionOptions& options) {
   GraphBuilder& b = net_.builder();
   const std::string axes = fmt::format("g={} r={}", kv_heads, heads / kv_heads);
-  TensorId scores =
-      b.op1(OpKind::Matmul, "scores", {q, k},
-            {{"notation", std::string("a[b,q,g.r.e] b[b,t,g.e] -> y[b,g.r,q,t]")}, {"axes", axes}});
+  TensorId scores = b.op1(OpKind::Matmul, "scores", {q, k},
+                          {{"notation", std::string("a[b,q,g.r.e] b[b,t,g.e] -> y[b,g.r,q,t]")}, {"axes", axes}});
   TensorId bias = options.position_bias;
   if (config_.positions == Positions::Alibi) {
     // The slope of each head times the key's position: the same for every query row, up to a constant that
@@ -159,9 +154,8 @@ TensorId TransformerBlocks::unfused_core(TensorId q, TensorId k, TensorId v, std
 
 TensorId TransformerBlocks::activate(const std::string& name, TensorId x) {
   if (!is_gated(config_.activation)) return net_.unary(name, x, function_of(config_.activation));
-  return net_.builder().op1(
-      OpKind::Glu, name, {x},
-      {{"fn", std::string(function_of(config_.activation))}, {"packed", std::int64_t{1}}});
+  return net_.builder().op1(OpKind::Glu, name, {x},
+                            {{"fn", std::string(function_of(config_.activation))}, {"packed", std::int64_t{1}}});
 }
 
 TensorId TransformerBlocks::mlp(TensorId x, std::int64_t ffn) {
@@ -187,8 +181,8 @@ TensorId TransformerBlocks::experts(TensorId x) {
   const std::vector<TensorId> routed = b.op(OpKind::Router, "route", {logits}, routing);
   const TensorId weights = routed[0], index = routed[1];
   if (moe.aux_loss > 0)
-    auxiliary_losses_.push_back(b.op1(OpKind::AuxLoss, "aux_loss", {logits, index},
-                                      {{"groups", moe.groups}, {"coefficient", moe.aux_loss}}));
+    auxiliary_losses_.push_back(
+        b.op1(OpKind::AuxLoss, "aux_loss", {logits, index}, {{"groups", moe.groups}, {"coefficient", moe.aux_loss}}));
 
   Attrs exchange{
       {"experts", moe.experts}, {"capacity", expert_capacity(moe, seq / moe.groups)}, {"groups", moe.groups}};
@@ -198,8 +192,7 @@ TensorId TransformerBlocks::experts(TensorId x) {
   {
     const auto scope = b.scope("experts");
     const std::string up = gated ? "gate_up" : "up";
-    const TensorId up_weight =
-        net_.parameter(up, "weight", {moe.experts, config_.hidden, gated ? 2 * ffn : ffn});
+    const TensorId up_weight = net_.parameter(up, "weight", {moe.experts, config_.hidden, gated ? 2 * ffn : ffn});
     const TensorId down_weight = net_.parameter("down", "weight", {moe.experts, ffn, config_.hidden});
     y = b.op1(OpKind::ExpertLinear, up, {rows, up_weight});
     y = b.op1(OpKind::ExpertLinear, "down", {activate("act", y), down_weight});
@@ -246,8 +239,7 @@ TensorId TransformerBlocks::layer(std::int64_t index, TensorId x, const Attentio
 
 TensorId TransformerBlocks::post_norm_layer(std::int64_t index, TensorId x) {
   const auto scope = net_.builder().scope(fmt::format("layers.{}", index));
-  const TensorId attended =
-      net_.dropout("attn_dropout", self_attention(x, {.causal = false}), config_.dropout);
+  const TensorId attended = net_.dropout("attn_dropout", self_attention(x, {.causal = false}), config_.dropout);
   x = norm("attn_norm", net_.add("attn_add", x, attended));
   const TensorId fed = net_.dropout("mlp_dropout", feed_forward(index, x), config_.dropout);
   return norm("mlp_norm", net_.add("mlp_add", x, fed));

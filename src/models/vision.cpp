@@ -62,8 +62,8 @@ class VisionBuilder {
     const std::int64_t from = net_.shape(x)[2], stride = std::max<std::int64_t>(1, from / side);
     if (from == 1) return repeat("_columns", repeat("_rows", x, 2), 3);
     if (from < side) {
-      b_.fail(error("image={}: too small, {}×{} positions are left where {}×{} are needed", config_.image,
-                    from, from, side, side));
+      b_.fail(error("image={}: too small, {}×{} positions are left where {}×{} are needed", config_.image, from, from,
+                    side, side));
       return x;
     }
     return net_.pool2d(name, x, "avg", Layers::square(from - (side - 1) * stride, stride));
@@ -113,9 +113,7 @@ class VisionBuilder {
 
   TensorId residual_block(TensorId x, std::int64_t inner, std::int64_t out, std::int64_t stride) {
     const TensorId shortcut_input = x;
-    const auto channels = [&] {
-      return net_.shape(shortcut_input).size() > 1 ? net_.shape(shortcut_input)[1] : 0;
-    };
+    const auto channels = [&] { return net_.shape(shortcut_input).size() > 1 ? net_.shape(shortcut_input)[1] : 0; };
     if (config_.bottleneck) {
       x = net_.unary("relu1", conv_bn("1", x, inner, Layers::square(1)), "relu");
       x = net_.unary("relu2", conv_bn("2", x, inner, Layers::square(3, stride, 1)), "relu");
@@ -127,8 +125,7 @@ class VisionBuilder {
     TensorId shortcut = shortcut_input;
     if (stride != 1 || channels() != out) {
       const auto scope = b_.scope("downsample");
-      shortcut =
-          net_.batch_norm("bn", net_.conv2d("conv", shortcut, out, Layers::square(1, stride), false), kEps);
+      shortcut = net_.batch_norm("bn", net_.conv2d("conv", shortcut, out, Layers::square(1, stride), false), kEps);
     }
     return net_.unary("relu", net_.add("add", x, shortcut), "relu");
   }
@@ -155,14 +152,12 @@ class VisionBuilder {
 }  // namespace
 
 Status check(const VisionConfig& config) {
-  if (config.image < 1 || config.image > 100'000)
-    return error("image={}: must be between 1 and 100000", config.image);
+  if (config.image < 1 || config.image > 100'000) return error("image={}: must be between 1 and 100000", config.image);
   if (config.channels < 1 || config.channels > 1 << 20)
     return error("channels={}: must be between 1 and 1048576", config.channels);
   if (config.classes < 1 || config.classes > 1LL << 30)
     return error("classes={}: must be between 1 and 2^30", config.classes);
-  if (config.width < 1 || config.width > 1 << 20)
-    return error("width={}: must be between 1 and 1048576", config.width);
+  if (config.width < 1 || config.width > 1 << 20) return error("width={}: must be between 1 and 1048576", config.width);
   if (!(config.dropout >= 0 && config.dropout < 1))
     return error("dropout={}: must be at least 0 and below 1", config.dropout);
   return Ok{};

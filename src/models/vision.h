@@ -15,8 +15,7 @@ enum class VisionNet : std::uint8_t { LeNet, AlexNet, Vgg, ResNet, InceptionV3 }
 struct VisionConfig {
   VisionNet net = VisionNet::ResNet;
   std::int64_t image = 224, channels = 3, classes = 1000;
-  std::vector<std::int64_t> blocks =
-      {};                   // ResNet: residual blocks of each stage; VGG: convolutions of each stage
+  std::vector<std::int64_t> blocks = {};  // ResNet: residual blocks of each stage; VGG: convolutions of each stage
   bool bottleneck = false;  // ResNet: 1×1, 3×3, 1×1 with four times the channels (stride in the 3×3: v1.5)
   std::int64_t width = 64;  // ResNet: inner channels of the first stage's bottlenecks (wide: 128)
   double dropout = 0;       // AlexNet and VGG: before the first two linears; Inception: before the last

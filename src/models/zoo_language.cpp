@@ -30,8 +30,7 @@ TransformerConfig gpt(std::int64_t layers, std::int64_t hidden, std::int64_t hea
 
 // Llama and its kin: rotary positions, RMS norm, SwiGLU, no biases.
 TransformerConfig llama(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads,
-                        std::int64_t ffn, std::int64_t vocab, std::int64_t context,
-                        double rotary_base = 10000) {
+                        std::int64_t ffn, std::int64_t vocab, std::int64_t context, double rotary_base = 10000) {
   return {.layers = layers,
           .hidden = hidden,
           .heads = heads,
@@ -44,14 +43,11 @@ TransformerConfig llama(std::int64_t layers, std::int64_t hidden, std::int64_t h
 
 void add_gpt(std::vector<ZooEntry>& zoo) {
   const std::string gpt2 = "Radford et al. 2019; checkpoints openai-community/gpt2*";
-  zoo.push_back(
-      {"gpt2-124m", {"gpt2", "gpt-2", "gpt2-small", "gpt2-117m"}, gpt(12, 768, 12, 50257, 1024), gpt2});
+  zoo.push_back({"gpt2-124m", {"gpt2", "gpt-2", "gpt2-small", "gpt2-117m"}, gpt(12, 768, 12, 50257, 1024), gpt2});
   zoo.push_back({"gpt2-355m", {"gpt2-medium", "gpt2-345m"}, gpt(24, 1024, 16, 50257, 1024), gpt2});
   zoo.push_back({"gpt2-774m", {"gpt2-large", "gpt2-762m"}, gpt(36, 1280, 20, 50257, 1024), gpt2});
-  zoo.push_back({"gpt2-1.5b",
-                 {"gpt2-xl", "gpt-1.5b", "gpt2-1558m", "gpt2-1542m"},
-                 gpt(48, 1600, 25, 50257, 1024),
-                 gpt2});
+  zoo.push_back(
+      {"gpt2-1.5b", {"gpt2-xl", "gpt-1.5b", "gpt2-1558m", "gpt2-1542m"}, gpt(48, 1600, 25, 50257, 1024), gpt2});
 
   const std::string gpt3 = "Brown et al. 2020, table 2.1; vocabulary of GPT-2";
   zoo.push_back({"gpt3-125m", {"gpt3-small"}, gpt(12, 768, 12, 50257, 2048), gpt3});
@@ -63,10 +59,8 @@ void add_gpt(std::vector<ZooEntry>& zoo) {
                  gpt3 + " (16 heads of 128; the table's 24 do not divide 2048)"});
   zoo.push_back({"gpt3-2.7b", {}, gpt(32, 2560, 32, 50257, 2048), gpt3});
   zoo.push_back({"gpt3-6.7b", {}, gpt(32, 4096, 32, 50257, 2048), gpt3});
-  zoo.push_back({"gpt3-13b",
-                 {},
-                 gpt(40, 5120, 40, 50257, 2048),
-                 gpt3 + " (5120 = 40 heads of 128; the table prints 5140)"});
+  zoo.push_back(
+      {"gpt3-13b", {}, gpt(40, 5120, 40, 50257, 2048), gpt3 + " (5120 = 40 heads of 128; the table prints 5140)"});
   zoo.push_back({"gpt3-175b", {"gpt3", "gpt-3"}, gpt(96, 12288, 96, 50257, 2048), gpt3});
 
   const std::string sc21 = "Narayanan et al. SC'21, table 1; vocabulary 51,200, sequence 2,048";
@@ -78,16 +72,14 @@ void add_gpt(std::vector<ZooEntry>& zoo) {
   zoo.push_back({"megatron-22b", {}, gpt(48, 6144, 64, 51200, 2048), mlsys23});
   zoo.push_back({"megatron-39.1b", {"megatron-39b"}, gpt(48, 8192, 64, 51200, 2048), sc21});
   zoo.push_back({"megatron-76.1b", {"megatron-76b"}, gpt(60, 10240, 80, 51200, 2048), sc21});
-  zoo.push_back(
-      {"megatron-145.6b", {"megatron-145b", "megatron-146b"}, gpt(80, 12288, 96, 51200, 2048), sc21});
+  zoo.push_back({"megatron-145.6b", {"megatron-145b", "megatron-146b"}, gpt(80, 12288, 96, 51200, 2048), sc21});
   zoo.push_back({"megatron-175b", {}, gpt(96, 12288, 96, 51200, 2048), mlsys23});
   zoo.push_back({"megatron-310b", {"megatron-310.1b"}, gpt(96, 16384, 128, 51200, 2048), sc21});
   zoo.push_back({"megatron-530b",
                  {"megatron-529.6b", "mt-nlg-530b", "megatron-turing-530b", "mt-nlg"},
                  gpt(105, 20480, 128, 51200, 2048),
                  sc21});
-  zoo.push_back(
-      {"megatron-1t", {"megatron-1008b", "megatron-1000b"}, gpt(128, 25600, 160, 51200, 2048), sc21});
+  zoo.push_back({"megatron-1t", {"megatron-1008b", "megatron-1000b"}, gpt(128, 25600, 160, 51200, 2048), sc21});
 
   TransformerConfig bloom = gpt(70, 14336, 112, 250880, 2048, 0);
   bloom.positions = Positions::Alibi;
@@ -97,8 +89,7 @@ void add_gpt(std::vector<ZooEntry>& zoo) {
   TransformerConfig opt = gpt(96, 12288, 96, 50272, 2048);
   opt.position_rows = 2050;
   opt.activation = Activation::Relu;
-  zoo.push_back(
-      {"opt-175b", {}, opt, "Zhang et al. 2022, table 1; vocabulary and positions as in facebook/opt-66b"});
+  zoo.push_back({"opt-175b", {}, opt, "Zhang et al. 2022, table 1; vocabulary and positions as in facebook/opt-66b"});
   opt = gpt(64, 9216, 72, 50272, 2048);
   opt.position_rows = 2050;
   opt.activation = Activation::Relu;
@@ -118,8 +109,7 @@ void add_mpt(std::vector<ZooEntry>& zoo) {
     config.activation = Activation::Gelu;
     return config;
   };
-  const auto published = [&](std::int64_t layers, std::int64_t hidden, std::int64_t heads,
-                             std::int64_t context) {
+  const auto published = [&](std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t context) {
     TransformerConfig config = yaml(layers, hidden, heads);
     config.vocab = 50432;
     config.context = context;
@@ -134,11 +124,9 @@ void add_mpt(std::vector<ZooEntry>& zoo) {
   zoo.push_back({"mpt-760m", {}, yaml(24, 1536, 12), source});
   zoo.push_back({"mpt-1b", {}, yaml(24, 2048, 16), source});
   zoo.push_back({"mpt-3b", {}, yaml(32, 2560, 20), source});
-  zoo.push_back(
-      {"mpt-7b", {}, published(32, 4096, 32, 2048), "checkpoint mosaicml/mpt-7b: ALiBi, no biases"});
+  zoo.push_back({"mpt-7b", {}, published(32, 4096, 32, 2048), "checkpoint mosaicml/mpt-7b: ALiBi, no biases"});
   zoo.push_back({"mpt-13b", {}, yaml(40, 5120, 40), source});
-  zoo.push_back(
-      {"mpt-30b", {}, published(48, 7168, 64, 8192), "checkpoint mosaicml/mpt-30b: ALiBi, no biases"});
+  zoo.push_back({"mpt-30b", {}, published(48, 7168, 64, 8192), "checkpoint mosaicml/mpt-30b: ALiBi, no biases"});
   zoo.push_back({"mpt-70b", {}, yaml(80, 8192, 64), source});
 }
 
@@ -148,15 +136,11 @@ void add_llama(std::vector<ZooEntry>& zoo) {
   zoo.push_back({"llama2-13b", {}, llama(40, 5120, 40, 40, 13824, 32000, 4096), llama2});
   zoo.push_back({"llama2-70b", {}, llama(80, 8192, 64, 8, 28672, 32000, 4096), llama2});
   const std::string llama3 = "Dubey et al. 2024, table 3; checkpoints meta-llama/*";
-  zoo.push_back(
-      {"llama3-8b", {"meta-llama-3-8b"}, llama(32, 4096, 32, 8, 14336, 128256, 8192, 500000), llama3});
-  zoo.push_back(
-      {"llama3-70b", {"meta-llama-3-70b"}, llama(80, 8192, 64, 8, 28672, 128256, 8192, 500000), llama3});
+  zoo.push_back({"llama3-8b", {"meta-llama-3-8b"}, llama(32, 4096, 32, 8, 14336, 128256, 8192, 500000), llama3});
+  zoo.push_back({"llama3-70b", {"meta-llama-3-70b"}, llama(80, 8192, 64, 8, 28672, 128256, 8192, 500000), llama3});
   zoo.push_back({"llama3.1-8b", {}, llama(32, 4096, 32, 8, 14336, 128256, 131072, 500000), llama3});
-  zoo.push_back(
-      {"llama3.1-70b", {"llama3.3-70b"}, llama(80, 8192, 64, 8, 28672, 128256, 131072, 500000), llama3});
-  zoo.push_back(
-      {"llama3.1-405b", {"llama3-405b"}, llama(126, 16384, 128, 8, 53248, 128256, 131072, 500000), llama3});
+  zoo.push_back({"llama3.1-70b", {"llama3.3-70b"}, llama(80, 8192, 64, 8, 28672, 128256, 131072, 500000), llama3});
+  zoo.push_back({"llama3.1-405b", {"llama3-405b"}, llama(126, 16384, 128, 8, 53248, 128256, 131072, 500000), llama3});
   TransformerConfig small = llama(16, 2048, 32, 8, 8192, 128256, 131072, 500000);
   small.tied = true;
   zoo.push_back({"llama3.2-1b", {}, small, "checkpoint meta-llama/Llama-3.2-1B"});
@@ -190,8 +174,7 @@ void add_qwen(std::vector<ZooEntry>& zoo) {
   zoo.push_back({"qwen2.5-32b", {}, qwen2(64, 5120, 40, 8, 27648, 152064, 131072, false), source25});
   zoo.push_back({"qwen2.5-72b", {}, qwen2(80, 8192, 64, 8, 29568, 152064, 131072, false), source25});
 
-  const auto qwen3 = [](std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t ffn,
-                        bool tied) {
+  const auto qwen3 = [](std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t ffn, bool tied) {
     TransformerConfig config = llama(layers, hidden, heads, 8, ffn, 151936, 40960, 1'000'000);
     config.head_dim = 128;
     config.qk_norm = true;
@@ -235,10 +218,8 @@ void add_gemma_and_nemotron(std::vector<ZooEntry>& zoo) {
     config.rotary_dim = hidden / heads / 2;
     return config;
   };
-  zoo.push_back({"nemotron-4-15b",
-                 {},
-                 nemotron4(32, 6144, 48, 24576),
-                 "Parmar et al. 2024 (arXiv:2402.16819), table 1"});
+  zoo.push_back(
+      {"nemotron-4-15b", {}, nemotron4(32, 6144, 48, 24576), "Parmar et al. 2024 (arXiv:2402.16819), table 1"});
   zoo.push_back({"nemotron-4-340b",
                  {},
                  nemotron4(96, 18432, 96, 73728),
@@ -253,8 +234,7 @@ void add_bert_and_t5(std::vector<ZooEntry>& zoo) {
     config.head_bias = true;
     return config;
   };
-  const std::string source =
-      "Devlin et al. 2018; checkpoints google-bert/bert-*-uncased with both pre-training heads";
+  const std::string source = "Devlin et al. 2018; checkpoints google-bert/bert-*-uncased with both pre-training heads";
   zoo.push_back({"bert-base", {"bert", "bert-base-uncased"}, bert(12, 768, 12), source});
   zoo.push_back({"bert-large", {"bert-large-uncased"}, bert(24, 1024, 16), source});
   zoo.push_back({"bert-exlarge",

@@ -6,9 +6,8 @@
 namespace weft {
 namespace {
 
-TransformerConfig rotary_decoder(std::int64_t layers, std::int64_t hidden, std::int64_t heads,
-                                 std::int64_t kv_heads, std::int64_t ffn, std::int64_t vocab,
-                                 std::int64_t context, double rotary_base) {
+TransformerConfig rotary_decoder(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads,
+                                 std::int64_t ffn, std::int64_t vocab, std::int64_t context, double rotary_base) {
   return {.layers = layers,
           .hidden = hidden,
           .heads = heads,
@@ -39,8 +38,7 @@ std::vector<ZooEntry> mixture_zoo() {
   std::vector<ZooEntry> zoo;
   TransformerConfig mixtral = rotary_decoder(32, 4096, 32, 8, 14336, 32000, 32768, 1'000'000);
   mixtral.moe = {.experts = 8, .top_k = 2};
-  zoo.push_back(
-      {"mixtral-8x7b", {"mixtral"}, mixtral, "Jiang et al. 2024; checkpoint mistralai/Mixtral-8x7B-v0.1"});
+  zoo.push_back({"mixtral-8x7b", {"mixtral"}, mixtral, "Jiang et al. 2024; checkpoint mistralai/Mixtral-8x7B-v0.1"});
   mixtral = rotary_decoder(56, 6144, 48, 8, 16384, 32000, 65536, 1'000'000);
   mixtral.moe = {.experts = 8, .top_k = 2};
   zoo.push_back({"mixtral-8x22b", {}, mixtral, "checkpoint mistralai/Mixtral-8x22B-v0.1"});
@@ -59,20 +57,12 @@ std::vector<ZooEntry> mixture_zoo() {
   zoo.push_back({"qwen3-235b-a22b", {"qwen3-235b"}, qwen, qwen_source});
   TransformerConfig qwen2 = rotary_decoder(28, 3584, 28, 4, 18944, 151936, 131072, 1'000'000);
   qwen2.qkv_bias = true;
-  qwen2.moe = {.experts = 64,
-               .top_k = 8,
-               .expert_ffn = 2560,
-               .shared_ffn = 20480,
-               .shared_gate = true,
-               .normalize = false};
+  qwen2.moe = {
+      .experts = 64, .top_k = 8, .expert_ffn = 2560, .shared_ffn = 20480, .shared_gate = true, .normalize = false};
   zoo.push_back({"qwen2-57b-a14b", {"qwen2-57b"}, qwen2, "checkpoint Qwen/Qwen2-57B-A14B"});
 
-  const MoeConfig lite{.experts = 64,
-                       .top_k = 6,
-                       .expert_ffn = 1408,
-                       .shared_ffn = 2816,
-                       .first_dense = 1,
-                       .normalize = false};
+  const MoeConfig lite{
+      .experts = 64, .top_k = 6, .expert_ffn = 1408, .shared_ffn = 2816, .first_dense = 1, .normalize = false};
   zoo.push_back({"deepseek-v2-lite",
                  {},
                  deepseek(27, 2048, 16, 10944, 102400, 0, lite),
@@ -126,8 +116,7 @@ std::vector<ZooEntry> mixture_zoo() {
                              .tied = true};
     return gshard(config, experts);
   };
-  const std::string alpa =
-      "Zheng et al. OSDI'22 (Alpa), GShard MoE table; feed-forward 8 × hidden as in its benchmark";
+  const std::string alpa = "Zheng et al. OSDI'22 (Alpa), GShard MoE table; feed-forward 8 × hidden as in its benchmark";
   zoo.push_back({"gpt-moe-380m", {"gshard-moe-380m"}, gpt_moe(8, 768, 8), alpa});
   zoo.push_back({"gpt-moe-1.3b", {"gshard-moe-1.3b"}, gpt_moe(16, 768, 16), alpa});
   zoo.push_back({"gpt-moe-2.4b", {"gshard-moe-2.4b"}, gpt_moe(16, 1024, 16), alpa});
@@ -150,12 +139,11 @@ std::vector<ZooEntry> mixture_zoo() {
                              .head_bias = true,
                              .tied = true,
                              .dropout = 0.1};
-  zoo.push_back(
-      {"bert-moe",
-       {},
-       gshard(bert_moe, 8),
-       "Zhang et al. EuroSys'24 (HAP): 8 layers, hidden 768, sequence 128, every other layer with experts; "
-       "experts=N sets one per device as there"});
+  zoo.push_back({"bert-moe",
+                 {},
+                 gshard(bert_moe, 8),
+                 "Zhang et al. EuroSys'24 (HAP): 8 layers, hidden 768, sequence 128, every other layer with experts; "
+                 "experts=N sets one per device as there"});
   return zoo;
 }
 

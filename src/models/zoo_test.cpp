@@ -44,8 +44,7 @@ const Published kPublished[] = {
     // h·V + V.
     {"rnntc", 20'000 * 1024.0 + 4 * (8 * 1024.0 * 1024 + 4096) + 2 * 1024 + 2, 0, "closed form"},
     {"rnnlm", 10'000 * 2048.0 + 2 * (8 * 2048.0 * 2048 + 8192) + 2048 * 10'000.0 + 10'000, 0, "closed form"},
-    {"nmt",
-     2 * 32'000 * 1024.0 + 4 * (8 * 1024.0 * 1024 + 4096) + 2 * 1024 * 1024.0 + 1024 * 32'000.0 + 32'000, 0,
+    {"nmt", 2 * 32'000 * 1024.0 + 4 * (8 * 1024.0 * 1024 + 4096) + 2 * 1024 * 1024.0 + 1024 * 32'000.0 + 32'000, 0,
      "closed form; attention combines 2h → h without bias"},
     {"dlrm", 516 * kMillion, kMillion, "Duan et al. TPDS'24: 516M"},
     // 187,767,399 rows of 128, and the MLPs: 155,520 at the bottom; at the top 128 + 27·26/2 = 479 features.
@@ -58,14 +57,12 @@ const Published kPublished[] = {
     {"gpt2-774m", 774'030'080, 0, "openai-community/gpt2-large"},
     {"gpt2-1.5b", 1'557'611'200, 0, "openai-community/gpt2-xl"},
     {"gpt3-125m", 125 * kMillion, kMillion, "Brown et al. 2020, table 2.1"},
-    {"gpt3-350m", 356 * kMillion, 6 * kMillion,
-     "Brown et al. 2020, table 2.1: 350M, with the table's shapes 356M"},
+    {"gpt3-350m", 356 * kMillion, 6 * kMillion, "Brown et al. 2020, table 2.1: 350M, with the table's shapes 356M"},
     {"gpt3-760m", 760 * kMillion, kMillion, "Brown et al. 2020, table 2.1"},
     {"gpt3-1.3b", 1.3 * kBillion, 0.1 * kBillion, "Brown et al. 2020, table 2.1"},
     {"gpt3-2.7b", 2.7 * kBillion, 0.1 * kBillion, "Brown et al. 2020, table 2.1"},
     {"gpt3-6.7b", 6.7 * kBillion, 0.1 * kBillion, "Brown et al. 2020, table 2.1"},
-    {"gpt3-13b", 13.0 * kBillion, 0.15 * kBillion,
-     "Brown et al. 2020, table 2.1: 13.0B with a width of 5140"},
+    {"gpt3-13b", 13.0 * kBillion, 0.15 * kBillion, "Brown et al. 2020, table 2.1: 13.0B with a width of 5140"},
     {"gpt3-175b", 175 * kBillion, kBillion, "Brown et al. 2020, table 2.1"},
     {"megatron-1.7b", 1.7 * kBillion, 0.1 * kBillion, "Narayanan et al. SC'21, table 1"},
     {"megatron-3.6b", 3.6 * kBillion, 0.1 * kBillion, "Narayanan et al. SC'21, table 1"},
@@ -136,8 +133,7 @@ const Published kPublished[] = {
     {"gemma-2-9b", 9'241'705'984, 0, "google/gemma-2-9b"},
     {"gemma-2-27b", 27'227'128'320, 0, "google/gemma-2-27b"},
     {"nemotron-4-15b", 15.6 * kBillion, 0.1 * kBillion, "arXiv:2402.16819: 12.5 B and 3.1 B of embeddings"},
-    {"nemotron-4-340b", 341.0 * kBillion, 0.1 * kBillion,
-     "arXiv:2406.11704: 331.6 B and 9.4 B of embeddings"},
+    {"nemotron-4-340b", 341.0 * kBillion, 0.1 * kBillion, "arXiv:2406.11704: 331.6 B and 9.4 B of embeddings"},
     {"bert-base", 110'106'428, 0, "BertForPreTraining of google-bert/bert-base-uncased"},
     {"bert-large", 336'226'108, 0, "BertForPreTraining of google-bert/bert-large-uncased"},
     {"bert-exlarge", 336'226'108 + 24 * (12 * 1024.0 * 1024 + 13 * 1024), 0, "bert-large and 24 layers more"},
@@ -202,10 +198,9 @@ TEST(Zoo, EveryModelNamesItsSourceAndDescribesItself) {
 // torchvision prints multiply-adds as "GFLOPS".
 TEST(Zoo, ForwardMultiplyAddsOfVisionModelsAreTorchvisions) {
   const std::pair<const char*, double> rows[] = {
-      {"alexnet", 0.71},          {"vgg16", 15.47},       {"vgg19", 19.63},    {"resnet18", 1.81},
-      {"resnet34", 3.66},         {"resnet50", 4.09},     {"resnet101", 7.80}, {"resnet152", 11.51},
-      {"wide-resnet50-2", 11.40}, {"inception-v3", 5.71}, {"vit-b", 17.56},    {"vit-l", 61.55},
-      {"vit-h", 167.29}};
+      {"alexnet", 0.71},  {"vgg16", 15.47},    {"vgg19", 19.63},     {"resnet18", 1.81},         {"resnet34", 3.66},
+      {"resnet50", 4.09}, {"resnet101", 7.80}, {"resnet152", 11.51}, {"wide-resnet50-2", 11.40}, {"inception-v3", 5.71},
+      {"vit-b", 17.56},   {"vit-l", 61.55},    {"vit-h", 167.29}};
   for (const auto& [name, giga] : rows) {
     const double flops = summarize(*build_model(name)).flops_forward.value;
     EXPECT_NEAR(flops / 2e9, giga, 0.01 * giga) << name;
@@ -227,8 +222,8 @@ TEST(Zoo, FlopsOfGptsAreThoseOfMegatronsFormula) {
   constexpr std::int64_t kBatch = 4;
   for (const Shape& row : rows) {
     const ModelSummary summary = summarize(*build_model(row.name, {.batch = kBatch}));
-    const double forward = kBatch * (24 * row.s * row.l * row.h * row.h + 4 * row.s * row.s * row.l * row.h +
-                                     2 * row.s * row.h * row.v);
+    const double forward =
+        kBatch * (24 * row.s * row.l * row.h * row.h + 4 * row.s * row.s * row.l * row.h + 2 * row.s * row.h * row.v);
     EXPECT_DOUBLE_EQ(summary.flops_forward.value, forward) << row.name;
     ASSERT_TRUE(summary.flops_training.has_value()) << row.name;
     EXPECT_DOUBLE_EQ(summary.flops_training->value, 3 * forward) << row.name;
@@ -240,13 +235,11 @@ TEST(Zoo, ActiveParametersOfMixturesAreThePublishedOnes) {
     const char* name;
     double billions, digit;
   };
-  const Row rows[] = {{"mixtral-8x7b", 12.9, 0.1},   {"mixtral-8x22b", 39, 1},
-                      {"qwen3-30b-a3b", 3.3, 0.1},   {"qwen3-235b-a22b", 22, 1},
-                      {"qwen2-57b-a14b", 14.2, 0.1}, {"deepseek-v2-lite", 2.7, 0.1},
-                      {"deepseek-v2", 21, 1},        {"deepseek-v3", 37, 1}};
+  const Row rows[] = {{"mixtral-8x7b", 12.9, 0.1}, {"mixtral-8x22b", 39, 1},      {"qwen3-30b-a3b", 3.3, 0.1},
+                      {"qwen3-235b-a22b", 22, 1},  {"qwen2-57b-a14b", 14.2, 0.1}, {"deepseek-v2-lite", 2.7, 0.1},
+                      {"deepseek-v2", 21, 1},      {"deepseek-v3", 37, 1}};
   for (const Row& row : rows)
-    EXPECT_NEAR(static_cast<double>(summarize(*build_model(row.name)).active_parameters) / 1e9, row.billions,
-                row.digit)
+    EXPECT_NEAR(static_cast<double>(summarize(*build_model(row.name)).active_parameters) / 1e9, row.billions, row.digit)
         << row.name;
   const ModelSummary dense = summarize(*build_model("gpt2"));
   EXPECT_EQ(dense.active_parameters, dense.parameters);
@@ -336,8 +329,7 @@ TEST(Zoo, SpellingsWithDashesUnderscoresAndCapitalsAreTheSameModel) {
 
 // Independent closed forms, over the shapes that overrides reach.
 RC_GTEST_PROP(ZooLaws, GptParametersAreVhPlusShPlusLayers, ()) {
-  const std::int64_t l = *rc::gen::inRange(1, 9), heads = *rc::gen::inRange(1, 9),
-                     d = *rc::gen::inRange(1, 33);
+  const std::int64_t l = *rc::gen::inRange(1, 9), heads = *rc::gen::inRange(1, 9), d = *rc::gen::inRange(1, 33);
   const std::int64_t v = *rc::gen::inRange(1, 999), s = *rc::gen::inRange(1, 99), h = heads * d;
   const Result<Graph> graph =
       build_model(fmt::format("gpt2:layers={},hidden={},heads={},vocab={},context={}", l, h, heads, v, s));
@@ -346,14 +338,12 @@ RC_GTEST_PROP(ZooLaws, GptParametersAreVhPlusShPlusLayers, ()) {
 }
 
 RC_GTEST_PROP(ZooLaws, LlamaParametersFollowTheClosedForm, ()) {
-  const std::int64_t l = *rc::gen::inRange(1, 9), groups = *rc::gen::inRange(1, 5),
-                     r = *rc::gen::inRange(1, 5);
-  const std::int64_t d = 2 * *rc::gen::inRange(1, 17), h = *rc::gen::inRange(1, 99),
-                     f = *rc::gen::inRange(1, 99);
+  const std::int64_t l = *rc::gen::inRange(1, 9), groups = *rc::gen::inRange(1, 5), r = *rc::gen::inRange(1, 5);
+  const std::int64_t d = 2 * *rc::gen::inRange(1, 17), h = *rc::gen::inRange(1, 99), f = *rc::gen::inRange(1, 99);
   const std::int64_t v = *rc::gen::inRange(1, 999), seq = *rc::gen::inRange(1, 65);
-  const Result<Graph> graph = build_model(
-      fmt::format("llama3-8b:layers={},hidden={},heads={},kv_heads={},head_dim={},ffn={},vocab={},seq={}", l,
-                  h, groups * r, groups, d, f, v, seq));
+  const Result<Graph> graph =
+      build_model(fmt::format("llama3-8b:layers={},hidden={},heads={},kv_heads={},head_dim={},ffn={},vocab={},seq={}",
+                              l, h, groups * r, groups, d, f, v, seq));
   RC_ASSERT(graph.ok());
   // Query and output h·(g·r·d), key and value h·(g·d), gate, up and down h·f, two norms; embedding, head,
   // last norm.
