@@ -139,6 +139,8 @@ TEST(Errors, AnImageTooSmallSaysSo) {
 TEST(Errors, ImpossiblyLargeModelsAreRefusedNotBuilt) {
   EXPECT_NE(error_of("llama3-8b:hidden=4194304,ffn=16777216,heads=4,layers=10000"), "no error");
   EXPECT_NE(error_of("llama3-8b", {.batch = 1LL << 32, .seq = 1LL << 32}), "no error");
+  EXPECT_EQ(error_of("nmt:seq=4000000000"),
+            "nmt: seq=4000000000: 2 layers of that many steps are too many cells to unroll");
   EXPECT_EQ(error_of("llama3-8b:hidden=99999999"), "llama3-8b: hidden=99999999: must be between 1 and 4194304");
 }
 

@@ -136,10 +136,10 @@ Status check(const RecurrentConfig& config) {
 }
 
 void build_recurrent(GraphBuilder& builder, const RecurrentConfig& config, const StepShape& step) {
-  // Every step of every layer is an operator of its own, and operators have fewer than 64 axes and masks of
-  // 64 inputs.
+  // Every step of every layer is an operator of its own.
   if (step.seq * config.layers > 100'000)
-    builder.fail(error("seq={}: {} layers of that many steps are too many cells to unroll", step.seq, config.layers));
+    return builder.fail(
+        error("seq={}: {} layers of that many steps are too many cells to unroll", step.seq, config.layers));
   RecurrentBuilder(builder, config, step).build();
 }
 

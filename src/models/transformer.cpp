@@ -266,7 +266,7 @@ Status check(const TransformerConfig& config) {
 
 void build_transformer(GraphBuilder& builder, const TransformerConfig& config, const StepShape& step) {
   if (config.moe.experts > 0 && step.seq % config.moe.groups != 0)
-    builder.fail(error("groups={} does not divide seq={}", config.moe.groups, step.seq));
+    return builder.fail(error("groups={} does not divide seq={}", config.moe.groups, step.seq));
   TransformerBuilder(builder, config, step).build();
 }
 
