@@ -8,6 +8,7 @@
 #include <cmath>
 #include <set>
 
+#include "graph/text.h"
 #include "graph/training.h"
 #include "models/models.h"
 #include "models/summary.h"
@@ -276,6 +277,17 @@ TEST(Zoo, EveryModelCanBeTrained) {
     std::size_t parameters = 0;
     for (const Tensor& tensor : training->graph.tensors()) parameters += tensor.kind == TensorKind::Parameter;
     EXPECT_EQ(training->accumulated.size(), parameters) << name << ": every parameter has a gradient";
+  }
+}
+
+TEST(Zoo, EveryModelSurvivesTheTextForm) {
+  std::vector<std::string> names = model_names();
+  names.push_back("gpt2:layers=2,dropout=0.25");
+  for (const std::string& name : names) {
+    const Graph graph = *build_model(name, {.batch = 2});
+    const Result<Graph> again = parse_graph(print(graph), name);
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(*again, graph) << name;
   }
 }
 
