@@ -368,7 +368,7 @@ Result<Signature> make_signature(OpKind kind, const Attrs& attrs, std::span<cons
   Signature signature;
   signature.kind = kind;
   signature.attrs = attrs;
-  signature.pointwise_per_output = declaration.pointwise;
+  signature.pointwise_per_element = declaration.pointwise;
   AxisBinder binder(op, signature);
   WindowTable windows{declaration.windows, {}};
   for (const auto& [name, size] : declaration.sizes) WEFT_TRY_OK(binder.set(name, size, "the attributes"));
@@ -484,7 +484,7 @@ Signature gradient_signature(const Signature& forward, const Gradient& gradient)
   signature.gradient = gradient.name;
   signature.attrs = forward.attrs;
   signature.axes = forward.axes;
-  signature.pointwise_per_output = forward.pointwise_per_output;
+  signature.pointwise_per_element = forward.pointwise_per_element;
 
   const auto forward_operand = [&](std::string_view name) -> const Operand& {
     for (int i = 0; i < forward.operand_count(); ++i)
@@ -523,7 +523,7 @@ Signature gradient_signature(const Signature& forward, const Gradient& gradient)
   for (const Operand& input : forward.inputs) inputs.push_back({input.dtype, input.shape()});
   const Result<Declaration> declaration = entry_of(forward.kind).declare(forward.attrs, inputs);
   // The gradient of a view is a view.
-  const bool view = forward.contractions.empty() && forward.pointwise_per_output == 0 && forward.inputs.size() == 1 &&
+  const bool view = forward.contractions.empty() && forward.pointwise_per_element == 0 && forward.inputs.size() == 1 &&
                     forward.outputs.size() == 1 && forward.outputs[0].aliases == 0;
   if (view && signature.inputs.size() == 1 && signature.inputs[0].elements() == signature.outputs[0].elements())
     signature.outputs[0].aliases = 0;

@@ -62,17 +62,21 @@ Flops contraction_flops(const Signature& signature) {
 }
 
 Flops pointwise_flops(const Signature& signature) {
-  std::int64_t largest = 0;
-  for (const Operand& output : signature.outputs) largest = std::max(largest, output.elements());
-  for (const Operand& input : signature.inputs) largest = std::max(largest, input.elements());
-  return {signature.pointwise_per_output * static_cast<double>(largest)};
+  // Over the largest operand that is data; weights count only where there is nothing else (optimizer steps, norms of gradients).
+  std::int64_t data = 1, any = 1;
+  for (int i = 0; i < signature.operand_count(); ++i) {
+    const Operand& operand = signature.operand(i);
+    any = std::max(any, operand.elements());
+    if (!operand.weight) data = std::max(data, operand.elements());
+  }
+  return {signature.pointwise_per_element * static_cast<double>(data > 1 ? data : any)};
 }
 
 namespace {
 
 // A view (outputs that alias inputs while no arithmetic is done) touches no memory.
 bool moves_nothing(const Signature& signature) {
-  return signature.contractions.empty() && signature.pointwise_per_output == 0 &&
+  return signature.contractions.empty() && signature.pointwise_per_element == 0 &&
          std::all_of(signature.outputs.begin(), signature.outputs.end(),
                      [](const Operand& output) { return output.aliases >= 0; });
 }
