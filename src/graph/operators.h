@@ -1,0 +1,65 @@
+// Operators: each is declared once (declarations_*.cpp) by its index notation and a few words; everything else is derived.
+//
+// Given a kind, its attributes and the types of its inputs, `make_signature` binds the axes and infers the outputs.
+// `gradients_of` lists the backward products of a signature; `gradient_signature` derives one: the same axes, another
+// operand as the output.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "graph/signature.h"
+
+namespace weft {
+
+enum class OpKind : std::uint8_t {
+  // contractions
+  Linear, ExpertLinear, Matmul, Conv1d, Conv2d, Attention, LstmCell, DotInteraction,
+  // normalisation and reduction
+  BatchNorm, LayerNorm, RmsNorm, Softmax, Pool2d, Reduce, CrossEntropy, NllLoss, BceLoss,
+  // pointwise
+  Unary, Binary, Select, Glu, Bias, Dropout, Rotary,
+  // lookup and routing
+  Embedding, Router, AuxLoss, Dispatch, Combine,
+  // movement
+  Concat, Split, Slice, Pad, Reshape, Transpose, Expand,
+  // training
+  Accumulate, Sgd, Momentum, Adam, LambUpdate, LambApply, SumSquares, NonFinite, AddScalars, ClipCoefficient,
+  // given by the user
+  Opaque,
+};
+inline constexpr int kOpKinds = static_cast<int>(OpKind::Opaque) + 1;
+
+std::string_view name_of(OpKind kind);
+std::optional<OpKind> op_kind_named(std::string_view name);
+std::vector<std::string> op_kind_names();
+
+struct TensorType {
+  DType dtype = DType::F32;
+  Shape shape;
+  bool weight = false;  // a trained parameter: splitting an axis that indexes it is parameter parallelism
+
+  bool operator==(const TensorType&) const = default;
+};
+std::string print(const TensorType& type);  // "bf16[1,8192,4096]"
+Result<TensorType> parse_tensor_type(std::string_view text);
+
+// Binds axes to sizes, checks that the inputs fit, infers the outputs. Errors name the operator, axis and sizes.
+Result<Signature> make_signature(OpKind kind, const Attrs& attrs, std::span<const TensorType> inputs);
+
+// One way gradients flow back through an operator.
+struct Gradient {
+  std::string name;                 // "grad_weight"; empty: the gradient passes through unchanged (`x = dy`)
+  std::vector<std::string> reads;   // forward inputs or outputs by name, or "d" + an output
+  std::vector<std::string> writes;  // "d" + an input
+};
+// The backward products of a forward signature; empty for what is not differentiable.
+std::vector<Gradient> gradients_of(const Signature& forward);
+
+// The signature of a backward product: operands and axes of the forward one, rearranged.
+Signature gradient_signature(const Signature& forward, const Gradient& gradient);
+
+}  // namespace weft

@@ -1,0 +1,305 @@
+#include "graph/training.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace weft {
+
+std::string_view name_of(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::Sgd: return "sgd";
+    case OptimizerKind::Momentum: return "momentum";
+    case OptimizerKind::Adam: return "adam";
+    case OptimizerKind::AdamW: return "adamw";
+    case OptimizerKind::Lamb: return "lamb";
+  }
+  return "?";
+}
+
+namespace {
+
+class BackwardBuilder {
+ public:
+  BackwardBuilder(Graph forward, const TrainingOptions& options)
+      : forward_ops_(forward.ops().size()),
+        forward_tensors_(forward.tensors().size()),
+        loss_(forward.results().empty() ? TensorId() : forward.results().front()),
+        builder_(std::move(forward)),
+        options_(options),
+        contributions_(forward_tensors_),
+        needs_gradient_(forward_tensors_, 0) {}
+
+  Result<TrainingGraph> build() {
+    if (!loss_.valid() || !builder_.shape(loss_).empty())
+      return error("training needs a scalar loss as the graph's first result");
+    mark_what_needs_gradients();
+    if (!needs_gradient_[loss_]) return error("the loss depends on no parameter");
+    // The gradient that enters backward: 1, or the loss scale.
+    add(loss_, builder_.input("loss_scale", DType::F32, {}));
+
+    for (std::size_t i = forward_ops_; i-- > 0;) backward_of(OpId(i));
+    const OpId first_step(graph().ops().size());
+    step();
+
+    std::vector<std::pair<TensorId, TensorId>> accumulated = accumulated_;
+    WEFT_TRY(Graph graph, std::move(builder_).freeze());
+    return TrainingGraph{std::move(graph), OpId(forward_ops_), first_step, std::move(accumulated)};
+  }
+
+ private:
+  const Graph& graph() const { return builder_.so_far(); }
+
+  void mark_what_needs_gradients() {
+    for (TensorId id : IdRange<TensorId>(forward_tensors_))
+      needs_gradient_[id] = graph().tensors()[id].kind == TensorKind::Parameter;
+    // Per signature, the inputs a gradient can flow to: the same for every operator that shares it.
+    IdVec<SignatureId, std::vector<Gradient>> gradients(graph().signatures().size());
+    for (SignatureId id : gradients.ids()) gradients[id] = gradients_of(graph().signatures()[id]);
+    for (OpId op : IdRange<OpId>(forward_ops_)) {
+      bool flows = false;
+      const auto inputs = graph().inputs(op);
+      const Signature& signature = graph().signature(op);
+      for (const Gradient& gradient : gradients[graph().ops()[op].signature])
+        for (const std::string& write : gradient.writes)
+          for (std::size_t i = 0; i < inputs.size(); ++i)
+            flows = flows || (write.compare(1, std::string::npos, signature.inputs[i].name) == 0 && needs_gradient_[inputs[i]]);
+      if (!flows) continue;
+      for (TensorId output : graph().outputs(op))
+        needs_gradient_[output] = is_floating(graph().tensors()[output].type.dtype);
+    }
+    gradients_ = std::move(gradients);
+  }
+
+  // One more term of the gradient of `tensor`. Parameters accumulate at once, so that the term can be freed.
+  void add(TensorId tensor, TensorId gradient) {
+    if (graph().tensors()[tensor].kind == TensorKind::Parameter)
+      accumulate(tensor, gradient);
+    else
+      contributions_[tensor].push_back(gradient);
+  }
+
+  void accumulate(TensorId parameter, TensorId gradient) {
+    const Tensor described = graph().tensors()[parameter];
+    const auto scope = builder_.scope(described.module);
+    auto at = std::find_if(accumulated_.begin(), accumulated_.end(), [&](const auto& entry) { return entry.first == parameter; });
+    std::size_t terms = 0;
+    if (at == accumulated_.end()) {
+      const TensorId buffer = builder_.state(described.name + "_grad", options_.gradient_dtype.value_or(described.type.dtype), described.type.shape);
+      at = accumulated_.insert(accumulated_.end(), {parameter, buffer});
+    } else {
+      terms = ++terms_[parameter.index()];
+    }
+    const std::string name = terms == 0 ? described.name + "@accumulate" : fmt::format("{}@accumulate{}", described.name, terms + 1);
+    const TensorId inputs[] = {at->second, gradient};
+    at->second = builder_.op(OpKind::Accumulate, name, inputs, {}, Phase::Backward).front();
+  }
+
+  // The whole gradient of a forward tensor: the sum of its terms; invalid when none arrived.
+  TensorId gradient_of(TensorId tensor) {
+    std::vector<TensorId>& terms = contributions_[tensor];
+    if (terms.empty()) return {};
+    const Tensor described = graph().tensors()[tensor];
+    for (std::size_t i = 1; i < terms.size(); ++i) {
+      const Op& producer = graph().ops()[described.producer];
+      const auto scope = builder_.scope(producer.module);
+      const std::string& output = graph().signature(described.producer).outputs[described.output].name;
+      const TensorId inputs[] = {terms[0], terms[i]};
+      terms[0] = builder_.op(OpKind::Binary, fmt::format("{}@sum_d{}{}", producer.name, output, i), inputs, {{"fn", "add"}}, Phase::Backward).front();
+    }
+    terms.resize(1);
+    return terms[0];
+  }
+
+  void backward_of(OpId op) {
+    const std::vector<TensorId> inputs(graph().inputs(op).begin(), graph().inputs(op).end());
+    const std::vector<TensorId> outputs(graph().outputs(op).begin(), graph().outputs(op).end());
+    std::vector<TensorId> output_gradients;
+    bool any = false;
+    for (TensorId output : outputs) {
+      output_gradients.push_back(needs_gradient_[output] ? gradient_of(output) : TensorId());
+      any = any || output_gradients.back().valid();
+    }
+    if (!any) return;
+
+    const SignatureId signature_id = graph().ops()[op].signature;
+    for (const Gradient& declared : gradients_[signature_id]) {
+      if (!builder_.ok()) return;
+      const Signature& signature = graph().signatures()[signature_id];
+      const auto input_named = [&](std::string_view name) {
+        for (std::size_t i = 0; i < inputs.size(); ++i)
+          if (signature.inputs[i].name == name) return inputs[i];
+        return TensorId();
+      };
+      const auto output_named = [&](std::string_view name, const std::vector<TensorId>& from) {
+        for (std::size_t i = 0; i < outputs.size(); ++i)
+          if (signature.outputs[i].name == name) return from[i];
+        return TensorId();
+      };
+      const bool wanted = std::any_of(declared.writes.begin(), declared.writes.end(), [&](const std::string& write) {
+        return needs_gradient_[input_named(std::string_view(write).substr(1))];
+      });
+      if (!wanted) continue;
+
+      // Gradients of outputs that nobody used are left out of what the product reads.
+      Gradient gradient = declared;
+      gradient.reads.clear();
+      std::vector<TensorId> reads;
+      bool flows = false;
+      for (const std::string& name : declared.reads) {
+        TensorId tensor = input_named(name);
+        if (!tensor.valid()) tensor = output_named(name, outputs);
+        if (!tensor.valid()) {
+          tensor = output_named(std::string_view(name).substr(1), output_gradients);
+          if (!tensor.valid()) continue;
+          flows = true;
+        }
+        gradient.reads.push_back(name);
+        reads.push_back(tensor);
+      }
+      if (!flows) continue;
+
+      if (gradient.name.empty()) {
+        const TensorId input = input_named(std::string_view(gradient.writes[0]).substr(1));
+        if (builder_.shape(input) == builder_.shape(reads[0])) {
+          add(input, reads[0]);
+          continue;
+        }
+        gradient.name = "grad_" + gradient.writes[0].substr(1);  // broadcast: the gradient sums over what was repeated
+      }
+      const std::vector<TensorId> made = builder_.gradient_op(op, gradient, reads);
+      if (!builder_.ok()) return;
+      for (std::size_t i = 0; i < made.size(); ++i) {
+        const TensorId input = input_named(std::string_view(gradient.writes[i]).substr(1));
+        if (needs_gradient_[input]) add(input, made[i]);
+      }
+    }
+  }
+
+  std::vector<TensorId> step_op(OpKind kind, std::string name, const std::vector<TensorId>& inputs, Attrs attrs = {}) {
+    return builder_.op(kind, std::move(name), inputs, std::move(attrs), Phase::Step);
+  }
+
+  // Clipping and the overflow check give one factor for all gradients.
+  std::optional<TensorId> gradient_scale() {
+    if (!options_.clip_norm && !options_.overflow_check) return std::nullopt;
+    const auto over_all = [&](OpKind kind, const std::string& suffix, const std::string& total) {
+      std::vector<TensorId> parts;
+      for (const auto& [parameter, gradient] : accumulated_) {
+        const Tensor described = graph().tensors()[parameter];
+        const auto scope = builder_.scope(described.module);
+        parts.push_back(step_op(kind, described.name + suffix, {gradient}).front());
+      }
+      return step_op(OpKind::AddScalars, total, parts).front();
+    };
+    std::vector<TensorId> inputs;
+    Attrs attrs{{"clip", std::int64_t{options_.clip_norm ? 1 : 0}}, {"overflow", std::int64_t{options_.overflow_check ? 1 : 0}}};
+    const auto scope = builder_.scope("optimizer");
+    if (options_.clip_norm) {
+      attrs.set("max_norm", *options_.clip_norm);
+      inputs.push_back(over_all(OpKind::SumSquares, "@squares", "squares"));
+    }
+    if (options_.overflow_check) inputs.push_back(over_all(OpKind::NonFinite, "@non_finite", "non_finite"));
+    return step_op(OpKind::ClipCoefficient, "clip", inputs, attrs).front();
+  }
+
+  void step() {
+    const std::optional<TensorId> scale = gradient_scale();
+    const auto updates = accumulated_;
+    for (const auto& [parameter, gradient] : updates) {
+      if (!builder_.ok()) return;
+      const Tensor described = graph().tensors()[parameter];
+      const auto scope = builder_.scope(described.module);
+      const auto state = [&](std::string_view name) {
+        return builder_.state(fmt::format("{}_{}", described.name, name), DType::F32, described.type.shape);
+      };
+      const bool master = options_.master_weights && described.type.dtype != DType::F32;
+      Attrs attrs;
+      std::vector<TensorId> inputs = {parameter, gradient};
+      const bool lamb = options_.optimizer == OptimizerKind::Lamb;
+      TensorId master_copy;
+      if (master) {
+        master_copy = state("master");
+        if (!lamb) {
+          inputs.push_back(master_copy);
+          attrs.set("master", std::int64_t{1});
+        }
+      }
+      if (options_.optimizer != OptimizerKind::Sgd) inputs.push_back(state("m"));
+      if (options_.optimizer != OptimizerKind::Sgd && options_.optimizer != OptimizerKind::Momentum) inputs.push_back(state("v"));
+      if (scale) {
+        inputs.push_back(*scale);
+        attrs.set("scaled", std::int64_t{1});
+      }
+      const std::string name = described.name + "@step";
+      switch (options_.optimizer) {
+        case OptimizerKind::Sgd: step_op(OpKind::Sgd, name, inputs, attrs); break;
+        case OptimizerKind::Momentum: step_op(OpKind::Momentum, name, inputs, attrs); break;
+        case OptimizerKind::AdamW: attrs.set("decoupled", std::int64_t{1}); [[fallthrough]];
+        case OptimizerKind::Adam: step_op(OpKind::Adam, name, inputs, attrs); break;
+        case OptimizerKind::Lamb: {
+          const TensorId update = step_op(OpKind::LambUpdate, described.name + "@update", inputs, attrs).front();
+          const TensorId weight = master ? master_copy : parameter;
+          const TensorId p2 = step_op(OpKind::SumSquares, described.name + "@norm", {weight}).front();
+          const TensorId u2 = step_op(OpKind::SumSquares, described.name + "@update_norm", {update}).front();
+          std::vector<TensorId> apply = {parameter, update, p2, u2};
+          if (master) apply.push_back(master_copy);
+          step_op(OpKind::LambApply, name, apply, {{"master", std::int64_t{master ? 1 : 0}}});
+          break;
+        }
+      }
+    }
+  }
+
+  std::size_t forward_ops_, forward_tensors_;
+  TensorId loss_;
+  GraphBuilder builder_;
+  const TrainingOptions& options_;
+  IdVec<TensorId, std::vector<TensorId>> contributions_;
+  IdVec<TensorId, char> needs_gradient_;
+  IdVec<SignatureId, std::vector<Gradient>> gradients_;
+  std::vector<std::pair<TensorId, TensorId>> accumulated_;
+  std::unordered_map<std::uint32_t, std::size_t> terms_;
+};
+
+}  // namespace
+
+Result<TrainingGraph> make_training_graph(Graph forward, const TrainingOptions& options) {
+  return BackwardBuilder(std::move(forward), options).build();
+}
+
+std::vector<TensorId> saved_tensors(const TrainingGraph& training, const RecomputeRegions& regions) {
+  const Graph& graph = training.graph;
+  const auto region_of = [&](OpId op) { return op.valid() && regions.region.contains(op) ? regions.region[op] : -1; };
+  IdVec<TensorId, char> saved(graph.tensors().size(), 0);
+  const auto save = [&](TensorId id) {
+    if (graph.tensors()[id].kind == TensorKind::Activation) saved[graph.tensors()[id].storage] = 1;
+  };
+  for (OpId op : graph.ops().ids()) {
+    const Op& described = graph.ops()[op];
+    if (described.phase == Phase::Backward && described.forward.valid()) {
+      const int region = region_of(described.forward);
+      for (TensorId input : graph.inputs(op)) {
+        const OpId producer = graph.tensors()[input].producer;
+        if (region < 0 || region_of(producer) != region) save(input);
+      }
+    }
+    if (described.phase == Phase::Forward && region_of(op) >= 0)
+      for (TensorId input : graph.inputs(op))
+        if (region_of(graph.tensors()[input].producer) != region_of(op)) save(input);
+  }
+  std::vector<TensorId> list;
+  for (TensorId id : saved.ids())
+    if (saved[id] && graph.tensors()[id].kind == TensorKind::Activation) list.push_back(id);
+  return list;
+}
+
+Bytes saved_bytes(const TrainingGraph& training, const RecomputeRegions& regions) {
+  Bytes total;
+  for (TensorId id : saved_tensors(training, regions)) total += training.graph.bytes(id);
+  return total;
+}
+
+}  // namespace weft

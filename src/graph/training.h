@@ -1,0 +1,48 @@
+// The training graph: a forward graph with its backward pass, gradient accumulation and optimizer step.
+//
+// Given a frozen forward graph whose first result is a scalar loss; back comes one graph in three phases. Backward products
+// are operators of their own ("layers.3.fc1@grad_weight") that name what they read of the forward pass, so what must be kept
+// (saved tensors) is simply what they read. Cost: O(operators).
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "base/result.h"
+#include "graph/graph.h"
+
+namespace weft {
+
+enum class OptimizerKind : std::uint8_t { Sgd, Momentum, Adam, AdamW, Lamb };
+std::string_view name_of(OptimizerKind kind);
+
+struct TrainingOptions {
+  OptimizerKind optimizer = OptimizerKind::AdamW;
+  bool master_weights = true;                // keep an fp32 copy of parameters of lower precision
+  std::optional<DType> gradient_dtype = {};  // of the accumulators; unset: the parameter's
+  std::optional<double> clip_norm = 1.0;     // clip by the global gradient norm; unset: do not
+  bool overflow_check = false;               // fp16: count non-finite gradients and skip the step on any
+};
+
+struct TrainingGraph {
+  Graph graph;
+  OpId first_backward, first_step;                 // operators before, between and after: forward, backward, step
+  std::vector<std::pair<TensorId, TensorId>> accumulated;  // parameter → its gradient after the last accumulation
+};
+
+Result<TrainingGraph> make_training_graph(Graph forward, const TrainingOptions& options = {});
+
+// Forward operators whose outputs are not kept but computed again in the backward pass, by region: operators of one region
+// are recomputed together, from the tensors that enter the region.
+struct RecomputeRegions {
+  IdVec<OpId, int> region;  // −1: kept
+
+  static RecomputeRegions none(const Graph& graph) { return {IdVec<OpId, int>(graph.ops().size(), -1)}; }
+};
+
+// The forward tensors that stay in memory until the backward pass has read them, each once, views by their storage;
+// parameters and inputs of the step are not among them.
+std::vector<TensorId> saved_tensors(const TrainingGraph& training, const RecomputeRegions& regions);
+Bytes saved_bytes(const TrainingGraph& training, const RecomputeRegions& regions);
+
+}  // namespace weft
