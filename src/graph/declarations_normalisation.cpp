@@ -98,7 +98,7 @@ const OpEntry kOperators[] = {
            .gradients = {"grad: dy x gamma rstd -> dx dgamma"},
        };
      }},
-    {OpKind::Softmax, "softmax", "causal:int scale:num softcap:num",
+    {OpKind::Softmax, "softmax", "causal:int scale:num",
      [](const Attrs&, Inputs) -> Result<Declaration> {
        return Declaration{
            // Causal: position t of row q is masked when t > q, q the last dimension but one.

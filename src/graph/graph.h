@@ -128,12 +128,14 @@ class GraphBuilder {
   // Opens a module until the returned scope ends: { auto scope = b.scope("layers.3"); … }
   class Scope {
    public:
-    explicit Scope(GraphBuilder& builder, ModuleId previous) : builder_(builder), previous_(previous) {}
-    ~Scope() { builder_.current_ = previous_; }
-    Scope(const Scope&) = delete;
+    Scope(GraphBuilder& builder, ModuleId previous) : builder_(&builder), previous_(previous) {}
+    Scope(Scope&& other) noexcept : builder_(std::exchange(other.builder_, nullptr)), previous_(other.previous_) {}
+    ~Scope() {
+      if (builder_) builder_->current_ = previous_;
+    }
 
    private:
-    GraphBuilder& builder_;
+    GraphBuilder* builder_;
     ModuleId previous_;
   };
   [[nodiscard]] Scope scope(std::string_view dotted_name);

@@ -336,7 +336,6 @@ Result<Signature> make_signature(OpKind kind, const Attrs& attrs, std::span<cons
     return error("{}: takes {} inputs ({}), not {}", op, notation.inputs.size(), declaration.notation, inputs.size());
 
   // The number of axes an ellipsis stands for follows from the first operand that has one.
-  bool elementwise = true;
   std::optional<std::size_t> ellipsis;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const auto& dims = notation.inputs[i].dims;
@@ -348,8 +347,11 @@ Result<Signature> make_signature(OpKind kind, const Attrs& attrs, std::span<cons
     if (ellipsis && *ellipsis != count)
       return error("{}: {} is {}: another number of dimensions than the first input's", op, notation.inputs[i].name, print(inputs[i]));
     ellipsis = count;
-    if (dims.size() > 1) elementwise = false;
   }
+  bool elementwise = true;  // no operand has dimensions beside its ellipsis
+  for (const auto* operands : {&notation.inputs, &notation.outputs})
+    for (const NotationOperand& operand : *operands)
+      if (operand.dims.size() > 1) elementwise = false;
   std::vector<std::string> sample = words(declaration.sample);
   const bool sample_ellipsis = has_word(sample, "...");
   expand_ellipses(notation, ellipsis.value_or(0), elementwise, declaration.parameter_shaped);

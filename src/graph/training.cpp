@@ -169,12 +169,12 @@ class BackwardBuilder {
         }
         gradient.name = "grad_" + gradient.writes[0].substr(1);  // broadcast: the gradient sums over what was repeated
       }
+      std::vector<TensorId> targets;  // found now: adding an operator may move the signatures
+      for (const std::string& write : gradient.writes) targets.push_back(input_named(std::string_view(write).substr(1)));
       const std::vector<TensorId> made = builder_.gradient_op(op, gradient, reads);
       if (!builder_.ok()) return;
-      for (std::size_t i = 0; i < made.size(); ++i) {
-        const TensorId input = input_named(std::string_view(gradient.writes[i]).substr(1));
-        if (needs_gradient_[input]) add(input, made[i]);
-      }
+      for (std::size_t i = 0; i < made.size(); ++i)
+        if (needs_gradient_[targets[i]]) add(targets[i], made[i]);
     }
   }
 
