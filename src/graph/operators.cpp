@@ -247,8 +247,9 @@ std::uint64_t input_mask(const Signature& signature, const std::string& group) {
   std::uint64_t mask = 0;
   for (const std::string& name : words(group, '+'))
     for (std::size_t i = 0; i < signature.inputs.size(); ++i)
-      if (signature.inputs[i].name == name) mask |= std::uint64_t{1} << i;
-  return mask;
+      if (signature.inputs[i].name == name && i < 64) mask |= std::uint64_t{1} << i;
+  // Only concat has that many inputs, and it is linear in all of them.
+  return signature.inputs.size() > 64 ? ~std::uint64_t{0} : mask;
 }
 
 struct ParsedGradient {
@@ -411,7 +412,8 @@ Result<Signature> make_signature(OpKind kind, const Attrs& attrs, std::span<cons
     open = std::move(later);
   }
 
-  DType dtype = DType::F32;  // of outputs that do not say: the first floating input's
+  // Of outputs that do not say: the first floating input's, or that of integers that are moved about.
+  DType dtype = inputs.empty() ? DType::F32 : inputs.back().dtype;
   for (auto input = inputs.rbegin(); input != inputs.rend(); ++input)
     if (is_floating(input->dtype)) dtype = input->dtype;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -524,7 +526,7 @@ Signature gradient_signature(const Signature& forward, const Gradient& gradient)
   // A backward product is linear in the gradients it reads, jointly (never in what was saved).
   std::uint64_t mask = 0;
   for (std::size_t i = 0; i < gradient.reads.size(); ++i)
-    if (!is_forward(gradient.reads[i])) mask |= std::uint64_t{1} << i;
+    if (!is_forward(gradient.reads[i])) mask |= i < 64 ? std::uint64_t{1} << i : ~std::uint64_t{0};
   signature.linear_in.push_back(mask);
   return signature;
 }
