@@ -10,8 +10,9 @@ namespace weft {
 
 namespace {
 
-// An LSTM is unrolled, so a small file can ask for any number of operators.
-constexpr std::size_t kMaxOperators = 1'000'000;
+// An LSTM is unrolled and constants are evaluated, so a small file can ask for any number of operators and
+// elements.
+constexpr std::size_t kMaxOperators = 250'000, kMaxKnownInAll = 1 << 24;
 
 }  // namespace
 
@@ -25,7 +26,8 @@ OnnxEmitter::OnnxEmitter(const OnnxModel& model, const OnnxOptions& options, std
   for (const auto& [name, tensor] : model.initializers) {
     OnnxValue value{.type = tensor.type, .place = place_initializer(name)};
     const bool constant = tensor.known && tensor.type.shape.empty();
-    value.parameter = tensor.floating() && !constant && !model.buffers.contains(name) && !statistics.contains(name);
+    value.parameter =
+        tensor.floating() && !constant && !model.buffers.contains(name) && !statistics.contains(name);
     if (!value.parameter && tensor.known) value.constant = tensor;
     values_.emplace(name, std::move(value));
   }
@@ -51,7 +53,9 @@ OnnxValue* OnnxEmitter::find(const std::string& name) {
 Result<const OnnxValue*> OnnxEmitter::value(std::size_t input) {
   if (!given(input)) return error("input {} is missing", input);
   const OnnxValue* value = find(node_->inputs[input]);
-  if (!value) return error("reads '{}', an optional output that Weft does not compute", printable(node_->inputs[input]));
+  if (!value)
+    return error("reads '{}', an optional output that Weft does not compute",
+                 printable(node_->inputs[input]));
   return value;
 }
 
@@ -71,7 +75,8 @@ Result<TensorId> OnnxEmitter::leaf(OnnxValue& value, const Shape& shape) {
   if (value.place.name.empty()) value.place.name = "constant";
   const std::string name = leaf_names_.take(value.place.module, value.place.name);
   const auto scope = builder_.scope(value.place.module);
-  value.tensor = value.parameter ? builder_.parameter(name, value.type.dtype, shape) : builder_.input(name, value.type.dtype, shape);
+  value.tensor = value.parameter ? builder_.parameter(name, value.type.dtype, shape)
+                                 : builder_.input(name, value.type.dtype, shape);
   if (!builder_.ok()) return builder_.error();
   return value.tensor;
 }
@@ -93,7 +98,8 @@ Result<TensorId> OnnxEmitter::parameter_as(const std::string& initializer, Shape
 }
 
 Result<TensorId> OnnxEmitter::implicit_input(std::string_view part, DType dtype, Shape shape) {
-  OnnxValue value{.type = {dtype, std::move(shape)}, .place = {place_.module, fmt::format("{}_{}", place_.name, part)}};
+  OnnxValue value{.type = {dtype, std::move(shape)},
+                  .place = {place_.module, fmt::format("{}_{}", place_.name, part)}};
   return leaf(value, value.type.shape);
 }
 
@@ -102,11 +108,13 @@ Result<TensorId> OnnxEmitter::labels(Shape shape) {
   return leaf(value, value.type.shape);
 }
 
-Result<std::vector<std::int64_t>> OnnxEmitter::integers(std::size_t input, std::string_view what, std::string_view attribute) {
+Result<std::vector<std::int64_t>> OnnxEmitter::integers(std::size_t input, std::string_view what,
+                                                        std::string_view attribute) {
   if (!given(input)) return attrs().integers(attribute, {});
   WEFT_TRY(const OnnxValue* found, value(input));
-  if (!found->constant || !found->constant->known || found->constant->floating())
-    return error("{} ('{}') must be integers known before the model runs", what, printable(node_->inputs[input]));
+  if (!found->constant || found->constant->floating())
+    return error("{} ('{}') must be integers known before the model runs", what,
+                 printable(node_->inputs[input]));
   return found->constant->integers;
 }
 
@@ -115,8 +123,10 @@ std::optional<double> OnnxEmitter::scalar(std::size_t input) {
   return found && found->constant ? found->constant->scalar() : std::nullopt;
 }
 
-Result<std::vector<TensorId>> OnnxEmitter::op(OpKind kind, std::span<const TensorId> inputs, Attrs attrs, std::string_view part) {
-  if (builder_.so_far().ops().size() >= kMaxOperators) return error("the graph would have more than {} operators", kMaxOperators);
+Result<std::vector<TensorId>> OnnxEmitter::op(OpKind kind, std::span<const TensorId> inputs, Attrs attrs,
+                                              std::string_view part) {
+  if (builder_.so_far().ops().size() >= kMaxOperators)
+    return error("the graph would have more than {} operators", kMaxOperators);
   const std::string wanted = part.empty() ? place_.name : fmt::format("{}_{}", place_.name, part);
   const std::string name = op_names_.take(place_.module, wanted);
   const auto scope = builder_.scope(place_.module);
@@ -128,8 +138,10 @@ Result<std::vector<TensorId>> OnnxEmitter::op(OpKind kind, std::span<const Tenso
   return Error{message.starts_with(prefix) ? message.substr(prefix.size()) : message};
 }
 
-Result<TensorId> OnnxEmitter::op1(OpKind kind, std::initializer_list<TensorId> inputs, Attrs attrs, std::string_view part) {
-  WEFT_TRY(const std::vector<TensorId> outputs, op(kind, std::span(inputs.begin(), inputs.size()), std::move(attrs), part));
+Result<TensorId> OnnxEmitter::op1(OpKind kind, std::initializer_list<TensorId> inputs, Attrs attrs,
+                                  std::string_view part) {
+  WEFT_TRY(const std::vector<TensorId> outputs,
+           op(kind, std::span(inputs.begin(), inputs.size()), std::move(attrs), part));
   return outputs.front();
 }
 
@@ -138,17 +150,21 @@ Result<TensorId> OnnxEmitter::reshape(TensorId x, const Shape& shape, std::strin
   return op1(OpKind::Reshape, {x}, {{"shape", shape}}, part);
 }
 
-Result<TensorId> OnnxEmitter::transpose(TensorId x, const std::vector<std::int64_t>& perm, std::string_view part) {
+Result<TensorId> OnnxEmitter::transpose(TensorId x, const std::vector<std::int64_t>& perm,
+                                        std::string_view part) {
   std::vector<std::int64_t> same(perm.size());
   std::iota(same.begin(), same.end(), 0);
   if (perm == same && type(x).shape.size() == perm.size()) return x;
   return op1(OpKind::Transpose, {x}, {{"perm", perm}}, part);
 }
 
-void OnnxEmitter::define(std::size_t output, TensorId tensor) { define(output, OnnxValue{.type = type(tensor), .tensor = tensor}); }
+void OnnxEmitter::define(std::size_t output, TensorId tensor) {
+  define(output, OnnxValue{.type = type(tensor), .tensor = tensor});
+}
 
 void OnnxEmitter::define(std::size_t output, OnnxValue value) {
   if (output >= node_->outputs.size() || node_->outputs[output].empty()) return;
+  if (value.constant && (known_elements_ += value.constant->size()) > kMaxKnownInAll) value.constant.reset();
   // A constant that something reads as a tensor is named after the node that makes it.
   if (!value.tensor.valid() && value.place.name.empty()) value.place = place_;
   values_.insert_or_assign(node_->outputs[output], std::move(value));
@@ -156,9 +172,9 @@ void OnnxEmitter::define(std::size_t output, OnnxValue value) {
 
 Status OnnxEmitter::alias(std::size_t output, std::size_t input) {
   WEFT_TRY(const OnnxValue* found, value(input));
-  // A parameter must be one tensor however often it is renamed.
   OnnxValue copy = *found;
-  if (copy.parameter || (!copy.constant && !copy.tensor.valid() && copy.transpose_of.empty())) {
+  // A leaf must be one tensor however often it is renamed; constants may yet turn out to be shapes.
+  if (!copy.constant && copy.transpose_of.empty()) {
     WEFT_TRY(copy.tensor, tensor(input));
   }
   define(output, std::move(copy));

@@ -1,7 +1,8 @@
 // The import in progress: what every ONNX value stands for in the graph being built.
 //
-// Node handlers (onnx_operators.h) read their inputs with `value`, `tensor`, `integers` and `scalar`, add operators with
-// `op`, and name results with `define`. Constants and parameters enter the graph when something first reads them as tensors.
+// Node handlers (onnx_operators.h) read their inputs with `value`, `tensor`, `integers` and `scalar`, add
+// operators with `op`, and name results with `define`. Constants and parameters enter the graph when
+// something first reads them as tensors.
 #pragma once
 
 #include <functional>
@@ -20,11 +21,11 @@ namespace weft {
 
 struct OnnxValue {
   TensorType type;
-  std::optional<OnnxTensor> constant = {};  // with its elements, where they are known
+  std::optional<OnnxTensor> constant = {};  // where its elements are known
   TensorId tensor = {};                     // invalid until it is in the graph
   bool parameter = false;
-  PlacedName place = {};                    // of a leaf that is not yet in the graph
-  std::string transpose_of = {};            // a parameter of which this is the transpose, not yet in the graph
+  PlacedName place = {};          // of a leaf that is not yet in the graph
+  std::string transpose_of = {};  // a parameter of which this is the transpose, not yet in the graph
 };
 
 class OnnxEmitter {
@@ -39,19 +40,25 @@ class OnnxEmitter {
   const OnnxModel& model() const { return model_; }
   const OnnxOptions& options() const { return options_; }
 
-  bool given(std::size_t input) const { return input < node_->inputs.size() && !node_->inputs[input].empty(); }
+  bool given(std::size_t input) const {
+    return input < node_->inputs.size() && !node_->inputs[input].empty();
+  }
   // An input of the node; an error when it is left out or was not imported.
   Result<const OnnxValue*> value(std::size_t input);
   Result<Shape> shape(std::size_t input);
   Result<TensorId> tensor(std::size_t input);
-  // An input that must be a list of known integers; `fallback` (an attribute, in older opsets) when it is left out.
-  Result<std::vector<std::int64_t>> integers(std::size_t input, std::string_view what, std::string_view attribute = "");
+  // An input that must be a list of known integers; `fallback` (an attribute, in older opsets) when it is
+  // left out.
+  Result<std::vector<std::int64_t>> integers(std::size_t input, std::string_view what,
+                                             std::string_view attribute = "");
   // The value of an input that is one known number.
   std::optional<double> scalar(std::size_t input);
 
   // Adds an operator; its name is the node's, with "_part" where given.
-  Result<std::vector<TensorId>> op(OpKind kind, std::span<const TensorId> inputs, Attrs attrs = {}, std::string_view part = "");
-  Result<TensorId> op1(OpKind kind, std::initializer_list<TensorId> inputs, Attrs attrs = {}, std::string_view part = "");
+  Result<std::vector<TensorId>> op(OpKind kind, std::span<const TensorId> inputs, Attrs attrs = {},
+                                   std::string_view part = "");
+  Result<TensorId> op1(OpKind kind, std::initializer_list<TensorId> inputs, Attrs attrs = {},
+                       std::string_view part = "");
   // Views; none is added where nothing would change.
   Result<TensorId> reshape(TensorId x, const Shape& shape, std::string_view part = "");
   Result<TensorId> transpose(TensorId x, const std::vector<std::int64_t>& perm, std::string_view part = "");
@@ -84,6 +91,7 @@ class OnnxEmitter {
   GraphBuilder builder_;
   TakenNames op_names_, leaf_names_;
   std::unordered_map<std::string, OnnxValue> values_;
+  std::size_t known_elements_ = 0;  // of all constants so far
 };
 
 }  // namespace weft

@@ -17,7 +17,8 @@ namespace {
 const OnnxOperator* operator_named(std::string_view op) {
   static const auto table = [] {
     std::unordered_map<std::string_view, const OnnxOperator*> all;
-    for (const auto group : {onnx_contractions(), onnx_reductions(), onnx_pointwise(), onnx_movement(), onnx_recurrent()})
+    for (const auto group :
+         {onnx_contractions(), onnx_reductions(), onnx_pointwise(), onnx_movement(), onnx_recurrent()})
       for (const OnnxOperator& entry : group) all.emplace(entry.op, &entry);
     return all;
   }();
@@ -27,7 +28,8 @@ const OnnxOperator* operator_named(std::string_view op) {
 
 // An operator whose cost the user gives and whose output shapes the file declares.
 Status import_opaque(OnnxEmitter& e, double flops) {
-  if (!(flops >= 0 && flops < 1e30)) return error("opaque operator with {} FLOPs; give a non-negative number", flops);
+  if (!(flops >= 0 && flops < 1e30))
+    return error("opaque operator with {} FLOPs; give a non-negative number", flops);
   std::vector<TensorId> inputs;
   for (std::size_t i = 0; i < e.node().inputs.size(); ++i) {
     if (!e.given(i)) continue;
@@ -41,11 +43,15 @@ Status import_opaque(OnnxEmitter& e, double flops) {
     if (name.empty()) continue;
     const auto declared = e.model().declared.find(name);
     if (declared == e.model().declared.end())
-      return error("opaque, but the file does not declare the shape of its output '{}'; run ONNX shape inference on the file", printable(name));
+      return error(
+          "opaque, but the file does not declare the shape of its output '{}'; run ONNX shape inference on "
+          "the file",
+          printable(name));
     types += (types.empty() ? "" : " ") + print(declared->second);
     defined.push_back(i);
   }
-  WEFT_TRY(const std::vector<TensorId> outputs, e.op(OpKind::Opaque, inputs, {{"outputs", types}, {"flops", flops}}));
+  WEFT_TRY(const std::vector<TensorId> outputs,
+           e.op(OpKind::Opaque, inputs, {{"outputs", types}, {"flops", flops}}));
   for (std::size_t i = 0; i < defined.size(); ++i) e.define(defined[i], outputs[i]);
   return Ok{};
 }
@@ -60,11 +66,15 @@ Result<bool> import_constant(OnnxEmitter& e) {
     if (node.op == "Size") {
       result.integers = {1};
       for (const std::int64_t extent : shape)
-        if (__builtin_mul_overflow(result.integers[0], extent, &result.integers[0])) return error("counts [{}]", fmt::join(shape, ","));
+        if (__builtin_mul_overflow(result.integers[0], extent, &result.integers[0]))
+          return error("counts [{}]", fmt::join(shape, ","));
     } else {
       const auto rank = static_cast<std::int64_t>(shape.size());
-      const auto clamp = [&](std::int64_t at) { return std::clamp<std::int64_t>(at < 0 ? at + rank : at, 0, rank); };
-      const std::int64_t begin = clamp(node.attrs.integer("start", 0)), end = std::max(begin, clamp(node.attrs.integer("end", rank)));
+      const auto clamp = [&](std::int64_t at) {
+        return std::clamp<std::int64_t>(at < 0 ? at + rank : at, 0, rank);
+      };
+      const std::int64_t begin = clamp(node.attrs.integer("start", 0)),
+                         end = std::max(begin, clamp(node.attrs.integer("end", rank)));
       result.integers.assign(shape.begin() + begin, shape.begin() + end);
       result.type.shape = {end - begin};
     }
@@ -81,8 +91,9 @@ Result<bool> import_constant(OnnxEmitter& e) {
   }
   WEFT_TRY(std::optional<OnnxTensor> result, fold(node, inputs));
   if (!result) return false;
-  const TensorType type = result->type;
-  e.define(0, OnnxValue{.type = type, .constant = std::move(result)});
+  OnnxValue value{.type = result->type};
+  if (result->known) value.constant = std::move(result);
+  e.define(0, std::move(value));
   return true;
 }
 
@@ -90,11 +101,15 @@ Status import_node(OnnxEmitter& e) {
   WEFT_TRY(const bool constant, import_constant(e));
   if (constant) return Ok{};
   const auto& opaque = e.options().opaque;
-  if (const auto named = opaque.find(e.node().op); named != opaque.end()) return import_opaque(e, named->second);
+  if (const auto named = opaque.find(e.node().op); named != opaque.end())
+    return import_opaque(e, named->second);
   if (const OnnxOperator* known = operator_named(e.node().op)) return known->import(e);
   if (const auto any = opaque.find("*"); any != opaque.end()) return import_opaque(e, any->second);
   const std::string op = printable(e.node().op);
-  return error("Weft knows no axes for operator {}; pass --opaque {}=FLOPS to plan around it, with the FLOPs of one call", op, op);
+  return error(
+      "Weft knows no axes for operator {}; pass --opaque {}=FLOPS to plan around it, with the FLOPs of one "
+      "call",
+      op, op);
 }
 
 // Cross-entropy of every output that looks like logits; the sum of the losses, or nothing when none does.
@@ -131,7 +146,8 @@ Result<Graph> import_model(OnnxModel model, std::string_view name, const OnnxOpt
   }
   std::vector<TensorId> outputs;
   for (const std::string& output : model.outputs) {
-    if (!e.find(output)) return error("output '{}' is an optional one that Weft does not compute", printable(output));
+    if (!e.find(output))
+      return error("output '{}' is an optional one that Weft does not compute", printable(output));
     WEFT_TRY(const TensorId tensor, e.tensor_of(output));
     outputs.push_back(tensor);
   }

@@ -20,14 +20,17 @@ struct CellWeights {
   TensorId wi, wh, bias;  // [input, 4·hidden], [hidden, 4·hidden], [4·hidden]
 };
 
-// Input 1 (W [directions, 4·hidden, input]) or 2 (R [directions, 4·hidden, hidden]) for one direction, as [rows, 4·hidden].
-// Which gate is which does not matter here, so the initializer is taken as it is: one per direction, or one for all.
-Result<TensorId> weight(OnnxEmitter& e, const Sizes& sizes, std::size_t input, std::int64_t rows, std::int64_t direction) {
+// Input 1 (W [directions, 4·hidden, input]) or 2 (R [directions, 4·hidden, hidden]) for one direction, as
+// [rows, 4·hidden]. Which gate is which does not matter here, so the initializer is taken as it is: one per
+// direction, or one for all.
+Result<TensorId> weight(OnnxEmitter& e, const Sizes& sizes, std::size_t input, std::int64_t rows,
+                        std::int64_t direction) {
   const std::vector<std::string>& from = e.node().weights[input - 1];
   const std::int64_t gates = 4 * sizes.hidden;
   const auto all = static_cast<std::size_t>(sizes.directions);
   const auto fails = [&] {
-    return error("its weights (input {}) must come from initializers of {} elements per direction", input, rows * gates);
+    return error("its weights (input {}) must come from initializers of {} elements per direction", input,
+                 rows * gates);
   };
   if (from.size() != all && from.size() != 1) return fails();
   const std::string& name = from.size() == all ? from[static_cast<std::size_t>(direction)] : from[0];
@@ -38,11 +41,13 @@ Result<TensorId> weight(OnnxEmitter& e, const Sizes& sizes, std::size_t input, s
     if (__builtin_mul_overflow(elements, extent, &elements)) return fails();
   if (elements != shared * rows * gates) return fails();
   if (shared == 1 && !value->tensor.valid()) return e.parameter_as(name, {rows, gates});
-  if (shared == 1 && value->tensor.valid() && e.type(value->tensor).shape == Shape{rows, gates}) return value->tensor;
+  if (shared == 1 && value->tensor.valid() && e.type(value->tensor).shape == Shape{rows, gates})
+    return value->tensor;
   WEFT_TRY(TensorId x, e.tensor_of(name));
   WEFT_TRY(x, e.reshape(x, {shared, gates, rows}, "stacked"));
   if (shared > 1) {
-    WEFT_TRY(x, e.op1(OpKind::Slice, {x}, {{"dim", std::int64_t{0}}, {"begin", direction}, {"end", direction + 1}}, "direction"));
+    WEFT_TRY(x, e.op1(OpKind::Slice, {x},
+                      {{"dim", std::int64_t{0}}, {"begin", direction}, {"end", direction + 1}}, "direction"));
   }
   WEFT_TRY(x, e.reshape(x, {gates, rows}, "matrix"));
   return e.transpose(x, {1, 0}, "transposed");
@@ -66,20 +71,25 @@ Result<TensorId> bias(OnnxEmitter& e, const Sizes& sizes, std::int64_t direction
     WEFT_TRY(x, e.reshape(x, {own ? 2 * gates : 2 * gates * sizes.directions}, "bias_flat"));
     for (std::size_t i = 0; i < 2; ++i) {
       const std::int64_t begin = first + static_cast<std::int64_t>(i) * gates;
-      WEFT_TRY(halves[i], e.op1(OpKind::Slice, {x}, {{"dim", std::int64_t{0}}, {"begin", begin}, {"end", begin + gates}}, "bias_half"));
+      WEFT_TRY(halves[i],
+               e.op1(OpKind::Slice, {x}, {{"dim", std::int64_t{0}}, {"begin", begin}, {"end", begin + gates}},
+                     "bias_half"));
     }
   } else {
-    return error("its biases (input 3) must come from one or two initializers per direction, not {}", from.size());
+    return error("its biases (input 3) must come from one or two initializers per direction, not {}",
+                 from.size());
   }
   return e.op1(OpKind::Binary, {halves[0], halves[1]}, {{"fn", "add"}}, "bias");
 }
 
 // Input 5 or 6 ([directions, batch, hidden]) for one direction; zeros when it is left out.
-Result<TensorId> initial(OnnxEmitter& e, const Sizes& sizes, std::size_t input, std::string_view name, std::int64_t direction) {
+Result<TensorId> initial(OnnxEmitter& e, const Sizes& sizes, std::size_t input, std::string_view name,
+                         std::int64_t direction) {
   if (!e.given(input)) return e.implicit_input(name, sizes.dtype, {sizes.batch, sizes.hidden});
   WEFT_TRY(TensorId x, e.tensor(input));
   if (sizes.directions > 1) {
-    WEFT_TRY(x, e.op1(OpKind::Slice, {x}, {{"dim", std::int64_t{0}}, {"begin", direction}, {"end", direction + 1}}, name));
+    WEFT_TRY(x, e.op1(OpKind::Slice, {x},
+                      {{"dim", std::int64_t{0}}, {"begin", direction}, {"end", direction + 1}}, name));
   }
   return e.reshape(x, {sizes.batch, sizes.hidden}, name);
 }
@@ -88,22 +98,32 @@ Result<Sizes> sizes_of(OnnxEmitter& e) {
   WEFT_TRY(const OnnxValue* x, e.value(0));
   const Shape& shape = x->type.shape;
   if (shape.size() != 3) return error("reads {}; it must be [steps, batch, size]", print(x->type));
-  if (e.attrs().integer("layout", 0) != 0) return error("layout 1 (batch first) is not supported; export with layout 0");
+  if (e.attrs().integer("layout", 0) != 0)
+    return error("layout 1 (batch first) is not supported; export with layout 0");
   const std::string_view direction = e.attrs().text("direction", "forward");
-  if (direction != "forward" && direction != "reverse" && direction != "bidirectional") return error("direction '{}' is unknown", printable(direction));
-  Sizes sizes{.steps = shape[0], .batch = shape[1], .input = shape[2], .hidden = e.attrs().integer("hidden_size", 0),
-              .directions = direction == "bidirectional" ? 2 : 1, .dtype = x->type.dtype};
+  if (direction != "forward" && direction != "reverse" && direction != "bidirectional")
+    return error("direction '{}' is unknown", printable(direction));
+  Sizes sizes{.steps = shape[0],
+              .batch = shape[1],
+              .input = shape[2],
+              .hidden = e.attrs().integer("hidden_size", 0),
+              .directions = direction == "bidirectional" ? 2 : 1,
+              .dtype = x->type.dtype};
   if (sizes.hidden <= 0 || sizes.hidden > (1LL << 24) || sizes.input > (1LL << 24))
     return error("hidden_size {} on inputs of {} is out of range", sizes.hidden, sizes.input);
   if (sizes.steps > kMaxSteps)
-    return error("unrolls {} steps; Weft unrolls at most {}: export with a shorter sequence", sizes.steps, kMaxSteps);
+    return error("unrolls {} steps; Weft unrolls at most {}: export with a shorter sequence", sizes.steps,
+                 kMaxSteps);
   if (e.given(7)) return error("has peepholes (input 7), which are not supported");
-  if (e.node().inputs.size() < 3 || e.given(1) || e.given(2) || e.given(3) || e.node().weights[0].empty() || e.node().weights[1].empty())
+  if (e.node().inputs.size() < 3 || e.given(1) || e.given(2) || e.given(3) || e.node().weights[0].empty() ||
+      e.node().weights[1].empty())
     return error("its weights must come from initializers");
   return sizes;
 }
 
-bool wanted(const OnnxNode& node, std::size_t output) { return output < node.outputs.size() && !node.outputs[output].empty(); }
+bool wanted(const OnnxNode& node, std::size_t output) {
+  return output < node.outputs.size() && !node.outputs[output].empty();
+}
 
 Result<TensorId> join(OnnxEmitter& e, const std::vector<TensorId>& parts, std::string_view part) {
   if (parts.size() == 1) return parts[0];
@@ -137,7 +157,8 @@ Status import_lstm(OnnxEmitter& e) {
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const std::size_t t = reverse ? steps.size() - 1 - i : i;
       const TensorId inputs[] = {steps[t], h, c, cell.wi, cell.wh, cell.bias};
-      WEFT_TRY(const std::vector<TensorId> made, e.op(OpKind::LstmCell, inputs, {}, fmt::format("{}{}", reverse ? "r" : "t", t)));
+      WEFT_TRY(const std::vector<TensorId> made,
+               e.op(OpKind::LstmCell, inputs, {}, fmt::format("{}{}", reverse ? "r" : "t", t)));
       h = made[0];
       c = made[1];
       outputs[t] = h;
@@ -149,16 +170,21 @@ Status import_lstm(OnnxEmitter& e) {
       WEFT_TRY(const TensorId sequence, join(e, outputs, "sequence"));
       sequences.push_back(sequence);
     }
-    WEFT_TRY(h, e.reshape(h, {1, batch, hidden}, "last_h"));
-    last_h.push_back(h);
-    WEFT_TRY(c, e.reshape(c, {1, batch, hidden}, "last_c"));
-    last_c.push_back(c);
+    if (wanted(e.node(), 1)) {
+      WEFT_TRY(h, e.reshape(h, {1, batch, hidden}, "last_h"));
+      last_h.push_back(h);
+    }
+    if (wanted(e.node(), 2)) {
+      WEFT_TRY(c, e.reshape(c, {1, batch, hidden}, "last_c"));
+      last_c.push_back(c);
+    }
   }
   if (wanted(e.node(), 0)) {
     if (sizes.directions == 1) {
       e.define(0, sequences[0]);
     } else {
-      WEFT_TRY(const std::vector<TensorId> y, e.op(OpKind::Concat, sequences, {{"dim", std::int64_t{1}}}, "both"));
+      WEFT_TRY(const std::vector<TensorId> y,
+               e.op(OpKind::Concat, sequences, {{"dim", std::int64_t{1}}}, "both"));
       e.define(0, y[0]);
     }
   }

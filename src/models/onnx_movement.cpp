@@ -66,7 +66,8 @@ Status import_transpose(OnnxEmitter& e) {
   const std::vector<std::int64_t> perm = e.attrs().integers("perm", reversed);
   if (from->parameter && rank == 2 && perm == std::vector<std::int64_t>{1, 0}) {
     // Most likely the weight of a linear layer, which reads it as it is stored.
-    e.define(0, OnnxValue{.type = {from->type.dtype, {from->type.shape[1], from->type.shape[0]}}, .transpose_of = e.node().inputs[0]});
+    e.define(0, OnnxValue{.type = {from->type.dtype, {from->type.shape[1], from->type.shape[0]}},
+                          .transpose_of = e.node().inputs[0]});
     return Ok{};
   }
   WEFT_TRY(const TensorId x, e.tensor(0));
@@ -79,7 +80,8 @@ Status import_transpose(OnnxEmitter& e) {
 Status define_repeated(OnnxEmitter& e, const Shape& from, const std::vector<std::int64_t>& times) {
   Shape aligned(times.size() - from.size(), 1);
   aligned.insert(aligned.end(), from.begin(), from.end());
-  if (std::all_of(times.begin(), times.end(), [](std::int64_t count) { return count == 1; })) return define_reshape(e, from, aligned);
+  if (std::all_of(times.begin(), times.end(), [](std::int64_t count) { return count == 1; }))
+    return define_reshape(e, from, aligned);
   WEFT_TRY(TensorId x, e.tensor(0));
   WEFT_TRY(x, e.reshape(x, aligned, "aligned"));
   for (std::size_t d = 0; d < times.size(); ++d) {
@@ -115,7 +117,8 @@ Status import_concat(OnnxEmitter& e) {
     WEFT_TRY(const TensorId part, e.tensor(i));
     parts.push_back(part);
   }
-  WEFT_TRY(const std::vector<TensorId> joined, e.op(OpKind::Concat, parts, {{"dim", static_cast<std::int64_t>(axis)}}));
+  WEFT_TRY(const std::vector<TensorId> joined,
+           e.op(OpKind::Concat, parts, {{"dim", static_cast<std::int64_t>(axis)}}));
   e.define(0, joined[0]);
   return Ok{};
 }
@@ -134,7 +137,8 @@ Status import_split(OnnxEmitter& e) {
   if (outputs == 1) return e.alias(0, 0);
   WEFT_TRY(const TensorId x, e.tensor(0));
   const TensorId inputs[] = {x};
-  WEFT_TRY(const std::vector<TensorId> parts, e.op(OpKind::Split, inputs, {{"dim", static_cast<std::int64_t>(axis)}, {"sizes", sizes}}));
+  WEFT_TRY(const std::vector<TensorId> parts,
+           e.op(OpKind::Split, inputs, {{"dim", static_cast<std::int64_t>(axis)}, {"sizes", sizes}}));
   for (std::size_t i = 0; i < outputs; ++i) e.define(i, parts[i]);
   return Ok{};
 }
@@ -152,8 +156,10 @@ Status import_slice(OnnxEmitter& e) {
   if (whole) return e.alias(0, 0);
   WEFT_TRY(TensorId x, e.tensor(0));
   for (const SliceRange& range : ranges) {
-    if (range.count == 0) return error("slices nothing from axis {} of [{}]", range.axis, fmt::join(shape, ","));
-    if (range.step < 0) return error("slices axis {} in steps of {}; Weft slices forwards only", range.axis, range.step);
+    if (range.count == 0)
+      return error("slices nothing from axis {} of [{}]", range.axis, fmt::join(shape, ","));
+    if (range.step < 0)
+      return error("slices axis {} in steps of {}; Weft slices forwards only", range.axis, range.step);
     if (range.count == shape[range.axis]) continue;
     WEFT_TRY(x, e.op1(OpKind::Slice, {x},
                       {{"dim", static_cast<std::int64_t>(range.axis)},
@@ -171,14 +177,16 @@ Status import_gather(OnnxEmitter& e) {
   WEFT_TRY(const OnnxValue* indices, e.value(1));
   const Shape shape = from->type.shape;
   WEFT_TRY(const std::size_t axis, resolve_axis(e.attrs().integer("axis", 0), shape.size()));
-  if (is_floating(indices->type.dtype)) return error("gathers with indices {}; they must be integers", print(indices->type));
+  if (is_floating(indices->type.dtype))
+    return error("gathers with indices {}; they must be integers", print(indices->type));
   const std::size_t rank = indices->type.shape.size();
-  const bool known = indices->constant && indices->constant->known && !indices->constant->integers.empty();
+  const bool known = indices->constant && !indices->constant->integers.empty();
   if (known && rank <= 1) {
     std::vector<std::int64_t> positions = indices->constant->integers;
     bool even = true;
     for (std::int64_t& position : positions) {
-      if (position < -shape[axis] || position >= shape[axis]) return error("gathers element {} of {}", position, shape[axis]);
+      if (position < -shape[axis] || position >= shape[axis])
+        return error("gathers element {} of {}", position, shape[axis]);
       if (position < 0) position += shape[axis];
     }
     const std::int64_t step = positions.size() > 1 ? positions[1] - positions[0] : 1;
@@ -187,7 +195,10 @@ Status import_gather(OnnxEmitter& e) {
       WEFT_TRY(TensorId x, e.tensor(0));
       if (static_cast<std::int64_t>(positions.size()) < shape[axis]) {
         WEFT_TRY(x, e.op1(OpKind::Slice, {x},
-                          {{"dim", static_cast<std::int64_t>(axis)}, {"begin", positions.front()}, {"end", positions.back() + 1}, {"step", step}}));
+                          {{"dim", static_cast<std::int64_t>(axis)},
+                           {"begin", positions.front()},
+                           {"end", positions.back() + 1},
+                           {"step", step}}));
       }
       if (rank == 0) {
         Shape without = e.type(x).shape;
@@ -199,7 +210,9 @@ Status import_gather(OnnxEmitter& e) {
     }
   }
   if (axis != 0 || shape.size() != 2 || !is_floating(from->type.dtype))
-    return error("gathers along axis {} of {} by computed indices; Weft knows lookups of rows in a table [rows, size]", axis, print(from->type));
+    return error(
+        "gathers along axis {} of {} by computed indices; Weft knows lookups of rows in a table [rows, size]",
+        axis, print(from->type));
   WEFT_TRY(const TensorId ids, e.tensor(1));
   WEFT_TRY(const TensorId table, e.tensor(0));
   WEFT_TRY(const TensorId y, e.op1(OpKind::Embedding, {ids, table}));
@@ -209,7 +222,8 @@ Status import_gather(OnnxEmitter& e) {
 
 Status import_pad(OnnxEmitter& e) {
   WEFT_TRY(const Shape shape, e.shape(0));
-  WEFT_TRY(const std::vector<std::int64_t> pads, e.integers(1, "the pads", e.attrs().has("paddings") ? "paddings" : "pads"));
+  WEFT_TRY(const std::vector<std::int64_t> pads,
+           e.integers(1, "the pads", e.attrs().has("paddings") ? "paddings" : "pads"));
   WEFT_TRY(std::vector<std::int64_t> axes, e.integers(3, "the axes"));
   if (axes.empty()) {
     axes.resize(shape.size());
@@ -217,7 +231,8 @@ Status import_pad(OnnxEmitter& e) {
   }
   if (pads.size() != 2 * axes.size()) return error("has {} pads for {} dimensions", pads.size(), axes.size());
   if (std::all_of(pads.begin(), pads.end(), [](std::int64_t pad) { return pad == 0; })) return e.alias(0, 0);
-  if (e.attrs().text("mode", "constant") != "constant") return error("pads in mode '{}'; Weft pads with zeros", printable(e.attrs().text("mode", "")));
+  if (e.attrs().text("mode", "constant") != "constant")
+    return error("pads in mode '{}'; Weft pads with zeros", printable(e.attrs().text("mode", "")));
   const double filler = e.given(2) ? e.scalar(2).value_or(1) : e.attrs().number("value", 0);
   if (filler != 0) return error("pads with something else than 0; Weft pads with zeros");
   WEFT_TRY(TensorId x, e.tensor(0));
@@ -225,7 +240,8 @@ Status import_pad(OnnxEmitter& e) {
     WEFT_TRY(const std::size_t axis, resolve_axis(axes[i], shape.size()));
     const std::int64_t low = pads[i], high = pads[axes.size() + i];
     if (low == 0 && high == 0) continue;
-    WEFT_TRY(x, e.op1(OpKind::Pad, {x}, {{"dim", static_cast<std::int64_t>(axis)}, {"low", low}, {"high", high}}));
+    WEFT_TRY(
+        x, e.op1(OpKind::Pad, {x}, {{"dim", static_cast<std::int64_t>(axis)}, {"low", low}, {"high", high}}));
   }
   e.define(0, x);
   return Ok{};
@@ -235,9 +251,10 @@ Status import_pad(OnnxEmitter& e) {
 
 std::span<const OnnxOperator> onnx_movement() {
   static constexpr OnnxOperator kOperators[] = {
-      {"Identity", import_identity},   {"Reshape", import_reshape},     {"Flatten", import_flatten}, {"Squeeze", import_squeeze},
-      {"Unsqueeze", import_unsqueeze}, {"Transpose", import_transpose}, {"Expand", import_expand},   {"Tile", import_tile},
-      {"Concat", import_concat},       {"Split", import_split},         {"Slice", import_slice},     {"Gather", import_gather},
+      {"Identity", import_identity}, {"Reshape", import_reshape},     {"Flatten", import_flatten},
+      {"Squeeze", import_squeeze},   {"Unsqueeze", import_unsqueeze}, {"Transpose", import_transpose},
+      {"Expand", import_expand},     {"Tile", import_tile},           {"Concat", import_concat},
+      {"Split", import_split},       {"Slice", import_slice},         {"Gather", import_gather},
       {"Pad", import_pad},
   };
   return kOperators;

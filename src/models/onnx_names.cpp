@@ -9,7 +9,7 @@ namespace weft {
 namespace {
 
 // Deeper or longer than any real network's; what a hostile file has beyond is cut off.
-constexpr std::size_t kMaxDepth = 32, kMaxLength = 100;
+constexpr std::size_t kMaxLength = 100, kMaxPath = 300;
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -25,7 +25,8 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 std::string clean(std::string_view part) {
   std::string name;
   for (const char c : part.substr(0, kMaxLength)) {
-    const bool bad = static_cast<unsigned char>(c) <= ' ' || c == '\x7f' || std::string_view(".,()[]{}=#\"*?:@").find(c) != std::string_view::npos;
+    const bool bad = static_cast<unsigned char>(c) <= ' ' || c == '\x7f' ||
+                     std::string_view(".,()[]{}=#\"*?:@").find(c) != std::string_view::npos;
     if (!bad)
       name += c;
     else if (name.empty() || name.back() != '_')
@@ -36,8 +37,10 @@ std::string clean(std::string_view part) {
 
 PlacedName place(const std::vector<std::string_view>& modules, std::string_view last) {
   PlacedName placed{"", clean(last)};
-  for (std::size_t i = 0; i < std::min(modules.size(), kMaxDepth); ++i)
-    placed.module += (i > 0 ? "." : "") + clean(modules[i]);
+  for (const std::string_view module : modules) {
+    if (placed.module.size() > kMaxPath) break;
+    placed.module += (placed.module.empty() ? "" : ".") + clean(module);
+  }
   return placed;
 }
 
@@ -50,8 +53,10 @@ PlacedName place_node(std::string_view name) {
   scopes.pop_back();
   std::string_view previous;
   for (const std::string_view scope : scopes) {
-    const bool repeats = !previous.empty() && scope.size() > previous.size() + 1 && scope.starts_with(previous) && scope[previous.size()] == '.';
-    const std::vector<std::string_view> parts = split(repeats ? scope.substr(previous.size() + 1) : scope, '.');
+    const bool repeats = !previous.empty() && scope.size() > previous.size() + 1 &&
+                         scope.starts_with(previous) && scope[previous.size()] == '.';
+    const std::vector<std::string_view> parts =
+        split(repeats ? scope.substr(previous.size() + 1) : scope, '.');
     modules.insert(modules.end(), parts.begin(), parts.end());
     previous = scope;
   }

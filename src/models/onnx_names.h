@@ -15,7 +15,8 @@ struct PlacedName {
   bool operator==(const PlacedName&) const = default;
 };
 
-// "/layer1/layer1.0/conv1/Conv" → layer1.0.conv1, Conv: torch repeats a Sequential's path in the names of its children.
+// "/layer1/layer1.0/conv1/Conv" → layer1.0.conv1, Conv: torch repeats a Sequential's path in the names of its
+// children.
 PlacedName place_node(std::string_view name);
 // "layer1.0.conv1.weight" → layer1.0.conv1, weight.
 PlacedName place_initializer(std::string_view name);

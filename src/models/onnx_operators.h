@@ -19,8 +19,8 @@ std::span<const OnnxOperator> onnx_pointwise();     // functions of one element,
 std::span<const OnnxOperator> onnx_movement();      // Reshape, Transpose, Slice, Gather, …
 std::span<const OnnxOperator> onnx_recurrent();     // LSTM
 
-// Strides, dilations and padding of a node with windows over the `rank` trailing dimensions of `x`, as attributes
-// `stride`, `dilation` and `pad` of Weft's operators; `auto_pad` is worked out.
+// Strides, dilations and padding of a node with windows over the `rank` trailing dimensions of `x`, as
+// attributes `stride`, `dilation` and `pad` of Weft's operators; `auto_pad` is worked out.
 Result<Attrs> window_attrs(const Attrs& attrs, const Shape& x, const Shape& kernel);
 
 }  // namespace weft

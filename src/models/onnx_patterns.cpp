@@ -38,7 +38,8 @@ class Fuser {
   }
 
   std::optional<double> scalar(const std::string& name) const {
-    if (const auto at = model_.initializers.find(name); at != model_.initializers.end()) return at->second.scalar();
+    if (const auto at = model_.initializers.find(name); at != model_.initializers.end())
+      return at->second.scalar();
     const auto at = producer_.find(name);
     if (at == producer_.end()) return std::nullopt;
     const OnnxNode& node = model_.nodes[at->second];
@@ -100,7 +101,8 @@ class Fuser {
     if (!x || *x != centred->inputs[0]) return std::nullopt;
     const OnnxNode* shifted = made_by(root->inputs[0], "Add");
     std::optional<double> epsilon;
-    const std::string* variance = other_operand(shifted, [&](const std::string& operand) { return (epsilon = scalar(operand)).has_value(); });
+    const std::string* variance = other_operand(
+        shifted, [&](const std::string& operand) { return (epsilon = scalar(operand)).has_value(); });
     const std::string* squares = variance ? mean_of(*variance) : nullptr;
     const std::string* base = squares ? square_of(*squares) : nullptr;
     // Exporters may subtract the mean twice over; the second difference must be of the same operands.
@@ -118,7 +120,8 @@ class Fuser {
     if (node.op == "Mul") {
       const auto x = normalised(*rest);
       if (!x) return;
-      replace(node, "LayerNormalization", {x->x, last}, Attrs{{"axis", std::int64_t{-1}}, {"epsilon", x->epsilon}});
+      replace(node, "LayerNormalization", {x->x, last},
+              Attrs{{"axis", std::int64_t{-1}}, {"epsilon", x->epsilon}});
       return;
     }
     const OnnxNode* scaled = made_by(*rest, "LayerNormalization");
@@ -132,16 +135,22 @@ class Fuser {
     if (!gate) return nullptr;
     if (const OnnxNode* erf = made_by(*gate, "Erf")) {
       const OnnxNode* div = made_by(erf->inputs[0], "Div");
-      if (div && div->inputs.size() == 2 && div->inputs[0] == x && is_about(div->inputs[1], std::numbers::sqrt2)) return "erf";
+      if (div && div->inputs.size() == 2 && div->inputs[0] == x &&
+          is_about(div->inputs[1], std::numbers::sqrt2))
+        return "erf";
       const std::string* scaled = other_than(made_by(erf->inputs[0], "Mul"), 1 / std::numbers::sqrt2);
       return scaled && *scaled == x ? "erf" : nullptr;
     }
     const OnnxNode* tanh = made_by(*gate, "Tanh");
-    const std::string* sum = tanh ? other_than(made_by(tanh->inputs[0], "Mul"), std::sqrt(2 / std::numbers::pi)) : nullptr;
-    const std::string* cubic = sum ? other_operand(made_by(*sum, "Add"), [&](const std::string& operand) { return operand == x; }) : nullptr;
+    const std::string* sum =
+        tanh ? other_than(made_by(tanh->inputs[0], "Mul"), std::sqrt(2 / std::numbers::pi)) : nullptr;
+    const std::string* cubic =
+        sum ? other_operand(made_by(*sum, "Add"), [&](const std::string& operand) { return operand == x; })
+            : nullptr;
     const std::string* cube = cubic ? other_than(made_by(*cubic, "Mul"), 0.044715) : nullptr;
     const OnnxNode* pow = cube ? made_by(*cube, "Pow") : nullptr;
-    return pow && pow->inputs.size() == 2 && pow->inputs[0] == x && is_about(pow->inputs[1], 3) ? "tanh" : nullptr;
+    return pow && pow->inputs.size() == 2 && pow->inputs[0] == x && is_about(pow->inputs[1], 3) ? "tanh"
+                                                                                                : nullptr;
   }
 
   // 0.5 · x · gate(x), multiplied in any order.
@@ -151,19 +160,22 @@ class Fuser {
       const OnnxNode* product = made_by(node.inputs[inner], "Mul");
       if (!product || product->inputs.size() != 2) continue;
       std::vector<std::string> factors = {product->inputs[0], product->inputs[1], node.inputs[1 - inner]};
-      const auto half = std::find_if(factors.begin(), factors.end(), [&](const std::string& factor) { return is_about(factor, 0.5); });
+      const auto half = std::find_if(factors.begin(), factors.end(),
+                                     [&](const std::string& factor) { return is_about(factor, 0.5); });
       if (half == factors.end()) continue;
       factors.erase(half);
       for (const std::size_t x : {0, 1}) {
         const char* gate = gelu_gate(factors[1 - x], factors[x]);
         if (!gate) continue;
-        replace(node, "Gelu", {factors[x]}, Attrs{{"approximate", std::string(gate[0] == 't' ? "tanh" : "none")}});
+        replace(node, "Gelu", {factors[x]},
+                Attrs{{"approximate", std::string(gate[0] == 't' ? "tanh" : "none")}});
         return;
       }
     }
   }
 
-  // Follows W, R and B back through what only rearranges them. Inputs that lead elsewhere are left as they are.
+  // Follows W, R and B back through what only rearranges them. Inputs that lead elsewhere are left as they
+  // are.
   void trace_weights(OnnxNode& node) {
     for (std::size_t i = 1; i <= 3 && i < node.inputs.size(); ++i) {
       constexpr std::size_t kMostNodes = 1000;
@@ -184,8 +196,9 @@ class Fuser {
         if (!good) break;
         if (from->op == "Concat")
           open.insert(open.end(), from->inputs.rbegin(), from->inputs.rend());
-        else if (from->op == "Slice" || from->op == "Unsqueeze" || from->op == "Squeeze" || from->op == "Reshape" ||
-                 from->op == "Split" || from->op == "Identity" || from->op == "Transpose")
+        else if (from->op == "Slice" || from->op == "Unsqueeze" || from->op == "Squeeze" ||
+                 from->op == "Reshape" || from->op == "Split" || from->op == "Identity" ||
+                 from->op == "Transpose")
           open.push_back(from->inputs.empty() ? "" : from->inputs[0]);
         else
           good = false;

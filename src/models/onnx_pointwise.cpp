@@ -12,17 +12,26 @@ namespace {
 
 // ONNX operators that are one of Weft's unary functions by another name.
 constexpr std::pair<std::string_view, std::string_view> kFunctions[] = {
-    {"Relu", "relu"},       {"Sigmoid", "sigmoid"},         {"Tanh", "tanh"},         {"Erf", "erf"},
-    {"Exp", "exp"},         {"Log", "log"},                 {"Sqrt", "sqrt"},         {"Abs", "abs"},
-    {"Neg", "neg"},         {"Reciprocal", "reciprocal"},   {"Softplus", "softplus"}, {"HardSwish", "hardswish"},
-    {"Sin", "sin"},         {"Cos", "cos"},                 {"Floor", "floor"},       {"Ceil", "ceil"},
-    {"Round", "round"},     {"Sign", "sign"},               {"Not", "not"},           {"HardSigmoid", "hardsigmoid"},
+    {"Relu", "relu"},         {"Sigmoid", "sigmoid"},
+    {"Tanh", "tanh"},         {"Erf", "erf"},
+    {"Exp", "exp"},           {"Log", "log"},
+    {"Sqrt", "sqrt"},         {"Abs", "abs"},
+    {"Neg", "neg"},           {"Reciprocal", "reciprocal"},
+    {"Softplus", "softplus"}, {"HardSwish", "hardswish"},
+    {"Sin", "sin"},           {"Cos", "cos"},
+    {"Floor", "floor"},       {"Ceil", "ceil"},
+    {"Round", "round"},       {"Sign", "sign"},
+    {"Not", "not"},           {"HardSigmoid", "hardsigmoid"},
 };
 constexpr std::pair<std::string_view, std::string_view> kArithmetic[] = {
-    {"Add", "add"},     {"Sub", "sub"},         {"Mul", "mul"},          {"Div", "div"},
-    {"Min", "min"},     {"Max", "max"},         {"Pow", "pow"},          {"Equal", "equal"},
-    {"Less", "less"},   {"LessOrEqual", "less_equal"}, {"Greater", "greater"}, {"GreaterOrEqual", "greater_equal"},
-    {"And", "and"},     {"Or", "or"},           {"Sum", "add"},
+    {"Add", "add"},         {"Sub", "sub"},
+    {"Mul", "mul"},         {"Div", "div"},
+    {"Min", "min"},         {"Max", "max"},
+    {"Pow", "pow"},         {"Equal", "equal"},
+    {"Less", "less"},       {"LessOrEqual", "less_equal"},
+    {"Greater", "greater"}, {"GreaterOrEqual", "greater_equal"},
+    {"And", "and"},         {"Or", "or"},
+    {"Sum", "add"},
 };
 
 template <class Table>
@@ -39,7 +48,9 @@ Status define_unary(OnnxEmitter& e, std::size_t input, Attrs attrs) {
   return Ok{};
 }
 
-Status import_function(OnnxEmitter& e) { return define_unary(e, 0, {{"fn", name_in(kFunctions, e.node().op)}}); }
+Status import_function(OnnxEmitter& e) {
+  return define_unary(e, 0, {{"fn", name_in(kFunctions, e.node().op)}});
+}
 
 Status import_leaky_relu(OnnxEmitter& e) {
   return define_unary(e, 0, {{"fn", "leaky_relu"}, {"value", e.attrs().number("alpha", 0.01)}});
@@ -93,10 +104,12 @@ Status import_dropout(OnnxEmitter& e) {
 
 // A vector added along the last dimension of a tensor: the bias of a linear layer.
 bool is_bias(const OnnxValue& bias, const OnnxValue& x) {
-  return bias.parameter && bias.type.shape.size() == 1 && x.type.shape.size() >= 2 && !x.parameter && x.type.shape.back() == bias.type.shape[0];
+  return bias.parameter && bias.type.shape.size() == 1 && x.type.shape.size() >= 2 && !x.parameter &&
+         x.type.shape.back() == bias.type.shape[0];
 }
 
-// Products with and powers of known numbers are functions of one variable; `done` unless the node is none of those.
+// Products with and powers of known numbers are functions of one variable; `done` unless the node is none of
+// those.
 Result<bool> import_with_scalar(OnnxEmitter& e) {
   const std::string& op = e.node().op;
   if (op != "Mul" && op != "Div" && op != "Pow") return false;
@@ -108,7 +121,11 @@ Result<bool> import_with_scalar(OnnxEmitter& e) {
     if (factor->type.shape.size() > x->type.shape.size() || !is_floating(x->type.dtype)) continue;
     Attrs attrs;
     if (op == "Pow")
-      attrs = {{"fn", *number == 2 ? "square" : *number == 0.5 ? "sqrt" : *number == -1 ? "reciprocal" : *number == -0.5 ? "rsqrt" : ""}};
+      attrs = {{"fn", *number == 2      ? "square"
+                      : *number == 0.5  ? "sqrt"
+                      : *number == -1   ? "reciprocal"
+                      : *number == -0.5 ? "rsqrt"
+                                        : ""}};
     else if (op == "Mul" || *number != 0)
       attrs = {{"fn", "scale"}, {"value", op == "Mul" ? *number : 1 / *number}};
     if (attrs.text("fn", "").empty()) continue;
@@ -155,7 +172,7 @@ Status import_where(OnnxEmitter& e) {
 
 std::vector<OnnxOperator> make_table() {
   std::vector<OnnxOperator> table = {
-      {"LeakyRelu", import_leaky_relu}, {"Gelu", import_gelu},       {"Clip", import_clip},   {"Cast", import_cast},
+      {"LeakyRelu", import_leaky_relu}, {"Gelu", import_gelu},   {"Clip", import_clip}, {"Cast", import_cast},
       {"Dropout", import_dropout},      {"Where", import_where},
   };
   for (const auto& [op, fn] : kFunctions) table.push_back({op, import_function});

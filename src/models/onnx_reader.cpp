@@ -31,18 +31,22 @@ using onnx::TensorProto;
 Result<DType> dtype_of(int onnx_type) {
   if (const auto dtype = onnx_dtype(onnx_type)) return *dtype;
   if (TensorProto::DataType_IsValid(onnx_type))
-    return error("elements of type {} are not supported", TensorProto::DataType_Name(static_cast<TensorProto::DataType>(onnx_type)));
+    return error("elements of type {} are not supported",
+                 TensorProto::DataType_Name(static_cast<TensorProto::DataType>(onnx_type)));
   return error("unknown element type {}", onnx_type);
 }
 
 double from_half(std::uint16_t bits) {
   const int exponent = (bits >> 10) & 31, mantissa = bits & 1023;
-  const double magnitude = exponent == 31  ? (mantissa ? std::nan("") : std::numeric_limits<double>::infinity())
+  const double magnitude = exponent == 31
+                               ? (mantissa ? std::nan("") : std::numeric_limits<double>::infinity())
                            : exponent == 0 ? std::ldexp(mantissa, -24)
                                            : std::ldexp(1024 + mantissa, exponent - 25);
   return bits & 0x8000 ? -magnitude : magnitude;
 }
-double from_bfloat(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+double from_bfloat(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
 
 // Raw data is little-endian, as are the machines Weft runs on.
 template <class T, class Out, class Convert>
@@ -73,28 +77,46 @@ Status read_elements(const TensorProto& proto, std::size_t count, OnnxTensor& te
   auto& reals = tensor.reals;
   const std::string& raw = proto.raw_data();
   if (proto.has_raw_data()) switch (proto.data_type()) {
-      case TensorProto::FLOAT: return read_raw<float>(raw, count, reals, same);
-      case TensorProto::DOUBLE: return read_raw<double>(raw, count, reals, same);
-      case TensorProto::FLOAT16: return read_raw<std::uint16_t>(raw, count, reals, half);
-      case TensorProto::BFLOAT16: return read_raw<std::uint16_t>(raw, count, reals, bfloat);
+      case TensorProto::FLOAT:
+        return read_raw<float>(raw, count, reals, same);
+      case TensorProto::DOUBLE:
+        return read_raw<double>(raw, count, reals, same);
+      case TensorProto::FLOAT16:
+        return read_raw<std::uint16_t>(raw, count, reals, half);
+      case TensorProto::BFLOAT16:
+        return read_raw<std::uint16_t>(raw, count, reals, bfloat);
       case TensorProto::INT64:
-      case TensorProto::UINT64: return read_raw<std::int64_t>(raw, count, integers, same);
-      case TensorProto::INT32: return read_raw<std::int32_t>(raw, count, integers, same);
-      case TensorProto::UINT32: return read_raw<std::uint32_t>(raw, count, integers, same);
-      case TensorProto::INT16: return read_raw<std::int16_t>(raw, count, integers, same);
-      case TensorProto::UINT16: return read_raw<std::uint16_t>(raw, count, integers, same);
-      case TensorProto::INT8: return read_raw<std::int8_t>(raw, count, integers, same);
-      default: return read_raw<std::uint8_t>(raw, count, integers, same);
+      case TensorProto::UINT64:
+        return read_raw<std::int64_t>(raw, count, integers, same);
+      case TensorProto::INT32:
+        return read_raw<std::int32_t>(raw, count, integers, same);
+      case TensorProto::UINT32:
+        return read_raw<std::uint32_t>(raw, count, integers, same);
+      case TensorProto::INT16:
+        return read_raw<std::int16_t>(raw, count, integers, same);
+      case TensorProto::UINT16:
+        return read_raw<std::uint16_t>(raw, count, integers, same);
+      case TensorProto::INT8:
+        return read_raw<std::int8_t>(raw, count, integers, same);
+      default:
+        return read_raw<std::uint8_t>(raw, count, integers, same);
     }
   switch (proto.data_type()) {
-    case TensorProto::FLOAT: return read_field(proto.float_data(), count, reals, same);
-    case TensorProto::DOUBLE: return read_field(proto.double_data(), count, reals, same);
-    case TensorProto::FLOAT16: return read_field(proto.int32_data(), count, reals, half);
-    case TensorProto::BFLOAT16: return read_field(proto.int32_data(), count, reals, bfloat);
-    case TensorProto::INT64: return read_field(proto.int64_data(), count, integers, same);
+    case TensorProto::FLOAT:
+      return read_field(proto.float_data(), count, reals, same);
+    case TensorProto::DOUBLE:
+      return read_field(proto.double_data(), count, reals, same);
+    case TensorProto::FLOAT16:
+      return read_field(proto.int32_data(), count, reals, half);
+    case TensorProto::BFLOAT16:
+      return read_field(proto.int32_data(), count, reals, bfloat);
+    case TensorProto::INT64:
+      return read_field(proto.int64_data(), count, integers, same);
     case TensorProto::UINT64:
-    case TensorProto::UINT32: return read_field(proto.uint64_data(), count, integers, same);
-    default: return read_field(proto.int32_data(), count, integers, same);
+    case TensorProto::UINT32:
+      return read_field(proto.uint64_data(), count, integers, same);
+    default:
+      return read_field(proto.int32_data(), count, integers, same);
   }
 }
 
@@ -140,13 +162,20 @@ Result<OnnxNode> read_node(const onnx::NodeProto& proto) {
   node.outputs.assign(proto.output().begin(), proto.output().end());
   const auto wrong = [&](const Error& error) { return error.at(describe(node)); };
   if (proto.input_size() > kMaxOperands || proto.output_size() > kMaxOperands)
-    return wrong(error("has {} inputs and {} outputs; at most {} each are read", proto.input_size(), proto.output_size(), kMaxOperands));
+    return wrong(error("has {} inputs and {} outputs; at most {} each are read", proto.input_size(),
+                       proto.output_size(), kMaxOperands));
   for (const onnx::AttributeProto& attribute : proto.attribute()) {
     const std::string& name = attribute.name();
     switch (attribute.type()) {
-      case onnx::AttributeProto::INT: node.attrs.set(name, std::int64_t{attribute.i()}); break;
-      case onnx::AttributeProto::FLOAT: node.attrs.set(name, double{attribute.f()}); break;
-      case onnx::AttributeProto::STRING: node.attrs.set(name, attribute.s()); break;
+      case onnx::AttributeProto::INT:
+        node.attrs.set(name, std::int64_t{attribute.i()});
+        break;
+      case onnx::AttributeProto::FLOAT:
+        node.attrs.set(name, double{attribute.f()});
+        break;
+      case onnx::AttributeProto::STRING:
+        node.attrs.set(name, attribute.s());
+        break;
       case onnx::AttributeProto::INTS:
         node.attrs.set(name, std::vector<std::int64_t>(attribute.ints().begin(), attribute.ints().end()));
         break;
@@ -157,7 +186,8 @@ Result<OnnxNode> read_node(const onnx::NodeProto& proto) {
           node.value = std::move(tensor).value();
         }
         break;
-      default: break;  // lists of strings, graphs: of operators that Weft does not know
+      default:
+        break;  // lists of strings, graphs: of operators that Weft does not know
     }
     if (node.op != "Constant") continue;
     if (name == "value_int") node.value = list_tensor(DType::I64, std::vector{attribute.i()}, true);
@@ -169,7 +199,8 @@ Result<OnnxNode> read_node(const onnx::NodeProto& proto) {
 }
 
 // The size of one dimension; nothing when it is symbolic and unbound.
-Result<std::optional<std::int64_t>> bind(const onnx::TensorShapeProto::Dimension& dim, bool leading, const OnnxOptions& options) {
+Result<std::optional<std::int64_t>> bind(const onnx::TensorShapeProto::Dimension& dim, bool leading,
+                                         const OnnxOptions& options) {
   if (dim.has_dim_value()) {
     if (dim.dim_value() <= 0) return error("dimension of {}; sizes must be positive", dim.dim_value());
     return std::optional<std::int64_t>(dim.dim_value());
@@ -178,7 +209,9 @@ Result<std::optional<std::int64_t>> bind(const onnx::TensorShapeProto::Dimension
   const bool batch = leading || dim.dim_param().starts_with("batch");
   if (bound == options.dims.end() && !batch) return std::optional<std::int64_t>();
   const std::int64_t size = bound != options.dims.end() ? bound->second : options.batch;
-  if (size <= 0) return error("symbolic dimension '{}' bound to {}; sizes must be positive", printable(dim.dim_param()), size);
+  if (size <= 0)
+    return error("symbolic dimension '{}' bound to {}; sizes must be positive", printable(dim.dim_param()),
+                 size);
   return std::optional(size);
 }
 
@@ -192,7 +225,8 @@ Result<TensorType> read_input_type(const onnx::ValueInfoProto& info, const OnnxO
     WEFT_TRY(const std::optional<std::int64_t> size, bind(proto.shape().dim(d), d == 0, options));
     if (!size) {
       const std::string symbol = printable(proto.shape().dim(d).dim_param());
-      return error("dimension {} is symbolic ('{}'); give its size, --dim {}=SIZE", d, symbol, symbol.empty() ? "NAME" : symbol);
+      return error("dimension {} is symbolic ('{}'); give its size, --dim {}=SIZE", d, symbol,
+                   symbol.empty() ? "NAME" : symbol);
     }
     type.shape.push_back(*size);
   }
@@ -204,7 +238,8 @@ void declare(const onnx::ValueInfoProto& info, const OnnxOptions& options, OnnxM
   if (type.ok()) model.declared.emplace(info.name(), *type);
 }
 
-// Sorts nodes so that every value is produced before it is read, keeping the file's order where that is so already.
+// Sorts nodes so that every value is produced before it is read, keeping the file's order where that is so
+// already.
 Status sort_nodes(OnnxModel& model) {
   std::unordered_map<std::string_view, std::size_t> producer;
   std::unordered_set<std::string_view> given;
@@ -228,7 +263,8 @@ Status sort_nodes(OnnxModel& model) {
       ++waiting[i];
     }
   for (const std::string& output : model.outputs)
-    if (!given.contains(output) && !producer.contains(output)) return error("output '{}': nothing produces it", printable(output));
+    if (!given.contains(output) && !producer.contains(output))
+      return error("output '{}': nothing produces it", printable(output));
   std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> ready;
   for (std::size_t i = 0; i < waiting.size(); ++i)
     if (waiting[i] == 0) ready.push(i);
@@ -240,8 +276,10 @@ Status sort_nodes(OnnxModel& model) {
       if (--waiting[reader] == 0) ready.push(reader);
   }
   if (order.size() < model.nodes.size()) {
-    const auto stuck = std::find_if(waiting.begin(), waiting.end(), [](std::size_t count) { return count > 0; });
-    return error("depends on its own output; a graph must have no cycles").at(describe(model.nodes[stuck - waiting.begin()]));
+    const auto stuck =
+        std::find_if(waiting.begin(), waiting.end(), [](std::size_t count) { return count > 0; });
+    return error("depends on its own output; a graph must have no cycles")
+        .at(describe(model.nodes[stuck - waiting.begin()]));
   }
   std::vector<OnnxNode> sorted;
   sorted.reserve(order.size());
@@ -271,11 +309,13 @@ Result<OnnxModel> read_model(const onnx::ModelProto& proto, const OnnxOptions& o
     auto tensor = read_tensor(initializer);
     const std::string place = fmt::format("initializer '{}'", printable(initializer.name()));
     if (!tensor.ok()) return tensor.error().at(place);
-    if (!model.initializers.emplace(initializer.name(), std::move(tensor).value()).second) return error("is defined twice").at(place);
+    if (!model.initializers.emplace(initializer.name(), std::move(tensor).value()).second)
+      return error("is defined twice").at(place);
   }
   std::unordered_set<std::string_view> seen;
   for (const auto& input : graph.input()) {
-    if (model.initializers.contains(input.name())) continue;  // a default value; version 3 files list all weights here
+    if (model.initializers.contains(input.name()))
+      continue;  // a default value; version 3 files list all weights here
     const std::string place = fmt::format("input '{}'", printable(input.name()));
     if (!seen.insert(input.name()).second) return error("is defined twice").at(place);
     auto type = read_input_type(input, options);
@@ -303,7 +343,8 @@ struct File {
   }
 };
 
-constexpr std::string_view kNotOnnx = "is not an ONNX file, or is cut short: its protobuf encoding does not parse";
+constexpr std::string_view kNotOnnx =
+    "is not an ONNX file, or is cut short: its protobuf encoding does not parse";
 
 }  // namespace
 
@@ -317,16 +358,20 @@ std::string printable(std::string_view name) {
 
 std::string describe(const OnnxNode& node) {
   if (!node.name.empty()) return fmt::format("node '{}' ({})", printable(node.name), printable(node.op));
-  return fmt::format("unnamed node of '{}' ({})", printable(node.outputs.empty() ? "" : node.outputs[0]), printable(node.op));
+  for (const std::string& output : node.outputs)
+    if (!output.empty()) return fmt::format("the node of '{}' ({})", printable(output), printable(node.op));
+  return fmt::format("a node without a name ({})", printable(node.op));
 }
 
 Result<OnnxModel> read_onnx_file(const std::string& path, const OnnxOptions& options) {
   const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  struct stat status{};
-  if (file.descriptor < 0 || ::fstat(file.descriptor, &status) != 0) return error("cannot be read: {}", std::strerror(errno));
+  struct stat status {};
+  if (file.descriptor < 0 || ::fstat(file.descriptor, &status) != 0)
+    return error("cannot be read: {}", std::strerror(errno));
   if (!S_ISREG(status.st_mode)) return error("is not a file");
   if (status.st_size > std::numeric_limits<int>::max())
-    return error("holds {} bytes; protobuf reads at most 2 GiB: export the weights as external data", status.st_size);
+    return error("holds {} bytes; protobuf reads at most 2 GiB: export the weights as external data",
+                 status.st_size);
   const google::protobuf::LogSilencer silence;
   onnx::ModelProto proto;
   google::protobuf::io::FileInputStream stream(file.descriptor);
@@ -347,9 +392,13 @@ void drop_dead_nodes(OnnxModel& model) {
   std::unordered_set<std::string_view> needed(model.outputs.begin(), model.outputs.end());
   std::vector<char> live(model.nodes.size(), 0);
   for (std::size_t i = model.nodes.size(); i-- > 0;) {
-    const OnnxNode& node = model.nodes[i];
-    live[i] = std::any_of(node.outputs.begin(), node.outputs.end(),
-                          [&](const std::string& output) { return !output.empty() && needed.contains(output); });
+    OnnxNode& node = model.nodes[i];
+    for (std::string& output : node.outputs) {
+      if (!output.empty() && needed.contains(output))
+        live[i] = 1;
+      else
+        output.clear();
+    }
     if (live[i]) needed.insert(node.inputs.begin(), node.inputs.end());
   }
   std::vector<OnnxNode> kept;

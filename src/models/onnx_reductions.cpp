@@ -21,7 +21,8 @@ Status import_batch_norm(OnnxEmitter& e) {
     for (std::size_t d = 3; d < shape.size(); ++d) flat[3] *= shape[d];
     WEFT_TRY(x, e.reshape(x, flat, "flat"));
   }
-  WEFT_TRY(TensorId y, e.op1(OpKind::BatchNorm, {x, gamma, beta}, {{"eps", e.attrs().number("epsilon", 1e-5)}}));
+  WEFT_TRY(TensorId y,
+           e.op1(OpKind::BatchNorm, {x, gamma, beta}, {{"eps", e.attrs().number("epsilon", 1e-5)}}));
   WEFT_TRY(y, e.reshape(y, shape, "unflat"));
   e.define(0, y);
   return Ok{};
@@ -30,7 +31,8 @@ Status import_batch_norm(OnnxEmitter& e) {
 Status import_layer_norm(OnnxEmitter& e) {
   WEFT_TRY(const Shape shape, e.shape(0));
   WEFT_TRY(const std::size_t axis, resolve_axis(e.attrs().integer("axis", -1), shape.size()));
-  if (axis + 1 != shape.size()) return error("normalises the dimensions from {} on; Weft normalises the last one only", axis);
+  if (axis + 1 != shape.size())
+    return error("normalises the dimensions from {} on; Weft normalises the last one only", axis);
   WEFT_TRY(const TensorId x, e.tensor(0));
   WEFT_TRY(const TensorId gamma, e.tensor(1));
   const double epsilon = e.attrs().number("epsilon", 1e-5);
@@ -39,7 +41,8 @@ Status import_layer_norm(OnnxEmitter& e) {
     WEFT_TRY(const TensorId y, e.op1(OpKind::LayerNorm, {x, gamma, beta}, {{"eps", epsilon}}));
     e.define(0, y);
   } else {
-    WEFT_TRY(const TensorId y, e.op1(OpKind::LayerNorm, {x, gamma}, {{"eps", epsilon}, {"bias", std::int64_t{0}}}));
+    WEFT_TRY(const TensorId y,
+             e.op1(OpKind::LayerNorm, {x, gamma}, {{"eps", epsilon}, {"bias", std::int64_t{0}}}));
     e.define(0, y);
   }
   return Ok{};
@@ -48,10 +51,12 @@ Status import_layer_norm(OnnxEmitter& e) {
 // Over the last dimension; any other is brought there and back.
 Status import_softmax(OnnxEmitter& e) {
   WEFT_TRY(const Shape shape, e.shape(0));
-  WEFT_TRY(const std::size_t axis, resolve_axis(e.attrs().integer("axis", e.opset() < 13 ? 1 : -1), shape.size()));
+  WEFT_TRY(const std::size_t axis,
+           resolve_axis(e.attrs().integer("axis", e.opset() < 13 ? 1 : -1), shape.size()));
   const std::size_t last = shape.size() - 1;
   // Before opset 13 all dimensions from the axis on are normalised together.
-  if (e.opset() < 13 && axis != last) return error("normalises several dimensions together; export with opset 13 or later");
+  if (e.opset() < 13 && axis != last)
+    return error("normalises several dimensions together; export with opset 13 or later");
   std::vector<std::int64_t> swap(shape.size());
   std::iota(swap.begin(), swap.end(), 0);
   std::swap(swap[axis], swap[last]);
@@ -71,7 +76,8 @@ Status import_pool(OnnxEmitter& e) {
   WEFT_TRY(const Shape shape, e.shape(0));
   Shape kernel = e.attrs().integers("kernel_shape", {});
   if (shape.size() != kernel.size() + 2 || kernel.empty() || kernel.size() > 2)
-    return error("pools [{}] with a kernel [{}]; Weft pools 1 or 2 dimensions", fmt::join(shape, ","), fmt::join(kernel, ","));
+    return error("pools [{}] with a kernel [{}]; Weft pools 1 or 2 dimensions", fmt::join(shape, ","),
+                 fmt::join(kernel, ","));
   WEFT_TRY(Attrs attrs, window_attrs(e.attrs(), shape, kernel));
   if (kernel.size() == 1) {  // a line is a picture one element wide
     const auto wide = [&](std::string_view name, std::int64_t extra) {
@@ -108,8 +114,10 @@ Status import_global_pool(OnnxEmitter& e) {
   std::vector<std::int64_t> dims(shape.size() - 2);
   std::iota(dims.begin(), dims.end(), 2);
   WEFT_TRY(const TensorId x, e.tensor(0));
-  WEFT_TRY(const TensorId y,
-           e.op1(OpKind::Reduce, {x}, {{"fn", e.node().op == "GlobalMaxPool" ? "max" : "mean"}, {"dims", dims}, {"keep", std::int64_t{1}}}));
+  WEFT_TRY(const TensorId y, e.op1(OpKind::Reduce, {x},
+                                   {{"fn", e.node().op == "GlobalMaxPool" ? "max" : "mean"},
+                                    {"dims", dims},
+                                    {"keep", std::int64_t{1}}}));
   e.define(0, y);
   return Ok{};
 }
@@ -128,12 +136,15 @@ Status import_reduce(OnnxEmitter& e) {
     std::iota(dims.begin(), dims.end(), 0);
   }
   std::sort(dims.begin(), dims.end());
-  if (std::adjacent_find(dims.begin(), dims.end()) != dims.end()) return error("reduces an axis twice: [{}]", fmt::join(axes, ","));
+  if (std::adjacent_find(dims.begin(), dims.end()) != dims.end())
+    return error("reduces an axis twice: [{}]", fmt::join(axes, ","));
   const std::string_view op = e.node().op;
   const std::string fn = op == "ReduceMean" ? "mean" : op == "ReduceSum" ? "sum" : "max";
   WEFT_TRY(const TensorId x, e.tensor(0));
-  WEFT_TRY(const TensorId y,
-           e.op1(OpKind::Reduce, {x}, {{"fn", fn}, {"dims", dims}, {"keep", std::int64_t{e.attrs().integer("keepdims", 1) != 0}}}));
+  WEFT_TRY(
+      const TensorId y,
+      e.op1(OpKind::Reduce, {x},
+            {{"fn", fn}, {"dims", dims}, {"keep", std::int64_t{e.attrs().integer("keepdims", 1) != 0}}}));
   e.define(0, y);
   return Ok{};
 }
