@@ -123,6 +123,30 @@ TEST(ImportOnnx, RecognisesLayerNormAndGelu) {
   EXPECT_EQ(kinds(*gpt2)["tanh"] + kinds(*gpt2)["pow"], 0);
 }
 
+TEST(ImportOnnx, RecognisesRmsNormAndSilu) {
+  // As torch exports w * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)), then silu.
+  const auto graph = Model()
+                         .input("x", {2, 5, 8})
+                         .weight("net.norm.weight", {8})
+                         .number("two", 2)
+                         .number("eps", 1e-6f)
+                         .number("one", 1)
+                         .node("Pow", {"x", "two"}, {"a"})
+                         .node("ReduceMean", {"a"}, {"b"}, {{"axes", Ints{-1}}})
+                         .node("Add", {"b", "eps"}, {"c"})
+                         .node("Sqrt", {"c"}, {"d"})
+                         .node("Div", {"one", "d"}, {"e"})
+                         .node("Mul", {"x", "e"}, {"f"})
+                         .node("Mul", {"net.norm.weight", "f"}, {"g"}, {}, "/net/norm/Mul_1")
+                         .node("Sigmoid", {"g"}, {"h"})
+                         .node("Mul", {"g", "h"}, {"y"})
+                         .output("y")
+                         .import();
+  ASSERT_TRUE(graph.ok()) << graph.error().message;
+  EXPECT_EQ(kinds(*graph), (std::map<std::string, int>{{"rms_norm", 1}, {"silu", 1}}));
+  EXPECT_NE(signature_named(*graph, "net.norm.RMSNormalization"), nullptr);
+}
+
 TEST(ImportOnnx, ASymbolicBatchIsBound) {
   // FLOPs are linear in the batch: 57,000,597,504 at 2.
   for (const std::int64_t batch : {1, 2, 6}) {

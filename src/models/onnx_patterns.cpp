@@ -22,8 +22,9 @@ class Fuser {
 
   void run() {
     for (OnnxNode& node : model_.nodes) {
-      if (node.op == "Add" || node.op == "Mul") fuse_layer_norm(node);
+      if (node.op == "Add" || node.op == "Mul") fuse_normalisation(node);
       if (node.op == "Mul") fuse_gelu(node);
+      if (node.op == "Mul") fuse_swish(node);
       if (node.op == "LSTM") trace_weights(node);
     }
   }
@@ -86,47 +87,85 @@ class Fuser {
     return mul && mul->inputs.size() == 2 && mul->inputs[0] == mul->inputs[1] ? &mul->inputs[0] : nullptr;
   }
 
+  struct Root {
+    std::string of;
+    double epsilon = 0;
+  };
+  // √(mean of² + ε)
+  std::optional<Root> root_of_mean_square(const std::string& name) const {
+    const OnnxNode* root = made_by(name, "Sqrt");
+    const OnnxNode* shifted = root ? made_by(root->inputs[0], "Add") : nullptr;
+    std::optional<double> epsilon;
+    const std::string* mean = other_operand(
+        shifted, [&](const std::string& operand) { return (epsilon = scalar(operand)).has_value(); });
+    const std::string* squares = mean ? mean_of(*mean) : nullptr;
+    const std::string* of = squares ? square_of(*squares) : nullptr;
+    return of ? std::optional(Root{*of, *epsilon}) : std::nullopt;
+  }
+
+  // x − mean x; nothing when `name` is no such difference. Exporters may write it twice over.
+  const std::string* centred(const std::string& name) const {
+    const OnnxNode* sub = made_by(name, "Sub");
+    if (!sub || sub->inputs.size() != 2) return nullptr;
+    const std::string* x = mean_of(sub->inputs[1]);
+    return x && *x == sub->inputs[0] ? x : nullptr;
+  }
+
   struct Normalised {
     std::string x;
     double epsilon = 0;
+    bool mean = true;  // layer normalisation: the mean is subtracted first; RMS normalisation: it is not
   };
-  // (x − mean x) / √(mean (x − mean x)² + ε)
+  // y / √(mean y² + ε) with y = x − mean x or y = x, also written y · (1 / √…).
   std::optional<Normalised> normalised(const std::string& name) const {
-    const OnnxNode* div = made_by(name, "Div");
-    if (!div || div->inputs.size() != 2) return std::nullopt;
-    const OnnxNode* centred = made_by(div->inputs[0], "Sub");
-    const OnnxNode* root = made_by(div->inputs[1], "Sqrt");
-    if (!centred || !root || centred->inputs.size() != 2) return std::nullopt;
-    const std::string* x = mean_of(centred->inputs[1]);
-    if (!x || *x != centred->inputs[0]) return std::nullopt;
-    const OnnxNode* shifted = made_by(root->inputs[0], "Add");
-    std::optional<double> epsilon;
-    const std::string* variance = other_operand(
-        shifted, [&](const std::string& operand) { return (epsilon = scalar(operand)).has_value(); });
-    const std::string* squares = variance ? mean_of(*variance) : nullptr;
-    const std::string* base = squares ? square_of(*squares) : nullptr;
-    // Exporters may subtract the mean twice over; the second difference must be of the same operands.
-    const OnnxNode* again = base ? made_by(*base, "Sub") : nullptr;
-    if (!again || again->inputs != centred->inputs) return std::nullopt;
-    return Normalised{*x, *epsilon};
+    std::string above, below;
+    if (const OnnxNode* div = made_by(name, "Div"); div && div->inputs.size() == 2) {
+      above = div->inputs[0];
+      below = div->inputs[1];
+    } else if (const OnnxNode* mul = made_by(name, "Mul"); mul && mul->inputs.size() == 2) {
+      for (const std::size_t inverse : {0, 1}) {
+        const OnnxNode* reciprocal = made_by(mul->inputs[inverse], "Reciprocal");
+        const OnnxNode* quotient = made_by(mul->inputs[inverse], "Div");
+        if (quotient && (quotient->inputs.size() != 2 || !is_about(quotient->inputs[0], 1)))
+          quotient = nullptr;
+        if (!reciprocal && !quotient) continue;
+        above = mul->inputs[1 - inverse];
+        below = reciprocal ? reciprocal->inputs[0] : quotient->inputs[1];
+      }
+    }
+    const auto root = root_of_mean_square(below);
+    if (!root) return std::nullopt;
+    const std::string *x = centred(above), *squared = centred(root->of);
+    if (x && squared && *x == *squared) return Normalised{*x, root->epsilon, true};
+    if (above == root->of) return Normalised{above, root->epsilon, false};
+    return std::nullopt;
   }
 
   // gamma · normalised + beta; a Mul that an Add follows is first replaced alone, and again with its Add.
-  void fuse_layer_norm(OnnxNode& node) {
+  void fuse_normalisation(OnnxNode& node) {
     const auto weight = [&](const std::string& name) { return is_weight(name); };
     const std::string* rest = other_operand(&node, weight);
     if (!rest) return;
     const std::string last = node.inputs[&node.inputs[0] == rest ? 1 : 0];
     if (node.op == "Mul") {
-      const auto x = normalised(*rest);
-      if (!x) return;
-      replace(node, "LayerNormalization", {x->x, last},
-              Attrs{{"axis", std::int64_t{-1}}, {"epsilon", x->epsilon}});
+      if (const auto y = normalised(*rest))
+        replace(node, y->mean ? "LayerNormalization" : "RMSNormalization", {y->x, last},
+                Attrs{{"axis", std::int64_t{-1}}, {"epsilon", y->epsilon}});
       return;
     }
     const OnnxNode* scaled = made_by(*rest, "LayerNormalization");
     if (!scaled || scaled->inputs.size() != 2) return;
     replace(node, "LayerNormalization", {scaled->inputs[0], scaled->inputs[1], last}, scaled->attrs);
+  }
+
+  // x · sigmoid(x)
+  void fuse_swish(OnnxNode& node) {
+    for (const std::size_t x : {0, 1}) {
+      const OnnxNode* gate = node.inputs.size() == 2 ? made_by(node.inputs[1 - x], "Sigmoid") : nullptr;
+      if (!gate || gate->inputs[0] != node.inputs[x]) continue;
+      replace(node, "Swish", {gate->inputs[0]}, {});
+      return;
+    }
   }
 
   // "erf" or "tanh" when `name` is 1 + erf(x/√2) or 1 + tanh(√(2/π)(x + 0.044715 x³)); nothing otherwise.

@@ -2,6 +2,8 @@
 // again.
 //
 //   Sub ReduceMean Pow ReduceMean Add Sqrt Div Mul Add   → LayerNormalization
+//   Pow ReduceMean Add Sqrt Div Mul Mul                  → RMSNormalization
+//   Sigmoid Mul                                          → Swish
 //   Div Erf Add Mul Mul                                  → Gelu
 //   Pow Mul Add Mul Tanh Add Mul Mul                     → Gelu, approximate="tanh"
 //   Slice Concat Unsqueeze of an LSTM's weights          → the initializers themselves (OnnxNode::weights)

@@ -22,6 +22,7 @@ constexpr std::pair<std::string_view, std::string_view> kFunctions[] = {
     {"Floor", "floor"},       {"Ceil", "ceil"},
     {"Round", "round"},       {"Sign", "sign"},
     {"Not", "not"},           {"HardSigmoid", "hardsigmoid"},
+    {"Swish", "silu"},
 };
 constexpr std::pair<std::string_view, std::string_view> kArithmetic[] = {
     {"Add", "add"},         {"Sub", "sub"},

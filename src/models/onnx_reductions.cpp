@@ -28,23 +28,23 @@ Status import_batch_norm(OnnxEmitter& e) {
   return Ok{};
 }
 
+// LayerNormalization and RMSNormalization.
 Status import_layer_norm(OnnxEmitter& e) {
   WEFT_TRY(const Shape shape, e.shape(0));
   WEFT_TRY(const std::size_t axis, resolve_axis(e.attrs().integer("axis", -1), shape.size()));
   if (axis + 1 != shape.size())
     return error("normalises the dimensions from {} on; Weft normalises the last one only", axis);
-  WEFT_TRY(const TensorId x, e.tensor(0));
-  WEFT_TRY(const TensorId gamma, e.tensor(1));
-  const double epsilon = e.attrs().number("epsilon", 1e-5);
-  if (e.given(2)) {
-    WEFT_TRY(const TensorId beta, e.tensor(2));
-    WEFT_TRY(const TensorId y, e.op1(OpKind::LayerNorm, {x, gamma, beta}, {{"eps", epsilon}}));
-    e.define(0, y);
-  } else {
-    WEFT_TRY(const TensorId y,
-             e.op1(OpKind::LayerNorm, {x, gamma}, {{"eps", epsilon}, {"bias", std::int64_t{0}}}));
-    e.define(0, y);
+  std::vector<TensorId> inputs;
+  for (std::size_t i = 0; i < (e.given(2) ? 3 : 2); ++i) {
+    WEFT_TRY(const TensorId input, e.tensor(i));
+    inputs.push_back(input);
   }
+  Attrs attrs{{"eps", e.attrs().number("epsilon", 1e-5)}};
+  const bool layer = e.node().op == "LayerNormalization";
+  if (layer && !e.given(2)) attrs.set("bias", std::int64_t{0});
+  WEFT_TRY(const std::vector<TensorId> y,
+           e.op(layer ? OpKind::LayerNorm : OpKind::RmsNorm, inputs, std::move(attrs)));
+  e.define(0, y[0]);
   return Ok{};
 }
 
@@ -155,6 +155,7 @@ std::span<const OnnxOperator> onnx_reductions() {
   static constexpr OnnxOperator kOperators[] = {
       {"BatchNormalization", import_batch_norm},
       {"LayerNormalization", import_layer_norm},
+      {"RMSNormalization", import_layer_norm},
       {"Softmax", import_softmax},
       {"LogSoftmax", import_softmax},
       {"MaxPool", import_pool},
