@@ -243,13 +243,13 @@ Operand* find_operand(std::vector<Operand>& operands, std::string_view name) {
 }
 
 std::uint64_t input_mask(const Signature& signature, const std::string& group) {
-  if (group == "*") return ~std::uint64_t{0};
+  // Only concat has more inputs than bits, and it is linear in all of them.
+  if (group == "*" || signature.inputs.size() > 64) return ~std::uint64_t{0};
   std::uint64_t mask = 0;
   for (const std::string& name : words(group, '+'))
     for (std::size_t i = 0; i < signature.inputs.size(); ++i)
-      if (signature.inputs[i].name == name && i < 64) mask |= std::uint64_t{1} << i;
-  // Only concat has that many inputs, and it is linear in all of them.
-  return signature.inputs.size() > 64 ? ~std::uint64_t{0} : mask;
+      if (signature.inputs[i].name == name) mask |= std::uint64_t{1} << i;
+  return mask;
 }
 
 struct ParsedGradient {
