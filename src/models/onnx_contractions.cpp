@@ -2,8 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <map>
+#include <cctype>
 
 #include "models/onnx_operators.h"
 #include "models/onnx_shapes.h"

@@ -12,7 +12,7 @@ namespace {
 
 // An LSTM is unrolled and constants are evaluated, so a small file can ask for any number of operators and
 // elements.
-constexpr std::size_t kMaxOperators = 250'000, kMaxKnownInAll = 1 << 24;
+constexpr std::size_t kMaxOperators = 100'000, kMaxKnownInAll = 1 << 24;
 
 }  // namespace
 

@@ -5,7 +5,6 @@
 // something first reads them as tensors.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>

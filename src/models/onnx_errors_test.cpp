@@ -21,9 +21,12 @@ TEST(ImportOnnxErrors, FilesThatCannotBeRead) {
   EXPECT_EQ(bytes(""), "m.onnx: holds no nodes; is it an ONNX model?");
   EXPECT_EQ(bytes("model: {name: \"resnet\"}"),
             "m.onnx: is not an ONNX file, or is cut short: its protobuf encoding does not parse");
+  // protobuf would complain on stderr by itself.
   const std::string whole = read_bytes(model_file("vgg19"));
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(bytes(whole.substr(0, whole.size() / 2)),
             "m.onnx: is not an ONNX file, or is cut short: its protobuf encoding does not parse");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(ImportOnnxErrors, GraphsThatAreNotGraphs) {
@@ -115,6 +118,16 @@ Model lstm(std::int64_t steps) {
       .weight("R", {1, 16, 4})
       .node("LSTM", {"x", "W", "R"}, {"y"}, {{"hidden_size", std::int64_t{4}}})
       .output("y");
+}
+
+TEST(ImportOnnxErrors, WrongTypes) {
+  EXPECT_EQ(Model().input("x", {2, 3}).input("i", {2}).node("Gather", {"x", "i"}, {"y"}).output("y").error(),
+            "m.onnx: node '/net/Gather' (Gather): gathers with indices f32[2]; they must be integers");
+  EXPECT_EQ(
+      Model().input("x", {2, 3}).node("Cast", {"x"}, {"y"}, {{"to", std::int64_t{8}}}).output("y").error(),
+      "m.onnx: node '/net/Cast' (Cast): casts to element type 8, which is not supported");
+  EXPECT_EQ(Model().input("x", {2, 3}, 8).node("Relu", {"x"}, {"y"}).output("y").error(),
+            "m.onnx: input 'x': elements of type STRING are not supported");
 }
 
 TEST(ImportOnnxErrors, AnAbsurdlyLongLstmIsRefused) {

@@ -137,7 +137,8 @@ Result<std::optional<TensorId>> add_losses(OnnxEmitter& e, const std::vector<Ten
 Result<Graph> import_model(OnnxModel model, std::string_view name, const OnnxOptions& options) {
   fuse_patterns(model);
   drop_dead_nodes(model);
-  OnnxEmitter e(model, options, std::string(name));
+  const std::string graph_name = place_node(name).name;
+  OnnxEmitter e(model, options, graph_name.empty() ? "model" : graph_name);
   if (!e.builder().ok()) return e.builder().error();
   for (const OnnxNode& node : model.nodes) {
     e.begin(node);

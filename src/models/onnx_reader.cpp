@@ -293,7 +293,6 @@ Result<OnnxModel> read_model(const onnx::ModelProto& proto, const OnnxOptions& o
   if (graph.node_size() == 0) return error("holds no nodes; is it an ONNX model?");
   if (graph.output_size() == 0) return error("declares no outputs");
   OnnxModel model;
-  model.name = graph.name();
   for (const auto& import : proto.opset_import())
     if (import.domain().empty() || import.domain() == "ai.onnx") model.opset = import.version();
   for (const auto& property : proto.metadata_props()) {

@@ -53,7 +53,6 @@ std::string describe(const OnnxNode& node);
 std::string printable(std::string_view name);
 
 struct OnnxModel {
-  std::string name;
   std::int64_t opset = 1;
   std::vector<OnnxNode> nodes;  // in topological order
   std::unordered_map<std::string, OnnxTensor> initializers;
