@@ -26,7 +26,9 @@ TEST(Result, TryHandsTheFirstErrorOn) {
   EXPECT_EQ(quarter(6).error().at("f.yaml", 3).message, "f.yaml:3: 3 is odd");
 }
 
-TEST(ResultDeathTest, ValueOfAnErrorIsOurBug) { EXPECT_DEATH((void)half(3).value(), "value\\(\\) of an error: 3 is odd"); }
+TEST(ResultDeathTest, ValueOfAnErrorIsOurBug) {
+  EXPECT_DEATH((void)half(3).value(), "value\\(\\) of an error: 3 is odd");
+}
 
 TEST(Id, ColumnsAreIndexedByTheirOwnIdsOnly) {
   using TaskId = Id<struct TaskTag>;

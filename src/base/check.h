@@ -14,8 +14,8 @@ namespace weft {
 }  // namespace weft
 
 // WEFT_CHECK(condition, "format {}", value...): always on, also in release builds.
-#define WEFT_CHECK(condition, ...)                                                            \
-  do {                                                                                        \
-    if (!(condition)) [[unlikely]]                                                            \
-      ::weft::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__));    \
+#define WEFT_CHECK(condition, ...)                                                         \
+  do {                                                                                     \
+    if (!(condition)) [[unlikely]]                                                         \
+      ::weft::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)); \
   } while (false)

@@ -74,14 +74,14 @@ using Status = Result<Ok>;
 
 // WEFT_TRY(auto x, expression): x = the value, or return the error from the enclosing function.
 #define WEFT_TRY(declaration, ...) WEFT_TRY_(WEFT_CONCAT(weft_result_, __LINE__), declaration, __VA_ARGS__)
-#define WEFT_TRY_(result, declaration, ...)  \
-  auto result = (__VA_ARGS__);               \
-  if (!result.ok()) return result.error();   \
+#define WEFT_TRY_(result, declaration, ...) \
+  auto result = (__VA_ARGS__);              \
+  if (!result.ok()) return result.error();  \
   declaration = std::move(result).value()
 
 // WEFT_TRY_OK(expression): return the error, if it is one.
-#define WEFT_TRY_OK(...)                                     \
-  do {                                                       \
-    auto weft_status = (__VA_ARGS__);                        \
-    if (!weft_status.ok()) return weft_status.error();       \
+#define WEFT_TRY_OK(...)                               \
+  do {                                                 \
+    auto weft_status = (__VA_ARGS__);                  \
+    if (!weft_status.ok()) return weft_status.error(); \
   } while (false)

@@ -48,8 +48,7 @@ std::vector<std::string> nearest_names(std::string_view name, std::span<const st
     const int distance = edit_distance(wanted, other);
     const auto longest = static_cast<double>(std::max(wanted.size(), other.size()));
     const bool extends = !wanted.empty() && prefix == static_cast<double>(wanted.size());
-    if (extends || distance <= std::max(2.0, 0.4 * longest))
-      candidates.push_back({distance - 0.3 * prefix, candidate});
+    if (extends || distance <= std::max(2.0, 0.4 * longest)) candidates.push_back({distance - 0.3 * prefix, candidate});
   }
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
     return std::tie(a.distance, a.name) < std::tie(b.distance, b.name);

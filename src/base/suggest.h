@@ -8,8 +8,8 @@
 
 namespace weft {
 
-// The names nearest to `name` (edit distance, case ignored, a common prefix counts in favour), best first, at most `most`;
-// empty when nothing is reasonably near. Cost: one edit distance per known name.
+// The names nearest to `name` (edit distance, case ignored, a common prefix counts in favour), best first, at most
+// `most`; empty when nothing is reasonably near. Cost: one edit distance per known name.
 std::vector<std::string> nearest_names(std::string_view name, std::span<const std::string> known, int most = 3);
 
 // "; did you mean a, b or c?", or "" when nothing is near: to be appended to an error message.

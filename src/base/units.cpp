@@ -18,17 +18,17 @@ struct Unit {
 
 constexpr double kKi = 1024.0, kMi = kKi * 1024, kGi = kMi * 1024, kTi = kGi * 1024, kPi = kTi * 1024;
 
-constexpr Unit kByteUnits[] = {{"B", 1},     {"kB", 1e3},   {"KB", 1e3},  {"MB", 1e6},   {"GB", 1e9},  {"TB", 1e12},
+constexpr Unit kByteUnits[] = {{"B", 1},     {"kB", 1e3},  {"KB", 1e3},  {"MB", 1e6},  {"GB", 1e9},  {"TB", 1e12},
                                {"PB", 1e15}, {"KiB", kKi}, {"MiB", kMi}, {"GiB", kGi}, {"TiB", kTi}, {"PiB", kPi}};
-constexpr Unit kTimeUnits[] = {{"s", 1},       {"ms", 1e-3}, {"us", 1e-6}, {"µs", 1e-6}, {"ns", 1e-9},
+constexpr Unit kTimeUnits[] = {{"s", 1},      {"ms", 1e-3}, {"us", 1e-6}, {"µs", 1e-6}, {"ns", 1e-9},
                                {"ps", 1e-12}, {"min", 60},  {"h", 3600},  {"d", 86400}};
-constexpr Unit kBandwidthUnits[] = {
-    {"B/s", 1},         {"kB/s", 1e3},   {"KB/s", 1e3},  {"MB/s", 1e6},  {"GB/s", 1e9},  {"TB/s", 1e12},
-    {"PB/s", 1e15},     {"KiB/s", kKi}, {"MiB/s", kMi}, {"GiB/s", kGi}, {"TiB/s", kTi}, {"bps", 1.0 / 8},
-    {"kbps", 1e3 / 8}, {"Mbps", 1e6 / 8}, {"Gbps", 1e9 / 8}, {"Tbps", 1e12 / 8},
-    {"Mb/s", 1e6 / 8}, {"Gb/s", 1e9 / 8}, {"Tb/s", 1e12 / 8}};
-constexpr Unit kFlopRateUnits[] = {{"FLOPS", 1},     {"MFLOPS", 1e6},  {"GFLOPS", 1e9},  {"TFLOPS", 1e12},
-                                   {"PFLOPS", 1e15}, {"FLOP/s", 1},    {"MFLOP/s", 1e6}, {"GFLOP/s", 1e9},
+constexpr Unit kBandwidthUnits[] = {{"B/s", 1},        {"kB/s", 1e3},     {"KB/s", 1e3},     {"MB/s", 1e6},
+                                    {"GB/s", 1e9},     {"TB/s", 1e12},    {"PB/s", 1e15},    {"KiB/s", kKi},
+                                    {"MiB/s", kMi},    {"GiB/s", kGi},    {"TiB/s", kTi},    {"bps", 1.0 / 8},
+                                    {"kbps", 1e3 / 8}, {"Mbps", 1e6 / 8}, {"Gbps", 1e9 / 8}, {"Tbps", 1e12 / 8},
+                                    {"Mb/s", 1e6 / 8}, {"Gb/s", 1e9 / 8}, {"Tb/s", 1e12 / 8}};
+constexpr Unit kFlopRateUnits[] = {{"FLOPS", 1},      {"MFLOPS", 1e6},  {"GFLOPS", 1e9},  {"TFLOPS", 1e12},
+                                   {"PFLOPS", 1e15},  {"FLOP/s", 1},    {"MFLOP/s", 1e6}, {"GFLOP/s", 1e9},
                                    {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15}};
 
 std::string_view trim(std::string_view text) {
@@ -53,7 +53,8 @@ Result<double> parse_quantity(std::string_view text, std::span<const Unit> units
   return error("'{}': unknown unit '{}'; write {}", text, unit, examples);
 }
 
-// The shortest "number unit" that parses back to exactly `value`: first unit whose number is at least 1 and round-trips.
+// The shortest "number unit" that parses back to exactly `value`: first unit whose number is at least 1 and
+// round-trips.
 std::string exact_in(double value, std::span<const Unit> largest_first) {
   for (const Unit& unit : largest_first) {
     const double number = value / unit.factor;
@@ -97,9 +98,13 @@ Result<FlopsPerSecond> parse_flop_rate(std::string_view text) {
 }
 
 std::string exact(Bytes bytes) {
-  constexpr std::array<std::pair<std::string_view, std::int64_t>, 7> units = {
-      {{"TiB", 1LL << 40}, {"GiB", 1LL << 30}, {"MiB", 1LL << 20}, {"GB", 1'000'000'000}, {"MB", 1'000'000},
-       {"KiB", 1LL << 10}, {"kB", 1000}}};
+  constexpr std::array<std::pair<std::string_view, std::int64_t>, 7> units = {{{"TiB", 1LL << 40},
+                                                                               {"GiB", 1LL << 30},
+                                                                               {"MiB", 1LL << 20},
+                                                                               {"GB", 1'000'000'000},
+                                                                               {"MB", 1'000'000},
+                                                                               {"KiB", 1LL << 10},
+                                                                               {"kB", 1000}}};
   for (const auto& [name, factor] : units)
     if (bytes.value >= factor && bytes.value % factor == 0) return fmt::format("{}{}", bytes.value / factor, name);
   return fmt::format("{}B", bytes.value);
@@ -135,7 +140,8 @@ std::string human(BytesPerSecond rate) {
   return human_in(rate.value, units);
 }
 std::string human(FlopsPerSecond rate) {
-  constexpr Unit units[] = {{"EFLOPS", 1e18}, {"PFLOPS", 1e15}, {"TFLOPS", 1e12}, {"GFLOPS", 1e9}, {"MFLOPS", 1e6}, {"FLOPS", 1}};
+  constexpr Unit units[] = {{"EFLOPS", 1e18}, {"PFLOPS", 1e15}, {"TFLOPS", 1e12},
+                            {"GFLOPS", 1e9},  {"MFLOPS", 1e6},  {"FLOPS", 1}};
   return human_in(rate.value, units);
 }
 
@@ -158,7 +164,8 @@ Result<std::int64_t> parse_integer(std::string_view text, std::string_view what)
   std::int64_t value = 0;
   const auto [rest, status] = std::from_chars(body.data(), body.data() + body.size(), value);
   if (status == std::errc::result_out_of_range) return error("{} '{}': does not fit 64 bits", what, text);
-  if (status != std::errc() || rest != body.data() + body.size()) return error("{} '{}': not a whole number", what, text);
+  if (status != std::errc() || rest != body.data() + body.size())
+    return error("{} '{}': not a whole number", what, text);
   return value;
 }
 

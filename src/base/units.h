@@ -40,7 +40,9 @@ using Flops = Quantity<struct FlopsTag, double>;  // floating-point operations; 
 using BytesPerSecond = Quantity<struct BytesPerSecondTag, double>;
 using FlopsPerSecond = Quantity<struct FlopsPerSecondTag, double>;
 
-constexpr Seconds operator/(Bytes bytes, BytesPerSecond rate) { return {static_cast<double>(bytes.value) / rate.value}; }
+constexpr Seconds operator/(Bytes bytes, BytesPerSecond rate) {
+  return {static_cast<double>(bytes.value) / rate.value};
+}
 constexpr Seconds operator/(Flops flops, FlopsPerSecond rate) { return {flops.value / rate.value}; }
 
 Result<Bytes> parse_bytes(std::string_view text);

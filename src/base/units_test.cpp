@@ -42,7 +42,8 @@ TEST(Units, PrintsThreeDigitsForPeople) {
 RC_GTEST_PROP(Units, ParseUndoesExact, ()) {
   const auto bytes = *rc::gen::inRange<std::int64_t>(0, 1LL << 52);
   RC_ASSERT(parse_bytes(exact(Bytes{bytes}))->value == bytes);
-  const double number = static_cast<double>(*rc::gen::inRange<std::int64_t>(0, 1LL << 52)) / *rc::gen::inRange(1, 100000);
+  const double number =
+      static_cast<double>(*rc::gen::inRange<std::int64_t>(0, 1LL << 52)) / *rc::gen::inRange(1, 100000);
   RC_ASSERT(parse_seconds(exact(Seconds{number * 1e-9}))->value == number * 1e-9);
   RC_ASSERT(parse_bandwidth(exact(BytesPerSecond{number}))->value == number);
   RC_ASSERT(parse_flop_rate(exact(FlopsPerSecond{number}))->value == number);

@@ -23,7 +23,8 @@ std::string print_value(const AttrValue& value) {
     std::string text = fmt::format("{}", *number);
     return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
   }
-  if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value)) return fmt::format("[{}]", fmt::join(*list, ","));
+  if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value))
+    return fmt::format("[{}]", fmt::join(*list, ","));
   return "\"" + std::get<std::string>(value) + "\"";
 }
 
@@ -110,7 +111,8 @@ std::string print(const Attrs& attrs) {
 Result<Attrs> parse_attrs(std::string_view text) {
   Attrs attrs;
   if (text.empty()) return attrs;
-  if (text.size() < 2 || text.front() != '{' || text.back() != '}') return error("attributes '{}': not in braces", text);
+  if (text.size() < 2 || text.front() != '{' || text.back() != '}')
+    return error("attributes '{}': not in braces", text);
   std::string_view body = text.substr(1, text.size() - 2);
   while (!body.empty()) {
     while (!body.empty() && body.front() == ' ') body.remove_prefix(1);

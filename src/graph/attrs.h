@@ -40,7 +40,8 @@ class Attrs {
   std::vector<std::pair<std::string, AttrValue>> items_;  // sorted by name
 };
 
-// "{causal=1, fn=gelu, pad=[1,1]}", or "" when empty; parse_attrs reads it back. Doubles always show a point or exponent.
+// "{causal=1, fn=gelu, pad=[1,1]}", or "" when empty; parse_attrs reads it back. Doubles always show a point or
+// exponent.
 std::string print(const Attrs& attrs);
 Result<Attrs> parse_attrs(std::string_view text);
 

@@ -6,17 +6,23 @@ namespace weft {
 
 std::string_view name_of(AxisKind kind) {
   switch (kind) {
-    case AxisKind::Sample: return "sample";
-    case AxisKind::Attribute: return "attribute";
-    case AxisKind::Parameter: return "parameter";
-    case AxisKind::Reduction: return "reduction";
-    case AxisKind::Whole: return "whole";
+    case AxisKind::Sample:
+      return "sample";
+    case AxisKind::Attribute:
+      return "attribute";
+    case AxisKind::Parameter:
+      return "parameter";
+    case AxisKind::Reduction:
+      return "reduction";
+    case AxisKind::Whole:
+      return "whole";
   }
   return "?";
 }
 
 std::vector<AxisSlice> split_evenly(const Axis& axis, int parts, std::int64_t outer) {
-  WEFT_CHECK(parts > 0 && outer > 0 && axis.size % outer == 0, "axis {} of {} in {} blocks", axis.name, axis.size, outer);
+  WEFT_CHECK(parts > 0 && outer > 0 && axis.size % outer == 0, "axis {} of {} in {} blocks", axis.name, axis.size,
+             outer);
   const std::int64_t inner = axis.size / outer;
   const std::int64_t granule = inner % axis.granule == 0 ? axis.granule : 1;
   const std::int64_t granules = inner / granule;

@@ -21,16 +21,16 @@ struct Declaration {
   std::string notation;
   std::vector<std::pair<std::string, std::int64_t>> sizes = {};  // axes that the inputs' shapes alone do not determine
   WindowSizes windows = {};
-  std::string sample = "b";        // sample axes; "..." stands for those of the ellipsis
-  std::string whole = "";          // axes that cannot be split
-  std::string parameter = "";      // parameter axes beyond those that index a weight and the output (attention heads)
-  std::string linear = "";         // inputs in which the operator is linear; "a+b": jointly
-  std::string contractions = "";   // "*": all axes; or products like "b.q.t"; each costs 2·Π FLOPs
-  double pointwise = 0;            // other arithmetic per element
-  std::string reducers = "";       // "lse:logsumexp": outputs whose partial results do not simply add
-  std::string local = "";          // "mean:b,h,w": outputs that stay a shard's own when one of these axes is split
-  std::string aliases = "";        // "y:x": output y shares the storage of input x
-  bool parameter_shaped = false;   // the ellipsis stands for a parameter's dimensions: axes i0, i1, …
+  std::string sample = "b";       // sample axes; "..." stands for those of the ellipsis
+  std::string whole = "";         // axes that cannot be split
+  std::string parameter = "";     // parameter axes beyond those that index a weight and the output (attention heads)
+  std::string linear = "";        // inputs in which the operator is linear; "a+b": jointly
+  std::string contractions = "";  // "*": all axes; or products like "b.q.t"; each costs 2·Π FLOPs
+  double pointwise = 0;           // other arithmetic per element
+  std::string reducers = "";      // "lse:logsumexp": outputs whose partial results do not simply add
+  std::string local = "";         // "mean:b,h,w": outputs that stay a shard's own when one of these axes is split
+  std::string aliases = "";       // "y:x": output y shares the storage of input x
+  bool parameter_shaped = false;  // the ellipsis stands for a parameter's dimensions: axes i0, i1, …
   std::vector<std::string> gradients = {};  // "grad_weight: dy x -> dw [contractions]", or "x = dy": passes through
 };
 

@@ -72,7 +72,8 @@ Result<Declaration> attention(const Attrs& attrs, Inputs) {
   if (heads <= 0 || kv_heads <= 0 || heads % kv_heads != 0)
     return error("attention: heads={} must be a positive multiple of kv_heads={}", heads, kv_heads);
   return Declaration{
-      // g groups of r query heads share a key/value head: MHA r = 1, MQA g = 1. e: query/key size, d: value size (MLA: e ≠ d).
+      // g groups of r query heads share a key/value head: MHA r = 1, MQA g = 1. e: query/key size, d: value size (MLA:
+      // e ≠ d).
       .notation = "q[b,q,g.r.e] k[b,t,g.e] v[b,t,g.d] -> y[b,q,g.r.d] lse[b,g.r,q]:f32",
       .sizes = {{"g", kv_heads}, {"r", heads / kv_heads}},
       .whole = "e d",
@@ -121,7 +122,8 @@ const OpEntry kOperators[] = {
     {OpKind::LstmCell, "lstm_cell", "",
      [](const Attrs&, Inputs) -> Result<Declaration> {
        return Declaration{
-           // a: the four gates (input, forget, cell, output). i, m: what is multiplied into them; the gates are not linear,
+           // a: the four gates (input, forget, cell, output). i, m: what is multiplied into them; the gates are not
+           // linear,
            // so these stay whole.
            .notation = "x[b,i] h[b,m] c[b,n] wi[i,a.n] wh[m,a.n] bias[a.n] -> hn[b,n] cn[b,n] gates[b,a.n]",
            .sizes = {{"a", 4}},

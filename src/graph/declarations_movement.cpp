@@ -88,7 +88,8 @@ Result<Declaration> split(const Attrs& attrs, Inputs inputs) {
   const std::vector<std::int64_t> sizes = attrs.integers("sizes", {});
   std::int64_t total = 0;
   for (std::int64_t size : sizes) {
-    if (size <= 0 || size > inputs[0].shape[shape.dim]) return error("split: sizes must be positive and fit, not {}", size);
+    if (size <= 0 || size > inputs[0].shape[shape.dim])
+      return error("split: sizes must be positive and fit, not {}", size);
     total += size;
   }
   if (total * shape.outer != inputs[0].shape[shape.dim])
@@ -133,7 +134,8 @@ Result<Declaration> slice(const Attrs& attrs, Inputs inputs) {
 Result<Declaration> pad(const Attrs& attrs, Inputs inputs) {
   if (inputs.size() != 1) return error("pad: takes 1 input, not {}", inputs.size());
   WEFT_TRY(const Along shape, along("pad", attrs, inputs[0]));
-  const std::int64_t extent = inputs[0].shape[shape.dim], low = attrs.integer("low", 0), high = attrs.integer("high", 0);
+  const std::int64_t extent = inputs[0].shape[shape.dim], low = attrs.integer("low", 0),
+                     high = attrs.integer("high", 0);
   if (low < 0 || high < 0 || low > (1LL << 40) || high > (1LL << 40)) return error("pad: low={} high={}", low, high);
   return Declaration{
       .notation = fmt::format("x[{}] -> y[{}]", shape.with("p"), shape.with("q")),
@@ -157,12 +159,12 @@ Result<Declaration> reshape(const Attrs& attrs, Inputs inputs) {
   if (!elements || !wanted || *elements != *wanted)
     return error("reshape: {} has other elements than [{}]", print(inputs[0]), fmt::join(to, ","));
 
-  std::vector<std::string> names;           // one axis per common piece, left to right
+  std::vector<std::string> names;  // one axis per common piece, left to right
   std::vector<std::pair<std::string, std::int64_t>> sizes;
   std::vector<std::vector<std::string>> in(from.size()), out(to.size());
   std::string whole;
   std::size_t i = 0, j = 0;
-  std::int64_t left_in = 1, left_out = 1;   // what is left of the current dimension on either side
+  std::int64_t left_in = 1, left_out = 1;  // what is left of the current dimension on either side
   int count = 0;
   while (i < from.size() || j < to.size() || left_in > 1 || left_out > 1) {
     if (left_in == 1 && i < from.size()) {
@@ -195,8 +197,8 @@ Result<Declaration> reshape(const Attrs& attrs, Inputs inputs) {
       else
         held_out *= to[j++];
     }
-    const auto opaque = [&](std::vector<std::vector<std::string>>& side, const Shape& shape, std::size_t first, std::size_t last,
-                            std::int64_t first_size, char letter) {
+    const auto opaque = [&](std::vector<std::vector<std::string>>& side, const Shape& shape, std::size_t first,
+                            std::size_t last, std::int64_t first_size, char letter) {
       for (std::size_t d = first; d < last; ++d) {
         const std::int64_t size = d == first ? first_size : shape[d];
         if (size == 1) continue;
@@ -213,7 +215,8 @@ Result<Declaration> reshape(const Attrs& attrs, Inputs inputs) {
   }
   const auto side = [](const std::vector<std::vector<std::string>>& dims) {
     std::vector<std::string> texts;
-    for (const auto& factors : dims) texts.push_back(factors.empty() ? "1" : fmt::format("{}", fmt::join(factors, ".")));
+    for (const auto& factors : dims)
+      texts.push_back(factors.empty() ? "1" : fmt::format("{}", fmt::join(factors, ".")));
     return fmt::format("{}", fmt::join(texts, ","));
   };
   return Declaration{
@@ -234,7 +237,8 @@ Result<Declaration> transpose(const Attrs& attrs, Inputs inputs) {
   std::sort(sorted.begin(), sorted.end());
   std::vector<std::int64_t> expected(names.size());
   std::iota(expected.begin(), expected.end(), 0);
-  if (sorted != expected) return error("transpose: perm=[{}] does not permute {} dimensions", fmt::join(perm, ","), names.size());
+  if (sorted != expected)
+    return error("transpose: perm=[{}] does not permute {} dimensions", fmt::join(perm, ","), names.size());
   std::vector<std::string> out;
   for (std::int64_t d : perm) out.push_back(names[static_cast<std::size_t>(d)]);
   return Declaration{

@@ -102,14 +102,12 @@ const OpEntry kOperators[] = {
      [](const Attrs&, Inputs) -> Result<Declaration> {
        return Declaration{
            // Causal: position t of row q is masked when t > q, q the last dimension but one.
-           .notation = "x[...,t] -> y[...,t]",
-           .sample = "b",
-           .whole = "t",
-           .pointwise = 5,
+           .notation = "x[...,t] -> y[...,t]", .sample = "b", .whole = "t", .pointwise = 5,
            .gradients = {"grad: dy y -> dx"},
        };
      }},
-    {OpKind::Pool2d, "pool2d", "fn:str kernel:ints stride:ints pad:ints dilation:ints ceil:int include_pad:int", pool2d},
+    {OpKind::Pool2d, "pool2d", "fn:str kernel:ints stride:ints pad:ints dilation:ints ceil:int include_pad:int",
+     pool2d},
     {OpKind::Reduce, "reduce", "fn:str dims:ints keep:int", reduce},
     {OpKind::CrossEntropy, "cross_entropy", "",
      [](const Attrs&, Inputs) -> Result<Declaration> {

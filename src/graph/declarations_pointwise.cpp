@@ -20,17 +20,17 @@ struct UnaryFunction {
 };
 
 constexpr UnaryFunction kUnary[] = {
-    {"identity", Needs::Nothing, 0},  {"scale", Needs::Nothing, 1},    {"cast", Needs::Nothing, 1},
-    {"neg", Needs::Nothing, 1},       {"relu", Needs::Output, 1},      {"tanh", Needs::Output, 6},
-    {"sigmoid", Needs::Output, 4},    {"exp", Needs::Output, 4},       {"sqrt", Needs::Output, 4},
-    {"rsqrt", Needs::Output, 4},      {"reciprocal", Needs::Output, 4}, {"softcap", Needs::Output, 8},
-    {"gelu", Needs::Input, 10},       {"gelu_tanh", Needs::Input, 12}, {"silu", Needs::Input, 5},
-    {"relu2", Needs::Input, 2},       {"square", Needs::Input, 1},     {"log", Needs::Input, 4},
-    {"erf", Needs::Input, 8},         {"abs", Needs::Input, 1},        {"leaky_relu", Needs::Input, 2},
-    {"softplus", Needs::Input, 6},    {"sin", Needs::Input, 8},        {"cos", Needs::Input, 8},
-    {"hardswish", Needs::Input, 4},   {"hardsigmoid", Needs::Input, 3}, {"clamp", Needs::Input, 2},
-    {"floor", Needs::NoGradient, 1},  {"ceil", Needs::NoGradient, 1},  {"round", Needs::NoGradient, 1},
-    {"sign", Needs::NoGradient, 1},   {"not", Needs::NoGradient, 1},
+    {"identity", Needs::Nothing, 0}, {"scale", Needs::Nothing, 1},     {"cast", Needs::Nothing, 1},
+    {"neg", Needs::Nothing, 1},      {"relu", Needs::Output, 1},       {"tanh", Needs::Output, 6},
+    {"sigmoid", Needs::Output, 4},   {"exp", Needs::Output, 4},        {"sqrt", Needs::Output, 4},
+    {"rsqrt", Needs::Output, 4},     {"reciprocal", Needs::Output, 4}, {"softcap", Needs::Output, 8},
+    {"gelu", Needs::Input, 10},      {"gelu_tanh", Needs::Input, 12},  {"silu", Needs::Input, 5},
+    {"relu2", Needs::Input, 2},      {"square", Needs::Input, 1},      {"log", Needs::Input, 4},
+    {"erf", Needs::Input, 8},        {"abs", Needs::Input, 1},         {"leaky_relu", Needs::Input, 2},
+    {"softplus", Needs::Input, 6},   {"sin", Needs::Input, 8},         {"cos", Needs::Input, 8},
+    {"hardswish", Needs::Input, 4},  {"hardsigmoid", Needs::Input, 3}, {"clamp", Needs::Input, 2},
+    {"floor", Needs::NoGradient, 1}, {"ceil", Needs::NoGradient, 1},   {"round", Needs::NoGradient, 1},
+    {"sign", Needs::NoGradient, 1},  {"not", Needs::NoGradient, 1},
 };
 
 constexpr std::string_view kComparisons[] = {"equal", "less", "less_equal", "greater", "greater_equal", "and", "or"};
@@ -41,13 +41,18 @@ Result<Declaration> unary(const Attrs& attrs, Inputs) {
     if (function.name != fn) continue;
     Declaration declaration{.notation = "x[...] -> y[...]", .pointwise = function.cost};
     switch (function.needs) {
-      case Needs::Input: declaration.gradients = {"grad: dy x -> dx"}; break;
-      case Needs::Output: declaration.gradients = {"grad: dy y -> dx"}; break;
+      case Needs::Input:
+        declaration.gradients = {"grad: dy x -> dx"};
+        break;
+      case Needs::Output:
+        declaration.gradients = {"grad: dy y -> dx"};
+        break;
       case Needs::Nothing:
         declaration.gradients = {fn == "identity" ? "x = dy" : "grad: dy -> dx"};
         declaration.linear = "x";
         break;
-      case Needs::NoGradient: break;
+      case Needs::NoGradient:
+        break;
     }
     if (fn == "identity") declaration.aliases = "y:x";
     if (fn == "cast") {
@@ -166,10 +171,7 @@ const OpEntry kOperators[] = {
        if (attrs.integer("packed", 0))
          return Declaration{
              // Gate and value side by side in one tensor, as one fused projection leaves them.
-             .notation = "x[...,a.f] -> y[...,f]",
-             .sizes = {{"a", 2}},
-             .whole = "a",
-             .pointwise = 6,
+             .notation = "x[...,a.f] -> y[...,f]", .sizes = {{"a", 2}}, .whole = "a", .pointwise = 6,
              .gradients = {"grad: dy x -> dx"},
          };
        return Declaration{

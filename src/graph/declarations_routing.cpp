@@ -1,9 +1,9 @@
 // Lookup by index, and the routing of tokens to experts.
 //
-// Tokens x[b, n.t] form b·n groups of t tokens. Within a group each token picks j of e experts; an expert takes at most c
-// rows of a group (its capacity), in token order. Expert buffers y[e, b.n.c, k] keep the group axes, so that splitting
-// groups on one side and experts on the other is exactly an all-to-all. Dropless routing has no limit: c is then the average
-// number of rows, which stands for the true, data-dependent one.
+// Tokens x[b, n.t] form b·n groups of t tokens. Within a group each token picks j of e experts; an expert takes at most
+// c rows of a group (its capacity), in token order. Expert buffers y[e, b.n.c, k] keep the group axes, so that
+// splitting groups on one side and experts on the other is exactly an all-to-all. Dropless routing has no limit: c is
+// then the average number of rows, which stands for the true, data-dependent one.
 #include "base/checked.h"
 #include "graph/declaration.h"
 
@@ -40,7 +40,8 @@ const OpEntry kOperators[] = {
     {OpKind::Router, "router", "top_k:int score:str normalize:int scale:num",
      [](const Attrs& attrs, Inputs) -> Result<Declaration> {
        const std::string_view score = attrs.text("score", "softmax");
-       if (score != "softmax" && score != "sigmoid") return error("router: score '{}': write softmax or sigmoid", score);
+       if (score != "softmax" && score != "sigmoid")
+         return error("router: score '{}': write softmax or sigmoid", score);
        return Declaration{
            .notation = "x[...,e] -> weights[...,j] index[...,j]:i64",
            .sizes = {{"j", attrs.integer("top_k", 1)}},

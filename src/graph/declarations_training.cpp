@@ -8,9 +8,10 @@ namespace weft {
 namespace {
 
 // An optimizer step: parameter, gradient and states in; the updated ones out, in place. master=1: an fp32 copy of the
-// parameter is kept and updated, and the parameter is rounded from it. scaled=1: gradients are multiplied by scale[] first
-// (clipping, loss scaling; 0 skips the step).
-Declaration optimizer(const Attrs& attrs, std::initializer_list<std::string_view> states, std::string_view output, double cost) {
+// parameter is kept and updated, and the parameter is rounded from it. scaled=1: gradients are multiplied by scale[]
+// first (clipping, loss scaling; 0 skips the step).
+Declaration optimizer(const Attrs& attrs, std::initializer_list<std::string_view> states, std::string_view output,
+                      double cost) {
   std::string in = "p[...] g[...]", out = fmt::format("new_{}[...]", output), aliases = output == "p" ? "new_p:p" : "";
   const auto add = [&](std::string_view state) {
     in += fmt::format(" {}[...]", state);
@@ -42,7 +43,8 @@ Result<Declaration> opaque(const Attrs& attrs, Inputs inputs) {
     }
     return fmt::format("{}[{}]", name, fmt::join(dims, ","));
   };
-  for (std::size_t i = 0; i < inputs.size(); ++i) declaration.notation += operand(fmt::format("x{}", i), inputs[i].shape) + " ";
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    declaration.notation += operand(fmt::format("x{}", i), inputs[i].shape) + " ";
   declaration.notation += "->";
   std::string_view types = attrs.text("outputs", "");
   int outputs = 0;
@@ -52,7 +54,8 @@ Result<Declaration> opaque(const Attrs& attrs, Inputs inputs) {
     types.remove_prefix(std::min(end + 1, types.size()));
     if (item.empty()) continue;
     WEFT_TRY(const TensorType type, parse_tensor_type(item));
-    declaration.notation += fmt::format(" {}:{}", operand(fmt::format("y{}", outputs++), type.shape), name_of(type.dtype));
+    declaration.notation +=
+        fmt::format(" {}:{}", operand(fmt::format("y{}", outputs++), type.shape), name_of(type.dtype));
   }
   if (outputs == 0) return error("opaque: outputs=\"f32[1,2] …\" missing");
   return declaration;
@@ -75,10 +78,14 @@ const OpEntry kOperators[] = {
     {OpKind::Momentum, "momentum", "master:int scaled:int momentum:num weight_decay:num lr:num",
      [](const Attrs& attrs, Inputs) -> Result<Declaration> { return optimizer(attrs, {"m"}, "p", 5); }},
     {OpKind::Adam, "adam", "master:int scaled:int decoupled:int beta1:num beta2:num eps:num weight_decay:num lr:num",
-     [](const Attrs& attrs, Inputs) -> Result<Declaration> { return optimizer(attrs, {"m", "v"}, "p", 14); }},
+     [](const Attrs& attrs, Inputs) -> Result<Declaration> {
+       return optimizer(attrs, {"m", "v"}, "p", 14);
+     }},
     // LAMB in two: the update direction, then its application scaled by |p| / |update| over the whole tensor.
     {OpKind::LambUpdate, "lamb_update", "scaled:int beta1:num beta2:num eps:num weight_decay:num",
-     [](const Attrs& attrs, Inputs) -> Result<Declaration> { return optimizer(attrs, {"m", "v"}, "u", 14); }},
+     [](const Attrs& attrs, Inputs) -> Result<Declaration> {
+       return optimizer(attrs, {"m", "v"}, "u", 14);
+     }},
     {OpKind::LambApply, "lamb_apply", "master:int lr:num",
      [](const Attrs& attrs, Inputs) -> Result<Declaration> {
        const bool master = attrs.integer("master", 0) != 0;

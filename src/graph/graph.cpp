@@ -11,21 +11,30 @@ namespace weft {
 
 std::string_view name_of(TensorKind kind) {
   switch (kind) {
-    case TensorKind::Input: return "input";
-    case TensorKind::Parameter: return "param";
-    case TensorKind::Activation: return "activation";
-    case TensorKind::Gradient: return "gradient";
-    case TensorKind::State: return "state";
-    case TensorKind::Update: return "update";
+    case TensorKind::Input:
+      return "input";
+    case TensorKind::Parameter:
+      return "param";
+    case TensorKind::Activation:
+      return "activation";
+    case TensorKind::Gradient:
+      return "gradient";
+    case TensorKind::State:
+      return "state";
+    case TensorKind::Update:
+      return "update";
   }
   return "?";
 }
 
 std::string_view name_of(Phase phase) {
   switch (phase) {
-    case Phase::Forward: return "forward";
-    case Phase::Backward: return "backward";
-    case Phase::Step: return "step";
+    case Phase::Forward:
+      return "forward";
+    case Phase::Backward:
+      return "backward";
+    case Phase::Step:
+      return "step";
   }
   return "?";
 }
@@ -44,7 +53,8 @@ std::string Graph::name(OpId op) const {
 
 std::string Graph::name(TensorId id) const {
   const Tensor& tensor = tensors_[id];
-  if (tensor.producer.valid()) return name(tensor.producer) + "." + signature(tensor.producer).outputs[tensor.output].name;
+  if (tensor.producer.valid())
+    return name(tensor.producer) + "." + signature(tensor.producer).outputs[tensor.output].name;
   const std::string module = name(tensor.module);
   return module.empty() ? tensor.name : module + "." + tensor.name;
 }
@@ -67,7 +77,9 @@ struct GraphBuilder::Interned {
   std::unordered_map<std::string, ModuleId> modules;
   std::unordered_set<std::string> names;
 
-  static std::string module_key(ModuleId parent, std::string_view name) { return fmt::format("{}/{}", parent.index(), name); }
+  static std::string module_key(ModuleId parent, std::string_view name) {
+    return fmt::format("{}/{}", parent.index(), name);
+  }
 };
 
 namespace {
@@ -119,7 +131,8 @@ GraphBuilder::GraphBuilder(std::string name) : interned_(std::make_unique<Intern
   current_ = graph_.modules_.push_back({"", ModuleId()});
 }
 
-GraphBuilder::GraphBuilder(Graph graph) : graph_(std::move(graph)), current_(0), interned_(std::make_unique<Interned>()) {
+GraphBuilder::GraphBuilder(Graph graph)
+    : graph_(std::move(graph)), current_(0), interned_(std::make_unique<Interned>()) {
   for (ModuleId module : graph_.modules_.ids())
     if (graph_.modules_[module].parent.valid())
       interned_->modules[Interned::module_key(graph_.modules_[module].parent, graph_.modules_[module].name)] = module;
@@ -131,7 +144,8 @@ GraphBuilder::GraphBuilder(Graph graph) : graph_(std::move(graph)), current_(0),
     known[described.signature] = 1;
     const Signature& signature = graph_.signatures_[described.signature];
     if (described.forward.valid()) {
-      interned_->signatures[gradient_key(graph_.ops_[described.forward].signature, gradient_between(signature))] = described.signature;
+      interned_->signatures[gradient_key(graph_.ops_[described.forward].signature, gradient_between(signature))] =
+          described.signature;
       continue;
     }
     std::vector<const TensorType*> types;
@@ -170,8 +184,10 @@ GraphBuilder::Scope GraphBuilder::scope(ModuleId module) {
 bool GraphBuilder::valid_name(std::string_view name, std::string_view what) {
   bool good = !name.empty();
   for (const char c : name)
-    good = good && static_cast<unsigned char>(c) > ' ' && std::string_view(".,()[]{}=#\"*?:@").find(c) == std::string_view::npos;
-  if (!good) fail(weft::error("{} name '{}': must not be empty or contain spaces or any of .,()[]{{}}=#\"*?:@", what, name));
+    good = good && static_cast<unsigned char>(c) > ' ' &&
+           std::string_view(".,()[]{}=#\"*?:@").find(c) == std::string_view::npos;
+  if (!good)
+    fail(weft::error("{} name '{}': must not be empty or contain spaces or any of .,()[]{{}}=#\"*?:@", what, name));
   return good;
 }
 
@@ -241,7 +257,8 @@ std::vector<TensorId> GraphBuilder::add_op(SignatureId signature_id, std::string
         .module = current_,
         .producer = op,
         .output = static_cast<std::uint16_t>(i),
-        .storage = output.aliases >= 0 ? graph_.tensors_[inputs[static_cast<std::size_t>(output.aliases)]].storage : id});
+        .storage =
+            output.aliases >= 0 ? graph_.tensors_[inputs[static_cast<std::size_t>(output.aliases)]].storage : id});
     outputs.push_back(id);
   }
   graph_.op_outputs_.insert(graph_.op_outputs_.end(), outputs.begin(), outputs.end());
@@ -249,11 +266,14 @@ std::vector<TensorId> GraphBuilder::add_op(SignatureId signature_id, std::string
   return outputs;
 }
 
-std::vector<TensorId> GraphBuilder::op(OpKind kind, std::string name, std::span<const TensorId> inputs, Attrs attrs, Phase phase) {
+std::vector<TensorId> GraphBuilder::op(OpKind kind, std::string name, std::span<const TensorId> inputs, Attrs attrs,
+                                       Phase phase) {
   // After an error callers may still take the first outputs of whatever they build.
   const std::vector<TensorId> nothing(8);
   // '@' marks what training adds to a forward operator or parameter.
-  if (error_ || !valid_name(phase == Phase::Forward ? std::string_view(name) : std::string_view(name).substr(0, name.find('@')), "operator"))
+  if (error_ ||
+      !valid_name(phase == Phase::Forward ? std::string_view(name) : std::string_view(name).substr(0, name.find('@')),
+                  "operator"))
     return nothing;
   std::vector<const TensorType*> types;
   types.reserve(inputs.size());
@@ -278,12 +298,14 @@ std::vector<TensorId> GraphBuilder::op(OpKind kind, std::string name, std::span<
   return error_ ? nothing : outputs;
 }
 
-std::vector<TensorId> GraphBuilder::gradient_op(OpId forward, const Gradient& gradient, std::span<const TensorId> inputs) {
+std::vector<TensorId> GraphBuilder::gradient_op(OpId forward, const Gradient& gradient,
+                                                std::span<const TensorId> inputs) {
   const std::vector<TensorId> nothing(gradient.writes.size());
   if (error_) return nothing;
   const SignatureId forward_signature = graph_.ops_[forward].signature;
   const auto [at, fresh] = interned_->signatures.try_emplace(gradient_key(forward_signature, gradient));
-  if (fresh) at->second = graph_.signatures_.push_back(gradient_signature(graph_.signatures_[forward_signature], gradient));
+  if (fresh)
+    at->second = graph_.signatures_.push_back(gradient_signature(graph_.signatures_[forward_signature], gradient));
   const auto scope_guard = scope(graph_.ops_[forward].module);
   std::vector<TensorId> outputs =
       add_op(at->second, graph_.ops_[forward].name + "@" + gradient.name, inputs, Phase::Backward, forward);

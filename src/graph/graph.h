@@ -1,8 +1,8 @@
 // The graph: what is computed. Built with a GraphBuilder, frozen, then shared as const.
 //
-// Tensors, operators and modules are columns indexed by typed ids; operators stand in topological order. Module names form
-// a tree ("layers.3.attn"); an operator's full name is its module's path and its own name, a tensor's is its operator's and
-// the operand's. Signatures are shared between operators that do the same on the same shapes.
+// Tensors, operators and modules are columns indexed by typed ids; operators stand in topological order. Module names
+// form a tree ("layers.3.attn"); an operator's full name is its module's path and its own name, a tensor's is its
+// operator's and the operand's. Signatures are shared between operators that do the same on the same shapes.
 #pragma once
 
 #include <memory>
@@ -38,11 +38,11 @@ std::string_view name_of(Phase phase);
 struct Tensor {
   TensorKind kind{};
   TensorType type;
-  std::string name;        // own name of inputs, parameters and states; empty for what an operator makes
-  ModuleId module;         // where inputs, parameters and states belong
-  OpId producer;           // invalid for inputs, parameters and states
+  std::string name;          // own name of inputs, parameters and states; empty for what an operator makes
+  ModuleId module;           // where inputs, parameters and states belong
+  OpId producer;             // invalid for inputs, parameters and states
   std::uint16_t output = 0;  // which output of the producer
-  TensorId storage;        // the tensor whose memory this one shares (itself unless a view or an update in place)
+  TensorId storage;          // the tensor whose memory this one shares (itself unless a view or an update in place)
 
   bool operator==(const Tensor&) const = default;
 };
@@ -175,7 +175,8 @@ class GraphBuilder {
  private:
   struct Interned;
   TensorId add_leaf(TensorKind kind, std::string name, DType dtype, Shape shape);
-  std::vector<TensorId> add_op(SignatureId signature, std::string name, std::span<const TensorId> inputs, Phase phase, OpId forward);
+  std::vector<TensorId> add_op(SignatureId signature, std::string name, std::span<const TensorId> inputs, Phase phase,
+                               OpId forward);
   bool valid_name(std::string_view name, std::string_view what);
   void order_modules();
 

@@ -93,14 +93,17 @@ TEST(Training, AddsBackwardAccumulationAndStep) {
   for (OpId op : graph.ops().ids())
     if (graph.ops()[op].phase == Phase::Backward) names.push_back(graph.name(op));
   EXPECT_THAT(names, testing::ElementsAre(
-                         "head.loss@grad", "head.entropy@grad", "head.linear@grad_input", "head.linear@grad_weight", "embed.weight@accumulate",
-                         "layers.1.act@grad", "layers.1.bias@grad_bias", "layers.1.bias@accumulate", "layers.1.linear@grad_input",
-                         "layers.1.linear@grad_weight", "layers.1.weight@accumulate", "layers.0.residual@sum_dy1", "layers.0.act@grad",
-                         "layers.0.bias@grad_bias", "layers.0.bias@accumulate", "layers.0.linear@grad_input", "layers.0.linear@grad_weight",
-                         "layers.0.weight@accumulate", "embed.lookup@sum_dy1", "embed.lookup@grad_weight", "embed.weight@accumulate2"));
+                         "head.loss@grad", "head.entropy@grad", "head.linear@grad_input", "head.linear@grad_weight",
+                         "embed.weight@accumulate", "layers.1.act@grad", "layers.1.bias@grad_bias",
+                         "layers.1.bias@accumulate", "layers.1.linear@grad_input", "layers.1.linear@grad_weight",
+                         "layers.1.weight@accumulate", "layers.0.residual@sum_dy1", "layers.0.act@grad",
+                         "layers.0.bias@grad_bias", "layers.0.bias@accumulate", "layers.0.linear@grad_input",
+                         "layers.0.linear@grad_weight", "layers.0.weight@accumulate", "embed.lookup@sum_dy1",
+                         "embed.lookup@grad_weight", "embed.weight@accumulate2"));
   // AdamW with clipping: one norm per parameter (5), their sum, the factor, one step per parameter.
   EXPECT_EQ(graph.ops().size() - training.first_step.index(), 5 + 1 + 1 + 5u);
-  for (OpId op : IdRange<OpId>(training.first_step, OpId(graph.ops().size()))) EXPECT_EQ(graph.ops()[op].phase, Phase::Step);
+  for (OpId op : IdRange<OpId>(training.first_step, OpId(graph.ops().size())))
+    EXPECT_EQ(graph.ops()[op].phase, Phase::Step);
 }
 
 TEST(Training, UpdatesShareTheStorageOfWhatTheyUpdate) {
@@ -115,7 +118,8 @@ TEST(Training, UpdatesShareTheStorageOfWhatTheyUpdate) {
 
 TEST(Training, OptimizersKeepTheirStates) {
   const auto state_bytes = [](OptimizerKind optimizer, bool master) {
-    const TrainingGraph training = make_training_graph(tiny_model(), {.optimizer = optimizer, .master_weights = master}).value();
+    const TrainingGraph training =
+        make_training_graph(tiny_model(), {.optimizer = optimizer, .master_weights = master}).value();
     I bytes = 0;
     for (TensorId id : training.graph.tensors().ids())
       if (training.graph.tensors()[id].kind == TensorKind::State) bytes += training.graph.bytes(id).value;
@@ -138,7 +142,8 @@ TEST(Training, NeedsAScalarLossThatDependsOnAParameter) {
   GraphBuilder no_parameter("no-parameter");
   const TensorId z = no_parameter.input("x", DType::F32, {2});
   no_parameter.result(no_parameter.op1(OpKind::Reduce, "sum", {z}));
-  EXPECT_THAT(make_training_graph(std::move(no_parameter).freeze().value()).error().message, HasSubstr("depends on no parameter"));
+  EXPECT_THAT(make_training_graph(std::move(no_parameter).freeze().value()).error().message,
+              HasSubstr("depends on no parameter"));
 }
 
 TEST(Training, SavesWhatBackwardReadsAndRegionsSaveTheirInputs) {
@@ -150,15 +155,17 @@ TEST(Training, SavesWhatBackwardReadsAndRegionsSaveTheirInputs) {
     return list;
   };
   RecomputeRegions regions = RecomputeRegions::none(graph);
-  EXPECT_THAT(names(regions), testing::ElementsAre("embed.lookup.y", "layers.0.bias.y", "layers.0.residual.y", "layers.1.bias.y",
-                                                   "layers.1.residual.y", "head.linear.y", "head.entropy.lse"));
+  EXPECT_THAT(names(regions),
+              testing::ElementsAre("embed.lookup.y", "layers.0.bias.y", "layers.0.residual.y", "layers.1.bias.y",
+                                   "layers.1.residual.y", "head.linear.y", "head.entropy.lse"));
   // Both layers recomputed: only their inputs stay. The gelu inputs (the bias outputs) go.
   for (OpId op : IdRange<OpId>(training.first_backward.index())) {
     const std::string name = graph.name(op);
     if (name.starts_with("layers.0.")) regions.region[op] = 0;
     if (name.starts_with("layers.1.")) regions.region[op] = 1;
   }
-  EXPECT_THAT(names(regions), testing::ElementsAre("embed.lookup.y", "layers.0.residual.y", "layers.1.residual.y", "head.linear.y", "head.entropy.lse"));
+  EXPECT_THAT(names(regions), testing::ElementsAre("embed.lookup.y", "layers.0.residual.y", "layers.1.residual.y",
+                                                   "head.linear.y", "head.entropy.lse"));
 }
 
 TEST(Text, ParseUndoesPrint) {
@@ -177,8 +184,10 @@ TEST(Text, ParseUndoesPrint) {
 TEST(Text, ReadsAsAPersonWouldWrite) {
   const std::string text = print(tiny_model(), {.axes = true});
   EXPECT_THAT(text, HasSubstr("graph tiny\ninput ids i64[2,4]\n"));
-  EXPECT_THAT(text, HasSubstr("op layers.0.linear = linear(embed.lookup.y, layers.0.weight) -> bf16[2,4,8]  # x[b,s,k] w[k,n] -> y[b,s,n]; b=2 s=4 k=8 n=8\n"));
-  EXPECT_THAT(text, HasSubstr("op head.linear = linear(layers.1.residual.y, embed.weight) {transposed=1} -> bf16[2,4,16]"));
+  EXPECT_THAT(text, HasSubstr("op layers.0.linear = linear(embed.lookup.y, layers.0.weight) -> bf16[2,4,8]  # x[b,s,k] "
+                              "w[k,n] -> y[b,s,n]; b=2 s=4 k=8 n=8\n"));
+  EXPECT_THAT(text,
+              HasSubstr("op head.linear = linear(layers.1.residual.y, embed.weight) {transposed=1} -> bf16[2,4,16]"));
 }
 
 TEST(Text, ErrorsNameFileLineAndRemedy) {
@@ -187,10 +196,14 @@ TEST(Text, ErrorsNameFileLineAndRemedy) {
   EXPECT_EQ(message("input x f32[2]"), "g.weft:1: the first line must be 'graph NAME'");
   EXPECT_EQ(message("graph g\ninput x f33[2]"), "g.weft:2: type 'f33[2]': unknown element type 'f33'");
   EXPECT_EQ(message("graph g\ninput x f32[2,0]"), "g.weft:2: type 'f32[2,0]': dimensions must be positive");
-  EXPECT_EQ(message("graph g\ninput x f32[2]\nop y = unary(z) {fn=\"relu\"} -> f32[2]"), "g.weft:3: tensor 'z' is not defined above");
-  EXPECT_EQ(message("graph g\ninput x f32[2]\nop y = unarry(x) {fn=\"relu\"} -> f32[2]"), "g.weft:3: unknown operator 'unarry'; did you mean unary?");
-  EXPECT_EQ(message("graph g\ninput x f32[2]\nop y = unary(x) {fn=\"relu\"} -> f32[3]"), "g.weft:3: y makes f32[2], but the line says f32[3]");
-  EXPECT_EQ(message("graph g\nfrob x"), "g.weft:2: 'frob': a line starts with input, param, state, op, grad, back, step or result");
+  EXPECT_EQ(message("graph g\ninput x f32[2]\nop y = unary(z) {fn=\"relu\"} -> f32[2]"),
+            "g.weft:3: tensor 'z' is not defined above");
+  EXPECT_EQ(message("graph g\ninput x f32[2]\nop y = unarry(x) {fn=\"relu\"} -> f32[2]"),
+            "g.weft:3: unknown operator 'unarry'; did you mean unary?");
+  EXPECT_EQ(message("graph g\ninput x f32[2]\nop y = unary(x) {fn=\"relu\"} -> f32[3]"),
+            "g.weft:3: y makes f32[2], but the line says f32[3]");
+  EXPECT_EQ(message("graph g\nfrob x"),
+            "g.weft:2: 'frob': a line starts with input, param, state, op, grad, back, step or result");
 }
 
 // Any damage to a valid text is an error or another valid graph, never a crash.
@@ -201,9 +214,15 @@ RC_GTEST_PROP(Text, DamagedTextNeverCrashes, ()) {
   for (int i = 0; i < edits; ++i) {
     const auto at = static_cast<std::size_t>(*rc::gen::inRange(0, static_cast<int>(damaged.size())));
     switch (*rc::gen::inRange(0, 3)) {
-      case 0: damaged[at] = *rc::gen::elementOf(std::string(" ,()[]{}=@:.#-0a\n\"")); break;
-      case 1: damaged.erase(at, static_cast<std::size_t>(*rc::gen::inRange(1, 40))); break;
-      default: damaged.insert(at, damaged.substr(damaged.size() / 2, 30)); break;
+      case 0:
+        damaged[at] = *rc::gen::elementOf(std::string(" ,()[]{}=@:.#-0a\n\""));
+        break;
+      case 1:
+        damaged.erase(at, static_cast<std::size_t>(*rc::gen::inRange(1, 40)));
+        break;
+      default:
+        damaged.insert(at, damaged.substr(damaged.size() / 2, 30));
+        break;
     }
   }
   const Result<Graph> parsed = parse_graph(damaged, "damaged");

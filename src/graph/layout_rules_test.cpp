@@ -1,5 +1,5 @@
-// The proof of the axis algebra: every operator, forward and backward, executed shard by shard under every split it allows,
-// recombined by its layout rules, must give what the whole operator gives.
+// The proof of the axis algebra: every operator, forward and backward, executed shard by shard under every split it
+// allows, recombined by its layout rules, must give what the whole operator gives.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,7 +23,8 @@ void expect_close(const std::vector<double>& actual, const std::vector<double>& 
   ASSERT_EQ(actual.size(), expected.size()) << what;
   for (std::size_t i = 0; i < actual.size(); ++i) {
     if (actual[i] == expected[i]) continue;  // infinities included
-    ASSERT_NEAR(actual[i], expected[i], kTolerance * std::max(1.0, std::fabs(expected[i]))) << what << ", element " << i;
+    ASSERT_NEAR(actual[i], expected[i], kTolerance * std::max(1.0, std::fabs(expected[i])))
+        << what << ", element " << i;
   }
 }
 
@@ -39,13 +40,15 @@ std::vector<std::vector<AxisSlice>> cuts(const Signature& signature, int axis_in
   if (axis.size >= 6) result.push_back(split_by_sizes(axis, {axis.size - 3, 2, 1}));
   bool windowed = false;
   for (int i = 0; i < signature.operand_count(); ++i)
-    for (const DimIndex& dim : signature.operand(i).dims) windowed = windowed || (dim.windowed() && dim.factors[0] == axis_index);
+    for (const DimIndex& dim : signature.operand(i).dims)
+      windowed = windowed || (dim.windowed() && dim.factors[0] == axis_index);
   if (!windowed && axis.size % 2 == 0 && axis.size >= 4) result.push_back(split_evenly(axis, 2, 2));
   return result;
 }
 
 // The positions along `dim` that a placement gives to a part of a contiguous cut.
-std::vector<std::int64_t> placed_positions(const Placement& placement, std::int64_t extent, const Axis& axis, const AxisSlice& slice) {
+std::vector<std::int64_t> placed_positions(const Placement& placement, std::int64_t extent, const Axis& axis,
+                                           const AxisSlice& slice) {
   const std::int64_t block = extent / placement.outer, inner = block / axis.size;
   std::vector<std::int64_t> list;
   for (std::int64_t at = 0; at < extent; ++at)
@@ -54,13 +57,14 @@ std::vector<std::int64_t> placed_positions(const Placement& placement, std::int6
 }
 
 // A shard holds what its placement says: one dimension cut, the others whole.
-void expect_placed(const Placement& placement, const Operand& operand, const Block& block, const Axis& axis, const AxisSlice& slice,
-                   const std::string& what) {
+void expect_placed(const Placement& placement, const Operand& operand, const Block& block, const Axis& axis,
+                   const AxisSlice& slice, const std::string& what) {
   for (std::size_t d = 0; d < operand.dims.size(); ++d) {
     const bool cut = placement.kind == Placement::Kind::Split && placement.dim == static_cast<int>(d);
     const DimIndex& dim = operand.dims[d];
     if (!cut) {
-      EXPECT_EQ(static_cast<std::int64_t>(block.held()[d].size()), dim.size) << what << ": " << operand.name << " dimension " << d;
+      EXPECT_EQ(static_cast<std::int64_t>(block.held()[d].size()), dim.size)
+          << what << ": " << operand.name << " dimension " << d;
     } else if (dim.windowed()) {
       // It owns stride · its share and reaches at most its halo beyond.
       const bool last = slice.end == axis.size;
@@ -82,7 +86,8 @@ std::vector<double> recombine(const Signature& signature, std::size_t output, co
   Block whole(shape);
   if (placement.kind == Placement::Kind::Split) {  // disjoint, or summed where halos overlap
     for (const std::vector<Block>& shard : shards)
-      shard[output].for_each([&](const std::vector<std::int64_t>& at, std::size_t i) { whole.at(at) += shard[output].values()[i]; });
+      shard[output].for_each(
+          [&](const std::vector<std::int64_t>& at, std::size_t i) { whole.at(at) += shard[output].values()[i]; });
     return whole.values();
   }
   std::size_t lse = 0;
@@ -127,7 +132,8 @@ std::vector<double> recombine(const Signature& signature, std::size_t output, co
   return total;
 }
 
-std::vector<Block> run_shard(const Signature& signature, const AxisSlices& slices, std::span<const Block> whole_inputs) {
+std::vector<Block> run_shard(const Signature& signature, const AxisSlices& slices,
+                             std::span<const Block> whole_inputs) {
   std::vector<Block> inputs, outputs;
   for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
     inputs.emplace_back(signature, signature.inputs[i], slices);
@@ -140,7 +146,8 @@ std::vector<Block> run_shard(const Signature& signature, const AxisSlices& slice
 
 bool has_local(const LayoutRule& rule) {
   const auto local = [](const Placement& placement) { return placement.kind == Placement::Kind::Local; };
-  return std::any_of(rule.inputs.begin(), rule.inputs.end(), local) || std::any_of(rule.outputs.begin(), rule.outputs.end(), local);
+  return std::any_of(rule.inputs.begin(), rule.inputs.end(), local) ||
+         std::any_of(rule.outputs.begin(), rule.outputs.end(), local);
 }
 
 struct Counts {
@@ -148,35 +155,39 @@ struct Counts {
 };
 
 // Splits every splittable axis every way and compares with the whole operator's outputs.
-void check_splits(const Signature& signature, std::span<const Block> inputs, std::span<const Block> expected, const std::string& what, Counts& counts) {
+void check_splits(const Signature& signature, std::span<const Block> inputs, std::span<const Block> expected,
+                  const std::string& what, Counts& counts) {
   for (int axis = 0; axis < static_cast<int>(signature.axes.size()); ++axis) {
     if (!splittable(signature, axis)) continue;
     const LayoutRule rule = split_rule(signature, axis);
     if (has_local(rule)) continue;  // statistics of the shard itself: SplitBatchNorm below
     const Axis& described = signature.axes[static_cast<std::size_t>(axis)];
     for (const std::vector<AxisSlice>& parts : cuts(signature, axis)) {
-      const std::string where = fmt::format("{} {} {} split on {} in {}", what, name_of(signature.kind), signature.gradient, described.name, parts.size());
+      const std::string where = fmt::format("{} {} {} split on {} in {}", what, name_of(signature.kind),
+                                            signature.gradient, described.name, parts.size());
       ++counts.splits;
       std::vector<std::vector<Block>> shards;
       for (const AxisSlice& part : parts) {
         AxisSlices slices = whole_axes(signature);
         slices[static_cast<std::size_t>(axis)] = part;
         for (std::size_t i = 0; i < inputs.size(); ++i)
-          expect_placed(rule.inputs[i], signature.inputs[i], Block(signature, signature.inputs[i], slices), described, part, where);
+          expect_placed(rule.inputs[i], signature.inputs[i], Block(signature, signature.inputs[i], slices), described,
+                        part, where);
         shards.push_back(run_shard(signature, slices, inputs));
         for (std::size_t i = 0; i < expected.size(); ++i)
           expect_placed(rule.outputs[i], signature.outputs[i], shards.back()[i], described, part, where);
       }
       for (std::size_t i = 0; i < expected.size(); ++i)
-        expect_close(recombine(signature, i, rule.outputs[i], shards, signature.outputs[i].shape()), expected[i].values(),
-                     where + ", output " + signature.outputs[i].name);
+        expect_close(recombine(signature, i, rule.outputs[i], shards, signature.outputs[i].shape()),
+                     expected[i].values(), where + ", output " + signature.outputs[i].name);
       if (testing::Test::HasFatalFailure()) return;
     }
   }
 }
 
 // Two axes at once: placements of two mesh axes are independent, so sums and concatenations commute.
-void check_pairs(const Signature& signature, std::span<const Block> inputs, std::span<const Block> expected, const std::string& what, Counts& counts) {
+void check_pairs(const Signature& signature, std::span<const Block> inputs, std::span<const Block> expected,
+                 const std::string& what, Counts& counts) {
   const int axes = static_cast<int>(signature.axes.size());
   for (const Operand& output : signature.outputs)
     if (output.reducer != Reducer::Sum) return;
@@ -194,22 +205,27 @@ void check_pairs(const Signature& signature, std::span<const Block> inputs, std:
           slices[static_cast<std::size_t>(b)] = second;
           const std::vector<Block> shard = run_shard(signature, slices, inputs);
           for (std::size_t i = 0; i < shard.size(); ++i)
-            shard[i].for_each([&](const std::vector<std::int64_t>& at, std::size_t offset) { totals[i].at(at) += shard[i].values()[offset]; });
+            shard[i].for_each([&](const std::vector<std::int64_t>& at, std::size_t offset) {
+              totals[i].at(at) += shard[i].values()[offset];
+            });
         }
       for (std::size_t i = 0; i < totals.size(); ++i)
         expect_close(totals[i].values(), expected[i].values(),
                      fmt::format("{} {} {} split on {} and {}", what, name_of(signature.kind), signature.gradient,
-                                 signature.axes[static_cast<std::size_t>(a)].name, signature.axes[static_cast<std::size_t>(b)].name));
+                                 signature.axes[static_cast<std::size_t>(a)].name,
+                                 signature.axes[static_cast<std::size_t>(b)].name));
       if (testing::Test::HasFatalFailure()) return;
     }
 }
 
 // Inputs declared linear may be partial sums: the outputs then are partial sums.
-void check_pass_through(const Signature& signature, std::span<const Block> inputs, std::span<const Block> expected, const std::string& what,
-                        Rng& rng, Counts& counts) {
+void check_pass_through(const Signature& signature, std::span<const Block> inputs, std::span<const Block> expected,
+                        const std::string& what, Rng& rng, Counts& counts) {
   for (const LayoutRule& rule : layout_rules(signature)) {
-    const bool passes = rule.axis < 0 && std::any_of(rule.inputs.begin(), rule.inputs.end(),
-                                                     [](const Placement& placement) { return placement.kind == Placement::Kind::Partial; });
+    const bool passes =
+        rule.axis < 0 && std::any_of(rule.inputs.begin(), rule.inputs.end(), [](const Placement& placement) {
+          return placement.kind == Placement::Kind::Partial;
+        });
     if (!passes) continue;
     ++counts.pass_throughs;
     std::vector<Block> first(inputs.begin(), inputs.end()), second(first);
@@ -220,11 +236,13 @@ void check_pass_through(const Signature& signature, std::span<const Block> input
         second[i].values()[e] -= first[i].values()[e];
       }
     }
-    const std::vector<Block> one = reference::run_whole(signature, first), two = reference::run_whole(signature, second);
+    const std::vector<Block> one = reference::run_whole(signature, first),
+                             two = reference::run_whole(signature, second);
     for (std::size_t i = 0; i < expected.size(); ++i) {
       std::vector<double> sum = one[i].values();
       for (std::size_t e = 0; e < sum.size(); ++e) sum[e] += two[i].values()[e];
-      expect_close(sum, expected[i].values(), fmt::format("{} {} {} with partial inputs", what, name_of(signature.kind), signature.gradient));
+      expect_close(sum, expected[i].values(),
+                   fmt::format("{} {} {} with partial inputs", what, name_of(signature.kind), signature.gradient));
     }
     if (testing::Test::HasFatalFailure()) return;
   }
@@ -234,7 +252,8 @@ void check_pass_through(const Signature& signature, std::span<const Block> input
 Result<Graph> whole_graph(const reference::OperatorCase& operator_case) {
   WEFT_TRY(Graph forward, reference::case_forward_graph(operator_case));
   if (forward.results().empty()) return forward;
-  WEFT_TRY(TrainingGraph training, make_training_graph(std::move(forward), {.optimizer = OptimizerKind::Sgd, .clip_norm = std::nullopt}));
+  WEFT_TRY(TrainingGraph training,
+           make_training_graph(std::move(forward), {.optimizer = OptimizerKind::Sgd, .clip_norm = std::nullopt}));
   return std::move(training.graph);
 }
 
@@ -266,10 +285,12 @@ TEST(LayoutRules, EveryShardOfEveryOperatorRecombinesToTheWhole) {
   // Nothing is left out: every kind is executed, and every backward product it declares.
   for (int kind = 0; kind < kOpKinds; ++kind) {
     if (static_cast<OpKind>(kind) == OpKind::Opaque) continue;  // unsplittable by definition
-    EXPECT_TRUE(covered.contains(fmt::format("{} ", name_of(static_cast<OpKind>(kind))))) << name_of(static_cast<OpKind>(kind));
+    EXPECT_TRUE(covered.contains(fmt::format("{} ", name_of(static_cast<OpKind>(kind)))))
+        << name_of(static_cast<OpKind>(kind));
   }
   RecordProperty("splits", counts.splits);
-  fmt::print("{} splits and {} pass-throughs of {} operators and products recombined\n", counts.splits, counts.pass_throughs, covered.size());
+  fmt::print("{} splits and {} pass-throughs of {} operators and products recombined\n", counts.splits,
+             counts.pass_throughs, covered.size());
   EXPECT_GT(counts.splits, 3000);
 }
 
@@ -282,7 +303,8 @@ TEST(LayoutRules, BackwardProductsAreTheDerivativesOfForward) {
     Result<Graph> forward = reference::case_forward_graph(operator_case);
     ASSERT_TRUE(forward.ok()) << generator.name;
     if (forward->results().empty()) continue;
-    const Result<TrainingGraph> training = make_training_graph(*forward, {.optimizer = OptimizerKind::Sgd, .clip_norm = std::nullopt});
+    const Result<TrainingGraph> training =
+        make_training_graph(*forward, {.optimizer = OptimizerKind::Sgd, .clip_norm = std::nullopt});
     ASSERT_TRUE(training.ok()) << generator.name << ": " << training.error().message;
     std::vector<std::vector<double>> leaves(training->graph.tensors().size());
     const auto values = reference::run_graph(training->graph, [&](TensorId id, Block& block) {
@@ -290,7 +312,8 @@ TEST(LayoutRules, BackwardProductsAreTheDerivativesOfForward) {
       leaves[id.index()] = block.values();
     });
     const auto loss = [&] {
-      const auto run = reference::run_graph(*forward, [&](TensorId id, Block& block) { block.values() = leaves[id.index()]; });
+      const auto run =
+          reference::run_graph(*forward, [&](TensorId id, Block& block) { block.values() = leaves[id.index()]; });
       return run[forward->results()[0]].values()[0];
     };
     for (const auto& [parameter, gradient] : training->accumulated) {
@@ -312,11 +335,15 @@ TEST(LayoutRules, BackwardProductsAreTheDerivativesOfForward) {
   EXPECT_GT(checked, 1000);
 }
 
-// BatchNorm's meaning under a batch or spatial split: each shard normalises what it has, like a smaller batch of its own.
+// BatchNorm's meaning under a batch or spatial split: each shard normalises what it has, like a smaller batch of its
+// own.
 TEST(LayoutRules, SplitBatchNormIsABatchNormOfEachPart) {
   Rng rng(3);
   const auto make = [](std::int64_t samples) {
-    return make_signature(OpKind::BatchNorm, {}, std::vector<TensorType>{{DType::F64, {samples, 3, 2, 2}}, {DType::F64, {3}}, {DType::F64, {3}}}).value();
+    return make_signature(
+               OpKind::BatchNorm, {},
+               std::vector<TensorType>{{DType::F64, {samples, 3, 2, 2}}, {DType::F64, {3}}, {DType::F64, {3}}})
+        .value();
   };
   const Signature whole = make(6);
   const Gradient gradient = gradients_of(whole).front();
@@ -341,19 +368,24 @@ TEST(LayoutRules, SplitBatchNormIsABatchNormOfEachPart) {
     const Signature alone = make(part);
     const auto rows = [&](const Block& from) {
       Block block({part, 3, 2, 2});
-      block.for_each([&](const std::vector<std::int64_t>& global, std::size_t i) { block.values()[i] = from.at({global[0] + at, global[1], global[2], global[3]}); });
+      block.for_each([&](const std::vector<std::int64_t>& global, std::size_t i) {
+        block.values()[i] = from.at({global[0] + at, global[1], global[2], global[3]});
+      });
       return block;
     };
     const std::vector<Block> own_inputs = {rows(inputs[0]), inputs[1], inputs[2]};
     const std::vector<Block> own = reference::run_whole(alone, own_inputs);
-    for (std::size_t i = 0; i < own.size(); ++i) expect_close(shard[i].values(), own[i].values(), whole.outputs[i].name);
+    for (std::size_t i = 0; i < own.size(); ++i)
+      expect_close(shard[i].values(), own[i].values(), whole.outputs[i].name);
 
     // Backward reads the shard's own statistics.
     const Signature backward = gradient_signature(whole, gradient), own_backward = gradient_signature(alone, gradient);
-    EXPECT_EQ(print(split_rule(backward, backward.axis_named("b")).inputs[3]), "L");  // mean
+    EXPECT_EQ(print(split_rule(backward, backward.axis_named("b")).inputs[3]), "L");   // mean
     EXPECT_EQ(print(split_rule(backward, backward.axis_named("b")).outputs[1]), "P");  // dgamma
-    const std::vector<Block> shard_products = run_shard(backward, slices, std::vector<Block>{dy, inputs[0], inputs[1], shard[1], shard[2]});
-    const std::vector<Block> own_products = reference::run_whole(own_backward, std::vector<Block>{rows(dy), own_inputs[0], inputs[1], own[1], own[2]});
+    const std::vector<Block> shard_products =
+        run_shard(backward, slices, std::vector<Block>{dy, inputs[0], inputs[1], shard[1], shard[2]});
+    const std::vector<Block> own_products =
+        reference::run_whole(own_backward, std::vector<Block>{rows(dy), own_inputs[0], inputs[1], own[1], own[2]});
     for (std::size_t i = 0; i < own_products.size(); ++i)
       expect_close(shard_products[i].values(), own_products[i].values(), backward.outputs[i].name);
     at += part;

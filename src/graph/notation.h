@@ -1,7 +1,8 @@
 // The index notation in which operators are declared: "x[b,c,h~kh,w~kw] w[o,c,kh,kw] -> y[b,o,h,w]".
 //
 //   operand := name '[' dim,… ']' [':' dtype]
-//   dim     := '...' (any number of axes, the same for all operands) | '1' | axis.axis.… (product, outer first) | axis~kernel
+//   dim     := '...' (any number of axes, the same for all operands) | '1' | axis.axis.… (product, outer first) |
+//   axis~kernel
 #pragma once
 
 #include <optional>

@@ -21,7 +21,8 @@ const std::array<const OpEntry*, kOpKinds>& entries() {
     for (auto group : {contraction_operators(), normalisation_operators(), pointwise_operators(), routing_operators(),
                        movement_operators(), training_operators()})
       for (const OpEntry& entry : group) all[static_cast<std::size_t>(entry.kind)] = &entry;
-    for (std::size_t kind = 0; kind < all.size(); ++kind) WEFT_CHECK(all[kind], "operator kind {} has no declaration", kind);
+    for (std::size_t kind = 0; kind < all.size(); ++kind)
+      WEFT_CHECK(all[kind], "operator kind {} has no declaration", kind);
     return all;
   }();
   return table;
@@ -54,18 +55,18 @@ Status check_attrs(const OpEntry& entry, const Attrs& attrs) {
   }
   for (const auto& [name, value] : attrs) {
     const auto type = types.find(name);
-    if (type == types.end())
-      return error("{}: unknown attribute '{}'{}", entry.name, name, did_you_mean(name, names));
-    const bool fits = type->second == "int"    ? value.index() == 0
-                      : type->second == "num"  ? value.index() <= 1
-                      : type->second == "str"  ? value.index() == 2
-                                               : value.index() == 3;
+    if (type == types.end()) return error("{}: unknown attribute '{}'{}", entry.name, name, did_you_mean(name, names));
+    const bool fits = type->second == "int"   ? value.index() == 0
+                      : type->second == "num" ? value.index() <= 1
+                      : type->second == "str" ? value.index() == 2
+                                              : value.index() == 3;
     if (!fits) return error("{}: attribute '{}' must be {}", entry.name, name, type->second);
   }
   return Ok{};
 }
 
-// Replaces every ellipsis by `count` named axes. Elementwise operands (ellipsis only) take the names usual for their rank.
+// Replaces every ellipsis by `count` named axes. Elementwise operands (ellipsis only) take the names usual for their
+// rank.
 void expand_ellipses(Notation& notation, std::size_t count, bool elementwise, bool parameter_shaped) {
   std::vector<std::string> names;
   if (parameter_shaped) {
@@ -81,7 +82,8 @@ void expand_ellipses(Notation& notation, std::size_t count, bool elementwise, bo
         if (!operand.dims[d].ellipsis) continue;
         operand.dims.erase(operand.dims.begin() + static_cast<std::ptrdiff_t>(d));
         for (std::size_t i = 0; i < count; ++i)
-          operand.dims.insert(operand.dims.begin() + static_cast<std::ptrdiff_t>(d + i), NotationDim{false, {names[i]}, ""});
+          operand.dims.insert(operand.dims.begin() + static_cast<std::ptrdiff_t>(d + i),
+                              NotationDim{false, {names[i]}, ""});
         break;
       }
 }
@@ -130,8 +132,7 @@ class AxisBinder {
         return error("{}: dimension {} is {}, but {} = {}", op_, where, extent, fmt::join(dim.factors, "·"), known);
       return Ok{};
     }
-    if (extent % known != 0)
-      return error("{}: dimension {} of {} is not a multiple of {}", op_, where, extent, known);
+    if (extent % known != 0) return error("{}: dimension {} of {} is not a multiple of {}", op_, where, extent, known);
     return set(*open, extent / known, where);
   }
 
@@ -158,10 +159,11 @@ struct WindowTable {
 };
 
 // How many positions a window takes over a dimension of `extent`: the usual convolution arithmetic.
-Result<std::int64_t> window_count(std::string_view op, const Window& window, std::int64_t extent, std::int64_t kernel, bool ceil) {
+Result<std::int64_t> window_count(std::string_view op, const Window& window, std::int64_t extent, std::int64_t kernel,
+                                  bool ceil) {
   constexpr std::int64_t kLimit = 1LL << 40;
-  if (window.stride <= 0 || window.dilation <= 0 || window.stride > kLimit || window.dilation > kLimit || kernel > kLimit ||
-      extent > kLimit)
+  if (window.stride <= 0 || window.dilation <= 0 || window.stride > kLimit || window.dilation > kLimit ||
+      kernel > kLimit || extent > kLimit)
     return error("{}: stride {} and dilation {} must be positive and sane", op, window.stride, window.dilation);
   if (window.pad_low < 0 || window.pad_high < 0 || window.pad_low > kLimit || window.pad_high > kLimit)
     return error("{}: padding {}/{} must be non-negative", op, window.pad_low, window.pad_high);
@@ -169,8 +171,8 @@ Result<std::int64_t> window_count(std::string_view op, const Window& window, std
   if (__builtin_mul_overflow(window.dilation, kernel - 1, &reach)) return error("{}: dilation · kernel overflows", op);
   const std::int64_t room = extent + window.pad_low + window.pad_high - reach - 1;
   if (room < 0)
-    return error("{}: a kernel of {} (dilation {}) does not fit {} elements padded by {} and {}", op, kernel, window.dilation,
-                 extent, window.pad_low, window.pad_high);
+    return error("{}: a kernel of {} (dilation {}) does not fit {} elements padded by {} and {}", op, kernel,
+                 window.dilation, extent, window.pad_low, window.pad_high);
   std::int64_t count = (ceil ? ceil_div(room, window.stride) : room / window.stride) + 1;
   // A window must start inside the input or its left padding (PyTorch's rule for ceil mode).
   if (ceil && (count - 1) * window.stride >= extent + window.pad_low) --count;
@@ -200,11 +202,11 @@ void classify_axes(Signature& signature, const std::vector<std::string>& sample,
   for (std::size_t i = 0; i < signature.axes.size(); ++i) {
     Axis& axis = signature.axes[i];
     const int a = static_cast<int>(i);
-    axis.kind = has_word(whole, axis.name)                               ? AxisKind::Whole
-                : !in_output.contains(a)                                 ? AxisKind::Reduction
-                : has_word(sample, axis.name)                            ? AxisKind::Sample
+    axis.kind = has_word(whole, axis.name)                                ? AxisKind::Whole
+                : !in_output.contains(a)                                  ? AxisKind::Reduction
+                : has_word(sample, axis.name)                             ? AxisKind::Sample
                 : in_weight.contains(a) || has_word(parameter, axis.name) ? AxisKind::Parameter
-                                                                         : AxisKind::Attribute;
+                                                                          : AxisKind::Attribute;
   }
 }
 
@@ -293,7 +295,9 @@ std::vector<std::string> op_kind_names() {
   return names;
 }
 
-std::string print(const TensorType& type) { return fmt::format("{}[{}]", name_of(type.dtype), fmt::join(type.shape, ",")); }
+std::string print(const TensorType& type) {
+  return fmt::format("{}[{}]", name_of(type.dtype), fmt::join(type.shape, ","));
+}
 
 Result<TensorType> parse_tensor_type(std::string_view text) {
   const std::size_t open = text.find('[');
@@ -311,10 +315,14 @@ Result<TensorType> parse_tensor_type(std::string_view text) {
 
 std::vector<std::string> axis_names_for_rank(std::size_t rank) {
   switch (rank) {
-    case 1: return {"d"};
-    case 2: return {"b", "d"};
-    case 3: return {"b", "s", "d"};
-    case 4: return {"b", "c", "h", "w"};
+    case 1:
+      return {"d"};
+    case 2:
+      return {"b", "d"};
+    case 3:
+      return {"b", "s", "d"};
+    case 4:
+      return {"b", "c", "h", "w"};
   }
   std::vector<std::string> names;
   for (std::size_t i = 0; i < rank; ++i) names.push_back(i == 0 ? "b" : fmt::format("i{}", i));
@@ -346,7 +354,8 @@ Result<Signature> make_signature(OpKind kind, const Attrs& attrs, std::span<cons
       return error("{}: {} is {}, too few dimensions", op, notation.inputs[i].name, print(inputs[i]));
     const std::size_t count = inputs[i].shape.size() + 1 - dims.size();
     if (ellipsis && *ellipsis != count)
-      return error("{}: {} is {}: another number of dimensions than the first input's", op, notation.inputs[i].name, print(inputs[i]));
+      return error("{}: {} is {}: another number of dimensions than the first input's", op, notation.inputs[i].name,
+                   print(inputs[i]));
     ellipsis = count;
   }
   bool elementwise = true;  // no operand has dimensions beside its ellipsis
@@ -396,8 +405,8 @@ Result<Signature> make_signature(OpKind kind, const Attrs& attrs, std::span<cons
           later.emplace_back(i, d);
           continue;
         }
-        WEFT_TRY(const std::int64_t count, window_count(op, windows.of(dim.factors[0], kernel), extent, binder.size(kernel),
-                                                        declaration.windows.ceil));
+        WEFT_TRY(const std::int64_t count, window_count(op, windows.of(dim.factors[0], kernel), extent,
+                                                        binder.size(kernel), declaration.windows.ceil));
         WEFT_TRY_OK(binder.set(dim.factors[0], count, where));
         continue;
       }
@@ -438,11 +447,13 @@ Result<Signature> make_signature(OpKind kind, const Attrs& attrs, std::span<cons
   if (signature.axes.size() >= kMaxAxes) return error("{}: more than {} axes", op, kMaxAxes - 1);
 
   if (sample_ellipsis)
-    for (std::size_t i = 0; i < ellipsis.value_or(0); ++i) sample.push_back(i == 0 ? "b" : i == 1 ? "s" : fmt::format("i{}", i));
+    for (std::size_t i = 0; i < ellipsis.value_or(0); ++i)
+      sample.push_back(i == 0 ? "b" : i == 1 ? "s" : fmt::format("i{}", i));
   classify_axes(signature, sample, words(declaration.whole), words(declaration.parameter));
   for (const std::string& product : words(declaration.contractions))
     signature.contractions.push_back(parse_contraction(signature, product));
-  for (const std::string& group : words(declaration.linear)) signature.linear_in.push_back(input_mask(signature, group));
+  for (const std::string& group : words(declaration.linear))
+    signature.linear_in.push_back(input_mask(signature, group));
   for_each_item(declaration.reducers, [&](const std::string& name, const std::string& value) {
     if (Operand* output = find_operand(signature.outputs, name)) output->reducer = reducer_named(value);
   });
@@ -521,7 +532,8 @@ Signature gradient_signature(const Signature& forward, const Gradient& gradient)
   for (const std::string& text : declaration->gradients) {
     const ParsedGradient parsed = parse_gradient(text);
     if (parsed.gradient.name != gradient.name || parsed.gradient.writes != gradient.writes) continue;
-    for (const std::string& product : parsed.contractions) signature.contractions.push_back(parse_contraction(signature, product));
+    for (const std::string& product : parsed.contractions)
+      signature.contractions.push_back(parse_contraction(signature, product));
   }
   // A backward product is linear in the gradients it reads, jointly (never in what was saved).
   std::uint64_t mask = 0;

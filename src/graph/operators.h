@@ -1,4 +1,5 @@
-// Operators: each is declared once (declarations_*.cpp) by its index notation and a few words; everything else is derived.
+// Operators: each is declared once (declarations_*.cpp) by its index notation and a few words; everything else is
+// derived.
 //
 // Given a kind, its attributes and the types of its inputs, `make_signature` binds the axes and infers the outputs.
 // `gradients_of` lists the backward products of a signature; `gradient_signature` derives one: the same axes, another
@@ -17,17 +18,57 @@ namespace weft {
 
 enum class OpKind : std::uint8_t {
   // contractions
-  Linear, ExpertLinear, Matmul, Conv1d, Conv2d, Attention, LstmCell, DotInteraction,
+  Linear,
+  ExpertLinear,
+  Matmul,
+  Conv1d,
+  Conv2d,
+  Attention,
+  LstmCell,
+  DotInteraction,
   // normalisation and reduction
-  BatchNorm, LayerNorm, RmsNorm, Softmax, Pool2d, Reduce, CrossEntropy, NllLoss, BceLoss,
+  BatchNorm,
+  LayerNorm,
+  RmsNorm,
+  Softmax,
+  Pool2d,
+  Reduce,
+  CrossEntropy,
+  NllLoss,
+  BceLoss,
   // pointwise
-  Unary, Binary, Select, Glu, Bias, Dropout, Rotary,
+  Unary,
+  Binary,
+  Select,
+  Glu,
+  Bias,
+  Dropout,
+  Rotary,
   // lookup and routing
-  Embedding, Router, AuxLoss, Dispatch, Combine,
+  Embedding,
+  Router,
+  AuxLoss,
+  Dispatch,
+  Combine,
   // movement
-  Concat, Split, Slice, Pad, Reshape, Transpose, Expand,
+  Concat,
+  Split,
+  Slice,
+  Pad,
+  Reshape,
+  Transpose,
+  Expand,
   // training
-  Accumulate, Sgd, Momentum, Adam, LambUpdate, LambApply, SumSquares, NonFinite, AddScalars, ClipCoefficient,
+  Accumulate,
+  Sgd,
+  Momentum,
+  Adam,
+  LambUpdate,
+  LambApply,
+  SumSquares,
+  NonFinite,
+  AddScalars,
+  ClipCoefficient,
   // given by the user
   Opaque,
 };

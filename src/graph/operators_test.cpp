@@ -11,12 +11,15 @@ namespace {
 using testing::HasSubstr;
 
 Signature linear(std::int64_t b, std::int64_t s, std::int64_t k, std::int64_t n) {
-  return make_signature(OpKind::Linear, {}, std::vector<TensorType>{{DType::BF16, {b, s, k}}, {DType::BF16, {k, n}, true}}).value();
+  return make_signature(OpKind::Linear, {},
+                        std::vector<TensorType>{{DType::BF16, {b, s, k}}, {DType::BF16, {k, n}, true}})
+      .value();
 }
 
 std::string kinds_of(const Signature& signature) {
   std::string text;
-  for (const Axis& axis : signature.axes) text += fmt::format("{}{}:{}", text.empty() ? "" : " ", axis.name, name_of(axis.kind));
+  for (const Axis& axis : signature.axes)
+    text += fmt::format("{}{}:{}", text.empty() ? "" : " ", axis.name, name_of(axis.kind));
   return text;
 }
 
@@ -57,9 +60,11 @@ TEST(Operators, BackwardProductsAreTheSameAxesWithAnotherOutput) {
 
 TEST(Operators, SplittingAnInnerFactorIsAStridedShard) {
   // Four groups of two query heads of size 8: splitting the heads inside a group leaves 4 blocks, each cut.
-  const Signature attention = make_signature(OpKind::Attention, {{"heads", std::int64_t{8}}, {"kv_heads", std::int64_t{4}}, {"causal", std::int64_t{1}}},
-                                             std::vector<TensorType>{{DType::BF16, {1, 16, 64}}, {DType::BF16, {1, 16, 32}}, {DType::BF16, {1, 16, 32}}})
-                                  .value();
+  const Signature attention =
+      make_signature(
+          OpKind::Attention, {{"heads", std::int64_t{8}}, {"kv_heads", std::int64_t{4}}, {"causal", std::int64_t{1}}},
+          std::vector<TensorType>{{DType::BF16, {1, 16, 64}}, {DType::BF16, {1, 16, 32}}, {DType::BF16, {1, 16, 32}}})
+          .value();
   EXPECT_EQ(kinds_of(attention), "g:parameter r:parameter b:sample q:attribute e:whole t:reduction d:whole");
   EXPECT_EQ(rule_text(attention, "g"), "S(2) S(2) S(2) -> S(2) S(1)");
   EXPECT_EQ(rule_text(attention, "r"), "S(2/4) R R -> S(2/4) S(1/4)");
@@ -70,7 +75,8 @@ TEST(Operators, SplittingAnInnerFactorIsAStridedShard) {
 
 TEST(Operators, ConvolutionsHaveHalos) {
   const Signature conv =
-      make_signature(OpKind::Conv2d, {{"stride", std::vector<std::int64_t>{2, 2}}, {"pad", std::vector<std::int64_t>{3, 3}}},
+      make_signature(OpKind::Conv2d,
+                     {{"stride", std::vector<std::int64_t>{2, 2}}, {"pad", std::vector<std::int64_t>{3, 3}}},
                      std::vector<TensorType>{{DType::F32, {8, 3, 224, 224}}, {DType::F32, {64, 3, 7, 7}, true}})
           .value();
   EXPECT_EQ(conv.outputs[0].shape(), (Shape{8, 64, 112, 112}));
@@ -84,9 +90,11 @@ TEST(Operators, ConvolutionsHaveHalos) {
 }
 
 TEST(Operators, GroupedExpertBuffersTurnAnAllToAllIntoARename) {
-  const Signature dispatch = make_signature(OpKind::Dispatch, {{"experts", std::int64_t{8}}, {"capacity", std::int64_t{4}}, {"groups", std::int64_t{2}}},
-                                            std::vector<TensorType>{{DType::BF16, {2, 32, 16}}, {DType::I64, {2, 32, 2}}})
-                                 .value();
+  const Signature dispatch =
+      make_signature(OpKind::Dispatch,
+                     {{"experts", std::int64_t{8}}, {"capacity", std::int64_t{4}}, {"groups", std::int64_t{2}}},
+                     std::vector<TensorType>{{DType::BF16, {2, 32, 16}}, {DType::I64, {2, 32, 2}}})
+          .value();
   EXPECT_EQ(notation_of(dispatch), "x[b,n.t,k] index[b,n.t,j] -> y[e,b.n.c,k]");
   EXPECT_EQ(rule_text(dispatch, "b"), "S(0) S(0) -> S(1)");
   EXPECT_EQ(rule_text(dispatch, "n"), "S(1) S(1) -> S(1/2)");  // inside each of the two samples
@@ -95,12 +103,14 @@ TEST(Operators, GroupedExpertBuffersTurnAnAllToAllIntoARename) {
 
 TEST(Operators, ReshapeFindsTheCommonFactors) {
   const auto notation = [](Shape from, Shape to) {
-    return notation_of(make_signature(OpKind::Reshape, {{"shape", to}}, std::vector<TensorType>{{DType::F32, from}}).value());
+    return notation_of(
+        make_signature(OpKind::Reshape, {{"shape", to}}, std::vector<TensorType>{{DType::F32, from}}).value());
   };
   EXPECT_EQ(notation({2, 12}, {2, 3, 4}), "x[b,i1.i2] -> y[b,i1,i2]");
   EXPECT_EQ(notation({2, 3, 4}, {6, 4}), "x[b,i1,i2] -> y[b.i1,i2]");
   EXPECT_EQ(notation({4, 1, 3}, {4, 3}), "x[b,1,i1] -> y[b,i1]");
-  EXPECT_EQ(notation({2, 4, 6}, {2, 6, 4}), "x[b,u1,u2] -> y[b,v1,v2]");  // 4·6 against 6·4: opaque, only b can be split
+  EXPECT_EQ(notation({2, 4, 6}, {2, 6, 4}),
+            "x[b,u1,u2] -> y[b,v1,v2]");  // 4·6 against 6·4: opaque, only b can be split
 }
 
 TEST(Operators, VolumeOfASplitIsEveryTensorThatLacksTheAxis) {
@@ -111,7 +121,8 @@ TEST(Operators, VolumeOfASplitIsEveryTensorThatLacksTheAxis) {
   EXPECT_EQ(volume("k"), "2(n-1)/n·(b·s·n)");  // the output
   // SMSG: halving an axis costs half of what lacks it, each way: 2·(1/2)·20 = 20 elements sent.
   EXPECT_EQ(split_volume(signature, signature.axis_named("b")).elements_sent(2), 20);
-  const Signature relu = make_signature(OpKind::Unary, {{"fn", "relu"}}, std::vector<TensorType>{{DType::F32, {2, 3}}}).value();
+  const Signature relu =
+      make_signature(OpKind::Unary, {{"fn", "relu"}}, std::vector<TensorType>{{DType::F32, {2, 3}}}).value();
   EXPECT_EQ(print(split_volume(relu, relu.axis_named("b"))), "0");
 }
 
@@ -130,20 +141,26 @@ TEST(Operators, ErrorsNameTheAxisAndTheSizes) {
     const Result<Signature> result = make_signature(kind, attrs, inputs);
     return result.ok() ? "no error" : result.error().message;
   };
-  EXPECT_EQ(message(OpKind::Linear, {}, {{DType::F32, {2, 3}}, {DType::F32, {4, 5}}}), "linear: dimension 0 of w is 4, but k = 3");
-  EXPECT_EQ(message(OpKind::Linear, {}, {{DType::F32, {2, 3}}}), "linear: takes 2 inputs (x[...,k] w[k,n] -> y[...,n]), not 1");
+  EXPECT_EQ(message(OpKind::Linear, {}, {{DType::F32, {2, 3}}, {DType::F32, {4, 5}}}),
+            "linear: dimension 0 of w is 4, but k = 3");
+  EXPECT_EQ(message(OpKind::Linear, {}, {{DType::F32, {2, 3}}}),
+            "linear: takes 2 inputs (x[...,k] w[k,n] -> y[...,n]), not 1");
   EXPECT_EQ(message(OpKind::Linear, {{"transpose", std::int64_t{1}}}, {{DType::F32, {2, 3}}, {DType::F32, {3, 5}}}),
             "linear: unknown attribute 'transpose'; did you mean transposed?");
   EXPECT_EQ(message(OpKind::Attention, {{"heads", std::int64_t{6}}, {"kv_heads", std::int64_t{4}}}, {}),
             "attention: heads=6 must be a positive multiple of kv_heads=4");
   EXPECT_EQ(message(OpKind::Conv2d, {}, {{DType::F32, {1, 3, 4, 4}}, {DType::F32, {8, 3, 5, 5}}}),
             "conv2d: a kernel of 5 (dilation 1) does not fit 4 elements padded by 0 and 0");
-  EXPECT_EQ(message(OpKind::Conv2d, {{"stride", std::vector<std::int64_t>{0, 1}}}, {{DType::F32, {1, 3, 4, 4}}, {DType::F32, {8, 3, 1, 1}}}),
+  EXPECT_EQ(message(OpKind::Conv2d, {{"stride", std::vector<std::int64_t>{0, 1}}},
+                    {{DType::F32, {1, 3, 4, 4}}, {DType::F32, {8, 3, 1, 1}}}),
             "conv2d: stride 0 and dilation 1 must be positive and sane");
-  EXPECT_EQ(message(OpKind::Reshape, {{"shape", std::vector<std::int64_t>{7}}}, {{DType::F32, {2, 3}}}), "reshape: f32[2,3] has other elements than [7]");
-  EXPECT_THAT(message(OpKind::Binary, {{"fn", "add"}}, {{DType::F32, {2, 3}}, {DType::F32, {2, 4}}}), HasSubstr("do not broadcast: 3 against 4"));
+  EXPECT_EQ(message(OpKind::Reshape, {{"shape", std::vector<std::int64_t>{7}}}, {{DType::F32, {2, 3}}}),
+            "reshape: f32[2,3] has other elements than [7]");
+  EXPECT_THAT(message(OpKind::Binary, {{"fn", "add"}}, {{DType::F32, {2, 3}}, {DType::F32, {2, 4}}}),
+              HasSubstr("do not broadcast: 3 against 4"));
   EXPECT_THAT(message(OpKind::Unary, {{"fn", "gelo"}}, {{DType::F32, {2}}}), HasSubstr("did you mean gelu"));
-  EXPECT_THAT(message(OpKind::Linear, {}, {{DType::F32, {1LL << 40, 1LL << 40}}, {DType::F32, {4, 5}}}), HasSubstr("overflows"));
+  EXPECT_THAT(message(OpKind::Linear, {}, {{DType::F32, {1LL << 40, 1LL << 40}}, {DType::F32, {4, 5}}}),
+              HasSubstr("overflows"));
   EXPECT_THAT(message(OpKind::Linear, {}, {{DType::F32, {-1, 4}}, {DType::F32, {4, 5}}}), HasSubstr("dimension of -1"));
 }
 

@@ -11,15 +11,19 @@ namespace weft {
 
 std::string print(const Placement& placement) {
   switch (placement.kind) {
-    case Placement::Kind::Replicated: return "R";
-    case Placement::Kind::Local: return "L";
+    case Placement::Kind::Replicated:
+      return "R";
+    case Placement::Kind::Local:
+      return "L";
     case Placement::Kind::Partial:
       return placement.reducer == Reducer::Sum ? "P" : fmt::format("P({})", name_of(placement.reducer));
-    case Placement::Kind::Split: break;
+    case Placement::Kind::Split:
+      break;
   }
   std::string text = fmt::format("S({}", placement.dim);
   if (placement.outer > 1) text += fmt::format("/{}", placement.outer);
-  if (placement.halo_low || placement.halo_high) text += fmt::format(",-{}+{}", placement.halo_low, placement.halo_high);
+  if (placement.halo_low || placement.halo_high)
+    text += fmt::format(",-{}+{}", placement.halo_low, placement.halo_high);
   return text + ")";
 }
 
@@ -45,7 +49,8 @@ std::optional<Placement> split_of(const Signature& signature, const Operand& ope
           // A device owns stride · its share; a window reaches pad_low before it and the rest of the kernel behind.
           const std::int64_t kernel = signature.axes[static_cast<std::size_t>(window.kernel)].size;
           placement.halo_low = window.pad_low;
-          placement.halo_high = std::max<std::int64_t>(0, window.dilation * (kernel - 1) - window.pad_low - (window.stride - 1));
+          placement.halo_high =
+              std::max<std::int64_t>(0, window.dilation * (kernel - 1) - window.pad_low - (window.stride - 1));
         }
         return placement;
       }
@@ -66,7 +71,8 @@ std::string product_of(const Signature& signature, const Operand& operand) {
 }  // namespace
 
 LayoutRule split_rule(const Signature& signature, int axis) {
-  WEFT_CHECK(splittable(signature, axis), "axis {} of {}", signature.axes[static_cast<std::size_t>(axis)].name, name_of(signature.kind));
+  WEFT_CHECK(splittable(signature, axis), "axis {} of {}", signature.axes[static_cast<std::size_t>(axis)].name,
+             name_of(signature.kind));
   LayoutRule rule{.axis = axis, .inputs = {}, .outputs = {}};
   Placement local;
   local.kind = Placement::Kind::Local;
@@ -83,7 +89,8 @@ LayoutRule split_rule(const Signature& signature, int axis) {
 
 std::vector<LayoutRule> layout_rules(const Signature& signature) {
   std::vector<LayoutRule> rules;
-  rules.push_back({-1, std::vector<Placement>(signature.inputs.size()), std::vector<Placement>(signature.outputs.size())});
+  rules.push_back(
+      {-1, std::vector<Placement>(signature.inputs.size()), std::vector<Placement>(signature.outputs.size())});
   for (int axis = 0; axis < static_cast<int>(signature.axes.size()); ++axis)
     if (splittable(signature, axis)) rules.push_back(split_rule(signature, axis));
   for (std::uint64_t mask : signature.linear_in) {
@@ -100,11 +107,11 @@ std::vector<LayoutRule> layout_rules(const Signature& signature) {
 
 std::optional<LayoutRule> rule_for(const Signature& signature, std::span<const Placement> inputs) {
   for (LayoutRule& rule : layout_rules(signature)) {
-    const bool same = std::equal(inputs.begin(), inputs.end(), rule.inputs.begin(), rule.inputs.end(),
-                                 [](Placement a, Placement b) {
-                                   a.halo_low = a.halo_high = b.halo_low = b.halo_high = 0;
-                                   return a == b;
-                                 });
+    const bool same =
+        std::equal(inputs.begin(), inputs.end(), rule.inputs.begin(), rule.inputs.end(), [](Placement a, Placement b) {
+          a.halo_low = a.halo_high = b.halo_low = b.halo_high = 0;
+          return a == b;
+        });
     if (same) return std::move(rule);
   }
   return std::nullopt;
@@ -124,7 +131,8 @@ SplitVolume split_volume(const Signature& forward, int axis) {
     const LayoutRule rule = split_rule(signature, axis);
     for (std::size_t i = 0; i < rule.outputs.size(); ++i)
       if (rule.outputs[i].kind == Placement::Kind::Partial)
-        volume.all_reduced.push_back({signature.outputs[i].name, product_of(signature, signature.outputs[i]), signature.outputs[i].elements()});
+        volume.all_reduced.push_back(
+            {signature.outputs[i].name, product_of(signature, signature.outputs[i]), signature.outputs[i].elements()});
     const auto add_halo = [&](const Operand& operand, const Placement& placement) {
       const std::int64_t rows = placement.halo_low + placement.halo_high;
       if (placement.kind != Placement::Kind::Split || rows == 0) return;
@@ -133,7 +141,8 @@ SplitVolume split_volume(const Signature& forward, int axis) {
     };
     for (std::size_t i = 0; i < rule.inputs.size(); ++i) {
       // Backward products find the halo of what was saved still there.
-      if (signature.gradient.empty() || signature.inputs[i].name[0] == 'd') add_halo(signature.inputs[i], rule.inputs[i]);
+      if (signature.gradient.empty() || signature.inputs[i].name[0] == 'd')
+        add_halo(signature.inputs[i], rule.inputs[i]);
     }
     for (std::size_t i = 0; i < rule.outputs.size(); ++i) add_halo(signature.outputs[i], rule.outputs[i]);
   };

@@ -4,7 +4,8 @@
 //   split an axis that an input lacks               → the input is replicated
 //   split an axis that an output lacks              → the output is partial, combined by its reducer
 //
-// A layout on a mesh of several axes is one placement per mesh axis (src/strategy); the rules act on each independently.
+// A layout on a mesh of several axes is one placement per mesh axis (src/strategy); the rules act on each
+// independently.
 #pragma once
 
 #include <optional>
@@ -33,9 +34,7 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 
   static Placement replicated() { return {}; }
-  static Placement split(int dim, std::int64_t outer = 1) {
-    return {.kind = Kind::Split, .dim = dim, .outer = outer};
-  }
+  static Placement split(int dim, std::int64_t outer = 1) { return {.kind = Kind::Split, .dim = dim, .outer = outer}; }
   static Placement partial(Reducer reducer = Reducer::Sum) {
     Placement placement;
     placement.kind = Kind::Partial;
@@ -43,7 +42,8 @@ struct Placement {
     return placement;
   }
 };
-std::string print(const Placement& placement);  // "R", "S(1)", "S(1/8)" in 8 blocks, "S(2,-1+1)" with halo, "P", "P(max)", "L"
+std::string print(
+    const Placement& placement);  // "R", "S(1)", "S(1/8)" in 8 blocks, "S(2,-1+1)" with halo, "P", "P(max)", "L"
 
 struct LayoutRule {
   int axis = -1;  // the axis that is split; −1: none (all replicated, or partial inputs passed through)

@@ -10,10 +10,14 @@ namespace weft {
 
 std::string_view name_of(Reducer reducer) {
   switch (reducer) {
-    case Reducer::Sum: return "sum";
-    case Reducer::Max: return "max";
-    case Reducer::LogSumExp: return "logsumexp";
-    case Reducer::SoftmaxMerge: return "softmax-merge";
+    case Reducer::Sum:
+      return "sum";
+    case Reducer::Max:
+      return "max";
+    case Reducer::LogSumExp:
+      return "logsumexp";
+    case Reducer::SoftmaxMerge:
+      return "softmax-merge";
   }
   return "?";
 }
@@ -69,7 +73,8 @@ namespace {
 // A view (outputs that alias inputs while no arithmetic is done) touches no memory.
 bool moves_nothing(const Signature& signature) {
   return signature.contractions.empty() && signature.pointwise_per_output == 0 &&
-         std::all_of(signature.outputs.begin(), signature.outputs.end(), [](const Operand& output) { return output.aliases >= 0; });
+         std::all_of(signature.outputs.begin(), signature.outputs.end(),
+                     [](const Operand& output) { return output.aliases >= 0; });
 }
 
 }  // namespace
@@ -134,7 +139,8 @@ std::pair<std::int64_t, std::int64_t> window_range(const Signature& signature, c
   // A whole axis touches the whole dimension, so that the borders that no window reaches still belong to somebody.
   if (slice.begin == 0 && slice.end == axis.size) return {0, dim.size};
   const std::int64_t first = dim.window.stride * slice.begin - dim.window.pad_low;
-  const std::int64_t last = dim.window.stride * (slice.end - 1) + dim.window.dilation * (kernel - 1) - dim.window.pad_low + 1;
+  const std::int64_t last =
+      dim.window.stride * (slice.end - 1) + dim.window.dilation * (kernel - 1) - dim.window.pad_low + 1;
   const std::int64_t low = std::clamp<std::int64_t>(first, 0, dim.size);
   return {low, std::clamp<std::int64_t>(last, low, dim.size)};
 }

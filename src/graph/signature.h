@@ -34,12 +34,13 @@ struct Operand {
   std::string name;
   std::vector<DimIndex> dims;
   DType dtype = DType::F32;
-  bool weight = false;              // a trained parameter, or the gradient of one
-  Reducer reducer = Reducer::Sum;   // outputs: how shards of an axis that the operand lacks combine
-  AxisSet local = {};                 // outputs: split on one of these axes, each shard keeps a value of its own (BatchNorm statistics)
-  int aliases = -1;                 // outputs: shares the storage of this input (a view, or an update in place)
+  bool weight = false;             // a trained parameter, or the gradient of one
+  Reducer reducer = Reducer::Sum;  // outputs: how shards of an axis that the operand lacks combine
+  AxisSet local =
+      {};            // outputs: split on one of these axes, each shard keeps a value of its own (BatchNorm statistics)
+  int aliases = -1;  // outputs: shares the storage of this input (a view, or an update in place)
 
-  AxisSet axes() const;             // the axes that index it, window kernels included
+  AxisSet axes() const;  // the axes that index it, window kernels included
   Shape shape() const;
   std::int64_t elements() const;
   Bytes bytes() const { return {bytes_of(dtype, elements())}; }
@@ -48,18 +49,18 @@ struct Operand {
 
 struct Signature {
   OpKind kind{};
-  std::string gradient;                 // "" forward, else which backward product: "grad_input", "grad_weight", "grad"
+  std::string gradient;  // "" forward, else which backward product: "grad_input", "grad_weight", "grad"
   Attrs attrs;
   std::vector<Axis> axes;
   std::vector<Operand> inputs, outputs;
-  std::vector<AxisSet> contractions;    // each one a sum of products over these axes: 2·Π sizes FLOPs
-  double pointwise_per_output = 0;      // other arithmetic per element of the largest output, counted apart
+  std::vector<AxisSet> contractions;  // each one a sum of products over these axes: 2·Π sizes FLOPs
+  double pointwise_per_output = 0;    // other arithmetic per element of the largest output, counted apart
   // Sets of inputs in which the operator is jointly linear: these partial, the others replicated → outputs partial.
   // Bit i stands for input i; all bits set for all inputs, however many.
   std::vector<std::uint64_t> linear_in;
 
-  int axis_named(std::string_view name) const;     // −1 when there is none
-  const Operand& operand(int index) const {        // inputs first, then outputs
+  int axis_named(std::string_view name) const;  // −1 when there is none
+  const Operand& operand(int index) const {     // inputs first, then outputs
     const int count = static_cast<int>(inputs.size());
     return index < count ? inputs[static_cast<std::size_t>(index)] : outputs[static_cast<std::size_t>(index - count)];
   }

@@ -27,11 +27,12 @@ std::string print_op(const Graph& graph, OpId op, const PrintOptions& options) {
   if (described.forward.valid()) {
     std::vector<std::string> writes;
     for (const Operand& output : signature.outputs) writes.push_back(output.name);
-    line += fmt::format("@{}({}) of {} -> {}", signature.gradient, fmt::join(inputs, ", "), graph.name(described.forward),
-                        fmt::join(writes, ", "));
+    line += fmt::format("@{}({}) of {} -> {}", signature.gradient, fmt::join(inputs, ", "),
+                        graph.name(described.forward), fmt::join(writes, ", "));
   } else {
     const std::string attrs = print(signature.attrs);
-    line += fmt::format("({}){}{} -> {}", fmt::join(inputs, ", "), attrs.empty() ? "" : " ", attrs, fmt::join(outputs, ", "));
+    line += fmt::format("({}){}{} -> {}", fmt::join(inputs, ", "), attrs.empty() ? "" : " ", attrs,
+                        fmt::join(outputs, ", "));
   }
   if (options.axes) line += fmt::format("  # {}; {}", notation_of(signature), axis_sizes_of(signature));
   return line;
@@ -241,7 +242,8 @@ class GraphParser {
     builder_.gradient_op(forward->second, gradient, inputs);
     if (!builder_.ok()) return builder_.error();
     const OpId op(builder_.so_far().ops().size() - 1);
-    if (builder_.so_far().name(op) != call.name) return error("a backward product of {} is named {}", forward_name, builder_.so_far().name(op));
+    if (builder_.so_far().name(op) != call.name)
+      return error("a backward product of {} is named {}", forward_name, builder_.so_far().name(op));
     define_outputs(call.name, op);
     return Ok{};
   }
@@ -260,14 +262,16 @@ class GraphParser {
         if (at < gradient.reads.size() && gradient.reads[at] == read) ++at;
       return at == gradient.reads.size() && at > 0;
     });
-    if (!declared) return error("{} has no backward product '{}' of these operands", name_of(signature.kind), gradient.name);
+    if (!declared)
+      return error("{} has no backward product '{}' of these operands", name_of(signature.kind), gradient.name);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const std::string& read = gradient.reads[i];
       for (int o = 0; o < signature.operand_count(); ++o) {
         const Operand& operand = signature.operand(o);
         const bool named = operand.name == read || "d" + operand.name == read;
         if (named && operand.shape() != builder_.shape(inputs[i]))
-          return error("operand {} is {}, not of shape [{}]", read, print(builder_.type(inputs[i])), fmt::join(operand.shape(), ","));
+          return error("operand {} is {}, not of shape [{}]", read, print(builder_.type(inputs[i])),
+                       fmt::join(operand.shape(), ","));
         if (named) break;
       }
     }

@@ -7,8 +7,8 @@
 //   grad fc.linear@grad_weight = linear@grad_weight(dy: ….dx, x: x) of fc.linear -> bf16[8,16]
 //   result loss.mean.loss
 //
-// `op`, `back` and `step` lines are operators of the three phases; `grad` lines are backward products, their operands named.
-// Anything after '#' is a comment. Types after '->' are checked against what is inferred.
+// `op`, `back` and `step` lines are operators of the three phases; `grad` lines are backward products, their operands
+// named. Anything after '#' is a comment. Types after '->' are checked against what is inferred.
 #pragma once
 
 #include <string>

@@ -10,11 +10,16 @@ namespace weft {
 
 std::string_view name_of(OptimizerKind kind) {
   switch (kind) {
-    case OptimizerKind::Sgd: return "sgd";
-    case OptimizerKind::Momentum: return "momentum";
-    case OptimizerKind::Adam: return "adam";
-    case OptimizerKind::AdamW: return "adamw";
-    case OptimizerKind::Lamb: return "lamb";
+    case OptimizerKind::Sgd:
+      return "sgd";
+    case OptimizerKind::Momentum:
+      return "momentum";
+    case OptimizerKind::Adam:
+      return "adam";
+    case OptimizerKind::AdamW:
+      return "adamw";
+    case OptimizerKind::Lamb:
+      return "lamb";
   }
   return "?";
 }
@@ -65,7 +70,8 @@ class BackwardBuilder {
       for (const Gradient& gradient : gradients[graph().ops()[op].signature])
         for (const std::string& write : gradient.writes)
           for (std::size_t i = 0; i < inputs.size(); ++i)
-            flows = flows || (write.compare(1, std::string::npos, signature.inputs[i].name) == 0 && needs_gradient_[inputs[i]]);
+            flows = flows ||
+                    (write.compare(1, std::string::npos, signature.inputs[i].name) == 0 && needs_gradient_[inputs[i]]);
       if (!flows) continue;
       for (TensorId output : graph().outputs(op))
         needs_gradient_[output] = is_floating(graph().tensors()[output].type.dtype);
@@ -84,15 +90,18 @@ class BackwardBuilder {
   void accumulate(TensorId parameter, TensorId gradient) {
     const Tensor described = graph().tensors()[parameter];
     const auto scope = builder_.scope(described.module);
-    auto at = std::find_if(accumulated_.begin(), accumulated_.end(), [&](const auto& entry) { return entry.first == parameter; });
+    auto at = std::find_if(accumulated_.begin(), accumulated_.end(),
+                           [&](const auto& entry) { return entry.first == parameter; });
     std::size_t terms = 0;
     if (at == accumulated_.end()) {
-      const TensorId buffer = builder_.state(described.name + "_grad", options_.gradient_dtype.value_or(described.type.dtype), described.type.shape);
+      const TensorId buffer = builder_.state(
+          described.name + "_grad", options_.gradient_dtype.value_or(described.type.dtype), described.type.shape);
       at = accumulated_.insert(accumulated_.end(), {parameter, buffer});
     } else {
       terms = ++terms_[parameter.index()];
     }
-    const std::string name = terms == 0 ? described.name + "@accumulate" : fmt::format("{}@accumulate{}", described.name, terms + 1);
+    const std::string name =
+        terms == 0 ? described.name + "@accumulate" : fmt::format("{}@accumulate{}", described.name, terms + 1);
     const TensorId inputs[] = {at->second, gradient};
     at->second = builder_.op(OpKind::Accumulate, name, inputs, {}, Phase::Backward).front();
   }
@@ -107,7 +116,10 @@ class BackwardBuilder {
       const auto scope = builder_.scope(producer.module);
       const std::string& output = graph().signature(described.producer).outputs[described.output].name;
       const TensorId inputs[] = {terms[0], terms[i]};
-      terms[0] = builder_.op(OpKind::Binary, fmt::format("{}@sum_d{}{}", producer.name, output, i), inputs, {{"fn", "add"}}, Phase::Backward).front();
+      terms[0] = builder_
+                     .op(OpKind::Binary, fmt::format("{}@sum_d{}{}", producer.name, output, i), inputs, {{"fn", "add"}},
+                         Phase::Backward)
+                     .front();
     }
     terms.resize(1);
     return terms[0];
@@ -170,7 +182,8 @@ class BackwardBuilder {
         gradient.name = "grad_" + gradient.writes[0].substr(1);  // broadcast: the gradient sums over what was repeated
       }
       std::vector<TensorId> targets;  // found now: adding an operator may move the signatures
-      for (const std::string& write : gradient.writes) targets.push_back(input_named(std::string_view(write).substr(1)));
+      for (const std::string& write : gradient.writes)
+        targets.push_back(input_named(std::string_view(write).substr(1)));
       const std::vector<TensorId> made = builder_.gradient_op(op, gradient, reads);
       if (!builder_.ok()) return;
       for (std::size_t i = 0; i < made.size(); ++i)
@@ -195,7 +208,8 @@ class BackwardBuilder {
       return step_op(OpKind::AddScalars, total, parts).front();
     };
     std::vector<TensorId> inputs;
-    Attrs attrs{{"clip", std::int64_t{options_.clip_norm ? 1 : 0}}, {"overflow", std::int64_t{options_.overflow_check ? 1 : 0}}};
+    Attrs attrs{{"clip", std::int64_t{options_.clip_norm ? 1 : 0}},
+                {"overflow", std::int64_t{options_.overflow_check ? 1 : 0}}};
     const auto scope = builder_.scope("optimizer");
     if (options_.clip_norm) {
       attrs.set("max_norm", *options_.clip_norm);
@@ -228,17 +242,26 @@ class BackwardBuilder {
         }
       }
       if (options_.optimizer != OptimizerKind::Sgd) inputs.push_back(state("m"));
-      if (options_.optimizer != OptimizerKind::Sgd && options_.optimizer != OptimizerKind::Momentum) inputs.push_back(state("v"));
+      if (options_.optimizer != OptimizerKind::Sgd && options_.optimizer != OptimizerKind::Momentum)
+        inputs.push_back(state("v"));
       if (scale) {
         inputs.push_back(*scale);
         attrs.set("scaled", std::int64_t{1});
       }
       const std::string name = described.name + "@step";
       switch (options_.optimizer) {
-        case OptimizerKind::Sgd: step_op(OpKind::Sgd, name, inputs, attrs); break;
-        case OptimizerKind::Momentum: step_op(OpKind::Momentum, name, inputs, attrs); break;
-        case OptimizerKind::AdamW: attrs.set("decoupled", std::int64_t{1}); [[fallthrough]];
-        case OptimizerKind::Adam: step_op(OpKind::Adam, name, inputs, attrs); break;
+        case OptimizerKind::Sgd:
+          step_op(OpKind::Sgd, name, inputs, attrs);
+          break;
+        case OptimizerKind::Momentum:
+          step_op(OpKind::Momentum, name, inputs, attrs);
+          break;
+        case OptimizerKind::AdamW:
+          attrs.set("decoupled", std::int64_t{1});
+          [[fallthrough]];
+        case OptimizerKind::Adam:
+          step_op(OpKind::Adam, name, inputs, attrs);
+          break;
         case OptimizerKind::Lamb: {
           const TensorId update = step_op(OpKind::LambUpdate, described.name + "@update", inputs, attrs).front();
           const TensorId weight = master ? master_copy : parameter;

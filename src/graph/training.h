@@ -1,8 +1,8 @@
 // The training graph: a forward graph with its backward pass, gradient accumulation and optimizer step.
 //
-// Given a frozen forward graph whose first result is a scalar loss; back comes one graph in three phases. Backward products
-// are operators of their own ("layers.3.fc1@grad_weight") that name what they read of the forward pass, so what must be kept
-// (saved tensors) is simply what they read. Cost: O(operators).
+// Given a frozen forward graph whose first result is a scalar loss; back comes one graph in three phases. Backward
+// products are operators of their own ("layers.3.fc1@grad_weight") that name what they read of the forward pass, so
+// what must be kept (saved tensors) is simply what they read. Cost: O(operators).
 #pragma once
 
 #include <optional>
@@ -26,14 +26,14 @@ struct TrainingOptions {
 
 struct TrainingGraph {
   Graph graph;
-  OpId first_backward, first_step;                 // operators before, between and after: forward, backward, step
+  OpId first_backward, first_step;  // operators before, between and after: forward, backward, step
   std::vector<std::pair<TensorId, TensorId>> accumulated;  // parameter → its gradient after the last accumulation
 };
 
 Result<TrainingGraph> make_training_graph(Graph forward, const TrainingOptions& options = {});
 
-// Forward operators whose outputs are not kept but computed again in the backward pass, by region: operators of one region
-// are recomputed together, from the tensors that enter the region.
+// Forward operators whose outputs are not kept but computed again in the backward pass, by region: operators of one
+// region are recomputed together, from the tensors that enter the region.
 struct RecomputeRegions {
   IdVec<OpId, int> region;  // −1: kept
 

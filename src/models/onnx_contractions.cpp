@@ -14,8 +14,8 @@ Status import_conv(OnnxEmitter& e) {
   WEFT_TRY(const Shape shape, e.shape(0));
   WEFT_TRY(const Shape weight, e.shape(1));
   if (shape.size() != weight.size() || shape.size() < 3 || shape.size() > 4)
-    return error("convolves [{}] with weights [{}]; Weft has 1- and 2-dimensional convolutions",
-                 fmt::join(shape, ","), fmt::join(weight, ","));
+    return error("convolves [{}] with weights [{}]; Weft has 1- and 2-dimensional convolutions", fmt::join(shape, ","),
+                 fmt::join(weight, ","));
   const Shape kernel(weight.begin() + 2, weight.end());
   if (e.attrs().integers("kernel_shape", kernel) != kernel)
     return error("kernel_shape [{}] differs from the weights' [{}]",
@@ -42,16 +42,14 @@ Status import_gemm(OnnxEmitter& e) {
   WEFT_TRY(const Shape a_shape, e.shape(0));
   WEFT_TRY(const Shape b_shape, e.shape(1));
   if (a_shape.size() != 2 || b_shape.size() != 2)
-    return error("multiplies [{}] and [{}]; both must be matrices", fmt::join(a_shape, ","),
-                 fmt::join(b_shape, ","));
+    return error("multiplies [{}] and [{}]; both must be matrices", fmt::join(a_shape, ","), fmt::join(b_shape, ","));
   WEFT_TRY(TensorId a, e.tensor(0));
   WEFT_TRY(const TensorId b, e.tensor(1));
   if (e.attrs().integer("transA", 0)) {
     WEFT_TRY(a, e.transpose(a, {1, 0}, "transposed"));
   }
   const std::int64_t transposed = e.attrs().integer("transB", 0) ? 1 : 0;
-  WEFT_TRY(TensorId y,
-           e.op1(OpKind::Linear, {a, b}, transposed ? Attrs{{"transposed", transposed}} : Attrs{}));
+  WEFT_TRY(TensorId y, e.op1(OpKind::Linear, {a, b}, transposed ? Attrs{{"transposed", transposed}} : Attrs{}));
   WEFT_TRY(y, scaled(e, y, e.attrs().number("alpha", 1), "alpha"));
   const double beta = e.attrs().number("beta", 1);
   if (e.given(2) && beta != 0) {
@@ -74,8 +72,7 @@ std::string batch_axis(std::size_t i) { return i == 0 ? "b" : i == 1 ? "s" : fmt
 // "a[b,s,m,k] b[s,k,n] -> y[b,s,m,n]": NumPy's matmul, batch dimensions broadcast.
 Result<std::string> matmul_notation(const Shape& a, const Shape& b) {
   if (a.empty() || b.empty()) return error("multiplies a scalar; use Mul");
-  const std::size_t a_matrix = std::min<std::size_t>(a.size(), 2),
-                    b_matrix = std::min<std::size_t>(b.size(), 2);
+  const std::size_t a_matrix = std::min<std::size_t>(a.size(), 2), b_matrix = std::min<std::size_t>(b.size(), 2);
   const Shape a_batch(a.begin(), a.end() - static_cast<std::ptrdiff_t>(a_matrix));
   const Shape b_batch(b.begin(), b.end() - static_cast<std::ptrdiff_t>(b_matrix));
   WEFT_TRY(const Shape batch, broadcast_shapes(a_batch, b_batch));
@@ -148,15 +145,13 @@ Status import_einsum(OnnxEmitter& e) {
   std::string equation(e.attrs().text("equation", ""));
   equation.erase(std::remove(equation.begin(), equation.end(), ' '), equation.end());
   const std::size_t comma = equation.find(','), arrow = equation.find("->");
-  if (e.node().inputs.size() != 2 || comma == std::string::npos || arrow == std::string::npos ||
-      comma > arrow || equation.find(',', comma + 1) != std::string::npos)
-    return error("equation '{}': Weft imports products of two operands with an explicit result",
-                 printable(equation));
+  if (e.node().inputs.size() != 2 || comma == std::string::npos || arrow == std::string::npos || comma > arrow ||
+      equation.find(',', comma + 1) != std::string::npos)
+    return error("equation '{}': Weft imports products of two operands with an explicit result", printable(equation));
   WEFT_TRY(const Shape a_shape, e.shape(0));
   WEFT_TRY(const Shape b_shape, e.shape(1));
   WEFT_TRY(const std::string a, einsum_letters(equation.substr(0, comma), a_shape.size()));
-  WEFT_TRY(const std::string b,
-           einsum_letters(equation.substr(comma + 1, arrow - comma - 1), b_shape.size()));
+  WEFT_TRY(const std::string b, einsum_letters(equation.substr(comma + 1, arrow - comma - 1), b_shape.size()));
   const std::string y_term = equation.substr(arrow + 2);
   std::size_t hidden = 0;  // dimensions that "..." stands for
   for (const char letter : a + b)
@@ -189,8 +184,7 @@ Status import_einsum(OnnxEmitter& e) {
 
 Result<Attrs> window_attrs(const Attrs& attrs, const Shape& x, const Shape& kernel) {
   const std::size_t rank = kernel.size();
-  const Shape ones(rank, 1), stride = attrs.integers("strides", ones),
-                             dilation = attrs.integers("dilations", ones);
+  const Shape ones(rank, 1), stride = attrs.integers("strides", ones), dilation = attrs.integers("dilations", ones);
   Shape pad = attrs.integers("pads", Shape(2 * rank, 0));
   if (stride.size() != rank || dilation.size() != rank || pad.size() != 2 * rank)
     return error("has {} strides, {} dilations and {} pads for a window of {} dimensions", stride.size(),
@@ -216,8 +210,7 @@ Result<Attrs> window_attrs(const Attrs& attrs, const Shape& x, const Shape& kern
       __int128 total = static_cast<__int128>(outputs - 1) * stride[d] +
                        static_cast<__int128>(kernel[d] - 1) * dilation[d] + 1 - extent;
       total = std::clamp<__int128>(total, 0, kLimit);
-      const auto small = static_cast<std::int64_t>(total / 2),
-                 large = static_cast<std::int64_t>(total - total / 2);
+      const auto small = static_cast<std::int64_t>(total / 2), large = static_cast<std::int64_t>(total - total / 2);
       pad[d] = automatic == "SAME_UPPER" ? small : large;
       pad[rank + d] = automatic == "SAME_UPPER" ? large : small;
     }

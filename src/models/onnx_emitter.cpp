@@ -26,8 +26,7 @@ OnnxEmitter::OnnxEmitter(const OnnxModel& model, const OnnxOptions& options, std
   for (const auto& [name, tensor] : model.initializers) {
     OnnxValue value{.type = tensor.type, .place = place_initializer(name)};
     const bool constant = tensor.known && tensor.type.shape.empty();
-    value.parameter =
-        tensor.floating() && !constant && !model.buffers.contains(name) && !statistics.contains(name);
+    value.parameter = tensor.floating() && !constant && !model.buffers.contains(name) && !statistics.contains(name);
     if (!value.parameter && tensor.known) value.constant = tensor;
     values_.emplace(name, std::move(value));
   }
@@ -54,8 +53,7 @@ Result<const OnnxValue*> OnnxEmitter::value(std::size_t input) {
   if (!given(input)) return error("input {} is missing", input);
   const OnnxValue* value = find(node_->inputs[input]);
   if (!value)
-    return error("reads '{}', an optional output that Weft does not compute",
-                 printable(node_->inputs[input]));
+    return error("reads '{}', an optional output that Weft does not compute", printable(node_->inputs[input]));
   return value;
 }
 
@@ -98,8 +96,7 @@ Result<TensorId> OnnxEmitter::parameter_as(const std::string& initializer, Shape
 }
 
 Result<TensorId> OnnxEmitter::implicit_input(std::string_view part, DType dtype, Shape shape) {
-  OnnxValue value{.type = {dtype, std::move(shape)},
-                  .place = {place_.module, fmt::format("{}_{}", place_.name, part)}};
+  OnnxValue value{.type = {dtype, std::move(shape)}, .place = {place_.module, fmt::format("{}_{}", place_.name, part)}};
   return leaf(value, value.type.shape);
 }
 
@@ -113,8 +110,7 @@ Result<std::vector<std::int64_t>> OnnxEmitter::integers(std::size_t input, std::
   if (!given(input)) return attrs().integers(attribute, {});
   WEFT_TRY(const OnnxValue* found, value(input));
   if (!found->constant || found->constant->floating())
-    return error("{} ('{}') must be integers known before the model runs", what,
-                 printable(node_->inputs[input]));
+    return error("{} ('{}') must be integers known before the model runs", what, printable(node_->inputs[input]));
   return found->constant->integers;
 }
 
@@ -150,8 +146,7 @@ Result<TensorId> OnnxEmitter::reshape(TensorId x, const Shape& shape, std::strin
   return op1(OpKind::Reshape, {x}, {{"shape", shape}}, part);
 }
 
-Result<TensorId> OnnxEmitter::transpose(TensorId x, const std::vector<std::int64_t>& perm,
-                                        std::string_view part) {
+Result<TensorId> OnnxEmitter::transpose(TensorId x, const std::vector<std::int64_t>& perm, std::string_view part) {
   std::vector<std::int64_t> same(perm.size());
   std::iota(same.begin(), same.end(), 0);
   if (perm == same && type(x).shape.size() == perm.size()) return x;

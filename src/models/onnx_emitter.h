@@ -39,17 +39,14 @@ class OnnxEmitter {
   const OnnxModel& model() const { return model_; }
   const OnnxOptions& options() const { return options_; }
 
-  bool given(std::size_t input) const {
-    return input < node_->inputs.size() && !node_->inputs[input].empty();
-  }
+  bool given(std::size_t input) const { return input < node_->inputs.size() && !node_->inputs[input].empty(); }
   // An input of the node; an error when it is left out or was not imported.
   Result<const OnnxValue*> value(std::size_t input);
   Result<Shape> shape(std::size_t input);
   Result<TensorId> tensor(std::size_t input);
   // An input that must be a list of known integers; `fallback` (an attribute, in older opsets) when it is
   // left out.
-  Result<std::vector<std::int64_t>> integers(std::size_t input, std::string_view what,
-                                             std::string_view attribute = "");
+  Result<std::vector<std::int64_t>> integers(std::size_t input, std::string_view what, std::string_view attribute = "");
   // The value of an input that is one known number.
   std::optional<double> scalar(std::size_t input);
 

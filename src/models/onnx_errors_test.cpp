@@ -57,25 +57,20 @@ TEST(ImportOnnxErrors, ImpossibleShapes) {
             "m.onnx: input 'x': dimension 1 is symbolic ('length'); give its size, --dim length=SIZE");
   EXPECT_EQ(Model().input("x", {2}).weight("w", {-1}).node("Add", {"x", "w"}, {"y"}).output("y").error(),
             "m.onnx: initializer 'w': has a dimension of -1");
-  EXPECT_EQ(
-      Model().input("x", {2, 3}).integers("s", {4, 2}).node("Reshape", {"x", "s"}, {"y"}).output("y").error(),
-      "m.onnx: node '/net/Reshape' (Reshape): cannot reshape [2,3] to [4,2]");
-  EXPECT_EQ(
-      Model()
-          .input("x", {2, 3})
-          .input("s", {2}, onnx::TensorProto::INT64)
-          .node("Reshape", {"x", "s"}, {"y"})
-          .output("y")
-          .error(),
-      "m.onnx: node '/net/Reshape' (Reshape): the shape ('s') must be integers known before the model runs");
-  EXPECT_EQ(Model().input("x", {2, 3}).input("z", {2, 4}).node("Add", {"x", "z"}, {"y"}).output("y").error(),
-            "m.onnx: node '/net/Add' (Add): binary: f32[2,3] and f32[2,4] do not broadcast: 3 against 4");
+  EXPECT_EQ(Model().input("x", {2, 3}).integers("s", {4, 2}).node("Reshape", {"x", "s"}, {"y"}).output("y").error(),
+            "m.onnx: node '/net/Reshape' (Reshape): cannot reshape [2,3] to [4,2]");
   EXPECT_EQ(Model()
                 .input("x", {2, 3})
-                .node("Concat", {"x", "x"}, {"y"}, {{"axis", std::int64_t{2}}})
+                .input("s", {2}, onnx::TensorProto::INT64)
+                .node("Reshape", {"x", "s"}, {"y"})
                 .output("y")
                 .error(),
-            "m.onnx: node '/net/Concat' (Concat): axis 2 of a tensor with 2 dimensions");
+            "m.onnx: node '/net/Reshape' (Reshape): the shape ('s') must be integers known before the model runs");
+  EXPECT_EQ(Model().input("x", {2, 3}).input("z", {2, 4}).node("Add", {"x", "z"}, {"y"}).output("y").error(),
+            "m.onnx: node '/net/Add' (Add): binary: f32[2,3] and f32[2,4] do not broadcast: 3 against 4");
+  EXPECT_EQ(
+      Model().input("x", {2, 3}).node("Concat", {"x", "x"}, {"y"}, {{"axis", std::int64_t{2}}}).output("y").error(),
+      "m.onnx: node '/net/Concat' (Concat): axis 2 of a tensor with 2 dimensions");
 }
 
 TEST(ImportOnnxErrors, ImpossibleWindowsAndProducts) {
@@ -89,9 +84,8 @@ TEST(ImportOnnxErrors, ImpossibleWindowsAndProducts) {
   };
   EXPECT_EQ(conv({{"strides", Ints{0, 1}}}),
             "m.onnx: node '/net/Conv' (Conv): strides [0,1] must be at least 1 and below 2^32");
-  EXPECT_EQ(
-      conv({{"strides", Ints{1}}}),
-      "m.onnx: node '/net/Conv' (Conv): has 1 strides, 2 dilations and 4 pads for a window of 2 dimensions");
+  EXPECT_EQ(conv({{"strides", Ints{1}}}),
+            "m.onnx: node '/net/Conv' (Conv): has 1 strides, 2 dilations and 4 pads for a window of 2 dimensions");
   EXPECT_EQ(conv({{"pads", Ints{0, 0, 0, -2}}}),
             "m.onnx: node '/net/Conv' (Conv): pads [0,0,0,-2] must be at least 0 and below 2^32");
   EXPECT_EQ(conv({{"dilations", Ints{9, 9}}}),
@@ -106,9 +100,8 @@ TEST(ImportOnnxErrors, ImpossibleWindowsAndProducts) {
             "m.onnx: node '/net/Conv' (Conv): convolves [1,3,8,8,8] with weights [4,3,3,3,3]; Weft has 1- "
             "and 2-dimensional "
             "convolutions");
-  EXPECT_EQ(
-      Model().input("x", {2, 3}).weight("w", {4, 5}).node("MatMul", {"x", "w"}, {"y"}).output("y").error(),
-      "m.onnx: node '/net/MatMul' (MatMul): linear: dimension 0 of w is 4, but k = 3");
+  EXPECT_EQ(Model().input("x", {2, 3}).weight("w", {4, 5}).node("MatMul", {"x", "w"}, {"y"}).output("y").error(),
+            "m.onnx: node '/net/MatMul' (MatMul): linear: dimension 0 of w is 4, but k = 3");
 }
 
 Model lstm(std::int64_t steps) {
@@ -123,9 +116,8 @@ Model lstm(std::int64_t steps) {
 TEST(ImportOnnxErrors, WrongTypes) {
   EXPECT_EQ(Model().input("x", {2, 3}).input("i", {2}).node("Gather", {"x", "i"}, {"y"}).output("y").error(),
             "m.onnx: node '/net/Gather' (Gather): gathers with indices f32[2]; they must be integers");
-  EXPECT_EQ(
-      Model().input("x", {2, 3}).node("Cast", {"x"}, {"y"}, {{"to", std::int64_t{8}}}).output("y").error(),
-      "m.onnx: node '/net/Cast' (Cast): casts to element type 8, which is not supported");
+  EXPECT_EQ(Model().input("x", {2, 3}).node("Cast", {"x"}, {"y"}, {{"to", std::int64_t{8}}}).output("y").error(),
+            "m.onnx: node '/net/Cast' (Cast): casts to element type 8, which is not supported");
   EXPECT_EQ(Model().input("x", {2, 3}, 8).node("Relu", {"x"}, {"y"}).output("y").error(),
             "m.onnx: input 'x': elements of type STRING are not supported");
 }
@@ -138,8 +130,7 @@ TEST(ImportOnnxErrors, AnAbsurdlyLongLstmIsRefused) {
 }
 
 TEST(ImportOnnxErrors, LyingConstants) {
-  Model model =
-      Model().input("x", {2, 3}).integers("s", {2, 3}).node("Reshape", {"x", "s"}, {"y"}).output("y");
+  Model model = Model().input("x", {2, 3}).integers("s", {2, 3}).node("Reshape", {"x", "s"}, {"y"}).output("y");
   model.proto().mutable_graph()->mutable_initializer(0)->set_dims(0, 3);
   EXPECT_EQ(model.error(), "m.onnx: initializer 's': holds 2 elements, but its shape needs 3");
   // Shapes computed from constants that would take terabytes.
@@ -197,9 +188,7 @@ void disturb(onnx::GraphProto& graph, Rng& rng) {
                                    1LL << 40,
                                    std::numeric_limits<std::int64_t>::max(),
                                    std::numeric_limits<std::int64_t>::min()};
-  const auto below = [&](int bound) {
-    return static_cast<int>(rng.below(static_cast<std::uint64_t>(bound)));
-  };
+  const auto below = [&](int bound) { return static_cast<int>(rng.below(static_cast<std::uint64_t>(bound))); };
   const std::int64_t odd = kOdd[rng.below(std::size(kOdd))];
   onnx::NodeProto& node = *graph.mutable_node(below(graph.node_size()));
   const onnx::NodeProto& other = graph.node(below(graph.node_size()));
@@ -208,8 +197,7 @@ void disturb(onnx::GraphProto& graph, Rng& rng) {
       node.set_op_type(other.op_type());
       break;
     case 1:
-      if (node.input_size() > 0 && other.output_size() > 0)
-        node.set_input(below(node.input_size()), other.output(0));
+      if (node.input_size() > 0 && other.output_size() > 0) node.set_input(below(node.input_size()), other.output(0));
       break;
     case 2:
       if (node.input_size() > 0) node.set_input(below(node.input_size()), "");
@@ -223,8 +211,7 @@ void disturb(onnx::GraphProto& graph, Rng& rng) {
       attribute.set_i(odd);
       if (attribute.ints_size() > 0) attribute.set_ints(below(attribute.ints_size()), odd);
       if (attribute.has_t() && attribute.t().raw_data().size() >= 8)
-        attribute.mutable_t()->mutable_raw_data()->replace(
-            0, 8, std::string(reinterpret_cast<const char*>(&odd), 8));
+        attribute.mutable_t()->mutable_raw_data()->replace(0, 8, std::string(reinterpret_cast<const char*>(&odd), 8));
       break;
     }
     case 5: {
@@ -234,10 +221,8 @@ void disturb(onnx::GraphProto& graph, Rng& rng) {
       break;
     }
     default: {
-      auto& shape = *graph.mutable_input(below(graph.input_size()))
-                         ->mutable_type()
-                         ->mutable_tensor_type()
-                         ->mutable_shape();
+      auto& shape =
+          *graph.mutable_input(below(graph.input_size()))->mutable_type()->mutable_tensor_type()->mutable_shape();
       if (shape.dim_size() > 0) shape.mutable_dim(below(shape.dim_size()))->set_dim_value(odd);
     }
   }
@@ -246,11 +231,8 @@ void disturb(onnx::GraphProto& graph, Rng& rng) {
 TEST(ImportOnnxErrors, WellFormedNonsenseNeverCrashes) {
   Rng rng(7);
   int imported = 0;
-  for (const auto& [name, rounds] : {std::pair("vgg19", 500),
-                                     {"lstm_lm", 100},
-                                     {"inception_v3", 50},
-                                     {"bert_base_dynamic", 50},
-                                     {"gpt2", 20}}) {
+  for (const auto& [name, rounds] :
+       {std::pair("vgg19", 500), {"lstm_lm", 100}, {"inception_v3", 50}, {"bert_base_dynamic", 50}, {"gpt2", 20}}) {
     onnx::ModelProto whole;
     ASSERT_TRUE(whole.ParseFromString(read_bytes(model_file(name))));
     for (int round = 0; round < rounds; ++round) {

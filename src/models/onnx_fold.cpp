@@ -23,9 +23,7 @@ bool small(const Shape& shape) {
          count_of(shape) <= kMaxKnownElements;
 }
 
-OnnxTensor make_constant(DType dtype, Shape shape) {
-  return {.type = {dtype, std::move(shape)}, .known = true};
-}
+OnnxTensor make_constant(DType dtype, Shape shape) { return {.type = {dtype, std::move(shape)}, .known = true}; }
 
 void append(OnnxTensor& to, const OnnxTensor& from, std::size_t i) {
   if (to.floating())
@@ -36,8 +34,7 @@ void append(OnnxTensor& to, const OnnxTensor& from, std::size_t i) {
 
 Shape strides_of(const Shape& shape) {
   Shape strides(shape.size(), 1);
-  for (std::size_t d = shape.size(); d-- > 1;)
-    strides[d - 1] = strides[d] * std::max<std::int64_t>(shape[d], 1);
+  for (std::size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * std::max<std::int64_t>(shape[d], 1);
   return strides;
 }
 
@@ -69,9 +66,8 @@ void for_each_index(const Shape& shape, std::vector<std::int64_t> offsets, const
 // The elements of `from` at base + Σ index·stride.
 OnnxTensor strided(const OnnxTensor& from, Shape shape, std::int64_t base, const Shape& strides) {
   OnnxTensor result = make_constant(from.type.dtype, std::move(shape));
-  for_each_index(result.type.shape, {base}, {strides}, [&](const std::vector<std::int64_t>& at) {
-    append(result, from, static_cast<std::size_t>(at[0]));
-  });
+  for_each_index(result.type.shape, {base}, {strides},
+                 [&](const std::vector<std::int64_t>& at) { append(result, from, static_cast<std::size_t>(at[0])); });
   return result;
 }
 
@@ -82,8 +78,7 @@ OnnxTensor reshaped(const OnnxTensor& from, Shape shape) {
 }
 
 struct Arithmetic {
-  std::function<std::optional<std::int64_t>(std::int64_t, std::int64_t)>
-      integers;  // nothing: overflow, division by 0
+  std::function<std::optional<std::int64_t>(std::int64_t, std::int64_t)> integers;  // nothing: overflow, division by 0
   std::function<double(double, double)> reals;
   bool comparison = false;
 };
@@ -101,8 +96,7 @@ const Arithmetic* arithmetic_named(const std::string& op) {
       {"Mul", {checked_mul, std::multiplies<double>()}},
       {"Div",
        {[](I a, I b) -> std::optional<I> {
-          return b == 0 || (b == -1 && a == std::numeric_limits<I>::min()) ? std::nullopt
-                                                                           : std::optional(a / b);
+          return b == 0 || (b == -1 && a == std::numeric_limits<I>::min()) ? std::nullopt : std::optional(a / b);
         },
         std::divides<double>()}},
       {"Mod",
@@ -113,11 +107,9 @@ const Arithmetic* arithmetic_named(const std::string& op) {
         },
         [](double a, double b) { return std::fmod(a, b); }}},
       {"Min",
-       {[](I a, I b) { return std::optional(std::min(a, b)); },
-        [](double a, double b) { return std::min(a, b); }}},
+       {[](I a, I b) { return std::optional(std::min(a, b)); }, [](double a, double b) { return std::min(a, b); }}},
       {"Max",
-       {[](I a, I b) { return std::optional(std::max(a, b)); },
-        [](double a, double b) { return std::max(a, b); }}},
+       {[](I a, I b) { return std::optional(std::max(a, b)); }, [](double a, double b) { return std::max(a, b); }}},
       {"Pow",
        {[](I a, I b) { return std::optional(static_cast<I>(std::clamp(std::pow(a, b), -9e18, 9e18))); },
         [](double a, double b) { return std::pow(a, b); }}},
@@ -125,8 +117,7 @@ const Arithmetic* arithmetic_named(const std::string& op) {
       {"Less", {[](I a, I b) { return std::optional<I>(a < b); }, std::less<double>(), true}},
       {"LessOrEqual", {[](I a, I b) { return std::optional<I>(a <= b); }, std::less_equal<double>(), true}},
       {"Greater", {[](I a, I b) { return std::optional<I>(a > b); }, std::greater<double>(), true}},
-      {"GreaterOrEqual",
-       {[](I a, I b) { return std::optional<I>(a >= b); }, std::greater_equal<double>(), true}},
+      {"GreaterOrEqual", {[](I a, I b) { return std::optional<I>(a >= b); }, std::greater_equal<double>(), true}},
       {"And", {[](I a, I b) { return std::optional<I>(a && b); }, std::logical_and<double>(), true}},
       {"Or", {[](I a, I b) { return std::optional<I>(a || b); }, std::logical_or<double>(), true}},
   };
@@ -141,39 +132,38 @@ Folded fold_arithmetic(const Arithmetic& arithmetic, const OnnxTensor& a, const 
   const DType kept = a.floating() || !b.floating() ? a.type.dtype : b.type.dtype;
   OnnxTensor result = make_constant(arithmetic.comparison ? DType::U8 : kept, std::move(shape));
   bool failed = false;
-  for_each_index(result.type.shape, {0, 0},
-                 {broadcast_strides(a.type.shape, result.type.shape),
-                  broadcast_strides(b.type.shape, result.type.shape)},
-                 [&](const std::vector<std::int64_t>& at) {
-                   const auto i = static_cast<std::size_t>(at[0]), j = static_cast<std::size_t>(at[1]);
-                   if (floating) {
-                     const double value = arithmetic.reals(a.number(i), b.number(j));
-                     if (arithmetic.comparison)
-                       result.integers.push_back(value != 0);
-                     else
-                       result.reals.push_back(value);
-                   } else {
-                     const auto value = arithmetic.integers(a.integers[i], b.integers[j]);
-                     failed = failed || !value;
-                     result.integers.push_back(value.value_or(0));
-                   }
-                 });
+  for_each_index(
+      result.type.shape, {0, 0},
+      {broadcast_strides(a.type.shape, result.type.shape), broadcast_strides(b.type.shape, result.type.shape)},
+      [&](const std::vector<std::int64_t>& at) {
+        const auto i = static_cast<std::size_t>(at[0]), j = static_cast<std::size_t>(at[1]);
+        if (floating) {
+          const double value = arithmetic.reals(a.number(i), b.number(j));
+          if (arithmetic.comparison)
+            result.integers.push_back(value != 0);
+          else
+            result.reals.push_back(value);
+        } else {
+          const auto value = arithmetic.integers(a.integers[i], b.integers[j]);
+          failed = failed || !value;
+          result.integers.push_back(value.value_or(0));
+        }
+      });
   if (failed) return error("the shape computation divides by zero or overflows 64 bits");
   return std::optional(std::move(result));
 }
 
 Folded fold_unary(const std::string& op, const OnnxTensor& x) {
   using Real = double (*)(double);
-  static const std::unordered_map<std::string, Real> table = {
-      {"Neg", [](double v) { return -v; }},
-      {"Abs", [](double v) { return std::fabs(v); }},
-      {"Sqrt", [](double v) { return std::sqrt(v); }},
-      {"Floor", [](double v) { return std::floor(v); }},
-      {"Ceil", [](double v) { return std::ceil(v); }},
-      {"Exp", [](double v) { return std::exp(v); }},
-      {"Log", [](double v) { return std::log(v); }},
-      {"Reciprocal", [](double v) { return 1 / v; }},
-      {"Not", [](double v) { return v == 0 ? 1.0 : 0.0; }}};
+  static const std::unordered_map<std::string, Real> table = {{"Neg", [](double v) { return -v; }},
+                                                              {"Abs", [](double v) { return std::fabs(v); }},
+                                                              {"Sqrt", [](double v) { return std::sqrt(v); }},
+                                                              {"Floor", [](double v) { return std::floor(v); }},
+                                                              {"Ceil", [](double v) { return std::ceil(v); }},
+                                                              {"Exp", [](double v) { return std::exp(v); }},
+                                                              {"Log", [](double v) { return std::log(v); }},
+                                                              {"Reciprocal", [](double v) { return 1 / v; }},
+                                                              {"Not", [](double v) { return v == 0 ? 1.0 : 0.0; }}};
   const auto at = table.find(op);
   if (at == table.end()) return std::optional<OnnxTensor>();
   OnnxTensor result = x;
@@ -207,8 +197,7 @@ Folded fold_gather(const OnnxNode& node, const OnnxTensor& from, const OnnxTenso
   if (indices.floating()) return error("gathers with indices that are not integers");
   Shape shape(from.type.shape.begin(), from.type.shape.begin() + static_cast<std::ptrdiff_t>(axis));
   shape.insert(shape.end(), indices.type.shape.begin(), indices.type.shape.end());
-  shape.insert(shape.end(), from.type.shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1,
-               from.type.shape.end());
+  shape.insert(shape.end(), from.type.shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1, from.type.shape.end());
   if (!small(shape)) return std::optional<OnnxTensor>();
   const std::int64_t extent = from.type.shape[axis], inner = strides_of(from.type.shape)[axis];
   OnnxTensor result = make_constant(from.type.dtype, std::move(shape));
@@ -252,9 +241,8 @@ Folded fold_slice(const OnnxNode& node, Constants inputs) {
     return i < inputs.size() && inputs[i] ? inputs[i]->integers : node.attrs.integers(name, {});
   };
   const OnnxTensor& x = *inputs[0];
-  WEFT_TRY(
-      const std::vector<SliceRange> ranges,
-      resolve_slice(x.type.shape, list(1, "starts"), list(2, "ends"), list(3, "axes"), list(4, "steps")));
+  WEFT_TRY(const std::vector<SliceRange> ranges,
+           resolve_slice(x.type.shape, list(1, "starts"), list(2, "ends"), list(3, "axes"), list(4, "steps")));
   Shape shape = x.type.shape, strides = strides_of(x.type.shape);
   std::int64_t base = 0;
   for (const SliceRange& range : ranges) {
@@ -275,8 +263,7 @@ Folded fold_expand(const OnnxTensor& x, const Shape& wanted) {
 Folded fold_where(const OnnxTensor& condition, const OnnxTensor& a, const OnnxTensor& b) {
   WEFT_TRY(Shape shape, broadcast_shapes(a.type.shape, b.type.shape));
   WEFT_TRY(shape, broadcast_shapes(shape, condition.type.shape));
-  if (!small(shape) || condition.floating() || a.floating() != b.floating())
-    return std::optional<OnnxTensor>();
+  if (!small(shape) || condition.floating() || a.floating() != b.floating()) return std::optional<OnnxTensor>();
   OnnxTensor result = make_constant(a.type.dtype, shape);
   for_each_index(shape, {0, 0, 0},
                  {broadcast_strides(condition.type.shape, shape), broadcast_strides(a.type.shape, shape),
@@ -330,8 +317,8 @@ Folded fold_reduce_all(const OnnxNode& node, Constants inputs) {
   const bool all = x.type.shape.size() <= 1;
   if (!all || x.size() == 0 || x.floating()) return std::optional<OnnxTensor>();
   const std::string op = node.op == "ReduceProd" ? "Mul" : node.op == "ReduceSum" ? "Add" : node.op.substr(6);
-  OnnxTensor total = make_constant(
-      x.type.dtype, node.attrs.integer("keepdims", 1) ? Shape(x.type.shape.size(), 1) : Shape());
+  OnnxTensor total =
+      make_constant(x.type.dtype, node.attrs.integer("keepdims", 1) ? Shape(x.type.shape.size(), 1) : Shape());
   total.integers = {x.integers[0]};
   for (std::size_t i = 1; i < x.size(); ++i) {
     const auto value = arithmetic_named(op)->integers(total.integers[0], x.integers[i]);
@@ -345,8 +332,7 @@ Folded fold_reduce_all(const OnnxNode& node, Constants inputs) {
 
 Result<std::optional<OnnxTensor>> fold(const OnnxNode& node, Constants inputs) {
   const std::optional<OnnxTensor> nothing;
-  if (node.op == "Constant")
-    return node.value ? Folded(node.value) : Folded(error("has no value that Weft can read"));
+  if (node.op == "Constant") return node.value ? Folded(node.value) : Folded(error("has no value that Weft can read"));
   if (inputs.empty() || !inputs[0]) return nothing;
   for (const OnnxTensor* input : inputs)
     if (input && !input->known) return nothing;
@@ -366,16 +352,14 @@ Result<std::optional<OnnxTensor>> fold(const OnnxNode& node, Constants inputs) {
   if (node.op == "Cast") return fold_cast(node, x);
   if (node.op == "Gather" && given(1)) return fold_gather(node, x, *inputs[1]);
   if (node.op == "Slice") return fold_slice(node, inputs);
-  if (node.op == "Concat" &&
-      std::all_of(inputs.begin(), inputs.end(), [](auto* input) { return input != nullptr; }))
+  if (node.op == "Concat" && std::all_of(inputs.begin(), inputs.end(), [](auto* input) { return input != nullptr; }))
     return fold_concat(node, inputs);
   if (node.op == "ConstantOfShape") return fold_constant_of_shape(node, x);
   if (node.op == "Range" && given(1) && given(2)) return fold_range(x, *inputs[1], *inputs[2]);
   if (node.op == "Where" && given(1) && given(2)) return fold_where(x, *inputs[1], *inputs[2]);
   if (node.op == "Expand" && given(1)) return fold_expand(x, inputs[1]->integers);
   if (node.op == "Reshape" && given(1)) {
-    WEFT_TRY(Shape shape,
-             resolve_reshape(x.type.shape, inputs[1]->integers, node.attrs.integer("allowzero", 0) != 0));
+    WEFT_TRY(Shape shape, resolve_reshape(x.type.shape, inputs[1]->integers, node.attrs.integer("allowzero", 0) != 0));
     return std::optional(reshaped(x, std::move(shape)));
   }
   if (node.op == "Unsqueeze") {

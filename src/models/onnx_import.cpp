@@ -28,8 +28,7 @@ const OnnxOperator* operator_named(std::string_view op) {
 
 // An operator whose cost the user gives and whose output shapes the file declares.
 Status import_opaque(OnnxEmitter& e, double flops) {
-  if (!(flops >= 0 && flops < 1e30))
-    return error("opaque operator with {} FLOPs; give a non-negative number", flops);
+  if (!(flops >= 0 && flops < 1e30)) return error("opaque operator with {} FLOPs; give a non-negative number", flops);
   std::vector<TensorId> inputs;
   for (std::size_t i = 0; i < e.node().inputs.size(); ++i) {
     if (!e.given(i)) continue;
@@ -50,8 +49,7 @@ Status import_opaque(OnnxEmitter& e, double flops) {
     types += (types.empty() ? "" : " ") + print(declared->second);
     defined.push_back(i);
   }
-  WEFT_TRY(const std::vector<TensorId> outputs,
-           e.op(OpKind::Opaque, inputs, {{"outputs", types}, {"flops", flops}}));
+  WEFT_TRY(const std::vector<TensorId> outputs, e.op(OpKind::Opaque, inputs, {{"outputs", types}, {"flops", flops}}));
   for (std::size_t i = 0; i < defined.size(); ++i) e.define(defined[i], outputs[i]);
   return Ok{};
 }
@@ -70,9 +68,7 @@ Result<bool> import_constant(OnnxEmitter& e) {
           return error("counts [{}]", fmt::join(shape, ","));
     } else {
       const auto rank = static_cast<std::int64_t>(shape.size());
-      const auto clamp = [&](std::int64_t at) {
-        return std::clamp<std::int64_t>(at < 0 ? at + rank : at, 0, rank);
-      };
+      const auto clamp = [&](std::int64_t at) { return std::clamp<std::int64_t>(at < 0 ? at + rank : at, 0, rank); };
       const std::int64_t begin = clamp(node.attrs.integer("start", 0)),
                          end = std::max(begin, clamp(node.attrs.integer("end", rank)));
       result.integers.assign(shape.begin() + begin, shape.begin() + end);
@@ -101,8 +97,7 @@ Status import_node(OnnxEmitter& e) {
   WEFT_TRY(const bool constant, import_constant(e));
   if (constant) return Ok{};
   const auto& opaque = e.options().opaque;
-  if (const auto named = opaque.find(e.node().op); named != opaque.end())
-    return import_opaque(e, named->second);
+  if (const auto named = opaque.find(e.node().op); named != opaque.end()) return import_opaque(e, named->second);
   if (const OnnxOperator* known = operator_named(e.node().op)) return known->import(e);
   if (const auto any = opaque.find("*"); any != opaque.end()) return import_opaque(e, any->second);
   const std::string op = printable(e.node().op);
@@ -147,8 +142,7 @@ Result<Graph> import_model(OnnxModel model, std::string_view name, const OnnxOpt
   }
   std::vector<TensorId> outputs;
   for (const std::string& output : model.outputs) {
-    if (!e.find(output))
-      return error("output '{}' is an optional one that Weft does not compute", printable(output));
+    if (!e.find(output)) return error("output '{}' is an optional one that Weft does not compute", printable(output));
     WEFT_TRY(const TensorId tensor, e.tensor_of(output));
     outputs.push_back(tensor);
   }

@@ -41,7 +41,6 @@ struct OnnxOptions {
 // Errors name the file, the node, its operator, the value at fault and the remedy.
 Result<Graph> import_onnx(const std::string& path, const OnnxOptions& options = {});
 // The same from bytes in memory; `name` stands for the file in errors and names the graph.
-Result<Graph> import_onnx_bytes(std::string_view bytes, std::string_view name,
-                                const OnnxOptions& options = {});
+Result<Graph> import_onnx_bytes(std::string_view bytes, std::string_view name, const OnnxOptions& options = {});
 
 }  // namespace weft

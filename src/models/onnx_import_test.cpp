@@ -27,8 +27,7 @@ std::map<std::string, int> kinds(const Graph& graph) {
   std::map<std::string, int> counts;
   for (OpId op : graph.ops().ids()) {
     const Signature& signature = graph.signature(op);
-    ++counts[std::string(signature.kind == OpKind::Unary ? signature.attrs.text("fn", "")
-                                                         : name_of(signature.kind))];
+    ++counts[std::string(signature.kind == OpKind::Unary ? signature.attrs.text("fn", "") : name_of(signature.kind))];
   }
   return counts;
 }
@@ -42,14 +41,12 @@ const Signature* signature_named(const Graph& graph, const std::string& name) {
 // Notation and attributes of an operator by its full name.
 std::string shown(const Graph& graph, const std::string& name) {
   const Signature* signature = signature_named(graph, name);
-  return signature ? fmt::format("{} {} {}", name_of(signature->kind), notation_of(*signature),
-                                 axis_sizes_of(*signature))
-                   : "";
+  return signature
+             ? fmt::format("{} {} {}", name_of(signature->kind), notation_of(*signature), axis_sizes_of(*signature))
+             : "";
 }
 
-Shape result_shape(const Graph& graph, std::size_t i = 0) {
-  return graph.tensors()[graph.results()[i]].type.shape;
-}
+Shape result_shape(const Graph& graph, std::size_t i = 0) { return graph.tensors()[graph.results()[i]].type.shape; }
 
 // ---- the exported files
 // -------------------------------------------------------------------------------------------
@@ -62,8 +59,7 @@ TEST(ImportOnnx, ParametersAndFlopsAreTheExportersAndEveryParameterIsTrained) {
     const auto graph = import_onnx(model_file(name), {.batch = 2});
     ASSERT_TRUE(graph.ok()) << graph.error().message;
     EXPECT_EQ(graph->parameter_count(), figures["parameters"].get<std::int64_t>()) << name;
-    EXPECT_EQ(forward_flops(*graph), figures["contraction_flops_forward"].get<double>())
-        << name;  // exact, all of them
+    EXPECT_EQ(forward_flops(*graph), figures["contraction_flops_forward"].get<double>()) << name;  // exact, all of them
     int parameters = 0;
     for (const Tensor& tensor : graph->tensors()) parameters += tensor.kind == TensorKind::Parameter;
     EXPECT_EQ(parameters, figures["parameter_tensors"].get<int>()) << name;
@@ -89,9 +85,8 @@ TEST(ImportOnnx, OutputShapesAreTheExporters) {
 TEST(ImportOnnx, ModulesFollowTheScopesOfNodeNames) {
   const auto resnet = import_onnx(model_file("resnet50"));
   ASSERT_TRUE(resnet.ok()) << resnet.error().message;
-  EXPECT_EQ(
-      shown(*resnet, "layer1.0.downsample.0.Conv"),
-      "conv2d x[b,g.c,h~kh,w~kw] w[g.o,c,kh,kw] -> y[b,g.o,h,w] g=1 b=2 c=64 h=56 kh=1 w=56 kw=1 o=256");
+  EXPECT_EQ(shown(*resnet, "layer1.0.downsample.0.Conv"),
+            "conv2d x[b,g.c,h~kh,w~kw] w[g.o,c,kh,kw] -> y[b,g.o,h,w] g=1 b=2 c=64 h=56 kh=1 w=56 kw=1 o=256");
   std::set<std::string> parameters;
   for (TensorId tensor : resnet->tensors().ids())
     if (resnet->tensors()[tensor].kind == TensorKind::Parameter) parameters.insert(resnet->name(tensor));
@@ -224,17 +219,15 @@ TEST(ImportOnnx, EinsumOfTwoOperands) {
 }
 
 TEST(ImportOnnx, AutomaticPaddingKeepsTheSizeOverTheStride) {
-  for (const auto& [mode, stride, size] :
-       {std::tuple("SAME_UPPER", 2, 4), {"SAME_LOWER", 2, 4}, {"VALID", 2, 3}}) {
-    const auto graph =
-        Model()
-            .input("x", {1, 6, 8, 8})
-            .weight("w", {4, 3, 3, 3})
-            .weight("b", {4})
-            .node("Conv", {"x", "w", "b"}, {"y"},
-                  {{"auto_pad", mode}, {"strides", Ints{stride, stride}}, {"group", std::int64_t{2}}})
-            .output("y")
-            .import();
+  for (const auto& [mode, stride, size] : {std::tuple("SAME_UPPER", 2, 4), {"SAME_LOWER", 2, 4}, {"VALID", 2, 3}}) {
+    const auto graph = Model()
+                           .input("x", {1, 6, 8, 8})
+                           .weight("w", {4, 3, 3, 3})
+                           .weight("b", {4})
+                           .node("Conv", {"x", "w", "b"}, {"y"},
+                                 {{"auto_pad", mode}, {"strides", Ints{stride, stride}}, {"group", std::int64_t{2}}})
+                           .output("y")
+                           .import();
     ASSERT_TRUE(graph.ok()) << graph.error().message;
     EXPECT_EQ(result_shape(*graph), (Shape{1, 4, size, size})) << mode;
     EXPECT_EQ(kinds(*graph)["bias"], 1);
@@ -261,23 +254,22 @@ TEST(ImportOnnx, ShapeComputationsAreEvaluated) {
 }
 
 TEST(ImportOnnx, MovementAndReductions) {
-  const auto graph =
-      Model(13)
-          .input("x", {2, 3, 1, 8})
-          .integers("shape", {2, 3, 4, 8})
-          .integers("start", {-5})
-          .integers("end", {9223372036854775807})
-          .integers("last", {-1})
-          .integers("step", {2})
-          .node("Expand", {"x", "shape"}, {"a"})                                  // [2,3,4,8]
-          .node("Slice", {"a", "start", "end", "last", "step"}, {"b"})            // 3, 5, 7: [2,3,4,3]
-          .node("Split", {"b"}, {"c0", "c1", "c2"}, {{"axis", std::int64_t{1}}})  // [2,1,4,3]
-          .node("Concat", {"c0", "c2"}, {"d"}, {{"axis", std::int64_t{-1}}})      // [2,1,4,6]
-          .node("Squeeze", {"d"}, {"e"})                                          // [2,4,6]
-          .node("Softmax", {"e"}, {"f"}, {{"axis", std::int64_t{1}}})             // over 4
-          .node("ReduceMax", {"f"}, {"g"}, {{"axes", Ints{1}}, {"keepdims", std::int64_t{0}}})  // [2,6]
-          .output("g")
-          .import();
+  const auto graph = Model(13)
+                         .input("x", {2, 3, 1, 8})
+                         .integers("shape", {2, 3, 4, 8})
+                         .integers("start", {-5})
+                         .integers("end", {9223372036854775807})
+                         .integers("last", {-1})
+                         .integers("step", {2})
+                         .node("Expand", {"x", "shape"}, {"a"})                                  // [2,3,4,8]
+                         .node("Slice", {"a", "start", "end", "last", "step"}, {"b"})            // 3, 5, 7: [2,3,4,3]
+                         .node("Split", {"b"}, {"c0", "c1", "c2"}, {{"axis", std::int64_t{1}}})  // [2,1,4,3]
+                         .node("Concat", {"c0", "c2"}, {"d"}, {{"axis", std::int64_t{-1}}})      // [2,1,4,6]
+                         .node("Squeeze", {"d"}, {"e"})                                          // [2,4,6]
+                         .node("Softmax", {"e"}, {"f"}, {{"axis", std::int64_t{1}}})             // over 4
+                         .node("ReduceMax", {"f"}, {"g"}, {{"axes", Ints{1}}, {"keepdims", std::int64_t{0}}})  // [2,6]
+                         .output("g")
+                         .import();
   ASSERT_TRUE(graph.ok()) << graph.error().message;
   EXPECT_EQ(result_shape(*graph), (Shape{2, 6}));
   EXPECT_EQ(kinds(*graph), (std::map<std::string, int>{{"expand", 1},
@@ -326,8 +318,7 @@ TEST(ImportOnnx, EqualNamesAreNumberedAndUnfitCharactersReplaced) {
 }
 
 TEST(ImportOnnx, LogitsGetALossUnlessToldNotTo) {
-  const Model model =
-      Model().input("x", {2, 3}).weight("w", {3, 4}).node("MatMul", {"x", "w"}, {"y"}).output("y");
+  const Model model = Model().input("x", {2, 3}).weight("w", {3, 4}).node("MatMul", {"x", "w"}, {"y"}).output("y");
   const auto with = model.import({}), without = model.import({.loss = false});
   ASSERT_TRUE(with.ok() && without.ok());
   EXPECT_EQ(result_shape(*with), Shape{});
@@ -336,8 +327,7 @@ TEST(ImportOnnx, LogitsGetALossUnlessToldNotTo) {
 }
 
 TEST(ImportOnnx, AnUnknownOperatorIsOpaqueWhenTheUserSaysSo) {
-  const Model model =
-      Model().input("x", {2, 3}).node("Det3", {"x"}, {"y"}, {}, "/head/Det3").output("y", {2, 7});
+  const Model model = Model().input("x", {2, 3}).node("Det3", {"x"}, {"y"}, {}, "/head/Det3").output("y", {2, 7});
   EXPECT_EQ(model.error(),
             "m.onnx: node '/head/Det3' (Det3): Weft knows no axes for operator Det3; pass --opaque "
             "Det3=FLOPS to plan "

@@ -41,13 +41,12 @@ Result<TensorId> weight(OnnxEmitter& e, const Sizes& sizes, std::size_t input, s
     if (__builtin_mul_overflow(elements, extent, &elements)) return fails();
   if (elements != shared * rows * gates) return fails();
   if (shared == 1 && !value->tensor.valid()) return e.parameter_as(name, {rows, gates});
-  if (shared == 1 && value->tensor.valid() && e.type(value->tensor).shape == Shape{rows, gates})
-    return value->tensor;
+  if (shared == 1 && value->tensor.valid() && e.type(value->tensor).shape == Shape{rows, gates}) return value->tensor;
   WEFT_TRY(TensorId x, e.tensor_of(name));
   WEFT_TRY(x, e.reshape(x, {shared, gates, rows}, "stacked"));
   if (shared > 1) {
-    WEFT_TRY(x, e.op1(OpKind::Slice, {x},
-                      {{"dim", std::int64_t{0}}, {"begin", direction}, {"end", direction + 1}}, "direction"));
+    WEFT_TRY(x, e.op1(OpKind::Slice, {x}, {{"dim", std::int64_t{0}}, {"begin", direction}, {"end", direction + 1}},
+                      "direction"));
   }
   WEFT_TRY(x, e.reshape(x, {gates, rows}, "matrix"));
   return e.transpose(x, {1, 0}, "transposed");
@@ -71,13 +70,11 @@ Result<TensorId> bias(OnnxEmitter& e, const Sizes& sizes, std::int64_t direction
     WEFT_TRY(x, e.reshape(x, {own ? 2 * gates : 2 * gates * sizes.directions}, "bias_flat"));
     for (std::size_t i = 0; i < 2; ++i) {
       const std::int64_t begin = first + static_cast<std::int64_t>(i) * gates;
-      WEFT_TRY(halves[i],
-               e.op1(OpKind::Slice, {x}, {{"dim", std::int64_t{0}}, {"begin", begin}, {"end", begin + gates}},
-                     "bias_half"));
+      WEFT_TRY(halves[i], e.op1(OpKind::Slice, {x},
+                                {{"dim", std::int64_t{0}}, {"begin", begin}, {"end", begin + gates}}, "bias_half"));
     }
   } else {
-    return error("its biases (input 3) must come from one or two initializers per direction, not {}",
-                 from.size());
+    return error("its biases (input 3) must come from one or two initializers per direction, not {}", from.size());
   }
   return e.op1(OpKind::Binary, {halves[0], halves[1]}, {{"fn", "add"}}, "bias");
 }
@@ -88,8 +85,8 @@ Result<TensorId> initial(OnnxEmitter& e, const Sizes& sizes, std::size_t input, 
   if (!e.given(input)) return e.implicit_input(name, sizes.dtype, {sizes.batch, sizes.hidden});
   WEFT_TRY(TensorId x, e.tensor(input));
   if (sizes.directions > 1) {
-    WEFT_TRY(x, e.op1(OpKind::Slice, {x},
-                      {{"dim", std::int64_t{0}}, {"begin", direction}, {"end", direction + 1}}, name));
+    WEFT_TRY(x,
+             e.op1(OpKind::Slice, {x}, {{"dim", std::int64_t{0}}, {"begin", direction}, {"end", direction + 1}}, name));
   }
   return e.reshape(x, {sizes.batch, sizes.hidden}, name);
 }
@@ -112,8 +109,7 @@ Result<Sizes> sizes_of(OnnxEmitter& e) {
   if (sizes.hidden <= 0 || sizes.hidden > (1LL << 24) || sizes.input > (1LL << 24))
     return error("hidden_size {} on inputs of {} is out of range", sizes.hidden, sizes.input);
   if (sizes.steps > kMaxSteps)
-    return error("unrolls {} steps; Weft unrolls at most {}: export with a shorter sequence", sizes.steps,
-                 kMaxSteps);
+    return error("unrolls {} steps; Weft unrolls at most {}: export with a shorter sequence", sizes.steps, kMaxSteps);
   if (e.given(7)) return error("has peepholes (input 7), which are not supported");
   if (e.node().inputs.size() < 3 || e.given(1) || e.given(2) || e.given(3) || e.node().weights[0].empty() ||
       e.node().weights[1].empty())
@@ -183,8 +179,7 @@ Status import_lstm(OnnxEmitter& e) {
     if (sizes.directions == 1) {
       e.define(0, sequences[0]);
     } else {
-      WEFT_TRY(const std::vector<TensorId> y,
-               e.op(OpKind::Concat, sequences, {{"dim", std::int64_t{1}}}, "both"));
+      WEFT_TRY(const std::vector<TensorId> y, e.op(OpKind::Concat, sequences, {{"dim", std::int64_t{1}}}, "both"));
       e.define(0, y[0]);
     }
   }

@@ -117,8 +117,7 @@ Status import_concat(OnnxEmitter& e) {
     WEFT_TRY(const TensorId part, e.tensor(i));
     parts.push_back(part);
   }
-  WEFT_TRY(const std::vector<TensorId> joined,
-           e.op(OpKind::Concat, parts, {{"dim", static_cast<std::int64_t>(axis)}}));
+  WEFT_TRY(const std::vector<TensorId> joined, e.op(OpKind::Concat, parts, {{"dim", static_cast<std::int64_t>(axis)}}));
   e.define(0, joined[0]);
   return Ok{};
 }
@@ -156,8 +155,7 @@ Status import_slice(OnnxEmitter& e) {
   if (whole) return e.alias(0, 0);
   WEFT_TRY(TensorId x, e.tensor(0));
   for (const SliceRange& range : ranges) {
-    if (range.count == 0)
-      return error("slices nothing from axis {} of [{}]", range.axis, fmt::join(shape, ","));
+    if (range.count == 0) return error("slices nothing from axis {} of [{}]", range.axis, fmt::join(shape, ","));
     if (range.step < 0)
       return error("slices axis {} in steps of {}; Weft slices forwards only", range.axis, range.step);
     if (range.count == shape[range.axis]) continue;
@@ -210,9 +208,8 @@ Status import_gather(OnnxEmitter& e) {
     }
   }
   if (axis != 0 || shape.size() != 2 || !is_floating(from->type.dtype))
-    return error(
-        "gathers along axis {} of {} by computed indices; Weft knows lookups of rows in a table [rows, size]",
-        axis, print(from->type));
+    return error("gathers along axis {} of {} by computed indices; Weft knows lookups of rows in a table [rows, size]",
+                 axis, print(from->type));
   WEFT_TRY(const TensorId ids, e.tensor(1));
   WEFT_TRY(const TensorId table, e.tensor(0));
   WEFT_TRY(const TensorId y, e.op1(OpKind::Embedding, {ids, table}));
@@ -240,8 +237,7 @@ Status import_pad(OnnxEmitter& e) {
     WEFT_TRY(const std::size_t axis, resolve_axis(axes[i], shape.size()));
     const std::int64_t low = pads[i], high = pads[axes.size() + i];
     if (low == 0 && high == 0) continue;
-    WEFT_TRY(
-        x, e.op1(OpKind::Pad, {x}, {{"dim", static_cast<std::int64_t>(axis)}, {"low", low}, {"high", high}}));
+    WEFT_TRY(x, e.op1(OpKind::Pad, {x}, {{"dim", static_cast<std::int64_t>(axis)}, {"low", low}, {"high", high}}));
   }
   e.define(0, x);
   return Ok{};

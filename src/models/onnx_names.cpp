@@ -53,10 +53,9 @@ PlacedName place_node(std::string_view name) {
   scopes.pop_back();
   std::string_view previous;
   for (const std::string_view scope : scopes) {
-    const bool repeats = !previous.empty() && scope.size() > previous.size() + 1 &&
-                         scope.starts_with(previous) && scope[previous.size()] == '.';
-    const std::vector<std::string_view> parts =
-        split(repeats ? scope.substr(previous.size() + 1) : scope, '.');
+    const bool repeats = !previous.empty() && scope.size() > previous.size() + 1 && scope.starts_with(previous) &&
+                         scope[previous.size()] == '.';
+    const std::vector<std::string_view> parts = split(repeats ? scope.substr(previous.size() + 1) : scope, '.');
     modules.insert(modules.end(), parts.begin(), parts.end());
     previous = scope;
   }

@@ -39,8 +39,7 @@ class Fuser {
   }
 
   std::optional<double> scalar(const std::string& name) const {
-    if (const auto at = model_.initializers.find(name); at != model_.initializers.end())
-      return at->second.scalar();
+    if (const auto at = model_.initializers.find(name); at != model_.initializers.end()) return at->second.scalar();
     const auto at = producer_.find(name);
     if (at == producer_.end()) return std::nullopt;
     const OnnxNode& node = model_.nodes[at->second];
@@ -96,8 +95,8 @@ class Fuser {
     const OnnxNode* root = made_by(name, "Sqrt");
     const OnnxNode* shifted = root ? made_by(root->inputs[0], "Add") : nullptr;
     std::optional<double> epsilon;
-    const std::string* mean = other_operand(
-        shifted, [&](const std::string& operand) { return (epsilon = scalar(operand)).has_value(); });
+    const std::string* mean =
+        other_operand(shifted, [&](const std::string& operand) { return (epsilon = scalar(operand)).has_value(); });
     const std::string* squares = mean ? mean_of(*mean) : nullptr;
     const std::string* of = squares ? square_of(*squares) : nullptr;
     return of ? std::optional(Root{*of, *epsilon}) : std::nullopt;
@@ -126,8 +125,7 @@ class Fuser {
       for (const std::size_t inverse : {0, 1}) {
         const OnnxNode* reciprocal = made_by(mul->inputs[inverse], "Reciprocal");
         const OnnxNode* quotient = made_by(mul->inputs[inverse], "Div");
-        if (quotient && (quotient->inputs.size() != 2 || !is_about(quotient->inputs[0], 1)))
-          quotient = nullptr;
+        if (quotient && (quotient->inputs.size() != 2 || !is_about(quotient->inputs[0], 1))) quotient = nullptr;
         if (!reciprocal && !quotient) continue;
         above = mul->inputs[1 - inverse];
         below = reciprocal ? reciprocal->inputs[0] : quotient->inputs[1];
@@ -174,8 +172,7 @@ class Fuser {
     if (!gate) return nullptr;
     if (const OnnxNode* erf = made_by(*gate, "Erf")) {
       const OnnxNode* div = made_by(erf->inputs[0], "Div");
-      if (div && div->inputs.size() == 2 && div->inputs[0] == x &&
-          is_about(div->inputs[1], std::numbers::sqrt2))
+      if (div && div->inputs.size() == 2 && div->inputs[0] == x && is_about(div->inputs[1], std::numbers::sqrt2))
         return "erf";
       const std::string* scaled = other_than(made_by(erf->inputs[0], "Mul"), 1 / std::numbers::sqrt2);
       return scaled && *scaled == x ? "erf" : nullptr;
@@ -184,12 +181,10 @@ class Fuser {
     const std::string* sum =
         tanh ? other_than(made_by(tanh->inputs[0], "Mul"), std::sqrt(2 / std::numbers::pi)) : nullptr;
     const std::string* cubic =
-        sum ? other_operand(made_by(*sum, "Add"), [&](const std::string& operand) { return operand == x; })
-            : nullptr;
+        sum ? other_operand(made_by(*sum, "Add"), [&](const std::string& operand) { return operand == x; }) : nullptr;
     const std::string* cube = cubic ? other_than(made_by(*cubic, "Mul"), 0.044715) : nullptr;
     const OnnxNode* pow = cube ? made_by(*cube, "Pow") : nullptr;
-    return pow && pow->inputs.size() == 2 && pow->inputs[0] == x && is_about(pow->inputs[1], 3) ? "tanh"
-                                                                                                : nullptr;
+    return pow && pow->inputs.size() == 2 && pow->inputs[0] == x && is_about(pow->inputs[1], 3) ? "tanh" : nullptr;
   }
 
   // 0.5 · x · gate(x), multiplied in any order.
@@ -206,8 +201,7 @@ class Fuser {
       for (const std::size_t x : {0, 1}) {
         const char* gate = gelu_gate(factors[1 - x], factors[x]);
         if (!gate) continue;
-        replace(node, "Gelu", {factors[x]},
-                Attrs{{"approximate", std::string(gate[0] == 't' ? "tanh" : "none")}});
+        replace(node, "Gelu", {factors[x]}, Attrs{{"approximate", std::string(gate[0] == 't' ? "tanh" : "none")}});
         return;
       }
     }
@@ -235,9 +229,8 @@ class Fuser {
         if (!good) break;
         if (from->op == "Concat")
           open.insert(open.end(), from->inputs.rbegin(), from->inputs.rend());
-        else if (from->op == "Slice" || from->op == "Unsqueeze" || from->op == "Squeeze" ||
-                 from->op == "Reshape" || from->op == "Split" || from->op == "Identity" ||
-                 from->op == "Transpose")
+        else if (from->op == "Slice" || from->op == "Unsqueeze" || from->op == "Squeeze" || from->op == "Reshape" ||
+                 from->op == "Split" || from->op == "Identity" || from->op == "Transpose")
           open.push_back(from->inputs.empty() ? "" : from->inputs[0]);
         else
           good = false;

@@ -49,9 +49,7 @@ Status define_unary(OnnxEmitter& e, std::size_t input, Attrs attrs) {
   return Ok{};
 }
 
-Status import_function(OnnxEmitter& e) {
-  return define_unary(e, 0, {{"fn", name_in(kFunctions, e.node().op)}});
-}
+Status import_function(OnnxEmitter& e) { return define_unary(e, 0, {{"fn", name_in(kFunctions, e.node().op)}}); }
 
 Status import_leaky_relu(OnnxEmitter& e) {
   return define_unary(e, 0, {{"fn", "leaky_relu"}, {"value", e.attrs().number("alpha", 0.01)}});

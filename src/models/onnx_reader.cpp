@@ -38,15 +38,12 @@ Result<DType> dtype_of(int onnx_type) {
 
 double from_half(std::uint16_t bits) {
   const int exponent = (bits >> 10) & 31, mantissa = bits & 1023;
-  const double magnitude = exponent == 31
-                               ? (mantissa ? std::nan("") : std::numeric_limits<double>::infinity())
+  const double magnitude = exponent == 31  ? (mantissa ? std::nan("") : std::numeric_limits<double>::infinity())
                            : exponent == 0 ? std::ldexp(mantissa, -24)
                                            : std::ldexp(1024 + mantissa, exponent - 25);
   return bits & 0x8000 ? -magnitude : magnitude;
 }
-double from_bfloat(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-}
+double from_bfloat(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 
 // Raw data is little-endian, as are the machines Weft runs on.
 template <class T, class Out, class Convert>
@@ -210,8 +207,7 @@ Result<std::optional<std::int64_t>> bind(const onnx::TensorShapeProto::Dimension
   if (bound == options.dims.end() && !batch) return std::optional<std::int64_t>();
   const std::int64_t size = bound != options.dims.end() ? bound->second : options.batch;
   if (size <= 0)
-    return error("symbolic dimension '{}' bound to {}; sizes must be positive", printable(dim.dim_param()),
-                 size);
+    return error("symbolic dimension '{}' bound to {}; sizes must be positive", printable(dim.dim_param()), size);
   return std::optional(size);
 }
 
@@ -276,8 +272,7 @@ Status sort_nodes(OnnxModel& model) {
       if (--waiting[reader] == 0) ready.push(reader);
   }
   if (order.size() < model.nodes.size()) {
-    const auto stuck =
-        std::find_if(waiting.begin(), waiting.end(), [](std::size_t count) { return count > 0; });
+    const auto stuck = std::find_if(waiting.begin(), waiting.end(), [](std::size_t count) { return count > 0; });
     return error("depends on its own output; a graph must have no cycles")
         .at(describe(model.nodes[stuck - waiting.begin()]));
   }
@@ -313,8 +308,7 @@ Result<OnnxModel> read_model(const onnx::ModelProto& proto, const OnnxOptions& o
   }
   std::unordered_set<std::string_view> seen;
   for (const auto& input : graph.input()) {
-    if (model.initializers.contains(input.name()))
-      continue;  // a default value; version 3 files list all weights here
+    if (model.initializers.contains(input.name())) continue;  // a default value; version 3 files list all weights here
     const std::string place = fmt::format("input '{}'", printable(input.name()));
     if (!seen.insert(input.name()).second) return error("is defined twice").at(place);
     auto type = read_input_type(input, options);
@@ -342,8 +336,7 @@ struct File {
   }
 };
 
-constexpr std::string_view kNotOnnx =
-    "is not an ONNX file, or is cut short: its protobuf encoding does not parse";
+constexpr std::string_view kNotOnnx = "is not an ONNX file, or is cut short: its protobuf encoding does not parse";
 
 }  // namespace
 
@@ -369,8 +362,7 @@ Result<OnnxModel> read_onnx_file(const std::string& path, const OnnxOptions& opt
     return error("cannot be read: {}", std::strerror(errno));
   if (!S_ISREG(status.st_mode)) return error("is not a file");
   if (status.st_size > std::numeric_limits<int>::max())
-    return error("holds {} bytes; protobuf reads at most 2 GiB: export the weights as external data",
-                 status.st_size);
+    return error("holds {} bytes; protobuf reads at most 2 GiB: export the weights as external data", status.st_size);
   const google::protobuf::LogSilencer silence;
   onnx::ModelProto proto;
   google::protobuf::io::FileInputStream stream(file.descriptor);

@@ -32,9 +32,7 @@ struct OnnxTensor {
   std::size_t size() const { return floating() ? reals.size() : integers.size(); }
   double number(std::size_t i) const { return floating() ? reals[i] : static_cast<double>(integers[i]); }
   // The value of a tensor of one known element.
-  std::optional<double> scalar() const {
-    return known && size() == 1 ? std::optional(number(0)) : std::nullopt;
-  }
+  std::optional<double> scalar() const { return known && size() == 1 ? std::optional(number(0)) : std::nullopt; }
 };
 
 struct OnnxNode {

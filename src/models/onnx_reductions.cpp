@@ -21,8 +21,7 @@ Status import_batch_norm(OnnxEmitter& e) {
     for (std::size_t d = 3; d < shape.size(); ++d) flat[3] *= shape[d];
     WEFT_TRY(x, e.reshape(x, flat, "flat"));
   }
-  WEFT_TRY(TensorId y,
-           e.op1(OpKind::BatchNorm, {x, gamma, beta}, {{"eps", e.attrs().number("epsilon", 1e-5)}}));
+  WEFT_TRY(TensorId y, e.op1(OpKind::BatchNorm, {x, gamma, beta}, {{"eps", e.attrs().number("epsilon", 1e-5)}}));
   WEFT_TRY(y, e.reshape(y, shape, "unflat"));
   e.define(0, y);
   return Ok{};
@@ -42,8 +41,7 @@ Status import_layer_norm(OnnxEmitter& e) {
   Attrs attrs{{"eps", e.attrs().number("epsilon", 1e-5)}};
   const bool layer = e.node().op == "LayerNormalization";
   if (layer && !e.given(2)) attrs.set("bias", std::int64_t{0});
-  WEFT_TRY(const std::vector<TensorId> y,
-           e.op(layer ? OpKind::LayerNorm : OpKind::RmsNorm, inputs, std::move(attrs)));
+  WEFT_TRY(const std::vector<TensorId> y, e.op(layer ? OpKind::LayerNorm : OpKind::RmsNorm, inputs, std::move(attrs)));
   e.define(0, y[0]);
   return Ok{};
 }
@@ -51,8 +49,7 @@ Status import_layer_norm(OnnxEmitter& e) {
 // Over the last dimension; any other is brought there and back.
 Status import_softmax(OnnxEmitter& e) {
   WEFT_TRY(const Shape shape, e.shape(0));
-  WEFT_TRY(const std::size_t axis,
-           resolve_axis(e.attrs().integer("axis", e.opset() < 13 ? 1 : -1), shape.size()));
+  WEFT_TRY(const std::size_t axis, resolve_axis(e.attrs().integer("axis", e.opset() < 13 ? 1 : -1), shape.size()));
   const std::size_t last = shape.size() - 1;
   // Before opset 13 all dimensions from the axis on are normalised together.
   if (e.opset() < 13 && axis != last)
@@ -114,10 +111,9 @@ Status import_global_pool(OnnxEmitter& e) {
   std::vector<std::int64_t> dims(shape.size() - 2);
   std::iota(dims.begin(), dims.end(), 2);
   WEFT_TRY(const TensorId x, e.tensor(0));
-  WEFT_TRY(const TensorId y, e.op1(OpKind::Reduce, {x},
-                                   {{"fn", e.node().op == "GlobalMaxPool" ? "max" : "mean"},
-                                    {"dims", dims},
-                                    {"keep", std::int64_t{1}}}));
+  WEFT_TRY(const TensorId y,
+           e.op1(OpKind::Reduce, {x},
+                 {{"fn", e.node().op == "GlobalMaxPool" ? "max" : "mean"}, {"dims", dims}, {"keep", std::int64_t{1}}}));
   e.define(0, y);
   return Ok{};
 }
@@ -141,10 +137,9 @@ Status import_reduce(OnnxEmitter& e) {
   const std::string_view op = e.node().op;
   const std::string fn = op == "ReduceMean" ? "mean" : op == "ReduceSum" ? "sum" : "max";
   WEFT_TRY(const TensorId x, e.tensor(0));
-  WEFT_TRY(
-      const TensorId y,
-      e.op1(OpKind::Reduce, {x},
-            {{"fn", fn}, {"dims", dims}, {"keep", std::int64_t{e.attrs().integer("keepdims", 1) != 0}}}));
+  WEFT_TRY(const TensorId y,
+           e.op1(OpKind::Reduce, {x},
+                 {{"fn", fn}, {"dims", dims}, {"keep", std::int64_t{e.attrs().integer("keepdims", 1) != 0}}}));
   e.define(0, y);
   return Ok{};
 }

@@ -48,9 +48,7 @@ Result<std::size_t> resolve_axis(std::int64_t axis, std::size_t rank) {
 }
 
 Result<Shape> resolve_reshape(const Shape& from, const std::vector<std::int64_t>& wanted, bool allow_zero) {
-  const auto fails = [&] {
-    return error("cannot reshape [{}] to [{}]", fmt::join(from, ","), fmt::join(wanted, ","));
-  };
+  const auto fails = [&] { return error("cannot reshape [{}] to [{}]", fmt::join(from, ","), fmt::join(wanted, ",")); };
   Shape shape = wanted;
   std::optional<std::size_t> open;
   for (std::size_t d = 0; d < shape.size(); ++d) {
@@ -74,23 +72,20 @@ Result<Shape> resolve_reshape(const Shape& from, const std::vector<std::int64_t>
 }
 
 Result<std::vector<SliceRange>> resolve_slice(const Shape& shape, const std::vector<std::int64_t>& starts,
-                                              const std::vector<std::int64_t>& ends,
-                                              std::vector<std::int64_t> axes,
+                                              const std::vector<std::int64_t>& ends, std::vector<std::int64_t> axes,
                                               std::vector<std::int64_t> steps) {
   if (axes.empty())
     for (std::size_t i = 0; i < starts.size(); ++i) axes.push_back(static_cast<std::int64_t>(i));
   if (steps.empty()) steps.assign(starts.size(), 1);
   if (starts.size() != ends.size() || starts.size() != axes.size() || starts.size() != steps.size())
-    return error("has {} starts, {} ends, {} axes and {} steps", starts.size(), ends.size(), axes.size(),
-                 steps.size());
+    return error("has {} starts, {} ends, {} axes and {} steps", starts.size(), ends.size(), axes.size(), steps.size());
   std::vector<SliceRange> ranges;
   std::vector<char> seen(shape.size(), 0);
   for (std::size_t i = 0; i < starts.size(); ++i) {
     WEFT_TRY(const std::size_t axis, resolve_axis(axes[i], shape.size()));
     if (seen[axis]++) return error("slices axis {} twice", axis);
     const std::int64_t extent = shape[axis], step = steps[i];
-    if (step == 0 || step == std::numeric_limits<std::int64_t>::min())
-      return error("slices in steps of {}", step);
+    if (step == 0 || step == std::numeric_limits<std::int64_t>::min()) return error("slices in steps of {}", step);
     const auto clamp = [&](std::int64_t position, std::int64_t low, std::int64_t high) {
       return std::clamp(position < 0 ? position + extent : position, low, high);
     };
@@ -109,8 +104,7 @@ Result<Shape> squeeze(const Shape& shape, const std::optional<std::vector<std::i
   if (axes) {
     for (const std::int64_t axis : *axes) {
       WEFT_TRY(const std::size_t d, resolve_axis(axis, shape.size()));
-      if (shape[d] != 1)
-        return error("squeezes axis {} of [{}], which is not 1", axis, fmt::join(shape, ","));
+      if (shape[d] != 1) return error("squeezes axis {} of [{}], which is not 1", axis, fmt::join(shape, ","));
       dropped[d] = 1;
     }
   }

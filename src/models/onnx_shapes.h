@@ -28,8 +28,7 @@ struct SliceRange {
 };
 // Empty axes: the first ones; empty steps: all 1.
 Result<std::vector<SliceRange>> resolve_slice(const Shape& shape, const std::vector<std::int64_t>& starts,
-                                              const std::vector<std::int64_t>& ends,
-                                              std::vector<std::int64_t> axes,
+                                              const std::vector<std::int64_t>& ends, std::vector<std::int64_t> axes,
                                               std::vector<std::int64_t> steps);
 
 // Without axes every dimension of 1 goes.

@@ -12,9 +12,7 @@
 
 namespace weft {
 
-inline std::string source(const std::string& path) {
-  return std::string(std::getenv("WEFT_SOURCE_DIR")) + "/" + path;
-}
+inline std::string source(const std::string& path) { return std::string(std::getenv("WEFT_SOURCE_DIR")) + "/" + path; }
 inline std::string model_file(const std::string& name) { return source("tests/onnx/" + name + ".onnx"); }
 
 inline std::string read_bytes(const std::string& path) {
@@ -27,8 +25,7 @@ class Model {
  public:
   explicit Model(int opset = 14) { proto_.add_opset_import()->set_version(opset); }
 
-  Model& input(const std::string& name, const std::vector<std::int64_t>& shape,
-               int type = onnx::TensorProto::FLOAT) {
+  Model& input(const std::string& name, const std::vector<std::int64_t>& shape, int type = onnx::TensorProto::FLOAT) {
     declare(*graph().add_input(), name, shape, type);
     return *this;
   }
@@ -65,9 +62,8 @@ class Model {
     tensor->add_float_data(value);
     return *this;
   }
-  Model& node(const std::string& op, const std::vector<std::string>& inputs,
-              const std::vector<std::string>& outputs, const Attrs& attrs = {},
-              const std::string& name = "") {
+  Model& node(const std::string& op, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
+              const Attrs& attrs = {}, const std::string& name = "") {
     auto* node = graph().add_node();
     node->set_op_type(op);
     node->set_name(name.empty() ? "/net/" + op : name);
@@ -107,8 +103,8 @@ class Model {
   }
 
  private:
-  static void declare(onnx::ValueInfoProto& info, const std::string& name,
-                      const std::vector<std::int64_t>& shape, int type) {
+  static void declare(onnx::ValueInfoProto& info, const std::string& name, const std::vector<std::int64_t>& shape,
+                      int type) {
     info.set_name(name);
     auto* tensor = info.mutable_type()->mutable_tensor_type();
     tensor->set_elem_type(type);

@@ -63,7 +63,8 @@ class Block {
  private:
   void add_dim(std::int64_t extent, std::vector<std::int64_t> held) {
     std::vector<std::int64_t> local(static_cast<std::size_t>(extent), -1);
-    for (std::size_t i = 0; i < held.size(); ++i) local[static_cast<std::size_t>(held[i])] = static_cast<std::int64_t>(i);
+    for (std::size_t i = 0; i < held.size(); ++i)
+      local[static_cast<std::size_t>(held[i])] = static_cast<std::int64_t>(i);
     held_.push_back(std::move(held));
     local_.push_back(std::move(local));
   }

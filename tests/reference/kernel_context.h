@@ -19,7 +19,8 @@ using At = std::vector<std::int64_t>;  // the global position of every axis
 class Ref {
  public:
   Ref() = default;
-  Ref(const Signature& signature, const Operand& operand, Block& block) : signature_(&signature), operand_(&operand), block_(&block) {}
+  Ref(const Signature& signature, const Operand& operand, Block& block)
+      : signature_(&signature), operand_(&operand), block_(&block) {}
 
   bool present() const { return block_ != nullptr; }
   // Whether the positions are inside the tensor: a window may reach into padding.
@@ -44,7 +45,8 @@ class Ref {
       return dim.window.stride * at[static_cast<std::size_t>(dim.factors[0])] +
              dim.window.dilation * at[static_cast<std::size_t>(dim.window.kernel)] - dim.window.pad_low;
     std::int64_t index = 0;
-    for (int axis : dim.factors) index = index * signature_->axes[static_cast<std::size_t>(axis)].size + at[static_cast<std::size_t>(axis)];
+    for (int axis : dim.factors)
+      index = index * signature_->axes[static_cast<std::size_t>(axis)].size + at[static_cast<std::size_t>(axis)];
     return index;
   }
   const Signature* signature_ = nullptr;
@@ -101,7 +103,8 @@ class Kernel {
   }
 
   // Calls f(at) for all positions of `loop` within the shard's slices; other axes keep their value in `at`.
-  void for_each(const std::vector<std::size_t>& loop, At& at, const std::function<void()>& f, std::size_t depth = 0) const {
+  void for_each(const std::vector<std::size_t>& loop, At& at, const std::function<void()>& f,
+                std::size_t depth = 0) const {
     if (depth == loop.size()) return f();
     const std::size_t a = loop[depth];
     for (std::int64_t i = 0; i < slices[a].size(); ++i) {

@@ -4,9 +4,11 @@
 
 namespace weft::reference {
 
-void run_kernel(const Signature& signature, const AxisSlices& slices, std::span<const Block> inputs, std::span<Block> outputs) {
+void run_kernel(const Signature& signature, const AxisSlices& slices, std::span<const Block> inputs,
+                std::span<Block> outputs) {
   const Kernel kernel(signature, slices, inputs, outputs);
-  for (auto* family : {run_contraction, run_attention, run_recurrent, run_normalisation, run_pointwise, run_movement, run_routing, run_training})
+  for (auto* family : {run_contraction, run_attention, run_recurrent, run_normalisation, run_pointwise, run_movement,
+                       run_routing, run_training})
     if (family(kernel)) return;
   WEFT_CHECK(false, "no reference kernel for {} {}", name_of(signature.kind), signature.gradient);
 }

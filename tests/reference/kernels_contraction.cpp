@@ -47,9 +47,14 @@ bool run_contraction(const Kernel& k) {
     case OpKind::ExpertLinear:
     case OpKind::Matmul:
     case OpKind::Conv1d:
-    case OpKind::Conv2d: einsum(k); return true;
-    case OpKind::DotInteraction: dot_interaction(k); return true;
-    default: return false;
+    case OpKind::Conv2d:
+      einsum(k);
+      return true;
+    case OpKind::DotInteraction:
+      dot_interaction(k);
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -67,7 +72,8 @@ struct Scores {
   }
   double operator()(const Ref& q, const Ref& key, At at, double* slope = nullptr) const {
     const std::int64_t row = at[k.axis("q")], column = at[k.axis("t")];
-    if ((causal && column > row) || (window > 0 && row - column >= window)) return -std::numeric_limits<double>::infinity();
+    if ((causal && column > row) || (window > 0 && row - column >= window))
+      return -std::numeric_limits<double>::infinity();
     double dot = 0;
     for (std::int64_t e = 0; e < k.size("e"); ++e) {
       at[k.axis("e")] = e;
@@ -163,9 +169,11 @@ void lstm_forward(const Kernel& k) {
 }
 
 void lstm_backward(const Kernel& k) {
-  const Ref x = k.in("x"), h = k.in("h"), c = k.in("c"), wi = k.in("wi"), wh = k.in("wh"), gates = k.in("gates"), cn = k.in("cn");
+  const Ref x = k.in("x"), h = k.in("h"), c = k.in("c"), wi = k.in("wi"), wh = k.in("wh"), gates = k.in("gates"),
+            cn = k.in("cn");
   const Ref dhn = k.in("dhn"), dcn = k.in("dcn");
-  const Ref dx = k.out("dx"), dh = k.out("dh"), dc = k.out("dc"), dwi = k.out("dwi"), dwh = k.out("dwh"), dbias = k.out("dbias");
+  const Ref dx = k.out("dx"), dh = k.out("dh"), dc = k.out("dc"), dwi = k.out("dwi"), dwh = k.out("dwh"),
+            dbias = k.out("dbias");
   At at = k.start();
   k.for_each(k.axes({"b", "n"}), at, [&] {
     double value[4], slope[4];

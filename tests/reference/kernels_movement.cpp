@@ -1,4 +1,5 @@
-// Movement: reshape, transpose and expand follow from the notation; concat, split, slice and pad act along one dimension.
+// Movement: reshape, transpose and expand follow from the notation; concat, split, slice and pad act along one
+// dimension.
 #include "reference/kernel_context.h"
 
 namespace weft::reference {
@@ -47,7 +48,8 @@ void join(const Kernel& k) {
   const Ref joined = joined_is_output ? k.out(0) : k.in(0);
   std::vector<std::int64_t> sizes = k.signature.attrs.integers("sizes", {});
   if (k.signature.kind == OpKind::Concat)
-    for (const Operand& part : joined_is_output ? k.signature.inputs : k.signature.outputs) sizes.push_back(part.dims[dim].size / outer);
+    for (const Operand& part : joined_is_output ? k.signature.inputs : k.signature.outputs)
+      sizes.push_back(part.dims[dim].size / outer);
   const std::int64_t block = joined.operand().dims[dim].size / outer;
   std::int64_t offset = 0;
   for (std::size_t i = 0; i < sizes.size(); offset += sizes[i++]) {
@@ -70,7 +72,8 @@ void slice(const Kernel& k) {
   const bool backward = !k.signature.gradient.empty();
   const Ref x = backward ? k.out("dx") : k.in("x"), y = backward ? k.in("dy") : k.out("y");
   const std::size_t dim = dim_of(k);
-  const std::int64_t begin = k.signature.kind == OpKind::Pad ? -k.signature.attrs.integer("low", 0) : k.signature.attrs.integer("begin", 0);
+  const std::int64_t begin =
+      k.signature.kind == OpKind::Pad ? -k.signature.attrs.integer("low", 0) : k.signature.attrs.integer("begin", 0);
   const std::int64_t step = k.signature.attrs.integer("step", 1);
   for_each_held(y, [&](const std::vector<std::int64_t>& global) {
     std::vector<std::int64_t> source = global;
@@ -89,12 +92,19 @@ bool run_movement(const Kernel& k) {
   switch (k.signature.kind) {
     case OpKind::Reshape:
     case OpKind::Transpose:
-    case OpKind::Expand: rename_axes(k); return true;
+    case OpKind::Expand:
+      rename_axes(k);
+      return true;
     case OpKind::Concat:
-    case OpKind::Split: join(k); return true;
+    case OpKind::Split:
+      join(k);
+      return true;
     case OpKind::Slice:
-    case OpKind::Pad: slice(k); return true;
-    default: return false;
+    case OpKind::Pad:
+      slice(k);
+      return true;
+    default:
+      return false;
   }
 }
 

@@ -40,7 +40,8 @@ void norm(const Kernel& k) {
     });
     return;
   }
-  const Ref dy = k.in("dy"), mean = k.in("mean"), rstd = k.in("rstd"), dx = k.out("dx"), dgamma = k.out("dgamma"), dbeta = k.out("dbeta");
+  const Ref dy = k.in("dy"), mean = k.in("mean"), rstd = k.in("rstd"), dx = k.out("dx"), dgamma = k.out("dgamma"),
+            dbeta = k.out("dbeta");
   k.for_each(rows(k, {"d"}), at, [&] {
     const double average = mean.get(at), scale = rstd(at);
     double sum = 0, dot = 0;
@@ -79,7 +80,8 @@ void batch_norm(const Kernel& k) {
     });
     return;
   }
-  const Ref dy = k.in("dy"), mean = k.in("mean"), rstd = k.in("rstd"), dx = k.out("dx"), dgamma = k.out("dgamma"), dbeta = k.out("dbeta");
+  const Ref dy = k.in("dy"), mean = k.in("mean"), rstd = k.in("rstd"), dx = k.out("dx"), dgamma = k.out("dgamma"),
+            dbeta = k.out("dbeta");
   k.for_each(k.axes({"c"}), at, [&] {
     const double average = mean(at), scale = rstd(at);
     double sum = 0, dot = 0;
@@ -130,7 +132,7 @@ void pool(const Kernel& k) {
   const bool average = k.signature.attrs.text("fn", "max") == "avg";
   const bool include_pad = k.signature.attrs.integer("include_pad", 1) != 0;
   const bool backward = !k.signature.gradient.empty();
-  const Ref x = backward ? k.out("dx") : k.in("x");       // the windowed operand
+  const Ref x = backward ? k.out("dx") : k.in("x");  // the windowed operand
   const Ref y = backward ? k.in("dy") : k.out("y");
   const Ref value = backward && !average ? k.in("x") : x;  // where the maximum is looked for
   const std::vector<std::size_t> window = k.axes({"kh", "kw"});
@@ -234,7 +236,7 @@ void losses(const Kernel& k) {
       k.out("dlse")(at) = k.in("dloss")(at) / count;
       k.out("dpicked")(at) = -k.in("dloss")(at) / count;
     } else if (nll) {
-      k.out("loss")(at) += (k.in("lse")(at) - k.in("picked")(at)) / count;
+      k.out("loss")(at) += (k.in("lse")(at)-k.in("picked")(at)) / count;
     } else {
       const double x = k.in("x")(at), target = k.in("target")(at);
       if (backward)
@@ -250,15 +252,30 @@ void losses(const Kernel& k) {
 bool run_normalisation(const Kernel& k) {
   switch (k.signature.kind) {
     case OpKind::LayerNorm:
-    case OpKind::RmsNorm: norm(k); return true;
-    case OpKind::BatchNorm: batch_norm(k); return true;
-    case OpKind::Softmax: softmax(k); return true;
-    case OpKind::Pool2d: pool(k); return true;
-    case OpKind::Reduce: reduce(k); return true;
-    case OpKind::CrossEntropy: cross_entropy(k); return true;
+    case OpKind::RmsNorm:
+      norm(k);
+      return true;
+    case OpKind::BatchNorm:
+      batch_norm(k);
+      return true;
+    case OpKind::Softmax:
+      softmax(k);
+      return true;
+    case OpKind::Pool2d:
+      pool(k);
+      return true;
+    case OpKind::Reduce:
+      reduce(k);
+      return true;
+    case OpKind::CrossEntropy:
+      cross_entropy(k);
+      return true;
     case OpKind::NllLoss:
-    case OpKind::BceLoss: losses(k); return true;
-    default: return false;
+    case OpKind::BceLoss:
+      losses(k);
+      return true;
+    default:
+      return false;
   }
 }
 

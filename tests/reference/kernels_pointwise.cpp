@@ -28,8 +28,9 @@ Function unary_at(std::string_view fn, double x, const Attrs& attrs) {
   if (fn == "rsqrt") return {1 / std::sqrt(x), -0.5 * std::pow(x, -1.5)};
   if (fn == "reciprocal") return {1 / x, -1 / (x * x)};
   if (fn == "softcap") return {value * std::tanh(x / value), 1 - std::tanh(x / value) * std::tanh(x / value)};
-  if (fn == "gelu") return {0.5 * x * (1 + std::erf(x / std::sqrt(2.0))),
-                            0.5 * (1 + std::erf(x / std::sqrt(2.0))) + x * std::exp(-x * x / 2) / std::sqrt(2 * kPi)};
+  if (fn == "gelu")
+    return {0.5 * x * (1 + std::erf(x / std::sqrt(2.0))),
+            0.5 * (1 + std::erf(x / std::sqrt(2.0))) + x * std::exp(-x * x / 2) / std::sqrt(2 * kPi)};
   if (fn == "gelu_tanh") {
     const double c = std::sqrt(2 / kPi), u = c * (x + 0.044715 * x * x * x), t = std::tanh(u);
     return {0.5 * x * (1 + t), 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x)};
@@ -43,7 +44,8 @@ Function unary_at(std::string_view fn, double x, const Attrs& attrs) {
   if (fn == "softplus") return {std::log1p(std::exp(x)), sigmoid(x)};
   if (fn == "sin") return {std::sin(x), std::cos(x)};
   if (fn == "cos") return {std::cos(x), -std::sin(x)};
-  if (fn == "hardswish") return {x <= -3 ? 0 : x >= 3 ? x : x * (x + 3) / 6, x <= -3 ? 0 : x >= 3 ? 1 : (2 * x + 3) / 6};
+  if (fn == "hardswish")
+    return {x <= -3 ? 0 : x >= 3 ? x : x * (x + 3) / 6, x <= -3 ? 0 : x >= 3 ? 1 : (2 * x + 3) / 6};
   if (fn == "hardsigmoid") return {x <= -3 ? 0 : x >= 3 ? 1 : x / 6 + 0.5, x <= -3 || x >= 3 ? 0 : 1.0 / 6};
   if (fn == "clamp") {
     const double low = attrs.number("low", -1), high = attrs.number("high", 1);
@@ -78,9 +80,9 @@ void unary(const Kernel& k) {
     if (k.signature.gradient.empty())
       k.out("y")(at) = unary_at(fn, k.in("x")(at), k.signature.attrs).value;
     else if (k.in("x").present())
-      k.out("dx")(at) = k.in("dy")(at) * unary_at(fn, k.in("x")(at), k.signature.attrs).slope;
+      k.out("dx")(at) = k.in("dy")(at)*unary_at(fn, k.in("x")(at), k.signature.attrs).slope;
     else
-      k.out("dx")(at) = k.in("dy")(at) * slope_from_output(fn, k.in("y").get(at), k.signature.attrs);
+      k.out("dx")(at) = k.in("dy")(at)*slope_from_output(fn, k.in("y").get(at), k.signature.attrs);
   });
 }
 
@@ -123,7 +125,7 @@ void binary(const Kernel& k) {
     if (k.signature.gradient.empty())
       k.out("y")(at) = binary_at(fn, k.in("a")(at), k.in("b")(at));
     else
-      k.out(0)(at) += k.in("dy")(at) * binary_slope(k, fn, at);
+      k.out(0)(at) += k.in("dy")(at)*binary_slope(k, fn, at);
   });
 }
 
@@ -183,27 +185,30 @@ void dropout(const Kernel& k) {
   At at = k.start();
   k.for_each(k.all_axes(), at, [&] {
     if (!k.signature.gradient.empty()) {
-      k.out("dx")(at) = k.in("dy")(at) * k.in("mask")(at) * keep;
+      k.out("dx")(at) = k.in("dy")(at)*k.in("mask")(at)*keep;
       return;
     }
     std::uint64_t index = 0;
-    for (std::size_t a = 0; a < at.size(); ++a) index = index * static_cast<std::uint64_t>(k.signature.axes[a].size) + static_cast<std::uint64_t>(at[a]);
+    for (std::size_t a = 0; a < at.size(); ++a)
+      index = index * static_cast<std::uint64_t>(k.signature.axes[a].size) + static_cast<std::uint64_t>(at[a]);
     const double mask = hashed_uniform(index) >= p ? 1 : 0;
     k.out("mask")(at) = mask;
-    k.out("y")(at) = k.in("x")(at) * mask * keep;
+    k.out("y")(at) = k.in("x")(at)*mask * keep;
   });
 }
 
 void rotary(const Kernel& k) {
   const bool backward = !k.signature.gradient.empty();
   const Ref x = backward ? k.in("dy") : k.in("x"), y = backward ? k.out("dx") : k.out("y");
-  const std::int64_t head_dim = k.size("d"), rotary_dim = k.signature.attrs.integer("rotary_dim", head_dim), half = rotary_dim / 2;
+  const std::int64_t head_dim = k.size("d"), rotary_dim = k.signature.attrs.integer("rotary_dim", head_dim),
+                     half = rotary_dim / 2;
   const double base = k.signature.attrs.number("base", 10000.0);
   const std::size_t d = k.axis("d");
   At at = k.start();
   k.for_each(k.axes({"b", "s", "h"}), at, [&] {
     for (std::int64_t i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(at[k.axis("s")]) * std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
+      const double angle = static_cast<double>(at[k.axis("s")]) *
+                           std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
       const double sine = backward ? -std::sin(angle) : std::sin(angle), cosine = std::cos(angle);
       At low = at, high = at;
       low[d] = i;
@@ -223,14 +228,29 @@ void rotary(const Kernel& k) {
 
 bool run_pointwise(const Kernel& k) {
   switch (k.signature.kind) {
-    case OpKind::Unary: unary(k); return true;
-    case OpKind::Binary: binary(k); return true;
-    case OpKind::Select: select(k); return true;
-    case OpKind::Glu: glu(k); return true;
-    case OpKind::Bias: bias(k); return true;
-    case OpKind::Dropout: dropout(k); return true;
-    case OpKind::Rotary: rotary(k); return true;
-    default: return false;
+    case OpKind::Unary:
+      unary(k);
+      return true;
+    case OpKind::Binary:
+      binary(k);
+      return true;
+    case OpKind::Select:
+      select(k);
+      return true;
+    case OpKind::Glu:
+      glu(k);
+      return true;
+    case OpKind::Bias:
+      bias(k);
+      return true;
+    case OpKind::Dropout:
+      dropout(k);
+      return true;
+    case OpKind::Rotary:
+      rotary(k);
+      return true;
+    default:
+      return false;
   }
 }
 

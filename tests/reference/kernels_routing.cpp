@@ -19,7 +19,8 @@ void embedding(const Kernel& k) {
   for (std::size_t a = 0; a < k.signature.axes.size(); ++a)
     if (a != v) loop.push_back(a);
   std::vector<char> held(static_cast<std::size_t>(k.size("v")), 0);
-  for (std::int64_t i = 0; i < rows.size(); ++i) held[static_cast<std::size_t>(global_position(rows, k.size("v"), i))] = 1;
+  for (std::int64_t i = 0; i < rows.size(); ++i)
+    held[static_cast<std::size_t>(global_position(rows, k.size("v"), i))] = 1;
   At at = k.start();
   k.for_each(loop, at, [&] {
     at[v] = static_cast<std::int64_t>(ids(at));
@@ -35,7 +36,8 @@ void embedding(const Kernel& k) {
 void router(const Kernel& k) {
   const Ref x = k.in("x");
   const std::int64_t experts = k.size("e"), chosen = k.size("j");
-  const bool soft = k.signature.attrs.text("score", "softmax") == "softmax", normalize = k.signature.attrs.integer("normalize", 0) != 0;
+  const bool soft = k.signature.attrs.text("score", "softmax") == "softmax",
+             normalize = k.signature.attrs.integer("normalize", 0) != 0;
   const double scale = k.signature.attrs.number("scale", 1.0);
   const std::size_t e = k.axis("e"), j = k.axis("j");
   std::vector<std::size_t> rows;
@@ -78,7 +80,7 @@ void router(const Kernel& k) {
     double dot = 0;
     for (std::int64_t i = 0; i < chosen; ++i) {
       at[j] = i;
-      dot += k.in("dweights")(at) * score[order[static_cast<std::size_t>(i)]];
+      dot += k.in("dweights")(at)*score[order[static_cast<std::size_t>(i)]];
     }
     for (std::int64_t i = 0; i < chosen; ++i) {
       at[j] = i;
@@ -99,7 +101,8 @@ void router(const Kernel& k) {
 void aux_loss(const Kernel& k) {
   const Ref x = k.in("x"), index = k.in("index");
   const std::int64_t experts = k.size("e"), tokens = k.size("t"), chosen = k.size("j");
-  const double groups = static_cast<double>(k.size("b") * k.size("n")), coefficient = k.signature.attrs.number("coefficient", 1.0);
+  const double groups = static_cast<double>(k.size("b") * k.size("n")),
+               coefficient = k.signature.attrs.number("coefficient", 1.0);
   const bool backward = !k.signature.gradient.empty();
   At at = k.start();
   k.for_each(k.axes({"b", "n"}), at, [&] {
@@ -135,19 +138,22 @@ void aux_loss(const Kernel& k) {
       for (std::size_t e = 0; e < share.size(); ++e) mix += share[e] * p[e];
       for (std::int64_t e = 0; e < experts; ++e) {
         at[k.axis("e")] = e;
-        k.out("dx")(at) = up * factor / static_cast<double>(tokens) * p[static_cast<std::size_t>(e)] * (share[static_cast<std::size_t>(e)] - mix);
+        k.out("dx")(at) = up * factor / static_cast<double>(tokens) * p[static_cast<std::size_t>(e)] *
+                          (share[static_cast<std::size_t>(e)] - mix);
       }
     }
   });
 }
 
-// Walks the picks of every group the shard has: f() with e, c, t, j set, for picks that found room with an expert it has.
+// Walks the picks of every group the shard has: f() with e, c, t, j set, for picks that found room with an expert it
+// has.
 template <class F>
 void for_each_routed(const Kernel& k, const Ref& index, At& at, F&& f) {
   const std::int64_t tokens = k.size("t"), chosen = k.size("j"), capacity = k.size("c");
   std::vector<char> held(static_cast<std::size_t>(k.size("e")), 0);
   const AxisSlice& experts = k.slices[k.axis("e")];
-  for (std::int64_t i = 0; i < experts.size(); ++i) held[static_cast<std::size_t>(global_position(experts, k.size("e"), i))] = 1;
+  for (std::int64_t i = 0; i < experts.size(); ++i)
+    held[static_cast<std::size_t>(global_position(experts, k.size("e"), i))] = 1;
   k.for_each(k.axes({"b", "n"}), at, [&] {
     std::map<std::int64_t, std::int64_t> used;
     for (std::int64_t t = 0; t < tokens; ++t)
@@ -178,11 +184,11 @@ void route(const Kernel& k) {
           k.out("dx")(at) += k.in("dy")(at);
       });
     } else if (gradient.empty()) {
-      k.for_each(row, at, [&] { k.out("z")(at) += k.in("weights")(at) * k.in("y")(at); });
+      k.for_each(row, at, [&] { k.out("z")(at) += k.in("weights")(at)*k.in("y")(at); });
     } else if (gradient == "grad_y") {
-      k.for_each(row, at, [&] { k.out("dy")(at) = k.in("weights")(at) * k.in("dz")(at); });
+      k.for_each(row, at, [&] { k.out("dy")(at) = k.in("weights")(at)*k.in("dz")(at); });
     } else {
-      k.for_each(row, at, [&] { k.out("dweights")(at) += k.in("dz")(at) * k.in("y")(at); });
+      k.for_each(row, at, [&] { k.out("dweights")(at) += k.in("dz")(at)*k.in("y")(at); });
     }
   });
 }
@@ -191,12 +197,21 @@ void route(const Kernel& k) {
 
 bool run_routing(const Kernel& k) {
   switch (k.signature.kind) {
-    case OpKind::Embedding: embedding(k); return true;
-    case OpKind::Router: router(k); return true;
-    case OpKind::AuxLoss: aux_loss(k); return true;
+    case OpKind::Embedding:
+      embedding(k);
+      return true;
+    case OpKind::Router:
+      router(k);
+      return true;
+    case OpKind::AuxLoss:
+      aux_loss(k);
+      return true;
     case OpKind::Dispatch:
-    case OpKind::Combine: route(k); return true;
-    default: return false;
+    case OpKind::Combine:
+      route(k);
+      return true;
+    default:
+      return false;
   }
 }
 

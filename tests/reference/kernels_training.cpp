@@ -10,7 +10,8 @@ namespace {
 void optimizer(const Kernel& k) {
   const Attrs& attrs = k.signature.attrs;
   const double lr = attrs.number("lr", 1e-2), decay = attrs.number("weight_decay", 0.0);
-  const double beta1 = attrs.number("beta1", 0.9), beta2 = attrs.number("beta2", 0.999), eps = attrs.number("eps", 1e-8);
+  const double beta1 = attrs.number("beta1", 0.9), beta2 = attrs.number("beta2", 0.999),
+               eps = attrs.number("eps", 1e-8);
   const Ref p = k.in("p"), g = k.in("g"), master = k.in("master"), m = k.in("m"), v = k.in("v"), scale = k.in("scale");
   At at = k.start();
   k.for_each(k.all_axes(), at, [&] {
@@ -59,7 +60,7 @@ bool run_training(const Kernel& k) {
       k.for_each(k.all_axes(), at, [&] { k.out("out")(at) = k.in("acc")(at) + k.in("g")(at); });
       return true;
     case OpKind::SumSquares:
-      k.for_each(k.all_axes(), at, [&] { k.out("y")(at) += k.in("g")(at) * k.in("g")(at); });
+      k.for_each(k.all_axes(), at, [&] { k.out("y")(at) += k.in("g")(at)*k.in("g")(at); });
       return true;
     case OpKind::NonFinite:
       k.for_each(k.all_axes(), at, [&] { k.out("y")(at) += std::isfinite(k.in("g")(at)) ? 0 : 1; });
@@ -69,7 +70,8 @@ bool run_training(const Kernel& k) {
       return true;
     case OpKind::ClipCoefficient: {
       double scale = 1 / k.signature.attrs.number("loss_scale", 1.0);
-      if (k.in("squares").present()) scale *= std::min(1.0, k.signature.attrs.number("max_norm", 1.0) / std::sqrt(k.in("squares")(at)));
+      if (k.in("squares").present())
+        scale *= std::min(1.0, k.signature.attrs.number("max_norm", 1.0) / std::sqrt(k.in("squares")(at)));
       if (k.in("bad").present() && k.in("bad")(at) > 0) scale = 0;
       k.out("scale")(at) = scale;
       return true;
@@ -77,9 +79,14 @@ bool run_training(const Kernel& k) {
     case OpKind::Sgd:
     case OpKind::Momentum:
     case OpKind::Adam:
-    case OpKind::LambUpdate: optimizer(k); return true;
-    case OpKind::LambApply: lamb_apply(k); return true;
-    default: return false;
+    case OpKind::LambUpdate:
+      optimizer(k);
+      return true;
+    case OpKind::LambApply:
+      lamb_apply(k);
+      return true;
+    default:
+      return false;
   }
 }
 

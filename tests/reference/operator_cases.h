@@ -36,6 +36,7 @@ const std::vector<CaseGenerator>& operator_cases();
 Result<Graph> case_forward_graph(const OperatorCase& operator_case);
 
 // Fills leaves by their CaseInput; everything else (weights of the loss) is normal.
-void fill_leaf(const OperatorCase& operator_case, const Graph& graph, TensorId id, std::vector<double>& values, Rng& rng);
+void fill_leaf(const OperatorCase& operator_case, const Graph& graph, TensorId id, std::vector<double>& values,
+               Rng& rng);
 
 }  // namespace weft::reference

@@ -1,0 +1,23 @@
+// The commands of `weft`. Each adds itself to the parser and runs, when chosen, after parsing; it returns the exit code.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "base/result.h"
+
+namespace weft {
+
+inline constexpr int kDone = 0, kBadInput = 2;
+
+// What the chosen command will do; empty until parsing has chosen one.
+using Action = std::function<int()>;
+
+void add_show(CLI::App& app, Action& action);
+
+// Prints "weft: message" on stderr and returns exit code 2.
+int report(const Error& error);
+// Prints the text on stdout; an unwritable stdout (a closed pipe) is not our error.
+int say(std::string_view text);
+
+}  // namespace weft

@@ -1,0 +1,49 @@
+// What one device can do: peaks, memory, engines. Every number travels with its source.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/units.h"
+
+namespace weft {
+
+// A number and where it comes from: a data sheet, a driver's report, or "estimate: ...".
+template <class T>
+struct Figure {
+  T value{};
+  std::string source;
+
+  bool operator==(const Figure&) const = default;
+};
+
+// The arithmetic a matrix product runs in; each has a dense (not sparse) peak of its own.
+enum class Arithmetic { kFp32, kTf32, kFp16, kBf16, kFp8, kFp4 };
+inline constexpr std::array kArithmetics = {Arithmetic::kFp32, Arithmetic::kTf32, Arithmetic::kFp16,
+                                            Arithmetic::kBf16, Arithmetic::kFp8,  Arithmetic::kFp4};
+std::string_view name(Arithmetic arithmetic);
+
+struct DeviceSpec {
+  std::string name;             // "h100-sxm": how specs and files call it
+  std::string title;            // "H100 SXM 80 GB": how people call it
+  std::string architecture;     // "Hopper"
+  Figure<Bytes> memory;         // as sold
+  Figure<Bytes> memory_usable;  // as the driver reports: what a program can have
+  Figure<BytesPerSecond> memory_bandwidth;
+  Figure<int> compute_units;  // streaming multiprocessors, compute units or cores
+  Figure<int> copy_engines;   // copies that run beside kernels
+  std::array<std::optional<Figure<FlopsPerSecond>>, kArithmetics.size()> peaks;
+
+  // The dense peak, or null where the device has no such arithmetic (the cost model chooses what to fall back
+  // on).
+  const Figure<FlopsPerSecond>* peak(Arithmetic arithmetic) const {
+    const auto& figure = peaks[static_cast<std::size_t>(arithmetic)];
+    return figure ? &*figure : nullptr;
+  }
+
+  bool operator==(const DeviceSpec&) const = default;
+};
+
+}  // namespace weft

@@ -1,0 +1,181 @@
+#include "models/models.h"
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+
+#include "base/checked.h"
+#include "models/zoo.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kDefaultSeqLimit = 8192;   // longer contexts are trained at this length first
+constexpr std::size_t kMostFileBytes = 16 << 20;  // a config.json has a few kilobytes
+
+// A spec that has been read: what to build, and how it is fed.
+struct Resolved {
+  ModelInfo info;
+  ModelConfig config;
+  StepShape step;
+};
+
+bool ends_with_json(std::string_view text) { return text.size() > 5 && text.ends_with(".json"); }
+
+// "name:overrides" or "path.json:overrides"; a path may contain colons before its suffix.
+std::pair<std::string_view, std::string_view> cut_overrides(std::string_view spec) {
+  const std::size_t suffix = spec.find(".json");
+  const std::size_t colon = spec.find(':', suffix == std::string_view::npos ? 0 : suffix);
+  if (colon == std::string_view::npos) return {spec, {}};
+  return {spec.substr(0, colon), spec.substr(colon + 1)};
+}
+
+Result<std::string> read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return error("{}: cannot be opened", path);
+  std::string text(kMostFileBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMostFileBytes) return error("{}: larger than 16 MiB; not a config.json", path);
+  return text;
+}
+
+Result<Resolved> find(std::string_view name) {
+  Resolved resolved;
+  // The seam for other file formats: each suffix has an importer that fills the config or the graph.
+  if (ends_with_json(name)) {
+    const std::string path(name);
+    WEFT_TRY(const std::string text, read_file(path));
+    WEFT_TRY(resolved.config, import_hf_config(text, path));
+    resolved.info.name = path;
+    resolved.info.source = path;
+    return resolved;
+  }
+  WEFT_TRY(const ZooEntry* entry, find_in_zoo(name));
+  resolved.config = entry->config;
+  resolved.info.name = entry->name;
+  resolved.info.source = entry->source;
+  return resolved;
+}
+
+void describe(const TransformerConfig& config, ModelInfo& info) {
+  info.kind = config.structure == Structure::Vision ? ModelKind::Vision : ModelKind::Language;
+  info.counts_tokens = config.structure != Structure::Vision;
+  info.layers = config.layers;
+  if (config.structure == Structure::EncoderDecoder)
+    info.layers += config.decoder_layers > 0 ? config.decoder_layers : config.layers;
+  info.context = config.structure == Structure::Vision ? 0 : config.context;
+  info.tied_embeddings = config.tied && config.structure != Structure::Vision;
+}
+void describe(const VisionConfig& config, ModelInfo& info) {
+  info.kind = ModelKind::Vision;
+  info.layers = std::accumulate(config.blocks.begin(), config.blocks.end(), std::int64_t{0});
+}
+void describe(const RecurrentConfig& config, ModelInfo& info) {
+  info.kind = ModelKind::Recurrent;
+  info.layers = config.net == RecurrentNet::Translator ? 2 * config.layers : config.layers;
+  info.context = config.steps;
+}
+void describe(const RecommenderConfig&, ModelInfo& info) { info.kind = ModelKind::Recommender; }
+
+Result<Resolved> resolve(std::string_view spec, ModelOptions options) {
+  const auto [name, overrides] = cut_overrides(spec);
+  if (name.empty()) return error("model '{}': name missing", spec);
+  WEFT_TRY(Resolved resolved, find(name));
+  const std::string shown(name);
+  if (Status applied = apply_overrides(overrides, resolved.config, options); !applied.ok())
+    return applied.error().at(shown);
+  const Status fits = std::visit([](const auto& config) { return check(config); }, resolved.config);
+  if (!fits.ok()) return fits.error().at(shown);
+
+  ModelInfo& info = resolved.info;
+  std::visit([&](const auto& config) { describe(config, info); }, resolved.config);
+  if (options.batch < 1 || options.batch > 1LL << 32)
+    return error("{}: batch={}: must be between 1 and 2^32", shown, options.batch);
+  if (options.seq && info.context == 0) return error("{}: seq={}: the model has no sequence", shown, *options.seq);
+  if (options.seq && (*options.seq < 1 || *options.seq > 1LL << 32))
+    return error("{}: seq={}: must be between 1 and 2^32", shown, *options.seq);
+  if (!is_floating(options.dtype))
+    return error("{}: dtype {}: must be a floating-point type", shown, name_of(options.dtype));
+  info.batch = options.batch;
+  if (info.context > 0) info.seq = options.seq.value_or(std::min(info.context, kDefaultSeqLimit));
+  resolved.step = {options.batch, info.seq, options.dtype};
+  return resolved;
+}
+
+void build(GraphBuilder& builder, const TransformerConfig& config, const StepShape& step) {
+  build_transformer(builder, config, step);
+}
+void build(GraphBuilder& builder, const VisionConfig& config, const StepShape& step) {
+  build_vision(builder, config, step);
+}
+void build(GraphBuilder& builder, const RecurrentConfig& config, const StepShape& step) {
+  build_recurrent(builder, config, step);
+}
+void build(GraphBuilder& builder, const RecommenderConfig& config, const StepShape& step) {
+  build_recommender(builder, config, step);
+}
+
+// Sums over the graph must stay within 64 bits for whoever counts parameters or bytes later.
+Status check_total(const Graph& graph) {
+  constexpr std::int64_t kMost = 1LL << 58;  // elements; 2^61 bytes of fp64
+  std::int64_t total = 0;
+  for (const Tensor& tensor : graph.tensors()) {
+    const auto elements = checked_product(tensor.type.shape);
+    const auto sum = elements ? checked_add(total, *elements) : std::nullopt;
+    if (!sum || *sum > kMost) return error("the model has more than 2^58 elements in its tensors");
+    total = *sum;
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+std::string_view name_of(ModelKind kind) {
+  switch (kind) {
+    case ModelKind::Language:
+      return "language";
+    case ModelKind::Vision:
+      return "vision";
+    case ModelKind::Recurrent:
+      return "recurrent";
+    case ModelKind::Recommender:
+      return "recommender";
+  }
+  return "?";
+}
+
+Result<Model> load_model(std::string_view spec, const ModelOptions& options) {
+  WEFT_TRY(Resolved resolved, resolve(spec, options));
+  GraphBuilder builder{std::string(spec)};
+  std::visit([&](const auto& config) { build(builder, config, resolved.step); }, resolved.config);
+  Result<Graph> graph = std::move(builder).freeze();
+  if (!graph.ok()) return graph.error().at(resolved.info.name);
+  if (Status fits = check_total(*graph); !fits.ok()) return fits.error().at(resolved.info.name);
+  return Model{std::move(resolved.info), std::move(graph).value()};
+}
+
+Result<Graph> build_model(std::string_view spec, const ModelOptions& options) {
+  WEFT_TRY(Model model, load_model(spec, options));
+  return std::move(model.graph);
+}
+
+Result<ModelInfo> describe_model(std::string_view spec, const ModelOptions& options) {
+  WEFT_TRY(Resolved resolved, resolve(spec, options));
+  return std::move(resolved.info);
+}
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const ZooEntry& entry : zoo()) names.push_back(entry.name);
+  return names;
+}
+
+std::vector<std::string> aliases_of(std::string_view model_name) {
+  const Result<const ZooEntry*> entry = find_in_zoo(model_name);
+  return entry.ok() ? (*entry)->aliases : std::vector<std::string>{};
+}
+
+}  // namespace weft

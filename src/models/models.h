@@ -1,0 +1,63 @@
+// Where graphs come from: the zoo, and Hugging Face config.json files.
+//
+//   build_model("llama3-70b", {})                        a zoo name, one sample at the model's usual sequence
+//   build_model("llama3-70b:layers=12,vocab=32000", {})  with overrides
+//   build_model("path/config.json", {})                  a Hugging Face configuration, overrides allowed too
+//
+// What comes back is the forward graph up to the loss. Not here: backward and optimizer (graph/training.h),
+// ONNX files, weights. Cost: linear in the number of operators, a few milliseconds for the largest model.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "graph/graph.h"
+
+namespace weft {
+
+struct ModelOptions {
+  std::int64_t batch = 1;                // samples per step; published figures are for one
+  std::optional<std::int64_t> seq = {};  // tokens per sample; the model's default when absent
+  DType dtype = DType::BF16;             // of parameters and activations
+};
+
+enum class ModelKind : std::uint8_t { Language, Vision, Recurrent, Recommender };
+std::string_view name_of(ModelKind kind);
+
+// What is known of a model besides its graph.
+struct ModelInfo {
+  std::string name;  // canonical: "gpt2-124m" also when asked for "gpt2"; a file's path
+  ModelKind kind{};
+  bool counts_tokens = false;    // batches are counted in tokens (language models), else in samples
+  std::int64_t layers = 0;       // repeated blocks: transformer layers, residual blocks, recurrent layers
+  std::int64_t context = 0;      // longest sequence the model was made for; 0: it has no sequence
+  std::int64_t seq = 0;          // of this graph; 0: none
+  std::int64_t batch = 1;        // of this graph
+  bool tied_embeddings = false;  // the head multiplies by the embedding table (the graph has one parameter, used twice)
+  std::string source;            // where the shapes are published
+
+  bool operator==(const ModelInfo&) const = default;
+};
+
+// A model and what is known of it.
+struct Model {
+  ModelInfo info;
+  Graph graph;
+};
+
+// The errors name the model, the override or the field at fault, and suggest the nearest known name.
+Result<Model> load_model(std::string_view spec, const ModelOptions& options = {});
+// The graph alone.
+Result<Graph> build_model(std::string_view spec, const ModelOptions& options = {});
+// What is known without building the graph.
+Result<ModelInfo> describe_model(std::string_view spec, const ModelOptions& options = {});
+
+// Canonical names of the zoo, in the order of families and sizes; and other spellings of one name.
+std::vector<std::string> model_names();
+std::vector<std::string> aliases_of(std::string_view model_name);
+
+}  // namespace weft

@@ -1,0 +1,248 @@
+#include "models/transformer_blocks.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/checked.h"
+
+namespace weft {
+namespace {
+
+std::string_view function_of(Activation activation) {
+  switch (activation) {
+    case Activation::Gelu:
+      return "gelu";
+    case Activation::GeluTanh:
+      return "gelu_tanh";
+    case Activation::Relu:
+      return "relu";
+    case Activation::Relu2:
+      return "relu2";
+    case Activation::SwiGlu:
+      return "silu";
+    case Activation::GeGlu:
+      return "gelu";
+    case Activation::GeGluTanh:
+      return "gelu_tanh";
+  }
+  return "?";
+}
+
+// Tokens of one group that an expert takes: all that come (on average) when dropless.
+std::int64_t expert_capacity(const MoeConfig& moe, std::int64_t tokens_per_group) {
+  const double factor = moe.capacity_factor > 0 ? moe.capacity_factor : 1;
+  const double rows = static_cast<double>(tokens_per_group * moe.top_k) / static_cast<double>(moe.experts) * factor;
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(rows)));
+}
+
+}  // namespace
+
+TensorId TransformerBlocks::norm(const std::string& name, TensorId x) {
+  if (config_.norm == Norm::Rms) return net_.rms_norm(name, x);
+  return net_.layer_norm(name, x, config_.norm == Norm::Layer);
+}
+
+TensorId TransformerBlocks::rotary(const std::string& name, TensorId x, std::int64_t head_dim,
+                                   std::int64_t rotary_dim) {
+  Attrs attrs{{"head_dim", head_dim}, {"base", config_.rotary_base}};
+  if (rotary_dim > 0 && rotary_dim != head_dim) attrs.set("rotary_dim", rotary_dim);
+  return net_.builder().op1(OpKind::Rotary, name, {x}, attrs);
+}
+
+TensorId TransformerBlocks::self_attention(TensorId x, const AttentionOptions& options) {
+  const auto scope = net_.builder().scope("attn");
+  return config_.mla.kv_lora > 0 ? latent_attention(x, options) : grouped_query_attention(x, options);
+}
+
+TensorId TransformerBlocks::grouped_query_attention(TensorId x, const AttentionOptions& options) {
+  const std::int64_t d = config_.head_width(), heads = config_.heads, groups = config_.key_heads();
+  const std::int64_t queries = heads / groups;  // query heads that share a key/value head
+  const TensorId qkv = net_.linear("qkv", x, groups * (queries + 2) * d, config_.qkv_bias);
+  const std::vector<TensorId> parts = net_.split("split", qkv, 2, {queries * d, d, d}, groups);
+  TensorId q = parts[0], k = parts[1];
+  if (config_.qk_norm) {
+    q = net_.rms_norm("q_norm", q, heads);
+    k = net_.rms_norm("k_norm", k, groups);
+  }
+  if (config_.positions == Positions::Rotary) {
+    q = rotary("q_rotary", q, d, config_.rotary_dim);
+    k = rotary("k_rotary", k, d, config_.rotary_dim);
+  }
+  return net_.linear("out", core(q, k, parts[2], heads, groups, options), config_.hidden, config_.out_bias);
+}
+
+TensorId TransformerBlocks::latent_attention(TensorId x, const AttentionOptions& options) {
+  const MlaConfig& mla = config_.mla;
+  const std::int64_t heads = config_.heads;
+  TensorId q = x;
+  if (mla.q_lora > 0) q = net_.rms_norm("q_a_norm", net_.linear("q_a", x, mla.q_lora, false));
+  q = net_.linear(mla.q_lora > 0 ? "q_b" : "q", q, heads * (mla.nope + mla.rope), false);
+  const std::vector<TensorId> q_parts = net_.split("q_split", q, 2, {mla.nope, mla.rope}, heads);
+  q = net_.concat("q_joined", {q_parts[0], rotary("q_rotary", q_parts[1], mla.rope, mla.rope)}, 2, heads);
+
+  // The latent vector and the rotated part of the key, which all heads share.
+  const std::vector<TensorId> latent =
+      net_.split("kv_a_split", net_.linear("kv_a", x, mla.kv_lora + mla.rope, false), 2, {mla.kv_lora, mla.rope});
+  const TensorId kv = net_.linear("kv_b", net_.rms_norm("kv_a_norm", latent[0]), heads * (mla.nope + mla.value), false);
+  const std::vector<TensorId> kv_parts = net_.split("kv_b_split", kv, 2, {mla.nope, mla.value}, heads);
+  const TensorId k_rope =
+      net_.builder().op1(OpKind::Expand, "k_rotary_expand", {rotary("k_rotary", latent[1], mla.rope, mla.rope)},
+                         {{"dim", std::int64_t{2}}, {"times", heads}});
+  const TensorId k = net_.concat("k_joined", {kv_parts[0], k_rope}, 2, heads);
+  return net_.linear("out", core(q, k, kv_parts[1], heads, heads, options), config_.hidden, config_.out_bias);
+}
+
+TensorId TransformerBlocks::cross_attention(TensorId x, TensorId memory) {
+  const auto scope = net_.builder().scope("cross");
+  const std::int64_t d = config_.head_width(), heads = config_.heads;
+  const TensorId q = net_.linear("q", x, heads * d, config_.qkv_bias);
+  const std::vector<TensorId> kv =
+      net_.split("split", net_.linear("kv", memory, heads * 2 * d, config_.qkv_bias), 2, {d, d}, heads);
+  return net_.linear("out", core(q, kv[0], kv[1], heads, heads, {.causal = false}), config_.hidden, config_.out_bias);
+}
+
+TensorId TransformerBlocks::core(TensorId q, TensorId k, TensorId v, std::int64_t heads, std::int64_t kv_heads,
+                                 const AttentionOptions& options) {
+  // The fused operator takes no bias per score.
+  if (!config_.fused_attention || options.position_bias.valid()) return unfused_core(q, k, v, heads, kv_heads, options);
+  Attrs attrs{{"heads", heads}, {"kv_heads", kv_heads}};
+  if (options.causal) attrs.set("causal", std::int64_t{1});
+  if (options.window > 0) attrs.set("window", options.window);
+  if (config_.attention_scale > 0) attrs.set("scale", config_.attention_scale);
+  if (config_.attention_softcap > 0) attrs.set("softcap", config_.attention_softcap);
+  if (config_.dropout > 0) attrs.set("dropout", config_.dropout);
+  if (config_.positions == Positions::Alibi) attrs.set("alibi", std::int64_t{1});
+  return net_.builder().op1(OpKind::Attention, "core", {q, k, v}, attrs);
+}
+
+TensorId TransformerBlocks::unfused_core(TensorId q, TensorId k, TensorId v, std::int64_t heads, std::int64_t kv_heads,
+                                         const AttentionOptions& options) {
+  GraphBuilder& b = net_.builder();
+  const std::string axes = fmt::format("g={} r={}", kv_heads, heads / kv_heads);
+  TensorId scores = b.op1(OpKind::Matmul, "scores", {q, k},
+                          {{"notation", std::string("a[b,q,g.r.e] b[b,t,g.e] -> y[b,g.r,q,t]")}, {"axes", axes}});
+  TensorId bias = options.position_bias;
+  if (config_.positions == Positions::Alibi) {
+    // The slope of each head times the key's position: the same for every query row, up to a constant that
+    // softmax drops.
+    if (!alibi_.valid()) {
+      const auto root = b.scope(ModuleId(0));
+      alibi_ = b.input("alibi", net_.dtype(), {heads, 1, net_.shape(k).size() > 1 ? net_.shape(k)[1] : 1});
+    }
+    bias = alibi_;
+  }
+  const double scale =
+      config_.attention_scale > 0
+          ? config_.attention_scale
+          : 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, net_.shape(q).back() / heads)));
+  Attrs softmax;
+  if (options.causal) softmax.set("causal", std::int64_t{1});
+  if (config_.attention_softcap > 0) softmax.set("softcap", config_.attention_softcap);
+  if (bias.valid()) {
+    // The bias is added to scaled scores.
+    if (scale != 1) scores = net_.unary("scale", scores, "scale", scale);
+    scores = net_.add("bias", scores, bias);
+  } else {
+    softmax.set("scale", scale);
+  }
+  TensorId weights = b.op1(OpKind::Softmax, "softmax", {scores}, softmax);
+  weights = net_.dropout("dropout", weights, config_.dropout);
+  return b.op1(OpKind::Matmul, "context", {weights, v},
+               {{"notation", std::string("a[b,g.r,q,t] b[b,t,g.d] -> y[b,q,g.r.d]")}, {"axes", axes}});
+}
+
+TensorId TransformerBlocks::activate(const std::string& name, TensorId x) {
+  if (!is_gated(config_.activation)) return net_.unary(name, x, function_of(config_.activation));
+  return net_.builder().op1(OpKind::Glu, name, {x},
+                            {{"fn", std::string(function_of(config_.activation))}, {"packed", std::int64_t{1}}});
+}
+
+TensorId TransformerBlocks::mlp(TensorId x, std::int64_t ffn) {
+  const bool gated = is_gated(config_.activation);
+  const TensorId up = net_.linear(gated ? "gate_up" : "up", x, gated ? 2 * ffn : ffn, config_.mlp_bias);
+  return net_.linear("down", activate("act", up), config_.hidden, config_.mlp_bias);
+}
+
+TensorId TransformerBlocks::experts(TensorId x) {
+  const MoeConfig& moe = config_.moe;
+  GraphBuilder& b = net_.builder();
+  const std::int64_t seq = net_.shape(x).size() > 1 ? net_.shape(x)[1] : 1;
+  const bool gated = is_gated(config_.activation);
+  const std::int64_t ffn = moe.expert_ffn > 0 ? moe.expert_ffn : config_.ffn_width();
+
+  TensorId logits = net_.linear("router", x, moe.experts, false);
+  // DeepSeek adds the bias to the scores for the choice only; here it shifts the logits: the same parameters,
+  // bytes and FLOPs.
+  if (moe.correction_bias) logits = net_.add_bias("router", logits);
+  Attrs routing{{"top_k", moe.top_k}, {"score", std::string(moe.sigmoid_score ? "sigmoid" : "softmax")}};
+  if (moe.normalize) routing.set("normalize", std::int64_t{1});
+  if (moe.scale != 1) routing.set("scale", moe.scale);
+  const std::vector<TensorId> routed = b.op(OpKind::Router, "route", {logits}, routing);
+  const TensorId weights = routed[0], index = routed[1];
+  if (moe.aux_loss > 0)
+    auxiliary_losses_.push_back(
+        b.op1(OpKind::AuxLoss, "aux_loss", {logits, index}, {{"groups", moe.groups}, {"coefficient", moe.aux_loss}}));
+
+  Attrs exchange{
+      {"experts", moe.experts}, {"capacity", expert_capacity(moe, seq / moe.groups)}, {"groups", moe.groups}};
+  if (moe.capacity_factor <= 0) exchange.set("dropless", std::int64_t{1});
+  const TensorId rows = b.op1(OpKind::Dispatch, "dispatch", {x, index}, exchange);
+  TensorId y;
+  {
+    const auto scope = b.scope("experts");
+    const std::string up = gated ? "gate_up" : "up";
+    const TensorId up_weight = net_.parameter(up, "weight", {moe.experts, config_.hidden, gated ? 2 * ffn : ffn});
+    const TensorId down_weight = net_.parameter("down", "weight", {moe.experts, ffn, config_.hidden});
+    y = b.op1(OpKind::ExpertLinear, up, {rows, up_weight});
+    y = b.op1(OpKind::ExpertLinear, "down", {activate("act", y), down_weight});
+  }
+  y = b.op1(OpKind::Combine, "combine", {y, weights, index}, exchange);
+  if (moe.shared_ffn > 0) {
+    TensorId shared;
+    {
+      const auto scope = b.scope("shared");
+      shared = mlp(x, moe.shared_ffn);
+      if (moe.shared_gate) {
+        const TensorId gate = net_.unary("gate_sigmoid", net_.linear("gate", x, 1, false), "sigmoid");
+        shared = b.op1(OpKind::Binary, "gated", {shared, gate}, {{"fn", std::string("mul")}});
+      }
+    }
+    y = net_.add("shared_add", y, shared);
+  }
+  return y;
+}
+
+TensorId TransformerBlocks::feed_forward(std::int64_t index, TensorId x) {
+  const bool moe = config_.is_moe_layer(index);
+  const auto scope = net_.builder().scope(moe ? "moe" : "mlp");
+  return moe ? experts(x) : mlp(x, config_.ffn_width());
+}
+
+TensorId TransformerBlocks::layer(std::int64_t index, TensorId x, const AttentionOptions& options) {
+  const auto scope = net_.builder().scope(fmt::format("layers.{}", index));
+  const double p = config_.dropout;
+  const auto finish = [&](const std::string& part, TensorId y) {
+    if (config_.post_norms) y = norm(part + "_post_norm", y);
+    return net_.dropout(part + "_dropout", y, p);
+  };
+  const TensorId normed = norm("attn_norm", x);
+  const TensorId attended = finish("attn", self_attention(normed, options));
+  if (config_.parallel_residual) {
+    const TensorId mlp_input = config_.shared_norm ? normed : norm("mlp_norm", x);
+    const TensorId both = net_.add("branch_add", attended, finish("mlp", feed_forward(index, mlp_input)));
+    return net_.add("residual_add", x, both);
+  }
+  x = net_.add("attn_add", x, attended);
+  return net_.add("mlp_add", x, finish("mlp", feed_forward(index, norm("mlp_norm", x))));
+}
+
+TensorId TransformerBlocks::post_norm_layer(std::int64_t index, TensorId x) {
+  const auto scope = net_.builder().scope(fmt::format("layers.{}", index));
+  const TensorId attended = net_.dropout("attn_dropout", self_attention(x, {.causal = false}), config_.dropout);
+  x = norm("attn_norm", net_.add("attn_add", x, attended));
+  const TensorId fed = net_.dropout("mlp_dropout", feed_forward(index, x), config_.dropout);
+  return norm("mlp_norm", net_.add("mlp_add", x, fed));
+}
+
+}  // namespace weft
