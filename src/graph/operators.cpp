@@ -245,7 +245,8 @@ Operand* find_operand(std::vector<Operand>& operands, std::string_view name) {
 }
 
 std::uint64_t input_mask(const Signature& signature, const std::string& group) {
-  if (group == "*") return ~std::uint64_t{0};
+  // Only concat has more inputs than bits, and it is linear in all of them.
+  if (group == "*" || signature.inputs.size() > 64) return ~std::uint64_t{0};
   std::uint64_t mask = 0;
   for (const std::string& name : words(group, '+'))
     for (std::size_t i = 0; i < signature.inputs.size(); ++i)
@@ -420,7 +421,8 @@ Result<Signature> make_signature(OpKind kind, const Attrs& attrs, std::span<cons
     open = std::move(later);
   }
 
-  DType dtype = DType::F32;  // of outputs that do not say: the first floating input's
+  // Of outputs that do not say: the first floating input's, or that of integers that are moved about.
+  DType dtype = inputs.empty() ? DType::F32 : inputs.back().dtype;
   for (auto input = inputs.rbegin(); input != inputs.rend(); ++input)
     if (is_floating(input->dtype)) dtype = input->dtype;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -536,7 +538,7 @@ Signature gradient_signature(const Signature& forward, const Gradient& gradient)
   // A backward product is linear in the gradients it reads, jointly (never in what was saved).
   std::uint64_t mask = 0;
   for (std::size_t i = 0; i < gradient.reads.size(); ++i)
-    if (!is_forward(gradient.reads[i])) mask |= std::uint64_t{1} << i;
+    if (!is_forward(gradient.reads[i])) mask |= i < 64 ? std::uint64_t{1} << i : ~std::uint64_t{0};
   signature.linear_in.push_back(mask);
   return signature;
 }
