@@ -1,4 +1,5 @@
-// The commands of `weft`. Each adds itself to the parser and runs, when chosen, after parsing; it returns the exit code.
+// The commands of `weft`. Each adds itself to the parser and runs, when chosen, after parsing; it returns the exit
+// code.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -29,35 +29,47 @@ constexpr const char* kDescription =
 // A wrong sub-command is a misspelling more often than not.
 std::string unknown_command(const CLI::App& app, const std::string& word) {
   std::vector<std::string> known;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) known.push_back(command->get_name());
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    known.push_back(command->get_name());
   return fmt::format("unknown command '{}'{}", word, did_you_mean(word, known));
+}
+
+// The command the user was in when parsing ended, and its name as typed: "weft show model".
+std::pair<const CLI::App*, std::string> chosen_command(const CLI::App& app) {
+  const CLI::App* command = &app;
+  std::string path = "weft";
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    path += " " + command->get_name();
+  }
+  return {command, path};
 }
 
 int run(int argc, char** argv) {
   CLI::App app(kDescription, "weft");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("weft ") + WEFT_VERSION);
-  app.failure_message(CLI::FailureMessage::simple);
   Action action;
   add_show(app, action);
   if (argc == 1) return say(app.help());
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    const CLI::App* deepest = &app;
-    while (!deepest->get_subcommands().empty()) deepest = deepest->get_subcommands().front();
-    return say(deepest->help());
-  } catch (const CLI::CallForAllHelp&) {
-    return say(app.help("", CLI::AppFormatMode::All));
+    const auto [command, path] = chosen_command(app);
+    const std::size_t parent = path.rfind(' ');  // CLI11 adds the command's own name itself
+    return say(command->help(parent == std::string::npos ? "" : path.substr(0, parent)));
   } catch (const CLI::CallForVersion&) {
     return say(app.version() + "\n");
   } catch (const CLI::ParseError& problem) {
-    const CLI::App* deepest = &app;
-    while (!deepest->get_subcommands().empty()) deepest = deepest->get_subcommands().front();
+    const auto [command, path] = chosen_command(app);
     const std::vector<std::string> rest = app.remaining(true);
-    const bool misspelt = !rest.empty() && rest.front().rfind("-", 0) != 0 && !deepest->get_subcommands([](const CLI::App*) { return true; }).empty();
-    return report({fmt::format("{}\nTry '{} --help'.", misspelt ? unknown_command(*deepest, rest.front()) : problem.what(),
-                               deepest == &app ? std::string("weft") : "weft " + deepest->get_display_name())});
+    std::string message = problem.what();
+    if (const std::string prefix = "Could not convert: "; message.rfind(prefix, 0) == 0)
+      message = message.substr(prefix.size()) + ": not a number";
+    const bool has_commands = !command->get_subcommands([](const CLI::App*) { return true; }).empty();
+    const bool misspelt = has_commands && !rest.empty() && rest.front().rfind("-", 0) != 0;
+    return report(
+        {fmt::format("{}\nTry '{} --help'.", misspelt ? unknown_command(*command, rest.front()) : message, path)});
   }
   return action ? action() : say(app.help());
 }

@@ -1,13 +1,14 @@
 // weft show: models and clusters as Weft sees them.
+#include "cluster/show.h"
+
 #include <fmt/format.h>
 
-#include <fstream>
+#include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cluster/cluster.h"
-#include "cluster/show.h"
 #include "graph/dot.h"
 #include "graph/text.h"
 #include "graph/training.h"
@@ -20,7 +21,8 @@ namespace {
 struct ModelArguments {
   std::string name, dtype = "bf16", form = "table";
   std::int64_t batch = 1, seq = 0;
-  bool json = false, training = false, opaque = false;
+  std::vector<std::string> opaque;  // "OP=FLOPS"
+  bool json = false, training = false;
 };
 
 Result<DType> parse_dtype(const std::string& name) {
@@ -33,6 +35,17 @@ Result<std::string> show_model(const ModelArguments& arguments) {
   WEFT_TRY(const DType dtype, parse_dtype(arguments.dtype));
   ModelOptions options{.batch = arguments.batch, .seq = std::nullopt, .dtype = dtype};
   if (arguments.seq != 0) options.seq = arguments.seq;
+  for (const std::string& item : arguments.opaque) {
+    const std::size_t equals = std::min(item.find('='), item.size());
+    double flops = 0;
+    if (equals < item.size()) {
+      const char* first = item.data() + equals + 1;
+      const auto [rest, status] = std::from_chars(first, item.data() + item.size(), flops);
+      if (status != std::errc() || rest != item.data() + item.size() || !(flops >= 0))
+        return error("--opaque '{}': write OPERATOR or OPERATOR=FLOPS", item);
+    }
+    options.opaque[item.substr(0, equals)] = flops;
+  }
   WEFT_TRY(Model model, load_model(arguments.name, options));
   if (arguments.form == "table") return arguments.json ? to_json(model).dump(2) + "\n" : describe(model);
   if (arguments.training) {
@@ -46,9 +59,9 @@ int finish(const Result<std::string>& text) { return text.ok() ? say(*text) : re
 
 void add_show_model(CLI::App& show, Action& action) {
   const auto arguments = std::make_shared<ModelArguments>();
-  CLI::App* command = show.add_subcommand(
-      "model",
-      "A model: parameters, FLOPs, activations, operators, module tree.\n\n"
+  CLI::App* command = show.add_subcommand("model", "A model: parameters, FLOPs, activations, operators, module tree.");
+  command->footer(
+      "Examples:\n"
       "  weft show model llama3-70b --seq 4096\n"
       "  weft show model llama3-70b:layers=12,vocab=32000 --json     a zoo model with some sizes changed\n"
       "  weft show model path/to/config.json                         a Hugging Face configuration\n"
@@ -61,6 +74,8 @@ void add_show_model(CLI::App& show, Action& action) {
   command->add_option("--form", arguments->form, "table, text (every operator) or dot (Graphviz)")
       ->capture_default_str()
       ->check(CLI::IsMember({"table", "text", "dot"}));
+  command->add_option("--opaque", arguments->opaque,
+                      "ONNX operators to take as unsplittable: OPERATOR[=FLOPS], or * for every unknown one");
   command->add_flag("--training", arguments->training, "with text or dot: backward and optimizer too");
   command->add_flag("--json", arguments->json, "one JSON object");
   command->callback([arguments, &action] { action = [arguments] { return finish(show_model(*arguments)); }; });
@@ -79,15 +94,18 @@ Result<std::string> show_cluster(const ClusterArguments& arguments) {
 
 void add_show_cluster(CLI::App& show, Action& action) {
   const auto arguments = std::make_shared<ClusterArguments>();
-  CLI::App* command = show.add_subcommand("cluster",
-                                          "A cluster: its nodes, links and fabric, and where each number comes from.\n\n"
-                                          "  weft show cluster dgx-h100:16             16 nodes of a preset\n"
-                                          "  weft show cluster dgx1-v100:2+p100x8:6    a mixed cluster\n"
-                                          "  weft show cluster my-cluster.yaml         a file; --yaml prints one to start from\n"
-                                          "  weft show cluster topology.xml:4          4 nodes of an NCCL topology dump\n");
+  CLI::App* command =
+      show.add_subcommand("cluster", "A cluster: its nodes, links and fabric, and where each number comes from.");
+  command->footer(
+      "Examples:\n"
+      "  weft show cluster dgx-h100:16             16 nodes of a preset\n"
+      "  weft show cluster dgx1-v100:2+p100x8:6    a mixed cluster\n"
+      "  weft show cluster my-cluster.yaml         a file; --yaml prints one to start from\n"
+      "  weft show cluster topology.xml:4          4 nodes of an NCCL topology dump\n");
   command->add_option("name", arguments->name, "preset:nodes, several joined by +, or a YAML or XML file")->required();
   command->add_flag("--json", arguments->json, "one JSON object");
-  command->add_flag("--yaml", arguments->yaml, "the cluster as a file that can be edited and read back")->excludes("--json");
+  command->add_flag("--yaml", arguments->yaml, "the cluster as a file that can be edited and read back")
+      ->excludes("--json");
   command->callback([arguments, &action] { action = [arguments] { return finish(show_cluster(*arguments)); }; });
 }
 
@@ -98,8 +116,12 @@ void add_show(CLI::App& app, Action& action) {
   show->require_subcommand(1);
   add_show_model(*show, action);
   add_show_cluster(*show, action);
-  show->add_subcommand("models", "The models of the zoo.")->callback([&action] { action = [] { return say(list_models()); }; });
-  show->add_subcommand("clusters", "The cluster presets.")->callback([&action] { action = [] { return say(describe_presets()); }; });
+  show->add_subcommand("models", "The models of the zoo.")->callback([&action] {
+    action = [] { return say(list_models()); };
+  });
+  show->add_subcommand("clusters", "The cluster presets.")->callback([&action] {
+    action = [] { return say(describe_presets()); };
+  });
 }
 
 }  // namespace weft

@@ -53,8 +53,7 @@ Result<Cluster> Cluster::make(std::vector<NodeGroup> groups, FabricSpec fabric) 
     cluster.nodes_ += group.nodes;
     links += group.nodes * type.link_count();  // at most 2^24 nodes of 2^14 links: no overflow
     NodeRun run{group.nodes, {}};
-    for (int nic = 0; nic < type.nic_count(); ++nic)
-      run.nic_rates.push_back(type.link(type.uplink(nic)).bandwidth);
+    for (int nic = 0; nic < type.nic_count(); ++nic) run.nic_rates.push_back(type.link(type.uplink(nic)).bandwidth);
     runs.push_back(std::move(run));
   }
   for (const NodeGroup& group : groups)
@@ -96,9 +95,7 @@ const DeviceSpec& Cluster::spec(DeviceId device) const {
   const Place at = place(device);
   return at.type->spec(at.index);
 }
-NodeId Cluster::node_of(DeviceId device) const {
-  return NodeId(static_cast<std::size_t>(place(device).node));
-}
+NodeId Cluster::node_of(DeviceId device) const { return NodeId(static_cast<std::size_t>(place(device).node)); }
 int Cluster::index_in_node(DeviceId device) const { return place(device).index; }
 const NodeType& Cluster::type_of(NodeId node) const { return *groups_[group_of_node(node)].type; }
 int Cluster::rail_of(DeviceId device) const {
@@ -123,8 +120,7 @@ Link Cluster::link(LinkId id) const {
   std::size_t group = runs_.size() - 1;
   while (runs_[group].first_link > id.index()) --group;
   const NodeType& type = *groups_[group].type;
-  const NodeType::Link link =
-      type.link(static_cast<int>((id.index() - runs_[group].first_link) % type.link_count()));
+  const NodeType::Link link = type.link(static_cast<int>((id.index() - runs_[group].first_link) % type.link_count()));
   return {link.kind, link.bandwidth, link.latency};
 }
 
@@ -144,8 +140,8 @@ std::string Cluster::link_name(LinkId id) const {
   const auto vertex = [&](int v) -> std::string {
     return v == NodeParts::kNetwork ? "network" : type.parts().vertices[v].name;
   };
-  return fmt::format("node{}.{} > {}", runs_[group].first_node + offset / type.link_count(),
-                     vertex(link.from), vertex(link.to));
+  return fmt::format("node{}.{} > {}", runs_[group].first_node + offset / type.link_count(), vertex(link.from),
+                     vertex(link.to));
 }
 
 void Cluster::append_path(DeviceId a, DeviceId b, std::vector<LinkId>& out) const {
@@ -159,8 +155,7 @@ void Cluster::append_path(DeviceId a, DeviceId b, std::vector<LinkId>& out) cons
   const int rail_b = to.type->nic_of(to.index);
   int sender = from.index;
   const auto* tree = std::get_if<TreeFabric>(&fabric_.spec());
-  if (tree != nullptr && tree->rails && from.type->nic_of(sender) != rail_b &&
-      rail_b < from.type->nic_count()) {
+  if (tree != nullptr && tree->rails && from.type->nic_of(sender) != rail_b && rail_b < from.type->nic_count()) {
     const int relay = from.type->relay(from.index, rail_b);
     if (relay >= 0) {
       from.type->append_route(device_a[from.index], device_a[relay], from.first_link, out);
@@ -170,8 +165,7 @@ void Cluster::append_path(DeviceId a, DeviceId b, std::vector<LinkId>& out) cons
   const int rail_a = from.type->nic_of(sender);
   from.type->append_route(device_a[sender], from.type->nic_vertices()[rail_a], from.first_link, out);
   out.push_back(LinkId(from.first_link.index() + static_cast<std::size_t>(from.type->uplink(rail_a))));
-  fabric_.append_path(from.node, rail_a, to.node, rail_b, LinkId(static_cast<std::size_t>(fabric_links_)),
-                      out);
+  fabric_.append_path(from.node, rail_a, to.node, rail_b, LinkId(static_cast<std::size_t>(fabric_links_)), out);
   out.push_back(LinkId(to.first_link.index() + static_cast<std::size_t>(to.type->uplink(rail_b) ^ 1)));
   to.type->append_route(to.type->nic_vertices()[rail_b], device_b[to.index], to.first_link, out);
 }
@@ -190,9 +184,8 @@ void Cluster::append_host_path(DeviceId device, std::vector<LinkId>& out) const 
 
 bool Cluster::operator==(const Cluster& other) const {
   return fabric_.spec() == other.fabric_.spec() &&
-         std::equal(
-             groups_.begin(), groups_.end(), other.groups_.begin(), other.groups_.end(),
-             [](const NodeGroup& a, const NodeGroup& b) { return a.nodes == b.nodes && *a.type == *b.type; });
+         std::equal(groups_.begin(), groups_.end(), other.groups_.begin(), other.groups_.end(),
+                    [](const NodeGroup& a, const NodeGroup& b) { return a.nodes == b.nodes && *a.type == *b.type; });
 }
 
 }  // namespace weft

@@ -114,8 +114,7 @@ Result<Cluster> parse_cluster(std::string_view spec);
 Result<Cluster> parse_cluster_yaml(std::string_view text, std::string_view name);
 // A node type from an NCCL_TOPO_DUMP_FILE dump (also RCCL's). The device is the one `device` names, else what
 // the PCI id says, else the usual one of the compute capability (`sm`, `gcn`).
-Result<NodeType> parse_nccl_topology(std::string_view text, std::string_view name,
-                                     std::string_view device = {});
+Result<NodeType> parse_nccl_topology(std::string_view text, std::string_view name, std::string_view device = {});
 
 // Every preset node, without aliases, sorted.
 std::vector<std::string> cluster_preset_names();

@@ -57,13 +57,12 @@ TEST(Cluster, GpusOfANodeTalkOverTheNvswitch) {
 TEST(Cluster, RailOptimisedPathsChangeRailInsideTheNode) {
   const Cluster cluster = cluster_of("dgx-h100:2");
   EXPECT_THAT(names(cluster, cluster.path(device(0), device(8))),
-              ElementsAre("node0.gpu0 > pcie0", "node0.pcie0 > nic0", "node0.nic0 > network",
-                          "node1.network > nic0", "node1.nic0 > pcie0", "node1.pcie0 > gpu0"));
+              ElementsAre("node0.gpu0 > pcie0", "node0.pcie0 > nic0", "node0.nic0 > network", "node1.network > nic0",
+                          "node1.nic0 > pcie0", "node1.pcie0 > gpu0"));
   // gpu0 to the other node's gpu5: over NVLink to gpu5 first, then along rail 5.
   EXPECT_THAT(names(cluster, cluster.path(device(0), device(13))),
-              ElementsAre("node0.gpu0 > nvswitch", "node0.nvswitch > gpu5", "node0.gpu5 > pcie2",
-                          "node0.pcie2 > nic5", "node0.nic5 > network", "node1.network > nic5",
-                          "node1.nic5 > pcie2", "node1.pcie2 > gpu5"));
+              ElementsAre("node0.gpu0 > nvswitch", "node0.nvswitch > gpu5", "node0.gpu5 > pcie2", "node0.pcie2 > nic5",
+                          "node0.nic5 > network", "node1.network > nic5", "node1.nic5 > pcie2", "node1.pcie2 > gpu5"));
 }
 
 TEST(Cluster, PairsWithoutNvlinkInADgx1GoOverPcieAndTheSockets) {
@@ -106,9 +105,8 @@ TEST(Cluster, FlexFlowsK80PairsShareASwitchAndEverythingSharesTheRoot) {
   EXPECT_EQ(cluster.device_count(), 64);
   EXPECT_THAT(names(cluster, cluster.path(device(0), device(1))),
               ElementsAre("node0.gpu0 > pcie0", "node0.pcie0 > gpu1"));
-  EXPECT_THAT(
-      names(cluster, cluster.path(device(1), device(2))),
-      ElementsAre("node0.gpu1 > pcie0", "node0.pcie0 > root", "node0.root > pcie1", "node0.pcie1 > gpu2"));
+  EXPECT_THAT(names(cluster, cluster.path(device(1), device(2))),
+              ElementsAre("node0.gpu1 > pcie0", "node0.pcie0 > root", "node0.root > pcie1", "node0.pcie1 > gpu2"));
   EXPECT_DOUBLE_EQ(bottleneck(cluster, cluster.path(device(0), device(4))).value, 7e9);  // 56 Gb/s
 }
 
@@ -182,12 +180,12 @@ void expect_walk(const Cluster& cluster, DeviceId a, DeviceId b) {
     RC_ASSERT(path.empty());
     return;
   }
-  std::string at = fmt::format(
-      "node{}.{}", cluster.node_of(a).index(),
-      cluster.type_of(cluster.node_of(a))
-          .parts()
-          .vertices[cluster.type_of(cluster.node_of(a)).device_vertices()[cluster.index_in_node(a)]]
-          .name);
+  std::string at =
+      fmt::format("node{}.{}", cluster.node_of(a).index(),
+                  cluster.type_of(cluster.node_of(a))
+                      .parts()
+                      .vertices[cluster.type_of(cluster.node_of(a)).device_vertices()[cluster.index_in_node(a)]]
+                      .name);
   for (LinkId link : path) {
     if (cluster.link(link).kind == LinkKind::kFabric) {
       RC_ASSERT(at == "network");
@@ -204,12 +202,11 @@ void expect_walk(const Cluster& cluster, DeviceId a, DeviceId b) {
     RC_ASSERT(cluster.link(cluster.reverse(link)).bandwidth == cluster.link(link).bandwidth);
   }
   RC_ASSERT(at ==
-            fmt::format(
-                "node{}.{}", cluster.node_of(b).index(),
-                cluster.type_of(cluster.node_of(b))
-                    .parts()
-                    .vertices[cluster.type_of(cluster.node_of(b)).device_vertices()[cluster.index_in_node(b)]]
-                    .name));
+            fmt::format("node{}.{}", cluster.node_of(b).index(),
+                        cluster.type_of(cluster.node_of(b))
+                            .parts()
+                            .vertices[cluster.type_of(cluster.node_of(b)).device_vertices()[cluster.index_in_node(b)]]
+                            .name));
 }
 
 RC_GTEST_PROP(ClusterLaw, PathsAreWalksFromStartToEndAndAsLongBothWays, ()) {
@@ -234,8 +231,7 @@ RC_GTEST_PROP(ClusterLaw, MixedClustersHaveValidPaths, ()) {
   const std::vector<std::string> presets = cluster_preset_names();
   std::string spec;
   for (int g = *rc::gen::inRange(2, 5); g > 0; --g)
-    spec += fmt::format("{}{}:{}", spec.empty() ? "" : "+", *rc::gen::elementOf(presets),
-                        *rc::gen::inRange(1, 40));
+    spec += fmt::format("{}{}:{}", spec.empty() ? "" : "+", *rc::gen::elementOf(presets), *rc::gen::inRange(1, 40));
   const Cluster cluster = cluster_of(spec + *rc::gen::element<std::string>("", ",fabric=rail,leaf=7"));
   const auto devices = static_cast<std::size_t>(cluster.device_count());
   for (int i = 0; i < 20; ++i)
@@ -247,8 +243,7 @@ RC_GTEST_PROP(ClusterLaw, PrintingAndParsingGivesTheSameCluster, ()) {
   const std::vector<std::string> presets = cluster_preset_names();
   std::string spec;
   for (int g = *rc::gen::inRange(1, 4); g > 0; --g)
-    spec += fmt::format("{}{}:{}{}", spec.empty() ? "" : "+", *rc::gen::elementOf(presets),
-                        *rc::gen::inRange(1, 1000),
+    spec += fmt::format("{}{}:{}{}", spec.empty() ? "" : "+", *rc::gen::elementOf(presets), *rc::gen::inRange(1, 1000),
                         *rc::gen::element<std::string>("", ",nic=10Gbps", ",net=123Gbps"));
   spec += *rc::gen::element<std::string>("", ",fabric=fat-tree,oversubscription=2.5", ",fabric=dragonfly");
   const Cluster cluster = cluster_of(spec);
@@ -271,8 +266,8 @@ RC_GTEST_PROP(ClusterLaw, RandomNodesRouteEverywhere, ()) {
                         *rc::gen::element<std::string>("k80", "p100-sxm", "pcie-switch", "socket", "switch"));
   text += "    wires:\n";
   for (int v = 1; v < vertices; ++v)
-    text += fmt::format("      - [v{}, v{}, {}]\n", v, *rc::gen::inRange(0, v),
-                        *rc::gen::element<std::string>("a", "b"));
+    text +=
+        fmt::format("      - [v{}, v{}, {}]\n", v, *rc::gen::inRange(0, v), *rc::gen::element<std::string>("a", "b"));
   for (int extra = *rc::gen::inRange(0, 12); extra > 0; --extra) {
     const int a = *rc::gen::inRange(0, vertices), b = *rc::gen::inRange(0, vertices);
     if (a != b)

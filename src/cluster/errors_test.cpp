@@ -64,8 +64,7 @@ std::string file_with(std::string_view links, std::string_view node) {
 constexpr const char* kLink = "l: {kind: pcie, bandwidth: 50GB/s, latency: 1us}";
 
 TEST(YamlErrors, NameFileLineValueAndRemedy) {
-  const std::string node =
-      "vertices: {g0..1: k80, n: nic}\n    wires: [[g0, g1, l], [n, g0, l], [n, network, l]]";
+  const std::string node = "vertices: {g0..1: k80, n: nic}\n    wires: [[g0, g1, l], [n, g0, l], [n, network, l]]";
   ASSERT_TRUE(parse_cluster_yaml(file_with(kLink, node), "c.yaml").ok());
   struct {
     std::string text;
@@ -75,8 +74,7 @@ TEST(YamlErrors, NameFileLineValueAndRemedy) {
        "c.yaml:2: bandwidth '400': unit missing; write 400Gbps or 50GB/s"},
       {file_with("l: {kind: pcie, bandwidth: 0GB/s, latency: 1us}", node),
        "c.yaml:2: bandwidth '0GB/s': must be more than zero"},
-      {file_with("l: {kind: pcie, bandwidth: -1GB/s, latency: 1us}", node),
-       "c.yaml:2: bandwidth '-1GB/s': negative"},
+      {file_with("l: {kind: pcie, bandwidth: -1GB/s, latency: 1us}", node), "c.yaml:2: bandwidth '-1GB/s': negative"},
       {file_with("l: {kind: pcie, bandwidth: nanGB/s, latency: 1us}", node),
        "c.yaml:2: bandwidth 'nanGB/s': not a finite number; write 400Gbps or 50GB/s"},
       {file_with("l: {kind: pcie, bandwidth: 1e300TB/s, latency: 1us}", node),
@@ -88,16 +86,14 @@ TEST(YamlErrors, NameFileLineValueAndRemedy) {
       {file_with("l: {kind: pcie, bandwidth: 1GB/s}", node), "c.yaml:2: link 'l': 'latency' missing"},
       {file_with("l: {kind: pcie, kind: nic, bandwidth: 1GB/s}", node),
        "c.yaml:2: link 'l': 'kind' given twice; keep one"},
-      {file_with(kLink, "vertices: {g0: k8o}"),
-       "c.yaml:5: 'k8o': no such device or kind of vertex; did you mean k80?"},
+      {file_with(kLink, "vertices: {g0: k8o}"), "c.yaml:5: 'k8o': no such device or kind of vertex; did you mean k80?"},
       {file_with(kLink, "vertices: {g0: k80, g0..1: k80}"),
        "c.yaml:5: vertex 'g0': named twice; give each vertex its own name"},
       {file_with(kLink, "vertices: {g5..1: k80}"), "c.yaml:5: name 'g5..1': a range is written gpu0..7"},
       {file_with(kLink, "vertices: {g0..99999: k80}"), "c.yaml:5: name 'g0..99999': more than 512 names"},
       {file_with(kLink, "vertices: {s: socket}"),
        "c.yaml:5: node 'mine': no device among the vertices; add one, such as gpu0..7: h100-sxm"},
-      {file_with(kLink, "vertices: {g0..1: k80}\n    wires: [[g0, g0, l]]"),
-       "c.yaml:6: 'g0': wired to itself"},
+      {file_with(kLink, "vertices: {g0..1: k80}\n    wires: [[g0, g0, l]]"), "c.yaml:6: 'g0': wired to itself"},
       {file_with(kLink, "vertices: {g0..1: k80}\n    wires: [[g0, g2, l]]"),
        "c.yaml:6: 'g2': no such vertex; did you mean g0 or g1?"},
       {file_with(kLink, "vertices: {g0..1: k80}\n    wires: [[g0, g1, m]]"),
@@ -113,12 +109,10 @@ TEST(YamlErrors, NameFileLineValueAndRemedy) {
       {file_with(kLink, "vertices: {g0..1: k80}\n    wires: [[g0, g1, l]]"),
        "c.yaml:7: 'mine' has no NIC and cannot be joined with other nodes; add one, or ask for a single "
        "node"},
-      {file_with(kLink, node) + "clutser: 3\n",
-       "c.yaml:8: file: unknown key 'clutser'; did you mean cluster?"},
+      {file_with(kLink, node) + "clutser: 3\n", "c.yaml:8: file: unknown key 'clutser'; did you mean cluster?"},
       {"cluster: dgx-h1000:2\n",
        "c.yaml:1: cluster 'dgx-h1000': no such preset; did you mean dgx-h100, dgx-h200 or dgx-h800?"},
-      {"cluster:\n  groups:\n    - {node: dgx-h100, count: -1}\n",
-       "c.yaml:3: count '-1': from 1 to 16777216"},
+      {"cluster:\n  groups:\n    - {node: dgx-h100, count: -1}\n", "c.yaml:3: count '-1': from 1 to 16777216"},
       {"cluster:\n  groups: []\n", "c.yaml:2: groups: empty; write at least {node: dgx-h100, count: 2}"},
       {"cluster:\n  groups:\n    - {node: dgx-h100}\n  fabric: {kind: torus, latency: 1us}\n",
        "c.yaml:4: kind 'torus': one of switch, fat-tree, rail-optimised, dragonfly"},

@@ -22,8 +22,7 @@ std::string fabric_name(const FabricSpec& spec) {
 
 Status check(const FabricSpec& spec) {
   if (const auto* dragonfly = std::get_if<DragonflyFabric>(&spec)) {
-    if (dragonfly->nodes_per_router < 1)
-      return error("nodes_per_router {}: at least 1", dragonfly->nodes_per_router);
+    if (dragonfly->nodes_per_router < 1) return error("nodes_per_router {}: at least 1", dragonfly->nodes_per_router);
     if (dragonfly->routers_per_group < 1 || dragonfly->routers_per_group > 4096)
       return error("routers_per_group {}: 1 to 4096", dragonfly->routers_per_group);
     if (!(dragonfly->local.value.value > 0)) return error("local bandwidth: must be more than zero");
@@ -35,10 +34,8 @@ Status check(const FabricSpec& spec) {
   for (const TreeFabric::Level& level : tree.levels) {
     if (level.nodes <= below)
       return error("level of {} nodes: must hold more than the level below it ({})", level.nodes, below);
-    if (!std::isfinite(level.oversubscription) || level.oversubscription < 1e-3 ||
-        level.oversubscription > 1e6)
-      return error("oversubscription {}: a factor from 0.001 to 1000000; 1 is full bisection",
-                   level.oversubscription);
+    if (!std::isfinite(level.oversubscription) || level.oversubscription < 1e-3 || level.oversubscription > 1e6)
+      return error("oversubscription {}: a factor from 0.001 to 1000000; 1 is full bisection", level.oversubscription);
     below = level.nodes;
   }
   if (tree.rails && tree.levels.empty()) return error("rail-optimised fabric: needs at least one level");
@@ -91,9 +88,8 @@ Fabric::Capacity Fabric::link(std::int64_t offset) const {
     const std::int64_t local = groups_ * shape->routers_per_group * (shape->routers_per_group - 1);
     return {offset < local ? shape->local.value : shape->global.value, shape->latency.value};
   }
-  const auto storey =
-      std::prev(std::upper_bound(storeys_.begin(), storeys_.end(), offset,
-                                 [](std::int64_t id, const Storey& s) { return id < s.first_link; }));
+  const auto storey = std::prev(std::upper_bound(storeys_.begin(), storeys_.end(), offset,
+                                                 [](std::int64_t id, const Storey& s) { return id < s.first_link; }));
   const std::int64_t index = (offset - storey->first_link) / 2;
   const std::int64_t block = index / planes_;
   const int rail = planes_ == 1 ? kAllRails : static_cast<int>(index % planes_);
@@ -113,8 +109,7 @@ void Fabric::append_path(std::int64_t node_a, int rail_a, std::int64_t node_b, i
   };
   if (const DragonflyFabric* shape = dragonfly()) {
     const std::int64_t routers = shape->routers_per_group;
-    const std::int64_t router_a = node_a / shape->nodes_per_router,
-                       router_b = node_b / shape->nodes_per_router;
+    const std::int64_t router_a = node_a / shape->nodes_per_router, router_b = node_b / shape->nodes_per_router;
     const std::int64_t group_a = router_a / routers, group_b = router_b / routers;
     std::int64_t at = router_a % routers;
     const std::int64_t target = router_b % routers;
@@ -132,9 +127,7 @@ void Fabric::append_path(std::int64_t node_a, int rail_a, std::int64_t node_b, i
   if (storeys_.empty()) return;
   const bool change_rail = planes_ > 1 && rail_a != rail_b;
   std::size_t top = 0;
-  while (top < storeys_.size() &&
-         (change_rail || node_a / storeys_[top].nodes != node_b / storeys_[top].nodes))
-    ++top;
+  while (top < storeys_.size() && (change_rail || node_a / storeys_[top].nodes != node_b / storeys_[top].nodes)) ++top;
   const auto plane = [&](int rail) { return planes_ > 1 ? rail : 0; };
   for (std::size_t level = 0; level < top; ++level)
     push(storeys_[level].first_link + 2 * (node_a / storeys_[level].nodes * planes_ + plane(rail_a)));
@@ -171,8 +164,7 @@ std::vector<Fabric::Tier> Fabric::tiers() const {
   }
   for (const Storey& storey : storeys_) {
     Tier tier{planes_ > 1 ? "rail switch" : "leaf switch", 2 * storey.switches * planes_, {}, {}, {}};
-    if (!tiers.empty())
-      tier.name = tiers.size() == 1 ? "pod switch" : fmt::format("level {} switch", tiers.size() + 1);
+    if (!tiers.empty()) tier.name = tiers.size() == 1 ? "pod switch" : fmt::format("level {} switch", tiers.size() + 1);
     // Blocks between the borders of two runs are alike, so only blocks at a border need a look.
     std::vector<std::int64_t> blocks = {0, storey.switches - 1};
     std::int64_t border = 0;
@@ -202,13 +194,11 @@ BytesPerSecond Fabric::bisection() const {
     const std::int64_t parts = one_group ? ceil_div(nodes_, shape->nodes_per_router) : groups_;
     const std::int64_t links = (parts / 2) * ((parts + 1) / 2);  // between two halves, all to all
     if (parts > 1)
-      least = std::min(least,
-                       static_cast<double>(links) * (one_group ? shape->local : shape->global).value.value);
+      least = std::min(least, static_cast<double>(links) * (one_group ? shape->local : shape->global).value.value);
     return {least};
   }
   for (const Storey& storey : storeys_)
-    if (storey.switches > 1)
-      least = std::min(least, rate_below(0, nodes_, kAllRails) / storey.oversubscription / 2);
+    if (storey.switches > 1) least = std::min(least, rate_below(0, nodes_, kAllRails) / storey.oversubscription / 2);
   return {least};
 }
 

@@ -88,8 +88,7 @@ TEST(Fabric, DragonflyRoutesAreMinimal) {
 RC_GTEST_PROP(FabricLaw, TheWayBackIsTheWayThereReversed, ()) {
   FabricSpec spec;
   if (*rc::gen::arbitrary<bool>()) {
-    spec =
-        DragonflyFabric{*rc::gen::inRange(1, 5), *rc::gen::inRange(1, 6), {{5e9}, "t"}, {{7e9}, "t"}, kHop};
+    spec = DragonflyFabric{*rc::gen::inRange(1, 5), *rc::gen::inRange(1, 6), {{5e9}, "t"}, {{7e9}, "t"}, kHop};
   } else {
     const int leaf = *rc::gen::inRange(1, 6);
     spec = TreeFabric{*rc::gen::arbitrary<bool>(), {{leaf, 1}, {leaf * *rc::gen::inRange(2, 5), 2}}, kHop};
@@ -98,8 +97,7 @@ RC_GTEST_PROP(FabricLaw, TheWayBackIsTheWayThereReversed, ()) {
   const Fabric fabric(spec, {{nodes, {{1e9}, {1e9}, {1e9}}}});
   const int a = *rc::gen::inRange(0, nodes), b = *rc::gen::inRange(0, nodes);
   const int rail_a = *rc::gen::inRange(0, 3), rail_b = *rc::gen::inRange(0, 3);
-  std::vector<std::uint32_t> there = path(fabric, a, rail_a, b, rail_b),
-                             back = path(fabric, b, rail_b, a, rail_a);
+  std::vector<std::uint32_t> there = path(fabric, a, rail_a, b, rail_b), back = path(fabric, b, rail_b, a, rail_a);
   RC_ASSERT(there.size() == back.size());
   for (std::size_t i = 0; i < there.size(); ++i) {
     RC_ASSERT(fabric.reverse(there[i]) == back[back.size() - 1 - i]);

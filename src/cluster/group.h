@@ -30,7 +30,7 @@ struct GroupShape {
   int fewest_per_node = 0;
   int most_per_node = 0;
   bool crosses_nodes = false;
-  bool crosses_fabric = false;  // some ring path takes a fabric link (leaves its leaf or rail switch)
+  bool crosses_fabric = false;           // some ring path takes a fabric link (leaves its leaf or rail switch)
   LinkKind slowest = LinkKind::kMemory;  // kind of the ring's slowest link, multiplicity counted
   BytesPerSecond ring_bandwidth;         // least bandwidth / multiplicity over the ring's links
   Seconds ring_latency;                  // sum of path latencies once around

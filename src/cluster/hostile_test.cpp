@@ -24,35 +24,10 @@ const char* const kXml =
 
 // Cuts, overwrites, repeats and swaps pieces, seldom leaving the text valid.
 std::string mutated(std::string text, Rng& rng) {
-  static const std::string pieces[] = {"[",
-                                       "]",
-                                       "{",
-                                       "}",
-                                       ":",
-                                       "-",
-                                       "&a ",
-                                       "*a",
-                                       "nan",
-                                       "-1",
-                                       "99999999999999999999",
-                                       "1e999",
-                                       "\"",
-                                       "'",
-                                       "..",
-                                       "\n",
-                                       "\t",
-                                       "\0",
-                                       "<",
-                                       ">",
-                                       "!!binary ",
-                                       "? ",
-                                       "|",
-                                       ">-",
-                                       "%",
-                                       "0GB/s",
-                                       "\xff\xfe",
-                                       "network",
-                                       "mesh"};
+  static const std::string pieces[] = {
+      "[",     "]",  "{", "}",     ":",        "-",       "&a ", "*a", "nan", "-1",        "99999999999999999999",
+      "1e999", "\"", "'", "..",    "\n",       "\t",      "\0",  "<",  ">",   "!!binary ", "? ",
+      "|",     ">-", "%", "0GB/s", "\xff\xfe", "network", "mesh"};
   for (std::int64_t n = rng.between(1, 6); n > 0 && !text.empty(); --n) {
     const std::size_t at = rng.below(text.size());
     const std::size_t length = std::min<std::size_t>(rng.below(40), text.size() - at);
@@ -86,8 +61,7 @@ TEST(Hostile, MutatedYamlGivesAClusterOrAnError) {
   Rng rng(7);
   int parsed = 0;
   for (int i = 0; i < 3000; ++i) {
-    const Result<Cluster> cluster =
-        parse_cluster_yaml(mutated(seeds[rng.below(seeds.size())], rng), "m.yaml");
+    const Result<Cluster> cluster = parse_cluster_yaml(mutated(seeds[rng.below(seeds.size())], rng), "m.yaml");
     if (!cluster.ok()) {
       EXPECT_TRUE(cluster.error().message.starts_with("m.yaml")) << cluster.error().message;
       continue;
@@ -137,8 +111,7 @@ TEST(Hostile, AliasBombsDoNotExpand) {
   // As wires, where lists may nest: once only.
   std::string wires = "nodes:\n  n:\n    vertices: {g0..1: k80}\n    wires:\n      - &a [[g0, g1, qpi]]\n";
   for (char c = 'b'; c <= 'z'; ++c)
-    wires +=
-        fmt::format("      - &{0} [{1}]\n", c, repeated(fmt::format("*{}, ", static_cast<char>(c - 1)), 9));
+    wires += fmt::format("      - &{0} [{1}]\n", c, repeated(fmt::format("*{}, ", static_cast<char>(c - 1)), 9));
   EXPECT_FALSE(parse_cluster_yaml(wires, "b.yaml").ok());
   EXPECT_FALSE(parse_cluster_yaml("nodes: &a {n: *a}\n", "loop.yaml").ok());
 }
@@ -148,8 +121,7 @@ TEST(Hostile, HugeFilesCountsAndNodesAreRefused) {
             "h.yaml: 600000 bytes: a cluster file has at most 524288");
   EXPECT_FALSE(parse_cluster_yaml("x: [" + repeated("a,", 200000) + "]", "h.yaml").ok());
   EXPECT_FALSE(
-      parse_cluster_yaml("nodes: {n: {vertices: {g0..511: k80}, wires: [[g0..511, mesh, qpi]]}}", "h.yaml")
-          .ok());
+      parse_cluster_yaml("nodes: {n: {vertices: {g0..511: k80}, wires: [[g0..511, mesh, qpi]]}}", "h.yaml").ok());
   std::string many = "nodes:\n";
   for (int i = 0; i < 2000; ++i)
     many += fmt::format("  n{}: {{vertices: {{g0..511: k80}}, wires: [[g0..510, g511, qpi]]}}\n", i);
@@ -174,9 +146,7 @@ TEST(Hostile, TheLargestNodeAndClusterStillAnswer) {
   EXPECT_EQ(large->path(DeviceId(0), DeviceId(15999999)).size(), 6u);  // core, NIC, network and back
 }
 
-RC_GTEST_PROP(Hostile, AnySpecIsHandled, (const std::string& spec)) {
-  (void)parse_cluster_yaml(spec, "r.yaml");
-}
+RC_GTEST_PROP(Hostile, AnySpecIsHandled, (const std::string& spec)) { (void)parse_cluster_yaml(spec, "r.yaml"); }
 
 }  // namespace
 }  // namespace weft

@@ -103,8 +103,8 @@ class FigureReader {
 // "gpu0..7" is gpu0, gpu1, ... gpu7; any other text is itself.
 Result<std::vector<std::string>> expand_names(const std::string& text) {
   const auto plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '_' || c == ':' || c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == ':' || c == '.';
   };
   if (text.empty() || text.size() > 64 || !std::all_of(text.begin(), text.end(), plain))
     return error("name '{}': up to 64 letters, digits and - _ : . only", text.substr(0, 64));
@@ -119,15 +119,13 @@ Result<std::vector<std::string>> expand_names(const std::string& text) {
   if (*last - *first >= static_cast<std::int64_t>(NodeType::kMostVertices))
     return error("name '{}': more than {} names", text, NodeType::kMostVertices);
   std::vector<std::string> names;
-  for (std::int64_t i = *first; i <= *last; ++i)
-    names.push_back(fmt::format("{}{}", text.substr(0, digits), i));
+  for (std::int64_t i = *first; i <= *last; ++i) names.push_back(fmt::format("{}{}", text.substr(0, digits), i));
   return names;
 }
 
 Result<DeviceSpec> read_device(const std::string& name, const YamlNode& node, const FigureReader& figures) {
-  static const std::string known[] = {
-      "title",         "architecture", "memory", "memory_usable", "memory_bandwidth",
-      "compute_units", "copy_engines", "peak"};
+  static const std::string known[] = {"title",         "architecture", "memory", "memory_usable", "memory_bandwidth",
+                                      "compute_units", "copy_engines", "peak"};
   WEFT_TRY(const YamlMap fields, node.map(fmt::format("device '{}'", name), known));
   DeviceSpec device;
   device.name = name;
@@ -157,8 +155,7 @@ Result<DeviceSpec> read_device(const std::string& name, const YamlNode& node, co
   if (peaks.entries().empty()) return peak_node.fail("peak: empty; give at least fp32");
   for (Arithmetic arithmetic : kArithmetics)
     if (const YamlNode* peak = peaks.find(weft::name(arithmetic))) {
-      WEFT_TRY(device.peaks[static_cast<std::size_t>(arithmetic)],
-               figures.flop_rate(*peak, weft::name(arithmetic)));
+      WEFT_TRY(device.peaks[static_cast<std::size_t>(arithmetic)], figures.flop_rate(*peak, weft::name(arithmetic)));
     }
   return device;
 }
@@ -173,8 +170,7 @@ Result<LinkType> read_link(const std::string& name, const YamlNode& node, const 
   WEFT_TRY(const YamlNode kind_node, fields.require("kind"));
   WEFT_TRY(const std::string kind, kind_node.text("kind"));
   const auto found = std::find(kinds.begin(), kinds.end(), kind);
-  if (found == kinds.end())
-    return kind_node.fail("kind '{}': one of {}", kind.substr(0, 60), fmt::join(kinds, ", "));
+  if (found == kinds.end()) return kind_node.fail("kind '{}': one of {}", kind.substr(0, 60), fmt::join(kinds, ", "));
   link.kind = static_cast<LinkKind>(found - kinds.begin());
   WEFT_TRY(const YamlNode bandwidth, fields.require("bandwidth"));
   WEFT_TRY(link.bandwidth, figures.bandwidth(bandwidth, "bandwidth"));
@@ -235,8 +231,7 @@ class NodeReader {
     }
     const auto add = [&](int a, int b) -> Status {
       if (a == b) return node.fail("'{}': wired to itself", parts.vertices[a].name);
-      if (parts.wires.size() >= NodeType::kMostWires)
-        return node.fail("more than {} wires", NodeType::kMostWires);
+      if (parts.wires.size() >= NodeType::kMostWires) return node.fail("more than {} wires", NodeType::kMostWires);
       parts.wires.push_back({a, b, type, static_cast<int>(count)});
       return Ok{};
     };
@@ -257,8 +252,7 @@ class NodeReader {
     WEFT_TRY(const std::vector<int> to, find(items[1]));
     const std::size_t longer = std::max(from.size(), to.size()), shorter = std::min(from.size(), to.size());
     if (longer % shorter != 0)
-      return node.fail("wire: {} ends on one side cannot be dealt evenly over {} on the other", longer,
-                       shorter);
+      return node.fail("wire: {} ends on one side cannot be dealt evenly over {} on the other", longer, shorter);
     for (std::size_t i = 0; i < longer; ++i)
       WEFT_TRY_OK(add(from[i * from.size() / longer], to[i * to.size() / longer]));
     return Ok{};
@@ -271,15 +265,13 @@ class NodeReader {
     std::shared_ptr<const DeviceSpec> spec;
     if (const auto own = into_.devices.find(name); own != into_.devices.end()) spec = own->second;
     if (!spec && base_ != nullptr)
-      if (const auto preset = base_->devices.find(name); preset != base_->devices.end())
-        spec = preset->second;
+      if (const auto preset = base_->devices.find(name); preset != base_->devices.end()) spec = preset->second;
     if (!spec) {
       std::vector<std::string> known = keys(into_.devices);
       if (base_ != nullptr)
         for (const auto& [other, unused] : base_->devices) known.push_back(other);
       known.insert(known.end(), std::begin(kSwitchKinds), std::end(kSwitchKinds));
-      return place.fail("'{}': no such device or kind of vertex{}", name.substr(0, 60),
-                        did_you_mean(name, known));
+      return place.fail("'{}': no such device or kind of vertex{}", name.substr(0, 60), did_you_mean(name, known));
     }
     for (std::size_t i = 0; i < parts.specs.size(); ++i)
       if (parts.specs[i] == spec) return static_cast<int>(i);
@@ -326,10 +318,9 @@ class NodeReader {
   std::map<std::string, int> index_;
 };
 
-Status read_node(const std::string& name, const YamlNode& node, const Library* base,
-                 const Citations& citations, Sources sources, Library& into) {
-  static const std::string known[] = {"title", "aliases",         "source", "vertices",
-                                      "wires", "devices_forward", "fabric"};
+Status read_node(const std::string& name, const YamlNode& node, const Library* base, const Citations& citations,
+                 Sources sources, Library& into) {
+  static const std::string known[] = {"title", "aliases", "source", "vertices", "wires", "devices_forward", "fabric"};
   WEFT_TRY(const YamlMap fields, node.map(fmt::format("node '{}'", name), known));
   NodeReader reader(into, base);
   reader.parts.name = name;
@@ -441,8 +432,7 @@ Result<FabricSpec> read_fabric(const YamlNode& node, const Citations& citations,
     }
     spec = tree;
   } else {
-    return kind_node.fail("kind '{}': one of switch, fat-tree, rail-optimised, dragonfly",
-                          kind.substr(0, 60));
+    return kind_node.fail("kind '{}': one of switch, fat-tree, rail-optimised, dragonfly", kind.substr(0, 60));
   }
   if (const Status status = check(spec); !status.ok()) return node.fail("fabric: {}", status.error().message);
   return spec;
@@ -475,8 +465,7 @@ Status read_library(const YamlMap& file, const Library* base, Sources sources, L
       // Routes cost the square of a node's vertices; a file full of huge nodes must not take minutes.
       vertices += into.nodes[name]->parts().vertices.size();
       if (vertices > 4 * NodeType::kMostVertices)
-        return entry.key_node.fail("node '{}': more than {} vertices in one file", name,
-                                   4 * NodeType::kMostVertices);
+        return entry.key_node.fail("node '{}': more than {} vertices in one file", name, 4 * NodeType::kMostVertices);
     }
   }
   return Ok{};

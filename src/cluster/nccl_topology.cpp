@@ -45,16 +45,13 @@ struct PciDevice {
   std::string_view id, device;
 };
 constexpr PciDevice kPciDevices[] = {
-    {"0x102d", "k80"},          {"0x15f9", "p100-sxm"},     {"0x15f8", "p100-pcie"},
-    {"0x1b02", "titan-xp"},     {"0x1db1", "v100-16"},      {"0x1db5", "v100-32"},
-    {"0x1db8", "v100-32"},      {"0x20b0", "a100-40-sxm"},  {"0x20b2", "a100-80-sxm"},
-    {"0x20f1", "a100-40-pcie"}, {"0x20b5", "a100-80-pcie"}, {"0x2236", "a10"},
-    {"0x2235", "a40"},          {"0x27b8", "l4"},           {"0x26b9", "l40s"},
-    {"0x2330", "h100-sxm"},     {"0x2331", "h100-pcie"},    {"0x2321", "h100-nvl"},
-    {"0x2324", "h800"},         {"0x2335", "h200"},         {"0x2901", "b200"},
-    {"0x3182", "b300"},         {"0x2941", "gb200"},        {"0x7408", "mi250x"},
-    {"0x740c", "mi250x"},       {"0x74a1", "mi300x"},       {"0x74a5", "mi325x"},
-    {"0x75a3", "mi355x"},
+    {"0x102d", "k80"},         {"0x15f9", "p100-sxm"},     {"0x15f8", "p100-pcie"},    {"0x1b02", "titan-xp"},
+    {"0x1db1", "v100-16"},     {"0x1db5", "v100-32"},      {"0x1db8", "v100-32"},      {"0x20b0", "a100-40-sxm"},
+    {"0x20b2", "a100-80-sxm"}, {"0x20f1", "a100-40-pcie"}, {"0x20b5", "a100-80-pcie"}, {"0x2236", "a10"},
+    {"0x2235", "a40"},         {"0x27b8", "l4"},           {"0x26b9", "l40s"},         {"0x2330", "h100-sxm"},
+    {"0x2331", "h100-pcie"},   {"0x2321", "h100-nvl"},     {"0x2324", "h800"},         {"0x2335", "h200"},
+    {"0x2901", "b200"},        {"0x3182", "b300"},         {"0x2941", "gb200"},        {"0x7408", "mi250x"},
+    {"0x740c", "mi250x"},      {"0x74a1", "mi300x"},       {"0x74a5", "mi325x"},       {"0x75a3", "mi355x"},
 };
 
 class Importer {
@@ -76,14 +73,12 @@ class Importer {
     parts_.source = "NCCL topology dump " + std::string(file_);
     std::vector<int> sockets;
     for (const pugi::xml_node& cpu : system.children("cpu")) {
-      WEFT_TRY(const int socket,
-               add_vertex(fmt::format("socket{}", sockets.size()), VertexKind::kSocket, cpu));
+      WEFT_TRY(const int socket, add_vertex(fmt::format("socket{}", sockets.size()), VertexKind::kSocket, cpu));
       sockets.push_back(socket);
       socket_ = socket;
       WEFT_TRY_OK(read_children(cpu, socket, kMostDepth));
     }
-    if (gpus_.empty())
-      return error("no <gpu> below a <cpu>; run NCCL on at least one GPU to write the dump").at(file_);
+    if (gpus_.empty()) return error("no <gpu> below a <cpu>; run NCCL on at least one GPU to write the dump").at(file_);
     for (std::size_t a = 0; a < sockets.size(); ++a)
       for (std::size_t b = a + 1; b < sockets.size(); ++b) {
         // The dump does not say how sockets are joined.
@@ -116,8 +111,7 @@ class Importer {
   std::string stem() const {
     std::string_view name =
         file_.substr(file_.find_last_of('/') == std::string_view::npos ? 0 : file_.find_last_of('/') + 1);
-    if (const std::size_t dot = name.rfind('.'); dot != std::string_view::npos && dot > 0)
-      name = name.substr(0, dot);
+    if (const std::size_t dot = name.rfind('.'); dot != std::string_view::npos && dot > 0) name = name.substr(0, dot);
     std::string clean;
     for (char c : name.substr(0, 40)) clean += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';
     return clean.empty() ? "node" : clean;
@@ -128,8 +122,7 @@ class Importer {
     if (text.empty()) return otherwise;
     double value = 0;
     const auto [rest, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (status != std::errc() || rest != text.data() + text.size() || !std::isfinite(value) || value < 0 ||
-        value > 1e9)
+    if (status != std::errc() || rest != text.data() + text.size() || !std::isfinite(value) || value < 0 || value > 1e9)
       return fail(node, "{} '{}': a number from 0 to 1e9", attribute, text.substr(0, 60));
     return value;
   }
@@ -142,8 +135,7 @@ class Importer {
   }
 
   Status add_wire(int from, int to, LinkType link, int count, const pugi::xml_node& node) {
-    if (parts_.wires.size() >= NodeType::kMostWires)
-      return fail(node, "more than {} links", NodeType::kMostWires);
+    if (parts_.wires.size() >= NodeType::kMostWires) return fail(node, "more than {} links", NodeType::kMostWires);
     auto known = std::find_if(parts_.link_types.begin(), parts_.link_types.end(),
                               [&](const LinkType& other) { return other.name == link.name; });
     if (known == parts_.link_types.end()) known = parts_.link_types.insert(known, std::move(link));
@@ -166,14 +158,12 @@ class Importer {
     if (rate > 1024) return fail(pci, "link_speed '{}': more than 1024 GT/s", speed.substr(0, 60));
     WEFT_TRY(double width, number(pci, "link_width", 16));
     if (width < 1) width = 16;
-    if (width > 64)
-      return fail(pci, "link_width '{}': more than 64 lanes", pci.attribute("link_width").value());
+    if (width > 64) return fail(pci, "link_width '{}': more than 64 lanes", pci.attribute("link_width").value());
     const double coding = rate < 8 ? 0.8 : rate < 64 ? 128.0 / 130 : 1;
     LinkType link;
     link.name = fmt::format("pcie-{:g}GTs-x{:g}", rate, width);
     link.kind = LinkKind::kPcie;
-    link.bandwidth = {{rate * 1e9 / 8 * width * coding},
-                      fmt::format("link_speed and link_width of {}", file_)};
+    link.bandwidth = {{rate * 1e9 / 8 * width * coding}, fmt::format("link_speed and link_width of {}", file_)};
     link.latency = preset_link("pcie4-x16").latency;
     return link;
   }
@@ -212,8 +202,7 @@ class Importer {
     if (device.empty() && listed != std::end(kPciDevices)) device = listed->device;
     if (device.empty() && known) device = capability->device;
     if (device.empty())
-      return fail(gpu, "sm '{}': device unknown; name it, as in {}:1,device=h100-sxm", id.substr(0, 60),
-                  file_);
+      return fail(gpu, "sm '{}': device unknown; name it, as in {}:1,device=h100-sxm", id.substr(0, 60), file_);
     Result<std::shared_ptr<const DeviceSpec>> spec = find_device({}, device);
     if (!spec.ok()) return fail(gpu, "{}", spec.error().message);
     auto at = std::find(parts_.specs.begin(), parts_.specs.end(), *spec);
@@ -240,8 +229,7 @@ class Importer {
       WEFT_TRY(double megabits, number(net, "speed", 10000));
       if (megabits <= 0) megabits = 10000;  // what NCCL assumes for an unknown port
       WEFT_TRY(const double microseconds, number(net, "latency", 0));
-      if (microseconds > 1e6)
-        return fail(net, "latency '{}': more than 1s", net.attribute("latency").value());
+      if (microseconds > 1e6) return fail(net, "latency '{}': more than 1s", net.attribute("latency").value());
       LinkType port;
       port.name = fmt::format("net-{:g}Gbps", megabits / 1000);
       std::erase(port.name, '+');
@@ -274,8 +262,7 @@ class Importer {
         if (tag == "c2c") WEFT_TRY_OK(connect_host(gpu, lane));
         if (tag != "nvlink" && tag != "xgmi") continue;
         WEFT_TRY(const double count, number(lane, "count", 1));
-        if (count < 1 || count > 1000)
-          return fail(lane, "count '{}': from 1 to 1000", lane.attribute("count").value());
+        if (count < 1 || count > 1000) return fail(lane, "count '{}': from 1 to 1000", lane.attribute("count").value());
         const std::string target = lane.attribute("target").value();
         if (std::string_view(lane.attribute("tclass").value()).starts_with("0x0680")) {
           to_switch += std::floor(count);
@@ -283,8 +270,7 @@ class Importer {
         }
         const auto other = by_bus.find(target);
         if (other == by_bus.end()) continue;  // a CPU, or a GPU that the dump leaves out
-        if (other->second == &gpu)
-          return fail(lane, "target '{}': a GPU linked to itself", target.substr(0, 60));
+        if (other->second == &gpu) return fail(lane, "target '{}': a GPU linked to itself", target.substr(0, 60));
         // Both ends list the link: keep the one of the lower end.
         if (other->second->vertex > gpu.vertex || !lists(*other->second, gpu.busid))
           WEFT_TRY_OK(add_lanes(gpu, other->second->vertex, count, LinkKind::kNvlink, lane));
@@ -303,8 +289,7 @@ class Importer {
     WEFT_TRY(const double bandwidth, number(c2c, "bw", 0));
     WEFT_TRY(const double count, number(c2c, "count", 1));
     if (bandwidth <= 0) return Ok{};
-    if (count < 1 || count > 1000)
-      return fail(c2c, "count '{}': from 1 to 1000", c2c.attribute("count").value());
+    if (count < 1 || count > 1000) return fail(c2c, "count '{}': from 1 to 1000", c2c.attribute("count").value());
     LinkType link = preset_link("nvlink-c2c");
     link.name = fmt::format("c2c-{:g}MBps", bandwidth);
     std::erase(link.name, '+');  // of an exponent; names do not hold it

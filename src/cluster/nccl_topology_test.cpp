@@ -50,8 +50,7 @@ TEST(NcclTopology, ReadsTreeNvlinksAndNics) {
   EXPECT_DOUBLE_EQ(node->injection_bandwidth(0).value, 300e9);       // 12 NVLinks of 25 GB/s
   EXPECT_DOUBLE_EQ(node->network_bandwidth().value, 4 * 200e9 / 8);  // 4 × 200 Gb/s
   for (int device = 0; device < 4; ++device) EXPECT_EQ(node->nic_of(device), device);
-  const Cluster cluster =
-      *Cluster::make({{std::make_shared<const NodeType>(*node), 2}}, node->parts().fabric);
+  const Cluster cluster = *Cluster::make({{std::make_shared<const NodeType>(*node), 2}}, node->parts().fabric);
   const std::vector<LinkId> inside = cluster.path(DeviceId(0), DeviceId(3));
   EXPECT_EQ(inside.size(), 2u);
   EXPECT_DOUBLE_EQ(bottleneck(cluster, inside).value, 300e9);
@@ -93,17 +92,14 @@ TEST(NcclTopology, KnowsDevicesByPciIdAndReadsC2cAndSocketInterfaces) {
   EXPECT_EQ(node->nic_count(), 1);                              // eth0 is listed below both CPUs
   EXPECT_DOUBLE_EQ(node->injection_bandwidth(0).value, 900e9);  // 18 × 50
   // The host is one hop away over PCIe and over C2C; the wider of both carries copies: 5 × 44.712 GB/s.
-  const Cluster cluster =
-      *Cluster::make({{std::make_shared<const NodeType>(*node), 1}}, node->parts().fabric);
+  const Cluster cluster = *Cluster::make({{std::make_shared<const NodeType>(*node), 1}}, node->parts().fabric);
   std::vector<LinkId> host;
   cluster.append_host_path(DeviceId(0), host);
   EXPECT_DOUBLE_EQ(bottleneck(cluster, host).value, 5 * 44.712e9);
 }
 
 TEST(NcclTopology, ErrorsNameTheLine) {
-  const auto message = [](std::string_view text) {
-    return parse_nccl_topology(text, "t.xml").error().message;
-  };
+  const auto message = [](std::string_view text) { return parse_nccl_topology(text, "t.xml").error().message; };
   EXPECT_EQ(message("<system>\n<cpu></system>"), "t.xml:2: not XML: Start-end tags mismatch");
   EXPECT_EQ(message("<graphs/>"), "t.xml: no <system>; expected a dump written by NCCL_TOPO_DUMP_FILE");
   EXPECT_EQ(message("<system><cpu/></system>"),

@@ -62,8 +62,7 @@ void normalise(NodeParts& parts) {
 Result<NodeType> NodeType::make(NodeParts parts) {
   if (parts.vertices.size() > kMostVertices)
     return error("{} vertices: a node has at most {}", parts.vertices.size(), kMostVertices);
-  if (parts.wires.size() > kMostWires)
-    return error("{} wires: a node has at most {}", parts.wires.size(), kMostWires);
+  if (parts.wires.size() > kMostWires) return error("{} wires: a node has at most {}", parts.wires.size(), kMostWires);
   normalise(parts);
   NodeType type;
   std::set<std::string_view> names;
@@ -136,8 +135,8 @@ NodeType::Link NodeType::link(int link) const {
   const Wire& wire = parts_.wires[static_cast<std::size_t>(link / 2)];
   const LinkType& type = parts_.link_types[wire.type];
   const bool forward = link % 2 == 0;
-  return {forward ? wire.from : wire.to, forward ? wire.to : wire.from, type.kind,
-          type.bandwidth.value * wire.count, type.latency.value};
+  return {forward ? wire.from : wire.to, forward ? wire.to : wire.from, type.kind, type.bandwidth.value * wire.count,
+          type.latency.value};
 }
 
 // Breadth first from `target` backwards. Within a layer the widest bottleneck wins: the widest path of k hops
@@ -162,8 +161,7 @@ void NodeType::route_towards(int target, bool all_forward, std::vector<int>& hop
         const Wire& wire = parts_.wires[w];
         const int other = wire.from + wire.to - at;
         if (hops[other] >= 0 && hops[other] < depth) continue;
-        const double bottleneck =
-            std::min(width[at], parts_.link_types[wire.type].bandwidth.value.value * wire.count);
+        const double bottleneck = std::min(width[at], parts_.link_types[wire.type].bandwidth.value.value * wire.count);
         if (hops[other] < 0) above.push_back(other);
         if (hops[other] < 0 || bottleneck > width[other]) {
           hops[other] = depth;
@@ -192,8 +190,7 @@ void NodeType::find_routes() {
         if (next[v] < 0) next[v] = last_resort[v];
     }
     for (int v = 0; v < vertices; ++v)
-      if (v != target)
-        next_[static_cast<std::size_t>(v) * vertices + target] = static_cast<std::uint16_t>(next[v]);
+      if (v != target) next_[static_cast<std::size_t>(v) * vertices + target] = static_cast<std::uint16_t>(next[v]);
   }
 }
 
@@ -222,8 +219,7 @@ int NodeType::nearest_of(int vertex, std::span<const int> candidates, std::vecto
     append_route(vertex, candidates[c], LinkId(0), route);
     double width = std::numeric_limits<double>::infinity();
     for (LinkId id : route) width = std::min(width, link(static_cast<int>(id.index())).bandwidth.value);
-    const bool better =
-        best < 0 || route.size() < best_hops || (route.size() == best_hops && width > best_width);
+    const bool better = best < 0 || route.size() < best_hops || (route.size() == best_hops && width > best_width);
     const bool equal = best >= 0 && route.size() == best_hops && width == best_width;
     if (better) {
       best = static_cast<int>(c);
@@ -243,10 +239,8 @@ void NodeType::choose_nics_and_sockets() {
     const int socket = nearest_of(devices_[d], sockets_);
     socket_of_.push_back(socket < 0 ? -1 : sockets_[socket]);
     nearest_of(devices_[d], nics_, &nearest[d]);
-    const auto turn =
-        std::count(nearest.begin(), nearest.begin() + static_cast<std::ptrdiff_t>(d), nearest[d]);
-    nic_of_.push_back(nearest[d].empty() ? -1
-                                         : nearest[d][static_cast<std::size_t>(turn) % nearest[d].size()]);
+    const auto turn = std::count(nearest.begin(), nearest.begin() + static_cast<std::ptrdiff_t>(d), nearest[d]);
+    nic_of_.push_back(nearest[d].empty() ? -1 : nearest[d][static_cast<std::size_t>(turn) % nearest[d].size()]);
   }
   // The relay towards a rail is the device with the fewest hops to it and on to its NIC; the lowest of
   // equals.

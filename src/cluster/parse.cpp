@@ -63,8 +63,7 @@ Result<std::string> read_file(std::string_view path) {
 // The node type with another device in every place, and other NIC rates. Its name tells what changed.
 Result<std::shared_ptr<const NodeType>> changed(const std::shared_ptr<const NodeType>& type,
                                                 const std::shared_ptr<const DeviceSpec>& device,
-                                                std::optional<BytesPerSecond> nic,
-                                                const std::string& option) {
+                                                std::optional<BytesPerSecond> nic, const std::string& option) {
   if (!device && !nic) return type;
   NodeParts parts = type->parts();
   if (device) {
@@ -103,8 +102,7 @@ Result<FabricSpec> fabric_option(std::optional<std::string> kind, std::optional<
   if (kind == "switch") spec = TreeFabric{};
   if (kind == "fat-tree") spec = TreeFabric{false, {{16, 1}}, default_hop()};
   if (kind == "rail") spec = TreeFabric{true, {{32, 1}}, default_hop()};
-  if (kind == "dragonfly")
-    spec = DragonflyFabric{16, 16, {{100e9}, "estimate"}, {{100e9}, "estimate"}, default_hop()};
+  if (kind == "dragonfly") spec = DragonflyFabric{16, 16, {{100e9}, "estimate"}, {{100e9}, "estimate"}, default_hop()};
   if (kind && std::find(kinds.begin(), kinds.end(), *kind) == kinds.end())
     return error("fabric '{}': one of {}{}", *kind, fmt::join(kinds, ", "), did_you_mean(*kind, kinds));
   if (leaf || factor) {
@@ -134,8 +132,7 @@ struct GroupOptions {
 };
 
 Status read_option(std::string_view key, std::string_view value, GroupOptions& options) {
-  static const std::vector<std::string> known = {"net",    "nic",  "device",
-                                                 "fabric", "leaf", "oversubscription"};
+  static const std::vector<std::string> known = {"net", "nic", "device", "fabric", "leaf", "oversubscription"};
   if (key == "net" || key == "nic") {
     const Result<BytesPerSecond> rate = parse_bandwidth(value);
     if (!rate.ok()) return error("{} {}", key, rate.error().message);
@@ -182,8 +179,8 @@ Result<GroupOptions> parse_options(std::optional<std::string_view> text) {
 }
 
 // A node type with the count and options of its spec applied.
-Result<GroupSpec> with_options(const std::shared_ptr<const NodeType>& type,
-                               std::optional<std::string_view> text, const Library& own) {
+Result<GroupSpec> with_options(const std::shared_ptr<const NodeType>& type, std::optional<std::string_view> text,
+                               const Library& own) {
   WEFT_TRY(const GroupOptions options, parse_options(text));
   std::shared_ptr<const DeviceSpec> device;
   if (!options.device.empty()) {
@@ -196,8 +193,7 @@ Result<GroupSpec> with_options(const std::shared_ptr<const NodeType>& type,
   GroupSpec group{{type, options.nodes}, std::nullopt};
   WEFT_TRY(group.group.type, changed(type, device, nic, options.rate_option));
   if (options.fabric || options.leaf || options.oversubscription) {
-    WEFT_TRY(group.fabric,
-             fabric_option(options.fabric, options.leaf, options.oversubscription, type->parts().fabric));
+    WEFT_TRY(group.fabric, fabric_option(options.fabric, options.leaf, options.oversubscription, type->parts().fabric));
   }
   return group;
 }
@@ -379,8 +375,7 @@ Result<Cluster> parse_cluster_yaml(std::string_view text, std::string_view name)
 }
 
 Result<Cluster> parse_cluster(std::string_view spec) {
-  if (spec.size() > 4096)
-    return error("cluster spec of {} characters: at most 4096; write a YAML file", spec.size());
+  if (spec.size() > 4096) return error("cluster spec of {} characters: at most 4096; write a YAML file", spec.size());
   if (spec.empty()) return error("cluster spec: empty; write NAME:COUNT such as dgx-h100:16");
   const std::vector<std::string_view> parts = split(spec, "+");
   // A file alone may describe a whole cluster.

@@ -14,19 +14,17 @@ using testing::IsSupersetOf;
 
 TEST(Presets, AllPromisedNamesAreThere) {
   EXPECT_THAT(cluster_preset_names(),
-              IsSupersetOf({"dgx1-v100",    "dgx2-v100",   "p3dn",        "dgx-a100",    "dgx-a100-40",
-                            "dgx-h100",     "dgx-h200",    "dgx-b200",    "dgx-b300",    "gb200-nvl72",
-                            "mi300x-node",  "mi250x-node", "mi325x-node", "mi355x-node", "hgx-h800",
-                            "p100x4",       "k80x4",       "titanxp-x8",  "a40x4",       "p100x8",
-                            "v100x8",       "l40s-x8",     "a10x4",       "l4x8",        "a100-pcie-x8",
-                            "h100-pcie-x8", "h100-nvl-x8", "k80x8",       "cpu-node",    "a100-800g"}));
+              IsSupersetOf({"dgx1-v100",    "dgx2-v100",    "p3dn",        "dgx-a100",    "dgx-a100-40", "dgx-h100",
+                            "dgx-h200",     "dgx-b200",     "dgx-b300",    "gb200-nvl72", "mi300x-node", "mi250x-node",
+                            "mi325x-node",  "mi355x-node",  "hgx-h800",    "p100x4",      "k80x4",       "titanxp-x8",
+                            "a40x4",        "p100x8",       "v100x8",      "l40s-x8",     "a10x4",       "l4x8",
+                            "a100-pcie-x8", "h100-pcie-x8", "h100-nvl-x8", "k80x8",       "cpu-node",    "a100-800g"}));
   EXPECT_THAT(
       device_preset_names(),
-      IsSupersetOf({"k80",          "p100-sxm",     "p100-pcie", "titan-xp",  "v100-16",     "v100-32",
-                    "a10",          "a40",          "l4",        "l40s",      "a100-40-sxm", "a100-80-sxm",
-                    "a100-40-pcie", "a100-80-pcie", "h100-sxm",  "h100-pcie", "h100-nvl",    "h200",
-                    "b200",         "b300",         "gb200",     "mi250x",    "mi300x",      "mi325x",
-                    "mi355x",       "h800",         "cpu-core"}));
+      IsSupersetOf({"k80",      "p100-sxm",  "p100-pcie", "titan-xp",    "v100-16",     "v100-32",      "a10",
+                    "a40",      "l4",        "l40s",      "a100-40-sxm", "a100-80-sxm", "a100-40-pcie", "a100-80-pcie",
+                    "h100-sxm", "h100-pcie", "h100-nvl",  "h200",        "b200",        "b300",         "gb200",
+                    "mi250x",   "mi300x",    "mi325x",    "mi355x",      "h800",        "cpu-core"}));
 }
 
 TEST(Presets, EveryPresetAndAliasMakesAClusterOfTwoNodes) {
@@ -65,8 +63,7 @@ TEST(Presets, EveryNumberHasASource) {
   }
   for (const auto& [name, node] : preset_library().nodes) {
     EXPECT_GT(node->parts().source.size(), 8u) << name;
-    if (const auto* tree = std::get_if<TreeFabric>(&node->parts().fabric);
-        tree != nullptr && !tree->levels.empty())
+    if (const auto* tree = std::get_if<TreeFabric>(&node->parts().fabric); tree != nullptr && !tree->levels.empty())
       expect_source(tree->latency, name);
   }
 }
@@ -76,8 +73,7 @@ TEST(Presets, AFigureWithoutASourceIsRefusedAmongPresets) {
       YamlNode::load("links:\n  x: {kind: pcie, bandwidth: 1GB/s, latency: 1us}\n", "presets/x.yaml");
   ASSERT_TRUE(root.ok());
   Library library;
-  const Status status =
-      read_library(*root->map("file", file_sections()), nullptr, Sources::kRequired, library);
+  const Status status = read_library(*root->map("file", file_sections()), nullptr, Sources::kRequired, library);
   EXPECT_EQ(status.error().message, "presets/x.yaml:2: bandwidth: source missing; write [value, source]");
 }
 
@@ -117,8 +113,7 @@ TEST(Presets, PeaksAndBandwidthsAreThePublishedOnes) {
 TEST(Presets, EachGpuOfAnNvswitchNodeHasItsOwnNic) {
   for (const char* name : {"dgx-a100", "dgx-h100", "dgx-b300", "mi300x-node", "gb200-nvl72"}) {
     const NodeType& node = *preset_library().nodes.at(name);
-    for (int device = 0; device < node.device_count(); ++device)
-      EXPECT_EQ(node.nic_of(device), device) << name;
+    for (int device = 0; device < node.device_count(); ++device) EXPECT_EQ(node.nic_of(device), device) << name;
   }
 }
 

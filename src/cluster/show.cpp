@@ -13,14 +13,13 @@ std::string rate(BytesPerSecond bandwidth) { return human(bandwidth); }
 // Networks are sold in bits.
 std::string bits(BytesPerSecond bandwidth) {
   const double gigabits = bandwidth.value * 8 / 1e9;
-  return gigabits >= 10000 ? fmt::format("{:.4g} Tb/s", gigabits / 1000)
-                           : fmt::format("{:.4g} Gb/s", gigabits);
+  return gigabits >= 10000 ? fmt::format("{:.4g} Tb/s", gigabits / 1000) : fmt::format("{:.4g} Gb/s", gigabits);
 }
 
 std::string padded(std::string_view text, std::size_t width) {
   // Width in characters, not bytes: continuation bytes of UTF-8 take no column.
-  const auto columns = static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  const auto columns = static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
   return std::string(text) + std::string(columns < width ? width - columns : 0, ' ');
 }
 
@@ -126,8 +125,7 @@ class NodePicture {
       const std::string first = vertex_name(alike[i][0]);
       out += "    " + first;
       if (alike[i].size() > 1)
-        out +=
-            fmt::format(" (and {} more like it, to {})", alike[i].size() - 1, vertex_name(alike[i].back()));
+        out += fmt::format(" (and {} more like it, to {})", alike[i].size() - 1, vertex_name(alike[i].back()));
       out += "\n" + trees[i];
     }
     std::map<std::string, int> between;
@@ -167,13 +165,11 @@ class NodePicture {
     for (std::size_t v = 0; v < parts_.vertices.size(); ++v) {
       if (kind(static_cast<int>(v)) != VertexKind::kSwitch) continue;
       std::map<double, std::vector<std::string>> by_rate;
-      for (int w : wires_[v])
-        by_rate[link(w).bandwidth.value].push_back(vertex_name(other(w, static_cast<int>(v))));
+      for (int w : wires_[v]) by_rate[link(w).bandwidth.value].push_back(vertex_name(other(w, static_cast<int>(v))));
       for (const auto& [bandwidth, names] : by_rate) {
         const std::string members = padded("  " + join_names(names) + "  ", 24);
-        out += fmt::format("    ╔{0}╗\n    ║{1}║  {2} each way per device\n    ╚{3}╝\n",
-                           repeat("═", members.size()), members, rate({bandwidth}),
-                           centred(vertex_name(static_cast<int>(v)), members.size()));
+        out += fmt::format("    ╔{0}╗\n    ║{1}║  {2} each way per device\n    ╚{3}╝\n", repeat("═", members.size()),
+                           members, rate({bandwidth}), centred(vertex_name(static_cast<int>(v)), members.size()));
       }
     }
     return out;
@@ -210,8 +206,8 @@ class NodePicture {
     for (const auto& [each, unused] : kinds) kind_names.emplace_back(name(each));
     std::size_t widest = 4;
     for (int v : devices) widest = std::max(widest, vertex_name(v).size());
-    std::string out = fmt::format("    {} between devices, GB/s each way:\n    {}",
-                                  fmt::join(kind_names, ", "), padded("", widest));
+    std::string out =
+        fmt::format("    {} between devices, GB/s each way:\n    {}", fmt::join(kind_names, ", "), padded("", widest));
     for (int b : devices) out += fmt::format("  {:>{}}", vertex_name(b), widest);
     out += "\n";
     for (int a : devices) {
@@ -274,9 +270,8 @@ std::string fabric_picture(const Cluster& cluster) {
   const Fabric& fabric = cluster.fabric();
   std::string out;
   if (const auto* dragonfly = std::get_if<DragonflyFabric>(&fabric.spec())) {
-    out +=
-        fmt::format("    nodes ── {} per router ── {} routers per group, all to all ── groups, all to all\n",
-                    dragonfly->nodes_per_router, dragonfly->routers_per_group);
+    out += fmt::format("    nodes ── {} per router ── {} routers per group, all to all ── groups, all to all\n",
+                       dragonfly->nodes_per_router, dragonfly->routers_per_group);
   } else {
     const auto& tree = std::get<TreeFabric>(fabric.spec());
     const std::string apart = tree.rails ? "one per rail for " : "";
@@ -284,19 +279,15 @@ std::string fabric_picture(const Cluster& cluster) {
                                         : tree.rails        ? "[ spine: rails meet here ]"
                                                             : "[ core ]"};
     for (std::size_t level = tree.levels.size(); level-- > 0;) {
-      const std::string_view what = level > 0    ? "pod switches"
-                                    : tree.rails ? "rail switches"
-                                                 : "leaf switches";
-      storeys.push_back(
-          fmt::format("[ {}: {}{} nodes, {} ]", what, apart, tree.levels[level].nodes,
-                      tree.levels[level].oversubscription == 1
-                          ? "full bandwidth upwards"
-                          : fmt::format("oversubscribed {:g}:1", tree.levels[level].oversubscription)));
+      const std::string_view what = level > 0 ? "pod switches" : tree.rails ? "rail switches" : "leaf switches";
+      storeys.push_back(fmt::format("[ {}: {}{} nodes, {} ]", what, apart, tree.levels[level].nodes,
+                                    tree.levels[level].oversubscription == 1
+                                        ? "full bandwidth upwards"
+                                        : fmt::format("oversubscribed {:g}:1", tree.levels[level].oversubscription)));
     }
     storeys.push_back(
         fmt::format("[ {} node{} ]", grouped(cluster.node_count()), cluster.node_count() == 1 ? "" : "s"));
-    for (std::size_t i = 0; i < storeys.size(); ++i)
-      out += (i > 0 ? "        │\n    " : "    ") + storeys[i] + "\n";
+    for (std::size_t i = 0; i < storeys.size(); ++i) out += (i > 0 ? "        │\n    " : "    ") + storeys[i] + "\n";
   }
   for (const Fabric::Tier& tier : fabric.tiers()) {
     const std::string each =
@@ -326,9 +317,7 @@ std::string plural(std::int64_t count, std::string_view one) {
   return fmt::format("{} {}{}", grouped(count), one, count == 1 ? "" : "s");
 }
 
-nlohmann::json figure_json(double value, const std::string& source) {
-  return {{"value", value}, {"source", source}};
-}
+nlohmann::json figure_json(double value, const std::string& source) { return {{"value", value}, {"source", source}}; }
 
 nlohmann::json device_json(const DeviceSpec& device) {
   nlohmann::json peaks = nlohmann::json::object();
@@ -383,8 +372,7 @@ std::string describe(const Cluster& cluster) {
   out += "\ndevices\n";
   for (const NodeGroup& group : cluster.groups())
     for (const auto& spec : group.type->parts().specs)
-      if (std::none_of(shown.begin(), shown.end(),
-                       [&](const DeviceSpec* other) { return *other == *spec; })) {
+      if (std::none_of(shown.begin(), shown.end(), [&](const DeviceSpec* other) { return *other == *spec; })) {
         shown.push_back(spec.get());
         out += device_table(*spec, sources);
       }
@@ -392,14 +380,13 @@ std::string describe(const Cluster& cluster) {
   std::vector<const LinkType*> links;
   for (const NodeGroup& group : cluster.groups())
     for (const LinkType& link : group.type->parts().link_types) {
-      if (std::any_of(links.begin(), links.end(), [&](const LinkType* other) { return *other == link; }))
-        continue;
+      if (std::any_of(links.begin(), links.end(), [&](const LinkType* other) { return *other == link; })) continue;
       links.push_back(&link);
       const std::string bandwidth_source = sources.cite(link.bandwidth.source);
-      out += fmt::format(
-          "    {}  {}  {}  {} {}\n", padded(link.name, 17),
-          padded(link.kind == LinkKind::kNic ? bits(link.bandwidth.value) : rate(link.bandwidth.value), 12),
-          padded(human(link.latency.value), 9), bandwidth_source, sources.cite(link.latency.source));
+      out +=
+          fmt::format("    {}  {}  {}  {} {}\n", padded(link.name, 17),
+                      padded(link.kind == LinkKind::kNic ? bits(link.bandwidth.value) : rate(link.bandwidth.value), 12),
+                      padded(human(link.latency.value), 9), bandwidth_source, sources.cite(link.latency.source));
     }
   if (cluster.node_count() > 1) {
     out += fmt::format("\nfabric · {}\n", fabric_name(cluster.fabric().spec()));

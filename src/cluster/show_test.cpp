@@ -16,9 +16,8 @@ std::string described(std::string_view spec) { return describe(*parse_cluster(sp
 TEST(Show, TheHeadlineCountsDevicesAndNodes) {
   EXPECT_THAT(described("dgx-h100:16"), StartsWith("128 × H100 SXM 80 GB in 16 nodes · rail-optimised\n"));
   EXPECT_THAT(described("titanxp-x8"), StartsWith("8 × TITAN Xp 12 GB in 1 node\n"));
-  EXPECT_THAT(
-      described("dgx1-v100:2+p100x8:6"),
-      StartsWith("16 × V100 SXM2 16 GB in 2 nodes + 48 × P100 PCIe 16 GB in 6 nodes · single switch\n"));
+  EXPECT_THAT(described("dgx1-v100:2+p100x8:6"),
+              StartsWith("16 × V100 SXM2 16 GB in 2 nodes + 48 × P100 PCIe 16 GB in 6 nodes · single switch\n"));
 }
 
 TEST(Show, APcieNodeIsDrawnAsATree) {
@@ -32,8 +31,7 @@ TEST(Show, APcieNodeIsDrawnAsATree) {
 }
 
 TEST(Show, AMeshIsDrawnAsAMatrixAndASwitchAsABox) {
-  EXPECT_THAT(described("dgx1-v100"),
-              HasSubstr("    gpu0     -    25    25    50    50     .     .     .\n"));
+  EXPECT_THAT(described("dgx1-v100"), HasSubstr("    gpu0     -    25    25    50    50     .     .     .\n"));
   EXPECT_THAT(described("dgx-h100"), HasSubstr("║  gpu0..7               ║  450 GB/s each way per device"));
   EXPECT_THAT(described("gb200-nvl72:2"), HasSubstr("socket0 (and 35 more like it, to socket35)"));
 }

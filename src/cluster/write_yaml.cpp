@@ -15,13 +15,12 @@ std::string figure_yaml(const Figure<T>& figure) {
 }
 
 std::string device_yaml(const DeviceSpec& device) {
-  std::string out = fmt::format("  {}:\n    title: {}\n    architecture: {}\n", device.name,
-                                yaml_quoted(device.title), yaml_quoted(device.architecture));
-  out += fmt::format("    memory: {}\n    memory_usable: {}\n    memory_bandwidth: {}\n",
-                     figure_yaml(device.memory), figure_yaml(device.memory_usable),
-                     figure_yaml(device.memory_bandwidth));
-  out += fmt::format("    compute_units: {}\n    copy_engines: {}\n    peak:\n",
-                     figure_yaml(device.compute_units), figure_yaml(device.copy_engines));
+  std::string out = fmt::format("  {}:\n    title: {}\n    architecture: {}\n", device.name, yaml_quoted(device.title),
+                                yaml_quoted(device.architecture));
+  out += fmt::format("    memory: {}\n    memory_usable: {}\n    memory_bandwidth: {}\n", figure_yaml(device.memory),
+                     figure_yaml(device.memory_usable), figure_yaml(device.memory_bandwidth));
+  out += fmt::format("    compute_units: {}\n    copy_engines: {}\n    peak:\n", figure_yaml(device.compute_units),
+                     figure_yaml(device.copy_engines));
   for (Arithmetic arithmetic : kArithmetics)
     if (const auto* peak = device.peak(arithmetic))
       out += fmt::format("      {}: {}\n", name(arithmetic), figure_yaml(*peak));
@@ -65,8 +64,8 @@ std::string fabric_yaml(const FabricSpec& fabric) {
   for (const TreeFabric::Level& level : tree.levels)
     levels += fmt::format("{}{{nodes: {}, oversubscription: {}}}", levels.empty() ? "" : ", ", level.nodes,
                           level.oversubscription);
-  return fmt::format("{{kind: {}, levels: [{}], latency: {}}}", tree.rails ? "rail-optimised" : "fat-tree",
-                     levels, figure_yaml(tree.latency));
+  return fmt::format("{{kind: {}, levels: [{}], latency: {}}}", tree.rails ? "rail-optimised" : "fat-tree", levels,
+                     figure_yaml(tree.latency));
 }
 
 std::string to_yaml(const Cluster& cluster) {

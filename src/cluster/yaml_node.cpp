@@ -25,8 +25,7 @@ Result<YamlNode> YamlNode::load(std::string_view text, std::string_view file) {
     return error("{} bytes: a cluster file has at most {}", text.size(), kMostBytes).at(file);
   try {
     const YAML::Node root = YAML::Load(std::string(text));
-    if (!root.IsDefined() || root.IsNull())
-      return error("empty; write at least 'cluster: dgx-h100:2'").at(file);
+    if (!root.IsDefined() || root.IsNull()) return error("empty; write at least 'cluster: dgx-h100:2'").at(file);
     const int line = root.Mark().line + 1;
     return YamlNode(root, std::move(name), line);
   } catch (const YAML::Exception& failure) {
@@ -38,8 +37,7 @@ Result<YamlNode> YamlNode::load(std::string_view text, std::string_view file) {
 
 Result<std::string> YamlNode::text(std::string_view what) const {
   if (node_.IsNull()) return fail("{}: value missing", what);
-  if (!node_.IsScalar())
-    return fail("{}: expected one value, not a {}", what, node_.IsMap() ? "map" : "list");
+  if (!node_.IsScalar()) return fail("{}: expected one value, not a {}", what, node_.IsMap() ? "map" : "list");
   return node_.Scalar();
 }
 
@@ -47,8 +45,7 @@ Result<std::int64_t> YamlNode::integer(std::string_view what, std::int64_t least
   WEFT_TRY(const std::string written, text(what));
   Result<std::int64_t> value = parse_integer(shown(written), what);
   if (!value.ok()) return fail(value.error());
-  if (*value < least || *value > most)
-    return fail("{} '{}': from {} to {}", what, shown(written), least, most);
+  if (*value < least || *value > most) return fail("{} '{}': from {} to {}", what, shown(written), least, most);
   return value;
 }
 
@@ -108,8 +105,7 @@ Result<YamlMap> YamlNode::map(std::string_view what, std::span<const std::string
   WEFT_TRY(YamlMap fields, map(what));
   for (const YamlMap::Entry& entry : fields.entries())
     if (std::find(known.begin(), known.end(), entry.key) == known.end())
-      return entry.key_node.fail("{}: unknown key '{}'{}", what, shown(entry.key),
-                                 did_you_mean(entry.key, known));
+      return entry.key_node.fail("{}: unknown key '{}'{}", what, shown(entry.key), did_you_mean(entry.key, known));
   return fields;
 }
 

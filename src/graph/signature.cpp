@@ -62,7 +62,8 @@ Flops contraction_flops(const Signature& signature) {
 }
 
 Flops pointwise_flops(const Signature& signature) {
-  // Over the largest operand that is data; weights count only where there is nothing else (optimizer steps, norms of gradients).
+  // Over the largest operand that is data; weights count only where there is nothing else (optimizer steps, norms of
+  // gradients).
   std::int64_t data = 1, any = 1;
   for (int i = 0; i < signature.operand_count(); ++i) {
     const Operand& operand = signature.operand(i);

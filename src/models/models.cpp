@@ -7,6 +7,8 @@
 #include <sstream>
 
 #include "base/checked.h"
+#include "base/units.h"
+#include "models/onnx_import.h"
 #include "models/zoo.h"
 
 namespace weft {
@@ -22,11 +24,12 @@ struct Resolved {
   StepShape step;
 };
 
-bool ends_with_json(std::string_view text) { return text.size() > 5 && text.ends_with(".json"); }
+bool is_json(std::string_view name) { return name.size() > 5 && name.ends_with(".json"); }
+bool is_onnx(std::string_view name) { return name.size() > 5 && name.ends_with(".onnx"); }
 
 // "name:overrides" or "path.json:overrides"; a path may contain colons before its suffix.
 std::pair<std::string_view, std::string_view> cut_overrides(std::string_view spec) {
-  const std::size_t suffix = spec.find(".json");
+  const std::size_t suffix = std::min(spec.find(".json"), spec.find(".onnx"));
   const std::size_t colon = spec.find(':', suffix == std::string_view::npos ? 0 : suffix);
   if (colon == std::string_view::npos) return {spec, {}};
   return {spec.substr(0, colon), spec.substr(colon + 1)};
@@ -44,8 +47,7 @@ Result<std::string> read_file(const std::string& path) {
 
 Result<Resolved> find(std::string_view name) {
   Resolved resolved;
-  // The seam for other file formats: each suffix has an importer that fills the config or the graph.
-  if (ends_with_json(name)) {
+  if (is_json(name)) {
     const std::string path(name);
     WEFT_TRY(const std::string text, read_file(path));
     WEFT_TRY(resolved.config, import_hf_config(text, path));
@@ -131,6 +133,30 @@ Status check_total(const Graph& graph) {
   return Ok{};
 }
 
+// An ONNX file: the overrides bind its symbolic dimensions ("batch=8,seq=128").
+Result<Model> load_onnx(std::string_view name, std::string_view overrides, const ModelOptions& options) {
+  OnnxOptions import{.batch = options.batch, .dims = {}, .opaque = options.opaque};
+  if (options.seq)
+    return error("{}: --seq: an ONNX file has its own sizes; bind a symbolic one with {}:NAME=SIZE", name, name);
+  while (!overrides.empty()) {
+    const std::size_t comma = std::min(overrides.find(','), overrides.size());
+    const std::string_view item = overrides.substr(0, comma);
+    overrides.remove_prefix(std::min(comma + 1, overrides.size()));
+    const std::size_t equals = item.find('=');
+    if (equals == std::string_view::npos) return error("{}: '{}': write dimension=size", name, item);
+    const Result<std::int64_t> size = parse_integer(item.substr(equals + 1), item.substr(0, equals));
+    if (!size.ok()) return size.error().at(name);
+    import.dims[std::string(item.substr(0, equals))] = *size;
+  }
+  WEFT_TRY(Graph graph, import_onnx(std::string(name), import));
+  if (Status fits = check_total(graph); !fits.ok()) return fits.error().at(name);
+  ModelInfo info;
+  info.name = info.source = std::string(name);
+  info.kind = ModelKind::Imported;
+  info.batch = import.dims.contains("batch") ? import.dims.at("batch") : options.batch;
+  return Model{std::move(info), std::move(graph)};
+}
+
 }  // namespace
 
 std::string_view name_of(ModelKind kind) {
@@ -143,11 +169,14 @@ std::string_view name_of(ModelKind kind) {
       return "recurrent";
     case ModelKind::Recommender:
       return "recommender";
+    case ModelKind::Imported:
+      return "imported";
   }
   return "?";
 }
 
 Result<Model> load_model(std::string_view spec, const ModelOptions& options) {
+  if (const auto [name, overrides] = cut_overrides(spec); is_onnx(name)) return load_onnx(name, overrides, options);
   WEFT_TRY(Resolved resolved, resolve(spec, options));
   GraphBuilder builder{std::string(spec)};
   std::visit([&](const auto& config) { build(builder, config, resolved.step); }, resolved.config);
@@ -163,6 +192,10 @@ Result<Graph> build_model(std::string_view spec, const ModelOptions& options) {
 }
 
 Result<ModelInfo> describe_model(std::string_view spec, const ModelOptions& options) {
+  if (is_onnx(cut_overrides(spec).first)) {
+    WEFT_TRY(Model model, load_model(spec, options));
+    return std::move(model.info);
+  }
   WEFT_TRY(Resolved resolved, resolve(spec, options));
   return std::move(resolved.info);
 }

@@ -1,14 +1,16 @@
-// Where graphs come from: the zoo, and Hugging Face config.json files.
+// Where graphs come from: the zoo, Hugging Face config.json files, ONNX files.
 //
 //   build_model("llama3-70b", {})                        a zoo name, one sample at the model's usual sequence
 //   build_model("llama3-70b:layers=12,vocab=32000", {})  with overrides
 //   build_model("path/config.json", {})                  a Hugging Face configuration, overrides allowed too
+//   build_model("model.onnx:batch=8,seq=128", {})        an ONNX file; overrides bind its symbolic dimensions
 //
-// What comes back is the forward graph up to the loss. Not here: backward and optimizer (graph/training.h),
-// ONNX files, weights. Cost: linear in the number of operators, a few milliseconds for the largest model.
+// What comes back is the forward graph up to the loss. Not here: backward and optimizer (graph/training.h), weights.
+// Cost: linear in the number of operators, a few milliseconds for the largest model.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,10 +24,12 @@ namespace weft {
 struct ModelOptions {
   std::int64_t batch = 1;                // samples per step; published figures are for one
   std::optional<std::int64_t> seq = {};  // tokens per sample; the model's default when absent
-  DType dtype = DType::BF16;             // of parameters and activations
+  DType dtype = DType::BF16;             // of parameters and activations; an ONNX file has its own
+  // ONNX operators without axes to take as unsplittable, with the FLOPs of one call; "*": all of them.
+  std::map<std::string, double> opaque = {};
 };
 
-enum class ModelKind : std::uint8_t { Language, Vision, Recurrent, Recommender };
+enum class ModelKind : std::uint8_t { Language, Vision, Recurrent, Recommender, Imported };
 std::string_view name_of(ModelKind kind);
 
 // What is known of a model besides its graph.

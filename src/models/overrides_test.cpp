@@ -85,8 +85,8 @@ TEST(Overrides, ALargerImageIsPooledToTheClassifiersSize) {
 TEST(Errors, AnUnknownModelSuggestsTheNearest) {
   EXPECT_EQ(error_of("resnt50"), "model 'resnt50': not in the zoo; did you mean resnet50, resnet101 or resnet152?");
   EXPECT_EQ(error_of("xyzzy-plugh-42"),
-            "model 'xyzzy-plugh-42': not in the zoo; `weft show model` lists it, or give a path to a Hugging "
-            "Face config.json");
+            "model 'xyzzy-plugh-42': not in the zoo; `weft show models` lists it, or give the path of a "
+            "config.json or .onnx file");
   EXPECT_EQ(error_of(""), "model '': name missing");
 }
 

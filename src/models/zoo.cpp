@@ -133,9 +133,9 @@ Result<const ZooEntry*> find_in_zoo(std::string_view name) {
     names.insert(names.end(), entry.aliases.begin(), entry.aliases.end());
   }
   const std::string suggestion = did_you_mean(name, names);
-  return error(
-      "model '{}': not in the zoo{}", name,
-      suggestion.empty() ? "; `weft show model` lists it, or give a path to a Hugging Face config.json" : suggestion);
+  return error("model '{}': not in the zoo{}", name,
+               suggestion.empty() ? "; `weft show models` lists it, or give the path of a config.json or .onnx file"
+                                  : suggestion);
 }
 
 }  // namespace weft

@@ -1,0 +1,94 @@
+// The command line as a person meets it. Each file of tests/errors and tests/golden holds commands and what they print:
+//
+//   $ weft show model lama3-8b
+//   weft: model 'lama3-8b': not in the zoo; did you mean …
+//   [exit 2]
+//
+// stdout and stderr are compared together; UPDATE_GOLDEN=1 rewrites the files for review.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+struct Outcome {
+  std::string text;
+  int exit_code = -1;
+};
+
+// Runs "weft …" in the repository root.
+Outcome run(const std::string& arguments, bool with_stderr = true) {
+  const std::string command = "cd '" + environment("WEFT_SOURCE_DIR") + "' && '" + environment("WEFT_BIN") + "' " +
+                              arguments + (with_stderr ? " 2>&1" : " 2>/dev/null") + " < /dev/null";
+  Outcome outcome;
+  FILE* pipe = popen(command.c_str(), "r");
+  char buffer[4096];
+  for (std::size_t n = 0; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) outcome.text.append(buffer, n);
+  const int status = pclose(pipe);
+  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
+std::string replay(const std::string& text) {
+  std::istringstream lines(text);
+  std::string result, line;
+  while (std::getline(lines, line)) {
+    if (line.rfind("# ", 0) == 0) result += line + "\n";
+    if (line.rfind("$ weft", 0) != 0) continue;
+    const Outcome outcome = run(line.substr(6));
+    result += line + "\n" + outcome.text;
+    if (!outcome.text.empty() && outcome.text.back() != '\n') result += "\n";
+    result += "[exit " + std::to_string(outcome.exit_code) + "]\n\n";
+  }
+  return result;
+}
+
+void check_folder(const std::string& folder) {
+  int files = 0;
+  for (const fs::directory_entry& entry :
+       fs::directory_iterator(fs::path(environment("WEFT_SOURCE_DIR")) / "tests" / folder)) {
+    std::ifstream file(entry.path());
+    const std::string expected((std::istreambuf_iterator<char>(file)), {});
+    const std::string actual = replay(expected);
+    if (!environment("UPDATE_GOLDEN").empty()) std::ofstream(entry.path()) << actual;
+    EXPECT_EQ(actual, expected) << entry.path();
+    ++files;
+  }
+  EXPECT_GT(files, 0);
+}
+
+TEST(Cli, ErrorsSayWhatIsWrongAndWhatToDo) { check_folder("errors"); }
+
+TEST(Cli, OutputReadsAsRecorded) { check_folder("golden"); }
+
+TEST(Cli, JsonIsOneObjectWithThePromisedKeys) {
+  const Outcome model = run("show model gpt2-124m --json", false);
+  ASSERT_EQ(model.exit_code, 0);
+  const auto json = nlohmann::json::parse(model.text);
+  for (const char* key : {"parameters", "active_parameters", "flops_forward", "flops_training", "operators", "tensors"})
+    EXPECT_TRUE(json.contains(key)) << key;
+  EXPECT_EQ(json["parameters"], 124439808);
+  const auto cluster = nlohmann::json::parse(run("show cluster dgx-h100:16 --json", false).text);
+  EXPECT_EQ(cluster["devices"], 128);
+  EXPECT_EQ(cluster["nodes"], 16);
+}
+
+TEST(Cli, TheTextFormOfATrainingStepIsPrinted) {
+  const Outcome outcome = run("show model gpt2-124m --form text --training", false);
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_NE(outcome.text.find("grad layers.0.mlp.down@grad_weight = linear@grad_weight("), std::string::npos);
+}
+
+}  // namespace
