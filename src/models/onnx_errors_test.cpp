@@ -54,7 +54,7 @@ TEST(ImportOnnxErrors, ImpossibleShapes) {
   EXPECT_EQ(Model().input("x", {1LL << 40, 1LL << 40}).node("Relu", {"x"}, {"y"}).output("y").error(),
             "m.onnx: input x: impossible shape [1099511627776,1099511627776]");
   EXPECT_EQ(Model().symbolic("x", {"batch", "length"}).node("Relu", {"x"}, {"y"}).output("y").error(),
-            "m.onnx: input 'x': dimension 1 is symbolic ('length'); give its size, --dim length=SIZE");
+            "m.onnx: input 'x': dimension 1 is symbolic ('length'); give its size, FILE.onnx:length=SIZE");
   EXPECT_EQ(Model().input("x", {2}).weight("w", {-1}).node("Add", {"x", "w"}, {"y"}).output("y").error(),
             "m.onnx: initializer 'w': has a dimension of -1");
   EXPECT_EQ(Model().input("x", {2, 3}).integers("s", {4, 2}).node("Reshape", {"x", "s"}, {"y"}).output("y").error(),

@@ -221,7 +221,7 @@ Result<TensorType> read_input_type(const onnx::ValueInfoProto& info, const OnnxO
     WEFT_TRY(const std::optional<std::int64_t> size, bind(proto.shape().dim(d), d == 0, options));
     if (!size) {
       const std::string symbol = printable(proto.shape().dim(d).dim_param());
-      return error("dimension {} is symbolic ('{}'); give its size, --dim {}=SIZE", d, symbol,
+      return error("dimension {} is symbolic ('{}'); give its size, FILE.onnx:{}=SIZE", d, symbol,
                    symbol.empty() ? "NAME" : symbol);
     }
     type.shape.push_back(*size);

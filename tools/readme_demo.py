@@ -1,0 +1,13 @@
+#!/usr/bin/env python3
+"""Puts what `make demo` prints into README.md, between the two marks of its demo block."""
+import pathlib
+import subprocess
+
+root = pathlib.Path(__file__).resolve().parent.parent
+weft = root / "build/release/bin/weft"
+commands = [["show", "model", "llama3-70b"], ["show", "cluster", "dgx-h100:16"]]
+printed = "\n".join("$ weft " + " ".join(c) + "\n" + subprocess.run([weft, *c], capture_output=True, text=True, check=True).stdout for c in commands)
+readme = (root / "README.md").read_text()
+before, rest = readme.split("`make demo` prints:\n\n```\n", 1)
+after = rest.split("```\n", 1)[1]
+(root / "README.md").write_text(before + "`make demo` prints:\n\n```\n" + printed.rstrip("\n") + "\n```\n" + after)
