@@ -85,6 +85,15 @@ TEST(Cli, JsonIsOneObjectWithThePromisedKeys) {
   EXPECT_EQ(cluster["nodes"], 16);
 }
 
+// `tools/readme_demo.py` writes it anew.
+TEST(Cli, TheReadmeShowsWhatTheDemoPrints) {
+  std::ifstream file(fs::path(environment("WEFT_SOURCE_DIR")) / "README.md");
+  const std::string readme((std::istreambuf_iterator<char>(file)), {});
+  for (const char* arguments : {"show model llama3-70b", "show cluster dgx-h100:16"})
+    EXPECT_NE(readme.find(std::string("$ weft ") + arguments + "\n" + run(arguments).text), std::string::npos)
+        << arguments;
+}
+
 TEST(Cli, TheTextFormOfATrainingStepIsPrinted) {
   const Outcome outcome = run("show model gpt2-124m --form text --training", false);
   EXPECT_EQ(outcome.exit_code, 0);

@@ -30,52 +30,52 @@ TEST(ImportOnnxErrors, FilesThatCannotBeRead) {
 }
 
 TEST(ImportOnnxErrors, GraphsThatAreNotGraphs) {
-  EXPECT_EQ(Model()
+  EXPECT_EQ(OnnxFile()
                 .input("x", {2})
                 .node("Add", {"x", "b"}, {"a"}, {}, "/p")
                 .node("Relu", {"a"}, {"b"}, {}, "/q")
                 .output("b")
                 .error(),
             "m.onnx: node '/p' (Add): depends on its own output; a graph must have no cycles");
-  EXPECT_EQ(Model().input("x", {2}).node("Relu", {"z"}, {"y"}).output("y").error(),
+  EXPECT_EQ(OnnxFile().input("x", {2}).node("Relu", {"z"}, {"y"}).output("y").error(),
             "m.onnx: node '/net/Relu' (Relu): reads 'z', which nothing produces");
-  EXPECT_EQ(Model().input("x", {2}).node("Relu", {"x"}, {"y"}).node("Exp", {"x"}, {"y"}).output("y").error(),
+  EXPECT_EQ(OnnxFile().input("x", {2}).node("Relu", {"x"}, {"y"}).node("Exp", {"x"}, {"y"}).output("y").error(),
             "m.onnx: node '/net/Exp' (Exp): 'y' is defined twice");
-  EXPECT_EQ(Model().input("x", {2}).node("Relu", {"x"}, {"y"}).output("z").error(),
+  EXPECT_EQ(OnnxFile().input("x", {2}).node("Relu", {"x"}, {"y"}).output("z").error(),
             "m.onnx: output 'z': nothing produces it");
-  EXPECT_EQ(Model().input("x", {2}).node("Relu", {"x"}, {"y"}).error(), "m.onnx: declares no outputs");
-  EXPECT_EQ(Model().input("x", {2}).node("Relu", {}, {"y"}).output("y").error(),
+  EXPECT_EQ(OnnxFile().input("x", {2}).node("Relu", {"x"}, {"y"}).error(), "m.onnx: declares no outputs");
+  EXPECT_EQ(OnnxFile().input("x", {2}).node("Relu", {}, {"y"}).output("y").error(),
             "m.onnx: node '/net/Relu' (Relu): input 0 is missing");
 }
 
 TEST(ImportOnnxErrors, ImpossibleShapes) {
-  EXPECT_EQ(Model().input("x", {2, -3}).node("Relu", {"x"}, {"y"}).output("y").error(),
+  EXPECT_EQ(OnnxFile().input("x", {2, -3}).node("Relu", {"x"}, {"y"}).output("y").error(),
             "m.onnx: input 'x': dimension of -3; sizes must be positive");
-  EXPECT_EQ(Model().input("x", {1LL << 40, 1LL << 40}).node("Relu", {"x"}, {"y"}).output("y").error(),
+  EXPECT_EQ(OnnxFile().input("x", {1LL << 40, 1LL << 40}).node("Relu", {"x"}, {"y"}).output("y").error(),
             "m.onnx: input x: impossible shape [1099511627776,1099511627776]");
-  EXPECT_EQ(Model().symbolic("x", {"batch", "length"}).node("Relu", {"x"}, {"y"}).output("y").error(),
+  EXPECT_EQ(OnnxFile().symbolic("x", {"batch", "length"}).node("Relu", {"x"}, {"y"}).output("y").error(),
             "m.onnx: input 'x': dimension 1 is symbolic ('length'); give its size, FILE.onnx:length=SIZE");
-  EXPECT_EQ(Model().input("x", {2}).weight("w", {-1}).node("Add", {"x", "w"}, {"y"}).output("y").error(),
+  EXPECT_EQ(OnnxFile().input("x", {2}).weight("w", {-1}).node("Add", {"x", "w"}, {"y"}).output("y").error(),
             "m.onnx: initializer 'w': has a dimension of -1");
-  EXPECT_EQ(Model().input("x", {2, 3}).integers("s", {4, 2}).node("Reshape", {"x", "s"}, {"y"}).output("y").error(),
+  EXPECT_EQ(OnnxFile().input("x", {2, 3}).integers("s", {4, 2}).node("Reshape", {"x", "s"}, {"y"}).output("y").error(),
             "m.onnx: node '/net/Reshape' (Reshape): cannot reshape [2,3] to [4,2]");
-  EXPECT_EQ(Model()
+  EXPECT_EQ(OnnxFile()
                 .input("x", {2, 3})
                 .input("s", {2}, onnx::TensorProto::INT64)
                 .node("Reshape", {"x", "s"}, {"y"})
                 .output("y")
                 .error(),
             "m.onnx: node '/net/Reshape' (Reshape): the shape ('s') must be integers known before the model runs");
-  EXPECT_EQ(Model().input("x", {2, 3}).input("z", {2, 4}).node("Add", {"x", "z"}, {"y"}).output("y").error(),
+  EXPECT_EQ(OnnxFile().input("x", {2, 3}).input("z", {2, 4}).node("Add", {"x", "z"}, {"y"}).output("y").error(),
             "m.onnx: node '/net/Add' (Add): binary: f32[2,3] and f32[2,4] do not broadcast: 3 against 4");
   EXPECT_EQ(
-      Model().input("x", {2, 3}).node("Concat", {"x", "x"}, {"y"}, {{"axis", std::int64_t{2}}}).output("y").error(),
+      OnnxFile().input("x", {2, 3}).node("Concat", {"x", "x"}, {"y"}, {{"axis", std::int64_t{2}}}).output("y").error(),
       "m.onnx: node '/net/Concat' (Concat): axis 2 of a tensor with 2 dimensions");
 }
 
 TEST(ImportOnnxErrors, ImpossibleWindowsAndProducts) {
   const auto conv = [](const Attrs& attrs) {
-    return Model()
+    return OnnxFile()
         .input("x", {1, 3, 8, 8})
         .weight("w", {4, 3, 3, 3})
         .node("Conv", {"x", "w"}, {"y"}, attrs)
@@ -91,7 +91,7 @@ TEST(ImportOnnxErrors, ImpossibleWindowsAndProducts) {
   EXPECT_EQ(conv({{"dilations", Ints{9, 9}}}),
             "m.onnx: node '/net/Conv' (Conv): conv2d: a kernel of 3 (dilation 9) does not fit 8 elements "
             "padded by 0 and 0");
-  EXPECT_EQ(Model()
+  EXPECT_EQ(OnnxFile()
                 .input("x", {1, 3, 8, 8, 8})
                 .weight("w", {4, 3, 3, 3, 3})
                 .node("Conv", {"x", "w"}, {"y"})
@@ -100,12 +100,12 @@ TEST(ImportOnnxErrors, ImpossibleWindowsAndProducts) {
             "m.onnx: node '/net/Conv' (Conv): convolves [1,3,8,8,8] with weights [4,3,3,3,3]; Weft has 1- "
             "and 2-dimensional "
             "convolutions");
-  EXPECT_EQ(Model().input("x", {2, 3}).weight("w", {4, 5}).node("MatMul", {"x", "w"}, {"y"}).output("y").error(),
+  EXPECT_EQ(OnnxFile().input("x", {2, 3}).weight("w", {4, 5}).node("MatMul", {"x", "w"}, {"y"}).output("y").error(),
             "m.onnx: node '/net/MatMul' (MatMul): linear: dimension 0 of w is 4, but k = 3");
 }
 
-Model lstm(std::int64_t steps) {
-  return Model()
+OnnxFile lstm(std::int64_t steps) {
+  return OnnxFile()
       .input("x", {steps, 2, 3})
       .weight("W", {1, 16, 3})
       .weight("R", {1, 16, 4})
@@ -114,11 +114,11 @@ Model lstm(std::int64_t steps) {
 }
 
 TEST(ImportOnnxErrors, WrongTypes) {
-  EXPECT_EQ(Model().input("x", {2, 3}).input("i", {2}).node("Gather", {"x", "i"}, {"y"}).output("y").error(),
+  EXPECT_EQ(OnnxFile().input("x", {2, 3}).input("i", {2}).node("Gather", {"x", "i"}, {"y"}).output("y").error(),
             "m.onnx: node '/net/Gather' (Gather): gathers with indices f32[2]; they must be integers");
-  EXPECT_EQ(Model().input("x", {2, 3}).node("Cast", {"x"}, {"y"}, {{"to", std::int64_t{8}}}).output("y").error(),
+  EXPECT_EQ(OnnxFile().input("x", {2, 3}).node("Cast", {"x"}, {"y"}, {{"to", std::int64_t{8}}}).output("y").error(),
             "m.onnx: node '/net/Cast' (Cast): casts to element type 8, which is not supported");
-  EXPECT_EQ(Model().input("x", {2, 3}, 8).node("Relu", {"x"}, {"y"}).output("y").error(),
+  EXPECT_EQ(OnnxFile().input("x", {2, 3}, 8).node("Relu", {"x"}, {"y"}).output("y").error(),
             "m.onnx: input 'x': elements of type STRING are not supported");
 }
 
@@ -130,18 +130,18 @@ TEST(ImportOnnxErrors, AnAbsurdlyLongLstmIsRefused) {
 }
 
 TEST(ImportOnnxErrors, LyingConstants) {
-  Model model = Model().input("x", {2, 3}).integers("s", {2, 3}).node("Reshape", {"x", "s"}, {"y"}).output("y");
+  OnnxFile model = OnnxFile().input("x", {2, 3}).integers("s", {2, 3}).node("Reshape", {"x", "s"}, {"y"}).output("y");
   model.proto().mutable_graph()->mutable_initializer(0)->set_dims(0, 3);
   EXPECT_EQ(model.error(), "m.onnx: initializer 's': holds 2 elements, but its shape needs 3");
   // Shapes computed from constants that would take terabytes.
-  const std::string error = Model()
+  const std::string error = OnnxFile()
                                 .integers("n", {1LL << 20, 1LL << 20})
                                 .node("ConstantOfShape", {"n"}, {"c"})
                                 .node("Exp", {"c"}, {"y"})
                                 .output("y")
                                 .error();
   EXPECT_EQ(error, "");  // a tensor of 2^40 elements is only a shape here
-  EXPECT_THAT(Model()
+  EXPECT_THAT(OnnxFile()
                   .integers("n", {1LL << 40, 1LL << 40})
                   .node("ConstantOfShape", {"n"}, {"c"})
                   .node("Exp", {"c"}, {"y"})

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "graph/training.h"
+#include "models/models.h"
 #include "models/onnx_test_model.h"
 
 namespace weft {
@@ -69,6 +70,33 @@ TEST(ImportOnnx, ParametersAndFlopsAreTheExportersAndEveryParameterIsTrained) {
   }
 }
 
+// Two independent roads to one network: PyTorch's exporter and the zoo's own composition.
+TEST(ImportOnnx, FilesAndZooAgreeOnParametersAndFlops) {
+  struct Pair {
+    std::string file, zoo;
+    std::optional<std::int64_t> seq;
+    std::int64_t extra_parameters = 0;  // of the file
+  };
+  const Pair pairs[] = {
+      {"resnet50", "resnet50", {}},
+      {"vgg19", "vgg19", {}},
+      {"inception_v3", "inception-v3:aux=1", {}},
+      {"vit_b_16", "vit-b", {}},
+      {"bert_base", "bert-base", 512},
+      {"gpt2", "gpt2-124m", 1024},
+      // PyTorch's LSTM has two biases per layer, the zoo's one: 2 layers of 4·1024.
+      {"lstm_lm", "rnnlm:hidden=1024,vocab=10000,layers=2", {}, 2 * 4 * 1024},
+  };
+  for (const Pair& pair : pairs) {
+    const auto file = import_onnx(model_file(pair.file), {.batch = 2});
+    const auto zoo = build_model(pair.zoo, {.batch = 2, .seq = pair.seq});
+    ASSERT_TRUE(file.ok() && zoo.ok()) << pair.zoo;
+    EXPECT_EQ(file->parameter_count() - pair.extra_parameters, zoo->parameter_count()) << pair.zoo;
+    EXPECT_NEAR(forward_flops(*file) / forward_flops(*zoo), 1.0, 1e-3) << pair.zoo;
+    fmt::print("{}: {} FLOPs, zoo {}\n", pair.file, forward_flops(*file), forward_flops(*zoo));
+  }
+}
+
 TEST(ImportOnnx, OutputShapesAreTheExporters) {
   std::ifstream file(source("tests/onnx/expected.json"));
   const nlohmann::json expected = nlohmann::json::parse(file);
@@ -120,7 +148,7 @@ TEST(ImportOnnx, RecognisesLayerNormAndGelu) {
 
 TEST(ImportOnnx, RecognisesRmsNormAndSilu) {
   // As torch exports w * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)), then silu.
-  const auto graph = Model()
+  const auto graph = OnnxFile()
                          .input("x", {2, 5, 8})
                          .weight("net.norm.weight", {8})
                          .number("two", 2)
@@ -169,7 +197,7 @@ TEST(ImportOnnx, NeverOpensTheExternalData) {
   std::filesystem::create_directory(folder);
   const std::string model = (folder / "m.onnx").string();
   std::ofstream(model, std::ios::binary)
-      << Model().input("x", {2, 3}).weight("w", {3, 4}).node("MatMul", {"x", "w"}, {"y"}).output("y").bytes();
+      << OnnxFile().input("x", {2, 3}).weight("w", {3, 4}).node("MatMul", {"x", "w"}, {"y"}).output("y").bytes();
   std::ofstream(folder / "weights.bin") << "secret";
   const int watch = ::inotify_init1(IN_NONBLOCK);
   ASSERT_GE(::inotify_add_watch(watch, folder.c_str(), IN_OPEN | IN_ACCESS), 0);
@@ -192,7 +220,7 @@ TEST(ImportOnnx, NeverOpensTheExternalData) {
 // ---------------------------------------------------------------------------------------------
 
 TEST(ImportOnnx, MatMulWithAParameterIsLinearOtherwiseABatchedProduct) {
-  const auto graph = Model()
+  const auto graph = OnnxFile()
                          .input("x", {2, 5, 3})
                          .input("z", {4, 1, 6, 5})
                          .weight("net.w", {7, 3})
@@ -208,7 +236,7 @@ TEST(ImportOnnx, MatMulWithAParameterIsLinearOtherwiseABatchedProduct) {
 }
 
 TEST(ImportOnnx, EinsumOfTwoOperands) {
-  const auto graph = Model()
+  const auto graph = OnnxFile()
                          .input("q", {2, 5, 3, 8})
                          .input("k", {2, 7, 3, 8})
                          .node("Einsum", {"q", "k"}, {"y"}, {{"equation", "bqhd,bkhd->bhqk"}})
@@ -220,7 +248,7 @@ TEST(ImportOnnx, EinsumOfTwoOperands) {
 
 TEST(ImportOnnx, AutomaticPaddingKeepsTheSizeOverTheStride) {
   for (const auto& [mode, stride, size] : {std::tuple("SAME_UPPER", 2, 4), {"SAME_LOWER", 2, 4}, {"VALID", 2, 3}}) {
-    const auto graph = Model()
+    const auto graph = OnnxFile()
                            .input("x", {1, 6, 8, 8})
                            .weight("w", {4, 3, 3, 3})
                            .weight("b", {4})
@@ -236,7 +264,7 @@ TEST(ImportOnnx, AutomaticPaddingKeepsTheSizeOverTheStride) {
 
 TEST(ImportOnnx, ShapeComputationsAreEvaluated) {
   // Reshape to [batch, −1] through Shape, Gather, Unsqueeze, Concat, as torch exports x.view(x.size(0), -1).
-  const auto graph = Model()
+  const auto graph = OnnxFile()
                          .symbolic("x", {"N", "C", "L"})
                          .integers("zero", {0}, true)
                          .integers("front", {0})
@@ -254,7 +282,7 @@ TEST(ImportOnnx, ShapeComputationsAreEvaluated) {
 }
 
 TEST(ImportOnnx, MovementAndReductions) {
-  const auto graph = Model(13)
+  const auto graph = OnnxFile(13)
                          .input("x", {2, 3, 1, 8})
                          .integers("shape", {2, 3, 4, 8})
                          .integers("start", {-5})
@@ -283,7 +311,7 @@ TEST(ImportOnnx, MovementAndReductions) {
 }
 
 TEST(ImportOnnx, WhatNothingReadsIsLeftOut) {
-  const auto graph = Model()
+  const auto graph = OnnxFile()
                          .input("x", {2, 3})
                          .number("ratio", 0.0f)
                          .node("Dropout", {"x", "ratio"}, {"a", "mask"})
@@ -297,14 +325,14 @@ TEST(ImportOnnx, WhatNothingReadsIsLeftOut) {
 
 TEST(ImportOnnx, NodesNeedNotBeInOrder) {
   const auto graph =
-      Model().input("x", {2, 3}).node("Exp", {"h"}, {"y"}).node("Relu", {"x"}, {"h"}).output("y").import();
+      OnnxFile().input("x", {2, 3}).node("Exp", {"h"}, {"y"}).node("Relu", {"x"}, {"h"}).output("y").import();
   ASSERT_TRUE(graph.ok()) << graph.error().message;
   EXPECT_EQ(graph->kind(OpId(0)), OpKind::Unary);
   EXPECT_EQ(kinds(*graph), (std::map<std::string, int>{{"exp", 1}, {"relu", 1}}));
 }
 
 TEST(ImportOnnx, EqualNamesAreNumberedAndUnfitCharactersReplaced) {
-  const auto graph = Model()
+  const auto graph = OnnxFile()
                          .input("input:0", {2, 3})
                          .node("Relu", {"input:0"}, {"a"}, {}, "/m/act (1)")
                          .node("Exp", {"a"}, {"b"}, {}, "/m/act (1)")
@@ -318,7 +346,8 @@ TEST(ImportOnnx, EqualNamesAreNumberedAndUnfitCharactersReplaced) {
 }
 
 TEST(ImportOnnx, LogitsGetALossUnlessToldNotTo) {
-  const Model model = Model().input("x", {2, 3}).weight("w", {3, 4}).node("MatMul", {"x", "w"}, {"y"}).output("y");
+  const OnnxFile model =
+      OnnxFile().input("x", {2, 3}).weight("w", {3, 4}).node("MatMul", {"x", "w"}, {"y"}).output("y");
   const auto with = model.import({}), without = model.import({.loss = false});
   ASSERT_TRUE(with.ok() && without.ok());
   EXPECT_EQ(result_shape(*with), Shape{});
@@ -327,7 +356,7 @@ TEST(ImportOnnx, LogitsGetALossUnlessToldNotTo) {
 }
 
 TEST(ImportOnnx, AnUnknownOperatorIsOpaqueWhenTheUserSaysSo) {
-  const Model model = Model().input("x", {2, 3}).node("Det3", {"x"}, {"y"}, {}, "/head/Det3").output("y", {2, 7});
+  const OnnxFile model = OnnxFile().input("x", {2, 3}).node("Det3", {"x"}, {"y"}, {}, "/head/Det3").output("y", {2, 7});
   EXPECT_EQ(model.error(),
             "m.onnx: node '/head/Det3' (Det3): Weft knows no axes for operator Det3; pass --opaque "
             "Det3=FLOPS to plan "
@@ -337,7 +366,7 @@ TEST(ImportOnnx, AnUnknownOperatorIsOpaqueWhenTheUserSaysSo) {
   EXPECT_EQ(signature_named(*graph, "head.Det3")->attrs.number("flops", 0), 5e6);
   EXPECT_EQ(result_shape(*graph), (Shape{2, 7}));
   EXPECT_TRUE(model.import({.opaque = {{"*", 0}}, .loss = false}).ok());
-  EXPECT_EQ(Model()
+  EXPECT_EQ(OnnxFile()
                 .input("x", {2, 3})
                 .node("Det3", {"x"}, {"h"})
                 .node("Relu", {"h"}, {"y"})

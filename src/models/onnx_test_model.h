@@ -21,22 +21,23 @@ inline std::string read_bytes(const std::string& path) {
 }
 
 // A small model under construction.
-class Model {
+class OnnxFile {
  public:
-  explicit Model(int opset = 14) { proto_.add_opset_import()->set_version(opset); }
+  explicit OnnxFile(int opset = 14) { proto_.add_opset_import()->set_version(opset); }
 
-  Model& input(const std::string& name, const std::vector<std::int64_t>& shape, int type = onnx::TensorProto::FLOAT) {
+  OnnxFile& input(const std::string& name, const std::vector<std::int64_t>& shape,
+                  int type = onnx::TensorProto::FLOAT) {
     declare(*graph().add_input(), name, shape, type);
     return *this;
   }
-  Model& symbolic(const std::string& name, const std::vector<std::string>& dims) {
+  OnnxFile& symbolic(const std::string& name, const std::vector<std::string>& dims) {
     auto* type = graph().add_input();
     declare(*type, name, {}, onnx::TensorProto::FLOAT);
     for (const std::string& dim : dims)
       type->mutable_type()->mutable_tensor_type()->mutable_shape()->add_dim()->set_dim_param(dim);
     return *this;
   }
-  Model& weight(const std::string& name, const std::vector<std::int64_t>& shape) {
+  OnnxFile& weight(const std::string& name, const std::vector<std::int64_t>& shape) {
     auto* tensor = graph().add_initializer();
     tensor->set_name(name);
     tensor->set_data_type(onnx::TensorProto::FLOAT);
@@ -47,7 +48,7 @@ class Model {
     entry->set_value("weights.bin");
     return *this;
   }
-  Model& integers(const std::string& name, const std::vector<std::int64_t>& values, bool scalar = false) {
+  OnnxFile& integers(const std::string& name, const std::vector<std::int64_t>& values, bool scalar = false) {
     auto* tensor = graph().add_initializer();
     tensor->set_name(name);
     tensor->set_data_type(onnx::TensorProto::INT64);
@@ -55,15 +56,15 @@ class Model {
     for (const std::int64_t value : values) tensor->add_int64_data(value);
     return *this;
   }
-  Model& number(const std::string& name, float value) {
+  OnnxFile& number(const std::string& name, float value) {
     auto* tensor = graph().add_initializer();
     tensor->set_name(name);
     tensor->set_data_type(onnx::TensorProto::FLOAT);
     tensor->add_float_data(value);
     return *this;
   }
-  Model& node(const std::string& op, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
-              const Attrs& attrs = {}, const std::string& name = "") {
+  OnnxFile& node(const std::string& op, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
+                 const Attrs& attrs = {}, const std::string& name = "") {
     auto* node = graph().add_node();
     node->set_op_type(op);
     node->set_name(name.empty() ? "/net/" + op : name);
@@ -88,7 +89,7 @@ class Model {
     }
     return *this;
   }
-  Model& output(const std::string& name, const std::vector<std::int64_t>& shape = {}) {
+  OnnxFile& output(const std::string& name, const std::vector<std::int64_t>& shape = {}) {
     declare(*graph().add_output(), name, shape, onnx::TensorProto::FLOAT);
     return *this;
   }
