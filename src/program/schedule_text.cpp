@@ -90,11 +90,11 @@ class Scanner {
     return c;
   }
   // What stands here, for an error message: a few characters, printable.
-  std::string here() {
-    skip_blanks();
-    if (rest_.empty()) return "the end of the line";
+  std::string here() const {
+    Scanner ahead = *this;
+    if (ahead.at_end()) return "the end of the line";
     std::string shown = "'";
-    for (char c : rest_.substr(0, std::min<std::size_t>(rest_.find_first_of(" \t\r"), 16)))
+    for (char c : ahead.rest_.substr(0, std::min<std::size_t>(ahead.rest_.find_first_of(" \t\r"), 16)))
       shown += c > ' ' && c <= '~' ? c : '?';
     return shown + "'";
   }
@@ -130,9 +130,10 @@ class Parser {
   // "8 micro-batches"
   Result<std::int32_t> parse_count(Scanner& in, std::string_view what, std::string_view ending = "s") {
     in.skip_blanks();
-    const std::string found = in.here();
+    const Scanner found = in;
     const std::optional<std::int32_t> count = in.number();
-    if (!count || !in.take_after_blanks(what)) return error("expected a number of {}{}, found {}", what, ending, found);
+    if (!count || !in.take_after_blanks(what))
+      return error("expected a number of {}{}, found {}", what, ending, found.here());
     in.take(ending);
     // Ranks, chunks and micro-batches all appear in the text, so it bounds them.
     if (*count < 1 || std::size_t(*count) > text_.size())
@@ -165,10 +166,10 @@ class Parser {
     const auto route = static_cast<std::int32_t>(s_.routes.size());
     do {
       in.skip_blanks();
-      const std::string found = in.here();
+      const Scanner found = in;
       const std::optional<std::int32_t> first = in.number();
       const std::optional<std::int32_t> last = first && in.take("-") ? in.number() : first;
-      if (!first || !last) return error("expected micro-batches such as 0-3,8, found {}", found);
+      if (!first || !last) return error("expected micro-batches such as 0-3,8, found {}", found.here());
       if (*first > *last || *last >= s_.micro_batches)
         return error("micro-batches {}-{}: there are 0-{}", *first, *last, s_.micro_batches - 1);
       for (std::int32_t i = *first; i <= *last; ++i) {
@@ -179,10 +180,10 @@ class Parser {
     if (!in.take_after_blanks(":")) return error("expected ':' after the route's micro-batches, found {}", in.here());
     std::vector<Place> places;
     while (!in.at_end()) {
-      const std::string found = in.here();
+      const Scanner found = in;
       const std::optional<std::int32_t> rank = in.number();
       const std::optional<std::int32_t> chunk = rank && in.take(".") ? in.number() : 0;
-      if (!rank || !chunk) return error("expected a place such as 3 or 3.1 (rank.chunk), found {}", found);
+      if (!rank || !chunk) return error("expected a place such as 3 or 3.1 (rank.chunk), found {}", found.here());
       if (*rank >= s_.ranks || *chunk >= s_.chunks)
         return error("place {}.{}: there are {} ranks and {} chunks", *rank, *chunk, s_.ranks, s_.chunks);
       places.push_back({*rank, *chunk});
@@ -196,9 +197,10 @@ class Parser {
 
   // "0: F0 F1 F2&B0.1"
   Status parse_rank(Scanner& in) {
-    const std::string found = in.here();
+    const Scanner found = in;
     const std::optional<std::int32_t> rank = in.number();
-    if (!rank || !in.take_after_blanks(":")) return error("expected 'route …' or a rank such as '0:', found {}", found);
+    if (!rank || !in.take_after_blanks(":"))
+      return error("expected 'route …' or a rank such as '0:', found {}", found.here());
     if (*rank >= s_.ranks) return error("rank {}: there are 0-{}", *rank, s_.ranks - 1);
     if (has_line_[*rank]) return error("rank {} has a line already", *rank);
     has_line_[*rank] = true;
@@ -212,15 +214,15 @@ class Parser {
   }
 
   Result<Action> parse_action(Scanner& in) {
-    const std::string found = in.here();
+    const Scanner found = in;
     const std::optional<char> kind = in.letter();
     const std::size_t work = kind ? std::string_view("FBIW").find(*kind) : std::string_view::npos;
     const std::optional<std::int32_t> micro_batch = in.number();
     const std::optional<std::int32_t> chunk = micro_batch && in.take(".") ? in.number() : 0;
     if (work == std::string_view::npos || !micro_batch || !chunk)
-      return error("expected an action such as F3, B3.1, I3 or W3, found {}", found);
+      return error("expected an action such as F3, B3.1, I3 or W3, found {}", found.here());
     if (*micro_batch >= s_.micro_batches || *chunk >= s_.chunks)
-      return error("{}: there are {} micro-batch{} and {} chunk{}", found, s_.micro_batches,
+      return error("{}: there are {} micro-batch{} and {} chunk{}", found.here(), s_.micro_batches,
                    s_.micro_batches == 1 ? "" : "es", s_.chunks, plural(s_.chunks));
     return Action{static_cast<Work>(work), *micro_batch, *chunk, in.take("&")};
   }
