@@ -5,8 +5,7 @@
 // bubble and activations in flight for given integer costs; `print` writes it, parse∘print = identity.
 // Not here: which layers a stage has, tensors, streams and sends (they follow from the routes), optimizer steps, and
 // orders fitted to measured costs: the zero-bubble tables are the handcrafted ones.
-// Cost: making, checking, playing and printing are linear in the number of actions, ≤ 3 · micro-batches · ranks ·
-// chunks.
+// Cost: everything is linear in the number of actions, at most 3 per micro-batch, rank and chunk.
 //
 // The model is cut into stages. A rank holds `chunks` model chunks, each one stage. A micro-batch follows a route: the
 // place (rank, chunk) of every stage, in order. One route serves all micro-batches of most schedules:
@@ -30,7 +29,7 @@
 
 namespace weft {
 
-enum class Work : std::uint8_t {
+enum class Body : std::uint8_t {
   Forward,         // F
   Backward,        // B: both products of the backward pass, fused
   BackwardInput,   // I: gradients of the inputs, which the stage before waits for
@@ -38,7 +37,7 @@ enum class Work : std::uint8_t {
 };
 
 struct Action {
-  Work work = Work::Forward;
+  Body body = Body::Forward;
   std::int32_t micro_batch = 0;
   std::int32_t chunk = 0;
   // Issued together with the rank's next action, each hiding the other's communication (DualPipe's F&B): the two start
@@ -160,7 +159,7 @@ Result<Playback> play(const Schedule& schedule, const PlayCosts& costs = {});
 //   schedule dualpipe: 4 ranks, 2 chunks, 8 micro-batches
 //   route 0-3: 0 1 2 3
 //   route 4-7: 3.1 2.1 1.1 0.1
-//   0: F0 F1 F2 F4.1 I4.1 W4.1 … F3&B4.1 …
+//   0: F0 F1 F2 F4.1 I4.1 W4.1 F5.1 F3&B5.1 …
 std::string print(const Schedule& schedule);
 // A table whose numbers are in range; whether it is a schedule is check_schedule's to say. Errors: "file:line: …".
 Result<Schedule> parse_schedule(std::string_view text, std::string_view file);

@@ -14,30 +14,30 @@ class Line {
     actions_.reserve(std::size_t{3} * micro_batches * chunks);
   }
 
-  bool left(Work work, std::int32_t chunk) const { return issued(work, chunk) < micro_batches_; }
+  bool left(Body body, std::int32_t chunk) const { return issued(body, chunk) < micro_batches_; }
   // Nothing happens when that work is all done, nor for a W whose I is still to come.
-  void issue(Work work, std::int32_t chunk = 0) {
-    std::int32_t& next = issued_[static_cast<std::size_t>(work)][chunk];
-    const bool early = work == Work::BackwardWeight && next >= issued(Work::BackwardInput, chunk);
-    if (next < micro_batches_ && !early) actions_.push_back({work, next++, chunk});
+  void issue(Body body, std::int32_t chunk = 0) {
+    std::int32_t& next = issued_[static_cast<std::size_t>(body)][chunk];
+    const bool early = body == Body::BackwardWeight && next >= issued(Body::BackwardInput, chunk);
+    if (next < micro_batches_ && !early) actions_.push_back({body, next++, chunk});
   }
-  void issue_rest(Work work, std::int32_t chunk = 0) {
-    while (left(work, chunk)) issue(work, chunk);
+  void issue_rest(Body body, std::int32_t chunk = 0) {
+    while (left(body, chunk)) issue(body, chunk);
   }
   std::vector<Action> take() { return std::move(actions_); }
 
  private:
-  std::int32_t issued(Work work, std::int32_t chunk) const { return issued_[static_cast<std::size_t>(work)][chunk]; }
+  std::int32_t issued(Body body, std::int32_t chunk) const { return issued_[static_cast<std::size_t>(body)][chunk]; }
 
   std::int32_t micro_batches_;
   std::array<std::array<std::int32_t, 2>, 4> issued_{};
   std::vector<Action> actions_;
 };
 
-constexpr Work F = Work::Forward;
-constexpr Work B = Work::Backward;
-constexpr Work I = Work::BackwardInput;
-constexpr Work W = Work::BackwardWeight;
+constexpr Body F = Body::Forward;
+constexpr Body B = Body::Backward;
+constexpr Body I = Body::BackwardInput;
+constexpr Body W = Body::BackwardWeight;
 
 }  // namespace
 
@@ -59,9 +59,9 @@ std::vector<Action> interleaved(std::int32_t ranks, std::int32_t chunks, std::in
                                 std::int32_t rank) {
   const std::int32_t total = micro_batches * chunks;
   const std::int32_t warm_up = std::min(total, 2 * (ranks - 1 - rank) + (chunks - 1) * ranks);
-  const auto step = [&](Work work, std::int32_t k) {
+  const auto step = [&](Body body, std::int32_t k) {
     const std::int32_t group = k / (ranks * chunks), turn = k / ranks % chunks;
-    return Action{work, group * ranks + k % ranks, work == F ? turn : chunks - 1 - turn};
+    return Action{body, group * ranks + k % ranks, body == F ? turn : chunks - 1 - turn};
   };
   std::vector<Action> actions;
   actions.reserve(std::size_t{2} * total);
@@ -73,14 +73,14 @@ std::vector<Action> interleaved(std::int32_t ranks, std::int32_t chunks, std::in
   return actions;
 }
 
-// With F = B = W = 1 the first micro-batch is back at rank r's second chunk after 2p−1−r steps and the first backward
-// at rank r of that chunk r steps later. Warm-up fills exactly that time, ramping the second chunk up to the same pace;
-// then every rank repeats F I W of one chunk, F I W of the other; the end mirrors the warm-up, weights last.
+// With F = B = W = 1, rank r starts at r, the first micro-batch is back at its second chunk at 2p−1−r, and the first
+// backward of that chunk comes 2r+1 later. Warm-up fills exactly these times; then every rank repeats F I W of one
+// chunk, F I W of the other; the end mirrors the warm-up, with the weights that are left last.
 std::vector<Action> zb_v(std::int32_t ranks, std::int32_t micro_batches, std::int32_t rank) {
   Line line(micro_batches, 2);
-  const auto repeat = [&](std::int32_t times, std::initializer_list<std::pair<Work, std::int32_t>> pattern) {
+  const auto repeat = [&](std::int32_t times, std::initializer_list<std::pair<Body, std::int32_t>> pattern) {
     for (std::int32_t i = 0; i < times; ++i)
-      for (const auto& [work, chunk] : pattern) line.issue(work, chunk);
+      for (const auto& [body, chunk] : pattern) line.issue(body, chunk);
   };
   repeat(2 * (ranks - rank) - 1, {{F, 0}});
   repeat(rank, {{F, 1}, {F, 0}});

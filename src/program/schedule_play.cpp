@@ -11,15 +11,15 @@ namespace {
 // What has been seen of one micro-batch at one stage.
 enum Seen : std::uint8_t { kForward = 1, kInput = 2, kWeight = 4, kAll = 7 };
 
-std::uint8_t seen_by(Work work) {
-  switch (work) {
-    case Work::Forward:
+std::uint8_t seen_by(Body body) {
+  switch (body) {
+    case Body::Forward:
       return kForward;
-    case Work::Backward:
+    case Body::Backward:
       return kInput | kWeight;
-    case Work::BackwardInput:
+    case Body::BackwardInput:
       return kInput;
-    case Work::BackwardWeight:
+    case Body::BackwardWeight:
       return kWeight;
   }
   return 0;
@@ -77,9 +77,9 @@ Status check_routes(const Schedule& s) {
 // An action may hide another's communication: one forward, one backward, and only two at a time.
 bool is_pair(std::span<const Action> actions, std::size_t at) {
   if (at + 1 >= actions.size() || actions[at + 1].with_next) return false;
-  const auto backward = [](Work work) { return work == Work::Backward || work == Work::BackwardInput; };
-  const Work first = actions[at].work, second = actions[at + 1].work;
-  return (first == Work::Forward && backward(second)) || (backward(first) && second == Work::Forward);
+  const auto backward = [](Body body) { return body == Body::Backward || body == Body::BackwardInput; };
+  const Body first = actions[at].body, second = actions[at + 1].body;
+  return (first == Body::Forward && backward(second)) || (backward(first) && second == Body::Forward);
 }
 
 // Every micro-batch, at every stage, at its place: one forward, one backward.
@@ -105,8 +105,8 @@ Status check_coverage(const Schedule& s, std::span<const std::int32_t> stage_at)
         return error("rank {}: {}: micro-batch {} has its stage {} on rank {}, chunk {}", rank, name_of(a),
                      a.micro_batch, stage, place.rank, place.chunk);
       std::uint8_t& done = seen[std::int64_t{a.micro_batch} * s.stages() + stage];
-      if (done & seen_by(a.work)) return error("rank {}: {} comes a second time", rank, name_of(a));
-      done |= seen_by(a.work);
+      if (done & seen_by(a.body)) return error("rank {}: {} comes a second time", rank, name_of(a));
+      done |= seen_by(a.body);
       if (a.with_next && !is_pair(actions, at))
         return error("rank {}: {}& must be joined to one action: a forward to a backward or the reverse", rank,
                      name_of(a));
@@ -164,7 +164,7 @@ class Player {
   static constexpr std::size_t kMostNamed = 8;
 
   struct Need {
-    Work work;  // Forward or BackwardInput (which a fused backward fulfils too)
+    Body body;  // Forward or BackwardInput (which a fused backward fulfils too)
     std::int32_t micro_batch, stage;
   };
 
@@ -179,17 +179,17 @@ class Player {
   // Calls `visit` with what the action needs, at most two things.
   template <class Visit>
   void for_each_need(const Action& a, std::int32_t stage, Visit&& visit) const {
-    if (a.work == Work::Forward) {
-      if (stage > 0) visit(Need{Work::Forward, a.micro_batch, stage - 1});
-    } else if (a.work == Work::BackwardWeight) {
-      visit(Need{Work::BackwardInput, a.micro_batch, stage});
+    if (a.body == Body::Forward) {
+      if (stage > 0) visit(Need{Body::Forward, a.micro_batch, stage - 1});
+    } else if (a.body == Body::BackwardWeight) {
+      visit(Need{Body::BackwardInput, a.micro_batch, stage});
     } else {
-      visit(Need{Work::Forward, a.micro_batch, stage});
-      if (stage + 1 < stages_) visit(Need{Work::BackwardInput, a.micro_batch, stage + 1});
+      visit(Need{Body::Forward, a.micro_batch, stage});
+      if (stage + 1 < stages_) visit(Need{Body::BackwardInput, a.micro_batch, stage + 1});
     }
   }
   Ticks end_of(const Need& need) const {
-    return (need.work == Work::Forward ? forward_end_ : backward_end_)[unit(need.micro_batch, need.stage)];
+    return (need.body == Body::Forward ? forward_end_ : backward_end_)[unit(need.micro_batch, need.stage)];
   }
   // When everything the action needs has come to its rank; kNever if something is still to be done.
   Ticks ready(std::int32_t rank, const Action& a) const {
@@ -203,16 +203,16 @@ class Player {
     });
     return time;
   }
-  Ticks duration(std::int32_t stage, Work work) const {
+  Ticks duration(std::int32_t stage, Body body) const {
     const StageCost& c = cost(stage);
-    switch (work) {
-      case Work::Forward:
+    switch (body) {
+      case Body::Forward:
         return c.forward;
-      case Work::Backward:
+      case Body::Backward:
         return c.backward_input + c.backward_weight;
-      case Work::BackwardInput:
+      case Body::BackwardInput:
         return c.backward_input;
-      case Work::BackwardWeight:
+      case Body::BackwardWeight:
         return c.backward_weight;
     }
     return 0;
@@ -233,7 +233,7 @@ class Player {
     for (const Action& a : together) {
       const Ticks when = ready(rank, a);
       if (when == kNever) return false;
-      const Ticks lasts = duration(stage_of(rank, a), a.work);
+      const Ticks lasts = duration(stage_of(rank, a), a.body);
       start = std::max(start, when);
       sum += lasts;
       longest = std::max(longest, lasts);
@@ -249,10 +249,10 @@ class Player {
 
   void finish(std::int32_t rank, const Action& a, Ticks end) {
     const std::int32_t stage = stage_of(rank, a);
-    if (a.work == Work::Forward) {
+    if (a.body == Body::Forward) {
       forward_end_[unit(a.micro_batch, stage)] = end;
       if (stage + 1 < stages_) look_at(s_.place_of(a.micro_batch, stage + 1).rank);
-    } else if (a.work != Work::BackwardWeight) {
+    } else if (a.body != Body::BackwardWeight) {
       backward_end_[unit(a.micro_batch, stage)] = end;
       if (stage > 0) look_at(s_.place_of(a.micro_batch, stage - 1).rank);
     }
@@ -266,10 +266,10 @@ class Player {
   void count_in_flight(std::int32_t rank, const Action& a) {
     RankPlay& mine = playback_.ranks[rank];
     std::int32_t* const held = &held_[std::size_t(rank) * s_.chunks];
-    if (a.work == Work::Backward || a.work == Work::BackwardWeight) {
+    if (a.body == Body::Backward || a.body == Body::BackwardWeight) {
       --held[a.chunk];
       --held_by_rank_[rank];
-    } else if (a.work == Work::Forward) {
+    } else if (a.body == Body::Forward) {
       mine.by_chunk[a.chunk] = std::max(mine.by_chunk[a.chunk], ++held[a.chunk]);
       mine.in_flight = std::max(mine.in_flight, ++held_by_rank_[rank]);
     }
@@ -292,7 +292,7 @@ class Player {
       WEFT_CHECK(waiting, "rank {} stopped without a reason", rank);
       const Place holder = s_.place_of(missing.micro_batch, missing.stage);
       lines.push_back(fmt::format("rank {} at {} waits for the {} of micro-batch {} on rank {}, chunk {}", rank,
-                                  name_of(*waiting), missing.work == Work::Forward ? "forward" : "backward",
+                                  name_of(*waiting), missing.body == Body::Forward ? "forward" : "backward",
                                   missing.micro_batch, holder.rank, holder.chunk));
       rank = holder.rank;
     }

@@ -248,9 +248,9 @@ RC_GTEST_PROP(Verifier, RejectsABackwardMovedBeforeItsForward, ()) {
   std::vector<Action>& actions = schedule.actions[in_range(0, schedule.ranks - 1)];
   for (Action& action : actions) action.with_next = false;
   const auto backward = actions.begin() + in_range(0, static_cast<std::int32_t>(actions.size()) - 1);
-  RC_PRE(backward->work == Work::Backward || backward->work == Work::BackwardInput);
+  RC_PRE(backward->body == Body::Backward || backward->body == Body::BackwardInput);
   const auto forward =
-      std::find(actions.begin(), backward, Action{Work::Forward, backward->micro_batch, backward->chunk});
+      std::find(actions.begin(), backward, Action{Body::Forward, backward->micro_batch, backward->chunk});
   RC_ASSERT(forward != backward);
   std::iter_swap(forward, backward);
   const Status status = check_schedule(schedule);
@@ -275,16 +275,16 @@ std::optional<Ticks> relaxed_makespan(const Schedule& s, const StageCost& c, Tic
       for (const Action& a : s.actions[rank]) {
         const std::int32_t stage = stage_at[rank * s.chunks + a.chunk];
         const std::size_t unit = std::size_t(a.micro_batch) * s.stages() + stage;
-        std::vector<Ticks>& ends = a.work == Work::Forward ? forward : input;
-        const bool backward = a.work == Work::Backward || a.work == Work::BackwardInput;
-        if (a.work == Work::Forward && stage > 0) wait(forward, unit - 1, s.place_of(a.micro_batch, stage - 1).rank);
+        std::vector<Ticks>& ends = a.body == Body::Forward ? forward : input;
+        const bool backward = a.body == Body::Backward || a.body == Body::BackwardInput;
+        if (a.body == Body::Forward && stage > 0) wait(forward, unit - 1, s.place_of(a.micro_batch, stage - 1).rank);
         if (backward) wait(forward, unit, rank);
         if (backward && stage + 1 < s.stages()) wait(input, unit + 1, s.place_of(a.micro_batch, stage + 1).rank);
-        if (a.work == Work::BackwardWeight) wait(input, unit, rank);
-        if (a.work == Work::Forward) now += c.forward;
+        if (a.body == Body::BackwardWeight) wait(input, unit, rank);
+        if (a.body == Body::Forward) now += c.forward;
         if (backward) now += c.backward_input;
-        if (a.work == Work::Backward || a.work == Work::BackwardWeight) now += c.backward_weight;
-        if (a.work != Work::BackwardWeight && now > ends[unit]) {
+        if (a.body == Body::Backward || a.body == Body::BackwardWeight) now += c.backward_weight;
+        if (a.body != Body::BackwardWeight && now > ends[unit]) {
           ends[unit] = now;
           grew = true;
         }

@@ -9,15 +9,15 @@
 namespace weft {
 namespace {
 
-char letter(Work work) {
-  switch (work) {
-    case Work::Forward:
+char letter(Body body) {
+  switch (body) {
+    case Body::Forward:
       return 'F';
-    case Work::Backward:
+    case Body::Backward:
       return 'B';
-    case Work::BackwardInput:
+    case Body::BackwardInput:
       return 'I';
-    case Work::BackwardWeight:
+    case Body::BackwardWeight:
       return 'W';
   }
   return '?';
@@ -121,6 +121,13 @@ class Parser {
       if (s_.route_of[i] == kNone) return error("micro-batch {} has no route", i);
     for (std::int32_t rank = 0; rank < s_.ranks; ++rank)
       if (!has_line_[rank]) return error("rank {} has no line", rank);
+    // With these, what bounds the counts of a text bounds them in its printed form too.
+    std::size_t places = 0, actions = 0;
+    for (const std::vector<Place>& route : s_.routes) places += route.size();
+    for (const std::vector<Action>& line : s_.actions) actions += line.size();
+    if (places < std::size_t(s_.chunks)) return error("{} chunks, but routes of {} places", s_.chunks, places);
+    if (actions < std::size_t(s_.micro_batches))
+      return error("{} micro-batches, but {} actions", s_.micro_batches, actions);
     return std::move(s_);
   }
 
@@ -135,7 +142,7 @@ class Parser {
     if (!count || !in.take_after_blanks(what))
       return error("expected a number of {}{}, found {}", what, ending, found.here());
     in.take(ending);
-    // Ranks, chunks and micro-batches all appear in the text, so it bounds them.
+    // Ranks, chunks and micro-batches must all appear in the text, so it bounds what is allocated for them.
     if (*count < 1 || std::size_t(*count) > text_.size())
       return error("{} {}{}: at least 1, and no more than the text can name", *count, what, ending);
     return *count;
@@ -216,15 +223,15 @@ class Parser {
   Result<Action> parse_action(Scanner& in) {
     const Scanner found = in;
     const std::optional<char> kind = in.letter();
-    const std::size_t work = kind ? std::string_view("FBIW").find(*kind) : std::string_view::npos;
+    const std::size_t body = kind ? std::string_view("FBIW").find(*kind) : std::string_view::npos;
     const std::optional<std::int32_t> micro_batch = in.number();
     const std::optional<std::int32_t> chunk = micro_batch && in.take(".") ? in.number() : 0;
-    if (work == std::string_view::npos || !micro_batch || !chunk)
+    if (body == std::string_view::npos || !micro_batch || !chunk)
       return error("expected an action such as F3, B3.1, I3 or W3, found {}", found.here());
     if (*micro_batch >= s_.micro_batches || *chunk >= s_.chunks)
       return error("{}: there are {} micro-batch{} and {} chunk{}", found.here(), s_.micro_batches,
                    s_.micro_batches == 1 ? "" : "es", s_.chunks, plural(s_.chunks));
-    return Action{static_cast<Work>(work), *micro_batch, *chunk, in.take("&")};
+    return Action{static_cast<Body>(body), *micro_batch, *chunk, in.take("&")};
   }
 
   std::string_view text_;
@@ -235,7 +242,7 @@ class Parser {
 }  // namespace
 
 std::string name_of(const Action& action) {
-  std::string name(1, letter(action.work));
+  std::string name(1, letter(action.body));
   print_chunked(std::back_inserter(name), action.micro_batch, action.chunk);
   return name;
 }
@@ -260,7 +267,7 @@ std::string print(const Schedule& s) {
     bool joined = false;
     for (const Action& action : s.actions[rank]) {
       text += joined ? '&' : ' ';
-      text += letter(action.work);
+      text += letter(action.body);
       print_chunked(out, action.micro_batch, action.chunk);
       joined = action.with_next;
     }

@@ -67,6 +67,9 @@ TEST(ScheduleText, ErrorsNameTheLine) {
   EXPECT_EQ(message("route 0-3: 0 1\nroute 3: 0 1\n"), "x.txt:3: micro-batch 3 has a route already");
   EXPECT_EQ(message("route 0-2: 0 1\n0: F0\n1: F0\n"), "x.txt:4: micro-batch 3 has no route");
   EXPECT_EQ(message("route 0-3: 0 1\n0: F0\n"), "x.txt:3: rank 1 has no line");
+  EXPECT_EQ(message("route 0-3: 0 1\n0: F0\n1: F0\n"), "x.txt:4: 4 micro-batches, but 2 actions");
+  EXPECT_EQ(parse_schedule("schedule x: 1 rank, 9 chunks, 1 micro-batch\nroute 0: 0\n0: F0", "x").error().message,
+            "x:3: 9 chunks, but routes of 1 places");
   EXPECT_EQ(message("0: F0\n0: F0\n"), "x.txt:3: rank 0 has a line already");
   EXPECT_EQ(message("7: F0\n"), "x.txt:2: rank 7: there are 0-1");
   EXPECT_EQ(message("here: F0\n"), "x.txt:2: expected 'route …' or a rank such as '0:', found 'here:'");
