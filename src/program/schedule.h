@@ -99,11 +99,11 @@ std::vector<std::string> schedule_names();
 //   interleaved   (p−1)(F+B+W), of chunks 1/v as long
 //   zb-h1         (p−1)(F+B−W)       if m ≥ p, W ≤ F                 in flight at most p, as 1f1b on rank 0
 //   zb-h2         (p−1)(F+B−2W)      if m ≥ 2p−1, W ≤ F, 2W ≤ F+B    in flight at most 2p−1
-//   zb-v          0                  if m ≥ 2p−1, F = B = W          in flight at most 2p half-size chunks, as 1f1b
+//   zb-v          2(p−1)(B−W)        if m ≥ 2p−1, F ≤ B, 2W ≤ F+B    in flight at most 2p half-size chunks, as 1f1b
 //   dualpipe      (p/2−1)(F&B+B−2W)  if F ≤ B, W ≤ B                 in flight at most p+1
 //   dualpipe-v    (p−1)(F&B+B−2W)    if F ≤ B, W ≤ B                 in flight at most 2p+1 half-size chunks
-// where F&B is the time of an overlapped pair and the two dualpipes' bubble the most idle time until the makespan.
-// (DeepSeek writes (PP/2−1)(F&B+B−3W), its B being the fused backward, here B+W.)
+// (so zb-v has none when F = B = W), where F&B is the time of an overlapped pair and the two dualpipes' bubble the most
+// idle time until the makespan. (DeepSeek writes (PP/2−1)(F&B+B−3W), its B being the fused backward, here B+W.)
 Result<Schedule> make_schedule(const ScheduleOptions& options);
 
 // Whether the table is a pipeline schedule: places and routes agree; every micro-batch has at every stage one forward

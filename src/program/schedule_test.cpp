@@ -161,6 +161,15 @@ RC_GTEST_PROP(Schedule, ZeroBubbleVHasNoBubbleWhenTheThreeProductsTakeTheSame, (
   for (const RankPlay& rank : result.ranks) RC_ASSERT(rank.in_flight <= 2 * p);  // chunks of half the size: 1F1B's
 }
 
+RC_GTEST_PROP(Schedule, ZeroBubbleVPaysOnlyForSlowInputGradients, ()) {
+  // A backward goes down and up the V in 2p B where W fills only 2p W. A law found by playing, not the paper's.
+  const std::int32_t p = in_range(1, 8), m = in_range(2 * p - 1, 24);
+  StageCost c = any_cost();
+  c.backward_input = std::max(c.backward_input, c.forward);
+  c.backward_weight = std::min(c.backward_weight, (c.forward + c.backward_input) / 2);
+  RC_ASSERT(played(made("zb-v", p, m), c).bubble() == 2 * (p - 1) * (c.backward_input - c.backward_weight));
+}
+
 Ticks most_idle(const Playback& playback) {
   Ticks most = 0;
   for (const RankPlay& rank : playback.ranks) most = std::max(most, playback.makespan - rank.busy);
