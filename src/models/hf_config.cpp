@@ -126,6 +126,16 @@ TransformerConfig biased() {
   return config;
 }
 
+// The sizes under the names most architectures share.
+void read_shape(Fields& f, TransformerConfig& c) {
+  c.layers = f.integer("num_hidden_layers");
+  c.hidden = f.integer("hidden_size");
+  c.heads = f.integer("num_attention_heads");
+  c.ffn = f.integer("intermediate_size");
+  c.vocab = f.integer("vocab_size");
+  c.context = f.integer("max_position_embeddings");
+}
+
 TransformerConfig read_gpt2(Fields& f) {
   TransformerConfig c = biased();
   c.layers = f.integer("n_layer|num_hidden_layers");
@@ -143,12 +153,7 @@ TransformerConfig read_gpt2(Fields& f) {
 
 TransformerConfig read_gpt_neox(Fields& f) {
   TransformerConfig c = biased();
-  c.layers = f.integer("num_hidden_layers");
-  c.hidden = f.integer("hidden_size");
-  c.heads = f.integer("num_attention_heads");
-  c.ffn = f.integer("intermediate_size");
-  c.vocab = f.integer("vocab_size");
-  c.context = f.integer("max_position_embeddings");
+  read_shape(f, c);
   c.positions = Positions::Rotary;
   c.rotary_base = f.number_or("rotary_emb_base", 10000);
   const double share = f.number_or("rotary_pct", 0.25);
@@ -223,14 +228,9 @@ TransformerConfig read_mpt(Fields& f) {
 // What Llama and its descendants share.
 TransformerConfig read_llama(Fields& f) {
   TransformerConfig c;
-  c.layers = f.integer("num_hidden_layers");
-  c.hidden = f.integer("hidden_size");
-  c.heads = f.integer("num_attention_heads");
+  read_shape(f, c);
   c.kv_heads = f.integer_or("num_key_value_heads", c.heads);
   c.head_dim = f.integer_or("head_dim", 0);
-  c.ffn = f.integer("intermediate_size");
-  c.vocab = f.integer("vocab_size");
-  c.context = f.integer("max_position_embeddings");
   c.activation = activation_named(f, "hidden_act", "silu", true);
   c.rotary_base = f.number_or("rope_theta", 10000);
   c.tied = f.flag_or("tie_word_embeddings", false);
@@ -343,15 +343,10 @@ TransformerConfig read_deepseek_v3(Fields& f) { return read_deepseek(f, true); }
 
 TransformerConfig read_nemotron(Fields& f) {
   TransformerConfig c;
-  c.layers = f.integer("num_hidden_layers");
-  c.hidden = f.integer("hidden_size");
-  c.heads = f.integer("num_attention_heads");
+  read_shape(f, c);
   c.kv_heads = f.integer_or("num_key_value_heads", c.heads);
   c.head_dim = f.integer_or("head_dim", 0);
   if (c.heads > 0 && c.head_dim * c.heads == c.hidden) c.head_dim = 0;
-  c.ffn = f.integer("intermediate_size");
-  c.vocab = f.integer("vocab_size");
-  c.context = f.integer("max_position_embeddings");
   c.norm = Norm::Layer;
   c.activation = activation_named(f, "hidden_act", "relu2", false);
   c.rotary_base = f.number_or("rope_theta", 10000);
@@ -381,12 +376,7 @@ TransformerConfig read_grok(Fields& f) {
 TransformerConfig read_bert(Fields& f) {
   TransformerConfig c = biased();
   c.structure = Structure::Encoder;
-  c.layers = f.integer("num_hidden_layers");
-  c.hidden = f.integer("hidden_size");
-  c.heads = f.integer("num_attention_heads");
-  c.ffn = f.integer("intermediate_size");
-  c.vocab = f.integer("vocab_size");
-  c.context = f.integer("max_position_embeddings");
+  read_shape(f, c);
   c.token_types = f.integer_or("type_vocab_size", 2);
   c.positions = Positions::Learned;
   c.activation = activation_named(f, "hidden_act", "gelu", false);

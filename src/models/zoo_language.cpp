@@ -6,6 +6,19 @@
 #include "models/zoo.h"
 
 namespace weft {
+
+TransformerConfig llama_like(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads,
+                             std::int64_t ffn, std::int64_t vocab, std::int64_t context, double rotary_base) {
+  return {.layers = layers,
+          .hidden = hidden,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .ffn = ffn,
+          .vocab = vocab,
+          .context = context,
+          .rotary_base = rotary_base};
+}
+
 namespace {
 
 using Names = std::vector<std::string>;
@@ -26,19 +39,6 @@ TransformerConfig gpt(std::int64_t layers, std::int64_t hidden, std::int64_t hea
           .mlp_bias = true,
           .tied = true,
           .dropout = dropout};
-}
-
-// Llama and its kin: rotary positions, RMS norm, SwiGLU, no biases.
-TransformerConfig llama(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads,
-                        std::int64_t ffn, std::int64_t vocab, std::int64_t context, double rotary_base = 10000) {
-  return {.layers = layers,
-          .hidden = hidden,
-          .heads = heads,
-          .kv_heads = kv_heads,
-          .ffn = ffn,
-          .vocab = vocab,
-          .context = context,
-          .rotary_base = rotary_base};
 }
 
 void add_gpt(std::vector<ZooEntry>& zoo) {
@@ -132,23 +132,24 @@ void add_mpt(std::vector<ZooEntry>& zoo) {
 
 void add_llama(std::vector<ZooEntry>& zoo) {
   const std::string llama2 = "Touvron et al. 2023; checkpoints meta-llama/Llama-2-*";
-  zoo.push_back({"llama2-7b", {}, llama(32, 4096, 32, 32, 11008, 32000, 4096), llama2});
-  zoo.push_back({"llama2-13b", {}, llama(40, 5120, 40, 40, 13824, 32000, 4096), llama2});
-  zoo.push_back({"llama2-70b", {}, llama(80, 8192, 64, 8, 28672, 32000, 4096), llama2});
+  zoo.push_back({"llama2-7b", {}, llama_like(32, 4096, 32, 32, 11008, 32000, 4096), llama2});
+  zoo.push_back({"llama2-13b", {}, llama_like(40, 5120, 40, 40, 13824, 32000, 4096), llama2});
+  zoo.push_back({"llama2-70b", {}, llama_like(80, 8192, 64, 8, 28672, 32000, 4096), llama2});
   const std::string llama3 = "Dubey et al. 2024, table 3; checkpoints meta-llama/*";
-  zoo.push_back({"llama3-8b", {"meta-llama-3-8b"}, llama(32, 4096, 32, 8, 14336, 128256, 8192, 500000), llama3});
-  zoo.push_back({"llama3-70b", {"meta-llama-3-70b"}, llama(80, 8192, 64, 8, 28672, 128256, 8192, 500000), llama3});
-  zoo.push_back({"llama3.1-8b", {}, llama(32, 4096, 32, 8, 14336, 128256, 131072, 500000), llama3});
-  zoo.push_back({"llama3.1-70b", {"llama3.3-70b"}, llama(80, 8192, 64, 8, 28672, 128256, 131072, 500000), llama3});
-  zoo.push_back({"llama3.1-405b", {"llama3-405b"}, llama(126, 16384, 128, 8, 53248, 128256, 131072, 500000), llama3});
-  TransformerConfig small = llama(16, 2048, 32, 8, 8192, 128256, 131072, 500000);
+  zoo.push_back({"llama3-8b", {"meta-llama-3-8b"}, llama_like(32, 4096, 32, 8, 14336, 128256, 8192, 500000), llama3});
+  zoo.push_back({"llama3-70b", {"meta-llama-3-70b"}, llama_like(80, 8192, 64, 8, 28672, 128256, 8192, 500000), llama3});
+  zoo.push_back({"llama3.1-8b", {}, llama_like(32, 4096, 32, 8, 14336, 128256, 131072, 500000), llama3});
+  zoo.push_back({"llama3.1-70b", {"llama3.3-70b"}, llama_like(80, 8192, 64, 8, 28672, 128256, 131072, 500000), llama3});
+  zoo.push_back(
+      {"llama3.1-405b", {"llama3-405b"}, llama_like(126, 16384, 128, 8, 53248, 128256, 131072, 500000), llama3});
+  TransformerConfig small = llama_like(16, 2048, 32, 8, 8192, 128256, 131072, 500000);
   small.tied = true;
   zoo.push_back({"llama3.2-1b", {}, small, "checkpoint meta-llama/Llama-3.2-1B"});
-  small = llama(28, 3072, 24, 8, 8192, 128256, 131072, 500000);
+  small = llama_like(28, 3072, 24, 8, 8192, 128256, 131072, 500000);
   small.tied = true;
   zoo.push_back({"llama3.2-3b", {}, small, "checkpoint meta-llama/Llama-3.2-3B"});
 
-  TransformerConfig mistral = llama(32, 4096, 32, 8, 14336, 32000, 32768);
+  TransformerConfig mistral = llama_like(32, 4096, 32, 8, 14336, 32000, 32768);
   mistral.window = 4096;
   zoo.push_back({"mistral-7b", {"mistral-7b-v0.1"}, mistral, "checkpoint mistralai/Mistral-7B-v0.1"});
 }
@@ -156,7 +157,7 @@ void add_llama(std::vector<ZooEntry>& zoo) {
 void add_qwen(std::vector<ZooEntry>& zoo) {
   const auto qwen2 = [](std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads,
                         std::int64_t ffn, std::int64_t vocab, std::int64_t context, bool tied) {
-    TransformerConfig config = llama(layers, hidden, heads, kv_heads, ffn, vocab, context, 1'000'000);
+    TransformerConfig config = llama_like(layers, hidden, heads, kv_heads, ffn, vocab, context, 1'000'000);
     config.qkv_bias = true;
     config.tied = tied;
     return config;
@@ -175,7 +176,7 @@ void add_qwen(std::vector<ZooEntry>& zoo) {
   zoo.push_back({"qwen2.5-72b", {}, qwen2(80, 8192, 64, 8, 29568, 152064, 131072, false), source25});
 
   const auto qwen3 = [](std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t ffn, bool tied) {
-    TransformerConfig config = llama(layers, hidden, heads, 8, ffn, 151936, 40960, 1'000'000);
+    TransformerConfig config = llama_like(layers, hidden, heads, 8, ffn, 151936, 40960, 1'000'000);
     config.head_dim = 128;
     config.qk_norm = true;
     config.tied = tied;
@@ -193,7 +194,7 @@ void add_qwen(std::vector<ZooEntry>& zoo) {
 void add_gemma_and_nemotron(std::vector<ZooEntry>& zoo) {
   const auto gemma2 = [](std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads,
                          std::int64_t head_dim, std::int64_t ffn, double query_scalar) {
-    TransformerConfig config = llama(layers, hidden, heads, kv_heads, ffn, 256000, 8192);
+    TransformerConfig config = llama_like(layers, hidden, heads, kv_heads, ffn, 256000, 8192);
     config.head_dim = head_dim;
     config.activation = Activation::GeGluTanh;
     config.post_norms = true;
@@ -212,7 +213,7 @@ void add_gemma_and_nemotron(std::vector<ZooEntry>& zoo) {
   zoo.push_back({"gemma-2-27b", {}, gemma2(46, 4608, 32, 16, 128, 36864, 144), gemma});
 
   const auto nemotron4 = [](std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t ffn) {
-    TransformerConfig config = llama(layers, hidden, heads, 8, ffn, 256000, 4096);
+    TransformerConfig config = llama_like(layers, hidden, heads, 8, ffn, 256000, 4096);
     config.norm = Norm::Layer;
     config.activation = Activation::Relu2;
     config.rotary_dim = hidden / heads / 2;

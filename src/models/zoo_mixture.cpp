@@ -6,21 +6,9 @@
 namespace weft {
 namespace {
 
-TransformerConfig rotary_decoder(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads,
-                                 std::int64_t ffn, std::int64_t vocab, std::int64_t context, double rotary_base) {
-  return {.layers = layers,
-          .hidden = hidden,
-          .heads = heads,
-          .kv_heads = kv_heads,
-          .ffn = ffn,
-          .vocab = vocab,
-          .context = context,
-          .rotary_base = rotary_base};
-}
-
 TransformerConfig deepseek(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t ffn,
                            std::int64_t vocab, std::int64_t q_lora, const MoeConfig& moe) {
-  TransformerConfig config = rotary_decoder(layers, hidden, heads, heads, ffn, vocab, 163840, 10000);
+  TransformerConfig config = llama_like(layers, hidden, heads, heads, ffn, vocab, 163840, 10000);
   config.mla = {.kv_lora = 512, .q_lora = q_lora, .rope = 64, .nope = 128, .value = 128};
   config.moe = moe;
   return config;
@@ -36,14 +24,14 @@ TransformerConfig gshard(TransformerConfig config, std::int64_t experts) {
 
 std::vector<ZooEntry> mixture_zoo() {
   std::vector<ZooEntry> zoo;
-  TransformerConfig mixtral = rotary_decoder(32, 4096, 32, 8, 14336, 32000, 32768, 1'000'000);
+  TransformerConfig mixtral = llama_like(32, 4096, 32, 8, 14336, 32000, 32768, 1'000'000);
   mixtral.moe = {.experts = 8, .top_k = 2};
   zoo.push_back({"mixtral-8x7b", {"mixtral"}, mixtral, "Jiang et al. 2024; checkpoint mistralai/Mixtral-8x7B-v0.1"});
-  mixtral = rotary_decoder(56, 6144, 48, 8, 16384, 32000, 65536, 1'000'000);
+  mixtral = llama_like(56, 6144, 48, 8, 16384, 32000, 65536, 1'000'000);
   mixtral.moe = {.experts = 8, .top_k = 2};
   zoo.push_back({"mixtral-8x22b", {}, mixtral, "checkpoint mistralai/Mixtral-8x22B-v0.1"});
 
-  TransformerConfig qwen = rotary_decoder(48, 2048, 32, 4, 6144, 151936, 40960, 1'000'000);
+  TransformerConfig qwen = llama_like(48, 2048, 32, 4, 6144, 151936, 40960, 1'000'000);
   qwen.head_dim = 128;
   qwen.qk_norm = true;
   qwen.moe = {.experts = 128, .top_k = 8, .expert_ffn = 768};
@@ -55,7 +43,7 @@ std::vector<ZooEntry> mixture_zoo() {
   qwen.ffn = 12288;
   qwen.moe.expert_ffn = 1536;
   zoo.push_back({"qwen3-235b-a22b", {"qwen3-235b"}, qwen, qwen_source});
-  TransformerConfig qwen2 = rotary_decoder(28, 3584, 28, 4, 18944, 151936, 131072, 1'000'000);
+  TransformerConfig qwen2 = llama_like(28, 3584, 28, 4, 18944, 151936, 131072, 1'000'000);
   qwen2.qkv_bias = true;
   qwen2.moe = {
       .experts = 64, .top_k = 8, .expert_ffn = 2560, .shared_ffn = 20480, .shared_gate = true, .normalize = false};
@@ -91,7 +79,7 @@ std::vector<ZooEntry> mixture_zoo() {
                  deepseek(61, 7168, 128, 18432, 129280, 1536, v3),
                  "DeepSeek-V3 report 2024, section 4.2, without the multi-token-prediction module"});
 
-  TransformerConfig grok = rotary_decoder(64, 6144, 48, 8, 32768, 131072, 8192, 10000);
+  TransformerConfig grok = llama_like(64, 6144, 48, 8, 32768, 131072, 8192, 10000);
   grok.activation = Activation::GeGluTanh;
   grok.post_norms = true;
   grok.tied = true;
