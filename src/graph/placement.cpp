@@ -35,10 +35,7 @@ bool splittable(const Signature& signature, int axis) {
   return false;
 }
 
-namespace {
-
-// Where the axis indexes the operand; none when it does not.
-std::optional<Placement> split_of(const Signature& signature, const Operand& operand, int axis) {
+std::optional<Placement> operand_split(const Signature& signature, const Operand& operand, int axis) {
   for (std::size_t d = 0; d < operand.dims.size(); ++d) {
     std::int64_t outer = 1;
     for (int factor : operand.dims[d].factors) {
@@ -60,6 +57,8 @@ std::optional<Placement> split_of(const Signature& signature, const Operand& ope
   return std::nullopt;
 }
 
+namespace {
+
 std::string product_of(const Signature& signature, const Operand& operand) {
   std::string text;
   for (const DimIndex& dim : operand.dims)
@@ -77,11 +76,11 @@ LayoutRule split_rule(const Signature& signature, int axis) {
   Placement local;
   local.kind = Placement::Kind::Local;
   for (const Operand& input : signature.inputs) {
-    const auto split = split_of(signature, input, axis);
+    const auto split = operand_split(signature, input, axis);
     rule.inputs.push_back(split ? *split : input.local.contains(axis) ? local : Placement::replicated());
   }
   for (const Operand& output : signature.outputs) {
-    const auto split = split_of(signature, output, axis);
+    const auto split = operand_split(signature, output, axis);
     rule.outputs.push_back(split ? *split : output.local.contains(axis) ? local : Placement::partial(output.reducer));
   }
   return rule;

@@ -50,6 +50,8 @@ struct LayoutRule {
   std::vector<Placement> inputs, outputs;
 };
 
+// How splitting an axis splits this operand of the signature; none when the axis does not index it.
+std::optional<Placement> operand_split(const Signature& signature, const Operand& operand, int axis);
 // Whether the axis can be split at all: not whole, more than one element, and it indexes some operand.
 bool splittable(const Signature& signature, int axis);
 // The rule of splitting a splittable axis.

@@ -26,6 +26,17 @@ class Block {
     allocate();
   }
 
+  // The region given by extent and positions held, per dimension.
+  explicit Block(std::vector<std::pair<std::int64_t, std::vector<std::int64_t>>> dims) {
+    for (auto& [extent, held] : dims) add_dim(extent, std::move(held));
+    allocate();
+  }
+
+  bool holds(const std::vector<std::int64_t>& global) const {
+    for (std::size_t d = 0; d < held_.size(); ++d)
+      if (local_[d][static_cast<std::size_t>(global[d])] < 0) return false;
+    return true;
+  }
   const std::vector<std::vector<std::int64_t>>& held() const { return held_; }  // global positions held, per dimension
   std::vector<double>& values() { return values_; }
   const std::vector<double>& values() const { return values_; }

@@ -1,0 +1,58 @@
+#include "program/program.h"
+
+#include <fmt/format.h>
+
+namespace weft {
+
+std::string_view name_of(BufferKind kind) {
+  switch (kind) {
+    case BufferKind::Input: return "input";
+    case BufferKind::Parameter: return "parameter";
+    case BufferKind::State: return "state";
+    case BufferKind::Saved: return "saved";
+    case BufferKind::Temporary: return "temporary";
+  }
+  return "?";
+}
+
+std::string print(const Program& program, const Graph& graph) {
+  std::string text;
+  for (MeshId id : program.meshes.ids()) {
+    text += fmt::format("mesh m{}", id.index());
+    for (const MeshAxis& axis : program.meshes[id].axes()) text += fmt::format(" {}={}", axis.name, axis.size);
+    text += fmt::format(": {} devices\n", program.meshes[id].size());
+  }
+  for (BufferId id : program.buffers.ids()) {
+    const Buffer& buffer = program.buffers[id];
+    text += fmt::format("buffer {} {} {} {}\n", id.index(), name_of(buffer.kind), graph.name(buffer.tensor),
+                        print(buffer.layout, program.meshes[buffer.layout.mesh]));
+  }
+  const auto list = [](const std::vector<BufferId>& buffers) {
+    std::vector<std::uint32_t> indices;
+    for (BufferId id : buffers) indices.push_back(id.index());
+    return fmt::format("{}", fmt::join(indices, ", "));
+  };
+  const auto body = [&](std::string_view name, const std::vector<InstructionId>& instructions) {
+    text += fmt::format("{}:\n", name);
+    for (InstructionId id : instructions) {
+      const Instruction& instruction = program.instructions[id];
+      const Mesh& mesh = program.meshes[instruction.mesh];
+      text += instruction.guard == Guard::Always ? "  " : instruction.guard == Guard::FirstMicroBatch ? "  first: " : "  last: ";
+      if (const auto* compute = std::get_if<Compute>(&instruction.what))
+        text += fmt::format("{} = {} {}({})\n", list(compute->outputs), name_of(graph.kind(compute->op)), graph.name(compute->op), list(compute->inputs));
+      else if (const auto* communicate = std::get_if<Communicate>(&instruction.what))
+        text += fmt::format("{} = {} over {} ({})\n", list(communicate->outputs), name_of(communicate->collective),
+                            mesh.axes()[static_cast<std::size_t>(communicate->mesh_axis)].name, list(communicate->inputs));
+      else
+        text += fmt::format("free {}\n", std::get<Free>(instruction.what).buffer.index());
+    }
+  };
+  for (std::size_t stage = 0; stage < program.stages.size(); ++stage) {
+    body(fmt::format("stage {} forward", stage), program.stages[stage].forward);
+    body(fmt::format("stage {} backward", stage), program.stages[stage].backward);
+  }
+  body("step", program.step);
+  return text;
+}
+
+}  // namespace weft

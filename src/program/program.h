@@ -1,0 +1,98 @@
+// The program: what every rank computes, holds, sends and receives. Simulator and runtime play the same one.
+//
+// It is written once for all ranks. An instruction belongs to a mesh and is executed by each of its devices, on the part of its buffers
+// that the layouts give to that device; the instructions of one rank, in order, are its issue order. All ranks agree on one total order of
+// instructions within a body, so collectives meet. Micro-batches are not unrolled: a stage has bodies, and the schedule says when a rank
+// plays which body for which micro-batch.
+//
+// Not here: durations (src/cost), the order of bodies (schedule.h).
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/id.h"
+#include "graph/training.h"
+#include "program/schedule.h"
+#include "strategy/layout.h"
+#include "strategy/reshard.h"
+
+namespace weft {
+
+using BufferId = Id<struct BufferTag>;
+using InstructionId = Id<struct InstructionTag>;
+
+// How long a buffer lives.
+enum class BufferKind : std::uint8_t {
+  Input,      // given with every micro-batch
+  Parameter,  // kept from step to step
+  State,      // gradient accumulators, optimizer state, master weights: kept from step to step
+  Saved,      // made in the forward body of a micro-batch, freed in its backward body: one slot per micro-batch in flight
+  Temporary,  // made and freed within a body
+};
+std::string_view name_of(BufferKind kind);
+
+// A tensor in one layout. A tensor may have several buffers: as made, gathered, reduced.
+struct Buffer {
+  TensorId tensor;
+  Layout layout;
+  BufferKind kind{};
+  BufferId storage;  // shares the memory of this buffer (views, updates in place); itself otherwise
+
+  bool operator==(const Buffer&) const = default;
+};
+
+// Runs one operator on the part of its axes that the sharding gives to each device.
+struct Compute {
+  OpId op;
+  OpSharding sharding;
+  std::vector<BufferId> inputs, outputs;
+
+  bool operator==(const Compute&) const = default;
+};
+
+// A collective among the devices that differ in one mesh axis. Several buffers: a bucket, moved as one.
+struct Communicate {
+  Collective collective{};
+  int mesh_axis = -1;
+  Reducer reducer = Reducer::Sum;
+  std::vector<BufferId> inputs, outputs;
+
+  bool operator==(const Communicate&) const = default;
+};
+
+// Gives the memory of a buffer back.
+struct Free {
+  BufferId buffer;
+
+  bool operator==(const Free&) const = default;
+};
+
+// For which micro-batches of a step an instruction is played.
+enum class Guard : std::uint8_t { Always, FirstMicroBatch, LastMicroBatch };
+
+struct Instruction {
+  MeshId mesh;  // its devices execute it
+  Guard guard = Guard::Always;
+  std::variant<Compute, Communicate, Free> what;
+
+  bool operator==(const Instruction&) const = default;
+};
+
+struct StageProgram {
+  std::vector<InstructionId> forward, backward;
+};
+
+struct Program {
+  IdVec<MeshId, Mesh> meshes;
+  IdVec<BufferId, Buffer> buffers;
+  IdVec<InstructionId, Instruction> instructions;
+  std::vector<StageProgram> stages;
+  std::vector<InstructionId> step;  // after the last micro-batch
+};
+
+// Readable text: meshes, buffers and bodies, one instruction a line.
+std::string print(const Program& program, const Graph& graph);
+
+}  // namespace weft

@@ -1,0 +1,284 @@
+#include "strategy/layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/checked.h"
+
+namespace weft {
+namespace {
+
+int degree(const Mesh& mesh, int axis) { return mesh.axes()[static_cast<std::size_t>(axis)].size; }
+
+// Sizes of an even cut of `extent`, or none when it divides: then evenness needs no words.
+std::vector<std::int64_t> even_sizes(std::int64_t extent, int parts) {
+  if (extent % parts == 0) return {};
+  std::vector<std::int64_t> sizes;
+  for (const AxisSlice& slice : split_evenly(Axis{"", extent, AxisKind::Attribute, 1}, parts)) sizes.push_back(slice.size());
+  return sizes;
+}
+
+bool has_halo(const Factor& factor) {
+  return std::any_of(factor.cuts.begin(), factor.cuts.end(),
+                     [](const Cut& cut) { return cut.halo_low != 0 || cut.halo_high != 0 || cut.halo_sum; });
+}
+
+bool is_even(const Factor& factor) {
+  return std::all_of(factor.cuts.begin(), factor.cuts.end(), [](const Cut& cut) { return cut.sizes.empty(); });
+}
+
+// Cuts of mesh axes of one device cut nothing; sizes that are all equal say nothing.
+void simplify_cuts(Factor& factor, const Mesh& mesh) {
+  std::erase_if(factor.cuts, [&](const Cut& cut) { return degree(mesh, cut.mesh_axis) == 1; });
+  for (Cut& cut : factor.cuts)
+    if (!cut.sizes.empty() && std::adjacent_find(cut.sizes.begin(), cut.sizes.end(), std::not_equal_to<>()) == cut.sizes.end())
+      cut.sizes.clear();
+}
+
+void canonicalize(DimLayout& dim, const Mesh& mesh) {
+  DimLayout merged;
+  for (Factor& factor : dim) {
+    simplify_cuts(factor, mesh);
+    if (factor.size == 1 && factor.cuts.empty()) continue;
+    if (!merged.empty() && !has_halo(merged.back())) {
+      Factor& last = merged.back();
+      if (factor.cuts.empty()) {  // whole blocks: each part of the outer factor takes its blocks along
+        for (Cut& cut : last.cuts)
+          for (std::int64_t& size : cut.sizes) size *= factor.size;
+        last.size *= factor.size;
+        continue;
+      }
+      // One block per device of the outer factor: what cuts inside it cuts the part again.
+      std::int64_t parts = 1;
+      for (const Cut& cut : last.cuts) parts *= degree(mesh, cut.mesh_axis);
+      if (!last.cuts.empty() && parts == last.size && is_even(last)) {
+        last.size *= factor.size;
+        last.cuts.insert(last.cuts.end(), factor.cuts.begin(), factor.cuts.end());
+        continue;
+      }
+    }
+    merged.push_back(std::move(factor));
+  }
+  dim = std::move(merged);
+}
+
+// The part of a factor at a position: [begin, end), halos apart.
+Range own_range(const Factor& factor, const Mesh& mesh, int position) {
+  Range range{0, factor.size};
+  for (const Cut& cut : factor.cuts) {
+    const int part = mesh.coordinate(position, cut.mesh_axis);
+    if (cut.sizes.empty()) {
+      const std::int64_t width = (range.end - range.begin) / degree(mesh, cut.mesh_axis);
+      range.begin += part * width;
+      range.end = range.begin + width;
+    } else {
+      for (int i = 0; i < part; ++i) range.begin += cut.sizes[static_cast<std::size_t>(i)];
+      range.end = range.begin + cut.sizes[static_cast<std::size_t>(part)];
+    }
+  }
+  return range;
+}
+
+Range held_range(const Factor& factor, const Mesh& mesh, int position) {
+  Range range = own_range(factor, mesh, position);
+  if (range.begin == range.end) return range;
+  for (const Cut& cut : factor.cuts) {
+    range.begin = std::max<std::int64_t>(0, range.begin - cut.halo_low);
+    range.end = std::min(factor.size, range.end + cut.halo_high);
+  }
+  return range;
+}
+
+// Where the parts of a windowed dimension begin: at stride · the first window of each part; the last part takes the rest.
+std::vector<std::int64_t> owner_sizes(const DimIndex& dim, const Axis& axis, const Cut& cut, int parts) {
+  std::vector<std::int64_t> windows = cut.sizes;
+  if (windows.empty())
+    for (const AxisSlice& slice : split_evenly(axis, parts)) windows.push_back(slice.size());
+  std::vector<std::int64_t> sizes;
+  std::int64_t first_window = 0, begin = 0;
+  for (int part = 0; part < parts; ++part) {
+    first_window += windows[static_cast<std::size_t>(part)];
+    const std::int64_t end = part + 1 == parts ? dim.size : std::min(dim.size, first_window * dim.window.stride);
+    sizes.push_back(end - begin);
+    begin = end;
+  }
+  return sizes;
+}
+
+}  // namespace
+
+Layout replicated(MeshId id, const Mesh& mesh, const Shape& shape) {
+  Layout layout{id, {}, std::vector<std::optional<Reducer>>(mesh.axes().size()), 0};
+  for (std::int64_t extent : shape) layout.dims.push_back({Factor{extent, {}}});
+  canonicalize(layout, mesh);
+  return layout;
+}
+
+void canonicalize(Layout& layout, const Mesh& mesh) {
+  for (DimLayout& dim : layout.dims) canonicalize(dim, mesh);
+  for (std::size_t axis = 0; axis < mesh.axes().size(); ++axis)
+    if (mesh.axes()[axis].size == 1) {
+      layout.partial[axis] = std::nullopt;
+      layout.local &= ~(MeshAxes{1} << axis);
+    }
+}
+
+Layout operand_layout(const Signature& signature, bool output, std::size_t index, const OpSharding& sharding, const Mesh& mesh) {
+  const Operand& operand = output ? signature.outputs[index] : signature.inputs[index];
+  const AxisSet indexed = operand.axes();
+  Layout layout{sharding.mesh, {}, std::vector<std::optional<Reducer>>(mesh.axes().size()), 0};
+  for (const DimIndex& dim : operand.dims) {
+    DimLayout factors;
+    for (int a : dim.factors) {
+      const Axis& axis = signature.axes[static_cast<std::size_t>(a)];
+      const std::vector<Cut>& cuts = sharding.axes[static_cast<std::size_t>(a)];
+      Factor factor{axis.size, cuts};
+      if (dim.windowed()) {
+        factor.size = dim.size;
+        if (!cuts.empty()) {
+          WEFT_CHECK(cuts.size() == 1, "a windowed axis is cut by one mesh axis");
+          const Placement placement = *operand_split(signature, operand, a);
+          factor.cuts = {Cut{cuts[0].mesh_axis, owner_sizes(dim, axis, cuts[0], degree(mesh, cuts[0].mesh_axis)), placement.halo_low,
+                             placement.halo_high, output}};
+        }
+      } else {
+        const std::int64_t outer = sharding.outer.empty() ? 1 : sharding.outer[static_cast<std::size_t>(a)];
+        if (outer > 1) {
+          factors.push_back({outer, {}});
+          factor.size /= outer;
+        }
+        std::int64_t left = factor.size;
+        for (Cut& cut : factor.cuts) {
+          const int parts = degree(mesh, cut.mesh_axis);
+          if (cut.sizes.empty()) cut.sizes = even_sizes(left, parts);
+          left = ceil_div(left, parts);
+        }
+      }
+      factors.push_back(std::move(factor));
+    }
+    if (factors.empty()) factors.push_back({dim.size, {}});
+    layout.dims.push_back(std::move(factors));
+  }
+  for (std::size_t axis = 0; axis < mesh.axes().size(); ++axis)
+    if (sharding.partial >> axis & 1u) {
+      const std::uint64_t mask = sharding.partial_inputs;
+      if (output || (index < 64 && (mask >> index & 1u) != 0)) layout.partial[axis] = Reducer::Sum;
+    }
+  for (std::size_t a = 0; a < sharding.axes.size(); ++a) {
+    if (indexed.contains(static_cast<int>(a))) continue;
+    for (const Cut& cut : sharding.axes[a]) {
+      if (operand.local.contains(static_cast<int>(a)))
+        layout.local |= MeshAxes{1} << cut.mesh_axis;
+      else if (output)
+        layout.partial[static_cast<std::size_t>(cut.mesh_axis)] = operand.reducer;
+    }
+  }
+  canonicalize(layout, mesh);
+  return layout;
+}
+
+AxisSlices axis_slices(const Signature& signature, const OpSharding& sharding, const Mesh& mesh, int position) {
+  AxisSlices slices = whole_axes(signature);
+  for (std::size_t a = 0; a < sharding.axes.size(); ++a) {
+    if (sharding.axes[a].empty()) continue;
+    const std::int64_t outer = sharding.outer.empty() ? 1 : sharding.outer[a];
+    Factor factor{signature.axes[a].size / outer, sharding.axes[a]};
+    std::int64_t left = factor.size;
+    for (Cut& cut : factor.cuts) {
+      const int parts = degree(mesh, cut.mesh_axis);
+      if (cut.sizes.empty()) cut.sizes = even_sizes(left, parts);
+      left = ceil_div(left, parts);
+    }
+    const Range range = own_range(factor, mesh, position);
+    slices[a] = {outer, range.begin, range.end};
+  }
+  return slices;
+}
+
+bool is_partial(const Layout& layout) {
+  return std::any_of(layout.partial.begin(), layout.partial.end(), [](const auto& reducer) { return reducer.has_value(); });
+}
+
+MeshAxes split_axes(const Layout& layout) {
+  MeshAxes axes = 0;
+  for (const DimLayout& dim : layout.dims)
+    for (const Factor& factor : dim)
+      for (const Cut& cut : factor.cuts) axes |= MeshAxes{1} << cut.mesh_axis;
+  return axes;
+}
+
+std::vector<Range> held_ranges(const DimLayout& dim, const Mesh& mesh, int position) {
+  std::vector<Range> ranges = {{0, 1}};
+  for (const Factor& factor : dim) {
+    const Range part = held_range(factor, mesh, position);
+    std::vector<Range> next;
+    for (const Range& range : ranges) {
+      if (part.begin == 0 && part.end == factor.size) {
+        next.push_back({range.begin * factor.size, range.end * factor.size});
+        continue;
+      }
+      for (std::int64_t block = range.begin; block < range.end; ++block)
+        if (part.begin < part.end) next.push_back({block * factor.size + part.begin, block * factor.size + part.end});
+    }
+    ranges = std::move(next);
+  }
+  return ranges;
+}
+
+std::int64_t largest_local_elements(const Layout& layout, const Mesh& mesh) {
+  std::int64_t elements = 1;
+  for (const DimLayout& dim : layout.dims)
+    for (const Factor& factor : dim) {
+      std::int64_t part = factor.size;
+      for (const Cut& cut : factor.cuts) {
+        const std::int64_t own = cut.sizes.empty() ? part / degree(mesh, cut.mesh_axis) : *std::max_element(cut.sizes.begin(), cut.sizes.end());
+        part = std::min(part, own + cut.halo_low + cut.halo_high);
+      }
+      elements *= part;
+    }
+  return elements;
+}
+
+Shape local_shape(const Layout& layout, const Mesh& mesh, int position) {
+  Shape shape;
+  shape.reserve(layout.dims.size());
+  for (const DimLayout& dim : layout.dims) {
+    std::int64_t extent = 1;
+    for (const Factor& factor : dim) {
+      const Range part = held_range(factor, mesh, position);
+      extent *= part.end - part.begin;
+    }
+    shape.push_back(extent);
+  }
+  return shape;
+}
+
+std::string print(const Layout& layout, const Mesh& mesh) {
+  const auto axis_name = [&](int axis) { return mesh.axes()[static_cast<std::size_t>(axis)].name; };
+  std::string text;
+  for (const DimLayout& dim : layout.dims) {
+    text += '[';
+    for (std::size_t f = 0; f < dim.size(); ++f) {
+      text += fmt::format("{}{}", f > 0 ? " " : "", dim[f].size);
+      for (std::size_t c = 0; c < dim[f].cuts.size(); ++c) {
+        const Cut& cut = dim[f].cuts[c];
+        text += fmt::format("{}{}", c == 0 ? ":" : ",", axis_name(cut.mesh_axis));
+        if (!cut.sizes.empty()) text += fmt::format("({})", fmt::join(cut.sizes, "+"));
+        if (cut.halo_low || cut.halo_high) text += fmt::format("{}-{}+{}", cut.halo_sum ? "Σ" : "", cut.halo_low, cut.halo_high);
+      }
+    }
+    if (dim.empty()) text += '1';
+    text += ']';
+  }
+  for (std::size_t axis = 0; axis < layout.partial.size(); ++axis) {
+    if (layout.partial[axis])
+      text += *layout.partial[axis] == Reducer::Sum ? fmt::format(" P({})", axis_name(static_cast<int>(axis)))
+                                                    : fmt::format(" P({},{})", axis_name(static_cast<int>(axis)), name_of(*layout.partial[axis]));
+    if (layout.local >> axis & 1u) text += fmt::format(" L({})", axis_name(static_cast<int>(axis)));
+  }
+  return text;
+}
+
+}  // namespace weft

@@ -1,0 +1,94 @@
+// The layout of a tensor on a mesh: which part of it each device holds.
+//
+// Per mesh axis a tensor is replicated, split, partial (every device holds a contribution) or local (every device holds a value of
+// its own). A dimension is a product of factors, outer first, each cut by zero or more mesh axes, the major one first:
+//
+//   [4096: tp]            contiguous columns over tp
+//   [8] [512: tp]         8 blocks, each cut over tp: a strided shard
+//   [1024: dp, tp]        cut over dp, each part again over tp
+//
+// Layouts are kept in one canonical form (factors merged where the cut is the same), so equal layouts compare equal however they came
+// about: heads 0…3 of 8 and columns 0…511 of 1024 are the same thing.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/id.h"
+#include "graph/placement.h"
+#include "strategy/mesh.h"
+
+namespace weft {
+
+using MeshId = Id<struct MeshTag>;
+
+// One mesh axis cutting a factor. Even unless `sizes` (one per coordinate, summing to what is cut) says otherwise.
+struct Cut {
+  int mesh_axis = -1;
+  std::vector<std::int64_t> sizes = {};
+  // Elements of the neighbours' parts held besides (inputs of windows), or contributed to (`halo_sum`, their gradients).
+  std::int64_t halo_low = 0, halo_high = 0;
+  bool halo_sum = false;
+
+  bool operator==(const Cut&) const = default;
+};
+
+struct Factor {
+  std::int64_t size = 1;
+  std::vector<Cut> cuts = {};  // major first
+
+  bool operator==(const Factor&) const = default;
+};
+using DimLayout = std::vector<Factor>;
+
+struct Layout {
+  MeshId mesh;
+  std::vector<DimLayout> dims;
+  // Per mesh axis: not split by it, but partial or local along it.
+  std::vector<std::optional<Reducer>> partial;
+  MeshAxes local = 0;
+
+  bool operator==(const Layout&) const = default;
+};
+
+// Which mesh axes split each axis of an operator, major first; uneven where a cut gives sizes.
+struct OpSharding {
+  MeshId mesh;
+  std::vector<std::vector<Cut>> axes;  // by operator axis
+  // By operator axis: cut inside each of this many blocks (a packed gate and value: 2); empty: 1 everywhere.
+  std::vector<std::int64_t> outer = {};
+  // Mesh axes along which the inputs of `partial_inputs` (one of the signature's linear groups) are partial sums, passed through.
+  MeshAxes partial = 0;
+  std::uint64_t partial_inputs = 0;
+
+  bool operator==(const OpSharding&) const = default;
+};
+
+Layout replicated(MeshId id, const Mesh& mesh, const Shape& shape);
+// The layout that a sharded operator needs of an input, or gives to an output.
+Layout operand_layout(const Signature& signature, bool output, std::size_t operand, const OpSharding& sharding, const Mesh& mesh);
+// The part of every axis that the device at `position` executes.
+AxisSlices axis_slices(const Signature& signature, const OpSharding& sharding, const Mesh& mesh, int position);
+// Merges factors; call after building a layout by hand.
+void canonicalize(Layout& layout, const Mesh& mesh);
+
+bool is_partial(const Layout& layout);
+// The mesh axes that split the tensor.
+MeshAxes split_axes(const Layout& layout);
+
+// Half-open ranges of positions along a dimension, in order: what a device holds. Neighbouring ranges are merged.
+struct Range {
+  std::int64_t begin = 0, end = 0;
+
+  bool operator==(const Range&) const = default;
+};
+std::vector<Range> held_ranges(const DimLayout& dim, const Mesh& mesh, int position);
+Shape local_shape(const Layout& layout, const Mesh& mesh, int position);
+// Elements of the largest local part over the mesh; for prices and memory.
+std::int64_t largest_local_elements(const Layout& layout, const Mesh& mesh);
+
+// "[128:dp][4096][1024:tp] P(tp)"
+std::string print(const Layout& layout, const Mesh& mesh);
+
+}  // namespace weft

@@ -1,0 +1,224 @@
+#include "strategy/sharding.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/suggest.h"
+
+namespace weft {
+namespace {
+
+// What an operator does along one mesh axis.
+struct Decision {
+  int axis = -1;                     // the operator's axis that is split; −1: none
+  std::int64_t outer = 1;
+  std::vector<std::int64_t> sizes = {};
+  std::uint64_t partial_inputs = 0;  // not 0: these inputs are partial sums and so are the outputs
+};
+
+int preference(AxisKind kind) {
+  switch (kind) {
+    case AxisKind::Sample: return 0;
+    case AxisKind::Attribute: return 1;
+    case AxisKind::Parameter: return 2;
+    case AxisKind::Reduction: return 3;
+    case AxisKind::Whole: break;
+  }
+  return 4;
+}
+
+bool has_input(std::uint64_t mask, std::size_t input) { return mask == ~std::uint64_t{0} || (input < 64 && (mask >> input & 1u) != 0); }
+
+// Settles one mesh axis: the placement of every tensor along it, in the order of the operators.
+class AxisPropagation {
+ public:
+  AxisPropagation(const Graph& graph, const Mesh& mesh, int mesh_axis, const ShardingChoices& choices, const IdVec<OpId, OpSharding>& settled)
+      : graph_(graph),
+        mesh_axis_(mesh_axis),
+        degree_(mesh.axes()[static_cast<std::size_t>(mesh_axis)].size),
+        ops_(choices.ops[static_cast<std::size_t>(mesh_axis)]),
+        inputs_(choices.inputs[static_cast<std::size_t>(mesh_axis)]),
+        reduce_onto_(choices.reduce_onto[static_cast<std::size_t>(mesh_axis)]),
+        mesh_(mesh),
+        settled_(settled),
+        placed_(graph.tensors().size()),
+        decided_(graph.ops().size()) {
+    for (const auto& [tensor, dim] : inputs_) placed_[tensor] = Placement::split(dim);
+  }
+
+  Result<IdVec<OpId, Decision>> run() {
+    for (OpId op : graph_.ops().ids()) {
+      if (graph_.ops()[op].phase == Phase::Step) break;
+      WEFT_TRY(Decision decision, decide(op));
+      place_outputs(op, decision);
+      decided_[op] = std::move(decision);
+    }
+    return std::move(decided_);
+  }
+
+ private:
+  // Elements along an axis that are still to be divided, when the mesh axes settled before have taken their share.
+  bool divides(const Signature& signature, OpId op, int axis, std::int64_t outer) const {
+    std::int64_t size = signature.axes[static_cast<std::size_t>(axis)].size / outer;
+    for (const Cut& cut : settled_[op].axes[static_cast<std::size_t>(axis)]) {
+      const int parts = mesh_.axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
+      if (size % parts != 0) return false;
+      size /= parts;
+    }
+    return size % degree_ == 0;
+  }
+
+  Result<Decision> decide(OpId op) {
+    const Signature& signature = graph_.signature(op);
+    if (const auto chosen = ops_.find(op); chosen != ops_.end()) return explicit_choice(op, chosen->second);
+    if (graph_.ops()[op].forward.valid()) return as_forward(op);
+    return follow_inputs(op, signature);
+  }
+
+  Result<Decision> explicit_choice(OpId op, const AxisChoice& choice) const {
+    if (choice.axis.empty()) return Decision{};
+    const Signature& signature = graph_.signature(op);
+    const int axis = signature.axis_named(choice.axis);
+    std::vector<std::string> names;
+    for (const Axis& known : signature.axes) names.push_back(known.name);
+    if (axis < 0)
+      return error("{}: {} has no axis '{}' ({})", graph_.name(op), name_of(signature.kind), choice.axis, fmt::join(names, ", "));
+    if (!splittable(signature, axis))
+      return error("{}: axis {} of {} cannot be split", graph_.name(op), choice.axis, name_of(signature.kind));
+    const std::int64_t size = signature.axes[static_cast<std::size_t>(axis)].size;
+    if (choice.sizes.empty() && !divides(signature, op, axis, choice.outer))
+      return error("{}: axis {} of size {} does not divide over {} devices", graph_.name(op), choice.axis, size, degree_);
+    return Decision{axis, choice.outer, choice.sizes, 0};
+  }
+
+  // A backward product has its forward operator's axes. Gradients that arrive as partial sums pass where they alone are read
+  // along this mesh axis; the layouts of what is read decide nothing else.
+  Result<Decision> as_forward(OpId op) const {
+    Decision decision = decided_[graph_.ops()[op].forward];
+    if (decision.partial_inputs != 0) {
+      // Partial sums went through forward; the gradient that comes back is whole, and so are its products.
+      decision = Decision{};
+    }
+    return decision;
+  }
+
+  Result<Decision> follow_inputs(OpId op, const Signature& signature) const {
+    const auto inputs = graph_.inputs(op);
+    bool any_partial = false;
+    for (TensorId input : inputs) any_partial = any_partial || placed_[input].kind == Placement::Kind::Partial;
+    if (any_partial)
+      for (std::uint64_t mask : signature.linear_in) {
+        bool passes = mask != 0;
+        for (std::size_t i = 0; i < inputs.size(); ++i) {
+          const Placement& placement = placed_[inputs[i]];
+          const bool sum = placement.kind == Placement::Kind::Partial && placement.reducer == Reducer::Sum;
+          // A state that nothing has written yet (a gradient accumulator) takes the form of what is added to it.
+          const bool open = graph_.tensors()[inputs[i]].kind == TensorKind::State && !graph_.tensors()[inputs[i]].producer.valid();
+          passes = passes && (has_input(mask, i) ? sum || open : placement.kind == Placement::Kind::Replicated);
+        }
+        if (passes) return Decision{-1, 1, {}, mask};
+      }
+    std::optional<Decision> best;
+    const auto consider = [&](int axis, std::int64_t outer) {
+      const AxisKind kind = signature.axes[static_cast<std::size_t>(axis)].kind;
+      if (!splittable(signature, axis) || !divides(signature, op, axis, outer)) return;
+      if (!best || preference(kind) < preference(signature.axes[static_cast<std::size_t>(best->axis)].kind)) best = Decision{axis, outer, {}, 0};
+    };
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const Placement& placement = placed_[inputs[i]];
+      if (placement.kind != Placement::Kind::Split) continue;
+      for (int axis = 0; axis < static_cast<int>(signature.axes.size()); ++axis) {
+        const auto split = operand_split(signature, signature.inputs[i], axis);
+        if (!split || split->dim != placement.dim) continue;
+        // The tensor's blocks may lie outside the axis (equal) or inside it (a cut within blocks of the axis).
+        if (placement.outer % split->outer != 0) continue;
+        const std::int64_t outer = placement.outer / split->outer;
+        const std::int64_t size = signature.axes[static_cast<std::size_t>(axis)].size;
+        if (outer < size && size % outer == 0) consider(axis, outer);
+      }
+    }
+    if (!best && any_partial && !reduce_onto_.empty()) {
+      const int axis = signature.axis_named(reduce_onto_);
+      if (axis >= 0) consider(axis, 1);
+    }
+    return best.value_or(Decision{});
+  }
+
+  void place_outputs(OpId op, const Decision& decision) {
+    const Signature& signature = graph_.signature(op);
+    const auto outputs = graph_.outputs(op);
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      Placement& placement = placed_[outputs[i]];
+      if (decision.partial_inputs != 0) {
+        placement = Placement::partial();
+      } else if (decision.axis >= 0) {
+        placement = split_rule(signature, decision.axis).outputs[i];
+        placement.outer *= decision.outer;
+        placement.halo_low = placement.halo_high = 0;
+      }
+    }
+  }
+
+  const Graph& graph_;
+  int mesh_axis_;
+  int degree_;
+  const std::map<OpId, AxisChoice>& ops_;
+  const std::map<TensorId, int>& inputs_;
+  const std::string& reduce_onto_;
+  const Mesh& mesh_;
+  const IdVec<OpId, OpSharding>& settled_;
+  IdVec<TensorId, Placement> placed_;
+  IdVec<OpId, Decision> decided_;
+};
+
+}  // namespace
+
+Result<ShardingPlan> plan_sharding(const TrainingGraph& training, MeshId mesh_id, const Mesh& mesh, const ShardingChoices& choices) {
+  const Graph& graph = training.graph;
+  ShardingPlan plan;
+  for (OpId op : graph.ops().ids()) {
+    OpSharding whole;
+    whole.mesh = mesh_id;
+    whole.axes.resize(graph.signature(op).axes.size());
+    plan.ops.push_back(std::move(whole));
+  }
+  for (int axis = 0; axis < static_cast<int>(mesh.axes().size()); ++axis) {
+    if (mesh.axes()[static_cast<std::size_t>(axis)].size == 1) continue;
+    AxisPropagation propagation(graph, mesh, axis, choices, plan.ops);
+    WEFT_TRY(const auto decisions, propagation.run());
+    for (OpId op : decisions.ids()) {
+      const Decision& decision = decisions[op];
+      OpSharding& sharding = plan.ops[op];
+      if (decision.partial_inputs != 0) {
+        sharding.partial |= MeshAxes{1} << axis;
+        sharding.partial_inputs = decision.partial_inputs;
+      } else if (decision.axis >= 0) {
+        const auto a = static_cast<std::size_t>(decision.axis);
+        sharding.axes[a].push_back(Cut{axis, decision.sizes});
+        if (decision.outer > 1) {
+          if (sharding.outer.empty()) sharding.outer.assign(sharding.axes.size(), 1);
+          sharding.outer[a] = decision.outer;
+        }
+      }
+    }
+  }
+  // The layouts that follow: outputs as made; inputs and parameters as their first reader needs them.
+  for (TensorId id : graph.tensors().ids()) plan.made.push_back(replicated(mesh_id, mesh, graph.tensors()[id].type.shape));
+  IdVec<TensorId, char> known(graph.tensors().size(), 0);
+  for (OpId op : graph.ops().ids()) {
+    if (graph.ops()[op].phase == Phase::Step) break;
+    const Signature& signature = graph.signature(op);
+    const auto inputs = graph.inputs(op), outputs = graph.outputs(op);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (graph.tensors()[inputs[i]].producer.valid() || known[inputs[i]]) continue;
+      plan.made[inputs[i]] = operand_layout(signature, false, i, plan.ops[op], mesh);
+      known[inputs[i]] = 1;
+    }
+    for (std::size_t i = 0; i < outputs.size(); ++i) plan.made[outputs[i]] = operand_layout(signature, true, i, plan.ops[op], mesh);
+  }
+  return plan;
+}
+
+}  // namespace weft

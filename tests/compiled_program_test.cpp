@@ -1,0 +1,163 @@
+// The proof that the compiler is right: the program of all ranks, played with real numbers, trains as the single device does.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/random.h"
+#include "compile/compile.h"
+#include "models/models.h"
+#include "reference/interpreter.h"
+#include "reference/run_graph.h"
+
+namespace weft {
+namespace {
+
+using reference::Block;
+
+struct Degrees {
+  int dp = 1, tp = 1, cp = 1, ep = 1;
+  bool sequence_parallel = false;
+  int zero = 0;
+};
+
+// Megatron's choices for the models of the zoo, by operator name.
+ShardingChoices megatron(const Graph& graph, const Mesh& mesh, const Degrees& degrees) {
+  ShardingChoices choices;
+  choices.ops.resize(mesh.axes().size());
+  choices.inputs.resize(mesh.axes().size());
+  choices.reduce_onto.resize(mesh.axes().size());
+  const auto dp = static_cast<std::size_t>(mesh.axis_named("dp")), ep = static_cast<std::size_t>(mesh.axis_named("ep"));
+  const auto cp = static_cast<std::size_t>(mesh.axis_named("cp")), tp = static_cast<std::size_t>(mesh.axis_named("tp"));
+  for (TensorId id : graph.tensors().ids()) {
+    const Tensor& tensor = graph.tensors()[id];
+    if (tensor.kind != TensorKind::Input || tensor.type.shape.size() < 2) continue;
+    if (tensor.type.shape[0] > 1) choices.inputs[dp][id] = choices.inputs[ep][id] = 0;
+    if (tensor.type.shape[1] > 1) choices.inputs[cp][id] = 1;
+  }
+  if (degrees.sequence_parallel) choices.reduce_onto[tp] = "s";
+  for (OpId op : graph.ops().ids()) {
+    if (graph.ops()[op].phase != Phase::Forward) break;
+    const std::string name = graph.name(op);
+    const auto ends = [&](std::string_view suffix) { return name.ends_with(suffix); };
+    if (ends("attn.qkv") || ends("mlp.up") || ends("head.logits")) choices.ops[tp][op] = {"n"};
+    if (ends("mlp.gate_up")) choices.ops[tp][op] = {"n", 2};
+    if (ends("attn.out") || ends("mlp.down")) choices.ops[tp][op] = {"k"};
+    if (name == "embed.tokens") choices.ops[tp][op] = {"v"};
+    if (graph.kind(op) == OpKind::ExpertLinear) choices.ops[ep][op] = {"e"};
+  }
+  return choices;
+}
+
+double uniform(TensorId id, int stream, std::size_t element) {
+  return Rng(id.index() * 1000003ULL + static_cast<std::uint64_t>(stream)).split(element).uniform();
+}
+
+// Values of everything that is given: small weights, token ids below the vocabulary, zero states.
+Block leaf_value(const Graph& graph, TensorId id, int micro_batch, int micro_batches) {
+  const Tensor& tensor = graph.tensors()[id];
+  Block block(tensor.type.shape);
+  for (std::size_t i = 0; i < block.values().size(); ++i) {
+    double& value = block.values()[i];
+    if (tensor.name == "loss_scale")
+      value = 1.0 / micro_batches;  // the mean over micro-batches
+    else if (tensor.name == "position_ids")
+      value = static_cast<double>(static_cast<std::int64_t>(i) % tensor.type.shape.back());
+    else if (tensor.kind == TensorKind::Input && !is_floating(tensor.type.dtype))
+      value = std::floor(16 * uniform(id, micro_batch, i));
+    else if (tensor.kind == TensorKind::Input)
+      value = 2 * uniform(id, micro_batch, i) - 1;
+    else if (tensor.kind == TensorKind::Parameter || tensor.name.ends_with("_master"))
+      value = tensor.kind == TensorKind::Parameter ? 0.8 * uniform(id, 0, i) - 0.4 : 0.0;
+  }
+  return block;
+}
+
+struct Outcome {
+  std::string problem;
+  int parameters = 0;
+};
+
+// Trains one step on one device and on the mesh, and compares every updated parameter and accumulated gradient.
+Outcome compare(const std::string& model, const ModelOptions& options, const Degrees& degrees, int micro_batches) {
+  Result<Graph> forward = build_model(model, options);
+  if (!forward.ok()) return {forward.error().message};
+  const TrainingGraph training = make_training_graph(std::move(forward).value(), {.master_weights = false}).value();
+  const Graph& graph = training.graph;
+  std::vector<DeviceId> devices;
+  for (int i = 0; i < degrees.dp * degrees.ep * degrees.cp * degrees.tp; ++i) devices.emplace_back(static_cast<std::size_t>(i));
+  const Mesh mesh = Mesh::make({{"dp", degrees.dp}, {"ep", degrees.ep}, {"cp", degrees.cp}, {"tp", degrees.tp}}, devices).value();
+  const Result<ShardingPlan> plan = plan_sharding(training, MeshId(0), mesh, megatron(graph, mesh, degrees));
+  if (!plan.ok()) return {plan.error().message};
+  const Result<Program> program = compile(training, mesh, *plan, {degrees.zero, 0b111});
+  if (!program.ok()) return {program.error().message};
+
+  // One device: the same graph once per micro-batch, gradients carried over; the optimizer's operators count the last time.
+  IdVec<TensorId, Block> values;
+  std::map<TensorId, Block> carried;
+  for (int m = 0; m < micro_batches; ++m) {
+    values = reference::run_graph(graph, [&](TensorId id, Block& block) {
+      const auto kept = carried.find(id);
+      block = kept != carried.end() ? kept->second : leaf_value(graph, id, m, micro_batches);
+    });
+    for (const auto& [parameter, gradient] : training.accumulated) carried.insert_or_assign(graph.tensors()[gradient].storage, values[gradient]);
+  }
+
+  reference::Interpreter interpreter(*program, graph, [&](TensorId id, int m) { return leaf_value(graph, id, m, micro_batches); });
+  Outcome outcome;
+  try {
+    interpreter.run(micro_batches);
+    for (BufferId id : program->buffers.ids()) {
+      const Buffer& buffer = program->buffers[id];
+      const Tensor& tensor = graph.tensors()[buffer.tensor];
+      const bool updated = tensor.kind == TensorKind::Update && buffer.storage != id && graph.tensors()[tensor.storage].kind == TensorKind::Parameter;
+      if (!updated) continue;
+      const Block whole = interpreter.whole(id);
+      ++outcome.parameters;
+      for (std::size_t i = 0; i < whole.values().size(); ++i) {
+        const double expected = values[buffer.tensor].values()[i], actual = whole.values()[i];
+        if (!(std::fabs(actual - expected) <= 1e-9 * std::max(1.0, std::fabs(expected))))
+          return {fmt::format("{} element {}: {} instead of {}", graph.name(tensor.storage), i, actual, expected)};
+      }
+    }
+  } catch (const std::exception& problem) {
+    return {problem.what()};
+  }
+  if (outcome.parameters != static_cast<int>(training.accumulated.size())) outcome.problem = "not every parameter was updated";
+  return outcome;
+}
+
+const char* const kLlama = "llama3-8b:layers=2,hidden=16,heads=4,kv_heads=2,ffn=24,vocab=16";
+const char* const kGpt = "gpt2-124m:layers=2,hidden=16,heads=4,vocab=16,dropout=0.1";
+const char* const kMoe = "mixtral-8x7b:layers=2,hidden=16,heads=4,kv_heads=2,ffn=8,vocab=16,experts=4,capacity_factor=2";
+
+void expect_equal(const char* model, const Degrees& degrees, int micro_batches = 2) {
+  const Outcome outcome = compare(model, {.batch = 4, .seq = 4}, degrees, micro_batches);
+  EXPECT_EQ(outcome.problem, "") << model << " dp=" << degrees.dp << " tp=" << degrees.tp << " cp=" << degrees.cp << " ep=" << degrees.ep
+                                 << " sp=" << degrees.sequence_parallel << " zero=" << degrees.zero;
+  EXPECT_GT(outcome.parameters, 0);
+}
+
+TEST(CompiledProgram, DataParallelTrainsAsOneDevice) {
+  for (const char* model : {kLlama, kGpt, kMoe}) expect_equal(model, {.dp = 2});
+}
+TEST(CompiledProgram, ZeroTrainsAsOneDevice) {
+  for (int zero : {1, 2, 3})
+    for (const char* model : {kLlama, kGpt, kMoe}) expect_equal(model, {.dp = 4, .zero = zero});
+}
+TEST(CompiledProgram, TensorParallelTrainsAsOneDevice) {
+  for (const char* model : {kLlama, kGpt, kMoe})
+    for (bool sequence_parallel : {false, true}) expect_equal(model, {.tp = 2, .sequence_parallel = sequence_parallel});
+}
+TEST(CompiledProgram, ContextParallelTrainsAsOneDevice) {
+  for (const char* model : {kLlama, kGpt}) expect_equal(model, {.cp = 2});
+}
+TEST(CompiledProgram, ExpertParallelTrainsAsOneDevice) { expect_equal(kMoe, {.ep = 2}); }
+TEST(CompiledProgram, AllTogetherTrainsAsOneDevice) {
+  for (int zero : {0, 1, 2, 3}) {
+    expect_equal(kLlama, {.dp = 2, .tp = 2, .cp = 2, .sequence_parallel = true, .zero = zero});
+    expect_equal(kMoe, {.dp = 2, .tp = 2, .ep = 2, .sequence_parallel = true, .zero = zero});
+  }
+}
+
+}  // namespace
+}  // namespace weft
