@@ -1,4 +1,5 @@
-// The proof that the compiler is right: the program of all ranks, played with real numbers, trains as the single device does.
+// The proof that the compiler is right: the program of all ranks, played with real numbers, trains as the single device
+// does.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -74,7 +75,7 @@ Block leaf_value(const Graph& graph, TensorId id, int micro_batch, int micro_bat
 
 struct Outcome {
   std::string problem;
-  int parameters = 0;
+  int parameters = 0, gradients = 0;
 };
 
 // Trains one step on one device and on the mesh, and compares every updated parameter and accumulated gradient.
@@ -84,14 +85,17 @@ Outcome compare(const std::string& model, const ModelOptions& options, const Deg
   const TrainingGraph training = make_training_graph(std::move(forward).value(), {.master_weights = false}).value();
   const Graph& graph = training.graph;
   std::vector<DeviceId> devices;
-  for (int i = 0; i < degrees.dp * degrees.ep * degrees.cp * degrees.tp; ++i) devices.emplace_back(static_cast<std::size_t>(i));
-  const Mesh mesh = Mesh::make({{"dp", degrees.dp}, {"ep", degrees.ep}, {"cp", degrees.cp}, {"tp", degrees.tp}}, devices).value();
+  for (int i = 0; i < degrees.dp * degrees.ep * degrees.cp * degrees.tp; ++i)
+    devices.emplace_back(static_cast<std::size_t>(i));
+  const Mesh mesh =
+      Mesh::make({{"dp", degrees.dp}, {"ep", degrees.ep}, {"cp", degrees.cp}, {"tp", degrees.tp}}, devices).value();
   const Result<ShardingPlan> plan = plan_sharding(training, MeshId(0), mesh, megatron(graph, mesh, degrees));
   if (!plan.ok()) return {plan.error().message};
   const Result<Program> program = compile(training, mesh, *plan, {degrees.zero, 0b111});
   if (!program.ok()) return {program.error().message};
 
-  // One device: the same graph once per micro-batch, gradients carried over; the optimizer's operators count the last time.
+  // One device: the same graph once per micro-batch, gradients carried over; the optimizer's operators count the last
+  // time.
   IdVec<TensorId, Block> values;
   std::map<TensorId, Block> carried;
   for (int m = 0; m < micro_batches; ++m) {
@@ -99,41 +103,53 @@ Outcome compare(const std::string& model, const ModelOptions& options, const Deg
       const auto kept = carried.find(id);
       block = kept != carried.end() ? kept->second : leaf_value(graph, id, m, micro_batches);
     });
-    for (const auto& [parameter, gradient] : training.accumulated) carried.insert_or_assign(graph.tensors()[gradient].storage, values[gradient]);
+    for (const auto& [parameter, gradient] : training.accumulated)
+      carried.insert_or_assign(graph.tensors()[gradient].storage, values[gradient]);
   }
 
-  reference::Interpreter interpreter(*program, graph, [&](TensorId id, int m) { return leaf_value(graph, id, m, micro_batches); });
+  reference::Interpreter interpreter(*program, graph,
+                                     [&](TensorId id, int m) { return leaf_value(graph, id, m, micro_batches); });
   Outcome outcome;
   try {
     interpreter.run(micro_batches);
     for (BufferId id : program->buffers.ids()) {
       const Buffer& buffer = program->buffers[id];
       const Tensor& tensor = graph.tensors()[buffer.tensor];
-      const bool updated = tensor.kind == TensorKind::Update && buffer.storage != id && graph.tensors()[tensor.storage].kind == TensorKind::Parameter;
-      if (!updated) continue;
+      // Every sum of gradients that is kept (all terms in, the last micro-batch done), and every updated parameter.
+      const bool gradient = std::any_of(
+          training.accumulated.begin(), training.accumulated.end(),
+          [&](const auto& entry) { return entry.second == buffer.tensor && buffer.kind == BufferKind::State; });
+      const bool updated = tensor.kind == TensorKind::Update && buffer.storage != id &&
+                           graph.tensors()[tensor.storage].kind == TensorKind::Parameter;
+      if (!updated && !gradient) continue;
       const Block whole = interpreter.whole(id);
-      ++outcome.parameters;
+      if (updated) ++outcome.parameters;
+      if (gradient) ++outcome.gradients;
       for (std::size_t i = 0; i < whole.values().size(); ++i) {
         const double expected = values[buffer.tensor].values()[i], actual = whole.values()[i];
         if (!(std::fabs(actual - expected) <= 1e-9 * std::max(1.0, std::fabs(expected))))
-          return {fmt::format("{} element {}: {} instead of {}", graph.name(tensor.storage), i, actual, expected)};
+          return {fmt::format("{} element {}: {} instead of {}", graph.name(buffer.tensor), i, actual, expected)};
       }
     }
   } catch (const std::exception& problem) {
     return {problem.what()};
   }
-  if (outcome.parameters != static_cast<int>(training.accumulated.size())) outcome.problem = "not every parameter was updated";
+  const int expected = static_cast<int>(training.accumulated.size());
+  if (outcome.parameters != expected || outcome.gradients != expected)
+    outcome.problem = "not every parameter was compared";
   return outcome;
 }
 
 const char* const kLlama = "llama3-8b:layers=2,hidden=16,heads=4,kv_heads=2,ffn=24,vocab=16";
 const char* const kGpt = "gpt2-124m:layers=2,hidden=16,heads=4,vocab=16,dropout=0.1";
-const char* const kMoe = "mixtral-8x7b:layers=2,hidden=16,heads=4,kv_heads=2,ffn=8,vocab=16,experts=4,capacity_factor=2";
+const char* const kMoe =
+    "mixtral-8x7b:layers=2,hidden=16,heads=4,kv_heads=2,ffn=8,vocab=16,experts=4,capacity_factor=2";
 
 void expect_equal(const char* model, const Degrees& degrees, int micro_batches = 2) {
   const Outcome outcome = compare(model, {.batch = 4, .seq = 4}, degrees, micro_batches);
-  EXPECT_EQ(outcome.problem, "") << model << " dp=" << degrees.dp << " tp=" << degrees.tp << " cp=" << degrees.cp << " ep=" << degrees.ep
-                                 << " sp=" << degrees.sequence_parallel << " zero=" << degrees.zero;
+  EXPECT_EQ(outcome.problem, "") << model << " dp=" << degrees.dp << " tp=" << degrees.tp << " cp=" << degrees.cp
+                                 << " ep=" << degrees.ep << " sp=" << degrees.sequence_parallel
+                                 << " zero=" << degrees.zero;
   EXPECT_GT(outcome.parameters, 0);
 }
 

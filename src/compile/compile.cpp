@@ -11,8 +11,8 @@ namespace {
 
 constexpr MeshId kMesh{0};
 
-// The layout with the data-parallel axes cutting it too: the dimension with the largest part that divides takes all of them, else the
-// longest one, unevenly.
+// The layout with the data-parallel axes cutting it too: the dimension with the largest part that divides takes all of
+// them, else the longest one, unevenly.
 Layout split_over(const Layout& layout, const Mesh& mesh, MeshAxes over) {
   Layout result = layout;
   over &= ~split_axes(layout);
@@ -42,7 +42,8 @@ Layout split_over(const Layout& layout, const Mesh& mesh, MeshAxes over) {
     if (!best) continue;
     Cut cut{axis, {}};
     if (!best_divides)
-      for (const AxisSlice& slice : split_evenly(Axis{"", best_size, AxisKind::Attribute, 1}, static_cast<int>(parts))) cut.sizes.push_back(slice.size());
+      for (const AxisSlice& slice : split_evenly(Axis{"", best_size, AxisKind::Attribute, 1}, static_cast<int>(parts)))
+        cut.sizes.push_back(slice.size());
     best->cuts.push_back(std::move(cut));
   }
   canonicalize(result, mesh);
@@ -70,7 +71,12 @@ OpSharding sharding_for(const Signature& signature, const Layout& layout) {
 class Lowering {
  public:
   Lowering(const TrainingGraph& training, const Mesh& mesh, const ShardingPlan& plan, const MemoryPlan& memory)
-      : training_(training), graph_(training.graph), mesh_(mesh), plan_(plan), memory_(memory), available_(graph_.tensors().size()) {
+      : training_(training),
+        graph_(training.graph),
+        mesh_(mesh),
+        plan_(plan),
+        memory_(memory),
+        available_(graph_.tensors().size()) {
     program_.meshes.push_back(mesh);
     program_.stages.resize(1);
   }
@@ -167,7 +173,8 @@ class Lowering {
     return Ok{};
   }
 
-  // acc += g in place. ZeRO-2 and 3 keep the accumulator split, so the gradient is reduced before it is added, every micro-batch.
+  // acc += g in place. ZeRO-2 and 3 keep the accumulator split, so the gradient is reduced before it is added, every
+  // micro-batch.
   Status lower_accumulate(OpId op) {
     const Signature& signature = graph_.signature(op);
     const auto inputs = graph_.inputs(op);
@@ -189,7 +196,8 @@ class Lowering {
 
   TensorId parameter_of(TensorId sum) {
     if (parameters_.empty())
-      for (const auto& [parameter, gradient] : training_.accumulated) parameters_[graph_.tensors()[gradient].storage] = parameter;
+      for (const auto& [parameter, gradient] : training_.accumulated)
+        parameters_[graph_.tensors()[gradient].storage] = parameter;
     return parameters_.at(graph_.tensors()[sum].storage);
   }
 
@@ -202,7 +210,8 @@ class Lowering {
     for (TensorId id : graph_.tensors().ids()) {
       if (graph_.tensors()[id].kind != TensorKind::Activation) {
         // Of parameters and inputs only what is kept survives the forward body.
-        std::erase_if(available_[id], [&](BufferId buffer) { return program_.buffers[buffer].kind == BufferKind::Temporary; });
+        std::erase_if(available_[id],
+                      [&](BufferId buffer) { return program_.buffers[buffer].kind == BufferKind::Temporary; });
         continue;
       }
       std::vector<BufferId> saved;
@@ -261,7 +270,8 @@ class Lowering {
         compute.inputs.push_back(input);
       }
       for (std::size_t i = 0; i < outputs.size(); ++i) {
-        const BufferId output = keep(outputs[i], operand_layout(signature, true, i, compute.sharding, mesh_), BufferKind::Temporary);
+        const BufferId output =
+            keep(outputs[i], operand_layout(signature, true, i, compute.sharding, mesh_), BufferKind::Temporary);
         if (shaped) owner[graph_.tensors()[outputs[i]].storage] = parameter;
         compute.outputs.push_back(output);
       }
@@ -281,7 +291,8 @@ class Lowering {
         }
       }
     }
-    for (const auto& [parameter, value] : updated_) program_.buffers[value].storage = program_.buffers[parameter].storage;
+    for (const auto& [parameter, value] : updated_)
+      program_.buffers[value].storage = program_.buffers[parameter].storage;
     return Ok{};
   }
 
@@ -299,7 +310,8 @@ class Lowering {
 
 }  // namespace
 
-Result<Program> compile(const TrainingGraph& training, const Mesh& mesh, const ShardingPlan& plan, const MemoryPlan& memory) {
+Result<Program> compile(const TrainingGraph& training, const Mesh& mesh, const ShardingPlan& plan,
+                        const MemoryPlan& memory) {
   return Lowering(training, mesh, plan, memory).run();
 }
 

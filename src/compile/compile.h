@@ -1,9 +1,9 @@
-// Graph + sharding → program: every operator on its shards, every change of layout as explicit collectives, saved tensors, gradient
-// synchronisation and the optimizer step.
+// Graph + sharding → program: every operator on its shards, every change of layout as explicit collectives, saved
+// tensors, gradient synchronisation and the optimizer step.
 //
-// Given a training graph of one micro-batch, a mesh and how each operator is split; back comes the complete program. Where a tensor is
-// needed in another layout than it has, the cheapest sequence of collectives is inserted, once per body and layout.
-// Cost: linear in operators; does not depend on the number of devices.
+// Given a training graph of one micro-batch, a mesh and how each operator is split; back comes the complete program.
+// Where a tensor is needed in another layout than it has, the cheapest sequence of collectives is inserted, once per
+// body and layout. Cost: linear in operators; does not depend on the number of devices.
 #pragma once
 
 #include "base/result.h"
@@ -14,12 +14,13 @@ namespace weft {
 
 // Where parameters, gradients and optimizer state are kept, beyond what the operators need (ZeRO).
 struct MemoryPlan {
-  // 0: everywhere alike. 1: optimizer state split over `over`. 2: gradients too, reduced every micro-batch. 3: parameters too, gathered
-  // where they are used.
+  // 0: everywhere alike. 1: optimizer state split over `over`. 2: gradients too, reduced every micro-batch. 3:
+  // parameters too, gathered where they are used.
   int zero = 0;
   MeshAxes over = 0;  // the data-parallel mesh axes
 };
 
-Result<Program> compile(const TrainingGraph& training, const Mesh& mesh, const ShardingPlan& plan, const MemoryPlan& memory);
+Result<Program> compile(const TrainingGraph& training, const Mesh& mesh, const ShardingPlan& plan,
+                        const MemoryPlan& memory);
 
 }  // namespace weft

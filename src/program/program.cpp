@@ -6,11 +6,16 @@ namespace weft {
 
 std::string_view name_of(BufferKind kind) {
   switch (kind) {
-    case BufferKind::Input: return "input";
-    case BufferKind::Parameter: return "parameter";
-    case BufferKind::State: return "state";
-    case BufferKind::Saved: return "saved";
-    case BufferKind::Temporary: return "temporary";
+    case BufferKind::Input:
+      return "input";
+    case BufferKind::Parameter:
+      return "parameter";
+    case BufferKind::State:
+      return "state";
+    case BufferKind::Saved:
+      return "saved";
+    case BufferKind::Temporary:
+      return "temporary";
   }
   return "?";
 }
@@ -37,12 +42,16 @@ std::string print(const Program& program, const Graph& graph) {
     for (InstructionId id : instructions) {
       const Instruction& instruction = program.instructions[id];
       const Mesh& mesh = program.meshes[instruction.mesh];
-      text += instruction.guard == Guard::Always ? "  " : instruction.guard == Guard::FirstMicroBatch ? "  first: " : "  last: ";
+      text += instruction.guard == Guard::Always            ? "  "
+              : instruction.guard == Guard::FirstMicroBatch ? "  first: "
+                                                            : "  last: ";
       if (const auto* compute = std::get_if<Compute>(&instruction.what))
-        text += fmt::format("{} = {} {}({})\n", list(compute->outputs), name_of(graph.kind(compute->op)), graph.name(compute->op), list(compute->inputs));
+        text += fmt::format("{} = {} {}({})\n", list(compute->outputs), name_of(graph.kind(compute->op)),
+                            graph.name(compute->op), list(compute->inputs));
       else if (const auto* communicate = std::get_if<Communicate>(&instruction.what))
-        text += fmt::format("{} = {} over {} ({})\n", list(communicate->outputs), name_of(communicate->collective),
-                            mesh.axes()[static_cast<std::size_t>(communicate->mesh_axis)].name, list(communicate->inputs));
+        text +=
+            fmt::format("{} = {} over {} ({})\n", list(communicate->outputs), name_of(communicate->collective),
+                        mesh.axes()[static_cast<std::size_t>(communicate->mesh_axis)].name, list(communicate->inputs));
       else
         text += fmt::format("free {}\n", std::get<Free>(instruction.what).buffer.index());
     }

@@ -1,9 +1,9 @@
 // The program: what every rank computes, holds, sends and receives. Simulator and runtime play the same one.
 //
-// It is written once for all ranks. An instruction belongs to a mesh and is executed by each of its devices, on the part of its buffers
-// that the layouts give to that device; the instructions of one rank, in order, are its issue order. All ranks agree on one total order of
-// instructions within a body, so collectives meet. Micro-batches are not unrolled: a stage has bodies, and the schedule says when a rank
-// plays which body for which micro-batch.
+// It is written once for all ranks. An instruction belongs to a mesh and is executed by each of its devices, on the
+// part of its buffers that the layouts give to that device; the instructions of one rank, in order, are its issue
+// order. All ranks agree on one total order of instructions within a body, so collectives meet. Micro-batches are not
+// unrolled: a stage has bodies, and the schedule says when a rank plays which body for which micro-batch.
 //
 // Not here: durations (src/cost), the order of bodies (schedule.h).
 #pragma once
@@ -28,7 +28,7 @@ enum class BufferKind : std::uint8_t {
   Input,      // given with every micro-batch
   Parameter,  // kept from step to step
   State,      // gradient accumulators, optimizer state, master weights: kept from step to step
-  Saved,      // made in the forward body of a micro-batch, freed in its backward body: one slot per micro-batch in flight
+  Saved,  // made in the forward body of a micro-batch, freed in its backward body: one slot per micro-batch in flight
   Temporary,  // made and freed within a body
 };
 std::string_view name_of(BufferKind kind);

@@ -16,7 +16,8 @@ int degree(const Mesh& mesh, int axis) { return mesh.axes()[static_cast<std::siz
 std::vector<std::int64_t> even_sizes(std::int64_t extent, int parts) {
   if (extent % parts == 0) return {};
   std::vector<std::int64_t> sizes;
-  for (const AxisSlice& slice : split_evenly(Axis{"", extent, AxisKind::Attribute, 1}, parts)) sizes.push_back(slice.size());
+  for (const AxisSlice& slice : split_evenly(Axis{"", extent, AxisKind::Attribute, 1}, parts))
+    sizes.push_back(slice.size());
   return sizes;
 }
 
@@ -33,7 +34,8 @@ bool is_even(const Factor& factor) {
 void simplify_cuts(Factor& factor, const Mesh& mesh) {
   std::erase_if(factor.cuts, [&](const Cut& cut) { return degree(mesh, cut.mesh_axis) == 1; });
   for (Cut& cut : factor.cuts)
-    if (!cut.sizes.empty() && std::adjacent_find(cut.sizes.begin(), cut.sizes.end(), std::not_equal_to<>()) == cut.sizes.end())
+    if (!cut.sizes.empty() &&
+        std::adjacent_find(cut.sizes.begin(), cut.sizes.end(), std::not_equal_to<>()) == cut.sizes.end())
       cut.sizes.clear();
 }
 
@@ -91,7 +93,8 @@ Range held_range(const Factor& factor, const Mesh& mesh, int position) {
   return range;
 }
 
-// Where the parts of a windowed dimension begin: at stride · the first window of each part; the last part takes the rest.
+// Where the parts of a windowed dimension begin: at stride · the first window of each part; the last part takes the
+// rest.
 std::vector<std::int64_t> owner_sizes(const DimIndex& dim, const Axis& axis, const Cut& cut, int parts) {
   std::vector<std::int64_t> windows = cut.sizes;
   if (windows.empty())
@@ -125,7 +128,8 @@ void canonicalize(Layout& layout, const Mesh& mesh) {
     }
 }
 
-Layout operand_layout(const Signature& signature, bool output, std::size_t index, const OpSharding& sharding, const Mesh& mesh) {
+Layout operand_layout(const Signature& signature, bool output, std::size_t index, const OpSharding& sharding,
+                      const Mesh& mesh) {
   const Operand& operand = output ? signature.outputs[index] : signature.inputs[index];
   const AxisSet indexed = operand.axes();
   Layout layout{sharding.mesh, {}, std::vector<std::optional<Reducer>>(mesh.axes().size()), 0};
@@ -140,8 +144,8 @@ Layout operand_layout(const Signature& signature, bool output, std::size_t index
         if (!cuts.empty()) {
           WEFT_CHECK(cuts.size() == 1, "a windowed axis is cut by one mesh axis");
           const Placement placement = *operand_split(signature, operand, a);
-          factor.cuts = {Cut{cuts[0].mesh_axis, owner_sizes(dim, axis, cuts[0], degree(mesh, cuts[0].mesh_axis)), placement.halo_low,
-                             placement.halo_high, output}};
+          factor.cuts = {Cut{cuts[0].mesh_axis, owner_sizes(dim, axis, cuts[0], degree(mesh, cuts[0].mesh_axis)),
+                             placement.halo_low, placement.halo_high, output}};
         }
       } else {
         const std::int64_t outer = sharding.outer.empty() ? 1 : sharding.outer[static_cast<std::size_t>(a)];
@@ -198,7 +202,8 @@ AxisSlices axis_slices(const Signature& signature, const OpSharding& sharding, c
 }
 
 bool is_partial(const Layout& layout) {
-  return std::any_of(layout.partial.begin(), layout.partial.end(), [](const auto& reducer) { return reducer.has_value(); });
+  return std::any_of(layout.partial.begin(), layout.partial.end(),
+                     [](const auto& reducer) { return reducer.has_value(); });
 }
 
 MeshAxes split_axes(const Layout& layout) {
@@ -233,7 +238,8 @@ std::int64_t largest_local_elements(const Layout& layout, const Mesh& mesh) {
     for (const Factor& factor : dim) {
       std::int64_t part = factor.size;
       for (const Cut& cut : factor.cuts) {
-        const std::int64_t own = cut.sizes.empty() ? part / degree(mesh, cut.mesh_axis) : *std::max_element(cut.sizes.begin(), cut.sizes.end());
+        const std::int64_t own = cut.sizes.empty() ? part / degree(mesh, cut.mesh_axis)
+                                                   : *std::max_element(cut.sizes.begin(), cut.sizes.end());
         part = std::min(part, own + cut.halo_low + cut.halo_high);
       }
       elements *= part;
@@ -266,7 +272,8 @@ std::string print(const Layout& layout, const Mesh& mesh) {
         const Cut& cut = dim[f].cuts[c];
         text += fmt::format("{}{}", c == 0 ? ":" : ",", axis_name(cut.mesh_axis));
         if (!cut.sizes.empty()) text += fmt::format("({})", fmt::join(cut.sizes, "+"));
-        if (cut.halo_low || cut.halo_high) text += fmt::format("{}-{}+{}", cut.halo_sum ? "Σ" : "", cut.halo_low, cut.halo_high);
+        if (cut.halo_low || cut.halo_high)
+          text += fmt::format("{}-{}+{}", cut.halo_sum ? "Σ" : "", cut.halo_low, cut.halo_high);
       }
     }
     if (dim.empty()) text += '1';
@@ -274,8 +281,9 @@ std::string print(const Layout& layout, const Mesh& mesh) {
   }
   for (std::size_t axis = 0; axis < layout.partial.size(); ++axis) {
     if (layout.partial[axis])
-      text += *layout.partial[axis] == Reducer::Sum ? fmt::format(" P({})", axis_name(static_cast<int>(axis)))
-                                                    : fmt::format(" P({},{})", axis_name(static_cast<int>(axis)), name_of(*layout.partial[axis]));
+      text += *layout.partial[axis] == Reducer::Sum
+                  ? fmt::format(" P({})", axis_name(static_cast<int>(axis)))
+                  : fmt::format(" P({},{})", axis_name(static_cast<int>(axis)), name_of(*layout.partial[axis]));
     if (layout.local >> axis & 1u) text += fmt::format(" L({})", axis_name(static_cast<int>(axis)));
   }
   return text;

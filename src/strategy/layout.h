@@ -1,14 +1,15 @@
 // The layout of a tensor on a mesh: which part of it each device holds.
 //
-// Per mesh axis a tensor is replicated, split, partial (every device holds a contribution) or local (every device holds a value of
-// its own). A dimension is a product of factors, outer first, each cut by zero or more mesh axes, the major one first:
+// Per mesh axis a tensor is replicated, split, partial (every device holds a contribution) or local (every device holds
+// a value of its own). A dimension is a product of factors, outer first, each cut by zero or more mesh axes, the major
+// one first:
 //
 //   [4096: tp]            contiguous columns over tp
 //   [8] [512: tp]         8 blocks, each cut over tp: a strided shard
 //   [1024: dp, tp]        cut over dp, each part again over tp
 //
-// Layouts are kept in one canonical form (factors merged where the cut is the same), so equal layouts compare equal however they came
-// about: heads 0…3 of 8 and columns 0…511 of 1024 are the same thing.
+// Layouts are kept in one canonical form (factors merged where the cut is the same), so equal layouts compare equal
+// however they came about: heads 0…3 of 8 and columns 0…511 of 1024 are the same thing.
 #pragma once
 
 #include <optional>
@@ -27,7 +28,8 @@ using MeshId = Id<struct MeshTag>;
 struct Cut {
   int mesh_axis = -1;
   std::vector<std::int64_t> sizes = {};
-  // Elements of the neighbours' parts held besides (inputs of windows), or contributed to (`halo_sum`, their gradients).
+  // Elements of the neighbours' parts held besides (inputs of windows), or contributed to (`halo_sum`, their
+  // gradients).
   std::int64_t halo_low = 0, halo_high = 0;
   bool halo_sum = false;
 
@@ -58,7 +60,8 @@ struct OpSharding {
   std::vector<std::vector<Cut>> axes;  // by operator axis
   // By operator axis: cut inside each of this many blocks (a packed gate and value: 2); empty: 1 everywhere.
   std::vector<std::int64_t> outer = {};
-  // Mesh axes along which the inputs of `partial_inputs` (one of the signature's linear groups) are partial sums, passed through.
+  // Mesh axes along which the inputs of `partial_inputs` (one of the signature's linear groups) are partial sums,
+  // passed through.
   MeshAxes partial = 0;
   std::uint64_t partial_inputs = 0;
 
@@ -67,7 +70,8 @@ struct OpSharding {
 
 Layout replicated(MeshId id, const Mesh& mesh, const Shape& shape);
 // The layout that a sharded operator needs of an input, or gives to an output.
-Layout operand_layout(const Signature& signature, bool output, std::size_t operand, const OpSharding& sharding, const Mesh& mesh);
+Layout operand_layout(const Signature& signature, bool output, std::size_t operand, const OpSharding& sharding,
+                      const Mesh& mesh);
 // The part of every axis that the device at `position` executes.
 AxisSlices axis_slices(const Signature& signature, const OpSharding& sharding, const Mesh& mesh, int position);
 // Merges factors; call after building a layout by hand.

@@ -1,6 +1,7 @@
 // A device mesh: devices in a grid with named axes, the last axis fastest. Any factorisation of any list of devices.
 //
-// A *group* along some axes is the set of devices that share the coordinates of all other axes: the members of a collective.
+// A *group* along some axes is the set of devices that share the coordinates of all other axes: the members of a
+// collective.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,9 @@ class Mesh {
 
   // Position of a device in the mesh; −1 when it is not a member. Cost: one binary search.
   int position_of(DeviceId device) const;
-  int coordinate(int position, int axis) const { return position / stride_[static_cast<std::size_t>(axis)] % axes_[static_cast<std::size_t>(axis)].size; }
+  int coordinate(int position, int axis) const {
+    return position / stride_[static_cast<std::size_t>(axis)] % axes_[static_cast<std::size_t>(axis)].size;
+  }
   // The position with one coordinate replaced.
   int moved(int position, int axis, int coordinate_there) const {
     return position + (coordinate_there - coordinate(position, axis)) * stride_[static_cast<std::size_t>(axis)];

@@ -9,28 +9,42 @@ namespace weft {
 
 std::string_view name_of(Collective collective) {
   switch (collective) {
-    case Collective::AllReduce: return "all-reduce";
-    case Collective::ReduceScatter: return "reduce-scatter";
-    case Collective::AllGather: return "all-gather";
-    case Collective::AllToAll: return "all-to-all";
-    case Collective::Slice: return "slice";
-    case Collective::HaloExchange: return "halo-exchange";
-    case Collective::HaloSum: return "halo-sum";
+    case Collective::AllReduce:
+      return "all-reduce";
+    case Collective::ReduceScatter:
+      return "reduce-scatter";
+    case Collective::AllGather:
+      return "all-gather";
+    case Collective::AllToAll:
+      return "all-to-all";
+    case Collective::Slice:
+      return "slice";
+    case Collective::HaloExchange:
+      return "halo-exchange";
+    case Collective::HaloSum:
+      return "halo-sum";
   }
   return "?";
 }
 
 double elements_sent(const ReshardStep& step, const Layout& before, const Mesh& mesh) {
   const double n = mesh.axes()[static_cast<std::size_t>(step.mesh_axis)].size;
-  const auto local = static_cast<double>(largest_local_elements(before, mesh)), after = static_cast<double>(largest_local_elements(step.to, mesh));
+  const auto local = static_cast<double>(largest_local_elements(before, mesh)),
+             after = static_cast<double>(largest_local_elements(step.to, mesh));
   switch (step.collective) {
-    case Collective::AllReduce: return 2 * (n - 1) / n * local;
+    case Collective::AllReduce:
+      return 2 * (n - 1) / n * local;
     case Collective::ReduceScatter:
-    case Collective::AllGather: return (n - 1) / n * std::max(local, after);
-    case Collective::AllToAll: return (n - 1) / n * local;
-    case Collective::Slice: return 0;
-    case Collective::HaloExchange: return after - local;
-    case Collective::HaloSum: return local - after;
+    case Collective::AllGather:
+      return (n - 1) / n * std::max(local, after);
+    case Collective::AllToAll:
+      return (n - 1) / n * local;
+    case Collective::Slice:
+      return 0;
+    case Collective::HaloExchange:
+      return after - local;
+    case Collective::HaloSum:
+      return local - after;
   }
   return 0;
 }
@@ -49,10 +63,12 @@ Layout without_halos(Layout layout) {
   return layout;
 }
 
-// Layouts without halos are moved between by taking cuts away from the end of each dimension's list and adding others there.
+// Layouts without halos are moved between by taking cuts away from the end of each dimension's list and adding others
+// there.
 class Planner {
  public:
-  Planner(const Layout& from, const Layout& to, const Mesh& mesh) : to_(to), mesh_(mesh), best_cost_(std::numeric_limits<double>::infinity()) {
+  Planner(const Layout& from, const Layout& to, const Mesh& mesh)
+      : to_(to), mesh_(mesh), best_cost_(std::numeric_limits<double>::infinity()) {
     for (std::size_t d = 0; d < from.dims.size(); ++d) keep_.push_back(common_cuts(from.dims[d], to.dims[d]));
     plan_.reserve(8);
     search(from, 0);
@@ -117,7 +133,8 @@ class Planner {
     std::vector<std::pair<std::size_t, const Cut*>> wanted;
     for (std::size_t d = 0; d < now.dims.size(); ++d) {
       const std::size_t count = cut_count(now.dims[d]);
-      if (count < cut_count(to_.dims[d]) && now.dims[d] == prefix(to_.dims[d], count)) wanted.emplace_back(d, &cut_at(to_.dims[d], count));
+      if (count < cut_count(to_.dims[d]) && now.dims[d] == prefix(to_.dims[d], count))
+        wanted.emplace_back(d, &cut_at(to_.dims[d], count));
     }
     const auto with_cut_added = [&](std::size_t d) {
       Layout next = now;
@@ -191,7 +208,8 @@ Result<std::vector<ReshardStep>> reshard(const Layout& from, const Layout& to, c
   if (from == to) return steps;
   if (from.local != to.local) return error("a value local to each device cannot be moved");
   for (std::size_t axis = 0; axis < mesh.axes().size(); ++axis)
-    if (to.partial[axis] && to.partial[axis] != from.partial[axis]) return error("nothing becomes partial along {}", mesh.axes()[axis].name);
+    if (to.partial[axis] && to.partial[axis] != from.partial[axis])
+      return error("nothing becomes partial along {}", mesh.axes()[axis].name);
   if (from.dims.size() != to.dims.size()) return error("layouts of different ranks");
   const Layout plain_from = without_halos(from), plain_to = without_halos(to);
   const auto sums = [](const Layout& layout) {

@@ -12,7 +12,7 @@ namespace {
 
 // What an operator does along one mesh axis.
 struct Decision {
-  int axis = -1;                     // the operator's axis that is split; −1: none
+  int axis = -1;  // the operator's axis that is split; −1: none
   std::int64_t outer = 1;
   std::vector<std::int64_t> sizes = {};
   std::uint64_t partial_inputs = 0;  // not 0: these inputs are partial sums and so are the outputs
@@ -20,21 +20,29 @@ struct Decision {
 
 int preference(AxisKind kind) {
   switch (kind) {
-    case AxisKind::Sample: return 0;
-    case AxisKind::Attribute: return 1;
-    case AxisKind::Parameter: return 2;
-    case AxisKind::Reduction: return 3;
-    case AxisKind::Whole: break;
+    case AxisKind::Sample:
+      return 0;
+    case AxisKind::Attribute:
+      return 1;
+    case AxisKind::Parameter:
+      return 2;
+    case AxisKind::Reduction:
+      return 3;
+    case AxisKind::Whole:
+      break;
   }
   return 4;
 }
 
-bool has_input(std::uint64_t mask, std::size_t input) { return mask == ~std::uint64_t{0} || (input < 64 && (mask >> input & 1u) != 0); }
+bool has_input(std::uint64_t mask, std::size_t input) {
+  return mask == ~std::uint64_t{0} || (input < 64 && (mask >> input & 1u) != 0);
+}
 
 // Settles one mesh axis: the placement of every tensor along it, in the order of the operators.
 class AxisPropagation {
  public:
-  AxisPropagation(const Graph& graph, const Mesh& mesh, int mesh_axis, const ShardingChoices& choices, const IdVec<OpId, OpSharding>& settled)
+  AxisPropagation(const Graph& graph, const Mesh& mesh, int mesh_axis, const ShardingChoices& choices,
+                  const IdVec<OpId, OpSharding>& settled)
       : graph_(graph),
         mesh_axis_(mesh_axis),
         degree_(mesh.axes()[static_cast<std::size_t>(mesh_axis)].size),
@@ -84,17 +92,19 @@ class AxisPropagation {
     std::vector<std::string> names;
     for (const Axis& known : signature.axes) names.push_back(known.name);
     if (axis < 0)
-      return error("{}: {} has no axis '{}' ({})", graph_.name(op), name_of(signature.kind), choice.axis, fmt::join(names, ", "));
+      return error("{}: {} has no axis '{}' ({})", graph_.name(op), name_of(signature.kind), choice.axis,
+                   fmt::join(names, ", "));
     if (!splittable(signature, axis))
       return error("{}: axis {} of {} cannot be split", graph_.name(op), choice.axis, name_of(signature.kind));
     const std::int64_t size = signature.axes[static_cast<std::size_t>(axis)].size;
     if (choice.sizes.empty() && !divides(signature, op, axis, choice.outer))
-      return error("{}: axis {} of size {} does not divide over {} devices", graph_.name(op), choice.axis, size, degree_);
+      return error("{}: axis {} of size {} does not divide over {} devices", graph_.name(op), choice.axis, size,
+                   degree_);
     return Decision{axis, choice.outer, choice.sizes, 0};
   }
 
-  // A backward product has its forward operator's axes. Gradients that arrive as partial sums pass where they alone are read
-  // along this mesh axis; the layouts of what is read decide nothing else.
+  // A backward product has its forward operator's axes. Gradients that arrive as partial sums pass where they alone are
+  // read along this mesh axis; the layouts of what is read decide nothing else.
   Result<Decision> as_forward(OpId op) const {
     Decision decision = decided_[graph_.ops()[op].forward];
     if (decision.partial_inputs != 0) {
@@ -115,7 +125,8 @@ class AxisPropagation {
           const Placement& placement = placed_[inputs[i]];
           const bool sum = placement.kind == Placement::Kind::Partial && placement.reducer == Reducer::Sum;
           // A state that nothing has written yet (a gradient accumulator) takes the form of what is added to it.
-          const bool open = graph_.tensors()[inputs[i]].kind == TensorKind::State && !graph_.tensors()[inputs[i]].producer.valid();
+          const bool open =
+              graph_.tensors()[inputs[i]].kind == TensorKind::State && !graph_.tensors()[inputs[i]].producer.valid();
           passes = passes && (has_input(mask, i) ? sum || open : placement.kind == Placement::Kind::Replicated);
         }
         if (passes) return Decision{-1, 1, {}, mask};
@@ -124,7 +135,8 @@ class AxisPropagation {
     const auto consider = [&](int axis, std::int64_t outer) {
       const AxisKind kind = signature.axes[static_cast<std::size_t>(axis)].kind;
       if (!splittable(signature, axis) || !divides(signature, op, axis, outer)) return;
-      if (!best || preference(kind) < preference(signature.axes[static_cast<std::size_t>(best->axis)].kind)) best = Decision{axis, outer, {}, 0};
+      if (!best || preference(kind) < preference(signature.axes[static_cast<std::size_t>(best->axis)].kind))
+        best = Decision{axis, outer, {}, 0};
     };
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const Placement& placement = placed_[inputs[i]];
@@ -175,7 +187,8 @@ class AxisPropagation {
 
 }  // namespace
 
-Result<ShardingPlan> plan_sharding(const TrainingGraph& training, MeshId mesh_id, const Mesh& mesh, const ShardingChoices& choices) {
+Result<ShardingPlan> plan_sharding(const TrainingGraph& training, MeshId mesh_id, const Mesh& mesh,
+                                   const ShardingChoices& choices) {
   const Graph& graph = training.graph;
   ShardingPlan plan;
   for (OpId op : graph.ops().ids()) {
@@ -205,7 +218,8 @@ Result<ShardingPlan> plan_sharding(const TrainingGraph& training, MeshId mesh_id
     }
   }
   // The layouts that follow: outputs as made; inputs and parameters as their first reader needs them.
-  for (TensorId id : graph.tensors().ids()) plan.made.push_back(replicated(mesh_id, mesh, graph.tensors()[id].type.shape));
+  for (TensorId id : graph.tensors().ids())
+    plan.made.push_back(replicated(mesh_id, mesh, graph.tensors()[id].type.shape));
   IdVec<TensorId, char> known(graph.tensors().size(), 0);
   for (OpId op : graph.ops().ids()) {
     if (graph.ops()[op].phase == Phase::Step) break;
@@ -216,7 +230,8 @@ Result<ShardingPlan> plan_sharding(const TrainingGraph& training, MeshId mesh_id
       plan.made[inputs[i]] = operand_layout(signature, false, i, plan.ops[op], mesh);
       known[inputs[i]] = 1;
     }
-    for (std::size_t i = 0; i < outputs.size(); ++i) plan.made[outputs[i]] = operand_layout(signature, true, i, plan.ops[op], mesh);
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      plan.made[outputs[i]] = operand_layout(signature, true, i, plan.ops[op], mesh);
   }
   return plan;
 }

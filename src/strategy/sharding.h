@@ -1,9 +1,9 @@
 // How every operator of a graph is split over one mesh: a few explicit choices, the rest by propagation along the data.
 //
-// Each mesh axis is settled on its own. An operator without an explicit choice follows its inputs: it splits the axis that an input is
-// already split on, preferring samples, then attributes, parameters, and a reduction last; partial sums pass through what is linear in
-// them, and otherwise are reduced, onto the sequence where `reduce_onto` says so (sequence parallelism). Backward products are
-// split as their forward operator.
+// Each mesh axis is settled on its own. An operator without an explicit choice follows its inputs: it splits the axis
+// that an input is already split on, preferring samples, then attributes, parameters, and a reduction last; partial
+// sums pass through what is linear in them, and otherwise are reduced, onto the sequence where `reduce_onto` says so
+// (sequence parallelism). Backward products are split as their forward operator.
 #pragma once
 
 #include <map>
@@ -17,8 +17,8 @@ namespace weft {
 
 // An explicit choice for one operator on one mesh axis.
 struct AxisChoice {
-  std::string axis;         // of the operator; empty: not split by this mesh axis
-  std::int64_t outer = 1;   // inside each of so many blocks
+  std::string axis;                      // of the operator; empty: not split by this mesh axis
+  std::int64_t outer = 1;                // inside each of so many blocks
   std::vector<std::int64_t> sizes = {};  // uneven shares, one per coordinate
 };
 
@@ -26,16 +26,19 @@ struct ShardingChoices {
   // [mesh axis][operator or tensor]
   std::vector<std::map<OpId, AxisChoice>> ops;
   std::vector<std::map<TensorId, int>> inputs;  // the dimension of an input that the mesh axis splits
-  // Per mesh axis: the axis onto which partial sums are scattered by operators that have it ("s": sequence parallelism); empty: none.
+  // Per mesh axis: the axis onto which partial sums are scattered by operators that have it ("s": sequence
+  // parallelism); empty: none.
   std::vector<std::string> reduce_onto;
 };
 
 struct ShardingPlan {
   IdVec<OpId, OpSharding> ops;  // forward and backward operators; those of the step are left unsplit
-  IdVec<TensorId, Layout> made;  // the layout in which each tensor is made (operators), given (inputs) or first needed (parameters)
+  IdVec<TensorId, Layout>
+      made;  // the layout in which each tensor is made (operators), given (inputs) or first needed (parameters)
 };
 
 // Errors name the operator and the axis that cannot be split as asked.
-Result<ShardingPlan> plan_sharding(const TrainingGraph& training, MeshId mesh_id, const Mesh& mesh, const ShardingChoices& choices);
+Result<ShardingPlan> plan_sharding(const TrainingGraph& training, MeshId mesh_id, const Mesh& mesh,
+                                   const ShardingChoices& choices);
 
 }  // namespace weft

@@ -35,8 +35,11 @@ const std::vector<Block>& Interpreter::read(BufferId id, int micro_batch) {
   const Buffer& buffer = program_.buffers[id];
   const auto found = values_.find(buffer.storage);
   if (found != values_.end()) return found->second;
-  const bool leaf = buffer.kind == BufferKind::Input || buffer.kind == BufferKind::Parameter || buffer.kind == BufferKind::State;
-  if (!leaf) throw std::runtime_error("buffer " + std::to_string(id.index()) + " of " + graph_.name(buffer.tensor) + " is read before it is written");
+  const bool leaf =
+      buffer.kind == BufferKind::Input || buffer.kind == BufferKind::Parameter || buffer.kind == BufferKind::State;
+  if (!leaf)
+    throw std::runtime_error("buffer " + std::to_string(id.index()) + " of " + graph_.name(buffer.tensor) +
+                             " is read before it is written");
   std::vector<Block> parts = parts_of(buffer.layout, program_.meshes[buffer.layout.mesh]);
   const Block value = leaf_(buffer.tensor, micro_batch);
   for (Block& part : parts) part.copy_from(value);
@@ -59,7 +62,8 @@ void Interpreter::compute(const Compute& compute, const Mesh& mesh) {
   for (int position = 0; position < mesh.size(); ++position) {
     const AxisSlices slices = axis_slices(signature, compute.sharding, mesh, position);
     std::vector<Block> inputs, made;
-    for (BufferId input : compute.inputs) inputs.push_back(read(input, micro_batch_)[static_cast<std::size_t>(position)]);
+    for (BufferId input : compute.inputs)
+      inputs.push_back(read(input, micro_batch_)[static_cast<std::size_t>(position)]);
     for (const Operand& output : signature.outputs) made.emplace_back(signature, output, slices);
     run_kernel(signature, slices, inputs, made);
     for (std::size_t i = 0; i < made.size(); ++i) outputs[i].push_back(std::move(made[i]));
@@ -71,7 +75,8 @@ void Interpreter::communicate(const Communicate& communicate, const Mesh& mesh) 
   for (std::size_t b = 0; b < communicate.inputs.size(); ++b) {
     const std::vector<Block>& in = read(communicate.inputs[b], micro_batch_);
     std::vector<Block> out = parts_of(program_.buffers[communicate.outputs[b]].layout, mesh);
-    const bool sums = communicate.collective == Collective::AllReduce || communicate.collective == Collective::ReduceScatter ||
+    const bool sums = communicate.collective == Collective::AllReduce ||
+                      communicate.collective == Collective::ReduceScatter ||
                       communicate.collective == Collective::HaloSum;
     for (int position = 0; position < mesh.size(); ++position) {
       const std::vector<int> members = communicate.collective == Collective::Slice
@@ -90,10 +95,17 @@ void Interpreter::communicate(const Communicate& communicate, const Mesh& mesh) 
             if (!found) total = value;
           } else {
             switch (communicate.reducer) {
-              case Reducer::Sum: total += value; break;
-              case Reducer::Max: total = std::max(total, value); break;
-              case Reducer::LogSumExp: total = std::max(total, value) + std::log1p(std::exp(-std::fabs(total - value))); break;
-              case Reducer::SoftmaxMerge: throw std::runtime_error("a softmax merge needs its weights");
+              case Reducer::Sum:
+                total += value;
+                break;
+              case Reducer::Max:
+                total = std::max(total, value);
+                break;
+              case Reducer::LogSumExp:
+                total = std::max(total, value) + std::log1p(std::exp(-std::fabs(total - value)));
+                break;
+              case Reducer::SoftmaxMerge:
+                throw std::runtime_error("a softmax merge needs its weights");
             }
           }
           found = true;
@@ -114,7 +126,8 @@ void Interpreter::play(const std::vector<InstructionId>& body, int micro_batch, 
     if (instruction.guard == Guard::LastMicroBatch && micro_batch + 1 != micro_batches) continue;
     const Mesh& mesh = program_.meshes[instruction.mesh];
     if (const auto* compute_instruction = std::get_if<Compute>(&instruction.what)) compute(*compute_instruction, mesh);
-    if (const auto* communicate_instruction = std::get_if<Communicate>(&instruction.what)) communicate(*communicate_instruction, mesh);
+    if (const auto* communicate_instruction = std::get_if<Communicate>(&instruction.what))
+      communicate(*communicate_instruction, mesh);
   }
 }
 
@@ -133,24 +146,35 @@ void Interpreter::run(int micro_batches) {
 
 Block Interpreter::whole(BufferId id) const {
   const Buffer& buffer = program_.buffers[id];
+  const Mesh& mesh = program_.meshes[buffer.layout.mesh];
   const std::vector<Block>& parts = values_.at(buffer.storage);
-  Block result(graph_.tensors()[buffer.tensor].type.shape), seen(graph_.tensors()[buffer.tensor].type.shape);
-  const bool partial = is_partial(buffer.layout);
-  for (const Block& part : parts)
+  const Shape& shape = graph_.tensors()[buffer.tensor].type.shape;
+  MeshAxes partial = 0;
+  for (std::size_t axis = 0; axis < buffer.layout.partial.size(); ++axis)
+    if (buffer.layout.partial[axis]) partial |= MeshAxes{1} << axis;
+
+  // Contributions add up along the partial axes; the sums of all groups that hold an element must agree.
+  std::vector<Block> sums = parts;
+  Block result(shape), seen(shape);
+  for (int position = 0; position < mesh.size(); ++position) {
+    const int leader = mesh.group_leader(position, partial);
+    if (leader == position) continue;
+    std::vector<double>& sum = sums[static_cast<std::size_t>(leader)].values();
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += parts[static_cast<std::size_t>(position)].values()[i];
+  }
+  for (int position = 0; position < mesh.size(); ++position) {
+    if (mesh.group_leader(position, partial) != position) continue;
+    const Block& part = sums[static_cast<std::size_t>(position)];
     part.for_each([&](const std::vector<std::int64_t>& at, std::size_t offset) {
       const double value = part.values()[offset];
-      if (partial) {
-        result.at(at) += value;
-      } else if (seen.at(at) != 0 && std::fabs(result.at(at) - value) > 1e-9 * std::max(1.0, std::fabs(value))) {
+      if (seen.at(at) != 0 && !(std::fabs(result.at(at) - value) <= 1e-9 * std::max(1.0, std::fabs(value))))
         throw std::runtime_error("replicas of " + graph_.name(buffer.tensor) + " differ");
-      } else {
-        result.at(at) = value;
-      }
+      result.at(at) = value;
       seen.at(at) = 1;
     });
-  seen.for_each([&](const std::vector<std::int64_t>&, std::size_t offset) {
-    if (seen.values()[offset] == 0) throw std::runtime_error("nobody holds a part of " + graph_.name(buffer.tensor));
-  });
+  }
+  for (double held : seen.values())
+    if (held == 0) throw std::runtime_error("nobody holds a part of " + graph_.name(buffer.tensor));
   return result;
 }
 

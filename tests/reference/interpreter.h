@@ -14,9 +14,11 @@ class Interpreter {
  public:
   // `leaf` gives the whole value of an input (per micro-batch), parameter or state; accumulators start at zero.
   using Leaf = std::function<Block(TensorId, int micro_batch)>;
-  Interpreter(const Program& program, const Graph& graph, Leaf leaf) : program_(program), graph_(graph), leaf_(std::move(leaf)) {}
+  Interpreter(const Program& program, const Graph& graph, Leaf leaf)
+      : program_(program), graph_(graph), leaf_(std::move(leaf)) {}
 
-  // Throws std::runtime_error when a device reads what it does not hold or a result does not have the layout the program says.
+  // Throws std::runtime_error when a device reads what it does not hold or a result does not have the layout the
+  // program says.
   void run(int micro_batches);
 
   // The whole tensor, put together from the devices; throws when replicas differ.
