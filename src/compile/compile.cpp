@@ -5,106 +5,60 @@
 #include <map>
 
 #include "base/check.h"
+#include "compile/parameter_layout.h"
 
 namespace weft {
 namespace {
 
-constexpr MeshId kMesh{0};
-
-// The layout with the data-parallel axes cutting it too: the dimension with the largest part that divides takes all of
-// them, else the longest one, unevenly.
-Layout split_over(const Layout& layout, const Mesh& mesh, MeshAxes over) {
-  Layout result = layout;
-  over &= ~split_axes(layout);
-  for (int axis = 0; axis < static_cast<int>(mesh.axes().size()); ++axis) {
-    const std::int64_t parts = mesh.axes()[static_cast<std::size_t>(axis)].size;
-    if ((over >> axis & 1u) == 0 || parts == 1 || result.dims.empty()) continue;
-    Factor* best = nullptr;
-    std::int64_t best_size = 0;
-    bool best_divides = false;
-    for (DimLayout& dim : result.dims) {
-      if (dim.empty()) continue;
-      Factor& factor = dim.back();  // the innermost factor can always be cut again
-      std::int64_t part = factor.size;
-      bool even = true;
-      for (const Cut& cut : factor.cuts) {
-        even = even && cut.sizes.empty();
-        part /= mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
-      }
-      if (!even) continue;
-      const bool divides = part % parts == 0;
-      if (std::pair(divides, part) > std::pair(best_divides, best_size)) {
-        best = &factor;
-        best_size = part;
-        best_divides = divides;
-      }
-    }
-    if (!best) continue;
-    Cut cut{axis, {}};
-    if (!best_divides)
-      for (const AxisSlice& slice : split_evenly(Axis{"", best_size, AxisKind::Attribute, 1}, static_cast<int>(parts)))
-        cut.sizes.push_back(slice.size());
-    best->cuts.push_back(std::move(cut));
-  }
-  canonicalize(result, mesh);
-  return result;
-}
-
-// How an operator on parameter-shaped tensors (one axis per dimension) is split to work on this layout.
-OpSharding sharding_for(const Signature& signature, const Layout& layout) {
-  OpSharding sharding;
-  sharding.mesh = layout.mesh;
-  sharding.axes.resize(signature.axes.size());
-  sharding.outer.assign(signature.axes.size(), 1);
-  const Operand& shaped = signature.inputs.front();
-  for (std::size_t d = 0; d < layout.dims.size(); ++d) {
-    if (layout.dims[d].empty()) continue;
-    const auto axis = static_cast<std::size_t>(shaped.dims[d].factors.at(0));
-    const DimLayout& dim = layout.dims[d];
-    WEFT_CHECK(dim.size() <= 2 && (dim.size() == 1 || dim[0].cuts.empty()), "a parameter cut on two levels");
-    if (dim.size() == 2) sharding.outer[axis] = dim[0].size;
-    sharding.axes[axis] = dim.back().cuts;
-  }
-  return sharding;
-}
-
 class Lowering {
  public:
-  Lowering(const TrainingGraph& training, const Mesh& mesh, const ShardingPlan& plan, const MemoryPlan& memory)
+  Lowering(const TrainingGraph& training, const Placing& placing, const ShardingPlan& plan, const MemoryPlan& memory,
+           const RecomputeRegions& recompute)
       : training_(training),
         graph_(training.graph),
-        mesh_(mesh),
         plan_(plan),
         memory_(memory),
+        recompute_(recompute),
         available_(graph_.tensors().size()) {
-    program_.meshes.push_back(mesh);
-    program_.stages.resize(1);
+    program_.meshes = placing.meshes;
+    for (MeshId mesh : placing.meshes.ids()) program_.stages.push_back({mesh, {}, {}});
   }
 
   Result<Program> run() {
-    for (TensorId id : graph_.tensors().ids()) {
-      const TensorKind kind = graph_.tensors()[id].kind;
-      if (kind == TensorKind::Parameter) keep(id, home(id), BufferKind::Parameter);
-      if (kind == TensorKind::Input) keep(id, plan_.made[id], BufferKind::Input);
-    }
-    body_ = &program_.stages[0].forward;
-    for (OpId op : IdRange<OpId>(training_.first_backward.index())) WEFT_TRY_OK(lower(op));
+    WEFT_TRY_OK(add_world());
+    for (OpId op : forward_ops()) WEFT_TRY_OK(lower(op));
+    backward_ = true;
     begin_backward();
-    for (OpId op : IdRange<OpId>(training_.first_backward, training_.first_step)) WEFT_TRY_OK(lower(op));
+    for (OpId op : backward_ops()) {
+      if (const OpId forward = graph_.ops()[op].forward; forward.valid()) WEFT_TRY_OK(recompute_region_of(forward));
+      weight_part_ = makes_weight_gradients_only(op);
+      WEFT_TRY_OK(lower(op));
+      weight_part_ = false;
+    }
     body_ = &program_.step;
     forget_temporaries();
+    WEFT_TRY_OK(sum_tied_gradients());
     WEFT_TRY_OK(lower_step());
     return std::move(program_);
   }
 
  private:
-  // How a parameter is kept: as its operators need it, or split (ZeRO-3).
-  Layout home(TensorId parameter) const {
-    return memory_.zero >= 3 ? split_over(plan_.made[parameter], mesh_, memory_.over) : plan_.made[parameter];
-  }
-  // How its optimizer state is kept.
-  Layout step_layout(TensorId parameter) const {
-    return memory_.zero >= 1 ? split_over(plan_.made[parameter], mesh_, memory_.over) : plan_.made[parameter];
+  IdRange<OpId> forward_ops() const { return IdRange<OpId>(training_.first_backward.index()); }
+  IdRange<OpId> backward_ops() const { return {training_.first_backward, training_.first_step}; }
+  IdRange<OpId> step_ops() const { return {training_.first_step, OpId(graph_.ops().size())}; }
+  const Mesh& mesh(MeshId id) const { return program_.meshes[id]; }
+
+  // All devices in a row: the mesh of what concerns everybody.
+  Status add_world() {
+    std::vector<DeviceId> devices;
+    for (const Mesh& each : program_.meshes)
+      devices.insert(devices.end(), each.devices().begin(), each.devices().end());
+    std::sort(devices.begin(), devices.end());
+    devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+    const int size = static_cast<int>(devices.size());
+    WEFT_TRY(Mesh world, Mesh::make({{"world", size}}, std::move(devices)));
+    world_ = program_.meshes.push_back(std::move(world));
+    return Ok{};
   }
 
   BufferId add_buffer(TensorId tensor, Layout layout, BufferKind kind) {
@@ -115,22 +69,36 @@ class Lowering {
   BufferId keep(TensorId tensor, Layout layout, BufferKind kind) {
     const BufferId id = add_buffer(tensor, std::move(layout), kind);
     available_[tensor].push_back(id);
+    if (weight_part_) weight_only_.push_back(id);
     return id;
   }
-  void emit(std::variant<Compute, Communicate, Free> what, Guard guard = Guard::Always) {
-    body_->push_back(program_.instructions.push_back({kMesh, guard, std::move(what)}));
+  using What = decltype(Instruction::what);
+  std::vector<InstructionId>& body_of(MeshId on) {
+    if (body_) return *body_;
+    StageProgram& stage = program_.stages[on.index()];
+    return backward_ ? stage.backward : stage.forward;
+  }
+  void emit(MeshId on, What what) {
+    body_of(on).push_back(program_.instructions.push_back({on, Guard::Always, weight_part_, std::move(what)}));
   }
 
-  // A buffer of the tensor in the layout wanted: one that is there, or made by resharding the cheapest to start from.
-  Result<BufferId> as(TensorId tensor, const Layout& wanted, Guard guard = Guard::Always) {
-    double best_cost = std::numeric_limits<double>::infinity();
+  // What only weight gradients made must not be read by others: in a split backward it comes later.
+  bool usable(BufferId id) const {
+    return weight_part_ || std::find(weight_only_.begin(), weight_only_.end(), id) == weight_only_.end();
+  }
+
+  struct Route {
+    double cost = std::numeric_limits<double>::infinity();
     BufferId source;
-    std::vector<ReshardStep> best;
-    std::optional<Error> problem;
+    std::vector<ReshardStep> steps = {};
+  };
+  // The cheapest way to the layout from a buffer on the same mesh.
+  Route cheapest(TensorId tensor, const Layout& wanted, std::optional<Error>& problem) const {
+    Route best;
     for (BufferId id : available_[tensor]) {
       const Layout& from = program_.buffers[id].layout;
-      if (from == wanted) return id;
-      Result<std::vector<ReshardStep>> steps = reshard(from, wanted, mesh_);
+      if (from.mesh != wanted.mesh || !usable(id)) continue;
+      Result<std::vector<ReshardStep>> steps = reshard(from, wanted, mesh(wanted.mesh));
       if (!steps.ok()) {
         problem = steps.error();
         continue;
@@ -138,24 +106,72 @@ class Lowering {
       double cost = 0;
       const Layout* before = &from;
       for (const ReshardStep& step : *steps) {
-        cost += elements_sent(step, *before, mesh_) + 1e-6;
+        cost += elements_sent(step, *before, mesh(wanted.mesh)) + 1e-6;
         before = &step.to;
       }
-      if (cost < best_cost) {
-        best_cost = cost;
+      if (cost < best.cost) best = {cost, id, std::move(steps).value()};
+    }
+    return best;
+  }
+
+  // A buffer of the tensor in the layout wanted: one that is there, made by resharding, or brought from another mesh.
+  Result<BufferId> as(TensorId tensor, const Layout& wanted) {
+    for (BufferId id : available_[tensor])
+      if (usable(id) && program_.buffers[id].layout == wanted) return id;
+    std::optional<Error> problem;
+    Route best = cheapest(tensor, wanted, problem);
+    if (!best.source.valid()) {
+      WEFT_TRY(const bool brought, bring(tensor, wanted));
+      if (!brought)
+        return problem ? problem->at(graph_.name(tensor)) : error("{}: nothing holds it here", graph_.name(tensor));
+      best = cheapest(tensor, wanted, problem);
+      WEFT_CHECK(best.source.valid(), "{} was brought and cannot be used", graph_.name(tensor));
+    }
+    for (ReshardStep& step : best.steps) {
+      const BufferId next = keep(tensor, std::move(step.to), BufferKind::Temporary);
+      emit(wanted.mesh, Communicate{step.collective, step.mesh_axis, step.reducer, {best.source}, {next}});
+      best.source = next;
+    }
+    return best.source;
+  }
+
+  // Moves a tensor onto the wanted layout's mesh: whole contributions only, so partial sums are reduced where they are,
+  // onto the wanted cuts if the meshes are alike. False when no mesh holds it.
+  Result<bool> bring(TensorId tensor, const Layout& wanted) {
+    BufferId source;
+    for (BufferId id : available_[tensor])
+      if (usable(id) && program_.buffers[id].layout.mesh != wanted.mesh) {
         source = id;
-        best = std::move(steps).value();
+        break;
       }
+    if (!source.valid()) return false;
+    const Layout from = program_.buffers[source].layout;
+    const bool alike = mesh(from.mesh).axes() == mesh(wanted.mesh).axes();
+    Layout there = replicated(wanted.mesh, mesh(wanted.mesh), graph_.tensors()[tensor].type.shape);
+    if (alike) {  // same grid: the same cuts on both sides, each device sends to its counterpart
+      there.dims = without_halos(is_partial(from) ? wanted : from).dims;
     }
-    if (!source.valid())
-      return problem ? problem->at(graph_.name(tensor)) : error("{}: nothing holds it here", graph_.name(tensor));
-    for (ReshardStep& step : best) {
-      const BufferId next = add_buffer(tensor, std::move(step.to), BufferKind::Temporary);
-      emit(Communicate{step.collective, step.mesh_axis, step.reducer, {source}, {next}}, guard);
-      if (guard == Guard::Always) available_[tensor].push_back(next);
-      source = next;
+    Layout here = there;
+    here.mesh = from.mesh;
+    if (!alike) {
+      here = from;
+      for (auto& reducer : here.partial) reducer.reset();
+      here.partial.resize(mesh(from.mesh).axes().size());
     }
-    return source;
+    WEFT_TRY(const BufferId ready, as(tensor, here));
+    const BufferId arrived = keep(tensor, there, BufferKind::Temporary);
+    // Where every device of the target already holds all of it, nothing moves.
+    const TransferId transfer = program_.transfers.push_back({ready, arrived});
+    emit(from.mesh, Send{transfer});
+    emit(wanted.mesh, Receive{transfer});
+    return true;
+  }
+
+  static Layout without_halos(Layout layout) {
+    for (DimLayout& dim : layout.dims)
+      for (Factor& factor : dim)
+        for (Cut& cut : factor.cuts) cut = Cut{cut.mesh_axis, cut.sizes};
+    return layout;
   }
 
   Status lower(OpId op) {
@@ -165,70 +181,134 @@ class Lowering {
     Compute compute{op, sharding, {}, {}};
     const auto inputs = graph_.inputs(op), outputs = graph_.outputs(op);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      WEFT_TRY(const BufferId input, as(inputs[i], operand_layout(signature, false, i, sharding, mesh_)));
+      const Layout wanted = operand_layout(signature, false, i, sharding, mesh(sharding.mesh));
+      given(inputs[i], wanted);
+      WEFT_TRY(const BufferId input, as(inputs[i], wanted));
       compute.inputs.push_back(input);
     }
-    for (TensorId output : outputs) compute.outputs.push_back(keep(output, plan_.made[output], BufferKind::Temporary));
-    emit(std::move(compute));
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      compute.outputs.push_back(
+          keep(outputs[i], operand_layout(signature, true, i, sharding, mesh(sharding.mesh)), BufferKind::Temporary));
+    emit(sharding.mesh, std::move(compute));
     return Ok{};
   }
 
-  // acc += g in place. ZeRO-2 and 3 keep the accumulator split, so the gradient is reduced before it is added, every
-  // micro-batch.
+  // Inputs and parameters are there on every mesh that reads them.
+  void given(TensorId tensor, const Layout& wanted) {
+    const TensorKind kind = graph_.tensors()[tensor].kind;
+    if (kind != TensorKind::Input && kind != TensorKind::Parameter) return;
+    for (BufferId id : available_[tensor])
+      if (program_.buffers[id].layout.mesh == wanted.mesh) return;
+    if (kind == TensorKind::Input) {
+      keep(tensor, without_halos(wanted), BufferKind::Input);
+      return;
+    }
+    const bool weight_part = std::exchange(weight_part_, false);
+    const BufferId home = keep(tensor, memory_.zero >= 3 ? split_over(wanted, mesh(wanted.mesh), memory_.over) : wanted,
+                               BufferKind::Parameter);
+    weight_part_ = weight_part;
+    homes_[tensor].push_back({wanted.mesh, home, wanted, {}, {}});
+  }
+
+  struct Home {
+    MeshId mesh;
+    BufferId buffer;        // as it is kept
+    Layout used;            // as its operators use it
+    BufferId gradient;      // accumulated here
+    BufferId reduced = {};  // the same as the optimizer reads it
+  };
+  Home& home(TensorId parameter, MeshId on) {
+    for (Home& each : homes_.at(parameter))
+      if (each.mesh == on) return each;
+    WEFT_CHECK(false, "{} is not kept on mesh {}", graph_.name(parameter), on.index());
+  }
+  // How the optimizer state of a parameter is kept on a mesh.
+  Layout step_layout(const Home& of) const {
+    return memory_.zero >= 1 ? split_over(of.used, mesh(of.mesh), memory_.over) : of.used;
+  }
+
+  // Gradients accumulate in place, on each mesh for itself. ZeRO-2 and 3 keep the sum split, so each term is reduced
+  // first.
   Status lower_accumulate(OpId op) {
     const Signature& signature = graph_.signature(op);
-    const auto inputs = graph_.inputs(op);
-    const TensorId accumulator = inputs[0], gradient = inputs[1], sum = graph_.outputs(op)[0];
+    const TensorId gradient = graph_.inputs(op)[1], sum = graph_.outputs(op)[0], buffer = graph_.tensors()[sum].storage;
     OpSharding sharding = plan_.ops[op];
-    Layout layout = plan_.made[sum];
-    if (memory_.zero >= 2) {
-      layout = step_layout(parameter_of(sum));
-      sharding = sharding_for(signature, layout);
-    }
-    if (available_[accumulator].empty()) keep(accumulator, layout, BufferKind::State);
-    WEFT_TRY(const BufferId acc, as(accumulator, layout));
+    Home& kept = home(parameter_of(sum), sharding.mesh);
+    Layout layout = plan_.made[gradient];
+    if (memory_.zero >= 2) layout = step_layout(kept);
+    if (kept.gradient.valid()) layout = program_.buffers[kept.gradient].layout;
+    sharding = sharding_for(signature, layout);
     WEFT_TRY(const BufferId term, as(gradient, layout));
-    const BufferId out = keep(sum, layout, BufferKind::State);
-    program_.buffers[out].storage = program_.buffers[acc].storage;
-    emit(Compute{op, sharding, {acc, term}, {out}});
+    if (!kept.gradient.valid()) kept.gradient = add_buffer(buffer, layout, BufferKind::State);
+    emit(sharding.mesh, Compute{op, sharding, {kept.gradient, term}, {kept.gradient}});
     return Ok{};
   }
 
-  TensorId parameter_of(TensorId sum) {
+  TensorId parameter_of(TensorId gradient) {
     if (parameters_.empty())
-      for (const auto& [parameter, gradient] : training_.accumulated)
-        parameters_[graph_.tensors()[gradient].storage] = parameter;
-    return parameters_.at(graph_.tensors()[sum].storage);
+      for (const auto& [parameter, sum] : training_.accumulated) parameters_[graph_.tensors()[sum].storage] = parameter;
+    return parameters_.at(graph_.tensors()[gradient].storage);
   }
 
-  // What backward reads of forward is saved as it was made; what was partial, in the first whole form it had.
+  bool makes_weight_gradients_only(OpId op) const {
+    if (graph_.kind(op) == OpKind::Accumulate) return true;
+    if (!graph_.ops()[op].forward.valid()) return false;
+    const Signature& signature = graph_.signature(op);
+    return std::all_of(signature.outputs.begin(), signature.outputs.end(),
+                       [](const Operand& output) { return output.weight; });
+  }
+
+  int region_of(OpId op) const { return op.valid() && recompute_.region.contains(op) ? recompute_.region[op] : -1; }
+
+  // What backward reads of forward is saved on the mesh that reads it, as it was made there; what was partial, in the
+  // first whole form it had. What a recomputed region makes is not kept, but what enters the region is.
   void begin_backward() {
-    IdVec<TensorId, char> read(graph_.tensors().size(), 0);
-    for (OpId op : IdRange<OpId>(training_.first_backward, training_.first_step))
-      for (TensorId input : graph_.inputs(op)) read[input] = 1;
-    body_ = &program_.stages[0].backward;
+    std::map<std::pair<TensorId, MeshId>, char> wanted;
+    for (OpId op : backward_ops()) {
+      const OpId forward = graph_.ops()[op].forward;
+      for (TensorId input : graph_.inputs(op))
+        if (region_of(forward) < 0 || region_of(graph_.tensors()[input].producer) != region_of(forward))
+          wanted[{input, plan_.ops[op].mesh}] = 1;
+    }
+    for (OpId op : forward_ops())
+      if (region_of(op) >= 0)
+        for (TensorId input : graph_.inputs(op))
+          if (region_of(graph_.tensors()[input].producer) != region_of(op)) wanted[{input, plan_.ops[op].mesh}] = 1;
+
     for (TensorId id : graph_.tensors().ids()) {
       if (graph_.tensors()[id].kind != TensorKind::Activation) {
-        // Of parameters and inputs only what is kept survives the forward body.
         std::erase_if(available_[id],
-                      [&](BufferId buffer) { return program_.buffers[buffer].kind == BufferKind::Temporary; });
+                      [&](BufferId each) { return program_.buffers[each].kind == BufferKind::Temporary; });
         continue;
       }
       std::vector<BufferId> saved;
-      if (read[id])
-        for (BufferId buffer : available_[id])
-          if (!is_partial(program_.buffers[buffer].layout)) {
-            program_.buffers[buffer].kind = BufferKind::Saved;
-            saved = {buffer};
+      for (MeshId on : program_.meshes.ids()) {
+        if (!wanted.contains({id, on})) continue;
+        BufferId chosen;
+        for (BufferId each : available_[id]) {
+          if (program_.buffers[each].layout.mesh != on) continue;
+          if (!chosen.valid()) chosen = each;  // one that only ever was partial is reduced again
+          if (!is_partial(program_.buffers[each].layout)) {
+            chosen = each;
             break;
           }
-      // A tensor that only ever was partial: keep the contributions, reduce again.
-      if (read[id] && saved.empty() && !available_[id].empty()) {
-        saved = {available_[id].front()};
-        program_.buffers[saved[0]].kind = BufferKind::Saved;
+        }
+        if (!chosen.valid()) continue;
+        program_.buffers[chosen].kind = BufferKind::Saved;
+        saved.push_back(chosen);
       }
       available_[id] = std::move(saved);
     }
+  }
+
+  // Before the first backward product of a region, its forward operators run again, communication included.
+  Status recompute_region_of(OpId forward) {
+    const int region = region_of(forward);
+    if (region < 0 || std::find(recomputed_.begin(), recomputed_.end(), region) != recomputed_.end()) return Ok{};
+    recomputed_.push_back(region);
+    for (OpId op : forward_ops())
+      if (region_of(op) == region) WEFT_TRY_OK(lower(op));
+    return Ok{};
   }
 
   void forget_temporaries() {
@@ -239,80 +319,170 @@ class Lowering {
       });
   }
 
-  // Optimizer operators work on the layout of the optimizer state; scalars are reduced to be the same everywhere.
+  // A parameter kept on several meshes (tied embeddings): every copy gets the terms of the others. The sums go to
+  // buffers of their own, so that each copy sends what it had.
+  Status sum_tied_gradients() {
+    for (auto& [parameter, copies] : homes_) {
+      if (copies.size() < 2) continue;
+      const TensorId gradient = accumulator_of(parameter);
+      const OpId op = accumulate_op(parameter);
+      // What each copy has, whole on its mesh.
+      std::vector<BufferId> own;
+      for (Home& copy : copies) {
+        Layout whole = program_.buffers[copy.gradient].layout;
+        for (auto& reducer : whole.partial) reducer.reset();
+        available_[gradient] = {copy.gradient};
+        WEFT_TRY(const BufferId ready, as(gradient, whole));
+        own.push_back(ready);
+      }
+      for (std::size_t i = 0; i < copies.size(); ++i) {
+        const Layout layout = program_.buffers[own[i]].layout;
+        BufferId total = own[i];
+        for (std::size_t j = 0; j < copies.size(); ++j) {
+          if (j == i) continue;
+          available_[gradient] = {own[j]};
+          WEFT_TRY(const BufferId term, as(gradient, layout));
+          const BufferId next = add_buffer(gradient, layout, BufferKind::Temporary);
+          emit(copies[i].mesh, Compute{op, sharding_for(graph_.signature(op), layout), {total, term}, {next}});
+          total = next;
+        }
+        copies[i].gradient = total;
+      }
+      available_[gradient].clear();
+    }
+    return Ok{};
+  }
+  TensorId accumulator_of(TensorId parameter) const {
+    for (const auto& [each, sum] : training_.accumulated)
+      if (each == parameter) return graph_.tensors()[sum].storage;
+    WEFT_CHECK(false, "{} has no gradient", graph_.name(parameter));
+  }
+  OpId accumulate_op(TensorId parameter) const { return graph_.uses(accumulator_of(parameter))[0].op; }
+
+  // Optimizer operators run on every mesh that keeps the parameter, on the layout of its optimizer state.
   Status lower_step() {
-    std::map<TensorId, TensorId> owner;  // state → parameter, by the first operator that reads both
-    for (OpId op : IdRange<OpId>(training_.first_step, OpId(graph_.ops().size()))) {
+    std::map<TensorId, TensorId> owner;  // what belongs to a parameter: its gradient, states and their updates
+    for (const auto& [parameter, sum] : training_.accumulated)
+      owner[graph_.tensors()[sum].storage] = owner[parameter] = parameter;
+    for (OpId op : step_ops()) {
       const Signature& signature = graph_.signature(op);
-      const auto inputs = graph_.inputs(op), outputs = graph_.outputs(op);
-      const TensorId first = inputs.front();
-      const bool shaped = !signature.inputs.front().dims.empty();
-      TensorId parameter = graph_.tensors()[first].kind == TensorKind::Parameter ? first : TensorId();
-      if (!parameter.valid() && shaped) {
-        const TensorId storage = graph_.tensors()[first].storage;
-        parameter = owner.contains(storage) ? owner.at(storage) : parameter_of(first);
+      const auto inputs = graph_.inputs(op);
+      if (signature.kind == OpKind::AddScalars) {
+        WEFT_TRY_OK(lower_scalar_sum(op));
+        continue;
       }
-      const Layout layout = shaped ? step_layout(parameter) : replicated(kMesh, mesh_, {});
-      Compute compute{op, {}, {}, {}};
-      if (shaped) {
-        compute.sharding = sharding_for(signature, layout);
-      } else {
-        compute.sharding.mesh = kMesh;
-        compute.sharding.axes.resize(signature.axes.size());
+      if (signature.inputs.front().dims.empty()) {  // scalars only: the same everywhere
+        WEFT_TRY_OK(lower_step_op(op, replicated(world_, mesh(world_), {}), nullptr));
+        continue;
       }
-      for (std::size_t i = 0; i < inputs.size(); ++i) {
-        const Tensor& tensor = graph_.tensors()[inputs[i]];
-        if (tensor.kind == TensorKind::State && !tensor.producer.valid() && available_[inputs[i]].empty()) {
-          keep(inputs[i], layout, BufferKind::State);
-          owner[inputs[i]] = parameter;
-        }
-        WEFT_TRY(const BufferId input, as(inputs[i], operand_layout(signature, false, i, compute.sharding, mesh_)));
-        compute.inputs.push_back(input);
-      }
-      for (std::size_t i = 0; i < outputs.size(); ++i) {
-        const BufferId output =
-            keep(outputs[i], operand_layout(signature, true, i, compute.sharding, mesh_), BufferKind::Temporary);
-        if (shaped) owner[graph_.tensors()[outputs[i]].storage] = parameter;
-        compute.outputs.push_back(output);
-      }
-      const std::vector<BufferId> made = compute.outputs, read = compute.inputs;
-      emit(std::move(compute));
-      // Updates in place: the state's own memory; the parameter goes back to how it is kept.
-      for (std::size_t i = 0; i < outputs.size(); ++i) {
-        const int aliased = signature.outputs[i].aliases;
-        if (aliased < 0) continue;
-        const TensorId target = inputs[static_cast<std::size_t>(aliased)];
-        if (graph_.tensors()[target].kind == TensorKind::Parameter) {
-          WEFT_TRY(const BufferId whole, as(outputs[i], home(target)));
-          updated_.emplace_back(available_[target].front(), whole);
-        } else {
-          program_.buffers[made[i]].kind = BufferKind::State;
-          program_.buffers[made[i]].storage = program_.buffers[read[static_cast<std::size_t>(aliased)]].storage;
-        }
+      const TensorId parameter = owner.at(graph_.tensors()[inputs.front()].storage);
+      for (TensorId input : inputs)
+        if (!graph_.tensors()[input].producer.valid() && graph_.tensors()[input].kind == TensorKind::State)
+          owner[input] = parameter;
+      for (TensorId output : graph_.outputs(op)) owner[graph_.tensors()[output].storage] = parameter;
+      for (Home& copy : homes_.at(parameter)) {
+        const bool counts_once = signature.kind == OpKind::SumSquares || signature.kind == OpKind::NonFinite;
+        if (counts_once && &copy != &homes_.at(parameter).front()) continue;
+        WEFT_TRY_OK(lower_step_op(op, step_layout(copy), &copy));
       }
     }
-    for (const auto& [parameter, value] : updated_)
-      program_.buffers[value].storage = program_.buffers[parameter].storage;
+    return Ok{};
+  }
+
+  Status lower_step_op(OpId op, const Layout& layout, Home* copy) {
+    const Signature& signature = graph_.signature(op);
+    const auto inputs = graph_.inputs(op), outputs = graph_.outputs(op);
+    Compute compute{op, sharding_for(signature, layout), {}, {}};
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const Tensor& tensor = graph_.tensors()[inputs[i]];
+      const Layout wanted = operand_layout(signature, false, i, compute.sharding, mesh(layout.mesh));
+      const TensorId storage = tensor.storage;
+      const bool gradient = copy && parameters_.contains(storage);
+      if (gradient) {  // the accumulated gradient of this copy
+        available_[inputs[i]] = {copy->gradient};
+        if (copy->reduced.valid()) available_[inputs[i]].push_back(copy->reduced);
+      } else if (tensor.kind == TensorKind::State && !tensor.producer.valid() && !on_mesh(inputs[i], layout.mesh)) {
+        keep(inputs[i], wanted, BufferKind::State);
+      }
+      WEFT_TRY(const BufferId input, as_scalar_or(inputs[i], wanted));
+      if (gradient) {
+        copy->reduced = input;
+        available_[inputs[i]].clear();
+      }
+      compute.inputs.push_back(input);
+    }
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      compute.outputs.push_back(keep(
+          outputs[i], operand_layout(signature, true, i, compute.sharding, mesh(layout.mesh)), BufferKind::Temporary));
+    const std::vector<BufferId> made = compute.outputs, read = compute.inputs;
+    emit(layout.mesh, std::move(compute));
+    // Updates in place: states in their own memory; the parameter goes back to how it is kept.
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const int aliased = signature.outputs[i].aliases;
+      if (aliased < 0) continue;
+      if (graph_.tensors()[inputs[static_cast<std::size_t>(aliased)]].kind != TensorKind::Parameter) {
+        program_.buffers[made[i]].kind = BufferKind::State;
+        program_.buffers[made[i]].storage = program_.buffers[read[static_cast<std::size_t>(aliased)]].storage;
+        continue;
+      }
+      available_[outputs[i]] = {made[i]};
+      WEFT_TRY(const BufferId whole, as(outputs[i], program_.buffers[copy->buffer].layout));
+      program_.buffers[whole].storage = program_.buffers[copy->buffer].storage;
+      program_.buffers[whole].kind = BufferKind::Parameter;
+    }
+    return Ok{};
+  }
+
+  bool on_mesh(TensorId tensor, MeshId on) const {
+    return std::any_of(available_[tensor].begin(), available_[tensor].end(),
+                       [&](BufferId id) { return program_.buffers[id].layout.mesh == on; });
+  }
+
+  // A scalar that the whole world has is on every mesh already: the same memory under another name.
+  Result<BufferId> as_scalar_or(TensorId tensor, const Layout& wanted) {
+    if (wanted.dims.empty() && wanted.mesh != world_ && !on_mesh(tensor, wanted.mesh))
+      for (BufferId id : available_[tensor])
+        if (program_.buffers[id].layout.mesh == world_ && !is_partial(program_.buffers[id].layout)) {
+          const BufferId local = keep(tensor, wanted, BufferKind::Temporary);
+          const TransferId transfer = program_.transfers.push_back({id, local});
+          emit(world_, Send{transfer});
+          emit(wanted.mesh, Receive{transfer});
+          return local;
+        }
+    return as(tensor, wanted);
+  }
+
+  Status lower_scalar_sum(OpId op) {
+    SumScalars sum;
+    for (TensorId input : graph_.inputs(op)) sum.inputs.push_back(available_[input].front());
+    Layout partial = replicated(world_, mesh(world_), {});
+    if (mesh(world_).size() > 1) partial.partial[0] = Reducer::Sum;
+    sum.output = keep(graph_.outputs(op)[0], partial, BufferKind::Temporary);
+    emit(world_, std::move(sum));
     return Ok{};
   }
 
   const TrainingGraph& training_;
   const Graph& graph_;
-  const Mesh& mesh_;
   const ShardingPlan& plan_;
   const MemoryPlan& memory_;
+  const RecomputeRegions& recompute_;
   Program program_;
-  std::vector<InstructionId>* body_ = nullptr;
+  MeshId world_;
+  bool backward_ = false, weight_part_ = false;
+  std::vector<InstructionId>* body_ = nullptr;        // the step, once that is being lowered
   IdVec<TensorId, std::vector<BufferId>> available_;  // buffers of each tensor that hold it now
-  std::map<TensorId, TensorId> parameters_;           // storage of a gradient → its parameter
-  std::vector<std::pair<BufferId, BufferId>> updated_;
+  std::vector<BufferId> weight_only_;
+  std::map<TensorId, std::vector<Home>> homes_;  // of every parameter, one per mesh that keeps it
+  std::map<TensorId, TensorId> parameters_;      // storage of a gradient → its parameter
+  std::vector<int> recomputed_;
 };
 
 }  // namespace
 
-Result<Program> compile(const TrainingGraph& training, const Mesh& mesh, const ShardingPlan& plan,
-                        const MemoryPlan& memory) {
-  return Lowering(training, mesh, plan, memory).run();
+Result<Program> compile(const TrainingGraph& training, const Placing& placing, const ShardingPlan& plan,
+                        const MemoryPlan& memory, const RecomputeRegions& recompute) {
+  return Lowering(training, placing, plan, memory, recompute).run();
 }
 
 }  // namespace weft

@@ -20,7 +20,9 @@ struct MemoryPlan {
   MeshAxes over = 0;  // the data-parallel mesh axes
 };
 
-Result<Program> compile(const TrainingGraph& training, const Mesh& mesh, const ShardingPlan& plan,
-                        const MemoryPlan& memory);
+// `recompute`: forward operators that run again in the backward body instead of keeping what they made
+// (graph/training.h).
+Result<Program> compile(const TrainingGraph& training, const Placing& placing, const ShardingPlan& plan,
+                        const MemoryPlan& memory, const RecomputeRegions& recompute);
 
 }  // namespace weft

@@ -52,8 +52,13 @@ std::string print(const Program& program, const Graph& graph) {
         text +=
             fmt::format("{} = {} over {} ({})\n", list(communicate->outputs), name_of(communicate->collective),
                         mesh.axes()[static_cast<std::size_t>(communicate->mesh_axis)].name, list(communicate->inputs));
-      else
-        text += fmt::format("free {}\n", std::get<Free>(instruction.what).buffer.index());
+      else if (const auto* send = std::get_if<Send>(&instruction.what))
+        text += fmt::format("send t{} ({})\n", send->transfer.index(), program.transfers[send->transfer].from.index());
+      else if (const auto* receive = std::get_if<Receive>(&instruction.what))
+        text += fmt::format("{} = receive t{}\n", program.transfers[receive->transfer].to.index(),
+                            receive->transfer.index());
+      else if (const auto* sum = std::get_if<SumScalars>(&instruction.what))
+        text += fmt::format("{} = sum scalars({})\n", sum->output.index(), list(sum->inputs));
     }
   };
   for (std::size_t stage = 0; stage < program.stages.size(); ++stage) {

@@ -62,11 +62,33 @@ struct Communicate {
   bool operator==(const Communicate&) const = default;
 };
 
-// Gives the memory of a buffer back.
-struct Free {
-  BufferId buffer;
+// A tensor on its way from one mesh to another: block moves between the devices that hold a part and those that need
+// it. Played in two halves, Send by the devices of `from`'s mesh and Receive by those of `to`'s, matched by transfer
+// and micro-batch.
+struct Transfer {
+  BufferId from, to;
 
-  bool operator==(const Free&) const = default;
+  bool operator==(const Transfer&) const = default;
+};
+using TransferId = Id<struct TransferTag>;
+struct Send {
+  TransferId transfer;
+
+  bool operator==(const Send&) const = default;
+};
+struct Receive {
+  TransferId transfer;
+
+  bool operator==(const Receive&) const = default;
+};
+
+// Adds scalars that live on any meshes into one contribution per device of the world: each device adds those it holds,
+// a replicated one only on its first device, so that an all-reduce over the world gives the sum of all, each once.
+struct SumScalars {
+  std::vector<BufferId> inputs;
+  BufferId output;  // partial over the world
+
+  bool operator==(const SumScalars&) const = default;
 };
 
 // For which micro-batches of a step an instruction is played.
@@ -75,19 +97,23 @@ enum class Guard : std::uint8_t { Always, FirstMicroBatch, LastMicroBatch };
 struct Instruction {
   MeshId mesh;  // its devices execute it
   Guard guard = Guard::Always;
-  std::variant<Compute, Communicate, Free> what;
+  bool weight_part =
+      false;  // of the backward body: only gradients of weights wait for it (zero-bubble schedules split it off)
+  std::variant<Compute, Communicate, Send, Receive, SumScalars> what;
 
   bool operator==(const Instruction&) const = default;
 };
 
 struct StageProgram {
+  MeshId mesh;
   std::vector<InstructionId> forward, backward;
 };
 
 struct Program {
-  IdVec<MeshId, Mesh> meshes;
+  IdVec<MeshId, Mesh> meshes;  // one per stage, and last the world: all devices in a row
   IdVec<BufferId, Buffer> buffers;
   IdVec<InstructionId, Instruction> instructions;
+  IdVec<TransferId, Transfer> transfers;
   std::vector<StageProgram> stages;
   std::vector<InstructionId> step;  // after the last micro-batch
 };

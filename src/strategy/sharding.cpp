@@ -41,15 +41,14 @@ bool has_input(std::uint64_t mask, std::size_t input) {
 // Settles one mesh axis: the placement of every tensor along it, in the order of the operators.
 class AxisPropagation {
  public:
-  AxisPropagation(const Graph& graph, const Mesh& mesh, int mesh_axis, const ShardingChoices& choices,
+  AxisPropagation(const Graph& graph, const IdVec<MeshId, Mesh>& meshes, int mesh_axis, const ShardingChoices& choices,
                   const IdVec<OpId, OpSharding>& settled)
       : graph_(graph),
         mesh_axis_(mesh_axis),
-        degree_(mesh.axes()[static_cast<std::size_t>(mesh_axis)].size),
         ops_(choices.ops[static_cast<std::size_t>(mesh_axis)]),
         inputs_(choices.inputs[static_cast<std::size_t>(mesh_axis)]),
         reduce_onto_(choices.reduce_onto[static_cast<std::size_t>(mesh_axis)]),
-        mesh_(mesh),
+        meshes_(meshes),
         settled_(settled),
         placed_(graph.tensors().size()),
         decided_(graph.ops().size()) {
@@ -71,14 +70,17 @@ class AxisPropagation {
   bool divides(const Signature& signature, OpId op, int axis, std::int64_t outer) const {
     std::int64_t size = signature.axes[static_cast<std::size_t>(axis)].size / outer;
     for (const Cut& cut : settled_[op].axes[static_cast<std::size_t>(axis)]) {
-      const int parts = mesh_.axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
+      const int parts = meshes_[settled_[op].mesh].axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
       if (size % parts != 0) return false;
       size /= parts;
     }
-    return size % degree_ == 0;
+    return size % degree(op) == 0;
   }
 
+  int degree(OpId op) const { return meshes_[settled_[op].mesh].axes()[static_cast<std::size_t>(mesh_axis_)].size; }
+
   Result<Decision> decide(OpId op) {
+    if (degree(op) == 1) return Decision{};
     const Signature& signature = graph_.signature(op);
     if (const auto chosen = ops_.find(op); chosen != ops_.end()) return explicit_choice(op, chosen->second);
     if (graph_.ops()[op].forward.valid()) return as_forward(op);
@@ -99,7 +101,7 @@ class AxisPropagation {
     const std::int64_t size = signature.axes[static_cast<std::size_t>(axis)].size;
     if (choice.sizes.empty() && !divides(signature, op, axis, choice.outer))
       return error("{}: axis {} of size {} does not divide over {} devices", graph_.name(op), choice.axis, size,
-                   degree_);
+                   degree(op));
     return Decision{axis, choice.outer, choice.sizes, 0};
   }
 
@@ -123,7 +125,12 @@ class AxisPropagation {
         bool passes = mask != 0;
         for (std::size_t i = 0; i < inputs.size(); ++i) {
           const Placement& placement = placed_[inputs[i]];
-          const bool sum = placement.kind == Placement::Kind::Partial && placement.reducer == Reducer::Sum;
+          // Partial sums are passed on only to their sole reader, on the same devices: another reader, or a border,
+          // needs the sum itself, and then so may this one.
+          const OpId producer = graph_.tensors()[inputs[i]].producer;
+          const bool sum = placement.kind == Placement::Kind::Partial && placement.reducer == Reducer::Sum &&
+                           producer.valid() && graph_.uses(inputs[i]).size() == 1 &&
+                           settled_[producer].mesh == settled_[op].mesh;
           // A state that nothing has written yet (a gradient accumulator) takes the form of what is added to it.
           const bool open =
               graph_.tensors()[inputs[i]].kind == TensorKind::State && !graph_.tensors()[inputs[i]].producer.valid();
@@ -175,11 +182,10 @@ class AxisPropagation {
 
   const Graph& graph_;
   int mesh_axis_;
-  int degree_;
   const std::map<OpId, AxisChoice>& ops_;
   const std::map<TensorId, int>& inputs_;
   const std::string& reduce_onto_;
-  const Mesh& mesh_;
+  const IdVec<MeshId, Mesh>& meshes_;
   const IdVec<OpId, OpSharding>& settled_;
   IdVec<TensorId, Placement> placed_;
   IdVec<OpId, Decision> decided_;
@@ -187,19 +193,53 @@ class AxisPropagation {
 
 }  // namespace
 
-Result<ShardingPlan> plan_sharding(const TrainingGraph& training, MeshId mesh_id, const Mesh& mesh,
+Placing on_one_mesh(const Graph& graph, Mesh mesh) {
+  Placing placing;
+  const MeshId id = placing.meshes.push_back(std::move(mesh));
+  placing.mesh_of.resize(graph.ops().size(), id);
+  return placing;
+}
+
+namespace {
+
+// The mesh of every operator up to the step: forward as given, the rest by what they belong to.
+IdVec<OpId, MeshId> all_meshes(const Graph& graph, const Placing& placing) {
+  IdVec<OpId, MeshId> mesh_of(graph.ops().size(), MeshId(0));
+  for (OpId op : graph.ops().ids()) {
+    const Op& described = graph.ops()[op];
+    if (described.phase == Phase::Forward) mesh_of[op] = placing.mesh_of[op];
+    if (described.forward.valid()) mesh_of[op] = mesh_of[described.forward];
+  }
+  // A parameter's gradient accumulates where it is made; other gradients are summed where they are read, which is where
+  // the tensor was made. Readers stand later, so going backwards finds them settled.
+  for (std::size_t i = graph.ops().size(); i-- > 0;) {
+    const OpId op(i);
+    if (graph.ops()[op].phase != Phase::Backward || graph.ops()[op].forward.valid()) continue;
+    if (graph.kind(op) == OpKind::Accumulate)
+      mesh_of[op] = mesh_of[graph.tensors()[graph.inputs(op)[1]].producer];
+    else if (const auto uses = graph.uses(graph.outputs(op)[0]); !uses.empty())
+      mesh_of[op] = mesh_of[uses[0].op];
+  }
+  return mesh_of;
+}
+
+}  // namespace
+
+Result<ShardingPlan> plan_sharding(const TrainingGraph& training, const Placing& placing,
                                    const ShardingChoices& choices) {
   const Graph& graph = training.graph;
+  const IdVec<MeshId, Mesh>& meshes = placing.meshes;
+  WEFT_CHECK(!meshes.empty());
+  const IdVec<OpId, MeshId> mesh_of = all_meshes(graph, placing);
   ShardingPlan plan;
   for (OpId op : graph.ops().ids()) {
     OpSharding whole;
-    whole.mesh = mesh_id;
+    whole.mesh = mesh_of[op];
     whole.axes.resize(graph.signature(op).axes.size());
     plan.ops.push_back(std::move(whole));
   }
-  for (int axis = 0; axis < static_cast<int>(mesh.axes().size()); ++axis) {
-    if (mesh.axes()[static_cast<std::size_t>(axis)].size == 1) continue;
-    AxisPropagation propagation(graph, mesh, axis, choices, plan.ops);
+  for (int axis = 0; axis < static_cast<int>(meshes[MeshId(0)].axes().size()); ++axis) {
+    AxisPropagation propagation(graph, meshes, axis, choices, plan.ops);
     WEFT_TRY(const auto decisions, propagation.run());
     for (OpId op : decisions.ids()) {
       const Decision& decision = decisions[op];
@@ -219,11 +259,12 @@ Result<ShardingPlan> plan_sharding(const TrainingGraph& training, MeshId mesh_id
   }
   // The layouts that follow: outputs as made; inputs and parameters as their first reader needs them.
   for (TensorId id : graph.tensors().ids())
-    plan.made.push_back(replicated(mesh_id, mesh, graph.tensors()[id].type.shape));
+    plan.made.push_back(replicated(MeshId(0), meshes[MeshId(0)], graph.tensors()[id].type.shape));
   IdVec<TensorId, char> known(graph.tensors().size(), 0);
   for (OpId op : graph.ops().ids()) {
     if (graph.ops()[op].phase == Phase::Step) break;
     const Signature& signature = graph.signature(op);
+    const Mesh& mesh = meshes[plan.ops[op].mesh];
     const auto inputs = graph.inputs(op), outputs = graph.outputs(op);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       if (graph.tensors()[inputs[i]].producer.valid() || known[inputs[i]]) continue;

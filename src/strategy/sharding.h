@@ -1,4 +1,4 @@
-// How every operator of a graph is split over one mesh: a few explicit choices, the rest by propagation along the data.
+// How every operator of a graph is split over its mesh: a few explicit choices, the rest by propagation along the data.
 //
 // Each mesh axis is settled on its own. An operator without an explicit choice follows its inputs: it splits the axis
 // that an input is already split on, preferring samples, then attributes, parameters, and a reduction last; partial
@@ -37,8 +37,17 @@ struct ShardingPlan {
       made;  // the layout in which each tensor is made (operators), given (inputs) or first needed (parameters)
 };
 
+// Which mesh executes each operator: pipeline stages, or operators placed one by one. All meshes have the same axes, in
+// number and name; their sizes may differ.
+struct Placing {
+  IdVec<MeshId, Mesh> meshes;
+  IdVec<OpId, MeshId>
+      mesh_of;  // of forward operators; backward products follow theirs, sums of gradients their readers
+};
+Placing on_one_mesh(const Graph& graph, Mesh mesh);
+
 // Errors name the operator and the axis that cannot be split as asked.
-Result<ShardingPlan> plan_sharding(const TrainingGraph& training, MeshId mesh_id, const Mesh& mesh,
+Result<ShardingPlan> plan_sharding(const TrainingGraph& training, const Placing& placing,
                                    const ShardingChoices& choices);
 
 }  // namespace weft

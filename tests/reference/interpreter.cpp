@@ -31,19 +31,24 @@ std::vector<Block> parts_of(const Layout& layout, const Mesh& mesh) {
   return parts;
 }
 
-const std::vector<Block>& Interpreter::read(BufferId id, int micro_batch) {
+Interpreter::Slot Interpreter::slot(BufferId id) const {
+  const BufferId storage = program_.buffers[id].storage;
+  const BufferKind kind = program_.buffers[storage].kind;
+  const bool kept = kind == BufferKind::Parameter || kind == BufferKind::State;
+  return {storage, kept ? -1 : micro_batch_};
+}
+
+const std::vector<Block>& Interpreter::read(BufferId id) {
   const Buffer& buffer = program_.buffers[id];
-  const auto found = values_.find(buffer.storage);
+  const auto found = values_.find(slot(id));
   if (found != values_.end()) return found->second;
-  const bool leaf =
-      buffer.kind == BufferKind::Input || buffer.kind == BufferKind::Parameter || buffer.kind == BufferKind::State;
-  if (!leaf)
+  if (buffer.kind == BufferKind::Saved || buffer.kind == BufferKind::Temporary)
     throw std::runtime_error("buffer " + std::to_string(id.index()) + " of " + graph_.name(buffer.tensor) +
                              " is read before it is written");
   std::vector<Block> parts = parts_of(buffer.layout, program_.meshes[buffer.layout.mesh]);
-  const Block value = leaf_(buffer.tensor, micro_batch);
+  const Block value = leaf_(buffer.tensor, micro_batch_);
   for (Block& part : parts) part.copy_from(value);
-  return values_[buffer.storage] = std::move(parts);
+  return values_[slot(id)] = std::move(parts);
 }
 
 void Interpreter::write(BufferId id, std::vector<Block> parts) {
@@ -53,7 +58,7 @@ void Interpreter::write(BufferId id, std::vector<Block> parts) {
     if (parts[i].held() != expected[i].held())
       throw std::runtime_error("buffer of " + graph_.name(buffer.tensor) + " is not laid out as the program says: " +
                                print(buffer.layout, program_.meshes[buffer.layout.mesh]));
-  values_[buffer.storage] = std::move(parts);
+  values_[slot(id)] = std::move(parts);
 }
 
 void Interpreter::compute(const Compute& compute, const Mesh& mesh) {
@@ -62,8 +67,7 @@ void Interpreter::compute(const Compute& compute, const Mesh& mesh) {
   for (int position = 0; position < mesh.size(); ++position) {
     const AxisSlices slices = axis_slices(signature, compute.sharding, mesh, position);
     std::vector<Block> inputs, made;
-    for (BufferId input : compute.inputs)
-      inputs.push_back(read(input, micro_batch_)[static_cast<std::size_t>(position)]);
+    for (BufferId input : compute.inputs) inputs.push_back(read(input)[static_cast<std::size_t>(position)]);
     for (const Operand& output : signature.outputs) made.emplace_back(signature, output, slices);
     run_kernel(signature, slices, inputs, made);
     for (std::size_t i = 0; i < made.size(); ++i) outputs[i].push_back(std::move(made[i]));
@@ -73,7 +77,7 @@ void Interpreter::compute(const Compute& compute, const Mesh& mesh) {
 
 void Interpreter::communicate(const Communicate& communicate, const Mesh& mesh) {
   for (std::size_t b = 0; b < communicate.inputs.size(); ++b) {
-    const std::vector<Block>& in = read(communicate.inputs[b], micro_batch_);
+    const std::vector<Block>& in = read(communicate.inputs[b]);
     std::vector<Block> out = parts_of(program_.buffers[communicate.outputs[b]].layout, mesh);
     const bool sums = communicate.collective == Collective::AllReduce ||
                       communicate.collective == Collective::ReduceScatter ||
@@ -118,36 +122,98 @@ void Interpreter::communicate(const Communicate& communicate, const Mesh& mesh) 
   }
 }
 
-void Interpreter::play(const std::vector<InstructionId>& body, int micro_batch, int micro_batches) {
-  micro_batch_ = micro_batch;
-  for (InstructionId id : body) {
-    const Instruction& instruction = program_.instructions[id];
-    if (instruction.guard == Guard::FirstMicroBatch && micro_batch != 0) continue;
-    if (instruction.guard == Guard::LastMicroBatch && micro_batch + 1 != micro_batches) continue;
-    const Mesh& mesh = program_.meshes[instruction.mesh];
-    if (const auto* compute_instruction = std::get_if<Compute>(&instruction.what)) compute(*compute_instruction, mesh);
-    if (const auto* communicate_instruction = std::get_if<Communicate>(&instruction.what))
-      communicate(*communicate_instruction, mesh);
-  }
+// Every element that a device needs, from any device that has it: replicas must be the same, which `whole` checks.
+bool Interpreter::receive(const Transfer& transfer, TransferId id) {
+  const auto sent = mailbox_.find({id, micro_batch_});
+  if (sent == mailbox_.end()) return false;
+  const Buffer& to = program_.buffers[transfer.to];
+  std::vector<Block> parts = parts_of(to.layout, program_.meshes[to.layout.mesh]);
+  for (Block& part : parts)
+    part.for_each([&](const std::vector<std::int64_t>& at, std::size_t offset) {
+      for (const Block& source : sent->second)
+        if (source.holds(at)) {
+          part.values()[offset] = source.at(at);
+          return;
+        }
+      throw std::runtime_error("a transfer of " + graph_.name(to.tensor) + " does not find an element it must deliver");
+    });
+  mailbox_.erase(sent);
+  write(transfer.to, std::move(parts));
+  return true;
 }
 
-void Interpreter::run(int micro_batches) {
-  for (int micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
-    // Only what is kept from step to step survives a micro-batch.
-    std::erase_if(values_, [&](const auto& entry) {
-      const BufferKind kind = program_.buffers[entry.first].kind;
-      return kind != BufferKind::Parameter && kind != BufferKind::State;
-    });
-    play(program_.stages[0].forward, micro_batch, micro_batches);
-    play(program_.stages[0].backward, micro_batch, micro_batches);
+void Interpreter::sum_scalars(const SumScalars& sum, const Mesh& world) {
+  std::vector<Block> totals = parts_of(program_.buffers[sum.output].layout, world);
+  for (BufferId input : sum.inputs) {
+    const Layout& layout = program_.buffers[input].layout;
+    const Mesh& mesh = program_.meshes[layout.mesh];
+    MeshAxes replicated_along = 0;
+    for (std::size_t axis = 0; axis < mesh.axes().size(); ++axis)
+      if (!layout.partial[axis]) replicated_along |= MeshAxes{1} << axis;
+    for (int position = 0; position < mesh.size(); ++position)
+      if (mesh.group_leader(position, replicated_along) == position)
+        totals[static_cast<std::size_t>(world.position_of(mesh.devices()[static_cast<std::size_t>(position)]))]
+            .values()[0] += read(input)[static_cast<std::size_t>(position)].values()[0];
   }
-  play(program_.step, micro_batches - 1, micro_batches);
+  write(sum.output, std::move(totals));
+}
+
+bool Interpreter::play(const Instruction& instruction) {
+  const Mesh& mesh = program_.meshes[instruction.mesh];
+  if (const auto* receive_half = std::get_if<Receive>(&instruction.what))
+    return receive(program_.transfers[receive_half->transfer], receive_half->transfer);
+  if (const auto* operation = std::get_if<Compute>(&instruction.what)) compute(*operation, mesh);
+  if (const auto* collective = std::get_if<Communicate>(&instruction.what)) communicate(*collective, mesh);
+  if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) sum_scalars(*sum, mesh);
+  if (const auto* send = std::get_if<Send>(&instruction.what))
+    mailbox_[{send->transfer, micro_batch_}] = read(program_.transfers[send->transfer].from);
+  return true;
+}
+
+void Interpreter::run(const Schedule& schedule) {
+  struct Step {
+    InstructionId instruction;
+    int micro_batch;
+  };
+  const std::vector<std::int32_t> stages = stages_by_place(schedule);
+  std::vector<std::vector<Step>> queues(static_cast<std::size_t>(schedule.ranks));
+  for (std::size_t rank = 0; rank < queues.size(); ++rank)
+    for (const Action& action : schedule.actions[rank]) {
+      const StageProgram& stage = program_.stages[static_cast<std::size_t>(
+          stages[rank * static_cast<std::size_t>(schedule.chunks) + static_cast<std::size_t>(action.chunk)])];
+      for (InstructionId id : action.body == Body::Forward ? stage.forward : stage.backward) {
+        const Instruction& instruction = program_.instructions[id];
+        if (action.body == Body::BackwardInput && instruction.weight_part) continue;
+        if (action.body == Body::BackwardWeight && !instruction.weight_part) continue;
+        if (instruction.guard == Guard::FirstMicroBatch && action.micro_batch != 0) continue;
+        if (instruction.guard == Guard::LastMicroBatch && action.micro_batch + 1 != schedule.micro_batches) continue;
+        queues[rank].push_back({id, action.micro_batch});
+      }
+    }
+  std::vector<std::size_t> next(queues.size(), 0);
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (std::size_t rank = 0; rank < queues.size(); ++rank)
+      while (next[rank] < queues[rank].size()) {
+        const Step& step = queues[rank][next[rank]];
+        micro_batch_ = step.micro_batch;
+        if (!play(program_.instructions[step.instruction])) break;
+        ++next[rank];
+        progress = true;
+      }
+  }
+  for (std::size_t rank = 0; rank < queues.size(); ++rank)
+    if (next[rank] < queues[rank].size())
+      throw std::runtime_error("deadlock: rank " + std::to_string(rank) + " waits for ever");
+  micro_batch_ = schedule.micro_batches - 1;
+  for (InstructionId id : program_.step)
+    if (!play(program_.instructions[id])) throw std::runtime_error("the step receives what nobody has sent");
 }
 
 Block Interpreter::whole(BufferId id) const {
   const Buffer& buffer = program_.buffers[id];
   const Mesh& mesh = program_.meshes[buffer.layout.mesh];
-  const std::vector<Block>& parts = values_.at(buffer.storage);
+  const std::vector<Block>& parts = values_.at(slot(id));
   const Shape& shape = graph_.tensors()[buffer.tensor].type.shape;
   MeshAxes partial = 0;
   for (std::size_t axis = 0; axis < buffer.layout.partial.size(); ++axis)

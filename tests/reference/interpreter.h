@@ -9,7 +9,8 @@
 
 namespace weft::reference {
 
-// One step of training: `micro_batches` times forward and backward, then the step.
+// One step of training. Every pipeline rank plays its actions in the schedule's order; its devices go in step, as they
+// have one issue order. A receive waits for its send; when no rank can go on, the program is deadlocked.
 class Interpreter {
  public:
   // `leaf` gives the whole value of an input (per micro-batch), parameter or state; accumulators start at zero.
@@ -17,27 +18,34 @@ class Interpreter {
   Interpreter(const Program& program, const Graph& graph, Leaf leaf)
       : program_(program), graph_(graph), leaf_(std::move(leaf)) {}
 
-  // Throws std::runtime_error when a device reads what it does not hold or a result does not have the layout the
-  // program says.
-  void run(int micro_batches);
+  // Throws std::runtime_error when a device reads what it does not hold, a result does not have the layout the program
+  // says, or ranks wait for each other for ever.
+  void run(const Schedule& schedule);
 
-  // The whole tensor, put together from the devices; throws when replicas differ.
+  // The whole tensor of a buffer that outlives the step, put together from the devices; throws when replicas differ.
   Block whole(BufferId buffer) const;
-  // The value a buffer held when it was last written, of the last micro-batch.
-  bool written(BufferId buffer) const { return values_.contains(buffer); }
 
  private:
-  void play(const std::vector<InstructionId>& body, int micro_batch, int micro_batches);
+  struct Slot {
+    BufferId storage;
+    int micro_batch;  // −1: kept from step to step
+    auto operator<=>(const Slot&) const = default;
+  };
+  Slot slot(BufferId buffer) const;
+  bool play(const Instruction& instruction);  // false: it must wait
   void compute(const Compute& compute, const Mesh& mesh);
   void communicate(const Communicate& communicate, const Mesh& mesh);
-  const std::vector<Block>& read(BufferId buffer, int micro_batch);
+  void sum_scalars(const SumScalars& sum, const Mesh& world);
+  bool receive(const Transfer& transfer, TransferId id);
+  const std::vector<Block>& read(BufferId buffer);
   void write(BufferId buffer, std::vector<Block> parts);
 
   const Program& program_;
   const Graph& graph_;
   Leaf leaf_;
   int micro_batch_ = 0;
-  std::map<BufferId, std::vector<Block>> values_;  // by storage, one block per position of the mesh
+  std::map<Slot, std::vector<Block>> values_;                         // one block per position of the buffer's mesh
+  std::map<std::pair<TransferId, int>, std::vector<Block>> mailbox_;  // sent and not yet received
 };
 
 // The part of a tensor that each position of the mesh holds, filled with zeros.
