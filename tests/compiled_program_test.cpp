@@ -108,31 +108,24 @@ RecomputeRegions regions_of(const Graph& graph, const std::string& how) {
   return regions;
 }
 
-// Trains one step on one device and on the mesh, and compares every updated parameter and accumulated gradient.
-Outcome compare(const std::string& model, const ModelOptions& options, const Degrees& degrees) {
-  Result<Model> loaded = load_model(model, options);
-  if (!loaded.ok()) return {loaded.error().message};
-  const int layers = static_cast<int>(loaded->info.layers), micro_batches = degrees.micro_batches;
-  const TrainingGraph training = make_training_graph(std::move(loaded->graph), {.master_weights = false}).value();
-  const Graph& graph = training.graph;
-  const Result<Schedule> schedule = make_schedule({degrees.schedule, degrees.pp, micro_batches, degrees.chunks});
-  if (!schedule.ok()) return {schedule.error().message};
-
+// How a training graph is spread over devices.
+struct Plan {
   Placing placing;
-  const int group = degrees.dp * degrees.ep * degrees.cp * degrees.tp;
-  for (std::int32_t stage = 0; stage < schedule->stages(); ++stage) {
-    std::vector<DeviceId> devices;
-    for (int i = 0; i < group; ++i)
-      devices.emplace_back(static_cast<std::size_t>(schedule->place_of(0, stage).rank * group + i));
-    placing.meshes.push_back(
-        Mesh::make({{"dp", degrees.dp}, {"ep", degrees.ep}, {"cp", degrees.cp}, {"tp", degrees.tp}}, devices).value());
-  }
-  placing.mesh_of = cut_into_stages(graph, layers, schedule->stages());
-  const Result<ShardingPlan> plan =
-      plan_sharding(training, placing, megatron(graph, placing.meshes[MeshId(0)], degrees));
+  ShardingChoices choices;
+  MemoryPlan memory = {};
+  RecomputeRegions recompute;
+  Schedule schedule;
+};
+
+// Trains one step on one device and by the compiled program, and compares every updated parameter and accumulated
+// gradient.
+Outcome compare(const TrainingGraph& training, const Plan& spread) {
+  const Graph& graph = training.graph;
+  const Schedule& schedule = spread.schedule;
+  const int micro_batches = schedule.micro_batches;
+  const Result<ShardingPlan> plan = plan_sharding(training, spread.placing, spread.choices);
   if (!plan.ok()) return {plan.error().message};
-  const Result<Program> program =
-      compile(training, placing, *plan, {degrees.zero, 0b111}, regions_of(graph, degrees.recompute));
+  const Result<Program> program = compile(training, spread.placing, *plan, spread.memory, spread.recompute);
   if (!program.ok()) return {program.error().message};
 
   // One device: the same graph once per micro-batch, gradients carried over; the optimizer's operators count the last
@@ -159,7 +152,7 @@ Outcome compare(const std::string& model, const ModelOptions& options, const Deg
     return false;
   };
   try {
-    interpreter.run(*schedule);
+    interpreter.run(schedule);
     for (const auto& [parameter, gradient] : training.accumulated) {
       // Tied parameters have an accumulator per stage; together they are the gradient.
       Block sum(graph.tensors()[parameter].type.shape);
@@ -190,6 +183,32 @@ Outcome compare(const std::string& model, const ModelOptions& options, const Deg
   if (outcome.parameters < expected || outcome.gradients != expected)
     outcome.problem = "not every parameter was compared";
   return outcome;
+}
+
+// A model of the zoo under Megatron's rules.
+Outcome compare(const std::string& model, const ModelOptions& options, const Degrees& degrees) {
+  Result<Model> loaded = load_model(model, options);
+  if (!loaded.ok()) return {loaded.error().message};
+  const int layers = static_cast<int>(loaded->info.layers);
+  const TrainingGraph training = make_training_graph(std::move(loaded->graph), {.master_weights = false}).value();
+  const Graph& graph = training.graph;
+  const Result<Schedule> schedule =
+      make_schedule({degrees.schedule, degrees.pp, degrees.micro_batches, degrees.chunks});
+  if (!schedule.ok()) return {schedule.error().message};
+  Placing placing;
+  const int group = degrees.dp * degrees.ep * degrees.cp * degrees.tp;
+  for (std::int32_t stage = 0; stage < schedule->stages(); ++stage) {
+    std::vector<DeviceId> devices;
+    for (int i = 0; i < group; ++i)
+      devices.emplace_back(static_cast<std::size_t>(schedule->place_of(0, stage).rank * group + i));
+    placing.meshes.push_back(
+        Mesh::make({{"dp", degrees.dp}, {"ep", degrees.ep}, {"cp", degrees.cp}, {"tp", degrees.tp}}, devices).value());
+  }
+  placing.mesh_of = cut_into_stages(graph, layers, schedule->stages());
+  ShardingChoices choices = megatron(graph, placing.meshes[MeshId(0)], degrees);
+  return compare(
+      training,
+      {std::move(placing), std::move(choices), {degrees.zero, 0b111}, regions_of(graph, degrees.recompute), *schedule});
 }
 
 const char* const kLlama = "llama3-8b:layers=2,hidden=16,heads=4,kv_heads=2,ffn=24,vocab=16";
@@ -249,6 +268,139 @@ TEST(CompiledProgram, ThreeDimensionsTrainAsOneDevice) {
     expect_equal(
         model,
         {.dp = 2, .tp = 2, .pp = 2, .sequence_parallel = true, .zero = 1, .micro_batches = 3, .recompute = "full"});
+}
+
+// Small networks of other kinds.
+Graph small_cnn() {
+  GraphBuilder b("cnn");
+  const auto conv = [&](const std::string& name, TensorId x, std::int64_t out, std::int64_t kernel, std::int64_t stride,
+                        std::int64_t pad) {
+    auto scope = b.scope(name);
+    const TensorId w = b.parameter("weight", DType::F32, {out, b.shape(x)[1], kernel, kernel});
+    return b.op1(OpKind::Conv2d, "conv", {x, w},
+                 {{"stride", std::vector<std::int64_t>{stride, stride}}, {"pad", std::vector<std::int64_t>{pad, pad}}});
+  };
+  TensorId x = b.input("image", DType::F32, {4, 2, 12, 8});
+  x = b.op1(OpKind::Unary, "relu1", {conv("conv1", x, 4, 3, 1, 1)}, {{"fn", "relu"}});
+  const TensorId skip = x;
+  x = b.op1(OpKind::Unary, "relu2", {conv("conv2", x, 4, 3, 1, 1)}, {{"fn", "relu"}});
+  x = b.op1(OpKind::Binary, "add", {x, skip}, {{"fn", "add"}});
+  x = b.op1(OpKind::Pool2d, "pool", {x}, {{"fn", "max"}, {"kernel", std::vector<std::int64_t>{2, 2}}});
+  x = b.op1(OpKind::Unary, "relu3", {conv("conv3", x, 6, 3, 2, 1)}, {{"fn", "relu"}});
+  x = b.op1(OpKind::Reduce, "average", {x}, {{"fn", "mean"}, {"dims", std::vector<std::int64_t>{2, 3}}});
+  auto scope = b.scope("head");
+  const TensorId w = b.parameter("weight", DType::F32, {6, 8}), bias = b.parameter("bias", DType::F32, {8});
+  x = b.op1(OpKind::Bias, "bias", {b.op1(OpKind::Linear, "linear", {x, w}), bias});
+  const auto terms = b.op(OpKind::CrossEntropy, "entropy", {x, b.input("labels", DType::I64, {4})});
+  b.result(b.op1(OpKind::NllLoss, "loss", {terms[0], terms[1]}));
+  return std::move(b).freeze().value();
+}
+
+Graph small_dlrm() {
+  GraphBuilder b("dlrm");
+  const auto dense = [&](const std::string& name, TensorId x, std::int64_t out) {
+    auto scope = b.scope(name);
+    const TensorId w = b.parameter("weight", DType::F32, {b.shape(x)[1], out}),
+                   bias = b.parameter("bias", DType::F32, {out});
+    return b.op1(OpKind::Bias, "bias", {b.op1(OpKind::Linear, "linear", {x, w}), bias});
+  };
+  std::vector<TensorId> features = {
+      b.op1(OpKind::Unary, "relu", {dense("bottom", b.input("dense", DType::F32, {4, 6}), 4)}, {{"fn", "relu"}})};
+  for (int table = 0; table < 3; ++table) {
+    auto scope = b.scope(fmt::format("tables.{}", table));
+    const TensorId ids = b.input("ids", DType::I64, {4, 2}), rows = b.parameter("weight", DType::F32, {16, 4});
+    features.push_back(b.op1(OpKind::Embedding, "lookup", {ids, rows}, {{"pool", "sum"}}));
+  }
+  const TensorId joined = b.op(OpKind::Concat, "joined", features, {{"dim", std::int64_t{1}}}).front();
+  const TensorId grid = b.op1(OpKind::Reshape, "grid", {joined}, {{"shape", std::vector<std::int64_t>{4, 4, 4}}});
+  const TensorId pairs = b.op1(OpKind::DotInteraction, "pairs", {grid});
+  const TensorId all = b.op(OpKind::Concat, "all", {features[0], pairs}, {{"dim", std::int64_t{1}}}).front();
+  const TensorId x = b.op1(OpKind::Unary, "top_relu", {dense("top", all, 6)}, {{"fn", "relu"}});
+  b.result(b.op1(OpKind::BceLoss, "loss", {dense("score", x, 1), b.input("clicked", DType::F32, {4, 1})}));
+  return std::move(b).freeze().value();
+}
+
+struct SmallModel {
+  const char* name;
+  TrainingGraph training;
+};
+std::vector<SmallModel> small_models() {
+  const auto train = [](Graph graph) {
+    return make_training_graph(std::move(graph), {.master_weights = false}).value();
+  };
+  const auto zoo = [&](const char* spec, std::optional<std::int64_t> seq) {
+    return train(build_model(spec, {.batch = 4, .seq = seq}).value());
+  };
+  std::vector<SmallModel> models;
+  models.push_back({"cnn", train(small_cnn())});
+  models.push_back({"gpt", zoo("gpt2-124m:layers=1,hidden=8,heads=4,vocab=16,dropout=0.1", 4)});
+  models.push_back({"gqa", zoo("llama3-8b:layers=1,hidden=8,heads=4,kv_heads=2,ffn=12,vocab=16", 4)});
+  models.push_back({"unfused", zoo("gpt2-124m:layers=1,hidden=8,heads=4,vocab=16,fused_attention=0", 4)});
+  models.push_back(
+      {"moe", zoo("mixtral-8x7b:layers=1,hidden=8,heads=4,kv_heads=2,ffn=4,vocab=16,experts=4,capacity_factor=2", 4)});
+  models.push_back({"rnn", zoo("rnnlm:hidden=4,vocab=16", 3)});
+  models.push_back({"dlrm", train(small_dlrm())});
+  return models;
+}
+
+// A mesh of up to two axes, and for some operators any axis that divides; inputs split here and there.
+Plan random_plan(const TrainingGraph& training, Rng& rng) {
+  const Graph& graph = training.graph;
+  std::vector<MeshAxis> axes = {{"x", static_cast<int>(rng.between(1, 3))}, {"y", static_cast<int>(rng.between(1, 2))}};
+  std::vector<DeviceId> devices;
+  for (int i = 0; i < axes[0].size * axes[1].size; ++i) devices.emplace_back(static_cast<std::size_t>(i));
+  Plan plan{on_one_mesh(graph, Mesh::make(axes, devices).value()),
+            {},
+            {static_cast<int>(rng.between(0, 3)), 0b01},
+            RecomputeRegions::none(graph),
+            make_schedule({"gpipe", 1, 2, 0}).value()};
+  plan.choices.ops.resize(2);
+  plan.choices.inputs.resize(2);
+  plan.choices.reduce_onto.resize(2);
+  for (std::size_t m = 0; m < 2; ++m) {
+    if (rng.below(2) == 0) plan.choices.reduce_onto[m] = "s";
+    for (TensorId id : graph.tensors().ids()) {
+      const Tensor& tensor = graph.tensors()[id];
+      if (tensor.kind == TensorKind::Input && !tensor.type.shape.empty() && rng.below(2) == 0 &&
+          tensor.type.shape[0] % (axes[0].size * axes[1].size) == 0)
+        plan.choices.inputs[m][id] = 0;
+    }
+    for (OpId op : graph.ops().ids()) {
+      if (graph.ops()[op].phase != Phase::Forward) break;
+      if (rng.below(3) != 0) continue;
+      const Signature& signature = graph.signature(op);
+      std::vector<std::string> possible = {""};
+      for (int a = 0; a < static_cast<int>(signature.axes.size()); ++a) {
+        const bool windowed_twice = graph.kind(op) == OpKind::Conv2d || graph.kind(op) == OpKind::Pool2d;
+        if (splittable(signature, a) &&
+            signature.axes[static_cast<std::size_t>(a)].size % (axes[0].size * axes[1].size) == 0 &&
+            !(windowed_twice && m == 1 &&
+              (signature.axes[static_cast<std::size_t>(a)].name == "h" ||
+               signature.axes[static_cast<std::size_t>(a)].name == "w")))
+          possible.push_back(signature.axes[static_cast<std::size_t>(a)].name);
+      }
+      plan.choices.ops[m][op] = {possible[rng.below(possible.size())]};
+    }
+  }
+  return plan;
+}
+
+TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
+  const std::vector<SmallModel> models = small_models();
+  int played = 0, rejected = 0;
+  for (std::size_t m = 0; m < models.size(); ++m)
+    for (int i = 0; i < 60; ++i) {
+      Rng rng = Rng(99).split(m * 1000 + static_cast<std::uint64_t>(i));
+      const Outcome outcome = compare(models[m].training, random_plan(models[m].training, rng));
+      if (outcome.problem.find("softmax-merge") != std::string::npos ||
+          outcome.problem.find("softmax merge") != std::string::npos) {
+        ++rejected;
+        continue;
+      }
+      EXPECT_EQ(outcome.problem, "") << models[m].name << " plan " << i;
+      ++played;
+    }
+  fmt::print("{} random strategies played, {} not yet compiled\n", played, rejected);
 }
 
 }  // namespace

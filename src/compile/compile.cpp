@@ -234,14 +234,32 @@ class Lowering {
     const TensorId gradient = graph_.inputs(op)[1], sum = graph_.outputs(op)[0], buffer = graph_.tensors()[sum].storage;
     OpSharding sharding = plan_.ops[op];
     Home& kept = home(parameter_of(sum), sharding.mesh);
-    Layout layout = plan_.made[gradient];
-    if (memory_.zero >= 2) layout = step_layout(kept);
+    Layout layout = memory_.zero >= 2 ? step_layout(kept) : common_layout(sum, kept);
     if (kept.gradient.valid()) layout = program_.buffers[kept.gradient].layout;
     sharding = sharding_for(signature, layout);
     WEFT_TRY(const BufferId term, as(gradient, layout));
     if (!kept.gradient.valid()) kept.gradient = add_buffer(buffer, layout, BufferKind::State);
     emit(sharding.mesh, Compute{op, sharding, {kept.gradient, term}, {kept.gradient}});
     return Ok{};
+  }
+
+  // The form in which all terms of a gradient on one mesh can be added: as they are made if that is the same for all,
+  // else cut like the parameter, and partial only where every term is.
+  Layout common_layout(TensorId sum, const Home& kept) const {
+    std::vector<const Layout*> terms;
+    for (OpId op : backward_ops())
+      if (graph_.kind(op) == OpKind::Accumulate &&
+          graph_.tensors()[graph_.outputs(op)[0]].storage == graph_.tensors()[sum].storage &&
+          plan_.ops[op].mesh == kept.mesh)
+        terms.push_back(&plan_.made[graph_.inputs(op)[1]]);
+    const Layout& first = *terms.front();
+    if (std::all_of(terms.begin(), terms.end(), [&](const Layout* term) { return *term == first; })) return first;
+    Layout layout = kept.used;
+    for (std::size_t axis = 0; axis < layout.partial.size(); ++axis)
+      if ((split_axes(layout) >> axis & 1u) == 0 &&
+          std::all_of(terms.begin(), terms.end(), [&](const Layout* term) { return term->partial[axis].has_value(); }))
+        layout.partial[axis] = Reducer::Sum;
+    return layout;
   }
 
   TensorId parameter_of(TensorId gradient) {

@@ -66,9 +66,18 @@ class AxisPropagation {
   }
 
  private:
+  // A window's parts overlap their neighbours', so one mesh axis at most cuts it.
+  static bool windowed(const Signature& signature, int axis) {
+    for (int i = 0; i < signature.operand_count(); ++i)
+      for (const DimIndex& dim : signature.operand(i).dims)
+        if (dim.windowed() && dim.factors[0] == axis) return true;
+    return false;
+  }
+
   // Elements along an axis that are still to be divided, when the mesh axes settled before have taken their share.
   bool divides(const Signature& signature, OpId op, int axis, std::int64_t outer) const {
     std::int64_t size = signature.axes[static_cast<std::size_t>(axis)].size / outer;
+    if (windowed(signature, axis) && !settled_[op].axes[static_cast<std::size_t>(axis)].empty()) return false;
     for (const Cut& cut : settled_[op].axes[static_cast<std::size_t>(axis)]) {
       const int parts = meshes_[settled_[op].mesh].axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
       if (size % parts != 0) return false;
