@@ -403,5 +403,40 @@ TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
   fmt::print("{} random strategies played, {} not yet compiled\n", played, rejected);
 }
 
+// Collectives of one layer and micro-batch over the tensor-parallel axis, by kind.
+std::map<Collective, int> layer_collectives(const char* model, const Degrees& degrees) {
+  Result<Model> loaded = load_model(model, {.batch = 2, .seq = 4});
+  const TrainingGraph training = make_training_graph(std::move(loaded->graph)).value();
+  std::vector<DeviceId> devices;
+  for (int i = 0; i < degrees.tp; ++i) devices.emplace_back(static_cast<std::size_t>(i));
+  const Mesh mesh = Mesh::make({{"dp", 1}, {"ep", 1}, {"cp", 1}, {"tp", degrees.tp}}, devices).value();
+  const Placing placing = on_one_mesh(training.graph, mesh);
+  const ShardingPlan plan = plan_sharding(training, placing, megatron(training.graph, mesh, degrees)).value();
+  const Program program = compile(training, placing, plan, {}, regions_of(training.graph, degrees.recompute)).value();
+  std::map<Collective, int> counts;
+  for (const auto* body : {&program.stages[0].forward, &program.stages[0].backward})
+    for (InstructionId id : *body)
+      if (const auto* collective = std::get_if<Communicate>(&program.instructions[id].what))
+        // Tensors of the second of three layers, and what its neighbours hand it: activations only.
+        for (BufferId output : collective->outputs) {
+          const Tensor& tensor = training.graph.tensors()[program.buffers[output].tensor];
+          if (training.graph.name(program.buffers[output].tensor).starts_with("layers.1.") && tensor.type.shape.size() == 3)
+            ++counts[collective->collective];
+        }
+  return counts;
+}
+
+// Korthikanti et al. 2022, and how frameworks count: two all-reduces forward and two backward per layer; a full recomputation repeats
+// the forward ones. With sequence parallelism each all-reduce is a reduce-scatter and an all-gather, and column-parallel linears
+// gather their input again for the weight gradient.
+TEST(CompiledProgram, TensorParallelCollectivesPerLayerAreMegatrons) {
+  const char* const model = "gpt2-124m:layers=3,hidden=16,heads=4,vocab=16,dropout=0";
+  using Counts = std::map<Collective, int>;
+  EXPECT_EQ(layer_collectives(model, {.tp = 2}), (Counts{{Collective::AllReduce, 4}}));
+  EXPECT_EQ(layer_collectives(model, {.tp = 2, .recompute = "selective"}), (Counts{{Collective::AllReduce, 4}}));
+  EXPECT_EQ(layer_collectives(model, {.tp = 2, .recompute = "full"}), (Counts{{Collective::AllReduce, 6}}));
+  EXPECT_EQ(layer_collectives(model, {.tp = 2, .sequence_parallel = true}), (Counts{{Collective::AllGather, 6}, {Collective::ReduceScatter, 4}}));
+}
+
 }  // namespace
 }  // namespace weft
