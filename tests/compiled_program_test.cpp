@@ -203,6 +203,7 @@ Outcome compare(const std::string& model, const ModelOptions& options, const Deg
       devices.emplace_back(static_cast<std::size_t>(schedule->place_of(0, stage).rank * group + i));
     placing.meshes.push_back(
         Mesh::make({{"dp", degrees.dp}, {"ep", degrees.ep}, {"cp", degrees.cp}, {"tp", degrees.tp}}, devices).value());
+    placing.stage_of.push_back(stage);
   }
   placing.mesh_of = cut_into_stages(graph, layers, schedule->stages());
   ShardingChoices choices = megatron(graph, placing.meshes[MeshId(0)], degrees);
@@ -343,8 +344,26 @@ std::vector<SmallModel> small_models() {
   return models;
 }
 
+// Every operator on a mesh of its own choice among a few, of different devices and shapes: FlexFlow's placement.
+Placing random_placing(const Graph& graph, Rng& rng) {
+  Placing placing;
+  const auto add = [&](int x, int y, std::vector<std::size_t> devices) {
+    std::vector<DeviceId> ids;
+    for (std::size_t device : devices) ids.emplace_back(device);
+    placing.meshes.push_back(Mesh::make({{"x", x}, {"y", y}}, ids).value());
+    placing.stage_of.push_back(0);
+  };
+  add(2, 2, {0, 1, 2, 3});
+  add(2, 1, {3, 0});
+  add(1, 2, {1, 2});
+  add(1, 1, {2});
+  placing.mesh_of.resize(graph.ops().size(), MeshId(0));
+  for (MeshId& mesh : placing.mesh_of) mesh = MeshId(rng.below(4));
+  return placing;
+}
+
 // A mesh of up to two axes, and for some operators any axis that divides; inputs split here and there.
-Plan random_plan(const TrainingGraph& training, Rng& rng) {
+Plan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
   const Graph& graph = training.graph;
   std::vector<MeshAxis> axes = {{"x", static_cast<int>(rng.between(1, 3))}, {"y", static_cast<int>(rng.between(1, 2))}};
   std::vector<DeviceId> devices;
@@ -354,6 +373,10 @@ Plan random_plan(const TrainingGraph& training, Rng& rng) {
             {static_cast<int>(rng.between(0, 3)), 0b01},
             RecomputeRegions::none(graph),
             make_schedule({"gpipe", 1, 2, 0}).value()};
+  if (placed) {
+    axes = {{"x", 2}, {"y", 2}};
+    plan.placing = random_placing(graph, rng);
+  }
   plan.choices.ops.resize(2);
   plan.choices.inputs.resize(2);
   plan.choices.reduce_onto.resize(2);
@@ -391,7 +414,7 @@ TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
   for (std::size_t m = 0; m < models.size(); ++m)
     for (int i = 0; i < 60; ++i) {
       Rng rng = Rng(99).split(m * 1000 + static_cast<std::uint64_t>(i));
-      const Outcome outcome = compare(models[m].training, random_plan(models[m].training, rng));
+      const Outcome outcome = compare(models[m].training, random_plan(models[m].training, rng, i % 2 == 1));
       if (outcome.problem.find("softmax-merge") != std::string::npos ||
           outcome.problem.find("softmax merge") != std::string::npos) {
         ++rejected;
@@ -420,22 +443,24 @@ std::map<Collective, int> layer_collectives(const char* model, const Degrees& de
         // Tensors of the second of three layers, and what its neighbours hand it: activations only.
         for (BufferId output : collective->outputs) {
           const Tensor& tensor = training.graph.tensors()[program.buffers[output].tensor];
-          if (training.graph.name(program.buffers[output].tensor).starts_with("layers.1.") && tensor.type.shape.size() == 3)
+          if (training.graph.name(program.buffers[output].tensor).starts_with("layers.1.") &&
+              tensor.type.shape.size() == 3)
             ++counts[collective->collective];
         }
   return counts;
 }
 
-// Korthikanti et al. 2022, and how frameworks count: two all-reduces forward and two backward per layer; a full recomputation repeats
-// the forward ones. With sequence parallelism each all-reduce is a reduce-scatter and an all-gather, and column-parallel linears
-// gather their input again for the weight gradient.
+// Korthikanti et al. 2022, and how frameworks count: two all-reduces forward and two backward per layer; a full
+// recomputation repeats the forward ones. With sequence parallelism each all-reduce is a reduce-scatter and an
+// all-gather, and column-parallel linears gather their input again for the weight gradient.
 TEST(CompiledProgram, TensorParallelCollectivesPerLayerAreMegatrons) {
   const char* const model = "gpt2-124m:layers=3,hidden=16,heads=4,vocab=16,dropout=0";
   using Counts = std::map<Collective, int>;
   EXPECT_EQ(layer_collectives(model, {.tp = 2}), (Counts{{Collective::AllReduce, 4}}));
   EXPECT_EQ(layer_collectives(model, {.tp = 2, .recompute = "selective"}), (Counts{{Collective::AllReduce, 4}}));
   EXPECT_EQ(layer_collectives(model, {.tp = 2, .recompute = "full"}), (Counts{{Collective::AllReduce, 6}}));
-  EXPECT_EQ(layer_collectives(model, {.tp = 2, .sequence_parallel = true}), (Counts{{Collective::AllGather, 6}, {Collective::ReduceScatter, 4}}));
+  EXPECT_EQ(layer_collectives(model, {.tp = 2, .sequence_parallel = true}),
+            (Counts{{Collective::AllGather, 6}, {Collective::ReduceScatter, 4}}));
 }
 
 }  // namespace

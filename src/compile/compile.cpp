@@ -21,7 +21,9 @@ class Lowering {
         recompute_(recompute),
         available_(graph_.tensors().size()) {
     program_.meshes = placing.meshes;
-    for (MeshId mesh : placing.meshes.ids()) program_.stages.push_back({mesh, {}, {}});
+    stage_of_ = placing.stage_of;
+    for (int stage : stage_of_)
+      program_.stages.resize(std::max(program_.stages.size(), static_cast<std::size_t>(stage) + 1));
   }
 
   Result<Program> run() {
@@ -75,7 +77,7 @@ class Lowering {
   using What = decltype(Instruction::what);
   std::vector<InstructionId>& body_of(MeshId on) {
     if (body_) return *body_;
-    StageProgram& stage = program_.stages[on.index()];
+    StageProgram& stage = program_.stages[static_cast<std::size_t>(stage_of_[on])];
     return backward_ ? stage.backward : stage.forward;
   }
   void emit(MeshId on, What what) {
@@ -147,16 +149,15 @@ class Lowering {
     if (!source.valid()) return false;
     const Layout from = program_.buffers[source].layout;
     const bool alike = mesh(from.mesh).axes() == mesh(wanted.mesh).axes();
-    Layout there = replicated(wanted.mesh, mesh(wanted.mesh), graph_.tensors()[tensor].type.shape);
+    Layout there = without_halos(wanted), here = there;
+    for (auto& reducer : there.partial) reducer.reset();
     if (alike) {  // same grid: the same cuts on both sides, each device sends to its counterpart
-      there.dims = without_halos(is_partial(from) ? wanted : from).dims;
-    }
-    Layout here = there;
-    here.mesh = from.mesh;
-    if (!alike) {
-      here = from;
+      if (!is_partial(from)) there.dims = without_halos(from).dims;
+      here = there;
+      here.mesh = from.mesh;
+    } else {
+      here = without_halos(from);
       for (auto& reducer : here.partial) reducer.reset();
-      here.partial.resize(mesh(from.mesh).axes().size());
     }
     WEFT_TRY(const BufferId ready, as(tensor, here));
     const BufferId arrived = keep(tensor, there, BufferKind::Temporary);
@@ -486,6 +487,7 @@ class Lowering {
   const MemoryPlan& memory_;
   const RecomputeRegions& recompute_;
   Program program_;
+  IdVec<MeshId, int> stage_of_;
   MeshId world_;
   bool backward_ = false, weight_part_ = false;
   std::vector<InstructionId>* body_ = nullptr;        // the step, once that is being lowered

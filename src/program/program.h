@@ -104,13 +104,13 @@ struct Instruction {
   bool operator==(const Instruction&) const = default;
 };
 
+// The bodies of a pipeline stage; its instructions may be of several meshes.
 struct StageProgram {
-  MeshId mesh;
   std::vector<InstructionId> forward, backward;
 };
 
 struct Program {
-  IdVec<MeshId, Mesh> meshes;  // one per stage, and last the world: all devices in a row
+  IdVec<MeshId, Mesh> meshes;  // as given, and last the world: all devices in a row
   IdVec<BufferId, Buffer> buffers;
   IdVec<InstructionId, Instruction> instructions;
   IdVec<TransferId, Transfer> transfers;

@@ -205,6 +205,7 @@ class AxisPropagation {
 Placing on_one_mesh(const Graph& graph, Mesh mesh) {
   Placing placing;
   const MeshId id = placing.meshes.push_back(std::move(mesh));
+  placing.stage_of.push_back(0);
   placing.mesh_of.resize(graph.ops().size(), id);
   return placing;
 }

@@ -37,10 +37,12 @@ struct ShardingPlan {
       made;  // the layout in which each tensor is made (operators), given (inputs) or first needed (parameters)
 };
 
-// Which mesh executes each operator: pipeline stages, or operators placed one by one. All meshes have the same axes, in
-// number and name; their sizes may differ.
+// Which mesh executes each operator, and which pipeline stage each mesh belongs to. All meshes have the same axes, in
+// number and name; their sizes may differ. A pipeline has one mesh per stage; operators placed one by one have meshes
+// of their own, all of one stage.
 struct Placing {
   IdVec<MeshId, Mesh> meshes;
+  IdVec<MeshId, int> stage_of;
   IdVec<OpId, MeshId>
       mesh_of;  // of forward operators; backward products follow theirs, sums of gradients their readers
 };
