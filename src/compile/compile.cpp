@@ -131,10 +131,28 @@ class Lowering {
     }
     for (ReshardStep& step : best.steps) {
       const BufferId next = keep(tensor, std::move(step.to), BufferKind::Temporary);
-      emit(wanted.mesh, Communicate{step.collective, step.mesh_axis, step.reducer, {best.source}, {next}});
+      std::vector<BufferId> inputs = {best.source};
+      if (step.reducer == Reducer::SoftmaxMerge) {
+        WEFT_TRY(const BufferId weights, merge_weights(tensor, program_.buffers[best.source].layout));
+        inputs.push_back(weights);
+      }
+      emit(wanted.mesh, Communicate{step.collective, step.mesh_axis, step.reducer, std::move(inputs), {next}});
       best.source = next;
     }
     return best.source;
+  }
+
+  // What weighs the contributions of attention over split keys: the log-sum-exp of the same shards, as far reduced as they are.
+  Result<BufferId> merge_weights(TensorId tensor, const Layout& contributions) {
+    const OpId producer = graph_.tensors()[tensor].producer;
+    const Signature& signature = graph_.signature(producer);
+    std::size_t lse = 0;
+    while (signature.outputs[lse].reducer != Reducer::LogSumExp) ++lse;
+    const OpSharding& sharding = plan_.ops[producer];
+    Layout wanted = operand_layout(signature, true, lse, sharding, mesh(sharding.mesh));
+    for (std::size_t axis = 0; axis < wanted.partial.size(); ++axis)
+      if (!contributions.partial[axis]) wanted.partial[axis].reset();
+    return as(graph_.outputs(producer)[lse], wanted);
   }
 
   // Moves a tensor onto the wanted layout's mesh: whole contributions only, so partial sums are reduced where they are,

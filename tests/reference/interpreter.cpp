@@ -75,7 +75,27 @@ void Interpreter::compute(const Compute& compute, const Mesh& mesh) {
   for (std::size_t i = 0; i < outputs.size(); ++i) write(compute.outputs[i], std::move(outputs[i]));
 }
 
+// y[b,q,h.d] of every shard weighed by exp(lse[b,h,q]).
+void Interpreter::softmax_merge(const Communicate& communicate, const Mesh& mesh) {
+  const std::vector<Block> values = read(communicate.inputs[0]), weights = read(communicate.inputs[1]);
+  const std::int64_t heads = graph_.tensors()[program_.buffers[communicate.inputs[1]].tensor].type.shape[1];
+  const std::int64_t size = graph_.tensors()[program_.buffers[communicate.inputs[0]].tensor].type.shape[2] / heads;
+  std::vector<Block> out = parts_of(program_.buffers[communicate.outputs[0]].layout, mesh);
+  for (int position = 0; position < mesh.size(); ++position)
+    out[static_cast<std::size_t>(position)].for_each([&](const std::vector<std::int64_t>& at, std::size_t offset) {
+      double total = 0, sum = 0;
+      for (int member : mesh.group(position, MeshAxes{1} << communicate.mesh_axis)) {
+        const double weight = std::exp(weights[static_cast<std::size_t>(member)].at({at[0], at[2] / size, at[1]}));
+        total += weight;
+        sum += weight * values[static_cast<std::size_t>(member)].at(at);
+      }
+      out[static_cast<std::size_t>(position)].values()[offset] = total > 0 ? sum / total : 0.0;
+    });
+  write(communicate.outputs[0], std::move(out));
+}
+
 void Interpreter::communicate(const Communicate& communicate, const Mesh& mesh) {
+  if (communicate.reducer == Reducer::SoftmaxMerge) return softmax_merge(communicate, mesh);
   for (std::size_t b = 0; b < communicate.inputs.size(); ++b) {
     const std::vector<Block>& in = read(communicate.inputs[b]);
     std::vector<Block> out = parts_of(program_.buffers[communicate.outputs[b]].layout, mesh);

@@ -35,6 +35,7 @@ class Interpreter {
   bool play(const Instruction& instruction);  // false: it must wait
   void compute(const Compute& compute, const Mesh& mesh);
   void communicate(const Communicate& communicate, const Mesh& mesh);
+  void softmax_merge(const Communicate& communicate, const Mesh& mesh);
   void sum_scalars(const SumScalars& sum, const Mesh& world);
   bool receive(const Transfer& transfer, TransferId id);
   const std::vector<Block>& read(BufferId buffer);
