@@ -35,14 +35,16 @@ Case make_case(const std::string& model, int tp, int pp, int dp, std::int64_t se
     const std::string name = graph.name(op);
     if (name.starts_with("layers.")) stage = static_cast<std::size_t>(std::stoi(name.substr(7)) * pp / layers);
     result.placing.mesh_of[op] = MeshId(stage);
-    if (name.ends_with("attn.qkv") || name.ends_with("mlp.up") || name.ends_with("logits")) result.choices.ops[1][op] = {"n"};
+    if (name.ends_with("attn.qkv") || name.ends_with("mlp.up") || name.ends_with("logits"))
+      result.choices.ops[1][op] = {"n"};
     if (name.ends_with("gate_up")) result.choices.ops[1][op] = {"n", 2};
     if (name.ends_with("attn.out") || name.ends_with("mlp.down")) result.choices.ops[1][op] = {"k"};
     if (name == "embed.tokens") result.choices.ops[1][op] = {"v"};
   }
   for (TensorId id : graph.tensors().ids())
-    if (graph.tensors()[id].kind == TensorKind::Input && graph.tensors()[id].type.shape.size() == 2 && graph.tensors()[id].type.shape[0] > 1)
-      result.choices.inputs[0][id] = 0;
+    if (graph.tensors()[id].kind == TensorKind::Input && graph.tensors()[id].type.shape.size() == 2 &&
+        graph.tensors()[id].type.shape[0] > 1)
+      result.choices.inputs[0][id] = {0};
   return result;
 }
 
@@ -51,7 +53,8 @@ void compile_case(benchmark::State& state, const Case& c) {
   for (auto _ : state) {
     const Result<ShardingPlan> plan = plan_sharding(c.training, c.placing, c.choices);
     if (!plan.ok()) return state.SkipWithError(plan.error().message.c_str());
-    const Result<Program> program = compile(c.training, c.placing, *plan, {1, 0b01}, RecomputeRegions::none(c.training.graph));
+    const Result<Program> program =
+        compile(c.training, c.placing, *plan, {1, 0b01}, RecomputeRegions::none(c.training.graph));
     if (!program.ok()) return state.SkipWithError(program.error().message.c_str());
     instructions = program->instructions.size();
   }
@@ -59,11 +62,19 @@ void compile_case(benchmark::State& state, const Case& c) {
 }
 
 void BM_Gpt3(benchmark::State& state) {
-  compile_case(state, make_case("gpt3-175b:vocab=51200,layers=" + std::to_string(state.range(0)), 8, static_cast<int>(state.range(1)), static_cast<int>(state.range(2)), 2048));
+  compile_case(state, make_case("gpt3-175b:vocab=51200,layers=" + std::to_string(state.range(0)), 8,
+                                static_cast<int>(state.range(1)), static_cast<int>(state.range(2)), 2048));
 }
-BENCHMARK(BM_Gpt3)->Args({24, 4, 8})->Args({96, 4, 8})->Args({96, 16, 8})->Args({96, 16, 128})->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_Gpt3)
+    ->Args({24, 4, 8})
+    ->Args({96, 4, 8})
+    ->Args({96, 16, 8})
+    ->Args({96, 16, 128})
+    ->Unit(benchmark::kMillisecond);
 
-void BM_Gpt2DataParallel(benchmark::State& state) { compile_case(state, make_case("gpt2-124m", 1, 1, static_cast<int>(state.range(0)), 1024)); }
+void BM_Gpt2DataParallel(benchmark::State& state) {
+  compile_case(state, make_case("gpt2-124m", 1, 1, static_cast<int>(state.range(0)), 1024));
+}
 BENCHMARK(BM_Gpt2DataParallel)->Arg(8)->Arg(256)->Unit(benchmark::kMillisecond);
 
 }  // namespace

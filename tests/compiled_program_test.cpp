@@ -36,8 +36,8 @@ ShardingChoices megatron(const Graph& graph, const Mesh& mesh, const Degrees& de
   for (TensorId id : graph.tensors().ids()) {
     const Tensor& tensor = graph.tensors()[id];
     if (tensor.kind != TensorKind::Input || tensor.type.shape.size() < 2) continue;
-    if (tensor.type.shape[0] > 1) choices.inputs[dp][id] = choices.inputs[ep][id] = 0;
-    if (tensor.type.shape[1] > 1) choices.inputs[cp][id] = 1;
+    if (tensor.type.shape[0] > 1) choices.inputs[dp][id] = choices.inputs[ep][id] = {0};
+    if (tensor.type.shape[1] > 1) choices.inputs[cp][id] = {1};
   }
   if (degrees.sequence_parallel) choices.reduce_onto[tp] = "s";
   for (OpId op : graph.ops().ids()) {
@@ -386,7 +386,7 @@ Plan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
       const Tensor& tensor = graph.tensors()[id];
       if (tensor.kind == TensorKind::Input && !tensor.type.shape.empty() && rng.below(2) == 0 &&
           tensor.type.shape[0] % (axes[0].size * axes[1].size) == 0)
-        plan.choices.inputs[m][id] = 0;
+        plan.choices.inputs[m][id] = {0};
     }
     for (OpId op : graph.ops().ids()) {
       if (graph.ops()[op].phase != Phase::Forward) break;
@@ -419,6 +419,61 @@ TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
       ++played;
     }
   fmt::print("{} random strategies played\n", played);
+}
+
+// One mesh axis of three devices that get 3, 2 and 1 shares.
+Plan uneven_plan(const TrainingGraph& training, int zero) {
+  std::vector<DeviceId> devices = {DeviceId(0), DeviceId(1), DeviceId(2)};
+  Plan plan{on_one_mesh(training.graph, Mesh::make({{"x", 3}}, devices).value()),
+            {},
+            {zero, 0b1},
+            RecomputeRegions::none(training.graph),
+            make_schedule({"gpipe", 1, 2, 0}).value()};
+  plan.choices.ops.resize(1);
+  plan.choices.inputs.resize(1);
+  plan.choices.reduce_onto.resize(1);
+  return plan;
+}
+
+TEST(CompiledProgram, UnevenSharesTrainAsOneDevice) {
+  const auto load = [](const char* spec, std::int64_t batch) {
+    return make_training_graph(build_model(spec, {.batch = batch, .seq = 4}).value(), {.master_weights = false})
+        .value();
+  };
+  for (int zero : {0, 1, 2, 3}) {
+    // Samples 3:2:1 of six.
+    for (const char* model :
+         {"gpt2-124m:layers=1,hidden=8,heads=4,vocab=16,dropout=0.1",
+          "mixtral-8x7b:layers=1,hidden=8,heads=4,kv_heads=2,ffn=4,vocab=16,experts=4,capacity_factor=2"}) {
+      const TrainingGraph training = load(model, 6);
+      Plan plan = uneven_plan(training, zero);
+      for (TensorId id : training.graph.tensors().ids())
+        if (training.graph.tensors()[id].kind == TensorKind::Input &&
+            training.graph.tensors()[id].type.shape.size() == 2 && training.graph.tensors()[id].type.shape[0] == 6)
+          plan.choices.inputs[0][id] = {0, {3, 2, 1}};
+      EXPECT_EQ(compare(training, plan).problem, "") << model << " zero=" << zero;
+    }
+    // Heads and columns 3:2:1 (six heads of 2, twelve columns of the MLP), experts 3:2:1 of six.
+    const TrainingGraph training =
+        load("mixtral-8x7b:layers=1,hidden=12,heads=6,kv_heads=6,ffn=4,vocab=12,experts=6,capacity_factor=2", 2);
+    Plan plan = uneven_plan(training, zero);
+    for (OpId op : training.graph.ops().ids()) {
+      const std::string name = training.graph.name(op);
+      if (name.ends_with("attn.qkv")) plan.choices.ops[0][op] = {"n", 1, {18, 12, 6}};  // a head has 3 · 2 columns
+      if (name.ends_with("attn.out")) plan.choices.ops[0][op] = {"k", 1, {6, 4, 2}};
+      if (name.ends_with("head.logits")) plan.choices.ops[0][op] = {"n", 1, {6, 4, 2}};
+      if (training.graph.kind(op) == OpKind::ExpertLinear && training.graph.ops()[op].phase == Phase::Forward)
+        plan.choices.ops[0][op] = {"e", 1, {3, 2, 1}};
+    }
+    EXPECT_EQ(compare(training, plan).problem, "") << "heads and experts, zero=" << zero;
+    // Rows of an image 6:4:2 of twelve: windows with halos over uneven parts.
+    const TrainingGraph cnn = make_training_graph(small_cnn(), {.master_weights = false}).value();
+    Plan rows = uneven_plan(cnn, zero);
+    for (OpId op : cnn.graph.ops().ids())
+      if (cnn.graph.name(op) == "conv1.conv" || cnn.graph.name(op) == "conv2.conv")
+        rows.choices.ops[0][op] = {"h", 1, {6, 4, 2}};
+    EXPECT_EQ(compare(cnn, rows).problem, "") << "rows, zero=" << zero;
+  }
 }
 
 // Collectives of one layer and micro-batch over the tensor-parallel axis, by kind.

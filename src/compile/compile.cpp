@@ -142,7 +142,8 @@ class Lowering {
     return best.source;
   }
 
-  // What weighs the contributions of attention over split keys: the log-sum-exp of the same shards, as far reduced as they are.
+  // What weighs the contributions of attention over split keys: the log-sum-exp of the same shards, as far reduced as
+  // they are.
   Result<BufferId> merge_weights(TensorId tensor, const Layout& contributions) {
     const OpId producer = graph_.tensors()[tensor].producer;
     const Signature& signature = graph_.signature(producer);

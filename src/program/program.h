@@ -52,8 +52,8 @@ struct Compute {
   bool operator==(const Compute&) const = default;
 };
 
-// A collective among the devices that differ in one mesh axis. Several buffers: a bucket, moved as one. A softmax merge also reads, as
-// its last input, the log-sum-exp that weighs the contributions.
+// A collective among the devices that differ in one mesh axis. Several buffers: a bucket, moved as one. A softmax merge
+// also reads, as its last input, the log-sum-exp that weighs the contributions.
 struct Communicate {
   Collective collective{};
   int mesh_axis = -1;

@@ -51,8 +51,12 @@ class AxisPropagation {
         meshes_(meshes),
         settled_(settled),
         placed_(graph.tensors().size()),
+        sizes_(graph.tensors().size()),
         decided_(graph.ops().size()) {
-    for (const auto& [tensor, dim] : inputs_) placed_[tensor] = Placement::split(dim);
+    for (const auto& [tensor, choice] : inputs_) {
+      placed_[tensor] = Placement::split(choice.dim);
+      sizes_[tensor] = choice.sizes;
+    }
   }
 
   Result<IdVec<OpId, Decision>> run() {
@@ -111,6 +115,15 @@ class AxisPropagation {
     if (choice.sizes.empty() && !divides(signature, op, axis, choice.outer))
       return error("{}: axis {} of size {} does not divide over {} devices", graph_.name(op), choice.axis, size,
                    degree(op));
+    if (!choice.sizes.empty()) {
+      std::int64_t total = 0;
+      for (std::int64_t share : choice.sizes) total += share;
+      if (static_cast<int>(choice.sizes.size()) != degree(op) || total * choice.outer != size)
+        return error("{}: axis {} of size {} is not cut into {} by shares {}", graph_.name(op), choice.axis, size,
+                     degree(op), fmt::join(choice.sizes, ":"));
+      if (!settled_[op].axes[static_cast<std::size_t>(axis)].empty())
+        return error("{}: axis {} is cut by two mesh axes, one of them unevenly", graph_.name(op), choice.axis);
+    }
     return Decision{axis, choice.outer, choice.sizes, 0};
   }
 
@@ -148,11 +161,12 @@ class AxisPropagation {
         if (passes) return Decision{-1, 1, {}, mask};
       }
     std::optional<Decision> best;
-    const auto consider = [&](int axis, std::int64_t outer) {
+    const auto consider = [&](int axis, std::int64_t outer, std::vector<std::int64_t> sizes) {
       const AxisKind kind = signature.axes[static_cast<std::size_t>(axis)].kind;
-      if (!splittable(signature, axis) || !divides(signature, op, axis, outer)) return;
+      const bool cut_before = !settled_[op].axes[static_cast<std::size_t>(axis)].empty();
+      if (!splittable(signature, axis) || (sizes.empty() ? !divides(signature, op, axis, outer) : cut_before)) return;
       if (!best || preference(kind) < preference(signature.axes[static_cast<std::size_t>(best->axis)].kind))
-        best = Decision{axis, outer, {}, 0};
+        best = Decision{axis, outer, std::move(sizes), 0};
     };
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const Placement& placement = placed_[inputs[i]];
@@ -164,14 +178,33 @@ class AxisPropagation {
         if (placement.outer % split->outer != 0) continue;
         const std::int64_t outer = placement.outer / split->outer;
         const std::int64_t size = signature.axes[static_cast<std::size_t>(axis)].size;
-        if (outer < size && size % outer == 0) consider(axis, outer);
+        if (outer >= size || size % outer != 0) continue;
+        if (const auto sizes = axis_sizes(inputs[i], signature.inputs[i].dims[static_cast<std::size_t>(placement.dim)],
+                                          placement.outer, size / outer))
+          consider(axis, outer, *sizes);
       }
     }
     if (!best && any_partial && !reduce_onto_.empty()) {
       const int axis = signature.axis_named(reduce_onto_);
-      if (axis >= 0) consider(axis, 1);
+      if (axis >= 0) consider(axis, 1, {});
     }
     return best.value_or(Decision{});
+  }
+
+  // Shares of an axis block of `size` elements that follow from those of a tensor's dimension; none when they do not
+  // fit it.
+  std::optional<std::vector<std::int64_t>> axis_sizes(TensorId tensor, const DimIndex& dim, std::int64_t outer,
+                                                      std::int64_t size) const {
+    std::vector<std::int64_t> sizes = sizes_[tensor];
+    if (sizes.empty()) return sizes;
+    const std::int64_t unit = dim.windowed() ? dim.window.stride : dim.size / outer / size;
+    std::int64_t total = 0;
+    for (std::int64_t& share : sizes) {
+      if (share % unit != 0) return std::nullopt;
+      total += share /= unit;
+    }
+    if (total != size) return std::nullopt;
+    return sizes;
   }
 
   void place_outputs(OpId op, const Decision& decision) {
@@ -185,6 +218,16 @@ class AxisPropagation {
         placement = split_rule(signature, decision.axis).outputs[i];
         placement.outer *= decision.outer;
         placement.halo_low = placement.halo_high = 0;
+        if (placement.kind == Placement::Kind::Split && !decision.sizes.empty()) {
+          const DimIndex& dim = signature.outputs[i].dims[static_cast<std::size_t>(placement.dim)];
+          const std::int64_t block = signature.axes[static_cast<std::size_t>(decision.axis)].size / decision.outer;
+          // A window's parts begin at its stride; the layout of the operand says exactly where, and nothing follows
+          // them.
+          if (!dim.windowed()) {
+            sizes_[outputs[i]] = decision.sizes;
+            for (std::int64_t& share : sizes_[outputs[i]]) share *= dim.size / placement.outer / block;
+          }
+        }
       }
     }
   }
@@ -192,11 +235,13 @@ class AxisPropagation {
   const Graph& graph_;
   int mesh_axis_;
   const std::map<OpId, AxisChoice>& ops_;
-  const std::map<TensorId, int>& inputs_;
+  const std::map<TensorId, InputChoice>& inputs_;
   const std::string& reduce_onto_;
   const IdVec<MeshId, Mesh>& meshes_;
   const IdVec<OpId, OpSharding>& settled_;
   IdVec<TensorId, Placement> placed_;
+  IdVec<TensorId, std::vector<std::int64_t>>
+      sizes_;  // of uneven splits: elements of a block of the dimension, per coordinate
   IdVec<OpId, Decision> decided_;
 };
 

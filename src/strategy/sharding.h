@@ -22,10 +22,16 @@ struct AxisChoice {
   std::vector<std::int64_t> sizes = {};  // uneven shares, one per coordinate
 };
 
+// The dimension of an input that a mesh axis splits.
+struct InputChoice {
+  int dim = 0;
+  std::vector<std::int64_t> sizes = {};  // uneven shares, one per coordinate
+};
+
 struct ShardingChoices {
   // [mesh axis][operator or tensor]
   std::vector<std::map<OpId, AxisChoice>> ops;
-  std::vector<std::map<TensorId, int>> inputs;  // the dimension of an input that the mesh axis splits
+  std::vector<std::map<TensorId, InputChoice>> inputs;
   // Per mesh axis: the axis onto which partial sums are scattered by operators that have it ("s": sequence
   // parallelism); empty: none.
   std::vector<std::string> reduce_onto;
