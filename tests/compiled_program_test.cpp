@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "compile/compile.h"
 #include "models/models.h"
+#include "program/verify.h"
 #include "reference/interpreter.h"
 #include "reference/run_graph.h"
 
@@ -127,6 +128,7 @@ Outcome compare(const TrainingGraph& training, const Plan& spread) {
   if (!plan.ok()) return {plan.error().message};
   const Result<Program> program = compile(training, spread.placing, *plan, spread.memory, spread.recompute);
   if (!program.ok()) return {program.error().message};
+  if (const Status good = verify(*program, graph, schedule); !good.ok()) return {"verifier: " + good.error().message};
 
   // One device: the same graph once per micro-batch, gradients carried over; the optimizer's operators count the last
   // time.

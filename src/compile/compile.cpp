@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "compile/liveness.h"
 #include "compile/parameter_layout.h"
 
 namespace weft {
@@ -41,6 +42,7 @@ class Lowering {
     forget_temporaries();
     WEFT_TRY_OK(sum_tied_gradients());
     WEFT_TRY_OK(lower_step());
+    add_frees(program_);
     return std::move(program_);
   }
 
@@ -65,7 +67,7 @@ class Lowering {
 
   BufferId add_buffer(TensorId tensor, Layout layout, BufferKind kind) {
     const BufferId id(program_.buffers.size());
-    program_.buffers.push_back({tensor, std::move(layout), kind, id});
+    program_.buffers.push_back({tensor, std::move(layout), kind, id, id});
     return id;
   }
   BufferId keep(TensorId tensor, Layout layout, BufferKind kind) {
@@ -209,6 +211,10 @@ class Lowering {
     for (std::size_t i = 0; i < outputs.size(); ++i)
       compute.outputs.push_back(
           keep(outputs[i], operand_layout(signature, true, i, sharding, mesh(sharding.mesh)), BufferKind::Temporary));
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      if (const int viewed = signature.outputs[i].aliases; viewed >= 0)
+        program_.buffers[compute.outputs[i]].memory =
+            program_.buffers[compute.inputs[static_cast<std::size_t>(viewed)]].memory;
     emit(sharding.mesh, std::move(compute));
     return Ok{};
   }
@@ -460,15 +466,20 @@ class Lowering {
       if (aliased < 0) continue;
       if (graph_.tensors()[inputs[static_cast<std::size_t>(aliased)]].kind != TensorKind::Parameter) {
         program_.buffers[made[i]].kind = BufferKind::State;
-        program_.buffers[made[i]].storage = program_.buffers[read[static_cast<std::size_t>(aliased)]].storage;
+        update_in_place(made[i], read[static_cast<std::size_t>(aliased)]);
         continue;
       }
       available_[outputs[i]] = {made[i]};
       WEFT_TRY(const BufferId whole, as(outputs[i], program_.buffers[copy->buffer].layout));
-      program_.buffers[whole].storage = program_.buffers[copy->buffer].storage;
+      update_in_place(whole, copy->buffer);
       program_.buffers[whole].kind = BufferKind::Parameter;
     }
     return Ok{};
+  }
+
+  void update_in_place(BufferId written, BufferId target) {
+    program_.buffers[written].storage = program_.buffers[target].storage;
+    program_.buffers[written].memory = program_.buffers[target].memory;
   }
 
   bool on_mesh(TensorId tensor, MeshId on) const {

@@ -20,6 +20,22 @@ std::string_view name_of(BufferKind kind) {
   return "?";
 }
 
+std::vector<BufferId> reads_of(const Program& program, const Instruction& instruction) {
+  if (const auto* compute = std::get_if<Compute>(&instruction.what)) return compute->inputs;
+  if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) return communicate->inputs;
+  if (const auto* send = std::get_if<Send>(&instruction.what)) return {program.transfers[send->transfer].from};
+  if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) return sum->inputs;
+  return {};
+}
+
+std::vector<BufferId> writes_of(const Program& program, const Instruction& instruction) {
+  if (const auto* compute = std::get_if<Compute>(&instruction.what)) return compute->outputs;
+  if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) return communicate->outputs;
+  if (const auto* receive = std::get_if<Receive>(&instruction.what)) return {program.transfers[receive->transfer].to};
+  if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) return {sum->output};
+  return {};
+}
+
 std::string print(const Program& program, const Graph& graph) {
   std::string text;
   for (MeshId id : program.meshes.ids()) {
@@ -57,6 +73,8 @@ std::string print(const Program& program, const Graph& graph) {
       else if (const auto* receive = std::get_if<Receive>(&instruction.what))
         text += fmt::format("{} = receive t{}\n", program.transfers[receive->transfer].to.index(),
                             receive->transfer.index());
+      else if (const auto* free = std::get_if<Free>(&instruction.what))
+        text += fmt::format("free {}\n", free->buffer.index());
       else if (const auto* sum = std::get_if<SumScalars>(&instruction.what))
         text += fmt::format("{} = sum scalars({})\n", sum->output.index(), list(sum->inputs));
     }

@@ -38,7 +38,8 @@ struct Buffer {
   TensorId tensor;
   Layout layout;
   BufferKind kind{};
-  BufferId storage;  // shares the memory of this buffer (views, updates in place); itself otherwise
+  BufferId storage;  // the buffer whose value this one updates in place; itself otherwise
+  BufferId memory;   // the buffer whose memory this one looks at (a view); its storage otherwise
 
   bool operator==(const Buffer&) const = default;
 };
@@ -92,6 +93,13 @@ struct SumScalars {
   bool operator==(const SumScalars&) const = default;
 };
 
+// Gives back the memory of a buffer (the root of its views), after its last use.
+struct Free {
+  BufferId buffer;
+
+  bool operator==(const Free&) const = default;
+};
+
 // For which micro-batches of a step an instruction is played.
 enum class Guard : std::uint8_t { Always, FirstMicroBatch, LastMicroBatch };
 
@@ -100,7 +108,7 @@ struct Instruction {
   Guard guard = Guard::Always;
   bool weight_part =
       false;  // of the backward body: only gradients of weights wait for it (zero-bubble schedules split it off)
-  std::variant<Compute, Communicate, Send, Receive, SumScalars> what;
+  std::variant<Compute, Communicate, Send, Receive, SumScalars, Free> what;
 
   bool operator==(const Instruction&) const = default;
 };
@@ -118,6 +126,10 @@ struct Program {
   std::vector<StageProgram> stages;
   std::vector<InstructionId> step;  // after the last micro-batch
 };
+
+// The buffers an instruction reads, and those it writes. A send reads, a receive writes.
+std::vector<BufferId> reads_of(const Program& program, const Instruction& instruction);
+std::vector<BufferId> writes_of(const Program& program, const Instruction& instruction);
 
 // Readable text: meshes, buffers and bodies, one instruction a line.
 std::string print(const Program& program, const Graph& graph);

@@ -185,6 +185,10 @@ bool Interpreter::play(const Instruction& instruction) {
   if (const auto* operation = std::get_if<Compute>(&instruction.what)) compute(*operation, mesh);
   if (const auto* collective = std::get_if<Communicate>(&instruction.what)) communicate(*collective, mesh);
   if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) sum_scalars(*sum, mesh);
+  if (const auto* free = std::get_if<Free>(&instruction.what))
+    std::erase_if(values_, [&](const auto& entry) {  // with every view of the memory
+      return entry.first.micro_batch == micro_batch_ && program_.buffers[entry.first.storage].memory == free->buffer;
+    });
   if (const auto* send = std::get_if<Send>(&instruction.what))
     mailbox_[{send->transfer, micro_batch_}] = read(program_.transfers[send->transfer].from);
   return true;
@@ -228,6 +232,9 @@ void Interpreter::run(const Schedule& schedule) {
   micro_batch_ = schedule.micro_batches - 1;
   for (InstructionId id : program_.step)
     if (!play(program_.instructions[id])) throw std::runtime_error("the step receives what nobody has sent");
+  for (const auto& [held, parts] : values_)
+    if (held.micro_batch >= 0)
+      throw std::runtime_error("a buffer of " + graph_.name(program_.buffers[held.storage].tensor) + " is never freed");
 }
 
 Block Interpreter::whole(BufferId id) const {
