@@ -1,0 +1,71 @@
+#include "program/memory.h"
+
+#include <algorithm>
+#include <set>
+
+namespace weft {
+namespace {
+
+Bytes bytes_of_buffer(const Program& program, const Graph& graph, BufferId id) {
+  const Buffer& buffer = program.buffers[id];
+  return {bytes_of(graph.tensors()[buffer.tensor].type.dtype, largest_local_elements(buffer.layout, program.meshes[buffer.layout.mesh]))};
+}
+
+bool kept(BufferKind kind) { return kind == BufferKind::Parameter || kind == BufferKind::State; }
+
+}  // namespace
+
+std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& training, const Schedule& schedule) {
+  const Graph& graph = training.graph;
+  std::set<TensorId> gradients;
+  for (const auto& [parameter, sum] : training.accumulated) gradients.insert(graph.tensors()[sum].storage);
+  const std::vector<std::int32_t> stages = stages_by_place(schedule);
+
+  std::vector<HeldBytes> peaks;
+  for (std::int32_t rank = 0; rank < schedule.ranks; ++rank) {
+    // What the rank's stages keep: everything their bodies and the step touch on their meshes.
+    std::set<MeshId> meshes;
+    for (std::int32_t chunk = 0; chunk < schedule.chunks; ++chunk) {
+      const StageProgram& stage = program.stages[static_cast<std::size_t>(stages[static_cast<std::size_t>(rank * schedule.chunks + chunk)])];
+      for (const auto* body : {&stage.forward, &stage.backward})
+        for (InstructionId id : *body) meshes.insert(program.instructions[id].mesh);
+    }
+    HeldBytes now;
+    for (BufferId id : program.buffers.ids()) {
+      const Buffer& buffer = program.buffers[id];
+      if (buffer.memory != id || !kept(buffer.kind) || !meshes.contains(buffer.layout.mesh)) continue;
+      Bytes& kind = buffer.kind == BufferKind::Parameter ? now.parameters : gradients.contains(buffer.tensor) ? now.gradients : now.optimizer;
+      kind += bytes_of_buffer(program, graph, id);
+    }
+    HeldBytes peak = now;
+    std::set<std::pair<BufferId, std::int32_t>> held;
+    const auto account = [&](BufferId id, std::int64_t sign) {
+      Bytes& kind = program.buffers[id].kind == BufferKind::Saved ? now.activations : now.buffers;
+      kind += bytes_of_buffer(program, graph, id) * sign;
+    };
+    const auto play = [&](const Instruction& instruction, std::int32_t micro_batch) {
+      for (const auto& list : {reads_of(program, instruction), writes_of(program, instruction)})
+        for (BufferId id : list) {
+          const BufferId root = program.buffers[id].memory;
+          if (!kept(program.buffers[root].kind) && held.insert({root, micro_batch}).second) account(root, 1);
+        }
+      if (now.total() > peak.total()) peak = now;
+      if (const auto* free = std::get_if<Free>(&instruction.what))
+        if (held.erase({free->buffer, micro_batch}) > 0) account(free->buffer, -1);
+    };
+    for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)]) {
+      const StageProgram& stage = program.stages[static_cast<std::size_t>(stages[static_cast<std::size_t>(rank * schedule.chunks + action.chunk)])];
+      for (InstructionId id : action.body == Body::Forward ? stage.forward : stage.backward) {
+        const Instruction& instruction = program.instructions[id];
+        if ((action.body == Body::BackwardInput && instruction.weight_part) || (action.body == Body::BackwardWeight && !instruction.weight_part)) continue;
+        play(instruction, action.micro_batch);
+      }
+    }
+    for (InstructionId id : program.step)
+      if (meshes.contains(program.instructions[id].mesh)) play(program.instructions[id], schedule.micro_batches - 1);
+    peaks.push_back(peak);
+  }
+  return peaks;
+}
+
+}  // namespace weft
