@@ -16,10 +16,12 @@ struct Compiled {
 };
 
 // Data parallel over `dp` devices; layers in equal runs over `pp` stages.
-Compiled compiled(const std::string& model, int dp, int zero, int pp = 1, int micro_batches = 1, DType gradients = DType::BF16) {
+Compiled compiled(const std::string& model, int dp, int zero, int pp = 1, int micro_batches = 1,
+                  DType gradients = DType::BF16) {
   Result<Model> loaded = load_model(model, {.batch = dp, .seq = 8});
   const int layers = static_cast<int>(loaded->info.layers);
-  Compiled result{make_training_graph(std::move(loaded->graph), {.gradient_dtype = gradients}).value(), {},
+  Compiled result{make_training_graph(std::move(loaded->graph), {.gradient_dtype = gradients}).value(),
+                  {},
                   make_schedule({"1f1b", pp, micro_batches, 0}).value()};
   const Graph& graph = result.training.graph;
   Placing placing;
@@ -33,7 +35,8 @@ Compiled compiled(const std::string& model, int dp, int zero, int pp = 1, int mi
   std::size_t stage = 0;
   for (OpId op : graph.ops().ids()) {
     const std::string name = graph.name(op);
-    if (name.starts_with("layers.") && graph.ops()[op].phase == Phase::Forward) stage = static_cast<std::size_t>(std::stoi(name.substr(7)) * pp / layers);
+    if (name.starts_with("layers.") && graph.ops()[op].phase == Phase::Forward)
+      stage = static_cast<std::size_t>(std::stoi(name.substr(7)) * pp / layers);
     placing.mesh_of[op] = MeshId(stage);
   }
   ShardingChoices choices;
@@ -41,7 +44,8 @@ Compiled compiled(const std::string& model, int dp, int zero, int pp = 1, int mi
   choices.inputs.resize(1);
   choices.reduce_onto.resize(1);
   for (TensorId id : graph.tensors().ids())
-    if (graph.tensors()[id].kind == TensorKind::Input && graph.tensors()[id].type.shape.size() == 2 && graph.tensors()[id].type.shape[0] == dp)
+    if (graph.tensors()[id].kind == TensorKind::Input && graph.tensors()[id].type.shape.size() == 2 &&
+        graph.tensors()[id].type.shape[0] == dp)
       choices.inputs[0][id] = {0};
   const ShardingPlan plan = plan_sharding(result.training, placing, choices).value();
   result.program = compile(result.training, placing, plan, {zero, 0b1}, RecomputeRegions::none(graph)).value();
@@ -49,20 +53,22 @@ Compiled compiled(const std::string& model, int dp, int zero, int pp = 1, int mi
   return result;
 }
 
-// Rajbhandari et al. 2020, figure 1: bf16 weights and gradients, fp32 master weights and moments (K = 12), Ψ parameters, N devices.
+// Rajbhandari et al. 2020, figure 1: bf16 weights and gradients, fp32 master weights and moments (K = 12), Ψ
+// parameters, N devices.
 TEST(ProgramMemory, ZeroKeepsWhatThePaperSays) {
   const std::string model = "llama3-8b:layers=2,hidden=64,heads=4,kv_heads=2,ffn=128,vocab=256";
   const int n = 4;
   const auto states = [&](int zero, DType gradients) {
     const Compiled c = compiled(model, n, zero, 1, 1, gradients);
     const HeldBytes held = peak_memory(c.program, c.training, c.schedule)[0];
-    return static_cast<double>((held.parameters + held.gradients + held.optimizer).value) / static_cast<double>(c.training.graph.parameter_count());
+    return static_cast<double>((held.parameters + held.gradients + held.optimizer).value) /
+           static_cast<double>(c.training.graph.parameter_count());
   };
-  EXPECT_DOUBLE_EQ(states(0, DType::BF16), 16);                    // 2 + 2 + 12
-  EXPECT_DOUBLE_EQ(states(1, DType::BF16), 4 + 12.0 / n);          // every dimension divides: exact
+  EXPECT_DOUBLE_EQ(states(0, DType::BF16), 16);            // 2 + 2 + 12
+  EXPECT_DOUBLE_EQ(states(1, DType::BF16), 4 + 12.0 / n);  // every dimension divides: exact
   EXPECT_DOUBLE_EQ(states(2, DType::BF16), 2 + 14.0 / n);
   EXPECT_DOUBLE_EQ(states(3, DType::BF16), 16.0 / n);
-  EXPECT_DOUBLE_EQ(states(0, DType::F32), 18);                     // fp32 gradients
+  EXPECT_DOUBLE_EQ(states(0, DType::F32), 18);  // fp32 gradients
   EXPECT_DOUBLE_EQ(states(1, DType::F32), 6 + 12.0 / n);
 }
 
@@ -73,14 +79,18 @@ TEST(ProgramMemory, OneForwardOneBackwardHoldsAsManyMicroBatchesAsStagesFollow) 
   const std::vector<HeldBytes> single = peak_memory(one.program, one.training, one.schedule);
   const std::vector<HeldBytes> full = peak_memory(many.program, many.training, many.schedule);
   for (std::size_t stage = 1; stage < 3; ++stage)  // the middle ones: alike, without embedding or head
-    EXPECT_NEAR(static_cast<double>(full[stage].activations.value) / static_cast<double>(single[stage].activations.value), 4.0 - static_cast<double>(stage), 1e-9);
+    EXPECT_NEAR(
+        static_cast<double>(full[stage].activations.value) / static_cast<double>(single[stage].activations.value),
+        4.0 - static_cast<double>(stage), 1e-9);
 }
 
-// Korthikanti et al. 2022: the activations of a layer in bytes, fp16, unfused attention with dropout: 34·s·b·h + 5·a·s²·b.
+// Korthikanti et al. 2022: the activations of a layer in bytes, fp16, unfused attention with dropout: 34·s·b·h +
+// 5·a·s²·b.
 TEST(ProgramMemory, ActivationsOfALayerAreKorthikantis) {
   const double s = 128, b = 2, h = 256, a = 8;
   const auto saved = [&](int layers) {
-    const std::string model = fmt::format("gpt2-124m:layers={},hidden=256,heads=8,vocab=512,dropout=0.1,fused_attention=0", layers);
+    const std::string model =
+        fmt::format("gpt2-124m:layers={},hidden=256,heads=8,vocab=512,dropout=0.1,fused_attention=0", layers);
     Graph graph = build_model(model, {.batch = 2, .seq = 128, .dtype = DType::F16}).value();
     const TrainingGraph training = make_training_graph(std::move(graph)).value();
     return static_cast<double>(saved_bytes(training, RecomputeRegions::none(training.graph)).value);

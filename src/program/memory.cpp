@@ -8,7 +8,8 @@ namespace {
 
 Bytes bytes_of_buffer(const Program& program, const Graph& graph, BufferId id) {
   const Buffer& buffer = program.buffers[id];
-  return {bytes_of(graph.tensors()[buffer.tensor].type.dtype, largest_local_elements(buffer.layout, program.meshes[buffer.layout.mesh]))};
+  return {bytes_of(graph.tensors()[buffer.tensor].type.dtype,
+                   largest_local_elements(buffer.layout, program.meshes[buffer.layout.mesh]))};
 }
 
 bool kept(BufferKind kind) { return kind == BufferKind::Parameter || kind == BufferKind::State; }
@@ -26,7 +27,8 @@ std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& 
     // What the rank's stages keep: everything their bodies and the step touch on their meshes.
     std::set<MeshId> meshes;
     for (std::int32_t chunk = 0; chunk < schedule.chunks; ++chunk) {
-      const StageProgram& stage = program.stages[static_cast<std::size_t>(stages[static_cast<std::size_t>(rank * schedule.chunks + chunk)])];
+      const StageProgram& stage =
+          program.stages[static_cast<std::size_t>(stages[static_cast<std::size_t>(rank * schedule.chunks + chunk)])];
       for (const auto* body : {&stage.forward, &stage.backward})
         for (InstructionId id : *body) meshes.insert(program.instructions[id].mesh);
     }
@@ -34,7 +36,9 @@ std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& 
     for (BufferId id : program.buffers.ids()) {
       const Buffer& buffer = program.buffers[id];
       if (buffer.memory != id || !kept(buffer.kind) || !meshes.contains(buffer.layout.mesh)) continue;
-      Bytes& kind = buffer.kind == BufferKind::Parameter ? now.parameters : gradients.contains(buffer.tensor) ? now.gradients : now.optimizer;
+      Bytes& kind = buffer.kind == BufferKind::Parameter ? now.parameters
+                    : gradients.contains(buffer.tensor)  ? now.gradients
+                                                         : now.optimizer;
       kind += bytes_of_buffer(program, graph, id);
     }
     HeldBytes peak = now;
@@ -54,10 +58,13 @@ std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& 
         if (held.erase({free->buffer, micro_batch}) > 0) account(free->buffer, -1);
     };
     for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)]) {
-      const StageProgram& stage = program.stages[static_cast<std::size_t>(stages[static_cast<std::size_t>(rank * schedule.chunks + action.chunk)])];
+      const StageProgram& stage = program.stages[static_cast<std::size_t>(
+          stages[static_cast<std::size_t>(rank * schedule.chunks + action.chunk)])];
       for (InstructionId id : action.body == Body::Forward ? stage.forward : stage.backward) {
         const Instruction& instruction = program.instructions[id];
-        if ((action.body == Body::BackwardInput && instruction.weight_part) || (action.body == Body::BackwardWeight && !instruction.weight_part)) continue;
+        if ((action.body == Body::BackwardInput && instruction.weight_part) ||
+            (action.body == Body::BackwardWeight && !instruction.weight_part))
+          continue;
         play(instruction, action.micro_batch);
       }
     }

@@ -14,8 +14,8 @@ struct HeldBytes {
   bool operator==(const HeldBytes&) const = default;
 };
 
-// The most that one device of each pipeline rank holds at a time, in the schedule's order: every allocation and free counted, views
-// not twice; uneven parts by the largest. Cost: linear in instructions times micro-batches.
+// The most that one device of each pipeline rank holds at a time, in the schedule's order: every allocation and free
+// counted, views not twice; uneven parts by the largest. Cost: linear in instructions times micro-batches.
 std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& training, const Schedule& schedule);
 
 }  // namespace weft

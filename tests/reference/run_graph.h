@@ -8,7 +8,13 @@
 
 namespace weft::reference {
 
-// The value of every tensor of the graph; `leaf` fills inputs, parameters and states.
-IdVec<TensorId, Block> run_graph(const Graph& graph, const std::function<void(TensorId, Block&)>& leaf);
+// How an operator with values local to a shard (BatchNorm's statistics) is cut: it runs once per shard, as in the plan
+// that is compared with. None: as a whole.
+using Shards = std::function<std::vector<AxisSlices>(OpId)>;
+
+// The value of every tensor of the graph; `leaf` fills inputs, parameters and states. Tensors local to shards stay
+// zero.
+IdVec<TensorId, Block> run_graph(const Graph& graph, const std::function<void(TensorId, Block&)>& leaf,
+                                 const Shards& shards = {});
 
 }  // namespace weft::reference
