@@ -43,12 +43,14 @@ class Block {
 
   double& at(const std::vector<std::int64_t>& global) {
     std::size_t offset = 0;
-    for (std::size_t d = 0; d < held_.size(); ++d) {
-      const std::int64_t local = local_[d].at(static_cast<std::size_t>(global[d]));
-      if (local < 0) throw std::out_of_range("a shard touches an element outside its region");
-      offset = offset * held_[d].size() + static_cast<std::size_t>(local);
-    }
+    for (std::size_t d = 0; d < held_.size(); ++d) offset = step(offset, d, global[d]);
     return values_[offset];
+  }
+  // The offset of an element, one dimension after the other.
+  std::size_t step(std::size_t offset, std::size_t d, std::int64_t position) const {
+    const std::int64_t local = local_[d].at(static_cast<std::size_t>(position));
+    if (local < 0) throw std::out_of_range("a shard touches an element outside its region");
+    return offset * held_[d].size() + static_cast<std::size_t>(local);
   }
   double at(const std::vector<std::int64_t>& global) const { return const_cast<Block*>(this)->at(global); }
 

@@ -1,7 +1,6 @@
 // What every kernel is written in: named operands addressed by the positions of the operator's axes.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,9 +29,9 @@ class Ref {
     return true;
   }
   double& operator()(const At& at) const {
-    std::vector<std::int64_t> global;
-    for (const DimIndex& dim : operand_->dims) global.push_back(index_of(dim, at));
-    return block_->at(global);
+    std::size_t offset = 0;
+    for (std::size_t d = 0; d < operand_->dims.size(); ++d) offset = block_->step(offset, d, index_of(operand_->dims[d], at));
+    return block_->values()[offset];
   }
   double get(const At& at) const { return present() ? (*this)(at) : 0.0; }
   double& direct(const std::vector<std::int64_t>& global) const { return block_->at(global); }
@@ -102,9 +101,9 @@ class Kernel {
     return list;
   }
 
-  // Calls f(at) for all positions of `loop` within the shard's slices; other axes keep their value in `at`.
-  void for_each(const std::vector<std::size_t>& loop, At& at, const std::function<void()>& f,
-                std::size_t depth = 0) const {
+  // Calls f() for all positions of `loop` within the shard's slices, set in `at`; other axes keep their value there.
+  template <class F>
+  void for_each(const std::vector<std::size_t>& loop, At& at, F&& f, std::size_t depth = 0) const {
     if (depth == loop.size()) return f();
     const std::size_t a = loop[depth];
     for (std::int64_t i = 0; i < slices[a].size(); ++i) {

@@ -1,4 +1,5 @@
 // Pointwise operators.
+#include <algorithm>
 #include <cmath>
 
 #include "reference/kernel_context.h"
