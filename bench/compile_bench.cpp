@@ -54,7 +54,7 @@ void compile_case(benchmark::State& state, const Case& c) {
     const Result<ShardingPlan> plan = plan_sharding(c.training, c.placing, c.choices);
     if (!plan.ok()) return state.SkipWithError(plan.error().message.c_str());
     const Result<Program> program =
-        compile(c.training, c.placing, *plan, {1, 0b01}, RecomputeRegions::none(c.training.graph));
+        compile(c.training, c.placing, *plan, {.memory = {1, 0b01}}, RecomputeRegions::none(c.training.graph));
     if (!program.ok()) return state.SkipWithError(program.error().message.c_str());
     instructions = program->instructions.size();
   }

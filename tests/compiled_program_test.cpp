@@ -118,6 +118,7 @@ struct Plan {
   MemoryPlan memory = {};
   RecomputeRegions recompute;
   Schedule schedule;
+  GradientSync gradients = {.bucket = Bytes{200}};
 };
 
 // Trains one step on one device and by the compiled program, and compares every updated parameter and accumulated
@@ -128,7 +129,8 @@ Outcome compare(const TrainingGraph& training, const Plan& spread) {
   const int micro_batches = schedule.micro_batches;
   const Result<ShardingPlan> plan = plan_sharding(training, spread.placing, spread.choices);
   if (!plan.ok()) return {plan.error().message};
-  const Result<Program> program = compile(training, spread.placing, *plan, spread.memory, spread.recompute);
+  const Result<Program> program =
+      compile(training, spread.placing, *plan, {spread.memory, spread.gradients}, spread.recompute);
   if (!program.ok()) return {program.error().message};
   if (const Status good = verify(*program, graph, schedule); !good.ok()) return {"verifier: " + good.error().message};
 

@@ -17,7 +17,7 @@ struct Compiled {
 
 // Data parallel over `dp` devices; layers in equal runs over `pp` stages.
 Compiled compiled(const std::string& model, int dp, int zero, int pp = 1, int micro_batches = 1,
-                  DType gradients = DType::BF16) {
+                  DType gradients = DType::BF16, GradientSync sync = {}) {
   Result<Model> loaded = load_model(model, {.batch = dp, .seq = 8});
   const int layers = static_cast<int>(loaded->info.layers);
   Compiled result{make_training_graph(std::move(loaded->graph), {.gradient_dtype = gradients}).value(),
@@ -48,7 +48,9 @@ Compiled compiled(const std::string& model, int dp, int zero, int pp = 1, int mi
         graph.tensors()[id].type.shape[0] == dp)
       choices.inputs[0][id] = {0};
   const ShardingPlan plan = plan_sharding(result.training, placing, choices).value();
-  result.program = compile(result.training, placing, plan, {zero, 0b1}, RecomputeRegions::none(graph)).value();
+  result.program =
+      compile(result.training, placing, plan, {.memory = {zero, 0b1}, .gradients = sync}, RecomputeRegions::none(graph))
+          .value();
   EXPECT_TRUE(verify(result.program, graph, result.schedule).ok());
   return result;
 }
@@ -98,6 +100,34 @@ TEST(ProgramMemory, ActivationsOfALayerAreKorthikantis) {
   const double layer = saved(3) - saved(2), formula = 34 * s * b * h + 5 * a * s * s * b;
   EXPECT_NEAR(layer / formula, 1.0, 0.02);
   fmt::print("activations of a layer: {} bytes, the formula {}\n", layer, formula);
+}
+
+// Collectives on gradients in the backward body, and those left for the step.
+std::pair<int, int> gradient_collectives(const Compiled& c) {
+  const auto count = [&](const std::vector<InstructionId>& body) {
+    int collectives = 0;
+    for (InstructionId id : body)
+      if (const auto* each = std::get_if<Communicate>(&c.program.instructions[id].what))
+        collectives +=
+            each->collective == Collective::AllReduce && c.program.buffers[each->inputs[0]].kind == BufferKind::State;
+    return collectives;
+  };
+  return {count(c.program.stages[0].backward), count(c.program.step)};
+}
+
+TEST(GradientSync, BucketsJoinGradientsInTheOrderTheyBecomeReady) {
+  // 2 layers of 12 parameters (6 linears and norms with their biases), 2 embeddings of which one is tied, the last
+  // norm: 28 in all.
+  const std::string model = "gpt2-124m:layers=2,hidden=32,heads=4,vocab=64,dropout=0";
+  const auto with = [&](GradientSync sync) {
+    return gradient_collectives(compiled(model, 2, 0, 1, 1, DType::BF16, sync));
+  };
+  EXPECT_EQ(with({.overlap = true, .bucket = Bytes{1}}), std::pair(28, 0));
+  EXPECT_EQ(with({.overlap = true, .bucket = Bytes{1 << 30}}), std::pair(1, 0));
+  EXPECT_EQ(with({.overlap = false}), std::pair(0, 28));
+  const auto [some, left] = with({.overlap = true, .bucket = Bytes{8192}});
+  EXPECT_GT(some, 1);
+  EXPECT_LT(some, 28);
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 // The verifier finds what is wrong with a program: every kind of damage to a good one is named.
-#include "program/verify.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "compile/compile.h"
 #include "models/models.h"
+#include "program/verify.h"
 
 namespace weft {
 namespace {
@@ -19,7 +18,9 @@ struct Good {
   Schedule schedule = make_schedule({"1f1b", 2, 4, 0}).value();
 
   Good()
-      : training(make_training_graph(build_model("gpt2-124m:layers=2,hidden=8,heads=2,vocab=16", {.batch = 2, .seq = 4}).value()).value()) {
+      : training(make_training_graph(
+                     build_model("gpt2-124m:layers=2,hidden=8,heads=2,vocab=16", {.batch = 2, .seq = 4}).value())
+                     .value()) {
     const Graph& graph = training.graph;
     Placing placing;
     for (std::size_t stage = 0; stage < 2; ++stage) {
@@ -31,9 +32,12 @@ struct Good {
       if (graph.name(op).starts_with("layers.1") || graph.name(op).starts_with("head")) placing.mesh_of[op] = MeshId(1);
     ShardingChoices choices{{{}}, {{}}, {""}};
     for (TensorId id : graph.tensors().ids())
-      if (graph.tensors()[id].kind == TensorKind::Input && graph.tensors()[id].type.shape.size() == 2 && graph.tensors()[id].type.shape[0] == 2)
+      if (graph.tensors()[id].kind == TensorKind::Input && graph.tensors()[id].type.shape.size() == 2 &&
+          graph.tensors()[id].type.shape[0] == 2)
         choices.inputs[0][id] = {0};
-    program = compile(training, placing, plan_sharding(training, placing, choices).value(), {}, RecomputeRegions::none(graph)).value();
+    program =
+        compile(training, placing, plan_sharding(training, placing, choices).value(), {}, RecomputeRegions::none(graph))
+            .value();
   }
 
   std::string problem() const {
@@ -98,7 +102,8 @@ TEST(Verify, AMissingSendDeadlocksAndIsNamed) {
 
 TEST(Verify, ATransferMustArriveWhereItIsNeeded) {
   Good good;
-  good.program.instructions[good.program.stages[0].forward[good.first<Send>(good.program.stages[0].forward)]].mesh = MeshId(1);
+  good.program.instructions[good.program.stages[0].forward[good.first<Send>(good.program.stages[0].forward)]].mesh =
+      MeshId(1);
   EXPECT_THAT(good.problem(), HasSubstr("is sent by another mesh than holds it"));
 }
 

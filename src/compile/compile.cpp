@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "compile/buckets.h"
 #include "compile/liveness.h"
 #include "compile/parameter_layout.h"
 
@@ -13,12 +14,13 @@ namespace {
 
 class Lowering {
  public:
-  Lowering(const TrainingGraph& training, const Placing& placing, const ShardingPlan& plan, const MemoryPlan& memory,
-           const RecomputeRegions& recompute)
+  Lowering(const TrainingGraph& training, const Placing& placing, const ShardingPlan& plan,
+           const CompileOptions& options, const RecomputeRegions& recompute)
       : training_(training),
         graph_(training.graph),
         plan_(plan),
-        memory_(memory),
+        memory_(options.memory),
+        gradients_(options.gradients),
         recompute_(recompute),
         available_(graph_.tensors().size()) {
     program_.meshes = placing.meshes;
@@ -39,9 +41,11 @@ class Lowering {
       weight_part_ = false;
     }
     body_ = &program_.step;
+    weight_only_.clear();  // the step comes after all of backward
     forget_temporaries();
     WEFT_TRY_OK(sum_tied_gradients());
     WEFT_TRY_OK(lower_step());
+    bucket_gradients(program_, graph_, gradients_.bucket);
     add_frees(program_);
     return std::move(program_);
   }
@@ -83,7 +87,7 @@ class Lowering {
     return backward_ ? stage.backward : stage.forward;
   }
   void emit(MeshId on, What what) {
-    body_of(on).push_back(program_.instructions.push_back({on, Guard::Always, weight_part_, std::move(what)}));
+    body_of(on).push_back(program_.instructions.push_back({on, guard_, weight_part_, std::move(what)}));
   }
 
   // What only weight gradients made must not be read by others: in a split backward it comes later.
@@ -266,7 +270,25 @@ class Lowering {
     WEFT_TRY(const BufferId term, as(gradient, layout));
     if (!kept.gradient.valid()) kept.gradient = add_buffer(buffer, layout, BufferKind::State);
     emit(sharding.mesh, Compute{op, sharding, {kept.gradient, term}, {kept.gradient}});
+    const bool tied = homes_.at(parameter_of(sum)).size() > 1;
+    if (!gradients_.overlap || tied || last_term(buffer) != op) return Ok{};
+    // All terms are in: the optimizer's form of the gradient, once per step.
+    guard_ = Guard::LastMicroBatch;
+    available_[buffer] = {kept.gradient};
+    const Result<BufferId> reduced = as(buffer, step_layout(kept));
+    available_[buffer].clear();
+    guard_ = Guard::Always;
+    if (!reduced.ok()) return reduced.error();
+    kept.reduced = *reduced;
     return Ok{};
+  }
+
+  // The operator that adds the last term to an accumulator.
+  OpId last_term(TensorId accumulator) {
+    if (last_terms_.empty())
+      for (OpId op : backward_ops())
+        if (graph_.kind(op) == OpKind::Accumulate) last_terms_[graph_.tensors()[graph_.outputs(op)[0]].storage] = op;
+    return last_terms_.at(accumulator);
   }
 
   // The form in which all terms of a gradient on one mesh can be added: as they are made if that is the same for all,
@@ -515,24 +537,27 @@ class Lowering {
   const Graph& graph_;
   const ShardingPlan& plan_;
   const MemoryPlan& memory_;
+  const GradientSync& gradients_;
   const RecomputeRegions& recompute_;
   Program program_;
   IdVec<MeshId, int> stage_of_;
   MeshId world_;
   bool backward_ = false, weight_part_ = false;
+  Guard guard_ = Guard::Always;
   std::vector<InstructionId>* body_ = nullptr;        // the step, once that is being lowered
   IdVec<TensorId, std::vector<BufferId>> available_;  // buffers of each tensor that hold it now
   std::vector<BufferId> weight_only_;
   std::map<TensorId, std::vector<Home>> homes_;  // of every parameter, one per mesh that keeps it
   std::map<TensorId, TensorId> parameters_;      // storage of a gradient → its parameter
+  std::map<TensorId, OpId> last_terms_;          // accumulator → the operator that completes it
   std::vector<int> recomputed_;
 };
 
 }  // namespace
 
 Result<Program> compile(const TrainingGraph& training, const Placing& placing, const ShardingPlan& plan,
-                        const MemoryPlan& memory, const RecomputeRegions& recompute) {
-  return Lowering(training, placing, plan, memory, recompute).run();
+                        const CompileOptions& options, const RecomputeRegions& recompute) {
+  return Lowering(training, placing, plan, options, recompute).run();
 }
 
 }  // namespace weft

@@ -20,9 +20,23 @@ struct MemoryPlan {
   MeshAxes over = 0;  // the data-parallel mesh axes
 };
 
+// How gradients are synchronised.
+struct GradientSync {
+  // Reduce a gradient as soon as its last term is in, in the backward body of the last micro-batch, while earlier
+  // layers are still being differentiated; otherwise all after backward.
+  bool overlap = true;
+  // Gradients that are reduced alike travel together until they reach this many bytes. PyTorch's DDP: 25 MiB.
+  Bytes bucket{25 << 20};
+};
+
+struct CompileOptions {
+  MemoryPlan memory = {};
+  GradientSync gradients = {};
+};
+
 // `recompute`: forward operators that run again in the backward body instead of keeping what they made
 // (graph/training.h).
 Result<Program> compile(const TrainingGraph& training, const Placing& placing, const ShardingPlan& plan,
-                        const MemoryPlan& memory, const RecomputeRegions& recompute);
+                        const CompileOptions& options, const RecomputeRegions& recompute);
 
 }  // namespace weft

@@ -30,7 +30,8 @@ class Ref {
   }
   double& operator()(const At& at) const {
     std::size_t offset = 0;
-    for (std::size_t d = 0; d < operand_->dims.size(); ++d) offset = block_->step(offset, d, index_of(operand_->dims[d], at));
+    for (std::size_t d = 0; d < operand_->dims.size(); ++d)
+      offset = block_->step(offset, d, index_of(operand_->dims[d], at));
     return block_->values()[offset];
   }
   double get(const At& at) const { return present() ? (*this)(at) : 0.0; }
