@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "compile/buckets.h"
@@ -77,7 +78,7 @@ class Lowering {
   BufferId keep(TensorId tensor, Layout layout, BufferKind kind) {
     const BufferId id = add_buffer(tensor, std::move(layout), kind);
     available_[tensor].push_back(id);
-    if (weight_part_) weight_only_.push_back(id);
+    if (weight_part_) weight_only_.insert(id);
     return id;
   }
   using What = decltype(Instruction::what);
@@ -91,9 +92,7 @@ class Lowering {
   }
 
   // What only weight gradients made must not be read by others: in a split backward it comes later.
-  bool usable(BufferId id) const {
-    return weight_part_ || std::find(weight_only_.begin(), weight_only_.end(), id) == weight_only_.end();
-  }
+  bool usable(BufferId id) const { return weight_part_ || !weight_only_.contains(id); }
 
   struct Route {
     double cost = std::numeric_limits<double>::infinity();
@@ -122,8 +121,9 @@ class Lowering {
     return best;
   }
 
-  // A buffer of the tensor in the layout wanted: one that is there, made by resharding, or brought from another mesh.
-  Result<BufferId> as(TensorId tensor, const Layout& wanted) {
+  // A buffer of the tensor in the layout wanted (by value: buffers move while it is made): one that is there, made by
+  // resharding, or brought from another mesh.
+  Result<BufferId> as(TensorId tensor, Layout wanted) {
     for (BufferId id : available_[tensor])
       if (usable(id) && program_.buffers[id].layout == wanted) return id;
     std::optional<Error> problem;
@@ -150,7 +150,7 @@ class Lowering {
 
   // What weighs the contributions of attention over split keys: the log-sum-exp of the same shards, as far reduced as
   // they are.
-  Result<BufferId> merge_weights(TensorId tensor, const Layout& contributions) {
+  Result<BufferId> merge_weights(TensorId tensor, Layout contributions) {
     const OpId producer = graph_.tensors()[tensor].producer;
     const Signature& signature = graph_.signature(producer);
     std::size_t lse = 0;
@@ -264,14 +264,14 @@ class Lowering {
     const TensorId gradient = graph_.inputs(op)[1], sum = graph_.outputs(op)[0], buffer = graph_.tensors()[sum].storage;
     OpSharding sharding = plan_.ops[op];
     Home& kept = home(parameter_of(sum), sharding.mesh);
-    Layout layout = memory_.zero >= 2 ? step_layout(kept) : common_layout(sum, kept);
+    Layout layout = memory_.zero >= 2 ? step_layout(kept) : common_layout(buffer, kept);
     if (kept.gradient.valid()) layout = program_.buffers[kept.gradient].layout;
     sharding = sharding_for(signature, layout);
     WEFT_TRY(const BufferId term, as(gradient, layout));
     if (!kept.gradient.valid()) kept.gradient = add_buffer(buffer, layout, BufferKind::State);
     emit(sharding.mesh, Compute{op, sharding, {kept.gradient, term}, {kept.gradient}});
     const bool tied = homes_.at(parameter_of(sum)).size() > 1;
-    if (!gradients_.overlap || tied || last_term(buffer) != op) return Ok{};
+    if (!gradients_.overlap || tied || terms_of(buffer).back() != op) return Ok{};
     // All terms are in: the optimizer's form of the gradient, once per step.
     guard_ = Guard::LastMicroBatch;
     available_[buffer] = {kept.gradient};
@@ -283,23 +283,21 @@ class Lowering {
     return Ok{};
   }
 
-  // The operator that adds the last term to an accumulator.
-  OpId last_term(TensorId accumulator) {
-    if (last_terms_.empty())
+  // The accumulate operators of every accumulator, in order.
+  const std::vector<OpId>& terms_of(TensorId accumulator) {
+    if (terms_.empty())
       for (OpId op : backward_ops())
-        if (graph_.kind(op) == OpKind::Accumulate) last_terms_[graph_.tensors()[graph_.outputs(op)[0]].storage] = op;
-    return last_terms_.at(accumulator);
+        if (graph_.kind(op) == OpKind::Accumulate)
+          terms_[graph_.tensors()[graph_.outputs(op)[0]].storage].push_back(op);
+    return terms_.at(accumulator);
   }
 
   // The form in which all terms of a gradient on one mesh can be added: as they are made if that is the same for all,
   // else cut like the parameter, and partial only where every term is.
-  Layout common_layout(TensorId sum, const Home& kept) const {
+  Layout common_layout(TensorId accumulator, const Home& kept) {
     std::vector<const Layout*> terms;
-    for (OpId op : backward_ops())
-      if (graph_.kind(op) == OpKind::Accumulate &&
-          graph_.tensors()[graph_.outputs(op)[0]].storage == graph_.tensors()[sum].storage &&
-          plan_.ops[op].mesh == kept.mesh)
-        terms.push_back(&plan_.made[graph_.inputs(op)[1]]);
+    for (OpId op : terms_of(accumulator))
+      if (plan_.ops[op].mesh == kept.mesh) terms.push_back(&plan_.made[graph_.inputs(op)[1]]);
     const Layout& first = *terms.front();
     if (std::all_of(terms.begin(), terms.end(), [&](const Layout* term) { return *term == first; })) return first;
     Layout layout = kept.used;
@@ -546,10 +544,10 @@ class Lowering {
   Guard guard_ = Guard::Always;
   std::vector<InstructionId>* body_ = nullptr;        // the step, once that is being lowered
   IdVec<TensorId, std::vector<BufferId>> available_;  // buffers of each tensor that hold it now
-  std::vector<BufferId> weight_only_;
+  std::unordered_set<BufferId> weight_only_;
   std::map<TensorId, std::vector<Home>> homes_;  // of every parameter, one per mesh that keeps it
   std::map<TensorId, TensorId> parameters_;      // storage of a gradient → its parameter
-  std::map<TensorId, OpId> last_terms_;          // accumulator → the operator that completes it
+  std::map<TensorId, std::vector<OpId>> terms_;  // accumulator → what adds to it
   std::vector<int> recomputed_;
 };
 
