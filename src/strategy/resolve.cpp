@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/suggest.h"
+#include "strategy/rank_meshes.h"
 #include "strategy/schedules.h"
 #include "strategy/stages.h"
 #include "strategy/structure.h"
@@ -15,24 +16,8 @@
 namespace weft {
 namespace {
 
-std::string product_text(const std::vector<MeshAxis>& axes) {
-  std::vector<std::string> names;
-  std::vector<int> sizes;
-  for (const MeshAxis& axis : axes) {
-    names.push_back(axis.name);
-    sizes.push_back(axis.size);
-  }
-  return fmt::format("{} = {}", fmt::join(names, "·"), fmt::join(sizes, "·"));
-}
-
-std::vector<std::string> names_of(const std::vector<MeshAxis>& axes) {
-  std::vector<std::string> names;
-  for (const MeshAxis& axis : axes) names.push_back(axis.name);
-  return names;
-}
-
-// Integer shares of `size` in the given ratio, multiples of the granule but for the last remainder (largest remainder
-// first).
+// Integer shares of `size` in the given ratio, in granules, by largest remainder; what is no whole granule goes to the
+// last.
 std::vector<std::int64_t> shares(std::int64_t size, std::int64_t granule, const std::vector<std::int64_t>& ratio) {
   const std::int64_t units = size / granule, sum = std::accumulate(ratio.begin(), ratio.end(), std::int64_t{0});
   std::vector<std::int64_t> parts;
@@ -47,6 +32,7 @@ std::vector<std::int64_t> shares(std::int64_t size, std::int64_t granule, const 
   for (std::int64_t left = units - given; left > 0; --left)
     ++parts[remainders[static_cast<std::size_t>(left - 1)].second];
   for (std::int64_t& part : parts) part *= granule;
+  parts.back() += size % granule;
   return parts;
 }
 
@@ -160,90 +146,6 @@ class Resolver {
                          given.name, resolved_.stages));
   }
 
-  // Whether the declaration is a mesh at all; sizes and names.
-  bool sound(const MeshDeclaration& mesh) {
-    const std::size_t before = violations_.size();
-    const auto wrong = [&](std::string message) { violate("mesh", mesh.line, "mesh", std::move(message)); };
-    std::set<std::string> seen;
-    if (mesh.axes.size() > static_cast<std::size_t>(kMaxMeshAxes))
-      wrong(fmt::format("{} axes: at most {}", mesh.axes.size(), kMaxMeshAxes));
-    std::vector<std::int64_t> sizes;
-    for (const MeshAxis& axis : mesh.axes) {
-      if (axis.name.empty()) wrong("an axis needs a name");
-      if (axis.size < 1) wrong(fmt::format("axis {}={}: a size of at least 1", axis.name, axis.size));
-      if (!seen.insert(axis.name).second) wrong(fmt::format("axis {} given twice", axis.name));
-      sizes.push_back(axis.size);
-    }
-    if (!mesh.order.empty()) {
-      std::vector<std::string> order = mesh.order, names = names_of(mesh.axes);
-      std::sort(order.begin(), order.end());
-      std::sort(names.begin(), names.end());
-      if (order != names)
-        wrong(fmt::format("order {}: name every axis of the mesh once: {}", fmt::join(mesh.order, ", "),
-                          fmt::join(names_of(mesh.axes), ", ")));
-    }
-    if (violations_.size() != before) return false;
-    const std::optional<std::int64_t> size = checked_product(sizes);
-    const std::int64_t available =
-        mesh.devices.empty() ? cluster_.device_count() : static_cast<std::int64_t>(mesh.devices.size());
-    if (!size || *size > available || (!mesh.devices.empty() && *size != available))
-      wrong(fmt::format("{} needs {} devices, {} {}; change a size", product_text(mesh.axes),
-                        size ? fmt::format("{}", *size) : "too many",
-                        mesh.devices.empty() ? "the cluster has" : "listed are", available));
-    std::set<std::int64_t> devices;
-    for (std::int64_t device : mesh.devices) {
-      if (device < 0 || device >= cluster_.device_count())
-        wrong(fmt::format("device {}: the cluster has 0 to {}", device, cluster_.device_count() - 1));
-      else if (!devices.insert(device).second)
-        wrong(fmt::format("device {} given twice", device));
-    }
-    return violations_.size() == before;
-  }
-
-  // The meshes of all pipeline ranks: the declaration's devices, in rank order, with the pipeline axis taken out.
-  void add_meshes(const MeshDeclaration& mesh, std::int64_t only_rank, std::size_t choices) {
-    std::vector<std::string> order = mesh.order;
-    if (order.empty())
-      for (auto axis = mesh.axes.rbegin(); axis != mesh.axes.rend(); ++axis) order.push_back(axis->name);
-    std::map<std::string, std::int64_t> stride;
-    std::int64_t next = 1;
-    for (const std::string& name : order) {
-      stride[name] = next;
-      next *= mesh.size_of(name);
-    }
-    std::vector<MeshAxis> axes = operator_axes(mesh);
-    const std::int64_t size = next / mesh.size_of(kPipelineAxis);
-    for (std::int64_t rank = 0; rank < mesh.size_of(kPipelineAxis); ++rank) {
-      std::vector<DeviceId> devices;
-      for (std::int64_t position = 0; position < size; ++position) {
-        std::int64_t rest = position,
-                     at = rank *
-                          (stride.contains(std::string(kPipelineAxis)) ? stride.at(std::string(kPipelineAxis)) : 0);
-        for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
-          if (stride.contains(axis->name)) at += rest % axis->size * stride.at(axis->name);
-          rest /= axis->size;
-        }
-        const std::int64_t device = mesh.devices.empty() ? at : mesh.devices[static_cast<std::size_t>(at)];
-        devices.emplace_back(static_cast<std::size_t>(device));
-      }
-      Result<Mesh> made = Mesh::make(axes, std::move(devices));
-      if (!made.ok()) {
-        violate("mesh", mesh.line, "mesh", made.error().message);
-        return;
-      }
-      RankMesh rank_mesh{std::move(made).value(), choices};
-      if (only_rank >= 0)
-        resolved_.ranks[static_cast<std::size_t>(only_rank)] = std::move(rank_mesh);
-      else
-        resolved_.ranks.push_back(std::move(rank_mesh));
-    }
-  }
-  static std::vector<MeshAxis> operator_axes(const MeshDeclaration& mesh) {
-    std::vector<MeshAxis> axes = mesh.axes;
-    std::erase_if(axes, [](const MeshAxis& axis) { return axis.name == kPipelineAxis; });
-    if (axes.empty()) axes.push_back({"dp", 1});
-    return axes;
-  }
   std::size_t choices_for(const MeshDeclaration& mesh) {
     const std::vector<MeshAxis> axes = operator_axes(mesh);
     for (std::size_t i = 0; i < resolved_.choices.size(); ++i)
@@ -257,28 +159,49 @@ class Resolver {
     return resolved_.choices.size() - 1;
   }
 
+  bool sound(const MeshDeclaration& mesh) {
+    const std::vector<std::string> faults = faults_of(mesh, cluster_);
+    for (const std::string& fault : faults) violate("mesh", mesh.line, "mesh", fault);
+    return faults.empty();
+  }
+
   void resolve_meshes() {
     const bool whole = sound(strategy_.mesh);
     const std::size_t choices = choices_for(strategy_.mesh);
-    if (whole) add_meshes(strategy_.mesh, -1, choices);
+    if (whole)
+      for (Mesh& mesh : rank_meshes(strategy_.mesh)) resolved_.ranks.push_back({std::move(mesh), choices});
     for (const MeshAxis& axis : strategy_.mesh.axes) mesh_names_.push_back(axis.name);
+    bool own_meshes = false;
     for (std::size_t stage = 0; stage < strategy_.schedule.stages.size(); ++stage) {
       const auto& own = strategy_.schedule.stages[stage].mesh;
       if (!own) continue;
-      if (stage >= resolved_.ranks.size()) {
-        if (whole)
-          violate("contradiction", own->line, "schedule",
-                  fmt::format("stage {}: a stage has a mesh of its own only with one stage per pipeline rank", stage));
-        continue;
-      }
-      if (own->size_of(kPipelineAxis) > 1)
-        violate("contradiction", own->line, "schedule", fmt::format("stage {}: its mesh cannot have stages", stage));
-      else if (sound(*own))
-        add_meshes(*own, static_cast<std::int64_t>(stage), choices_for(*own));
+      own_meshes = true;
       for (const MeshAxis& axis : own->axes) mesh_names_.push_back(axis.name);
+      const auto contradiction = [&](std::string_view message) {
+        violate("contradiction", own->line, "schedule", fmt::format("stage {}: {}", stage, message));
+      };
+      if (own->size_of(kPipelineAxis) > 1)
+        contradiction("its mesh cannot have stages");
+      else if (own->devices.empty())
+        contradiction("a mesh of its own needs its devices");
+      else if (whole && stage >= resolved_.ranks.size())
+        contradiction("a mesh of its own needs one stage per pipeline rank");
+      else if (sound(*own) && whole)
+        resolved_.ranks[stage] = {rank_meshes(*own).front(), choices_for(*own)};
     }
     std::sort(mesh_names_.begin(), mesh_names_.end());
     mesh_names_.erase(std::unique(mesh_names_.begin(), mesh_names_.end()), mesh_names_.end());
+    if (own_meshes) check_disjoint();
+  }
+  void check_disjoint() {
+    std::map<DeviceId, std::size_t> rank_of;
+    for (std::size_t rank = 0; rank < resolved_.ranks.size(); ++rank)
+      for (DeviceId device : resolved_.ranks[rank].mesh.devices())
+        if (const auto [known, fresh] = rank_of.try_emplace(device, rank); !fresh) {
+          violate("contradiction", strategy_.schedule.line, "schedule",
+                  fmt::format("stages {} and {} both have device {}", known->second, rank, device.index()));
+          return;
+        }
   }
 
   void check_mesh_axis(std::size_t rule, const std::string& axis) {

@@ -263,12 +263,13 @@ Status complete_batch(const Shorthand& given, const BatchRequest& batch, Paralle
     if (global % unit != 0 && !rest_allowed)
       return error("global batch {} does not divide by mbs·dp = {}·{} = {}; the nearest that do: {}", global,
                    plan.micro_batch, plan.dp, unit, nearest_batches(global, unit));
-    plan.micro_batches = (global + unit - 1) / unit;
+    plan.micro_batches = ceil_div(global, unit);
+    plan.last_micro_batch = global / plan.dp - (plan.micro_batches - 1) * plan.micro_batch;
     if (ga && *ga != plan.micro_batches)
       return error("ga={} contradicts the global batch: {} = mbs {} · dp {} · {} micro-batches; leave one out", *ga,
                    global, plan.micro_batch, plan.dp, plan.micro_batches);
   } else {
-    plan.micro_batch = mbs.value_or(1);
+    plan.micro_batch = plan.last_micro_batch = mbs.value_or(1);
     // A batch that nobody asked for fills the pipeline once, or twice where the schedule needs it.
     plan.micro_batches = ga.value_or(find_schedule(plan.schedule)->fewest_per_rank * plan.pp);
   }

@@ -60,6 +60,7 @@ struct Parallelism {
   ContextMode cp_mode = ContextMode::Gather;
   Recompute recompute = Recompute::None;
   std::int64_t micro_batch = 1, micro_batches = 1;
+  std::int64_t last_micro_batch = 1;  // smaller than the others where the batch does not divide and the stack allows it
   std::string schedule = "1f1b";
   std::vector<std::int64_t> stages = {};
   std::vector<std::string> order = {};
@@ -67,7 +68,7 @@ struct Parallelism {
 
   std::int64_t world() const { return tp * cp * pp * dp * h * w; }
   std::int64_t graph_batch() const { return micro_batch * dp; }
-  std::int64_t global_batch() const { return graph_batch() * micro_batches; }
+  std::int64_t global_batch() const { return dp * (micro_batch * (micro_batches - 1) + last_micro_batch); }
   bool operator==(const Parallelism&) const = default;
 };
 
