@@ -197,6 +197,76 @@ TEST(Resolve, FindsUnfusedCores) {
   EXPECT_THAT(first, ElementsAre("scores", "bias", "softmax", "dropout", "context"));
 }
 
+TEST(Resolve, SharesUnevenlyInTheRatioGiven) {
+  Strategy strategy;
+  strategy.mesh.axes = {{"tp", 3}};
+  Rule rule;
+  rule.match = "layers.*.mlp.down";
+  rule.compute["tp"] = {"k", 1, {3, 2, 1}};
+  strategy.rules = {rule};
+  const TrainingGraph training = training_of(model(kLlama));
+  const Result<ResolvedStrategy> plan = resolve(strategy, training, parse_cluster("dgx-h100:1").value());
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  const auto& choices = plan->choices[0].sharding.ops[0];
+  ASSERT_EQ(choices.size(), 4u);
+  // 64 in 3:2:1 is 32 + 21⅓ + 10⅔; the element left over goes to the largest remainder.
+  EXPECT_EQ(choices.begin()->second.sizes, (std::vector<std::int64_t>{32, 21, 11}));
+}
+TEST(Resolve, GivesStagesMeshesOfTheirOwn) {
+  Strategy strategy;
+  strategy.mesh.axes = {{"pp", 2}, {"dp", 2}};
+  Stage first{.layers = 3}, second{.layers = 1};
+  first.mesh = MeshDeclaration{.axes = {{"dp", 2}, {"tp", 2}}, .devices = {0, 1, 2, 3}};
+  second.mesh = MeshDeclaration{.axes = {{"dp", 2}}, .devices = {6, 7}};
+  strategy.schedule.stages = {first, second};
+  strategy.rules = tensor_parallel(model(kLlama), "tp");
+  const TrainingGraph training = training_of(model(kLlama));
+  const Cluster cluster = parse_cluster("dgx-h100:1").value();
+  const Result<ResolvedStrategy> plan = resolve(strategy, training, cluster);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan->ranks[0].mesh.size(), 4);
+  EXPECT_EQ(plan->ranks[1].mesh.devices(), (std::vector<DeviceId>{DeviceId(6), DeviceId(7)}));
+  EXPECT_NE(plan->ranks[0].choices, plan->ranks[1].choices);
+  EXPECT_FALSE(plan->choices[plan->ranks[0].choices].sharding.ops[1].empty());
+  strategy.schedule.stages[1].mesh->devices = {3, 4};
+  EXPECT_THAT(resolve(strategy, training, cluster).error().message, HasSubstr("stages 0 and 1 both have device 3"));
+}
+TEST(Resolve, StoresParametersAsTheirOwnRuleSays) {
+  Strategy strategy;
+  strategy.mesh.axes = {{"replicate", 2}, {"fsdp", 4}};
+  const std::vector<std::string> fsdp = {"fsdp"};
+  strategy.rules = zero(3, fsdp);
+  Rule embedding;
+  embedding.match = "embed";
+  embedding.stored(Stored::Weights).over = std::vector<std::string>{};
+  embedding.stored(Stored::Optimizer).offload = true;
+  strategy.rules.push_back(embedding);
+  const TrainingGraph training = training_of(model(kLlama));
+  const Result<ResolvedStrategy> plan = resolve(strategy, training, parse_cluster("dgx-h100:1").value());
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  const MeshChoices& choices = plan->choices[0];
+  EXPECT_EQ(choices.storage.zero(), 3);
+  EXPECT_EQ(choices.storage.axes_of(Stored::Weights), 0b10u);  // hybrid: not over replicate
+  ASSERT_EQ(choices.parameters.size(), 1u);
+  const auto& [parameter, storage] = *choices.parameters.begin();
+  EXPECT_EQ(training.graph.name(parameter), "embed.tokens.weight");
+  EXPECT_EQ(storage.zero(), 2);
+  EXPECT_TRUE(storage.offload[static_cast<std::size_t>(Stored::Optimizer)]);
+}
+TEST(Expand, RefinesDataAndContextAxesForExperts) {
+  const Graph graph = model(kMixtral);
+  const auto axes = [&](const char* shorthand, std::int64_t devices) {
+    std::string text;
+    for (const MeshAxis& axis : expand(complete(parse_shorthand(shorthand).value(), devices).value(), graph).mesh.axes)
+      text += fmt::format("{}{} ", axis.name, axis.size);
+    return text;
+  };
+  EXPECT_EQ(axes("ep=4,tp=2", 16), "dp2 ep4 tp2 ");
+  EXPECT_EQ(axes("dp=2,cp=4,ep=4,tp=1", 8), "ep2 cp2 ecp2 ");
+  EXPECT_EQ(axes("fsdp=4,replicate=2,pp=2", 16), "pp2 replicate2 fsdp4 ");
+  EXPECT_EQ(axes("tp=2,cp=2,cp_mode=a2a", 8), "dp2 tp2 cp2 ");
+}
+
 std::vector<std::string> violations(const std::string& spec, const Strategy& strategy, std::int64_t batch = 8) {
   const Cluster cluster = parse_cluster("dgx-h100:1").value();
   std::vector<std::string> out;
@@ -221,9 +291,17 @@ TEST(Validate, NamesWhatDoesNotDivide) {
                           "over 4 parts (tp=4); choose a divisor of 2 [does-not-divide]"));
   EXPECT_THAT(violations("gpt2-124m:layers=2,hidden=32,heads=4,vocab=251", expanded(kGpt, "tp=2")),
               ElementsAre("plan.yaml: rule 'embed.tokens': embed.tokens: vocabulary 251 does not divide over tp=2; pad "
-                          "the vocabulary to 256 (vocab=256) [does-not-divide]",
-                          "plan.yaml: rule 'head.logits': head.logits: axis n 251 does not divide over tp=2; choose tp "
-                          "so that 2 divides 251 [does-not-divide]"));
+                          "it, vocab=256 [does-not-divide]",
+                          "plan.yaml: rule 'head.logits': head.logits: vocabulary 251 does not divide over tp=2; pad "
+                          "it, vocab=256 [does-not-divide]"));
+  EXPECT_THAT(violations(kMixtral, expanded(kMixtral, "ep=8")),
+              ElementsAre(HasSubstr("layers.0.moe.experts.gate_up: experts 4 does not divide over ep=8; choose ep so "
+                                    "that 8 divides 4"),
+                          HasSubstr("layers.0.moe.experts.down: experts 4")));
+  EXPECT_THAT(violations("llama3-8b:layers=4,hidden=32,heads=4,kv_heads=4,ffn=62,vocab=256", expanded(kLlama, "tp=4")),
+              ElementsAre(HasSubstr("layers.0.mlp.gate_up: axis n 124 does not divide over tp=4 within 2 parts; choose "
+                                    "tp so that 8 divides 124"),
+                          HasSubstr("layers.0.mlp.down: axis k 62 does not divide over tp=4")));
   EXPECT_THAT(violations(kLlama, expanded(kLlama, "dp=8"), 12),
               ElementsAre(HasSubstr("tokens: batch 12 does not divide over 8 parts (dp=8)"),
                           HasSubstr("head.labels: batch 12")));

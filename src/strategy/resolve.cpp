@@ -36,24 +36,6 @@ std::vector<std::int64_t> shares(std::int64_t size, std::int64_t granule, const 
   return parts;
 }
 
-// What the axis of an operator is to a person.
-std::string meaning(const Signature& signature, std::string_view axis) {
-  switch (signature.kind) {
-    case OpKind::Embedding:
-      if (axis == "v") return "vocabulary";
-      break;
-    case OpKind::ExpertLinear:
-      if (axis == "e") return "experts";
-      break;
-    case OpKind::Attention:
-      if (axis == "g") return "key/value heads";
-      break;
-    default:
-      break;
-  }
-  return fmt::format("axis {}", axis);
-}
-
 class Resolver {
  public:
   Resolver(const Strategy& strategy, const TrainingGraph& training, const Cluster& cluster, std::string_view file)
@@ -61,6 +43,7 @@ class Resolver {
 
   ResolvedStrategy run() {
     layers_ = find_layers(graph_);
+    structure_ = find_tensor_parallel(graph_, layers_);
     for (OpId op : graph_.ops().ids()) names_.push_back(graph_.name(op));
     resolve_schedule();
     resolve_meshes();
@@ -311,17 +294,26 @@ class Resolver {
     cut *= mesh_axis.size;
     into[op] = std::move(choice);
   }
+  // What the axis of an operator is to a person.
+  std::string meaning(OpId op, std::string_view axis) const {
+    const OpKind kind = graph_.kind(op);
+    const bool head = std::any_of(structure_.ops.begin(), structure_.ops.end(), [&](const TensorParallelOp& found) {
+      return found.op == op && found.role == TensorRole::Head;
+    });
+    if ((kind == OpKind::Embedding && axis == "v") || (head && axis == "n")) return "vocabulary";
+    if (kind == OpKind::ExpertLinear && axis == "e") return "experts";
+    if (kind == OpKind::Attention && axis == "g") return "key/value heads";
+    return fmt::format("axis {}", axis);
+  }
   std::string does_not_divide(OpId op, std::string_view axis, std::int64_t size, const MeshAxis& mesh_axis,
                               std::int64_t cut) const {
-    const Signature& signature = graph_.signature(op);
-    const std::int64_t parts = cut * mesh_axis.size;
-    std::string message = fmt::format("{}: {} {} does not divide over {}={}", names_[op], meaning(signature, axis),
-                                      size, mesh_axis.name, mesh_axis.size);
-    if (cut > 1) message += fmt::format(" within {} parts", cut);
-    const std::int64_t padded = ceil_div(size, 128 * parts) * 128 * parts;
-    if (signature.kind == OpKind::Embedding && axis == "v")
-      return message + fmt::format("; pad the vocabulary to {} (vocab={})", padded, padded);
-    return message + fmt::format("; choose {} so that {} divides {}", mesh_axis.name, parts, size);
+    const std::string what = meaning(op, axis);
+    const std::int64_t parts = cut * mesh_axis.size, padded = ceil_div(size, 128 * parts) * 128 * parts;
+    return fmt::format("{}: {} {} does not divide over {}={}{}; {}", names_[op], what, size, mesh_axis.name,
+                       mesh_axis.size, cut > 1 ? fmt::format(" within {} parts", cut) : "",
+                       what == "vocabulary"
+                           ? fmt::format("pad it, vocab={}", padded)
+                           : fmt::format("choose {} so that {} divides {}", mesh_axis.name, parts, size));
   }
   // The same fault of the same rule is told once, not once per layer.
   void once(std::string_view name, std::size_t rule, std::string message) {
@@ -434,9 +426,8 @@ class Resolver {
 
   // Attention between split columns and rows must divide by heads, or its layouts do not follow.
   void check_heads() {
-    const TensorParallel structure = find_tensor_parallel(graph_, layers_);
     for (const MeshChoices& choices : resolved_.choices)
-      for (const TensorParallel::Heads& heads : structure.heads) {
+      for (const TensorParallel::Heads& heads : structure_.heads) {
         const Signature& signature = graph_.signature(heads.op);
         const int axis = signature.axis_named("g");
         if (axis < 0) continue;
@@ -512,6 +503,7 @@ class Resolver {
   std::string file_;
   Inheritance inheritance_;
   Layers layers_;
+  TensorParallel structure_;
   IdVec<OpId, std::string> names_;
   IdVec<OpId, NodeConfig> configs_;
   bool backward_rules_ = false;

@@ -269,10 +269,12 @@ class Reader {
   std::size_t items_left_ = kMostItems;
 };
 
+// Plain where YAML reads it back as the same text, quoted otherwise.
 std::string written(const std::string& text) {
-  const bool plain = !text.empty() && std::isalpha(static_cast<unsigned char>(text[0])) != 0 && text != "null" &&
-                     text != "Null" && text != "NULL" && std::all_of(text.begin(), text.end(), [](char c) {
-                       return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '-';
+  const auto letter = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  const bool plain = !text.empty() && letter(text[0]) && text != "null" && text != "Null" && text != "NULL" &&
+                     std::all_of(text.begin(), text.end(), [&](char c) {
+                       return letter(c) || c == '_' || c == '.' || c == '-' || c == '*' || c == '@';
                      });
   return plain ? text : yaml_quoted(text);
 }

@@ -9,10 +9,10 @@
 //   context: ring                                # gather (default), a2a, ring
 //   rules:
 //     - {match: "**", inputs: {dp: 0}, memory: {optimizer: {over: [dp], offload: cpu}}, recompute: selective}
-//     - {match: "layers.*.attn.qkv", compute: {tp: n}}
-//     - {match: "layers.*.mlp.gate_up", compute: {tp: {axis: n, outer: 2, ratio: [3, 2, 2, 1]}}}
-//     - {match: "layers.*.mlp_norm", compute: {tp: none}}
-//     - {match: "embed.tokens", place: {degrees: {b: 2}, devices: [0, 1]}}
+//     - {match: layers.*.attn.qkv, compute: {tp: n}}
+//     - {match: layers.*.mlp.gate_up, compute: {tp: {axis: n, outer: 2, ratio: [3, 2, 2, 1]}}}
+//     - {match: layers.*.mlp_norm, compute: {tp: none}}
+//     - {match: embed.tokens, place: {degrees: {b: 2}, devices: [0, 1]}}
 //
 // A stage is a number of layers, a list of module globs, or {layers, modules, mesh}.
 #pragma once

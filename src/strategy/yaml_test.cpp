@@ -17,7 +17,7 @@ schedule:
   name: interleaved
   micro_batches: 16
   interleave: 2
-  stages: [17, {layers: 15, mesh: {axes: {dp: 8}}}, ["layers.3*", head], 0]
+  stages: [17, {layers: 15, mesh: {axes: {dp: 8}}}, [layers.3*, head], 0]
 sequence_parallel: {tp: s}
 context: ring
 rules:
@@ -25,9 +25,9 @@ rules:
     inputs: {dp: 0}
     memory: {optimizer: {over: [dp], offload: cpu}}
     recompute: selective
-  - match: "layers.*.mlp.gate_up"
+  - match: layers.*.mlp.gate_up
     compute: {tp: {axis: n, outer: 2, ratio: [3, 2, 2, 1]}}
-  - match: "layers.*.mlp_norm"
+  - match: layers.*.mlp_norm
     compute: {dp: b, tp: none}
   - match: embed.tokens
     place: {degrees: {b: 2}, devices: [0, 1]}
