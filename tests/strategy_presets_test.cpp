@@ -7,6 +7,7 @@
 #include "strategy/resolve.h"
 #include "strategy/shorthand.h"
 #include "strategy/structure.h"
+#include "strategy/yaml.h"
 
 namespace weft {
 namespace {
@@ -267,6 +268,27 @@ TEST(Expand, RefinesDataAndContextAxesForExperts) {
   EXPECT_EQ(axes("tp=2,cp=2,cp_mode=a2a", 8), "dp2 tp2 cp2 ");
 }
 
+TEST(Expand, NumbersRanksInTheOrderGiven) {
+  const Graph graph = model(kMixtral);
+  const auto order = [&](const char* shorthand, std::int64_t devices) {
+    return fmt::format(
+        "{}", fmt::join(expand(complete(parse_shorthand(shorthand).value(), devices).value(), graph).mesh.order, "-"));
+  };
+  EXPECT_EQ(order("tp=2,pp=2", 16), "");
+  EXPECT_EQ(order("tp=2,pp=2,order=tp-cp-ep-dp-pp", 16), "");  // the usual one
+  EXPECT_EQ(order("tp=2,pp=2,order=dp-tp-pp", 16), "dp-tp-pp");
+  EXPECT_EQ(order("tp=2,pp=2,ep=2,order=dp-tp-pp", 16), "ep-dp-tp-pp");
+  EXPECT_EQ(order("tp=2,pp=2,fsdp=2,replicate=2,order=dp-tp-pp", 16), "fsdp-replicate-tp-pp");
+  // Heads are cut by tp, then cp, but tp stays innermost.
+  EXPECT_EQ(order("tp=2,cp=2,cp_mode=a2a", 16), "tp-cp-dp");
+}
+TEST(Expand, SplitsTablesOverOneAxisAndSamplesOverAll) {
+  const Graph graph = build_model("dlrm", {.batch = 16}).value();
+  const Strategy strategy = expand(complete(parse_shorthand("fsdp=2,replicate=4,tables=1").value(), 8).value(), graph);
+  EXPECT_THAT(lines(strategy.rules),
+              ElementsAre("** fsdp:0 replicate:0", "tables.*.ids replicate:-1", "tables.*.lookup replicate=d"));
+}
+
 std::vector<std::string> violations(const std::string& spec, const Strategy& strategy, std::int64_t batch = 8) {
   const Cluster cluster = parse_cluster("dgx-h100:1").value();
   std::vector<std::string> out;
@@ -335,6 +357,20 @@ TEST(Validate, TellsAllViolationsAtOnce) {
           "optimizer state [contradiction]",
           "plan.yaml: rule 'layers.*.mlp.down': no operator of 'layers.*.mlp.down' has an axis 'z' to split; they have "
           "b, k, n, s [unknown-axis]"));
+}
+TEST(Validate, GivesTheLineOfTheFile) {
+  const Strategy strategy = parse_strategy(
+                                "mesh:\n  axes: {dp: 4, tp: 4}\nschedule:\n  micro_batches: 4\n  name: zb\nrules:\n"
+                                "  - match: layers.*.mlp\n    compute: {tq: n}\n  - match: lairs\n    recompute: full\n"
+                                "  - match: layers.*.attn.core\n    compute: {tp: g}\n",
+                                "plan.yaml")
+                                .value();
+  EXPECT_THAT(violations(kLlama, strategy),
+              ElementsAre(HasSubstr("plan.yaml:4: schedule 'zb' unknown; did you mean zb-"),
+                          HasSubstr("plan.yaml:2: dp·tp = 4·4 needs 16 devices, the cluster has 8"),
+                          HasSubstr("plan.yaml:7: the mesh has no axis 'tq', only dp, tp"),
+                          HasSubstr("plan.yaml:9: 'lairs' covers no module, operator or tensor"),
+                          HasSubstr("plan.yaml:11: layers.0.attn.core: key/value heads 2 does not divide over tp=4")));
 }
 TEST(Validate, ChecksStages) {
   Strategy strategy = expanded(kLlama, "pp=2,dp=4");

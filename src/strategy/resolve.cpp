@@ -36,6 +36,9 @@ std::vector<std::int64_t> shares(std::int64_t size, std::int64_t granule, const 
   return parts;
 }
 
+// A product that stays where it is when it would overflow: already more parts than anything has elements.
+std::int64_t times(std::int64_t parts, std::int64_t more) { return checked_mul(parts, more).value_or(parts); }
+
 class Resolver {
  public:
   Resolver(const Strategy& strategy, const TrainingGraph& training, const Cluster& cluster, std::string_view file)
@@ -130,7 +133,8 @@ class Resolver {
   }
 
   std::size_t choices_for(const MeshDeclaration& mesh) {
-    const std::vector<MeshAxis> axes = operator_axes(mesh);
+    std::vector<MeshAxis> axes = operator_axes(mesh);
+    axes.resize(std::min(axes.size(), static_cast<std::size_t>(kMaxMeshAxes)));  // more are a violation
     for (std::size_t i = 0; i < resolved_.choices.size(); ++i)
       if (resolved_.choices[i].axes == axes) return i;
     MeshChoices choices;
@@ -265,6 +269,11 @@ class Resolver {
         const int axis = signature.axis_named(split.axis);
         if (axis < 0 || !splittable_or_single(signature, axis)) continue;
         applied_.insert({rule, choices.axes[m].name});
+        if (split.outer < 1 ||
+            std::any_of(split.ratio.begin(), split.ratio.end(), [](auto share) { return share < 1; })) {
+          once("contradiction", rule, "outer and the shares of a ratio are at least 1");
+          continue;
+        }
         std::int64_t& cut = parts.try_emplace(axis, split.outer).first->second;
         choose_axis(op, axis, split, rule, choices.axes[m], cut, choices.sharding.ops[m]);
       }
@@ -284,14 +293,14 @@ class Resolver {
         once("contradiction", rule,
              fmt::format("ratio {} has {} shares, but {}={}", fmt::join(split.ratio, ":"), split.ratio.size(),
                          mesh_axis.name, mesh_axis.size));
-      else if (size < known.granule * mesh_axis.size)
+      else if (size / mesh_axis.size < known.granule)
         once("does-not-divide", rule, does_not_divide(op, split.axis, known.size, mesh_axis, cut));
       else
         choice.sizes = shares(size, known.granule, split.ratio);
     } else if (size == 0 || size % mesh_axis.size != 0) {
       once("does-not-divide", rule, does_not_divide(op, split.axis, known.size, mesh_axis, cut));
     }
-    cut *= mesh_axis.size;
+    cut = times(cut, mesh_axis.size);
     into[op] = std::move(choice);
   }
   // What the axis of an operator is to a person.
@@ -308,11 +317,11 @@ class Resolver {
   std::string does_not_divide(OpId op, std::string_view axis, std::int64_t size, const MeshAxis& mesh_axis,
                               std::int64_t cut) const {
     const std::string what = meaning(op, axis);
-    const std::int64_t parts = cut * mesh_axis.size, padded = ceil_div(size, 128 * parts) * 128 * parts;
+    const std::int64_t parts = times(cut, mesh_axis.size), unit = times(parts, 128);
     return fmt::format("{}: {} {} does not divide over {}={}{}; {}", names_[op], what, size, mesh_axis.name,
                        mesh_axis.size, cut > 1 ? fmt::format(" within {} parts", cut) : "",
                        what == "vocabulary"
-                           ? fmt::format("pad it, vocab={}", padded)
+                           ? fmt::format("pad it, vocab={}", times((size - 1) / unit + 1, unit))
                            : fmt::format("choose {} so that {} divides {}", mesh_axis.name, parts, size));
   }
   // The same fault of the same rule is told once, not once per layer.
@@ -362,7 +371,7 @@ class Resolver {
         const std::int64_t size = tensor.type.shape[static_cast<std::size_t>(dim)];
         if (size == 1 || choices.axes[m].size == 1) continue;  // broadcast over the batch
         std::int64_t& cut = parts.try_emplace(dim, 1).first->second;
-        cut *= choices.axes[m].size;
+        cut = times(cut, choices.axes[m].size);
         if (size % cut != 0)
           once("does-not-divide", found->second.rule,
                fmt::format("{}: {} {} does not divide over {} parts ({}={}); choose a {} that is a multiple",
@@ -443,7 +452,7 @@ class Resolver {
           for (std::size_t other = 0; other < choices.axes.size(); ++other)
             if (const auto found = choices.sharding.ops[other].find(heads.op);
                 found != choices.sharding.ops[other].end() && found->second.axis == "g")
-              parts *= choices.axes[other].size;
+              parts = times(parts, choices.axes[other].size);
           const auto& config = configs_[*column].compute;
           if (groups % parts != 0)
             once("does-not-divide", config.at(choices.axes[m].name).rule,

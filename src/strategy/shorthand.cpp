@@ -304,6 +304,33 @@ Result<Parallelism> complete(const Shorthand& given, std::int64_t devices, const
   return plan;
 }
 
+namespace {
+
+// The order of ranks over the axes of the mesh, innermost first; empty where it is the mesh's own. A degree stands for
+// the axes it is refined into, ep for a part of dp unless it is named; axes that are not named come last.
+std::vector<std::string> rank_order(const Parallelism& plan, const MeshDeclaration& mesh) {
+  std::vector<std::string> usual, order;
+  for (auto axis = mesh.axes.rbegin(); axis != mesh.axes.rend(); ++axis) usual.push_back(axis->name);
+  std::vector<std::string> named = plan.order;
+  if (named.empty() && plan.cp_mode == ContextMode::AllToAll) named = {"tp", "cp", "ep", "dp", "pp"};
+  if (named.empty()) return {};
+  const auto add = [&](const std::string& axis) {
+    const bool known = std::find(usual.begin(), usual.end(), axis) != usual.end();
+    if (known && std::find(order.begin(), order.end(), axis) == order.end()) order.push_back(axis);
+  };
+  const bool ep_named = std::find(named.begin(), named.end(), "ep") != named.end();
+  for (const std::string& name : named) {
+    if (name == "cp") add("ecp");
+    if (name == "dp" && !ep_named) add("ep");
+    if (name == "dp") add("fsdp");
+    add(name == "dp" && plan.fsdp < plan.dp ? "replicate" : name);
+  }
+  for (const std::string& axis : usual) add(axis);
+  return order == usual ? std::vector<std::string>{} : order;
+}
+
+}  // namespace
+
 Strategy expand(const Parallelism& plan, const Graph& graph) {
   Strategy strategy;
   // ep takes its share of dp first, of cp beyond that.
@@ -338,15 +365,7 @@ Strategy expand(const Parallelism& plan, const Graph& graph) {
   if (!heads_over_cp) add("tp", plan.tp);
   add("h", plan.h);
   add("w", plan.w);
-  std::vector<std::string> order = plan.order;
-  if (order.empty() && heads_over_cp && plan.tp > 1) order = {"tp"};
-  if (!order.empty()) {
-    // Axes that were not named keep their places behind those that were; a part follows its whole.
-    for (auto axis = strategy.mesh.axes.rbegin(); axis != strategy.mesh.axes.rend(); ++axis)
-      if (std::find(order.begin(), order.end(), axis->name) == order.end()) order.push_back(axis->name);
-    std::erase_if(order, [&](const std::string& name) { return strategy.mesh.size_of(name) == 1; });
-    strategy.mesh.order = std::move(order);
-  }
+  strategy.mesh.order = rank_order(plan, strategy.mesh);
 
   strategy.schedule.name = plan.schedule;
   strategy.schedule.micro_batches = plan.micro_batches;
@@ -362,10 +381,12 @@ Strategy expand(const Parallelism& plan, const Graph& graph) {
   const auto append = [&](std::vector<Rule> rules) {
     for (Rule& rule : rules) strategy.rules.push_back(std::move(rule));
   };
-  if (plan.tables && !data.empty())
+  std::span<const std::string> samples = data;
+  if (plan.tables && !data.empty()) {
     append(hybrid_tables(graph, data.front(), strategy.mesh.size_of(data.front())));
-  else if (!data.empty())
-    append(data_parallel(graph, data));
+    samples = samples.subspan(1);
+  }
+  if (!samples.empty()) append(data_parallel(graph, samples));
   for (const std::string& axis : context) append(context_parallel(graph, axis, plan.cp_mode));
   if (plan.h * plan.w > 1) append(spatial(graph, plan.h > 1 ? "h" : "", plan.w > 1 ? "w" : ""));
   if (plan.tp > 1) append(tensor_parallel(graph, "tp"));
