@@ -303,26 +303,28 @@ class Resolver {
     cut = times(cut, mesh_axis.size);
     into[op] = std::move(choice);
   }
-  // What the axis of an operator is to a person.
-  std::string meaning(OpId op, std::string_view axis) const {
-    const OpKind kind = graph_.kind(op);
-    const bool head = std::any_of(structure_.ops.begin(), structure_.ops.end(), [&](const TensorParallelOp& found) {
-      return found.op == op && found.role == TensorRole::Head;
-    });
-    if ((kind == OpKind::Embedding && axis == "v") || (head && axis == "n")) return "vocabulary";
-    if (kind == OpKind::ExpertLinear && axis == "e") return "experts";
-    if (kind == OpKind::Attention && axis == "g") return "key/value heads";
-    return fmt::format("axis {}", axis);
+  bool is_vocabulary(OpId op, std::string_view axis) const {
+    if (graph_.kind(op) == OpKind::Embedding) return axis == "v";
+    return axis == "n" && std::any_of(structure_.ops.begin(), structure_.ops.end(), [&](const TensorParallelOp& found) {
+             return found.op == op && found.role == TensorRole::Head;
+           });
   }
   std::string does_not_divide(OpId op, std::string_view axis, std::int64_t size, const MeshAxis& mesh_axis,
                               std::int64_t cut) const {
-    const std::string what = meaning(op, axis);
+    const OpKind kind = graph_.kind(op);
     const std::int64_t parts = times(cut, mesh_axis.size), unit = times(parts, 128);
-    return fmt::format("{}: {} {} does not divide over {}={}{}; {}", names_[op], what, size, mesh_axis.name,
-                       mesh_axis.size, cut > 1 ? fmt::format(" within {} parts", cut) : "",
-                       what == "vocabulary"
-                           ? fmt::format("pad it, vocab={}", times((size - 1) / unit + 1, unit))
-                           : fmt::format("choose {} so that {} divides {}", mesh_axis.name, parts, size));
+    std::string what = fmt::format("axis {} of {} does", axis, size);
+    std::string remedy = fmt::format("choose {} so that {} divides {}", mesh_axis.name, parts, size);
+    if (is_vocabulary(op, axis)) {
+      what = fmt::format("the vocabulary of {} does", size);
+      remedy = fmt::format("pad it, vocab={}", times((size - 1) / unit + 1, unit));
+    } else if (kind == OpKind::ExpertLinear && axis == "e") {
+      what = fmt::format("{} experts do", size);
+    } else if (kind == OpKind::Attention && axis == "g") {
+      what = fmt::format("{} key/value heads do", size);
+    }
+    return fmt::format("{}: {} not divide over {}={}{}; {}", names_[op], what, mesh_axis.name, mesh_axis.size,
+                       cut > 1 ? fmt::format(" within {} parts", cut) : "", remedy);
   }
   // The same fault of the same rule is told once, not once per layer.
   void once(std::string_view name, std::size_t rule, std::string message) {
