@@ -160,6 +160,7 @@ const std::vector<Knob>& stack_knobs() {
       {"prefetch_forward", &S::prefetch_forward},
       {"prefetch_backward", &S::prefetch_backward},
       {"gathers_in_flight", &S::gathers_in_flight},
+      {"reshard_after_forward", &S::reshard_after_forward},
       {"tensor_overlap", &S::tensor_overlap},
       {"p2p_overlap", &S::p2p_overlap},
       {"keep_gathered_input", &S::keep_gathered_input},

@@ -30,6 +30,7 @@ struct SoftwareStack {
   Figure<bool> prefetch_forward;   // the next unit is gathered before it is needed
   Figure<bool> prefetch_backward;
   Figure<int> gathers_in_flight;
+  Figure<bool> reshard_after_forward;  // gathered weights are dropped and gathered again for the backward pass
   // Tensor and pipeline parallelism.
   Figure<bool> tensor_overlap;       // collectives run beside the products they belong to
   Figure<bool> p2p_overlap;          // sends and receives between stages run beside computation
