@@ -329,6 +329,11 @@ TEST(Validate, NamesWhatDoesNotDivide) {
   EXPECT_THAT(violations(kLlama, expanded(kLlama, "dp=8"), 12),
               ElementsAre(HasSubstr("tokens: batch 12 does not divide over 8 parts (dp=8)"),
                           HasSubstr("head.labels: batch 12")));
+  Strategy three = expanded(kLlama, "tp=2,dp=4");
+  three.mesh.axes = {{"dp", 2}, {"tp", 3}};
+  EXPECT_THAT(violations(kLlama, three),
+              testing::Contains(HasSubstr("layers.0.attn.out: axis s of 16 does not divide over 3 parts (tp=3); change "
+                                          "the sequence or turn sequence parallelism off [does-not-divide]")));
   EXPECT_THAT(violations(kLlama, expanded(kLlama, "pp=8")),
               ElementsAre("plan.yaml: schedule: 4 layers cannot fill 8 stages; lower pp or vpp [stages]"));
 }

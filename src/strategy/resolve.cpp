@@ -385,15 +385,36 @@ class Resolver {
   }
 
   void choose_reduction(MeshChoices& choices) {
+    const bool first = &choices == &resolved_.choices.front();
+    const auto wrong = [&](std::string_view name, std::string message) {
+      if (first) violate(name, strategy_.mesh.line, "sequence_parallel", std::move(message));
+    };
     for (const auto& [mesh_axis, axis] : strategy_.reduce_onto) {
-      if (!std::binary_search(mesh_names_.begin(), mesh_names_.end(), mesh_axis)) {
-        if (&choices == &resolved_.choices.front())
-          violate("unknown-axis", strategy_.mesh.line, "reduce_onto",
-                  fmt::format("the mesh has no axis '{}'{}", mesh_axis, did_you_mean(mesh_axis, mesh_names_)));
-        continue;
+      if (!std::binary_search(mesh_names_.begin(), mesh_names_.end(), mesh_axis))
+        wrong("unknown-axis",
+              fmt::format("the mesh has no axis '{}'{}", mesh_axis, did_you_mean(mesh_axis, mesh_names_)));
+      for (std::size_t m = 0; m < choices.axes.size(); ++m) {
+        if (choices.axes[m].name != mesh_axis) continue;
+        choices.sharding.reduce_onto[m] = axis;
+        // The sequence is cut by the axes that split tokens, each part again by this one.
+        std::int64_t parts = choices.axes[m].size;
+        for (std::size_t other = 0; other < choices.axes.size(); ++other)
+          if (std::any_of(choices.sharding.inputs[other].begin(), choices.sharding.inputs[other].end(),
+                          [](const auto& input) { return input.second == 1; }))
+            parts = times(parts, choices.axes[other].size);
+        for (const TensorParallelOp& found : structure_.ops) {
+          const Signature& signature = graph_.signature(found.op);
+          const int index = signature.axis_named(axis);
+          if (found.role != TensorRole::Row || index < 0) continue;
+          const std::int64_t size = signature.axes[static_cast<std::size_t>(index)].size;
+          if (size % parts != 0)
+            wrong("does-not-divide",
+                  fmt::format("{}: axis {} of {} does not divide over {} parts ({}={}); change the sequence or turn "
+                              "sequence parallelism off",
+                              names_[found.op], axis, size, parts, mesh_axis, choices.axes[m].size));
+          break;
+        }
       }
-      for (std::size_t m = 0; m < choices.axes.size(); ++m)
-        if (choices.axes[m].name == mesh_axis) choices.sharding.reduce_onto[m] = axis;
     }
   }
 
