@@ -6,7 +6,8 @@
 namespace weft {
 namespace {
 
-// What makes two steps alike, and two gradients: the same steps one after the other (reduced over one mesh axis, then another).
+// What makes two steps alike, and two gradients: the same steps one after the other (reduced over one mesh axis, then
+// another).
 using StepKey = std::tuple<MeshId, Collective, int, Reducer, DType>;
 using Key = std::vector<StepKey>;
 
@@ -43,8 +44,10 @@ void bucket_gradients(Program& program, const Graph& graph, Bytes bytes) {
         if (!step || (!chain.steps.empty() && chain.steps.back()->outputs[0] != step->inputs[0])) break;
         const Buffer& input = program.buffers[step->inputs[0]];
         const DType dtype = graph.tensors()[input.tensor].type.dtype;
-        chain.key.emplace_back(program.instructions[body[i]].mesh, step->collective, step->mesh_axis, step->reducer, dtype);
-        if (chain.steps.empty()) chain.bytes = bytes_of(dtype, largest_local_elements(input.layout, program.meshes[input.layout.mesh]));
+        chain.key.emplace_back(program.instructions[body[i]].mesh, step->collective, step->mesh_axis, step->reducer,
+                               dtype);
+        if (chain.steps.empty())
+          chain.bytes = bytes_of(dtype, largest_local_elements(input.layout, program.meshes[input.layout.mesh]));
         chain.steps.push_back(step);
         chain.last = i;
         joined[i] = 1;

@@ -1,0 +1,52 @@
+// Any bytes as a strategy, in shorthand and as YAML: an error, or a value whose text parses back to itself and whose
+// faults are told.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/check.h"
+#include "strategy/shorthand.h"
+#include "strategy/validate.h"
+#include "strategy/yaml.h"
+
+namespace {
+
+// Two layers of a column, an activation and a row between an embedding and a loss.
+weft::TrainingGraph small_model() {
+  using weft::OpKind;
+  weft::GraphBuilder b("small");
+  weft::TensorId x =
+      b.op1(OpKind::Embedding, "embed",
+            {b.input("tokens", weft::DType::I64, {8, 4}), b.parameter("table", weft::DType::F32, {16, 4})});
+  for (const char* layer : {"layers.0", "layers.1"}) {
+    const auto scope = b.scope(layer);
+    x = b.op1(OpKind::Linear, "up", {x, b.parameter("up_weight", weft::DType::F32, {4, 8})});
+    x = b.op1(OpKind::Unary, "act", {x}, {{"fn", std::string("relu")}});
+    x = b.op1(OpKind::Linear, "down", {x, b.parameter("down_weight", weft::DType::F32, {8, 4})});
+  }
+  b.result(b.op1(OpKind::BceLoss, "loss", {x, b.input("labels", weft::DType::F32, {8, 4, 4})}));
+  return weft::make_training_graph(std::move(b).freeze().value()).value();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  if (const weft::Result<weft::Shorthand> shorthand = weft::parse_shorthand(text); shorthand.ok()) {
+    const weft::Result<weft::Shorthand> again = weft::parse_shorthand(weft::print(*shorthand));
+    WEFT_CHECK(again.ok() && *again == *shorthand);
+    for (std::int64_t devices : {1, 64, 1000})
+      if (const auto plan = weft::complete(*shorthand, devices, {.global_batch = 512}); plan.ok())
+        WEFT_CHECK(plan->world() == devices && plan->global_batch() == 512);
+  }
+  if (const weft::Result<weft::Strategy> strategy = weft::parse_strategy(text, "fuzz.yaml"); strategy.ok()) {
+    const weft::Result<weft::Strategy> again = weft::parse_strategy(weft::to_yaml(*strategy), "again.yaml");
+    // A printed file spells out what aliases abbreviate, so only it may be over the size limit.
+    WEFT_CHECK(!again.ok() || *again == *strategy);
+    static const weft::TrainingGraph model = small_model();
+    static const weft::Cluster cluster = weft::parse_cluster("dgx-h100:2").value();
+    for (const weft::Violation& violation : weft::validate(*strategy, model, cluster, "fuzz.yaml"))
+      WEFT_CHECK(!violation.message.empty());
+  }
+  return 0;
+}

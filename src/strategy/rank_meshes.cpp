@@ -1,0 +1,102 @@
+#include "strategy/rank_meshes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/checked.h"
+
+namespace weft {
+namespace {
+
+std::vector<std::string> names_of(const std::vector<MeshAxis>& axes) {
+  std::vector<std::string> names;
+  for (const MeshAxis& axis : axes) names.push_back(axis.name);
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> faults_of(const MeshDeclaration& mesh, const Cluster& cluster) {
+  std::vector<std::string> faults;
+  std::vector<std::string> names = names_of(mesh.axes), order = mesh.order;
+  std::vector<std::int64_t> sizes;
+  std::set<std::string> seen;
+  if (mesh.axes.size() > static_cast<std::size_t>(kMaxMeshAxes))
+    faults.push_back(fmt::format("{} axes: at most {}", mesh.axes.size(), kMaxMeshAxes));
+  for (const MeshAxis& axis : mesh.axes) {
+    if (axis.name.empty()) faults.emplace_back("an axis needs a name");
+    if (axis.size < 1) faults.push_back(fmt::format("axis {}={}: a size of at least 1", axis.name, axis.size));
+    if (!seen.insert(axis.name).second) faults.push_back(fmt::format("axis {} given twice", axis.name));
+    sizes.push_back(axis.size);
+  }
+  std::sort(order.begin(), order.end());
+  std::sort(names.begin(), names.end());
+  if (!order.empty() && order != names)
+    faults.push_back(fmt::format("order {}: name every axis of the mesh once: {}", fmt::join(mesh.order, ", "),
+                                 fmt::join(names_of(mesh.axes), ", ")));
+  if (!faults.empty()) return faults;
+
+  const std::optional<std::int64_t> size = checked_product(sizes);
+  const bool listed = !mesh.devices.empty();
+  const std::int64_t available = listed ? static_cast<std::int64_t>(mesh.devices.size()) : cluster.device_count();
+  if (!size || *size > available || (listed && *size != available))
+    faults.push_back(fmt::format("{} = {} needs {} devices, {} {}; change a size", fmt::join(names_of(mesh.axes), "·"),
+                                 fmt::join(sizes, "·"), size ? fmt::format("{}", *size) : "too many",
+                                 listed ? "listed are" : "the cluster has", available));
+  std::set<std::int64_t> devices;
+  for (std::int64_t device : mesh.devices) {
+    if (device < 0 || device >= cluster.device_count())
+      faults.push_back(fmt::format("device {}: the cluster has 0 to {}", device, cluster.device_count() - 1));
+    else if (!devices.insert(device).second)
+      faults.push_back(fmt::format("device {} given twice", device));
+  }
+  return faults;
+}
+
+std::vector<MeshAxis> operator_axes(const MeshDeclaration& mesh) {
+  std::vector<MeshAxis> axes = mesh.axes;
+  std::erase_if(axes, [](const MeshAxis& axis) { return axis.name == kPipelineAxis; });
+  if (axes.empty()) axes.push_back({"dp", 1});
+  return axes;
+}
+
+std::vector<Mesh> rank_meshes(const MeshDeclaration& mesh) {
+  std::vector<std::string> order = mesh.order;
+  if (order.empty())
+    for (auto axis = mesh.axes.rbegin(); axis != mesh.axes.rend(); ++axis) order.push_back(axis->name);
+  // By how much the rank grows with each coordinate; an axis that was not declared has one coordinate only.
+  const auto stride_of = [&](std::string_view axis) {
+    std::int64_t stride = 1;
+    for (const std::string& name : order) {
+      if (name == axis) return stride;
+      stride *= mesh.size_of(name);
+    }
+    return std::int64_t{0};
+  };
+  const std::vector<MeshAxis> axes = operator_axes(mesh);
+  std::int64_t size = 1;
+  std::vector<std::int64_t> strides;
+  for (const MeshAxis& axis : axes) {
+    size *= axis.size;
+    strides.push_back(stride_of(axis.name));
+  }
+  std::vector<Mesh> meshes;
+  for (std::int64_t rank = 0; rank < mesh.size_of(kPipelineAxis); ++rank) {
+    std::vector<DeviceId> devices;
+    for (std::int64_t position = 0; position < size; ++position) {
+      std::int64_t rest = position, at = rank * stride_of(kPipelineAxis);
+      for (std::size_t axis = axes.size(); axis-- > 0;) {
+        at += rest % axes[axis].size * strides[axis];
+        rest /= axes[axis].size;
+      }
+      devices.emplace_back(
+          static_cast<std::size_t>(mesh.devices.empty() ? at : mesh.devices[static_cast<std::size_t>(at)]));
+    }
+    meshes.push_back(Mesh::make(axes, std::move(devices)).value());
+  }
+  return meshes;
+}
+
+}  // namespace weft

@@ -1,0 +1,68 @@
+// A strategy applied to a model and a cluster: for every operator the mesh, the axes it is split on, its stage and
+// whether it is computed again. The front door to the compiler.
+//
+// Given a strategy, the training graph of one micro-batch of all replicas, and a cluster; back comes what
+// plan_sharding and compile take. What no rule says is left open: propagation (sharding.h) settles it.
+// Cost: rules with wildcards × forward operators; does not depend on the number of devices but for the meshes' lists.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "strategy/sharding.h"
+#include "strategy/validate.h"
+
+namespace weft {
+
+// Mesh axes that each kind is spread over beyond what the computation splits, and what lives on the host.
+struct StorageChoice {
+  std::array<MeshAxes, kStoredKinds> over = {};
+  std::array<bool, kStoredKinds> offload = {};
+
+  MeshAxes axes_of(Stored kind) const { return over[static_cast<std::size_t>(kind)]; }
+  // ZeRO stage: 0 nothing is spread, 1 optimizer state, 2 gradients too, 3 weights too.
+  int zero() const;
+  bool operator==(const StorageChoice&) const = default;
+};
+
+// How operators are split and parameters stored on a mesh with these axes.
+struct MeshChoices {
+  std::vector<MeshAxis> axes;
+  ShardingChoices sharding;
+  StorageChoice storage;                         // of the root
+  std::map<TensorId, StorageChoice> parameters;  // those whose storage differs from it
+};
+
+// What src/program's make_schedule takes.
+struct ScheduleChoice {
+  std::string name;
+  std::int64_t ranks = 1, chunks = 1, micro_batches = 1;
+
+  bool operator==(const ScheduleChoice&) const = default;
+};
+
+struct RankMesh {
+  Mesh mesh;
+  std::size_t choices = 0;  // index into ResolvedStrategy::choices
+};
+
+struct ResolvedStrategy {
+  std::vector<RankMesh> ranks;       // by pipeline rank
+  std::vector<MeshChoices> choices;  // one for all ranks unless their meshes differ
+  ScheduleChoice schedule;
+  std::int64_t stages = 1;
+  IdVec<OpId, int> stage;  // forward operators; −1 others
+  RecomputeRegions recompute;
+  ContextMode context = ContextMode::Gather;
+  MeshAxes ring = 0;  // with ContextMode::Ring: the mesh axes, of choices[0], that attention passes keys around
+  // Operators placed by themselves: their own mesh, whose axes are named like the operator's axes they split.
+  std::vector<Mesh> placements;
+  std::map<OpId, std::size_t> placed;
+};
+
+// The first violation is the error, with the number of others.
+Result<ResolvedStrategy> resolve(const Strategy& strategy, const TrainingGraph& training, const Cluster& cluster,
+                                 std::string_view file = "strategy");
+
+}  // namespace weft

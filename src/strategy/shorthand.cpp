@@ -1,0 +1,424 @@
+#include "strategy/shorthand.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "base/checked.h"
+#include "base/suggest.h"
+#include "base/units.h"
+#include "strategy/presets.h"
+#include "strategy/schedules.h"
+
+namespace weft {
+namespace {
+
+// Bounds that keep every product of a degree, a micro-batch and a count of them within 64 bits.
+constexpr std::int64_t kMostDegree = std::int64_t{1} << 24, kMostBatch = std::int64_t{1} << 19;
+constexpr std::int64_t kMostGlobalBatch = std::int64_t{1} << 40;
+
+// Keys with a whole number, and the range of each.
+struct NumberKey {
+  std::string_view name;
+  std::optional<std::int64_t> Shorthand::*field;
+  std::int64_t least, most;
+};
+constexpr std::array<NumberKey, 15> kNumbers = {{
+    {"tp", &Shorthand::tp, 1, kMostDegree},
+    {"cp", &Shorthand::cp, 1, kMostDegree},
+    {"pp", &Shorthand::pp, 1, kMostDegree},
+    {"dp", &Shorthand::dp, 1, kMostDegree},
+    {"ep", &Shorthand::ep, 1, kMostDegree},
+    {"vpp", &Shorthand::vpp, 1, 1024},
+    {"zero", &Shorthand::zero, 0, 3},
+    {"fsdp", &Shorthand::fsdp, 1, kMostDegree},
+    {"replicate", &Shorthand::replicate, 1, kMostDegree},
+    {"sp", &Shorthand::sp, 0, 1},
+    {"mbs", &Shorthand::mbs, 1, kMostBatch},
+    {"ga", &Shorthand::ga, 1, kMostBatch},
+    {"h", &Shorthand::h, 1, kMostDegree},
+    {"w", &Shorthand::w, 1, kMostDegree},
+    {"tables", &Shorthand::tables, 0, 1},
+}};
+constexpr std::array<std::string_view, 6> kTexts = {"cp_mode", "recompute", "schedule", "stages", "order", "offload"};
+constexpr std::array<std::string_view, 9> kOrderAxes = {"tp", "cp", "ep", "dp", "pp", "h", "w", "replicate", "fsdp"};
+
+std::vector<std::string> known_keys() {
+  std::vector<std::string> keys;
+  for (const NumberKey& key : kNumbers) keys.emplace_back(key.name);
+  keys.insert(keys.end(), kTexts.begin(), kTexts.end());
+  return keys;
+}
+
+std::string shown(std::string_view text) {
+  return text.size() <= 60 ? std::string(text) : std::string(text.substr(0, 57)) + "...";
+}
+
+std::vector<std::string_view> split_on(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const std::size_t end = text.find(separator);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+Status parse_text(std::string_view key, std::string_view value, Shorthand& into) {
+  if (key == "cp_mode") {
+    into.cp_mode = context_mode_named(value);
+    if (!into.cp_mode) return error("cp_mode={}: write gather, a2a or ring", shown(value));
+  } else if (key == "recompute") {
+    into.recompute = recompute_named(value);
+    if (!into.recompute) return error("recompute={}: write none, selective, full or op", shown(value));
+  } else if (key == "schedule") {
+    if (!find_schedule(value))
+      return error("schedule={}: unknown{}", shown(value), did_you_mean(shown(value), pipeline_schedule_names()));
+    into.schedule = value;
+  } else if (key == "stages") {
+    for (std::string_view part : split_on(value, '+')) {
+      const Result<std::int64_t> layers = parse_integer(part, "");
+      if (!layers.ok() || *layers < 0 || *layers > kMostDegree)
+        return error("stages={}: write the layers of every stage, 8+8+7+9", shown(value));
+      into.stages.push_back(*layers);
+    }
+  } else if (key == "order") {
+    for (std::string_view part : split_on(value, '-')) {
+      if (std::find(kOrderAxes.begin(), kOrderAxes.end(), part) == kOrderAxes.end())
+        return error("order={}: '{}' is none of {}; write innermost first, tp-cp-ep-dp-pp", shown(value), shown(part),
+                     fmt::join(kOrderAxes, ", "));
+      if (std::find(into.order.begin(), into.order.end(), part) != into.order.end())
+        return error("order={}: {} given twice", shown(value), part);
+      into.order.emplace_back(part);
+    }
+  } else {
+    for (std::string_view part : split_on(value, '+')) {
+      int kind = 0;
+      while (kind < kStoredKinds && name_of(static_cast<Stored>(kind)) != part) ++kind;
+      if (kind == kStoredKinds)
+        return error("offload={}: write weights, gradients, optimizer or activations, joined by +", shown(value));
+      if (std::find(into.offload.begin(), into.offload.end(), static_cast<Stored>(kind)) != into.offload.end())
+        return error("offload={}: {} given twice", shown(value), part);
+      into.offload.push_back(static_cast<Stored>(kind));
+    }
+  }
+  return Ok{};
+}
+
+// The batches next to `wanted` that `unit` divides: "96 or 104".
+std::string nearest_batches(std::int64_t wanted, std::int64_t unit) {
+  const std::int64_t below = wanted / unit * unit;
+  if (below == 0) return fmt::format("{}", unit);
+  return fmt::format("{} or {}", below, below + unit);
+}
+
+}  // namespace
+
+Result<Shorthand> parse_shorthand(std::string_view text) {
+  Shorthand shorthand;
+  if (text.empty()) return error("strategy: empty; write degrees, tp=8,pp=2, or the name of a .yaml file");
+  std::vector<std::string_view> seen;
+  for (std::string_view item : split_on(text, ',')) {
+    const std::size_t equals = item.find('=');
+    if (equals == std::string_view::npos || equals == 0 || equals + 1 == item.size())
+      return error("strategy '{}': write key=value, tp=8", shown(item));
+    const std::string_view name = item.substr(0, equals), value = item.substr(equals + 1);
+    if (std::find(seen.begin(), seen.end(), name) != seen.end())
+      return error("strategy: {} given twice; keep one", shown(name));
+    seen.push_back(name);
+    const auto number =
+        std::find_if(kNumbers.begin(), kNumbers.end(), [&](const auto& key) { return key.name == name; });
+    if (number != kNumbers.end()) {
+      const Result<std::int64_t> parsed = parse_integer(value, name);
+      if (!parsed.ok() || *parsed < number->least || *parsed > number->most)
+        return error("strategy: {}={}: a whole number from {} to {}", name, shown(value), number->least, number->most);
+      shorthand.*number->field = *parsed;
+    } else if (std::find(kTexts.begin(), kTexts.end(), name) != kTexts.end()) {
+      const Status status = parse_text(name, value, shorthand);
+      if (!status.ok()) return status.error().at("strategy");
+    } else {
+      return error("strategy: unknown key '{}'{}", shown(name), did_you_mean(shown(name), known_keys()));
+    }
+  }
+  return shorthand;
+}
+
+std::string print(const Shorthand& shorthand) {
+  std::vector<std::string> items;
+  for (const NumberKey& key : kNumbers)
+    if (const auto& value = shorthand.*key.field) items.push_back(fmt::format("{}={}", key.name, *value));
+  if (shorthand.cp_mode) items.push_back(fmt::format("cp_mode={}", name_of(*shorthand.cp_mode)));
+  if (shorthand.recompute) items.push_back(fmt::format("recompute={}", name_of(*shorthand.recompute)));
+  if (!shorthand.schedule.empty()) items.push_back("schedule=" + shorthand.schedule);
+  if (!shorthand.stages.empty()) items.push_back(fmt::format("stages={}", fmt::join(shorthand.stages, "+")));
+  if (!shorthand.order.empty()) items.push_back(fmt::format("order={}", fmt::join(shorthand.order, "-")));
+  std::vector<std::string_view> offload;
+  for (Stored kind : shorthand.offload) offload.push_back(name_of(kind));
+  if (!offload.empty()) items.push_back(fmt::format("offload={}", fmt::join(offload, "+")));
+  return fmt::format("{}", fmt::join(items, ","));
+}
+
+bool names_a_file(std::string_view argument) {
+  return argument.ends_with(".yaml") || argument.ends_with(".yml") || argument.find('=') == std::string_view::npos;
+}
+
+namespace {
+
+// dp, and how it divides into shards and replicas.
+Status complete_degrees(const Shorthand& given, std::int64_t devices, Parallelism& plan) {
+  plan.cp = given.cp.value_or(1);
+  plan.h = given.h.value_or(1);
+  plan.w = given.w.value_or(1);
+  std::optional<std::int64_t> tp = given.tp, pp = given.pp, dp = given.dp;
+  if (given.replicate && !given.fsdp)
+    return error("replicate={} needs fsdp, the devices that one copy is spread over: fsdp=8,replicate={}",
+                 *given.replicate, *given.replicate);
+  if (given.fsdp) {
+    if (given.replicate) {
+      const std::int64_t product = *given.fsdp * *given.replicate;
+      if (dp && *dp != product)
+        return error("dp={} is not fsdp·replicate = {}·{} = {}; leave dp out", *dp, *given.fsdp, *given.replicate,
+                     product);
+      dp = product;
+    } else if (dp && *dp % *given.fsdp != 0) {
+      return error("fsdp={} does not divide dp={}", *given.fsdp, *dp);
+    }
+    if (given.zero && *given.zero != 3)
+      return error("zero={} contradicts fsdp={}, which spreads weights too (zero=3); leave one out", *given.zero,
+                   *given.fsdp);
+  }
+  // One degree of tp, pp and dp that was left out fills the cluster: dp if it was, else the only one.
+  const std::optional<std::int64_t> written =
+      checked_product(std::array{tp.value_or(1), pp.value_or(1), dp.value_or(1), plan.cp, plan.h, plan.w});
+  if (!written || *written > devices)
+    return error("tp·cp·pp·dp = {}·{}·{}·{} is more than the cluster's {} devices; lower a degree", tp.value_or(1),
+                 plan.cp, pp.value_or(1), dp.value_or(1), devices);
+  if (!dp || tp.has_value() != pp.has_value()) {
+    if (devices % *written != 0)
+      return error("{} devices do not divide by the degrees given, {}; choose degrees whose product divides {}",
+                   devices, *written, devices);
+    (!dp ? dp : !tp ? tp : pp) = devices / *written;
+    if (given.fsdp && *dp % *given.fsdp != 0)
+      return error("fsdp={} does not divide dp={}, what the other degrees leave of {} devices", *given.fsdp, *dp,
+                   devices);
+  }
+  plan.tp = tp.value_or(1);
+  plan.pp = pp.value_or(1);
+  plan.dp = *dp;
+  plan.fsdp = given.fsdp.value_or(plan.dp);
+  if (plan.world() != devices)
+    return error("tp·cp·pp·dp = {}·{}·{}·{} = {}, but the cluster has {} devices; change a degree or leave dp out",
+                 plan.tp, plan.cp, plan.pp, plan.dp, plan.world(), devices);
+  plan.ep = given.ep.value_or(1);
+  if (plan.dp * plan.cp % plan.ep != 0)
+    return error("ep={} does not divide dp·cp = {}·{} = {}", plan.ep, plan.dp, plan.cp, plan.dp * plan.cp);
+  return Ok{};
+}
+
+Status complete_schedule(const Shorthand& given, Parallelism& plan) {
+  plan.vpp = given.vpp.value_or(1);
+  if (plan.vpp > 1 && plan.pp == 1)
+    return error("vpp={} needs pp > 1: chunks are interleaved over pipeline ranks", plan.vpp);
+  plan.schedule = !given.schedule.empty() ? given.schedule : plan.vpp > 1 ? "interleaved" : "1f1b";
+  const PipelineSchedule& schedule = *find_schedule(plan.schedule);
+  if (schedule.chunks == 0 && plan.vpp == 1)
+    return error("schedule={} needs vpp, model chunks per pipeline rank, of 2 or more", plan.schedule);
+  if (schedule.chunks == 1 && plan.vpp > 1)
+    return error("schedule={} has one model chunk per pipeline rank, not vpp={}; write schedule=interleaved",
+                 plan.schedule, plan.vpp);
+  if (schedule.chunks > 1) {
+    if (given.vpp && *given.vpp != schedule.chunks)
+      return error("schedule={} has {} model chunks per pipeline rank, not vpp={}", plan.schedule, schedule.chunks,
+                   *given.vpp);
+    plan.vpp = schedule.chunks;
+  }
+  plan.stages = given.stages;
+  const std::int64_t stages = stage_count(schedule, plan.pp, plan.vpp);
+  if (!plan.stages.empty() && static_cast<std::int64_t>(plan.stages.size()) != stages)
+    return error("stages={} lists {} stages, but pp={} with schedule {} has {}", fmt::join(plan.stages, "+"),
+                 plan.stages.size(), plan.pp, plan.schedule, stages);
+  return Ok{};
+}
+
+Status complete_batch(const Shorthand& given, const BatchRequest& batch, Parallelism& plan) {
+  if (given.mbs && batch.micro_batch && *given.mbs != *batch.micro_batch)
+    return error("mbs={} contradicts --micro-batch {}; keep one", *given.mbs, *batch.micro_batch);
+  std::optional<std::int64_t> mbs = given.mbs ? given.mbs : batch.micro_batch, ga = given.ga;
+  if (batch.global_batch) {
+    const std::int64_t global = *batch.global_batch;
+    if (global < 1 || global > kMostGlobalBatch)
+      return error("global batch {}: from 1 to {} samples", global, kMostGlobalBatch);
+    if (!mbs && ga) {
+      const std::int64_t unit = plan.dp * *ga;
+      if (global % unit != 0)
+        return error("global batch {} does not divide by dp·ga = {}·{} = {}; the nearest that do: {}", global, plan.dp,
+                     *ga, unit, nearest_batches(global, unit));
+      mbs = global / unit;
+    }
+    plan.micro_batch = mbs.value_or(1);
+    const std::int64_t unit = plan.micro_batch * plan.dp;
+    const bool rest_allowed = batch.smaller_last && global % plan.dp == 0;
+    if (global % unit != 0 && !rest_allowed)
+      return error("global batch {} does not divide by mbs·dp = {}·{} = {}; the nearest that do: {}", global,
+                   plan.micro_batch, plan.dp, unit, nearest_batches(global, unit));
+    plan.micro_batches = ceil_div(global, unit);
+    plan.last_micro_batch = global / plan.dp - (plan.micro_batches - 1) * plan.micro_batch;
+    if (ga && *ga != plan.micro_batches)
+      return error("ga={} contradicts the global batch: {} = mbs {} · dp {} · {} micro-batches; leave one out", *ga,
+                   global, plan.micro_batch, plan.dp, plan.micro_batches);
+  } else {
+    plan.micro_batch = plan.last_micro_batch = mbs.value_or(1);
+    // A batch that nobody asked for fills the pipeline once, or twice where the schedule needs it.
+    plan.micro_batches = ga.value_or(find_schedule(plan.schedule)->fewest_per_rank * plan.pp);
+  }
+  const std::string need = schedule_violation(*find_schedule(plan.schedule), plan.pp, plan.micro_batches);
+  if (!need.empty()) return error("{}", need);
+  return Ok{};
+}
+
+}  // namespace
+
+Result<Parallelism> complete(const Shorthand& given, std::int64_t devices, const BatchRequest& batch) {
+  Parallelism plan;
+  const auto all = [&]() -> Status {
+    if (devices < 1) return error("the cluster has no devices");
+    WEFT_TRY_OK(complete_degrees(given, devices, plan));
+    WEFT_TRY_OK(complete_schedule(given, plan));
+    WEFT_TRY_OK(complete_batch(given, batch, plan));
+    if (given.sp.value_or(0) == 1 && plan.tp == 1)
+      return error("sp=1 needs tp > 1: it splits by sequence what tensor parallelism leaves whole");
+    if (given.cp_mode && plan.cp == 1) return error("cp_mode={} needs cp > 1", name_of(*given.cp_mode));
+    return Ok{};
+  };
+  const Status status = all();
+  if (!status.ok()) return status.error().at("strategy");
+  plan.zero = given.fsdp ? 3 : static_cast<int>(given.zero.value_or(0));
+  plan.sequence_parallel = given.sp.value_or(plan.tp > 1 ? 1 : 0) == 1;
+  plan.tables = given.tables.value_or(0) == 1;
+  plan.cp_mode = given.cp_mode.value_or(ContextMode::Gather);
+  plan.recompute = given.recompute.value_or(Recompute::None);
+  plan.order = given.order;
+  plan.offload = given.offload;
+  return plan;
+}
+
+namespace {
+
+// The order of ranks over the axes of the mesh, innermost first; empty where it is the mesh's own. A degree stands for
+// the axes it is refined into, ep for a part of dp unless it is named; axes that are not named come last.
+std::vector<std::string> rank_order(const Parallelism& plan, const MeshDeclaration& mesh) {
+  std::vector<std::string> usual, order;
+  for (auto axis = mesh.axes.rbegin(); axis != mesh.axes.rend(); ++axis) usual.push_back(axis->name);
+  std::vector<std::string> named = plan.order;
+  if (named.empty() && plan.cp_mode == ContextMode::AllToAll) named = {"tp", "cp", "ep", "dp", "pp"};
+  if (named.empty()) return {};
+  const auto add = [&](const std::string& axis) {
+    const bool known = std::find(usual.begin(), usual.end(), axis) != usual.end();
+    if (known && std::find(order.begin(), order.end(), axis) == order.end()) order.push_back(axis);
+  };
+  const bool ep_named = std::find(named.begin(), named.end(), "ep") != named.end();
+  for (const std::string& name : named) {
+    if (name == "cp") add("ecp");
+    if (name == "dp" && !ep_named) add("ep");
+    if (name == "dp") add("fsdp");
+    add(name == "dp" && plan.fsdp < plan.dp ? "replicate" : name);
+  }
+  for (const std::string& axis : usual) add(axis);
+  return order == usual ? std::vector<std::string>{} : order;
+}
+
+}  // namespace
+
+Strategy expand(const Parallelism& plan, const Graph& graph) {
+  Strategy strategy;
+  // ep takes its share of dp first, of cp beyond that.
+  const std::int64_t ep_of_dp = std::gcd(plan.ep, plan.fsdp), ep_of_cp = plan.ep / ep_of_dp;
+  std::vector<std::string> data, shards, experts;
+  const auto add = [&](const char* name, std::int64_t size) {
+    if (size > 1) strategy.mesh.axes.push_back({name, static_cast<int>(size)});
+    return size > 1;
+  };
+  const bool hybrid = plan.fsdp < plan.dp;
+  add("pp", plan.pp);
+  if (hybrid) {
+    if (add("replicate", plan.dp / plan.fsdp)) data.push_back("replicate");
+    if (add("fsdp", plan.fsdp / ep_of_dp)) shards.push_back("fsdp");
+  } else if (add("dp", plan.dp / ep_of_dp)) {
+    shards.push_back("dp");
+  }
+  if (add("ep", ep_of_dp)) {
+    shards.push_back("ep");
+    experts.push_back("ep");
+  }
+  data.insert(data.end(), shards.begin(), shards.end());
+  const bool heads_over_cp = plan.cp > 1 && plan.cp_mode == ContextMode::AllToAll;
+  // Heads are cut by tp first, each part again by cp; ranks keep the usual order.
+  if (heads_over_cp) add("tp", plan.tp);
+  std::vector<std::string> context;
+  if (add("cp", plan.cp / ep_of_cp)) context.push_back("cp");
+  if (add("ecp", ep_of_cp)) {
+    context.push_back("ecp");
+    experts.push_back("ecp");
+  }
+  if (!heads_over_cp) add("tp", plan.tp);
+  add("h", plan.h);
+  add("w", plan.w);
+  strategy.mesh.order = rank_order(plan, strategy.mesh);
+
+  strategy.schedule.name = plan.schedule;
+  strategy.schedule.micro_batches = plan.micro_batches;
+  strategy.schedule.interleave = plan.vpp;
+  for (std::int64_t layers : plan.stages) {
+    Stage stage;
+    stage.layers = layers;
+    strategy.schedule.stages.push_back(std::move(stage));
+  }
+  strategy.context = plan.cp_mode;
+  if (plan.sequence_parallel && plan.tp > 1) strategy.reduce_onto["tp"] = "s";
+
+  const auto append = [&](std::vector<Rule> rules) {
+    for (Rule& rule : rules) strategy.rules.push_back(std::move(rule));
+  };
+  std::span<const std::string> samples = data;
+  if (plan.tables && !data.empty()) {
+    append(hybrid_tables(graph, data.front(), strategy.mesh.size_of(data.front())));
+    samples = samples.subspan(1);
+  }
+  if (!samples.empty()) append(data_parallel(graph, samples));
+  for (const std::string& axis : context) append(context_parallel(graph, axis, plan.cp_mode));
+  if (plan.h * plan.w > 1) append(spatial(graph, plan.h > 1 ? "h" : "", plan.w > 1 ? "w" : ""));
+  if (plan.tp > 1) append(tensor_parallel(graph, "tp"));
+  if (!experts.empty()) append(expert_parallel(graph, experts));
+  shards.insert(shards.end(), context.begin(), context.end());
+  append(zero(plan.zero, shards));
+  Rule root;
+  root.match = "**";
+  if (plan.recompute != Recompute::None) root.recompute = plan.recompute;
+  for (Stored kind : plan.offload) root.stored(kind).offload = true;
+  if (root.recompute || !plan.offload.empty()) append({std::move(root)});
+  // What is said of the root is one rule.
+  Rule all;
+  all.match = "**";
+  std::vector<Rule> others;
+  for (Rule& rule : strategy.rules) {
+    if (rule.match != "**") {
+      others.push_back(std::move(rule));
+      continue;
+    }
+    all.inputs.merge(rule.inputs);
+    for (std::size_t kind = 0; kind < kStoredKinds; ++kind) {
+      if (rule.memory[kind].over) all.memory[kind].over = rule.memory[kind].over;
+      if (rule.memory[kind].offload) all.memory[kind].offload = rule.memory[kind].offload;
+    }
+    if (rule.recompute) all.recompute = rule.recompute;
+  }
+  const Rule nothing{.match = "**"};
+  strategy.rules.clear();
+  if (all != nothing) strategy.rules.push_back(std::move(all));
+  append(std::move(others));
+  return strategy;
+}
+
+}  // namespace weft

@@ -1,0 +1,81 @@
+// Shorthand: a strategy in one line, `tp=8,pp=16,dp=8,vpp=2,zero=1,sp=1,recompute=selective,mbs=1`.
+//
+//   parse_shorthand(text)                     what was written
+//   complete(shorthand, devices, batch)       every degree and count settled; the model is then built with
+//                                             Parallelism::graph_batch() samples, one micro-batch of all replicas
+//   expand(parallelism, graph)                the strategy tree, by the presets
+//
+// Keys: tp cp pp dp ep degrees (default 1; one may be left out of the product and is inferred, dp unless it is given) ·
+// vpp model chunks per pipeline rank · zero 0…3 · fsdp and replicate, hybrid sharding: dp = fsdp·replicate, zero=3 · sp
+// 0 or 1, sequence parallelism (default 1 if tp > 1) · cp_mode gather, a2a, ring · recompute none, selective, full, op
+// · mbs micro-batch per replica · ga micro-batches per step · schedule · stages layers per stage, 8+8+7+9 · order of
+// ranks, innermost first, tp-cp-ep-dp-pp · offload optimizer, gradients, weights, activations (joined by +) · h and w,
+// degrees of image height and width · tables=1, embedding tables split over dp (DLRM).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "graph/graph.h"
+#include "strategy/tree.h"
+
+namespace weft {
+
+struct Shorthand {
+  std::optional<std::int64_t> tp, cp, pp, dp, ep, vpp, zero, fsdp, replicate, sp, mbs, ga, h, w, tables;
+  std::optional<ContextMode> cp_mode;
+  std::optional<Recompute> recompute;
+  std::string schedule;  // empty: by pp and vpp
+  std::vector<std::int64_t> stages;
+  std::vector<std::string> order;
+  std::vector<Stored> offload;
+
+  bool operator==(const Shorthand&) const = default;
+};
+
+// Errors name the item and the remedy.
+Result<Shorthand> parse_shorthand(std::string_view text);
+std::string print(const Shorthand& shorthand);  // parse∘print = identity
+
+// Whether a strategy argument is a file: it ends in .yaml or .yml, or has no `=`.
+bool names_a_file(std::string_view argument);
+
+struct BatchRequest {
+  std::optional<std::int64_t> global_batch = {};  // samples per step
+  std::optional<std::int64_t> micro_batch = {};   // per replica, from the command line
+  bool smaller_last = false;                      // the stack takes a smaller last micro-batch
+};
+
+// A shorthand with nothing left open.
+struct Parallelism {
+  std::int64_t tp = 1, cp = 1, pp = 1, dp = 1, ep = 1, h = 1, w = 1;  // dp excludes cp; ep divides dp·cp
+  std::int64_t vpp = 1;
+  int zero = 0;
+  std::int64_t fsdp = 1;  // of dp, the part that shards are spread over: dp itself unless hybrid
+  bool sequence_parallel = false, tables = false;
+  ContextMode cp_mode = ContextMode::Gather;
+  Recompute recompute = Recompute::None;
+  std::int64_t micro_batch = 1, micro_batches = 1;
+  std::int64_t last_micro_batch = 1;  // smaller than the others where the batch does not divide and the stack allows it
+  std::string schedule = "1f1b";
+  std::vector<std::int64_t> stages = {};
+  std::vector<std::string> order = {};
+  std::vector<Stored> offload = {};
+
+  std::int64_t world() const { return tp * cp * pp * dp * h * w; }
+  std::int64_t graph_batch() const { return micro_batch * dp; }
+  std::int64_t global_batch() const { return dp * (micro_batch * (micro_batches - 1) + last_micro_batch); }
+  bool operator==(const Parallelism&) const = default;
+};
+
+Result<Parallelism> complete(const Shorthand& shorthand, std::int64_t devices, const BatchRequest& batch = {});
+
+// The tree. Mesh axes, major first: pp, dp (with hybrid sharding: replicate, fsdp), ep, cp, tp, and h, w for images;
+// axes of size 1 are left out. `ep` refines dp, and beyond it cp (axis `ecp`).
+Strategy expand(const Parallelism& parallelism, const Graph& graph);
+
+}  // namespace weft

@@ -1,0 +1,228 @@
+#include "strategy/stack.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/checked.h"
+#include "base/embedded.h"
+#include "base/suggest.h"
+#include "cluster/yaml_node.h"
+
+namespace weft {
+
+std::span<const EmbeddedFile> stack_presets();  // written by cmake/embed.cmake
+
+namespace {
+
+Status read_value(const YamlNode& node, std::string_view what, Bytes& value) {
+  WEFT_TRY(const std::string text, node.text(what));
+  const Result<Bytes> parsed = parse_bytes(text);
+  if (!parsed.ok()) return node.fail("{} {}", what, parsed.error().message);
+  if (parsed->value < 0) return node.fail("{} '{}': not below zero", what, text);
+  value = *parsed;
+  return Ok{};
+}
+Status read_value(const YamlNode& node, std::string_view what, Seconds& value) {
+  WEFT_TRY(const std::string text, node.text(what));
+  const Result<Seconds> parsed = parse_seconds(text);
+  if (!parsed.ok()) return node.fail("{} {}", what, parsed.error().message);
+  if (parsed->value < 0 || parsed->value > 1) return node.fail("{} '{}': from 0 to 1s", what, text);
+  value = *parsed;
+  return Ok{};
+}
+Status read_value(const YamlNode& node, std::string_view what, int& value) {
+  WEFT_TRY(const std::int64_t parsed, node.integer(what, 0, 1'000'000));
+  value = static_cast<int>(parsed);
+  return Ok{};
+}
+Status read_value(const YamlNode& node, std::string_view what, bool& value) {
+  WEFT_TRY(value, node.boolean(what));
+  return Ok{};
+}
+Status read_value(const YamlNode& node, std::string_view what, std::optional<DType>& value) {
+  WEFT_TRY(const std::string text, node.text(what));
+  value = dtype_named(text);
+  if (text != "none" && (!value || !is_floating(*value)))
+    return node.fail("{} '{}': write bf16, f16, f32, f8 or none", what, text.substr(0, 40));
+  return Ok{};
+}
+
+using Citations = std::map<std::string, std::string>;
+
+class StackReader {
+ public:
+  Result<std::vector<SoftwareStack>> run(const YamlNode& root) {
+    static const std::string sections[] = {"sources", "stacks"};
+    WEFT_TRY(const YamlMap fields, root.map("stacks file", sections));
+    if (const YamlNode* node = fields.find("sources")) {
+      WEFT_TRY(const YamlMap sources, node->map("sources"));
+      for (const YamlMap::Entry& entry : sources.entries()) {
+        WEFT_TRY(citations_[entry.key], entry.value.text("source"));
+      }
+    }
+    WEFT_TRY(const YamlNode stacks, fields.require("stacks"));
+    WEFT_TRY(const YamlMap entries, stacks.map("stacks"));
+    for (const YamlMap::Entry& entry : entries.entries()) {
+      WEFT_TRY(SoftwareStack stack, one(entry));
+      done_.push_back(std::move(stack));
+    }
+    return std::move(done_);
+  }
+
+ private:
+  Result<SoftwareStack> one(const YamlMap::Entry& entry) {
+    std::vector<std::string> known = {"title", "like"};
+    for (const Knob& knob : stack_knobs()) known.emplace_back(knob.name);
+    WEFT_TRY(const YamlMap fields, entry.value.map(fmt::format("stack '{}'", entry.key), known));
+    SoftwareStack stack;
+    const YamlNode* like = fields.find("like");
+    if (like) {
+      WEFT_TRY(const std::string base, like->text("like"));
+      std::vector<std::string> names;
+      for (const SoftwareStack& candidate : done_) {
+        names.push_back(candidate.name);
+        if (candidate.name == base) stack = candidate;
+      }
+      if (stack.name.empty())
+        return like->fail("stack '{}': like '{}', which is not above it{}", entry.key, base, did_you_mean(base, names));
+    }
+    stack.name = entry.key;
+    stack.title = entry.key;
+    if (const YamlNode* title = fields.find("title")) {
+      WEFT_TRY(stack.title, title->text("title"));
+    }
+    for (const Knob& knob : stack_knobs()) {
+      const YamlNode* node = fields.find(knob.name);
+      if (!node && like) continue;
+      if (!node)
+        return entry.key_node.fail("stack '{}': {} missing; give it, or a stack it is like", entry.key, knob.name);
+      WEFT_TRY_OK(std::visit([&](auto field) { return figure(*node, knob.name, stack.*field); }, knob.field));
+    }
+    return stack;
+  }
+
+  template <class T>
+  Status figure(const YamlNode& node, std::string_view what, Figure<T>& into) {
+    if (!node.is_list()) {
+      into.source = node.place();
+      return read_value(node, what, into.value);
+    }
+    WEFT_TRY(const std::vector<YamlNode> pair, node.list(what));
+    if (pair.size() != 2) return node.fail("{}: write [value, source]", what);
+    WEFT_TRY_OK(read_value(pair[0], what, into.value));
+    WEFT_TRY(into.source, pair[1].text("source"));
+    if (const auto found = citations_.find(into.source); found != citations_.end()) into.source = found->second;
+    return Ok{};
+  }
+
+  Citations citations_;
+  std::vector<SoftwareStack> done_;
+};
+
+const std::vector<SoftwareStack>& built_in() {
+  static const std::vector<SoftwareStack> stacks = [] {
+    std::vector<SoftwareStack> all;
+    // A preset that does not read is a bug of ours.
+    for (const EmbeddedFile& file : stack_presets()) {
+      Result<std::vector<SoftwareStack>> read = parse_stacks(file.text, file.path);
+      WEFT_CHECK(read.ok(), "{}", read.error().message);
+      all.insert(all.end(), read->begin(), read->end());
+    }
+    return all;
+  }();
+  return stacks;
+}
+
+std::string shown(Bytes bytes) { return bytes.value == 0 ? "all at once" : human(bytes); }
+std::string shown(Seconds seconds) { return human(seconds); }
+std::string shown(int number) { return fmt::format("{}", number); }
+std::string shown(bool flag) { return flag ? "true" : "false"; }
+std::string shown(const std::optional<DType>& dtype) { return dtype ? std::string(name_of(*dtype)) : "none"; }
+
+}  // namespace
+
+int SoftwareStack::bytes_per_parameter() const {
+  const auto bytes = [](const Figure<std::optional<DType>>& dtype) {
+    return dtype.value ? static_cast<int>(bytes_of(*dtype.value, 1)) : 0;
+  };
+  return bytes(weight_dtype) + bytes(gradient_dtype) + bytes(master_dtype) + 2 * bytes(moment_dtype);
+}
+
+const std::vector<Knob>& stack_knobs() {
+  using S = SoftwareStack;
+  static const std::vector<Knob> knobs = {
+      {"gradient_bucket", &S::gradient_bucket},
+      {"gradient_overlap", &S::gradient_overlap},
+      {"reduce_every_micro_batch", &S::reduce_every_micro_batch},
+      {"parameter_overlap", &S::parameter_overlap},
+      {"prefetch_forward", &S::prefetch_forward},
+      {"prefetch_backward", &S::prefetch_backward},
+      {"gathers_in_flight", &S::gathers_in_flight},
+      {"reshard_after_forward", &S::reshard_after_forward},
+      {"tensor_overlap", &S::tensor_overlap},
+      {"p2p_overlap", &S::p2p_overlap},
+      {"keep_gathered_input", &S::keep_gathered_input},
+      {"fused_attention", &S::fused_attention},
+      {"fused_norm", &S::fused_norm},
+      {"fused_cross_entropy", &S::fused_cross_entropy},
+      {"fused_bias_activation", &S::fused_bias_activation},
+      {"fused_optimizer", &S::fused_optimizer},
+      {"vocabulary_multiple", &S::vocabulary_multiple},
+      {"weight_dtype", &S::weight_dtype},
+      {"weight_communication_dtype", &S::weight_communication_dtype},
+      {"gradient_dtype", &S::gradient_dtype},
+      {"gradient_communication_dtype", &S::gradient_communication_dtype},
+      {"master_dtype", &S::master_dtype},
+      {"moment_dtype", &S::moment_dtype},
+      {"host_per_operator", &S::host_per_operator},
+      {"host_per_collective", &S::host_per_collective},
+      {"run_ahead", &S::run_ahead},
+      {"sync_on_loss", &S::sync_on_loss},
+      {"sync_on_norm", &S::sync_on_norm},
+      {"graph_capture", &S::graph_capture},
+      {"nvls", &S::nvls},
+      {"smaller_last_batch", &S::smaller_last_batch},
+  };
+  return knobs;
+}
+
+std::vector<std::string> stack_names() {
+  std::vector<std::string> names;
+  for (const SoftwareStack& stack : built_in()) names.push_back(stack.name);
+  return names;
+}
+
+Result<SoftwareStack> find_stack(std::string_view name) {
+  for (const SoftwareStack& stack : built_in())
+    if (stack.name == name) return stack;
+  const std::vector<std::string> names = stack_names();
+  const std::string suggestion = did_you_mean(name, names);
+  return error("stack '{}': unknown{}", name.substr(0, 60),
+               suggestion.empty() ? fmt::format("; known are {}", fmt::join(names, ", ")) : suggestion);
+}
+
+Result<std::vector<SoftwareStack>> parse_stacks(std::string_view text, std::string_view file) {
+  WEFT_TRY(const YamlNode root, YamlNode::load(text, file));
+  return StackReader().run(root);
+}
+
+std::string print(const SoftwareStack& stack) {
+  std::string text =
+      fmt::format("{} ({}), {} bytes per parameter\n", stack.name, stack.title, stack.bytes_per_parameter());
+  for (const Knob& knob : stack_knobs())
+    std::visit(
+        [&](auto field) {
+          text += fmt::format("  {:<29}{:<12}{}\n", knob.name, shown((stack.*field).value), (stack.*field).source);
+        },
+        knob.field);
+  return text;
+}
+
+std::int64_t padded_vocabulary(const SoftwareStack& stack, std::int64_t vocabulary, std::int64_t tp) {
+  const std::int64_t unit = stack.vocabulary_multiple.value * tp;
+  return unit <= 0 ? vocabulary : ceil_div(vocabulary, unit) * unit;
+}
+
+}  // namespace weft

@@ -1,0 +1,70 @@
+#include "strategy/stack.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace weft {
+namespace {
+
+using testing::HasSubstr;
+
+SoftwareStack stack(std::string_view name) { return find_stack(name).value(); }
+
+TEST(Stack, KnowsTheStacksBehindPublishedMeasurements) {
+  for (const char* name :
+       {"megatron-lm", "megatron-deepspeed", "megatron-2020", "megatron-2021", "nemo-24.09", "llm-foundry",
+        "megatron-lm-b200", "maxtext", "pax", "oneflow", "dle-bert", "pytorch-ddp", "pytorch-fsdp"})
+    EXPECT_TRUE(find_stack(name).ok()) << name;
+}
+TEST(Stack, SaysBytesPerParameter) {
+  EXPECT_EQ(stack("megatron-deepspeed").bytes_per_parameter(), 16);  // 2 + 2 + 12
+  EXPECT_EQ(stack("nemo-24.09").bytes_per_parameter(), 16);          // 2 + 2 + 12
+  EXPECT_EQ(stack("megatron-lm-b200").bytes_per_parameter(), 18);    // 2 + 4 + 12
+  EXPECT_EQ(stack("llm-foundry").bytes_per_parameter(), 16);         // 4 + 4 + 8
+}
+TEST(Stack, ReducesGradientsInItsOwnType) {
+  EXPECT_EQ(stack("nemo-24.09").gradient_communication_dtype.value, DType::BF16);
+  EXPECT_EQ(stack("megatron-lm-b200").gradient_communication_dtype.value, DType::F32);
+  EXPECT_EQ(stack("llm-foundry").gradient_communication_dtype.value, DType::F32);
+}
+TEST(Stack, PadsTheVocabularyToItsMultipleTimesTp) {
+  EXPECT_EQ(padded_vocabulary(stack("megatron-lm"), 50257, 1), 50304);   // 393·128
+  EXPECT_EQ(padded_vocabulary(stack("megatron-lm"), 50257, 8), 51200);   // 50·1024
+  EXPECT_EQ(padded_vocabulary(stack("megatron-lm"), 50257, 32), 53248);  // 13·4096
+  EXPECT_EQ(padded_vocabulary(stack("pytorch-fsdp"), 50257, 8), 50257);
+}
+TEST(Stack, HasASourceForEveryValue) {
+  for (const std::string& name : stack_names()) {
+    const SoftwareStack known = stack(name);
+    for (const Knob& knob : stack_knobs())
+      std::visit(
+          [&](auto field) {
+            const std::string& source = (known.*field).source;
+            EXPECT_TRUE(source.starts_with("stated: ") || source.starts_with("assumed: "))
+                << name << " " << knob.name << ": " << source;
+          },
+          knob.field);
+  }
+}
+TEST(Stack, SuggestsTheNearestName) {
+  EXPECT_THAT(find_stack("megatron-ln").error().message,
+              HasSubstr("stack 'megatron-ln': unknown; did you mean megatron-lm"));
+  EXPECT_THAT(find_stack("zzz").error().message, HasSubstr("known are pytorch-ddp, "));
+}
+TEST(Stack, NamesFileAndLineOfWhatIsWrong) {
+  const auto message = [](std::string_view text) { return parse_stacks(text, "s.yaml").error().message; };
+  EXPECT_EQ(message("stacks:\n  mine:\n    like: megatron"),
+            "s.yaml:3: stack 'mine': like 'megatron', which is not above it");
+  EXPECT_EQ(message("stacks:\n  mine:\n    nvls: true"),
+            "s.yaml:2: stack 'mine': gradient_bucket missing; give it, or a stack it is like");
+  EXPECT_THAT(message("stacks:\n  mine:\n    nvsl: true"),
+              HasSubstr("s.yaml:3: stack 'mine': unknown key 'nvsl'; did you mean nvls?"));
+}
+TEST(Stack, PrintsEveryKnob) {
+  const std::string text = print(stack("megatron-lm"));
+  EXPECT_THAT(text, HasSubstr("megatron-lm (Megatron-LM core, bf16), 18 bytes per parameter\n"));
+  EXPECT_THAT(text, HasSubstr("  vocabulary_multiple          128         stated: "));
+}
+
+}  // namespace
+}  // namespace weft

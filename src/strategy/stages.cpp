@@ -1,0 +1,170 @@
+#include "strategy/stages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "strategy/structure.h"
+
+namespace weft {
+namespace {
+
+// The layers of every stage, evenly: "8+8+8+8", the first ones larger where they do not divide.
+std::vector<std::int64_t> even_counts(std::int64_t layers, std::int64_t stages) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), layers / stages);
+  for (std::int64_t i = 0; i < layers % stages; ++i) ++counts[static_cast<std::size_t>(i)];
+  return counts;
+}
+
+// A text of the counts that stays short.
+std::string shown(const std::vector<std::int64_t>& counts) {
+  if (counts.size() <= 16) return fmt::format("{}", fmt::join(counts, "+"));
+  return fmt::format("{}+…", fmt::join(counts.begin(), counts.begin() + 16, "+"));
+}
+
+// The stage of every layer; empty after a report.
+std::vector<int> stages_of_layers(const ScheduleConfig& schedule, std::int64_t stages, std::int64_t layers,
+                                  const Report& report) {
+  std::vector<std::int64_t> counts;
+  if (schedule.stages.empty()) {
+    if (layers % stages != 0 || layers == 0) {
+      report("stages", schedule.line,
+             layers < stages ? fmt::format("{} layers cannot fill {} stages; lower pp or vpp", layers, stages)
+                             : fmt::format("{} layers do not divide over {} stages; give the layers of each, stages={}",
+                                           layers, stages, shown(even_counts(layers, stages))));
+      return {};
+    }
+    counts = even_counts(layers, stages);
+  } else {
+    for (const Stage& stage : schedule.stages) counts.push_back(stage.layers.value_or(0));
+    const std::int64_t sum = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+    if (sum != layers) {
+      report("stages", schedule.stages.front().line,
+             fmt::format("the stages have {} = {} layers, the model {}", shown(counts), sum, layers));
+      return {};
+    }
+  }
+  std::vector<int> stage_of;
+  for (std::size_t stage = 0; stage < counts.size(); ++stage)
+    stage_of.insert(stage_of.end(), static_cast<std::size_t>(counts[stage]), static_cast<int>(stage));
+  return stage_of;
+}
+
+// The stage of operators that the strategy names; −1: open.
+std::optional<IdVec<OpId, int>> named_stages(const ScheduleConfig& schedule, std::int64_t stages, const Graph& graph,
+                                             const Layers& layers, const Report& report) {
+  IdVec<OpId, int> stage(graph.ops().size(), -1);
+  const bool by_modules = std::any_of(schedule.stages.begin(), schedule.stages.end(),
+                                      [](const Stage& given) { return !given.modules.empty(); });
+  if (!by_modules) {
+    const std::vector<int> of_layer = stages_of_layers(schedule, stages, layers.count(), report);
+    if (of_layer.empty()) return std::nullopt;
+    for (OpId op : graph.ops().ids())
+      if (layers.of[op] >= 0) stage[op] = of_layer[static_cast<std::size_t>(layers.of[op])];
+    return stage;
+  }
+  bool fine = true;
+  for (std::size_t s = 0; s < schedule.stages.size(); ++s) {
+    const Stage& given = schedule.stages[s];
+    if (given.layers) {
+      report("contradiction", given.line, fmt::format("stage {}: write layers or modules, for all stages alike", s));
+      fine = false;
+    }
+    for (const std::string& pattern : given.modules) {
+      const Glob glob(pattern);
+      for (OpId op : graph.ops().ids()) {
+        if (graph.ops()[op].phase != Phase::Forward) break;
+        if (!glob.covers(graph.name(op))) continue;
+        if (stage[op] >= 0 && stage[op] != static_cast<int>(s) && fine) {
+          report(
+              "contradiction", given.line,
+              fmt::format("stage {}: '{}' has {} which stage {} has already", s, pattern, graph.name(op), stage[op]));
+          fine = false;
+        }
+        stage[op] = static_cast<int>(s);
+      }
+    }
+  }
+  if (!fine) return std::nullopt;
+  return stage;
+}
+
+}  // namespace
+
+IdVec<OpId, int> assign_stages(const ScheduleConfig& schedule, std::int64_t stages, const Graph& graph,
+                               const Layers& layers, const Report& report) {
+  IdVec<OpId, int> stage(graph.ops().size(), -1);
+  const auto forward = [&](OpId op) { return graph.ops()[op].phase == Phase::Forward; };
+  for (OpId op : graph.ops().ids())
+    if (forward(op)) stage[op] = 0;
+  if (stages == 1) return stage;
+  const auto named = named_stages(schedule, stages, graph, layers, report);
+  if (!named) return stage;
+
+  // Whether a named operator reads what an operator makes, however far on.
+  IdVec<OpId, char> read_by_named(graph.ops().size(), 0);
+  std::vector<OpId> backwards;
+  for (OpId op : graph.ops().ids())
+    if (forward(op)) backwards.push_back(op);
+  for (auto op = backwards.rbegin(); op != backwards.rend(); ++op) {
+    if ((*named)[*op] < 0 && !read_by_named[*op]) continue;
+    for (TensorId input : graph.inputs(*op))
+      if (const OpId producer = graph.tensors()[input].producer; producer.valid()) read_by_named[producer] = 1;
+  }
+  bool ordered = true;
+  for (OpId op : backwards) {
+    int after = 0;
+    for (TensorId input : graph.inputs(op))
+      if (const OpId producer = graph.tensors()[input].producer; producer.valid())
+        after = std::max(after, stage[producer]);
+    if ((*named)[op] < 0) {
+      stage[op] = read_by_named[op] ? after : static_cast<int>(stages) - 1;
+      continue;
+    }
+    stage[op] = (*named)[op];
+    if (stage[op] < after && ordered) {
+      report("stages", schedule.stages.empty() ? schedule.line : schedule.stages.front().line,
+             fmt::format("{} is in stage {} but reads what stage {} makes; stages follow the data", graph.name(op),
+                         stage[op], after));
+      ordered = false;
+    }
+  }
+  return stage;
+}
+
+RecomputeRegions assign_recompute(const IdVec<OpId, std::optional<Inherited<Recompute>>>& modes, const Graph& graph,
+                                  const Layers& layers) {
+  RecomputeRegions regions = RecomputeRegions::none(graph);
+  std::optional<IdVec<OpId, int>> cores;
+  std::map<std::pair<int, std::string>, int> numbers;  // (mode, node) → region
+  for (OpId op : graph.ops().ids()) {
+    if (!modes[op] || graph.ops()[op].phase != Phase::Forward) continue;
+    const Recompute mode = modes[op]->value;
+    std::string node;
+    if (mode == Recompute::None) continue;
+    if (mode == Recompute::Selective) {
+      if (!cores) cores = find_attention_cores(graph);
+      if ((*cores)[op] < 0) continue;
+      node = fmt::format("{}", (*cores)[op]);
+    } else {
+      if (mode == Recompute::Op && !graph.signature(op).contractions.empty()) continue;
+      // The node that the rule names; a node above the layers stands for each of them.
+      const std::string name = graph.name(op);
+      const std::vector<std::string_view> parts = components(name);
+      const auto depth = static_cast<std::size_t>(modes[op]->depth);
+      const std::string layer = layers.of[op] >= 0 ? layers.names[static_cast<std::size_t>(layers.of[op])] : "";
+      if (depth >= components(layer).size() && depth > 0)
+        node = name.substr(0, static_cast<std::size_t>(parts[depth - 1].end() - std::string_view(name).begin()));
+      else
+        node = layer;
+      if (node.empty()) continue;
+    }
+    const auto [known, fresh] = numbers.try_emplace({static_cast<int>(mode), node}, static_cast<int>(numbers.size()));
+    regions.region[op] = known->second;
+  }
+  return regions;
+}
+
+}  // namespace weft

@@ -1,0 +1,169 @@
+// The strategy tree: how a model is split, stored and scheduled, as plain data.
+//
+// The tree is the model's own tree of modules and operators; a *rule* hangs configurations on the nodes that its glob
+// names. Three kinds (Proteus): computation — which axis of an operator each mesh axis splits —, memory — over which
+// mesh axes weights, gradients, optimizer state and saved activations are spread, or whether they live on the host —
+// and recomputation. Configurations are inherited from the root down, field by field: a deeper node wins over a
+// shallower, among rules for one node the one with fewer wildcards, then the later. What no rule says follows the
+// data (sharding.h). Stages and micro-batches belong to the root: the schedule.
+//
+// Written by hand or by presets.h, read and written by yaml.h, made from `tp=8,pp=2` by shorthand.h, applied to a model
+// and a cluster by resolve.h.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "strategy/glob.h"
+#include "strategy/mesh.h"
+
+namespace weft {
+
+// Where in a file something was written; 0: nowhere. Not part of its meaning, so all are equal.
+struct Line {
+  int number = 0;
+
+  bool operator==(const Line&) const { return true; }
+};
+
+// One mesh axis over an operator: the axis it splits.
+struct Split {
+  std::string axis;                      // empty: the operator is not split by the mesh axis
+  std::int64_t outer = 1;                // inside each of so many blocks: a packed gate and value are 2
+  std::vector<std::int64_t> ratio = {};  // uneven shares, one per coordinate of the mesh axis: 3 2 1
+
+  bool operator==(const Split&) const = default;
+};
+
+enum class Stored : std::uint8_t { Weights, Gradients, Optimizer, Activations };
+inline constexpr int kStoredKinds = 4;
+std::string_view name_of(Stored kind);
+
+struct Storage {
+  std::optional<std::vector<std::string>> over = {};  // mesh axes, beyond what the computation splits
+  std::optional<bool> offload = {};                   // to the host's memory
+
+  bool operator==(const Storage&) const = default;
+};
+
+enum class Recompute : std::uint8_t {
+  None,
+  Selective,  // core attention only
+  Full,       // the whole node, from its inputs; of the root: every layer by itself
+  Op,         // contractions are kept, everything else is computed again
+};
+std::string_view name_of(Recompute recompute);
+std::optional<Recompute> recompute_named(std::string_view name);
+
+// FlexFlow's configuration of one operator: a degree per axis and the devices of the parts, the last axis fastest.
+struct OpPlacement {
+  std::vector<MeshAxis> degrees;
+  std::vector<std::int64_t> devices;
+
+  bool operator==(const OpPlacement&) const = default;
+};
+
+struct Rule {
+  std::string match;
+  std::map<std::string, Split> compute = {};  // by mesh axis
+  std::map<std::string, int> inputs = {};     // by mesh axis: the dimension of the graph's inputs; −1: whole
+  std::array<Storage, kStoredKinds> memory = {};
+  std::optional<Recompute> recompute = {};
+  std::optional<OpPlacement> place = {};
+  Line line = {};
+
+  Storage& stored(Stored kind) { return memory[static_cast<std::size_t>(kind)]; }
+  const Storage& stored(Stored kind) const { return memory[static_cast<std::size_t>(kind)]; }
+  bool operator==(const Rule&) const = default;
+};
+
+struct MeshDeclaration {
+  std::vector<MeshAxis> axes;              // major first: the order in which axes cut a dimension that several split
+  std::vector<std::string> order = {};     // in which ranks are numbered, innermost first; empty: the last axis first
+  std::vector<std::int64_t> devices = {};  // by rank; empty: 0, 1, 2, …
+  Line line = {};
+
+  int size_of(std::string_view axis) const;  // 1 when there is none
+  bool operator==(const MeshDeclaration&) const = default;
+};
+
+// A pipeline stage: so many layers, or the modules it has; with a mesh of its own where the groups differ.
+struct Stage {
+  std::optional<std::int64_t> layers = {};
+  std::vector<std::string> modules = {};  // globs
+  std::optional<MeshDeclaration> mesh = {};
+  Line line = {};
+
+  bool operator==(const Stage&) const = default;
+};
+
+struct ScheduleConfig {
+  std::string name = "1f1b";
+  std::int64_t micro_batches = 1;
+  std::int64_t interleave = 1;     // model chunks per pipeline rank
+  std::vector<Stage> stages = {};  // none: the layers are cut evenly
+  Line line = {};
+
+  bool operator==(const ScheduleConfig&) const = default;
+};
+
+// How attention over a split sequence gets the keys and values of the other parts.
+enum class ContextMode : std::uint8_t {
+  Gather,    // all-gather them
+  AllToAll,  // trade the split of the sequence for one of the heads, and back (Ulysses)
+  Ring,      // pass them around, merging partial softmaxes
+};
+std::string_view name_of(ContextMode mode);
+std::optional<ContextMode> context_mode_named(std::string_view name);
+
+// The mesh axis that stands for pipeline stages; all others split operators.
+inline constexpr std::string_view kPipelineAxis = "pp";
+
+struct Strategy {
+  MeshDeclaration mesh;
+  ScheduleConfig schedule = {};
+  std::map<std::string, std::string> reduce_onto = {};  // mesh axis → operator axis: sequence parallelism, tp → s
+  ContextMode context = ContextMode::Gather;
+  std::vector<Rule> rules = {};
+
+  bool operator==(const Strategy&) const = default;
+};
+
+// What a node inherits, each field with the rule it comes from.
+template <class T>
+struct Inherited {
+  T value{};
+  std::size_t rule = 0;
+  int depth = 0;  // components of the node that the rule names
+};
+struct NodeConfig {
+  std::map<std::string, Inherited<Split>> compute;
+  std::map<std::string, Inherited<int>> inputs;
+  std::array<std::optional<Inherited<std::vector<std::string>>>, kStoredKinds> over;
+  std::array<std::optional<Inherited<bool>>, kStoredKinds> offload;
+  std::optional<Inherited<Recompute>> recompute;
+  std::optional<Inherited<OpPlacement>> place;
+};
+
+// The rules, ready to be asked. Holds a reference to the strategy.
+class Inheritance {
+ public:
+  explicit Inheritance(const Strategy& strategy);
+
+  // The configuration of a module, operator or tensor by name. Cost: rules with wildcards × components, and one look-up
+  // per component for the others.
+  NodeConfig of(std::string_view name) const;
+
+ private:
+  const Strategy& strategy_;
+  std::vector<std::pair<Glob, std::size_t>> globs_;
+  std::unordered_map<std::string_view, std::vector<std::size_t>> literal_;
+};
+
+}  // namespace weft

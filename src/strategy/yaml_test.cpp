@@ -1,0 +1,151 @@
+#include "strategy/yaml.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "base/random.h"
+
+namespace weft {
+namespace {
+
+const char* const kText = R"(mesh:
+  axes: {pp: 2, dp: 2, tp: 4}
+  order: [dp, tp, pp]
+  devices: [0..7, 9, 8, 10..15]
+schedule:
+  name: interleaved
+  micro_batches: 16
+  interleave: 2
+  stages: [17, {layers: 15, mesh: {axes: {dp: 8}}}, [layers.3*, head], 0]
+sequence_parallel: {tp: s}
+context: ring
+rules:
+  - match: "**"
+    inputs: {dp: 0}
+    memory: {optimizer: {over: [dp], offload: cpu}}
+    recompute: selective
+  - match: layers.*.mlp.gate_up
+    compute: {tp: {axis: n, outer: 2, ratio: [3, 2, 2, 1]}}
+  - match: layers.*.mlp_norm
+    compute: {dp: b, tp: none}
+  - match: embed.tokens
+    place: {degrees: {b: 2}, devices: [0, 1]}
+)";
+
+std::string message(std::string_view text) {
+  const Result<Strategy> parsed = parse_strategy(text, "plan.yaml");
+  return parsed.ok() ? "accepted" : parsed.error().message;
+}
+
+TEST(StrategyYaml, IsWrittenAsItIsRead) {
+  const Result<Strategy> parsed = parse_strategy(kText, "plan.yaml");
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  EXPECT_EQ(to_yaml(*parsed), kText);
+  EXPECT_EQ(parsed->mesh.devices.size(), 16u);
+  EXPECT_EQ(parsed->rules[1].compute.at("tp"), (Split{"n", 2, {3, 2, 2, 1}}));
+  EXPECT_EQ(parsed->rules[1].line.number, 17);
+  EXPECT_EQ(parsed->schedule.line.number, 6);
+  EXPECT_TRUE(parsed->rules[2].compute.at("tp").axis.empty());
+}
+TEST(StrategyYaml, NamesFileAndLineOfWhatIsWrong) {
+  EXPECT_EQ(message(""), "plan.yaml: empty; write at least 'mesh: {axes: {dp: 8}}'");
+  EXPECT_EQ(message("rules: []"), "plan.yaml:1: strategy: 'mesh' missing");
+  EXPECT_EQ(message("mesh: {axes: {dp: 8}}\nrule: []"),
+            "plan.yaml:2: strategy: unknown key 'rule'; did you mean rules?");
+  EXPECT_EQ(message("mesh:\n  axes: {dp: 0}"), "plan.yaml:2: dp '0': from 1 to 16777216");
+  EXPECT_EQ(message("mesh: {axes: {dp: 8}}\nrules:\n  - compute: {dp: b}"), "plan.yaml:3: rule: 'match' missing");
+  EXPECT_EQ(message("mesh: {axes: {dp: 8}}\nrules:\n  - match: a\n    recompute: some"),
+            "plan.yaml:4: recompute: write none, selective, full or op");
+  EXPECT_EQ(message("mesh: {axes: {dp: 8}, devices: [0..x]}"),
+            "plan.yaml:1: devices: write numbers and ranges, [0, 1, 4..7]");
+  EXPECT_EQ(message("mesh: {axes: {dp: 8}}\nrules:\n  - match: a\n    memory: {weights: {offload: disk}}"),
+            "plan.yaml:4: offload: write cpu or none");
+  EXPECT_THAT(message("mesh: [\n"), testing::HasSubstr("plan.yaml:2: not YAML: "));
+}
+TEST(StrategyYaml, BoundsWhatAliasesSpellOut) {
+  std::string text = "mesh: {axes: {dp: 8}, devices: &d [0..1000000]}\nrules:\n";
+  for (int i = 0; i < 100; ++i) text += "  - {match: a, place: {devices: *d}}\n";
+  EXPECT_THAT(message(text), testing::HasSubstr("more than 4194304 entries in all"));
+}
+
+std::string random_name() {
+  return *rc::gen::nonEmpty(rc::gen::container<std::string>(
+      rc::gen::oneOf(rc::gen::inRange<char>('a', 'z'), rc::gen::inRange<char>(0x21, 0x7f))));
+}
+std::vector<std::string> random_names() {
+  return *rc::gen::container<std::vector<std::string>>(rc::gen::exec(random_name));
+}
+MeshDeclaration random_mesh() {
+  MeshDeclaration mesh;
+  for (int i = *rc::gen::inRange(0, 4); i > 0; --i)
+    mesh.axes.push_back({fmt::format("{}{}", i, random_name()), *rc::gen::inRange(1, 100)});
+  mesh.order = random_names();
+  mesh.devices = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 9));
+  return mesh;
+}
+Rule random_rule() {
+  Rule rule;
+  rule.match = random_name();
+  for (int i = *rc::gen::inRange(0, 3); i > 0; --i) {
+    Split split;
+    if (*rc::gen::inRange(0, 4) > 0) {
+      split.axis = random_name();
+      split.outer = *rc::gen::inRange(1, 4);
+      split.ratio = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(1, 9));
+    }
+    rule.compute[random_name()] = split;
+    rule.inputs[random_name()] = *rc::gen::inRange(-1, 4);
+  }
+  for (Storage& storage : rule.memory) {
+    if (*rc::gen::arbitrary<bool>()) storage.over = random_names();
+    if (*rc::gen::arbitrary<bool>()) storage.offload = *rc::gen::arbitrary<bool>();
+  }
+  if (*rc::gen::arbitrary<bool>()) rule.recompute = static_cast<Recompute>(*rc::gen::inRange(0, 4));
+  if (*rc::gen::arbitrary<bool>()) {
+    const MeshDeclaration mesh = random_mesh();
+    rule.place = OpPlacement{mesh.axes, mesh.devices};
+  }
+  return rule;
+}
+RC_GTEST_PROP(StrategyYamlLaws, ParseOfPrintIsIdentity, ()) {
+  Strategy made;
+  made.mesh = random_mesh();
+  made.schedule.name = random_name();
+  made.schedule.micro_batches = *rc::gen::inRange(1, 1000);
+  made.schedule.interleave = *rc::gen::inRange(1, 5);
+  for (int i = *rc::gen::inRange(0, 3); i > 0; --i) {
+    Stage stage;
+    if (*rc::gen::arbitrary<bool>()) stage.layers = *rc::gen::inRange(0, 40);
+    stage.modules = random_names();
+    if (*rc::gen::arbitrary<bool>()) stage.mesh = random_mesh();
+    made.schedule.stages.push_back(stage);
+  }
+  if (*rc::gen::arbitrary<bool>()) made.reduce_onto[random_name()] = random_name();
+  made.context = static_cast<ContextMode>(*rc::gen::inRange(0, 3));
+  for (int i = *rc::gen::inRange(0, 4); i > 0; --i) made.rules.push_back(random_rule());
+  // An axis called none is the word for no axis.
+  const Result<Strategy> again = parse_strategy(to_yaml(made), "again.yaml");
+  if (!again.ok()) RC_FAIL(again.error().message + "\n" + to_yaml(made));
+  RC_ASSERT(*again == made);
+}
+TEST(StrategyYamlLaws, MangledFilesEndInAStrategyOrAnError) {
+  static const std::string pieces[] = {"[",  "]", "{", "}",  ":",    "-",  "&a ", "*a",        "nan", "-1",
+                                       "\"", "'", "|", "\n", "\xff", "..", "\t",  "!!binary ", "? ",  "99999999999"};
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    Rng rng(seed);
+    std::string text = kText;
+    for (std::int64_t n = rng.between(1, 5); n > 0; --n) {
+      const std::size_t at = rng.below(text.size());
+      text.replace(at, rng.below(12), pieces[rng.below(std::size(pieces))]);
+    }
+    const Result<Strategy> parsed = parse_strategy(text, "mangled.yaml");
+    if (!parsed.ok()) continue;
+    const Result<Strategy> again = parse_strategy(to_yaml(*parsed), "again.yaml");
+    ASSERT_TRUE(again.ok()) << again.error().message << "\n" << to_yaml(*parsed);
+    EXPECT_EQ(*again, *parsed);
+  }
+}
+
+}  // namespace
+}  // namespace weft
