@@ -7,11 +7,14 @@
 #include <thread>
 
 #include "base/random.h"
+#include "cluster/cluster.h"
 #include "compile/compile.h"
+#include "compile/from_strategy.h"
 #include "models/models.h"
 #include "program/verify.h"
 #include "reference/interpreter.h"
 #include "reference/run_graph.h"
+#include "strategy/shorthand.h"
 
 namespace weft {
 namespace {
@@ -121,30 +124,13 @@ struct Plan {
   GradientSync gradients = {.bucket = Bytes{200}};
 };
 
-// Trains one step on one device and by the compiled program, and compares every updated parameter and accumulated
-// gradient.
-Outcome compare(const TrainingGraph& training, const Plan& spread) {
+// Trains one step on one device and by the program, and compares every updated parameter and accumulated gradient.
+Outcome compare(const TrainingGraph& training, const Program& program, const Schedule& schedule,
+                const reference::Shards& shards = {}) {
   const Graph& graph = training.graph;
-  const Schedule& schedule = spread.schedule;
   const int micro_batches = schedule.micro_batches;
-  const Result<ShardingPlan> plan = plan_sharding(training, spread.placing, spread.choices);
-  if (!plan.ok()) return {plan.error().message};
-  const Result<Program> program =
-      compile(training, spread.placing, *plan, {spread.memory, spread.gradients}, spread.recompute);
-  if (!program.ok()) return {program.error().message};
-  if (const Status good = verify(*program, graph, schedule); !good.ok()) return {"verifier: " + good.error().message};
+  if (const Status good = verify(program, graph, schedule); !good.ok()) return {"verifier: " + good.error().message};
 
-  // BatchNorm's statistics are a shard's own: one device groups samples, positions and channels the same way.
-  const auto shards = [&](OpId op) {
-    const OpSharding& sharding = plan->ops[op];
-    const Mesh& mesh = spread.placing.meshes[sharding.mesh];
-    std::vector<AxisSlices> distinct;
-    for (int position = 0; position < mesh.size(); ++position) {
-      AxisSlices slices = axis_slices(graph.signature(op), sharding, mesh, position);
-      if (std::find(distinct.begin(), distinct.end(), slices) == distinct.end()) distinct.push_back(std::move(slices));
-    }
-    return distinct;
-  };
   // One device: the same graph once per micro-batch, gradients carried over; the optimizer's operators count the last
   // time.
   IdVec<TensorId, Block> values;
@@ -161,7 +147,7 @@ Outcome compare(const TrainingGraph& training, const Plan& spread) {
       carried.insert_or_assign(graph.tensors()[gradient].storage, values[gradient]);
   }
 
-  reference::Interpreter interpreter(*program, graph,
+  reference::Interpreter interpreter(program, graph,
                                      [&](TensorId id, int m) { return leaf_value(graph, id, m, micro_batches); });
   Outcome outcome;
   const auto differs = [](const Block& actual, const Block& expected) {
@@ -177,8 +163,8 @@ Outcome compare(const TrainingGraph& training, const Plan& spread) {
       // Tied parameters have an accumulator per stage; together they are the gradient.
       Block sum(graph.tensors()[parameter].type.shape);
       int copies = 0;
-      for (BufferId id : program->buffers.ids()) {
-        const Buffer& buffer = program->buffers[id];
+      for (BufferId id : program.buffers.ids()) {
+        const Buffer& buffer = program.buffers[id];
         if (buffer.kind == BufferKind::State && buffer.tensor == graph.tensors()[gradient].storage &&
             buffer.storage == id) {
           const Block whole = interpreter.whole(id);
@@ -203,6 +189,29 @@ Outcome compare(const TrainingGraph& training, const Plan& spread) {
   if (outcome.parameters < expected || outcome.gradients != expected)
     outcome.problem = "not every parameter was compared";
   return outcome;
+}
+
+// The same of a plan.
+Outcome compare(const TrainingGraph& training, const Plan& spread) {
+  const Graph& graph = training.graph;
+  const Result<ShardingPlan> plan = plan_sharding(training, spread.placing, spread.choices);
+  if (!plan.ok()) return {plan.error().message};
+  const Result<Program> program =
+      compile(training, spread.placing, *plan, {spread.memory, spread.gradients}, spread.recompute);
+  if (!program.ok()) return {program.error().message};
+
+  // BatchNorm's statistics are a shard's own: one device groups samples, positions and channels the same way.
+  const auto shards = [&](OpId op) {
+    const OpSharding& sharding = plan->ops[op];
+    const Mesh& mesh = spread.placing.meshes[sharding.mesh];
+    std::vector<AxisSlices> distinct;
+    for (int position = 0; position < mesh.size(); ++position) {
+      AxisSlices slices = axis_slices(graph.signature(op), sharding, mesh, position);
+      if (std::find(distinct.begin(), distinct.end(), slices) == distinct.end()) distinct.push_back(std::move(slices));
+    }
+    return distinct;
+  };
+  return compare(training, *program, spread.schedule, shards);
 }
 
 // A model of the zoo under Megatron's rules.
@@ -511,6 +520,46 @@ TEST(CompiledProgram, UnevenSharesTrainAsOneDevice) {
       if (cnn.graph.name(op) == "conv1.conv" || cnn.graph.name(op) == "conv2.conv")
         rows.choices.ops[0][op] = {"h", 1, {6, 4, 2}};
     EXPECT_EQ(compare(cnn, rows).problem, "") << "rows, zero=" << zero;
+  }
+}
+
+// Strategies as people write them, through shorthand, presets and resolution.
+TEST(CompiledProgram, ShorthandStrategiesTrainAsOneDevice) {
+  const std::pair<const char*, const char*> cases[] = {
+      {kLlama, "dp=4"},
+      {kLlama, "dp=4,zero=1"},
+      {kLlama, "dp=4,zero=3"},
+      {kLlama, "fsdp=2,replicate=2,zero=3"},
+      {kGpt, "tp=2,dp=2,sp=0"},
+      {kGpt, "tp=2,dp=2"},
+      {kLlama, "tp=2,pp=2,ga=4"},
+      {kLlama, "tp=2,pp=2,dp=2,zero=1,recompute=full,ga=3"},
+      {kLlama, "tp=2,pp=2,dp=2,zero=1,recompute=selective,schedule=zb-h1,ga=4"},
+      {kLlama, "cp=2,dp=2"},
+      {kLlama, "cp=2,dp=2,cp_mode=a2a"},
+      {kMoe, "dp=4,ep=2"},
+      {kMoe, "tp=2,dp=2,ep=2,zero=1"},
+      {kMoe, "dp=2,cp=2,ep=4"},
+      {"gpt2-124m:layers=4,hidden=8,heads=2,vocab=16,dropout=0", "pp=2,vpp=2,ga=4"},
+  };
+  const Cluster cluster = parse_cluster("dgx-h100:1").value();
+  for (const auto& [model, text] : cases) {
+    const Result<Shorthand> shorthand = parse_shorthand(text);
+    ASSERT_TRUE(shorthand.ok()) << text << ": " << shorthand.error().message;
+    std::int64_t devices = 1;
+    for (const auto& degree :
+         {shorthand->tp, shorthand->pp, shorthand->cp, shorthand->dp, shorthand->fsdp, shorthand->replicate})
+      devices *= degree.value_or(1);
+    const Result<Parallelism> parallelism = complete(*shorthand, devices);
+    ASSERT_TRUE(parallelism.ok()) << text << ": " << parallelism.error().message;
+    Graph graph = build_model(model, {.batch = parallelism->graph_batch(), .seq = 4}).value();
+    const Strategy strategy = expand(*parallelism, graph);
+    const TrainingGraph training = make_training_graph(std::move(graph), {.master_weights = false}).value();
+    const Result<ResolvedStrategy> resolved = resolve(strategy, training, cluster);
+    ASSERT_TRUE(resolved.ok()) << text << ": " << resolved.error().message;
+    const Result<CompiledStrategy> compiled = compile_strategy(training, *resolved);
+    ASSERT_TRUE(compiled.ok()) << text << ": " << compiled.error().message;
+    EXPECT_EQ(compare(training, compiled->program, compiled->schedule).problem, "") << model << " " << text;
   }
 }
 
