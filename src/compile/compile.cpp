@@ -186,7 +186,6 @@ class Lowering {
     }
     WEFT_TRY(const BufferId ready, as(tensor, here));
     const BufferId arrived = keep(tensor, there, BufferKind::Temporary);
-    // Where every device of the target already holds all of it, nothing moves.
     const TransferId transfer = program_.transfers.push_back({ready, arrived});
     emit(from.mesh, Send{transfer});
     emit(wanted.mesh, Receive{transfer});
@@ -507,11 +506,12 @@ class Lowering {
                        [&](BufferId id) { return program_.buffers[id].layout.mesh == on; });
   }
 
-  // A scalar that the whole world has is on every mesh already: the same memory under another name.
+  // A scalar that the whole world has is on every mesh already.
   Result<BufferId> as_scalar_or(TensorId tensor, const Layout& wanted) {
     if (wanted.dims.empty() && wanted.mesh != world_ && !on_mesh(tensor, wanted.mesh))
       for (BufferId id : available_[tensor])
         if (program_.buffers[id].layout.mesh == world_ && !is_partial(program_.buffers[id].layout)) {
+          // A transfer in which every device sends to itself.
           const BufferId local = keep(tensor, wanted, BufferKind::Temporary);
           const TransferId transfer = program_.transfers.push_back({id, local});
           emit(world_, Send{transfer});

@@ -127,15 +127,11 @@ class AxisPropagation {
     return Decision{axis, choice.outer, choice.sizes, 0};
   }
 
-  // A backward product has its forward operator's axes. Gradients that arrive as partial sums pass where they alone are
-  // read along this mesh axis; the layouts of what is read decide nothing else.
-  Result<Decision> as_forward(OpId op) const {
-    Decision decision = decided_[graph_.ops()[op].forward];
-    if (decision.partial_inputs != 0) {
-      // Partial sums went through forward; the gradient that comes back is whole, and so are its products.
-      decision = Decision{};
-    }
-    return decision;
+  // A backward product has its forward operator's axes. Where partial sums went through forward, the gradient that
+  // comes back is whole, and so are its products.
+  Decision as_forward(OpId op) const {
+    const Decision& forward = decided_[graph_.ops()[op].forward];
+    return forward.partial_inputs != 0 ? Decision{} : forward;
   }
 
   Result<Decision> follow_inputs(OpId op, const Signature& signature) const {
