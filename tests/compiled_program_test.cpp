@@ -74,7 +74,7 @@ Block leaf_value(const Graph& graph, TensorId id, int micro_batch, int micro_bat
     else if (tensor.name == "position_ids")
       value = static_cast<double>(static_cast<std::int64_t>(i) % tensor.type.shape.back());
     else if (tensor.kind == TensorKind::Input && !is_floating(tensor.type.dtype))
-      value = std::floor(16 * uniform(id, micro_batch, i));
+      value = std::floor(12 * uniform(id, micro_batch, i));  // below the smallest vocabulary
     else if (tensor.kind == TensorKind::Input)
       value = 2 * uniform(id, micro_batch, i) - 1;
     else if (tensor.kind == TensorKind::Parameter || tensor.name.ends_with("_master"))

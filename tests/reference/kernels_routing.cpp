@@ -24,7 +24,7 @@ void embedding(const Kernel& k) {
   At at = k.start();
   k.for_each(loop, at, [&] {
     at[v] = static_cast<std::int64_t>(ids(at));
-    if (!held[static_cast<std::size_t>(at[v])]) return;  // another shard's row
+    if (!held.at(static_cast<std::size_t>(at[v]))) return;  // another shard's row
     if (backward)
       table(at) += y(at);
     else
