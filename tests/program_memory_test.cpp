@@ -86,6 +86,15 @@ TEST(ProgramMemory, OneForwardOneBackwardHoldsAsManyMicroBatchesAsStagesFollow) 
         4.0 - static_cast<double>(stage), 1e-9);
 }
 
+// What is reduced once per step is held once, however many micro-batches came before: one stage holds the same at its
+// peak.
+TEST(ProgramMemory, MoreMicroBatchesOnOneStageHoldNoMore) {
+  const std::string model = "gpt2-124m:layers=2,hidden=32,heads=4,vocab=64,dropout=0";
+  const Compiled one = compiled(model, 2, 1, 1, 1), many = compiled(model, 2, 1, 1, 6);
+  EXPECT_EQ(peak_memory(one.program, one.training, one.schedule),
+            peak_memory(many.program, many.training, many.schedule));
+}
+
 // Korthikanti et al. 2022: the activations of a layer in bytes, fp16, unfused attention with dropout: 34·s·b·h +
 // 5·a·s²·b.
 TEST(ProgramMemory, ActivationsOfALayerAreKorthikantis) {

@@ -192,13 +192,6 @@ class Lowering {
     return true;
   }
 
-  static Layout without_halos(Layout layout) {
-    for (DimLayout& dim : layout.dims)
-      for (Factor& factor : dim)
-        for (Cut& cut : factor.cuts) cut = Cut{cut.mesh_axis, cut.sizes};
-    return layout;
-  }
-
   Status lower(OpId op) {
     const Signature& signature = graph_.signature(op);
     const OpSharding& sharding = plan_.ops[op];

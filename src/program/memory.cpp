@@ -57,17 +57,11 @@ std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& 
       if (const auto* free = std::get_if<Free>(&instruction.what))
         if (held.erase({free->buffer, micro_batch}) > 0) account(free->buffer, -1);
     };
-    for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)]) {
-      const StageProgram& stage = program.stages[static_cast<std::size_t>(
-          stages[static_cast<std::size_t>(rank * schedule.chunks + action.chunk)])];
-      for (InstructionId id : action.body == Body::Forward ? stage.forward : stage.backward) {
-        const Instruction& instruction = program.instructions[id];
-        if ((action.body == Body::BackwardInput && instruction.weight_part) ||
-            (action.body == Body::BackwardWeight && !instruction.weight_part))
-          continue;
-        play(instruction, action.micro_batch);
-      }
-    }
+    for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)])
+      for (InstructionId id : body_of(program, schedule, static_cast<std::size_t>(rank), action))
+        if (const Instruction& instruction = program.instructions[id];
+            plays(action, instruction, schedule.micro_batches))
+          play(instruction, action.micro_batch);
     for (InstructionId id : program.step)
       if (meshes.contains(program.instructions[id].mesh)) play(program.instructions[id], schedule.micro_batches - 1);
     peaks.push_back(peak);

@@ -131,6 +131,12 @@ struct Program {
 std::vector<BufferId> reads_of(const Program& program, const Instruction& instruction);
 std::vector<BufferId> writes_of(const Program& program, const Instruction& instruction);
 
+// The body that a rank plays for an action, and whether the action plays an instruction of it: a split backward plays
+// its part, guards let through their micro-batch.
+const std::vector<InstructionId>& body_of(const Program& program, const Schedule& schedule, std::size_t rank,
+                                          const Action& action);
+bool plays(const Action& action, const Instruction& instruction, std::int32_t micro_batches);
+
 // Readable text: meshes, buffers and bodies, one instruction a line.
 std::string print(const Program& program, const Graph& graph);
 

@@ -14,6 +14,8 @@ class Verifier {
       : program_(program), graph_(graph), schedule_(schedule) {}
 
   Status run() {
+    if (static_cast<std::size_t>(schedule_.stages()) != program_.stages.size())
+      return error("the schedule has {} stages, the program {}", schedule_.stages(), program_.stages.size());
     WEFT_TRY_OK(check_transfers());
     WEFT_TRY_OK(check_shapes());
     return play();
@@ -114,7 +116,6 @@ class Verifier {
     struct Next {
       std::size_t action = 0, instruction = 0;
     };
-    const std::vector<std::int32_t> stages = stages_by_place(schedule_);
     std::vector<Next> next(static_cast<std::size_t>(schedule_.ranks));
     for (bool progress = true; progress;) {
       progress = false;
@@ -122,16 +123,11 @@ class Verifier {
         Next& at = next[rank];
         while (at.action < schedule_.actions[rank].size()) {
           const Action& action = schedule_.actions[rank][at.action];
-          const auto stage = static_cast<std::size_t>(
-              stages[rank * static_cast<std::size_t>(schedule_.chunks) + static_cast<std::size_t>(action.chunk)]);
-          if (stage >= program_.stages.size())
-            return error("the schedule has {} stages, the program {}", schedule_.stages(), program_.stages.size());
-          const auto& body =
-              action.body == Body::Forward ? program_.stages[stage].forward : program_.stages[stage].backward;
+          const std::vector<InstructionId>& body = body_of(program_, schedule_, rank, action);
           bool waits = false;
           for (; at.instruction < body.size() && !waits; at.instruction += waits ? 0 : 1) {
             const Instruction& instruction = program_.instructions[body[at.instruction]];
-            if (!belongs(action, instruction)) continue;
+            if (!plays(action, instruction, schedule_.micro_batches)) continue;
             WEFT_TRY_OK(step(instruction, action.micro_batch, waits));
             progress = progress || !waits;
           }
@@ -153,13 +149,6 @@ class Verifier {
     }
     if (!allocated_.empty()) return error("{} is never freed", buffer_name(allocated_.begin()->first));
     return Ok{};
-  }
-
-  bool belongs(const Action& action, const Instruction& instruction) const {
-    if (action.body == Body::BackwardInput && instruction.weight_part) return false;
-    if (action.body == Body::BackwardWeight && !instruction.weight_part) return false;
-    if (instruction.guard == Guard::FirstMicroBatch && action.micro_batch != 0) return false;
-    return instruction.guard != Guard::LastMicroBatch || action.micro_batch + 1 == schedule_.micro_batches;
   }
 
   const Program& program_;

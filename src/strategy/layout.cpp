@@ -201,6 +201,13 @@ AxisSlices axis_slices(const Signature& signature, const OpSharding& sharding, c
   return slices;
 }
 
+Layout without_halos(Layout layout) {
+  for (DimLayout& dim : layout.dims)
+    for (Factor& factor : dim)
+      for (Cut& cut : factor.cuts) cut = Cut{cut.mesh_axis, cut.sizes};
+  return layout;
+}
+
 bool is_partial(const Layout& layout) {
   return std::any_of(layout.partial.begin(), layout.partial.end(),
                      [](const auto& reducer) { return reducer.has_value(); });

@@ -77,6 +77,9 @@ AxisSlices axis_slices(const Signature& signature, const OpSharding& sharding, c
 // Merges factors; call after building a layout by hand.
 void canonicalize(Layout& layout, const Mesh& mesh);
 
+// The same parts without what is held or contributed beyond them.
+Layout without_halos(Layout layout);
+
 bool is_partial(const Layout& layout);
 // The mesh axes that split the tensor.
 MeshAxes split_axes(const Layout& layout);

@@ -53,16 +53,6 @@ namespace {
 
 bool has_halo(const Cut& cut) { return cut.halo_low != 0 || cut.halo_high != 0 || cut.halo_sum; }
 
-Layout without_halos(Layout layout) {
-  for (DimLayout& dim : layout.dims)
-    for (Factor& factor : dim)
-      for (Cut& cut : factor.cuts) {
-        cut.halo_low = cut.halo_high = 0;
-        cut.halo_sum = false;
-      }
-  return layout;
-}
-
 // Layouts without halos are moved between by taking cuts away from the end of each dimension's list and adding others
 // there.
 class Planner {

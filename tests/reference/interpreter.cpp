@@ -199,21 +199,12 @@ void Interpreter::run(const Schedule& schedule) {
     InstructionId instruction;
     int micro_batch;
   };
-  const std::vector<std::int32_t> stages = stages_by_place(schedule);
   std::vector<std::vector<Step>> queues(static_cast<std::size_t>(schedule.ranks));
   for (std::size_t rank = 0; rank < queues.size(); ++rank)
-    for (const Action& action : schedule.actions[rank]) {
-      const StageProgram& stage = program_.stages[static_cast<std::size_t>(
-          stages[rank * static_cast<std::size_t>(schedule.chunks) + static_cast<std::size_t>(action.chunk)])];
-      for (InstructionId id : action.body == Body::Forward ? stage.forward : stage.backward) {
-        const Instruction& instruction = program_.instructions[id];
-        if (action.body == Body::BackwardInput && instruction.weight_part) continue;
-        if (action.body == Body::BackwardWeight && !instruction.weight_part) continue;
-        if (instruction.guard == Guard::FirstMicroBatch && action.micro_batch != 0) continue;
-        if (instruction.guard == Guard::LastMicroBatch && action.micro_batch + 1 != schedule.micro_batches) continue;
-        queues[rank].push_back({id, action.micro_batch});
-      }
-    }
+    for (const Action& action : schedule.actions[rank])
+      for (InstructionId id : body_of(program_, schedule, rank, action))
+        if (plays(action, program_.instructions[id], schedule.micro_batches))
+          queues[rank].push_back({id, action.micro_batch});
   std::vector<std::size_t> next(queues.size(), 0);
   for (bool progress = true; progress;) {
     progress = false;
