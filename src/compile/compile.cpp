@@ -66,7 +66,7 @@ class Lowering {
     devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
     const int size = static_cast<int>(devices.size());
     WEFT_TRY(Mesh world, Mesh::make({{"world", size}}, std::move(devices)));
-    world_ = program_.meshes.push_back(std::move(world));
+    world_ = program_.world = program_.meshes.push_back(std::move(world));
     return Ok{};
   }
 

@@ -24,6 +24,24 @@ std::string_view name_of(BufferKind kind) {
   return "?";
 }
 
+std::string_view name_of(Stream stream) {
+  switch (stream) {
+    case Stream::Compute:
+      return "compute";
+    case Stream::Tensor:
+      return "tensor";
+    case Stream::Data:
+      return "data";
+    case Stream::Send:
+      return "send";
+    case Stream::Receive:
+      return "receive";
+    case Stream::Copy:
+      return "copy";
+  }
+  return "?";
+}
+
 std::vector<BufferId> reads_of(const Program& program, const Instruction& instruction) {
   if (const auto* compute = std::get_if<Compute>(&instruction.what)) return compute->inputs;
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) return communicate->inputs;

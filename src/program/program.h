@@ -103,12 +103,28 @@ struct Free {
 // For which micro-batches of a step an instruction is played.
 enum class Guard : std::uint8_t { Always, FirstMicroBatch, LastMicroBatch };
 
+// A device works on its streams side by side; on each in issue order.
+enum class Stream : std::uint8_t {
+  Compute,
+  Tensor,   // collectives on activations: somebody waits for them
+  Data,     // collectives on parameters and gradients
+  Send,     // to other meshes
+  Receive,  // from other meshes
+  Copy,     // between device and host
+};
+inline constexpr int kStreams = 6;
+std::string_view name_of(Stream stream);
+
 struct Instruction {
   MeshId mesh;  // its devices execute it
   Guard guard = Guard::Always;
   bool weight_part =
       false;  // of the backward body: only gradients of weights wait for it (zero-bubble schedules split it off)
   std::variant<Compute, Communicate, Send, Receive, SumScalars, Free> what;
+  Stream stream = Stream::Compute;
+  // Instructions on other streams that this one waits for, on its own devices: earlier ones of the body, or of an
+  // earlier body of the same micro-batch. (Record and wait; the order on one stream needs none.)
+  std::vector<InstructionId> after = {};
 
   bool operator==(const Instruction&) const = default;
 };
@@ -119,7 +135,8 @@ struct StageProgram {
 };
 
 struct Program {
-  IdVec<MeshId, Mesh> meshes;  // as given, and last the world: all devices in a row
+  IdVec<MeshId, Mesh> meshes;
+  MeshId world;  // the mesh of all devices in a row, for what concerns everybody
   IdVec<BufferId, Buffer> buffers;
   IdVec<InstructionId, Instruction> instructions;
   IdVec<TransferId, Transfer> transfers;

@@ -1,0 +1,134 @@
+// What the engine plays: agents, their tasks on streams, and links. Nothing of graphs, programs or cost models is known
+// here; src/price makes a workload from a program.
+//
+// An *agent* is a device, or one that stands for a class of devices that do the same at the same time (src/price folds
+// them; the engine cannot tell). An agent issues its plays one after the other; a play is a body (a list of tasks) for
+// one micro-batch. Tasks go to the agent's streams in issue order; a stream works on one task at a time, in order.
+//
+// All numbers are integers, so the same workload gives the same bytes on every machine, and a run moved in time is the
+// same run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/id.h"
+
+namespace weft {
+
+using Picoseconds = std::int64_t;
+using AgentId = Id<struct AgentTag>;
+using TaskId = Id<struct TaskTag>;  // of one agent's tasks; stable under edits
+using WorkId = Id<struct WorkTag>;
+using MeetingId = Id<struct MeetingTag>;
+using FlowLinkId = Id<struct FlowLinkTag>;
+using BodyId = Id<struct BodyTag>;  // of one agent's bodies
+
+// Shares of a device and coefficients on links are fixed-point numbers of this unit.
+inline constexpr std::int64_t kOne = 1 << 16;
+
+// A link's part in a communication: it carries coefficient/kOne bytes for every byte of the communication's progress.
+// The largest coefficient of a communication of one device is kOne; an agent that stands for k devices which load the
+// same link has k times that.
+struct LinkUse {
+  FlowLinkId link;
+  std::int64_t coefficient = kOne;
+
+  bool operator==(const LinkUse&) const = default;
+};
+
+// What a task asks of the machine, alone on it.
+//   compute          `fixed` picoseconds
+//   communication    `fixed` picoseconds of latency, then `bytes` at a rate r (bytes per second, integer), the max-min
+//                    fair share: Σ coefficient·r ≤ capacity on every link, r ≤ cap
+struct Work {
+  Picoseconds fixed = 0;
+  std::int64_t bytes = 0;
+  std::int64_t cap = 0;  // bytes per second; 0: none
+  std::vector<LinkUse> links = {};
+  std::int32_t sm_share = 0;      // of the agent's compute units, while it is active: in units of 1/kOne
+  std::int32_t memory_share = 0;  // of the agent's memory bandwidth
+
+  bool operator==(const Work&) const = default;
+};
+
+// Tasks of several agents that are one: a collective, or the two sides of a transfer. Its work starts when all
+// `parties` have come to it and ends for all at the same time. The n-th time a party plays it meets the n-th time of
+// the others.
+struct Meeting {
+  WorkId work;
+  std::int32_t parties = 2;
+
+  bool operator==(const Meeting&) const = default;
+};
+
+enum class PlayedFor : std::uint8_t { EveryMicroBatch, FirstMicroBatch, LastMicroBatch };
+
+inline constexpr int kMaxStreams = 8;
+
+struct Task {
+  // One of the two is valid: work of the agent alone (a compute task, or a communication with nobody to wait for), or a
+  // meeting. Neither: the task takes no time (a marker).
+  WorkId work;
+  MeetingId meeting;
+  std::uint8_t stream = 0;
+  PlayedFor when = PlayedFor::EveryMicroBatch;
+  bool host_waits = false;         // the host issues nothing more until this task is complete (reading the loss)
+  Picoseconds host = 0;            // time the host needs to issue it
+  std::uint32_t label = 0;         // whoever made the workload knows what it stands for
+  std::vector<TaskId> after = {};  // of the same agent, earlier in the play, or in an earlier play of the micro-batch
+
+  bool operator==(const Task&) const = default;
+};
+
+struct Play {
+  BodyId body;
+  std::int32_t micro_batch = 0;
+
+  bool operator==(const Play&) const = default;
+};
+
+// How communication and computation that run side by side on a device slow each other: by what is active, never by how
+// fast it is. Let s, m be the summed shares of active communications, S, M those of the active compute task.
+//   computation goes at  min(1 − compute_per_sm·min(s, S), 1 / max(1, M + memory_weight·m))
+//   communication's caps shrink by  1 / max(1, m + communication_weight·M)
+// each factor in units of 1/kOne, never below 1/64. (Caps include the link-limited rate it would have alone.)
+struct Interference {
+  std::int64_t compute_per_sm = kOne;
+  std::int64_t memory_weight = kOne;
+  std::int64_t communication_weight = kOne;
+
+  bool operator==(const Interference&) const = default;
+};
+
+struct Agent {
+  IdVec<TaskId, Task> tasks;
+  IdVec<BodyId, std::vector<TaskId>> bodies;
+  std::vector<Play> plays;
+  std::int32_t run_ahead = 0;      // tasks the host may have issued that have not begun, at most; 0: no limit
+  std::int32_t stands_for = 1;     // devices
+  std::uint32_t interference = 0;  // index into Workload::interference
+
+  bool operator==(const Agent&) const = default;
+};
+
+struct FlowLink {
+  std::int64_t capacity = 0;  // bytes per second
+  std::uint32_t label = 0;
+
+  bool operator==(const FlowLink&) const = default;
+};
+
+struct Workload {
+  IdVec<AgentId, Agent> agents;
+  IdVec<WorkId, Work> works;
+  IdVec<MeetingId, Meeting> meetings;
+  IdVec<FlowLinkId, FlowLink> links;
+  std::vector<Interference> interference = {{}};
+  std::int32_t micro_batches = 1;
+
+  bool operator==(const Workload&) const = default;
+};
+
+}  // namespace weft
