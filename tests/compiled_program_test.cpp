@@ -8,7 +8,7 @@
 
 #include "base/random.h"
 #include "cluster/cluster.h"
-#include "compile/compile.h"
+#include "compile/compilation.h"
 #include "compile/from_strategy.h"
 #include "models/models.h"
 #include "program/verify.h"
@@ -191,18 +191,23 @@ Outcome compare(const TrainingGraph& training, const Program& program, const Sch
   return outcome;
 }
 
+Outcome compare(const TrainingGraph& training, const Plan& spread, const ShardingPlan& plan, const Program& program);
+
 // The same of a plan.
 Outcome compare(const TrainingGraph& training, const Plan& spread) {
-  const Graph& graph = training.graph;
   const Result<ShardingPlan> plan = plan_sharding(training, spread.placing, spread.choices);
   if (!plan.ok()) return {plan.error().message};
   const Result<Program> program =
       compile(training, spread.placing, *plan, {spread.memory, spread.gradients}, spread.recompute);
   if (!program.ok()) return {program.error().message};
+  return compare(training, spread, *plan, *program);
+}
 
+Outcome compare(const TrainingGraph& training, const Plan& spread, const ShardingPlan& plan, const Program& program) {
+  const Graph& graph = training.graph;
   // BatchNorm's statistics are a shard's own: one device groups samples, positions and channels the same way.
   const auto shards = [&](OpId op) {
-    const OpSharding& sharding = plan->ops[op];
+    const OpSharding& sharding = plan.ops[op];
     const Mesh& mesh = spread.placing.meshes[sharding.mesh];
     std::vector<AxisSlices> distinct;
     for (int position = 0; position < mesh.size(); ++position) {
@@ -211,7 +216,7 @@ Outcome compare(const TrainingGraph& training, const Plan& spread) {
     }
     return distinct;
   };
-  return compare(training, *program, spread.schedule, shards);
+  return compare(training, program, spread.schedule, shards);
 }
 
 // A model of the zoo under Megatron's rules.
@@ -442,6 +447,73 @@ Plan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
   return plan;
 }
 
+// Changes how one forward operator is split (and sometimes where it runs), any legal way.
+void change_one_operator(const TrainingGraph& training, Plan& plan, Rng& rng) {
+  const Graph& graph = training.graph;
+  const OpId op(rng.below(training.first_backward.index()));
+  const Signature& signature = graph.signature(op);
+  for (std::size_t m = 0; m < plan.choices.ops.size(); ++m) {
+    std::vector<std::string> possible = {""};
+    for (int a = 0; a < static_cast<int>(signature.axes.size()); ++a)
+      if (splittable(signature, a)) possible.push_back(signature.axes[static_cast<std::size_t>(a)].name);
+    plan.choices.ops[m][op] = {possible[rng.below(possible.size())]};
+  }
+  if (plan.placing.meshes.size() > 2) plan.placing.mesh_of[op] = MeshId(rng.below(plan.placing.meshes.size() - 1));
+}
+
+struct EditCounts {
+  std::atomic<int> edits = 0, instructions = 0, all = 0;
+};
+
+// The law of recompilation: after any edit the program is the one a full compilation gives; undone, the one before.
+// The edited program is then played.
+std::string recompile_and_compare(const TrainingGraph& training, Plan plan, Rng& rng, EditCounts& counts) {
+  plan.placing = with_world(plan.placing).value();
+  Result<ShardingPlan> planned = plan_sharding(training, plan.placing, plan.choices);
+  if (!planned.ok()) return planned.error().message;
+  ShardingPlan current = std::move(planned).value();
+  CompileOptions options{plan.memory, plan.gradients, {}};
+  Compilation compilation(training, plan.placing, current, options, plan.recompute);
+  if (const Status done = compilation.compile(); !done.ok()) return done.error().message;
+  options.buckets = compilation.buckets();
+  for (int edit = 0; edit < 3; ++edit) {
+    const Program before = compacted(compilation.program());
+    const Plan plan_before = plan;
+    const ShardingPlan current_before = current;
+    change_one_operator(training, plan, rng);
+    Result<ShardingPlan> next = plan_sharding(training, plan.placing, plan.choices);
+    if (!next.ok()) {  // does not divide
+      plan = plan_before;
+      continue;
+    }
+    std::vector<OpId> changed;
+    for (OpId op : next->ops.ids())
+      if (next->ops[op] != current.ops[op]) changed.push_back(op);
+    current = std::move(next).value();
+    const Result<Program> full = compile(training, plan.placing, current, options, plan.recompute);
+    const Result<ProgramEdit> edited = compilation.recompile(changed);
+    if (full.ok() != edited.ok())
+      return "full and incremental compilation differ in whether they succeed: " +
+             (full.ok() ? edited.error().message : full.error().message);
+    if (edited.ok() && compacted(compilation.program()).instructions != full->instructions)
+      return "a recompiled program differs from a full compilation in its instructions";
+    if (edited.ok() && compacted(compilation.program()) != *full)
+      return "a recompiled program differs from a full compilation";
+    if (edited.ok()) {
+      ++counts.edits;
+      counts.all += static_cast<int>(full->instructions.size());
+      for (const BodyEdit& body : edited->bodies) counts.instructions += static_cast<int>(body.added.size());
+    }
+    if (!edited.ok() || edit == 1) {
+      compilation.undo();
+      plan = plan_before;
+      current = current_before;
+      if (compacted(compilation.program()) != before) return "an undone edit leaves another program";
+    }
+  }
+  return compare(training, plan, current, compacted(compilation.program())).problem;
+}
+
 // WEFT_RANDOM_PLANS sets how many; sanitizer builds play fewer.
 TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
   const char* const wanted = std::getenv("WEFT_RANDOM_PLANS");
@@ -449,12 +521,14 @@ TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
   const std::vector<SmallModel> models = small_models();
   std::vector<std::string> problems(static_cast<std::size_t>(plans));
   std::atomic<int> next = 0;
+  EditCounts counts;
   const auto play = [&] {
     for (int i = next++; i < plans; i = next++) {
       const SmallModel& model = models[static_cast<std::size_t>(i) % models.size()];
       Rng rng = Rng(99).split(static_cast<std::uint64_t>(i));
+      const Plan plan = random_plan(model.training, rng, i % 2 == 1);
       problems[static_cast<std::size_t>(i)] =
-          compare(model.training, random_plan(model.training, rng, i % 2 == 1)).problem;
+          i % 4 < 2 ? compare(model.training, plan).problem : recompile_and_compare(model.training, plan, rng, counts);
     }
   };
   std::thread other(play);
@@ -465,7 +539,8 @@ TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
     mismatches += problems[i].empty() ? 0 : 1;
     EXPECT_EQ(problems[i], "") << models[i % models.size()].name << " plan " << i;
   }
-  fmt::print("{} random strategies played, {} mismatches\n", plans, mismatches);
+  fmt::print("{} random strategies played, {} mismatches; {} edits recompiled, {} of {} instructions written anew\n",
+             plans, mismatches, counts.edits.load(), counts.instructions.load(), counts.all.load());
 }
 
 // One mesh axis of three devices that get 3, 2 and 1 shares.

@@ -1,92 +1,106 @@
 #include "compile/buckets.h"
 
+#include <algorithm>
 #include <map>
-#include <tuple>
 
 namespace weft {
-namespace {
 
-// What makes two steps alike, and two gradients: the same steps one after the other (reduced over one mesh axis, then
-// another).
-using StepKey = std::tuple<MeshId, Collective, int, Reducer, DType>;
-using Key = std::vector<StepKey>;
+const GradientTerm* Buckets::term_of(TurnId turn, const IdVec<GroupId, GroupCode>& groups) const {
+  for (const GradientTerm& term : groups[sequence_.operands(turn).front().group].terms)
+    if (term.turn == turn) return &term;
+  return nullptr;
+}
 
-struct Bucket {
-  std::size_t last = 0;  // position in the body of its last step
-  std::int64_t bytes = 0;
-  std::vector<Communicate> steps = {};  // joined, in order
-};
-
-// The steps of one gradient: neighbours in the body, each reading what the one before wrote.
-struct Chain {
-  Key key = {};
-  std::size_t last = 0;
-  std::int64_t bytes = 0;
-  std::vector<const Communicate*> steps = {};
-};
-
-}  // namespace
-
-void bucket_gradients(Program& program, const Graph& graph, Bytes bytes) {
-  for (StageProgram& stage : program.stages) {
-    std::vector<InstructionId>& body = stage.backward;
-    const auto step_at = [&](std::size_t i) -> const Communicate* {
-      const Instruction& instruction = program.instructions[body[i]];
-      return instruction.guard == Guard::LastMicroBatch ? std::get_if<Communicate>(&instruction.what) : nullptr;
-    };
-    std::map<Key, Bucket> open;
-    std::vector<Bucket> closed;
-    std::vector<char> joined(body.size(), 0);
-    for (std::size_t i = 0; i < body.size(); ++i) {
-      Chain chain;
-      for (; i < body.size(); ++i) {
-        const Communicate* step = step_at(i);
-        if (!step || (!chain.steps.empty() && chain.steps.back()->outputs[0] != step->inputs[0])) break;
-        const Buffer& input = program.buffers[step->inputs[0]];
-        const DType dtype = graph.tensors()[input.tensor].type.dtype;
-        chain.key.emplace_back(program.instructions[body[i]].mesh, step->collective, step->mesh_axis, step->reducer,
-                               dtype);
-        if (chain.steps.empty())
-          chain.bytes = bytes_of(dtype, largest_local_elements(input.layout, program.meshes[input.layout.mesh]));
-        chain.steps.push_back(step);
-        chain.last = i;
-        joined[i] = 1;
-      }
-      if (chain.steps.empty()) continue;
-      --i;  // the loop steps over it
-      Bucket& bucket = open[chain.key];
-      bucket.steps.resize(chain.steps.size());
-      bucket.last = chain.last;
-      bucket.bytes += chain.bytes;
-      for (std::size_t s = 0; s < chain.steps.size(); ++s) {
-        Communicate& all = bucket.steps[s];
-        const Communicate& one = *chain.steps[s];
-        all.collective = one.collective;
-        all.mesh_axis = one.mesh_axis;
-        all.reducer = one.reducer;
-        all.inputs.push_back(one.inputs[0]);
-        all.outputs.push_back(one.outputs[0]);
-      }
-      if (bucket.bytes >= bytes.value) {
-        closed.push_back(std::move(bucket));
-        open.erase(chain.key);
-      }
-    }
-    for (auto& [key, bucket] : open) closed.push_back(std::move(bucket));
-
-    std::vector<Bucket*> ends(body.size(), nullptr);
-    for (Bucket& bucket : closed) ends[bucket.last] = &bucket;
-    std::vector<InstructionId> result;
-    result.reserve(body.size());
-    for (std::size_t i = 0; i < body.size(); ++i) {
-      if (!joined[i]) result.push_back(body[i]);
-      if (!ends[i]) continue;
-      const Instruction last = program.instructions[body[i]];
-      for (Communicate& step : ends[i]->steps)
-        result.push_back(program.instructions.push_back({last.mesh, last.guard, last.weight_part, std::move(step)}));
-    }
-    body = std::move(result);
+BucketPiece::Key Buckets::key_of(const GradientTerm& term) const {
+  BucketPiece::Key key{{}, term.reduce_first};
+  for (InstructionId id : term.steps) {
+    const Instruction& instruction = program_.instructions[id];
+    const auto& step = std::get<Communicate>(instruction.what);
+    key.steps.emplace_back(instruction.mesh, step.collective, step.mesh_axis, step.reducer,
+                           graph_.tensors()[program_.buffers[step.inputs[0]].tensor].type.dtype);
   }
+  return key;
+}
+
+void Buckets::assign(const IdVec<GroupId, GroupCode>& groups, const std::vector<int>& given) {
+  struct Open {
+    int bucket = 0;
+    std::int64_t bytes = 0;
+  };
+  std::map<BucketPiece::Key, Open> open;
+  std::size_t next = 0;
+  int buckets = 0, last = 0;
+  for (TurnId turn : sequence_.turns().ids()) {
+    if (sequence_.turns()[turn].kind != TurnKind::Accumulate) continue;
+    int bucket = last;
+    if (!given.empty()) {
+      bucket = given[next++];
+    } else if (const GradientTerm* term = term_of(turn, groups)) {
+      const auto [found, added] = open.try_emplace(key_of(*term));
+      Open& into = found->second;
+      if (added || (sync_.bucket.value > 0 && into.bytes >= sync_.bucket.value)) into = {buckets++, 0};
+      const Buffer& input =
+          program_.buffers[std::get<Communicate>(program_.instructions[term->steps.front()].what).inputs[0]];
+      into.bytes += bytes_of(graph_.tensors()[input.tensor].type.dtype,
+                             largest_local_elements(input.layout, program_.meshes[input.layout.mesh]));
+      bucket = into.bucket;
+    }
+    last = bucket_of_[turn] = bucket;
+    turns_.resize(std::max(turns_.size(), static_cast<std::size_t>(bucket) + 1));
+    turns_[static_cast<std::size_t>(bucket)].push_back(turn);
+  }
+}
+
+std::vector<int> Buckets::assignment() const {
+  std::vector<int> list;
+  for (TurnId turn : sequence_.turns().ids())
+    if (sequence_.turns()[turn].kind == TurnKind::Accumulate) list.push_back(bucket_of_[turn]);
+  return list;
+}
+
+BucketCode Buckets::join(int bucket, const IdVec<GroupId, GroupCode>& groups, const BucketCode& before,
+                         Lowering& lowering, const std::function<void(InstructionId)>& touched) {
+  BucketCode pieces;
+  for (TurnId turn : turns_[static_cast<std::size_t>(bucket)]) {
+    const GradientTerm* term = term_of(turn, groups);
+    if (!term) continue;
+    BucketPiece::Key key = key_of(*term);
+    auto piece = std::find_if(pieces.begin(), pieces.end(), [&](const BucketPiece& each) { return each.key == key; });
+    if (piece == pieces.end()) piece = pieces.insert(pieces.end(), {std::move(key), {}, {}, {}});
+    piece->turn = sync_.overlap || term->reduce_first ? turn : sequence_.reduction();
+    piece->members.push_back(turn);
+  }
+  for (BucketPiece& piece : pieces) {
+    const auto old =
+        std::find_if(before.begin(), before.end(), [&](const BucketPiece& each) { return each.key == piece.key; });
+    for (std::size_t s = 0; s < piece.key.steps.size(); ++s) {
+      Instruction joined;
+      for (TurnId turn : piece.members) {
+        const Instruction& one = program_.instructions[term_of(turn, groups)->steps[s]];
+        const auto& step = std::get<Communicate>(one.what);
+        if (turn == piece.members.front()) {
+          joined = one;
+          continue;
+        }
+        auto& all = std::get<Communicate>(joined.what);
+        all.inputs.push_back(step.inputs[0]);
+        all.outputs.push_back(step.outputs[0]);
+      }
+      InstructionId id;
+      if (old != before.end()) {
+        id = old->joined[s];
+        touched(id);
+        program_.instructions[id] = std::move(joined);
+      } else {
+        id = lowering.new_instruction(std::move(joined));
+      }
+      piece.joined.push_back(id);
+      lowering.add_waits(id);
+      for (BufferId output : std::get<Communicate>(program_.instructions[id].what).outputs)
+        lowering.set_writer(output, id);
+    }
+  }
+  return pieces;
 }
 
 }  // namespace weft

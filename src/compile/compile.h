@@ -6,9 +6,12 @@
 // body and layout. Cost: linear in operators; does not depend on the number of devices.
 #pragma once
 
+#include <array>
+
 #include "base/result.h"
 #include "program/program.h"
 #include "strategy/sharding.h"
+#include "strategy/tree.h"
 
 namespace weft {
 
@@ -17,7 +20,8 @@ struct MemoryPlan {
   // 0: everywhere alike. 1: optimizer state split over `over`. 2: gradients too, reduced every micro-batch. 3:
   // parameters too, gathered where they are used.
   int zero = 0;
-  MeshAxes over = 0;  // the data-parallel mesh axes
+  MeshAxes over = 0;                            // the data-parallel mesh axes
+  std::array<bool, kStoredKinds> offload = {};  // what lives in the host's memory
 };
 
 // How gradients are synchronised.
@@ -32,6 +36,7 @@ struct GradientSync {
 struct CompileOptions {
   MemoryPlan memory = {};
   GradientSync gradients = {};
+  std::vector<int> buckets = {};  // of every accumulation, in order; empty: by GradientSync::bucket
 };
 
 // `recompute`: forward operators that run again in the backward body instead of keeping what they made

@@ -35,7 +35,7 @@ std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& 
     HeldBytes now;
     for (BufferId id : program.buffers.ids()) {
       const Buffer& buffer = program.buffers[id];
-      if (buffer.memory != id || !kept(buffer.kind) || !meshes.contains(buffer.layout.mesh)) continue;
+      if (buffer.memory != id || buffer.on_host || !kept(buffer.kind) || !meshes.contains(buffer.layout.mesh)) continue;
       Bytes& kind = buffer.kind == BufferKind::Parameter ? now.parameters
                     : gradients.contains(buffer.tensor)  ? now.gradients
                                                          : now.optimizer;
@@ -51,7 +51,9 @@ std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& 
       for (const auto& list : {reads_of(program, instruction), writes_of(program, instruction)})
         for (BufferId id : list) {
           const BufferId root = program.buffers[id].memory;
-          if (!kept(program.buffers[root].kind) && held.insert({root, micro_batch}).second) account(root, 1);
+          if (!kept(program.buffers[root].kind) && !program.buffers[root].on_host &&
+              held.insert({root, micro_batch}).second)
+            account(root, 1);
         }
       if (now.total() > peak.total()) peak = now;
       if (const auto* free = std::get_if<Free>(&instruction.what))

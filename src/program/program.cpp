@@ -47,6 +47,7 @@ std::vector<BufferId> reads_of(const Program& program, const Instruction& instru
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) return communicate->inputs;
   if (const auto* send = std::get_if<Send>(&instruction.what)) return {program.transfers[send->transfer].from};
   if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) return sum->inputs;
+  if (const auto* copy = std::get_if<Copy>(&instruction.what)) return {copy->from};
   return {};
 }
 
@@ -55,6 +56,7 @@ std::vector<BufferId> writes_of(const Program& program, const Instruction& instr
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) return communicate->outputs;
   if (const auto* receive = std::get_if<Receive>(&instruction.what)) return {program.transfers[receive->transfer].to};
   if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) return {sum->output};
+  if (const auto* copy = std::get_if<Copy>(&instruction.what)) return {copy->to};
   return {};
 }
 
@@ -113,6 +115,8 @@ std::string print(const Program& program, const Graph& graph) {
       else if (const auto* receive = std::get_if<Receive>(&instruction.what))
         text += fmt::format("{} = receive t{}\n", program.transfers[receive->transfer].to.index(),
                             receive->transfer.index());
+      else if (const auto* copy = std::get_if<Copy>(&instruction.what))
+        text += fmt::format("{} = copy({})\n", copy->to.index(), copy->from.index());
       else if (const auto* free = std::get_if<Free>(&instruction.what))
         text += fmt::format("free {}\n", free->buffer.index());
       else if (const auto* sum = std::get_if<SumScalars>(&instruction.what))

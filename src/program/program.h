@@ -38,13 +38,15 @@ struct Buffer {
   TensorId tensor;
   Layout layout;
   BufferKind kind{};
-  BufferId storage;  // the buffer whose value this one updates in place; itself otherwise
-  BufferId memory;   // the buffer whose memory this one looks at (a view); its storage otherwise
+  BufferId storage;      // the buffer whose value this one updates in place; itself otherwise
+  BufferId memory;       // the buffer whose memory this one looks at (a view); its storage otherwise
+  bool on_host = false;  // in the host's memory; only copies read and write it
 
   bool operator==(const Buffer&) const = default;
 };
 
-// Runs one operator on the part of its axes that the sharding gives to each device.
+// Runs one operator on the part of its axes that the sharding gives to each device. Scalars that the whole world has
+// may be read on any mesh.
 struct Compute {
   OpId op;
   OpSharding sharding;
@@ -93,7 +95,15 @@ struct SumScalars {
   bool operator==(const SumScalars&) const = default;
 };
 
-// Gives back the memory of a buffer (the root of its views), after its last use.
+// Moves a buffer between device and host, in the same layout.
+struct Copy {
+  BufferId from, to;
+
+  bool operator==(const Copy&) const = default;
+};
+
+// Gives back the memory of a buffer (the root of its views), after its last use. It is on no stream: it takes effect
+// when all instructions it is `after` are complete, and nothing waits for it.
 struct Free {
   BufferId buffer;
 
@@ -120,7 +130,7 @@ struct Instruction {
   Guard guard = Guard::Always;
   bool weight_part =
       false;  // of the backward body: only gradients of weights wait for it (zero-bubble schedules split it off)
-  std::variant<Compute, Communicate, Send, Receive, SumScalars, Free> what;
+  std::variant<Compute, Communicate, Send, Receive, SumScalars, Copy, Free> what;
   Stream stream = Stream::Compute;
   // Instructions on other streams that this one waits for, on its own devices: earlier ones of the body, or of an
   // earlier body of the same micro-batch. (Record and wait; the order on one stream needs none.)
@@ -132,6 +142,8 @@ struct Instruction {
 // The bodies of a pipeline stage; its instructions may be of several meshes.
 struct StageProgram {
   std::vector<InstructionId> forward, backward;
+
+  bool operator==(const StageProgram&) const = default;
 };
 
 struct Program {
@@ -142,6 +154,8 @@ struct Program {
   IdVec<TransferId, Transfer> transfers;
   std::vector<StageProgram> stages;
   std::vector<InstructionId> step;  // after the last micro-batch
+
+  bool operator==(const Program&) const = default;
 };
 
 // The buffers an instruction reads, and those it writes. A send reads, a receive writes.

@@ -53,6 +53,12 @@ class Verifier {
     return size;
   }
 
+  // A scalar that the whole world has may be read on any mesh.
+  bool had_by_all(BufferId id) const {
+    const Layout& layout = program_.buffers[id].layout;
+    return layout.mesh == program_.world && layout.dims.empty() && !is_partial(layout);
+  }
+
   // Layouts cover their tensors, and instructions stay on their mesh.
   Status check_shapes() const {
     for (BufferId id : program_.buffers.ids()) {
@@ -66,7 +72,7 @@ class Verifier {
       const bool everywhere = std::holds_alternative<SumScalars>(instruction.what);
       for (const auto& list : {reads_of(program_, instruction), writes_of(program_, instruction)})
         for (BufferId id : list)
-          if (!everywhere && program_.buffers[id].layout.mesh != instruction.mesh)
+          if (!everywhere && program_.buffers[id].layout.mesh != instruction.mesh && !had_by_all(id))
             return error("{} is used by an instruction of another mesh", buffer_name(id));
     }
     return Ok{};

@@ -51,6 +51,10 @@ struct Placing {
   IdVec<MeshId, int> stage_of;
   IdVec<OpId, MeshId>
       mesh_of;  // of forward operators; backward products follow theirs, sums of gradients their readers
+  // All devices in a row; the compiler adds it where it is not given.
+  MeshId world = {};
+  // Where every stage is held twice (DualPipe): the mesh, of the same shape, that runs it by the other route.
+  IdVec<MeshId, MeshId> mirror = {};
 };
 Placing on_one_mesh(const Graph& graph, Mesh mesh);
 

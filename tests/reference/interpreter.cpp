@@ -67,7 +67,11 @@ void Interpreter::compute(const Compute& compute, const Mesh& mesh) {
   for (int position = 0; position < mesh.size(); ++position) {
     const AxisSlices slices = axis_slices(signature, compute.sharding, mesh, position);
     std::vector<Block> inputs, made;
-    for (BufferId input : compute.inputs) inputs.push_back(read(input)[static_cast<std::size_t>(position)]);
+    for (BufferId input : compute.inputs) {
+      const Mesh& there = program_.meshes[program_.buffers[input].layout.mesh];  // the world's, for some scalars
+      const int at = &there == &mesh ? position : there.position_of(mesh.devices()[static_cast<std::size_t>(position)]);
+      inputs.push_back(read(input)[static_cast<std::size_t>(at)]);
+    }
     for (const Operand& output : signature.outputs) made.emplace_back(signature, output, slices);
     run_kernel(signature, slices, inputs, made);
     for (std::size_t i = 0; i < made.size(); ++i) outputs[i].push_back(std::move(made[i]));
@@ -185,6 +189,7 @@ bool Interpreter::play(const Instruction& instruction) {
   if (const auto* operation = std::get_if<Compute>(&instruction.what)) compute(*operation, mesh);
   if (const auto* collective = std::get_if<Communicate>(&instruction.what)) communicate(*collective, mesh);
   if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) sum_scalars(*sum, mesh);
+  if (const auto* copy = std::get_if<Copy>(&instruction.what)) write(copy->to, read(copy->from));
   if (const auto* free = std::get_if<Free>(&instruction.what))
     std::erase_if(values_, [&](const auto& entry) {  // with every view of the memory
       return entry.first.micro_batch == micro_batch_ && program_.buffers[entry.first.storage].memory == free->buffer;

@@ -1,0 +1,266 @@
+#include "compile/compilation.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace weft {
+
+Result<Placing> with_world(Placing placing) {
+  if (placing.world.valid()) return placing;
+  std::vector<DeviceId> devices;
+  for (const Mesh& each : placing.meshes) devices.insert(devices.end(), each.devices().begin(), each.devices().end());
+  std::sort(devices.begin(), devices.end());
+  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+  const int size = static_cast<int>(devices.size());
+  WEFT_TRY(Mesh world, Mesh::make({{"world", size}}, std::move(devices)));
+  placing.world = placing.meshes.push_back(std::move(world));
+  placing.stage_of.push_back(-1);
+  return placing;
+}
+
+Compilation::Compilation(const TrainingGraph& training, const Placing& placing, const ShardingPlan& plan,
+                         const CompileOptions& options, const RecomputeRegions& recompute)
+    : training_(training),
+      placing_(placing),
+      plan_(plan),
+      options_(options),
+      sequence_(training, recompute, placing.mirror.empty() ? 1 : 2),
+      lowering_(training_, sequence_, placing_, plan_, options_, program_),
+      buckets_(training_.graph, sequence_, options_.gradients, program_) {
+  program_.world = placing.world;
+  int stages = 0;
+  for (int stage : placing.stage_of) stages = std::max(stages, stage + 1);
+  program_.stages.resize(static_cast<std::size_t>(stages));
+}
+
+void Compilation::adopt_meshes() {
+  for (std::size_t i = program_.meshes.size(); i < placing_.meshes.size(); ++i)
+    program_.meshes.push_back(placing_.meshes[MeshId(i)]);
+}
+
+Status Compilation::compile() {
+  adopt_meshes();
+  groups_.resize(sequence_.events().size());
+  for (GroupId group : groups_.ids()) {
+    WEFT_TRY(groups_[group], lowering_.lower(group));
+  }
+  buckets_.assign(groups_, options_.buckets);
+  for (int bucket = 0; bucket < buckets_.count(); ++bucket)
+    bucket_code_.push_back(buckets_.join(bucket, groups_, {}, lowering_, [](InstructionId) {}));
+  segments_.resize(sequence_.turns().size());
+  for (TurnId turn : sequence_.turns().ids()) {
+    lowering_.write_main(turn, groups_);
+    segments_[turn] = assemble(turn);
+  }
+  write_bodies(nullptr, nullptr);
+  return Ok{};
+}
+
+std::vector<InstructionId>& Compilation::body(std::uint32_t index) {
+  if (index == 2 * program_.stages.size()) return program_.step;
+  StageProgram& stage = program_.stages[index / 2];
+  return index % 2 == 0 ? stage.forward : stage.backward;
+}
+
+Compilation::Segment Compilation::assemble(TurnId id) {
+  const Turn& turn = sequence_.turns()[id];
+  Segment segment;
+  const auto place = [&](InstructionId instruction) {
+    const MeshId mesh = program_.instructions[instruction].mesh;
+    const std::uint32_t step = static_cast<std::uint32_t>(2 * program_.stages.size());
+    const auto stage = static_cast<std::uint32_t>(std::max(placing_.stage_of[mesh], 0));
+    segment.push_back({instruction, turn.phase == Phase::Step ? step : 2 * stage + (turn.phase == Phase::Backward)});
+  };
+  const auto operands = sequence_.operands(id);
+  std::vector<const FreeAt*> frees;
+  const auto add_frees = [&](GroupId group, TurnId at) {
+    for (const FreeAt& free : groups_[group].frees)
+      if (free.turn == at) frees.push_back(&free);
+  };
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    bool seen = false;
+    for (std::size_t j = 0; j < i; ++j) seen = seen || operands[j].group == operands[i].group;
+    if (!seen) add_frees(operands[i].group, id);
+  }
+  const auto in_order = [](const FreeAt* a, const FreeAt* b) { return a->tensor < b->tensor; };
+  std::stable_sort(frees.begin(), frees.end(), in_order);
+  const auto place_frees = [&](InstructionId anchor) {
+    for (const FreeAt* free : frees)
+      if (free->anchor == anchor) place(free->free);
+  };
+  const auto place_with_frees = [&](InstructionId instruction) {
+    lowering_.add_waits(instruction);
+    place(instruction);
+    place_frees(instruction);
+  };
+  for (const OperandRef& ref : operands)
+    for (InstructionId before : groups_[ref.group].events[ref.event].before) place_with_frees(before);
+  if (const InstructionId main = lowering_.main(id); main.valid()) {
+    place(main);
+    place_frees(main);
+  }
+  for (const OperandRef& ref : operands)
+    for (InstructionId then : groups_[ref.group].events[ref.event].then) place_with_frees(then);
+  place_frees(InstructionId());
+
+  // Buckets that are full here.
+  const auto place_bucket = [&](const BucketCode& bucket) {
+    for (const BucketPiece& piece : bucket) {
+      if (piece.turn != id) continue;
+      std::vector<const GradientTerm*> terms;
+      frees.clear();
+      for (TurnId member : piece.members) {
+        const GroupId group = sequence_.operands(member).front().group;
+        for (const GradientTerm& term : groups_[group].terms)
+          if (term.turn == member) terms.push_back(&term);
+        add_frees(group, member);
+      }
+      // Who waited for a member's own collective waits for the joined one.
+      for (const FreeAt* free : frees)
+        for (InstructionId& use : program_.instructions[free->free].after)
+          for (const GradientTerm* term : terms)
+            if (const auto s = std::find(term->steps.begin(), term->steps.end(), use); s != term->steps.end())
+              use = piece.joined[static_cast<std::size_t>(s - term->steps.begin())];
+      for (std::size_t s = 0; s < piece.joined.size(); ++s) {
+        place(piece.joined[s]);
+        for (const GradientTerm* term : terms) place_frees(term->steps[s]);
+      }
+      for (const GradientTerm* term : terms)
+        for (InstructionId add : term->add) place_with_frees(add);
+    }
+  };
+  if (turn.kind == TurnKind::Accumulate)
+    place_bucket(bucket_code_[static_cast<std::size_t>(buckets_.of(id))]);
+  else if (turn.kind == TurnKind::Reduction)
+    for (const BucketCode& bucket : bucket_code_) place_bucket(bucket);
+  return segment;
+}
+
+void Compilation::write_bodies(const std::vector<std::pair<TurnId, Segment>>* edited, ProgramEdit* edit) {
+  const std::size_t bodies = 2 * program_.stages.size() + 1;
+  std::vector<std::vector<InstructionId>> fresh(bodies);
+  for (std::uint32_t b = 0; b < bodies; ++b) fresh[b].reserve(body(b).size() + 64);
+  std::size_t next = 0;
+  for (TurnId turn : segments_.ids()) {
+    if (edited && next < edited->size() && (*edited)[next].first == turn) {
+      // Body by body: what stood here against what stands here now.
+      const Segment& old = (*edited)[next++].second;
+      std::vector<std::uint32_t> touched;
+      for (const Segment* segment : {&old, static_cast<const Segment*>(&segments_[turn])})
+        for (const Placed& placed : *segment)
+          if (std::find(touched.begin(), touched.end(), placed.body) == touched.end()) touched.push_back(placed.body);
+      for (std::uint32_t b : touched) {
+        BodyEdit change{b + 1 == bodies ? -1 : static_cast<int>(b / 2), b % 2 == 1, fresh[b].size(), {}, {}};
+        for (const Placed& placed : old)
+          if (placed.body == b) change.removed.push_back(placed.instruction);
+        for (const Placed& placed : segments_[turn])
+          if (placed.body == b) change.added.push_back(placed.instruction);
+        if (change.removed != change.added) edit->bodies.push_back(std::move(change));
+      }
+    }
+    for (const Placed& placed : segments_[turn]) fresh[placed.body].push_back(placed.instruction);
+  }
+  for (std::uint32_t b = 0; b < bodies; ++b) body(b) = std::move(fresh[b]);
+}
+
+void Compilation::remember(InstructionId id) { journal_.instructions.emplace_back(id, program_.instructions[id]); }
+
+Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
+  commit();
+  adopt_meshes();
+  std::vector<GroupId> groups;
+  const Graph& graph = training_.graph;
+  const int routes = placing_.mirror.empty() ? 1 : 2;
+  for (OpId op : changed)
+    for (int route = 0; route < routes; ++route)
+      for (const auto operands : {graph.inputs(op), graph.outputs(op)})
+        for (TensorId tensor : operands) groups.push_back(sequence_.group_of(tensor, route));
+  std::sort(groups.begin(), groups.end());
+  groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
+
+  journal_.open = true;
+  std::vector<TurnId> turns;
+  for (OpId op : changed) turns.insert(turns.end(), sequence_.turns_of(op).begin(), sequence_.turns_of(op).end());
+  std::vector<int> buckets;
+  for (GroupId group : groups) {
+    Result<GroupCode> code = lowering_.lower(group);
+    if (!code.ok()) {
+      undo();
+      return code.error();
+    }
+    journal_.groups.emplace_back(group, std::exchange(groups_[group], std::move(code).value()));
+    for (const Event& event : sequence_.events()[group]) turns.push_back(event.turn);
+    if (sequence_.is_parameter(group))
+      for (const Event& event : sequence_.events()[group])
+        if (sequence_.turns()[event.turn].kind == TurnKind::Accumulate) buckets.push_back(buckets_.of(event.turn));
+  }
+  std::sort(buckets.begin(), buckets.end());
+  buckets.erase(std::unique(buckets.begin(), buckets.end()), buckets.end());
+  for (int bucket : buckets) {
+    BucketCode& code = bucket_code_[static_cast<std::size_t>(bucket)];
+    BucketCode joined = buckets_.join(bucket, groups_, code, lowering_, [&](InstructionId id) { remember(id); });
+    for (const BucketCode* pieces : {&code, &joined})
+      for (const BucketPiece& piece : *pieces) turns.push_back(piece.turn);
+    journal_.buckets.emplace_back(bucket, std::exchange(code, std::move(joined)));
+  }
+  std::sort(turns.begin(), turns.end());
+  turns.erase(std::unique(turns.begin(), turns.end()), turns.end());
+
+  ProgramEdit edit;
+  for (TurnId turn : turns) {
+    if (const InstructionId main = lowering_.main(turn); main.valid()) remember(main);
+    lowering_.write_main(turn, groups_);
+    journal_.segments.emplace_back(turn, std::exchange(segments_[turn], Segment()));
+    segments_[turn] = assemble(turn);
+  }
+  journal_.stages = program_.stages;
+  journal_.step = program_.step;
+  write_bodies(&journal_.segments, &edit);
+  for (const auto& [id, old] : journal_.instructions)
+    if (program_.instructions[id] != old) edit.rewritten.push_back(id);
+  return edit;
+}
+
+void Compilation::undo() {
+  if (!journal_.open) return;
+  for (auto& [group, old] : journal_.groups) {
+    lowering_.release(groups_[group]);
+    groups_[group] = std::move(old);
+  }
+  // Joined instructions that only the new buckets have; those of the old ones come back with their contents.
+  for (auto& [bucket, old] : journal_.buckets) {
+    BucketCode& now = bucket_code_[static_cast<std::size_t>(bucket)];
+    for (const BucketPiece& piece : now)
+      if (std::none_of(old.begin(), old.end(), [&](const BucketPiece& each) { return each.key == piece.key; }))
+        for (InstructionId id : piece.joined) lowering_.drop_instruction(id);
+    now = std::move(old);
+  }
+  for (auto& [id, old] : journal_.instructions) program_.instructions[id] = std::move(old);
+  for (auto& [turn, old] : journal_.segments) segments_[turn] = std::move(old);
+  if (!journal_.segments.empty()) {
+    program_.stages = std::move(journal_.stages);
+    program_.step = std::move(journal_.step);
+  }
+  // What buckets reduce is written by them again.
+  for (auto& [bucket, old] : journal_.buckets)
+    for (const BucketPiece& piece : bucket_code_[static_cast<std::size_t>(bucket)])
+      for (InstructionId id : piece.joined)
+        for (BufferId output : std::get<Communicate>(program_.instructions[id].what).outputs)
+          lowering_.set_writer(output, id);
+  journal_ = {};
+}
+
+void Compilation::commit() {
+  if (!journal_.open) return;
+  for (const auto& [group, old] : journal_.groups) lowering_.release(old);
+  for (const auto& [bucket, old] : journal_.buckets)
+    for (const BucketPiece& piece : old) {
+      const BucketCode& now = bucket_code_[static_cast<std::size_t>(bucket)];
+      if (std::none_of(now.begin(), now.end(), [&](const BucketPiece& each) { return each.key == piece.key; }))
+        for (InstructionId id : piece.joined) lowering_.drop_instruction(id);
+    }
+  journal_ = {};
+}
+
+}  // namespace weft

@@ -1,0 +1,100 @@
+// A compiled program that can be changed: after a change to how some operators are split, only what depends on them is
+// compiled again, and the result is the program that a full compilation would give (up to the numbering of what it
+// consists of: `compacted`). The way a search uses the compiler.
+//
+//   Compilation compilation(training, placing, plan, options, recompute);
+//   compilation.compile();
+//   … change plan and placing …
+//   edit = compilation.recompile(changed operators);     what was taken out and put in, body by body
+//   compilation.undo();  or  compilation.commit();
+//
+// Cost of recompile: what the changed operators, those that share a tensor with them, and their gradient buckets cost;
+// besides, one pass over the bodies' lists of numbers.
+#pragma once
+
+#include <span>
+
+#include "compile/buckets.h"
+
+namespace weft {
+
+// What changed in one body: at `position`, `removed` gave way to `added`. Positions are those of the body after all
+// edits before it in the list have been made.
+struct BodyEdit {
+  int stage = 0;  // −1: the step
+  bool backward = false;
+  std::size_t position = 0;
+  std::vector<InstructionId> removed, added;
+};
+
+struct ProgramEdit {
+  std::vector<BodyEdit> bodies;
+  // Instructions that stayed in their place with new contents, and those that are new.
+  std::vector<InstructionId> rewritten;
+};
+
+class Compilation {
+ public:
+  // All are kept by reference. `placing` has a world; meshes may be added to it, `plan` may change, between calls.
+  Compilation(const TrainingGraph& training, const Placing& placing, const ShardingPlan& plan,
+              const CompileOptions& options, const RecomputeRegions& recompute);
+  Compilation(const Compilation&) = delete;
+  Compilation& operator=(const Compilation&) = delete;
+
+  Status compile();
+  const Program& program() const { return program_; }
+  Program take() { return std::move(program_); }
+  // How gradients are bucketed, for a full compilation to do it the same way (CompileOptions::buckets).
+  std::vector<int> buckets() const { return buckets_.assignment(); }
+
+  // Operators, forward and backward, whose entry of the plan has changed since. The last change is committed first. On
+  // an error nothing has changed.
+  Result<ProgramEdit> recompile(std::span<const OpId> changed);
+  void undo();
+  void commit();
+
+ private:
+  struct Placed {
+    InstructionId instruction;
+    std::uint32_t body;  // 2·stage, 2·stage + 1 for backward, last the step
+  };
+  using Segment = std::vector<Placed>;
+  struct Journal {
+    std::vector<std::pair<GroupId, GroupCode>> groups;
+    std::vector<std::pair<int, BucketCode>> buckets;
+    std::vector<std::pair<TurnId, Segment>> segments;
+    std::vector<std::pair<InstructionId, Instruction>> instructions;
+    std::vector<StageProgram> stages;
+    std::vector<InstructionId> step;
+    bool open = false;
+  };
+
+  void remember(InstructionId id);
+  void adopt_meshes();
+  Segment assemble(TurnId turn);
+  std::vector<InstructionId>& body(std::uint32_t index);
+  // Puts the segments together; `edited`, where given, in turn order, with what stood there before.
+  void write_bodies(const std::vector<std::pair<TurnId, Segment>>* edited, ProgramEdit* edit);
+
+  const TrainingGraph& training_;
+  const Placing& placing_;
+  const ShardingPlan& plan_;
+  const CompileOptions options_;
+  Program program_;
+  Sequence sequence_;
+  Lowering lowering_;
+  Buckets buckets_;
+  IdVec<GroupId, GroupCode> groups_;
+  std::vector<BucketCode> bucket_code_;
+  IdVec<TurnId, Segment> segments_;
+  Journal journal_;
+};
+
+// The same program with nothing left over: instructions numbered in the order of the bodies, buffers and transfers in
+// the order they are used.
+Program compacted(const Program& program);
+
+// The placing with a world.
+Result<Placing> with_world(Placing placing);
+
+}  // namespace weft

@@ -1,0 +1,504 @@
+#include "compile/lowering.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+#include "compile/parameter_layout.h"
+
+namespace weft {
+namespace {
+
+// Where in a turn something is issued.
+constexpr int kBefore = 0, kMain = 1, kAfter = 2;
+
+}  // namespace
+
+Lowering::Lowering(const TrainingGraph& training, const Sequence& sequence, const Placing& placing,
+                   const ShardingPlan& plan, const CompileOptions& options, Program& program)
+    : training_(training),
+      graph_(training.graph),
+      sequence_(sequence),
+      placing_(placing),
+      plan_(plan),
+      options_(options),
+      program_(program),
+      mains_(sequence.turns().size()),
+      available_(graph_.tensors().size()),
+      last_forward_(graph_.tensors().size()) {
+  for (TurnId turn : sequence.turns().ids()) {
+    const TurnKind kind = sequence.turns()[turn].kind;
+    if (kind == TurnKind::Operator || kind == TurnKind::ScalarSum || kind == TurnKind::Scalar)
+      mains_[turn] = new_instruction({});
+    if (kind == TurnKind::Accumulate)
+      terms_of_[graph_.tensors()[graph_.outputs(sequence.turns()[turn].op)[0]].storage].push_back(turn);
+  }
+  // What belongs to a parameter: its gradient, its states and their updates.
+  std::map<TensorId, TensorId> owner;
+  for (const auto& [parameter, sum] : training.accumulated) {
+    const TensorId gradient = graph_.tensors()[sum].storage;
+    parameter_of_[gradient] = owner[gradient] = owner[parameter] = parameter;
+  }
+  for (TurnId turn : sequence.turns().ids()) {
+    if (sequence.turns()[turn].kind != TurnKind::Optimizer) continue;
+    const OpId op = sequence.turns()[turn].op;
+    const TensorId parameter = owner.at(graph_.tensors()[graph_.inputs(op).front()].storage);
+    for (TensorId input : graph_.inputs(op))
+      if (!graph_.tensors()[input].producer.valid() && graph_.tensors()[input].kind == TensorKind::State)
+        owner[input] = parameter;
+    for (TensorId output : graph_.outputs(op)) owner[graph_.tensors()[output].storage] = parameter;
+    optimized_by_[op] = parameter;
+  }
+}
+
+MeshId Lowering::mesh_of(TurnId turn) const {
+  const Turn& described = sequence_.turns()[turn];
+  if (described.phase == Phase::Step) return program_.world;
+  const MeshId mesh = plan_.ops[described.op].mesh;
+  return described.route == 0 ? mesh : placing_.mirror[mesh];
+}
+
+OpSharding Lowering::sharding(TurnId turn) const {
+  const Turn& described = sequence_.turns()[turn];
+  if (described.phase == Phase::Step)
+    return sharding_for(graph_.signature(described.op), replicated(program_.world, mesh(program_.world), {}));
+  OpSharding result = plan_.ops[described.op];
+  result.mesh = mesh_of(turn);
+  return result;
+}
+
+InstructionId Lowering::new_instruction(Instruction instruction) {
+  if (free_instructions_.empty()) return program_.instructions.push_back(std::move(instruction));
+  const InstructionId id = free_instructions_.back();
+  free_instructions_.pop_back();
+  program_.instructions[id] = std::move(instruction);
+  return id;
+}
+
+BufferId Lowering::add_buffer(TensorId tensor, Layout layout, BufferKind kind, bool on_host) {
+  BufferId id(program_.buffers.size());
+  if (free_buffers_.empty()) {
+    program_.buffers.push_back({});
+    writer_.push_back({});
+    last_use_.push_back({});
+    weight_only_.push_back(0);
+  } else {
+    id = free_buffers_.back();
+    free_buffers_.pop_back();
+    writer_[id] = {};
+    last_use_[id] = {};
+  }
+  program_.buffers[id] = {tensor, std::move(layout), kind, id, id, on_host};
+  weight_only_[id] = weight_part_;
+  code_->buffers.push_back(id);
+  return id;
+}
+
+BufferId Lowering::keep(TensorId tensor, Layout layout, BufferKind kind) {
+  const BufferId id = add_buffer(tensor, std::move(layout), kind);
+  available_[tensor].push_back(id);
+  return id;
+}
+
+// Nobody but the optimizer waits for what happens to parameters and gradients.
+Stream Lowering::stream_of(const What& what) const {
+  if (std::holds_alternative<Send>(what)) return Stream::Send;
+  if (std::holds_alternative<Receive>(what)) return Stream::Receive;
+  if (std::holds_alternative<Copy>(what)) return Stream::Copy;
+  const auto* communicate = std::get_if<Communicate>(&what);
+  if (!communicate || communicate->collective == Collective::Slice) return Stream::Compute;
+  return of_parameter_ || phase_ == Phase::Step ? Stream::Data : Stream::Tensor;
+}
+
+InstructionId Lowering::emit(MeshId on, What what) {
+  const Stream stream = stream_of(what);
+  const InstructionId id = new_instruction({on, guard_, weight_part_, std::move(what), stream, {}});
+  code_->instructions.push_back(id);
+  add_waits(id);
+  use_all(id);
+  sink_->push_back(id);
+  return id;
+}
+
+void Lowering::add_waits(InstructionId id) {
+  Instruction& instruction = program_.instructions[id];
+  instruction.after.clear();
+  for (BufferId read : reads_of(program_, instruction)) {
+    if (!read.valid()) continue;  // comes later: a scalar of another group
+    const InstructionId writer = writer_[read];
+    if (writer.valid() && program_.instructions[writer].stream != instruction.stream &&
+        std::find(instruction.after.begin(), instruction.after.end(), writer) == instruction.after.end())
+      instruction.after.push_back(writer);
+  }
+}
+
+void Lowering::use_all(InstructionId by) {
+  const Instruction& instruction = program_.instructions[by];
+  for (BufferId id : reads_of(program_, instruction))
+    if (id.valid()) use(id, by, rank_);
+  for (BufferId id : writes_of(program_, instruction)) {
+    use(id, by, rank_);
+    writer_[id] = by;
+  }
+}
+
+void Lowering::use(BufferId id, InstructionId by, int rank) {
+  LastUse& last = last_use_[program_.buffers[id].memory];
+  if (!last.turn.valid() || last.phase != phase_) {
+    last.guard = guard_;
+    last.weight_part = false;
+    last.phase = phase_;
+    last.by_stream = {};
+  }
+  last.weight_part = last.weight_part || weight_part_;
+  const Stream stream = rank == kMain ? Stream::Compute : program_.instructions[by].stream;
+  if (std::pair(turn_, rank) < std::pair(last.turn, last.rank) && last.turn.valid()) {
+    if (InstructionId& other = last.by_stream[static_cast<std::size_t>(stream)]; !other.valid()) other = by;
+    return;
+  }
+  last.by_stream[static_cast<std::size_t>(stream)] = by;
+  last.turn = turn_;
+  last.anchor = by;
+  last.rank = rank;
+}
+
+struct Lowering::Route {
+  double cost = std::numeric_limits<double>::infinity();
+  BufferId source;
+  std::vector<ReshardStep> steps = {};
+};
+
+// The cheapest way to the layout from a buffer on the same mesh.
+Lowering::Route Lowering::cheapest(TensorId tensor, const Layout& wanted, std::optional<Error>& problem) const {
+  Route best;
+  for (BufferId id : available_[tensor]) {
+    const Buffer& buffer = program_.buffers[id];
+    if (buffer.layout.mesh != wanted.mesh || !usable(id)) continue;
+    Result<std::vector<ReshardStep>> steps = reshard(buffer.layout, wanted, mesh(wanted.mesh));
+    if (!steps.ok()) {
+      problem = steps.error();
+      continue;
+    }
+    double cost = buffer.on_host ? static_cast<double>(largest_local_elements(buffer.layout, mesh(wanted.mesh))) : 0;
+    const Layout* before = &buffer.layout;
+    for (const ReshardStep& step : *steps) {
+      cost += elements_sent(step, *before, mesh(wanted.mesh)) + 1e-6;
+      before = &step.to;
+    }
+    if (cost < best.cost) best = {cost, id, std::move(steps).value()};
+  }
+  return best;
+}
+
+// A buffer of the tensor in the layout wanted (by value: buffers move while it is made): one that is there, made by
+// resharding, or brought from another mesh.
+Result<BufferId> Lowering::as(TensorId tensor, Layout wanted) {
+  for (BufferId id : available_[tensor])
+    if (usable(id) && !program_.buffers[id].on_host && program_.buffers[id].layout == wanted) return id;
+  std::optional<Error> problem;
+  Route best = cheapest(tensor, wanted, problem);
+  if (!best.source.valid()) {
+    WEFT_TRY(const bool brought, bring(tensor, wanted));
+    if (!brought)
+      return problem ? problem->at(graph_.name(tensor)) : error("{}: nothing holds it here", graph_.name(tensor));
+    best = cheapest(tensor, wanted, problem);
+    WEFT_CHECK(best.source.valid(), "{} was brought and cannot be used", graph_.name(tensor));
+  }
+  if (program_.buffers[best.source].on_host) {
+    const Layout layout = program_.buffers[best.source].layout;
+    const BufferId loaded = keep(tensor, layout, BufferKind::Temporary);
+    emit(wanted.mesh, Copy{best.source, loaded});
+    best.source = loaded;
+  }
+  for (ReshardStep& step : best.steps) {
+    const BufferId next = keep(tensor, std::move(step.to), BufferKind::Temporary);
+    std::vector<BufferId> inputs = {best.source};
+    if (step.reducer == Reducer::SoftmaxMerge) {
+      WEFT_TRY(const BufferId weights, merge_weights(tensor, program_.buffers[best.source].layout));
+      inputs.push_back(weights);
+    }
+    emit(wanted.mesh, Communicate{step.collective, step.mesh_axis, step.reducer, std::move(inputs), {next}});
+    best.source = next;
+  }
+  return best.source;
+}
+
+// What weighs the contributions of attention over split keys: the log-sum-exp of the same shards, as far reduced as
+// they are.
+Result<BufferId> Lowering::merge_weights(TensorId tensor, Layout contributions) {
+  const OpId producer = graph_.tensors()[tensor].producer;
+  const Signature& signature = graph_.signature(producer);
+  std::size_t lse = 0;
+  while (signature.outputs[lse].reducer != Reducer::LogSumExp) ++lse;
+  OpSharding sharding = plan_.ops[producer];
+  sharding.mesh = contributions.mesh;
+  Layout wanted = operand_layout(signature, true, lse, sharding, mesh(sharding.mesh));
+  for (std::size_t axis = 0; axis < wanted.partial.size(); ++axis)
+    if (!contributions.partial[axis]) wanted.partial[axis].reset();
+  return as(graph_.outputs(producer)[lse], wanted);
+}
+
+// Moves a tensor onto the wanted layout's mesh: whole contributions only, so partial sums are reduced where they are,
+// onto the wanted cuts if the meshes are alike. False when no mesh holds it.
+Result<bool> Lowering::bring(TensorId tensor, const Layout& wanted) {
+  BufferId source;
+  for (BufferId id : available_[tensor])
+    if (usable(id) && program_.buffers[id].layout.mesh != wanted.mesh) {
+      source = id;
+      break;
+    }
+  if (!source.valid()) return false;
+  const Layout from = program_.buffers[source].layout;
+  const bool alike = mesh(from.mesh).axes() == mesh(wanted.mesh).axes();
+  Layout there = without_halos(wanted), here = there;
+  for (auto& reducer : there.partial) reducer.reset();
+  if (alike) {  // same grid: the same cuts on both sides, each device sends to its counterpart
+    if (!is_partial(from)) there.dims = without_halos(from).dims;
+    here = there;
+    here.mesh = from.mesh;
+  } else {
+    here = without_halos(from);
+    for (auto& reducer : here.partial) reducer.reset();
+  }
+  WEFT_TRY(const BufferId ready, as(tensor, here));
+  const BufferId arrived = keep(tensor, there, BufferKind::Temporary);
+  TransferId transfer;
+  if (free_transfers_.empty()) {
+    transfer = program_.transfers.push_back({ready, arrived});
+  } else {
+    transfer = free_transfers_.back();
+    free_transfers_.pop_back();
+    program_.transfers[transfer] = {ready, arrived};
+  }
+  code_->transfers.push_back(transfer);
+  emit(from.mesh, Send{transfer});
+  emit(wanted.mesh, Receive{transfer});
+  return true;
+}
+
+// Inputs and parameters are there on every mesh that reads them.
+void Lowering::given(TensorId tensor, const Layout& wanted) {
+  const TensorKind kind = graph_.tensors()[tensor].kind;
+  if (kind != TensorKind::Input && kind != TensorKind::Parameter) return;
+  if (on_mesh(tensor, wanted.mesh)) return;
+  if (kind == TensorKind::Input) {
+    keep(tensor, without_halos(wanted), BufferKind::Input);
+    return;
+  }
+  const bool weight_part = std::exchange(weight_part_, false);
+  const MemoryPlan& memory = options_.memory;
+  const BufferId buffer = keep(tensor, memory.zero >= 3 ? split_over(wanted, mesh(wanted.mesh), memory.over) : wanted,
+                               BufferKind::Parameter);
+  program_.buffers[buffer].on_host = offloads(Stored::Weights);
+  weight_part_ = weight_part;
+  code_->homes[tensor].push_back({wanted.mesh, buffer, wanted, {}, {}});
+}
+
+Status Lowering::need(const Event& event, EventCode& code) {
+  const Turn& turn = sequence_.turns()[event.turn];
+  if (turn.kind == TurnKind::ScalarSum) {  // contributions are added where they are
+    code.buffer = available_[event.tensor].front();
+  } else if (turn.kind != TurnKind::Optimizer) {
+    const OpSharding split = sharding(event.turn);
+    const Layout wanted = operand_layout(graph_.signature(turn.op), false, event.operand, split, mesh(split.mesh));
+    given(event.tensor, wanted);
+    WEFT_TRY(code.buffer, as(event.tensor, wanted));
+  } else {  // a scalar that everybody has, read by an optimizer
+    WEFT_TRY(code.buffer, as(event.tensor, replicated(program_.world, mesh(program_.world), {})));
+    use(code.buffer, InstructionId(), kMain);
+    return Ok{};
+  }
+  use(code.buffer, mains_[event.turn], kMain);
+  return Ok{};
+}
+
+void Lowering::make(const Event& event, EventCode& code) {
+  const Turn& turn = sequence_.turns()[event.turn];
+  const Signature& signature = graph_.signature(turn.op);
+  if (turn.kind == TurnKind::ScalarSum) {
+    Layout partial = replicated(program_.world, mesh(program_.world), {});
+    if (mesh(program_.world).size() > 1) partial.partial[0] = Reducer::Sum;
+    code.buffer = keep(event.tensor, partial, BufferKind::Temporary);
+  } else {
+    const OpSharding split = sharding(event.turn);
+    code.buffer = keep(event.tensor, operand_layout(signature, true, event.operand, split, mesh(split.mesh)),
+                       BufferKind::Temporary);
+    if (const int viewed = signature.outputs[event.operand].aliases; viewed >= 0)
+      program_.buffers[code.buffer].memory =
+          program_.buffers[code_->events[sequence_.operands(event.turn)[static_cast<std::size_t>(viewed)].event].buffer]
+              .memory;
+  }
+  writer_[code.buffer] = mains_[event.turn];
+  use(code.buffer, mains_[event.turn], kMain);
+}
+
+// What backward reads of forward is saved on the mesh that reads it, as it was made there; what was partial, in the
+// first whole form it had. What is computed again is not kept.
+void Lowering::begin_backward(GroupId group, std::size_t from) {
+  const std::vector<Event>& events = sequence_.events()[group];
+  std::map<std::pair<TensorId, MeshId>, char> wanted;
+  std::vector<TensorId> remade;
+  for (std::size_t i = from; i < events.size(); ++i) {
+    const Turn& turn = sequence_.turns()[events[i].turn];
+    if (turn.phase != Phase::Backward || turn.kind != TurnKind::Operator) continue;
+    const TensorId tensor = events[i].tensor;
+    if (events[i].output)
+      remade.push_back(tensor);
+    else if (std::find(remade.begin(), remade.end(), tensor) == remade.end())
+      wanted[{tensor, mesh_of(events[i].turn)}] = 1;
+  }
+  for (TensorId tensor : sequence_.tensors(group)) {
+    if (graph_.tensors()[tensor].kind != TensorKind::Activation) {
+      std::erase_if(available_[tensor],
+                    [&](BufferId each) { return program_.buffers[each].kind == BufferKind::Temporary; });
+      continue;
+    }
+    std::vector<BufferId> saved;
+    for (auto it = wanted.lower_bound({tensor, MeshId(0)}); it != wanted.end() && it->first.first == tensor; ++it) {
+      BufferId chosen;
+      for (BufferId each : available_[tensor]) {
+        if (program_.buffers[each].layout.mesh != it->first.second) continue;
+        if (!chosen.valid()) chosen = each;  // one that only ever was partial is reduced again
+        if (!is_partial(program_.buffers[each].layout)) {
+          chosen = each;
+          break;
+        }
+      }
+      if (!chosen.valid()) continue;
+      if (offloads(Stored::Activations)) chosen = send_to_host(chosen, events);
+      program_.buffers[chosen].kind = BufferKind::Saved;
+      saved.push_back(chosen);
+    }
+    available_[tensor] = std::move(saved);
+  }
+}
+
+// After the last turn of forward that makes or reads it.
+BufferId Lowering::send_to_host(BufferId buffer, const std::vector<Event>& events) {
+  const TensorId tensor = program_.buffers[buffer].tensor;
+  const Layout layout = program_.buffers[buffer].layout;
+  const BufferId stored = add_buffer(tensor, layout, BufferKind::Saved, true);
+  const std::size_t last = last_forward_[tensor] - 1;
+  turn_ = events[last].turn;
+  rank_ = kAfter;
+  sink_ = &code_->events[last].then;
+  emit(layout.mesh, Copy{buffer, stored});
+  rank_ = kBefore;
+  return stored;
+}
+
+void Lowering::begin_step(GroupId group) {
+  for (TensorId tensor : sequence_.tensors(group))
+    std::erase_if(available_[tensor], [&](BufferId id) {
+      const BufferKind kind = program_.buffers[id].kind;
+      return kind == BufferKind::Temporary || kind == BufferKind::Saved;
+    });
+}
+
+Result<GroupCode> Lowering::lower(GroupId group) {
+  GroupCode code;
+  const Status done = lower_events(group, code);
+  code_ = nullptr;
+  if (done.ok()) return code;
+  release(code);
+  return done.error();
+}
+
+Status Lowering::lower_events(GroupId group, GroupCode& code) {
+  const std::vector<Event>& events = sequence_.events()[group];
+  code.events.resize(events.size());
+  code_ = &code;
+  of_parameter_ = sequence_.is_parameter(group);
+  phase_ = Phase::Forward;
+  guard_ = Guard::Always;
+  weight_part_ = false;
+  for (TensorId tensor : sequence_.tensors(group)) available_[tensor].clear();
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const Event& event = events[i];
+    const Turn& turn = sequence_.turns()[event.turn];
+    if (turn.phase != phase_) {
+      weight_part_ = false;
+      if (phase_ == Phase::Forward) begin_backward(group, i);
+      const bool step = turn.phase == Phase::Step;
+      if (step) begin_step(group);
+      phase_ = turn.phase;
+      if (step && of_parameter_) {
+        turn_ = event.turn;
+        sink_ = &code.events[i].before;
+        WEFT_TRY_OK(sum_tied_gradients());
+      }
+    }
+    turn_ = event.turn;
+    weight_part_ = turn.weight_part;
+    sink_ = &code.events[i].before;
+    if (phase_ == Phase::Forward) last_forward_[event.tensor] = static_cast<std::uint32_t>(i + 1);
+    if (turn.kind == TurnKind::Accumulate)
+      WEFT_TRY_OK(accumulate(event, code.events[i]));
+    else if (turn.kind == TurnKind::Optimizer && of_parameter_)
+      WEFT_TRY_OK(optimize(event));
+    else if (event.output)
+      make(event, code.events[i]);
+    else
+      WEFT_TRY_OK(need(event, code.events[i]));
+  }
+  weight_part_ = false;
+  add_frees();
+  return Ok{};
+}
+
+// A free after the last use of every memory that does not outlive the step. What weight gradients read is freed among
+// them, so that a split backward frees it as well. It waits for the last use on every stream, and nobody waits for it.
+void Lowering::add_frees() {
+  for (BufferId id : code_->buffers) {
+    const Buffer& buffer = program_.buffers[id];
+    if (buffer.memory != id || buffer.kind == BufferKind::Parameter || buffer.kind == BufferKind::State) continue;
+    const LastUse& last = last_use_[id];
+    if (!last.turn.valid()) continue;
+    Instruction free{buffer.layout.mesh, last.guard, last.weight_part, Free{id}, Stream::Compute, {}};
+    for (InstructionId use : last.by_stream)
+      if (use.valid()) free.after.push_back(use);
+    const InstructionId instruction = new_instruction(std::move(free));
+    code_->instructions.push_back(instruction);
+    code_->frees.push_back({last.turn, last.anchor, instruction, buffer.tensor});
+  }
+}
+
+void Lowering::release(const GroupCode& code) {
+  free_buffers_.insert(free_buffers_.end(), code.buffers.begin(), code.buffers.end());
+  free_instructions_.insert(free_instructions_.end(), code.instructions.begin(), code.instructions.end());
+  free_transfers_.insert(free_transfers_.end(), code.transfers.begin(), code.transfers.end());
+  for (BufferId id : code.buffers) program_.buffers[id] = {};
+  for (InstructionId id : code.instructions) program_.instructions[id] = {};
+  for (TransferId id : code.transfers) program_.transfers[id] = {};
+}
+
+void Lowering::write_main(TurnId id, const IdVec<GroupId, GroupCode>& groups) {
+  const Turn& turn = sequence_.turns()[id];
+  if (turn.kind == TurnKind::Optimizer) {  // scalars of other groups, in every copy
+    const auto refs = sequence_.operands(id);
+    for (std::size_t r = 1; r < refs.size(); ++r)
+      for (InstructionId each : groups[refs[0].group].events[refs[0].event].before)
+        if (auto* compute = std::get_if<Compute>(&program_.instructions[each].what); compute && compute->op == turn.op)
+          compute->inputs[sequence_.events()[refs[r].group][refs[r].event].operand] =
+              groups[refs[r].group].events[refs[r].event].buffer;
+  }
+  if (!mains_[id].valid()) return;
+  std::vector<BufferId> buffers;
+  for (const OperandRef& ref : sequence_.operands(id)) buffers.push_back(groups[ref.group].events[ref.event].buffer);
+  Instruction instruction{mesh_of(id), Guard::Always, turn.weight_part, {}, Stream::Compute, {}};
+  if (turn.kind == TurnKind::ScalarSum) {
+    const BufferId output = buffers.back();
+    buffers.pop_back();
+    instruction.what = SumScalars{std::move(buffers), output};
+  } else {
+    const auto outputs = static_cast<std::ptrdiff_t>(buffers.size() - graph_.outputs(turn.op).size());
+    instruction.what = Compute{turn.op,
+                               sharding(id),
+                               {buffers.begin(), buffers.begin() + outputs},
+                               {buffers.begin() + outputs, buffers.end()}};
+  }
+  program_.instructions[mains_[id]] = std::move(instruction);
+  add_waits(mains_[id]);
+}
+
+}  // namespace weft

@@ -1,0 +1,171 @@
+// Lowering: what becomes of each group of tensors when its operators are split as the plan says.
+//
+// A tensor has one or more buffers, each in one layout on one mesh. For every turn that needs a tensor, the group finds
+// a buffer in the layout wanted: one that is there, made by the cheapest sequence of collectives, or brought from
+// another mesh. All communication of training follows from that one question: tensor-parallel all-reduces,
+// sequence-parallel gathers, expert all-to-alls, ZeRO gathers and scatters, halos, stage borders. Backward reads what
+// forward saved, in the layout it was made; parameters have homes, where they are kept and their gradients accumulate.
+//
+// A group is lowered by itself (`lower`), in the order of its events; what it makes is kept per event, and the program
+// is put together from that (assembly.h). Not here: buckets, bodies.
+#pragma once
+
+#include <array>
+#include <map>
+#include <optional>
+
+#include "base/result.h"
+#include "compile/compile.h"
+#include "compile/sequence.h"
+
+namespace weft {
+
+// What a group contributes to one of its events.
+struct EventCode {
+  BufferId buffer;                          // that the turn reads or writes
+  std::vector<InstructionId> before, then;  // issued before the turn's own instruction, and after it
+};
+
+// A parameter on a mesh that keeps it.
+struct Home {
+  MeshId mesh;
+  BufferId buffer;    // as it is kept
+  Layout used;        // as its operators use it
+  BufferId gradient;  // accumulated here
+  BufferId reduced;   // the same as the optimizer reads it
+};
+
+// A term of a gradient on its way into the sum: collectives on one gradient, which buckets join with others'.
+struct GradientTerm {
+  TurnId turn;
+  std::vector<InstructionId> steps;
+  std::vector<InstructionId> add;  // the accumulation, where it comes after the steps
+  bool reduce_first = false;       // the term is reduced and then added (ZeRO-2, 3); otherwise the sum is reduced
+};
+
+struct FreeAt {
+  TurnId turn;
+  InstructionId anchor;  // the free follows it; invalid: at the end of the turn
+  InstructionId free;
+  TensorId tensor;
+};
+
+struct GroupCode {
+  std::vector<EventCode> events;
+  std::vector<FreeAt> frees;
+  std::map<TensorId, std::vector<Home>> homes;
+  std::vector<GradientTerm> terms;
+  // What the group owns in the program.
+  std::vector<BufferId> buffers;
+  std::vector<InstructionId> instructions;
+  std::vector<TransferId> transfers;
+};
+
+class Lowering {
+ public:
+  // Everything is kept by reference.
+  Lowering(const TrainingGraph& training, const Sequence& sequence, const Placing& placing, const ShardingPlan& plan,
+           const CompileOptions& options, Program& program);
+
+  // The instruction of a turn that is one operator; of others invalid.
+  InstructionId main(TurnId turn) const { return mains_[turn]; }
+  InstructionId writer(BufferId buffer) const { return writer_[buffer]; }
+  void set_writer(BufferId buffer, InstructionId instruction) { writer_[buffer] = instruction; }
+
+  // What the group's events come to, with the plan as it is now.
+  Result<GroupCode> lower(GroupId group);
+  // Gives back what the group owns.
+  void release(const GroupCode& code);
+  // Writes the turn's own instruction, when the groups of its operands are lowered.
+  void write_main(TurnId turn, const IdVec<GroupId, GroupCode>& groups);
+
+  InstructionId new_instruction(Instruction instruction);
+  void drop_instruction(InstructionId id) { free_instructions_.push_back(id); }
+  // Instructions on other streams that the instruction must wait for.
+  void add_waits(InstructionId id);
+
+  // How the operators of a turn are split, on the mesh of its route.
+  OpSharding sharding(TurnId turn) const;
+
+ private:
+  struct LastUse {
+    TurnId turn;
+    InstructionId anchor;
+    int rank = 0;  // within the turn: before its own instruction, that, after it
+    Phase phase = Phase::Forward;
+    Guard guard = Guard::Always;  // of the first use in the phase: what is made once is freed once
+    bool weight_part = false;     // of any use in the phase
+    std::array<InstructionId, kStreams> by_stream = {};
+  };
+  using What = decltype(Instruction::what);
+
+  const Mesh& mesh(MeshId id) const { return program_.meshes[id]; }
+  MeshId mesh_of(TurnId turn) const;
+  BufferId add_buffer(TensorId tensor, Layout layout, BufferKind kind, bool on_host = false);
+  BufferId keep(TensorId tensor, Layout layout, BufferKind kind);
+  InstructionId emit(MeshId on, What what);
+  Stream stream_of(const What& what) const;
+  void use(BufferId buffer, InstructionId by, int rank);
+  void use_all(InstructionId by);
+
+  // What only weight gradients made must not be read by others in backward: where it is split it comes later.
+  bool usable(BufferId id) const { return weight_part_ || phase_ == Phase::Step || !weight_only_[id]; }
+  Result<BufferId> as(TensorId tensor, Layout wanted);
+  struct Route;
+  Route cheapest(TensorId tensor, const Layout& wanted, std::optional<Error>& problem) const;
+  Result<BufferId> merge_weights(TensorId tensor, Layout contributions);
+  Result<bool> bring(TensorId tensor, const Layout& wanted);
+  void given(TensorId tensor, const Layout& wanted);
+  Status lower_events(GroupId group, GroupCode& code);
+  Status need(const Event& event, EventCode& code);
+  void make(const Event& event, EventCode& code);
+  void begin_backward(GroupId group, std::size_t from);
+  BufferId send_to_host(BufferId buffer, const std::vector<Event>& events);
+  void begin_step(GroupId group);
+  void add_frees();
+
+  // parameters.cpp
+  Home& home(TensorId parameter, MeshId on);
+  Layout step_layout(const Home& of) const;
+  Layout common_layout(TensorId accumulator, const Home& kept) const;
+  Status accumulate(const Event& event, EventCode& code);
+  Status sum_tied_gradients();
+  Status optimize(const Event& event);
+  Status optimize_copy(TurnId turn, const Layout& layout, Home& copy);
+  BufferId store(BufferId from, BufferId home);
+  void update_in_place(BufferId written, BufferId target);
+  bool on_mesh(TensorId tensor, MeshId on) const;
+  bool offloads(Stored kind) const { return options_.memory.offload[static_cast<std::size_t>(kind)]; }
+
+  const TrainingGraph& training_;
+  const Graph& graph_;
+  const Sequence& sequence_;
+  const Placing& placing_;
+  const ShardingPlan& plan_;
+  const CompileOptions& options_;
+  Program& program_;
+  IdVec<TurnId, InstructionId> mains_;
+  std::map<TensorId, TensorId> parameter_of_;         // storage of a gradient → its parameter
+  std::map<OpId, TensorId> optimized_by_;             // optimizer operator → its parameter
+  std::map<TensorId, std::vector<TurnId>> terms_of_;  // accumulator → turns that add to it
+  std::vector<BufferId> free_buffers_;
+  std::vector<InstructionId> free_instructions_;
+  std::vector<TransferId> free_transfers_;
+  IdVec<BufferId, InstructionId> writer_;
+  IdVec<BufferId, LastUse> last_use_;
+  IdVec<BufferId, char> weight_only_;
+
+  // The group being lowered.
+  GroupCode* code_ = nullptr;
+  bool of_parameter_ = false;
+  TurnId turn_;
+  Phase phase_ = Phase::Forward;
+  bool weight_part_ = false;
+  Guard guard_ = Guard::Always;
+  std::vector<InstructionId>* sink_ = nullptr;
+  IdVec<TensorId, std::vector<BufferId>> available_;  // buffers of each tensor that hold it now
+  IdVec<TensorId, std::uint32_t> last_forward_;       // event + 1
+  int rank_ = 0;
+};
+
+}  // namespace weft

@@ -1,0 +1,218 @@
+// Lowering of what belongs to a parameter: where it is kept, how its gradient accumulates, the optimizer's work on it.
+#include <algorithm>
+
+#include "base/check.h"
+#include "compile/lowering.h"
+#include "compile/parameter_layout.h"
+
+namespace weft {
+
+Home& Lowering::home(TensorId parameter, MeshId on) {
+  for (Home& each : code_->homes.at(parameter))
+    if (each.mesh == on) return each;
+  WEFT_CHECK(false, "{} is not kept on mesh {}", graph_.name(parameter), on.index());
+}
+
+bool Lowering::on_mesh(TensorId tensor, MeshId on) const {
+  return std::any_of(available_[tensor].begin(), available_[tensor].end(),
+                     [&](BufferId id) { return program_.buffers[id].layout.mesh == on; });
+}
+
+void Lowering::update_in_place(BufferId written, BufferId target) {
+  program_.buffers[written].storage = program_.buffers[target].storage;
+  program_.buffers[written].memory = program_.buffers[target].memory;
+}
+
+// Writes what lives on the host back to it.
+BufferId Lowering::store(BufferId from, BufferId target) {
+  const Buffer made = program_.buffers[from];
+  const BufferId stored = add_buffer(made.tensor, made.layout, program_.buffers[target].kind, true);
+  update_in_place(stored, target);
+  emit(made.layout.mesh, Copy{from, stored});
+  return stored;
+}
+
+// How the optimizer state of a parameter is kept on a mesh.
+Layout Lowering::step_layout(const Home& of) const {
+  const MemoryPlan& memory = options_.memory;
+  return memory.zero >= 1 ? split_over(of.used, mesh(of.mesh), memory.over) : of.used;
+}
+
+// The form in which all terms of a gradient on one mesh can be added: as they are made if that is the same for all,
+// else cut like the parameter, and partial only where every term is.
+Layout Lowering::common_layout(TensorId accumulator, const Home& kept) const {
+  std::vector<Layout> terms;
+  for (TurnId turn : terms_of_.at(accumulator)) {
+    if (mesh_of(turn) != kept.mesh) continue;
+    terms.push_back(plan_.made[graph_.inputs(sequence_.turns()[turn].op)[1]]);
+    terms.back().mesh = kept.mesh;
+  }
+  const Layout& first = terms.front();
+  if (std::all_of(terms.begin(), terms.end(), [&](const Layout& term) { return term == first; })) return first;
+  Layout layout = kept.used;
+  for (std::size_t axis = 0; axis < layout.partial.size(); ++axis)
+    if ((split_axes(layout) >> axis & 1u) == 0 &&
+        std::all_of(terms.begin(), terms.end(), [&](const Layout& term) { return term.partial[axis].has_value(); }))
+      layout.partial[axis] = Reducer::Sum;
+  return layout;
+}
+
+// Gradients accumulate in place, on each mesh for itself. ZeRO-2 and 3 keep the sum split, so each term is reduced
+// first; otherwise the sum is reduced when all terms are in, once per step.
+Status Lowering::accumulate(const Event& event, EventCode& code) {
+  const OpId op = sequence_.turns()[event.turn].op;
+  const TensorId gradient = graph_.inputs(op)[1], buffer = graph_.tensors()[graph_.outputs(op)[0]].storage;
+  const TensorId parameter = parameter_of_.at(buffer);
+  Home& kept = home(parameter, mesh_of(event.turn));
+  const bool reduce_first = options_.memory.zero >= 2;
+  Layout layout = reduce_first ? step_layout(kept) : common_layout(buffer, kept);
+  if (kept.gradient.valid()) layout = program_.buffers[kept.gradient].layout;
+  GradientTerm term{event.turn, {}, {}, reduce_first};
+  if (reduce_first) sink_ = &term.steps;
+  WEFT_TRY(const BufferId ready, as(gradient, layout));
+  if (!kept.gradient.valid())
+    kept.gradient = add_buffer(buffer, layout, BufferKind::State, offloads(Stored::Gradients));
+
+  std::vector<InstructionId> added;
+  sink_ = term.steps.empty() ? &code.before : &added;
+  BufferId sum = kept.gradient;
+  if (program_.buffers[sum].on_host) {
+    sum = add_buffer(buffer, layout, BufferKind::Temporary);
+    emit(kept.mesh, Copy{kept.gradient, sum});
+  }
+  emit(kept.mesh, Compute{op, sharding_for(graph_.signature(op), layout), {sum, ready}, {sum}});
+  if (sum != kept.gradient) emit(kept.mesh, Copy{sum, kept.gradient});
+  term.add = std::move(added);
+
+  const bool tied = code_->homes.at(parameter).size() > 1;
+  if (!tied && !reduce_first && terms_of_.at(buffer).back() == event.turn) {
+    sink_ = &term.steps;
+    guard_ = Guard::LastMicroBatch;
+    available_[buffer] = {kept.gradient};
+    const Result<BufferId> reduced = as(buffer, step_layout(kept));
+    available_[buffer].clear();
+    guard_ = Guard::Always;
+    if (!reduced.ok()) return reduced.error();
+    kept.reduced = *reduced;
+  }
+  if (!term.steps.empty()) code_->terms.push_back(std::move(term));
+  return Ok{};
+}
+
+// A parameter kept on several meshes (tied embeddings, stages held twice): every copy gets the terms of the others. The
+// sums go to buffers of their own, so that each copy sends what it had.
+Status Lowering::sum_tied_gradients() {
+  for (auto& [parameter, copies] : code_->homes) {
+    if (copies.size() < 2) continue;
+    TensorId gradient;
+    for (const auto& [accumulator, of] : parameter_of_)
+      if (of == parameter) gradient = accumulator;
+    const OpId op = sequence_.turns()[terms_of_.at(gradient).front()].op;
+    std::vector<BufferId> own;  // what each copy has, whole on its mesh
+    for (Home& copy : copies) {
+      Layout whole = program_.buffers[copy.gradient].layout;
+      for (auto& reducer : whole.partial) reducer.reset();
+      available_[gradient] = {copy.gradient};
+      WEFT_TRY(const BufferId ready, as(gradient, whole));
+      own.push_back(ready);
+    }
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+      const Layout layout = program_.buffers[own[i]].layout;
+      BufferId total = own[i];
+      for (std::size_t j = 0; j < copies.size(); ++j) {
+        if (j == i) continue;
+        available_[gradient] = {own[j]};
+        WEFT_TRY(const BufferId term, as(gradient, layout));
+        const BufferId next = add_buffer(gradient, layout, BufferKind::Temporary);
+        emit(copies[i].mesh, Compute{op, sharding_for(graph_.signature(op), layout), {total, term}, {next}});
+        total = next;
+      }
+      copies[i].gradient = total;
+    }
+    available_[gradient].clear();
+  }
+  return Ok{};
+}
+
+// Optimizer operators run on every mesh that keeps the parameter, on the layout of its optimizer state.
+Status Lowering::optimize(const Event& event) {
+  const OpId op = sequence_.turns()[event.turn].op;
+  const OpKind kind = graph_.kind(op);
+  std::vector<Home>& copies = code_->homes.at(optimized_by_.at(op));
+  const bool counts_once = kind == OpKind::SumSquares || kind == OpKind::NonFinite;
+  for (Home& copy : copies) {
+    if (counts_once && &copy != &copies.front()) continue;
+    WEFT_TRY_OK(optimize_copy(event.turn, step_layout(copy), copy));
+  }
+  return Ok{};
+}
+
+Status Lowering::optimize_copy(TurnId turn, const Layout& layout, Home& copy) {
+  const OpId op = sequence_.turns()[turn].op;
+  const Signature& signature = graph_.signature(op);
+  const auto inputs = graph_.inputs(op), outputs = graph_.outputs(op);
+  const GroupId own = sequence_.group_of(inputs.front(), 0);
+  Compute compute{op, sharding_for(signature, layout), {}, {}};
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (sequence_.group_of(inputs[i], 0) != own) {  // a scalar that everybody has; written in when it is known
+      compute.inputs.push_back(BufferId());
+      continue;
+    }
+    const Tensor& tensor = graph_.tensors()[inputs[i]];
+    const Layout wanted = operand_layout(signature, false, i, compute.sharding, mesh(layout.mesh));
+    const bool gradient = parameter_of_.contains(tensor.storage);
+    if (gradient) {  // the accumulated gradient of this copy
+      available_[inputs[i]] = {copy.gradient};
+      if (copy.reduced.valid()) available_[inputs[i]].push_back(copy.reduced);
+    } else if (tensor.kind == TensorKind::State && !tensor.producer.valid() && !on_mesh(inputs[i], layout.mesh)) {
+      const BufferId state = keep(inputs[i], wanted, BufferKind::State);
+      program_.buffers[state].on_host = offloads(Stored::Optimizer);
+    }
+    WEFT_TRY(const BufferId input, as(inputs[i], wanted));
+    if (gradient) {
+      copy.reduced = input;
+      available_[inputs[i]].clear();
+    }
+    compute.inputs.push_back(input);
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    compute.outputs.push_back(keep(outputs[i], operand_layout(signature, true, i, compute.sharding, mesh(layout.mesh)),
+                                   BufferKind::Temporary));
+  const std::vector<BufferId> made = compute.outputs;
+  // States are updated in their own memory.
+  std::vector<BufferId> kept(outputs.size());
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const int aliased = signature.outputs[i].aliases;
+    if (aliased < 0) continue;
+    const TensorId target = inputs[static_cast<std::size_t>(aliased)];
+    if (graph_.tensors()[target].kind == TensorKind::Parameter) continue;
+    for (BufferId id : available_[target])
+      if (program_.buffers[id].kind == BufferKind::State && program_.buffers[id].layout.mesh == layout.mesh)
+        kept[i] = id;
+    WEFT_CHECK(kept[i].valid(), "{} is not kept", graph_.name(target));
+    if (program_.buffers[kept[i]].on_host) continue;
+    program_.buffers[made[i]].kind = BufferKind::State;
+    update_in_place(made[i], kept[i]);
+  }
+  emit(layout.mesh, std::move(compute));
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const int aliased = signature.outputs[i].aliases;
+    if (aliased < 0) continue;
+    if (kept[i].valid()) {
+      if (program_.buffers[kept[i]].on_host) store(made[i], kept[i]);
+      continue;
+    }
+    // The parameter goes back to how it is kept.
+    available_[outputs[i]] = {made[i]};
+    WEFT_TRY(const BufferId whole, as(outputs[i], program_.buffers[copy.buffer].layout));
+    if (program_.buffers[copy.buffer].on_host) {
+      store(whole, copy.buffer);
+      continue;
+    }
+    update_in_place(whole, copy.buffer);
+    program_.buffers[whole].kind = BufferKind::Parameter;
+  }
+  return Ok{};
+}
+
+}  // namespace weft

@@ -1,0 +1,159 @@
+#include "compile/sequence.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace weft {
+namespace {
+
+TurnKind step_kind(const Signature& signature) {
+  if (signature.kind == OpKind::AddScalars) return TurnKind::ScalarSum;
+  return signature.inputs.front().dims.empty() ? TurnKind::Scalar : TurnKind::Optimizer;
+}
+
+bool makes_weight_gradients_only(const Graph& graph, OpId op) {
+  if (graph.kind(op) == OpKind::Accumulate) return true;
+  if (!graph.ops()[op].forward.valid()) return false;
+  const Signature& signature = graph.signature(op);
+  return std::all_of(signature.outputs.begin(), signature.outputs.end(),
+                     [](const Operand& output) { return output.weight; });
+}
+
+class UnionFind {
+ public:
+  explicit UnionFind(std::size_t size) : parent_(size) { std::iota(parent_.begin(), parent_.end(), 0u); }
+  std::uint32_t find(std::uint32_t i) {
+    while (parent_[i] != i) i = parent_[i] = parent_[parent_[i]];
+    return i;
+  }
+  void join(TensorId a, TensorId b) {
+    const std::uint32_t x = find(a.index()), y = find(b.index());
+    parent_[std::max(x, y)] = std::min(x, y);
+  }
+
+ private:
+  std::vector<std::uint32_t> parent_;
+};
+
+}  // namespace
+
+Sequence::Sequence(const TrainingGraph& training, const RecomputeRegions& recompute, int routes) {
+  order(training, recompute, routes);
+  group(training, routes);
+  list_events(training.graph);
+}
+
+void Sequence::order(const TrainingGraph& training, const RecomputeRegions& recompute, int routes) {
+  const Graph& graph = training.graph;
+  const auto region_of = [&](OpId op) {
+    return op.valid() && recompute.region.contains(op) ? recompute.region[op] : -1;
+  };
+  turns_of_.resize(graph.ops().size());
+  const auto add = [&](Turn turn) {
+    const TurnId id = turns_.push_back(turn);
+    turns_of_[turn.op].push_back(id);
+  };
+  int regions = 0;
+  for (int region : recompute.region) regions = std::max(regions, region + 1);
+  std::vector<std::vector<OpId>> region_ops(static_cast<std::size_t>(regions));
+  for (OpId op : IdRange<OpId>(training.first_backward.index()))
+    if (region_of(op) >= 0) region_ops[static_cast<std::size_t>(region_of(op))].push_back(op);
+
+  for (int route = 0; route < routes; ++route)
+    for (OpId op : IdRange<OpId>(training.first_backward.index()))
+      add({op, TurnKind::Operator, Phase::Forward, false, route});
+  for (int route = 0; route < routes; ++route) {
+    std::vector<char> recomputed(static_cast<std::size_t>(regions), 0);
+    for (OpId op : IdRange<OpId>(training.first_backward, training.first_step)) {
+      // Before the first backward product of a region, its forward operators run again.
+      if (const int region = region_of(graph.ops()[op].forward);
+          region >= 0 && !std::exchange(recomputed[static_cast<std::size_t>(region)], 1))
+        for (OpId again : region_ops[static_cast<std::size_t>(region)])
+          add({again, TurnKind::Operator, Phase::Backward, false, route});
+      add({op, graph.kind(op) == OpKind::Accumulate ? TurnKind::Accumulate : TurnKind::Operator, Phase::Backward,
+           makes_weight_gradients_only(graph, op), route});
+    }
+  }
+  reduction_ = turns_.push_back({OpId(), TurnKind::Reduction, Phase::Step, false, 0});
+  for (OpId op : IdRange<OpId>(training.first_step, OpId(graph.ops().size())))
+    add({op, step_kind(graph.signature(op)), Phase::Step, false, 0});
+}
+
+void Sequence::group(const TrainingGraph& training, int routes) {
+  const Graph& graph = training.graph;
+  UnionFind sets(graph.tensors().size());
+  const auto is_world_scalar = [&](TensorId tensor) {
+    const OpId producer = graph.tensors()[tensor].producer;
+    return producer.valid() && graph.ops()[producer].phase == Phase::Step &&
+           step_kind(graph.signature(producer)) != TurnKind::Optimizer;
+  };
+  for (OpId op : graph.ops().ids()) {
+    const Signature& signature = graph.signature(op);
+    const auto inputs = graph.inputs(op), outputs = graph.outputs(op);
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      if (const int viewed = signature.outputs[i].aliases; viewed >= 0)
+        sets.join(outputs[i], inputs[static_cast<std::size_t>(viewed)]);
+    // What weighs the contributions of attention over split keys is reduced along with them.
+    if (std::any_of(signature.outputs.begin(), signature.outputs.end(),
+                    [](const Operand& output) { return output.reducer == Reducer::LogSumExp; }))
+      for (TensorId output : outputs) sets.join(outputs.front(), output);
+    const bool step = graph.ops()[op].phase == Phase::Step;
+    if (signature.kind != OpKind::Accumulate && !(step && step_kind(signature) == TurnKind::Optimizer)) continue;
+    for (const auto operands : {inputs, outputs})
+      for (TensorId tensor : operands)
+        if (!is_world_scalar(tensor)) sets.join(inputs.front(), tensor);
+  }
+  for (const auto& [parameter, sum] : training.accumulated) sets.join(parameter, sum);
+
+  group_of_.resize(graph.tensors().size());
+  for (TensorId id : graph.tensors().ids()) {
+    const TensorId root(sets.find(id.index()));
+    if (root == id) {
+      group_of_[id] = tensors_.push_back({});
+      parameter_.push_back(0);
+      shared_.push_back(0);
+    }
+    const GroupId group = group_of_[id] = group_of_[root];
+    tensors_[group].push_back(id);
+    const Tensor& tensor = graph.tensors()[id];
+    if (tensor.kind == TensorKind::Parameter || tensor.kind == TensorKind::State)
+      parameter_[group] = shared_[group] = 1;
+    if (tensor.producer.valid() && graph.ops()[tensor.producer].phase == Phase::Step) shared_[group] = 1;
+  }
+  groups_per_route_ = tensors_.size();
+  for (int route = 1; route < routes; ++route)
+    for (std::size_t i = 0; i < groups_per_route_; ++i) {
+      const GroupId group(i);
+      parameter_.push_back(parameter_[group]);
+      shared_.push_back(shared_[group]);
+      tensors_.push_back(shared_[group] ? std::vector<TensorId>{} : tensors_[group]);
+    }
+}
+
+void Sequence::list_events(const Graph& graph) {
+  events_.resize(tensors_.size());
+  first_ref_.push_back(0);
+  for (TurnId id : turns_.ids()) {
+    const Turn& turn = turns_[id];
+    const auto refer = [&](TensorId tensor, std::size_t operand, bool output) {
+      const GroupId group = group_of(tensor, turn.route);
+      events_[group].push_back({id, static_cast<std::uint32_t>(operand), output, tensor});
+      refs_.push_back({group, static_cast<std::uint32_t>(events_[group].size() - 1)});
+    };
+    if (turn.op.valid()) {
+      const auto inputs = graph.inputs(turn.op), outputs = graph.outputs(turn.op);
+      if (turn.kind == TurnKind::Accumulate || turn.kind == TurnKind::Optimizer) {
+        refer(inputs.front(), 0, false);
+        // What everybody has is read where it is; its own group only learns that it is still in use.
+        for (std::size_t i = 0; i < inputs.size(); ++i)
+          if (group_of(inputs[i], turn.route) != group_of(inputs.front(), turn.route)) refer(inputs[i], i, false);
+      } else {
+        for (std::size_t i = 0; i < inputs.size(); ++i) refer(inputs[i], i, false);
+        for (std::size_t i = 0; i < outputs.size(); ++i) refer(outputs[i], i, true);
+      }
+    }
+    first_ref_.push_back(refs_.size());
+  }
+}
+
+}  // namespace weft
