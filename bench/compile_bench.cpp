@@ -1,7 +1,8 @@
 // How long compilation takes, and with what it grows: layers and stages, not ranks.
 #include <benchmark/benchmark.h>
 
-#include "compile/compile.h"
+#include "base/random.h"
+#include "compile/compilation.h"
 #include "models/models.h"
 
 namespace weft {
@@ -76,6 +77,83 @@ void BM_Gpt2DataParallel(benchmark::State& state) {
   compile_case(state, make_case("gpt2-124m", 1, 1, static_cast<int>(state.range(0)), 1024));
 }
 BENCHMARK(BM_Gpt2DataParallel)->Arg(8)->Arg(256)->Unit(benchmark::kMillisecond);
+
+// One operator of a network in the SOAP space: 64 devices in a row, every operator split some way that divides.
+struct SoapCase {
+  TrainingGraph training;
+  Placing placing;
+  ShardingChoices choices;
+};
+
+SoapCase make_soap_case(const std::string& model) {
+  SoapCase result{
+      make_training_graph(load_model(model, {.batch = 64}).value().graph, {.optimizer = OptimizerKind::Momentum})
+          .value(),
+      {},
+      {}};
+  const Graph& graph = result.training.graph;
+  std::vector<DeviceId> devices;
+  for (std::size_t i = 0; i < 64; ++i) devices.emplace_back(i);
+  result.placing = with_world(on_one_mesh(graph, Mesh::make({{"x", 64}}, devices).value())).value();
+  result.choices.ops.resize(1);
+  result.choices.inputs.resize(1);
+  result.choices.reduce_onto.resize(1);
+  for (OpId op : IdRange<OpId>(result.training.first_backward.index())) {
+    const Signature& signature = graph.signature(op);
+    std::string axis;
+    for (const Axis& known : signature.axes)
+      if (axis.empty() && known.kind == AxisKind::Sample && known.size % 64 == 0) axis = known.name;
+    result.choices.ops[0][op] = {axis};
+  }
+  return result;
+}
+
+void BM_CompileFully(benchmark::State& state, const std::string& model) {
+  const SoapCase c = make_soap_case(model);
+  const ShardingPlan plan = plan_sharding(c.training, c.placing, c.choices).value();
+  for (auto _ : state) {
+    Compilation compilation(c.training, c.placing, plan, {}, RecomputeRegions::none(c.training.graph));
+    if (const Status done = compilation.compile(); !done.ok()) return state.SkipWithError(done.error().message.c_str());
+    benchmark::DoNotOptimize(compilation.program());
+  }
+}
+
+// A random operator is taken to a single device and back; the plan's own change is not timed.
+void BM_Recompile(benchmark::State& state, const std::string& model) {
+  SoapCase c = make_soap_case(model);
+  const Graph& graph = c.training.graph;
+  ShardingPlan plan = plan_sharding(c.training, c.placing, c.choices).value();
+  Compilation compilation(c.training, c.placing, plan, {}, RecomputeRegions::none(graph));
+  if (const Status done = compilation.compile(); !done.ok()) return state.SkipWithError(done.error().message.c_str());
+  Rng rng(7);
+  double instructions = 0, edits = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    const OpId op(rng.below(c.training.first_backward.index()));
+    AxisChoice& choice = c.choices.ops[0][op];
+    const AxisChoice before = std::exchange(choice, AxisChoice{});
+    ShardingPlan next = plan_sharding(c.training, c.placing, c.choices).value();
+    std::vector<OpId> changed;
+    for (OpId each : next.ops.ids())
+      if (next.ops[each] != plan.ops[each]) changed.push_back(each);
+    std::swap(plan, next);
+    state.ResumeTiming();
+    const Result<ProgramEdit> edit = compilation.recompile(changed);
+    compilation.undo();
+    state.PauseTiming();
+    if (!edit.ok()) return state.SkipWithError(edit.error().message.c_str());
+    for (const BodyEdit& body : edit->bodies) instructions += static_cast<double>(body.added.size());
+    ++edits;
+    std::swap(plan, next);
+    choice = before;
+    state.ResumeTiming();
+  }
+  state.counters["instructions written"] = instructions / edits;
+}
+BENCHMARK_CAPTURE(BM_CompileFully, inception_v3, "inception-v3")->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(BM_Recompile, inception_v3, "inception-v3")->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(BM_CompileFully, nmt, "nmt")->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(BM_Recompile, nmt, "nmt")->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace weft
