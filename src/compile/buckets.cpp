@@ -11,23 +11,12 @@ const GradientTerm* Buckets::term_of(TurnId turn, const IdVec<GroupId, GroupCode
   return nullptr;
 }
 
-BucketPiece::Key Buckets::key_of(const GradientTerm& term) const {
-  BucketPiece::Key key{{}, term.reduce_first};
-  for (InstructionId id : term.steps) {
-    const Instruction& instruction = program_.instructions[id];
-    const auto& step = std::get<Communicate>(instruction.what);
-    key.steps.emplace_back(instruction.mesh, step.collective, step.mesh_axis, step.reducer,
-                           graph_.tensors()[program_.buffers[step.inputs[0]].tensor].type.dtype);
-  }
-  return key;
-}
-
 void Buckets::assign(const IdVec<GroupId, GroupCode>& groups, const std::vector<int>& given) {
   struct Open {
     int bucket = 0;
     std::int64_t bytes = 0;
   };
-  std::map<BucketPiece::Key, Open> open;
+  std::map<GradientTerm::Key, Open> open;
   std::size_t next = 0;
   int buckets = 0, last = 0;
   for (TurnId turn : sequence_.turns().ids()) {
@@ -36,7 +25,7 @@ void Buckets::assign(const IdVec<GroupId, GroupCode>& groups, const std::vector<
     if (!given.empty()) {
       bucket = given[next++];
     } else if (const GradientTerm* term = term_of(turn, groups)) {
-      const auto [found, added] = open.try_emplace(key_of(*term));
+      const auto [found, added] = open.try_emplace(term->key);
       Open& into = found->second;
       if (added || (sync_.bucket.value > 0 && into.bytes >= sync_.bucket.value)) into = {buckets++, 0};
       const Buffer& input =
@@ -64,9 +53,9 @@ BucketCode Buckets::join(int bucket, const IdVec<GroupId, GroupCode>& groups, co
   for (TurnId turn : turns_[static_cast<std::size_t>(bucket)]) {
     const GradientTerm* term = term_of(turn, groups);
     if (!term) continue;
-    BucketPiece::Key key = key_of(*term);
-    auto piece = std::find_if(pieces.begin(), pieces.end(), [&](const BucketPiece& each) { return each.key == key; });
-    if (piece == pieces.end()) piece = pieces.insert(pieces.end(), {std::move(key), {}, {}, {}});
+    auto piece =
+        std::find_if(pieces.begin(), pieces.end(), [&](const BucketPiece& each) { return each.key == term->key; });
+    if (piece == pieces.end()) piece = pieces.insert(pieces.end(), {term->key, {}, {}, {}});
     piece->turn = sync_.overlap || term->reduce_first ? turn : sequence_.reduction();
     piece->members.push_back(turn);
   }

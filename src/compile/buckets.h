@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <tuple>
 
 #include "compile/lowering.h"
 
@@ -10,14 +9,7 @@ namespace weft {
 
 // The joined collectives of a bucket on one device group, in the order they are issued, and where.
 struct BucketPiece {
-  // What makes gradients alike: the same steps one after the other (reduced over one mesh axis, then another).
-  using Step = std::tuple<MeshId, Collective, int, Reducer, DType>;
-  struct Key {
-    std::vector<Step> steps;
-    bool reduce_first = false;
-    auto operator<=>(const Key&) const = default;
-  };
-  Key key;
+  GradientTerm::Key key;
   TurnId turn;
   std::vector<InstructionId> joined;  // one per step
   std::vector<TurnId> members;
@@ -47,7 +39,6 @@ class Buckets {
 
  private:
   const GradientTerm* term_of(TurnId turn, const IdVec<GroupId, GroupCode>& groups) const;
-  BucketPiece::Key key_of(const GradientTerm& term) const;
 
   const Graph& graph_;
   const Sequence& sequence_;

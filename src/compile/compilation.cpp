@@ -114,17 +114,24 @@ Compilation::Segment Compilation::assemble(TurnId id) {
         const GroupId group = sequence_.operands(member).front().group;
         for (const GradientTerm& term : groups_[group].terms)
           if (term.turn == member) terms.push_back(&term);
-        add_frees(group, member);
+        // Frees that follow the member's part of the bucket; who waited for its own collective waits for the joined
+        // one.
+        const GradientTerm& term = *terms.back();
+        for (const FreeAt& free : groups_[group].frees) {
+          if (free.turn != member) continue;
+          bool follows = std::find(term.add.begin(), term.add.end(), free.anchor) != term.add.end();
+          for (std::size_t s = 0; s < term.steps.size(); ++s) {
+            follows = follows || free.anchor == term.steps[s];
+            std::vector<InstructionId>& after = program_.instructions[free.free].after;
+            std::replace(after.begin(), after.end(), term.steps[s], piece.joined[s]);
+          }
+          if (follows) frees.push_back(&free);
+        }
       }
-      // Who waited for a member's own collective waits for the joined one.
-      for (const FreeAt* free : frees)
-        for (InstructionId& use : program_.instructions[free->free].after)
-          for (const GradientTerm* term : terms)
-            if (const auto s = std::find(term->steps.begin(), term->steps.end(), use); s != term->steps.end())
-              use = piece.joined[static_cast<std::size_t>(s - term->steps.begin())];
       for (std::size_t s = 0; s < piece.joined.size(); ++s) {
         place(piece.joined[s]);
-        for (const GradientTerm* term : terms) place_frees(term->steps[s]);
+        if (!frees.empty())
+          for (const GradientTerm* term : terms) place_frees(term->steps[s]);
       }
       for (const GradientTerm* term : terms)
         for (InstructionId add : term->add) place_with_frees(add);

@@ -13,6 +13,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <tuple>
 
 #include "base/result.h"
 #include "compile/compile.h"
@@ -37,10 +38,18 @@ struct Home {
 
 // A term of a gradient on its way into the sum: collectives on one gradient, which buckets join with others'.
 struct GradientTerm {
+  // What makes terms alike: the same steps one after the other (reduced over one mesh axis, then another).
+  using Step = std::tuple<MeshId, Collective, int, Reducer, DType>;
+  struct Key {
+    std::vector<Step> steps;
+    bool reduce_first = false;
+    auto operator<=>(const Key&) const = default;
+  };
   TurnId turn;
   std::vector<InstructionId> steps;
   std::vector<InstructionId> add;  // the accumulation, where it comes after the steps
   bool reduce_first = false;       // the term is reduced and then added (ZeRO-2, 3); otherwise the sum is reduced
+  Key key;
 };
 
 struct FreeAt {

@@ -65,9 +65,10 @@ Status Lowering::accumulate(const Event& event, EventCode& code) {
   const TensorId parameter = parameter_of_.at(buffer);
   Home& kept = home(parameter, mesh_of(event.turn));
   const bool reduce_first = options_.memory.zero >= 2;
-  Layout layout = reduce_first ? step_layout(kept) : common_layout(buffer, kept);
-  if (kept.gradient.valid()) layout = program_.buffers[kept.gradient].layout;
-  GradientTerm term{event.turn, {}, {}, reduce_first};
+  const Layout layout = kept.gradient.valid() ? program_.buffers[kept.gradient].layout
+                        : reduce_first        ? step_layout(kept)
+                                              : common_layout(buffer, kept);
+  GradientTerm term{event.turn, {}, {}, reduce_first, {}};
   if (reduce_first) sink_ = &term.steps;
   WEFT_TRY(const BufferId ready, as(gradient, layout));
   if (!kept.gradient.valid())
@@ -95,7 +96,15 @@ Status Lowering::accumulate(const Event& event, EventCode& code) {
     if (!reduced.ok()) return reduced.error();
     kept.reduced = *reduced;
   }
-  if (!term.steps.empty()) code_->terms.push_back(std::move(term));
+  if (term.steps.empty()) return Ok{};
+  term.key.reduce_first = reduce_first;
+  for (InstructionId id : term.steps) {
+    const Instruction& instruction = program_.instructions[id];
+    const auto& step = std::get<Communicate>(instruction.what);
+    term.key.steps.emplace_back(instruction.mesh, step.collective, step.mesh_axis, step.reducer,
+                                graph_.tensors()[program_.buffers[step.inputs[0]].tensor].type.dtype);
+  }
+  code_->terms.push_back(std::move(term));
   return Ok{};
 }
 
