@@ -27,7 +27,7 @@ Workload data_parallel(int agents, bool interference) {
   std::vector<WorkId> works;
   for (int i = 0; i < 50; ++i)
     works.push_back(maker.work({.fixed = 20'000'000 + 1'000'000 * i,
-                                .sm_share = interference ? kOne : 0,
+                                .sm_share = static_cast<std::int32_t>(interference ? kOne : 0),
                                 .memory_share = interference ? static_cast<std::int32_t>(kOne * i / 50) : 0}));
   for (int i = 0; i < agents; ++i) {
     const AgentId a = maker.agent();
