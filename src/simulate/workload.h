@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/id.h"
+#include "base/result.h"
 
 namespace weft {
 
@@ -31,24 +32,25 @@ inline constexpr std::int64_t kOne = 1 << 16;
 // A link's part in a communication: it carries coefficient/kOne bytes for every byte of the communication's progress.
 // The largest coefficient of a communication of one device is kOne; an agent that stands for k devices which load the
 // same link has k times that.
-struct LinkUse {
+struct LinkLoad {
   FlowLinkId link;
   std::int64_t coefficient = kOne;
 
-  bool operator==(const LinkUse&) const = default;
+  bool operator==(const LinkLoad&) const = default;
 };
 
 // What a task asks of the machine, alone on it.
 //   compute          `fixed` picoseconds
 //   communication    `fixed` picoseconds of latency, then `bytes` at a rate r (bytes per second, integer), the max-min
 //                    fair share: Σ coefficient·r ≤ capacity on every link, r ≤ cap
+// The work of a meeting is a communication; other work is one if it has bytes or links.
 struct Work {
   Picoseconds fixed = 0;
   std::int64_t bytes = 0;
-  std::int64_t cap = 0;  // bytes per second; 0: none
-  std::vector<LinkUse> links = {};
-  std::int32_t sm_share = 0;      // of the agent's compute units, while it is active: in units of 1/kOne
-  std::int32_t memory_share = 0;  // of the agent's memory bandwidth
+  std::int64_t cap = 0;              // bytes per second; 0: none
+  std::vector<LinkLoad> links = {};  // each link once
+  std::int32_t sm_share = 0;         // of the agent's compute units, while it is active: in units of 1/kOne
+  std::int32_t memory_share = 0;     // of the agent's memory bandwidth
 
   bool operator==(const Work&) const = default;
 };
@@ -57,7 +59,7 @@ struct Work {
 // `parties` have come to it and ends for all at the same time. The n-th time a party plays it meets the n-th time of
 // the others.
 struct Meeting {
-  WorkId work;
+  WorkId work = {};
   std::int32_t parties = 2;
 
   bool operator==(const Meeting&) const = default;
@@ -70,14 +72,16 @@ inline constexpr int kMaxStreams = 8;
 struct Task {
   // One of the two is valid: work of the agent alone (a compute task, or a communication with nobody to wait for), or a
   // meeting. Neither: the task takes no time (a marker).
-  WorkId work;
-  MeetingId meeting;
+  WorkId work = {};
+  MeetingId meeting = {};
   std::uint8_t stream = 0;
   PlayedFor when = PlayedFor::EveryMicroBatch;
-  bool host_waits = false;         // the host issues nothing more until this task is complete (reading the loss)
-  Picoseconds host = 0;            // time the host needs to issue it
-  std::uint32_t label = 0;         // whoever made the workload knows what it stands for
-  std::vector<TaskId> after = {};  // of the same agent, earlier in the play, or in an earlier play of the micro-batch
+  bool host_waits = false;  // the host issues nothing more until this task is complete (reading the loss)
+  Picoseconds host = 0;     // time the host needs to issue it
+  std::uint32_t label = 0;  // whoever made the workload knows what it stands for
+  // Of the same agent, earlier in the play, or in an earlier play of the micro-batch: waits for the last time each was
+  // issued. One that was not (its guard, or no such play) counts as complete.
+  std::vector<TaskId> after = {};
 
   bool operator==(const Task&) const = default;
 };
@@ -90,10 +94,12 @@ struct Play {
 };
 
 // How communication and computation that run side by side on a device slow each other: by what is active, never by how
-// fast it is. Let s, m be the summed shares of active communications, S, M those of the active compute task.
+// fast it is. Let s, m be the summed shares of active communications, S, M those of active computation (at most 1:
+// computations do not slow one another). A communication is active from its start, its latency included.
 //   computation goes at  min(1 − compute_per_sm·min(s, S), 1 / max(1, M + memory_weight·m))
 //   communication's caps shrink by  1 / max(1, m + communication_weight·M)
-// each factor in units of 1/kOne, never below 1/64. (Caps include the link-limited rate it would have alone.)
+// each factor in units of 1/kOne, never below 1/64. (Caps include the link-limited rate it would have alone.) A
+// communication of several agents goes by the smallest of their factors.
 struct Interference {
   std::int64_t compute_per_sm = kOne;
   std::int64_t memory_weight = kOne;
@@ -106,7 +112,8 @@ struct Agent {
   IdVec<TaskId, Task> tasks;
   IdVec<BodyId, std::vector<TaskId>> bodies;
   std::vector<Play> plays;
-  std::int32_t run_ahead = 0;      // tasks the host may have issued that have not begun, at most; 0: no limit
+  std::int32_t run_ahead = 0;      // tasks the host may have issued that have not begun, at most; 0: no limit. A task
+                                   // that waits in a meeting has begun
   std::int32_t stands_for = 1;     // devices
   std::uint32_t interference = 0;  // index into Workload::interference
 
@@ -130,5 +137,21 @@ struct Workload {
 
   bool operator==(const Workload&) const = default;
 };
+
+// No time in a workload or a run exceeds this: 26 days. What would is an error.
+inline constexpr Picoseconds kTimeLimit = Picoseconds{1} << 61;
+
+inline bool is_communication(const Work& work) { return work.bytes > 0 || !work.links.empty(); }
+
+// Bytes per second of a communication that is alone: min(cap, min over links ⌊capacity·kOne / coefficient⌋), at least
+// 1; 0 for work without cap and links.
+std::int64_t isolated_rate(const Work& work, const IdVec<FlowLinkId, FlowLink>& links);
+
+// What the work takes alone: fixed + ⌈bytes·10¹² / isolated rate⌉.
+Picoseconds isolated_time(const Work& work, const IdVec<FlowLinkId, FlowLink>& links);
+
+// Is this a workload? Ids that exist, links in use that have capacity, numbers in range, as many agents at a meeting as
+// it has parties. Cost: one look at everything.
+Status check(const Workload& workload);
 
 }  // namespace weft

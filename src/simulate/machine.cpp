@@ -1,0 +1,588 @@
+#include "simulate/machine.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+namespace weft {
+namespace {
+
+constexpr std::int32_t kSlowest = kOne / 64;
+
+std::uint8_t bit_of(std::uint32_t stream) { return static_cast<std::uint8_t>(1u << stream); }
+
+Layout make_layout(const Workload& workload, const std::vector<AgentScript>& scripts) {
+  Layout layout;
+  layout.first_stream.push_back(0);
+  for (std::uint32_t agent = 0; agent < scripts.size(); ++agent) {
+    const auto streams = static_cast<std::uint32_t>(scripts[agent].streams());
+    layout.first_stream.push_back(layout.first_stream.back() + streams);
+    layout.agent_of.insert(layout.agent_of.end(), streams, agent);
+  }
+
+  // Parties by counting: first how many, then where. An agent is a party once.
+  const std::size_t meetings = workload.meetings.size();
+  std::vector<std::uint32_t> last(meetings);
+  const auto each_party = [&](const auto& visit) {
+    std::fill(last.begin(), last.end(), kNoStep);
+    for (const AgentId id : workload.agents.ids()) {
+      const Agent& agent = workload.agents[id];
+      for (const std::vector<TaskId>& body : agent.bodies)
+        for (const TaskId task_id : body)
+          if (const Task& task = agent.tasks[task_id]; task.meeting.valid())
+            if (std::exchange(last[task.meeting.index()], id.index()) != id.index())
+              visit(task.meeting.index(), Layout::Party{id.index(), layout.first_stream[id.index()] + task.stream});
+    }
+  };
+  layout.first_party.assign(meetings + 1, 0);
+  each_party([&](std::uint32_t meeting, Layout::Party) { ++layout.first_party[meeting + 1]; });
+  for (std::size_t i = 0; i < meetings; ++i) layout.first_party[i + 1] += layout.first_party[i];
+  layout.parties.resize(layout.first_party.back());
+  std::vector<std::uint32_t> filled(layout.first_party.begin(), layout.first_party.end() - 1);
+  each_party([&](std::uint32_t meeting, Layout::Party party) { layout.parties[filled[meeting]++] = party; });
+
+  for (const Work& work : workload.works) {
+    layout.rate.push_back(isolated_rate(work, workload.links));
+    std::int64_t limit = std::numeric_limits<std::int64_t>::max();
+    if (work.cap > 0 && !work.links.empty())
+      limit = isolated_rate(Work{.links = work.links}, workload.links);
+    else if (!work.links.empty())
+      limit = layout.rate[WorkId(layout.rate.size() - 1)];
+    layout.link_limit.push_back(limit);
+    layout.interference |= work.sm_share != 0 || work.memory_share != 0;
+  }
+  return layout;
+}
+
+}  // namespace
+
+Machine::Machine(const Workload& workload, const SimulateOptions& options) : workload_(workload), options_(options) {
+  scripts_.reserve(workload.agents.size());
+  for (const Agent& agent : workload.agents) scripts_.emplace_back(workload, agent);
+  layout_ = make_layout(workload, scripts_);
+  layout_.interference &= options.network == Network::Fair;
+  reset();
+}
+
+void Machine::reset() {
+  const std::size_t agents = scripts_.size();
+  const std::size_t streams = layout_.first_stream.back();
+  const std::size_t flows = streams + workload_.meetings.size();
+  agents_.assign(agents, {});
+  streams_.assign(streams, {});
+  steps_.assign(streams, nullptr);
+  flows_.assign(flows, {});
+  come_.assign(workload_.meetings.size(), 0);
+  done_ = IdVec<WorkId, std::int64_t>(workload_.works.size());
+  is_marked_.assign(agents, 0);
+  is_slowed_.assign(flows, 0);
+  if (options_.network == Network::Fair) {
+    shares_.reset(workload_.links, flows);
+  } else {
+    queues_.reset(workload_.links.size(), flows);
+  }
+  agenda_.reset(flows + agents);
+  if (options_.record) {
+    times_.resize(agents);
+    for (std::size_t agent = 0; agent < agents; ++agent) times_[agent].assign(scripts_[agent].executed(), {});
+  }
+  for (Index agent = 0; agent < agents; ++agent) {
+    const AgentScript& script = scripts_[agent];
+    AgentState& state = agents_[agent];
+    while (state.cursor.play < script.plays() && script.script(state.cursor.play).steps.empty()) ++state.cursor.play;
+    for (int s = 0; s < script.streams(); ++s) {
+      const Index stream = layout_.first_stream[agent] + static_cast<Index>(s);
+      const Place head = script.first_from(0, s);
+      streams_[stream].head = head;
+      if (head.play == script.plays()) continue;
+      steps_[stream] = &script.step(head);
+      state.idle = static_cast<std::uint8_t>(state.idle | bit_of(static_cast<Index>(s)));
+    }
+    if (state.idle != 0) agenda_.set(actor_of_agent(agent), 0);
+  }
+}
+
+std::span<const Layout::Party> Machine::parties(Index flow) const {
+  const std::size_t meeting = flow - streams_.size();
+  const std::uint32_t first = layout_.first_party[meeting];
+  return {layout_.parties.data() + first, layout_.first_party[meeting + 1] - first};
+}
+
+bool Machine::run() {
+  while (!agenda_.empty()) {
+    if (agenda_.time() > kTimeLimit) return false;
+    step_time();
+  }
+  return std::all_of(agents_.begin(), agents_.end(),
+                     [](const AgentState& a) { return (a.idle | a.computing | a.meeting | a.communicating) == 0; });
+}
+
+// Everything that happens at the agenda's next time.
+void Machine::step_time() {
+  now_ = agenda_.time();
+  do {
+    while (!agenda_.empty() && agenda_.time() == now_) {
+      const Index actor = agenda_.pop();
+      if (actor < flows_.size()) {
+        finish_phase(actor);
+      } else {
+        run_agent(actor - static_cast<Index>(flows_.size()));
+      }
+    }
+    settle();
+  } while (!agenda_.empty() && agenda_.time() == now_);
+}
+
+// ---- agents ----
+
+void Machine::run_agent(Index agent) {
+  AgentState& state = agents_[agent];
+  Picoseconds now = now_;
+  for (;;) {
+    finish_computations(agent, now);
+    const bool communicates = begin_steps(agent, now);
+    account(agent, now);
+    if (communicates) {  // at a time the agenda has not come to
+      state.next = now;
+      agenda_.set(actor_of_agent(agent), now);
+      return;
+    }
+    const Picoseconds next = std::min(state.next, next_event(agent));
+    if (next == kNever) return;
+    // Alone, and at a speed that stands: nobody can touch it before it communicates again.
+    const bool alone = (state.meeting | state.communicating) == 0 && is_marked_[agent] == 0;
+    if (!alone || next > kTimeLimit) {
+      agenda_.set(actor_of_agent(agent), next);
+      return;
+    }
+    now = next;
+  }
+}
+
+void Machine::finish_computations(Index agent, Picoseconds now) {
+  AgentState& state = agents_[agent];
+  const Index first = layout_.first_stream[agent];
+  for (unsigned mask = state.computing; mask != 0; mask &= mask - 1) {
+    const auto s = static_cast<Index>(std::countr_zero(mask));
+    if (streams_[first + s].end > now) continue;
+    state.computing = static_cast<std::uint8_t>(state.computing & ~bit_of(s));
+    end_step(agent, first + s, now);
+    if (state.communicating != 0) mark(agent);
+  }
+}
+
+// The head of a stream has ended: the next one becomes the head.
+void Machine::end_step(Index agent, Index stream, Picoseconds now) {
+  AgentState& state = agents_[agent];
+  StreamState& s = streams_[stream];
+  const Step& step = *steps_[stream];
+  const AgentScript& script = scripts_[agent];
+  if (TaskTimes* t = times(agent, s.head)) t->end = now;
+  if (step.host_waits) {
+    state.host_blocked = false;
+    state.host_time = std::max(state.host_time, now);
+  }
+  state.end = now;
+  s.waits = false;
+  s.head = script.next_in_stream(s.head, step);
+  if (s.head.play == script.plays()) return;
+  steps_[stream] = &script.step(s.head);
+  state.idle = static_cast<std::uint8_t>(state.idle | bit_of(step.stream));
+}
+
+// Begins all that can begin now. True: a communication could, but the agent is ahead of the agenda.
+bool Machine::begin_steps(Index agent, Picoseconds now) {
+  AgentState& state = agents_[agent];
+  const Index first = layout_.first_stream[agent];
+  const bool limited = workload_.agents[AgentId(agent)].run_ahead > 0;
+  bool communicates = false;
+  for (bool again = true; again;) {
+    again = false;
+    communicates = false;
+    state.next = kNever;
+    for (unsigned mask = state.idle; mask != 0; mask &= mask - 1) {
+      const auto bit = static_cast<Index>(std::countr_zero(mask));
+      const Index stream = first + bit;
+      const Step& step = *steps_[stream];
+      StreamState& s = streams_[stream];
+      if (!may_begin(agent, stream, step)) continue;
+      if (!(s.head < state.cursor) && !is_issued(agent, s.head, now, state.next)) continue;
+      if (step.kind != StepKind::Compute && now > now_) {
+        communicates = true;
+        continue;
+      }
+      ++events_;
+      ++tasks_;
+      if (TaskTimes* t = times(agent, s.head)) t->start = now;
+      if (limited) again |= begun(agent, now);
+      state.idle = static_cast<std::uint8_t>(state.idle & ~bit_of(bit));
+      if (step.kind != StepKind::Compute) {
+        arrive(agent, stream, step);
+      } else if (step.duration == 0) {
+        end_step(agent, stream, now);
+        again = true;
+      } else {
+        state.computing = static_cast<std::uint8_t>(state.computing | bit_of(bit));
+        s.remaining = Wide{step.duration} * kOne;
+        s.since = now;
+        s.end = now + (state.compute_speed == kOne ? step.duration : time_at_rate(s.remaining, state.compute_speed));
+        if (state.communicating != 0) mark(agent);
+      }
+    }
+  }
+  return communicates;
+}
+
+// Have all the tasks ended that the step waits for? The one that has not is kept, so that asking again is cheap.
+bool Machine::may_begin(Index agent, Index stream, const Step& step) {
+  if (step.wait_count == 0) return true;
+  StreamState& s = streams_[stream];
+  const Index first = layout_.first_stream[agent];
+  if (s.waits && !(s.awaited < streams_[first + s.awaited_stream].head)) return false;
+  const AgentScript& script = scripts_[agent];
+  for (const StepWait& wait : script.script(s.head.play).waits_of(step)) {
+    Place place;
+    if (!script.find(wait, s.head.play, place) || place < streams_[first + wait.stream].head) continue;
+    s.waits = true;
+    s.awaited = place;
+    s.awaited_stream = wait.stream;
+    return false;
+  }
+  s.waits = false;
+  return true;
+}
+
+// The host is looked at only when something could begin: it issues as far as that needs. `next_issue` is when to look
+// again, if time alone will help.
+bool Machine::is_issued(Index agent, Place place, Picoseconds now, Picoseconds& next_issue) {
+  AgentState& state = agents_[agent];
+  while (!(place < state.cursor)) {
+    if (issue_next(agent, now)) continue;
+    const std::int32_t limit = workload_.agents[AgentId(agent)].run_ahead;
+    if (!state.host_blocked && (limit == 0 || state.outstanding < limit))
+      next_issue = std::min(next_issue, state.host_time + scripts_[agent].step(state.cursor).host);
+    return false;
+  }
+  return true;
+}
+
+// Issues one more step if the host can have done so by now.
+bool Machine::issue_next(Index agent, Picoseconds now) {
+  AgentState& state = agents_[agent];
+  const AgentScript& script = scripts_[agent];
+  const std::int32_t limit = workload_.agents[AgentId(agent)].run_ahead;
+  if (state.host_blocked || (limit > 0 && state.outstanding >= limit)) return false;
+  const Step& step = script.step(state.cursor);
+  if (state.host_time + step.host > now) return false;
+  state.host_time += step.host;
+  if (TaskTimes* t = times(agent, state.cursor)) t->issued = state.host_time;
+  state.host_blocked = step.host_waits;
+  if (limit > 0) ++state.outstanding;
+  state.cursor = script.next_issued(state.cursor);
+  return true;
+}
+
+// A task began. True: that lets a host go on that was at its limit.
+bool Machine::begun(Index agent, Picoseconds now) {
+  AgentState& state = agents_[agent];
+  const std::int32_t limit = workload_.agents[AgentId(agent)].run_ahead;
+  while (state.cursor.play < scripts_[agent].plays() && issue_next(agent, now)) {
+  }
+  const bool at_limit = state.outstanding-- == limit;
+  if (at_limit && !state.host_blocked) state.host_time = std::max(state.host_time, now);
+  return at_limit;
+}
+
+Picoseconds Machine::next_event(Index agent) const {
+  const AgentState& state = agents_[agent];
+  Picoseconds next = kNever;
+  for (unsigned mask = state.computing; mask != 0; mask &= mask - 1)
+    next = std::min(next, streams_[layout_.first_stream[agent] + static_cast<Index>(std::countr_zero(mask))].end);
+  return next;
+}
+
+void Machine::account(Index agent, Picoseconds now) {
+  AgentState& state = agents_[agent];
+  const bool busy = state.computing != 0;
+  const bool occupied = (state.computing | state.meeting | state.communicating) != 0;
+  if (busy != state.was_busy) {
+    if (busy) {
+      state.busy_since = now;
+    } else {
+      state.busy += now - state.busy_since;
+    }
+    state.was_busy = busy;
+  }
+  if (occupied != state.was_occupied) {
+    if (occupied) {
+      state.host_bound += now - state.idle_since;
+    } else {
+      state.idle_since = now;
+    }
+    state.was_occupied = occupied;
+  }
+}
+
+void Machine::arrive(Index agent, Index stream, const Step& step) {
+  AgentState& state = agents_[agent];
+  const Index flow = flow_of(stream, step);
+  if (step.kind == StepKind::Solo) {
+    flows_[flow].work = step.subject;
+    state.communicating = static_cast<std::uint8_t>(state.communicating | bit_of(step.stream));
+    starting_.push_back(flow);
+    return;
+  }
+  state.meeting = static_cast<std::uint8_t>(state.meeting | bit_of(step.stream));
+  const Meeting& meeting = workload_.meetings[MeetingId(step.subject)];
+  if (++come_[step.subject] < meeting.parties) return;
+  come_[step.subject] = 0;
+  flows_[flow].work = meeting.work.index();
+  for (const Layout::Party& party : parties(flow)) {
+    AgentState& other = agents_[party.agent];
+    const std::uint8_t bit = bit_of(party.stream - layout_.first_stream[party.agent]);
+    other.meeting = static_cast<std::uint8_t>(other.meeting & ~bit);
+    other.communicating = static_cast<std::uint8_t>(other.communicating | bit);
+  }
+  starting_.push_back(flow);
+}
+
+// ---- communications ----
+
+void Machine::finish_phase(Index flow) {
+  FlowState& state = flows_[flow];
+  ++events_;
+  if (state.phase == Phase::Latency && work_of(flow).bytes > 0) {
+    joining_.push_back(flow);
+  } else {
+    end_communication(flow);
+  }
+}
+
+void Machine::end_communication(Index flow) {
+  FlowState& state = flows_[flow];
+  const Work& work = work_of(flow);
+  ++done_[WorkId(state.work)];
+  if (state.phase == Phase::Flowing) {
+    shares_.remove(flow);
+  } else if (state.phase == Phase::Holding) {
+    queues_.leave(flow, [&](Index next) {
+      FlowState& other = flows_[next];
+      other.phase = Phase::Holding;
+      other.since = now_;
+      other.end = now_ + other.end;  // its isolated time, until now
+      agenda_.set(next, other.end);
+    });
+  }
+  state.phase = Phase::None;
+  const auto leave = [&](Index agent, Index stream) {
+    AgentState& a = agents_[agent];
+    const std::uint8_t bit = bit_of(stream - layout_.first_stream[agent]);
+    a.communicating = static_cast<std::uint8_t>(a.communicating & ~bit);
+    if (layout_.interference) {
+      a.sm_share -= work.sm_share;
+      a.memory_share -= work.memory_share;
+      mark(agent);
+    }
+    end_step(agent, stream, now_);
+    agenda_.set(actor_of_agent(agent), now_);
+  };
+  if (flow < streams_.size()) {
+    leave(layout_.agent_of[flow], flow);
+  } else {
+    for (const Layout::Party& party : parties(flow)) leave(party.agent, party.stream);
+  }
+}
+
+// All that has happened at this time takes effect: communications start, speeds and rates follow.
+void Machine::settle() {
+  if (!starting_.empty()) {
+    // Ties of arrival go by id: meetings, then the communications of one agent by work and agent.
+    if (options_.network == Network::Fifo)
+      std::sort(starting_.begin(), starting_.end(), [&](Index a, Index b) {
+        const bool own_a = a < streams_.size(), own_b = b < streams_.size();
+        if (own_a != own_b) return own_b;
+        if (own_a && flows_[a].work != flows_[b].work) return flows_[a].work < flows_[b].work;
+        return a < b;
+      });
+    for (const Index flow : starting_) start(flow);
+  }
+  if (!marked_.empty()) {
+    for (const Index agent : marked_) recompute_speeds(agent);
+    marked_.clear();
+  }
+  if (layout_.interference)
+    for (const Index flow : starting_) find_slowest(flow);
+  starting_.clear();
+  if (!joining_.empty()) {
+    for (const Index flow : joining_) join_links(flow);
+    joining_.clear();
+  }
+  if (!slowed_.empty()) {
+    for (const Index flow : slowed_) apply_speed(flow);
+    slowed_.clear();
+  }
+  if (shares_.changed())
+    for (const Index flow : shares_.update()) set_rate(flow, shares_.rate(flow));
+}
+
+void Machine::start(Index flow) {
+  FlowState& state = flows_[flow];
+  const Work& work = work_of(flow);
+  state.since = now_;
+  state.slowest = kOne;
+  state.at_slowest = 0;
+  if (options_.network == Network::Fifo) {
+    const Picoseconds time = work.bytes == 0
+                                 ? work.fixed
+                                 : work.fixed + time_at_rate(work.bytes * kPerByte, layout_.rate[WorkId(state.work)]);
+    state.arrival = arrivals_++;
+    if (queues_.join(flow, work.links)) {
+      state.phase = Phase::Holding;
+      state.end = now_ + time;
+      agenda_.set(flow, state.end);
+    } else {
+      state.phase = Phase::Queued;
+      state.end = time;
+    }
+    return;
+  }
+  if (layout_.interference) {
+    const auto load = [&](Index agent) {
+      agents_[agent].sm_share += work.sm_share;
+      agents_[agent].memory_share += work.memory_share;
+      mark(agent);
+    };
+    if (flow < streams_.size()) {
+      load(layout_.agent_of[flow]);
+    } else {
+      for (const Layout::Party& party : parties(flow)) load(party.agent);
+    }
+  }
+  state.phase = Phase::Latency;
+  state.end = now_ + work.fixed;
+  if (work.fixed == 0 && work.bytes > 0) {
+    joining_.push_back(flow);
+  } else {
+    agenda_.set(flow, state.end);
+  }
+}
+
+void Machine::join_links(Index flow) {
+  FlowState& state = flows_[flow];
+  const Work& work = work_of(flow);
+  state.phase = Phase::Flowing;
+  state.remaining = work.bytes * kPerByte;
+  state.since = now_;
+  state.rate = 0;
+  const WorkId id(state.work);
+  const auto cap = static_cast<std::int64_t>(Wide{layout_.rate[id]} * state.slowest / kOne);
+  shares_.add(flow, work.links, std::max<std::int64_t>(cap, 1), layout_.link_limit[id]);
+}
+
+void Machine::set_rate(Index flow, std::int64_t rate) {
+  FlowState& state = flows_[flow];
+  state.remaining -= Wide{state.rate} * (now_ - state.since);
+  state.since = now_;
+  state.rate = rate;
+  state.end = now_ + time_at_rate(state.remaining, rate);
+  agenda_.set(flow, state.end);
+}
+
+// ---- interference ----
+
+void Machine::mark(Index agent) {
+  if (!layout_.interference || is_marked_[agent] != 0) return;
+  is_marked_[agent] = 1;
+  marked_.push_back(agent);
+}
+
+void Machine::recompute_speeds(Index agent) {
+  is_marked_[agent] = 0;
+  AgentState& state = agents_[agent];
+  const Index first = layout_.first_stream[agent];
+  std::int64_t sm = 0, memory = 0;
+  for (unsigned mask = state.computing; mask != 0; mask &= mask - 1) {
+    const Step& step = *steps_[first + static_cast<Index>(std::countr_zero(mask))];
+    const Work& work = workload_.works[WorkId(step.subject)];
+    sm += work.sm_share;
+    memory += work.memory_share;
+  }
+  sm = std::min(sm, kOne);
+  memory = std::min(memory, kOne);
+  const Interference& law = workload_.interference[workload_.agents[AgentId(agent)].interference];
+  const auto times = [](Wide a, Wide b) { return a * b / kOne; };
+  const auto inverse = [](Wide load) { return Wide{kOne} * kOne / std::max<Wide>(kOne, load); };
+  const auto bounded = [](Wide speed) { return static_cast<std::int32_t>(std::clamp<Wide>(speed, kSlowest, kOne)); };
+
+  std::int32_t compute = kOne, communication = kOne;
+  if (state.communicating != 0) {
+    compute = bounded(std::min(kOne - times(law.compute_per_sm, std::min<std::int64_t>(state.sm_share, sm)),
+                               inverse(memory + times(law.memory_weight, state.memory_share))));
+    communication = bounded(inverse(state.memory_share + times(law.communication_weight, memory)));
+  }
+  if (compute != state.compute_speed) {
+    for (unsigned mask = state.computing; mask != 0; mask &= mask - 1) {
+      StreamState& s = streams_[first + static_cast<Index>(std::countr_zero(mask))];
+      s.remaining -= Wide{state.compute_speed} * (now_ - s.since);
+      s.since = now_;
+      s.end = now_ + time_at_rate(s.remaining, compute);
+    }
+    state.compute_speed = compute;
+    const Picoseconds next = std::min(state.next, next_event(agent));
+    if (next != kNever) agenda_.set(actor_of_agent(agent), next);
+  }
+  if (communication != state.communication_speed) set_communication_speed(agent, communication);
+}
+
+// Keeps the smallest speed of each of the agent's communications, and how many agents have it, without asking them all.
+void Machine::set_communication_speed(Index agent, std::int32_t speed) {
+  AgentState& state = agents_[agent];
+  const std::int32_t before = std::exchange(state.communication_speed, speed);
+  const Index first = layout_.first_stream[agent];
+  for (unsigned mask = state.communicating; mask != 0; mask &= mask - 1) {
+    const Index stream = first + static_cast<Index>(std::countr_zero(mask));
+    const Index flow = flow_of(stream, *steps_[stream]);
+    FlowState& f = flows_[flow];
+    if (f.at_slowest == 0 && is_slowed_[flow] == 0) continue;  // just started: `find_slowest` will ask
+    if (before == f.slowest && f.at_slowest > 0) --f.at_slowest;
+    if (speed < f.slowest) {
+      f.slowest = speed;
+      f.at_slowest = 1;
+    } else if (speed == f.slowest) {
+      ++f.at_slowest;
+    }
+    if (is_slowed_[flow] == 0) {
+      is_slowed_[flow] = 1;
+      slowed_.push_back(flow);
+    }
+  }
+}
+
+void Machine::find_slowest(Index flow) {
+  FlowState& state = flows_[flow];
+  state.slowest = std::numeric_limits<std::int32_t>::max();
+  const auto look = [&](Index agent) {
+    const std::int32_t speed = agents_[agent].communication_speed;
+    if (speed < state.slowest) {
+      state.slowest = speed;
+      state.at_slowest = 0;
+    }
+    state.at_slowest += speed == state.slowest ? 1 : 0;
+  };
+  if (flow < streams_.size()) {
+    look(layout_.agent_of[flow]);
+  } else {
+    for (const Layout::Party& party : parties(flow)) look(party.agent);
+  }
+}
+
+void Machine::apply_speed(Index flow) {
+  is_slowed_[flow] = 0;
+  FlowState& state = flows_[flow];
+  if (state.at_slowest == 0) find_slowest(flow);
+  if (state.phase != Phase::Flowing) return;
+  const auto cap = static_cast<std::int64_t>(Wide{layout_.rate[WorkId(state.work)]} * state.slowest / kOne);
+  shares_.set_cap(flow, std::max<std::int64_t>(cap, 1));
+}
+
+}  // namespace weft

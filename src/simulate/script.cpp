@@ -1,0 +1,196 @@
+#include "simulate/script.h"
+
+#include <algorithm>
+
+namespace weft {
+namespace {
+
+constexpr std::size_t kKinds = 4;  // of micro-batches: bit 0: it is the first, bit 1: it is the last
+
+std::size_t kind_of(std::int32_t micro_batch, std::int32_t micro_batches) {
+  return (micro_batch == 0 ? 1u : 0u) + (micro_batch == micro_batches - 1 ? 2u : 0u);
+}
+
+bool is_played(PlayedFor when, std::size_t kind) {
+  switch (when) {
+    case PlayedFor::EveryMicroBatch:
+      return true;
+    case PlayedFor::FirstMicroBatch:
+      return (kind & 1) != 0;
+    case PlayedFor::LastMicroBatch:
+      return (kind & 2) != 0;
+  }
+  return false;
+}
+
+// Where a task stands in the bodies of its agent, for one kind of micro-batch.
+struct Occurrence {
+  BodyId body;
+  std::uint32_t first = 0, last = 0;
+};
+
+Step make_step(const Workload& workload, const Task& task) {
+  Step step;
+  step.host = task.host;
+  step.stream = task.stream;
+  step.host_waits = task.host_waits;
+  if (task.meeting.valid()) {
+    step.kind = StepKind::Meet;
+    step.subject = task.meeting.index();
+  } else {
+    step.subject = task.work.index();  // kNoStep if there is none
+    if (task.work.valid()) {
+      const Work& work = workload.works[task.work];
+      step.kind = is_communication(work) ? StepKind::Solo : StepKind::Compute;
+      step.duration = work.fixed;
+    }
+  }
+  return step;
+}
+
+// The places of every task that some other task of the agent waits for. Most tasks stand in one body, once.
+class Occurrences {
+ public:
+  Occurrences(const Agent& agent, std::size_t kind) : first_(agent.tasks.size(), kNoStep) {
+    for (const Task& task : agent.tasks)
+      for (const TaskId after : task.after) first_[after.index()] = kAwaited;
+    for (const BodyId body : agent.bodies.ids()) {
+      std::uint32_t position = 0;
+      for (const TaskId id : agent.bodies[body]) {
+        if (!is_played(agent.tasks[id].when, kind)) continue;
+        if (first_[id.index()] != kNoStep) add(id, body, position);
+        ++position;
+      }
+    }
+  }
+
+  template <class Visit>
+  void each(TaskId task, const Visit& visit) const {
+    const std::uint32_t first = first_[task.index()];
+    if (first == kNoStep || first == kAwaited) return;
+    for (std::uint32_t i = first; i != kNoStep; i = next_[i]) visit(items_[i]);
+  }
+
+ private:
+  static constexpr std::uint32_t kAwaited = kNoStep - 1;
+
+  void add(TaskId id, BodyId body, std::uint32_t position) {
+    std::uint32_t& first = first_[id.index()];
+    if (first != kAwaited && items_[first].body == body) {
+      items_[first].last = position;
+      return;
+    }
+    items_.push_back({body, position, position});
+    next_.push_back(first == kAwaited ? kNoStep : first);
+    first = static_cast<std::uint32_t>(items_.size() - 1);
+  }
+
+  std::vector<std::uint32_t> first_, next_;
+  std::vector<Occurrence> items_;
+};
+
+// The last place before `position` where the task stands in the body; it does, first at `occurrence.first`.
+std::uint32_t last_before(const Script& script, const Occurrence& occurrence, TaskId task, std::uint32_t position) {
+  if (occurrence.last < position) return occurrence.last;
+  while (script.tasks[--position] != task) {
+  }
+  return position;
+}
+
+void add_waits(const Agent& agent, BodyId body, const Occurrences& occurrences, std::uint32_t position,
+               Script& script) {
+  Step& step = script.steps[position];
+  const Task& task = agent.tasks[script.tasks[position]];
+  step.first_wait = static_cast<std::uint32_t>(script.waits.size());
+  // A stream is in order, so of several waits for one stream in one play only the last counts.
+  const auto add = [&](BodyId of, std::uint32_t at, std::uint8_t stream) {
+    for (std::size_t i = step.first_wait; i < script.waits.size(); ++i)
+      if (StepWait& wait = script.waits[i]; wait.body == of && wait.stream == stream) {
+        wait.position = std::max(wait.position, at);
+        return;
+      }
+    script.waits.push_back({of, at, stream});
+  };
+  for (const TaskId after : task.after) {
+    const std::uint8_t stream = agent.tasks[after].stream;
+    if (stream == step.stream) continue;  // issued earlier on the same stream: it ends before
+    const Occurrence* here = nullptr;
+    occurrences.each(after, [&](const Occurrence& o) {
+      if (o.body == body && o.first < position) here = &o;
+    });
+    if (here != nullptr) {
+      add(BodyId{}, last_before(script, *here, after, position), stream);
+    } else {
+      occurrences.each(after, [&](const Occurrence& o) { add(o.body, o.last, stream); });
+    }
+  }
+  step.wait_count = static_cast<std::uint16_t>(script.waits.size() - step.first_wait);
+}
+
+Script make_script(const Workload& workload, const Agent& agent, BodyId body, std::size_t kind,
+                   const Occurrences& occurrences) {
+  Script script;
+  script.first.fill(kNoStep);
+  std::array<std::uint32_t, kMaxStreams> last;
+  last.fill(kNoStep);
+  script.steps.reserve(agent.bodies[body].size());
+  script.tasks.reserve(agent.bodies[body].size());
+  for (const TaskId id : agent.bodies[body]) {
+    const Task& task = agent.tasks[id];
+    if (!is_played(task.when, kind)) continue;
+    const auto position = static_cast<std::uint32_t>(script.steps.size());
+    script.steps.push_back(make_step(workload, task));
+    script.tasks.push_back(id);
+    std::uint32_t& before = last[task.stream];
+    (before == kNoStep ? script.first[task.stream] : script.steps[before].next) = position;
+    before = position;
+    if (!task.after.empty()) add_waits(agent, body, occurrences, position, script);
+  }
+  return script;
+}
+
+}  // namespace
+
+AgentScript::AgentScript(const Workload& workload, const Agent& agent)
+    : micro_batches_(static_cast<std::size_t>(workload.micro_batches)) {
+  const bool guarded = std::any_of(agent.tasks.begin(), agent.tasks.end(),
+                                   [](const Task& t) { return t.when != PlayedFor::EveryMicroBatch; });
+  for (const Task& task : agent.tasks) streams_ = std::max(streams_, task.stream + 1);
+
+  std::vector<std::uint32_t> script_of(agent.bodies.size() * kKinds, kNoStep);
+  std::vector<std::pair<std::uint32_t, std::size_t>> wanted;  // (body, kind) of each script
+  last_play_.assign(agent.bodies.size() * micro_batches_, kNoStep);
+  played_.reserve(agent.plays.size());
+  for (const Play& play : agent.plays) {
+    const std::size_t kind = guarded ? kind_of(play.micro_batch, workload.micro_batches) : 0;
+    std::uint32_t& script = script_of[play.body.index() * kKinds + kind];
+    if (script == kNoStep) {
+      script = static_cast<std::uint32_t>(wanted.size());
+      wanted.emplace_back(play.body.index(), kind);
+    }
+    std::uint32_t& last = last_play_[play.body.index() * micro_batches_ + static_cast<std::size_t>(play.micro_batch)];
+    played_.push_back({.script = script, .previous = last, .body = play.body, .micro_batch = play.micro_batch});
+    last = static_cast<std::uint32_t>(played_.size() - 1);
+  }
+  scripts_.resize(wanted.size());
+  for (std::size_t kind = 0; kind < kKinds; ++kind) {
+    if (std::none_of(wanted.begin(), wanted.end(), [&](const auto& w) { return w.second == kind; })) continue;
+    const Occurrences occurrences(agent, kind);
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      if (wanted[i].second == kind)
+        scripts_[i] = make_script(workload, agent, BodyId(wanted[i].first), kind, occurrences);
+  }
+  for (Played& played : played_) {
+    played.first_ordinal = executed_;
+    executed_ += scripts_[played.script].steps.size();
+  }
+}
+
+Place AgentScript::next_issued(Place place) const {
+  if (++place.position < script(place.play).steps.size()) return place;
+  do ++place.play;
+  while (place.play < plays() && script(place.play).steps.empty());
+  return {place.play, 0};
+}
+
+}  // namespace weft

@@ -1,0 +1,122 @@
+// An agent's tasks as the engine reads them: guards decided, waits resolved to places, one flat list of steps per body.
+//
+// A place is (play, position): the order in which the host issues. A stream works through its steps in that order, so
+// "task x of that play has ended" is the same as "its stream has come past that place", and a wait is one comparison.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "simulate/workload.h"
+
+namespace weft {
+
+inline constexpr std::uint32_t kNoStep = 0xffffffff;
+
+struct Place {
+  std::uint32_t play = 0;
+  std::uint32_t position = 0;
+
+  auto operator<=>(const Place&) const = default;
+};
+
+enum class StepKind : std::uint8_t { Compute, Solo, Meet };
+
+struct Step {
+  Picoseconds duration = 0;      // of a compute step
+  Picoseconds host = 0;          // to issue it
+  std::uint32_t subject = 0;     // WorkId (Compute, Solo; kNoStep: a marker) or MeetingId (Meet)
+  std::uint32_t first_wait = 0;  // in Script::waits
+  std::uint32_t next = kNoStep;  // the next step of the same stream in this script
+  std::uint16_t wait_count = 0;
+  std::uint8_t stream = 0;
+  StepKind kind : 7 = StepKind::Compute;
+  bool host_waits : 1 = false;
+
+  bool operator==(const Step&) const = default;
+};
+static_assert(sizeof(Step) == 32);
+
+// Waits for a step of another stream: of this play, or of the last play before it of `body` for the same micro-batch.
+struct StepWait {
+  BodyId body;  // none: of this play
+  std::uint32_t position = 0;
+  std::uint8_t stream = 0;
+
+  bool operator==(const StepWait&) const = default;
+};
+
+// A body, as it is played for one kind of micro-batch (first, last, both or neither).
+struct Script {
+  std::vector<Step> steps;
+  std::vector<TaskId> tasks;  // of each step
+  std::vector<StepWait> waits;
+  std::array<std::uint32_t, kMaxStreams> first;  // step of each stream
+
+  std::span<const StepWait> waits_of(const Step& step) const {
+    return {waits.data() + step.first_wait, step.wait_count};
+  }
+};
+
+class AgentScript {
+ public:
+  // Cost: the agent's bodies, times the kinds of micro-batch where a task has a guard, and its plays.
+  AgentScript(const Workload& workload, const Agent& agent);
+
+  std::uint32_t plays() const { return static_cast<std::uint32_t>(played_.size()); }
+  const Script& script(std::uint32_t play) const { return scripts_[played_[play].script]; }
+  const Step& step(Place place) const { return script(place.play).steps[place.position]; }
+  TaskId task(Place place) const { return script(place.play).tasks[place.position]; }
+  Play play(std::uint32_t index) const { return {played_[index].body, played_[index].micro_batch}; }
+
+  int streams() const { return streams_; }
+  // The first step of the stream in `play` or a later one; {plays(), 0} if there is none.
+  Place first_from(std::uint32_t play, int stream) const {
+    for (; play < plays(); ++play)
+      if (const std::uint32_t first = script(play).first[static_cast<std::size_t>(stream)]; first != kNoStep)
+        return {play, first};
+    return {plays(), 0};
+  }
+  Place next_in_stream(Place place, const Step& step) const {
+    return step.next != kNoStep ? Place{place.play, step.next} : first_from(place.play + 1, step.stream);
+  }
+  Place next_issued(Place place) const;
+
+  // The place a wait of a step in `play` means; nothing before the beginning (always complete) if there is no such
+  // play.
+  bool find(const StepWait& wait, std::uint32_t play, Place& place) const {
+    if (!wait.body.valid()) {
+      place = {play, wait.position};
+      return true;
+    }
+    std::uint32_t other = last_play_[wait.body.index() * micro_batches_ + played_[play].micro_batch];
+    while (other != kNoStep && other >= play) other = played_[other].previous;
+    place = {other, wait.position};
+    return other != kNoStep;
+  }
+
+  // Place in issue order among all the agent's executed tasks, and how many those are.
+  std::uint64_t ordinal(Place place) const { return played_[place.play].first_ordinal + place.position; }
+  std::uint64_t executed() const { return executed_; }
+
+ private:
+  struct Played {
+    std::uint64_t first_ordinal = 0;
+    std::uint32_t script = 0;
+    std::uint32_t previous = kNoStep;  // the play before with the same body and micro-batch
+    BodyId body;
+    std::int32_t micro_batch = 0;
+  };
+
+  std::vector<Script> scripts_;
+  std::vector<Played> played_;
+  std::vector<std::uint32_t> last_play_;  // [body][micro-batch]
+  std::size_t micro_batches_ = 0;
+  std::uint64_t executed_ = 0;
+  int streams_ = 0;
+};
+
+}  // namespace weft
