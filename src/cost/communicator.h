@@ -1,0 +1,101 @@
+// The ways a communication can take through the links: found once per group of devices, used for every size.
+//
+// A route is an algorithm on a group: which member sends to which, with what share of the bytes, hence which links
+// carry how much. Let V be the bytes of a query; a link carries at most `volume`·V, and every other link its
+// coefficient (largest: kOne) of that. So the links of a Work follow from (communicator, route) alone, and only numbers
+// depend on V.
+//
+//   Ring       one ring per NIC of a node, each with its share of the bytes, entering nodes over different NICs; in a
+//              node without a switch, as many link-disjoint rings as its NVLinks or xGMI links hold. All-reduce:
+//              volume 2(n−1)/n; reduce-scatter and all-gather half of it
+//   Tree       all-reduce up and down two binary trees of nodes, half of the bytes each, in chains inside nodes
+//   Nvls       all-reduce in the switch: each member sends its V once and 1/n of the result
+//   NvlsTree   the switch inside nodes, two binary trees between them
+//   Direct     every sender to every receiver: all-to-all, halos, transfers, block moves, host copies
+//
+// Cost: linear in members and path lengths, times the logarithm of their number (a group of 2,048: about a
+// millisecond, once). An all-to-all visits every pair up to 128 members, and of more as many as that, evenly spread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "cluster/cluster.h"
+#include "strategy/reshard.h"
+
+namespace weft {
+
+enum class Traffic : std::uint8_t { AllReduce, ReduceScatter, AllGather, AllToAll, Halo, Transfer, HostCopy };
+enum class Algorithm : std::uint8_t { Ring, Tree, Nvls, NvlsTree, Direct };
+enum class Protocol : std::uint8_t { LL, LL128, Simple };  // NCCL's: little latency, or all of the bandwidth
+std::string_view name_of(Traffic traffic);
+std::string_view name_of(Algorithm algorithm);
+std::string_view name_of(Protocol protocol);
+inline constexpr std::size_t kLinkKinds = static_cast<std::size_t>(LinkKind::kFabric) + 1;
+inline constexpr std::size_t kProtocols = 3;
+
+// `coefficient`/kOne bytes for every byte of progress.
+struct LinkShare {
+  LinkId link;
+  std::int64_t coefficient = 0;
+
+  bool operator==(const LinkShare&) const = default;
+};
+
+// A sender, a receiver and the bytes between them per byte of V.
+struct Hop {
+  std::uint32_t from = 0, to = 0;  // indices into the members
+  double bytes = 0;
+
+  bool operator==(const Hop&) const = default;
+};
+
+struct Route {
+  Algorithm algorithm{};
+  double volume = 0;  // bytes on the busiest link per byte of V
+  double sent = 0;    // bytes that a member sends per byte of V, on average
+  // Messages that wait for one another, inside nodes and between them, and the links' latency for one of them.
+  int steps_inside = 0, steps_between = 0;
+  Seconds latency_inside = {}, latency_between = {};
+  std::vector<LinkShare> links = {};  // by link id
+  std::vector<Hop> hops = {};
+
+  // The link of each kind that limits first; coefficient 0: none of this kind.
+  struct Narrowest {
+    BytesPerSecond bandwidth;
+    std::int64_t coefficient = 0;
+  };
+  std::array<Narrowest, kLinkKinds> narrowest = {};
+};
+
+struct Communicator {
+  Traffic traffic{};
+  std::vector<DeviceId> members;  // in mesh order
+  int nodes = 0;
+  int fewest_per_node = 0, most_per_node = 0;
+  const DeviceSpec* device = nullptr;  // of the first member; the cluster owns it
+  std::vector<Route> routes;           // none: nothing moves (one member, or a slice)
+};
+
+// Members are distinct and in mesh order, the order of rings inside nodes.
+Communicator make_communicator(const Cluster& cluster, std::span<const DeviceId> members, Collective collective);
+Communicator make_transfer(const Cluster& cluster, DeviceId from, DeviceId to);
+// From a device to its host's memory, or back.
+Communicator make_host_copy(const Cluster& cluster, DeviceId device, bool to_host);
+
+// Blocks that move together between any devices, priced as one communication of their summed bytes.
+struct BlockMove {
+  DeviceId from, to;
+  std::int64_t bytes = 0;
+};
+Communicator make_block_moves(const Cluster& cluster, std::span<const BlockMove> moves);
+
+// The links that one member's own sending and receiving uses, with the coefficients they have in the whole route. In a
+// group of members that are alike, these alone limit the rate as all links do: what a folded simulation needs.
+std::vector<LinkShare> links_of_member(const Cluster& cluster, const Communicator& communicator, const Route& route,
+                                       std::uint32_t member);
+
+}  // namespace weft

@@ -1,0 +1,288 @@
+// How long operators take: published figures, laws, and every operator on every device.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cmath>
+
+#include "cluster/library.h"
+#include "cost/analytic.h"
+#include "cost/product.h"
+#include "graph/operators.h"
+#include "graph/training.h"
+#include "reference/operator_cases.h"
+
+namespace weft {
+namespace {
+
+const DeviceSpec& device(std::string_view name) { return *preset_library().devices.find(name)->second; }
+
+const AnalyticCost& model() {
+  static const SoftwareStack stack = find_stack("megatron-lm").value();
+  static const AnalyticCost cost(stack);
+  return cost;
+}
+
+Signature signature(OpKind kind, const Attrs& attrs, std::initializer_list<TensorType> inputs) {
+  return make_signature(kind, attrs, std::span(inputs.begin(), inputs.size())).value();
+}
+Signature linear(std::int64_t rows, std::int64_t k, std::int64_t n, DType dtype = DType::BF16) {
+  return signature(OpKind::Linear, {}, {{dtype, {rows, k}}, {dtype, {k, n}, true}});
+}
+Signature attention(std::int64_t batch, std::int64_t length, std::int64_t heads, std::int64_t size, bool causal) {
+  const TensorType tensor{DType::BF16, {batch, length, heads * size}};
+  return signature(OpKind::Attention, {{"heads", heads}, {"causal", std::int64_t{causal}}}, {tensor, tensor, tensor});
+}
+double seconds(const Signature& op, std::string_view name, std::optional<Arithmetic> arithmetic = {}) {
+  return static_cast<double>(
+             model().compute({.signature = &op, .device = &device(name), .arithmetic = arithmetic}).time) *
+         1e-12;
+}
+double tflops(const Signature& op, std::string_view name) {
+  return contraction_flops(op).value / seconds(op, name) / 1e12;
+}
+
+// cuBLAS on large square products, as published for each device (datasheet peaks: 989, 312, 125 TFLOP/s).
+TEST(Compute, LargeProductsReachWhatIsPublished) {
+  const Signature large = linear(8192, 8192, 8192), half = linear(8192, 8192, 8192, DType::F16);
+  EXPECT_GT(tflops(large, "h100-sxm"), 600);
+  EXPECT_LT(tflops(large, "h100-sxm"), 750);
+  EXPECT_GT(tflops(large, "a100-80-sxm"), 240);
+  EXPECT_LT(tflops(large, "a100-80-sxm"), 270);
+  EXPECT_GT(tflops(half, "v100-32"), 85);
+  EXPECT_LT(tflops(half, "v100-32"), 110);
+}
+
+// Measured on an A100 PCIe (SimuMax, configs/system/a100_pcie.json): TFLOP/s of 4096 × k × n.
+TEST(Compute, ProductsOfTransformersAreNearThoseMeasured) {
+  const struct {
+    std::int64_t k, n;
+    double efficiency;
+  } rows[] = {{5120, 1536, 0.788},  {512, 32768, 0.618}, {12288, 5120, 0.772}, {7168, 36864, 0.760},
+              {4096, 28672, 0.737}, {4096, 768, 0.765},  {8192, 8192, 0.733},  {1024, 8192, 0.602}};
+  double sum = 0;
+  for (const auto& row : rows) {
+    const double error = tflops(linear(4096, row.k, row.n), "a100-80-pcie") / 312 / row.efficiency - 1;
+    EXPECT_LT(std::abs(error), 0.15) << row.k << " × " << row.n;
+    sum += std::abs(error);
+  }
+  EXPECT_LT(sum / 8, 0.06);
+}
+
+TEST(Compute, ALinearAndItsGradientsAreTheSameProductTurned) {
+  const Signature forward = linear(4096, 2048, 8192);
+  for (const Gradient& gradient : gradients_of(forward)) {
+    const Signature backward = gradient_signature(forward, gradient);
+    EXPECT_EQ(contraction_flops(backward), contraction_flops(forward));
+    EXPECT_NEAR(seconds(backward, "h100-sxm") / seconds(forward, "h100-sxm"), 1, 0.15) << gradient.name;
+  }
+}
+
+TEST(Compute, ThePartOfAnAxisCostsWhatASmallerOperatorDoes) {
+  const Signature whole = linear(4096, 2048, 8192), half = linear(4096, 2048, 4096);
+  std::vector<std::int64_t> local(whole.axes.size());
+  for (std::size_t axis = 0; axis < local.size(); ++axis) local[axis] = whole.axes[axis].size;
+  local[static_cast<std::size_t>(whole.axis_named("n"))] = 4096;
+  EXPECT_EQ(model().compute({.signature = &whole, .extents = local, .device = &device("h100-sxm")}),
+            model().compute({.signature = &half, .device = &device("h100-sxm")}));
+}
+
+// A wave holds one tile per compute unit: 108 tiles of 256 × 128 fill an A100, one more begins a second wave.
+TEST(Compute, OneTileMoreThanAWaveCostsMoreThanItsShare) {
+  const DeviceSpec& a100 = device("a100-80-sxm");
+  DeviceTuning tuning = built_in_tuning().of(a100);
+  tuning.tiles.value = {{256, 128, 1}};
+  tuning.wave_quantisation.value = 1;
+  tuning.kernel.value = {};
+  const auto time = [&](double tiles) {
+    return product_time({.m = 256, .n = 128 * tiles, .k = 512, .bytes = 1}, a100, tuning, Arithmetic::kBf16).seconds;
+  };
+  EXPECT_DOUBLE_EQ(time(108), time(60));
+  EXPECT_DOUBLE_EQ(time(109), 2 * time(108));
+}
+
+TEST(Compute, FewTilesAreSplitAlongTheSum) {
+  // 128 × 128 outputs, k = 65,536: one tile would leave 131 of 132 units idle.
+  const Signature tall = linear(128, 65536, 128);
+  const ComputeCost cost = model().compute({.signature = &tall, .device = &device("h100-sxm")});
+  EXPECT_GT(contraction_flops(tall).value / (static_cast<double>(cost.time) * 1e-12), 989e12 * 0.72 / 132 * 8);
+}
+
+TEST(Compute, OddRowsAreSlower) {
+  EXPECT_GT(seconds(linear(8192, 4096, 50257), "a100-80-sxm"), 1.3 * seconds(linear(8192, 4096, 50304), "a100-80-sxm"));
+}
+
+TEST(Compute, Fp8IsFasterThanBf16AndTf32ThanFp32) {
+  const Signature bf16 = linear(8192, 8192, 8192), fp32 = linear(8192, 8192, 8192, DType::F32);
+  EXPECT_LT(seconds(bf16, "h100-sxm", Arithmetic::kFp8), 0.65 * seconds(bf16, "h100-sxm"));
+  EXPECT_LT(seconds(fp32, "h100-sxm", Arithmetic::kTf32), 0.3 * seconds(fp32, "h100-sxm"));
+}
+
+// Reads 1 GiB and writes 1 GiB at 90 % of 2,039 GB/s: 1.17 ms, and the kernel's own 3 us.
+TEST(Compute, AnActivationTakesItsBytesOverTheBandwidth) {
+  const Signature relu = signature(OpKind::Unary, {{"fn", std::string("relu")}}, {{DType::BF16, {1 << 29}}});
+  EXPECT_NEAR(seconds(relu, "a100-80-sxm"), 2.0 * (1 << 30) / (0.9 * 2039e9) + 3e-6, 1e-9);
+  const ComputeCost cost = model().compute({.signature = &relu, .device = &device("a100-80-sxm")});
+  EXPECT_EQ(cost.bytes, std::int64_t{2} << 30);
+  EXPECT_NEAR(cost.memory_share / static_cast<double>(kOne), 0.9, 0.01);
+  EXPECT_EQ(cost.sm_share, kOne);
+}
+
+TEST(Compute, ATinyKernelTakesTheKernelsOwnTime) {
+  const Signature relu = signature(OpKind::Unary, {{"fn", std::string("relu")}}, {{DType::BF16, {8}}});
+  EXPECT_NEAR(seconds(relu, "a100-80-sxm"), 3e-6, 1e-9);
+}
+
+TEST(Compute, CausalAttentionTakesHalf) {
+  const double full = seconds(attention(1, 8192, 32, 128, false), "h100-sxm"),
+               causal = seconds(attention(1, 8192, 32, 128, true), "h100-sxm");
+  EXPECT_NEAR(causal / full, 0.5, 0.01);
+}
+
+// FlashAttention-2 (Dao, 2023), A100, heads of 128, 8k: about 200 TFLOP/s forward; FlashAttention-3, H100: 550 to 650.
+TEST(Compute, FusedAttentionReachesWhatIsPublished) {
+  EXPECT_NEAR(tflops(attention(2, 8192, 16, 128, false), "a100-80-sxm"), 195, 20);
+  EXPECT_NEAR(tflops(attention(2, 8192, 16, 128, false), "h100-sxm"), 600, 60);
+}
+
+TEST(Compute, PlainAttentionPassesItsScoresThroughMemory) {
+  const AnalyticCost plain(find_stack("megatron-deepspeed").value());
+  const Signature op = attention(8, 2048, 16, 128, true);
+  const ComputeQuery query{.signature = &op, .device = &device("a100-80-sxm")};
+  EXPECT_GT(plain.compute(query).bytes, 4 * 8 * 16 * 2048LL * 2048 * 2);
+  EXPECT_GT(plain.compute(query).time, 2 * model().compute(query).time);
+}
+
+TEST(AttendedShare, IsHalfOfTheTriangleAndGrowsAlongTheQueries) {
+  const Signature op = attention(1, 4, 1, 8, true);
+  // Keys seen by queries 0 … 3: 1 + 2 + 3 + 4 = 10 of 16.
+  EXPECT_DOUBLE_EQ(attended_share(op), 10.0 / 16);
+  AxisSlices slices = whole_axes(op);
+  AxisSlice &q = slices[static_cast<std::size_t>(op.axis_named("q"))],
+            &t = slices[static_cast<std::size_t>(op.axis_named("t"))];
+  q = {1, 0, 2};
+  EXPECT_DOUBLE_EQ(attended_share(op, slices), 3.0 / 8);
+  q = {1, 2, 4};
+  EXPECT_DOUBLE_EQ(attended_share(op, slices), 7.0 / 8);
+  t = {1, 2, 4};  // query 2 sees key 2, query 3 keys 2 and 3
+  EXPECT_DOUBLE_EQ(attended_share(op, slices), 3.0 / 4);
+  q = {1, 0, 2};
+  EXPECT_DOUBLE_EQ(attended_share(op, slices), 0);
+}
+
+TEST(AttendedShare, OfAWindowIsItsWidth) {
+  const TensorType tensor{DType::BF16, {1, 8, 8}};
+  const Signature op =
+      signature(OpKind::Attention, {{"heads", 1}, {"causal", 1}, {"window", 2}}, {tensor, tensor, tensor});
+  EXPECT_DOUBLE_EQ(attended_share(op), (1 + 7 * 2.0) / 64);
+}
+
+// 50,000 rows of 8 KiB looked up and written; the 400 MiB table is not read as a whole.
+TEST(Compute, AnEmbeddingReadsTheRowsItLooksUp) {
+  const Signature op = signature(OpKind::Embedding, {}, {{DType::I64, {1, 1000}}, {DType::BF16, {50000, 4096}, true}});
+  EXPECT_EQ(model().compute({.signature = &op, .device = &device("h100-sxm")}).bytes, 1000 * (8 + 2 * 8192));
+}
+
+// ResNet-50's first convolution, batch 128: 2·128·112²·64·3·49 = 30.2 GFLOP.
+TEST(Compute, AConvolutionIsAnImplicitProduct) {
+  const Signature op = signature(OpKind::Conv2d, {{"stride", Shape{2, 2}}, {"pad", Shape{3, 3}}},
+                                 {{DType::F16, {128, 3, 224, 224}}, {DType::F16, {64, 3, 7, 7}, true}});
+  const ComputeCost cost = model().compute({.signature = &op, .device = &device("v100-16")});
+  EXPECT_NEAR(cost.flops, 30.2e9, 0.1e9);
+  EXPECT_GT(static_cast<double>(cost.time) * 1e-12, 30.2e9 / 125e12);
+  for (const Gradient& gradient : gradients_of(op)) {
+    const Signature backward = gradient_signature(op, gradient);
+    EXPECT_NEAR(model().compute({.signature = &backward, .device = &device("v100-16")}).flops, cost.flops, 1);
+  }
+}
+
+// AdamW over one billion parameters: weight, gradient, master and two moments; 2+2+4+4+4 read, 2+4+4+4 written.
+TEST(Compute, AnOptimizerStepTakesItsBytes) {
+  const std::int64_t n = 1'000'000'000;
+  const Signature op = signature(
+      OpKind::Adam, {{"master", 1}},
+      {{DType::BF16, {n}, true}, {DType::BF16, {n}}, {DType::F32, {n}}, {DType::F32, {n}}, {DType::F32, {n}}});
+  const ComputeCost cost = model().compute({.signature = &op, .device = &device("h100-sxm")});
+  EXPECT_EQ(cost.bytes, 30 * n);
+  EXPECT_NEAR(static_cast<double>(cost.time) * 1e-12, 30e9 / (0.8 * 3.35e12), 1e-5);
+}
+
+TEST(Compute, AViewTakesNoTime) {
+  const Signature op = signature(OpKind::Reshape, {{"shape", Shape{8, 4}}}, {{DType::F32, {4, 8}}});
+  EXPECT_EQ(model().compute({.signature = &op, .device = &device("h100-sxm")}), ComputeCost{});
+}
+
+// The user says how much an opaque operator computes: 1 TFLOP at 989.4 TFLOP/s is 1.01 ms.
+TEST(Compute, AnOpaqueOperatorTakesTheArithmeticItIsGiven) {
+  const Signature op =
+      signature(OpKind::Opaque, {{"outputs", std::string("bf16[8]")}, {"flops", 1e12}}, {{DType::BF16, {8}}});
+  EXPECT_NEAR(seconds(op, "h100-sxm"), 1e12 / 989.4e12, 5e-6);
+}
+
+// Every operator, forward and every backward product, on every device, with whole and halved axes.
+TEST(Compute, EveryOperatorHasAFiniteCostOnEveryDevice) {
+  const SoftwareStack plain = find_stack("megatron-2020").value();
+  const AnalyticCost models[] = {AnalyticCost(find_stack("megatron-lm").value()), AnalyticCost(plain)};
+  std::vector<bool> seen(kOpKinds, false);
+  Rng rng(7);
+  for (const auto& generator : reference::operator_cases()) {
+    const reference::OperatorCase drawn = generator.make(rng);
+    std::vector<TensorType> inputs;
+    for (const auto& input : drawn.inputs) inputs.push_back({DType::F32, input.shape});
+    const Result<Signature> forward = make_signature(drawn.kind, drawn.attrs, inputs);
+    if (!forward.ok()) continue;  // integer inputs: made by the training graph below
+    std::vector<Signature> all = {*forward};
+    for (const Gradient& gradient : gradients_of(*forward))
+      if (!gradient.name.empty()) all.push_back(gradient_signature(*forward, gradient));
+    seen[static_cast<std::size_t>(drawn.kind)] = true;
+    for (const Signature& op : all)
+      for (const auto& [name, spec] : preset_library().devices)
+        for (const AnalyticCost& cost_model : models) {
+          const ComputeCost cost = cost_model.compute({.signature = &op, .device = spec.get()});
+          const bool free = bytes_read(op).value == 0 || op.kind == OpKind::Bias;
+          EXPECT_TRUE(cost.time > 0 || free) << generator.name << ' ' << op.gradient << " on " << name;
+          EXPECT_LT(cost.time, Picoseconds{1} << 50) << generator.name << ' ' << op.gradient << " on " << name;
+          EXPECT_GE(cost.flops, 0);
+          EXPECT_GE(cost.bytes, 0);
+          EXPECT_TRUE(cost.sm_share >= 0 && cost.sm_share <= kOne && cost.memory_share >= 0 &&
+                      cost.memory_share <= kOne);
+        }
+  }
+  for (int kind = 0; kind < static_cast<int>(OpKind::Opaque); ++kind)
+    EXPECT_TRUE(seen[static_cast<std::size_t>(kind)]) << name_of(static_cast<OpKind>(kind));
+}
+
+RC_GTEST_PROP(ComputeLaws, MoreBytesNeverTakeLessTime, ()) {
+  const std::int64_t n = *rc::gen::inRange<std::int64_t>(1, 1 << 24),
+                     more = *rc::gen::inRange<std::int64_t>(0, 1 << 24);
+  const std::string name = *rc::gen::element<std::string>("h100-sxm", "v100-16", "mi300x", "cpu-core");
+  const auto time = [&](std::int64_t size) {
+    const Signature op =
+        signature(OpKind::Binary, {{"fn", std::string("add")}}, {{DType::BF16, {size}}, {DType::BF16, {size}}});
+    return model().compute({.signature = &op, .device = &device(name)}).time;
+  };
+  RC_ASSERT(time(n + more) >= time(n));
+}
+
+RC_GTEST_PROP(ComputeLaws, LessBandwidthAndLowerPeaksAreNeverFaster, ()) {
+  DeviceSpec slow = device("h100-sxm");
+  const double factor = *rc::gen::inRange(1, 100) / 100.0;
+  slow.memory_bandwidth.value.value *= factor;
+  for (auto& peak : slow.peaks)
+    if (peak) peak->value.value *= factor;
+  const auto size = [] { return *rc::gen::inRange<std::int64_t>(1, 5000); };
+  const Signature op = linear(size(), size(), size());
+  RC_ASSERT(model().compute({.signature = &op, .device = &slow}).time >=
+            model().compute({.signature = &op, .device = &device("h100-sxm")}).time);
+}
+
+// Along whole tiles a larger product is never faster; within a tile it costs the same.
+RC_GTEST_PROP(ComputeLaws, AProductNeverBeatsThePeakOrItsMemory, ()) {
+  const auto size = [] { return *rc::gen::inRange<std::int64_t>(1, 20000); };
+  const Signature op = linear(size(), size(), size());
+  const double time = seconds(op, "a100-80-sxm");
+  RC_ASSERT(time >= contraction_flops(op).value / 312e12);
+  RC_ASSERT(time >= static_cast<double>(bytes_read(op).value + bytes_written(op).value) / 2039e9);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,79 @@
+#include "cost/cost.h"
+
+#include <algorithm>
+
+#include "graph/operators.h"
+
+namespace weft {
+
+Picoseconds isolated_time(const CommunicateCost& cost) {
+  if (cost.bytes == 0) return cost.latency;
+  const __int128 work = static_cast<__int128>(cost.bytes) * 1'000'000'000'000;
+  const __int128 moving = (work + cost.cap - 1) / cost.cap;
+  constexpr Picoseconds most = Picoseconds{1} << 62;
+  return cost.latency + (moving > most ? most : static_cast<Picoseconds>(moving));
+}
+
+ComputeCost CostModel::compute(const ComputeQuery& query) const {
+  ComputeCost cost;
+  compute(std::span(&query, 1), std::span(&cost, 1));
+  return cost;
+}
+
+CommunicateCost CostModel::communicate(const CommunicateQuery& query) const {
+  CommunicateCost cost;
+  communicate(std::span(&query, 1), std::span(&cost, 1));
+  return cost;
+}
+
+namespace {
+
+// Σ over whole x in [first, last) of min(x + 1, most): the keys that queries first … last−1 see, at most `most` each.
+double keys_seen(double first, double last, double most) {
+  const double ramp = std::min(std::max(most - first, 0.0), last - first);  // queries that see fewer than `most`
+  return ramp * (2 * first + ramp + 1) / 2 + (last - first - ramp) * most;
+}
+
+double attended_share(const Signature& signature, const AxisSlice& q, const AxisSlice& t) {
+  const auto queries = static_cast<double>(signature.axes[static_cast<std::size_t>(signature.axis_named("q"))].size);
+  const auto keys = static_cast<double>(signature.axes[static_cast<std::size_t>(signature.axis_named("t"))].size);
+  const bool causal = signature.attrs.integer("causal", 0) != 0;
+  const auto window = static_cast<double>(signature.attrs.integer("window", 0));
+  if ((!causal && window <= 0) || q.size() == 0 || t.size() == 0) return 1;
+  if (!causal) return std::min(1.0, window / keys);
+  // The queries are the last positions of the keys: query i sees keys 0 … i + keys − queries, the last `window` of
+  // them. Per block of keys [low, high): what is seen below its end less what is seen below its begin.
+  const double behind = keys - queries, most = window > 0 ? window : keys;
+  const auto q_width = static_cast<double>(q.end - q.begin), q_block = queries / static_cast<double>(q.outer);
+  const auto t_width = static_cast<double>(t.end - t.begin), t_block = keys / static_cast<double>(t.outer);
+  double pairs = 0;
+  for (std::int64_t i = 0; i < q.outer; ++i) {
+    const double first = static_cast<double>(i) * q_block + static_cast<double>(q.begin) + behind;
+    if (window > 0 || t.size() == static_cast<std::int64_t>(keys)) {
+      // Windows over a split key axis: as if the keys seen were spread evenly.
+      pairs += keys_seen(first, first + q_width, most) * (static_cast<double>(t.size()) / keys);
+      continue;
+    }
+    for (std::int64_t j = 0; j < t.outer; ++j) {
+      const double low = static_cast<double>(j) * t_block + static_cast<double>(t.begin);
+      pairs += keys_seen(first, first + q_width, low + t_width) - keys_seen(first, first + q_width, low);
+    }
+  }
+  return std::clamp(pairs / (static_cast<double>(q.size()) * static_cast<double>(t.size())), 0.0, 1.0);
+}
+
+}  // namespace
+
+double attended_share(const Signature& signature, const AxisSlices& slices) {
+  if (signature.kind != OpKind::Attention) return 1;
+  return attended_share(signature, slices[static_cast<std::size_t>(signature.axis_named("q"))],
+                        slices[static_cast<std::size_t>(signature.axis_named("t"))]);
+}
+
+double attended_share(const Signature& signature) {
+  if (signature.kind != OpKind::Attention) return 1;
+  return attended_share(signature, whole_axis(signature.axes[static_cast<std::size_t>(signature.axis_named("q"))]),
+                        whole_axis(signature.axes[static_cast<std::size_t>(signature.axis_named("t"))]));
+}
+
+}  // namespace weft

@@ -1,0 +1,18 @@
+// The time of one operator's local part: which kernels it runs as, and how long they take.
+#pragma once
+
+#include "cost/cost.h"
+#include "cost/tuning.h"
+#include "strategy/stack.h"
+
+namespace weft {
+
+// Which operators are one kernel in the stack, and which a sequence of plain ones.
+struct KernelChoice {
+  bool attention = true, norm = true, cross_entropy = true, bias_activation = true, optimizer = true;
+};
+KernelChoice kernels_of(const SoftwareStack& stack);
+
+ComputeCost operator_cost(const ComputeQuery& query, const Tuning& tuning, const KernelChoice& fused);
+
+}  // namespace weft

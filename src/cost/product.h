@@ -1,0 +1,34 @@
+// Matrix products: every contraction is one, batch · (m × k) · (k × n), and runs as tiles on the compute units.
+//
+// A tile of the output is one thread block's; it walks along k. Tiles run in waves, one per compute unit at a time. The
+// time of a wave is that of a tile; the last wave may be part empty. Products with few tiles are split along k, at the
+// price of adding up the parts. Memory bounds the whole from below.
+#pragma once
+
+#include <span>
+
+#include "cost/tuning.h"
+#include "graph/signature.h"
+
+namespace weft {
+
+struct Product {
+  double batch = 1, m = 1, n = 1, k = 1;
+  double bytes = 0;         // of both factors and the result
+  double result_bytes = 2;  // per element
+  bool aligned = true;      // rows of all operands are multiples of 16 bytes
+  double efficiency = 1;    // over a plain product of this shape: grouped, implicit
+
+  double flops() const { return 2 * batch * m * n * k; }
+};
+
+struct KernelTime {
+  double seconds = 0;
+  double busy = 0;  // share of the compute units
+};
+
+// The best of the device's tiles and of splits along k. Cost: tiles × splits, no allocation.
+KernelTime product_time(const Product& product, const DeviceSpec& device, const DeviceTuning& tuning,
+                        Arithmetic arithmetic);
+
+}  // namespace weft

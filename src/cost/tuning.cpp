@@ -1,0 +1,329 @@
+#include "cost/tuning.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <variant>
+
+#include "base/embedded.h"
+#include "base/suggest.h"
+#include "cluster/yaml_node.h"
+
+namespace weft {
+
+std::span<const EmbeddedFile> cost_presets();  // written by cmake/embed.cmake
+
+namespace {
+
+// One record per constant: its name in the file, where it goes, and the bounds that keep a time finite and positive.
+struct Field {
+  std::string_view name;
+  std::variant<Figure<double> DeviceTuning::*, Figure<Seconds> DeviceTuning::*> member;
+  double least = 0.001, most = 1;
+};
+
+const std::vector<Field>& device_fields() {
+  using D = DeviceTuning;
+  static const std::vector<Field> fields = {
+      {"tile_overhead", &D::tile_overhead, 0, 4096},
+      {"wave_quantisation", &D::wave_quantisation, 0, 1},
+      {"misaligned", &D::misaligned},
+      {"grouped", &D::grouped},
+      {"convolution", &D::convolution},
+      {"attention_forward", &D::attention_forward},
+      {"attention_backward", &D::attention_backward},
+      {"attention_narrow", &D::attention_narrow},
+      {"stream", &D::stream},
+      {"rows", &D::rows},
+      {"reduction", &D::reduction},
+      {"gather", &D::gather},
+      {"scatter", &D::scatter},
+      {"windows", &D::windows},
+      {"optimizer", &D::optimizer},
+      {"kernel", &D::kernel},
+      {"collective", &D::collective},
+      {"collective_fill", &D::collective_fill, 0, 1},
+      {"nvls", &D::nvls, 0, 1},
+      {"compute_per_sm", &D::compute_per_sm, 0, 4},
+      {"memory_weight", &D::memory_weight, 0, 4},
+      {"communication_weight", &D::communication_weight, 0, 4},
+  };
+  return fields;
+}
+
+constexpr std::array kKinds = {LinkKind::kNvlink, LinkKind::kNvswitch, LinkKind::kXgmi,
+                               LinkKind::kC2c,    LinkKind::kMemory,   LinkKind::kPcie,
+                               LinkKind::kSocket, LinkKind::kNic,      LinkKind::kFabric};
+static_assert(kKinds.size() == kLinkKinds);
+constexpr std::array kProtocolList = {Protocol::LL, Protocol::LL128, Protocol::Simple};
+
+class Reader {
+ public:
+  explicit Reader(Tuning& into) : into_(into) {}
+
+  Status run(const YamlNode& root) {
+    static const std::string sections[] = {"sources", "devices", "links", "protocols", "communication"};
+    WEFT_TRY(const YamlMap file, root.map("cost file", sections));
+    if (const YamlNode* node = file.find("sources")) {
+      WEFT_TRY(const YamlMap sources, node->map("sources"));
+      for (const YamlMap::Entry& entry : sources.entries()) {
+        WEFT_TRY(citations_[entry.key], entry.value.text("source"));
+      }
+    }
+    if (const YamlNode* node = file.find("devices")) {
+      WEFT_TRY(const YamlMap devices, node->map("devices"));
+      for (const YamlMap::Entry& entry : devices.entries()) WEFT_TRY_OK(device(entry));
+    }
+    if (const YamlNode* node = file.find("links")) WEFT_TRY_OK(links(*node));
+    if (const YamlNode* node = file.find("protocols")) WEFT_TRY_OK(protocols(*node));
+    if (const YamlNode* node = file.find("communication")) WEFT_TRY_OK(communication(*node));
+    return Ok{};
+  }
+
+ private:
+  DeviceTuning* find(std::string_view name) {
+    for (DeviceTuning& tuning : into_.devices)
+      if (tuning.name == name) return &tuning;
+    return nullptr;
+  }
+
+  Status device(const YamlMap::Entry& entry) {
+    std::vector<std::string> known = {"like", "sustained", "tiles"};
+    for (const Field& field : device_fields()) known.emplace_back(field.name);
+    WEFT_TRY(const YamlMap fields, entry.value.map(fmt::format("device '{}'", entry.key), known));
+    DeviceTuning tuning;
+    const DeviceTuning* base = find(entry.key);
+    if (const YamlNode* like = fields.find("like")) {
+      WEFT_TRY(const std::string name, like->text("like"));
+      base = find(name);
+      std::vector<std::string> names;
+      for (const DeviceTuning& above : into_.devices) names.push_back(above.name);
+      if (!base) return like->fail("like '{}', which is not above it{}", name, did_you_mean(name, names));
+    }
+    if (!base) base = find("default");
+    if (base) tuning = *base;
+    tuning.name = entry.key;
+    for (const Field& field : device_fields()) {
+      const YamlNode* node = fields.find(field.name);
+      if (!node && base) continue;
+      if (!node) return entry.key_node.fail("device '{}': {} missing", entry.key, field.name);
+      WEFT_TRY_OK(
+          std::visit([&](auto member) { return figure(*node, field.name, field.least, field.most, tuning.*member); },
+                     field.member));
+    }
+    if (const YamlNode* node = fields.find("sustained")) WEFT_TRY_OK(sustained(*node, tuning));
+    if (const YamlNode* node = fields.find("tiles")) WEFT_TRY_OK(tiles(*node, tuning));
+    if (!base)
+      for (const Figure<double>& figure : tuning.sustained)
+        if (figure.value <= 0 || tuning.tiles.value.empty())
+          return entry.key_node.fail("device '{}': sustained or tiles missing", entry.key);
+    if (DeviceTuning* known_before = find(entry.key))
+      *known_before = std::move(tuning);
+    else
+      into_.devices.push_back(std::move(tuning));
+    return Ok{};
+  }
+
+  Status sustained(const YamlNode& node, DeviceTuning& tuning) {
+    std::vector<std::string> names;
+    for (Arithmetic arithmetic : kArithmetics) names.emplace_back(name(arithmetic));
+    WEFT_TRY(const YamlMap map, node.map("sustained", names));
+    for (Arithmetic arithmetic : kArithmetics)
+      if (const YamlNode* value = map.find(name(arithmetic)))
+        WEFT_TRY_OK(figure(*value, name(arithmetic), 0.001, 1, tuning.sustained[static_cast<std::size_t>(arithmetic)]));
+    return Ok{};
+  }
+
+  // [[[m, n, efficiency], ...], source]
+  Status tiles(const YamlNode& node, DeviceTuning& tuning) {
+    WEFT_TRY(const std::vector<YamlNode> pair, node.list("tiles"));
+    if (pair.size() != 2) return node.fail("tiles: write [[[m, n, efficiency], ...], source]");
+    WEFT_TRY(const std::vector<YamlNode> list, pair[0].list("tiles"));
+    tuning.tiles.value.clear();
+    for (const YamlNode& item : list) {
+      WEFT_TRY(const std::vector<YamlNode> parts, item.list("tile"));
+      if (parts.size() != 3) return item.fail("tile: write [m, n, efficiency]");
+      WEFT_TRY(const std::int64_t m, parts[0].integer("tile rows", 1, 4096));
+      WEFT_TRY(const std::int64_t n, parts[1].integer("tile columns", 1, 4096));
+      WEFT_TRY(const double efficiency, number(parts[2], "tile efficiency", 0.001, 1));
+      tuning.tiles.value.push_back({static_cast<int>(m), static_cast<int>(n), efficiency});
+    }
+    if (tuning.tiles.value.empty()) return node.fail("tiles: none");
+    return source(pair[1], tuning.tiles.source);
+  }
+
+  Status links(const YamlNode& node) {
+    std::vector<std::string> names;
+    for (LinkKind kind : kKinds) names.emplace_back(name(kind));
+    WEFT_TRY(const YamlMap map, node.map("links", names));
+    static const std::string known[] = {"efficiency", "channels"};
+    for (LinkKind kind : kKinds) {
+      const YamlNode* entry = map.find(name(kind));
+      if (!entry) continue;
+      WEFT_TRY(const YamlMap fields, entry->map(name(kind), known));
+      LinkTuning& link = into_.communication.links[static_cast<std::size_t>(kind)];
+      if (const YamlNode* value = fields.find("efficiency"))
+        WEFT_TRY_OK(figure(*value, "efficiency", 0.001, 1, link.efficiency));
+      if (const YamlNode* value = fields.find("channels"))
+        WEFT_TRY_OK(figure(*value, "channels", 0, 1024, link.channels));
+    }
+    return Ok{};
+  }
+
+  Status protocols(const YamlNode& node) {
+    std::vector<std::string> names;
+    for (Protocol protocol : kProtocolList) names.emplace_back(name_of(protocol));
+    WEFT_TRY(const YamlMap map, node.map("protocols", names));
+    static const std::string known[] = {"efficiency", "start", "step_inside", "step_between"};
+    for (Protocol protocol : kProtocolList) {
+      const YamlNode* entry = map.find(name_of(protocol));
+      if (!entry) continue;
+      WEFT_TRY(const YamlMap fields, entry->map(name_of(protocol), known));
+      ProtocolTuning& tuning = into_.communication.protocols[static_cast<std::size_t>(protocol)];
+      if (const YamlNode* value = fields.find("efficiency"))
+        WEFT_TRY_OK(figure(*value, "efficiency", 0.001, 1, tuning.efficiency));
+      WEFT_TRY_OK(seconds(fields, "start", tuning.start));
+      WEFT_TRY_OK(seconds(fields, "step_inside", tuning.step_inside));
+      WEFT_TRY_OK(seconds(fields, "step_between", tuning.step_between));
+    }
+    return Ok{};
+  }
+
+  Status communication(const YamlNode& node) {
+    static const std::string known[] = {"tree",    "nvls_step",     "transfer",   "host_copy",
+                                        "message", "memory_reduce", "memory_move"};
+    WEFT_TRY(const YamlMap fields, node.map("communication", known));
+    CommunicationTuning& tuning = into_.communication;
+    if (const YamlNode* value = fields.find("tree")) WEFT_TRY_OK(figure(*value, "tree", 0.001, 1, tuning.tree));
+    WEFT_TRY_OK(seconds(fields, "nvls_step", tuning.nvls_step));
+    WEFT_TRY_OK(seconds(fields, "transfer", tuning.transfer));
+    WEFT_TRY_OK(seconds(fields, "host_copy", tuning.host_copy));
+    WEFT_TRY_OK(seconds(fields, "message", tuning.message));
+    if (const YamlNode* value = fields.find("memory_reduce"))
+      WEFT_TRY_OK(figure(*value, "memory_reduce", 0, 16, tuning.memory_reduce));
+    if (const YamlNode* value = fields.find("memory_move"))
+      WEFT_TRY_OK(figure(*value, "memory_move", 0, 16, tuning.memory_move));
+    return Ok{};
+  }
+
+  Status seconds(const YamlMap& fields, std::string_view what, Figure<Seconds>& into) {
+    if (const YamlNode* node = fields.find(what)) return figure(*node, what, 0, 1, into);
+    return Ok{};
+  }
+
+  static Result<double> number(const YamlNode& node, std::string_view what, double least, double most) {
+    WEFT_TRY(const double value, node.number(what));
+    if (!(value >= least && value <= most)) return node.fail("{} {}: from {} to {}", what, value, least, most);
+    return value;
+  }
+  Status read(const YamlNode& node, std::string_view what, double least, double most, double& value) {
+    WEFT_TRY(value, number(node, what, least, most));
+    return Ok{};
+  }
+  Status read(const YamlNode& node, std::string_view what, double least, double most, int& value) {
+    WEFT_TRY(const std::int64_t whole,
+             node.integer(what, static_cast<std::int64_t>(least), static_cast<std::int64_t>(most)));
+    value = static_cast<int>(whole);
+    return Ok{};
+  }
+  Status read(const YamlNode& node, std::string_view what, double, double, Seconds& value) {
+    WEFT_TRY(const std::string text, node.text(what));
+    const Result<Seconds> parsed = parse_seconds(text);
+    if (!parsed.ok()) return node.fail("{} {}", what, parsed.error().message);
+    if (parsed->value < 0 || parsed->value > 1) return node.fail("{} '{}': from 0 to 1s", what, text);
+    value = *parsed;
+    return Ok{};
+  }
+  Status source(const YamlNode& node, std::string& into) {
+    WEFT_TRY(into, node.text("source"));
+    if (const auto found = citations_.find(into); found != citations_.end()) into = found->second;
+    return Ok{};
+  }
+
+  // [value, source], or a bare value, whose source is its place in the file.
+  template <class T>
+  Status figure(const YamlNode& node, std::string_view what, double least, double most, Figure<T>& into) {
+    if (!node.is_list()) {
+      into.source = node.place();
+      return read(node, what, least, most, into.value);
+    }
+    WEFT_TRY(const std::vector<YamlNode> pair, node.list(what));
+    if (pair.size() != 2) return node.fail("{}: write [value, source]", what);
+    WEFT_TRY_OK(read(pair[0], what, least, most, into.value));
+    return source(pair[1], into.source);
+  }
+
+  Tuning& into_;
+  std::map<std::string, std::string> citations_;
+};
+
+Status read_over(std::string_view text, std::string_view file, Tuning& into) {
+  WEFT_TRY(const YamlNode root, YamlNode::load(text, file));
+  return Reader(into).run(root);
+}
+
+}  // namespace
+
+const DeviceTuning& Tuning::of(const DeviceSpec& device) const {
+  const DeviceTuning* by_architecture = nullptr;
+  for (const DeviceTuning& tuning : devices) {
+    if (tuning.name == device.name) return tuning;
+    if (tuning.name == device.architecture) by_architecture = &tuning;
+  }
+  return by_architecture ? *by_architecture : devices.front();
+}
+
+const Tuning& built_in_tuning() {
+  static const Tuning tuning = [] {
+    Tuning all;
+    // A preset that does not read is a bug of ours.
+    for (const EmbeddedFile& file : cost_presets()) {
+      const Status read = read_over(file.text, file.path, all);
+      WEFT_CHECK(read.ok(), "{}", read.error().message);
+    }
+    WEFT_CHECK(!all.devices.empty() && all.devices.front().name == "default", "cost presets begin with the default");
+    return all;
+  }();
+  return tuning;
+}
+
+Result<Tuning> parse_tuning(std::string_view text, std::string_view file) {
+  Tuning tuning = built_in_tuning();
+  WEFT_TRY_OK(read_over(text, file, tuning));
+  return tuning;
+}
+
+ProductRate product_rate(const DeviceSpec& device, Arithmetic wanted) {
+  // What a product runs in where the device lacks the wanted arithmetic: the next wider one.
+  static constexpr std::array<std::array<Arithmetic, 4>, kArithmetics.size()> fallbacks = {{
+      {Arithmetic::kFp32, Arithmetic::kTf32, Arithmetic::kBf16, Arithmetic::kFp16},  // fp32
+      {Arithmetic::kTf32, Arithmetic::kFp32, Arithmetic::kBf16, Arithmetic::kFp16},  // tf32
+      {Arithmetic::kFp16, Arithmetic::kBf16, Arithmetic::kFp32, Arithmetic::kTf32},  // fp16
+      {Arithmetic::kBf16, Arithmetic::kFp32, Arithmetic::kTf32, Arithmetic::kFp16},  // bf16
+      {Arithmetic::kFp8, Arithmetic::kBf16, Arithmetic::kFp16, Arithmetic::kFp32},   // fp8
+      {Arithmetic::kFp4, Arithmetic::kFp8, Arithmetic::kBf16, Arithmetic::kFp32},    // fp4
+  }};
+  for (Arithmetic arithmetic : fallbacks[static_cast<std::size_t>(wanted)])
+    if (const Figure<FlopsPerSecond>* peak = device.peak(arithmetic); peak && peak->value.value > 0)
+      return {peak->value, arithmetic,
+              arithmetic == wanted ? std::string_view(peak->source)
+                                   : std::string_view("fallback: the device lacks the arithmetic; the next wider one")};
+  return {{memory_rate(device).peak.value * 16},
+          Arithmetic::kFp32,
+          "fallback: no peak is given; 16 operations per byte of memory bandwidth"};
+}
+
+MemoryRate memory_rate(const DeviceSpec& device) {
+  if (device.memory_bandwidth.value.value > 0) return {device.memory_bandwidth.value, device.memory_bandwidth.source};
+  for (Arithmetic arithmetic : {Arithmetic::kBf16, Arithmetic::kFp16, Arithmetic::kFp32})
+    if (const Figure<FlopsPerSecond>* peak = device.peak(arithmetic); peak && peak->value.value > 0)
+      return {{peak->value.value / 200}, "fallback: no memory bandwidth is given; one byte per 200 operations"};
+  return {{1e11}, "fallback: neither peaks nor memory bandwidth are given; 100 GB/s"};
+}
+
+ComputeUnits compute_units(const DeviceSpec& device) {
+  if (device.compute_units.value > 0) return {device.compute_units.value, device.compute_units.source};
+  return {100, "fallback: no compute units are given; 100"};
+}
+
+}  // namespace weft
