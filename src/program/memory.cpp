@@ -20,15 +20,13 @@ std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& 
   const Graph& graph = training.graph;
   std::set<TensorId> gradients;
   for (const auto& [parameter, sum] : training.accumulated) gradients.insert(graph.tensors()[sum].storage);
-  const std::vector<std::int32_t> stages = stages_by_place(schedule);
 
   std::vector<HeldBytes> peaks;
   for (std::int32_t rank = 0; rank < schedule.ranks; ++rank) {
     // What the rank's stages keep: everything their bodies and the step touch on their meshes.
     std::set<MeshId> meshes;
     for (std::int32_t chunk = 0; chunk < schedule.chunks; ++chunk) {
-      const StageProgram& stage =
-          program.stages[static_cast<std::size_t>(stages[static_cast<std::size_t>(rank * schedule.chunks + chunk)])];
+      const StageProgram& stage = program.stages[program_stage(program, schedule, {rank, chunk})];
       for (const auto* body : {&stage.forward, &stage.backward})
         for (InstructionId id : *body) meshes.insert(program.instructions[id].mesh);
     }

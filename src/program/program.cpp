@@ -60,14 +60,24 @@ std::vector<BufferId> writes_of(const Program& program, const Instruction& instr
   return {};
 }
 
+std::size_t program_stage(const Program& program, const Schedule& schedule, Place place) {
+  std::size_t first = 0;
+  for (const std::vector<Place>& route : schedule.routes) {
+    const auto found = std::find(route.begin(), route.end(), place);
+    if (found != route.end()) {
+      const std::size_t stage = first + static_cast<std::size_t>(found - route.begin());
+      WEFT_CHECK(stage < program.stages.size(), "the schedule has {} stages, the program {}", stage + 1,
+                 program.stages.size());
+      return stage;
+    }
+    first += route.size();
+  }
+  WEFT_CHECK(false, "rank {} has no chunk {}", place.rank, place.chunk);
+}
+
 const std::vector<InstructionId>& body_of(const Program& program, const Schedule& schedule, std::size_t rank,
                                           const Action& action) {
-  const std::vector<Place>& route =
-      schedule.routes[static_cast<std::size_t>(schedule.route_of[static_cast<std::size_t>(action.micro_batch)])];
-  const Place here{static_cast<std::int32_t>(rank), action.chunk};
-  const auto stage = static_cast<std::size_t>(std::find(route.begin(), route.end(), here) - route.begin());
-  WEFT_CHECK(stage < program.stages.size(), "the schedule has {} stages, the program {}", route.size(),
-             program.stages.size());
+  const std::size_t stage = program_stage(program, schedule, {static_cast<std::int32_t>(rank), action.chunk});
   return action.body == Body::Forward ? program.stages[stage].forward : program.stages[stage].backward;
 }
 

@@ -162,6 +162,10 @@ struct Program {
 std::vector<BufferId> reads_of(const Program& program, const Instruction& instruction);
 std::vector<BufferId> writes_of(const Program& program, const Instruction& instruction);
 
+// The program's stage at a place of the pipeline. Where stages are held twice (DualPipe), those of the second route
+// follow all of the first.
+std::size_t program_stage(const Program& program, const Schedule& schedule, Place place);
+
 // The body that a rank plays for an action, and whether the action plays an instruction of it: a split backward plays
 // its part, guards let through their micro-batch.
 const std::vector<InstructionId>& body_of(const Program& program, const Schedule& schedule, std::size_t rank,

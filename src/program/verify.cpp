@@ -14,8 +14,9 @@ class Verifier {
       : program_(program), graph_(graph), schedule_(schedule) {}
 
   Status run() {
-    if (static_cast<std::size_t>(schedule_.stages()) != program_.stages.size())
-      return error("the schedule has {} stages, the program {}", schedule_.stages(), program_.stages.size());
+    const std::size_t stages = schedule_.routes.size() * static_cast<std::size_t>(schedule_.stages());
+    if (stages != program_.stages.size())
+      return error("the schedule has {} stages, the program {}", stages, program_.stages.size());
     WEFT_TRY_OK(check_transfers());
     WEFT_TRY_OK(check_shapes());
     return play();

@@ -1,0 +1,236 @@
+#include "price/communications.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "base/check.h"
+#include "program/slice_moves.h"
+
+namespace weft {
+
+Communications::Communications(const Program& program, const Graph& graph, const Cluster& cluster,
+                               const CostModel& cost)
+    : program_(program), graph_(graph), cluster_(cluster), cost_(cost) {}
+
+std::uint32_t Communications::world_position(DeviceId device) const {
+  return static_cast<std::uint32_t>(program_.meshes[program_.world].position_of(device));
+}
+
+KindId Communications::kind_of(const Instruction& instruction) {
+  if (const auto* communicate = std::get_if<Communicate>(&instruction.what))
+    return communicate->collective == Collective::Slice
+               ? KindId()
+               : collective_kind(instruction.mesh, communicate->mesh_axis, communicate->collective);
+  if (const auto* send = std::get_if<Send>(&instruction.what)) return transfer_kind(program_.transfers[send->transfer]);
+  if (const auto* receive = std::get_if<Receive>(&instruction.what))
+    return transfer_kind(program_.transfers[receive->transfer]);
+  if (const auto* copy = std::get_if<Copy>(&instruction.what))
+    return copy_kind(instruction.mesh, program_.buffers[copy->to].on_host);
+  return KindId();
+}
+
+KindId Communications::collective_kind(MeshId mesh_id, int axis, Collective collective) {
+  const auto [found, added] = collectives_.try_emplace({mesh_id, axis, collective});
+  if (!added) return found->second;
+  const Mesh& mesh = program_.meshes[mesh_id];
+  const KindId kind = found->second =
+      kinds_.push_back({mesh_id, {}, std::vector<CommGroupId>(static_cast<std::size_t>(mesh.size()))});
+  const MeshAxes along = MeshAxes{1} << axis;
+  for (int leader = 0; leader < mesh.size(); ++leader) {
+    if (mesh.coordinate(leader, axis) != 0) continue;
+    const std::vector<int> positions = mesh.group(leader, along);
+    std::vector<DeviceId> devices;
+    std::vector<std::uint32_t> members;
+    for (int position : positions) {
+      devices.push_back(mesh.devices()[static_cast<std::size_t>(position)]);
+      members.push_back(world_position(devices.back()));
+    }
+    // Nodes of one type have the same links, one after the other: what a group inside a node loads is found once.
+    const NodeId node = cluster_.node_of(devices.front());
+    bool inside = devices.size() > 1;
+    std::vector<int> indices;
+    for (DeviceId device : devices) {
+      inside = inside && cluster_.node_of(device) == node;
+      indices.push_back(cluster_.index_in_node(device));
+    }
+    CommGroupId group;
+    if (inside) {
+      const auto [prototype, first] = inside_node_.try_emplace(
+          {&cluster_.type_of(node), collective, std::move(indices)}, static_cast<std::uint32_t>(communicators_.size()));
+      if (first) {
+        group = add_group(kind, std::move(members), make_communicator(cluster_, devices, collective));
+      } else {
+        const Communicator& known = communicators_[prototype->second];
+        const std::int64_t shift = static_cast<std::int64_t>(cluster_.path(devices[0], devices[1]).front().index()) -
+                                   cluster_.path(known.members[0], known.members[1]).front().index();
+        group = groups_.push_back({kind, shape_of_communicator_[prototype->second], std::move(members), 0,
+                                   prototype->second, shift, false, 0});
+      }
+    } else {
+      group = add_group(kind, std::move(members), make_communicator(cluster_, devices, collective));
+    }
+    for (int position : positions) kinds_[kind].group_at[static_cast<std::size_t>(position)] = group;
+  }
+  return kind;
+}
+
+KindId Communications::copy_kind(MeshId mesh_id, bool to_host) {
+  const auto [found, added] = copies_.try_emplace({mesh_id, to_host});
+  if (!added) return found->second;
+  const Mesh& mesh = program_.meshes[mesh_id];
+  const KindId kind = found->second = kinds_.push_back({mesh_id, {}, {}});
+  for (DeviceId device : mesh.devices())
+    kinds_[kind].group_at.push_back(
+        add_group(kind, {world_position(device)}, make_host_copy(cluster_, device, to_host)));
+  return kind;
+}
+
+// Senders and receivers that are joined by moves are one group.
+KindId Communications::transfer_kind(const Transfer& transfer) {
+  const Layout &from = program_.buffers[transfer.from].layout, &to = program_.buffers[transfer.to].layout;
+  auto& known = transfers_[{from.mesh, to.mesh}];
+  for (const auto& [layouts, kind] : known)
+    if (layouts.first == from && layouts.second == to) return kind;
+  const Mesh &senders = program_.meshes[from.mesh], &receivers = program_.meshes[to.mesh];
+  const KindId kind =
+      kinds_.push_back({from.mesh, to.mesh, std::vector<CommGroupId>(static_cast<std::size_t>(senders.size())),
+                        std::vector<CommGroupId>(static_cast<std::size_t>(receivers.size()))});
+  known.push_back({{from, to}, kind});
+  const std::vector<SliceMove> moves = slice_moves(from, senders, to, receivers);
+  std::vector<int> parent(static_cast<std::size_t>(senders.size() + receivers.size()));
+  std::iota(parent.begin(), parent.end(), 0);
+  const auto find = [&](int i) {
+    while (parent[static_cast<std::size_t>(i)] != i)
+      i = parent[static_cast<std::size_t>(i)] = parent[static_cast<std::size_t>(parent[static_cast<std::size_t>(i)])];
+    return i;
+  };
+  for (const SliceMove& move : moves) {
+    const int a = find(move.from), b = find(senders.size() + move.to);
+    parent[static_cast<std::size_t>(std::max(a, b))] = std::min(a, b);
+  }
+  std::map<int, std::vector<const SliceMove*>> components;
+  for (const SliceMove& move : moves) components[find(move.from)].push_back(&move);
+  for (const auto& [root, list] : components) {
+    std::vector<BlockMove> blocks;
+    std::vector<int> sending, receiving;
+    std::int64_t elements = 0;
+    for (const SliceMove* move : list) {
+      sending.push_back(move->from);
+      receiving.push_back(move->to);
+      const DeviceId a = senders.devices()[static_cast<std::size_t>(move->from)],
+                     b = receivers.devices()[static_cast<std::size_t>(move->to)];
+      if (a == b) continue;
+      blocks.push_back({a, b, move->elements});
+      elements += move->elements;
+    }
+    for (auto* positions : {&sending, &receiving}) {
+      std::sort(positions->begin(), positions->end());
+      positions->erase(std::unique(positions->begin(), positions->end()), positions->end());
+    }
+    std::vector<std::uint32_t> members;
+    for (int position : sending)
+      members.push_back(world_position(senders.devices()[static_cast<std::size_t>(position)]));
+    for (int position : receiving)
+      members.push_back(world_position(receivers.devices()[static_cast<std::size_t>(position)]));
+    const CommGroupId group = add_group(kind, std::move(members), make_block_moves(cluster_, blocks));
+    groups_[group].senders = static_cast<std::uint32_t>(sending.size());
+    groups_[group].local = blocks.empty();
+    groups_[group].moved = elements;
+    for (int position : sending) kinds_[kind].group_at[static_cast<std::size_t>(position)] = group;
+    for (int position : receiving) kinds_[kind].received_at[static_cast<std::size_t>(position)] = group;
+  }
+  return kind;
+}
+
+CommGroupId Communications::add_group(KindId kind, std::vector<std::uint32_t> members, Communicator communicator) {
+  const ShapeId shape = shape_of(communicator);
+  communicators_.push_back(std::move(communicator));
+  shape_of_communicator_.push_back(shape);
+  return groups_.push_back(
+      {kind, shape, std::move(members), 0, static_cast<std::uint32_t>(communicators_.size() - 1), 0, false, 0});
+}
+
+// Communicators with equal numbers cost the same.
+ShapeId Communications::shape_of(const Communicator& communicator) {
+  std::vector<std::uint64_t> key;
+  const auto add = [&](auto value) {
+    if constexpr (std::is_floating_point_v<decltype(value)>)
+      key.push_back(std::bit_cast<std::uint64_t>(static_cast<double>(value)));
+    else
+      key.push_back(static_cast<std::uint64_t>(value));
+  };
+  add(communicator.traffic);
+  add(communicator.members.size());
+  add(communicator.nodes);
+  add(communicator.fewest_per_node);
+  add(communicator.most_per_node);
+  add(std::bit_cast<std::uintptr_t>(communicator.device));
+  for (const Route& route : communicator.routes) {
+    add(route.algorithm);
+    add(route.volume);
+    add(route.sent);
+    add(route.steps_inside);
+    add(route.steps_between);
+    add(route.latency_inside.value);
+    add(route.latency_between.value);
+    for (const Route::Narrowest& narrowest : route.narrowest) {
+      add(narrowest.bandwidth.value);
+      add(narrowest.coefficient);
+    }
+  }
+  const auto [found, added] = shapes_.try_emplace(std::move(key), ShapeId(shapes_.size()));
+  if (added) routes_used_.push_back({});
+  return found->second;
+}
+
+std::int64_t Communications::bytes_of(const Instruction& instruction, const CommGroup& group) const {
+  const auto local = [&](BufferId id) {
+    const Buffer& buffer = program_.buffers[id];
+    return bytes_of_elements(id, largest_local_elements(buffer.layout, program_.meshes[buffer.layout.mesh]));
+  };
+  if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
+    std::int64_t bytes = 0;
+    for (std::size_t i = 0; i < communicate->outputs.size(); ++i) {
+      const std::int64_t before = local(communicate->inputs[i]), after = local(communicate->outputs[i]);
+      switch (communicate->collective) {
+        case Collective::AllToAll:
+          bytes += before;
+          break;
+        case Collective::HaloExchange:
+          bytes += after - before;
+          break;
+        case Collective::HaloSum:
+          bytes += before - after;
+          break;
+        default:
+          bytes += std::max(before, after);
+      }
+    }
+    return bytes;
+  }
+  if (const auto* copy = std::get_if<Copy>(&instruction.what)) return local(copy->from);
+  const auto* send = std::get_if<Send>(&instruction.what);
+  const TransferId transfer = send ? send->transfer : std::get<Receive>(instruction.what).transfer;
+  return bytes_of_elements(program_.transfers[transfer].from, group.moved);
+}
+
+std::int64_t Communications::bytes_of_elements(BufferId buffer, std::int64_t elements) const {
+  return weft::bytes_of(graph_.tensors()[program_.buffers[buffer].tensor].type.dtype, elements);
+}
+
+const CommunicateCost& Communications::cost_of(const Instruction& instruction, const CommGroup& group) {
+  const std::int64_t bytes = bytes_of(instruction, group);
+  const auto [found, added] = costs_.try_emplace({group.shape, bytes, false});
+  if (added) {
+    const Communicator& communicator = communicators_[group.prototype];
+    if (!communicator.routes.empty() && bytes > 0) {
+      found->second = cost_.communicate(CommunicateQuery{&communicator, bytes, false});
+      std::vector<std::uint32_t>& used = routes_used_[group.shape];
+      if (std::find(used.begin(), used.end(), found->second.route) == used.end()) used.push_back(found->second.route);
+    }
+  }
+  return found->second;
+}
+
+}  // namespace weft

@@ -1,0 +1,78 @@
+// Every communication of a program on its devices: which groups it has and which links they load.
+//
+// A *kind* is a pattern: a collective along a mesh axis, a transfer between two layouts, copies to the host. It has one
+// group per set of devices that communicate; groups of the same shape cost the same. Kinds are shared by all
+// instructions of their pattern.
+#pragma once
+
+#include <map>
+#include <unordered_map>
+
+#include "cost/cost.h"
+#include "program/program.h"
+
+namespace weft {
+
+using KindId = Id<struct CommunicationKindTag>;
+using CommGroupId = Id<struct CommGroupTag>;
+using ShapeId = Id<struct CommShapeTag>;
+
+struct CommGroup {
+  KindId kind;
+  ShapeId shape;
+  std::vector<std::uint32_t> members;  // positions in the world; of a transfer, senders, then receivers
+  std::uint32_t senders = 0;
+  std::uint32_t prototype = 0;  // communicator whose links it loads, …
+  std::int64_t shift = 0;       // … moved by this many (another node of the same type)
+  bool local = false;           // everything stays on its device
+  std::int64_t moved = 0;       // of transfers: elements between devices
+};
+
+struct CommKind {
+  MeshId mesh, to;                                      // `to`: of transfers
+  std::vector<CommGroupId> group_at, received_at = {};  // by position in the mesh; invalid: not in any
+};
+
+class Communications {
+ public:
+  Communications(const Program& program, const Graph& graph, const Cluster& cluster, const CostModel& cost);
+
+  // The kind of an instruction that communicates; invalid for others.
+  KindId kind_of(const Instruction& instruction);
+  // What the group moves for the instruction, and its cost.
+  std::int64_t bytes_of(const Instruction& instruction, const CommGroup& group) const;
+  const CommunicateCost& cost_of(const Instruction& instruction, const CommGroup& group);
+
+  const IdVec<KindId, CommKind>& kinds() const { return kinds_; }
+  const IdVec<CommGroupId, CommGroup>& groups() const { return groups_; }
+  const std::vector<Communicator>& communicators() const { return communicators_; }
+  // Routes that instructions take, by shape; filled by cost_of.
+  const IdVec<ShapeId, std::vector<std::uint32_t>>& routes_used() const { return routes_used_; }
+
+ private:
+  KindId collective_kind(MeshId mesh, int axis, Collective collective);
+  KindId transfer_kind(const Transfer& transfer);
+  KindId copy_kind(MeshId mesh, bool to_host);
+  CommGroupId add_group(KindId kind, std::vector<std::uint32_t> members, Communicator communicator);
+  ShapeId shape_of(const Communicator& communicator);
+  std::uint32_t world_position(DeviceId device) const;
+  std::int64_t bytes_of_elements(BufferId buffer, std::int64_t elements) const;
+
+  const Program& program_;
+  const Graph& graph_;
+  const Cluster& cluster_;
+  const CostModel& cost_;
+  IdVec<KindId, CommKind> kinds_;
+  IdVec<CommGroupId, CommGroup> groups_;
+  std::vector<Communicator> communicators_;
+  std::vector<ShapeId> shape_of_communicator_;
+  IdVec<ShapeId, std::vector<std::uint32_t>> routes_used_;
+  std::map<std::tuple<MeshId, int, Collective>, KindId> collectives_;
+  std::map<std::pair<MeshId, bool>, KindId> copies_;
+  std::map<std::pair<MeshId, MeshId>, std::vector<std::pair<std::pair<Layout, Layout>, KindId>>> transfers_;
+  std::map<std::tuple<const NodeType*, Collective, std::vector<int>>, std::uint32_t> inside_node_;
+  std::map<std::vector<std::uint64_t>, ShapeId> shapes_;
+  std::map<std::tuple<ShapeId, std::int64_t, bool>, CommunicateCost> costs_;
+};
+
+}  // namespace weft

@@ -1,0 +1,22 @@
+// Which device sends which part to which when a tensor goes from one mesh to another: the slices of a transfer.
+#pragma once
+
+#include <vector>
+
+#include "strategy/layout.h"
+
+namespace weft {
+
+struct SliceMove {
+  int from = 0, to = 0;  // positions in the two meshes
+  std::int64_t elements = 0;
+
+  bool operator==(const SliceMove&) const = default;
+};
+
+// For every device of `to`'s mesh, from whom it gets each part of what it must hold: from itself where it has it, else
+// from one of the holders, spread over them. By receiver, then by part. `from` is whole, not partial.
+// Cost: proportional to the overlapping pairs, by one-dimensional overlaps per dimension.
+std::vector<SliceMove> slice_moves(const Layout& from, const Mesh& from_mesh, const Layout& to, const Mesh& to_mesh);
+
+}  // namespace weft
