@@ -75,6 +75,8 @@ CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
       double reached = static_cast<double>(allowed);
       if (is_scale_up(link_kind)) {
         scale_up = true;
+        if (route.lane.value > 0)
+          reached = std::min(reached, static_cast<double>(capacity({link_kind, route.lane, {}})));
         if (in_switch)
           reached = narrow.bandwidth.value * static_cast<double>(kOne) / static_cast<double>(narrow.coefficient) *
                     device.nvls.value;
@@ -88,7 +90,8 @@ CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
       }
     }
     if (limit == 0) continue;
-    if (route.algorithm == Algorithm::Tree || route.algorithm == Algorithm::NvlsTree) rate *= tuning.tree.value;
+    const bool tree = route.algorithm == Algorithm::Tree || route.algorithm == Algorithm::NvlsTree;
+    if (tree && group.nodes > 1) rate *= tuning.tree.value;
 
     CommunicateCost cost{.bytes = round_up(route.volume * static_cast<double>(query.bytes)), .route = index};
     const bool copied = group.traffic == Traffic::HostCopy;

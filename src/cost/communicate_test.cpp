@@ -111,6 +111,9 @@ TEST(Ring, FillsAHybridCubeMesh) {
   EXPECT_NEAR(bus(with_nvls(false), pair, kGiB), 22.55, 0.05 * 22.55);
   const Communicator four = make_communicator(cluster("dgx1-v100:1"), devices(4), Collective::AllReduce);
   EXPECT_NEAR(bus(with_nvls(false), four, kGiB), 85.4, 0.06 * 85.4);
+  // The fifth hangs on the first alone: no ring, one channel of a tree.
+  const Communicator five = make_communicator(cluster("dgx1-v100:1"), devices(5), Collective::AllReduce);
+  EXPECT_NEAR(bus(with_nvls(false), five, kGiB), 37.2, 0.05 * 37.2);
 }
 
 TEST(RingPacking, UsesEveryLaneAtMostOnceAndEveryDeviceOnce) {

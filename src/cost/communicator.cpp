@@ -19,9 +19,11 @@ using Block = std::vector<std::uint32_t>;
 
 // How rings run through the members of a node: the same for all nodes of a type with members in the same places.
 struct Pattern {
-  std::vector<std::vector<int>> rings;  // directed, as positions in the block
-  std::vector<int> doors;               // one member for each NIC in use: rings enter the node there
-  bool on_switch = false;               // every member reaches every other through a scale-up switch
+  std::vector<std::vector<int>> rings;        // directed, as positions in the block
+  std::vector<int> doors;                     // one member for each NIC in use: rings enter the node there
+  bool on_switch = false;                     // every member reaches every other through a scale-up switch
+  std::vector<std::pair<int, int>> spanning;  // where direct links join all but hold no ring: a tree of them
+  BytesPerSecond lane;                        // the narrowest direct link
 };
 
 class Builder {
@@ -54,6 +56,7 @@ class Builder {
 
   Communicator take() { return std::move(result_); }
 
+  // Rings first: trees and switches go through nodes by the patterns found for them.
   void add_ring() {
     find_patterns();
     const int n = static_cast<int>(result_.members.size()), nodes = result_.nodes;
@@ -73,8 +76,17 @@ class Builder {
   }
 
   void add_tree() {
-    if (result_.nodes == 1) return;
     std::vector<Hop> hops;
+    if (result_.nodes == 1) {
+      for (const auto& [parent, child] : pattern_of_[0]->spanning) {
+        hops.push_back({blocks_[0][parent], blocks_[0][child], 1});
+        hops.push_back({blocks_[0][child], blocks_[0][parent], 1});
+      }
+      if (hops.empty()) return;
+      add_route(Algorithm::Tree, std::move(hops), 2 * (result_.most_per_node - 1), 0);
+      result_.routes.back().lane = pattern_of_[0]->lane;
+      return;
+    }
     for (std::size_t b = 0; b < blocks_.size(); ++b) {
       std::vector<Hop> chain;
       add_inside(b, 1, false, chain);
@@ -179,6 +191,7 @@ class Builder {
         direct[a][b] = first.bandwidth.value;
         lane = lane == 0 ? first.bandwidth.value : std::min(lane, first.bandwidth.value);
       }
+    pattern.lane = {lane};
     if (lane > 0 && n <= 16) {
       std::vector<std::vector<int>> lanes(block.size(), std::vector<int>(block.size(), 0));
       for (int a = 0; a < n; ++a)
@@ -189,6 +202,7 @@ class Builder {
       }
     }
     if (pattern.rings.empty()) {
+      if (lane > 0) pattern.spanning = spanning_tree(direct);
       pattern.rings.emplace_back();
       for (int i = 0; i < n; ++i) pattern.rings[0].push_back(i);
     }
@@ -200,6 +214,28 @@ class Builder {
       pattern.doors.push_back(i);
     }
     return pattern;
+  }
+
+  // The widest tree of direct links, grown from the first member, as (parent, child); empty if they do not join all.
+  static std::vector<std::pair<int, int>> spanning_tree(const std::vector<std::vector<double>>& direct) {
+    const int n = static_cast<int>(direct.size());
+    std::vector<bool> joined(direct.size(), false);
+    joined[0] = true;
+    std::vector<std::pair<int, int>> tree;
+    while (static_cast<int>(tree.size()) + 1 < n) {
+      std::pair<int, int> next;
+      double widest = 0;
+      for (int a = 0; a < n; ++a)
+        for (int b = 0; b < n; ++b)
+          if (joined[a] && !joined[b] && direct[a][b] > widest) {
+            widest = direct[a][b];
+            next = {a, b};
+          }
+      if (widest == 0) return {};
+      joined[next.second] = true;
+      tree.push_back(next);
+    }
+    return tree;
   }
 
   // Where ring number `ring` enters a node, and the member before it in the ring, from which it leaves.
@@ -283,19 +319,38 @@ class Builder {
     result_.routes.push_back(std::move(route));
   }
 
-  // From the collected loads to coefficients and the links that limit.
-  void settle(Route& route) {
-    std::sort(loads_.begin(), loads_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    std::size_t count = 0;
+  // One load per link, by link id: over an array of all ids in between where that is not much longer, else by sorting.
+  void add_up_loads() {
+    if (loads_.empty()) return;
+    LinkId first = loads_[0].first, last = first;
     for (const auto& [link, bytes] : loads_) {
-      if (count > 0 && loads_[count - 1].first == link)
-        loads_[count - 1].second += bytes;
-      else
-        loads_[count++] = {link, bytes};
+      first = std::min(first, link);
+      last = std::max(last, link);
+    }
+    const std::size_t range = last.index() - first.index() + 1;
+    std::size_t count = 0;
+    if (range <= 64 * loads_.size()) {
+      by_link_.assign(range, 0.0);
+      for (const auto& [link, bytes] : loads_) by_link_[link.index() - first.index()] += bytes;
+      for (std::size_t i = 0; i < range; ++i)
+        if (by_link_[i] > 0) loads_[count++] = {LinkId(first.index() + i), by_link_[i]};
+    } else {
+      std::stable_sort(loads_.begin(), loads_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+      for (const auto& [link, bytes] : loads_) {
+        if (count > 0 && loads_[count - 1].first == link)
+          loads_[count - 1].second += bytes;
+        else
+          loads_[count++] = {link, bytes};
+      }
     }
     loads_.resize(count);
+  }
+
+  // From the collected loads to coefficients and the links that limit.
+  void settle(Route& route) {
+    add_up_loads();
     for (const auto& [link, bytes] : loads_) route.volume = std::max(route.volume, bytes);
-    route.links.reserve(count);
+    route.links.reserve(loads_.size());
     for (const auto& [link, bytes] : loads_) {
       // Upwards, so that no link carries more than it can; a billionth of slack keeps sums of shares whole.
       const double exact = bytes / route.volume * static_cast<double>(kOne);
@@ -320,6 +375,7 @@ class Builder {
   std::size_t rings_ = 1;                   // rings that cross nodes: NICs that every node has
   std::vector<LinkId> path_;
   std::vector<std::pair<LinkId, double>> loads_;
+  std::vector<double> by_link_;
 };
 
 Traffic traffic_of(Collective collective) {

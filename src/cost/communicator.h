@@ -8,13 +8,14 @@
 //   Ring       one ring per NIC of a node, each with its share of the bytes, entering nodes over different NICs; in a
 //              node without a switch, as many link-disjoint rings as its NVLinks or xGMI links hold. All-reduce:
 //              volume 2(n−1)/n; reduce-scatter and all-gather half of it
-//   Tree       all-reduce up and down two binary trees of nodes, half of the bytes each, in chains inside nodes
+//   Tree       all-reduce up and down two binary trees of nodes, half of the bytes each, in chains inside nodes; in one
+//              node only where its direct links hold no ring
 //   Nvls       all-reduce in the switch: each member sends its V once and 1/n of the result
 //   NvlsTree   the switch inside nodes, two binary trees between them
 //   Direct     every sender to every receiver: all-to-all, halos, transfers, block moves, host copies
 //
-// Cost: linear in members and path lengths, times the logarithm of their number (a group of 2,048: about a
-// millisecond, once). An all-to-all visits every pair up to 128 members, and of more as many as that, evenly spread.
+// Cost: linear in members and path lengths (an all-gather of 2,048 members: a millisecond, an all-reduce with its trees
+// a few, once). An all-to-all visits every pair up to 128 members, and of more as many as that, evenly spread.
 #pragma once
 
 #include <array>
@@ -57,6 +58,9 @@ struct Route {
   Algorithm algorithm{};
   double volume = 0;  // bytes on the busiest link per byte of V
   double sent = 0;    // bytes that a member sends per byte of V, on average
+  // Above 0: the route uses links of this width only, one lane of wider ones. NCCL finds one channel where the links
+  // hold a tree but no ring (five V100 of a DGX-1: 23 of 25 GB/s).
+  BytesPerSecond lane = {};
   // Messages that wait for one another, inside nodes and between them, and the links' latency for one of them.
   int steps_inside = 0, steps_between = 0;
   Seconds latency_inside = {}, latency_between = {};

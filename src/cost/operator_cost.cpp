@@ -169,7 +169,6 @@ class OperatorCost {
         product.n *= size;
     }
     product.bytes = bytes_in() + bytes_out();
-    product.result_bytes = width(out.dtype);
     product.aligned = rows_aligned(a) && rows_aligned(b) && rows_aligned(out);
     return product;
   }
@@ -318,7 +317,7 @@ class OperatorCost {
     const double e = extent("e"), d = extent("d"), bytes = width(signature_.inputs[0].dtype);
     const double scores = heads * queries * keys;
     const auto multiply = [&](double m, double n, double k) {
-      Product product{.batch = heads, .m = m, .n = n, .k = k, .result_bytes = bytes};
+      Product product{.batch = heads, .m = m, .n = n, .k = k};
       product.bytes = heads * (m * k + k * n + m * n) * bytes;
       product.aligned =
           static_cast<std::int64_t>(n * bytes) % 16 == 0 && static_cast<std::int64_t>(k * bytes) % 16 == 0;
@@ -345,7 +344,7 @@ class OperatorCost {
     const double b = extent("b"), gates = extent("a") * extent("n");
     const double bytes = width(signature_.inputs[0].dtype);
     const auto multiply = [&](double m, double n, double k) {
-      Product product{.m = m, .n = n, .k = k, .bytes = (m * k + k * n + m * n) * bytes, .result_bytes = bytes};
+      Product product{.m = m, .n = n, .k = k, .bytes = (m * k + k * n + m * n) * bytes};
       product.aligned =
           static_cast<std::int64_t>(n * bytes) % 16 == 0 && static_cast<std::int64_t>(k * bytes) % 16 == 0;
       add_product(product);

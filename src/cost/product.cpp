@@ -18,8 +18,10 @@ KernelTime product_time(const Product& product, const DeviceSpec& device, const 
   const ProductRate rate = product_rate(device, arithmetic);
   const double units = compute_units(device).count;
   const double memory = memory_rate(device).peak.value * tuning.stream.value;
+  // Tensor cores load rows 16 bytes at a time; plain fp32 units do not care.
+  const bool slow_rows = !product.aligned && rate.arithmetic != Arithmetic::kFp32;
   const double sustained = rate.peak.value * tuning.sustained[static_cast<std::size_t>(rate.arithmetic)].value *
-                           product.efficiency * (product.aligned ? 1.0 : tuning.misaligned.value);
+                           product.efficiency * (slow_rows ? tuning.misaligned.value : 1.0);
   const double unit_rate = sustained / units;
 
   KernelTime best{std::numeric_limits<double>::infinity(), 0};

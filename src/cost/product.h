@@ -14,10 +14,9 @@ namespace weft {
 
 struct Product {
   double batch = 1, m = 1, n = 1, k = 1;
-  double bytes = 0;         // of both factors and the result
-  double result_bytes = 2;  // per element
-  bool aligned = true;      // rows of all operands are multiples of 16 bytes
-  double efficiency = 1;    // over a plain product of this shape: grouped, implicit
+  double bytes = 0;       // of both factors and the result
+  bool aligned = true;    // rows of all operands are multiples of 16 bytes
+  double efficiency = 1;  // over a plain product of this shape: grouped, implicit
 
   double flops() const { return 2 * batch * m * n * k; }
 };

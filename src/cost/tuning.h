@@ -65,7 +65,7 @@ struct ProtocolTuning {
 struct CommunicationTuning {
   std::array<LinkTuning, kLinkKinds> links;
   std::array<ProtocolTuning, kProtocols> protocols;
-  Figure<double> tree;                        // rate of a tree over that of a ring
+  Figure<double> tree;                        // rate of trees between nodes over that of rings
   Figure<Seconds> nvls_step;                  // a pass through the switch
   Figure<Seconds> transfer;                   // start of a send and its receive
   Figure<Seconds> host_copy;                  // start of a copy engine
