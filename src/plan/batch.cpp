@@ -115,12 +115,14 @@ Result<BatchPlan> batch_of_file(const Strategy& strategy, std::int64_t devices, 
   if (request.global_batch) {
     const std::int64_t global = *request.global_batch;
     if (global < 1) return error("--global-batch {}: at least 1", global);
-    if (global % unit != 0)
+    if (global % unit != 0) {
+      const std::int64_t below = global / unit * unit;
       return error(
           "--global-batch {} does not divide by the strategy's {} replicas · {} micro-batches = {}; the nearest that "
-          "do: {} or {}",
-          global, plan.replicas, plan.micro_batches, unit, std::max(unit, global / unit * unit),
-          (global / unit + 1) * unit);
+          "do: {}",
+          global, plan.replicas, plan.micro_batches, unit,
+          below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit));
+    }
     plan.micro_batch = global / unit;
     if (request.micro_batch && *request.micro_batch != plan.micro_batch)
       return error(

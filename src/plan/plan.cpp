@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "base/units.h"
 #include "strategy/validate.h"
@@ -12,8 +13,6 @@
 
 namespace weft {
 namespace {
-
-bool is_onnx(std::string_view spec) { return spec.substr(0, spec.find(':')).ends_with(".onnx"); }
 
 // The spec with one more override; the last of two that say the same wins.
 std::string with_override(const std::string& spec, const std::string& item) {
@@ -35,6 +34,15 @@ std::int64_t vocabulary_of(const Graph& graph) {
   return 0;
 }
 
+// The line that ends a violation's place, "plan.yaml:12"; 0 where there is none.
+std::int64_t line_of(const Violation& violation) {
+  const Result<std::int64_t> line = parse_integer(violation.place.substr(violation.place.rfind(':') + 1), "line");
+  return line.ok() ? *line : 0;
+}
+
+// A schedule is a table of them.
+constexpr std::int64_t kMostMicroBatches = std::int64_t{1} << 20;
+
 class PlanMaker {
  public:
   explicit PlanMaker(const PlanRequest& request) : request_(request) {}
@@ -45,7 +53,7 @@ class PlanMaker {
     ModelOptions shape{.seq = request_.seq};
     WEFT_TRY(const ModelInfo info, describe_model(request_.model, shape));
     WEFT_TRY(SoftwareStack stack, choose_stack(info));
-    WEFT_TRY(const Precision precision, choose_precision(request_.dtype, stack, assumptions_));
+    WEFT_TRY(Precision precision, choose_precision(request_.dtype, stack, assumptions_));
     tell_sequence(info);
     std::optional<Parallelism> parallelism;
     std::optional<Strategy> from_file;
@@ -60,6 +68,9 @@ class PlanMaker {
       WEFT_TRY(parallelism, complete_with_batch(shorthand, cluster.device_count(), asked, defaults, assumptions_));
       batch = batch_of(*parallelism);
     }
+    if (batch.micro_batches > kMostMicroBatches)
+      return error("{} micro-batches per step: at most {}; raise --micro-batch or lower --global-batch",
+                   grouped(batch.micro_batches), grouped(kMostMicroBatches));
     shape.batch = batch.graph_batch();
     shape.dtype = precision.stored;
     const std::int64_t tp = parallelism ? parallelism->tp : from_file->mesh.size_of("tp");
@@ -67,10 +78,13 @@ class PlanMaker {
     std::int64_t parameters = 0;
     WEFT_TRY(Model model, load(shape, stack, tp, vocabulary, parameters));
 
+    if (model.info.kind == ModelKind::Imported) WEFT_TRY_OK(take_from_file(model, batch, precision));
+
     const TrainingOptions options = training_options(model, precision);
     WEFT_TRY(TrainingGraph training, make_training_graph(std::move(model.graph), options));
     Strategy strategy = parallelism ? expand(*parallelism, training.graph) : std::move(*from_file);
     WEFT_TRY(ResolvedStrategy resolved, resolve_all(strategy, training, cluster));
+    tell_gradient_type(stack, precision, resolved);
     return Plan{request_,
                 std::move(cluster),
                 std::move(stack),
@@ -116,11 +130,33 @@ class PlanMaker {
               : fmt::format("{} steps per sample: the model's (--seq)", grouped(info.seq)));
   }
 
+  // An imported file has a type and, unless it is symbolic, a batch of its own.
+  Status take_from_file(const Model& model, const BatchPlan& batch, Precision& precision) const {
+    bool samples_seen = false;  // the first input counts them
+    for (TensorId id : model.graph.tensors().ids()) {
+      const Tensor& tensor = model.graph.tensors()[id];
+      if (tensor.kind == TensorKind::Input && !tensor.type.shape.empty() && !std::exchange(samples_seen, true) &&
+          tensor.type.shape[0] != batch.graph_batch())
+        return error(
+            "{}: its input {} has {} samples, but the strategy takes {} (micro-batch {} · {} replicas); choose "
+            "--micro-batch so that they agree, or export the file with a symbolic batch",
+            request_.model, model.graph.name(id), tensor.type.shape[0], batch.graph_batch(), batch.micro_batch,
+            batch.replicas);
+      if (tensor.kind == TensorKind::Parameter && precision.stored != tensor.type.dtype) {
+        if (!request_.dtype.empty())
+          return error("--dtype {}: {} has {} weights", request_.dtype, request_.model, name_of(tensor.type.dtype));
+        precision.stored = tensor.type.dtype;
+        precision.name = name_of(tensor.type.dtype);
+        if (tensor.type.dtype == DType::F32) precision = {precision.name, DType::F32, DType::F32, false};
+      }
+    }
+    return Ok{};
+  }
+
   // The graph as the stack has it: attention in one kernel or several, the vocabulary padded.
   Result<Model> load(const ModelOptions& shape, const SoftwareStack& stack, std::int64_t tp, Vocabulary& vocabulary,
                      std::int64_t& parameters) {
     std::string spec = request_.model;
-    const bool language = !is_onnx(spec);
     WEFT_TRY(Model model, load_model(spec, shape));
     if (model.info.batch != shape.batch && model.info.kind != ModelKind::Imported)
       return error(
@@ -130,7 +166,7 @@ class PlanMaker {
     if (request_.seq && model.info.seq != *request_.seq)
       return error("{}: seq= contradicts --seq {}; keep one", request_.model, *request_.seq);
     parameters = model.graph.parameter_count();
-    if (!language || model.info.kind != ModelKind::Language) return model;
+    if (model.info.kind != ModelKind::Language) return model;  // neither padded nor built of other kernels
     vocabulary.published = vocabulary.stored = vocabulary_of(model.graph);
     if (vocabulary.published > 0) vocabulary.stored = padded_vocabulary(stack, vocabulary.published, tp);
     bool changed = false;
@@ -153,7 +189,9 @@ class PlanMaker {
 
   TrainingOptions training_options(const Model& model, const Precision& precision) {
     TrainingOptions options;
-    const bool adam = has_operator(model.graph, OpKind::Attention) || model.info.kind == ModelKind::Language;
+    // Transformers, wherever they come from: attention in one kernel, or norms over features.
+    const bool adam = model.info.kind == ModelKind::Language || has_operator(model.graph, OpKind::Attention) ||
+                      has_operator(model.graph, OpKind::LayerNorm);
     options.optimizer = adam                                        ? OptimizerKind::AdamW
                         : model.info.kind == ModelKind::Recommender ? OptimizerKind::Sgd
                                                                     : OptimizerKind::Momentum;
@@ -172,11 +210,21 @@ class PlanMaker {
     const std::string place = names_a_file(request_.strategy) ? request_.strategy : "strategy";
     Result<ResolvedStrategy> resolved = resolve(strategy, training, cluster, place);
     if (resolved.ok()) return resolved;
-    const std::vector<Violation> violations = validate(strategy, training, cluster, place);
+    std::vector<Violation> violations = validate(strategy, training, cluster, place);
     if (violations.size() < 2) return resolved.error();
+    std::stable_sort(violations.begin(), violations.end(),
+                     [](const Violation& a, const Violation& b) { return line_of(a) < line_of(b); });
     std::string message = fmt::format("{}: {} violations", place, violations.size());
     for (const Violation& violation : violations) message += "\n  " + print(violation);
     return Error{std::move(message)};
+  }
+
+  // The compiler reduces gradients as they are accumulated, or as they are made where each is reduced at once.
+  void tell_gradient_type(const SoftwareStack& stack, const Precision& precision, const ResolvedStrategy& resolved) {
+    const DType sent = resolved.choices.front().storage.zero() >= 2 ? precision.stored : precision.gradients;
+    if (const auto wanted = stack.gradient_communication_dtype.value; wanted && *wanted != sent)
+      assumptions_.push_back(
+          fmt::format("gradients are counted as sent in {}; the stack sends {}", name_of(sent), name_of(*wanted)));
   }
 
   const PlanRequest& request_;

@@ -65,9 +65,6 @@ Result<Precision> choose_precision(std::string_view asked, const SoftwareStack& 
         "fp32 weights cast to {0} where they are used: counted as {0} weights and fp32 masters, {1} bytes more "
         "per parameter",
         name_of(word->stored), bits_of(word->stored) / 8));
-  if (const auto sent = stack.gradient_communication_dtype.value; sent && *sent != precision.gradients)
-    assumptions.push_back(fmt::format("gradients are counted as sent in {}, as they are kept; the stack sends {}",
-                                      name_of(precision.gradients), name_of(*sent)));
   return precision;
 }
 

@@ -164,7 +164,10 @@ class Collector {
     OperatorRow& row = rows_[compute.op];
     row.kind = name_of(signature.kind);
     for (std::size_t axis = 0; axis < compute.sharding.axes.size(); ++axis) {
-      OperatorSplit split{signature.axes[axis].name, {}, {}};
+      OperatorSplit split;
+      split.axis = signature.axes[axis].name;
+      split.samples = signature.axes[axis].kind == AxisKind::Sample || signature.kind == OpKind::NllLoss ||
+                      signature.kind == OpKind::BceLoss;
       for (const Cut& cut : compute.sharding.axes[axis])
         if (const MeshAxis& described = mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)]; described.size > 1)
           split.over.push_back(described.name);
@@ -241,7 +244,7 @@ std::string marked_shape(const Layout& layout, const Mesh& mesh) {
   for (std::size_t axis = 0; axis < layout.partial.size(); ++axis)
     if (layout.partial[axis] && mesh.axes()[axis].size > 1)
       text += fmt::format(
-          " {}{}", *layout.partial[axis] == Reducer::Sum ? "Σ" : std::string(name_of(*layout.partial[axis])) + " ",
+          "{}{}", *layout.partial[axis] == Reducer::Sum ? "Σ" : fmt::format("{}:", name_of(*layout.partial[axis])),
           mesh.axes()[axis].name);
   return text;
 }

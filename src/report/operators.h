@@ -27,6 +27,7 @@ struct OperatorMove {
 struct OperatorSplit {
   std::string axis;               // of the operator
   std::vector<std::string> over;  // mesh axes, major first
+  bool samples = false;           // of the data: a loss is summed over them
   std::string role;               // "column", "row", "heads", "experts"; empty: none
 
   bool operator==(const OperatorSplit&) const = default;

@@ -38,8 +38,10 @@ class Drawing {
     std::vector<NodeRow> rows;
     for (std::int64_t node = 0; node < nodes; ++node)
       if (nodes <= kMostNodes || node < kShownFirst || node + 1 == nodes) rows.push_back(row_of(node));
-    std::string text = boxes_fit(rows) ? drawn(rows) : listed(rows);
-    if (!innermost_.empty()) text += fmt::format("  a box is one {} group; numbers are ranks\n", innermost_);
+    const bool boxes = boxes_fit(rows);
+    std::string text = boxes ? drawn(rows) : listed(rows);
+    if (!innermost_.empty())
+      text += fmt::format("  {} one {} group; numbers are ranks\n", boxes ? "a box is" : "between bars is", innermost_);
     return text;
   }
 
@@ -130,7 +132,6 @@ class Drawing {
     Table table{{{}, {}, {}}};
     for (std::size_t i = 0; i < rows.size(); ++i) {
       if (i > 0 && rows[i].node != rows[i - 1].node + 1) table.add({"⋮", "", ""});
-      std::string all;
       std::vector<std::string> boxes;
       for (const Box& box : rows[i].boxes)
         boxes.push_back(fmt::format("{}{}{}", ranges(box.ranks), box.label.empty() ? "" : " ", box.label));

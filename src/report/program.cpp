@@ -116,6 +116,14 @@ class Printer {
     return short_list(devices);
   }
 
+  // " to 8": the device at the same place of the other mesh, where the meshes are alike.
+  std::string peer(std::string_view word, BufferId mine, BufferId other) const {
+    const Mesh& here = program_.meshes[program_.buffers[mine].layout.mesh];
+    const Mesh& there = program_.meshes[program_.buffers[other].layout.mesh];
+    if (here.axes() != there.axes() || here.position_of(device_) < 0) return "";
+    return fmt::format("{} {}", word, there.devices()[static_cast<std::size_t>(here.position_of(device_))].index());
+  }
+
   std::string line(const Instruction& instruction, InstructionId id) const {
     std::string text = fmt::format("i{:<5} ", id.index());
     if (instruction.guard == Guard::FirstMicroBatch) text += "[first] ";
@@ -133,13 +141,13 @@ class Printer {
         text += fmt::format("  # sends {}", human(bytes_sent(program_, graph_, *communicate)));
     } else if (const auto* send = std::get_if<Send>(&instruction.what)) {
       const Transfer& transfer = program_.transfers[send->transfer];
-      text +=
-          fmt::format("send t{} ({})  # {}, {}", send->transfer.index(), name(transfer.from),
-                      graph_.name(program_.buffers[transfer.from].tensor), human(bytes_sent(program_, graph_, *send)));
+      text += fmt::format("send t{}{} ({})  # {}, {}", send->transfer.index(), peer(" to", transfer.from, transfer.to),
+                          name(transfer.from), graph_.name(program_.buffers[transfer.from].tensor),
+                          human(bytes_sent(program_, graph_, *send)));
     } else if (const auto* receive = std::get_if<Receive>(&instruction.what)) {
       const Transfer& transfer = program_.transfers[receive->transfer];
-      text += fmt::format("{} = receive t{}  # {}", typed(transfer.to), receive->transfer.index(),
-                          graph_.name(program_.buffers[transfer.to].tensor));
+      text += fmt::format("{} = receive t{}{}  # {}", typed(transfer.to), receive->transfer.index(),
+                          peer(" from", transfer.to, transfer.from), graph_.name(program_.buffers[transfer.to].tensor));
     } else if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) {
       text += fmt::format("{} = sum scalars ({})", typed(sum->output), list(sum->inputs, false));
     } else if (const auto* free = std::get_if<Free>(&instruction.what)) {
@@ -165,7 +173,8 @@ std::string text_of(const Plan& plan, const CompiledStrategy& compiled, const Ra
   const Program& program = compiled.program;
   const DeviceId device = plan.ranks()[static_cast<std::size_t>(rank)];
   const Printer printer(plan, program, of, device);
-  std::string text = fmt::format("rank {} of {}: {} like it\n", rank, plan.ranks().size(), short_list(of.ranks));
+  std::string text =
+      fmt::format("rank {} of {}; ranks {} play the same code\n", rank, plan.ranks().size(), short_list(of.ranks));
   for (MeshId id : of.meshes) {
     const Mesh& mesh = program.meshes[id];
     std::vector<std::string> at;
@@ -258,8 +267,7 @@ std::string describe_program(const Plan& plan, const CompiledStrategy& compiled)
   }
   text += table.print() + "\n";
   text += traffic_table(traffic_of(plan, compiled), compiled.schedule);
-  text += memory_table(plan, compiled.schedule, peak_memory(program, plan.training, compiled.schedule),
-                       in_flight_of(compiled.schedule));
+  text += memory_table(plan, compiled.schedule, memory_of(plan, compiled), in_flight_of(compiled.schedule));
   text += "--rank R or --stage K prints every instruction of a class\n";
   return text;
 }
@@ -285,8 +293,7 @@ Json program_json(const Plan& plan, const CompiledStrategy& compiled) {
   }
   json["traffic"] = to_json(traffic_of(plan, compiled));
   json["memory"] = Json::array();
-  for (const HeldBytes& held : peak_memory(program, plan.training, compiled.schedule))
-    json["memory"].push_back(to_json(held));
+  for (const HeldBytes& held : memory_of(plan, compiled)) json["memory"].push_back(to_json(held));
   return json;
 }
 

@@ -15,7 +15,8 @@
 namespace weft {
 namespace {
 
-std::vector<StageReport> stage_reports(const Plan& plan, const Schedule& schedule) {
+std::vector<StageReport> stage_reports(const Plan& plan, const CompiledStrategy& compiled) {
+  const Schedule& schedule = compiled.schedule;
   const Graph& graph = plan.training.graph;
   const Layers layers = find_layers(graph);
   std::vector<StageReport> stages(static_cast<std::size_t>(schedule.stages()));
@@ -42,6 +43,12 @@ std::vector<StageReport> stage_reports(const Plan& plan, const Schedule& schedul
       stages[at].parameters += elements;
     }
   }
+  const Program& program = compiled.program;
+  for (std::size_t i = 0; i < stages.size(); ++i)
+    for (const bool backward : {false, true})
+      for (InstructionId id : backward ? program.stages[i].backward : program.stages[i].forward)
+        if (const auto* send = std::get_if<Send>(&program.instructions[id].what))
+          (backward ? stages[i].sent_backward : stages[i].sent_forward) += bytes_sent(program, graph, *send);
   return stages;
 }
 
@@ -155,7 +162,9 @@ std::string shapes_of(const OperatorRow& row) {
   const std::string out = row.kind == "split" || row.outputs.empty() ? joined_shapes(row.outputs) : row.outputs.front();
   std::string text = in;
   for (const std::string& weight : row.weights) text += fmt::format("{}w{}", text.empty() ? "" : " ", weight);
-  if (row.weights.empty() && in == out) return in;
+  if (row.weights.empty() && !row.inputs.empty() && out == row.inputs.front() && in.starts_with(out) &&
+      std::all_of(row.inputs.begin(), row.inputs.end(), [&](const std::string& shape) { return shape == out; }))
+    return in;
   return fmt::format("{} → {}", text, out.empty() ? "[]" : out);
 }
 
@@ -164,7 +173,7 @@ std::set<std::string> sample_axes(const std::vector<OperatorRow>& rows) {
   std::map<std::string, std::size_t> count;
   for (const OperatorRow& row : rows)
     for (const OperatorSplit& split : row.splits)
-      if (split.axis == "b")
+      if (split.samples)
         for (const std::string& axis : split.over) ++count[axis];
   std::set<std::string> axes;
   for (const auto& [axis, times] : count)
@@ -172,50 +181,110 @@ std::set<std::string> sample_axes(const std::vector<OperatorRow>& rows) {
   return axes;
 }
 
-std::string splits_of(const OperatorRow& row, const std::set<std::string>& told) {
+std::string splits_of(const OperatorRow& row, const std::set<std::string>& told, bool tell_recomputed) {
   std::vector<std::string> parts;
   for (const OperatorSplit& split : row.splits) {
-    const bool all_told =
-        split.axis == "b" &&
-        std::all_of(split.over.begin(), split.over.end(), [&](const std::string& axis) { return told.contains(axis); });
+    const bool all_told = split.samples && std::all_of(split.over.begin(), split.over.end(),
+                                                       [&](const std::string& axis) { return told.contains(axis); });
     if (all_told) continue;
-    parts.push_back(fmt::format("{}{} over {}", split.role.empty() ? "" : split.role + ": ", split.axis,
-                                fmt::join(split.over, "·")));
+    parts.push_back(
+        fmt::format("{}{}/{}", split.role.empty() ? "" : split.role + ": ", split.axis, fmt::join(split.over, "·")));
   }
-  if (row.recomputed) parts.emplace_back("recomputed");
+  if (row.recomputed && tell_recomputed) parts.empty() ? void(parts.emplace_back("↻")) : void(parts.back() += " ↻");
   return fmt::format("{}", fmt::join(parts, "\n"));
+}
+
+std::string section_title(const OperatorSection& section) {
+  if (!section.layers.empty()) return folded_names(section.layers);
+  return section.name.empty() ? section.rows.front().name + (section.rows.size() > 1 ? " …" : "") : section.name;
 }
 
 std::string section_text(const OperatorSection& section, bool pipelined) {
   const std::set<std::string> told = sample_axes(section.rows);
-  std::string title = !section.layers.empty() ? folded_names(section.layers)
-                      : section.name.empty()  ? "outside of modules"
-                                              : section.name;
+  std::string title = section_title(section);
   if (pipelined) title += fmt::format(" · stage{} {}", section.stages.size() > 1 ? "s" : "", ranges(section.stages));
+  const bool all_recomputed =
+      std::all_of(section.rows.begin(), section.rows.end(), [](const OperatorRow& row) { return row.recomputed; });
+  if (all_recomputed) title += " · recomputed in the backward pass";
   if (!told.empty()) title += fmt::format(" · samples over {}", fmt::join(told, "·"));
   constexpr std::size_t kMostRows = 40;
-  Table table{{{.most = 24}, {.most = 22}, {.most = 56}, {.most = 22}, {.most = 22}}};
-  table.add({title.size() > 0 ? "operator" : "", "split", "local shapes", "forward", "backward"});
+  Table table{{{.most = 24}, {.most = 24}, {}, {.most = 24}, {.most = 24}}};
+  table.add({"operator", "split", "local shapes", "forward", "backward"});
   for (std::size_t i = 0; i < section.rows.size() && i < kMostRows; ++i) {
     const OperatorRow& row = section.rows[i];
-    table.add({row.name, splits_of(row, told), shapes_of(row), moves_of(row, false), moves_of(row, true)});
+    table.add(
+        {row.name, splits_of(row, told, !all_recomputed), shapes_of(row), moves_of(row, false), moves_of(row, true)});
   }
+  // Shapes take what the other columns leave of the page.
+  std::size_t others = 2;
+  for (std::size_t column : {0, 1, 3, 4}) others += table.width(column) + 2;
+  table.columns[2].most = std::max<std::size_t>(24, kPageColumns - others);
   std::string text = title + "\n" + table.print();
   if (section.rows.size() > kMostRows)
     text += fmt::format("  … {} more operators (--json lists all)\n", section.rows.size() - kMostRows);
   return text;
 }
 
-// The sections that fit a few pages: every kind of layer, and what lies outside.
+// What the marks mean that the sections use.
+std::string legend(const StrategyReport& report) {
+  std::set<Collective> used;
+  std::set<std::string> marks;
+  std::string sample;  // an axis for the example
+  for (const OperatorSection& section : report.sections)
+    for (const OperatorRow& row : section.rows) {
+      for (const OperatorSplit& split : row.splits)
+        if (sample.empty() || !split.samples) sample = split.over.front();
+      if (row.recomputed) marks.insert("↻ computed again in the backward pass");
+      for (const OperatorMove& move : row.moves) {
+        used.insert(move.collective);
+        if (move.cargo == Cargo::Weights) marks.insert("w: of weights");
+        if (move.cargo == Cargo::Gradients) marks.insert("g: of weight gradients");
+        if (move.cargo == Cargo::Activations && move.of == "grad_weight") marks.insert("dW: for the weight gradient");
+      }
+    }
+  if (sample.empty()) return "\n";
+  std::vector<std::string> words = {fmt::format("k/{0}: axis k over {0}", sample),
+                                    fmt::format("n·{0}: n here, times {0} in all", sample),
+                                    fmt::format("Σ{0}: a partial sum over {0}", sample)};
+  for (Collective collective : used) words.push_back(fmt::format("{} {}", short_name(collective), name_of(collective)));
+  words.insert(words.end(), marks.begin(), marks.end());
+  return wrapped(words, "; ", "  ") + "\n";
+}
+
+// Nothing to tell of a section's operators: only samples are split, nothing is sent.
+bool plain(const OperatorSection& section, const std::set<std::string>& told) {
+  return std::all_of(section.rows.begin(), section.rows.end(),
+                     [&](const OperatorRow& row) { return row.moves.empty() && splits_of(row, told, false).empty(); });
+}
+
+// Sections that only split samples, a line each.
+std::string plain_sections(const std::vector<const OperatorSection*>& sections) {
+  if (sections.empty()) return "";
+  Table table{{{.most = 40}, {.right = true}, {.most = 60}}};
+  table.add({"only samples are split", "operators", "local shapes, in → out"});
+  constexpr std::size_t kMost = 24;
+  for (std::size_t i = 0; i < sections.size() && i < kMost; ++i) {
+    const OperatorSection& section = *sections[i];
+    const OperatorRow &first = section.rows.front(), &last = section.rows.back();
+    table.add({section_title(section), fmt::format("{}", section.rows.size()),
+               fmt::format("{} → {}", first.inputs.empty() ? "[]" : first.inputs.front(),
+                           last.outputs.empty() ? "[]" : last.outputs.front())});
+  }
+  if (sections.size() > kMost) table.add({fmt::format("… {} more", sections.size() - kMost), "", ""});
+  return table.print() + "\n";
+}
+
+// Every kind of layer and what lies outside, as far as it fits a few pages.
 std::string operators_text(const StrategyReport& report, bool pipelined) {
-  constexpr std::size_t kMostRows = 100;
-  std::string text =
-      "operators: one micro-batch on one device; bytes sent per device\n"
-      "  1536·tp is one of tp parts, Σtp a partial sum over tp; AG all-gather, RS reduce-scatter, AR all-reduce,\n"
-      "  A2A all-to-all, HX/HS halo exchange and sum; dW: for the weight gradient, w: of weights, g: of their "
-      "gradients\n\n";
+  constexpr std::size_t kMostRows = 80;
+  std::string text = "operators: one micro-batch on one device; bytes sent per device\n" + legend(report);
   std::size_t rows = 0, left = 0;
+  std::vector<const OperatorSection*> only_samples;
   for (const OperatorSection& section : report.sections) {
+    if (plain(section, sample_axes(section.rows))) {
+      only_samples.push_back(&section);
+      continue;
+    }
     if (rows > 0 && rows + section.rows.size() > kMostRows) {
       left += section.rows.size();
       continue;
@@ -224,13 +293,13 @@ std::string operators_text(const StrategyReport& report, bool pipelined) {
     text += section_text(section, pipelined) + "\n";
   }
   if (left > 0) text += fmt::format("… {} operators in other sections (--json lists all)\n\n", left);
-  return text;
+  return text + plain_sections(only_samples);
 }
 
 std::string groups_text(const StrategyReport& report) {
   if (report.groups.empty()) return "";
   Table table{{{}, {.right = true}, {.right = true}, {}, {}, {.right = true}}};
-  table.add({"group", "size", "groups", "first", "links", "each way, alone / all at once"});
+  table.add({"group", "size", "groups", "first group", "links", "each way, alone / all at once"});
   for (const GroupKind& kind : report.groups)
     table.add({kind.axis, fmt::format("{}", kind.size), grouped(kind.count),
                kind.axis == kPipelineAxis && kind.first.size() <= 4 ? fmt::format("{}", fmt::join(kind.first, " → "))
@@ -240,8 +309,8 @@ std::string groups_text(const StrategyReport& report) {
 }
 
 std::string stages_text(const Plan& plan, const StrategyReport& report, const Schedule& schedule) {
-  Table table{{{}, {.most = 70}, {.right = true}}};
-  table.add({"stage", "modules", "parameters"});
+  Table table{{{}, {.most = 60}, {.right = true}, {.right = true}, {.right = true}}};
+  table.add({"stage", "modules", "parameters", "sends forward", "backward, per micro-batch"});
   constexpr std::size_t kMost = 16;
   for (std::size_t i = 0; i < report.stages.size(); ++i) {
     if (report.stages.size() > kMost && i == kMost / 2) table.add({"⋮", "", ""});
@@ -249,7 +318,7 @@ std::string stages_text(const Plan& plan, const StrategyReport& report, const Sc
     const StageReport& stage = report.stages[i];
     std::string name = fmt::format("{}", stage.stage);
     if (schedule.chunks > 1) name += fmt::format(" (rank {}, chunk {})", stage.rank, stage.chunk);
-    std::vector<std::string> others, layers;
+    std::vector<std::string> layers;
     // Layers fold; modules outside of them stay in order around them.
     std::string text;
     for (const std::string& module : stage.modules) {
@@ -264,7 +333,9 @@ std::string stages_text(const Plan& plan, const StrategyReport& report, const Sc
       text += (text.empty() ? "" : ", ") + module;
     }
     if (!layers.empty()) text += (text.empty() ? "" : ", ") + folded_names(layers);
-    table.add({name, text, human_count(static_cast<double>(stage.parameters))});
+    const auto sent = [](Bytes bytes) { return bytes.value == 0 ? std::string("-") : human(bytes); };
+    table.add({name, text, human_count(static_cast<double>(stage.parameters)), sent(stage.sent_forward),
+               sent(stage.sent_backward)});
   }
   if (plan.resolved.ranks.size() < 2) return "";
   return table.print() + "\n";
@@ -272,9 +343,10 @@ std::string stages_text(const Plan& plan, const StrategyReport& report, const Sc
 
 std::string schedule_text(const Plan& plan, const StrategyReport& report, const Schedule& schedule) {
   const BatchPlan& batch = plan.batch;
-  std::string text = fmt::format("schedule: {}, {} micro-batch{} of {} sample{} per replica", schedule.name,
-                                 grouped(batch.micro_batches), batch.micro_batches == 1 ? "" : "es",
-                                 grouped(batch.micro_batch), batch.micro_batch == 1 ? "" : "s");
+  std::string text =
+      fmt::format("schedule: {}{} micro-batch{} of {} sample{} per replica",
+                  schedule.ranks == 1 ? "" : schedule.name + ", ", grouped(batch.micro_batches),
+                  batch.micro_batches == 1 ? "" : "es", grouped(batch.micro_batch), batch.micro_batch == 1 ? "" : "s");
   if (schedule.ranks == 1) return text + "\n\n";
   text += fmt::format("; bubble {:.1f} % of the step with stages alike\n", 100 * report.bubble);
   constexpr std::size_t kActions = 14, kRanks = 6;
@@ -285,15 +357,26 @@ std::string schedule_text(const Plan& plan, const StrategyReport& report, const 
     }
     const std::vector<Action>& actions = schedule.actions[rank];
     std::vector<std::string> shown;
-    for (std::size_t i = 0; i < actions.size() && i < kActions; ++i) shown.push_back(name_of(actions[i]));
-    if (actions.size() > kActions) shown.emplace_back("…");
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      if (shown.size() == kActions) {
+        shown.emplace_back("…");
+        break;
+      }
+      std::size_t end = i + 1;  // a run of three or more: "F0…F11"
+      while (end < actions.size() && actions[end].body == actions[i].body && actions[end].chunk == actions[i].chunk &&
+             actions[end].micro_batch == actions[end - 1].micro_batch + 1)
+        ++end;
+      shown.push_back(end - i >= 3 ? fmt::format("{}…{}", name_of(actions[i]), name_of(actions[end - 1]))
+                                   : name_of(actions[i]));
+      if (end - i >= 3) i = end - 1;
+    }
     text += fmt::format("  rank {:<3} {}\n", rank, fmt::join(shown, " "));
   }
   return text + "\n";
 }
 
 std::string held_text(const StrategyReport& report) {
-  Table table{{{}, {}, {.right = true}, {.most = 76}}};
+  Table table{{{}, {}, {.right = true}, {.most = 88}}};
   table.add({"held", "type", "per device", "how"});
   for (const HeldKind& held : report.held)
     table.add({std::string(name_of(held.kind)), held.types, over_ranks(held.bytes), describe_cuts(held)});
@@ -307,7 +390,7 @@ std::string syncs_text(const StrategyReport& report) {
   for (const SyncReport& sync : report.syncs)
     table.add({std::string(name_of(sync.cargo)), fmt::format("{} over {}", name_of(sync.collective), sync.group),
                std::string(name_of(sync.dtype)), over_ranks(sync.count), over_ranks(sync.bytes),
-               sync.in_backward ? "in the last backward pass, bucket by bucket" : "after the last backward pass"});
+               sync.in_backward ? "in the last backward pass" : "after the last backward pass"});
   return table.print() + "\n";
 }
 
@@ -316,16 +399,36 @@ std::string syncs_text(const StrategyReport& report) {
 StrategyReport report_strategy(const Plan& plan, const CompiledStrategy& compiled) {
   StrategyReport report;
   report.groups = group_kinds(plan);
-  report.stages = stage_reports(plan, compiled.schedule);
+  report.stages = stage_reports(plan, compiled);
   report.sections = operator_sections(plan, compiled);
   report.held = held_kinds(plan, compiled);
-  report.memory = peak_memory(compiled.program, plan.training, compiled.schedule);
+  report.memory = memory_of(plan, compiled);
   const Playback playback = play(compiled.schedule).value();
   report.bubble = playback.bubble_share();
   for (const RankPlay& rank : playback.ranks) report.in_flight.push_back(rank.in_flight);
   report.syncs = sync_reports(plan, compiled);
   report.traffic = traffic_of(plan, compiled);
   return report;
+}
+
+std::vector<HeldBytes> memory_of(const Plan& plan, const CompiledStrategy& compiled) {
+  const Schedule& schedule = compiled.schedule;
+  // Steady micro-batches repeat what earlier ones held. Where a shorter schedule of the same kind has as many in
+  // flight, its peak is the same, at a fraction of the cost.
+  const std::int32_t fewer = 4 * schedule.ranks * schedule.chunks;
+  const Result<Schedule> shorter = schedule.micro_batches > fewer
+                                       ? make_schedule({schedule.name, schedule.ranks, fewer, schedule.chunks})
+                                       : Result<Schedule>(error("as short as it can be"));
+  if (shorter.ok()) {
+    const Result<Playback> all = play(schedule), few = play(*shorter);
+    const auto same = [](const RankPlay& a, const RankPlay& b) {
+      return a.in_flight == b.in_flight && a.by_chunk == b.by_chunk;
+    };
+    if (all.ok() && few.ok() &&
+        std::equal(all->ranks.begin(), all->ranks.end(), few->ranks.begin(), few->ranks.end(), same))
+      return peak_memory(compiled.program, plan.training, *shorter);
+  }
+  return peak_memory(compiled.program, plan.training, schedule);
 }
 
 std::string headline(const Plan& plan) {
@@ -400,7 +503,7 @@ std::string memory_table(const Plan& plan, const Schedule& schedule, const std::
   // The smallest device of each pipeline rank would need one row per kind; the cluster's first kind stands for all.
   const DeviceSpec& spec = plan.cluster.spec(DeviceId(0));
   if (plan.cluster.homogeneous() && spec.memory_usable.value.value > 0)
-    text += fmt::format("  {} has {}: the fullest device holds {:.0f} % of it, context and fragmentation not counted\n",
+    text += fmt::format("  {} has {}; the fullest device holds {:.1f} % of it, context and fragmentation not counted\n",
                         spec.title, human(spec.memory_usable.value), 100 * (worst->total() / spec.memory_usable.value));
   return text + "\n";
 }

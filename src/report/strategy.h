@@ -21,8 +21,9 @@ namespace weft {
 
 struct StageReport {
   std::int64_t stage = 0, rank = 0, chunk = 0;
-  std::vector<std::string> modules;  // layers, and modules outside of them
-  std::int64_t parameters = 0;       // of the whole stage; tied ones count on every stage that holds them
+  std::vector<std::string> modules;   // layers, and modules outside of them
+  std::int64_t parameters = 0;        // of the whole stage; tied ones count on every stage that holds them
+  Bytes sent_forward, sent_backward;  // to other stages, by one device for one micro-batch
 };
 
 // Collectives that synchronise gradients once per step, or bring updated weights back.
@@ -54,6 +55,9 @@ StrategyReport report_strategy(const Plan& plan, const CompiledStrategy& compile
 std::string describe(const Plan& plan, const CompiledStrategy& compiled, const StrategyReport& report);
 // docs/schema/show-strategy.schema.json
 nlohmann::json to_json(const Plan& plan, const CompiledStrategy& compiled, const StrategyReport& report);
+
+// The most that one device of each pipeline rank holds at a time (program/memory.h).
+std::vector<HeldBytes> memory_of(const Plan& plan, const CompiledStrategy& compiled);
 
 // The parts that other reports share: the headline, and memory by pipeline rank.
 std::string headline(const Plan& plan);

@@ -101,7 +101,9 @@ Json to_json(const Plan& plan, const CompiledStrategy& compiled, const StrategyR
                               {"rank", stage.rank},
                               {"chunk", stage.chunk},
                               {"modules", stage.modules},
-                              {"parameters", stage.parameters}});
+                              {"parameters", stage.parameters},
+                              {"bytes_sent_forward", stage.sent_forward.value},
+                              {"bytes_sent_backward", stage.sent_backward.value}});
   json["operators"] = Json::array();
   for (const OperatorSection& section : report.sections) {
     Json rows = Json::array();

@@ -26,7 +26,9 @@ std::string wrapped(const std::vector<std::string>& words, std::string_view sepa
   std::string text, line;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string piece = words[i] + (i + 1 < words.size() ? std::string(separator) : "");
-    if (!line.empty() && columns(indent) + columns(line) + columns(piece) > width) {
+    std::string_view seen = piece;  // spaces at the end of a line are not printed
+    while (seen.ends_with(' ')) seen.remove_suffix(1);
+    if (!line.empty() && columns(indent) + columns(line) + columns(seen) > width) {
       while (line.ends_with(' ')) line.pop_back();
       text += std::string(indent) + line + "\n";
       line.clear();
@@ -61,15 +63,22 @@ std::vector<std::string> lines_of(std::string_view cell, std::size_t most) {
 
 }  // namespace
 
+std::size_t Table::width(std::size_t column) const {
+  std::size_t width = 0;
+  for (const std::vector<std::string>& row : rows)
+    if (column < row.size())
+      for (const std::string& line : lines_of(row[column], columns[column].most))
+        width = std::max(width, weft::columns(line));
+  return width;
+}
+
 std::string Table::print(std::string_view indent) const {
-  std::vector<std::size_t> widths(columns.size(), 0);
+  std::vector<std::size_t> widths;
+  for (std::size_t column = 0; column < columns.size(); ++column) widths.push_back(width(column));
   std::vector<std::vector<std::vector<std::string>>> cells;
   for (const std::vector<std::string>& row : rows) {
     auto& lines = cells.emplace_back();
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      lines.push_back(lines_of(row[c], columns[c].most));
-      for (const std::string& line : lines.back()) widths[c] = std::max(widths[c], weft::columns(line));
-    }
+    for (std::size_t c = 0; c < row.size(); ++c) lines.push_back(lines_of(row[c], columns[c].most));
   }
   std::string text;
   for (const auto& row : cells) {
@@ -104,7 +113,7 @@ std::string ranges(const std::vector<std::int64_t>& numbers) {
 }
 
 std::string short_list(const std::vector<std::int64_t>& numbers) {
-  if (std::string text = ranges(numbers); numbers.size() <= 4 || columns(text) <= 24) return text;
+  if (std::string text = ranges(numbers); numbers.size() <= 4 || columns(text) <= 25) return text;
   return fmt::format("{}, {}, {} … {}", numbers[0], numbers[1], numbers[2], numbers.back());
 }
 

@@ -32,6 +32,7 @@ struct Table {
   std::vector<std::vector<std::string>> rows = {};
 
   void add(std::vector<std::string> row) { rows.push_back(std::move(row)); }
+  std::size_t width(std::size_t column) const;  // of its widest line
   // Every line starts with `indent`; columns are two spaces apart; no spaces at the end.
   std::string print(std::string_view indent = "  ") const;
 };
