@@ -61,8 +61,8 @@ void add_show_strategy(CLI::App& show, Chosen& chosen) {
       "  weft show strategy --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1\n"
       "  weft show strategy --model resnet50 --cluster dgx-a100:1 --strategy dp=8\n"
       "  weft show strategy --model mixtral-8x7b --cluster dgx-h100:4 --strategy ep=8,tp=2,pp=2,zero=1 --tree\n"
-      "  weft show strategy --model gpt3-175b --cluster dgx-a100:16 --strategy tp=8,pp=16 --yaml > mine.yaml\n"
-      "  weft show strategy --model gpt3-175b --cluster dgx-a100:16 --strategy mine.yaml --global-batch 96\n");
+      "  weft show strategy --model gpt3-175b --cluster dgx-a100:16 --strategy tp=8,pp=16,ga=64 --yaml > mine.yaml\n"
+      "  weft show strategy --model gpt3-175b --cluster dgx-a100:16 --strategy mine.yaml\n");
   add_plan_arguments(*command, arguments->request);
   CLI::Option* json = command->add_flag("--json", arguments->json, "one JSON object (docs/schema)");
   CLI::Option* yaml =
