@@ -14,6 +14,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "json_schema.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -85,11 +87,50 @@ TEST(Cli, JsonIsOneObjectWithThePromisedKeys) {
   EXPECT_EQ(cluster["nodes"], 16);
 }
 
+TEST(Cli, JsonOfPlansIsAsTheirSchemasSay) {
+  const std::vector<std::string> plans = {
+      "--model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1",
+      "--model mixtral-8x7b --cluster dgx-h100:1 --strategy ep=8,recompute=selective",
+      "--model resnet50 --cluster dgx-a100:1 --strategy dp=4,h=2",
+  };
+  for (const std::string what : {"strategy", "program"}) {
+    std::ifstream file(fs::path(environment("WEFT_SOURCE_DIR")) / "docs/schema" / ("show-" + what + ".schema.json"));
+    const auto schema = nlohmann::json::parse(file);
+    for (const std::string& plan : plans) {
+      const Outcome outcome = run("show " + what + " " + plan + " --json", false);
+      ASSERT_EQ(outcome.exit_code, 0) << plan;
+      const auto json = nlohmann::json::parse(outcome.text);
+      EXPECT_EQ(weft::departures(json, schema), std::vector<std::string>{}) << plan;
+      // The checker can fail: without a key, or with one of another type.
+      nlohmann::json broken = json;
+      broken.erase("memory");
+      broken["traffic"][0]["group"] = 1;
+      EXPECT_EQ(weft::departures(broken, schema).size(), 2u);
+    }
+  }
+}
+
+// What --yaml prints is the same plan again.
+TEST(Cli, AStrategyFileIsReadBack) {
+  const std::string plan = "show strategy --model llama3-8b --cluster dgx-h100:2 ";
+  const std::string path = ::testing::TempDir() + "weft_cli_test.yaml";
+  std::ofstream(path) << run(plan + "--strategy tp=4,pp=2,dp=2,zero=1 --yaml", false).text;
+  auto json = [&](const std::string& strategy) {
+    auto found = nlohmann::json::parse(run(plan + "--strategy " + strategy + " --json", false).text);
+    found.erase("assumptions");
+    return found;
+  };
+  EXPECT_EQ(json("tp=4,pp=2,dp=2,zero=1"), json(path));
+  std::remove(path.c_str());
+}
+
 // `tools/readme_demo.py` writes it anew.
 TEST(Cli, TheReadmeShowsWhatTheDemoPrints) {
   std::ifstream file(fs::path(environment("WEFT_SOURCE_DIR")) / "README.md");
   const std::string readme((std::istreambuf_iterator<char>(file)), {});
-  for (const char* arguments : {"show model llama3-70b", "show cluster dgx-h100:16"})
+  for (const char* arguments :
+       {"show model llama3-70b", "show cluster dgx-h100:16",
+        "show strategy --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1"})
     EXPECT_NE(readme.find(std::string("$ weft ") + arguments + "\n" + run(arguments).text), std::string::npos)
         << arguments;
 }

@@ -12,9 +12,12 @@ namespace weft {
 inline constexpr int kDone = 0, kBadInput = 2;
 
 // What the chosen command will do; empty until parsing has chosen one.
-using Action = std::function<int()>;
+using Chosen = std::function<int()>;
 
-void add_show(CLI::App& app, Action& action);
+void add_show(CLI::App& app, Chosen& chosen);
+// Its parts that show plans (show_plan.cpp).
+void add_show_strategy(CLI::App& show, Chosen& chosen);
+void add_show_program(CLI::App& show, Chosen& chosen);
 
 // Prints "weft: message" on stderr and returns exit code 2.
 int report(const Error& error);

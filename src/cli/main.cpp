@@ -24,6 +24,9 @@ constexpr const char* kDescription =
     "Weft finds how to train a model on a cluster and predicts every device's time and memory.\n\n"
     "  weft show model llama3-70b           parameters, FLOPs, activations and the module tree of a model\n"
     "  weft show cluster dgx-h100:16        devices, links and fabric of a cluster\n"
+    "  weft show strategy --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1\n"
+    "                                       a plan: where ranks sit, how layers are split, what is sent and held\n"
+    "  weft show program ...                the same plan, instruction by instruction\n"
     "  weft show models | clusters          what there is to choose from\n";
 
 // A wrong sub-command is a misspelling more often than not.
@@ -49,8 +52,8 @@ int run(int argc, char** argv) {
   CLI::App app(kDescription, "weft");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("weft ") + WEFT_VERSION);
-  Action action;
-  add_show(app, action);
+  Chosen chosen;
+  add_show(app, chosen);
   if (argc == 1) return say(app.help());
   try {
     app.parse(argc, argv);
@@ -71,7 +74,7 @@ int run(int argc, char** argv) {
     return report(
         {fmt::format("{}\nTry '{} --help'.", misspelt ? unknown_command(*command, rest.front()) : message, path)});
   }
-  return action ? action() : say(app.help());
+  return chosen ? chosen() : say(app.help());
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ Result<std::string> show_model(const ModelArguments& arguments) {
 
 int finish(const Result<std::string>& text) { return text.ok() ? say(*text) : report(text.error()); }
 
-void add_show_model(CLI::App& show, Action& action) {
+void add_show_model(CLI::App& show, Chosen& chosen) {
   const auto arguments = std::make_shared<ModelArguments>();
   CLI::App* command = show.add_subcommand("model", "A model: parameters, FLOPs, activations, operators, module tree.");
   command->footer(
@@ -78,7 +78,7 @@ void add_show_model(CLI::App& show, Action& action) {
                       "ONNX operators to take as unsplittable: OPERATOR[=FLOPS], or * for every unknown one");
   command->add_flag("--training", arguments->training, "with text or dot: backward and optimizer too");
   command->add_flag("--json", arguments->json, "one JSON object");
-  command->callback([arguments, &action] { action = [arguments] { return finish(show_model(*arguments)); }; });
+  command->callback([arguments, &chosen] { chosen = [arguments] { return finish(show_model(*arguments)); }; });
 }
 
 struct ClusterArguments {
@@ -92,7 +92,7 @@ Result<std::string> show_cluster(const ClusterArguments& arguments) {
   return arguments.json ? to_json(cluster).dump(2) + "\n" : describe(cluster);
 }
 
-void add_show_cluster(CLI::App& show, Action& action) {
+void add_show_cluster(CLI::App& show, Chosen& chosen) {
   const auto arguments = std::make_shared<ClusterArguments>();
   CLI::App* command =
       show.add_subcommand("cluster", "A cluster: its nodes, links and fabric, and where each number comes from.");
@@ -106,21 +106,23 @@ void add_show_cluster(CLI::App& show, Action& action) {
   command->add_flag("--json", arguments->json, "one JSON object");
   command->add_flag("--yaml", arguments->yaml, "the cluster as a file that can be edited and read back")
       ->excludes("--json");
-  command->callback([arguments, &action] { action = [arguments] { return finish(show_cluster(*arguments)); }; });
+  command->callback([arguments, &chosen] { chosen = [arguments] { return finish(show_cluster(*arguments)); }; });
 }
 
 }  // namespace
 
-void add_show(CLI::App& app, Action& action) {
-  CLI::App* show = app.add_subcommand("show", "Show a model or a cluster.");
+void add_show(CLI::App& app, Chosen& chosen) {
+  CLI::App* show = app.add_subcommand("show", "Show a model, a cluster, a strategy or a program.");
   show->require_subcommand(1);
-  add_show_model(*show, action);
-  add_show_cluster(*show, action);
-  show->add_subcommand("models", "The models of the zoo.")->callback([&action] {
-    action = [] { return say(list_models()); };
+  add_show_model(*show, chosen);
+  add_show_cluster(*show, chosen);
+  add_show_strategy(*show, chosen);
+  add_show_program(*show, chosen);
+  show->add_subcommand("models", "The models of the zoo.")->callback([&chosen] {
+    chosen = [] { return say(list_models()); };
   });
-  show->add_subcommand("clusters", "The cluster presets.")->callback([&action] {
-    action = [] { return say(describe_presets()); };
+  show->add_subcommand("clusters", "The cluster presets.")->callback([&chosen] {
+    chosen = [] { return say(describe_presets()); };
   });
 }
 

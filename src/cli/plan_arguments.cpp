@@ -1,0 +1,21 @@
+#include "cli/plan_arguments.h"
+
+namespace weft {
+
+void add_plan_arguments(CLI::App& command, PlanRequest& request) {
+  command.add_option("--model", request.model, "zoo name with overrides, config.json or .onnx file")->required();
+  command.add_option("--cluster", request.cluster, "preset:nodes, several joined by +, or a file")->required();
+  command.add_option("--strategy", request.strategy, "tp=8,pp=2,dp=4,zero=1,... or a strategy-tree .yaml file")
+      ->required();
+  command.add_option("--global-batch", request.global_batch,
+                     "samples per step (default: about 4 M tokens, or 32 per device)");
+  command.add_option("--micro-batch", request.micro_batch,
+                     "samples per micro-batch and replica (default: 1, or what 32 per device leave)");
+  command.add_option("--seq", request.seq, "tokens per sample (default: the model's, at most 8192)");
+  command.add_option("--dtype", request.dtype,
+                     "bf16, fp16, fp32, tf32, fp8, mxfp8, nvfp4, amp-bf16, amp-fp16 (default: the stack's)");
+  command.add_option("--stack", request.stack,
+                     "software stack (default: megatron-lm, for other than language models pytorch-ddp)");
+}
+
+}  // namespace weft

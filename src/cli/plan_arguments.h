@@ -1,0 +1,13 @@
+// The words that name a plan, shared by every command that works on one.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "plan/plan.h"
+
+namespace weft {
+
+// Adds --model, --cluster, --strategy and what refines them; parsing fills the request.
+void add_plan_arguments(CLI::App& command, PlanRequest& request);
+
+}  // namespace weft

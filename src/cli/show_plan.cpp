@@ -1,0 +1,96 @@
+// weft show strategy, weft show program: a plan before anything runs.
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/plan_arguments.h"
+#include "report/program.h"
+#include "report/strategy.h"
+#include "report/tree.h"
+#include "strategy/yaml.h"
+
+namespace weft {
+namespace {
+
+struct StrategyArguments {
+  PlanRequest request;
+  bool json = false, yaml = false, tree = false;
+};
+
+Result<std::string> show_strategy(const StrategyArguments& arguments) {
+  WEFT_TRY(const Plan plan, make_plan(arguments.request));
+  if (arguments.yaml) return to_yaml(plan.strategy);
+  if (arguments.tree) return draw_tree(plan.strategy);
+  WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan));
+  const StrategyReport found = report_strategy(plan, compiled);
+  return arguments.json ? to_json(plan, compiled, found).dump(2) + "\n" : describe(plan, compiled, found);
+}
+
+struct ProgramArguments {
+  PlanRequest request;
+  std::optional<std::int64_t> rank, stage;
+  bool json = false;
+};
+
+Result<std::string> show_program(const ProgramArguments& arguments) {
+  WEFT_TRY(const Plan plan, make_plan(arguments.request));
+  WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan));
+  if (arguments.rank) return rank_text(plan, compiled, *arguments.rank);
+  if (arguments.stage) return stage_text(plan, compiled, *arguments.stage);
+  return arguments.json ? program_json(plan, compiled).dump(2) + "\n" : describe_program(plan, compiled);
+}
+
+int finish(const Result<std::string>& text) { return text.ok() ? say(*text) : report(text.error()); }
+
+constexpr const char* kStrategyWords =
+    "\nThe strategy in one line: degrees tp cp pp dp ep (a missing dp fills the cluster), vpp=2 model chunks per "
+    "pipeline\n"
+    "rank, zero=0..3, fsdp=8,replicate=4 hybrid sharding, sp=0|1 sequence parallelism, cp_mode=gather|a2a|ring,\n"
+    "recompute=none|selective|full|op, mbs= micro-batch, ga= micro-batches per step, schedule=, stages=8+8+7+9,\n"
+    "order=tp-cp-ep-dp-pp, offload=, h= and w= of images, tables=1 for embedding tables.\n";
+
+}  // namespace
+
+void add_show_strategy(CLI::App& show, Chosen& chosen) {
+  const auto arguments = std::make_shared<StrategyArguments>();
+  CLI::App* command = show.add_subcommand(
+      "strategy", "A plan as an expert would sketch it: ranks, groups and links, splits, collectives, memory.");
+  command->footer(
+      std::string(kStrategyWords) +
+      "\nExamples:\n"
+      "  weft show strategy --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1\n"
+      "  weft show strategy --model resnet50 --cluster dgx-a100:1 --strategy dp=8\n"
+      "  weft show strategy --model mixtral-8x7b --cluster dgx-h100:4 --strategy ep=8,tp=2,pp=2,zero=1 --tree\n"
+      "  weft show strategy --model gpt3-175b --cluster dgx-a100:16 --strategy tp=8,pp=16,ga=64 --yaml > mine.yaml\n"
+      "  weft show strategy --model gpt3-175b --cluster dgx-a100:16 --strategy mine.yaml\n");
+  add_plan_arguments(*command, arguments->request);
+  CLI::Option* json = command->add_flag("--json", arguments->json, "one JSON object (docs/schema)");
+  CLI::Option* yaml =
+      command->add_flag("--yaml", arguments->yaml, "the strategy as a file that can be edited and read back");
+  command->add_flag("--tree", arguments->tree, "the strategy tree only")->excludes(json)->excludes(yaml);
+  yaml->excludes(json);
+  command->callback([arguments, &chosen] { chosen = [arguments] { return finish(show_strategy(*arguments)); }; });
+}
+
+void add_show_program(CLI::App& show, Chosen& chosen) {
+  const auto arguments = std::make_shared<ProgramArguments>();
+  CLI::App* command = show.add_subcommand(
+      "program",
+      "The compiled plan: rank classes and their instructions, bytes by collective and group, memory by kind.");
+  command->footer(
+      std::string(kStrategyWords) +
+      "\nExamples:\n"
+      "  weft show program --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1\n"
+      "  weft show program --model gpt2 --cluster dgx-h100:1 --strategy tp=2,dp=4 --rank 3     every instruction\n");
+  add_plan_arguments(*command, arguments->request);
+  CLI::Option* json = command->add_flag("--json", arguments->json, "one JSON object (docs/schema)");
+  CLI::Option* rank =
+      command->add_option("--rank", arguments->rank, "print every instruction of this rank, with its shapes");
+  command->add_option("--stage", arguments->stage, "the same of the first rank of a pipeline stage")
+      ->excludes(rank)
+      ->excludes(json);
+  rank->excludes(json);
+  command->callback([arguments, &chosen] { chosen = [arguments] { return finish(show_program(*arguments)); }; });
+}
+
+}  // namespace weft

@@ -1,0 +1,145 @@
+#include "plan/batch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/checked.h"
+#include "base/units.h"
+#include "strategy/schedules.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kTokensPerStep = std::int64_t{1} << 22;  // "about 4 M" (Llama 3: 4 M at first, then more)
+constexpr std::int64_t kSamplesPerDevice = 32;
+
+// The count of micro-batches nearest to `wanted` that the schedule takes.
+std::int64_t nearest_count(std::string_view schedule_name, std::int64_t ranks, std::int64_t wanted) {
+  const PipelineSchedule& schedule = *find_schedule(schedule_name);
+  const auto fits = [&](std::int64_t count) {
+    return count >= 1 && schedule_violation(schedule, ranks, count).empty();
+  };
+  // Needs are multiples of the ranks and least counts of them: within a few times the ranks there is one.
+  for (std::int64_t away = 0; away <= 4 * ranks + 2; ++away) {
+    if (fits(wanted + away)) return wanted + away;
+    if (fits(wanted - away)) return wanted - away;
+  }
+  return wanted;
+}
+
+std::int64_t rounded_ratio(std::int64_t a, std::int64_t b) { return std::max<std::int64_t>(1, (a + b / 2) / b); }
+
+void tell_micro_batch(std::int64_t micro_batch, std::vector<std::string>& assumptions) {
+  assumptions.push_back(fmt::format("micro-batch of {} sample{} per replica (--micro-batch or mbs=)",
+                                    grouped(micro_batch), micro_batch == 1 ? "" : "s"));
+}
+void tell_global_batch(std::int64_t global, const BatchDefaults& defaults, std::vector<std::string>& assumptions) {
+  assumptions.push_back(
+      defaults.tokens && defaults.seq > 0
+          ? fmt::format("global batch {}: about 4 M tokens, in whole micro-batches (--global-batch)", grouped(global))
+          : fmt::format("global batch {}: about {} samples per device (--global-batch)", grouped(global),
+                        kSamplesPerDevice));
+}
+
+}  // namespace
+
+Result<Parallelism> complete_with_batch(const Shorthand& shorthand, std::int64_t devices, BatchRequest request,
+                                        const BatchDefaults& defaults, std::vector<std::string>& assumptions) {
+  // Once without a batch, to know the replicas.
+  BatchRequest open = request;
+  open.global_batch.reset();
+  WEFT_TRY(const Parallelism first, complete(shorthand, devices, open));
+  const bool sizes_open = !shorthand.mbs && !request.micro_batch;
+  const bool counts_open = !shorthand.ga && !request.global_batch;
+  if (sizes_open && !(shorthand.ga && request.global_batch)) {
+    if (!defaults.tokens && counts_open) {
+      request.micro_batch = rounded_ratio(kSamplesPerDevice * devices, first.dp * first.micro_batches);
+    } else if (!request.global_batch) {
+      request.micro_batch = 1;
+    }
+    tell_micro_batch(request.micro_batch.value_or(1), assumptions);
+  }
+  if (counts_open) {
+    const std::int64_t unit = first.dp * (shorthand.mbs ? *shorthand.mbs : request.micro_batch.value_or(1));
+    const std::int64_t wanted =
+        defaults.tokens && defaults.seq > 0
+            ? rounded_ratio(kTokensPerStep, checked_mul(unit, defaults.seq).value_or(kTokensPerStep))
+            : rounded_ratio(kSamplesPerDevice * devices, unit);
+    request.global_batch = unit * nearest_count(first.schedule, first.pp, wanted);
+  }
+  WEFT_TRY(Parallelism plan, complete(shorthand, devices, request));
+  if (counts_open) tell_global_batch(plan.global_batch(), defaults, assumptions);
+  if (plan.last_micro_batch != plan.micro_batch)
+    assumptions.push_back(
+        fmt::format("the last micro-batch has {} samples per replica; it is counted as the others, of {}",
+                    plan.last_micro_batch, plan.micro_batch));
+  if (!shorthand.dp && !shorthand.fsdp && plan.dp > 1)
+    assumptions.push_back(fmt::format("dp={} fills the {} devices", plan.dp, devices));
+  if (!shorthand.sp && plan.sequence_parallel)
+    assumptions.emplace_back("sequence parallelism, since tp > 1 (sp=0 turns it off)");
+  if (shorthand.schedule.empty() && plan.pp > 1)
+    assumptions.push_back(fmt::format("schedule {} (schedule=)", plan.schedule));
+  if (shorthand.order.empty() && devices > 1)
+    assumptions.emplace_back("ranks are numbered tp, cp, ep, dp, pp, innermost first (order=)");
+  return plan;
+}
+
+BatchPlan batch_of(const Parallelism& plan) {
+  return {plan.dp, plan.micro_batch, plan.micro_batches, plan.last_micro_batch, plan.global_batch()};
+}
+
+Result<BatchPlan> batch_of_file(const Strategy& strategy, std::int64_t devices, const BatchRequest& request,
+                                const BatchDefaults& defaults, std::vector<std::string>& assumptions) {
+  // Samples are spread over the mesh axes that split the first dimension of inputs, or over the parts of placed
+  // operators.
+  std::set<std::string> axes;
+  std::int64_t placed = 1;
+  for (const Rule& rule : strategy.rules) {
+    for (const auto& [axis, dim] : rule.inputs)
+      if (dim == 0) axes.insert(axis);
+    if (rule.place)
+      for (const MeshAxis& degree : rule.place->degrees)
+        if (degree.name == "b") placed = std::max<std::int64_t>(placed, degree.size);
+  }
+  constexpr std::int64_t kMost = std::int64_t{1} << 24;
+  BatchPlan plan;
+  plan.replicas = placed;
+  for (const std::string& axis : axes)
+    plan.replicas = std::min(kMost, plan.replicas * std::max(1, strategy.mesh.size_of(axis)));
+  plan.micro_batches = std::clamp<std::int64_t>(strategy.schedule.micro_batches, 1, kMost);
+  const std::int64_t unit = plan.replicas * plan.micro_batches;
+  if (request.micro_batch && *request.micro_batch < 1)
+    return error("--micro-batch {}: at least 1", *request.micro_batch);
+  if (request.global_batch) {
+    const std::int64_t global = *request.global_batch;
+    if (global < 1) return error("--global-batch {}: at least 1", global);
+    if (global % unit != 0) {
+      const std::int64_t below = global / unit * unit;
+      return error(
+          "--global-batch {} does not divide by the strategy's {} replicas · {} micro-batches = {}; the nearest that "
+          "do: {}",
+          global, plan.replicas, plan.micro_batches, unit,
+          below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit));
+    }
+    plan.micro_batch = global / unit;
+    if (request.micro_batch && *request.micro_batch != plan.micro_batch)
+      return error(
+          "--micro-batch {} contradicts --global-batch {}: with {} replicas and {} micro-batches it is {}; leave "
+          "one out",
+          *request.micro_batch, global, plan.replicas, plan.micro_batches, plan.micro_batch);
+  } else if (request.micro_batch) {
+    plan.micro_batch = *request.micro_batch;
+  } else {
+    plan.micro_batch = defaults.tokens ? 1 : rounded_ratio(kSamplesPerDevice * devices, unit);
+    tell_micro_batch(plan.micro_batch, assumptions);
+  }
+  plan.last_micro_batch = plan.micro_batch;
+  const auto global = checked_mul(plan.micro_batch, unit);
+  if (!global) return error("--micro-batch {}: too many samples per step", plan.micro_batch);
+  plan.global_batch = *global;
+  return plan;
+}
+
+}  // namespace weft

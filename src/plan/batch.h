@@ -1,0 +1,44 @@
+// How many samples a step has, and how they are cut into replicas and micro-batches.
+//
+// Defaults: language models take about 4 M tokens per step, rounded to whole micro-batches of all replicas; others 32
+// samples per device. A micro-batch that nobody gave has one sample per replica, or what 32 per device leave to it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "strategy/shorthand.h"
+#include "strategy/tree.h"
+
+namespace weft {
+
+struct BatchPlan {
+  std::int64_t replicas = 1;       // that samples are spread over: dp
+  std::int64_t micro_batch = 1;    // samples per replica
+  std::int64_t micro_batches = 1;  // per step
+  std::int64_t last_micro_batch = 1;
+  std::int64_t global_batch = 1;
+
+  std::int64_t graph_batch() const { return micro_batch * replicas; }
+  bool operator==(const BatchPlan&) const = default;
+};
+
+// What a default batch depends on.
+struct BatchDefaults {
+  bool tokens = false;  // counted in tokens
+  std::int64_t seq = 0;
+};
+
+// Shorthand with everything settled, batch included. Adds what it chose to the assumptions.
+Result<Parallelism> complete_with_batch(const Shorthand& shorthand, std::int64_t devices, BatchRequest request,
+                                        const BatchDefaults& defaults, std::vector<std::string>& assumptions);
+BatchPlan batch_of(const Parallelism& parallelism);
+
+// A strategy file has its count of micro-batches; the samples of each come from the request.
+Result<BatchPlan> batch_of_file(const Strategy& strategy, std::int64_t devices, const BatchRequest& request,
+                                const BatchDefaults& defaults, std::vector<std::string>& assumptions);
+
+}  // namespace weft

@@ -1,0 +1,261 @@
+#include "plan/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "base/units.h"
+#include "strategy/validate.h"
+#include "strategy/yaml.h"
+
+namespace weft {
+namespace {
+
+// The spec with one more override; the last of two that say the same wins.
+std::string with_override(const std::string& spec, const std::string& item) {
+  const std::size_t suffix = std::min(spec.find(".json"), spec.size());
+  const bool has_any = spec.find(':', suffix == spec.size() ? 0 : suffix) != std::string::npos;
+  return spec + (has_any ? "," : ":") + item;
+}
+
+bool has_operator(const Graph& graph, OpKind kind) {
+  for (OpId op : graph.ops().ids())
+    if (graph.kind(op) == kind) return true;
+  return false;
+}
+
+// What the loss chooses among: the classes that the cross-entropy's logits have.
+std::int64_t vocabulary_of(const Graph& graph) {
+  for (OpId op : graph.ops().ids())
+    if (graph.kind(op) == OpKind::CrossEntropy) return graph.tensors()[graph.inputs(op)[0]].type.shape.back();
+  return 0;
+}
+
+// The line that ends a violation's place, "plan.yaml:12"; 0 where there is none.
+std::int64_t line_of(const Violation& violation) {
+  const Result<std::int64_t> line = parse_integer(violation.place.substr(violation.place.rfind(':') + 1), "line");
+  return line.ok() ? *line : 0;
+}
+
+// A schedule is a table of them.
+constexpr std::int64_t kMostMicroBatches = std::int64_t{1} << 20;
+
+class PlanMaker {
+ public:
+  explicit PlanMaker(const PlanRequest& request) : request_(request) {}
+
+  Result<Plan> make() {
+    WEFT_TRY_OK(check_numbers());
+    WEFT_TRY(Cluster cluster, parse_cluster(request_.cluster));
+    ModelOptions shape{.seq = request_.seq};
+    WEFT_TRY(const ModelInfo info, describe_model(request_.model, shape));
+    WEFT_TRY(SoftwareStack stack, choose_stack(info));
+    WEFT_TRY(Precision precision, choose_precision(request_.dtype, stack, assumptions_));
+    tell_sequence(info);
+    std::optional<Parallelism> parallelism;
+    std::optional<Strategy> from_file;
+    BatchPlan batch;
+    const BatchRequest asked{request_.global_batch, request_.micro_batch, stack.smaller_last_batch.value};
+    const BatchDefaults defaults{info.counts_tokens, info.seq};
+    if (names_a_file(request_.strategy)) {
+      WEFT_TRY(from_file, read_strategy(request_.strategy));
+      WEFT_TRY(batch, batch_of_file(*from_file, cluster.device_count(), asked, defaults, assumptions_));
+    } else {
+      WEFT_TRY(const Shorthand shorthand, parse_shorthand(request_.strategy));
+      WEFT_TRY(parallelism, complete_with_batch(shorthand, cluster.device_count(), asked, defaults, assumptions_));
+      batch = batch_of(*parallelism);
+    }
+    if (batch.micro_batches > kMostMicroBatches)
+      return error("{} micro-batches per step: at most {}; raise --micro-batch or lower --global-batch",
+                   grouped(batch.micro_batches), grouped(kMostMicroBatches));
+    shape.batch = batch.graph_batch();
+    shape.dtype = precision.stored;
+    const std::int64_t tp = parallelism ? parallelism->tp : from_file->mesh.size_of("tp");
+    Vocabulary vocabulary;
+    std::int64_t parameters = 0;
+    WEFT_TRY(Model model, load(shape, stack, tp, vocabulary, parameters));
+
+    if (model.info.kind == ModelKind::Imported) WEFT_TRY_OK(take_from_file(model, batch, precision));
+
+    const TrainingOptions options = training_options(model, precision);
+    WEFT_TRY(TrainingGraph training, make_training_graph(std::move(model.graph), options));
+    Strategy strategy = parallelism ? expand(*parallelism, training.graph) : std::move(*from_file);
+    WEFT_TRY(ResolvedStrategy resolved, resolve_all(strategy, training, cluster));
+    tell_gradient_type(stack, precision, resolved);
+    return Plan{request_,
+                std::move(cluster),
+                std::move(stack),
+                std::move(model.info),
+                parameters,
+                vocabulary,
+                precision,
+                options,
+                batch,
+                parallelism,
+                std::move(strategy),
+                std::move(training),
+                std::move(resolved),
+                std::move(assumptions_)};
+  }
+
+ private:
+  Status check_numbers() const {
+    constexpr std::int64_t kMostMicroBatch = std::int64_t{1} << 19;
+    if (request_.strategy.empty())
+      return error("--strategy: empty; write degrees, tp=8,pp=2, or the name of a .yaml file");
+    if (request_.micro_batch && (*request_.micro_batch < 1 || *request_.micro_batch > kMostMicroBatch))
+      return error("--micro-batch {}: from 1 to {} samples", *request_.micro_batch, grouped(kMostMicroBatch));
+    return Ok{};
+  }
+
+  Result<SoftwareStack> choose_stack(const ModelInfo& info) {
+    if (!request_.stack.empty()) {
+      Result<SoftwareStack> stack = find_stack(request_.stack);
+      if (!stack.ok()) return stack.error().at("--stack");
+      return stack;
+    }
+    const std::string_view name = info.kind == ModelKind::Language ? "megatron-lm" : "pytorch-ddp";
+    assumptions_.push_back(fmt::format("stack {} (--stack)", name));
+    return find_stack(name);
+  }
+
+  void tell_sequence(const ModelInfo& info) {
+    if (!request_.seq && info.seq > 0)
+      assumptions_.push_back(
+          info.counts_tokens
+              ? fmt::format("sequence of {}: the model's context, at most 8,192 (--seq)", grouped(info.seq))
+              : fmt::format("{} steps per sample: the model's (--seq)", grouped(info.seq)));
+  }
+
+  // An imported file has a type and, unless it is symbolic, a batch of its own.
+  Status take_from_file(const Model& model, const BatchPlan& batch, Precision& precision) const {
+    bool samples_seen = false;  // the first input counts them
+    for (TensorId id : model.graph.tensors().ids()) {
+      const Tensor& tensor = model.graph.tensors()[id];
+      if (tensor.kind == TensorKind::Input && !tensor.type.shape.empty() && !std::exchange(samples_seen, true) &&
+          tensor.type.shape[0] != batch.graph_batch())
+        return error(
+            "{}: its input {} has {} samples, but the strategy takes {} (micro-batch {} · {} replicas); choose "
+            "--micro-batch so that they agree, or export the file with a symbolic batch",
+            request_.model, model.graph.name(id), tensor.type.shape[0], batch.graph_batch(), batch.micro_batch,
+            batch.replicas);
+      if (tensor.kind == TensorKind::Parameter && precision.stored != tensor.type.dtype) {
+        if (!request_.dtype.empty())
+          return error("--dtype {}: {} has {} weights", request_.dtype, request_.model, name_of(tensor.type.dtype));
+        precision.stored = tensor.type.dtype;
+        precision.name = name_of(tensor.type.dtype);
+        if (tensor.type.dtype == DType::F32) precision = {precision.name, DType::F32, DType::F32, false};
+      }
+    }
+    return Ok{};
+  }
+
+  // The graph as the stack has it: attention in one kernel or several, the vocabulary padded.
+  Result<Model> load(const ModelOptions& shape, const SoftwareStack& stack, std::int64_t tp, Vocabulary& vocabulary,
+                     std::int64_t& parameters) {
+    std::string spec = request_.model;
+    WEFT_TRY(Model model, load_model(spec, shape));
+    if (model.info.batch != shape.batch && model.info.kind != ModelKind::Imported)
+      return error(
+          "{}: batch= contradicts the strategy's {} samples per micro-batch of all replicas; use --global-batch and "
+          "--micro-batch",
+          request_.model, shape.batch);
+    if (request_.seq && model.info.seq != *request_.seq)
+      return error("{}: seq= contradicts --seq {}; keep one", request_.model, *request_.seq);
+    parameters = model.graph.parameter_count();
+    if (model.info.kind != ModelKind::Language) return model;  // neither padded nor built of other kernels
+    vocabulary.published = vocabulary.stored = vocabulary_of(model.graph);
+    if (vocabulary.published > 0) vocabulary.stored = padded_vocabulary(stack, vocabulary.published, tp);
+    bool changed = false;
+    if (vocabulary.padded()) {
+      spec = with_override(spec, fmt::format("vocab={}", vocabulary.stored));
+      assumptions_.push_back(
+          fmt::format("vocabulary padded from {} to {}, a multiple of {}·tp: counted in memory, not in parameters",
+                      grouped(vocabulary.published), grouped(vocabulary.stored), stack.vocabulary_multiple.value));
+      changed = true;
+    }
+    if (!stack.fused_attention.value && request_.model.find("fused_attention=") == std::string::npos &&
+        has_operator(model.graph, OpKind::Attention)) {
+      spec = with_override(spec, "fused_attention=0");
+      assumptions_.push_back(fmt::format("attention in separate kernels, as {} has it", stack.name));
+      changed = true;
+    }
+    if (!changed) return model;
+    return load_model(spec, shape);
+  }
+
+  TrainingOptions training_options(const Model& model, const Precision& precision) {
+    TrainingOptions options;
+    // Transformers, wherever they come from: attention in one kernel, or norms over features.
+    const bool adam = model.info.kind == ModelKind::Language || has_operator(model.graph, OpKind::Attention) ||
+                      has_operator(model.graph, OpKind::LayerNorm);
+    options.optimizer = adam                                        ? OptimizerKind::AdamW
+                        : model.info.kind == ModelKind::Recommender ? OptimizerKind::Sgd
+                                                                    : OptimizerKind::Momentum;
+    options.master_weights = precision.masters;
+    options.gradient_dtype = precision.gradients;
+    if (!adam && model.info.kind != ModelKind::Recurrent) options.clip_norm.reset();
+    options.overflow_check = precision.stored == DType::F16;
+    assumptions_.push_back(fmt::format("optimizer {}{}", name_of(options.optimizer),
+                                       options.clip_norm ? ", gradients clipped by their norm" : ""));
+    if (has_operator(model.graph, OpKind::Dispatch)) assumptions_.emplace_back("experts: balanced routing");
+    return options;
+  }
+
+  Result<ResolvedStrategy> resolve_all(const Strategy& strategy, const TrainingGraph& training,
+                                       const Cluster& cluster) const {
+    const std::string place = names_a_file(request_.strategy) ? request_.strategy : "strategy";
+    Result<ResolvedStrategy> resolved = resolve(strategy, training, cluster, place);
+    if (resolved.ok()) return resolved;
+    std::vector<Violation> violations = validate(strategy, training, cluster, place);
+    if (violations.size() < 2) return resolved.error();
+    std::stable_sort(violations.begin(), violations.end(),
+                     [](const Violation& a, const Violation& b) { return line_of(a) < line_of(b); });
+    std::string message = fmt::format("{}: {} violations", place, violations.size());
+    for (const Violation& violation : violations) message += "\n  " + print(violation);
+    return Error{std::move(message)};
+  }
+
+  // The compiler reduces gradients as they are accumulated, or as they are made where each is reduced at once.
+  void tell_gradient_type(const SoftwareStack& stack, const Precision& precision, const ResolvedStrategy& resolved) {
+    const DType sent = resolved.choices.front().storage.zero() >= 2 ? precision.stored : precision.gradients;
+    if (const auto wanted = stack.gradient_communication_dtype.value; wanted && *wanted != sent)
+      assumptions_.push_back(
+          fmt::format("gradients are counted as sent in {}; the stack sends {}", name_of(sent), name_of(*wanted)));
+  }
+
+  const PlanRequest& request_;
+  std::vector<std::string> assumptions_;
+};
+
+}  // namespace
+
+std::vector<DeviceId> Plan::ranks() const {
+  std::vector<DeviceId> devices;
+  if (!strategy.mesh.devices.empty()) {
+    for (std::int64_t device : strategy.mesh.devices) devices.emplace_back(static_cast<std::size_t>(device));
+    return devices;
+  }
+  // Devices are ranks, in their own order.
+  std::set<DeviceId> used;
+  for (const RankMesh& rank : resolved.ranks) used.insert(rank.mesh.devices().begin(), rank.mesh.devices().end());
+  for (const Mesh& mesh : resolved.placements) used.insert(mesh.devices().begin(), mesh.devices().end());
+  devices.assign(used.begin(), used.end());
+  return devices;
+}
+
+Result<Plan> make_plan(const PlanRequest& request) { return PlanMaker(request).make(); }
+
+Result<CompiledStrategy> compile_plan(const Plan& plan) {
+  GradientSync gradients{plan.stack.gradient_overlap.value, plan.stack.gradient_bucket.value};
+  if (gradients.bucket.value == 0) gradients.bucket.value = std::numeric_limits<std::int64_t>::max();  // all at once
+  Result<CompiledStrategy> compiled = compile_strategy(plan.training, plan.resolved, gradients);
+  if (!compiled.ok())
+    return compiled.error().at(names_a_file(plan.request.strategy) ? plan.request.strategy : "strategy");
+  return compiled;
+}
+
+}  // namespace weft

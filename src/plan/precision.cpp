@@ -1,0 +1,71 @@
+#include "plan/precision.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/suggest.h"
+
+namespace weft {
+namespace {
+
+struct Word {
+  std::string_view name;
+  DType stored;
+  bool autocast;
+};
+constexpr std::array<Word, 9> kWords = {{
+    {"bf16", DType::BF16, false},
+    {"fp16", DType::F16, false},
+    {"fp32", DType::F32, false},
+    {"tf32", DType::F32, false},
+    {"fp8", DType::BF16, false},
+    {"mxfp8", DType::BF16, false},
+    {"nvfp4", DType::BF16, false},
+    {"amp-bf16", DType::BF16, true},
+    {"amp-fp16", DType::F16, true},
+}};
+
+const Word* find_word(std::string_view name) {
+  for (const Word& word : kWords)
+    if (word.name == name) return &word;
+  // Other spellings of the plain types: float32, half.
+  if (const auto dtype = dtype_named(name))
+    for (const Word& word : kWords)
+      if (word.stored == *dtype) return &word;
+  return nullptr;
+}
+
+}  // namespace
+
+Result<Precision> choose_precision(std::string_view asked, const SoftwareStack& stack,
+                                   std::vector<std::string>& assumptions) {
+  const DType stack_weight = stack.weight_dtype.value.value_or(DType::BF16);
+  const std::string_view by_default = stack_weight == DType::F16 ? "fp16" : "bf16";
+  const Word* word = find_word(asked.empty() ? by_default : asked);
+  if (!word) {
+    std::vector<std::string> names;
+    for (const Word& each : kWords) names.emplace_back(each.name);
+    return error("--dtype '{}': write one of {}{}", asked, fmt::join(names, ", "), did_you_mean(asked, names));
+  }
+  Precision precision{std::string(word->name), word->stored, word->stored, false};
+  if (asked.empty()) assumptions.push_back(fmt::format("dtype {} (--dtype)", precision.name));
+  if (word->stored == DType::BF16 && !word->autocast && word->name != "bf16")
+    assumptions.push_back(
+        fmt::format("{}: linears of the blocks multiply in it; tensors are stored in bf16", word->name));
+  // Gradients as the stack keeps them: in the weights' type, or in one of their own.
+  if (const auto gradient = stack.gradient_dtype.value; gradient && *gradient != stack_weight)
+    precision.gradients = *gradient;
+  const bool autocast = word->stored != DType::F32 && (word->autocast || stack_weight == DType::F32);
+  if (autocast) precision.gradients = DType::F32;
+  precision.masters = word->stored != DType::F32 && (autocast || stack.master_dtype.value.has_value());
+  if (autocast)
+    assumptions.push_back(fmt::format(
+        "fp32 weights cast to {0} where they are used: counted as {0} weights and fp32 masters, {1} bytes more "
+        "per parameter",
+        name_of(word->stored), bits_of(word->stored) / 8));
+  return precision;
+}
+
+}  // namespace weft

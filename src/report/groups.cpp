@@ -1,0 +1,129 @@
+#include "report/groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+namespace weft {
+namespace {
+
+using Group = std::vector<DeviceId>;
+
+// What all groups of a kind have between their members. One ring per group, all at the same time.
+void measure(const Cluster& cluster, const std::vector<Group>& groups, GroupKind& kind) {
+  std::map<LinkId, int> load;
+  std::vector<std::vector<LinkUse>> rings;
+  kind.alone.value = kind.together.value = std::numeric_limits<double>::infinity();
+  for (const Group& group : groups) {
+    const GroupShape form = shape(cluster, group);
+    kind.most_nodes = std::max(kind.most_nodes, form.nodes);
+    kind.crosses_fabric = kind.crosses_fabric || form.crosses_fabric;
+    if (form.ring_bandwidth < kind.alone) {
+      kind.alone = form.ring_bandwidth;
+      kind.slowest = form.slowest;
+    }
+    rings.push_back(ring_links(cluster, group));
+    for (const LinkUse& use : rings.back()) load[use.link] += use.count;
+  }
+  for (const std::vector<LinkUse>& ring : rings)
+    for (const LinkUse& use : ring)
+      kind.together = std::min(kind.together, cluster.link(use.link).bandwidth / load.at(use.link));
+}
+
+// In both directions between neighbours: a pipeline's chain is no ring.
+void measure_chain(const Cluster& cluster, const std::vector<Group>& chains, GroupKind& kind) {
+  std::vector<Group> pairs;
+  for (const Group& chain : chains)
+    for (std::size_t i = 0; i + 1 < chain.size(); ++i) pairs.push_back({chain[i], chain[i + 1]});
+  measure(cluster, pairs, kind);
+  for (const Group& chain : chains) kind.most_nodes = std::max(kind.most_nodes, shape(cluster, chain).nodes);
+}
+
+}  // namespace
+
+std::vector<GroupKind> group_kinds(const Plan& plan) {
+  std::map<DeviceId, std::int64_t> rank_of;
+  for (DeviceId device : plan.ranks()) rank_of.emplace(device, static_cast<std::int64_t>(rank_of.size()));
+  const auto ranks = [&](const Group& group) {
+    std::vector<std::int64_t> numbers;
+    for (DeviceId device : group) numbers.push_back(rank_of.at(device));
+    return numbers;
+  };
+  // Groups of every axis over all pipeline ranks, by name; axes of placed operators are theirs alone.
+  std::vector<std::string> names;
+  std::map<std::string, std::vector<Group>> groups;
+  const auto add_mesh = [&](const Mesh& mesh) {
+    for (int axis = 0; axis < static_cast<int>(mesh.axes().size()); ++axis) {
+      const MeshAxis& described = mesh.axes()[static_cast<std::size_t>(axis)];
+      if (described.size < 2) continue;
+      if (!groups.contains(described.name)) names.push_back(described.name);
+      for (int position = 0; position < mesh.size(); ++position) {
+        if (mesh.coordinate(position, axis) != 0) continue;
+        Group group;
+        for (int member : mesh.group(position, MeshAxes{1} << axis))
+          group.push_back(mesh.devices()[static_cast<std::size_t>(member)]);
+        groups[described.name].push_back(std::move(group));
+      }
+    }
+  };
+  for (const RankMesh& rank : plan.resolved.ranks) add_mesh(rank.mesh);
+  std::vector<GroupKind> kinds;
+  for (const std::string& name : names) {
+    GroupKind kind{.axis = name, .count = static_cast<std::int64_t>(groups[name].size())};
+    for (const Group& group : groups[name]) kind.size = std::max(kind.size, static_cast<int>(group.size()));
+    kind.first = ranks(groups[name].front());
+    measure(plan.cluster, groups[name], kind);
+    kinds.push_back(std::move(kind));
+  }
+  // Innermost first: the members of the innermost axis are the closest ranks.
+  std::stable_sort(kinds.begin(), kinds.end(), [](const GroupKind& a, const GroupKind& b) {
+    return a.first[1] - a.first[0] < b.first[1] - b.first[0];
+  });
+  if (plan.resolved.ranks.size() > 1) {
+    std::size_t most = std::numeric_limits<std::size_t>::max();
+    for (const RankMesh& rank : plan.resolved.ranks) most = std::min(most, rank.mesh.devices().size());
+    std::vector<Group> chains(most);
+    for (const RankMesh& rank : plan.resolved.ranks)
+      for (std::size_t i = 0; i < most; ++i) chains[i].push_back(rank.mesh.devices()[i]);
+    GroupKind kind{.axis = std::string(kPipelineAxis),
+                   .size = static_cast<int>(plan.resolved.ranks.size()),
+                   .count = static_cast<std::int64_t>(chains.size())};
+    kind.first = ranks(chains.front());
+    measure_chain(plan.cluster, chains, kind);
+    kinds.push_back(std::move(kind));
+  }
+  return kinds;
+}
+
+std::string links_of(const GroupKind& kind) {
+  const auto link = [](LinkKind which) -> std::string {
+    switch (which) {
+      case LinkKind::kNvlink:
+        return "NVLink";
+      case LinkKind::kNvswitch:
+        return "NVLink through NVSwitch";
+      case LinkKind::kXgmi:
+        return "xGMI";
+      case LinkKind::kC2c:
+        return "NVLink-C2C";
+      case LinkKind::kMemory:
+        return "memory";
+      case LinkKind::kPcie:
+        return "PCIe";
+      case LinkKind::kSocket:
+        return "sockets";
+      case LinkKind::kNic:
+        return "NICs";
+      case LinkKind::kFabric:
+        return "fabric";
+    }
+    return "?";
+  };
+  if (kind.most_nodes == 1) return "inside a node, " + link(kind.slowest);
+  return fmt::format("across {} nodes, over {}{}", kind.most_nodes, link(kind.slowest),
+                     kind.crosses_fabric && kind.slowest != LinkKind::kFabric ? " and the fabric" : "");
+}
+
+}  // namespace weft

@@ -1,0 +1,32 @@
+// The groups that a plan's collectives run in, and the links between their members.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cluster/group.h"
+#include "plan/plan.h"
+
+namespace weft {
+
+// Devices that differ in one mesh axis; of the pipeline, the devices that a micro-batch goes through.
+struct GroupKind {
+  std::string axis;
+  int size = 1;
+  std::int64_t count = 0;                // groups of this kind
+  std::vector<std::int64_t> first = {};  // ranks of the first of them
+  int most_nodes = 1;                    // that a group of the kind lies in
+  bool crosses_fabric = false;           // leaves its leaf or rail switch
+  LinkKind slowest = LinkKind::kMemory;
+  BytesPerSecond alone = {},
+                 together = {};  // of a ring over the slowest group: by itself, and when all of the kind run
+};
+
+// Mesh axes of more than one device, innermost ranks first, the pipeline last. Where stages have meshes of their own,
+// the sizes are the largest.
+std::vector<GroupKind> group_kinds(const Plan& plan);
+
+// "NVSwitch, inside a node"
+std::string links_of(const GroupKind& kind);
+
+}  // namespace weft

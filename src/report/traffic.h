@@ -1,0 +1,40 @@
+// What a program's instructions send, per device, and what that adds up to in a step.
+//
+// Bytes are those of ring algorithms (strategy/reshard.h): an all-reduce of V sends 2(n−1)/n·V. Uneven parts count by
+// the largest.
+#pragma once
+
+#include <compare>
+#include <string>
+#include <vector>
+
+#include "compile/from_strategy.h"
+#include "plan/plan.h"
+
+namespace weft {
+
+// What is moved.
+enum class Cargo : std::uint8_t { Activations, Gradients, Weights, Scalars };  // gradients: of weights
+std::string_view name_of(Cargo cargo);
+
+// By one device of the instruction's mesh, once.
+Bytes bytes_sent(const Program& program, const Graph& graph, const Communicate& communicate);
+Bytes bytes_sent(const Program& program, const Graph& graph, const Send& send);
+Cargo cargo_of(const Graph& graph, TensorId tensor);
+
+// One way of moving one sort of cargo in one kind of group, by each device of a pipeline rank in a step.
+struct Traffic {
+  Cargo cargo{};
+  std::string how;                  // "all-gather", "send"
+  std::string group;                // mesh axis, "pp" between stages, "world"
+  std::vector<std::int64_t> times;  // by pipeline rank
+  std::vector<Bytes> bytes;         // by pipeline rank
+};
+
+// In the order of cargo, group and name. Slices are left out: they move nothing.
+std::vector<Traffic> traffic_of(const Plan& plan, const CompiledStrategy& compiled);
+
+// The pipeline ranks that execute the instructions of a mesh: one, or all of them for the world.
+std::vector<std::int32_t> ranks_of_mesh(const CompiledStrategy& compiled, MeshId mesh);
+
+}  // namespace weft

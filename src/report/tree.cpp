@@ -1,0 +1,106 @@
+#include "report/tree.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "report/table.h"
+
+namespace weft {
+namespace {
+
+struct Node {
+  std::string name;
+  std::vector<std::string> says = {};
+  std::vector<Node> children = {};
+};
+
+Node& child(Node& node, std::string_view name) {
+  const auto found =
+      std::find_if(node.children.begin(), node.children.end(), [&](const Node& each) { return each.name == name; });
+  if (found != node.children.end()) return *found;
+  return node.children.emplace_back(Node{std::string(name)});
+}
+
+std::string describe(const Split& split, const std::string& mesh_axis) {
+  if (split.axis.empty()) return fmt::format("not split by {}", mesh_axis);
+  std::string text = fmt::format("{} over {}", split.axis, mesh_axis);
+  if (split.outer > 1) text += fmt::format(" in each of {} blocks", split.outer);
+  if (!split.ratio.empty()) text += fmt::format(" as {}", fmt::join(split.ratio, ":"));
+  return text;
+}
+
+std::vector<std::string> describe(const Rule& rule) {
+  std::vector<std::string> says;
+  for (const auto& [axis, dim] : rule.inputs)
+    says.push_back(dim < 0    ? fmt::format("inputs whole over {}", axis)
+                   : dim == 0 ? fmt::format("samples over {}", axis)
+                              : fmt::format("dimension {} of inputs over {}", dim, axis));
+  for (const auto& [axis, split] : rule.compute) says.push_back(describe(split, axis));
+  for (int kind = 0; kind < kStoredKinds; ++kind) {
+    const Storage& storage = rule.stored(static_cast<Stored>(kind));
+    const std::string_view name = name_of(static_cast<Stored>(kind));
+    if (storage.over) says.push_back(fmt::format("{} spread over {}", name, fmt::join(*storage.over, ", ")));
+    if (storage.offload) says.push_back(fmt::format("{} on the {}", name, *storage.offload ? "host" : "device"));
+  }
+  if (rule.recompute) says.push_back(fmt::format("recompute {}", name_of(*rule.recompute)));
+  if (rule.place) {
+    std::vector<std::string> degrees;
+    for (const MeshAxis& degree : rule.place->degrees)
+      degrees.push_back(fmt::format("{}/{}", degree.name, degree.size));
+    says.push_back(fmt::format("{} on devices {}", fmt::join(degrees, " "), short_list(rule.place->devices)));
+  }
+  return says;
+}
+
+void add_lines(const Node& node, const std::string& before, const std::string& below, Table& table) {
+  table.add({before + node.name, fmt::format("{}", fmt::join(node.says, " · "))});
+  for (std::size_t i = 0; i < node.children.size(); ++i) {
+    const bool last = i + 1 == node.children.size();
+    add_lines(node.children[i], below + (last ? "└─ " : "├─ "), below + (last ? "   " : "│  "), table);
+  }
+}
+
+}  // namespace
+
+std::string draw_tree(const Strategy& strategy) {
+  std::vector<std::string> axes;
+  for (const MeshAxis& axis : strategy.mesh.axes) axes.push_back(fmt::format("{}={}", axis.name, axis.size));
+  std::string text =
+      fmt::format("mesh       {}", axes.empty() ? "one device" : fmt::format("{}", fmt::join(axes, " · ")));
+  std::vector<std::string> order = strategy.mesh.order;
+  if (order.empty())
+    for (auto axis = strategy.mesh.axes.rbegin(); axis != strategy.mesh.axes.rend(); ++axis)
+      order.push_back(axis->name);
+  if (order.size() > 1) text += fmt::format("; ranks innermost first: {}", fmt::join(order, ", "));
+  if (!strategy.mesh.devices.empty()) text += fmt::format("; devices {}", short_list(strategy.mesh.devices));
+  const ScheduleConfig& schedule = strategy.schedule;
+  text += fmt::format("\nschedule   {}, {} micro-batch{}", schedule.name, grouped(schedule.micro_batches),
+                      schedule.micro_batches == 1 ? "" : "es");
+  if (schedule.interleave > 1) text += fmt::format(", {} model chunks per pipeline rank", schedule.interleave);
+  std::vector<std::string> stages;
+  for (const Stage& stage : schedule.stages) {
+    std::string one =
+        stage.layers ? fmt::format("{} layers", *stage.layers) : fmt::format("{}", fmt::join(stage.modules, " "));
+    if (stage.mesh) one += " on a mesh of its own";
+    stages.push_back(std::move(one));
+  }
+  if (!stages.empty()) text += fmt::format("; stages {}", fmt::join(stages, " | "));
+  text += "\n";
+  for (const auto& [axis, onto] : strategy.reduce_onto)
+    text += fmt::format("sums       over {} are scattered along {} (sequence parallelism)\n", axis, onto);
+  if (strategy.context != ContextMode::Gather) text += fmt::format("context    {}\n", name_of(strategy.context));
+  Node root{"**"};
+  for (const Rule& rule : strategy.rules) {
+    Node* node = &root;
+    if (rule.match != "**")
+      for (std::string_view part : components(rule.match)) node = &child(*node, part);
+    for (std::string& said : describe(rule)) node->says.push_back(std::move(said));
+  }
+  Table table{{{}, {.most = 76}}};
+  add_lines(root, "", "", table);
+  return text + table.print("");
+}
+
+}  // namespace weft
