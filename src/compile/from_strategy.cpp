@@ -7,7 +7,8 @@ namespace weft {
 Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const ResolvedStrategy& strategy,
                                           const GradientSync& gradients) {
   const Graph& graph = training.graph;
-  if (strategy.choices.size() != 1) return error("stages of different shapes with choices of their own are not compiled");
+  if (strategy.choices.size() != 1)
+    return error("stages of different shapes with choices of their own are not compiled");
   if (!strategy.placed.empty()) return error("operators placed one by one are not compiled from a strategy");
   if (strategy.context == ContextMode::Ring) return error("ring attention is not compiled; use cp_mode=gather or a2a");
   const StorageChoice& storage = strategy.choices.front().storage;
@@ -15,10 +16,11 @@ Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const R
     return error("host offload is not compiled");
 
   const ScheduleChoice& chosen = strategy.schedule;
-  WEFT_TRY(Schedule schedule, make_schedule({chosen.name, static_cast<std::int32_t>(chosen.ranks),
-                                             static_cast<std::int32_t>(chosen.micro_batches),
-                                             static_cast<std::int32_t>(chosen.chunks)}));
-  if (!replicated_stages(schedule).empty()) return error("schedule {} holds every stage twice, which is not compiled", chosen.name);
+  WEFT_TRY(Schedule schedule,
+           make_schedule({chosen.name, static_cast<std::int32_t>(chosen.ranks),
+                          static_cast<std::int32_t>(chosen.micro_batches), static_cast<std::int32_t>(chosen.chunks)}));
+  if (!replicated_stages(schedule).empty())
+    return error("schedule {} holds every stage twice, which is not compiled", chosen.name);
   Placing placing;
   for (std::int32_t stage = 0; stage < schedule.stages(); ++stage) {
     placing.meshes.push_back(strategy.ranks[static_cast<std::size_t>(schedule.place_of(0, stage).rank)].mesh);
@@ -26,7 +28,8 @@ Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const R
   }
   placing.mesh_of.resize(graph.ops().size(), MeshId(0));
   for (OpId op : graph.ops().ids())
-    if (graph.ops()[op].phase == Phase::Forward) placing.mesh_of[op] = MeshId(static_cast<std::size_t>(strategy.stage[op]));
+    if (graph.ops()[op].phase == Phase::Forward)
+      placing.mesh_of[op] = MeshId(static_cast<std::size_t>(strategy.stage[op]));
 
   WEFT_TRY(const ShardingPlan plan, plan_sharding(training, placing, strategy.choices.front().sharding));
   const CompileOptions options{{storage.zero(), storage.axes_of(Stored::Optimizer)}, gradients};

@@ -64,8 +64,8 @@ class Resolver {
     }
     report_unused_axes();
     check_heads();
-    place_ops();
     resolved_.stage = assign_stages(strategy_.schedule, resolved_.stages, graph_, layers_, reporter());
+    place_ops();
     IdVec<OpId, std::optional<Inherited<Recompute>>> modes;
     for (const NodeConfig& config : configs_) modes.push_back(config.recompute);
     resolved_.recompute = assign_recompute(modes, graph_, layers_);
@@ -95,37 +95,21 @@ class Resolver {
 
   void resolve_schedule() {
     const ScheduleConfig& given = strategy_.schedule;
-    const std::int64_t ranks = strategy_.mesh.size_of(kPipelineAxis);
+    const std::int64_t ranks = std::max<std::int64_t>(strategy_.mesh.size_of(kPipelineAxis), 1);
     resolved_.schedule = {given.name, ranks, given.interleave, given.micro_batches};
     const PipelineSchedule* schedule = find_schedule(given.name);
     const Report report = reporter();
-    if (given.micro_batches < 1) report("schedule", given.line, "micro_batches must be at least 1");
     if (!schedule) {
       report("schedule", given.line,
              fmt::format("schedule '{}' unknown{}", given.name, did_you_mean(given.name, pipeline_schedule_names())));
-      resolved_.stages = std::max<std::int64_t>(ranks, 1);
+      resolved_.stages = ranks;
       return;
     }
-    if (ranks <= 1) {
-      resolved_.schedule.chunks = 1;
-      if (given.interleave > 1 && schedule->chunks != given.interleave)
-        report("schedule", given.line,
-               fmt::format("interleave {} needs a mesh axis pp of more than 1", given.interleave));
-      if (given.stages.size() > 1)
-        report("stages", given.line, fmt::format("{} stages need a mesh axis pp of that size", given.stages.size()));
-      return;
-    }
-    if (schedule->chunks == 0 && given.interleave < 2)
-      report("schedule", given.line,
-             fmt::format("schedule {} needs interleave, model chunks per rank, of 2 or more", given.name));
-    if (schedule->chunks == 1 && given.interleave > 1)
-      report("schedule", given.line,
-             fmt::format("schedule {} has one model chunk per rank, not interleave {}; take interleaved", given.name,
-                         given.interleave));
-    if (schedule->chunks > 0) resolved_.schedule.chunks = schedule->chunks;
-    resolved_.stages = stage_count(*schedule, ranks, std::max<std::int64_t>(given.interleave, 1));
-    const std::string need = schedule_violation(*schedule, ranks, given.micro_batches);
-    if (!need.empty()) report("schedule", given.line, need);
+    for (std::string& need : schedule_violations(*schedule, ranks, given.interleave, given.micro_batches))
+      report("schedule", given.line, std::move(need));
+    const std::int64_t interleave = std::max<std::int64_t>(given.interleave, 1);
+    resolved_.schedule.chunks = chunk_count(*schedule, interleave);
+    resolved_.stages = stage_count(*schedule, ranks, interleave);
     if (!given.stages.empty() && static_cast<std::int64_t>(given.stages.size()) != resolved_.stages)
       report("stages", given.stages.front().line,
              fmt::format("{} stages are listed, but pp={} with schedule {} has {}", given.stages.size(), ranks,
@@ -182,13 +166,16 @@ class Resolver {
   }
   void check_disjoint() {
     std::map<DeviceId, std::size_t> rank_of;
+    std::set<std::pair<std::size_t, std::size_t>> told;
     for (std::size_t rank = 0; rank < resolved_.ranks.size(); ++rank)
-      for (DeviceId device : resolved_.ranks[rank].mesh.devices())
-        if (const auto [known, fresh] = rank_of.try_emplace(device, rank); !fresh) {
-          violate("contradiction", strategy_.schedule.line, "schedule",
-                  fmt::format("stages {} and {} both have device {}", known->second, rank, device.index()));
-          return;
-        }
+      for (DeviceId device : resolved_.ranks[rank].mesh.devices()) {
+        const auto [known, fresh] = rank_of.try_emplace(device, rank);
+        if (fresh || !told.insert({known->second, rank}).second) continue;
+        const auto& stages = strategy_.schedule.stages;
+        const bool own = rank < stages.size() && stages[rank].mesh;
+        violate("contradiction", own ? stages[rank].mesh->line : strategy_.schedule.line, "schedule",
+                fmt::format("stages {} and {} both have device {}", known->second, rank, device.index()));
+      }
   }
 
   void check_mesh_axis(std::size_t rule, const std::string& axis) {
@@ -293,10 +280,18 @@ class Resolver {
         once("contradiction", rule,
              fmt::format("ratio {} has {} shares, but {}={}", fmt::join(split.ratio, ":"), split.ratio.size(),
                          mesh_axis.name, mesh_axis.size));
+      else if (cut > split.outer)
+        once("contradiction", rule,
+             fmt::format("{}: axis {} is cut by another mesh axis before {}; an axis with a ratio is cut once",
+                         names_[op], split.axis, mesh_axis.name));
       else if (size / mesh_axis.size < known.granule)
         once("does-not-divide", rule, does_not_divide(op, split.axis, known.size, mesh_axis, cut));
       else
         choice.sizes = shares(size, known.granule, split.ratio);
+      if (std::find(choice.sizes.begin(), choice.sizes.end(), 0) != choice.sizes.end())
+        once("does-not-divide", rule,
+             fmt::format("{}: axis {} of {} in the ratio {} leaves a device nothing; take a flatter ratio", names_[op],
+                         split.axis, known.size, fmt::join(split.ratio, ":")));
     } else if (size == 0 || size % mesh_axis.size != 0) {
       once("does-not-divide", rule, does_not_divide(op, split.axis, known.size, mesh_axis, cut));
     }
@@ -387,12 +382,15 @@ class Resolver {
   void choose_reduction(MeshChoices& choices) {
     const bool first = &choices == &resolved_.choices.front();
     const auto wrong = [&](std::string_view name, std::string message) {
-      if (first) violate(name, strategy_.mesh.line, "sequence_parallel", std::move(message));
+      if (first) violate(name, strategy_.reduce_onto_line, "sequence_parallel", std::move(message));
     };
     for (const auto& [mesh_axis, axis] : strategy_.reduce_onto) {
       if (!std::binary_search(mesh_names_.begin(), mesh_names_.end(), mesh_axis))
-        wrong("unknown-axis",
-              fmt::format("the mesh has no axis '{}'{}", mesh_axis, did_you_mean(mesh_axis, mesh_names_)));
+        wrong("unknown-axis", fmt::format("the mesh has no axis '{}', only {}{}", mesh_axis,
+                                          fmt::join(mesh_names_, ", "), did_you_mean(mesh_axis, mesh_names_)));
+      if (std::none_of(graph_.signatures().begin(), graph_.signatures().end(),
+                       [&axis = axis](const Signature& signature) { return signature.axis_named(axis) >= 0; }))
+        wrong("unknown-axis", fmt::format("no operator has an axis '{}'; the sequence is s", axis));
       for (std::size_t m = 0; m < choices.axes.size(); ++m) {
         if (choices.axes[m].name != mesh_axis) continue;
         choices.sharding.reduce_onto[m] = axis;
@@ -493,12 +491,12 @@ class Resolver {
       std::vector<DeviceId> devices;
       bool fine = true;
       for (std::int64_t device : place->value.devices) {
-        fine = fine && device >= 0 && device < cluster_.device_count();
-        if (fine) devices.emplace_back(static_cast<std::size_t>(device));
-      }
-      if (!fine) {
-        once("mesh", place->rule, fmt::format("place: the cluster has devices 0 to {}", cluster_.device_count() - 1));
-        continue;
+        if (device < 0 || device >= cluster_.device_count()) {
+          once("mesh", place->rule,
+               fmt::format("place: device {}: the cluster has 0 to {}", device, cluster_.device_count() - 1));
+          fine = false;
+        }
+        devices.emplace_back(static_cast<std::size_t>(device));
       }
       for (const MeshAxis& degree : place->value.degrees) {
         const int axis = signature.axis_named(degree.name);
@@ -510,6 +508,7 @@ class Resolver {
           once("does-not-divide", place->rule,
                fmt::format("{}: axis {} of {} does not divide by {}", names_[op], degree.name, size, degree.size));
       }
+      if (fine) check_stage_of_placement(op, place->rule, devices);
       Result<Mesh> mesh = Mesh::make(place->value.degrees, std::move(devices));
       if (!mesh.ok()) once("mesh", place->rule, fmt::format("place: {}", mesh.error().message));
       if (!mesh.ok() || !fine) continue;
@@ -517,6 +516,22 @@ class Resolver {
       resolved_.placed[op] = static_cast<std::size_t>(known - resolved_.placements.begin());
       if (known == resolved_.placements.end()) resolved_.placements.push_back(std::move(mesh).value());
     }
+  }
+
+  // A pipeline rank plays its own stages only, so what is placed stays among its devices.
+  void check_stage_of_placement(OpId op, std::size_t rule, const std::vector<DeviceId>& devices) {
+    if (resolved_.schedule.ranks <= 1 || resolved_.ranks.empty()) return;
+    const PipelineSchedule* schedule = find_schedule(strategy_.schedule.name);
+    if (!schedule) return;
+    const int stage = resolved_.stage[op];
+    const Mesh& mesh =
+        resolved_.ranks[static_cast<std::size_t>(rank_of_stage(*schedule, resolved_.schedule.ranks, stage))].mesh;
+    const auto wrong =
+        std::find_if(devices.begin(), devices.end(), [&](DeviceId device) { return mesh.position_of(device) < 0; });
+    if (wrong != devices.end())
+      once("contradiction", rule,
+           fmt::format("{}: device {} is not one of stage {}; place it there, or move the operator to another stage",
+                       names_[op], wrong->index(), stage));
   }
 
   // Ring attention goes around the axes that split tokens.
@@ -527,6 +542,9 @@ class Resolver {
     for (std::size_t m = 0; m < sharding.inputs.size(); ++m)
       for (const auto& [input, choice] : sharding.inputs[m])
         if (choice.dim == 1) resolved_.ring |= MeshAxes{1} << m;
+    if (resolved_.ring == 0)
+      violate("contradiction", strategy_.context_line, "context",
+              "ring attention needs a mesh axis that splits the tokens of the inputs; write inputs: {cp: 1}");
   }
 
   const Strategy& strategy_;
