@@ -83,11 +83,13 @@ class Decider {
   AxisDecision follow_inputs() {
     const auto inputs = graph_.inputs(op_);
     bool any_partial = false;
-    for (TensorId input : inputs) any_partial = any_partial || placed(input).placement.kind == Placement::Kind::Partial;
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      any_partial = any_partial || (!is_running_sum(i) && placed(inputs[i]).placement.kind == Placement::Kind::Partial);
     if (any_partial)
       for (std::uint64_t mask : signature_.linear_in)
         if (passes_partial(mask)) return AxisDecision{-1, 1, {}, mask};
-    for (std::size_t i = 0; i < inputs.size(); ++i) follow(i);
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (!is_running_sum(i)) follow(i);
     if (!best_ && any_partial && !context_.reduce_onto.empty()) {
       const int axis = signature_.axis_named(context_.reduce_onto);
       if (axis >= 0) consider(axis, 1, {});
@@ -112,6 +114,10 @@ class Decider {
     return size % degree_ == 0;
   }
 
+  // A gradient accumulator takes the form of what is added to it, whatever was added before: the terms of a weight that
+  // many operators share stay independent of one another.
+  bool is_running_sum(std::size_t input) const { return input == 0 && signature_.kind == OpKind::Accumulate; }
+
   // Whether the inputs of a linear group are partial sums that the operator may pass on.
   bool passes_partial(std::uint64_t mask) const {
     if (mask == 0) return false;
@@ -128,9 +134,7 @@ class Decider {
       const bool sum = placement.kind == Placement::Kind::Partial && placement.reducer == Reducer::Sum &&
                        tensor.producer.valid() && graph_.uses(inputs[i]).size() == 1 &&
                        context_.mesh_of[tensor.producer] == settled_.mesh;
-      // A state that nothing has written yet (a gradient accumulator) takes the form of what is added to it.
-      const bool open = tensor.kind == TensorKind::State && !tensor.producer.valid();
-      if (!sum && !open) return false;
+      if (!sum && !is_running_sum(i)) return false;
     }
     return true;
   }
