@@ -51,6 +51,8 @@ class Resolver {
     resolve_schedule();
     resolve_meshes();
     check_rules();
+    resolved_.stage = assign_stages(strategy_.schedule, resolved_.stages, graph_, layers_, reporter());
+    drop_unused_choices();
     for (OpId op : graph_.ops().ids()) {
       const Op& described = graph_.ops()[op];
       const bool wanted = described.phase == Phase::Forward || (described.phase == Phase::Backward && backward_rules_);
@@ -64,7 +66,6 @@ class Resolver {
     }
     report_unused_axes();
     check_heads();
-    resolved_.stage = assign_stages(strategy_.schedule, resolved_.stages, graph_, layers_, reporter());
     place_ops();
     IdVec<OpId, std::optional<Inherited<Recompute>>> modes;
     for (const NodeConfig& config : configs_) modes.push_back(config.recompute);
@@ -116,9 +117,27 @@ class Resolver {
                          given.name, resolved_.stages));
   }
 
+  // The axes that split operators on some mesh, the strategy's first.
+  void name_operator_axes() {
+    const auto add = [&](const MeshDeclaration& mesh) {
+      for (const MeshAxis& axis : operator_axes(mesh))
+        if (std::find(operator_axes_.begin(), operator_axes_.end(), axis.name) == operator_axes_.end())
+          operator_axes_.push_back(axis.name);
+    };
+    add(strategy_.mesh);
+    for (const Stage& stage : strategy_.schedule.stages)
+      if (stage.mesh) add(*stage.mesh);
+    if (operator_axes_.size() <= static_cast<std::size_t>(kMaxMeshAxes)) return;
+    if (strategy_.mesh.axes.size() <= static_cast<std::size_t>(kMaxMeshAxes))
+      violate("mesh", strategy_.schedule.line, "schedule",
+              fmt::format("the meshes of the stages have {} different axes together: at most {}", operator_axes_.size(),
+                          kMaxMeshAxes));
+    operator_axes_.resize(static_cast<std::size_t>(kMaxMeshAxes));
+  }
+
   std::size_t choices_for(const MeshDeclaration& mesh) {
-    std::vector<MeshAxis> axes = operator_axes(mesh);
-    axes.resize(std::min(axes.size(), static_cast<std::size_t>(kMaxMeshAxes)));  // more are a violation
+    std::vector<MeshAxis> axes;
+    for (const std::string& name : operator_axes_) axes.push_back({name, mesh.size_of(name)});
     for (std::size_t i = 0; i < resolved_.choices.size(); ++i)
       if (resolved_.choices[i].axes == axes) return i;
     MeshChoices choices;
@@ -137,6 +156,7 @@ class Resolver {
   }
 
   void resolve_meshes() {
+    name_operator_axes();
     const bool whole = sound(strategy_.mesh);
     const std::size_t choices = choices_for(strategy_.mesh);
     if (whole)
@@ -176,6 +196,31 @@ class Resolver {
         violate("contradiction", own ? stages[rank].mesh->line : strategy_.schedule.line, "schedule",
                 fmt::format("stages {} and {} both have device {}", known->second, rank, device.index()));
       }
+  }
+
+  // Where every stage has a mesh of its own, nothing runs on the strategy's.
+  void drop_unused_choices() {
+    if (resolved_.ranks.empty()) return;
+    std::vector<std::size_t> renumbered(resolved_.choices.size(), 0);
+    for (const RankMesh& rank : resolved_.ranks) renumbered[rank.choices] = 1;
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < renumbered.size(); ++i) {
+      if (renumbered[i] == 0) continue;
+      if (i != kept) resolved_.choices[kept] = std::move(resolved_.choices[i]);
+      renumbered[i] = kept++;
+    }
+    resolved_.choices.resize(kept);
+    for (RankMesh& rank : resolved_.ranks) rank.choices = renumbered[rank.choices];
+  }
+  // Whether an operator runs on a mesh with these choices; on all of them while the meshes are not known.
+  bool runs_on(const MeshChoices& choices, OpId op) const {
+    if (resolved_.ranks.empty() || resolved_.choices.size() == 1) return true;
+    const PipelineSchedule* schedule = find_schedule(strategy_.schedule.name);
+    const OpId forward = graph_.ops()[op].phase == Phase::Forward ? op : graph_.ops()[op].forward;
+    if (!schedule || !forward.valid()) return true;
+    const auto rank =
+        static_cast<std::size_t>(rank_of_stage(*schedule, resolved_.schedule.ranks, resolved_.stage[forward]));
+    return &choices == &resolved_.choices[resolved_.ranks[rank].choices];
   }
 
   void check_mesh_axis(std::size_t rule, const std::string& axis) {
@@ -242,6 +287,7 @@ class Resolver {
   // Explicit splits of every operator along every axis of a mesh.
   void choose_ops(MeshChoices& choices) {
     for (OpId op : configs_.ids()) {
+      if (!runs_on(choices, op)) continue;
       const Signature& signature = graph_.signature(op);
       std::map<int, std::int64_t> parts;  // by operator axis: parts so far, major mesh axes first
       for (std::size_t m = 0; m < choices.axes.size(); ++m) {
@@ -271,9 +317,12 @@ class Resolver {
   }
   void choose_axis(OpId op, int axis, const Split& split, std::size_t rule, const MeshAxis& mesh_axis,
                    std::int64_t& cut, std::map<OpId, AxisChoice>& into) {
-    if (mesh_axis.size <= 1) return;
-    const Axis& known = graph_.signature(op).axes[static_cast<std::size_t>(axis)];
     AxisChoice choice{split.axis, split.outer, {}};
+    if (mesh_axis.size <= 1) {  // cuts nothing, but what follows on a larger mesh takes it up
+      into[op] = std::move(choice);
+      return;
+    }
+    const Axis& known = graph_.signature(op).axes[static_cast<std::size_t>(axis)];
     const std::int64_t size = known.size % cut == 0 ? known.size / cut : 0;
     if (!split.ratio.empty()) {
       if (static_cast<int>(split.ratio.size()) != mesh_axis.size)
@@ -358,6 +407,8 @@ class Resolver {
     for (TensorId id : graph_.tensors().ids()) {
       const Tensor& tensor = graph_.tensors()[id];
       if (tensor.kind != TensorKind::Input) continue;
+      const auto uses = graph_.uses(id);
+      if (std::none_of(uses.begin(), uses.end(), [&](const Use& use) { return runs_on(choices, use.op); })) continue;
       const NodeConfig config = inheritance_.of(graph_.name(id));
       std::map<int, std::int64_t> parts;
       for (std::size_t m = 0; m < choices.axes.size(); ++m) {
@@ -366,7 +417,7 @@ class Resolver {
         const int dim = found->second.value;
         if (dim >= static_cast<int>(tensor.type.shape.size())) continue;
         const std::int64_t size = tensor.type.shape[static_cast<std::size_t>(dim)];
-        if (size == 1 || choices.axes[m].size == 1) continue;  // broadcast over the batch
+        if (size == 1) continue;  // broadcast over the batch
         std::int64_t& cut = parts.try_emplace(dim, 1).first->second;
         cut = times(cut, choices.axes[m].size);
         if (size % cut != 0)
@@ -403,7 +454,7 @@ class Resolver {
         for (const TensorParallelOp& found : structure_.ops) {
           const Signature& signature = graph_.signature(found.op);
           const int index = signature.axis_named(axis);
-          if (found.role != TensorRole::Row || index < 0) continue;
+          if (found.role != TensorRole::Row || index < 0 || !runs_on(choices, found.op)) continue;
           const std::int64_t size = signature.axes[static_cast<std::size_t>(index)].size;
           if (size % parts != 0)
             wrong("does-not-divide",
@@ -460,13 +511,13 @@ class Resolver {
       for (const TensorParallel::Heads& heads : structure_.heads) {
         const Signature& signature = graph_.signature(heads.op);
         const int axis = signature.axis_named("g");
-        if (axis < 0) continue;
+        if (axis < 0 || !runs_on(choices, heads.op)) continue;
         const std::int64_t groups = signature.axes[static_cast<std::size_t>(axis)].size;
         for (std::size_t m = 0; m < choices.axes.size(); ++m) {
           const auto& ops = choices.sharding.ops[m];
           const auto column = std::find_if(heads.columns.begin(), heads.columns.end(), [&](OpId op) {
             const auto found = ops.find(op);
-            return found != ops.end() && found->second.axis == "n";
+            return found != ops.end() && found->second.axis == "n" && found->second.sizes.empty();
           });
           if (column == heads.columns.end() || ops.contains(heads.op)) continue;
           std::int64_t parts = choices.axes[m].size;
@@ -557,7 +608,7 @@ class Resolver {
   IdVec<OpId, std::string> names_;
   IdVec<OpId, NodeConfig> configs_;
   bool backward_rules_ = false;
-  std::vector<std::string> mesh_names_, known_nodes_;
+  std::vector<std::string> operator_axes_, mesh_names_, known_nodes_;
   std::set<std::pair<std::size_t, std::string>> applied_, told_;
   ResolvedStrategy resolved_;
   std::vector<Violation> violations_;
