@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/random.h"
 #include "compile/from_strategy.h"
 #include "models/models.h"
 #include "reference/one_device.h"
+#include "strategy/layers.h"
 #include "strategy/placing.h"
 #include "strategy/presets.h"
 #include "strategy/yaml.h"
@@ -215,6 +217,107 @@ TEST(PlacedStrategy, PlacementsInsideAPipeline) {
                     "  - {match: layers.0.mlp.up, place: {degrees: {n: 4}, devices: [0, 3, 1, 2]}}\n"
                     "  - {match: layers.1.mlp.up, place: {degrees: {b: 2, s: 2}, devices: [7, 6, 5, 4]}}\n"),
             "");
+}
+
+// Any strategy: meshes of any shape, in one stage or two of their own, operators split on any axis and placed anywhere
+// among the devices of their stage.
+Strategy any_strategy(const TrainingGraph& training, bool stages, Rng& rng) {
+  const Graph& graph = training.graph;
+  const auto any_mesh = [&](std::int64_t first, std::int64_t most) {
+    MeshDeclaration mesh;
+    const auto x = rng.between(1, 3), y = rng.between(1, std::min<std::int64_t>(3, most / x));
+    mesh.axes = {{"x", static_cast<int>(x)}};
+    if (rng.below(3) > 0) mesh.axes.push_back({"y", static_cast<int>(y)});
+    if (rng.below(2) == 0) std::reverse(mesh.axes.begin(), mesh.axes.end());
+    std::int64_t size = 1;
+    for (const MeshAxis& axis : mesh.axes) size *= axis.size;
+    for (std::int64_t device = first + size; device-- > first;) mesh.devices.push_back(device);
+    return mesh;
+  };
+  Strategy strategy;
+  strategy.schedule.micro_batches = 2;
+  std::vector<MeshDeclaration> meshes;
+  if (stages) {
+    strategy.mesh.axes = {{"pp", 2}};
+    for (int s = 0; s < 2; ++s) {
+      meshes.push_back(any_mesh(4 * s, 4));
+      strategy.schedule.stages.push_back(Stage{.layers = 1, .mesh = meshes.back()});
+    }
+  } else {
+    strategy.mesh = any_mesh(0, 6);
+    meshes.push_back(strategy.mesh);
+  }
+  Rule root;
+  root.match = "**";
+  const std::vector<std::string> axes = {"x", "y"};
+  const bool has_y = std::any_of(meshes.begin(), meshes.end(), [](const auto& mesh) { return mesh.axes.size() == 2; });
+  for (std::size_t m = 0; m < (has_y ? 2u : 1u); ++m) {
+    if (rng.below(2) == 0) root.inputs[axes[m]] = 0;
+    if (rng.below(3) == 0 && graph.signature(OpId(0)).axis_named("s") >= 0) strategy.reduce_onto[axes[m]] = "s";
+  }
+  for (std::size_t kind : {2u, 1u, 0u})  // optimizer state, gradients, weights: each only with the one before
+    if ((kind == 2u || root.memory[kind + 1].over) && rng.below(2) == 0)
+      root.memory[kind].over = std::vector<std::string>{"x"};
+  if (rng.below(3) == 0) root.recompute = Recompute::Full;
+  strategy.rules.push_back(root);
+  const Layers layers = find_layers(graph);
+  for (OpId op : graph.ops().ids()) {
+    if (graph.ops()[op].phase != Phase::Forward) break;
+    const Signature& signature = graph.signature(op);
+    const std::string& mesh_axis = axes[has_y ? rng.below(2) : 0];
+    std::vector<std::string> possible = {""}, halves = {""};
+    for (int axis = 0; axis < static_cast<int>(signature.axes.size()); ++axis) {
+      if (!splittable(signature, axis)) continue;
+      const Axis& described = signature.axes[static_cast<std::size_t>(axis)];
+      if (described.size % 2 == 0) halves.push_back(described.name);
+      if (std::all_of(meshes.begin(), meshes.end(),
+                      [&](const auto& mesh) { return described.size % mesh.size_of(mesh_axis) == 0; }))
+        possible.push_back(described.name);
+    }
+    Rule rule;
+    rule.match = graph.name(op);
+    if (rng.below(5) == 0) {
+      // Operators of the second stage are those of the second layer and what follows.
+      const bool late = stages && (layers.of[op] == 1 || rule.match.starts_with("head"));
+      OpPlacement placement;
+      const std::vector<std::int64_t>& devices = meshes[late ? 1 : 0].devices;
+      const std::string axis = devices.size() == 1 ? "" : halves[rng.below(halves.size())];
+      if (!axis.empty()) placement.degrees = {{axis, 2}};
+      const std::size_t first = rng.below(devices.size());
+      for (std::size_t i = 0; i < (axis.empty() ? 1u : 2u); ++i)
+        placement.devices.push_back(devices[(first + i) % devices.size()]);
+      rule.place = placement;
+    } else if (rng.below(3) == 0) {
+      rule.compute[mesh_axis] = Split{possible[rng.below(possible.size())]};
+    } else {
+      continue;
+    }
+    strategy.rules.push_back(std::move(rule));
+  }
+  return strategy;
+}
+
+TEST(PlacedStrategy, RandomStrategiesWithoutViolationsTrainAsOneDevice) {
+  const Cluster cluster = parse_cluster("dgx-h100:1").value();
+  const TrainingGraph models[] = {small_cnn(), zoo("rnnlm:hidden=4,vocab=12", 12, 3),
+                                  zoo("gpt2-124m:layers=2,hidden=12,heads=6,vocab=12,dropout=0.1", 12, 2),
+                                  zoo("llama3-8b:layers=2,hidden=12,heads=6,kv_heads=6,ffn=12,vocab=12", 12, 2)};
+  const char* const wanted = std::getenv("WEFT_RANDOM_PLANS");  // fewer in sanitizer builds
+  const std::uint64_t plans = (wanted ? std::strtoull(wanted, nullptr, 10) : 2100) / 10;
+  int played = 0, refused = 0;
+  for (std::uint64_t seed = 0; seed < plans; ++seed) {
+    const TrainingGraph& training = models[seed % 4];
+    Rng rng(seed);
+    const Strategy strategy = any_strategy(training, seed % 4 >= 2 && rng.below(2) == 0, rng);
+    if (!validate(strategy, training, cluster).empty()) {
+      ++refused;
+      continue;
+    }
+    ++played;
+    EXPECT_EQ(problem(training, strategy), "") << "seed " << seed << "\n" << to_yaml(strategy);
+  }
+  fmt::print("{} random strategies played, {} refused\n", played, refused);
+  EXPECT_GT(played, refused);
 }
 
 TEST(PlacedStrategy, SaysWhatIsNotCompiled) {

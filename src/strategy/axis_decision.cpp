@@ -27,22 +27,15 @@ bool has_input(std::uint64_t mask, std::size_t input) {
   return mask == ~std::uint64_t{0} || (input < 64 && (mask >> input & 1u) != 0);
 }
 
-// A window's parts overlap their neighbours', so one mesh axis at most cuts it.
-bool windowed(const Signature& signature, int axis) {
-  for (int i = 0; i < signature.operand_count(); ++i)
-    for (const DimIndex& dim : signature.operand(i).dims)
-      if (dim.windowed() && dim.factors[0] == axis) return true;
-  return false;
-}
-
 class Decider {
  public:
-  Decider(const AxisContext& context, OpId op, const OpSharding& settled)
+  Decider(const AxisContext& context, OpId op, const OpSharding& settled, std::span<const AxisChoice* const> chosen)
       : context_(context),
         graph_(context.graph),
         op_(op),
         signature_(context.graph.signature(op)),
         settled_(settled),
+        chosen_(chosen),
         mesh_(context.meshes[settled.mesh]),
         degree_(mesh_.axes()[static_cast<std::size_t>(context.mesh_axis)].size) {}
 
@@ -58,7 +51,7 @@ class Decider {
     if (!splittable(signature_, axis))
       return error("{}: axis {} of {} cannot be split", graph_.name(op_), choice.axis, name_of(signature_.kind));
     const std::int64_t size = signature_.axes[static_cast<std::size_t>(axis)].size;
-    if (choice.sizes.empty() && !divides(axis, choice.outer))
+    if (choice.sizes.empty() && !divides(axis, choice.outer, degree_))
       return error("{}: axis {} of size {} does not divide over {} devices", graph_.name(op_), choice.axis, size,
                    degree_);
     if (!choice.sizes.empty()) {
@@ -77,7 +70,8 @@ class Decider {
   // comes back is whole, and so are its products.
   AxisDecision as_forward() const {
     const AxisDecision& forward = context_.state.decided[graph_.ops()[op_].forward];
-    return forward.partial_inputs != 0 ? AxisDecision{} : forward;
+    if (forward.partial_inputs != 0 || forward.axis < 0) return {};
+    return fits(forward.axis, forward.outer, forward.sizes) ? forward : AxisDecision{};
   }
 
   AxisDecision follow_inputs() {
@@ -101,17 +95,29 @@ class Decider {
   const AxisPlacement& placed(TensorId tensor) const { return context_.state.placed[tensor]; }
   const std::vector<Cut>& cuts(int axis) const { return settled_.axes[static_cast<std::size_t>(axis)]; }
 
-  // Elements along an axis that are still to be divided, when the mesh axes settled before have taken their share.
-  bool divides(int axis, std::int64_t outer) const {
-    if (degree_ == 1) return true;
+  // Whether what the mesh axes settled before leave of an axis divides into parts.
+  bool divides(int axis, std::int64_t outer, std::int64_t parts) const {
     std::int64_t size = signature_.axes[static_cast<std::size_t>(axis)].size / outer;
     if (!cuts(axis).empty() && windowed(signature_, axis)) return false;
     for (const Cut& cut : cuts(axis)) {
-      const int parts = mesh_.axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
-      if (size % parts != 0) return false;
-      size /= parts;
+      const int taken = mesh_.axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
+      if (size % taken != 0) return false;
+      size /= taken;
     }
-    return size % degree_ == 0;
+    return size % parts == 0;
+  }
+
+  // Whether the axis can be cut here by propagation, beside the cuts before and those chosen for later mesh axes.
+  bool fits(int axis, std::int64_t outer, const std::vector<std::int64_t>& sizes) const {
+    if (degree_ == 1) return true;
+    std::int64_t parts = degree_;
+    for (std::size_t later = static_cast<std::size_t>(context_.mesh_axis) + 1; later < chosen_.size(); ++later) {
+      const int degree = mesh_.axes()[later].size;
+      if (!chosen_[later] || degree == 1 || signature_.axis_named(chosen_[later]->axis) != axis) continue;
+      if (!sizes.empty() || !chosen_[later]->sizes.empty() || windowed(signature_, axis)) return false;
+      parts *= degree;
+    }
+    return sizes.empty() ? divides(axis, outer, parts) : cuts(axis).empty();
   }
 
   // A gradient accumulator takes the form of what is added to it, whatever was added before: the terms of a weight that
@@ -140,7 +146,7 @@ class Decider {
   }
 
   void consider(int axis, std::int64_t outer, std::vector<std::int64_t> sizes) {
-    if (!splittable(signature_, axis) || (sizes.empty() ? !divides(axis, outer) : !cuts(axis).empty())) return;
+    if (!splittable(signature_, axis) || !fits(axis, outer, sizes)) return;
     const auto rank = [&](int each) { return preference(signature_.axes[static_cast<std::size_t>(each)].kind); };
     if (!best_ || rank(axis) < rank(best_->axis)) best_ = AxisDecision{axis, outer, std::move(sizes), 0};
   }
@@ -184,6 +190,7 @@ class Decider {
   OpId op_;
   const Signature& signature_;
   const OpSharding& settled_;
+  std::span<const AxisChoice* const> chosen_;
   const Mesh& mesh_;
   int degree_;
   std::optional<AxisDecision> best_;
@@ -191,11 +198,20 @@ class Decider {
 
 }  // namespace
 
-Result<AxisDecision> decide(const AxisContext& context, OpId op, const OpSharding& settled, const AxisChoice* chosen) {
-  Decider decider(context, op, settled);
-  if (chosen) return decider.explicit_choice(*chosen);
+Result<AxisDecision> decide(const AxisContext& context, OpId op, const OpSharding& settled,
+                            std::span<const AxisChoice* const> chosen) {
+  Decider decider(context, op, settled, chosen);
+  if (const AxisChoice* choice = chosen[static_cast<std::size_t>(context.mesh_axis)])
+    return decider.explicit_choice(*choice);
   if (context.graph.ops()[op].forward.valid()) return decider.as_forward();
   return decider.follow_inputs();
+}
+
+bool windowed(const Signature& signature, int axis) {
+  for (int i = 0; i < signature.operand_count(); ++i)
+    for (const DimIndex& dim : signature.operand(i).dims)
+      if (dim.windowed() && dim.factors[0] == axis) return true;
+  return false;
 }
 
 AxisPlacement output_placement(const Signature& signature, std::size_t output, const AxisDecision& decision) {

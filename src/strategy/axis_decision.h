@@ -42,9 +42,14 @@ struct AxisContext {
   const AxisState& state;  // inputs and forward operators are settled in it
 };
 
-// `settled` has the operator's cuts by the mesh axes before this one; `chosen` is null without an explicit choice.
-// An error names an explicit choice that cannot be. Cost: operands × axes of the operator.
-Result<AxisDecision> decide(const AxisContext& context, OpId op, const OpSharding& settled, const AxisChoice* chosen);
+// `settled` has the operator's cuts by the mesh axes before this one; `chosen` its explicit choices, by mesh axis, null
+// where there is none. What is chosen for a later mesh axis keeps propagation off where both do not fit. An error names
+// an explicit choice that cannot be. Cost: operands × axes of the operator.
+Result<AxisDecision> decide(const AxisContext& context, OpId op, const OpSharding& settled,
+                            std::span<const AxisChoice* const> chosen);
+
+// A window's parts overlap their neighbours', so one mesh axis at most cuts an axis that has one.
+bool windowed(const Signature& signature, int axis);
 
 // How the operator's output is placed as a consequence.
 AxisPlacement output_placement(const Signature& signature, std::size_t output, const AxisDecision& decision);

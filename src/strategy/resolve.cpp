@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/suggest.h"
+#include "strategy/axis_decision.h"
 #include "strategy/rank_meshes.h"
 #include "strategy/schedules.h"
 #include "strategy/stages.h"
@@ -308,6 +309,10 @@ class Resolver {
           continue;
         }
         std::int64_t& cut = parts.try_emplace(axis, split.outer).first->second;
+        if (cut > split.outer && choices.axes[m].size > 1 && windowed(signature, axis))
+          once("contradiction", rule,
+               fmt::format("{}: axis {} has a window and is cut by one mesh axis only, not by {} as well", names_[op],
+                           split.axis, choices.axes[m].name));
         choose_axis(op, axis, split, rule, choices.axes[m], cut, choices.sharding.ops[m]);
       }
     }

@@ -1,6 +1,7 @@
 #include "strategy/sharding.h"
 
 #include <algorithm>
+#include <array>
 #include <queue>
 
 #include "base/check.h"
@@ -26,7 +27,7 @@ class ShardingPlanner::Settler {
         axes_(choices_.ops.size()),
         waits_(graph_.ops().size(), 0) {
     WEFT_CHECK(!placing_.meshes.empty());
-    WEFT_CHECK(axes_.size() == placing_.meshes[MeshId(0)].axes().size());
+    WEFT_CHECK(axes_.size() == placing_.meshes[MeshId(0)].axes().size() && axes_.size() <= kMaxMeshAxes);
     find_products();
     find_meshes();
     for (std::size_t m = 0; m < axes_.size(); ++m) {
@@ -205,13 +206,15 @@ class ShardingPlanner::Settler {
   // Decides every mesh axis of an operator; when that is news, its readers and products wait.
   Status settle(OpId op) {
     OpSharding sharding = whole(op);
+    std::array<const AxisChoice*, kMaxMeshAxes> chosen = {};
+    for (std::size_t m = 0; m < axes_.size(); ++m)
+      if (const auto found = choices_.ops[m].find(op); found != choices_.ops[m].end()) chosen[m] = &found->second;
     bool placed_anew = false, decided_anew = false;
     for (std::size_t m = 0; m < axes_.size(); ++m) {
       AxisState& state = axes_[m];
-      const auto chosen = choices_.ops[m].find(op);
       WEFT_TRY(AxisDecision decision,
                decide({graph_, placing_.meshes, mesh_of_, static_cast<int>(m), choices_.reduce_onto[m], state}, op,
-                      sharding, chosen == choices_.ops[m].end() ? nullptr : &chosen->second));
+                      sharding, std::span(chosen).first(axes_.size())));
       add_cut(sharding, static_cast<int>(m), decision);
       const auto outputs = graph_.outputs(op);
       for (std::size_t i = 0; i < outputs.size(); ++i) {
