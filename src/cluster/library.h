@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/yaml_node.h"
 #include "cluster/cluster.h"
-#include "cluster/yaml_node.h"
 
 namespace weft {
+
+inline constexpr YamlFileKind kClusterFile = {"a cluster file", "cluster: dgx-h100:2"};
 
 struct Library {
   std::map<std::string, std::shared_ptr<const DeviceSpec>, std::less<>> devices;

@@ -276,7 +276,7 @@ Result<Cluster> read_cluster(const YamlNode& node, const Library& own,
 }
 
 Result<FileContents> read_yaml(std::string_view text, std::string_view name) {
-  WEFT_TRY(const YamlNode root, YamlNode::load(text, name));
+  WEFT_TRY(const YamlNode root, YamlNode::load(text, name, kClusterFile));
   WEFT_TRY(const YamlMap file, root.map("file", file_sections()));
   FileContents contents;
   WEFT_TRY_OK(read_library(file, &preset_library(), Sources::kOptional, contents.own));

@@ -12,7 +12,7 @@ const Library& preset_library() {
     Library presets;
     // The build lists devices and links before nodes. A preset that does not read is a bug of ours.
     for (const EmbeddedFile& file : cluster_presets()) {
-      const Result<YamlNode> root = YamlNode::load(file.text, file.path);
+      const Result<YamlNode> root = YamlNode::load(file.text, file.path, kClusterFile);
       WEFT_CHECK(root.ok(), "{}", root.error().message);
       const Result<YamlMap> sections = root->map("file", file_sections());
       WEFT_CHECK(sections.ok(), "{}", sections.error().message);

@@ -70,7 +70,7 @@ TEST(Presets, EveryNumberHasASource) {
 
 TEST(Presets, AFigureWithoutASourceIsRefusedAmongPresets) {
   const Result<YamlNode> root =
-      YamlNode::load("links:\n  x: {kind: pcie, bandwidth: 1GB/s, latency: 1us}\n", "presets/x.yaml");
+      YamlNode::load("links:\n  x: {kind: pcie, bandwidth: 1GB/s, latency: 1us}\n", "presets/x.yaml", kClusterFile);
   ASSERT_TRUE(root.ok());
   Library library;
   const Status status = read_library(*root->map("file", file_sections()), nullptr, Sources::kRequired, library);

@@ -2,38 +2,49 @@
 
 #include <algorithm>
 
+#include "strategy/placing.h"
+
 namespace weft {
+namespace {
+
+// Every stage once more, on the devices of the rank that has it by the other route.
+void mirror_stages(Placing& placing, const Schedule& schedule) {
+  const std::vector<Place>&first = schedule.routes.front(), &second = schedule.routes.back();
+  const std::size_t stages = first.size();
+  placing.mirror.resize(2 * stages);
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    std::size_t neighbour = 0;  // the stage that this rank has by the first route
+    while (first[neighbour].rank != second[stage].rank) ++neighbour;
+    const Mesh mesh = placing.meshes[MeshId(neighbour)];
+    placing.mirror[MeshId(stage)] = placing.meshes.push_back(mesh);
+    placing.stage_of.push_back(static_cast<int>(stages + stage));
+  }
+}
+
+}  // namespace
 
 Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const ResolvedStrategy& strategy,
                                           const GradientSync& gradients) {
-  const Graph& graph = training.graph;
-  if (strategy.choices.size() != 1)
-    return error("stages of different shapes with choices of their own are not compiled");
-  if (!strategy.placed.empty()) return error("operators placed one by one are not compiled from a strategy");
   if (strategy.context == ContextMode::Ring) return error("ring attention is not compiled; use cp_mode=gather or a2a");
-  const StorageChoice& storage = strategy.choices.front().storage;
-  if (std::any_of(storage.offload.begin(), storage.offload.end(), [](bool offload) { return offload; }))
-    return error("host offload is not compiled");
-
+  for (const MeshChoices& choices : strategy.choices)
+    if (!choices.parameters.empty())
+      return error("{} is stored in another way than the rest, which is not compiled; write memory rules for '**' only",
+                   training.graph.name(choices.parameters.begin()->first));
   const ScheduleChoice& chosen = strategy.schedule;
   WEFT_TRY(Schedule schedule,
            make_schedule({chosen.name, static_cast<std::int32_t>(chosen.ranks),
                           static_cast<std::int32_t>(chosen.micro_batches), static_cast<std::int32_t>(chosen.chunks)}));
-  if (!replicated_stages(schedule).empty())
-    return error("schedule {} holds every stage twice, which is not compiled", chosen.name);
-  Placing placing;
-  for (std::int32_t stage = 0; stage < schedule.stages(); ++stage) {
-    placing.meshes.push_back(strategy.ranks[static_cast<std::size_t>(schedule.place_of(0, stage).rank)].mesh);
-    placing.stage_of.push_back(stage);
+  WEFT_TRY(PlacedStrategy placed, place(strategy, training.graph));
+  if (!replicated_stages(schedule).empty()) {
+    if (!strategy.placed.empty())
+      return error("schedule {} holds every stage twice, which leaves no room for operators placed one by one",
+                   chosen.name);
+    mirror_stages(placed.placing, schedule);
   }
-  placing.mesh_of.resize(graph.ops().size(), MeshId(0));
-  for (OpId op : graph.ops().ids())
-    if (graph.ops()[op].phase == Phase::Forward)
-      placing.mesh_of[op] = MeshId(static_cast<std::size_t>(strategy.stage[op]));
-
-  WEFT_TRY(const ShardingPlan plan, plan_sharding(training, placing, strategy.choices.front().sharding));
-  const CompileOptions options{{storage.zero(), storage.axes_of(Stored::Optimizer)}, gradients};
-  WEFT_TRY(Program program, compile(training, placing, plan, options, strategy.recompute));
+  WEFT_TRY(const ShardingPlan plan, plan_sharding(training, placed.placing, placed.choices));
+  const CompileOptions options{
+      {placed.storage.zero(), placed.storage.axes_of(Stored::Optimizer), placed.storage.offload}, gradients, {}};
+  WEFT_TRY(Program program, compile(training, placed.placing, plan, options, strategy.recompute));
   return CompiledStrategy{std::move(program), std::move(schedule)};
 }
 

@@ -11,9 +11,9 @@ struct CompiledStrategy {
   Schedule schedule;
 };
 
-// Places stages on their meshes, settles every operator's split, makes the schedule and compiles. An error names what
-// the strategy asks and the compiler does not do: stages held twice (dualpipe), meshes of different shapes with choices
-// of their own, host offload, ring attention, operators placed one by one.
+// Places stages and operators on their meshes, settles every operator's split, makes the schedule and compiles. Stages
+// may have meshes of different shapes, operators devices of their own. An error names what the strategy asks and the
+// compiler does not do: ring attention, parameters stored each in its way.
 Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const ResolvedStrategy& strategy,
                                           const GradientSync& gradients = {});
 

@@ -21,6 +21,11 @@ std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& 
   std::set<TensorId> gradients;
   for (const auto& [parameter, sum] : training.accumulated) gradients.insert(graph.tensors()[sum].storage);
 
+  // Memory that a saved view looks at is saved, whatever it was made as.
+  IdVec<BufferId, char> saved(program.buffers.size(), 0);
+  for (const Buffer& buffer : program.buffers)
+    if (buffer.kind == BufferKind::Saved) saved[buffer.memory] = 1;
+
   std::vector<HeldBytes> peaks;
   for (std::int32_t rank = 0; rank < schedule.ranks; ++rank) {
     // What the rank's stages keep: everything their bodies and the step touch on their meshes.
@@ -42,7 +47,7 @@ std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& 
     HeldBytes peak = now;
     std::set<std::pair<BufferId, std::int32_t>> held;
     const auto account = [&](BufferId id, std::int64_t sign) {
-      Bytes& kind = program.buffers[id].kind == BufferKind::Saved ? now.activations : now.buffers;
+      Bytes& kind = saved[id] ? now.activations : now.buffers;
       kind += bytes_of_buffer(program, graph, id) * sign;
     };
     const auto play = [&](const Instruction& instruction, std::int32_t micro_batch) {

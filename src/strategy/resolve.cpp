@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/suggest.h"
+#include "strategy/axis_decision.h"
 #include "strategy/rank_meshes.h"
 #include "strategy/schedules.h"
 #include "strategy/stages.h"
@@ -51,6 +52,8 @@ class Resolver {
     resolve_schedule();
     resolve_meshes();
     check_rules();
+    resolved_.stage = assign_stages(strategy_.schedule, resolved_.stages, graph_, layers_, reporter());
+    drop_unused_choices();
     for (OpId op : graph_.ops().ids()) {
       const Op& described = graph_.ops()[op];
       const bool wanted = described.phase == Phase::Forward || (described.phase == Phase::Backward && backward_rules_);
@@ -65,7 +68,6 @@ class Resolver {
     report_unused_axes();
     check_heads();
     place_ops();
-    resolved_.stage = assign_stages(strategy_.schedule, resolved_.stages, graph_, layers_, reporter());
     IdVec<OpId, std::optional<Inherited<Recompute>>> modes;
     for (const NodeConfig& config : configs_) modes.push_back(config.recompute);
     resolved_.recompute = assign_recompute(modes, graph_, layers_);
@@ -95,46 +97,48 @@ class Resolver {
 
   void resolve_schedule() {
     const ScheduleConfig& given = strategy_.schedule;
-    const std::int64_t ranks = strategy_.mesh.size_of(kPipelineAxis);
+    const std::int64_t ranks = std::max<std::int64_t>(strategy_.mesh.size_of(kPipelineAxis), 1);
     resolved_.schedule = {given.name, ranks, given.interleave, given.micro_batches};
     const PipelineSchedule* schedule = find_schedule(given.name);
     const Report report = reporter();
-    if (given.micro_batches < 1) report("schedule", given.line, "micro_batches must be at least 1");
     if (!schedule) {
       report("schedule", given.line,
              fmt::format("schedule '{}' unknown{}", given.name, did_you_mean(given.name, pipeline_schedule_names())));
-      resolved_.stages = std::max<std::int64_t>(ranks, 1);
+      resolved_.stages = ranks;
       return;
     }
-    if (ranks <= 1) {
-      resolved_.schedule.chunks = 1;
-      if (given.interleave > 1 && schedule->chunks != given.interleave)
-        report("schedule", given.line,
-               fmt::format("interleave {} needs a mesh axis pp of more than 1", given.interleave));
-      if (given.stages.size() > 1)
-        report("stages", given.line, fmt::format("{} stages need a mesh axis pp of that size", given.stages.size()));
-      return;
-    }
-    if (schedule->chunks == 0 && given.interleave < 2)
-      report("schedule", given.line,
-             fmt::format("schedule {} needs interleave, model chunks per rank, of 2 or more", given.name));
-    if (schedule->chunks == 1 && given.interleave > 1)
-      report("schedule", given.line,
-             fmt::format("schedule {} has one model chunk per rank, not interleave {}; take interleaved", given.name,
-                         given.interleave));
-    if (schedule->chunks > 0) resolved_.schedule.chunks = schedule->chunks;
-    resolved_.stages = stage_count(*schedule, ranks, std::max<std::int64_t>(given.interleave, 1));
-    const std::string need = schedule_violation(*schedule, ranks, given.micro_batches);
-    if (!need.empty()) report("schedule", given.line, need);
+    for (std::string& need : schedule_violations(*schedule, ranks, given.interleave, given.micro_batches))
+      report("schedule", given.line, std::move(need));
+    const std::int64_t interleave = std::max<std::int64_t>(given.interleave, 1);
+    resolved_.schedule.chunks = chunk_count(*schedule, interleave);
+    resolved_.stages = stage_count(*schedule, ranks, interleave);
     if (!given.stages.empty() && static_cast<std::int64_t>(given.stages.size()) != resolved_.stages)
       report("stages", given.stages.front().line,
              fmt::format("{} stages are listed, but pp={} with schedule {} has {}", given.stages.size(), ranks,
                          given.name, resolved_.stages));
   }
 
+  // The axes that split operators on some mesh, the strategy's first.
+  void name_operator_axes() {
+    const auto add = [&](const MeshDeclaration& mesh) {
+      for (const MeshAxis& axis : operator_axes(mesh))
+        if (std::find(operator_axes_.begin(), operator_axes_.end(), axis.name) == operator_axes_.end())
+          operator_axes_.push_back(axis.name);
+    };
+    add(strategy_.mesh);
+    for (const Stage& stage : strategy_.schedule.stages)
+      if (stage.mesh) add(*stage.mesh);
+    if (operator_axes_.size() <= static_cast<std::size_t>(kMaxMeshAxes)) return;
+    if (strategy_.mesh.axes.size() <= static_cast<std::size_t>(kMaxMeshAxes))
+      violate("mesh", strategy_.schedule.line, "schedule",
+              fmt::format("the meshes of the stages have {} different axes together: at most {}", operator_axes_.size(),
+                          kMaxMeshAxes));
+    operator_axes_.resize(static_cast<std::size_t>(kMaxMeshAxes));
+  }
+
   std::size_t choices_for(const MeshDeclaration& mesh) {
-    std::vector<MeshAxis> axes = operator_axes(mesh);
-    axes.resize(std::min(axes.size(), static_cast<std::size_t>(kMaxMeshAxes)));  // more are a violation
+    std::vector<MeshAxis> axes;
+    for (const std::string& name : operator_axes_) axes.push_back({name, mesh.size_of(name)});
     for (std::size_t i = 0; i < resolved_.choices.size(); ++i)
       if (resolved_.choices[i].axes == axes) return i;
     MeshChoices choices;
@@ -153,6 +157,7 @@ class Resolver {
   }
 
   void resolve_meshes() {
+    name_operator_axes();
     const bool whole = sound(strategy_.mesh);
     const std::size_t choices = choices_for(strategy_.mesh);
     if (whole)
@@ -182,13 +187,41 @@ class Resolver {
   }
   void check_disjoint() {
     std::map<DeviceId, std::size_t> rank_of;
+    std::set<std::pair<std::size_t, std::size_t>> told;
     for (std::size_t rank = 0; rank < resolved_.ranks.size(); ++rank)
-      for (DeviceId device : resolved_.ranks[rank].mesh.devices())
-        if (const auto [known, fresh] = rank_of.try_emplace(device, rank); !fresh) {
-          violate("contradiction", strategy_.schedule.line, "schedule",
-                  fmt::format("stages {} and {} both have device {}", known->second, rank, device.index()));
-          return;
-        }
+      for (DeviceId device : resolved_.ranks[rank].mesh.devices()) {
+        const auto [known, fresh] = rank_of.try_emplace(device, rank);
+        if (fresh || !told.insert({known->second, rank}).second) continue;
+        const auto& stages = strategy_.schedule.stages;
+        const bool own = rank < stages.size() && stages[rank].mesh;
+        violate("contradiction", own ? stages[rank].mesh->line : strategy_.schedule.line, "schedule",
+                fmt::format("stages {} and {} both have device {}", known->second, rank, device.index()));
+      }
+  }
+
+  // Where every stage has a mesh of its own, nothing runs on the strategy's.
+  void drop_unused_choices() {
+    if (resolved_.ranks.empty()) return;
+    std::vector<std::size_t> renumbered(resolved_.choices.size(), 0);
+    for (const RankMesh& rank : resolved_.ranks) renumbered[rank.choices] = 1;
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < renumbered.size(); ++i) {
+      if (renumbered[i] == 0) continue;
+      if (i != kept) resolved_.choices[kept] = std::move(resolved_.choices[i]);
+      renumbered[i] = kept++;
+    }
+    resolved_.choices.resize(kept);
+    for (RankMesh& rank : resolved_.ranks) rank.choices = renumbered[rank.choices];
+  }
+  // Whether an operator runs on a mesh with these choices; on all of them while the meshes are not known.
+  bool runs_on(const MeshChoices& choices, OpId op) const {
+    if (resolved_.ranks.empty() || resolved_.choices.size() == 1) return true;
+    const PipelineSchedule* schedule = find_schedule(strategy_.schedule.name);
+    const OpId forward = graph_.ops()[op].phase == Phase::Forward ? op : graph_.ops()[op].forward;
+    if (!schedule || !forward.valid()) return true;
+    const auto rank =
+        static_cast<std::size_t>(rank_of_stage(*schedule, resolved_.schedule.ranks, resolved_.stage[forward]));
+    return &choices == &resolved_.choices[resolved_.ranks[rank].choices];
   }
 
   void check_mesh_axis(std::size_t rule, const std::string& axis) {
@@ -255,6 +288,7 @@ class Resolver {
   // Explicit splits of every operator along every axis of a mesh.
   void choose_ops(MeshChoices& choices) {
     for (OpId op : configs_.ids()) {
+      if (!runs_on(choices, op)) continue;
       const Signature& signature = graph_.signature(op);
       std::map<int, std::int64_t> parts;  // by operator axis: parts so far, major mesh axes first
       for (std::size_t m = 0; m < choices.axes.size(); ++m) {
@@ -275,6 +309,10 @@ class Resolver {
           continue;
         }
         std::int64_t& cut = parts.try_emplace(axis, split.outer).first->second;
+        if (cut > split.outer && choices.axes[m].size > 1 && windowed(signature, axis))
+          once("contradiction", rule,
+               fmt::format("{}: axis {} has a window and is cut by one mesh axis only, not by {} as well", names_[op],
+                           split.axis, choices.axes[m].name));
         choose_axis(op, axis, split, rule, choices.axes[m], cut, choices.sharding.ops[m]);
       }
     }
@@ -284,19 +322,30 @@ class Resolver {
   }
   void choose_axis(OpId op, int axis, const Split& split, std::size_t rule, const MeshAxis& mesh_axis,
                    std::int64_t& cut, std::map<OpId, AxisChoice>& into) {
-    if (mesh_axis.size <= 1) return;
-    const Axis& known = graph_.signature(op).axes[static_cast<std::size_t>(axis)];
     AxisChoice choice{split.axis, split.outer, {}};
+    if (mesh_axis.size <= 1) {  // cuts nothing, but what follows on a larger mesh takes it up
+      into[op] = std::move(choice);
+      return;
+    }
+    const Axis& known = graph_.signature(op).axes[static_cast<std::size_t>(axis)];
     const std::int64_t size = known.size % cut == 0 ? known.size / cut : 0;
     if (!split.ratio.empty()) {
       if (static_cast<int>(split.ratio.size()) != mesh_axis.size)
         once("contradiction", rule,
              fmt::format("ratio {} has {} shares, but {}={}", fmt::join(split.ratio, ":"), split.ratio.size(),
                          mesh_axis.name, mesh_axis.size));
+      else if (cut > split.outer)
+        once("contradiction", rule,
+             fmt::format("{}: axis {} is cut by another mesh axis before {}; an axis with a ratio is cut once",
+                         names_[op], split.axis, mesh_axis.name));
       else if (size / mesh_axis.size < known.granule)
         once("does-not-divide", rule, does_not_divide(op, split.axis, known.size, mesh_axis, cut));
       else
         choice.sizes = shares(size, known.granule, split.ratio);
+      if (std::find(choice.sizes.begin(), choice.sizes.end(), 0) != choice.sizes.end())
+        once("does-not-divide", rule,
+             fmt::format("{}: axis {} of {} in the ratio {} leaves a device nothing; take a flatter ratio", names_[op],
+                         split.axis, known.size, fmt::join(split.ratio, ":")));
     } else if (size == 0 || size % mesh_axis.size != 0) {
       once("does-not-divide", rule, does_not_divide(op, split.axis, known.size, mesh_axis, cut));
     }
@@ -363,6 +412,8 @@ class Resolver {
     for (TensorId id : graph_.tensors().ids()) {
       const Tensor& tensor = graph_.tensors()[id];
       if (tensor.kind != TensorKind::Input) continue;
+      const auto uses = graph_.uses(id);
+      if (std::none_of(uses.begin(), uses.end(), [&](const Use& use) { return runs_on(choices, use.op); })) continue;
       const NodeConfig config = inheritance_.of(graph_.name(id));
       std::map<int, std::int64_t> parts;
       for (std::size_t m = 0; m < choices.axes.size(); ++m) {
@@ -371,7 +422,7 @@ class Resolver {
         const int dim = found->second.value;
         if (dim >= static_cast<int>(tensor.type.shape.size())) continue;
         const std::int64_t size = tensor.type.shape[static_cast<std::size_t>(dim)];
-        if (size == 1 || choices.axes[m].size == 1) continue;  // broadcast over the batch
+        if (size == 1) continue;  // broadcast over the batch
         std::int64_t& cut = parts.try_emplace(dim, 1).first->second;
         cut = times(cut, choices.axes[m].size);
         if (size % cut != 0)
@@ -387,12 +438,15 @@ class Resolver {
   void choose_reduction(MeshChoices& choices) {
     const bool first = &choices == &resolved_.choices.front();
     const auto wrong = [&](std::string_view name, std::string message) {
-      if (first) violate(name, strategy_.mesh.line, "sequence_parallel", std::move(message));
+      if (first) violate(name, strategy_.reduce_onto_line, "sequence_parallel", std::move(message));
     };
     for (const auto& [mesh_axis, axis] : strategy_.reduce_onto) {
       if (!std::binary_search(mesh_names_.begin(), mesh_names_.end(), mesh_axis))
-        wrong("unknown-axis",
-              fmt::format("the mesh has no axis '{}'{}", mesh_axis, did_you_mean(mesh_axis, mesh_names_)));
+        wrong("unknown-axis", fmt::format("the mesh has no axis '{}', only {}{}", mesh_axis,
+                                          fmt::join(mesh_names_, ", "), did_you_mean(mesh_axis, mesh_names_)));
+      if (std::none_of(graph_.signatures().begin(), graph_.signatures().end(),
+                       [&axis = axis](const Signature& signature) { return signature.axis_named(axis) >= 0; }))
+        wrong("unknown-axis", fmt::format("no operator has an axis '{}'; the sequence is s", axis));
       for (std::size_t m = 0; m < choices.axes.size(); ++m) {
         if (choices.axes[m].name != mesh_axis) continue;
         choices.sharding.reduce_onto[m] = axis;
@@ -405,7 +459,7 @@ class Resolver {
         for (const TensorParallelOp& found : structure_.ops) {
           const Signature& signature = graph_.signature(found.op);
           const int index = signature.axis_named(axis);
-          if (found.role != TensorRole::Row || index < 0) continue;
+          if (found.role != TensorRole::Row || index < 0 || !runs_on(choices, found.op)) continue;
           const std::int64_t size = signature.axes[static_cast<std::size_t>(index)].size;
           if (size % parts != 0)
             wrong("does-not-divide",
@@ -462,13 +516,13 @@ class Resolver {
       for (const TensorParallel::Heads& heads : structure_.heads) {
         const Signature& signature = graph_.signature(heads.op);
         const int axis = signature.axis_named("g");
-        if (axis < 0) continue;
+        if (axis < 0 || !runs_on(choices, heads.op)) continue;
         const std::int64_t groups = signature.axes[static_cast<std::size_t>(axis)].size;
         for (std::size_t m = 0; m < choices.axes.size(); ++m) {
           const auto& ops = choices.sharding.ops[m];
           const auto column = std::find_if(heads.columns.begin(), heads.columns.end(), [&](OpId op) {
             const auto found = ops.find(op);
-            return found != ops.end() && found->second.axis == "n";
+            return found != ops.end() && found->second.axis == "n" && found->second.sizes.empty();
           });
           if (column == heads.columns.end() || ops.contains(heads.op)) continue;
           std::int64_t parts = choices.axes[m].size;
@@ -493,12 +547,12 @@ class Resolver {
       std::vector<DeviceId> devices;
       bool fine = true;
       for (std::int64_t device : place->value.devices) {
-        fine = fine && device >= 0 && device < cluster_.device_count();
-        if (fine) devices.emplace_back(static_cast<std::size_t>(device));
-      }
-      if (!fine) {
-        once("mesh", place->rule, fmt::format("place: the cluster has devices 0 to {}", cluster_.device_count() - 1));
-        continue;
+        if (device < 0 || device >= cluster_.device_count()) {
+          once("mesh", place->rule,
+               fmt::format("place: device {}: the cluster has 0 to {}", device, cluster_.device_count() - 1));
+          fine = false;
+        }
+        devices.emplace_back(static_cast<std::size_t>(device));
       }
       for (const MeshAxis& degree : place->value.degrees) {
         const int axis = signature.axis_named(degree.name);
@@ -510,6 +564,7 @@ class Resolver {
           once("does-not-divide", place->rule,
                fmt::format("{}: axis {} of {} does not divide by {}", names_[op], degree.name, size, degree.size));
       }
+      if (fine) check_stage_of_placement(op, place->rule, devices);
       Result<Mesh> mesh = Mesh::make(place->value.degrees, std::move(devices));
       if (!mesh.ok()) once("mesh", place->rule, fmt::format("place: {}", mesh.error().message));
       if (!mesh.ok() || !fine) continue;
@@ -517,6 +572,22 @@ class Resolver {
       resolved_.placed[op] = static_cast<std::size_t>(known - resolved_.placements.begin());
       if (known == resolved_.placements.end()) resolved_.placements.push_back(std::move(mesh).value());
     }
+  }
+
+  // A pipeline rank plays its own stages only, so what is placed stays among its devices.
+  void check_stage_of_placement(OpId op, std::size_t rule, const std::vector<DeviceId>& devices) {
+    if (resolved_.schedule.ranks <= 1 || resolved_.ranks.empty()) return;
+    const PipelineSchedule* schedule = find_schedule(strategy_.schedule.name);
+    if (!schedule) return;
+    const int stage = resolved_.stage[op];
+    const Mesh& mesh =
+        resolved_.ranks[static_cast<std::size_t>(rank_of_stage(*schedule, resolved_.schedule.ranks, stage))].mesh;
+    const auto wrong =
+        std::find_if(devices.begin(), devices.end(), [&](DeviceId device) { return mesh.position_of(device) < 0; });
+    if (wrong != devices.end())
+      once("contradiction", rule,
+           fmt::format("{}: device {} is not one of stage {}; place it there, or move the operator to another stage",
+                       names_[op], wrong->index(), stage));
   }
 
   // Ring attention goes around the axes that split tokens.
@@ -527,6 +598,9 @@ class Resolver {
     for (std::size_t m = 0; m < sharding.inputs.size(); ++m)
       for (const auto& [input, choice] : sharding.inputs[m])
         if (choice.dim == 1) resolved_.ring |= MeshAxes{1} << m;
+    if (resolved_.ring == 0)
+      violate("contradiction", strategy_.context_line, "context",
+              "ring attention needs a mesh axis that splits the tokens of the inputs; write inputs: {cp: 1}");
   }
 
   const Strategy& strategy_;
@@ -539,7 +613,7 @@ class Resolver {
   IdVec<OpId, std::string> names_;
   IdVec<OpId, NodeConfig> configs_;
   bool backward_rules_ = false;
-  std::vector<std::string> mesh_names_, known_nodes_;
+  std::vector<std::string> operator_axes_, mesh_names_, known_nodes_;
   std::set<std::pair<std::size_t, std::string>> applied_, told_;
   ResolvedStrategy resolved_;
   std::vector<Violation> violations_;

@@ -26,7 +26,8 @@ struct StorageChoice {
   bool operator==(const StorageChoice&) const = default;
 };
 
-// How operators are split and parameters stored on a mesh with these axes.
+// How operators are split and parameters stored on a mesh with these axes: those of all meshes, of size 1 where this
+// one has not the axis.
 struct MeshChoices {
   std::vector<MeshAxis> axes;
   ShardingChoices sharding;

@@ -1,5 +1,6 @@
 // What a strategy must know of a pipeline schedule by name, before src/program makes its table: how many stages it has
-// and how many micro-batches it needs.
+// and how many micro-batches it needs. (src/program stands after this folder and says the same of its own tables;
+// tests/schedule_needs_test.cpp holds the two to one another.)
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,13 @@ struct PipelineSchedule {
 const PipelineSchedule* find_schedule(std::string_view name);  // null when there is none
 std::vector<std::string> pipeline_schedule_names();
 
-std::int64_t stage_count(const PipelineSchedule& schedule, std::int64_t ranks, std::int64_t chunks);
-// Empty, or which need of the schedule is not met, with the values and the remedy.
-std::string schedule_violation(const PipelineSchedule& schedule, std::int64_t ranks, std::int64_t micro_batches);
+// Model chunks per rank; `interleave` is what the strategy asks for, 1 where it says nothing.
+std::int64_t chunk_count(const PipelineSchedule& schedule, std::int64_t interleave);
+std::int64_t stage_count(const PipelineSchedule& schedule, std::int64_t ranks, std::int64_t interleave);
+// The rank that holds a stage; of a schedule that holds each twice, the one that micro-batch 0 goes through.
+std::int64_t rank_of_stage(const PipelineSchedule& schedule, std::int64_t ranks, std::int64_t stage);
+// Every need of the schedule that is not met, with the values and the remedy.
+std::vector<std::string> schedule_violations(const PipelineSchedule& schedule, std::int64_t ranks,
+                                             std::int64_t interleave, std::int64_t micro_batches);
 
 }  // namespace weft

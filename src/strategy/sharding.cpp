@@ -1,247 +1,13 @@
 #include "strategy/sharding.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <array>
+#include <queue>
 
 #include "base/check.h"
-#include "base/suggest.h"
+#include "strategy/axis_decision.h"
 
 namespace weft {
-namespace {
-
-// What an operator does along one mesh axis.
-struct Decision {
-  int axis = -1;  // the operator's axis that is split; −1: none
-  std::int64_t outer = 1;
-  std::vector<std::int64_t> sizes = {};
-  std::uint64_t partial_inputs = 0;  // not 0: these inputs are partial sums and so are the outputs
-};
-
-int preference(AxisKind kind) {
-  switch (kind) {
-    case AxisKind::Sample:
-      return 0;
-    case AxisKind::Attribute:
-      return 1;
-    case AxisKind::Parameter:
-      return 2;
-    case AxisKind::Reduction:
-      return 3;
-    case AxisKind::Whole:
-      break;
-  }
-  return 4;
-}
-
-bool has_input(std::uint64_t mask, std::size_t input) {
-  return mask == ~std::uint64_t{0} || (input < 64 && (mask >> input & 1u) != 0);
-}
-
-// Settles one mesh axis: the placement of every tensor along it, in the order of the operators.
-class AxisPropagation {
- public:
-  AxisPropagation(const Graph& graph, const IdVec<MeshId, Mesh>& meshes, int mesh_axis, const ShardingChoices& choices,
-                  const IdVec<OpId, OpSharding>& settled)
-      : graph_(graph),
-        mesh_axis_(mesh_axis),
-        ops_(choices.ops[static_cast<std::size_t>(mesh_axis)]),
-        inputs_(choices.inputs[static_cast<std::size_t>(mesh_axis)]),
-        reduce_onto_(choices.reduce_onto[static_cast<std::size_t>(mesh_axis)]),
-        meshes_(meshes),
-        settled_(settled),
-        placed_(graph.tensors().size()),
-        sizes_(graph.tensors().size()),
-        decided_(graph.ops().size()) {
-    for (const auto& [tensor, choice] : inputs_) {
-      placed_[tensor] = Placement::split(choice.dim);
-      sizes_[tensor] = choice.sizes;
-    }
-  }
-
-  Result<IdVec<OpId, Decision>> run() {
-    for (OpId op : graph_.ops().ids()) {
-      if (graph_.ops()[op].phase == Phase::Step) break;
-      WEFT_TRY(Decision decision, decide(op));
-      place_outputs(op, decision);
-      decided_[op] = std::move(decision);
-    }
-    return std::move(decided_);
-  }
-
- private:
-  // A window's parts overlap their neighbours', so one mesh axis at most cuts it.
-  static bool windowed(const Signature& signature, int axis) {
-    for (int i = 0; i < signature.operand_count(); ++i)
-      for (const DimIndex& dim : signature.operand(i).dims)
-        if (dim.windowed() && dim.factors[0] == axis) return true;
-    return false;
-  }
-
-  // Elements along an axis that are still to be divided, when the mesh axes settled before have taken their share.
-  bool divides(const Signature& signature, OpId op, int axis, std::int64_t outer) const {
-    std::int64_t size = signature.axes[static_cast<std::size_t>(axis)].size / outer;
-    if (windowed(signature, axis) && !settled_[op].axes[static_cast<std::size_t>(axis)].empty()) return false;
-    for (const Cut& cut : settled_[op].axes[static_cast<std::size_t>(axis)]) {
-      const int parts = meshes_[settled_[op].mesh].axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
-      if (size % parts != 0) return false;
-      size /= parts;
-    }
-    return size % degree(op) == 0;
-  }
-
-  int degree(OpId op) const { return meshes_[settled_[op].mesh].axes()[static_cast<std::size_t>(mesh_axis_)].size; }
-
-  Result<Decision> decide(OpId op) {
-    if (degree(op) == 1) return Decision{};
-    const Signature& signature = graph_.signature(op);
-    if (const auto chosen = ops_.find(op); chosen != ops_.end()) return explicit_choice(op, chosen->second);
-    if (graph_.ops()[op].forward.valid()) return as_forward(op);
-    return follow_inputs(op, signature);
-  }
-
-  Result<Decision> explicit_choice(OpId op, const AxisChoice& choice) const {
-    if (choice.axis.empty()) return Decision{};
-    const Signature& signature = graph_.signature(op);
-    const int axis = signature.axis_named(choice.axis);
-    std::vector<std::string> names;
-    for (const Axis& known : signature.axes) names.push_back(known.name);
-    if (axis < 0)
-      return error("{}: {} has no axis '{}' ({})", graph_.name(op), name_of(signature.kind), choice.axis,
-                   fmt::join(names, ", "));
-    if (!splittable(signature, axis))
-      return error("{}: axis {} of {} cannot be split", graph_.name(op), choice.axis, name_of(signature.kind));
-    const std::int64_t size = signature.axes[static_cast<std::size_t>(axis)].size;
-    if (choice.sizes.empty() && !divides(signature, op, axis, choice.outer))
-      return error("{}: axis {} of size {} does not divide over {} devices", graph_.name(op), choice.axis, size,
-                   degree(op));
-    if (!choice.sizes.empty()) {
-      std::int64_t total = 0;
-      for (std::int64_t share : choice.sizes) total += share;
-      if (static_cast<int>(choice.sizes.size()) != degree(op) || total * choice.outer != size)
-        return error("{}: axis {} of size {} is not cut into {} by shares {}", graph_.name(op), choice.axis, size,
-                     degree(op), fmt::join(choice.sizes, ":"));
-      if (!settled_[op].axes[static_cast<std::size_t>(axis)].empty())
-        return error("{}: axis {} is cut by two mesh axes, one of them unevenly", graph_.name(op), choice.axis);
-    }
-    return Decision{axis, choice.outer, choice.sizes, 0};
-  }
-
-  // A backward product has its forward operator's axes. Where partial sums went through forward, the gradient that
-  // comes back is whole, and so are its products.
-  Decision as_forward(OpId op) const {
-    const Decision& forward = decided_[graph_.ops()[op].forward];
-    return forward.partial_inputs != 0 ? Decision{} : forward;
-  }
-
-  Result<Decision> follow_inputs(OpId op, const Signature& signature) const {
-    const auto inputs = graph_.inputs(op);
-    bool any_partial = false;
-    for (TensorId input : inputs) any_partial = any_partial || placed_[input].kind == Placement::Kind::Partial;
-    if (any_partial)
-      for (std::uint64_t mask : signature.linear_in) {
-        bool passes = mask != 0;
-        for (std::size_t i = 0; i < inputs.size(); ++i) {
-          const Placement& placement = placed_[inputs[i]];
-          // Partial sums are passed on only to their sole reader, on the same devices: another reader, or a border,
-          // needs the sum itself, and then so may this one.
-          const OpId producer = graph_.tensors()[inputs[i]].producer;
-          const bool sum = placement.kind == Placement::Kind::Partial && placement.reducer == Reducer::Sum &&
-                           producer.valid() && graph_.uses(inputs[i]).size() == 1 &&
-                           settled_[producer].mesh == settled_[op].mesh;
-          // A state that nothing has written yet (a gradient accumulator) takes the form of what is added to it.
-          const bool open =
-              graph_.tensors()[inputs[i]].kind == TensorKind::State && !graph_.tensors()[inputs[i]].producer.valid();
-          passes = passes && (has_input(mask, i) ? sum || open : placement.kind == Placement::Kind::Replicated);
-        }
-        if (passes) return Decision{-1, 1, {}, mask};
-      }
-    std::optional<Decision> best;
-    const auto consider = [&](int axis, std::int64_t outer, std::vector<std::int64_t> sizes) {
-      const AxisKind kind = signature.axes[static_cast<std::size_t>(axis)].kind;
-      const bool cut_before = !settled_[op].axes[static_cast<std::size_t>(axis)].empty();
-      if (!splittable(signature, axis) || (sizes.empty() ? !divides(signature, op, axis, outer) : cut_before)) return;
-      if (!best || preference(kind) < preference(signature.axes[static_cast<std::size_t>(best->axis)].kind))
-        best = Decision{axis, outer, std::move(sizes), 0};
-    };
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      const Placement& placement = placed_[inputs[i]];
-      if (placement.kind != Placement::Kind::Split) continue;
-      for (int axis = 0; axis < static_cast<int>(signature.axes.size()); ++axis) {
-        const auto split = operand_split(signature, signature.inputs[i], axis);
-        if (!split || split->dim != placement.dim) continue;
-        // The tensor's blocks may lie outside the axis (equal) or inside it (a cut within blocks of the axis).
-        if (placement.outer % split->outer != 0) continue;
-        const std::int64_t outer = placement.outer / split->outer;
-        const std::int64_t size = signature.axes[static_cast<std::size_t>(axis)].size;
-        if (outer >= size || size % outer != 0) continue;
-        if (const auto sizes = axis_sizes(inputs[i], signature.inputs[i].dims[static_cast<std::size_t>(placement.dim)],
-                                          placement.outer, size / outer))
-          consider(axis, outer, *sizes);
-      }
-    }
-    if (!best && any_partial && !reduce_onto_.empty()) {
-      const int axis = signature.axis_named(reduce_onto_);
-      if (axis >= 0) consider(axis, 1, {});
-    }
-    return best.value_or(Decision{});
-  }
-
-  // Shares of an axis block of `size` elements that follow from those of a tensor's dimension; none when they do not
-  // fit it.
-  std::optional<std::vector<std::int64_t>> axis_sizes(TensorId tensor, const DimIndex& dim, std::int64_t outer,
-                                                      std::int64_t size) const {
-    std::vector<std::int64_t> sizes = sizes_[tensor];
-    if (sizes.empty()) return sizes;
-    const std::int64_t unit = dim.windowed() ? dim.window.stride : dim.size / outer / size;
-    std::int64_t total = 0;
-    for (std::int64_t& share : sizes) {
-      if (share % unit != 0) return std::nullopt;
-      total += share /= unit;
-    }
-    if (total != size) return std::nullopt;
-    return sizes;
-  }
-
-  void place_outputs(OpId op, const Decision& decision) {
-    const Signature& signature = graph_.signature(op);
-    const auto outputs = graph_.outputs(op);
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-      Placement& placement = placed_[outputs[i]];
-      if (decision.partial_inputs != 0) {
-        placement = Placement::partial();
-      } else if (decision.axis >= 0) {
-        placement = split_rule(signature, decision.axis).outputs[i];
-        placement.outer *= decision.outer;
-        placement.halo_low = placement.halo_high = 0;
-        if (placement.kind == Placement::Kind::Split && !decision.sizes.empty()) {
-          const DimIndex& dim = signature.outputs[i].dims[static_cast<std::size_t>(placement.dim)];
-          const std::int64_t block = signature.axes[static_cast<std::size_t>(decision.axis)].size / decision.outer;
-          // A window's parts begin at its stride; the layout of the operand says exactly where, and nothing follows
-          // them.
-          if (!dim.windowed()) {
-            sizes_[outputs[i]] = decision.sizes;
-            for (std::int64_t& share : sizes_[outputs[i]]) share *= dim.size / placement.outer / block;
-          }
-        }
-      }
-    }
-  }
-
-  const Graph& graph_;
-  int mesh_axis_;
-  const std::map<OpId, AxisChoice>& ops_;
-  const std::map<TensorId, InputChoice>& inputs_;
-  const std::string& reduce_onto_;
-  const IdVec<MeshId, Mesh>& meshes_;
-  const IdVec<OpId, OpSharding>& settled_;
-  IdVec<TensorId, Placement> placed_;
-  IdVec<TensorId, std::vector<std::int64_t>>
-      sizes_;  // of uneven splits: elements of a block of the dimension, per coordinate
-  IdVec<OpId, Decision> decided_;
-};
-
-}  // namespace
 
 Placing on_one_mesh(const Graph& graph, Mesh mesh) {
   Placing placing;
@@ -251,81 +17,324 @@ Placing on_one_mesh(const Graph& graph, Mesh mesh) {
   return placing;
 }
 
-namespace {
-
-// The mesh of every operator up to the step: forward as given, the rest by what they belong to.
-IdVec<OpId, MeshId> all_meshes(const Graph& graph, const Placing& placing) {
-  IdVec<OpId, MeshId> mesh_of(graph.ops().size(), MeshId(0));
-  for (OpId op : graph.ops().ids()) {
-    const Op& described = graph.ops()[op];
-    if (described.phase == Phase::Forward) mesh_of[op] = placing.mesh_of[op];
-    if (described.forward.valid()) mesh_of[op] = mesh_of[described.forward];
+class ShardingPlanner::Settler {
+ public:
+  Settler(const TrainingGraph& training, Placing placing, ShardingChoices choices)
+      : graph_(training.graph),
+        first_step_(training.first_step),
+        placing_(std::move(placing)),
+        choices_(std::move(choices)),
+        axes_(choices_.ops.size()),
+        waits_(graph_.ops().size(), 0) {
+    WEFT_CHECK(!placing_.meshes.empty());
+    WEFT_CHECK(axes_.size() == placing_.meshes[MeshId(0)].axes().size() && axes_.size() <= kMaxMeshAxes);
+    find_products();
+    find_meshes();
+    for (std::size_t m = 0; m < axes_.size(); ++m) {
+      axes_[m].decided.resize(graph_.ops().size());
+      axes_[m].placed.resize(graph_.tensors().size());
+      for (const auto& [tensor, choice] : choices_.inputs[m])
+        axes_[m].placed[tensor] = {Placement::split(choice.dim), choice.sizes};
+    }
+    for (OpId op : graph_.ops().ids()) plan_.ops.push_back(whole(op));
+    for (TensorId id : graph_.tensors().ids())
+      plan_.made.push_back(replicated(MeshId(0), mesh(MeshId(0)), graph_.tensors()[id].type.shape));
   }
+
+  const ShardingPlan& plan() const { return plan_; }
+  ShardingPlan take_plan() { return std::move(plan_); }
+  const Placing& placing() const { return placing_; }
+  const ShardingChoices& choices() const { return choices_; }
+
+  Status settle_all() {
+    for (OpId op : IdRange<OpId>(first_step_.index())) {
+      WEFT_TRY_OK(settle(op));
+      make_layouts(op);
+    }
+    return Ok{};
+  }
+
+  MeshId add_mesh(Mesh added, int stage) {
+    WEFT_CHECK(added.axes().size() == axes_.size(), "all meshes have the same axes");
+    placing_.stage_of.push_back(stage);
+    return placing_.meshes.push_back(std::move(added));
+  }
+
+  Result<ShardingDelta> change(std::span<const ShardingEdit> edits) {
+    Changed changed;
+    changed_ = &changed;
+    for (const ShardingEdit& edit : edits) apply(edit);
+    const Status settled = settle_waiting();
+    changed_ = nullptr;
+    if (!settled.ok()) {
+      undo(changed);
+      return settled.error();
+    }
+    ShardingDelta delta;
+    for (const auto& [op, before] : changed.ops) delta.ops.push_back(op);
+    for (const auto& [tensor, before] : changed.made) delta.tensors.push_back(tensor);
+    std::sort(delta.tensors.begin(), delta.tensors.end());
+    return delta;
+  }
+
+ private:
+  // What an edit replaced, to report it and to take it back.
+  struct Changed {
+    std::vector<std::pair<OpId, OpSharding>> ops;
+    std::vector<std::pair<TensorId, Layout>> made;
+    std::vector<std::pair<OpId, MeshId>> meshes, placed;
+    std::vector<std::tuple<std::size_t, OpId, std::optional<AxisChoice>>> choices;
+    std::vector<std::tuple<std::size_t, OpId, AxisDecision>> decided;
+    std::vector<std::tuple<std::size_t, TensorId, AxisPlacement>> tensors;
+  };
+
+  const Mesh& mesh(MeshId id) const { return placing_.meshes[id]; }
+  OpSharding whole(OpId op) const {
+    OpSharding sharding;
+    sharding.mesh = mesh_of_[op];
+    sharding.axes.resize(graph_.signature(op).axes.size());
+    return sharding;
+  }
+
+  // Backward products by forward operator.
+  void find_products() {
+    product_start_.resize(graph_.ops().size() + 1, 0);
+    for (const Op& op : graph_.ops())
+      if (op.forward.valid()) ++product_start_[op.forward.index() + 1];
+    for (std::size_t i = 1; i < product_start_.size(); ++i) product_start_[i] += product_start_[i - 1];
+    products_.resize(product_start_.back());
+    std::vector<std::uint32_t> next(product_start_.begin(), product_start_.end() - 1);
+    for (OpId op : graph_.ops().ids())
+      if (const OpId forward = graph_.ops()[op].forward; forward.valid()) products_[next[forward.index()]++] = op;
+  }
+  std::span<const OpId> products(OpId forward) const {
+    return {products_.data() + product_start_[forward.index()], products_.data() + product_start_[forward.index() + 1]};
+  }
+
   // A parameter's gradient accumulates where it is made; other gradients are summed where they are read, which is where
-  // the tensor was made. Readers stand later, so going backwards finds them settled.
-  for (std::size_t i = graph.ops().size(); i-- > 0;) {
-    const OpId op(i);
-    if (graph.ops()[op].phase != Phase::Backward || graph.ops()[op].forward.valid()) continue;
-    if (graph.kind(op) == OpKind::Accumulate)
-      mesh_of[op] = mesh_of[graph.tensors()[graph.inputs(op)[1]].producer];
-    else if (const auto uses = graph.uses(graph.outputs(op)[0]); !uses.empty())
-      mesh_of[op] = mesh_of[uses[0].op];
+  // the tensor was made. Both belong to no forward operator.
+  bool accumulates(OpId op) const { return graph_.kind(op) == OpKind::Accumulate; }
+  bool sums(OpId op) const {
+    const Op& described = graph_.ops()[op];
+    return described.phase == Phase::Backward && !described.forward.valid() && !accumulates(op);
   }
-  return mesh_of;
-}
 
-}  // namespace
-
-Result<ShardingPlan> plan_sharding(const TrainingGraph& training, const Placing& placing,
-                                   const ShardingChoices& choices) {
-  const Graph& graph = training.graph;
-  const IdVec<MeshId, Mesh>& meshes = placing.meshes;
-  WEFT_CHECK(!meshes.empty());
-  const IdVec<OpId, MeshId> mesh_of = all_meshes(graph, placing);
-  ShardingPlan plan;
-  for (OpId op : graph.ops().ids()) {
-    OpSharding whole;
-    whole.mesh = mesh_of[op];
-    whole.axes.resize(graph.signature(op).axes.size());
-    plan.ops.push_back(std::move(whole));
+  // The mesh of every operator up to the step: forward as given, the rest by what they belong to.
+  void find_meshes() {
+    mesh_of_.resize(graph_.ops().size(), MeshId(0));
+    for (OpId op : graph_.ops().ids()) {
+      const Op& described = graph_.ops()[op];
+      if (described.phase == Phase::Forward) mesh_of_[op] = placing_.mesh_of[op];
+      if (described.forward.valid()) mesh_of_[op] = mesh_of_[described.forward];
+    }
+    // Readers stand later, so going backwards finds them settled; accumulations after that.
+    for (std::size_t i = first_step_.index(); i-- > 0;) {
+      if (!sums(OpId(i))) continue;
+      if (const auto uses = graph_.uses(graph_.outputs(OpId(i))[0]); !uses.empty())
+        mesh_of_[OpId(i)] = mesh_of_[uses[0].op];
+    }
+    for (OpId op : IdRange<OpId>(first_step_.index()))
+      if (accumulates(op)) mesh_of_[op] = mesh_of_[graph_.tensors()[graph_.inputs(op)[1]].producer];
   }
-  for (int axis = 0; axis < static_cast<int>(meshes[MeshId(0)].axes().size()); ++axis) {
-    AxisPropagation propagation(graph, meshes, axis, choices, plan.ops);
-    WEFT_TRY(const auto decisions, propagation.run());
-    for (OpId op : decisions.ids()) {
-      const Decision& decision = decisions[op];
-      OpSharding& sharding = plan.ops[op];
-      if (decision.partial_inputs != 0) {
-        sharding.partial |= MeshAxes{1} << axis;
-        sharding.partial_inputs = decision.partial_inputs;
-      } else if (decision.axis >= 0) {
-        const auto a = static_cast<std::size_t>(decision.axis);
-        sharding.axes[a].push_back(Cut{axis, decision.sizes});
-        if (decision.outer > 1) {
-          if (sharding.outer.empty()) sharding.outer.assign(sharding.axes.size(), 1);
-          sharding.outer[a] = decision.outer;
-        }
+
+  // Moves an operator and all that runs where it runs.
+  void move(OpId first, MeshId to) {
+    std::vector<OpId> moving = {first};
+    while (!moving.empty()) {
+      const OpId op = moving.back();
+      moving.pop_back();
+      if (mesh_of_[op] == to) continue;
+      changed_->meshes.emplace_back(op, mesh_of_[op]);
+      mesh_of_[op] = to;
+      wait(op);
+      wait_for_readers(op);  // partial sums pass on within one mesh only
+      for (OpId product : products(op)) moving.push_back(product);
+      for (TensorId input : graph_.inputs(op))
+        if (const OpId producer = graph_.tensors()[input].producer;
+            producer.valid() && sums(producer) && graph_.uses(graph_.outputs(producer)[0])[0].op == op)
+          moving.push_back(producer);
+      for (TensorId output : graph_.outputs(op))
+        for (const Use& use : graph_.uses(output))
+          if (use.input == 1 && accumulates(use.op)) moving.push_back(use.op);
+    }
+  }
+
+  void apply(const ShardingEdit& edit) {
+    for (std::size_t m = 0; m < edit.axes.size(); ++m) {
+      auto& chosen = choices_.ops[m];
+      const auto found = chosen.find(edit.op);
+      std::optional<AxisChoice> before;
+      if (found != chosen.end()) before = found->second;
+      if (before == edit.axes[m]) continue;
+      changed_->choices.emplace_back(m, edit.op, std::move(before));
+      set_choice(m, edit.op, edit.axes[m]);
+      wait(edit.op);
+    }
+    if (!edit.mesh.valid() || placing_.mesh_of[edit.op] == edit.mesh) return;
+    WEFT_CHECK(graph_.ops()[edit.op].phase == Phase::Forward && placing_.meshes.contains(edit.mesh));
+    changed_->placed.emplace_back(edit.op, placing_.mesh_of[edit.op]);
+    placing_.mesh_of[edit.op] = edit.mesh;
+    move(edit.op, edit.mesh);
+  }
+  void set_choice(std::size_t mesh_axis, OpId op, const std::optional<AxisChoice>& choice) {
+    if (choice)
+      choices_.ops[mesh_axis][op] = *choice;
+    else
+      choices_.ops[mesh_axis].erase(op);
+  }
+
+  void wait(OpId op) {
+    if (op >= first_step_ || waits_[op]) return;
+    waits_[op] = 1;
+    waiting_.push(op);
+  }
+  void wait_for_readers(OpId op) {
+    for (TensorId output : graph_.outputs(op))
+      for (const Use& use : graph_.uses(output)) wait(use.op);
+  }
+  // In the order of operators: whatever an operator depends on stands before it, so each is settled once.
+  Status settle_waiting() {
+    while (!waiting_.empty()) {
+      const OpId op = waiting_.top();
+      waiting_.pop();
+      waits_[op] = 0;
+      WEFT_TRY_OK(settle(op));
+    }
+    return Ok{};
+  }
+
+  // Decides every mesh axis of an operator; when that is news, its readers and products wait.
+  Status settle(OpId op) {
+    OpSharding sharding = whole(op);
+    std::array<const AxisChoice*, kMaxMeshAxes> chosen = {};
+    for (std::size_t m = 0; m < axes_.size(); ++m)
+      if (const auto found = choices_.ops[m].find(op); found != choices_.ops[m].end()) chosen[m] = &found->second;
+    bool placed_anew = false, decided_anew = false;
+    for (std::size_t m = 0; m < axes_.size(); ++m) {
+      AxisState& state = axes_[m];
+      WEFT_TRY(AxisDecision decision,
+               decide({graph_, placing_.meshes, mesh_of_, static_cast<int>(m), choices_.reduce_onto[m], state}, op,
+                      sharding, std::span(chosen).first(axes_.size())));
+      add_cut(sharding, static_cast<int>(m), decision);
+      const auto outputs = graph_.outputs(op);
+      for (std::size_t i = 0; i < outputs.size(); ++i) {
+        AxisPlacement placement = output_placement(graph_.signature(op), i, decision);
+        AxisPlacement& placed = state.placed[outputs[i]];
+        if (placement == placed) continue;
+        if (changed_) changed_->tensors.emplace_back(m, outputs[i], std::move(placed));
+        placed = std::move(placement);
+        placed_anew = true;
+      }
+      if (decision == state.decided[op]) continue;
+      if (changed_) changed_->decided.emplace_back(m, op, std::move(state.decided[op]));
+      state.decided[op] = std::move(decision);
+      decided_anew = true;
+    }
+    if (!changed_) {
+      plan_.ops[op] = std::move(sharding);
+      return Ok{};
+    }
+    if (placed_anew) wait_for_readers(op);
+    if (decided_anew)
+      for (OpId product : products(op)) wait(product);
+    if (sharding == plan_.ops[op]) return Ok{};
+    changed_->ops.emplace_back(op, std::move(plan_.ops[op]));
+    plan_.ops[op] = std::move(sharding);
+    make_layouts(op);
+    return Ok{};
+  }
+
+  // A mesh axis of one device cuts nothing.
+  void add_cut(OpSharding& sharding, int mesh_axis, const AxisDecision& decision) const {
+    if (mesh(sharding.mesh).axes()[static_cast<std::size_t>(mesh_axis)].size == 1) return;
+    if (decision.partial_inputs != 0) {
+      sharding.partial |= MeshAxes{1} << mesh_axis;
+      sharding.partial_inputs = decision.partial_inputs;
+    } else if (decision.axis >= 0) {
+      const auto axis = static_cast<std::size_t>(decision.axis);
+      sharding.axes[axis].push_back(Cut{mesh_axis, decision.sizes});
+      if (decision.outer > 1) {
+        if (sharding.outer.empty()) sharding.outer.assign(sharding.axes.size(), 1);
+        sharding.outer[axis] = decision.outer;
       }
     }
   }
+
   // The layouts that follow: outputs as made; inputs and parameters as their first reader needs them.
-  for (TensorId id : graph.tensors().ids())
-    plan.made.push_back(replicated(MeshId(0), meshes[MeshId(0)], graph.tensors()[id].type.shape));
-  IdVec<TensorId, char> known(graph.tensors().size(), 0);
-  for (OpId op : graph.ops().ids()) {
-    if (graph.ops()[op].phase == Phase::Step) break;
-    const Signature& signature = graph.signature(op);
-    const Mesh& mesh = meshes[plan.ops[op].mesh];
-    const auto inputs = graph.inputs(op), outputs = graph.outputs(op);
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      if (graph.tensors()[inputs[i]].producer.valid() || known[inputs[i]]) continue;
-      plan.made[inputs[i]] = operand_layout(signature, false, i, plan.ops[op], mesh);
-      known[inputs[i]] = 1;
-    }
+  void make_layouts(OpId op) {
+    const Signature& signature = graph_.signature(op);
+    const OpSharding& sharding = plan_.ops[op];
+    const Mesh& on = mesh(sharding.mesh);
+    const auto inputs = graph_.inputs(op), outputs = graph_.outputs(op);
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (!graph_.tensors()[inputs[i]].producer.valid() &&
+          graph_.uses(inputs[i])[0] == Use{op, static_cast<std::uint32_t>(i)})
+        set_layout(inputs[i], operand_layout(signature, false, i, sharding, on));
     for (std::size_t i = 0; i < outputs.size(); ++i)
-      plan.made[outputs[i]] = operand_layout(signature, true, i, plan.ops[op], mesh);
+      set_layout(outputs[i], operand_layout(signature, true, i, sharding, on));
   }
-  return plan;
+  void set_layout(TensorId tensor, Layout layout) {
+    Layout& made = plan_.made[tensor];
+    if (changed_) {
+      if (layout == made) return;
+      changed_->made.emplace_back(tensor, std::move(made));
+    }
+    made = std::move(layout);
+  }
+
+  // Backwards, so that of several changes to one thing the first is taken back last.
+  void undo(Changed& changed) {
+    while (!waiting_.empty()) {
+      waits_[waiting_.top()] = 0;
+      waiting_.pop();
+    }
+    for (auto& [op, before] : changed.ops) plan_.ops[op] = std::move(before);
+    for (auto& [tensor, before] : changed.made) plan_.made[tensor] = std::move(before);
+    for (auto& [m, op, before] : changed.decided) axes_[m].decided[op] = std::move(before);
+    for (auto& [m, tensor, before] : changed.tensors) axes_[m].placed[tensor] = std::move(before);
+    for (auto each = changed.meshes.rbegin(); each != changed.meshes.rend(); ++each)
+      mesh_of_[each->first] = each->second;
+    for (auto each = changed.placed.rbegin(); each != changed.placed.rend(); ++each)
+      placing_.mesh_of[each->first] = each->second;
+    for (auto each = changed.choices.rbegin(); each != changed.choices.rend(); ++each)
+      set_choice(std::get<0>(*each), std::get<1>(*each), std::get<2>(*each));
+  }
+
+  const Graph& graph_;
+  OpId first_step_;
+  Placing placing_;
+  ShardingChoices choices_;
+  IdVec<OpId, MeshId> mesh_of_;  // of every operator
+  std::vector<AxisState> axes_;  // by mesh axis
+  ShardingPlan plan_;
+  std::vector<std::uint32_t> product_start_;
+  std::vector<OpId> products_;
+  std::priority_queue<OpId, std::vector<OpId>, std::greater<>> waiting_;  // to be settled anew, first operator first
+  IdVec<OpId, char> waits_;
+  Changed* changed_ = nullptr;  // while an edit is applied
+};
+
+ShardingPlanner::ShardingPlanner(std::unique_ptr<Settler> settler) : settler_(std::move(settler)) {}
+ShardingPlanner::ShardingPlanner(ShardingPlanner&&) noexcept = default;
+ShardingPlanner& ShardingPlanner::operator=(ShardingPlanner&&) noexcept = default;
+ShardingPlanner::~ShardingPlanner() = default;
+
+Result<ShardingPlanner> ShardingPlanner::make(const TrainingGraph& training, Placing placing, ShardingChoices choices) {
+  auto settler = std::make_unique<Settler>(training, std::move(placing), std::move(choices));
+  WEFT_TRY_OK(settler->settle_all());
+  return ShardingPlanner(std::move(settler));
+}
+const ShardingPlan& ShardingPlanner::plan() const& { return settler_->plan(); }
+ShardingPlan ShardingPlanner::plan() && { return settler_->take_plan(); }
+const Placing& ShardingPlanner::placing() const { return settler_->placing(); }
+const ShardingChoices& ShardingPlanner::choices() const { return settler_->choices(); }
+MeshId ShardingPlanner::add_mesh(Mesh mesh, int stage) { return settler_->add_mesh(std::move(mesh), stage); }
+Result<ShardingDelta> ShardingPlanner::change(std::span<const ShardingEdit> edits) { return settler_->change(edits); }
+
+Result<ShardingPlan> plan_sharding(const TrainingGraph& training, const Placing& placing,
+                                   const ShardingChoices& choices) {
+  WEFT_TRY(ShardingPlanner planner, ShardingPlanner::make(training, placing, choices));
+  return std::move(planner).plan();
 }
 
 }  // namespace weft

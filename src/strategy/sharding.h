@@ -3,11 +3,16 @@
 // Each mesh axis is settled on its own. An operator without an explicit choice follows its inputs: it splits the axis
 // that an input is already split on, preferring samples, then attributes, parameters, and a reduction last; partial
 // sums pass through what is linear in them, and otherwise are reduced, onto the sequence where `reduce_onto` says so
-// (sequence parallelism). Backward products are split as their forward operator.
+// (sequence parallelism). Backward products are split as their forward operator. (axis_decision.h has the rules.)
+//
+// Meshes may differ in size: an axis of one device cuts nothing but hands on what it would have cut, so that samples
+// are split over the four devices of one stage although the stage before has only one replica.
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "graph/training.h"
@@ -20,6 +25,8 @@ struct AxisChoice {
   std::string axis;                      // of the operator; empty: not split by this mesh axis
   std::int64_t outer = 1;                // inside each of so many blocks
   std::vector<std::int64_t> sizes = {};  // uneven shares, one per coordinate
+
+  bool operator==(const AxisChoice&) const = default;
 };
 
 // The dimension of an input that a mesh axis splits.
@@ -41,6 +48,8 @@ struct ShardingPlan {
   IdVec<OpId, OpSharding> ops;  // forward and backward operators; those of the step are left unsplit
   IdVec<TensorId, Layout>
       made;  // the layout in which each tensor is made (operators), given (inputs) or first needed (parameters)
+
+  bool operator==(const ShardingPlan&) const = default;
 };
 
 // Which mesh executes each operator, and which pipeline stage each mesh belongs to. All meshes have the same axes, in
@@ -58,8 +67,54 @@ struct Placing {
 };
 Placing on_one_mesh(const Graph& graph, Mesh mesh);
 
-// Errors name the operator and the axis that cannot be split as asked.
+// Errors name the operator and the axis that cannot be split as asked. Cost: linear in operators times mesh axes.
 Result<ShardingPlan> plan_sharding(const TrainingGraph& training, const Placing& placing,
                                    const ShardingChoices& choices);
+
+// One operator's part of a strategy, changed.
+struct ShardingEdit {
+  OpId op;
+  std::vector<std::optional<AxisChoice>> axes;  // by mesh axis; none: by propagation
+  MeshId mesh = {};                             // of a forward operator; invalid: stays
+};
+
+// What an edit led to, each in ascending order.
+struct ShardingDelta {
+  std::vector<OpId> ops;          // whose split or mesh is another
+  std::vector<TensorId> tensors;  // made in another layout
+
+  bool operator==(const ShardingDelta&) const = default;
+};
+
+// A plan that follows changes to its strategy: after any edits it equals plan_sharding of the strategy as edited.
+//
+// Operators are settled in their order, all mesh axes of one after another. An edit settles the operator anew and then
+// only what reads something that came out otherwise: readers of its outputs, its backward products, what runs where it
+// runs. Cost of an edit: the operators settled anew, times the logarithm of their number; nothing is copied or scanned
+// besides. Refers to the training graph, which must outlive it.
+class ShardingPlanner {
+ public:
+  static Result<ShardingPlanner> make(const TrainingGraph& training, Placing placing, ShardingChoices choices);
+  ShardingPlanner(ShardingPlanner&&) noexcept;
+  ShardingPlanner& operator=(ShardingPlanner&&) noexcept;
+  ~ShardingPlanner();
+
+  const ShardingPlan& plan() const&;
+  ShardingPlan plan() &&;
+  const Placing& placing() const;
+  const ShardingChoices& choices() const;
+
+  // One more mesh for operators to move to, with the axes of the others.
+  MeshId add_mesh(Mesh mesh, int stage);
+
+  // All edits or, with an error, none.
+  Result<ShardingDelta> change(std::span<const ShardingEdit> edits);
+  Result<ShardingDelta> change(const ShardingEdit& edit) { return change(std::span(&edit, 1)); }
+
+ private:
+  class Settler;
+  explicit ShardingPlanner(std::unique_ptr<Settler> settler);
+  std::unique_ptr<Settler> settler_;
+};
 
 }  // namespace weft

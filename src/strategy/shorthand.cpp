@@ -273,8 +273,9 @@ Status complete_batch(const Shorthand& given, const BatchRequest& batch, Paralle
     // A batch that nobody asked for fills the pipeline once, or twice where the schedule needs it.
     plan.micro_batches = ga.value_or(find_schedule(plan.schedule)->fewest_per_rank * plan.pp);
   }
-  const std::string need = schedule_violation(*find_schedule(plan.schedule), plan.pp, plan.micro_batches);
-  if (!need.empty()) return error("{}", need);
+  const std::vector<std::string> needs =
+      schedule_violations(*find_schedule(plan.schedule), plan.pp, plan.vpp, plan.micro_batches);
+  if (!needs.empty()) return error("{}", needs.front());
   return Ok{};
 }
 

@@ -8,7 +8,7 @@
 #include "base/checked.h"
 #include "base/embedded.h"
 #include "base/suggest.h"
-#include "cluster/yaml_node.h"
+#include "base/yaml_node.h"
 
 namespace weft {
 
@@ -204,7 +204,8 @@ Result<SoftwareStack> find_stack(std::string_view name) {
 }
 
 Result<std::vector<SoftwareStack>> parse_stacks(std::string_view text, std::string_view file) {
-  WEFT_TRY(const YamlNode root, YamlNode::load(text, file));
+  WEFT_TRY(const YamlNode root,
+           YamlNode::load(text, file, {"a file of stacks", "stacks: {mine: {like: megatron-lm}}"}));
   return StackReader().run(root);
 }
 

@@ -87,8 +87,35 @@ std::optional<IdVec<OpId, int>> named_stages(const ScheduleConfig& schedule, std
       }
     }
   }
+  // A layer that no stage names would go where it happens to be read.
+  std::vector<char> named(layers.names.size(), 0);
+  for (OpId op : graph.ops().ids())
+    if (layers.of[op] >= 0 && stage[op] >= 0) named[static_cast<std::size_t>(layers.of[op])] = 1;
+  std::vector<std::string> missed;
+  for (std::size_t layer = 0; layer < named.size(); ++layer)
+    if (!named[layer]) missed.push_back(layers.names[layer]);
+  if (!missed.empty()) {
+    const std::size_t more = missed.size() > 4 ? missed.size() - 4 : 0;
+    missed.resize(missed.size() - more);
+    report("stages", schedule.stages.front().line,
+           fmt::format("no stage has {}{}; name every layer once", fmt::join(missed, ", "),
+                       more > 0 ? fmt::format(" and {} more", more) : ""));
+    fine = false;
+  }
   if (!fine) return std::nullopt;
   return stage;
+}
+
+// Stages that nothing runs in.
+void report_idle_stages(const ScheduleConfig& schedule, std::int64_t stages, const IdVec<OpId, int>& stage,
+                        const Report& report) {
+  std::vector<char> used(static_cast<std::size_t>(stages), 0);
+  for (int each : stage)
+    if (each >= 0) used[static_cast<std::size_t>(each)] = 1;
+  for (std::size_t s = 0; s < used.size(); ++s)
+    if (!used[s])
+      report("stages", s < schedule.stages.size() ? schedule.stages[s].line : schedule.line,
+             fmt::format("stage {} has no operator; give it a layer", s));
 }
 
 }  // namespace
@@ -131,6 +158,7 @@ IdVec<OpId, int> assign_stages(const ScheduleConfig& schedule, std::int64_t stag
       ordered = false;
     }
   }
+  report_idle_stages(schedule, stages, stage, report);
   return stage;
 }
 

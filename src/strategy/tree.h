@@ -129,7 +129,9 @@ struct Strategy {
   MeshDeclaration mesh;
   ScheduleConfig schedule = {};
   std::map<std::string, std::string> reduce_onto = {};  // mesh axis → operator axis: sequence parallelism, tp → s
+  Line reduce_onto_line = {};
   ContextMode context = ContextMode::Gather;
+  Line context_line = {};
   std::vector<Rule> rules = {};
 
   bool operator==(const Strategy&) const = default;

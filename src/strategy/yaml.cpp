@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "base/units.h"
-#include "cluster/yaml_node.h"
+#include "base/yaml_node.h"
 
 namespace weft {
 namespace {
@@ -27,6 +27,7 @@ class Reader {
     }
     if (const YamlNode* node = fields.find("sequence_parallel")) {
       WEFT_TRY(const YamlMap axes, map(*node, "sequence_parallel"));
+      read.reduce_onto_line = {node->line()};
       for (const YamlMap::Entry& entry : axes.entries()) {
         WEFT_TRY_OK(check_name(entry.key_node, entry.key, "mesh axis"));
         WEFT_TRY(read.reduce_onto[entry.key], name(entry.value, "sequence_parallel"));
@@ -37,6 +38,7 @@ class Reader {
       const std::optional<ContextMode> known_mode = context_mode_named(mode);
       if (!known_mode) return node->fail("context: write gather, a2a or ring");
       read.context = *known_mode;
+      read.context_line = {node->line()};
     }
     if (const YamlNode* node = fields.find("rules")) {
       WEFT_TRY(const std::vector<YamlNode> rules, list(*node, "rules"));
@@ -338,11 +340,7 @@ std::string written_map(const Values& values, Write write) {
 }  // namespace
 
 Result<Strategy> parse_strategy(std::string_view text, std::string_view file) {
-  if (text.size() > YamlNode::kMostBytes)
-    return error("{} bytes: a strategy file has at most {}", text.size(), YamlNode::kMostBytes).at(file);
-  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
-    return error("empty; write at least 'mesh: {{axes: {{dp: 8}}}}'").at(file);
-  WEFT_TRY(const YamlNode root, YamlNode::load(text, file));
+  WEFT_TRY(const YamlNode root, YamlNode::load(text, file, {"a strategy file", "mesh: {axes: {dp: 8}}"}));
   return Reader().strategy(root);
 }
 

@@ -16,12 +16,18 @@ namespace weft {
 
 class YamlMap;
 
+// What a file is, for messages about the whole of it.
+struct YamlFileKind {
+  std::string_view name;     // "a cluster file"
+  std::string_view example;  // the least that one says: "cluster: dgx-h100:2"
+};
+
 class YamlNode {
  public:
-  // Files describe hardware, not data: anything larger is refused before it costs memory.
+  // Files describe hardware and plans, not data: anything larger is refused before it costs memory.
   static constexpr std::size_t kMostBytes = std::size_t{512} * 1024;
 
-  static Result<YamlNode> load(std::string_view text, std::string_view file);
+  static Result<YamlNode> load(std::string_view text, std::string_view file, const YamlFileKind& kind);
 
   bool is_scalar() const { return node_.IsScalar(); }
   bool is_list() const { return node_.IsSequence(); }

@@ -1,4 +1,4 @@
-#include "cluster/yaml_node.h"
+#include "base/yaml_node.h"
 
 #include <algorithm>
 #include <charconv>
@@ -19,13 +19,13 @@ std::string shown(const std::string& text) { return text.size() <= 60 ? text : t
 YamlNode::YamlNode(const YAML::Node& node, std::shared_ptr<const std::string> file, int line)
     : node_(node), file_(std::move(file)), line_(std::max(line, 1)) {}
 
-Result<YamlNode> YamlNode::load(std::string_view text, std::string_view file) {
+Result<YamlNode> YamlNode::load(std::string_view text, std::string_view file, const YamlFileKind& kind) {
   auto name = std::make_shared<const std::string>(file);
   if (text.size() > kMostBytes)
-    return error("{} bytes: a cluster file has at most {}", text.size(), kMostBytes).at(file);
+    return error("{} bytes: {} has at most {}", text.size(), kind.name, kMostBytes).at(file);
   try {
     const YAML::Node root = YAML::Load(std::string(text));
-    if (!root.IsDefined() || root.IsNull()) return error("empty; write at least 'cluster: dgx-h100:2'").at(file);
+    if (!root.IsDefined() || root.IsNull()) return error("empty; write at least '{}'", kind.example).at(file);
     const int line = root.Mark().line + 1;
     return YamlNode(root, std::move(name), line);
   } catch (const YAML::Exception& failure) {

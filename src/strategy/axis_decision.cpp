@@ -1,0 +1,239 @@
+#include "strategy/axis_decision.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace weft {
+namespace {
+
+int preference(AxisKind kind) {
+  switch (kind) {
+    case AxisKind::Sample:
+      return 0;
+    case AxisKind::Attribute:
+      return 1;
+    case AxisKind::Parameter:
+      return 2;
+    case AxisKind::Reduction:
+      return 3;
+    case AxisKind::Whole:
+      break;
+  }
+  return 4;
+}
+
+bool has_input(std::uint64_t mask, std::size_t input) {
+  return mask == ~std::uint64_t{0} || (input < 64 && (mask >> input & 1u) != 0);
+}
+
+class Decider {
+ public:
+  Decider(const AxisContext& context, OpId op, const OpSharding& settled, std::span<const AxisChoice* const> chosen)
+      : context_(context),
+        graph_(context.graph),
+        op_(op),
+        signature_(context.graph.signature(op)),
+        settled_(settled),
+        chosen_(chosen),
+        mesh_(context.meshes[settled.mesh]),
+        degree_(mesh_.axes()[static_cast<std::size_t>(context.mesh_axis)].size) {}
+
+  Result<AxisDecision> explicit_choice(const AxisChoice& choice) const {
+    if (choice.axis.empty()) return AxisDecision{};
+    const int axis = signature_.axis_named(choice.axis);
+    std::vector<std::string> names;
+    for (const Axis& known : signature_.axes) names.push_back(known.name);
+    if (axis < 0)
+      return error("{}: {} has no axis '{}' ({})", graph_.name(op_), name_of(signature_.kind), choice.axis,
+                   fmt::join(names, ", "));
+    if (degree_ == 1) return splittable(signature_, axis) ? AxisDecision{axis, choice.outer, {}, 0} : AxisDecision{};
+    if (!splittable(signature_, axis))
+      return error("{}: axis {} of {} cannot be split", graph_.name(op_), choice.axis, name_of(signature_.kind));
+    const std::int64_t size = signature_.axes[static_cast<std::size_t>(axis)].size;
+    if (choice.sizes.empty() && !divides(axis, choice.outer, degree_))
+      return error("{}: axis {} of size {} does not divide over {} devices", graph_.name(op_), choice.axis, size,
+                   degree_);
+    if (!choice.sizes.empty()) {
+      std::int64_t total = 0;
+      for (std::int64_t share : choice.sizes) total += share;
+      if (static_cast<int>(choice.sizes.size()) != degree_ || total * choice.outer != size)
+        return error("{}: axis {} of size {} is not cut into {} by shares {}", graph_.name(op_), choice.axis, size,
+                     degree_, fmt::join(choice.sizes, ":"));
+      if (!cuts(axis).empty())
+        return error("{}: axis {} is cut by two mesh axes, one of them unevenly", graph_.name(op_), choice.axis);
+    }
+    return AxisDecision{axis, choice.outer, choice.sizes, 0};
+  }
+
+  // A backward product has its forward operator's axes. Where partial sums went through forward, the gradient that
+  // comes back is whole, and so are its products.
+  AxisDecision as_forward() const {
+    const AxisDecision& forward = context_.state.decided[graph_.ops()[op_].forward];
+    if (forward.partial_inputs != 0 || forward.axis < 0) return {};
+    return fits(forward.axis, forward.outer, forward.sizes) ? forward : AxisDecision{};
+  }
+
+  AxisDecision follow_inputs() {
+    const auto inputs = graph_.inputs(op_);
+    bool any_partial = false;
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      any_partial = any_partial || (!is_running_sum(i) && placed(inputs[i]).placement.kind == Placement::Kind::Partial);
+    if (any_partial)
+      for (std::uint64_t mask : signature_.linear_in)
+        if (passes_partial(mask)) return AxisDecision{-1, 1, {}, mask};
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (!is_running_sum(i)) follow(i);
+    if (!best_ && any_partial && !context_.reduce_onto.empty()) {
+      const int axis = signature_.axis_named(context_.reduce_onto);
+      if (axis >= 0) consider(axis, 1, {});
+    }
+    return best_.value_or(AxisDecision{});
+  }
+
+ private:
+  const AxisPlacement& placed(TensorId tensor) const { return context_.state.placed[tensor]; }
+  const std::vector<Cut>& cuts(int axis) const { return settled_.axes[static_cast<std::size_t>(axis)]; }
+
+  // Whether what the mesh axes settled before leave of an axis divides into parts.
+  bool divides(int axis, std::int64_t outer, std::int64_t parts) const {
+    std::int64_t size = signature_.axes[static_cast<std::size_t>(axis)].size / outer;
+    if (!cuts(axis).empty() && windowed(signature_, axis)) return false;
+    for (const Cut& cut : cuts(axis)) {
+      const int taken = mesh_.axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
+      if (size % taken != 0) return false;
+      size /= taken;
+    }
+    return size % parts == 0;
+  }
+
+  // Whether the axis can be cut here by propagation, beside the cuts before and those chosen for later mesh axes.
+  bool fits(int axis, std::int64_t outer, const std::vector<std::int64_t>& sizes) const {
+    if (degree_ == 1) return true;
+    std::int64_t parts = degree_;
+    for (std::size_t later = static_cast<std::size_t>(context_.mesh_axis) + 1; later < chosen_.size(); ++later) {
+      const int degree = mesh_.axes()[later].size;
+      if (!chosen_[later] || degree == 1 || signature_.axis_named(chosen_[later]->axis) != axis) continue;
+      if (!sizes.empty() || !chosen_[later]->sizes.empty() || windowed(signature_, axis)) return false;
+      parts *= degree;
+    }
+    return sizes.empty() ? divides(axis, outer, parts) : cuts(axis).empty();
+  }
+
+  // A gradient accumulator takes the form of what is added to it, whatever was added before: the terms of a weight that
+  // many operators share stay independent of one another.
+  bool is_running_sum(std::size_t input) const { return input == 0 && signature_.kind == OpKind::Accumulate; }
+
+  // Whether the inputs of a linear group are partial sums that the operator may pass on.
+  bool passes_partial(std::uint64_t mask) const {
+    if (mask == 0) return false;
+    const auto inputs = graph_.inputs(op_);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const Placement& placement = placed(inputs[i]).placement;
+      if (!has_input(mask, i)) {
+        if (placement.kind != Placement::Kind::Replicated) return false;
+        continue;
+      }
+      // Only to their sole reader, on the same devices: another reader, or a border, needs the sum itself, and then so
+      // may this one.
+      const Tensor& tensor = graph_.tensors()[inputs[i]];
+      const bool sum = placement.kind == Placement::Kind::Partial && placement.reducer == Reducer::Sum &&
+                       tensor.producer.valid() && graph_.uses(inputs[i]).size() == 1 &&
+                       context_.mesh_of[tensor.producer] == settled_.mesh;
+      if (!sum && !is_running_sum(i)) return false;
+    }
+    return true;
+  }
+
+  void consider(int axis, std::int64_t outer, std::vector<std::int64_t> sizes) {
+    if (!splittable(signature_, axis) || !fits(axis, outer, sizes)) return;
+    const auto rank = [&](int each) { return preference(signature_.axes[static_cast<std::size_t>(each)].kind); };
+    if (!best_ || rank(axis) < rank(best_->axis)) best_ = AxisDecision{axis, outer, std::move(sizes), 0};
+  }
+
+  // Considers the axes that the input is already split on.
+  void follow(std::size_t input) {
+    const AxisPlacement& from = placed(graph_.inputs(op_)[input]);
+    if (from.placement.kind != Placement::Kind::Split) return;
+    const Operand& operand = signature_.inputs[input];
+    for (int axis = 0; axis < static_cast<int>(signature_.axes.size()); ++axis) {
+      const auto split = operand_split(signature_, operand, axis);
+      if (!split || split->dim != from.placement.dim) continue;
+      // The tensor's blocks may lie outside the axis (equal) or inside it (a cut within blocks of the axis).
+      if (from.placement.outer % split->outer != 0) continue;
+      const std::int64_t outer = from.placement.outer / split->outer;
+      const std::int64_t size = signature_.axes[static_cast<std::size_t>(axis)].size;
+      if (outer >= size || size % outer != 0) continue;
+      if (auto sizes = axis_sizes(from, operand.dims[static_cast<std::size_t>(from.placement.dim)], size / outer))
+        consider(axis, outer, std::move(*sizes));
+    }
+  }
+
+  // Shares of an axis block of `size` elements that follow from those of a tensor's dimension; none when they do not
+  // fit it. Those of a mesh with another number of devices say nothing here.
+  std::optional<std::vector<std::int64_t>> axis_sizes(const AxisPlacement& from, const DimIndex& dim,
+                                                      std::int64_t size) const {
+    if (static_cast<int>(from.sizes.size()) != degree_) return std::vector<std::int64_t>{};
+    std::vector<std::int64_t> sizes = from.sizes;
+    const std::int64_t unit = dim.windowed() ? dim.window.stride : dim.size / from.placement.outer / size;
+    std::int64_t total = 0;
+    for (std::int64_t& share : sizes) {
+      if (share % unit != 0) return std::nullopt;
+      total += share /= unit;
+    }
+    if (total != size) return std::nullopt;
+    return sizes;
+  }
+
+  const AxisContext& context_;
+  const Graph& graph_;
+  OpId op_;
+  const Signature& signature_;
+  const OpSharding& settled_;
+  std::span<const AxisChoice* const> chosen_;
+  const Mesh& mesh_;
+  int degree_;
+  std::optional<AxisDecision> best_;
+};
+
+}  // namespace
+
+Result<AxisDecision> decide(const AxisContext& context, OpId op, const OpSharding& settled,
+                            std::span<const AxisChoice* const> chosen) {
+  Decider decider(context, op, settled, chosen);
+  if (const AxisChoice* choice = chosen[static_cast<std::size_t>(context.mesh_axis)])
+    return decider.explicit_choice(*choice);
+  if (context.graph.ops()[op].forward.valid()) return decider.as_forward();
+  return decider.follow_inputs();
+}
+
+bool windowed(const Signature& signature, int axis) {
+  for (int i = 0; i < signature.operand_count(); ++i)
+    for (const DimIndex& dim : signature.operand(i).dims)
+      if (dim.windowed() && dim.factors[0] == axis) return true;
+  return false;
+}
+
+AxisPlacement output_placement(const Signature& signature, std::size_t output, const AxisDecision& decision) {
+  if (decision.partial_inputs != 0) return {Placement::partial(), {}};
+  if (decision.axis < 0) return {};
+  const Operand& operand = signature.outputs[output];
+  const auto split = operand_split(signature, operand, decision.axis);
+  if (!split) {
+    Placement local;
+    local.kind = Placement::Kind::Local;
+    return {operand.local.contains(decision.axis) ? local : Placement::partial(operand.reducer), {}};
+  }
+  AxisPlacement result{Placement::split(split->dim, split->outer * decision.outer), {}};
+  if (decision.sizes.empty()) return result;
+  const Placement& placement = result.placement;
+  const DimIndex& dim = operand.dims[static_cast<std::size_t>(placement.dim)];
+  // A window's parts begin at its stride; the layout of the operand says exactly where, and nothing follows them.
+  if (dim.windowed()) return result;
+  const std::int64_t block = signature.axes[static_cast<std::size_t>(decision.axis)].size / decision.outer;
+  result.sizes = decision.sizes;
+  for (std::int64_t& share : result.sizes) share *= dim.size / placement.outer / block;
+  return result;
+}
+
+}  // namespace weft
