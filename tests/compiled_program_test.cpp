@@ -616,6 +616,14 @@ TEST(CompiledProgram, ShorthandStrategiesTrainAsOneDevice) {
       {kMoe, "tp=2,dp=2,ep=2,zero=1"},
       {kMoe, "dp=2,cp=2,ep=4"},
       {"gpt2-124m:layers=4,hidden=8,heads=2,vocab=16,dropout=0", "pp=2,vpp=2,ga=4"},
+      // Every stage held twice, gradients of the two copies summed.
+      {kLlama, "pp=2,schedule=dualpipe,ga=4"},
+      {"gpt2-124m:layers=4,hidden=8,heads=2,vocab=16,dropout=0", "pp=4,dp=2,zero=1,schedule=dualpipe,ga=8"},
+      {"gpt2-124m:layers=4,hidden=8,heads=2,vocab=16,dropout=0", "tp=2,pp=2,schedule=dualpipe-v,ga=4,recompute=full"},
+      // On the host: what the optimizer keeps, then everything.
+      {kLlama, "dp=2,zero=1,offload=optimizer"},
+      {kLlama, "dp=2,zero=3,offload=optimizer+gradients+weights+activations"},
+      {kLlama, "tp=2,pp=2,ga=4,recompute=full,offload=activations+gradients"},
   };
   const Cluster cluster = parse_cluster("dgx-h100:1").value();
   for (const auto& [model, text] : cases) {

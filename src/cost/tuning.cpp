@@ -7,7 +7,7 @@
 
 #include "base/embedded.h"
 #include "base/suggest.h"
-#include "cluster/yaml_node.h"
+#include "base/yaml_node.h"
 
 namespace weft {
 
@@ -258,7 +258,7 @@ class Reader {
 };
 
 Status read_over(std::string_view text, std::string_view file, Tuning& into) {
-  WEFT_TRY(const YamlNode root, YamlNode::load(text, file));
+  WEFT_TRY(const YamlNode root, YamlNode::load(text, file, {"a cost file", "devices:"}));
   return Reader(into).run(root);
 }
 

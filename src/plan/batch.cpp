@@ -16,10 +16,11 @@ constexpr std::int64_t kTokensPerStep = std::int64_t{1} << 22;  // "about 4 M" (
 constexpr std::int64_t kSamplesPerDevice = 32;
 
 // The count of micro-batches nearest to `wanted` that the schedule takes.
-std::int64_t nearest_count(std::string_view schedule_name, std::int64_t ranks, std::int64_t wanted) {
+std::int64_t nearest_count(std::string_view schedule_name, std::int64_t ranks, std::int64_t interleave,
+                           std::int64_t wanted) {
   const PipelineSchedule& schedule = *find_schedule(schedule_name);
   const auto fits = [&](std::int64_t count) {
-    return count >= 1 && schedule_violation(schedule, ranks, count).empty();
+    return count >= 1 && schedule_violations(schedule, ranks, interleave, count).empty();
   };
   // Needs are multiples of the ranks and least counts of them: within a few times the ranks there is one.
   for (std::int64_t away = 0; away <= 4 * ranks + 2; ++away) {
@@ -67,7 +68,7 @@ Result<Parallelism> complete_with_batch(const Shorthand& shorthand, std::int64_t
         defaults.tokens && defaults.seq > 0
             ? rounded_ratio(kTokensPerStep, checked_mul(unit, defaults.seq).value_or(kTokensPerStep))
             : rounded_ratio(kSamplesPerDevice * devices, unit);
-    request.global_batch = unit * nearest_count(first.schedule, first.pp, wanted);
+    request.global_batch = unit * nearest_count(first.schedule, first.pp, first.vpp, wanted);
   }
   WEFT_TRY(Parallelism plan, complete(shorthand, devices, request));
   if (counts_open) tell_global_batch(plan.global_batch(), defaults, assumptions);

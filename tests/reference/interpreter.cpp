@@ -130,7 +130,9 @@ void Interpreter::communicate(const Communicate& communicate, const Mesh& mesh) 
                 total = std::max(total, value);
                 break;
               case Reducer::LogSumExp:
-                total = std::max(total, value) + std::log1p(std::exp(-std::fabs(total - value)));
+                // −∞ and −∞: neither shard has a key that the mask lets through.
+                if (total != value || std::isfinite(total))
+                  total = std::max(total, value) + std::log1p(std::exp(-std::fabs(total - value)));
                 break;
               case Reducer::SoftmaxMerge:
                 throw std::runtime_error("a softmax merge needs its weights");
@@ -257,7 +259,8 @@ Block Interpreter::whole(BufferId id) const {
     part.for_each([&](const std::vector<std::int64_t>& at, std::size_t offset) {
       const double value = part.values()[offset];
       if (seen.at(at) != 0 && !(std::fabs(result.at(at) - value) <= 1e-9 * std::max(1.0, std::fabs(value))))
-        throw std::runtime_error("replicas of " + graph_.name(buffer.tensor) + " differ");
+        throw std::runtime_error("replicas of " + graph_.name(buffer.tensor) + " differ: " + std::to_string(result.at(at)) +
+                                 " and " + std::to_string(value) + " at device " + std::to_string(position));
       result.at(at) = value;
       seen.at(at) = 1;
     });
