@@ -89,12 +89,12 @@ Status Lowering::accumulate(const Event& event, EventCode& code) {
   if (!tied && !reduce_first && terms_of_.at(buffer).back() == event.turn) {
     sink_ = &term.steps;
     guard_ = Guard::LastMicroBatch;
-    available_[buffer] = {kept.gradient};
+    available_[buffer] = {sum};
     const Result<BufferId> reduced = as(buffer, step_layout(kept));
     available_[buffer].clear();
     guard_ = Guard::Always;
     if (!reduced.ok()) return reduced.error();
-    kept.reduced = *reduced;
+    if (*reduced != sum) kept.reduced = *reduced;
   }
   if (term.steps.empty()) return Ok{};
   term.key.reduce_first = reduce_first;
