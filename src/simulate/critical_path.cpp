@@ -85,12 +85,8 @@ class Walk {
   }
 
   std::optional<ExecutedTask> previous_issued(ExecutedTask task) const {
-    const AgentScript& script = recorded_.script(task.agent);
-    if (task.place.position > 0) return ExecutedTask{task.agent, {task.place.play, task.place.position - 1}};
-    for (std::uint32_t play = task.place.play; play-- > 0;)
-      if (const std::size_t steps = script.script(play).steps.size(); steps > 0)
-        return ExecutedTask{task.agent, {play, static_cast<std::uint32_t>(steps - 1)}};
-    return std::nullopt;
+    if (!recorded_.script(task.agent).previous_issued(task.place)) return std::nullopt;
+    return task;
   }
 
   std::optional<ExecutedTask> previous_in_stream(ExecutedTask task) const {
