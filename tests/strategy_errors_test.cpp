@@ -170,6 +170,22 @@ TEST(StrategyErrors, RatiosThatDoNotFit) {
                           "flatter ratio [does-not-divide]"));
 }
 
+TEST(StrategyErrors, AWindowCutTwice) {
+  const TrainingGraph images = make_training_graph(build_model("alexnet", {.batch = 8}).value()).value();
+  const Strategy strategy = parse_strategy(
+                                "mesh: {axes: {x: 2, y: 2}}\n"
+                                "rules:\n"
+                                "  - {match: '**', compute: {x: h, y: h}}\n",
+                                "plan.yaml")
+                                .value();
+  std::vector<std::string> out;
+  for (const Violation& violation : validate(strategy, images, parse_cluster("dgx-h100:1").value(), "plan.yaml"))
+    out.push_back(print(violation));
+  EXPECT_THAT(out, testing::Contains(testing::MatchesRegex(
+                       "plan.yaml:3: .*: axis h has a window and is cut by one mesh axis only, not by y as well "
+                       "\\[contradiction\\]")));
+}
+
 TEST(StrategyErrors, StagesThatMissOrRepeatLayers) {
   const std::string head = "mesh: {axes: {pp: 2}}\nschedule:\n  micro_batches: 2\n  stages:\n";
   EXPECT_THAT(faults(head + "    - 2\n    - 1\n"),
