@@ -221,7 +221,7 @@ TEST(StrategyErrors, AxesThatTheMeshOrTheOperatorLacks) {
       ElementsAre("plan.yaml:4: the mesh has no axis 'tpp', only dp, tp; did you mean tp or dp? [unknown-axis]",
                   "plan.yaml:5: the mesh has no axis 'bp', only dp, tp; did you mean dp or tp? [unknown-axis]",
                   "plan.yaml:5: the mesh has no axis 'fsdp', only dp, tp; did you mean dp? [unknown-axis]",
-                  "plan.yaml:2: no operator has an axis 'sequence'; the sequence is s [unknown-axis]",
+                  "plan.yaml:2: no operator of the model has an axis 'sequence' to scatter sums along [unknown-axis]",
                   "plan.yaml:2: the mesh has no axis 'tq', only dp, tp; did you mean tp or dp? [unknown-axis]",
                   "plan.yaml:6: no operator of 'layers.*.mlp.down' has an axis 'z' to split; they have b, k, n, "
                   "s [unknown-axis]"));

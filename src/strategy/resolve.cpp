@@ -379,7 +379,7 @@ class Resolver {
                                           fmt::join(mesh_names_, ", "), did_you_mean(mesh_axis, mesh_names_)));
       if (std::none_of(graph_.signatures().begin(), graph_.signatures().end(),
                        [&axis = axis](const Signature& signature) { return signature.axis_named(axis) >= 0; }))
-        wrong("unknown-axis", fmt::format("no operator has an axis '{}'; the sequence is s", axis));
+        wrong("unknown-axis", fmt::format("no operator of the model has an axis '{}' to scatter sums along", axis));
       for (std::size_t m = 0; m < choices.axes.size(); ++m) {
         if (choices.axes[m].name != mesh_axis) continue;
         choices.sharding.reduce_onto[m] = axis;
