@@ -28,6 +28,35 @@ weft::TrainingGraph small_model() {
   return weft::make_training_graph(std::move(b).freeze().value()).value();
 }
 
+// Windows, and no layers.
+weft::TrainingGraph small_images() {
+  using weft::OpKind;
+  const auto two = [](std::int64_t value) { return std::vector<std::int64_t>{value, value}; };
+  weft::GraphBuilder b("images");
+  weft::TensorId x =
+      b.op1(OpKind::Conv2d, "conv",
+            {b.input("image", weft::DType::F32, {8, 2, 8, 8}), b.parameter("kernel", weft::DType::F32, {4, 2, 3, 3})},
+            {{"stride", two(1)}, {"pad", two(1)}});
+  x = b.op1(OpKind::Pool2d, "pool", {x}, {{"fn", std::string("max")}, {"kernel", two(2)}});
+  x = b.op1(OpKind::Reduce, "average", {x}, {{"fn", std::string("mean")}, {"dims", std::vector<std::int64_t>{2, 3}}});
+  b.result(b.op1(OpKind::BceLoss, "loss", {x, b.input("labels", weft::DType::F32, {8, 4})}));
+  return weft::make_training_graph(std::move(b).freeze().value()).value();
+}
+
+// Faults are told; without any there are meshes and a split of every operator.
+void apply(const weft::Strategy& strategy, const weft::TrainingGraph& model) {
+  static const weft::Cluster cluster = weft::parse_cluster("dgx-h100:2").value();
+  const std::vector<weft::Violation> violations = weft::validate(strategy, model, cluster, "fuzz.yaml");
+  for (const weft::Violation& violation : violations) WEFT_CHECK(!violation.message.empty());
+  const auto resolved = weft::resolve(strategy, model, cluster, "fuzz.yaml");
+  WEFT_CHECK(resolved.ok() == violations.empty());
+  if (!resolved.ok()) return;
+  if (const auto placed = weft::place(*resolved, model.graph); placed.ok()) {
+    const auto plan = weft::plan_sharding(model, placed->placing, placed->choices);
+    WEFT_CHECK(plan.ok(), "{}", plan.error().message);
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -43,15 +72,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const weft::Result<weft::Strategy> again = weft::parse_strategy(weft::to_yaml(*strategy), "again.yaml");
     // A printed file spells out what aliases abbreviate, so only it may be over the size limit.
     WEFT_CHECK(!again.ok() || *again == *strategy);
-    static const weft::TrainingGraph model = small_model();
-    static const weft::Cluster cluster = weft::parse_cluster("dgx-h100:2").value();
-    for (const weft::Violation& violation : weft::validate(*strategy, model, cluster, "fuzz.yaml"))
-      WEFT_CHECK(!violation.message.empty());
-    if (const auto resolved = weft::resolve(*strategy, model, cluster, "fuzz.yaml"); resolved.ok())
-      if (const auto placed = weft::place(*resolved, model.graph); placed.ok()) {
-        const auto plan = weft::plan_sharding(model, placed->placing, placed->choices);
-        WEFT_CHECK(plan.ok(), "{}", plan.error().message);
-      }
+    static const weft::TrainingGraph model = small_model(), images = small_images();
+    apply(*strategy, model);
+    apply(*strategy, images);
   }
   return 0;
 }

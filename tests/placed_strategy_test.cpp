@@ -107,6 +107,7 @@ TEST(PlacedStrategy, UnequalGroupsWithSharesInARatio) {
       "    - {layers: 1, mesh: {axes: {tp: 2}, devices: [3, 4]}}\n"
       "    - {layers: 1, mesh: {axes: {dp: 2, tp: 1}, devices: [6, 5]}}\n"
       "rules:\n"
+      "MEMORY"
       "  - {match: embed, compute: {dp: {axis: b, ratio: [3, 2, 1]}}}\n"
       "  - {match: layers.0, compute: {dp: {axis: b, ratio: [3, 2, 1]}}}\n"
       "  - {match: layers.*.attn.qkv, compute: {tp: {axis: n, ratio: [2, 1]}}}\n"
@@ -116,11 +117,15 @@ TEST(PlacedStrategy, UnequalGroupsWithSharesInARatio) {
       "  - {match: head.logits, compute: {dp: b}}\n";
   for (const char* model : {"gpt2-124m:layers=3,hidden=12,heads=6,vocab=12,dropout=0.1",
                             "llama3-8b:layers=3,hidden=12,heads=6,kv_heads=6,ffn=12,vocab=12"})
-    for (const char* schedule : {"1f1b", "gpipe", "zb-h1"}) {
-      std::string yaml = stages;
-      yaml.replace(yaml.find("SCHEDULE"), 8, schedule);
-      EXPECT_EQ(problem(zoo(model, 6, 4), yaml), "") << model << " " << schedule;
-    }
+    for (const char* schedule : {"1f1b", "gpipe", "zb-h1"})
+      for (const char* memory :
+           {"", "  - {match: '**', memory: {optimizer: {over: [dp]}}}\n",
+            "  - {match: '**', memory: {optimizer: {over: [dp]}, gradients: {over: [dp]}, weights: {over: [dp]}}}\n"}) {
+        std::string yaml = stages;
+        yaml.replace(yaml.find("SCHEDULE"), 8, schedule);
+        yaml.replace(yaml.find("MEMORY"), 6, memory);
+        EXPECT_EQ(problem(zoo(model, 6, 4), yaml), "") << model << "\n" << yaml;
+      }
 }
 
 // A convolutional network with a window of every kind, BatchNorm and a residual sum.

@@ -195,5 +195,23 @@ TEST(PlanSharding, HandsOnThroughASmallerMeshWhatALargerOneSplits) {
   for (const auto& cuts : plan.ops[named(graph, "layers.0.mlp.up")].axes) EXPECT_TRUE(cuts.empty());
 }
 
+// Rows come down from the first convolution along x; the second is told to split its rows along y. A window is cut
+// once.
+TEST(PlanSharding, PropagationLeavesAWindowToTheAxisChosenForIt) {
+  const TrainingGraph training = make_training_graph(build_model("lenet", {.batch = 4}).value()).value();
+  const Graph& graph = training.graph;
+  ShardingChoices choices = open_choices(2);
+  std::vector<OpId> convolutions;
+  for (OpId op : graph.ops().ids())
+    if (graph.kind(op) == OpKind::Conv2d && graph.ops()[op].phase == Phase::Forward) convolutions.push_back(op);
+  choices.ops[0][convolutions.at(0)] = {"h"};
+  choices.ops[1][convolutions.at(1)] = {"h"};
+  const Result<ShardingPlan> plan = plan_sharding(training, on_one_mesh(graph, mesh_of(2, 2)), choices);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  const auto rows = static_cast<std::size_t>(graph.signature(convolutions[1]).axis_named("h"));
+  EXPECT_EQ(plan->ops[convolutions[0]].axes[rows], (std::vector<Cut>{{0}}));
+  EXPECT_EQ(plan->ops[convolutions[1]].axes[rows], (std::vector<Cut>{{1}}));
+}
+
 }  // namespace
 }  // namespace weft

@@ -170,6 +170,22 @@ TEST(StrategyErrors, RatiosThatDoNotFit) {
                           "flatter ratio [does-not-divide]"));
 }
 
+TEST(StrategyErrors, AWindowCutTwice) {
+  const TrainingGraph images = make_training_graph(build_model("alexnet", {.batch = 8}).value()).value();
+  const Strategy strategy = parse_strategy(
+                                "mesh: {axes: {x: 2, y: 2}}\n"
+                                "rules:\n"
+                                "  - {match: '**', compute: {x: h, y: h}}\n",
+                                "plan.yaml")
+                                .value();
+  std::vector<std::string> out;
+  for (const Violation& violation : validate(strategy, images, parse_cluster("dgx-h100:1").value(), "plan.yaml"))
+    out.push_back(print(violation));
+  EXPECT_THAT(out, testing::Contains(testing::MatchesRegex(
+                       "plan.yaml:3: .*: axis h has a window and is cut by one mesh axis only, not by y as well "
+                       "\\[contradiction\\]")));
+}
+
 TEST(StrategyErrors, StagesThatMissOrRepeatLayers) {
   const std::string head = "mesh: {axes: {pp: 2}}\nschedule:\n  micro_batches: 2\n  stages:\n";
   EXPECT_THAT(faults(head + "    - 2\n    - 1\n"),
@@ -205,7 +221,7 @@ TEST(StrategyErrors, AxesThatTheMeshOrTheOperatorLacks) {
       ElementsAre("plan.yaml:4: the mesh has no axis 'tpp', only dp, tp; did you mean tp or dp? [unknown-axis]",
                   "plan.yaml:5: the mesh has no axis 'bp', only dp, tp; did you mean dp or tp? [unknown-axis]",
                   "plan.yaml:5: the mesh has no axis 'fsdp', only dp, tp; did you mean dp? [unknown-axis]",
-                  "plan.yaml:2: no operator has an axis 'sequence'; the sequence is s [unknown-axis]",
+                  "plan.yaml:2: no operator of the model has an axis 'sequence' to scatter sums along [unknown-axis]",
                   "plan.yaml:2: the mesh has no axis 'tq', only dp, tp; did you mean tp or dp? [unknown-axis]",
                   "plan.yaml:6: no operator of 'layers.*.mlp.down' has an axis 'z' to split; they have b, k, n, "
                   "s [unknown-axis]"));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/checked.h"
@@ -14,6 +15,39 @@ std::vector<std::string> names_of(const std::vector<MeshAxis>& axes) {
   std::vector<std::string> names;
   for (const MeshAxis& axis : axes) names.push_back(axis.name);
   return names;
+}
+
+// The axes that split operators on some mesh.
+std::vector<std::string> all_operator_axes(const Strategy& strategy, const Report& report) {
+  std::vector<std::string> names;
+  const auto add = [&](const MeshDeclaration& mesh) {
+    for (const MeshAxis& axis : operator_axes(mesh))
+      if (std::find(names.begin(), names.end(), axis.name) == names.end()) names.push_back(axis.name);
+  };
+  add(strategy.mesh);
+  for (const Stage& stage : strategy.schedule.stages)
+    if (stage.mesh) add(*stage.mesh);
+  const auto most = static_cast<std::size_t>(kMaxMeshAxes);
+  if (names.size() <= most) return names;
+  if (strategy.mesh.axes.size() <= most)  // else said of the mesh itself
+    report("mesh", strategy.schedule.line, "schedule",
+           fmt::format("the meshes of the stages have {} different axes together: at most {}", names.size(), most));
+  names.resize(most);
+  return names;
+}
+
+void check_disjoint(const Strategy& strategy, const std::vector<Mesh>& ranks, const Report& report) {
+  const std::vector<Stage>& stages = strategy.schedule.stages;
+  std::map<DeviceId, std::size_t> rank_of;
+  std::set<std::pair<std::size_t, std::size_t>> told;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+    for (DeviceId device : ranks[rank].devices()) {
+      const auto [known, fresh] = rank_of.try_emplace(device, rank);
+      if (fresh || !told.insert({known->second, rank}).second) continue;
+      const bool own = rank < stages.size() && stages[rank].mesh;
+      report("contradiction", own ? stages[rank].mesh->line : strategy.schedule.line, "schedule",
+             fmt::format("stages {} and {} both have device {}", known->second, rank, device.index()));
+    }
 }
 
 }  // namespace
@@ -96,6 +130,41 @@ std::vector<Mesh> rank_meshes(const MeshDeclaration& mesh) {
     }
     meshes.push_back(Mesh::make(axes, std::move(devices)).value());
   }
+  return meshes;
+}
+
+StrategyMeshes find_meshes(const Strategy& strategy, const Cluster& cluster, const Report& report) {
+  const auto sound = [&](const MeshDeclaration& mesh) {
+    const std::vector<std::string> faults = faults_of(mesh, cluster);
+    for (const std::string& fault : faults) report("mesh", mesh.line, "mesh", fault);
+    return faults.empty();
+  };
+  StrategyMeshes meshes;
+  meshes.operator_axes = all_operator_axes(strategy, report);
+  meshes.names = names_of(strategy.mesh.axes);
+  const bool whole = sound(strategy.mesh);
+  if (whole) meshes.ranks = rank_meshes(strategy.mesh);
+  bool own_meshes = false;
+  for (std::size_t stage = 0; stage < strategy.schedule.stages.size(); ++stage) {
+    const auto& own = strategy.schedule.stages[stage].mesh;
+    if (!own) continue;
+    own_meshes = true;
+    for (const MeshAxis& axis : own->axes) meshes.names.push_back(axis.name);
+    const auto contradiction = [&](std::string_view message) {
+      report("contradiction", own->line, "schedule", fmt::format("stage {}: {}", stage, message));
+    };
+    if (own->size_of(kPipelineAxis) > 1)
+      contradiction("its mesh cannot have stages");
+    else if (own->devices.empty())
+      contradiction("a mesh of its own needs its devices");
+    else if (whole && stage >= meshes.ranks.size())
+      contradiction("a mesh of its own needs one stage per pipeline rank");
+    else if (sound(*own) && whole)
+      meshes.ranks[stage] = rank_meshes(*own).front();
+  }
+  std::sort(meshes.names.begin(), meshes.names.end());
+  meshes.names.erase(std::unique(meshes.names.begin(), meshes.names.end()), meshes.names.end());
+  if (own_meshes) check_disjoint(strategy, meshes.ranks, report);
   return meshes;
 }
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "strategy/tree.h"
+#include "strategy/stages.h"
 
 namespace weft {
 
@@ -16,5 +16,13 @@ std::vector<MeshAxis> operator_axes(const MeshDeclaration& mesh);
 
 // The mesh of each pipeline rank, of a sound declaration.
 std::vector<Mesh> rank_meshes(const MeshDeclaration& mesh);
+
+// All meshes of a strategy: its own, cut into pipeline ranks, and those of single stages.
+struct StrategyMeshes {
+  std::vector<Mesh> ranks;                 // by pipeline rank; none when the strategy's mesh is not sound
+  std::vector<std::string> operator_axes;  // that split operators on some mesh, the strategy's first
+  std::vector<std::string> names;          // of all axes, sorted
+};
+StrategyMeshes find_meshes(const Strategy& strategy, const Cluster& cluster, const Report& report);
 
 }  // namespace weft

@@ -53,7 +53,6 @@ class Resolver {
     resolve_meshes();
     check_rules();
     resolved_.stage = assign_stages(strategy_.schedule, resolved_.stages, graph_, layers_, reporter());
-    drop_unused_choices();
     for (OpId op : graph_.ops().ids()) {
       const Op& described = graph_.ops()[op];
       const bool wanted = described.phase == Phase::Forward || (described.phase == Phase::Backward && backward_rules_);
@@ -90,8 +89,8 @@ class Resolver {
     violate(name, at.line, fmt::format("rule '{}'", at.match), std::move(message));
   }
   Report reporter() {
-    return [this](std::string_view name, Line line, std::string message) {
-      violate(name, line, "schedule", std::move(message));
+    return [this](std::string_view name, Line line, std::string_view part, std::string message) {
+      violate(name, line, part, std::move(message));
     };
   }
 
@@ -102,116 +101,50 @@ class Resolver {
     const PipelineSchedule* schedule = find_schedule(given.name);
     const Report report = reporter();
     if (!schedule) {
-      report("schedule", given.line,
+      report("schedule", given.line, "schedule",
              fmt::format("schedule '{}' unknown{}", given.name, did_you_mean(given.name, pipeline_schedule_names())));
       resolved_.stages = ranks;
       return;
     }
     for (std::string& need : schedule_violations(*schedule, ranks, given.interleave, given.micro_batches))
-      report("schedule", given.line, std::move(need));
+      report("schedule", given.line, "schedule", std::move(need));
     const std::int64_t interleave = std::max<std::int64_t>(given.interleave, 1);
     resolved_.schedule.chunks = chunk_count(*schedule, interleave);
     resolved_.stages = stage_count(*schedule, ranks, interleave);
     if (!given.stages.empty() && static_cast<std::int64_t>(given.stages.size()) != resolved_.stages)
-      report("stages", given.stages.front().line,
+      report("stages", given.stages.front().line, "schedule",
              fmt::format("{} stages are listed, but pp={} with schedule {} has {}", given.stages.size(), ranks,
                          given.name, resolved_.stages));
   }
 
-  // The axes that split operators on some mesh, the strategy's first.
-  void name_operator_axes() {
-    const auto add = [&](const MeshDeclaration& mesh) {
-      for (const MeshAxis& axis : operator_axes(mesh))
-        if (std::find(operator_axes_.begin(), operator_axes_.end(), axis.name) == operator_axes_.end())
-          operator_axes_.push_back(axis.name);
+  void resolve_meshes() {
+    StrategyMeshes meshes = find_meshes(strategy_, cluster_, reporter());
+    mesh_names_ = std::move(meshes.names);
+    const auto sizes = [&](auto&& size_of) {
+      std::vector<MeshAxis> axes;
+      for (const std::string& name : meshes.operator_axes) axes.push_back({name, size_of(name)});
+      return axes;
     };
-    add(strategy_.mesh);
-    for (const Stage& stage : strategy_.schedule.stages)
-      if (stage.mesh) add(*stage.mesh);
-    if (operator_axes_.size() <= static_cast<std::size_t>(kMaxMeshAxes)) return;
-    if (strategy_.mesh.axes.size() <= static_cast<std::size_t>(kMaxMeshAxes))
-      violate("mesh", strategy_.schedule.line, "schedule",
-              fmt::format("the meshes of the stages have {} different axes together: at most {}", operator_axes_.size(),
-                          kMaxMeshAxes));
-    operator_axes_.resize(static_cast<std::size_t>(kMaxMeshAxes));
+    for (Mesh& mesh : meshes.ranks) {
+      const std::size_t choices = choices_for(sizes([&](const std::string& name) {
+        const int axis = mesh.axis_named(name);
+        return axis < 0 ? 1 : mesh.axes()[static_cast<std::size_t>(axis)].size;
+      }));
+      resolved_.ranks.push_back({std::move(mesh), choices});
+    }
+    // Without meshes there are faults; the rest is looked at as far as the declaration goes.
+    if (meshes.ranks.empty()) choices_for(sizes([&](const std::string& name) { return strategy_.mesh.size_of(name); }));
   }
-
-  std::size_t choices_for(const MeshDeclaration& mesh) {
-    std::vector<MeshAxis> axes;
-    for (const std::string& name : operator_axes_) axes.push_back({name, mesh.size_of(name)});
+  std::size_t choices_for(std::vector<MeshAxis> axes) {
     for (std::size_t i = 0; i < resolved_.choices.size(); ++i)
       if (resolved_.choices[i].axes == axes) return i;
     MeshChoices choices;
-    choices.axes = axes;
     choices.sharding.ops.resize(axes.size());
     choices.sharding.inputs.resize(axes.size());
     choices.sharding.reduce_onto.resize(axes.size());
+    choices.axes = std::move(axes);
     resolved_.choices.push_back(std::move(choices));
     return resolved_.choices.size() - 1;
-  }
-
-  bool sound(const MeshDeclaration& mesh) {
-    const std::vector<std::string> faults = faults_of(mesh, cluster_);
-    for (const std::string& fault : faults) violate("mesh", mesh.line, "mesh", fault);
-    return faults.empty();
-  }
-
-  void resolve_meshes() {
-    name_operator_axes();
-    const bool whole = sound(strategy_.mesh);
-    const std::size_t choices = choices_for(strategy_.mesh);
-    if (whole)
-      for (Mesh& mesh : rank_meshes(strategy_.mesh)) resolved_.ranks.push_back({std::move(mesh), choices});
-    for (const MeshAxis& axis : strategy_.mesh.axes) mesh_names_.push_back(axis.name);
-    bool own_meshes = false;
-    for (std::size_t stage = 0; stage < strategy_.schedule.stages.size(); ++stage) {
-      const auto& own = strategy_.schedule.stages[stage].mesh;
-      if (!own) continue;
-      own_meshes = true;
-      for (const MeshAxis& axis : own->axes) mesh_names_.push_back(axis.name);
-      const auto contradiction = [&](std::string_view message) {
-        violate("contradiction", own->line, "schedule", fmt::format("stage {}: {}", stage, message));
-      };
-      if (own->size_of(kPipelineAxis) > 1)
-        contradiction("its mesh cannot have stages");
-      else if (own->devices.empty())
-        contradiction("a mesh of its own needs its devices");
-      else if (whole && stage >= resolved_.ranks.size())
-        contradiction("a mesh of its own needs one stage per pipeline rank");
-      else if (sound(*own) && whole)
-        resolved_.ranks[stage] = {rank_meshes(*own).front(), choices_for(*own)};
-    }
-    std::sort(mesh_names_.begin(), mesh_names_.end());
-    mesh_names_.erase(std::unique(mesh_names_.begin(), mesh_names_.end()), mesh_names_.end());
-    if (own_meshes) check_disjoint();
-  }
-  void check_disjoint() {
-    std::map<DeviceId, std::size_t> rank_of;
-    std::set<std::pair<std::size_t, std::size_t>> told;
-    for (std::size_t rank = 0; rank < resolved_.ranks.size(); ++rank)
-      for (DeviceId device : resolved_.ranks[rank].mesh.devices()) {
-        const auto [known, fresh] = rank_of.try_emplace(device, rank);
-        if (fresh || !told.insert({known->second, rank}).second) continue;
-        const auto& stages = strategy_.schedule.stages;
-        const bool own = rank < stages.size() && stages[rank].mesh;
-        violate("contradiction", own ? stages[rank].mesh->line : strategy_.schedule.line, "schedule",
-                fmt::format("stages {} and {} both have device {}", known->second, rank, device.index()));
-      }
-  }
-
-  // Where every stage has a mesh of its own, nothing runs on the strategy's.
-  void drop_unused_choices() {
-    if (resolved_.ranks.empty()) return;
-    std::vector<std::size_t> renumbered(resolved_.choices.size(), 0);
-    for (const RankMesh& rank : resolved_.ranks) renumbered[rank.choices] = 1;
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < renumbered.size(); ++i) {
-      if (renumbered[i] == 0) continue;
-      if (i != kept) resolved_.choices[kept] = std::move(resolved_.choices[i]);
-      renumbered[i] = kept++;
-    }
-    resolved_.choices.resize(kept);
-    for (RankMesh& rank : resolved_.ranks) rank.choices = renumbered[rank.choices];
   }
   // Whether an operator runs on a mesh with these choices; on all of them while the meshes are not known.
   bool runs_on(const MeshChoices& choices, OpId op) const {
@@ -446,7 +379,7 @@ class Resolver {
                                           fmt::join(mesh_names_, ", "), did_you_mean(mesh_axis, mesh_names_)));
       if (std::none_of(graph_.signatures().begin(), graph_.signatures().end(),
                        [&axis = axis](const Signature& signature) { return signature.axis_named(axis) >= 0; }))
-        wrong("unknown-axis", fmt::format("no operator has an axis '{}'; the sequence is s", axis));
+        wrong("unknown-axis", fmt::format("no operator of the model has an axis '{}' to scatter sums along", axis));
       for (std::size_t m = 0; m < choices.axes.size(); ++m) {
         if (choices.axes[m].name != mesh_axis) continue;
         choices.sharding.reduce_onto[m] = axis;
@@ -613,7 +546,7 @@ class Resolver {
   IdVec<OpId, std::string> names_;
   IdVec<OpId, NodeConfig> configs_;
   bool backward_rules_ = false;
-  std::vector<std::string> operator_axes_, mesh_names_, known_nodes_;
+  std::vector<std::string> mesh_names_, known_nodes_;
   std::set<std::pair<std::size_t, std::string>> applied_, told_;
   ResolvedStrategy resolved_;
   std::vector<Violation> violations_;

@@ -30,7 +30,7 @@ std::vector<int> stages_of_layers(const ScheduleConfig& schedule, std::int64_t s
   std::vector<std::int64_t> counts;
   if (schedule.stages.empty()) {
     if (layers % stages != 0 || layers == 0) {
-      report("stages", schedule.line,
+      report("stages", schedule.line, "schedule",
              layers < stages ? fmt::format("{} layers cannot fill {} stages; lower pp or vpp", layers, stages)
                              : fmt::format("{} layers do not divide over {} stages; give the layers of each, stages={}",
                                            layers, stages, shown(even_counts(layers, stages))));
@@ -41,7 +41,7 @@ std::vector<int> stages_of_layers(const ScheduleConfig& schedule, std::int64_t s
     for (const Stage& stage : schedule.stages) counts.push_back(stage.layers.value_or(0));
     const std::int64_t sum = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
     if (sum != layers) {
-      report("stages", schedule.stages.front().line,
+      report("stages", schedule.stages.front().line, "schedule",
              fmt::format("the stages have {} = {} layers, the model {}", shown(counts), sum, layers));
       return {};
     }
@@ -69,7 +69,8 @@ std::optional<IdVec<OpId, int>> named_stages(const ScheduleConfig& schedule, std
   for (std::size_t s = 0; s < schedule.stages.size(); ++s) {
     const Stage& given = schedule.stages[s];
     if (given.layers) {
-      report("contradiction", given.line, fmt::format("stage {}: write layers or modules, for all stages alike", s));
+      report("contradiction", given.line, "schedule",
+             fmt::format("stage {}: write layers or modules, for all stages alike", s));
       fine = false;
     }
     for (const std::string& pattern : given.modules) {
@@ -79,7 +80,7 @@ std::optional<IdVec<OpId, int>> named_stages(const ScheduleConfig& schedule, std
         if (!glob.covers(graph.name(op))) continue;
         if (stage[op] >= 0 && stage[op] != static_cast<int>(s) && fine) {
           report(
-              "contradiction", given.line,
+              "contradiction", given.line, "schedule",
               fmt::format("stage {}: '{}' has {} which stage {} has already", s, pattern, graph.name(op), stage[op]));
           fine = false;
         }
@@ -97,7 +98,7 @@ std::optional<IdVec<OpId, int>> named_stages(const ScheduleConfig& schedule, std
   if (!missed.empty()) {
     const std::size_t more = missed.size() > 4 ? missed.size() - 4 : 0;
     missed.resize(missed.size() - more);
-    report("stages", schedule.stages.front().line,
+    report("stages", schedule.stages.front().line, "schedule",
            fmt::format("no stage has {}{}; name every layer once", fmt::join(missed, ", "),
                        more > 0 ? fmt::format(" and {} more", more) : ""));
     fine = false;
@@ -114,7 +115,7 @@ void report_idle_stages(const ScheduleConfig& schedule, std::int64_t stages, con
     if (each >= 0) used[static_cast<std::size_t>(each)] = 1;
   for (std::size_t s = 0; s < used.size(); ++s)
     if (!used[s])
-      report("stages", s < schedule.stages.size() ? schedule.stages[s].line : schedule.line,
+      report("stages", s < schedule.stages.size() ? schedule.stages[s].line : schedule.line, "schedule",
              fmt::format("stage {} has no operator; give it a layer", s));
 }
 
@@ -152,7 +153,7 @@ IdVec<OpId, int> assign_stages(const ScheduleConfig& schedule, std::int64_t stag
     }
     stage[op] = (*named)[op];
     if (stage[op] < after && ordered) {
-      report("stages", schedule.stages.empty() ? schedule.line : schedule.stages.front().line,
+      report("stages", schedule.stages.empty() ? schedule.line : schedule.stages.front().line, "schedule",
              fmt::format("{} is in stage {} but reads what stage {} makes; stages follow the data", graph.name(op),
                          stage[op], after));
       ordered = false;

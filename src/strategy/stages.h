@@ -10,8 +10,8 @@
 
 namespace weft {
 
-// Reports a violation of that name, at that line.
-using Report = std::function<void(std::string_view name, Line line, std::string message)>;
+// Reports a violation of that name, at that line or, if it has none, in that part of the strategy.
+using Report = std::function<void(std::string_view name, Line line, std::string_view part, std::string message)>;
 
 // Layers are cut evenly, by the given counts, or by modules. What comes before every layer (embeddings) runs in the
 // first stage, what no layer reads (final norm, head, loss) in the last, the rest with what it reads. −1: not a
