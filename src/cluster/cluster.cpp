@@ -115,13 +115,13 @@ Link Cluster::link(LinkId id) const {
   WEFT_CHECK(id.index() < link_count(), "link {} of {}", id.index(), link_count());
   if (id.index() >= fabric_links_) {
     const Fabric::Capacity capacity = fabric_.link(id.index() - fabric_links_);
-    return {LinkKind::kFabric, capacity.bandwidth, capacity.latency};
+    return {LinkKind::kFabric, capacity.bandwidth, capacity.latency, capacity.ample};
   }
   std::size_t group = runs_.size() - 1;
   while (runs_[group].first_link > id.index()) --group;
   const NodeType& type = *groups_[group].type;
   const NodeType::Link link = type.link(static_cast<int>((id.index() - runs_[group].first_link) % type.link_count()));
-  return {link.kind, link.bandwidth, link.latency};
+  return {link.kind, link.bandwidth, link.latency, false};
 }
 
 LinkId Cluster::reverse(LinkId id) const {

@@ -39,6 +39,7 @@ struct Link {
   LinkKind kind = LinkKind::kFabric;
   BytesPerSecond bandwidth;
   Seconds latency;
+  bool ample = false;  // of a fabric: wide enough for all NICs below it, so it never limits anybody
 };
 
 class Cluster {

@@ -86,7 +86,7 @@ Fabric::Capacity Fabric::link(std::int64_t offset) const {
   WEFT_CHECK(offset >= 0 && offset < link_count_, "fabric link {} of {}", offset, link_count_);
   if (const DragonflyFabric* shape = dragonfly()) {
     const std::int64_t local = groups_ * shape->routers_per_group * (shape->routers_per_group - 1);
-    return {offset < local ? shape->local.value : shape->global.value, shape->latency.value};
+    return {offset < local ? shape->local.value : shape->global.value, shape->latency.value, false};
   }
   const auto storey = std::prev(std::upper_bound(storeys_.begin(), storeys_.end(), offset,
                                                  [](std::int64_t id, const Storey& s) { return id < s.first_link; }));
@@ -94,7 +94,7 @@ Fabric::Capacity Fabric::link(std::int64_t offset) const {
   const std::int64_t block = index / planes_;
   const int rail = planes_ == 1 ? kAllRails : static_cast<int>(index % planes_);
   const double below = rate_below(block * storey->nodes, (block + 1) * storey->nodes, rail);
-  return {{below / storey->oversubscription}, std::get<TreeFabric>(spec_).latency.value};
+  return {{below / storey->oversubscription}, std::get<TreeFabric>(spec_).latency.value, storey->oversubscription <= 1};
 }
 
 std::int64_t Fabric::router_link(std::int64_t group, std::int64_t from, std::int64_t to) const {

@@ -69,6 +69,7 @@ class Fabric {
   struct Capacity {
     BytesPerSecond bandwidth;
     Seconds latency;
+    bool ample = false;  // carries all NICs below it at their full rate: it never limits anybody
   };
   // One storey of the fabric, for reports: `links` directed links of like role.
   struct Tier {

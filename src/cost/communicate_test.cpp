@@ -311,7 +311,10 @@ TEST(Communicate, LinksCarryWhatTheHopsSend) {
       sent += hop.bytes * static_cast<double>(where.path(group.members[hop.from], group.members[hop.to]).size());
     for (const LinkShare& share : route.links)
       carried += static_cast<double>(share.coefficient) / static_cast<double>(kOne) * route.volume;
-    EXPECT_NEAR(carried, sent, 1e-3 * sent) << name_of(route.algorithm);
+    // Links of a tree count as loaded alike, which is a little more than they carry at its ends.
+    const bool tree = route.algorithm == Algorithm::Tree || route.algorithm == Algorithm::NvlsTree;
+    EXPECT_GE(carried, (1 - 1e-3) * sent) << name_of(route.algorithm);
+    EXPECT_LE(carried, (tree ? 1.05 : 1 + 1e-3) * sent) << name_of(route.algorithm);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -309,14 +310,26 @@ class Builder {
       for (LinkId link : path_) {
         loads_.emplace_back(link, hop.bytes);
         const Link found = cluster_.link(link);
-        latency += found.latency;
+        if (found.kind != LinkKind::kFabric) latency += found.latency;
         leaves |= found.kind == LinkKind::kNic;
       }
+      if (leaves) latency += across_fabric();
       Seconds& largest = leaves ? route.latency_between : route.latency_inside;
       largest = std::max(largest, latency);
     }
     settle(route);
     result_.routes.push_back(std::move(route));
+  }
+
+  // Through the fabric everybody counts as far apart, as NCCL's own model has it: one latency between nodes.
+  Seconds across_fabric() {
+    if (!across_) {
+      across_ = Seconds{0};
+      const auto last = static_cast<std::size_t>(cluster_.device_count() - 1);
+      for (LinkId link : cluster_.path(DeviceId(0), DeviceId(last)))
+        if (const Link found = cluster_.link(link); found.kind == LinkKind::kFabric) *across_ += found.latency;
+    }
+    return *across_;
   }
 
   // One load per link, by link id: over an array of all ids in between where that is not much longer, else by sorting.
@@ -346,9 +359,21 @@ class Builder {
     loads_.resize(count);
   }
 
+  // Who is a leaf of one tree is an inner node of the other, but for the ends: links of a kind count as loaded alike,
+  // as the busiest of them. So nodes that are alike stay alike (src/price folds them).
+  void level_loads() {
+    std::array<double, kLinkKinds> most = {};
+    for (const auto& [link, bytes] : loads_) {
+      double& largest = most[static_cast<std::size_t>(cluster_.link(link).kind)];
+      largest = std::max(largest, bytes);
+    }
+    for (auto& [link, bytes] : loads_) bytes = most[static_cast<std::size_t>(cluster_.link(link).kind)];
+  }
+
   // From the collected loads to coefficients and the links that limit.
   void settle(Route& route) {
     add_up_loads();
+    if (route.algorithm == Algorithm::Tree || route.algorithm == Algorithm::NvlsTree) level_loads();
     for (const auto& [link, bytes] : loads_) route.volume = std::max(route.volume, bytes);
     route.links.reserve(loads_.size());
     for (const auto& [link, bytes] : loads_) {
@@ -376,6 +401,7 @@ class Builder {
   std::vector<LinkId> path_;
   std::vector<std::pair<LinkId, double>> loads_;
   std::vector<double> by_link_;
+  std::optional<Seconds> across_;
 };
 
 Traffic traffic_of(Collective collective) {

@@ -227,7 +227,8 @@ const CommunicateCost& Communications::cost_of(const Instruction& instruction, c
     if (!communicator.routes.empty() && bytes > 0) {
       found->second = cost_.communicate(CommunicateQuery{&communicator, bytes, false});
       std::vector<std::uint32_t>& used = routes_used_[group.shape];
-      if (std::find(used.begin(), used.end(), found->second.route) == used.end()) used.push_back(found->second.route);
+      if (found->second.bytes > kUnfeltBytes && std::find(used.begin(), used.end(), found->second.route) == used.end())
+        used.push_back(found->second.route);
     }
   }
   return found->second;

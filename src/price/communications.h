@@ -33,6 +33,10 @@ struct CommKind {
   std::vector<CommGroupId> group_at, received_at = {};  // by position in the mesh; invalid: not in any
 };
 
+// What is smaller than this is over before anybody shares a link with it: it takes its time alone and loads no link.
+// (A scalar goes around 16,384 devices by a tree that no two nodes have the same part in; nothing would fold.)
+inline constexpr std::int64_t kUnfeltBytes = 16 << 10;
+
 class Communications {
  public:
   Communications(const Program& program, const Graph& graph, const Cluster& cluster, const CostModel& cost);

@@ -6,6 +6,8 @@
 namespace weft {
 namespace {
 
+constexpr std::uint32_t kAmple = ~0u;
+
 std::uint64_t mix(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15ULL;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -41,7 +43,14 @@ Partition partition(const Communications& communications, const Cluster& cluster
       for (const LinkShare& share : communications.communicators()[group.prototype].routes[route].links) {
         const LinkId link(static_cast<std::size_t>(share.link.index() + group.shift));
         const auto [found, added] = known.try_emplace(link.index(), static_cast<std::uint32_t>(result.links.size()));
-        if (added) result.links.push_back({link, cost.capacity(cluster.link(link))});
+        if (added) {
+          const Link described = cluster.link(link);
+          if (described.ample)
+            found->second = kAmple;
+          else
+            result.links.push_back({link, cost.capacity(described)});
+        }
+        if (found->second == kAmple) continue;  // never limits anybody
         result.loads[id].push_back({route, found->second, share.coefficient});
       }
   }

@@ -204,16 +204,15 @@ class Pricer {
       }
   }
 
-  WorkId communication_work(const CommGroup& group, std::uint32_t group_class, const CommunicateCost& cost) {
+  WorkId communication_work(std::uint32_t group_class, const CommunicateCost& cost) {
     const auto [found, added] = communication_works_.try_emplace(
         {group_class, cost.route, cost.latency, cost.bytes, cost.cap}, WorkId(priced_.workload.works.size()));
     if (added) {
       Work work{cost.latency, cost.bytes, cost.cap, {}, cost.sm_share, cost.memory_share};
       for (const auto& [route, load] : class_loads_[group_class])
-        if (route == cost.route) work.links.push_back(load);
+        if (route == cost.route && cost.bytes > kUnfeltBytes) work.links.push_back(load);
       priced_.workload.works.push_back(std::move(work));
     }
-    (void)group;
     return found->second;
   }
 
@@ -237,7 +236,7 @@ class Pricer {
                    std::uint32_t key) {
     const CommunicateCost& cost = communications_.cost_of(instruction, group);
     if (cost.latency == 0 && cost.bytes == 0) return;
-    const WorkId work = communication_work(group, group_class, cost);
+    const WorkId work = communication_work(group_class, cost);
     if (const std::int32_t count = parties(group); count > 1) {
       const auto [found, added] =
           meetings_.try_emplace({group_class, key}, MeetingId(priced_.workload.meetings.size()));
