@@ -111,8 +111,9 @@ class ShardingPlanner::Settler {
     return {products_.data() + product_start_[forward.index()], products_.data() + product_start_[forward.index() + 1]};
   }
 
-  // A parameter's gradient accumulates where it is made; other gradients are summed where they are read, which is where
-  // the tensor was made. Both belong to no forward operator.
+  // A parameter's gradient accumulates where it is made. Other gradients are summed where their terms are made, so that
+  // one tensor crosses a border and not each term; terms of different meshes where the sum is read, which is where the
+  // tensor was made. Both belong to no forward operator.
   bool accumulates(OpId op) const { return graph_.kind(op) == OpKind::Accumulate; }
   bool sums(OpId op) const {
     const Op& described = graph_.ops()[op];
@@ -127,35 +128,52 @@ class ShardingPlanner::Settler {
       if (described.phase == Phase::Forward) mesh_of_[op] = placing_.mesh_of[op];
       if (described.forward.valid()) mesh_of_[op] = mesh_of_[described.forward];
     }
-    // Readers stand later, so going backwards finds them settled; accumulations after that.
-    for (std::size_t i = first_step_.index(); i-- > 0;) {
-      if (!sums(OpId(i))) continue;
-      if (const auto uses = graph_.uses(graph_.outputs(OpId(i))[0]); !uses.empty())
-        mesh_of_[OpId(i)] = mesh_of_[uses[0].op];
-    }
+    for (OpId op : IdRange<OpId>(first_step_.index()))
+      if (sums(op)) mesh_of_[op] = mesh_of_sum(op);
     for (OpId op : IdRange<OpId>(first_step_.index()))
       if (accumulates(op)) mesh_of_[op] = mesh_of_[graph_.tensors()[graph_.inputs(op)[1]].producer];
   }
 
+  MeshId mesh_of_sum(OpId op) const {
+    const auto terms = graph_.inputs(op);
+    const OpId first = graph_.tensors()[terms[0]].producer, second = graph_.tensors()[terms[1]].producer;
+    if (mesh_of_[first] == mesh_of_[second]) return mesh_of_[first];
+    OpId reader = op;
+    while (sums(reader)) {
+      const auto uses = graph_.uses(graph_.outputs(reader)[0]);
+      if (uses.empty()) return mesh_of_[first];
+      reader = uses[0].op;
+    }
+    return mesh_of_[reader];
+  }
+
   // Moves an operator and all that runs where it runs.
   void move(OpId first, MeshId to) {
-    std::vector<OpId> moving = {first};
+    std::vector<std::pair<OpId, MeshId>> moving = {{first, to}};
+    const auto add_sum = [&](OpId op) {
+      if (op.valid() && sums(op)) moving.emplace_back(op, MeshId());
+    };
     while (!moving.empty()) {
-      const OpId op = moving.back();
+      const OpId op = moving.back().first;
+      const MeshId there = moving.back().second.valid() ? moving.back().second : mesh_of_sum(op);
       moving.pop_back();
-      if (mesh_of_[op] == to) continue;
+      if (mesh_of_[op] == there) {
+        // A chain of sums may hang on the reader at its end.
+        if (sums(op)) add_sum(graph_.tensors()[graph_.inputs(op)[0]].producer);
+        continue;
+      }
       changed_->meshes.emplace_back(op, mesh_of_[op]);
-      mesh_of_[op] = to;
+      mesh_of_[op] = there;
       wait(op);
       wait_for_readers(op);  // partial sums pass on within one mesh only
-      for (OpId product : products(op)) moving.push_back(product);
-      for (TensorId input : graph_.inputs(op))
-        if (const OpId producer = graph_.tensors()[input].producer;
-            producer.valid() && sums(producer) && graph_.uses(graph_.outputs(producer)[0])[0].op == op)
-          moving.push_back(producer);
+      if (!sums(op))
+        for (OpId product : products(op)) moving.emplace_back(product, there);
+      for (TensorId input : graph_.inputs(op)) add_sum(graph_.tensors()[input].producer);
       for (TensorId output : graph_.outputs(op))
-        for (const Use& use : graph_.uses(output))
-          if (use.input == 1 && accumulates(use.op)) moving.push_back(use.op);
+        for (const Use& use : graph_.uses(output)) {
+          add_sum(use.op);
+          if (use.input == 1 && accumulates(use.op)) moving.emplace_back(use.op, there);
+        }
     }
   }
 
