@@ -16,21 +16,7 @@ struct Entry {
   Picoseconds shift = 0;
 };
 
-// Where each task stands in the scripts of an agent: positions[script][task].
-using Positions = std::vector<std::vector<std::uint32_t>>;
-
-// Nothing, if a task stands in a body twice: then (play, task) is no name for a step.
-std::optional<Positions> find_positions(const AgentScript& script, std::size_t tasks) {
-  Positions positions;
-  for (const Script& each : script.scripts()) {
-    std::vector<std::uint32_t>& column = positions.emplace_back(tasks, kNoStep);
-    for (std::uint32_t i = 0; i < each.tasks.size(); ++i)
-      if (std::exchange(column[each.tasks[i].index()], i) != kNoStep) return std::nullopt;
-  }
-  return positions;
-}
-
-Place place_of(const AgentScript& script, const Positions& positions, Place key) {
+Place place_of(const AgentScript& script, const TaskPositions& positions, Place key) {
   return key == kNowhere ? kNowhere : Place{key.play, positions[script.script_index(key.play)][key.position]};
 }
 
@@ -78,7 +64,7 @@ struct Undo {
   struct OfScript {
     std::uint32_t agent = 0;
     AgentScript script;
-    Positions positions;
+    TaskPositions positions;
   };
   std::vector<Replaced<FlowLinkId, FlowLink>> links;
   std::vector<Replaced<WorkId, Work>> works;
@@ -96,7 +82,7 @@ struct Edited {
   std::uint32_t agent = 0;
   ScriptDiff diff;
   const AgentScript* before = nullptr;
-  const Positions* positions = nullptr;  // before
+  const TaskPositions* positions = nullptr;  // before
 };
 
 constexpr Mark kBeginning{0, 0};
@@ -108,7 +94,7 @@ struct Simulator::State {
   Workload workload;
   DeltaOptions options;
   std::unique_ptr<Machine> machine;
-  std::vector<Positions> positions;
+  std::vector<TaskPositions> positions;
   bool named = true;  // steps have names: else every edit is a full run
   std::vector<Entry> entries;
   std::vector<Picoseconds> ends;
@@ -122,9 +108,9 @@ struct Simulator::State {
     positions.clear();
     named = true;
     for (const AgentId agent : workload.agents.ids()) {
-      auto found = find_positions(machine->script(agent.index()), workload.agents[agent].tasks.size());
+      auto found = machine->script(agent.index()).positions(workload.agents[agent].tasks.size());
       named &= found.has_value();
-      positions.push_back(found ? std::move(*found) : Positions{});
+      positions.push_back(found ? std::move(*found) : TaskPositions{});
     }
   }
 
@@ -168,6 +154,7 @@ struct Simulator::State {
 
   // Enters the agent among the parties of those of `meetings` it comes to, or takes it out of all.
   void come_to(AgentId id, const std::vector<MeetingId>& meetings) {
+    if (meetings.empty()) return;
     std::vector<std::vector<Layout::Party>>& parties = machine->layout().parties;
     const Agent& agent = workload.agents[id];
     const std::uint32_t first = machine->layout().first_stream[id.index()];
@@ -329,8 +316,14 @@ struct Simulator::State {
              work_replaced[workload.meetings[MeetingId(step.subject)].work] != 0;
     };
 
+    // Where nothing is replaced and only new tasks are put in, the old script is most of the new one.
     std::vector<char> touched(workload.agents.size());
-    for (const Undo::OfAgent& agent : undo.agents) touched[agent.agent.index()] = 1;
+    std::vector<std::uint32_t> first_new(touched.size(), kNoStep);
+    for (const Undo::OfAgent& agent : undo.agents) {
+      const std::uint32_t id = agent.agent.index();
+      if (touched[id] == 0 && !anything) first_new[id] = static_cast<std::uint32_t>(agent.tasks);
+      touched[id] = 1;
+    }
     if (anything)
       for (std::uint32_t agent = 0; agent < touched.size(); ++agent)
         for (const Script& script : machine->script(agent).scripts())
@@ -341,9 +334,13 @@ struct Simulator::State {
     for (std::uint32_t agent = 0; agent < touched.size(); ++agent) {
       if (touched[agent] == 0) continue;
       const Agent& source = workload.agents[AgentId(agent)];
-      AgentScript script(workload, source);
-      auto found = find_positions(script, source.tasks.size());
       const AgentScript& before = machine->script(agent);
+      std::optional<TaskPositions> found = TaskPositions{};
+      std::optional<AgentScript> spliced;
+      if (first_new[agent] != kNoStep)
+        spliced = AgentScript::respliced(before, workload, source, first_new[agent], *found);
+      AgentScript script = spliced ? std::move(*spliced) : AgentScript(workload, source);
+      if (!spliced) found = script.positions(source.tasks.size());
       if (!found || static_cast<std::uint32_t>(script.streams()) > machine->streams_of(agent) ||
           script.scripts().size() != before.scripts().size() || script.host_is_free() != before.host_is_free())
         return std::nullopt;
@@ -366,7 +363,8 @@ struct Simulator::State {
   }
 
   // Where an agent stands at a checkpoint of the run of this script.
-  Stand stand_at(const AgentScript& script, const Positions& where, std::uint32_t agent, const Checkpoint& at) const {
+  Stand stand_at(const AgentScript& script, const TaskPositions& where, std::uint32_t agent,
+                 const Checkpoint& at) const {
     Stand stand;
     const AgentState& state = at.agents[agent];
     const unsigned occupied = static_cast<unsigned>(state.computing | state.meeting | state.communicating);
