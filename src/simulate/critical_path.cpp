@@ -6,6 +6,8 @@
 #include "simulate/wide.h"
 
 namespace weft {
+
+using namespace engine;
 namespace {
 
 class Walk {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace weft {
+namespace weft::engine {
 namespace {
 
 constexpr std::size_t kKinds = 4;  // of micro-batches: bit 0: it is the first, bit 1: it is the last
@@ -272,7 +272,7 @@ std::optional<AgentScript> AgentScript::respliced(const AgentScript& before, con
                                     after.made_of_.begin());
   };
   for (std::size_t i = 0; i < after.scripts_.size(); ++i) {
-    const auto [body, kind] = after.made_of_[i];
+    const std::size_t kind = after.made_of_[i].second;
     const Script& old = before.scripts_[i];
     Script& script = after.scripts_[i];
     script.waits.reserve(old.waits.size());
@@ -335,4 +335,4 @@ bool AgentScript::previous_issued(Place& place) const {
   return false;
 }
 
-}  // namespace weft
+}  // namespace weft::engine

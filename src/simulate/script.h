@@ -14,7 +14,7 @@
 
 #include "simulate/workload.h"
 
-namespace weft {
+namespace weft::engine {
 
 inline constexpr std::uint32_t kNoStep = 0xffffffff;
 
@@ -147,4 +147,4 @@ class AgentScript {
   bool guarded_ = false;  // some task is not played for every micro-batch
 };
 
-}  // namespace weft
+}  // namespace weft::engine
