@@ -4,6 +4,8 @@
 #include <numeric>
 
 namespace weft {
+
+using namespace engine;
 namespace {
 
 enum class Doing : std::uint8_t { Compute, Communicate, Wait };

@@ -4,7 +4,7 @@
 
 #include "simulate/machine.h"
 
-namespace weft {
+namespace weft::engine {
 namespace {
 
 Place key_of(const AgentScript& script, Place place) {
@@ -179,4 +179,4 @@ bool Machine::equal_flows(const Checkpoint& checkpoint, Picoseconds shift) const
   return true;
 }
 
-}  // namespace weft
+}  // namespace weft::engine

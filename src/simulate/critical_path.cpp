@@ -6,6 +6,8 @@
 #include "simulate/wide.h"
 
 namespace weft {
+
+using namespace engine;
 namespace {
 
 class Walk {
@@ -26,13 +28,13 @@ class Walk {
     const Work* work = recorded_.work(task);
     const bool computes = recorded_.step(task).kind == StepKind::Compute;
     const Picoseconds alone = work == nullptr ? 0 : isolated_time(*work, recorded_.workload().links);
-    lay({Spent::Sharing, Waited::Work, task, start + alone, end});
     Stretch own{computes ? Spent::Compute : Spent::Communication, Waited::Nothing, task, start, start + alone};
 
     const ExecutedTask party = recorded_.last_party(task);
     Waited reason = Waited::Nothing;
     std::optional<ExecutedTask> previous = what_let_start(party, reason);
     own.waited = start == 0 ? Waited::Nothing : party != task ? Waited::Party : reason;
+    lay({Spent::Sharing, alone > 0 ? Waited::Work : own.waited, task, start + alone, end});
     lay(own);
     if (reason == Waited::Host) return before_issue(party);
     return previous;

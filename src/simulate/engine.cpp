@@ -5,7 +5,7 @@
 
 #include "simulate/machine.h"
 
-namespace weft {
+namespace weft::engine {
 
 Run Machine::take_result() {
   Run run;
@@ -21,7 +21,7 @@ Run Machine::take_result() {
   }
   IdVec<FlowLinkId, Wide> carried(workload_.links.size());
   for (const WorkId id : workload_.works.ids())
-    for (const LinkLoad& load : workload_.works[id].links)
+    for (const LinkUse& load : workload_.works[id].links)
       carried[load.link] += Wide{done_[id]} * workload_.works[id].bytes * load.coefficient;
   for (const Wide bytes : carried) run.carried.push_back(static_cast<std::int64_t>(bytes / kOne));
   return run;
@@ -76,9 +76,13 @@ Error Machine::fault() const {
   return error("deadlock at {} ps: nothing can go on{}", now_, text);
 }
 
+}  // namespace weft::engine
+
+namespace weft {
+
 Result<Run> simulate(const Workload& workload, const SimulateOptions& options) {
   WEFT_TRY_OK(check(workload));
-  Machine machine(workload, options);
+  engine::Machine machine(workload, options);
   if (!machine.run()) return machine.fault();
   return machine.take_result();
 }

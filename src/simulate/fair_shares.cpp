@@ -27,8 +27,7 @@ void FairShares::reset(const IdVec<FlowLinkId, FlowLink>& links, std::size_t flo
   lowest_ = kHighest;
 }
 
-void FairShares::insert(std::uint32_t flow, std::span<const LinkLoad> loads, std::int64_t cap,
-                        std::int64_t link_limit) {
+void FairShares::insert(std::uint32_t flow, std::span<const LinkUse> loads, std::int64_t cap, std::int64_t link_limit) {
   Flow& f = flows_[flow];
   f.loads = loads;
   f.cap = cap;
@@ -42,13 +41,13 @@ void FairShares::insert(std::uint32_t flow, std::span<const LinkLoad> loads, std
   }
 }
 
-void FairShares::add(std::uint32_t flow, std::span<const LinkLoad> loads, std::int64_t cap, std::int64_t link_limit) {
+void FairShares::add(std::uint32_t flow, std::span<const LinkUse> loads, std::int64_t cap, std::int64_t link_limit) {
   insert(flow, loads, cap, link_limit);
   flows_[flow].rate = 0;
   fresh_.push_back(flow);
 }
 
-void FairShares::restore(std::uint32_t flow, std::span<const LinkLoad> loads, std::int64_t cap, std::int64_t link_limit,
+void FairShares::restore(std::uint32_t flow, std::span<const LinkUse> loads, std::int64_t cap, std::int64_t link_limit,
                          std::int64_t rate) {
   insert(flow, loads, cap, link_limit);
   flows_[flow].rate = rate;
@@ -56,7 +55,7 @@ void FairShares::restore(std::uint32_t flow, std::span<const LinkLoad> loads, st
 
 void FairShares::touch(std::uint32_t flow, std::int64_t rate) {
   lowest_ = std::min(lowest_, rate);
-  for (const LinkLoad& load : flows_[flow].loads) touched_.push_back(load.link.index());
+  for (const LinkUse& load : flows_[flow].loads) touched_.push_back(load.link.index());
 }
 
 void FairShares::remove(std::uint32_t flow) {
@@ -106,7 +105,7 @@ std::span<const std::uint32_t> FairShares::update() {
     Flow& f = flows_[flow];
     std::int64_t least = f.cap;
     bool alone = true;
-    for (const LinkLoad& load : f.loads) {
+    for (const LinkUse& load : f.loads) {
       const Link& link = links_[load.link.index()];
       alone &= link.flows.size() == 1;
       if (link.flows.size() == 1) continue;
@@ -118,7 +117,7 @@ std::span<const std::uint32_t> FairShares::update() {
       changed_.push_back(flow);
     } else {
       lowest = std::min(lowest, least);
-      for (const LinkLoad& load : f.loads) touched_.push_back(load.link.index());
+      for (const LinkUse& load : f.loads) touched_.push_back(load.link.index());
     }
   }
   if (!touched_.empty()) {
@@ -159,7 +158,7 @@ void FairShares::collect(std::int64_t level) {
         flow.settled = 0;
         flow_set_.push_back(entry.flow);
         if (flow.cap < flow.link_limit) caps_.push_back({flow.cap, entry.flow});
-        for (const LinkLoad& load : flow.loads) look_at(load.link.index());
+        for (const LinkUse& load : flow.loads) look_at(load.link.index());
       }
       link.active += entry.coefficient;
     }
@@ -230,7 +229,7 @@ void FairShares::fill() {
 
 void FairShares::settle(std::uint32_t flow, std::int64_t rate) {
   flows_[flow].settled = rate;
-  for (const LinkLoad& load : flows_[flow].loads) {
+  for (const LinkUse& load : flows_[flow].loads) {
     Link& link = links_[load.link.index()];
     link.left -= Wide{load.coefficient} * rate;
     link.active -= load.coefficient;

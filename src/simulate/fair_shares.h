@@ -34,11 +34,11 @@ class FairShares {
   void reset(const IdVec<FlowLinkId, FlowLink>& links, std::size_t flows);
 
   // `loads` stays where it is until the flow is removed; `cap` is at most its isolated rate.
-  void add(std::uint32_t flow, std::span<const LinkLoad> loads, std::int64_t cap, std::int64_t link_limit);
+  void add(std::uint32_t flow, std::span<const LinkUse> loads, std::int64_t cap, std::int64_t link_limit);
   void remove(std::uint32_t flow);
   void set_cap(std::uint32_t flow, std::int64_t cap);
   // Puts a flow back with the rate it had: for restoring a state that `update` had settled.
-  void restore(std::uint32_t flow, std::span<const LinkLoad> loads, std::int64_t cap, std::int64_t link_limit,
+  void restore(std::uint32_t flow, std::span<const LinkUse> loads, std::int64_t cap, std::int64_t link_limit,
                std::int64_t rate);
 
   bool changed() const { return !touched_.empty() || !fresh_.empty(); }
@@ -48,7 +48,7 @@ class FairShares {
 
  private:
   struct Flow {
-    std::span<const LinkLoad> loads;
+    std::span<const LinkUse> loads;
     std::vector<std::uint32_t> place;  // in the flow list of each link
     std::int64_t cap = 0;
     std::int64_t link_limit = 0;  // isolated rate by links alone: a cap at or above it never binds
@@ -77,7 +77,7 @@ class FairShares {
     bool operator<(const Level& other) const { return rate > other.rate; }  // the smallest on top of a std heap
   };
 
-  void insert(std::uint32_t flow, std::span<const LinkLoad> loads, std::int64_t cap, std::int64_t link_limit);
+  void insert(std::uint32_t flow, std::span<const LinkUse> loads, std::int64_t cap, std::int64_t link_limit);
   void touch(std::uint32_t flow, std::int64_t rate);
   void collect(std::int64_t level);
   void look_at(std::uint32_t link);

@@ -11,7 +11,7 @@ namespace weft {
 namespace {
 
 struct Flow {
-  std::vector<LinkLoad> loads;
+  std::vector<LinkUse> loads;
   std::int64_t cap = 0, link_limit = 0;
   bool present = false;
 };
@@ -50,7 +50,7 @@ void expect_fair(const Network& network, const FairShares& shares) {
     if (!network.flows[i].present) continue;
     RC_ASSERT(shares.rate(i) >= 1);
     RC_ASSERT(shares.rate(i) <= network.flows[i].cap);
-    for (const LinkLoad& load : network.flows[i].loads) {
+    for (const LinkUse& load : network.flows[i].loads) {
       left[load.link] -= Wide{load.coefficient} * shares.rate(i);
       weight[load.link] += load.coefficient;
       highest[load.link] = std::max(highest[load.link], shares.rate(i));
@@ -60,7 +60,7 @@ void expect_fair(const Network& network, const FairShares& shares) {
   for (std::uint32_t i = 0; i < network.flows.size(); ++i) {
     const Flow& flow = network.flows[i];
     if (!flow.present) continue;
-    const bool bottleneck = std::any_of(flow.loads.begin(), flow.loads.end(), [&](const LinkLoad& load) {
+    const bool bottleneck = std::any_of(flow.loads.begin(), flow.loads.end(), [&](const LinkUse& load) {
       return left[load.link] < weight[load.link] && highest[load.link] == shares.rate(i);
     });
     RC_ASSERT(shares.rate(i) == flow.cap || bottleneck);
@@ -120,7 +120,7 @@ RC_GTEST_PROP(FairShares, HoldForVeryWideLinks, (std::uint64_t seed)) {
 TEST(FairShares, RoundDown) {
   IdVec<FlowLinkId, FlowLink> links;
   const FlowLinkId x = links.push_back({.capacity = 10}), y = links.push_back({.capacity = 20});
-  const std::vector<LinkLoad> on_x{{x, kOne}}, on_y{{y, kOne}}, on_both{{x, kOne}, {y, kOne}};
+  const std::vector<LinkUse> on_x{{x, kOne}}, on_y{{y, kOne}}, on_both{{x, kOne}, {y, kOne}};
   FairShares shares(links, 4);
   shares.add(0, on_x, 10, 10);
   shares.add(1, on_x, 10, 10);
@@ -137,7 +137,7 @@ TEST(FairShares, RoundDown) {
 TEST(FairShares, ReportOnlyWhatChanges) {
   IdVec<FlowLinkId, FlowLink> links;
   const FlowLinkId x = links.push_back({.capacity = 10}), y = links.push_back({.capacity = 100});
-  const std::vector<LinkLoad> on_x{{x, kOne}}, on_y{{y, kOne}}, on_both{{x, kOne}, {y, kOne}};
+  const std::vector<LinkUse> on_x{{x, kOne}}, on_y{{y, kOne}}, on_both{{x, kOne}, {y, kOne}};
   FairShares shares(links, 4);
   shares.add(0, on_x, 10, 10);
   shares.add(1, on_both, 10, 10);

@@ -18,7 +18,7 @@ class FifoQueues {
   }
 
   // Joins the queues of the links; true if the flow heads them all.
-  bool join(std::uint32_t flow, std::span<const LinkLoad> loads) {
+  bool join(std::uint32_t flow, std::span<const LinkUse> loads) {
     Flow& f = flows_[flow];
     f.loads = loads;
     f.behind.assign(loads.size(), kNobody);
@@ -56,7 +56,7 @@ class FifoQueues {
   static constexpr std::uint32_t kNobody = 0xffffffff;
 
   struct Flow {
-    std::span<const LinkLoad> loads;
+    std::span<const LinkUse> loads;
     std::vector<std::uint32_t> behind;  // the flow behind it, per load
     std::uint32_t waits = 0;            // queues it does not head
   };

@@ -13,6 +13,7 @@
 namespace weft {
 namespace {
 
+using engine::AgentScript;
 using testing::RandomWorkload;
 
 Run play(const Workload& workload, Network network) {
@@ -56,7 +57,7 @@ RC_GTEST_PROP(Laws, BytesOnLinksAreThoseOfTheTasks, (std::uint64_t seed)) {
         if (!work.valid()) continue;
         // Each party of a meeting brings its part; the greatest number of parties is 5, and 60 divides by all up to it.
         const int part = task.meeting.valid() ? 60 / workload.meetings[task.meeting].parties : 60;
-        for (const LinkLoad& load : workload.works[work].links)
+        for (const LinkUse& load : workload.works[work].links)
           expected[load.link] += Wide{part} * workload.works[work].bytes * load.coefficient;
       }
   const Run run = play(workload, random_network(random.rng()));
@@ -138,7 +139,7 @@ RC_GTEST_PROP(Laws, NumberingDoesNotMatterUnderFair, (std::uint64_t seed)) {
   }
   for (const WorkId id : workload.works.ids()) {
     Work work = workload.works[id];
-    for (LinkLoad& load : work.links) load.link = FlowLinkId(links[load.link.index()]);
+    for (LinkUse& load : work.links) load.link = FlowLinkId(links[load.link.index()]);
     std::reverse(work.links.begin(), work.links.end());
     other.works[WorkId(works[id.index()])] = work;
   }

@@ -4,7 +4,7 @@
 #include <bit>
 #include <limits>
 
-namespace weft {
+namespace weft::engine {
 namespace {
 
 constexpr std::int32_t kSlowest = kOne / 64;
@@ -585,4 +585,4 @@ void Machine::apply_speed(Index flow) {
   shares_.set_cap(flow, std::max<std::int64_t>(cap, 1));
 }
 
-}  // namespace weft
+}  // namespace weft::engine

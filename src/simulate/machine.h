@@ -17,7 +17,7 @@
 #include "simulate/script.h"
 #include "simulate/wide.h"
 
-namespace weft {
+namespace weft::engine {
 
 // A stream is idle (its head has not begun), or occupied by its head.
 struct StreamState {
@@ -210,4 +210,4 @@ class Machine {
   std::vector<std::vector<TaskTimes>> times_;
 };
 
-}  // namespace weft
+}  // namespace weft::engine

@@ -2,6 +2,8 @@
 
 namespace weft {
 
+using namespace engine;
+
 Recorded::Recorded(const Workload& workload, const Run& run) : workload_(workload), run_(run) {
   scripts_.reserve(workload.agents.size());
   for (const Agent& agent : workload.agents) scripts_.emplace_back(workload, agent);

@@ -10,7 +10,7 @@ namespace weft {
 
 struct ExecutedTask {
   AgentId agent;
-  Place place;
+  engine::Place place;
 
   bool operator==(const ExecutedTask&) const = default;
 };
@@ -22,8 +22,8 @@ class Recorded {
 
   const Workload& workload() const { return workload_; }
   const Run& run() const { return run_; }
-  const AgentScript& script(AgentId agent) const { return scripts_[agent.index()]; }
-  const Step& step(ExecutedTask task) const { return script(task.agent).step(task.place); }
+  const engine::AgentScript& script(AgentId agent) const { return scripts_[agent.index()]; }
+  const engine::Step& step(ExecutedTask task) const { return script(task.agent).step(task.place); }
   const TaskTimes& times(ExecutedTask task) const {
     return run_.agents[task.agent].tasks[script(task.agent).ordinal(task.place)];
   }
@@ -37,7 +37,7 @@ class Recorded {
  private:
   const Workload& workload_;
   const Run& run_;
-  std::vector<AgentScript> scripts_;
+  std::vector<engine::AgentScript> scripts_;
   std::vector<std::vector<ExecutedTask>> last_;      // per meeting and time it is held
   std::vector<std::vector<std::uint32_t>> meeting_;  // per agent and executed task: which time of its meeting
 };

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace weft {
+namespace weft::engine {
 namespace {
 
 constexpr std::size_t kKinds = 4;  // of micro-batches: bit 0: it is the first, bit 1: it is the last
@@ -97,21 +97,32 @@ std::uint32_t last_before(const Script& script, const Occurrence& occurrence, Ta
   return position;
 }
 
+// Collects the waits of a step. A stream is in order, so of several waits for one stream in one play the last counts.
+class Waits {
+ public:
+  Waits(Script& script, Step& step) : script_(script), step_(step) {
+    step_.first_wait = static_cast<std::uint32_t>(script.waits.size());
+  }
+  void add(BodyId of, std::uint32_t at, TaskId task, std::uint8_t stream) {
+    for (std::size_t i = step_.first_wait; i < script_.waits.size(); ++i)
+      if (StepWait& wait = script_.waits[i]; wait.body == of && wait.stream == stream) {
+        if (at > wait.position) wait = {of, at, task, stream};
+        return;
+      }
+    script_.waits.push_back({of, at, task, stream});
+  }
+  void finish() { step_.wait_count = static_cast<std::uint16_t>(script_.waits.size() - step_.first_wait); }
+
+ private:
+  Script& script_;
+  Step& step_;
+};
+
 void add_waits(const Agent& agent, BodyId body, const Occurrences& occurrences, std::uint32_t position,
                Script& script) {
   Step& step = script.steps[position];
-  const Task& task = agent.tasks[script.tasks[position]];
-  step.first_wait = static_cast<std::uint32_t>(script.waits.size());
-  // A stream is in order, so of several waits for one stream in one play only the last counts.
-  const auto add = [&](BodyId of, std::uint32_t at, TaskId awaited, std::uint8_t stream) {
-    for (std::size_t i = step.first_wait; i < script.waits.size(); ++i)
-      if (StepWait& wait = script.waits[i]; wait.body == of && wait.stream == stream) {
-        if (at > wait.position) wait = {of, at, awaited, stream};
-        return;
-      }
-    script.waits.push_back({of, at, awaited, stream});
-  };
-  for (const TaskId after : task.after) {
+  Waits waits(script, step);
+  for (const TaskId after : agent.tasks[script.tasks[position]].after) {
     const std::uint8_t stream = agent.tasks[after].stream;
     if (stream == step.stream) continue;  // issued earlier on the same stream: it ends before
     const Occurrence* here = nullptr;
@@ -119,12 +130,22 @@ void add_waits(const Agent& agent, BodyId body, const Occurrences& occurrences, 
       if (o.body == body && o.first < position) here = &o;
     });
     if (here != nullptr) {
-      add(BodyId{}, last_before(script, *here, after, position), after, stream);
+      waits.add(BodyId{}, last_before(script, *here, after, position), after, stream);
     } else {
-      occurrences.each(after, [&](const Occurrence& o) { add(o.body, o.last, after, stream); });
+      occurrences.each(after, [&](const Occurrence& o) { waits.add(o.body, o.last, after, stream); });
     }
   }
-  step.wait_count = static_cast<std::uint16_t>(script.waits.size() - step.first_wait);
+  waits.finish();
+}
+
+// Links the step at the end of the script into its stream.
+void chain(Script& script, std::array<std::uint32_t, kMaxStreams>& last) {
+  const auto position = static_cast<std::uint32_t>(script.steps.size() - 1);
+  const std::uint8_t stream = script.steps.back().stream;
+  script.steps.back().next = kNoStep;
+  std::uint32_t& before = last[stream];
+  (before == kNoStep ? script.first[stream] : script.steps[before].next) = position;
+  before = position;
 }
 
 Script make_script(const Workload& workload, const Agent& agent, BodyId body, std::size_t kind,
@@ -141,9 +162,7 @@ Script make_script(const Workload& workload, const Agent& agent, BodyId body, st
     const auto position = static_cast<std::uint32_t>(script.steps.size());
     script.steps.push_back(make_step(workload, task));
     script.tasks.push_back(id);
-    std::uint32_t& before = last[task.stream];
-    (before == kNoStep ? script.first[task.stream] : script.steps[before].next) = position;
-    before = position;
+    chain(script, last);
     if (!task.after.empty()) add_waits(agent, body, occurrences, position, script);
   }
   return script;
@@ -153,39 +172,141 @@ Script make_script(const Workload& workload, const Agent& agent, BodyId body, st
 
 AgentScript::AgentScript(const Workload& workload, const Agent& agent)
     : micro_batches_(static_cast<std::size_t>(workload.micro_batches)) {
-  const bool guarded = std::any_of(agent.tasks.begin(), agent.tasks.end(),
-                                   [](const Task& t) { return t.when != PlayedFor::EveryMicroBatch; });
+  guarded_ = std::any_of(agent.tasks.begin(), agent.tasks.end(),
+                         [](const Task& t) { return t.when != PlayedFor::EveryMicroBatch; });
   for (const Task& task : agent.tasks) streams_ = std::max(streams_, task.stream + 1);
 
   std::vector<std::uint32_t> script_of(agent.bodies.size() * kKinds, kNoStep);
-  std::vector<std::pair<std::uint32_t, std::size_t>> wanted;  // (body, kind) of each script
   last_play_.assign(agent.bodies.size() * micro_batches_, kNoStep);
   played_.reserve(agent.plays.size());
   for (const Play& play : agent.plays) {
-    const std::size_t kind = guarded ? kind_of(play.micro_batch, workload.micro_batches) : 0;
+    const std::size_t kind = guarded_ ? kind_of(play.micro_batch, workload.micro_batches) : 0;
     std::uint32_t& script = script_of[play.body.index() * kKinds + kind];
     if (script == kNoStep) {
-      script = static_cast<std::uint32_t>(wanted.size());
-      wanted.emplace_back(play.body.index(), kind);
+      script = static_cast<std::uint32_t>(made_of_.size());
+      made_of_.emplace_back(play.body, kind);
     }
     std::uint32_t& last = last_play_[play.body.index() * micro_batches_ + static_cast<std::size_t>(play.micro_batch)];
     played_.push_back({.script = script, .previous = last, .body = play.body, .micro_batch = play.micro_batch});
     last = static_cast<std::uint32_t>(played_.size() - 1);
   }
-  scripts_.resize(wanted.size());
+  scripts_.resize(made_of_.size());
   for (std::size_t kind = 0; kind < kKinds; ++kind) {
-    if (std::none_of(wanted.begin(), wanted.end(), [&](const auto& w) { return w.second == kind; })) continue;
+    if (std::none_of(made_of_.begin(), made_of_.end(), [&](const auto& made) { return made.second == kind; })) continue;
     const Occurrences occurrences(agent, kind);
-    for (std::size_t i = 0; i < wanted.size(); ++i)
-      if (wanted[i].second == kind)
-        scripts_[i] = make_script(workload, agent, BodyId(wanted[i].first), kind, occurrences);
+    for (std::size_t i = 0; i < made_of_.size(); ++i)
+      if (made_of_[i].second == kind) scripts_[i] = make_script(workload, agent, made_of_[i].first, kind, occurrences);
   }
+  number();
+}
+
+// What follows from the steps of the scripts.
+void AgentScript::number() {
+  host_is_free_ = true;
+  executed_ = 0;
   for (const Script& script : scripts_)
     for (const Step& step : script.steps) host_is_free_ &= step.host == 0 && !step.host_waits;
   for (Played& played : played_) {
     played.first_ordinal = executed_;
     executed_ += scripts_[played.script].steps.size();
   }
+}
+
+std::optional<TaskPositions> AgentScript::positions(std::size_t tasks) const {
+  TaskPositions result;
+  for (const Script& script : scripts_) {
+    std::vector<std::uint32_t>& column = result.emplace_back(tasks, kNoStep);
+    for (std::uint32_t i = 0; i < script.tasks.size(); ++i)
+      if (std::exchange(column[script.tasks[i].index()], i) != kNoStep) return std::nullopt;
+  }
+  return result;
+}
+
+std::optional<AgentScript> AgentScript::respliced(const AgentScript& before, const Workload& workload,
+                                                  const Agent& agent, std::uint32_t first_new,
+                                                  TaskPositions& positions) {
+  AgentScript after;
+  after.made_of_ = before.made_of_;
+  after.played_ = before.played_;
+  after.last_play_ = before.last_play_;
+  after.micro_batches_ = before.micro_batches_;
+  after.streams_ = before.streams_;
+  after.guarded_ = before.guarded_;
+  for (std::size_t i = first_new; i < agent.tasks.size(); ++i) {
+    const Task& task = agent.tasks[TaskId(i)];
+    if (task.when != PlayedFor::EveryMicroBatch && !before.guarded_) return std::nullopt;
+    after.streams_ = std::max(after.streams_, task.stream + 1);
+  }
+
+  // First the steps and where they stand; old ones are copied, with the waits they had.
+  after.scripts_.resize(before.scripts_.size());
+  positions.assign(before.scripts_.size(), std::vector<std::uint32_t>(agent.tasks.size(), kNoStep));
+  for (std::size_t i = 0; i < before.scripts_.size(); ++i) {
+    const auto [body, kind] = before.made_of_[i];
+    const Script& old = before.scripts_[i];
+    Script& script = after.scripts_[i];
+    script.first.fill(kNoStep);
+    std::array<std::uint32_t, kMaxStreams> last;
+    last.fill(kNoStep);
+    script.steps.reserve(agent.bodies[body].size());
+    script.tasks.reserve(agent.bodies[body].size());
+    std::size_t q = 0;
+    for (const TaskId id : agent.bodies[body]) {
+      if (before.guarded_ && !is_played(agent.tasks[id].when, kind)) continue;
+      if (id.index() >= first_new) {
+        script.steps.push_back(make_step(workload, agent.tasks[id]));
+      } else {
+        while (q < old.tasks.size() && old.tasks[q] != id) ++q;
+        if (q == old.tasks.size()) return std::nullopt;  // an old task is in another place
+        script.steps.push_back(old.steps[q++]);
+      }
+      if (std::exchange(positions[i][id.index()], static_cast<std::uint32_t>(script.tasks.size())) != kNoStep)
+        return std::nullopt;
+      script.tasks.push_back(id);
+      chain(script, last);
+    }
+  }
+
+  const auto script_of = [&](BodyId body, std::size_t kind) {
+    return static_cast<std::size_t>(std::find(after.made_of_.begin(), after.made_of_.end(), std::pair(body, kind)) -
+                                    after.made_of_.begin());
+  };
+  for (std::size_t i = 0; i < after.scripts_.size(); ++i) {
+    const std::size_t kind = after.made_of_[i].second;
+    const Script& old = before.scripts_[i];
+    Script& script = after.scripts_[i];
+    script.waits.reserve(old.waits.size());
+    // Where a wait's task stands now, in the place it was waited for; kNoStep if it is gone.
+    const auto now = [&](const StepWait& wait) {
+      const std::size_t other = wait.body.valid() ? script_of(wait.body, kind) : i;
+      return other == positions.size() ? wait.position : positions[other][wait.task.index()];
+    };
+    for (std::uint32_t position = 0; position < script.steps.size(); ++position) {
+      Step& step = script.steps[position];
+      const TaskId id = script.tasks[position];
+      const auto had = id.index() < first_new ? old.waits_of(step) : std::span<const StepWait>{};
+      Waits waits(script, step);
+      if (id.index() < first_new &&
+          std::all_of(had.begin(), had.end(), [&](const StepWait& w) { return now(w) != kNoStep; })) {
+        for (const StepWait& wait : had) script.waits.push_back({wait.body, now(wait), wait.task, wait.stream});
+      } else {
+        for (const TaskId awaited : agent.tasks[id].after) {
+          const std::uint8_t stream = agent.tasks[awaited].stream;
+          if (stream == step.stream) continue;
+          if (const std::uint32_t here = positions[i][awaited.index()]; here != kNoStep && here < position) {
+            waits.add(BodyId{}, here, awaited, stream);
+            continue;
+          }
+          for (std::size_t k = 0; k < positions.size(); ++k)
+            if (after.made_of_[k].second == kind && positions[k][awaited.index()] != kNoStep)
+              waits.add(after.made_of_[k].first, positions[k][awaited.index()], awaited, stream);
+        }
+      }
+      waits.finish();
+    }
+  }
+  after.number();
+  return after;
 }
 
 Place AgentScript::next_issued(Place place) const {
@@ -214,4 +335,4 @@ bool AgentScript::previous_issued(Place& place) const {
   return false;
 }
 
-}  // namespace weft
+}  // namespace weft::engine

@@ -7,12 +7,14 @@
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "simulate/workload.h"
 
-namespace weft {
+namespace weft::engine {
 
 inline constexpr std::uint32_t kNoStep = 0xffffffff;
 
@@ -63,10 +65,21 @@ struct Script {
   }
 };
 
+// Where each task stands in the scripts of an agent: positions[script][task], kNoStep if it does not.
+using TaskPositions = std::vector<std::vector<std::uint32_t>>;
+
 class AgentScript {
  public:
   // Cost: the agent's bodies, times the kinds of micro-batch where a task has a guard, and its plays.
   AgentScript(const Workload& workload, const Agent& agent);
+
+  // The script after tasks from `first_new` on were added and put into bodies, others taken out of them, and nothing
+  // else: `before` is of the agent until then, with each task once in a body. Gives the new positions too. Nothing, if
+  // `before` is no help. Cost: a copy of the steps.
+  static std::optional<AgentScript> respliced(const AgentScript& before, const Workload& workload, const Agent& agent,
+                                              std::uint32_t first_new, TaskPositions& positions);
+  // Nothing, if a task stands in a body twice.
+  std::optional<TaskPositions> positions(std::size_t tasks) const;
 
   std::uint32_t plays() const { return static_cast<std::uint32_t>(played_.size()); }
   const Script& script(std::uint32_t play) const { return scripts_[played_[play].script]; }
@@ -112,6 +125,9 @@ class AgentScript {
   std::uint64_t executed() const { return executed_; }
 
  private:
+  AgentScript() = default;
+  void number();
+
   struct Played {
     std::uint64_t first_ordinal = 0;
     std::uint32_t script = 0;
@@ -121,12 +137,14 @@ class AgentScript {
   };
 
   std::vector<Script> scripts_;
+  std::vector<std::pair<BodyId, std::size_t>> made_of_;  // body and kind of micro-batch of each script
   std::vector<Played> played_;
   std::vector<std::uint32_t> last_play_;  // [body][micro-batch]
   std::size_t micro_batches_ = 0;
   std::uint64_t executed_ = 0;
   int streams_ = 0;
   bool host_is_free_ = true;
+  bool guarded_ = false;  // some task is not played for every micro-batch
 };
 
-}  // namespace weft
+}  // namespace weft::engine

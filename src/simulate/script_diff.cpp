@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace weft {
+namespace weft::engine {
 
 // A step is kept if its task is in both, in the same order as the kept ones before it.
 void ScriptDiff::note_order(const Script& before, const Script& after) {
@@ -65,4 +65,4 @@ bool ScriptDiff::edit_between(int stream, Mark from, Mark to) const {
   return false;
 }
 
-}  // namespace weft
+}  // namespace weft::engine

@@ -7,7 +7,7 @@
 
 #include "simulate/script.h"
 
-namespace weft {
+namespace weft::engine {
 
 // A mark between or on steps of the old script: 2q + 1 is just before step q, 2q + 2 is step q itself.
 struct Mark {
@@ -76,4 +76,4 @@ class ScriptDiff {
   std::vector<char> moved_;                       // per task: stands elsewhere in the order
 };
 
-}  // namespace weft
+}  // namespace weft::engine

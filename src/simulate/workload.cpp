@@ -74,7 +74,7 @@ Status check_work(WorkId id, const Work& work, const IdVec<FlowLinkId, FlowLink>
     return fault(fmt::format("fixed time {} ps: between 0 and {}", work.fixed, kLongest));
   if (work.bytes < 0) return fault(fmt::format("{} bytes: not below 0", work.bytes));
   if (work.cap < 0) return fault(fmt::format("cap {} B/s: not below 0 (0: none)", work.cap));
-  for (const LinkLoad& load : work.links) {
+  for (const LinkUse& load : work.links) {
     if (!links.contains(load.link)) return fault(fmt::format("link {} does not exist", load.link.index()));
     if (links[load.link].capacity <= 0)
       return fault(fmt::format("link {} has capacity {}: give it some, or route around it", load.link.index(),
@@ -115,7 +115,7 @@ Status check_meeting(const Workload& workload, MeetingId id) {
 
 std::int64_t isolated_rate(const Work& work, const IdVec<FlowLinkId, FlowLink>& links) {
   std::int64_t rate = work.cap > 0 ? work.cap : work.links.empty() ? 0 : std::numeric_limits<std::int64_t>::max();
-  for (const LinkLoad& load : work.links) {
+  for (const LinkUse& load : work.links) {
     const Wide share = Wide{links[load.link].capacity} * kOne / load.coefficient;
     if (share < rate) rate = static_cast<std::int64_t>(share);
   }

@@ -32,11 +32,11 @@ inline constexpr std::int64_t kOne = 1 << 16;
 // A link's part in a communication: it carries coefficient/kOne bytes for every byte of the communication's progress.
 // The largest coefficient of a communication of one device is kOne; an agent that stands for k devices which load the
 // same link has k times that.
-struct LinkLoad {
+struct LinkUse {
   FlowLinkId link;
   std::int64_t coefficient = kOne;
 
-  bool operator==(const LinkLoad&) const = default;
+  bool operator==(const LinkUse&) const = default;
 };
 
 // What a task asks of the machine, alone on it.
@@ -47,10 +47,10 @@ struct LinkLoad {
 struct Work {
   Picoseconds fixed = 0;
   std::int64_t bytes = 0;
-  std::int64_t cap = 0;              // bytes per second; 0: none
-  std::vector<LinkLoad> links = {};  // each link once
-  std::int32_t sm_share = 0;         // of the agent's compute units, while it is active: in units of 1/kOne
-  std::int32_t memory_share = 0;     // of the agent's memory bandwidth
+  std::int64_t cap = 0;             // bytes per second; 0: none
+  std::vector<LinkUse> links = {};  // each link once
+  std::int32_t sm_share = 0;        // of the agent's compute units, while it is active: in units of 1/kOne
+  std::int32_t memory_share = 0;    // of the agent's memory bandwidth
 
   bool operator==(const Work&) const = default;
 };

@@ -1,0 +1,204 @@
+// Inside delta: what a Simulator keeps. `delta_edit.cpp` changes the workload and takes changes back,
+// `delta_replay.cpp` finds the new run from the old one.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "simulate/delta.h"
+#include "simulate/machine.h"
+#include "simulate/script_diff.h"
+
+namespace weft {
+
+namespace engine {
+
+// A checkpoint of the run in force, at another time than it was taken.
+struct Entry {
+  std::shared_ptr<const Checkpoint> state;
+  Picoseconds shift = 0;
+};
+
+inline Place place_of(const AgentScript& script, const TaskPositions& positions, Place key) {
+  return key == kNowhere ? kNowhere : Place{key.play, positions[script.script_index(key.play)][key.position]};
+}
+
+template <class Id, class Value>
+struct Replaced {
+  Id id;
+  std::optional<Value> before;  // nothing: it was added
+};
+
+// How to take an edit back.
+struct Undo {
+  struct OfAgent {
+    AgentId agent;
+    std::size_t tasks = 0;
+    std::vector<std::pair<BodyId, std::vector<TaskId>>> bodies;
+    std::vector<MeetingId> meetings;  // that it may come to or not any more
+  };
+  struct OfScript {
+    std::uint32_t agent = 0;
+    AgentScript script;
+    TaskPositions positions;
+  };
+  std::vector<Replaced<FlowLinkId, FlowLink>> links;
+  std::vector<Replaced<WorkId, Work>> works;
+  std::vector<Replaced<MeetingId, Meeting>> meetings;
+  std::vector<OfAgent> agents;
+  std::vector<OfScript> scripts;
+  std::vector<Entry> entries;
+  std::vector<Picoseconds> ends;
+  std::int64_t tasks = 0;
+  bool rebuilt = false;
+};
+
+// An agent whose steps are others now.
+struct Edited {
+  std::uint32_t agent = 0;
+  ScriptDiff diff;
+  const AgentScript* before = nullptr;
+  const TaskPositions* positions = nullptr;  // before
+};
+
+inline constexpr Mark kBeginning{0, 0};
+inline constexpr Mark kEnd{kNoStep, kNoStep};
+
+}  // namespace engine
+
+struct Simulator::State {
+  using AgentScript = engine::AgentScript;
+  using Checkpoint = engine::Checkpoint;
+  using Edited = engine::Edited;
+  using Entry = engine::Entry;
+  using Machine = engine::Machine;
+  using Mark = engine::Mark;
+  using Place = engine::Place;
+  using Stand = engine::Stand;
+  using TaskPositions = engine::TaskPositions;
+  using Undo = engine::Undo;
+
+  Workload workload;
+  DeltaOptions options;
+  std::unique_ptr<Machine> machine;
+  std::vector<TaskPositions> positions;
+  bool named = true;  // steps have names: else every edit is a full run
+  std::vector<Entry> entries;
+  std::vector<Picoseconds> ends;
+  std::int64_t tasks = 0;
+  std::vector<Undo> log;
+
+  // ---- the whole run ----
+
+  void build();
+
+  std::int64_t executed() const;
+
+  std::int64_t interval() const { return std::max<std::int64_t>(1, tasks / std::max(1, options.checkpoints)); }
+
+  // Something is still to end, later than the bound.
+  bool passes(std::optional<Picoseconds> bound) const {
+    return bound && machine->now() > *bound && !machine->finished();
+  }
+
+  // Plays from the beginning and takes checkpoints. False: fault, or the bound was passed.
+  bool play_all(std::optional<Picoseconds> bound);
+
+  Picoseconds makespan() const { return ends.empty() ? 0 : *std::max_element(ends.begin(), ends.end()); }
+
+  // ---- the workload ----
+
+  // Enters the agent among the parties of those of `meetings` it comes to, or takes it out of all.
+  void come_to(AgentId id, const std::vector<MeetingId>& meetings);
+  void leave(AgentId id, const std::vector<MeetingId>& meetings);
+
+  Status check_parties(const Undo& undo) const;
+
+  Status change_agent(const AgentEdit& edit, Undo::OfAgent& undo);
+
+  // Makes the edit, as far as it is one; what was done is in `undo`, also after an error.
+  Status change(const WorkloadEdit& edit, Undo& undo);
+
+  void take_back(Undo undo);
+
+  // Isolated rates are computed again from this work on.
+  std::uint32_t first_changed(const Undo& undo) const;
+
+  // ---- the edit ----
+
+  // The agents whose steps change, with their new scripts in place. Nothing: not comparable, so play everything.
+  std::optional<std::vector<Edited>> exchange_scripts(Undo& undo);
+
+  // Where an agent stands at a checkpoint of the run of this script.
+  Stand stand_at(const AgentScript& script, const TaskPositions& where, std::uint32_t agent,
+                 const Checkpoint& at) const;
+
+  // How far streams and host have come, in marks of the old script.
+  struct Reach {
+    std::array<Mark, kMaxStreams + 1> marks;
+  };
+  Reach reach_at(const Edited& edited, const Stand& stand, const Checkpoint& at) const;
+
+  bool edit_between(const Edited& edited, const Reach& from, const Reach* to) const;
+
+  static bool can_begin(const AgentScript& script, const Stand& stand, std::uint32_t stream);
+
+  // A point of the old run at which both runs are known to be the same: the beginning, or where they met. `stands` are
+  // the edited agents' there, in the new run.
+  struct Meet {
+    const Checkpoint* at = nullptr;  // nothing: the beginning
+    std::vector<Stand> stands;
+  };
+
+  // Where the edited agents stand in the new run when the old one is at a checkpoint after `since`. Nothing: somebody
+  // has come to an edit by then.
+  std::optional<std::vector<Stand>> stands_at(const std::vector<Edited>& all, const Checkpoint& at,
+                                              const Meet& since) const;
+
+  // Where the edited agents must stand for the new run to be at a checkpoint of the old one, edits behind it or before
+  // it. Nothing: it cannot be.
+  std::optional<std::vector<Stand>> stands_to_meet(const std::vector<Edited>& all, const Checkpoint& at) const;
+
+  // For `restore` and `equals`: edited agents where they are said to stand, others where they stood.
+  auto stand_of(const std::vector<Edited>& all, const std::vector<Stand>& stands, const Checkpoint& at) const {
+    return [this, &all, &stands, &at](std::uint32_t agent) {
+      const auto it = std::lower_bound(all.begin(), all.end(), agent,
+                                       [](const Edited& edited, std::uint32_t id) { return edited.agent < id; });
+      if (it != all.end() && it->agent == agent) return stands[static_cast<std::size_t>(it - all.begin())];
+      return stand_at(machine->script(agent), positions[agent], agent, at);
+    };
+  }
+
+  // Cheap signs that the new run is not yet, or no longer, at a checkpoint of the old one: one occupied stream.
+  struct Probe {
+    std::vector<Stand> stands;
+    std::uint32_t stream = 0;
+    Place head;
+    bool computes = false;
+  };
+  std::optional<Probe> make_probe(const std::vector<Edited>& all, const Checkpoint& at) const;
+
+  // ---- replay ----
+
+  // From the last checkpoint that knows nothing of the edit to the end. False: fault, or the bound was passed.
+  bool replay(const std::vector<Edited>& all, std::optional<Picoseconds> bound, std::int64_t& replayed);
+
+  // The new run is `shift` after the old one's checkpoint `candidate`. Goes on to the last checkpoint before the next
+  // edit, and sets `candidate` past it. True: there is no next edit, and the run is known to its end.
+  bool skip(const std::vector<Edited>& all, const std::vector<Entry>& old, const std::vector<Picoseconds>& old_ends,
+            std::size_t& candidate, Picoseconds shift);
+
+  // A checkpoint names the last task of a stream that ended, and the last the host issued. Where the edit took that
+  // one out, the new run's takes its place.
+  std::shared_ptr<const Checkpoint> rename(const std::vector<Edited>& all, const Meet& meet,
+                                           const std::shared_ptr<const Checkpoint>& state) const;
+
+  Result<Outcome> apply(const WorkloadEdit& edit, std::optional<Picoseconds> bound);
+};
+
+}  // namespace weft
