@@ -50,7 +50,7 @@ void ring(benchmark::State& state) {
   const Cluster cluster = dgx(state.range(0));
   std::vector<DeviceId> group;
   for (std::int64_t d = 0; d < cluster.device_count(); d += 8) group.emplace_back(static_cast<std::size_t>(d));
-  std::vector<LinkUse> uses;
+  std::vector<LinkLoad> uses;
   std::vector<LinkId> scratch;
   for (auto _ : state) {
     ring_links(cluster, group, uses, scratch);

@@ -152,9 +152,9 @@ TEST(Group, ARingInsideANodeUsesEachPortOnce) {
   const Cluster cluster = cluster_of("dgx-h100");
   std::vector<DeviceId> ring;
   for (DeviceId id : cluster.devices()) ring.push_back(id);
-  const std::vector<LinkUse> uses = ring_links(cluster, ring);
+  const std::vector<LinkLoad> uses = ring_links(cluster, ring);
   EXPECT_EQ(uses.size(), 16u);  // 8 ports, both ways
-  for (const LinkUse& use : uses) EXPECT_EQ(use.count, 1);
+  for (const LinkLoad& use : uses) EXPECT_EQ(use.count, 1);
   EXPECT_EQ(shape(cluster, ring).slowest, LinkKind::kNvswitch);
   EXPECT_EQ(ring_links(cluster, std::vector{device(3)}).size(), 0u);
 }
@@ -168,7 +168,7 @@ TEST(Group, ARingOverPcieSharesTheSocketsOnce) {
   EXPECT_EQ(group.ring_bandwidth.value, 15.75e9);
   // Eight members, all pairs: 4 × 4 × 2 cross the sockets, half of them each way.
   int across = 0;
-  for (const LinkUse& use : pair_links(cluster, ring))
+  for (const LinkLoad& use : pair_links(cluster, ring))
     if (cluster.link(use.link).kind == LinkKind::kSocket) across = std::max(across, use.count);
   EXPECT_EQ(across, 16);
 }

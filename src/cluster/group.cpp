@@ -6,7 +6,7 @@
 namespace weft {
 namespace {
 
-void count_links(std::vector<LinkId>& links, std::vector<LinkUse>& uses) {
+void count_links(std::vector<LinkId>& links, std::vector<LinkLoad>& uses) {
   std::sort(links.begin(), links.end());
   uses.clear();
   for (LinkId link : links) {
@@ -17,7 +17,7 @@ void count_links(std::vector<LinkId>& links, std::vector<LinkUse>& uses) {
 
 }  // namespace
 
-void ring_links(const Cluster& cluster, std::span<const DeviceId> ring, std::vector<LinkUse>& uses,
+void ring_links(const Cluster& cluster, std::span<const DeviceId> ring, std::vector<LinkLoad>& uses,
                 std::vector<LinkId>& scratch) {
   scratch.clear();
   for (std::size_t i = 0; i < ring.size(); ++i)
@@ -25,15 +25,15 @@ void ring_links(const Cluster& cluster, std::span<const DeviceId> ring, std::vec
   count_links(scratch, uses);
 }
 
-std::vector<LinkUse> ring_links(const Cluster& cluster, std::span<const DeviceId> ring) {
-  std::vector<LinkUse> uses;
+std::vector<LinkLoad> ring_links(const Cluster& cluster, std::span<const DeviceId> ring) {
+  std::vector<LinkLoad> uses;
   std::vector<LinkId> scratch;
   ring_links(cluster, ring, uses, scratch);
   return uses;
 }
 
-std::vector<LinkUse> pair_links(const Cluster& cluster, std::span<const DeviceId> group) {
-  std::vector<LinkUse> uses;
+std::vector<LinkLoad> pair_links(const Cluster& cluster, std::span<const DeviceId> group) {
+  std::vector<LinkLoad> uses;
   std::vector<LinkId> links;
   for (DeviceId a : group)
     for (DeviceId b : group) cluster.append_path(a, b, links);
@@ -58,7 +58,7 @@ GroupShape shape(const Cluster& cluster, std::span<const DeviceId> ring) {
   shape.crosses_nodes = shape.nodes > 1;
   if (ring.size() < 2) return shape;
   shape.ring_bandwidth.value = std::numeric_limits<double>::infinity();
-  for (const LinkUse& use : ring_links(cluster, ring)) {
+  for (const LinkLoad& use : ring_links(cluster, ring)) {
     const Link link = cluster.link(use.link);
     const BytesPerSecond share = link.bandwidth / use.count;
     shape.ring_latency += link.latency * use.count;

@@ -8,21 +8,21 @@
 
 namespace weft {
 
-struct LinkUse {
+struct LinkLoad {
   LinkId link;
   int count = 0;  // members of the ring whose path to the next one crosses the link
-  bool operator==(const LinkUse&) const = default;
+  bool operator==(const LinkLoad&) const = default;
 };
 
 // The links of the ring ring[0] → ring[1] → … → ring[0], each with its multiplicity, by link id. Empty for
 // one member. Cost: the summed path lengths, plus a sort of them.
-std::vector<LinkUse> ring_links(const Cluster& cluster, std::span<const DeviceId> ring);
+std::vector<LinkLoad> ring_links(const Cluster& cluster, std::span<const DeviceId> ring);
 // The same for a reused workspace.
-void ring_links(const Cluster& cluster, std::span<const DeviceId> ring, std::vector<LinkUse>& uses,
+void ring_links(const Cluster& cluster, std::span<const DeviceId> ring, std::vector<LinkLoad>& uses,
                 std::vector<LinkId>& scratch);
 
 // The links of every ordered pair of members: an all-to-all. Quadratic in the members.
-std::vector<LinkUse> pair_links(const Cluster& cluster, std::span<const DeviceId> group);
+std::vector<LinkLoad> pair_links(const Cluster& cluster, std::span<const DeviceId> group);
 
 struct GroupShape {
   int devices = 0;
