@@ -223,13 +223,12 @@ class Pricer {
     return found->second;
   }
 
-  // Distinct classes that come to a group's meeting, senders and receivers each for themselves.
+  // Distinct classes that come to a group's meeting. Who sends and receives comes once, to send.
   std::int32_t parties(const CommGroup& group) {
-    std::vector<std::pair<bool, std::uint32_t>> sides;
-    for (std::size_t m = 0; m < group.members.size(); ++m)
-      sides.emplace_back(m < group.senders, classes_.device[group.members[m]]);
-    std::sort(sides.begin(), sides.end());
-    return static_cast<std::int32_t>(std::unique(sides.begin(), sides.end()) - sides.begin());
+    std::vector<std::uint32_t> classes;
+    for (std::uint32_t member : group.members) classes.push_back(classes_.device[member]);
+    std::sort(classes.begin(), classes.end());
+    return static_cast<std::int32_t>(std::unique(classes.begin(), classes.end()) - classes.begin());
   }
 
   void communicate(Task& task, const Instruction& instruction, const CommGroup& group, std::uint32_t group_class,
@@ -314,7 +313,7 @@ class Pricer {
     agent.plays.push_back({step, schedule_.micro_batches - 1});
   }
 
-  // What a device sends to itself it may read once it was sent.
+  // What comes with the device's own sending, from itself or from others, is there once that is complete.
   void wait_for_own_send(Task& task, const Instruction& instruction,
                          const std::unordered_map<std::uint32_t, TaskId>& tasks) const {
     if (task.meeting.valid() || task.work.valid()) return;
@@ -354,6 +353,10 @@ class Pricer {
     const CommGroupId group_id =
         (receives ? described.received_at : described.group_at)[static_cast<std::size_t>(position)];
     if (!group_id.valid() || communications_.groups()[group_id].local) return task;
+    if (receives) {
+      const int sending = program_.meshes[described.mesh].position_of(device);
+      if (sending >= 0 && described.group_at[static_cast<std::size_t>(sending)] == group_id) return task;
+    }
     // Both halves of a transfer meet under its number, collectives under their instruction's.
     std::uint32_t key = id.index();
     if (const auto* send = std::get_if<Send>(&instruction.what)) key = ~send->transfer.index();
@@ -385,7 +388,7 @@ class Pricer {
   IdVec<InstructionId, KindId> kind_of_;
   IdVec<InstructionId, std::int8_t> uniform_;
   std::vector<std::int64_t> extents_;
-  std::vector<std::vector<std::pair<std::uint32_t, LinkLoad>>> class_loads_;  // by class of groups: route, load
+  std::vector<std::vector<std::pair<std::uint32_t, LinkUse>>> class_loads_;  // by class of groups: route, load
   std::map<std::tuple<std::uint32_t, std::uint32_t, Picoseconds, std::int64_t, std::int64_t>, WorkId>
       communication_works_;
   std::map<std::tuple<Picoseconds, std::int32_t, std::int32_t>, WorkId> compute_works_;
