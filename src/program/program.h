@@ -168,7 +168,7 @@ const std::vector<InstructionId>& body_of(const Program& program, const Schedule
                                           const Action& action);
 bool plays(const Action& action, const Instruction& instruction, std::int32_t micro_batches);
 
-// Readable text: meshes, buffers and bodies, one instruction a line.
+// Readable text: meshes, buffers and bodies, one instruction a line (program_text.h reads it back).
 std::string print(const Program& program, const Graph& graph);
 
 }  // namespace weft
