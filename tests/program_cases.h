@@ -1,7 +1,10 @@
 // Compiled programs for the tests of what is done with programs.
 #pragma once
 
+#include <algorithm>
+#include <map>
 #include <string>
+#include <tuple>
 
 #include "cluster/cluster.h"
 #include "compile/from_strategy.h"
@@ -31,6 +34,31 @@ inline ProgramCase program_case(const std::string& model, const std::string& str
   const ResolvedStrategy resolved = resolve(expanded, training, parse_cluster(cluster).value()).value();
   CompiledStrategy compiled = compile_strategy(training, resolved).value();
   return {std::move(training), std::move(compiled.program), std::move(compiled.schedule)};
+}
+
+// The same program whose frees wait for the last use of their memory on every stream, in every body and part of it:
+// what a free must cover, whatever the schedule.
+inline Program with_covering_frees(Program program) {
+  using Where = std::tuple<std::size_t, MeshId, Stream, bool, Guard>;  // body, then what makes instructions alike
+  IdVec<BufferId, std::map<Where, InstructionId>> last(program.buffers.size());
+  std::vector<const std::vector<InstructionId>*> bodies;
+  for (const StageProgram& stage : program.stages) {
+    bodies.push_back(&stage.forward);
+    bodies.push_back(&stage.backward);
+  }
+  bodies.push_back(&program.step);
+  for (std::size_t body = 0; body < bodies.size(); ++body)
+    for (InstructionId id : *bodies[body]) {
+      const Instruction& each = program.instructions[id];
+      for (const auto& list : {reads_of(program, each), writes_of(program, each)})
+        for (BufferId buffer : list)
+          last[program.buffers[buffer].memory][{body, each.mesh, each.stream, each.weight_part, each.guard}] = id;
+    }
+  for (Instruction& each : program.instructions)
+    if (const auto* free = std::get_if<Free>(&each.what))
+      for (const auto& [where, id] : last[free->buffer])
+        if (std::find(each.after.begin(), each.after.end(), id) == each.after.end()) each.after.push_back(id);
+  return program;
 }
 
 inline const char* const kSmallLlama = "llama3-8b:layers=2,hidden=16,heads=4,kv_heads=2,ffn=24,vocab=16";

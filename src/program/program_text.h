@@ -35,8 +35,8 @@ namespace weft {
 // Ids of the program must be there; mesh axes have names without blanks and any of =:,()[].
 // (print(program, graph) is in program.h.)
 
-// What one device executes: its instructions with the names and local shapes of what they read and write, the group it
-// meets in collectives, and the waits that concern it. For reading only.
+// What one device executes, of a program that verify accepts: its instructions with the names and local shapes of what
+// they read and write, the group it meets in collectives, and the waits that concern it. For reading only.
 std::string print_for(const Program& program, const Graph& graph, DeviceId device);
 
 // Errors: "file:line: …". All that is named must be there; whether the program is right is verify's to say. Cost:

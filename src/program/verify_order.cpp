@@ -146,13 +146,15 @@ class ClassPlayer {
     return Ok{};
   }
 
+  std::string named_use(std::size_t stream, std::uint32_t number) const {
+    return fmt::format("{} on the {} stream",
+                       described(program_, graph_, play_.order[play_.streams[stream][number - 1]].instruction),
+                       name_of(static_cast<Stream>(stream)));
+  }
   // The use of `uses` that the clock does not cover.
   std::string uncovered(const Clock& uses, const Clock& clock) const {
     for (std::size_t s = 0; s < clock.size(); ++s)
-      if (uses[s] > clock[s])
-        return fmt::format("{} on the {} stream",
-                           described(program_, graph_, play_.order[play_.streams[s][uses[s] - 1]].instruction),
-                           name_of(static_cast<Stream>(s)));
+      if (uses[s] > clock[s]) return named_use(s, uses[s]);
     return "";
   }
   static bool covers(const Clock& clock, const Clock& uses) {
@@ -201,8 +203,7 @@ class ClassPlayer {
       if (!access.write && buffer.kind != BufferKind::Input) {
         if (made == 0) return error("{} is read before it is written, by {}", named(), by());
         if (made >> 3 > clock[made & 7])  // a view, made on another stream
-          return error("{} reads {} without waiting for {}", by(), named(),
-                       described(program_, graph_, play_.order[play_.streams[made & 7][(made >> 3) - 1]].instruction));
+          return error("{} reads {} without waiting for {}", by(), named(), named_use(made & 7, made >> 3));
       }
     }
     if (!kept(program_.buffers[buffer.memory].kind)) held_[memory] = kHeld;
