@@ -32,8 +32,7 @@
 
 namespace weft {
 
-// Ids of the program must be there; mesh axes have names without blanks and any of =:,()[].
-// (print(program, graph) is in program.h.)
+// `print` stands in program.h. Ids of the program must be there, and names of mesh axes without blanks and =:,()[].
 
 // What one device executes, of a program that verify accepts: its instructions with the names and local shapes of what
 // they read and write, the group it meets in collectives, and the waits that concern it. For reading only.
