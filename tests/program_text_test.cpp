@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include "program_cases.h"
 
@@ -200,6 +201,34 @@ TEST_F(TinyText, OneDeviceSeesItsOwnPartsAndGroups) {
             "  #3: free b2 fc.y f32[4,6] after #2\n"
             "  #4 send: send t0 to m1 (b3 fc.y f32[4,6]) after #2\n"
             "  #5: free b3 fc.y f32[4,6] after #4\n");
+}
+
+// Any layout, sensible or not, on axes one of whose names begins as another does.
+RC_GTEST_PROP(LayoutText, ParseOfPrintIsIdentity, ()) {
+  const Mesh mesh =
+      Mesh::make({{"x", 2}, {"xy", 2}, {"tp", 1}}, {DeviceId(0), DeviceId(1), DeviceId(2), DeviceId(3)}).value();
+  const auto below = [](int limit) { return *rc::gen::inRange(0, limit); };
+  Layout layout{MeshId(0), {}, std::vector<std::optional<Reducer>>(3), static_cast<MeshAxes>(below(8))};
+  for (auto& reducer : layout.partial)
+    if (below(2)) reducer = static_cast<Reducer>(below(4));
+  layout.dims.resize(static_cast<std::size_t>(below(4)));
+  for (DimLayout& dim : layout.dims) {
+    dim.resize(static_cast<std::size_t>(below(3)));
+    for (Factor& factor : dim) {
+      factor.size = 2 + below(1000);
+      factor.cuts.resize(static_cast<std::size_t>(below(3)));
+      for (Cut& cut : factor.cuts) {
+        cut = {below(3), {}, below(3), below(3), below(2) == 1};
+        for (int i = below(4); i > 0; --i) cut.sizes.push_back(below(100));
+      }
+    }
+  }
+  const std::string text = print(layout, mesh) + " and more";
+  std::string_view rest = text;
+  const Result<Layout> again = parse_layout(rest, MeshId(0), mesh);
+  RC_ASSERT(again.ok());
+  RC_ASSERT(*again == layout);
+  RC_ASSERT(rest == " and more");
 }
 
 TEST(ProgramText, NamesThatTwoTensorsHaveAreNumbers) {
