@@ -5,6 +5,7 @@
 #include "models/models.h"
 #include "program/memory.h"
 #include "program/verify.h"
+#include "program_cases.h"
 
 namespace weft {
 namespace {
@@ -51,6 +52,7 @@ Compiled compiled(const std::string& model, int dp, int zero, int pp = 1, int mi
   result.program =
       compile(result.training, placing, plan, {.memory = {zero, 0b1}, .gradients = sync}, RecomputeRegions::none(graph))
           .value();
+  // Frees as they must wait: program_waits_test.cpp.
   EXPECT_TRUE(verify(result.program, graph, result.schedule).ok());
   return result;
 }

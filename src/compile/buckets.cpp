@@ -84,6 +84,7 @@ BucketCode Buckets::join(int bucket, const IdVec<GroupId, GroupCode>& groups, co
         id = lowering.new_instruction(std::move(joined));
       }
       piece.joined.push_back(id);
+      for (TurnId turn : piece.members) lowering.set_joined(term_of(turn, groups)->steps[s], id);
       lowering.add_waits(id);
       for (BufferId output : std::get<Communicate>(program_.instructions[id].what).outputs)
         lowering.set_writer(output, id);

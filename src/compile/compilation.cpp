@@ -45,6 +45,9 @@ Status Compilation::compile() {
   for (GroupId group : groups_.ids()) {
     WEFT_TRY(groups_[group], lowering_.lower(group));
   }
+  for (const GroupCode& code : groups_)
+    for (const FreeAt& free : code.frees)
+      if (!free.anchor.valid()) freeing_scalars_.push_back(free.turn);
   buckets_.assign(groups_, options_.buckets);
   for (int bucket = 0; bucket < buckets_.count(); ++bucket)
     bucket_code_.push_back(buckets_.join(bucket, groups_, {}, lowering_, [](InstructionId) {}));
@@ -61,6 +64,28 @@ std::vector<InstructionId>& Compilation::body(std::uint32_t index) {
   if (index == 2 * program_.stages.size()) return program_.step;
   StageProgram& stage = program_.stages[index / 2];
   return index % 2 == 0 ? stage.forward : stage.backward;
+}
+
+// What everybody has is read by the optimizer of every parameter: the last of them on each mesh frees it.
+void Compilation::cover_all_readers(const FreeAt& free, TurnId last) {
+  std::vector<InstructionId>& after = program_.instructions[free.free].after;
+  std::vector<std::pair<MeshId, InstructionId>> by_mesh;
+  for (const Event& event : sequence_.events()[sequence_.group_of(free.tensor, 0)]) {
+    const Turn& turn = sequence_.turns()[event.turn];
+    if (turn.kind != TurnKind::Optimizer || event.turn > last) continue;
+    const OperandRef own = sequence_.operands(event.turn).front();
+    for (InstructionId each : groups_[own.group].events[own.event].before) {
+      const Instruction& instruction = program_.instructions[each];
+      if (const auto* compute = std::get_if<Compute>(&instruction.what); !compute || compute->op != turn.op) continue;
+      const auto known = std::find_if(by_mesh.begin(), by_mesh.end(),
+                                      [&](const auto& entry) { return entry.first == instruction.mesh; });
+      if (known == by_mesh.end())
+        by_mesh.emplace_back(instruction.mesh, each);
+      else
+        known->second = each;
+    }
+  }
+  for (const auto& [mesh, reader] : by_mesh) after.push_back(reader);
 }
 
 Compilation::Segment Compilation::assemble(TurnId id) {
@@ -86,8 +111,13 @@ Compilation::Segment Compilation::assemble(TurnId id) {
   const auto in_order = [](const FreeAt* a, const FreeAt* b) { return a->tensor < b->tensor; };
   std::stable_sort(frees.begin(), frees.end(), in_order);
   const auto place_frees = [&](InstructionId anchor) {
-    for (const FreeAt* free : frees)
-      if (free->anchor == anchor) place(free->free);
+    for (const FreeAt* free : frees) {
+      if (free->anchor != anchor) continue;
+      if (!anchor.valid() && journal_.open) remember(free->free);  // what it waits for belongs to other groups
+      lowering_.settle_free(*free);
+      if (!anchor.valid()) cover_all_readers(*free, id);
+      place(free->free);
+    }
   };
   const auto place_with_frees = [&](InstructionId instruction) {
     lowering_.add_waits(instruction);
@@ -120,11 +150,7 @@ Compilation::Segment Compilation::assemble(TurnId id) {
         for (const FreeAt& free : groups_[group].frees) {
           if (free.turn != member) continue;
           bool follows = std::find(term.add.begin(), term.add.end(), free.anchor) != term.add.end();
-          for (std::size_t s = 0; s < term.steps.size(); ++s) {
-            follows = follows || free.anchor == term.steps[s];
-            std::vector<InstructionId>& after = program_.instructions[free.free].after;
-            std::replace(after.begin(), after.end(), term.steps[s], piece.joined[s]);
-          }
+          for (InstructionId step : term.steps) follows = follows || free.anchor == step;
           if (follows) frees.push_back(&free);
         }
       }
@@ -190,6 +216,8 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
   std::vector<TurnId> turns;
   for (OpId op : changed) turns.insert(turns.end(), sequence_.turns_of(op).begin(), sequence_.turns_of(op).end());
   std::vector<int> buckets;
+  if (std::any_of(groups.begin(), groups.end(), [&](GroupId group) { return sequence_.is_parameter(group); }))
+    turns.insert(turns.end(), freeing_scalars_.begin(), freeing_scalars_.end());
   for (GroupId group : groups) {
     Result<GroupCode> code = lowering_.lower(group);
     if (!code.ok()) {

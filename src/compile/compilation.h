@@ -72,6 +72,7 @@ class Compilation {
   void remember(InstructionId id);
   void adopt_meshes();
   Segment assemble(TurnId turn);
+  void cover_all_readers(const FreeAt& free, TurnId last);
   std::vector<InstructionId>& body(std::uint32_t index);
   // Puts the segments together; `edited`, where given, in turn order, with what stood there before.
   void write_bodies(const std::vector<std::pair<TurnId, Segment>>* edited, ProgramEdit* edit);
@@ -87,6 +88,7 @@ class Compilation {
   IdVec<GroupId, GroupCode> groups_;
   std::vector<BucketCode> bucket_code_;
   IdVec<TurnId, Segment> segments_;
+  std::vector<TurnId> freeing_scalars_;  // turns at whose end a scalar that all optimizers read is freed
   Journal journal_;
 };
 

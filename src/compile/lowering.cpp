@@ -68,9 +68,13 @@ OpSharding Lowering::sharding(TurnId turn) const {
 }
 
 InstructionId Lowering::new_instruction(Instruction instruction) {
-  if (free_instructions_.empty()) return program_.instructions.push_back(std::move(instruction));
+  if (free_instructions_.empty()) {
+    joined_.push_back({});
+    return program_.instructions.push_back(std::move(instruction));
+  }
   const InstructionId id = free_instructions_.back();
   free_instructions_.pop_back();
+  joined_[id] = {};
   program_.instructions[id] = std::move(instruction);
   return id;
 }
@@ -86,6 +90,7 @@ BufferId Lowering::add_buffer(TensorId tensor, Layout layout, BufferKind kind, b
     id = free_buffers_.back();
     free_buffers_.pop_back();
     writer_[id] = {};
+    adders_.erase(id);
     last_use_[id] = {};
   }
   program_.buffers[id] = {tensor, std::move(layout), kind, id, id, on_host};
@@ -102,8 +107,9 @@ BufferId Lowering::keep(TensorId tensor, Layout layout, BufferKind kind) {
 
 // Nobody but the optimizer waits for what happens to parameters and gradients.
 Stream Lowering::stream_of(const What& what) const {
-  if (std::holds_alternative<Send>(what)) return Stream::Send;
-  if (std::holds_alternative<Receive>(what)) return Stream::Receive;
+  const bool back = phase_ != Phase::Forward;
+  if (std::holds_alternative<Send>(what)) return back ? Stream::SendBack : Stream::Send;
+  if (std::holds_alternative<Receive>(what)) return back ? Stream::ReceiveBack : Stream::Receive;
   if (std::holds_alternative<Copy>(what)) return Stream::Copy;
   const auto* communicate = std::get_if<Communicate>(&what);
   if (!communicate || communicate->collective == Collective::Slice) return Stream::Compute;
@@ -125,10 +131,15 @@ void Lowering::add_waits(InstructionId id) {
   instruction.after.clear();
   for (BufferId read : reads_of(program_, instruction)) {
     if (!read.valid()) continue;  // comes later: a scalar of another group
-    const InstructionId writer = writer_[read];
-    if (writer.valid() && program_.instructions[writer].stream != instruction.stream &&
-        std::find(instruction.after.begin(), instruction.after.end(), writer) == instruction.after.end())
-      instruction.after.push_back(writer);
+    const auto wait_for = [&](InstructionId writer) {
+      if (writer.valid() && program_.instructions[writer].stream != instruction.stream &&
+          std::find(instruction.after.begin(), instruction.after.end(), writer) == instruction.after.end())
+        instruction.after.push_back(writer);
+    };
+    if (const auto adders = adders_.find(read); adders != adders_.end())
+      for (InstructionId adder : adders->second) wait_for(adder);
+    else
+      wait_for(writer_[read]);
   }
 }
 
@@ -148,15 +159,15 @@ void Lowering::use(BufferId id, InstructionId by, int rank) {
     last.guard = guard_;
     last.weight_part = false;
     last.phase = phase_;
-    last.by_stream = {};
   }
   last.weight_part = last.weight_part || weight_part_;
   const Stream stream = rank == kMain ? Stream::Compute : program_.instructions[by].stream;
+  InstructionId& on_stream = last.by_stream[weight_part_ ? 1 : 0][static_cast<std::size_t>(stream)];
   if (std::pair(turn_, rank) < std::pair(last.turn, last.rank) && last.turn.valid()) {
-    if (InstructionId& other = last.by_stream[static_cast<std::size_t>(stream)]; !other.valid()) other = by;
+    if (!on_stream.valid()) on_stream = by;
     return;
   }
-  last.by_stream[static_cast<std::size_t>(stream)] = by;
+  if (by.valid()) on_stream = by;
   last.turn = turn_;
   last.anchor = by;
   last.rank = rank;
@@ -240,14 +251,28 @@ Result<BufferId> Lowering::merge_weights(TensorId tensor, Layout contributions) 
 
 // Moves a tensor onto the wanted layout's mesh: whole contributions only, so partial sums are reduced where they are,
 // onto the wanted cuts if the meshes are alike. False when no mesh holds it.
+//
+// A stage before waits for it even where only a weight gradient reads it first: in a split backward it goes with the
+// input's part, unless the weights' part made it.
 Result<bool> Lowering::bring(TensorId tensor, const Layout& wanted) {
-  BufferId source;
-  for (BufferId id : available_[tensor])
-    if (usable(id) && program_.buffers[id].layout.mesh != wanted.mesh) {
-      source = id;
-      break;
-    }
-  if (!source.valid()) return false;
+  const auto elsewhere = [&] {
+    for (BufferId id : available_[tensor])
+      if (usable(id) && program_.buffers[id].layout.mesh != wanted.mesh) return id;
+    return BufferId();
+  };
+  const bool weight_part = std::exchange(weight_part_, false);
+  BufferId source = elsewhere();
+  if (!source.valid()) {
+    weight_part_ = weight_part;
+    source = elsewhere();
+  }
+  const Result<bool> brought = source.valid() ? bring_from(source, wanted) : Result<bool>(false);
+  weight_part_ = weight_part;
+  return brought;
+}
+
+Result<bool> Lowering::bring_from(BufferId source, const Layout& wanted) {
+  const TensorId tensor = program_.buffers[source].tensor;
   const Layout from = program_.buffers[source].layout;
   const bool alike = mesh(from.mesh).axes() == mesh(wanted.mesh).axes();
   Layout there = without_halos(wanted), here = there;
@@ -454,12 +479,23 @@ void Lowering::add_frees() {
     if (buffer.memory != id || buffer.kind == BufferKind::Parameter || buffer.kind == BufferKind::State) continue;
     const LastUse& last = last_use_[id];
     if (!last.turn.valid()) continue;
-    Instruction free{buffer.layout.mesh, last.guard, last.weight_part, Free{id}, Stream::Compute, {}};
-    for (InstructionId use : last.by_stream)
-      if (use.valid()) free.after.push_back(use);
-    const InstructionId instruction = new_instruction(std::move(free));
-    code_->instructions.push_back(instruction);
-    code_->frees.push_back({last.turn, last.anchor, instruction, buffer.tensor});
+    const InstructionId free =
+        new_instruction({buffer.layout.mesh, last.guard, last.weight_part, Free{id}, Stream::Compute, {}});
+    code_->instructions.push_back(free);
+    FreeAt at{last.turn, last.anchor, free, program_.buffers[id].tensor, {}};
+    for (const auto& part : last.by_stream)
+      for (InstructionId use : part)
+        if (use.valid()) at.uses.push_back(use);
+    code_->frees.push_back(std::move(at));
+  }
+}
+
+void Lowering::settle_free(const FreeAt& free) {
+  std::vector<InstructionId>& after = program_.instructions[free.free].after;
+  after.clear();
+  for (InstructionId use : free.uses) {
+    if (joined_[use].valid()) use = joined_[use];
+    if (std::find(after.begin(), after.end(), use) == after.end()) after.push_back(use);
   }
 }
 

@@ -14,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <tuple>
+#include <unordered_map>
 
 #include "base/result.h"
 #include "compile/compile.h"
@@ -57,6 +58,7 @@ struct FreeAt {
   InstructionId anchor;  // the free follows it; invalid: at the end of the turn
   InstructionId free;
   TensorId tensor;
+  std::vector<InstructionId> uses;  // the last on each stream
 };
 
 struct GroupCode {
@@ -78,8 +80,11 @@ class Lowering {
 
   // The instruction of a turn that is one operator; of others invalid.
   InstructionId main(TurnId turn) const { return mains_[turn]; }
-  InstructionId writer(BufferId buffer) const { return writer_[buffer]; }
   void set_writer(BufferId buffer, InstructionId instruction) { writer_[buffer] = instruction; }
+  // A collective of one gradient that a bucket has joined with others.
+  void set_joined(InstructionId own, InstructionId joined) { joined_[own] = joined; }
+  // What a free waits for, by what has been joined since.
+  void settle_free(const FreeAt& free);
 
   // What the group's events come to, with the plan as it is now.
   Result<GroupCode> lower(GroupId group);
@@ -104,7 +109,8 @@ class Lowering {
     Phase phase = Phase::Forward;
     Guard guard = Guard::Always;  // of the first use in the phase: what is made once is freed once
     bool weight_part = false;     // of any use in the phase
-    std::array<InstructionId, kStreams> by_stream = {};
+    // The last on every stream; those of the weight part, which a split backward plays later, apart.
+    std::array<std::array<InstructionId, kStreams>, 2> by_stream = {};
   };
   using What = decltype(Instruction::what);
 
@@ -124,6 +130,7 @@ class Lowering {
   Route cheapest(TensorId tensor, const Layout& wanted, std::optional<Error>& problem) const;
   Result<BufferId> merge_weights(TensorId tensor, Layout contributions);
   Result<bool> bring(TensorId tensor, const Layout& wanted);
+  Result<bool> bring_from(BufferId source, const Layout& wanted);
   void given(TensorId tensor, const Layout& wanted);
   Status lower_events(GroupId group, GroupCode& code);
   Status need(const Event& event, EventCode& code);
@@ -161,6 +168,8 @@ class Lowering {
   std::vector<InstructionId> free_instructions_;
   std::vector<TransferId> free_transfers_;
   IdVec<BufferId, InstructionId> writer_;
+  std::unordered_map<BufferId, std::vector<InstructionId>> adders_;  // of gradients with several terms: all that add
+  IdVec<InstructionId, InstructionId> joined_;
   IdVec<BufferId, LastUse> last_use_;
   IdVec<BufferId, char> weight_only_;
 

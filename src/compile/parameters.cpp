@@ -76,13 +76,18 @@ Status Lowering::accumulate(const Event& event, EventCode& code) {
 
   std::vector<InstructionId> added;
   sink_ = term.steps.empty() ? &code.before : &added;
+  const OpSharding sharding = sharding_for(graph_.signature(op), layout);
   BufferId sum = kept.gradient;
-  if (program_.buffers[sum].on_host) {
+  if (program_.buffers[kept.gradient].on_host) {
+    const BufferId loaded = add_buffer(buffer, layout, BufferKind::Temporary);
+    emit(kept.mesh, Copy{kept.gradient, loaded});
     sum = add_buffer(buffer, layout, BufferKind::Temporary);
-    emit(kept.mesh, Copy{kept.gradient, sum});
+    emit(kept.mesh, Compute{op, sharding, {loaded, ready}, {sum}});
+    emit(kept.mesh, Copy{sum, kept.gradient});
+  } else {
+    const InstructionId add = emit(kept.mesh, Compute{op, sharding, {sum, ready}, {sum}});
+    if (terms_of_.at(buffer).size() > 1) adders_[sum].push_back(add);  // in whatever order they are issued
   }
-  emit(kept.mesh, Compute{op, sharding_for(graph_.signature(op), layout), {sum, ready}, {sum}});
-  if (sum != kept.gradient) emit(kept.mesh, Copy{sum, kept.gradient});
   term.add = std::move(added);
 
   const bool tied = code_->homes.at(parameter).size() > 1;

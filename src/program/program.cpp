@@ -1,7 +1,5 @@
 #include "program/program.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "base/check.h"
@@ -34,8 +32,12 @@ std::string_view name_of(Stream stream) {
       return "data";
     case Stream::Send:
       return "send";
+    case Stream::SendBack:
+      return "send-back";
     case Stream::Receive:
       return "receive";
+    case Stream::ReceiveBack:
+      return "receive-back";
     case Stream::Copy:
       return "copy";
   }
@@ -86,59 +88,6 @@ bool plays(const Action& action, const Instruction& instruction, std::int32_t mi
   if (action.body == Body::BackwardWeight && !instruction.weight_part) return false;
   if (instruction.guard == Guard::FirstMicroBatch) return action.micro_batch == 0;
   return instruction.guard != Guard::LastMicroBatch || action.micro_batch + 1 == micro_batches;
-}
-
-std::string print(const Program& program, const Graph& graph) {
-  std::string text;
-  for (MeshId id : program.meshes.ids()) {
-    text += fmt::format("mesh m{}", id.index());
-    for (const MeshAxis& axis : program.meshes[id].axes()) text += fmt::format(" {}={}", axis.name, axis.size);
-    text += fmt::format(": {} devices\n", program.meshes[id].size());
-  }
-  for (BufferId id : program.buffers.ids()) {
-    const Buffer& buffer = program.buffers[id];
-    text += fmt::format("buffer {} {} {} {}\n", id.index(), name_of(buffer.kind), graph.name(buffer.tensor),
-                        print(buffer.layout, program.meshes[buffer.layout.mesh]));
-  }
-  const auto list = [](const std::vector<BufferId>& buffers) {
-    std::vector<std::uint32_t> indices;
-    for (BufferId id : buffers) indices.push_back(id.index());
-    return fmt::format("{}", fmt::join(indices, ", "));
-  };
-  const auto body = [&](std::string_view name, const std::vector<InstructionId>& instructions) {
-    text += fmt::format("{}:\n", name);
-    for (InstructionId id : instructions) {
-      const Instruction& instruction = program.instructions[id];
-      const Mesh& mesh = program.meshes[instruction.mesh];
-      text += instruction.guard == Guard::Always            ? "  "
-              : instruction.guard == Guard::FirstMicroBatch ? "  first: "
-                                                            : "  last: ";
-      if (const auto* compute = std::get_if<Compute>(&instruction.what))
-        text += fmt::format("{} = {} {}({})\n", list(compute->outputs), name_of(graph.kind(compute->op)),
-                            graph.name(compute->op), list(compute->inputs));
-      else if (const auto* communicate = std::get_if<Communicate>(&instruction.what))
-        text +=
-            fmt::format("{} = {} over {} ({})\n", list(communicate->outputs), name_of(communicate->collective),
-                        mesh.axes()[static_cast<std::size_t>(communicate->mesh_axis)].name, list(communicate->inputs));
-      else if (const auto* send = std::get_if<Send>(&instruction.what))
-        text += fmt::format("send t{} ({})\n", send->transfer.index(), program.transfers[send->transfer].from.index());
-      else if (const auto* receive = std::get_if<Receive>(&instruction.what))
-        text += fmt::format("{} = receive t{}\n", program.transfers[receive->transfer].to.index(),
-                            receive->transfer.index());
-      else if (const auto* copy = std::get_if<Copy>(&instruction.what))
-        text += fmt::format("{} = copy({})\n", copy->to.index(), copy->from.index());
-      else if (const auto* free = std::get_if<Free>(&instruction.what))
-        text += fmt::format("free {}\n", free->buffer.index());
-      else if (const auto* sum = std::get_if<SumScalars>(&instruction.what))
-        text += fmt::format("{} = sum scalars({})\n", sum->output.index(), list(sum->inputs));
-    }
-  };
-  for (std::size_t stage = 0; stage < program.stages.size(); ++stage) {
-    body(fmt::format("stage {} forward", stage), program.stages[stage].forward);
-    body(fmt::format("stage {} backward", stage), program.stages[stage].backward);
-  }
-  body("step", program.step);
-  return text;
 }
 
 }  // namespace weft

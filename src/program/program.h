@@ -116,13 +116,15 @@ enum class Guard : std::uint8_t { Always, FirstMicroBatch, LastMicroBatch };
 // A device works on its streams side by side; on each in issue order.
 enum class Stream : std::uint8_t {
   Compute,
-  Tensor,   // collectives on activations: somebody waits for them
-  Data,     // collectives on parameters and gradients
-  Send,     // to other meshes
-  Receive,  // from other meshes
-  Copy,     // between device and host
+  Tensor,    // collectives on activations: somebody waits for them
+  Data,      // collectives on parameters and gradients
+  Send,      // activations to other meshes
+  SendBack,  // gradients: on a stream of their own, or a schedule that mixes both directions would block
+  Receive,
+  ReceiveBack,
+  Copy,  // between device and host
 };
-inline constexpr int kStreams = 6;
+inline constexpr int kStreams = 8;
 std::string_view name_of(Stream stream);
 
 struct Instruction {
@@ -172,7 +174,7 @@ const std::vector<InstructionId>& body_of(const Program& program, const Schedule
                                           const Action& action);
 bool plays(const Action& action, const Instruction& instruction, std::int32_t micro_batches);
 
-// Readable text: meshes, buffers and bodies, one instruction a line.
+// Readable text: meshes, buffers and bodies, one instruction a line (program_text.h reads it back).
 std::string print(const Program& program, const Graph& graph);
 
 }  // namespace weft

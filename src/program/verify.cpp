@@ -2,173 +2,146 @@
 
 #include <fmt/format.h>
 
-#include <map>
-#include <set>
+#include "program/verify_parts.h"
 
 namespace weft {
+
+std::string described(const Program& program, const Graph& graph, BufferId buffer) {
+  return fmt::format("buffer b{} of {}", buffer.index(), graph.name(program.buffers[buffer].tensor));
+}
+
+std::string described(const Program& program, const Graph& graph, InstructionId id) {
+  const Instruction& instruction = program.instructions[id];
+  const auto tensor = [&](BufferId buffer) { return graph.name(program.buffers[buffer].tensor); };
+  std::string what;
+  if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
+    what = graph.name(compute->op);
+  } else if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
+    const auto& axes = program.meshes[instruction.mesh].axes();
+    const auto axis = static_cast<std::size_t>(communicate->mesh_axis);
+    what = fmt::format("{} over {}", name_of(communicate->collective), axis < axes.size() ? axes[axis].name : "?");
+    if (!communicate->outputs.empty()) what += " of " + tensor(communicate->outputs.front());
+  } else if (const auto* send = std::get_if<Send>(&instruction.what)) {
+    what = "send of " + tensor(program.transfers[send->transfer].from);
+  } else if (const auto* receive = std::get_if<Receive>(&instruction.what)) {
+    what = "receive of " + tensor(program.transfers[receive->transfer].to);
+  } else if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) {
+    what = "sum of scalars " + tensor(sum->output);
+  } else if (const auto* copy = std::get_if<Copy>(&instruction.what)) {
+    what = "copy of " + tensor(copy->from);
+  } else if (const auto* free = std::get_if<Free>(&instruction.what)) {
+    what = "free of " + tensor(free->buffer);
+  }
+  return fmt::format("#{} ({})", id.index(), what);
+}
+
 namespace {
 
-class Verifier {
+// Every id is one that is there.
+class Names {
  public:
-  Verifier(const Program& program, const Graph& graph, const Schedule& schedule)
-      : program_(program), graph_(graph), schedule_(schedule) {}
+  Names(const Program& program, const Graph& graph) : program_(program), graph_(graph) {}
 
-  Status run() {
-    const std::size_t stages = schedule_.routes.size() * static_cast<std::size_t>(schedule_.stages());
-    if (stages != program_.stages.size())
-      return error("the schedule has {} stages, the program {}", stages, program_.stages.size());
-    WEFT_TRY_OK(check_transfers());
-    WEFT_TRY_OK(check_shapes());
-    return play();
+  Status check() const {
+    if (!program_.meshes.contains(program_.world)) return error("the world's mesh is not there");
+    for (BufferId id : program_.buffers.ids()) {
+      const Buffer& buffer = program_.buffers[id];
+      if (!graph_.tensors().contains(buffer.tensor)) return error("buffer b{} is of no tensor", id.index());
+      if (!program_.meshes.contains(buffer.layout.mesh)) return error("buffer b{} is on no mesh", id.index());
+      if (!has(buffer.storage) || !has(buffer.memory))
+        return error("buffer b{} shares memory with one that is not there", id.index());
+      if (program_.buffers[buffer.memory].memory != buffer.memory ||
+          program_.buffers[buffer.storage].memory != buffer.memory)
+        return error("{}: the memory it looks at is not the one of b{}", described(program_, graph_, id),
+                     buffer.storage.index());
+    }
+    for (TransferId id : program_.transfers.ids())
+      if (!has(program_.transfers[id].from) || !has(program_.transfers[id].to))
+        return error("transfer t{} is of no buffer", id.index());
+    for (InstructionId id : program_.instructions.ids()) {
+      const Instruction& instruction = program_.instructions[id];
+      if (!program_.meshes.contains(instruction.mesh)) return error("#{} is on no mesh", id.index());
+      if (!std::visit([&](const auto& what) { return has_all(what); }, instruction.what))
+        return error("#{} names what is not there", id.index());
+    }
+    return check_bodies();
   }
 
  private:
-  std::string buffer_name(BufferId id) const {
-    return fmt::format("buffer {} of {}", id.index(), graph_.name(program_.buffers[id].tensor));
+  bool has(BufferId id) const { return program_.buffers.contains(id); }
+  bool has(const std::vector<BufferId>& list) const {
+    for (BufferId id : list)
+      if (!has(id)) return false;
+    return true;
   }
-  static bool kept(BufferKind kind) { return kind == BufferKind::Parameter || kind == BufferKind::State; }
+  bool has_all(const Compute& what) const {
+    return graph_.ops().contains(what.op) && has(what.inputs) && has(what.outputs);
+  }
+  bool has_all(const Communicate& what) const { return has(what.inputs) && has(what.outputs); }
+  bool has_all(const Send& what) const { return program_.transfers.contains(what.transfer); }
+  bool has_all(const Receive& what) const { return program_.transfers.contains(what.transfer); }
+  bool has_all(const SumScalars& what) const { return has(what.inputs) && has(what.output); }
+  bool has_all(const Copy& what) const { return has(what.from) && has(what.to); }
+  bool has_all(const Free& what) const { return has(what.buffer); }
 
-  Status check_transfers() const {
+  // Instructions stand in one body; waits name some that do; halves of transfers are there once, where they must be.
+  Status check_bodies() const {
+    IdVec<InstructionId, char> placed(program_.instructions.size(), 0);
     IdVec<TransferId, int> sent(program_.transfers.size(), 0), received(program_.transfers.size(), 0);
-    for (const Instruction& instruction : program_.instructions) {
-      if (const auto* send = std::get_if<Send>(&instruction.what)) {
-        ++sent[send->transfer];
-        if (program_.buffers[program_.transfers[send->transfer].from].layout.mesh != instruction.mesh)
-          return error("transfer {} is sent by another mesh than holds it", send->transfer.index());
-      }
-      if (const auto* receive = std::get_if<Receive>(&instruction.what)) {
-        ++received[receive->transfer];
-        if (program_.buffers[program_.transfers[receive->transfer].to].layout.mesh != instruction.mesh)
-          return error("transfer {} is received by another mesh than needs it", receive->transfer.index());
-      }
-    }
-    for (TransferId id : program_.transfers.ids())
-      if (sent[id] != 1 || received[id] != 1)
-        return error("transfer {} is sent {} times and received {} times", id.index(), sent[id], received[id]);
-    return Ok{};
-  }
-
-  static std::int64_t extent(const DimLayout& dim) {
-    std::int64_t size = 1;
-    for (const Factor& factor : dim) size *= factor.size;
-    return size;
-  }
-
-  // A scalar that the whole world has may be read on any mesh.
-  bool had_by_all(BufferId id) const {
-    const Layout& layout = program_.buffers[id].layout;
-    return layout.mesh == program_.world && layout.dims.empty() && !is_partial(layout);
-  }
-
-  // Layouts cover their tensors, and instructions stay on their mesh.
-  Status check_shapes() const {
-    for (BufferId id : program_.buffers.ids()) {
-      const Buffer& buffer = program_.buffers[id];
-      const Shape& shape = graph_.tensors()[buffer.tensor].type.shape;
-      bool covers = buffer.layout.dims.size() == shape.size();
-      for (std::size_t d = 0; covers && d < shape.size(); ++d) covers = extent(buffer.layout.dims[d]) == shape[d];
-      if (!covers) return error("{}: its layout is of another shape", buffer_name(id));
-    }
-    for (const Instruction& instruction : program_.instructions) {
-      const bool everywhere = std::holds_alternative<SumScalars>(instruction.what);
-      for (const auto& list : {reads_of(program_, instruction), writes_of(program_, instruction)})
-        for (BufferId id : list)
-          if (!everywhere && program_.buffers[id].layout.mesh != instruction.mesh && !had_by_all(id))
-            return error("{} is used by an instruction of another mesh", buffer_name(id));
-    }
-    return Ok{};
-  }
-
-  // Whether a value is there, by micro-batch; kept ones always are.
-  using Key = std::pair<BufferId, int>;
-  Key key(BufferId id, int micro_batch) const { return {id, micro_batch}; }
-
-  Status step(const Instruction& instruction, int micro_batch, bool& waits) {
-    waits = false;
-    if (const auto* receive = std::get_if<Receive>(&instruction.what))
-      if (!in_flight_.contains({receive->transfer, micro_batch})) {
-        waits = true;
-        return Ok{};
-      }
-    for (BufferId id : reads_of(program_, instruction)) {
-      const Buffer& buffer = program_.buffers[id];
-      if (kept(program_.buffers[buffer.storage].kind)) continue;
-      if (freed_.contains(key(buffer.memory, micro_batch)))
-        return error("{} is read after it was freed", buffer_name(id));
-      if (buffer.kind == BufferKind::Input)
-        allocated_.insert(key(buffer.memory, micro_batch));
-      else if (!written_.contains(key(id, micro_batch)))
-        return error("{} is read before it is written", buffer_name(id));
-    }
-    for (BufferId id : writes_of(program_, instruction)) {
-      const Buffer& buffer = program_.buffers[id];
-      if (kept(program_.buffers[buffer.storage].kind)) continue;
-      if (freed_.contains(key(buffer.memory, micro_batch)))
-        return error("{} is written after it was freed", buffer_name(id));
-      written_.insert(key(id, micro_batch));
-      if (!kept(program_.buffers[buffer.memory].kind)) allocated_.insert(key(buffer.memory, micro_batch));
-    }
-    if (const auto* send = std::get_if<Send>(&instruction.what)) in_flight_.insert({send->transfer, micro_batch});
-    if (const auto* receive = std::get_if<Receive>(&instruction.what))
-      in_flight_.erase({receive->transfer, micro_batch});
-    if (const auto* free = std::get_if<Free>(&instruction.what)) {
-      if (allocated_.erase(key(free->buffer, micro_batch)) == 0)
-        return error("{} is freed without being held", buffer_name(free->buffer));
-      freed_.insert(key(free->buffer, micro_batch));
-    }
-    return Ok{};
-  }
-
-  Status play() {
-    struct Next {
-      std::size_t action = 0, instruction = 0;
-    };
-    std::vector<Next> next(static_cast<std::size_t>(schedule_.ranks));
-    for (bool progress = true; progress;) {
-      progress = false;
-      for (std::size_t rank = 0; rank < next.size(); ++rank) {
-        Next& at = next[rank];
-        while (at.action < schedule_.actions[rank].size()) {
-          const Action& action = schedule_.actions[rank][at.action];
-          const std::vector<InstructionId>& body = body_of(program_, schedule_, rank, action);
-          bool waits = false;
-          for (; at.instruction < body.size() && !waits; at.instruction += waits ? 0 : 1) {
-            const Instruction& instruction = program_.instructions[body[at.instruction]];
-            if (!plays(action, instruction, schedule_.micro_batches)) continue;
-            WEFT_TRY_OK(step(instruction, action.micro_batch, waits));
-            progress = progress || !waits;
-          }
-          if (waits) break;
-          at = {at.action + 1, 0};
-          progress = true;
+    const auto place = [&](const std::vector<InstructionId>& body) -> Status {
+      for (InstructionId id : body) {
+        if (!program_.instructions.contains(id)) return error("a body names #{}, which is not there", id.index());
+        if (placed[id]++) return error("{} stands in the bodies twice", described(program_, graph_, id));
+        const Instruction& instruction = program_.instructions[id];
+        if (const auto* send = std::get_if<Send>(&instruction.what)) {
+          ++sent[send->transfer];
+          if (program_.buffers[program_.transfers[send->transfer].from].layout.mesh != instruction.mesh)
+            return error("transfer t{} is sent by another mesh than holds it", send->transfer.index());
+        }
+        if (const auto* receive = std::get_if<Receive>(&instruction.what)) {
+          ++received[receive->transfer];
+          if (program_.buffers[program_.transfers[receive->transfer].to].layout.mesh != instruction.mesh)
+            return error("transfer t{} is received by another mesh than needs it", receive->transfer.index());
         }
       }
+      return Ok{};
+    };
+    for (const StageProgram& stage : program_.stages) {
+      WEFT_TRY_OK(place(stage.forward));
+      WEFT_TRY_OK(place(stage.backward));
     }
-    std::vector<std::size_t> waiting;
-    for (std::size_t rank = 0; rank < next.size(); ++rank)
-      if (next[rank].action < schedule_.actions[rank].size()) waiting.push_back(rank);
-    if (!waiting.empty()) return error("deadlock: pipeline ranks {} wait for one another", fmt::join(waiting, ", "));
-    const int last = schedule_.micro_batches - 1;
-    for (InstructionId id : program_.step) {
-      bool waits = false;
-      WEFT_TRY_OK(step(program_.instructions[id], last, waits));
-      if (waits) return error("the step receives what nobody has sent");
-    }
-    if (!allocated_.empty()) return error("{} is never freed", buffer_name(allocated_.begin()->first));
+    WEFT_TRY_OK(place(program_.step));
+    for (TransferId id : program_.transfers.ids())
+      if (sent[id] != 1 || received[id] != 1)
+        return error("transfer t{} is sent {} times and received {} times", id.index(), sent[id], received[id]);
+    for (InstructionId id : program_.instructions.ids())
+      for (InstructionId before : program_.instructions[id].after) {
+        if (!program_.instructions.contains(before) || (placed[id] && !placed[before]))
+          return error("{} waits for #{}, which is never issued", described(program_, graph_, id), before.index());
+        if (std::holds_alternative<Free>(program_.instructions[before].what))
+          return error("{} waits for {}: nothing may wait for a free", described(program_, graph_, id),
+                       described(program_, graph_, before));
+      }
     return Ok{};
   }
 
   const Program& program_;
   const Graph& graph_;
-  const Schedule& schedule_;
-  std::set<Key> written_, allocated_, freed_;
-  std::set<std::pair<TransferId, int>> in_flight_;
 };
 
 }  // namespace
 
 Status verify(const Program& program, const Graph& graph, const Schedule& schedule) {
-  return Verifier(program, graph, schedule).run();
+  WEFT_TRY_OK(Names(program, graph).check());
+  WEFT_TRY_OK(check_layouts(program, graph));
+  WEFT_TRY_OK(check_schedule(schedule));
+  WEFT_TRY(const std::vector<RankClass> classes, rank_classes(program, schedule));
+  std::vector<ClassPlay> plays;
+  for (const RankClass& each : classes) {
+    WEFT_TRY(ClassPlay play, play_class(program, graph, schedule, each));
+    plays.push_back(std::move(play));
+  }
+  return check_meetings(program, graph, classes, plays, schedule.micro_batches);
 }
 
 }  // namespace weft

@@ -14,7 +14,7 @@ using Group = std::vector<DeviceId>;
 // What all groups of a kind have between their members. One ring per group, all at the same time.
 void measure(const Cluster& cluster, const std::vector<Group>& groups, GroupKind& kind) {
   std::map<LinkId, int> load;
-  std::vector<std::vector<LinkUse>> rings;
+  std::vector<std::vector<LinkLoad>> rings;
   kind.alone.value = kind.together.value = std::numeric_limits<double>::infinity();
   for (const Group& group : groups) {
     const GroupShape form = shape(cluster, group);
@@ -25,10 +25,10 @@ void measure(const Cluster& cluster, const std::vector<Group>& groups, GroupKind
       kind.slowest = form.slowest;
     }
     rings.push_back(ring_links(cluster, group));
-    for (const LinkUse& use : rings.back()) load[use.link] += use.count;
+    for (const LinkLoad& use : rings.back()) load[use.link] += use.count;
   }
-  for (const std::vector<LinkUse>& ring : rings)
-    for (const LinkUse& use : ring)
+  for (const std::vector<LinkLoad>& ring : rings)
+    for (const LinkLoad& use : ring)
       kind.together = std::min(kind.together, cluster.link(use.link).bandwidth / load.at(use.link));
 }
 

@@ -23,12 +23,12 @@ struct BodyCount {
   std::int64_t all() const { return compute + collectives + sends + receives + frees + others; }
 };
 
-bool plays_on(const RankClass& of, const Program& program, const Instruction& instruction) {
+bool plays_on(const ProgramClass& of, const Program& program, const Instruction& instruction) {
   return instruction.mesh == program.world ||
          std::find(of.meshes.begin(), of.meshes.end(), instruction.mesh) != of.meshes.end();
 }
 
-BodyCount count(std::string name, const std::vector<InstructionId>& body, const RankClass& of, const Program& program) {
+BodyCount count(std::string name, const std::vector<InstructionId>& body, const ProgramClass& of, const Program& program) {
   BodyCount sum{std::move(name)};
   for (InstructionId id : body) {
     const Instruction& instruction = program.instructions[id];
@@ -49,7 +49,7 @@ BodyCount count(std::string name, const std::vector<InstructionId>& body, const 
   return sum;
 }
 
-std::vector<BodyCount> bodies_of(const RankClass& of, const Program& program) {
+std::vector<BodyCount> bodies_of(const ProgramClass& of, const Program& program) {
   std::vector<BodyCount> bodies;
   for (std::int64_t stage : of.stages) {
     const StageProgram& code = program.stages[static_cast<std::size_t>(stage)];
@@ -63,7 +63,7 @@ std::vector<BodyCount> bodies_of(const RankClass& of, const Program& program) {
 // Prints the instructions that one device plays, with what it holds.
 class Printer {
  public:
-  Printer(const Plan& plan, const Program& program, const RankClass& of, DeviceId device)
+  Printer(const Plan& plan, const Program& program, const ProgramClass& of, DeviceId device)
       : graph_(plan.training.graph), program_(program), of_(of), device_(device) {}
 
   std::string body(std::string_view name, const std::vector<InstructionId>& instructions) const {
@@ -164,11 +164,11 @@ class Printer {
 
   const Graph& graph_;
   const Program& program_;
-  const RankClass& of_;
+  const ProgramClass& of_;
   DeviceId device_;
 };
 
-std::string text_of(const Plan& plan, const CompiledStrategy& compiled, const RankClass& of, std::int64_t rank,
+std::string text_of(const Plan& plan, const CompiledStrategy& compiled, const ProgramClass& of, std::int64_t rank,
                     std::optional<std::int64_t> only_stage) {
   const Program& program = compiled.program;
   const DeviceId device = plan.ranks()[static_cast<std::size_t>(rank)];
@@ -203,7 +203,7 @@ std::vector<std::int32_t> in_flight_of(const Schedule& schedule) {
 
 }  // namespace
 
-std::vector<RankClass> rank_classes(const Plan& plan, const CompiledStrategy& compiled) {
+std::vector<ProgramClass> program_classes(const Plan& plan, const CompiledStrategy& compiled) {
   const Program& program = compiled.program;
   const std::vector<DeviceId> ranks = plan.ranks();
   std::map<DeviceId, std::vector<MeshId>> meshes;
@@ -211,14 +211,14 @@ std::vector<RankClass> rank_classes(const Plan& plan, const CompiledStrategy& co
     if (id != program.world)
       for (DeviceId device : program.meshes[id].devices()) meshes[device].push_back(id);
   std::map<std::vector<MeshId>, std::size_t> index;
-  std::vector<RankClass> classes;
+  std::vector<ProgramClass> classes;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const std::vector<MeshId>& in = meshes[ranks[rank]];
     const auto [known, fresh] = index.try_emplace(in, classes.size());
     if (fresh) classes.push_back({in, {}, {}});
     classes[known->second].ranks.push_back(static_cast<std::int64_t>(rank));
   }
-  for (RankClass& of : classes)
+  for (ProgramClass& of : classes)
     for (std::size_t stage = 0; stage < program.stages.size(); ++stage) {
       const StageProgram& code = program.stages[stage];
       const auto played = [&](InstructionId id) {
@@ -233,7 +233,7 @@ std::vector<RankClass> rank_classes(const Plan& plan, const CompiledStrategy& co
 
 std::string describe_program(const Plan& plan, const CompiledStrategy& compiled) {
   const Program& program = compiled.program;
-  const std::vector<RankClass> classes = rank_classes(plan, compiled);
+  const std::vector<ProgramClass> classes = program_classes(plan, compiled);
   std::string text = headline(plan);
   text += fmt::format("program: {} instructions, {} buffers, {} transfers for {} ranks in {} class{}\n\n",
                       grouped(static_cast<std::int64_t>(program.instructions.size())),
@@ -279,7 +279,7 @@ Json program_json(const Plan& plan, const CompiledStrategy& compiled) {
   json["buffers"] = program.buffers.size();
   json["transfers"] = program.transfers.size();
   json["classes"] = Json::array();
-  for (const RankClass& of : rank_classes(plan, compiled)) {
+  for (const ProgramClass& of : program_classes(plan, compiled)) {
     Json bodies = Json::array();
     for (const BodyCount& body : bodies_of(of, program))
       bodies.push_back({{"name", body.name},
@@ -298,14 +298,14 @@ Json program_json(const Plan& plan, const CompiledStrategy& compiled) {
 }
 
 Result<std::string> rank_text(const Plan& plan, const CompiledStrategy& compiled, std::int64_t rank) {
-  for (const RankClass& of : rank_classes(plan, compiled))
+  for (const ProgramClass& of : program_classes(plan, compiled))
     if (std::binary_search(of.ranks.begin(), of.ranks.end(), rank))
       return text_of(plan, compiled, of, rank, std::nullopt);
   return error("--rank {}: the plan has ranks 0 to {}", rank, plan.ranks().size() - 1);
 }
 
 Result<std::string> stage_text(const Plan& plan, const CompiledStrategy& compiled, std::int64_t stage) {
-  for (const RankClass& of : rank_classes(plan, compiled))
+  for (const ProgramClass& of : program_classes(plan, compiled))
     if (std::find(of.stages.begin(), of.stages.end(), stage) != of.stages.end())
       return text_of(plan, compiled, of, of.ranks.front(), stage);
   return error("--stage {}: the plan has stages 0 to {}", stage, compiled.program.stages.size() - 1);

@@ -11,12 +11,12 @@
 namespace weft {
 
 // Ranks that play the same code: those that lie in the same meshes.
-struct RankClass {
+struct ProgramClass {
   std::vector<MeshId> meshes;  // the world is left out: all are in it
   std::vector<std::int64_t> ranks;
   std::vector<std::int64_t> stages;  // that it plays, in the order of its chunks
 };
-std::vector<RankClass> rank_classes(const Plan& plan, const CompiledStrategy& compiled);
+std::vector<ProgramClass> program_classes(const Plan& plan, const CompiledStrategy& compiled);
 
 // Classes, instructions of every body, traffic and memory: a page.
 std::string describe_program(const Plan& plan, const CompiledStrategy& compiled);

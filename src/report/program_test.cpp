@@ -24,12 +24,12 @@ Shown shown(const std::string& strategy) {
 // One class per pipeline rank: tensor- and data-parallel ranks play the same code.
 TEST(ShowProgram, RanksOfAStageAreOneClass) {
   const Shown one = shown("tp=4,pp=2,dp=2");
-  const std::vector<RankClass> classes = rank_classes(one.plan, one.compiled);
+  const std::vector<ProgramClass> classes = program_classes(one.plan, one.compiled);
   ASSERT_EQ(classes.size(), 2u);
   EXPECT_EQ(classes[1].ranks, (std::vector<std::int64_t>{8, 9, 10, 11, 12, 13, 14, 15}));
   EXPECT_EQ(classes[1].stages, std::vector<std::int64_t>{1});
   const Shown interleaved = shown("tp=4,pp=2,dp=2,vpp=2");
-  EXPECT_EQ(rank_classes(interleaved.plan, interleaved.compiled)[1].stages, (std::vector<std::int64_t>{1, 3}));
+  EXPECT_EQ(program_classes(interleaved.plan, interleaved.compiled)[1].stages, (std::vector<std::int64_t>{1, 3}));
 }
 
 TEST(ShowProgram, TheTextOfARankHasItsShapesGroupsAndPeers) {

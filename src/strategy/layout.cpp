@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/check.h"
 #include "base/checked.h"
@@ -268,32 +269,155 @@ Shape local_shape(const Layout& layout, const Mesh& mesh, int position) {
   return shape;
 }
 
+std::string print(const std::vector<Cut>& cuts, const Mesh& mesh) {
+  std::string text;
+  for (const Cut& cut : cuts) {
+    if (!text.empty()) text += ',';
+    text += mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)].name;
+    if (!cut.sizes.empty()) text += fmt::format("({})", fmt::join(cut.sizes, "+"));
+    if (cut.halo_low || cut.halo_high || cut.halo_sum)
+      text += fmt::format("{}-{}+{}", cut.halo_sum ? "Σ" : "", cut.halo_low, cut.halo_high);
+  }
+  return text;
+}
+
 std::string print(const Layout& layout, const Mesh& mesh) {
-  const auto axis_name = [&](int axis) { return mesh.axes()[static_cast<std::size_t>(axis)].name; };
   std::string text;
   for (const DimLayout& dim : layout.dims) {
     text += '[';
     for (std::size_t f = 0; f < dim.size(); ++f) {
       text += fmt::format("{}{}", f > 0 ? " " : "", dim[f].size);
-      for (std::size_t c = 0; c < dim[f].cuts.size(); ++c) {
-        const Cut& cut = dim[f].cuts[c];
-        text += fmt::format("{}{}", c == 0 ? ":" : ",", axis_name(cut.mesh_axis));
-        if (!cut.sizes.empty()) text += fmt::format("({})", fmt::join(cut.sizes, "+"));
-        if (cut.halo_low || cut.halo_high)
-          text += fmt::format("{}-{}+{}", cut.halo_sum ? "Σ" : "", cut.halo_low, cut.halo_high);
-      }
+      if (!dim[f].cuts.empty()) text += ":" + print(dim[f].cuts, mesh);
     }
     if (dim.empty()) text += '1';
     text += ']';
   }
   for (std::size_t axis = 0; axis < layout.partial.size(); ++axis) {
+    const std::string& name = mesh.axes()[axis].name;
     if (layout.partial[axis])
-      text += *layout.partial[axis] == Reducer::Sum
-                  ? fmt::format(" P({})", axis_name(static_cast<int>(axis)))
-                  : fmt::format(" P({},{})", axis_name(static_cast<int>(axis)), name_of(*layout.partial[axis]));
-    if (layout.local >> axis & 1u) text += fmt::format(" L({})", axis_name(static_cast<int>(axis)));
+      text += *layout.partial[axis] == Reducer::Sum ? fmt::format(" P({})", name)
+                                                    : fmt::format(" P({},{})", name, name_of(*layout.partial[axis]));
+    if (layout.local >> axis & 1u) text += fmt::format(" L({})", name);
   }
   return text;
+}
+
+namespace {
+
+// Tokens off the front of a text.
+class Reader {
+ public:
+  Reader(std::string_view& text, const Mesh& mesh) : text_(text), mesh_(mesh) {}
+
+  bool take(std::string_view word) {
+    if (!text_.starts_with(word)) return false;
+    text_.remove_prefix(word.size());
+    return true;
+  }
+  bool at(std::string_view word) const { return text_.starts_with(word); }
+  Error expected(std::string_view what) const {
+    std::string found(text_.substr(0, std::min<std::size_t>(text_.find('\n'), 16)));
+    for (char& c : found)
+      if (c < ' ' || c > '~') c = '?';
+    return error("expected {}, found {}", what, found.empty() ? "the end of the line" : "'" + found + "'");
+  }
+  Result<std::int64_t> number() {
+    std::int64_t value = 0;
+    const auto [end, status] = std::from_chars(text_.data(), text_.data() + text_.size(), value);
+    if (status != std::errc() || value < 0) return expected("a number below 2^63");
+    text_.remove_prefix(static_cast<std::size_t>(end - text_.data()));
+    return value;
+  }
+  // The longest name that stands here.
+  Result<int> axis() {
+    int best = -1;
+    std::size_t length = 0;
+    for (std::size_t i = 0; i < mesh_.axes().size(); ++i)
+      if (const std::string& name = mesh_.axes()[i].name; name.size() > length && text_.starts_with(name)) {
+        best = static_cast<int>(i);
+        length = name.size();
+      }
+    if (best < 0) {
+      std::vector<std::string_view> names;
+      for (const MeshAxis& each : mesh_.axes()) names.push_back(each.name);
+      return expected(fmt::format("a mesh axis ({})", fmt::join(names, ", ")));
+    }
+    text_.remove_prefix(length);
+    return best;
+  }
+  Result<std::vector<Cut>> cuts() {
+    std::vector<Cut> list;
+    do {
+      Cut cut;
+      WEFT_TRY(cut.mesh_axis, axis());
+      if (take("(")) {
+        do {
+          WEFT_TRY(const std::int64_t size, number());
+          cut.sizes.push_back(size);
+        } while (take("+"));
+        if (!take(")")) return expected("')' after the sizes of the parts");
+      }
+      cut.halo_sum = take("Σ");
+      if (take("-")) {
+        WEFT_TRY(cut.halo_low, number());
+        if (!take("+")) return expected("a halo such as -1+1");
+        WEFT_TRY(cut.halo_high, number());
+      } else if (cut.halo_sum) {
+        return expected("a halo such as -1+1");
+      }
+      list.push_back(std::move(cut));
+    } while (take(","));
+    return list;
+  }
+  Result<DimLayout> dim() {
+    DimLayout factors;
+    do {
+      Factor factor;
+      WEFT_TRY(factor.size, number());
+      if (take(":")) {
+        WEFT_TRY(factor.cuts, cuts());
+      }
+      if (factor.size != 1 || !factor.cuts.empty()) factors.push_back(std::move(factor));
+    } while (take(" "));
+    if (!take("]")) return expected("']' or a factor such as ' 512:tp'");
+    return factors;
+  }
+
+ private:
+  std::string_view& text_;
+  const Mesh& mesh_;
+};
+
+}  // namespace
+
+Result<std::vector<Cut>> parse_cuts(std::string_view& text, const Mesh& mesh) { return Reader(text, mesh).cuts(); }
+
+Result<Layout> parse_layout(std::string_view& text, MeshId id, const Mesh& mesh) {
+  Reader in(text, mesh);
+  Layout layout{id, {}, std::vector<std::optional<Reducer>>(mesh.axes().size()), 0};
+  while (in.take("[")) {
+    WEFT_TRY(DimLayout dim, in.dim());
+    layout.dims.push_back(std::move(dim));
+  }
+  while (in.at(" P(") || in.at(" L(") || (layout.dims.empty() && (in.at("P(") || in.at("L(")))) {
+    in.take(" ");
+    const bool partial = in.take("P(");
+    if (!partial) in.take("L(");
+    WEFT_TRY(const int axis, in.axis());
+    if (!partial) layout.local |= MeshAxes{1} << axis;
+    if (partial) {
+      std::optional<Reducer>& reducer = layout.partial[static_cast<std::size_t>(axis)];
+      reducer = Reducer::Sum;
+      if (in.take(",")) {
+        reducer = std::nullopt;
+        for (Reducer each : {Reducer::Sum, Reducer::Max, Reducer::LogSumExp, Reducer::SoftmaxMerge})
+          if (!reducer && in.take(name_of(each))) reducer = each;
+        if (!reducer) return in.expected("a reducer: sum, max, logsumexp or softmax-merge");
+      }
+    }
+    if (!in.take(")")) return in.expected("')' after the mesh axis");
+  }
+  return layout;
 }
 
 }  // namespace weft

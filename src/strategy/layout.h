@@ -14,9 +14,11 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/id.h"
+#include "base/result.h"
 #include "graph/placement.h"
 #include "strategy/mesh.h"
 
@@ -95,7 +97,16 @@ Shape local_shape(const Layout& layout, const Mesh& mesh, int position);
 // Elements of the largest local part over the mesh; for prices and memory.
 std::int64_t largest_local_elements(const Layout& layout, const Mesh& mesh);
 
-// "[128:dp][4096][1024:tp] P(tp)"
+// Text in which nothing is lost:
+//   [128:dp][4096][1024:tp] P(dp)      dimensions, each a product of factors with their cuts; partial sums
+//   [8 512:tp] P(dp,max) L(cp)         8 blocks, each cut; another reducer; local
+//   [12:h(6+4+2)-1+1]                  uneven parts, one element of each neighbour held besides; Σ-1+1: contributed to
 std::string print(const Layout& layout, const Mesh& mesh);
+std::string print(const std::vector<Cut>& cuts, const Mesh& mesh);  // "dp,tp"
+
+// Reads one off the front of a text and takes it away. Errors name what stands there instead; whether the numbers make
+// sense is not looked at.
+Result<Layout> parse_layout(std::string_view& text, MeshId id, const Mesh& mesh);
+Result<std::vector<Cut>> parse_cuts(std::string_view& text, const Mesh& mesh);
 
 }  // namespace weft

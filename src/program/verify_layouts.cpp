@@ -1,0 +1,306 @@
+// Layouts: that they are ones, and that communication means what it says.
+//
+// What a collective must give is found by writing a dimension in mixed radix. The dimension [1024: dp, tp] on dp=2 and
+// tp=4 has the digits dp·2, tp·4, 128, outer first: a device holds the positions whose dp and tp digits are its
+// coordinates and whose third digit is anything. To gather an axis is to set its digit free, to scatter along it the
+// reverse; two dimensions are held alike if their digits are the same, neighbouring free ones taken as one. Uneven cuts
+// have no digits: a factor with one is a digit of its own kind, from which only the last cut can be taken.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "program/verify_parts.h"
+
+namespace weft {
+namespace {
+
+constexpr int kFree = -1;
+
+struct Digit {
+  std::int64_t size = 1;
+  int axis = kFree;
+  std::vector<Cut> uneven = {};  // of a factor that has an uneven cut: all its cuts
+
+  bool operator==(const Digit&) const = default;
+};
+using Digits = std::vector<Digit>;
+
+bool is_uneven(const Factor& factor) {
+  return std::any_of(factor.cuts.begin(), factor.cuts.end(), [](const Cut& cut) { return !cut.sizes.empty(); });
+}
+
+// `gathered`: a mesh axis to be taken as free.
+Digits digits_of(const DimLayout& dim, const Mesh& mesh, int gathered) {
+  Digits digits;
+  const auto add = [&](Digit digit) {
+    if (digit.size == 1 && digit.uneven.empty()) return;
+    const bool free = digit.axis == kFree && digit.uneven.empty();
+    if (free && !digits.empty() && digits.back().axis == kFree && digits.back().uneven.empty())
+      digits.back().size *= digit.size;
+    else
+      digits.push_back(std::move(digit));
+  };
+  for (Factor factor : dim) {
+    if (!factor.cuts.empty() && factor.cuts.back().mesh_axis == gathered) factor.cuts.pop_back();
+    if (is_uneven(factor)) {
+      add({factor.size, kFree, factor.cuts});
+      continue;
+    }
+    std::int64_t rest = factor.size;
+    for (const Cut& cut : factor.cuts) {
+      const int parts = mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
+      add({parts, cut.mesh_axis == gathered ? kFree : cut.mesh_axis});
+      rest /= parts;
+    }
+    add({rest});
+  }
+  return digits;
+}
+
+bool has_halo(const Cut& cut) { return cut.halo_low != 0 || cut.halo_high != 0 || cut.halo_sum; }
+
+const Cut* cut_by(const Layout& layout, int axis) {
+  for (const DimLayout& dim : layout.dims)
+    for (const Factor& factor : dim)
+      for (const Cut& cut : factor.cuts)
+        if (cut.mesh_axis == axis) return &cut;
+  return nullptr;
+}
+
+class LayoutChecker {
+ public:
+  LayoutChecker(const Program& program, const Graph& graph) : program_(program), graph_(graph) {}
+
+  Status check() const {
+    for (BufferId id : program_.buffers.ids())
+      if (const std::string problem = problem_of(id); !problem.empty())
+        return error("{}: {}", described(program_, graph_, id), problem);
+    for (TransferId id : program_.transfers.ids()) WEFT_TRY_OK(check_transfer(id));
+    for (InstructionId id : program_.instructions.ids()) WEFT_TRY_OK(check_instruction(id));
+    return Ok{};
+  }
+
+ private:
+  const Layout& layout(BufferId id) const { return program_.buffers[id].layout; }
+  TensorId tensor(BufferId id) const { return program_.buffers[id].tensor; }
+  // The same value: one tensor, or one that is updated in place.
+  bool same_value(BufferId a, BufferId b) const {
+    return graph_.tensors()[tensor(a)].storage == graph_.tensors()[tensor(b)].storage;
+  }
+
+  std::string problem_of(BufferId id) const {
+    const Layout& of = layout(id);
+    const Mesh& mesh = program_.meshes[of.mesh];
+    const std::size_t axes = mesh.axes().size();
+    const Shape& shape = graph_.tensors()[tensor(id)].type.shape;
+    if (of.dims.size() != shape.size()) return "its layout is of another shape";
+    if (of.partial.size() != axes || of.local >> axes != 0) return "its layout is of another mesh";
+    MeshAxes used = of.local;
+    for (std::size_t axis = 0; axis < axes; ++axis)
+      if (of.partial[axis]) {
+        if (used >> axis & 1u) return fmt::format("is both local and partial along {}", mesh.axes()[axis].name);
+        used |= MeshAxes{1} << axis;
+      }
+    std::vector<std::int64_t> parts;
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      std::int64_t extent = 1;
+      for (const Factor& factor : of.dims[d]) {
+        if (factor.size < 1 || shape[d] % factor.size != 0 || extent > shape[d] / factor.size)
+          return "its layout is of another shape";
+        extent *= factor.size;
+        parts = {factor.size};  // the sizes that parts have so far
+        for (const Cut& cut : factor.cuts) {
+          if (cut.mesh_axis < 0 || static_cast<std::size_t>(cut.mesh_axis) >= axes) return "is cut by no mesh axis";
+          const MeshAxis& by = mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)];
+          if (used >> cut.mesh_axis & 1u) return fmt::format("has two uses for mesh axis {}", by.name);
+          used |= MeshAxes{1} << cut.mesh_axis;
+          if (cut.halo_low < 0 || cut.halo_high < 0) return "has a negative halo";
+          if (!cut_parts(parts, cut, by.size))
+            return fmt::format("the parts along {} do not make up dimension {}", by.name, d);
+        }
+      }
+      if (extent != shape[d]) return "its layout is of another shape";
+    }
+    return "";
+  }
+  static bool cut_parts(std::vector<std::int64_t>& parts, const Cut& cut, int degree) {
+    if (cut.sizes.empty()) {
+      for (std::int64_t& part : parts) {
+        if (part % degree != 0) return false;
+        part /= degree;
+      }
+      return true;
+    }
+    if (parts.size() != 1 || cut.sizes.size() != static_cast<std::size_t>(degree)) return false;
+    std::int64_t left = parts[0];
+    for (std::int64_t size : cut.sizes) {
+      if (size < 0 || size > left) return false;
+      left -= size;
+    }
+    parts = cut.sizes;
+    std::sort(parts.begin(), parts.end());
+    parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
+    return left == 0;
+  }
+
+  Status check_transfer(TransferId id) const {
+    const auto [from, to] = program_.transfers[id];
+    if (!same_value(from, to))
+      return error("transfer t{} turns {} into {}", id.index(), described(program_, graph_, from),
+                   described(program_, graph_, to));
+    for (BufferId each : {from, to})
+      if (is_partial(layout(each)) || layout(each) != without_halos(layout(each)))
+        return error("transfer t{}: {} is a contribution or has halos; only whole values cross from mesh to mesh",
+                     id.index(), described(program_, graph_, each));
+    return Ok{};
+  }
+
+  // A scalar that every device of the world has.
+  bool had_by_all(BufferId id) const {
+    return layout(id).mesh == program_.world && layout(id).dims.empty() && !is_partial(layout(id));
+  }
+
+  Status check_instruction(InstructionId id) const {
+    const Instruction& instruction = program_.instructions[id];
+    const bool everywhere = std::holds_alternative<SumScalars>(instruction.what);
+    const bool copies = std::holds_alternative<Copy>(instruction.what);
+    const auto named = [&](BufferId buffer) { return described(program_, graph_, buffer); };
+    const std::vector<BufferId> reads = reads_of(program_, instruction), writes = writes_of(program_, instruction);
+    for (const auto* list : {&reads, &writes})
+      for (BufferId buffer : *list) {
+        if (!everywhere && layout(buffer).mesh != instruction.mesh && !(list == &reads && had_by_all(buffer)))
+          return error("{} is used by an instruction of another mesh, {}", named(buffer),
+                       described(program_, graph_, id));
+        if (program_.buffers[buffer].on_host && !copies)
+          return error("{} is on the host, where only copies reach it, and is used by {}", named(buffer),
+                       described(program_, graph_, id));
+      }
+    if (const auto* free = std::get_if<Free>(&instruction.what))
+      if (layout(free->buffer).mesh != instruction.mesh)
+        return error("{} is freed by another mesh than holds it", named(free->buffer));
+    if (const auto* compute = std::get_if<Compute>(&instruction.what)) return check_compute(id, *compute);
+    if (const auto* communicate = std::get_if<Communicate>(&instruction.what))
+      return check_communicate(id, *communicate);
+    if (const auto* copy = std::get_if<Copy>(&instruction.what)) {
+      if (program_.buffers[copy->from].on_host == program_.buffers[copy->to].on_host)
+        return error("{} does not copy between device and host", described(program_, graph_, id));
+      if (layout(copy->from) != layout(copy->to) || !same_value(copy->from, copy->to))
+        return error("{}: a copy leaves tensor and layout as they are", described(program_, graph_, id));
+    }
+    return Ok{};
+  }
+
+  // Operands have the operator's shapes. (Copies of a tied gradient are added by an accumulation of other tensors.)
+  Status check_compute(InstructionId id, const Compute& compute) const {
+    const auto inputs = graph_.inputs(compute.op), outputs = graph_.outputs(compute.op);
+    if (compute.inputs.size() != inputs.size() || compute.outputs.size() != outputs.size())
+      return error("{} has {} inputs and {} outputs; the operator has {} and {}", described(program_, graph_, id),
+                   compute.inputs.size(), compute.outputs.size(), inputs.size(), outputs.size());
+    if (compute.sharding.mesh != program_.instructions[id].mesh ||
+        compute.sharding.axes.size() != graph_.signature(compute.op).axes.size())
+      return error("{}: its sharding is of another mesh or operator", described(program_, graph_, id));
+    const auto check = [&](const std::vector<BufferId>& buffers, std::span<const TensorId> tensors) -> Status {
+      for (std::size_t i = 0; i < buffers.size(); ++i)
+        if (graph_.tensors()[tensor(buffers[i])].type.shape != graph_.tensors()[tensors[i]].type.shape)
+          return error("{} uses {} for {}", described(program_, graph_, id), described(program_, graph_, buffers[i]),
+                       graph_.name(tensors[i]));
+      return Ok{};
+    };
+    WEFT_TRY_OK(check(compute.inputs, inputs));
+    return check(compute.outputs, outputs);
+  }
+
+  Status check_communicate(InstructionId id, const Communicate& communicate) const {
+    const Mesh& mesh = program_.meshes[program_.instructions[id].mesh];
+    const auto named = [&] { return described(program_, graph_, id); };
+    if (communicate.mesh_axis < 0 || static_cast<std::size_t>(communicate.mesh_axis) >= mesh.axes().size())
+      return error("{} is over no mesh axis", named());
+    const bool weighed = communicate.reducer == Reducer::SoftmaxMerge;
+    if (communicate.outputs.empty() || communicate.inputs.size() != communicate.outputs.size() + (weighed ? 1 : 0))
+      return error("{} takes {} buffers and gives {}", named(), communicate.inputs.size(), communicate.outputs.size());
+    for (std::size_t i = 0; i < communicate.outputs.size(); ++i) {
+      const BufferId in = communicate.inputs[i], out = communicate.outputs[i];
+      if (!same_value(in, out))
+        return error("{} turns {} into {}", named(), described(program_, graph_, in), described(program_, graph_, out));
+      if (const std::string problem = change_problem(communicate, layout(in), layout(out), mesh); !problem.empty())
+        return error("{}: {} becomes {}, but {}", named(), print(layout(in), mesh), print(layout(out), mesh), problem);
+    }
+    return Ok{};
+  }
+
+  // What is wrong with a change of layout that this collective claims to make.
+  std::string change_problem(const Communicate& communicate, const Layout& in, const Layout& out,
+                             const Mesh& mesh) const {
+    const int axis = communicate.mesh_axis;
+    const auto a = static_cast<std::size_t>(axis);
+    const std::string& along = mesh.axes()[a].name;
+    const bool halos =
+        communicate.collective == Collective::HaloExchange || communicate.collective == Collective::HaloSum;
+    const bool reduces =
+        communicate.collective == Collective::AllReduce || communicate.collective == Collective::ReduceScatter;
+    if (in.local != out.local) return "what is local to a device stays so";
+    for (std::size_t other = 0; other < in.partial.size(); ++other)
+      if (other != a && in.partial[other] != out.partial[other])
+        return fmt::format("it changes nothing along {}", mesh.axes()[other].name);
+    if (reduces ? in.partial[a] != communicate.reducer || out.partial[a] : in.partial[a] != out.partial[a])
+      return fmt::format("the result must {} along {}",
+                         reduces ? fmt::format("be whole, the {} of what is partial", name_of(communicate.reducer))
+                                 : std::string("be partial or whole as before"),
+                         along);
+    if (halos) return halo_problem(communicate.collective, in, out, axis);
+
+    const Cut* const before = cut_by(in, axis);
+    const Cut* const after = cut_by(out, axis);
+    const auto is = [&](bool cut_before, bool cut_after) { return !before == !cut_before && !after == !cut_after; };
+    switch (communicate.collective) {
+      case Collective::AllReduce:
+        if (!is(false, false)) return fmt::format("it leaves no cut along {}", along);
+        break;
+      case Collective::AllGather:
+        if (!is(true, false)) return fmt::format("it takes a cut along {} away", along);
+        break;
+      case Collective::ReduceScatter:
+      case Collective::Slice:
+        if (!is(false, true)) return fmt::format("it makes a cut along {}", along);
+        break;
+      case Collective::AllToAll:
+        if (!is(true, true)) return fmt::format("it moves a cut along {}", along);
+        break;
+      default:
+        break;
+    }
+    if ((before && has_halo(*before)) || (after && has_halo(*after))) return "halos are exchanged or summed apart";
+    // With the axis free on both sides, all is held as before: the group together has what it had.
+    for (std::size_t d = 0; d < in.dims.size(); ++d)
+      if (digits_of(in.dims[d], mesh, axis) != digits_of(out.dims[d], mesh, axis))
+        return fmt::format("the groups along {} do not have together what dimension {} needs", along, d);
+    return "";
+  }
+
+  static std::string halo_problem(Collective collective, const Layout& in, const Layout& out, int axis) {
+    const bool sum = collective == Collective::HaloSum;
+    // The one with the halo must be the other one but for it.
+    const Layout& with = sum ? in : out;
+    Layout expected = with;
+    bool found = false;
+    for (DimLayout& dim : expected.dims)
+      for (Factor& factor : dim)
+        for (Cut& cut : factor.cuts)
+          if (cut.mesh_axis == axis) {
+            found = has_halo(cut) && cut.halo_sum == sum;
+            cut = {cut.mesh_axis, cut.sizes};
+          }
+    if (!found) return sum ? "it adds up a halo of sums" : "it fills a halo";
+    return expected == (sum ? out : in) ? "" : "it changes nothing but the halo";
+  }
+
+  const Program& program_;
+  const Graph& graph_;
+};
+
+}  // namespace
+
+Status check_layouts(const Program& program, const Graph& graph) { return LayoutChecker(program, graph).check(); }
+
+}  // namespace weft

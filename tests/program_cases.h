@@ -1,0 +1,44 @@
+// Compiled programs for the tests of what is done with programs.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "cluster/cluster.h"
+#include "compile/from_strategy.h"
+#include "models/models.h"
+#include "strategy/shorthand.h"
+
+namespace weft {
+
+struct ProgramCase {
+  TrainingGraph training;
+  Program program;
+  Schedule schedule;
+};
+
+// A model under a strategy in shorthand, on as many devices as it names.
+inline ProgramCase program_case(const std::string& model, const std::string& strategy, std::int64_t seq = 4,
+                                const std::string& cluster = "dgx-h100:2") {
+  const Shorthand shorthand = parse_shorthand(strategy).value();
+  std::int64_t devices = 1;
+  for (const auto& degree :
+       {shorthand.tp, shorthand.pp, shorthand.cp, shorthand.dp, shorthand.fsdp, shorthand.replicate})
+    devices *= degree.value_or(1);
+  const Parallelism parallelism = complete(shorthand, devices).value();
+  Graph graph = build_model(model, {.batch = parallelism.graph_batch(), .seq = seq}).value();
+  const Strategy expanded = expand(parallelism, graph);
+  TrainingGraph training = make_training_graph(std::move(graph)).value();
+  const ResolvedStrategy resolved = resolve(expanded, training, parse_cluster(cluster).value()).value();
+  CompiledStrategy compiled = compile_strategy(training, resolved).value();
+  return {std::move(training), std::move(compiled.program), std::move(compiled.schedule)};
+}
+
+inline const char* const kSmallLlama = "llama3-8b:layers=2,hidden=16,heads=4,kv_heads=2,ffn=24,vocab=16";
+inline const char* const kSmallGpt = "gpt2-124m:layers=2,hidden=16,heads=4,vocab=16,dropout=0.1";
+inline const char* const kSmallMoe =
+    "mixtral-8x7b:layers=2,hidden=16,heads=4,kv_heads=2,ffn=8,vocab=16,experts=4,capacity_factor=2";
+
+}  // namespace weft
