@@ -122,6 +122,10 @@ struct Plan {
   RecomputeRegions recompute;
   Schedule schedule;
   GradientSync gradients = {.bucket = Bytes{200}};
+  ParameterSync parameters = {};
+  bool keep_gathered_input = false;
+
+  CompileOptions options() const { return {memory, gradients, parameters, keep_gathered_input, {}}; }
 };
 
 // Trains one step on one device and by the program, and compares every updated parameter and accumulated gradient.
@@ -197,8 +201,7 @@ Outcome compare(const TrainingGraph& training, const Plan& spread, const Shardin
 Outcome compare(const TrainingGraph& training, const Plan& spread) {
   const Result<ShardingPlan> plan = plan_sharding(training, spread.placing, spread.choices);
   if (!plan.ok()) return {plan.error().message};
-  const Result<Program> program =
-      compile(training, spread.placing, *plan, {spread.memory, spread.gradients}, spread.recompute);
+  const Result<Program> program = compile(training, spread.placing, *plan, spread.options(), spread.recompute);
   if (!program.ok()) return {program.error().message};
   return compare(training, spread, *plan, *program);
 }
@@ -416,6 +419,16 @@ Plan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
     axes = {{"x", 2}, {"y", 2}};
     plan.placing = random_placing(graph, rng);
   }
+  plan.keep_gathered_input = rng.below(4) == 0;
+  if (plan.memory.zero == 3 && rng.below(2) == 0) {  // gathered in units of three parameters, ahead of their use
+    plan.parameters.unit.resize(graph.tensors().size(), -1);
+    int parameters = 0;
+    for (TensorId id : graph.tensors().ids())
+      if (graph.tensors()[id].kind == TensorKind::Parameter) plan.parameters.unit[id] = parameters++ / 3;
+    plan.parameters.prefetch_backward = rng.below(2) == 0;
+    plan.parameters.reshard_after_forward = rng.below(2) == 0;
+  }
+  plan.gradients.overlap = rng.below(4) != 0;
   plan.choices.ops.resize(2);
   plan.choices.inputs.resize(2);
   plan.choices.reduce_onto.resize(2);
@@ -472,7 +485,7 @@ std::string recompile_and_compare(const TrainingGraph& training, Plan plan, Rng&
   Result<ShardingPlan> planned = plan_sharding(training, plan.placing, plan.choices);
   if (!planned.ok()) return planned.error().message;
   ShardingPlan current = std::move(planned).value();
-  CompileOptions options{plan.memory, plan.gradients, {}};
+  CompileOptions options = plan.options();
   Compilation compilation(training, plan.placing, current, options, plan.recompute);
   if (const Status done = compilation.compile(); !done.ok()) return done.error().message;
   options.buckets = compilation.buckets();
@@ -647,7 +660,8 @@ TEST(CompiledProgram, ShorthandStrategiesTrainAsOneDevice) {
 }
 
 // Collectives of one layer and micro-batch over the tensor-parallel axis, by kind.
-std::map<Collective, int> layer_collectives(const char* model, const Degrees& degrees) {
+std::map<Collective, int> layer_collectives(const char* model, const Degrees& degrees,
+                                            const CompileOptions& options = {}) {
   Result<Model> loaded = load_model(model, {.batch = 2, .seq = 4});
   const TrainingGraph training = make_training_graph(std::move(loaded->graph)).value();
   std::vector<DeviceId> devices;
@@ -655,7 +669,8 @@ std::map<Collective, int> layer_collectives(const char* model, const Degrees& de
   const Mesh mesh = Mesh::make({{"dp", 1}, {"ep", 1}, {"cp", 1}, {"tp", degrees.tp}}, devices).value();
   const Placing placing = on_one_mesh(training.graph, mesh);
   const ShardingPlan plan = plan_sharding(training, placing, megatron(training.graph, mesh, degrees)).value();
-  const Program program = compile(training, placing, plan, {}, regions_of(training.graph, degrees.recompute)).value();
+  const Program program =
+      compile(training, placing, plan, options, regions_of(training.graph, degrees.recompute)).value();
   std::map<Collective, int> counts;
   for (const auto* body : {&program.stages[0].forward, &program.stages[0].backward})
     for (InstructionId id : *body)
@@ -681,6 +696,36 @@ TEST(CompiledProgram, TensorParallelCollectivesPerLayerAreMegatrons) {
   EXPECT_EQ(layer_collectives(model, {.tp = 2, .recompute = "full"}), (Counts{{Collective::AllReduce, 6}}));
   EXPECT_EQ(layer_collectives(model, {.tp = 2, .sequence_parallel = true}),
             (Counts{{Collective::AllGather, 6}, {Collective::ReduceScatter, 4}}));
+  // Unless the stack keeps the gathered input.
+  EXPECT_EQ(layer_collectives(model, {.tp = 2, .sequence_parallel = true}, {.keep_gathered_input = true}),
+            (Counts{{Collective::AllGather, 4}, {Collective::ReduceScatter, 4}}));
+}
+
+// FSDP: a layer is gathered once in forward and once in backward, its gradients leave together; no more than two layers
+// are gathered at a time.
+TEST(CompiledProgram, ShardedParametersAreGatheredLayerByLayer) {
+  const Cluster cluster = parse_cluster("dgx-h100:1").value();
+  const Parallelism parallelism = complete(parse_shorthand("fsdp=4").value(), 4).value();
+  Graph graph = build_model("gpt2-124m:layers=4,hidden=16,heads=4,vocab=16,dropout=0", {.batch = 4, .seq = 4}).value();
+  const Strategy strategy = expand(parallelism, graph);
+  const TrainingGraph training = make_training_graph(std::move(graph)).value();
+  const ResolvedStrategy resolved = resolve(strategy, training, cluster).value();
+  const auto count = [&](const ParameterSync& sync) {
+    const Program program = compile_strategy(training, resolved, {}, sync).value().program;
+    const auto in = [&](const std::vector<InstructionId>& body, Collective collective) {
+      int found = 0;
+      for (InstructionId id : body)
+        if (const auto* each = std::get_if<Communicate>(&program.instructions[id].what))
+          found += each->collective == collective ? 1 : 0;
+      return found;
+    };
+    const StageProgram& stage = program.stages[0];
+    return std::array{in(stage.forward, Collective::AllGather), in(stage.backward, Collective::AllGather),
+                      in(stage.backward, Collective::ReduceScatter)};
+  };
+  // Four layers and the rest.
+  EXPECT_EQ(count({}), (std::array{5, 5, 5}));
+  EXPECT_EQ(count({.reshard_after_forward = false}), (std::array{5, 0, 5}));
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ Compilation::Compilation(const TrainingGraph& training, const Placing& placing, 
       options_(options),
       sequence_(training, recompute, placing.mirror.empty() ? 1 : 2),
       lowering_(training_, sequence_, placing_, plan_, options_, program_),
-      buckets_(training_.graph, sequence_, options_.gradients, program_) {
+      buckets_(training_.graph, sequence_, options_, program_) {
   program_.world = placing.world;
   int stages = 0;
   for (int stage : placing.stage_of) stages = std::max(stages, stage + 1);
@@ -48,8 +48,8 @@ Status Compilation::compile() {
   for (const GroupCode& code : groups_)
     for (const FreeAt& free : code.frees)
       if (!free.anchor.valid()) freeing_scalars_.push_back(free.turn);
-  buckets_.assign(groups_, options_.buckets);
-  for (int bucket = 0; bucket < buckets_.count(); ++bucket)
+  buckets_.assign(groups_);
+  for (BucketId bucket : IdRange<BucketId>(buckets_.count()))
     bucket_code_.push_back(buckets_.join(bucket, groups_, {}, lowering_, [](InstructionId) {}));
   segments_.resize(sequence_.turns().size());
   for (TurnId turn : sequence_.turns().ids()) {
@@ -88,6 +88,41 @@ void Compilation::cover_all_readers(const FreeAt& free, TurnId last) {
   for (const auto& [mesh, reader] : by_mesh) after.push_back(reader);
 }
 
+// The joined collectives of a bucket, what follows each of its chains, and the frees that follow those.
+void Compilation::place_piece(const BucketPiece& piece, const std::function<void(InstructionId)>& place) {
+  std::vector<const Chain*> chains;
+  std::vector<const FreeAt*> frees;
+  for (const BucketPiece::Member& member : piece.members) {
+    const GroupCode& code = groups_[member.group];
+    const Chain& chain = code.chains[member.chain];
+    chains.push_back(&chain);
+    for (const FreeAt& free : code.frees) {
+      if (free.turn != chain.turn) continue;
+      bool follows = std::find(chain.then.begin(), chain.then.end(), free.anchor) != chain.then.end();
+      for (InstructionId step : chain.steps) follows = follows || free.anchor == step;
+      if (follows) frees.push_back(&free);
+    }
+  }
+  const auto place_frees = [&](InstructionId anchor) {
+    for (const FreeAt* free : frees) {
+      if (free->anchor != anchor) continue;
+      lowering_.settle_free(*free);
+      place(free->free);
+    }
+  };
+  for (std::size_t s = 0; s < piece.joined.size(); ++s) {
+    place(piece.joined[s]);
+    if (frees.empty()) continue;
+    for (const Chain* chain : chains) place_frees(chain->steps[s]);
+  }
+  for (const Chain* chain : chains)
+    for (InstructionId then : chain->then) {
+      lowering_.add_waits(then);
+      place(then);
+      place_frees(then);
+    }
+}
+
 Compilation::Segment Compilation::assemble(TurnId id) {
   const Turn& turn = sequence_.turns()[id];
   Segment segment;
@@ -124,6 +159,13 @@ Compilation::Segment Compilation::assemble(TurnId id) {
     place(instruction);
     place_frees(instruction);
   };
+  // Buckets are issued where a unit is gathered ahead, or where their last chain is there.
+  const auto place_buckets = [&](bool ahead) {
+    for (BucketId bucket : buckets_.at(id))
+      for (const BucketPiece& piece : bucket_code_[bucket])
+        if (piece.turn == id && piece.ahead == ahead) place_piece(piece, place);
+  };
+  place_buckets(true);
   for (const OperandRef& ref : operands)
     for (InstructionId before : groups_[ref.group].events[ref.event].before) place_with_frees(before);
   if (const InstructionId main = lowering_.main(id); main.valid()) {
@@ -134,39 +176,7 @@ Compilation::Segment Compilation::assemble(TurnId id) {
     for (InstructionId then : groups_[ref.group].events[ref.event].then) place_with_frees(then);
   place_frees(InstructionId());
 
-  // Buckets that are full here.
-  const auto place_bucket = [&](const BucketCode& bucket) {
-    for (const BucketPiece& piece : bucket) {
-      if (piece.turn != id) continue;
-      std::vector<const GradientTerm*> terms;
-      frees.clear();
-      for (TurnId member : piece.members) {
-        const GroupId group = sequence_.operands(member).front().group;
-        for (const GradientTerm& term : groups_[group].terms)
-          if (term.turn == member) terms.push_back(&term);
-        // Frees that follow the member's part of the bucket; who waited for its own collective waits for the joined
-        // one.
-        const GradientTerm& term = *terms.back();
-        for (const FreeAt& free : groups_[group].frees) {
-          if (free.turn != member) continue;
-          bool follows = std::find(term.add.begin(), term.add.end(), free.anchor) != term.add.end();
-          for (InstructionId step : term.steps) follows = follows || free.anchor == step;
-          if (follows) frees.push_back(&free);
-        }
-      }
-      for (std::size_t s = 0; s < piece.joined.size(); ++s) {
-        place(piece.joined[s]);
-        if (!frees.empty())
-          for (const GradientTerm* term : terms) place_frees(term->steps[s]);
-      }
-      for (const GradientTerm* term : terms)
-        for (InstructionId add : term->add) place_with_frees(add);
-    }
-  };
-  if (turn.kind == TurnKind::Accumulate)
-    place_bucket(bucket_code_[static_cast<std::size_t>(buckets_.of(id))]);
-  else if (turn.kind == TurnKind::Reduction)
-    for (const BucketCode& bucket : bucket_code_) place_bucket(bucket);
+  place_buckets(false);
   return segment;
 }
 
@@ -215,7 +225,7 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
   journal_.open = true;
   std::vector<TurnId> turns;
   for (OpId op : changed) turns.insert(turns.end(), sequence_.turns_of(op).begin(), sequence_.turns_of(op).end());
-  std::vector<int> buckets;
+  std::vector<BucketId> buckets;
   if (std::any_of(groups.begin(), groups.end(), [&](GroupId group) { return sequence_.is_parameter(group); }))
     turns.insert(turns.end(), freeing_scalars_.begin(), freeing_scalars_.end());
   for (GroupId group : groups) {
@@ -226,14 +236,13 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
     }
     journal_.groups.emplace_back(group, std::exchange(groups_[group], std::move(code).value()));
     for (const Event& event : sequence_.events()[group]) turns.push_back(event.turn);
-    if (sequence_.is_parameter(group))
-      for (const Event& event : sequence_.events()[group])
-        if (sequence_.turns()[event.turn].kind == TurnKind::Accumulate) buckets.push_back(buckets_.of(event.turn));
+    const std::vector<BucketId> own = buckets_.of(group);
+    buckets.insert(buckets.end(), own.begin(), own.end());
   }
   std::sort(buckets.begin(), buckets.end());
   buckets.erase(std::unique(buckets.begin(), buckets.end()), buckets.end());
-  for (int bucket : buckets) {
-    BucketCode& code = bucket_code_[static_cast<std::size_t>(bucket)];
+  for (BucketId bucket : buckets) {
+    BucketCode& code = bucket_code_[bucket];
     BucketCode joined = buckets_.join(bucket, groups_, code, lowering_, [&](InstructionId id) { remember(id); });
     for (const BucketCode* pieces : {&code, &joined})
       for (const BucketPiece& piece : *pieces) turns.push_back(piece.turn);
@@ -265,7 +274,7 @@ void Compilation::undo() {
   }
   // Joined instructions that only the new buckets have; those of the old ones come back with their contents.
   for (auto& [bucket, old] : journal_.buckets) {
-    BucketCode& now = bucket_code_[static_cast<std::size_t>(bucket)];
+    BucketCode& now = bucket_code_[bucket];
     for (const BucketPiece& piece : now)
       if (std::none_of(old.begin(), old.end(), [&](const BucketPiece& each) { return each.key == piece.key; }))
         for (InstructionId id : piece.joined) lowering_.drop_instruction(id);
@@ -279,7 +288,7 @@ void Compilation::undo() {
   }
   // What buckets reduce is written by them again.
   for (auto& [bucket, old] : journal_.buckets)
-    for (const BucketPiece& piece : bucket_code_[static_cast<std::size_t>(bucket)])
+    for (const BucketPiece& piece : bucket_code_[bucket])
       for (InstructionId id : piece.joined)
         for (BufferId output : std::get<Communicate>(program_.instructions[id].what).outputs)
           lowering_.set_writer(output, id);
@@ -291,7 +300,7 @@ void Compilation::commit() {
   for (const auto& [group, old] : journal_.groups) lowering_.release(old);
   for (const auto& [bucket, old] : journal_.buckets)
     for (const BucketPiece& piece : old) {
-      const BucketCode& now = bucket_code_[static_cast<std::size_t>(bucket)];
+      const BucketCode& now = bucket_code_[bucket];
       if (std::none_of(now.begin(), now.end(), [&](const BucketPiece& each) { return each.key == piece.key; }))
         for (InstructionId id : piece.joined) lowering_.drop_instruction(id);
     }

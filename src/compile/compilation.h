@@ -61,7 +61,7 @@ class Compilation {
   using Segment = std::vector<Placed>;
   struct Journal {
     std::vector<std::pair<GroupId, GroupCode>> groups;
-    std::vector<std::pair<int, BucketCode>> buckets;
+    std::vector<std::pair<BucketId, BucketCode>> buckets;
     std::vector<std::pair<TurnId, Segment>> segments;
     std::vector<std::pair<InstructionId, Instruction>> instructions;
     std::vector<StageProgram> stages;
@@ -72,6 +72,7 @@ class Compilation {
   void remember(InstructionId id);
   void adopt_meshes();
   Segment assemble(TurnId turn);
+  void place_piece(const BucketPiece& piece, const std::function<void(InstructionId)>& place);
   void cover_all_readers(const FreeAt& free, TurnId last);
   std::vector<InstructionId>& body(std::uint32_t index);
   // Puts the segments together; `edited`, where given, in turn order, with what stood there before.
@@ -86,7 +87,7 @@ class Compilation {
   Lowering lowering_;
   Buckets buckets_;
   IdVec<GroupId, GroupCode> groups_;
-  std::vector<BucketCode> bucket_code_;
+  IdVec<BucketId, BucketCode> bucket_code_;
   IdVec<TurnId, Segment> segments_;
   std::vector<TurnId> freeing_scalars_;  // turns at whose end a scalar that all optimizers read is freed
   Journal journal_;

@@ -33,10 +33,23 @@ struct GradientSync {
   Bytes bucket{25 << 20};
 };
 
+// How parameters that are kept in parts (ZeRO-3, FSDP) come together, and those that are updated in parts (ZeRO-1, 2).
+struct ParameterSync {
+  // Of every tensor: the unit with which a parameter is gathered (a block of the network, or the rest of it); −1: none.
+  // Empty: each is gathered where it is used first.
+  IdVec<TensorId, int> unit = {};
+  // A unit is gathered while the one before it computes; otherwise when it is needed.
+  bool prefetch_forward = true, prefetch_backward = true;
+  int in_flight = 2;                  // units gathered and not yet done with, at most
+  bool reshard_after_forward = true;  // otherwise what forward gathered is kept for backward
+};
+
 struct CompileOptions {
   MemoryPlan memory = {};
   GradientSync gradients = {};
-  std::vector<int> buckets = {};  // of every accumulation, in order; empty: by GradientSync::bucket
+  ParameterSync parameters = {};
+  bool keep_gathered_input = false;  // what forward gathered of an activation is saved, not gathered again for backward
+  std::vector<int> buckets = {};     // of every accumulation, in order; empty: by GradientSync::bucket
 };
 
 // `recompute`: forward operators that run again in the backward body instead of keeping what they made

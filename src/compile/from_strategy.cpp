@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "strategy/layers.h"
 #include "strategy/placing.h"
 
 namespace weft {
@@ -21,10 +22,21 @@ void mirror_stages(Placing& placing, const Schedule& schedule) {
   }
 }
 
+// FSDP's units: a parameter belongs to the layer that uses it first, or to the rest.
+IdVec<TensorId, int> units_of(const Graph& graph) {
+  const Layers layers = find_layers(graph);
+  IdVec<TensorId, int> unit(graph.tensors().size(), -1);
+  for (TensorId id : graph.tensors().ids())
+    if (graph.tensors()[id].kind == TensorKind::Parameter && !graph.uses(id).empty())
+      unit[id] = layers.of[graph.uses(id)[0].op] + 1;
+  return unit;
+}
+
 }  // namespace
 
 Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const ResolvedStrategy& strategy,
-                                          const GradientSync& gradients) {
+                                          const GradientSync& gradients, ParameterSync parameters,
+                                          bool keep_gathered_input) {
   if (strategy.context == ContextMode::Ring) return error("ring attention is not compiled; use cp_mode=gather or a2a");
   for (const MeshChoices& choices : strategy.choices)
     if (!choices.parameters.empty())
@@ -42,8 +54,13 @@ Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const R
     mirror_stages(placed.placing, schedule);
   }
   WEFT_TRY(const ShardingPlan plan, plan_sharding(training, placed.placing, placed.choices));
+  if (placed.storage.zero() >= 3) parameters.unit = units_of(training.graph);
   const CompileOptions options{
-      {placed.storage.zero(), placed.storage.axes_of(Stored::Optimizer), placed.storage.offload}, gradients, {}};
+      {placed.storage.zero(), placed.storage.axes_of(Stored::Optimizer), placed.storage.offload},
+      gradients,
+      std::move(parameters),
+      keep_gathered_input,
+      {}};
   WEFT_TRY(Program program, compile(training, placed.placing, plan, options, strategy.recompute));
   return CompiledStrategy{std::move(program), std::move(schedule)};
 }

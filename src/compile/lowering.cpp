@@ -327,7 +327,19 @@ Status Lowering::need(const Event& event, EventCode& code) {
     const OpSharding split = sharding(event.turn);
     const Layout wanted = operand_layout(graph_.signature(turn.op), false, event.operand, split, mesh(split.mesh));
     given(event.tensor, wanted);
-    WEFT_TRY(code.buffer, as(event.tensor, wanted));
+    if (gathers_in_units(event.tensor)) {
+      Chain chain{event.turn, {}, event.tensor, {}, {}};
+      std::vector<InstructionId>* const before = std::exchange(sink_, &chain.steps);
+      const bool weight_part = std::exchange(weight_part_, false);
+      Result<BufferId> gathered = as(event.tensor, wanted);
+      weight_part_ = weight_part;
+      sink_ = before;
+      if (!gathered.ok()) return gathered.error();
+      code.buffer = *gathered;
+      if (!chain.steps.empty()) add_chain(std::move(chain), Chain::Purpose::Gather);
+    } else {
+      WEFT_TRY(code.buffer, as(event.tensor, wanted));
+    }
   } else {  // a scalar that everybody has, read by an optimizer
     WEFT_TRY(code.buffer, as(event.tensor, replicated(program_.world, mesh(program_.world), {})));
     use(code.buffer, InstructionId(), kMain);
@@ -361,7 +373,7 @@ void Lowering::make(const Event& event, EventCode& code) {
 // first whole form it had. What is computed again is not kept.
 void Lowering::begin_backward(GroupId group, std::size_t from) {
   const std::vector<Event>& events = sequence_.events()[group];
-  std::map<std::pair<TensorId, MeshId>, char> wanted;
+  std::map<std::pair<TensorId, MeshId>, Layout> wanted;  // as it is needed first
   std::vector<TensorId> remade;
   for (std::size_t i = from; i < events.size(); ++i) {
     const Turn& turn = sequence_.turns()[events[i].turn];
@@ -369,11 +381,20 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
     const TensorId tensor = events[i].tensor;
     if (events[i].output)
       remade.push_back(tensor);
-    else if (std::find(remade.begin(), remade.end(), tensor) == remade.end())
-      wanted[{tensor, mesh_of(events[i].turn)}] = 1;
+    else if (std::find(remade.begin(), remade.end(), tensor) == remade.end()) {
+      const auto [first, added] = wanted.try_emplace({tensor, mesh_of(events[i].turn)});
+      if (!added || !options_.keep_gathered_input) continue;
+      const OpSharding split = sharding(events[i].turn);
+      first->second = operand_layout(graph_.signature(turn.op), false, events[i].operand, split, mesh(split.mesh));
+    }
   }
   for (TensorId tensor : sequence_.tensors(group)) {
     if (graph_.tensors()[tensor].kind != TensorKind::Activation) {
+      if (graph_.tensors()[tensor].kind == TensorKind::Parameter && !options_.parameters.reshard_after_forward) {
+        for (BufferId each : available_[tensor])
+          if (program_.buffers[each].kind == BufferKind::Temporary) program_.buffers[each].kind = BufferKind::Saved;
+        continue;
+      }
       std::erase_if(available_[tensor],
                     [&](BufferId each) { return program_.buffers[each].kind == BufferKind::Temporary; });
       continue;
@@ -382,6 +403,14 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
     for (auto it = wanted.lower_bound({tensor, MeshId(0)}); it != wanted.end() && it->first.first == tensor; ++it) {
       BufferId chosen;
       for (BufferId each : available_[tensor]) {
+        if (program_.buffers[each].layout.mesh != it->first.second) continue;
+        if (options_.keep_gathered_input && program_.buffers[each].layout == it->second) {
+          chosen = each;
+          break;
+        }
+      }
+      for (BufferId each : available_[tensor]) {
+        if (chosen.valid() && !is_partial(program_.buffers[chosen].layout)) break;
         if (program_.buffers[each].layout.mesh != it->first.second) continue;
         if (!chosen.valid()) chosen = each;  // one that only ever was partial is reduced again
         if (!is_partial(program_.buffers[each].layout)) {

@@ -37,20 +37,26 @@ struct Home {
   BufferId reduced;   // the same as the optimizer reads it
 };
 
-// A term of a gradient on its way into the sum: collectives on one gradient, which buckets join with others'.
-struct GradientTerm {
-  // What makes terms alike: the same steps one after the other (reduced over one mesh axis, then another).
+// Collectives on one parameter or gradient, which buckets join with others' (buckets.h).
+struct Chain {
+  enum class Purpose : std::uint8_t {
+    ReduceSum,   // of a gradient, when all its terms are in
+    ReduceTerm,  // of a gradient, each by itself, and then added (ZeRO-2, 3)
+    Publish,     // an updated parameter, to all that keep it whole (ZeRO-1, 2)
+    Gather,      // a parameter that is kept in parts, before it is used (ZeRO-3)
+  };
+  // What makes chains alike: the same steps one after the other (reduced over one mesh axis, then another).
   using Step = std::tuple<MeshId, Collective, int, Reducer, DType>;
   struct Key {
+    Purpose purpose{};
     std::vector<Step> steps;
-    bool reduce_first = false;
     auto operator<=>(const Key&) const = default;
   };
   TurnId turn;
-  std::vector<InstructionId> steps;
-  std::vector<InstructionId> add;  // the accumulation, where it comes after the steps
-  bool reduce_first = false;       // the term is reduced and then added (ZeRO-2, 3); otherwise the sum is reduced
   Key key;
+  TensorId tensor;  // the parameter, but for Publish its update
+  std::vector<InstructionId> steps;
+  std::vector<InstructionId> then;  // issued after them
 };
 
 struct FreeAt {
@@ -65,7 +71,7 @@ struct GroupCode {
   std::vector<EventCode> events;
   std::vector<FreeAt> frees;
   std::map<TensorId, std::vector<Home>> homes;
-  std::vector<GradientTerm> terms;
+  std::vector<Chain> chains;
   // What the group owns in the program.
   std::vector<BufferId> buffers;
   std::vector<InstructionId> instructions;
@@ -148,6 +154,8 @@ class Lowering {
   Status sum_tied_gradients();
   Status optimize(const Event& event);
   Status optimize_copy(TurnId turn, const Layout& layout, Home& copy);
+  void add_chain(Chain chain, Chain::Purpose purpose);
+  bool gathers_in_units(TensorId tensor) const;
   BufferId store(BufferId from, BufferId home);
   void update_in_place(BufferId written, BufferId target);
   bool on_mesh(TensorId tensor, MeshId on) const;

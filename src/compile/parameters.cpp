@@ -68,7 +68,7 @@ Status Lowering::accumulate(const Event& event, EventCode& code) {
   const Layout layout = kept.gradient.valid() ? program_.buffers[kept.gradient].layout
                         : reduce_first        ? step_layout(kept)
                                               : common_layout(buffer, kept);
-  GradientTerm term{event.turn, {}, {}, reduce_first, {}};
+  Chain term{event.turn, {}, parameter, {}, {}};
   if (reduce_first) sink_ = &term.steps;
   WEFT_TRY(const BufferId ready, as(gradient, layout));
   if (!kept.gradient.valid())
@@ -88,7 +88,7 @@ Status Lowering::accumulate(const Event& event, EventCode& code) {
     const InstructionId add = emit(kept.mesh, Compute{op, sharding, {sum, ready}, {sum}});
     if (terms_of_.at(buffer).size() > 1) adders_[sum].push_back(add);  // in whatever order they are issued
   }
-  term.add = std::move(added);
+  term.then = std::move(added);
 
   const bool tied = code_->homes.at(parameter).size() > 1;
   if (!tied && !reduce_first && terms_of_.at(buffer).back() == event.turn) {
@@ -101,16 +101,26 @@ Status Lowering::accumulate(const Event& event, EventCode& code) {
     if (!reduced.ok()) return reduced.error();
     if (*reduced != sum) kept.reduced = *reduced;
   }
-  if (term.steps.empty()) return Ok{};
-  term.key.reduce_first = reduce_first;
-  for (InstructionId id : term.steps) {
+  if (!term.steps.empty())
+    add_chain(std::move(term), reduce_first ? Chain::Purpose::ReduceTerm : Chain::Purpose::ReduceSum);
+  return Ok{};
+}
+
+void Lowering::add_chain(Chain chain, Chain::Purpose purpose) {
+  chain.key.purpose = purpose;
+  for (InstructionId id : chain.steps) {
     const Instruction& instruction = program_.instructions[id];
     const auto& step = std::get<Communicate>(instruction.what);
-    term.key.steps.emplace_back(instruction.mesh, step.collective, step.mesh_axis, step.reducer,
-                                graph_.tensors()[program_.buffers[step.inputs[0]].tensor].type.dtype);
+    chain.key.steps.emplace_back(instruction.mesh, step.collective, step.mesh_axis, step.reducer,
+                                 graph_.tensors()[program_.buffers[step.inputs[0]].tensor].type.dtype);
   }
-  code_->terms.push_back(std::move(term));
-  return Ok{};
+  code_->chains.push_back(std::move(chain));
+}
+
+// Parameters that are kept in parts on the device and gathered a unit at a time.
+bool Lowering::gathers_in_units(TensorId tensor) const {
+  return options_.memory.zero >= 3 && !options_.parameters.unit.empty() &&
+         graph_.tensors()[tensor].kind == TensorKind::Parameter && !offloads(Stored::Weights);
 }
 
 // A parameter kept on several meshes (tied embeddings, stages held twice): every copy gets the terms of the others. The
@@ -218,7 +228,16 @@ Status Lowering::optimize_copy(TurnId turn, const Layout& layout, Home& copy) {
     }
     // The parameter goes back to how it is kept.
     available_[outputs[i]] = {made[i]};
-    WEFT_TRY(const BufferId whole, as(outputs[i], program_.buffers[copy.buffer].layout));
+    Chain chain{turn, {}, outputs[i], {}, {}};
+    std::vector<InstructionId>* const before = std::exchange(sink_, &chain.steps);
+    const Result<BufferId> gathered = as(outputs[i], program_.buffers[copy.buffer].layout);
+    sink_ = before;
+    if (!gathered.ok()) return gathered.error();
+    const BufferId whole = *gathered;
+    if (program_.buffers[copy.buffer].on_host)
+      sink_->insert(sink_->end(), chain.steps.begin(), chain.steps.end());
+    else if (!chain.steps.empty())
+      add_chain(std::move(chain), Chain::Purpose::Publish);
     if (program_.buffers[copy.buffer].on_host) {
       store(whole, copy.buffer);
       continue;
