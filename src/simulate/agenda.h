@@ -26,6 +26,11 @@ class Agenda {
     return actor;
   }
 
+  // When the actor acts; `absent` if it is not on the agenda.
+  Picoseconds time_of(std::uint32_t actor, Picoseconds absent) const {
+    return place_[actor] == kAbsent ? absent : heap_[place_[actor]].time;
+  }
+
   // Puts the actor at `time`, wherever it was before.
   void set(std::uint32_t actor, Picoseconds time) {
     const std::uint32_t place = place_[actor];

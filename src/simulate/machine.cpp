@@ -20,36 +20,18 @@ Layout make_layout(const Workload& workload, const std::vector<AgentScript>& scr
     layout.agent_of.insert(layout.agent_of.end(), streams, agent);
   }
 
-  // Parties by counting: first how many, then where. An agent is a party once.
-  const std::size_t meetings = workload.meetings.size();
-  std::vector<std::uint32_t> last(meetings);
-  const auto each_party = [&](const auto& visit) {
-    std::fill(last.begin(), last.end(), kNoStep);
-    for (const AgentId id : workload.agents.ids()) {
-      const Agent& agent = workload.agents[id];
-      for (const std::vector<TaskId>& body : agent.bodies)
-        for (const TaskId task_id : body)
-          if (const Task& task = agent.tasks[task_id]; task.meeting.valid())
-            if (std::exchange(last[task.meeting.index()], id.index()) != id.index())
-              visit(task.meeting.index(), Layout::Party{id.index(), layout.first_stream[id.index()] + task.stream});
-    }
-  };
-  layout.first_party.assign(meetings + 1, 0);
-  each_party([&](std::uint32_t meeting, Layout::Party) { ++layout.first_party[meeting + 1]; });
-  for (std::size_t i = 0; i < meetings; ++i) layout.first_party[i + 1] += layout.first_party[i];
-  layout.parties.resize(layout.first_party.back());
-  std::vector<std::uint32_t> filled(layout.first_party.begin(), layout.first_party.end() - 1);
-  each_party([&](std::uint32_t meeting, Layout::Party party) { layout.parties[filled[meeting]++] = party; });
-
-  for (const Work& work : workload.works) {
-    layout.rate.push_back(isolated_rate(work, workload.links));
-    std::int64_t limit = std::numeric_limits<std::int64_t>::max();
-    if (work.cap > 0 && !work.links.empty())
-      limit = isolated_rate(Work{.links = work.links}, workload.links);
-    else if (!work.links.empty())
-      limit = layout.rate[WorkId(layout.rate.size() - 1)];
-    layout.link_limit.push_back(limit);
-    layout.interference |= work.sm_share != 0 || work.memory_share != 0;
+  layout.parties.resize(workload.meetings.size());
+  for (const AgentId id : workload.agents.ids()) {
+    const Agent& agent = workload.agents[id];
+    for (const std::vector<TaskId>& body : agent.bodies)
+      for (const TaskId task_id : body) {
+        const Task& task = agent.tasks[task_id];
+        if (!task.meeting.valid()) continue;
+        std::vector<Layout::Party>& parties = layout.parties[task.meeting.index()];
+        if (parties.empty()) parties.reserve(static_cast<std::size_t>(workload.meetings[task.meeting].parties));
+        if (parties.empty() || parties.back().agent != id.index())
+          parties.push_back({id.index(), layout.first_stream[id.index()] + task.stream});
+      }
   }
   return layout;
 }
@@ -60,14 +42,33 @@ Machine::Machine(const Workload& workload, const SimulateOptions& options) : wor
   scripts_.reserve(workload.agents.size());
   for (const Agent& agent : workload.agents) scripts_.emplace_back(workload, agent);
   layout_ = make_layout(workload, scripts_);
-  layout_.interference &= options.network == Network::Fair;
+  workload_changed(0);
   reset();
+}
+
+void Machine::workload_changed(std::uint32_t first_changed_work) {
+  const std::size_t works = workload_.works.size();
+  layout_.rate.resize(works);
+  layout_.link_limit.resize(works);
+  for (WorkId id(first_changed_work); id.index() < works; ++id) {
+    const Work& work = workload_.works[id];
+    layout_.rate[id] = isolated_rate(work, workload_.links);
+    layout_.link_limit[id] = work.links.empty() ? std::numeric_limits<std::int64_t>::max()
+                             : work.cap == 0    ? layout_.rate[id]
+                                                : isolated_rate(Work{.links = work.links}, workload_.links);
+    layout_.interference |= options_.network == Network::Fair && (work.sm_share != 0 || work.memory_share != 0);
+  }
+  layout_.parties.resize(workload_.meetings.size());
 }
 
 void Machine::reset() {
   const std::size_t agents = scripts_.size();
   const std::size_t streams = layout_.first_stream.back();
   const std::size_t flows = streams + workload_.meetings.size();
+  now_ = 0;
+  free_host_.resize(agents);
+  for (std::size_t i = 0; i < agents; ++i)
+    free_host_[i] = scripts_[i].host_is_free() && workload_.agents[AgentId(i)].run_ahead == 0;
   agents_.assign(agents, {});
   streams_.assign(streams, {});
   steps_.assign(streams, nullptr);
@@ -89,7 +90,7 @@ void Machine::reset() {
   for (Index agent = 0; agent < agents; ++agent) {
     const AgentScript& script = scripts_[agent];
     AgentState& state = agents_[agent];
-    while (state.cursor.play < script.plays() && script.script(state.cursor.play).steps.empty()) ++state.cursor.play;
+    state.cursor = script.first_issued();
     for (int s = 0; s < script.streams(); ++s) {
       const Index stream = layout_.first_stream[agent] + static_cast<Index>(s);
       const Place head = script.first_from(0, s);
@@ -102,19 +103,16 @@ void Machine::reset() {
   }
 }
 
-std::span<const Layout::Party> Machine::parties(Index flow) const {
-  const std::size_t meeting = flow - streams_.size();
-  const std::uint32_t first = layout_.first_party[meeting];
-  return {layout_.parties.data() + first, layout_.first_party[meeting + 1] - first};
-}
-
 bool Machine::run() {
   while (!agenda_.empty()) {
     if (agenda_.time() > kTimeLimit) return false;
     step_time();
   }
-  return std::all_of(agents_.begin(), agents_.end(),
-                     [](const AgentState& a) { return (a.idle | a.computing | a.meeting | a.communicating) == 0; });
+  return finished();
+}
+
+bool Machine::finished() const {
+  return std::all_of(agents_.begin(), agents_.end(), [](const AgentState& a) { return a.finished(); });
 }
 
 // Everything that happens at the agenda's next time.
@@ -184,6 +182,7 @@ void Machine::end_step(Index agent, Index stream, Picoseconds now) {
   }
   state.end = now;
   s.waits = false;
+  s.done = s.head;
   s.head = script.next_in_stream(s.head, step);
   if (s.head.play == script.plays()) return;
   steps_[stream] = &script.step(s.head);
@@ -429,6 +428,7 @@ void Machine::start(Index flow) {
   FlowState& state = flows_[flow];
   const Work& work = work_of(flow);
   state.since = now_;
+  state.rate = 0;
   state.slowest = kOne;
   state.at_slowest = 0;
   if (options_.network == Network::Fifo) {

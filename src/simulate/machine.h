@@ -6,9 +6,8 @@
 // rates. So nothing depends on the order in which actors of the same time are taken.
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <string>
+#include <array>
+#include <utility>
 #include <vector>
 
 #include "simulate/agenda.h"
@@ -22,15 +21,14 @@ namespace weft {
 
 // A stream is idle (its head has not begun), or occupied by its head.
 struct StreamState {
-  Place head;          // the first step that has not ended; {plays, 0}: all have
-  Place awaited;       // while `waits`: the place stream `awaited_stream` must come past
-  Wide remaining = 0;  // of a computation at `since`, in 1/kOne ps
+  Wide remaining = 0;     // of a computation at `since`, in 1/kOne ps
+  Place head;             // the first step that has not ended; {plays, 0}: all have
+  Place done = kNowhere;  // the last that has
+  Place awaited;          // while `waits`: the place stream `awaited_stream` must come past
   Picoseconds since = 0;
   Picoseconds end = 0;  // of a computation, at the present speed
   std::uint8_t awaited_stream = 0;
   bool waits = false;
-
-  bool operator==(const StreamState&) const = default;
 };
 
 struct AgentState {
@@ -47,7 +45,7 @@ struct AgentState {
   std::int32_t sm_share = 0, memory_share = 0;
   std::int32_t compute_speed = kOne, communication_speed = kOne;
 
-  bool operator==(const AgentState&) const = default;
+  bool finished() const { return (idle | computing | meeting | communicating) == 0; }
 };
 
 enum class Phase : std::uint8_t { None, Latency, Flowing, Queued, Holding };
@@ -62,8 +60,6 @@ struct FlowState {
   std::int32_t slowest = kOne;  // of its agents' communication speeds
   std::int32_t at_slowest = 0;  // how many of them
   Phase phase = Phase::None;
-
-  bool operator==(const FlowState&) const = default;
 };
 
 // What static knowledge the machine takes from a workload, beside the agents' scripts.
@@ -74,11 +70,26 @@ struct Layout {
   };
   std::vector<std::uint32_t> first_stream;  // per agent, and one past the end
   std::vector<std::uint32_t> agent_of;      // per stream
-  std::vector<std::uint32_t> first_party;   // per meeting, and one past the end
-  std::vector<Party> parties;
-  IdVec<WorkId, std::int64_t> link_limit;  // isolated rate by links alone
-  IdVec<WorkId, std::int64_t> rate;        // isolated
-  bool interference = false;               // some work has shares
+  std::vector<std::vector<Party>> parties;  // per meeting
+  IdVec<WorkId, std::int64_t> link_limit;   // isolated rate by links alone
+  IdVec<WorkId, std::int64_t> rate;         // isolated
+  bool interference = false;                // some work has shares
+};
+
+// A state of the machine between two times. Places are written as (play, task), which edits elsewhere do not change; of
+// an idle stream only `done` counts, of the host only what it issued last (`cursor` holds that).
+struct Checkpoint {
+  Picoseconds now = 0;
+  std::vector<AgentState> agents;
+  std::vector<StreamState> streams;
+  std::vector<Picoseconds> agenda;                         // of each agent; kNever: nothing on it
+  std::vector<std::pair<std::uint32_t, FlowState>> flows;  // under way; under fifo in order of arrival
+};
+
+// Where the streams and the host of one agent stand.
+struct Stand {
+  std::array<Place, kMaxStreams> heads, done;
+  Place cursor;
 };
 
 class Machine {
@@ -91,11 +102,56 @@ class Machine {
   Error fault() const;
   Run take_result();
 
+  // For those who stop and go (delta.h).
+  bool stopped() const { return agenda_.empty() || agenda_.time() > kTimeLimit; }
+  bool finished() const;
+  void step_time();
+  Picoseconds now() const { return now_; }
+  std::int64_t tasks() const { return tasks_; }
+  const AgentScript& script(std::uint32_t agent) const { return scripts_[agent]; }
+  const AgentState& agent(std::uint32_t agent) const { return agents_[agent]; }
+  const StreamState& stream(std::uint32_t stream) const { return streams_[stream]; }
+  const Layout& layout() const { return layout_; }
+  Layout& layout() { return layout_; }
+  void set_end(std::uint32_t agent, Picoseconds end) { agents_[agent].end = end; }
+  AgentScript exchange_script(std::uint32_t agent, AgentScript script);
+  // After works, meetings or links were added or replaced. The state is then worth nothing until `restore`.
+  void workload_changed(std::uint32_t first_changed_work);
+
+  Checkpoint save() const;
+  // Agents stand where `stand_of(agent)` says; nothing else in the checkpoint but times depends on scripts.
+  template <class StandOf>
+  void restore(const Checkpoint& checkpoint, Picoseconds shift, const StandOf& stand_of) {
+    restore_times(checkpoint, shift);
+    for (std::uint32_t agent = 0; agent < agents_.size(); ++agent) put(agent, stand_of(agent));
+    restore_flows(checkpoint, shift);
+  }
+  // Is this the state, `shift` later? Hosts that never hold anything up are not compared.
+  template <class StandOf>
+  bool equals(const Checkpoint& checkpoint, Picoseconds shift, const StandOf& stand_of) const {
+    for (std::uint32_t agent = 0; agent < agents_.size(); ++agent)
+      if (!equals(agent, checkpoint, shift) || !stands(agent, stand_of(agent))) return false;
+    return equal_flows(checkpoint, shift);
+  }
+  bool host_is_free(std::uint32_t agent) const { return free_host_[agent] != 0; }
+  std::uint32_t streams_of(std::uint32_t agent) const {
+    return layout_.first_stream[agent + 1] - layout_.first_stream[agent];
+  }
+
+  // Back to the beginning.
+  void reset();
+
  private:
   using Index = std::uint32_t;
 
-  void reset();
-  void step_time();
+  void restore_times(const Checkpoint& checkpoint, Picoseconds shift);
+  void restore_flows(const Checkpoint& checkpoint, Picoseconds shift);
+  void put(Index agent, const Stand& stand);
+  bool equals(Index agent, const Checkpoint& checkpoint, Picoseconds shift) const;
+  bool stands(Index agent, const Stand& stand) const;
+  bool equal_flows(const Checkpoint& checkpoint, Picoseconds shift) const;
+  template <class Visit>
+  void each_flow(const Visit& visit) const;
   void finish_phase(Index flow);
   void end_communication(Index flow);
   void run_agent(Index agent);
@@ -120,7 +176,7 @@ class Machine {
   Picoseconds next_event(Index agent) const;
 
   const Work& work_of(Index flow) const { return workload_.works[WorkId(flows_[flow].work)]; }
-  std::span<const Layout::Party> parties(Index flow) const;
+  const std::vector<Layout::Party>& parties(Index flow) const { return layout_.parties[flow - streams_.size()]; }
   Index flow_of(Index stream, const Step& step) const {
     return step.kind == StepKind::Meet ? static_cast<Index>(streams_.size()) + step.subject : stream;
   }
@@ -132,6 +188,7 @@ class Machine {
   const Workload& workload_;
   SimulateOptions options_;
   std::vector<AgentScript> scripts_;
+  std::vector<char> free_host_;  // it takes no time, waits for nothing and may run ahead: it never holds anything up
   Layout layout_;
 
   Picoseconds now_ = 0;

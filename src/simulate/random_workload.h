@@ -3,9 +3,12 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
+#include "simulate/delta.h"
 #include "simulate/test_workload.h"
 
 namespace weft::testing {
@@ -37,7 +40,8 @@ class RandomWorkload {
     }
     for (const BodyId body : {BodyId(0), BodyId(1)}) {
       const std::int64_t operations = rng_.between(1, options_.operations);
-      for (std::int64_t i = 0; i < operations; ++i) add_operation(body);
+      WorkloadEdit ignored;
+      for (std::int64_t i = 0; i < operations; ++i) put_in(body, operations_[body.index()].size(), ignored);
     }
   }
 
@@ -77,30 +81,91 @@ class RandomWorkload {
     return draw == 0 ? PlayedFor::FirstMicroBatch : draw == 1 ? PlayedFor::LastMicroBatch : PlayedFor::EveryMicroBatch;
   }
 
-  // At the end of the body: a computation, a communication of one agent, or a meeting.
-  void add_operation(BodyId body) {
+  // A change that keeps the workload free of deadlock: operations put in, taken out, exchanged; a work, meeting or link
+  // replaced. The workload here is changed too.
+  WorkloadEdit random_edit() {
+    const Workload before = workload();
+    WorkloadEdit edit;
+    for (std::uint64_t n = 1 + rng_.below(2); n > 0; --n) {
+      const BodyId body(rng_.below(2));
+      std::vector<Operation>& operations = operations_[body.index()];
+      const std::uint64_t kind = rng_.below(10);
+      if (kind == 0 && !before.works.empty()) {
+        const WorkId id(rng_.below(before.works.size()));
+        Work work = workload().works[id];
+        work.fixed = rng_.between(0, 300);
+        if (work.bytes > 0) work.bytes = rng_.between(1, 400);
+        workload().works[id] = work;
+        edit.works.emplace_back(id, work);
+      } else if (kind == 1) {
+        const FlowLinkId id(rng_.below(workload().links.size() + 1));
+        const FlowLink link{.capacity = rng_.between(1, 40) * 50'000'000'000};
+        if (id.index() == workload().links.size()) workload().links.push_back({});
+        workload().links[id] = link;
+        edit.links.emplace_back(id, link);
+      } else if (kind == 2 && !before.meetings.empty()) {
+        const MeetingId id(rng_.below(before.meetings.size()));
+        workload().meetings[id].work = random_work(true);
+        edit.meetings.emplace_back(id, workload().meetings[id]);
+      } else {
+        const std::size_t index = rng_.below(operations.size() + 1);
+        if (kind < 7 && index < operations.size()) take_out(body, index, edit);
+        if (kind > 4) put_in(body, std::min(index, operations.size()), edit);
+      }
+    }
+    // Works and meetings made on the way are additions.
+    for (std::size_t i = before.works.size(); i < workload().works.size(); ++i)
+      edit.works.emplace_back(WorkId(i), workload().works[WorkId(i)]);
+    for (std::size_t i = before.meetings.size(); i < workload().meetings.size(); ++i)
+      edit.meetings.emplace_back(MeetingId(i), workload().meetings[MeetingId(i)]);
+    return edit;
+  }
+
+  // A computation, a communication of one agent, or a meeting, as operation `index` of the body.
+  void put_in(BodyId body, std::size_t index, WorkloadEdit& edit) {
     const PlayedFor when = random_guard();
     const std::size_t agents = workload().agents.size();
     const std::uint64_t kind = rng_.below(4);
+    Operation operation;
+    const auto add = [&](AgentId id, Task task) {
+      task.when = when;
+      Agent& agent = workload().agents[id];
+      const TaskId made = agent.tasks.push_back(task);
+      const std::uint32_t position = position_of(id, body, index);
+      agent.bodies[body].insert(agent.bodies[body].begin() + position, made);
+      operation.emplace_back(id, made);
+      edit.agents.push_back({id, {task}, {{body, position, 0, {made}}}});
+    };
     if (kind < 3) {
       const AgentId agent(rng_.below(agents));
       Task task = random_task(agent);
-      task.when = when;
       if (rng_.below(12) != 0) task.work = random_work(kind == 2);
-      maker_.task(agent, std::move(task), body);
-      return;
+      add(agent, std::move(task));
+    } else {
+      std::vector<AgentId> parties;
+      for (const AgentId agent : workload().agents.ids())
+        if (rng_.below(2) == 0) parties.push_back(agent);
+      if (parties.empty()) parties.emplace_back(rng_.below(agents));
+      const MeetingId meeting = maker_.meeting(random_work(true), static_cast<std::int32_t>(parties.size()));
+      for (const AgentId agent : parties) {
+        Task task = random_task(agent);
+        task.meeting = meeting;
+        add(agent, std::move(task));
+      }
     }
-    std::vector<AgentId> parties;
-    for (const AgentId agent : workload().agents.ids())
-      if (rng_.below(2) == 0) parties.push_back(agent);
-    if (parties.empty()) parties.emplace_back(rng_.below(agents));
-    const MeetingId meeting = maker_.meeting(random_work(true), static_cast<std::int32_t>(parties.size()));
-    for (const AgentId agent : parties) {
-      Task task = random_task(agent);
-      task.when = when;
-      task.meeting = meeting;
-      maker_.task(agent, std::move(task), body);
+    std::vector<Operation>& operations = operations_[body.index()];
+    operations.insert(operations.begin() + static_cast<std::ptrdiff_t>(index), std::move(operation));
+  }
+
+  void take_out(BodyId body, std::size_t index, WorkloadEdit& edit) {
+    std::vector<Operation>& operations = operations_[body.index()];
+    for (const auto& [id, task] : operations[index]) {
+      std::vector<TaskId>& tasks = workload().agents[id].bodies[body];
+      const auto it = std::find(tasks.begin(), tasks.end(), task);
+      edit.agents.push_back({id, {}, {{body, static_cast<std::uint32_t>(it - tasks.begin()), 1, {}}}});
+      tasks.erase(it);
     }
+    operations.erase(operations.begin() + static_cast<std::ptrdiff_t>(index));
   }
 
   Rng& rng() { return rng_; }
@@ -119,9 +184,20 @@ class RandomWorkload {
     return plays;
   }
 
+  using Operation = std::vector<std::pair<AgentId, TaskId>>;
+
+  // Where a task of operation `index` goes in the agent's body: after those of the operations before.
+  std::uint32_t position_of(AgentId agent, BodyId body, std::size_t index) const {
+    std::uint32_t position = 0;
+    for (std::size_t i = 0; i < index; ++i)
+      for (const auto& [id, task] : operations_[body.index()][i]) position += id == agent ? 1 : 0;
+    return position;
+  }
+
   Rng rng_;
   RandomOptions options_;
   Maker maker_;
+  std::array<std::vector<Operation>, 2> operations_;
 };
 
 }  // namespace weft::testing

@@ -103,13 +103,13 @@ void add_waits(const Agent& agent, BodyId body, const Occurrences& occurrences, 
   const Task& task = agent.tasks[script.tasks[position]];
   step.first_wait = static_cast<std::uint32_t>(script.waits.size());
   // A stream is in order, so of several waits for one stream in one play only the last counts.
-  const auto add = [&](BodyId of, std::uint32_t at, std::uint8_t stream) {
+  const auto add = [&](BodyId of, std::uint32_t at, TaskId awaited, std::uint8_t stream) {
     for (std::size_t i = step.first_wait; i < script.waits.size(); ++i)
       if (StepWait& wait = script.waits[i]; wait.body == of && wait.stream == stream) {
-        wait.position = std::max(wait.position, at);
+        if (at > wait.position) wait = {of, at, awaited, stream};
         return;
       }
-    script.waits.push_back({of, at, stream});
+    script.waits.push_back({of, at, awaited, stream});
   };
   for (const TaskId after : task.after) {
     const std::uint8_t stream = agent.tasks[after].stream;
@@ -119,9 +119,9 @@ void add_waits(const Agent& agent, BodyId body, const Occurrences& occurrences, 
       if (o.body == body && o.first < position) here = &o;
     });
     if (here != nullptr) {
-      add(BodyId{}, last_before(script, *here, after, position), stream);
+      add(BodyId{}, last_before(script, *here, after, position), after, stream);
     } else {
-      occurrences.each(after, [&](const Occurrence& o) { add(o.body, o.last, stream); });
+      occurrences.each(after, [&](const Occurrence& o) { add(o.body, o.last, after, stream); });
     }
   }
   step.wait_count = static_cast<std::uint16_t>(script.waits.size() - step.first_wait);
@@ -180,6 +180,8 @@ AgentScript::AgentScript(const Workload& workload, const Agent& agent)
       if (wanted[i].second == kind)
         scripts_[i] = make_script(workload, agent, BodyId(wanted[i].first), kind, occurrences);
   }
+  for (const Script& script : scripts_)
+    for (const Step& step : script.steps) host_is_free_ &= step.host == 0 && !step.host_waits;
   for (Played& played : played_) {
     played.first_ordinal = executed_;
     executed_ += scripts_[played.script].steps.size();
@@ -191,6 +193,25 @@ Place AgentScript::next_issued(Place place) const {
   do ++place.play;
   while (place.play < plays() && script(place.play).steps.empty());
   return {place.play, 0};
+}
+
+Place AgentScript::first_issued() const {
+  Place place;
+  while (place.play < plays() && script(place.play).steps.empty()) ++place.play;
+  return place;
+}
+
+bool AgentScript::previous_issued(Place& place) const {
+  if (place.position > 0) {
+    --place.position;
+    return true;
+  }
+  for (std::uint32_t play = place.play; play-- > 0;)
+    if (const std::size_t steps = script(play).steps.size(); steps > 0) {
+      place = {play, static_cast<std::uint32_t>(steps - 1)};
+      return true;
+    }
+  return false;
 }
 
 }  // namespace weft

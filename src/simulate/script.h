@@ -22,6 +22,7 @@ struct Place {
 
   auto operator<=>(const Place&) const = default;
 };
+inline constexpr Place kNowhere{kNoStep, kNoStep};
 
 enum class StepKind : std::uint8_t { Compute, Solo, Meet };
 
@@ -44,6 +45,7 @@ static_assert(sizeof(Step) == 32);
 struct StepWait {
   BodyId body;  // none: of this play
   std::uint32_t position = 0;
+  TaskId task;
   std::uint8_t stream = 0;
 
   bool operator==(const StepWait&) const = default;
@@ -68,11 +70,15 @@ class AgentScript {
 
   std::uint32_t plays() const { return static_cast<std::uint32_t>(played_.size()); }
   const Script& script(std::uint32_t play) const { return scripts_[played_[play].script]; }
+  std::uint32_t script_index(std::uint32_t play) const { return played_[play].script; }
+  const std::vector<Script>& scripts() const { return scripts_; }
   const Step& step(Place place) const { return script(place.play).steps[place.position]; }
   TaskId task(Place place) const { return script(place.play).tasks[place.position]; }
   Play play(std::uint32_t index) const { return {played_[index].body, played_[index].micro_batch}; }
 
   int streams() const { return streams_; }
+  // No step takes the host's time or makes it wait.
+  bool host_is_free() const { return host_is_free_; }
   // The first step of the stream in `play` or a later one; {plays(), 0} if there is none.
   Place first_from(std::uint32_t play, int stream) const {
     for (; play < plays(); ++play)
@@ -84,6 +90,9 @@ class AgentScript {
     return step.next != kNoStep ? Place{place.play, step.next} : first_from(place.play + 1, step.stream);
   }
   Place next_issued(Place place) const;
+  Place first_issued() const;
+  // The place issued before; none for the first. `place` may be the end, {plays(), 0}.
+  bool previous_issued(Place& place) const;
 
   // The place a wait of a step in `play` means; nothing before the beginning (always complete) if there is no such
   // play.
@@ -117,6 +126,7 @@ class AgentScript {
   std::size_t micro_batches_ = 0;
   std::uint64_t executed_ = 0;
   int streams_ = 0;
+  bool host_is_free_ = true;
 };
 
 }  // namespace weft

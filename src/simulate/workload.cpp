@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "simulate/wide.h"
+#include "simulate/workload_check.h"
 
 namespace weft {
 namespace {
@@ -12,45 +13,6 @@ namespace {
 // Keeps Σ coefficient over the flows of a link, and products with rates, inside their types.
 constexpr std::int64_t kMostCoefficient = std::int64_t{1} << 40;
 constexpr Picoseconds kLongest = kTimeLimit / 2;
-
-Status check_work(WorkId id, const Work& work, const IdVec<FlowLinkId, FlowLink>& links,
-                  IdVec<FlowLinkId, WorkId>& named_by) {
-  const auto fault = [&](std::string_view what) { return error("work {}: {}", id.index(), what); };
-  if (work.fixed < 0 || work.fixed > kLongest)
-    return fault(fmt::format("fixed time {} ps: between 0 and {}", work.fixed, kLongest));
-  if (work.bytes < 0) return fault(fmt::format("{} bytes: not below 0", work.bytes));
-  if (work.cap < 0) return fault(fmt::format("cap {} B/s: not below 0 (0: none)", work.cap));
-  for (const LinkLoad& load : work.links) {
-    if (!links.contains(load.link)) return fault(fmt::format("link {} does not exist", load.link.index()));
-    if (links[load.link].capacity <= 0)
-      return fault(fmt::format("link {} has capacity {}: give it some, or route around it", load.link.index(),
-                               links[load.link].capacity));
-    if (std::exchange(named_by[load.link], id) == id)
-      return fault(fmt::format("link {} twice: once, with the sum of its coefficients", load.link.index()));
-    if (load.coefficient < 1 || load.coefficient > kMostCoefficient)
-      return fault(fmt::format("coefficient {} on link {}: between 1 and {}", load.coefficient, load.link.index(),
-                               kMostCoefficient));
-  }
-  if (work.bytes > 0 && work.links.empty() && work.cap == 0)
-    return fault("has bytes but neither links nor a cap: nothing says how fast they go");
-  if (isolated_time(work, links) > kLongest) return fault(fmt::format("takes longer than {} ps alone", kLongest));
-  for (const std::int32_t share : {work.sm_share, work.memory_share})
-    if (share < 0 || share > kOne) return fault(fmt::format("share {}: between 0 and {}", share, kOne));
-  return Ok{};
-}
-
-Status check_task(const Workload& workload, const Agent& agent, const Task& task) {
-  if (task.work.valid() && task.meeting.valid()) return error("names a work and a meeting: one of the two");
-  if (task.work.valid() && !workload.works.contains(task.work))
-    return error("work {} does not exist", task.work.index());
-  if (task.meeting.valid() && !workload.meetings.contains(task.meeting))
-    return error("meeting {} does not exist", task.meeting.index());
-  if (task.stream >= kMaxStreams) return error("stream {}: below {}", task.stream, kMaxStreams);
-  if (task.host < 0 || task.host > kLongest) return error("host time {} ps: between 0 and {}", task.host, kLongest);
-  for (const TaskId after : task.after)
-    if (!agent.tasks.contains(after)) return error("after task {}, which does not exist", after.index());
-  return Ok{};
-}
 
 Status check_agent(const Workload& workload, const Agent& agent) {
   if (agent.run_ahead < 0) return error("run_ahead {}: not below 0 (0: no limit)", agent.run_ahead);
@@ -105,6 +67,52 @@ Status check_parties(const Workload& workload) {
 
 }  // namespace
 
+Status check_work(WorkId id, const Work& work, const IdVec<FlowLinkId, FlowLink>& links,
+                  IdVec<FlowLinkId, WorkId>& named_by) {
+  const auto fault = [&](std::string_view what) { return error("work {}: {}", id.index(), what); };
+  if (work.fixed < 0 || work.fixed > kLongest)
+    return fault(fmt::format("fixed time {} ps: between 0 and {}", work.fixed, kLongest));
+  if (work.bytes < 0) return fault(fmt::format("{} bytes: not below 0", work.bytes));
+  if (work.cap < 0) return fault(fmt::format("cap {} B/s: not below 0 (0: none)", work.cap));
+  for (const LinkLoad& load : work.links) {
+    if (!links.contains(load.link)) return fault(fmt::format("link {} does not exist", load.link.index()));
+    if (links[load.link].capacity <= 0)
+      return fault(fmt::format("link {} has capacity {}: give it some, or route around it", load.link.index(),
+                               links[load.link].capacity));
+    if (std::exchange(named_by[load.link], id) == id)
+      return fault(fmt::format("link {} twice: once, with the sum of its coefficients", load.link.index()));
+    if (load.coefficient < 1 || load.coefficient > kMostCoefficient)
+      return fault(fmt::format("coefficient {} on link {}: between 1 and {}", load.coefficient, load.link.index(),
+                               kMostCoefficient));
+  }
+  if (work.bytes > 0 && work.links.empty() && work.cap == 0)
+    return fault("has bytes but neither links nor a cap: nothing says how fast they go");
+  if (isolated_time(work, links) > kLongest) return fault(fmt::format("takes longer than {} ps alone", kLongest));
+  for (const std::int32_t share : {work.sm_share, work.memory_share})
+    if (share < 0 || share > kOne) return fault(fmt::format("share {}: between 0 and {}", share, kOne));
+  return Ok{};
+}
+
+Status check_task(const Workload& workload, const Agent& agent, const Task& task) {
+  if (task.work.valid() && task.meeting.valid()) return error("names a work and a meeting: one of the two");
+  if (task.work.valid() && !workload.works.contains(task.work))
+    return error("work {} does not exist", task.work.index());
+  if (task.meeting.valid() && !workload.meetings.contains(task.meeting))
+    return error("meeting {} does not exist", task.meeting.index());
+  if (task.stream >= kMaxStreams) return error("stream {}: below {}", task.stream, kMaxStreams);
+  if (task.host < 0 || task.host > kLongest) return error("host time {} ps: between 0 and {}", task.host, kLongest);
+  for (const TaskId after : task.after)
+    if (!agent.tasks.contains(after)) return error("after task {}, which does not exist", after.index());
+  return Ok{};
+}
+
+Status check_meeting(const Workload& workload, MeetingId id) {
+  const Meeting& meeting = workload.meetings[id];
+  if (!workload.works.contains(meeting.work)) return error("meeting {}: its work does not exist", id.index());
+  if (meeting.parties < 1) return error("meeting {}: {} parties: 1 at least", id.index(), meeting.parties);
+  return Ok{};
+}
+
 std::int64_t isolated_rate(const Work& work, const IdVec<FlowLinkId, FlowLink>& links) {
   std::int64_t rate = work.cap > 0 ? work.cap : work.links.empty() ? 0 : std::numeric_limits<std::int64_t>::max();
   for (const LinkLoad& load : work.links) {
@@ -131,11 +139,7 @@ Status check(const Workload& workload) {
   IdVec<FlowLinkId, WorkId> named_by(workload.links.size());
   for (const WorkId id : workload.works.ids())
     WEFT_TRY_OK(check_work(id, workload.works[id], workload.links, named_by));
-  for (const MeetingId id : workload.meetings.ids()) {
-    const Meeting& meeting = workload.meetings[id];
-    if (!workload.works.contains(meeting.work)) return error("meeting {}: its work does not exist", id.index());
-    if (meeting.parties < 1) return error("meeting {}: {} parties: 1 at least", id.index(), meeting.parties);
-  }
+  for (const MeetingId id : workload.meetings.ids()) WEFT_TRY_OK(check_meeting(workload, id));
   for (const AgentId id : workload.agents.ids())
     if (const Status status = check_agent(workload, workload.agents[id]); !status)
       return status.error().at(fmt::format("agent {}", id.index()));

@@ -1,0 +1,122 @@
+#include "simulate/critical_path.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "simulate/wide.h"
+
+namespace weft {
+namespace {
+
+class Walk {
+ public:
+  explicit Walk(const Recorded& recorded) : recorded_(recorded) {}
+
+  std::vector<Stretch> back_from(ExecutedTask last) {
+    std::optional<ExecutedTask> task = last;
+    while (task) task = before(*task);
+    std::reverse(path_.begin(), path_.end());
+    return std::move(path_);
+  }
+
+ private:
+  // Lays down the stretch of the task, and of the host if it was the last to let it start; gives the task before.
+  std::optional<ExecutedTask> before(ExecutedTask task) {
+    const Picoseconds start = recorded_.work_start(task), end = recorded_.times(task).end;
+    const Work* work = recorded_.work(task);
+    const bool computes = recorded_.step(task).kind == StepKind::Compute;
+    const Picoseconds alone = work == nullptr ? 0 : isolated_time(*work, recorded_.workload().links);
+    lay({Spent::Sharing, Waited::Work, task, start + alone, end});
+    Stretch own{computes ? Spent::Compute : Spent::Communication, Waited::Nothing, task, start, start + alone};
+
+    const ExecutedTask party = recorded_.last_party(task);
+    Waited reason = Waited::Nothing;
+    std::optional<ExecutedTask> previous = what_let_start(party, reason);
+    own.waited = start == 0 ? Waited::Nothing : party != task ? Waited::Party : reason;
+    lay(own);
+    if (reason == Waited::Host) return before_issue(party);
+    return previous;
+  }
+
+  // The task that ended when this one took its stream.
+  std::optional<ExecutedTask> what_let_start(ExecutedTask task, Waited& reason) const {
+    const Picoseconds start = recorded_.times(task).start;
+    if (start == 0) return std::nullopt;
+    const AgentScript& script = recorded_.script(task.agent);
+    if (const auto previous = previous_in_stream(task); previous && recorded_.times(*previous).end == start) {
+      reason = Waited::Stream;
+      return previous;
+    }
+    for (const StepWait& wait : script.script(task.place.play).waits_of(recorded_.step(task))) {
+      ExecutedTask other{task.agent, {}};
+      if (!script.find(wait, task.place.play, other.place) || recorded_.times(other).end != start) continue;
+      reason = Waited::After;
+      return other;
+    }
+    WEFT_CHECK(recorded_.times(task).issued == start, "agent {}: a task starts for no reason", task.agent.index());
+    reason = Waited::Host;
+    return std::nullopt;
+  }
+
+  // Follows the host back from the issue of the task to what held it up; gives the task that did.
+  std::optional<ExecutedTask> before_issue(ExecutedTask task) {
+    for (;;) {
+      const Picoseconds issued = recorded_.times(task).issued, begun = issued - recorded_.step(task).host;
+      lay({Spent::Host, begun == 0 ? Waited::Nothing : Waited::Host, task, begun, issued});
+      if (begun == 0) return std::nullopt;
+      // The issue before is the usual reason; else something earlier in the order of issue ended or began just then.
+      const auto previous = previous_issued(task);
+      WEFT_CHECK(previous.has_value(), "agent {}: the host waits for nothing", task.agent.index());
+      if (recorded_.times(*previous).issued == begun) {
+        task = *previous;
+        continue;
+      }
+      if (recorded_.step(*previous).host_waits && recorded_.times(*previous).end == begun) return previous;
+      for (auto other = previous; other; other = previous_issued(*other)) {
+        if (recorded_.times(*other).start != begun) continue;
+        Waited reason = Waited::Nothing;
+        const auto cause = what_let_start(*other, reason);
+        if (reason != Waited::Host) return cause;
+        task = *other;  // was issued at that very time
+        break;
+      }
+      WEFT_CHECK(recorded_.times(task).issued == begun, "agent {}: the host waits for no reason", task.agent.index());
+    }
+  }
+
+  std::optional<ExecutedTask> previous_issued(ExecutedTask task) const {
+    if (!recorded_.script(task.agent).previous_issued(task.place)) return std::nullopt;
+    return task;
+  }
+
+  std::optional<ExecutedTask> previous_in_stream(ExecutedTask task) const {
+    const std::uint8_t stream = recorded_.step(task).stream;
+    for (auto other = previous_issued(task); other; other = previous_issued(*other))
+      if (recorded_.step(*other).stream == stream) return other;
+    return std::nullopt;
+  }
+
+  void lay(const Stretch& stretch) {
+    if (stretch.from < stretch.to) path_.push_back(stretch);
+  }
+
+  const Recorded& recorded_;
+  std::vector<Stretch> path_;
+};
+
+}  // namespace
+
+std::vector<Stretch> critical_path(const Recorded& recorded) {
+  std::optional<ExecutedTask> last;
+  for (const AgentId agent : recorded.workload().agents.ids()) {
+    const AgentScript& script = recorded.script(agent);
+    for (std::uint32_t play = 0; play < script.plays() && !last; ++play)
+      for (std::uint32_t position = 0; position < script.script(play).steps.size() && !last; ++position)
+        if (const ExecutedTask task{agent, {play, position}}; recorded.times(task).end == recorded.run().makespan)
+          last = task;
+  }
+  if (!last) return {};
+  return Walk(recorded).back_from(*last);
+}
+
+}  // namespace weft

@@ -1,0 +1,141 @@
+#include "simulate/delta.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "simulate/random_workload.h"
+
+namespace weft {
+namespace {
+
+using testing::Maker;
+using testing::RandomOptions;
+using testing::RandomWorkload;
+
+void expect_like_a_full_run(const Simulator& simulator, const Workload& workload, Network network) {
+  RC_ASSERT(simulator.workload() == workload);
+  const auto full = simulate(workload, {.network = network});
+  if (!full.ok()) RC_FAIL(full.error().message);
+  RC_ASSERT(simulator.makespan() == full->makespan);
+  for (const AgentId agent : workload.agents.ids())
+    RC_ASSERT(simulator.ends()[agent.index()] == full->agents[agent].end);
+}
+
+void play_edits(std::uint64_t seed, const RandomOptions& options, Network network) {
+  RandomWorkload random(Rng(seed), options);
+  const int checkpoints = static_cast<int>(random.rng().between(1, 60));
+  Simulator simulator = Simulator::make(random.workload(), {network, checkpoints}).value();
+  expect_like_a_full_run(simulator, random.workload(), network);
+  std::vector<RandomWorkload> before;
+  for (int i = 0; i < 12; ++i) {
+    if (!before.empty() && random.rng().below(3) == 0) {
+      const Rng rng = random.rng();
+      simulator.undo();
+      random = before.back();
+      random.rng() = rng;
+      before.pop_back();
+    } else {
+      before.push_back(random);
+      const WorkloadEdit edit = random.random_edit();
+      const auto outcome = simulator.apply(edit);
+      if (!outcome.ok()) RC_FAIL(outcome.error().message);
+      RC_ASSERT(outcome->makespan == simulator.makespan());
+    }
+    expect_like_a_full_run(simulator, random.workload(), network);
+  }
+}
+
+RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesUnderFair, (std::uint64_t seed)) { play_edits(seed, {}, Network::Fair); }
+RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesUnderFifo, (std::uint64_t seed)) { play_edits(seed, {}, Network::Fifo); }
+RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesWithFreeHosts, (std::uint64_t seed)) {
+  play_edits(seed, {.operations = 30, .host = false}, seed % 2 == 0 ? Network::Fair : Network::Fifo);
+}
+
+// An edit whose run passes the bound is as if it had not been made.
+RC_GTEST_PROP(Delta, AnAbandonedEditLeavesNothing, (std::uint64_t seed)) {
+  RandomWorkload random(Rng(seed), {});
+  Simulator simulator = Simulator::make(random.workload()).value();
+  const Workload before = random.workload();
+  const WorkloadEdit edit = random.random_edit();
+  const Picoseconds makespan = simulate(random.workload()).value().makespan;
+  const auto bound = static_cast<Picoseconds>(random.rng().below(static_cast<std::uint64_t>(2 * makespan + 1)));
+  const Outcome outcome = simulator.apply(edit, bound).value();
+  RC_ASSERT(outcome.abandoned == (makespan > bound));
+  RC_ASSERT((outcome.abandoned ? outcome.makespan <= makespan : outcome.makespan == makespan));
+  expect_like_a_full_run(simulator, outcome.abandoned ? before : random.workload(), Network::Fair);
+}
+
+// 100 tasks of 10 ps on each of two agents that meet after every tenth. Task 55 of the first is exchanged for one of 3
+// ps: what comes before is kept, and after the meeting that follows all is as before, only earlier by what the agent
+// gained, which is nothing: the other agent takes as long as ever. So few tasks are replayed.
+struct Row {
+  Maker maker;
+  AgentId a = maker.agent(), b = maker.agent();
+  Row() {
+    const WorkId work = maker.compute(10), exchange = maker.transfer(5, {maker.link()});
+    for (int i = 0; i < 100; ++i) {
+      maker.task(a, work);
+      maker.task(b, work);
+      if (i % 10 != 9) continue;
+      const MeetingId meeting = maker.meeting(exchange);
+      maker.meet(a, meeting, 0);
+      maker.meet(b, meeting, 0);
+    }
+  }
+};
+
+TEST(Delta, ReplaysLittleWhereLittleChanges) {
+  for (const Network network : {Network::Fair, Network::Fifo}) {
+    Row row;
+    Simulator simulator = Simulator::make(row.maker.workload, {network, 110}).value();
+    EXPECT_EQ(simulator.makespan(), 1050);  // 10·(100 + 5)
+    const auto exchange_55 = [&](Picoseconds time) {
+      const WorkId work(simulator.workload().works.size());
+      const TaskId task(simulator.workload().agents[row.a].tasks.size());
+      WorkloadEdit edit{.works = {{work, {.fixed = time}}},
+                        .agents = {{row.a, {Task{.work = work}}, {{BodyId(0), 60, 1, {task}}}}}};
+      return simulator.apply(edit).value();
+    };
+    const Outcome shorter = exchange_55(3);
+    EXPECT_EQ(shorter.makespan, 1050);
+    EXPECT_LT(shorter.replayed, 50);
+    const Outcome longer = exchange_55(1000);  // moves all that follows by 990, in both agents alike
+    EXPECT_EQ(longer.makespan, 2040);
+    EXPECT_LT(longer.replayed, 50);
+    simulator.undo();
+    simulator.undo();
+    EXPECT_EQ(simulator.workload(), row.maker.workload);
+    EXPECT_EQ(simulator.makespan(), 1050);
+  }
+}
+
+TEST(Delta, AFaultyEditIsAnErrorAndLeavesNothing) {
+  Row row;
+  Simulator simulator = Simulator::make(row.maker.workload).value();
+  const auto fault = [&](const WorkloadEdit& edit) {
+    const auto outcome = simulator.apply(edit);
+    EXPECT_EQ(simulator.workload(), row.maker.workload);
+    EXPECT_EQ(simulator.makespan(), 1050);
+    return outcome.ok() ? "" : outcome.error().message;
+  };
+  EXPECT_EQ(fault({.works = {{WorkId(7), {}}}}), "work 7: add it as 2, or replace one before");
+  EXPECT_EQ(fault({.works = {{WorkId(2), {.fixed = -1}}}}),
+            "work 2: fixed time -1 ps: between 0 and 1152921504606846976");
+  EXPECT_EQ(fault({.links = {{FlowLinkId(0), {}}}}), "work 1: link 0 has capacity 0: give it some, or route around it");
+  EXPECT_EQ(fault({.agents = {{AgentId(2), {}, {}}}}), "agent 2 does not exist");
+  EXPECT_EQ(fault({.agents = {{row.a, {Task{.work = WorkId(9)}}, {}}}}), "agent 0: task 110: work 9 does not exist");
+  EXPECT_EQ(fault({.agents = {{row.a, {}, {{BodyId(1), 0, 0, {}}}}}}), "agent 0: body 1 does not exist");
+  EXPECT_EQ(fault({.agents = {{row.a, {}, {{BodyId(0), 109, 2, {}}}}}}), "agent 0: body 0: no 2 tasks at 109 of 110");
+  EXPECT_EQ(fault({.agents = {{row.a, {}, {{BodyId(0), 0, 0, {TaskId(110)}}}}}}),
+            "agent 0: body 0: task 110 does not exist");
+  // One party is taken away.
+  EXPECT_EQ(fault({.agents = {{row.a, {}, {{BodyId(0), 10, 1, {}}}}}}),
+            "meeting 0: has 2 parties but 1 agents come to it");
+  // The meetings of one agent change places: a deadlock.
+  EXPECT_EQ(fault({.agents = {{row.a, {}, {{BodyId(0), 10, 1, {TaskId(21)}}, {BodyId(0), 21, 1, {TaskId(10)}}}}}})
+                .substr(0, 42),
+            "deadlock at 100 ps: nothing can go on\n  ag");
+}
+
+}  // namespace
+}  // namespace weft

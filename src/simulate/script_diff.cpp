@@ -1,0 +1,68 @@
+#include "simulate/script_diff.h"
+
+#include <algorithm>
+
+namespace weft {
+
+// A step is kept if its task is in both, in the same order as the kept ones before it.
+void ScriptDiff::note_order(const Script& before, const Script& after) {
+  const std::size_t index = edits_.size();
+  edits_.emplace_back();
+  std::vector<std::uint32_t>& kept = kept_.emplace_back(before.steps.size(), kNoStep);
+  std::size_t tasks = 0;
+  for (const TaskId task : before.tasks) tasks = std::max<std::size_t>(tasks, task.index() + 1);
+  for (const TaskId task : after.tasks) tasks = std::max<std::size_t>(tasks, task.index() + 1);
+  moved_.resize(std::max(moved_.size(), tasks));
+  std::vector<std::uint32_t> position(tasks, kNoStep);
+  for (std::uint32_t q = 0; q < before.tasks.size(); ++q) position[before.tasks[q].index()] = q;
+
+  std::uint32_t next = 0;            // old position after the last kept one
+  std::vector<std::uint32_t> added;  // since then
+  const auto place_added = [&](std::uint32_t before_step) {
+    for (const std::uint32_t n : added) note(index, after.steps[n].stream, 2 * before_step + 1);
+    added.clear();
+  };
+  for (std::uint32_t n = 0; n < after.tasks.size(); ++n) {
+    const std::uint32_t q = position[after.tasks[n].index()];
+    if (q == kNoStep || q < next) {
+      if (q != kNoStep) moved_[after.tasks[n].index()] = 1;
+      added.push_back(n);
+      continue;
+    }
+    // What was before it and is not kept is removed; what came since stands before the first of those.
+    place_added(next);
+    kept[q] = n;
+    next = q + 1;
+  }
+  place_added(next);
+  for (std::uint32_t q = 0; q < before.steps.size(); ++q)
+    if (kept[q] == kNoStep) note(index, before.steps[q].stream, 2 * q + 2);
+}
+
+bool ScriptDiff::same_waits(const Script& before, const Step& a, const Script& after, const Step& b) const {
+  const auto old_waits = before.waits_of(a), new_waits = after.waits_of(b);
+  return std::equal(old_waits.begin(), old_waits.end(), new_waits.begin(), new_waits.end(),
+                    [&](const StepWait& x, const StepWait& y) {
+                      return x.body == y.body && x.stream == y.stream && x.task == y.task &&
+                             (x.task.index() >= moved_.size() || moved_[x.task.index()] == 0);
+                    });
+}
+
+void ScriptDiff::sort(std::vector<std::uint32_t>& edits) { std::sort(edits.begin(), edits.end()); }
+
+bool ScriptDiff::empty() const {
+  return std::all_of(edits_.begin(), edits_.end(), [](const Edits& edits) { return edits[kHost].empty(); });
+}
+
+bool ScriptDiff::edit_between(int stream, Mark from, Mark to) const {
+  for (std::uint32_t play = from.play; play <= to.play && play < before_->plays(); ++play) {
+    const std::vector<std::uint32_t>& edits = edits_[before_->script_index(play)][static_cast<std::size_t>(stream)];
+    if (edits.empty()) continue;
+    const std::uint32_t low = play == from.play ? from.at : 0;
+    const auto first = std::upper_bound(edits.begin(), edits.end(), low);
+    if (first != edits.end() && (play < to.play || *first <= to.at)) return true;
+  }
+  return false;
+}
+
+}  // namespace weft
