@@ -9,7 +9,8 @@
 
 namespace weft {
 
-inline constexpr int kDone = 0, kBadInput = 2;
+inline constexpr int kDone = 0, kNotFeasible = 1, kBadInput = 2;
+inline constexpr int kInterrupted = 130;  // as shells say of Ctrl-C
 
 // What the chosen command will do; empty until parsing has chosen one.
 using Chosen = std::function<int()>;
@@ -18,6 +19,7 @@ void add_show(CLI::App& app, Chosen& chosen);
 // Its parts that show plans (show_plan.cpp).
 void add_show_strategy(CLI::App& show, Chosen& chosen);
 void add_show_program(CLI::App& show, Chosen& chosen);
+void add_simulate(CLI::App& app, Chosen& chosen);
 
 // Prints "weft: message" on stderr and returns exit code 2.
 int report(const Error& error);

@@ -27,6 +27,7 @@ constexpr const char* kDescription =
     "  weft show strategy --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1\n"
     "                                       a plan: where ranks sit, how layers are split, what is sent and held\n"
     "  weft show program ...                the same plan, instruction by instruction\n"
+    "  weft simulate ...                    the same plan in simulated time: step time, MFU, memory, a trace\n"
     "  weft show models | clusters          what there is to choose from\n";
 
 // A wrong sub-command is a misspelling more often than not.
@@ -54,6 +55,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("weft ") + WEFT_VERSION);
   Chosen chosen;
   add_show(app, chosen);
+  add_simulate(app, chosen);
   if (argc == 1) return say(app.help());
   try {
     app.parse(argc, argv);

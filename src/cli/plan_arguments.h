@@ -10,4 +10,7 @@ namespace weft {
 // Adds --model, --cluster, --strategy and what refines them; parsing fills the request.
 void add_plan_arguments(CLI::App& command, PlanRequest& request);
 
+// What --strategy understands, for the help of every such command.
+extern const char* const kStrategyWords;
+
 }  // namespace weft

@@ -42,13 +42,6 @@ Result<std::string> show_program(const ProgramArguments& arguments) {
 
 int finish(const Result<std::string>& text) { return text.ok() ? say(*text) : report(text.error()); }
 
-constexpr const char* kStrategyWords =
-    "\nThe strategy in one line: degrees tp cp pp dp ep (a missing dp fills the cluster), vpp=2 model chunks per "
-    "pipeline\n"
-    "rank, zero=0..3, fsdp=8,replicate=4 hybrid sharding, sp=0|1 sequence parallelism, cp_mode=gather|a2a|ring,\n"
-    "recompute=none|selective|full|op, mbs= micro-batch, ga= micro-batches per step, schedule=, stages=8+8+7+9,\n"
-    "order=tp-cp-ep-dp-pp, offload=, h= and w= of images, tables=1 for embedding tables.\n";
-
 }  // namespace
 
 void add_show_strategy(CLI::App& show, Chosen& chosen) {

@@ -508,7 +508,7 @@ std::string memory_table(const Plan& plan, const Schedule& schedule, const std::
   return text + "\n";
 }
 
-std::string traffic_table(const std::vector<Traffic>& traffic, const Schedule& schedule) {
+std::string traffic_table(const std::vector<StepTraffic>& traffic, const Schedule& schedule) {
   if (traffic.empty()) return "";
   // Few pipeline ranks: a column each; many: the range.
   const auto ranks = static_cast<std::size_t>(schedule.ranks);
@@ -527,7 +527,7 @@ std::string traffic_table(const std::vector<Traffic>& traffic, const Schedule& s
   }
   table.add(head);
   std::vector<Bytes> all(ranks);
-  for (const Traffic& row : traffic) {
+  for (const StepTraffic& row : traffic) {
     std::vector<std::string> cells = {std::string(name_of(row.cargo)), row.how, row.group, over_ranks(row.times)};
     add_cells(row.bytes, cells);
     table.add(std::move(cells));

@@ -46,7 +46,7 @@ struct StrategyReport {
   std::vector<std::int32_t> in_flight;  // by pipeline rank: micro-batches' activations held at once
   double bubble = 0;                    // share of the step, stages alike and communication free
   std::vector<SyncReport> syncs;
-  std::vector<Traffic> traffic;
+  std::vector<StepTraffic> traffic;
 };
 
 StrategyReport report_strategy(const Plan& plan, const CompiledStrategy& compiled);
@@ -63,9 +63,9 @@ std::vector<HeldBytes> memory_of(const Plan& plan, const CompiledStrategy& compi
 std::string headline(const Plan& plan);
 std::string memory_table(const Plan& plan, const Schedule& schedule, const std::vector<HeldBytes>& memory,
                          const std::vector<std::int32_t>& in_flight);
-std::string traffic_table(const std::vector<Traffic>& traffic, const Schedule& schedule);
+std::string traffic_table(const std::vector<StepTraffic>& traffic, const Schedule& schedule);
 nlohmann::json plan_json(const Plan& plan);
 nlohmann::json to_json(const HeldBytes& held);
-nlohmann::json to_json(const std::vector<Traffic>& traffic);
+nlohmann::json to_json(const std::vector<StepTraffic>& traffic);
 
 }  // namespace weft

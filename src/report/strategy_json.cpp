@@ -55,9 +55,9 @@ Json to_json(const HeldBytes& held) {
           {"buffers", held.buffers.value},       {"peak_bytes", held.total().value}};
 }
 
-Json to_json(const std::vector<Traffic>& traffic) {
+Json to_json(const std::vector<StepTraffic>& traffic) {
   Json rows = Json::array();
-  for (const Traffic& row : traffic)
+  for (const StepTraffic& row : traffic)
     rows.push_back({{"cargo", name_of(row.cargo)},
                     {"collective", row.how},
                     {"group", row.group},

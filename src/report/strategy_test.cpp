@@ -47,7 +47,7 @@ std::vector<std::string> moves(const OperatorRow& row, bool backward) {
   return list;
 }
 Bytes sent(const StrategyReport& report, Cargo cargo, std::string_view how, std::string_view group, std::size_t rank) {
-  for (const Traffic& each : report.traffic)
+  for (const StepTraffic& each : report.traffic)
     if (each.cargo == cargo && each.how == how && each.group == group) return each.bytes[rank];
   return {0};
 }

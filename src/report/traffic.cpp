@@ -84,15 +84,15 @@ std::vector<std::int32_t> ranks_of_mesh(const CompiledStrategy& compiled, MeshId
   return ranks;
 }
 
-std::vector<Traffic> traffic_of(const Plan& plan, const CompiledStrategy& compiled) {
+std::vector<StepTraffic> traffic_of(const Plan& plan, const CompiledStrategy& compiled) {
   const Program& program = compiled.program;
   const Schedule& schedule = compiled.schedule;
   const Graph& graph = plan.training.graph;
   using Key = std::tuple<Cargo, std::string, std::string>;  // cargo, group, how
   const auto ranks = static_cast<std::size_t>(schedule.ranks);
-  std::map<Key, Traffic> found;
+  std::map<Key, StepTraffic> found;
   const auto add = [&](Key key, std::size_t rank, std::int64_t times, Bytes bytes) {
-    Traffic& row = found[key];
+    StepTraffic& row = found[key];
     if (row.bytes.empty()) {
       row = {std::get<0>(key), std::get<2>(key), std::get<1>(key), {}, {}};
       row.times.resize(ranks);
@@ -133,7 +133,7 @@ std::vector<Traffic> traffic_of(const Plan& plan, const CompiledStrategy& compil
     if (fresh) known->second = ranks_of_mesh(compiled, instruction.mesh);
     for (std::int32_t rank : known->second) count(instruction, static_cast<std::size_t>(rank), 1);
   }
-  std::vector<Traffic> rows;
+  std::vector<StepTraffic> rows;
   for (auto& [key, row] : found) rows.push_back(std::move(row));
   return rows;
 }

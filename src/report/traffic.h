@@ -23,7 +23,7 @@ Bytes bytes_sent(const Program& program, const Graph& graph, const Send& send);
 Cargo cargo_of(const Graph& graph, TensorId tensor);
 
 // One way of moving one sort of cargo in one kind of group, by each device of a pipeline rank in a step.
-struct Traffic {
+struct StepTraffic {
   Cargo cargo{};
   std::string how;                  // "all-gather", "send"
   std::string group;                // mesh axis, "pp" between stages, "world"
@@ -32,7 +32,7 @@ struct Traffic {
 };
 
 // In the order of cargo, group and name. Slices are left out: they move nothing.
-std::vector<Traffic> traffic_of(const Plan& plan, const CompiledStrategy& compiled);
+std::vector<StepTraffic> traffic_of(const Plan& plan, const CompiledStrategy& compiled);
 
 // The pipeline ranks that execute the instructions of a mesh: one, or all of them for the world.
 std::vector<std::int32_t> ranks_of_mesh(const CompiledStrategy& compiled, MeshId mesh);

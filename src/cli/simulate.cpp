@@ -1,0 +1,201 @@
+// weft simulate: a step of training in simulated time.
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/plan_arguments.h"
+#include "cli/progress.h"
+#include "cost/analytic.h"
+#include "report/gantt.h"
+#include "report/simulation.h"
+#include "report/trace.h"
+
+namespace weft {
+namespace {
+
+struct SimulateArguments {
+  PlanRequest request;
+  std::string cost = "analytic", network = "fair", trace, trace_ranks;
+  std::optional<std::int64_t> trace_tasks;
+  double headroom = 4;  // per cent
+  bool no_fold = false, gantt = false, timing = false, json = false;
+};
+
+// Set by Ctrl-C while a trace is written; the writer then stops and leaves nothing behind.
+volatile std::sig_atomic_t interrupted = 0;
+
+class CatchInterrupt {
+ public:
+  CatchInterrupt() : before_(std::signal(SIGINT, [](int) { interrupted = 1; })) {}
+  ~CatchInterrupt() { std::signal(SIGINT, before_); }
+  CatchInterrupt(const CatchInterrupt&) = delete;
+
+ private:
+  void (*before_)(int);
+};
+
+// Of the terminal, where there is one.
+std::size_t terminal_width() {
+  winsize size{};
+  if (::isatty(STDOUT_FILENO) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return 100;
+}
+
+Status check(const SimulateArguments& arguments) {
+  if (arguments.cost == "symbolic" || arguments.cost == "measured")
+    return error("--cost {}: not there yet; analytic is", arguments.cost);
+  if (arguments.cost != "analytic") return error("--cost '{}': write analytic", arguments.cost);
+  if (arguments.network != "fair" && arguments.network != "fifo")
+    return error("--network '{}': write fair or fifo", arguments.network);
+  if (!(arguments.headroom >= 0 && arguments.headroom < 100))
+    return error("--headroom {}: a share of the device's memory, from 0 to less than 100 %", arguments.headroom);
+  if (arguments.trace.empty() && (!arguments.trace_ranks.empty() || arguments.trace_tasks))
+    return error("--trace-ranks and --trace-tasks say what --trace FILE writes; add it");
+  if (arguments.trace_tasks && *arguments.trace_tasks < 0)
+    return error("--trace-tasks {}: 0 (all) or more", *arguments.trace_tasks);
+  return Ok{};
+}
+
+struct Printed {
+  std::string text;
+  bool feasible = true;
+};
+
+Result<Printed> run_simulation(const SimulateArguments& arguments) {
+  WEFT_TRY_OK(check(arguments));
+  std::optional<CatchInterrupt> caught;
+  std::optional<WholeFile> file;
+  if (!arguments.trace.empty()) {
+    Result<WholeFile> created = WholeFile::create(arguments.trace);
+    if (!created.ok()) return created.error().at("--trace");
+    caught.emplace();  // from here on there is something to remove
+    file.emplace(std::move(created).value());
+  }
+  Progress progress;
+  const auto stopped = [] { return interrupted != 0; };
+  progress.now("making the plan");
+  const auto start = std::chrono::steady_clock::now();
+  WEFT_TRY(const Plan plan, make_plan(arguments.request));
+  const auto made = std::chrono::steady_clock::now();
+  TraceOptions trace;
+  if (!arguments.trace_ranks.empty()) {
+    WEFT_TRY(trace.ranks, parse_ranks(arguments.trace_ranks, static_cast<std::int64_t>(plan.ranks().size())));
+  }
+  if (arguments.trace_tasks) trace.most_tasks = *arguments.trace_tasks;
+
+  const AnalyticCost cost(plan.stack);
+  const ForecastOptions options{.network = arguments.network == "fair" ? Network::Fair : Network::Fifo,
+                                .fold = !arguments.no_fold,
+                                .record = true,
+                                .headroom = arguments.headroom / 100};
+  PlayTimes times;
+  progress.now("simulating");
+  WEFT_TRY(const PlayedPlan played, play_plan(plan, cost, options, &times));
+  if (stopped()) return error("interrupted");
+  const auto simulated = std::chrono::steady_clock::now();
+  progress.now("judging");
+  Forecast found = judge(plan, played, options);
+  found.assumptions.emplace_back("durations: the analytic cost model (--cost)");
+  const auto judged = std::chrono::steady_clock::now();
+  std::optional<TraceCounts> traced;
+  if (file) {
+    trace.progress = [&](double share) {
+      progress.now("writing the trace", share);
+      return !stopped();
+    };
+    WEFT_TRY(traced, write_trace(*file, plan, played, trace));
+    Status finished = file->finish();
+    if (!finished.ok()) return finished.error().at("--trace");
+  }
+  const auto written = std::chrono::steady_clock::now();
+  progress.done();
+
+  const auto seconds = [](auto from, auto to) { return std::chrono::duration<double>(to - from).count(); };
+  const std::vector<std::pair<const char*, double>> timing = {{"plan", seconds(start, made)},
+                                                              {"compile", times.compile},
+                                                              {"price", times.price},
+                                                              {"simulate", times.simulate},
+                                                              {"judge", seconds(simulated, judged)},
+                                                              {"trace", seconds(judged, written)},
+                                                              {"all", seconds(start, written)}};
+  Printed printed{{}, found.feasible};
+  if (arguments.json) {
+    nlohmann::json json = to_json(plan, played, found);
+    json["network"] = arguments.network;
+    json["cost"] = arguments.cost;
+    if (arguments.timing)
+      for (const auto& [part, time] : timing) json["timing_s"][part] = time;
+    printed.text = json.dump(2) + "\n";
+    return printed;
+  }
+  printed.text = describe(plan, played, found);
+  if (arguments.gantt) printed.text += "\n" + draw_gantt(plan, played, terminal_width());
+  if (traced) {
+    printed.text += fmt::format("\ntrace: {}, {} events of {} process{}", arguments.trace, grouped(traced->events),
+                                traced->processes, traced->processes == 1 ? "" : "es");
+    if (traced->detailed_micro_batches < played.priced.workload.micro_batches)
+      printed.text += fmt::format("; {} of {} micro-batches operator by operator (--trace-tasks 0: all)",
+                                  traced->detailed_micro_batches, played.priced.workload.micro_batches);
+    printed.text += "\n  open it at https://ui.perfetto.dev or chrome://tracing\n";
+  }
+  if (arguments.timing) {
+    printed.text += "\ntook";
+    for (const auto& [part, time] : timing) printed.text += fmt::format(" · {} {:.3f} s", part, time);
+    printed.text += "\n";
+  }
+  return printed;
+}
+
+int simulate_plan(const SimulateArguments& arguments) {
+  const Result<Printed> printed = run_simulation(arguments);
+  if (interrupted != 0) return kInterrupted;
+  if (!printed.ok()) return report(printed.error());
+  say(printed->text);
+  return printed->feasible ? kDone : kNotFeasible;
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app, Chosen& chosen) {
+  const auto arguments = std::make_shared<SimulateArguments>();
+  CLI::App* command = app.add_subcommand(
+      "simulate", "Play one training step in simulated time: step time, throughput, MFU, memory, where time goes.");
+  command->footer(
+      std::string(kStrategyWords) +
+      "\nEvery operator, collective and transfer gets a duration from the cost model and is played on its device's\n"
+      "streams; communications that meet on a link share it. Devices that do the same are simulated once. A plan that\n"
+      "does not fit its devices' memory is printed all the same, with what is too much; the exit code is then 1.\n"
+      "\nExamples:\n"
+      "  weft simulate --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1\n"
+      "  weft simulate --model gpt3-175b --cluster dgx-a100:128 --strategy tp=8,pp=16,dp=8 --global-batch 1536 \\\n"
+      "                --seq 2048 --trace t.json                           a trace for ui.perfetto.dev\n"
+      "  weft simulate --model gpt2-xl --cluster dgx-a100:1 --strategy pp=4,dp=2,ga=8 --gantt\n"
+      "                                                                    the pipeline, drawn in the terminal\n"
+      "  weft simulate --model resnet50 --cluster dgx-a100:1 --strategy dp=8 --json\n");
+  add_plan_arguments(*command, arguments->request);
+  command->add_option("--cost", arguments->cost, "where durations come from: analytic")->capture_default_str();
+  command
+      ->add_option("--network", arguments->network,
+                   "fair: communications share links; fifo: a link serves one at a time")
+      ->capture_default_str();
+  command->add_flag("--no-fold", arguments->no_fold, "simulate every device, also those that do the same");
+  command->add_option("--headroom", arguments->headroom, "per cent of a device's memory that stays free")
+      ->capture_default_str();
+  CLI::Option* gantt = command->add_flag("--gantt", arguments->gantt, "draw the timeline, one line per stage");
+  command->add_option("--trace", arguments->trace, "write a Chrome trace (JSON) to this file");
+  command->add_option("--trace-ranks", arguments->trace_ranks,
+                      "what it shows: 0,8,16-23, or all (default: one rank of each class)");
+  command->add_option("--trace-tasks", arguments->trace_tasks,
+                      "beyond this many tasks show micro-batches in the middle body by body; 0: never (default: "
+                      "100,000)");
+  command->add_flag("--timing", arguments->timing, "also how long weft itself took");
+  command->add_flag("--json", arguments->json, "one JSON object (docs/schema)")->excludes(gantt);
+  command->callback([arguments, &chosen] { chosen = [arguments] { return simulate_plan(*arguments); }; });
+}
+
+}  // namespace weft

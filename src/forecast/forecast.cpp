@@ -1,0 +1,326 @@
+#include "forecast/forecast.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "cost/tuning.h"
+#include "forecast/critical.h"
+
+namespace weft {
+namespace {
+
+double seconds(Picoseconds time) { return static_cast<double>(time) * 1e-12; }
+
+class Stopwatch {
+ public:
+  double lap() {
+    const auto now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+Arithmetic arithmetic_of(DType stored) {
+  switch (stored) {
+    case DType::BF16:
+      return Arithmetic::kBf16;
+    case DType::F16:
+      return Arithmetic::kFp16;
+    case DType::F8:
+      return Arithmetic::kFp8;
+    case DType::F4:
+      return Arithmetic::kFp4;
+    default:
+      return Arithmetic::kFp32;
+  }
+}
+
+class Judge {
+ public:
+  Judge(const Plan& plan, const PlayedPlan& played, const ForecastOptions& options)
+      : plan_(plan), played_(played), options_(options), ranks_(plan.ranks()) {
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+      rank_of_[ranks_[rank].index()] = static_cast<std::int64_t>(rank);
+  }
+
+  Forecast run() {
+    result_.step = played_.run.makespan;
+    result_.step_s = seconds(result_.step);
+    result_.agents = static_cast<std::int64_t>(played_.priced.agents.size());
+    result_.tasks = played_.run.tasks;
+    result_.events = played_.run.events;
+    result_.assumptions = plan_.assumptions;
+    utilisation();
+    AgentId last(0);
+    while (played_.run.agents[last].end < result_.step) ++last;
+    result_.last = ranks_of(played_.priced.agents[last].devices);
+    result_.host_bound = played_.run.agents[last].host_bound;
+    links();
+    if (options_.record) {
+      const Timeline timeline(played_.priced.workload, played_.run);
+      result_.breakdown = break_down_step(timeline, last, activities_of(program(), graph()), program());
+      memory(&timeline);
+      critical_path();
+    } else {
+      memory(nullptr);
+    }
+    assume();
+    return std::move(result_);
+  }
+
+ private:
+  const Program& program() const { return played_.compiled.program; }
+  const Graph& graph() const { return plan_.training.graph; }
+
+  std::vector<std::int64_t> ranks_of(const std::vector<DeviceId>& devices) const {
+    std::vector<std::int64_t> ranks;
+    for (DeviceId device : devices) ranks.push_back(rank_of_.at(device.index()));
+    std::sort(ranks.begin(), ranks.end());
+    return ranks;
+  }
+
+  void utilisation() {
+    result_.flops = flops_of(plan_, played_.compiled);
+    const Arithmetic wanted = arithmetic_of(plan_.precision.stored);
+    result_.arithmetic = product_rate(plan_.cluster.spec(ranks_.front()), wanted).arithmetic;
+    const DeviceSpec* spec = nullptr;
+    FlopsPerSecond each;
+    for (DeviceId device : ranks_) {
+      if (const DeviceSpec* own = &plan_.cluster.spec(device); own != spec) {
+        spec = own;
+        each = product_rate(*own, wanted).peak;
+      }
+      result_.peak += each;
+    }
+    if (result_.step == 0) return;
+    const double possible = result_.peak.value * result_.step_s;
+    result_.samples_per_s = static_cast<double>(plan_.batch.global_batch) / result_.step_s;
+    if (plan_.model.counts_tokens) result_.tokens_per_s = static_cast<double>(plan_.tokens_per_step()) / result_.step_s;
+    if (possible <= 0) return;
+    result_.mfu = result_.flops.model.value / possible;
+    result_.mfu_causal = result_.flops.causal.value / possible;
+    result_.hfu = (result_.flops.model + result_.flops.recomputed).value / possible;
+  }
+
+  void links() {
+    const Workload& workload = played_.priced.workload;
+    std::map<LinkKind, BusiestLink> busiest;
+    for (FlowLinkId id : workload.links.ids()) {
+      const FlowLink& link = workload.links[id];
+      if (link.capacity == 0 || played_.run.carried[id] == 0) continue;
+      const LinkId own(link.label);
+      const LinkKind kind = plan_.cluster.link(own).kind;
+      const double capacity = static_cast<double>(link.capacity);
+      const double used = static_cast<double>(played_.run.carried[id]) / capacity / result_.step_s;
+      const auto [found, fresh] = busiest.try_emplace(kind);
+      if (fresh || used > found->second.utilisation)
+        found->second = {std::string(name(kind)), plan_.cluster.link_name(own), played_.run.carried[id], capacity,
+                         used};
+    }
+    for (auto& [kind, use] : busiest) result_.links.push_back(std::move(use));
+    std::stable_sort(result_.links.begin(), result_.links.end(),
+                     [](const BusiestLink& a, const BusiestLink& b) { return a.utilisation > b.utilisation; });
+  }
+
+  void memory(const Timeline* timeline) {
+    const MemoryOverheads& overheads = memory_overheads();
+    for (const MemoryClass& of : memory_classes(played_.compiled, plan_.cluster, ranks_)) {
+      const MemoryOfClass memory(played_.compiled, plan_.training, of);
+      const MemoryOfClass::Peak peak = memory.peak();
+      const DeviceSpec& spec = plan_.cluster.spec(of.devices.front());
+      ClassForecast made;
+      made.ranks = ranks_of(of.devices);
+      made.pipeline_rank = of.rank;
+      made.device = spec.title;
+      made.allocated = peak.held;
+      made.reserved = reserved_estimate(peak.held);
+      made.communicators = communicators_of(played_.compiled, of);
+      made.device_total = made.reserved + overheads.context.value + overheads.communicator.value * made.communicators;
+      made.capacity = spec.memory_usable.value.value > 0 ? spec.memory_usable.value : spec.memory.value;
+      made.budget = {static_cast<std::int64_t>(static_cast<double>(made.capacity.value) * (1 - options_.headroom))};
+      const std::vector<Action>& actions = played_.compiled.schedule.actions[static_cast<std::size_t>(of.rank)];
+      made.peak_play = peak.play < actions.size() ? name_of(actions[peak.play]) : "step";
+      if (peak.at.valid()) made.peak_at = title_of(program(), graph(), peak.at);
+      made.largest = memory.alive_at(peak);
+      if (made.largest.size() > options_.culprits) made.largest.resize(options_.culprits);
+      if (timeline) made.peak_time = time_of(*timeline, of, peak);
+      result_.feasible = result_.feasible && made.fits();
+      result_.memory.push_back(std::move(made));
+    }
+    std::stable_sort(result_.memory.begin(), result_.memory.end(),
+                     [](const ClassForecast& a, const ClassForecast& b) { return a.pipeline_rank < b.pipeline_rank; });
+  }
+
+  // When the compute stream of the class comes to the peak: the last computation issued until then.
+  std::optional<Picoseconds> time_of(const Timeline& timeline, const MemoryClass& of,
+                                     const MemoryOfClass::Peak& peak) const {
+    for (AgentId agent : played_.priced.agents.ids()) {
+      if (played_.priced.agents[agent].devices.front() != of.devices.front()) continue;
+      std::optional<Picoseconds> time;
+      bool past = false;
+      timeline.for_each(agent, [&](const Span& span) {
+        past = past || span.play > peak.play;
+        if (past) return;
+        const Task& task = played_.priced.workload.agents[agent].tasks[span.task];
+        if (task.stream == static_cast<std::uint8_t>(Stream::Compute)) time = span.start;
+        past = span.play == peak.play && peak.at.valid() && span.instruction == peak.at.index();
+      });
+      return time;
+    }
+    return std::nullopt;
+  }
+
+  void critical_path() {
+    std::map<std::string, Picoseconds> sums;
+    std::unordered_map<std::uint32_t, std::string> names;
+    for (const PathStretch& stretch : critical_stretches(played_.priced.workload, played_.run)) {
+      if (stretch.part == PathPart::Host) {
+        sums["host"] += stretch.time;
+      } else if (stretch.part == PathPart::Sharing) {
+        sums["sharing links and device"] += stretch.time;
+      } else if (stretch.instruction == kNoInstruction) {
+        sums["waits"] += stretch.time;
+      } else {
+        const auto [found, fresh] = names.try_emplace(stretch.instruction);
+        if (fresh) found->second = sort_of(program(), graph(), InstructionId(stretch.instruction));
+        sums[found->second] += stretch.time;
+      }
+    }
+    for (const auto& [what, time] : sums) result_.critical_path.push_back({what, time});
+    std::stable_sort(result_.critical_path.begin(), result_.critical_path.end(),
+                     [](const PathShare& a, const PathShare& b) { return a.time > b.time; });
+  }
+
+  void assume() {
+    std::vector<std::string>& told = result_.assumptions;
+    const std::string& dtype = plan_.precision.name;
+    if (dtype == "tf32" || dtype == "fp8" || dtype == "mxfp8" || dtype == "nvfp4")
+      told.push_back(fmt::format("products are timed in {}: the speed of {} products is not modelled",
+                                 name(result_.arithmetic), dtype));
+    told.emplace_back(options_.network == Network::Fair
+                          ? "network: concurrent communications share links max-min fairly (--network)"
+                          : "network: a link serves one communication at a time, in order of arrival (--network)");
+    if (options_.fold && !played_.folded && options_.network == Network::Fifo)
+      told.emplace_back("every device is simulated: groups of one class share links, which fifo does not treat alike");
+    told.push_back(
+        fmt::format("MFU: products of forward and backward, published vocabulary, attention in full, over "
+                    "the dense {} peak of all ranks",
+                    name(result_.arithmetic)));
+    const MemoryOverheads& overheads = memory_overheads();
+    told.push_back(
+        fmt::format("memory reserved: allocated + {:.1f} % of activations and buffers, in segments of {} (estimate)",
+                    100 * overheads.fragmentation.value, human(overheads.segment.value)));
+    told.push_back(fmt::format("memory of the device: reserved + {} of context + {} per communicator (estimates)",
+                               human(overheads.context.value), human(overheads.communicator.value)));
+    told.push_back(fmt::format("{:.3g} % of a device's memory stays free (--headroom)", 100 * options_.headroom));
+  }
+
+  const Plan& plan_;
+  const PlayedPlan& played_;
+  const ForecastOptions& options_;
+  std::vector<DeviceId> ranks_;
+  std::unordered_map<std::uint32_t, std::int64_t> rank_of_;
+  Forecast result_;
+};
+
+TensorId subject_of(const Program& program, const Instruction& instruction) {
+  if (const auto* communicate = std::get_if<Communicate>(&instruction.what))
+    return program.buffers[communicate->inputs.front()].tensor;
+  if (const auto* send = std::get_if<Send>(&instruction.what))
+    return program.buffers[program.transfers[send->transfer].from].tensor;
+  if (const auto* receive = std::get_if<Receive>(&instruction.what))
+    return program.buffers[program.transfers[receive->transfer].to].tensor;
+  if (const auto* copy = std::get_if<Copy>(&instruction.what)) return program.buffers[copy->from].tensor;
+  return {};
+}
+
+}  // namespace
+
+std::string sort_of(const Program& program, const Graph& graph, InstructionId id) {
+  const Instruction& instruction = program.instructions[id];
+  if (const auto* compute = std::get_if<Compute>(&instruction.what))
+    return std::string(name_of(graph.kind(compute->op)));
+  if (const auto* communicate = std::get_if<Communicate>(&instruction.what))
+    return fmt::format(
+        "{} over {}", name_of(communicate->collective),
+        instruction.mesh == program.world
+            ? "world"
+            : program.meshes[instruction.mesh].axes()[static_cast<std::size_t>(communicate->mesh_axis)].name);
+  if (std::holds_alternative<Send>(instruction.what)) return "send";
+  if (std::holds_alternative<Receive>(instruction.what)) return "receive";
+  if (const auto* copy = std::get_if<Copy>(&instruction.what))
+    return program.buffers[copy->to].on_host ? "copy to host" : "copy from host";
+  if (std::holds_alternative<SumScalars>(instruction.what)) return "sum scalars";
+  return "free";
+}
+
+std::string title_of(const Program& program, const Graph& graph, InstructionId id) {
+  const Instruction& instruction = program.instructions[id];
+  if (const auto* compute = std::get_if<Compute>(&instruction.what)) return graph.name(compute->op);
+  const TensorId tensor = subject_of(program, instruction);
+  if (!tensor.valid()) return sort_of(program, graph, id);
+  const auto* communicate = std::get_if<Communicate>(&instruction.what);
+  const std::size_t more = communicate ? communicate->inputs.size() - 1 : 0;
+  return fmt::format("{}{} {}{}", sort_of(program, graph, id), communicate ? " of" : "", graph.name(tensor),
+                     more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+std::vector<AgentId> representatives(const Plan& plan, const PlayedPlan& played) {
+  std::unordered_map<std::uint32_t, AgentId> agent_of;  // by device
+  for (AgentId agent : played.priced.agents.ids())
+    for (DeviceId device : played.priced.agents[agent].devices) agent_of[device.index()] = agent;
+  std::vector<AgentId> agents;
+  for (const MemoryClass& of : memory_classes(played.compiled, plan.cluster, plan.ranks()))
+    agents.push_back(agent_of.at(of.devices.front().index()));
+  return agents;
+}
+
+const ClassForecast* Forecast::fullest() const {
+  const auto by_need = [](const ClassForecast& a, const ClassForecast& b) {
+    if (a.overshoot() != b.overshoot()) return a.overshoot() < b.overshoot();
+    if (a.budget.value == 0 || b.budget.value == 0) return a.device_total < b.device_total;
+    return a.device_total / a.budget < b.device_total / b.budget;
+  };
+  const auto found = std::max_element(memory.begin(), memory.end(), by_need);
+  return found == memory.end() ? nullptr : &*found;
+}
+
+Result<PlayedPlan> play_plan(const Plan& plan, const CostModel& cost, const ForecastOptions& options,
+                             PlayTimes* times) {
+  PlayTimes ignored;
+  PlayTimes& taken = times ? *times : ignored;
+  Stopwatch watch;
+  WEFT_TRY(CompiledStrategy compiled, compile_plan(plan));
+  taken.compile = watch.lap();
+  const auto priced_with = [&](bool fold) {
+    return price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, plan.stack, {.fold = fold});
+  };
+  bool folded = options.fold;
+  WEFT_TRY(Priced priced, priced_with(folded));
+  if (folded && options.network == Network::Fifo && !priced.exact_under_fifo) {
+    folded = false;
+    WEFT_TRY(priced, priced_with(false));
+  }
+  taken.price = watch.lap();
+  WEFT_TRY(Run run, simulate(priced.workload, {.network = options.network, .record = options.record}));
+  taken.simulate = watch.lap();
+  return PlayedPlan{std::move(compiled), std::move(priced), std::move(run), folded};
+}
+
+Forecast judge(const Plan& plan, const PlayedPlan& played, const ForecastOptions& options) {
+  return Judge(plan, played, options).run();
+}
+
+Result<Forecast> forecast(const Plan& plan, const CostModel& cost, const ForecastOptions& options) {
+  WEFT_TRY(const PlayedPlan played, play_plan(plan, cost, options));
+  return judge(plan, played, options);
+}
+
+}  // namespace weft

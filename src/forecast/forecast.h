@@ -1,0 +1,117 @@
+// What a plan will take: step time, throughput, utilisation, memory, and where the time goes. The front door to
+// everything that judges plans.
+//
+//   forecast(plan, AnalyticCost(plan.stack))                      a plan's figures, for searches and comparisons
+//   play_plan(plan, cost, {.record = true}), then judge(plan, …)  the same, with the run kept for traces and drawings
+//
+// Out of memory is a value: `feasible` is false, and the class at fault says by how much, when and with which tensors.
+// An error is the user's: a strategy that does not compile, a program that does not play.
+// Not here: tables and traces (src/report), the choice of strategy.
+// Cost: compiling, pricing and simulating the plan; recording adds some 30 bytes per executed task and a few passes
+// over them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "forecast/flops.h"
+#include "forecast/memory.h"
+#include "forecast/timeline.h"
+#include "plan/plan.h"
+#include "price/price.h"
+#include "simulate/engine.h"
+
+namespace weft {
+
+struct ForecastOptions {
+  Network network = Network::Fair;
+  bool fold = true;          // devices that do the same are one agent, where that is exact
+  bool record = false;       // keep every task's times: breakdown, critical path and moments need them
+  double headroom = 0.04;    // of a device's memory that is to stay free
+  std::size_t culprits = 5;  // how many of the largest groups of buffers are named
+};
+
+// A plan that has been played.
+struct PlayedPlan {
+  CompiledStrategy compiled;
+  Priced priced;
+  Run run;
+  bool folded = false;
+};
+// Wall-clock seconds of each part, for those who ask.
+struct PlayTimes {
+  double compile = 0, price = 0, simulate = 0;
+};
+Result<PlayedPlan> play_plan(const Plan& plan, const CostModel& cost, const ForecastOptions& options = {},
+                             PlayTimes* times = nullptr);
+
+// Memory of devices that hold the same.
+struct ClassForecast {
+  std::vector<std::int64_t> ranks;
+  std::int32_t pipeline_rank = 0;
+  std::string device;   // title of its kind
+  HeldBytes allocated;  // at the peak
+  Bytes reserved, device_total;
+  Bytes capacity, budget;  // budget: the capacity less the headroom; no capacity known: 0
+  int communicators = 0;
+  std::string peak_play;  // "F3": the body and micro-batch at the peak, or "step"
+  std::string peak_at;    // the instruction's operator or collective
+  std::optional<Picoseconds> peak_time = {};
+  std::vector<MemoryOfClass::Alive> largest;  // at the peak
+
+  bool fits() const { return capacity.value == 0 || device_total <= budget; }
+  Bytes overshoot() const { return fits() ? Bytes{} : device_total - budget; }
+};
+
+// The busiest link of a kind.
+struct BusiestLink {
+  std::string kind, busiest;  // "nvswitch", "node3.gpu0 > nvswitch"
+  std::int64_t bytes = 0;     // it carries in a step
+  double capacity = 0;        // bytes per second
+  double utilisation = 0;     // of the capacity over the step
+};
+
+// The part of one sort of work in the critical path.
+struct PathShare {
+  std::string what;  // "linear", "all-gather over tp", "send", "sharing links and device", "host"
+  Picoseconds time = 0;
+};
+
+struct Forecast {
+  Picoseconds step = 0;
+  double step_s = 0, samples_per_s = 0;
+  double tokens_per_s = 0;  // 0: samples have no tokens
+  StepFlops flops;
+  Arithmetic arithmetic{};  // of matrix products, as they are timed
+  FlopsPerSecond peak;      // dense, of all ranks together
+  double mfu = 0, mfu_causal = 0, hfu = 0;
+
+  std::vector<ClassForecast> memory;  // by pipeline rank
+  bool feasible = true;
+
+  Picoseconds host_bound = 0;              // of the last-ending rank
+  std::vector<std::int64_t> last = {};     // ranks that the last-ending agent stands for
+  std::vector<BusiestLink> links;          // busiest first
+  std::optional<StepBreakdown> breakdown;  // of the last-ending agent, if recorded
+  std::vector<PathShare> critical_path;    // most first, if recorded
+
+  std::int64_t agents = 0, tasks = 0, events = 0;
+  std::vector<std::string> assumptions;  // the plan's, and the forecast's own
+
+  const ClassForecast* fullest() const;  // by what it lacks, else by its share of the budget
+};
+
+Forecast judge(const Plan& plan, const PlayedPlan& played, const ForecastOptions& options = {});
+
+Result<Forecast> forecast(const Plan& plan, const CostModel& cost, const ForecastOptions& options = {});
+
+// One agent of each class of devices that play the same code, in the order of ranks: enough to draw a run.
+std::vector<AgentId> representatives(const Plan& plan, const PlayedPlan& played);
+
+// "linear", "all-gather over tp": what an instruction does, without its operator's name.
+std::string sort_of(const Program& program, const Graph& graph, InstructionId id);
+// "layers.3.attn.qkv", "all-gather over tp of layers.3.attn.norm.y", "send layers.5.mlp_add.y".
+std::string title_of(const Program& program, const Graph& graph, InstructionId id);
+
+}  // namespace weft

@@ -1,0 +1,323 @@
+#include "forecast/memory.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/check.h"
+
+namespace weft {
+namespace {
+
+bool is_kept(BufferKind kind) { return kind == BufferKind::Parameter || kind == BufferKind::State; }
+
+// The pipeline rank that plays each mesh's instructions; −1: none, or all (the world).
+IdVec<MeshId, std::int32_t> ranks_of_meshes(const CompiledStrategy& compiled) {
+  const Program& program = compiled.program;
+  IdVec<MeshId, std::int32_t> ranks(program.meshes.size(), -1);
+  for (std::int32_t rank = 0; rank < compiled.schedule.ranks; ++rank)
+    for (std::int32_t chunk = 0; chunk < compiled.schedule.chunks; ++chunk) {
+      const StageProgram& stage = program.stages[program_stage(program, compiled.schedule, {rank, chunk})];
+      for (const auto* body : {&stage.forward, &stage.backward})
+        for (InstructionId id : *body) ranks[program.instructions[id].mesh] = rank;
+    }
+  ranks[program.world] = -1;
+  return ranks;
+}
+
+bool is_uneven(const Layout& layout) {
+  for (const DimLayout& dim : layout.dims)
+    for (const Factor& factor : dim)
+      for (const Cut& cut : factor.cuts)
+        if (!cut.sizes.empty()) return true;
+  return false;
+}
+
+// "layers.12.mlp.up.y" → "layers.*.mlp.up.y"
+std::string without_numbers(const std::string& name) {
+  std::string pattern;
+  for (std::size_t at = 0; at <= name.size();) {
+    const std::size_t end = std::min(name.find('.', at), name.size());
+    const std::string_view word = std::string_view(name).substr(at, end - at);
+    if (!pattern.empty()) pattern += '.';
+    const bool number = !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos;
+    pattern += number ? std::string_view("*") : word;
+    at = end + 1;
+  }
+  return pattern;
+}
+
+}  // namespace
+
+std::vector<MemoryClass> memory_classes(const CompiledStrategy& compiled, const Cluster& cluster,
+                                        const std::vector<DeviceId>& ranks) {
+  const Program& program = compiled.program;
+  const IdVec<MeshId, std::int32_t> rank_of = ranks_of_meshes(compiled);
+  // Mesh axes along which some buffer has uneven parts.
+  IdVec<MeshId, MeshAxes> uneven(program.meshes.size(), 0);
+  for (const Buffer& buffer : program.buffers)
+    for (const DimLayout& dim : buffer.layout.dims)
+      for (const Factor& factor : dim)
+        for (const Cut& cut : factor.cuts)
+          if (!cut.sizes.empty()) uneven[buffer.layout.mesh] |= MeshAxes{1} << cut.mesh_axis;
+
+  std::map<DeviceId, std::vector<std::uint64_t>> keys;
+  std::map<DeviceId, std::vector<MeshId>> meshes;
+  for (MeshId id : program.meshes.ids()) {
+    if (id == program.world) continue;
+    const Mesh& mesh = program.meshes[id];
+    for (int position = 0; position < mesh.size(); ++position) {
+      const DeviceId device = mesh.devices()[static_cast<std::size_t>(position)];
+      meshes[device].push_back(id);
+      std::vector<std::uint64_t>& key = keys[device];
+      key.push_back(id.index());
+      for (int axis = 0; axis < static_cast<int>(mesh.axes().size()); ++axis)
+        if (uneven[id] >> axis & 1) key.push_back(static_cast<std::uint64_t>(mesh.coordinate(position, axis)));
+    }
+  }
+  std::map<std::pair<std::vector<std::uint64_t>, const DeviceSpec*>, std::size_t> known;
+  std::vector<MemoryClass> classes;
+  for (DeviceId device : ranks) {
+    const auto [found, fresh] = known.try_emplace({keys[device], &cluster.spec(device)}, classes.size());
+    if (fresh) {
+      MemoryClass& made = classes.emplace_back(MemoryClass{meshes[device], {}, 0});
+      for (MeshId id : made.meshes)
+        if (rank_of[id] >= 0) made.rank = rank_of[id];
+    }
+    classes[found->second].devices.push_back(device);
+  }
+  return classes;
+}
+
+MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGraph& training, const MemoryClass& of)
+    : compiled_(compiled),
+      training_(training),
+      class_(of),
+      saved_(compiled.program.buffers.size(), 0),
+      gradient_(training.graph.tensors().size(), 0),
+      bytes_(compiled.program.buffers.size(), -1) {
+  const Program& program = compiled.program;
+  const Schedule& schedule = compiled.schedule;
+  for (const auto& [parameter, sum] : training.accumulated) gradient_[training.graph.tensors()[sum].storage] = 1;
+  // Memory that a saved view looks at is saved, whatever it was made as.
+  for (const Buffer& buffer : program.buffers)
+    if (buffer.kind == BufferKind::Saved) saved_[buffer.memory] = 1;
+
+  IdVec<MeshId, char> own(program.meshes.size(), 0);
+  for (MeshId id : of.meshes) own[id] = 1;
+  own[program.world] = 1;
+  for (BufferId id : program.buffers.ids()) {
+    const Buffer& buffer = program.buffers[id];
+    if (buffer.memory != id || buffer.on_host || !is_kept(buffer.kind) || !own[buffer.layout.mesh]) continue;
+    Bytes& kind = buffer.kind == BufferKind::Parameter ? kept_.parameters
+                  : gradient_[buffer.tensor]           ? kept_.gradients
+                                                       : kept_.optimizer;
+    kind += bytes_of_buffer(id);
+    kept_buffers_.push_back(id);
+  }
+
+  const auto add_body = [&](const std::vector<InstructionId>& from, const auto& takes) {
+    std::vector<InstructionId>& body = bodies_.emplace_back();
+    for (InstructionId id : from)
+      if (own[program.instructions[id].mesh] && takes(program.instructions[id])) body.push_back(id);
+  };
+  const std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(of.rank)];
+  std::vector<std::vector<std::size_t>> of_micro_batch(static_cast<std::size_t>(schedule.micro_batches));
+  for (const Action& action : actions) {
+    const auto [found, fresh] = index_.try_emplace({action.body, action.chunk}, bodies_.size());
+    if (fresh)
+      add_body(body_of(program, schedule, static_cast<std::size_t>(of.rank), action), [&](const Instruction& each) {
+        return action.body == Body::BackwardInput    ? !each.weight_part
+               : action.body == Body::BackwardWeight ? each.weight_part
+                                                     : true;
+      });
+    of_micro_batch[static_cast<std::size_t>(action.micro_batch)].push_back(body_of_play_.size());
+    body_of_play_.push_back(found->second);
+  }
+  // The step goes on with what the last micro-batch has left.
+  of_micro_batch.back().push_back(body_of_play_.size());
+  body_of_play_.push_back(bodies_.size());
+  add_body(program.step, [](const Instruction&) { return true; });
+
+  plays_.resize(body_of_play_.size());
+  std::map<std::pair<int, std::vector<std::size_t>>, std::size_t> like;  // guards and bodies → first micro-batch
+  for (std::size_t m = 0; m < of_micro_batch.size(); ++m) {
+    std::vector<std::size_t> bodies;
+    for (std::size_t play : of_micro_batch[m]) bodies.push_back(body_of_play_[play]);
+    const int guards = (m == 0 ? 1 : 0) + (m + 1 == of_micro_batch.size() ? 2 : 0);
+    const auto [found, fresh] = like.try_emplace({guards, std::move(bodies)}, m);
+    if (fresh) {
+      play_micro_batch(of_micro_batch[m]);
+    } else {
+      for (std::size_t i = 0; i < of_micro_batch[m].size(); ++i)
+        plays_[of_micro_batch[m][i]] = plays_[of_micro_batch[found->second][i]];
+    }
+  }
+}
+
+std::int32_t MemoryOfClass::micro_batch(std::size_t play) const {
+  const std::vector<Action>& actions = compiled_.schedule.actions[static_cast<std::size_t>(class_.rank)];
+  return play < actions.size() ? actions[play].micro_batch : compiled_.schedule.micro_batches - 1;
+}
+const std::vector<InstructionId>& MemoryOfClass::instructions(std::size_t play) const {
+  return bodies_[body_of_play_[play]];
+}
+
+Bytes MemoryOfClass::bytes_of_buffer(BufferId id) const {
+  if (bytes_[id] >= 0) return {bytes_[id]};
+  const Program& program = compiled_.program;
+  const Buffer& buffer = program.buffers[id];
+  const Mesh& mesh = program.meshes[buffer.layout.mesh];
+  std::int64_t elements = 1;
+  if (is_uneven(buffer.layout)) {
+    for (std::int64_t size : local_shape(buffer.layout, mesh, mesh.position_of(class_.devices.front())))
+      elements *= size;
+  } else {
+    elements = largest_local_elements(buffer.layout, mesh);
+  }
+  bytes_[id] = bytes_of(training_.graph.tensors()[buffer.tensor].type.dtype, elements);
+  return {bytes_[id]};
+}
+
+// Walks the plays of one micro-batch; what it holds goes from one to the next.
+void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
+  const Program& program = compiled_.program;
+  std::set<BufferId> held;
+  for (std::size_t play : plays) {
+    auto body = std::make_unique<BodyMemory>();
+    std::map<BufferId, int> left;
+    const Guard only_now = micro_batch(play) == 0 ? Guard::FirstMicroBatch : Guard::Always;
+    const bool last = micro_batch(play) + 1 == compiled_.schedule.micro_batches;
+    const auto change = [&](std::size_t position, BufferId id, int sign) {
+      const std::int64_t bytes = sign * bytes_of_buffer(id).value;
+      body->changes.push_back({static_cast<std::uint32_t>(position), id, bytes, saved_[id] != 0});
+      (saved_[id] ? body->activations : body->buffers) += bytes;
+      if (body->activations + body->buffers > body->most) {
+        body->most = body->activations + body->buffers;
+        body->highest = body->changes.size();
+      }
+      left[id] += sign;
+    };
+    const std::vector<InstructionId>& list = instructions(play);
+    for (std::size_t position = 0; position < list.size(); ++position) {
+      const Instruction& instruction = program.instructions[list[position]];
+      if (instruction.guard == Guard::FirstMicroBatch && only_now != Guard::FirstMicroBatch) continue;
+      if (instruction.guard == Guard::LastMicroBatch && !last) continue;
+      if (const auto* free = std::get_if<Free>(&instruction.what)) {
+        if (held.erase(free->buffer) > 0) change(position, free->buffer, -1);
+        continue;
+      }
+      for (const auto& touched : {reads_of(program, instruction), writes_of(program, instruction)})
+        for (BufferId id : touched) {
+          const BufferId root = program.buffers[id].memory;
+          if (!is_kept(program.buffers[root].kind) && !program.buffers[root].on_host && held.insert(root).second)
+            change(position, root, 1);
+        }
+    }
+    for (const auto& [id, by] : left)
+      if (by != 0) body->left.emplace_back(id, by);
+    plays_[play] = body.get();
+    made_.push_back(std::move(body));
+  }
+}
+
+MemoryOfClass::Peak MemoryOfClass::peak() const {
+  Peak peak{kept_, 0, {}};
+  std::int64_t activations = 0, buffers = 0, most = 0;
+  bool found = false;
+  for (std::size_t play = 0; play < plays(); ++play) {
+    const BodyMemory& each = body(play);
+    if (activations + buffers + each.most > most) {
+      most = activations + buffers + each.most;
+      peak.play = play;
+      found = true;
+    }
+    activations += each.activations;
+    buffers += each.buffers;
+  }
+  if (!found) return peak;
+  for (std::size_t play = 0; play < peak.play; ++play) {
+    peak.held.activations.value += body(play).activations;
+    peak.held.buffers.value += body(play).buffers;
+  }
+  const BodyMemory& highest = body(peak.play);
+  for (std::size_t i = 0; i < highest.highest; ++i)
+    (highest.changes[i].activation ? peak.held.activations : peak.held.buffers).value += highest.changes[i].bytes;
+  if (highest.highest > 0) peak.at = instructions(peak.play)[highest.changes[highest.highest - 1].position];
+  return peak;
+}
+
+std::string_view MemoryOfClass::kind_of(BufferId id) const {
+  const Buffer& buffer = compiled_.program.buffers[id];
+  if (buffer.kind == BufferKind::Parameter) return "parameters";
+  if (buffer.kind == BufferKind::State) return gradient_[buffer.tensor] ? "gradients" : "optimizer";
+  return saved_[id] ? "activations" : "buffers";
+}
+
+std::vector<MemoryOfClass::Alive> MemoryOfClass::alive_at(const Peak& peak) const {
+  std::map<BufferId, std::int64_t> count;
+  for (BufferId id : kept_buffers_) count[id] = 1;
+  for (std::size_t play = 0; play < peak.play; ++play)
+    for (const auto& [id, by] : body(play).left) count[id] += by;
+  const BodyMemory& highest = body(peak.play);
+  for (std::size_t i = 0; i < highest.highest; ++i)
+    count[highest.changes[i].buffer] += highest.changes[i].bytes < 0 ? -1 : 1;
+  std::map<std::pair<std::string, std::string>, Alive> groups;
+  for (const auto& [id, times] : count) {
+    if (times == 0) continue;
+    const std::string name = without_numbers(training_.graph.name(compiled_.program.buffers[id].tensor));
+    const std::string kind(kind_of(id));
+    Alive& group = groups.try_emplace({name, kind}, Alive{name, kind, 0, {}}).first->second;
+    group.count += times;
+    group.bytes += bytes_of_buffer(id) * times;
+  }
+  std::vector<Alive> alive;
+  for (auto& [key, group] : groups) alive.push_back(std::move(group));
+  std::stable_sort(alive.begin(), alive.end(), [](const Alive& a, const Alive& b) { return a.bytes > b.bytes; });
+  return alive;
+}
+
+const MemoryOverheads& memory_overheads() {
+  static const MemoryOverheads overheads{
+      {1.0 / 16, "estimate: to be fitted by weft calibrate"},
+      {{2 << 20}, "PyTorch CUDACachingAllocator: segments of large requests are multiples of 2 MiB"},
+      {{512 << 20}, "estimate: what nvidia-smi shows of an idle process with cuBLAS and NCCL loaded, 0.4 to 0.6 GiB"},
+      {{128 << 20}, "estimate: NCCL_BUFFSIZE of 4 MiB (NCCL user guide), two directions, 16 channels"}};
+  return overheads;
+}
+
+Bytes reserved_estimate(const HeldBytes& held) {
+  const MemoryOverheads& overheads = memory_overheads();
+  const Bytes moving = held.activations + held.buffers;
+  const auto wasted = static_cast<std::int64_t>(static_cast<double>(moving.value) * overheads.fragmentation.value);
+  const std::int64_t segment = overheads.segment.value.value;
+  return {(held.total().value + wasted + segment - 1) / segment * segment};
+}
+
+int communicators_of(const CompiledStrategy& compiled, const MemoryClass& of) {
+  const Program& program = compiled.program;
+  const DeviceId device = of.devices.front();
+  std::set<std::pair<MeshId, int>> axes;
+  bool transfers = false;
+  for (const Instruction& instruction : program.instructions) {
+    const bool own = instruction.mesh == program.world ||
+                     std::find(of.meshes.begin(), of.meshes.end(), instruction.mesh) != of.meshes.end();
+    if (!own) continue;
+    if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
+      if (communicate->collective != Collective::Slice) axes.emplace(instruction.mesh, communicate->mesh_axis);
+    } else {
+      transfers = transfers || std::holds_alternative<Send>(instruction.what) ||
+                  std::holds_alternative<Receive>(instruction.what);
+    }
+  }
+  std::set<std::vector<DeviceId>> groups;
+  for (const auto& [id, axis] : axes) {
+    const Mesh& mesh = program.meshes[id];
+    std::vector<DeviceId> members;
+    for (int position : mesh.group(mesh.position_of(device), MeshAxes{1} << axis))
+      members.push_back(mesh.devices()[static_cast<std::size_t>(position)]);
+    if (members.size() > 1) groups.insert(std::move(members));
+  }
+  return static_cast<int>(groups.size()) + (transfers ? 1 : 0);
+}
+
+}  // namespace weft

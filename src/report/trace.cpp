@@ -1,0 +1,439 @@
+#include "report/trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <unordered_map>
+
+#include "base/units.h"
+#include "report/table.h"
+#include "report/traffic.h"
+
+namespace weft {
+namespace {
+
+// Threads of a process: micro-batches, then the streams, then the host.
+constexpr int kBodies = 0, kHost = kStreams + 1;
+int thread_of(const Task& task) { return 1 + task.stream; }
+
+std::string json_text(std::string_view text) { return nlohmann::json(text).dump(); }
+
+// Microseconds, every picosecond of them.
+void append_time(fmt::memory_buffer& out, Picoseconds time) {
+  const Picoseconds whole = time / 1'000'000, rest = time % 1'000'000;
+  fmt::format_to(std::back_inserter(out), "{}", whole);
+  if (rest == 0) return;
+  std::string digits = fmt::format("{:06}", rest);
+  digits.erase(digits.find_last_not_of('0') + 1);
+  fmt::format_to(std::back_inserter(out), ".{}", digits);
+}
+
+std::string shape_text(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ",")); }
+
+// What a trace says of a task besides when.
+struct TaskWords {
+  std::string name;      // quoted
+  std::string category;  // quoted
+  std::string args;      // of its JSON object, "micro_batch" left to add
+  bool always = false;   // told also of micro-batches that are not told one by one
+};
+
+struct MeetingParties {
+  std::vector<std::pair<AgentId, TaskId>> list;  // those that are traced
+  std::int64_t first_flow = 0;
+};
+
+class TraceWriter {
+ public:
+  TraceWriter(WholeFile& file, const Plan& plan, const PlayedPlan& played, const TraceOptions& options)
+      : file_(file),
+        plan_(plan),
+        played_(played),
+        options_(options),
+        program_(played.compiled.program),
+        graph_(plan.training.graph),
+        workload_(played.priced.workload),
+        timeline_(workload_, played.run),
+        activities_(activities_of(program_, graph_)),
+        devices_(plan.ranks()),
+        classes_(memory_classes(played.compiled, plan.cluster, devices_)) {}
+
+  Result<TraceCounts> run() {
+    choose_processes();
+    choose_detail();
+    number_flows();
+    put(R"({"displayTimeUnit":"ms","otherData":{)");
+    put(fmt::format(R"("model":{},"cluster":{},"strategy":{}}},"traceEvents":[)", json_text(plan_.request.model),
+                    json_text(plan_.request.cluster), json_text(plan_.request.strategy)));
+    for (const Process& process : processes_)
+      if (!write_process(process)) return error("interrupted");
+    put("\n]}\n");
+    flush();
+    return counts_;
+  }
+
+ private:
+  struct Process {
+    AgentId agent;
+    std::int64_t rank = 0;  // also its number
+    std::string name;
+  };
+
+  void choose_processes() {
+    std::unordered_map<std::uint32_t, std::int64_t> rank_of;
+    for (std::size_t rank = 0; rank < devices_.size(); ++rank)
+      rank_of[devices_[rank].index()] = static_cast<std::int64_t>(rank);
+    const auto add = [&](AgentId agent, std::int64_t rank, std::string ranks) {
+      const DeviceId device = devices_[static_cast<std::size_t>(rank)];
+      processes_.push_back({agent, rank,
+                            fmt::format("stage {} · {} · node {}", played_.priced.agents[agent].rank, ranks,
+                                        plan_.cluster.node_of(device).index())});
+    };
+    if (options_.ranks.empty()) {
+      for (AgentId agent : representatives(plan_, played_)) {
+        std::vector<std::int64_t> ranks;
+        for (DeviceId device : played_.priced.agents[agent].devices) ranks.push_back(rank_of.at(device.index()));
+        std::sort(ranks.begin(), ranks.end());
+        add(agent, ranks.front(),
+            ranks.size() == 1 ? fmt::format("rank {}", ranks.front()) : fmt::format("ranks {}", short_list(ranks)));
+      }
+      return;
+    }
+    std::unordered_map<std::uint32_t, AgentId> agent_of;
+    for (AgentId agent : played_.priced.agents.ids())
+      for (DeviceId device : played_.priced.agents[agent].devices) agent_of[device.index()] = agent;
+    for (std::int64_t rank : options_.ranks)
+      add(agent_of.at(devices_[static_cast<std::size_t>(rank)].index()), rank, fmt::format("rank {}", rank));
+  }
+
+  // The micro-batches that are told operator by operator: all, or the first ones and the last.
+  void choose_detail() {
+    detailed_.assign(static_cast<std::size_t>(workload_.micro_batches), true);
+    std::int64_t all = 0;
+    for (const Process& process : processes_)
+      all += static_cast<std::int64_t>(played_.run.agents[process.agent].tasks.size());
+    const std::int64_t each = std::max<std::int64_t>(1, all / workload_.micro_batches);
+    if (options_.most_tasks > 0 && all > options_.most_tasks) {
+      const std::int64_t first = std::max<std::int64_t>(1, options_.most_tasks / each - 1);
+      for (std::size_t m = 0; m + 1 < detailed_.size(); ++m) detailed_[m] = static_cast<std::int64_t>(m) < first;
+    }
+    counts_.detailed_micro_batches = std::count(detailed_.begin(), detailed_.end(), true);
+    all_plays_ = 0;
+    for (const Process& process : processes_)
+      all_plays_ += static_cast<double>(workload_.agents[process.agent].plays.size());
+  }
+
+  // Every time a meeting is held, each traced party but the first is joined to the one before by a flow of its own.
+  void number_flows() {
+    std::set<AgentId> traced;  // an agent told under several ranks has flows under the first
+    parties_.resize(workload_.meetings.size());
+    std::vector<std::int64_t> held(workload_.meetings.size(), 0);
+    for (const Process& process : processes_) {
+      if (!traced.insert(process.agent).second) continue;
+      const Agent& agent = workload_.agents[process.agent];
+      std::vector<char> seen(agent.tasks.size(), 0);
+      timeline_.for_each(process.agent, [&](const Span& span) {
+        const MeetingId meeting = agent.tasks[span.task].meeting;
+        if (!meeting.valid()) return;
+        held[meeting.index()] = std::max<std::int64_t>(held[meeting.index()], span.meeting_time + 1);
+        if (!std::exchange(seen[span.task.index()], 1))
+          parties_[meeting.index()].list.emplace_back(process.agent, span.task);
+      });
+    }
+    std::int64_t next = 1;
+    for (std::size_t m = 0; m < parties_.size(); ++m) {
+      parties_[m].first_flow = next;
+      if (parties_[m].list.size() > 1) next += held[m] * static_cast<std::int64_t>(parties_[m].list.size() - 1);
+    }
+  }
+
+  bool write_process(const Process& process) {
+    const Agent& agent = workload_.agents[process.agent];
+    const bool flows = flowing_.insert(process.agent).second;
+    write_names(process, agent);
+    const std::vector<TaskWords> words = words_of(process);
+    const DeviceId device = devices_[static_cast<std::size_t>(process.rank)];
+    const auto of = std::find_if(classes_.begin(), classes_.end(), [&](const MemoryClass& each) {
+      return std::find(each.devices.begin(), each.devices.end(), device) != each.devices.end();
+    });
+    const MemoryOfClass memory(played_.compiled, plan_.training, *of);
+    HeldBytes held = memory.kept();
+
+    std::vector<Span> of_play;
+    std::uint32_t play = 0;
+    bool going = true;
+    const auto finish_play = [&] {
+      write_body(process, agent, play, of_play);
+      write_memory(process, agent, memory, play, of_play, held);
+      of_play.clear();
+      if (options_.progress && play % 16 == 0) going = going && options_.progress(plays_done_ / all_plays_);
+      ++plays_done_;
+      ++play;
+    };
+    timeline_.for_each(process.agent, [&](const Span& span) {
+      if (!going) return;
+      while (play < span.play) finish_play();
+      of_play.push_back(span);
+      write_task(process, agent, span, words[span.task.index()], flows);
+    });
+    while (going && play < agent.plays.size()) finish_play();
+    ++counts_.processes;
+    return going;
+  }
+
+  void write_names(const Process& process, const Agent& agent) {
+    const auto name = [&](std::string_view what, int thread, std::string_view value) {
+      event(fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}})", process.rank, thread, what,
+                        value));
+    };
+    name("process_name", 0, fmt::format(R"("name":{})", json_text(process.name)));
+    name("process_sort_index", 0, fmt::format(R"("sort_index":{})", process.rank));
+    std::set<int> threads = {kBodies};
+    for (const Task& task : agent.tasks) {
+      threads.insert(thread_of(task));
+      if (task.host > 0) threads.insert(kHost);
+    }
+    for (int thread : threads) {
+      const std::string_view title = thread == kBodies ? "micro-batches"
+                                     : thread == kHost ? "host"
+                                                       : name_of(static_cast<Stream>(thread - 1));
+      name("thread_name", thread, fmt::format(R"("name":{})", json_text(title)));
+      name("thread_sort_index", thread, fmt::format(R"("sort_index":{})", thread));
+    }
+  }
+
+  // The words of every task of the agent, made once.
+  std::vector<TaskWords> words_of(const Process& process) const {
+    const Agent& agent = workload_.agents[process.agent];
+    const DeviceId device = played_.priced.agents[process.agent].devices.front();
+    std::vector<TaskWords> words(agent.tasks.size());
+    for (TaskId id : agent.tasks.ids()) {
+      TaskWords& made = words[id.index()];
+      if (agent.tasks[id].label == kNoInstruction) {
+        made = {R"("wait for sends")", R"("wait")", "", false};
+        continue;
+      }
+      const InstructionId instruction_id(agent.tasks[id].label);
+      const Instruction& instruction = program_.instructions[instruction_id];
+      const Activity activity = activities_[instruction_id];
+      made.name = json_text(title_of(program_, graph_, instruction_id));
+      made.category = json_text(name_of(activity));
+      made.always = activity == Activity::Pipeline || activity == Activity::Data || activity == Activity::Offload;
+      if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
+        made.args = compute_args(*compute, instruction, device);
+      } else if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
+        const Mesh& mesh = program_.meshes[instruction.mesh];
+        const MeshAxis& axis = mesh.axes()[static_cast<std::size_t>(communicate->mesh_axis)];
+        made.args = fmt::format(R"("bytes_sent":{},"group":{},"devices":{},"buffers":{},)",
+                                bytes_sent(program_, graph_, *communicate).value, json_text(axis.name), axis.size,
+                                communicate->inputs.size());
+      } else if (const auto* send = std::get_if<Send>(&instruction.what)) {
+        made.args = fmt::format(R"("bytes_sent":{},)", bytes_sent(program_, graph_, *send).value);
+      }
+    }
+    return words;
+  }
+
+  std::string compute_args(const Compute& compute, const Instruction& instruction, DeviceId device) const {
+    const Signature& signature = graph_.signature(compute.op);
+    const Mesh& mesh = program_.meshes[instruction.mesh];
+    const AxisSlices slices = axis_slices(signature, compute.sharding, mesh, mesh.position_of(device));
+    double flops = 0;
+    for (const AxisSet& contraction : signature.contractions) {
+      double product = 2;
+      for (std::size_t axis = 0; axis < slices.size(); ++axis)
+        if (contraction.contains(static_cast<int>(axis))) product *= static_cast<double>(slices[axis].size());
+      flops += product;
+    }
+    std::int64_t bytes = 0;
+    std::string shapes;
+    for (int i = 0; i < signature.operand_count(); ++i) {
+      const Operand& operand = signature.operand(i);
+      const Shape shape = local_shape(signature, operand, slices);
+      std::int64_t elements = 1;
+      for (std::int64_t size : shape) elements *= size;
+      bytes += bytes_of(operand.dtype, elements);
+      shapes += i == 0 ? "" : i == static_cast<int>(signature.inputs.size()) ? " → " : " ";
+      shapes += (operand.weight ? "w" : "") + shape_text(shape);
+    }
+    std::string text = fmt::format(R"("kind":{},"shapes":{},)", json_text(name_of(signature.kind)), json_text(shapes));
+    if (flops > 0) text += fmt::format(R"("flops":{:.0f},)", flops);
+    return text + fmt::format(R"("bytes":{},)", bytes);
+  }
+
+  bool detailed(std::int32_t micro_batch) const { return detailed_[static_cast<std::size_t>(micro_batch)]; }
+
+  void complete(std::int64_t pid, int tid, Picoseconds from, Picoseconds to, std::string_view name,
+                std::string_view category, std::string_view args) {
+    begin_event();
+    fmt::format_to(std::back_inserter(buffer_), R"({{"ph":"X","pid":{},"tid":{},"ts":)", pid, tid);
+    append_time(buffer_, from);
+    buffer_.append(std::string_view(R"(,"dur":)"));
+    append_time(buffer_, to - from);
+    fmt::format_to(std::back_inserter(buffer_), R"(,"name":{},"cat":{}{}}})", name, category, args);
+  }
+
+  void write_task(const Process& process, const Agent& agent, const Span& span, const TaskWords& words, bool flows) {
+    const Task& task = agent.tasks[span.task];
+    const std::int32_t micro_batch = agent.plays[span.play].micro_batch;
+    if (!words.always && !detailed(micro_batch)) return;
+    const int thread = thread_of(task);
+    if (task.host > 0 && detailed(micro_batch))
+      complete(process.rank, kHost, span.issued - task.host, span.issued, words.name, R"("host")", "");
+    if (span.start < span.work) complete(process.rank, thread, span.start, span.work, R"("wait")", R"("wait")", "");
+    if (span.work == span.end) return;
+    complete(process.rank, thread, span.work, span.end, words.name, words.category,
+             fmt::format(R"(,"args":{{{}"micro_batch":{}}})", words.args, micro_batch));
+    if (!task.meeting.valid() || !flows) return;
+    const MeetingParties& parties = parties_[task.meeting.index()];
+    if (parties.list.size() < 2) return;
+    const auto own =
+        std::find(parties.list.begin(), parties.list.end(), std::pair(process.agent, span.task)) - parties.list.begin();
+    const std::int64_t joints = static_cast<std::int64_t>(parties.list.size()) - 1;
+    const std::int64_t flow = parties.first_flow + span.meeting_time * joints;
+    // It begins with the work and ends in the midst of it: both within the slices it joins.
+    if (own > 0) flow_event("f", process.rank, thread, span.work + (span.end - span.work) / 2, flow + own - 1);
+    if (own < joints) flow_event("s", process.rank, thread, span.work, flow + own);
+  }
+
+  void flow_event(std::string_view phase, std::int64_t pid, int tid, Picoseconds time, std::int64_t id) {
+    begin_event();
+    fmt::format_to(std::back_inserter(buffer_), R"({{"ph":"{}","pid":{},"tid":{},"ts":)", phase, pid, tid);
+    append_time(buffer_, time);
+    fmt::format_to(std::back_inserter(buffer_), R"(,"name":"meeting","cat":"meeting","id":{}{}}})", id,
+                   phase == "f" ? R"(,"bp":"e")" : "");
+  }
+
+  // From the first to the last computation of a body.
+  void write_body(const Process& process, const Agent& agent, std::uint32_t play, const std::vector<Span>& spans) {
+    Picoseconds from = -1, to = -1;
+    for (const Span& span : spans) {
+      if (agent.tasks[span.task].stream != static_cast<std::uint8_t>(Stream::Compute) || span.start == span.end)
+        continue;
+      if (from < 0) from = span.start;
+      to = span.end;
+    }
+    if (from == to) return;
+    const std::vector<Action>& actions =
+        played_.compiled.schedule.actions[static_cast<std::size_t>(played_.priced.agents[process.agent].rank)];
+    const std::string name = play < actions.size() ? name_of(actions[play]) : "step";
+    const std::string_view body = play >= actions.size()                       ? R"("step")"
+                                  : actions[play].body == Body::Forward        ? R"("forward")"
+                                  : actions[play].body == Body::BackwardWeight ? R"("backward, weights")"
+                                  : actions[play].body == Body::BackwardInput  ? R"("backward, inputs")"
+                                                                               : R"("backward")";
+    complete(process.rank, kBodies, from, to, json_text(name), body,
+             fmt::format(R"(,"args":{{"micro_batch":{}}})", agent.plays[play].micro_batch));
+  }
+
+  // Counts what the body allocates and frees, at the times its compute stream comes to it.
+  void write_memory(const Process& process, const Agent& agent, const MemoryOfClass& memory, std::uint32_t play,
+                    const std::vector<Span>& spans, HeldBytes& held) {
+    const BodyMemory& body = memory.body(play);
+    const bool all = detailed(agent.plays[play].micro_batch);
+    const std::vector<InstructionId>& instructions = memory.instructions(play);
+    std::size_t next = 0, at = 0;  // span; instruction
+    const auto clock_at = [&](std::uint32_t position) {
+      for (; at <= position; ++at)
+        if (next < spans.size() && spans[next].instruction == instructions[at].index()) {
+          if (agent.tasks[spans[next].task].stream == static_cast<std::uint8_t>(Stream::Compute))
+            clock_ = std::max(clock_, spans[next].start);
+          ++next;
+        }
+      return clock_;
+    };
+    if (play == 0) clock_ = 0;
+    if (play == 0) count_memory(process, 0, held);
+    for (std::size_t i = 0; i < body.changes.size(); ++i) {
+      const MemoryChange& change = body.changes[i];
+      const Picoseconds time = clock_at(change.position);
+      (change.activation ? held.activations : held.buffers).value += change.bytes;
+      const bool more = i + 1 < body.changes.size() && body.changes[i + 1].position == change.position;
+      if ((all && !more) || i + 1 == body.highest || i + 1 == body.changes.size()) count_memory(process, time, held);
+    }
+  }
+
+  void count_memory(const Process& process, Picoseconds time, const HeldBytes& held) {
+    begin_event();
+    fmt::format_to(std::back_inserter(buffer_), R"({{"ph":"C","pid":{},"tid":0,"ts":)", process.rank);
+    append_time(buffer_, time);
+    fmt::format_to(
+        std::back_inserter(buffer_),
+        R"(,"name":"memory","args":{{"parameters":{},"gradients":{},"optimizer":{},"activations":{},"buffers":{}}}}})",
+        held.parameters.value, held.gradients.value, held.optimizer.value, held.activations.value, held.buffers.value);
+  }
+
+  void begin_event() {
+    if (buffer_.size() > 1 << 20) flush();
+    put(counts_.events++ == 0 ? "\n" : ",\n");
+  }
+  void event(std::string_view text) {
+    begin_event();
+    put(text);
+  }
+  void put(std::string_view text) { buffer_.append(text); }
+  void flush() {
+    file_.write({buffer_.data(), buffer_.size()});
+    counts_.bytes += static_cast<std::int64_t>(buffer_.size());
+    buffer_.clear();
+  }
+
+  WholeFile& file_;
+  const Plan& plan_;
+  const PlayedPlan& played_;
+  const TraceOptions& options_;
+  const Program& program_;
+  const Graph& graph_;
+  const Workload& workload_;
+  Timeline timeline_;
+  IdVec<InstructionId, Activity> activities_;
+  std::vector<DeviceId> devices_;  // by rank
+  std::vector<MemoryClass> classes_;
+  std::vector<Process> processes_;
+  std::vector<bool> detailed_;  // by micro-batch
+  std::vector<MeetingParties> parties_;
+  std::set<AgentId> flowing_;
+  Picoseconds clock_ = 0;  // of the compute stream of the process
+  double plays_done_ = 0, all_plays_ = 1;
+  fmt::memory_buffer buffer_;
+  TraceCounts counts_;
+};
+
+}  // namespace
+
+Result<std::vector<std::int64_t>> parse_ranks(std::string_view list, std::int64_t count) {
+  std::set<std::int64_t> ranks;
+  if (list == "all") {
+    std::vector<std::int64_t> all(static_cast<std::size_t>(count));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+  for (std::size_t at = 0; at <= list.size();) {
+    const std::size_t end = std::min(list.find(',', at), list.size());
+    const std::string_view word = list.substr(at, end - at);
+    const std::size_t dash = word.find('-', 1);
+    const Result<std::int64_t> first = parse_integer(word.substr(0, dash), "rank");
+    const Result<std::int64_t> last =
+        dash == std::string_view::npos ? first : parse_integer(word.substr(dash + 1), "rank");
+    if (!first.ok() || !last.ok())
+      return error("--trace-ranks '{}': '{}' is no rank; write ranks and ranges, 0,8,16-23, or all", list, word);
+    if (*first < 0 || *last >= count || *first > *last)
+      return error("--trace-ranks '{}': {}: the plan has ranks 0 to {}", list, word, count - 1);
+    for (std::int64_t rank = *first; rank <= *last; ++rank) ranks.insert(rank);
+    at = end + 1;
+  }
+  return std::vector<std::int64_t>(ranks.begin(), ranks.end());
+}
+
+Result<TraceCounts> write_trace(WholeFile& file, const Plan& plan, const PlayedPlan& played,
+                                const TraceOptions& options) {
+  return TraceWriter(file, plan, played, options).run();
+}
+
+}  // namespace weft
