@@ -228,6 +228,9 @@ Result<BufferId> Lowering::as(TensorId tensor, Layout wanted) {
       WEFT_TRY(const BufferId weights, merge_weights(tensor, program_.buffers[best.source].layout));
       inputs.push_back(weights);
     }
+    // A part of a parameter or state is looked at where it lies.
+    if (of_parameter_ && step.collective == Collective::Slice)
+      program_.buffers[next].memory = program_.buffers[best.source].memory;
     emit(wanted.mesh, Communicate{step.collective, step.mesh_axis, step.reducer, std::move(inputs), {next}});
     best.source = next;
   }

@@ -100,6 +100,10 @@ Status Lowering::accumulate(const Event& event, EventCode& code) {
     guard_ = Guard::Always;
     if (!reduced.ok()) return reduced.error();
     if (*reduced != sum) kept.reduced = *reduced;
+    if (sum == kept.gradient)  // in place: the sum, or this device's part of it, where its own contribution was
+      for (InstructionId step : term.steps)
+        for (BufferId made : writes_of(program_, program_.instructions[step]))
+          program_.buffers[made].memory = program_.buffers[kept.gradient].memory;
   }
   if (!term.steps.empty())
     add_chain(std::move(term), reduce_first ? Chain::Purpose::ReduceTerm : Chain::Purpose::ReduceSum);
@@ -203,13 +207,17 @@ Status Lowering::optimize_copy(TurnId turn, const Layout& layout, Home& copy) {
     compute.outputs.push_back(keep(outputs[i], operand_layout(signature, true, i, compute.sharding, mesh(layout.mesh)),
                                    BufferKind::Temporary));
   const std::vector<BufferId> made = compute.outputs;
-  // States are updated in their own memory.
+  // States are updated in their own memory, and so is the part of a parameter that the device updates.
   std::vector<BufferId> kept(outputs.size());
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const int aliased = signature.outputs[i].aliases;
     if (aliased < 0) continue;
     const TensorId target = inputs[static_cast<std::size_t>(aliased)];
-    if (graph_.tensors()[target].kind == TensorKind::Parameter) continue;
+    if (graph_.tensors()[target].kind == TensorKind::Parameter) {
+      if (!program_.buffers[copy.buffer].on_host)
+        program_.buffers[made[i]].memory = program_.buffers[copy.buffer].memory;
+      continue;
+    }
     for (BufferId id : available_[target])
       if (program_.buffers[id].kind == BufferKind::State && program_.buffers[id].layout.mesh == layout.mesh)
         kept[i] = id;

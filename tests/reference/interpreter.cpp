@@ -230,8 +230,12 @@ void Interpreter::run(const Schedule& schedule) {
   micro_batch_ = schedule.micro_batches - 1;
   for (InstructionId id : program_.step)
     if (!play(program_.instructions[id])) throw std::runtime_error("the step receives what nobody has sent");
+  const auto kept = [&](BufferId id) {  // or a view of what is
+    const BufferKind kind = program_.buffers[program_.buffers[id].memory].kind;
+    return kind == BufferKind::Parameter || kind == BufferKind::State;
+  };
   for (const auto& [held, parts] : values_)
-    if (held.micro_batch >= 0)
+    if (held.micro_batch >= 0 && !kept(held.storage))
       throw std::runtime_error("a buffer of " + graph_.name(program_.buffers[held.storage].tensor) + " is never freed");
 }
 
