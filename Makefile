@@ -28,9 +28,9 @@ test-asan: deps  ## the same tests under the address and undefined-behaviour san
 	ctest --preset asan
 
 fuzz: deps  ## run each parser's fuzzer for FUZZ_SECONDS (default 10)
-	@cmake --preset fuzz > build/fuzz.log 2>&1 || { cat build/fuzz.log; exit 1; }
-	@cmake --build --preset fuzz
-	@fuzz/run build/fuzz $(FUZZ_SECONDS)
+	@cmake --preset asan > build/asan.log 2>&1 || { cat build/asan.log; exit 1; }
+	@cmake --build --preset asan
+	@fuzz/run build/asan $(FUZZ_SECONDS)
 
 bench: deps  ## build and run the benchmarks
 	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
