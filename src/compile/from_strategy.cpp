@@ -25,7 +25,6 @@ void mirror_stages(Placing& placing, const Schedule& schedule) {
 
 Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const ResolvedStrategy& strategy,
                                           const GradientSync& gradients) {
-  if (strategy.context == ContextMode::Ring) return error("ring attention is not compiled; use cp_mode=gather or a2a");
   for (const MeshChoices& choices : strategy.choices)
     if (!choices.parameters.empty())
       return error("{} is stored in another way than the rest, which is not compiled; write memory rules for '**' only",

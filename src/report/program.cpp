@@ -150,6 +150,9 @@ class Printer {
                           peer(" from", transfer.to, transfer.from), graph_.name(program_.buffers[transfer.to].tensor));
     } else if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) {
       text += fmt::format("{} = sum scalars ({})", typed(sum->output), list(sum->inputs, false));
+    } else if (const auto* combine = std::get_if<Combine>(&instruction.what)) {
+      text += fmt::format("{} = combine {} ({})", list(combine->outputs, true), name_of(combine->reducer),
+                          list(combine->inputs, false));
     } else if (const auto* free = std::get_if<Free>(&instruction.what)) {
       text += fmt::format("free {}", name(free->buffer));
     }
