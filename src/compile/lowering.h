@@ -187,9 +187,9 @@ class Lowering {
   IdVec<TurnId, InstructionId> mains_;
   std::unordered_map<TurnId, RingCode> rings_;
   std::unordered_map<TurnId, InstructionId> homecoming_;  // the last shift of a ring's gradient
-  std::map<TensorId, TensorId> parameter_of_;         // storage of a gradient → its parameter
-  std::map<OpId, TensorId> optimized_by_;             // optimizer operator → its parameter
-  std::map<TensorId, std::vector<TurnId>> terms_of_;  // accumulator → turns that add to it
+  std::map<TensorId, TensorId> parameter_of_;             // storage of a gradient → its parameter
+  std::map<OpId, TensorId> optimized_by_;                 // optimizer operator → its parameter
+  std::map<TensorId, std::vector<TurnId>> terms_of_;      // accumulator → turns that add to it
   std::vector<BufferId> free_buffers_;
   std::vector<InstructionId> free_instructions_;
   std::vector<TransferId> free_transfers_;

@@ -8,8 +8,9 @@
 //   k₂, v₂ = shift(k₁, v₁)     y₁, lse₁ = attention(q, k₁, v₁)     y, lse = combine(y₀, lse₀, y₁, lse₁) …
 //
 // The gradient does the same with the final y and lse. What it adds to the keys travels with them: after each step the
-// sum so far is handed on, and one shift after the last step it is home, whole. Several mesh axes are rings in rings: the
-// innermost is shifted along until it is around, then once the next (a modular Gray code). Nobody ever holds all keys.
+// sum so far is handed on, and one shift after the last step it is home, whole. Several mesh axes are rings in rings:
+// the innermost is shifted along until it is around, then once the next (a modular Gray code). Nobody ever holds all
+// keys.
 #include "base/check.h"
 #include "compile/lowering.h"
 
@@ -98,6 +99,9 @@ void Lowering::write_ring(TurnId id, const std::vector<BufferId>& operands) {
   for (std::size_t i = 0; i < inputs; ++i)
     if (moves(false, i)) carried.push_back(i);
   for (std::size_t i = 0; i < outputs; ++i) (moves(true, i) ? collecting : resting).push_back(inputs + i);
+  // What is at rest is made by the turn's main instruction: one combination of all of it.
+  const bool merges = signature.outputs[resting.front() - inputs].reducer == Reducer::SoftmaxMerge;
+  WEFT_CHECK(resting.size() == (merges ? 2 : 1), "{} has {} outputs at rest", graph_.name(turn.op), resting.size());
 
   int steps = 1;
   for (int axis : ring.along) steps *= degree(axis);
@@ -147,23 +151,19 @@ void Lowering::write_ring(TurnId id, const std::vector<BufferId>& operands) {
       for (std::size_t i = 0; i < outputs; ++i) sums[inputs + i] = made[i];
       continue;
     }
-    // What stays is whole after the last step; what goes home still has its way to go.
-    const auto combine = [&](Reducer reducer, const std::vector<std::size_t>& of, bool whole_now, bool closing) {
+    // What is at rest is whole after the last step; what is collected still has its way home to go.
+    const auto combine = [&](Reducer reducer, const std::vector<std::size_t>& of, InstructionId as) {
       Combine terms{reducer, {}, {}};
       for (std::size_t i : of) terms.inputs.push_back(sums[i]);
       for (std::size_t i : of) terms.inputs.push_back(made[i - inputs]);
       for (std::size_t i : of) {
-        sums[i] = whole_now ? operands[i] : fresh(i, program_.buffers[made[i - inputs]].layout);
+        sums[i] = as.valid() ? operands[i] : fresh(i, program_.buffers[made[i - inputs]].layout);
         terms.outputs.push_back(sums[i]);
       }
-      emit(whole.mesh, std::move(terms), closing ? mains_[id] : InstructionId());
+      emit(whole.mesh, std::move(terms), as);
     };
-    if (signature.outputs[resting.front() - inputs].reducer == Reducer::SoftmaxMerge) {
-      combine(Reducer::SoftmaxMerge, resting, last, last && collecting.empty());
-    } else {
-      for (std::size_t i : resting) combine(Reducer::Sum, {i}, last, last && collecting.empty() && i == resting.back());
-      for (std::size_t i : collecting) combine(Reducer::Sum, {i}, false, last && i == collecting.back());
-    }
+    for (std::size_t i : collecting) combine(Reducer::Sum, {i}, InstructionId());
+    combine(merges ? Reducer::SoftmaxMerge : Reducer::Sum, resting, last ? mains_[id] : InstructionId());
   }
   // Home: on along every axis until it is around.
   if (!collecting.empty()) {

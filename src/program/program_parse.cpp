@@ -369,12 +369,14 @@ class Parser {
   }
 
   Status parse_communicate(Scanner& in, const Scanner& start, std::vector<BufferId> outputs, Instruction& instruction) {
-    const auto collective = one_of(
-        in.word(" \t\r"), {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather,
-                           Collective::AllToAll, Collective::Slice, Collective::HaloExchange, Collective::HaloSum, Collective::Shift});
+    const auto collective =
+        one_of(in.word(" \t\r"),
+               {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather, Collective::AllToAll,
+                Collective::Slice, Collective::HaloExchange, Collective::HaloSum, Collective::Shift});
     if (!collective)
       return error(
-          "expected 'b1 = op NAME(b0)', a collective, 'receive by t0', 'copy(b0)', 'sum scalars(b0)', 'combine sum(b0, b1)', "
+          "expected 'b1 = op NAME(b0)', a collective, 'receive by t0', 'copy(b0)', 'sum scalars(b0)', 'combine sum(b0, "
+          "b1)', "
           "'send b0 by t0' or 'free b0', found {}",
           start.here());
     Communicate communicate;

@@ -116,7 +116,8 @@ class LayoutChecker {
           if (used >> cut.mesh_axis & 1u) return fmt::format("has two uses for mesh axis {}", by.name);
           used |= MeshAxes{1} << cut.mesh_axis;
           if (cut.halo_low < 0 || cut.halo_high < 0) return "has a negative halo";
-          if (cut.rotate < 0 || cut.rotate >= by.size) return fmt::format("is handed on beyond the ring of {}", by.name);
+          if (cut.rotate < 0 || cut.rotate >= by.size)
+            return fmt::format("is handed on beyond the ring of {}", by.name);
           if (!cut_parts(parts, cut, by.size))
             return fmt::format("the parts along {} do not make up dimension {}", by.name, d);
         }

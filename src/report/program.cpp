@@ -28,7 +28,8 @@ bool plays_on(const ProgramClass& of, const Program& program, const Instruction&
          std::find(of.meshes.begin(), of.meshes.end(), instruction.mesh) != of.meshes.end();
 }
 
-BodyCount count(std::string name, const std::vector<InstructionId>& body, const ProgramClass& of, const Program& program) {
+BodyCount count(std::string name, const std::vector<InstructionId>& body, const ProgramClass& of,
+                const Program& program) {
   BodyCount sum{std::move(name)};
   for (InstructionId id : body) {
     const Instruction& instruction = program.instructions[id];

@@ -40,7 +40,7 @@ struct AxisContext {
   const IdVec<OpId, MeshId>& mesh_of;
   int mesh_axis;
   const std::string& reduce_onto;
-  bool ring;  // attention goes around it
+  bool ring;               // attention goes around it
   const AxisState& state;  // inputs and forward operators are settled in it
 };
 

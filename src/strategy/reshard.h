@@ -35,7 +35,8 @@ struct ReshardStep {
 };
 
 // The steps, none when the layouts are equal. An error where no sequence exists: a local value has one layout only,
-// nothing becomes partial, and what is on its way around a ring stays in it. Cost: grows with the orders of the steps, which are few.
+// nothing becomes partial, and what is on its way around a ring stays in it. Cost: grows with the orders of the steps,
+// which are few.
 Result<std::vector<ReshardStep>> reshard(const Layout& from, const Layout& to, const Mesh& mesh);
 
 // Elements that one device sends in a step, by the ring algorithm: 2(n−1)/n·V for an all-reduce of V elements,

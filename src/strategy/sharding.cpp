@@ -230,11 +230,9 @@ class ShardingPlanner::Settler {
     bool placed_anew = false, decided_anew = false;
     for (std::size_t m = 0; m < axes_.size(); ++m) {
       AxisState& state = axes_[m];
-      WEFT_TRY(AxisDecision decision,
-               decide({graph_, placing_.meshes, mesh_of_, static_cast<int>(m), choices_.reduce_onto[m],
-                       (choices_.ring >> m & 1u) != 0, state},
-                      op,
-                      sharding, std::span(chosen).first(axes_.size())));
+      WEFT_TRY(AxisDecision decision, decide({graph_, placing_.meshes, mesh_of_, static_cast<int>(m),
+                                              choices_.reduce_onto[m], (choices_.ring >> m & 1u) != 0, state},
+                                             op, sharding, std::span(chosen).first(axes_.size())));
       add_cut(sharding, static_cast<int>(m), decision);
       const auto outputs = graph_.outputs(op);
       for (std::size_t i = 0; i < outputs.size(); ++i) {

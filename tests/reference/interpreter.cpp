@@ -296,8 +296,9 @@ Block Interpreter::whole(BufferId id) const {
     part.for_each([&](const std::vector<std::int64_t>& at, std::size_t offset) {
       const double value = part.values()[offset];
       if (seen.at(at) != 0 && !(std::fabs(result.at(at) - value) <= 1e-9 * std::max(1.0, std::fabs(value))))
-        throw std::runtime_error("replicas of " + graph_.name(buffer.tensor) + " differ: " + std::to_string(result.at(at)) +
-                                 " and " + std::to_string(value) + " at device " + std::to_string(position));
+        throw std::runtime_error("replicas of " + graph_.name(buffer.tensor) +
+                                 " differ: " + std::to_string(result.at(at)) + " and " + std::to_string(value) +
+                                 " at device " + std::to_string(position));
       result.at(at) = value;
       seen.at(at) = 1;
     });
