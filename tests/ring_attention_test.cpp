@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cost/analytic.h"
+#include "price/price.h"
 #include "program/memory.h"
 #include "program/verify.h"
 #include "program_cases.h"
@@ -117,6 +119,37 @@ TEST(RingAttention, KeysAreNotGatheredBesideOtherAxes) {
         EXPECT_EQ(communicate->collective == Collective::Shift, axis == "cp")
             << name_of(communicate->collective) << " over " << axis;
       }
+}
+
+// Causal: the device at coordinate c attends to its own keys and those of the c before it; the other steps have nothing
+// to do. What is on its way goes beside the computation even where a stack does not overlap tensor-parallel
+// collectives.
+TEST(RingAttention, IsPricedByWhatTheMaskLetsThrough) {
+  const ProgramCase each = program_case(kRoomy, "cp=4,cp_mode=ring", 8);
+  SoftwareStack stack = find_stack("megatron-lm").value();
+  stack.tensor_overlap.value = false;
+  const AnalyticCost cost(stack);
+  const Priced priced = price(each.program, each.schedule, each.training, parse_cluster("dgx-h100:1").value(), cost,
+                              stack, {.fold = false})
+                            .value();
+  ASSERT_EQ(priced.agents.size(), 4u);
+  for (AgentId agent : priced.agents.ids()) {
+    int attention = 0, combined = 0, shifted = 0;
+    for (const Task& task : priced.workload.agents[agent].tasks) {
+      const Instruction& instruction = each.program.instructions[InstructionId(task.label)];
+      if (const auto* compute = std::get_if<Compute>(&instruction.what))
+        attention += each.training.graph.kind(compute->op) == OpKind::Attention && task.work.valid();
+      combined += std::holds_alternative<Combine>(instruction.what) && task.work.valid();
+      if (!is_shift(instruction)) continue;
+      ++shifted;
+      EXPECT_TRUE(task.meeting.valid());
+      EXPECT_EQ(task.stream, static_cast<std::uint8_t>(Stream::Tensor));
+    }
+    const int layers = 2;
+    EXPECT_EQ(attention, layers * 2 * (static_cast<int>(priced.agents[agent].devices.front().index()) + 1));
+    EXPECT_EQ(combined, layers * (3 + 3 * 3));  // y with lse; dk, dv, dq
+    EXPECT_EQ(shifted, layers * (3 + 3 + 4));
+  }
 }
 
 class BrokenRing : public testing::Test {
