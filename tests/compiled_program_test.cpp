@@ -457,6 +457,14 @@ Plan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
       plan.choices.ops[m][op] = {possible[rng.below(possible.size())]};
     }
   }
+  // Attention around rings, some of them in one another; a source of its own, so that nothing else depends on it.
+  Rng rings = rng.split(1);
+  plan.choices.ring = static_cast<MeshAxes>(rings.below(4));
+  for (OpId op : graph.ops().ids())
+    if (graph.kind(op) == OpKind::Attention && graph.ops()[op].phase == Phase::Forward)
+      for (std::size_t m = 0; m < 2; ++m)
+        if ((plan.choices.ring >> m & 1u) != 0 && 4 % (axes[0].size * axes[1].size) == 0 && rings.below(3) != 0)
+          plan.choices.ops[m][op] = {"q"};
   return plan;
 }
 
@@ -625,6 +633,20 @@ TEST(CompiledProgram, ShorthandStrategiesTrainAsOneDevice) {
       {kLlama, "tp=2,pp=2,dp=2,zero=1,recompute=selective,schedule=zb-h1,ga=4"},
       {kLlama, "cp=2,dp=2"},
       {kLlama, "cp=2,dp=2,cp_mode=a2a"},
+      {kLlama, "cp=2,dp=2,cp_mode=ring"},
+      {kGpt, "cp=2,dp=2,cp_mode=ring"},
+      {kLlama, "cp=4,cp_mode=ring"},
+      {kGpt, "cp=4,cp_mode=ring,recompute=full"},
+      {kLlama, "cp=4,cp_mode=ring,recompute=selective"},
+      {kLlama, "tp=2,cp=2,pp=2,cp_mode=ring,ga=4"},
+      {kGpt, "tp=2,cp=2,pp=2,cp_mode=ring,ga=4,recompute=selective"},
+      {kLlama, "cp=2,dp=2,zero=1,cp_mode=ring"},
+      {kLlama, "tp=2,cp=2,dp=2,zero=3,cp_mode=ring,recompute=full"},
+      {kGpt, "tp=4,cp=2,sp=0,cp_mode=ring"},
+      {kMoe, "dp=2,cp=2,ep=4,cp_mode=ring"},
+      {kLlama, "cp=2,pp=2,cp_mode=ring,schedule=dualpipe,ga=4"},
+      {kLlama, "cp=2,pp=2,cp_mode=ring,schedule=zb-h1,ga=4"},
+      {kLlama, "cp=2,dp=2,cp_mode=ring,offload=activations"},
       {kMoe, "dp=4,ep=2"},
       {kMoe, "tp=2,dp=2,ep=2,zero=1"},
       {kMoe, "dp=2,cp=2,ep=4"},

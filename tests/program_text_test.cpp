@@ -30,6 +30,7 @@ TEST(ProgramText, CompiledProgramsSurviveIt) {
       {kSmallLlama, "tp=2,pp=2,dp=2,zero=1,recompute=full,ga=3"},
       {kSmallLlama, "tp=2,pp=2,dp=2,zero=1,schedule=zb-h1,ga=4"},
       {kSmallLlama, "cp=2,dp=2"},
+      {kSmallLlama, "cp=4,cp_mode=ring"},
       {kSmallMoe, "tp=2,dp=2,ep=2,zero=1"},
       {"gpt2-124m:layers=4,hidden=8,heads=2,vocab=16,dropout=0", "pp=2,vpp=2,ga=4"},
   };
@@ -218,7 +219,8 @@ RC_GTEST_PROP(LayoutText, ParseOfPrintIsIdentity, ()) {
       factor.size = 2 + below(1000);
       factor.cuts.resize(static_cast<std::size_t>(below(3)));
       for (Cut& cut : factor.cuts) {
-        cut = {below(3), {}, below(3), below(3), below(2) == 1};
+        const int axis = below(3);
+        cut = {axis, {}, below(3), below(3), below(2) == 1, axis == 2 ? 0 : below(2)};
         for (int i = below(4); i > 0; --i) cut.sizes.push_back(below(100));
       }
     }

@@ -90,6 +90,10 @@ class Compactor {
     rename(what.from);
     rename(what.to);
   }
+  void rename(Combine& what) {
+    rename(what.inputs);
+    rename(what.outputs);
+  }
   void rename(Free& what) { rename(what.buffer); }
 
   const Program& from_;

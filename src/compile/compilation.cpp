@@ -168,7 +168,12 @@ Compilation::Segment Compilation::assemble(TurnId id) {
   place_buckets(true);
   for (const OperandRef& ref : operands)
     for (InstructionId before : groups_[ref.group].events[ref.event].before) place_with_frees(before);
-  if (const InstructionId main = lowering_.main(id); main.valid()) {
+  if (const RingCode* ring = lowering_.ring(id)) {
+    for (InstructionId each : ring->order) {
+      place(each);
+      place_frees(each);
+    }
+  } else if (const InstructionId main = lowering_.main(id); main.valid()) {
     place(main);
     place_frees(main);
   }
@@ -253,8 +258,11 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
 
   ProgramEdit edit;
   for (TurnId turn : turns) {
-    if (const InstructionId main = lowering_.main(turn); main.valid()) remember(main);
+    for (InstructionId kept : {lowering_.main(turn), lowering_.last_shift(turn)})
+      if (kept.valid()) remember(kept);
+    RingCode ring = lowering_.take_ring(turn);
     lowering_.write_main(turn, groups_);
+    if (!ring.order.empty() || lowering_.ring(turn)) journal_.rings.emplace_back(turn, std::move(ring));
     journal_.segments.emplace_back(turn, std::exchange(segments_[turn], Segment()));
     segments_[turn] = assemble(turn);
   }
@@ -282,6 +290,7 @@ void Compilation::undo() {
   }
   for (auto& [id, old] : journal_.instructions) program_.instructions[id] = std::move(old);
   for (auto& [turn, old] : journal_.segments) segments_[turn] = std::move(old);
+  for (auto& [turn, old] : journal_.rings) lowering_.put_ring(turn, std::move(old));
   if (!journal_.segments.empty()) {
     program_.stages = std::move(journal_.stages);
     program_.step = std::move(journal_.step);
@@ -298,6 +307,7 @@ void Compilation::undo() {
 void Compilation::commit() {
   if (!journal_.open) return;
   for (const auto& [group, old] : journal_.groups) lowering_.release(old);
+  for (const auto& [turn, old] : journal_.rings) lowering_.release(old.owned);
   for (const auto& [bucket, old] : journal_.buckets)
     for (const BucketPiece& piece : old) {
       const BucketCode& now = bucket_code_[bucket];

@@ -63,6 +63,7 @@ class Compilation {
     std::vector<std::pair<GroupId, GroupCode>> groups;
     std::vector<std::pair<BucketId, BucketCode>> buckets;
     std::vector<std::pair<TurnId, Segment>> segments;
+    std::vector<std::pair<TurnId, RingCode>> rings;
     std::vector<std::pair<InstructionId, Instruction>> instructions;
     std::vector<StageProgram> stages;
     std::vector<InstructionId> step;

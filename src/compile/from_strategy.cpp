@@ -37,7 +37,6 @@ IdVec<TensorId, int> units_of(const Graph& graph) {
 Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const ResolvedStrategy& strategy,
                                           const GradientSync& gradients, ParameterSync parameters,
                                           bool keep_gathered_input) {
-  if (strategy.context == ContextMode::Ring) return error("ring attention is not compiled; use cp_mode=gather or a2a");
   for (const MeshChoices& choices : strategy.choices)
     if (!choices.parameters.empty())
       return error("{} is stored in another way than the rest, which is not compiled; write memory rules for '**' only",

@@ -116,10 +116,12 @@ Stream Lowering::stream_of(const What& what) const {
   return of_parameter_ || phase_ == Phase::Step ? Stream::Data : Stream::Tensor;
 }
 
-InstructionId Lowering::emit(MeshId on, What what) {
+InstructionId Lowering::emit(MeshId on, What what, InstructionId as) {
   const Stream stream = stream_of(what);
-  const InstructionId id = new_instruction({on, guard_, weight_part_, std::move(what), stream, {}});
-  code_->instructions.push_back(id);
+  Instruction instruction{on, guard_, weight_part_, std::move(what), stream, {}};
+  const InstructionId id = as.valid() ? as : new_instruction({});
+  program_.instructions[id] = std::move(instruction);
+  if (!as.valid()) code_->instructions.push_back(id);
   add_waits(id);
   use_all(id);
   sink_->push_back(id);
@@ -368,8 +370,9 @@ void Lowering::make(const Event& event, EventCode& code) {
           program_.buffers[code_->events[sequence_.operands(event.turn)[static_cast<std::size_t>(viewed)].event].buffer]
               .memory;
   }
-  writer_[code.buffer] = mains_[event.turn];
-  use(code.buffer, mains_[event.turn], kMain);
+  const InstructionId by = maker(event);
+  writer_[code.buffer] = by;
+  use(code.buffer, by, kMain);
 }
 
 // What backward reads of forward is saved on the mesh that reads it, as it was made there; what was partial, in the
@@ -553,6 +556,7 @@ void Lowering::write_main(TurnId id, const IdVec<GroupId, GroupCode>& groups) {
   if (!mains_[id].valid()) return;
   std::vector<BufferId> buffers;
   for (const OperandRef& ref : sequence_.operands(id)) buffers.push_back(groups[ref.group].events[ref.event].buffer);
+  if (goes_around(id)) return write_ring(id, buffers);
   Instruction instruction{mesh_of(id), Guard::Always, turn.weight_part, {}, Stream::Compute, {}};
   if (turn.kind == TurnKind::ScalarSum) {
     const BufferId output = buffers.back();

@@ -78,6 +78,12 @@ struct GroupCode {
   std::vector<TransferId> transfers;
 };
 
+// A turn that goes around a ring: its instructions and frees, in order, and what of them it owns.
+struct RingCode {
+  GroupCode owned;
+  std::vector<InstructionId> order;
+};
+
 class Lowering {
  public:
   // Everything is kept by reference.
@@ -86,6 +92,19 @@ class Lowering {
 
   // The instruction of a turn that is one operator; of others invalid.
   InstructionId main(TurnId turn) const { return mains_[turn]; }
+  // Of a turn that goes around a ring: its instructions, that one among them; null of others. The last shift keeps its
+  // number as the main instruction does; invalid where there is none.
+  const RingCode* ring(TurnId turn) const {
+    const auto found = rings_.find(turn);
+    return found == rings_.end() ? nullptr : &found->second;
+  }
+  InstructionId last_shift(TurnId turn) const {
+    const auto found = homecoming_.find(turn);
+    return found == homecoming_.end() ? InstructionId() : found->second;
+  }
+  // Takes a turn's ring out, for the turn to be written anew; puts it back in place of what was written.
+  RingCode take_ring(TurnId turn);
+  void put_ring(TurnId turn, RingCode code);
   void set_writer(BufferId buffer, InstructionId instruction) { writer_[buffer] = instruction; }
   // A collective of one gradient that a bucket has joined with others.
   void set_joined(InstructionId own, InstructionId joined) { joined_[own] = joined; }
@@ -124,7 +143,7 @@ class Lowering {
   MeshId mesh_of(TurnId turn) const;
   BufferId add_buffer(TensorId tensor, Layout layout, BufferKind kind, bool on_host = false);
   BufferId keep(TensorId tensor, Layout layout, BufferKind kind);
-  InstructionId emit(MeshId on, What what);
+  InstructionId emit(MeshId on, What what, InstructionId as = {});  // `as`: one that keeps its number
   Stream stream_of(const What& what) const;
   void use(BufferId buffer, InstructionId by, int rank);
   void use_all(InstructionId by);
@@ -145,6 +164,11 @@ class Lowering {
   BufferId send_to_host(BufferId buffer, const std::vector<Event>& events);
   void begin_step(GroupId group);
   void add_frees();
+
+  // ring.cpp
+  bool goes_around(TurnId turn) const;
+  InstructionId maker(const Event& event);  // of an output
+  void write_ring(TurnId turn, const std::vector<BufferId>& operands);
 
   // parameters.cpp
   Home& home(TensorId parameter, MeshId on);
@@ -169,9 +193,11 @@ class Lowering {
   const CompileOptions& options_;
   Program& program_;
   IdVec<TurnId, InstructionId> mains_;
-  std::map<TensorId, TensorId> parameter_of_;         // storage of a gradient → its parameter
-  std::map<OpId, TensorId> optimized_by_;             // optimizer operator → its parameter
-  std::map<TensorId, std::vector<TurnId>> terms_of_;  // accumulator → turns that add to it
+  std::unordered_map<TurnId, RingCode> rings_;
+  std::unordered_map<TurnId, InstructionId> homecoming_;  // the last shift of a ring's gradient
+  std::map<TensorId, TensorId> parameter_of_;             // storage of a gradient → its parameter
+  std::map<OpId, TensorId> optimized_by_;                 // optimizer operator → its parameter
+  std::map<TensorId, std::vector<TurnId>> terms_of_;      // accumulator → turns that add to it
   std::vector<BufferId> free_buffers_;
   std::vector<InstructionId> free_instructions_;
   std::vector<TransferId> free_transfers_;

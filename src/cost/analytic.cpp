@@ -109,7 +109,8 @@ CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
       double inside = words.step_inside.value.value;
       const double between = words.step_between.value.value;
       if (in_switch) inside = tuning.nvls_step.value.value;
-      if (group.traffic == Traffic::Transfer || group.traffic == Traffic::Halo) start = tuning.transfer.value.value;
+      if (group.traffic == Traffic::Transfer || group.traffic == Traffic::Halo || group.traffic == Traffic::Shift)
+        start = tuning.transfer.value.value;
       if (copied) start = tuning.host_copy.value.value;
       if (group.traffic == Traffic::AllToAll || query.uneven) start += (members - 1) * tuning.message.value.value;
       const double latency = start + route.steps_inside * (inside + route.latency_inside.value) +

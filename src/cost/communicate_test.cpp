@@ -217,6 +217,23 @@ TEST(Halo, MovesHalfOfTheBytesEachWay) {
   EXPECT_NEAR(seconds(with_nvls(false, tuning), group, kGiB), kGiB / 450e9, 1e-5);
 }
 
+// Everybody sends all of it to the next at once, along links that nobody else uses: 450 GB/s through the switch, 50
+// GB/s where the ring crosses nodes, whichever part of it does.
+TEST(Shift, MovesAllOfItToTheNextInTheRing) {
+  const Tuning tuning = ideal();
+  const Communicator inside = make_communicator(cluster("dgx-h100:1"), devices(4), Collective::Shift);
+  ASSERT_EQ(inside.routes.size(), 1u);
+  EXPECT_EQ(inside.routes[0].hops, (std::vector<Hop>{{0, 1, 1}, {1, 2, 1}, {2, 3, 1}, {3, 0, 1}}));
+  EXPECT_EQ(inside.routes[0].sent, 1);
+  EXPECT_NEAR(seconds(with_nvls(false, tuning), inside, kGiB), kGiB / 450e9, 1e-5);
+  const Communicator across = make_communicator(cluster("dgx-h100:2"), devices(16), Collective::Shift);
+  EXPECT_NEAR(seconds(with_nvls(false, tuning), across, kGiB), kGiB / 50e9, 1e-4);
+  // An all-gather of the same parts sends n − 1 of them.
+  const Communicator gather = make_communicator(cluster("dgx-h100:1"), devices(4), Collective::AllGather);
+  EXPECT_NEAR(3 * seconds(with_nvls(false, tuning), inside, kGiB), seconds(with_nvls(false, tuning), gather, 4 * kGiB),
+              1e-4);
+}
+
 TEST(HostCopy, TakesThePcieLink) {
   const Tuning tuning = ideal();
   const Cluster node = cluster("dgx-h100:1");
@@ -269,7 +286,7 @@ TEST(Communicate, TheCapIsWhatTheLinksAllowAlone) {
     const std::int64_t count = where.device_count();
     for (const AnalyticCost& model : models)
       for (Collective collective : {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather,
-                                    Collective::AllToAll, Collective::HaloExchange})
+                                    Collective::AllToAll, Collective::HaloExchange, Collective::Shift})
         for (std::int64_t n : {std::int64_t{2}, std::int64_t{3}, count / 2, count})
           for (std::int64_t bytes : {std::int64_t{1}, kMiB, kGiB}) {
             SCOPED_TRACE(fmt::format("{} {} of {}: {} bytes", spec, name_of(collective), n, bytes));
@@ -321,8 +338,8 @@ TEST(Communicate, LinksCarryWhatTheHopsSend) {
 RC_GTEST_PROP(CommunicateLaws, MoreBytesNeverTakeLessTime, ()) {
   static const Cluster where = cluster("dgx-h100:4");
   static const AnalyticCost model = with_nvls(true);
-  const auto collective =
-      *rc::gen::element(Collective::AllReduce, Collective::AllGather, Collective::AllToAll, Collective::HaloExchange);
+  const auto collective = *rc::gen::element(Collective::AllReduce, Collective::AllGather, Collective::AllToAll,
+                                            Collective::HaloExchange, Collective::Shift);
   const auto n = *rc::gen::inRange<std::int64_t>(2, 33);
   const Communicator group = make_communicator(where, devices(n), collective);
   const auto bytes = *rc::gen::inRange<std::int64_t>(1, 1 << 30), more = *rc::gen::inRange<std::int64_t>(0, 1 << 30);

@@ -138,6 +138,14 @@ class Builder {
     add_route(Algorithm::Direct, std::move(hops), result_.most_per_node > 1 ? 1 : 0, result_.nodes > 1 ? 1 : 0);
   }
 
+  // Each to the next, the last to the first: all of V at once.
+  void add_next() {
+    const auto n = static_cast<std::uint32_t>(result_.members.size());
+    std::vector<Hop> hops;
+    for (std::uint32_t i = 0; i < n; ++i) hops.push_back({i, (i + 1) % n, 1});
+    add_direct(std::move(hops));
+  }
+
   void add_direct(std::vector<Hop> hops) {
     bool inside = false, between = false;
     for (const Hop& hop : hops) (same_node(hop) ? inside : between) = true;
@@ -417,6 +425,8 @@ Traffic traffic_of(Collective collective) {
     case Collective::HaloExchange:
     case Collective::HaloSum:
       return Traffic::Halo;
+    case Collective::Shift:
+      return Traffic::Shift;
     case Collective::Slice:
       return Traffic::Transfer;
   }
@@ -427,7 +437,7 @@ Traffic traffic_of(Collective collective) {
 
 std::string_view name_of(Traffic traffic) {
   static constexpr std::string_view names[] = {"all-reduce", "reduce-scatter", "all-gather", "all-to-all",
-                                               "halo",       "transfer",       "host-copy"};
+                                               "halo",       "transfer",       "host-copy",  "shift"};
   return names[static_cast<std::size_t>(traffic)];
 }
 std::string_view name_of(Algorithm algorithm) {
@@ -459,6 +469,9 @@ Communicator make_communicator(const Cluster& cluster, std::span<const DeviceId>
     case Collective::HaloExchange:
     case Collective::HaloSum:
       builder.add_neighbours();
+      break;
+    case Collective::Shift:
+      builder.add_next();
       break;
     case Collective::Slice:
       break;

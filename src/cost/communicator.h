@@ -12,7 +12,8 @@
 //              node only where its direct links hold no ring
 //   Nvls       all-reduce in the switch: each member sends its V once and 1/n of the result
 //   NvlsTree   the switch inside nodes, two binary trees between them
-//   Direct     every sender to every receiver: all-to-all, halos, transfers, block moves, host copies
+//   Direct     every sender to every receiver: all-to-all, halos, transfers, block moves, host copies; a shift sends to
+//              the next in the ring
 //
 // Cost: linear in members and path lengths (an all-gather of 2,048 members: a millisecond, an all-reduce with its trees
 // a few, once). An all-to-all visits every pair up to 128 members, and of more as many as that, evenly spread.
@@ -29,7 +30,7 @@
 
 namespace weft {
 
-enum class Traffic : std::uint8_t { AllReduce, ReduceScatter, AllGather, AllToAll, Halo, Transfer, HostCopy };
+enum class Traffic : std::uint8_t { AllReduce, ReduceScatter, AllGather, AllToAll, Halo, Transfer, HostCopy, Shift };
 enum class Algorithm : std::uint8_t { Ring, Tree, Nvls, NvlsTree, Direct };
 enum class Protocol : std::uint8_t { LL, LL128, Simple };  // NCCL's: little latency, or all of the bandwidth
 std::string_view name_of(Traffic traffic);

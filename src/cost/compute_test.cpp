@@ -173,6 +173,28 @@ TEST(AttendedShare, OfAWindowIsItsWidth) {
   const Signature op =
       signature(OpKind::Attention, {{"heads", 1}, {"causal", 1}, {"window", 2}}, {tensor, tensor, tensor});
   EXPECT_DOUBLE_EQ(attended_share(op), (1 + 7 * 2.0) / 64);
+  // Keys in two halves: queries 0 … 3 see 7 pairs of the first; 4 … 7 one pair of it, key 3 from query 4, and 7 of the
+  // second.
+  AxisSlices slices = whole_axes(op);
+  AxisSlice &q = slices[static_cast<std::size_t>(op.axis_named("q"))],
+            &t = slices[static_cast<std::size_t>(op.axis_named("t"))];
+  const auto seen = [&](AxisSlice queries, AxisSlice keys) {
+    q = queries;
+    t = keys;
+    return attended_share(op, slices) * 16;
+  };
+  EXPECT_DOUBLE_EQ(seen({1, 0, 4}, {1, 0, 4}), 7);
+  EXPECT_DOUBLE_EQ(seen({1, 0, 4}, {1, 4, 8}), 0);
+  EXPECT_DOUBLE_EQ(seen({1, 4, 8}, {1, 0, 4}), 1);
+  EXPECT_DOUBLE_EQ(seen({1, 4, 8}, {1, 4, 8}), 7);
+}
+
+TEST(Compute, AttentionThatSeesNothingTakesNoTime) {
+  const Signature op = attention(1, 4096, 8, 128, true);
+  ComputeQuery query{.signature = &op, .device = &device("h100-sxm"), .attended = 0};
+  EXPECT_EQ(model().compute(query).time, 0);
+  query.attended = 1e-6;
+  EXPECT_GT(model().compute(query).time, 0);
 }
 
 // 50,000 rows of 8 KiB looked up and written; the 400 MiB table is not read as a whole.

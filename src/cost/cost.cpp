@@ -28,8 +28,10 @@ CommunicateCost CostModel::communicate(const CommunicateQuery& query) const {
 
 namespace {
 
-// Σ over whole x in [first, last) of min(x + 1, most): the keys that queries first … last−1 see, at most `most` each.
+// Σ over whole x ≥ 0 in [first, last) of min(x + 1, most): the keys below `most` that queries first … last−1 see.
 double keys_seen(double first, double last, double most) {
+  first = std::max(first, 0.0);
+  last = std::max(last, first);
   const double ramp = std::min(std::max(most - first, 0.0), last - first);  // queries that see fewer than `most`
   return ramp * (2 * first + ramp + 1) / 2 + (last - first - ramp) * most;
 }
@@ -42,21 +44,20 @@ double attended_share(const Signature& signature, const AxisSlice& q, const Axis
   if ((!causal && window <= 0) || q.size() == 0 || t.size() == 0) return 1;
   if (!causal) return std::min(1.0, window / keys);
   // The queries are the last positions of the keys: query i sees keys 0 … i + keys − queries, the last `window` of
-  // them. Per block of keys [low, high): what is seen below its end less what is seen below its begin.
-  const double behind = keys - queries, most = window > 0 ? window : keys;
+  // them. Per block of keys [low, high): what is seen below its end less what is seen below its begin, and less what
+  // was seen `window` queries before.
+  const double behind = keys - queries;
   const auto q_width = static_cast<double>(q.end - q.begin), q_block = queries / static_cast<double>(q.outer);
   const auto t_width = static_cast<double>(t.end - t.begin), t_block = keys / static_cast<double>(t.outer);
   double pairs = 0;
   for (std::int64_t i = 0; i < q.outer; ++i) {
     const double first = static_cast<double>(i) * q_block + static_cast<double>(q.begin) + behind;
-    if (window > 0 || t.size() == static_cast<std::int64_t>(keys)) {
-      // Windows over a split key axis: as if the keys seen were spread evenly.
-      pairs += keys_seen(first, first + q_width, most) * (static_cast<double>(t.size()) / keys);
-      continue;
-    }
     for (std::int64_t j = 0; j < t.outer; ++j) {
       const double low = static_cast<double>(j) * t_block + static_cast<double>(t.begin);
-      pairs += keys_seen(first, first + q_width, low + t_width) - keys_seen(first, first + q_width, low);
+      const auto seen = [&](double from) {
+        return keys_seen(from, from + q_width, low + t_width) - keys_seen(from, from + q_width, low);
+      };
+      pairs += seen(first) - (window > 0 ? seen(first - window) : 0);
     }
   }
   return std::clamp(pairs / (static_cast<double>(q.size()) * static_cast<double>(t.size())), 0.0, 1.0);

@@ -192,6 +192,7 @@ class OperatorCost {
         return add_product(implicit);
       }
       case OpKind::Attention:
+        if (attended() == 0) return;  // the mask lets nothing through: nothing is started
         return fused_.attention ? fused_attention() : plain_attention();
       case OpKind::LstmCell:
         return lstm_cell();

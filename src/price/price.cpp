@@ -140,6 +140,18 @@ class Pricer {
                                       attended_share(signature, slices)});
   }
 
+  // One pass over memory: reads both terms, writes the result. Uneven parts count by the largest.
+  ComputeCost combine_cost(const Combine& combine, const Mesh& mesh, const DeviceSpec& device) {
+    const DType dtype = graph_.tensors()[program_.buffers[combine.outputs[0]].tensor].type.dtype;
+    std::int64_t bytes = 0;
+    for (BufferId output : combine.outputs)
+      bytes += bytes_of(graph_.tensors()[program_.buffers[output].tensor].type.dtype,
+                        largest_local_elements(program_.buffers[output].layout, mesh));
+    const TensorType term{dtype, {std::max<std::int64_t>(1, bytes * 8 / bits_of(dtype))}};
+    const Signature sum = make_signature(OpKind::Binary, {{"fn", "add"}}, std::vector{term, term}).value();
+    return cost_.compute(ComputeQuery{&sum, {}, &device});
+  }
+
   // Devices are alike at first when they are of one kind, in the same meshes, and have equal work where it is uneven.
   std::vector<std::uint64_t> initial_colours() {
     std::vector<std::uint64_t> colours(static_cast<std::size_t>(world_.size()), 0);
@@ -248,7 +260,10 @@ class Pricer {
 
   std::uint8_t stream_of(const Instruction& instruction) const {
     Stream stream = instruction.stream;
-    if (stream == Stream::Tensor && !stack_.tensor_overlap.value) stream = Stream::Compute;
+    // A ring is one for the sake of overlap.
+    const auto* communicate = std::get_if<Communicate>(&instruction.what);
+    const bool shifts = communicate && communicate->collective == Collective::Shift;
+    if (stream == Stream::Tensor && !stack_.tensor_overlap.value && !shifts) stream = Stream::Compute;
     return static_cast<std::uint8_t>(stream);
   }
 
@@ -344,6 +359,11 @@ class Pricer {
       task.work = work;
       if (issues) task.host = picoseconds(stack_.host_per_operator.value);
       task.host_waits = stack_.sync_on_norm.value && graph_.kind(compute->op) == OpKind::ClipCoefficient;
+      return task;
+    }
+    if (const auto* combine = std::get_if<Combine>(&instruction.what)) {
+      task.work = compute_work(combine_cost(*combine, program_.meshes[instruction.mesh], cluster_.spec(device)));
+      if (issues) task.host = picoseconds(stack_.host_per_operator.value);
       return task;
     }
     const KindId kind = kind_of_[id];

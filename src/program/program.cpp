@@ -50,6 +50,7 @@ std::vector<BufferId> reads_of(const Program& program, const Instruction& instru
   if (const auto* send = std::get_if<Send>(&instruction.what)) return {program.transfers[send->transfer].from};
   if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) return sum->inputs;
   if (const auto* copy = std::get_if<Copy>(&instruction.what)) return {copy->from};
+  if (const auto* combine = std::get_if<Combine>(&instruction.what)) return combine->inputs;
   return {};
 }
 
@@ -59,6 +60,7 @@ std::vector<BufferId> writes_of(const Program& program, const Instruction& instr
   if (const auto* receive = std::get_if<Receive>(&instruction.what)) return {program.transfers[receive->transfer].to};
   if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) return {sum->output};
   if (const auto* copy = std::get_if<Copy>(&instruction.what)) return {copy->to};
+  if (const auto* combine = std::get_if<Combine>(&instruction.what)) return combine->outputs;
   return {};
 }
 

@@ -95,6 +95,15 @@ struct SumScalars {
   bool operator==(const SumScalars&) const = default;
 };
 
+// Adds up what one operator made in several steps, on each device by itself, buffers of one layout: {a, b} → {a + b};
+// or merges attention over different keys: {y, lse, y', lse'} → {y, lse}.
+struct Combine {
+  Reducer reducer = Reducer::Sum;  // or SoftmaxMerge
+  std::vector<BufferId> inputs, outputs;
+
+  bool operator==(const Combine&) const = default;
+};
+
 // Moves a buffer between device and host, in the same layout.
 struct Copy {
   BufferId from, to;
@@ -132,7 +141,7 @@ struct Instruction {
   Guard guard = Guard::Always;
   bool weight_part =
       false;  // of the backward body: only gradients of weights wait for it (zero-bubble schedules split it off)
-  std::variant<Compute, Communicate, Send, Receive, SumScalars, Copy, Free> what;
+  std::variant<Compute, Communicate, Send, Receive, SumScalars, Copy, Free, Combine> what;
   Stream stream = Stream::Compute;
   // Instructions on other streams that this one waits for, on its own devices: earlier ones of the body, or of an
   // earlier body of the same micro-batch. (Record and wait; the order on one stream needs none.)

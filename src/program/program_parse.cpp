@@ -345,6 +345,17 @@ class Parser {
       instruction.what = copy;
       return Ok{};
     }
+    if (in.take("combine ")) {
+      Combine combine;
+      const auto reducer =
+          one_of(in.word(" \t\r("), {Reducer::Sum, Reducer::Max, Reducer::LogSumExp, Reducer::SoftmaxMerge});
+      if (!reducer) return error("expected combine sum(…) or combine softmax-merge(…)");
+      combine.reducer = *reducer;
+      WEFT_TRY(combine.inputs, parse_arguments(in));
+      combine.outputs = std::move(outputs);
+      instruction.what = std::move(combine);
+      return Ok{};
+    }
     return parse_communicate(in, start, std::move(outputs), instruction);
   }
 
@@ -358,12 +369,14 @@ class Parser {
   }
 
   Status parse_communicate(Scanner& in, const Scanner& start, std::vector<BufferId> outputs, Instruction& instruction) {
-    const auto collective = one_of(
-        in.word(" \t\r"), {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather,
-                           Collective::AllToAll, Collective::Slice, Collective::HaloExchange, Collective::HaloSum});
+    const auto collective =
+        one_of(in.word(" \t\r"),
+               {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather, Collective::AllToAll,
+                Collective::Slice, Collective::HaloExchange, Collective::HaloSum, Collective::Shift});
     if (!collective)
       return error(
-          "expected 'b1 = op NAME(b0)', a collective, 'receive by t0', 'copy(b0)', 'sum scalars(b0)', "
+          "expected 'b1 = op NAME(b0)', a collective, 'receive by t0', 'copy(b0)', 'sum scalars(b0)', 'combine sum(b0, "
+          "b1)', "
           "'send b0 by t0' or 'free b0', found {}",
           start.here());
     Communicate communicate;

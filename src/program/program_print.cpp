@@ -169,6 +169,10 @@ class Printer {
   void print_what(const Copy& what, MeshId) {
     fmt::format_to(out_, "b{} = copy(b{})", what.to.index(), what.from.index());
   }
+  void print_what(const Combine& what, MeshId) {
+    print_results(what.outputs);
+    fmt::format_to(out_, "combine {}({})", name_of(what.reducer), print_buffers(what.inputs));
+  }
   void print_what(const Free& what, MeshId) { fmt::format_to(out_, "free b{}", what.buffer.index()); }
 
   const Program& program_;
@@ -262,6 +266,8 @@ class DevicePrinter {
       text_ += "sum scalars";
     } else if (std::holds_alternative<Copy>(instruction.what)) {
       text_ += "copy";
+    } else if (const auto* combine = std::get_if<Combine>(&instruction.what)) {
+      fmt::format_to(out_, "combine {}", name_of(combine->reducer));
     }
     if (const auto* released = std::get_if<Free>(&instruction.what))
       fmt::format_to(out_, "free {}", held({released->buffer}));

@@ -29,6 +29,9 @@ std::string described(const Program& program, const Graph& graph, InstructionId 
     what = "sum of scalars " + tensor(sum->output);
   } else if (const auto* copy = std::get_if<Copy>(&instruction.what)) {
     what = "copy of " + tensor(copy->from);
+  } else if (const auto* combine = std::get_if<Combine>(&instruction.what)) {
+    what = fmt::format("combine {}", name_of(combine->reducer));
+    if (!combine->outputs.empty()) what += " of " + tensor(combine->outputs.front());
   } else if (const auto* free = std::get_if<Free>(&instruction.what)) {
     what = "free of " + tensor(free->buffer);
   }
@@ -83,6 +86,7 @@ class Names {
   bool has_all(const SumScalars& what) const { return has(what.inputs) && has(what.output); }
   bool has_all(const Copy& what) const { return has(what.from) && has(what.to); }
   bool has_all(const Free& what) const { return has(what.buffer); }
+  bool has_all(const Combine& what) const { return has(what.inputs) && has(what.outputs); }
 
   // Instructions stand in one body; waits name some that do; halves of transfers are there once, where they must be.
   Status check_bodies() const {

@@ -116,6 +116,8 @@ class LayoutChecker {
           if (used >> cut.mesh_axis & 1u) return fmt::format("has two uses for mesh axis {}", by.name);
           used |= MeshAxes{1} << cut.mesh_axis;
           if (cut.halo_low < 0 || cut.halo_high < 0) return "has a negative halo";
+          if (cut.rotate < 0 || cut.rotate >= by.size)
+            return fmt::format("is handed on beyond the ring of {}", by.name);
           if (!cut_parts(parts, cut, by.size))
             return fmt::format("the parts along {} do not make up dimension {}", by.name, d);
         }
@@ -150,7 +152,7 @@ class LayoutChecker {
       return error("transfer t{} turns {} into {}", id.index(), described(program_, graph_, from),
                    described(program_, graph_, to));
     for (BufferId each : {from, to})
-      if (is_partial(layout(each)) || layout(each) != without_halos(layout(each)))
+      if (is_partial(layout(each)) || is_rotated(layout(each)) || layout(each) != without_halos(layout(each)))
         return error("transfer t{}: {} is a contribution or has halos; only whole values cross from mesh to mesh",
                      id.index(), described(program_, graph_, each));
     return Ok{};
@@ -182,6 +184,7 @@ class LayoutChecker {
     if (const auto* compute = std::get_if<Compute>(&instruction.what)) return check_compute(id, *compute);
     if (const auto* communicate = std::get_if<Communicate>(&instruction.what))
       return check_communicate(id, *communicate);
+    if (const auto* combine = std::get_if<Combine>(&instruction.what)) return check_combine(id, *combine);
     if (const auto* copy = std::get_if<Copy>(&instruction.what)) {
       if (program_.buffers[copy->from].on_host == program_.buffers[copy->to].on_host)
         return error("{} does not copy between device and host", described(program_, graph_, id));
@@ -209,6 +212,31 @@ class LayoutChecker {
     };
     WEFT_TRY_OK(check(compute.inputs, inputs));
     return check(compute.outputs, outputs);
+  }
+
+  // Terms and result are the same tensors in the same layouts.
+  Status check_combine(InstructionId id, const Combine& combine) const {
+    const std::size_t results = combine.reducer == Reducer::Sum ? 1 : 2;
+    if (combine.reducer != Reducer::Sum && combine.reducer != Reducer::SoftmaxMerge)
+      return error("{}: what is combined is added or softmax-merged", described(program_, graph_, id));
+    if (combine.outputs.size() != results || combine.inputs.size() != 2 * results)
+      return error("{} takes {} buffers and gives {}, not {} and {}", described(program_, graph_, id),
+                   combine.inputs.size(), combine.outputs.size(), 2 * results, results);
+    for (std::size_t i = 0; i < combine.inputs.size(); ++i) {
+      const BufferId in = combine.inputs[i], out = combine.outputs[i % results];
+      if (tensor(in) != tensor(out) || layout(in) != layout(out))
+        return error("{}: {} is combined into {}, which is another tensor or layout", described(program_, graph_, id),
+                     described(program_, graph_, in), described(program_, graph_, out));
+    }
+    // Values and their weights: y[b,q,h.d], lse[b,h,q].
+    if (results == 2) {
+      const Shape &y = graph_.tensors()[tensor(combine.outputs[0])].type.shape,
+                  &lse = graph_.tensors()[tensor(combine.outputs[1])].type.shape;
+      if (y.size() != 3 || lse.size() != 3 || y[0] != lse[0] || y[1] != lse[2] || lse[1] < 1 || y[2] % lse[1] != 0)
+        return error("{}: {} does not weigh {}", described(program_, graph_, id),
+                     described(program_, graph_, combine.outputs[1]), described(program_, graph_, combine.outputs[0]));
+    }
+    return Ok{};
   }
 
   Status check_communicate(InstructionId id, const Communicate& communicate) const {
@@ -250,6 +278,12 @@ class LayoutChecker {
                          along);
     if (halos) return halo_problem(communicate.collective, in, out, axis);
 
+    if (communicate.collective == Collective::Shift)
+      return cut_by(in, axis) && rotated(in, axis, 1, mesh) == out
+                 ? ""
+                 : fmt::format("it hands each part along {} to the next device", along);
+    if (is_rotated(in) || is_rotated(out)) return "what is on its way around a ring is only shifted";
+
     const Cut* const before = cut_by(in, axis);
     const Cut* const after = cut_by(out, axis);
     const auto is = [&](bool cut_before, bool cut_after) { return !before == !cut_before && !after == !cut_after; };
@@ -289,7 +323,7 @@ class LayoutChecker {
         for (Cut& cut : factor.cuts)
           if (cut.mesh_axis == axis) {
             found = has_halo(cut) && cut.halo_sum == sum;
-            cut = {cut.mesh_axis, cut.sizes};
+            cut = {.mesh_axis = cut.mesh_axis, .sizes = cut.sizes, .rotate = cut.rotate};
           }
     if (!found) return sum ? "it adds up a halo of sums" : "it fills a halo";
     return expected == (sum ? out : in) ? "" : "it changes nothing but the halo";

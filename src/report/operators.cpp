@@ -159,7 +159,7 @@ class Collector {
   void describe(const Compute& compute, MeshId mesh_id, std::size_t stage) {
     const Signature& signature = graph_.signature(compute.op);
     const Mesh& mesh = program_.meshes[mesh_id];
-    seen_.insert(compute.op);
+    if (!seen_.insert(compute.op).second) return;  // another step of a ring, or the same stage by another route
     stage_of_[compute.op] = static_cast<std::int64_t>(stage);
     OperatorRow& row = rows_[compute.op];
     row.kind = name_of(signature.kind);
@@ -187,8 +187,11 @@ class Collector {
     const TensorId tensor = program_.buffers[communicate.inputs[0]].tensor;
     const auto read_by = reader.find(communicate.outputs[0]);
     const OpId producer = graph_.tensors()[tensor].producer;
-    // What sums belongs to who made the terms, everything else to who needs it.
-    const bool sums = communicate.collective == Collective::AllReduce ||
+    // What sums belongs to who made the terms, everything else to who needs it; gradients that go around a ring to who
+    // carries them.
+    const bool carried =
+        communicate.collective == Collective::Shift && producer.valid() && graph_.kind(producer) == OpKind::Attention;
+    const bool sums = carried || communicate.collective == Collective::AllReduce ||
                       communicate.collective == Collective::ReduceScatter ||
                       communicate.collective == Collective::HaloSum;
     OpId op = sums ? producer : read_by == reader.end() ? producer : read_by->second;

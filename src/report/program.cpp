@@ -28,7 +28,8 @@ bool plays_on(const ProgramClass& of, const Program& program, const Instruction&
          std::find(of.meshes.begin(), of.meshes.end(), instruction.mesh) != of.meshes.end();
 }
 
-BodyCount count(std::string name, const std::vector<InstructionId>& body, const ProgramClass& of, const Program& program) {
+BodyCount count(std::string name, const std::vector<InstructionId>& body, const ProgramClass& of,
+                const Program& program) {
   BodyCount sum{std::move(name)};
   for (InstructionId id : body) {
     const Instruction& instruction = program.instructions[id];
@@ -150,6 +151,9 @@ class Printer {
                           peer(" from", transfer.to, transfer.from), graph_.name(program_.buffers[transfer.to].tensor));
     } else if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) {
       text += fmt::format("{} = sum scalars ({})", typed(sum->output), list(sum->inputs, false));
+    } else if (const auto* combine = std::get_if<Combine>(&instruction.what)) {
+      text += fmt::format("{} = combine {} ({})", list(combine->outputs, true), name_of(combine->reducer),
+                          list(combine->inputs, false));
     } else if (const auto* free = std::get_if<Free>(&instruction.what)) {
       text += fmt::format("free {}", name(free->buffer));
     }

@@ -115,6 +115,8 @@ std::string_view short_name(Collective collective) {
       return "HX";
     case Collective::HaloSum:
       return "HS";
+    case Collective::Shift:
+      return "SH";
     case Collective::Slice:
       return "slice";
   }

@@ -91,6 +91,18 @@ class Decider {
     return best_.value_or(AxisDecision{});
   }
 
+  // The keys' axis, where the queries of attention are split along a ring and the keys can be split alike.
+  AxisDecision around_ring(AxisDecision decision) const {
+    if (!context_.ring || signature_.kind != OpKind::Attention || decision.axis < 0) return decision;
+    if (decision.axis != signature_.axis_named("q")) return decision;
+    const int keys = signature_.axis_named("t");
+    const auto size = [&](int axis) { return signature_.axes[static_cast<std::size_t>(axis)].size; };
+    const bool alike = decision.sizes.empty() ? divides(keys, decision.outer, degree_)
+                                              : size(keys) == size(decision.axis) && cuts(keys).empty();
+    if (alike) decision.ring = keys;
+    return decision;
+  }
+
  private:
   const AxisPlacement& placed(TensorId tensor) const { return context_.state.placed[tensor]; }
   const std::vector<Cut>& cuts(int axis) const { return settled_.axes[static_cast<std::size_t>(axis)]; }
@@ -201,10 +213,12 @@ class Decider {
 Result<AxisDecision> decide(const AxisContext& context, OpId op, const OpSharding& settled,
                             std::span<const AxisChoice* const> chosen) {
   Decider decider(context, op, settled, chosen);
-  if (const AxisChoice* choice = chosen[static_cast<std::size_t>(context.mesh_axis)])
-    return decider.explicit_choice(*choice);
+  if (const AxisChoice* choice = chosen[static_cast<std::size_t>(context.mesh_axis)]) {
+    WEFT_TRY(AxisDecision decision, decider.explicit_choice(*choice));
+    return decider.around_ring(std::move(decision));
+  }
   if (context.graph.ops()[op].forward.valid()) return decider.as_forward();
-  return decider.follow_inputs();
+  return decider.around_ring(decider.follow_inputs());
 }
 
 bool windowed(const Signature& signature, int axis) {
@@ -218,7 +232,8 @@ AxisPlacement output_placement(const Signature& signature, std::size_t output, c
   if (decision.partial_inputs != 0) return {Placement::partial(), {}};
   if (decision.axis < 0) return {};
   const Operand& operand = signature.outputs[output];
-  const auto split = operand_split(signature, operand, decision.axis);
+  auto split = operand_split(signature, operand, decision.axis);
+  if (!split && decision.ring >= 0) split = operand_split(signature, operand, decision.ring);
   if (!split) {
     Placement local;
     local.kind = Placement::Kind::Local;

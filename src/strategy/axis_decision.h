@@ -14,6 +14,7 @@ struct AxisDecision {
   std::int64_t outer = 1;
   std::vector<std::int64_t> sizes = {};
   std::uint64_t partial_inputs = 0;  // not 0: these inputs are partial sums and so are the outputs
+  int ring = -1;                     // another axis, split alike: its parts go around a ring
 
   bool operator==(const AxisDecision&) const = default;
 };
@@ -39,6 +40,7 @@ struct AxisContext {
   const IdVec<OpId, MeshId>& mesh_of;
   int mesh_axis;
   const std::string& reduce_onto;
+  bool ring;               // attention goes around it
   const AxisState& state;  // inputs and forward operators are settled in it
 };
 

@@ -71,9 +71,10 @@ void canonicalize(DimLayout& dim, const Mesh& mesh) {
 Range own_range(const Factor& factor, const Mesh& mesh, int position) {
   Range range{0, factor.size};
   for (const Cut& cut : factor.cuts) {
-    const int part = mesh.coordinate(position, cut.mesh_axis);
+    const int parts = degree(mesh, cut.mesh_axis);
+    const int part = (mesh.coordinate(position, cut.mesh_axis) + parts - cut.rotate % parts) % parts;
     if (cut.sizes.empty()) {
-      const std::int64_t width = (range.end - range.begin) / degree(mesh, cut.mesh_axis);
+      const std::int64_t width = (range.end - range.begin) / parts;
       range.begin += part * width;
       range.end = range.begin + width;
     } else {
@@ -171,9 +172,11 @@ Layout operand_layout(const Signature& signature, bool output, std::size_t index
       const std::uint64_t mask = sharding.partial_inputs;
       if (output || (index < 64 && (mask >> index & 1u) != 0)) layout.partial[axis] = Reducer::Sum;
     }
+  const MeshAxes splits = split_axes(layout);
   for (std::size_t a = 0; a < sharding.axes.size(); ++a) {
     if (indexed.contains(static_cast<int>(a))) continue;
     for (const Cut& cut : sharding.axes[a]) {
+      if (splits >> cut.mesh_axis & 1u) continue;  // a ring: the devices of the axis have different parts
       if (operand.local.contains(static_cast<int>(a)))
         layout.local |= MeshAxes{1} << cut.mesh_axis;
       else if (output)
@@ -205,13 +208,29 @@ AxisSlices axis_slices(const Signature& signature, const OpSharding& sharding, c
 Layout without_halos(Layout layout) {
   for (DimLayout& dim : layout.dims)
     for (Factor& factor : dim)
-      for (Cut& cut : factor.cuts) cut = Cut{cut.mesh_axis, cut.sizes};
+      for (Cut& cut : factor.cuts) cut = Cut{.mesh_axis = cut.mesh_axis, .sizes = cut.sizes, .rotate = cut.rotate};
   return layout;
 }
 
 bool is_partial(const Layout& layout) {
   return std::any_of(layout.partial.begin(), layout.partial.end(),
                      [](const auto& reducer) { return reducer.has_value(); });
+}
+
+bool is_rotated(const Layout& layout) {
+  for (const DimLayout& dim : layout.dims)
+    for (const Factor& factor : dim)
+      for (const Cut& cut : factor.cuts)
+        if (cut.rotate != 0) return true;
+  return false;
+}
+
+Layout rotated(Layout layout, int mesh_axis, int steps, const Mesh& mesh) {
+  for (DimLayout& dim : layout.dims)
+    for (Factor& factor : dim)
+      for (Cut& cut : factor.cuts)
+        if (cut.mesh_axis == mesh_axis) cut.rotate = (cut.rotate + steps) % degree(mesh, mesh_axis);
+  return layout;
 }
 
 MeshAxes split_axes(const Layout& layout) {
@@ -277,6 +296,7 @@ std::string print(const std::vector<Cut>& cuts, const Mesh& mesh) {
     if (!cut.sizes.empty()) text += fmt::format("({})", fmt::join(cut.sizes, "+"));
     if (cut.halo_low || cut.halo_high || cut.halo_sum)
       text += fmt::format("{}-{}+{}", cut.halo_sum ? "Σ" : "", cut.halo_low, cut.halo_high);
+    if (cut.rotate) text += fmt::format(">{}", cut.rotate);
   }
   return text;
 }
@@ -364,6 +384,12 @@ class Reader {
         WEFT_TRY(cut.halo_high, number());
       } else if (cut.halo_sum) {
         return expected("a halo such as -1+1");
+      }
+      if (take(">")) {
+        WEFT_TRY(const std::int64_t steps, number());
+        const int parts = mesh_.axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
+        if (steps >= parts) return error("handed on {} times around a ring of {}", steps, parts);
+        cut.rotate = static_cast<int>(steps);
       }
       list.push_back(std::move(cut));
     } while (take(","));

@@ -34,6 +34,8 @@ struct Cut {
   // gradients).
   std::int64_t halo_low = 0, halo_high = 0;
   bool halo_sum = false;
+  // The device at coordinate c holds part (c − rotate) mod n: blocks on their way around a ring. Only inside rings.
+  int rotate = 0;
 
   bool operator==(const Cut&) const = default;
 };
@@ -57,6 +59,9 @@ struct Layout {
 };
 
 // Which mesh axes split each axis of an operator, major first; uneven where a cut gives sizes.
+//
+// A mesh axis that splits two axes (the queries and the keys of attention) goes around a ring: every part of the one
+// meets every part of the other, step by step (compile/ring.cpp). One step is the same with the second axis rotated.
 struct OpSharding {
   MeshId mesh;
   std::vector<std::vector<Cut>> axes;  // by operator axis
@@ -83,6 +88,10 @@ void canonicalize(Layout& layout, const Mesh& mesh);
 Layout without_halos(Layout layout);
 
 bool is_partial(const Layout& layout);
+// Whether some cut is on its way around a ring.
+bool is_rotated(const Layout& layout);
+// The same with the cuts by a mesh axis handed on by some steps of its ring.
+Layout rotated(Layout layout, int mesh_axis, int steps, const Mesh& mesh);
 // The mesh axes that split the tensor.
 MeshAxes split_axes(const Layout& layout);
 
@@ -101,6 +110,7 @@ std::int64_t largest_local_elements(const Layout& layout, const Mesh& mesh);
 //   [128:dp][4096][1024:tp] P(dp)      dimensions, each a product of factors with their cuts; partial sums
 //   [8 512:tp] P(dp,max) L(cp)         8 blocks, each cut; another reducer; local
 //   [12:h(6+4+2)-1+1]                  uneven parts, one element of each neighbour held besides; Σ-1+1: contributed to
+//   [1024:cp>1]                        each device holds the part before its own: handed on once around the ring
 std::string print(const Layout& layout, const Mesh& mesh);
 std::string print(const std::vector<Cut>& cuts, const Mesh& mesh);  // "dp,tp"
 

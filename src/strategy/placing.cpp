@@ -103,6 +103,7 @@ class Placer {
     to.ops.resize(names_.size());
     to.inputs.resize(names_.size());
     to.reduce_onto.resize(names_.size());
+    to.ring = strategy_.ring;  // the axes of the strategy's mesh come first
     for (const MeshChoices& choices : strategy_.choices)
       for (std::size_t m = 0; m < choices.axes.size(); ++m) {
         // Rules name mesh axes, so these mean the same on all meshes.

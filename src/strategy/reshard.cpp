@@ -23,6 +23,8 @@ std::string_view name_of(Collective collective) {
       return "halo-exchange";
     case Collective::HaloSum:
       return "halo-sum";
+    case Collective::Shift:
+      return "shift";
   }
   return "?";
 }
@@ -45,6 +47,8 @@ double elements_sent(const ReshardStep& step, const Layout& before, const Mesh& 
       return after - local;
     case Collective::HaloSum:
       return local - after;
+    case Collective::Shift:
+      return local;
   }
   return 0;
 }
@@ -201,6 +205,7 @@ Result<std::vector<ReshardStep>> reshard(const Layout& from, const Layout& to, c
     if (to.partial[axis] && to.partial[axis] != from.partial[axis])
       return error("nothing becomes partial along {}", mesh.axes()[axis].name);
   if (from.dims.size() != to.dims.size()) return error("layouts of different ranks");
+  if (is_rotated(from) || is_rotated(to)) return error("a block on its way around a ring is in no other layout");
   const Layout plain_from = without_halos(from), plain_to = without_halos(to);
   const auto sums = [](const Layout& layout) {
     for (const DimLayout& dim : layout.dims)

@@ -13,7 +13,16 @@
 
 namespace weft {
 
-enum class Collective : std::uint8_t { AllReduce, ReduceScatter, AllGather, AllToAll, Slice, HaloExchange, HaloSum };
+enum class Collective : std::uint8_t {
+  AllReduce,
+  ReduceScatter,
+  AllGather,
+  AllToAll,
+  Slice,
+  HaloExchange,
+  HaloSum,
+  Shift,  // every device hands its block to the next of the ring; only inside rings, never by resharding
+};
 std::string_view name_of(Collective collective);
 
 struct ReshardStep {
@@ -25,12 +34,14 @@ struct ReshardStep {
   bool operator==(const ReshardStep&) const = default;
 };
 
-// The steps, none when the layouts are equal. An error where no sequence exists: a local value has one layout only, and
-// nothing becomes partial. Cost: grows with the orders of the steps, which are few.
+// The steps, none when the layouts are equal. An error where no sequence exists: a local value has one layout only,
+// nothing becomes partial, and what is on its way around a ring stays in it. Cost: grows with the orders of the steps,
+// which are few.
 Result<std::vector<ReshardStep>> reshard(const Layout& from, const Layout& to, const Mesh& mesh);
 
 // Elements that one device sends in a step, by the ring algorithm: 2(n−1)/n·V for an all-reduce of V elements,
-// (n−1)/n·V for the others, V the larger of the local sizes before and after, for an all-to-all the local size.
+// (n−1)/n·V for the others, V the larger of the local sizes before and after, for an all-to-all the local size; a shift
+// sends all of it.
 double elements_sent(const ReshardStep& step, const Layout& before, const Mesh& mesh);
 
 }  // namespace weft

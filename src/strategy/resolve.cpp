@@ -527,6 +527,11 @@ class Resolver {
   void resolve_ring() {
     resolved_.context = strategy_.context;
     if (strategy_.context != ContextMode::Ring || resolved_.choices.empty()) return;
+    bool fused = false;
+    for (OpId op : graph_.ops().ids()) fused = fused || graph_.kind(op) == OpKind::Attention;
+    if (!fused)
+      violate("contradiction", strategy_.context_line, "context",
+              "ring attention needs the fused attention operator, which the model does not have; write gather or a2a");
     const ShardingChoices& sharding = resolved_.choices.front().sharding;
     for (std::size_t m = 0; m < sharding.inputs.size(); ++m)
       for (const auto& [input, choice] : sharding.inputs[m])

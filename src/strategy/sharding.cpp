@@ -230,9 +230,9 @@ class ShardingPlanner::Settler {
     bool placed_anew = false, decided_anew = false;
     for (std::size_t m = 0; m < axes_.size(); ++m) {
       AxisState& state = axes_[m];
-      WEFT_TRY(AxisDecision decision,
-               decide({graph_, placing_.meshes, mesh_of_, static_cast<int>(m), choices_.reduce_onto[m], state}, op,
-                      sharding, std::span(chosen).first(axes_.size())));
+      WEFT_TRY(AxisDecision decision, decide({graph_, placing_.meshes, mesh_of_, static_cast<int>(m),
+                                              choices_.reduce_onto[m], (choices_.ring >> m & 1u) != 0, state},
+                                             op, sharding, std::span(chosen).first(axes_.size())));
       add_cut(sharding, static_cast<int>(m), decision);
       const auto outputs = graph_.outputs(op);
       for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -269,11 +269,14 @@ class ShardingPlanner::Settler {
       sharding.partial |= MeshAxes{1} << mesh_axis;
       sharding.partial_inputs = decision.partial_inputs;
     } else if (decision.axis >= 0) {
-      const auto axis = static_cast<std::size_t>(decision.axis);
-      sharding.axes[axis].push_back(Cut{mesh_axis, decision.sizes});
-      if (decision.outer > 1) {
-        if (sharding.outer.empty()) sharding.outer.assign(sharding.axes.size(), 1);
-        sharding.outer[axis] = decision.outer;
+      for (int each : {decision.axis, decision.ring}) {
+        if (each < 0) continue;
+        const auto axis = static_cast<std::size_t>(each);
+        sharding.axes[axis].push_back(Cut{mesh_axis, decision.sizes});
+        if (decision.outer > 1) {
+          if (sharding.outer.empty()) sharding.outer.assign(sharding.axes.size(), 1);
+          sharding.outer[axis] = decision.outer;
+        }
       }
     }
   }

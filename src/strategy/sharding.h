@@ -42,6 +42,8 @@ struct ShardingChoices {
   // Per mesh axis: the axis onto which partial sums are scattered by operators that have it ("s": sequence
   // parallelism); empty: none.
   std::vector<std::string> reduce_onto;
+  // Mesh axes along which attention goes around a ring where they split its queries: they split its keys too.
+  MeshAxes ring = 0;
 };
 
 struct ShardingPlan {

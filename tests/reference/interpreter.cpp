@@ -148,6 +148,42 @@ void Interpreter::communicate(const Communicate& communicate, const Mesh& mesh) 
   }
 }
 
+// Each device by itself: a sum, or y[b,q,h.d] weighed by exp(lse[b,h,q]) and the weights' own sum.
+void Interpreter::combine(const Combine& combine, const Mesh& mesh) {
+  const std::size_t results = combine.outputs.size();
+  const auto term = [&](std::size_t i, int position) -> const Block& {
+    return read(combine.inputs[i])[static_cast<std::size_t>(position)];
+  };
+  std::vector<std::vector<Block>> out;
+  for (BufferId output : combine.outputs) out.push_back(parts_of(program_.buffers[output].layout, mesh));
+  for (int position = 0; position < mesh.size(); ++position) {
+    const auto p = static_cast<std::size_t>(position);
+    if (combine.reducer == Reducer::Sum) {
+      for (std::size_t i = 0; i < out[0][p].values().size(); ++i)
+        out[0][p].values()[i] = term(0, position).values()[i] + term(1, position).values()[i];
+      continue;
+    }
+    const Block &a = term(1, position), &b = term(1 + results, position);
+    Block& lse = out[1][p];
+    lse.for_each([&](const std::vector<std::int64_t>& at, std::size_t offset) {
+      const double largest = std::max(a.at(at), b.at(at));  // −∞: neither has a key that the mask lets through
+      lse.values()[offset] = std::isinf(largest)
+                                 ? largest
+                                 : largest + std::log(std::exp(a.at(at) - largest) + std::exp(b.at(at) - largest));
+    });
+    const std::int64_t heads = graph_.tensors()[program_.buffers[combine.outputs[1]].tensor].type.shape[1];
+    const std::int64_t size = graph_.tensors()[program_.buffers[combine.outputs[0]].tensor].type.shape[2] / heads;
+    out[0][p].for_each([&](const std::vector<std::int64_t>& at, std::size_t offset) {
+      const std::vector<std::int64_t> row = {at[0], at[2] / size, at[1]};
+      const double total = lse.at(row);
+      if (std::isinf(total)) return;
+      out[0][p].values()[offset] = std::exp(a.at(row) - total) * term(0, position).at(at) +
+                                   std::exp(b.at(row) - total) * term(results, position).at(at);
+    });
+  }
+  for (std::size_t i = 0; i < results; ++i) write(combine.outputs[i], std::move(out[i]));
+}
+
 // Every element that a device needs, from any device that has it: replicas must be the same, which `whole` checks.
 bool Interpreter::receive(const Transfer& transfer, TransferId id) {
   const auto sent = mailbox_.find({id, micro_batch_});
@@ -191,6 +227,7 @@ bool Interpreter::play(const Instruction& instruction) {
   if (const auto* operation = std::get_if<Compute>(&instruction.what)) compute(*operation, mesh);
   if (const auto* collective = std::get_if<Communicate>(&instruction.what)) communicate(*collective, mesh);
   if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) sum_scalars(*sum, mesh);
+  if (const auto* terms = std::get_if<Combine>(&instruction.what)) combine(*terms, mesh);
   if (const auto* copy = std::get_if<Copy>(&instruction.what)) write(copy->to, read(copy->from));
   if (const auto* free = std::get_if<Free>(&instruction.what))
     std::erase_if(values_, [&](const auto& entry) {  // with every view of the memory
@@ -263,8 +300,9 @@ Block Interpreter::whole(BufferId id) const {
     part.for_each([&](const std::vector<std::int64_t>& at, std::size_t offset) {
       const double value = part.values()[offset];
       if (seen.at(at) != 0 && !(std::fabs(result.at(at) - value) <= 1e-9 * std::max(1.0, std::fabs(value))))
-        throw std::runtime_error("replicas of " + graph_.name(buffer.tensor) + " differ: " + std::to_string(result.at(at)) +
-                                 " and " + std::to_string(value) + " at device " + std::to_string(position));
+        throw std::runtime_error("replicas of " + graph_.name(buffer.tensor) +
+                                 " differ: " + std::to_string(result.at(at)) + " and " + std::to_string(value) +
+                                 " at device " + std::to_string(position));
       result.at(at) = value;
       seen.at(at) = 1;
     });

@@ -36,6 +36,7 @@ class Interpreter {
   void compute(const Compute& compute, const Mesh& mesh);
   void communicate(const Communicate& communicate, const Mesh& mesh);
   void softmax_merge(const Communicate& communicate, const Mesh& mesh);
+  void combine(const Combine& combine, const Mesh& mesh);
   void sum_scalars(const SumScalars& sum, const Mesh& world);
   bool receive(const Transfer& transfer, TransferId id);
   const std::vector<Block>& read(BufferId buffer);
