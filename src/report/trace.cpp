@@ -164,6 +164,7 @@ class TraceWriter {
     });
     const MemoryOfClass memory(played_.compiled, plan_.training, *of);
     HeldBytes held = memory.kept();
+    count_memory(process, 0, held);
 
     std::vector<Span> of_play;
     std::uint32_t play = 0;
@@ -332,31 +333,42 @@ class TraceWriter {
              fmt::format(R"(,"args":{{"micro_batch":{}}})", agent.plays[play].micro_batch));
   }
 
-  // Counts what the body allocates and frees, at the times its compute stream comes to it.
+  // Counts what the body allocates and frees: buffers come when their instruction starts, go when it has ended, by the
+  // clock of the compute stream.
   void write_memory(const Process& process, const Agent& agent, const MemoryOfClass& memory, std::uint32_t play,
                     const std::vector<Span>& spans, HeldBytes& held) {
     const BodyMemory& body = memory.body(play);
     const bool all = detailed(agent.plays[play].micro_batch);
     const std::vector<InstructionId>& instructions = memory.instructions(play);
     std::size_t next = 0, at = 0;  // span; instruction
-    const auto clock_at = [&](std::uint32_t position) {
+    const auto clock_at = [&](std::uint32_t position, bool goes) {
       for (; at <= position; ++at)
         if (next < spans.size() && spans[next].instruction == instructions[at].index()) {
-          if (agent.tasks[spans[next].task].stream == static_cast<std::uint8_t>(Stream::Compute))
+          if (agent.tasks[spans[next].task].stream == static_cast<std::uint8_t>(Stream::Compute)) {
             clock_ = std::max(clock_, spans[next].start);
+            computed_ = spans[next].end;
+          }
           ++next;
         }
+      if (goes) clock_ = std::max(clock_, computed_);
       return clock_;
     };
-    if (play == 0) clock_ = 0;
-    if (play == 0) count_memory(process, 0, held);
+    if (play == 0) {
+      clock_ = computed_ = 0;
+      counted_.reset();
+    }
     for (std::size_t i = 0; i < body.changes.size(); ++i) {
       const MemoryChange& change = body.changes[i];
-      const Picoseconds time = clock_at(change.position);
+      const Picoseconds time = clock_at(change.position, change.bytes < 0);
+      // Of what happens at one time, the outcome counts.
+      if (counted_ && counted_->first < time) {
+        count_memory(process, counted_->first, counted_->second);
+        counted_.reset();
+      }
       (change.activation ? held.activations : held.buffers).value += change.bytes;
-      const bool more = i + 1 < body.changes.size() && body.changes[i + 1].position == change.position;
-      if ((all && !more) || i + 1 == body.highest || i + 1 == body.changes.size()) count_memory(process, time, held);
+      if (all || counted_ || i + 1 == body.highest || i + 1 == body.changes.size()) counted_ = {time, held};
     }
+    if (play + 1 == memory.plays() && counted_) count_memory(process, counted_->first, counted_->second);
   }
 
   void count_memory(const Process& process, Picoseconds time, const HeldBytes& held) {
@@ -399,7 +411,8 @@ class TraceWriter {
   std::vector<bool> detailed_;  // by micro-batch
   std::vector<MeetingParties> parties_;
   std::set<AgentId> flowing_;
-  Picoseconds clock_ = 0;  // of the compute stream of the process
+  Picoseconds clock_ = 0, computed_ = 0;  // of the compute stream of the process: now; end of the last task
+  std::optional<std::pair<Picoseconds, HeldBytes>> counted_;  // to be written
   double plays_done_ = 0, all_plays_ = 1;
   fmt::memory_buffer buffer_;
   TraceCounts counts_;
