@@ -34,6 +34,20 @@ void append_time(fmt::memory_buffer& out, Picoseconds time) {
   fmt::format_to(std::back_inserter(out), ".{}", digits);
 }
 
+// How long a slice lasts. Viewers add it to the start as floating-point numbers; where the sum would pass the end, and
+// so the start of what follows, it is written a few femtoseconds short.
+void append_length(fmt::memory_buffer& out, Picoseconds from, Picoseconds to) {
+  const auto microseconds = [](double picoseconds) { return picoseconds / 1e6; };
+  const double start = microseconds(static_cast<double>(from)), end = microseconds(static_cast<double>(to));
+  if (start + microseconds(static_cast<double>(to - from)) <= end) return append_time(out, to - from);
+  for (std::int64_t less = 1; less < 500; less *= 2) {
+    const std::int64_t femtoseconds = (to - from) * 1000 - less;
+    if (less < 256 && start + static_cast<double>(femtoseconds) / 1e9 > end) continue;
+    fmt::format_to(std::back_inserter(out), "{}.{:09}", femtoseconds / 1'000'000'000, femtoseconds % 1'000'000'000);
+    return;
+  }
+}
+
 std::string shape_text(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ",")); }
 
 // What a trace says of a task besides when.
@@ -276,7 +290,7 @@ class TraceWriter {
     fmt::format_to(std::back_inserter(buffer_), R"({{"ph":"X","pid":{},"tid":{},"ts":)", pid, tid);
     append_time(buffer_, from);
     buffer_.append(std::string_view(R"(,"dur":)"));
-    append_time(buffer_, to - from);
+    append_length(buffer_, from, to);
     fmt::format_to(std::back_inserter(buffer_), R"(,"name":{},"cat":{}{}}})", name, category, args);
   }
 

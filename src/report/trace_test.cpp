@@ -63,6 +63,7 @@ std::int64_t picoseconds(const Json& time) { return std::llround(time.get<double
 void check_structure(const Json& trace, const Played& of) {
   ASSERT_TRUE(trace["traceEvents"].is_array());
   std::map<std::pair<int, int>, std::vector<std::pair<std::int64_t, std::int64_t>>> slices;
+  std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> as_read;  // by viewers: floating-point sums
   std::map<std::int64_t, std::vector<Json>> flows;
   std::map<int, std::int64_t> counted;
   std::set<std::pair<int, int>> named;
@@ -90,6 +91,8 @@ void check_structure(const Json& trace, const Played& of) {
       ASSERT_LE(time + length, of.played.run.makespan);
       ASSERT_TRUE(named.contains({pid, tid})) << event;
       slices[{pid, tid}].emplace_back(time, time + length);
+      const double start = event["ts"], duration = event["dur"];
+      as_read[{pid, tid}].emplace_back(start, start + duration);
     } else if (phase == "s" || phase == "f") {
       ASSERT_TRUE(event["id"].is_number_integer()) << event;
       flows[event["id"]].push_back(event);
@@ -106,6 +109,10 @@ void check_structure(const Json& trace, const Played& of) {
     std::sort(list.begin(), list.end());
     for (std::size_t i = 1; i < list.size(); ++i)  // a stream does one thing after the other
       ASSERT_GE(list[i].first, list[i - 1].second) << thread.first << " " << thread.second;
+  }
+  for (auto& [thread, list] : as_read) {
+    std::sort(list.begin(), list.end());
+    for (std::size_t i = 1; i < list.size(); ++i) ASSERT_GE(list[i].first, list[i - 1].second);
   }
   for (const auto& [id, ends] : flows) {
     ASSERT_EQ(ends.size(), 2u) << id;
@@ -129,6 +136,7 @@ TEST_F(Trace, IsInTheFormatThatViewersRead) {
       {.model = "gpt2-124m:layers=8", .cluster = "dgx-a100:2", .strategy = "pp=4,vpp=2,dp=4,ga=4"},
       {.model = "gpt2-124m:layers=2", .cluster = "dgx1-v100:1+p100x8:1", .strategy = "tp=2,dp=8", .global_batch = 8},
       {.model = "mixtral-8x7b:layers=1", .cluster = "dgx-h100:1", .strategy = "ep=8", .seq = 256},
+      {.model = "gpt3-13b", .cluster = "k80x4:1", .strategy = "pp=4,ga=8", .dtype = "fp32"},  // takes minutes
   };
   for (const PlanRequest& request : requests) {
     const Played of = play(request);
