@@ -10,12 +10,13 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-demo: deps  ## build weft and show a model, a cluster and a strategy
+demo: deps  ## build weft, show a model, a cluster and a strategy, and simulate it
 	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
 	@cmake --build --preset release --target weft
 	$(WEFT) show model llama3-70b
 	$(WEFT) show cluster dgx-h100:16
 	$(WEFT) show strategy --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1
+	$(WEFT) simulate --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1
 
 test: deps  ## build and run every test
 	@cmake --preset dev > build/dev.log 2>&1 || { cat build/dev.log; exit 1; }

@@ -110,6 +110,54 @@ TEST(Cli, JsonOfPlansIsAsTheirSchemasSay) {
   }
 }
 
+TEST(Cli, JsonOfSimulationsIsAsItsSchemaSays) {
+  std::ifstream file(fs::path(environment("WEFT_SOURCE_DIR")) / "docs/schema/simulate.schema.json");
+  const auto schema = nlohmann::json::parse(file);
+  const std::vector<std::pair<std::string, int>> plans = {
+      {"--model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1,ga=4", 0},
+      {"--model mixtral-8x7b --cluster dgx-h100:1 --strategy ep=8,recompute=selective", 1},  // does not fit
+      {"--model resnet50 --cluster dgx-a100:1 --strategy dp=4,h=2 --network fifo --no-fold", 0},
+  };
+  for (const auto& [plan, exit_code] : plans) {
+    const Outcome outcome = run("simulate " + plan + " --json", false);
+    ASSERT_EQ(outcome.exit_code, exit_code) << plan;
+    EXPECT_EQ(outcome.text, run("simulate " + plan + " --json", false).text);  // the same bytes twice
+    const auto json = nlohmann::json::parse(outcome.text);
+    EXPECT_EQ(weft::departures(json, schema), std::vector<std::string>{}) << plan;
+    EXPECT_EQ(json["feasible"], exit_code == 0);
+    EXPECT_EQ(json.contains("tokens_per_s"), plan.find("resnet") == std::string::npos);
+    double sum = 0, path = 0;
+    for (const auto& [part, time] : json["breakdown_s"].items()) sum += time.get<double>();
+    for (const auto& stretch : json["critical_path"]) path += stretch["time_s"].get<double>();
+    EXPECT_NEAR(sum / json["step_time_s"].get<double>(), 1, 1e-12);
+    EXPECT_NEAR(path / json["step_time_s"].get<double>(), 1, 1e-12);
+    EXPECT_FALSE(json.contains("timing_s"));
+  }
+  const auto timed = nlohmann::json::parse(run("simulate " + plans[2].first + " --json --timing", false).text);
+  EXPECT_EQ(weft::departures(timed, schema), std::vector<std::string>{});
+  EXPECT_TRUE(timed.contains("timing_s"));
+}
+
+TEST(Cli, ATraceIsWrittenWholeOrNotAtAll) {
+  const std::string plan = "simulate --model gpt2-124m:layers=2 --cluster dgx-a100:1 --strategy pp=2,dp=4,ga=4 ";
+  const std::string path = ::testing::TempDir() + "weft_cli_test_trace.json";
+  const auto text = [&] {
+    std::ifstream file(path);
+    return std::string((std::istreambuf_iterator<char>(file)), {});
+  };
+  ASSERT_EQ(run(plan + "--trace " + path).exit_code, 0);
+  const std::string first = text();
+  EXPECT_FALSE(nlohmann::json::parse(first)["traceEvents"].empty());
+  ASSERT_EQ(run(plan + "--trace " + path).exit_code, 0);
+  EXPECT_EQ(text(), first);
+  std::remove(path.c_str());
+  // A plan that is wrong leaves nothing behind.
+  EXPECT_EQ(run("simulate --model gpt2-124m --cluster dgx-a100:1 --strategy pp=3 --trace " + path).exit_code, 2);
+  EXPECT_FALSE(fs::exists(path));
+  for (const fs::directory_entry& entry : fs::directory_iterator(::testing::TempDir()))
+    EXPECT_EQ(entry.path().string().find("weft_cli_test_trace"), std::string::npos) << entry.path();
+}
+
 // What --yaml prints is the same plan again.
 TEST(Cli, AStrategyFileIsReadBack) {
   const std::string plan = "show strategy --model llama3-8b --cluster dgx-h100:2 ";
@@ -128,9 +176,9 @@ TEST(Cli, AStrategyFileIsReadBack) {
 TEST(Cli, TheReadmeShowsWhatTheDemoPrints) {
   std::ifstream file(fs::path(environment("WEFT_SOURCE_DIR")) / "README.md");
   const std::string readme((std::istreambuf_iterator<char>(file)), {});
-  for (const char* arguments :
-       {"show model llama3-70b", "show cluster dgx-h100:16",
-        "show strategy --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1"})
+  for (const char* arguments : {"show model llama3-70b", "show cluster dgx-h100:16",
+                                "show strategy --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1",
+                                "simulate --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1"})
     EXPECT_NE(readme.find(std::string("$ weft ") + arguments + "\n" + run(arguments).text), std::string::npos)
         << arguments;
 }

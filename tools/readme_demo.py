@@ -6,7 +6,8 @@ import subprocess
 root = pathlib.Path(__file__).resolve().parent.parent
 weft = root / "build/release/bin/weft"
 commands = [["show", "model", "llama3-70b"], ["show", "cluster", "dgx-h100:16"],
-            "show strategy --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1".split()]
+            "show strategy --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1".split(),
+            "simulate --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1".split()]
 printed = "\n".join("$ weft " + " ".join(c) + "\n" + subprocess.run([weft, *c], capture_output=True, text=True, check=True).stdout for c in commands)
 readme = (root / "README.md").read_text()
 before, rest = readme.split("`make demo` prints:\n\n```\n", 1)

@@ -10,7 +10,6 @@
 namespace weft {
 
 inline constexpr int kDone = 0, kNotFeasible = 1, kBadInput = 2;
-inline constexpr int kInterrupted = 130;  // as shells say of Ctrl-C
 
 // What the chosen command will do; empty until parsing has chosen one.
 using Chosen = std::function<int()>;

@@ -2,8 +2,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -26,17 +28,29 @@ struct SimulateArguments {
   bool no_fold = false, gantt = false, timing = false, json = false;
 };
 
-// Set by Ctrl-C while a trace is written; the writer then stops and leaves nothing behind.
-volatile std::sig_atomic_t interrupted = 0;
-
-class CatchInterrupt {
+// While it lives, Ctrl-C removes the unfinished file before weft ends. A handler can reach only what is static.
+class RemoveOnInterrupt {
  public:
-  CatchInterrupt() : before_(std::signal(SIGINT, [](int) { interrupted = 1; })) {}
-  ~CatchInterrupt() { std::signal(SIGINT, before_); }
-  CatchInterrupt(const CatchInterrupt&) = delete;
+  explicit RemoveOnInterrupt(const std::string& path) {
+    if (path.empty() || path.size() >= sizeof unfinished_) return;
+    std::memcpy(unfinished_, path.c_str(), path.size() + 1);
+    for (std::size_t i = 0; i < kSignals.size(); ++i) before_[i] = std::signal(kSignals[i], remove_and_end);
+  }
+  ~RemoveOnInterrupt() {
+    for (std::size_t i = 0; i < kSignals.size(); ++i)
+      if (before_[i]) std::signal(kSignals[i], before_[i]);
+  }
+  RemoveOnInterrupt(const RemoveOnInterrupt&) = delete;
 
  private:
-  void (*before_)(int);
+  static constexpr std::array kSignals = {SIGINT, SIGTERM};
+  static void remove_and_end(int signal) {
+    ::unlink(unfinished_);
+    ::_exit(128 + signal);
+  }
+
+  inline static char unfinished_[4096] = {};
+  std::array<void (*)(int), kSignals.size()> before_{};
 };
 
 // Of the terminal, where there is one.
@@ -68,16 +82,15 @@ struct Printed {
 
 Result<Printed> run_simulation(const SimulateArguments& arguments) {
   WEFT_TRY_OK(check(arguments));
-  std::optional<CatchInterrupt> caught;
   std::optional<WholeFile> file;
+  std::optional<RemoveOnInterrupt> guarded;
   if (!arguments.trace.empty()) {
     Result<WholeFile> created = WholeFile::create(arguments.trace);
     if (!created.ok()) return created.error().at("--trace");
-    caught.emplace();  // from here on there is something to remove
     file.emplace(std::move(created).value());
+    guarded.emplace(file->unfinished());
   }
   Progress progress;
-  const auto stopped = [] { return interrupted != 0; };
   progress.now("making the plan");
   const auto start = std::chrono::steady_clock::now();
   WEFT_TRY(const Plan plan, make_plan(arguments.request));
@@ -96,7 +109,6 @@ Result<Printed> run_simulation(const SimulateArguments& arguments) {
   PlayTimes times;
   progress.now("simulating");
   WEFT_TRY(const PlayedPlan played, play_plan(plan, cost, options, &times));
-  if (stopped()) return error("interrupted");
   const auto simulated = std::chrono::steady_clock::now();
   progress.now("judging");
   Forecast found = judge(plan, played, options);
@@ -106,11 +118,12 @@ Result<Printed> run_simulation(const SimulateArguments& arguments) {
   if (file) {
     trace.progress = [&](double share) {
       progress.now("writing the trace", share);
-      return !stopped();
+      return true;
     };
     WEFT_TRY(traced, write_trace(*file, plan, played, trace));
     Status finished = file->finish();
     if (!finished.ok()) return finished.error().at("--trace");
+    guarded.reset();
   }
   const auto written = std::chrono::steady_clock::now();
   progress.done();
@@ -153,7 +166,6 @@ Result<Printed> run_simulation(const SimulateArguments& arguments) {
 
 int simulate_plan(const SimulateArguments& arguments) {
   const Result<Printed> printed = run_simulation(arguments);
-  if (interrupted != 0) return kInterrupted;
   if (!printed.ok()) return report(printed.error());
   say(printed->text);
   return printed->feasible ? kDone : kNotFeasible;

@@ -19,6 +19,19 @@ OpId product_behind(const Graph& graph, TensorId tensor) {
   return {};
 }
 
+// Marks the products that read what an operator makes, as it is or through pointwise operators and views.
+void mark_products_after(const Graph& graph, OpId op, std::vector<char>& marked) {
+  for (TensorId output : graph.outputs(op))
+    for (const Use& use : graph.uses(output)) {
+      if (graph.ops()[use.op].phase != Phase::Forward) continue;
+      if (contraction_flops(graph.signature(use.op)).value > 0) {
+        marked[use.op.index()] = 1;
+      } else {
+        mark_products_after(graph, use.op, marked);
+      }
+    }
+}
+
 }  // namespace
 
 StepFlops flops_of(const Plan& plan, const CompiledStrategy& compiled) {
@@ -35,9 +48,7 @@ StepFlops flops_of(const Plan& plan, const CompiledStrategy& compiled) {
     causal[op.index()] = 1;
     if (kind != OpKind::Softmax) continue;  // attention in separate kernels: scores before it, values after
     if (const OpId scores = product_behind(graph, graph.inputs(op)[0]); scores.valid()) causal[scores.index()] = 1;
-    for (TensorId output : graph.outputs(op))
-      for (const Use& use : graph.uses(output))
-        if (graph.kind(use.op) == OpKind::Matmul) causal[forward_of(graph, use.op).index()] = 1;
+    mark_products_after(graph, op, causal);
   }
   const double published = plan.vocabulary.stored > 0 ? static_cast<double>(plan.vocabulary.published) /
                                                             static_cast<double>(plan.vocabulary.stored)

@@ -148,7 +148,7 @@ class Judge {
       const std::vector<Action>& actions = played_.compiled.schedule.actions[static_cast<std::size_t>(of.rank)];
       made.peak_play = peak.play < actions.size() ? name_of(actions[peak.play]) : "step";
       if (peak.at.valid()) made.peak_at = title_of(program(), graph(), peak.at);
-      made.largest = memory.alive_at(peak);
+      if (timeline || !made.fits()) made.largest = memory.alive_at(peak);
       if (made.largest.size() > options_.culprits) made.largest.resize(options_.culprits);
       if (timeline) made.peak_time = time_of(*timeline, of, peak);
       result_.feasible = result_.feasible && made.fits();

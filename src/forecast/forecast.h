@@ -58,7 +58,7 @@ struct ClassForecast {
   std::string peak_play;  // "F3": the body and micro-batch at the peak, or "step"
   std::string peak_at;    // the instruction's operator or collective
   std::optional<Picoseconds> peak_time = {};
-  std::vector<MemoryOfClass::Alive> largest;  // at the peak
+  std::vector<MemoryOfClass::Alive> largest;  // at the peak; if recorded, or if it does not fit
 
   bool fits() const { return capacity.value == 0 || device_total <= budget; }
   Bytes overshoot() const { return fits() ? Bytes{} : device_total - budget; }

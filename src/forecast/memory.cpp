@@ -181,21 +181,21 @@ Bytes MemoryOfClass::bytes_of_buffer(BufferId id) const {
 // Walks the plays of one micro-batch; what it holds goes from one to the next.
 void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
   const Program& program = compiled_.program;
-  std::set<BufferId> held;
+  IdVec<BufferId, char> held(program.buffers.size(), 0);
   for (std::size_t play : plays) {
     auto body = std::make_unique<BodyMemory>();
-    std::map<BufferId, int> left;
     const Guard only_now = micro_batch(play) == 0 ? Guard::FirstMicroBatch : Guard::Always;
     const bool last = micro_batch(play) + 1 == compiled_.schedule.micro_batches;
     const auto change = [&](std::size_t position, BufferId id, int sign) {
+      held[id] = sign > 0;
       const std::int64_t bytes = sign * bytes_of_buffer(id).value;
+      if (bytes == 0) return;
       body->changes.push_back({static_cast<std::uint32_t>(position), id, bytes, saved_[id] != 0});
       (saved_[id] ? body->activations : body->buffers) += bytes;
       if (body->activations + body->buffers > body->most) {
         body->most = body->activations + body->buffers;
         body->highest = body->changes.size();
       }
-      left[id] += sign;
     };
     const std::vector<InstructionId>& list = instructions(play);
     for (std::size_t position = 0; position < list.size(); ++position) {
@@ -203,18 +203,26 @@ void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
       if (instruction.guard == Guard::FirstMicroBatch && only_now != Guard::FirstMicroBatch) continue;
       if (instruction.guard == Guard::LastMicroBatch && !last) continue;
       if (const auto* free = std::get_if<Free>(&instruction.what)) {
-        if (held.erase(free->buffer) > 0) change(position, free->buffer, -1);
+        if (held[free->buffer]) change(position, free->buffer, -1);
         continue;
       }
       for (const auto& touched : {reads_of(program, instruction), writes_of(program, instruction)})
         for (BufferId id : touched) {
           const BufferId root = program.buffers[id].memory;
-          if (!is_kept(program.buffers[root].kind) && !program.buffers[root].on_host && held.insert(root).second)
+          if (!is_kept(program.buffers[root].kind) && !program.buffers[root].on_host && !held[root])
             change(position, root, 1);
         }
     }
-    for (const auto& [id, by] : left)
+    // Buffers that come and go in one body cancel out.
+    std::vector<std::pair<BufferId, int>> all;
+    for (const MemoryChange& each : body->changes) all.emplace_back(each.buffer, each.bytes < 0 ? -1 : 1);
+    std::sort(all.begin(), all.end());
+    for (std::size_t i = 0; i < all.size();) {
+      int by = 0;
+      const BufferId id = all[i].first;
+      for (; i < all.size() && all[i].first == id; ++i) by += all[i].second;
       if (by != 0) body->left.emplace_back(id, by);
+    }
     plays_[play] = body.get();
     made_.push_back(std::move(body));
   }

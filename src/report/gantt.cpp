@@ -69,7 +69,7 @@ class Gantt {
     return schedule_.actions[static_cast<std::size_t>(played_.priced.agents[agent].rank)];
   }
 
-  // The whole step if a forward body is two columns wide on it; else its beginning and its end at that scale.
+  // The whole step if a forward body's name fits there; else its beginning and its end at that scale.
   void choose_windows() {
     const Picoseconds step = played_.run.makespan;
     const std::vector<Span> spans = timeline_.spans(agents_.front());
@@ -88,11 +88,16 @@ class Gantt {
     if (!bodies.empty()) forward /= static_cast<Picoseconds>(bodies.size());
     const auto count = static_cast<Picoseconds>(columns_);
     column_ = (step + count - 1) / count;
-    if (forward / 2 >= column_ || forward < 2) {
+    // Names are shortened to two letters where the pipeline would not fill up within the beginning.
+    std::size_t letters = 2;
+    for (const Action& action : actions(agents_.front())) letters = std::max(letters, name_of(action).size());
+    if (static_cast<std::size_t>(schedule_.ranks) * letters > columns_ / 3) letters = 2;
+    const auto least = static_cast<Picoseconds>(letters);
+    if (forward / least >= column_ || forward < least) {
       windows_ = {{0, step}};
       return;
     }
-    column_ = forward / 2;
+    column_ = forward / least;
     const Picoseconds half = (count - 3) / 2 * column_;  // three columns are the gap
     windows_ = {{0, half}, {step - half, step}};
   }

@@ -122,7 +122,7 @@ std::string memory_text(const Plan& plan, const PlayedPlan& played, const Foreca
                weft::human(held.parameters), weft::human(held.gradients), weft::human(held.optimizer),
                weft::human(held.activations), weft::human(held.buffers), weft::human(held.total()),
                weft::human(of.reserved), weft::human(of.device_total),
-               of.capacity.value > 0 ? percent(of.device_total / of.capacity) : "", of.fits() ? "" : "too much"});
+               of.capacity.value > 0 ? percent(of.device_total / of.capacity) : "", of.fits() ? "" : "✗"});
   }
   std::string text = table.print();
   const ClassForecast* full = forecast.fullest();

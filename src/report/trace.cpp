@@ -34,6 +34,20 @@ void append_time(fmt::memory_buffer& out, Picoseconds time) {
   fmt::format_to(std::back_inserter(out), ".{}", digits);
 }
 
+// How long a slice lasts. Viewers add it to the start as floating-point numbers; where the sum would pass the end, and
+// so the start of what follows, it is written a few femtoseconds short.
+void append_length(fmt::memory_buffer& out, Picoseconds from, Picoseconds to) {
+  const auto microseconds = [](double picoseconds) { return picoseconds / 1e6; };
+  const double start = microseconds(static_cast<double>(from)), end = microseconds(static_cast<double>(to));
+  if (start + microseconds(static_cast<double>(to - from)) <= end) return append_time(out, to - from);
+  for (std::int64_t less = 1; less < 500; less *= 2) {
+    const std::int64_t femtoseconds = (to - from) * 1000 - less;
+    if (less < 256 && start + static_cast<double>(femtoseconds) / 1e9 > end) continue;
+    fmt::format_to(std::back_inserter(out), "{}.{:09}", femtoseconds / 1'000'000'000, femtoseconds % 1'000'000'000);
+    return;
+  }
+}
+
 std::string shape_text(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ",")); }
 
 // What a trace says of a task besides when.
@@ -164,6 +178,7 @@ class TraceWriter {
     });
     const MemoryOfClass memory(played_.compiled, plan_.training, *of);
     HeldBytes held = memory.kept();
+    count_memory(process, 0, held);
 
     std::vector<Span> of_play;
     std::uint32_t play = 0;
@@ -275,7 +290,7 @@ class TraceWriter {
     fmt::format_to(std::back_inserter(buffer_), R"({{"ph":"X","pid":{},"tid":{},"ts":)", pid, tid);
     append_time(buffer_, from);
     buffer_.append(std::string_view(R"(,"dur":)"));
-    append_time(buffer_, to - from);
+    append_length(buffer_, from, to);
     fmt::format_to(std::back_inserter(buffer_), R"(,"name":{},"cat":{}{}}})", name, category, args);
   }
 
@@ -332,31 +347,42 @@ class TraceWriter {
              fmt::format(R"(,"args":{{"micro_batch":{}}})", agent.plays[play].micro_batch));
   }
 
-  // Counts what the body allocates and frees, at the times its compute stream comes to it.
+  // Counts what the body allocates and frees: buffers come when their instruction starts, go when it has ended, by the
+  // clock of the compute stream.
   void write_memory(const Process& process, const Agent& agent, const MemoryOfClass& memory, std::uint32_t play,
                     const std::vector<Span>& spans, HeldBytes& held) {
     const BodyMemory& body = memory.body(play);
     const bool all = detailed(agent.plays[play].micro_batch);
     const std::vector<InstructionId>& instructions = memory.instructions(play);
     std::size_t next = 0, at = 0;  // span; instruction
-    const auto clock_at = [&](std::uint32_t position) {
+    const auto clock_at = [&](std::uint32_t position, bool goes) {
       for (; at <= position; ++at)
         if (next < spans.size() && spans[next].instruction == instructions[at].index()) {
-          if (agent.tasks[spans[next].task].stream == static_cast<std::uint8_t>(Stream::Compute))
+          if (agent.tasks[spans[next].task].stream == static_cast<std::uint8_t>(Stream::Compute)) {
             clock_ = std::max(clock_, spans[next].start);
+            computed_ = spans[next].end;
+          }
           ++next;
         }
+      if (goes) clock_ = std::max(clock_, computed_);
       return clock_;
     };
-    if (play == 0) clock_ = 0;
-    if (play == 0) count_memory(process, 0, held);
+    if (play == 0) {
+      clock_ = computed_ = 0;
+      counted_.reset();
+    }
     for (std::size_t i = 0; i < body.changes.size(); ++i) {
       const MemoryChange& change = body.changes[i];
-      const Picoseconds time = clock_at(change.position);
+      const Picoseconds time = clock_at(change.position, change.bytes < 0);
+      // Of what happens at one time, the outcome counts.
+      if (counted_ && counted_->first < time) {
+        count_memory(process, counted_->first, counted_->second);
+        counted_.reset();
+      }
       (change.activation ? held.activations : held.buffers).value += change.bytes;
-      const bool more = i + 1 < body.changes.size() && body.changes[i + 1].position == change.position;
-      if ((all && !more) || i + 1 == body.highest || i + 1 == body.changes.size()) count_memory(process, time, held);
+      if (all || counted_ || i + 1 == body.highest || i + 1 == body.changes.size()) counted_ = {time, held};
     }
+    if (play + 1 == memory.plays() && counted_) count_memory(process, counted_->first, counted_->second);
   }
 
   void count_memory(const Process& process, Picoseconds time, const HeldBytes& held) {
@@ -399,7 +425,8 @@ class TraceWriter {
   std::vector<bool> detailed_;  // by micro-batch
   std::vector<MeetingParties> parties_;
   std::set<AgentId> flowing_;
-  Picoseconds clock_ = 0;  // of the compute stream of the process
+  Picoseconds clock_ = 0, computed_ = 0;  // of the compute stream of the process: now; end of the last task
+  std::optional<std::pair<Picoseconds, HeldBytes>> counted_;  // to be written
   double plays_done_ = 0, all_plays_ = 1;
   fmt::memory_buffer buffer_;
   TraceCounts counts_;

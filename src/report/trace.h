@@ -27,6 +27,8 @@ class WholeFile {
 
   void write(std::string_view text);
   Status finish();
+  // What to remove should the process end before: empty where there is no such file.
+  const std::string& unfinished() const { return partial_; }
 
  private:
   WholeFile() = default;

@@ -18,6 +18,7 @@ Error unwritable(const std::string& path, int problem) {
 }  // namespace
 
 Result<WholeFile> WholeFile::create(const std::string& path) {
+  if (path.empty()) return unwritable(path, ENOENT);
   struct stat found {};
   const bool exists = ::stat(path.c_str(), &found) == 0;
   if (exists && S_ISDIR(found.st_mode)) return unwritable(path, EISDIR);

@@ -1,0 +1,237 @@
+#include "forecast/forecast.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "cost/analytic.h"
+
+namespace weft {
+namespace {
+
+Plan plan_of(const PlanRequest& request) {
+  Result<Plan> plan = make_plan(request);
+  EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);
+  return std::move(plan).value();
+}
+
+Forecast forecast_of(const Plan& plan, const ForecastOptions& options = {}) {
+  Result<Forecast> made = forecast(plan, AnalyticCost(plan.stack), options);
+  EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
+  return std::move(made).value();
+}
+
+// Narayanan et al. 2021, equation 2 and its derivation: forward and backward of a GPT with l layers of width h, B
+// sequences of s tokens, vocabulary V take 72·B·s·l·h²·(1 + s/6h + V/12lh) FLOPs. GPT-3 175B: l = 96, h = 12288.
+TEST(Forecast, ModelFlopsAreThoseOfThePaper) {
+  const Plan plan = plan_of({.model = "gpt3-175b",
+                             .cluster = "dgx-a100:8",
+                             .strategy = "tp=8,pp=8",
+                             .global_batch = 16,
+                             .micro_batch = 1,
+                             .seq = 2048});
+  ASSERT_TRUE(plan.vocabulary.padded());  // 51,200 stored; 50,257 count
+  const Forecast found = forecast_of(plan);
+  const double tokens = 16.0 * 2048, layers = 96, h = 12288;
+  const double layer_flops = 72 * tokens * layers * h * h;
+  EXPECT_NEAR(found.flops.model.value / (layer_flops * (1 + 2048 / (6 * h) + 50257 / (12 * layers * h))), 1, 1e-12);
+  // Half of attention: its term is s/6h.
+  EXPECT_NEAR(found.flops.causal.value / (layer_flops * (1 + 2048 / (12 * h) + 50257 / (12 * layers * h))), 1, 1e-12);
+  EXPECT_EQ(found.flops.recomputed.value, 0);
+  // A100, dense bf16: 312 TFLOPS; 64 of them.
+  EXPECT_DOUBLE_EQ(found.peak.value, 64 * 312e12);
+  EXPECT_EQ(found.arithmetic, Arithmetic::kBf16);
+  EXPECT_DOUBLE_EQ(found.mfu, found.flops.model.value / (found.step_s * 64 * 312e12));
+  EXPECT_DOUBLE_EQ(found.samples_per_s, 16 / found.step_s);
+  EXPECT_DOUBLE_EQ(found.tokens_per_s, 16 * 2048 / found.step_s);
+  EXPECT_DOUBLE_EQ(found.step_s, static_cast<double>(found.step) * 1e-12);
+}
+
+// Full recomputation runs the layers' forward again, 24·B·s·l·h²·(1 + s/6h), but not the head.
+TEST(Forecast, RecomputedFlopsCountForHfuOnly) {
+  const Plan plan = plan_of({.model = "gpt2-124m",
+                             .cluster = "dgx-a100:1",
+                             .strategy = "dp=8,recompute=full",
+                             .global_batch = 8,
+                             .seq = 1024,
+                             .stack = "megatron-lm"});
+  const Forecast found = forecast_of(plan);
+  const double tokens = 8.0 * 1024, layers = 12, h = 768;
+  EXPECT_NEAR(found.flops.recomputed.value / (24 * tokens * layers * h * h * (1 + 1024 / (6 * h))), 1, 1e-12);
+  EXPECT_GT(found.hfu, found.mfu);
+}
+
+// Attention in separate kernels has the same products, and the same half of them under the mask.
+TEST(Forecast, SeparateAttentionKernelsHaveTheSameFlops) {
+  const PlanRequest fused{.model = "gpt2-124m",
+                          .cluster = "dgx-a100:1",
+                          .strategy = "dp=8",
+                          .global_batch = 8,
+                          .seq = 1024,
+                          .stack = "megatron-lm"};
+  PlanRequest separate = fused;
+  separate.model += ":fused_attention=0";
+  const Forecast one = forecast_of(plan_of(fused)), other = forecast_of(plan_of(separate));
+  EXPECT_NEAR(other.flops.model.value / one.flops.model.value, 1, 1e-12);
+  EXPECT_NEAR(other.flops.causal.value / one.flops.causal.value, 1, 1e-12);
+}
+
+TEST(Forecast, TheBreakdownSumsToTheStep) {
+  const std::vector<PlanRequest> requests = {
+      {.model = "llama3-8b:layers=4", .cluster = "dgx-h100:2", .strategy = "tp=4,pp=2,dp=2,zero=1,ga=4"},
+      {.model = "mixtral-8x7b:layers=2", .cluster = "dgx-h100:1", .strategy = "ep=8", .seq = 512},
+      {.model = "gpt2-124m", .cluster = "dgx-a100:1", .strategy = "fsdp=8", .stack = "pytorch-fsdp"},
+      {.model = "gpt2-124m", .cluster = "dgx-a100:1", .strategy = "cp=2,dp=4", .global_batch = 8},
+      {.model = "resnet50", .cluster = "dgx-a100:1", .strategy = "dp=8"},
+  };
+  for (const PlanRequest& request : requests)
+    for (const Network network : {Network::Fair, Network::Fifo}) {
+      const Plan plan = plan_of(request);
+      const Forecast found = forecast_of(plan, {.network = network, .record = true});
+      ASSERT_TRUE(found.breakdown.has_value());
+      EXPECT_EQ(found.breakdown->total(), found.step) << request.model;
+      EXPECT_EQ(found.breakdown->done, 0);  // of the last to end
+      EXPECT_EQ(found.breakdown->host_bound, found.host_bound) << request.model;
+      Picoseconds path = 0;
+      for (const PathShare& share : found.critical_path) path += share.time;
+      EXPECT_EQ(path, found.step);
+      // Without recording the figures are the same.
+      const Forecast quick = forecast_of(plan, {.network = network});
+      EXPECT_EQ(quick.step, found.step);
+      EXPECT_EQ(quick.mfu, found.mfu);
+      EXPECT_EQ(quick.memory.size(), found.memory.size());
+      EXPECT_FALSE(quick.breakdown.has_value());
+    }
+}
+
+TEST(Forecast, CommunicationIsToldByWhatItIsFor) {
+  const auto exposed = [](const PlanRequest& request) {
+    const Forecast found = forecast_of(plan_of(request), {.record = true});
+    std::vector<std::string_view> kinds;
+    for (int i = static_cast<int>(Activity::Tensor); i < kActivities; ++i)
+      if ((*found.breakdown)[static_cast<Activity>(i)] > 0) kinds.push_back(name_of(static_cast<Activity>(i)));
+    return kinds;
+  };
+  const auto has = [](const std::vector<std::string_view>& kinds, std::string_view kind) {
+    return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+  };
+  const auto expert = exposed(
+      {.model = "mixtral-8x7b:layers=2", .cluster = "dgx-h100:1", .strategy = "ep=8", .global_batch = 8, .seq = 512});
+  EXPECT_TRUE(has(expert, "expert"));
+  EXPECT_FALSE(has(expert, "tensor"));
+  EXPECT_TRUE(has(exposed({.model = "gpt2-124m", .cluster = "dgx-a100:1", .strategy = "cp=2,dp=4", .global_batch = 8}),
+                  "context"));
+  const auto tensor =
+      exposed({.model = "gpt2-124m", .cluster = "dgx-a100:1", .strategy = "tp=4,pp=2", .global_batch = 4});
+  EXPECT_TRUE(has(tensor, "tensor"));
+  EXPECT_TRUE(has(tensor, "pipeline"));
+  EXPECT_TRUE(has(exposed({.model = "gpt2-124m", .cluster = "dgx-a100:1", .strategy = "dp=8"}), "data"));
+}
+
+TEST(Forecast, MemoryIsWhatTheProgramHolds) {
+  const std::vector<PlanRequest> requests = {
+      {.model = "llama3-8b:layers=8", .cluster = "dgx-h100:1", .strategy = "tp=2,pp=4,ga=12"},
+      {.model = "llama3-8b:layers=8", .cluster = "dgx-h100:1", .strategy = "pp=4,dp=2,vpp=2,ga=8"},
+      {.model = "llama3-8b:layers=8", .cluster = "dgx-h100:1", .strategy = "pp=4,dp=2,schedule=zb-h1,ga=9"},
+      {.model = "llama3-8b:layers=8",
+       .cluster = "dgx-h100:1",
+       .strategy = "dp=8,zero=3,recompute=full",
+       .global_batch = 16},
+      {.model = "resnet50", .cluster = "dgx-a100:1", .strategy = "dp=8"},
+  };
+  for (const PlanRequest& request : requests) {
+    const Plan plan = plan_of(request);
+    const CompiledStrategy compiled = compile_plan(plan).value();
+    const std::vector<HeldBytes> expected = peak_memory(compiled.program, plan.training, compiled.schedule);
+    const Forecast found = forecast_of(plan);
+    ASSERT_EQ(found.memory.size(), expected.size()) << request.strategy;
+    for (std::size_t rank = 0; rank < expected.size(); ++rank) {
+      const HeldBytes& held = found.memory[rank].allocated;
+      EXPECT_EQ(held.parameters, expected[rank].parameters);
+      EXPECT_EQ(held.gradients, expected[rank].gradients);
+      // Scalars of the world count here too.
+      EXPECT_NEAR(static_cast<double>(held.total().value), static_cast<double>(expected[rank].total().value), 64)
+          << request.strategy << " rank " << rank;
+    }
+  }
+}
+
+// Proteus calls a plan of 56 GB on 32 GB devices feasible. GPT with 2.65 B parameters, data parallel in fp16 on V100s
+// of 32 GB: 16 bytes per parameter are 42 GB, activations come on top.
+TEST(Forecast, TooMuchMemoryIsInfeasibleWithACulprit) {
+  const Plan plan = plan_of({.model = "gpt3-2.7b",
+                             .cluster = "dgx2:1",
+                             .strategy = "dp=16",
+                             .global_batch = 32,
+                             .micro_batch = 2,
+                             .seq = 1024,
+                             .dtype = "fp16",
+                             .stack = "megatron-deepspeed"});
+  const Forecast found = forecast_of(plan, {.record = true});
+  EXPECT_FALSE(found.feasible);
+  ASSERT_EQ(found.memory.size(), 1u);
+  const ClassForecast& of = found.memory.front();
+  EXPECT_EQ(&of, found.fullest());
+  EXPECT_LT(of.capacity.value, 34'359'738'368);
+  EXPECT_GT(of.device_total.value, 56'000'000'000);
+  EXPECT_EQ(of.overshoot(), of.device_total - of.budget);
+  EXPECT_EQ(of.budget.value, static_cast<std::int64_t>(static_cast<double>(of.capacity.value) * 0.96));
+  EXPECT_EQ(of.device_total.value, of.reserved.value + (512 << 20) + (std::int64_t{128} << 20) * of.communicators);
+  ASSERT_EQ(of.largest.size(), 5u);
+  EXPECT_TRUE(std::is_sorted(of.largest.begin(), of.largest.end(),
+                             [](const auto& a, const auto& b) { return a.bytes > b.bytes; }));
+  EXPECT_EQ(of.largest.front().name.substr(0, 9), "layers.*.");
+  ASSERT_TRUE(of.peak_time.has_value());
+  EXPECT_GT(*of.peak_time, 0);
+  EXPECT_LE(*of.peak_time, found.step);
+  // With all of the memory to use it is no better; on devices of 80 GB it fits.
+  EXPECT_FALSE(forecast_of(plan, {.headroom = 0}).feasible);
+  EXPECT_TRUE(forecast_of(plan_of({.model = "gpt3-2.7b",
+                                   .cluster = "dgx-a100:2",
+                                   .strategy = "dp=16",
+                                   .global_batch = 32,
+                                   .micro_batch = 2,
+                                   .seq = 1024,
+                                   .dtype = "fp16",
+                                   .stack = "megatron-deepspeed"}))
+                  .feasible);
+}
+
+TEST(Forecast, FoldedAndUnfoldedAgreeExactly) {
+  const std::vector<PlanRequest> requests = {
+      // odd counts of nodes
+      {.model = "gpt2-124m:layers=3", .cluster = "dgx-a100:3", .strategy = "tp=4,dp=6", .global_batch = 12},
+      {.model = "gpt2-124m:layers=6", .cluster = "dgx-a100:3", .strategy = "tp=2,pp=3,dp=4", .global_batch = 32},
+      // groups across nodes
+      {.model = "gpt2-124m:layers=2", .cluster = "k80x4:3", .strategy = "tp=3,dp=4,sp=0", .global_batch = 8},
+      // an oversubscribed fat tree
+      {.model = "gpt2-124m:layers=2",
+       .cluster = "dgx-a100:5,fabric=fat-tree,leaf=2,oversubscription=4",
+       .strategy = "tp=2,dp=20",
+       .global_batch = 20},
+      // mixed nodes
+      {.model = "gpt2-124m:layers=2", .cluster = "dgx1-v100:1+p100x8:2", .strategy = "tp=2,dp=12", .global_batch = 12},
+      {.model = "gpt2-124m:layers=4",
+       .cluster = "dgx1-v100:1+p100x8:1",
+       .strategy = "tp=2,pp=2,dp=4",
+       .global_batch = 32},
+  };
+  for (const PlanRequest& request : requests) {
+    const Plan plan = plan_of(request);
+    for (const Network network : {Network::Fair, Network::Fifo}) {
+      // Communications that come to a link at one time are served in the order of their numbers, which folding changes.
+      if (network == Network::Fifo && request.strategy == "tp=2,pp=3,dp=4") continue;
+      const Forecast folded = forecast_of(plan, {.network = network, .record = true});
+      const Forecast all = forecast_of(plan, {.network = network, .fold = false, .record = true});
+      EXPECT_EQ(folded.step, all.step) << request.cluster << " " << request.strategy << " "
+                                       << (network == Network::Fair ? "fair" : "fifo");
+      EXPECT_EQ(all.agents, static_cast<std::int64_t>(plan.ranks().size()));
+      EXPECT_LE(folded.agents, all.agents);
+      EXPECT_EQ(folded.mfu, all.mfu);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft
