@@ -219,8 +219,7 @@ std::int64_t Communications::bytes_of_elements(BufferId buffer, std::int64_t ele
   return weft::bytes_of(graph_.tensors()[program_.buffers[buffer].tensor].type.dtype, elements);
 }
 
-const CommunicateCost& Communications::cost_of(const Instruction& instruction, const CommGroup& group) {
-  const std::int64_t bytes = bytes_of(instruction, group);
+const CommunicateCost& Communications::cost_of(const CommGroup& group, std::int64_t bytes) {
   const auto [found, added] = costs_.try_emplace({group.shape, bytes, false});
   if (added) {
     const Communicator& communicator = communicators_[group.prototype];
