@@ -133,7 +133,8 @@ KindId Communications::transfer_kind(const Transfer& transfer) {
       members.push_back(world_position(senders.devices()[static_cast<std::size_t>(position)]));
     for (int position : receiving)
       members.push_back(world_position(receivers.devices()[static_cast<std::size_t>(position)]));
-    const CommGroupId group = add_group(kind, std::move(members), make_block_moves(cluster_, blocks));
+    const CommGroupId group =
+        add_group(kind, std::move(members), blocks.empty() ? Communicator{} : make_block_moves(cluster_, blocks));
     groups_[group].senders = static_cast<std::uint32_t>(sending.size());
     groups_[group].local = blocks.empty();
     groups_[group].moved = elements;

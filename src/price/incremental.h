@@ -125,7 +125,7 @@ class PricedProgram {
   const Schedule& schedule_;
   const Cluster& cluster_;
   const CostModel& cost_;
-  const Mesh& world_;
+  const Mesh world_;  // by value: meshes may be added to the program
   InstructionPricer pricer_;
   Ranks ranks_;
   Works works_;
