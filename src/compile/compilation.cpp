@@ -130,7 +130,8 @@ Compilation::Segment Compilation::assemble(TurnId id) {
     const MeshId mesh = program_.instructions[instruction].mesh;
     const std::uint32_t step = static_cast<std::uint32_t>(2 * program_.stages.size());
     const auto stage = static_cast<std::uint32_t>(std::max(placing_.stage_of[mesh], 0));
-    segment.push_back({instruction, turn.phase == Phase::Step ? step : 2 * stage + (turn.phase == Phase::Backward)});
+    segment.push_back(
+        {instruction, turn.phase == Phase::Step ? step : 2 * stage + (turn.phase == Phase::Backward), mesh});
   };
   const auto operands = sequence_.operands(id);
   std::vector<const FreeAt*> frees;
@@ -195,16 +196,17 @@ void Compilation::write_bodies(const std::vector<std::pair<TurnId, Segment>>* ed
       // Body by body: what stood here against what stands here now.
       const Segment& old = (*edited)[next++].second;
       std::vector<std::uint32_t> touched;
-      for (const Segment* segment : {&old, static_cast<const Segment*>(&segments_[turn])})
-        for (const Placed& placed : *segment)
-          if (std::find(touched.begin(), touched.end(), placed.body) == touched.end()) touched.push_back(placed.body);
+      if (old != segments_[turn])
+        for (const Segment* segment : {&old, static_cast<const Segment*>(&segments_[turn])})
+          for (const Placed& placed : *segment)
+            if (std::find(touched.begin(), touched.end(), placed.body) == touched.end()) touched.push_back(placed.body);
       for (std::uint32_t b : touched) {
         BodyEdit change{b + 1 == bodies ? -1 : static_cast<int>(b / 2), b % 2 == 1, fresh[b].size(), {}, {}};
         for (const Placed& placed : old)
           if (placed.body == b) change.removed.push_back(placed.instruction);
         for (const Placed& placed : segments_[turn])
           if (placed.body == b) change.added.push_back(placed.instruction);
-        if (change.removed != change.added) edit->bodies.push_back(std::move(change));
+        edit->bodies.push_back(std::move(change));
       }
     }
     for (const Placed& placed : segments_[turn]) fresh[placed.body].push_back(placed.instruction);

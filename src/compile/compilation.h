@@ -15,23 +15,9 @@
 #include <span>
 
 #include "compile/buckets.h"
+#include "program/edit.h"
 
 namespace weft {
-
-// What changed in one body: at `position`, `removed` gave way to `added`. Positions are those of the body after all
-// edits before it in the list have been made.
-struct BodyEdit {
-  int stage = 0;  // −1: the step
-  bool backward = false;
-  std::size_t position = 0;
-  std::vector<InstructionId> removed, added;
-};
-
-struct ProgramEdit {
-  std::vector<BodyEdit> bodies;
-  // Instructions that stayed in their place with new contents, and those that are new.
-  std::vector<InstructionId> rewritten;
-};
 
 class Compilation {
  public:
@@ -57,6 +43,9 @@ class Compilation {
   struct Placed {
     InstructionId instruction;
     std::uint32_t body;  // 2·stage, 2·stage + 1 for backward, last the step
+    MeshId mesh;
+
+    bool operator==(const Placed&) const = default;
   };
   using Segment = std::vector<Placed>;
   struct Journal {

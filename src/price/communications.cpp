@@ -133,7 +133,8 @@ KindId Communications::transfer_kind(const Transfer& transfer) {
       members.push_back(world_position(senders.devices()[static_cast<std::size_t>(position)]));
     for (int position : receiving)
       members.push_back(world_position(receivers.devices()[static_cast<std::size_t>(position)]));
-    const CommGroupId group = add_group(kind, std::move(members), make_block_moves(cluster_, blocks));
+    const CommGroupId group =
+        add_group(kind, std::move(members), blocks.empty() ? Communicator{} : make_block_moves(cluster_, blocks));
     groups_[group].senders = static_cast<std::uint32_t>(sending.size());
     groups_[group].local = blocks.empty();
     groups_[group].moved = elements;
@@ -219,8 +220,7 @@ std::int64_t Communications::bytes_of_elements(BufferId buffer, std::int64_t ele
   return weft::bytes_of(graph_.tensors()[program_.buffers[buffer].tensor].type.dtype, elements);
 }
 
-const CommunicateCost& Communications::cost_of(const Instruction& instruction, const CommGroup& group) {
-  const std::int64_t bytes = bytes_of(instruction, group);
+const CommunicateCost& Communications::cost_of(const CommGroup& group, std::int64_t bytes) {
   const auto [found, added] = costs_.try_emplace({group.shape, bytes, false});
   if (added) {
     const Communicator& communicator = communicators_[group.prototype];

@@ -45,7 +45,10 @@ class Communications {
   KindId kind_of(const Instruction& instruction);
   // What the group moves for the instruction, and its cost.
   std::int64_t bytes_of(const Instruction& instruction, const CommGroup& group) const;
-  const CommunicateCost& cost_of(const Instruction& instruction, const CommGroup& group);
+  const CommunicateCost& cost_of(const CommGroup& group, std::int64_t bytes);
+  const CommunicateCost& cost_of(const Instruction& instruction, const CommGroup& group) {
+    return cost_of(group, bytes_of(instruction, group));
+  }
 
   const IdVec<KindId, CommKind>& kinds() const { return kinds_; }
   const IdVec<CommGroupId, CommGroup>& groups() const { return groups_; }

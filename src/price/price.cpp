@@ -5,13 +5,13 @@
 #include <map>
 
 #include "base/check.h"
-#include "price/communications.h"
 #include "price/folding.h"
+#include "price/instruction_pricer.h"
+#include "price/ranks.h"
+#include "price/works.h"
 
 namespace weft {
 namespace {
-
-Picoseconds picoseconds(Seconds time) { return static_cast<Picoseconds>(time.value * 1e12 + 0.5); }
 
 class Pricer {
  public:
@@ -22,11 +22,11 @@ class Pricer {
         graph_(training.graph),
         cluster_(cluster),
         cost_(cost),
-        stack_(stack),
         options_(options),
         world_(program.meshes[program.world]),
-        communications_(program, training.graph, cluster, cost),
-        rank_of_(program.meshes.size(), -1),
+        pricer_(program, training.graph, cluster, cost, stack),
+        communications_(pricer_.communications()),
+        ranks_(program, schedule),
         kind_of_(program.instructions.size()),
         uniform_(program.instructions.size(), -1) {}
 
@@ -35,7 +35,6 @@ class Pricer {
       if (device.index() >= static_cast<std::size_t>(cluster_.device_count()))
         return error("the program uses device {}, the cluster has 0 to {}", device.index(),
                      cluster_.device_count() - 1);
-    find_ranks();
     find_communications();
     classes_ = partition(communications_, cluster_, cost_, initial_colours(), options_.fold);
     add_links();
@@ -47,42 +46,22 @@ class Pricer {
       const DeviceId device = world_.devices()[static_cast<std::size_t>(position)];
       if (seen[own] < 0) {
         seen[own] = static_cast<int>(priced_.agents.size());
-        priced_.agents.push_back({{}, rank_of(device)});
+        priced_.agents.push_back({{}, ranks_.of(device)});
         add_agent(position);
       }
       const AgentId agent(static_cast<std::size_t>(seen[own]));
       priced_.agents[agent].devices.push_back(device);
       priced_.workload.agents[agent].stands_for = static_cast<std::int32_t>(priced_.agents[agent].devices.size());
     }
+    priced_.workload.works = works_.take();
     return std::move(priced_);
   }
 
  private:
-  const std::vector<InstructionId>& body(std::size_t stage, bool backward) const {
-    return backward ? program_.stages[stage].backward : program_.stages[stage].forward;
-  }
   template <class F>
   void for_each_instruction(F&& visit) const {
-    for (std::size_t stage = 0; stage < program_.stages.size(); ++stage)
-      for (bool backward : {false, true})
-        for (InstructionId id : body(stage, backward)) visit(id);
-    for (InstructionId id : program_.step) visit(id);
-  }
-
-  // The pipeline rank that plays each mesh's instructions.
-  void find_ranks() {
-    for (std::size_t rank = 0; rank < schedule_.actions.size(); ++rank)
-      for (std::int32_t chunk = 0; chunk < schedule_.chunks; ++chunk) {
-        const std::size_t stage = program_stage(program_, schedule_, {static_cast<std::int32_t>(rank), chunk});
-        for (bool backward : {false, true})
-          for (InstructionId id : body(stage, backward))
-            rank_of_[program_.instructions[id].mesh] = static_cast<int>(rank);
-      }
-  }
-  int rank_of(DeviceId device) const {
-    for (MeshId mesh : program_.meshes.ids())
-      if (rank_of_[mesh] >= 0 && program_.meshes[mesh].position_of(device) >= 0) return rank_of_[mesh];
-    return 0;
+    for (std::size_t body = 0; body < body_count(program_); ++body)
+      for (InstructionId id : body_at(program_, body)) visit(id);
   }
 
   // Which kind each instruction is; asking for costs says which routes are taken.
@@ -104,52 +83,11 @@ class Pricer {
     });
   }
 
-  // Whether every device of the mesh has the same amount of the operator to do.
   bool is_uniform(InstructionId id) {
     std::int8_t& known = uniform_[id];
-    if (known >= 0) return known != 0;
-    const auto& compute = std::get<Compute>(program_.instructions[id].what);
-    const Signature& signature = graph_.signature(compute.op);
-    const Mesh& mesh = program_.meshes[program_.instructions[id].mesh];
-    bool uniform = true;
-    for (std::size_t a = 0; a < compute.sharding.axes.size() && uniform; ++a) {
-      std::int64_t left = signature.axes[a].size / (compute.sharding.outer.empty() ? 1 : compute.sharding.outer[a]);
-      for (const Cut& cut : compute.sharding.axes[a]) {
-        const int parts = mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
-        uniform = uniform && cut.sizes.empty() && left % parts == 0;
-        left /= parts;
-      }
-      // Masks let the last queries see more.
-      const bool masked = signature.kind == OpKind::Attention && !compute.sharding.axes[a].empty() &&
-                          (signature.axes[a].name == "q" || signature.axes[a].name == "t");
-      uniform = uniform && !masked;
-    }
-    known = uniform ? 1 : 0;
-    return uniform;
-  }
-
-  ComputeCost compute_cost(const Compute& compute, const Mesh& mesh, int position) {
-    const Signature& signature = graph_.signature(compute.op);
-    const AxisSlices slices = axis_slices(signature, compute.sharding, mesh, position);
-    extents_.clear();
-    for (const AxisSlice& slice : slices) extents_.push_back(slice.size());
-    return cost_.compute(ComputeQuery{&signature,
-                                      extents_,
-                                      &cluster_.spec(mesh.devices()[static_cast<std::size_t>(position)]),
-                                      {},
-                                      attended_share(signature, slices)});
-  }
-
-  // One pass over memory: reads both terms, writes the result. Uneven parts count by the largest.
-  ComputeCost combine_cost(const Combine& combine, const Mesh& mesh, const DeviceSpec& device) {
-    const DType dtype = graph_.tensors()[program_.buffers[combine.outputs[0]].tensor].type.dtype;
-    std::int64_t bytes = 0;
-    for (BufferId output : combine.outputs)
-      bytes += bytes_of(graph_.tensors()[program_.buffers[output].tensor].type.dtype,
-                        largest_local_elements(program_.buffers[output].layout, mesh));
-    const TensorType term{dtype, {std::max<std::int64_t>(1, bytes * 8 / bits_of(dtype))}};
-    const Signature sum = make_signature(OpKind::Binary, {{"fn", "add"}}, std::vector{term, term}).value();
-    return cost_.compute(ComputeQuery{&sum, {}, &device});
+    const Instruction& instruction = program_.instructions[id];
+    if (known < 0) known = pricer_.is_uniform(std::get<Compute>(instruction.what), program_.meshes[instruction.mesh]);
+    return known != 0;
   }
 
   // Devices are alike at first when they are of one kind, in the same meshes, and have equal work where it is uneven.
@@ -182,7 +120,7 @@ class Pricer {
       const Mesh& mesh = program_.meshes[on];
       for (int position = 0; position < mesh.size(); ++position)
         add(positions[on.index()][static_cast<std::size_t>(position)],
-            static_cast<std::uint64_t>(compute_cost(*compute, mesh, position).time));
+            static_cast<std::uint64_t>(pricer_.compute_cost(*compute, mesh, position).time));
     });
     return colours;
   }
@@ -216,25 +154,6 @@ class Pricer {
       }
   }
 
-  WorkId communication_work(std::uint32_t group_class, const CommunicateCost& cost) {
-    const auto [found, added] = communication_works_.try_emplace(
-        {group_class, cost.route, cost.latency, cost.bytes, cost.cap}, WorkId(priced_.workload.works.size()));
-    if (added) {
-      Work work{cost.latency, cost.bytes, cost.cap, {}, cost.sm_share, cost.memory_share};
-      for (const auto& [route, load] : class_loads_[group_class])
-        if (route == cost.route && cost.bytes > kUnfeltBytes) work.links.push_back(load);
-      priced_.workload.works.push_back(std::move(work));
-    }
-    return found->second;
-  }
-
-  WorkId compute_work(const ComputeCost& cost) {
-    const auto [found, added] = compute_works_.try_emplace({cost.time, cost.sm_share, cost.memory_share},
-                                                           WorkId(priced_.workload.works.size()));
-    if (added) priced_.workload.works.push_back({cost.time, 0, 0, {}, cost.sm_share, cost.memory_share});
-    return found->second;
-  }
-
   // Distinct classes that come to a group's meeting. Who sends and receives comes once, to send.
   std::int32_t parties(const CommGroup& group) {
     std::vector<std::uint32_t> classes;
@@ -247,7 +166,12 @@ class Pricer {
                    std::uint32_t key) {
     const CommunicateCost& cost = communications_.cost_of(instruction, group);
     if (cost.latency == 0 && cost.bytes == 0) return;
-    const WorkId work = communication_work(group_class, cost);
+    const WorkId work = works_.communication(group_class, cost, [&](const CommunicateCost& of) {
+      std::vector<LinkUse> links;
+      for (const auto& [route, load] : class_loads_[group_class])
+        if (route == of.route && of.bytes > kUnfeltBytes) links.push_back(load);
+      return links;
+    });
     if (const std::int32_t count = parties(group); count > 1) {
       const auto [found, added] =
           meetings_.try_emplace({group_class, key}, MeetingId(priced_.workload.meetings.size()));
@@ -258,22 +182,11 @@ class Pricer {
     }
   }
 
-  std::uint8_t stream_of(const Instruction& instruction) const {
-    Stream stream = instruction.stream;
-    // A ring is one for the sake of overlap.
-    const auto* communicate = std::get_if<Communicate>(&instruction.what);
-    const bool shifts = communicate && communicate->collective == Collective::Shift;
-    if (stream == Stream::Tensor && !stack_.tensor_overlap.value && !shifts) stream = Stream::Compute;
-    return static_cast<std::uint8_t>(stream);
-  }
-
   // The tasks of the device at a position of the world.
   void add_agent(int position) {
     const DeviceId device = world_.devices()[static_cast<std::size_t>(position)];
-    const AgentId id = priced_.workload.agents.push_back({});
+    const AgentId id = priced_.workload.agents.push_back(pricer_.agent(device, priced_.workload));
     Agent& agent = priced_.workload.agents[id];
-    agent.run_ahead = stack_.graph_capture.value ? 0 : stack_.run_ahead.value;
-    agent.interference = interference_of(cluster_.spec(device));
     std::vector<int> at(program_.meshes.size(), -1);
     for (MeshId mesh : program_.meshes.ids()) at[mesh.index()] = program_.meshes[mesh].position_of(device);
 
@@ -290,42 +203,21 @@ class Pricer {
       tasks.emplace(instruction_id.index(), made);
       return made;
     };
-    const auto fill = [&](std::vector<TaskId>& list, const std::vector<InstructionId>& from, const auto& takes) {
+    const RankPlays& plays = ranks_.plays(priced_.agents[id].rank);
+    agent.plays = plays.plays;
+    for (const RankBody& body : plays.bodies) {
+      std::vector<TaskId>& list = agent.bodies[agent.bodies.push_back({})];
       std::vector<TaskId> sends;
-      for (InstructionId instruction_id : from) {
+      for (InstructionId instruction_id : body_at(program_, body.source)) {
         const Instruction& instruction = program_.instructions[instruction_id];
         if (at[instruction.mesh.index()] < 0 || std::holds_alternative<Free>(instruction.what)) continue;
-        if (!takes(instruction)) continue;
+        if (!body.takes(instruction.weight_part)) continue;
         list.push_back(task_of(instruction_id));
         if (std::holds_alternative<Send>(instruction.what)) sends.push_back(list.back());
       }
-      // Without overlap the device computes nothing while what the body has made is sent.
-      if (!sends.empty() && !stack_.p2p_overlap.value) {
-        Task wait;
-        wait.stream = static_cast<std::uint8_t>(Stream::Compute);
-        wait.label = ~0u;
-        wait.after = std::move(sends);
-        list.push_back(agent.tasks.push_back(std::move(wait)));
-      }
-    };
-    const int rank = priced_.agents[id].rank;
-    std::map<std::pair<std::int32_t, Body>, BodyId> bodies;  // by chunk
-    for (const Action& action : schedule_.actions[static_cast<std::size_t>(rank)]) {
-      const auto [found, added] = bodies.try_emplace({action.chunk, action.body}, BodyId(agent.bodies.size()));
-      if (added) {
-        agent.bodies.push_back({});
-        const std::vector<InstructionId>& from = body_of(program_, schedule_, static_cast<std::size_t>(rank), action);
-        fill(agent.bodies[found->second], from, [&](const Instruction& instruction) {
-          return action.body == Body::BackwardInput    ? !instruction.weight_part
-                 : action.body == Body::BackwardWeight ? instruction.weight_part
-                                                       : true;
-        });
-      }
-      agent.plays.push_back({found->second, action.micro_batch});
+      if (!sends.empty() && pricer_.waits_for_sends())
+        list.push_back(agent.tasks.push_back(pricer_.wait_for_sends(std::move(sends))));
     }
-    const BodyId step = agent.bodies.push_back({});
-    fill(agent.bodies[step], program_.step, [](const Instruction&) { return true; });
-    agent.plays.push_back({step, schedule_.micro_batches - 1});
   }
 
   // What comes with the device's own sending, from itself or from others, is there once that is complete.
@@ -339,58 +231,39 @@ class Pricer {
 
   Task make_task(InstructionId id, DeviceId device, int position) {
     const Instruction& instruction = program_.instructions[id];
-    Task task;
-    task.stream = stream_of(instruction);
-    task.label = id.index();
-    task.when = instruction.guard == Guard::FirstMicroBatch  ? PlayedFor::FirstMicroBatch
-                : instruction.guard == Guard::LastMicroBatch ? PlayedFor::LastMicroBatch
-                                                             : PlayedFor::EveryMicroBatch;
-    const bool issues = !stack_.graph_capture.value;
+    Task task = pricer_.blank(id);
     if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
+      const Mesh& mesh = program_.meshes[instruction.mesh];
       WorkId work;
       if (is_uniform(id)) {
         const auto [found, added] = uniform_works_.try_emplace({id, &cluster_.spec(device)});
-        if (added) found->second = compute_work(compute_cost(*compute, program_.meshes[instruction.mesh], position));
+        if (added) found->second = works_.compute(pricer_.compute_cost(*compute, mesh, position));
         work = found->second;
       } else {
-        work = compute_work(compute_cost(*compute, program_.meshes[instruction.mesh], position));
+        work = works_.compute(pricer_.compute_cost(*compute, mesh, position));
       }
-      if (priced_.workload.works[work].fixed == 0) return task;  // a view
+      if (works_.all()[work].fixed == 0) return task;  // a view
       task.work = work;
-      if (issues) task.host = picoseconds(stack_.host_per_operator.value);
-      task.host_waits = stack_.sync_on_norm.value && graph_.kind(compute->op) == OpKind::ClipCoefficient;
+      pricer_.add_host(task, instruction);
       return task;
     }
     if (const auto* combine = std::get_if<Combine>(&instruction.what)) {
-      task.work = compute_work(combine_cost(*combine, program_.meshes[instruction.mesh], cluster_.spec(device)));
-      if (issues) task.host = picoseconds(stack_.host_per_operator.value);
+      task.work =
+          works_.compute(pricer_.combine_cost(*combine, program_.meshes[instruction.mesh], cluster_.spec(device)));
+      pricer_.add_host(task, instruction);
       return task;
     }
     const KindId kind = kind_of_[id];
     if (!kind.valid()) return task;
-    const CommKind& described = communications_.kinds()[kind];
-    const bool receives = std::holds_alternative<Receive>(instruction.what);
-    const CommGroupId group_id =
-        (receives ? described.received_at : described.group_at)[static_cast<std::size_t>(position)];
-    if (!group_id.valid() || communications_.groups()[group_id].local) return task;
-    if (receives) {
-      const int sending = program_.meshes[described.mesh].position_of(device);
-      if (sending >= 0 && described.group_at[static_cast<std::size_t>(sending)] == group_id) return task;
-    }
+    const CommGroupId group = pricer_.group_of(instruction, kind, device, position);
+    if (!group.valid()) return task;
     // Both halves of a transfer meet under its number, collectives under their instruction's.
     std::uint32_t key = id.index();
     if (const auto* send = std::get_if<Send>(&instruction.what)) key = ~send->transfer.index();
-    if (receives) key = ~std::get<Receive>(instruction.what).transfer.index();
-    communicate(task, instruction, communications_.groups()[group_id], classes_.group[group_id], key);
-    if (issues) task.host = picoseconds(stack_.host_per_collective.value);
+    if (const auto* receive = std::get_if<Receive>(&instruction.what)) key = ~receive->transfer.index();
+    communicate(task, instruction, communications_.groups()[group], classes_.group[group], key);
+    pricer_.add_host(task, instruction);
     return task;
-  }
-
-  std::uint32_t interference_of(const DeviceSpec& spec) {
-    const auto [found, added] =
-        interference_.try_emplace(&spec, static_cast<std::uint32_t>(priced_.workload.interference.size()));
-    if (added) priced_.workload.interference.push_back(cost_.interference(spec));
-    return found->second;
   }
 
   const Program& program_;
@@ -398,23 +271,19 @@ class Pricer {
   const Graph& graph_;
   const Cluster& cluster_;
   const CostModel& cost_;
-  const SoftwareStack& stack_;
   const PriceOptions& options_;
   const Mesh& world_;
-  Communications communications_;
+  InstructionPricer pricer_;
+  Communications& communications_;
+  Ranks ranks_;
+  Works works_;
   Partition classes_;
   Priced priced_;
-  IdVec<MeshId, int> rank_of_;
   IdVec<InstructionId, KindId> kind_of_;
   IdVec<InstructionId, std::int8_t> uniform_;
-  std::vector<std::int64_t> extents_;
   std::vector<std::vector<std::pair<std::uint32_t, LinkUse>>> class_loads_;  // by class of groups: route, load
-  std::map<std::tuple<std::uint32_t, std::uint32_t, Picoseconds, std::int64_t, std::int64_t>, WorkId>
-      communication_works_;
-  std::map<std::tuple<Picoseconds, std::int32_t, std::int32_t>, WorkId> compute_works_;
   std::map<std::pair<InstructionId, const DeviceSpec*>, WorkId> uniform_works_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, MeetingId> meetings_;
-  std::map<const DeviceSpec*, std::uint32_t> interference_;
   std::unordered_map<std::uint32_t, InstructionId> sent_;  // transfer → its send
 };
 

@@ -7,7 +7,8 @@ namespace weft {
 using namespace engine;
 
 void Simulator::State::build() {
-  machine = std::make_unique<Machine>(workload, SimulateOptions{.network = options.network});
+  machine =
+      std::make_unique<Machine>(workload, SimulateOptions{.network = options.network, .streams = options.streams});
   positions.clear();
   named = true;
   for (const AgentId agent : workload.agents.ids()) {
@@ -61,9 +62,10 @@ Result<Outcome> Simulator::State::apply(const WorkloadEdit& edit, std::optional<
     tasks = executed();
     done = replay(*edited, bound, outcome.replayed);
   } else {
-    // The scripts that were exchanged go with the machine.
-    undo.scripts.clear();
-    undo.rebuilt = true;
+    put_scripts_back(undo);
+    undo.machine = std::move(machine);
+    undo.positions = std::move(positions);
+    undo.named = named;
     build();
     const std::int64_t before = machine->tasks();
     done = play_all(bound);

@@ -34,6 +34,9 @@ struct AgentEdit {
   AgentId agent;
   std::vector<Task> added = {};      // get the next TaskIds
   std::vector<Splice> splices = {};  // one after the other
+  // New contents of tasks that are there. One that stands in a body keeps its stream and guard; one that does not, to
+  // be put in, must not be among what tasks that stay come after.
+  std::vector<std::pair<TaskId, Task>> changed = {};
 };
 
 // An id that is one past the last adds; a smaller one replaces.
@@ -47,6 +50,8 @@ struct WorkloadEdit {
 struct DeltaOptions {
   Network network = Network::Fair;
   int checkpoints = 256;  // of a run: more of them restore and stop nearer to an edit, and take memory
+  // Streams of an agent, at least: where an edit is the first to use a stream that is not counted, all is made anew.
+  int streams = 1;
 };
 
 struct Outcome {

@@ -36,30 +36,30 @@ Status put(IdVec<Id, Value>& column, const std::vector<std::pair<Id, Value>>& va
 
 }  // namespace
 
-void Simulator::State::come_to(AgentId id, const std::vector<MeetingId>& meetings) {
-  if (meetings.empty()) return;
-  std::vector<std::vector<Layout::Party>>& parties = machine->layout().parties;
-  const Agent& agent = workload.agents[id];
-  const std::uint32_t first = machine->layout().first_stream[id.index()];
-  for (const std::vector<TaskId>& body : agent.bodies)
-    for (const TaskId task_id : body) {
-      const Task& task = agent.tasks[task_id];
-      if (!task.meeting.valid() || !std::binary_search(meetings.begin(), meetings.end(), task.meeting)) continue;
-      const Layout::Party party{id.index(), first + task.stream};
-      std::vector<Layout::Party>& column = parties[task.meeting.index()];
-      // On another stream than before it is entered again, which `check_parties` finds.
-      if (std::none_of(column.begin(), column.end(), [&](const Layout::Party& other) {
-            return other.agent == party.agent && other.stream == party.stream;
-          }))
-        column.push_back(party);
-    }
+void Simulator::State::come(MeetingId meeting, const Layout::Party& party) {
+  std::vector<Layout::Party>& parties = machine->layout().parties[meeting.index()];
+  const auto at = std::lower_bound(parties.begin(), parties.end(), party, [](const auto& a, const auto& b) {
+    return std::pair(a.agent, a.stream) < std::pair(b.agent, b.stream);
+  });
+  if (at != parties.end() && at->agent == party.agent && at->stream == party.stream) {
+    ++at->tasks;
+  } else {
+    parties.insert(at, {party.agent, party.stream, 1});
+  }
 }
 
-void Simulator::State::leave(AgentId id, const std::vector<MeetingId>& meetings) {
-  for (const MeetingId meeting : meetings)
-    if (meeting.index() < machine->layout().parties.size())
-      std::erase_if(machine->layout().parties[meeting.index()],
-                    [&](const Layout::Party& party) { return party.agent == id.index(); });
+void Simulator::State::leave(MeetingId meeting, const Layout::Party& party) {
+  std::vector<Layout::Party>& parties = machine->layout().parties[meeting.index()];
+  const auto at = std::find_if(parties.begin(), parties.end(), [&](const Layout::Party& each) {
+    return each.agent == party.agent && each.stream == party.stream;
+  });
+  if (--at->tasks == 0) parties.erase(at);
+}
+
+bool Simulator::State::stands_in_a_body(AgentId agent, TaskId task) const {
+  const auto& bodies = workload.agents[agent].bodies;
+  return std::any_of(bodies.begin(), bodies.end(),
+                     [&](const auto& body) { return std::find(body.begin(), body.end(), task) != body.end(); });
 }
 
 Status Simulator::State::check_parties(const Undo& undo) const {
@@ -76,20 +76,38 @@ Status Simulator::State::check_parties(const Undo& undo) const {
     return Ok{};
   };
   for (const Undo::OfAgent& agent : undo.agents)
-    for (const MeetingId id : agent.meetings) WEFT_TRY_OK(check_one(id));
+    for (const auto* list : {&agent.came, &agent.left})
+      for (const auto& [id, party] : *list) WEFT_TRY_OK(check_one(id));
   for (const auto& meeting : undo.meetings) WEFT_TRY_OK(check_one(meeting.id));
   return Ok{};
 }
 
-Status Simulator::State::change_agent(const AgentEdit& edit, Undo::OfAgent& undo) {
+Status Simulator::State::change_agent(const AgentEdit& edit, bool known, Undo::OfAgent& undo) {
   Agent& agent = workload.agents[edit.agent];
+  const std::uint32_t first = machine->layout().first_stream[edit.agent.index()];
+  const auto note = [&](auto& list, TaskId id) {
+    const Task& task = agent.tasks[id];
+    if (task.meeting.valid())
+      list.emplace_back(task.meeting, Layout::Party{edit.agent.index(), first + task.stream, 1});
+  };
   for (const Task& task : edit.added) agent.tasks.push_back(task);
+  for (const auto& [id, task] : edit.changed) {
+    if (id.index() >= undo.tasks) return error("task {} does not exist", id.index());
+    if (const Status status = check_task(workload, agent, task); !status)
+      return status.error().at(fmt::format("task {}", id.index()));
+    const TaskPositions& at = positions[edit.agent.index()];
+    const bool standing =
+        known ? std::any_of(at.begin(), at.end(), [&](const auto& script) { return script[id.index()] != kNoStep; })
+              : stands_in_a_body(edit.agent, id);
+    if (standing && (agent.tasks[id].stream != task.stream || agent.tasks[id].when != task.when))
+      return error("task {}: its stream or guard is another now: take it out, and put in a new one", id.index());
+    if (standing) note(undo.left, id);
+    undo.changed.emplace_back(id, std::exchange(agent.tasks[id], task));
+    if (standing) note(undo.came, id);
+  }
   for (std::size_t i = undo.tasks; i < agent.tasks.size(); ++i)
     if (const Status status = check_task(workload, agent, agent.tasks[TaskId(i)]); !status)
       return status.error().at(fmt::format("task {}", i));
-  const auto meet = [&](TaskId task) {
-    if (const MeetingId meeting = agent.tasks[task].meeting; meeting.valid()) undo.meetings.push_back(meeting);
-  };
   for (const Splice& splice : edit.splices) {
     if (!agent.bodies.contains(splice.body)) return error("body {} does not exist", splice.body.index());
     std::vector<TaskId>& body = agent.bodies[splice.body];
@@ -99,14 +117,13 @@ Status Simulator::State::change_agent(const AgentEdit& edit, Undo::OfAgent& undo
     for (const TaskId task : splice.inserted)
       if (!agent.tasks.contains(task))
         return error("body {}: task {} does not exist", splice.body.index(), task.index());
-    undo.bodies.emplace_back(splice.body, body);
-    const auto first = body.begin() + splice.position, last = first + splice.removed;
-    std::for_each(first, last, meet);
-    std::for_each(splice.inserted.begin(), splice.inserted.end(), meet);
-    body.insert(body.erase(first, last), splice.inserted.begin(), splice.inserted.end());
+    const auto from = body.begin() + splice.position, to = from + splice.removed;
+    undo.splices.push_back(
+        {splice.body, splice.position, static_cast<std::uint32_t>(splice.inserted.size()), {from, to}});
+    for (auto it = from; it != to; ++it) note(undo.left, *it);
+    for (const TaskId task : splice.inserted) note(undo.came, task);
+    body.insert(body.erase(from, to), splice.inserted.begin(), splice.inserted.end());
   }
-  std::sort(undo.meetings.begin(), undo.meetings.end());
-  undo.meetings.erase(std::unique(undo.meetings.begin(), undo.meetings.end()), undo.meetings.end());
   return Ok{};
 }
 
@@ -134,35 +151,48 @@ Status Simulator::State::change(const WorkloadEdit& edit, Undo& undo) {
     Undo::OfAgent& of_agent = undo.agents.emplace_back();
     of_agent.agent = each.agent;
     of_agent.tasks = workload.agents[each.agent].tasks.size();
-    const Status status = change_agent(each, of_agent);
-    leave(each.agent, of_agent.meetings);
+    const bool known = named && std::none_of(undo.agents.begin(), undo.agents.end() - 1,
+                                             [&](const auto& other) { return other.agent == each.agent; });
+    const Status status = change_agent(each, known, of_agent);
+    for (const auto& [meeting, party] : of_agent.came) come(meeting, party);
+    for (const auto& [meeting, party] : of_agent.left) leave(meeting, party);
     if (!status) return status.error().at(fmt::format("agent {}", each.agent.index()));
-    come_to(each.agent, of_agent.meetings);
   }
   return check_parties(undo);
 }
 
+void Simulator::State::put_scripts_back(Undo& undo) {
+  for (auto it = undo.scripts.rbegin(); it != undo.scripts.rend(); ++it) {
+    machine->exchange_script(it->agent, std::move(it->script));
+    positions[it->agent] = std::move(it->positions);
+  }
+  undo.scripts.clear();
+}
+
 void Simulator::State::take_back(Undo undo) {
+  if (undo.machine != nullptr) {
+    machine = std::move(undo.machine);
+    positions = std::move(undo.positions);
+    named = undo.named;
+  }
   for (auto it = undo.agents.rbegin(); it != undo.agents.rend(); ++it) {
-    leave(it->agent, it->meetings);
     Agent& agent = workload.agents[it->agent];
-    for (auto body = it->bodies.rbegin(); body != it->bodies.rend(); ++body)
-      agent.bodies[body->first] = std::move(body->second);
+    for (const auto& [meeting, party] : it->left) come(meeting, party);
+    for (const auto& [meeting, party] : it->came) leave(meeting, party);
+    for (auto splice = it->splices.rbegin(); splice != it->splices.rend(); ++splice) {
+      std::vector<TaskId>& body = agent.bodies[splice->body];
+      const auto from = body.begin() + splice->position;
+      body.insert(body.erase(from, from + splice->removed), splice->inserted.begin(), splice->inserted.end());
+    }
+    for (auto task = it->changed.rbegin(); task != it->changed.rend(); ++task)
+      agent.tasks[task->first] = std::move(task->second);
     agent.tasks.resize(it->tasks);
-    come_to(it->agent, it->meetings);
   }
   put_back(workload.meetings, undo.meetings);
   put_back(workload.works, undo.works);
   put_back(workload.links, undo.links);
-  if (undo.rebuilt) {
-    build();
-  } else {
-    for (auto it = undo.scripts.rbegin(); it != undo.scripts.rend(); ++it) {
-      machine->exchange_script(it->agent, std::move(it->script));
-      positions[it->agent] = std::move(it->positions);
-    }
-    machine->workload_changed(first_changed(undo));
-  }
+  put_scripts_back(undo);
+  machine->workload_changed(first_changed(undo));
   entries = std::move(undo.entries);
   ends = std::move(undo.ends);
   tasks = undo.tasks;
@@ -184,25 +214,26 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
   if (anything)
     for (const WorkId id : workload.works.ids())
       for (const LinkUse& load : workload.works[id].links) work_replaced[id] |= link_replaced[load.link];
-  IdVec<MeetingId, char> meeting_replaced(workload.meetings.size());
-  for (const auto& meeting : undo.meetings) meeting_replaced[meeting.id] = meeting.before.has_value();
   for (const auto& work : undo.works) anything |= work.before.has_value();
-  for (const auto& meeting : undo.meetings) anything |= meeting.before.has_value();
+  IdVec<MeetingId, char> meeting_replaced(undo.meetings.empty() ? 0 : workload.meetings.size());
+  for (const auto& meeting : undo.meetings) meeting_replaced[meeting.id] = meeting.before.has_value();
   const auto replaced = [&](const Step& step) {
-    if (!anything) return false;
-    if (step.kind != StepKind::Meet) return step.subject != kNoStep && work_replaced[WorkId(step.subject)] != 0;
-    return meeting_replaced[MeetingId(step.subject)] != 0 ||
-           work_replaced[workload.meetings[MeetingId(step.subject)].work] != 0;
+    if (step.kind != StepKind::Meet)
+      return anything && step.subject != kNoStep && work_replaced[WorkId(step.subject)] != 0;
+    return (!meeting_replaced.empty() && meeting_replaced[MeetingId(step.subject)] != 0) ||
+           (anything && work_replaced[workload.meetings[MeetingId(step.subject)].work] != 0);
   };
 
-  // Where nothing is replaced and only new tasks are put in, the old script is most of the new one.
+  // Where no work is replaced, the old script is most of the new one.
   std::vector<char> touched(workload.agents.size());
-  std::vector<std::uint32_t> first_new(touched.size(), kNoStep);
+  std::vector<std::vector<TaskId>> changed_of(touched.size());
   for (const Undo::OfAgent& agent : undo.agents) {
-    const std::uint32_t id = agent.agent.index();
-    if (touched[id] == 0 && !anything) first_new[id] = static_cast<std::uint32_t>(agent.tasks);
-    touched[id] = 1;
+    touched[agent.agent.index()] = 1;
+    for (const auto& [id, task] : agent.changed) changed_of[agent.agent.index()].push_back(id);
   }
+  for (const auto& meeting : undo.meetings)
+    if (meeting.before.has_value())
+      for (const Layout::Party& party : machine->layout().parties[meeting.id.index()]) touched[party.agent] = 1;
   if (anything)
     for (std::uint32_t agent = 0; agent < touched.size(); ++agent)
       for (const Script& script : machine->script(agent).scripts())
@@ -216,8 +247,8 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
     const AgentScript& before = machine->script(agent);
     std::optional<TaskPositions> found = TaskPositions{};
     std::optional<AgentScript> spliced;
-    if (first_new[agent] != kNoStep)
-      spliced = AgentScript::respliced(before, workload, source, first_new[agent], *found);
+    if (!anything)
+      spliced = AgentScript::respliced(before, positions[agent], workload, source, changed_of[agent], *found);
     AgentScript script = spliced ? std::move(*spliced) : AgentScript(workload, source);
     if (!spliced) found = script.positions(source.tasks.size());
     if (!found || static_cast<std::uint32_t>(script.streams()) > machine->streams_of(agent) ||

@@ -39,8 +39,9 @@ struct Undo {
   struct OfAgent {
     AgentId agent;
     std::size_t tasks = 0;
-    std::vector<std::pair<BodyId, std::vector<TaskId>>> bodies;
-    std::vector<MeetingId> meetings;  // that it may come to or not any more
+    std::vector<std::pair<TaskId, Task>> changed;  // as they were
+    std::vector<Splice> splices;                   // that take back
+    std::vector<std::pair<MeetingId, Layout::Party>> came, left;
   };
   struct OfScript {
     std::uint32_t agent = 0;
@@ -55,7 +56,10 @@ struct Undo {
   std::vector<Entry> entries;
   std::vector<Picoseconds> ends;
   std::int64_t tasks = 0;
-  bool rebuilt = false;
+  // Where everything was made anew: as it was.
+  std::unique_ptr<Machine> machine;
+  std::vector<TaskPositions> positions;
+  bool named = true;
 };
 
 // An agent whose steps are others now.
@@ -113,17 +117,20 @@ struct Simulator::State {
 
   // ---- the workload ----
 
-  // Enters the agent among the parties of those of `meetings` it comes to, or takes it out of all.
-  void come_to(AgentId id, const std::vector<MeetingId>& meetings);
-  void leave(AgentId id, const std::vector<MeetingId>& meetings);
+  // One task more, or less, that brings the agent to a meeting.
+  void come(MeetingId meeting, const engine::Layout::Party& party);
+  void leave(MeetingId meeting, const engine::Layout::Party& party);
+  bool stands_in_a_body(AgentId agent, TaskId task) const;
 
   Status check_parties(const Undo& undo) const;
 
-  Status change_agent(const AgentEdit& edit, Undo::OfAgent& undo);
+  // `known`: where the agent's tasks stand is as in `positions`.
+  Status change_agent(const AgentEdit& edit, bool known, Undo::OfAgent& undo);
 
   // Makes the edit, as far as it is one; what was done is in `undo`, also after an error.
   Status change(const WorkloadEdit& edit, Undo& undo);
 
+  void put_scripts_back(Undo& undo);
   void take_back(Undo undo);
 
   // Isolated rates are computed again from this work on.

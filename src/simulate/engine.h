@@ -9,9 +9,9 @@
 //   start     when issued, the stream's previous task has ended and everything in `after` has; a meeting's task then
 //             occupies its stream and waits until all parties have come
 //   fair      communications share links max-min fairly (fair_shares.h), after their latency; interference counts
-//   fifo      a communication holds its links alone for its isolated time, latency included, in order of arrival (ties
-//   by
-//             id); no interference at all (FlexFlow's assumptions)
+//   fifo      a communication holds its links alone for its isolated time, latency included, in order of arrival; who
+//             arrive together go by their first agents, and of one agent as it issued them. No interference at all
+//             (FlexFlow's assumptions)
 //   ties      what happens at the same time is settled together before time goes on
 //
 // Not here: where durations come from (src/cost), what tasks mean, memory.
@@ -32,6 +32,7 @@ enum class Network : std::uint8_t { Fair, Fifo };
 struct SimulateOptions {
   Network network = Network::Fair;
   bool record = false;  // keep the times of every task: 24 bytes each
+  int streams = 1;      // of an agent, at least; more than it uses make no difference
 };
 
 // When a task was issued, when it took its stream (a meeting's task may wait there for others), and when it ended.

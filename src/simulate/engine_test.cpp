@@ -299,8 +299,9 @@ TEST(Fifo, ServesInOrderOfArrival) {
   EXPECT_EQ(run.agents[c].end, 135);
 }
 
-// All arrive at 0: meetings first by id, then work by id, then agent.
-TEST(Fifo, TiesGoById) {
+// All arrive at 0: those of the first agent first, and of one agent in the order it issues them, whatever their ids:
+// a's transfer (100), b's (10), the meeting (100), c's (10).
+TEST(Fifo, TiesGoByAgentAndIssue) {
   Maker maker;
   const FlowLinkId link = maker.link();
   const WorkId first = maker.transfer(10, {link}), second = maker.transfer(100, {link});
@@ -312,9 +313,9 @@ TEST(Fifo, TiesGoById) {
   maker.meet(b, m);
   maker.meet(c, m);
   const auto run = play(maker, Network::Fifo);
-  EXPECT_EQ(spans(run, b), (Spans{{0, 110}, {0, 100}}));
-  EXPECT_EQ(spans(run, c), (Spans{{0, 120}, {0, 100}}));
-  EXPECT_EQ(run.agents[a].end, 220);
+  EXPECT_EQ(run.agents[a].end, 100);
+  EXPECT_EQ(spans(run, b), (Spans{{0, 110}, {0, 210}}));
+  EXPECT_EQ(spans(run, c), (Spans{{0, 220}, {0, 210}}));
 }
 
 TEST(Fifo, KnowsNoInterference) {

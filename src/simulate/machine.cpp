@@ -11,11 +11,11 @@ constexpr std::int32_t kSlowest = kOne / 64;
 
 std::uint8_t bit_of(std::uint32_t stream) { return static_cast<std::uint8_t>(1u << stream); }
 
-Layout make_layout(const Workload& workload, const std::vector<AgentScript>& scripts) {
+Layout make_layout(const Workload& workload, const std::vector<AgentScript>& scripts, int at_least) {
   Layout layout;
   layout.first_stream.push_back(0);
   for (std::uint32_t agent = 0; agent < scripts.size(); ++agent) {
-    const auto streams = static_cast<std::uint32_t>(scripts[agent].streams());
+    const auto streams = static_cast<std::uint32_t>(std::max(scripts[agent].streams(), at_least));
     layout.first_stream.push_back(layout.first_stream.back() + streams);
     layout.agent_of.insert(layout.agent_of.end(), streams, agent);
   }
@@ -31,6 +31,8 @@ Layout make_layout(const Workload& workload, const std::vector<AgentScript>& scr
         if (parties.empty()) parties.reserve(static_cast<std::size_t>(workload.meetings[task.meeting].parties));
         if (parties.empty() || parties.back().agent != id.index())
           parties.push_back({id.index(), layout.first_stream[id.index()] + task.stream});
+        else
+          ++parties.back().tasks;
       }
   }
   return layout;
@@ -41,7 +43,7 @@ Layout make_layout(const Workload& workload, const std::vector<AgentScript>& scr
 Machine::Machine(const Workload& workload, const SimulateOptions& options) : workload_(workload), options_(options) {
   scripts_.reserve(workload.agents.size());
   for (const Agent& agent : workload.agents) scripts_.emplace_back(workload, agent);
-  layout_ = make_layout(workload, scripts_);
+  layout_ = make_layout(workload, scripts_, options.streams);
   workload_changed(0);
   reset();
 }
@@ -91,13 +93,13 @@ void Machine::reset() {
     const AgentScript& script = scripts_[agent];
     AgentState& state = agents_[agent];
     state.cursor = script.first_issued();
-    for (int s = 0; s < script.streams(); ++s) {
-      const Index stream = layout_.first_stream[agent] + static_cast<Index>(s);
-      const Place head = script.first_from(0, s);
+    for (Index s = 0; s < streams_of(agent); ++s) {
+      const Index stream = layout_.first_stream[agent] + s;
+      const Place head = script.first_from(0, static_cast<int>(s));
       streams_[stream].head = head;
       if (head.play == script.plays()) continue;
       steps_[stream] = &script.step(head);
-      state.idle = static_cast<std::uint8_t>(state.idle | bit_of(static_cast<Index>(s)));
+      state.idle = static_cast<std::uint8_t>(state.idle | bit_of(s));
     }
     if (state.idle != 0) agenda_.set(actor_of_agent(agent), 0);
   }
@@ -395,14 +397,14 @@ void Machine::end_communication(Index flow) {
 // All that has happened at this time takes effect: communications start, speeds and rates follow.
 void Machine::settle() {
   if (!starting_.empty()) {
-    // Ties of arrival go by id: meetings, then the communications of one agent by work and agent.
-    if (options_.network == Network::Fifo)
-      std::sort(starting_.begin(), starting_.end(), [&](Index a, Index b) {
-        const bool own_a = a < streams_.size(), own_b = b < streams_.size();
-        if (own_a != own_b) return own_b;
-        if (own_a && flows_[a].work != flows_[b].work) return flows_[a].work < flows_[b].work;
-        return a < b;
-      });
+    // Nothing may depend on how meetings and works are numbered, which edits do in their own way.
+    if (options_.network == Network::Fifo && starting_.size() > 1) {
+      const auto turn = [&](Index flow) {
+        const Index stream = flow < streams_.size() ? flow : parties(flow).front().stream;
+        return std::pair(layout_.agent_of[stream], streams_[stream].head);
+      };
+      std::sort(starting_.begin(), starting_.end(), [&](Index a, Index b) { return turn(a) < turn(b); });
+    }
     for (const Index flow : starting_) start(flow);
   }
   if (!marked_.empty()) {

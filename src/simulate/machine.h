@@ -67,10 +67,11 @@ struct Layout {
   struct Party {
     std::uint32_t agent = 0;
     std::uint32_t stream = 0;  // index over all agents' streams
+    std::uint32_t tasks = 1;   // that bring it there
   };
   std::vector<std::uint32_t> first_stream;  // per agent, and one past the end
   std::vector<std::uint32_t> agent_of;      // per stream
-  std::vector<std::vector<Party>> parties;  // per meeting
+  std::vector<std::vector<Party>> parties;  // per meeting, by agent
   IdVec<WorkId, std::int64_t> link_limit;   // isolated rate by links alone
   IdVec<WorkId, std::int64_t> rate;         // isolated
   bool interference = false;                // some work has shares

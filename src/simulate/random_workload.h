@@ -81,15 +81,16 @@ class RandomWorkload {
     return draw == 0 ? PlayedFor::FirstMicroBatch : draw == 1 ? PlayedFor::LastMicroBatch : PlayedFor::EveryMicroBatch;
   }
 
-  // A change that keeps the workload free of deadlock: operations put in, taken out, exchanged; a work, meeting or link
-  // replaced. The workload here is changed too.
+  // A change that keeps the workload free of deadlock: operations put in, taken out, exchanged; a work, meeting, link
+  // or task replaced. The workload here is changed too.
   WorkloadEdit random_edit() {
     const Workload before = workload();
+    unused_from_ = &before;
     WorkloadEdit edit;
     for (std::uint64_t n = 1 + rng_.below(2); n > 0; --n) {
       const BodyId body(rng_.below(2));
       std::vector<Operation>& operations = operations_[body.index()];
-      const std::uint64_t kind = rng_.below(10);
+      const std::uint64_t kind = rng_.below(12);
       if (kind == 0 && !before.works.empty()) {
         const WorkId id(rng_.below(before.works.size()));
         Work work = workload().works[id];
@@ -107,6 +108,8 @@ class RandomWorkload {
         const MeetingId id(rng_.below(before.meetings.size()));
         workload().meetings[id].work = random_work(true);
         edit.meetings.emplace_back(id, workload().meetings[id]);
+      } else if (kind > 9) {
+        change_task(edit);
       } else {
         const std::size_t index = rng_.below(operations.size() + 1);
         if (kind < 7 && index < operations.size()) take_out(body, index, edit);
@@ -118,6 +121,7 @@ class RandomWorkload {
       edit.works.emplace_back(WorkId(i), workload().works[WorkId(i)]);
     for (std::size_t i = before.meetings.size(); i < workload().meetings.size(); ++i)
       edit.meetings.emplace_back(MeetingId(i), workload().meetings[MeetingId(i)]);
+    unused_from_ = nullptr;
     return edit;
   }
 
@@ -130,11 +134,19 @@ class RandomWorkload {
     const auto add = [&](AgentId id, Task task) {
       task.when = when;
       Agent& agent = workload().agents[id];
-      const TaskId made = agent.tasks.push_back(task);
       const std::uint32_t position = position_of(id, body, index);
+      // Sometimes under the number of one that nobody has or names any more.
+      TaskId made = unused_task(id);
+      if (made.valid()) {
+        std::erase_if(task.after, [&](TaskId after) { return after >= made; });
+        agent.tasks[made] = task;
+        edit.agents.push_back({id, {}, {{body, position, 0, {made}}}, {{made, task}}});
+      } else {
+        made = agent.tasks.push_back(task);
+        edit.agents.push_back({id, {task}, {{body, position, 0, {made}}}});
+      }
       agent.bodies[body].insert(agent.bodies[body].begin() + position, made);
       operation.emplace_back(id, made);
-      edit.agents.push_back({id, {task}, {{body, position, 0, {made}}}});
     };
     if (kind < 3) {
       const AgentId agent(rng_.below(agents));
@@ -155,6 +167,24 @@ class RandomWorkload {
     }
     std::vector<Operation>& operations = operations_[body.index()];
     operations.insert(operations.begin() + static_cast<std::ptrdiff_t>(index), std::move(operation));
+  }
+
+  // New work, host time and waits of a task that meets nobody.
+  void change_task(WorkloadEdit& edit) {
+    const AgentId id(rng_.below(workload().agents.size()));
+    Agent& agent = workload().agents[id];
+    const std::vector<TaskId>& body = agent.bodies[BodyId(rng_.below(2))];
+    if (body.empty()) return;
+    const TaskId changed = body[rng_.below(body.size())];
+    Task& task = agent.tasks[changed];
+    if (task.meeting.valid()) return;
+    Task next = random_task(id);
+    next.work = random_work(rng_.below(3) == 0);
+    next.stream = task.stream;
+    next.when = task.when;
+    std::erase_if(next.after, [&](TaskId after) { return after >= changed; });
+    task = next;
+    edit.agents.push_back({id, {}, {}, {{changed, std::move(next)}}});
   }
 
   void take_out(BodyId body, std::size_t index, WorkloadEdit& edit) {
@@ -186,6 +216,22 @@ class RandomWorkload {
 
   using Operation = std::vector<std::pair<AgentId, TaskId>>;
 
+  // A task that stood in no body before the edit being made, and that no task in a body names; none, half of the times.
+  TaskId unused_task(AgentId id) {
+    const Agent& agent = workload().agents[id];
+    if (unused_from_ == nullptr || rng_.below(2) == 0) return {};
+    std::vector<char> used(agent.tasks.size(), 0);
+    for (const Agent* from : {&agent, &unused_from_->agents[id]})
+      for (const std::vector<TaskId>& body : from->bodies)
+        for (const TaskId task : body) {
+          used[task.index()] = 1;
+          for (const TaskId after : from->tasks[task].after) used[after.index()] = 1;
+        }
+    for (std::size_t i = 0; i < unused_from_->agents[id].tasks.size(); ++i)
+      if (used[i] == 0) return TaskId(i);
+    return {};
+  }
+
   // Where a task of operation `index` goes in the agent's body: after those of the operations before.
   std::uint32_t position_of(AgentId agent, BodyId body, std::size_t index) const {
     std::uint32_t position = 0;
@@ -198,6 +244,7 @@ class RandomWorkload {
   RandomOptions options_;
   Maker maker_;
   std::array<std::vector<Operation>, 2> operations_;
+  const Workload* unused_from_ = nullptr;
 };
 
 }  // namespace weft::testing

@@ -222,9 +222,9 @@ std::optional<TaskPositions> AgentScript::positions(std::size_t tasks) const {
   return result;
 }
 
-std::optional<AgentScript> AgentScript::respliced(const AgentScript& before, const Workload& workload,
-                                                  const Agent& agent, std::uint32_t first_new,
-                                                  TaskPositions& positions) {
+std::optional<AgentScript> AgentScript::respliced(const AgentScript& before, const TaskPositions& before_at,
+                                                  const Workload& workload, const Agent& agent,
+                                                  std::span<const TaskId> changed, TaskPositions& positions) {
   AgentScript after;
   after.made_of_ = before.made_of_;
   after.played_ = before.played_;
@@ -232,11 +232,19 @@ std::optional<AgentScript> AgentScript::respliced(const AgentScript& before, con
   after.micro_batches_ = before.micro_batches_;
   after.streams_ = before.streams_;
   after.guarded_ = before.guarded_;
-  for (std::size_t i = first_new; i < agent.tasks.size(); ++i) {
+  std::vector<char> is_changed(agent.tasks.size(), 0);
+  for (const TaskId id : changed) is_changed[id.index()] = 1;
+  for (std::size_t i = before_at.empty() ? 0 : before_at.front().size(); i < agent.tasks.size(); ++i) is_changed[i] = 1;
+  for (std::size_t i = 0; i < agent.tasks.size(); ++i) {
+    if (is_changed[i] == 0) continue;
     const Task& task = agent.tasks[TaskId(i)];
     if (task.when != PlayedFor::EveryMicroBatch && !before.guarded_) return std::nullopt;
     after.streams_ = std::max(after.streams_, task.stream + 1);
   }
+
+  const auto old_place = [&](std::size_t script, TaskId id) {
+    return id.index() < before_at[script].size() ? before_at[script][id.index()] : kNoStep;
+  };
 
   // First the steps and where they stand; old ones are copied, with the waits they had.
   after.scripts_.resize(before.scripts_.size());
@@ -253,12 +261,16 @@ std::optional<AgentScript> AgentScript::respliced(const AgentScript& before, con
     std::size_t q = 0;
     for (const TaskId id : agent.bodies[body]) {
       if (before.guarded_ && !is_played(agent.tasks[id].when, kind)) continue;
-      if (id.index() >= first_new) {
+      const std::uint32_t at = old_place(i, id);
+      if (at == kNoStep || is_changed[id.index()] != 0) {
         script.steps.push_back(make_step(workload, agent.tasks[id]));
+        script.steps.back().first_wait = kNoStep;
       } else {
-        while (q < old.tasks.size() && old.tasks[q] != id) ++q;
-        if (q == old.tasks.size()) return std::nullopt;  // an old task is in another place
-        script.steps.push_back(old.steps[q++]);
+        script.steps.push_back(old.steps[at]);
+      }
+      if (at != kNoStep) {
+        if (at < q) return std::nullopt;  // an old task is in another place
+        q = at + 1;
       }
       if (std::exchange(positions[i][id.index()], static_cast<std::uint32_t>(script.tasks.size())) != kNoStep)
         return std::nullopt;
@@ -284,10 +296,10 @@ std::optional<AgentScript> AgentScript::respliced(const AgentScript& before, con
     for (std::uint32_t position = 0; position < script.steps.size(); ++position) {
       Step& step = script.steps[position];
       const TaskId id = script.tasks[position];
-      const auto had = id.index() < first_new ? old.waits_of(step) : std::span<const StepWait>{};
+      const bool kept = step.first_wait != kNoStep;
+      const auto had = kept ? old.waits_of(step) : std::span<const StepWait>{};
       Waits waits(script, step);
-      if (id.index() < first_new &&
-          std::all_of(had.begin(), had.end(), [&](const StepWait& w) { return now(w) != kNoStep; })) {
+      if (kept && std::all_of(had.begin(), had.end(), [&](const StepWait& w) { return now(w) != kNoStep; })) {
         for (const StepWait& wait : had) script.waits.push_back({wait.body, now(wait), wait.task, wait.stream});
       } else {
         for (const TaskId awaited : agent.tasks[id].after) {

@@ -73,11 +73,13 @@ class AgentScript {
   // Cost: the agent's bodies, times the kinds of micro-batch where a task has a guard, and its plays.
   AgentScript(const Workload& workload, const Agent& agent);
 
-  // The script after tasks from `first_new` on were added and put into bodies, others taken out of them, and nothing
-  // else: `before` is of the agent until then, with each task once in a body. Gives the new positions too. Nothing, if
-  // `before` is no help. Cost: a copy of the steps.
-  static std::optional<AgentScript> respliced(const AgentScript& before, const Workload& workload, const Agent& agent,
-                                              std::uint32_t first_new, TaskPositions& positions);
+  // The script after tasks were put into bodies and taken out of them, and `changed` ones got new contents, but works
+  // are as they were: `before` is of the agent until then, with each task once in a body. Gives the new positions too.
+  // Nothing, if `before` is no help: old tasks have changed places, or the first guard has come. Cost: a copy of the
+  // steps.
+  static std::optional<AgentScript> respliced(const AgentScript& before, const TaskPositions& before_at,
+                                              const Workload& workload, const Agent& agent,
+                                              std::span<const TaskId> changed, TaskPositions& positions);
   // Nothing, if a task stands in a body twice.
   std::optional<TaskPositions> positions(std::size_t tasks) const;
 

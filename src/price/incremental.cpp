@@ -1,0 +1,488 @@
+#include "price/incremental.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace weft {
+
+PricedProgram::PricedProgram(const Program& program, const Schedule& schedule, const TrainingGraph& training,
+                             const Cluster& cluster, const CostModel& cost, const SoftwareStack& stack)
+    : program_(program),
+      schedule_(schedule),
+      cluster_(cluster),
+      cost_(cost),
+      world_(program.meshes[program.world]),
+      pricer_(program, training.graph, cluster, cost, stack),
+      ranks_(program, schedule) {}
+
+// Everything is new, in a workload of agents that do nothing.
+Result<Workload> PricedProgram::price() {
+  for (DeviceId device : world_.devices())
+    if (device.index() >= static_cast<std::size_t>(cluster_.device_count()))
+      return error("the program uses device {}, the cluster has 0 to {}", device.index(), cluster_.device_count() - 1);
+  Workload workload;
+  workload.micro_batches = schedule_.micro_batches;
+  workload.interference.clear();
+  // All links are there from the beginning, so that no edit adds any.
+  for (std::int64_t i = 0; i < cluster_.link_count(); ++i) {
+    const Link link = cluster_.link(LinkId(static_cast<std::size_t>(i)));
+    flow_link_.push_back(link.ample ? FlowLinkId()
+                                    : workload.links.push_back({cost_.capacity(link), static_cast<std::uint32_t>(i)}));
+  }
+  played_.resize(schedule_.actions.size());
+  for (std::size_t rank = 0; rank < played_.size(); ++rank) {
+    played_[rank].resize(body_count(program_));
+    const RankPlays& plays = ranks_.plays(static_cast<int>(rank));
+    for (BodyId body : plays.bodies.ids()) played_[rank][plays.bodies[body].source].push_back(body);
+  }
+  for (DeviceId device : world_.devices()) {
+    Agent agent = pricer_.agent(device, workload);
+    const RankPlays& plays = ranks_.plays(rank_.emplace_back(ranks_.of(device)));
+    agent.plays = plays.plays;
+    agent.bodies.resize(plays.bodies.size());
+    auto& counts = counts_.emplace_back();
+    auto& waiting = waiting_.emplace_back();
+    for (BodyId body : plays.bodies.ids()) {
+      counts[counts.push_back({})].resize(body_at(program_, plays.bodies[body].source).size());
+      if (!pricer_.waits_for_sends()) continue;
+      waiting.push_back(agent.tasks.push_back(pricer_.wait_for_sends({})));
+      agent.bodies[body].push_back(waiting[body]);
+    }
+    projections_.emplace_back(plays.bodies.size());
+    workload.agents.push_back(std::move(agent));
+  }
+  free_tasks_.resize(rank_.size());
+  edit_of_.resize(rank_.size());
+
+  ProgramEdit all;
+  for (std::size_t source = 0; source < body_count(program_); ++source) {
+    const bool step = source == 2 * program_.stages.size();
+    all.bodies.push_back({step ? -1 : static_cast<int>(source / 2), source % 2 == 1, 0, {}, body_at(program_, source)});
+  }
+  initial_ = true;
+  WorkloadEdit edit = reprice(all, workload);
+  initial_ = false;
+  commit();
+  for (auto& [id, work] : edit.works) workload.works.push_back(std::move(work));
+  for (auto& [id, meeting] : edit.meetings) workload.meetings.push_back(meeting);
+  for (AgentEdit& each : edit.agents) {
+    Agent& agent = workload.agents[each.agent];
+    for (Task& task : each.added) agent.tasks.push_back(std::move(task));
+    for (auto& [id, task] : each.changed) agent.tasks[id] = std::move(task);
+    for (Splice& splice : each.splices)
+      agent.bodies[splice.body].insert(agent.bodies[splice.body].begin(), splice.inserted.begin(),
+                                       splice.inserted.end());
+  }
+  return workload;
+}
+
+void PricedProgram::adopt_meshes() {
+  for (std::size_t i = members_.size(); i < program_.meshes.size(); ++i) {
+    auto& members = members_[members_.push_back({})];
+    auto& at = at_[at_.push_back(std::vector<std::int32_t>(rank_.size(), -1))];
+    for (DeviceId device : program_.meshes[MeshId(i)].devices()) {
+      const int position = world_.position_of(device);
+      WEFT_CHECK(position >= 0, "device {} is not in the program's world", device.index());
+      at[static_cast<std::size_t>(position)] = static_cast<std::int32_t>(members.size());
+      members.push_back(static_cast<std::uint32_t>(position));
+    }
+  }
+}
+
+WorkloadEdit PricedProgram::reprice(const ProgramEdit& edit, const Workload& now) {
+  commit();
+  adopt_meshes();
+  for (auto* stamps : {&next_of_, &removed_, &removed_at_, &same_}) stamps->resize(program_.instructions.size());
+  entries_.resize(program_.instructions.size());
+  sent_.resize(program_.transfers.size());
+  journal_.open = true;
+  journal_.works = works_.all().size();
+  now_ = &now;
+  tasks_.clear();
+  for (const Agent& agent : now.agents) tasks_.push_back(agent.tasks.size());
+  meetings_ = {now.meetings.size()};
+
+  // First the tasks, then what is in them: they name one another.
+  for (const BodyEdit& body : edit.bodies)
+    for (InstructionId id : body.removed) removed_[id] = 1;
+  for (const BodyEdit& body : edit.bodies)
+    for (InstructionId id : body.added) {
+      if (removed_[id] == 0) begin(id, true);
+      if (removed_[id] == 1) removed_[id] = 2;
+    }
+  for (InstructionId id : edit.rewritten) begin(id, false);
+  for (const BodyEdit& body : edit.bodies)
+    for (InstructionId id : body.removed)
+      if (std::exchange(removed_[id], 0) == 1) {
+        const Entry& gone = entries_[id];
+        for (std::size_t p = 0; p < gone.tasks.size(); ++p)
+          journal_.dead_tasks.emplace_back(members_[gone.mesh][p], gone.tasks[p]);
+        for (const auto& [group, meeting] : gone.meetings) journal_.dead_meetings.push_back(meeting);
+      }
+  for (std::size_t i = 0; i < next_.size(); ++i) price_tasks(next_[i].first, next_[i].second);
+
+  std::uint32_t stamp = 0;
+  for (const BodyEdit& body : edit.bodies) splice(body, ++stamp);
+  for (const BodyEdit& body : edit.bodies)
+    for (const auto* list : {&body.removed, &body.added})
+      for (InstructionId id : *list) removed_at_[id] = same_[id] = 0;
+  write_waits_for_sends();
+
+  for (std::size_t i = journal_.works; i < works_.all().size(); ++i)
+    edit_.works.emplace_back(WorkId(i), works_.all()[WorkId(i)]);
+  for (auto& [id, entry] : next_) {
+    next_of_[id] = 0;
+    std::swap(entries_[id], entry);
+  }
+  journal_.entries = std::exchange(next_, {});
+  for (const AgentEdit& each : edit_.agents) edit_of_[each.agent.index()] = 0;
+  return std::exchange(edit_, {});
+}
+
+void PricedProgram::undo() {
+  if (!journal_.open) return;
+  works_.shrink(journal_.works);
+  for (auto& [id, entry] : journal_.entries) entries_[id] = std::move(entry);
+  for (const CountChange& each : journal_.counts) counts_[each.agent][each.body].add(each.slot, -each.change);
+  for (auto it = journal_.reused_tasks.rbegin(); it != journal_.reused_tasks.rend(); ++it)
+    free_tasks_[it->first].push_back(it->second);
+  free_meetings_.insert(free_meetings_.end(), journal_.reused_meetings.rbegin(), journal_.reused_meetings.rend());
+  journal_ = {};
+}
+
+void PricedProgram::commit() {
+  if (!journal_.open) return;
+  for (const auto& [agent, task] : journal_.dead_tasks) free_tasks_[agent].push_back(task);
+  free_meetings_.insert(free_meetings_.end(), journal_.dead_meetings.begin(), journal_.dead_meetings.end());
+  journal_ = {};
+}
+
+// ---- entries ----
+
+PricedProgram::Entry& PricedProgram::writable(InstructionId id) {
+  if (next_of_[id] == 0) {
+    next_.emplace_back(id, entries_[id]);
+    next_of_[id] = static_cast<std::uint32_t>(next_.size());
+  }
+  return next_[next_of_[id] - 1].second;
+}
+
+// The instruction's tasks: those it had on devices where it stays, others new.
+void PricedProgram::begin(InstructionId id, bool is_new) {
+  if (next_of_[id] != 0) return;
+  const Instruction& instruction = program_.instructions[id];
+  next_.emplace_back(id, Entry{});
+  next_of_[id] = static_cast<std::uint32_t>(next_.size());
+  Entry& entry = next_.back().second;
+  const Entry* old = is_new ? nullptr : &entries_[id];
+  entry.mesh = instruction.mesh;
+  entry.weight_part = instruction.weight_part;
+  entry.sends = std::holds_alternative<Send>(instruction.what);
+  if (entry.sends) sent_[std::get<Send>(instruction.what).transfer] = id;
+  if (old) {
+    entry.slot = old->slot;
+    entry.meetings = old->meetings;
+  }
+  if (!std::holds_alternative<Free>(instruction.what))
+    for (std::uint32_t agent : members_[entry.mesh]) {
+      const std::int32_t before = old && !old->tasks.empty() ? at_[old->mesh][agent] : -1;
+      entry.tasks.push_back(before >= 0 ? old->tasks[static_cast<std::size_t>(before)] : new_task(agent));
+    }
+  if (old && old->mesh != entry.mesh)
+    for (std::size_t p = 0; p < old->tasks.size(); ++p)
+      if (const std::uint32_t agent = members_[old->mesh][p]; entry.tasks.empty() || at_[entry.mesh][agent] < 0)
+        journal_.dead_tasks.emplace_back(agent, old->tasks[p]);
+}
+
+TaskId PricedProgram::new_task(std::uint32_t agent) {
+  if (free_tasks_[agent].empty()) return TaskId(tasks_[agent]++);
+  const TaskId id = free_tasks_[agent].back();
+  free_tasks_[agent].pop_back();
+  journal_.reused_tasks.emplace_back(agent, id);
+  return id;
+}
+
+MeetingId PricedProgram::new_meeting() {
+  if (free_meetings_.empty()) return MeetingId(meetings_[0]++);
+  const MeetingId id = free_meetings_.back();
+  free_meetings_.pop_back();
+  journal_.reused_meetings.push_back(id);
+  return id;
+}
+
+AgentEdit& PricedProgram::edit_of(std::uint32_t agent) {
+  if (edit_of_[agent] == 0) {
+    edit_.agents.push_back({AgentId(agent), {}, {}, {}});
+    edit_of_[agent] = static_cast<std::uint32_t>(edit_.agents.size());
+  }
+  return edit_.agents[edit_of_[agent] - 1];
+}
+
+void PricedProgram::put(std::uint32_t agent, TaskId id, Task task) {
+  const auto& tasks = now_->agents[AgentId(agent)].tasks;
+  if (id.index() < tasks.size()) {
+    if (tasks[id] != task) edit_of(agent).changed.emplace_back(id, std::move(task));
+    return;
+  }
+  std::vector<Task>& added = edit_of(agent).added;
+  const std::size_t index = id.index() - tasks.size();
+  if (index >= added.size()) added.resize(tasks_[agent] - tasks.size());
+  added[index] = std::move(task);
+}
+
+void PricedProgram::put_meeting(MeetingId id, const Meeting& meeting) {
+  if (id.index() < now_->meetings.size() && now_->meetings[id] == meeting) return;
+  edit_.meetings.emplace_back(id, meeting);
+}
+
+// ---- prices ----
+
+void PricedProgram::price_tasks(InstructionId id, Entry& entry) {
+  if (entry.tasks.empty()) return;
+  const Instruction& instruction = program_.instructions[id];
+  const Task blank = pricer_.blank(id);
+  if (std::holds_alternative<Compute>(instruction.what)) {
+    price_compute(instruction, blank, entry);
+    return;
+  }
+  if (const auto* combine = std::get_if<Combine>(&instruction.what)) {
+    const Mesh& mesh = program_.meshes[entry.mesh];
+    for (std::size_t p = 0; p < entry.tasks.size(); ++p) {
+      Task task = blank;
+      task.work = works_.compute(pricer_.combine_cost(*combine, mesh, cluster_.spec(mesh.devices()[p])));
+      pricer_.add_host(task, instruction);
+      put_with_waits(members_[entry.mesh][p], entry.tasks[p], std::move(task), instruction);
+    }
+    return;
+  }
+  if (const KindId kind = pricer_.communications().kind_of(instruction); kind.valid()) {
+    price_communication(id, instruction, kind, blank, entry);
+    return;
+  }
+  for (std::size_t p = 0; p < entry.tasks.size(); ++p)
+    put_with_waits(members_[entry.mesh][p], entry.tasks[p], blank, instruction);
+}
+
+void PricedProgram::price_compute(const Instruction& instruction, const Task& blank, const Entry& entry) {
+  const auto& compute = std::get<Compute>(instruction.what);
+  const Mesh& mesh = program_.meshes[entry.mesh];
+  const bool uniform = pricer_.is_uniform(compute, mesh);
+  const DeviceSpec* spec = nullptr;
+  WorkId work;
+  for (std::size_t p = 0; p < entry.tasks.size(); ++p) {
+    const DeviceSpec* const here = &cluster_.spec(mesh.devices()[p]);
+    if (!uniform || here != spec) work = works_.compute(pricer_.compute_cost(compute, mesh, static_cast<int>(p)));
+    spec = here;
+    Task task = blank;
+    if (works_.all()[work].fixed != 0) {  // not a view
+      task.work = work;
+      pricer_.add_host(task, instruction);
+    }
+    put_with_waits(members_[entry.mesh][p], entry.tasks[p], std::move(task), instruction);
+  }
+}
+
+std::vector<LinkUse> PricedProgram::links_of(const CommGroup& group, const CommunicateCost& cost) const {
+  std::vector<LinkUse> links;
+  if (cost.bytes <= kUnfeltBytes) return links;
+  for (const LinkShare& share : pricer_.communications().communicators()[group.prototype].routes[cost.route].links) {
+    const FlowLinkId link = flow_link_[static_cast<std::size_t>(share.link.index() + group.shift)];
+    if (link.valid()) links.push_back({link, share.coefficient});
+  }
+  return links;
+}
+
+std::int32_t PricedProgram::parties(CommGroupId group) {
+  parties_.resize(std::max(parties_.size(), pricer_.communications().groups().size()));
+  if (parties_[group] == 0) {
+    std::vector<std::uint32_t> members = pricer_.communications().groups()[group].members;
+    std::sort(members.begin(), members.end());
+    parties_[group] = static_cast<std::int32_t>(std::unique(members.begin(), members.end()) - members.begin());
+  }
+  return parties_[group];
+}
+
+// Every group of the instruction that has something to move meets; as before, where it did before.
+void PricedProgram::open_meetings(const Instruction& instruction, KindId kind, Entry& entry) {
+  Communications& communications = pricer_.communications();
+  const auto old = std::exchange(entry.meetings, {});
+  for (const auto& [group, meeting] : old) meeting_of_[group] = meeting;
+  std::int64_t bytes = -1;
+  for (std::size_t p = 0; p < entry.tasks.size(); ++p) {
+    const CommGroupId id = communications.kinds()[kind].group_at[p];
+    if (!id.valid()) continue;
+    const CommGroup& group = communications.groups()[id];
+    if (group.local || parties(id) == 1) continue;
+    if (std::any_of(entry.meetings.rbegin(), entry.meetings.rend(), [&](const auto& each) { return each.first == id; }))
+      continue;
+    if (entry.sends || bytes < 0) bytes = communications.bytes_of(instruction, group);
+    const CommunicateCost& cost = communications.cost_of(group, bytes);
+    if (cost.latency == 0 && cost.bytes == 0) continue;
+    MeetingId meeting = std::exchange(meeting_of_[id], {});
+    if (!meeting.valid()) meeting = new_meeting();
+    const WorkId work =
+        works_.communication(id.index(), cost, [&](const CommunicateCost& of) { return links_of(group, of); });
+    put_meeting(meeting, {work, parties(id)});
+    entry.meetings.emplace_back(id, meeting);
+  }
+  for (const auto& [group, meeting] : old)
+    if (std::exchange(meeting_of_[group], {}).valid()) journal_.dead_meetings.push_back(meeting);
+}
+
+void PricedProgram::price_communication(InstructionId id, const Instruction& instruction, KindId kind,
+                                        const Task& blank, Entry& entry) {
+  Communications& communications = pricer_.communications();
+  meeting_of_.resize(std::max(meeting_of_.size(), communications.groups().size()));
+  const auto* receive = std::get_if<Receive>(&instruction.what);
+  if (!receive) open_meetings(instruction, kind, entry);
+  const InstructionId opener = receive ? sent_[receive->transfer] : id;
+  const auto& meetings = this->entry(opener).meetings;
+  for (const auto& [group, meeting] : meetings) meeting_of_[group] = meeting;
+  for (std::size_t p = 0; p < entry.tasks.size(); ++p) {
+    const std::uint32_t agent = members_[entry.mesh][p];
+    Task task = blank;
+    const CommGroupId group = pricer_.group_of(instruction, kind, world_.devices()[agent], static_cast<int>(p));
+    if (group.valid()) {
+      if (parties(group) > 1) {
+        task.meeting = meeting_of_[group];
+      } else if (const CommunicateCost& cost = communications.cost_of(instruction, communications.groups()[group]);
+                 cost.latency != 0 || cost.bytes != 0) {
+        task.work = works_.communication(group.index(), cost, [&](const CommunicateCost& of) {
+          return links_of(communications.groups()[group], of);
+        });
+      }
+      pricer_.add_host(task, instruction);
+    }
+    put_with_waits(agent, entry.tasks[p], std::move(task), instruction);
+  }
+  for (const auto& [group, meeting] : meetings) meeting_of_[group] = {};
+}
+
+void PricedProgram::put_with_waits(std::uint32_t agent, TaskId id, Task task, const Instruction& instruction) {
+  const auto wait_for = [&](InstructionId before) {
+    const Entry& other = entry(before);
+    if (other.tasks.empty()) return;
+    if (const std::int32_t position = at_[other.mesh][agent]; position >= 0)
+      task.after.push_back(other.tasks[static_cast<std::size_t>(position)]);
+  };
+  for (InstructionId before : instruction.after) wait_for(before);
+  // What comes with the device's own sending, from itself or from others, is there once that is complete.
+  if (const auto* receive = std::get_if<Receive>(&instruction.what);
+      receive && !task.meeting.valid() && !task.work.valid())
+    wait_for(sent_[receive->transfer]);
+  put(agent, id, std::move(task));
+}
+
+// ---- bodies ----
+
+// The bodies of agents in which the instruction stands, with the task there.
+template <class Visit>
+void PricedProgram::each_place(const Entry& of, std::size_t source, const Visit& visit) const {
+  for (std::size_t p = 0; p < of.tasks.size(); ++p) {
+    const std::uint32_t agent = members_[of.mesh][p];
+    const auto rank = static_cast<std::size_t>(rank_[agent]);
+    for (BodyId body : played_[rank][source])
+      if (ranks_.plays(rank_[agent]).bodies[body].takes(of.weight_part)) visit(agent, body, of.tasks[p]);
+  }
+}
+
+void PricedProgram::count(const CountChange& change) {
+  counts_[change.agent][change.body].add(change.slot, change.change);
+  journal_.counts.push_back(change);
+}
+
+// Slots are fixed when everything is priced for the first time, one for each place of a body, and never go down along
+// it: what an edit puts in shares the slot of what it takes out, or of what stands before. So the place of a task in
+// its agent's body is what the slots before hold, and those of its slot that stand before it.
+void PricedProgram::splice(const BodyEdit& edit, std::uint32_t stamp) {
+  const std::size_t source =
+      edit.stage < 0 ? body_count(program_) - 1 : 2 * static_cast<std::size_t>(edit.stage) + (edit.backward ? 1 : 0);
+  const std::vector<InstructionId>& body = body_at(program_, source);
+  const std::uint32_t first = !edit.removed.empty() ? entries_[edit.removed.front()].slot
+                              : edit.position > 0   ? entry(body[edit.position - 1]).slot
+                                                    : 0;
+  for (InstructionId id : edit.removed) removed_at_[id] = stamp;
+  std::uint32_t slot = first;
+  for (InstructionId id : edit.added) {
+    const bool kept = removed_at_[id] == stamp && entries_[id].slot >= slot;
+    slot = kept ? entries_[id].slot : slot;
+    if (entry(id).slot != slot) writable(id).slot = slot;
+    if (kept && entry(id).mesh == entries_[id].mesh) same_[id] = stamp;
+    if (initial_) ++slot;
+  }
+
+  touched_.clear();
+  const auto touch = [&](std::uint32_t agent, BodyId at) -> Projection& {
+    Projection& projection = projections_[agent][at];
+    if (!std::exchange(projection.touched, true)) touched_.emplace_back(agent, at);
+    return projection;
+  };
+  for (InstructionId id : edit.removed) {
+    const Entry& old = entries_[id];
+    each_place(old, source, [&](std::uint32_t agent, BodyId at, TaskId task) {
+      touch(agent, at).out.push_back(task);
+      if (same_[id] == stamp) return;
+      count({agent, at, old.slot, -1});
+      if (old.sends) sends_.push_back({agent, at, task, false});
+    });
+  }
+  for (InstructionId id : edit.added) {
+    const Entry& now = entry(id);
+    each_place(now, source, [&](std::uint32_t agent, BodyId at, TaskId task) {
+      touch(agent, at).in.push_back(task);
+      if (same_[id] == stamp) return;
+      count({agent, at, now.slot, 1});
+      if (now.sends) sends_.push_back({agent, at, task, true});
+    });
+  }
+  for (std::size_t i = edit.position; i-- > 0;) {
+    const Entry& before = entry(body[i]);
+    if (before.slot != first) break;
+    each_place(before, source, [&](std::uint32_t agent, BodyId at, TaskId) {
+      if (projections_[agent][at].touched) ++projections_[agent][at].before;
+    });
+  }
+  for (const auto& [agent, at] : touched_) {
+    Projection& projection = projections_[agent][at];
+    auto &out = projection.out, &in = projection.in;
+    const auto shorter = static_cast<std::ptrdiff_t>(std::min(out.size(), in.size()));
+    const auto head = std::mismatch(out.begin(), out.begin() + shorter, in.begin()).first - out.begin();
+    std::ptrdiff_t tail = 0;
+    while (tail < shorter - head && out.end()[-1 - tail] == in.end()[-1 - tail]) ++tail;
+    if (out.size() != in.size() || head < shorter) {
+      const std::int32_t position = counts_[agent][at].before(first);
+      edit_of(agent).splices.push_back(
+          {at, static_cast<std::uint32_t>(position) + projection.before + static_cast<std::uint32_t>(head),
+           static_cast<std::uint32_t>(static_cast<std::ptrdiff_t>(out.size()) - head - tail),
+           std::vector<TaskId>(in.begin() + head, in.end() - tail)});
+    }
+    out.clear();
+    in.clear();
+    projection.before = 0;
+    projection.touched = false;
+  }
+}
+
+void PricedProgram::write_waits_for_sends() {
+  if (pricer_.waits_for_sends()) {
+    std::stable_sort(sends_.begin(), sends_.end(), [](const SendChange& a, const SendChange& b) {
+      return std::pair(a.agent, a.body) < std::pair(b.agent, b.body);
+    });
+    for (std::size_t i = 0; i < sends_.size();) {
+      const auto [agent, body, task, added] = sends_[i];
+      const TaskId waiting = waiting_[agent][body];
+      Task wait = now_->agents[AgentId(agent)].tasks[waiting];
+      // All that went before all that came: a number may be given to another.
+      std::size_t last = i;
+      for (; last < sends_.size() && sends_[last].agent == agent && sends_[last].body == body; ++last)
+        if (!sends_[last].added) std::erase(wait.after, sends_[last].task);
+      for (; i < last; ++i)
+        if (sends_[i].added) wait.after.push_back(sends_[i].task);
+      put(agent, waiting, std::move(wait));
+    }
+  }
+  sends_.clear();
+}
+
+}  // namespace weft

@@ -1,0 +1,162 @@
+// Prices that follow a program: the whole once, then of every change only what is new (compile/compilation.h tells
+// changes, simulate/delta.h plays them). Every device is an agent of its own.
+//
+//   PricedProgram priced(compilation.program(), …);
+//   Simulator simulator = Simulator::make(priced.price(), …);
+//   edit = compilation.recompile(…);
+//   simulator.apply(priced.reprice(edit, simulator.workload()));
+//   priced.undo();  or  priced.commit();                          with the compilation's and the simulator's
+//
+// The law: up to numbering, the workload is the one `price` makes of the changed program without folding.
+//
+// An instruction is one task on each of its devices, for as long as it is executed there; rewritten, the task has new
+// contents. Numbers of tasks and meetings that nobody has any more are given to new ones, after `commit`.
+//
+// Cost of `reprice`: the instructions in the edit times their devices; each place in an agent's body is found in
+// O(log length of the body). Nothing is done for agents and instructions that the edit does not name.
+#pragma once
+
+#include "price/instruction_pricer.h"
+#include "price/ranks.h"
+#include "price/works.h"
+#include "program/edit.h"
+#include "simulate/delta.h"
+
+namespace weft {
+
+class PricedProgram {
+ public:
+  // All are kept by reference. Devices play the bodies of the pipeline rank that they are of now.
+  PricedProgram(const Program& program, const Schedule& schedule, const TrainingGraph& training, const Cluster& cluster,
+                const CostModel& cost, const SoftwareStack& stack);
+  PricedProgram(const PricedProgram&) = delete;
+  PricedProgram& operator=(const PricedProgram&) = delete;
+
+  // An error names a device that the cluster does not have. Labels of tasks are instructions, of links the cluster's.
+  Result<Workload> price();
+
+  // What makes of `now`, the workload of the program before the edit, that of the program as it is. The last change is
+  // committed first.
+  WorkloadEdit reprice(const ProgramEdit& edit, const Workload& now);
+  void undo();
+  void commit();
+
+ private:
+  // An instruction as it is priced.
+  struct Entry {
+    MeshId mesh;
+    std::uint32_t slot = 0;
+    bool weight_part = false;
+    bool sends = false;
+    std::vector<TaskId> tasks;  // by position in the mesh; of those that are no tasks (Free) empty
+    std::vector<std::pair<CommGroupId, MeetingId>> meetings;
+  };
+  // How many tasks of a body of an agent are in each slot: a Fenwick tree.
+  class Counts {
+   public:
+    void resize(std::size_t slots) { sums_.resize(slots + 1); }
+    void add(std::uint32_t slot, std::int32_t change) {
+      for (std::size_t i = slot + 1; i < sums_.size(); i += i & (~i + 1)) sums_[i] += change;
+    }
+    std::int32_t before(std::uint32_t slot) const {
+      std::int32_t sum = 0;
+      for (std::size_t i = slot; i > 0; i &= i - 1) sum += sums_[i];
+      return sum;
+    }
+
+   private:
+    std::vector<std::int32_t> sums_;
+  };
+  struct CountChange {
+    std::uint32_t agent = 0;
+    BodyId body;
+    std::uint32_t slot = 0;
+    std::int32_t change = 0;
+  };
+  struct SendChange {
+    std::uint32_t agent = 0;
+    BodyId body;
+    TaskId task;
+    bool added = false;
+  };
+  struct Journal {
+    bool open = false;
+    std::size_t works = 0;  // that there were
+    std::vector<std::pair<InstructionId, Entry>> entries;
+    std::vector<CountChange> counts;
+    std::vector<std::pair<std::uint32_t, TaskId>> reused_tasks, dead_tasks;
+    std::vector<MeetingId> reused_meetings, dead_meetings;
+  };
+  // Tasks of a body of an agent, in and out at one place of the program.
+  struct Projection {
+    std::vector<TaskId> out, in;
+    std::uint32_t before = 0;  // in the first slot, and before the place
+    bool touched = false;
+  };
+
+  void adopt_meshes();
+  const Entry& entry(InstructionId id) const {
+    return next_of_[id] != 0 ? next_[next_of_[id] - 1].second : entries_[id];
+  }
+  Entry& writable(InstructionId id);
+  void begin(InstructionId id, bool is_new);
+  TaskId new_task(std::uint32_t agent);
+  MeetingId new_meeting();
+  AgentEdit& edit_of(std::uint32_t agent);
+  void put(std::uint32_t agent, TaskId id, Task task);
+  void put_meeting(MeetingId id, const Meeting& meeting);
+
+  void price_tasks(InstructionId id, Entry& entry);
+  void price_compute(const Instruction& instruction, const Task& blank, const Entry& entry);
+  void price_communication(InstructionId id, const Instruction& instruction, KindId kind, const Task& blank,
+                           Entry& entry);
+  void open_meetings(const Instruction& instruction, KindId kind, Entry& entry);
+  void put_with_waits(std::uint32_t agent, TaskId id, Task task, const Instruction& instruction);
+  std::int32_t parties(CommGroupId group);
+  std::vector<LinkUse> links_of(const CommGroup& group, const CommunicateCost& cost) const;
+
+  void splice(const BodyEdit& edit, std::uint32_t stamp);
+  template <class Visit>
+  void each_place(const Entry& of, std::size_t source, const Visit& visit) const;
+  void count(const CountChange& change);
+  void write_waits_for_sends();
+
+  const Program& program_;
+  const Schedule& schedule_;
+  const Cluster& cluster_;
+  const CostModel& cost_;
+  const Mesh world_;  // by value: meshes may be added to the program
+  InstructionPricer pricer_;
+  Ranks ranks_;
+  Works works_;
+  std::vector<int> rank_;                                 // by agent
+  std::vector<std::vector<std::vector<BodyId>>> played_;  // by rank and body of the program: the agent's
+  IdVec<MeshId, std::vector<std::uint32_t>> members_;     // agents, by position
+  IdVec<MeshId, std::vector<std::int32_t>> at_;           // position, by agent; −1: not in the mesh
+  std::vector<FlowLinkId> flow_link_;                     // by link of the cluster; invalid: ample
+  IdVec<CommGroupId, std::int32_t> parties_;              // 0: not counted yet
+
+  IdVec<InstructionId, Entry> entries_;
+  IdVec<TransferId, InstructionId> sent_;
+  std::vector<IdVec<BodyId, Counts>> counts_;   // by agent
+  std::vector<IdVec<BodyId, TaskId>> waiting_;  // the task that waits for what a body sends
+  std::vector<std::vector<TaskId>> free_tasks_;
+  std::vector<MeetingId> free_meetings_;
+  Journal journal_;
+
+  // The change being priced.
+  const Workload* now_ = nullptr;
+  WorkloadEdit edit_;
+  bool initial_ = false;
+  std::vector<std::pair<InstructionId, Entry>> next_;
+  IdVec<InstructionId, std::uint32_t> next_of_;                      // in next_, + 1
+  IdVec<InstructionId, std::uint32_t> removed_, removed_at_, same_;  // stamps
+  std::vector<std::uint32_t> edit_of_;                               // in edit_.agents, + 1, by agent
+  std::vector<std::size_t> tasks_, meetings_;                        // how many there are then; one
+  IdVec<CommGroupId, MeetingId> meeting_of_;
+  std::vector<IdVec<BodyId, Projection>> projections_;
+  std::vector<std::pair<std::uint32_t, BodyId>> touched_;
+  std::vector<SendChange> sends_;
+};
+
+}  // namespace weft

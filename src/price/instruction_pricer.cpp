@@ -1,0 +1,110 @@
+#include "price/instruction_pricer.h"
+
+#include <algorithm>
+
+#include "graph/operators.h"
+
+namespace weft {
+namespace {
+
+Picoseconds picoseconds(Seconds time) { return static_cast<Picoseconds>(time.value * 1e12 + 0.5); }
+
+}  // namespace
+
+Task InstructionPricer::blank(InstructionId id) const {
+  const Instruction& instruction = program_.instructions[id];
+  Task task;
+  Stream stream = instruction.stream;
+  // A ring is one for the sake of overlap.
+  const auto* communicate = std::get_if<Communicate>(&instruction.what);
+  const bool shifts = communicate && communicate->collective == Collective::Shift;
+  if (stream == Stream::Tensor && !stack_.tensor_overlap.value && !shifts) stream = Stream::Compute;
+  task.stream = static_cast<std::uint8_t>(stream);
+  task.label = id.index();
+  task.when = instruction.guard == Guard::FirstMicroBatch  ? PlayedFor::FirstMicroBatch
+              : instruction.guard == Guard::LastMicroBatch ? PlayedFor::LastMicroBatch
+                                                           : PlayedFor::EveryMicroBatch;
+  return task;
+}
+
+void InstructionPricer::add_host(Task& task, const Instruction& instruction) const {
+  const auto* compute = std::get_if<Compute>(&instruction.what);
+  const bool local = compute || std::holds_alternative<Combine>(instruction.what);
+  if (!stack_.graph_capture.value)
+    task.host = picoseconds(local ? stack_.host_per_operator.value : stack_.host_per_collective.value);
+  if (compute) task.host_waits = stack_.sync_on_norm.value && graph_.kind(compute->op) == OpKind::ClipCoefficient;
+}
+
+Task InstructionPricer::wait_for_sends(std::vector<TaskId> sends) const {
+  Task wait;
+  wait.stream = static_cast<std::uint8_t>(Stream::Compute);
+  wait.label = ~0u;
+  wait.after = std::move(sends);
+  return wait;
+}
+
+bool InstructionPricer::is_uniform(const Compute& compute, const Mesh& mesh) const {
+  const Signature& signature = graph_.signature(compute.op);
+  for (std::size_t a = 0; a < compute.sharding.axes.size(); ++a) {
+    std::int64_t left = signature.axes[a].size / (compute.sharding.outer.empty() ? 1 : compute.sharding.outer[a]);
+    for (const Cut& cut : compute.sharding.axes[a]) {
+      const int parts = mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
+      if (!cut.sizes.empty() || left % parts != 0) return false;
+      left /= parts;
+    }
+    // Masks let the last queries see more.
+    if (signature.kind == OpKind::Attention && !compute.sharding.axes[a].empty() &&
+        (signature.axes[a].name == "q" || signature.axes[a].name == "t"))
+      return false;
+  }
+  return true;
+}
+
+ComputeCost InstructionPricer::compute_cost(const Compute& compute, const Mesh& mesh, int position) {
+  const Signature& signature = graph_.signature(compute.op);
+  const AxisSlices slices = axis_slices(signature, compute.sharding, mesh, position);
+  extents_.clear();
+  for (const AxisSlice& slice : slices) extents_.push_back(slice.size());
+  return cost_.compute(ComputeQuery{&signature,
+                                    extents_,
+                                    &cluster_.spec(mesh.devices()[static_cast<std::size_t>(position)]),
+                                    {},
+                                    attended_share(signature, slices)});
+}
+
+ComputeCost InstructionPricer::combine_cost(const Combine& combine, const Mesh& mesh, const DeviceSpec& device) const {
+  const DType dtype = graph_.tensors()[program_.buffers[combine.outputs[0]].tensor].type.dtype;
+  std::int64_t bytes = 0;
+  for (BufferId output : combine.outputs)
+    bytes += bytes_of(graph_.tensors()[program_.buffers[output].tensor].type.dtype,
+                      largest_local_elements(program_.buffers[output].layout, mesh));
+  const TensorType term{dtype, {std::max<std::int64_t>(1, bytes * 8 / bits_of(dtype))}};
+  const Signature sum = make_signature(OpKind::Binary, {{"fn", "add"}}, std::vector{term, term}).value();
+  return cost_.compute(ComputeQuery{&sum, {}, &device});
+}
+
+CommGroupId InstructionPricer::group_of(const Instruction& instruction, KindId kind, DeviceId device,
+                                        int position) const {
+  const CommKind& described = communications_.kinds()[kind];
+  const bool receives = std::holds_alternative<Receive>(instruction.what);
+  const CommGroupId group = (receives ? described.received_at : described.group_at)[static_cast<std::size_t>(position)];
+  if (!group.valid() || communications_.groups()[group].local) return {};
+  if (receives) {
+    const int sending = program_.meshes[described.mesh].position_of(device);
+    if (sending >= 0 && described.group_at[static_cast<std::size_t>(sending)] == group) return {};
+  }
+  return group;
+}
+
+Agent InstructionPricer::agent(DeviceId device, Workload& workload) {
+  const DeviceSpec& spec = cluster_.spec(device);
+  const auto [found, added] =
+      interference_.try_emplace(&spec, static_cast<std::uint32_t>(workload.interference.size()));
+  if (added) workload.interference.push_back(cost_.interference(spec));
+  Agent agent;
+  agent.run_ahead = stack_.graph_capture.value ? 0 : stack_.run_ahead.value;
+  agent.interference = found->second;
+  return agent;
+}
+
+}  // namespace weft

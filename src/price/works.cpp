@@ -1,0 +1,29 @@
+#include "price/works.h"
+
+namespace weft {
+
+std::size_t Works::Hash::operator()(const Key& key) const {
+  std::uint64_t hash = 0;
+  for (const std::int64_t part : key) {
+    hash = (hash ^ static_cast<std::uint64_t>(part)) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+WorkId Works::compute(const ComputeCost& cost) {
+  const auto [found, added] =
+      ids_.try_emplace(Key{-1, 0, cost.time, cost.sm_share, cost.memory_share}, WorkId(all_.size()));
+  if (added) {
+    keys_.push_back(found->first);
+    all_.push_back({cost.time, 0, 0, {}, cost.sm_share, cost.memory_share});
+  }
+  return found->second;
+}
+
+void Works::shrink(std::size_t count) {
+  for (; keys_.size() > count; keys_.pop_back()) ids_.erase(keys_.back());
+  all_.resize(count);
+}
+
+}  // namespace weft

@@ -1,0 +1,43 @@
+// The distinct works of a workload, each once.
+#pragma once
+
+#include <array>
+#include <unordered_map>
+#include <vector>
+
+#include "cost/cost.h"
+#include "simulate/workload.h"
+
+namespace weft {
+
+class Works {
+ public:
+  const IdVec<WorkId, Work>& all() const { return all_; }
+  IdVec<WorkId, Work> take() { return std::move(all_); }
+
+  WorkId compute(const ComputeCost& cost);
+  // `group`: whose links it loads; `links(cost)` tells them, when the work is new.
+  template <class Links>
+  WorkId communication(std::uint32_t group, const CommunicateCost& cost, const Links& links) {
+    const auto [found, added] =
+        ids_.try_emplace(Key{group, cost.route, cost.latency, cost.bytes, cost.cap}, WorkId(all_.size()));
+    if (added) {
+      keys_.push_back(found->first);
+      all_.push_back({cost.latency, cost.bytes, cost.cap, links(cost), cost.sm_share, cost.memory_share});
+    }
+    return found->second;
+  }
+  // Forgets all but the first so many.
+  void shrink(std::size_t count);
+
+ private:
+  using Key = std::array<std::int64_t, 5>;
+  struct Hash {
+    std::size_t operator()(const Key& key) const;
+  };
+  IdVec<WorkId, Work> all_;
+  std::vector<Key> keys_;
+  std::unordered_map<Key, WorkId, Hash> ids_;
+};
+
+}  // namespace weft

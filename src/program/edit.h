@@ -1,0 +1,28 @@
+// What a change to a program amounts to: the compiler tells it (compile/compilation.h), pricing follows it
+// (price/incremental.h).
+#pragma once
+
+#include <vector>
+
+#include "program/program.h"
+
+namespace weft {
+
+// What changed in one body: at `position`, `removed` gave way to `added`. Positions are those of the body after all
+// edits before it in the list have been made; within a body they ascend.
+struct BodyEdit {
+  int stage = 0;  // −1: the step
+  bool backward = false;
+  std::size_t position = 0;
+  std::vector<InstructionId> removed, added;
+};
+
+struct ProgramEdit {
+  // An instruction that is added and nowhere removed is new; one that is both stays, or moves. Who moves to other
+  // devices is in a body's lists even where its place in the body is the same.
+  std::vector<BodyEdit> bodies;
+  // Instructions that stayed, with new contents.
+  std::vector<InstructionId> rewritten;
+};
+
+}  // namespace weft
