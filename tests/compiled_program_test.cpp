@@ -535,19 +535,33 @@ std::string recompile_and_compare(const TrainingGraph& training, Plan plan, Rng&
   return compare(training, plan, current, compacted(compilation.program())).problem;
 }
 
+// Operators that a plan sends around rings: a mesh axis splits two of their axes.
+int ring_turns(const TrainingGraph& training, const ShardingPlan& plan, const Placing& placing) {
+  int rings = 0;
+  for (OpId op : training.graph.ops().ids()) {
+    std::vector<int> used(placing.meshes[plan.ops[op].mesh].axes().size(), 0);
+    for (const std::vector<Cut>& cuts : plan.ops[op].axes)
+      for (const Cut& cut : cuts) rings += ++used[static_cast<std::size_t>(cut.mesh_axis)] == 2;
+  }
+  return rings;
+}
+
 // WEFT_RANDOM_PLANS sets how many; sanitizer builds play fewer.
 TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
   const char* const wanted = std::getenv("WEFT_RANDOM_PLANS");
   const int plans = wanted ? std::atoi(wanted) : 2100;
   const std::vector<SmallModel> models = small_models();
   std::vector<std::string> problems(static_cast<std::size_t>(plans));
-  std::atomic<int> next = 0;
+  std::atomic<int> next = 0, rings = 0;
   EditCounts counts;
   const auto play = [&] {
     for (int i = next++; i < plans; i = next++) {
       const SmallModel& model = models[static_cast<std::size_t>(i) % models.size()];
       Rng rng = Rng(99).split(static_cast<std::uint64_t>(i));
       const Plan plan = random_plan(model.training, rng, i % 2 == 1);
+      if (const Result<ShardingPlan> sharding = plan_sharding(model.training, plan.placing, plan.choices);
+          sharding.ok() && ring_turns(model.training, *sharding, plan.placing) > 0)
+        ++rings;
       problems[static_cast<std::size_t>(i)] =
           i % 4 < 2 ? compare(model.training, plan).problem : recompile_and_compare(model.training, plan, rng, counts);
     }
@@ -560,8 +574,11 @@ TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
     mismatches += problems[i].empty() ? 0 : 1;
     EXPECT_EQ(problems[i], "") << models[i % models.size()].name << " plan " << i;
   }
-  fmt::print("{} random strategies played, {} mismatches; {} edits recompiled, {} of {} instructions written anew\n",
-             plans, mismatches, counts.edits.load(), counts.instructions.load(), counts.all.load());
+  EXPECT_GT(rings, plans / 20);
+  fmt::print(
+      "{} random strategies played, {} of them with rings, {} mismatches; {} edits recompiled, {} of {} instructions "
+      "written anew\n",
+      plans, rings.load(), mismatches, counts.edits.load(), counts.instructions.load(), counts.all.load());
 }
 
 // One mesh axis of three devices that get 3, 2 and 1 shares.
@@ -609,6 +626,21 @@ TEST(CompiledProgram, UnevenSharesTrainAsOneDevice) {
         plan.choices.ops[0][op] = {"e", 1, {3, 2, 1}};
     }
     EXPECT_EQ(compare(training, plan).problem, "") << "heads and experts, zero=" << zero;
+    // Tokens 3:2:1 of six, keys around a ring: parts of all sizes pass every device.
+    const TrainingGraph tokens =
+        make_training_graph(
+            build_model("llama3-8b:layers=1,hidden=8,heads=4,kv_heads=2,ffn=12,vocab=16", {.batch = 2, .seq = 6})
+                .value(),
+            {.master_weights = false})
+            .value();
+    Plan ring = uneven_plan(tokens, zero);
+    ring.choices.ring = 0b1;
+    for (TensorId id : tokens.graph.tensors().ids())
+      if (const Tensor& tensor = tokens.graph.tensors()[id];
+          tensor.kind == TensorKind::Input && tensor.type.shape.size() == 2 && tensor.type.shape[1] == 6)
+        ring.choices.inputs[0][id] = {1, {3, 2, 1}};
+    EXPECT_EQ(compare(tokens, ring).problem, "") << "tokens around a ring, zero=" << zero;
+    EXPECT_GT(ring_turns(tokens, plan_sharding(tokens, ring.placing, ring.choices).value(), ring.placing), 0);
     // Rows of an image 6:4:2 of twelve: windows with halos over uneven parts.
     const TrainingGraph cnn = make_training_graph(small_cnn(), {.master_weights = false}).value();
     Plan rows = uneven_plan(cnn, zero);

@@ -16,7 +16,8 @@ namespace weft {
 // The samples of every input over the axes, major first: data parallelism. Inputs without samples stay whole.
 std::vector<Rule> data_parallel(const Graph& graph, std::span<const std::string> axes);
 // The tokens of every sample too: context parallelism. Attention gathers keys and values or, with `AllToAll`, splits
-// heads while the linear after it is back on tokens; `Ring` is split as `Gather` and differs in how it communicates.
+// heads while the linear after it is back on tokens; `Ring` has the rules of `Gather`, and attention passes keys
+// around.
 std::vector<Rule> context_parallel(const Graph& graph, const std::string& axis, ContextMode mode);
 // ZeRO (Rajbhandari et al. 2020) over the axes: 1 optimizer state, 2 gradients too, 3 weights too (FSDP). Over some
 // only of the data-parallel axes: hybrid sharding (HSDP).
