@@ -460,6 +460,9 @@ Result<std::vector<std::int64_t>> parse_ranks(std::string_view list, std::int64_
 
 Result<TraceCounts> write_trace(WholeFile& file, const Plan& plan, const PlayedPlan& played,
                                 const TraceOptions& options) {
+  const auto count = static_cast<std::int64_t>(plan.ranks().size());
+  for (std::int64_t rank : options.ranks)
+    if (rank < 0 || rank >= count) return error("rank {}: the plan has ranks 0 to {}", rank, count - 1);
   return TraceWriter(file, plan, played, options).run();
 }
 
