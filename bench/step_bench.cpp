@@ -32,8 +32,8 @@ void step(benchmark::State& state, const PlanRequest& request, bool fold, Networ
     if (!compiled.ok()) return state.SkipWithError(compiled.error().message.c_str());
     parts.compile += seconds_since(start);
     start = std::chrono::steady_clock::now();
-    const Result<Priced> priced = price(compiled->program, compiled->schedule, plan->training, plan->cluster, cost,
-                                        plan->stack, {.fold = fold});
+    const Result<Priced> priced =
+        price(compiled->program, compiled->schedule, plan->training, plan->cluster, cost, plan->stack, {.fold = fold});
     if (!priced.ok()) return state.SkipWithError(priced.error().message.c_str());
     parts.price += seconds_since(start);
     start = std::chrono::steady_clock::now();
@@ -57,8 +57,12 @@ void step(benchmark::State& state, const PlanRequest& request, bool fold, Networ
 void BM_Gpt2DataParallel(benchmark::State& state) {
   const auto nodes = std::to_string(state.range(0) / 8);
   step(state,
-       {.model = "gpt2-124m", .cluster = "dgx-a100:" + nodes, .strategy = "dp=" + std::to_string(state.range(0)),
-        .global_batch = state.range(0), .seq = 1024, .stack = "pytorch-ddp"},
+       {.model = "gpt2-124m",
+        .cluster = "dgx-a100:" + nodes,
+        .strategy = "dp=" + std::to_string(state.range(0)),
+        .global_batch = state.range(0),
+        .seq = 1024,
+        .stack = "pytorch-ddp"},
        state.range(1) != 0);
 }
 BENCHMARK(BM_Gpt2DataParallel)
@@ -72,9 +76,12 @@ BENCHMARK(BM_Gpt2DataParallel)
 void BM_Gpt3(benchmark::State& state) {
   const std::int64_t layers = state.range(0), pp = state.range(1), dp = state.range(2), micro = state.range(3);
   step(state,
-       {.model = "gpt3-175b:layers=" + std::to_string(layers), .cluster = "dgx-a100:" + std::to_string(pp * dp),
-        .strategy = "tp=8,pp=" + std::to_string(pp) + ",dp=" + std::to_string(dp), .global_batch = dp * micro,
-        .micro_batch = 1, .seq = 2048},
+       {.model = "gpt3-175b:layers=" + std::to_string(layers),
+        .cluster = "dgx-a100:" + std::to_string(pp * dp),
+        .strategy = "tp=8,pp=" + std::to_string(pp) + ",dp=" + std::to_string(dp),
+        .global_batch = dp * micro,
+        .micro_batch = 1,
+        .seq = 2048},
        true);
 }
 BENCHMARK(BM_Gpt3)
@@ -88,8 +95,12 @@ BENCHMARK(BM_Gpt3)
 
 void BM_Llama405b(benchmark::State& state) {
   step(state,
-       {.model = "llama3.1-405b:layers=128", .cluster = "dgx-h100:2048", .strategy = "tp=8,pp=16,dp=128,zero=1",
-        .global_batch = 2048, .micro_batch = 1, .seq = 8192},
+       {.model = "llama3.1-405b:layers=128",
+        .cluster = "dgx-h100:2048",
+        .strategy = "tp=8,pp=16,dp=128,zero=1",
+        .global_batch = 2048,
+        .micro_batch = 1,
+        .seq = 8192},
        true);
 }
 BENCHMARK(BM_Llama405b)->Unit(benchmark::kMillisecond);

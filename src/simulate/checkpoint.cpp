@@ -33,7 +33,8 @@ void Machine::each_flow(const Visit& visit) const {
     }
 }
 
-Checkpoint Machine::save() const {
+Checkpoint Machine::save() {
+  for (Index agent = 0; agent < agents_.size(); ++agent) unroll(agent);
   Checkpoint checkpoint;
   checkpoint.now = now_;
   checkpoint.agents = agents_;
@@ -65,6 +66,7 @@ void Machine::restore_times(const Checkpoint& checkpoint, Picoseconds shift) {
   now_ = checkpoint.now + shift;
   agents_ = checkpoint.agents;
   streams_ = checkpoint.streams;
+  rows_.assign(streams_.size(), {});
   flows_.assign(flows, {});
   is_slowed_.assign(flows, 0);
   come_.assign(workload_.meetings.size(), 0);

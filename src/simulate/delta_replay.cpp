@@ -233,6 +233,7 @@ bool Simulator::State::replay(const std::vector<Edited>& all, std::optional<Pico
           continue;
         }
       }
+      machine->unroll(machine->layout().agent_of[probe->stream]);
       const StreamState& stream = machine->stream(probe->stream);
       if (probe->head < stream.head) {  // past it, and never was there
         probe.reset();

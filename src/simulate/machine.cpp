@@ -74,6 +74,7 @@ void Machine::reset() {
   agents_.assign(agents, {});
   streams_.assign(streams, {});
   steps_.assign(streams, nullptr);
+  rows_.assign(streams, {});
   flows_.assign(flows, {});
   come_.assign(workload_.meetings.size(), 0);
   done_ = IdVec<WorkId, std::int64_t>(workload_.works.size());
@@ -164,11 +165,77 @@ void Machine::finish_computations(Index agent, Picoseconds now) {
   const Index first = layout_.first_stream[agent];
   for (unsigned mask = state.computing; mask != 0; mask &= mask - 1) {
     const auto s = static_cast<Index>(std::countr_zero(mask));
+    if (rows_[first + s].last != kNoStep) catch_up(agent, first + s, now);
     if (streams_[first + s].end > now) continue;
+    rows_[first + s].last = kNoStep;
     state.computing = static_cast<std::uint8_t>(state.computing & ~bit_of(s));
     end_step(agent, first + s, now);
     if (state.communicating != 0) mark(agent);
   }
+}
+
+// Streams that compute at full speed take in one go what waits for nothing, up to what an idle stream waits for.
+void Machine::go_in_rows(Index agent) {
+  constexpr int kLongest = 64;  // so that looking ahead, again at every turn of the agent, stays cheap
+  const AgentState& state = agents_[agent];
+  const Index first = layout_.first_stream[agent];
+  for (unsigned mask = state.computing; mask != 0; mask &= mask - 1) {
+    const auto bit = static_cast<Index>(std::countr_zero(mask));
+    StreamState& s = streams_[first + bit];
+    RowState& row = rows_[first + bit];
+    if (row.last != kNoStep) s.end = row.head_end;
+    row.head_end = s.end;
+    std::uint32_t awaited = kNoStep;
+    for (unsigned idle = state.idle; idle != 0; idle &= idle - 1) {
+      const StreamState& other = streams_[first + static_cast<Index>(std::countr_zero(idle))];
+      if (other.waits && other.awaited_stream == bit && other.awaited.play == s.head.play)
+        awaited = std::min(awaited, other.awaited.position);
+    }
+    const std::vector<Step>& steps = scripts_[agent].script(s.head.play).steps;
+    std::uint32_t last = s.head.position;
+    for (int length = 1; length < kLongest && last < awaited && s.end <= kTimeLimit; ++length) {
+      const std::uint32_t next = steps[last].next;
+      if (next == kNoStep || steps[next].kind != StepKind::Compute || steps[next].wait_count != 0) break;
+      s.end += steps[next].duration;
+      last = next;
+    }
+    row.last = last == s.head.position ? kNoStep : last;
+  }
+}
+
+// Brings the head of a stream that goes through a row to where it is at `now`.
+void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
+  StreamState& s = streams_[stream];
+  RowState& row = rows_[stream];
+  const Script& script = scripts_[agent].script(s.head.play);
+  std::uint32_t head = s.head.position;
+  if (head == row.last || row.head_end > now) return;
+  while (head != row.last && row.head_end <= now) {
+    s.done.position = head;
+    head = script.steps[head].next;
+    s.since = row.head_end;
+    row.head_end += script.steps[head].duration;
+    ++events_;
+    ++tasks_;
+  }
+  s.done.play = s.head.play;
+  s.head.position = head;
+  steps_[stream] = &script.steps[head];
+  s.remaining = Wide{steps_[stream]->duration} * kOne;
+}
+
+void Machine::unroll(Index agent) {
+  const AgentState& state = agents_[agent];
+  bool rolled = false;
+  for (unsigned mask = state.computing; mask != 0; mask &= mask - 1) {
+    const Index stream = layout_.first_stream[agent] + static_cast<Index>(std::countr_zero(mask));
+    if (rows_[stream].last == kNoStep) continue;
+    catch_up(agent, stream, now_);
+    streams_[stream].end = rows_[stream].head_end;
+    rows_[stream].last = kNoStep;
+    rolled = true;
+  }
+  if (rolled) agenda_.set(actor_of_agent(agent), std::min(state.next, next_event(agent)));
 }
 
 // The head of a stream has ended: the next one becomes the head.
@@ -196,6 +263,7 @@ bool Machine::begin_steps(Index agent, Picoseconds now) {
   AgentState& state = agents_[agent];
   const Index first = layout_.first_stream[agent];
   const bool limited = workload_.agents[AgentId(agent)].run_ahead > 0;
+  const bool unhosted = free_host_[agent] != 0 && !options_.record;
   bool communicates = false;
   for (bool again = true; again;) {
     again = false;
@@ -207,7 +275,7 @@ bool Machine::begin_steps(Index agent, Picoseconds now) {
       const Step& step = *steps_[stream];
       StreamState& s = streams_[stream];
       if (!may_begin(agent, stream, step)) continue;
-      if (!(s.head < state.cursor) && !is_issued(agent, s.head, now, state.next)) continue;
+      if (!unhosted && !(s.head < state.cursor) && !is_issued(agent, s.head, now, state.next)) continue;
       if (step.kind != StepKind::Compute && now > now_) {
         communicates = true;
         continue;
@@ -231,6 +299,9 @@ bool Machine::begin_steps(Index agent, Picoseconds now) {
       }
     }
   }
+  if (unhosted && state.computing != 0 && state.compute_speed == kOne &&
+      !(layout_.interference && state.communicating != 0))
+    go_in_rows(agent);
   return communicates;
 }
 
@@ -500,6 +571,7 @@ void Machine::mark(Index agent) {
 
 void Machine::recompute_speeds(Index agent) {
   is_marked_[agent] = 0;
+  unroll(agent);
   AgentState& state = agents_[agent];
   const Index first = layout_.first_stream[agent];
   std::int64_t sm = 0, memory = 0;

@@ -48,6 +48,13 @@ struct AgentState {
   bool finished() const { return (idle | computing | meeting | communicating) == 0; }
 };
 
+// A stream that computes may go through a row of steps that wait for nothing, and that nobody waits for yet, in one go:
+// its `end` is then that of the row. Where it stands is found when somebody asks.
+struct RowState {
+  Picoseconds head_end = 0;      // of the head alone
+  std::uint32_t last = kNoStep;  // of the row, in the head's play; kNoStep: no row
+};
+
 enum class Phase : std::uint8_t { None, Latency, Flowing, Queued, Holding };
 
 struct FlowState {
@@ -119,7 +126,9 @@ class Machine {
   // After works, meetings or links were added or replaced. The state is then worth nothing until `restore`.
   void workload_changed(std::uint32_t first_changed_work);
 
-  Checkpoint save() const;
+  // The agent as if it had never gone through rows.
+  void unroll(std::uint32_t agent);
+  Checkpoint save();
   // Agents stand where `stand_of(agent)` says; nothing else in the checkpoint but times depends on scripts.
   template <class StandOf>
   void restore(const Checkpoint& checkpoint, Picoseconds shift, const StandOf& stand_of) {
@@ -129,7 +138,8 @@ class Machine {
   }
   // Is this the state, `shift` later? Hosts that never hold anything up are not compared.
   template <class StandOf>
-  bool equals(const Checkpoint& checkpoint, Picoseconds shift, const StandOf& stand_of) const {
+  bool equals(const Checkpoint& checkpoint, Picoseconds shift, const StandOf& stand_of) {
+    for (std::uint32_t agent = 0; agent < agents_.size(); ++agent) unroll(agent);
     for (std::uint32_t agent = 0; agent < agents_.size(); ++agent)
       if (!equals(agent, checkpoint, shift) || !stands(agent, stand_of(agent))) return false;
     return equal_flows(checkpoint, shift);
@@ -157,6 +167,8 @@ class Machine {
   void end_communication(Index flow);
   void run_agent(Index agent);
   void finish_computations(Index agent, Picoseconds now);
+  void go_in_rows(Index agent);
+  void catch_up(Index agent, Index stream, Picoseconds now);
   bool begin_steps(Index agent, Picoseconds now);
   bool may_begin(Index agent, Index stream, const Step& step);
   bool is_issued(Index agent, Place place, Picoseconds now, Picoseconds& next_issue);
@@ -197,6 +209,7 @@ class Machine {
   std::vector<AgentState> agents_;
   std::vector<StreamState> streams_;
   std::vector<const Step*> steps_;  // of each stream's head
+  std::vector<RowState> rows_;      // of each stream
   std::vector<FlowState> flows_;    // one per stream (its own communications), then one per meeting
   std::vector<std::int32_t> come_;  // parties that are at each meeting
   FairShares shares_;
