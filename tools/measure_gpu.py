@@ -67,7 +67,7 @@ class Device:
         self.options = options
         self.cuda = options.device.startswith("cuda")
         if self.cuda:
-            torch.cuda.set_device(torch.device(options.device))
+            torch.cuda.set_device(int(options.device.partition(":")[2] or 0))
             properties = torch.cuda.get_device_properties(torch.cuda.current_device())
             self.name, self.units = properties.name, properties.multi_processor_count
             self.l2 = getattr(properties, "L2_cache_size", 64 << 20)
@@ -409,7 +409,7 @@ def pointwise(rng):
         yield Case("pointwise", "transpose", {"perm": [1, 0]}, x, forward(lambda a: a.t().contiguous()))
         yield Case("pointwise", "concat", {"dim": 1}, f"{x} {x}", forward(lambda a, b: torch.cat((a, b), 1)))
     for b, s, h, d in ((8, 1024, 16, 64), (2, 4096, 32, 128), (1, 8192, 8, 128)):
-        def rotate(x):
+        def rotate(x, h=h, d=d):
             y = x.view(x.shape[0], x.shape[1], h, d)
             angle = torch.outer(torch.arange(x.shape[1], device=x.device, dtype=torch.float32),
                                 1e4 ** -(torch.arange(0, d, 2, device=x.device) / d)).repeat(1, 2)[:, None]
