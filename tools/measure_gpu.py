@@ -164,6 +164,8 @@ class Case:
 
 
 def text(value):
+    if isinstance(value, str):
+        return f'"{value}"'
     return "[" + ",".join(map(str, value)) + "]" if isinstance(value, (list, tuple)) else str(value)
 
 
@@ -439,9 +441,9 @@ def embeddings(rng):
     for (v, d), (b, s), dtype in itertools.product(((50257, 768), (30522, 1024), (32000, 4096), (128256, 2048), (1024, 768)),
                                                    ((8, 512), (8, 1024), (16, 1024), (4, 4096)), ("bf16", "f32")):
         shapes = f"{t('i64', b, s)} {t(dtype, v, d)}"
-        yield Case("embedding", "embedding", {}, shapes, forward(F.embedding), high=v)
+        yield Case("embedding", "embedding", {}, shapes, forward(F.embedding), dtype=dtype, high=v)
         yield Case("embedding", "embedding", {}, shapes, lambda ids, w: (lambda dy: lambda: aten.embedding_dense_backward(
-            dy, ids, w.shape[0], -1, False))(F.embedding(ids, w)), direction="grad_weight", high=v)
+            dy, ids, w.shape[0], -1, False))(F.embedding(ids, w)), dtype=dtype, direction="grad_weight", high=v)
 
 
 # (in, out, kernel, stride, padding, height and width)
@@ -896,7 +898,7 @@ class Table:
                 for row in csv.DictReader(old):
                     self.keys.add(tuple(row[c] for c in COLUMNS[:8] + list(extra)[:2]))
         self.file = open(path, "a", newline="")
-        self.writer = csv.writer(self.file)
+        self.writer = csv.writer(self.file, lineterminator="\n")
         if self.file.tell() == 0:
             self.writer.writerow(self.columns)
         self.tail = [device.name, torch.__version__, torch.version.cuda or "", device.driver]

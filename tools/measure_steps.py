@@ -259,7 +259,7 @@ def main():
     cuda = options.device.startswith("cuda")
     same = {"device": torch.cuda.get_device_name() if cuda else "cpu", "torch": torch.__version__, "cuda": torch.version.cuda or ""}
     with open(path, "a", newline="") as out, open(os.path.join(options.out, "steps_kernels.csv"), "a", newline="") as detail:
-        writer, details = csv.DictWriter(out, COLUMNS), csv.writer(detail)
+        writer, details = csv.DictWriter(out, COLUMNS, lineterminator="\n"), csv.writer(detail, lineterminator="\n")
         if out.tell() == 0:
             writer.writeheader()
             details.writerow(["model", "batch", "precision", "kind", "name", "count", "us"])
