@@ -17,8 +17,9 @@ START = {  # today's Hopper
     "attention_forward": 0.82, "attention_backward": 0.68, "attention_narrow": 0.8, "stream": 0.9, "rows": 0.67, "reduction": 0.65,
     "gather": 0.65, "scatter": 0.35, "windows": 0.6, "optimizer": 0.8, "kernel": 2.0,
 }
-MOST = {"wave_quantisation": 1.0, "tile1": 1.0, "tile2": 1.0, "tile3": 1.0, "tile4": 1.0, "tile5": 1.0}
-# Constants that are fitted together, and the rows that they are fitted to: (family, operator, direction, dtype, variant) -> bool.
+MOST = {"tile_overhead": 4096.0, "kernel": 100.0}  # the others are shares
+# Constants that are fitted together, the rows that they are fitted to: (family, operator, direction, dtype, variant) -> bool, and where
+# short ones behave otherwise, the least microseconds of a row.
 GROUPS = [
     (["kernel", "stream"], lambda f, o, d, t, v: f == "pointwise" and o in ("unary", "binary", "accumulate", "concat")),
     (["bf16", "tile_overhead", "wave_quantisation", "misaligned", "tile1", "tile2", "tile3", "tile4", "tile5"],
@@ -29,8 +30,9 @@ GROUPS = [
     (["fp32"], lambda f, o, d, t, v: f == "gemm" and t == "f32"),
     (["grouped"], lambda f, o, d, t, v: v == "grouped_mm"),
     (["convolution"], lambda f, o, d, t, v: f == "convolution"),
-    (["attention_forward", "attention_backward", "attention_narrow"], lambda f, o, d, t, v: f == "attention" and v == "cudnn"),
-    (["rows"], lambda f, o, d, t, v: f in ("norm", "softmax", "batch_norm") and v in ("eager", "nchw", "nhwc", "unfused") and o != "rms_norm" or v == "eager" and o == "rms_norm"),
+    (["attention_forward", "attention_backward", "attention_narrow"], lambda f, o, d, t, v: f == "attention" and v == "cudnn", 100),
+    (["rows"], lambda f, o, d, t, v: f in ("norm", "softmax", "batch_norm") and v in ("eager", "nchw", "nhwc", "unfused") and o != "rms_norm"
+     or v == "eager" and o == "rms_norm"),
     (["reduction"], lambda f, o, d, t, v: d == "grad_bias" or o in ("sum_squares", "reduce")),
     (["gather"], lambda f, o, d, t, v: o == "embedding" and d == "forward"),
     (["scatter"], lambda f, o, d, t, v: o == "embedding" and d == "grad_weight"),
@@ -59,7 +61,7 @@ class Model:
         self.file = tempfile.NamedTemporaryFile("w", suffix=".yaml")
 
     def rows(self, values, half):
-        """(ratio, (family, operator, direction, dtype, variant)) of every row; values None: the built-in constants."""
+        """(ratio, (family, operator, direction, dtype, variant), microseconds) of every row; values None: the built-in constants."""
         command = [self.options.check, "--rows", "--device", self.options.device, "--half", half, self.options.csv]
         if values:
             self.file.seek(0)
@@ -67,31 +69,34 @@ class Model:
             self.file.write(yaml_of(values, self.options.entry, "trial"))
             self.file.flush()
             command[1:1] = ["--tuning", self.file.name]
-        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(command)}: {done.stderr}")
+        out = done.stdout
         result = []
         for line in out.splitlines():
-            ratio, _, _, family, operator, rest = line.split(" ", 5)
+            ratio, _, measured, family, operator, rest = line.split(" ", 5)
             rest = rest[rest.index("}") + 2:].split(" ")
-            result.append((float(ratio), (family, operator, rest[0], rest[1], rest[2])))
+            result.append((float(ratio), (family, operator, rest[0], rest[1], rest[2]), float(measured)))
         return result
 
 
-def loss(rows, chosen):
-    picked = [min(1.0, abs(math.log(ratio))) for ratio, key in rows if chosen(*key)]
+def loss(rows, chosen, least=0):
+    picked = [min(1.0, abs(math.log(ratio))) for ratio, key, us in rows if us >= least and chosen(*key)]
     return sum(picked) / max(1, len(picked))
 
 
 def fit(model, half):
     values = dict(START)
-    for names, chosen in GROUPS:
-        best = loss(model.rows(values, half), chosen)
+    for names, *which in GROUPS:
+        best = loss(model.rows(values, half), *which)
         step = 0.3
         while step > 0.015:
             moved = False
             for name in names:
                 for factor in (1 + step, 1 / (1 + step)):
-                    trial = dict(values, **{name: min(MOST.get(name, 1e9), values[name] * factor)})
-                    got = loss(model.rows(trial, half), chosen)
+                    trial = dict(values, **{name: min(MOST.get(name, 1.0), values[name] * factor)})
+                    got = loss(model.rows(trial, half), *which)
                     if got < best - 1e-5:
                         best, values, moved = got, trial, True
                         break
@@ -104,7 +109,7 @@ def fit(model, half):
 def table(before, after):
     def by(rows, full):
         found = {}
-        for ratio, key in rows:
+        for ratio, key, _ in rows:
             name = " ".join(key if full else key[:1])
             found.setdefault(name, []).append(abs(ratio - 1))
         return found
