@@ -40,11 +40,12 @@ double tflops(const Signature& op, std::string_view name) {
   return contraction_flops(op).value / seconds(op, name) / 1e12;
 }
 
-// cuBLAS on large square products, as published for each device (datasheet peaks: 989, 312, 125 TFLOP/s).
+// cuBLAS on large square products, as published for each device (datasheet peaks: 989, 312, 125 TFLOP/s); Hopper as in
+// measurements/h200: 731 to 774 in single calls, 660 back to back.
 TEST(Compute, LargeProductsReachWhatIsPublished) {
   const Signature large = linear(8192, 8192, 8192), half = linear(8192, 8192, 8192, DType::F16);
   EXPECT_GT(tflops(large, "h100-sxm"), 600);
-  EXPECT_LT(tflops(large, "h100-sxm"), 750);
+  EXPECT_LT(tflops(large, "h100-sxm"), 780);
   EXPECT_GT(tflops(large, "a100-80-sxm"), 240);
   EXPECT_LT(tflops(large, "a100-80-sxm"), 270);
   EXPECT_GT(tflops(half, "v100-32"), 85);
@@ -224,7 +225,7 @@ TEST(Compute, AnOptimizerStepTakesItsBytes) {
       {{DType::BF16, {n}, true}, {DType::BF16, {n}}, {DType::F32, {n}}, {DType::F32, {n}}, {DType::F32, {n}}});
   const ComputeCost cost = model().compute({.signature = &op, .device = &device("h100-sxm")});
   EXPECT_EQ(cost.bytes, 30 * n);
-  EXPECT_NEAR(static_cast<double>(cost.time) * 1e-12, 30e9 / (0.8 * 3.35e12), 1e-5);
+  EXPECT_NEAR(static_cast<double>(cost.time) * 1e-12, 30e9 / (0.76 * 3.35e12), 1e-5);
 }
 
 TEST(Compute, AViewTakesNoTime) {
