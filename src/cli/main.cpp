@@ -28,6 +28,7 @@ constexpr const char* kDescription =
     "                                       a plan: where ranks sit, how layers are split, what is sent and held\n"
     "  weft show program ...                the same plan, instruction by instruction\n"
     "  weft simulate ...                    the same plan in simulated time: step time, MFU, memory, a trace\n"
+    "  weft validate runs.csv               predictions against measured runs\n"
     "  weft show models | clusters          what there is to choose from\n";
 
 // A wrong sub-command is a misspelling more often than not.
@@ -56,6 +57,7 @@ int run(int argc, char** argv) {
   Chosen chosen;
   add_show(app, chosen);
   add_simulate(app, chosen);
+  add_validate(app, chosen);
   if (argc == 1) return say(app.help());
   try {
     app.parse(argc, argv);

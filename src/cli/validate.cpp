@@ -1,0 +1,71 @@
+// weft validate: predicted against measured.
+#include "validate/validate.h"
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+
+#include "cli/commands.h"
+
+namespace weft {
+namespace {
+
+struct ValidateArguments {
+  std::vector<std::string> files;
+  ValidateOptions options;
+  bool json = false, timing = false;
+};
+
+Result<std::string> run_validation(const ValidateArguments& arguments) {
+  if (!arguments.options.stack.empty()) {
+    const Result<SoftwareStack> stack = find_stack(arguments.options.stack);
+    if (!stack.ok()) return stack.error().at("--stack");
+  }
+  std::vector<MeasuredFile> files;
+  for (const std::string& path : arguments.files) {
+    WEFT_TRY(MeasuredFile file, read_measured(path));
+    files.push_back(std::move(file));
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const Validation validation = validate_measured(files, arguments.options);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (arguments.json) return json_of(validation);
+  std::string text = describe(validation);
+  if (arguments.timing)
+    text += fmt::format("\ntook {:.1f} s: {:.1f} rows per second\n", seconds,
+                        static_cast<double>(validation.predictions.size()) / seconds);
+  return text;
+}
+
+int validate_files(const ValidateArguments& arguments) {
+  const Result<std::string> printed = run_validation(arguments);
+  return printed.ok() ? say(*printed) : report(printed.error());
+}
+
+}  // namespace
+
+void add_validate(CLI::App& app, Chosen& chosen) {
+  const auto arguments = std::make_shared<ValidateArguments>();
+  CLI::App* command = app.add_subcommand("validate", "Compare predictions with measured runs, row by row and in sum.");
+  command->footer(
+      "\nA table has one run per row: gpu, gpus, gpus_per_node, model, layers, hidden, heads, kv_heads, ffn, vocab, "
+      "seq,\n"
+      "micro_batch, global_batch, dtype, tp, pp, dp, cp, ep, vpp, zero_stage, recompute, stack, and what was "
+      "measured:\n"
+      "iter_time_s, tokens_per_s_total, tokens_per_s_per_gpu, samples_per_s, tflops_per_gpu or mfu_pct; mem_gb in "
+      "GiB.\n"
+      "Each row is planned and simulated as it was run (presets/measured.yaml). Rows that cannot be are skipped and\n"
+      "listed with the reason. Errors are fractions of time; τ is Kendall's, within rows that differ in the plan "
+      "alone.\n"
+      "\nExample:\n"
+      "  weft validate runs/*.csv --top 5\n");
+  command->add_option("files", arguments->files, "tables of measured runs (.csv)")->required();
+  command->add_option("--stack", arguments->options.stack, "software stack of all rows (default: by row and source)");
+  command->add_option("--top", arguments->options.worst, "how many of the worst rows to explain")
+      ->capture_default_str();
+  command->add_flag("--timing", arguments->timing, "also how long weft itself took");
+  command->add_flag("--json", arguments->json, "one JSON object (docs/schema)");
+  command->callback([arguments, &chosen] { chosen = [arguments] { return validate_files(*arguments); }; });
+}
+
+}  // namespace weft

@@ -1,0 +1,307 @@
+#include "validate/mapping.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "base/check.h"
+#include "base/embedded.h"
+#include "base/units.h"
+#include "base/yaml_node.h"
+
+namespace weft {
+
+std::span<const EmbeddedFile> measured_presets();  // written by cmake/embed.cmake
+
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + 32);
+  return out;
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(separator), text.size());
+    if (end > 0) parts.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+// Letters, digits and dots: "Llama 3.1 405B" and "llama3.1-405b" are the same.
+std::string spelt(std::string_view name) {
+  std::string out;
+  for (char c : lower(name))
+    if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.') out += c;
+  return out;
+}
+
+// Cells of a model's shape and the override each is.
+constexpr std::array<std::string_view, 6> kShapes = {"layers", "hidden", "heads", "kv_heads", "ffn", "vocab"};
+constexpr std::array<std::string_view, 6> kDegrees = {"tp", "pp", "dp", "cp", "ep", "vpp"};
+
+// Key–value items in which a later value takes the place of an earlier one.
+class ItemList {
+ public:
+  void set(const std::string& key, const std::string& value) {
+    for (auto& [known, text] : items_)
+      if (known == key) {
+        text = value;
+        return;
+      }
+    items_.emplace_back(key, value);
+  }
+  std::string get(std::string_view key) const {
+    for (const auto& [known, text] : items_)
+      if (known == key) return text;
+    return {};
+  }
+  void erase(std::string_view key) {
+    std::erase_if(items_, [&](const auto& item) { return item.first == key; });
+  }
+  bool empty() const { return items_.empty(); }
+  std::string print() const {
+    std::string text;
+    for (const auto& [key, value] : items_) text += fmt::format("{}{}={}", text.empty() ? "" : ",", key, value);
+    return text;
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> items_;
+};
+
+}  // namespace
+
+class RuleReader {
+ public:
+  Result<MappingRules> run(const YamlNode& root) {
+    static const std::string sections[] = {"rules"};
+    WEFT_TRY(const YamlMap file, root.map("rules file", sections));
+    WEFT_TRY(const YamlNode rules, file.require("rules"));
+    WEFT_TRY(const std::vector<YamlNode> list, rules.list("rules"));
+    MappingRules out;
+    for (const YamlNode& node : list) {
+      WEFT_TRY(MappingRules::Rule rule, read_rule(node));
+      out.rules_.push_back(std::move(rule));
+    }
+    return out;
+  }
+
+ private:
+  using Rule = MappingRules::Rule;
+
+  static Result<Rule> read_rule(const YamlNode& node) {
+    static const std::string known[] = {"if",         "node",     "stack",         "base",   "model", "fill_model",
+                                        "fill_dtype", "strategy", "fill_strategy", "memory", "why"};
+    WEFT_TRY(const YamlMap fields, node.map("rule", known));
+    Rule rule;
+    WEFT_TRY(const YamlNode conditions, fields.require("if"));
+    WEFT_TRY(const YamlMap cells, conditions.map("if"));
+    for (const YamlMap::Entry& entry : cells.entries()) {
+      WEFT_TRY(MappingRules::Condition condition, read_condition(entry));
+      rule.conditions.push_back(std::move(condition));
+    }
+    const std::pair<std::string_view, std::string*> texts[] = {
+        {"node", &rule.node},     {"stack", &rule.stack}, {"base", &rule.base}, {"fill_dtype", &rule.fill_dtype},
+        {"memory", &rule.memory}, {"why", &rule.why}};
+    for (const auto& [name, into] : texts)
+      if (const YamlNode* value = fields.find(name)) {
+        WEFT_TRY(*into, value->text(name));
+      }
+    const std::pair<std::string_view, MappingRules::Items*> lists[] = {{"model", &rule.model},
+                                                                       {"fill_model", &rule.fill_model},
+                                                                       {"strategy", &rule.strategy},
+                                                                       {"fill_strategy", &rule.fill_strategy}};
+    for (const auto& [name, into] : lists)
+      if (const YamlNode* value = fields.find(name)) {
+        WEFT_TRY(const std::string text, value->text(name));
+        for (const std::string& item : split(text, ',')) {
+          const std::size_t equals = item.find('=');
+          if (equals == std::string::npos || equals == 0) return value->fail("{} '{}': write key=value", name, item);
+          into->emplace_back(item.substr(0, equals), item.substr(equals + 1));
+        }
+      }
+    if (rule.why.empty()) return node.fail("a rule without its source; add why:");
+    return rule;
+  }
+
+  static Result<MappingRules::Condition> read_condition(const YamlMap::Entry& entry) {
+    static const std::set<std::string, std::less<>> numbers = {"gpus", "gpus_per_node", "layers"};
+    MappingRules::Condition condition;
+    condition.column = entry.key;
+    WEFT_TRY(const std::string text, entry.value.text(entry.key));
+    if (!numbers.contains(entry.key)) {
+      for (const std::string& word : split(lower(text), ' '))
+        if (word.starts_with('!'))
+          condition.not_words.push_back(word.substr(1));
+        else
+          condition.words.push_back(word);
+      return condition;
+    }
+    condition.is_number = true;
+    const std::size_t dots = text.find("..");
+    const Result<std::int64_t> least = parse_integer(text.substr(0, dots), entry.key);
+    if (!least.ok()) return entry.value.fail(least.error());
+    condition.least = condition.most = *least;
+    if (dots != std::string::npos) {
+      const Result<std::int64_t> most = parse_integer(text.substr(dots + 2), entry.key);
+      if (!most.ok()) return entry.value.fail(most.error());
+      condition.most = *most;
+    }
+    return condition;
+  }
+};
+
+bool MappingRules::Condition::holds(const MeasuredRow& row) const {
+  if (is_number) {
+    const std::optional<std::int64_t> value = row.number(column);
+    return value && *value >= least && *value <= most;
+  }
+  const std::string cell = lower(row.text(column));
+  const auto occurs = [&](const std::string& word) { return cell.find(word) != std::string::npos; };
+  return std::all_of(words.begin(), words.end(), occurs) && std::none_of(not_words.begin(), not_words.end(), occurs);
+}
+
+std::string_view name_of(MemoryKind kind) {
+  constexpr std::array<std::string_view, 3> names = {"allocated", "reserved", "device"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+Result<std::string> dtype_word(std::string_view cell) {
+  if (cell.empty()) return std::string();
+  const std::string text = lower(cell);
+  const auto has = [&](std::string_view word) { return text.find(word) != std::string::npos; };
+  if (has("fp8")) return std::string(has("mx") ? "mxfp8" : "fp8");
+  if (has("fp4")) return std::string("nvfp4");
+  const bool autocast = has("amp");
+  for (std::string_view word : {"bf16", "fp16", "tf32", "fp32"})
+    if (has(word)) return (autocast && word.substr(0, 2) != "tf" && word != "fp32" ? "amp-" : "") + std::string(word);
+  return error("dtype '{}': unknown; write bf16, fp16, tf32, fp32, fp8 or amp_bf16", cell.substr(0, 40));
+}
+
+std::string zoo_model_named(std::string_view name) {
+  const std::string wanted = spelt(name);
+  std::string best, best_spelling;
+  for (const std::string& model : model_names()) {
+    std::vector<std::string> spellings = aliases_of(model);
+    spellings.push_back(model);
+    for (const std::string& each : spellings) {
+      const std::string spelling = spelt(each);
+      const std::size_t at = wanted.find(spelling);
+      if (at == std::string::npos || spelling.size() <= best_spelling.size()) continue;
+      // A number must end where the spelling's does: gpt3-1.3b is not in "gpt3-1.3billion", nor 7b in 17b.
+      const std::size_t end = at + spelling.size();
+      const auto digit = [](char c) { return (c >= '0' && c <= '9') || c == '.'; };
+      if (end < wanted.size() && digit(wanted[end]) && digit(spelling.back())) continue;
+      best = model;
+      best_spelling = spelling;
+    }
+  }
+  return best;
+}
+
+Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& stack) const {
+  MappedRow mapped;
+  PlanRequest& request = mapped.request;
+  std::string node, base, memory;
+  ItemList model, strategy;
+  for (std::string_view column : kShapes)
+    if (const auto value = row.number(column)) model.set(std::string(column), fmt::format("{}", *value));
+  for (std::string_view column : kDegrees)
+    if (const auto value = row.number(column); value && *value > 1)
+      strategy.set(std::string(column), fmt::format("{}", *value));
+  if (!row.text("zero_stage").empty()) strategy.set("zero", std::string(row.text("zero_stage")));
+  if (!row.text("recompute").empty()) strategy.set("recompute", lower(row.text("recompute")));
+  WEFT_TRY(request.dtype, dtype_word(row.text("dtype")));
+
+  const auto lay = [&](const Items& items, ItemList& over, bool fill, const std::string& why) {
+    for (const auto& [key, value] : items) {
+      const std::string before = over.get(key);
+      if (fill && !before.empty()) continue;
+      if (!fill && !before.empty() && before != value)
+        mapped.overrides.push_back(fmt::format("{} {} → {}: {}", key, before, value, why));
+      over.set(key, value);
+    }
+  };
+  for (const Rule& rule : rules_) {
+    if (!std::all_of(rule.conditions.begin(), rule.conditions.end(),
+                     [&](const Condition& condition) { return condition.holds(row); }))
+      continue;
+    if (!rule.node.empty()) node = rule.node;
+    if (!rule.stack.empty()) request.stack = rule.stack;
+    if (!rule.base.empty()) base = rule.base;
+    if (!rule.memory.empty()) memory = rule.memory;
+    if (request.dtype.empty()) request.dtype = rule.fill_dtype;
+    lay(rule.fill_model, model, true, rule.why);
+    lay(rule.fill_strategy, strategy, true, rule.why);
+    lay(rule.model, model, false, rule.why);
+    lay(rule.strategy, strategy, false, rule.why);
+  }
+  if (!row.text("stack").empty()) request.stack = row.text("stack");
+  if (!stack.empty()) request.stack = stack;
+  for (const MemoryKind kind : {MemoryKind::Allocated, MemoryKind::Reserved, MemoryKind::Device})
+    if (name_of(kind) == memory) mapped.memory = kind;
+
+  // The model: its shapes, else its name. Where shapes are given, the family has the operators.
+  const std::string named = zoo_model_named(row.text("model"));
+  const bool has_shapes = row.number("hidden").has_value() && row.number("layers").has_value();
+  request.model = (has_shapes && !base.empty()) || named.empty() ? base : named;
+  if (request.model.empty())
+    return error("model '{}': neither a name of the zoo nor of a family that shapes can be laid over",
+                 row.text("model").substr(0, 60));
+  WEFT_TRY(const ModelInfo info, describe_model(request.model));
+  request.seq = row.number("seq");
+  if (info.kind == ModelKind::Language) {
+    if (request.seq && *request.seq != info.context) model.set("context", fmt::format("{}", *request.seq));
+    if (!model.empty()) request.model += ":" + model.print();
+  } else {
+    request.seq.reset();
+  }
+
+  // The cluster: whole nodes of the preset, enough for the row's devices.
+  const std::int64_t gpus = *row.number("gpus");
+  if (node.empty()) return error("gpu '{}': no node preset is known for it", row.text("gpu").substr(0, 40));
+  WEFT_TRY(const Cluster one, parse_cluster(node));
+  const std::int64_t per_node = one.device_count(), nodes = (gpus + per_node - 1) / per_node;
+  if (const auto stated = row.number("gpus_per_node"); stated && nodes > 1 && *stated != per_node)
+    return error("{} devices a node, but {} has {}: no node preset is known for it", *stated, node, per_node);
+  request.cluster = fmt::format("{}:{}", node, nodes);
+
+  std::int64_t world = 1;
+  for (std::string_view degree : {"tp", "pp", "dp", "cp"}) world *= row.number(degree).value_or(1);
+  if (world != gpus) return error("tp·pp·dp·cp = {}, but the row has {} devices", world, gpus);
+  const std::int64_t dp = row.number("dp").value_or(1);
+  if (const Result<std::int64_t> fsdp = parse_integer(strategy.get("fsdp"), "fsdp"); fsdp.ok()) {
+    strategy.erase("dp");
+    strategy.erase("zero");
+    strategy.set("fsdp", fmt::format("{}", std::min(*fsdp, dp)));
+    if (dp > *fsdp) strategy.set("replicate", fmt::format("{}", dp / *fsdp));
+  } else {
+    strategy.set("dp", fmt::format("{}", dp));
+  }
+  request.strategy = strategy.print();
+  request.global_batch = row.number("global_batch");
+  request.micro_batch = row.number("micro_batch");
+  return mapped;
+}
+
+Result<MappingRules> parse_mapping_rules(std::string_view text, std::string_view file) {
+  WEFT_TRY(const YamlNode root, YamlNode::load(text, file, {"a file of rules", "rules: []"}));
+  return RuleReader().run(root);
+}
+
+const MappingRules& built_in_mapping_rules() {
+  static const MappingRules rules = [] {
+    const EmbeddedFile& file = measured_presets().front();
+    Result<MappingRules> read = parse_mapping_rules(file.text, file.path);
+    WEFT_CHECK(read.ok(), "{}", read.error().message);  // a preset that does not read is a bug of ours
+    return std::move(read).value();
+  }();
+  return rules;
+}
+
+}  // namespace weft

@@ -1,0 +1,62 @@
+// From a measured row to the plan that was run: rules as data (presets/measured.yaml) lay what a source's own pages say
+// over the row's cells.
+//
+// The model is the zoo's by its name, or its family's with the row's shapes; the cluster is a node preset by the name
+// of the device; degrees, batch and type are the cells'; the stack is the row's `stack` column, else that of its
+// source.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plan/plan.h"
+#include "validate/measured.h"
+
+namespace weft {
+
+enum class MemoryKind : std::uint8_t { Allocated, Reserved, Device };
+std::string_view name_of(MemoryKind kind);
+
+struct MappedRow {
+  PlanRequest request;
+  MemoryKind memory = MemoryKind::Device;
+  std::vector<std::string> overrides;  // "vocab 51200 → 50257: STACKS 0: …": where a rule contradicts a cell
+};
+
+class MappingRules {
+ public:
+  // The last rule that fits wins. `stack`: takes the place of what rows and rules say, unless empty.
+  Result<MappedRow> map(const MeasuredRow& row, const std::string& stack = {}) const;
+
+ private:
+  friend Result<MappingRules> parse_mapping_rules(std::string_view text, std::string_view file);
+  friend class RuleReader;
+
+  struct Condition {
+    std::string column;
+    std::vector<std::string> words, not_words;  // in lower case
+    std::int64_t least = 0, most = 0;           // of a number
+    bool is_number = false;
+
+    bool holds(const MeasuredRow& row) const;
+  };
+  using Items = std::vector<std::pair<std::string, std::string>>;  // key = value
+  struct Rule {
+    std::vector<Condition> conditions;
+    std::string node, stack, base, fill_dtype, memory, why;
+    Items model, fill_model, strategy, fill_strategy;
+  };
+  std::vector<Rule> rules_;
+};
+
+// Of a file in the form of presets/measured.yaml.
+Result<MappingRules> parse_mapping_rules(std::string_view text, std::string_view file);
+const MappingRules& built_in_mapping_rules();
+
+// "fp16 (AMP)", "amp_bf16", "FP8-MX": the word that --dtype understands; empty for an empty cell.
+Result<std::string> dtype_word(std::string_view cell);
+// The zoo model that a name means, however it is spelt: "Llama 3.1 405B" is llama3.1-405b. Empty: none.
+std::string zoo_model_named(std::string_view name);
+
+}  // namespace weft

@@ -1,0 +1,173 @@
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "report/table.h"
+#include "validate/validate.h"
+
+namespace weft {
+namespace {
+
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+std::string signed_percent(double share) { return fmt::format("{:+.1f} %", 100 * share); }
+
+std::string short_name(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? path : path.substr(slash + 1);
+}
+
+void add_score(Table& table, const Score& score) {
+  table.add({score.file.empty() ? "all" : short_name(score.file), fmt::format("{}", score.rows),
+             fmt::format("{}", score.skipped), percent(score.mape), percent(score.median_ape),
+             signed_percent(score.bias), score.order.pairs() > 0 ? fmt::format("{:.2f}", score.order.tau()) : "",
+             score.worst_regret > 0 ? percent(score.worst_regret) : "",
+             score.memory_rows > 0 ? fmt::format("{}", score.memory_rows) : "",
+             score.memory_rows > 0 ? percent(score.memory_mape) : ""});
+}
+
+std::string where(const Prediction& row) { return fmt::format("{}:{}", short_name(row.file), row.line); }
+
+std::string parts_of(const Prediction& row) {
+  std::vector<std::string> parts;
+  const StepBreakdown& breakdown = *row.breakdown;
+  const auto add = [&](std::string_view name, Picoseconds time) {
+    const double share = static_cast<double>(time) * 1e-12 / row.predicted_s;
+    if (share >= 0.005) parts.push_back(fmt::format("{} {:.0f} %", name, 100 * share));
+  };
+  for (int i = 0; i < kActivities; ++i) {
+    const auto activity = static_cast<Activity>(i);
+    add(name_of(activity), breakdown[activity]);
+  }
+  add("bubble", breakdown.bubble);
+  add("waiting", breakdown.waiting);
+  add("host", breakdown.host_bound);
+  add("done", breakdown.done);
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+nlohmann::json score_json(const Score& score) {
+  nlohmann::json json = {{"rows", score.rows},
+                         {"mape", score.mape},
+                         {"median_ape", score.median_ape},
+                         {"bias", score.bias},
+                         {"pairs", score.order.pairs()},
+                         {"memory_rows", score.memory_rows},
+                         {"memory_mape", score.memory_mape},
+                         {"memory_median_ape", score.memory_median_ape},
+                         {"worst_regret", score.worst_regret}};
+  json["kendall_tau"] = score.order.pairs() > 0 ? nlohmann::json(score.order.tau()) : nlohmann::json();
+  return json;
+}
+
+nlohmann::json skipped_json(const std::vector<SkippedRow>& skipped, const std::string& file) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const SkippedRow& row : skipped)
+    if (file.empty() || row.file == file)
+      list.push_back({{"file", row.file}, {"line", row.line}, {"reason", row.reason}});
+  return list;
+}
+
+nlohmann::json prediction_json(const Prediction& row) {
+  nlohmann::json json = {{"file", row.file},
+                         {"line", row.line},
+                         {"source", row.source},
+                         {"model", row.model},
+                         {"gpu", row.gpu},
+                         {"gpus", row.gpus},
+                         {"compared", name_of(row.measure)},
+                         {"measured_s", row.measured_s},
+                         {"predicted_s", row.predicted_s},
+                         {"error", row.error},
+                         {"feasible", row.feasible},
+                         {"group", row.group},
+                         {"overrides", row.overrides},
+                         {"plan",
+                          {{"model", row.request.model},
+                           {"cluster", row.request.cluster},
+                           {"strategy", row.request.strategy},
+                           {"global_batch", *row.request.global_batch},
+                           {"dtype", row.request.dtype},
+                           {"stack", row.request.stack}}}};
+  if (row.request.micro_batch) json["plan"]["micro_batch"] = *row.request.micro_batch;
+  if (row.request.seq) json["plan"]["seq"] = *row.request.seq;
+  if (row.predicted_gib)
+    json["memory"] = {{"kind", name_of(row.memory)},
+                      {"measured_gib", *row.measured_gib},
+                      {"predicted_gib", *row.predicted_gib},
+                      {"error", row.memory_error}};
+  if (row.breakdown) {
+    nlohmann::json& breakdown = json["breakdown_s"];
+    for (int i = 0; i < kActivities; ++i) {
+      const auto activity = static_cast<Activity>(i);
+      breakdown[std::string(name_of(activity))] = static_cast<double>((*row.breakdown)[activity]) * 1e-12;
+    }
+    breakdown["bubble"] = static_cast<double>(row.breakdown->bubble) * 1e-12;
+    breakdown["waiting"] = static_cast<double>(row.breakdown->waiting) * 1e-12;
+    breakdown["host"] = static_cast<double>(row.breakdown->host_bound) * 1e-12;
+    breakdown["done"] = static_cast<double>(row.breakdown->done) * 1e-12;
+    for (const auto& [what, time] : row.path) json["critical_path_s"][what] = time;
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string describe(const Validation& validation) {
+  Table table{{{}, {true}, {true}, {true}, {true}, {true}, {true}, {true}, {true}, {true}}};
+  table.add({"", "rows", "skipped", "MAPE", "median", "bias", "τ", "regret", "memory rows", "MAPE"});
+  for (const Score& score : validation.files) add_score(table, score);
+  if (validation.files.size() > 1) add_score(table, validation.total);
+  std::string text = "predicted against measured: errors of time, predicted over measured\n" + table.print();
+
+  if (!validation.worst.empty()) {
+    Table rows{{{}, {}, {true}, {true}, {true}, {}}};
+    rows.add({"worst", "plan", "measured", "predicted", "error", "where the time goes"});
+    for (std::size_t index : validation.worst) {
+      const Prediction& row = validation.predictions[index];
+      rows.add({where(row), fmt::format("{} {} {}", row.model, row.request.cluster, row.request.strategy),
+                fmt::format("{:.4g} s", row.measured_s), fmt::format("{:.4g} s", row.predicted_s),
+                signed_percent(row.error), row.breakdown ? parts_of(row) : ""});
+    }
+    rows.columns[1].most = 34;
+    rows.columns[5].most = 36;
+    text += "\n" + rows.print();
+  }
+  // What rules changed, once each.
+  std::vector<std::string> changes;
+  std::vector<std::size_t> counts;
+  for (const Prediction& row : validation.predictions)
+    for (const std::string& change : row.overrides) {
+      const std::string line = short_name(row.file) + ": " + change;
+      const auto known = std::find(changes.begin(), changes.end(), line);
+      if (known == changes.end()) {
+        changes.push_back(line);
+        counts.push_back(1);
+      } else {
+        ++counts[static_cast<std::size_t>(known - changes.begin())];
+      }
+    }
+  if (!changes.empty()) text += "\ncells that a source's own pages correct\n";
+  for (std::size_t i = 0; i < changes.size(); ++i)
+    text += fmt::format("  {} ({} row{})\n", changes[i], counts[i], counts[i] == 1 ? "" : "s");
+  if (!validation.skipped.empty()) text += "\nskipped\n";
+  for (const SkippedRow& row : validation.skipped)
+    text += fmt::format("  {}:{}: {}\n", short_name(row.file), row.line, row.reason);
+  return text;
+}
+
+std::string json_of(const Validation& validation) {
+  nlohmann::json json;
+  json["files"] = nlohmann::json::array();
+  for (const Score& score : validation.files) {
+    nlohmann::json file = score_json(score);
+    file["file"] = score.file;
+    file["skipped"] = score.skipped;
+    json["files"].push_back(std::move(file));
+  }
+  json["total"] = score_json(validation.total);
+  json["total"]["skipped"] = skipped_json(validation.skipped, "");
+  json["predictions"] = nlohmann::json::array();
+  for (const Prediction& row : validation.predictions) json["predictions"].push_back(prediction_json(row));
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace weft

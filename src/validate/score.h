@@ -1,0 +1,28 @@
+// How far predictions are from measurements, and whether they are in the same order.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace weft {
+
+double mean(std::span<const double> values);  // 0 of none
+double median(std::vector<double> values);    // 0 of none
+
+// Pairs of runs in the same order, and in the other one. Runs measured within `tie` of each other are no pair: their
+// order is noise.
+struct Concordance {
+  std::int64_t same = 0, other = 0;
+
+  std::int64_t pairs() const { return same + other; }
+  double tau() const;  // Kendall's: (same − other) / pairs; 1 of none
+  Concordance& operator+=(const Concordance& more);
+};
+// Predicted ties count half on either side, so as neither. Cost: quadratic.
+Concordance concordance(std::span<const double> measured, std::span<const double> predicted, double tie = 0.02);
+
+// How much slower, as measured, the run predicted best is than the one measured best; a share.
+double regret(std::span<const double> measured, std::span<const double> predicted);
+
+}  // namespace weft

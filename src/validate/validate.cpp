@@ -1,0 +1,177 @@
+#include "validate/validate.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <thread>
+
+#include "cost/analytic.h"
+#include "forecast/forecast.h"
+
+namespace weft {
+namespace {
+
+constexpr double kGibi = 1024.0 * 1024 * 1024;
+constexpr std::size_t kGroupForRegret = 5;
+
+// Calls work(i) for every i below count, from as many threads.
+template <class Work>
+void side_by_side(std::size_t count, int threads, const Work& work) {
+  if (threads <= 0) threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  std::atomic<std::size_t> next = 0;
+  const auto run = [&] {
+    for (std::size_t i = next++; i < count; i = next++) work(i);
+  };
+  std::vector<std::thread> others;
+  for (int i = 1; i < threads; ++i) others.emplace_back(run);
+  run();
+  for (std::thread& other : others) other.join();
+}
+
+double measured_seconds(const MeasuredRow& row, const Plan& plan, const Forecast& found) {
+  const auto batch = static_cast<double>(plan.batch.global_batch);
+  const auto ranks = static_cast<double>(plan.ranks().size());
+  switch (row.measure) {
+    case Measure::Time:
+      return row.value;
+    case Measure::Tokens:
+      return batch * static_cast<double>(*row.number("seq")) / row.value;
+    case Measure::Samples:
+      return batch / row.value;
+    case Measure::Tflops:
+      return found.flops.model.value / (row.value * 1e12 * ranks);
+    case Measure::Mfu:
+      return found.flops.model.value / (row.value * found.peak.value);
+  }
+  return 0;
+}
+
+std::string group_of(const MeasuredRow& row) {
+  std::string key;
+  for (std::string_view column : {"source", "model", "layers", "hidden", "gpu", "gpus", "global_batch", "seq", "dtype"})
+    key += fmt::format("{}{}", key.empty() ? "" : " · ", row.text(column));
+  return key;
+}
+
+Bytes memory_of(const Forecast& found, MemoryKind kind) {
+  Bytes most;
+  for (const ClassForecast& each : found.memory) {
+    const Bytes held = kind == MemoryKind::Allocated  ? each.allocated.total()
+                       : kind == MemoryKind::Reserved ? each.reserved
+                                                      : each.device_total;
+    most = std::max(most, held);
+  }
+  return most;
+}
+
+Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& options, bool record) {
+  WEFT_TRY(MappedRow mapped, built_in_mapping_rules().map(row, options.stack));
+  WEFT_TRY(const Plan plan, make_plan(mapped.request));
+  const AnalyticCost cost(plan.stack, options.tuning ? *options.tuning : built_in_tuning());
+  WEFT_TRY(const Forecast found, forecast(plan, cost, {.record = record}));
+  Prediction out{.file = row.file,
+                 .line = row.line,
+                 .source = std::string(row.text("source")),
+                 .model = std::string(row.text("model")),
+                 .gpu = std::string(row.text("gpu")),
+                 .gpus = *row.number("gpus"),
+                 .request = std::move(mapped.request),
+                 .overrides = std::move(mapped.overrides),
+                 .group = group_of(row),
+                 .measure = row.measure,
+                 .memory = mapped.memory};
+  out.measured_s = measured_seconds(row, plan, found);
+  out.predicted_s = found.step_s;
+  if (!(out.measured_s > 0) || !std::isfinite(out.measured_s))
+    return error("{} cannot be compared: the model has no products to count", name_of(row.measure));
+  out.error = out.predicted_s / out.measured_s - 1;
+  out.feasible = found.feasible;
+  out.measured_gib = row.memory_gib;
+  if (row.memory_gib) {
+    out.predicted_gib = static_cast<double>(memory_of(found, mapped.memory).value) / kGibi;
+    out.memory_error = *out.predicted_gib / *row.memory_gib - 1;
+  }
+  out.breakdown = found.breakdown;
+  for (const PathShare& share : found.critical_path)
+    out.path.emplace_back(share.what, static_cast<double>(share.time) * 1e-12);
+  return out;
+}
+
+Score score_of(const std::string& file, const std::vector<Prediction>& predictions,
+               const std::vector<SkippedRow>& skipped) {
+  Score score;
+  score.file = file;
+  std::vector<double> errors, memory;
+  std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> groups;  // measured, predicted
+  double signed_sum = 0;
+  for (const Prediction& each : predictions) {
+    if (!file.empty() && each.file != file) continue;
+    errors.push_back(std::abs(each.error));
+    signed_sum += each.error;
+    if (each.predicted_gib) memory.push_back(std::abs(each.memory_error));
+    auto& [measured, predicted] = groups[each.file + each.group];
+    measured.push_back(each.measured_s);
+    predicted.push_back(each.predicted_s);
+  }
+  for (const SkippedRow& each : skipped) score.skipped += file.empty() || each.file == file ? 1 : 0;
+  score.rows = static_cast<int>(errors.size());
+  score.mape = mean(errors);
+  score.median_ape = median(errors);
+  score.bias = errors.empty() ? 0 : signed_sum / static_cast<double>(errors.size());
+  for (const auto& [key, group] : groups) {
+    if (group.first.size() < 2) continue;
+    ++score.groups;
+    score.order += concordance(group.first, group.second);
+    if (group.first.size() >= kGroupForRegret)
+      score.worst_regret = std::max(score.worst_regret, regret(group.first, group.second));
+  }
+  score.memory_rows = static_cast<int>(memory.size());
+  score.memory_mape = mean(memory);
+  score.memory_median_ape = median(memory);
+  return score;
+}
+
+}  // namespace
+
+Validation validate_measured(const std::vector<MeasuredFile>& files, const ValidateOptions& options) {
+  std::vector<const MeasuredRow*> rows;
+  Validation out;
+  for (const MeasuredFile& file : files) {
+    for (const MeasuredRow& row : file.rows) rows.push_back(&row);
+    out.skipped.insert(out.skipped.end(), file.skipped.begin(), file.skipped.end());
+  }
+  std::vector<std::optional<Result<Prediction>>> found(rows.size());
+  side_by_side(rows.size(), options.threads, [&](std::size_t i) { found[i] = predict(*rows[i], options, false); });
+  std::vector<const MeasuredRow*> row_of;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (found[i]->ok()) {
+      out.predictions.push_back(std::move(*found[i]).value());
+      row_of.push_back(rows[i]);
+    } else {
+      out.skipped.push_back({rows[i]->file, rows[i]->line, found[i]->error().message});
+    }
+  }
+  std::map<std::string, std::size_t> order;
+  for (const MeasuredFile& file : files) order.try_emplace(file.file, order.size());
+  std::stable_sort(out.skipped.begin(), out.skipped.end(), [&](const SkippedRow& a, const SkippedRow& b) {
+    return std::pair(order[a.file], a.line) < std::pair(order[b.file], b.line);
+  });
+
+  out.worst.resize(out.predictions.size());
+  for (std::size_t i = 0; i < out.worst.size(); ++i) out.worst[i] = i;
+  std::stable_sort(out.worst.begin(), out.worst.end(), [&](std::size_t a, std::size_t b) {
+    return std::abs(out.predictions[a].error) > std::abs(out.predictions[b].error);
+  });
+  out.worst.resize(std::min(out.worst.size(), options.worst));
+  side_by_side(out.worst.size(), options.threads, [&](std::size_t i) {
+    Result<Prediction> again = predict(*row_of[out.worst[i]], options, true);
+    if (again.ok()) out.predictions[out.worst[i]] = std::move(again).value();
+  });
+
+  for (const MeasuredFile& file : files) out.files.push_back(score_of(file.file, out.predictions, out.skipped));
+  out.total = score_of("", out.predictions, out.skipped);
+  return out;
+}
+
+}  // namespace weft
