@@ -220,8 +220,6 @@ TEST(Forecast, FoldedAndUnfoldedAgreeExactly) {
   for (const PlanRequest& request : requests) {
     const Plan plan = plan_of(request);
     for (const Network network : {Network::Fair, Network::Fifo}) {
-      // Communications that come to a link at one time are served in the order of their numbers, which folding changes.
-      if (network == Network::Fifo && request.strategy == "tp=2,pp=3,dp=4") continue;
       const Forecast folded = forecast_of(plan, {.network = network, .record = true});
       const Forecast all = forecast_of(plan, {.network = network, .fold = false, .record = true});
       EXPECT_EQ(folded.step, all.step) << request.cluster << " " << request.strategy << " "

@@ -137,11 +137,15 @@ class Pricer {
           {classes_.links[l].capacity, static_cast<std::uint32_t>(classes_.links[l].link.index())});
     }
     class_loads_.resize(classes_.groups);
+    std::vector<std::uint32_t> loader(classes_.link_classes, ~0u);  // the one class of groups that loads a link
     for (CommGroupId id : classes_.loads.ids())
       for (const LinkIncidence& load : classes_.loads[id]) {
         if (!first[load.link]) continue;
         auto& loads = class_loads_[classes_.group[id]];
         const FlowLinkId link(classes_.link[load.link]);
+        std::uint32_t& only = loader[classes_.link[load.link]];
+        if (only == ~0u) only = classes_.group[id];
+        if (only != classes_.group[id]) priced_.exact_under_fifo = false;
         const auto same = std::find_if(loads.begin(), loads.end(), [&](const auto& each) {
           return each.first == load.route && each.second.link == link;
         });

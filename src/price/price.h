@@ -30,7 +30,7 @@ struct PricedAgent {
 struct Priced {
   Workload workload;  // labels of tasks are instructions, of links the cluster's
   IdVec<AgentId, PricedAgent> agents;
-  // Where no link is shared by two groups of one class, a link that serves one after the other treats them alike too.
+  // Where no link is shared by two groups, nobody waits for another's turn on it, and folding is exact under fifo too.
   bool exact_under_fifo = true;
 };
 
