@@ -85,9 +85,9 @@ std::string_view MeasuredRow::text(std::string_view column) const {
 }
 
 std::optional<std::int64_t> MeasuredRow::number(std::string_view column) const {
-  const std::optional<double> value = parse_number(text(column));
-  if (!value) return std::nullopt;
-  return static_cast<std::int64_t>(*value);
+  const std::optional<double> read = parse_number(text(column));
+  if (!read) return std::nullopt;
+  return static_cast<std::int64_t>(*read);
 }
 
 Result<MeasuredFile> measured_rows(const CsvTable& table, const std::string& file) {
