@@ -95,6 +95,7 @@ TEST(StrategyFigures, BytesPerParameterOfEveryStack) {
                                                {"pytorch-ddp", 16},
                                                {"pytorch-fsdp", 16},
                                                {"llm-foundry", 16},
+                                               {"llm-foundry-pure", 16},
                                                {"maxtext", 16},
                                                {"pax", 16},
                                                // 16-bit weights and gradients, fp32 masters and moments: 2 + 2 + 12

@@ -157,7 +157,8 @@ void Lowering::use_all(InstructionId by) {
 
 void Lowering::use(BufferId id, InstructionId by, int rank) {
   LastUse& last = last_use_[program_.buffers[id].memory];
-  if (!last.turn.valid() || last.phase != phase_) {
+  const bool used_in_phase = last.turn.valid() && last.phase == phase_;
+  if (!used_in_phase) {
     last.guard = guard_;
     last.weight_part = false;
     last.phase = phase_;
@@ -165,7 +166,8 @@ void Lowering::use(BufferId id, InstructionId by, int rank) {
   last.weight_part = last.weight_part || weight_part_;
   const Stream stream = rank == kMain ? Stream::Compute : program_.instructions[by].stream;
   InstructionId& on_stream = last.by_stream[weight_part_ ? 1 : 0][static_cast<std::size_t>(stream)];
-  if (std::pair(turn_, rank) < std::pair(last.turn, last.rank) && last.turn.valid()) {
+  const bool earlier = last.turn.valid() && std::pair(turn_, rank) < std::pair(last.turn, last.rank);
+  if (earlier || (ahead_ && used_in_phase)) {
     if (!on_stream.valid()) on_stream = by;
     return;
   }
@@ -336,7 +338,9 @@ Status Lowering::need(const Event& event, EventCode& code) {
       Chain chain{event.turn, {}, event.tensor, {}, {}};
       std::vector<InstructionId>* const before = std::exchange(sink_, &chain.steps);
       const bool weight_part = std::exchange(weight_part_, false);
+      ahead_ = true;
       Result<BufferId> gathered = as(event.tensor, wanted);
+      ahead_ = false;
       weight_part_ = weight_part;
       sink_ = before;
       if (!gathered.ok()) return gathered.error();

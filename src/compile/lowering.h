@@ -218,6 +218,7 @@ class Lowering {
   IdVec<TensorId, std::vector<BufferId>> available_;  // buffers of each tensor that hold it now
   IdVec<TensorId, std::uint32_t> last_forward_;       // event + 1
   int rank_ = 0;
+  bool ahead_ = false;  // what is emitted now is issued ahead of its turn
 };
 
 }  // namespace weft
