@@ -167,10 +167,11 @@ void Lowering::use(BufferId id, InstructionId by, int rank) {
   const Stream stream = rank == kMain ? Stream::Compute : program_.instructions[by].stream;
   InstructionId& on_stream = last.by_stream[weight_part_ ? 1 : 0][static_cast<std::size_t>(stream)];
   const bool earlier = last.turn.valid() && std::pair(turn_, rank) < std::pair(last.turn, last.rank);
-  if (earlier || (ahead_ && used_in_phase)) {
-    if (!on_stream.valid()) on_stream = by;
+  if (earlier || (ahead_ && used_in_phase && !last.ahead)) {
+    if (!on_stream.valid() || ahead_) on_stream = by;
     return;
   }
+  last.ahead = ahead_;
   if (by.valid()) on_stream = by;
   last.turn = turn_;
   last.anchor = by;
@@ -339,7 +340,15 @@ Status Lowering::need(const Event& event, EventCode& code) {
       std::vector<InstructionId>* const before = std::exchange(sink_, &chain.steps);
       const bool weight_part = std::exchange(weight_part_, false);
       ahead_ = true;
+      // From what is kept, not from what another chain gathers: chains are issued in any order.
+      std::vector<BufferId> others;
+      for (BufferId id : available_[event.tensor])
+        if (program_.buffers[id].kind != BufferKind::Parameter && program_.buffers[id].layout != wanted)
+          others.push_back(id);
+      std::erase_if(available_[event.tensor],
+                    [&](BufferId id) { return std::find(others.begin(), others.end(), id) != others.end(); });
       Result<BufferId> gathered = as(event.tensor, wanted);
+      available_[event.tensor].insert(available_[event.tensor].end(), others.begin(), others.end());
       ahead_ = false;
       weight_part_ = weight_part;
       sink_ = before;

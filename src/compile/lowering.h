@@ -130,7 +130,8 @@ class Lowering {
   struct LastUse {
     TurnId turn;
     InstructionId anchor;
-    int rank = 0;  // within the turn: before its own instruction, that, after it
+    int rank = 0;        // within the turn: before its own instruction, that, after it
+    bool ahead = false;  // by what is issued ahead of its turn
     Phase phase = Phase::Forward;
     Guard guard = Guard::Always;  // of the first use in the phase: what is made once is freed once
     bool weight_part = false;     // of any use in the phase
