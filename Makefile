@@ -30,7 +30,7 @@ test-asan: deps  ## the same tests under the address and undefined-behaviour san
 
 fuzz: deps  ## run each parser's fuzzer for FUZZ_SECONDS (default 10)
 	@cmake --preset asan > build/asan.log 2>&1 || { cat build/asan.log; exit 1; }
-	@cmake --build --preset asan
+	@cmake --build --preset asan --target $(notdir $(basename $(wildcard fuzz/*_fuzz.cpp)))
 	@fuzz/run build/asan $(FUZZ_SECONDS)
 
 bench: deps  ## build and run the benchmarks
