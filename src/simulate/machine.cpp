@@ -40,10 +40,11 @@ Layout make_layout(const Workload& workload, const std::vector<AgentScript>& scr
 
 }  // namespace
 
-Machine::Machine(const Workload& workload, const SimulateOptions& options) : workload_(workload), options_(options) {
+Machine::Machine(const Workload& workload, const SimulateOptions& options, const Room& room)
+    : workload_(workload), options_(options) {
   scripts_.reserve(workload.agents.size());
-  for (const Agent& agent : workload.agents) scripts_.emplace_back(workload, agent);
-  layout_ = make_layout(workload, scripts_, options.streams);
+  for (const Agent& agent : workload.agents) scripts_.emplace_back(workload, agent, room.places);
+  layout_ = make_layout(workload, scripts_, room.streams);
   workload_changed(0);
   reset();
 }

@@ -100,10 +100,16 @@ struct Stand {
   Place cursor;
 };
 
+// For a workload that will change: streams of an agent, at least, and places for each step (script.h).
+struct Room {
+  int streams = 1;
+  std::uint32_t places = 1;
+};
+
 class Machine {
  public:
   // The workload is checked, and outlives the machine.
-  Machine(const Workload& workload, const SimulateOptions& options);
+  Machine(const Workload& workload, const SimulateOptions& options, const Room& room = {});
 
   // Plays to the end. False: it stopped, for the reason `fault()` gives.
   bool run();
@@ -117,6 +123,7 @@ class Machine {
   Picoseconds now() const { return now_; }
   std::int64_t tasks() const { return tasks_; }
   const AgentScript& script(std::uint32_t agent) const { return scripts_[agent]; }
+  AgentScript& script(std::uint32_t agent) { return scripts_[agent]; }
   const AgentState& agent(std::uint32_t agent) const { return agents_[agent]; }
   const StreamState& stream(std::uint32_t stream) const { return streams_[stream]; }
   const Layout& layout() const { return layout_; }
