@@ -14,7 +14,8 @@ void Simulator::State::build() {
   for (const AgentId agent : workload.agents.ids()) {
     auto found = machine->script(agent.index()).positions(workload.agents[agent].tasks.size());
     named &= found.has_value();
-    index.push_back({found ? std::move(*found) : TaskPositions{}, count_names(workload.agents[agent])});
+    index.push_back({found ? std::move(*found) : TaskPositions{}, count_names(workload.agents[agent]), {}});
+    index.back().resize(workload.agents[agent].tasks.size());
   }
 }
 
@@ -61,6 +62,7 @@ Result<Outcome> Simulator::State::apply(const WorkloadEdit& edit, std::optional<
     machine->workload_changed(first_changed(undo));
     tasks = executed();
     done = replay(*edited, bound, outcome.replayed);
+    for (const ScriptPatch& patch : undo.patches) patch.release(machine->script(patch.agent()));
   } else {
     put_scripts_back(undo);
     undo.machine = std::move(machine);

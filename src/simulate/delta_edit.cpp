@@ -100,8 +100,7 @@ Status Simulator::State::change_agent(const AgentEdit& edit, std::optional<Scrip
       list.emplace_back(task.meeting, Layout::Party{edit.agent.index(), first + task.stream, 1});
   };
   for (const Task& task : edit.added) agent.tasks.push_back(task);
-  of.named.resize(std::max(of.named.size(), agent.tasks.size()), 0);
-  for (auto& each : of.positions) each.resize(std::max(each.size(), agent.tasks.size()), kNoStep);
+  of.resize(agent.tasks.size());
   for (const auto& [id, task] : edit.changed) {
     if (id.index() >= undo.tasks) return error("task {} does not exist", id.index());
     if (const Status status = check_task(workload, agent, task); !status)
@@ -297,7 +296,8 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
       if (script.script_index(play) != before.script_index(play)) return std::nullopt;
     ScriptDiff diff(before, script, replaced);
     undo.scripts.push_back({agent, machine->exchange_script(agent, std::move(script)),
-                            std::exchange(index[agent], {std::move(*found), count_names(source)})});
+                            std::exchange(index[agent], {std::move(*found), count_names(source),
+                                                         std::vector<std::uint8_t>(source.tasks.size(), 0)})});
     // The vector does not grow past what it has reserved: point into it.
     const Undo::OfScript& old = undo.scripts.back();
     diff.rebase(old.script);

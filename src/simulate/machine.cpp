@@ -177,21 +177,22 @@ void Machine::finish_computations(Index agent, Picoseconds now) {
 
 // Streams that compute at full speed take in one go what waits for nothing, up to what an idle stream waits for.
 void Machine::go_in_rows(Index agent) {
-  constexpr int kLongest = 64;  // so that looking ahead, again at every turn of the agent, stays cheap
+  constexpr int kLongest = 256;  // so that what is cut short has not cost much
   const AgentState& state = agents_[agent];
   const Index first = layout_.first_stream[agent];
   for (unsigned mask = state.computing; mask != 0; mask &= mask - 1) {
     const auto bit = static_cast<Index>(std::countr_zero(mask));
     StreamState& s = streams_[first + bit];
     RowState& row = rows_[first + bit];
-    if (row.last != kNoStep) s.end = row.head_end;
-    row.head_end = s.end;
     std::uint32_t awaited = kNoStep;
     for (unsigned idle = state.idle; idle != 0; idle &= idle - 1) {
       const StreamState& other = streams_[first + static_cast<Index>(std::countr_zero(idle))];
       if (other.waits && other.awaited_stream == bit && other.awaited.play == s.head.play)
         awaited = std::min(awaited, other.awaited.position);
     }
+    if (row.last != kNoStep && row.last <= awaited) continue;  // goes on
+    if (row.last != kNoStep) s.end = row.head_end;
+    row.head_end = s.end;
     const std::vector<Step>& steps = scripts_[agent].script(s.head.play).steps;
     std::uint32_t last = s.head.position;
     for (int length = 1; length < kLongest && last < awaited && s.end <= kTimeLimit; ++length) {

@@ -21,11 +21,20 @@ const Entry* find_in(const std::vector<Entry>& entries, const Value& value, cons
   return at != entries.end() && key(*at) == value ? &*at : nullptr;
 }
 
+// `next` of a place that is not to be used while the patch is looked at.
+constexpr std::uint32_t kReserved = kNoStep - 1;
+
 constexpr auto by_place = [](const auto& touched) { return touched.at; };
 constexpr auto by_stream = [](const auto& first) { return std::pair(first.script, first.stream); };
 constexpr auto by_task = [](const auto& position) { return std::pair(position.script, position.task); };
 
 }  // namespace
+
+void ScriptIndex::resize(std::size_t tasks) {
+  named.resize(std::max(named.size(), tasks), 0);
+  marks.resize(std::max(marks.size(), tasks), 0);
+  for (std::vector<std::uint32_t>& each : positions) each.resize(std::max(each.size(), tasks), kNoStep);
+}
 
 std::vector<std::uint32_t> count_names(const Agent& agent) {
   std::vector<std::uint32_t> named(agent.tasks.size(), 0);
@@ -102,53 +111,74 @@ bool ScriptPatch::change(AgentScript& script, ScriptIndex& index, const Workload
   return true;
 }
 
+void ScriptPatch::take_out(AgentScript& script, ScriptIndex& index, At at) {
+  const Step here = script.scripts_[at.script].steps[at.position];
+  link(script, at, here.stream, here.next);
+  touch(script, at).next = kReserved;
+  set_task(script, index, at, TaskId());
+  removed_.push_back(at);
+  --script.executed_;
+}
+
 bool ScriptPatch::splice(AgentScript& script, ScriptIndex& index, const Workload& workload, const Agent& agent,
                          BodyId body, std::size_t position, std::span<const TaskId> out, std::size_t in) {
+  constexpr std::uint8_t kOut = 1, kIn = 2;
   const std::vector<TaskId>& list = agent.bodies[body];
   const std::span<const TaskId> inserted(list.data() + position, in);
-  const auto was_here = [&](TaskId id) { return std::find(out.begin(), out.end(), id) != out.end(); };
-  const auto is_here = [&](TaskId id) { return std::find(inserted.begin(), inserted.end(), id) != inserted.end(); };
+  const auto put_in = [&](TaskId id) { return std::find(put_in_.begin(), put_in_.end(), id); };
   for (const TaskId id : inserted) {
     const Task& task = agent.tasks[id];
     if (task.host != 0 || task.host_waits) return false;
     if (!script.guarded_ && task.when != PlayedFor::EveryMicroBatch) return false;
-    if (was_here(id)) continue;
-    for (const auto& positions : index.positions)
-      if (positions[id.index()] != kNoStep) return false;  // from elsewhere
-    put_in_.push_back(id);
   }
-  for (const TaskId id : out)
-    if (!is_here(id)) {
-      taken_out_.push_back(id);
-      // What came with this patch does not name anybody yet.
-      if (const auto put = std::find(put_in_.begin(), put_in_.end(), id); put != put_in_.end())
-        put_in_.erase(put);
-      else
-        name(index, agent.tasks[id], -1);
+  for (const TaskId id : out) index.marks[id.index()] |= kOut;
+  for (const TaskId id : inserted) index.marks[id.index()] |= kIn;
+  for (const TaskId id : out) {
+    if (index.marks[id.index()] != kOut) continue;
+    if (const auto left = std::find(leaving_.begin(), leaving_.end(), id); left != leaving_.end()) {
+      leaving_.erase(left);
+      continue;
     }
+    taken_out_.push_back(id);
+    // What came with this patch does not name anybody yet.
+    if (const auto put = put_in(id); put != put_in_.end())
+      put_in_.erase(put);
+    else
+      name(index, agent.tasks[id], -1);
+    for (std::uint32_t i = 0; i < script.scripts_.size(); ++i)
+      if (const std::uint32_t at = index.positions[i][id.index()]; at != kNoStep) take_out(script, index, {i, at});
+  }
+  // Those that come from elsewhere in the bodies leave there at once.
+  const auto move = [&](TaskId id) {
+    taken_out_.push_back(id);
+    if (put_in(id) == put_in_.end()) {
+      name(index, agent.tasks[id], -1);
+      put_in_.push_back(id);
+    }
+    for (std::uint32_t k = 0; k < script.scripts_.size(); ++k)
+      if (const std::uint32_t at = index.positions[k][id.index()]; at != kNoStep) take_out(script, index, {k, at});
+  };
+  for (const TaskId id : inserted) {
+    if (index.marks[id.index()] != kIn) continue;
+    const bool stands = std::any_of(index.positions.begin(), index.positions.end(),
+                                    [&](const auto& positions) { return positions[id.index()] != kNoStep; });
+    if (stands) {
+      leaving_.push_back(id);
+      move(id);
+    } else if (put_in(id) == put_in_.end()) {
+      put_in_.push_back(id);
+    }
+  }
+  for (const auto tasks : {out, inserted})
+    for (const TaskId id : tasks) index.marks[id.index()] = 0;
 
-  for (std::uint32_t i = 0; i < script.scripts_.size(); ++i) {
+  bool done = true;
+  for (std::uint32_t i = 0; i < script.scripts_.size() && done; ++i) {
     if (script.made_of_[i].first != body) continue;
-    Script& in_script = script.scripts_[i];
     const std::size_t kind = script.made_of_[i].second;
     const std::vector<std::uint32_t>& positions = index.positions[i];
-    for (const TaskId id : out) {
-      const std::uint32_t at = positions[id.index()];
-      if (at == kNoStep || is_here(id)) continue;
-      const int stream = in_script.steps[at].stream;
-      link(script, {i, at}, stream, in_script.steps[at].next);
-      touch(script, {i, at});
-      set_task(script, index, {i, at}, TaskId());
-      removed_.push_back({i, at});
-      --script.executed_;
-    }
-    const auto played = [&](TaskId id) { return !script.guarded_ || is_played(agent.tasks[id].when, kind); };
-    std::uint32_t low = kNoStep, high = static_cast<std::uint32_t>(in_script.steps.size());
-    for (std::size_t b = position; b-- > 0;)
-      if (const std::uint32_t at = positions[list[b].index()]; at != kNoStep) {
-        low = at;
-        break;
-      }
+    std::uint32_t low = kNoStep, high = static_cast<std::uint32_t>(script.scripts_[i].steps.size());
+    for (std::size_t b = position; b-- > 0 && low == kNoStep;) low = positions[list[b].index()];
     for (std::size_t a = position + in; a < list.size(); ++a)
       if (const std::uint32_t at = positions[list[a].index()]; at != kNoStep) {
         high = at;
@@ -156,33 +186,30 @@ bool ScriptPatch::splice(AgentScript& script, ScriptIndex& index, const Workload
       }
     std::vector<TaskId> fresh;
     for (const TaskId id : inserted) {
-      if (!played(id)) continue;
+      if (script.guarded_ && !is_played(agent.tasks[id].when, kind)) continue;
       const std::uint32_t at = positions[id.index()];
-      if (at == kNoStep) {
+      if (at != kNoStep && low != kNoStep && at <= low) move(id);  // in another order than before
+      if (positions[id.index()] == kNoStep) {
         fresh.push_back(id);
         continue;
       }
-      if (low != kNoStep && at <= low) return false;  // in another order than before
-      if (!put(script, index, workload, agent, i, low, at, fresh)) return false;
+      done = done && put(script, index, workload, agent, i, low, at, fresh);
       fresh.clear();
       low = at;
     }
-    if (!put(script, index, workload, agent, i, low, high, fresh)) return false;
+    done = done && put(script, index, workload, agent, i, low, high, fresh);
   }
-  return true;
+  return done;
 }
 
-// Puts the tasks evenly into the room between two places, none of which was taken by this patch.
+// Puts the tasks evenly into the room between two places.
 bool ScriptPatch::put(AgentScript& script, ScriptIndex& index, const Workload& workload, const Agent& agent,
                       std::uint32_t which, std::uint32_t low, std::uint32_t high, std::span<const TaskId> tasks) {
   if (tasks.empty()) return true;
   Script& in = script.scripts_[which];
   std::vector<std::uint32_t> room;
   for (std::uint32_t p = low == kNoStep ? 0 : low + 1; p < high; ++p)
-    if (!in.tasks[p].valid() && std::none_of(removed_.begin(), removed_.end(), [&](const At& at) {
-          return at == At{which, p};
-        }))
-      room.push_back(p);
+    if (!in.tasks[p].valid() && in.steps[p].next != kReserved) room.push_back(p);
   if (room.size() < tasks.size()) return false;
   for (std::size_t k = 0; k < tasks.size(); ++k) {
     const std::uint32_t position = room[(2 * k + 1) * room.size() / (2 * tasks.size())];
@@ -202,22 +229,12 @@ bool ScriptPatch::put(AgentScript& script, ScriptIndex& index, const Workload& w
 }
 
 bool ScriptPatch::finish(AgentScript& script, ScriptIndex& index, const Agent& agent) {
-  const auto stands = [&](TaskId id) {
-    return std::any_of(index.positions.begin(), index.positions.end(),
-                       [&](const auto& positions) { return positions[id.index()] != kNoStep; });
-  };
-  // Nobody who stays may come after what went or came, or its waits would be others now.
-  for (const TaskId id : taken_out_)
-    if (stands(id) || index.named[id.index()] != 0) return false;
+  if (!leaving_.empty()) return false;  // stands twice
+  const auto is_gone = [&](const At& at) { return !script.scripts_[at.script].tasks[at.position].valid(); };
+  std::erase_if(changed_, is_gone);
+  std::erase_if(added_, is_gone);
   std::sort(put_in_.begin(), put_in_.end());
   put_in_.erase(std::unique(put_in_.begin(), put_in_.end()), put_in_.end());
-  for (const TaskId id : put_in_) {
-    const bool was = std::any_of(changed_.begin(), changed_.end(),
-                                 [&](const At& at) { return script.scripts_[at.script].tasks[at.position] == id; });
-    if (!was && index.named[id.index()] != 0) return false;
-  }
-  for (const TaskId id : put_in_)
-    if (stands(id)) name(index, agent.tasks[id], 1);
 
   const auto set_waits = [&](const At& at) {
     Script& in = script.scripts_[at.script];
@@ -238,8 +255,30 @@ bool ScriptPatch::finish(AgentScript& script, ScriptIndex& index, const Agent& a
     }
     waits.finish();
   };
-  // One that was changed and taken out is out.
-  std::erase_if(changed_, [&](const At& at) { return !script.scripts_[at.script].tasks[at.position].valid(); });
+  // Who stays and comes after something that came, went or moved has other waits now. All others that name those are
+  // not counted at this time.
+  bool named = false;
+  for (const auto* list : {&taken_out_, &put_in_})
+    for (const TaskId id : *list) {
+      index.marks[id.index()] = 1;
+      named = named || index.named[id.index()] != 0;
+    }
+  if (named)
+    for (const std::vector<TaskId>& body : agent.bodies)
+      for (const TaskId id : body) {
+        const std::vector<TaskId>& after = agent.tasks[id].after;
+        if (std::none_of(after.begin(), after.end(), [&](TaskId each) { return index.marks[each.index()] != 0; }) ||
+            std::binary_search(put_in_.begin(), put_in_.end(), id))
+          continue;
+        for (std::uint32_t i = 0; i < script.scripts_.size(); ++i)
+          if (const std::uint32_t at = index.positions[i][id.index()]; at != kNoStep) {
+            touch(script, {i, at});
+            changed_.push_back({i, at});
+          }
+      }
+  for (const auto* list : {&taken_out_, &put_in_})
+    for (const TaskId id : *list) index.marks[id.index()] = 0;
+  for (const TaskId id : put_in_) name(index, agent.tasks[id], 1);
   for (const auto* list : {&added_, &changed_})
     for (const At& at : *list) set_waits(at);
 
@@ -257,6 +296,13 @@ bool ScriptPatch::finish(AgentScript& script, ScriptIndex& index, const Agent& a
   });
   for (auto* list : {&removed_, &added_, &changed_}) std::sort(list->begin(), list->end());
   return true;
+}
+
+void ScriptPatch::release(AgentScript& script) const {
+  for (const At& at : removed_) {
+    Script& in = script.scripts_[at.script];
+    if (!in.tasks[at.position].valid()) in.steps[at.position].next = kNoStep;
+  }
 }
 
 void ScriptPatch::undo(AgentScript& script, ScriptIndex& index) {

@@ -15,6 +15,9 @@ namespace weft::engine {
 struct ScriptIndex {
   TaskPositions positions;
   std::vector<std::uint32_t> named;  // per task: how many tasks in bodies come after it
+  std::vector<std::uint8_t> marks;   // per task: scratch, all 0
+
+  void resize(std::size_t tasks);
 };
 
 // How often each task is named by those in bodies.
@@ -43,6 +46,8 @@ class ScriptPatch {
               std::size_t position, std::span<const TaskId> out, std::size_t in);
   // After all splices: settles who waits for whom.
   bool finish(AgentScript& script, ScriptIndex& index, const Agent& agent);
+  // Nobody asks any more how it was: what was taken out leaves room.
+  void release(AgentScript& script) const;
   void undo(AgentScript& script, ScriptIndex& index);
 
   // What is edited: taken out; put in; the same task with other contents. In order.
@@ -76,6 +81,7 @@ class ScriptPatch {
   std::uint32_t before_in_stream(const Script& script, std::uint32_t position, int stream) const;
   void link(AgentScript& script, At at, int stream, std::uint32_t to);
   void name(ScriptIndex& index, const Task& task, int change);
+  void take_out(AgentScript& script, ScriptIndex& index, At at);
   bool put(AgentScript& script, ScriptIndex& index, const Workload& workload, const Agent& agent, std::uint32_t which,
            std::uint32_t low, std::uint32_t high, std::span<const TaskId> tasks);
 
@@ -88,7 +94,8 @@ class ScriptPatch {
   std::vector<Position> positions_;
   std::vector<std::pair<TaskId, int>> names_;
   std::vector<At> removed_, added_, changed_;
-  std::vector<TaskId> put_in_, taken_out_;
+  // Tasks that came, and those that went, and those that came to their new place before they have left the old one.
+  std::vector<TaskId> put_in_, taken_out_, leaving_;
 };
 
 }  // namespace weft::engine
