@@ -106,7 +106,7 @@ bool ScriptPatch::change(AgentScript& script, ScriptIndex& index, const Workload
   }
   if (stands) {
     name(index, before, -1);
-    put_in_.push_back(id);
+    rewritten_.push_back(id);
   }
   return true;
 }
@@ -125,7 +125,15 @@ bool ScriptPatch::splice(AgentScript& script, ScriptIndex& index, const Workload
   constexpr std::uint8_t kOut = 1, kIn = 2;
   const std::vector<TaskId>& list = agent.bodies[body];
   const std::span<const TaskId> inserted(list.data() + position, in);
-  const auto put_in = [&](TaskId id) { return std::find(put_in_.begin(), put_in_.end(), id); };
+  // What came with this patch does not name anybody yet.
+  const auto forget = [&](TaskId id) {
+    for (auto* list : {&put_in_, &rewritten_})
+      if (const auto at = std::find(list->begin(), list->end(), id); at != list->end()) {
+        list->erase(at);
+        return;
+      }
+    name(index, agent.tasks[id], -1);
+  };
   for (const TaskId id : inserted) {
     const Task& task = agent.tasks[id];
     if (task.host != 0 || task.host_waits) return false;
@@ -140,21 +148,15 @@ bool ScriptPatch::splice(AgentScript& script, ScriptIndex& index, const Workload
       continue;
     }
     taken_out_.push_back(id);
-    // What came with this patch does not name anybody yet.
-    if (const auto put = put_in(id); put != put_in_.end())
-      put_in_.erase(put);
-    else
-      name(index, agent.tasks[id], -1);
+    forget(id);
     for (std::uint32_t i = 0; i < script.scripts_.size(); ++i)
       if (const std::uint32_t at = index.positions[i][id.index()]; at != kNoStep) take_out(script, index, {i, at});
   }
   // Those that come from elsewhere in the bodies leave there at once.
   const auto move = [&](TaskId id) {
     taken_out_.push_back(id);
-    if (put_in(id) == put_in_.end()) {
-      name(index, agent.tasks[id], -1);
-      put_in_.push_back(id);
-    }
+    forget(id);
+    put_in_.push_back(id);
     for (std::uint32_t k = 0; k < script.scripts_.size(); ++k)
       if (const std::uint32_t at = index.positions[k][id.index()]; at != kNoStep) take_out(script, index, {k, at});
   };
@@ -165,7 +167,7 @@ bool ScriptPatch::splice(AgentScript& script, ScriptIndex& index, const Workload
     if (stands) {
       leaving_.push_back(id);
       move(id);
-    } else if (put_in(id) == put_in_.end()) {
+    } else {
       put_in_.push_back(id);
     }
   }
@@ -233,8 +235,10 @@ bool ScriptPatch::finish(AgentScript& script, ScriptIndex& index, const Agent& a
   const auto is_gone = [&](const At& at) { return !script.scripts_[at.script].tasks[at.position].valid(); };
   std::erase_if(changed_, is_gone);
   std::erase_if(added_, is_gone);
-  std::sort(put_in_.begin(), put_in_.end());
-  put_in_.erase(std::unique(put_in_.begin(), put_in_.end()), put_in_.end());
+  // Tasks whose waits are settled anyway.
+  std::vector<TaskId> fresh = put_in_;
+  fresh.insert(fresh.end(), rewritten_.begin(), rewritten_.end());
+  std::sort(fresh.begin(), fresh.end());
 
   const auto set_waits = [&](const At& at) {
     Script& in = script.scripts_[at.script];
@@ -268,7 +272,7 @@ bool ScriptPatch::finish(AgentScript& script, ScriptIndex& index, const Agent& a
       for (const TaskId id : body) {
         const std::vector<TaskId>& after = agent.tasks[id].after;
         if (std::none_of(after.begin(), after.end(), [&](TaskId each) { return index.marks[each.index()] != 0; }) ||
-            std::binary_search(put_in_.begin(), put_in_.end(), id))
+            std::binary_search(fresh.begin(), fresh.end(), id))
           continue;
         for (std::uint32_t i = 0; i < script.scripts_.size(); ++i)
           if (const std::uint32_t at = index.positions[i][id.index()]; at != kNoStep) {
@@ -278,7 +282,7 @@ bool ScriptPatch::finish(AgentScript& script, ScriptIndex& index, const Agent& a
       }
   for (const auto* list : {&taken_out_, &put_in_})
     for (const TaskId id : *list) index.marks[id.index()] = 0;
-  for (const TaskId id : put_in_) name(index, agent.tasks[id], 1);
+  for (const TaskId id : fresh) name(index, agent.tasks[id], 1);
   for (const auto* list : {&added_, &changed_})
     for (const At& at : *list) set_waits(at);
 

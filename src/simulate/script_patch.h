@@ -94,8 +94,9 @@ class ScriptPatch {
   std::vector<Position> positions_;
   std::vector<std::pair<TaskId, int>> names_;
   std::vector<At> removed_, added_, changed_;
-  // Tasks that came, and those that went, and those that came to their new place before they have left the old one.
-  std::vector<TaskId> put_in_, taken_out_, leaving_;
+  // Tasks that came, that went, that came to their new place before they have left the old one, and those that have
+  // other contents where they stand.
+  std::vector<TaskId> put_in_, taken_out_, leaving_, rewritten_;
 };
 
 }  // namespace weft::engine
