@@ -127,9 +127,9 @@ bool ScriptPatch::splice(AgentScript& script, ScriptIndex& index, const Workload
   const std::span<const TaskId> inserted(list.data() + position, in);
   // What came with this patch does not name anybody yet.
   const auto forget = [&](TaskId id) {
-    for (auto* list : {&put_in_, &rewritten_})
-      if (const auto at = std::find(list->begin(), list->end(), id); at != list->end()) {
-        list->erase(at);
+    for (auto* from : {&put_in_, &rewritten_})
+      if (const auto at = std::find(from->begin(), from->end(), id); at != from->end()) {
+        from->erase(at);
         return;
       }
     name(index, agent.tasks[id], -1);
