@@ -223,7 +223,7 @@ bool Simulator::State::replay(const std::vector<Edited>& all, std::optional<Pico
           continue;
         }
       }
-      machine->unroll(machine->layout().agent_of[probe->stream]);
+      machine->catch_up(machine->layout().agent_of[probe->stream]);
       const StreamState& stream = machine->stream(probe->stream);
       if (probe->head < stream.head) {  // past it, and never was there
         probe.reset();
@@ -231,7 +231,8 @@ bool Simulator::State::replay(const std::vector<Edited>& all, std::optional<Pico
         continue;
       }
       const Picoseconds shift = machine->now() - at.now;
-      if (stream.head != probe->head || (probe->computes && stream.end != at.streams[probe->stream].end + shift) ||
+      if (stream.head != probe->head ||
+          (probe->computes && machine->head_end(probe->stream) != at.streams[probe->stream].end + shift) ||
           !machine->equals(at, shift, stand_of(all, probe->stands, at)))
         break;
       if (skip(all, old, old_ends, candidate, shift)) return true;

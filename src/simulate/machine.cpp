@@ -226,18 +226,36 @@ void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
   s.remaining = Wide{steps_[stream]->duration} * kOne;
 }
 
-void Machine::unroll(Index agent) {
+void Machine::catch_up(Index agent) {
+  for (unsigned mask = agents_[agent].computing; mask != 0; mask &= mask - 1) {
+    const Index stream = layout_.first_stream[agent] + static_cast<Index>(std::countr_zero(mask));
+    if (rows_[stream].last != kNoStep) catch_up(agent, stream, now_);
+  }
+}
+
+// The speed changes: streams go step by step again.
+void Machine::end_rows(Index agent) {
+  catch_up(agent);
   const AgentState& state = agents_[agent];
-  bool rolled = false;
+  bool any = false;
   for (unsigned mask = state.computing; mask != 0; mask &= mask - 1) {
     const Index stream = layout_.first_stream[agent] + static_cast<Index>(std::countr_zero(mask));
     if (rows_[stream].last == kNoStep) continue;
-    catch_up(agent, stream, now_);
     streams_[stream].end = rows_[stream].head_end;
     rows_[stream].last = kNoStep;
-    rolled = true;
+    any = true;
   }
-  if (rolled) agenda_.set(actor_of_agent(agent), std::min(state.next, next_event(agent)));
+  if (any) agenda_.set(actor_of_agent(agent), std::min(state.next, next_event(agent)));
+}
+
+// When the agent acts next, as if it went step by step.
+Picoseconds Machine::acts_at(Index agent) const {
+  Picoseconds time = agenda_.time_of(actor_of_agent(agent), kNever);
+  for (unsigned mask = agents_[agent].computing; mask != 0; mask &= mask - 1) {
+    const Index stream = layout_.first_stream[agent] + static_cast<Index>(std::countr_zero(mask));
+    if (rows_[stream].last != kNoStep) time = std::min(time, rows_[stream].head_end);
+  }
+  return time;
 }
 
 // The head of a stream has ended: the next one becomes the head.
@@ -573,7 +591,7 @@ void Machine::mark(Index agent) {
 
 void Machine::recompute_speeds(Index agent) {
   is_marked_[agent] = 0;
-  unroll(agent);
+  end_rows(agent);
   AgentState& state = agents_[agent];
   const Index first = layout_.first_stream[agent];
   std::int64_t sm = 0, memory = 0;

@@ -133,8 +133,12 @@ class Machine {
   // After works, meetings or links were added or replaced. The state is then worth nothing until `restore`.
   void workload_changed(std::uint32_t first_changed_work);
 
-  // The agent as if it had never gone through rows.
-  void unroll(std::uint32_t agent);
+  // Brings the agent's streams that go through rows to where they are.
+  void catch_up(std::uint32_t agent);
+  // When the head of a stream that computes ends, at the present speed.
+  Picoseconds head_end(std::uint32_t stream) const {
+    return rows_[stream].last != kNoStep ? rows_[stream].head_end : streams_[stream].end;
+  }
   Checkpoint save();
   // Agents stand where `stand_of(agent)` says; nothing else in the checkpoint but times depends on scripts.
   template <class StandOf>
@@ -146,7 +150,7 @@ class Machine {
   // Is this the state, `shift` later? Hosts that never hold anything up are not compared.
   template <class StandOf>
   bool equals(const Checkpoint& checkpoint, Picoseconds shift, const StandOf& stand_of) {
-    for (std::uint32_t agent = 0; agent < agents_.size(); ++agent) unroll(agent);
+    for (std::uint32_t agent = 0; agent < agents_.size(); ++agent) catch_up(agent);
     for (std::uint32_t agent = 0; agent < agents_.size(); ++agent)
       if (!equals(agent, checkpoint, shift) || !stands(agent, stand_of(agent))) return false;
     return equal_flows(checkpoint, shift);
@@ -176,6 +180,8 @@ class Machine {
   void finish_computations(Index agent, Picoseconds now);
   void go_in_rows(Index agent);
   void catch_up(Index agent, Index stream, Picoseconds now);
+  void end_rows(Index agent);
+  Picoseconds acts_at(Index agent) const;
   bool begin_steps(Index agent, Picoseconds now);
   bool may_begin(Index agent, Index stream, const Step& step);
   bool is_issued(Index agent, Place place, Picoseconds now, Picoseconds& next_issue);
