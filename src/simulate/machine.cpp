@@ -175,7 +175,8 @@ void Machine::finish_computations(Index agent, Picoseconds now) {
   }
 }
 
-// Streams that compute at full speed take in one go what waits for nothing, up to what an idle stream waits for.
+// Streams that compute at full speed take in one go what waits for nothing any more, up to what an idle stream waits
+// for.
 void Machine::go_in_rows(Index agent) {
   constexpr int kLongest = 256;  // so that what is cut short has not cost much
   const AgentState& state = agents_[agent];
@@ -193,11 +194,20 @@ void Machine::go_in_rows(Index agent) {
     if (row.last != kNoStep && row.last <= awaited) continue;  // goes on
     if (row.last != kNoStep) s.end = row.head_end;
     row.head_end = s.end;
-    const std::vector<Step>& steps = scripts_[agent].script(s.head.play).steps;
+    const Script& script = scripts_[agent].script(s.head.play);
+    const std::vector<Step>& steps = script.steps;
+    const auto waits = [&](const Step& step) {
+      const auto list = script.waits_of(step);
+      return std::any_of(list.begin(), list.end(), [&](const StepWait& wait) {
+        Place place;
+        return scripts_[agent].find(wait, s.head.play, place) && !(place < streams_[first + wait.stream].head);
+      });
+    };
     std::uint32_t last = s.head.position;
     for (int length = 1; length < kLongest && last < awaited && s.end <= kTimeLimit; ++length) {
       const std::uint32_t next = steps[last].next;
-      if (next == kNoStep || steps[next].kind != StepKind::Compute || steps[next].wait_count != 0) break;
+      if (next == kNoStep || steps[next].kind != StepKind::Compute) break;
+      if (steps[next].wait_count != 0 && waits(steps[next])) break;
       s.end += steps[next].duration;
       last = next;
     }
