@@ -8,6 +8,8 @@ namespace weft::engine {
 namespace {
 
 constexpr std::int32_t kSlowest = kOne / 64;
+// Steps of a row lie some places apart (script.h); what comes next but a few is fetched early.
+constexpr std::size_t kAhead = 80;
 
 std::uint8_t bit_of(std::uint32_t stream) { return static_cast<std::uint8_t>(1u << stream); }
 
@@ -178,7 +180,7 @@ void Machine::finish_computations(Index agent, Picoseconds now) {
 // Streams that compute at full speed take in one go what waits for nothing any more, up to what an idle stream waits
 // for.
 void Machine::go_in_rows(Index agent) {
-  constexpr int kLongest = 256;  // so that what is cut short has not cost much
+  constexpr std::uint32_t kLongest = 256;  // so that what is cut short has not cost much
   const AgentState& state = agents_[agent];
   const Index first = layout_.first_stream[agent];
   for (unsigned mask = state.computing; mask != 0; mask &= mask - 1) {
@@ -203,15 +205,17 @@ void Machine::go_in_rows(Index agent) {
         return scripts_[agent].find(wait, s.head.play, place) && !(place < streams_[first + wait.stream].head);
       });
     };
-    std::uint32_t last = s.head.position;
-    for (int length = 1; length < kLongest && last < awaited && s.end <= kTimeLimit; ++length) {
+    std::uint32_t last = s.head.position, length = 0;
+    for (; length < kLongest && last < awaited && s.end <= kTimeLimit; ++length) {
+      __builtin_prefetch(steps.data() + last + kAhead);
       const std::uint32_t next = steps[last].next;
       if (next == kNoStep || steps[next].kind != StepKind::Compute) break;
       if (steps[next].wait_count != 0 && waits(steps[next])) break;
       s.end += steps[next].duration;
       last = next;
     }
-    row.last = last == s.head.position ? kNoStep : last;
+    row.last = length == 0 ? kNoStep : last;
+    row.length = length;
   }
 }
 
@@ -222,11 +226,21 @@ void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
   const Script& script = scripts_[agent].script(s.head.play);
   std::uint32_t head = s.head.position;
   if (head == row.last || row.head_end > now) return;
+  if (s.end <= now) {  // all of it has ended
+    events_ += row.length;
+    tasks_ += row.length;
+    row = {s.end, 0, row.last};
+    s.head.position = row.last;
+    steps_[stream] = &script.steps[row.last];
+    return;
+  }
   while (head != row.last && row.head_end <= now) {
+    __builtin_prefetch(script.steps.data() + head + kAhead);
     s.done.position = head;
     head = script.steps[head].next;
     s.since = row.head_end;
     row.head_end += script.steps[head].duration;
+    --row.length;
     ++events_;
     ++tasks_;
   }

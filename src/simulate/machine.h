@@ -52,6 +52,7 @@ struct AgentState {
 // its `end` is then that of the row. Where it stands is found when somebody asks.
 struct RowState {
   Picoseconds head_end = 0;      // of the head alone
+  std::uint32_t length = 0;      // steps after the head
   std::uint32_t last = kNoStep;  // of the row, in the head's play; kNoStep: no row
 };
 

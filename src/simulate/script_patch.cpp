@@ -8,7 +8,12 @@ namespace {
 // Of entries with equal keys the first is what was there before.
 template <class Entry, class Key>
 void keep_first(std::vector<Entry>& entries, const Key& key) {
-  std::stable_sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) { return key(a) < key(b); });
+  const auto less = [&](const Entry& a, const Entry& b) { return key(a) < key(b); };
+  if (entries.size() > 64)
+    std::stable_sort(entries.begin(), entries.end(), less);
+  else  // without asking for memory
+    for (auto it = entries.begin(); it != entries.end(); ++it)
+      std::rotate(std::upper_bound(entries.begin(), it, *it, less), it, it + 1);
   entries.erase(
       std::unique(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) { return key(a) == key(b); }),
       entries.end());

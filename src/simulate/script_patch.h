@@ -34,6 +34,8 @@ class ScriptPatch {
   ScriptPatch(const AgentScript& script, std::uint32_t agent)
       : agent_(agent), streams_(script.streams_), executed_(script.executed_) {
     for (const Script& each : script.scripts_) waits_.push_back(each.waits.size());
+    touched_.reserve(32);
+    positions_.reserve(16);
   }
   std::uint32_t agent() const { return agent_; }
 
