@@ -5,6 +5,17 @@
 #include "base/check.h"
 
 namespace weft {
+namespace {
+
+// What becomes of an instruction that an edit removes.
+constexpr std::uint32_t kGone = 1, kKept = 2, kTakenOver = 3;
+
+bool same_but_for_label(const Task& a, const Task& b) {
+  return a.work == b.work && a.meeting == b.meeting && a.stream == b.stream && a.when == b.when &&
+         a.host_waits == b.host_waits && a.host == b.host && a.after == b.after;
+}
+
+}  // namespace
 
 PricedProgram::PricedProgram(const Program& program, const Schedule& schedule, const TrainingGraph& training,
                              const Cluster& cluster, const CostModel& cost, const SoftwareStack& stack)
@@ -95,6 +106,7 @@ WorkloadEdit PricedProgram::reprice(const ProgramEdit& edit, const Workload& now
   adopt_meshes();
   for (auto* stamps : {&next_of_, &removed_, &removed_at_, &same_}) stamps->resize(program_.instructions.size());
   entries_.resize(program_.instructions.size());
+  before_.resize(program_.instructions.size());
   sent_.resize(program_.transfers.size());
   journal_.open = true;
   journal_.works = works_.all().size();
@@ -105,16 +117,18 @@ WorkloadEdit PricedProgram::reprice(const ProgramEdit& edit, const Workload& now
 
   // First the tasks, then what is in them: they name one another.
   for (const BodyEdit& body : edit.bodies)
-    for (InstructionId id : body.removed) removed_[id] = 1;
+    for (InstructionId id : body.removed) removed_[id] = kGone;
   for (const BodyEdit& body : edit.bodies)
-    for (InstructionId id : body.added) {
-      if (removed_[id] == 0) begin(id, true);
-      if (removed_[id] == 1) removed_[id] = 2;
-    }
-  for (InstructionId id : edit.rewritten) begin(id, false);
+    for (InstructionId id : body.added)
+      if (removed_[id] == kGone) removed_[id] = kKept;
+  for (const BodyEdit& body : edit.bodies) find_successors(body);
+  for (const BodyEdit& body : edit.bodies)
+    for (InstructionId id : body.added)
+      if (removed_[id] != kKept) begin(id, before_[id]);
+  for (InstructionId id : edit.rewritten) begin(id, id);
   for (const BodyEdit& body : edit.bodies)
     for (InstructionId id : body.removed)
-      if (std::exchange(removed_[id], 0) == 1) {
+      if (std::exchange(removed_[id], 0) == kGone) {
         const Entry& gone = entries_[id];
         for (std::size_t p = 0; p < gone.tasks.size(); ++p)
           journal_.dead_tasks.emplace_back(members_[gone.mesh][p], gone.tasks[p]);
@@ -126,7 +140,10 @@ WorkloadEdit PricedProgram::reprice(const ProgramEdit& edit, const Workload& now
   for (const BodyEdit& body : edit.bodies) splice(body, ++stamp);
   for (const BodyEdit& body : edit.bodies)
     for (const auto* list : {&body.removed, &body.added})
-      for (InstructionId id : *list) removed_at_[id] = same_[id] = 0;
+      for (InstructionId id : *list) {
+        removed_at_[id] = same_[id] = 0;
+        before_[id] = {};
+      }
   write_waits_for_sends();
 
   for (std::size_t i = journal_.works; i < works_.all().size(); ++i)
@@ -168,14 +185,55 @@ PricedProgram::Entry& PricedProgram::writable(InstructionId id) {
   return next_[next_of_[id] - 1].second;
 }
 
-// The instruction's tasks: those it had on devices where it stays, others new.
-void PricedProgram::begin(InstructionId id, bool is_new) {
+// New instructions that do the same as ones that went, in the same order.
+void PricedProgram::find_successors(const BodyEdit& edit) {
+  const auto alike = [&](const Instruction& a, const Instruction& b) {
+    if (a.mesh != b.mesh || a.stream != b.stream || a.guard != b.guard || a.weight_part != b.weight_part ||
+        a.what.index() != b.what.index())
+      return false;
+    if (const auto* compute = std::get_if<Compute>(&a.what)) return compute->op == std::get<Compute>(b.what).op;
+    if (const auto* communicate = std::get_if<Communicate>(&a.what)) {
+      const auto& other = std::get<Communicate>(b.what);
+      return communicate->collective == other.collective && communicate->mesh_axis == other.mesh_axis;
+    }
+    const auto mesh_of = [&](BufferId buffer) { return program_.buffers[buffer].layout.mesh; };
+    if (const auto* send = std::get_if<Send>(&a.what))
+      return mesh_of(program_.transfers[send->transfer].to) ==
+             mesh_of(program_.transfers[std::get<Send>(b.what).transfer].to);
+    if (const auto* receive = std::get_if<Receive>(&a.what))
+      return mesh_of(program_.transfers[receive->transfer].from) ==
+             mesh_of(program_.transfers[std::get<Receive>(b.what).transfer].from);
+    return !std::holds_alternative<Free>(a.what);
+  };
+  constexpr std::size_t kFar = 16;  // farther apart they are rarely the same, and looking costs
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < edit.added.size(); ++i) {
+    const InstructionId id = edit.added[i];
+    if (removed_[id] == kKept) {  // those that stay are passed in step
+      const auto stays = std::find(edit.removed.begin() + static_cast<std::ptrdiff_t>(next), edit.removed.end(), id);
+      if (stays != edit.removed.end()) next = static_cast<std::size_t>(stays - edit.removed.begin()) + 1;
+      continue;
+    }
+    const Instruction& instruction = program_.instructions[id];
+    for (std::size_t k = next; k < std::min(edit.removed.size(), next + kFar); ++k) {
+      if (removed_[edit.removed[k]] == kKept) break;
+      if (removed_[edit.removed[k]] != kGone || !alike(program_.instructions[edit.removed[k]], instruction)) continue;
+      before_[id] = edit.removed[k];
+      removed_[edit.removed[k]] = kTakenOver;
+      next = k + 1;
+      break;
+    }
+  }
+}
+
+// The instruction's tasks: those that `before`, it or another, had on devices where it is, others new.
+void PricedProgram::begin(InstructionId id, InstructionId before_it) {
   if (next_of_[id] != 0) return;
   const Instruction& instruction = program_.instructions[id];
   next_.emplace_back(id, Entry{});
   next_of_[id] = static_cast<std::uint32_t>(next_.size());
   Entry& entry = next_.back().second;
-  const Entry* old = is_new ? nullptr : &entries_[id];
+  const Entry* old = before_it.valid() ? &entries_[before_it] : nullptr;
   entry.mesh = instruction.mesh;
   entry.weight_part = instruction.weight_part;
   entry.sends = std::holds_alternative<Send>(instruction.what);
@@ -222,7 +280,7 @@ AgentEdit& PricedProgram::edit_of(std::uint32_t agent) {
 void PricedProgram::put(std::uint32_t agent, TaskId id, Task task) {
   const auto& tasks = now_->agents[AgentId(agent)].tasks;
   if (id.index() < tasks.size()) {
-    if (tasks[id] != task) edit_of(agent).changed.emplace_back(id, std::move(task));
+    if (!same_but_for_label(tasks[id], task)) edit_of(agent).changed.emplace_back(id, std::move(task));
     return;
   }
   std::vector<Task>& added = edit_of(agent).added;
@@ -405,10 +463,11 @@ void PricedProgram::splice(const BodyEdit& edit, std::uint32_t stamp) {
   for (InstructionId id : edit.removed) removed_at_[id] = stamp;
   std::uint32_t slot = first;
   for (InstructionId id : edit.added) {
-    const bool kept = removed_at_[id] == stamp && entries_[id].slot >= slot;
-    slot = kept ? entries_[id].slot : slot;
+    const InstructionId before = before_[id].valid() ? before_[id] : id;
+    const bool kept = removed_at_[before] == stamp && entries_[before].slot >= slot;
+    slot = kept ? entries_[before].slot : slot;
     if (entry(id).slot != slot) writable(id).slot = slot;
-    if (kept && entry(id).mesh == entries_[id].mesh) same_[id] = stamp;
+    if (kept && entry(id).mesh == entries_[before].mesh) same_[id] = same_[before] = stamp;
     if (initial_) ++slot;
   }
 

@@ -10,7 +10,9 @@
 // The law: up to numbering, the workload is the one `price` makes of the changed program without folding.
 //
 // An instruction is one task on each of its devices, for as long as it is executed there; rewritten, the task has new
-// contents. Numbers of tasks and meetings that nobody has any more are given to new ones, after `commit`.
+// contents. The compiler writes anew what hangs together with a change, most of it as it was: an instruction that does
+// the same in the place of one that went takes over its tasks. Numbers of tasks and meetings that nobody has any more
+// are given to new ones, after `commit`.
 //
 // Cost of `reprice`: the instructions in the edit times their devices; each place in an agent's body is found in
 // O(log length of the body). Nothing is done for agents and instructions that the edit does not name.
@@ -32,7 +34,8 @@ class PricedProgram {
   PricedProgram(const PricedProgram&) = delete;
   PricedProgram& operator=(const PricedProgram&) = delete;
 
-  // An error names a device that the cluster does not have. Labels of tasks are instructions, of links the cluster's.
+  // An error names a device that the cluster does not have. Labels of links are the cluster's, of tasks the
+  // instructions they were made for.
   Result<Workload> price();
 
   // What makes of `now`, the workload of the program before the edit, that of the program as it is. The last change is
@@ -99,7 +102,8 @@ class PricedProgram {
     return next_of_[id] != 0 ? next_[next_of_[id] - 1].second : entries_[id];
   }
   Entry& writable(InstructionId id);
-  void begin(InstructionId id, bool is_new);
+  void find_successors(const BodyEdit& edit);
+  void begin(InstructionId id, InstructionId before);
   TaskId new_task(std::uint32_t agent);
   MeetingId new_meeting();
   AgentEdit& edit_of(std::uint32_t agent);
@@ -151,6 +155,7 @@ class PricedProgram {
   std::vector<std::pair<InstructionId, Entry>> next_;
   IdVec<InstructionId, std::uint32_t> next_of_;                      // in next_, + 1
   IdVec<InstructionId, std::uint32_t> removed_, removed_at_, same_;  // stamps
+  IdVec<InstructionId, InstructionId> before_;                       // whose tasks a new one takes over
   std::vector<std::uint32_t> edit_of_;                               // in edit_.agents, + 1, by agent
   std::vector<std::size_t> tasks_, meetings_;                        // how many there are then; one
   IdVec<CommGroupId, MeetingId> meeting_of_;

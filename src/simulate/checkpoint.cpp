@@ -34,22 +34,22 @@ void Machine::each_flow(const Visit& visit) const {
 }
 
 Checkpoint Machine::save() {
-  for (Index agent = 0; agent < agents_.size(); ++agent) unroll(agent);
+  for (Index agent = 0; agent < agents_.size(); ++agent) catch_up(agent);
   Checkpoint checkpoint;
   checkpoint.now = now_;
   checkpoint.agents = agents_;
   checkpoint.streams = streams_;
-  checkpoint.agenda.assign(agents_.size(), kNever);
-  for (const Agenda::Entry& entry : agenda_.entries())
-    if (entry.actor >= flows_.size()) checkpoint.agenda[entry.actor - flows_.size()] = entry.time;
+  checkpoint.agenda.resize(agents_.size());
   for (Index agent = 0; agent < agents_.size(); ++agent) {
     const AgentScript& script = scripts_[agent];
     AgentState& state = checkpoint.agents[agent];
+    checkpoint.agenda[agent] = acts_at(agent);
     Place issued = state.cursor;
     state.cursor = script.previous_issued(issued) ? key_of(script, issued) : kNowhere;
     const unsigned occupied = static_cast<unsigned>(state.computing | state.meeting | state.communicating);
     for (Index i = 0; i < streams_of(agent); ++i) {
       StreamState& stream = checkpoint.streams[layout_.first_stream[agent] + i];
+      stream.end = head_end(layout_.first_stream[agent] + i);
       stream.done = key_of(script, stream.done);
       stream.head = (occupied >> i & 1) != 0 ? key_of(script, stream.head) : kNowhere;
     }
@@ -142,12 +142,12 @@ bool Machine::equals(Index agent, const Checkpoint& checkpoint, Picoseconds shif
       (a.host_time != b.host_time + shift || a.outstanding != b.outstanding || a.host_blocked != b.host_blocked))
     return false;
   const Picoseconds acts = checkpoint.agenda[agent];
-  if (agenda_.time_of(actor_of_agent(agent), kNever) != (acts == kNever ? kNever : acts + shift)) return false;
+  if (acts_at(agent) != (acts == kNever ? kNever : acts + shift)) return false;
   for (unsigned mask = a.computing; mask != 0; mask &= mask - 1) {
     const Index stream = layout_.first_stream[agent] + static_cast<Index>(std::countr_zero(mask));
     const StreamState& s = streams_[stream];
     const StreamState& t = checkpoint.streams[stream];
-    if (s.end != t.end + shift) return false;
+    if (head_end(stream) != t.end + shift) return false;
     if (left_at(s.remaining, a.compute_speed, s.since, now_) !=
         left_at(t.remaining, b.compute_speed, t.since, checkpoint.now))
       return false;

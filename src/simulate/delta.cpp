@@ -8,13 +8,14 @@ using namespace engine;
 
 void Simulator::State::build() {
   machine =
-      std::make_unique<Machine>(workload, SimulateOptions{.network = options.network, .streams = options.streams});
-  positions.clear();
+      std::make_unique<Machine>(workload, SimulateOptions{.network = options.network}, Room{options.streams, kPlaces});
+  index.clear();
   named = true;
   for (const AgentId agent : workload.agents.ids()) {
     auto found = machine->script(agent.index()).positions(workload.agents[agent].tasks.size());
     named &= found.has_value();
-    positions.push_back(found ? std::move(*found) : TaskPositions{});
+    index.push_back({found ? std::move(*found) : TaskPositions{}, count_names(workload.agents[agent]), {}});
+    index.back().resize(workload.agents[agent].tasks.size());
   }
 }
 
@@ -61,10 +62,11 @@ Result<Outcome> Simulator::State::apply(const WorkloadEdit& edit, std::optional<
     machine->workload_changed(first_changed(undo));
     tasks = executed();
     done = replay(*edited, bound, outcome.replayed);
+    for (const ScriptPatch& patch : undo.patches) patch.release(machine->script(patch.agent()));
   } else {
     put_scripts_back(undo);
     undo.machine = std::move(machine);
-    undo.positions = std::move(positions);
+    undo.index = std::move(index);
     undo.named = named;
     build();
     const std::int64_t before = machine->tasks();

@@ -34,8 +34,7 @@ struct AgentEdit {
   AgentId agent;
   std::vector<Task> added = {};      // get the next TaskIds
   std::vector<Splice> splices = {};  // one after the other
-  // New contents of tasks that are there. One that stands in a body keeps its stream and guard; one that does not, to
-  // be put in, must not be among what tasks that stay come after.
+  // New contents of tasks that are there. One that stands in a body keeps its stream and guard.
   std::vector<std::pair<TaskId, Task>> changed = {};
 };
 

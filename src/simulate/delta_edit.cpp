@@ -85,8 +85,14 @@ Status Simulator::State::check_parties(const Undo& undo) const {
   return Ok{};
 }
 
-Status Simulator::State::change_agent(const AgentEdit& edit, bool known, Undo::OfAgent& undo) {
+Status Simulator::State::change_agent(const AgentEdit& edit, std::optional<ScriptPatch>& patch, Undo::OfAgent& undo) {
   Agent& agent = workload.agents[edit.agent];
+  AgentScript& script = machine->script(edit.agent.index());
+  ScriptIndex& of = index[edit.agent.index()];
+  const auto give_up = [&] {
+    patch->undo(script, of);
+    patch.reset();
+  };
   const std::uint32_t first = machine->layout().first_stream[edit.agent.index()];
   const auto note = [&](auto& list, TaskId id) {
     const Task& task = agent.tasks[id];
@@ -94,18 +100,20 @@ Status Simulator::State::change_agent(const AgentEdit& edit, bool known, Undo::O
       list.emplace_back(task.meeting, Layout::Party{edit.agent.index(), first + task.stream, 1});
   };
   for (const Task& task : edit.added) agent.tasks.push_back(task);
+  of.resize(agent.tasks.size());
   for (const auto& [id, task] : edit.changed) {
     if (id.index() >= undo.tasks) return error("task {} does not exist", id.index());
     if (const Status status = check_task(workload, agent, task); !status)
       return status.error().at(fmt::format("task {}", id.index()));
-    const TaskPositions& at = positions[edit.agent.index()];
+    const TaskPositions& at = of.positions;
     const bool standing =
-        known ? std::any_of(at.begin(), at.end(), [&](const auto& script) { return script[id.index()] != kNoStep; })
+        patch ? std::any_of(at.begin(), at.end(), [&](const auto& places) { return places[id.index()] != kNoStep; })
               : stands_in_a_body(edit.agent, id);
     if (standing && (agent.tasks[id].stream != task.stream || agent.tasks[id].when != task.when))
       return error("task {}: its stream or guard is another now: take it out, and put in a new one", id.index());
     if (standing) note(undo.left, id);
     undo.changed.emplace_back(id, std::exchange(agent.tasks[id], task));
+    if (patch && !patch->change(script, of, workload, id, undo.changed.back().second, task)) give_up();
     if (standing) note(undo.came, id);
   }
   for (std::size_t i = undo.tasks; i < agent.tasks.size(); ++i)
@@ -126,7 +134,11 @@ Status Simulator::State::change_agent(const AgentEdit& edit, bool known, Undo::O
     for (auto it = from; it != to; ++it) note(undo.left, *it);
     for (const TaskId task : splice.inserted) note(undo.came, task);
     body.insert(body.erase(from, to), splice.inserted.begin(), splice.inserted.end());
+    if (patch && !patch->splice(script, of, workload, agent, splice.body, splice.position, undo.splices.back().inserted,
+                                splice.inserted.size()))
+      give_up();
   }
+  if (patch && !patch->finish(script, of, agent)) give_up();
   return Ok{};
 }
 
@@ -149,16 +161,24 @@ Status Simulator::State::change(const WorkloadEdit& edit, Undo& undo) {
   }
   for (const auto& [id, meeting] : edit.meetings) WEFT_TRY_OK(check_meeting(workload, id));
   machine->layout().parties.resize(workload.meetings.size());
+  const bool in_place =
+      std::none_of(undo.works.begin(), undo.works.end(), [](const auto& work) { return work.before; }) &&
+      std::none_of(undo.links.begin(), undo.links.end(), [](const auto& link) { return link.before; });
   for (const AgentEdit& each : edit.agents) {
     if (!workload.agents.contains(each.agent)) return error("agent {} does not exist", each.agent.index());
     Undo::OfAgent& of_agent = undo.agents.emplace_back();
     of_agent.agent = each.agent;
     of_agent.tasks = workload.agents[each.agent].tasks.size();
-    const bool known = named && std::none_of(undo.agents.begin(), undo.agents.end() - 1,
-                                             [&](const auto& other) { return other.agent == each.agent; });
-    const Status status = change_agent(each, known, of_agent);
+    // Where the agent stays as it is but for this, its script is changed where it stands.
+    std::optional<ScriptPatch> patch;
+    const auto parts = std::count_if(edit.agents.begin(), edit.agents.end(),
+                                     [&](const AgentEdit& other) { return other.agent == each.agent; });
+    if (named && in_place && parts == 1 && machine->host_is_free(each.agent.index()))
+      patch.emplace(machine->script(each.agent.index()), each.agent.index());
+    const Status status = change_agent(each, patch, of_agent);
     for (const auto& [meeting, party] : of_agent.came) come(meeting, party);
     for (const auto& [meeting, party] : of_agent.left) leave(meeting, party);
+    if (patch) undo.patches.push_back(std::move(*patch));
     if (!status) return status.error().at(fmt::format("agent {}", each.agent.index()));
   }
   return check_parties(undo);
@@ -167,15 +187,17 @@ Status Simulator::State::change(const WorkloadEdit& edit, Undo& undo) {
 void Simulator::State::put_scripts_back(Undo& undo) {
   for (auto it = undo.scripts.rbegin(); it != undo.scripts.rend(); ++it) {
     machine->exchange_script(it->agent, std::move(it->script));
-    positions[it->agent] = std::move(it->positions);
+    index[it->agent] = std::move(it->index);
   }
+  for (ScriptPatch& patch : undo.patches) patch.undo(machine->script(patch.agent()), index[patch.agent()]);
   undo.scripts.clear();
+  undo.patches.clear();
 }
 
 void Simulator::State::take_back(Undo undo) {
   if (undo.machine != nullptr) {
     machine = std::move(undo.machine);
-    positions = std::move(undo.positions);
+    index = std::move(undo.index);
     named = undo.named;
   }
   for (auto it = undo.agents.rbegin(); it != undo.agents.rend(); ++it) {
@@ -227,33 +249,46 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
            (anything && work_replaced[workload.meetings[MeetingId(step.subject)].work] != 0);
   };
 
-  // Where no work is replaced, the old script is most of the new one.
-  std::vector<char> touched(workload.agents.size());
-  std::vector<std::vector<TaskId>> changed_of(touched.size());
-  for (const Undo::OfAgent& agent : undo.agents) {
-    touched[agent.agent.index()] = 1;
-    for (const auto& [id, task] : agent.changed) changed_of[agent.agent.index()].push_back(id);
+  // Scripts that are changed in their place, with the meetings they come to that are others now; the rest is made anew.
+  std::vector<char> anew(workload.agents.size());
+  std::vector<Edited> edited;
+  std::vector<std::uint32_t> edited_of(anew.size(), kNoStep);
+  for (const Undo::OfAgent& agent : undo.agents) anew[agent.agent.index()] = 1;
+  for (const ScriptPatch& patch : undo.patches) {
+    const AgentScript& script = machine->script(patch.agent());
+    if (static_cast<std::uint32_t>(script.streams()) > machine->streams_of(patch.agent())) return std::nullopt;
+    anew[patch.agent()] = 0;
+    edited_of[patch.agent()] = static_cast<std::uint32_t>(edited.size());
+    edited.push_back({patch.agent(), ScriptDiff(script, patch), {script, index[patch.agent()].positions, &patch}});
   }
+  if (anything)
+    for (std::uint32_t agent = 0; agent < anew.size(); ++agent)
+      for (const Script& script : machine->script(agent).scripts())
+        for (const Step& step : script.steps) anew[agent] |= replaced(step);
   for (const auto& meeting : undo.meetings)
     if (meeting.before.has_value())
-      for (const Layout::Party& party : machine->layout().parties[meeting.id.index()]) touched[party.agent] = 1;
-  if (anything)
-    for (std::uint32_t agent = 0; agent < touched.size(); ++agent)
-      for (const Script& script : machine->script(agent).scripts())
-        for (const Step& step : script.steps) touched[agent] |= replaced(step);
+      for (const Layout::Party& party : machine->layout().parties[meeting.id.index()]) {
+        if (anew[party.agent] != 0) continue;
+        const AgentScript& script = machine->script(party.agent);
+        if (edited_of[party.agent] == kNoStep) {
+          edited_of[party.agent] = static_cast<std::uint32_t>(edited.size());
+          edited.push_back({party.agent, ScriptDiff(script), {script, index[party.agent].positions}});
+        }
+        const std::uint32_t stream = party.stream - machine->layout().first_stream[party.agent];
+        for (std::uint32_t i = 0; i < script.scripts().size(); ++i)
+          for (std::uint32_t q = script.scripts()[i].first[stream]; q != kNoStep; q = script.scripts()[i].steps[q].next)
+            if (const Step& step = script.scripts()[i].steps[q];
+                step.kind == StepKind::Meet && step.subject == meeting.id.index())
+              edited[edited_of[party.agent]].diff.note_changed(i, q, static_cast<int>(stream));
+      }
 
-  undo.scripts.reserve(touched.size());
-  std::vector<Edited> edited;
-  for (std::uint32_t agent = 0; agent < touched.size(); ++agent) {
-    if (touched[agent] == 0) continue;
+  undo.scripts.reserve(anew.size());
+  for (std::uint32_t agent = 0; agent < anew.size(); ++agent) {
+    if (anew[agent] == 0) continue;
     const Agent& source = workload.agents[AgentId(agent)];
     const AgentScript& before = machine->script(agent);
-    std::optional<TaskPositions> found = TaskPositions{};
-    std::optional<AgentScript> spliced;
-    if (!anything)
-      spliced = AgentScript::respliced(before, positions[agent], workload, source, changed_of[agent], *found);
-    AgentScript script = spliced ? std::move(*spliced) : AgentScript(workload, source);
-    if (!spliced) found = script.positions(source.tasks.size());
+    AgentScript script(workload, source, kPlaces);
+    std::optional<TaskPositions> found = script.positions(source.tasks.size());
     if (!found || static_cast<std::uint32_t>(script.streams()) > machine->streams_of(agent) ||
         script.scripts().size() != before.scripts().size() || script.host_is_free() != before.host_is_free())
       return std::nullopt;
@@ -261,17 +296,15 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
       if (script.script_index(play) != before.script_index(play)) return std::nullopt;
     ScriptDiff diff(before, script, replaced);
     undo.scripts.push_back({agent, machine->exchange_script(agent, std::move(script)),
-                            std::exchange(positions[agent], std::move(*found))});
-    if (!diff.empty()) edited.push_back({agent, std::move(diff)});
+                            std::exchange(index[agent], {std::move(*found), count_names(source),
+                                                         std::vector<std::uint8_t>(source.tasks.size(), 0)})});
+    // The vector does not grow past what it has reserved: point into it.
+    const Undo::OfScript& old = undo.scripts.back();
+    diff.rebase(old.script);
+    edited.push_back({agent, std::move(diff), {old.script, old.index.positions}});
   }
-  // The vector does not grow any more: point into it.
-  for (Edited& each : edited)
-    for (const Undo::OfScript& of : undo.scripts)
-      if (of.agent == each.agent) {
-        each.before = &of.script;
-        each.positions = &of.positions;
-        each.diff.rebase(of.script);
-      }
+  std::erase_if(edited, [](const Edited& each) { return each.diff.empty(); });
+  std::sort(edited.begin(), edited.end(), [](const Edited& a, const Edited& b) { return a.agent < b.agent; });
   return edited;
 }
 

@@ -5,24 +5,24 @@ namespace weft {
 
 using namespace engine;
 
-Stand Simulator::State::stand_at(const AgentScript& script, const TaskPositions& where, std::uint32_t agent,
-                                 const Checkpoint& at) const {
+Stand Simulator::State::stand_at(const ScriptView& script, std::uint32_t agent, const Checkpoint& at) const {
   Stand stand;
   const AgentState& state = at.agents[agent];
   const unsigned occupied = static_cast<unsigned>(state.computing | state.meeting | state.communicating);
   const std::uint32_t first = machine->layout().first_stream[agent];
   for (std::uint32_t i = 0; i < machine->streams_of(agent); ++i) {
     const StreamState& stream = at.streams[first + i];
-    const Place done = place_of(script, where, stream.done);
+    const Place done = script.place_of(stream.done);
     stand.done[i] = done;
-    stand.heads[i] = (occupied >> i & 1) != 0 ? place_of(script, where, stream.head)
+    stand.heads[i] = (occupied >> i & 1) != 0 ? script.place_of(stream.head)
                      : done == kNowhere       ? script.first_from(0, static_cast<int>(i))
-                                              : script.next_in_stream(done, script.step(done));
+                                              : script.next_in_stream(done);
   }
-  const Place issued = place_of(script, where, state.cursor);
-  stand.cursor = machine->host_is_free(agent) ? Place{script.plays(), 0}
-                 : issued == kNowhere         ? script.first_issued()
-                                              : script.next_issued(issued);
+  stand.cursor = {script.plays(), 0};
+  if (!machine->host_is_free(agent)) {
+    const Place issued = script.place_of(state.cursor);
+    stand.cursor = issued == kNowhere ? script.issue().first_issued() : script.issue().next_issued(issued);
+  }
   return stand;
 }
 
@@ -36,7 +36,7 @@ Simulator::State::Reach Simulator::State::reach_at(const Edited& edited, const S
                      : stand.done[i] == kNowhere ? kBeginning
                                                  : mark_of(stand.done[i]);
   Place issued = stand.cursor;
-  reach.marks[kMaxStreams] = edited.before->previous_issued(issued) ? mark_of(issued) : kBeginning;
+  reach.marks[kMaxStreams] = edited.before.issue().previous_issued(issued) ? mark_of(issued) : kBeginning;
   return reach;
 }
 
@@ -48,37 +48,27 @@ bool Simulator::State::edit_between(const Edited& edited, const Reach& from, con
                                   to != nullptr ? to->marks[kMaxStreams] : kEnd);
 }
 
-bool Simulator::State::can_begin(const AgentScript& script, const Stand& stand, std::uint32_t stream) {
-  const Place head = stand.heads[stream];
-  if (head.play == script.plays()) return false;
-  for (const StepWait& wait : script.script(head.play).waits_of(script.step(head))) {
-    Place place;
-    if (script.find(wait, head.play, place) && !(place < stand.heads[wait.stream])) return false;
-  }
-  return true;
-}
-
 std::optional<std::vector<Stand>> Simulator::State::stands_at(const std::vector<Edited>& all, const Checkpoint& at,
                                                               const Meet& since) const {
   std::vector<Stand> stands;
   for (std::size_t k = 0; k < all.size(); ++k) {
     const Edited& edited = all[k];
     const AgentScript& script = machine->script(edited.agent);
-    const Stand old = stand_at(*edited.before, *edited.positions, edited.agent, at);
+    const ScriptView after(script, index[edited.agent].positions);
+    const Stand old = stand_at(edited.before, edited.agent, at);
     Reach reach = reach_at(edited, old, at);
     Reach from;
     from.marks.fill(kBeginning);
-    if (since.at != nullptr)
-      from = reach_at(edited, stand_at(*edited.before, *edited.positions, edited.agent, *since.at), *since.at);
+    if (since.at != nullptr) from = reach_at(edited, stand_at(edited.before, edited.agent, *since.at), *since.at);
     const AgentState& state = at.agents[edited.agent];
     const unsigned occupied = static_cast<unsigned>(state.computing | state.meeting | state.communicating);
     // A host with a limit is at work on its next step: when that is issued decides what the next begin lets it do.
     if (workload.agents[AgentId(edited.agent)].run_ahead > 0)
       reach.marks[kMaxStreams] =
-          old.cursor.play == edited.before->plays() ? Mark{old.cursor.play, 0} : mark_of(old.cursor);
+          old.cursor.play == edited.before.plays() ? Mark{old.cursor.play, 0} : mark_of(old.cursor);
     // A step that waits for its issue alone has been promised a time, which counts on all the host issues until then.
     for (std::uint32_t i = 0; i < machine->streams_of(edited.agent); ++i)
-      if ((occupied >> i & 1) == 0 && can_begin(*edited.before, old, i))
+      if ((occupied >> i & 1) == 0 && edited.before.can_begin(old, i))
         reach.marks[kMaxStreams] = std::max(reach.marks[kMaxStreams], mark_of(old.heads[i]));
     if (edit_between(edited, from, &reach)) return std::nullopt;
 
@@ -94,7 +84,7 @@ std::optional<std::vector<Stand>> Simulator::State::stands_at(const std::vector<
       }
       stand.heads[i] = stand.done[i] == kNowhere ? script.first_from(0, static_cast<int>(i))
                                                  : script.next_in_stream(stand.done[i], script.step(stand.done[i]));
-      const bool same = old.heads[i].play == edited.before->plays()
+      const bool same = old.heads[i].play == edited.before.plays()
                             ? stand.heads[i].play == script.plays()
                             : stand.heads[i] == edited.diff.now(old.heads[i]) &&
                                   !edited.diff.is_edited(static_cast<int>(i), old.heads[i]);
@@ -103,7 +93,7 @@ std::optional<std::vector<Stand>> Simulator::State::stands_at(const std::vector<
     stand.cursor = {script.plays(), 0};
     if (!machine->host_is_free(edited.agent)) {
       Place issued = old.cursor;
-      if (!edited.before->previous_issued(issued)) {
+      if (!edited.before.issue().previous_issued(issued)) {
         stand.cursor = script.first_issued();
       } else if (const Place now = edited.diff.now(issued); now != kNowhere) {
         stand.cursor = script.next_issued(now);
@@ -117,7 +107,7 @@ std::optional<std::vector<Stand>> Simulator::State::stands_at(const std::vector<
     if (!left && !state.finished()) return std::nullopt;
     // A step that was not there before must still have to wait, or it would have begun.
     for (; fresh != 0; fresh &= fresh - 1)
-      if (can_begin(script, stand, static_cast<std::uint32_t>(std::countr_zero(fresh)))) return std::nullopt;
+      if (after.can_begin(stand, static_cast<std::uint32_t>(std::countr_zero(fresh)))) return std::nullopt;
   }
   return stands;
 }
@@ -127,7 +117,7 @@ std::optional<std::vector<Stand>> Simulator::State::stands_to_meet(const std::ve
   std::vector<Stand> stands;
   for (const Edited& edited : all) {
     const AgentScript& script = machine->script(edited.agent);
-    const Stand old = stand_at(*edited.before, *edited.positions, edited.agent, at);
+    const Stand old = stand_at(edited.before, edited.agent, at);
     const AgentState& state = at.agents[edited.agent];
     const unsigned occupied = static_cast<unsigned>(state.computing | state.meeting | state.communicating);
     Stand& stand = stands.emplace_back();
@@ -137,7 +127,7 @@ std::optional<std::vector<Stand>> Simulator::State::stands_to_meet(const std::ve
         result = next_of(now);
         return true;
       }
-      const bool at_end = next.play == edited.before->plays();
+      const bool at_end = next.play == edited.before.plays();
       if (edited.diff.edit_between(stream, mark_of(last), at_end ? kEnd : Mark{next.play, 2 * next.position + 1}))
         return false;
       result = at_end ? Place{script.plays(), 0} : edited.diff.now(next);
@@ -159,7 +149,7 @@ std::optional<std::vector<Stand>> Simulator::State::stands_to_meet(const std::ve
     stand.cursor = {script.plays(), 0};
     if (machine->host_is_free(edited.agent)) continue;
     Place issued = old.cursor;
-    if (!edited.before->previous_issued(issued)) {
+    if (!edited.before.issue().previous_issued(issued)) {
       stand.cursor = script.first_issued();
     } else if (!follow(
                    ScriptDiff::kHost, issued, old.cursor, [&](Place now) { return script.next_issued(now); },
@@ -233,7 +223,7 @@ bool Simulator::State::replay(const std::vector<Edited>& all, std::optional<Pico
           continue;
         }
       }
-      machine->unroll(machine->layout().agent_of[probe->stream]);
+      machine->catch_up(machine->layout().agent_of[probe->stream]);
       const StreamState& stream = machine->stream(probe->stream);
       if (probe->head < stream.head) {  // past it, and never was there
         probe.reset();
@@ -241,7 +231,8 @@ bool Simulator::State::replay(const std::vector<Edited>& all, std::optional<Pico
         continue;
       }
       const Picoseconds shift = machine->now() - at.now;
-      if (stream.head != probe->head || (probe->computes && stream.end != at.streams[probe->stream].end + shift) ||
+      if (stream.head != probe->head ||
+          (probe->computes && machine->head_end(probe->stream) != at.streams[probe->stream].end + shift) ||
           !machine->equals(at, shift, stand_of(all, probe->stands, at)))
         break;
       if (skip(all, old, old_ends, candidate, shift)) return true;
@@ -270,7 +261,7 @@ bool Simulator::State::skip(const std::vector<Edited>& all, const std::vector<En
       stand.done[i] = machine->stream(first + i).done;
     }
     stand.cursor = machine->agent(edited.agent).cursor;
-    const Stand there = stand_at(*edited.before, *edited.positions, edited.agent, *meet.at);
+    const Stand there = stand_at(edited.before, edited.agent, *meet.at);
     more |= edit_between(edited, reach_at(edited, there, *meet.at), nullptr);
   }
   // What this checkpoint is moved by from the time it was taken; others may have been moved by something else before.
@@ -322,7 +313,7 @@ std::shared_ptr<const Checkpoint> Simulator::State::rename(const std::vector<Edi
       return place == kNowhere ? kNowhere : Place{place.play, script.task(place).index()};
     };
     const auto is_gone = [&](Place old_key) {
-      const Place place = place_of(*edited.before, *edited.positions, old_key);
+      const Place place = edited.before.place_of(old_key);
       return place != kNowhere && edited.diff.now(place) == kNowhere;
     };
     const std::uint32_t first = machine->layout().first_stream[edited.agent];

@@ -24,9 +24,60 @@ struct Entry {
   Picoseconds shift = 0;
 };
 
-inline Place place_of(const AgentScript& script, const TaskPositions& positions, Place key) {
-  return key == kNowhere ? kNowhere : Place{key.play, positions[script.script_index(key.play)][key.position]};
-}
+// Places for each step of an agent, so that edits need not move the others.
+inline constexpr std::uint32_t kPlaces = 8;
+
+// An agent's script, as it is or as it was before an edit.
+class ScriptView {
+ public:
+  ScriptView(const AgentScript& script, const TaskPositions& positions, const ScriptPatch* patch = nullptr)
+      : script_(&script), positions_(&positions), patch_(patch) {}
+
+  std::uint32_t plays() const { return script_->plays(); }
+  Step step(Place place) const {
+    const ScriptPatch::At at{script_->script_index(place.play), place.position};
+    const Step* const before = patch_ != nullptr ? patch_->step_before(at) : nullptr;
+    return before != nullptr ? *before : script_->step(place);
+  }
+  Place first_from(std::uint32_t play, int stream) const {
+    if (patch_ == nullptr) return script_->first_from(play, stream);
+    for (; play < plays(); ++play) {
+      const std::uint32_t script = script_->script_index(play);
+      const auto first = patch_->first_before(script, stream);
+      const std::uint32_t step = first ? *first : script_->scripts()[script].first[static_cast<std::size_t>(stream)];
+      if (step != kNoStep) return {play, step};
+    }
+    return {plays(), 0};
+  }
+  Place next_in_stream(Place place) const {
+    const Step here = step(place);
+    return here.next != kNoStep ? Place{place.play, here.next} : first_from(place.play + 1, here.stream);
+  }
+  // Of a place written as (play, task), as in checkpoints.
+  Place place_of(Place key) const {
+    if (key == kNowhere) return kNowhere;
+    const std::uint32_t script = script_->script_index(key.play);
+    const auto before = patch_ != nullptr ? patch_->position_before(script, TaskId(key.position)) : std::nullopt;
+    return {key.play, before ? *before : (*positions_)[script][key.position]};
+  }
+  // Do all waits of the head of the stream lie behind?
+  bool can_begin(const Stand& stand, std::uint32_t stream) const {
+    const Place head = stand.heads[stream];
+    if (head.play == plays()) return false;
+    for (const StepWait& wait : script_->script(head.play).waits_of(step(head))) {
+      Place place;
+      if (script_->find(wait, head.play, place) && !(place < stand.heads[wait.stream])) return false;
+    }
+    return true;
+  }
+  // The host's order: of scripts that are not patched.
+  const AgentScript& issue() const { return *script_; }
+
+ private:
+  const AgentScript* script_;
+  const TaskPositions* positions_;
+  const ScriptPatch* patch_;
+};
 
 template <class Id, class Value>
 struct Replaced {
@@ -46,19 +97,20 @@ struct Undo {
   struct OfScript {
     std::uint32_t agent = 0;
     AgentScript script;
-    TaskPositions positions;
+    ScriptIndex index;
   };
   std::vector<Replaced<FlowLinkId, FlowLink>> links;
   std::vector<Replaced<WorkId, Work>> works;
   std::vector<Replaced<MeetingId, Meeting>> meetings;
   std::vector<OfAgent> agents;
   std::vector<OfScript> scripts;
+  std::vector<ScriptPatch> patches;
   std::vector<Entry> entries;
   std::vector<Picoseconds> ends;
   std::int64_t tasks = 0;
   // Where everything was made anew: as it was.
   std::unique_ptr<Machine> machine;
-  std::vector<TaskPositions> positions;
+  std::vector<ScriptIndex> index;
   bool named = true;
 };
 
@@ -66,8 +118,7 @@ struct Undo {
 struct Edited {
   std::uint32_t agent = 0;
   ScriptDiff diff;
-  const AgentScript* before = nullptr;
-  const TaskPositions* positions = nullptr;  // before
+  ScriptView before;
 };
 
 inline constexpr Mark kBeginning{0, 0};
@@ -84,14 +135,16 @@ struct Simulator::State {
   using Mark = engine::Mark;
   using Place = engine::Place;
   using Stand = engine::Stand;
-  using TaskPositions = engine::TaskPositions;
+  using ScriptIndex = engine::ScriptIndex;
+  using ScriptPatch = engine::ScriptPatch;
+  using ScriptView = engine::ScriptView;
   using Undo = engine::Undo;
 
   Workload workload;
   DeltaOptions options;
   std::unique_ptr<Machine> machine;
-  std::vector<TaskPositions> positions;
-  bool named = true;  // steps have names: else every edit is a full run
+  std::vector<ScriptIndex> index;  // per agent
+  bool named = true;               // steps have names: else every edit is a full run
   std::vector<Entry> entries;
   std::vector<Picoseconds> ends;
   std::int64_t tasks = 0;
@@ -124,8 +177,8 @@ struct Simulator::State {
 
   Status check_parties(const Undo& undo) const;
 
-  // `known`: where the agent's tasks stand is as in `positions`.
-  Status change_agent(const AgentEdit& edit, bool known, Undo::OfAgent& undo);
+  // `patch`, where given, is kept up with the splices; it is given back if that cannot be done.
+  Status change_agent(const AgentEdit& edit, std::optional<ScriptPatch>& patch, Undo::OfAgent& undo);
 
   // Makes the edit, as far as it is one; what was done is in `undo`, also after an error.
   Status change(const WorkloadEdit& edit, Undo& undo);
@@ -142,8 +195,7 @@ struct Simulator::State {
   std::optional<std::vector<Edited>> exchange_scripts(Undo& undo);
 
   // Where an agent stands at a checkpoint of the run of this script.
-  Stand stand_at(const AgentScript& script, const TaskPositions& where, std::uint32_t agent,
-                 const Checkpoint& at) const;
+  Stand stand_at(const ScriptView& script, std::uint32_t agent, const Checkpoint& at) const;
 
   // How far streams and host have come, in marks of the old script.
   struct Reach {
@@ -152,8 +204,6 @@ struct Simulator::State {
   Reach reach_at(const Edited& edited, const Stand& stand, const Checkpoint& at) const;
 
   bool edit_between(const Edited& edited, const Reach& from, const Reach* to) const;
-
-  static bool can_begin(const AgentScript& script, const Stand& stand, std::uint32_t stream);
 
   // A point of the old run at which both runs are known to be the same: the beginning, or where they met. `stands` are
   // the edited agents' there, in the new run.
@@ -177,7 +227,7 @@ struct Simulator::State {
       const auto it = std::lower_bound(all.begin(), all.end(), agent,
                                        [](const Edited& edited, std::uint32_t id) { return edited.agent < id; });
       if (it != all.end() && it->agent == agent) return stands[static_cast<std::size_t>(it - all.begin())];
-      return stand_at(machine->script(agent), positions[agent], agent, at);
+      return stand_at({machine->script(agent), index[agent].positions}, agent, at);
     };
   }
 

@@ -32,7 +32,6 @@ enum class Network : std::uint8_t { Fair, Fifo };
 struct SimulateOptions {
   Network network = Network::Fair;
   bool record = false;  // keep the times of every task: 24 bytes each
-  int streams = 1;      // of an agent, at least; more than it uses make no difference
 };
 
 // When a task was issued, when it took its stream (a meeting's task may wait there for others), and when it ended.

@@ -8,6 +8,8 @@ namespace weft::engine {
 namespace {
 
 constexpr std::int32_t kSlowest = kOne / 64;
+// Steps of a row lie some places apart (script.h); what comes next but a few is fetched early.
+constexpr std::size_t kAhead = 80;
 
 std::uint8_t bit_of(std::uint32_t stream) { return static_cast<std::uint8_t>(1u << stream); }
 
@@ -40,10 +42,11 @@ Layout make_layout(const Workload& workload, const std::vector<AgentScript>& scr
 
 }  // namespace
 
-Machine::Machine(const Workload& workload, const SimulateOptions& options) : workload_(workload), options_(options) {
+Machine::Machine(const Workload& workload, const SimulateOptions& options, const Room& room)
+    : workload_(workload), options_(options) {
   scripts_.reserve(workload.agents.size());
-  for (const Agent& agent : workload.agents) scripts_.emplace_back(workload, agent);
-  layout_ = make_layout(workload, scripts_, options.streams);
+  for (const Agent& agent : workload.agents) scripts_.emplace_back(workload, agent, room.places);
+  layout_ = make_layout(workload, scripts_, room.streams);
   workload_changed(0);
   reset();
 }
@@ -174,32 +177,45 @@ void Machine::finish_computations(Index agent, Picoseconds now) {
   }
 }
 
-// Streams that compute at full speed take in one go what waits for nothing, up to what an idle stream waits for.
+// Streams that compute at full speed take in one go what waits for nothing any more, up to what an idle stream waits
+// for.
 void Machine::go_in_rows(Index agent) {
-  constexpr int kLongest = 64;  // so that looking ahead, again at every turn of the agent, stays cheap
+  constexpr std::uint32_t kLongest = 256;  // so that what is cut short has not cost much
   const AgentState& state = agents_[agent];
   const Index first = layout_.first_stream[agent];
   for (unsigned mask = state.computing; mask != 0; mask &= mask - 1) {
     const auto bit = static_cast<Index>(std::countr_zero(mask));
     StreamState& s = streams_[first + bit];
     RowState& row = rows_[first + bit];
-    if (row.last != kNoStep) s.end = row.head_end;
-    row.head_end = s.end;
     std::uint32_t awaited = kNoStep;
     for (unsigned idle = state.idle; idle != 0; idle &= idle - 1) {
       const StreamState& other = streams_[first + static_cast<Index>(std::countr_zero(idle))];
       if (other.waits && other.awaited_stream == bit && other.awaited.play == s.head.play)
         awaited = std::min(awaited, other.awaited.position);
     }
-    const std::vector<Step>& steps = scripts_[agent].script(s.head.play).steps;
-    std::uint32_t last = s.head.position;
-    for (int length = 1; length < kLongest && last < awaited && s.end <= kTimeLimit; ++length) {
+    if (row.last != kNoStep && row.last <= awaited) continue;  // goes on
+    if (row.last != kNoStep) s.end = row.head_end;
+    row.head_end = s.end;
+    const Script& script = scripts_[agent].script(s.head.play);
+    const std::vector<Step>& steps = script.steps;
+    const auto waits = [&](const Step& step) {
+      const auto list = script.waits_of(step);
+      return std::any_of(list.begin(), list.end(), [&](const StepWait& wait) {
+        Place place;
+        return scripts_[agent].find(wait, s.head.play, place) && !(place < streams_[first + wait.stream].head);
+      });
+    };
+    std::uint32_t last = s.head.position, length = 0;
+    for (; length < kLongest && last < awaited && s.end <= kTimeLimit; ++length) {
+      __builtin_prefetch(steps.data() + last + kAhead);
       const std::uint32_t next = steps[last].next;
-      if (next == kNoStep || steps[next].kind != StepKind::Compute || steps[next].wait_count != 0) break;
+      if (next == kNoStep || steps[next].kind != StepKind::Compute) break;
+      if (steps[next].wait_count != 0 && waits(steps[next])) break;
       s.end += steps[next].duration;
       last = next;
     }
-    row.last = last == s.head.position ? kNoStep : last;
+    row.last = length == 0 ? kNoStep : last;
+    row.length = length;
   }
 }
 
@@ -210,11 +226,21 @@ void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
   const Script& script = scripts_[agent].script(s.head.play);
   std::uint32_t head = s.head.position;
   if (head == row.last || row.head_end > now) return;
+  if (s.end <= now) {  // all of it has ended
+    events_ += row.length;
+    tasks_ += row.length;
+    row = {s.end, 0, row.last};
+    s.head.position = row.last;
+    steps_[stream] = &script.steps[row.last];
+    return;
+  }
   while (head != row.last && row.head_end <= now) {
+    __builtin_prefetch(script.steps.data() + head + kAhead);
     s.done.position = head;
     head = script.steps[head].next;
     s.since = row.head_end;
     row.head_end += script.steps[head].duration;
+    --row.length;
     ++events_;
     ++tasks_;
   }
@@ -224,18 +250,36 @@ void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
   s.remaining = Wide{steps_[stream]->duration} * kOne;
 }
 
-void Machine::unroll(Index agent) {
+void Machine::catch_up(Index agent) {
+  for (unsigned mask = agents_[agent].computing; mask != 0; mask &= mask - 1) {
+    const Index stream = layout_.first_stream[agent] + static_cast<Index>(std::countr_zero(mask));
+    if (rows_[stream].last != kNoStep) catch_up(agent, stream, now_);
+  }
+}
+
+// The speed changes: streams go step by step again.
+void Machine::end_rows(Index agent) {
+  catch_up(agent);
   const AgentState& state = agents_[agent];
-  bool rolled = false;
+  bool any = false;
   for (unsigned mask = state.computing; mask != 0; mask &= mask - 1) {
     const Index stream = layout_.first_stream[agent] + static_cast<Index>(std::countr_zero(mask));
     if (rows_[stream].last == kNoStep) continue;
-    catch_up(agent, stream, now_);
     streams_[stream].end = rows_[stream].head_end;
     rows_[stream].last = kNoStep;
-    rolled = true;
+    any = true;
   }
-  if (rolled) agenda_.set(actor_of_agent(agent), std::min(state.next, next_event(agent)));
+  if (any) agenda_.set(actor_of_agent(agent), std::min(state.next, next_event(agent)));
+}
+
+// When the agent acts next, as if it went step by step.
+Picoseconds Machine::acts_at(Index agent) const {
+  Picoseconds time = agenda_.time_of(actor_of_agent(agent), kNever);
+  for (unsigned mask = agents_[agent].computing; mask != 0; mask &= mask - 1) {
+    const Index stream = layout_.first_stream[agent] + static_cast<Index>(std::countr_zero(mask));
+    if (rows_[stream].last != kNoStep) time = std::min(time, rows_[stream].head_end);
+  }
+  return time;
 }
 
 // The head of a stream has ended: the next one becomes the head.
@@ -571,7 +615,7 @@ void Machine::mark(Index agent) {
 
 void Machine::recompute_speeds(Index agent) {
   is_marked_[agent] = 0;
-  unroll(agent);
+  end_rows(agent);
   AgentState& state = agents_[agent];
   const Index first = layout_.first_stream[agent];
   std::int64_t sm = 0, memory = 0;

@@ -52,6 +52,7 @@ struct AgentState {
 // its `end` is then that of the row. Where it stands is found when somebody asks.
 struct RowState {
   Picoseconds head_end = 0;      // of the head alone
+  std::uint32_t length = 0;      // steps after the head
   std::uint32_t last = kNoStep;  // of the row, in the head's play; kNoStep: no row
 };
 
@@ -100,10 +101,16 @@ struct Stand {
   Place cursor;
 };
 
+// For a workload that will change: streams of an agent, at least, and places for each step (script.h).
+struct Room {
+  int streams = 1;
+  std::uint32_t places = 1;
+};
+
 class Machine {
  public:
   // The workload is checked, and outlives the machine.
-  Machine(const Workload& workload, const SimulateOptions& options);
+  Machine(const Workload& workload, const SimulateOptions& options, const Room& room = {});
 
   // Plays to the end. False: it stopped, for the reason `fault()` gives.
   bool run();
@@ -117,6 +124,7 @@ class Machine {
   Picoseconds now() const { return now_; }
   std::int64_t tasks() const { return tasks_; }
   const AgentScript& script(std::uint32_t agent) const { return scripts_[agent]; }
+  AgentScript& script(std::uint32_t agent) { return scripts_[agent]; }
   const AgentState& agent(std::uint32_t agent) const { return agents_[agent]; }
   const StreamState& stream(std::uint32_t stream) const { return streams_[stream]; }
   const Layout& layout() const { return layout_; }
@@ -126,8 +134,12 @@ class Machine {
   // After works, meetings or links were added or replaced. The state is then worth nothing until `restore`.
   void workload_changed(std::uint32_t first_changed_work);
 
-  // The agent as if it had never gone through rows.
-  void unroll(std::uint32_t agent);
+  // Brings the agent's streams that go through rows to where they are.
+  void catch_up(std::uint32_t agent);
+  // When the head of a stream that computes ends, at the present speed.
+  Picoseconds head_end(std::uint32_t stream) const {
+    return rows_[stream].last != kNoStep ? rows_[stream].head_end : streams_[stream].end;
+  }
   Checkpoint save();
   // Agents stand where `stand_of(agent)` says; nothing else in the checkpoint but times depends on scripts.
   template <class StandOf>
@@ -139,7 +151,7 @@ class Machine {
   // Is this the state, `shift` later? Hosts that never hold anything up are not compared.
   template <class StandOf>
   bool equals(const Checkpoint& checkpoint, Picoseconds shift, const StandOf& stand_of) {
-    for (std::uint32_t agent = 0; agent < agents_.size(); ++agent) unroll(agent);
+    for (std::uint32_t agent = 0; agent < agents_.size(); ++agent) catch_up(agent);
     for (std::uint32_t agent = 0; agent < agents_.size(); ++agent)
       if (!equals(agent, checkpoint, shift) || !stands(agent, stand_of(agent))) return false;
     return equal_flows(checkpoint, shift);
@@ -169,6 +181,8 @@ class Machine {
   void finish_computations(Index agent, Picoseconds now);
   void go_in_rows(Index agent);
   void catch_up(Index agent, Index stream, Picoseconds now);
+  void end_rows(Index agent);
+  Picoseconds acts_at(Index agent) const;
   bool begin_steps(Index agent, Picoseconds now);
   bool may_begin(Index agent, Index stream, const Step& step);
   bool is_issued(Index agent, Place place, Picoseconds now, Picoseconds& next_issue);

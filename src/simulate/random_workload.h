@@ -81,8 +81,8 @@ class RandomWorkload {
     return draw == 0 ? PlayedFor::FirstMicroBatch : draw == 1 ? PlayedFor::LastMicroBatch : PlayedFor::EveryMicroBatch;
   }
 
-  // A change that keeps the workload free of deadlock: operations put in, taken out, exchanged; a work, meeting, link
-  // or task replaced. The workload here is changed too.
+  // A change that keeps the workload free of deadlock: operations put in, taken out, exchanged, moved; a work, meeting,
+  // link or task replaced. The workload here is changed too.
   WorkloadEdit random_edit() {
     const Workload before = workload();
     unused_from_ = &before;
@@ -108,8 +108,10 @@ class RandomWorkload {
         const MeetingId id(rng_.below(before.meetings.size()));
         workload().meetings[id].work = random_work(true);
         edit.meetings.emplace_back(id, workload().meetings[id]);
-      } else if (kind > 9) {
+      } else if (kind == 10) {
         change_task(edit);
+      } else if (kind == 11 && !operations.empty()) {
+        move(body, rng_.below(operations.size()), rng_.below(operations.size()), edit);
       } else {
         const std::size_t index = rng_.below(operations.size() + 1);
         if (kind < 7 && index < operations.size()) take_out(body, index, edit);
@@ -135,7 +137,7 @@ class RandomWorkload {
       task.when = when;
       Agent& agent = workload().agents[id];
       const std::uint32_t position = position_of(id, body, index);
-      // Sometimes under the number of one that nobody has or names any more.
+      // Sometimes under the number of one that is not there any more.
       TaskId made = unused_task(id);
       if (made.valid()) {
         std::erase_if(task.after, [&](TaskId after) { return after >= made; });
@@ -198,6 +200,29 @@ class RandomWorkload {
     operations.erase(operations.begin() + static_cast<std::ptrdiff_t>(index));
   }
 
+  void move(BodyId body, std::size_t from, std::size_t to, WorkloadEdit& edit) {
+    std::vector<Operation>& operations = operations_[body.index()];
+    Operation moved = std::move(operations[from]);
+    operations.erase(operations.begin() + static_cast<std::ptrdiff_t>(from));
+    for (const auto& [id, task] : moved) {
+      std::vector<TaskId>& tasks = workload().agents[id].bodies[body];
+      const auto it = std::find(tasks.begin(), tasks.end(), task);
+      const auto before = static_cast<std::uint32_t>(it - tasks.begin());
+      const std::uint32_t after = position_of(id, body, to);
+      tasks.erase(it);
+      tasks.insert(tasks.begin() + after, task);
+      // In either order: out and in, or in and out.
+      if (rng_.below(2) == 0)
+        edit.agents.push_back({id, {}, {{body, before, 1, {}}, {body, after, 0, {task}}}});
+      else
+        edit.agents.push_back(
+            {id,
+             {},
+             {{body, after + (after > before ? 1 : 0), 0, {task}}, {body, before + (after > before ? 0 : 1), 1, {}}}});
+    }
+    operations.insert(operations.begin() + static_cast<std::ptrdiff_t>(to), std::move(moved));
+  }
+
   Rng& rng() { return rng_; }
   Maker& maker() { return maker_; }
 
@@ -216,17 +241,14 @@ class RandomWorkload {
 
   using Operation = std::vector<std::pair<AgentId, TaskId>>;
 
-  // A task that stood in no body before the edit being made, and that no task in a body names; none, half of the times.
+  // A task that stood in no body before the edit being made; none, half of the times.
   TaskId unused_task(AgentId id) {
     const Agent& agent = workload().agents[id];
     if (unused_from_ == nullptr || rng_.below(2) == 0) return {};
     std::vector<char> used(agent.tasks.size(), 0);
     for (const Agent* from : {&agent, &unused_from_->agents[id]})
       for (const std::vector<TaskId>& body : from->bodies)
-        for (const TaskId task : body) {
-          used[task.index()] = 1;
-          for (const TaskId after : from->tasks[task].after) used[after.index()] = 1;
-        }
+        for (const TaskId task : body) used[task.index()] = 1;
     for (std::size_t i = 0; i < unused_from_->agents[id].tasks.size(); ++i)
       if (used[i] == 0) return TaskId(i);
     return {};

@@ -3,13 +3,6 @@
 #include <algorithm>
 
 namespace weft::engine {
-namespace {
-
-constexpr std::size_t kKinds = 4;  // of micro-batches: bit 0: it is the first, bit 1: it is the last
-
-std::size_t kind_of(std::int32_t micro_batch, std::int32_t micro_batches) {
-  return (micro_batch == 0 ? 1u : 0u) + (micro_batch == micro_batches - 1 ? 2u : 0u);
-}
 
 bool is_played(PlayedFor when, std::size_t kind) {
   switch (when) {
@@ -22,12 +15,6 @@ bool is_played(PlayedFor when, std::size_t kind) {
   }
   return false;
 }
-
-// Where a task stands in the bodies of its agent, for one kind of micro-batch.
-struct Occurrence {
-  BodyId body;
-  std::uint32_t first = 0, last = 0;
-};
 
 Step make_step(const Workload& workload, const Task& task) {
   Step step;
@@ -47,6 +34,20 @@ Step make_step(const Workload& workload, const Task& task) {
   }
   return step;
 }
+
+namespace {
+
+constexpr std::size_t kKinds = 4;  // of micro-batches: bit 0: it is the first, bit 1: it is the last
+
+std::size_t kind_of(std::int32_t micro_batch, std::int32_t micro_batches) {
+  return (micro_batch == 0 ? 1u : 0u) + (micro_batch == micro_batches - 1 ? 2u : 0u);
+}
+
+// Where a task stands in the bodies of its agent, for one kind of micro-batch.
+struct Occurrence {
+  BodyId body;
+  std::uint32_t first = 0, last = 0;
+};
 
 // The places of every task that some other task of the agent waits for. Most tasks stand in one body, once.
 class Occurrences {
@@ -96,27 +97,6 @@ std::uint32_t last_before(const Script& script, const Occurrence& occurrence, Ta
   }
   return position;
 }
-
-// Collects the waits of a step. A stream is in order, so of several waits for one stream in one play the last counts.
-class Waits {
- public:
-  Waits(Script& script, Step& step) : script_(script), step_(step) {
-    step_.first_wait = static_cast<std::uint32_t>(script.waits.size());
-  }
-  void add(BodyId of, std::uint32_t at, TaskId task, std::uint8_t stream) {
-    for (std::size_t i = step_.first_wait; i < script_.waits.size(); ++i)
-      if (StepWait& wait = script_.waits[i]; wait.body == of && wait.stream == stream) {
-        if (at > wait.position) wait = {of, at, task, stream};
-        return;
-      }
-    script_.waits.push_back({of, at, task, stream});
-  }
-  void finish() { step_.wait_count = static_cast<std::uint16_t>(script_.waits.size() - step_.first_wait); }
-
- private:
-  Script& script_;
-  Step& step_;
-};
 
 void add_waits(const Agent& agent, BodyId body, const Occurrences& occurrences, std::uint32_t position,
                Script& script) {
@@ -170,7 +150,7 @@ Script make_script(const Workload& workload, const Agent& agent, BodyId body, st
 
 }  // namespace
 
-AgentScript::AgentScript(const Workload& workload, const Agent& agent)
+AgentScript::AgentScript(const Workload& workload, const Agent& agent, std::uint32_t room)
     : micro_batches_(static_cast<std::size_t>(workload.micro_batches)) {
   guarded_ = std::any_of(agent.tasks.begin(), agent.tasks.end(),
                          [](const Task& t) { return t.when != PlayedFor::EveryMicroBatch; });
@@ -198,6 +178,7 @@ AgentScript::AgentScript(const Workload& workload, const Agent& agent)
       if (made_of_[i].second == kind) scripts_[i] = make_script(workload, agent, made_of_[i].first, kind, occurrences);
   }
   number();
+  if (room > 1 && host_is_free_ && agent.run_ahead == 0) spread(room);
 }
 
 // What follows from the steps of the scripts.
@@ -217,108 +198,28 @@ std::optional<TaskPositions> AgentScript::positions(std::size_t tasks) const {
   for (const Script& script : scripts_) {
     std::vector<std::uint32_t>& column = result.emplace_back(tasks, kNoStep);
     for (std::uint32_t i = 0; i < script.tasks.size(); ++i)
-      if (std::exchange(column[script.tasks[i].index()], i) != kNoStep) return std::nullopt;
+      if (script.tasks[i].valid() && std::exchange(column[script.tasks[i].index()], i) != kNoStep) return std::nullopt;
   }
   return result;
 }
 
-std::optional<AgentScript> AgentScript::respliced(const AgentScript& before, const TaskPositions& before_at,
-                                                  const Workload& workload, const Agent& agent,
-                                                  std::span<const TaskId> changed, TaskPositions& positions) {
-  AgentScript after;
-  after.made_of_ = before.made_of_;
-  after.played_ = before.played_;
-  after.last_play_ = before.last_play_;
-  after.micro_batches_ = before.micro_batches_;
-  after.streams_ = before.streams_;
-  after.guarded_ = before.guarded_;
-  std::vector<char> is_changed(agent.tasks.size(), 0);
-  for (const TaskId id : changed) is_changed[id.index()] = 1;
-  for (std::size_t i = before_at.empty() ? 0 : before_at.front().size(); i < agent.tasks.size(); ++i) is_changed[i] = 1;
-  for (std::size_t i = 0; i < agent.tasks.size(); ++i) {
-    if (is_changed[i] == 0) continue;
-    const Task& task = agent.tasks[TaskId(i)];
-    if (task.when != PlayedFor::EveryMicroBatch && !before.guarded_) return std::nullopt;
-    after.streams_ = std::max(after.streams_, task.stream + 1);
-  }
-
-  const auto old_place = [&](std::size_t script, TaskId id) {
-    return id.index() < before_at[script].size() ? before_at[script][id.index()] : kNoStep;
-  };
-
-  // First the steps and where they stand; old ones are copied, with the waits they had.
-  after.scripts_.resize(before.scripts_.size());
-  positions.assign(before.scripts_.size(), std::vector<std::uint32_t>(agent.tasks.size(), kNoStep));
-  for (std::size_t i = 0; i < before.scripts_.size(); ++i) {
-    const auto [body, kind] = before.made_of_[i];
-    const Script& old = before.scripts_[i];
-    Script& script = after.scripts_[i];
-    script.first.fill(kNoStep);
-    std::array<std::uint32_t, kMaxStreams> last;
-    last.fill(kNoStep);
-    script.steps.reserve(agent.bodies[body].size());
-    script.tasks.reserve(agent.bodies[body].size());
-    std::size_t q = 0;
-    for (const TaskId id : agent.bodies[body]) {
-      if (before.guarded_ && !is_played(agent.tasks[id].when, kind)) continue;
-      const std::uint32_t at = old_place(i, id);
-      if (at == kNoStep || is_changed[id.index()] != 0) {
-        script.steps.push_back(make_step(workload, agent.tasks[id]));
-        script.steps.back().first_wait = kNoStep;
-      } else {
-        script.steps.push_back(old.steps[at]);
-      }
-      if (at != kNoStep) {
-        if (at < q) return std::nullopt;  // an old task is in another place
-        q = at + 1;
-      }
-      if (std::exchange(positions[i][id.index()], static_cast<std::uint32_t>(script.tasks.size())) != kNoStep)
-        return std::nullopt;
-      script.tasks.push_back(id);
-      chain(script, last);
+void AgentScript::spread(std::uint32_t room) {
+  const auto place = [&](std::uint32_t position) { return position == kNoStep ? kNoStep : position * room + room / 2; };
+  Step nothing;
+  nothing.subject = kNoStep;
+  for (Script& script : scripts_) {
+    std::vector<Step> steps((script.steps.size() + 1) * room, nothing);
+    std::vector<TaskId> tasks(steps.size());
+    for (std::uint32_t q = 0; q < script.steps.size(); ++q) {
+      steps[place(q)] = script.steps[q];
+      steps[place(q)].next = place(script.steps[q].next);
+      tasks[place(q)] = script.tasks[q];
     }
+    script.steps = std::move(steps);
+    script.tasks = std::move(tasks);
+    for (StepWait& wait : script.waits) wait.position = place(wait.position);
+    for (std::uint32_t& first : script.first) first = place(first);
   }
-
-  const auto script_of = [&](BodyId body, std::size_t kind) {
-    return static_cast<std::size_t>(std::find(after.made_of_.begin(), after.made_of_.end(), std::pair(body, kind)) -
-                                    after.made_of_.begin());
-  };
-  for (std::size_t i = 0; i < after.scripts_.size(); ++i) {
-    const std::size_t kind = after.made_of_[i].second;
-    const Script& old = before.scripts_[i];
-    Script& script = after.scripts_[i];
-    script.waits.reserve(old.waits.size());
-    // Where a wait's task stands now, in the place it was waited for; kNoStep if it is gone.
-    const auto now = [&](const StepWait& wait) {
-      const std::size_t other = wait.body.valid() ? script_of(wait.body, kind) : i;
-      return other == positions.size() ? wait.position : positions[other][wait.task.index()];
-    };
-    for (std::uint32_t position = 0; position < script.steps.size(); ++position) {
-      Step& step = script.steps[position];
-      const TaskId id = script.tasks[position];
-      const bool kept = step.first_wait != kNoStep;
-      const auto had = kept ? old.waits_of(step) : std::span<const StepWait>{};
-      Waits waits(script, step);
-      if (kept && std::all_of(had.begin(), had.end(), [&](const StepWait& w) { return now(w) != kNoStep; })) {
-        for (const StepWait& wait : had) script.waits.push_back({wait.body, now(wait), wait.task, wait.stream});
-      } else {
-        for (const TaskId awaited : agent.tasks[id].after) {
-          const std::uint8_t stream = agent.tasks[awaited].stream;
-          if (stream == step.stream) continue;
-          if (const std::uint32_t here = positions[i][awaited.index()]; here != kNoStep && here < position) {
-            waits.add(BodyId{}, here, awaited, stream);
-            continue;
-          }
-          for (std::size_t k = 0; k < positions.size(); ++k)
-            if (after.made_of_[k].second == kind && positions[k][awaited.index()] != kNoStep)
-              waits.add(after.made_of_[k].first, positions[k][awaited.index()], awaited, stream);
-        }
-      }
-      waits.finish();
-    }
-  }
-  after.number();
-  return after;
 }
 
 Place AgentScript::next_issued(Place place) const {

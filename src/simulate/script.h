@@ -68,18 +68,39 @@ struct Script {
 // Where each task stands in the scripts of an agent: positions[script][task], kNoStep if it does not.
 using TaskPositions = std::vector<std::vector<std::uint32_t>>;
 
+// For one kind of micro-batch (bit 0: it is the first, bit 1: it is the last).
+bool is_played(PlayedFor when, std::size_t kind);
+// Without waits.
+Step make_step(const Workload& workload, const Task& task);
+
+// Collects the waits of a step. A stream is in order, so of several waits for one stream in one play the last counts.
+class Waits {
+ public:
+  Waits(Script& script, Step& step) : script_(script), step_(step) {
+    step_.first_wait = static_cast<std::uint32_t>(script.waits.size());
+  }
+  void add(BodyId of, std::uint32_t at, TaskId task, std::uint8_t stream) {
+    for (std::size_t i = step_.first_wait; i < script_.waits.size(); ++i)
+      if (StepWait& wait = script_.waits[i]; wait.body == of && wait.stream == stream) {
+        if (at > wait.position) wait = {of, at, task, stream};
+        return;
+      }
+    script_.waits.push_back({of, at, task, stream});
+  }
+  void finish() { step_.wait_count = static_cast<std::uint16_t>(script_.waits.size() - step_.first_wait); }
+
+ private:
+  Script& script_;
+  Step& step_;
+};
+
 class AgentScript {
  public:
-  // Cost: the agent's bodies, times the kinds of micro-batch where a task has a guard, and its plays.
-  AgentScript(const Workload& workload, const Agent& agent);
+  // Cost: the agent's bodies, times the kinds of micro-batch where a task has a guard, and its plays. With `room`, so
+  // many places for each step, where the host never holds anything up: then `tasks` has none at most of them, and there
+  // is no ordinal.
+  AgentScript(const Workload& workload, const Agent& agent, std::uint32_t room = 1);
 
-  // The script after tasks were put into bodies and taken out of them, and `changed` ones got new contents, but works
-  // are as they were: `before` is of the agent until then, with each task once in a body. Gives the new positions too.
-  // Nothing, if `before` is no help: old tasks have changed places, or the first guard has come. Cost: a copy of the
-  // steps.
-  static std::optional<AgentScript> respliced(const AgentScript& before, const TaskPositions& before_at,
-                                              const Workload& workload, const Agent& agent,
-                                              std::span<const TaskId> changed, TaskPositions& positions);
   // Nothing, if a task stands in a body twice.
   std::optional<TaskPositions> positions(std::size_t tasks) const;
 
@@ -127,8 +148,10 @@ class AgentScript {
   std::uint64_t executed() const { return executed_; }
 
  private:
-  AgentScript() = default;
+  friend class ScriptPatch;
+
   void number();
+  void spread(std::uint32_t room);
 
   struct Played {
     std::uint64_t first_ordinal = 0;

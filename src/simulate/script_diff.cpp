@@ -4,17 +4,28 @@
 
 namespace weft::engine {
 
+ScriptDiff::ScriptDiff(const AgentScript& script, const ScriptPatch& patch)
+    : before_(&script), in_place_(true), patch_(&patch), edits_(script.scripts().size()) {
+  for (const auto* list : {&patch.removed(), &patch.added(), &patch.changed()})
+    for (const ScriptPatch::At& at : *list)
+      note(at.script, script.scripts()[at.script].steps[at.position].stream, 2 * at.position + 2);
+  for (Edits& edits : edits_)
+    for (std::vector<std::uint32_t>& each : edits) sort(each);
+}
+
 // A step is kept if its task is in both, in the same order as the kept ones before it.
 void ScriptDiff::note_order(const Script& before, const Script& after) {
   const std::size_t index = edits_.size();
   edits_.emplace_back();
   std::vector<std::uint32_t>& kept = kept_.emplace_back(before.steps.size(), kNoStep);
   std::size_t tasks = 0;
-  for (const TaskId task : before.tasks) tasks = std::max<std::size_t>(tasks, task.index() + 1);
-  for (const TaskId task : after.tasks) tasks = std::max<std::size_t>(tasks, task.index() + 1);
+  for (const auto* list : {&before.tasks, &after.tasks})
+    for (const TaskId task : *list)
+      if (task.valid()) tasks = std::max<std::size_t>(tasks, task.index() + 1);
   moved_.resize(std::max(moved_.size(), tasks));
   std::vector<std::uint32_t> position(tasks, kNoStep);
-  for (std::uint32_t q = 0; q < before.tasks.size(); ++q) position[before.tasks[q].index()] = q;
+  for (std::uint32_t q = 0; q < before.tasks.size(); ++q)
+    if (before.tasks[q].valid()) position[before.tasks[q].index()] = q;
 
   std::uint32_t next = 0;            // old position after the last kept one
   std::vector<std::uint32_t> added;  // since then
@@ -23,6 +34,7 @@ void ScriptDiff::note_order(const Script& before, const Script& after) {
     added.clear();
   };
   for (std::uint32_t n = 0; n < after.tasks.size(); ++n) {
+    if (!after.tasks[n].valid()) continue;
     const std::uint32_t q = position[after.tasks[n].index()];
     if (q == kNoStep || q < next) {
       if (q != kNoStep) moved_[after.tasks[n].index()] = 1;
@@ -36,7 +48,7 @@ void ScriptDiff::note_order(const Script& before, const Script& after) {
   }
   place_added(next);
   for (std::uint32_t q = 0; q < before.steps.size(); ++q)
-    if (kept[q] == kNoStep) note(index, before.steps[q].stream, 2 * q + 2);
+    if (kept[q] == kNoStep && before.tasks[q].valid()) note(index, before.steps[q].stream, 2 * q + 2);
 }
 
 bool ScriptDiff::same_waits(const Script& before, const Step& a, const Script& after, const Step& b) const {

@@ -1,11 +1,12 @@
 // What an edit changes in the order of an agent's steps, stream by stream.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
 
-#include "simulate/script.h"
+#include "simulate/script_patch.h"
 
 namespace weft::engine {
 
@@ -33,12 +34,27 @@ class ScriptDiff {
       for (std::vector<std::uint32_t>& edits : script) sort(edits);
   }
 
+  // Of a script that stays; `note_changed` may say more.
+  explicit ScriptDiff(const AgentScript& script) : before_(&script), in_place_(true), edits_(script.scripts().size()) {}
+  // Of a script that is patched where it stands.
+  ScriptDiff(const AgentScript& script, const ScriptPatch& patch);
+  // A step of the script is another: its meeting is.
+  void note_changed(std::uint32_t script, std::uint32_t position, int stream) {
+    note(script, stream, 2 * position + 2);
+    for (const int of : {stream, kHost}) sort(edits_[script][static_cast<std::size_t>(of)]);
+  }
+
   // The old script has been moved there.
   void rebase(const AgentScript& before) { before_ = &before; }
 
   bool empty() const;
   // Where a step of the old script stands now; kNowhere if it was taken out or moved.
   Place now(Place step) const {
+    if (in_place_) {
+      const ScriptPatch::At at{before_->script_index(step.play), step.position};
+      const bool gone = patch_ != nullptr && std::binary_search(patch_->removed().begin(), patch_->removed().end(), at);
+      return gone ? kNowhere : step;
+    }
     const std::uint32_t position = kept_[before_->script_index(step.play)][step.position];
     return position == kNoStep ? kNowhere : Place{step.play, position};
   }
@@ -57,7 +73,7 @@ class ScriptDiff {
   void note_content(const Script& before, const Script& after, std::size_t index, const Replaced& replaced) {
     for (std::uint32_t q = 0; q < before.steps.size(); ++q) {
       const std::uint32_t n = kept_[index][q];
-      if (n == kNoStep) continue;
+      if (n == kNoStep || !before.tasks[q].valid()) continue;
       const Step &a = before.steps[q], &b = after.steps[n];
       if (a.duration != b.duration || a.host != b.host || a.kind != b.kind || a.subject != b.subject || replaced(a) ||
           !same_waits(before, a, after, b))
@@ -71,6 +87,8 @@ class ScriptDiff {
   static void sort(std::vector<std::uint32_t>& edits);
 
   const AgentScript* before_;
+  bool in_place_ = false;  // positions are the same; nothing but `edits_` is needed
+  const ScriptPatch* patch_ = nullptr;
   std::vector<Edits> edits_;                      // per script
   std::vector<std::vector<std::uint32_t>> kept_;  // old position → new, per script
   std::vector<char> moved_;                       // per task: stands elsewhere in the order

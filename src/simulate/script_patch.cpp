@@ -1,0 +1,348 @@
+#include "simulate/script_patch.h"
+
+#include <algorithm>
+
+namespace weft::engine {
+namespace {
+
+// Of entries with equal keys the first is what was there before.
+template <class Entry, class Key>
+void keep_first(std::vector<Entry>& entries, const Key& key) {
+  const auto less = [&](const Entry& a, const Entry& b) { return key(a) < key(b); };
+  if (entries.size() > 64)
+    std::stable_sort(entries.begin(), entries.end(), less);
+  else  // without asking for memory
+    for (auto it = entries.begin(); it != entries.end(); ++it)
+      std::rotate(std::upper_bound(entries.begin(), it, *it, less), it, it + 1);
+  entries.erase(
+      std::unique(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) { return key(a) == key(b); }),
+      entries.end());
+}
+
+template <class Entry, class Value, class Key>
+const Entry* find_in(const std::vector<Entry>& entries, const Value& value, const Key& key) {
+  const auto at = std::lower_bound(entries.begin(), entries.end(), value,
+                                   [&](const Entry& entry, const Value& wanted) { return key(entry) < wanted; });
+  return at != entries.end() && key(*at) == value ? &*at : nullptr;
+}
+
+// `next` of a place that is not to be used while the patch is looked at.
+constexpr std::uint32_t kReserved = kNoStep - 1;
+
+constexpr auto by_place = [](const auto& touched) { return touched.at; };
+constexpr auto by_stream = [](const auto& first) { return std::pair(first.script, first.stream); };
+constexpr auto by_task = [](const auto& position) { return std::pair(position.script, position.task); };
+
+}  // namespace
+
+void ScriptIndex::resize(std::size_t tasks) {
+  named.resize(std::max(named.size(), tasks), 0);
+  marks.resize(std::max(marks.size(), tasks), 0);
+  for (std::vector<std::uint32_t>& each : positions) each.resize(std::max(each.size(), tasks), kNoStep);
+}
+
+std::vector<std::uint32_t> count_names(const Agent& agent) {
+  std::vector<std::uint32_t> named(agent.tasks.size(), 0);
+  for (const std::vector<TaskId>& body : agent.bodies)
+    for (const TaskId id : body)
+      for (const TaskId after : agent.tasks[id].after) ++named[after.index()];
+  return named;
+}
+
+Step& ScriptPatch::touch(AgentScript& script, At at) {
+  Script& in = script.scripts_[at.script];
+  touched_.push_back({at, in.steps[at.position], in.tasks[at.position]});
+  return in.steps[at.position];
+}
+
+void ScriptPatch::set_task(AgentScript& script, ScriptIndex& index, At at, TaskId task) {
+  TaskId& here = script.scripts_[at.script].tasks[at.position];
+  const TaskId moved = task.valid() ? task : here;
+  std::vector<std::uint32_t>& positions = index.positions[at.script];
+  positions_.push_back({at.script, moved, positions[moved.index()]});
+  positions[moved.index()] = task.valid() ? at.position : kNoStep;
+  here = task;
+}
+
+void ScriptPatch::name(ScriptIndex& index, const Task& task, int change) {
+  for (const TaskId after : task.after) {
+    index.named[after.index()] += static_cast<std::uint32_t>(change);
+    names_.emplace_back(after, change);
+  }
+}
+
+// Streams with many steps have one nearby, others are gone through from the beginning.
+std::uint32_t ScriptPatch::before_in_stream(const Script& script, std::uint32_t position, int stream) const {
+  const std::uint32_t near = position > 128 ? position - 128 : 0;
+  for (std::uint32_t p = position; p-- > near;)
+    if (script.tasks[p].valid() && script.steps[p].stream == stream) return p;
+  if (near == 0) return kNoStep;
+  std::uint32_t last = kNoStep;
+  for (std::uint32_t p = script.first[static_cast<std::size_t>(stream)]; p < position; p = script.steps[p].next)
+    last = p;
+  return last;
+}
+
+// The step of the stream before the place is followed by `to`.
+void ScriptPatch::link(AgentScript& script, At at, int stream, std::uint32_t to) {
+  Script& in = script.scripts_[at.script];
+  const std::uint32_t before = before_in_stream(in, at.position, stream);
+  if (before == kNoStep) {
+    std::uint32_t& first = in.first[static_cast<std::size_t>(stream)];
+    firsts_.push_back({at.script, stream, std::exchange(first, to)});
+  } else {
+    touch(script, {at.script, before}).next = to;
+  }
+}
+
+bool ScriptPatch::change(AgentScript& script, ScriptIndex& index, const Workload& workload, TaskId id,
+                         const Task& before, const Task& now) {
+  if (now.host != 0 || now.host_waits) return false;
+  bool stands = false;
+  for (std::uint32_t i = 0; i < script.scripts_.size(); ++i) {
+    const std::uint32_t position = index.positions[i][id.index()];
+    if (position == kNoStep) continue;
+    stands = true;
+    Step& step = touch(script, {i, position});
+    const std::uint32_t next = step.next;
+    step = make_step(workload, now);
+    step.next = next;
+    changed_.push_back({i, position});
+  }
+  if (stands) {
+    name(index, before, -1);
+    rewritten_.push_back(id);
+  }
+  return true;
+}
+
+void ScriptPatch::take_out(AgentScript& script, ScriptIndex& index, At at) {
+  const Step here = script.scripts_[at.script].steps[at.position];
+  link(script, at, here.stream, here.next);
+  touch(script, at).next = kReserved;
+  set_task(script, index, at, TaskId());
+  removed_.push_back(at);
+  --script.executed_;
+}
+
+bool ScriptPatch::splice(AgentScript& script, ScriptIndex& index, const Workload& workload, const Agent& agent,
+                         BodyId body, std::size_t position, std::span<const TaskId> out, std::size_t in) {
+  constexpr std::uint8_t kOut = 1, kIn = 2;
+  const std::vector<TaskId>& list = agent.bodies[body];
+  const std::span<const TaskId> inserted(list.data() + position, in);
+  // What came with this patch does not name anybody yet.
+  const auto forget = [&](TaskId id) {
+    for (auto* from : {&put_in_, &rewritten_})
+      if (const auto at = std::find(from->begin(), from->end(), id); at != from->end()) {
+        from->erase(at);
+        return;
+      }
+    name(index, agent.tasks[id], -1);
+  };
+  for (const TaskId id : inserted) {
+    const Task& task = agent.tasks[id];
+    if (task.host != 0 || task.host_waits) return false;
+    if (!script.guarded_ && task.when != PlayedFor::EveryMicroBatch) return false;
+  }
+  for (const TaskId id : out) index.marks[id.index()] |= kOut;
+  for (const TaskId id : inserted) index.marks[id.index()] |= kIn;
+  for (const TaskId id : out) {
+    if (index.marks[id.index()] != kOut) continue;
+    if (const auto left = std::find(leaving_.begin(), leaving_.end(), id); left != leaving_.end()) {
+      leaving_.erase(left);
+      continue;
+    }
+    taken_out_.push_back(id);
+    forget(id);
+    for (std::uint32_t i = 0; i < script.scripts_.size(); ++i)
+      if (const std::uint32_t at = index.positions[i][id.index()]; at != kNoStep) take_out(script, index, {i, at});
+  }
+  // Those that come from elsewhere in the bodies leave there at once.
+  const auto move = [&](TaskId id) {
+    taken_out_.push_back(id);
+    forget(id);
+    put_in_.push_back(id);
+    for (std::uint32_t k = 0; k < script.scripts_.size(); ++k)
+      if (const std::uint32_t at = index.positions[k][id.index()]; at != kNoStep) take_out(script, index, {k, at});
+  };
+  for (const TaskId id : inserted) {
+    if (index.marks[id.index()] != kIn) continue;
+    const bool stands = std::any_of(index.positions.begin(), index.positions.end(),
+                                    [&](const auto& positions) { return positions[id.index()] != kNoStep; });
+    if (stands) {
+      leaving_.push_back(id);
+      move(id);
+    } else {
+      put_in_.push_back(id);
+    }
+  }
+  for (const auto tasks : {out, inserted})
+    for (const TaskId id : tasks) index.marks[id.index()] = 0;
+
+  bool done = true;
+  for (std::uint32_t i = 0; i < script.scripts_.size() && done; ++i) {
+    if (script.made_of_[i].first != body) continue;
+    const std::size_t kind = script.made_of_[i].second;
+    const std::vector<std::uint32_t>& positions = index.positions[i];
+    std::uint32_t low = kNoStep, high = static_cast<std::uint32_t>(script.scripts_[i].steps.size());
+    for (std::size_t b = position; b-- > 0 && low == kNoStep;) low = positions[list[b].index()];
+    for (std::size_t a = position + in; a < list.size(); ++a)
+      if (const std::uint32_t at = positions[list[a].index()]; at != kNoStep) {
+        high = at;
+        break;
+      }
+    std::vector<TaskId> fresh;
+    for (const TaskId id : inserted) {
+      if (script.guarded_ && !is_played(agent.tasks[id].when, kind)) continue;
+      const std::uint32_t at = positions[id.index()];
+      if (at != kNoStep && low != kNoStep && at <= low) move(id);  // in another order than before
+      if (positions[id.index()] == kNoStep) {
+        fresh.push_back(id);
+        continue;
+      }
+      done = done && put(script, index, workload, agent, i, low, at, fresh);
+      fresh.clear();
+      low = at;
+    }
+    done = done && put(script, index, workload, agent, i, low, high, fresh);
+  }
+  return done;
+}
+
+// Puts the tasks evenly into the room between two places.
+bool ScriptPatch::put(AgentScript& script, ScriptIndex& index, const Workload& workload, const Agent& agent,
+                      std::uint32_t which, std::uint32_t low, std::uint32_t high, std::span<const TaskId> tasks) {
+  if (tasks.empty()) return true;
+  Script& in = script.scripts_[which];
+  std::vector<std::uint32_t> room;
+  for (std::uint32_t p = low == kNoStep ? 0 : low + 1; p < high; ++p)
+    if (!in.tasks[p].valid() && in.steps[p].next != kReserved) room.push_back(p);
+  if (room.size() < tasks.size()) return false;
+  for (std::size_t k = 0; k < tasks.size(); ++k) {
+    const std::uint32_t position = room[(2 * k + 1) * room.size() / (2 * tasks.size())];
+    const int stream = agent.tasks[tasks[k]].stream;
+    const std::uint32_t before = before_in_stream(in, position, stream);
+    const std::uint32_t next = before == kNoStep ? in.first[static_cast<std::size_t>(stream)] : in.steps[before].next;
+    Step& step = touch(script, {which, position});
+    step = make_step(workload, agent.tasks[tasks[k]]);
+    step.next = next;
+    link(script, {which, position}, stream, position);
+    set_task(script, index, {which, position}, tasks[k]);
+    added_.push_back({which, position});
+    ++script.executed_;
+    script.streams_ = std::max(script.streams_, stream + 1);
+  }
+  return true;
+}
+
+bool ScriptPatch::finish(AgentScript& script, ScriptIndex& index, const Agent& agent) {
+  if (!leaving_.empty()) return false;  // stands twice
+  const auto is_gone = [&](const At& at) { return !script.scripts_[at.script].tasks[at.position].valid(); };
+  std::erase_if(changed_, is_gone);
+  std::erase_if(added_, is_gone);
+  // Tasks whose waits are settled anyway.
+  std::vector<TaskId> fresh = put_in_;
+  fresh.insert(fresh.end(), rewritten_.begin(), rewritten_.end());
+  std::sort(fresh.begin(), fresh.end());
+
+  const auto set_waits = [&](const At& at) {
+    Script& in = script.scripts_[at.script];
+    Step& step = in.steps[at.position];
+    Waits waits(in, step);
+    for (const TaskId awaited : agent.tasks[in.tasks[at.position]].after) {
+      const std::uint8_t stream = agent.tasks[awaited].stream;
+      if (stream == step.stream) continue;
+      if (const std::uint32_t here = index.positions[at.script][awaited.index()];
+          here != kNoStep && here < at.position) {
+        waits.add(BodyId{}, here, awaited, stream);
+        continue;
+      }
+      for (std::size_t k = 0; k < index.positions.size(); ++k)
+        if (script.made_of_[k].second == script.made_of_[at.script].second &&
+            index.positions[k][awaited.index()] != kNoStep)
+          waits.add(script.made_of_[k].first, index.positions[k][awaited.index()], awaited, stream);
+    }
+    waits.finish();
+  };
+  // Who stays and comes after something that came, went or moved has other waits now. All others that name those are
+  // not counted at this time.
+  bool named = false;
+  for (const auto* list : {&taken_out_, &put_in_})
+    for (const TaskId id : *list) {
+      index.marks[id.index()] = 1;
+      named = named || index.named[id.index()] != 0;
+    }
+  if (named)
+    for (const std::vector<TaskId>& body : agent.bodies)
+      for (const TaskId id : body) {
+        const std::vector<TaskId>& after = agent.tasks[id].after;
+        if (std::none_of(after.begin(), after.end(), [&](TaskId each) { return index.marks[each.index()] != 0; }) ||
+            std::binary_search(fresh.begin(), fresh.end(), id))
+          continue;
+        for (std::uint32_t i = 0; i < script.scripts_.size(); ++i)
+          if (const std::uint32_t at = index.positions[i][id.index()]; at != kNoStep) {
+            touch(script, {i, at});
+            changed_.push_back({i, at});
+          }
+      }
+  for (const auto* list : {&taken_out_, &put_in_})
+    for (const TaskId id : *list) index.marks[id.index()] = 0;
+  for (const TaskId id : fresh) name(index, agent.tasks[id], 1);
+  for (const auto* list : {&added_, &changed_})
+    for (const At& at : *list) set_waits(at);
+
+  keep_first(touched_, by_place);
+  keep_first(firsts_, by_stream);
+  keep_first(positions_, by_task);
+  std::erase_if(changed_, [&](const At& at) {  // to the same
+    const Script& in = script.scripts_[at.script];
+    Step was = *step_before(at);
+    const Step& now = in.steps[at.position];
+    const auto old_waits = in.waits_of(was), waits = in.waits_of(now);
+    was.first_wait = now.first_wait;
+    was.next = now.next;
+    return was == now && std::equal(old_waits.begin(), old_waits.end(), waits.begin(), waits.end());
+  });
+  for (auto* list : {&removed_, &added_, &changed_}) std::sort(list->begin(), list->end());
+  return true;
+}
+
+void ScriptPatch::release(AgentScript& script) const {
+  for (const At& at : removed_) {
+    Script& in = script.scripts_[at.script];
+    if (!in.tasks[at.position].valid()) in.steps[at.position].next = kNoStep;
+  }
+}
+
+void ScriptPatch::undo(AgentScript& script, ScriptIndex& index) {
+  for (auto it = touched_.rbegin(); it != touched_.rend(); ++it) {
+    script.scripts_[it->at.script].steps[it->at.position] = it->step;
+    script.scripts_[it->at.script].tasks[it->at.position] = it->task;
+  }
+  for (auto it = firsts_.rbegin(); it != firsts_.rend(); ++it)
+    script.scripts_[it->script].first[static_cast<std::size_t>(it->stream)] = it->step;
+  for (auto it = positions_.rbegin(); it != positions_.rend(); ++it)
+    index.positions[it->script][it->task.index()] = it->position;
+  for (auto it = names_.rbegin(); it != names_.rend(); ++it)
+    index.named[it->first.index()] -= static_cast<std::uint32_t>(it->second);
+  for (std::size_t i = 0; i < waits_.size(); ++i) script.scripts_[i].waits.resize(waits_[i]);
+  script.executed_ = executed_;
+  script.streams_ = streams_;
+}
+
+const Step* ScriptPatch::step_before(At at) const {
+  const Touched* found = find_in(touched_, at, by_place);
+  return found != nullptr ? &found->step : nullptr;
+}
+
+std::optional<std::uint32_t> ScriptPatch::first_before(std::uint32_t script, int stream) const {
+  const First* found = find_in(firsts_, std::pair(script, stream), by_stream);
+  return found != nullptr ? std::optional(found->step) : std::nullopt;
+}
+
+std::optional<std::uint32_t> ScriptPatch::position_before(std::uint32_t script, TaskId task) const {
+  const Position* found = find_in(positions_, std::pair(script, task), by_task);
+  return found != nullptr ? std::optional(found->position) : std::nullopt;
+}
+
+}  // namespace weft::engine
