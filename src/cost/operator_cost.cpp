@@ -176,11 +176,14 @@ class OperatorCost {
   void run_kernels() {
     switch (signature_.kind) {
       case OpKind::Linear:
-      case OpKind::Matmul:
-        return add_product(product());
+      case OpKind::Matmul: {
+        Product plain = product();
+        if (accumulates()) plain.efficiency = tuning_.accumulating.value;
+        return add_product(plain);
+      }
       case OpKind::ExpertLinear: {
         Product grouped = product();
-        grouped.efficiency = tuning_.grouped.value;
+        grouped.efficiency = tuning_.grouped.value * (accumulates() ? tuning_.accumulating.value : 1);
         return add_product(grouped);
       }
       case OpKind::Conv1d:
@@ -241,6 +244,10 @@ class OperatorCost {
         flops_ += signature_.attrs.number("flops", 0);
         seconds_ += signature_.attrs.number("flops", 0) / product_rate(device_, arithmetic_).peak.value;
         return add_stream(bytes_in() + bytes_out(), tuning_.stream.value, pointwise_flops());
+      case OpKind::Accumulate:
+        // Done by the product that made the gradient; what is left are vectors.
+        if (fused_.accumulation) return;
+        return add_stream(bytes_in() + bytes_out(), tuning_.stream.value, pointwise_flops());
       case OpKind::Unary:
       case OpKind::Binary:
       case OpKind::Select:
@@ -254,13 +261,15 @@ class OperatorCost {
       case OpKind::Reshape:
       case OpKind::Transpose:
       case OpKind::Expand:
-      case OpKind::Accumulate:
       case OpKind::AddScalars:
       case OpKind::ClipCoefficient:
         if (is_view()) return;
         return add_stream(bytes_in() + bytes_out(), tuning_.stream.value, pointwise_flops());
     }
   }
+
+  // The gradient of a weight, added to its accumulator by the product itself.
+  bool accumulates() const { return fused_.accumulation && backward() && signature_.outputs[0].weight; }
 
   bool is_view() const {
     return signature_.pointwise_per_element == 0 &&
@@ -292,7 +301,8 @@ class OperatorCost {
     const double heads = extent("b") * extent("g") * extent("r"), queries = extent("q"), keys = extent("t");
     const double e = extent("e"), d = extent("d"), products = 2 * heads * queries * keys * (e + d);
     const double flops = backward() ? 2 * products : products;
-    const double done = flops * attended() * (backward() ? kBackwardProducts : 1);
+    const double share_of_pairs = attended();
+    const double done = flops * share_of_pairs * (backward() ? kBackwardProducts : 1);
     const ProductRate rate = product_rate(device_, arithmetic_);
     const double size = std::min(e, d);
     const double narrow = size >= 128 ? 1
@@ -303,8 +313,15 @@ class OperatorCost {
     const double waves = blocks / units_, full = ceil_ratio(blocks, units_);
     // Masked blocks end early, so half of the last wave's gap is filled.
     const double use = waves / std::max(1.0, waves + 0.5 * tuning_.wave_quantisation.value * (full - waves));
+    const double ramp = (backward() ? tuning_.attention_ramp_backward : tuning_.attention_ramp_forward).value;
+    // Seen keys per query, twice over where a mask hides half: the diagonal is half empty.
+    const double seen = std::max(1.0, 2 * keys * share_of_pairs);
+    const double generation = fused_.attention_generation <= 1   ? tuning_.attention_flash1.value
+                              : fused_.attention_generation == 2 ? tuning_.attention_flash2.value
+                                                                 : 1.0;
     const double sustained = rate.peak.value * tuning_.sustained[static_cast<std::size_t>(rate.arithmetic)].value *
-                             (backward() ? tuning_.attention_backward : tuning_.attention_forward).value * narrow;
+                             (backward() ? tuning_.attention_backward : tuning_.attention_forward).value * narrow *
+                             generation * seen / (seen + ramp);
     const double bytes = bytes_in() + bytes_out();
     const double seconds =
         std::max(done / (sustained * std::max(use, 1e-6)), bytes / (memory_peak_ * tuning_.stream.value));
@@ -387,7 +404,9 @@ KernelChoice kernels_of(const SoftwareStack& stack) {
           .norm = stack.fused_norm.value,
           .cross_entropy = stack.fused_cross_entropy.value,
           .bias_activation = stack.fused_bias_activation.value,
-          .optimizer = stack.fused_optimizer.value};
+          .optimizer = stack.fused_optimizer.value,
+          .accumulation = stack.fused_accumulation.value,
+          .attention_generation = stack.attention_generation.value};
 }
 
 ComputeCost operator_cost(const ComputeQuery& query, const Tuning& tuning, const KernelChoice& fused) {

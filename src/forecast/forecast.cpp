@@ -300,7 +300,7 @@ Result<PlayedPlan> play_plan(const Plan& plan, const CostModel& cost, const Fore
   WEFT_TRY(CompiledStrategy compiled, compile_plan(plan));
   taken.compile = watch.lap();
   const auto priced_with = [&](bool fold) {
-    return price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, plan.stack, {.fold = fold});
+    return price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, plan.stack, {.fold = fold, .products = plan.precision.products});
   };
   bool folded = options.fold;
   WEFT_TRY(Priced priced, priced_with(folded));

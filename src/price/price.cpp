@@ -128,16 +128,22 @@ class Pricer {
     return uniform;
   }
 
+  std::optional<Arithmetic> products_of(OpId op, const Signature& signature) const {
+    if (!options_.products || signature.inputs.empty()) return std::nullopt;
+    if (*options_.products == Arithmetic::kTf32)
+      return signature.inputs[0].dtype == DType::F32 ? options_.products : std::nullopt;
+    if (signature.kind != OpKind::Linear && signature.kind != OpKind::ExpertLinear) return std::nullopt;
+    return graph_.name(op).find("layers.") == 0 ? options_.products : std::nullopt;
+  }
+
   ComputeCost compute_cost(const Compute& compute, const Mesh& mesh, int position) {
     const Signature& signature = graph_.signature(compute.op);
     const AxisSlices slices = axis_slices(signature, compute.sharding, mesh, position);
     extents_.clear();
     for (const AxisSlice& slice : slices) extents_.push_back(slice.size());
-    return cost_.compute(ComputeQuery{&signature,
-                                      extents_,
+    return cost_.compute(ComputeQuery{&signature, extents_,
                                       &cluster_.spec(mesh.devices()[static_cast<std::size_t>(position)]),
-                                      {},
-                                      attended_share(signature, slices)});
+                                      products_of(compute.op, signature), attended_share(signature, slices)});
   }
 
   // Devices are alike at first when they are of one kind, in the same meshes, and have equal work where it is uneven.

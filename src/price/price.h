@@ -19,6 +19,8 @@ namespace weft {
 
 struct PriceOptions {
   bool fold = true;
+  // What products run in instead of their operands' type: tf32 all of fp32, narrower types the linears of blocks.
+  std::optional<Arithmetic> products = {};
 };
 
 // What an agent stands for.

@@ -169,6 +169,8 @@ const std::vector<Knob>& stack_knobs() {
       {"fused_cross_entropy", &S::fused_cross_entropy},
       {"fused_bias_activation", &S::fused_bias_activation},
       {"fused_optimizer", &S::fused_optimizer},
+      {"fused_accumulation", &S::fused_accumulation},
+      {"attention_generation", &S::attention_generation},
       {"vocabulary_multiple", &S::vocabulary_multiple},
       {"weight_dtype", &S::weight_dtype},
       {"weight_communication_dtype", &S::weight_communication_dtype},

@@ -37,7 +37,9 @@ struct SoftwareStack {
   Figure<bool> keep_gathered_input;  // sequence parallelism: kept for the weight gradient, not gathered again
   // Kernels that are one, or a sequence of plain ones.
   Figure<bool> fused_attention, fused_norm, fused_cross_entropy, fused_bias_activation, fused_optimizer;
-  Figure<int> vocabulary_multiple;  // the vocabulary is padded to this times tp; 0: not at all
+  Figure<bool> fused_accumulation;   // products of weight gradients add to the accumulators themselves
+  Figure<int> attention_generation;  // of the fused kernel: 1 FlashAttention and Triton's, 2 FlashAttention-2, 3 newer
+  Figure<int> vocabulary_multiple;   // the vocabulary is padded to this times tp; 0: not at all
   // Types; no master weights: none.
   Figure<std::optional<DType>> weight_dtype, weight_communication_dtype, gradient_dtype, gradient_communication_dtype,
       master_dtype, moment_dtype;

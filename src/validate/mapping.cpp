@@ -130,7 +130,7 @@ class RuleReader {
   }
 
   static Result<MappingRules::Condition> read_condition(const YamlMap::Entry& entry) {
-    static const std::set<std::string, std::less<>> numbers = {"gpus", "gpus_per_node", "layers"};
+    static const std::set<std::string, std::less<>> numbers = {"gpus", "gpus_per_node", "layers", "seq"};
     MappingRules::Condition condition;
     condition.column = entry.key;
     WEFT_TRY(const std::string text, entry.value.text(entry.key));
@@ -211,9 +211,11 @@ Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& s
   ItemList model, strategy;
   for (std::string_view column : kShapes)
     if (const auto value = row.number(column)) model.set(std::string(column), fmt::format("{}", *value));
-  for (std::string_view column : kDegrees)
-    if (const auto value = row.number(column); value && *value > 1)
-      strategy.set(std::string(column), fmt::format("{}", *value));
+  for (std::string_view column : kDegrees) {
+    const std::int64_t value = row.number(column).value_or(1);
+    if (value > 1 || column == "tp" || column == "pp" || column == "dp")
+      strategy.set(std::string(column), fmt::format("{}", value));
+  }
   if (!row.text("zero_stage").empty()) strategy.set("zero", std::string(row.text("zero_stage")));
   if (!row.text("recompute").empty()) strategy.set("recompute", lower(row.text("recompute")));
   WEFT_TRY(request.dtype, dtype_word(row.text("dtype")));
@@ -266,9 +268,15 @@ Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& s
   const std::int64_t gpus = *row.number("gpus");
   if (node.empty()) return error("gpu '{}': no node preset is known for it", row.text("gpu").substr(0, 40));
   WEFT_TRY(const Cluster one, parse_cluster(node));
-  const std::int64_t per_node = one.device_count(), nodes = (gpus + per_node - 1) / per_node;
-  if (const auto stated = row.number("gpus_per_node"); stated && nodes > 1 && *stated != per_node)
-    return error("{} devices a node, but {} has {}: no node preset is known for it", *stated, node, per_node);
+  const std::int64_t per_node = one.device_count();
+  // Fewer devices a node than it has: the first ones.
+  const std::int64_t used = std::min(row.number("gpus_per_node").value_or(per_node), per_node);
+  if (row.number("gpus_per_node").value_or(1) > per_node && gpus > per_node)
+    return error("{} devices a node, but {} has {}: no node preset is known for it", *row.number("gpus_per_node"), node,
+                 per_node);
+  const std::int64_t nodes = (gpus + used - 1) / used;
+  if (gpus != nodes * per_node)
+    for (std::int64_t rank = 0; rank < gpus; ++rank) request.devices.push_back(rank / used * per_node + rank % used);
   request.cluster = fmt::format("{}:{}", node, nodes);
 
   std::int64_t world = 1;
@@ -280,8 +288,6 @@ Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& s
     strategy.erase("zero");
     strategy.set("fsdp", fmt::format("{}", std::min(*fsdp, dp)));
     if (dp > *fsdp) strategy.set("replicate", fmt::format("{}", dp / *fsdp));
-  } else {
-    strategy.set("dp", fmt::format("{}", dp));
   }
   request.strategy = strategy.print();
   request.global_batch = row.number("global_batch");
