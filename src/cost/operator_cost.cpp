@@ -190,7 +190,7 @@ class OperatorCost {
       case OpKind::Conv2d: {
         // As an implicit product; windows gather rows, so those of the image need no alignment, channels do.
         Product implicit = product();
-        implicit.efficiency = tuning_.convolution.value;
+        implicit.efficiency = tuning_.convolution.value * (has_winograd() ? tuning_.winograd.value : 1);
         implicit.aligned = true;
         return add_product(implicit);
       }
@@ -266,6 +266,21 @@ class OperatorCost {
         if (is_view()) return;
         return add_stream(bytes_in() + bytes_out(), tuning_.stream.value, pointwise_flops());
     }
+  }
+
+  // Plain fp32 windows of 3 × 3 at stride 1, with channels enough to transform.
+  bool has_winograd() const {
+    if (signature_.kind != OpKind::Conv2d || product_rate(device_, arithmetic_).arithmetic != Arithmetic::kFp32)
+      return false;
+    int windows = 0;
+    for (int i = 0; i < signature_.operand_count(); ++i)
+      for (const DimIndex& dim : signature_.operand(i).dims)
+        if (dim.windowed()) {
+          const bool plain = dim.window.stride == 1 && dim.window.dilation == 1 && extent(dim.window.kernel) == 3;
+          if (!plain) return false;
+          ++windows;
+        }
+    return windows == 2 && extent("c") >= 16;
   }
 
   // The gradient of a weight, added to its accumulator by the product itself.

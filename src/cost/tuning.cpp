@@ -30,6 +30,7 @@ const std::vector<Field>& device_fields() {
       {"misaligned", &D::misaligned},
       {"grouped", &D::grouped},
       {"convolution", &D::convolution},
+      {"winograd", &D::winograd, 0.001, 4},
       {"attention_forward", &D::attention_forward},
       {"attention_backward", &D::attention_backward},
       {"attention_narrow", &D::attention_narrow},

@@ -33,6 +33,7 @@ struct DeviceTuning {
   Figure<double> misaligned;         // rate where rows are not multiples of 16 bytes
   Figure<double> grouped;            // rate of a grouped product (experts) over one of the same tiles
   Figure<double> convolution;        // rate of an implicit product over a plain one
+  Figure<double> winograd;           // rate of 3 × 3 windows of stride 1 in fp32 beside: fewer multiplications
   // Attention as one kernel: rate over that of a product, heads of 128, forward and backward; and the factor for 64.
   Figure<double> attention_forward, attention_backward, attention_narrow;
   // Rate of older kernels over the newest: FlashAttention and Triton's of its time, FlashAttention-2.

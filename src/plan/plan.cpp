@@ -87,7 +87,6 @@ class PlanMaker {
     Strategy strategy = parallelism ? expand(*parallelism, training.graph) : std::move(*from_file);
     if (!request_.devices.empty() && parallelism) strategy.mesh.devices = request_.devices;
     WEFT_TRY(ResolvedStrategy resolved, resolve_all(strategy, training, cluster));
-    tell_gradient_type(stack, precision, resolved);
     return Plan{request_,
                 std::move(cluster),
                 std::move(stack),
@@ -220,14 +219,6 @@ class PlanMaker {
     std::string message = fmt::format("{}: {} violations", place, violations.size());
     for (const Violation& violation : violations) message += "\n  " + print(violation);
     return Error{std::move(message)};
-  }
-
-  // The compiler reduces gradients as they are accumulated, or as they are made where each is reduced at once.
-  void tell_gradient_type(const SoftwareStack& stack, const Precision& precision, const ResolvedStrategy& resolved) {
-    const DType sent = resolved.choices.front().storage.zero() >= 2 ? precision.stored : precision.gradients;
-    if (const auto wanted = stack.gradient_communication_dtype.value; wanted && *wanted != sent)
-      assumptions_.push_back(
-          fmt::format("gradients are counted as sent in {}; the stack sends {}", name_of(sent), name_of(*wanted)));
   }
 
   const PlanRequest& request_;

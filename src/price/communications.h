@@ -37,9 +37,15 @@ struct CommKind {
 // (A scalar goes around 16,384 devices by a tree that no two nodes have the same part in; nothing would fold.)
 inline constexpr std::int64_t kUnfeltBytes = 16 << 10;
 
+// Types that gradients and parameters are sent as; none: their own.
+struct SentTypes {
+  std::optional<DType> gradients = {}, parameters = {};
+};
+
 class Communications {
  public:
-  Communications(const Program& program, const Graph& graph, const Cluster& cluster, const CostModel& cost);
+  Communications(const Program& program, const Graph& graph, const Cluster& cluster, const CostModel& cost,
+                 const SentTypes& sent = {});
 
   // The kind of an instruction that communicates; invalid for others.
   KindId kind_of(const Instruction& instruction);
@@ -66,6 +72,7 @@ class Communications {
   const Graph& graph_;
   const Cluster& cluster_;
   const CostModel& cost_;
+  const SentTypes sent_;
   IdVec<KindId, CommKind> kinds_;
   IdVec<CommGroupId, CommGroup> groups_;
   std::vector<Communicator> communicators_;

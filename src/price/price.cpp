@@ -25,7 +25,7 @@ class Pricer {
         stack_(stack),
         options_(options),
         world_(program.meshes[program.world]),
-        communications_(program, training.graph, cluster, cost),
+        communications_(program, training.graph, cluster, cost, {options.sent_gradients, options.sent_parameters}),
         rank_of_(program.meshes.size(), -1),
         kind_of_(program.instructions.size()),
         uniform_(program.instructions.size(), -1) {}

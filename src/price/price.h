@@ -21,6 +21,8 @@ struct PriceOptions {
   bool fold = true;
   // What products run in instead of their operands' type: tf32 all of fp32, narrower types the linears of blocks.
   std::optional<Arithmetic> products = {};
+  // What gradients and parameters are sent as, where it is not their own type.
+  std::optional<DType> sent_gradients = {}, sent_parameters = {};
 };
 
 // What an agent stands for.

@@ -96,7 +96,7 @@ class RuleReader {
 
   static Result<Rule> read_rule(const YamlNode& node) {
     static const std::string known[] = {"if",         "node",     "stack",         "base",   "model", "fill_model",
-                                        "fill_dtype", "strategy", "fill_strategy", "memory", "why"};
+                                        "fill_dtype", "strategy", "fill_strategy", "memory", "seq",   "why"};
     WEFT_TRY(const YamlMap fields, node.map("rule", known));
     Rule rule;
     WEFT_TRY(const YamlNode conditions, fields.require("if"));
@@ -107,7 +107,7 @@ class RuleReader {
     }
     const std::pair<std::string_view, std::string*> texts[] = {
         {"node", &rule.node},     {"stack", &rule.stack}, {"base", &rule.base}, {"fill_dtype", &rule.fill_dtype},
-        {"memory", &rule.memory}, {"why", &rule.why}};
+        {"memory", &rule.memory}, {"seq", &rule.seq},     {"why", &rule.why}};
     for (const auto& [name, into] : texts)
       if (const YamlNode* value = fields.find(name)) {
         WEFT_TRY(*into, value->text(name));
@@ -207,7 +207,7 @@ std::string zoo_model_named(std::string_view name) {
 Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& stack) const {
   MappedRow mapped;
   PlanRequest& request = mapped.request;
-  std::string node, base, memory;
+  std::string node, base, memory, seq;
   ItemList model, strategy;
   for (std::string_view column : kShapes)
     if (const auto value = row.number(column)) model.set(std::string(column), fmt::format("{}", *value));
@@ -237,6 +237,10 @@ Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& s
     if (!rule.stack.empty()) request.stack = rule.stack;
     if (!rule.base.empty()) base = rule.base;
     if (!rule.memory.empty()) memory = rule.memory;
+    if (!rule.seq.empty()) {
+      mapped.overrides.push_back(fmt::format("seq {} → {}: {}", row.text("seq"), rule.seq, rule.why));
+      seq = rule.seq;
+    }
     if (request.dtype.empty()) request.dtype = rule.fill_dtype;
     lay(rule.fill_model, model, true, rule.why);
     lay(rule.fill_strategy, strategy, true, rule.why);
@@ -257,6 +261,7 @@ Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& s
                  row.text("model").substr(0, 60));
   WEFT_TRY(const ModelInfo info, describe_model(request.model));
   request.seq = row.number("seq");
+  if (const Result<std::int64_t> computed = parse_integer(seq, "seq"); computed.ok()) request.seq = *computed;
   if (info.kind == ModelKind::Language) {
     if (request.seq && *request.seq != info.context) model.set("context", fmt::format("{}", *request.seq));
     if (!model.empty()) request.model += ":" + model.print();
