@@ -28,7 +28,7 @@ Arithmetic arithmetic_of(DType dtype) {
 // A tensor passes through memory this often, more where an operator is a sequence of plain kernels.
 constexpr double kUnfusedNorm = 3;          // cast, statistics, scale and shift
 constexpr double kUnfusedCrossEntropy = 3;  // fp32 copy, log-softmax, pick
-constexpr double kUnfusedSoftmax = 3;       // scale, mask, softmax
+constexpr double kUnfusedSoftmax = 2;       // mask, softmax; the product scales
 constexpr double kUnfusedOptimizer = 3;     // each moment, the update and the weight in kernels of their own
 constexpr double kBytesPerUnit = 32768;     // that keep one compute unit busy when streaming
 constexpr double kAttentionRows = 128;      // queries of one thread block of fused attention
@@ -118,8 +118,9 @@ class OperatorCost {
     flops_ += flops;
     bytes_ += bytes;
   }
-  void add_product(const Product& product) {
+  void add_product(Product product) {
     if (product.flops() <= 0) return;
+    product.efficiency *= fused_.product_rate;
     add(product_time(product, device_, tuning_, arithmetic_), product.flops(), product.bytes);
   }
   // A kernel that passes these bytes through memory at a share of its bandwidth, with some arithmetic on the way.
@@ -192,6 +193,9 @@ class OperatorCost {
         Product implicit = product();
         implicit.efficiency = tuning_.convolution.value * (has_winograd() ? tuning_.winograd.value : 1);
         implicit.aligned = true;
+        // Tensor cores want channels innermost: images are read and written once more each way.
+        if (!fused_.channels_last && product_rate(device_, arithmetic_).arithmetic != Arithmetic::kFp32)
+          add_stream(2 * (bytes_in() + bytes_out()), tuning_.stream.value);
         return add_product(implicit);
       }
       case OpKind::Attention:
@@ -209,7 +213,8 @@ class OperatorCost {
       case OpKind::RmsNorm:
         return norm();
       case OpKind::Softmax:
-        return add_stream(bytes_in() + bytes_out(), tuning_.rows.value, pointwise_flops());
+        return add_stream((bytes_in() + bytes_out()) * (fused_.bias_activation ? 1 : kUnfusedSoftmax),
+                          tuning_.rows.value, pointwise_flops());
       case OpKind::CrossEntropy:
         return add_stream((bytes_in() + bytes_out()) * (fused_.cross_entropy ? 1 : kUnfusedCrossEntropy),
                           tuning_.rows.value, pointwise_flops());
@@ -250,6 +255,9 @@ class OperatorCost {
         return add_stream(bytes_in() + bytes_out(), tuning_.stream.value, pointwise_flops());
       case OpKind::Unary:
       case OpKind::Binary:
+        // Of images: part of the batch norm before it.
+        if (fused_.batch_norm && signature_.outputs[0].dims.size() == 4) return;
+        return pass();
       case OpKind::Select:
       case OpKind::Glu:
       case OpKind::Dropout:
@@ -263,9 +271,13 @@ class OperatorCost {
       case OpKind::Expand:
       case OpKind::AddScalars:
       case OpKind::ClipCoefficient:
-        if (is_view()) return;
-        return add_stream(bytes_in() + bytes_out(), tuning_.stream.value, pointwise_flops());
+        return pass();
     }
+  }
+
+  // Every operand through memory once.
+  void pass() {
+    if (!is_view()) add_stream(bytes_in() + bytes_out(), tuning_.stream.value, pointwise_flops());
   }
 
   // Plain fp32 windows of 3 × 3 at stride 1, with channels enough to transform.
@@ -421,6 +433,9 @@ KernelChoice kernels_of(const SoftwareStack& stack) {
           .bias_activation = stack.fused_bias_activation.value,
           .optimizer = stack.fused_optimizer.value,
           .accumulation = stack.fused_accumulation.value,
+          .batch_norm = stack.fused_batch_norm.value,
+          .channels_last = stack.channels_last.value,
+          .product_rate = stack.product_rate.value,
           .attention_generation = stack.attention_generation.value};
 }
 

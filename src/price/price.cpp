@@ -338,6 +338,11 @@ class Pricer {
                                                              : PlayedFor::EveryMicroBatch;
     const bool issues = !stack_.graph_capture.value;
     if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
+      // What was reduced is added where it was reduced: computation does not wait for it.
+      if (stack_.gradient_overlap.value && graph_.kind(compute->op) == OpKind::Accumulate &&
+          std::any_of(instruction.after.begin(), instruction.after.end(),
+                      [&](InstructionId before) { return program_.instructions[before].stream == Stream::Data; }))
+        task.stream = static_cast<std::uint8_t>(Stream::Data);
       WorkId work;
       if (is_uniform(id)) {
         const auto [found, added] = uniform_works_.try_emplace({id, &cluster_.spec(device)});
