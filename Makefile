@@ -4,7 +4,7 @@ WEFT := build/release/bin/weft
 FUZZ_SECONDS ?= 10
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help demo test test-asan fuzz bench deps format clean
+.PHONY: help demo accuracy test test-asan fuzz bench deps format clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -17,6 +17,13 @@ demo: deps  ## build weft, show a model, a cluster and a strategy, and simulate 
 	$(WEFT) show cluster dgx-h100:16
 	$(WEFT) show strategy --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1
 	$(WEFT) simulate --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1
+
+MEASURED ?= ../shared/measured
+accuracy: deps  ## compare predictions with the measured runs of MEASURED (default ../shared/measured)
+	@ls $(MEASURED)/*.csv > /dev/null 2>&1 || { echo "no measured runs: $(MEASURED)/*.csv is not there; name the folder, make accuracy MEASURED=DIR"; exit 1; }
+	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
+	@cmake --build --preset release --target weft
+	$(WEFT) validate $(MEASURED)/*.csv --timing
 
 test: deps  ## build and run every test
 	@cmake --preset dev > build/dev.log 2>&1 || { cat build/dev.log; exit 1; }

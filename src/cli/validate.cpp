@@ -3,9 +3,11 @@
 
 #include <chrono>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 
 #include "cli/commands.h"
+#include "cost/tuning.h"
 
 namespace weft {
 namespace {
@@ -13,6 +15,7 @@ namespace {
 struct ValidateArguments {
   std::vector<std::string> files;
   ValidateOptions options;
+  std::string tuning;
   bool json = false, timing = false;
 };
 
@@ -26,8 +29,16 @@ Result<std::string> run_validation(const ValidateArguments& arguments) {
     WEFT_TRY(MeasuredFile file, read_measured(path));
     files.push_back(std::move(file));
   }
+  ValidateOptions options = arguments.options;
+  std::optional<Tuning> tuning;
+  if (!arguments.tuning.empty()) {
+    std::ifstream file(arguments.tuning, std::ios::binary);
+    if (!file) return error("--tuning {}: cannot open the file", arguments.tuning);
+    WEFT_TRY(tuning, parse_tuning(std::string(std::istreambuf_iterator<char>(file), {}), arguments.tuning));
+    options.tuning = &*tuning;
+  }
   const auto start = std::chrono::steady_clock::now();
-  const Validation validation = validate_measured(files, arguments.options);
+  const Validation validation = validate_measured(files, options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (arguments.json) return json_of(validation);
   std::string text = describe(validation);
@@ -61,6 +72,8 @@ void add_validate(CLI::App& app, Chosen& chosen) {
       "  weft validate runs/*.csv --top 5\n");
   command->add_option("files", arguments->files, "tables of measured runs (.csv)")->required();
   command->add_option("--stack", arguments->options.stack, "software stack of all rows (default: by row and source)");
+  command->add_option("--tuning", arguments->tuning,
+                      "constants of the cost model over the built-in ones (presets/cost)");
   command->add_option("--top", arguments->options.worst, "how many of the worst rows to explain")
       ->capture_default_str();
   command->add_flag("--timing", arguments->timing, "also how long weft itself took");

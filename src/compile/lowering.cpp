@@ -111,6 +111,7 @@ Stream Lowering::stream_of(const What& what) const {
   if (std::holds_alternative<Send>(what)) return back ? Stream::SendBack : Stream::Send;
   if (std::holds_alternative<Receive>(what)) return back ? Stream::ReceiveBack : Stream::Receive;
   if (std::holds_alternative<Copy>(what)) return Stream::Copy;
+  if (adds_reduced_) return Stream::Data;
   const auto* communicate = std::get_if<Communicate>(&what);
   if (!communicate || communicate->collective == Collective::Slice) return Stream::Compute;
   return of_parameter_ || phase_ == Phase::Step ? Stream::Data : Stream::Tensor;

@@ -211,6 +211,7 @@ class Lowering {
   // The group being lowered.
   GroupCode* code_ = nullptr;
   bool of_parameter_ = false;
+  bool adds_reduced_ = false;  // emitting the addition of gradients that were reduced
   TurnId turn_;
   Phase phase_ = Phase::Forward;
   bool weight_part_ = false;

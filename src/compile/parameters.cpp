@@ -85,7 +85,10 @@ Status Lowering::accumulate(const Event& event, EventCode& code) {
     emit(kept.mesh, Compute{op, sharding, {loaded, ready}, {sum}});
     emit(kept.mesh, Copy{sum, kept.gradient});
   } else {
+    // What was reduced is added where it was reduced: computation does not wait for it.
+    adds_reduced_ = reduce_first && options_.gradients.overlap;
     const InstructionId add = emit(kept.mesh, Compute{op, sharding, {sum, ready}, {sum}});
+    adds_reduced_ = false;
     if (terms_of_.at(buffer).size() > 1) adders_[sum].push_back(add);  // in whatever order they are issued
   }
   term.then = std::move(added);

@@ -28,7 +28,7 @@ Arithmetic arithmetic_of(DType dtype) {
 // A tensor passes through memory this often, more where an operator is a sequence of plain kernels.
 constexpr double kUnfusedNorm = 3;          // cast, statistics, scale and shift
 constexpr double kUnfusedCrossEntropy = 3;  // fp32 copy, log-softmax, pick
-constexpr double kUnfusedSoftmax = 3;       // scale, mask, softmax
+constexpr double kUnfusedSoftmax = 2;       // mask, softmax; the product scales
 constexpr double kUnfusedOptimizer = 3;     // each moment, the update and the weight in kernels of their own
 constexpr double kBytesPerUnit = 32768;     // that keep one compute unit busy when streaming
 constexpr double kAttentionRows = 128;      // queries of one thread block of fused attention
@@ -118,8 +118,9 @@ class OperatorCost {
     flops_ += flops;
     bytes_ += bytes;
   }
-  void add_product(const Product& product) {
+  void add_product(Product product) {
     if (product.flops() <= 0) return;
+    product.efficiency *= fused_.product_rate;
     add(product_time(product, device_, tuning_, arithmetic_), product.flops(), product.bytes);
   }
   // A kernel that passes these bytes through memory at a share of its bandwidth, with some arithmetic on the way.
@@ -176,19 +177,25 @@ class OperatorCost {
   void run_kernels() {
     switch (signature_.kind) {
       case OpKind::Linear:
-      case OpKind::Matmul:
-        return add_product(product());
+      case OpKind::Matmul: {
+        Product plain = product();
+        if (accumulates()) plain.efficiency = tuning_.accumulating.value;
+        return add_product(plain);
+      }
       case OpKind::ExpertLinear: {
         Product grouped = product();
-        grouped.efficiency = tuning_.grouped.value;
+        grouped.efficiency = tuning_.grouped.value * (accumulates() ? tuning_.accumulating.value : 1);
         return add_product(grouped);
       }
       case OpKind::Conv1d:
       case OpKind::Conv2d: {
         // As an implicit product; windows gather rows, so those of the image need no alignment, channels do.
         Product implicit = product();
-        implicit.efficiency = tuning_.convolution.value;
+        implicit.efficiency = tuning_.convolution.value * (has_winograd() ? tuning_.winograd.value : 1);
         implicit.aligned = true;
+        // Tensor cores want channels innermost: images are read and written once more each way.
+        if (!fused_.channels_last && product_rate(device_, arithmetic_).arithmetic != Arithmetic::kFp32)
+          add_stream(2 * (bytes_in() + bytes_out()), tuning_.stream.value);
         return add_product(implicit);
       }
       case OpKind::Attention:
@@ -207,7 +214,8 @@ class OperatorCost {
       case OpKind::RmsNorm:
         return norm();
       case OpKind::Softmax:
-        return add_stream(bytes_in() + bytes_out(), tuning_.rows.value, pointwise_flops());
+        return add_stream((bytes_in() + bytes_out()) * (fused_.bias_activation ? 1 : kUnfusedSoftmax),
+                          tuning_.rows.value, pointwise_flops());
       case OpKind::CrossEntropy:
         return add_stream((bytes_in() + bytes_out()) * (fused_.cross_entropy ? 1 : kUnfusedCrossEntropy),
                           tuning_.rows.value, pointwise_flops());
@@ -242,8 +250,15 @@ class OperatorCost {
         flops_ += signature_.attrs.number("flops", 0);
         seconds_ += signature_.attrs.number("flops", 0) / product_rate(device_, arithmetic_).peak.value;
         return add_stream(bytes_in() + bytes_out(), tuning_.stream.value, pointwise_flops());
+      case OpKind::Accumulate:
+        // Done by the product that made the gradient; what is left are vectors.
+        if (fused_.accumulation) return;
+        return add_stream(bytes_in() + bytes_out(), tuning_.stream.value, pointwise_flops());
       case OpKind::Unary:
       case OpKind::Binary:
+        // Of images: part of the batch norm before it.
+        if (fused_.batch_norm && signature_.outputs[0].dims.size() == 4) return;
+        return pass();
       case OpKind::Select:
       case OpKind::Glu:
       case OpKind::Dropout:
@@ -255,13 +270,34 @@ class OperatorCost {
       case OpKind::Reshape:
       case OpKind::Transpose:
       case OpKind::Expand:
-      case OpKind::Accumulate:
       case OpKind::AddScalars:
       case OpKind::ClipCoefficient:
-        if (is_view()) return;
-        return add_stream(bytes_in() + bytes_out(), tuning_.stream.value, pointwise_flops());
+        return pass();
     }
   }
+
+  // Every operand through memory once.
+  void pass() {
+    if (!is_view()) add_stream(bytes_in() + bytes_out(), tuning_.stream.value, pointwise_flops());
+  }
+
+  // Plain fp32 windows of 3 × 3 at stride 1, with channels enough to transform.
+  bool has_winograd() const {
+    if (signature_.kind != OpKind::Conv2d || product_rate(device_, arithmetic_).arithmetic != Arithmetic::kFp32)
+      return false;
+    int windows = 0;
+    for (int i = 0; i < signature_.operand_count(); ++i)
+      for (const DimIndex& dim : signature_.operand(i).dims)
+        if (dim.windowed()) {
+          const bool plain = dim.window.stride == 1 && dim.window.dilation == 1 && extent(dim.window.kernel) == 3;
+          if (!plain) return false;
+          ++windows;
+        }
+    return windows == 2 && extent("c") >= 16;
+  }
+
+  // The gradient of a weight, added to its accumulator by the product itself.
+  bool accumulates() const { return fused_.accumulation && backward() && signature_.outputs[0].weight; }
 
   bool is_view() const {
     return signature_.pointwise_per_element == 0 &&
@@ -293,7 +329,8 @@ class OperatorCost {
     const double heads = extent("b") * extent("g") * extent("r"), queries = extent("q"), keys = extent("t");
     const double e = extent("e"), d = extent("d"), products = 2 * heads * queries * keys * (e + d);
     const double flops = backward() ? 2 * products : products;
-    const double done = flops * attended() * (backward() ? kBackwardProducts : 1);
+    const double share_of_pairs = attended();
+    const double done = flops * share_of_pairs * (backward() ? kBackwardProducts : 1);
     const ProductRate rate = product_rate(device_, arithmetic_);
     const double size = std::min(e, d);
     const double narrow = size >= 128 ? 1
@@ -304,8 +341,15 @@ class OperatorCost {
     const double waves = blocks / units_, full = ceil_ratio(blocks, units_);
     // Masked blocks end early, so half of the last wave's gap is filled.
     const double use = waves / std::max(1.0, waves + 0.5 * tuning_.wave_quantisation.value * (full - waves));
+    const double ramp = (backward() ? tuning_.attention_ramp_backward : tuning_.attention_ramp_forward).value;
+    // Seen keys per query, twice over where a mask hides half: the diagonal is half empty.
+    const double seen = std::max(1.0, 2 * keys * share_of_pairs);
+    const double generation = fused_.attention_generation <= 1   ? tuning_.attention_flash1.value
+                              : fused_.attention_generation == 2 ? tuning_.attention_flash2.value
+                                                                 : 1.0;
     const double sustained = rate.peak.value * tuning_.sustained[static_cast<std::size_t>(rate.arithmetic)].value *
-                             (backward() ? tuning_.attention_backward : tuning_.attention_forward).value * narrow;
+                             (backward() ? tuning_.attention_backward : tuning_.attention_forward).value * narrow *
+                             generation * seen / (seen + ramp);
     const double bytes = bytes_in() + bytes_out();
     const double seconds =
         std::max(done / (sustained * std::max(use, 1e-6)), bytes / (memory_peak_ * tuning_.stream.value));
@@ -388,7 +432,12 @@ KernelChoice kernels_of(const SoftwareStack& stack) {
           .norm = stack.fused_norm.value,
           .cross_entropy = stack.fused_cross_entropy.value,
           .bias_activation = stack.fused_bias_activation.value,
-          .optimizer = stack.fused_optimizer.value};
+          .optimizer = stack.fused_optimizer.value,
+          .accumulation = stack.fused_accumulation.value,
+          .batch_norm = stack.fused_batch_norm.value,
+          .channels_last = stack.channels_last.value,
+          .product_rate = stack.product_rate.value,
+          .attention_generation = stack.attention_generation.value};
 }
 
 ComputeCost operator_cost(const ComputeQuery& query, const Tuning& tuning, const KernelChoice& fused) {

@@ -10,6 +10,9 @@ namespace weft {
 // Which operators are one kernel in the stack, and which a sequence of plain ones.
 struct KernelChoice {
   bool attention = true, norm = true, cross_entropy = true, bias_activation = true, optimizer = true;
+  bool accumulation = false, batch_norm = false, channels_last = true;
+  double product_rate = 1;
+  int attention_generation = 3;
 };
 KernelChoice kernels_of(const SoftwareStack& stack);
 

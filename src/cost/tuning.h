@@ -33,8 +33,14 @@ struct DeviceTuning {
   Figure<double> misaligned;         // rate where rows are not multiples of 16 bytes
   Figure<double> grouped;            // rate of a grouped product (experts) over one of the same tiles
   Figure<double> convolution;        // rate of an implicit product over a plain one
+  Figure<double> winograd;           // rate of 3 × 3 windows of stride 1 in fp32 beside: fewer multiplications
   // Attention as one kernel: rate over that of a product, heads of 128, forward and backward; and the factor for 64.
   Figure<double> attention_forward, attention_backward, attention_narrow;
+  // Rate of older kernels over the newest: FlashAttention and Triton's of its time, FlashAttention-2.
+  Figure<double> attention_flash1, attention_flash2;
+  // Masked keys per query at which half of the rate is reached: blocks on the diagonal, prologue and epilogue.
+  Figure<double> attention_ramp_forward, attention_ramp_backward;
+  Figure<double> accumulating;  // rate of a product that adds to an fp32 accumulator
   // Memory-bound kernels: share of the peak memory bandwidth.
   Figure<double> stream;     // pointwise and copies
   Figure<double> rows;       // norms, softmax, losses

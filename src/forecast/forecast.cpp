@@ -299,8 +299,13 @@ Result<PlayedPlan> play_plan(const Plan& plan, const CostModel& cost, const Fore
   Stopwatch watch;
   WEFT_TRY(CompiledStrategy compiled, compile_plan(plan));
   taken.compile = watch.lap();
+  const bool narrow = plan.precision.stored != DType::F32;  // fp32 runs send fp32
+  const NumberTypes types{.products = plan.precision.products,
+                          .sent_gradients = narrow ? plan.stack.gradient_communication_dtype.value : std::nullopt,
+                          .sent_parameters = narrow ? plan.stack.weight_communication_dtype.value : std::nullopt};
   const auto priced_with = [&](bool fold) {
-    return price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, plan.stack, {.fold = fold});
+    return price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, plan.stack,
+                 {.fold = fold, .types = types});
   };
   bool folded = options.fold;
   WEFT_TRY(Priced priced, priced_with(folded));

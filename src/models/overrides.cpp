@@ -79,6 +79,7 @@ constexpr IntegerField<T> kTransformerIntegers[] = {
     {"first_dense", 0, 10'000, [](T& c, std::int64_t v) { c.moe.first_dense = v; }},
     {"moe_every", 1, 10'000, [](T& c, std::int64_t v) { c.moe.every = v; }},
     {"groups", 1, kMost, [](T& c, std::int64_t v) { c.moe.groups = v; }},
+    {"masked", 0, kMost, [](T& c, std::int64_t v) { c.masked = v; }},
     {"image", 1, kMost, [](T& c, std::int64_t v) { c.image = v; }},
     {"patch", 1, kMost, [](T& c, std::int64_t v) { c.patch = v; }},
     {"classes", 1, kMost, [](T& c, std::int64_t v) { c.classes = v; }},

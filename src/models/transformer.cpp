@@ -139,10 +139,14 @@ class TransformerBuilder {
     const TensorId next = net_.linear("next_sentence", first, 2, true);
     const TensorId next_loss =
         net_.cross_entropy("next_sentence_loss", next, b_.input("next_sentence_labels", DType::I64, {step_.batch}));
-    // Masked tokens: predicted at every position; labels say which count.
+    // Masked tokens: predicted at every position, where labels say which count, or at as many positions as are masked.
+    const std::int64_t predicted = config_.masked > 0 ? std::min(config_.masked, step_.seq) : step_.seq;
+    if (predicted < step_.seq)
+      x = b_.op1(OpKind::Slice, "masked", {x},
+                 {{"dim", std::int64_t{1}}, {"begin", std::int64_t{0}}, {"end", predicted}});
     TensorId y = net_.unary("transform_act", net_.linear("transform", x, config_.hidden, true), "gelu");
     y = logits(blocks_.norm("transform_norm", y));
-    const TensorId loss = net_.cross_entropy("masked_loss", y, b_.input("labels", DType::I64, tokens(step_.seq)));
+    const TensorId loss = net_.cross_entropy("masked_loss", y, b_.input("labels", DType::I64, tokens(predicted)));
     finish(net_.add("loss", loss, next_loss));
   }
 

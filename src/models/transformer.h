@@ -93,6 +93,7 @@ struct TransformerConfig {
   std::int64_t decoder_seq = 0;                                  // EncoderDecoder; 0: seq
   std::int64_t relative_buckets = 32;                            // Positions::Relative
   std::int64_t token_types = 2;                                  // Encoder; 0: no token types
+  std::int64_t masked = 0;                                       // Encoder: tokens that are predicted; 0: all of them
   std::int64_t image = 0, patch = 0, channels = 3, classes = 0;  // Vision
 
   // Fields with 0 for a default, resolved.

@@ -55,6 +55,8 @@ class PlanMaker {
     WEFT_TRY(SoftwareStack stack, choose_stack(info));
     WEFT_TRY(Precision precision, choose_precision(request_.dtype, stack, assumptions_));
     tell_sequence(info);
+    const std::int64_t devices =
+        request_.devices.empty() ? cluster.device_count() : static_cast<std::int64_t>(request_.devices.size());
     std::optional<Parallelism> parallelism;
     std::optional<Strategy> from_file;
     BatchPlan batch;
@@ -62,10 +64,10 @@ class PlanMaker {
     const BatchDefaults defaults{info.counts_tokens, info.seq};
     if (names_a_file(request_.strategy)) {
       WEFT_TRY(from_file, read_strategy(request_.strategy));
-      WEFT_TRY(batch, batch_of_file(*from_file, cluster.device_count(), asked, defaults, assumptions_));
+      WEFT_TRY(batch, batch_of_file(*from_file, devices, asked, defaults, assumptions_));
     } else {
       WEFT_TRY(const Shorthand shorthand, parse_shorthand(request_.strategy));
-      WEFT_TRY(parallelism, complete_with_batch(shorthand, cluster.device_count(), asked, defaults, assumptions_));
+      WEFT_TRY(parallelism, complete_with_batch(shorthand, devices, asked, defaults, assumptions_));
       batch = batch_of(*parallelism);
     }
     if (batch.micro_batches > kMostMicroBatches)
@@ -83,8 +85,8 @@ class PlanMaker {
     const TrainingOptions options = training_options(model, precision);
     WEFT_TRY(TrainingGraph training, make_training_graph(std::move(model.graph), options));
     Strategy strategy = parallelism ? expand(*parallelism, training.graph) : std::move(*from_file);
+    if (!request_.devices.empty() && parallelism) strategy.mesh.devices = request_.devices;
     WEFT_TRY(ResolvedStrategy resolved, resolve_all(strategy, training, cluster));
-    tell_gradient_type(stack, precision, resolved);
     return Plan{request_,
                 std::move(cluster),
                 std::move(stack),
@@ -217,14 +219,6 @@ class PlanMaker {
     std::string message = fmt::format("{}: {} violations", place, violations.size());
     for (const Violation& violation : violations) message += "\n  " + print(violation);
     return Error{std::move(message)};
-  }
-
-  // The compiler reduces gradients as they are accumulated, or as they are made where each is reduced at once.
-  void tell_gradient_type(const SoftwareStack& stack, const Precision& precision, const ResolvedStrategy& resolved) {
-    const DType sent = resolved.choices.front().storage.zero() >= 2 ? precision.stored : precision.gradients;
-    if (const auto wanted = stack.gradient_communication_dtype.value; wanted && *wanted != sent)
-      assumptions_.push_back(
-          fmt::format("gradients are counted as sent in {}; the stack sends {}", name_of(sent), name_of(*wanted)));
   }
 
   const PlanRequest& request_;

@@ -35,6 +35,7 @@ struct PlanRequest {
   std::optional<std::int64_t> global_batch = {}, micro_batch = {};  // samples per step; per micro-batch and replica
   std::optional<std::int64_t> seq = {};                             // tokens per sample
   std::string dtype = {};                                           // empty: the stack's
+  std::vector<std::int64_t> devices = {};                           // of the cluster, by rank; empty: all of them
   std::string stack = {};  // empty: megatron-lm for language models, pytorch-ddp for others
 };
 

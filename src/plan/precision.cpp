@@ -50,6 +50,9 @@ Result<Precision> choose_precision(std::string_view asked, const SoftwareStack& 
     return error("--dtype '{}': write one of {}{}", asked, fmt::join(names, ", "), did_you_mean(asked, names));
   }
   Precision precision{std::string(word->name), word->stored, word->stored, false};
+  if (word->name == "tf32") precision.products = Arithmetic::kTf32;
+  if (word->name == "fp8" || word->name == "mxfp8") precision.products = Arithmetic::kFp8;
+  if (word->name == "nvfp4") precision.products = Arithmetic::kFp4;
   if (asked.empty()) assumptions.push_back(fmt::format("dtype {} (--dtype)", precision.name));
   if (word->stored == DType::BF16 && !word->autocast && word->name != "bf16")
     assumptions.push_back(

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cluster/device.h"
 #include "graph/dtype.h"
 #include "strategy/stack.h"
 
@@ -22,6 +23,8 @@ struct Precision {
   DType stored = DType::BF16;     // weights and activations of the graph
   DType gradients = DType::BF16;  // accumulators
   bool masters = true;            // an fp32 copy of the weights
+  // What products run in, where it is not their operands' type: tf32 all of them, fp8 and fp4 the blocks' linears.
+  std::optional<Arithmetic> products = {};
 };
 
 // An empty word: the stack's weight type where it has 16 bits, else bf16. Assumptions are added for what was chosen and

@@ -10,8 +10,8 @@
 namespace weft {
 
 Communications::Communications(const Program& program, const Graph& graph, const Cluster& cluster,
-                               const CostModel& cost)
-    : program_(program), graph_(graph), cluster_(cluster), cost_(cost) {}
+                               const CostModel& cost, const NumberTypes& types)
+    : program_(program), graph_(graph), cluster_(cluster), cost_(cost), types_(types) {}
 
 std::uint32_t Communications::world_position(DeviceId device) const {
   return static_cast<std::uint32_t>(program_.meshes[program_.world].position_of(device));
@@ -186,9 +186,15 @@ ShapeId Communications::shape_of(const Communicator& communicator) {
 }
 
 std::int64_t Communications::bytes_of(const Instruction& instruction, const CommGroup& group) const {
+  // Gradients are reduced and parameters gathered on the data stream, perhaps in a type of their own.
+  std::optional<DType> sent;
+  if (const auto* communicate = std::get_if<Communicate>(&instruction.what);
+      communicate && instruction.stream == Stream::Data)
+    sent = communicate->collective == Collective::AllGather ? types_.sent_parameters : types_.sent_gradients;
   const auto local = [&](BufferId id) {
     const Buffer& buffer = program_.buffers[id];
-    return bytes_of_elements(id, largest_local_elements(buffer.layout, program_.meshes[buffer.layout.mesh]));
+    const std::int64_t elements = largest_local_elements(buffer.layout, program_.meshes[buffer.layout.mesh]);
+    return sent ? weft::bytes_of(*sent, elements) : bytes_of_elements(id, elements);
   };
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
     std::int64_t bytes = 0;

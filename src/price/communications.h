@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "cost/cost.h"
+#include "price/number_types.h"
 #include "program/program.h"
 
 namespace weft {
@@ -39,7 +40,8 @@ inline constexpr std::int64_t kUnfeltBytes = 16 << 10;
 
 class Communications {
  public:
-  Communications(const Program& program, const Graph& graph, const Cluster& cluster, const CostModel& cost);
+  Communications(const Program& program, const Graph& graph, const Cluster& cluster, const CostModel& cost,
+                 const NumberTypes& types = {});
 
   // The kind of an instruction that communicates; invalid for others.
   KindId kind_of(const Instruction& instruction);
@@ -69,6 +71,7 @@ class Communications {
   const Graph& graph_;
   const Cluster& cluster_;
   const CostModel& cost_;
+  const NumberTypes types_;
   IdVec<KindId, CommKind> kinds_;
   IdVec<CommGroupId, CommGroup> groups_;
   std::vector<Communicator> communicators_;

@@ -13,13 +13,14 @@ class InstructionPricer {
  public:
   // All are kept by reference.
   InstructionPricer(const Program& program, const Graph& graph, const Cluster& cluster, const CostModel& cost,
-                    const SoftwareStack& stack)
+                    const SoftwareStack& stack, const NumberTypes& types = {})
       : program_(program),
         graph_(graph),
         cluster_(cluster),
         cost_(cost),
         stack_(stack),
-        communications_(program, graph, cluster, cost) {}
+        types_(types),
+        communications_(program, graph, cluster, cost, types) {}
 
   Communications& communications() { return communications_; }
   const Communications& communications() const { return communications_; }
@@ -46,11 +47,15 @@ class InstructionPricer {
   Agent agent(DeviceId device, Workload& workload);
 
  private:
+  // What the operator multiplies in, where it is not in its operands' type.
+  std::optional<Arithmetic> products_of(OpId op, const Signature& signature) const;
+
   const Program& program_;
   const Graph& graph_;
   const Cluster& cluster_;
   const CostModel& cost_;
   const SoftwareStack& stack_;
+  const NumberTypes types_;
   Communications communications_;
   std::vector<std::int64_t> extents_;
   std::map<const DeviceSpec*, std::uint32_t> interference_;

@@ -24,7 +24,7 @@ class Pricer {
         cost_(cost),
         options_(options),
         world_(program.meshes[program.world]),
-        pricer_(program, training.graph, cluster, cost, stack),
+        pricer_(program, training.graph, cluster, cost, stack, options.types),
         communications_(pricer_.communications()),
         ranks_(program, schedule),
         kind_of_(program.instructions.size()),

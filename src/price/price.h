@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "cost/cost.h"
 #include "graph/training.h"
+#include "price/number_types.h"
 #include "program/program.h"
 #include "strategy/stack.h"
 
@@ -19,6 +20,7 @@ namespace weft {
 
 struct PriceOptions {
   bool fold = true;
+  NumberTypes types = {};
 };
 
 // What an agent stands for.

@@ -42,7 +42,8 @@ constexpr std::array<NumberKey, 15> kNumbers = {{
     {"w", &Shorthand::w, 1, kMostDegree},
     {"tables", &Shorthand::tables, 0, 1},
 }};
-constexpr std::array<std::string_view, 6> kTexts = {"cp_mode", "recompute", "schedule", "stages", "order", "offload"};
+constexpr std::array<std::string_view, 7> kTexts = {"cp_mode", "recompute", "full",   "schedule",
+                                                    "stages",  "order",     "offload"};
 constexpr std::array<std::string_view, 9> kOrderAxes = {"tp", "cp", "ep", "dp", "pp", "h", "w", "replicate", "fsdp"};
 
 std::vector<std::string> known_keys() {
@@ -73,6 +74,11 @@ Status parse_text(std::string_view key, std::string_view value, Shorthand& into)
   } else if (key == "recompute") {
     into.recompute = recompute_named(value);
     if (!into.recompute) return error("recompute={}: write none, selective, full or op", shown(value));
+  } else if (key == "full") {
+    for (std::string_view part : split_on(value, '+')) {
+      if (part.empty()) return error("full={}: write modules, layers.*.mlp, joined by +", shown(value));
+      into.full.emplace_back(part);
+    }
   } else if (key == "schedule") {
     if (!find_schedule(value))
       return error("schedule={}: unknown{}", shown(value), did_you_mean(shown(value), pipeline_schedule_names()));
@@ -151,6 +157,7 @@ std::string print(const Shorthand& shorthand) {
     if (const auto& value = shorthand.*key.field) items.push_back(fmt::format("{}={}", key.name, *value));
   if (shorthand.cp_mode) items.push_back(fmt::format("cp_mode={}", name_of(*shorthand.cp_mode)));
   if (shorthand.recompute) items.push_back(fmt::format("recompute={}", name_of(*shorthand.recompute)));
+  if (!shorthand.full.empty()) items.push_back(fmt::format("full={}", fmt::join(shorthand.full, "+")));
   if (!shorthand.schedule.empty()) items.push_back("schedule=" + shorthand.schedule);
   if (!shorthand.stages.empty()) items.push_back(fmt::format("stages={}", fmt::join(shorthand.stages, "+")));
   if (!shorthand.order.empty()) items.push_back(fmt::format("order={}", fmt::join(shorthand.order, "-")));
@@ -300,6 +307,7 @@ Result<Parallelism> complete(const Shorthand& given, std::int64_t devices, const
   plan.tables = given.tables.value_or(0) == 1;
   plan.cp_mode = given.cp_mode.value_or(ContextMode::Gather);
   plan.recompute = given.recompute.value_or(Recompute::None);
+  plan.full = given.full;
   plan.order = given.order;
   plan.offload = given.offload;
   return plan;
@@ -399,6 +407,7 @@ Strategy expand(const Parallelism& plan, const Graph& graph) {
   if (plan.recompute != Recompute::None) root.recompute = plan.recompute;
   for (Stored kind : plan.offload) root.stored(kind).offload = true;
   if (root.recompute || !plan.offload.empty()) append({std::move(root)});
+  for (const std::string& module : plan.full) append({Rule{.match = module, .recompute = Recompute::Full}});
   // What is said of the root is one rule.
   Rule all;
   all.match = "**";

@@ -8,9 +8,10 @@
 // Keys: tp cp pp dp ep degrees (default 1; one may be left out of the product and is inferred, dp unless it is given) ·
 // vpp model chunks per pipeline rank · zero 0…3 · fsdp and replicate, hybrid sharding: dp = fsdp·replicate, zero=3 · sp
 // 0 or 1, sequence parallelism (default 1 if tp > 1) · cp_mode gather, a2a, ring · recompute none, selective, full, op
-// · mbs micro-batch per replica · ga micro-batches per step · schedule · stages layers per stage, 8+8+7+9 · order of
-// ranks, innermost first, tp-cp-ep-dp-pp · offload optimizer, gradients, weights, activations (joined by +) · h and w,
-// degrees of image height and width · tables=1, embedding tables split over dp (DLRM).
+// · full modules that are recomputed as a whole besides, layers.*.mlp (joined by +) · mbs micro-batch per replica · ga
+// micro-batches per step · schedule · stages layers per stage, 8+8+7+9 · order of ranks, innermost first,
+// tp-cp-ep-dp-pp · offload optimizer, gradients, weights, activations (joined by +) · h and w, degrees of image height
+// and width · tables=1, embedding tables split over dp (DLRM).
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,7 @@ struct Shorthand {
   std::string schedule;  // empty: by pp and vpp
   std::vector<std::int64_t> stages;
   std::vector<std::string> order;
+  std::vector<std::string> full;
   std::vector<Stored> offload;
 
   bool operator==(const Shorthand&) const = default;
@@ -64,6 +66,7 @@ struct Parallelism {
   std::string schedule = "1f1b";
   std::vector<std::int64_t> stages = {};
   std::vector<std::string> order = {};
+  std::vector<std::string> full = {};  // globs of modules that are recomputed as a whole
   std::vector<Stored> offload = {};
 
   std::int64_t world() const { return tp * cp * pp * dp * h * w; }

@@ -127,6 +127,7 @@ Shorthand random_shorthand() {
   maybe(made.tables, 0, 1);
   if (*rc::gen::arbitrary<bool>()) made.cp_mode = static_cast<ContextMode>(*rc::gen::inRange(0, 3));
   if (*rc::gen::arbitrary<bool>()) made.recompute = static_cast<Recompute>(*rc::gen::inRange(0, 4));
+  if (*rc::gen::arbitrary<bool>()) made.full = {"layers.*.mlp", "head"};
   if (*rc::gen::arbitrary<bool>()) made.schedule = "zb-h1";
   made.stages = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 100));
   if (*rc::gen::arbitrary<bool>()) made.order = {"dp", "tp", "pp"};

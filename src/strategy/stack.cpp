@@ -37,6 +37,11 @@ Status read_value(const YamlNode& node, std::string_view what, int& value) {
   value = static_cast<int>(parsed);
   return Ok{};
 }
+Status read_value(const YamlNode& node, std::string_view what, double& value) {
+  WEFT_TRY(value, node.number(what));
+  if (!(value > 0 && value <= 1)) return node.fail("{} {}: above 0, at most 1", what, value);
+  return Ok{};
+}
 Status read_value(const YamlNode& node, std::string_view what, bool& value) {
   WEFT_TRY(value, node.boolean(what));
   return Ok{};
@@ -138,6 +143,7 @@ const std::vector<SoftwareStack>& built_in() {
 std::string shown(Bytes bytes) { return bytes.value == 0 ? "all at once" : human(bytes); }
 std::string shown(Seconds seconds) { return human(seconds); }
 std::string shown(int number) { return fmt::format("{}", number); }
+std::string shown(double number) { return fmt::format("{:g}", number); }
 std::string shown(bool flag) { return flag ? "true" : "false"; }
 std::string shown(const std::optional<DType>& dtype) { return dtype ? std::string(name_of(*dtype)) : "none"; }
 
@@ -169,6 +175,11 @@ const std::vector<Knob>& stack_knobs() {
       {"fused_cross_entropy", &S::fused_cross_entropy},
       {"fused_bias_activation", &S::fused_bias_activation},
       {"fused_optimizer", &S::fused_optimizer},
+      {"fused_accumulation", &S::fused_accumulation},
+      {"fused_batch_norm", &S::fused_batch_norm},
+      {"channels_last", &S::channels_last},
+      {"product_rate", &S::product_rate},
+      {"attention_generation", &S::attention_generation},
       {"vocabulary_multiple", &S::vocabulary_multiple},
       {"weight_dtype", &S::weight_dtype},
       {"weight_communication_dtype", &S::weight_communication_dtype},

@@ -37,7 +37,12 @@ struct SoftwareStack {
   Figure<bool> keep_gathered_input;  // sequence parallelism: kept for the weight gradient, not gathered again
   // Kernels that are one, or a sequence of plain ones.
   Figure<bool> fused_attention, fused_norm, fused_cross_entropy, fused_bias_activation, fused_optimizer;
-  Figure<int> vocabulary_multiple;  // the vocabulary is padded to this times tp; 0: not at all
+  Figure<bool> fused_accumulation;   // products of weight gradients add to the accumulators themselves
+  Figure<bool> fused_batch_norm;     // with the addition and the activation after it
+  Figure<bool> channels_last;        // otherwise 16-bit convolutions transpose what they read and write
+  Figure<double> product_rate;       // of the device's rate of products that the stack's libraries reach
+  Figure<int> attention_generation;  // of the fused kernel: 1 FlashAttention and Triton's, 2 FlashAttention-2, 3 newer
+  Figure<int> vocabulary_multiple;   // the vocabulary is padded to this times tp; 0: not at all
   // Types; no master weights: none.
   Figure<std::optional<DType>> weight_dtype, weight_communication_dtype, gradient_dtype, gradient_communication_dtype,
       master_dtype, moment_dtype;
@@ -57,9 +62,9 @@ struct SoftwareStack {
 
 // One record per knob, in the order of the file: for readers, writers and documentation.
 struct Knob {
-  using Field =
-      std::variant<Figure<Bytes> SoftwareStack::*, Figure<Seconds> SoftwareStack::*, Figure<int> SoftwareStack::*,
-                   Figure<bool> SoftwareStack::*, Figure<std::optional<DType>> SoftwareStack::*>;
+  using Field = std::variant<Figure<Bytes> SoftwareStack::*, Figure<Seconds> SoftwareStack::*,
+                             Figure<int> SoftwareStack::*, Figure<double> SoftwareStack::*,
+                             Figure<bool> SoftwareStack::*, Figure<std::optional<DType>> SoftwareStack::*>;
   std::string_view name;
   Field field;
 };

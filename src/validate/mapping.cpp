@@ -96,7 +96,7 @@ class RuleReader {
 
   static Result<Rule> read_rule(const YamlNode& node) {
     static const std::string known[] = {"if",         "node",     "stack",         "base",   "model", "fill_model",
-                                        "fill_dtype", "strategy", "fill_strategy", "memory", "why"};
+                                        "fill_dtype", "strategy", "fill_strategy", "memory", "seq",   "why"};
     WEFT_TRY(const YamlMap fields, node.map("rule", known));
     Rule rule;
     WEFT_TRY(const YamlNode conditions, fields.require("if"));
@@ -107,7 +107,7 @@ class RuleReader {
     }
     const std::pair<std::string_view, std::string*> texts[] = {
         {"node", &rule.node},     {"stack", &rule.stack}, {"base", &rule.base}, {"fill_dtype", &rule.fill_dtype},
-        {"memory", &rule.memory}, {"why", &rule.why}};
+        {"memory", &rule.memory}, {"seq", &rule.seq},     {"why", &rule.why}};
     for (const auto& [name, into] : texts)
       if (const YamlNode* value = fields.find(name)) {
         WEFT_TRY(*into, value->text(name));
@@ -130,7 +130,7 @@ class RuleReader {
   }
 
   static Result<MappingRules::Condition> read_condition(const YamlMap::Entry& entry) {
-    static const std::set<std::string, std::less<>> numbers = {"gpus", "gpus_per_node", "layers"};
+    static const std::set<std::string, std::less<>> numbers = {"gpus", "gpus_per_node", "layers", "seq"};
     MappingRules::Condition condition;
     condition.column = entry.key;
     WEFT_TRY(const std::string text, entry.value.text(entry.key));
@@ -207,13 +207,15 @@ std::string zoo_model_named(std::string_view name) {
 Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& stack) const {
   MappedRow mapped;
   PlanRequest& request = mapped.request;
-  std::string node, base, memory;
+  std::string node, base, memory, seq;
   ItemList model, strategy;
   for (std::string_view column : kShapes)
     if (const auto value = row.number(column)) model.set(std::string(column), fmt::format("{}", *value));
-  for (std::string_view column : kDegrees)
-    if (const auto value = row.number(column); value && *value > 1)
-      strategy.set(std::string(column), fmt::format("{}", *value));
+  for (std::string_view column : kDegrees) {
+    const std::int64_t value = row.number(column).value_or(1);
+    if (value > 1 || column == "tp" || column == "pp" || column == "dp")
+      strategy.set(std::string(column), fmt::format("{}", value));
+  }
   if (!row.text("zero_stage").empty()) strategy.set("zero", std::string(row.text("zero_stage")));
   if (!row.text("recompute").empty()) strategy.set("recompute", lower(row.text("recompute")));
   WEFT_TRY(request.dtype, dtype_word(row.text("dtype")));
@@ -235,6 +237,10 @@ Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& s
     if (!rule.stack.empty()) request.stack = rule.stack;
     if (!rule.base.empty()) base = rule.base;
     if (!rule.memory.empty()) memory = rule.memory;
+    if (!rule.seq.empty()) {
+      mapped.overrides.push_back(fmt::format("seq {} → {}: {}", row.text("seq"), rule.seq, rule.why));
+      seq = rule.seq;
+    }
     if (request.dtype.empty()) request.dtype = rule.fill_dtype;
     lay(rule.fill_model, model, true, rule.why);
     lay(rule.fill_strategy, strategy, true, rule.why);
@@ -255,6 +261,7 @@ Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& s
                  row.text("model").substr(0, 60));
   WEFT_TRY(const ModelInfo info, describe_model(request.model));
   request.seq = row.number("seq");
+  if (const Result<std::int64_t> computed = parse_integer(seq, "seq"); computed.ok()) request.seq = *computed;
   if (info.kind == ModelKind::Language) {
     if (request.seq && *request.seq != info.context) model.set("context", fmt::format("{}", *request.seq));
     if (!model.empty()) request.model += ":" + model.print();
@@ -266,9 +273,15 @@ Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& s
   const std::int64_t gpus = *row.number("gpus");
   if (node.empty()) return error("gpu '{}': no node preset is known for it", row.text("gpu").substr(0, 40));
   WEFT_TRY(const Cluster one, parse_cluster(node));
-  const std::int64_t per_node = one.device_count(), nodes = (gpus + per_node - 1) / per_node;
-  if (const auto stated = row.number("gpus_per_node"); stated && nodes > 1 && *stated != per_node)
-    return error("{} devices a node, but {} has {}: no node preset is known for it", *stated, node, per_node);
+  const std::int64_t per_node = one.device_count();
+  // Fewer devices a node than it has: the first ones.
+  const std::int64_t used = std::min(row.number("gpus_per_node").value_or(per_node), per_node);
+  if (row.number("gpus_per_node").value_or(1) > per_node && gpus > per_node)
+    return error("{} devices a node, but {} has {}: no node preset is known for it", *row.number("gpus_per_node"), node,
+                 per_node);
+  const std::int64_t nodes = (gpus + used - 1) / used;
+  if (gpus != nodes * per_node)
+    for (std::int64_t rank = 0; rank < gpus; ++rank) request.devices.push_back(rank / used * per_node + rank % used);
   request.cluster = fmt::format("{}:{}", node, nodes);
 
   std::int64_t world = 1;
@@ -280,8 +293,6 @@ Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& s
     strategy.erase("zero");
     strategy.set("fsdp", fmt::format("{}", std::min(*fsdp, dp)));
     if (dp > *fsdp) strategy.set("replicate", fmt::format("{}", dp / *fsdp));
-  } else {
-    strategy.set("dp", fmt::format("{}", dp));
   }
   request.strategy = strategy.print();
   request.global_batch = row.number("global_batch");

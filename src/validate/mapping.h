@@ -44,7 +44,7 @@ class MappingRules {
   using Items = std::vector<std::pair<std::string, std::string>>;  // key = value
   struct Rule {
     std::vector<Condition> conditions;
-    std::string node, stack, base, fill_dtype, memory, why;
+    std::string node, stack, base, fill_dtype, memory, seq, why;
     Items model, fill_model, strategy, fill_strategy;
   };
   std::vector<Rule> rules_;
