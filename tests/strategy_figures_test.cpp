@@ -103,10 +103,12 @@ TEST(StrategyFigures, BytesPerParameterOfEveryStack) {
                                                {"megatron-2020", 16},
                                                {"megatron-2021", 16},
                                                {"nemo-24.09", 16},
+                                               {"nemo-24.05", 16},
                                                {"oneflow", 16},
                                                // 16-bit weights, fp32 gradients, masters and moments: 2 + 4 + 12
                                                {"megatron-lm", 18},
                                                {"megatron-lm-b200", 18},
+                                               {"dlperf-pytorch", 18},
                                                {"dle-bert", 18}};
   ASSERT_EQ(stack_names().size(), expected.size());
   for (const std::string& name : stack_names()) {

@@ -374,15 +374,21 @@ class TraceWriter {
     for (std::size_t i = 0; i < body.changes.size(); ++i) {
       const MemoryChange& change = body.changes[i];
       const Picoseconds time = clock_at(change.position, change.bytes < 0);
-      // Of what happens at one time, the outcome counts.
-      if (counted_ && counted_->first < time) {
-        count_memory(process, counted_->first, counted_->second);
-        counted_.reset();
-      }
+      if (counted_ && counted_->time < time) write_counted(process);
       (change.activation ? held.activations : held.buffers).value += change.bytes;
-      if (all || counted_ || i + 1 == body.highest || i + 1 == body.changes.size()) counted_ = {time, held};
+      if (!all && !counted_ && i + 1 != body.highest && i + 1 != body.changes.size()) continue;
+      if (!counted_) counted_ = Counted{time, held, held};
+      counted_->outcome = held;
+      if (held.total() > counted_->most.total()) counted_->most = held;
     }
-    if (play + 1 == memory.plays() && counted_) count_memory(process, counted_->first, counted_->second);
+    if (play + 1 == memory.plays() && counted_) write_counted(process);
+  }
+
+  // Of what happens at one time, the most that is held, then the outcome.
+  void write_counted(const Process& process) {
+    if (counted_->most.total() > counted_->outcome.total()) count_memory(process, counted_->time, counted_->most);
+    count_memory(process, counted_->time, counted_->outcome);
+    counted_.reset();
   }
 
   void count_memory(const Process& process, Picoseconds time, const HeldBytes& held) {
@@ -426,7 +432,11 @@ class TraceWriter {
   std::vector<MeetingParties> parties_;
   std::set<AgentId> flowing_;
   Picoseconds clock_ = 0, computed_ = 0;  // of the compute stream of the process: now; end of the last task
-  std::optional<std::pair<Picoseconds, HeldBytes>> counted_;  // to be written
+  struct Counted {
+    Picoseconds time = 0;
+    HeldBytes most, outcome;
+  };
+  std::optional<Counted> counted_;  // to be written
   double plays_done_ = 0, all_plays_ = 1;
   fmt::memory_buffer buffer_;
   TraceCounts counts_;

@@ -40,7 +40,8 @@ TEST(Stack, HasASourceForEveryValue) {
       std::visit(
           [&](auto field) {
             const std::string& source = (known.*field).source;
-            EXPECT_TRUE(source.starts_with("stated: ") || source.starts_with("assumed: "))
+            EXPECT_TRUE(source.starts_with("stated: ") || source.starts_with("assumed: ") ||
+                        source.starts_with("fitted "))
                 << name << " " << knob.name << ": " << source;
           },
           knob.field);
