@@ -1,5 +1,6 @@
 // How long compilation takes, and with what it grows: layers and stages, not ranks.
 #include <benchmark/benchmark.h>
+#include <sys/resource.h>
 
 #include "base/random.h"
 #include "compile/compilation.h"
@@ -60,6 +61,10 @@ void compile_case(benchmark::State& state, const Case& c) {
     instructions = program->instructions.size();
   }
   state.counters["instructions"] = static_cast<double>(instructions);
+  // Of the process until now: run one case alone to know its own.
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  state.counters["peak_MiB"] = static_cast<double>(usage.ru_maxrss) / 1024;
 }
 
 void BM_Gpt3(benchmark::State& state) {
@@ -72,6 +77,12 @@ BENCHMARK(BM_Gpt3)
     ->Args({96, 16, 8})
     ->Args({96, 16, 128})
     ->Unit(benchmark::kMillisecond);
+
+void BM_Llama405b(benchmark::State& state) {
+  compile_case(state,
+               make_case("llama3.1-405b", 8, static_cast<int>(state.range(0)), static_cast<int>(state.range(1)), 8192));
+}
+BENCHMARK(BM_Llama405b)->Args({16, 8})->Args({16, 128})->Unit(benchmark::kMillisecond);
 
 void BM_Gpt2DataParallel(benchmark::State& state) {
   compile_case(state, make_case("gpt2-124m", 1, 1, static_cast<int>(state.range(0)), 1024));

@@ -1,5 +1,6 @@
 // From words to a step time: how long each part takes, and with what it grows.
 #include <benchmark/benchmark.h>
+#include <sys/resource.h>
 
 #include <chrono>
 
@@ -52,6 +53,10 @@ void step(benchmark::State& state, const PlanRequest& request, bool fold, Networ
   state.counters["tasks"] = tasks / steps;
   state.counters["Mtasks_per_s"] = tasks / parts.simulate * 1e-6;
   state.counters["step_s"] = makespan;
+  // Of the process until now: run one case alone to know its own.
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  state.counters["peak_MiB"] = static_cast<double>(usage.ru_maxrss) / 1024;
 }
 
 void BM_Gpt2DataParallel(benchmark::State& state) {
