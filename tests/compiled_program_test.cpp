@@ -250,6 +250,7 @@ Outcome compare(const std::string& model, const ModelOptions& options, const Deg
 }
 
 const char* const kLlama = "llama3-8b:layers=2,hidden=16,heads=4,kv_heads=2,ffn=24,vocab=16";
+const char* const kZigzag = "llama3-8b:layers=2,hidden=16,heads=4,kv_heads=2,ffn=24,vocab=16,zigzag=2";
 const char* const kGpt = "gpt2-124m:layers=2,hidden=16,heads=4,vocab=16,dropout=0.1";
 const char* const kMoe =
     "mixtral-8x7b:layers=2,hidden=16,heads=4,kv_heads=2,ffn=8,vocab=16,experts=4,capacity_factor=2";
@@ -679,6 +680,10 @@ TEST(CompiledProgram, ShorthandStrategiesTrainAsOneDevice) {
       {kLlama, "cp=2,pp=2,cp_mode=ring,schedule=dualpipe,ga=4"},
       {kLlama, "cp=2,pp=2,cp_mode=ring,schedule=zb-h1,ga=4"},
       {kLlama, "cp=2,dp=2,cp_mode=ring,offload=activations"},
+      // Tokens in zigzag order.
+      {kZigzag, "cp=2,dp=2"},
+      {kZigzag, "cp=2,dp=2,cp_mode=ring"},
+      {kZigzag, "tp=2,cp=2,pp=2,cp_mode=ring,ga=4,recompute=full"},
       {kMoe, "dp=4,ep=2"},
       {kMoe, "tp=2,dp=2,ep=2,zero=1"},
       {kMoe, "dp=2,cp=2,ep=4"},

@@ -66,9 +66,7 @@ TEST(CompiledWaits, TheFreeOfTheClipScaleWaitsForTheOptimizer) {
 
 // Stage 0 sends its relu's output in forward and keeps it for backward; the free, in backward, does not wait for the
 // send.
-TEST(CompiledWaits, TheFreeOfASavedTensorWaitsForItsSend) {
-  EXPECT_EQ(problem(chain(2, {"1f1b", 2, 4, 0})), "");
-}
+TEST(CompiledWaits, TheFreeOfASavedTensorWaitsForItsSend) { EXPECT_EQ(problem(chain(2, {"1f1b", 2, 4, 0})), ""); }
 
 // The gradient of a layer's output is read by grad_weight (weight part) and grad_input; its free waits for the one
 // issued last when backward is whole, but a split backward plays the weight part after it.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/operators.h"
+#include "graph/token_order.h"
 
 namespace weft {
 
@@ -36,6 +37,19 @@ double keys_seen(double first, double last, double most) {
   return ramp * (2 * first + ramp + 1) / 2 + (last - first - ramp) * most;
 }
 
+// The ranges of positions that a slice of an axis of tokens stands for, in an order over some parts (token_order.h).
+template <class Visit>
+void for_each_range(const AxisSlice& slice, std::int64_t size, std::int64_t parts, const Visit& visit) {
+  const std::int64_t block = size / slice.outer, chunk = parts > 1 ? size / (2 * parts) : size;
+  for (std::int64_t i = 0; i < slice.outer; ++i)
+    for (std::int64_t place = i * block + slice.begin; place < i * block + slice.end;) {
+      const std::int64_t end = std::min(i * block + slice.end, (place / chunk + 1) * chunk);
+      const std::int64_t position = token_position(place, size, parts);
+      visit(static_cast<double>(position), static_cast<double>(position + end - place));
+      place = end;
+    }
+}
+
 double attended_share(const Signature& signature, const AxisSlice& q, const AxisSlice& t) {
   const auto queries = static_cast<double>(signature.axes[static_cast<std::size_t>(signature.axis_named("q"))].size);
   const auto keys = static_cast<double>(signature.axes[static_cast<std::size_t>(signature.axis_named("t"))].size);
@@ -44,22 +58,18 @@ double attended_share(const Signature& signature, const AxisSlice& q, const Axis
   if ((!causal && window <= 0) || q.size() == 0 || t.size() == 0) return 1;
   if (!causal) return std::min(1.0, window / keys);
   // The queries are the last positions of the keys: query i sees keys 0 … i + keys − queries, the last `window` of
-  // them. Per block of keys [low, high): what is seen below its end less what is seen below its begin, and less what
+  // them. Per range of keys [low, high): what is seen below its end less what is seen below its begin, and less what
   // was seen `window` queries before.
   const double behind = keys - queries;
-  const auto q_width = static_cast<double>(q.end - q.begin), q_block = queries / static_cast<double>(q.outer);
-  const auto t_width = static_cast<double>(t.end - t.begin), t_block = keys / static_cast<double>(t.outer);
+  const std::int64_t parts = signature.attrs.integer("zigzag", 1);
   double pairs = 0;
-  for (std::int64_t i = 0; i < q.outer; ++i) {
-    const double first = static_cast<double>(i) * q_block + static_cast<double>(q.begin) + behind;
-    for (std::int64_t j = 0; j < t.outer; ++j) {
-      const double low = static_cast<double>(j) * t_block + static_cast<double>(t.begin);
-      const auto seen = [&](double from) {
-        return keys_seen(from, from + q_width, low + t_width) - keys_seen(from, from + q_width, low);
-      };
-      pairs += seen(first) - (window > 0 ? seen(first - window) : 0);
-    }
-  }
+  for_each_range(q, static_cast<std::int64_t>(queries), parts, [&](double first, double last) {
+    for_each_range(t, static_cast<std::int64_t>(keys), parts, [&](double low, double high) {
+      const auto seen = [&](double from, double to) { return keys_seen(from, to, high) - keys_seen(from, to, low); };
+      pairs += seen(first + behind, last + behind) -
+               (window > 0 ? seen(first + behind - window, last + behind - window) : 0);
+    });
+  });
   return std::clamp(pairs / (static_cast<double>(q.size()) * static_cast<double>(t.size())), 0.0, 1.0);
 }
 

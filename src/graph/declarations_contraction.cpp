@@ -67,10 +67,18 @@ Declaration conv(std::string notation, std::string whole, const Attrs& attrs, st
   };
 }
 
-Result<Declaration> attention(const Attrs& attrs, Inputs) {
+Result<Declaration> attention(const Attrs& attrs, Inputs inputs) {
   const std::int64_t heads = attrs.integer("heads", 0), kv_heads = attrs.integer("kv_heads", heads);
   if (heads <= 0 || kv_heads <= 0 || heads % kv_heads != 0)
     return error("attention: heads={} must be a positive multiple of kv_heads={}", heads, kv_heads);
+  if (const std::int64_t parts = attrs.integer("zigzag", 1); parts != 1) {
+    if (inputs.size() < 2 || inputs[0].shape.size() != 3 || inputs[1].shape.size() != 3)
+      return error("attention: takes q, k and v of rank 3");
+    const std::int64_t queries = inputs[0].shape[1], keys = inputs[1].shape[1];
+    if (parts < 1 || parts > keys || queries != keys || keys % (2 * parts) != 0)
+      return error("attention: zigzag={} needs as many queries as keys, in 2·{} chunks; there are {} and {}", parts,
+                   parts, queries, keys);
+  }
   return Declaration{
       // g groups of r query heads share a key/value head: MHA r = 1, MQA g = 1. e: query/key size, d: value size (MLA:
       // e ≠ d).
@@ -118,7 +126,7 @@ const OpEntry kOperators[] = {
        return conv("x[b,g.c,h~kh,w~kw] w[g.o,c,kh,kw] -> y[b,g.o,h,w]", "kh kw", attrs, 2);
      }},
     {OpKind::Attention, "attention",
-     "heads:int kv_heads:int causal:int scale:num window:int softcap:num dropout:num alibi:int", attention},
+     "heads:int kv_heads:int causal:int scale:num window:int softcap:num dropout:num alibi:int zigzag:int", attention},
     {OpKind::LstmCell, "lstm_cell", "",
      [](const Attrs&, Inputs) -> Result<Declaration> {
        return Declaration{

@@ -192,13 +192,19 @@ const OpEntry kOperators[] = {
            .gradients = {"grad: dy mask -> dx"},
        };
      }},
-    {OpKind::Rotary, "rotary", "head_dim:int rotary_dim:int base:num",
-     [](const Attrs& attrs, Inputs) -> Result<Declaration> {
+    {OpKind::Rotary, "rotary", "head_dim:int rotary_dim:int base:num zigzag:int",
+     [](const Attrs& attrs, Inputs inputs) -> Result<Declaration> {
        const std::int64_t head_dim = attrs.integer("head_dim", 0), rotary_dim = attrs.integer("rotary_dim", head_dim);
        if (head_dim <= 0 || rotary_dim <= 0 || rotary_dim % 2 != 0 || rotary_dim > head_dim)
          return error("rotary: rotary_dim={} must be even, positive and at most head_dim={}", rotary_dim, head_dim);
+       if (const std::int64_t parts = attrs.integer("zigzag", 1); parts != 1) {
+         const std::int64_t tokens = inputs.empty() || inputs[0].shape.size() < 2 ? 0 : inputs[0].shape[1];
+         if (parts < 1 || parts > tokens || tokens % (2 * parts) != 0)
+           return error("rotary: zigzag={} needs 2·{} chunks of tokens; there are {} tokens", parts, parts, tokens);
+       }
        return Declaration{
-           // Rotates pairs (i, i + rotary_dim/2) of each head by the position's angle; the position is that of s.
+           // Rotates pairs (i, i + rotary_dim/2) of each head by the position's angle; the position is that of s
+           // (token_order.h).
            .notation = "x[b,s,h.d] -> y[b,s,h.d]",
            .sizes = {{"d", head_dim}},
            .whole = "d",

@@ -92,6 +92,7 @@ constexpr IntegerField<T> kTransformerIntegers[] = {
     {"tied", 0, 1, [](T& c, std::int64_t v) { c.tied = v != 0; }},
     {"qk_norm", 0, 1, [](T& c, std::int64_t v) { c.qk_norm = v != 0; }},
     {"parallel_residual", 0, 1, [](T& c, std::int64_t v) { c.parallel_residual = v != 0; }},
+    {"zigzag", 1, kMost, [](T& c, std::int64_t v) { c.zigzag = v; }},
     {"fused_attention", 0, 1, [](T& c, std::int64_t v) { c.fused_attention = v != 0; }},
 };
 

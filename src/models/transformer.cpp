@@ -253,6 +253,8 @@ Status check(const TransformerConfig& config) {
     return Ok{};
   }
   WEFT_TRY_OK(within("vocab", config.vocab, 1, 1LL << 30));
+  if (config.zigzag > 1 && (config.structure != Structure::Decoder || !config.fused_attention))
+    return error("zigzag={}: only decoders with fused attention keep their tokens in that order", config.zigzag);
   WEFT_TRY_OK(within("context", config.context, 1, 1LL << 30));
   WEFT_TRY_OK(within("decoder_seq", config.decoder_seq, 0, 1LL << 30));
   WEFT_TRY_OK(within("token_types", config.token_types, 0, 1 << 20));

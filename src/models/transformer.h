@@ -84,6 +84,7 @@ struct TransformerConfig {
   std::int64_t window = 0;                          // sliding-window attention; 0: full
   std::int64_t window_every = 1;                    // 2: only layers 0, 2, 4 … slide (Gemma-2)
   double dropout = 0;                               // of embeddings, attention and residuals alike
+  std::int64_t zigzag = 1;      // parts over which tokens are in zigzag order (graph/token_order.h); 1: in their own
   bool fused_attention = true;  // false: score and value products, softmax and dropout as operators of their own
 
   MoeConfig moe = {};

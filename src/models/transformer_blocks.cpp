@@ -47,6 +47,7 @@ TensorId TransformerBlocks::rotary(const std::string& name, TensorId x, std::int
                                    std::int64_t rotary_dim) {
   Attrs attrs{{"head_dim", head_dim}, {"base", config_.rotary_base}};
   if (rotary_dim > 0 && rotary_dim != head_dim) attrs.set("rotary_dim", rotary_dim);
+  if (config_.zigzag > 1) attrs.set("zigzag", config_.zigzag);
   return net_.builder().op1(OpKind::Rotary, name, {x}, attrs);
 }
 
@@ -113,6 +114,7 @@ TensorId TransformerBlocks::core(TensorId q, TensorId k, TensorId v, std::int64_
   if (config_.attention_softcap > 0) attrs.set("softcap", config_.attention_softcap);
   if (config_.dropout > 0) attrs.set("dropout", config_.dropout);
   if (config_.positions == Positions::Alibi) attrs.set("alibi", std::int64_t{1});
+  if (config_.zigzag > 1) attrs.set("zigzag", config_.zigzag);
   return net_.builder().op1(OpKind::Attention, "core", {q, k, v}, attrs);
 }
 

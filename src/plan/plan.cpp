@@ -27,6 +27,17 @@ bool has_operator(const Graph& graph, OpKind kind) {
   return false;
 }
 
+// Every attention is one operator, and tokens see those before them only.
+bool is_causal(const Graph& graph) {
+  bool causal = false;
+  for (OpId op : graph.ops().ids()) {
+    if (graph.kind(op) != OpKind::Attention) continue;
+    causal = graph.signature(op).attrs.integer("causal", 0) != 0;
+    if (!causal) return false;
+  }
+  return causal;
+}
+
 // What the loss chooses among: the classes that the cross-entropy's logits have.
 std::int64_t vocabulary_of(const Graph& graph) {
   for (OpId op : graph.ops().ids())
@@ -78,7 +89,10 @@ class PlanMaker {
     const std::int64_t tp = parallelism ? parallelism->tp : from_file->mesh.size_of("tp");
     Vocabulary vocabulary;
     std::int64_t parameters = 0;
-    WEFT_TRY(Model model, load(shape, stack, tp, vocabulary, parameters));
+    const std::int64_t cp = parallelism ? parallelism->cp : from_file->mesh.size_of("cp");
+    const ContextMode context = parallelism ? parallelism->cp_mode : from_file->context;
+    const std::int64_t zigzag = context == ContextMode::AllToAll ? 1 : cp;
+    WEFT_TRY(Model model, load(shape, stack, tp, zigzag, vocabulary, parameters));
 
     if (model.info.kind == ModelKind::Imported) WEFT_TRY_OK(take_from_file(model, batch, precision));
 
@@ -156,8 +170,8 @@ class PlanMaker {
   }
 
   // The graph as the stack has it: attention in one kernel or several, the vocabulary padded.
-  Result<Model> load(const ModelOptions& shape, const SoftwareStack& stack, std::int64_t tp, Vocabulary& vocabulary,
-                     std::int64_t& parameters) {
+  Result<Model> load(const ModelOptions& shape, const SoftwareStack& stack, std::int64_t tp, std::int64_t zigzag,
+                     Vocabulary& vocabulary, std::int64_t& parameters) {
     std::string spec = request_.model;
     WEFT_TRY(Model model, load_model(spec, shape));
     if (model.info.batch != shape.batch && model.info.kind != ModelKind::Imported)
@@ -183,6 +197,13 @@ class PlanMaker {
         has_operator(model.graph, OpKind::Attention)) {
       spec = with_override(spec, "fused_attention=0");
       assumptions_.push_back(fmt::format("attention in separate kernels, as {} has it", stack.name));
+      changed = true;
+    }
+    if (zigzag > 1 && stack.fused_attention.value && request_.model.find("zigzag=") == std::string::npos &&
+        model.info.seq % (2 * zigzag) == 0 && is_causal(model.graph)) {
+      spec = with_override(spec, fmt::format("zigzag={}", zigzag));
+      assumptions_.push_back(
+          "tokens in zigzag order over cp, so that causal attention is even (--model …:zigzag=1: not)");
       changed = true;
     }
     if (!changed) return model;

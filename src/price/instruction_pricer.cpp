@@ -52,10 +52,13 @@ bool InstructionPricer::is_uniform(const Compute& compute, const Mesh& mesh) con
       if (!cut.sizes.empty() || left % parts != 0) return false;
       left /= parts;
     }
-    // Masks let the last queries see more.
+    // Masks let the last queries see more, where the order of tokens does not make up for it.
     if (signature.kind == OpKind::Attention && !compute.sharding.axes[a].empty() &&
-        (signature.axes[a].name == "q" || signature.axes[a].name == "t"))
-      return false;
+        (signature.axes[a].name == "q" || signature.axes[a].name == "t")) {
+      const std::int64_t parts = signature.axes[a].size / left;
+      if (parts <= 1 || signature.attrs.integer("zigzag", 1) % parts != 0 || signature.attrs.integer("window", 0) > 0)
+        return false;
+    }
   }
   return true;
 }
@@ -73,11 +76,9 @@ ComputeCost InstructionPricer::compute_cost(const Compute& compute, const Mesh& 
   const AxisSlices slices = axis_slices(signature, compute.sharding, mesh, position);
   extents_.clear();
   for (const AxisSlice& slice : slices) extents_.push_back(slice.size());
-  return cost_.compute(ComputeQuery{&signature,
-                                    extents_,
+  return cost_.compute(ComputeQuery{&signature, extents_,
                                     &cluster_.spec(mesh.devices()[static_cast<std::size_t>(position)]),
-                                    products_of(compute.op, signature),
-                                    attended_share(signature, slices)});
+                                    products_of(compute.op, signature), attended_share(signature, slices)});
 }
 
 ComputeCost InstructionPricer::combine_cost(const Combine& combine, const Mesh& mesh, const DeviceSpec& device) const {

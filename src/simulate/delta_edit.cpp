@@ -107,7 +107,8 @@ Status Simulator::State::change_agent(const AgentEdit& edit, std::optional<Scrip
       return status.error().at(fmt::format("task {}", id.index()));
     const TaskPositions& at = of.positions;
     const bool standing =
-        patch ? std::any_of(at.begin(), at.end(), [&](const auto& places) { return places[id.index()] != kNoStep; })
+        patch ? std::any_of(at.begin(), at.end(),
+                            [&, task_id = id](const auto& places) { return places[task_id.index()] != kNoStep; })
               : stands_in_a_body(edit.agent, id);
     if (standing && (agent.tasks[id].stream != task.stream || agent.tasks[id].when != task.when))
       return error("task {}: its stream or guard is another now: take it out, and put in a new one", id.index());

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "graph/token_order.h"
 #include "reference/kernel_context.h"
 
 namespace weft::reference {
@@ -69,9 +70,11 @@ struct Scores {
     causal = attrs.integer("causal", 0) != 0;
     window = attrs.integer("window", 0);
     alibi = attrs.integer("alibi", 0) != 0;
+    zigzag = attrs.integer("zigzag", 1);
   }
   double operator()(const Ref& q, const Ref& key, At at, double* slope = nullptr) const {
-    const std::int64_t row = at[k.axis("q")], column = at[k.axis("t")];
+    const std::int64_t row = token_position(at[k.axis("q")], k.size("q"), zigzag);
+    const std::int64_t column = token_position(at[k.axis("t")], k.size("t"), zigzag);
     if ((causal && column > row) || (window > 0 && row - column >= window))
       return -std::numeric_limits<double>::infinity();
     double dot = 0;
@@ -96,7 +99,7 @@ struct Scores {
   const Kernel& k;
   double scale, softcap;
   bool causal, alibi;
-  std::int64_t window;
+  std::int64_t window, zigzag;
 };
 
 void attention_forward(const Kernel& k) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "graph/token_order.h"
 #include "reference/kernel_context.h"
 
 namespace weft::reference {
@@ -204,11 +205,12 @@ void rotary(const Kernel& k) {
   const std::int64_t head_dim = k.size("d"), rotary_dim = k.signature.attrs.integer("rotary_dim", head_dim),
                      half = rotary_dim / 2;
   const double base = k.signature.attrs.number("base", 10000.0);
+  const std::int64_t zigzag = k.signature.attrs.integer("zigzag", 1);
   const std::size_t d = k.axis("d");
   At at = k.start();
   k.for_each(k.axes({"b", "s", "h"}), at, [&] {
     for (std::int64_t i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(at[k.axis("s")]) *
+      const double angle = static_cast<double>(token_position(at[k.axis("s")], k.size("s"), zigzag)) *
                            std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
       const double sine = backward ? -std::sin(angle) : std::sin(angle), cosine = std::cos(angle);
       At low = at, high = at;

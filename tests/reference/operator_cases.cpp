@@ -113,6 +113,12 @@ std::vector<CaseGenerator> make_cases() {
   add("grouped conv2d", [](Rng& rng) { return conv2d(rng, some(rng, 2, 3)); });
   add("attention", [](Rng& rng) { return attention(rng, {}); });
   add("causal attention", [](Rng& rng) { return attention(rng, {{"causal", I{1}}}); });
+  add("causal attention in zigzag order", [](Rng&) {
+    const I b = 2, s = 8, heads = 2, width = 3;
+    return OperatorCase{OpKind::Attention,
+                        {{"heads", heads}, {"causal", I{1}}, {"zigzag", I{2}}},
+                        {{"q", {b, s, heads * width}}, {"k", {b, s, heads * width}}, {"v", {b, s, heads * width}}}};
+  });
   add("windowed attention with softcap", [](Rng& rng) {
     return attention(rng, {{"causal", I{1}}, {"window", I{2}}, {"softcap", 1.5}});
   });
