@@ -88,7 +88,7 @@ class Judge {
 
   void utilisation() {
     result_.flops = flops_of(plan_, played_.compiled);
-    const Arithmetic wanted = arithmetic_of(plan_.precision.stored);
+    const Arithmetic wanted = plan_.precision.products.value_or(arithmetic_of(plan_.precision.stored));
     result_.arithmetic = product_rate(plan_.cluster.spec(ranks_.front()), wanted).arithmetic;
     const DeviceSpec* spec = nullptr;
     FlopsPerSecond each;
@@ -200,10 +200,6 @@ class Judge {
 
   void assume() {
     std::vector<std::string>& told = result_.assumptions;
-    const std::string& dtype = plan_.precision.name;
-    if (dtype == "tf32" || dtype == "fp8" || dtype == "mxfp8" || dtype == "nvfp4")
-      told.push_back(fmt::format("products are timed in {}: the speed of {} products is not modelled",
-                                 name(result_.arithmetic), dtype));
     told.emplace_back(options_.network == Network::Fair
                           ? "network: concurrent communications share links max-min fairly (--network)"
                           : "network: a link serves one communication at a time, in order of arrival (--network)");
