@@ -4,7 +4,7 @@ WEFT := build/release/bin/weft
 FUZZ_SECONDS ?= 10
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help demo accuracy test test-asan fuzz bench deps format clean
+.PHONY: help demo accuracy test test-asan test-tsan fuzz bench deps format clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -34,6 +34,12 @@ test-asan: deps  ## the same tests under the address and undefined-behaviour san
 	@cmake --preset asan > build/asan.log 2>&1 || { cat build/asan.log; exit 1; }
 	@cmake --build --preset asan
 	ctest --preset asan
+
+PARALLEL_TESTS := validate_test
+test-tsan: deps  ## the tests of what runs in parallel, under the thread sanitizer
+	@cmake --preset tsan > build/tsan.log 2>&1 || { cat build/tsan.log; exit 1; }
+	@cmake --build --preset tsan --target $(PARALLEL_TESTS)
+	ctest --preset tsan -R '^($(subst $() ,|,$(strip $(PARALLEL_TESTS))))$$'
 
 fuzz: deps  ## run each parser's fuzzer for FUZZ_SECONDS (default 10)
 	@cmake --preset asan > build/asan.log 2>&1 || { cat build/asan.log; exit 1; }
