@@ -90,8 +90,9 @@ TEST(Compute, ThePartOfAnAxisCostsWhatASmallerOperatorDoes) {
 TEST(Compute, OneTileMoreThanAWaveCostsMoreThanItsShare) {
   const DeviceSpec& a100 = device("a100-80-sxm");
   DeviceTuning tuning = built_in_tuning().of(a100);
-  tuning.tiles.value = {{256, 128, 1}};
-  tuning.wave_quantisation.value = 1;
+  ProductTuning& products = tuning.products[static_cast<std::size_t>(Arithmetic::kBf16)];
+  products.tiles.value = {{256, 128, 1}};
+  products.wave_quantisation.value = 1;
   tuning.kernel.value = {};
   const auto time = [&](double tiles) {
     return product_time({.m = 256, .n = 128 * tiles, .k = 512, .bytes = 1}, a100, tuning, Arithmetic::kBf16).seconds;

@@ -11,6 +11,7 @@ namespace weft {
 struct KernelChoice {
   bool attention = true, norm = true, cross_entropy = true, bias_activation = true, optimizer = true;
   bool accumulation = false, batch_norm = false, channels_last = true;
+  bool single_call = false;  // between pauses, as a benchmark makes them, not one of a step's
   double product_rate = 1;
   int attention_generation = 3;
 };
