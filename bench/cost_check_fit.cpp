@@ -22,12 +22,14 @@ struct Group {
 };
 
 bool is_optional(std::string_view name) {
-  return name.ends_with(".elements") || name.ends_with(".units") || name.ends_with(".start") ||
-         name.ends_with(".least");
+  return name == "grouped_start" || name.ends_with(".elements") || name.ends_with(".units") ||
+         name.ends_with(".start") || name.ends_with(".least");
 }
 double most_of(std::string_view name) {
   if (name.ends_with(".elements") || name.ends_with(".units")) return 1e15;
-  if (name.ends_with(".start") || name.ends_with(".least") || name == "kernel") return 1e-2;
+  if (name.ends_with(".start") || name.ends_with(".least") || name == "kernel" || name == "grouped_start" ||
+      name == "load_delay")
+    return 1e-1;
   if (name.starts_with("tile_overhead")) return 4096;
   if (name.starts_with("attention_ramp")) return 65536;
   if (name == "winograd") return 4;
@@ -37,14 +39,13 @@ double most_of(std::string_view name) {
 double first_guess(std::string_view name) {
   if (name.ends_with(".elements")) return 5e11;
   if (name.ends_with(".units")) return 2e10;
-  if (name.ends_with(".start")) return 1e-6;
-  if (name.ends_with(".least")) return 1e-6;
+  if (name.ends_with(".start") || name.ends_with(".least") || name == "grouped_start") return 1e-6;
   return 0.5;
 }
 
 std::vector<Group> groups() {
   const std::vector<std::string> gemms = {"gemm", "gemm_batched", "linear", "bmm", "matmul"};
-  std::vector<Group> all = {{{"kernel", "stream"}, {"pointwise", "add", "mul", "relu"}}};
+  std::vector<Group> all = {{{"stream"}, {"pointwise", "add", "mul", "relu"}}, {{"kernel"}, {"pointwise"}}};
   for (Arithmetic arithmetic : kArithmetics) {
     if (arithmetic == Arithmetic::kFp16) continue;  // as bf16
     Group group{{}, gemms};
@@ -54,8 +55,9 @@ std::vector<Group> groups() {
     for (int tile = 1; tile < 9; ++tile) group.constants.push_back(fmt::format("tiles.{}.{}", name(arithmetic), tile));
     all.push_back(group);
   }
+  all.push_back({{"load_clock", "load_delay"}, {"gemm", "sustained", "matmul"}});
   all.push_back({{"accumulating"}, gemms});
-  all.push_back({{"grouped"}, {"grouped", "group_matmul"}});
+  all.push_back({{"grouped", "grouped_start"}, {"grouped", "group_matmul"}});
   for (std::size_t i = 0; i < kPasses; ++i) {
     const auto pass = static_cast<Pass>(i);
     const std::string_view n = name_of(pass);
@@ -68,11 +70,11 @@ std::vector<Group> groups() {
                 families};
     // One tensor alone is not what an optimizer sees: many go in one launch.
     if (pass == Pass::Optimizer || pass == Pass::PlainOptimizer) group.constants.resize(1);
-    if (pass == Pass::Turn) group.constants.insert(group.constants.end(), {"convolution", "convolution_thin"});
+    if (pass == Pass::Turn)
+      group.constants.insert(group.constants.end(), {"convolution.bf16", "convolution.tf32", "convolution.fp32",
+                                                     "convolution_thin", "winograd"});
     all.push_back(group);
   }
-  all.push_back({{"convolution"}, {"convolution", "conv"}});
-  all.push_back({{"winograd"}, {"conv"}});
   const std::vector<std::string> attention = {"attention", "sdp_fwd", "sdp_bwd"};
   all.push_back({{"attention_forward", "attention_backward", "attention_narrow", "attention_ramp_forward",
                   "attention_ramp_backward", "attention_tail", "attention_flash2"},
@@ -92,9 +94,15 @@ class Fit {
 
   bool has_rows() const { return !rows_.empty(); }
 
-  void run(const Group& group) {
+  void run(Group group) {
     const Rows rows = rows_of(group);
     if (rows.size() < 3) return;
+    // Where measuring takes longer than launches do, rows say nothing of them.
+    if (std::any_of(rows.begin(), rows.end(), [](const MeasuredOperator* row) { return row->least > 0; }))
+      std::erase_if(group.constants, [](const std::string& name) {
+        return name.ends_with(".start") || name.ends_with(".least") || name == "kernel";
+      });
+    if (group.constants.empty()) return;
     for (const std::string& name : group.constants) {
       double* value = constant(*device_, name);
       if (value && *value == 0) *value = first_guess(name);
@@ -128,6 +136,11 @@ class Fit {
           best = without;
       }
       *value = std::stod(fmt::format("{:.3g}", *value));
+      // What moved for nothing goes back.
+      const double moved = *value;
+      best = loss(rows);
+      *value = *constant(start_, name);
+      if (*value == 0 || loss(rows) > best + 1e-4) *value = moved;
     }
     best = loss(rows);
     std::cerr << fmt::format("{:<40} {:>5} rows, mean |log| {:.4f}\n", group.constants.front(), rows.size(), best);
@@ -160,8 +173,7 @@ class Fit {
     for (const MeasuredOperator* row : candidates) before.push_back(predicted_seconds(*row, tuning_));
     // A pass that nobody measured is asked for through its share alone.
     for (const std::string& name : group.constants)
-      if (double* value = constant(*device_, name); value && !is_optional(name) && name != "kernel")
-        *value = *value * 0.37 + 1e-4;
+      if (double* value = constant(*device_, name); value && !is_optional(name)) *value = *value * 0.37 + 1e-4;
     for (std::size_t i = 0; i < candidates.size(); ++i)
       if (std::abs(predicted_seconds(*candidates[i], tuning_) / before[i] - 1) > 1e-9) found.push_back(candidates[i]);
     *device_ = kept;
@@ -228,8 +240,8 @@ class Fit {
     const auto touched = [&](std::string_view prefix) {
       return std::any_of(touched_.begin(), touched_.end(), [&](const std::string& n) { return n.starts_with(prefix); });
     };
-    for (std::string_view what :
-         {"sustained", "tile_overhead", "wave_quantisation", "misaligned", "half_aligned", "turned", "tiles"}) {
+    for (std::string_view what : {"sustained", "tile_overhead", "wave_quantisation", "misaligned", "half_aligned",
+                                  "turned", "convolution", "tiles"}) {
       std::string inner;
       for (Arithmetic arithmetic : kArithmetics) {
         const std::string key = fmt::format("{}.{}", what, name(arithmetic));
@@ -252,8 +264,9 @@ class Fit {
         plain.push_back(n);
     for (const std::string& n : plain) {
       const double value = *constant(*device_, n);
-      text += n == "kernel" ? fmt::format("    {}: [{:.3g}us, {}]\n", n, value * 1e6, source)
-                            : fmt::format("    {}: [{:.3g}, {}]\n", n, value, source);
+      text += n == "kernel" || n == "grouped_start" || n == "load_delay"
+                  ? fmt::format("    {}: [{:.3g}us, {}]\n", n, value * 1e6, source)
+                  : fmt::format("    {}: [{:.3g}, {}]\n", n, value, source);
     }
     std::string passes;
     for (std::size_t i = 0; i < kPasses; ++i) {
@@ -284,7 +297,8 @@ class Fit {
 }  // namespace
 
 double predicted_seconds(const MeasuredOperator& op, const Tuning& tuning) {
-  return static_cast<double>(operator_cost(op.query(), tuning, op.kernels).time) * 1e-12 * op.calls + op.overhead;
+  const double kernels = static_cast<double>(operator_cost(op.query(), tuning, op.kernels).time) * 1e-12;
+  return std::max(op.least, kernels * op.calls + op.overhead);
 }
 
 Result<FittedDevice> fit_device(const std::vector<MeasuredOperator>& rows, const Tuning& start, std::string_view entry,

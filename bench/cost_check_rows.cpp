@@ -127,7 +127,11 @@ Result<MeasuredOperator> own_operator(const Row& row, const std::shared_ptr<cons
   if (dtype == "tf32") op.arithmetic = Arithmetic::kTf32;
   if (dtype == "fp8") op.arithmetic = Arithmetic::kFp8;
   op.kernels = own_kernels(variant);
-  op.kernels.single_call = variant != "back_to_back";
+  // A call between pauses is a burst by itself; products at about three quarters of the peak.
+  if (variant != "back_to_back") {
+    const ProductRate rate = product_rate(*device, op.arithmetic.value_or(Arithmetic::kBf16));
+    op.kernels.burst = 1e-6 + contraction_flops(*op.signature).value / (0.75 * rate.peak.value);
+  }
   op.calls = variant == "cudnn_32_steps" ? 32 : 1;
   op.held_out = is_held_out(row, {"operator", "attributes", "shapes", "dtype", "direction", "variant"}, 10);
   return op;
@@ -240,7 +244,7 @@ Result<MeasuredTable> simumax_table(const std::vector<Row>& rows) {
     op.signature = std::make_shared<const Signature>(std::move(*signature));
     op.kernels.accumulation = accumulates;
     op.kernels.attention_generation = 2;
-    op.kernels.single_call = false;  // a hundred in a row
+    op.kernels.burst = 100 * flops / (0.5 * std::stod(row.at("peak_tflops")) * 1e12);  // a hundred calls in a row
     op.held_out = is_held_out(row, {"system", "op", "shape"}, 3);
     table.rows.push_back(std::move(op));
   }
@@ -289,9 +293,50 @@ Result<std::string> neusight_device(std::string_view gpu) {
   return found->second;
 }
 
+// Its times hold the host's. No call of an operator is shorter than the host takes for it: the shortest but one in a
+// hundred. And every call begins late by what the line through calls of growing size has at no bytes (least relative
+// squares, those that take at least a third longer than the shortest); products as late as sums. Both from rows that
+// are not held out.
+void take_out_host_time(std::vector<MeasuredOperator>& rows) {
+  using Key = std::pair<std::string, std::string>;  // device, operator
+  const auto is_product = [](const MeasuredOperator& op) { return contraction_flops(*op.signature).value > 0; };
+  std::map<Key, std::vector<double>> times;
+  for (const MeasuredOperator& op : rows)
+    if (!op.held_out) times[{op.device_name, op.family}].push_back(op.seconds);
+  for (auto& [key, all] : times) std::sort(all.begin(), all.end());
+  const auto shortest = [&](const MeasuredOperator& op) {
+    const std::vector<double>& all = times[{op.device_name, op.family}];
+    return all.empty() ? 0 : all[all.size() / 100];
+  };
+  struct Line {
+    double weight = 0, x = 0, y = 0, xx = 0, xy = 0;
+    double at_nothing() const {
+      const double spread = weight * xx - x * x;
+      return spread > 0 ? (y * xx - x * xy) / spread : 0;
+    }
+  };
+  std::map<Key, Line> lines;
+  for (const MeasuredOperator& op : rows) {
+    if (op.held_out || is_product(op) || op.seconds < 4.0 / 3 * shortest(op)) continue;
+    Line& line = lines[{op.device_name, op.family}];
+    const double w = 1 / (op.seconds * op.seconds), bytes = static_cast<double>(bytes_written(*op.signature).value);
+    line.weight += w;
+    line.x += w * bytes;
+    line.y += w * op.seconds;
+    line.xx += w * bytes * bytes;
+    line.xy += w * bytes * op.seconds;
+  }
+  for (MeasuredOperator& op : rows) {
+    // The table of A100's convolutions is of the larger part, all others of the smaller.
+    const std::string& of = op.device_name == "a100-80-pcie" ? "a100-40-pcie" : op.device_name;
+    const double late = lines[{of, is_product(op) ? "add" : op.family}].at_nothing();
+    op.least = shortest(op);
+    op.overhead = std::max(0.0, late - built_in_tuning().of(*op.device).kernel.value.value);
+  }
+}
+
 Result<MeasuredTable> neusight_table(const std::vector<Row>& rows) {
   MeasuredTable table;
-  std::map<std::string, std::vector<double>> short_ones;  // device → times that are not held out
   for (const Row& row : rows) {
     const Result<std::string> device_name = neusight_device(row.at("gpu"));
     Result<Signature> signature = neusight_signature(row, parameters_of(row.at("shape")));
@@ -310,19 +355,12 @@ Result<MeasuredTable> neusight_table(const std::vector<Row>& rows) {
     if (row.at("op") == "conv") op.arithmetic = Arithmetic::kTf32;
     op.kernels.channels_last = false;
     op.kernels.bias_activation = false;
-    op.kernels.single_call = true;
+    op.kernels.burst = 1e-6;
     op.seconds = std::stod(row.at("forward_ms")) * 1e-3;
     op.held_out = is_held_out(row, {"gpu", "op", "shape"}, 3);
-    if (!op.held_out) short_ones[*device_name].push_back(op.seconds);
     table.rows.push_back(std::move(op));
   }
-  // Its times hold the host's: the shortest in a hundred of a device's calls is nothing else.
-  for (auto& [name, times] : short_ones) std::sort(times.begin(), times.end());
-  for (MeasuredOperator& op : table.rows) {
-    const std::vector<double>& times = short_ones[op.device_name];
-    if (!times.empty())
-      op.overhead = std::max(0.0, times[times.size() / 100] - built_in_tuning().of(*op.device).kernel.value.value);
-  }
+  take_out_host_time(table.rows);
   return table;
 }
 

@@ -128,8 +128,11 @@ class OperatorCost {
 
  private:
   bool backward() const { return !signature_.gradient.empty(); }
-  // Under a step's load the clock falls; a call between pauses runs at its most.
-  double clock() const { return fused_.single_call ? 1 : tuning_.load_clock.value; }
+  // Under load the clock falls from its most to what power allows, over the time that a burst of calls lasts.
+  double clock() const {
+    const double low = tuning_.load_clock.value, delay = tuning_.load_delay.value.value;
+    return fused_.burst > 0 ? low + (1 - low) * delay / (delay + fused_.burst) : low;
+  }
   double extent(int axis) const {
     return static_cast<double>(extents_.empty() ? signature_.axes[static_cast<std::size_t>(axis)].size
                                                 : extents_[static_cast<std::size_t>(axis)]);
@@ -174,10 +177,11 @@ class OperatorCost {
     flops_ += flops;
     bytes_ += bytes;
   }
-  void add_product(Product product) {
-    if (product.flops() <= 0) return;
+  void add_product(Product product) { add_product(product, product.flops()); }
+  void add_product(Product product, double flops) {
+    if (flops <= 0) return;
     product.efficiency *= fused_.product_rate * clock();
-    add(product_time(product, device_, tuning_, arithmetic_), product.flops(), product.bytes);
+    add(product_time(product, device_, tuning_, arithmetic_), flops, product.bytes);
   }
   // A kernel that passes these bytes through memory at a share of its bandwidth, with some arithmetic on the way.
   void add_stream(double bytes, double efficiency, double flops = 0) {
@@ -265,6 +269,7 @@ class OperatorCost {
       case OpKind::ExpertLinear: {
         Product grouped = product();
         grouped.efficiency = tuning_.grouped.value * (accumulates() ? tuning_.accumulating.value : 1);
+        if (grouped.flops() > 0) seconds_ += grouped.batch * tuning_.grouped_start.value.value;
         return add_product(grouped);
       }
       case OpKind::Conv1d:
@@ -290,7 +295,7 @@ class OperatorCost {
       case OpKind::RmsNorm:
         return norm();
       case OpKind::Softmax:
-        return add_pass(backward() ? Pass::SoftmaxBackward : Pass::Softmax, bytes_in() + bytes_out(), data_rows());
+        return softmax();
       case OpKind::CrossEntropy:
         return add_pass(fused_.cross_entropy ? backward() ? Pass::CrossEntropyBackward : Pass::CrossEntropy
                         : backward()         ? Pass::PlainCrossEntropyBackward
@@ -394,14 +399,19 @@ class OperatorCost {
   // As an implicit product: windows gather rows, so those of the image need no alignment, channels do.
   void convolution() {
     Product implicit = product();
+    const double flops = implicit.flops();  // those of channels that only fill up do not count
     const ProductRate rate = product_rate(device_, arithmetic_);
     const bool tensor_cores = rate.arithmetic != Arithmetic::kFp32;
-    implicit.efficiency = tuning_.convolution.value * (has_winograd() ? tuning_.winograd.value : 1);
-    implicit.alignment = Alignment::Full;
+    implicit.efficiency = tuning_.products[static_cast<std::size_t>(rate.arithmetic)].convolution.value *
+                          (has_winograd() ? tuning_.winograd.value : 1);
+    const double element = width(signature_.inputs[0].dtype);
+    implicit.alignment = std::max(alignment_of(extent("c") * element), alignment_of(extent("o") * element));
+    implicit.splits = backward() && signature_.outputs[0].weight;
     // With channels innermost, sums over output channels turn the weights, sums over images both factors.
     const bool of_weight = backward() && signature_.outputs[0].weight;
     implicit.turned = !backward() ? 0 : of_weight ? 2 : 1;
     if (const double channels = extent("c"); tensor_cores && channels < kThinChannels && implicit.batch == 1) {
+      implicit.alignment = Alignment::Full;
       implicit.efficiency *= tuning_.convolution_thin.value;
       (of_weight || backward() ? implicit.n : implicit.k) *= kThinChannels / channels;
     }
@@ -410,7 +420,7 @@ class OperatorCost {
     if (!fused_.channels_last && tensor_cores && !is_pointwise_window())
       add_pass(Pass::Turn, 2 * (bytes_in() + bytes_out()));
     if (implicit.batch > 1 && implicit.batch > kThinChannels) return direct_convolution(implicit);
-    add_product(implicit);
+    add_product(implicit, flops);
   }
 
   // Many groups of few channels each are not worth a tile: plain units go over the windows.
@@ -452,6 +462,15 @@ class OperatorCost {
     return signature_.pointwise_per_element == 0 &&
            std::all_of(signature_.outputs.begin(), signature_.outputs.end(),
                        [](const Operand& output) { return output.aliases >= 0; });
+  }
+
+  void softmax() {
+    const Pass pass = backward() ? Pass::SoftmaxBackward : Pass::Softmax;
+    const double bytes = bytes_in() + bytes_out();
+    // Alone it is a softmax and no more; of scores it comes with their scale and mask.
+    if (signature_.attrs.number("causal", 0) > 0)
+      return add_softmax(pass, bytes, 2 * bytes_of_operand(signature_.outputs[0]), data_rows(), data_elements());
+    add_pass(pass, bytes, data_rows());
   }
 
   void norm() {
@@ -520,6 +539,18 @@ class OperatorCost {
     add({tuning_.kernel.value.value * (backward() ? 3 : 1) + seconds, std::min(1.0, waves)}, flops, bytes);
   }
 
+  // One kernel scales, masks and takes the softmax; or each is one, and the mask fills a copy.
+  void add_softmax(Pass pass, double bytes, double once, double rows, double scores) {
+    if (!fused_.bias_activation) {
+      add_stream(once, tuning_.stream.value);
+      if (signature_.attrs.number("causal", 0) > 0) {
+        add_stream(once, tuning_.stream.value);
+        add_pass(Pass::Broadcast, once, 0, scores);
+      }
+    }
+    add_pass(pass, bytes, rows, scores);
+  }
+
   // Products of queries and keys, softmax over all scores, product with the values; nothing is saved by masks.
   void plain_attention() {
     const double heads = extent("b") * extent("g") * extent("r"), queries = extent("q"), keys = extent("t");
@@ -531,17 +562,8 @@ class OperatorCost {
       product.alignment = std::max(alignment_of(n * bytes), alignment_of(k * bytes));
       add_product(product);
     };
-    // One kernel scales, masks and takes the softmax; or each is one.
     const auto soften = [&](Pass pass, double passes) {
-      if (!fused_.bias_activation) {
-        add_stream(2 * scores * bytes, tuning_.stream.value);
-        // A copy that is then filled under the mask.
-        if (attended() < 1) {
-          add_stream(2 * scores * bytes, tuning_.stream.value);
-          add_pass(Pass::Broadcast, 2 * scores * bytes, 0, scores);
-        }
-      }
-      add_pass(pass, passes * scores * bytes, heads * queries, scores);
+      add_softmax(pass, passes * scores * bytes, 2 * scores * bytes, heads * queries, scores);
     };
     const bool dropout = signature_.attrs.number("dropout", 0) > 0;
     if (!backward()) {

@@ -32,7 +32,7 @@ KernelTime product_time(const Product& product, const DeviceSpec& device, const 
     for (const auto& [rows, columns] : {std::pair{tile.m, tile.n}, std::pair{tile.n, tile.m}}) {
       const double tiles = product.batch * ceil_ratio(product.m, rows) * ceil_ratio(product.n, columns);
       for (double split = 1; split <= 32; split *= 2) {
-        if (split > 1 && (product.k / split < 8 * kStepOfK || tiles * split > 4 * units)) break;
+        if (split > 1 && (!product.splits || product.k / split < 8 * kStepOfK || tiles * split > 4 * units)) break;
         const double blocks = tiles * split, waves = blocks / units;
         const double full = ceil_ratio(blocks, units);
         const double last = known.wave_quantisation.value * (full - waves);

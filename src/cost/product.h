@@ -20,6 +20,7 @@ struct Product {
   double bytes = 0;                       // of both factors and the result
   Alignment alignment = Alignment::Full;  // the worst of the three operands'
   int turned = 0;                         // factors whose rows do not lie along the sum
+  bool splits = true;                     // along k, where tiles are few
   double efficiency = 1;                  // over a plain product of this shape: grouped, implicit
 
   double flops() const { return 2 * batch * m * n * k; }

@@ -27,8 +27,9 @@ const std::vector<Field>& device_fields() {
   using D = DeviceTuning;
   static const std::vector<Field> fields = {
       {"load_clock", &D::load_clock},
+      {"load_delay", &D::load_delay},
       {"grouped", &D::grouped},
-      {"convolution", &D::convolution},
+      {"grouped_start", &D::grouped_start},
       {"convolution_thin", &D::convolution_thin},
       {"winograd", &D::winograd, 0.001, 4},
       {"attention_forward", &D::attention_forward},
@@ -64,12 +65,13 @@ struct ProductField {
   Figure<double> ProductTuning::*member;
   double least = 0.001, most = 1;
 };
-constexpr std::array<ProductField, 6> kProductFields = {{{"sustained", &ProductTuning::sustained},
+constexpr std::array<ProductField, 7> kProductFields = {{{"sustained", &ProductTuning::sustained},
                                                          {"tile_overhead", &ProductTuning::tile_overhead, 0, 4096},
                                                          {"wave_quantisation", &ProductTuning::wave_quantisation, 0},
                                                          {"misaligned", &ProductTuning::misaligned},
                                                          {"half_aligned", &ProductTuning::half_aligned},
-                                                         {"turned", &ProductTuning::turned}}};
+                                                         {"turned", &ProductTuning::turned},
+                                                         {"convolution", &ProductTuning::convolution}}};
 
 constexpr std::array<std::string_view, kPasses> kPassNames = {
     "activation",

@@ -85,15 +85,17 @@ struct ProductTuning {
   Figure<double> misaligned;         // rate where rows are not multiples of 4 bytes: kernels without wide loads
   Figure<double> half_aligned;       // rate where they are multiples of 4, not of 16
   Figure<double> turned;             // rate for each factor whose rows do not lie along the sum
+  Figure<double> convolution;        // rate of an implicit product over a plain one
 };
 
 struct DeviceTuning {
   std::string name;
   std::array<ProductTuning, kArithmetics.size()> products;
   Figure<double> load_clock;        // rate of products and attention inside whole steps over single calls: power
+  Figure<Seconds> load_delay;       // of a burst of calls whose clock lies half-way
   Figure<double> grouped;           // rate of a grouped product (experts) over one of the same tiles
-  Figure<double> convolution;       // rate of an implicit product over a plain one
-  Figure<double> convolution_thin;  // and with fewer channels than 8, as which they count
+  Figure<Seconds> grouped_start;    // and what each of its groups takes beside
+  Figure<double> convolution_thin;  // rate of convolutions of fewer channels than 8, as which they count
   Figure<double> winograd;          // rate of 3 × 3 windows of stride 1 in fp32 beside: fewer multiplications
   // Attention as one kernel: rate over that of a product, heads of 128, forward and backward; and the factor for 64.
   Figure<double> attention_forward, attention_backward, attention_narrow;
