@@ -32,7 +32,6 @@ double most_of(std::string_view name) {
     return 1e-1;
   if (name.starts_with("tile_overhead")) return 4096;
   if (name.starts_with("attention_ramp")) return 65536;
-  if (name == "winograd") return 4;
   if (name == "attention_tail") return 2;
   return 1;
 }
@@ -136,11 +135,12 @@ class Fit {
           best = without;
       }
       *value = std::stod(fmt::format("{:.3g}", *value));
+      if (*value == 0) continue;
       // What moved for nothing goes back.
       const double moved = *value;
       best = loss(rows);
       *value = *constant(start_, name);
-      if (*value == 0 || loss(rows) > best + 1e-4) *value = moved;
+      if (loss(rows) > best + 1e-4) *value = moved;
     }
     best = loss(rows);
     std::cerr << fmt::format("{:<40} {:>5} rows, mean |log| {:.4f}\n", group.constants.front(), rows.size(), best);

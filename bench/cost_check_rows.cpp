@@ -351,8 +351,6 @@ Result<MeasuredTable> neusight_table(const std::vector<Row>& rows) {
     op.shapes = row.at("shape");
     WEFT_TRY(op.device, find_device(Library{}, *device_name));
     op.signature = std::make_shared<const Signature>(std::move(*signature));
-    // PyTorch lets convolutions, not products, fall back on tf32.
-    if (row.at("op") == "conv") op.arithmetic = Arithmetic::kTf32;
     op.kernels.channels_last = false;
     op.kernels.bias_activation = false;
     op.kernels.burst = 1e-6;

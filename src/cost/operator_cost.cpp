@@ -1,6 +1,7 @@
 #include "cost/operator_cost.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "cost/product.h"
@@ -131,7 +132,7 @@ class OperatorCost {
   // Under load the clock falls from its most to what power allows, over the time that a burst of calls lasts.
   double clock() const {
     const double low = tuning_.load_clock.value, delay = tuning_.load_delay.value.value;
-    return fused_.burst > 0 ? low + (1 - low) * delay / (delay + fused_.burst) : low;
+    return fused_.burst > 0 ? low + (1 - low) * std::sqrt(delay / (delay + fused_.burst)) : low;
   }
   double extent(int axis) const {
     return static_cast<double>(extents_.empty() ? signature_.axes[static_cast<std::size_t>(axis)].size
@@ -402,8 +403,7 @@ class OperatorCost {
     const double flops = implicit.flops();  // those of channels that only fill up do not count
     const ProductRate rate = product_rate(device_, arithmetic_);
     const bool tensor_cores = rate.arithmetic != Arithmetic::kFp32;
-    implicit.efficiency = tuning_.products[static_cast<std::size_t>(rate.arithmetic)].convolution.value *
-                          (has_winograd() ? tuning_.winograd.value : 1);
+    implicit.efficiency = tuning_.products[static_cast<std::size_t>(rate.arithmetic)].convolution.value;
     const double element = width(signature_.inputs[0].dtype);
     implicit.alignment = std::max(alignment_of(extent("c") * element), alignment_of(extent("o") * element));
     implicit.splits = backward() && signature_.outputs[0].weight;
@@ -420,7 +420,25 @@ class OperatorCost {
     if (!fused_.channels_last && tensor_cores && !is_pointwise_window())
       add_pass(Pass::Turn, 2 * (bytes_in() + bytes_out()));
     if (implicit.batch > 1 && implicit.batch > kThinChannels) return direct_convolution(implicit);
+    if (has_winograd()) {
+      const KernelTime direct = product_time(implicit, device_, tuning_, arithmetic_), minimal = winograd();
+      if (minimal.seconds < direct.seconds) return add(minimal, flops, implicit.bytes);
+    }
     add_product(implicit, flops);
+  }
+
+  // Lavin and Gray 2015, F(4x4, 3x3): tiles of 6 × 6 pixels, transformed, are 36 products over the channels, a quarter
+  // of the multiplications; tiles at the borders are part empty, and the transformed images pass through memory.
+  KernelTime winograd() const {
+    const double in = extent("c"), out = extent("o"), images = extent("b");
+    const double tiles = images * ceil_ratio(extent("h"), 4) * ceil_ratio(extent("w"), 4);
+    Product product{.batch = 36, .m = tiles, .n = out, .k = in};
+    product.bytes = 36 * 4 * (tiles * (in + out) + in * out);
+    product.splits = false;
+    product.efficiency = tuning_.winograd.value;
+    KernelTime time = product_time(product, device_, tuning_, arithmetic_);
+    time.seconds += 2 * tuning_.kernel.value.value + product.bytes / (memory_peak_ * tuning_.stream.value);
+    return time;
   }
 
   // Many groups of few channels each are not worth a tile: plain units go over the windows.

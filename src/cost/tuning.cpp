@@ -31,7 +31,7 @@ const std::vector<Field>& device_fields() {
       {"grouped", &D::grouped},
       {"grouped_start", &D::grouped_start},
       {"convolution_thin", &D::convolution_thin},
-      {"winograd", &D::winograd, 0.001, 4},
+      {"winograd", &D::winograd},
       {"attention_forward", &D::attention_forward},
       {"attention_backward", &D::attention_backward},
       {"attention_narrow", &D::attention_narrow},

@@ -96,7 +96,7 @@ struct DeviceTuning {
   Figure<double> grouped;           // rate of a grouped product (experts) over one of the same tiles
   Figure<Seconds> grouped_start;    // and what each of its groups takes beside
   Figure<double> convolution_thin;  // rate of convolutions of fewer channels than 8, as which they count
-  Figure<double> winograd;          // rate of 3 × 3 windows of stride 1 in fp32 beside: fewer multiplications
+  Figure<double> winograd;          // rate of Winograd's products (3 × 3 windows of stride 1 in fp32) over plain ones
   // Attention as one kernel: rate over that of a product, heads of 128, forward and backward; and the factor for 64.
   Figure<double> attention_forward, attention_backward, attention_narrow;
   // Rate of older kernels over the newest: FlashAttention and Triton's of its time, FlashAttention-2.
