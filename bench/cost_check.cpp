@@ -20,6 +20,7 @@
 
 #include "cost_check_fit.h"
 #include "cost_check_rows.h"
+#include "graph/operators.h"
 
 namespace weft {
 namespace {
@@ -148,16 +149,43 @@ Status score_operators(const std::vector<MeasuredOperator>& rows, const Options&
   return Ok{};
 }
 
+void score_interference(const std::vector<MeasuredInterference>& rows, const Options& options, const Tuning& tuning,
+                        Report& report) {
+  for (const MeasuredInterference& row : rows) {
+    if (!counts(row.alone.held_out, options.share)) continue;
+    const std::string set = fmt::format("{} (interference)", row.alone.device_name);
+    const double ratio = predicted_slowdown(row, tuning) / row.slowdown;
+    const std::string family(name_of(row.alone.signature->kind));
+    report.add(set, family, fmt::format("{} beside {}", row.alone.label, row.beside), ratio);
+    if (row.slowdown_of_other > 0)
+      report.add(fmt::format("{} (the other kernel)", set), fmt::format("beside {}", family), row.beside,
+                 predicted_slowdown_of_other(row, tuning) / row.slowdown_of_other);
+    if (options.rows)
+      fmt::print("{:.4f} {:.3f} {:.3f} {} {} {} {}\n", ratio, predicted_slowdown(row, tuning), row.slowdown, row.beside,
+                 row.units, row.alone.label, row.alone.shapes);
+  }
+}
+
 Status run(const Options& options) {
   Report report;
   const std::vector<std::string> files = options.files.empty() ? default_files(report.absent) : options.files;
   WEFT_TRY(const Tuning tuning, tuning_of(options));
   std::vector<MeasuredOperator> operators;
+  std::vector<MeasuredInterference> beside;
   for (const std::string& path : files) {
-    if (path.find("interference") != std::string::npos) continue;
+    if (path.find("interference") != std::string::npos) {
+      WEFT_TRY(std::vector<MeasuredInterference> rows, read_measured_interference(path, options.device));
+      std::move(rows.begin(), rows.end(), std::back_inserter(beside));
+      continue;
+    }
     WEFT_TRY(MeasuredTable table, read_measured_operators(path, options.device));
     std::move(table.rows.begin(), table.rows.end(), std::back_inserter(operators));
     for (const auto& [reason, count] : table.skipped) report.skipped[reason] += count;
+  }
+  if (!options.fit.empty() && operators.empty()) {
+    WEFT_TRY(const FittedDevice fitted, fit_interference(beside, tuning, options.fit, options.source));
+    fmt::print("  {}:\n{}", options.fit, fitted.yaml);
+    return Ok{};
   }
   if (!options.fit.empty()) {
     WEFT_TRY(const FittedDevice fitted, fit_device(operators, tuning, options.fit, options.only, options.source));
@@ -165,6 +193,7 @@ Status run(const Options& options) {
     return Ok{};
   }
   WEFT_TRY_OK(score_operators(operators, options, tuning, report));
+  score_interference(beside, options, tuning, report);
   if (options.rows) return Ok{};
   if (options.json)
     fmt::print("{}\n", report.json().dump(1));

@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "base/random.h"
+#include "cost/analytic.h"
 
 namespace weft {
 namespace {
@@ -299,6 +300,75 @@ class Fit {
 double predicted_seconds(const MeasuredOperator& op, const Tuning& tuning) {
   const double kernels = static_cast<double>(operator_cost(op.query(), tuning, op.kernels).time) * 1e-12;
   return std::max(op.least, kernels * op.calls + op.overhead);
+}
+
+namespace {
+
+struct Loads {
+  Interference law;
+  DeviceLoad computing, communicating;
+};
+
+Loads loads_of(const MeasuredInterference& row, const Tuning& tuning) {
+  const DeviceSpec& device = *row.alone.device;
+  const ComputeCost cost = operator_cost(row.alone.query(), tuning, row.alone.kernels);
+  const auto part = [](double value) { return static_cast<std::int64_t>(value * static_cast<double>(kOne)); };
+  return {AnalyticCost(SoftwareStack{}, tuning).interference(device),
+          {cost.sm_share, cost.memory_share, cost.waves},
+          {part(row.units / compute_units(device).count), part(row.bytes_per_second / memory_rate(device).peak.value)}};
+}
+
+}  // namespace
+
+double predicted_slowdown(const MeasuredInterference& row, const Tuning& tuning) {
+  const Loads loads = loads_of(row, tuning);
+  return static_cast<double>(kOne) / compute_speed(loads.law, loads.computing, loads.communicating);
+}
+double predicted_slowdown_of_other(const MeasuredInterference& row, const Tuning& tuning) {
+  const Loads loads = loads_of(row, tuning);
+  return static_cast<double>(kOne) / communication_speed(loads.law, loads.computing, loads.communicating);
+}
+
+Result<FittedDevice> fit_interference(const std::vector<MeasuredInterference>& rows, const Tuning& start,
+                                      std::string_view entry, std::string_view source) {
+  FittedDevice fitted{start, {}};
+  DeviceTuning* device = nullptr;
+  for (DeviceTuning& each : fitted.tuning.devices)
+    if (each.name == entry) device = &each;
+  if (!device) return error("no entry '{}' in presets/cost/devices.yaml", entry);
+  const auto loss = [&] {
+    double sum = 0;
+    for (const MeasuredInterference& row : rows) {
+      if (row.alone.held_out) continue;
+      sum += std::abs(std::log(predicted_slowdown(row, fitted.tuning) / row.slowdown));
+      if (row.slowdown_of_other > 0)
+        sum += std::abs(std::log(predicted_slowdown_of_other(row, fitted.tuning) / row.slowdown_of_other));
+    }
+    return sum;
+  };
+  const char* names[] = {"compute_per_sm", "wave_loss", "wave_weight", "memory_weight", "communication_weight"};
+  double best = loss();
+  for (double step : {0.2, 0.1, 0.05, 0.02, 0.01, 0.1, 0.05, 0.02, 0.01})
+    for (bool better = true; better;) {
+      better = false;
+      for (const char* name : names) {
+        double& value = *constant(*device, name);
+        for (double next : {value + step, value - step}) {
+          if (next < 0 || next > (std::string_view(name) == "wave_loss" ? 0.9 : name[0] == 'w' ? 1 : 4)) continue;
+          const double kept = value;
+          value = next;
+          if (const double found = loss(); found < best - 1e-9) {
+            best = found;
+            better = true;
+          } else {
+            value = kept;
+          }
+        }
+      }
+    }
+  for (const char* name : names)
+    fitted.yaml += fmt::format("    {}: [{:.3g}, {}]\n", name, *constant(*device, name), source);
+  return fitted;
 }
 
 Result<FittedDevice> fit_device(const std::vector<MeasuredOperator>& rows, const Tuning& start, std::string_view entry,

@@ -20,4 +20,10 @@ struct FittedDevice {
 Result<FittedDevice> fit_device(const std::vector<MeasuredOperator>& rows, const Tuning& start, std::string_view entry,
                                 std::string_view only, std::string_view source);
 
+// By how much longer the operator takes beside the other kernel, and the other beside it.
+double predicted_slowdown(const MeasuredInterference& row, const Tuning& tuning);
+double predicted_slowdown_of_other(const MeasuredInterference& row, const Tuning& tuning);
+Result<FittedDevice> fit_interference(const std::vector<MeasuredInterference>& rows, const Tuning& start,
+                                      std::string_view entry, std::string_view source);
+
 }  // namespace weft

@@ -388,12 +388,13 @@ Result<std::vector<MeasuredInterference>> read_measured_interference(const std::
     op.seconds = std::stod(row.at("us_alone")) * 1e-6;
     op.held_out =
         is_held_out(row, {"operator", "attributes", "shapes", "direction", "variant", "beside", "beside_units"}, 3);
-    const std::string& moved = row.at("beside_alone_gbs");
+    const std::string &moved = row.at("beside_alone_gbs"), &beside = row.at("beside_gbs");
     all.push_back({.alone = std::move(op),
                    .beside = row.at("beside"),
                    .units = std::stod(row.at("beside_units")),
                    .bytes_per_second = moved.empty() ? 0 : std::stod(moved) * 1e9,
-                   .slowdown = std::stod(row.at("us_median")) / std::stod(row.at("us_alone"))});
+                   .slowdown = std::stod(row.at("us_median")) / std::stod(row.at("us_alone")),
+                   .slowdown_of_other = moved.empty() || beside.empty() ? 0 : std::stod(moved) / std::stod(beside)});
   }
   return all;
 }

@@ -45,11 +45,11 @@ Result<MeasuredTable> read_measured_operators(const std::string& path, std::stri
 
 // One table of interference (tools/measure_gpu.py --only interference).
 struct MeasuredInterference {
-  MeasuredOperator alone;       // its `seconds` are those alone
-  std::string beside;           // copy, reduce, hold, copy_to_host, …
-  double units = 0;             // compute units held
-  double bytes_per_second = 0;  // of the other alone, read and written
-  double slowdown = 1;
+  MeasuredOperator alone;                      // its `seconds` are those alone
+  std::string beside;                          // copy, reduce, hold, copy_to_host, …
+  double units = 0;                            // compute units held
+  double bytes_per_second = 0;                 // of the other alone, read and written
+  double slowdown = 1, slowdown_of_other = 0;  // 0: not measured
 };
 Result<std::vector<MeasuredInterference>> read_measured_interference(const std::string& path, std::string_view device);
 

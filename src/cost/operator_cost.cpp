@@ -26,8 +26,11 @@ Arithmetic arithmetic_of(DType dtype) {
   }
 }
 
-constexpr double kBytesPerUnit = 32768;     // that keep one compute unit busy when streaming
-constexpr double kAttentionRows = 128;      // queries of one thread block of fused attention
+constexpr double kBytesPerUnit = 32768;  // that keep one compute unit busy when streaming
+constexpr double kStreamUnits = 0.78;    // of the compute units, that keep memory busy (measurements/h200, rows hold)
+constexpr double kAttentionUnits = 0.9;  // that attention needs: shorter blocks fill in (same rows)
+constexpr double kMostWaves = 1 << 20;   // that are told apart
+constexpr double kAttentionRows = 128;   // queries of one thread block of fused attention
 constexpr double kBackwardProducts = 1.25;  // fused attention computes the scores once more: 5 products instead of 4
 constexpr double kThinChannels = 8;         // as which fewer channels count in a convolution on tensor cores
 constexpr double kDirectRate = 0.12;        // of the fp32 peak that convolutions of many small groups reach
@@ -123,6 +126,7 @@ class OperatorCost {
     if (seconds_ > 0) {
       cost.sm_share = share(busy_ / seconds_);
       cost.memory_share = share(bytes_ / seconds_ / memory_peak_);
+      if (kernels_ == 1) cost.waves = static_cast<std::int32_t>(std::min(waves_, kMostWaves) * kWave + 0.5);
     }
     return cost;
   }
@@ -175,6 +179,8 @@ class OperatorCost {
   void add(KernelTime kernel, double flops, double bytes) {
     seconds_ += kernel.seconds;
     busy_ += kernel.busy * kernel.seconds;
+    waves_ = kernel.waves;
+    ++kernels_;
     flops_ += flops;
     bytes_ += bytes;
   }
@@ -188,9 +194,9 @@ class OperatorCost {
   void add_stream(double bytes, double efficiency, double flops = 0) {
     const double vector_rate = product_rate(device_, Arithmetic::kFp32).peak.value * 0.5;
     const double moving = bytes / (memory_peak_ * efficiency);
-    add({tuning_.kernel.value.value + std::max(moving, flops / vector_rate), busy_of(bytes)}, flops, bytes);
+    add({tuning_.kernel.value.value + std::max(moving, flops / vector_rate), busy_of(bytes), 0}, flops, bytes);
   }
-  double busy_of(double bytes) const { return std::min(1.0, bytes / (kBytesPerUnit * units_)); }
+  double busy_of(double bytes) const { return std::min(kStreamUnits, bytes / (kBytesPerUnit * units_)); }
   // One that was measured by itself, where it was. `units`: rows, elements of windows, indices.
   void add_pass(Pass pass, double bytes, double units = 0) { add_pass(pass, bytes, units, data_elements()); }
   void add_pass(Pass pass, double bytes, double units, double count) {
@@ -199,7 +205,7 @@ class OperatorCost {
     double moving = std::max(known.least.value, bytes / (memory_peak_ * known.share));
     if (known.elements > 0) moving = std::max(moving, count / known.elements);
     if (known.units > 0) moving += units / known.units;
-    add({tuning_.kernel.value.value + known.start.value + moving, busy_of(bytes)}, pointwise_flops(), bytes);
+    add({tuning_.kernel.value.value + known.start.value + moving, busy_of(bytes), 0}, pointwise_flops(), bytes);
   }
 
   double data_elements() const {
@@ -447,7 +453,7 @@ class OperatorCost {
     const KernelTime tiles = product_time(implicit, device_, tuning_, arithmetic_);
     const double seconds = tuning_.kernel.value.value + implicit.bytes / (memory_peak_ * tuning_.stream.value) +
                            implicit.flops() / vector_rate;
-    add({std::min(seconds, tiles.seconds), 1}, implicit.flops(), implicit.bytes);
+    add({std::min(seconds, tiles.seconds), 1, 0}, implicit.flops(), implicit.bytes);
   }
 
   bool is_pointwise_window() const {
@@ -554,7 +560,8 @@ class OperatorCost {
     const double computing = per_key * std::max(longest, waves * (seen + ramp) + tail * longest);
     const double bytes = bytes_in() + bytes_out();
     const double seconds = std::max(computing, bytes / (memory_peak_ * tuning_.stream.value));
-    add({tuning_.kernel.value.value * (backward() ? 3 : 1) + seconds, std::min(1.0, waves)}, flops, bytes);
+    add({tuning_.kernel.value.value * (backward() ? 3 : 1) + seconds, kAttentionUnits * std::min(1.0, waves), 0}, flops,
+        bytes);
   }
 
   // One kernel scales, masks and takes the softmax; or each is one, and the mask fills a copy.
@@ -641,6 +648,8 @@ class OperatorCost {
   double memory_peak_, units_;
   Arithmetic arithmetic_ = Arithmetic::kFp32;
   double seconds_ = 0, busy_ = 0, flops_ = 0, bytes_ = 0;
+  double waves_ = 0;  // of the last kernel
+  int kernels_ = 0;
 };
 
 }  // namespace

@@ -26,7 +26,7 @@ KernelTime product_time(const Product& product, const DeviceSpec& device, const 
   const double sustained = rate.peak.value * known.sustained.value * product.efficiency * shape_rate;
   const double unit_rate = sustained / units;
 
-  KernelTime best{std::numeric_limits<double>::infinity(), 0};
+  KernelTime best{std::numeric_limits<double>::infinity(), 0, 0};
   for (const Tile& tile : known.tiles.value) {
     // Tiles may lie either way round.
     for (const auto& [rows, columns] : {std::pair{tile.m, tile.n}, std::pair{tile.n, tile.m}}) {
@@ -42,7 +42,7 @@ KernelTime product_time(const Product& product, const DeviceSpec& device, const 
         const double compute = std::max(1.0, waves + last) * tile_seconds;
         const double parts = split > 1 ? 2 * split * product.batch * product.m * product.n * 4 : 0;
         const double seconds = std::max(compute, product.bytes / memory) + parts / memory;
-        if (seconds < best.seconds) best = {seconds, std::min(1.0, waves)};
+        if (seconds < best.seconds) best = {seconds, std::min(1.0, waves), waves};
       }
       if (tile.m == tile.n) break;
     }

@@ -28,7 +28,8 @@ struct Product {
 
 struct KernelTime {
   double seconds = 0;
-  double busy = 0;  // share of the compute units
+  double busy = 0;   // share of the compute units
+  double waves = 0;  // of blocks over them; 0: not in blocks
 };
 
 // The best of the device's tiles and of splits along k. Cost: tiles × splits, no allocation.

@@ -55,6 +55,8 @@ const std::vector<Field>& device_fields() {
       {"compute_per_sm", &D::compute_per_sm, 0, 4},
       {"memory_weight", &D::memory_weight, 0, 4},
       {"communication_weight", &D::communication_weight, 0, 4},
+      {"wave_loss", &D::wave_loss, 0, 0.9},
+      {"wave_weight", &D::wave_weight, 0, 1},
   };
   return fields;
 }

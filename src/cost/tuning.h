@@ -119,7 +119,7 @@ struct DeviceTuning {
   Figure<double> collective, collective_fill;
   Figure<double> nvls;  // share of the links' rate of reductions in the switch; 0: the device has none
   // Interference (simulate/workload.h).
-  Figure<double> compute_per_sm, memory_weight, communication_weight;
+  Figure<double> compute_per_sm, memory_weight, communication_weight, wave_loss, wave_weight;
 };
 
 struct LinkTuning {
