@@ -125,7 +125,8 @@ TEST(Compute, AnActivationTakesItsBytesOverTheBandwidth) {
   const ComputeCost cost = model().compute({.signature = &relu, .device = &device("a100-80-sxm")});
   EXPECT_EQ(cost.bytes, std::int64_t{2} << 30);
   EXPECT_NEAR(cost.memory_share / static_cast<double>(kOne), 0.873, 0.01);
-  EXPECT_EQ(cost.sm_share, kOne);
+  // Three quarters of the units keep memory busy.
+  EXPECT_NEAR(cost.sm_share / static_cast<double>(kOne), 0.78, 0.01);
 }
 
 TEST(Compute, ATinyKernelTakesTheKernelsOwnTime) {
