@@ -267,9 +267,9 @@ class OperatorCost {
       case OpKind::AuxLoss:
         return add_pass(Pass::Sums, bytes_in() + bytes_out(), data_rows());
       case OpKind::Bias:
-        // Part of its neighbour's kernel, where these are fused.
-        if (!backward() && fused_.bias_activation) return;
-        return add_pass(backward() ? Pass::ColumnSums : Pass::Broadcast, bytes_in() + bytes_out());
+        // Forward it is the epilogue of the product before it, in eager libraries too.
+        if (backward()) add_pass(Pass::ColumnSums, bytes_in() + bytes_out());
+        return;
       case OpKind::Embedding:
         return embedding();
       case OpKind::Router:
