@@ -22,8 +22,9 @@ MEASURED ?= ../shared/measured
 accuracy: deps  ## compare predictions with the measured runs of MEASURED (default ../shared/measured)
 	@ls $(MEASURED)/*.csv > /dev/null 2>&1 || { echo "no measured runs: $(MEASURED)/*.csv is not there; name the folder, make accuracy MEASURED=DIR"; exit 1; }
 	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
-	@cmake --build --preset release --target weft
+	@cmake --build --preset release --target weft cost_check
 	$(WEFT) validate $(MEASURED)/*.csv --timing
+	MEASURED=$(MEASURED) build/release/bin/cost_check
 
 test: deps  ## build and run every test
 	@cmake --preset dev > build/dev.log 2>&1 || { cat build/dev.log; exit 1; }

@@ -44,7 +44,9 @@ Interference AnalyticCost::interference(const DeviceSpec& device) const {
   const auto fixed = [](double value) { return static_cast<std::int64_t>(value * static_cast<double>(kOne) + 0.5); };
   return {.compute_per_sm = fixed(tuning.compute_per_sm.value),
           .memory_weight = fixed(tuning.memory_weight.value),
-          .communication_weight = fixed(tuning.communication_weight.value)};
+          .communication_weight = fixed(tuning.communication_weight.value),
+          .wave_loss = fixed(tuning.wave_loss.value),
+          .wave_weight = fixed(tuning.wave_weight.value)};
 }
 
 // time = start + steps · (step + links' latency) + bytes / rate, for every algorithm and protocol; the least is taken.

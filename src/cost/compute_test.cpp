@@ -90,8 +90,9 @@ TEST(Compute, ThePartOfAnAxisCostsWhatASmallerOperatorDoes) {
 TEST(Compute, OneTileMoreThanAWaveCostsMoreThanItsShare) {
   const DeviceSpec& a100 = device("a100-80-sxm");
   DeviceTuning tuning = built_in_tuning().of(a100);
-  tuning.tiles.value = {{256, 128, 1}};
-  tuning.wave_quantisation.value = 1;
+  ProductTuning& products = tuning.products[static_cast<std::size_t>(Arithmetic::kBf16)];
+  products.tiles.value = {{256, 128, 1}};
+  products.wave_quantisation.value = 1;
   tuning.kernel.value = {};
   const auto time = [&](double tiles) {
     return product_time({.m = 256, .n = 128 * tiles, .k = 512, .bytes = 1}, a100, tuning, Arithmetic::kBf16).seconds;
@@ -117,14 +118,15 @@ TEST(Compute, Fp8IsFasterThanBf16AndTf32ThanFp32) {
   EXPECT_LT(seconds(fp32, "h100-sxm", Arithmetic::kTf32), 0.3 * seconds(fp32, "h100-sxm"));
 }
 
-// Reads 1 GiB and writes 1 GiB at 90 % of 2,039 GB/s: 1.17 ms, and the kernel's own 3 us.
+// Reads 1 GiB and writes 1 GiB at 87.3 % of 2,039 GB/s: 1.21 ms, and the kernel's own 3 us.
 TEST(Compute, AnActivationTakesItsBytesOverTheBandwidth) {
   const Signature relu = signature(OpKind::Unary, {{"fn", std::string("relu")}}, {{DType::BF16, {1 << 29}}});
-  EXPECT_NEAR(seconds(relu, "a100-80-sxm"), 2.0 * (1 << 30) / (0.9 * 2039e9) + 3e-6, 1e-9);
+  EXPECT_NEAR(seconds(relu, "a100-80-sxm"), 2.0 * (1 << 30) / (0.873 * 2039e9) + 3e-6, 1e-9);
   const ComputeCost cost = model().compute({.signature = &relu, .device = &device("a100-80-sxm")});
   EXPECT_EQ(cost.bytes, std::int64_t{2} << 30);
-  EXPECT_NEAR(cost.memory_share / static_cast<double>(kOne), 0.9, 0.01);
-  EXPECT_EQ(cost.sm_share, kOne);
+  EXPECT_NEAR(cost.memory_share / static_cast<double>(kOne), 0.873, 0.01);
+  // Three quarters of the units keep memory busy.
+  EXPECT_NEAR(cost.sm_share / static_cast<double>(kOne), 0.78, 0.01);
 }
 
 TEST(Compute, ATinyKernelTakesTheKernelsOwnTime) {
@@ -132,10 +134,16 @@ TEST(Compute, ATinyKernelTakesTheKernelsOwnTime) {
   EXPECT_NEAR(seconds(relu, "a100-80-sxm"), 3e-6, 1e-9);
 }
 
-TEST(Compute, CausalAttentionTakesHalf) {
-  const double full = seconds(attention(1, 8192, 32, 128, false), "h100-sxm"),
-               causal = seconds(attention(1, 8192, 32, 128, true), "h100-sxm");
-  EXPECT_NEAR(causal / full, 0.5, 0.01);
+// Half of the pairs are seen; blocks on the diagonal are computed whole and the last blocks end late. Measured on the
+// H200 at 8,192 tokens, 32 heads of 128: 911 us of 1,616 us, 0.56.
+TEST(Compute, CausalAttentionTakesLittleMoreThanHalf) {
+  const auto share = [](std::int64_t length) {
+    return seconds(attention(1, length, 32, 128, true), "h200") / seconds(attention(1, length, 32, 128, false), "h200");
+  };
+  EXPECT_NEAR(share(8192), 0.56, 0.02);
+  EXPECT_GT(share(65536), 0.5);
+  EXPECT_LT(share(65536), share(8192));
+  EXPECT_LT(share(8192), share(1024));
 }
 
 // FlashAttention-2 (Dao, 2023), A100, heads of 128, 8k: about 200 TFLOP/s forward; FlashAttention-3, H100: 550 to 650.
@@ -225,7 +233,7 @@ TEST(Compute, AnOptimizerStepTakesItsBytes) {
       {{DType::BF16, {n}, true}, {DType::BF16, {n}}, {DType::F32, {n}}, {DType::F32, {n}}, {DType::F32, {n}}});
   const ComputeCost cost = model().compute({.signature = &op, .device = &device("h100-sxm")});
   EXPECT_EQ(cost.bytes, 30 * n);
-  EXPECT_NEAR(static_cast<double>(cost.time) * 1e-12, 30e9 / (0.76 * 3.35e12), 1e-5);
+  EXPECT_NEAR(static_cast<double>(cost.time) * 1e-12, 30e9 / (0.742 * 3.35e12), 1e-5);
 }
 
 TEST(Compute, AViewTakesNoTime) {
@@ -242,8 +250,8 @@ TEST(Compute, AnOpaqueOperatorTakesTheArithmeticItIsGiven) {
 
 // Every operator, forward and every backward product, on every device, with whole and halved axes.
 TEST(Compute, EveryOperatorHasAFiniteCostOnEveryDevice) {
-  const SoftwareStack plain = find_stack("megatron-2020").value();
-  const AnalyticCost models[] = {AnalyticCost(find_stack("megatron-lm").value()), AnalyticCost(plain)};
+  const SoftwareStack stacks[] = {find_stack("megatron-lm").value(), find_stack("megatron-2020").value()};
+  const AnalyticCost models[] = {AnalyticCost(stacks[0]), AnalyticCost(stacks[1])};
   std::vector<bool> seen(kOpKinds, false);
   Rng rng(7);
   for (const auto& generator : reference::operator_cases()) {
@@ -260,11 +268,15 @@ TEST(Compute, EveryOperatorHasAFiniteCostOnEveryDevice) {
       std::vector<std::int64_t> halves;
       for (const Axis& axis : op.axes) halves.push_back(std::max<std::int64_t>(1, axis.size / 2));
       for (const auto& [name, spec] : preset_library().devices)
-        for (const AnalyticCost& cost_model : models) {
+        for (std::size_t which = 0; which < std::size(models); ++which) {
+          const AnalyticCost& cost_model = models[which];
           const ComputeCost cost = cost_model.compute({.signature = &op, .device = spec.get()});
           const ComputeCost half = cost_model.compute({.signature = &op, .extents = halves, .device = spec.get()});
           EXPECT_LE(half.time, cost.time + cost.time / 4) << generator.name << ' ' << op.gradient << " on " << name;
-          const bool free = bytes_read(op).value == 0 || op.kind == OpKind::Bias;
+          // Biases are part of their neighbour's kernel, and fused accumulation of the product that made the gradient.
+          const bool fused =
+              op.kind == OpKind::Bias || (op.kind == OpKind::Accumulate && stacks[which].fused_accumulation.value);
+          const bool free = bytes_read(op).value == 0 || fused;
           EXPECT_TRUE(cost.time > 0 || free) << generator.name << ' ' << op.gradient << " on " << name;
           EXPECT_LT(cost.time, Picoseconds{1} << 50) << generator.name << ' ' << op.gradient << " on " << name;
           EXPECT_GE(cost.flops, 0);

@@ -40,6 +40,7 @@ struct ComputeCost {
   std::int64_t bytes = 0;         // read and written
   std::int32_t sm_share = 0;      // of the compute units it keeps busy, in 1/kOne
   std::int32_t memory_share = 0;  // of the memory bandwidth, over its time, in 1/kOne
+  std::int32_t waves = 0;         // of a product's tiles over the compute units, in 1/kWave; 0: no single product
 
   bool operator==(const ComputeCost&) const = default;
 };

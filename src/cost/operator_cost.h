@@ -11,6 +11,8 @@ namespace weft {
 struct KernelChoice {
   bool attention = true, norm = true, cross_entropy = true, bias_activation = true, optimizer = true;
   bool accumulation = false, batch_norm = false, channels_last = true;
+  // Seconds for which calls follow each other, after which a pause lets the clock recover; 0: a step's, without end.
+  double burst = 0;
   double product_rate = 1;
   int attention_generation = 3;
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <variant>
 
@@ -25,12 +26,12 @@ struct Field {
 const std::vector<Field>& device_fields() {
   using D = DeviceTuning;
   static const std::vector<Field> fields = {
-      {"tile_overhead", &D::tile_overhead, 0, 4096},
-      {"wave_quantisation", &D::wave_quantisation, 0, 1},
-      {"misaligned", &D::misaligned},
+      {"load_clock", &D::load_clock},
+      {"load_delay", &D::load_delay},
       {"grouped", &D::grouped},
-      {"convolution", &D::convolution},
-      {"winograd", &D::winograd, 0.001, 4},
+      {"grouped_start", &D::grouped_start},
+      {"convolution_thin", &D::convolution_thin},
+      {"winograd", &D::winograd},
       {"attention_forward", &D::attention_forward},
       {"attention_backward", &D::attention_backward},
       {"attention_narrow", &D::attention_narrow},
@@ -38,6 +39,7 @@ const std::vector<Field>& device_fields() {
       {"attention_flash2", &D::attention_flash2},
       {"attention_ramp_forward", &D::attention_ramp_forward, 0, 65536},
       {"attention_ramp_backward", &D::attention_ramp_backward, 0, 65536},
+      {"attention_tail", &D::attention_tail, 0, 2},
       {"accumulating", &D::accumulating},
       {"stream", &D::stream},
       {"rows", &D::rows},
@@ -53,9 +55,64 @@ const std::vector<Field>& device_fields() {
       {"compute_per_sm", &D::compute_per_sm, 0, 4},
       {"memory_weight", &D::memory_weight, 0, 4},
       {"communication_weight", &D::communication_weight, 0, 4},
+      {"wave_loss", &D::wave_loss, 0, 0.9},
+      {"wave_weight", &D::wave_weight, 0, 1},
   };
   return fields;
 }
+
+// Constants that each arithmetic has of its own.
+struct ProductField {
+  std::string_view name;
+  Figure<double> ProductTuning::*member;
+  double least = 0.001, most = 1;
+};
+constexpr std::array<ProductField, 7> kProductFields = {{{"sustained", &ProductTuning::sustained},
+                                                         {"tile_overhead", &ProductTuning::tile_overhead, 0, 4096},
+                                                         {"wave_quantisation", &ProductTuning::wave_quantisation, 0},
+                                                         {"misaligned", &ProductTuning::misaligned},
+                                                         {"half_aligned", &ProductTuning::half_aligned},
+                                                         {"turned", &ProductTuning::turned},
+                                                         {"convolution", &ProductTuning::convolution}}};
+
+constexpr std::array<std::string_view, kPasses> kPassNames = {
+    "activation",
+    "activation_backward",
+    "broadcast",
+    "convert",
+    "dropout",
+    "turn",
+    "glu",
+    "glu_backward",
+    "column_sums",
+    "sums",
+    "layer_norm",
+    "layer_norm_backward",
+    "rms_norm",
+    "rms_norm_backward",
+    "plain_norm",
+    "plain_norm_backward",
+    "softmax",
+    "softmax_backward",
+    "cross_entropy",
+    "cross_entropy_backward",
+    "plain_cross_entropy",
+    "plain_cross_entropy_backward",
+    "batch_norm",
+    "batch_norm_backward",
+    "batch_norm_first",
+    "batch_norm_first_backward",
+    "pool",
+    "pool_backward",
+    "pool_first",
+    "pool_first_backward",
+    "gather_rows",
+    "scatter_rows",
+    "optimizer_step",
+    "plain_optimizer_step",
+    "lstm_gates",
+    "plain_lstm_gates",
+};
 
 constexpr std::array kKinds = {LinkKind::kNvlink, LinkKind::kNvswitch, LinkKind::kXgmi,
                                LinkKind::kC2c,    LinkKind::kMemory,   LinkKind::kPcie,
@@ -94,7 +151,8 @@ class Reader {
   }
 
   Status device(const YamlMap::Entry& entry) {
-    std::vector<std::string> known = {"like", "sustained", "tiles"};
+    std::vector<std::string> known = {"like", "tiles", "passes"};
+    for (const ProductField& field : kProductFields) known.emplace_back(field.name);
     for (const Field& field : device_fields()) known.emplace_back(field.name);
     WEFT_TRY(const YamlMap fields, entry.value.map(fmt::format("device '{}'", entry.key), known));
     DeviceTuning tuning;
@@ -117,12 +175,21 @@ class Reader {
           std::visit([&](auto member) { return figure(*node, field.name, field.least, field.most, tuning.*member); },
                      field.member));
     }
-    if (const YamlNode* node = fields.find("sustained")) WEFT_TRY_OK(sustained(*node, tuning));
-    if (const YamlNode* node = fields.find("tiles")) WEFT_TRY_OK(tiles(*node, tuning));
+    for (const ProductField& field : kProductFields)
+      if (const YamlNode* node = fields.find(field.name))
+        WEFT_TRY_OK(by_arithmetic(*node, field.name, tuning, [&](const YamlNode& value, ProductTuning& into) {
+          return figure(value, field.name, field.least, field.most, into.*field.member);
+        }));
+    if (const YamlNode* node = fields.find("tiles"))
+      WEFT_TRY_OK(by_arithmetic(*node, "tiles", tuning,
+                                [&](const YamlNode& value, ProductTuning& into) { return tiles(value, into); }));
+    if (const YamlNode* node = fields.find("passes")) WEFT_TRY_OK(passes(*node, tuning));
     if (!base)
-      for (const Figure<double>& figure : tuning.sustained)
-        if (figure.value <= 0 || tuning.tiles.value.empty())
-          return entry.key_node.fail("device '{}': sustained or tiles missing", entry.key);
+      for (const ProductTuning& each : tuning.products)
+        if (each.tiles.value.empty() ||
+            std::any_of(kProductFields.begin(), kProductFields.end(),
+                        [&](const auto& field) { return (each.*field.member).source.empty(); }))
+          return entry.key_node.fail("device '{}': tiles or another constant of products missing", entry.key);
     if (DeviceTuning* known_before = find(entry.key))
       *known_before = std::move(tuning);
     else
@@ -130,18 +197,48 @@ class Reader {
     return Ok{};
   }
 
-  Status sustained(const YamlNode& node, DeviceTuning& tuning) {
+  // One value for every arithmetic, or a map from its name.
+  template <class ReadOne>
+  Status by_arithmetic(const YamlNode& node, std::string_view what, DeviceTuning& tuning, const ReadOne& read_one) {
+    if (!node.is_map()) {
+      for (ProductTuning& product : tuning.products) WEFT_TRY_OK(read_one(node, product));
+      return Ok{};
+    }
     std::vector<std::string> names;
     for (Arithmetic arithmetic : kArithmetics) names.emplace_back(name(arithmetic));
-    WEFT_TRY(const YamlMap map, node.map("sustained", names));
+    WEFT_TRY(const YamlMap map, node.map(what, names));
     for (Arithmetic arithmetic : kArithmetics)
       if (const YamlNode* value = map.find(name(arithmetic)))
-        WEFT_TRY_OK(figure(*value, name(arithmetic), 0.001, 1, tuning.sustained[static_cast<std::size_t>(arithmetic)]));
+        WEFT_TRY_OK(read_one(*value, tuning.products[static_cast<std::size_t>(arithmetic)]));
+    return Ok{};
+  }
+
+  // {name: [{share: 0.8, elements: 5e11, units: 2e9, start: 3us, least: 40us}, source], ...}
+  Status passes(const YamlNode& node, DeviceTuning& tuning) {
+    std::vector<std::string> names(kPassNames.begin(), kPassNames.end());
+    WEFT_TRY(const YamlMap map, node.map("passes", names));
+    static const std::string known[] = {"share", "elements", "units", "start", "least"};
+    for (const YamlMap::Entry& entry : map.entries()) {
+      const auto pass = std::find(kPassNames.begin(), kPassNames.end(), entry.key) - kPassNames.begin();
+      WEFT_TRY(const std::vector<YamlNode> pair, entry.value.list(entry.key));
+      if (pair.size() != 2) return entry.value.fail("{}: write [{{share: ..., ...}}, source]", entry.key);
+      WEFT_TRY(const YamlMap fields, pair[0].map(entry.key, known));
+      Figure<PassTuning>& into = tuning.passes[static_cast<std::size_t>(pass)];
+      into.value = {};
+      WEFT_TRY(const YamlNode share, fields.require("share"));
+      WEFT_TRY_OK(read(share, "share", 0.0001, 1, into.value.share));
+      if (const YamlNode* value = fields.find("elements"))
+        WEFT_TRY_OK(read(*value, "elements", 1e3, 1e18, into.value.elements));
+      if (const YamlNode* value = fields.find("units")) WEFT_TRY_OK(read(*value, "units", 1, 1e18, into.value.units));
+      if (const YamlNode* value = fields.find("start")) WEFT_TRY_OK(read(*value, "start", 0, 1, into.value.start));
+      if (const YamlNode* value = fields.find("least")) WEFT_TRY_OK(read(*value, "least", 0, 1, into.value.least));
+      WEFT_TRY_OK(source(pair[1], into.source));
+    }
     return Ok{};
   }
 
   // [[[m, n, efficiency], ...], source]
-  Status tiles(const YamlNode& node, DeviceTuning& tuning) {
+  Status tiles(const YamlNode& node, ProductTuning& tuning) {
     WEFT_TRY(const std::vector<YamlNode> pair, node.list("tiles"));
     if (pair.size() != 2) return node.fail("tiles: write [[[m, n, efficiency], ...], source]");
     WEFT_TRY(const std::vector<YamlNode> list, pair[0].list("tiles"));
@@ -277,6 +374,52 @@ const DeviceTuning& Tuning::of(const DeviceSpec& device) const {
     if (tuning.name == device.architecture) by_architecture = &tuning;
   }
   return by_architecture ? *by_architecture : devices.front();
+}
+
+std::string_view name_of(Pass pass) { return kPassNames[static_cast<std::size_t>(pass)]; }
+
+double* constant(DeviceTuning& tuning, std::string_view name) {
+  const auto starts = [&](std::string_view prefix) {
+    if (!name.starts_with(prefix)) return false;
+    name.remove_prefix(prefix.size());
+    return true;
+  };
+  const auto product = [&]() -> ProductTuning* {
+    for (Arithmetic arithmetic : kArithmetics)
+      if (starts(weft::name(arithmetic))) return &tuning.products[static_cast<std::size_t>(arithmetic)];
+    return nullptr;
+  };
+  for (const Field& field : device_fields()) {
+    if (field.name != name) continue;
+    if (const auto* member = std::get_if<Figure<double> DeviceTuning::*>(&field.member))
+      return &(tuning.**member).value;
+    return &(tuning.*std::get<Figure<Seconds> DeviceTuning::*>(field.member)).value.value;
+  }
+  for (const ProductField& field : kProductFields) {
+    const std::string_view whole = name;
+    if (starts(field.name) && starts("."))
+      if (ProductTuning* found = product()) return &(found->*field.member).value;
+    name = whole;
+  }
+  if (starts("tiles.")) {
+    ProductTuning* found = product();
+    if (!found || !starts(".") || name.size() != 1) return nullptr;
+    const auto index = static_cast<std::size_t>(name[0] - '0');
+    return index < found->tiles.value.size() ? &found->tiles.value[index].efficiency : nullptr;
+  }
+  for (std::size_t pass = 0; pass < kPasses; ++pass) {
+    const std::string_view whole = name;
+    if (starts(kPassNames[pass]) && starts(".")) {
+      PassTuning& value = tuning.passes[pass].value;
+      if (name == "share") return &value.share;
+      if (name == "elements") return &value.elements;
+      if (name == "units") return &value.units;
+      if (name == "start") return &value.start.value;
+      if (name == "least") return &value.least.value;
+    }
+    name = whole;
+  }
+  return nullptr;
 }
 
 const Tuning& built_in_tuning() {

@@ -23,38 +23,103 @@ struct Tile {
   bool operator==(const Tile&) const = default;
 };
 
-struct DeviceTuning {
-  std::string name;
-  // Matrix products. `sustained`: share of the dense peak that the main loop reaches at the clock under load.
-  std::array<Figure<double>, kArithmetics.size()> sustained;
-  Figure<std::vector<Tile>> tiles;
+// Kernels that pass tensors through memory, by what keeps them from its full bandwidth.
+enum class Pass : std::uint8_t {
+  Activation,          // functions that take many instructions an element: gelu, silu, tanh
+  ActivationBackward,  //
+  Broadcast,           // a row added to every row
+  Convert,             // operands of several types
+  Dropout,             // random numbers
+  Turn,                // a transpose that is not a view
+  Glu,                 // as an activation and a multiplication
+  GluBackward,         //
+  ColumnSums,          // gradients of biases
+  Sums,                // of everything, or along rows: losses, norms of gradients, means
+  LayerNorm,           //
+  LayerNormBackward,   //
+  RmsNorm,             //
+  RmsNormBackward,     //
+  PlainNorm,           // as a sequence of pointwise kernels and means
+  PlainNormBackward,   //
+  Softmax,             //
+  SoftmaxBackward,     //
+  CrossEntropy,        // of the logits as they are
+  CrossEntropyBackward,
+  PlainCrossEntropy,  // of a copy in fp32
+  PlainCrossEntropyBackward,
+  BatchNorm,  // channels last
+  BatchNormBackward,
+  BatchNormFirst,  // channels first
+  BatchNormFirstBackward,
+  Pool,  // channels last
+  PoolBackward,
+  PoolFirst,  // channels first
+  PoolFirstBackward,
+  Gather,   // rows by index
+  Scatter,  // additions to rows by index
+  Optimizer,
+  PlainOptimizer,  // a kernel for each moment and the update
+  LstmGates,
+  PlainLstmGates,
+};
+inline constexpr std::size_t kPasses = static_cast<std::size_t>(Pass::PlainLstmGates) + 1;
+std::string_view name_of(Pass pass);
+
+// seconds = start + max(least, bytes / (share · bandwidth), elements / `elements`) + units / `units`
+struct PassTuning {
+  double share = 0;     // of the peak memory bandwidth; 0: not known, a plainer constant stands in
+  double elements = 0;  // per second that instructions allow; 0: memory is the bound
+  double units = 0;     // per second: rows, elements of windows, indices; 0: they take no time
+  Seconds start = {};   // beyond one kernel's: launches of several, a second stage
+  Seconds least = {};   // however small
+
+  bool operator==(const PassTuning&) const = default;
+};
+
+// Products of one arithmetic.
+struct ProductTuning {
+  Figure<double> sustained;          // share of the dense peak that the main loop reaches in a single call
+  Figure<std::vector<Tile>> tiles;   //
   Figure<double> tile_overhead;      // prologue and epilogue of a tile, in steps along k
   Figure<double> wave_quantisation;  // 1: the last wave takes as long as a full one; 0: work is spread evenly
-  Figure<double> misaligned;         // rate where rows are not multiples of 16 bytes
-  Figure<double> grouped;            // rate of a grouped product (experts) over one of the same tiles
+  Figure<double> misaligned;         // rate where rows are not multiples of 4 bytes: kernels without wide loads
+  Figure<double> half_aligned;       // rate where they are multiples of 4, not of 16
+  Figure<double> turned;             // rate for each factor whose rows do not lie along the sum
   Figure<double> convolution;        // rate of an implicit product over a plain one
-  Figure<double> winograd;           // rate of 3 × 3 windows of stride 1 in fp32 beside: fewer multiplications
+};
+
+struct DeviceTuning {
+  std::string name;
+  std::array<ProductTuning, kArithmetics.size()> products;
+  Figure<double> load_clock;        // rate of products and attention inside whole steps over single calls: power
+  Figure<Seconds> load_delay;       // of a burst of calls whose clock lies half-way
+  Figure<double> grouped;           // rate of a grouped product (experts) over one of the same tiles
+  Figure<Seconds> grouped_start;    // and what each of its groups takes beside
+  Figure<double> convolution_thin;  // rate of convolutions of fewer channels than 8, as which they count
+  Figure<double> winograd;          // rate of Winograd's products (3 × 3 windows of stride 1 in fp32) over plain ones
   // Attention as one kernel: rate over that of a product, heads of 128, forward and backward; and the factor for 64.
   Figure<double> attention_forward, attention_backward, attention_narrow;
   // Rate of older kernels over the newest: FlashAttention and Triton's of its time, FlashAttention-2.
   Figure<double> attention_flash1, attention_flash2;
-  // Masked keys per query at which half of the rate is reached: blocks on the diagonal, prologue and epilogue.
-  Figure<double> attention_ramp_forward, attention_ramp_backward;
+  // Prologue and epilogue of a block of queries, in keys; and how much of its longest block a masked one ends later
+  // than evenly spread work would.
+  Figure<double> attention_ramp_forward, attention_ramp_backward, attention_tail;
   Figure<double> accumulating;  // rate of a product that adds to an fp32 accumulator
   // Memory-bound kernels: share of the peak memory bandwidth.
-  Figure<double> stream;     // pointwise and copies
-  Figure<double> rows;       // norms, softmax, losses
-  Figure<double> reduction;  // of columns: gradients of biases, norms' weights, batch statistics
-  Figure<double> gather;     // rows by index
-  Figure<double> scatter;    // additions to rows by index
-  Figure<double> windows;    // pooling
-  Figure<double> optimizer;  // several streams at once
-  Figure<Seconds> kernel;    // a kernel that does nothing, from start to end
+  Figure<double> stream;                           // pointwise and copies
+  Figure<double> rows;                             // norms, softmax, losses
+  Figure<double> reduction;                        // of columns: gradients of biases, norms' weights, batch statistics
+  Figure<double> gather;                           // rows by index
+  Figure<double> scatter;                          // additions to rows by index
+  Figure<double> windows;                          // pooling
+  Figure<double> optimizer;                        // several streams at once
+  std::array<Figure<PassTuning>, kPasses> passes;  // where these were measured one by one
+  Figure<Seconds> kernel;                          // a kernel that does nothing, from start to end
   // Collectives over scale-up links: share of the links' rate, less a share `fill` of a step per member.
   Figure<double> collective, collective_fill;
   Figure<double> nvls;  // share of the links' rate of reductions in the switch; 0: the device has none
   // Interference (simulate/workload.h).
-  Figure<double> compute_per_sm, memory_weight, communication_weight;
+  Figure<double> compute_per_sm, memory_weight, communication_weight, wave_loss, wave_weight;
 };
 
 struct LinkTuning {
@@ -86,6 +151,10 @@ struct Tuning {
   // The entry for a device. Cost: linear in the entries.
   const DeviceTuning& of(const DeviceSpec& device) const;
 };
+
+// A constant by its name in the file, for whoever fits them: `stream`, `sustained.bf16`, `tiles.fp32.0` (efficiency),
+// `tile_overhead.tf32`, `layer_norm.share`. Null where there is none.
+double* constant(DeviceTuning& tuning, std::string_view name);
 
 // The built-in constants, read once per process.
 const Tuning& built_in_tuning();

@@ -31,8 +31,13 @@ TEST(Tuning, EveryPresetDeviceHasAnEntryOfItsOwnOrItsArchitectures) {
 
 TEST(Tuning, EveryFigureNamesItsSource) {
   for (const DeviceTuning& device : built_in_tuning().devices) {
-    for (const Figure<double>& figure : device.sustained) EXPECT_GT(figure.source.size(), 12u) << device.name;
-    EXPECT_GT(device.tiles.source.size(), 12u) << device.name;
+    for (const ProductTuning& product : device.products) {
+      EXPECT_GT(product.sustained.source.size(), 12u) << device.name;
+      EXPECT_GT(product.tiles.source.size(), 12u) << device.name;
+      EXPECT_GT(product.tile_overhead.source.size(), 12u) << device.name;
+      EXPECT_GT(product.wave_quantisation.source.size(), 12u) << device.name;
+    }
+    for (const Figure<PassTuning>& pass : device.passes) EXPECT_TRUE(pass.value.share == 0 || pass.source.size() > 12);
     EXPECT_GT(device.kernel.source.size(), 12u) << device.name;
     EXPECT_GT(device.stream.source.size(), 12u) << device.name;
     EXPECT_GT(device.nvls.source.size(), 12u) << device.name;

@@ -13,10 +13,10 @@ std::size_t Works::Hash::operator()(const Key& key) const {
 
 WorkId Works::compute(const ComputeCost& cost) {
   const auto [found, added] =
-      ids_.try_emplace(Key{-1, 0, cost.time, cost.sm_share, cost.memory_share}, WorkId(all_.size()));
+      ids_.try_emplace(Key{-1, cost.waves, cost.time, cost.sm_share, cost.memory_share}, WorkId(all_.size()));
   if (added) {
     keys_.push_back(found->first);
-    all_.push_back({cost.time, 0, 0, {}, cost.sm_share, cost.memory_share});
+    all_.push_back({cost.time, 0, 0, {}, cost.sm_share, cost.memory_share, cost.waves});
   }
   return found->second;
 }

@@ -326,34 +326,46 @@ TEST(Fifo, KnowsNoInterference) {
   EXPECT_EQ(spans(play(maker, Network::Fifo), a), (Spans{{0, 100}, {0, 80}}));
 }
 
-// Computation takes S = 1, M = 1/2; the transfer s = 1/4, m = 1/2. Together: computation at min(1 − 1/4, 1/max(1, 1)) =
-// 3/4, the transfer at 1/max(1, 1/2 + 1/2) = 1. The transfer ends at 90; by then 67.5 of 100 are done: 32.5 left, ends
-// at ⌈122.5⌉ = 123.
+// Computation takes S = 1, M = 0; the transfer s = 1/4, m = 1/2. Together: computation at 1 − 1/4 = 3/4, the transfer
+// as fast as alone. It ends at 90; by then 67.5 of 100 are done: 32.5 left, ends at ⌈122.5⌉ = 123.
 TEST(Interference, TakesComputeUnits) {
   Maker maker;
   const AgentId a = maker.agent();
-  maker.task(a, maker.work({.fixed = 100, .sm_share = kOne, .memory_share = kOne / 2}), 0);
+  maker.task(a, maker.work({.fixed = 100, .sm_share = kOne}), 0);
   maker.task(
       a, maker.work({.bytes = 90, .links = {{maker.link(), kOne}}, .sm_share = kOne / 4, .memory_share = kOne / 2}), 1);
   EXPECT_EQ(spans(play(maker), a), (Spans{{0, 123}, {0, 90}}));
 }
 
-// M = 1, m = 1/2: computation at 1/(3/2), ⌊65536·2/3⌋ = 43690 of 65536; so is the transfer's cap. It ends when
-// r = ⌊10¹²·43690/65536⌋ B/s have moved 40 bytes: ⌈60.0009…⌉ = 61; computation has done 61·43690/65536 = 40.67 of 100,
-// and ends at 61 + ⌈59.33⌉ = 121.
+// M = 1, m = 1/2: computation at 1/(1 + 1/2), ⌊65536·2/3⌋ = 43690 of 65536; the transfer's cap at 1/(1 + 1) = 1/2. It
+// ends at 80; computation has done 80·43690/65536 = 53.33 of 100, and ends at 80 + ⌈46.67⌉ = 127.
 TEST(Interference, SharesMemoryBandwidth) {
   Maker maker;
   const AgentId a = maker.agent();
   maker.task(a, maker.work({.fixed = 100, .memory_share = kOne}), 0);
   maker.task(a, maker.work({.bytes = 40, .links = {{maker.link(), kOne}}, .memory_share = kOne / 2}), 1);
-  EXPECT_EQ(spans(play(maker), a), (Spans{{0, 121}, {0, 61}}));
+  EXPECT_EQ(spans(play(maker), a), (Spans{{0, 127}, {0, 80}}));
+}
+
+// One full wave of blocks beside a transfer that holds a quarter of the units: a third of the blocks begin a second
+// wave, and the whole goes at 1/2. Half a wave still fits.
+TEST(Interference, BlocksThatNoLongerFitBeginAnotherWave) {
+  const auto end = [](std::int32_t waves) {
+    Maker maker;
+    const AgentId a = maker.agent();
+    maker.task(a, maker.work({.fixed = 100, .sm_share = kOne, .waves = waves}), 0);
+    maker.task(a, maker.work({.bytes = 500, .links = {{maker.link(), kOne}}, .sm_share = kOne / 4}), 1);
+    return spans(play(maker), a)[0];
+  };
+  EXPECT_EQ(end(256), (Spans{{0, 200}})[0]);
+  EXPECT_EQ(end(128), (Spans{{0, 100}})[0]);
 }
 
 // The meeting of a (busy with memory) and b (idle) goes at a's speed, 1/2, until a's computation ends; a's computation
 // is not slowed, for the weight says so. 100 ps at 1/2, then the other 50 bytes at full rate.
 TEST(Interference, AMeetingGoesByItsSlowestParty) {
   Maker maker;
-  maker.workload.interference = {{.memory_weight = 0, .communication_weight = 2 * kOne}};
+  maker.workload.interference = {{.memory_weight = 0}};
   const AgentId a = maker.agent(), b = maker.agent();
   const MeetingId m = maker.meeting(maker.transfer(100, {maker.link()}));
   maker.task(a, maker.work({.fixed = 100, .memory_share = kOne}), 0);

@@ -7,7 +7,6 @@
 namespace weft::engine {
 namespace {
 
-constexpr std::int32_t kSlowest = kOne / 64;
 // Steps of a row lie some places apart (script.h); what comes next but a few is fetched early.
 constexpr std::size_t kAhead = 80;
 
@@ -618,25 +617,22 @@ void Machine::recompute_speeds(Index agent) {
   end_rows(agent);
   AgentState& state = agents_[agent];
   const Index first = layout_.first_stream[agent];
-  std::int64_t sm = 0, memory = 0;
+  DeviceLoad computing;
   for (unsigned mask = state.computing; mask != 0; mask &= mask - 1) {
     const Step& step = *steps_[first + static_cast<Index>(std::countr_zero(mask))];
     const Work& work = workload_.works[WorkId(step.subject)];
-    sm += work.sm_share;
-    memory += work.memory_share;
+    computing.sm += work.sm_share;
+    computing.memory += work.memory_share;
+    computing.waves = mask == state.computing && (mask & (mask - 1)) == 0 ? work.waves : 0;
   }
-  sm = std::min(sm, kOne);
-  memory = std::min(memory, kOne);
+  computing.sm = std::min(computing.sm, kOne);
+  computing.memory = std::min(computing.memory, kOne);
   const Interference& law = workload_.interference[workload_.agents[AgentId(agent)].interference];
-  const auto times = [](Wide a, Wide b) { return a * b / kOne; };
-  const auto inverse = [](Wide load) { return Wide{kOne} * kOne / std::max<Wide>(kOne, load); };
-  const auto bounded = [](Wide speed) { return static_cast<std::int32_t>(std::clamp<Wide>(speed, kSlowest, kOne)); };
-
   std::int32_t compute = kOne, communication = kOne;
   if (state.communicating != 0) {
-    compute = bounded(std::min(kOne - times(law.compute_per_sm, std::min<std::int64_t>(state.sm_share, sm)),
-                               inverse(memory + times(law.memory_weight, state.memory_share))));
-    communication = bounded(inverse(state.memory_share + times(law.communication_weight, memory)));
+    const DeviceLoad communicating{state.sm_share, state.memory_share};
+    compute = compute_speed(law, computing, communicating);
+    communication = communication_speed(law, computing, communicating);
   }
   if (compute != state.compute_speed) {
     for (unsigned mask = state.computing; mask != 0; mask &= mask - 1) {

@@ -90,6 +90,7 @@ Status check_work(WorkId id, const Work& work, const IdVec<FlowLinkId, FlowLink>
   if (isolated_time(work, links) > kLongest) return fault(fmt::format("takes longer than {} ps alone", kLongest));
   for (const std::int32_t share : {work.sm_share, work.memory_share})
     if (share < 0 || share > kOne) return fault(fmt::format("share {}: between 0 and {}", share, kOne));
+  if (work.waves < 0) return fault(fmt::format("{} waves: not below 0", work.waves));
   return Ok{};
 }
 
@@ -127,13 +128,39 @@ Picoseconds isolated_time(const Work& work, const IdVec<FlowLinkId, FlowLink>& l
   return work.fixed + time_at_rate(work.bytes * kPerByte, isolated_rate(work, links));
 }
 
+std::int32_t compute_speed(const Interference& law, const DeviceLoad& computing, const DeviceLoad& communicating) {
+  const auto times = [](Wide a, Wide b) { return a * b / kOne; };
+  Wide left = kOne - times(law.compute_per_sm, communicating.sm), units = kOne;
+  if (computing.waves > 0) {
+    if (computing.waves > kWave && communicating.sm > 0) left -= law.wave_loss;
+    const auto steps = [&](Wide waves) {
+      return waves * kOne + law.wave_weight * ((waves + kWave - 1) / kWave * kWave - waves);
+    };
+    const Wide crowded = Wide{computing.waves} * kOne / std::clamp<Wide>(left, kSlowest, kOne);
+    units = steps(computing.waves) * kOne / steps(crowded);
+  } else if (computing.sm > 0) {
+    units = left * kOne / computing.sm;
+  }
+  const Wide load = kOne + times(law.memory_weight, times(computing.memory, communicating.memory));
+  const Wide speed = std::clamp<Wide>(units, kSlowest, kOne) * kOne / load;
+  return static_cast<std::int32_t>(std::clamp<Wide>(speed, kSlowest, kOne));
+}
+
+std::int32_t communication_speed(const Interference& law, const DeviceLoad& computing,
+                                 const DeviceLoad& communicating) {
+  const Wide load =
+      std::max<Wide>(kOne, communicating.memory) + Wide{law.communication_weight} * computing.memory / kOne;
+  return static_cast<std::int32_t>(std::clamp<Wide>(Wide{kOne} * kOne / load, kSlowest, kOne));
+}
+
 Status check(const Workload& workload) {
   if (workload.micro_batches < 1) return error("{} micro-batches: 1 at least", workload.micro_batches);
   for (const FlowLinkId id : workload.links.ids())
     if (workload.links[id].capacity < 0)
       return error("link {}: capacity {} B/s: not below 0", id.index(), workload.links[id].capacity);
   for (const Interference& each : workload.interference)
-    for (const std::int64_t weight : {each.compute_per_sm, each.memory_weight, each.communication_weight})
+    for (const std::int64_t weight :
+         {each.compute_per_sm, each.memory_weight, each.communication_weight, each.wave_loss, each.wave_weight})
       if (weight < 0 || weight > kMostCoefficient)
         return error("interference weight {}: between 0 and {}", weight, kMostCoefficient);
   IdVec<FlowLinkId, WorkId> named_by(workload.links.size());

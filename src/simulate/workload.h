@@ -51,6 +51,8 @@ struct Work {
   std::vector<LinkUse> links = {};  // each link once
   std::int32_t sm_share = 0;        // of the agent's compute units, while it is active: in units of 1/kOne
   std::int32_t memory_share = 0;    // of the agent's memory bandwidth
+  std::int32_t waves =
+      0;  // of a computation in equal blocks, one on each unit at a time: in 1/256; 0: it spreads evenly
 
   bool operator==(const Work&) const = default;
 };
@@ -96,17 +98,32 @@ struct Play {
 // How communication and computation that run side by side on a device slow each other: by what is active, never by how
 // fast it is. Let s, m be the summed shares of active communications, S, M those of active computation (at most 1:
 // computations do not slow one another). A communication is active from its start, its latency included.
-//   computation goes at  min(1 − compute_per_sm·min(s, S), 1 / max(1, M + memory_weight·m))
-//   communication's caps shrink by  1 / max(1, m + communication_weight·M)
+//   units left       f = 1 − compute_per_sm·s, less wave_loss for computation in more than one wave
+//   computation at   u / (1 + memory_weight·M·m), where u = min(1, f / S); in w waves it is steps(w) / steps(w / f),
+//                    steps(w) = w + wave_weight·(⌈w⌉ − w): blocks that no longer fit in a wave begin another
+//   communication's caps shrink by  1 / (max(1, m) + communication_weight·M)
 // each factor in units of 1/kOne, never below 1/64. (Caps include the link-limited rate it would have alone.) A
 // communication of several agents goes by the smallest of their factors.
 struct Interference {
   std::int64_t compute_per_sm = kOne;
   std::int64_t memory_weight = kOne;
   std::int64_t communication_weight = kOne;
+  std::int64_t wave_loss = 0;
+  std::int64_t wave_weight = kOne;
 
   bool operator==(const Interference&) const = default;
 };
+
+// What is active on a device: summed shares, at most kOne of computation.
+struct DeviceLoad {
+  std::int64_t sm = 0, memory = 0;
+  std::int64_t waves = 0;  // of a computation that is alone
+};
+inline constexpr std::int64_t kWave = 256;  // the unit of waves
+inline constexpr std::int32_t kSlowest = kOne / 64;
+
+std::int32_t compute_speed(const Interference& law, const DeviceLoad& computing, const DeviceLoad& communicating);
+std::int32_t communication_speed(const Interference& law, const DeviceLoad& computing, const DeviceLoad& communicating);
 
 struct Agent {
   IdVec<TaskId, Task> tasks;

@@ -109,5 +109,20 @@ TEST(IsolatedTime, RoundsUpOnce) {
   EXPECT_EQ(isolated_time({.bytes = 10, .cap = kBytePerPs / 5, .links = {{FlowLinkId(0), kOne}}}, links), 50);
 }
 
+// Four waves; an eighth of the units is held and an eighth lost: 4 / (3/4) = 5.33, six waves instead of four.
+TEST(ComputeSpeed, LosesUnitsToWhatItCannotUse) {
+  const Interference law{.wave_loss = kOne / 8};
+  EXPECT_EQ(compute_speed(law, {.sm = kOne, .waves = 4 * kWave}, {.sm = kOne / 8}), kOne * 4 / 6);
+  // A single wave loses none: 7/8 of the units are too few all the same.
+  EXPECT_EQ(compute_speed(law, {.sm = kOne, .waves = kWave}, {.sm = kOne / 8}), kOne / 2);
+  EXPECT_EQ(compute_speed(law, {.sm = kOne, .waves = kWave * 7 / 8}, {.sm = kOne / 8}), kOne);
+}
+
+// Work that needs three quarters of the units does not miss the last quarter.
+TEST(ComputeSpeed, HasUnitsToSpare) {
+  EXPECT_EQ(compute_speed({}, {.sm = kOne * 3 / 4}, {.sm = kOne / 4}), kOne);
+  EXPECT_EQ(compute_speed({}, {.sm = kOne * 3 / 4}, {.sm = kOne / 2}), kOne * 2 / 3);
+}
+
 }  // namespace
 }  // namespace weft

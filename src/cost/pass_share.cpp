@@ -1,0 +1,60 @@
+#include "cost/pass_share.h"
+
+namespace weft {
+
+// A tensor passes through memory more often where an operator is a sequence of plain kernels.
+double plain_share(Pass pass, const DeviceTuning& tuning) {
+  switch (pass) {
+    case Pass::Activation:
+    case Pass::ActivationBackward:
+    case Pass::Broadcast:
+    case Pass::Convert:
+    case Pass::Dropout:
+    case Pass::Turn:
+    case Pass::LstmGates:
+      return tuning.stream.value;
+    case Pass::Glu:
+      return tuning.stream.value * 3 / 5;  // read, write; read twice, write
+    case Pass::GluBackward:
+      return tuning.stream.value * 5 / 9;  // three kernels of three tensors
+    case Pass::PlainLstmGates:
+      return tuning.stream.value / 3;
+    case Pass::ColumnSums:
+    case Pass::Sums:
+      return tuning.reduction.value;
+    case Pass::LayerNorm:
+    case Pass::LayerNormBackward:
+    case Pass::RmsNorm:
+    case Pass::RmsNormBackward:
+    case Pass::Softmax:
+    case Pass::SoftmaxBackward:
+    case Pass::CrossEntropy:
+    case Pass::CrossEntropyBackward:
+    case Pass::BatchNorm:
+    case Pass::BatchNormBackward:
+    case Pass::BatchNormFirst:
+    case Pass::BatchNormFirstBackward:
+      return tuning.rows.value;
+    case Pass::PlainNorm:
+    case Pass::PlainNormBackward:  // cast, statistics, scale and shift
+    case Pass::PlainCrossEntropy:
+    case Pass::PlainCrossEntropyBackward:  // fp32 copy, log-softmax, pick
+      return tuning.rows.value / 3;
+    case Pass::Pool:
+    case Pass::PoolBackward:
+    case Pass::PoolFirst:
+    case Pass::PoolFirstBackward:
+      return tuning.windows.value;
+    case Pass::Gather:
+      return tuning.gather.value;
+    case Pass::Scatter:
+      return tuning.scatter.value;
+    case Pass::Optimizer:
+      return tuning.optimizer.value;
+    case Pass::PlainOptimizer:
+      return tuning.optimizer.value / 3;  // each moment, the update and the weight in kernels of their own
+  }
+  return tuning.stream.value;
+}
+
+}  // namespace weft
