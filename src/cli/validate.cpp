@@ -3,11 +3,10 @@
 
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 
 #include "cli/commands.h"
-#include "cost/tuning.h"
+#include "cost/calibration.h"
 
 namespace weft {
 namespace {
@@ -15,7 +14,7 @@ namespace {
 struct ValidateArguments {
   std::vector<std::string> files;
   ValidateOptions options;
-  std::string tuning;
+  std::string calibration;
   bool json = false, timing = false;
 };
 
@@ -30,12 +29,12 @@ Result<std::string> run_validation(const ValidateArguments& arguments) {
     files.push_back(std::move(file));
   }
   ValidateOptions options = arguments.options;
-  std::optional<Tuning> tuning;
-  if (!arguments.tuning.empty()) {
-    std::ifstream file(arguments.tuning, std::ios::binary);
-    if (!file) return error("--tuning {}: cannot open the file", arguments.tuning);
-    WEFT_TRY(tuning, parse_tuning(std::string(std::istreambuf_iterator<char>(file), {}), arguments.tuning));
-    options.tuning = &*tuning;
+  std::optional<Calibration> calibration;
+  if (!arguments.calibration.empty()) {
+    Result<Calibration> read = read_calibration(arguments.calibration);
+    if (!read.ok()) return read.error().at("--calibration");
+    calibration = std::move(read).value();
+    options.calibration = &*calibration;
   }
   const auto start = std::chrono::steady_clock::now();
   const Validation validation = validate_measured(files, options);
@@ -72,8 +71,8 @@ void add_validate(CLI::App& app, Chosen& chosen) {
       "  weft validate runs/*.csv --top 5\n");
   command->add_option("files", arguments->files, "tables of measured runs (.csv)")->required();
   command->add_option("--stack", arguments->options.stack, "software stack of all rows (default: by row and source)");
-  command->add_option("--tuning", arguments->tuning,
-                      "constants of the cost model over the built-in ones (presets/cost)");
+  command->add_option("--calibration", arguments->calibration,
+                      "constants over the built-in ones, as weft calibrate writes them");
   command->add_option("--top", arguments->options.worst, "how many of the worst rows to explain")
       ->capture_default_str();
   command->add_flag("--timing", arguments->timing, "also how long weft itself took");

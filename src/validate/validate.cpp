@@ -1,51 +1,18 @@
 #include "validate/validate.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <map>
-#include <thread>
 
 #include "cost/analytic.h"
-#include "forecast/forecast.h"
+#include "validate/planned.h"
+#include "validate/side_by_side.h"
 
 namespace weft {
 namespace {
 
 constexpr double kGibi = 1024.0 * 1024 * 1024;
 constexpr std::size_t kGroupForRegret = 5;
-
-// Calls work(i) for every i below count, from as many threads.
-template <class Work>
-void side_by_side(std::size_t count, int threads, const Work& work) {
-  if (threads <= 0) threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  std::atomic<std::size_t> next = 0;
-  const auto run = [&] {
-    for (std::size_t i = next++; i < count; i = next++) work(i);
-  };
-  std::vector<std::thread> others;
-  for (int i = 1; i < threads; ++i) others.emplace_back(run);
-  run();
-  for (std::thread& other : others) other.join();
-}
-
-double measured_seconds(const MeasuredRow& row, const Plan& plan, const Forecast& found) {
-  const auto batch = static_cast<double>(plan.batch.global_batch);
-  const auto ranks = static_cast<double>(plan.ranks().size());
-  switch (row.measure) {
-    case Measure::Time:
-      return row.value;
-    case Measure::Tokens:
-      return batch * static_cast<double>(*row.number("seq")) / row.value;
-    case Measure::Samples:
-      return batch / row.value;
-    case Measure::Tflops:
-      return found.flops.model.value / (row.value * 1e12 * ranks);
-    case Measure::Mfu:
-      return found.flops.model.value / (row.value * found.peak.value);
-  }
-  return 0;
-}
 
 std::string group_of(const MeasuredRow& row) {
   std::string key;
@@ -66,10 +33,16 @@ Bytes memory_of(const Forecast& found, MemoryKind kind) {
 }
 
 Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& options, bool record) {
-  WEFT_TRY(MappedRow mapped, built_in_mapping_rules().map(row, options.stack));
-  WEFT_TRY(const Plan plan, make_plan(mapped.request));
-  const AnalyticCost cost(plan.stack, options.tuning ? *options.tuning : built_in_tuning());
-  WEFT_TRY(const Forecast found, forecast(plan, cost, {.record = record}));
+  WEFT_TRY(PlannedRow planned, plan_row(row, options.stack));
+  if (options.calibration) planned.plan.stack = options.calibration->over(std::move(planned.plan.stack));
+  const Plan& plan = planned.plan;
+  const AnalyticCost cost(plan.stack, options.calibration ? options.calibration->tuning : built_in_tuning());
+  const ForecastOptions forecasting{.record = record};
+  WEFT_TRY(PlayedProgram program, play_compiled(plan, plan.stack, planned.compiled, cost, forecasting));
+  const PlayedPlan played{std::move(planned.compiled), std::move(program.priced), std::move(program.run),
+                          program.folded};
+  const Forecast found = judge(plan, played, forecasting);
+  MappedRow& mapped = planned.mapped;
   Prediction out{.file = row.file,
                  .line = row.line,
                  .source = std::string(row.text("source")),
@@ -81,10 +54,8 @@ Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& option
                  .group = group_of(row),
                  .measure = row.measure,
                  .memory = mapped.memory};
-  out.measured_s = measured_seconds(row, plan, found);
+  out.measured_s = planned.measured_s;
   out.predicted_s = found.step_s;
-  if (!(out.measured_s > 0) || !std::isfinite(out.measured_s))
-    return error("{} cannot be compared: the model has no products to count", name_of(row.measure));
   out.error = out.predicted_s / out.measured_s - 1;
   out.feasible = found.feasible;
   out.measured_gib = row.memory_gib;

@@ -20,7 +20,7 @@
 
 namespace weft {
 
-struct Tuning;
+struct Calibration;
 
 struct Prediction {
   std::string file;
@@ -62,10 +62,10 @@ struct Validation {
 };
 
 struct ValidateOptions {
-  std::string stack = {};          // instead of what rows and sources say
-  std::size_t worst = 10;          // rows that are told where their time goes
-  int threads = 0;                 // 0: as many as the machine has
-  const Tuning* tuning = nullptr;  // of the cost model; none: the built-in one
+  std::string stack = {};                    // instead of what rows and sources say
+  std::size_t worst = 10;                    // rows that are told where their time goes
+  int threads = 0;                           // 0: as many as the machine has
+  const Calibration* calibration = nullptr;  // of the cost model; none: the built-in constants
 };
 
 Validation validate_measured(const std::vector<MeasuredFile>& files, const ValidateOptions& options = {});
