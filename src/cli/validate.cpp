@@ -24,8 +24,14 @@ Result<std::string> run_validation(const ValidateArguments& arguments) {
     if (!stack.ok()) return stack.error().at("--stack");
   }
   std::vector<MeasuredFile> files;
+  std::vector<std::pair<std::string, CsvTable>> curves;
   for (const std::string& path : arguments.files) {
-    WEFT_TRY(MeasuredFile file, read_measured(path));
+    WEFT_TRY(CsvTable table, read_csv(path));
+    if (is_table_of_curves(table)) {
+      curves.emplace_back(path, std::move(table));
+      continue;
+    }
+    WEFT_TRY(MeasuredFile file, measured_rows(table, path));
     files.push_back(std::move(file));
   }
   ValidateOptions options = arguments.options;
@@ -37,7 +43,9 @@ Result<std::string> run_validation(const ValidateArguments& arguments) {
     options.calibration = &*calibration;
   }
   const auto start = std::chrono::steady_clock::now();
-  const Validation validation = validate_measured(files, options);
+  Validation validation = validate_measured(files, options);
+  for (const auto& [path, table] : curves)
+    validation.curves.push_back(validate_curves(table, path, options.calibration));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (arguments.json) return json_of(validation);
   std::string text = describe(validation);

@@ -132,7 +132,7 @@ class Judge {
       made.pipeline_rank = of.rank;
       made.device = spec.title;
       made.allocated = peak.held;
-      made.reserved = reserved_estimate(peak.held);
+      made.reserved = reserved_estimate(peak.held) + kept_beside(peak.held);
       made.communicators = communicators_of(played_.compiled, of);
       made.device_total = made.reserved + overheads.context.value + overheads.communicator.value * made.communicators;
       made.capacity = spec.memory_usable.value.value > 0 ? spec.memory_usable.value : spec.memory.value;
@@ -148,6 +148,12 @@ class Judge {
     }
     std::stable_sort(result_.memory.begin(), result_.memory.end(),
                      [](const ClassForecast& a, const ClassForecast& b) { return a.pipeline_rank < b.pipeline_rank; });
+  }
+
+  // Flat copies and buffers of the framework, by the parameters that the device holds.
+  Bytes kept_beside(const HeldBytes& held) const {
+    const std::int64_t each = std::max<std::int64_t>(1, bytes_of(plan_.precision.stored, 1));
+    return {held.parameters.value / each * plan_.stack.kept_per_parameter.value};
   }
 
   // When the compute stream of the class comes to the peak: the last computation issued until then.

@@ -21,6 +21,15 @@ std::string group_of(const MeasuredRow& row) {
   return key;
 }
 
+// Weak scaling: each device has the same batch, however many there are.
+std::string scaling_of(const MeasuredRow& row) {
+  std::string key;
+  for (std::string_view column :
+       {"source", "model", "layers", "hidden", "gpu", "micro_batch", "seq", "dtype", "tp", "pp"})
+    key += fmt::format("{}{}", key.empty() ? "" : " · ", row.text(column));
+  return key;
+}
+
 Bytes memory_of(const Forecast& found, MemoryKind kind) {
   Bytes most;
   for (const ClassForecast& each : found.memory) {
@@ -52,6 +61,9 @@ Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& option
                  .request = std::move(mapped.request),
                  .overrides = std::move(mapped.overrides),
                  .group = group_of(row),
+                 .scaling = scaling_of(row),
+                 .set = mapped.set,
+                 .timed = mapped.timed,
                  .measure = row.measure,
                  .memory = mapped.memory};
   out.measured_s = planned.measured_s;
@@ -69,27 +81,46 @@ Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& option
   return out;
 }
 
-Score score_of(const std::string& file, const std::vector<Prediction>& predictions,
-               const std::vector<SkippedRow>& skipped) {
+// Ratios of the time of eight devices to that of one, where both were measured and each device does the same.
+void score_scaling(const std::vector<const Prediction*>& rows, Score& score) {
+  std::map<std::string, std::map<std::int64_t, const Prediction*>> by_count;
+  for (const Prediction* each : rows) by_count[each->file + each->scaling].emplace(each->gpus, each);
+  std::vector<double> errors;
+  for (const auto& [key, counts] : by_count) {
+    const auto one = counts.find(1), eight = counts.find(8);
+    if (one == counts.end() || eight == counts.end()) continue;
+    const double measured = eight->second->measured_s / one->second->measured_s;
+    errors.push_back(std::abs(eight->second->predicted_s / one->second->predicted_s / measured - 1));
+  }
+  score.scaling_pairs = static_cast<int>(errors.size());
+  score.scaling_mape = mean(errors);
+}
+
+Score score_of(const std::string& name, const std::vector<const Prediction*>& rows) {
   Score score;
-  score.file = file;
-  std::vector<double> errors, memory;
+  score.name = name;
+  std::vector<double> errors, untimed, memory;
   std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> groups;  // measured, predicted
   double signed_sum = 0;
-  for (const Prediction& each : predictions) {
-    if (!file.empty() && each.file != file) continue;
-    errors.push_back(std::abs(each.error));
-    signed_sum += each.error;
-    if (each.predicted_gib) memory.push_back(std::abs(each.memory_error));
-    auto& [measured, predicted] = groups[each.file + each.group];
-    measured.push_back(each.measured_s);
-    predicted.push_back(each.predicted_s);
+  for (const Prediction* each : rows) {
+    if (each->predicted_gib) memory.push_back(std::abs(each->memory_error));
+    if (!each->timed) {
+      untimed.push_back(std::abs(each->error));
+      continue;
+    }
+    errors.push_back(std::abs(each->error));
+    signed_sum += each->error;
+    auto& [measured, predicted] = groups[each->file + each->group];
+    measured.push_back(each->measured_s);
+    predicted.push_back(each->predicted_s);
   }
-  for (const SkippedRow& each : skipped) score.skipped += file.empty() || each.file == file ? 1 : 0;
-  score.rows = static_cast<int>(errors.size());
+  score.rows = static_cast<int>(rows.size());
   score.mape = mean(errors);
   score.median_ape = median(errors);
   score.bias = errors.empty() ? 0 : signed_sum / static_cast<double>(errors.size());
+  score.untimed = static_cast<int>(untimed.size());
+  score.untimed_mape = mean(untimed);
+  score_scaling(rows, score);
   for (const auto& [key, group] : groups) {
     if (group.first.size() < 2) continue;
     ++score.groups;
@@ -101,6 +132,27 @@ Score score_of(const std::string& file, const std::vector<Prediction>& predictio
   score.memory_mape = mean(memory);
   score.memory_median_ape = median(memory);
   return score;
+}
+
+void score_all(const std::vector<MeasuredFile>& files, Validation& out) {
+  const auto rows_where = [&](const auto& belongs) {
+    std::vector<const Prediction*> rows;
+    for (const Prediction& each : out.predictions)
+      if (belongs(each)) rows.push_back(&each);
+    return rows;
+  };
+  for (const MeasuredFile& file : files) {
+    out.files.push_back(
+        score_of(file.file, rows_where([&](const Prediction& each) { return each.file == file.file; })));
+    for (const SkippedRow& each : out.skipped) out.files.back().skipped += each.file == file.file ? 1 : 0;
+  }
+  std::vector<std::string> sets;
+  for (const Prediction& each : out.predictions)
+    if (!each.set.empty() && std::find(sets.begin(), sets.end(), each.set) == sets.end()) sets.push_back(each.set);
+  for (const std::string& set : sets)
+    out.sets.push_back(score_of(set, rows_where([&](const Prediction& each) { return each.set == set; })));
+  out.total = score_of("", rows_where([](const Prediction&) { return true; }));
+  out.total.skipped = static_cast<int>(out.skipped.size());
 }
 
 }  // namespace
@@ -140,8 +192,7 @@ Validation validate_measured(const std::vector<MeasuredFile>& files, const Valid
     if (again.ok()) out.predictions[out.worst[i]] = std::move(again).value();
   });
 
-  for (const MeasuredFile& file : files) out.files.push_back(score_of(file.file, out.predictions, out.skipped));
-  out.total = score_of("", out.predictions, out.skipped);
+  score_all(files, out);
   return out;
 }
 
