@@ -151,7 +151,9 @@ class Judge {
   }
 
   // Flat copies and buffers of the framework, by the parameters that the device holds.
+  // Those of an optimizer that is spread (ZeRO); others make them for the step alone, where activations are gone.
   Bytes kept_beside(const HeldBytes& held) const {
+    if (!plan_.parallelism || plan_.parallelism->zero == 0) return {};
     const std::int64_t each = std::max<std::int64_t>(1, bytes_of(plan_.precision.stored, 1));
     return {held.parameters.value / each * plan_.stack.kept_per_parameter.value};
   }

@@ -78,16 +78,15 @@ class Curves {
   Result<const Communicator*> group_of(const MeasuredRow& row, std::int64_t devices) {
     const std::string node = built_in_mapping_rules().node_of(row);
     if (node.empty()) return error("gpu '{}': no node preset is known for it", row.text("gpu").substr(0, 40));
-    const auto [found, fresh] = groups_.try_emplace({node, devices});
-    if (!fresh) return &found->second;
+    const std::pair key(node, devices);
+    if (const auto found = groups_.find(key); found != groups_.end()) return &found->second;
     WEFT_TRY(Cluster cluster, parse_cluster(node));
     if (devices < 2 || devices > cluster.device_count())
       return error("{} devices: {} has {}", devices, node, cluster.device_count());
-    const Cluster& kept = clusters_.emplace(std::pair(node, devices), std::move(cluster)).first->second;
+    const Cluster& kept = clusters_.emplace(key, std::move(cluster)).first->second;
     std::vector<DeviceId> members;
     for (std::int64_t i = 0; i < devices; ++i) members.emplace_back(static_cast<std::size_t>(i));
-    found->second = make_communicator(kept, members, Collective::AllReduce);
-    return &found->second;
+    return &groups_.emplace(key, make_communicator(kept, members, Collective::AllReduce)).first->second;
   }
 
   const Calibration calibration_;
