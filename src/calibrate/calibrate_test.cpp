@@ -2,6 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "json_schema.h"
 #include "validate/validate.h"
 
 namespace weft {
@@ -62,6 +67,11 @@ TEST(Calibrate, WritesAFileThatReadsBackToTheSameConstants) {
   for (const FittedValue& value : found->constants)
     for (const std::string& place : value.constant.places)
       EXPECT_DOUBLE_EQ(read->value(place).value(), found->calibration.value(place).value()) << place;
+  const char* source = std::getenv("WEFT_SOURCE_DIR");
+  ASSERT_NE(source, nullptr);
+  std::ifstream schema(std::string(source) + "/docs/schema/calibrate.schema.json");
+  EXPECT_EQ(departures(nlohmann::json::parse(json_of(*found)), nlohmann::json::parse(schema)),
+            std::vector<std::string>{});
   // One node: nobody feels the network.
   EXPECT_THAT(found->untouched, testing::Contains("nic"));
   // The same input, the same bytes, however many threads.

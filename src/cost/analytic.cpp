@@ -22,7 +22,10 @@ std::int64_t round_up(double bytes) {
 }  // namespace
 
 AnalyticCost::AnalyticCost(const SoftwareStack& stack, const Tuning& tuning)
-    : tuning_(tuning), fused_(kernels_of(stack)), nvls_(stack.nvls.value) {}
+    : tuning_(tuning),
+      fused_(kernels_of(stack)),
+      collective_rate_(stack.collective_rate.value),
+      nvls_(stack.nvls.value) {}
 
 void AnalyticCost::compute(std::span<const ComputeQuery> queries, std::span<ComputeCost> costs) const {
   WEFT_CHECK(queries.size() == costs.size(), "{} queries, {} costs", queries.size(), costs.size());
@@ -94,6 +97,10 @@ CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
     if (limit == 0) continue;
     const bool tree = route.algorithm == Algorithm::Tree || route.algorithm == Algorithm::NvlsTree;
     if (seen_rate == 0) seen_rate = rate;
+    if (group.traffic <= Traffic::AllGather) {
+      rate *= collective_rate_;
+      seen_rate *= collective_rate_;
+    }
     if (tree && group.nodes > 1) {
       rate *= tuning.tree.value;
       seen_rate *= tuning.tree.value;

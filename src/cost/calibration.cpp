@@ -53,14 +53,17 @@ Error unknown(std::string_view path) {
       path.substr(0, 120), fmt::join(number_knobs(), ", "));
 }
 
+using Citations = std::map<std::string, std::string>;
+
 // [value, source], or a bare value, whose source is its place in the file.
-Result<Figure<double>> read_figure(const YamlNode& node, std::string_view knob, bool time) {
+Result<Figure<double>> read_figure(const YamlNode& node, std::string_view knob, bool time, const Citations& citations) {
   Figure<double> figure{0, node.place()};
   YamlNode value = node;
   if (node.is_list()) {
     WEFT_TRY(const std::vector<YamlNode> pair, node.list(knob));
     if (pair.size() != 2) return node.fail("{}: write [value, source]", knob);
     WEFT_TRY(figure.source, pair[1].text("source"));
+    if (const auto found = citations.find(figure.source); found != citations.end()) figure.source = found->second;
     value = pair[0];
   }
   if (!time) {
@@ -74,13 +77,13 @@ Result<Figure<double>> read_figure(const YamlNode& node, std::string_view knob, 
   return figure;
 }
 
-Status read_stacks(const YamlNode& node, Calibration& into) {
+Status read_stacks(const YamlNode& node, const Citations& citations, Calibration& into) {
   WEFT_TRY(const YamlMap stacks, node.map("stacks"));
   for (const YamlMap::Entry& stack : stacks.entries()) {
     WEFT_TRY(const YamlMap knobs, stack.value.map(fmt::format("stack '{}'", stack.key), number_knobs()));
     for (const YamlMap::Entry& knob : knobs.entries()) {
       const std::string path = "stacks/" + stack.key + "/" + knob.key;
-      WEFT_TRY(const Figure<double> figure, read_figure(knob.value, knob.key, is_time(path)));
+      WEFT_TRY(const Figure<double> figure, read_figure(knob.value, knob.key, is_time(path), citations));
       const Status set = into.set(path, figure.value, figure.source);
       if (!set.ok()) return knob.value.fail(set.error());
     }
@@ -147,7 +150,14 @@ Result<Calibration> parse_calibration(std::string_view text, std::string_view fi
   Calibration calibration;
   WEFT_TRY(calibration.tuning, parse_tuning(text, file));
   WEFT_TRY(const YamlMap sections, root.map("calibration file"));
-  if (const YamlNode* stacks = sections.find("stacks")) WEFT_TRY_OK(read_stacks(*stacks, calibration));
+  Citations citations;
+  if (const YamlNode* sources = sections.find("sources")) {
+    WEFT_TRY(const YamlMap map, sources->map("sources"));
+    for (const YamlMap::Entry& entry : map.entries()) {
+      WEFT_TRY(citations[entry.key], entry.value.text("source"));
+    }
+  }
+  if (const YamlNode* stacks = sections.find("stacks")) WEFT_TRY_OK(read_stacks(*stacks, citations, calibration));
   return calibration;
 }
 

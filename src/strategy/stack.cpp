@@ -210,6 +210,7 @@ const std::vector<Knob>& stack_knobs() {
       {"fused_batch_norm", &S::fused_batch_norm},
       {"channels_last", &S::channels_last},
       {"product_rate", &S::product_rate},
+      {"collective_rate", &S::collective_rate},
       {"attention_generation", &S::attention_generation},
       {"vocabulary_multiple", &S::vocabulary_multiple},
       {"kept_per_parameter", &S::kept_per_parameter},

@@ -42,6 +42,7 @@ struct SoftwareStack {
   Figure<bool> fused_batch_norm;     // with the addition and the activation after it
   Figure<bool> channels_last;        // otherwise 16-bit convolutions transpose what they read and write
   Figure<double> product_rate;       // of the device's rate of products that the stack's libraries reach
+  Figure<double> collective_rate;    // of the links' rate that the stack's collectives reach
   Figure<int> attention_generation;  // of the fused kernel: 1 FlashAttention and Triton's, 2 FlashAttention-2, 3 newer
   Figure<int> vocabulary_multiple;   // the vocabulary is padded to this times tp; 0: not at all
   Figure<int> kept_per_parameter;    // bytes of flat copies and buffers that the framework keeps beside the states

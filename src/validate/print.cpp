@@ -143,6 +143,19 @@ std::string describe(const Validation& validation) {
     text += "\n" + curves.print();
   }
 
+  if (!validation.layers.empty()) {
+    Table layers{{{}, {true}, {true}, {true}, {true}, {true}}};
+    layers.add({"layers of experts", "points", "skipped", "forward", "backward", "memory"});
+    for (const LayerValidation& each : validation.layers) {
+      layers.add({short_name(each.file), fmt::format("{}", each.points.size()), fmt::format("{}", each.skipped.size()),
+                  percent(each.forward_mape), percent(each.backward_mape), percent(each.memory_mape)});
+      for (const LayerPoint& point : each.points)
+        layers.add({"  " + point.name, "", "", signed_percent(point.forward_error()),
+                    signed_percent(point.backward_error()), signed_percent(point.memory_error())});
+    }
+    text += "\n" + layers.print();
+  }
+
   if (!validation.worst.empty()) {
     Table rows{{{}, {}, {true}, {true}, {true}, {}}};
     rows.add({"worst", "plan", "measured", "predicted", "error", "where the time goes"});
@@ -179,6 +192,34 @@ std::string describe(const Validation& validation) {
   return text;
 }
 
+std::string markdown_of(const Validation& validation) {
+  std::string text =
+      "| table or set | rows | MAPE | median | bias | τ | regret | memory MAPE (rows) | scaling 1→8 |\n"
+      "|---|---:|---:|---:|---:|---:|---:|---:|---:|\n";
+  const auto add = [&](const Score& score, const std::string& name) {
+    const bool timed = score.rows > score.untimed;
+    text +=
+        fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", name, score.rows,
+                    timed ? percent(score.mape) : "not scored", timed ? percent(score.median_ape) : "",
+                    timed ? signed_percent(score.bias) : "",
+                    score.order.pairs() > 0 ? fmt::format("{:.2f}", score.order.tau()) : "",
+                    score.worst_regret > 0 ? percent(score.worst_regret) : "",
+                    score.memory_rows > 0 ? fmt::format("{} ({})", percent(score.memory_mape), score.memory_rows) : "",
+                    score.scaling_pairs > 0 ? percent(score.scaling_mape) : "");
+  };
+  for (const Score& score : validation.files) add(score, short_name(score.name));
+  for (const Score& score : validation.sets) add(score, "*" + score.name + "*");
+  if (!validation.files.empty()) add(validation.total, "**all**");
+  for (const CurveValidation& each : validation.curves)
+    text += fmt::format("| {}: all-reduces | {} | {} | {} | | | | | |\n", short_name(each.file), each.points.size(),
+                        percent(each.mape), percent(each.median_ape));
+  for (const LayerValidation& each : validation.layers)
+    text += fmt::format("| {}: forward / backward | {} | {} / {} | | | | | {} ({}) | |\n", short_name(each.file),
+                        each.points.size(), percent(each.forward_mape), percent(each.backward_mape),
+                        percent(each.memory_mape), each.points.size());
+  return text;
+}
+
 std::string json_of(const Validation& validation) {
   nlohmann::json json;
   json["files"] = nlohmann::json::array();
@@ -200,6 +241,14 @@ std::string json_of(const Validation& validation) {
                               {"points", each.points.size()},
                               {"median_ape", each.median_ape},
                               {"mape", each.mape},
+                              {"skipped", skipped_json(each.skipped, "")}});
+  json["layers"] = nlohmann::json::array();
+  for (const LayerValidation& each : validation.layers)
+    json["layers"].push_back({{"file", each.file},
+                              {"points", each.points.size()},
+                              {"forward_mape", each.forward_mape},
+                              {"backward_mape", each.backward_mape},
+                              {"memory_mape", each.memory_mape},
                               {"skipped", skipped_json(each.skipped, "")}});
   json["total"] = score_json(validation.total);
   json["total"]["skipped"] = skipped_json(validation.skipped, "");

@@ -16,6 +16,7 @@
 
 #include "forecast/timeline.h"
 #include "validate/curves.h"
+#include "validate/layers.h"
 #include "validate/mapping.h"
 #include "validate/score.h"
 
@@ -67,6 +68,7 @@ struct Validation {
   std::vector<Prediction> predictions;  // by file and line
   std::vector<std::size_t> worst;       // indices into predictions, worst first
   std::vector<CurveValidation> curves = {};
+  std::vector<LayerValidation> layers = {};
 };
 
 struct ValidateOptions {
@@ -79,6 +81,7 @@ struct ValidateOptions {
 Validation validate_measured(const std::vector<MeasuredFile>& files, const ValidateOptions& options = {});
 
 std::string describe(const Validation& validation);  // for people
-std::string json_of(const Validation& validation);   // docs/schema/validate.schema.json
+std::string markdown_of(const Validation& validation);  // the scores, for docs/accuracy.md
+std::string json_of(const Validation& validation);      // docs/schema/validate.schema.json
 
 }  // namespace weft
