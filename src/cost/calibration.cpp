@@ -55,25 +55,26 @@ Error unknown(std::string_view path) {
 
 using Citations = std::map<std::string, std::string>;
 
+Result<double> read_number(const YamlNode& node, std::string_view knob, bool time) {
+  if (!time) return node.number(knob);
+  WEFT_TRY(const std::string text, node.text(knob));
+  const Result<Seconds> parsed = parse_seconds(text);
+  if (!parsed.ok()) return node.fail("{} {}", knob, parsed.error().message);
+  return parsed->value;
+}
+
 // [value, source], or a bare value, whose source is its place in the file.
 Result<Figure<double>> read_figure(const YamlNode& node, std::string_view knob, bool time, const Citations& citations) {
   Figure<double> figure{0, node.place()};
-  YamlNode value = node;
-  if (node.is_list()) {
-    WEFT_TRY(const std::vector<YamlNode> pair, node.list(knob));
-    if (pair.size() != 2) return node.fail("{}: write [value, source]", knob);
-    WEFT_TRY(figure.source, pair[1].text("source"));
-    if (const auto found = citations.find(figure.source); found != citations.end()) figure.source = found->second;
-    value = pair[0];
-  }
-  if (!time) {
-    WEFT_TRY(figure.value, value.number(knob));
+  if (!node.is_list()) {
+    WEFT_TRY(figure.value, read_number(node, knob, time));
     return figure;
   }
-  WEFT_TRY(const std::string text, value.text(knob));
-  const Result<Seconds> parsed = parse_seconds(text);
-  if (!parsed.ok()) return value.fail("{} {}", knob, parsed.error().message);
-  figure.value = parsed->value;
+  WEFT_TRY(const std::vector<YamlNode> pair, node.list(knob));
+  if (pair.size() != 2) return node.fail("{}: write [value, source]", knob);
+  WEFT_TRY(figure.value, read_number(pair[0], knob, time));
+  WEFT_TRY(figure.source, pair[1].text("source"));
+  if (const auto found = citations.find(figure.source); found != citations.end()) figure.source = found->second;
   return figure;
 }
 
