@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "cluster/library.h"
 #include "cost/analytic.h"
 #include "forecast/forecast.h"
 #include "validate/mapping.h"
@@ -123,13 +124,26 @@ double layer_bytes(const Plan& plan, const CompiledStrategy& compiled) {
   return most;
 }
 
+// A layer alone does not heat its device: products run at the rate of single calls, which the architecture's constants
+// have, not at that of whole steps under load.
+Calibration cold(Calibration calibration) {
+  Tuning& tuning = calibration.tuning;
+  for (DeviceTuning& device : tuning.devices)
+    for (const auto& [name, spec] : preset_library().devices)
+      if (name == device.name)
+        for (const DeviceTuning& architecture : tuning.devices)
+          if (architecture.name == spec->architecture) device.sustained = architecture.sustained;
+  return calibration;
+}
+
 Result<LayerPoint> compare(const MeasuredRow& row, const Calibration& calibration) {
   const auto forward = positive(row.text("forward_ms")), backward = positive(row.text("backward_ms")),
              bytes = positive(row.text("max_allocated_bytes"));
   if (!forward || !backward || !bytes)
     return error("forward_ms, backward_ms or max_allocated_bytes: no number above zero");
   WEFT_TRY(const PlanRequest request, request_of(row));
-  WEFT_TRY(const Plan plan, make_plan(request));
+  WEFT_TRY(Plan plan, make_plan(request));
+  plan.stack.keep_gathered_input.value = true;  // Megatron's dispatchers keep what they exchanged for the backward pass
   WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan));
   const SoftwareStack stack = calibration.over(plan.stack);
   const AnalyticCost cost(stack, calibration.tuning);
@@ -152,7 +166,7 @@ bool is_table_of_layers(const CsvTable& table) {
 
 LayerValidation validate_layers(const CsvTable& table, const std::string& file, const Calibration* calibration) {
   LayerValidation out{file, {}, {}, 0, 0, 0};
-  const Calibration constants = calibration ? *calibration : Calibration{};
+  const Calibration constants = cold(calibration ? *calibration : Calibration{});
   std::vector<double> forward, backward, memory;
   for (const CsvRow& from : table.rows) {
     MeasuredRow row{.file = file, .line = from.line, .cells = {}};
