@@ -19,6 +19,7 @@ void add_show(CLI::App& app, Chosen& chosen);
 void add_show_strategy(CLI::App& show, Chosen& chosen);
 void add_show_program(CLI::App& show, Chosen& chosen);
 void add_simulate(CLI::App& app, Chosen& chosen);
+void add_calibrate(CLI::App& app, Chosen& chosen);
 void add_validate(CLI::App& app, Chosen& chosen);
 
 // Prints "weft: message" on stderr and returns exit code 2.

@@ -13,6 +13,7 @@
 #include "cli/plan_arguments.h"
 #include "cli/progress.h"
 #include "cost/analytic.h"
+#include "cost/calibration.h"
 #include "report/gantt.h"
 #include "report/simulation.h"
 #include "report/trace.h"
@@ -22,7 +23,7 @@ namespace {
 
 struct SimulateArguments {
   PlanRequest request;
-  std::string cost = "analytic", network = "fair", trace, trace_ranks;
+  std::string cost = "analytic", network = "fair", calibration, trace, trace_ranks;
   std::optional<std::int64_t> trace_tasks;
   double headroom = 4;  // per cent
   bool no_fold = false, gantt = false, timing = false, json = false;
@@ -93,7 +94,14 @@ Result<Printed> run_simulation(const SimulateArguments& arguments) {
   Progress progress;
   progress.now("making the plan");
   const auto start = std::chrono::steady_clock::now();
-  WEFT_TRY(const Plan plan, make_plan(arguments.request));
+  Calibration calibration;
+  if (!arguments.calibration.empty()) {
+    Result<Calibration> read = read_calibration(arguments.calibration);
+    if (!read.ok()) return read.error().at("--calibration");
+    calibration = std::move(read).value();
+  }
+  WEFT_TRY(Plan plan, make_plan(arguments.request));
+  plan.stack = calibration.over(std::move(plan.stack));
   const auto made = std::chrono::steady_clock::now();
   TraceOptions trace;
   if (!arguments.trace_ranks.empty()) {
@@ -101,7 +109,7 @@ Result<Printed> run_simulation(const SimulateArguments& arguments) {
   }
   if (arguments.trace_tasks) trace.most_tasks = *arguments.trace_tasks;
 
-  const AnalyticCost cost(plan.stack);
+  const AnalyticCost cost(plan.stack, calibration.tuning);
   const ForecastOptions options{.network = arguments.network == "fair" ? Network::Fair : Network::Fifo,
                                 .fold = !arguments.no_fold,
                                 .record = true,
@@ -113,6 +121,9 @@ Result<Printed> run_simulation(const SimulateArguments& arguments) {
   progress.now("judging");
   Forecast found = judge(plan, played, options);
   found.assumptions.emplace_back("durations: the analytic cost model (--cost)");
+  if (!arguments.calibration.empty())
+    found.assumptions.push_back(
+        fmt::format("constants of {} over the built-in ones (--calibration)", arguments.calibration));
   const auto judged = std::chrono::steady_clock::now();
   std::optional<TraceCounts> traced;
   if (file) {
@@ -191,6 +202,8 @@ void add_simulate(CLI::App& app, Chosen& chosen) {
       "  weft simulate --model resnet50 --cluster dgx-a100:1 --strategy dp=8 --json\n");
   add_plan_arguments(*command, arguments->request);
   command->add_option("--cost", arguments->cost, "where durations come from: analytic")->capture_default_str();
+  command->add_option("--calibration", arguments->calibration,
+                      "constants over the built-in ones, as weft calibrate writes them");
   command
       ->add_option("--network", arguments->network,
                    "fair: communications share links; fifo: a link serves one at a time")

@@ -3,11 +3,10 @@
 
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 
 #include "cli/commands.h"
-#include "cost/tuning.h"
+#include "cost/calibration.h"
 
 namespace weft {
 namespace {
@@ -15,8 +14,8 @@ namespace {
 struct ValidateArguments {
   std::vector<std::string> files;
   ValidateOptions options;
-  std::string tuning;
-  bool json = false, timing = false;
+  std::string calibration;
+  bool json = false, markdown = false, timing = false;
 };
 
 Result<std::string> run_validation(const ValidateArguments& arguments) {
@@ -25,22 +24,37 @@ Result<std::string> run_validation(const ValidateArguments& arguments) {
     if (!stack.ok()) return stack.error().at("--stack");
   }
   std::vector<MeasuredFile> files;
+  std::vector<std::pair<std::string, CsvTable>> curves, layers;
   for (const std::string& path : arguments.files) {
-    WEFT_TRY(MeasuredFile file, read_measured(path));
+    WEFT_TRY(CsvTable table, read_csv(path));
+    if (is_table_of_curves(table)) {
+      curves.emplace_back(path, std::move(table));
+      continue;
+    }
+    if (is_table_of_layers(table)) {
+      layers.emplace_back(path, std::move(table));
+      continue;
+    }
+    WEFT_TRY(MeasuredFile file, measured_rows(table, path));
     files.push_back(std::move(file));
   }
   ValidateOptions options = arguments.options;
-  std::optional<Tuning> tuning;
-  if (!arguments.tuning.empty()) {
-    std::ifstream file(arguments.tuning, std::ios::binary);
-    if (!file) return error("--tuning {}: cannot open the file", arguments.tuning);
-    WEFT_TRY(tuning, parse_tuning(std::string(std::istreambuf_iterator<char>(file), {}), arguments.tuning));
-    options.tuning = &*tuning;
+  std::optional<Calibration> calibration;
+  if (!arguments.calibration.empty()) {
+    Result<Calibration> read = read_calibration(arguments.calibration);
+    if (!read.ok()) return read.error().at("--calibration");
+    calibration = std::move(read).value();
+    options.calibration = &*calibration;
   }
   const auto start = std::chrono::steady_clock::now();
-  const Validation validation = validate_measured(files, options);
+  Validation validation = validate_measured(files, options);
+  for (const auto& [path, table] : curves)
+    validation.curves.push_back(validate_curves(table, path, options.calibration));
+  for (const auto& [path, table] : layers)
+    validation.layers.push_back(validate_layers(table, path, options.calibration));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (arguments.json) return json_of(validation);
+  if (arguments.markdown) return markdown_of(validation);
   std::string text = describe(validation);
   if (arguments.timing)
     text += fmt::format("\ntook {:.1f} s: {:.1f} rows per second\n", seconds,
@@ -68,16 +82,21 @@ void add_validate(CLI::App& app, Chosen& chosen) {
       "Each row is planned and simulated as it was run (presets/measured.yaml). Rows that cannot be are skipped and\n"
       "listed with the reason. Errors are fractions of time; τ is Kendall's, within rows that differ in the plan "
       "alone.\n"
+      "Also read: curves of all-reduces (gpu, ngpus, size_bytes or size_mb, time_ms) and layers of experts (gpu, "
+      "case,\n"
+      "forward_ms, backward_ms, max_allocated_bytes, model), told by their columns.\n"
       "\nExample:\n"
       "  weft validate runs/*.csv --top 5\n");
   command->add_option("files", arguments->files, "tables of measured runs (.csv)")->required();
   command->add_option("--stack", arguments->options.stack, "software stack of all rows (default: by row and source)");
-  command->add_option("--tuning", arguments->tuning,
-                      "constants of the cost model over the built-in ones (presets/cost)");
+  command->add_option("--calibration", arguments->calibration,
+                      "constants over the built-in ones, as weft calibrate writes them");
   command->add_option("--top", arguments->options.worst, "how many of the worst rows to explain")
       ->capture_default_str();
   command->add_flag("--timing", arguments->timing, "also how long weft itself took");
-  command->add_flag("--json", arguments->json, "one JSON object (docs/schema)");
+  CLI::Option* json = command->add_flag("--json", arguments->json, "one JSON object (docs/schema)");
+  command->add_flag("--markdown", arguments->markdown, "the scores alone, as docs/accuracy.md has them")
+      ->excludes(json);
   command->callback([arguments, &chosen] { chosen = [arguments] { return validate_files(*arguments); }; });
 }
 

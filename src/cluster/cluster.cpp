@@ -155,7 +155,8 @@ void Cluster::append_path(DeviceId a, DeviceId b, std::vector<LinkId>& out) cons
   const int rail_b = to.type->nic_of(to.index);
   int sender = from.index;
   const auto* tree = std::get_if<TreeFabric>(&fabric_.spec());
-  if (tree != nullptr && tree->rails && from.type->nic_of(sender) != rail_b && rail_b < from.type->nic_count()) {
+  if (tree != nullptr && tree->rails && tree->relays && from.type->nic_of(sender) != rail_b &&
+      rail_b < from.type->nic_count()) {
     const int relay = from.type->relay(from.index, rail_b);
     if (relay >= 0) {
       from.type->append_route(device_a[from.index], device_a[relay], from.first_link, out);

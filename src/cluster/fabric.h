@@ -38,6 +38,8 @@ struct TreeFabric {
   bool rails = false;
   std::vector<Level> levels;  // lowest first
   Figure<Seconds> latency;    // of one switch and cable
+  // Whether a sender changes rails inside its node (NCCL's PXN, from 2.12); otherwise above the last level.
+  bool relays = true;
   bool operator==(const TreeFabric&) const = default;
 };
 

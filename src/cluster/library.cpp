@@ -387,7 +387,7 @@ Result<std::map<std::string, std::string>> read_citations(const YamlMap& file) {
 
 Result<FabricSpec> read_fabric(const YamlNode& node, const Citations& citations, Sources sources) {
   static const std::string known[] = {"kind",  "levels", "latency", "nodes_per_router", "routers_per_group",
-                                      "local", "global"};
+                                      "local", "global", "relays"};
   const FigureReader figures(citations, sources);
   WEFT_TRY(const YamlMap fields, node.map("fabric", known));
   WEFT_TRY(const YamlNode kind_node, fields.require("kind"));
@@ -428,6 +428,9 @@ Result<FabricSpec> read_fabric(const YamlNode& node, const Citations& citations,
           WEFT_TRY(read.oversubscription, factor->number("oversubscription"));
         }
         tree.levels.push_back(read);
+      }
+      if (const YamlNode* relays = fields.find("relays")) {
+        WEFT_TRY(tree.relays, relays->boolean("relays"));
       }
     }
     spec = tree;

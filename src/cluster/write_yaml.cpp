@@ -64,8 +64,8 @@ std::string fabric_yaml(const FabricSpec& fabric) {
   for (const TreeFabric::Level& level : tree.levels)
     levels += fmt::format("{}{{nodes: {}, oversubscription: {}}}", levels.empty() ? "" : ", ", level.nodes,
                           level.oversubscription);
-  return fmt::format("{{kind: {}, levels: [{}], latency: {}}}", tree.rails ? "rail-optimised" : "fat-tree", levels,
-                     figure_yaml(tree.latency));
+  return fmt::format("{{kind: {}, levels: [{}], latency: {}{}}}", tree.rails ? "rail-optimised" : "fat-tree", levels,
+                     figure_yaml(tree.latency), tree.relays ? "" : ", relays: false");
 }
 
 std::string to_yaml(const Cluster& cluster) {

@@ -22,7 +22,10 @@ std::int64_t round_up(double bytes) {
 }  // namespace
 
 AnalyticCost::AnalyticCost(const SoftwareStack& stack, const Tuning& tuning)
-    : tuning_(tuning), fused_(kernels_of(stack)), nvls_(stack.nvls.value) {}
+    : tuning_(tuning),
+      fused_(kernels_of(stack)),
+      collective_rate_(stack.collective_rate.value),
+      nvls_(stack.nvls.value) {}
 
 void AnalyticCost::compute(std::span<const ComputeQuery> queries, std::span<ComputeCost> costs) const {
   WEFT_CHECK(queries.size() == costs.size(), "{} queries, {} costs", queries.size(), costs.size());
@@ -49,7 +52,8 @@ Interference AnalyticCost::interference(const DeviceSpec& device) const {
           .wave_weight = fixed(tuning.wave_weight.value)};
 }
 
-// time = start + steps · (step + links' latency) + bytes / rate, for every algorithm and protocol; the least is taken.
+// time = start + steps · (step + links' latency) + bytes / rate, for every algorithm and protocol. The one taken is the
+// least as the library sees it: it knows the links inside nodes and the NICs, not the switches between nodes.
 CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
   const Communicator& group = *query.communicator;
   const CommunicationTuning& tuning = tuning_.communication;
@@ -65,7 +69,7 @@ CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
 
     // What the links allow in whole bytes per second, as the engine computes it, and what algorithms make of it.
     std::int64_t limit = 0;
-    double rate = 0;
+    double rate = 0, seen_rate = 0;
     LinkKind slowest = LinkKind::kMemory;
     bool scale_up = false;
     for (std::size_t kind = 0; kind < kLinkKinds; ++kind) {
@@ -86,6 +90,7 @@ CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
           reached *= device.collective.value * (1 - device.collective_fill.value / members);
       }
       if (limit == 0 || allowed < limit) limit = allowed;
+      if (link_kind != LinkKind::kFabric && (seen_rate == 0 || reached < seen_rate)) seen_rate = reached;
       if (rate == 0 || reached < rate) {
         rate = reached;
         slowest = link_kind;
@@ -93,7 +98,15 @@ CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
     }
     if (limit == 0) continue;
     const bool tree = route.algorithm == Algorithm::Tree || route.algorithm == Algorithm::NvlsTree;
-    if (tree && group.nodes > 1) rate *= tuning.tree.value;
+    if (seen_rate == 0) seen_rate = rate;
+    if (group.traffic <= Traffic::AllGather) {
+      rate *= collective_rate_;
+      seen_rate *= collective_rate_;
+    }
+    if (tree && group.nodes > 1) {
+      rate *= tuning.tree.value;
+      seen_rate *= tuning.tree.value;
+    }
 
     CommunicateCost cost{.bytes = round_up(route.volume * static_cast<double>(query.bytes)), .route = index};
     const bool copied = group.traffic == Traffic::HostCopy;
@@ -121,7 +134,9 @@ CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
       cost.protocol = protocol;
       cost.cap = std::min(limit, whole(rate * words.efficiency.value));
       cost.memory_share = share(traffic * static_cast<double>(cost.cap) / memory_rate(*group.device).peak.value);
-      const Picoseconds time = isolated_time(cost);
+      CommunicateCost seen = cost;
+      seen.cap = whole(seen_rate * words.efficiency.value);
+      const Picoseconds time = isolated_time(seen);
       if (found && time >= best_time) continue;
       found = true;
       best = cost;

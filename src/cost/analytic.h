@@ -27,6 +27,7 @@ class AnalyticCost final : public CostModel {
 
   const Tuning& tuning_;
   KernelChoice fused_;
+  double collective_rate_;
   bool nvls_;
 };
 

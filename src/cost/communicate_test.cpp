@@ -38,7 +38,7 @@ double bus(const CostModel& model, const Communicator& group, std::int64_t bytes
 // Links at their nominal rate, no overheads: what is left is the algorithm.
 Tuning ideal() {
   std::string text = "devices: {default: {collective: 1, collective_fill: 0, nvls: 1},\n";
-  for (const char* name : {"Ampere", "Hopper", "Volta", "a100-80-sxm"})
+  for (const char* name : {"Ampere", "Hopper", "Volta", "a100-80-sxm", "h100-sxm", "v100-16", "v100-32"})
     text += fmt::format("  {}: {{collective: 1, collective_fill: 0}},\n", name);
   text += "}\nlinks: {";
   for (const char* kind : {"nvlink", "nvswitch", "xgmi", "c2c", "memory", "pcie", "socket", "nic", "fabric"})
@@ -64,6 +64,30 @@ TEST(Ring, TakesTwoTimesAllButOneShareOverTheLink) {
     const Communicator gather = make_communicator(node, devices(n), Collective::AllGather);
     EXPECT_NEAR(seconds(model, gather, kGiB), expected / 2, 1e-6 * expected) << n;
   }
+}
+
+TEST(Ring, LeavesANodeOverTheNicItCameInByIfAMemberSharesIt) {
+  // Four NICs for eight devices, two each; rails meet only above the rail switches, and senders do not change rails.
+  const Cluster nodes = cluster("a100-800g:4");
+  const auto crosses = [&](const std::vector<DeviceId>& members) {
+    const Communicator group = make_communicator(nodes, members, Collective::AllReduce);
+    EXPECT_EQ(group.routes[0].algorithm, Algorithm::Ring);
+    return group.routes[0].narrowest[static_cast<std::size_t>(LinkKind::kFabric)].coefficient > 0;
+  };
+  EXPECT_FALSE(crosses(devices(32)));    // all: in by the first of a pair, out by the second
+  EXPECT_FALSE(crosses(devices(4, 8)));  // one a node
+  EXPECT_TRUE(crosses(devices(8, 4)));   // two a node, of different NICs
+  EXPECT_TRUE(crosses(devices(16, 2)));  // four a node, of different NICs
+}
+
+TEST(AllReduce, IsChosenAsTheLibrarySeesItWithoutTheSwitchesBetweenNodes) {
+  const Cluster nodes = cluster("a100-800g:4");
+  const AnalyticCost model = with_nvls(false);
+  const Communicator group = make_communicator(nodes, devices(8, 4), Collective::AllReduce);
+  const CommunicateCost cost = model.communicate({.communicator = &group, .bytes = kGiB});
+  EXPECT_EQ(group.routes[cost.route].algorithm, Algorithm::Ring);
+  // The spine carries a third of 2 NICs of 25 GB/s per group and node: well below what the NICs would.
+  EXPECT_LT(bus(model, group, kGiB), 0.4 * 50);
 }
 
 TEST(Ring, AcrossNodesUsesAllNics) {

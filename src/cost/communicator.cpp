@@ -20,9 +20,10 @@ using Block = std::vector<std::uint32_t>;
 
 // How rings run through the members of a node: the same for all nodes of a type with members in the same places.
 struct Pattern {
-  std::vector<std::vector<int>> rings;        // directed, as positions in the block
-  std::vector<int> doors;                     // one member for each NIC in use: rings enter the node there
-  bool on_switch = false;                     // every member reaches every other through a scale-up switch
+  std::vector<std::vector<int>> rings;    // directed, as positions in the block
+  std::vector<int> doors;                 // one member for each NIC in use: rings enter the node there
+  std::vector<std::vector<int>> through;  // by door: the ring's way through the node, out over the same NIC if it can
+  bool on_switch = false;                 // every member reaches every other through a scale-up switch
   std::vector<std::pair<int, int>> spanning;  // where direct links join all but hold no ring: a tree of them
   BytesPerSecond lane;                        // the narrowest direct link
 };
@@ -222,7 +223,22 @@ class Builder {
       rails.push_back(rail);
       pattern.doors.push_back(i);
     }
+    for (std::size_t ring = 0; ring < pattern.doors.size(); ++ring)
+      pattern.through.push_back(way_through(block, pattern, ring));
     return pattern;
+  }
+
+  // From the door around the ring. Through a switch any order will do: a member of the door's rail goes last.
+  std::vector<int> way_through(const Block& block, const Pattern& pattern, std::size_t ring) const {
+    std::vector<int> way = pattern.rings[ring % pattern.rings.size()];
+    const int door = pattern.doors[ring];
+    std::rotate(way.begin(), std::find(way.begin(), way.end(), door), way.end());
+    if (!pattern.on_switch) return way;
+    const auto mate = std::find_if(way.begin() + 1, way.end(), [&](int other) {
+      return cluster_.rail_of(result_.members[block[other]]) == cluster_.rail_of(result_.members[block[door]]);
+    });
+    if (mate != way.end()) std::rotate(mate, mate + 1, way.end());
+    return way;
   }
 
   // The widest tree of direct links, grown from the first member, as (parent, child); empty if they do not join all.
@@ -251,14 +267,8 @@ class Builder {
   std::size_t door(std::size_t block, std::size_t ring) const {
     return static_cast<std::size_t>(pattern_of_[block]->doors[ring]);
   }
-  const std::vector<int>& order(std::size_t block, std::size_t ring) const {
-    const auto& rings = pattern_of_[block]->rings;
-    return rings[ring % rings.size()];
-  }
   std::uint32_t leaving(std::size_t block, std::size_t ring) const {
-    const std::vector<int>& around = order(block, ring);
-    const auto at = std::find(around.begin(), around.end(), pattern_of_[block]->doors[ring]);
-    return blocks_[block][at == around.begin() ? around.back() : *(at - 1)];
+    return blocks_[block][pattern_of_[block]->through[ring].back()];
   }
 
   // The hops inside a node of rings that carry `bytes` in sum: closed ones, or those that leave before their door.
@@ -269,10 +279,10 @@ class Builder {
     const std::size_t rings = closed ? pattern_of_[b]->rings.size() : rings_;
     std::vector<double> between(n * n, 0.0);
     for (std::size_t ring = 0; ring < rings; ++ring) {
-      const std::vector<int>& around = order(b, ring);
+      const std::vector<int>& around = closed ? pattern_of_[b]->rings[ring] : pattern_of_[b]->through[ring];
       for (std::size_t i = 0; i < n; ++i) {
         const int from = around[i], to = around[i + 1 == n ? 0 : i + 1];
-        if (closed || to != pattern_of_[b]->doors[ring])
+        if (closed || i + 1 < n)
           between[static_cast<std::size_t>(from) * n + static_cast<std::size_t>(to)] +=
               bytes / static_cast<double>(rings);
       }

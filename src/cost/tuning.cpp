@@ -125,7 +125,7 @@ class Reader {
   explicit Reader(Tuning& into) : into_(into) {}
 
   Status run(const YamlNode& root) {
-    static const std::string sections[] = {"sources", "devices", "links", "protocols", "communication"};
+    static const std::string sections[] = {"sources", "devices", "links", "protocols", "communication", "stacks"};
     WEFT_TRY(const YamlMap file, root.map("cost file", sections));
     if (const YamlNode* node = file.find("sources")) {
       WEFT_TRY(const YamlMap sources, node->map("sources"));
@@ -360,6 +360,63 @@ class Reader {
   std::map<std::string, std::string> citations_;
 };
 
+// Parts of a path, of which a device's name may hold anything but a slash.
+std::vector<std::string_view> parts_of(std::string_view path) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const std::size_t slash = path.find('/');
+    parts.push_back(path.substr(0, slash));
+    if (slash == std::string_view::npos) return parts;
+    path.remove_prefix(slash + 1);
+  }
+}
+
+TuningConstant constant(Figure<double>& figure, double least, double most) {
+  return {&figure.value, &figure.source, least, most, false};
+}
+TuningConstant constant(Figure<Seconds>& figure, double, double) {
+  return {&figure.value.value, &figure.source, 0, 1, true};
+}
+
+std::optional<TuningConstant> device_constant(DeviceTuning& tuning, const std::vector<std::string_view>& parts) {
+  if (parts.size() == 4 && parts[2] == "sustained") {
+    for (Arithmetic arithmetic : kArithmetics)
+      if (name(arithmetic) == parts[3])
+        return constant(tuning.sustained[static_cast<std::size_t>(arithmetic)], 0.001, 1);
+    return std::nullopt;
+  }
+  if (parts.size() != 3) return std::nullopt;
+  for (const Field& field : device_fields())
+    if (field.name == parts[2])
+      return std::visit([&](auto member) { return constant(tuning.*member, field.least, field.most); }, field.member);
+  return std::nullopt;
+}
+
+std::optional<TuningConstant> communication_constant(CommunicationTuning& tuning,
+                                                     const std::vector<std::string_view>& parts) {
+  if (parts.size() == 3 && parts[0] == "links" && parts[2] == "efficiency")
+    for (LinkKind kind : kKinds)
+      if (name(kind) == parts[1]) return constant(tuning.links[static_cast<std::size_t>(kind)].efficiency, 0.001, 1);
+  if (parts.size() == 3 && parts[0] == "protocols")
+    for (Protocol protocol : kProtocolList) {
+      if (name_of(protocol) != parts[1]) continue;
+      ProtocolTuning& of = tuning.protocols[static_cast<std::size_t>(protocol)];
+      if (parts[2] == "efficiency") return constant(of.efficiency, 0.001, 1);
+      if (parts[2] == "start") return constant(of.start, 0, 1);
+      if (parts[2] == "step_inside") return constant(of.step_inside, 0, 1);
+      if (parts[2] == "step_between") return constant(of.step_between, 0, 1);
+    }
+  if (parts.size() != 2 || parts[0] != "communication") return std::nullopt;
+  if (parts[1] == "tree") return constant(tuning.tree, 0.001, 1);
+  if (parts[1] == "nvls_step") return constant(tuning.nvls_step, 0, 1);
+  if (parts[1] == "transfer") return constant(tuning.transfer, 0, 1);
+  if (parts[1] == "host_copy") return constant(tuning.host_copy, 0, 1);
+  if (parts[1] == "message") return constant(tuning.message, 0, 1);
+  if (parts[1] == "memory_reduce") return constant(tuning.memory_reduce, 0, 16);
+  if (parts[1] == "memory_move") return constant(tuning.memory_move, 0, 16);
+  return std::nullopt;
+}
+
 Status read_over(std::string_view text, std::string_view file, Tuning& into) {
   WEFT_TRY(const YamlNode root, YamlNode::load(text, file, {"a cost file", "devices:"}));
   return Reader(into).run(root);
@@ -434,6 +491,14 @@ const Tuning& built_in_tuning() {
     return all;
   }();
   return tuning;
+}
+
+std::optional<TuningConstant> find_constant(Tuning& tuning, std::string_view path) {
+  const std::vector<std::string_view> parts = parts_of(path);
+  if (parts.front() != "devices") return communication_constant(tuning.communication, parts);
+  for (DeviceTuning& device : tuning.devices)
+    if (parts.size() > 1 && device.name == parts[1]) return device_constant(device, parts);
+  return std::nullopt;
 }
 
 Result<Tuning> parse_tuning(std::string_view text, std::string_view file) {

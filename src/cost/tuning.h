@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -161,6 +162,17 @@ const Tuning& built_in_tuning();
 // The built-in constants with those of a file in the form of presets/cost/*.yaml laid over them. A device takes what it
 // does not say from the entry it is `like`, else from `default`.
 Result<Tuning> parse_tuning(std::string_view text, std::string_view file);
+
+// A constant where it lives, by its path in the files: devices/a100-80-sxm/sustained/bf16, links/nic/efficiency,
+// protocols/simple/start, communication/tree. Times are in seconds.
+struct TuningConstant {
+  double* value = nullptr;
+  std::string* source = nullptr;
+  double least = 0, most = 1;  // what a file may say
+  bool is_time = false;
+};
+// None: there is no such constant. Tiles and channels are none.
+std::optional<TuningConstant> find_constant(Tuning& tuning, std::string_view path);
 
 // What a device multiplies at, with the arithmetic it falls back on where it lacks one.
 struct ProductRate {

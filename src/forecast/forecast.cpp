@@ -90,15 +90,7 @@ class Judge {
     result_.flops = flops_of(plan_, played_.compiled);
     const Arithmetic wanted = plan_.precision.products.value_or(arithmetic_of(plan_.precision.stored));
     result_.arithmetic = product_rate(plan_.cluster.spec(ranks_.front()), wanted).arithmetic;
-    const DeviceSpec* spec = nullptr;
-    FlopsPerSecond each;
-    for (DeviceId device : ranks_) {
-      if (const DeviceSpec* own = &plan_.cluster.spec(device); own != spec) {
-        spec = own;
-        each = product_rate(*own, wanted).peak;
-      }
-      result_.peak += each;
-    }
+    result_.peak = peak_of(plan_);
     if (result_.step == 0) return;
     const double possible = result_.peak.value * result_.step_s;
     result_.samples_per_s = static_cast<double>(plan_.batch.global_batch) / result_.step_s;
@@ -140,7 +132,7 @@ class Judge {
       made.pipeline_rank = of.rank;
       made.device = spec.title;
       made.allocated = peak.held;
-      made.reserved = reserved_estimate(peak.held);
+      made.reserved = reserved_estimate(peak.held) + kept_beside(peak.held);
       made.communicators = communicators_of(played_.compiled, of);
       made.device_total = made.reserved + overheads.context.value + overheads.communicator.value * made.communicators;
       made.capacity = spec.memory_usable.value.value > 0 ? spec.memory_usable.value : spec.memory.value;
@@ -156,6 +148,14 @@ class Judge {
     }
     std::stable_sort(result_.memory.begin(), result_.memory.end(),
                      [](const ClassForecast& a, const ClassForecast& b) { return a.pipeline_rank < b.pipeline_rank; });
+  }
+
+  // Flat copies and buffers of the framework, by the parameters that the device holds.
+  // Those of an optimizer that is spread (ZeRO); others make them for the step alone, where activations are gone.
+  Bytes kept_beside(const HeldBytes& held) const {
+    if (!plan_.parallelism || plan_.parallelism->zero == 0) return {};
+    const std::int64_t each = std::max<std::int64_t>(1, bytes_of(plan_.precision.stored, 1));
+    return {held.parameters.value / each * plan_.stack.kept_per_parameter.value};
   }
 
   // When the compute stream of the class comes to the peak: the last computation issued until then.
@@ -288,19 +288,17 @@ const ClassForecast* Forecast::fullest() const {
   return found == memory.end() ? nullptr : &*found;
 }
 
-Result<PlayedPlan> play_plan(const Plan& plan, const CostModel& cost, const ForecastOptions& options,
-                             PlayTimes* times) {
+Result<PlayedProgram> play_compiled(const Plan& plan, const SoftwareStack& stack, const CompiledStrategy& compiled,
+                                    const CostModel& cost, const ForecastOptions& options, PlayTimes* times) {
   PlayTimes ignored;
   PlayTimes& taken = times ? *times : ignored;
   Stopwatch watch;
-  WEFT_TRY(CompiledStrategy compiled, compile_plan(plan));
-  taken.compile = watch.lap();
   const bool narrow = plan.precision.stored != DType::F32;  // fp32 runs send fp32
   const NumberTypes types{.products = plan.precision.products,
-                          .sent_gradients = narrow ? plan.stack.gradient_communication_dtype.value : std::nullopt,
-                          .sent_parameters = narrow ? plan.stack.weight_communication_dtype.value : std::nullopt};
+                          .sent_gradients = narrow ? stack.gradient_communication_dtype.value : std::nullopt,
+                          .sent_parameters = narrow ? stack.weight_communication_dtype.value : std::nullopt};
   const auto priced_with = [&](bool fold) {
-    return price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, plan.stack,
+    return price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, stack,
                  {.fold = fold, .types = types});
   };
   bool folded = options.fold;
@@ -312,7 +310,30 @@ Result<PlayedPlan> play_plan(const Plan& plan, const CostModel& cost, const Fore
   taken.price = watch.lap();
   WEFT_TRY(Run run, simulate(priced.workload, {.network = options.network, .record = options.record}));
   taken.simulate = watch.lap();
-  return PlayedPlan{std::move(compiled), std::move(priced), std::move(run), folded};
+  return PlayedProgram{std::move(priced), std::move(run), folded};
+}
+
+Result<PlayedPlan> play_plan(const Plan& plan, const CostModel& cost, const ForecastOptions& options,
+                             PlayTimes* times) {
+  Stopwatch watch;
+  WEFT_TRY(CompiledStrategy compiled, compile_plan(plan));
+  if (times) times->compile = watch.lap();
+  WEFT_TRY(PlayedProgram played, play_compiled(plan, plan.stack, compiled, cost, options, times));
+  return PlayedPlan{std::move(compiled), std::move(played.priced), std::move(played.run), played.folded};
+}
+
+FlopsPerSecond peak_of(const Plan& plan) {
+  const Arithmetic wanted = arithmetic_of(plan.precision.stored);
+  const DeviceSpec* spec = nullptr;
+  FlopsPerSecond each, all;
+  for (DeviceId device : plan.ranks()) {
+    if (const DeviceSpec* own = &plan.cluster.spec(device); own != spec) {
+      spec = own;
+      each = product_rate(*own, wanted).peak;
+    }
+    all += each;
+  }
+  return all;
 }
 
 Forecast judge(const Plan& plan, const PlayedPlan& played, const ForecastOptions& options) {

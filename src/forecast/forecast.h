@@ -43,6 +43,16 @@ struct PlayedPlan {
 struct PlayTimes {
   double compile = 0, price = 0, simulate = 0;
 };
+// A compiled plan, priced and simulated: for those who price it again and again. The stack is the plan's, save for
+// constants of time.
+struct PlayedProgram {
+  Priced priced;
+  Run run;
+  bool folded = false;
+};
+Result<PlayedProgram> play_compiled(const Plan& plan, const SoftwareStack& stack, const CompiledStrategy& compiled,
+                                    const CostModel& cost, const ForecastOptions& options = {},
+                                    PlayTimes* times = nullptr);
 Result<PlayedPlan> play_plan(const Plan& plan, const CostModel& cost, const ForecastOptions& options = {},
                              PlayTimes* times = nullptr);
 
@@ -101,6 +111,9 @@ struct Forecast {
 
   const ClassForecast* fullest() const;  // by what it lacks, else by its share of the budget
 };
+
+// Dense, of all ranks together, in the arithmetic of matrix products.
+FlopsPerSecond peak_of(const Plan& plan);
 
 Forecast judge(const Plan& plan, const PlayedPlan& played, const ForecastOptions& options = {});
 

@@ -10,8 +10,13 @@
 namespace weft {
 
 Communications::Communications(const Program& program, const Graph& graph, const Cluster& cluster,
-                               const CostModel& cost, const NumberTypes& types)
-    : program_(program), graph_(graph), cluster_(cluster), cost_(cost), types_(types) {}
+                               const CostModel& cost, const NumberTypes& types, bool transfers_in_parts)
+    : program_(program),
+      graph_(graph),
+      cluster_(cluster),
+      cost_(cost),
+      types_(types),
+      transfers_in_parts_(transfers_in_parts) {}
 
 std::uint32_t Communications::world_position(DeviceId device) const {
   return static_cast<std::uint32_t>(program_.meshes[program_.world].position_of(device));
@@ -86,6 +91,21 @@ KindId Communications::copy_kind(MeshId mesh_id, bool to_host) {
   return kind;
 }
 
+MeshAxes Communications::alike_in_node(const Layout& to, const Mesh& receivers) const {
+  MeshAxes alike = 0;
+  for (std::size_t axis = 0; axis < receivers.axes().size(); ++axis) {
+    const MeshAxes one = MeshAxes{1} << axis;
+    if (receivers.axes()[axis].size == 1 || (split_axes(to) & one) != 0) continue;
+    bool inside = true;
+    for (int position = 0; position < receivers.size() && inside; ++position)
+      inside = cluster_.node_of(receivers.devices()[static_cast<std::size_t>(position)]) ==
+               cluster_.node_of(
+                   receivers.devices()[static_cast<std::size_t>(receivers.group_leader(position, alike | one))]);
+    if (inside) alike |= one;
+  }
+  return alike;
+}
+
 // Senders and receivers that are joined by moves are one group.
 KindId Communications::transfer_kind(const Transfer& transfer) {
   const Layout &from = program_.buffers[transfer.from].layout, &to = program_.buffers[transfer.to].layout;
@@ -105,9 +125,12 @@ KindId Communications::transfer_kind(const Transfer& transfer) {
       i = parent[static_cast<std::size_t>(i)] = parent[static_cast<std::size_t>(parent[static_cast<std::size_t>(i)])];
     return i;
   };
+  const auto join = [&](int a, int b) { parent[static_cast<std::size_t>(std::max(a, b))] = std::min(a, b); };
+  const MeshAxes alike = transfers_in_parts_ ? alike_in_node(to, receivers) : 0;
+  const std::int64_t parts = receivers.group_size(alike);
   for (const SliceMove& move : moves) {
-    const int a = find(move.from), b = find(senders.size() + move.to);
-    parent[static_cast<std::size_t>(std::max(a, b))] = std::min(a, b);
+    join(find(move.from), find(senders.size() + move.to));
+    if (parts > 1) join(find(move.from), find(senders.size() + receivers.group_leader(move.to, alike)));
   }
   std::map<int, std::vector<const SliceMove*>> components;
   for (const SliceMove& move : moves) components[find(move.from)].push_back(&move);
@@ -121,8 +144,15 @@ KindId Communications::transfer_kind(const Transfer& transfer) {
       const DeviceId a = senders.devices()[static_cast<std::size_t>(move->from)],
                      b = receivers.devices()[static_cast<std::size_t>(move->to)];
       if (a == b) continue;
-      blocks.push_back({a, b, move->elements});
-      elements += move->elements;
+      const std::int64_t part = std::max<std::int64_t>(1, move->elements / parts);
+      const auto add = [&](DeviceId source) {
+        blocks.push_back({source, b, part});
+        elements += part;
+      };
+      add(a);
+      if (parts == 1) continue;
+      for (int peer : receivers.group(move->to, alike))
+        if (peer != move->to) add(receivers.devices()[static_cast<std::size_t>(peer)]);
     }
     for (auto* positions : {&sending, &receiving}) {
       std::sort(positions->begin(), positions->end());

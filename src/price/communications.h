@@ -40,8 +40,9 @@ inline constexpr std::int64_t kUnfeltBytes = 16 << 10;
 
 class Communications {
  public:
+  // `transfers_in_parts`: what several receivers will hold alike is sent to each in part and gathered among them.
   Communications(const Program& program, const Graph& graph, const Cluster& cluster, const CostModel& cost,
-                 const NumberTypes& types = {});
+                 const NumberTypes& types = {}, bool transfers_in_parts = false);
 
   // The kind of an instruction that communicates; invalid for others.
   KindId kind_of(const Instruction& instruction);
@@ -61,6 +62,8 @@ class Communications {
  private:
   KindId collective_kind(MeshId mesh, int axis, Collective collective);
   KindId transfer_kind(const Transfer& transfer);
+  // Mesh axes along which receivers hold the same and sit in one node.
+  MeshAxes alike_in_node(const Layout& to, const Mesh& receivers) const;
   KindId copy_kind(MeshId mesh, bool to_host);
   CommGroupId add_group(KindId kind, std::vector<std::uint32_t> members, Communicator communicator);
   ShapeId shape_of(const Communicator& communicator);
@@ -72,6 +75,7 @@ class Communications {
   const Cluster& cluster_;
   const CostModel& cost_;
   const NumberTypes types_;
+  const bool transfers_in_parts_;
   IdVec<KindId, CommKind> kinds_;
   IdVec<CommGroupId, CommGroup> groups_;
   std::vector<Communicator> communicators_;

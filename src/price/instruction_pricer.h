@@ -20,7 +20,7 @@ class InstructionPricer {
         cost_(cost),
         stack_(stack),
         types_(types),
-        communications_(program, graph, cluster, cost, types) {}
+        communications_(program, graph, cluster, cost, types, stack.p2p_in_parts.value) {}
 
   Communications& communications() { return communications_; }
   const Communications& communications() const { return communications_; }

@@ -58,15 +58,29 @@ using Citations = std::map<std::string, std::string>;
 
 class StackReader {
  public:
+  // Knobs of stacks that there are already.
+  Status lay_over(const YamlNode& root, std::vector<SoftwareStack>& stacks) {
+    WEFT_TRY(const YamlMap fields, root.map("stacks file"));
+    WEFT_TRY_OK(read_sources(fields));
+    const YamlNode* section = fields.find("stacks");
+    if (!section) return Ok{};
+    WEFT_TRY(const YamlMap entries, section->map("stacks"));
+    for (const YamlMap::Entry& entry : entries.entries()) {
+      const auto known = std::find_if(stacks.begin(), stacks.end(),
+                                      [&](const SoftwareStack& stack) { return stack.name == entry.key; });
+      if (known == stacks.end()) return entry.key_node.fail("stack '{}': unknown", entry.key);
+      WEFT_TRY(const YamlMap values, entry.value.map(fmt::format("stack '{}'", entry.key)));
+      for (const Knob& knob : stack_knobs())
+        if (const YamlNode* node = values.find(knob.name))
+          WEFT_TRY_OK(std::visit([&](auto field) { return figure(*node, knob.name, (*known).*field); }, knob.field));
+    }
+    return Ok{};
+  }
+
   Result<std::vector<SoftwareStack>> run(const YamlNode& root) {
     static const std::string sections[] = {"sources", "stacks"};
     WEFT_TRY(const YamlMap fields, root.map("stacks file", sections));
-    if (const YamlNode* node = fields.find("sources")) {
-      WEFT_TRY(const YamlMap sources, node->map("sources"));
-      for (const YamlMap::Entry& entry : sources.entries()) {
-        WEFT_TRY(citations_[entry.key], entry.value.text("source"));
-      }
-    }
+    WEFT_TRY_OK(read_sources(fields));
     WEFT_TRY(const YamlNode stacks, fields.require("stacks"));
     WEFT_TRY(const YamlMap entries, stacks.map("stacks"));
     for (const YamlMap::Entry& entry : entries.entries()) {
@@ -77,6 +91,16 @@ class StackReader {
   }
 
  private:
+  Status read_sources(const YamlMap& fields) {
+    const YamlNode* node = fields.find("sources");
+    if (!node) return Ok{};
+    WEFT_TRY(const YamlMap sources, node->map("sources"));
+    for (const YamlMap::Entry& entry : sources.entries()) {
+      WEFT_TRY(citations_[entry.key], entry.value.text("source"));
+    }
+    return Ok{};
+  }
+
   Result<SoftwareStack> one(const YamlMap::Entry& entry) {
     std::vector<std::string> known = {"title", "like"};
     for (const Knob& knob : stack_knobs()) known.emplace_back(knob.name);
@@ -126,16 +150,22 @@ class StackReader {
   std::vector<SoftwareStack> done_;
 };
 
+Status lay_over(std::string_view text, std::string_view file, std::vector<SoftwareStack>& stacks) {
+  WEFT_TRY(const YamlNode root, YamlNode::load(text, file, {"a file of constants", "stacks:"}));
+  return StackReader().lay_over(root, stacks);
+}
+
 const std::vector<SoftwareStack>& built_in() {
   static const std::vector<SoftwareStack> stacks = [] {
-    std::vector<SoftwareStack> all;
-    // A preset that does not read is a bug of ours.
-    for (const EmbeddedFile& file : stack_presets()) {
-      Result<std::vector<SoftwareStack>> read = parse_stacks(file.text, file.path);
-      WEFT_CHECK(read.ok(), "{}", read.error().message);
-      all.insert(all.end(), read->begin(), read->end());
+    // The stacks, then constants fitted to runs. A preset that does not read is a bug of ours.
+    const std::span<const EmbeddedFile> files = stack_presets();
+    Result<std::vector<SoftwareStack>> read = parse_stacks(files[0].text, files[0].path);
+    WEFT_CHECK(read.ok(), "{}", read.error().message);
+    for (const EmbeddedFile& file : files.subspan(1)) {
+      const Status laid = lay_over(file.text, file.path, *read);
+      WEFT_CHECK(laid.ok(), "{}", laid.error().message);
     }
-    return all;
+    return std::move(read).value();
   }();
   return stacks;
 }
@@ -169,6 +199,7 @@ const std::vector<Knob>& stack_knobs() {
       {"reshard_after_forward", &S::reshard_after_forward},
       {"tensor_overlap", &S::tensor_overlap},
       {"p2p_overlap", &S::p2p_overlap},
+      {"p2p_in_parts", &S::p2p_in_parts},
       {"keep_gathered_input", &S::keep_gathered_input},
       {"fused_attention", &S::fused_attention},
       {"fused_norm", &S::fused_norm},
@@ -179,8 +210,10 @@ const std::vector<Knob>& stack_knobs() {
       {"fused_batch_norm", &S::fused_batch_norm},
       {"channels_last", &S::channels_last},
       {"product_rate", &S::product_rate},
+      {"collective_rate", &S::collective_rate},
       {"attention_generation", &S::attention_generation},
       {"vocabulary_multiple", &S::vocabulary_multiple},
+      {"kept_per_parameter", &S::kept_per_parameter},
       {"weight_dtype", &S::weight_dtype},
       {"weight_communication_dtype", &S::weight_communication_dtype},
       {"gradient_dtype", &S::gradient_dtype},

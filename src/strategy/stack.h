@@ -34,6 +34,7 @@ struct SoftwareStack {
   // Tensor and pipeline parallelism.
   Figure<bool> tensor_overlap;       // collectives run beside the products they belong to
   Figure<bool> p2p_overlap;          // sends and receives between stages run beside computation
+  Figure<bool> p2p_in_parts;         // what tensor-parallel ranks hold alike is sent in parts and gathered on arrival
   Figure<bool> keep_gathered_input;  // sequence parallelism: kept for the weight gradient, not gathered again
   // Kernels that are one, or a sequence of plain ones.
   Figure<bool> fused_attention, fused_norm, fused_cross_entropy, fused_bias_activation, fused_optimizer;
@@ -41,8 +42,10 @@ struct SoftwareStack {
   Figure<bool> fused_batch_norm;     // with the addition and the activation after it
   Figure<bool> channels_last;        // otherwise 16-bit convolutions transpose what they read and write
   Figure<double> product_rate;       // of the device's rate of products that the stack's libraries reach
+  Figure<double> collective_rate;    // of the links' rate that the stack's collectives reach
   Figure<int> attention_generation;  // of the fused kernel: 1 FlashAttention and Triton's, 2 FlashAttention-2, 3 newer
   Figure<int> vocabulary_multiple;   // the vocabulary is padded to this times tp; 0: not at all
+  Figure<int> kept_per_parameter;    // bytes of flat copies and buffers that the framework keeps beside the states
   // Types; no master weights: none.
   Figure<std::optional<DType>> weight_dtype, weight_communication_dtype, gradient_dtype, gradient_communication_dtype,
       master_dtype, moment_dtype;

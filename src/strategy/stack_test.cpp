@@ -41,7 +41,7 @@ TEST(Stack, HasASourceForEveryValue) {
           [&](auto field) {
             const std::string& source = (known.*field).source;
             EXPECT_TRUE(source.starts_with("stated: ") || source.starts_with("assumed: ") ||
-                        source.starts_with("fitted "))
+                        source.starts_with("fitted by hand to ") || source.starts_with("weft calibrate: "))
                 << name << " " << knob.name << ": " << source;
           },
           knob.field);

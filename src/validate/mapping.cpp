@@ -95,8 +95,9 @@ class RuleReader {
   using Rule = MappingRules::Rule;
 
   static Result<Rule> read_rule(const YamlNode& node) {
-    static const std::string known[] = {"if",         "node",     "stack",         "base",   "model", "fill_model",
-                                        "fill_dtype", "strategy", "fill_strategy", "memory", "seq",   "why"};
+    static const std::string known[] = {"if",         "node",       "stack",    "base",          "model",
+                                        "fill_model", "fill_dtype", "strategy", "fill_strategy", "memory",
+                                        "seq",        "why",        "set",      "score",         "fit"};
     WEFT_TRY(const YamlMap fields, node.map("rule", known));
     Rule rule;
     WEFT_TRY(const YamlNode conditions, fields.require("if"));
@@ -107,7 +108,8 @@ class RuleReader {
     }
     const std::pair<std::string_view, std::string*> texts[] = {
         {"node", &rule.node},     {"stack", &rule.stack}, {"base", &rule.base}, {"fill_dtype", &rule.fill_dtype},
-        {"memory", &rule.memory}, {"seq", &rule.seq},     {"why", &rule.why}};
+        {"memory", &rule.memory}, {"seq", &rule.seq},     {"why", &rule.why},   {"set", &rule.set},
+        {"score", &rule.score},   {"fit", &rule.fit}};
     for (const auto& [name, into] : texts)
       if (const YamlNode* value = fields.find(name)) {
         WEFT_TRY(*into, value->text(name));
@@ -125,12 +127,17 @@ class RuleReader {
           into->emplace_back(item.substr(0, equals), item.substr(equals + 1));
         }
       }
+    if (!rule.score.empty() && rule.score != "time" && rule.score != "scaling")
+      return node.fail("score '{}': write time or scaling", rule.score);
+    if (!rule.fit.empty() && rule.fit != "yes" && rule.fit != "no")
+      return node.fail("fit '{}': write yes or no", rule.fit);
     if (rule.why.empty()) return node.fail("a rule without its source; add why:");
     return rule;
   }
 
   static Result<MappingRules::Condition> read_condition(const YamlMap::Entry& entry) {
-    static const std::set<std::string, std::less<>> numbers = {"gpus", "gpus_per_node", "layers", "seq"};
+    static const std::set<std::string, std::less<>> numbers = {"gpus", "gpus_per_node", "layers", "seq", "tp",
+                                                               "pp",   "micro_batch"};
     MappingRules::Condition condition;
     condition.column = entry.key;
     WEFT_TRY(const std::string text, entry.value.text(entry.key));
@@ -164,6 +171,18 @@ bool MappingRules::Condition::holds(const MeasuredRow& row) const {
   const std::string cell = lower(row.text(column));
   const auto occurs = [&](const std::string& word) { return cell.find(word) != std::string::npos; };
   return std::all_of(words.begin(), words.end(), occurs) && std::none_of(not_words.begin(), not_words.end(), occurs);
+}
+
+bool MappingRules::Rule::fits(const MeasuredRow& row) const {
+  return std::all_of(conditions.begin(), conditions.end(),
+                     [&](const Condition& condition) { return condition.holds(row); });
+}
+
+std::string MappingRules::node_of(const MeasuredRow& row) const {
+  std::string node;
+  for (const Rule& rule : rules_)
+    if (!rule.node.empty() && rule.fits(row)) node = rule.node;
+  return node;
 }
 
 std::string_view name_of(MemoryKind kind) {
@@ -230,13 +249,14 @@ Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& s
     }
   };
   for (const Rule& rule : rules_) {
-    if (!std::all_of(rule.conditions.begin(), rule.conditions.end(),
-                     [&](const Condition& condition) { return condition.holds(row); }))
-      continue;
+    if (!rule.fits(row)) continue;
     if (!rule.node.empty()) node = rule.node;
     if (!rule.stack.empty()) request.stack = rule.stack;
     if (!rule.base.empty()) base = rule.base;
     if (!rule.memory.empty()) memory = rule.memory;
+    if (!rule.set.empty()) mapped.set = rule.set;
+    if (!rule.score.empty()) mapped.timed = rule.score == "time";
+    if (!rule.fit.empty()) mapped.fitted = rule.fit == "yes";
     if (!rule.seq.empty()) {
       mapped.overrides.push_back(fmt::format("seq {} → {}: {}", row.text("seq"), rule.seq, rule.why));
       seq = rule.seq;

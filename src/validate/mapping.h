@@ -21,11 +21,16 @@ std::string_view name_of(MemoryKind kind);
 struct MappedRow {
   PlanRequest request;
   MemoryKind memory = MemoryKind::Device;
+  std::string set = {};                // rows of several files that are scored together; empty: none
+  bool timed = true;                   // its time is scored; otherwise only how it scales from one device
+  bool fitted = true;                  // constants may be fitted to it
   std::vector<std::string> overrides;  // "vocab 51200 → 50257: STACKS 0: …": where a rule contradicts a cell
 };
 
 class MappingRules {
  public:
+  // The node preset of the row's devices; empty: none is known.
+  std::string node_of(const MeasuredRow& row) const;
   // The last rule that fits wins. `stack`: takes the place of what rows and rules say, unless empty.
   Result<MappedRow> map(const MeasuredRow& row, const std::string& stack = {}) const;
 
@@ -44,8 +49,10 @@ class MappingRules {
   using Items = std::vector<std::pair<std::string, std::string>>;  // key = value
   struct Rule {
     std::vector<Condition> conditions;
-    std::string node, stack, base, fill_dtype, memory, seq, why;
+    std::string node, stack, base, fill_dtype, memory, seq, set, score, fit, why;
     Items model, fill_model, strategy, fill_strategy;
+
+    bool fits(const MeasuredRow& row) const;
   };
   std::vector<Rule> rules_;
 };

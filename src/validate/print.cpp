@@ -16,12 +16,16 @@ std::string short_name(const std::string& path) {
 }
 
 void add_score(Table& table, const Score& score) {
-  table.add({score.file.empty() ? "all" : short_name(score.file), fmt::format("{}", score.rows),
-             fmt::format("{}", score.skipped), percent(score.mape), percent(score.median_ape),
-             signed_percent(score.bias), score.order.pairs() > 0 ? fmt::format("{:.2f}", score.order.tau()) : "",
+  const bool timed = score.rows > score.untimed;
+  table.add({score.name.empty() ? "all" : short_name(score.name), fmt::format("{}", score.rows),
+             fmt::format("{}", score.skipped), timed ? percent(score.mape) : "", timed ? percent(score.median_ape) : "",
+             timed ? signed_percent(score.bias) : "",
+             score.order.pairs() > 0 ? fmt::format("{:.2f}", score.order.tau()) : "",
              score.worst_regret > 0 ? percent(score.worst_regret) : "",
              score.memory_rows > 0 ? fmt::format("{}", score.memory_rows) : "",
-             score.memory_rows > 0 ? percent(score.memory_mape) : ""});
+             score.memory_rows > 0 ? percent(score.memory_mape) : "",
+             score.untimed > 0 && score.scaling_pairs > 0 ? percent(score.scaling_mape) : "",
+             score.untimed > 0 ? percent(score.untimed_mape) : ""});
 }
 
 std::string where(const Prediction& row) { return fmt::format("{}:{}", short_name(row.file), row.line); }
@@ -54,6 +58,14 @@ nlohmann::json score_json(const Score& score) {
                          {"memory_mape", score.memory_mape},
                          {"memory_median_ape", score.memory_median_ape},
                          {"worst_regret", score.worst_regret}};
+  if (score.untimed > 0) {
+    json["untimed_rows"] = score.untimed;
+    json["untimed_mape"] = score.untimed_mape;
+  }
+  if (score.scaling_pairs > 0) {
+    json["scaling_pairs"] = score.scaling_pairs;
+    json["scaling_mape"] = score.scaling_mape;
+  }
   json["kendall_tau"] = score.order.pairs() > 0 ? nlohmann::json(score.order.tau()) : nlohmann::json();
   return json;
 }
@@ -79,6 +91,7 @@ nlohmann::json prediction_json(const Prediction& row) {
                          {"error", row.error},
                          {"feasible", row.feasible},
                          {"group", row.group},
+                         {"timed", row.timed},
                          {"overrides", row.overrides},
                          {"plan",
                           {{"model", row.request.model},
@@ -112,11 +125,36 @@ nlohmann::json prediction_json(const Prediction& row) {
 }  // namespace
 
 std::string describe(const Validation& validation) {
-  Table table{{{}, {true}, {true}, {true}, {true}, {true}, {true}, {true}, {true}, {true}}};
-  table.add({"", "rows", "skipped", "MAPE", "median", "bias", "τ", "regret", "memory rows", "MAPE"});
+  Table table{{{}, {true}, {true}, {true}, {true}, {true}, {true}, {true}, {true}, {true}, {true}, {true}}};
+  table.add({"", "rows", "skipped", "MAPE", "median", "bias", "τ", "regret", "memory rows", "MAPE", "scaling 1→8",
+             "untimed"});
   for (const Score& score : validation.files) add_score(table, score);
+  for (const Score& score : validation.sets) add_score(table, score);
   if (validation.files.size() > 1) add_score(table, validation.total);
   std::string text = "predicted against measured: errors of time, predicted over measured\n" + table.print();
+
+  if (validation.files.empty()) text.clear();
+  if (!validation.curves.empty()) {
+    Table curves{{{}, {true}, {true}, {true}, {true}}};
+    curves.add({"all-reduces", "points", "skipped", "median", "MAPE"});
+    for (const CurveValidation& each : validation.curves)
+      curves.add({short_name(each.file), fmt::format("{}", each.points.size()), fmt::format("{}", each.skipped.size()),
+                  percent(each.median_ape), percent(each.mape)});
+    text += "\n" + curves.print();
+  }
+
+  if (!validation.layers.empty()) {
+    Table layers{{{}, {true}, {true}, {true}, {true}, {true}}};
+    layers.add({"layers of experts", "points", "skipped", "forward", "backward", "memory"});
+    for (const LayerValidation& each : validation.layers) {
+      layers.add({short_name(each.file), fmt::format("{}", each.points.size()), fmt::format("{}", each.skipped.size()),
+                  percent(each.forward_mape), percent(each.backward_mape), percent(each.memory_mape)});
+      for (const LayerPoint& point : each.points)
+        layers.add({"  " + point.name, "", "", signed_percent(point.forward_error()),
+                    signed_percent(point.backward_error()), signed_percent(point.memory_error())});
+    }
+    text += "\n" + layers.print();
+  }
 
   if (!validation.worst.empty()) {
     Table rows{{{}, {}, {true}, {true}, {true}, {}}};
@@ -154,15 +192,64 @@ std::string describe(const Validation& validation) {
   return text;
 }
 
+std::string markdown_of(const Validation& validation) {
+  std::string text =
+      "| table or set | rows | MAPE | median | bias | τ | regret | memory MAPE (rows) | scaling 1→8 |\n"
+      "|---|---:|---:|---:|---:|---:|---:|---:|---:|\n";
+  const auto add = [&](const Score& score, const std::string& name) {
+    const bool timed = score.rows > score.untimed;
+    text +=
+        fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", name, score.rows,
+                    timed ? percent(score.mape) : "not scored", timed ? percent(score.median_ape) : "",
+                    timed ? signed_percent(score.bias) : "",
+                    score.order.pairs() > 0 ? fmt::format("{:.2f}", score.order.tau()) : "",
+                    score.worst_regret > 0 ? percent(score.worst_regret) : "",
+                    score.memory_rows > 0 ? fmt::format("{} ({})", percent(score.memory_mape), score.memory_rows) : "",
+                    score.scaling_pairs > 0 ? percent(score.scaling_mape) : "");
+  };
+  for (const Score& score : validation.files) add(score, short_name(score.name));
+  for (const Score& score : validation.sets) add(score, "*" + score.name + "*");
+  if (!validation.files.empty()) add(validation.total, "**all**");
+  for (const CurveValidation& each : validation.curves)
+    text += fmt::format("| {}: all-reduces | {} | {} | {} | | | | | |\n", short_name(each.file), each.points.size(),
+                        percent(each.mape), percent(each.median_ape));
+  for (const LayerValidation& each : validation.layers)
+    text += fmt::format("| {}: forward / backward | {} | {} / {} | | | | | {} ({}) | |\n", short_name(each.file),
+                        each.points.size(), percent(each.forward_mape), percent(each.backward_mape),
+                        percent(each.memory_mape), each.points.size());
+  return text;
+}
+
 std::string json_of(const Validation& validation) {
   nlohmann::json json;
   json["files"] = nlohmann::json::array();
   for (const Score& score : validation.files) {
     nlohmann::json file = score_json(score);
-    file["file"] = score.file;
+    file["file"] = score.name;
     file["skipped"] = score.skipped;
     json["files"].push_back(std::move(file));
   }
+  json["sets"] = nlohmann::json::array();
+  for (const Score& score : validation.sets) {
+    nlohmann::json set = score_json(score);
+    set["set"] = score.name;
+    json["sets"].push_back(std::move(set));
+  }
+  json["curves"] = nlohmann::json::array();
+  for (const CurveValidation& each : validation.curves)
+    json["curves"].push_back({{"file", each.file},
+                              {"points", each.points.size()},
+                              {"median_ape", each.median_ape},
+                              {"mape", each.mape},
+                              {"skipped", skipped_json(each.skipped, "")}});
+  json["layers"] = nlohmann::json::array();
+  for (const LayerValidation& each : validation.layers)
+    json["layers"].push_back({{"file", each.file},
+                              {"points", each.points.size()},
+                              {"forward_mape", each.forward_mape},
+                              {"backward_mape", each.backward_mape},
+                              {"memory_mape", each.memory_mape},
+                              {"skipped", skipped_json(each.skipped, "")}});
   json["total"] = score_json(validation.total);
   json["total"]["skipped"] = skipped_json(validation.skipped, "");
   json["predictions"] = nlohmann::json::array();

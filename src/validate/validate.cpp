@@ -1,13 +1,12 @@
 #include "validate/validate.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <map>
-#include <thread>
 
 #include "cost/analytic.h"
-#include "forecast/forecast.h"
+#include "validate/planned.h"
+#include "validate/side_by_side.h"
 
 namespace weft {
 namespace {
@@ -15,41 +14,18 @@ namespace {
 constexpr double kGibi = 1024.0 * 1024 * 1024;
 constexpr std::size_t kGroupForRegret = 5;
 
-// Calls work(i) for every i below count, from as many threads.
-template <class Work>
-void side_by_side(std::size_t count, int threads, const Work& work) {
-  if (threads <= 0) threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  std::atomic<std::size_t> next = 0;
-  const auto run = [&] {
-    for (std::size_t i = next++; i < count; i = next++) work(i);
-  };
-  std::vector<std::thread> others;
-  for (int i = 1; i < threads; ++i) others.emplace_back(run);
-  run();
-  for (std::thread& other : others) other.join();
-}
-
-double measured_seconds(const MeasuredRow& row, const Plan& plan, const Forecast& found) {
-  const auto batch = static_cast<double>(plan.batch.global_batch);
-  const auto ranks = static_cast<double>(plan.ranks().size());
-  switch (row.measure) {
-    case Measure::Time:
-      return row.value;
-    case Measure::Tokens:
-      return batch * static_cast<double>(*row.number("seq")) / row.value;
-    case Measure::Samples:
-      return batch / row.value;
-    case Measure::Tflops:
-      return found.flops.model.value / (row.value * 1e12 * ranks);
-    case Measure::Mfu:
-      return found.flops.model.value / (row.value * found.peak.value);
-  }
-  return 0;
-}
-
 std::string group_of(const MeasuredRow& row) {
   std::string key;
   for (std::string_view column : {"source", "model", "layers", "hidden", "gpu", "gpus", "global_batch", "seq", "dtype"})
+    key += fmt::format("{}{}", key.empty() ? "" : " · ", row.text(column));
+  return key;
+}
+
+// Weak scaling: each device has the same batch, however many there are.
+std::string scaling_of(const MeasuredRow& row) {
+  std::string key;
+  for (std::string_view column :
+       {"source", "model", "layers", "hidden", "gpu", "micro_batch", "seq", "dtype", "tp", "pp"})
     key += fmt::format("{}{}", key.empty() ? "" : " · ", row.text(column));
   return key;
 }
@@ -66,10 +42,16 @@ Bytes memory_of(const Forecast& found, MemoryKind kind) {
 }
 
 Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& options, bool record) {
-  WEFT_TRY(MappedRow mapped, built_in_mapping_rules().map(row, options.stack));
-  WEFT_TRY(const Plan plan, make_plan(mapped.request));
-  const AnalyticCost cost(plan.stack, options.tuning ? *options.tuning : built_in_tuning());
-  WEFT_TRY(const Forecast found, forecast(plan, cost, {.record = record}));
+  WEFT_TRY(PlannedRow planned, plan_row(row, options.stack));
+  if (options.calibration) planned.plan.stack = options.calibration->over(std::move(planned.plan.stack));
+  const Plan& plan = planned.plan;
+  const AnalyticCost cost(plan.stack, options.calibration ? options.calibration->tuning : built_in_tuning());
+  const ForecastOptions forecasting{.record = record};
+  WEFT_TRY(PlayedProgram program, play_compiled(plan, plan.stack, planned.compiled, cost, forecasting));
+  const PlayedPlan played{std::move(planned.compiled), std::move(program.priced), std::move(program.run),
+                          program.folded};
+  const Forecast found = judge(plan, played, forecasting);
+  MappedRow& mapped = planned.mapped;
   Prediction out{.file = row.file,
                  .line = row.line,
                  .source = std::string(row.text("source")),
@@ -79,12 +61,13 @@ Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& option
                  .request = std::move(mapped.request),
                  .overrides = std::move(mapped.overrides),
                  .group = group_of(row),
+                 .scaling = scaling_of(row),
+                 .set = mapped.set,
+                 .timed = mapped.timed,
                  .measure = row.measure,
                  .memory = mapped.memory};
-  out.measured_s = measured_seconds(row, plan, found);
+  out.measured_s = planned.measured_s;
   out.predicted_s = found.step_s;
-  if (!(out.measured_s > 0) || !std::isfinite(out.measured_s))
-    return error("{} cannot be compared: the model has no products to count", name_of(row.measure));
   out.error = out.predicted_s / out.measured_s - 1;
   out.feasible = found.feasible;
   out.measured_gib = row.memory_gib;
@@ -98,27 +81,46 @@ Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& option
   return out;
 }
 
-Score score_of(const std::string& file, const std::vector<Prediction>& predictions,
-               const std::vector<SkippedRow>& skipped) {
+// Ratios of the time of eight devices to that of one, where both were measured and each device does the same.
+void score_scaling(const std::vector<const Prediction*>& rows, Score& score) {
+  std::map<std::string, std::map<std::int64_t, const Prediction*>> by_count;
+  for (const Prediction* each : rows) by_count[each->file + each->scaling].emplace(each->gpus, each);
+  std::vector<double> errors;
+  for (const auto& [key, counts] : by_count) {
+    const auto one = counts.find(1), eight = counts.find(8);
+    if (one == counts.end() || eight == counts.end()) continue;
+    const double measured = eight->second->measured_s / one->second->measured_s;
+    errors.push_back(std::abs(eight->second->predicted_s / one->second->predicted_s / measured - 1));
+  }
+  score.scaling_pairs = static_cast<int>(errors.size());
+  score.scaling_mape = mean(errors);
+}
+
+Score score_of(const std::string& name, const std::vector<const Prediction*>& rows) {
   Score score;
-  score.file = file;
-  std::vector<double> errors, memory;
+  score.name = name;
+  std::vector<double> errors, untimed, memory;
   std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> groups;  // measured, predicted
   double signed_sum = 0;
-  for (const Prediction& each : predictions) {
-    if (!file.empty() && each.file != file) continue;
-    errors.push_back(std::abs(each.error));
-    signed_sum += each.error;
-    if (each.predicted_gib) memory.push_back(std::abs(each.memory_error));
-    auto& [measured, predicted] = groups[each.file + each.group];
-    measured.push_back(each.measured_s);
-    predicted.push_back(each.predicted_s);
+  for (const Prediction* each : rows) {
+    if (each->predicted_gib) memory.push_back(std::abs(each->memory_error));
+    if (!each->timed) {
+      untimed.push_back(std::abs(each->error));
+      continue;
+    }
+    errors.push_back(std::abs(each->error));
+    signed_sum += each->error;
+    auto& [measured, predicted] = groups[each->file + each->group];
+    measured.push_back(each->measured_s);
+    predicted.push_back(each->predicted_s);
   }
-  for (const SkippedRow& each : skipped) score.skipped += file.empty() || each.file == file ? 1 : 0;
-  score.rows = static_cast<int>(errors.size());
+  score.rows = static_cast<int>(rows.size());
   score.mape = mean(errors);
   score.median_ape = median(errors);
   score.bias = errors.empty() ? 0 : signed_sum / static_cast<double>(errors.size());
+  score.untimed = static_cast<int>(untimed.size());
+  score.untimed_mape = mean(untimed);
+  score_scaling(rows, score);
   for (const auto& [key, group] : groups) {
     if (group.first.size() < 2) continue;
     ++score.groups;
@@ -130,6 +132,27 @@ Score score_of(const std::string& file, const std::vector<Prediction>& predictio
   score.memory_mape = mean(memory);
   score.memory_median_ape = median(memory);
   return score;
+}
+
+void score_all(const std::vector<MeasuredFile>& files, Validation& out) {
+  const auto rows_where = [&](const auto& belongs) {
+    std::vector<const Prediction*> rows;
+    for (const Prediction& each : out.predictions)
+      if (belongs(each)) rows.push_back(&each);
+    return rows;
+  };
+  for (const MeasuredFile& file : files) {
+    out.files.push_back(
+        score_of(file.file, rows_where([&](const Prediction& each) { return each.file == file.file; })));
+    for (const SkippedRow& each : out.skipped) out.files.back().skipped += each.file == file.file ? 1 : 0;
+  }
+  std::vector<std::string> sets;
+  for (const Prediction& each : out.predictions)
+    if (!each.set.empty() && std::find(sets.begin(), sets.end(), each.set) == sets.end()) sets.push_back(each.set);
+  for (const std::string& set : sets)
+    out.sets.push_back(score_of(set, rows_where([&](const Prediction& each) { return each.set == set; })));
+  out.total = score_of("", rows_where([](const Prediction&) { return true; }));
+  out.total.skipped = static_cast<int>(out.skipped.size());
 }
 
 }  // namespace
@@ -169,8 +192,7 @@ Validation validate_measured(const std::vector<MeasuredFile>& files, const Valid
     if (again.ok()) out.predictions[out.worst[i]] = std::move(again).value();
   });
 
-  for (const MeasuredFile& file : files) out.files.push_back(score_of(file.file, out.predictions, out.skipped));
-  out.total = score_of("", out.predictions, out.skipped);
+  score_all(files, out);
   return out;
 }
 

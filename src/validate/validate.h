@@ -15,12 +15,12 @@
 #include <vector>
 
 #include "forecast/timeline.h"
+#include "validate/curves.h"
+#include "validate/layers.h"
 #include "validate/mapping.h"
 #include "validate/score.h"
 
 namespace weft {
-
-struct Tuning;
 
 struct Prediction {
   std::string file;
@@ -29,7 +29,10 @@ struct Prediction {
   std::int64_t gpus = 0;
   PlanRequest request;
   std::vector<std::string> overrides;
-  std::string group;  // rows of one group differ in the plan alone
+  std::string group;     // rows of one group differ in the plan alone
+  std::string scaling;   // rows of one key differ in the number of devices alone, each with the same batch
+  std::string set = {};  // rows of several files that are scored together; empty: none
+  bool timed = true;     // its time counts; otherwise only how it scales
   Measure measure{};
   double measured_s = 0, predicted_s = 0;
   double error = 0;  // of time: predicted / measured − 1
@@ -42,10 +45,15 @@ struct Prediction {
   std::vector<std::pair<std::string, double>> path = {};  // most first, seconds on the critical path
 };
 
+// Mean and median errors are those of rows whose time counts; rows of frameworks that are not modelled are told apart.
 struct Score {
-  std::string file;  // empty: all
+  std::string name;  // of a file or a set; empty: all
   int rows = 0, skipped = 0;
   double mape = 0, median_ape = 0, bias = 0;  // bias: the mean signed error
+  int untimed = 0;                            // rows of which only scaling counts, …
+  double untimed_mape = 0;                    // … and how far their times are off, for information
+  int scaling_pairs = 0;                      // rows of one device and of eight that differ in nothing else
+  double scaling_mape = 0;                    // error of the ratio of their times
   Concordance order;
   int groups = 0;           // of two rows or more
   double worst_regret = 0;  // of groups of five rows or more
@@ -54,23 +62,26 @@ struct Score {
 };
 
 struct Validation {
-  std::vector<Score> files;
+  std::vector<Score> files, sets;
   Score total;
   std::vector<SkippedRow> skipped;      // by file and line
   std::vector<Prediction> predictions;  // by file and line
   std::vector<std::size_t> worst;       // indices into predictions, worst first
+  std::vector<CurveValidation> curves = {};
+  std::vector<LayerValidation> layers = {};
 };
 
 struct ValidateOptions {
-  std::string stack = {};          // instead of what rows and sources say
-  std::size_t worst = 10;          // rows that are told where their time goes
-  int threads = 0;                 // 0: as many as the machine has
-  const Tuning* tuning = nullptr;  // of the cost model; none: the built-in one
+  std::string stack = {};                    // instead of what rows and sources say
+  std::size_t worst = 10;                    // rows that are told where their time goes
+  int threads = 0;                           // 0: as many as the machine has
+  const Calibration* calibration = nullptr;  // of the cost model; none: the built-in constants
 };
 
 Validation validate_measured(const std::vector<MeasuredFile>& files, const ValidateOptions& options = {});
 
 std::string describe(const Validation& validation);  // for people
-std::string json_of(const Validation& validation);   // docs/schema/validate.schema.json
+std::string markdown_of(const Validation& validation);  // the scores, for docs/accuracy.md
+std::string json_of(const Validation& validation);      // docs/schema/validate.schema.json
 
 }  // namespace weft

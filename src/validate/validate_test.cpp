@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "json_schema.h"
 
 namespace weft {
 namespace {
@@ -49,6 +53,85 @@ TEST(Validate, TheSameBytesWithAnyNumberOfThreads) {
   EXPECT_EQ(json["total"]["skipped"][0]["line"], 5);
   EXPECT_TRUE(json["total"].contains("kendall_tau"));
   EXPECT_EQ(json["predictions"].size(), 3u);
+  const char* source = std::getenv("WEFT_SOURCE_DIR");
+  ASSERT_NE(source, nullptr);
+  std::ifstream schema(std::string(source) + "/docs/schema/validate.schema.json");
+  EXPECT_EQ(departures(json, nlohmann::json::parse(schema)), std::vector<std::string>{});
+}
+
+// One framework whose time counts and one that is not modelled, each on one device and on eight.
+std::vector<MeasuredFile> two_frameworks() {
+  const Result<CsvTable> table = parse_csv(
+      "source,gpu,gpus,gpus_per_node,model,micro_batch,global_batch,dtype,tp,pp,dp,iter_time_s\n"
+      "DLPerf v1 OneFlow,V100-SXM2-16GB,1,1,ResNet50,32,32,fp32,1,1,1,0.09\n"
+      "DLPerf v1 OneFlow,V100-SXM2-16GB,8,8,ResNet50,32,256,fp32,1,1,8,0.1\n"
+      "DLPerf v1 Other,V100-SXM2-16GB,1,1,ResNet50,32,32,fp32,1,1,1,0.9\n"
+      "DLPerf v1 Other,V100-SXM2-16GB,8,8,ResNet50,32,256,fp32,1,1,8,1.8\n",
+      "t.csv");
+  return {measured_rows(*table, "t.csv").value()};
+}
+
+TEST(Validate, FrameworksThatAreNotModelledCountByTheirScalingAlone) {
+  const Validation found = validate_measured(two_frameworks(), {.worst = 0, .threads = 1});
+  ASSERT_EQ(found.predictions.size(), 4u) << found.skipped.front().reason;
+  const auto& rows = found.predictions;
+  EXPECT_DOUBLE_EQ(found.total.mape, (std::abs(rows[0].error) + std::abs(rows[1].error)) / 2);
+  EXPECT_EQ(found.total.untimed, 2);
+  ASSERT_EQ(found.sets.size(), 2u);
+  EXPECT_EQ(found.sets[1].rows, 2);
+  // Measured, eight devices take twice as long as one.
+  const double ratio = rows[3].predicted_s / rows[2].predicted_s;
+  EXPECT_EQ(found.sets[1].scaling_pairs, 1);
+  EXPECT_DOUBLE_EQ(found.sets[1].scaling_mape, std::abs(ratio / 2 - 1));
+}
+
+TEST(Validate, CurvesOfAllReducesAreComparedWithTheCostModel) {
+  const CsvTable table = parse_csv(
+                             "gpu,ngpus,op,size_mb,time_ms\n"
+                             "A100,8,all reduce,1024,8.2\n"  // 2·7/8·1 GiB at 229 GB/s
+                             "A100,8,all gather,1024,8.2\n"  // another collective
+                             "A100,9,allreduce,1024,8.2\n"   // more than a node has
+                             "A100,8,allreduce,1024,\n",     // not measured
+                             "c.csv")
+                             .value();
+  ASSERT_TRUE(is_table_of_curves(table));
+  const CurveValidation found = validate_curves(table, "c.csv");
+  ASSERT_EQ(found.points.size(), 1u);
+  EXPECT_EQ(found.points[0].bytes, std::int64_t{1} << 30);
+  EXPECT_LT(std::abs(found.points[0].error), 0.1);
+  ASSERT_EQ(found.skipped.size(), 3u);
+  EXPECT_EQ(found.skipped[0].line, 3);
+}
+
+TEST(Validate, LayersOfExpertsAreComparedWithThoseInsideAStep) {
+  const CsvTable table = parse_csv(
+                             "gpu,case,forward_ms,backward_ms,max_allocated_bytes,model\n"
+                             "H100,small_a2a_tp1ep8_bf16,1,2,1e9,small proxy: seq1024 mbs1 h1024 moe_ffn4096 E8 top2\n"
+                             "H100,other_a2a_tp1ep8_bf16,1,2,1e9,small proxy: seq1024 mbs1 h1024 moe_ffn4096 E8 top2\n",
+                             "l.csv")
+                             .value();
+  ASSERT_TRUE(is_table_of_layers(table));
+  const LayerValidation found = validate_layers(table, "l.csv");
+  ASSERT_EQ(found.points.size(), 1u) << found.skipped.front().reason;
+  const LayerPoint& point = found.points[0];
+  // 1024 tokens to 2 experts of 3 · 1024 · 4096 weights, 2 FLOPs each, at no more than 989 TFLOP/s.
+  const double least = 2.0 * 1024 * 2 * 3 * 1024 * 4096 / 989e12;
+  EXPECT_GT(point.predicted_forward_s, least);
+  EXPECT_GT(point.predicted_backward_s, 2 * least);
+  // One expert in bf16 and its gradient in fp32, at least.
+  EXPECT_GT(point.predicted_gib, 6.0 * 3 * 1024 * 4096 / (1 << 30));
+  ASSERT_EQ(found.skipped.size(), 1u);
+  EXPECT_THAT(found.skipped[0].reason, testing::HasSubstr("no shapes of 'other'"));
+}
+
+TEST(Validate, ACalibrationLaysItsConstantsOverTheBuiltInOnes) {
+  Calibration slow;
+  for (const char* type : {"fp16", "bf16"})
+    ASSERT_TRUE(slow.set(fmt::format("devices/a100-80-sxm/sustained/{}", type), 0.3, "test").ok());
+  const Validation before = validate_measured(small_file(), {.worst = 0});
+  const Validation after = validate_measured(small_file(), {.worst = 0, .calibration = &slow});
+  for (std::size_t i = 0; i < before.predictions.size(); ++i)
+    EXPECT_GT(after.predictions[i].predicted_s, before.predictions[i].predicted_s);
 }
 
 TEST(Validate, AStackOfAllRowsTakesTheirPlace) {

@@ -1,0 +1,40 @@
+// Measured runs made ready to be simulated with one set of constants after the other.
+#pragma once
+
+#include <vector>
+
+#include "calibrate/constants.h"
+#include "validate/planned.h"
+
+namespace weft {
+
+struct FitRow {
+  const MeasuredRow* row = nullptr;
+  PlannedRow planned;
+  std::string device;  // whose constants its devices have (cost/tuning.h)
+  int nodes = 1;
+};
+
+class FitRows {
+ public:
+  // Rows that cannot be planned go to `skipped`; those whose time is not compared are left out.
+  FitRows(const std::vector<MeasuredFile>& files, int threads, std::vector<SkippedRow>& skipped);
+
+  std::size_t size() const { return rows_.size(); }
+  const FitRow& operator[](std::size_t row) const { return rows_[row]; }
+  // Rows whose time the constant may change: told by device, stack and links, without simulating.
+  std::vector<std::size_t> touched_by(const FittedConstant& constant) const;
+
+  // log(predicted / measured) of each of these (row, constants) pairs.
+  struct Try {
+    std::size_t row = 0;
+    const Calibration* with = nullptr;
+  };
+  std::vector<double> errors(const std::vector<Try>& tries) const;
+
+ private:
+  std::vector<FitRow> rows_;
+  int threads_ = 0;
+};
+
+}  // namespace weft

@@ -1,0 +1,84 @@
+// weft calibrate: constants fitted to measured runs.
+#include "calibrate/calibrate.h"
+
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/progress.h"
+#include "report/trace.h"
+
+namespace weft {
+namespace {
+
+struct CalibrateArguments {
+  std::vector<std::string> files;
+  std::string out, calibration;
+  CalibrateOptions options;
+  bool no_folds = false, json = false;
+};
+
+Result<std::string> run_calibration(const CalibrateArguments& arguments) {
+  CalibrateOptions options = arguments.options;
+  options.cross_validate = !arguments.no_folds;
+  if (options.rounds < 1 || options.rounds > 100) return error("--rounds {}: from 1 to 100", options.rounds);
+  if (!arguments.calibration.empty()) {
+    Result<Calibration> read = read_calibration(arguments.calibration);
+    if (!read.ok()) return read.error().at("--calibration");
+    options.start = std::move(read).value();
+  }
+  std::vector<MeasuredFile> files;
+  for (const std::string& path : arguments.files) {
+    WEFT_TRY(MeasuredFile file, read_measured(path));
+    files.push_back(std::move(file));
+  }
+  Result<WholeFile> file = WholeFile::create(arguments.out);
+  if (!file.ok()) return file.error().at("--out");
+  Progress progress;
+  options.progress = [&](const std::string& what) { progress.now(what); };
+  progress.now("planning the rows");
+  WEFT_TRY(const CalibrationResult result, calibrate(files, options));
+  progress.done();
+  file->write(overlay_of(result));
+  if (const Status finished = file->finish(); !finished.ok()) return finished.error().at("--out");
+  return arguments.json ? json_of(result) : describe(result);
+}
+
+int calibrate_files(const CalibrateArguments& arguments) {
+  const Result<std::string> printed = run_calibration(arguments);
+  return printed.ok() ? say(*printed) : report(printed.error());
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, Chosen& chosen) {
+  const auto arguments = std::make_shared<CalibrateArguments>();
+  CLI::App* command =
+      app.add_subcommand("calibrate", "Fit constants of devices, links and stacks to measured runs, and say how well.");
+  command->footer(
+      "\nTables have the columns of `weft validate`: gpu, gpus, gpus_per_node, model, layers, hidden, heads, "
+      "kv_heads,\n"
+      "ffn, vocab, seq, micro_batch, global_batch, dtype, tp, pp, dp, cp, ep, vpp, zero_stage, recompute, stack, and "
+      "one\n"
+      "of iter_time_s, tokens_per_s_total, tokens_per_s_per_gpu, samples_per_s, tflops_per_gpu or mfu_pct. A row that\n"
+      "cannot be read or planned is told by its line and skipped. What is fitted, with bounds and priors, is listed "
+      "in\n"
+      "presets/calibration.yaml; each constant is pulled to its present value, so that few rows move it little.\n"
+      "FILE is for --calibration of `weft simulate` and `weft validate`. The same input gives the same bytes.\n"
+      "\nExamples:\n"
+      "  weft calibrate my-runs.csv --out my-cluster.yaml\n"
+      "  weft validate my-runs.csv --calibration my-cluster.yaml\n"
+      "  weft calibrate ../shared/measured/*.csv --from-priors --out presets/cost/fitted.yaml    the built-in ones\n");
+  command->add_option("files", arguments->files, "tables of measured runs (.csv)")->required();
+  command->add_option("--out", arguments->out, "the file of fitted constants (YAML)")->required();
+  command->add_option("--only", arguments->options.only, "constants to fit: names, or beginnings and a star")
+      ->delimiter(',');
+  command->add_option("--calibration", arguments->calibration, "begin with the constants of this file");
+  command->add_flag("--from-priors", arguments->options.from_priors,
+                    "pull to the priors of the list instead of the present values");
+  command->add_flag("--no-folds", arguments->no_folds, "do not leave rows out to see how well it generalises");
+  command->add_option("--rounds", arguments->options.rounds, "rounds of fitting and simulating")->capture_default_str();
+  command->add_flag("--json", arguments->json, "one JSON object (docs/schema)");
+  command->callback([arguments, &chosen] { chosen = [arguments] { return calibrate_files(*arguments); }; });
+}
+
+}  // namespace weft

@@ -1,0 +1,47 @@
+#include "validate/planned.h"
+
+#include <cmath>
+
+#include "cost/analytic.h"
+
+namespace weft {
+namespace {
+
+Result<double> measured_seconds(const MeasuredRow& row, const Plan& plan, const CompiledStrategy& compiled) {
+  const auto batch = static_cast<double>(plan.batch.global_batch);
+  const auto ranks = static_cast<double>(plan.ranks().size());
+  switch (row.measure) {
+    case Measure::Time:
+      return row.value;
+    case Measure::Tokens:
+      return batch * static_cast<double>(*row.number("seq")) / row.value;
+    case Measure::Samples:
+      return batch / row.value;
+    case Measure::Tflops:
+      return flops_of(plan, compiled).model.value / (row.value * 1e12 * ranks);
+    case Measure::Mfu:
+      return flops_of(plan, compiled).model.value / (row.value * peak_of(plan).value);
+  }
+  return error("nothing measured");
+}
+
+}  // namespace
+
+Result<PlannedRow> plan_row(const MeasuredRow& row, const std::string& stack) {
+  WEFT_TRY(MappedRow mapped, built_in_mapping_rules().map(row, stack));
+  WEFT_TRY(Plan plan, make_plan(mapped.request));
+  WEFT_TRY(CompiledStrategy compiled, compile_plan(plan));
+  WEFT_TRY(const double measured, measured_seconds(row, plan, compiled));
+  if (!(measured > 0) || !std::isfinite(measured))
+    return error("{} cannot be compared: the model has no products to count", name_of(row.measure));
+  return PlannedRow{std::move(mapped), std::move(plan), std::move(compiled), measured};
+}
+
+Result<double> predicted_seconds(const PlannedRow& row, const Calibration& calibration) {
+  const SoftwareStack stack = calibration.over(row.plan.stack);
+  const AnalyticCost cost(stack, calibration.tuning);
+  WEFT_TRY(const PlayedProgram played, play_compiled(row.plan, stack, row.compiled, cost));
+  return static_cast<double>(played.run.makespan) * 1e-12;
+}
+
+}  // namespace weft

@@ -1,0 +1,23 @@
+// A measured run made ready: planned and compiled once, to be priced and simulated as often as wanted.
+#pragma once
+
+#include "cost/calibration.h"
+#include "forecast/forecast.h"
+#include "validate/mapping.h"
+
+namespace weft {
+
+struct PlannedRow {
+  MappedRow mapped;
+  Plan plan;
+  CompiledStrategy compiled;
+  double measured_s = 0;  // per step
+};
+
+// `stack`: instead of what rows and sources say, unless empty.
+Result<PlannedRow> plan_row(const MeasuredRow& row, const std::string& stack = {});
+
+// The step's time with other constants. Cost: pricing and simulating.
+Result<double> predicted_seconds(const PlannedRow& row, const Calibration& calibration);
+
+}  // namespace weft
