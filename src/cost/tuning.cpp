@@ -379,10 +379,11 @@ TuningConstant constant(Figure<Seconds>& figure, double, double) {
 }
 
 std::optional<TuningConstant> device_constant(DeviceTuning& tuning, const std::vector<std::string_view>& parts) {
-  if (parts.size() == 4 && parts[2] == "sustained") {
-    for (Arithmetic arithmetic : kArithmetics)
-      if (name(arithmetic) == parts[3])
-        return constant(tuning.sustained[static_cast<std::size_t>(arithmetic)], 0.001, 1);
+  if (parts.size() == 4) {
+    for (const ProductField& field : kProductFields)
+      for (Arithmetic arithmetic : kArithmetics)
+        if (field.name == parts[2] && name(arithmetic) == parts[3])
+          return constant(tuning.products[static_cast<std::size_t>(arithmetic)].*field.member, field.least, field.most);
     return std::nullopt;
   }
   if (parts.size() != 3) return std::nullopt;

@@ -124,15 +124,9 @@ double layer_bytes(const Plan& plan, const CompiledStrategy& compiled) {
   return most;
 }
 
-// A layer alone does not heat its device: products run at the rate of single calls, which the architecture's constants
-// have, not at that of whole steps under load.
+// A layer alone does not heat its device: products run at the clock of single calls.
 Calibration cold(Calibration calibration) {
-  Tuning& tuning = calibration.tuning;
-  for (DeviceTuning& device : tuning.devices)
-    for (const auto& [name, spec] : preset_library().devices)
-      if (name == device.name)
-        for (const DeviceTuning& architecture : tuning.devices)
-          if (architecture.name == spec->architecture) device.sustained = architecture.sustained;
+  for (DeviceTuning& device : calibration.tuning.devices) device.load_clock.value = 1;
   return calibration;
 }
 
