@@ -292,6 +292,13 @@ const ClassForecast* Forecast::fullest() const {
   return found == memory.end() ? nullptr : &*found;
 }
 
+NumberTypes number_types(const Plan& plan) {
+  const bool narrow = plan.precision.stored != DType::F32;  // fp32 runs send fp32
+  return {.products = plan.precision.products,
+          .sent_gradients = narrow ? plan.stack.gradient_communication_dtype.value : std::nullopt,
+          .sent_parameters = narrow ? plan.stack.weight_communication_dtype.value : std::nullopt};
+}
+
 Result<PlayedPlan> play_plan(const Plan& plan, const CostModel& cost, const ForecastOptions& options,
                              PlayTimes* times) {
   PlayTimes ignored;
@@ -299,10 +306,7 @@ Result<PlayedPlan> play_plan(const Plan& plan, const CostModel& cost, const Fore
   Stopwatch watch;
   WEFT_TRY(CompiledStrategy compiled, compile_plan(plan));
   taken.compile = watch.lap();
-  const bool narrow = plan.precision.stored != DType::F32;  // fp32 runs send fp32
-  const NumberTypes types{.products = plan.precision.products,
-                          .sent_gradients = narrow ? plan.stack.gradient_communication_dtype.value : std::nullopt,
-                          .sent_parameters = narrow ? plan.stack.weight_communication_dtype.value : std::nullopt};
+  const NumberTypes types = number_types(plan);
   const auto priced_with = [&](bool fold) {
     return price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, plan.stack,
                  {.fold = fold, .types = types});

@@ -11,6 +11,7 @@
 // over them.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -78,6 +79,12 @@ struct PathShare {
   Picoseconds time = 0;
 };
 
+// What the times of a step rest on (evidence.h).
+struct StepEvidence {
+  std::array<double, kOrigins> shares = {};  // of the work's time, by origin
+  double uncertainty = 0;                    // standard deviation of the work's time as a share of it
+};
+
 struct Forecast {
   Picoseconds step = 0;
   double step_s = 0, samples_per_s = 0;
@@ -97,10 +104,14 @@ struct Forecast {
   std::vector<PathShare> critical_path;    // most first, if recorded
 
   std::int64_t agents = 0, tasks = 0, events = 0;
-  std::vector<std::string> assumptions;  // the plan's, and the forecast's own
+  std::vector<std::string> assumptions;       // the plan's, and the forecast's own
+  std::optional<StepEvidence> evidence = {};  // if asked for
 
   const ClassForecast* fullest() const;  // by what it lacks, else by its share of the budget
 };
+
+// The types that the plan's precision and stack compute and send numbers in.
+NumberTypes number_types(const Plan& plan);
 
 Forecast judge(const Plan& plan, const PlayedPlan& played, const ForecastOptions& options = {});
 

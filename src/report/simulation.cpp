@@ -57,6 +57,14 @@ std::string figures_text(const Plan& plan, const Forecast& forecast) {
   line("", fmt::format("of the dense {} peak, {} on {} device{}; a step has {}", name(forecast.arithmetic),
                        weft::human(forecast.peak), grouped(static_cast<std::int64_t>(plan.ranks().size())),
                        plan.ranks().size() == 1 ? "" : "s", weft::human(forecast.flops.model)));
+  if (forecast.evidence) {
+    std::vector<std::string> parts;
+    for (std::size_t i = 0; i < forecast.evidence->shares.size(); ++i)
+      if (forecast.evidence->shares[i] > 0)
+        parts.push_back(fmt::format("{} {}", percent(forecast.evidence->shares[i]),
+                                    i == 0 ? "analytic" : name_of(static_cast<Origin>(i))));
+    line("times", fmt::format("{}; ± {}", fmt::join(parts, ", "), percent(forecast.evidence->uncertainty)));
+  }
   return text + "\n";
 }
 
@@ -245,6 +253,12 @@ Json to_json(const Plan& plan, const PlayedPlan& played, const Forecast& forecas
   json["critical_path"] = Json::array();
   for (const PathShare& share : forecast.critical_path)
     json["critical_path"].push_back({{"what", share.what}, {"time_s", seconds(share.time)}});
+  if (forecast.evidence) {
+    Json& evidence = json["evidence"];
+    for (std::size_t i = 0; i < forecast.evidence->shares.size(); ++i)
+      evidence["time_share"][std::string(name_of(static_cast<Origin>(i)))] = forecast.evidence->shares[i];
+    evidence["uncertainty"] = forecast.evidence->uncertainty;
+  }
   json["simulated"] = {
       {"agents", forecast.agents}, {"tasks", forecast.tasks}, {"events", forecast.events}, {"folded", played.folded}};
   return json;

@@ -1,0 +1,44 @@
+#include "cli/cost_arguments.h"
+
+#include "base/suggest.h"
+#include "cost/analytic.h"
+#include "cost/measured.h"
+#include "profile/database.h"
+
+namespace weft {
+
+void add_cost_arguments(CLI::App& command, CostArguments& arguments) {
+  command
+      .add_option("--cost", arguments.model,
+                  "where durations come from: analytic, measured (a profile, --db) or symbolic (volumes alone)")
+      ->capture_default_str();
+  command.add_option("--db", arguments.database, "profile database of --cost measured (weft profile import)");
+}
+
+Status check(const CostArguments& arguments) {
+  const std::vector<std::string> models = {"analytic", "symbolic", "measured"};
+  if (std::find(models.begin(), models.end(), arguments.model) == models.end())
+    return error("--cost '{}': write analytic, symbolic or measured{}", arguments.model,
+                 did_you_mean(arguments.model, models));
+  if (arguments.model == "measured" && arguments.database.empty())
+    return error("--cost measured: add --db FILE, a profile; weft profile import makes one");
+  if (arguments.model != "measured" && !arguments.database.empty())
+    return error("--db {}: only --cost measured reads a profile", arguments.database);
+  return Ok{};
+}
+
+Result<ChosenCost> choose_cost(const CostArguments& arguments, const Plan& plan) {
+  if (arguments.model == "measured") {
+    WEFT_TRY(const std::vector<MeasuredEvent> profile, read_profile(arguments.database));
+    WEFT_TRY(std::unique_ptr<MeasuredCost> cost,
+             MeasuredCost::make(profile, arguments.database, plan.cluster, plan.stack));
+    std::string assumed = fmt::format(
+        "durations: measured, {} events of operators and {} of communications in {}; where it has none, the analytic "
+        "cost model (--cost)",
+        cost->operators(), cost->communications(), arguments.database);
+    return ChosenCost{std::move(cost), {std::move(assumed)}};
+  }
+  return ChosenCost{std::make_unique<AnalyticCost>(plan.stack), {"durations: the analytic cost model (--cost)"}};
+}
+
+}  // namespace weft
