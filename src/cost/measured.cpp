@@ -30,6 +30,10 @@ bool updates_tensors(OpKind kind) {
   return kind == OpKind::Sgd || kind == OpKind::Momentum || kind == OpKind::Adam || kind == OpKind::LambUpdate ||
          kind == OpKind::LambApply;
 }
+bool is_product(OpKind kind) {
+  return kind == OpKind::Linear || kind == OpKind::Matmul || kind == OpKind::ExpertLinear;
+}
+
 constexpr std::int64_t kManyElements = std::int64_t{1} << 25;  // a call's start is then little of its time
 
 std::optional<Arithmetic> arithmetic_of(std::string_view dtype) {
@@ -46,7 +50,6 @@ std::optional<int> fit_of(OpKind kind, const Event& event, const KernelChoice& s
   const auto has = [&](std::string_view part) { return variant.find(part) != std::string_view::npos; };
   // Data that lies in the caches is rare where tensors are large; what was measured both ways counts as cold.
   const int cache = event.cache == "warm" ? 10 : 0;
-  if (is("back_to_back")) return std::nullopt;
   switch (kind) {
     case OpKind::Attention:
       if (!stack.attention) return is("unfused") ? std::optional(cache) : std::nullopt;
@@ -171,6 +174,7 @@ void MeasuredCost::learn(std::span<const MeasuredEvent> profile, const DeviceSpe
   const bool autocast = stack.weight_dtype.value == DType::F32;
   std::map<OperatorFamily, std::vector<Candidate>> families;
   std::map<Traffic, std::vector<MeasuredTransfer>> transfers;
+  std::vector<std::pair<PlacedShape, double>> under_load;
   for (const MeasuredEvent& measured : profile) {
     const Event& event = measured.event;
     if (!is_device(event.device, device)) continue;
@@ -191,6 +195,10 @@ void MeasuredCost::learn(std::span<const MeasuredEvent> profile, const DeviceSpe
     const Picoseconds analytic = analytic_.compute(query).time;
     if (analytic == 0) continue;  // part of its neighbour's kernel here
     PlacedShape placed = place(query);
+    if (event.variant == "back_to_back") {
+      under_load.emplace_back(std::move(placed), sample.mean_s / (static_cast<double>(analytic) * 1e-12));
+      continue;
+    }
     if (updates_tensors(signature->kind) && *std::max_element(placed.sizes.begin(), placed.sizes.end()) < kManyElements)
       continue;
     const double seconds = static_cast<double>(analytic) * 1e-12;
@@ -210,6 +218,18 @@ void MeasuredCost::learn(std::span<const MeasuredEvent> profile, const DeviceSpe
     std::stable_sort(points.begin(), points.end(),
                      [](const MeasuredPoint& a, const MeasuredPoint& b) { return a.analytic < b.analytic; });
   if (!all.empty()) known.model_error = deviation(all);
+  double logs = 0, count = 0;
+  for (const auto& [placed, ratio] : under_load) {
+    const auto family = known.families.find(placed.family);
+    if (family == known.families.end()) continue;
+    for (const MeasuredPoint& alone : family->second.points()) {
+      if (alone.sizes != placed.sizes) continue;
+      logs += log2_of(ratio / alone.ratio);
+      const double seconds = alone.analytic * alone.ratio;
+      known.loaded_from = ++count == 1 ? seconds : std::min(known.loaded_from, seconds);
+    }
+  }
+  if (count > 0) known.loaded = exp2_of(logs / count);
   for (const auto& [traffic, list] : transfers) known.groups.emplace(traffic, MeasuredGroups(traffic, list));
 }
 
@@ -233,7 +253,9 @@ ComputeCost MeasuredCost::one(const ComputeQuery& query) const {
   const auto known = devices_.find(query.device);
   if (cost.time == 0 || known == devices_.end()) return cost;
   const double seconds = static_cast<double>(cost.time) * 1e-12;
-  const Correction correction = correct(known->second, query, seconds);
+  Correction correction = correct(known->second, query, seconds);
+  if (is_product(query.signature->kind) && seconds * correction.ratio >= known->second.loaded_from)
+    correction.ratio *= known->second.loaded;
   cost.time = picoseconds(seconds * correction.ratio);
   cost.evidence = correction.evidence;
   // The same units busy and the same bytes, over another time.

@@ -7,8 +7,10 @@
 // is the analytic model's.
 //
 // The software stack chooses among measured kernels (fused or not, channels last, generation of attention); those it
-// would not run are left out. An optimizer updates all tensors in a few calls, so its rate alone is taken, from large
-// tensors. What is part of its neighbour's kernel takes no time, as in the analytic model.
+// would not run are left out. Products measured back to back (variant back_to_back), at the clock that the power limit
+// leaves, say by how much large products are slower than alone. An optimizer updates all tensors in a few calls, so its
+// rate alone is taken, from large tensors. What is part of its neighbour's kernel takes no time, as in the analytic
+// model.
 //
 // Cost: construction is linear in events, times their family's size for the uncertainty; a query a few microseconds,
 // from memory alone.
@@ -51,6 +53,8 @@ class MeasuredCost final : public CostModel {
     std::map<std::pair<OpKind, std::string>, std::vector<MeasuredPoint>> directions;
     std::map<Traffic, MeasuredGroups> groups;
     double model_error = 0;  // of the analytic model over all points, as a share
+    // Under load products that take this long alone, in seconds, take so many times as long.
+    double loaded_from = 0, loaded = 1;
   };
 
   MeasuredCost(const SoftwareStack& stack, const Tuning& tuning) : analytic_(stack, tuning) {}
