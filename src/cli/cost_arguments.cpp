@@ -3,6 +3,7 @@
 #include "base/suggest.h"
 #include "cost/analytic.h"
 #include "cost/measured.h"
+#include "cost/symbolic.h"
 #include "profile/database.h"
 
 namespace weft {
@@ -38,6 +39,10 @@ Result<ChosenCost> choose_cost(const CostArguments& arguments, const Plan& plan)
         cost->operators(), cost->communications(), arguments.database);
     return ChosenCost{std::move(cost), {std::move(assumed)}};
   }
+  if (arguments.model == "symbolic")
+    return ChosenCost{std::make_unique<SymbolicCost>(),
+                      {"durations: the symbolic cost model (--cost): relative units, one picosecond per byte sent or "
+                       "per 1,000 FLOPs; they order plans and promise no seconds, rates or utilisation"}};
   return ChosenCost{std::make_unique<AnalyticCost>(plan.stack), {"durations: the analytic cost model (--cost)"}};
 }
 
