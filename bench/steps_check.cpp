@@ -89,10 +89,9 @@ struct Predicted {
   std::map<std::string, double> sorts;
 };
 
-Result<Predicted> predict(Plan& plan, const CostModel& cost) {
+Result<Predicted> predict(const Plan& plan, const CostModel& cost) {
   Predicted made;
-  plan.stack.graph_capture.value = true;  // the device alone
-  WEFT_TRY(const PlayedPlan played, play_plan(plan, cost, {.record = true}));
+  WEFT_TRY(const PlayedPlan played, play_plan(plan, cost, {.record = true, .host = false}));
   made.ms = static_cast<double>(played.run.makespan) * 1e-9;
   made.evidence = evidence_of(plan, played, cost);
   for (const PathShare& share : judge(plan, played, {.record = true}).critical_path) {

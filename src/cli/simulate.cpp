@@ -105,6 +105,7 @@ Result<Printed> run_simulation(const SimulateArguments& arguments) {
   const ForecastOptions options{.network = arguments.network == "fair" ? Network::Fair : Network::Fifo,
                                 .fold = !arguments.no_fold,
                                 .record = true,
+                                .host = arguments.cost.model != "symbolic",
                                 .headroom = arguments.headroom / 100};
   PlayTimes times;
   progress.now("simulating");
@@ -113,6 +114,7 @@ Result<Printed> run_simulation(const SimulateArguments& arguments) {
   progress.now("judging");
   Forecast found = judge(plan, played, options);
   found.assumptions.insert(found.assumptions.end(), cost.assumptions.begin(), cost.assumptions.end());
+  found.relative = arguments.cost.model == "symbolic";
   if (arguments.cost.model == "measured") found.evidence = evidence_of(plan, played, *cost.model);
   const auto judged = std::chrono::steady_clock::now();
   std::optional<TraceCounts> traced;

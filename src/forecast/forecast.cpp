@@ -307,8 +307,10 @@ Result<PlayedPlan> play_plan(const Plan& plan, const CostModel& cost, const Fore
   WEFT_TRY(CompiledStrategy compiled, compile_plan(plan));
   taken.compile = watch.lap();
   const NumberTypes types = number_types(plan);
+  SoftwareStack stack = plan.stack;
+  if (!options.host) stack.graph_capture.value = true;
   const auto priced_with = [&](bool fold) {
-    return price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, plan.stack,
+    return price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, stack,
                  {.fold = fold, .types = types});
   };
   bool folded = options.fold;

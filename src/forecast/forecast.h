@@ -29,6 +29,7 @@ struct ForecastOptions {
   Network network = Network::Fair;
   bool fold = true;          // devices that do the same are one agent, where that is exact
   bool record = false;       // keep every task's times: breakdown, critical path and moments need them
+  bool host = true;          // hosts take time to issue work; relative times know none
   double headroom = 0.04;    // of a device's memory that is to stay free
   std::size_t culprits = 5;  // how many of the largest groups of buffers are named
 };
@@ -105,6 +106,7 @@ struct Forecast {
 
   std::int64_t agents = 0, tasks = 0, events = 0;
   std::vector<std::string> assumptions;       // the plan's, and the forecast's own
+  bool relative = false;                      // times order plans and are no seconds (the symbolic cost model)
   std::optional<StepEvidence> evidence = {};  // if asked for
 
   const ClassForecast* fullest() const;  // by what it lacks, else by its share of the budget

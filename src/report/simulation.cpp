@@ -46,6 +46,12 @@ std::string figures_text(const Plan& plan, const Forecast& forecast) {
   const auto line = [&](std::string_view what, const std::string& value) {
     text += fmt::format("  {:<12}{}\n", what, value);
   };
+  if (forecast.relative) {
+    line("step",
+         fmt::format("{} relative units, a byte sent or 1,000 FLOPs each: they order plans", grouped(forecast.step)));
+    line("", "no seconds, rates or utilisation are promised; below, a unit stands as a picosecond");
+    return text + "\n";
+  }
   line("step time", human(forecast.step));
   std::string rate = fmt::format("{} samples/s", human_count(forecast.samples_per_s));
   if (forecast.tokens_per_s > 0)
@@ -253,6 +259,7 @@ Json to_json(const Plan& plan, const PlayedPlan& played, const Forecast& forecas
   json["critical_path"] = Json::array();
   for (const PathShare& share : forecast.critical_path)
     json["critical_path"].push_back({{"what", share.what}, {"time_s", seconds(share.time)}});
+  if (forecast.relative) json["units"] = "relative";
   if (forecast.evidence) {
     Json& evidence = json["evidence"];
     for (std::size_t i = 0; i < forecast.evidence->shares.size(); ++i)
