@@ -209,14 +209,16 @@ void MeasuredCost::learn(std::span<const MeasuredEvent> profile, const DeviceSpe
   std::vector<MeasuredPoint> all;
   for (auto& [family, candidates] : families) {
     std::vector<MeasuredPoint> points = best_of(std::move(candidates));
-    auto& direction = known.directions[{family.kind, family.gradient}];
+    std::vector<MeasuredPoint>& direction = known.directions[{family.kind, family.gradient}].points;
     direction.insert(direction.end(), points.begin(), points.end());
     all.insert(all.end(), points.begin(), points.end());
     known.families.emplace(family, FamilyPoints(std::move(points)));
   }
-  for (auto& [key, points] : known.directions)
-    std::stable_sort(points.begin(), points.end(),
+  for (auto& [key, direction] : known.directions) {
+    std::stable_sort(direction.points.begin(), direction.points.end(),
                      [](const MeasuredPoint& a, const MeasuredPoint& b) { return a.analytic < b.analytic; });
+    direction.spread = deviation(direction.points);
+  }
   if (!all.empty()) known.model_error = deviation(all);
   double logs = 0, count = 0;
   for (const auto& [placed, ratio] : under_load) {
@@ -276,13 +278,13 @@ Correction MeasuredCost::correct(const OfDevice& known, const ComputeQuery& quer
     }
   const auto direction = known.directions.find({placed.family.kind, placed.family.gradient});
   if (direction == known.directions.end()) return {1, {Origin::Model, static_cast<float>(known.model_error)}};
-  const std::vector<MeasuredPoint>& points = direction->second;
+  const std::vector<MeasuredPoint>& points = direction->second.points;
   auto above = std::lower_bound(points.begin(), points.end(), analytic,
                                 [](const MeasuredPoint& point, double time) { return point.analytic < time; });
   if (above == points.end() ||
       (above != points.begin() && analytic / (above - 1)->analytic < above->analytic / analytic))
     --above;
-  return {above->ratio, {Origin::Scaled, static_cast<float>(deviation(points))}};
+  return {above->ratio, {Origin::Scaled, static_cast<float>(direction->second.spread)}};
 }
 
 CommunicateCost MeasuredCost::one(const CommunicateQuery& query) const {

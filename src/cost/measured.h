@@ -49,8 +49,12 @@ class MeasuredCost final : public CostModel {
  private:
   struct OfDevice {
     std::map<OperatorFamily, FamilyPoints> families;
-    // All points of an operator in one direction, by analytic time.
-    std::map<std::pair<OpKind, std::string>, std::vector<MeasuredPoint>> directions;
+    // All points of an operator in one direction, of whatever types.
+    struct Direction {
+      std::vector<MeasuredPoint> points;  // by analytic time
+      double spread = 0;                  // of their ratios
+    };
+    std::map<std::pair<OpKind, std::string>, Direction> directions;
     std::map<Traffic, MeasuredGroups> groups;
     double model_error = 0;  // of the analytic model over all points, as a share
     // Under load products that take this long alone, in seconds, take so many times as long.

@@ -197,7 +197,7 @@ std::string describe(const Plan& plan, const PlayedPlan& played, const Forecast&
   text += figures_text(plan, forecast);
   text += breakdown_text(played, forecast);
   text += memory_text(plan, played, forecast);
-  text += links_text(forecast);
+  if (!forecast.relative) text += links_text(forecast);
   text += path_text(forecast);
   const auto ranks = static_cast<std::int64_t>(plan.ranks().size());
   text += fmt::format("simulated: {} task{}", grouped(forecast.tasks), forecast.tasks == 1 ? "" : "s");
