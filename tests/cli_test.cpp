@@ -138,6 +138,42 @@ TEST(Cli, JsonOfSimulationsIsAsItsSchemaSays) {
   EXPECT_TRUE(timed.contains("timing_s"));
 }
 
+TEST(Cli, AProfileIsImportedExportedMergedAndPredictedFrom) {
+  const fs::path folder = fs::path(::testing::TempDir()) / "weft_cli_test_profile";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  const auto at = [&](const char* name) { return (folder / name).string(); };
+  const Outcome imported = run("profile import --db " + at("a.db") + " measurements/h200/operators.csv");
+  ASSERT_EQ(imported.exit_code, 0) << imported.text;
+  EXPECT_NE(imported.text.find("4,177 rows, 126 skipped"), std::string::npos) << imported.text;
+  const std::string table = run("profile export --db " + at("a.db"), false).text;
+  std::ofstream(at("a.csv")) << table;
+  ASSERT_EQ(run("profile import --db " + at("b.db") + " " + at("a.csv")).exit_code, 0);
+  EXPECT_EQ(run("profile export --db " + at("b.db"), false).text, table);
+  const Outcome merged = run("profile merge --db " + at("b.db") + " " + at("a.db"));
+  EXPECT_NE(merged.text.find("0 new samples"), std::string::npos) << merged.text;
+  EXPECT_EQ(nlohmann::json::parse(run("show profile " + at("b.db") + " --json", false).text)["events"], 4051);
+
+  std::ifstream file(fs::path(environment("WEFT_SOURCE_DIR")) / "docs/schema/simulate.schema.json");
+  const auto schema = nlohmann::json::parse(file);
+  const std::string plan = "simulate --model gpt2-124m --cluster dgx-h200:1 --strategy dp=8 --global-batch 256 ";
+  const auto measured = nlohmann::json::parse(run(plan + "--cost measured --db " + at("a.db") + " --json", false).text);
+  EXPECT_EQ(weft::departures(measured, schema), std::vector<std::string>{});
+  double sum = 0;
+  for (const auto& [origin, share] : measured["evidence"]["time_share"].items()) sum += share.get<double>();
+  EXPECT_NEAR(sum, 1, 1e-9);
+  EXPECT_GT(measured["evidence"]["time_share"]["measured"].get<double>(), 0);
+  EXPECT_GT(measured["evidence"]["uncertainty"].get<double>(), 0);
+  const auto symbolic = nlohmann::json::parse(run(plan + "--cost symbolic --json", false).text);
+  EXPECT_EQ(weft::departures(symbolic, schema), std::vector<std::string>{});
+  EXPECT_EQ(symbolic["units"], "relative");
+  const Outcome other =
+      run("simulate --model gpt2-124m --cluster dgx-a100:1 --strategy dp=8 --cost measured --db " + at("a.db"));
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_NE(other.text.find("no events of a100"), std::string::npos) << other.text;
+  fs::remove_all(folder);
+}
+
 TEST(Cli, ATraceIsWrittenWholeOrNotAtAll) {
   const std::string plan = "simulate --model gpt2-124m:layers=2 --cluster dgx-a100:1 --strategy pp=2,dp=4,ga=4 ";
   const std::string path = ::testing::TempDir() + "weft_cli_test_trace.json";

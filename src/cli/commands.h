@@ -21,6 +21,8 @@ void add_show_program(CLI::App& show, Chosen& chosen);
 void add_simulate(CLI::App& app, Chosen& chosen);
 void add_calibrate(CLI::App& app, Chosen& chosen);
 void add_validate(CLI::App& app, Chosen& chosen);
+void add_profile(CLI::App& app, Chosen& chosen);
+void add_show_profile(CLI::App& show, Chosen& chosen);
 
 // Prints "weft: message" on stderr and returns exit code 2.
 int report(const Error& error);

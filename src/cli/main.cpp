@@ -30,6 +30,7 @@ constexpr const char* kDescription =
     "  weft simulate ...                    the same plan in simulated time: step time, MFU, memory, a trace\n"
     "  weft validate runs.csv               predictions against measured runs\n"
     "  weft calibrate runs.csv --out C.yaml constants of devices, links and stacks fitted to measured runs\n"
+    "  weft profile import --db h200.db operators.csv       measured operators, for simulate --cost measured\n"
     "  weft show models | clusters          what there is to choose from\n";
 
 // A wrong sub-command is a misspelling more often than not.
@@ -60,6 +61,7 @@ int run(int argc, char** argv) {
   add_simulate(app, chosen);
   add_validate(app, chosen);
   add_calibrate(app, chosen);
+  add_profile(app, chosen);
   if (argc == 1) return say(app.help());
   try {
     app.parse(argc, argv);

@@ -112,12 +112,13 @@ void add_show_cluster(CLI::App& show, Chosen& chosen) {
 }  // namespace
 
 void add_show(CLI::App& app, Chosen& chosen) {
-  CLI::App* show = app.add_subcommand("show", "Show a model, a cluster, a strategy or a program.");
+  CLI::App* show = app.add_subcommand("show", "Show a model, a cluster, a strategy, a program or a profile.");
   show->require_subcommand(1);
   add_show_model(*show, chosen);
   add_show_cluster(*show, chosen);
   add_show_strategy(*show, chosen);
   add_show_program(*show, chosen);
+  add_show_profile(*show, chosen);
   show->add_subcommand("models", "The models of the zoo.")->callback([&chosen] {
     chosen = [] { return say(list_models()); };
   });

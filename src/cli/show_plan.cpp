@@ -6,6 +6,7 @@
 #include "cli/plan_arguments.h"
 #include "report/program.h"
 #include "report/strategy.h"
+#include "report/symbolic.h"
 #include "report/tree.h"
 #include "strategy/yaml.h"
 
@@ -14,14 +15,21 @@ namespace {
 
 struct StrategyArguments {
   PlanRequest request;
+  std::string costs, tiers;
   bool json = false, yaml = false, tree = false;
 };
 
 Result<std::string> show_strategy(const StrategyArguments& arguments) {
+  if (!arguments.costs.empty() && arguments.costs != "symbolic")
+    return error("--costs '{}': write symbolic; times are weft simulate's", arguments.costs);
+  if (arguments.costs.empty() && !arguments.tiers.empty())
+    return error("--tiers {}: weighs volumes; add --costs symbolic", arguments.tiers);
+  WEFT_TRY(const auto tiers, parse_tiers(arguments.tiers));
   WEFT_TRY(const Plan plan, make_plan(arguments.request));
   if (arguments.yaml) return to_yaml(plan.strategy);
   if (arguments.tree) return draw_tree(plan.strategy);
   WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan));
+  if (!arguments.costs.empty()) return describe(plan, compiled, symbolic_costs(plan, compiled), tiers);
   const StrategyReport found = report_strategy(plan, compiled);
   return arguments.json ? to_json(plan, compiled, found).dump(2) + "\n" : describe(plan, compiled, found);
 }
@@ -55,13 +63,18 @@ void add_show_strategy(CLI::App& show, Chosen& chosen) {
       "  weft show strategy --model resnet50 --cluster dgx-a100:1 --strategy dp=8\n"
       "  weft show strategy --model mixtral-8x7b --cluster dgx-h100:4 --strategy ep=8,tp=2,pp=2,zero=1 --tree\n"
       "  weft show strategy --model gpt3-175b --cluster dgx-a100:16 --strategy tp=8,pp=16,ga=64 --yaml > mine.yaml\n"
-      "  weft show strategy --model gpt3-175b --cluster dgx-a100:16 --strategy mine.yaml\n");
+      "  weft show strategy --model gpt3-175b --cluster dgx-a100:16 --strategy mine.yaml\n"
+      "  weft show strategy --model gpt2-124m --cluster dgx-h100:1 --strategy tp=2,dp=4 --costs symbolic\n");
   add_plan_arguments(*command, arguments->request);
   CLI::Option* json = command->add_flag("--json", arguments->json, "one JSON object (docs/schema)");
   CLI::Option* yaml =
       command->add_flag("--yaml", arguments->yaml, "the strategy as a file that can be edited and read back");
   command->add_flag("--tree", arguments->tree, "the strategy tree only")->excludes(json)->excludes(yaml);
   yaml->excludes(json);
+  CLI::Option* costs =
+      command->add_option("--costs", arguments->costs, "symbolic: what is computed and sent, as expressions of shapes");
+  costs->excludes(json)->excludes(yaml);
+  command->add_option("--tiers", arguments->tiers, "with --costs: what a byte counts over mesh axes, tp=1,dp=8");
   command->callback([arguments, &chosen] { chosen = [arguments] { return finish(show_strategy(*arguments)); }; });
 }
 

@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/cost_arguments.h"
 #include "cli/plan_arguments.h"
 #include "cli/progress.h"
-#include "cost/analytic.h"
-#include "cost/calibration.h"
+#include "forecast/evidence.h"
 #include "report/gantt.h"
 #include "report/simulation.h"
 #include "report/trace.h"
@@ -23,7 +23,8 @@ namespace {
 
 struct SimulateArguments {
   PlanRequest request;
-  std::string cost = "analytic", network = "fair", calibration, trace, trace_ranks;
+  CostArguments cost;
+  std::string network = "fair", trace, trace_ranks;
   std::optional<std::int64_t> trace_tasks;
   double headroom = 4;  // per cent
   bool no_fold = false, gantt = false, timing = false, json = false;
@@ -62,9 +63,7 @@ std::size_t terminal_width() {
 }
 
 Status check(const SimulateArguments& arguments) {
-  if (arguments.cost == "symbolic" || arguments.cost == "measured")
-    return error("--cost {}: not there yet; analytic is", arguments.cost);
-  if (arguments.cost != "analytic") return error("--cost '{}': write analytic", arguments.cost);
+  WEFT_TRY_OK(check(arguments.cost));
   if (arguments.network != "fair" && arguments.network != "fifo")
     return error("--network '{}': write fair or fifo", arguments.network);
   if (!(arguments.headroom >= 0 && arguments.headroom < 100))
@@ -94,12 +93,7 @@ Result<Printed> run_simulation(const SimulateArguments& arguments) {
   Progress progress;
   progress.now("making the plan");
   const auto start = std::chrono::steady_clock::now();
-  Calibration calibration;
-  if (!arguments.calibration.empty()) {
-    Result<Calibration> read = read_calibration(arguments.calibration);
-    if (!read.ok()) return read.error().at("--calibration");
-    calibration = std::move(read).value();
-  }
+  WEFT_TRY(const Calibration calibration, calibration_of(arguments.cost));
   WEFT_TRY(Plan plan, make_plan(arguments.request));
   plan.stack = calibration.over(std::move(plan.stack));
   const auto made = std::chrono::steady_clock::now();
@@ -109,21 +103,21 @@ Result<Printed> run_simulation(const SimulateArguments& arguments) {
   }
   if (arguments.trace_tasks) trace.most_tasks = *arguments.trace_tasks;
 
-  const AnalyticCost cost(plan.stack, calibration.tuning);
+  WEFT_TRY(const ChosenCost cost, choose_cost(arguments.cost, plan, calibration.tuning));
   const ForecastOptions options{.network = arguments.network == "fair" ? Network::Fair : Network::Fifo,
                                 .fold = !arguments.no_fold,
                                 .record = true,
+                                .host = arguments.cost.model != "symbolic",
                                 .headroom = arguments.headroom / 100};
   PlayTimes times;
   progress.now("simulating");
-  WEFT_TRY(const PlayedPlan played, play_plan(plan, cost, options, &times));
+  WEFT_TRY(const PlayedPlan played, play_plan(plan, *cost.model, options, &times));
   const auto simulated = std::chrono::steady_clock::now();
   progress.now("judging");
   Forecast found = judge(plan, played, options);
-  found.assumptions.emplace_back("durations: the analytic cost model (--cost)");
-  if (!arguments.calibration.empty())
-    found.assumptions.push_back(
-        fmt::format("constants of {} over the built-in ones (--calibration)", arguments.calibration));
+  found.assumptions.insert(found.assumptions.end(), cost.assumptions.begin(), cost.assumptions.end());
+  found.relative = arguments.cost.model == "symbolic";
+  if (arguments.cost.model == "measured") found.evidence = evidence_of(plan, played, *cost.model);
   const auto judged = std::chrono::steady_clock::now();
   std::optional<TraceCounts> traced;
   if (file) {
@@ -151,7 +145,7 @@ Result<Printed> run_simulation(const SimulateArguments& arguments) {
   if (arguments.json) {
     nlohmann::json json = to_json(plan, played, found);
     json["network"] = arguments.network;
-    json["cost"] = arguments.cost;
+    json["cost"] = arguments.cost.model;
     if (arguments.timing)
       for (const auto& [part, time] : timing) json["timing_s"][part] = time;
     printed.text = json.dump(2) + "\n";
@@ -199,11 +193,10 @@ void add_simulate(CLI::App& app, Chosen& chosen) {
       "                --seq 2048 --trace t.json                           a trace for ui.perfetto.dev\n"
       "  weft simulate --model gpt2-xl --cluster dgx-a100:1 --strategy pp=4,dp=2,ga=8 --gantt\n"
       "                                                                    the pipeline, drawn in the terminal\n"
-      "  weft simulate --model resnet50 --cluster dgx-a100:1 --strategy dp=8 --json\n");
+      "  weft simulate --model resnet50 --cluster dgx-a100:1 --strategy dp=8 --json\n"
+      "  weft simulate --model gpt2-124m --cluster dgx-h200:1 --strategy dp=8 --cost measured --db h200.db\n");
   add_plan_arguments(*command, arguments->request);
-  command->add_option("--cost", arguments->cost, "where durations come from: analytic")->capture_default_str();
-  command->add_option("--calibration", arguments->calibration,
-                      "constants over the built-in ones, as weft calibrate writes them");
+  add_cost_arguments(*command, arguments->cost);
   command
       ->add_option("--network", arguments->network,
                    "fair: communications share links; fifo: a link serves one at a time")

@@ -15,6 +15,11 @@ Picoseconds isolated_time(const CommunicateCost& cost) {
   return cost.latency + (moving > most ? most : static_cast<Picoseconds>(moving));
 }
 
+std::string_view name_of(Origin origin) {
+  static constexpr std::string_view names[kOrigins] = {"model", "measured", "interpolated", "scaled", "extrapolated"};
+  return names[static_cast<std::size_t>(origin)];
+}
+
 ComputeCost CostModel::compute(const ComputeQuery& query) const {
   ComputeCost cost;
   compute(std::span(&query, 1), std::span(&cost, 1));

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "cluster/cluster.h"
 #include "cost/communicator.h"
@@ -24,6 +25,24 @@
 #include "simulate/workload.h"
 
 namespace weft {
+
+// Where a time comes from.
+enum class Origin : std::uint8_t {
+  Model,         // computed
+  Measured,      // the same event was measured
+  Interpolated,  // between events that were
+  Scaled,        // computed, times measured over computed of the nearest event
+  Extrapolated,  // a group larger than those measured, by a fit to them
+};
+inline constexpr int kOrigins = 5;
+std::string_view name_of(Origin origin);
+
+struct Evidence {
+  Origin origin = Origin::Model;
+  float spread = 0;  // standard deviation of the time as a share of it; 0: not known
+
+  bool operator==(const Evidence&) const = default;
+};
 
 // An operator's part on one device. Forward or backward, and which product, is in the signature.
 struct ComputeQuery {
@@ -41,6 +60,7 @@ struct ComputeCost {
   std::int32_t sm_share = 0;      // of the compute units it keeps busy, in 1/kOne
   std::int32_t memory_share = 0;  // of the memory bandwidth, over its time, in 1/kOne
   std::int32_t waves = 0;         // of a product's tiles over the compute units, in 1/kWave; 0: no single product
+  Evidence evidence = {};
 
   bool operator==(const ComputeCost&) const = default;
 };
@@ -65,6 +85,7 @@ struct CommunicateCost {
   std::uint32_t route = 0;  // index into the communicator's routes; its links have the coefficients
   Protocol protocol = Protocol::Simple;
   std::int32_t sm_share = 0, memory_share = 0;  // of each member, in 1/kOne
+  Evidence evidence = {};
 
   bool operator==(const CommunicateCost&) const = default;
 };

@@ -288,15 +288,21 @@ const ClassForecast* Forecast::fullest() const {
   return found == memory.end() ? nullptr : &*found;
 }
 
-Result<PlayedProgram> play_compiled(const Plan& plan, const SoftwareStack& stack, const CompiledStrategy& compiled,
+NumberTypes number_types(const Plan& plan, const SoftwareStack& stack) {
+  const bool narrow = plan.precision.stored != DType::F32;  // fp32 runs send fp32
+  return {.products = plan.precision.products,
+          .sent_gradients = narrow ? stack.gradient_communication_dtype.value : std::nullopt,
+          .sent_parameters = narrow ? stack.weight_communication_dtype.value : std::nullopt};
+}
+
+Result<PlayedProgram> play_compiled(const Plan& plan, const SoftwareStack& of, const CompiledStrategy& compiled,
                                     const CostModel& cost, const ForecastOptions& options, PlayTimes* times) {
   PlayTimes ignored;
   PlayTimes& taken = times ? *times : ignored;
   Stopwatch watch;
-  const bool narrow = plan.precision.stored != DType::F32;  // fp32 runs send fp32
-  const NumberTypes types{.products = plan.precision.products,
-                          .sent_gradients = narrow ? stack.gradient_communication_dtype.value : std::nullopt,
-                          .sent_parameters = narrow ? stack.weight_communication_dtype.value : std::nullopt};
+  const NumberTypes types = number_types(plan, of);
+  SoftwareStack stack = of;
+  if (!options.host) stack.graph_capture.value = true;
   const auto priced_with = [&](bool fold) {
     return price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, stack,
                  {.fold = fold, .types = types});

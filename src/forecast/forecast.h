@@ -11,6 +11,7 @@
 // over them.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@ struct ForecastOptions {
   Network network = Network::Fair;
   bool fold = true;          // devices that do the same are one agent, where that is exact
   bool record = false;       // keep every task's times: breakdown, critical path and moments need them
+  bool host = true;          // hosts take time to issue work; relative times know none
   double headroom = 0.04;    // of a device's memory that is to stay free
   std::size_t culprits = 5;  // how many of the largest groups of buffers are named
 };
@@ -88,6 +90,12 @@ struct PathShare {
   Picoseconds time = 0;
 };
 
+// What the times of a step rest on (evidence.h).
+struct StepEvidence {
+  std::array<double, kOrigins> shares = {};  // of the work's time, by origin
+  double uncertainty = 0;                    // standard deviation of the work's time as a share of it
+};
+
 struct Forecast {
   Picoseconds step = 0;
   double step_s = 0, samples_per_s = 0;
@@ -107,13 +115,17 @@ struct Forecast {
   std::vector<PathShare> critical_path;    // most first, if recorded
 
   std::int64_t agents = 0, tasks = 0, events = 0;
-  std::vector<std::string> assumptions;  // the plan's, and the forecast's own
+  std::vector<std::string> assumptions;       // the plan's, and the forecast's own
+  bool relative = false;                      // times order plans and are no seconds (the symbolic cost model)
+  std::optional<StepEvidence> evidence = {};  // if asked for
 
   const ClassForecast* fullest() const;  // by what it lacks, else by its share of the budget
 };
 
 // Dense, of all ranks together, in the arithmetic of matrix products.
 FlopsPerSecond peak_of(const Plan& plan);
+// The types that the plan's precision and a stack compute and send numbers in.
+NumberTypes number_types(const Plan& plan, const SoftwareStack& stack);
 
 Forecast judge(const Plan& plan, const PlayedPlan& played, const ForecastOptions& options = {});
 

@@ -46,6 +46,12 @@ std::string figures_text(const Plan& plan, const Forecast& forecast) {
   const auto line = [&](std::string_view what, const std::string& value) {
     text += fmt::format("  {:<12}{}\n", what, value);
   };
+  if (forecast.relative) {
+    line("step",
+         fmt::format("{} relative units, a byte sent or 1,000 FLOPs each: they order plans", grouped(forecast.step)));
+    line("", "no seconds, rates or utilisation are promised; below, a unit stands as a picosecond");
+    return text + "\n";
+  }
   line("step time", human(forecast.step));
   std::string rate = fmt::format("{} samples/s", human_count(forecast.samples_per_s));
   if (forecast.tokens_per_s > 0)
@@ -57,6 +63,14 @@ std::string figures_text(const Plan& plan, const Forecast& forecast) {
   line("", fmt::format("of the dense {} peak, {} on {} device{}; a step has {}", name(forecast.arithmetic),
                        weft::human(forecast.peak), grouped(static_cast<std::int64_t>(plan.ranks().size())),
                        plan.ranks().size() == 1 ? "" : "s", weft::human(forecast.flops.model)));
+  if (forecast.evidence) {
+    std::vector<std::string> parts;
+    for (std::size_t i = 0; i < forecast.evidence->shares.size(); ++i)
+      if (forecast.evidence->shares[i] > 0)
+        parts.push_back(fmt::format("{} {}", percent(forecast.evidence->shares[i]),
+                                    i == 0 ? "analytic" : name_of(static_cast<Origin>(i))));
+    line("times", fmt::format("{}; ± {}", fmt::join(parts, ", "), percent(forecast.evidence->uncertainty)));
+  }
   return text + "\n";
 }
 
@@ -183,7 +197,7 @@ std::string describe(const Plan& plan, const PlayedPlan& played, const Forecast&
   text += figures_text(plan, forecast);
   text += breakdown_text(played, forecast);
   text += memory_text(plan, played, forecast);
-  text += links_text(forecast);
+  if (!forecast.relative) text += links_text(forecast);
   text += path_text(forecast);
   const auto ranks = static_cast<std::int64_t>(plan.ranks().size());
   text += fmt::format("simulated: {} task{}", grouped(forecast.tasks), forecast.tasks == 1 ? "" : "s");
@@ -245,6 +259,13 @@ Json to_json(const Plan& plan, const PlayedPlan& played, const Forecast& forecas
   json["critical_path"] = Json::array();
   for (const PathShare& share : forecast.critical_path)
     json["critical_path"].push_back({{"what", share.what}, {"time_s", seconds(share.time)}});
+  if (forecast.relative) json["units"] = "relative";
+  if (forecast.evidence) {
+    Json& evidence = json["evidence"];
+    for (std::size_t i = 0; i < forecast.evidence->shares.size(); ++i)
+      evidence["time_share"][std::string(name_of(static_cast<Origin>(i)))] = forecast.evidence->shares[i];
+    evidence["uncertainty"] = forecast.evidence->uncertainty;
+  }
   json["simulated"] = {
       {"agents", forecast.agents}, {"tasks", forecast.tasks}, {"events", forecast.events}, {"folded", played.folded}};
   return json;

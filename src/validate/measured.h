@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "validate/csv.h"
+#include "base/csv.h"
 
 namespace weft {
 

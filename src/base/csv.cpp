@@ -1,4 +1,4 @@
-#include "validate/csv.h"
+#include "base/csv.h"
 
 #include <algorithm>
 #include <fstream>
@@ -82,8 +82,7 @@ Result<CsvTable> parse_csv(std::string_view text, std::string_view file) {
   Scanner scanner(text);
   CsvTable table;
   CsvRow row;
-  if (!scanner.next(row) || !row.fault.empty())
-    return error("no header: the first row must name the columns, gpu,gpus,model,...").at(file);
+  if (!scanner.next(row) || !row.fault.empty()) return error("no header: the first row must name the columns").at(file);
   std::set<std::string> seen;
   for (const std::string& cell : row.cells) {
     std::string name = trimmed(cell);
@@ -108,7 +107,7 @@ Result<CsvTable> read_csv(const std::string& path) {
   if (!file) return error("cannot open the file").at(path);
   std::string text(std::istreambuf_iterator<char>(file), {});
   if (file.bad()) return error("cannot read the file").at(path);
-  if (text.size() > kMostBytes) return error("more than 64 MiB: not a table of measured runs").at(path);
+  if (text.size() > kMostBytes) return error("more than 64 MiB: too large a table").at(path);
   if (text.find('\0') != std::string::npos) return error("not a text file").at(path);
   return parse_csv(text, path);
 }

@@ -1,4 +1,4 @@
-#include "validate/csv.h"
+#include "base/csv.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

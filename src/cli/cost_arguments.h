@@ -1,0 +1,28 @@
+// The words that choose where durations come from.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "cost/calibration.h"
+#include "cost/cost.h"
+#include "plan/plan.h"
+
+namespace weft {
+
+struct CostArguments {
+  std::string model = "analytic", database, calibration;
+};
+void add_cost_arguments(CLI::App& command, CostArguments& arguments);
+Status check(const CostArguments& arguments);
+
+struct ChosenCost {
+  std::unique_ptr<const CostModel> model;
+  std::vector<std::string> assumptions;
+};
+// The built-in constants, or those of --calibration over them.
+Result<Calibration> calibration_of(const CostArguments& arguments);
+// For one plan, which outlives the model.
+Result<ChosenCost> choose_cost(const CostArguments& arguments, const Plan& plan, const Tuning& tuning);
+
+}  // namespace weft

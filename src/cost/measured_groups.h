@@ -1,0 +1,60 @@
+// Measured communications of one kind on one device: a curve of time over bytes for every measured shape of group, and
+// a fit for shapes that were not measured.
+//
+//   time = start + inside·steps inside nodes + between·steps between nodes + bytes·volume / bandwidth of the level
+//
+// with the steps and volumes of rings inside nodes and, for all-reduce, trees between them; a level is inside one node
+// or between nodes. The fit says how time changes with the group; the nearest measured shape says its level.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cost/cost.h"
+
+namespace weft {
+
+struct GroupShape {
+  std::int64_t members = 1, nodes = 1, most_per_node = 1;
+
+  auto operator<=>(const GroupShape&) const = default;
+};
+
+struct MeasuredTransfer {
+  GroupShape shape;
+  std::int64_t bytes = 0;
+  double seconds = 0, spread = 0;  // spread: a share
+};
+
+class MeasuredGroups {
+ public:
+  MeasuredGroups(Traffic traffic, const std::vector<MeasuredTransfer>& measured);
+
+  struct Answer {
+    double seconds = 0;
+    Evidence evidence = {};
+  };
+  // None: nothing was measured at the level of this shape.
+  std::optional<Answer> at(const GroupShape& shape, std::int64_t bytes) const;
+
+  double fit_error() const { return fit_error_; }  // of relative time, root of the mean square
+
+ private:
+  static constexpr int kTerms = 5;
+  struct Curve {
+    GroupShape shape;
+    std::vector<MeasuredTransfer> points;  // by bytes
+  };
+  std::array<double, kTerms> terms(const GroupShape& shape, double bytes) const;
+  double fitted(const GroupShape& shape, double bytes) const;
+  Answer along(const Curve& curve, std::int64_t bytes) const;
+
+  Traffic traffic_;
+  std::vector<Curve> curves_;  // by shape
+  std::array<double, kTerms> fit_ = {};
+  double fit_error_ = 0;
+};
+
+}  // namespace weft
