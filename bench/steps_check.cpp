@@ -52,7 +52,7 @@ Result<std::vector<Case>> measured_cases(const std::string& path) {
     made.model = known == kModels.end() ? made.name : known->second;
     const std::string precision = cell("precision");
     made.dtype = precision == "amp" ? "amp-bf16" : precision;
-    made.stack = precision == "bf16" ? "pytorch-eager" : "pytorch-ddp";
+    made.stack = precision == "bf16" ? "pytorch-bf16" : "pytorch-ddp";
     made.channels_last = cell("layout") == "nhwc" || precision == "bf16";
     WEFT_TRY(const double batch, milliseconds(cell("batch")));
     made.batch = static_cast<std::int64_t>(batch);
@@ -83,7 +83,7 @@ std::vector<Case> other_cases() {
                                                       {"resnet101", 128, 0},
                                                       {"inception-v3", 128, 0},
                                                       {"alexnet", 256, 0}})
-    cases.push_back({model, model, "bf16", "pytorch-eager", batch, seq});
+    cases.push_back({model, model, "bf16", "pytorch-bf16", batch, seq});
   return cases;
 }
 
@@ -120,7 +120,7 @@ std::uint64_t tenth_of(const Event& event) {
 Status hold_out(const std::string& database, const std::string& cluster_name) {
   WEFT_TRY(const std::vector<MeasuredEvent> profile, read_profile(database));
   WEFT_TRY(const Cluster cluster, parse_cluster(cluster_name));
-  WEFT_TRY(const SoftwareStack stack, find_stack("pytorch-eager"));
+  WEFT_TRY(const SoftwareStack stack, find_stack("pytorch-bf16"));
   std::vector<MeasuredEvent> known, held_out;
   for (const MeasuredEvent& event : profile) {
     if (event.event.variant == "back_to_back") continue;  // what is held out is of single calls

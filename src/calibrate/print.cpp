@@ -47,21 +47,18 @@ void add_scores(std::string& text, const std::string& title, const std::vector<F
 }  // namespace
 
 std::string overlay_of(const CalibrationResult& result) {
-  // Section → name (none: the constant is the section's own) → lines.
-  std::map<std::string, std::map<std::string, std::vector<std::string>>> sections;
-  std::map<std::string, std::map<std::string, std::vector<std::string>>> sustained;  // device → nothing → items
+  using Items = std::vector<std::string>;
+  std::map<std::string, std::map<std::string, Items>> sections;  // by section and name; none: the section's own
+  std::map<std::string, Items> sustained;                        // by device
   for (const FittedValue& value : result.constants)
     for (const std::string& place : value.constant.places) {
       const std::vector<std::string> parts = parts_of(place);
-      const std::string item =
-          fmt::format("{}: [{}, {}]", parts.back(), shown(value.constant, value.fitted), value.constant.name);
-      if (parts.size() == 4)
-        sustained[parts[1]][""].push_back(item);
-      else
-        sections[parts[0]][parts.size() == 3 ? parts[1] : ""].push_back(item);
+      Items& items = parts.size() == 4 ? sustained[parts[1]] : sections[parts[0]][parts.size() == 3 ? parts[1] : ""];
+      items.push_back(
+          fmt::format("{}: [{}, {}]", parts.back(), shown(value.constant, value.fitted), value.constant.name));
     }
   for (const auto& [device, items] : sustained)
-    sections["devices"][device].push_back(fmt::format("sustained: {{{}}}", fmt::join(items.at(""), ", ")));
+    sections["devices"][device].push_back(fmt::format("sustained: {{{}}}", fmt::join(items, ", ")));
 
   std::string text =
       "# Constants fitted by `weft calibrate`, laid over the built-in ones: weft simulate, validate … --calibration "
@@ -73,22 +70,21 @@ std::string overlay_of(const CalibrationResult& result) {
     text += fmt::format("#   {}: {} over the {} rows left out\n", score.name, percent(score.fitted), score.rows);
   text += "sources:\n";
   for (const FittedValue& value : result.constants) {
-    std::string source;
-    for (const auto& place : value.constant.places)
-      if (source.empty()) source = place;
+    const bool prior = value.pulled_to == value.constant.prior.value;
     text +=
         fmt::format("  {}: {}\n", value.constant.name,
                     yaml_quoted(fmt::format("weft calibrate: {} (time goes with its power {:.2f}); pulled to {}, {}",
                                             value.evidence, value.power, shown(value.constant, value.pulled_to),
-                                            value.pulled_to == value.constant.prior.value ? value.constant.prior.source
-                                                                                          : "the value before")));
+                                            prior ? value.constant.prior.source : "the value before")));
   }
   for (const auto& [section, names] : sections) {
     text += section + ":\n";
-    for (const auto& [name, items] : names)
-      for (const std::string& item : name.empty() ? items : std::vector<std::string>{}) text += "  " + item + "\n";
-    for (const auto& [name, items] : names)
-      if (!name.empty()) text += fmt::format("  {}: {{{}}}\n", name, fmt::join(items, ", "));
+    for (const auto& [name, items] : names) {
+      if (name.empty())
+        for (const std::string& item : items) text += "  " + item + "\n";
+      else
+        text += fmt::format("  {}: {{{}}}\n", name, fmt::join(items, ", "));
+    }
   }
   return text;
 }

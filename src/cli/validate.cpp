@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cost/calibration.h"
+#include "report/trace.h"
 
 namespace weft {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 struct ValidateArguments {
   std::vector<std::string> files;
   ValidateOptions options;
-  std::string calibration;
+  std::string calibration, plot;
   bool json = false, markdown = false, timing = false;
 };
 
@@ -53,6 +54,12 @@ Result<std::string> run_validation(const ValidateArguments& arguments) {
   for (const auto& [path, table] : layers)
     validation.layers.push_back(validate_layers(table, path, options.calibration));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (!arguments.plot.empty()) {
+    Result<WholeFile> file = WholeFile::create(arguments.plot);
+    if (!file.ok()) return file.error().at("--plot");
+    file->write(plot_of(validation));
+    if (const Status finished = file->finish(); !finished.ok()) return finished.error().at("--plot");
+  }
   if (arguments.json) return json_of(validation);
   if (arguments.markdown) return markdown_of(validation);
   std::string text = describe(validation);
@@ -93,6 +100,7 @@ void add_validate(CLI::App& app, Chosen& chosen) {
                       "constants over the built-in ones, as weft calibrate writes them");
   command->add_option("--top", arguments->options.worst, "how many of the worst rows to explain")
       ->capture_default_str();
+  command->add_option("--plot", arguments->plot, "draw predicted against measured into this file (HTML)");
   command->add_flag("--timing", arguments->timing, "also how long weft itself took");
   CLI::Option* json = command->add_flag("--json", arguments->json, "one JSON object (docs/schema)");
   command->add_flag("--markdown", arguments->markdown, "the scores alone, as docs/accuracy.md has them")

@@ -231,5 +231,27 @@ TEST(Forecast, FoldedAndUnfoldedAgreeExactly) {
   }
 }
 
+TEST(Forecast, StagesSendInPartsWhatTensorParallelRanksHoldAlike) {
+  // Two stages of eight ranks, each rank with a NIC of its own. Without sequence parallelism all eight hold the whole
+  // activation: sent whole, a NIC carries all of it; in parts, an eighth, and NVSwitch the rest.
+  Plan plan = make_plan({.model = "llama2-7b:layers=2",
+                         .cluster = "dgx-a100:2",
+                         .strategy = "tp=8,pp=2,sp=0,ga=2",
+                         .seq = 1024,
+                         .stack = "megatron-lm"})
+                  .value();
+  const auto sent = [&](bool in_parts) {
+    plan.stack.p2p_in_parts.value = in_parts;
+    const AnalyticCost cost(plan.stack);
+    const Forecast found = forecast(plan, cost).value();
+    for (const BusiestLink& link : found.links)
+      if (link.kind == "nic") return static_cast<double>(link.bytes);
+    return 0.0;
+  };
+  // Forward and backward each send 2 micro-batches of 1024 · 4096 bf16; the two ways of a NIC are two links.
+  EXPECT_NEAR(sent(false), 2.0 * 1024 * 4096 * 2, 0.01 * 2 * 1024 * 4096 * 2);
+  EXPECT_NEAR(sent(false) / sent(true), 8, 0.1);
+}
+
 }  // namespace
 }  // namespace weft

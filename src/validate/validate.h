@@ -80,7 +80,8 @@ struct ValidateOptions {
 
 Validation validate_measured(const std::vector<MeasuredFile>& files, const ValidateOptions& options = {});
 
-std::string describe(const Validation& validation);  // for people
+std::string describe(const Validation& validation);     // for people
+std::string plot_of(const Validation& validation);      // a page of HTML: every row, measured across, predicted up
 std::string markdown_of(const Validation& validation);  // the scores, for docs/accuracy.md
 std::string json_of(const Validation& validation);      // docs/schema/validate.schema.json
 

@@ -134,6 +134,16 @@ TEST(Validate, ACalibrationLaysItsConstantsOverTheBuiltInOnes) {
     EXPECT_GT(after.predictions[i].predicted_s, before.predictions[i].predicted_s);
 }
 
+TEST(Validate, ThePlotHasACircleForEveryRow) {
+  const Validation found = validate_measured(small_file(), {.worst = 0});
+  const std::string page = plot_of(found);
+  std::size_t circles = 0;
+  for (std::size_t at = page.find("<circle"); at != std::string::npos; at = page.find("<circle", at + 1)) ++circles;
+  EXPECT_EQ(circles, 3u);
+  EXPECT_EQ(page.find("nan"), std::string::npos);
+  EXPECT_THAT(page, testing::HasSubstr("t.csv: 3 rows"));
+}
+
 TEST(Validate, AStackOfAllRowsTakesTheirPlace) {
   const Validation found = validate_measured(small_file(), {.stack = "pytorch-ddp"});
   for (const Prediction& row : found.predictions) EXPECT_EQ(row.request.stack, "pytorch-ddp");
