@@ -178,7 +178,9 @@ AgentScript::AgentScript(const Workload& workload, const Agent& agent, std::uint
       if (made_of_[i].second == kind) scripts_[i] = make_script(workload, agent, made_of_[i].first, kind, occurrences);
   }
   number();
-  if (room > 1 && host_is_free_ && agent.run_ahead == 0) spread(room);
+  if (!host_is_free_ || agent.run_ahead != 0) room = 1;
+  if (room > 1) spread(room);
+  make_hops(16 * room);  // short enough that most are free of waits
 }
 
 // What follows from the steps of the scripts.
@@ -219,6 +221,40 @@ void AgentScript::spread(std::uint32_t room) {
     script.tasks = std::move(tasks);
     for (StepWait& wait : script.waits) wait.position = place(wait.position);
     for (std::uint32_t& first : script.first) first = place(first);
+  }
+}
+
+Hop Script::make_hop(std::uint32_t index) const {
+  Hop hop;
+  int stream = kMaxStreams;
+  unsigned others = 0;  // streams with steps that communicate or wait
+  const std::size_t end = std::min(steps.size(), (std::size_t{index} + 1) * hop_places);
+  for (std::uint32_t p = index * hop_places; p < end; ++p) {
+    if (!tasks[p].valid()) continue;
+    const Step& step = steps[p];
+    if (step.kind != StepKind::Compute || step.wait_count != 0) {
+      others |= 1u << step.stream;
+      continue;
+    }
+    if (hop.first == kNoStep) {
+      hop.first = p;
+      stream = step.stream;
+    }
+    if (step.stream != stream) continue;
+    hop.duration += step.duration;
+    hop.last = p;
+    hop.next = step.next;
+    ++hop.steps;
+    if (hop.duration > kTimeLimit) return {};
+  }
+  return (others >> stream & 1) != 0 ? Hop{} : hop;
+}
+
+void AgentScript::make_hops(std::uint32_t places) {
+  for (Script& script : scripts_) {
+    script.hop_places = places;
+    script.hops.resize((script.steps.size() + places - 1) / places);
+    for (std::uint32_t i = 0; i < script.hops.size(); ++i) script.hops[i] = script.make_hop(i);
   }
 }
 

@@ -294,6 +294,12 @@ bool ScriptPatch::finish(AgentScript& script, ScriptIndex& index, const Agent& a
   keep_first(touched_, by_place);
   keep_first(firsts_, by_stream);
   keep_first(positions_, by_task);
+  for (const Touched& touched : touched_) {
+    Script& in = script.scripts_[touched.at.script];
+    const At at{touched.at.script, touched.at.position / in.hop_places};
+    if (hops_.empty() || hops_.back().first != at)
+      hops_.emplace_back(at, std::exchange(in.hops[at.position], in.make_hop(at.position)));
+  }
   std::erase_if(changed_, [&](const At& at) {  // to the same
     const Script& in = script.scripts_[at.script];
     Step was = *step_before(at);
@@ -325,6 +331,7 @@ void ScriptPatch::undo(AgentScript& script, ScriptIndex& index) {
     index.positions[it->script][it->task.index()] = it->position;
   for (auto it = names_.rbegin(); it != names_.rend(); ++it)
     index.named[it->first.index()] -= static_cast<std::uint32_t>(it->second);
+  for (const auto& [at, hop] : hops_) script.scripts_[at.script].hops[at.position] = hop;
   for (std::size_t i = 0; i < waits_.size(); ++i) script.scripts_[i].waits.resize(waits_[i]);
   script.executed_ = executed_;
   script.streams_ = streams_;

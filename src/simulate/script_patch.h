@@ -95,6 +95,7 @@ class ScriptPatch {
   std::vector<First> firsts_;
   std::vector<Position> positions_;
   std::vector<std::pair<TaskId, int>> names_;
+  std::vector<std::pair<At, Hop>> hops_;  // as they were; the position is that in Script::hops
   std::vector<At> removed_, added_, changed_;
   // Tasks that came, that went, that came to their new place before they have left the old one, and those that have
   // other contents where they stand.
