@@ -47,21 +47,23 @@ bool Simulator::State::play_all(std::optional<Picoseconds> bound) {
 
 Result<Outcome> Simulator::State::apply(const WorkloadEdit& edit, std::optional<Picoseconds> bound) {
   Undo undo;
-  undo.entries = entries;
+  Outcome outcome{.replayed = fill_gaps(), .tasks = tasks};
+  undo.entries = std::move(entries);
   undo.ends = ends;
   undo.tasks = tasks;
   if (const Status status = change(edit, undo); !status) {
     take_back(std::move(undo));
     return status.error();
   }
-  Outcome outcome{.tasks = tasks};
   bool done = false;
   std::optional<std::vector<Edited>> edited;
   if (named) edited = exchange_scripts(undo);
   if (edited) {
     machine->workload_changed(first_changed(undo));
     tasks = executed();
-    done = replay(*edited, bound, outcome.replayed);
+    std::int64_t replayed = 0;
+    done = replay(*edited, undo.entries, bound, replayed);
+    outcome.replayed += replayed;
     for (const ScriptPatch& patch : undo.patches) patch.release(machine->script(patch.agent()));
   } else {
     put_scripts_back(undo);
@@ -71,7 +73,7 @@ Result<Outcome> Simulator::State::apply(const WorkloadEdit& edit, std::optional<
     build();
     const std::int64_t before = machine->tasks();
     done = play_all(bound);
-    outcome.replayed = machine->tasks() - before;
+    outcome.replayed += machine->tasks() - before;
   }
   outcome.makespan = done ? makespan() : machine->now();
   if (!done && !passes(bound)) {
