@@ -201,11 +201,22 @@ void Compilation::write_bodies(const std::vector<std::pair<TurnId, Segment>>* ed
           for (const Placed& placed : *segment)
             if (std::find(touched.begin(), touched.end(), placed.body) == touched.end()) touched.push_back(placed.body);
       for (std::uint32_t b : touched) {
-        BodyEdit change{b + 1 == bodies ? -1 : static_cast<int>(b / 2), b % 2 == 1, fresh[b].size(), {}, {}};
-        for (const Placed& placed : old)
-          if (placed.body == b) change.removed.push_back(placed.instruction);
-        for (const Placed& placed : segments_[turn])
-          if (placed.body == b) change.added.push_back(placed.instruction);
+        const auto here = [&](const Segment& segment) {
+          Segment part;
+          std::copy_if(segment.begin(), segment.end(), std::back_inserter(part),
+                       [&](const Placed& placed) { return placed.body == b; });
+          return part;
+        };
+        const Segment out = here(old), in = here(segments_[turn]);
+        // But for what both begin and end with.
+        const auto [out_from, in_from] = std::mismatch(out.begin(), out.end(), in.begin(), in.end());
+        auto out_to = out.end(), in_to = in.end();
+        for (; out_to != out_from && in_to != in_from && out_to[-1] == in_to[-1]; --out_to) --in_to;
+        if (out_from == out_to && in_from == in_to) continue;
+        BodyEdit change{b + 1 == bodies ? -1 : static_cast<int>(b / 2), b % 2 == 1,
+                        fresh[b].size() + static_cast<std::size_t>(in_from - in.begin()), {}, {}};
+        for (auto it = out_from; it != out_to; ++it) change.removed.push_back(it->instruction);
+        for (auto it = in_from; it != in_to; ++it) change.added.push_back(it->instruction);
         edit->bodies.push_back(std::move(change));
       }
     }
@@ -214,7 +225,9 @@ void Compilation::write_bodies(const std::vector<std::pair<TurnId, Segment>>* ed
   for (std::uint32_t b = 0; b < bodies; ++b) body(b) = std::move(fresh[b]);
 }
 
-void Compilation::remember(InstructionId id) { journal_.instructions.emplace_back(id, program_.instructions[id]); }
+void Compilation::remember(InstructionId id) {
+  journal_.overwritten.instructions.emplace_back(id, program_.instructions[id]);
+}
 
 Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
   commit();
@@ -236,7 +249,7 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
   if (std::any_of(groups.begin(), groups.end(), [&](GroupId group) { return sequence_.is_parameter(group); }))
     turns.insert(turns.end(), freeing_scalars_.begin(), freeing_scalars_.end());
   for (GroupId group : groups) {
-    Result<GroupCode> code = lowering_.lower(group);
+    Result<GroupCode> code = lowering_.lower(group, &groups_[group], &journal_.overwritten);
     if (!code.ok()) {
       undo();
       return code.error();
@@ -271,7 +284,7 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
   journal_.stages = program_.stages;
   journal_.step = program_.step;
   write_bodies(&journal_.segments, &edit);
-  for (const auto& [id, old] : journal_.instructions)
+  for (const auto& [id, old] : journal_.overwritten.instructions)
     if (program_.instructions[id] != old) edit.rewritten.push_back(id);
   return edit;
 }
@@ -281,6 +294,7 @@ void Compilation::undo() {
   for (auto& [group, old] : journal_.groups) {
     lowering_.release(groups_[group]);
     groups_[group] = std::move(old);
+    share_nothing(groups_[group]);
   }
   // Joined instructions that only the new buckets have; those of the old ones come back with their contents.
   for (auto& [bucket, old] : journal_.buckets) {
@@ -290,7 +304,7 @@ void Compilation::undo() {
         for (InstructionId id : piece.joined) lowering_.drop_instruction(id);
     now = std::move(old);
   }
-  for (auto& [id, old] : journal_.instructions) program_.instructions[id] = std::move(old);
+  lowering_.put_back(journal_.overwritten);
   for (auto& [turn, old] : journal_.segments) segments_[turn] = std::move(old);
   for (auto& [turn, old] : journal_.rings) lowering_.put_ring(turn, std::move(old));
   if (!journal_.segments.empty()) {
@@ -308,7 +322,10 @@ void Compilation::undo() {
 
 void Compilation::commit() {
   if (!journal_.open) return;
-  for (const auto& [group, old] : journal_.groups) lowering_.release(old);
+  for (const auto& [group, old] : journal_.groups) {
+    lowering_.release(old);
+    share_nothing(groups_[group]);
+  }
   for (const auto& [turn, old] : journal_.rings) lowering_.release(old.owned);
   for (const auto& [bucket, old] : journal_.buckets)
     for (const BucketPiece& piece : old) {

@@ -53,7 +53,7 @@ class Compilation {
     std::vector<std::pair<BucketId, BucketCode>> buckets;
     std::vector<std::pair<TurnId, Segment>> segments;
     std::vector<std::pair<TurnId, RingCode>> rings;
-    std::vector<std::pair<InstructionId, Instruction>> instructions;
+    Overwritten overwritten;
     std::vector<StageProgram> stages;
     std::vector<InstructionId> step;
     bool open = false;

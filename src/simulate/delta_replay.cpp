@@ -237,10 +237,11 @@ bool Simulator::State::replay(const std::vector<Edited>& all, const std::vector<
       }
       const Picoseconds shift = machine->now() - at.now;
       if (stream.head != probe->head ||
-          (probe->computes && machine->head_end(probe->stream) != at.streams[probe->stream].end + shift))
+          (probe->computes && machine->head_end(probe->stream) != at.streams[probe->stream].end + shift) ||
+          !machine->equals(at, shift))
         break;
       const auto meeting = stands_to_meet(all, at);
-      if (meeting && !machine->equals(at, shift, stand_of(all, *meeting, at))) break;
+      if (meeting && !machine->stands(stand_of(all, *meeting, at))) break;
       probe.reset();
       if (!meeting) {
         ++candidate;
