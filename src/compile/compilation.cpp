@@ -213,8 +213,11 @@ void Compilation::write_bodies(const std::vector<std::pair<TurnId, Segment>>* ed
         auto out_to = out.end(), in_to = in.end();
         for (; out_to != out_from && in_to != in_from && out_to[-1] == in_to[-1]; --out_to) --in_to;
         if (out_from == out_to && in_from == in_to) continue;
-        BodyEdit change{b + 1 == bodies ? -1 : static_cast<int>(b / 2), b % 2 == 1,
-                        fresh[b].size() + static_cast<std::size_t>(in_from - in.begin()), {}, {}};
+        BodyEdit change{b + 1 == bodies ? -1 : static_cast<int>(b / 2),
+                        b % 2 == 1,
+                        fresh[b].size() + static_cast<std::size_t>(in_from - in.begin()),
+                        {},
+                        {}};
         for (auto it = out_from; it != out_to; ++it) change.removed.push_back(it->instruction);
         for (auto it = in_from; it != in_to; ++it) change.added.push_back(it->instruction);
         edit->bodies.push_back(std::move(change));
@@ -284,8 +287,15 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
   journal_.stages = program_.stages;
   journal_.step = program_.step;
   write_bodies(&journal_.segments, &edit);
+  // What a bucket joins stands in no body itself.
+  std::vector<InstructionId> joined;
+  for (const auto& [group, old] : journal_.groups)
+    for (const GroupCode* code : {&old, static_cast<const GroupCode*>(&groups_[group])})
+      for (const Chain& chain : code->chains) joined.insert(joined.end(), chain.steps.begin(), chain.steps.end());
+  std::sort(joined.begin(), joined.end());
   for (const auto& [id, old] : journal_.overwritten.instructions)
-    if (program_.instructions[id] != old) edit.rewritten.push_back(id);
+    if (!std::binary_search(joined.begin(), joined.end(), id) && program_.instructions[id] != old)
+      edit.rewritten.push_back(id);
   return edit;
 }
 

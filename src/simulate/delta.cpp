@@ -14,8 +14,7 @@ void Simulator::State::build() {
   for (const AgentId agent : workload.agents.ids()) {
     auto found = machine->script(agent.index()).positions(workload.agents[agent].tasks.size());
     named &= found.has_value();
-    index.push_back({found ? std::move(*found) : TaskPositions{}, count_names(workload.agents[agent]), {}});
-    index.back().resize(workload.agents[agent].tasks.size());
+    index.emplace_back(workload.agents[agent], found ? std::move(*found) : TaskPositions{});
   }
 }
 

@@ -174,7 +174,7 @@ Status Simulator::State::change(const WorkloadEdit& edit, Undo& undo) {
     const auto parts = std::count_if(edit.agents.begin(), edit.agents.end(),
                                      [&](const AgentEdit& other) { return other.agent == each.agent; });
     if (named && in_place && parts == 1 && machine->host_is_free(each.agent.index()))
-      patch.emplace(machine->script(each.agent.index()), each.agent.index());
+      patch.emplace(machine->script(each.agent.index()), each.agent.index(), log.empty());
     const Status status = change_agent(each, patch, of_agent);
     for (const auto& [meeting, party] : of_agent.came) come(meeting, party);
     for (const auto& [meeting, party] : of_agent.left) leave(meeting, party);
@@ -265,8 +265,19 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
     for (std::uint32_t agent = 0; agent < anew.size(); ++agent)
       for (const Script& script : machine->script(agent).scripts())
         for (const Step& step : script.steps) anew[agent] |= replaced(step);
+  // A number given to another meeting has nobody who came to it before.
+  IdVec<MeetingId, std::uint32_t> came(meeting_replaced.size());
+  for (const Undo::OfAgent& agent : undo.agents) {
+    for (const auto& [meeting, party] : agent.came) came.contains(meeting) ? ++came[meeting] : 0;
+    for (const auto& [meeting, party] : agent.left) came.contains(meeting) ? --came[meeting] : 0;
+  }
+  const auto is_met_before = [&](MeetingId id) {
+    std::uint32_t tasks = 0;
+    for (const Layout::Party& party : machine->layout().parties[id.index()]) tasks += party.tasks;
+    return came[id] != tasks;
+  };
   for (const auto& meeting : undo.meetings)
-    if (meeting.before.has_value())
+    if (meeting.before.has_value() && is_met_before(meeting.id))
       for (const Layout::Party& party : machine->layout().parties[meeting.id.index()]) {
         if (anew[party.agent] != 0) continue;
         const AgentScript& script = machine->script(party.agent);
@@ -296,8 +307,7 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
       if (script.script_index(play) != before.script_index(play)) return std::nullopt;
     ScriptDiff diff(before, script, replaced);
     undo.scripts.push_back({agent, machine->exchange_script(agent, std::move(script)),
-                            std::exchange(index[agent], {std::move(*found), count_names(source),
-                                                         std::vector<std::uint8_t>(source.tasks.size(), 0)})});
+                            std::exchange(index[agent], ScriptIndex(source, std::move(*found)))});
     // The vector does not grow past what it has reserved: point into it.
     const Undo::OfScript& old = undo.scripts.back();
     diff.rebase(old.script);

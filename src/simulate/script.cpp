@@ -180,7 +180,10 @@ AgentScript::AgentScript(const Workload& workload, const Agent& agent, std::uint
   number();
   if (!host_is_free_ || agent.run_ahead != 0) room = 1;
   if (room > 1) spread(room);
-  make_hops(16 * room);  // short enough that most are free of waits
+  for (Script& script : scripts_) {
+    script.hop_places = 16 * room;  // short enough that most are free of waits
+    script.make_hops();
+  }
 }
 
 // What follows from the steps of the scripts.
@@ -227,11 +230,12 @@ void AgentScript::spread(std::uint32_t room) {
 Hop Script::make_hop(std::uint32_t index) const {
   Hop hop;
   int stream = kMaxStreams;
-  unsigned others = 0;  // streams with steps that communicate or wait
+  unsigned others = 0;  // streams with steps that communicate, wait or take too long
   const std::size_t end = std::min(steps.size(), (std::size_t{index} + 1) * hop_places);
   for (std::uint32_t p = index * hop_places; p < end; ++p) {
     if (!tasks[p].valid()) continue;
     const Step& step = steps[p];
+    hop.streams = static_cast<std::uint8_t>(hop.streams | 1u << step.stream);
     if (step.kind != StepKind::Compute || step.wait_count != 0) {
       others |= 1u << step.stream;
       continue;
@@ -240,22 +244,19 @@ Hop Script::make_hop(std::uint32_t index) const {
       hop.first = p;
       stream = step.stream;
     }
-    if (step.stream != stream) continue;
+    if (step.stream != stream || (others >> stream & 1) != 0) continue;
     hop.duration += step.duration;
     hop.last = p;
     hop.next = step.next;
     ++hop.steps;
-    if (hop.duration > kTimeLimit) return {};
+    if (hop.duration > kTimeLimit) others = ~0u;
   }
-  return (others >> stream & 1) != 0 ? Hop{} : hop;
+  return (others >> stream & 1) != 0 ? Hop{.streams = hop.streams} : hop;
 }
 
-void AgentScript::make_hops(std::uint32_t places) {
-  for (Script& script : scripts_) {
-    script.hop_places = places;
-    script.hops.resize((script.steps.size() + places - 1) / places);
-    for (std::uint32_t i = 0; i < script.hops.size(); ++i) script.hops[i] = script.make_hop(i);
-  }
+void Script::make_hops() {
+  hops.resize((steps.size() + hop_places - 1) / hop_places);
+  for (std::uint32_t i = 0; i < hops.size(); ++i) hops[i] = make_hop(i);
 }
 
 Place AgentScript::next_issued(Place place) const {

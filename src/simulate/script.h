@@ -59,7 +59,8 @@ struct Hop {
   Picoseconds duration = 0;
   std::uint32_t first = kNoStep, last = kNoStep;  // kNoStep: there is none
   std::uint32_t next = kNoStep;                   // of the last
-  std::uint32_t steps = 0;
+  std::uint16_t steps = 0;
+  std::uint8_t streams = 0;  // that have steps at these places, one bit each; perhaps others
 };
 
 // A body, as it is played for one kind of micro-batch (first, last, both or neither).
@@ -77,6 +78,7 @@ struct Script {
   const Hop& hop_at(std::uint32_t position) const { return hops[position / hop_places]; }
   // One of `hops`, as the steps are now.
   Hop make_hop(std::uint32_t index) const;
+  void make_hops();
 };
 
 // Where each task stands in the scripts of an agent: positions[script][task], kNoStep if it does not.
@@ -166,7 +168,6 @@ class AgentScript {
 
   void number();
   void spread(std::uint32_t room);
-  void make_hops(std::uint32_t places);
 
   struct Played {
     std::uint64_t first_ordinal = 0;

@@ -4,11 +4,11 @@
 
 namespace weft::engine {
 
-ScriptDiff::ScriptDiff(const AgentScript& script, const ScriptPatch& patch)
-    : before_(&script), in_place_(true), patch_(&patch), edits_(script.scripts().size()) {
-  for (const auto* list : {&patch.removed(), &patch.added(), &patch.changed()})
+void ScriptDiff::note_patch() const {
+  if (!std::exchange(to_note_, false)) return;
+  for (const auto* list : {&patch_->removed(), &patch_->added(), &patch_->changed()})
     for (const ScriptPatch::At& at : *list)
-      note(at.script, script.scripts()[at.script].steps[at.position].stream, 2 * at.position + 2);
+      note(at.script, before_->scripts()[at.script].steps[at.position].stream, 2 * at.position + 2);
   for (Edits& edits : edits_)
     for (std::vector<std::uint32_t>& each : edits) sort(each);
 }
@@ -63,10 +63,12 @@ bool ScriptDiff::same_waits(const Script& before, const Step& a, const Script& a
 void ScriptDiff::sort(std::vector<std::uint32_t>& edits) { std::sort(edits.begin(), edits.end()); }
 
 bool ScriptDiff::empty() const {
+  if (to_note_) return patch_->empty();
   return std::all_of(edits_.begin(), edits_.end(), [](const Edits& edits) { return edits[kHost].empty(); });
 }
 
 bool ScriptDiff::edit_between(int stream, Mark from, Mark to) const {
+  note_patch();
   for (std::uint32_t play = from.play; play <= to.play && play < before_->plays(); ++play) {
     const std::vector<std::uint32_t>& edits = edits_[before_->script_index(play)][static_cast<std::size_t>(stream)];
     if (edits.empty()) continue;

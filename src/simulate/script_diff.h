@@ -37,9 +37,11 @@ class ScriptDiff {
   // Of a script that stays; `note_changed` may say more.
   explicit ScriptDiff(const AgentScript& script) : before_(&script), in_place_(true), edits_(script.scripts().size()) {}
   // Of a script that is patched where it stands.
-  ScriptDiff(const AgentScript& script, const ScriptPatch& patch);
+  ScriptDiff(const AgentScript& script, const ScriptPatch& patch)
+      : before_(&script), in_place_(true), patch_(&patch), to_note_(true), edits_(script.scripts().size()) {}
   // A step of the script is another: its meeting is.
   void note_changed(std::uint32_t script, std::uint32_t position, int stream) {
+    note_patch();
     note(script, stream, 2 * position + 2);
     for (const int of : {stream, kHost}) sort(edits_[script][static_cast<std::size_t>(of)]);
   }
@@ -67,6 +69,8 @@ class ScriptDiff {
  private:
   using Edits = std::array<std::vector<std::uint32_t>, kMaxStreams + 1>;
 
+  // When somebody asks: of most patches nobody does.
+  void note_patch() const;
   void note_order(const Script& before, const Script& after);
   bool same_waits(const Script& before, const Step& a, const Script& after, const Step& b) const;
   template <class Replaced>
@@ -80,7 +84,7 @@ class ScriptDiff {
         note(index, a.stream, 2 * q + 2);
     }
   }
-  void note(std::size_t script, int stream, std::uint32_t mark) {
+  void note(std::size_t script, int stream, std::uint32_t mark) const {
     edits_[script][static_cast<std::size_t>(stream)].push_back(mark);
     edits_[script][kHost].push_back(mark);
   }
@@ -89,7 +93,8 @@ class ScriptDiff {
   const AgentScript* before_;
   bool in_place_ = false;  // positions are the same; nothing but `edits_` is needed
   const ScriptPatch* patch_ = nullptr;
-  std::vector<Edits> edits_;                      // per script
+  mutable bool to_note_ = false;
+  mutable std::vector<Edits> edits_;              // per script
   std::vector<std::vector<std::uint32_t>> kept_;  // old position → new, per script
   std::vector<char> moved_;                       // per task: stands elsewhere in the order
 };
