@@ -113,7 +113,7 @@ Status Simulator::State::change_agent(const AgentEdit& edit, std::optional<Scrip
       return error("task {}: its stream or guard is another now: take it out, and put in a new one", id.index());
     if (standing) note(undo.left, id);
     undo.changed.emplace_back(id, std::exchange(agent.tasks[id], task));
-    if (patch && !patch->change(script, of, workload, id, undo.changed.back().second, task)) give_up();
+    if (patch && !patch->change(script, of, workload, id, agent.tasks[id])) give_up();
     if (standing) note(undo.came, id);
   }
   for (std::size_t i = undo.tasks; i < agent.tasks.size(); ++i)

@@ -365,10 +365,10 @@ bool Machine::begin_steps(Index agent, Picoseconds now) {
 
 // Have all the tasks ended that the step waits for? The one that has not is kept, so that asking again is cheap.
 bool Machine::may_begin(Index agent, Index stream, const Step& step) {
-  if (step.wait_count == 0) return true;
   StreamState& s = streams_[stream];
   const Index first = layout_.first_stream[agent];
   if (s.waits && !(s.awaited < streams_[first + s.awaited_stream].head)) return false;
+  if (step.wait_count == 0) return true;
   const AgentScript& script = scripts_[agent];
   for (const StepWait& wait : script.script(s.head.play).waits_of(step)) {
     Place place;

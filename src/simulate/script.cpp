@@ -181,6 +181,9 @@ AgentScript::AgentScript(const Workload& workload, const Agent& agent, std::uint
   if (!host_is_free_ || agent.run_ahead != 0) room = 1;
   if (room > 1) spread(room);
   for (Script& script : scripts_) {
+    script.streams.resize(script.steps.size(), Script::kEmpty);
+    for (std::size_t p = 0; p < script.steps.size(); ++p)
+      if (script.tasks[p].valid()) script.streams[p] = script.steps[p].stream;
     script.hop_places = 16 * room;  // short enough that most are free of waits
     script.make_hops();
   }
@@ -233,7 +236,7 @@ Hop Script::make_hop(std::uint32_t index) const {
   unsigned others = 0;  // streams with steps that communicate, wait or take too long
   const std::size_t end = std::min(steps.size(), (std::size_t{index} + 1) * hop_places);
   for (std::uint32_t p = index * hop_places; p < end; ++p) {
-    if (!tasks[p].valid()) continue;
+    if (streams[p] >= kReserved) continue;
     const Step& step = steps[p];
     hop.streams = static_cast<std::uint8_t>(hop.streams | 1u << step.stream);
     if (step.kind != StepKind::Compute || step.wait_count != 0) {

@@ -65,8 +65,11 @@ struct Hop {
 
 // A body, as it is played for one kind of micro-batch (first, last, both or neither).
 struct Script {
+  static constexpr std::uint8_t kEmpty = 0xff, kReserved = 0xfe;  // a place without a step; one that is not to be used
+
   std::vector<Step> steps;
-  std::vector<TaskId> tasks;  // of each step
+  std::vector<TaskId> tasks;          // of each step
+  std::vector<std::uint8_t> streams;  // of each step: what is looked for among places is looked for here
   std::vector<StepWait> waits;
   std::vector<Hop> hops;  // of every `hop_places` places
   std::uint32_t hop_places = 1;

@@ -26,19 +26,7 @@ const Entry* find_in(const std::vector<Entry>& entries, const Value& value, cons
   return at != entries.end() && key(*at) == value ? &*at : nullptr;
 }
 
-// `next` of a place that is not to be used while the patch is looked at.
-constexpr std::uint32_t kReserved = kNoStep - 1;
-constexpr std::uint32_t kMoreRoom = 128;  // at once, where there is not enough
-
-void set_follower(ScriptIndex& index, TaskId task, TaskId by, bool follows) {
-  std::vector<TaskId>& list = index.followers[task.index()];
-  if (follows) {
-    list.push_back(by);
-  } else {
-    std::swap(*std::find(list.begin(), list.end(), by), list.back());
-    list.pop_back();
-  }
-}
+constexpr std::uint32_t kMoreRoom = 64;  // at once, where there is not enough
 
 constexpr auto by_place = [](const auto& touched) { return touched.at; };
 constexpr auto by_stream = [](const auto& first) { return std::pair(first.script, first.stream); };
@@ -67,18 +55,21 @@ Step& ScriptPatch::touch(AgentScript& script, At at) {
 }
 
 void ScriptPatch::set_task(AgentScript& script, ScriptIndex& index, At at, TaskId task) {
-  TaskId& here = script.scripts_[at.script].tasks[at.position];
+  Script& in = script.scripts_[at.script];
+  TaskId& here = in.tasks[at.position];
   const TaskId moved = task.valid() ? task : here;
   std::vector<std::uint32_t>& positions = index.positions[at.script];
   positions_.push_back({at.script, moved, positions[moved.index()]});
   positions[moved.index()] = task.valid() ? at.position : kNoStep;
   here = task;
+  // What was taken out is looked at until `release`.
+  in.streams[at.position] = task.valid() ? in.steps[at.position].stream : Script::kReserved;
 }
 
-void ScriptPatch::follow(ScriptIndex& index, TaskId id, const Task& task, bool follows) {
+void ScriptPatch::follow(ScriptIndex& index, TaskId id, const Task& task) {
   for (const TaskId after : task.after) {
-    set_follower(index, after, id, follows);
-    followed_.push_back({after, id, follows});
+    index.followers[after.index()].push_back(id);
+    followed_.push_back(after);
   }
 }
 
@@ -87,7 +78,7 @@ std::uint32_t ScriptPatch::before_in_stream(const Script& script, std::uint32_t 
     const std::uint32_t hop = (end - 1) / script.hop_places, begin = hop * script.hop_places;
     if ((script.hops[hop].streams >> stream & 1) != 0)
       for (std::uint32_t p = end; p-- > begin;)
-        if (script.tasks[p].valid() && script.steps[p].stream == stream) return p;
+        if (script.streams[p] == stream) return p;
     end = begin;
   }
   return kNoStep;
@@ -104,7 +95,7 @@ void ScriptPatch::link(AgentScript& script, std::uint32_t which, std::uint32_t b
 }
 
 bool ScriptPatch::change(AgentScript& script, ScriptIndex& index, const Workload& workload, TaskId id,
-                         const Task& before, const Task& now) {
+                         const Task& now) {
   if (now.host != 0 || now.host_waits) return false;
   bool stands = false;
   for (std::uint32_t i = 0; i < script.scripts_.size(); ++i) {
@@ -117,10 +108,7 @@ bool ScriptPatch::change(AgentScript& script, ScriptIndex& index, const Workload
     step.next = next;
     changed_.push_back({i, position});
   }
-  if (stands) {
-    follow(index, id, before, false);
-    rewritten_.push_back(id);
-  }
+  if (stands) rewritten_.push_back(id);
   return true;
 }
 
@@ -128,7 +116,7 @@ void ScriptPatch::take_out(AgentScript& script, ScriptIndex& index, At at) {
   const Script& in = script.scripts_[at.script];
   const Step here = in.steps[at.position];
   link(script, at.script, before_in_stream(in, at.position, here.stream), here.stream, here.next);
-  touch(script, at).next = kReserved;
+  touch(script, at);
   set_task(script, index, at, TaskId());
   removed_.push_back(at);
   --script.executed_;
@@ -139,14 +127,12 @@ bool ScriptPatch::splice(AgentScript& script, ScriptIndex& index, const Workload
   constexpr std::uint8_t kOut = 1, kIn = 2;
   const std::vector<TaskId>& list = agent.bodies[body];
   const std::span<const TaskId> inserted(list.data() + position, in);
-  // What came with this patch does not name anybody yet.
   const auto forget = [&](TaskId id) {
     for (auto* from : {&put_in_, &rewritten_})
       if (const auto at = std::find(from->begin(), from->end(), id); at != from->end()) {
         from->erase(at);
         return;
       }
-    follow(index, id, agent.tasks[id], false);
   };
   for (const TaskId id : inserted) {
     const Task& task = agent.tasks[id];
@@ -228,7 +214,7 @@ bool ScriptPatch::put(AgentScript& script, ScriptIndex& index, const Workload& w
   std::vector<std::uint32_t>& room = index.room;
   room.clear();
   for (std::uint32_t p = low == kNoStep ? 0 : low + 1; p < high; ++p)
-    if (!in.tasks[p].valid() && in.steps[p].next != kReserved) room.push_back(p);
+    if (in.streams[p] == Script::kEmpty) room.push_back(p);
   if (room.size() < tasks.size()) {
     if (!alone_) return false;
     widen(script, index, which, high);
@@ -266,6 +252,7 @@ void ScriptPatch::widen(AgentScript& script, ScriptIndex& index, std::uint32_t w
   nothing.subject = kNoStep;
   in.steps.insert(in.steps.begin() + at, kMoreRoom, nothing);
   in.tasks.insert(in.tasks.begin() + at, kMoreRoom, TaskId());
+  in.streams.insert(in.streams.begin() + at, kMoreRoom, Script::kEmpty);
   for (Step& step : in.steps) move(step.next);
   for (std::uint32_t& first : in.first) move(first);
   const auto [body, kind] = script.made_of_[which];
@@ -332,7 +319,7 @@ bool ScriptPatch::finish(AgentScript& script, ScriptIndex& index, const Agent& a
   for (const auto* list : {&put_in_, &rewritten_})
     for (const TaskId id : *list) {
       index.marks[id.index()] = 0;
-      follow(index, id, agent.tasks[id], true);
+      follow(index, id, agent.tasks[id]);
     }
   for (const auto* list : {&added_, &changed_})
     for (const At& at : *list) set_waits(at);
@@ -366,22 +353,28 @@ void ScriptPatch::sort() const {
 void ScriptPatch::release(AgentScript& script) const {
   for (const At& at : removed_) {
     Script& in = script.scripts_[at.script];
-    if (!in.tasks[at.position].valid()) in.steps[at.position].next = kNoStep;
+    if (!in.tasks[at.position].valid()) in.streams[at.position] = Script::kEmpty;
   }
 }
 
 void ScriptPatch::undo(AgentScript& script, ScriptIndex& index) {
   for (auto it = touched_.rbegin(); it != touched_.rend(); ++it) {
-    script.scripts_[it->at.script].steps[it->at.position] = it->step;
-    script.scripts_[it->at.script].tasks[it->at.position] = it->task;
+    Script& in = script.scripts_[it->at.script];
+    in.steps[it->at.position] = it->step;
+    in.tasks[it->at.position] = it->task;
+    in.streams[it->at.position] = it->task.valid() ? it->step.stream : Script::kEmpty;
   }
   for (auto it = firsts_.rbegin(); it != firsts_.rend(); ++it)
     script.scripts_[it->script].first[static_cast<std::size_t>(it->stream)] = it->step;
   for (auto it = positions_.rbegin(); it != positions_.rend(); ++it)
     index.positions[it->script][it->task.index()] = it->position;
-  for (auto it = followed_.rbegin(); it != followed_.rend(); ++it) set_follower(index, it->task, it->by, !it->follows);
-  if (widened_) {
-    for (Script& each : script.scripts_) each.make_hops();
+  for (const TaskId task : followed_) index.followers[task.index()].pop_back();
+  if (widened_) {  // in the midst of it, hops were made anew
+    for (const Touched& touched : touched_) {
+      Script& in = script.scripts_[touched.at.script];
+      const std::uint32_t hop = touched.at.position / in.hop_places;
+      in.hops[hop] = in.make_hop(hop);
+    }
   } else {
     for (const auto& [at, hop] : hops_) script.scripts_[at.script].hops[at.position] = hop;
   }

@@ -17,7 +17,7 @@ struct ScriptIndex {
   ScriptIndex(const Agent& agent, TaskPositions positions);
 
   TaskPositions positions;
-  std::vector<std::vector<TaskId>> followers;  // per task: tasks in bodies that come after it
+  std::vector<std::vector<TaskId>> followers;  // per task: all in bodies that come after it, and perhaps others
   // Scratch, between patches all 0 and empty.
   std::vector<std::uint8_t> marks;  // per task
   std::vector<TaskId> list;
@@ -43,9 +43,8 @@ class ScriptPatch {
   }
   std::uint32_t agent() const { return agent_; }
 
-  // The agent's task has new contents; `before` are the old ones.
-  bool change(AgentScript& script, ScriptIndex& index, const Workload& workload, TaskId id, const Task& before,
-              const Task& now);
+  // The agent's task has new contents.
+  bool change(AgentScript& script, ScriptIndex& index, const Workload& workload, TaskId id, const Task& now);
   // In the agent's body, changed already, `out` has given way to so many tasks at `position`. False, here and in
   // `finish`: it cannot be done in place; `undo`, and make the script anew.
   bool splice(AgentScript& script, ScriptIndex& index, const Workload& workload, const Agent& agent, BodyId body,
@@ -87,7 +86,7 @@ class ScriptPatch {
   void set_task(AgentScript& script, ScriptIndex& index, At at, TaskId task);
   std::uint32_t before_in_stream(const Script& script, std::uint32_t position, int stream) const;
   void link(AgentScript& script, std::uint32_t which, std::uint32_t before, int stream, std::uint32_t to);
-  void follow(ScriptIndex& index, TaskId id, const Task& task, bool follows);
+  void follow(ScriptIndex& index, TaskId id, const Task& task);
   void take_out(AgentScript& script, ScriptIndex& index, At at);
   bool put(AgentScript& script, ScriptIndex& index, const Workload& workload, const Agent& agent, std::uint32_t which,
            std::uint32_t low, std::uint32_t high, std::span<const TaskId> tasks);
@@ -105,11 +104,7 @@ class ScriptPatch {
   mutable std::vector<First> firsts_;
   mutable std::vector<Position> positions_;
   mutable std::vector<At> removed_, added_, changed_;
-  struct Followed {
-    TaskId task, by;
-    bool follows = false;
-  };
-  std::vector<Followed> followed_;
+  std::vector<TaskId> followed_;          // tasks that got one more follower
   std::vector<std::pair<At, Hop>> hops_;  // as they were; the position is that in Script::hops
   // Tasks that came, that went, that came to their new place before they have left the old one, and those that have
   // other contents where they stand.
