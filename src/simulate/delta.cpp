@@ -44,7 +44,7 @@ bool Simulator::State::play_all(std::optional<Picoseconds> bound) {
   return true;
 }
 
-Result<Outcome> Simulator::State::apply(const WorkloadEdit& edit, std::optional<Picoseconds> bound) {
+Result<Outcome> Simulator::State::apply(WorkloadEdit& edit, std::optional<Picoseconds> bound) {
   Undo undo;
   Outcome outcome{.replayed = fill_gaps(), .tasks = tasks};
   undo.entries = std::move(entries);
@@ -109,7 +109,7 @@ const Workload& Simulator::workload() const { return state_->workload; }
 Picoseconds Simulator::makespan() const { return state_->makespan(); }
 const std::vector<Picoseconds>& Simulator::ends() const { return state_->ends; }
 
-Result<Outcome> Simulator::apply(const WorkloadEdit& edit, std::optional<Picoseconds> bound) {
+Result<Outcome> Simulator::apply(WorkloadEdit edit, std::optional<Picoseconds> bound) {
   return state_->apply(edit, bound);
 }
 

@@ -74,7 +74,7 @@ class Simulator {
 
   // After an error (an edit that names what does not exist, a deadlock) and when abandoned, all is as it was. It is
   // abandoned once it is sure to end after `bound`.
-  Result<Outcome> apply(const WorkloadEdit& edit, std::optional<Picoseconds> bound = std::nullopt);
+  Result<Outcome> apply(WorkloadEdit edit, std::optional<Picoseconds> bound = std::nullopt);
   // Takes the last edit back that is in force; all of them can be, one after the other.
   void undo();
   // Edits in force will not be taken back: forgets how.

@@ -85,7 +85,7 @@ Status Simulator::State::check_parties(const Undo& undo) const {
   return Ok{};
 }
 
-Status Simulator::State::change_agent(const AgentEdit& edit, std::optional<ScriptPatch>& patch, Undo::OfAgent& undo) {
+Status Simulator::State::change_agent(AgentEdit& edit, std::optional<ScriptPatch>& patch, Undo::OfAgent& undo) {
   Agent& agent = workload.agents[edit.agent];
   AgentScript& script = machine->script(edit.agent.index());
   ScriptIndex& of = index[edit.agent.index()];
@@ -99,9 +99,9 @@ Status Simulator::State::change_agent(const AgentEdit& edit, std::optional<Scrip
     if (task.meeting.valid())
       list.emplace_back(task.meeting, Layout::Party{edit.agent.index(), first + task.stream, 1});
   };
-  for (const Task& task : edit.added) agent.tasks.push_back(task);
+  for (Task& task : edit.added) agent.tasks.push_back(std::move(task));
   of.resize(agent.tasks.size());
-  for (const auto& [id, task] : edit.changed) {
+  for (auto& [id, task] : edit.changed) {
     if (id.index() >= undo.tasks) return error("task {} does not exist", id.index());
     if (const Status status = check_task(workload, agent, task); !status)
       return status.error().at(fmt::format("task {}", id.index()));
@@ -112,7 +112,7 @@ Status Simulator::State::change_agent(const AgentEdit& edit, std::optional<Scrip
     if (standing && (agent.tasks[id].stream != task.stream || agent.tasks[id].when != task.when))
       return error("task {}: its stream or guard is another now: take it out, and put in a new one", id.index());
     if (standing) note(undo.left, id);
-    undo.changed.emplace_back(id, std::exchange(agent.tasks[id], task));
+    undo.changed.emplace_back(id, std::exchange(agent.tasks[id], std::move(task)));
     if (patch && !patch->change(script, of, workload, id, agent.tasks[id])) give_up();
     if (standing) note(undo.came, id);
   }
@@ -142,7 +142,7 @@ Status Simulator::State::change_agent(const AgentEdit& edit, std::optional<Scrip
   return Ok{};
 }
 
-Status Simulator::State::change(const WorkloadEdit& edit, Undo& undo) {
+Status Simulator::State::change(WorkloadEdit& edit, Undo& undo) {
   WEFT_TRY_OK(put(workload.links, edit.links, undo.links, "link"));
   WEFT_TRY_OK(put(workload.works, edit.works, undo.works, "work"));
   WEFT_TRY_OK(put(workload.meetings, edit.meetings, undo.meetings, "meeting"));
@@ -164,7 +164,7 @@ Status Simulator::State::change(const WorkloadEdit& edit, Undo& undo) {
   const bool in_place =
       std::none_of(undo.works.begin(), undo.works.end(), [](const auto& work) { return work.before; }) &&
       std::none_of(undo.links.begin(), undo.links.end(), [](const auto& link) { return link.before; });
-  for (const AgentEdit& each : edit.agents) {
+  for (AgentEdit& each : edit.agents) {
     if (!workload.agents.contains(each.agent)) return error("agent {} does not exist", each.agent.index());
     Undo::OfAgent& of_agent = undo.agents.emplace_back();
     of_agent.agent = each.agent;

@@ -183,10 +183,10 @@ struct Simulator::State {
   Status check_parties(const Undo& undo) const;
 
   // `patch`, where given, is kept up with the splices; it is given back if that cannot be done.
-  Status change_agent(const AgentEdit& edit, std::optional<ScriptPatch>& patch, Undo::OfAgent& undo);
+  Status change_agent(AgentEdit& edit, std::optional<ScriptPatch>& patch, Undo::OfAgent& undo);
 
   // Makes the edit, as far as it is one; what was done is in `undo`, also after an error.
-  Status change(const WorkloadEdit& edit, Undo& undo);
+  Status change(WorkloadEdit& edit, Undo& undo);
 
   void put_scripts_back(Undo& undo);
   void take_back(Undo undo);
@@ -265,7 +265,7 @@ struct Simulator::State {
   std::shared_ptr<const Checkpoint> rename(const std::vector<Edited>& all, const Meet& meet,
                                            const std::shared_ptr<const Checkpoint>& state) const;
 
-  Result<Outcome> apply(const WorkloadEdit& edit, std::optional<Picoseconds> bound);
+  Result<Outcome> apply(WorkloadEdit& edit, std::optional<Picoseconds> bound);
 };
 
 }  // namespace weft

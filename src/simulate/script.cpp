@@ -184,7 +184,7 @@ AgentScript::AgentScript(const Workload& workload, const Agent& agent, std::uint
     script.streams.resize(script.steps.size(), Script::kEmpty);
     for (std::size_t p = 0; p < script.steps.size(); ++p)
       if (script.tasks[p].valid()) script.streams[p] = script.steps[p].stream;
-    script.hop_places = 16 * room;  // short enough that most are free of waits
+    script.hop_places = 8 * room;  // short: rows begin and end within them, and waits break them
     script.make_hops();
   }
 }

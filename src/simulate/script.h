@@ -61,6 +61,7 @@ struct Hop {
   std::uint32_t next = kNoStep;                   // of the last
   std::uint16_t steps = 0;
   std::uint8_t streams = 0;  // that have steps at these places, one bit each; perhaps others
+  bool noted = false;        // while a patch is finished
 };
 
 // A body, as it is played for one kind of micro-batch (first, last, both or neither).

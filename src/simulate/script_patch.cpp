@@ -1,6 +1,7 @@
 #include "simulate/script_patch.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace weft::engine {
 namespace {
@@ -77,8 +78,8 @@ std::uint32_t ScriptPatch::before_in_stream(const Script& script, std::uint32_t 
   for (std::uint32_t end = position; end > 0;) {
     const std::uint32_t hop = (end - 1) / script.hop_places, begin = hop * script.hop_places;
     if ((script.hops[hop].streams >> stream & 1) != 0)
-      for (std::uint32_t p = end; p-- > begin;)
-        if (script.streams[p] == stream) return p;
+      if (const void* const found = memrchr(script.streams.data() + begin, stream, end - begin))
+        return static_cast<std::uint32_t>(static_cast<const std::uint8_t*>(found) - script.streams.data());
     end = begin;
   }
   return kNoStep;
@@ -106,7 +107,7 @@ bool ScriptPatch::change(AgentScript& script, ScriptIndex& index, const Workload
     const std::uint32_t next = step.next;
     step = make_step(workload, now);
     step.next = next;
-    changed_.push_back({i, position});
+    note_changed({i, position});
   }
   if (stands) rewritten_.push_back(id);
   return true;
@@ -279,7 +280,14 @@ void ScriptPatch::widen(AgentScript& script, ScriptIndex& index, std::uint32_t w
 bool ScriptPatch::finish(AgentScript& script, ScriptIndex& index, const Agent& agent) {
   if (!leaving_.empty()) return false;  // stands twice
   const auto is_gone = [&](const At& at) { return !script.scripts_[at.script].tasks[at.position].valid(); };
-  std::erase_if(changed_, is_gone);
+  std::size_t stay = 0;
+  for (std::size_t i = 0; i < changed_.size(); ++i)
+    if (!is_gone(changed_[i])) {
+      changed_[stay] = changed_[i];
+      changed_from_[stay++] = changed_from_[i];
+    }
+  changed_.resize(stay);
+  changed_from_.resize(stay);
   std::erase_if(added_, is_gone);
 
   const auto set_waits = [&](const At& at) {
@@ -312,7 +320,7 @@ bool ScriptPatch::finish(AgentScript& script, ScriptIndex& index, const Agent& a
     for (std::uint32_t i = 0; i < script.scripts_.size(); ++i)
       if (const std::uint32_t at = index.positions[i][id.index()]; at != kNoStep) {
         touch(script, {i, at});
-        changed_.push_back({i, at});
+        note_changed({i, at});
       }
   for (const TaskId id : index.list) index.marks[id.index()] = 0;
   index.list.clear();
@@ -327,18 +335,28 @@ bool ScriptPatch::finish(AgentScript& script, ScriptIndex& index, const Agent& a
   for (const Touched& touched : touched_) {
     Script& in = script.scripts_[touched.at.script];
     const At at{touched.at.script, touched.at.position / in.hop_places};
-    if (std::none_of(hops_.begin(), hops_.end(), [&](const auto& hop) { return hop.first == at; }))
-      hops_.emplace_back(at, std::exchange(in.hops[at.position], in.make_hop(at.position)));
+    Hop& hop = in.hops[at.position];
+    if (hop.noted) continue;
+    hops_.emplace_back(at, hop);
+    hop.noted = true;
   }
-  std::erase_if(changed_, [&](const At& at) {  // to the same
+  for (const auto& [at, before] : hops_) {
+    Script& in = script.scripts_[at.script];
+    in.hops[at.position] = in.make_hop(at.position);
+  }
+  std::size_t kept = 0;  // of those that change, who does not change to the same
+  for (std::size_t i = 0; i < changed_.size(); ++i) {
+    const At at = changed_[i];
     const Script& in = script.scripts_[at.script];
-    Step was = std::find_if(touched_.begin(), touched_.end(), [&](const Touched& each) { return each.at == at; })->step;
+    Step was = touched_[changed_from_[i]].step;
     const Step& now = in.steps[at.position];
     const auto old_waits = in.waits_of(was), waits = in.waits_of(now);
     was.first_wait = now.first_wait;
     was.next = now.next;
-    return was == now && std::equal(old_waits.begin(), old_waits.end(), waits.begin(), waits.end());
-  });
+    if (was != now || !std::equal(old_waits.begin(), old_waits.end(), waits.begin(), waits.end()))
+      changed_[kept++] = at;
+  }
+  changed_.resize(kept);
   return true;
 }
 

@@ -83,6 +83,11 @@ class ScriptPatch {
   };
 
   Step& touch(AgentScript& script, At at);
+  // The step touched last has other contents.
+  void note_changed(At at) {
+    changed_.push_back(at);
+    changed_from_.push_back(static_cast<std::uint32_t>(touched_.size() - 1));
+  }
   void set_task(AgentScript& script, ScriptIndex& index, At at, TaskId task);
   std::uint32_t before_in_stream(const Script& script, std::uint32_t position, int stream) const;
   void link(AgentScript& script, std::uint32_t which, std::uint32_t before, int stream, std::uint32_t to);
@@ -104,8 +109,9 @@ class ScriptPatch {
   mutable std::vector<First> firsts_;
   mutable std::vector<Position> positions_;
   mutable std::vector<At> removed_, added_, changed_;
-  std::vector<TaskId> followed_;          // tasks that got one more follower
-  std::vector<std::pair<At, Hop>> hops_;  // as they were; the position is that in Script::hops
+  std::vector<std::uint32_t> changed_from_;  // in `touched_`, before that is sorted
+  std::vector<TaskId> followed_;             // tasks that got one more follower
+  std::vector<std::pair<At, Hop>> hops_;     // as they were; the position is that in Script::hops
   // Tasks that came, that went, that came to their new place before they have left the old one, and those that have
   // other contents where they stand.
   std::vector<TaskId> put_in_, taken_out_, leaving_, rewritten_;
