@@ -19,6 +19,18 @@ Result<Placing> with_world(Placing placing) {
   return placing;
 }
 
+namespace {
+
+std::span<const FreeAt> frees_at(const GroupCode& code, TurnId turn) {
+  const auto less = [](const FreeAt& free, TurnId at) { return free.turn < at; };
+  const auto first = std::lower_bound(code.frees.begin(), code.frees.end(), turn, less);
+  auto last = first;
+  while (last != code.frees.end() && last->turn == turn) ++last;
+  return {first, last};
+}
+
+}  // namespace
+
 Compilation::Compilation(const TrainingGraph& training, const Placing& placing, const ShardingPlan& plan,
                          const CompileOptions& options, const RecomputeRegions& recompute)
     : training_(training),
@@ -96,8 +108,7 @@ void Compilation::place_piece(const BucketPiece& piece, const std::function<void
     const GroupCode& code = groups_[member.group];
     const Chain& chain = code.chains[member.chain];
     chains.push_back(&chain);
-    for (const FreeAt& free : code.frees) {
-      if (free.turn != chain.turn) continue;
+    for (const FreeAt& free : frees_at(code, chain.turn)) {
       bool follows = std::find(chain.then.begin(), chain.then.end(), free.anchor) != chain.then.end();
       for (InstructionId step : chain.steps) follows = follows || free.anchor == step;
       if (follows) frees.push_back(&free);
@@ -136,19 +147,22 @@ Compilation::Segment Compilation::assemble(TurnId id) {
   const auto operands = sequence_.operands(id);
   std::vector<const FreeAt*> frees;
   const auto add_frees = [&](GroupId group, TurnId at) {
-    for (const FreeAt& free : groups_[group].frees)
-      if (free.turn == at) frees.push_back(&free);
+    for (const FreeAt& free : frees_at(groups_[group], at)) frees.push_back(&free);
   };
   for (std::size_t i = 0; i < operands.size(); ++i) {
     bool seen = false;
     for (std::size_t j = 0; j < i; ++j) seen = seen || operands[j].group == operands[i].group;
     if (!seen) add_frees(operands[i].group, id);
   }
-  const auto in_order = [](const FreeAt* a, const FreeAt* b) { return a->tensor < b->tensor; };
-  std::stable_sort(frees.begin(), frees.end(), in_order);
+  // After one instruction in the order of their tensors.
+  std::stable_sort(frees.begin(), frees.end(), [](const FreeAt* a, const FreeAt* b) {
+    return std::pair(a->anchor, a->tensor) < std::pair(b->anchor, b->tensor);
+  });
   const auto place_frees = [&](InstructionId anchor) {
-    for (const FreeAt* free : frees) {
-      if (free->anchor != anchor) continue;
+    const auto first = std::lower_bound(frees.begin(), frees.end(), anchor,
+                                        [](const FreeAt* free, InstructionId at) { return free->anchor < at; });
+    for (auto it = first; it != frees.end() && (*it)->anchor == anchor; ++it) {
+      const FreeAt* const free = *it;
       if (!anchor.valid() && journal_.open) remember(free->free);  // what it waits for belongs to other groups
       lowering_.settle_free(*free);
       if (!anchor.valid()) cover_all_readers(*free, id);
@@ -208,19 +222,27 @@ void Compilation::write_bodies(const std::vector<std::pair<TurnId, Segment>>* ed
           return part;
         };
         const Segment out = here(old), in = here(segments_[turn]);
-        // But for what both begin and end with.
-        const auto [out_from, in_from] = std::mismatch(out.begin(), out.end(), in.begin(), in.end());
-        auto out_to = out.end(), in_to = in.end();
-        for (; out_to != out_from && in_to != in_from && out_to[-1] == in_to[-1]; --out_to) --in_to;
-        if (out_from == out_to && in_from == in_to) continue;
-        BodyEdit change{b + 1 == bodies ? -1 : static_cast<int>(b / 2),
-                        b % 2 == 1,
-                        fresh[b].size() + static_cast<std::size_t>(in_from - in.begin()),
-                        {},
-                        {}};
-        for (auto it = out_from; it != out_to; ++it) change.removed.push_back(it->instruction);
-        for (auto it = in_from; it != in_to; ++it) change.added.push_back(it->instruction);
-        edit->bodies.push_back(std::move(change));
+        // Between those that stay, one after the other.
+        place_in_.resize(program_.instructions.size());
+        for (std::size_t i = 0; i < in.size(); ++i) place_in_[in[i].instruction] = static_cast<std::uint32_t>(i + 1);
+        std::size_t out_from = 0, in_from = 0;
+        const auto note = [&](std::size_t out_to, std::size_t in_to) {
+          if (out_from == out_to && in_from == in_to) return;
+          BodyEdit change{
+              b + 1 == bodies ? -1 : static_cast<int>(b / 2), b % 2 == 1, fresh[b].size() + in_from, {}, {}};
+          for (std::size_t i = out_from; i < out_to; ++i) change.removed.push_back(out[i].instruction);
+          for (std::size_t i = in_from; i < in_to; ++i) change.added.push_back(in[i].instruction);
+          edit->bodies.push_back(std::move(change));
+        };
+        for (std::size_t i = 0; i < out.size(); ++i) {
+          const std::uint32_t at = place_in_[out[i].instruction];
+          if (at <= in_from || in[at - 1] != out[i]) continue;
+          note(i, at - 1);
+          out_from = i + 1;
+          in_from = at;
+        }
+        note(out.size(), in.size());
+        for (const Placed& placed : in) place_in_[placed.instruction] = 0;
       }
     }
     for (const Placed& placed : segments_[turn]) fresh[placed.body].push_back(placed.instruction);
@@ -276,10 +298,18 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
 
   ProgramEdit edit;
   for (TurnId turn : turns) {
-    for (InstructionId kept : {lowering_.main(turn), lowering_.last_shift(turn)})
-      if (kept.valid()) remember(kept);
+    const InstructionId main = lowering_.main(turn), shift = lowering_.last_shift(turn);
+    const bool whole = main.valid() && !shift.valid() && !lowering_.ring(turn);  // it is written whole
+    Instruction before;
+    if (whole)
+      before = std::exchange(program_.instructions[main], Instruction());
+    else
+      for (InstructionId kept : {main, shift})
+        if (kept.valid()) remember(kept);
     RingCode ring = lowering_.take_ring(turn);
     lowering_.write_main(turn, groups_);
+    if (whole && program_.instructions[main] != before)
+      journal_.overwritten.instructions.emplace_back(main, std::move(before));
     if (!ring.order.empty() || lowering_.ring(turn)) journal_.rings.emplace_back(turn, std::move(ring));
     journal_.segments.emplace_back(turn, std::exchange(segments_[turn], Segment()));
     segments_[turn] = assemble(turn);

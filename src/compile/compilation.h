@@ -81,6 +81,7 @@ class Compilation {
   IdVec<TurnId, Segment> segments_;
   std::vector<TurnId> freeing_scalars_;  // turns at whose end a scalar that all optimizers read is freed
   Journal journal_;
+  IdVec<InstructionId, std::uint32_t> place_in_;  // scratch, all 0
 };
 
 // The same program with nothing left over: instructions numbered in the order of the bodies, buffers and transfers in

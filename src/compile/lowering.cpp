@@ -486,7 +486,7 @@ Status Lowering::lower_events(GroupId group, GroupCode& code) {
 // A free after the last use of every memory that does not outlive the step. What weight gradients read is freed among
 // them, so that a split backward frees it as well. It waits for the last use on every stream, and nobody waits for it.
 void Lowering::add_frees() {
-  for (const auto& [id, event, shared] : code_->buffers) {
+  for (const auto& [id, event, part, shared] : code_->buffers) {
     const Buffer& buffer = program_.buffers[id];
     if (buffer.memory != id || buffer.kind == BufferKind::Parameter || buffer.kind == BufferKind::State) continue;
     const LastUse& last = last_use_[id];

@@ -72,12 +72,13 @@ template <class Id>
 struct Owned {
   Id id;
   std::uint32_t event = 0;  // of the group, for which it was made
+  std::uint32_t part = 0;   // of what happens there: 0 where there are none
   bool shared = false;      // by the code of the group before a change and after it
 };
 
 struct GroupCode {
   std::vector<EventCode> events;
-  std::vector<FreeAt> frees;
+  std::vector<FreeAt> frees;  // by turn
   std::map<TensorId, std::vector<Home>> homes;
   std::vector<Chain> chains;
   // In the order they were made.
@@ -175,6 +176,8 @@ class Lowering {
   TransferId number_of(const Transfer& transfer);
   InstructionId number_of_free(const Instruction& instruction);
   bool alike(const Instruction& a, const Instruction& b) const;
+  void begin_part(MeshId a, MeshId b);
+  void end_parts();
   template <class Id, class Matches>
   Id take(std::vector<Owned<Id>>& from, std::size_t& next, const Matches& matches);
   void write_over(InstructionId id);
@@ -249,7 +252,11 @@ class Lowering {
   GroupCode* code_ = nullptr;
   GroupCode* before_ = nullptr;
   Overwritten* overwritten_ = nullptr;
-  std::uint32_t event_ = 0;
+  std::uint32_t event_ = 0, part_ = 0;
+  struct PartBegin {
+    std::size_t buffer = 0, instruction = 0, transfer = 0;
+  };
+  std::unordered_map<std::uint32_t, PartBegin> part_begins_;                // in `before_`, of the event
   std::size_t next_buffer_ = 0, next_instruction_ = 0, next_transfer_ = 0;  // of `before_`, not taken over yet
   IdVec<BufferId, std::uint32_t> free_before_;                              // in before_->instructions, + 1
   bool of_parameter_ = false;

@@ -1,5 +1,8 @@
 // Numbers of buffers, instructions and transfers. What a group makes again when it is lowered again, for the same event
 // and alike, keeps its number, so that a change to one operator leaves the rest of the program as it is.
+#include <algorithm>
+
+#include "base/check.h"
 #include "compile/lowering.h"
 
 namespace weft {
@@ -15,7 +18,7 @@ Id take_or_add(std::vector<Id>& free, IdVec<Id, Value>& column) {
 
 template <class Id, class Value>
 void give_back(const std::vector<Owned<Id>>& list, std::vector<Id>& free, IdVec<Id, Value>& column) {
-  for (const auto& [id, event, shared] : list) {
+  for (const auto& [id, event, part, shared] : list) {
     if (shared) continue;
     free.push_back(id);
     column[id] = {};
@@ -28,7 +31,7 @@ Result<GroupCode> Lowering::lower(GroupId group, GroupCode* before, Overwritten*
   GroupCode code;
   before_ = before;
   overwritten_ = journal;
-  next_buffer_ = next_instruction_ = next_transfer_ = 0;
+  end_parts();
   const auto each_free_before = [&](const auto& visit) {
     if (!before_) return;
     const auto frees = static_cast<std::uint32_t>(before_->events.size());  // made after all events
@@ -38,6 +41,8 @@ Result<GroupCode> Lowering::lower(GroupId group, GroupCode* before, Overwritten*
   free_before_.resize(program_.buffers.size());
   each_free_before([&](BufferId buffer, std::size_t i) { free_before_[buffer] = static_cast<std::uint32_t>(i + 1); });
   const Status done = lower_events(group, code);
+  std::stable_sort(code.frees.begin(), code.frees.end(),
+                   [](const FreeAt& a, const FreeAt& b) { return a.turn < b.turn; });
   each_free_before([&](BufferId buffer, std::size_t) { free_before_[buffer] = 0; });
   code_ = before_ = nullptr;
   overwritten_ = nullptr;
@@ -49,15 +54,47 @@ Result<GroupCode> Lowering::lower(GroupId group, GroupCode* before, Overwritten*
 
 template <class Id, class Matches>
 Id Lowering::take(std::vector<Owned<Id>>& from, std::size_t& next, const Matches& matches) {
-  while (next < from.size() && from[next].event < event_) ++next;
+  if (part_ == 0)
+    while (next < from.size() && (from[next].event < event_ || (from[next].event == event_ && from[next].part != 0)))
+      ++next;
   constexpr std::size_t kFar = 16;  // farther apart they are rarely the same, and looking costs
-  for (std::size_t i = next; i < std::min(from.size(), next + kFar) && from[i].event == event_; ++i)
-    if (matches(from[i].id)) {
+  for (std::size_t i = next; i < std::min(from.size(), next + kFar) && from[i].event == event_ && from[i].part == part_;
+       ++i)
+    if (!from[i].shared && matches(from[i].id)) {
       next = i + 1;
       from[i].shared = true;
       return from[i].id;
     }
   return Id();
+}
+
+// What is made for each of many pairs of meshes is found by its pair: one mesh more or less leaves the others' as they
+// are.
+void Lowering::begin_part(MeshId a, MeshId b) {
+  constexpr std::uint32_t kMeshes = 1 << 16;
+  WEFT_CHECK(a.index() + 1 < kMeshes && b.index() + 1 < kMeshes, "{} meshes", program_.meshes.size());
+  part_ = (a.index() + 1) * kMeshes + b.index() + 1;
+  if (!before_) return;
+  if (part_begins_.empty()) {
+    const auto note = [&](const auto& list, std::size_t PartBegin::*begin) {
+      for (std::size_t i = list.size(); i-- > 0;)
+        if (list[i].event == event_ && list[i].part != 0) part_begins_[list[i].part].*begin = i;
+    };
+    note(before_->buffers, &PartBegin::buffer);
+    note(before_->instructions, &PartBegin::instruction);
+    note(before_->transfers, &PartBegin::transfer);
+  }
+  const auto found = part_begins_.find(part_);
+  const PartBegin begin = found == part_begins_.end() ? PartBegin{} : found->second;
+  next_buffer_ = begin.buffer;
+  next_instruction_ = begin.instruction;
+  next_transfer_ = begin.transfer;
+}
+
+void Lowering::end_parts() {
+  part_ = 0;
+  part_begins_.clear();
+  next_buffer_ = next_instruction_ = next_transfer_ = 0;
 }
 
 void Lowering::write_over(InstructionId id) {
@@ -94,7 +131,7 @@ BufferId Lowering::number_of(const Buffer& buffer) {
     weight_only_.resize(program_.buffers.size());
   }
   adders_.erase(id);
-  code_->buffers.push_back({id, event_, shared});
+  code_->buffers.push_back({id, event_, part_, shared});
   return id;
 }
 
@@ -107,7 +144,7 @@ TransferId Lowering::number_of(const Transfer& transfer) {
     id = take_or_add(free_transfers_, program_.transfers);
     program_.transfers[id] = transfer;
   }
-  code_->transfers.push_back({id, event_, shared});
+  code_->transfers.push_back({id, event_, part_, shared});
   return id;
 }
 
@@ -141,7 +178,7 @@ InstructionId Lowering::number_of(const Instruction& instruction) {
     write_over(id);
   else
     id = new_instruction({});
-  code_->instructions.push_back({id, event_, shared});
+  code_->instructions.push_back({id, event_, part_, shared});
   return id;
 }
 
@@ -160,7 +197,7 @@ InstructionId Lowering::number_of_free(const Instruction& instruction) {
     write_over(id);
   else
     id = new_instruction({});
-  code_->instructions.push_back({id, event_, shared});
+  code_->instructions.push_back({id, event_, part_, shared});
   return id;
 }
 

@@ -120,6 +120,12 @@ void Simulator::undo() {
   state_->take_back(std::move(undo));
 }
 
-void Simulator::commit() { state_->log.clear(); }
+void Simulator::commit() {
+  constexpr int kTidy = 256;
+  state_->log.clear();
+  if (++state_->commits % kTidy != 0) return;
+  for (const AgentId agent : state_->workload.agents.ids())
+    state_->index[agent.index()].find_followers(state_->workload.agents[agent]);
+}
 
 }  // namespace weft

@@ -5,7 +5,8 @@
 // at one of its checkpoints, some constant time earlier or later: from there to the next edited task both runs are the
 // same. The result is that of a full run, bit for bit: time is an integer, so a run moved in time is the same run.
 //
-// `undo` puts back what was there: it costs what the edit changed, and a list of pointers.
+// `undo` puts back what was there: it costs what the edit changed. So do most edits of a search end; a replay therefore
+// takes no checkpoints, and what is missing is made up for by the next edit, which plays that part of the run again.
 //
 // Not here: times of single tasks; `simulate(simulator.workload())` has them. Cost of `apply`: the tasks replayed, the
 // bodies of the agents that are edited, and per checkpoint looked at the streams of those agents.

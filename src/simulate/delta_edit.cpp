@@ -34,6 +34,18 @@ Status put(IdVec<Id, Value>& column, const std::vector<std::pair<Id, Value>>& va
   return Ok{};
 }
 
+// In place of so many tasks of a body.
+void replace(std::vector<TaskId>& body, std::uint32_t position, std::uint32_t removed,
+             const std::vector<TaskId>& inserted) {
+  const auto both = static_cast<std::ptrdiff_t>(std::min<std::size_t>(removed, inserted.size()));
+  const auto from = std::copy_n(inserted.begin(), both, body.begin() + position);
+  if (static_cast<std::ptrdiff_t>(removed) > both) {
+    body.erase(from, body.begin() + position + removed);
+  } else {
+    body.insert(from, inserted.begin() + both, inserted.end());
+  }
+}
+
 }  // namespace
 
 void Simulator::State::come(MeetingId meeting, const Layout::Party& party) {
@@ -133,7 +145,7 @@ Status Simulator::State::change_agent(AgentEdit& edit, std::optional<ScriptPatch
         {splice.body, splice.position, static_cast<std::uint32_t>(splice.inserted.size()), {from, to}});
     for (auto it = from; it != to; ++it) note(undo.left, *it);
     for (const TaskId task : splice.inserted) note(undo.came, task);
-    body.insert(body.erase(from, to), splice.inserted.begin(), splice.inserted.end());
+    replace(body, splice.position, splice.removed, splice.inserted);
     if (patch && !patch->splice(script, of, workload, agent, splice.body, splice.position, undo.splices.back().inserted,
                                 splice.inserted.size()))
       give_up();
@@ -205,9 +217,7 @@ void Simulator::State::take_back(Undo undo) {
     for (const auto& [meeting, party] : it->left) come(meeting, party);
     for (const auto& [meeting, party] : it->came) leave(meeting, party);
     for (auto splice = it->splices.rbegin(); splice != it->splices.rend(); ++splice) {
-      std::vector<TaskId>& body = agent.bodies[splice->body];
-      const auto from = body.begin() + splice->position;
-      body.insert(body.erase(from, from + splice->removed), splice->inserted.begin(), splice->inserted.end());
+      replace(agent.bodies[splice->body], splice->position, splice->removed, splice->inserted);
     }
     for (auto task = it->changed.rbegin(); task != it->changed.rend(); ++task)
       agent.tasks[task->first] = std::move(task->second);

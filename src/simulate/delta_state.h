@@ -150,6 +150,7 @@ struct Simulator::State {
   std::vector<Picoseconds> ends;
   std::int64_t tasks = 0;
   std::vector<Undo> log;
+  std::int64_t commits = 0;
 
   // ---- the whole run ----
 

@@ -37,6 +37,11 @@ constexpr auto by_task = [](const auto& position) { return std::pair(position.sc
 
 ScriptIndex::ScriptIndex(const Agent& agent, TaskPositions found) : positions(std::move(found)) {
   resize(agent.tasks.size());
+  find_followers(agent);
+}
+
+void ScriptIndex::find_followers(const Agent& agent) {
+  for (std::vector<TaskId>& list : followers) list.clear();
   for (const std::vector<TaskId>& body : agent.bodies)
     for (const TaskId id : body)
       for (const TaskId after : agent.tasks[id].after) followers[after.index()].push_back(id);

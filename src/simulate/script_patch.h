@@ -24,6 +24,8 @@ struct ScriptIndex {
   std::vector<std::uint32_t> room;
 
   void resize(std::size_t tasks);
+  // Forgets followers that are none any more.
+  void find_followers(const Agent& agent);
 };
 
 class ScriptPatch {
