@@ -19,6 +19,18 @@ Result<Placing> with_world(Placing placing) {
   return placing;
 }
 
+namespace {
+
+std::span<const FreeAt> frees_at(const GroupCode& code, TurnId turn) {
+  const auto less = [](const FreeAt& free, TurnId at) { return free.turn < at; };
+  const auto first = std::lower_bound(code.frees.begin(), code.frees.end(), turn, less);
+  auto last = first;
+  while (last != code.frees.end() && last->turn == turn) ++last;
+  return {first, last};
+}
+
+}  // namespace
+
 Compilation::Compilation(const TrainingGraph& training, const Placing& placing, const ShardingPlan& plan,
                          const CompileOptions& options, const RecomputeRegions& recompute)
     : training_(training),
@@ -96,8 +108,7 @@ void Compilation::place_piece(const BucketPiece& piece, const std::function<void
     const GroupCode& code = groups_[member.group];
     const Chain& chain = code.chains[member.chain];
     chains.push_back(&chain);
-    for (const FreeAt& free : code.frees) {
-      if (free.turn != chain.turn) continue;
+    for (const FreeAt& free : frees_at(code, chain.turn)) {
       bool follows = std::find(chain.then.begin(), chain.then.end(), free.anchor) != chain.then.end();
       for (InstructionId step : chain.steps) follows = follows || free.anchor == step;
       if (follows) frees.push_back(&free);
@@ -136,19 +147,22 @@ Compilation::Segment Compilation::assemble(TurnId id) {
   const auto operands = sequence_.operands(id);
   std::vector<const FreeAt*> frees;
   const auto add_frees = [&](GroupId group, TurnId at) {
-    for (const FreeAt& free : groups_[group].frees)
-      if (free.turn == at) frees.push_back(&free);
+    for (const FreeAt& free : frees_at(groups_[group], at)) frees.push_back(&free);
   };
   for (std::size_t i = 0; i < operands.size(); ++i) {
     bool seen = false;
     for (std::size_t j = 0; j < i; ++j) seen = seen || operands[j].group == operands[i].group;
     if (!seen) add_frees(operands[i].group, id);
   }
-  const auto in_order = [](const FreeAt* a, const FreeAt* b) { return a->tensor < b->tensor; };
-  std::stable_sort(frees.begin(), frees.end(), in_order);
+  // After one instruction in the order of their tensors.
+  std::stable_sort(frees.begin(), frees.end(), [](const FreeAt* a, const FreeAt* b) {
+    return std::pair(a->anchor, a->tensor) < std::pair(b->anchor, b->tensor);
+  });
   const auto place_frees = [&](InstructionId anchor) {
-    for (const FreeAt* free : frees) {
-      if (free->anchor != anchor) continue;
+    const auto first = std::lower_bound(frees.begin(), frees.end(), anchor,
+                                        [](const FreeAt* free, InstructionId at) { return free->anchor < at; });
+    for (auto it = first; it != frees.end() && (*it)->anchor == anchor; ++it) {
+      const FreeAt* const free = *it;
       if (!anchor.valid() && journal_.open) remember(free->free);  // what it waits for belongs to other groups
       lowering_.settle_free(*free);
       if (!anchor.valid()) cover_all_readers(*free, id);
@@ -201,12 +215,34 @@ void Compilation::write_bodies(const std::vector<std::pair<TurnId, Segment>>* ed
           for (const Placed& placed : *segment)
             if (std::find(touched.begin(), touched.end(), placed.body) == touched.end()) touched.push_back(placed.body);
       for (std::uint32_t b : touched) {
-        BodyEdit change{b + 1 == bodies ? -1 : static_cast<int>(b / 2), b % 2 == 1, fresh[b].size(), {}, {}};
-        for (const Placed& placed : old)
-          if (placed.body == b) change.removed.push_back(placed.instruction);
-        for (const Placed& placed : segments_[turn])
-          if (placed.body == b) change.added.push_back(placed.instruction);
-        edit->bodies.push_back(std::move(change));
+        const auto here = [&](const Segment& segment) {
+          Segment part;
+          std::copy_if(segment.begin(), segment.end(), std::back_inserter(part),
+                       [&](const Placed& placed) { return placed.body == b; });
+          return part;
+        };
+        const Segment out = here(old), in = here(segments_[turn]);
+        // Between those that stay, one after the other.
+        place_in_.resize(program_.instructions.size());
+        for (std::size_t i = 0; i < in.size(); ++i) place_in_[in[i].instruction] = static_cast<std::uint32_t>(i + 1);
+        std::size_t out_from = 0, in_from = 0;
+        const auto note = [&](std::size_t out_to, std::size_t in_to) {
+          if (out_from == out_to && in_from == in_to) return;
+          BodyEdit change{
+              b + 1 == bodies ? -1 : static_cast<int>(b / 2), b % 2 == 1, fresh[b].size() + in_from, {}, {}};
+          for (std::size_t i = out_from; i < out_to; ++i) change.removed.push_back(out[i].instruction);
+          for (std::size_t i = in_from; i < in_to; ++i) change.added.push_back(in[i].instruction);
+          edit->bodies.push_back(std::move(change));
+        };
+        for (std::size_t i = 0; i < out.size(); ++i) {
+          const std::uint32_t at = place_in_[out[i].instruction];
+          if (at <= in_from || in[at - 1] != out[i]) continue;
+          note(i, at - 1);
+          out_from = i + 1;
+          in_from = at;
+        }
+        note(out.size(), in.size());
+        for (const Placed& placed : in) place_in_[placed.instruction] = 0;
       }
     }
     for (const Placed& placed : segments_[turn]) fresh[placed.body].push_back(placed.instruction);
@@ -214,7 +250,9 @@ void Compilation::write_bodies(const std::vector<std::pair<TurnId, Segment>>* ed
   for (std::uint32_t b = 0; b < bodies; ++b) body(b) = std::move(fresh[b]);
 }
 
-void Compilation::remember(InstructionId id) { journal_.instructions.emplace_back(id, program_.instructions[id]); }
+void Compilation::remember(InstructionId id) {
+  journal_.overwritten.instructions.emplace_back(id, program_.instructions[id]);
+}
 
 Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
   commit();
@@ -236,7 +274,7 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
   if (std::any_of(groups.begin(), groups.end(), [&](GroupId group) { return sequence_.is_parameter(group); }))
     turns.insert(turns.end(), freeing_scalars_.begin(), freeing_scalars_.end());
   for (GroupId group : groups) {
-    Result<GroupCode> code = lowering_.lower(group);
+    Result<GroupCode> code = lowering_.lower(group, &groups_[group], &journal_.overwritten);
     if (!code.ok()) {
       undo();
       return code.error();
@@ -260,10 +298,18 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
 
   ProgramEdit edit;
   for (TurnId turn : turns) {
-    for (InstructionId kept : {lowering_.main(turn), lowering_.last_shift(turn)})
-      if (kept.valid()) remember(kept);
+    const InstructionId main = lowering_.main(turn), shift = lowering_.last_shift(turn);
+    const bool whole = main.valid() && !shift.valid() && !lowering_.ring(turn);  // it is written whole
+    Instruction before;
+    if (whole)
+      before = std::exchange(program_.instructions[main], Instruction());
+    else
+      for (InstructionId kept : {main, shift})
+        if (kept.valid()) remember(kept);
     RingCode ring = lowering_.take_ring(turn);
     lowering_.write_main(turn, groups_);
+    if (whole && program_.instructions[main] != before)
+      journal_.overwritten.instructions.emplace_back(main, std::move(before));
     if (!ring.order.empty() || lowering_.ring(turn)) journal_.rings.emplace_back(turn, std::move(ring));
     journal_.segments.emplace_back(turn, std::exchange(segments_[turn], Segment()));
     segments_[turn] = assemble(turn);
@@ -271,8 +317,15 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
   journal_.stages = program_.stages;
   journal_.step = program_.step;
   write_bodies(&journal_.segments, &edit);
-  for (const auto& [id, old] : journal_.instructions)
-    if (program_.instructions[id] != old) edit.rewritten.push_back(id);
+  // What a bucket joins stands in no body itself.
+  std::vector<InstructionId> joined;
+  for (const auto& [group, old] : journal_.groups)
+    for (const GroupCode* code : {&old, static_cast<const GroupCode*>(&groups_[group])})
+      for (const Chain& chain : code->chains) joined.insert(joined.end(), chain.steps.begin(), chain.steps.end());
+  std::sort(joined.begin(), joined.end());
+  for (const auto& [id, old] : journal_.overwritten.instructions)
+    if (!std::binary_search(joined.begin(), joined.end(), id) && program_.instructions[id] != old)
+      edit.rewritten.push_back(id);
   return edit;
 }
 
@@ -281,6 +334,7 @@ void Compilation::undo() {
   for (auto& [group, old] : journal_.groups) {
     lowering_.release(groups_[group]);
     groups_[group] = std::move(old);
+    share_nothing(groups_[group]);
   }
   // Joined instructions that only the new buckets have; those of the old ones come back with their contents.
   for (auto& [bucket, old] : journal_.buckets) {
@@ -290,7 +344,7 @@ void Compilation::undo() {
         for (InstructionId id : piece.joined) lowering_.drop_instruction(id);
     now = std::move(old);
   }
-  for (auto& [id, old] : journal_.instructions) program_.instructions[id] = std::move(old);
+  lowering_.put_back(journal_.overwritten);
   for (auto& [turn, old] : journal_.segments) segments_[turn] = std::move(old);
   for (auto& [turn, old] : journal_.rings) lowering_.put_ring(turn, std::move(old));
   if (!journal_.segments.empty()) {
@@ -308,7 +362,10 @@ void Compilation::undo() {
 
 void Compilation::commit() {
   if (!journal_.open) return;
-  for (const auto& [group, old] : journal_.groups) lowering_.release(old);
+  for (const auto& [group, old] : journal_.groups) {
+    lowering_.release(old);
+    share_nothing(groups_[group]);
+  }
   for (const auto& [turn, old] : journal_.rings) lowering_.release(old.owned);
   for (const auto& [bucket, old] : journal_.buckets)
     for (const BucketPiece& piece : old) {

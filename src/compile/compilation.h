@@ -53,7 +53,7 @@ class Compilation {
     std::vector<std::pair<BucketId, BucketCode>> buckets;
     std::vector<std::pair<TurnId, Segment>> segments;
     std::vector<std::pair<TurnId, RingCode>> rings;
-    std::vector<std::pair<InstructionId, Instruction>> instructions;
+    Overwritten overwritten;
     std::vector<StageProgram> stages;
     std::vector<InstructionId> step;
     bool open = false;
@@ -81,6 +81,7 @@ class Compilation {
   IdVec<TurnId, Segment> segments_;
   std::vector<TurnId> freeing_scalars_;  // turns at whose end a scalar that all optimizers read is freed
   Journal journal_;
+  IdVec<InstructionId, std::uint32_t> place_in_;  // scratch, all 0
 };
 
 // The same program with nothing left over: instructions numbered in the order of the bodies, buffers and transfers in

@@ -67,35 +67,14 @@ OpSharding Lowering::sharding(TurnId turn) const {
   return result;
 }
 
-InstructionId Lowering::new_instruction(Instruction instruction) {
-  if (free_instructions_.empty()) {
-    joined_.push_back({});
-    return program_.instructions.push_back(std::move(instruction));
-  }
-  const InstructionId id = free_instructions_.back();
-  free_instructions_.pop_back();
-  joined_[id] = {};
-  program_.instructions[id] = std::move(instruction);
-  return id;
-}
-
 BufferId Lowering::add_buffer(TensorId tensor, Layout layout, BufferKind kind, bool on_host) {
-  BufferId id(program_.buffers.size());
-  if (free_buffers_.empty()) {
-    program_.buffers.push_back({});
-    writer_.push_back({});
-    last_use_.push_back({});
-    weight_only_.push_back(0);
-  } else {
-    id = free_buffers_.back();
-    free_buffers_.pop_back();
-    writer_[id] = {};
-    adders_.erase(id);
-    last_use_[id] = {};
-  }
-  program_.buffers[id] = {tensor, std::move(layout), kind, id, id, on_host};
+  Buffer buffer{tensor, std::move(layout), kind, {}, {}, on_host};
+  const BufferId id = number_of(buffer);
+  buffer.storage = buffer.memory = id;
+  program_.buffers[id] = std::move(buffer);
+  writer_[id] = {};
+  last_use_[id] = {};
   weight_only_[id] = weight_part_;
-  code_->buffers.push_back(id);
   return id;
 }
 
@@ -120,9 +99,8 @@ Stream Lowering::stream_of(const What& what) const {
 InstructionId Lowering::emit(MeshId on, What what, InstructionId as) {
   const Stream stream = stream_of(what);
   Instruction instruction{on, guard_, weight_part_, std::move(what), stream, {}};
-  const InstructionId id = as.valid() ? as : new_instruction({});
+  const InstructionId id = as.valid() ? as : number_of(instruction);
   program_.instructions[id] = std::move(instruction);
-  if (!as.valid()) code_->instructions.push_back(id);
   add_waits(id);
   use_all(id);
   sink_->push_back(id);
@@ -296,15 +274,7 @@ Result<bool> Lowering::bring_from(BufferId source, const Layout& wanted) {
   }
   WEFT_TRY(const BufferId ready, as(tensor, here));
   const BufferId arrived = keep(tensor, there, BufferKind::Temporary);
-  TransferId transfer;
-  if (free_transfers_.empty()) {
-    transfer = program_.transfers.push_back({ready, arrived});
-  } else {
-    transfer = free_transfers_.back();
-    free_transfers_.pop_back();
-    program_.transfers[transfer] = {ready, arrived};
-  }
-  code_->transfers.push_back(transfer);
+  const TransferId transfer = number_of(Transfer{ready, arrived});
   emit(from.mesh, Send{transfer});
   emit(wanted.mesh, Receive{transfer});
   return true;
@@ -469,15 +439,6 @@ void Lowering::begin_step(GroupId group) {
     });
 }
 
-Result<GroupCode> Lowering::lower(GroupId group) {
-  GroupCode code;
-  const Status done = lower_events(group, code);
-  code_ = nullptr;
-  if (done.ok()) return code;
-  release(code);
-  return done.error();
-}
-
 Status Lowering::lower_events(GroupId group, GroupCode& code) {
   const std::vector<Event>& events = sequence_.events()[group];
   code.events.resize(events.size());
@@ -490,6 +451,7 @@ Status Lowering::lower_events(GroupId group, GroupCode& code) {
   for (std::size_t i = 0; i < events.size(); ++i) {
     const Event& event = events[i];
     const Turn& turn = sequence_.turns()[event.turn];
+    event_ = static_cast<std::uint32_t>(i);
     if (turn.phase != phase_) {
       weight_part_ = false;
       if (phase_ == Phase::Forward) begin_backward(group, i);
@@ -516,6 +478,7 @@ Status Lowering::lower_events(GroupId group, GroupCode& code) {
       WEFT_TRY_OK(need(event, code.events[i]));
   }
   weight_part_ = false;
+  event_ = static_cast<std::uint32_t>(events.size());
   add_frees();
   return Ok{};
 }
@@ -523,14 +486,14 @@ Status Lowering::lower_events(GroupId group, GroupCode& code) {
 // A free after the last use of every memory that does not outlive the step. What weight gradients read is freed among
 // them, so that a split backward frees it as well. It waits for the last use on every stream, and nobody waits for it.
 void Lowering::add_frees() {
-  for (BufferId id : code_->buffers) {
+  for (const auto& [id, event, part, shared] : code_->buffers) {
     const Buffer& buffer = program_.buffers[id];
     if (buffer.memory != id || buffer.kind == BufferKind::Parameter || buffer.kind == BufferKind::State) continue;
     const LastUse& last = last_use_[id];
     if (!last.turn.valid()) continue;
-    const InstructionId free =
-        new_instruction({buffer.layout.mesh, last.guard, last.weight_part, Free{id}, Stream::Compute, {}});
-    code_->instructions.push_back(free);
+    Instruction instruction{buffer.layout.mesh, last.guard, last.weight_part, Free{id}, Stream::Compute, {}};
+    const InstructionId free = number_of_free(instruction);
+    program_.instructions[free] = std::move(instruction);
     FreeAt at{last.turn, last.anchor, free, program_.buffers[id].tensor, {}};
     for (const auto& part : last.by_stream)
       for (InstructionId use : part)
@@ -546,15 +509,6 @@ void Lowering::settle_free(const FreeAt& free) {
     if (joined_[use].valid()) use = joined_[use];
     if (std::find(after.begin(), after.end(), use) == after.end()) after.push_back(use);
   }
-}
-
-void Lowering::release(const GroupCode& code) {
-  free_buffers_.insert(free_buffers_.end(), code.buffers.begin(), code.buffers.end());
-  free_instructions_.insert(free_instructions_.end(), code.instructions.begin(), code.instructions.end());
-  free_transfers_.insert(free_transfers_.end(), code.transfers.begin(), code.transfers.end());
-  for (BufferId id : code.buffers) program_.buffers[id] = {};
-  for (InstructionId id : code.instructions) program_.instructions[id] = {};
-  for (TransferId id : code.transfers) program_.transfers[id] = {};
 }
 
 void Lowering::write_main(TurnId id, const IdVec<GroupId, GroupCode>& groups) {

@@ -67,15 +67,40 @@ struct FreeAt {
   std::vector<InstructionId> uses;  // the last on each stream
 };
 
+// A buffer, instruction or transfer that a group has in the program.
+template <class Id>
+struct Owned {
+  Id id;
+  std::uint32_t event = 0;  // of the group, for which it was made
+  std::uint32_t part = 0;   // of what happens there: 0 where there are none
+  bool shared = false;      // by the code of the group before a change and after it
+};
+
 struct GroupCode {
   std::vector<EventCode> events;
-  std::vector<FreeAt> frees;
+  std::vector<FreeAt> frees;  // by turn
   std::map<TensorId, std::vector<Home>> homes;
   std::vector<Chain> chains;
-  // What the group owns in the program.
-  std::vector<BufferId> buffers;
-  std::vector<InstructionId> instructions;
-  std::vector<TransferId> transfers;
+  // In the order they were made.
+  std::vector<Owned<BufferId>> buffers;
+  std::vector<Owned<InstructionId>> instructions;
+  std::vector<Owned<TransferId>> transfers;
+};
+
+// There is no code of the group but this.
+void share_nothing(GroupCode& code);
+
+// What stood in the program before it was written over.
+struct Overwritten {
+  struct OfBuffer {
+    BufferId id;
+    Buffer buffer;
+    InstructionId writer;
+    std::vector<InstructionId> adders;
+  };
+  std::vector<std::pair<InstructionId, Instruction>> instructions;
+  std::vector<std::pair<InstructionId, InstructionId>> joined;
+  std::vector<OfBuffer> buffers;
 };
 
 // A turn that goes around a ring: its instructions and frees, in order, and what of them it owns.
@@ -111,10 +136,12 @@ class Lowering {
   // What a free waits for, by what has been joined since.
   void settle_free(const FreeAt& free);
 
-  // What the group's events come to, with the plan as it is now.
-  Result<GroupCode> lower(GroupId group);
-  // Gives back what the group owns.
+  // What the group's events come to, with the plan as it is now. What was made for the same event `before` and is
+  // alike keeps its number; what is written over goes to `journal`.
+  Result<GroupCode> lower(GroupId group, GroupCode* before = nullptr, Overwritten* journal = nullptr);
+  // Gives back what the group owns, but for what is shared.
   void release(const GroupCode& code);
+  void put_back(Overwritten& journal);
   // Writes the turn's own instruction, when the groups of its operands are lowered.
   void write_main(TurnId turn, const IdVec<GroupId, GroupCode>& groups);
 
@@ -142,6 +169,19 @@ class Lowering {
 
   const Mesh& mesh(MeshId id) const { return program_.meshes[id]; }
   MeshId mesh_of(TurnId turn) const;
+
+  // numbering.cpp
+  BufferId number_of(const Buffer& buffer);
+  InstructionId number_of(const Instruction& instruction);
+  TransferId number_of(const Transfer& transfer);
+  InstructionId number_of_free(const Instruction& instruction);
+  bool alike(const Instruction& a, const Instruction& b) const;
+  void begin_part(MeshId a, MeshId b);
+  void end_parts();
+  template <class Id, class Matches>
+  Id take(std::vector<Owned<Id>>& from, std::size_t& next, const Matches& matches);
+  void write_over(InstructionId id);
+
   BufferId add_buffer(TensorId tensor, Layout layout, BufferKind kind, bool on_host = false);
   BufferId keep(TensorId tensor, Layout layout, BufferKind kind);
   InstructionId emit(MeshId on, What what, InstructionId as = {});  // `as`: one that keeps its number
@@ -208,8 +248,17 @@ class Lowering {
   IdVec<BufferId, LastUse> last_use_;
   IdVec<BufferId, char> weight_only_;
 
-  // The group being lowered.
+  // The group being lowered, and how it was.
   GroupCode* code_ = nullptr;
+  GroupCode* before_ = nullptr;
+  Overwritten* overwritten_ = nullptr;
+  std::uint32_t event_ = 0, part_ = 0;
+  struct PartBegin {
+    std::size_t buffer = 0, instruction = 0, transfer = 0;
+  };
+  std::unordered_map<std::uint32_t, PartBegin> part_begins_;                // in `before_`, of the event
+  std::size_t next_buffer_ = 0, next_instruction_ = 0, next_transfer_ = 0;  // of `before_`, not taken over yet
+  IdVec<BufferId, std::uint32_t> free_before_;                              // in before_->instructions, + 1
   bool of_parameter_ = false;
   bool adds_reduced_ = false;  // emitting the addition of gradients that were reduced
   TurnId turn_;

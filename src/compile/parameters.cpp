@@ -144,6 +144,7 @@ Status Lowering::sum_tied_gradients() {
       Layout whole = program_.buffers[copy.gradient].layout;
       for (auto& reducer : whole.partial) reducer.reset();
       available_[gradient] = {copy.gradient};
+      begin_part(copy.mesh, copy.mesh);
       WEFT_TRY(const BufferId ready, as(gradient, whole));
       own.push_back(ready);
     }
@@ -153,6 +154,7 @@ Status Lowering::sum_tied_gradients() {
       for (std::size_t j = 0; j < copies.size(); ++j) {
         if (j == i) continue;
         available_[gradient] = {own[j]};
+        begin_part(copies[i].mesh, copies[j].mesh);
         WEFT_TRY(const BufferId term, as(gradient, layout));
         const BufferId next = add_buffer(gradient, layout, BufferKind::Temporary);
         emit(copies[i].mesh, Compute{op, sharding_for(graph_.signature(op), layout), {total, term}, {next}});
@@ -161,6 +163,7 @@ Status Lowering::sum_tied_gradients() {
       copies[i].gradient = total;
     }
     available_[gradient].clear();
+    end_parts();
   }
   return Ok{};
 }

@@ -162,6 +162,7 @@ void PricedProgram::undo() {
   if (!journal_.open) return;
   works_.shrink(journal_.works);
   for (auto& [id, entry] : journal_.entries) entries_[id] = std::move(entry);
+  for (auto it = journal_.sent.rbegin(); it != journal_.sent.rend(); ++it) sent_[it->first] = it->second;
   for (const CountChange& each : journal_.counts) counts_[each.agent][each.body].add(each.slot, -each.change);
   for (auto it = journal_.reused_tasks.rbegin(); it != journal_.reused_tasks.rend(); ++it)
     free_tasks_[it->first].push_back(it->second);
@@ -238,7 +239,10 @@ void PricedProgram::begin(InstructionId id, InstructionId before_it) {
   entry.mesh = instruction.mesh;
   entry.weight_part = instruction.weight_part;
   entry.sends = std::holds_alternative<Send>(instruction.what);
-  if (entry.sends) sent_[std::get<Send>(instruction.what).transfer] = id;
+  if (entry.sends) {
+    const TransferId transfer = std::get<Send>(instruction.what).transfer;
+    journal_.sent.emplace_back(transfer, std::exchange(sent_[transfer], id));
+  }
   if (old) {
     entry.slot = old->slot;
     entry.meetings = old->meetings;

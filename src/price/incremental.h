@@ -86,6 +86,7 @@ class PricedProgram {
     bool open = false;
     std::size_t works = 0;  // that there were
     std::vector<std::pair<InstructionId, Entry>> entries;
+    std::vector<std::pair<TransferId, InstructionId>> sent;
     std::vector<CountChange> counts;
     std::vector<std::pair<std::uint32_t, TaskId>> reused_tasks, dead_tasks;
     std::vector<MeetingId> reused_meetings, dead_meetings;

@@ -155,6 +155,14 @@ bool Machine::equals(Index agent, const Checkpoint& checkpoint, Picoseconds shif
   return true;
 }
 
+bool Machine::equals(const Checkpoint& checkpoint, Picoseconds shift) {
+  for (Index agent = 0; agent < agents_.size(); ++agent) {
+    catch_up(agent);
+    if (!equals(agent, checkpoint, shift)) return false;
+  }
+  return equal_flows(checkpoint, shift);
+}
+
 bool Machine::stands(Index agent, const Stand& stand) const {
   if (!host_is_free(agent) && agents_[agent].cursor != stand.cursor) return false;
   for (Index i = 0; i < streams_of(agent); ++i)

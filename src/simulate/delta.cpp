@@ -14,8 +14,7 @@ void Simulator::State::build() {
   for (const AgentId agent : workload.agents.ids()) {
     auto found = machine->script(agent.index()).positions(workload.agents[agent].tasks.size());
     named &= found.has_value();
-    index.push_back({found ? std::move(*found) : TaskPositions{}, count_names(workload.agents[agent]), {}});
-    index.back().resize(workload.agents[agent].tasks.size());
+    index.emplace_back(workload.agents[agent], found ? std::move(*found) : TaskPositions{});
   }
 }
 
@@ -45,23 +44,25 @@ bool Simulator::State::play_all(std::optional<Picoseconds> bound) {
   return true;
 }
 
-Result<Outcome> Simulator::State::apply(const WorkloadEdit& edit, std::optional<Picoseconds> bound) {
+Result<Outcome> Simulator::State::apply(WorkloadEdit& edit, std::optional<Picoseconds> bound) {
   Undo undo;
-  undo.entries = entries;
+  Outcome outcome{.replayed = fill_gaps(), .tasks = tasks};
+  undo.entries = std::move(entries);
   undo.ends = ends;
   undo.tasks = tasks;
   if (const Status status = change(edit, undo); !status) {
     take_back(std::move(undo));
     return status.error();
   }
-  Outcome outcome{.tasks = tasks};
   bool done = false;
   std::optional<std::vector<Edited>> edited;
   if (named) edited = exchange_scripts(undo);
   if (edited) {
     machine->workload_changed(first_changed(undo));
     tasks = executed();
-    done = replay(*edited, bound, outcome.replayed);
+    std::int64_t replayed = 0;
+    done = replay(*edited, undo.entries, bound, replayed);
+    outcome.replayed += replayed;
     for (const ScriptPatch& patch : undo.patches) patch.release(machine->script(patch.agent()));
   } else {
     put_scripts_back(undo);
@@ -71,7 +72,7 @@ Result<Outcome> Simulator::State::apply(const WorkloadEdit& edit, std::optional<
     build();
     const std::int64_t before = machine->tasks();
     done = play_all(bound);
-    outcome.replayed = machine->tasks() - before;
+    outcome.replayed += machine->tasks() - before;
   }
   outcome.makespan = done ? makespan() : machine->now();
   if (!done && !passes(bound)) {
@@ -108,7 +109,7 @@ const Workload& Simulator::workload() const { return state_->workload; }
 Picoseconds Simulator::makespan() const { return state_->makespan(); }
 const std::vector<Picoseconds>& Simulator::ends() const { return state_->ends; }
 
-Result<Outcome> Simulator::apply(const WorkloadEdit& edit, std::optional<Picoseconds> bound) {
+Result<Outcome> Simulator::apply(WorkloadEdit edit, std::optional<Picoseconds> bound) {
   return state_->apply(edit, bound);
 }
 
@@ -119,6 +120,12 @@ void Simulator::undo() {
   state_->take_back(std::move(undo));
 }
 
-void Simulator::commit() { state_->log.clear(); }
+void Simulator::commit() {
+  constexpr int kTidy = 256;
+  state_->log.clear();
+  if (++state_->commits % kTidy != 0) return;
+  for (const AgentId agent : state_->workload.agents.ids())
+    state_->index[agent.index()].find_followers(state_->workload.agents[agent]);
+}
 
 }  // namespace weft

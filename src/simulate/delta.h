@@ -5,7 +5,8 @@
 // at one of its checkpoints, some constant time earlier or later: from there to the next edited task both runs are the
 // same. The result is that of a full run, bit for bit: time is an integer, so a run moved in time is the same run.
 //
-// `undo` puts back what was there: it costs what the edit changed, and a list of pointers.
+// `undo` puts back what was there: it costs what the edit changed. So do most edits of a search end; a replay therefore
+// takes no checkpoints, and what is missing is made up for by the next edit, which plays that part of the run again.
 //
 // Not here: times of single tasks; `simulate(simulator.workload())` has them. Cost of `apply`: the tasks replayed, the
 // bodies of the agents that are edited, and per checkpoint looked at the streams of those agents.
@@ -74,7 +75,7 @@ class Simulator {
 
   // After an error (an edit that names what does not exist, a deadlock) and when abandoned, all is as it was. It is
   // abandoned once it is sure to end after `bound`.
-  Result<Outcome> apply(const WorkloadEdit& edit, std::optional<Picoseconds> bound = std::nullopt);
+  Result<Outcome> apply(WorkloadEdit edit, std::optional<Picoseconds> bound = std::nullopt);
   // Takes the last edit back that is in force; all of them can be, one after the other.
   void undo();
   // Edits in force will not be taken back: forgets how.

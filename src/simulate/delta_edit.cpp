@@ -34,6 +34,18 @@ Status put(IdVec<Id, Value>& column, const std::vector<std::pair<Id, Value>>& va
   return Ok{};
 }
 
+// In place of so many tasks of a body.
+void replace(std::vector<TaskId>& body, std::uint32_t position, std::uint32_t removed,
+             const std::vector<TaskId>& inserted) {
+  const auto both = static_cast<std::ptrdiff_t>(std::min<std::size_t>(removed, inserted.size()));
+  const auto from = std::copy_n(inserted.begin(), both, body.begin() + position);
+  if (static_cast<std::ptrdiff_t>(removed) > both) {
+    body.erase(from, body.begin() + position + removed);
+  } else {
+    body.insert(from, inserted.begin() + both, inserted.end());
+  }
+}
+
 }  // namespace
 
 void Simulator::State::come(MeetingId meeting, const Layout::Party& party) {
@@ -85,7 +97,7 @@ Status Simulator::State::check_parties(const Undo& undo) const {
   return Ok{};
 }
 
-Status Simulator::State::change_agent(const AgentEdit& edit, std::optional<ScriptPatch>& patch, Undo::OfAgent& undo) {
+Status Simulator::State::change_agent(AgentEdit& edit, std::optional<ScriptPatch>& patch, Undo::OfAgent& undo) {
   Agent& agent = workload.agents[edit.agent];
   AgentScript& script = machine->script(edit.agent.index());
   ScriptIndex& of = index[edit.agent.index()];
@@ -99,9 +111,9 @@ Status Simulator::State::change_agent(const AgentEdit& edit, std::optional<Scrip
     if (task.meeting.valid())
       list.emplace_back(task.meeting, Layout::Party{edit.agent.index(), first + task.stream, 1});
   };
-  for (const Task& task : edit.added) agent.tasks.push_back(task);
+  for (Task& task : edit.added) agent.tasks.push_back(std::move(task));
   of.resize(agent.tasks.size());
-  for (const auto& [id, task] : edit.changed) {
+  for (auto& [id, task] : edit.changed) {
     if (id.index() >= undo.tasks) return error("task {} does not exist", id.index());
     if (const Status status = check_task(workload, agent, task); !status)
       return status.error().at(fmt::format("task {}", id.index()));
@@ -113,8 +125,8 @@ Status Simulator::State::change_agent(const AgentEdit& edit, std::optional<Scrip
     if (standing && (agent.tasks[id].stream != task.stream || agent.tasks[id].when != task.when))
       return error("task {}: its stream or guard is another now: take it out, and put in a new one", id.index());
     if (standing) note(undo.left, id);
-    undo.changed.emplace_back(id, std::exchange(agent.tasks[id], task));
-    if (patch && !patch->change(script, of, workload, id, undo.changed.back().second, task)) give_up();
+    undo.changed.emplace_back(id, std::exchange(agent.tasks[id], std::move(task)));
+    if (patch && !patch->change(script, of, workload, id, agent.tasks[id])) give_up();
     if (standing) note(undo.came, id);
   }
   for (std::size_t i = undo.tasks; i < agent.tasks.size(); ++i)
@@ -134,7 +146,7 @@ Status Simulator::State::change_agent(const AgentEdit& edit, std::optional<Scrip
         {splice.body, splice.position, static_cast<std::uint32_t>(splice.inserted.size()), {from, to}});
     for (auto it = from; it != to; ++it) note(undo.left, *it);
     for (const TaskId task : splice.inserted) note(undo.came, task);
-    body.insert(body.erase(from, to), splice.inserted.begin(), splice.inserted.end());
+    replace(body, splice.position, splice.removed, splice.inserted);
     if (patch && !patch->splice(script, of, workload, agent, splice.body, splice.position, undo.splices.back().inserted,
                                 splice.inserted.size()))
       give_up();
@@ -143,7 +155,7 @@ Status Simulator::State::change_agent(const AgentEdit& edit, std::optional<Scrip
   return Ok{};
 }
 
-Status Simulator::State::change(const WorkloadEdit& edit, Undo& undo) {
+Status Simulator::State::change(WorkloadEdit& edit, Undo& undo) {
   WEFT_TRY_OK(put(workload.links, edit.links, undo.links, "link"));
   WEFT_TRY_OK(put(workload.works, edit.works, undo.works, "work"));
   WEFT_TRY_OK(put(workload.meetings, edit.meetings, undo.meetings, "meeting"));
@@ -165,7 +177,7 @@ Status Simulator::State::change(const WorkloadEdit& edit, Undo& undo) {
   const bool in_place =
       std::none_of(undo.works.begin(), undo.works.end(), [](const auto& work) { return work.before; }) &&
       std::none_of(undo.links.begin(), undo.links.end(), [](const auto& link) { return link.before; });
-  for (const AgentEdit& each : edit.agents) {
+  for (AgentEdit& each : edit.agents) {
     if (!workload.agents.contains(each.agent)) return error("agent {} does not exist", each.agent.index());
     Undo::OfAgent& of_agent = undo.agents.emplace_back();
     of_agent.agent = each.agent;
@@ -175,7 +187,7 @@ Status Simulator::State::change(const WorkloadEdit& edit, Undo& undo) {
     const auto parts = std::count_if(edit.agents.begin(), edit.agents.end(),
                                      [&](const AgentEdit& other) { return other.agent == each.agent; });
     if (named && in_place && parts == 1 && machine->host_is_free(each.agent.index()))
-      patch.emplace(machine->script(each.agent.index()), each.agent.index());
+      patch.emplace(machine->script(each.agent.index()), each.agent.index(), log.empty());
     const Status status = change_agent(each, patch, of_agent);
     for (const auto& [meeting, party] : of_agent.came) come(meeting, party);
     for (const auto& [meeting, party] : of_agent.left) leave(meeting, party);
@@ -206,9 +218,7 @@ void Simulator::State::take_back(Undo undo) {
     for (const auto& [meeting, party] : it->left) come(meeting, party);
     for (const auto& [meeting, party] : it->came) leave(meeting, party);
     for (auto splice = it->splices.rbegin(); splice != it->splices.rend(); ++splice) {
-      std::vector<TaskId>& body = agent.bodies[splice->body];
-      const auto from = body.begin() + splice->position;
-      body.insert(body.erase(from, from + splice->removed), splice->inserted.begin(), splice->inserted.end());
+      replace(agent.bodies[splice->body], splice->position, splice->removed, splice->inserted);
     }
     for (auto task = it->changed.rbegin(); task != it->changed.rend(); ++task)
       agent.tasks[task->first] = std::move(task->second);
@@ -266,8 +276,19 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
     for (std::uint32_t agent = 0; agent < anew.size(); ++agent)
       for (const Script& script : machine->script(agent).scripts())
         for (const Step& step : script.steps) anew[agent] |= replaced(step);
+  // A number given to another meeting has nobody who came to it before.
+  IdVec<MeetingId, std::uint32_t> came(meeting_replaced.size());
+  for (const Undo::OfAgent& agent : undo.agents) {
+    for (const auto& [meeting, party] : agent.came) came.contains(meeting) ? ++came[meeting] : 0;
+    for (const auto& [meeting, party] : agent.left) came.contains(meeting) ? --came[meeting] : 0;
+  }
+  const auto is_met_before = [&](MeetingId id) {
+    std::uint32_t tasks = 0;
+    for (const Layout::Party& party : machine->layout().parties[id.index()]) tasks += party.tasks;
+    return came[id] != tasks;
+  };
   for (const auto& meeting : undo.meetings)
-    if (meeting.before.has_value())
+    if (meeting.before.has_value() && is_met_before(meeting.id))
       for (const Layout::Party& party : machine->layout().parties[meeting.id.index()]) {
         if (anew[party.agent] != 0) continue;
         const AgentScript& script = machine->script(party.agent);
@@ -297,8 +318,7 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
       if (script.script_index(play) != before.script_index(play)) return std::nullopt;
     ScriptDiff diff(before, script, replaced);
     undo.scripts.push_back({agent, machine->exchange_script(agent, std::move(script)),
-                            std::exchange(index[agent], {std::move(*found), count_names(source),
-                                                         std::vector<std::uint8_t>(source.tasks.size(), 0)})});
+                            std::exchange(index[agent], ScriptIndex(source, std::move(*found)))});
     // The vector does not grow past what it has reserved: point into it.
     const Undo::OfScript& old = undo.scripts.back();
     diff.rebase(old.script);

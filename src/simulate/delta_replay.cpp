@@ -112,77 +112,84 @@ std::optional<std::vector<Stand>> Simulator::State::stands_at(const std::vector<
   return stands;
 }
 
+std::optional<Stand> Simulator::State::stand_to_meet(const Edited& edited, const Checkpoint& at) const {
+  const AgentScript& script = machine->script(edited.agent);
+  const Stand old = stand_at(edited.before, edited.agent, at);
+  const AgentState& state = at.agents[edited.agent];
+  const unsigned occupied = static_cast<unsigned>(state.computing | state.meeting | state.communicating);
+  Stand stand;
+  // The next of `stream` after `last`, if that is kept; else `next` if nothing came between them.
+  const auto follow = [&](int stream, Place last, Place next, const auto& next_of, Place& result) {
+    if (const Place now = edited.diff.now(last); now != kNowhere) {
+      result = next_of(now);
+      return true;
+    }
+    const bool at_end = next.play == edited.before.plays();
+    if (edited.diff.edit_between(stream, mark_of(last), at_end ? kEnd : Mark{next.play, 2 * next.position + 1}))
+      return false;
+    result = at_end ? Place{script.plays(), 0} : edited.diff.now(next);
+    return result != kNowhere;
+  };
+  for (std::uint32_t i = 0; i < machine->streams_of(edited.agent); ++i) {
+    const int stream = static_cast<int>(i);
+    if ((occupied >> i & 1) != 0) {
+      if (edited.diff.is_edited(stream, old.heads[i])) return std::nullopt;
+      stand.heads[i] = edited.diff.now(old.heads[i]);
+    } else if (old.done[i] == kNowhere) {
+      stand.heads[i] = script.first_from(0, stream);
+    } else if (!follow(
+                   stream, old.done[i], old.heads[i],
+                   [&](Place now) { return script.next_in_stream(now, script.step(now)); }, stand.heads[i])) {
+      return std::nullopt;
+    }
+  }
+  stand.cursor = {script.plays(), 0};
+  if (machine->host_is_free(edited.agent)) return stand;
+  Place issued = old.cursor;
+  if (!edited.before.issue().previous_issued(issued)) {
+    stand.cursor = script.first_issued();
+  } else if (!follow(
+                 ScriptDiff::kHost, issued, old.cursor, [&](Place now) { return script.next_issued(now); },
+                 stand.cursor)) {
+    return std::nullopt;
+  }
+  return stand;
+}
+
 std::optional<std::vector<Stand>> Simulator::State::stands_to_meet(const std::vector<Edited>& all,
                                                                    const Checkpoint& at) const {
   std::vector<Stand> stands;
   for (const Edited& edited : all) {
-    const AgentScript& script = machine->script(edited.agent);
-    const Stand old = stand_at(edited.before, edited.agent, at);
-    const AgentState& state = at.agents[edited.agent];
-    const unsigned occupied = static_cast<unsigned>(state.computing | state.meeting | state.communicating);
-    Stand& stand = stands.emplace_back();
-    // The next of `stream` after `last`, if that is kept; else `next` if nothing came between them.
-    const auto follow = [&](int stream, Place last, Place next, const auto& next_of, Place& result) {
-      if (const Place now = edited.diff.now(last); now != kNowhere) {
-        result = next_of(now);
-        return true;
-      }
-      const bool at_end = next.play == edited.before.plays();
-      if (edited.diff.edit_between(stream, mark_of(last), at_end ? kEnd : Mark{next.play, 2 * next.position + 1}))
-        return false;
-      result = at_end ? Place{script.plays(), 0} : edited.diff.now(next);
-      return result != kNowhere;
-    };
-    for (std::uint32_t i = 0; i < machine->streams_of(edited.agent); ++i) {
-      const int stream = static_cast<int>(i);
-      if ((occupied >> i & 1) != 0) {
-        if (edited.diff.is_edited(stream, old.heads[i])) return std::nullopt;
-        stand.heads[i] = edited.diff.now(old.heads[i]);
-      } else if (old.done[i] == kNowhere) {
-        stand.heads[i] = script.first_from(0, stream);
-      } else if (!follow(
-                     stream, old.done[i], old.heads[i],
-                     [&](Place now) { return script.next_in_stream(now, script.step(now)); }, stand.heads[i])) {
-        return std::nullopt;
-      }
-    }
-    stand.cursor = {script.plays(), 0};
-    if (machine->host_is_free(edited.agent)) continue;
-    Place issued = old.cursor;
-    if (!edited.before.issue().previous_issued(issued)) {
-      stand.cursor = script.first_issued();
-    } else if (!follow(
-                   ScriptDiff::kHost, issued, old.cursor, [&](Place now) { return script.next_issued(now); },
-                   stand.cursor)) {
-      return std::nullopt;
-    }
+    const std::optional<Stand> stand = stand_to_meet(edited, at);
+    if (!stand) return std::nullopt;
+    stands.push_back(*stand);
   }
   return stands;
 }
 
 std::optional<Simulator::State::Probe> Simulator::State::make_probe(const std::vector<Edited>& all,
                                                                     const Checkpoint& at) const {
-  auto stands = stands_to_meet(all, at);
-  if (!stands) return std::nullopt;
-  Probe probe{std::move(*stands), 0, kNowhere, false};
-  const auto where = stand_of(all, probe.stands, at);
-  for (std::uint32_t agent = 0; agent < at.agents.size() && !probe.computes; ++agent) {
-    const AgentState& state = at.agents[agent];
-    const unsigned occupied = static_cast<unsigned>(state.meeting | state.communicating);
-    if (state.computing == 0 && (occupied == 0 || probe.head != kNowhere)) continue;
-    const auto i =
-        static_cast<std::uint32_t>(std::countr_zero(state.computing != 0 ? unsigned{state.computing} : occupied));
-    probe.stream = machine->layout().first_stream[agent] + i;
-    probe.head = where(agent).heads[i];
-    probe.computes = state.computing != 0;
-  }
-  if (probe.head == kNowhere) return std::nullopt;
-  return probe;
+  const auto first_where = [&](const auto& occupied) {
+    return static_cast<std::uint32_t>(std::find_if(at.agents.begin(), at.agents.end(), occupied) - at.agents.begin());
+  };
+  std::uint32_t agent = first_where([](const AgentState& state) { return state.computing != 0; });
+  const bool computes = agent < at.agents.size();
+  if (!computes)
+    agent = first_where([](const AgentState& state) { return (state.meeting | state.communicating) != 0; });
+  if (agent == at.agents.size()) return std::nullopt;
+  const AgentState& state = at.agents[agent];
+  const unsigned streams = computes ? state.computing : static_cast<unsigned>(state.meeting | state.communicating);
+  const auto i = static_cast<std::uint32_t>(std::countr_zero(streams));
+  const Edited* const edited = find(all, agent);
+  const std::optional<Stand> stand =
+      edited != nullptr ? stand_to_meet(*edited, at)
+                        : std::optional(stand_at({machine->script(agent), index[agent].positions}, agent, at));
+  if (!stand) return std::nullopt;
+  return Probe{machine->layout().first_stream[agent] + i, stand->heads[i], computes};
 }
 
-bool Simulator::State::replay(const std::vector<Edited>& all, std::optional<Picoseconds> bound,
-                              std::int64_t& replayed) {
-  const std::vector<Entry> old = std::move(entries);
+bool Simulator::State::replay(const std::vector<Edited>& all, const std::vector<Entry>& old,
+                              std::optional<Picoseconds> bound, std::int64_t& replayed) {
   const std::vector<Picoseconds> old_ends = ends;
   // Who has come to an edit has come to it later too.
   Meet meet;
@@ -205,9 +212,9 @@ bool Simulator::State::replay(const std::vector<Edited>& all, std::optional<Pico
   for (std::uint32_t agent = 0; agent < ends.size(); ++agent)
     if (low > 0 && machine->agent(agent).finished()) machine->set_end(agent, old_ends[agent]);
   entries.assign(old.begin(), old.begin() + static_cast<std::ptrdiff_t>(low) + 1);
+  entries.back().gap = true;
 
   const std::int64_t start = machine->tasks();
-  std::int64_t saved = start;
   std::size_t candidate = low + 1;
   std::optional<Probe> probe;
   while (!machine->stopped()) {
@@ -216,12 +223,10 @@ bool Simulator::State::replay(const std::vector<Edited>& all, std::optional<Pico
     if (passes(bound)) return false;
     while (candidate < old.size()) {
       const Checkpoint& at = *old[candidate].state;
+      if (!probe) probe = make_probe(all, at);
       if (!probe) {
-        probe = make_probe(all, at);
-        if (!probe) {
-          ++candidate;
-          continue;
-        }
+        ++candidate;
+        continue;
       }
       machine->catch_up(machine->layout().agent_of[probe->stream]);
       const StreamState& stream = machine->stream(probe->stream);
@@ -233,20 +238,49 @@ bool Simulator::State::replay(const std::vector<Edited>& all, std::optional<Pico
       const Picoseconds shift = machine->now() - at.now;
       if (stream.head != probe->head ||
           (probe->computes && machine->head_end(probe->stream) != at.streams[probe->stream].end + shift) ||
-          !machine->equals(at, shift, stand_of(all, probe->stands, at)))
+          !machine->equals(at, shift))
         break;
-      if (skip(all, old, old_ends, candidate, shift)) return true;
-      saved = machine->tasks();
+      const auto meeting = stands_to_meet(all, at);
+      if (meeting && !machine->stands(stand_of(all, *meeting, at))) break;
       probe.reset();
-    }
-    if (machine->tasks() - saved >= interval()) {
-      entries.push_back({std::make_shared<const Checkpoint>(machine->save()), 0});
-      saved = machine->tasks();
+      if (!meeting) {
+        ++candidate;
+        continue;
+      }
+      if (skip(all, old, old_ends, candidate, shift)) return true;
+      entries.back().gap = true;
     }
   }
   if (!machine->finished()) return false;
   for (std::uint32_t agent = 0; agent < ends.size(); ++agent) ends[agent] = machine->agent(agent).end;
   return true;
+}
+
+std::int64_t Simulator::State::fill_gaps() {
+  if (std::none_of(entries.begin(), entries.end(), [](const Entry& entry) { return entry.gap; })) return 0;
+  const std::vector<Entry> known = std::move(entries);
+  const std::int64_t start = machine->tasks();
+  entries.clear();
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    const Checkpoint& from = *known[i].state;
+    entries.push_back({known[i].state, known[i].shift});
+    if (!known[i].gap) continue;
+    if (i == 0) {
+      machine->reset();
+    } else {
+      machine->restore(from, known[i].shift, stand_of({}, {}, from));
+    }
+    const Picoseconds end = i + 1 < known.size() ? known[i + 1].state->now + known[i + 1].shift : kNever;
+    std::int64_t saved = machine->tasks();
+    while (!machine->stopped()) {
+      machine->step_time();
+      if (machine->now() >= end) break;
+      if (machine->tasks() - saved < interval()) continue;
+      entries.push_back({std::make_shared<const Checkpoint>(machine->save()), 0});
+      saved = machine->tasks();
+    }
+  }
+  return machine->tasks() - start;
 }
 
 bool Simulator::State::skip(const std::vector<Edited>& all, const std::vector<Entry>& old,
@@ -282,7 +316,7 @@ bool Simulator::State::skip(const std::vector<Edited>& all, const std::vector<En
     last = low;
   }
   for (std::size_t i = candidate; i <= last; ++i)
-    entries.push_back({rename(all, meet, old[i].state), old[i].shift + further});
+    entries.push_back({rename(all, meet, old[i].state), old[i].shift + further, old[i].gap});
   std::vector<Picoseconds> new_ends = old_ends;
   for (std::uint32_t agent = 0; agent < new_ends.size(); ++agent)
     new_ends[agent] = machine->agent(agent).finished() ? machine->agent(agent).end : new_ends[agent] + further;

@@ -22,6 +22,7 @@ namespace engine {
 struct Entry {
   std::shared_ptr<const Checkpoint> state;
   Picoseconds shift = 0;
+  bool gap = false;  // of what follows, up to the next one, no checkpoints have been taken yet
 };
 
 // Places for each step of an agent, so that edits need not move the others.
@@ -149,6 +150,7 @@ struct Simulator::State {
   std::vector<Picoseconds> ends;
   std::int64_t tasks = 0;
   std::vector<Undo> log;
+  std::int64_t commits = 0;
 
   // ---- the whole run ----
 
@@ -166,6 +168,10 @@ struct Simulator::State {
   // Plays from the beginning and takes checkpoints. False: fault, or the bound was passed.
   bool play_all(std::optional<Picoseconds> bound);
 
+  // A replay takes no checkpoints, since most edits are taken back: they are taken when another edit needs them. How
+  // many tasks that plays again.
+  std::int64_t fill_gaps();
+
   Picoseconds makespan() const { return ends.empty() ? 0 : *std::max_element(ends.begin(), ends.end()); }
 
   // ---- the workload ----
@@ -178,10 +184,10 @@ struct Simulator::State {
   Status check_parties(const Undo& undo) const;
 
   // `patch`, where given, is kept up with the splices; it is given back if that cannot be done.
-  Status change_agent(const AgentEdit& edit, std::optional<ScriptPatch>& patch, Undo::OfAgent& undo);
+  Status change_agent(AgentEdit& edit, std::optional<ScriptPatch>& patch, Undo::OfAgent& undo);
 
   // Makes the edit, as far as it is one; what was done is in `undo`, also after an error.
-  Status change(const WorkloadEdit& edit, Undo& undo);
+  Status change(WorkloadEdit& edit, Undo& undo);
 
   void put_scripts_back(Undo& undo);
   void take_back(Undo undo);
@@ -217,23 +223,27 @@ struct Simulator::State {
   std::optional<std::vector<Stand>> stands_at(const std::vector<Edited>& all, const Checkpoint& at,
                                               const Meet& since) const;
 
-  // Where the edited agents must stand for the new run to be at a checkpoint of the old one, edits behind it or before
-  // it. Nothing: it cannot be.
+  // Where an edited agent, or all of them, must stand for the new run to be at a checkpoint of the old one, edits
+  // behind it or before it. Nothing: it cannot be.
+  std::optional<Stand> stand_to_meet(const Edited& edited, const Checkpoint& at) const;
   std::optional<std::vector<Stand>> stands_to_meet(const std::vector<Edited>& all, const Checkpoint& at) const;
+
+  static const Edited* find(const std::vector<Edited>& all, std::uint32_t agent) {
+    const auto it = std::lower_bound(all.begin(), all.end(), agent,
+                                     [](const Edited& edited, std::uint32_t id) { return edited.agent < id; });
+    return it != all.end() && it->agent == agent ? &*it : nullptr;
+  }
 
   // For `restore` and `equals`: edited agents where they are said to stand, others where they stood.
   auto stand_of(const std::vector<Edited>& all, const std::vector<Stand>& stands, const Checkpoint& at) const {
     return [this, &all, &stands, &at](std::uint32_t agent) {
-      const auto it = std::lower_bound(all.begin(), all.end(), agent,
-                                       [](const Edited& edited, std::uint32_t id) { return edited.agent < id; });
-      if (it != all.end() && it->agent == agent) return stands[static_cast<std::size_t>(it - all.begin())];
+      if (const Edited* edited = find(all, agent)) return stands[static_cast<std::size_t>(edited - all.data())];
       return stand_at({machine->script(agent), index[agent].positions}, agent, at);
     };
   }
 
   // Cheap signs that the new run is not yet, or no longer, at a checkpoint of the old one: one occupied stream.
   struct Probe {
-    std::vector<Stand> stands;
     std::uint32_t stream = 0;
     Place head;
     bool computes = false;
@@ -243,7 +253,8 @@ struct Simulator::State {
   // ---- replay ----
 
   // From the last checkpoint that knows nothing of the edit to the end. False: fault, or the bound was passed.
-  bool replay(const std::vector<Edited>& all, std::optional<Picoseconds> bound, std::int64_t& replayed);
+  bool replay(const std::vector<Edited>& all, const std::vector<Entry>& old, std::optional<Picoseconds> bound,
+              std::int64_t& replayed);
 
   // The new run is `shift` after the old one's checkpoint `candidate`. Goes on to the last checkpoint before the next
   // edit, and sets `candidate` past it. True: there is no next edit, and the run is known to its end.
@@ -255,7 +266,7 @@ struct Simulator::State {
   std::shared_ptr<const Checkpoint> rename(const std::vector<Edited>& all, const Meet& meet,
                                            const std::shared_ptr<const Checkpoint>& state) const;
 
-  Result<Outcome> apply(const WorkloadEdit& edit, std::optional<Picoseconds> bound);
+  Result<Outcome> apply(WorkloadEdit& edit, std::optional<Picoseconds> bound);
 };
 
 }  // namespace weft

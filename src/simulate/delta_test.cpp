@@ -40,6 +40,10 @@ void play_edits(std::uint64_t seed, const RandomOptions& options, Network networ
       const auto outcome = simulator.apply(edit);
       if (!outcome.ok()) RC_FAIL(outcome.error().message);
       RC_ASSERT(outcome->makespan == simulator.makespan());
+      if (options.plain > 0 && random.rng().below(2) == 0) {
+        simulator.commit();
+        before.clear();
+      }
     }
     expect_like_a_full_run(simulator, random.workload(), network);
   }
@@ -49,6 +53,12 @@ RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesUnderFair, (std::uint64_t seed)) { pl
 RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesUnderFifo, (std::uint64_t seed)) { play_edits(seed, {}, Network::Fifo); }
 RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesWithFreeHosts, (std::uint64_t seed)) {
   play_edits(seed, {.operations = 30, .host = false}, seed % 2 == 0 ? Network::Fair : Network::Fifo);
+}
+
+// Long enough for hops, and for edits to want more room than there is between two steps.
+RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesInLongRows, (std::uint64_t seed)) {
+  const RandomOptions options{.agents = 3, .operations = 200, .host = false, .interference = false, .plain = 8};
+  play_edits(seed, options, seed % 2 == 0 ? Network::Fair : Network::Fifo);
 }
 
 // An edit whose run passes the bound is as if it had not been made.

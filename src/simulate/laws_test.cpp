@@ -94,6 +94,20 @@ RC_GTEST_PROP(Laws, SameInputGivesTheSameBytes, (std::uint64_t seed)) {
     RC_ASSERT(play(random.workload(), network) == play(random.workload(), network));
 }
 
+// What is recorded goes step by step, what is not hops.
+RC_GTEST_PROP(Laws, HopsLeadWhereStepsDo, (std::uint64_t seed)) {
+  RandomWorkload random(Rng(seed),
+                        {.agents = 3, .operations = 200, .host = false, .interference = seed % 2 == 0, .plain = 8});
+  const Network network = random_network(random.rng());
+  const Run steps = play(random.workload(), network);
+  const Run hops = simulate(random.workload(), {.network = network}).value();
+  RC_ASSERT(hops.makespan == steps.makespan);
+  for (const AgentId id : random.workload().agents.ids()) {
+    RC_ASSERT(hops.agents[id].end == steps.agents[id].end);
+    RC_ASSERT(hops.agents[id].busy == steps.agents[id].busy);
+  }
+}
+
 // Every host waits for a first task of T: all that follows happens T later.
 RC_GTEST_PROP(Laws, ARunMovedInTimeIsTheSameRun, (std::uint64_t seed)) {
   RandomWorkload random(Rng(seed), {});

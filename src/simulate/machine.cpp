@@ -179,7 +179,7 @@ void Machine::finish_computations(Index agent, Picoseconds now) {
 // Streams that compute at full speed take in one go what waits for nothing any more, up to what an idle stream waits
 // for.
 void Machine::go_in_rows(Index agent) {
-  constexpr std::uint32_t kLongest = 256;  // so that what is cut short has not cost much
+  constexpr int kMost = 256;  // steps and hops: what is cut short has not cost much
   const AgentState& state = agents_[agent];
   const Index first = layout_.first_stream[agent];
   for (unsigned mask = state.computing; mask != 0; mask &= mask - 1) {
@@ -204,14 +204,22 @@ void Machine::go_in_rows(Index agent) {
         return scripts_[agent].find(wait, s.head.play, place) && !(place < streams_[first + wait.stream].head);
       });
     };
-    std::uint32_t last = s.head.position, length = 0;
-    for (; length < kLongest && last < awaited && s.end <= kTimeLimit; ++length) {
-      __builtin_prefetch(steps.data() + last + kAhead);
-      const std::uint32_t next = steps[last].next;
-      if (next == kNoStep || steps[next].kind != StepKind::Compute) break;
-      if (steps[next].wait_count != 0 && waits(steps[next])) break;
-      s.end += steps[next].duration;
+    std::uint32_t last = s.head.position, next = steps[last].next, length = 0;
+    for (int i = 0; i < kMost && next != kNoStep && last < awaited && s.end <= kTimeLimit; ++i) {
+      if (const Hop& hop = script.hop_at(next); hop.first == next && hop.last <= awaited) {
+        s.end += hop.duration;
+        last = hop.last;
+        next = hop.next;
+        length += hop.steps;
+        continue;
+      }
+      const Step& step = steps[next];
+      __builtin_prefetch(&step + kAhead);
+      if (step.kind != StepKind::Compute || (step.wait_count != 0 && waits(step))) break;
+      s.end += step.duration;
       last = next;
+      next = step.next;
+      ++length;
     }
     row.last = length == 0 ? kNoStep : last;
     row.length = length;
@@ -233,15 +241,21 @@ void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
     steps_[stream] = &script.steps[row.last];
     return;
   }
-  while (head != row.last && row.head_end <= now) {
-    __builtin_prefetch(script.steps.data() + head + kAhead);
-    s.done.position = head;
-    head = script.steps[head].next;
+  const auto pass = [&](std::uint32_t to, Picoseconds duration, std::uint32_t steps) {
+    s.done.position = std::exchange(head, to);
     s.since = row.head_end;
-    row.head_end += script.steps[head].duration;
-    --row.length;
-    ++events_;
-    ++tasks_;
+    row.head_end += duration;
+    row.length -= steps;
+    events_ += steps;
+    tasks_ += steps;
+  };
+  while (row.head_end <= now) {  // the row's last step has not ended
+    const std::uint32_t next = script.steps[head].next;
+    if (const Hop& hop = script.hop_at(next);
+        hop.first == next && hop.last < row.last && row.head_end + hop.duration <= now)
+      pass(hop.last, hop.duration, hop.steps);  // that one has ended too, so that another follows
+    else
+      pass(next, script.steps[next].duration, 1);
   }
   s.done.play = s.head.play;
   s.head.position = head;
@@ -350,10 +364,10 @@ bool Machine::begin_steps(Index agent, Picoseconds now) {
 
 // Have all the tasks ended that the step waits for? The one that has not is kept, so that asking again is cheap.
 bool Machine::may_begin(Index agent, Index stream, const Step& step) {
-  if (step.wait_count == 0) return true;
   StreamState& s = streams_[stream];
   const Index first = layout_.first_stream[agent];
   if (s.waits && !(s.awaited < streams_[first + s.awaited_stream].head)) return false;
+  if (step.wait_count == 0) return true;
   const AgentScript& script = scripts_[agent];
   for (const StepWait& wait : script.script(s.head.play).waits_of(step)) {
     Place place;

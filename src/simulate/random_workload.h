@@ -18,6 +18,7 @@ struct RandomOptions {
   int operations = 14;  // per body, at most
   bool host = true;     // host times, run-ahead, waits of the host
   bool interference = true;
+  int plain = 0;  // of ten operations so many compute on one stream and wait for nothing
 };
 
 class RandomWorkload {
@@ -118,6 +119,14 @@ class RandomWorkload {
         if (kind > 4) put_in(body, std::min(index, operations.size()), edit);
       }
     }
+    if (options_.plain > 0) {
+      if (rng_.below(3) == 0) {
+        const BodyId body(rng_.below(2));
+        const std::size_t index = rng_.below(operations_[body.index()].size() + 1);
+        for (std::uint64_t n = rng_.below(30); n > 0; --n) put_in(body, index, edit);
+      }
+      join(edit.agents);
+    }
     // Works and meetings made on the way are additions.
     for (std::size_t i = before.works.size(); i < workload().works.size(); ++i)
       edit.works.emplace_back(WorkId(i), workload().works[WorkId(i)]);
@@ -131,7 +140,8 @@ class RandomWorkload {
   void put_in(BodyId body, std::size_t index, WorkloadEdit& edit) {
     const PlayedFor when = random_guard();
     const std::size_t agents = workload().agents.size();
-    const std::uint64_t kind = rng_.below(4);
+    const bool plain = options_.plain > 0 && rng_.below(10) < static_cast<std::uint64_t>(options_.plain);
+    const std::uint64_t kind = plain ? 0 : rng_.below(4);
     Operation operation;
     const auto add = [&](AgentId id, Task task) {
       task.when = when;
@@ -152,7 +162,7 @@ class RandomWorkload {
     };
     if (kind < 3) {
       const AgentId agent(rng_.below(agents));
-      Task task = random_task(agent);
+      Task task = plain ? Task{} : random_task(agent);
       if (rng_.below(12) != 0) task.work = random_work(kind == 2);
       add(agent, std::move(task));
     } else {
@@ -237,6 +247,22 @@ class RandomWorkload {
       if (i >= ahead) plays.push_back({BodyId(1), i - ahead});
     }
     return plays;
+  }
+
+  // Edits of one agent as one, where they put in and take out.
+  static void join(std::vector<AgentEdit>& edits) {
+    std::vector<AgentEdit> joined;
+    for (AgentEdit& edit : edits) {
+      const auto same = std::find_if(joined.rbegin(), joined.rend(),
+                                     [&](const AgentEdit& other) { return other.agent == edit.agent; });
+      if (same == joined.rend() || !same->changed.empty() || !edit.changed.empty()) {
+        joined.push_back(std::move(edit));
+        continue;
+      }
+      same->added.insert(same->added.end(), edit.added.begin(), edit.added.end());
+      same->splices.insert(same->splices.end(), edit.splices.begin(), edit.splices.end());
+    }
+    edits = std::move(joined);
   }
 
   using Operation = std::vector<std::pair<AgentId, TaskId>>;

@@ -178,7 +178,15 @@ AgentScript::AgentScript(const Workload& workload, const Agent& agent, std::uint
       if (made_of_[i].second == kind) scripts_[i] = make_script(workload, agent, made_of_[i].first, kind, occurrences);
   }
   number();
-  if (room > 1 && host_is_free_ && agent.run_ahead == 0) spread(room);
+  if (!host_is_free_ || agent.run_ahead != 0) room = 1;
+  if (room > 1) spread(room);
+  for (Script& script : scripts_) {
+    script.streams.resize(script.steps.size(), Script::kEmpty);
+    for (std::size_t p = 0; p < script.steps.size(); ++p)
+      if (script.tasks[p].valid()) script.streams[p] = script.steps[p].stream;
+    script.hop_places = 8 * room;  // short: rows begin and end within them, and waits break them
+    script.make_hops();
+  }
 }
 
 // What follows from the steps of the scripts.
@@ -220,6 +228,38 @@ void AgentScript::spread(std::uint32_t room) {
     for (StepWait& wait : script.waits) wait.position = place(wait.position);
     for (std::uint32_t& first : script.first) first = place(first);
   }
+}
+
+Hop Script::make_hop(std::uint32_t index) const {
+  Hop hop;
+  int stream = kMaxStreams;
+  unsigned others = 0;  // streams with steps that communicate, wait or take too long
+  const std::size_t end = std::min(steps.size(), (std::size_t{index} + 1) * hop_places);
+  for (std::uint32_t p = index * hop_places; p < end; ++p) {
+    if (streams[p] >= kReserved) continue;
+    const Step& step = steps[p];
+    hop.streams = static_cast<std::uint8_t>(hop.streams | 1u << step.stream);
+    if (step.kind != StepKind::Compute || step.wait_count != 0) {
+      others |= 1u << step.stream;
+      continue;
+    }
+    if (hop.first == kNoStep) {
+      hop.first = p;
+      stream = step.stream;
+    }
+    if (step.stream != stream || (others >> stream & 1) != 0) continue;
+    hop.duration += step.duration;
+    hop.last = p;
+    hop.next = step.next;
+    ++hop.steps;
+    if (hop.duration > kTimeLimit) others = ~0u;
+  }
+  return (others >> stream & 1) != 0 ? Hop{.streams = hop.streams} : hop;
+}
+
+void Script::make_hops() {
+  hops.resize((steps.size() + hop_places - 1) / hop_places);
+  for (std::uint32_t i = 0; i < hops.size(); ++i) hops[i] = make_hop(i);
 }
 
 Place AgentScript::next_issued(Place place) const {

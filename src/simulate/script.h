@@ -53,16 +53,36 @@ struct StepWait {
   bool operator==(const StepWait&) const = default;
 };
 
+// All steps of a stream among so many places, if they compute and wait for nothing: who goes through a row takes them
+// in one hop.
+struct Hop {
+  Picoseconds duration = 0;
+  std::uint32_t first = kNoStep, last = kNoStep;  // kNoStep: there is none
+  std::uint32_t next = kNoStep;                   // of the last
+  std::uint16_t steps = 0;
+  std::uint8_t streams = 0;  // that have steps at these places, one bit each; perhaps others
+  bool noted = false;        // while a patch is finished
+};
+
 // A body, as it is played for one kind of micro-batch (first, last, both or neither).
 struct Script {
+  static constexpr std::uint8_t kEmpty = 0xff, kReserved = 0xfe;  // a place without a step; one that is not to be used
+
   std::vector<Step> steps;
-  std::vector<TaskId> tasks;  // of each step
+  std::vector<TaskId> tasks;          // of each step
+  std::vector<std::uint8_t> streams;  // of each step: what is looked for among places is looked for here
   std::vector<StepWait> waits;
+  std::vector<Hop> hops;  // of every `hop_places` places
+  std::uint32_t hop_places = 1;
   std::array<std::uint32_t, kMaxStreams> first;  // step of each stream
 
   std::span<const StepWait> waits_of(const Step& step) const {
     return {waits.data() + step.first_wait, step.wait_count};
   }
+  const Hop& hop_at(std::uint32_t position) const { return hops[position / hop_places]; }
+  // One of `hops`, as the steps are now.
+  Hop make_hop(std::uint32_t index) const;
+  void make_hops();
 };
 
 // Where each task stands in the scripts of an agent: positions[script][task], kNoStep if it does not.

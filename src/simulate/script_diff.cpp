@@ -4,19 +4,17 @@
 
 namespace weft::engine {
 
-ScriptDiff::ScriptDiff(const AgentScript& script, const ScriptPatch& patch)
-    : before_(&script), in_place_(true), patch_(&patch), edits_(script.scripts().size()) {
-  for (const auto* list : {&patch.removed(), &patch.added(), &patch.changed()})
+void ScriptDiff::note_patch() const {
+  if (!std::exchange(to_note_, false)) return;
+  for (const auto* list : {&patch_->removed(), &patch_->added(), &patch_->changed()})
     for (const ScriptPatch::At& at : *list)
-      note(at.script, script.scripts()[at.script].steps[at.position].stream, 2 * at.position + 2);
-  for (Edits& edits : edits_)
-    for (std::vector<std::uint32_t>& each : edits) sort(each);
+      note(at.script, before_->scripts()[at.script].steps[at.position].stream, 2 * at.position + 2);
+  sort();
 }
 
 // A step is kept if its task is in both, in the same order as the kept ones before it.
 void ScriptDiff::note_order(const Script& before, const Script& after) {
-  const std::size_t index = edits_.size();
-  edits_.emplace_back();
+  const std::size_t index = kept_.size();
   std::vector<std::uint32_t>& kept = kept_.emplace_back(before.steps.size(), kNoStep);
   std::size_t tasks = 0;
   for (const auto* list : {&before.tasks, &after.tasks})
@@ -60,19 +58,15 @@ bool ScriptDiff::same_waits(const Script& before, const Step& a, const Script& a
                     });
 }
 
-void ScriptDiff::sort(std::vector<std::uint32_t>& edits) { std::sort(edits.begin(), edits.end()); }
-
-bool ScriptDiff::empty() const {
-  return std::all_of(edits_.begin(), edits_.end(), [](const Edits& edits) { return edits[kHost].empty(); });
-}
+bool ScriptDiff::empty() const { return to_note_ ? patch_->empty() : edits_.empty(); }
 
 bool ScriptDiff::edit_between(int stream, Mark from, Mark to) const {
+  note_patch();
   for (std::uint32_t play = from.play; play <= to.play && play < before_->plays(); ++play) {
-    const std::vector<std::uint32_t>& edits = edits_[before_->script_index(play)][static_cast<std::size_t>(stream)];
-    if (edits.empty()) continue;
-    const std::uint32_t low = play == from.play ? from.at : 0;
-    const auto first = std::upper_bound(edits.begin(), edits.end(), low);
-    if (first != edits.end() && (play < to.play || *first <= to.at)) return true;
+    const std::uint32_t script = before_->script_index(play), low = play == from.play ? from.at + 1 : 0;
+    for (auto it = std::lower_bound(edits_.begin(), edits_.end(), Edit{script, low, 0});
+         it != edits_.end() && it->script == script && (play < to.play || it->mark <= to.at); ++it)
+      if (it->stream == stream || stream == kHost) return true;
   }
   return false;
 }

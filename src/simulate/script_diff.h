@@ -30,18 +30,19 @@ class ScriptDiff {
     for (std::size_t i = 0; i < before.scripts().size(); ++i) note_order(before.scripts()[i], after.scripts()[i]);
     for (std::size_t i = 0; i < before.scripts().size(); ++i)
       note_content(before.scripts()[i], after.scripts()[i], i, replaced);
-    for (auto& script : edits_)
-      for (std::vector<std::uint32_t>& edits : script) sort(edits);
+    sort();
   }
 
   // Of a script that stays; `note_changed` may say more.
-  explicit ScriptDiff(const AgentScript& script) : before_(&script), in_place_(true), edits_(script.scripts().size()) {}
+  explicit ScriptDiff(const AgentScript& script) : before_(&script), in_place_(true) {}
   // Of a script that is patched where it stands.
-  ScriptDiff(const AgentScript& script, const ScriptPatch& patch);
+  ScriptDiff(const AgentScript& script, const ScriptPatch& patch)
+      : before_(&script), in_place_(true), patch_(&patch), to_note_(true) {}
   // A step of the script is another: its meeting is.
   void note_changed(std::uint32_t script, std::uint32_t position, int stream) {
+    note_patch();
     note(script, stream, 2 * position + 2);
-    for (const int of : {stream, kHost}) sort(edits_[script][static_cast<std::size_t>(of)]);
+    sort();
   }
 
   // The old script has been moved there.
@@ -65,8 +66,15 @@ class ScriptDiff {
   }
 
  private:
-  using Edits = std::array<std::vector<std::uint32_t>, kMaxStreams + 1>;
+  struct Edit {
+    std::uint32_t script = 0, mark = 0;
+    int stream = 0;
 
+    auto operator<=>(const Edit&) const = default;
+  };
+
+  // When somebody asks: of most patches nobody does.
+  void note_patch() const;
   void note_order(const Script& before, const Script& after);
   bool same_waits(const Script& before, const Step& a, const Script& after, const Step& b) const;
   template <class Replaced>
@@ -80,16 +88,16 @@ class ScriptDiff {
         note(index, a.stream, 2 * q + 2);
     }
   }
-  void note(std::size_t script, int stream, std::uint32_t mark) {
-    edits_[script][static_cast<std::size_t>(stream)].push_back(mark);
-    edits_[script][kHost].push_back(mark);
+  void note(std::size_t script, int stream, std::uint32_t mark) const {
+    edits_.push_back({static_cast<std::uint32_t>(script), mark, stream});
   }
-  static void sort(std::vector<std::uint32_t>& edits);
+  void sort() const { std::sort(edits_.begin(), edits_.end()); }
 
   const AgentScript* before_;
   bool in_place_ = false;  // positions are the same; nothing but `edits_` is needed
   const ScriptPatch* patch_ = nullptr;
-  std::vector<Edits> edits_;                      // per script
+  mutable bool to_note_ = false;
+  mutable std::vector<Edit> edits_;
   std::vector<std::vector<std::uint32_t>> kept_;  // old position → new, per script
   std::vector<char> moved_;                       // per task: stands elsewhere in the order
 };
