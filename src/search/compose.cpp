@@ -167,8 +167,8 @@ void Composer::set_memory(const HybridPlan& plan, const BlockCosts& block, const
   const MemoryOverheads& overheads = memory_overheads();
   for (int rank = 0; rank < table.ranks(); ++rank) {
     HeldBytes held;
-    std::int64_t largest_unit = 0, largest_gradient = 0, saved_all = 0, above = 0;
-    const auto keep = [&](const SectionCost& section) {
+    std::int64_t largest_unit = 0, saved_all = 0, above = 0;
+    const auto keep = [&](const SectionCost& section, bool layer) {
       for (const bool expert : {false, true}) {
         const KeptBytes& kept = expert ? section.expert : section.dense;
         const std::int64_t shards = (expert ? chains.expert : chains.dense).size();
@@ -176,18 +176,17 @@ void Composer::set_memory(const HybridPlan& plan, const BlockCosts& block, const
         held.gradients.value += plan.zero >= 2 ? kept.gradients / shards : kept.gradients;
         held.optimizer.value += plan.zero >= 1 ? kept.optimizer / shards : kept.optimizer;
       }
-      largest_unit = std::max(largest_unit, section.dense.parameters + section.expert.parameters);
-      largest_gradient = largest_unit;
+      if (layer) largest_unit = std::max(largest_unit, section.dense.parameters + section.expert.parameters);
     };
     const std::vector<std::int32_t>& in_flight = table.in_flight(rank);
     for (int chunk = 0; chunk < table.chunks(); ++chunk) {
       const int stage = table.stage_at(rank, chunk);
       std::int64_t saved = 0;
       for (std::int32_t section : stages.sections[static_cast<std::size_t>(stage)]) {
-        keep(at(section));
+        keep(at(section), section > 0 && section + 1 < sections);
         saved += at(section).net_forward;
       }
-      if (tied && stage + 1 == plan.pp * plan.vpp) keep(block.before);
+      if (tied && stage + 1 == plan.pp * plan.vpp) keep(block.before, false);
       saved_all += in_flight[static_cast<std::size_t>(chunk)] * saved;
       // Above all that is in flight: in the forward pass of the last, in the backward pass of the first.
       std::int64_t run = -saved, most = 0;
@@ -206,7 +205,7 @@ void Composer::set_memory(const HybridPlan& plan, const BlockCosts& block, const
     held.activations.value = saved_all;
     held.buffers.value = above;
     if (plan.zero >= 3 && chains.dense.size() > 1)
-      held.buffers.value += std::max(1, stack.gathers_in_flight.value) * largest_unit + largest_gradient;
+      held.buffers.value += std::max(1, stack.gathers_in_flight.value) * largest_unit;
     const std::int64_t total = reserved_estimate(held).value + overheads.context.value.value +
                                overheads.communicator.value.value * communicators;
     made.memory = std::max(made.memory, total);
@@ -222,10 +221,12 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
   };
   const bool spread = plan.dp * plan.cp > 1;
+  // One unit is gathered while another is in use: the host runs ahead, whether it prefetches or not.
+  const bool ahead = stack.gathers_in_flight.value >= 2;
 
   // Sections with the communication that every micro-batch has: ZeRO-2 reduces, ZeRO-3 gathers too.
   struct Effective {
-    double forward, input, weight, slow;
+    double forward, input, weight, slow, alone;
   };
   thread_local std::vector<Effective> effective;
   effective.clear();
@@ -234,6 +235,8 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     const SectionCost& cost = at(i);
     const SectionData& said = data.sections[static_cast<std::size_t>(i)];
     double forward = cost.forward, backward = cost.backward;
+    if (spread && plan.zero >= 2) backward -= cost.accumulate;
+    const double alone = forward + backward;
     const double slow = spread ? slowdown(cost.backward_shares, data) : 1;
     const auto beside = [&](double alone, double compute, double factor, double communication, bool overlaps) {
       if (!overlaps) return alone + communication;
@@ -242,16 +245,16 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     };
     if (spread && plan.zero == 3) {
       const double slow_forward = slowdown(cost.forward_shares, data);
-      forward = beside(forward, cost.compute_forward, slow_forward, said.gather, stack.prefetch_forward.value);
-      if (stack.reshard_after_forward.value && !stack.prefetch_backward.value) backward += said.gather;
+      forward = beside(forward, cost.compute_forward, slow_forward, said.gather, ahead);
+      if (stack.reshard_after_forward.value && !ahead) backward += said.gather;
     }
     if (spread && plan.zero >= 2) {
-      const bool gathers = plan.zero == 3 && stack.reshard_after_forward.value && stack.prefetch_backward.value;
+      const bool gathers = plan.zero == 3 && stack.reshard_after_forward.value && ahead;
       backward = beside(backward, cost.compute_backward, slow, said.reduce + (gathers ? said.gather : 0),
                         stack.gradient_overlap.value);
     }
     const double weight = std::min(cost.backward_weight, 0.9 * backward);
-    effective.push_back({forward, backward - weight, weight, slow});
+    effective.push_back({forward, backward - weight, weight, slow, alone});
   }
 
   thread_local std::vector<StageTimes> times;
@@ -280,17 +283,23 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
   // No schedule of these stages is faster than its busiest rank and the first micro-batch's way there and back.
   const double micro_batches = plan.micro_batches;
   double busiest = 0, lead = 0;
-  std::vector<double> work(static_cast<std::size_t>(table.ranks()), 0);
+  thread_local std::vector<double> work, least;  // of a rank and micro-batch; least: without the replicas' data
+  work.assign(static_cast<std::size_t>(table.ranks()), 0);
+  least.assign(static_cast<std::size_t>(table.ranks()), 0);
   for (int rank = 0; rank < table.ranks(); ++rank)
     for (int chunk = 0; chunk < table.chunks(); ++chunk) {
-      const StageTimes& of = times[static_cast<std::size_t>(table.stage_at(rank, chunk))];
+      const auto stage = static_cast<std::size_t>(table.stage_at(rank, chunk));
+      const StageTimes& of = times[stage];
       work[static_cast<std::size_t>(rank)] += of.forward + of.backward_input + of.backward_weight;
+      for (std::int32_t section : stages.sections[stage])
+        least[static_cast<std::size_t>(rank)] += effective[static_cast<std::size_t>(section)].alone;
     }
   for (int rank = 0; rank < table.ranks(); ++rank) {
-    made.bound_s = std::max(made.bound_s, lead + micro_batches * work[static_cast<std::size_t>(rank)]);
+    made.bound_s = std::max(made.bound_s, lead + micro_batches * least[static_cast<std::size_t>(rank)]);
     busiest = std::max(busiest, work[static_cast<std::size_t>(rank)]);
-    const StageTimes& own = times[static_cast<std::size_t>(table.stage_at(rank, 0))];
-    if (plan.schedule != PlanSchedule::ZeroBubbleV) lead += own.forward + own.backward_input;
+    if (plan.schedule != PlanSchedule::ZeroBubbleV && plan.schedule != PlanSchedule::ZeroBubbleH1)
+      for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, 0))])
+        lead += effective[static_cast<std::size_t>(section)].alone;
   }
   if (bound_above > 0 && made.bound_s > bound_above) return;
 

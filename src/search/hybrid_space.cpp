@@ -112,6 +112,8 @@ class Enumeration {
     const bool spread = std::int64_t{plan_.dp} * plan_.cp > 1;
     for (int zero : options_.zero) {
       if (zero > 0 && !spread) continue;
+      // Gradients and weights in parts are for all micro-batches of a stage at once: no stack pipelines them.
+      if (zero >= 2 && plan_.pp > 1) continue;
       plan_.zero = static_cast<std::int8_t>(zero);
       for (Recompute recompute : options_.recompute) {
         plan_.recompute = recompute;

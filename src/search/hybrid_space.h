@@ -19,7 +19,7 @@ struct SpaceOptions {
   std::vector<Recompute> recompute = {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Op};
   std::vector<ContextMode> context = {ContextMode::Gather, ContextMode::AllToAll, ContextMode::Ring};
   std::int64_t most_micro_batch = 16;
-  std::int64_t least_context = 2048;  // tokens of a context-parallel part: with fewer, its communication is not hidden
+  std::int64_t least_context = 4096;  // tokens of a context-parallel part: with fewer, its communication is not hidden
   bool light_ends = true;             // also cut stages with embedding and head counted as layers
 };
 

@@ -65,9 +65,21 @@ class Reader {
     costs.before = sections_.front();
     costs.after = sections_.back();
     costs.kinds.resize(static_cast<std::size_t>(problem_.layers.kinds));
-    for (int layer = 0; layer < count_; ++layer)  // the last of a kind stands for it
-      costs.kinds[static_cast<std::size_t>(problem_.layers.kind[static_cast<std::size_t>(layer)])] =
-          sections_[static_cast<std::size_t>(layer) + 1];
+    // Layers of a kind differ a little where devices wait for one another: their mean adds up to what they take.
+    std::vector<int> alike(costs.kinds.size(), 0);
+    for (int layer = 0; layer < count_; ++layer) {
+      const auto kind = static_cast<std::size_t>(problem_.layers.kind[static_cast<std::size_t>(layer)]);
+      SectionCost& of = costs.kinds[kind];
+      const double forward = of.forward, backward = of.backward;
+      of = sections_[static_cast<std::size_t>(layer) + 1];
+      of.forward += forward;
+      of.backward += backward;
+      ++alike[kind];
+    }
+    for (std::size_t kind = 0; kind < costs.kinds.size(); ++kind) {
+      costs.kinds[kind].forward /= std::max(1, alike[kind]);
+      costs.kinds[kind].backward /= std::max(1, alike[kind]);
+    }
     costs.boundary_bytes = boundary_bytes();
     costs.step_fixed = step_fixed_;
     return costs;
@@ -135,13 +147,21 @@ class Reader {
     constexpr std::uint32_t kForward = 2, kBackward = 3, kStep = 2 * kMicroBatches;
     std::vector<Picoseconds> play_end(kStep + 1, 0);
     std::vector<Picoseconds> section_end[2];
+    current_[1] = count_ + 1;
     for (auto& ends : section_end) ends.assign(sections_.size(), 0);
     timeline.for_each(id, [&](const Span& span) {
       if (span.instruction == kNoInstruction) return;
       const Instruction& instruction = program().instructions[InstructionId(span.instruction)];
       if (instruction.stream == Stream::Data || span.play > kStep) return;
       play_end[span.play] = std::max(play_end[span.play], span.end);
+      const bool backward = span.play == kBackward, looked_at = backward || span.play == kForward;
+      int& current = current_[backward];  // a collective belongs to the computation before it
       const int section = section_of(InstructionId(span.instruction));
+      if (looked_at) {
+        if (section >= 0) current = section;
+        Picoseconds& end = section_end[backward][static_cast<std::size_t>(current)];
+        end = std::max(end, span.end);
+      }
       const Task& task = agent.tasks[span.task];
       if (!task.work.valid()) return;
       const Work& work = played_.priced.workload.works[task.work];
@@ -155,11 +175,8 @@ class Reader {
         }
         return;
       }
-      if (span.play != kForward && span.play != kBackward) return;
-      const int own = section < 0 ? current_[span.play == kBackward] : section;
-      current_[span.play == kBackward] = own;
-      Picoseconds& end = section_end[span.play == kBackward][static_cast<std::size_t>(own)];
-      end = std::max(end, span.end);
+      if (!looked_at) return;
+      const int own = current;
       const ComputeShare share{seconds(work.fixed), work.sm_share, work.memory_share};
       if (span.play == kForward) {
         at(own).compute_forward += share.time;
@@ -168,6 +185,8 @@ class Reader {
         at(own).compute_backward += share.time;
         at(own).backward_shares.push_back(share);
         if (instruction.weight_part) at(own).backward_weight += share.time;
+        const auto* compute = std::get_if<Compute>(&instruction.what);
+        if (compute && graph().kind(compute->op) == OpKind::Accumulate) at(own).accumulate += share.time;
       }
     });
     // Where one section ends the next begins.
@@ -254,7 +273,7 @@ class Reader {
   IdVec<TensorId, char> expert_;
   std::vector<SectionCost> sections_;
   double step_fixed_ = 0;
-  int current_[2] = {0, 0};
+  int current_[2] = {0, 0};  // of the forward and the backward pass
 };
 
 }  // namespace
