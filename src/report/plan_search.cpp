@@ -18,8 +18,22 @@ std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share);
 
 constexpr double kSecondsPerDay = 86400;
 
-// The shorthand with spaces for commas: it is read by people here.
+// The shorthand as people read it: spaces for commas, and stages that are alike counted, 15+6×16+15.
 std::string spaced(std::string text) {
+  if (const std::size_t at = text.find("stages="); at != std::string::npos) {
+    const std::size_t from = at + 7, to = std::min(text.find(',', from), text.size());
+    std::vector<std::pair<std::string, int>> runs;
+    for (std::size_t i = from; i < to;) {
+      const std::size_t end = std::min(text.find('+', i), to);
+      const std::string count = text.substr(i, end - i);
+      if (runs.empty() || runs.back().first != count) runs.emplace_back(count, 0);
+      ++runs.back().second;
+      i = end + 1;
+    }
+    std::vector<std::string> words;
+    for (const auto& [count, times] : runs) words.push_back(times > 1 ? fmt::format("{}×{}", times, count) : count);
+    text.replace(from, to - from, fmt::format("{}", fmt::join(words, "+")));
+  }
   std::replace(text.begin(), text.end(), ',', ' ');
   return text;
 }

@@ -1,7 +1,7 @@
 #include "search/baselines.h"
 
 #include <algorithm>
-#include <tuple>
+#include <utility>
 
 namespace weft {
 namespace {
@@ -18,7 +18,8 @@ bool replicas_only(const HybridPlan& plan) { return plan.tp == 1 && plan.cp == 1
 
 // Tensor parallelism fills the node, the shortest pipeline that fits the rest (Narayanan et al. 2021, takeaways 1 and
 // 2), optimizer state spread, one sample per micro-batch; whole layers are recomputed only if nothing else fits.
-std::vector<std::size_t> rule_of_thumb(std::span<const HybridPlan> plans, std::int64_t per_node) {
+// Experts take the place of tensor parallelism in the node (Megatron-Core's advice for mixtures).
+std::vector<std::size_t> rule_of_thumb(std::span<const HybridPlan> plans, const PlanProblem& problem) {
   const auto usual = [](const HybridPlan& plan) {
     return plan.cp == 1 && plan.vpp == 1 && plan.schedule == PlanSchedule::OneForwardOneBackward &&
            plan.split == StageSplit::Even && plan.micro_batch == 1 && plan.sequence_parallel == (plan.tp > 1) &&
@@ -26,14 +27,15 @@ std::vector<std::size_t> rule_of_thumb(std::span<const HybridPlan> plans, std::i
            plan.zero == (plan.dp > 1 ? 1 : 0);
   };
   std::int32_t tp = 1, ep = 1;
-  for (const HybridPlan& plan : plans)
-    if (usual(plan) && plan.tp <= per_node) tp = std::max(tp, plan.tp);
-  for (const HybridPlan& plan : plans)
-    if (usual(plan) && plan.tp == tp) ep = std::max(ep, plan.ep);
-  std::vector<std::size_t> found = those(plans, [&](const HybridPlan& plan) { return usual(plan) && plan.tp == tp; });
+  for (const HybridPlan& plan : plans) {
+    if (!usual(plan)) continue;
+    if (problem.experts == 1 && plan.tp <= problem.per_node) tp = std::max(tp, plan.tp);
+    if (plan.tp == 1 && plan.ep <= problem.per_node) ep = std::max(ep, plan.ep);
+  }
+  std::vector<std::size_t> found = those(plans, [&](const HybridPlan& plan) { return usual(plan) && plan.tp == tp && plan.ep == ep; });
   std::stable_sort(found.begin(), found.end(), [&](std::size_t a, std::size_t b) {
     const auto key = [&](const HybridPlan& plan) {
-      return std::tuple(plan.recompute == Recompute::Full, plan.pp, -plan.ep);
+      return std::pair(plan.recompute == Recompute::Full, plan.pp);
     };
     return key(plans[a]) < key(plans[b]);
   });
@@ -43,7 +45,6 @@ std::vector<std::size_t> rule_of_thumb(std::span<const HybridPlan> plans, std::i
 }  // namespace
 
 std::vector<BaselineRule> baseline_rules(const PlanProblem& problem) {
-  const std::int64_t per_node = problem.per_node;
   return {{"data parallel", "every device has the whole model",
            [](std::span<const HybridPlan> plans) {
              return those(plans, [](const HybridPlan& plan) { return replicas_only(plan) && plan.zero == 0; });
@@ -54,8 +55,8 @@ std::vector<BaselineRule> baseline_rules(const PlanProblem& problem) {
              return those(plans, [](const HybridPlan& plan) { return replicas_only(plan) && plan.zero == 3; });
            },
            true},
-          {"Megatron 3D rule of thumb", "tensor parallelism fills the node, the shortest pipeline that fits",
-           [per_node](std::span<const HybridPlan> plans) { return rule_of_thumb(plans, per_node); }, false}};
+          {"Megatron 3D rule of thumb", "tensor parallelism fills the node, the shortest pipeline that fits the rest",
+           [&problem](std::span<const HybridPlan> plans) { return rule_of_thumb(plans, problem); }, false}};
 }
 
 }  // namespace weft

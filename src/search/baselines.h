@@ -18,7 +18,7 @@ struct BaselineRule {
   bool best = false;
 };
 
-// Data parallel · FSDP · Megatron's 3D rule of thumb.
+// Data parallel · FSDP · Megatron's 3D rule of thumb. The problem outlives them.
 std::vector<BaselineRule> baseline_rules(const PlanProblem& problem);
 
 }  // namespace weft

@@ -1,6 +1,7 @@
 #include "search/compose.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -45,9 +46,13 @@ struct Composer::Stages {
 Composer::Composer(const PlanProblem& problem, const CostModel& cost, double headroom)
     : problem_(problem),
       cost_(cost),
-      headroom_(headroom),
       interference_(cost.interference(problem.cluster.spec(DeviceId(0)))),
-      groups_(problem, cost) {}
+      groups_(problem, cost) {
+  const DeviceSpec& spec = problem.cluster.spec(DeviceId(0));
+  const Bytes capacity = spec.memory_usable.value.value > 0 ? spec.memory_usable.value : spec.memory.value;
+  budget_ = capacity.value > 0 ? static_cast<std::int64_t>(static_cast<double>(capacity.value) * (1 - headroom))
+                               : std::numeric_limits<std::int64_t>::max();
+}
 
 BlockShape Composer::shape_of(const HybridPlan& plan) {
   return {plan.tp, plan.cp, plan.ep, plan.micro_batch, plan.sequence_parallel, plan.recompute, plan.cp_mode};
@@ -148,8 +153,8 @@ double Composer::slowdown(const std::vector<ComputeShare>& shares, const Data& d
   return alone > 0 ? beside / alone : 1;
 }
 
-void Composer::set_memory(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
-                          const PipelineTable& table, Composition& made) const {
+std::int64_t Composer::memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
+                                 const PipelineTable& table) const {
   const Chains chains = chains_of(plan);
   const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
   const auto at = [&](std::int32_t i) -> const SectionCost& {
@@ -161,10 +166,8 @@ void Composer::set_memory(const HybridPlan& plan, const BlockCosts& block, const
   for (const GroupShape& axis : chains.dense.axes) communicators += axis.size > 1;
   const bool one_axis = plan.tp == problem_.devices || plan.dp == problem_.devices || plan.cp == problem_.devices;
   if (problem_.devices > 1 && !one_axis) ++communicators;  // of all devices
-  const DeviceSpec& spec = problem_.cluster.spec(DeviceId(0));
-  const Bytes capacity = spec.memory_usable.value.value > 0 ? spec.memory_usable.value : spec.memory.value;
-  made.budget = static_cast<std::int64_t>(static_cast<double>(capacity.value) * (1 - headroom_));
   const MemoryOverheads& overheads = memory_overheads();
+  std::int64_t fullest = 0;
   for (int rank = 0; rank < table.ranks(); ++rank) {
     HeldBytes held;
     std::int64_t largest_unit = 0, saved_all = 0, above = 0;
@@ -208,8 +211,9 @@ void Composer::set_memory(const HybridPlan& plan, const BlockCosts& block, const
       held.buffers.value += std::max(1, stack.gathers_in_flight.value) * largest_unit;
     const std::int64_t total = reserved_estimate(held).value + overheads.context.value.value +
                                overheads.communicator.value.value * communicators;
-    made.memory = std::max(made.memory, total);
+    fullest = std::max(fullest, total);
   }
+  return fullest;
 }
 
 void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
@@ -236,11 +240,16 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     const SectionData& said = data.sections[static_cast<std::size_t>(i)];
     double forward = cost.forward, backward = cost.backward;
     if (spread && plan.zero >= 2) backward -= cost.accumulate;
-    const double alone = forward + backward;
+    // Without what runs beside: no stage takes less.
+    double alone = forward + backward;
+    if (spread && plan.zero >= 2) {
+      const double gathers = plan.zero == 3 ? said.gather * (stack.reshard_after_forward.value ? 2 : 1) : 0;
+      alone = ahead ? std::max(alone, said.reduce + gathers) : std::max(alone + gathers, said.reduce);
+    }
     const double slow = spread ? slowdown(cost.backward_shares, data) : 1;
-    const auto beside = [&](double alone, double compute, double factor, double communication, bool overlaps) {
-      if (!overlaps) return alone + communication;
-      const double slowed = alone + compute * (factor - 1) * std::min(1.0, communication / std::max(alone, 1e-12));
+    const auto beside = [](double own, double compute, double factor, double communication, bool overlaps) {
+      if (!overlaps) return own + communication;
+      const double slowed = own + compute * (factor - 1) * std::min(1.0, communication / std::max(own, 1e-12));
       return std::max(slowed, communication);
     };
     if (spread && plan.zero == 3) {
@@ -266,6 +275,8 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
       times[stage].backward_input += of.input;
       times[stage].backward_weight += of.weight;
     }
+  for (std::size_t stage = 0; stage < times.size(); ++stage)
+    times[stage].backward_head = at(stages.sections[stage].back()).recompute_head;
   double transfer = 0;
   if (plan.pp > 1) {
     const std::pair<std::int64_t, std::int64_t> key{problem_.devices / plan.pp, block.boundary_bytes};
@@ -278,6 +289,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
         if (stage + 1 < times.size()) times[stage].forward += transfer;
         if (stage > 0) times[stage].backward_input += transfer;
       }
+    if (!stack.p2p_overlap.value) transfer = 0;  // in the sender's time
   }
 
   // No schedule of these stages is faster than its busiest rank and the first micro-batch's way there and back.
@@ -294,13 +306,26 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
       for (std::int32_t section : stages.sections[stage])
         least[static_cast<std::size_t>(rank)] += effective[static_cast<std::size_t>(section)].alone;
     }
+  double least_tail = std::numeric_limits<double>::infinity();
   for (int rank = 0; rank < table.ranks(); ++rank) {
-    made.bound_s = std::max(made.bound_s, lead + micro_batches * least[static_cast<std::size_t>(rank)]);
+    const double own = least[static_cast<std::size_t>(rank)];
+    double reduce = 0, gather = 0, optimizer = 0;  // once per step; gradients after the last micro-batch has come
+    for (int chunk = 0; chunk < table.chunks(); ++chunk)
+      for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, chunk))]) {
+        const SectionData& said = data.sections[static_cast<std::size_t>(section)];
+        if (spread && plan.zero < 2) reduce += said.reduce;
+        if (spread && plan.zero > 0 && plan.zero < 3) gather += said.gather;
+        optimizer += at(section).optimizer;
+      }
+    if (plan.zero > 0) optimizer /= static_cast<double>(plan.dp) * plan.cp;
+    least_tail = std::min(least_tail, std::max(optimizer, gather));
+    made.bound_s = std::max(made.bound_s, lead + std::max(micro_batches * own, (micro_batches - 1) * own + reduce));
     busiest = std::max(busiest, work[static_cast<std::size_t>(rank)]);
     if (plan.schedule != PlanSchedule::ZeroBubbleV && plan.schedule != PlanSchedule::ZeroBubbleH1)
       for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, 0))])
-        lead += effective[static_cast<std::size_t>(section)].alone;
+        lead += effective[static_cast<std::size_t>(section)].alone - at(section).recompute_head;
   }
+  made.bound_s += least_tail;
   if (bound_above > 0 && made.bound_s > bound_above) return;
 
   thread_local PipelineTimes played;
@@ -361,37 +386,55 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
   made.bubble_s = played.makespan - micro_batches * busiest;
 }
 
-std::optional<Composition> Composer::compose(const HybridPlan& plan, double bound_above) const {
+const BlockCosts* Composer::block_of(const HybridPlan& plan) const {
   const auto found = blocks_.find(shape_of(plan));
-  if (found == blocks_.end() || !found->second) return std::nullopt;
-  const BlockCosts& block = *found->second;
+  return found == blocks_.end() || !found->second ? nullptr : &*found->second;
+}
+
+const PipelineClock& Composer::clock_of(const HybridPlan& plan) const {
+  const std::lock_guard lock(mutex_);
+  return clocks_
+      .try_emplace(std::tuple(plan.schedule, plan.pp, plan.vpp, plan.micro_batches), tables_,
+                   std::string(name_of(plan.schedule)), plan.pp, plan.vpp, plan.micro_batches)
+      .first->second;
+}
+
+bool Composer::deal_sections(const HybridPlan& plan, Stages& stages) const {
   const std::int64_t count = std::int64_t{plan.pp} * plan.vpp;
   const std::vector<std::int64_t> layers = stage_layers(problem_.layers.count(), count, plan.split);
-  if (layers.empty()) return std::nullopt;
-  const PipelineClock* clock = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto key = std::tuple(plan.schedule, plan.pp, plan.vpp, plan.micro_batches);
-    clock =
-        &clocks_.try_emplace(key, tables_, std::string(name_of(plan.schedule)), plan.pp, plan.vpp, plan.micro_batches)
-             .first->second;
-  }
-  if (!clock->valid()) return std::nullopt;
-  thread_local Stages stages;
+  if (layers.empty()) return false;
   stages.sections.resize(static_cast<std::size_t>(count));
-  std::int64_t layer = 0;
+  std::size_t layer = 0;
   for (std::size_t stage = 0; stage < stages.sections.size(); ++stage) {
     std::vector<std::int32_t>& list = stages.sections[stage];
     list.clear();
     if (stage == 0) list.push_back(0);
-    for (std::int64_t i = 0; i < layers[stage]; ++i)
-      list.push_back(1 + problem_.layers.kind[static_cast<std::size_t>(layer++)]);
-    if (stage + 1 == stages.sections.size()) list.push_back(static_cast<std::int32_t>(block.kinds.size()) + 1);
+    for (std::int64_t i = 0; i < layers[stage]; ++i) list.push_back(1 + problem_.layers.kind[layer++]);
+    if (stage + 1 == stages.sections.size()) list.push_back(problem_.layers.kinds + 1);
   }
+  return true;
+}
+
+std::optional<std::int64_t> Composer::memory(const HybridPlan& plan) const {
+  const BlockCosts* block = block_of(plan);
+  thread_local Stages stages;
+  if (!block || !deal_sections(plan, stages)) return std::nullopt;
+  const PipelineClock& clock = clock_of(plan);
+  if (!clock.valid()) return std::nullopt;
+  return memory_of(plan, *block, stages, clock.table());
+}
+
+std::optional<Composition> Composer::compose(const HybridPlan& plan, double bound_above) const {
+  const BlockCosts* block = block_of(plan);
+  thread_local Stages stages;
+  if (!block || !deal_sections(plan, stages)) return std::nullopt;
+  const PipelineClock& clock = clock_of(plan);
+  if (!clock.valid()) return std::nullopt;
   Composition made;
-  set_memory(plan, block, stages, clock->table(), made);
+  made.budget = budget_;
+  made.memory = memory_of(plan, *block, stages, clock.table());
   if (!made.fits() && bound_above > 0) return made;
-  set_times(plan, block, data_of(plan, block), stages, *clock, bound_above, made);
+  set_times(plan, *block, data_of(plan, *block), stages, clock, bound_above, made);
   return made;
 }
 

@@ -33,7 +33,7 @@ struct Composition {
   // Where the time goes, on the busiest rank.
   double compute_s = 0, communication_s = 0, bubble_s = 0, data_s = 0, optimizer_s = 0;
 
-  bool fits() const { return budget == 0 || memory <= budget; }
+  bool fits() const { return memory <= budget; }
 };
 
 class Composer {
@@ -48,6 +48,9 @@ class Composer {
   // None where the plan's shape does not compile or the schedule does not take it. Safe from several threads.
   // A plan that does not fit or whose bound is above `bound_above` (0: none) gets no time.
   std::optional<Composition> compose(const HybridPlan& plan, double bound_above = 0) const;
+  // Its memory alone.
+  std::optional<std::int64_t> memory(const HybridPlan& plan) const;
+  std::int64_t budget() const { return budget_; }  // of a device; no limit: the largest number
 
  private:
   // What replicas say to one another for a section: seconds of one reduction of its gradients, one gather of weights.
@@ -63,17 +66,20 @@ class Composer {
   struct Stages;
 
   static BlockShape shape_of(const HybridPlan& plan);
+  const BlockCosts* block_of(const HybridPlan& plan) const;  // null: does not compile, or was not prepared
+  const PipelineClock& clock_of(const HybridPlan& plan) const;
+  bool deal_sections(const HybridPlan& plan, Stages& stages) const;
   const Data& data_of(const HybridPlan& plan, const BlockCosts& block) const;
   Data make_data(const HybridPlan& plan, const BlockCosts& block) const;
   double slowdown(const std::vector<ComputeShare>& shares, const Data& data) const;
-  void set_memory(const HybridPlan& plan, const BlockCosts& block, const Stages& stages, const PipelineTable& table,
-                  Composition& made) const;
+  std::int64_t memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
+                         const PipelineTable& table) const;
   void set_times(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
                  const PipelineClock& clock, double bound_above, Composition& made) const;
 
   const PlanProblem& problem_;
   const CostModel& cost_;
-  const double headroom_;
+  std::int64_t budget_ = 0;
   Interference interference_;
   std::map<BlockShape, std::optional<BlockCosts>> blocks_;
   mutable GroupCosts groups_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -14,11 +15,11 @@ namespace weft {
 namespace {
 
 constexpr std::size_t kBatch = 8192;       // plans composed before the best is looked at again
-constexpr std::size_t kRound = 8;          // plans simulated before
-constexpr std::int64_t kSimulations = 48;  // of a search, unless told
+constexpr std::size_t kRound = 4;          // plans simulated before
+constexpr std::int64_t kSimulations = 40;  // of a search, unless told
 constexpr double kKeep = 1.25;             // plans that may be so much slower than the best are composed
-constexpr double kDoubt = 1.03;            // composition may be wrong by so much
-constexpr std::size_t kFamilies = 12;      // other degrees whose best plan is simulated
+constexpr double kDoubt = 1.01;            // composition may be wrong by so much
+constexpr std::size_t kFamilies = 8;      // other degrees whose best plan is simulated
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class Enumeration {
@@ -167,45 +168,105 @@ class Enumeration {
     return members.empty() ? std::nullopt : std::optional(members.front());
   }
 
+  // The plan that needs least memory of those that differ in recomputation and micro-batch only.
+  static HybridPlan leanest(HybridPlan plan) {
+    plan.micro_batches *= plan.micro_batch;
+    plan.micro_batch = 1;
+    plan.recompute = Recompute::Full;
+    return plan;
+  }
+  // Plans that differ in micro-batch only are one.
+  static HybridPlan any_micro_batch(HybridPlan plan) {
+    plan.micro_batches = plan.micro_batch = 0;
+    return plan;
+  }
+
+  // Plans of growing micro-batches: where one does not fit a larger one does not either, and is not looked at.
   void compose_all() {
-    composer_.prepare(plans_, options_.threads);
-    double fastest = best_;
-    outcome_.lower_bound_s = kNever;
-    for (std::size_t from = 0; from < plans_.size(); from += kBatch) {
-      if (!go_on()) break;
-      const std::size_t count = std::min(kBatch, plans_.size() - from);
-      const double above = fastest == kNever ? 0 : fastest * kKeep;
-      for_each_index(count, options_.threads, 64,
-                     [&](std::size_t i) { results_[from + i] = composer_.compose(plans_[from + i], above); });
-      for (std::size_t i = from; i < from + count; ++i) {
-        std::optional<Composition>& made = results_[i];
-        if (!made) {
-          ++outcome_.counts.pruned["does not compile"];
-        } else if (!made->fits()) {
-          ++outcome_.counts.pruned["memory"];
-        } else {
-          outcome_.lower_bound_s = std::min(outcome_.lower_bound_s, made->bound_s);
-          if (made->step_s == 0) {
-            ++outcome_.counts.pruned["bound"];
-          } else {
-            ++outcome_.counts.composed;
-            fastest = std::min(fastest, made->step_s);
-            order_.push_back(i);
-          }
-        }
-      }
-      tell(static_cast<std::int64_t>(from + count), static_cast<std::int64_t>(plans_.size()));
+    std::vector<HybridPlan> lean;
+    for (const HybridPlan& plan : plans_) lean.push_back(leanest(plan));
+    composer_.prepare(lean, options_.threads);
+    std::vector<char> hopeless(plans_.size(), 0);
+    for_each_index(plans_.size(), options_.threads, 64, [&](std::size_t i) {
+      const std::optional<std::int64_t> memory = composer_.memory(lean[i]);
+      hopeless[i] = memory && *memory > composer_.budget();
+    });
+    std::map<std::int32_t, std::vector<std::size_t>> by_size;
+    for (std::size_t i = 0; i < plans_.size(); ++i) {
+      if (hopeless[i])
+        ++outcome_.counts.pruned["memory"];
+      else
+        by_size[plans_[i].micro_batch].push_back(i);
     }
-    std::stable_sort(order_.begin(), order_.end(),
-                     [&](std::size_t a, std::size_t b) { return results_[a]->step_s < results_[b]->step_s; });
+    outcome_.lower_bound_s = kNever;
+    fastest_ = best_;
+    std::vector<HybridPlan> fitted;  // of the size before
+    for (const auto& [size, members] : by_size) {
+      std::vector<std::size_t> kept;
+      std::vector<HybridPlan> shapes;
+      for (std::size_t i : members) {
+        if (size > 1 && !std::binary_search(fitted.begin(), fitted.end(), any_micro_batch(plans_[i]))) {
+          ++outcome_.counts.pruned["memory"];
+          continue;
+        }
+        kept.push_back(i);
+        shapes.push_back(plans_[i]);
+      }
+      if (!go_on()) break;
+      composer_.prepare(shapes, options_.threads);
+      compose_batches(kept);
+      fitted.clear();
+      for (std::size_t i : kept)
+        if (results_[i] && results_[i]->fits()) fitted.push_back(any_micro_batch(plans_[i]));
+      std::sort(fitted.begin(), fitted.end());
+    }
+    std::stable_sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
+      return std::pair(results_[a]->step_s, a) < std::pair(results_[b]->step_s, b);
+    });
     if (outcome_.lower_bound_s == kNever) outcome_.lower_bound_s = 0;
+  }
+
+  void compose_batches(const std::vector<std::size_t>& indices) {
+    for (std::size_t from = 0; from < indices.size(); from += kBatch) {
+      if (!go_on()) break;
+      const std::size_t count = std::min(kBatch, indices.size() - from);
+      const double above = fastest_ == kNever ? 0 : fastest_ * kKeep;
+      for_each_index(count, options_.threads, 64, [&](std::size_t i) {
+        results_[indices[from + i]] = composer_.compose(plans_[indices[from + i]], above);
+      });
+      for (std::size_t i = from; i < from + count; ++i) count_composed(indices[i]);
+      tell(outcome_.counts.composed, static_cast<std::int64_t>(plans_.size()));
+    }
+  }
+
+  void count_composed(std::size_t index) {
+    const std::optional<Composition>& made = results_[index];
+    if (!made) {
+      ++outcome_.counts.pruned["does not compile"];
+    } else if (!made->fits()) {
+      ++outcome_.counts.pruned["memory"];
+    } else {
+      outcome_.lower_bound_s = std::min(outcome_.lower_bound_s, made->bound_s);
+      if (made->step_s == 0) {
+        ++outcome_.counts.pruned["bound"];
+      } else {
+        ++outcome_.counts.composed;
+        fastest_ = std::min(fastest_, made->step_s);
+        order_.push_back(index);
+      }
+    }
   }
 
   using Family = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>;
   static Family family_of(const HybridPlan& plan) { return {plan.tp, plan.cp, plan.ep, plan.pp}; }
 
+  // Pricing is linear in devices, so thousands of them get fewer simulations.
+  std::int64_t usual_simulations() const {
+    return std::clamp<std::int64_t>(kSimulations * 2048 / problem_.devices, 10, kSimulations);
+  }
+
   void simulate_promising() {
-    const std::int64_t most = options_.budget.evaluations > 0 ? options_.budget.evaluations : kSimulations;
+    const std::int64_t most = options_.budget.evaluations > 0 ? options_.budget.evaluations : usual_simulations();
     const auto left = [&] { return most - outcome_.counts.simulated; };
     std::size_t next = 0;
     const auto take_round = [&] {
@@ -228,7 +289,7 @@ class Enumeration {
     for (const auto& [index, judged] : simulated_) seen.insert(family_of(plans_[index]));
     std::vector<std::size_t> others;
     for (std::size_t i : order_) {
-      if (others.size() >= kFamilies || static_cast<std::int64_t>(others.size()) >= left()) break;
+      if (others.size() >= std::min<std::size_t>(kFamilies, static_cast<std::size_t>(most) / 3) || static_cast<std::int64_t>(others.size()) >= left()) break;
       if (!done_[i] && seen.insert(family_of(plans_[i])).second) others.push_back(i);
     }
     if (go_on() && !others.empty()) simulate(others);
@@ -314,7 +375,8 @@ class Enumeration {
   std::vector<std::size_t> order_;  // composed plans that fit, fastest first
   std::vector<std::pair<std::size_t, Judged>> simulated_;
   std::string problem_of_first_;
-  double best_ = kNever;
+  double best_ = kNever;     // simulated
+  double fastest_ = kNever;  // composed, or simulated
 };
 
 }  // namespace

@@ -66,10 +66,12 @@ void PipelineTable::play(const std::vector<StageTimes>& stages, double transfer,
   times.makespan = 0;
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const Step& step = steps_[i];
-    double start = step.before >= 0 ? end[static_cast<std::size_t>(step.before)] : 0;
-    if (step.needs >= 0)
-      start = std::max(start, end[static_cast<std::size_t>(step.needs)] + (step.remote ? transfer : 0));
     const StageTimes& of = stages[static_cast<std::size_t>(step.stage)];
+    double start = step.before >= 0 ? end[static_cast<std::size_t>(step.before)] : 0;
+    if (step.needs >= 0) {
+      const double head = step.body == Body::Forward ? 0 : of.backward_head;
+      start = std::max(start, end[static_cast<std::size_t>(step.needs)] + (step.remote ? transfer : 0) - head);
+    }
     double takes = 0;
     switch (step.body) {
       case Body::Forward:

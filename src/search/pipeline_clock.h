@@ -22,6 +22,7 @@ namespace weft {
 // What a stage takes for one micro-batch, in any unit.
 struct StageTimes {
   double forward = 0, backward_input = 0, backward_weight = 0;  // a fused backward takes both
+  double backward_head = 0;  // of backward_input: its beginning, which needs no gradient yet (recomputation)
 };
 
 struct PipelineTimes {

@@ -27,7 +27,7 @@ std::int64_t replicas_of(const PlanProblem& problem, const BlockShape& shape) {
 
 PlanRequest request_of(const PlanProblem& problem, const BlockShape& shape) {
   PlanRequest request = problem.request;
-  request.model = with_layers(request.model, problem.layers.prefix);
+  request.model = problem.layers.short_model;
   const std::int64_t replicas = replicas_of(problem, shape);
   request.strategy = fmt::format("tp={},cp={},ep={},dp={},pp=1,recompute={},mbs={}", shape.tp, shape.cp, shape.ep,
                                  replicas, name_of(shape.recompute), shape.micro_batch);
@@ -55,6 +55,7 @@ class Reader {
         expert_(graph().tensors().size(), 0) {
     settle_sections();
     sections_.resize(static_cast<std::size_t>(count_) + 2);
+    differentiated_.resize(sections_.size(), 0);
   }
 
   BlockCosts run() {
@@ -68,7 +69,7 @@ class Reader {
     // Layers of a kind differ a little where devices wait for one another: their mean adds up to what they take.
     std::vector<int> alike(costs.kinds.size(), 0);
     for (int layer = 0; layer < count_; ++layer) {
-      const auto kind = static_cast<std::size_t>(problem_.layers.kind[static_cast<std::size_t>(layer)]);
+      const auto kind = static_cast<std::size_t>(problem_.layers.short_kind[static_cast<std::size_t>(layer)]);
       SectionCost& of = costs.kinds[kind];
       const double forward = of.forward, backward = of.backward;
       of = sections_[static_cast<std::size_t>(layer) + 1];
@@ -186,6 +187,9 @@ class Reader {
         at(own).backward_shares.push_back(share);
         if (instruction.weight_part) at(own).backward_weight += share.time;
         const auto* compute = std::get_if<Compute>(&instruction.what);
+        const bool again = compute && graph().ops()[compute->op].phase == Phase::Forward;
+        if (!again) differentiated_[static_cast<std::size_t>(own)] = 1;
+        if (again && !differentiated_[static_cast<std::size_t>(own)]) at(own).recompute_head += share.time;
         if (compute && graph().kind(compute->op) == OpKind::Accumulate) at(own).accumulate += share.time;
       }
     });
@@ -272,6 +276,7 @@ class Reader {
   IdVec<TensorId, int> section_of_tensor_;  // of parameters and what is kept for them
   IdVec<TensorId, char> expert_;
   std::vector<SectionCost> sections_;
+  std::vector<char> differentiated_;  // sections whose first gradient operator has come
   double step_fixed_ = 0;
   int current_[2] = {0, 0};  // of the forward and the backward pass
 };

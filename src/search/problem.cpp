@@ -24,17 +24,34 @@ LayerPattern pattern_of(const Graph& graph) {
   for (OpId op : graph.ops().ids())
     if (layers.of[op] >= 0) does[static_cast<std::size_t>(layers.of[op])].push_back(graph.ops()[op].signature.index());
   std::map<std::vector<std::uint32_t>, int> known;
-  std::vector<std::int64_t> first;
   for (std::size_t i = 0; i < does.size(); ++i) {
     const auto [found, fresh] = known.try_emplace(does[i], pattern.kinds);
-    if (fresh) ++pattern.kinds, first.push_back(static_cast<std::int64_t>(i));
+    if (fresh) ++pattern.kinds;
     pattern.kind.push_back(found->second);
     if (layers.names[i] != fmt::format("layers.{}", i)) pattern.simple = false;
   }
-  if (!first.empty()) pattern.prefix = std::max<std::int64_t>(first.back() + 1, 2);
-  if (pattern.prefix < pattern.count() && pattern.kinds > 1) ++pattern.prefix;  // the last kind in its steady state
-  pattern.prefix = std::min(pattern.prefix, pattern.count());
   return pattern;
+}
+
+// The shortest model with every kind of layer, the last of them twice. Where some first layers differ from the rest, one
+// of them is enough.
+void shorten(const std::string& model, const ModelOptions& shape, LayerPattern& pattern) {
+  const auto first_of = [&](int kind) {
+    return std::find(pattern.kind.begin(), pattern.kind.end(), kind) - pattern.kind.begin();
+  };
+  const std::int64_t all = pattern.kinds > 0 ? first_of(pattern.kinds - 1) + 1 : 0;
+  const std::int64_t count = std::min<std::int64_t>(all + 1, pattern.count());
+  pattern.short_model = with_layers(model, count);
+  pattern.short_kind.assign(pattern.kind.begin(), pattern.kind.begin() + count);
+  const auto heads = static_cast<std::int64_t>(std::count(pattern.kind.begin(), pattern.kind.end(), 0));
+  if (pattern.kinds != 2 || heads < 2 || first_of(1) != heads) return;
+  const std::string shorter = with_layers(model, 3) + ",first_dense=1";
+  const Result<Model> built = load_model(shorter, shape);
+  if (!built.ok()) return;
+  if (const LayerPattern of = pattern_of(built->graph); of.kind == std::vector<int>{0, 1, 1}) {
+    pattern.short_model = shorter;
+    pattern.short_kind = of.kind;
+  }
 }
 
 std::int64_t settle_batch(const PlanRequest& request, const ModelInfo& model, std::int64_t devices,
@@ -83,6 +100,7 @@ Result<PlanProblem> pose(const PlanRequest& request) {
   problem.global_batch = settle_batch(request, model.info, problem.devices, problem.assumptions);
   problem.request.global_batch = problem.global_batch;
   problem.layers = pattern_of(model.graph);
+  shorten(request.model, shape, problem.layers);
   if (model.info.kind == ModelKind::Imported || model.info.kind == ModelKind::Recurrent) problem.layers.simple = false;
   problem.parameters = model.graph.parameter_count();
   std::int64_t heads = 0;

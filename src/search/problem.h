@@ -14,7 +14,9 @@ namespace weft {
 struct LayerPattern {
   std::vector<int> kind;  // of every layer, in order
   int kinds = 0;
-  std::int64_t prefix = 0;  // so many first layers have every kind, and one of them twice
+  // A model with fewer layers that has every kind, and the kinds of its layers: what costs are read from.
+  std::string short_model;
+  std::vector<int> short_kind;
   // One stack of layers, with an embedding before and a head after: it can be cut anywhere and built shorter.
   bool simple = false;
 
