@@ -9,12 +9,14 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/suggest.h"
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/progress.h"
 #include "cost/analytic.h"
+#include "report/plan_file.h"
 #include "report/plan_search.h"
 #include "report/simulation.h"
 #include "report/trace.h"
@@ -118,6 +120,30 @@ struct Printed {
   bool feasible = true;
 };
 
+Status write_file(const std::string& path, std::string_view text) {
+  WEFT_TRY(WholeFile file, WholeFile::create(path));
+  file.write(text);
+  return file.finish();
+}
+
+// plan.json, trace.json, and the tree by itself for weft simulate --strategy.
+Status write_out(const std::string& folder, const PlanFile& file, const Plan& plan, const PlayedPlan& played) {
+  WEFT_TRY_OK(write_file(folder + "/plan.json", print(file)));
+  WEFT_TRY_OK(write_file(folder + "/strategy.yaml", file.tree));
+  WEFT_TRY(WholeFile trace, WholeFile::create(folder + "/trace.json"));
+  WEFT_TRY_OK(write_trace(trace, plan, played));
+  return trace.finish();
+}
+
+// Before anything is computed for it.
+Status make_folder(const std::string& folder) {
+  std::error_code problem;
+  std::filesystem::create_directories(folder, problem);
+  if (problem || !std::filesystem::is_directory(folder))
+    return error("--out {}: no folder can be made there{}", folder, problem ? ": " + problem.message() : "");
+  return Ok{};
+}
+
 Result<Printed> run_search(const PlanArguments& arguments) {
   WEFT_TRY_OK(check(arguments));
   EnumerateOptions options;
@@ -129,6 +155,7 @@ Result<Printed> run_search(const PlanArguments& arguments) {
   if (!arguments.schedules.empty()) {
     WEFT_TRY(options.space.schedules, parse_schedules(arguments.schedules));
   }
+  if (!arguments.out.empty()) WEFT_TRY_OK(make_folder(arguments.out));
   options.top = static_cast<std::size_t>(arguments.top);
   options.threads = arguments.threads;
   options.judge.headroom = arguments.headroom / 100;
@@ -146,26 +173,45 @@ Result<Printed> run_search(const PlanArguments& arguments) {
   };
   progress.now("searching");
   WEFT_TRY(const PlanOutcome outcome, enumerate(problem, cost, options));
-  progress.done();
 
   Printed printed{{}, !outcome.best.empty()};
-  nlohmann::json json = to_json(problem, outcome, table);
+  // The winner once more, with its run kept, for who reads all of it.
+  std::optional<Plan> plan;
+  std::optional<PlayedPlan> played;
+  std::optional<Forecast> found;
+  if (printed.feasible && (arguments.json || !arguments.out.empty())) {
+    progress.now("simulating the winner");
+    PlanRequest winner = problem.request;
+    winner.strategy = outcome.best.front().strategy;
+    const ForecastOptions all{.record = true, .headroom = options.judge.headroom};
+    WEFT_TRY(plan, make_plan(winner));
+    WEFT_TRY(played, play_plan(*plan, cost, all));
+    found = judge(*plan, *played, all);
+    found->assumptions.insert(found->assumptions.end(), problem.assumptions.begin(), problem.assumptions.end());
+  }
+  if (plan && !arguments.out.empty()) {
+    const PlanFile file = plan_file(*plan, *played, *found, outcome, "enumerate", arguments.seed);
+    WEFT_TRY_OK(write_out(arguments.out, file, *plan, *played));
+  }
+  std::vector<Sensitivity> what_if;
+  if (printed.feasible && arguments.explain) {
+    progress.now("asking what if");
+    WEFT_TRY(what_if, sensitivities(problem, cost, options));
+  }
+  progress.done();
   if (arguments.json) {
-    json["best"] = nullptr;
-    if (printed.feasible) {
-      PlanRequest winner = problem.request;
-      winner.strategy = outcome.best.front().strategy;
-      WEFT_TRY(const Plan plan, make_plan(winner));
-      const ForecastOptions all{.record = true, .headroom = options.judge.headroom};
-      WEFT_TRY(const PlayedPlan played, play_plan(plan, cost, all));
-      json["best"] = to_json(plan, played, judge(plan, played, all));
-      json["best"]["shorthand"] = winner.strategy;
-    }
+    nlohmann::json json = to_json(problem, outcome, table);
+    json["search"] = "enumerate";
+    json["seed"] = arguments.seed;
+    json["best"] = plan ? to_json(*plan, *played, *found) : nlohmann::json();
+    if (plan) json["best"]["shorthand"] = plan->request.strategy;
     printed.text = json.dump(2) + "\n";
     return printed;
   }
   printed.text = printed.feasible ? describe(problem, outcome, table) : describe_miss(problem, outcome);
-  if (printed.feasible && arguments.explain) printed.text += "\n" + explain(problem, outcome);
+  if (printed.feasible && arguments.explain)
+    printed.text += "\n" + explain(outcome) + "\n" + describe(what_if, outcome);
+  if (plan) printed.text += fmt::format("\nwritten: {0}/plan.json, {0}/trace.json, {0}/strategy.yaml\n", arguments.out);
   return printed;
 }
 

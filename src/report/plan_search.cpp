@@ -196,7 +196,7 @@ std::string describe_miss(const PlanProblem& problem, const PlanOutcome& outcome
                         grouped(problem.cluster.node_count()));
     text += fmt::format("  devices with {} of memory\n", human(full.device_total * 26 / 25));
     const Parallelism& plan = outcome.closest->parallelism.value_or(Parallelism{});
-    if (plan.zero < 3) text += "  ZeRO 3 (zero=3), which spreads weights too\n";
+    if (plan.zero < 3 && plan.dp * plan.cp > 1) text += "  ZeRO 3 (zero=3), which spreads weights too\n";
     if (plan.recompute != Recompute::Full) text += "  recompute=full, which keeps one tensor per layer\n";
     if (plan.micro_batch > 1) text += "  a smaller micro-batch\n";
     if (problem.model.seq > 1024)
@@ -206,7 +206,22 @@ std::string describe_miss(const PlanProblem& problem, const PlanOutcome& outcome
   return text + "\n" + wrapped({counts_text(outcome, false)}, "", "  ");
 }
 
-std::string explain(const PlanProblem&, const PlanOutcome& outcome) {
+std::string describe(const std::vector<Sensitivity>& sensitivities, const PlanOutcome& outcome) {
+  const Judged& best = outcome.best.front();
+  Table table{{{}, {.right = true}, {.right = true}, {.most = 60}}};
+  table.add({"what if", "step", "throughput", "the best is then"});
+  for (const Sensitivity& each : sensitivities) {
+    const double gain = each.samples_per_s / best.forecast.samples_per_s - 1;
+    table.add({each.what, each.strategy.empty() ? "" : human(Seconds{each.step_s}),
+               each.strategy.empty() ? "" : fmt::format("{:+.1f} %", 100 * gain),
+               each.strategy.empty()           ? "nothing fits"
+               : each.strategy == best.strategy ? "the same"
+                                                : spaced(each.strategy)});
+  }
+  return table.print("");
+}
+
+std::string explain(const PlanOutcome& outcome) {
   const Judged& best = outcome.best.front();
   std::string text = fmt::format("why {} wins\n", spaced(best.strategy));
   const auto against = [&](const std::string& name, const Judged& other) {

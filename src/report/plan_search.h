@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "search/enumerate.h"
+#include "search/sensitivity.h"
 
 namespace weft {
 
@@ -26,7 +27,8 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
 // Where nothing fits: what comes closest, what it lacks, and what would help.
 std::string describe_miss(const PlanProblem& problem, const PlanOutcome& outcome);
 // Why the winner won: everything the others lose and gain, the winner's memory by stage and its tree.
-std::string explain(const PlanProblem& problem, const PlanOutcome& outcome);
+std::string explain(const PlanOutcome& outcome);
+std::string describe(const std::vector<Sensitivity>& sensitivities, const PlanOutcome& outcome);
 
 // docs/schema/plan.schema.json, all but `best`.
 nlohmann::json to_json(const PlanProblem& problem, const PlanOutcome& outcome, const PlanTableOptions& options = {});

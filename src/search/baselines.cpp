@@ -26,6 +26,7 @@ std::vector<std::size_t> rule_of_thumb(std::span<const HybridPlan> plans, const 
            (plan.recompute == Recompute::Selective || plan.recompute == Recompute::Full) &&
            plan.zero == (plan.dp > 1 ? 1 : 0);
   };
+  if (!problem.splits_tensors) return {};
   std::int32_t tp = 1, ep = 1;
   for (const HybridPlan& plan : plans) {
     if (!usual(plan)) continue;

@@ -19,6 +19,7 @@ constexpr std::size_t kRound = 4;          // plans simulated before
 constexpr std::int64_t kSimulations = 40;  // of a search, unless told
 constexpr double kKeep = 1.25;             // plans that may be so much slower than the best are composed
 constexpr double kDoubt = 1.01;            // composition may be wrong by so much
+constexpr double kSafe = 0.995;               // sections as played and as bounds take them may differ by so much
 constexpr std::size_t kFamilies = 8;      // other degrees whose best plan is simulated
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -164,8 +165,14 @@ class Enumeration {
     }
     return found ? found : smallest;
   }
-  static std::optional<std::size_t> usual(const std::vector<std::size_t>& members) {
-    return members.empty() ? std::nullopt : std::optional(members.front());
+  // Without composition: the largest micro-batch, nothing recomputed.
+  std::optional<std::size_t> usual(const std::vector<std::size_t>& members) const {
+    const auto better = [&](std::size_t a, std::size_t b) {
+      const auto key = [](const HybridPlan& plan) { return std::tuple(plan.pp, plan.recompute, -plan.micro_batch); };
+      return key(plans_[a]) < key(plans_[b]);
+    };
+    const auto found = std::min_element(members.begin(), members.end(), better);
+    return found == members.end() ? std::nullopt : std::optional(*found);
   }
 
   // The plan that needs least memory of those that differ in recomputation and micro-batch only.
@@ -223,7 +230,7 @@ class Enumeration {
     std::stable_sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
       return std::pair(results_[a]->step_s, a) < std::pair(results_[b]->step_s, b);
     });
-    if (outcome_.lower_bound_s == kNever) outcome_.lower_bound_s = 0;
+    outcome_.lower_bound_s = outcome_.lower_bound_s == kNever ? 0 : outcome_.lower_bound_s * kSafe;
   }
 
   void compose_batches(const std::vector<std::size_t>& indices) {
