@@ -21,7 +21,7 @@ class Enumeration {
 
   HybridSpace run() {
     const bool layered = problem_.layers.count() > 0;
-    for (std::int64_t tp : divisors(problem_.devices, problem_.splits_tensors ? problem_.per_node : 1)) {
+    for (std::int64_t tp : divisors(problem_.devices, most_tensor())) {
       if (!on_node_boundaries(tp, problem_.per_node) || problem_.heads % tp != 0) {
         ++space_.left_out;
         continue;
@@ -49,6 +49,10 @@ class Enumeration {
   }
 
  private:
+  std::int64_t most_tensor() const {
+    if (!problem_.splits_tensors) return 1;
+    return options_.most_tensor > 0 ? options_.most_tensor : problem_.per_node;
+  }
   std::int64_t most_context() const {
     if (!problem_.splits_tensors || !problem_.model.counts_tokens) return 1;
     return std::max<std::int64_t>(1, problem_.model.seq / std::max<std::int64_t>(1, options_.least_context));
@@ -67,7 +71,8 @@ class Enumeration {
 
   void micro_batches() {
     const std::int64_t each = problem_.global_batch / plan_.dp;
-    for (std::int64_t size = 1; size <= std::min(each, options_.most_micro_batch); size *= 2) {
+    for (std::int64_t size = 1; size <= std::min(each, options_.most_micro_batch);
+         size += options_.every_micro_batch ? 1 : size) {
       if (each % size != 0) {
         ++space_.left_out;
         continue;
@@ -113,7 +118,7 @@ class Enumeration {
     for (int zero : options_.zero) {
       if (zero > 0 && !spread) continue;
       // Gradients and weights in parts are for all micro-batches of a stage at once: no stack pipelines them.
-      if (zero >= 2 && plan_.pp > 1) continue;
+      if (zero >= 2 && plan_.pp > 1 && !options_.pipelined_zero) continue;
       plan_.zero = static_cast<std::int8_t>(zero);
       for (Recompute recompute : options_.recompute) {
         plan_.recompute = recompute;
@@ -141,6 +146,18 @@ class Enumeration {
 };
 
 }  // namespace
+
+SpaceOptions SpaceOptions::whole() {
+  SpaceOptions options;
+  options.schedules = {PlanSchedule::OneForwardOneBackward, PlanSchedule::Interleaved, PlanSchedule::ZeroBubbleH1,
+                       PlanSchedule::ZeroBubbleV};
+  options.most_micro_batch = 64;
+  options.least_context = 1024;
+  options.most_tensor = 64;
+  options.pipelined_zero = true;
+  options.every_micro_batch = true;
+  return options;
+}
 
 HybridSpace enumerate_space(const PlanProblem& problem, const SpaceOptions& options) {
   return Enumeration(problem, options).run();

@@ -21,6 +21,12 @@ struct SpaceOptions {
   std::int64_t most_micro_batch = 16;
   std::int64_t least_context = 4096;  // tokens of a context-parallel part: with fewer, its communication is not hidden
   bool light_ends = true;             // also cut stages with embedding and head counted as layers
+  std::int64_t most_tensor = 0;       // tensor-parallel degree; 0: the devices of a node
+  bool pipelined_zero = false;        // ZeRO-2 and 3 with stages too, though no stack does it
+  bool every_micro_batch = false;     // every divisor, not powers of 2 alone
+
+  // Nothing left out for being unusual: for figures of how fast plans are judged.
+  static SpaceOptions whole();
 };
 
 struct HybridSpace {
