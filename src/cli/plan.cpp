@@ -204,7 +204,8 @@ Result<Printed> run_search(const PlanArguments& arguments) {
     json["search"] = "enumerate";
     json["seed"] = arguments.seed;
     json["best"] = plan ? to_json(*plan, *played, *found) : nlohmann::json();
-    if (plan) json["best"]["shorthand"] = plan->request.strategy;
+    if (plan) json["best"]["network"] = "fair", json["best"]["cost"] = arguments.cost;
+    json["shorthand"] = plan ? nlohmann::json(plan->request.strategy) : nlohmann::json();
     printed.text = json.dump(2) + "\n";
     return printed;
   }

@@ -56,6 +56,7 @@ class Enumeration {
         simulate_all();
       }
     }
+    if (simulated_.empty() && !outcome_.closest && !problem_of_first_.empty()) return Error{problem_of_first_};
     finish();
     return std::move(outcome_);
   }
