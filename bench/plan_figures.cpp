@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <ctime>
 #include <set>
 
@@ -82,10 +83,11 @@ Status whole_search(const char* model, const char* cluster, std::int64_t batch, 
   const AnalyticCost cost(problem.stack);
   WEFT_TRY(const PlanOutcome outcome, enumerate(problem, cost));
   if (outcome.best.empty()) return error("{} on {}: nothing fits", model, cluster);
-  fmt::print("{} on {}: {} · {:.3f} s · MFU {:.1f} % · gap {:.1f} % · composed {:+.2f} % · considered {}, simulated {}: {}\n",
-             model, cluster, outcome.best.front().strategy, outcome.best.front().forecast.step_s,
-             100 * outcome.best.front().forecast.mfu, 100 * outcome.gap(), 100 * outcome.composition_error,
-             outcome.counts.considered, outcome.counts.simulated, watch.print());
+  fmt::print(
+      "{} on {}: {} · {:.3f} s · MFU {:.1f} % · gap {:.1f} % · composed {:+.2f} % · considered {}, simulated {}: {}\n",
+      model, cluster, outcome.best.front().strategy, outcome.best.front().forecast.step_s,
+      100 * outcome.best.front().forecast.mfu, 100 * outcome.gap(), 100 * outcome.composition_error,
+      outcome.counts.considered, outcome.counts.simulated, watch.print());
   return Ok{};
 }
 
@@ -159,6 +161,7 @@ Status run(const std::set<std::string>& words) {
 }  // namespace weft
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const weft::Status done = weft::run({argv + 1, argv + argc});
   if (!done.ok()) fmt::print(stderr, "plan_figures: {}\n", done.error().message);
   return done.ok() ? 0 : 2;

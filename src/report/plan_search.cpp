@@ -214,7 +214,7 @@ std::string describe(const std::vector<Sensitivity>& sensitivities, const PlanOu
     const double gain = each.samples_per_s / best.forecast.samples_per_s - 1;
     table.add({each.what, each.strategy.empty() ? "" : human(Seconds{each.step_s}),
                each.strategy.empty() ? "" : fmt::format("{:+.1f} %", 100 * gain),
-               each.strategy.empty()           ? "nothing fits"
+               each.strategy.empty()            ? "nothing fits"
                : each.strategy == best.strategy ? "the same"
                                                 : spaced(each.strategy)});
   }

@@ -33,11 +33,10 @@ std::vector<std::size_t> rule_of_thumb(std::span<const HybridPlan> plans, const 
     if (problem.experts == 1 && plan.tp <= problem.per_node) tp = std::max(tp, plan.tp);
     if (plan.tp == 1 && plan.ep <= problem.per_node) ep = std::max(ep, plan.ep);
   }
-  std::vector<std::size_t> found = those(plans, [&](const HybridPlan& plan) { return usual(plan) && plan.tp == tp && plan.ep == ep; });
+  std::vector<std::size_t> found =
+      those(plans, [&](const HybridPlan& plan) { return usual(plan) && plan.tp == tp && plan.ep == ep; });
   std::stable_sort(found.begin(), found.end(), [&](std::size_t a, std::size_t b) {
-    const auto key = [&](const HybridPlan& plan) {
-      return std::pair(plan.recompute == Recompute::Full, plan.pp);
-    };
+    const auto key = [&](const HybridPlan& plan) { return std::pair(plan.recompute == Recompute::Full, plan.pp); };
     return key(plans[a]) < key(plans[b]);
   });
   return found;

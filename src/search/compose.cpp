@@ -129,6 +129,11 @@ Composer::Data Composer::make_data(const HybridPlan& plan, const BlockCosts& blo
       made.reduce += joined(width(sent_gradients, kept.gradients, elements), chain, reduce);
       made.gather += joined(width(sent_weights, kept.parameters, elements), chain, gather);
     }
+    const std::int64_t bytes = section.dense.gradients + section.expert.gradients;
+    // Buckets end anywhere in a section: half of one is left on average when the section is done, or all of a small
+    // one.
+    made.last_reduce = made.reduce * std::min(0.5, static_cast<double>(bucket) /
+                                                       static_cast<double>(std::max<std::int64_t>(1, bytes)));
   };
   add_section(block.before);
   for (const SectionCost& kind : block.kinds) add_section(kind);
@@ -255,7 +260,8 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     if (spread && plan.zero == 3) {
       const double slow_forward = slowdown(cost.forward_shares, data);
       forward = beside(forward, cost.compute_forward, slow_forward, said.gather, ahead);
-      if (stack.reshard_after_forward.value && !ahead) backward += said.gather;
+      // A unit is gathered behind the gradients of the one before: behind their last bucket, where the others are done.
+      if (stack.reshard_after_forward.value && !ahead) backward += said.gather + said.last_reduce;
     }
     if (spread && plan.zero >= 2) {
       const bool gathers = plan.zero == 3 && stack.reshard_after_forward.value && ahead;
@@ -319,7 +325,9 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
       }
     if (plan.zero > 0) optimizer /= static_cast<double>(plan.dp) * plan.cp;
     least_tail = std::min(least_tail, std::max(optimizer, gather));
-    made.bound_s = std::max(made.bound_s, lead + std::max(micro_batches * own, (micro_batches - 1) * own + reduce));
+    // The last micro-batch of a chunk may come a round of micro-batches before the end.
+    const double before = std::max(0.0, micro_batches - (table.chunks() > 1 ? table.ranks() : 1));
+    made.bound_s = std::max(made.bound_s, lead + std::max(micro_batches * own, before * own + reduce));
     busiest = std::max(busiest, work[static_cast<std::size_t>(rank)]);
     if (plan.schedule != PlanSchedule::ZeroBubbleV && plan.schedule != PlanSchedule::ZeroBubbleH1)
       for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, 0))])

@@ -56,6 +56,7 @@ class Composer {
   // What replicas say to one another for a section: seconds of one reduction of its gradients, one gather of weights.
   struct SectionData {
     double reduce = 0, gather = 0;
+    double last_reduce = 0;  // of its last bucket
   };
   struct Data {
     std::vector<SectionData> sections;  // before, kinds, after

@@ -19,8 +19,9 @@ constexpr std::size_t kRound = 4;          // plans simulated before
 constexpr std::int64_t kSimulations = 40;  // of a search, unless told
 constexpr double kKeep = 1.25;             // plans that may be so much slower than the best are composed
 constexpr double kDoubt = 1.01;            // composition may be wrong by so much
-constexpr double kSafe = 0.995;               // sections as played and as bounds take them may differ by so much
-constexpr std::size_t kFamilies = 8;      // other degrees whose best plan is simulated
+constexpr double kSafe = 0.99;             // sections as played and as bounds take them may differ by so much
+constexpr double kSurely = 1.1;            // a plan composed to need so much more memory than there is has no chance
+constexpr std::size_t kFamilies = 8;       // other degrees whose best plan is simulated
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class Enumeration {
@@ -31,7 +32,7 @@ class Enumeration {
         options_(options),
         clock_(options.budget),
         composer_(problem, cost, options.judge.headroom),
-        composed_(problem.layers.simple) {}
+        composed_(problem.layers.simple && problem.cluster.homogeneous()) {}
 
   Result<PlanOutcome> run() {
     SpaceOptions space_options = options_.space;
@@ -101,6 +102,7 @@ class Enumeration {
       ++outcome_.counts.simulated;
       if (!judged[i]) {
         ++outcome_.counts.pruned["does not compile"];
+        done_[indices[i]] = kFailed;
         if (problem_of_first_.empty()) problem_of_first_ = problems[i];
         continue;
       }
@@ -124,9 +126,15 @@ class Enumeration {
     if (composed_) composer_.prepare(shapes, options_.threads);
     std::vector<std::size_t> chosen;
     std::vector<int> at(rules.size(), -1);
+    std::vector<char> too_large(rules.size(), 0);
     for (std::size_t r = 0; r < rules.size(); ++r) {
       const std::optional<std::size_t> found = composed_ ? choose(rules[r], members[r]) : usual(members[r]);
       if (!found) continue;
+      if (composed_ &&
+          static_cast<double>(*composer_.memory(plans_[*found])) > kSurely * static_cast<double>(composer_.budget())) {
+        too_large[r] = 1;
+        continue;
+      }
       const auto same = std::find(chosen.begin(), chosen.end(), *found);
       at[r] = static_cast<int>(same - chosen.begin());
       if (same == chosen.end()) chosen.push_back(*found);
@@ -135,11 +143,15 @@ class Enumeration {
     for (std::size_t r = 0; r < rules.size(); ++r) {
       Baseline baseline{std::string(rules[r].name), std::string(rules[r].words), {}, {}};
       if (at[r] < 0) {
-        baseline.why_not = members[r].empty() ? why_empty(rules[r]) : "does not compile";
+        baseline.why_not = too_large[r]         ? "out of memory"
+                           : members[r].empty() ? why_empty(rules[r])
+                                                : "does not compile";
       } else {
         for (const auto& [index, judged] : simulated_)
           if (index == chosen[static_cast<std::size_t>(at[r])]) baseline.judged = judged;
-        if (!baseline.judged) baseline.why_not = "out of memory";
+        if (!baseline.judged)
+          baseline.why_not =
+              done_[chosen[static_cast<std::size_t>(at[r])]] == kFailed ? "does not compile" : "out of memory";
       }
       outcome_.baselines.push_back(std::move(baseline));
     }
@@ -297,7 +309,9 @@ class Enumeration {
     for (const auto& [index, judged] : simulated_) seen.insert(family_of(plans_[index]));
     std::vector<std::size_t> others;
     for (std::size_t i : order_) {
-      if (others.size() >= std::min<std::size_t>(kFamilies, static_cast<std::size_t>(most) / 3) || static_cast<std::int64_t>(others.size()) >= left()) break;
+      if (others.size() >= std::min<std::size_t>(kFamilies, static_cast<std::size_t>(most) / 3) ||
+          static_cast<std::int64_t>(others.size()) >= left())
+        break;
       if (!done_[i] && seen.insert(family_of(plans_[i])).second) others.push_back(i);
     }
     if (go_on() && !others.empty()) simulate(others);
@@ -334,8 +348,9 @@ class Enumeration {
         outcome_.stopped_by = StoppedBy::Evaluations;
         return;
       }
-      simulate({all.begin() + static_cast<std::ptrdiff_t>(from),
-                all.begin() + static_cast<std::ptrdiff_t>(std::min(all.size(), from + kRound))});
+      const std::size_t left = static_cast<std::size_t>(most - outcome_.counts.simulated);
+      const std::size_t to = std::min({all.size(), from + kRound, from + left});
+      simulate({all.begin() + static_cast<std::ptrdiff_t>(from), all.begin() + static_cast<std::ptrdiff_t>(to)});
       tell(outcome_.counts.simulated, std::min<std::int64_t>(most, static_cast<std::int64_t>(all.size())));
     }
   }
@@ -379,7 +394,8 @@ class Enumeration {
   PlanOutcome outcome_;
   std::vector<HybridPlan> plans_;
   std::vector<std::optional<Composition>> results_;
-  std::vector<char> done_;
+  static constexpr char kFailed = 2;
+  std::vector<char> done_;          // 1: simulated
   std::vector<std::size_t> order_;  // composed plans that fit, fastest first
   std::vector<std::pair<std::size_t, Judged>> simulated_;
   std::string problem_of_first_;

@@ -55,8 +55,9 @@ void expect_lawful(const PlanOutcome& outcome) {
 }
 
 TEST(Enumerate, TheWinnerIsNeverSlowerThanABaselineOrAnotherCandidate) {
-  for (const PlanRequest& request : {asked("gpt2-124m", "dgx-a100:1", 64), asked("llama3-8b:layers=8", "dgx-h100:2", 32),
-                                     asked("mixtral-8x7b:layers=4", "dgx-h100:1", 32)}) {
+  for (const PlanRequest& request :
+       {asked("gpt2-124m", "dgx-a100:1", 64), asked("llama3-8b:layers=8", "dgx-h100:2", 32),
+        asked("mixtral-8x7b:layers=4", "dgx-h100:1", 32)}) {
     const Result<Found> found = find(request);
     ASSERT_TRUE(found.ok()) << found.error().message;
     expect_lawful(found->outcome);
@@ -66,8 +67,8 @@ TEST(Enumerate, TheWinnerIsNeverSlowerThanABaselineOrAnotherCandidate) {
 TEST(Enumerate, ModelsThatCannotBeComposedAreSimulated) {
   EnumerateOptions few;
   few.budget.evaluations = 8;
-  for (const PlanRequest& request :
-       {asked("resnet50", "dgx-a100:1", 256), asked("t5-base", "dgx-a100:1", 32), asked("vit-b-16", "dgx-a100:1", 256)}) {
+  for (const PlanRequest& request : {asked("resnet50", "dgx-a100:1", 256), asked("t5-base", "dgx-a100:1", 32),
+                                     asked("vit-b-16", "dgx-a100:1", 256)}) {
     const Result<Found> found = find(request, few);
     ASSERT_TRUE(found.ok()) << request.model << ": " << found.error().message;
     expect_lawful(found->outcome);
@@ -78,7 +79,8 @@ TEST(Enumerate, FindsTheSameOnOneThreadAndOnTwo) {
   EnumerateOptions one, two;
   one.threads = 1;
   two.threads = 2;
-  const Result<Found> a = find(asked("gpt2-124m", "dgx-a100:2", 64), one), b = find(asked("gpt2-124m", "dgx-a100:2", 64), two);
+  const Result<Found> a = find(asked("gpt2-124m", "dgx-a100:2", 64), one),
+                      b = find(asked("gpt2-124m", "dgx-a100:2", 64), two);
   ASSERT_TRUE(a.ok() && b.ok());
   ASSERT_EQ(a->outcome.best.size(), b->outcome.best.size());
   for (std::size_t i = 0; i < a->outcome.best.size(); ++i) {

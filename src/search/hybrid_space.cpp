@@ -112,7 +112,12 @@ class Enumeration {
 
   void add_with(StageSplit split) {
     const std::int64_t stages = std::int64_t{plan_.pp} * plan_.vpp;
-    if (stages > 1 && stage_layers(problem_.layers.count(), stages, split).empty()) return;
+    if (stages > 1) {
+      const std::vector<std::int64_t> counts = stage_layers(problem_.layers.count(), stages, split);
+      if (counts.empty()) return;
+      if (split != StageSplit::Even && counts == stage_layers(problem_.layers.count(), stages, StageSplit::Even))
+        return;
+    }
     plan_.split = split;
     const bool spread = std::int64_t{plan_.dp} * plan_.cp > 1;
     for (int zero : options_.zero) {

@@ -44,8 +44,7 @@ RC_GTEST_PROP(PipelineClock, PlaysAShortStepAsTheScheduleItself, ()) {
   shape.micro_batches = std::min(shape.micro_batches, 3 * shape.ranks);
   const std::vector<StageCost> costs = random_costs(shape, 1);
   const Ticks transfer = *rc::gen::inRange<Ticks>(0, 20);
-  const Result<Schedule> schedule =
-      make_schedule({shape.schedule, shape.ranks, shape.micro_batches, shape.chunks});
+  const Result<Schedule> schedule = make_schedule({shape.schedule, shape.ranks, shape.micro_batches, shape.chunks});
   RC_PRE(schedule.ok());
   PipelineTables tables;
   const PipelineClock clock(tables, shape.schedule, shape.ranks, shape.chunks, shape.micro_batches);
@@ -62,10 +61,10 @@ RC_GTEST_PROP(PipelineClock, PlaysAShortStepAsTheScheduleItself, ()) {
 RC_GTEST_PROP(PipelineClock, GoesOnInAStraightLineWithinTwoPercent, ()) {
   Shape shape = random_shape();
   shape.micro_batches = shape.ranks * *rc::gen::inRange(8, 20);
-  const std::vector<StageCost> costs = random_costs(shape, 50);  // the more uneven, the longer until the line is straight
+  const std::vector<StageCost> costs =
+      random_costs(shape, 50);  // the more uneven, the longer until the line is straight
   const Ticks transfer = *rc::gen::inRange<Ticks>(0, 5);
-  const Result<Schedule> schedule =
-      make_schedule({shape.schedule, shape.ranks, shape.micro_batches, shape.chunks});
+  const Result<Schedule> schedule = make_schedule({shape.schedule, shape.ranks, shape.micro_batches, shape.chunks});
   RC_PRE(schedule.ok());
   PipelineTables tables;
   const PipelineClock clock(tables, shape.schedule, shape.ranks, shape.chunks, shape.micro_batches);

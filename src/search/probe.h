@@ -40,8 +40,8 @@ struct ComputeShare {
 };
 
 struct SectionCost {
-  double forward = 0, backward = 0;                  // seconds, backward with what is recomputed
-  double backward_weight = 0;                        // of backward: what zero-bubble schedules split off
+  double forward = 0, backward = 0;  // seconds, backward with what is recomputed
+  double backward_weight = 0;        // of backward: what zero-bubble schedules split off
   double recompute_head = 0;         // of backward: what is recomputed before the first gradient is needed
   double accumulate = 0;             // of backward: adding to gradients, which ZeRO-2 does on parts
   double compute_forward = 0, compute_backward = 0;  // computing alone

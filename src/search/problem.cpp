@@ -33,22 +33,21 @@ LayerPattern pattern_of(const Graph& graph) {
   return pattern;
 }
 
-// The shortest model with every kind of layer, the last of them twice. Where some first layers differ from the rest, one
-// of them is enough.
+// The shortest model with every kind of layer. Where some first layers differ from the rest, one of them is enough.
 void shorten(const std::string& model, const ModelOptions& shape, LayerPattern& pattern) {
   const auto first_of = [&](int kind) {
     return std::find(pattern.kind.begin(), pattern.kind.end(), kind) - pattern.kind.begin();
   };
   const std::int64_t all = pattern.kinds > 0 ? first_of(pattern.kinds - 1) + 1 : 0;
-  const std::int64_t count = std::min<std::int64_t>(all + 1, pattern.count());
+  const std::int64_t count = std::min(all, pattern.count());
   pattern.short_model = with_layers(model, count);
   pattern.short_kind.assign(pattern.kind.begin(), pattern.kind.begin() + count);
   const auto heads = static_cast<std::int64_t>(std::count(pattern.kind.begin(), pattern.kind.end(), 0));
   if (pattern.kinds != 2 || heads < 2 || first_of(1) != heads) return;
-  const std::string shorter = with_layers(model, 3) + ",first_dense=1";
+  const std::string shorter = with_layers(model, 2) + ",first_dense=1";
   const Result<Model> built = load_model(shorter, shape);
   if (!built.ok()) return;
-  if (const LayerPattern of = pattern_of(built->graph); of.kind == std::vector<int>{0, 1, 1}) {
+  if (const LayerPattern of = pattern_of(built->graph); of.kind == std::vector<int>{0, 1}) {
     pattern.short_model = shorter;
     pattern.short_kind = of.kind;
   }
@@ -116,6 +115,8 @@ Result<PlanProblem> pose(const PlanRequest& request) {
     if (signature.kind == OpKind::ExpertLinear)
       problem.experts = problem.experts == 1 ? size("e") : std::gcd(problem.experts, size("e"));
   }
+  // Attention in separate operators has heads too; the compiler says which degrees divide them.
+  if (heads == 0 && model.info.kind == ModelKind::Language) heads = problem.per_node;
   problem.heads = std::max<std::int64_t>(1, heads);
   problem.splits_tensors = heads > 0;
   return problem;
