@@ -61,7 +61,8 @@ std::string headline(const PlanProblem& problem) {
   return wrapped(words, " · ", "");
 }
 
-std::string counts_text(const PlanOutcome& outcome, bool with_seconds) {
+// In parts, to be joined with commas.
+std::vector<std::string> counts_text(const PlanOutcome& outcome, bool with_seconds) {
   const SearchCounts& counts = outcome.counts;
   std::vector<std::string> parts;
   const auto pruned = [&](const char* reason, const char* words) {
@@ -74,10 +75,12 @@ std::string counts_text(const PlanOutcome& outcome, bool with_seconds) {
   pruned("bound", "bounded away");
   if (counts.composed > 0) parts.push_back(fmt::format("{} composed", grouped(counts.composed)));
   parts.push_back(fmt::format("{} simulated", grouped(counts.simulated)));
-  std::string text = fmt::format("considered {} plans ({})", grouped(counts.considered), fmt::join(parts, ", "));
-  if (with_seconds) text += fmt::format(" in {}", human(Seconds{outcome.seconds}));
-  if (outcome.stopped_by != StoppedBy::Itself) text += fmt::format("; stopped by {}", name_of(outcome.stopped_by));
-  return text;
+  parts.front() = fmt::format("considered {} plans ({}", grouped(counts.considered), parts.front());
+  parts.back() += ")";
+  if (with_seconds) parts.back() += fmt::format(" in {}", human(Seconds{outcome.seconds}));
+  if (outcome.stopped_by != StoppedBy::Itself)
+    parts.back() += fmt::format("; stopped by {}", name_of(outcome.stopped_by));
+  return parts;
 }
 
 std::string loss_text(const Forecast& of, const Forecast& best) {
@@ -173,7 +176,7 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
                                 grouped(static_cast<std::int64_t>(days * 24 * static_cast<double>(problem.devices)))));
   }
   text += wrapped(facts, " · ", "  ");
-  text += wrapped({counts_text(outcome, options.seconds)}, "", "  ");
+  text += wrapped(counts_text(outcome, options.seconds), ", ", "  ");
   return text;
 }
 
@@ -203,7 +206,7 @@ std::string describe_miss(const PlanProblem& problem, const PlanOutcome& outcome
       text += fmt::format("  a shorter sequence than {} (--seq)\n", grouped(problem.model.seq));
     text += "  state in the host's memory (offload=optimizer in a strategy for weft simulate)\n";
   }
-  return text + "\n" + wrapped({counts_text(outcome, false)}, "", "  ");
+  return text + "\n" + wrapped(counts_text(outcome, false), ", ", "  ");
 }
 
 std::string describe(const std::vector<Sensitivity>& sensitivities, const PlanOutcome& outcome) {
