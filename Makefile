@@ -10,11 +10,10 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-demo: deps  ## build weft, show a model, a cluster and a strategy, and simulate it
+demo: deps  ## build weft, find a plan for a model on a cluster, and simulate one
 	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
 	@cmake --build --preset release --target weft
-	$(WEFT) show model llama3-70b
-	$(WEFT) show cluster dgx-h100:16
+	$(WEFT) plan --model llama3-70b --cluster dgx-h100:16 --global-batch 1024 --seq 8192 --tokens 1T
 	$(WEFT) show strategy --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1
 	$(WEFT) simulate --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1
 

@@ -18,6 +18,7 @@ void add_show(CLI::App& app, Chosen& chosen);
 // Its parts that show plans (show_plan.cpp).
 void add_show_strategy(CLI::App& show, Chosen& chosen);
 void add_show_program(CLI::App& show, Chosen& chosen);
+void add_plan(CLI::App& app, Chosen& chosen);
 void add_simulate(CLI::App& app, Chosen& chosen);
 void add_calibrate(CLI::App& app, Chosen& chosen);
 void add_validate(CLI::App& app, Chosen& chosen);

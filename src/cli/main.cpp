@@ -22,6 +22,8 @@ namespace {
 
 constexpr const char* kDescription =
     "Weft finds how to train a model on a cluster and predicts every device's time and memory.\n\n"
+    "  weft plan --model llama3-70b --cluster dgx-h100:16\n"
+    "                                       the best strategy, and what others lose to it\n"
     "  weft show model llama3-70b           parameters, FLOPs, activations and the module tree of a model\n"
     "  weft show cluster dgx-h100:16        devices, links and fabric of a cluster\n"
     "  weft show strategy --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1\n"
@@ -57,6 +59,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("weft ") + WEFT_VERSION);
   Chosen chosen;
+  add_plan(app, chosen);
   add_show(app, chosen);
   add_simulate(app, chosen);
   add_validate(app, chosen);

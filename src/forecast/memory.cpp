@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "base/check.h"
 
@@ -52,13 +53,13 @@ std::vector<MemoryClass> memory_classes(const CompiledStrategy& compiled, const 
                                         const std::vector<DeviceId>& ranks) {
   const Program& program = compiled.program;
   const IdVec<MeshId, std::int32_t> rank_of = ranks_of_meshes(compiled);
-  // Mesh axes along which some buffer has uneven parts.
-  IdVec<MeshId, MeshAxes> uneven(program.meshes.size(), 0);
+  // Mesh axes along which some buffer has uneven parts, and the ways in which they are uneven.
+  IdVec<MeshId, std::set<std::tuple<int, int, std::vector<std::int64_t>>>> uneven(program.meshes.size());
   for (const Buffer& buffer : program.buffers)
     for (const DimLayout& dim : buffer.layout.dims)
       for (const Factor& factor : dim)
         for (const Cut& cut : factor.cuts)
-          if (!cut.sizes.empty()) uneven[buffer.layout.mesh] |= MeshAxes{1} << cut.mesh_axis;
+          if (!cut.sizes.empty()) uneven[buffer.layout.mesh].emplace(cut.mesh_axis, cut.rotate, cut.sizes);
 
   std::map<DeviceId, std::vector<std::uint64_t>> keys;
   std::map<DeviceId, std::vector<MeshId>> meshes;
@@ -70,8 +71,11 @@ std::vector<MemoryClass> memory_classes(const CompiledStrategy& compiled, const 
       meshes[device].push_back(id);
       std::vector<std::uint64_t>& key = keys[device];
       key.push_back(id.index());
-      for (int axis = 0; axis < static_cast<int>(mesh.axes().size()); ++axis)
-        if (uneven[id] >> axis & 1) key.push_back(static_cast<std::uint64_t>(mesh.coordinate(position, axis)));
+      for (const auto& [axis, rotate, sizes] : uneven[id]) {
+        const auto parts = static_cast<int>(sizes.size());
+        const int part = ((mesh.coordinate(position, axis) - rotate) % parts + parts) % parts;
+        key.push_back(static_cast<std::uint64_t>(sizes[static_cast<std::size_t>(part)]));
+      }
     }
   }
   std::map<std::pair<std::vector<std::uint64_t>, const DeviceSpec*>, std::size_t> known;

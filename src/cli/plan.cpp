@@ -1,0 +1,273 @@
+// weft plan: the best strategy for a model on a cluster.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/suggest.h"
+#include "base/units.h"
+#include "cli/commands.h"
+#include "cli/progress.h"
+#include "cost/analytic.h"
+#include "report/plan_file.h"
+#include "report/plan_search.h"
+#include "report/simulation.h"
+#include "report/trace.h"
+#include "search/enumerate.h"
+
+namespace weft {
+namespace {
+
+struct PlanArguments {
+  PlanRequest request;
+  std::string search = "auto", cost = "analytic", budget, tokens, out, schedules;
+  std::int64_t seed = 1, top = 5;
+  int threads = 0;
+  double headroom = 4;  // per cent
+  bool explain = false, timing = false, json = false;
+};
+
+constexpr std::array kSearches = {"auto", "enumerate", "exact", "mcmc", "hap", "symbolic"};
+
+// Ctrl-C asks the search to stop; the second one ends weft. A handler can reach only what is static.
+class StopOnInterrupt {
+ public:
+  StopOnInterrupt() : before_(std::signal(SIGINT, stop)) { wish_ = false; }
+  ~StopOnInterrupt() { std::signal(SIGINT, before_); }
+  StopOnInterrupt(const StopOnInterrupt&) = delete;
+
+  const std::atomic<bool>* wish() const { return &wish_; }
+
+ private:
+  static void stop(int signal) {
+    wish_ = true;
+    std::signal(signal, SIG_DFL);
+  }
+  inline static std::atomic<bool> wish_ = false;
+  void (*before_)(int);
+};
+
+// "15T", "300B", "2e12".
+Result<double> parse_tokens(const std::string& text) {
+  double value = 0;
+  const auto [rest, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string_view unit(rest, static_cast<std::size_t>(text.data() + text.size() - rest));
+  const double scale = unit.empty()  ? 1
+                       : unit == "k" ? 1e3
+                       : unit == "M" ? 1e6
+                       : unit == "B" ? 1e9
+                       : unit == "T" ? 1e12
+                                     : 0;
+  if (status != std::errc() || scale == 0 || !(value > 0 && value * scale < 1e18))
+    return error("--tokens '{}': a number of tokens, 300B or 15T", text);
+  return value * scale;
+}
+
+Result<SearchBudget> parse_budget(const std::string& text) {
+  SearchBudget budget;
+  if (text.empty()) return budget;
+  if (text.find_first_not_of("0123456789") == std::string::npos) {
+    WEFT_TRY(budget.evaluations, parse_integer(text, "--budget"));
+    if (budget.evaluations < 1) return error("--budget {}: at least one simulation; or a time, 30s", text);
+    return budget;
+  }
+  const Result<Seconds> seconds = parse_seconds(text);
+  if (!seconds.ok() || seconds->value < 0)
+    return error("--budget '{}': a time, 30s, or a number of simulations, 64", text);
+  budget.seconds = std::max(seconds->value, 1e-9);  // 0 s: no time at all, which leaves the baselines
+  return budget;
+}
+
+Result<std::vector<PlanSchedule>> parse_schedules(const std::string& text) {
+  std::vector<PlanSchedule> schedules;
+  std::vector<std::string> known;
+  for (int i = 0; i < kPlanSchedules; ++i) known.emplace_back(name_of(static_cast<PlanSchedule>(i)));
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    const std::string word = text.substr(at, end - at);
+    const auto found = std::find(known.begin(), known.end(), word);
+    if (found == known.end()) return error("--schedules '{}': unknown{}", word, did_you_mean(word, known));
+    schedules.push_back(static_cast<PlanSchedule>(found - known.begin()));
+    at = end + 1;
+  }
+  return schedules;
+}
+
+Status check(const PlanArguments& arguments) {
+  const std::vector<std::string> known(kSearches.begin(), kSearches.end());
+  if (std::find(known.begin(), known.end(), arguments.search) == known.end())
+    return error("--search '{}': unknown{}", arguments.search, did_you_mean(arguments.search, known));
+  if (arguments.search != "auto" && arguments.search != "enumerate")
+    return error("--search {}: not there yet; auto and enumerate are", arguments.search);
+  if (arguments.cost != "analytic") return error("--cost '{}': write analytic", arguments.cost);
+  if (arguments.top < 1 || arguments.top > 100) return error("--top {}: from 1 to 100 plans", arguments.top);
+  if (arguments.threads < 0 || arguments.threads > 1024)
+    return error("--threads {}: from 1 to 1024, or 0 for all", arguments.threads);
+  if (!(arguments.headroom >= 0 && arguments.headroom < 100))
+    return error("--headroom {}: a share of the device's memory, from 0 to less than 100 %", arguments.headroom);
+  return Ok{};
+}
+
+struct Printed {
+  std::string text;
+  bool feasible = true;
+};
+
+Status write_file(const std::string& path, std::string_view text) {
+  WEFT_TRY(WholeFile file, WholeFile::create(path));
+  file.write(text);
+  return file.finish();
+}
+
+// plan.json, trace.json, and the tree by itself for weft simulate --strategy.
+Status write_out(const std::string& folder, const PlanFile& file, const Plan& plan, const PlayedPlan& played) {
+  WEFT_TRY_OK(write_file(folder + "/plan.json", print(file)));
+  WEFT_TRY_OK(write_file(folder + "/strategy.yaml", file.tree));
+  WEFT_TRY(WholeFile trace, WholeFile::create(folder + "/trace.json"));
+  WEFT_TRY_OK(write_trace(trace, plan, played));
+  return trace.finish();
+}
+
+// Before anything is computed for it.
+Status make_folder(const std::string& folder) {
+  std::error_code problem;
+  std::filesystem::create_directories(folder, problem);
+  if (problem || !std::filesystem::is_directory(folder))
+    return error("--out {}: no folder can be made there{}", folder, problem ? ": " + problem.message() : "");
+  return Ok{};
+}
+
+Result<Printed> run_search(const PlanArguments& arguments) {
+  WEFT_TRY_OK(check(arguments));
+  EnumerateOptions options;
+  PlanTableOptions table;
+  WEFT_TRY(options.budget, parse_budget(arguments.budget));
+  if (!arguments.tokens.empty()) {
+    WEFT_TRY(table.tokens, parse_tokens(arguments.tokens));
+  }
+  if (!arguments.schedules.empty()) {
+    WEFT_TRY(options.space.schedules, parse_schedules(arguments.schedules));
+  }
+  if (!arguments.out.empty()) WEFT_TRY_OK(make_folder(arguments.out));
+  options.top = static_cast<std::size_t>(arguments.top);
+  options.threads = arguments.threads;
+  options.judge.headroom = arguments.headroom / 100;
+  table.seconds = arguments.timing || (!arguments.json && ::isatty(STDOUT_FILENO));
+
+  StopOnInterrupt interrupt;
+  options.budget.cancelled = interrupt.wish();
+  Progress progress;
+  progress.now("reading the model");
+  WEFT_TRY(const PlanProblem problem, pose(arguments.request));
+  const AnalyticCost cost(problem.stack);
+  options.progress = [&](const SearchProgress& now) {
+    progress.now(now.best_s > 0 ? fmt::format("searching, best {}", human(Seconds{now.best_s})) : "searching",
+                 now.of > 0 ? static_cast<double>(now.done) / static_cast<double>(now.of) : -1);
+  };
+  progress.now("searching");
+  WEFT_TRY(const PlanOutcome outcome, enumerate(problem, cost, options));
+
+  Printed printed{{}, !outcome.best.empty()};
+  // The winner once more, with its run kept, for who reads all of it.
+  std::optional<Plan> plan;
+  std::optional<PlayedPlan> played;
+  std::optional<Forecast> found;
+  if (printed.feasible && (arguments.json || !arguments.out.empty())) {
+    progress.now("simulating the winner");
+    PlanRequest winner = problem.request;
+    winner.strategy = outcome.best.front().strategy;
+    const ForecastOptions all{.record = true, .headroom = options.judge.headroom};
+    WEFT_TRY(plan, make_plan(winner));
+    WEFT_TRY(played, play_plan(*plan, cost, all));
+    found = judge(*plan, *played, all);
+    found->assumptions.insert(found->assumptions.end(), problem.assumptions.begin(), problem.assumptions.end());
+  }
+  if (plan && !arguments.out.empty()) {
+    const PlanFile file = plan_file(*plan, *played, *found, outcome, "enumerate", arguments.seed);
+    WEFT_TRY_OK(write_out(arguments.out, file, *plan, *played));
+  }
+  std::vector<Sensitivity> what_if;
+  if (printed.feasible && arguments.explain) {
+    progress.now("asking what if");
+    WEFT_TRY(what_if, sensitivities(problem, cost, options));
+  }
+  progress.done();
+  if (arguments.json) {
+    nlohmann::json json = to_json(problem, outcome, table);
+    json["search"] = "enumerate";
+    json["seed"] = arguments.seed;
+    json["best"] = plan ? to_json(*plan, *played, *found) : nlohmann::json();
+    if (plan) json["best"]["network"] = "fair", json["best"]["cost"] = arguments.cost;
+    json["shorthand"] = plan ? nlohmann::json(plan->request.strategy) : nlohmann::json();
+    printed.text = json.dump(2) + "\n";
+    return printed;
+  }
+  printed.text = printed.feasible ? describe(problem, outcome, table) : describe_miss(problem, outcome);
+  if (printed.feasible && arguments.explain)
+    printed.text += "\n" + explain(outcome) + "\n" + describe(what_if, outcome);
+  if (plan) printed.text += fmt::format("\nwritten: {0}/plan.json, {0}/trace.json, {0}/strategy.yaml\n", arguments.out);
+  return printed;
+}
+
+int find_plan(const PlanArguments& arguments) {
+  const Result<Printed> printed = run_search(arguments);
+  if (!printed.ok()) return report(printed.error());
+  say(printed->text);
+  return printed->feasible ? kDone : kNotFeasible;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Chosen& chosen) {
+  const auto arguments = std::make_shared<PlanArguments>();
+  CLI::App* command = app.add_subcommand(
+      "plan", "Find the best strategy for a model on a cluster, and say how good it is and what others lose to it.");
+  command->footer(
+      "\nEvery combination of tensor, pipeline, data, context and expert parallelism, interleaving, micro-batch, "
+      "ZeRO,\n"
+      "recomputation, sequence parallelism and stage split is considered; the most promising are simulated in full.\n"
+      "Data parallelism, FSDP and Megatron's rule of thumb are always among them. Ctrl-C gives the best so far. The "
+      "exit\n"
+      "code is 1 where nothing fits, with what comes closest.\n"
+      "\nExamples:\n"
+      "  weft plan --model llama3-70b --cluster dgx-h100:16 --global-batch 1024 --seq 8192\n"
+      "  weft plan --model gpt3-175b --cluster dgx-a100:128 --global-batch 1536 --tokens 300B --explain\n"
+      "  weft plan --model mixtral-8x7b --cluster dgx-h100:4 --budget 10s --top 10 --json\n");
+  PlanRequest& request = arguments->request;
+  command->add_option("--model", request.model, "zoo name with overrides, config.json or .onnx file")->required();
+  command->add_option("--cluster", request.cluster, "preset:nodes, several joined by +, or a file")->required();
+  command->add_option("--global-batch", request.global_batch,
+                      "samples per step (default: about 4 M tokens, or 32 per device)");
+  command->add_option("--seq", request.seq, "tokens per sample (default: the model's, at most 8192)");
+  command->add_option("--dtype", request.dtype,
+                      "bf16, fp16, fp32, tf32, fp8, mxfp8, nvfp4, amp-bf16, amp-fp16 (default: the stack's)");
+  command->add_option("--stack", request.stack,
+                      "software stack (default: megatron-lm, for other than language models pytorch-ddp)");
+  command->add_option("--search", arguments->search, "auto, enumerate, exact, mcmc, hap or symbolic")
+      ->capture_default_str();
+  command->add_option("--cost", arguments->cost, "where durations come from: analytic")->capture_default_str();
+  command->add_option("--schedules", arguments->schedules,
+                      "pipeline schedules to consider, of 1f1b,interleaved,zb-h1,zb-v (default: the first two)");
+  command->add_option("--tokens", arguments->tokens, "tokens of the whole training, 300B or 15T: days and GPU-hours");
+  command->add_option("--budget", arguments->budget,
+                      "simulations (64) or a time (30s) to spend (default: until no plan is left that could win)");
+  command->add_option("--seed", arguments->seed, "of searches that draw numbers")->capture_default_str();
+  command->add_option("--top", arguments->top, "plans to show")->capture_default_str();
+  command->add_option("--headroom", arguments->headroom, "per cent of a device's memory that stays free")
+      ->capture_default_str();
+  command->add_option("--threads", arguments->threads, "to search with (default: all; the plan does not depend on it)");
+  command->add_option("--out", arguments->out, "write plan.json and trace.json into this folder");
+  CLI::Option* why = command->add_flag("--explain", arguments->explain, "why the winner won, and what would change it");
+  command->add_flag("--timing", arguments->timing, "also how long weft itself took");
+  command->add_flag("--json", arguments->json, "one JSON object (docs/schema)")->excludes(why);
+  command->callback([arguments, &chosen] { chosen = [arguments] { return find_plan(*arguments); }; });
+}
+
+}  // namespace weft

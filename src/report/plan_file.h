@@ -1,0 +1,47 @@
+// plan.json: a found plan, whole. Who reads it needs no search and no cost model to get the same program again: the
+// strategy tree pins every layout, and with them every resharding; the fingerprint says whether the compiler still
+// agrees.
+//
+// Versioned; print∘parse∘print = print, byte for byte.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "forecast/forecast.h"
+#include "report/plan_search.h"
+
+namespace weft {
+
+struct PlanFile {
+  static constexpr int kVersion = 1;
+
+  std::string model, cluster, stack, dtype;
+  std::int64_t global_batch = 1, seq = 0;  // seq 0: samples have no tokens
+  std::string strategy;                    // shorthand
+  std::string tree;                        // YAML
+  std::string program;                     // fingerprint of the compiled program's text
+  nlohmann::json prediction;               // as `weft simulate --json` has it
+  std::vector<std::string> assumptions;
+  nlohmann::json provenance;  // the search, its counts, bound and gap
+
+  // What `make_plan` takes to have the plan again.
+  PlanRequest request() const;
+  bool operator==(const PlanFile&) const = default;
+};
+
+// `played` is the plan's; `outcome` where it comes from.
+PlanFile plan_file(const Plan& plan, const PlayedPlan& played, const Forecast& forecast, const PlanOutcome& outcome,
+                   std::string_view search, std::int64_t seed);
+
+std::string print(const PlanFile& file);
+// Errors name the file and the key at fault.
+Result<PlanFile> parse_plan_file(std::string_view text, std::string_view name);
+Result<PlanFile> read_plan_file(const std::string& path);
+
+// "fnv1a:0123456789abcdef"
+std::string fingerprint(const Program& program, const Graph& graph);
+
+}  // namespace weft

@@ -1,0 +1,94 @@
+// A plan's time and memory without simulating it: costs of its sections (probe.h), put together by the pipeline's
+// schedule (pipeline_clock.h), with what replicas and stages say to one another (group_cost.h).
+//
+//   step  = the pipeline, its stages as uneven as they are, transfers between them
+//         + gradients that are not yet reduced when the last backward pass ends
+//         + the optimizer's step and the gathering of what was updated in parts
+//   memory of a rank = what it keeps + micro-batches in flight · what each leaves behind + the most above it
+//
+// Probes and groups are found once for all plans that share them (`prepare`), so that a plan costs some microseconds.
+// What is left out is small: links shared by different kinds of communication, buckets across layers.
+// compose_test.cpp holds it to the simulator.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <tuple>
+
+#include "search/group_cost.h"
+#include "search/hybrid_plan.h"
+#include "search/pipeline_clock.h"
+#include "search/probe.h"
+
+namespace weft {
+
+struct Composition {
+  double step_s = 0;
+  double bound_s = 0;       // the busiest rank's work and the way to it and back: no plan of these stages is faster
+  std::int64_t memory = 0;  // of the fullest rank's device, context and communicators included
+  std::int64_t budget = 0;  // 0: unknown
+  // Where the time goes, on the busiest rank.
+  double compute_s = 0, communication_s = 0, bubble_s = 0, data_s = 0, optimizer_s = 0;
+
+  bool fits() const { return memory <= budget; }
+};
+
+class Composer {
+ public:
+  // All are kept by reference.
+  Composer(const PlanProblem& problem, const CostModel& cost, double headroom = 0.04);
+
+  // Probes the shapes of these plans, on so many threads. Plans whose shape does not compile cannot be composed.
+  void prepare(std::span<const HybridPlan> plans, int threads);
+  std::size_t probes() const { return blocks_.size(); }
+
+  // None where the plan's shape does not compile or the schedule does not take it. Safe from several threads.
+  // A plan that does not fit or whose bound is above `bound_above` (0: none) gets no time.
+  std::optional<Composition> compose(const HybridPlan& plan, double bound_above = 0) const;
+  // Its memory alone.
+  std::optional<std::int64_t> memory(const HybridPlan& plan) const;
+  std::int64_t budget() const { return budget_; }  // of a device; no limit: the largest number
+
+ private:
+  // What replicas say to one another for a section: seconds of one reduction of its gradients, one gather of weights.
+  struct SectionData {
+    double reduce = 0, gather = 0;
+    double last_reduce = 0;  // of its last bucket
+  };
+  struct Data {
+    std::vector<SectionData> sections;  // before, kinds, after
+    std::int32_t sm_share = 0, memory_share = 0;
+    double whole_world = 0;  // a scalar summed over all devices
+  };
+  using DataKey = std::array<std::int32_t, 5>;  // tp, cp, ep, dp, zero
+  struct Stages;
+
+  static BlockShape shape_of(const HybridPlan& plan);
+  const BlockCosts* block_of(const HybridPlan& plan) const;  // null: does not compile, or was not prepared
+  const PipelineClock& clock_of(const HybridPlan& plan) const;
+  bool deal_sections(const HybridPlan& plan, Stages& stages) const;
+  const Data& data_of(const HybridPlan& plan, const BlockCosts& block) const;
+  Data make_data(const HybridPlan& plan, const BlockCosts& block) const;
+  double slowdown(const std::vector<ComputeShare>& shares, const Data& data) const;
+  std::int64_t memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
+                         const PipelineTable& table) const;
+  void set_times(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
+                 const PipelineClock& clock, double bound_above, Composition& made) const;
+
+  const PlanProblem& problem_;
+  const CostModel& cost_;
+  std::int64_t budget_ = 0;
+  Interference interference_;
+  std::map<BlockShape, std::optional<BlockCosts>> blocks_;
+  mutable GroupCosts groups_;
+  mutable PipelineTables tables_;
+  mutable std::mutex mutex_;
+  mutable std::map<DataKey, std::unique_ptr<const Data>> data_;
+  mutable std::map<std::pair<std::int64_t, std::int64_t>, double> transfers_;
+  mutable std::map<std::tuple<PlanSchedule, int, int, int>, PipelineClock> clocks_;
+};
+
+}  // namespace weft

@@ -1,0 +1,85 @@
+// Composition held to the simulator: the same plans judged both ways.
+#include "search/compose.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/random.h"
+#include "cost/analytic.h"
+#include "search/hybrid_space.h"
+#include "search/judge.h"
+
+namespace weft {
+namespace {
+
+struct Errors {
+  std::vector<double> time, memory;
+  std::string worst;
+  double bound_above = 0;  // by how much a bound exceeds its simulated time, at most
+};
+
+// A random sample of a problem's plans.
+void compare(const PlanRequest& request, int samples, Errors& errors) {
+  const Result<PlanProblem> problem = pose(request);
+  ASSERT_TRUE(problem.ok()) << problem.error().message;
+  ASSERT_TRUE(problem->layers.simple);
+  const AnalyticCost cost(problem->stack);
+  Composer composer(*problem, cost);
+  const HybridSpace space = enumerate_space(*problem);
+  Rng rng(20240229);
+  for (int i = 0; i < samples; ++i) {
+    const HybridPlan& plan = space.plans[rng.below(space.plans.size())];
+    composer.prepare({&plan, 1}, 1);
+    const std::optional<Composition> made = composer.compose(plan);
+    const std::string strategy = shorthand_of(parallelism_of(plan, problem->layers));
+    const Result<Judged> judged = judge_strategy(*problem, cost, strategy);
+    ASSERT_EQ(made.has_value(), judged.ok()) << strategy << "\n" << (judged.ok() ? "" : judged.error().message);
+    if (!made) continue;
+    const double time = made->step_s / judged->forecast.step_s - 1;
+    const auto held = static_cast<double>(judged->forecast.fullest()->device_total.value);
+    const double memory = static_cast<double>(made->memory) / held - 1;
+    if (errors.time.empty() || std::abs(time) > *std::max_element(errors.time.begin(), errors.time.end()))
+      errors.worst = fmt::format("{} {}: {:+.2f} %", request.model, strategy, 100 * time);
+    errors.time.push_back(std::abs(time));
+    errors.memory.push_back(std::abs(memory));
+    const double above = made->bound_s / judged->forecast.step_s - 1;
+    errors.bound_above = std::max(errors.bound_above, above);
+    if (above > 0.002) fmt::print("  {} {}: bound {:+.2f} %\n", request.model, strategy, 100 * above);
+    if (std::abs(time) > 0.05 || std::abs(memory) > 0.05)
+      fmt::print("  {} {}: time {:+.2f} %, memory {:+.2f} %\n", request.model, strategy, 100 * time, 100 * memory);
+  }
+}
+
+double quantile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
+}
+
+TEST(Compose, AgreesWithTheSimulatorOnRandomPlans) {
+  Errors errors;
+  compare({.model = "llama3-8b", .cluster = "dgx-h100:4", .strategy = "", .global_batch = 64, .seq = 8192}, 30, errors);
+  compare({.model = "gpt3-13b", .cluster = "dgx-a100:4", .strategy = "", .global_batch = 96, .seq = 2048}, 25, errors);
+  compare({.model = "mixtral-8x7b", .cluster = "dgx-h100:4", .strategy = "", .global_batch = 64, .seq = 4096}, 20,
+          errors);
+  compare({.model = "llama3-8b", .cluster = "dgx-h100:2", .strategy = "", .global_batch = 32, .stack = "pytorch-fsdp"},
+          15, errors);
+  ASSERT_GT(errors.time.size(), 60u);
+  fmt::print(
+      "composition against simulation, {} plans: time median {:.2f} %, 90 of 100 within {:.2f} %, worst {:.2f} % "
+      "({})\n",
+      errors.time.size(), 100 * quantile(errors.time, 0.5), 100 * quantile(errors.time, 0.9),
+      100 * quantile(errors.time, 1), errors.worst);
+  fmt::print(
+      "  memory median {:.2f} %, 90 of 100 within {:.2f} %, worst {:.2f} %; bound above its plan by at most {:.2f} %\n",
+      100 * quantile(errors.memory, 0.5), 100 * quantile(errors.memory, 0.9), 100 * quantile(errors.memory, 1),
+      100 * errors.bound_above);
+  EXPECT_LT(quantile(errors.time, 0.5), 0.02);
+  EXPECT_LT(quantile(errors.time, 0.9), 0.06);
+  EXPECT_LT(quantile(errors.memory, 0.5), 0.02);
+  EXPECT_LT(errors.bound_above, 0.01);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,97 @@
+#include "search/group_cost.h"
+
+#include <algorithm>
+
+namespace weft {
+namespace {
+
+// Do all devices of the first node have a NIC of their own?
+bool own_nics(const PlanProblem& problem) {
+  std::vector<int> rails;
+  for (std::int64_t device = 0; device < problem.per_node; ++device)
+    rails.push_back(problem.cluster.rail_of(DeviceId(static_cast<std::size_t>(device))));
+  std::sort(rails.begin(), rails.end());
+  return std::adjacent_find(rails.begin(), rails.end()) == rails.end();
+}
+
+}  // namespace
+
+GroupCost::GroupCost(const Cluster& cluster, const CostModel& cost, Communicator own,
+                     const std::vector<Communicator>& beside)
+    : communicator_(std::move(own)), limit_(communicator_.routes.size(), 0) {
+  if (beside.empty()) return;
+  for (std::size_t route = 0; route < communicator_.routes.size(); ++route) {
+    std::map<LinkId, std::int64_t> load;
+    for (const LinkShare& share : communicator_.routes[route].links) load[share.link] = share.coefficient;
+    for (const Communicator& other : beside) {
+      if (route >= other.routes.size()) continue;
+      for (const LinkShare& share : other.routes[route].links)
+        if (const auto found = load.find(share.link); found != load.end()) found->second += share.coefficient;
+    }
+    for (const auto& [link, coefficient] : load) {
+      const Link described = cluster.link(link);
+      if (described.ample) continue;
+      const double rate = static_cast<double>(cost.capacity(described)) * static_cast<double>(kOne) /
+                          static_cast<double>(std::max<std::int64_t>(1, coefficient));
+      if (limit_[route] == 0 || rate < limit_[route]) limit_[route] = rate;
+    }
+  }
+}
+
+GroupCost::Taken GroupCost::of(const CostModel& cost, std::int64_t bytes) const {
+  if (communicator_.routes.empty() || bytes <= 0) return {};
+  const CommunicateCost found = cost.communicate(CommunicateQuery{&communicator_, bytes, false});
+  double rate = static_cast<double>(found.cap);
+  if (const double limit = limit_[found.route]; limit > 0) rate = std::min(rate, limit);
+  const double moving = rate > 0 ? static_cast<double>(found.bytes) / rate : 0;
+  return {static_cast<double>(found.latency) * 1e-12 + moving, found.sm_share, found.memory_share};
+}
+
+const GroupCost& GroupCosts::group(Collective collective, const GroupShape& shape) {
+  const std::lock_guard lock(mutex_);
+  const auto [found, fresh] = groups_.try_emplace({collective, shape});
+  if (!fresh) return found->second;
+  const auto members = [&](std::int64_t first) {
+    std::vector<DeviceId> devices;
+    for (std::int64_t i = 0; i < shape.size; ++i)
+      devices.emplace_back(static_cast<std::size_t>(first + i * shape.stride));
+    return make_communicator(problem_.cluster, devices, collective);
+  };
+  const std::int64_t span = shape.size * shape.stride;
+  const bool crosses = (shape.size - 1) * shape.stride >= problem_.per_node;
+  std::vector<Communicator> beside;
+  if (!crosses || !own_nics(problem_)) {
+    // Groups that have a device in the first node: one for each place below the stride, then those after the first.
+    for (std::int64_t first = 1; first < std::min(problem_.per_node, problem_.devices); ++first) {
+      const bool leads = first % span < shape.stride;
+      if (leads && first + (shape.size - 1) * shape.stride < problem_.devices) beside.push_back(members(first));
+    }
+  }
+  return found->second = GroupCost(problem_.cluster, cost_, members(0), beside);
+}
+
+const GroupCost& GroupCosts::pair(std::int64_t distance) {
+  const std::lock_guard lock(mutex_);
+  const auto [found, fresh] = pairs_.try_emplace(distance);
+  if (!fresh) return found->second;
+  std::vector<Communicator> beside;
+  const auto from = [&](std::int64_t device) {
+    return make_transfer(problem_.cluster, DeviceId(static_cast<std::size_t>(device)),
+                         DeviceId(static_cast<std::size_t>(device + distance)));
+  };
+  for (std::int64_t device = 1; device < std::min(problem_.per_node, problem_.devices - distance); ++device)
+    beside.push_back(from(device));
+  return found->second = GroupCost(problem_.cluster, cost_, from(0), beside);
+}
+
+GroupCost::Taken GroupCosts::collective(Collective collective, const GroupShape& shape, std::int64_t bytes) {
+  if (shape.size <= 1) return {};
+  return group(collective, shape).of(cost_, bytes);
+}
+
+GroupCost::Taken GroupCosts::transfer(std::int64_t distance, std::int64_t bytes) {
+  if (distance <= 0 || distance >= problem_.devices) return {};
+  return pair(distance).of(cost_, bytes);
+}
+
+}  // namespace weft

@@ -1,0 +1,62 @@
+// What a communication takes when every group of its kind does it at once, as the replicas of a plan do: the cost
+// model's figure for one group, with the links that the groups beside it load too.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <vector>
+
+#include "cost/cost.h"
+#include "search/problem.h"
+
+namespace weft {
+
+// Groups of `size` devices, `stride` apart, the first at device 0 and the others beside it.
+struct GroupShape {
+  std::int64_t size = 1, stride = 1;
+
+  auto operator<=>(const GroupShape&) const = default;
+};
+
+// One group's communicator, and the rate that its links leave to it on each route.
+class GroupCost {
+ public:
+  struct Taken {
+    double seconds = 0;
+    std::int32_t sm_share = 0, memory_share = 0;
+  };
+
+  GroupCost() = default;
+  // `beside`: groups that communicate at the same time.
+  GroupCost(const Cluster& cluster, const CostModel& cost, Communicator own, const std::vector<Communicator>& beside);
+
+  Taken of(const CostModel& cost, std::int64_t bytes) const;
+
+ private:
+  Communicator communicator_;
+  std::vector<double> limit_;  // bytes per second, by route; 0: none
+};
+
+// Costs by shape, each found once. Safe from several threads.
+class GroupCosts {
+ public:
+  GroupCosts(const PlanProblem& problem, const CostModel& cost) : problem_(problem), cost_(cost) {}
+
+  GroupCost::Taken collective(Collective collective, const GroupShape& shape, std::int64_t bytes);
+  // From every device to the one `distance` ranks further.
+  GroupCost::Taken transfer(std::int64_t distance, std::int64_t bytes);
+
+ private:
+  const GroupCost& group(Collective collective, const GroupShape& shape);
+  const GroupCost& pair(std::int64_t distance);
+
+  const PlanProblem& problem_;
+  const CostModel& cost_;
+  std::mutex mutex_;
+  std::map<std::pair<Collective, GroupShape>, GroupCost> groups_;
+  std::map<std::int64_t, GroupCost> pairs_;
+};
+
+}  // namespace weft

@@ -1,0 +1,17 @@
+#include "search/judge.h"
+
+#include "strategy/yaml.h"
+
+namespace weft {
+
+Result<Judged> judge_strategy(const PlanProblem& problem, const CostModel& cost, const std::string& strategy,
+                              const JudgeOptions& options) {
+  PlanRequest request = problem.request;
+  request.strategy = strategy;
+  WEFT_TRY(const Plan plan, make_plan(request));
+  WEFT_TRY(Forecast found,
+           forecast(plan, cost, {.network = options.network, .record = true, .headroom = options.headroom}));
+  return Judged{strategy, plan.parallelism, to_yaml(plan.strategy), std::move(found)};
+}
+
+}  // namespace weft

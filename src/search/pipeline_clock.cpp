@@ -1,0 +1,142 @@
+#include "search/pipeline_clock.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace weft {
+
+PipelineTable::PipelineTable(const Schedule& schedule)
+    : ranks_(schedule.ranks), chunks_(schedule.chunks), micro_batches_(schedule.micro_batches) {
+  stage_at_ = stages_by_place(schedule);
+  const int stages = schedule.stages();
+  const auto at = [&](Body body, std::int32_t micro_batch, std::int32_t stage) {
+    const int kind = body == Body::Forward ? 0 : body == Body::BackwardWeight ? 2 : 1;
+    return (static_cast<std::size_t>(kind) * static_cast<std::size_t>(micro_batches_) +
+            static_cast<std::size_t>(micro_batch)) *
+               static_cast<std::size_t>(stages) +
+           static_cast<std::size_t>(stage);
+  };
+  std::vector<std::int32_t> made(3u * static_cast<std::size_t>(micro_batches_) * static_cast<std::size_t>(stages), -1);
+  std::vector<std::size_t> next(static_cast<std::size_t>(ranks_), 0);
+  std::vector<std::int32_t> last(static_cast<std::size_t>(ranks_), -1);
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      for (; next[r] < schedule.actions[r].size(); ++next[r]) {
+        const Action& action = schedule.actions[r][next[r]];
+        const int stage = stage_at(rank, action.chunk);
+        Step step{last[r], -1, rank * chunks_ + action.chunk, stage, action.body, false, false};
+        const bool forward = action.body == Body::Forward;
+        const int neighbour = forward ? stage - 1 : stage + 1;
+        if (action.body != Body::BackwardWeight && neighbour >= 0 && neighbour < stages) {
+          step.needs = made[at(forward ? Body::Forward : Body::Backward, action.micro_batch, neighbour)];
+          if (step.needs < 0) break;
+          step.remote = steps_[static_cast<std::size_t>(step.needs)].place / chunks_ != rank;
+        }
+        step.last_backward = !forward && action.micro_batch + 1 == micro_batches_;
+        const auto index = static_cast<std::int32_t>(steps_.size());
+        made[at(action.body, action.micro_batch, stage)] = last[r] = index;
+        steps_.push_back(step);
+        moved = true;
+      }
+    }
+  }
+  for (int rank = 0; rank < ranks_; ++rank) {
+    std::vector<std::int32_t> now(static_cast<std::size_t>(chunks_), 0), most = now;
+    std::int32_t count = 0, highest = -1;
+    for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)]) {
+      std::int32_t& of = now[static_cast<std::size_t>(action.chunk)];
+      if (action.body == Body::Forward) ++of, ++count;
+      if (count > highest) highest = count, most = now;
+      if (action.body == Body::Backward || action.body == Body::BackwardWeight) --of, --count;
+    }
+    in_flight_.push_back(std::move(most));
+  }
+}
+
+void PipelineTable::play(const std::vector<StageTimes>& stages, double transfer, PipelineTimes& times) const {
+  thread_local std::vector<double> end;
+  end.resize(steps_.size());
+  const auto places = static_cast<std::size_t>(ranks_ * chunks_);
+  times.chunk_end.assign(places, 0);
+  times.chunk_last.assign(places, 0);
+  times.rank_end.assign(static_cast<std::size_t>(ranks_), 0);
+  times.makespan = 0;
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const Step& step = steps_[i];
+    const StageTimes& of = stages[static_cast<std::size_t>(step.stage)];
+    double start = step.before >= 0 ? end[static_cast<std::size_t>(step.before)] : 0;
+    if (step.needs >= 0) {
+      const double head = step.body == Body::Forward ? 0 : of.backward_head;
+      start = std::max(start, end[static_cast<std::size_t>(step.needs)] + (step.remote ? transfer : 0) - head);
+    }
+    double takes = 0;
+    switch (step.body) {
+      case Body::Forward:
+        takes = of.forward;
+        break;
+      case Body::Backward:
+        takes = of.backward_input + of.backward_weight;
+        break;
+      case Body::BackwardInput:
+        takes = of.backward_input;
+        break;
+      case Body::BackwardWeight:
+        takes = of.backward_weight;
+        break;
+    }
+    end[i] = start + takes;
+    double& rank_end = times.rank_end[static_cast<std::size_t>(step.place / chunks_)];
+    rank_end = std::max(rank_end, end[i]);
+    if (step.last_backward) {
+      times.chunk_end[static_cast<std::size_t>(step.place)] = end[i];
+      times.chunk_last[static_cast<std::size_t>(step.place)] = takes;
+    }
+  }
+  for (double rank_end : times.rank_end) times.makespan = std::max(times.makespan, rank_end);
+}
+
+std::shared_ptr<const PipelineTable> PipelineTables::find(const std::string& schedule, int ranks, int chunks,
+                                                          int micro_batches) {
+  const Key key{schedule, ranks, chunks, micro_batches};
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  }
+  std::shared_ptr<const PipelineTable> made;
+  if (const Result<Schedule> table = make_schedule({schedule, ranks, micro_batches, chunks}); table.ok())
+    made = std::make_shared<PipelineTable>(*table);
+  const std::lock_guard lock(mutex_);
+  return known_.try_emplace(key, std::move(made)).first->second;
+}
+
+PipelineClock::PipelineClock(PipelineTables& tables, const std::string& schedule, int ranks, int chunks,
+                             int micro_batches)
+    : micro_batches_(micro_batches) {
+  // Schedules take multiples of the ranks everywhere, or any number: keep the rest of the division.
+  const int once = 2 * ranks + micro_batches % ranks;
+  if (micro_batches <= once + ranks) {
+    first_ = tables.find(schedule, ranks, chunks, micro_batches);
+    return;
+  }
+  first_ = tables.find(schedule, ranks, chunks, once);
+  second_ = tables.find(schedule, ranks, chunks, once + ranks);
+  if (!second_) first_.reset();
+}
+
+void PipelineClock::play(const std::vector<StageTimes>& stages, double transfer, PipelineTimes& times) const {
+  WEFT_CHECK(valid());
+  first_->play(stages, transfer, times);
+  if (!second_) return;
+  const double once = times.makespan;
+  second_->play(stages, transfer, times);
+  const double more =
+      static_cast<double>(micro_batches_ - second_->micro_batches()) / second_->ranks() * (times.makespan - once);
+  times.makespan += more;
+  for (double& end : times.rank_end) end += more;
+  for (double& end : times.chunk_end) end += more;
+}
+
+}  // namespace weft

@@ -1,0 +1,295 @@
+#include "search/probe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "forecast/forecast.h"
+#include "strategy/layers.h"
+
+namespace weft {
+namespace {
+
+constexpr int kMicroBatches = 3;  // of which the middle one is looked at
+
+double seconds(Picoseconds time) { return static_cast<double>(time) * 1e-12; }
+
+// So many replicas that they fill a node, as the replicas and stages beside it do, and hold all experts.
+std::int64_t replicas_of(const PlanProblem& problem, const BlockShape& shape) {
+  const std::int64_t one = shape.tp * shape.cp;
+  std::int64_t replicas = std::max<std::int64_t>(1, problem.per_node / one);
+  if (replicas * shape.cp % shape.ep != 0) replicas = shape.ep / std::gcd(shape.ep, shape.cp);
+  return replicas;
+}
+
+PlanRequest request_of(const PlanProblem& problem, const BlockShape& shape) {
+  PlanRequest request = problem.request;
+  request.model = problem.layers.short_model;
+  const std::int64_t replicas = replicas_of(problem, shape);
+  request.strategy = fmt::format("tp={},cp={},ep={},dp={},pp=1,recompute={},mbs={}", shape.tp, shape.cp, shape.ep,
+                                 replicas, name_of(shape.recompute), shape.micro_batch);
+  if (shape.tp > 1) request.strategy += fmt::format(",sp={}", shape.sequence_parallel ? 1 : 0);
+  if (shape.cp > 1) request.strategy += fmt::format(",cp_mode={}", name_of(shape.cp_mode));
+  request.micro_batch.reset();
+  request.global_batch = replicas * shape.micro_batch * kMicroBatches;
+  request.devices.resize(static_cast<std::size_t>(replicas * shape.tp * shape.cp));
+  std::iota(request.devices.begin(), request.devices.end(), std::int64_t{0});
+  return request;
+}
+
+// Reads the costs off a played instance. Sections are numbered in the order of the network: 0 before the layers, then
+// the layers, then what comes after.
+class Reader {
+ public:
+  Reader(const PlanProblem& problem, const Plan& plan, const PlayedPlan& played)
+      : problem_(problem),
+        plan_(plan),
+        played_(played),
+        layers_(find_layers(plan.training.graph)),
+        count_(static_cast<int>(layers_.count())),
+        section_of_op_(graph().ops().size(), -1),
+        section_of_tensor_(graph().tensors().size(), -1),
+        expert_(graph().tensors().size(), 0) {
+    settle_sections();
+    sections_.resize(static_cast<std::size_t>(count_) + 2);
+    differentiated_.resize(sections_.size(), 0);
+  }
+
+  BlockCosts run() {
+    read_times();
+    read_memory();
+    read_kept();
+    BlockCosts costs;
+    costs.before = sections_.front();
+    costs.after = sections_.back();
+    costs.kinds.resize(static_cast<std::size_t>(problem_.layers.kinds));
+    // Layers of a kind differ a little where devices wait for one another: their mean adds up to what they take.
+    std::vector<int> alike(costs.kinds.size(), 0);
+    for (int layer = 0; layer < count_; ++layer) {
+      const auto kind = static_cast<std::size_t>(problem_.layers.short_kind[static_cast<std::size_t>(layer)]);
+      SectionCost& of = costs.kinds[kind];
+      const double forward = of.forward, backward = of.backward;
+      of = sections_[static_cast<std::size_t>(layer) + 1];
+      of.forward += forward;
+      of.backward += backward;
+      ++alike[kind];
+    }
+    for (std::size_t kind = 0; kind < costs.kinds.size(); ++kind) {
+      costs.kinds[kind].forward /= std::max(1, alike[kind]);
+      costs.kinds[kind].backward /= std::max(1, alike[kind]);
+    }
+    costs.boundary_bytes = boundary_bytes();
+    costs.step_fixed = step_fixed_;
+    return costs;
+  }
+
+ private:
+  const Graph& graph() const { return plan_.training.graph; }
+  const Program& program() const { return played_.compiled.program; }
+
+  // Forward operators by the layer, backward ones by theirs; what belongs to a parameter by who reads it first.
+  void settle_sections() {
+    const Graph& of = graph();
+    std::unordered_map<std::string, TensorId> parameters;
+    bool layer_seen = false;
+    for (OpId op : of.ops().ids()) {
+      if (of.ops()[op].phase != Phase::Forward) break;
+      const int layer = layers_.of[op];
+      layer_seen = layer_seen || layer >= 0;
+      section_of_op_[op] = layer >= 0 ? layer + 1 : layer_seen ? count_ + 1 : 0;
+      for (TensorId input : of.inputs(op)) {
+        if (of.tensors()[input].kind != TensorKind::Parameter || section_of_tensor_[input] >= 0) continue;
+        section_of_tensor_[input] = section_of_op_[op];
+        expert_[input] = of.kind(op) == OpKind::ExpertLinear;
+        parameters.emplace(of.name(input), input);
+      }
+    }
+    for (TensorId id : of.tensors().ids()) {
+      if (of.tensors()[id].kind != TensorKind::State) continue;
+      const std::string name = of.name(id);  // "<parameter>_grad", "_master", "_m", "_v"
+      const auto found = parameters.find(name.substr(0, name.rfind('_')));
+      if (found == parameters.end()) continue;
+      section_of_tensor_[id] = section_of_tensor_[found->second];
+      expert_[id] = expert_[found->second];
+    }
+    for (OpId op : of.ops().ids()) {
+      if (section_of_op_[op] >= 0) continue;
+      if (const OpId forward = of.ops()[op].forward; forward.valid()) {
+        section_of_op_[op] = section_of_op_[forward];
+        continue;
+      }
+      for (TensorId input : of.inputs(op))
+        if (const int section = section_of_tensor_[of.tensors()[input].storage]; section >= 0)
+          section_of_op_[op] = section;
+    }
+  }
+
+  int section_of(OpId op) const { return section_of_op_[op]; }
+  // The section of a computation; −1: none of its own.
+  int section_of(InstructionId id) const {
+    const auto* compute = std::get_if<Compute>(&program().instructions[id].what);
+    return compute ? section_of(compute->op) : -1;
+  }
+
+  AgentId agent() const {
+    for (AgentId id : played_.priced.agents.ids())
+      if (played_.priced.agents[id].devices.front() == plan_.ranks().front()) return id;
+    return AgentId(0);
+  }
+
+  void read_times() {
+    const AgentId id = agent();
+    const Agent& agent = played_.priced.workload.agents[id];
+    const Timeline timeline(played_.priced.workload, played_.run);
+    // Plays: F0 B0 F1 B1 F2 B2 step.
+    constexpr std::uint32_t kForward = 2, kBackward = 3, kStep = 2 * kMicroBatches;
+    std::vector<Picoseconds> play_end(kStep + 1, 0);
+    std::vector<Picoseconds> section_end[2];
+    current_[1] = count_ + 1;
+    for (auto& ends : section_end) ends.assign(sections_.size(), 0);
+    timeline.for_each(id, [&](const Span& span) {
+      if (span.instruction == kNoInstruction) return;
+      const Instruction& instruction = program().instructions[InstructionId(span.instruction)];
+      if (instruction.stream == Stream::Data || span.play > kStep) return;
+      play_end[span.play] = std::max(play_end[span.play], span.end);
+      const bool backward = span.play == kBackward, looked_at = backward || span.play == kForward;
+      int& current = current_[backward];  // a collective belongs to the computation before it
+      const int section = section_of(InstructionId(span.instruction));
+      if (looked_at) {
+        if (section >= 0) current = section;
+        Picoseconds& end = section_end[backward][static_cast<std::size_t>(current)];
+        end = std::max(end, span.end);
+      }
+      const Task& task = agent.tasks[span.task];
+      if (!task.work.valid()) return;
+      const Work& work = played_.priced.workload.works[task.work];
+      if (is_communication(work)) return;
+      if (span.play == kStep) {
+        if (section < 0) {
+          step_fixed_ += seconds(std::max(work.fixed, task.host));
+        } else {
+          at(section).optimizer += seconds(work.fixed);
+          ++at(section).optimizer_operators;
+        }
+        return;
+      }
+      if (!looked_at) return;
+      const int own = current;
+      const ComputeShare share{seconds(work.fixed), work.sm_share, work.memory_share};
+      if (span.play == kForward) {
+        at(own).compute_forward += share.time;
+        at(own).forward_shares.push_back(share);
+      } else {
+        at(own).compute_backward += share.time;
+        at(own).backward_shares.push_back(share);
+        if (instruction.weight_part) at(own).backward_weight += share.time;
+        const auto* compute = std::get_if<Compute>(&instruction.what);
+        const bool again = compute && graph().ops()[compute->op].phase == Phase::Forward;
+        if (!again) differentiated_[static_cast<std::size_t>(own)] = 1;
+        if (again && !differentiated_[static_cast<std::size_t>(own)]) at(own).recompute_head += share.time;
+        if (compute && graph().kind(compute->op) == OpKind::Accumulate) at(own).accumulate += share.time;
+      }
+    });
+    // Where one section ends the next begins.
+    Picoseconds from = play_end[kForward - 1];
+    for (std::size_t s = 0; s < sections_.size(); ++s) {
+      const Picoseconds to = s + 1 == sections_.size() ? play_end[kForward] : std::max(from, section_end[0][s]);
+      sections_[s].forward = seconds(to - from);
+      from = to;
+    }
+    from = play_end[kBackward - 1];
+    for (std::size_t s = sections_.size(); s-- > 0;) {
+      const Picoseconds to = s == 0 ? std::max(from, play_end[kBackward]) : std::max(from, section_end[1][s]);
+      sections_[s].backward = seconds(to - from);
+      from = to;
+    }
+  }
+
+  void read_memory() {
+    const std::vector<MemoryClass> classes = memory_classes(played_.compiled, plan_.cluster, plan_.ranks());
+    const MemoryOfClass memory(played_.compiled, plan_.training, classes.front());
+    for (const bool backward : {false, true}) {
+      const std::size_t play = backward ? 3 : 2;
+      const BodyMemory& body = memory.body(play);
+      const std::vector<InstructionId>& instructions = memory.instructions(play);
+      int section = backward ? count_ + 1 : 0;
+      std::size_t change = 0;
+      for (std::size_t position = 0; position < instructions.size(); ++position) {
+        if (const int own = section_of(instructions[position]); own >= 0) section = own;
+        SectionCost& of = at(section);
+        std::int64_t& net = backward ? of.net_backward : of.net_forward;
+        std::int64_t& most = backward ? of.most_backward : of.most_forward;
+        for (; change < body.changes.size() && body.changes[change].position == position; ++change) {
+          net += body.changes[change].bytes;
+          most = std::max(most, net);
+        }
+      }
+    }
+  }
+
+  void read_kept() {
+    IdVec<TensorId, char> gradient(graph().tensors().size(), 0);
+    for (const auto& [parameter, sum] : plan_.training.accumulated) gradient[graph().tensors()[sum].storage] = 1;
+    for (BufferId id : program().buffers.ids()) {
+      const Buffer& buffer = program().buffers[id];
+      if (buffer.memory != id || (buffer.kind != BufferKind::Parameter && buffer.kind != BufferKind::State)) continue;
+      const Tensor& tensor = graph().tensors()[buffer.tensor];
+      const std::int64_t elements = largest_local_elements(buffer.layout, program().meshes[buffer.layout.mesh]);
+      const std::int64_t bytes = bytes_of(tensor.type.dtype, elements);
+      const int section = section_of_tensor_[buffer.tensor];
+      SectionCost& of = at(section < 0 ? 0 : section);
+      const bool expert = expert_[buffer.tensor] != 0;
+      KeptBytes& kept = expert ? of.expert : of.dense;
+      if (buffer.kind == BufferKind::Parameter) {
+        kept.parameters += bytes;
+        (expert ? of.stored_expert_elements : of.stored_elements) += elements;
+      } else {
+        (gradient[buffer.tensor] ? kept.gradients : kept.optimizer) += bytes;
+      }
+    }
+  }
+
+  // What the last operator of the first layer makes.
+  std::int64_t boundary_bytes() const {
+    std::int64_t bytes = 0;
+    for (InstructionId id : program().stages.front().forward) {
+      const auto* compute = std::get_if<Compute>(&program().instructions[id].what);
+      if (!compute || section_of(compute->op) != 1) continue;
+      const Buffer& made = program().buffers[compute->outputs.front()];
+      bytes = bytes_of(graph().tensors()[made.tensor].type.dtype,
+                       largest_local_elements(made.layout, program().meshes[made.layout.mesh]));
+    }
+    return bytes;
+  }
+
+  SectionCost& at(int section) { return sections_[static_cast<std::size_t>(section)]; }
+
+  const PlanProblem& problem_;
+  const Plan& plan_;
+  const PlayedPlan& played_;
+  const Layers layers_;
+  const int count_;
+  IdVec<OpId, int> section_of_op_;
+  IdVec<TensorId, int> section_of_tensor_;  // of parameters and what is kept for them
+  IdVec<TensorId, char> expert_;
+  std::vector<SectionCost> sections_;
+  std::vector<char> differentiated_;  // sections whose first gradient operator has come
+  double step_fixed_ = 0;
+  int current_[2] = {0, 0};  // of the forward and the backward pass
+};
+
+}  // namespace
+
+Result<BlockCosts> probe_block(const PlanProblem& problem, const CostModel& cost, const BlockShape& shape) {
+  WEFT_TRY(const Plan plan, make_plan(request_of(problem, shape)));
+  WEFT_TRY(const PlayedPlan played, play_plan(plan, cost, {.record = true}));
+  BlockCosts costs = Reader(problem, plan, played).run();
+  const std::vector<MemoryClass> classes = memory_classes(played.compiled, plan.cluster, plan.ranks());
+  costs.communicators = communicators_of(played.compiled, classes.front());
+  return costs;
+}
+
+}  // namespace weft

@@ -1,0 +1,57 @@
+#include "search/sensitivity.h"
+
+namespace weft {
+namespace {
+
+// The same costs where every link and algorithm is twice as fast.
+class TwiceTheBandwidth final : public CostModel {
+ public:
+  explicit TwiceTheBandwidth(const CostModel& cost) : cost_(cost) {}
+
+  void compute(std::span<const ComputeQuery> queries, std::span<ComputeCost> costs) const override {
+    cost_.compute(queries, costs);
+  }
+  void communicate(std::span<const CommunicateQuery> queries, std::span<CommunicateCost> costs) const override {
+    cost_.communicate(queries, costs);
+    for (CommunicateCost& cost : costs) cost.cap *= 2;
+  }
+  std::int64_t capacity(const Link& link) const override { return 2 * cost_.capacity(link); }
+  Interference interference(const DeviceSpec& device) const override { return cost_.interference(device); }
+
+ private:
+  const CostModel& cost_;
+};
+
+constexpr std::int64_t kSimulations = 8;
+
+}  // namespace
+
+Result<std::vector<Sensitivity>> sensitivities(const PlanProblem& problem, const CostModel& cost,
+                                               const EnumerateOptions& options) {
+  EnumerateOptions few = options;
+  few.budget.evaluations = kSimulations;
+  few.top = 1;
+  std::vector<Sensitivity> found;
+  const auto add = [&](std::string what, const Result<PlanOutcome>& outcome) -> Status {
+    if (!outcome.ok()) return outcome.error();
+    Sensitivity& made = found.emplace_back();
+    made.what = std::move(what);
+    if (outcome->best.empty()) return Ok{};
+    made.strategy = outcome->best.front().strategy;
+    made.step_s = outcome->best.front().forecast.step_s;
+    made.samples_per_s = outcome->best.front().forecast.samples_per_s;
+    return Ok{};
+  };
+  const TwiceTheBandwidth faster(cost);
+  WEFT_TRY_OK(add("bandwidth × 2", enumerate(problem, faster, few)));
+  EnumerateOptions roomy = few;
+  roomy.judge.headroom = 1 - 2 * (1 - few.judge.headroom);  // below 0: more than there is
+  WEFT_TRY_OK(add("memory × 2", enumerate(problem, cost, roomy)));
+  PlanRequest larger = problem.request;
+  larger.global_batch = 2 * problem.global_batch;
+  WEFT_TRY(const PlanProblem twice, pose(larger));
+  WEFT_TRY_OK(add("batch × 2", enumerate(twice, cost, few)));
+  return found;
+}
+
+}  // namespace weft

@@ -1,0 +1,22 @@
+// What would change the answer: the same search with faster links, more memory, a larger batch.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "search/enumerate.h"
+
+namespace weft {
+
+struct Sensitivity {
+  std::string what;      // "bandwidth × 2"
+  std::string strategy;  // that wins then; empty: nothing fits
+  double step_s = 0;
+  double samples_per_s = 0;
+};
+
+// Each is a search of its own, with few simulations.
+Result<std::vector<Sensitivity>> sensitivities(const PlanProblem& problem, const CostModel& cost,
+                                               const EnumerateOptions& options);
+
+}  // namespace weft

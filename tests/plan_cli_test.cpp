@@ -1,0 +1,126 @@
+// weft plan as a person and a program meet it; its words for bad input are in tests/errors/plan.txt.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "json_schema.h"
+#include "report/plan_file.h"
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string((std::istreambuf_iterator<char>(file)), {});
+}
+
+struct Outcome {
+  std::string text;
+  int exit_code = -1;
+};
+
+Outcome run(const std::string& arguments) {
+  const std::string command = "'" + environment("WEFT_BIN") + "' " + arguments + " 2>/dev/null < /dev/null";
+  Outcome outcome;
+  FILE* pipe = popen(command.c_str(), "r");
+  char buffer[4096];
+  for (std::size_t n = 0; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) outcome.text.append(buffer, n);
+  const int status = pclose(pipe);
+  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+Json schema(const char* name) {
+  return Json::parse(text_of(fs::path(environment("WEFT_SOURCE_DIR")) / "docs/schema" / name));
+}
+
+const std::string kSmall = "plan --model gpt2-124m --cluster dgx-a100:1 --global-batch 64 ";
+
+TEST(PlanCli, JsonIsAsItsSchemaSays) {
+  const Json plan = schema("plan.schema.json"), simulation = schema("simulate.schema.json");
+  for (const std::string& words :
+       {kSmall + "--tokens 10B", std::string("plan --model resnet50 --cluster dgx-a100:1 --budget 6"),
+        std::string("plan --model llama3-70b --cluster dgx-a100:1 --global-batch 8")}) {
+    const Outcome outcome = run(words + " --json");
+    const Json json = Json::parse(outcome.text);
+    EXPECT_EQ(departures(json, plan), std::vector<std::string>{}) << words;
+    EXPECT_EQ(outcome.exit_code, json["feasible"] ? 0 : 1);
+    if (!json["feasible"]) {
+      EXPECT_GT(json["closest"]["overshoot_bytes"], 0);
+      continue;
+    }
+    EXPECT_EQ(departures(json["best"], simulation), std::vector<std::string>{}) << words;
+    EXPECT_EQ(json["best"]["step_time_s"], json["candidates"][0]["step_time_s"]);
+    for (const auto& [name, baseline] : json["baselines"].items())
+      EXPECT_TRUE(!baseline["feasible"] || json["best"]["step_time_s"] <= baseline["step_time_s"]) << name;
+    EXPECT_FALSE(json.contains("timing_s"));
+  }
+}
+
+TEST(PlanCli, PrintsTheSameOnAnyNumberOfThreads) {
+  const std::string once = run(kSmall + "--json --threads 1").text;
+  EXPECT_EQ(once, run(kSmall + "--json --threads 2").text);
+  EXPECT_EQ(run(kSmall).text, run(kSmall).text);
+  EXPECT_NE(run(kSmall + "--timing").text.find(" simulated) in "), std::string::npos);
+}
+
+TEST(PlanCli, WritesAPlanThatIsStableAndCompilesToTheSameProgram) {
+  const fs::path folder = fs::path(::testing::TempDir()) / "weft_plan_test";
+  fs::remove_all(folder);
+  ASSERT_EQ(run(kSmall + "--out '" + folder.string() + "/deeper'").exit_code, 0);
+  const fs::path inside = folder / "deeper";
+  const std::string text = text_of(inside / "plan.json");
+  EXPECT_EQ(departures(Json::parse(text), schema("plan-file.schema.json")), std::vector<std::string>{});
+  EXPECT_FALSE(Json::parse(text_of(inside / "trace.json"))["traceEvents"].empty());
+
+  const Result<PlanFile> file = read_plan_file(inside / "plan.json");
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_EQ(print(*file), text);
+  const Result<Plan> plan = make_plan(file->request());
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  const Result<CompiledStrategy> compiled = compile_plan(*plan);
+  ASSERT_TRUE(compiled.ok());
+  EXPECT_EQ(fingerprint(compiled->program, plan->training.graph), file->program);
+
+  // The tree by itself is the same plan.
+  const Json again =
+      Json::parse(run("simulate --model gpt2-124m --cluster dgx-a100:1 --global-batch 64 --json --strategy '" +
+                      (inside / "strategy.yaml").string() + "'")
+                      .text);
+  EXPECT_EQ(again["step_time_s"], file->prediction["step_time_s"]);
+  for (const fs::directory_entry& entry : fs::directory_iterator(inside))
+    EXPECT_TRUE(entry.path().extension() == ".json" || entry.path().extension() == ".yaml") << entry.path();
+  fs::remove_all(folder);
+}
+
+TEST(PlanCli, APlanFileThatIsNoneIsTold) {
+  EXPECT_EQ(parse_plan_file("[1]", "x.json").error().message, "x.json: not a JSON object; is it a plan.json?");
+  EXPECT_EQ(parse_plan_file("{}", "x.json").error().message,
+            "x.json: 'weft_plan' is missing; is it a plan.json of weft plan --out?");
+  EXPECT_EQ(parse_plan_file(R"({"weft_plan": 2})", "x.json").error().message,
+            "x.json: a plan of version 2; this weft reads version 1");
+  EXPECT_EQ(parse_plan_file(R"({"weft_plan": 1, "model": 3})", "x.json").error().message,
+            "x.json: 'model' is of another type");
+}
+
+TEST(PlanCli, ExplainsWhyAndWhatIf) {
+  const std::string text = run(kSmall + "--explain").text;
+  for (const char* part : {"why ", " takes ", "memory of the winner", "its tree", "bandwidth × 2", "memory × 2",
+                           "batch × 2", "time against memory"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
+}  // namespace
+}  // namespace weft
