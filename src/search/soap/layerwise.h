@@ -12,6 +12,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <string>
 
 #include "base/units.h"
@@ -60,6 +61,16 @@ struct StageRange {
 };
 // The best options for the layers of a stage; none: nothing fits.
 std::optional<LayerwisePlan> best_layers(const LayerTable& table, const StageRange& range, Bytes limit, Bytes quantum);
+
+// What best_layers weighs, micro_batches·micro_batch + step, for stages of every length at once: entry n of stages of n
+// layers that begin at the range's first one, each way they may end. kNoTime: nothing fits. Options that change to all
+// others alike are one on the way from layer to layer. Cost: layers × (options + kinds of layout²) × quanta.
+inline constexpr Picoseconds kNoTime = std::numeric_limits<Picoseconds>::max() / 4;
+struct TimesByLength {
+  std::vector<Picoseconds> inside;  // more layers follow
+  Picoseconds to_the_end = kNoTime;
+};
+TimesByLength best_times(const LayerTable& table, const StageRange& range, Bytes limit, Bytes quantum);
 
 // A whole model: stages, each with its plan.
 struct LayerwisePipeline {

@@ -102,6 +102,17 @@ TEST(Layerwise, IsTheBestOfAllOptionsThatFit) {
       if (l == table.layers) break;
     }
     const std::optional<LayerwisePlan> plan = best_layers(table, range, limit, quantum);
+    ASSERT_EQ(best_times(table, range, limit, quantum).to_the_end, plan ? best : kNoTime) << i;
+    // The same by stages of the whole pipeline: one stage, all of its layers.
+    StageRange alone = range;
+    alone.in_flight = 1;
+    const std::optional<LayerwisePlan> single = best_layers(table, alone, limit, quantum);
+    const auto pipeline =
+        best_layerwise({1, {range.micro_batches}, [&](std::int64_t) { return &table; }, limit, quantum, 1});
+    ASSERT_EQ(pipeline.has_value(), single.has_value());
+    if (single) {
+      ASSERT_EQ(pipeline->stages.front().option, single->option);
+    }
     ASSERT_EQ(plan.has_value(), best != std::numeric_limits<Picoseconds>::max()) << i;
     if (!plan) continue;
     ++found;
@@ -126,6 +137,12 @@ TEST(Layerwise, APipelineIsWorthItWhereAStageFitsAndTheWholeDoesNot) {
   ASSERT_TRUE(found);
   EXPECT_EQ(found->time, 50);
   EXPECT_EQ(found->cut, (std::vector<Partition::Stage>{{0, 1, 0}, {1, 2, 0}}));
+  // Three layers: the longer stage, whichever it is, takes 20; 30 + (4 − 1)·20 = 90.
+  LayerTable longer = table;
+  longer.layers = 3;
+  const auto three = best_layerwise({2, {4}, [&](std::int64_t) { return &longer; }, Bytes{220}, Bytes{1}, 2});
+  ASSERT_TRUE(three);
+  EXPECT_EQ(three->time, 90);
   // With room for both, data parallelism: 4 · 2 · 5.
   LayerwiseProblem roomy = problem;
   roomy.limit = Bytes{200};

@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-constexpr Picoseconds kNoTime = std::numeric_limits<Picoseconds>::max() / 4;
+constexpr Picoseconds kTooLong = std::numeric_limits<Picoseconds>::max() / 4;  // a stage that does not fit
 
 class Partitioner {
  public:
@@ -21,7 +21,7 @@ class Partitioner {
 
   std::optional<Partition> run() {
     std::set<Picoseconds> slowest;
-    times_.assign(layers_ * (layers_ + 1) * problem_.mesh_sizes.size() * flights_, kNoTime);
+    times_.assign(layers_ * (layers_ + 1) * problem_.mesh_sizes.size() * flights_, kTooLong);
     for (std::size_t first = 0; first < layers_; ++first)
       for (std::size_t last = first + 1; last <= layers_; ++last)
         for (std::size_t mesh = 0; mesh < problem_.mesh_sizes.size(); ++mesh)
@@ -31,14 +31,26 @@ class Partitioner {
               slowest.insert(*time);
             }
     std::optional<Partition> best;
-    for (Picoseconds limit : slowest) {
-      const Picoseconds waiting = limit * (problem_.micro_batches - 1);
-      // Even one stage that takes as long as the slowest may: the sum is no less.
-      if (best && waiting + limit > best->step) break;
+    if (slowest.empty()) return best;
+    // No limit on the slowest stage gives the least sum there is; what is feasible for one limit is for all above it.
+    solve(*slowest.rbegin());
+    Picoseconds least_sum = kTooLong;
+    for (std::size_t s = 1; s <= stages_; ++s) least_sum = std::min(least_sum, least(s, 0, devices_).sum);
+    if (least_sum >= kTooLong) return best;
+    std::vector<Picoseconds> limits(slowest.begin(), slowest.end());
+    auto feasible = std::partition_point(limits.begin(), limits.end(), [&](Picoseconds limit) {
+      solve(limit);
+      for (std::size_t s = 1; s <= stages_; ++s)
+        if (least(s, 0, devices_).sum < kTooLong) return false;
+      return true;
+    });
+    for (; feasible != limits.end(); ++feasible) {
+      const Picoseconds limit = *feasible, waiting = limit * (problem_.micro_batches - 1);
+      if (best && waiting + least_sum >= best->step) break;
       solve(limit);
       for (std::size_t s = 1; s <= stages_; ++s) {
         const Picoseconds sum = least(s, 0, devices_).sum;
-        if (sum < kNoTime && (!best || sum + waiting < best->step)) best = traced(s, sum + waiting);
+        if (sum < kTooLong && (!best || sum + waiting < best->step)) best = traced(s, sum + waiting);
       }
     }
     return best;
@@ -46,7 +58,7 @@ class Partitioner {
 
  private:
   struct Cell {
-    Picoseconds sum = kNoTime;
+    Picoseconds sum = kTooLong;
     std::size_t last = 0, mesh = 0;
   };
 

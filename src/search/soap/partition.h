@@ -4,8 +4,8 @@
 //
 // t_s is what a stage takes for one of m micro-batches; the sum of devices is given. This is the time of 1F1B and GPipe
 // with free sends. For every value that the slowest stage may have, in ascending order, a dynamic programme over
-// (stages to the end, first layer, devices) finds the least sum; it ends when the slowest stage alone is too much
-// (Alpa, Zheng et al. 2022). A stage with n stages from itself to the end holds min(m, n) micro-batches at a time,
+// (stages to the end, first layer, devices) finds the least sum; it ends when no sum is small enough any more (Alpa,
+// Zheng et al. 2022). A stage with n stages from itself to the end holds min(m, n) micro-batches at a time,
 // which is told to who prices it.
 //
 // Cost: distinct stage times × stages × layers² × devices × meshes, at most; prices are asked for once each.
