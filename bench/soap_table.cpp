@@ -1,23 +1,69 @@
-// FlexFlow's evaluation (Jia, Zaharia, Aiken, MLSys'19) on Weft's simulator: the six networks on its two clusters,
-// searched by MCMC, against data parallelism and the experts' strategies.
+// Figures of the searches over operator graphs (docs/searches.md), each by a command; all print markdown.
 //
-//   soap_table [--seconds 60] [--cluster p100x4:4|k80x4:16] [--model nmt] [--seed 1]
+//   soap_table flexflow [--cpu-seconds 120] [--cluster k80x4:16] [--model nmt] [--seed 1] [--out DIR] [--trace]
+//     FlexFlow's evaluation (Jia, Zaharia, Aiken, MLSys'19) on Weft's simulator: six networks on two clusters, searched
+//     by MCMC, against data parallelism and the experts' strategies. As there: 64 samples per device, AlexNet 256 in
+//     all; 40 unrolled steps; fp32; hosts take no time and communication runs beside computation. --out: the strategies
+//     found, as files. --trace: the best so far, after every round.
+//   soap_table speed [--cpu-seconds 10]      proposals per second at 4, 16 and 64 devices, on one thread
+//   soap_table symbolic                      symbolic plans against experts' on 8 V100; gaps to exact
+//   soap_table layerwise                     Llama-2-7B on 8 devices of 36 GB, every layer by itself
 //
-// As there: 64 samples per device, AlexNet 256 in all; 40 unrolled steps; fp32; hosts take no time and communication
-// runs beside computation. Prints markdown.
+// Time is of the processor, not of the clock on the wall: 120 seconds are a minute of two cores.
 #include <fmt/format.h>
+#include <fmt/ostream.h>
+#include <time.h>
 
+#include <chrono>
 #include <cstdlib>
-#include <cstring>
+#include <fstream>
+#include <map>
 #include <string>
 
 #include "cost/analytic.h"
+#include "forecast/forecast.h"
 #include "models/models.h"
-#include "search/soap/bound.h"
+#include "search/soap/layer_table.h"
 #include "search/soap/mcmc.h"
+#include "search/soap/soap.h"
+#include "strategy/yaml.h"
 
 namespace weft {
 namespace {
+
+double cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+double ms(Picoseconds time) { return static_cast<double>(time) * 1e-9; }
+double over(Picoseconds a, Picoseconds b) { return static_cast<double>(a) / static_cast<double>(b); }
+
+struct Arguments {
+  std::map<std::string, std::string> named;
+
+  std::string text(const std::string& name, const std::string& otherwise) const {
+    const auto found = named.find(name);
+    return found == named.end() ? otherwise : found->second;
+  }
+  double number(const std::string& name, double otherwise) const {
+    const auto found = named.find(name);
+    return found == named.end() ? otherwise : std::atof(found->second.c_str());
+  }
+};
+
+SoftwareStack flexflow_stack() {
+  SoftwareStack stack = without_host_time(find_stack("pytorch-ddp").value());
+  stack.p2p_overlap.value = true;
+  stack.tensor_overlap.value = true;
+  return stack;
+}
+
+TrainingGraph flexflow_graph(const std::string& model, std::int64_t batch) {
+  return make_training_graph(build_model(model, {.batch = batch, .dtype = DType::F32}).value(),
+                             {.optimizer = OptimizerKind::Momentum, .master_weights = false, .clip_norm = std::nullopt})
+      .value();
+}
 
 struct Row {
   const char* title;
@@ -28,81 +74,198 @@ constexpr Row kRows[] = {{"AlexNet", "alexnet", 256},    {"Inception-v3", "incep
                          {"ResNet-101", "resnet101", 0}, {"RNNTC", "rnntc:seq=40", 0},
                          {"RNNLM", "rnnlm:seq=40", 0},   {"NMT", "nmt:seq=40", 0}};
 
-SoftwareStack flexflow_stack() {
-  SoftwareStack stack = without_host_time(find_stack("pytorch-ddp").value());
-  stack.p2p_overlap.value = true;
-  stack.tensor_overlap.value = true;
-  return stack;
-}
-
-void run(const Row& row, const std::string& cluster_name, double seconds, std::uint64_t seed) {
+void compare(const Row& row, const std::string& cluster_name, const Arguments& arguments) {
   const Cluster cluster = parse_cluster(cluster_name).value();
-  const auto devices = static_cast<int>(cluster.device_count());
-  const TrainingGraph training =
-      make_training_graph(
-          build_model(row.model, {.batch = row.batch > 0 ? row.batch : 64 * devices, .dtype = DType::F32}).value(),
-          {.optimizer = OptimizerKind::Momentum, .master_weights = false, .clip_norm = std::nullopt})
-          .value();
+  const TrainingGraph training = flexflow_graph(row.model, row.batch > 0 ? row.batch : 64 * cluster.device_count());
   const SoftwareStack stack = flexflow_stack();
   const AnalyticCost cost(stack);
-  const SoapProblem problem{training, cluster, cost, stack};
-  std::vector<DeviceId> all;
-  for (int i = 0; i < devices; ++i) all.emplace_back(static_cast<std::size_t>(i));
-  SoapMeshes meshes({devices, 1, 1}, all);
-  std::vector<SoapStrategy> seeds = {data_parallel_strategy(training, meshes),
-                                     expert_strategy(training, cluster, meshes)};
-  const Mesh& mesh = meshes.meshes()[MeshId(0)];
-  TimePrices prices(cluster, cost, mesh);
-  const LayoutProblem layouts = make_layout_problem(training, mesh, prices);
-  const Chosen chosen = choose_best(layouts.choices);
-  if (!chosen.option.empty()) {
-    seeds.push_back(strategy_of(layouts, chosen.option, training, meshes));
-    seeds.back().name = "exact";
-  }
-  const Result<McmcOutcome> found =
-      search_mcmc(problem, seeds, {.evaluations = 1'000'000'000, .seconds = seconds}, {.seed = seed});
+  const double limit = arguments.number("cpu-seconds", 120), start = cpu_seconds();
+  std::atomic<bool> spent = false;
+  SoapRequest request{.search = SoapSearch::Mcmc,
+                      .budget = {.evaluations = 1'000'000'000, .seconds = 0, .cancelled = &spent},
+                      .seed = static_cast<std::uint64_t>(arguments.number("seed", 1))};
+  request.on_progress = [&](const SearchProgress& progress) {
+    const double used = cpu_seconds() - start;
+    if (arguments.named.contains("trace"))
+      fmt::print(stderr, "{} {} {:.1f} s {} proposals {:.3f} ms\n", row.title, cluster_name, used, progress.done,
+                 progress.best_s * 1e3);
+    spent = used > limit;
+  };
+  const Result<SoapOutcome> found = search_soap(training, cluster, cost, stack, request);
   if (!found.ok()) {
     fmt::print("| {} | {} | {} |\n", row.title, cluster_name, found.error().message);
     return;
   }
-  const auto ms = [](Picoseconds time) { return static_cast<double>(time) * 1e-9; };
-  const SoapJudgement best = judge(problem, found->best).value(), parallel = judge(problem, seeds[0]).value(),
-                      expert = judge(problem, seeds[1]).value();
+  const auto named = [&](std::string_view name) {
+    for (const SoapCandidate& candidate : found->candidates)
+      if (candidate.name == name && candidate.judged) return *candidate.judged;
+    return SoapJudgement{};
+  };
+  const SoapJudgement parallel = named("data parallel"), expert = named("expert"), exact = named("exact");
+  const SoapJudgement& best = found->judged;
+  const double gb = 1e-9;
   fmt::print(
-      "| {} | {} | {:.1f} | {:.1f} | {:.1f} | {:.1f} ({:.1f}) | {:.2f} | {:.2f} | {:.2f} / {:.2f} / {:.2f} | {:.0f} | "
-      "{} of {} |\n",
-      row.title, cluster_name, ms(found->seeds[0]), ms(found->seeds[1]), seeds.size() > 2 ? ms(found->seeds[2]) : 0.0,
-      ms(best.fifo), ms(found->fifo), static_cast<double>(parallel.fair) / static_cast<double>(best.fair),
-      static_cast<double>(expert.fair) / static_cast<double>(best.fair),
-      static_cast<double>(parallel.bytes_moved) * 1e-9, static_cast<double>(expert.bytes_moved) * 1e-9,
-      static_cast<double>(best.bytes_moved) * 1e-9, static_cast<double>(found->counts.considered) / seconds,
-      found->accepted, found->counts.considered);
-  const SoapBound bound = lower_bound(problem, all);
-  fmt::print("<!-- bound: work {:.1f} path {:.1f} -->\n", ms(bound.work), ms(bound.path));
-  for (const auto& [reason, count] : found->counts.pruned) fmt::print("<!-- {} {} -->\n", reason, count);
+      "| {} | {} | {:.1f} | {:.1f} | {:.1f} | {:.1f} | {:.2f} | {:.2f} | {:.1f} | {:.1f} / {:.1f} / {:.1f} | {} | "
+      "{:.0f} |\n",
+      row.title, cluster_name, ms(parallel.fair), ms(expert.fair), ms(exact.fair), ms(best.fair),
+      over(parallel.fair, best.fair), over(expert.fair, best.fair), ms(found->bound.value()),
+      gb * static_cast<double>(parallel.bytes_moved), gb * static_cast<double>(expert.bytes_moved),
+      gb * static_cast<double>(best.bytes_moved), found->counts.simulated, cpu_seconds() - start);
   std::fflush(stdout);
+  if (const std::string folder = arguments.text("out", ""); !folder.empty())
+    std::ofstream(fmt::format("{}/{}-{}.yaml", folder, row.title, cluster.device_count())) << to_yaml(found->tree);
+}
+
+void flexflow(const Arguments& arguments) {
+  fmt::print(
+      "| network | cluster | data parallel, ms | expert, ms | exact, ms | found, ms | over data parallel | over expert "
+      "| "
+      "lower bound, ms | GB moved: data parallel / expert / found | simulated | CPU s |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+  const std::string cluster = arguments.text("cluster", ""), model = arguments.text("model", "");
+  for (const std::string& each :
+       cluster.empty() ? std::vector<std::string>{"p100x4:4", "k80x4:16"} : std::vector{cluster})
+    for (const Row& row : kRows)
+      if (std::string(row.model).starts_with(model)) compare(row, each, arguments);
+}
+
+void speed(const Arguments& arguments) {
+  fmt::print("| network | devices | proposals per second | simulated per second |\n|---|---|---|---|\n");
+  for (const char* model : {"inception-v3", "nmt:seq=40"})
+    for (const char* cluster_name : {"p100x4:1", "p100x4:4", "p100x4:16"}) {
+      const Cluster cluster = parse_cluster(cluster_name).value();
+      const TrainingGraph training = flexflow_graph(model, 64 * cluster.device_count());
+      const SoftwareStack stack = flexflow_stack();
+      const AnalyticCost cost(stack);
+      std::vector<DeviceId> devices;
+      for (std::int64_t i = 0; i < cluster.device_count(); ++i) devices.emplace_back(static_cast<std::size_t>(i));
+      SoapMeshes meshes({static_cast<int>(devices.size()), 1, 1}, devices);
+      const double start = cpu_seconds();
+      std::atomic<bool> spent = false;
+      const McmcOutcome found =
+          search_mcmc(
+              {training, cluster, cost, stack}, {data_parallel_strategy(training, meshes)},
+              {.evaluations = 1'000'000'000, .seconds = 0, .cancelled = &spent}, {.threads = 1},
+              [&](const SearchProgress&) { spent = cpu_seconds() - start > arguments.number("cpu-seconds", 10); })
+              .value();
+      const double used = cpu_seconds() - start;
+      fmt::print("| {} | {} | {:.0f} | {:.0f} |\n", model, devices.size(),
+                 static_cast<double>(found.counts.considered) / used,
+                 static_cast<double>(found.counts.simulated) / used);
+      std::fflush(stdout);
+    }
+}
+
+// The best that people write for eight devices of one node: data parallel, Megatron's tensor parallelism, and mixes.
+void symbolic(const Arguments& arguments) {
+  struct Case {
+    const char *title, *model;
+    std::int64_t batch;
+    std::optional<std::int64_t> seq;
+  };
+  const Case cases[] = {{"ResNet-50", "resnet50", 256, {}},
+                        {"BERT-large", "bert-large", 64, 512},
+                        {"GPT-2", "gpt2-124m", 64, 1024},
+                        {"T5", "t5-base", 64, 512}};
+  fmt::print(
+      "| network | best expert | expert, ms | symbolic, ms | symbolic / expert | grid | seconds to plan | gap of "
+      "volume |\n"
+      "|---|---|---|---|---|---|---|---|\n");
+  const std::string on = arguments.text("cluster", "dgx1-v100-32:1");
+  for (const Case& each : cases) {
+    std::string best_name;
+    std::optional<Forecast> best;
+    std::optional<Plan> plan;
+    for (const char* strategy : {"dp=8", "tp=2,dp=4", "tp=4,dp=2", "tp=8"}) {
+      Result<Plan> made = make_plan({.model = each.model,
+                                     .cluster = on,
+                                     .strategy = strategy,
+                                     .global_batch = each.batch,
+                                     .seq = each.seq,
+                                     .dtype = "fp16",
+                                     .stack = "pytorch-ddp"});
+      if (!made.ok()) continue;
+      // One micro-batch, as the searches over operators have it.
+      made->request.micro_batch = each.batch / made->batch.replicas;
+      made = make_plan(made->request);
+      if (!made.ok()) continue;
+      const AnalyticCost cost(made->stack);
+      Result<Forecast> forecast = weft::forecast(*made, cost);
+      if (!forecast.ok() || !forecast->feasible) continue;
+      if (best && best->step <= forecast->step) continue;
+      best = std::move(*forecast);
+      best_name = strategy;
+      plan.emplace(std::move(*made));
+    }
+    if (!best) {
+      fmt::print("| {} | no expert plan fits |\n", each.title);
+      continue;
+    }
+    const AnalyticCost cost(plan->stack);
+    const SoapOutcome found =
+        search_soap(plan->training, plan->cluster, cost, plan->stack, {.search = SoapSearch::Symbolic}).value();
+    const SoapCandidate& own = found.candidates.back();
+    if (!own.judged) {
+      fmt::print("| {} | {} | {:.1f} | {} |\n", each.title, best_name, ms(best->step), own.error);
+      continue;
+    }
+    fmt::print("| {} | {} | {:.1f} | {:.1f} | {:.3f} | {} | {:.2f} | {:.2g} |\n", each.title, best_name, ms(best->step),
+               ms(own.judged->fair), over(own.judged->fair, best->step), own.grid, own.seconds,
+               static_cast<double>(own.objective) / static_cast<double>(own.objective_bound) - 1);
+    std::fflush(stdout);
+  }
+}
+
+void layerwise(const Arguments& arguments) {
+  const LayerTableRequest request{
+      .plan = {.model = "llama2-7b", .cluster = "dgx-a100-40:1", .strategy = {}, .global_batch = 64, .seq = 4096}};
+  const Bytes capacity{static_cast<std::int64_t>(arguments.number("gib", 36)) << 30};
+  double start = cpu_seconds();
+  std::map<std::int64_t, LayerTable> tables;
+  std::vector<std::int64_t> micro_batches;
+  for (std::int64_t m = 1; m <= *request.plan.global_batch; m *= 2) {
+    Result<LayerTable> table = make_layer_table(request, m);
+    if (!table.ok()) continue;
+    tables.emplace(m, std::move(table).value());
+    micro_batches.push_back(m);
+  }
+  const Bytes limit = layer_memory_limit(request, capacity).value();
+  const double tabled = cpu_seconds() - start;
+  start = cpu_seconds();
+  const auto found =
+      best_layerwise({8, micro_batches, [&](std::int64_t m) { return &tables.at(m); }, limit, Bytes{64 << 20}, 8});
+  fmt::print("{} tables of {} options: {:.2f} CPU s; search: {:.2f} CPU s\n", tables.size(),
+             tables.begin()->second.options.size(), tabled, cpu_seconds() - start);
+  if (!found) {
+    fmt::print("nothing fits\n");
+    return;
+  }
+  fmt::print("{:.3f} s per step, {} micro-batches\n", ms(found->time) * 1e-3, found->micro_batches);
+  for (std::size_t s = 0; s < found->stages.size(); ++s) {
+    std::map<std::string, int> counts;
+    for (std::size_t option : found->stages[s].option) ++counts[print(tables.at(found->micro_batches).options[option])];
+    fmt::print("stage {}: layers {} to {}, {}:", s, found->cut[s].first, found->cut[s].last - 1,
+               human(found->stages[s].memory));
+    for (const auto& [name, count] : counts) fmt::print(" {} × [{}]", count, name);
+    fmt::print("\n");
+  }
 }
 
 }  // namespace
 }  // namespace weft
 
 int main(int argc, char** argv) {
-  double seconds = 60;
-  std::uint64_t seed = 1;
-  std::string cluster, model;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string option = argv[i];
-    if (option == "--seconds") seconds = std::atof(argv[i + 1]);
-    if (option == "--seed") seed = static_cast<std::uint64_t>(std::atoll(argv[i + 1]));
-    if (option == "--cluster") cluster = argv[i + 1];
-    if (option == "--model") model = argv[i + 1];
+  const std::string what = argc > 1 ? argv[1] : "";
+  weft::Arguments arguments;
+  for (int i = 2; i < argc; ++i) {
+    const std::string name = argv[i];
+    const bool has_value = i + 1 < argc && std::string(argv[i + 1]).rfind("--", 0) != 0;
+    if (name.rfind("--", 0) == 0) arguments.named[name.substr(2)] = has_value ? argv[++i] : "";
   }
-  fmt::print(
-      "| network | cluster | data parallel ms | expert ms | exact ms | found ms (in search) | over data parallel | "
-      "over expert "
-      "| moved GB: dp / expert / found | proposals/s | accepted |\n|---|---|---|---|---|---|---|---|---|---|---|\n");
-  for (const std::string& each :
-       cluster.empty() ? std::vector<std::string>{"p100x4:4", "k80x4:16"} : std::vector{cluster})
-    for (const weft::Row& row : weft::kRows)
-      if (model.empty() || std::string(row.model).starts_with(model)) weft::run(row, each, seconds, seed);
+  if (what == "flexflow") return weft::flexflow(arguments), 0;
+  if (what == "speed") return weft::speed(arguments), 0;
+  if (what == "symbolic") return weft::symbolic(arguments), 0;
+  if (what == "layerwise") return weft::layerwise(arguments), 0;
+  fmt::print(stderr, "soap_table flexflow|speed|symbolic|layerwise [--option value]...\n");
+  return 2;
 }

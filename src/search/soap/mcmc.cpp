@@ -12,6 +12,11 @@
 namespace weft {
 namespace {
 
+// Past so many operators it is quicker to make all anew than to follow the change.
+constexpr std::size_t kFewChanges = 16;
+// Seeds up to so much slower than the best have a chain of their own.
+constexpr double kNearBest = 1.1;
+
 class Chain {
  public:
   Chain(const SoapProblem& problem, const Proposals& proposals, const Schedule& schedule, double temperature, Rng rng,
@@ -27,29 +32,13 @@ class Chain {
   Picoseconds time() const { return exploration_ ? exploration_->makespan() : 0; }
   double temperature() const { return temperature_; }
 
-  // Begins anew: everything is compiled for this strategy.
+  // Begins anew: everything is compiled for this strategy, its gradients bucketed for it.
   Status start(const SoapStrategy& strategy) {
     outer_ = strategy.outer;
     now_ = adopted(strategy);
-    SoapStrategy used = strategy;
-    const Graph& graph = problem_.training.graph;
-    ExploreOptions options;
-    options.compile = compile_options(problem_.stack);
-    known_ = {};
-    used.meshes = {};
-    used.ops = {};
-    IdVec<MeshId, MeshId> now(meshes_.meshes().size());
-    const auto keep = [&](MeshId mesh) {
-      if (!now[mesh].valid()) now[mesh] = used.meshes.push_back(meshes_.meshes()[mesh]);
-      return now[mesh];
-    };
-    keep(MeshId(0));
-    for (const OpConfig& config : now_) used.ops.push_back({keep(config.mesh), config.split});
-    WEFT_TRY(Exploration exploration,
-             Exploration::make(problem_.training, placing_of(used, graph), choices_of(used, graph), schedule_,
-                               problem_.cluster, problem_.cost, problem_.stack, options));
-    exploration_.emplace(std::move(exploration));
-    known_ = std::move(now);
+    WEFT_TRY(Anew anew, make(now_, {}));
+    exploration_.emplace(std::move(anew.exploration));
+    known_ = std::move(anew.known);
     best_ = now_;
     best_time_ = exploration_->makespan();
     return Ok{};
@@ -62,7 +51,7 @@ class Chain {
     for (OpId op : there.ids())
       if (there[op] != now_[op]) changes.emplace_back(op, there[op]);
     if (!changes.empty()) {
-      if (const Result<Outcome> outcome = propose(changes, std::nullopt); outcome.ok())
+      if (propose(changes, std::nullopt).ok())
         keep(changes);
       else
         WEFT_CHECK(start(strategy).ok(), "what a chain found compiles");
@@ -74,7 +63,7 @@ class Chain {
   void play(int proposals, const SearchClock& clock) {
     for (int i = 0; i < proposals; ++i) {
       if (i % 8 == 7 && clock.after(0) != StoppedBy::Itself) return;
-      const std::vector<OpChange> changes = proposals_.draw(now_, meshes_, rng_);
+      const std::vector<OpChange> changes = draw();
       const auto before = static_cast<double>(exploration_->makespan());
       const double threshold = before * (1 - temperature_ * std::log(1 - rng_.uniform()));
       ++counts_.considered;
@@ -93,7 +82,7 @@ class Chain {
         continue;
       }
       if (static_cast<double>(outcome->makespan) > threshold) {
-        exploration_->reject();
+        take_back();
         continue;
       }
       keep(changes);
@@ -114,7 +103,7 @@ class Chain {
     const Result<Outcome> outcome = propose(changes, best_time_ - 1);
     if (!outcome.ok() || outcome->abandoned) return false;
     if (outcome->makespan >= best_time_) {
-      exploration_->reject();
+      take_back();
       return false;
     }
     keep(changes);
@@ -127,7 +116,18 @@ class Chain {
   const SearchCounts& counts() const { return counts_; }
   std::int64_t accepted() const { return accepted_; }
 
+  // The next proposals are these, and not random.
+  void open_with(std::vector<std::vector<OpChange>> openings) { openings_ = std::move(openings); }
+  std::vector<std::vector<OpChange>> openings() { return proposals_.openings(meshes_); }
+
  private:
+  std::vector<OpChange> draw() {
+    if (opened_ == openings_.size()) return proposals_.draw(now_, meshes_, rng_);
+    std::vector<OpChange> changes = std::move(openings_[opened_++]);
+    std::erase_if(changes, [&](const OpChange& change) { return now_[change.first] == change.second; });
+    return changes;
+  }
+
   static std::array<int, kSoapAxes> sizes_of(const Mesh& mesh) {
     return {mesh.axes()[0].size, mesh.axes()[1].size, mesh.axes()[2].size};
   }
@@ -151,7 +151,41 @@ class Chain {
     }
     return known_[mesh];
   }
+  struct Anew {
+    Exploration exploration;
+    IdVec<MeshId, MeshId> known;
+  };
+  // An exploration of these configurations, with the meshes that they use.
+  Result<Anew> make(const IdVec<OpId, OpConfig>& configs, std::vector<int> buckets) {
+    SoapStrategy used{"", {}, {}, outer_};
+    IdVec<MeshId, MeshId> known(meshes_.meshes().size());
+    const auto keep = [&](MeshId mesh) {
+      if (!known[mesh].valid()) known[mesh] = used.meshes.push_back(meshes_.meshes()[mesh]);
+      return known[mesh];
+    };
+    keep(MeshId(0));
+    for (const OpConfig& config : configs) used.ops.push_back({keep(config.mesh), config.split});
+    const Graph& graph = problem_.training.graph;
+    ExploreOptions options;
+    options.compile = compile_options(problem_.stack);
+    options.compile.buckets = std::move(buckets);
+    WEFT_TRY(Exploration exploration,
+             Exploration::make(problem_.training, placing_of(used, graph), choices_of(used, graph), schedule_,
+                               problem_.cluster, problem_.cost, problem_.stack, options));
+    return Anew{std::move(exploration), std::move(known)};
+  }
+
+  // Open until it is kept or taken back, unless it was abandoned.
   Result<Outcome> propose(const std::vector<OpChange>& changes, std::optional<Picoseconds> bound) {
+    if (changes.size() > kFewChanges) {
+      IdVec<OpId, OpConfig> configs = now_;
+      for (const auto& [op, config] : changes) configs[op] = config;
+      WEFT_TRY(Anew anew, make(configs, exploration_->buckets()));
+      const Picoseconds makespan = anew.exploration.makespan();
+      const bool abandoned = bound && makespan > *bound;
+      if (!abandoned) anew_.emplace(std::move(anew));
+      return Outcome{makespan, abandoned, 0, 0};
+    }
     edits_.clear();
     for (const auto& [op, config] : changes) {
       const auto outer = outer_.find(op);
@@ -163,8 +197,20 @@ class Chain {
     return exploration_->propose(edits_, bound);
   }
   void keep(const std::vector<OpChange>& changes) {
-    exploration_->accept();
+    if (anew_) {
+      exploration_.emplace(std::move(anew_->exploration));
+      known_ = std::move(anew_->known);
+      anew_.reset();
+    } else {
+      exploration_->accept();
+    }
     for (const auto& [op, config] : changes) now_[op] = config;
+  }
+  void take_back() {
+    if (anew_)
+      anew_.reset();
+    else
+      exploration_->reject();
   }
 
   const SoapProblem& problem_;
@@ -176,9 +222,12 @@ class Chain {
   std::map<OpId, std::int64_t> outer_;
   IdVec<MeshId, MeshId> known_;  // by this chain's number: the exploration's
   std::optional<Exploration> exploration_;
+  std::optional<Anew> anew_;  // an open proposal that was made so
   IdVec<OpId, OpConfig> now_, best_;
   Picoseconds best_time_ = 0;
   std::vector<ShardingEdit> edits_;
+  std::vector<std::vector<OpChange>> openings_;
+  std::size_t opened_ = 0;
   SearchCounts counts_;
   std::int64_t accepted_ = 0;
 };
@@ -218,12 +267,21 @@ class Mcmc {
     for (std::size_t i = 0; i < options_.temperatures.size(); ++i)
       chains_.push_back(std::make_unique<Chain>(problem_, proposals_, schedule_, options_.temperatures[i],
                                                 Rng(options_.seed).split(i), best_));
-    // The coldest chain begins with the best seed, the others with the next ones.
+    // The coldest chain begins with the best seed, the others with the next ones that are not far behind.
     std::vector<SoapStrategy> starts(chains_.size(), best_);
-    for (std::size_t i = 0; i < chains_.size() && i < ordered_.size(); ++i) starts[i] = *ordered_[i];
+    for (std::size_t i = 0; i < chains_.size() && i < ordered_.size(); ++i)
+      if (static_cast<double>(ordered_[i].first) <= kNearBest * static_cast<double>(best_time_))
+        starts[i] = *ordered_[i].second;
     std::vector<char> fine(chains_.size(), 0);
     in_parallel(chains_.size(), threads_, [&](std::size_t i) { fine[i] = chains_[i]->start(starts[i]).ok(); });
     WEFT_CHECK(std::find(fine.begin(), fine.end(), 0) == fine.end(), "seeds compile");
+    // Each chain tries its share of the openings first.
+    for (std::size_t i = 0; i < chains_.size(); ++i) {
+      std::vector<std::vector<OpChange>> share;
+      std::vector<std::vector<OpChange>> all = chains_[i]->openings();
+      for (std::size_t j = i; j < all.size(); j += chains_.size()) share.push_back(std::move(all[j]));
+      chains_[i]->open_with(std::move(share));
+    }
     std::vector<SoapStrategy> before = std::move(starts);
     std::int64_t done = 0;
     while ((outcome.stopped_by = clock.after(done)) == StoppedBy::Itself) {
@@ -259,9 +317,9 @@ class Mcmc {
     }
     if (sound.empty()) return error("no strategy to begin with fits: {}", problem);
     std::stable_sort(sound.begin(), sound.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (const auto& [time, seed] : sound) ordered_.push_back(seed);
     best_ = *sound.front().second;
     best_time_ = sound.front().first;
+    ordered_ = std::move(sound);
     return Ok{};
   }
 
@@ -307,7 +365,7 @@ class Mcmc {
   const int threads_;
   const Schedule schedule_;
   std::vector<std::unique_ptr<Chain>> chains_;
-  std::vector<const SoapStrategy*> ordered_;
+  std::vector<std::pair<Picoseconds, const SoapStrategy*>> ordered_;  // seeds that fit, the best first
   SoapStrategy best_;
   Picoseconds best_time_ = 0;
 };

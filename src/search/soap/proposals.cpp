@@ -19,6 +19,8 @@ std::string without_numbers(const std::string& name) {
   return result;
 }
 
+bool by_operator(const OpChange& a, const OpChange& b) { return a.first < b.first; }
+
 std::vector<std::size_t> divisors_of(std::size_t count) {
   std::vector<std::size_t> result;
   for (std::size_t n = 1; n <= count; ++n)
@@ -148,17 +150,21 @@ std::vector<DeviceId> Proposals::random_devices(const SoapMeshes& meshes, Rng& r
   return devices;
 }
 
-std::vector<OpChange> Proposals::stagger(std::size_t u, SoapMeshes& meshes, Rng& rng) const {
+std::vector<std::size_t> Proposals::group_numbers(const SoapMeshes& meshes) const {
+  const std::size_t count = meshes.devices().size();
+  std::vector<std::size_t> numbers = divisors_of(count % per_node_ == 0 && per_node_ > 1 ? per_node_ : count);
+  numbers.erase(numbers.begin());
+  return numbers;
+}
+
+// Layers in blocks, or one after the other, over the parts of every node.
+std::vector<OpChange> Proposals::stagger(std::size_t u, std::size_t groups, bool blocks, SoapMeshes& meshes) const {
   std::vector<std::size_t> layers;
   for (std::size_t each : by_name_[u])
     if (by_weight_[each].front() == each) layers.push_back(each);
+  if (layers.size() < 2) return {};
   const std::vector<DeviceId>& all = meshes.devices();
   const std::size_t count = all.size(), inside = count % per_node_ == 0 && per_node_ > 1 ? per_node_ : count;
-  const std::vector<std::size_t> numbers = divisors_of(inside);
-  if (layers.size() < 2 || numbers.size() < 2) return {};
-  const std::size_t groups = numbers[1 + rng.below(numbers.size() - 1)];
-  // In blocks, or one after the other.
-  const bool blocks = rng.below(2) == 0;
   std::vector<OpChange> changes;
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const std::size_t group = blocks ? l * groups / layers.size() : l % groups;
@@ -170,13 +176,76 @@ std::vector<OpChange> Proposals::stagger(std::size_t u, SoapMeshes& meshes, Rng&
     if (samples < 0 || !divides(signature, samples, parts)) return {};
     const OpConfig head{meshes.id_of({parts, 1, 1}, devices),
                         {static_cast<std::int8_t>(parts > 1 ? samples : -1), -1, -1}};
-    for (std::size_t each : by_weight_[layers[l]]) {
-      std::vector<OpChange> of_unit;
-      if (change_unit(units_[each], head, meshes, of_unit))
-        changes.insert(changes.end(), of_unit.begin(), of_unit.end());
-    }
+    for (const OpChange& change : change_units(by_weight_[layers[l]], head, meshes)) changes.push_back(change);
   }
   return changes;
+}
+
+std::vector<OpConfig> Proposals::usual_configs(OpId op, SoapMeshes& meshes) const {
+  const Signature& signature = graph_.signature(op);
+  const std::vector<DeviceId>& all = meshes.devices();
+  const std::size_t count = all.size(), inside = count % per_node_ == 0 ? per_node_ : 1, nodes = count / inside;
+  int outputs = -1;
+  for (int a = 0; a < static_cast<int>(signature.axes.size()) && outputs < 0; ++a)
+    if (signature.axes[static_cast<std::size_t>(a)].kind == AxisKind::Parameter && splittable(signature, a))
+      outputs = a;
+  const int samples = sample_axis(signature);
+  std::vector<OpConfig> configs;
+  const auto add = [&](std::size_t by_samples, std::size_t by_outputs, const std::vector<DeviceId>& devices) {
+    OpConfig config{{},
+                    {static_cast<std::int8_t>(by_samples > 1 ? samples : -1),
+                     static_cast<std::int8_t>(by_outputs > 1 ? outputs : -1), -1}};
+    config.mesh = meshes.id_of({static_cast<int>(by_samples), static_cast<int>(by_outputs), 1}, devices);
+    if (fits(op, config, meshes.meshes()[config.mesh]) &&
+        std::find(configs.begin(), configs.end(), config) == configs.end())
+      configs.push_back(config);
+  };
+  for (std::size_t over : {nodes, std::size_t{1}})
+    for (std::size_t places : divisors_of(inside))
+      for (std::size_t place = 0; place < inside; place += places) {
+        std::vector<DeviceId> devices;
+        for (std::size_t node = 0; node < over; ++node)
+          for (std::size_t j = 0; j < places; ++j) devices.push_back(all[node * inside + place + j]);
+        add(devices.size(), 1, devices);
+        add(over, places, devices);
+        add(1, devices.size(), devices);
+      }
+  return configs;
+}
+
+std::vector<OpChange> Proposals::change_units(const std::vector<std::size_t>& units, const OpConfig& head,
+                                              const SoapMeshes& meshes) const {
+  std::vector<OpChange> changes;
+  for (std::size_t each : units) {
+    std::vector<OpChange> of_unit;
+    if (change_unit(units_[each], head, meshes, of_unit)) changes.insert(changes.end(), of_unit.begin(), of_unit.end());
+  }
+  return changes;
+}
+
+std::vector<std::vector<OpChange>> Proposals::openings(SoapMeshes& meshes) const {
+  std::vector<std::vector<OpChange>> result;
+  std::set<std::size_t> seen;
+  for (std::size_t u : layers_)
+    if (seen.insert(by_name_[u].front()).second)
+      for (std::size_t groups : group_numbers(meshes))
+        for (bool blocks : {true, false}) result.push_back(stagger(u, groups, blocks, meshes));
+  // The layers with the most weights.
+  constexpr std::size_t kLargest = 12;
+  std::vector<std::pair<std::int64_t, std::size_t>> by_size;
+  for (std::size_t u : layers_) {
+    std::int64_t elements = 0;
+    for (const Operand& operand : graph_.signature(units_[u].front()).inputs)
+      if (operand.weight) elements += operand.elements();
+    if (elements > 0) by_size.emplace_back(-elements, u);
+  }
+  std::sort(by_size.begin(), by_size.end());
+  for (std::size_t i = 0; i < by_size.size() && i < kLargest; ++i)
+    for (const OpConfig& config : usual_configs(units_[by_size[i].second].front(), meshes))
+      result.push_back(change_units(by_weight_[by_size[i].second], config, meshes));
+  std::erase_if(result, [](const std::vector<OpChange>& changes) { return changes.empty(); });
+  for (std::vector<OpChange>& changes : result) std::sort(changes.begin(), changes.end(), by_operator);
+  return result;
 }
 
 std::optional<OpConfig> Proposals::random_config(OpId op, SoapMeshes& meshes, Rng& rng) const {
@@ -273,13 +342,16 @@ std::vector<OpChange> Proposals::draw(const IdVec<OpId, OpConfig>& now, SoapMesh
   if (kind == 0) {
     changes = change_module(now, meshes, rng);
   } else if (kind == 1) {
-    changes = stagger(layers_[rng.below(layers_.size())], meshes, rng);
+    const std::vector<std::size_t> numbers = group_numbers(meshes);
+    if (numbers.empty()) return {};
+    const std::size_t groups = numbers[rng.below(numbers.size())];
+    changes = stagger(layers_[rng.below(layers_.size())], groups, rng.below(2) == 0, meshes);
   } else {
     const std::vector<std::size_t>& steps = by_weight_[layers_[rng.below(layers_.size())]];
     const std::size_t u = steps[rng.below(steps.size())];
     const Unit& unit = units_[u];
     std::optional<OpConfig> head;
-    if (kind <= 5) {  // along an edge
+    if (kind <= 4) {  // along an edge
       std::vector<OpId> neighbours;
       for (TensorId input : graph_.inputs(unit.front()))
         if (const OpId producer = graph_.tensors()[input].producer; producer.valid()) neighbours.push_back(producer);
@@ -290,7 +362,7 @@ std::vector<OpChange> Proposals::draw(const IdVec<OpId, OpConfig>& now, SoapMesh
       if (neighbours.empty()) return {};
       const OpId from = neighbours[rng.below(neighbours.size())];
       head = follow(from, now[from], unit.front(), meshes.meshes());
-    } else if (kind <= 8) {  // other devices
+    } else if (kind <= 6) {  // other devices
       const OpConfig& is = now[unit.front()];
       const Mesh& mesh = meshes.meshes()[is.mesh];
       const std::vector<DeviceId> devices = random_devices(meshes, rng);
@@ -298,23 +370,22 @@ std::vector<OpChange> Proposals::draw(const IdVec<OpId, OpConfig>& now, SoapMesh
         const std::array<int, kSoapAxes> sizes = {mesh.axes()[0].size, mesh.axes()[1].size, mesh.axes()[2].size};
         head = OpConfig{meshes.id_of(sizes, devices), is.split};
       }
+    } else if (kind <= 10) {
+      const std::vector<OpConfig> usual = usual_configs(unit.front(), meshes);
+      if (!usual.empty()) head = usual[rng.below(usual.size())];
     } else {
       head = random_config(unit.front(), meshes, rng);
     }
     if (!head) return {};
     const std::uint64_t alike = rng.below(6);
     const std::vector<std::size_t> one = {u};
-    for (std::size_t each : alike == 0 ? by_name_[u] : alike <= 3 ? by_weight_[u] : one) {
-      std::vector<OpChange> of_unit;
-      if (change_unit(units_[each], *head, meshes, of_unit))
-        changes.insert(changes.end(), of_unit.begin(), of_unit.end());
-    }
+    changes = change_units(alike == 0 ? by_name_[u] : alike <= 3 ? by_weight_[u] : one, *head, meshes);
     // The operator alone, without those that follow it.
     if (alike == 5 && rng.below(3) == 0 && fits(unit.front(), *head, meshes.meshes()[head->mesh]))
       changes = {{unit.front(), *head}};
   }
   std::erase_if(changes, [&](const OpChange& change) { return now[change.first] == change.second; });
-  std::sort(changes.begin(), changes.end(), [](const OpChange& a, const OpChange& b) { return a.first < b.first; });
+  std::sort(changes.begin(), changes.end(), by_operator);
   return changes;
 }
 

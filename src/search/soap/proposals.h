@@ -8,6 +8,7 @@
 //   module      all operators of a module, samples × outputs over the same devices
 //   edge        a unit takes over the devices and the split of a neighbour
 //   devices     a unit stays split as it is, on other devices
+//   usual       a layer as an expert might: samples over places of all nodes, outputs inside nodes
 //
 // Devices are an aligned range of nodes times one of places in a node; on eight devices or fewer any list. Only what
 // divides is proposed. Layers are drawn alike, however many steps they have. Cost: the operators changed.
@@ -28,6 +29,10 @@ class Proposals {
   // Operators once each, ascending; none where what was drawn does not divide.
   std::vector<OpChange> draw(const IdVec<OpId, OpConfig>& now, SoapMeshes& meshes, Rng& rng) const;
 
+  // Changes worth trying before any random ones: layers staggered in all ways, and the largest layers in all usual
+  // configurations: samples over some places of all nodes, outputs over the places of a node, one node or device alone.
+  std::vector<std::vector<OpChange>> openings(SoapMeshes& meshes) const;
+
   // The configuration in which `to`, which shares a tensor with `from`, needs no communication if that is possible: the
   // same devices, split along the same dimensions of the tensor; elsewhere along its samples.
   std::optional<OpConfig> follow(OpId from, const OpConfig& config, OpId to, const IdVec<MeshId, Mesh>& meshes) const;
@@ -42,7 +47,12 @@ class Proposals {
   bool fits(OpId op, const OpConfig& config, const Mesh& mesh) const;
   bool change_unit(const Unit& unit, const OpConfig& head, const SoapMeshes& meshes,
                    std::vector<OpChange>& changes) const;
-  std::vector<OpChange> stagger(std::size_t unit, SoapMeshes& meshes, Rng& rng) const;
+  std::vector<std::size_t> group_numbers(const SoapMeshes& meshes) const;  // into which a node, or all, can be parted
+  std::vector<OpChange> stagger(std::size_t unit, std::size_t groups, bool blocks, SoapMeshes& meshes) const;
+  std::vector<OpConfig> usual_configs(OpId op, SoapMeshes& meshes) const;
+  // The configuration for the head of each of some units, the others after it.
+  std::vector<OpChange> change_units(const std::vector<std::size_t>& units, const OpConfig& head,
+                                     const SoapMeshes& meshes) const;
   std::vector<OpChange> change_module(const IdVec<OpId, OpConfig>& now, SoapMeshes& meshes, Rng& rng) const;
 
   const TrainingGraph& training_;
