@@ -14,6 +14,7 @@ namespace {
 
 // Past so many operators it is quicker to make all anew than to follow the change.
 constexpr std::size_t kFewChanges = 16;
+constexpr std::size_t kSmallNetwork = 64;  // units of operators
 // Seeds up to so much slower than the best have a chain of their own.
 constexpr double kNearBest = 1.1;
 
@@ -257,15 +258,20 @@ class Mcmc {
                                      : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))),
         schedule_(make_schedule({"gpipe", 1, 1, 0}).value()) {
     // Every unit of operators some hundred times.
-    if (budget_.evaluations == 0) budget_.evaluations = 200 * static_cast<std::int64_t>(proposals_.units()) + 2000;
+    if (budget_.evaluations == 0)
+      budget_.evaluations = 200 * static_cast<std::int64_t>(proposals_.units().size()) + 2000;
   }
 
   Result<McmcOutcome> run(const std::vector<SoapStrategy>& seeds, const OnProgress& on_progress) {
     McmcOutcome outcome;
     const SearchClock clock(budget_);
     WEFT_TRY_OK(judge_seeds(seeds, outcome));
-    for (std::size_t i = 0; i < options_.temperatures.size(); ++i)
-      chains_.push_back(std::make_unique<Chain>(problem_, proposals_, schedule_, options_.temperatures[i],
+    std::vector<double> temperatures = options_.temperatures;
+    if (temperatures.empty())
+      temperatures = proposals_.units().size() <= kSmallNetwork ? std::vector{0.0005, 0.005, 0.02, 0.05}
+                                                                : std::vector{0.0001, 0.0004, 0.002, 0.01};
+    for (std::size_t i = 0; i < temperatures.size(); ++i)
+      chains_.push_back(std::make_unique<Chain>(problem_, proposals_, schedule_, temperatures[i],
                                                 Rng(options_.seed).split(i), best_));
     // The coldest chain begins with the best seed, the others with the next ones that are not far behind.
     std::vector<SoapStrategy> starts(chains_.size(), best_);

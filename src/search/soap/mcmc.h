@@ -17,9 +17,10 @@ namespace weft {
 
 struct McmcOptions {
   std::uint64_t seed = 1;
-  int threads = 0;                                                   // 0: as many as the machine has
-  int round = 64;                                                    // proposals of a chain between meetings
-  std::vector<double> temperatures = {0.0001, 0.0004, 0.002, 0.01};  // one chain each
+  int threads = 0;  // 0: as many as the machine has
+  int round = 64;   // proposals of a chain between meetings
+  // One chain each; empty: by the network's size. Small ones are walked through, large ones mostly descended.
+  std::vector<double> temperatures = {};
 };
 
 struct McmcOutcome {

@@ -21,7 +21,8 @@ bool has_kind(const TrainingGraph& training, OpKind kind) {
 // Samples over the devices, or the first of them alone.
 OpConfig by_samples(const Signature& signature, const std::vector<DeviceId>& devices, SoapMeshes& meshes) {
   const int samples = sample_axis(signature), count = static_cast<int>(devices.size());
-  if (samples < 0 || !divides(signature, samples, count)) return {meshes.id_of({1, 1, 1}, {devices.front()}), {}};
+  if (samples < 0 || !divides(signature, samples, count))
+    return {meshes.id_of({1, 1, 1}, {devices.front()}), {-1, -1, -1}};
   return {meshes.id_of({count, 1, 1}, devices), {static_cast<std::int8_t>(samples), -1, -1}};
 }
 

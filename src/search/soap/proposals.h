@@ -39,10 +39,13 @@ class Proposals {
   // Any split of an operator over some devices.
   std::optional<OpConfig> random_config(OpId op, SoapMeshes& meshes, Rng& rng) const;
 
-  std::size_t units() const { return units_.size(); }
+  using Unit = std::vector<OpId>;  // the head first, then in order
+  const std::vector<Unit>& units() const { return units_; }
+  // The configuration for the head of each of some units, the others after it; units that it does not fit stay out.
+  std::vector<OpChange> change_units(const std::vector<std::size_t>& units, const OpConfig& head,
+                                     const SoapMeshes& meshes) const;
 
  private:
-  using Unit = std::vector<OpId>;  // the head first, then in order
   std::vector<DeviceId> random_devices(const SoapMeshes& meshes, Rng& rng) const;
   bool fits(OpId op, const OpConfig& config, const Mesh& mesh) const;
   bool change_unit(const Unit& unit, const OpConfig& head, const SoapMeshes& meshes,
@@ -50,9 +53,6 @@ class Proposals {
   std::vector<std::size_t> group_numbers(const SoapMeshes& meshes) const;  // into which a node, or all, can be parted
   std::vector<OpChange> stagger(std::size_t unit, std::size_t groups, bool blocks, SoapMeshes& meshes) const;
   std::vector<OpConfig> usual_configs(OpId op, SoapMeshes& meshes) const;
-  // The configuration for the head of each of some units, the others after it.
-  std::vector<OpChange> change_units(const std::vector<std::size_t>& units, const OpConfig& head,
-                                     const SoapMeshes& meshes) const;
   std::vector<OpChange> change_module(const IdVec<OpId, OpConfig>& now, SoapMeshes& meshes, Rng& rng) const;
 
   const TrainingGraph& training_;

@@ -149,7 +149,7 @@ class SoapSearcher {
     strategy.name = "random";
     const Proposals proposals(problem_.training, per_node_);
     Rng rng = Rng(request_.seed).split(1000);
-    for (std::size_t i = 0; i < proposals.units(); ++i)
+    for (std::size_t i = 0; i < proposals.units().size(); ++i)
       for (const auto& [op, config] : proposals.draw(strategy.ops, meshes, rng)) strategy.ops[op] = config;
     strategy.meshes = meshes.meshes();
     return strategy;
