@@ -9,7 +9,7 @@
 // their order on the compute streams of their devices, those not assigned yet in the least time that any configuration
 // has. Between operators that are assigned, a change of layout takes its time alone, and so does a transfer that all
 // receivers wait for; gradients that must be summed are. Everything else, and every wait for links, takes none. Leaves
-// are simulated.
+// are simulated, gradients in the buckets that a full compilation gives them.
 #include <fmt/format.h>
 #include <time.h>
 
@@ -18,9 +18,8 @@
 #include <limits>
 #include <string>
 
-#include "compile/compilation.h"
+#include "base/check.h"
 #include "cost/analytic.h"
-#include "explore/exploration.h"
 #include "models/models.h"
 #include "program/slice_moves.h"
 #include "search/soap/mcmc.h"
@@ -358,33 +357,10 @@ class Search {
     SoapStrategy strategy{"", meshes_.meshes(), IdVec<OpId, OpConfig>(training_.first_backward.index()), {}};
     for (const Choice* choice : chosen_)
       for (const auto& [op, config] : choice->ops) strategy.ops[op] = config;
-    if (!exploration_) {
-      const Result<SoapJudgement> judged = judge(problem_, strategy);
-      if (judged.ok()) improve(judged->fifo, strategy);
-      start(strategy);
-      return;
-    }
-    std::vector<ShardingEdit> edits;
-    for (OpId op : strategy.ops.ids())
-      if (strategy.ops[op] != now_[op])
-        edits.push_back({op, axes_of(strategy.ops[op], graph_.signature(op)), known_[strategy.ops[op].mesh.index()]});
-    if (edits.empty()) return;
-    const Result<Outcome> outcome = exploration_->propose(edits, best_);
-    if (!outcome.ok() || outcome->abandoned) return;
-    WEFT_CHECK(outcome->makespan >= bound(choices_.size()), "the bound is one");
-    exploration_->accept();
-    now_ = strategy.ops;
-    improve(outcome->makespan, strategy);
-  }
-  void start(const SoapStrategy& strategy) {
-    const Result<Placing> placing = with_world(placing_of(strategy, graph_));
-    Result<Exploration> made =
-        Exploration::make(training_, *placing, choices_of(strategy, graph_), schedule_, problem_.cluster, problem_.cost,
-                          problem_.stack, {.compile = compile_options(problem_.stack)});
-    if (!made.ok()) return;
-    exploration_.emplace(std::move(made).value());
-    now_ = strategy.ops;
-    for (std::size_t m = 0; m < meshes_.meshes().size(); ++m) known_.emplace_back(m);
+    const Result<SoapJudgement> judged = judge(problem_, strategy);
+    if (!judged.ok()) return;
+    WEFT_CHECK(judged->fifo >= bound(choices_.size()), "the bound is one");
+    improve(judged->fifo, strategy);
   }
   void improve(Picoseconds time, const SoapStrategy& strategy) {
     if (time >= best_) return;
@@ -400,7 +376,6 @@ class Search {
   const SoapProblem problem_;
   const Proposals proposals_;
   SoapMeshes meshes_;
-  const Schedule schedule_ = make_schedule({"gpipe", 1, 1, 0}).value();
   std::vector<std::vector<Choice>> choices_;  // by unit
   std::vector<const Choice*> chosen_;
   IdVec<OpId, int> unit_of_;
@@ -410,9 +385,6 @@ class Search {
   IdVec<OpId, std::vector<Picoseconds>> times_, sums_;        // by choice
   IdVec<OpId, std::vector<std::vector<Picoseconds>>> moves_;  // by input and both choices; −1: not known yet
   IdVec<OpId, Picoseconds> least_;
-  std::optional<Exploration> exploration_;
-  IdVec<OpId, OpConfig> now_;
-  std::vector<MeshId> known_;
   IdVec<OpId, Picoseconds> end_;  // of the bound being found
   Picoseconds best_ = 0, open_ = std::numeric_limits<Picoseconds>::max();
   std::vector<OpChange> best_ops_;

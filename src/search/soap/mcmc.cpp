@@ -17,6 +17,7 @@ constexpr std::size_t kFewChanges = 16;
 constexpr std::size_t kSmallNetwork = 64;  // units of operators
 // Seeds up to so much slower than the best have a chain of their own.
 constexpr double kNearBest = 1.1;
+constexpr double kWorthJudging = 1.03;
 
 class Chain {
  public:
@@ -329,38 +330,46 @@ class Mcmc {
     return Ok{};
   }
 
-  bool fits(const SoapStrategy& strategy) const {
+  // Keeps a strategy if it is the best in truth: chains go on with the gradients' buckets that they began with.
+  bool take(const SoapStrategy& strategy) {
     const Result<SoapJudgement> judged = judge(problem_, strategy);
-    return judged.ok() && judged->over_budget.value <= 0;
+    if (!judged.ok() || judged->over_budget.value > 0 || judged->fifo >= best_time_) return false;
+    best_ = strategy;
+    best_time_ = judged->fifo;
+    return true;
   }
 
   // `before`: what each chain had after the last meeting.
   void meet(std::vector<SoapStrategy>& before) {
     std::vector<SoapStrategy> found(chains_.size());
-    std::size_t first = 0;
+    std::vector<std::size_t> order(chains_.size());
     for (std::size_t i = 0; i < chains_.size(); ++i) {
       found[i] = chains_[i]->best();
-      if (chains_[i]->best_time() < chains_[first]->best_time()) first = i;
+      order[i] = i;
     }
-    Chain& leader = *chains_[first];
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return chains_[a]->best_time() < chains_[b]->best_time(); });
+    Chain& leader = *chains_[order.front()];
     if (leader.best_time() < best_time_) {
-      leader.go_to(found[first]);
-      for (std::size_t i = 0; i < chains_.size(); ++i)
-        if (i != first) leader.take_over(before[i], found[i]);
-      const SoapStrategy better = leader.best();
-      if (fits(better)) {
-        best_ = better;
-        best_time_ = leader.best_time();
-      }
+      leader.go_to(found[order.front()]);
+      for (std::size_t i : order)
+        if (i != order.front()) leader.take_over(before[i], found[i]);
+      take(leader.best());
     }
+    // Where a full judgement costs little, all that come near have one.
+    if (proposals_.units().size() <= kSmallNetwork)
+      for (std::size_t i : order)
+        if (found[i].ops != before[i].ops && near_best(chains_[i]->best_time(), kWorthJudging)) take(found[i]);
     in_parallel(chains_.size(), threads_, [&](std::size_t i) {
       Chain& chain = *chains_[i];
-      // Warm chains wander; whoever is far behind, or found what does not fit, starts from the best.
-      const bool behind =
-          static_cast<double>(chain.best_time()) > static_cast<double>(best_time_) * (1 + 4 * chain.temperature());
-      if (behind || chain.best_time() < best_time_) chain.go_to(best_);
+      // Warm chains wander; whoever is far behind, or thinks too well of what it found, starts from the best.
+      if (chain.best_time() < best_time_ || !near_best(chain.best_time(), 1 + 4 * chain.temperature()))
+        WEFT_CHECK(chain.start(best_).ok(), "what a chain found compiles");
       before[i] = chain.best();
     });
+  }
+  bool near_best(Picoseconds time, double factor) const {
+    return static_cast<double>(time) <= static_cast<double>(best_time_) * factor;
   }
 
   const SoftwareStack stack_;
