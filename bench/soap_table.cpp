@@ -253,8 +253,7 @@ void symbolic(const Arguments& arguments) {
                         {"GPT-2", "gpt2-124m", 64, 1024},
                         {"T5", "t5-base", 64, 512}};
   fmt::print(
-      "| network | best expert | expert, ms | symbolic, ms | symbolic / expert | grid | seconds to plan | gap of "
-      "volume |\n"
+      "| network | best expert | expert, ms | symbolic, ms | symbolic / expert | grid | CPU s to plan |\n"
       "|---|---|---|---|---|---|---|\n");
   const std::string on = arguments.text("cluster", "dgx1-v100-32:1");
   for (const Case& each : cases) {
