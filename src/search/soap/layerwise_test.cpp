@@ -1,8 +1,12 @@
 #include "search/soap/layerwise.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/random.h"
+#include "cost/analytic.h"
+#include "forecast/forecast.h"
+#include "search/soap/layer_table.h"
 
 namespace weft {
 namespace {
@@ -147,6 +151,47 @@ TEST(Layerwise, APipelineIsWorthItWhereAStageFitsAndTheWholeDoesNot) {
   LayerwiseProblem roomy = problem;
   roomy.limit = Bytes{200};
   EXPECT_EQ(best_layerwise(roomy)->time, 40);
+}
+
+TEST(LayerTable, SumsUpToWhatTheWholeModelTakes) {
+  const std::string model = "gpt2-124m:hidden=256,heads=4,vocab=1024,layers=";
+  LayerTableRequest request{
+      .plan = {.model = model + "6", .cluster = "dgx1-v100-32:1", .strategy = {}, .global_batch = 8}};
+  request.plan.seq = 128;
+  request.devices = 2;
+  const Result<LayerTable> table = make_layer_table(request, 2);
+  ASSERT_TRUE(table.ok()) << table.error().message;
+  ASSERT_EQ(table->layers, 6u);
+  // On one device 2: whether to recompute. On two: tp=2, or dp=2 with ZeRO 0, 1 or 3, each with and without.
+  ASSERT_EQ(table->options.size(), 10u);
+  for (std::size_t o = 0; o + 1 < table->options.size(); o += 2) {
+    EXPECT_FALSE(table->options[o].recompute);
+    EXPECT_TRUE(table->options[o + 1].recompute);
+    EXPECT_LT(table->layer[o].micro_batch, table->layer[o + 1].micro_batch) << print(table->options[o]);
+    EXPECT_GT(table->layer[o].activations, table->layer[o + 1].activations) << print(table->options[o]);
+  }
+  // Six layers of one option: two micro-batches, by the sum and by the forecast of the whole.
+  for (std::size_t o = 0; o < table->options.size(); ++o) {
+    const LayerOption& option = table->options[o];
+    const LayerCost &layer = table->layer[o], &last = table->last[o];
+    const double sum = static_cast<double>(6 * (2 * layer.micro_batch + layer.step) + 2 * last.micro_batch + last.step);
+    PlanRequest plan = request.plan;
+    plan.strategy = fmt::format("tp={},dp={},zero={}{}", option.tp, option.dp, option.zero,
+                                option.recompute ? ",recompute=full" : "");
+    plan.micro_batch = 4 / option.dp;
+    for (std::int64_t i = 0; i < option.devices(); ++i) plan.devices.push_back(i);
+    const Plan made = make_plan(plan).value();
+    const double whole = static_cast<double>(forecast(made, AnalyticCost(made.stack)).value().step);
+    EXPECT_NEAR(sum / whole, 1, 0.05) << print(option);
+  }
+}
+
+TEST(LayerTable, ABatchThatDoesNotDivideIsTold) {
+  const LayerTableRequest request{
+      .plan = {.model = "gpt2-124m", .cluster = "p100x4:1", .strategy = {}, .global_batch = 8}};
+  const Result<LayerTable> table = make_layer_table(request, 3);
+  ASSERT_FALSE(table.ok());
+  EXPECT_EQ(table.error().message, "8 samples do not divide into 3 micro-batches");
 }
 
 }  // namespace
