@@ -25,7 +25,7 @@ class SoapSearcher {
   Result<SoapOutcome> run() {
     for (DeviceId device : devices_)
       if (static_cast<std::int64_t>(device.index()) >= problem_.cluster.device_count())
-        return error("device {}: the cluster has {}", device.index(), problem_.cluster.device_count());
+        return error("device {}: the cluster has 0 to {}", device.index(), problem_.cluster.device_count() - 1);
     const int count = static_cast<int>(devices_.size());
     outcome_.bound = lower_bound(problem_, devices_);
     SoapMeshes meshes(grids_of(count, per_node_).front(), devices_);
@@ -143,7 +143,7 @@ class SoapSearcher {
     return Ok{};
   }
 
-  // Data parallel, with a random change to every second draw of operators.
+  // Data parallel, after as many random changes as it has units of operators.
   SoapStrategy random_strategy(SoapMeshes& meshes) const {
     SoapStrategy strategy = data_parallel_strategy(problem_.training, meshes);
     strategy.name = "random";

@@ -156,7 +156,7 @@ TEST(Soap, BadRequestsAreToldApart) {
   const Result<SoapOutcome> outside =
       search_soap(lenet.training, lenet.cluster, lenet.cost, lenet.stack, {.devices = {DeviceId(4)}});
   ASSERT_FALSE(outside.ok());
-  EXPECT_EQ(outside.error().message, "device 4: the cluster has 4");
+  EXPECT_EQ(outside.error().message, "device 4: the cluster has 0 to 3");
 }
 
 }  // namespace
