@@ -5,6 +5,8 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/random.h"
 #include "compile/compilation.h"
 #include "cost/analytic.h"
@@ -157,7 +159,7 @@ class Law {
     ASSERT_NO_FATAL_FAILURE(compare("at first"));
     for (int i = 0; i < proposals; ++i) {
       const Picoseconds before = exploration_->makespan();
-      const Result<Outcome> outcome = exploration_->propose(random_edit());
+      const Result<Outcome> outcome = exploration_->propose(random_edits());
       if (!outcome.ok()) {
         ++errors_;
         ASSERT_EQ(exploration_->makespan(), before);
@@ -180,8 +182,16 @@ class Law {
   int errors() const { return errors_; }
 
  private:
-  ShardingEdit random_edit() {
-    const OpId op(rng_.below(training_.first_backward.index()));
+  // One operator, or a few together.
+  std::vector<ShardingEdit> random_edits() {
+    std::set<OpId> ops;
+    for (std::uint64_t i = rng_.below(3) == 0 ? 4 : 1; i > 0; --i)
+      ops.insert(OpId(rng_.below(training_.first_backward.index())));
+    std::vector<ShardingEdit> edits;
+    for (OpId op : ops) edits.push_back(random_edit(op));
+    return edits;
+  }
+  ShardingEdit random_edit(OpId op) {
     const Signature& signature = training_.graph.signature(op);
     ShardingEdit edit{op, {}, meshes_[rng_.below(meshes_.size())]};
     for (int m = 0; m < 2; ++m) {

@@ -15,9 +15,9 @@ struct Exploration::State {
   Compilation compilation;
   std::optional<PricedProgram> priced;
   std::optional<Simulator> simulator;
-  std::optional<ShardingEdit> back;  // takes the open proposal back
+  std::vector<ShardingEdit> back;  // take the open proposal back; none: nothing is open
 
-  void plan_back() { WEFT_CHECK(planner.change(*std::exchange(back, std::nullopt)).ok(), "what was planned divides"); }
+  void plan_back() { WEFT_CHECK(planner.change(std::exchange(back, {})).ok(), "what was planned divides"); }
 };
 
 Result<Exploration> Exploration::make(const TrainingGraph& training, Placing placing, ShardingChoices choices,
@@ -56,23 +56,27 @@ Result<MeshId> Exploration::add_mesh(Mesh mesh, int stage) {
   return state_->planner.add_mesh(std::move(mesh), stage);
 }
 
-Result<Outcome> Exploration::propose(const ShardingEdit& edit, std::optional<Picoseconds> bound) {
+Result<Outcome> Exploration::propose(std::span<const ShardingEdit> edits, std::optional<Picoseconds> bound) {
   State& state = *state_;
-  WEFT_CHECK(!state.back, "a proposal is open: accept or reject it");
+  WEFT_CHECK(state.back.empty(), "a proposal is open: accept or reject it");
+  if (edits.empty()) return error("a proposal without a change: name an operator");
   const Placing& placing = state.planner.placing();
   const ShardingChoices& choices = state.planner.choices();
-  if (!placing.mesh_of.contains(edit.op) || edit.axes.size() != choices.ops.size())
-    return error("operator {} on {} mesh axes: there are {} operators, and meshes of {} axes", edit.op.index(),
-                 edit.axes.size(), placing.mesh_of.size(), choices.ops.size());
-  if (edit.mesh.valid() && (!placing.meshes.contains(edit.mesh) || edit.mesh == placing.world))
-    return error("mesh {} is not one that operators run on", edit.mesh.index());
-  ShardingEdit back{edit.op, {}, placing.mesh_of[edit.op]};
-  for (const auto& of_axis : choices.ops) {
-    const auto chosen = of_axis.find(edit.op);
-    back.axes.push_back(chosen == of_axis.end() ? std::nullopt : std::optional(chosen->second));
+  std::vector<ShardingEdit> back;
+  for (const ShardingEdit& edit : edits) {
+    if (!placing.mesh_of.contains(edit.op) || edit.axes.size() != choices.ops.size())
+      return error("operator {} on {} mesh axes: there are {} operators, and meshes of {} axes", edit.op.index(),
+                   edit.axes.size(), placing.mesh_of.size(), choices.ops.size());
+    if (edit.mesh.valid() && (!placing.meshes.contains(edit.mesh) || edit.mesh == placing.world))
+      return error("mesh {} is not one that operators run on", edit.mesh.index());
+    back.push_back({edit.op, {}, placing.mesh_of[edit.op]});
+    for (const auto& of_axis : choices.ops) {
+      const auto chosen = of_axis.find(edit.op);
+      back.back().axes.push_back(chosen == of_axis.end() ? std::nullopt : std::optional(chosen->second));
+    }
   }
 
-  WEFT_TRY(const ShardingDelta changed, state.planner.change(edit));
+  WEFT_TRY(const ShardingDelta changed, state.planner.change(edits));
   state.back = std::move(back);
   const Result<ProgramEdit> compiled = state.compilation.recompile(changed.ops);
   if (!compiled.ok()) {
@@ -90,15 +94,15 @@ Result<Outcome> Exploration::propose(const ShardingEdit& edit, std::optional<Pic
 }
 
 void Exploration::accept() {
-  WEFT_CHECK(state_->back, "no proposal is open");
-  state_->back.reset();
+  WEFT_CHECK(!state_->back.empty(), "no proposal is open");
+  state_->back.clear();
   state_->simulator->commit();
   state_->priced->commit();
   state_->compilation.commit();
 }
 
 void Exploration::reject() {
-  WEFT_CHECK(state_->back, "no proposal is open");
+  WEFT_CHECK(!state_->back.empty(), "no proposal is open");
   state_->simulator->undo();
   state_->priced->undo();
   state_->compilation.undo();

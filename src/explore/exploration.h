@@ -1,5 +1,5 @@
-// What if: a strategy, its program, its price and its run, kept in step while a search changes one operator at a time.
-// The way a search asks for step times.
+// What if: a strategy, its program, its price and its run, kept in step while a search changes a few operators at a
+// time. The way a search asks for step times.
 //
 //   Exploration exploration = Exploration::make(training, placing, choices, …).value();
 //   exploration.add_mesh(mesh);
@@ -16,6 +16,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "compile/compile.h"
 #include "cost/cost.h"
@@ -55,7 +56,11 @@ class Exploration {
 
   // Makes the change and says what comes of it; it is then open until accepted or rejected, unless it was abandoned
   // because its makespan is sure to pass `bound`.
-  Result<Outcome> propose(const ShardingEdit& edit, std::optional<Picoseconds> bound = std::nullopt);
+  Result<Outcome> propose(const ShardingEdit& edit, std::optional<Picoseconds> bound = std::nullopt) {
+    return propose(std::span(&edit, 1), bound);
+  }
+  // Several operators, each once, changed together: one proposal.
+  Result<Outcome> propose(std::span<const ShardingEdit> edits, std::optional<Picoseconds> bound = std::nullopt);
   void accept();
   void reject();
 

@@ -1,0 +1,356 @@
+// Figures of the searches over operator graphs (docs/searches.md), each by a command; all print markdown.
+//
+//   soap_table flexflow [--cpu-seconds 120] [--cluster k80x4:16] [--model nmt] [--seed 1] [--out DIR] [--trace]
+//     FlexFlow's evaluation (Jia, Zaharia, Aiken, MLSys'19) on Weft's simulator: six networks on two clusters, searched
+//     by MCMC, against data parallelism and the experts' strategies. As there: 64 samples per device, AlexNet 256 in
+//     all; 40 unrolled steps; fp32; hosts take no time and communication runs beside computation. --out: the strategies
+//     found, as files. --trace: the best so far, after every round.
+//   soap_table speed [--cpu-seconds 10]      proposals per second at 4, 16 and 64 devices, on one thread
+//   soap_table symbolic                      symbolic plans against experts' on 8 V100; gaps to exact
+//   soap_table layerwise                     Llama-2-7B on 8 devices of 36 GB, every layer by itself
+//
+// Time is of the processor, not of the clock on the wall: 120 seconds are a minute of two cores.
+#include <fmt/format.h>
+#include <fmt/ostream.h>
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "cost/analytic.h"
+#include "forecast/forecast.h"
+#include "models/layers.h"
+#include "models/models.h"
+#include "search/soap/layer_table.h"
+#include "search/soap/mcmc.h"
+#include "search/soap/soap.h"
+#include "strategy/yaml.h"
+
+namespace weft {
+namespace {
+
+double cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+double ms(Picoseconds time) { return static_cast<double>(time) * 1e-9; }
+double over(Picoseconds a, Picoseconds b) { return static_cast<double>(a) / static_cast<double>(b); }
+
+struct Arguments {
+  std::map<std::string, std::string> named;
+
+  std::string text(const std::string& name, const std::string& otherwise) const {
+    const auto found = named.find(name);
+    return found == named.end() ? otherwise : found->second;
+  }
+  double number(const std::string& name, double otherwise) const {
+    const auto found = named.find(name);
+    return found == named.end() ? otherwise : std::atof(found->second.c_str());
+  }
+};
+
+SoftwareStack flexflow_stack() {
+  SoftwareStack stack = without_host_time(find_stack("pytorch-ddp").value());
+  stack.p2p_overlap.value = true;
+  stack.tensor_overlap.value = true;
+  return stack;
+}
+
+TrainingGraph flexflow_graph(const std::string& model, std::int64_t batch) {
+  return make_training_graph(build_model(model, {.batch = batch, .dtype = DType::F32}).value(),
+                             {.optimizer = OptimizerKind::Momentum, .master_weights = false, .clip_norm = std::nullopt})
+      .value();
+}
+
+struct Row {
+  const char* title;
+  const char* model;
+  std::int64_t batch;  // of all; 0: 64 per device
+};
+constexpr Row kRows[] = {{"AlexNet", "alexnet", 256},    {"Inception-v3", "inception-v3", 0},
+                         {"ResNet-101", "resnet101", 0}, {"RNNTC", "rnntc:seq=40", 0},
+                         {"RNNLM", "rnnlm:seq=40", 0},   {"NMT", "nmt:seq=40", 0}};
+
+void compare(const Row& row, const std::string& cluster_name, const Arguments& arguments) {
+  const Cluster cluster = parse_cluster(cluster_name).value();
+  const TrainingGraph training = flexflow_graph(row.model, row.batch > 0 ? row.batch : 64 * cluster.device_count());
+  const SoftwareStack stack = flexflow_stack();
+  const AnalyticCost cost(stack);
+  const double limit = arguments.number("cpu-seconds", 120), start = cpu_seconds();
+  std::atomic<bool> spent = false;
+  SoapRequest request{.search = SoapSearch::Mcmc,
+                      .budget = {.evaluations = 1'000'000'000, .seconds = 0, .cancelled = &spent},
+                      .seed = static_cast<std::uint64_t>(arguments.number("seed", 1))};
+  request.on_progress = [&](const SearchProgress& progress) {
+    const double used = cpu_seconds() - start;
+    if (arguments.named.contains("trace"))
+      fmt::print(stderr, "{} {} {:.1f} s {} proposals {:.3f} ms\n", row.title, cluster_name, used, progress.done,
+                 progress.best_s * 1e3);
+    spent = used > limit;
+  };
+  const Result<SoapOutcome> found = search_soap(training, cluster, cost, stack, request);
+  if (!found.ok()) {
+    fmt::print("| {} | {} | {} |\n", row.title, cluster_name, found.error().message);
+    return;
+  }
+  const auto named = [&](std::string_view name) {
+    for (const SoapCandidate& candidate : found->candidates)
+      if (candidate.name == name && candidate.judged) return *candidate.judged;
+    return SoapJudgement{};
+  };
+  const SoapJudgement parallel = named("data parallel"), expert = named("expert"), exact = named("exact");
+  const SoapJudgement& best = found->judged;
+  const double gb = 1e-9;
+  fmt::print(
+      "| {} | {} | {:.1f} | {:.1f} | {:.1f} | {:.1f} | {:.2f} | {:.2f} | {:.1f} | {:.1f} / {:.1f} / {:.1f} | {} | "
+      "{:.0f} |\n",
+      row.title, cluster_name, ms(parallel.fair), ms(expert.fair), ms(exact.fair), ms(best.fair),
+      over(parallel.fair, best.fair), over(expert.fair, best.fair), ms(found->bound.value()),
+      gb * static_cast<double>(parallel.bytes_moved), gb * static_cast<double>(expert.bytes_moved),
+      gb * static_cast<double>(best.bytes_moved), found->counts.simulated, cpu_seconds() - start);
+  std::fflush(stdout);
+  if (const std::string folder = arguments.text("out", ""); !folder.empty())
+    std::ofstream(fmt::format("{}/{}-{}.yaml", folder, row.title, cluster.device_count())) << to_yaml(found->tree);
+}
+
+void flexflow(const Arguments& arguments) {
+  fmt::print(
+      "| network | cluster | data parallel, ms | expert, ms | exact, ms | found, ms | over data parallel | over expert "
+      "| "
+      "lower bound, ms | GB moved: data parallel / expert / found | simulated | CPU s |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+  const std::string cluster = arguments.text("cluster", ""), model = arguments.text("model", "");
+  for (const std::string& each :
+       cluster.empty() ? std::vector<std::string>{"p100x4:4", "k80x4:16"} : std::vector{cluster})
+    for (const Row& row : kRows)
+      if (std::string(row.model).starts_with(model)) compare(row, each, arguments);
+}
+
+void speed(const Arguments& arguments) {
+  fmt::print("| network | devices | proposals per second | simulated per second |\n|---|---|---|---|\n");
+  for (const char* model : {"inception-v3", "nmt:seq=40"})
+    for (const char* cluster_name : {"p100x4:1", "p100x4:4", "p100x4:16"}) {
+      const Cluster cluster = parse_cluster(cluster_name).value();
+      const TrainingGraph training = flexflow_graph(model, 64 * cluster.device_count());
+      const SoftwareStack stack = flexflow_stack();
+      const AnalyticCost cost(stack);
+      std::vector<DeviceId> devices;
+      for (std::int64_t i = 0; i < cluster.device_count(); ++i) devices.emplace_back(static_cast<std::size_t>(i));
+      SoapMeshes meshes({static_cast<int>(devices.size()), 1, 1}, devices);
+      const double start = cpu_seconds();
+      std::atomic<bool> spent = false;
+      const McmcOutcome found =
+          search_mcmc(
+              {training, cluster, cost, stack}, {data_parallel_strategy(training, meshes)},
+              {.evaluations = 1'000'000'000, .seconds = 0, .cancelled = &spent}, {.threads = 1},
+              [&](const SearchProgress&) { spent = cpu_seconds() - start > arguments.number("cpu-seconds", 10); })
+              .value();
+      const double used = cpu_seconds() - start;
+      fmt::print("| {} | {} | {:.0f} | {:.0f} |\n", model, devices.size(),
+                 static_cast<double>(found.counts.considered) / used,
+                 static_cast<double>(found.counts.simulated) / used);
+      std::fflush(stdout);
+    }
+}
+
+struct Planned {
+  SoapStrategy strategy;
+  std::string grid;
+};
+
+// The plan that sends least, over all grids of the devices.
+Planned plan_by_volume(const TrainingGraph& training, int devices) {
+  std::vector<DeviceId> all;
+  for (int i = 0; i < devices; ++i) all.emplace_back(static_cast<std::size_t>(i));
+  Planned best;
+  std::int64_t least = kNever;
+  for (const auto& grid : grids_of(devices, devices)) {
+    const SoapMeshes meshes(grid, all);
+    VolumePrices volumes;
+    const LayoutProblem problem = make_layout_problem(training, meshes.meshes()[MeshId(0)], volumes);
+    const Chosen chosen = choose_best(problem.choices);
+    if (chosen.cost >= least) continue;
+    least = chosen.cost;
+    best = {strategy_of(problem, chosen.option, training, meshes), fmt::format("{}x{}", grid[0], grid[1])};
+  }
+  return best;
+}
+
+// What the volumes' plan costs on the clock of the exact search, over what exact finds, on one grid.
+double gap_of(const TrainingGraph& training, const Cluster& cluster, const CostModel& cost,
+              std::array<int, kSoapAxes> grid) {
+  std::vector<DeviceId> all;
+  for (int i = 0; i < grid[0] * grid[1]; ++i) all.emplace_back(static_cast<std::size_t>(i));
+  const SoapMeshes meshes(grid, all);
+  const Mesh& mesh = meshes.meshes()[MeshId(0)];
+  TimePrices times(cluster, cost, mesh);
+  VolumePrices volumes;
+  const LayoutProblem timed = make_layout_problem(training, mesh, times),
+                      by_volume = make_layout_problem(training, mesh, volumes);
+  const Chosen exact = choose_best(timed.choices), symbolic = choose_best(by_volume.choices);
+  std::vector<std::uint32_t> same;
+  for (VariableId v : timed.ops.ids()) {
+    const auto& split = by_volume.splits[v][symbolic.option[v.index()]];
+    same.push_back(static_cast<std::uint32_t>(std::find(timed.splits[v].begin(), timed.splits[v].end(), split) -
+                                              timed.splits[v].begin()));
+  }
+  return over(judge_choice(timed.choices, same).cost, exact.cost);
+}
+
+// Linear layers of random widths with an activation between them.
+TrainingGraph random_chain(Rng& rng) {
+  GraphBuilder builder("chain");
+  Layers net(builder, DType::F32);
+  const std::int64_t batch = std::int64_t{64} << rng.below(6);
+  TensorId x = builder.input("x", DType::F32, {batch, std::int64_t{64} << rng.below(7)});
+  const int layers = static_cast<int>(rng.between(3, 10));
+  for (int i = 0; i < layers; ++i)
+    x = net.unary(fmt::format("relu{}", i),
+                  net.linear(fmt::format("fc{}", i), x, std::int64_t{64} << rng.below(7), false), "relu");
+  builder.result(net.cross_entropy("loss", x, builder.input("labels", DType::I64, {batch})));
+  return make_training_graph(std::move(builder).freeze().value(),
+                             {.optimizer = OptimizerKind::Momentum, .clip_norm = std::nullopt})
+      .value();
+}
+
+void gaps() {
+  const Cluster cluster = parse_cluster("dgx1-v100-32:1").value();
+  const SoftwareStack stack = find_stack("pytorch-ddp").value();
+  const AnalyticCost cost(stack);
+  fmt::print("\n| graphs | grid | symbolic / exact, mean | worst |\n|---|---|---|---|\n");
+  for (const std::array<int, kSoapAxes> grid : {std::array<int, kSoapAxes>{8, 1, 1}, {4, 2, 1}}) {
+    Rng rng(17);
+    double sum = 0, worst = 0;
+    for (int i = 0; i < 50; ++i) {
+      const double gap = gap_of(random_chain(rng), cluster, cost, grid);
+      sum += gap;
+      worst = std::max(worst, gap);
+    }
+    fmt::print("| 50 random chains of linear layers | {}x{} | {:.3f} | {:.3f} |\n", grid[0], grid[1], sum / 50, worst);
+    for (const char* model : {"gpt2-124m:layers=4", "bert-large:layers=4", "t5-small"}) {
+      const TrainingGraph training =
+          make_training_graph(build_model(model, {.batch = 64, .seq = 512, .dtype = DType::F16}).value()).value();
+      const double gap = gap_of(training, cluster, cost, grid);
+      fmt::print("| {} | {}x{} | {:.3f} | {:.3f} |\n", model, grid[0], grid[1], gap, gap);
+    }
+  }
+}
+
+// The best that people write for eight devices of one node: data parallel, Megatron's tensor parallelism, and mixes.
+void symbolic(const Arguments& arguments) {
+  struct Case {
+    const char *title, *model;
+    std::int64_t batch;
+    std::optional<std::int64_t> seq;
+  };
+  const Case cases[] = {{"ResNet-50", "resnet50", 256, {}},
+                        {"BERT-large", "bert-large", 64, 512},
+                        {"GPT-2", "gpt2-124m", 64, 1024},
+                        {"T5", "t5-base", 64, 512}};
+  fmt::print(
+      "| network | best expert | expert, ms | symbolic, ms | symbolic / expert | grid | CPU s to plan |\n"
+      "|---|---|---|---|---|---|---|\n");
+  const std::string on = arguments.text("cluster", "dgx1-v100-32:1");
+  for (const Case& each : cases) {
+    std::string best_name;
+    std::optional<Forecast> best;
+    std::optional<Plan> plan;
+    for (const char* strategy : {"dp=8", "tp=2,dp=4", "tp=4,dp=2", "tp=8"}) {
+      Result<Plan> made = make_plan({.model = each.model,
+                                     .cluster = on,
+                                     .strategy = strategy,
+                                     .global_batch = each.batch,
+                                     .seq = each.seq,
+                                     .dtype = "fp16",
+                                     .stack = "pytorch-ddp"});
+      if (!made.ok()) continue;
+      // One micro-batch, as the searches over operators have it.
+      made->request.micro_batch = each.batch / made->batch.replicas;
+      made = make_plan(made->request);
+      if (!made.ok()) continue;
+      const AnalyticCost cost(made->stack);
+      Result<Forecast> forecast = weft::forecast(*made, cost);
+      if (!forecast.ok() || !forecast->feasible) continue;
+      if (best && best->step <= forecast->step) continue;
+      best = std::move(*forecast);
+      best_name = strategy;
+      plan.emplace(std::move(*made));
+    }
+    if (!best) {
+      fmt::print("| {} | no expert plan fits |\n", each.title);
+      continue;
+    }
+    const AnalyticCost cost(plan->stack);
+    const double start = cpu_seconds();
+    const Planned found = plan_by_volume(plan->training, 8);
+    const double taken = cpu_seconds() - start;
+    const Result<SoapJudgement> judged = judge({plan->training, plan->cluster, cost, plan->stack}, found.strategy);
+    if (!judged.ok()) {
+      fmt::print("| {} | {} | {:.1f} | {} |\n", each.title, best_name, ms(best->step), judged.error().message);
+      continue;
+    }
+    fmt::print("| {} | {} | {:.1f} | {:.1f} | {:.3f} | {} | {:.2f} |\n", each.title, best_name, ms(best->step),
+               ms(judged->fair), over(judged->fair, best->step), found.grid, taken);
+    std::fflush(stdout);
+  }
+  gaps();
+}
+
+void layerwise(const Arguments& arguments) {
+  const LayerTableRequest request{
+      .plan = {.model = "llama2-7b", .cluster = "dgx-a100-40:1", .strategy = {}, .global_batch = 64, .seq = 4096}};
+  const Bytes capacity{static_cast<std::int64_t>(arguments.number("gib", 36)) << 30};
+  double start = cpu_seconds();
+  std::map<std::int64_t, LayerTable> tables;
+  std::vector<std::int64_t> micro_batches;
+  for (std::int64_t m = 1; m <= *request.plan.global_batch; m *= 2) {
+    Result<LayerTable> table = make_layer_table(request, m);
+    if (!table.ok()) continue;
+    tables.emplace(m, std::move(table).value());
+    micro_batches.push_back(m);
+  }
+  const Bytes limit = layer_memory_limit(request, capacity).value();
+  const double tabled = cpu_seconds() - start;
+  start = cpu_seconds();
+  const auto found =
+      best_layerwise({8, micro_batches, [&](std::int64_t m) { return &tables.at(m); }, limit, Bytes{64 << 20}, 8});
+  fmt::print("{} tables of {} options: {:.2f} CPU s; search: {:.2f} CPU s\n", tables.size(),
+             tables.begin()->second.options.size(), tabled, cpu_seconds() - start);
+  if (!found) {
+    fmt::print("nothing fits\n");
+    return;
+  }
+  fmt::print("{:.3f} s per step, {} micro-batches\n", ms(found->time) * 1e-3, found->micro_batches);
+  for (std::size_t s = 0; s < found->stages.size(); ++s) {
+    std::map<std::string, int> counts;
+    for (std::size_t option : found->stages[s].option) ++counts[print(tables.at(found->micro_batches).options[option])];
+    fmt::print("stage {}: layers {} to {}, {}:", s, found->cut[s].first, found->cut[s].last - 1,
+               human(found->stages[s].memory));
+    for (const auto& [name, count] : counts) fmt::print(" {} × [{}]", count, name);
+    fmt::print("\n");
+  }
+}
+
+}  // namespace
+}  // namespace weft
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "";
+  weft::Arguments arguments;
+  for (int i = 2; i < argc; ++i) {
+    const std::string name = argv[i];
+    const bool has_value = i + 1 < argc && std::string(argv[i + 1]).rfind("--", 0) != 0;
+    if (name.rfind("--", 0) == 0) arguments.named[name.substr(2)] = has_value ? argv[++i] : "";
+  }
+  if (what == "flexflow") return weft::flexflow(arguments), 0;
+  if (what == "speed") return weft::speed(arguments), 0;
+  if (what == "symbolic") return weft::symbolic(arguments), 0;
+  if (what == "layerwise") return weft::layerwise(arguments), 0;
+  fmt::print(stderr, "soap_table flexflow|speed|symbolic|layerwise [--option value]...\n");
+  return 2;
+}

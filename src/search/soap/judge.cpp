@@ -1,0 +1,99 @@
+#include "search/soap/judge.h"
+
+#include <algorithm>
+
+#include "compile/compilation.h"
+#include "forecast/memory.h"
+#include "price/price.h"
+#include "program/slice_moves.h"
+
+namespace weft {
+
+CompileOptions compile_options(const SoftwareStack& stack) {
+  CompileOptions options;
+  options.gradients = {stack.gradient_overlap.value, stack.gradient_bucket.value};
+  options.keep_gathered_input = stack.keep_gathered_input.value;
+  return options;
+}
+
+std::int64_t bytes_sent(const Program& program, const Graph& graph) {
+  double total = 0;
+  const auto dtype_of = [&](BufferId id) { return graph.tensors()[program.buffers[id].tensor].type.dtype; };
+  const auto add = [&](InstructionId id) {
+    const Instruction& instruction = program.instructions[id];
+    const Mesh& mesh = program.meshes[instruction.mesh];
+    if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
+      for (std::size_t i = 0; i < communicate->outputs.size(); ++i) {
+        const ReshardStep step{communicate->collective, communicate->mesh_axis, communicate->reducer,
+                               program.buffers[communicate->outputs[i]].layout};
+        const double elements = elements_sent(step, program.buffers[communicate->inputs[i]].layout, mesh);
+        total += elements * mesh.size() * bits_of(dtype_of(communicate->outputs[i])) / 8;
+      }
+    } else if (const auto* send = std::get_if<Send>(&instruction.what)) {
+      const Transfer& transfer = program.transfers[send->transfer];
+      const Layout &from = program.buffers[transfer.from].layout, &to = program.buffers[transfer.to].layout;
+      const Mesh &senders = program.meshes[from.mesh], &receivers = program.meshes[to.mesh];
+      for (const SliceMove& move : slice_moves(from, senders, to, receivers))
+        if (senders.devices()[static_cast<std::size_t>(move.from)] !=
+            receivers.devices()[static_cast<std::size_t>(move.to)])
+          total += static_cast<double>(bytes_of(dtype_of(transfer.from), move.elements));
+    }
+  };
+  for (const StageProgram& stage : program.stages) {
+    for (InstructionId id : stage.forward) add(id);
+    for (InstructionId id : stage.backward) add(id);
+  }
+  for (InstructionId id : program.step) add(id);
+  return static_cast<std::int64_t>(total);
+}
+
+MemoryNeed memory_need(const SoapProblem& problem, const Program& program, const Schedule& schedule) {
+  const CompiledStrategy compiled{program, schedule};
+  MemoryNeed need;
+  for (const MemoryClass& of : memory_classes(compiled, problem.cluster, program.meshes[program.world].devices())) {
+    const HeldBytes held = MemoryOfClass(compiled, problem.training, of).peak().held;
+    const MemoryOverheads& overheads = memory_overheads();
+    const Bytes total = reserved_estimate(held) + overheads.context.value +
+                        overheads.communicator.value * communicators_of(compiled, of);
+    need.most_held = std::max(need.most_held, total);
+    const Bytes capacity = problem.cluster.spec(of.devices.front()).memory.value;
+    if (capacity.value == 0) continue;
+    const Bytes budget{static_cast<std::int64_t>((1 - problem.headroom) * static_cast<double>(capacity.value))};
+    need.over_budget = std::max(need.over_budget, total - budget);
+  }
+  return need;
+}
+
+namespace {
+
+// Without meshes that nobody is on, so that nothing is made for them.
+SoapStrategy trimmed(const SoapStrategy& strategy) {
+  SoapStrategy result{strategy.name, {}, {}, strategy.outer};
+  IdVec<MeshId, MeshId> now(strategy.meshes.size());
+  now[MeshId(0)] = result.meshes.push_back(strategy.meshes[MeshId(0)]);
+  for (const OpConfig& config : strategy.ops) {
+    if (!now[config.mesh].valid()) now[config.mesh] = result.meshes.push_back(strategy.meshes[config.mesh]);
+    result.ops.push_back({now[config.mesh], config.split});
+  }
+  return result;
+}
+
+}  // namespace
+
+Result<SoapJudgement> judge(const SoapProblem& problem, const SoapStrategy& given) {
+  const SoapStrategy strategy = trimmed(given);
+  const Graph& graph = problem.training.graph;
+  WEFT_TRY(const Placing placing, with_world(placing_of(strategy, graph)));
+  WEFT_TRY(const ShardingPlan plan, plan_sharding(problem.training, placing, choices_of(strategy, graph)));
+  WEFT_TRY(const Program program,
+           compile(problem.training, placing, plan, compile_options(problem.stack), RecomputeRegions::none(graph)));
+  WEFT_TRY(const Schedule schedule, make_schedule({"gpipe", 1, 1, 0}));
+  WEFT_TRY(const Priced priced,
+           price(program, schedule, problem.training, problem.cluster, problem.cost, problem.stack, {.fold = false}));
+  WEFT_TRY(const Run fifo, simulate(priced.workload, {.network = Network::Fifo}));
+  WEFT_TRY(const Run fair, simulate(priced.workload, {.network = Network::Fair}));
+  const MemoryNeed need = memory_need(problem, program, schedule);
+  return SoapJudgement{fifo.makespan, fair.makespan, need.over_budget, need.most_held, bytes_sent(program, graph)};
+}
+
+}  // namespace weft

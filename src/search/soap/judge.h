@@ -1,0 +1,43 @@
+// What a SOAP strategy takes, in full: planned, compiled, priced and played anew, its memory counted.
+#pragma once
+
+#include "compile/compile.h"
+#include "cost/cost.h"
+#include "search/soap/op_strategy.h"
+#include "simulate/engine.h"
+#include "strategy/stack.h"
+
+namespace weft {
+
+// What a strategy is judged on. Everything outlives the search.
+struct SoapProblem {
+  const TrainingGraph& training;
+  const Cluster& cluster;
+  const CostModel& cost;
+  const SoftwareStack& stack;
+  double headroom = 0.04;  // of a device's memory that stays free
+};
+
+struct SoapJudgement {
+  Picoseconds fifo = 0, fair = 0;  // of a step
+  Bytes over_budget;               // that the fullest device lacks; 0: it fits
+  Bytes most_held;                 // of the fullest device, in all
+  std::int64_t bytes_moved = 0;    // between devices, in a step, all together
+};
+
+// An error: what does not compile.
+Result<SoapJudgement> judge(const SoapProblem& problem, const SoapStrategy& strategy);
+
+// How the stack wants gradients to be reduced.
+CompileOptions compile_options(const SoftwareStack& stack);
+
+// Bytes that devices send in a step: collectives by the ring algorithm, transfers by their blocks.
+std::int64_t bytes_sent(const Program& program, const Graph& graph);
+
+// The fullest device's need against its memory less the headroom.
+struct MemoryNeed {
+  Bytes most_held, over_budget;
+};
+MemoryNeed memory_need(const SoapProblem& problem, const Program& program, const Schedule& schedule);
+
+}  // namespace weft

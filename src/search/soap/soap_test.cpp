@@ -1,0 +1,163 @@
+#include "search/soap/soap.h"
+
+#include <gtest/gtest.h>
+
+#include "compile/from_strategy.h"
+#include "cost/analytic.h"
+#include "models/models.h"
+#include "price/price.h"
+#include "search/soap/mcmc.h"
+#include "search/soap/proposals.h"
+#include "strategy/yaml.h"
+
+namespace weft {
+namespace {
+
+struct Case {
+  Case(const std::string& model, std::int64_t batch, const std::string& on, std::optional<std::int64_t> seq = {})
+      : training(make_training_graph(build_model(model, {.batch = batch, .seq = seq, .dtype = DType::F32}).value(),
+                                     {.optimizer = OptimizerKind::Momentum, .clip_norm = std::nullopt})
+                     .value()),
+        cluster(parse_cluster(on).value()),
+        stack(without_host_time(find_stack("pytorch-ddp").value())),
+        cost(stack),
+        problem{training, cluster, cost, stack} {
+    for (std::int64_t i = 0; i < cluster.device_count(); ++i) devices.emplace_back(static_cast<std::size_t>(i));
+  }
+  Result<SoapOutcome> search(SoapSearch by, std::int64_t evaluations, int threads = 0) const {
+    return search_soap(training, cluster, cost, stack,
+                       {.search = by, .budget = {.evaluations = evaluations}, .threads = threads});
+  }
+
+  TrainingGraph training;
+  Cluster cluster;
+  SoftwareStack stack;
+  AnalyticCost cost;
+  SoapProblem problem;
+  std::vector<DeviceId> devices;
+};
+
+// As `weft simulate` plays a file.
+Picoseconds play_file(const Case& on, const std::string& yaml) {
+  const Strategy strategy = parse_strategy(yaml, "found.yaml").value();
+  const ResolvedStrategy resolved = resolve(strategy, on.training, on.cluster, "found.yaml").value();
+  const CompileOptions options = compile_options(on.stack);
+  const CompiledStrategy compiled = compile_strategy(on.training, resolved, options.gradients).value();
+  const Priced priced =
+      price(compiled.program, compiled.schedule, on.training, on.cluster, on.cost, on.stack, {.fold = false}).value();
+  return simulate(priced.workload, {.network = Network::Fifo}).value().makespan;
+}
+
+TEST(Soap, WhatIsFoundIsAFileThatTakesAsLong) {
+  for (const SoapSearch search : {SoapSearch::Exact, SoapSearch::Symbolic, SoapSearch::Mcmc}) {
+    const Case lenet("lenet", 256, "p100x4:1");
+    const SoapOutcome found = lenet.search(search, 600).value();
+    EXPECT_EQ(play_file(lenet, to_yaml(found.tree)), found.judged.fifo) << name_of(search);
+    EXPECT_GT(found.judged.fifo, found.bound.value());
+    EXPECT_GE(found.gap, 0);
+    for (const SoapCandidate& candidate : found.candidates) {
+      ASSERT_TRUE(candidate.judged) << candidate.name << ": " << candidate.error;
+      EXPECT_LE(found.judged.fair, candidate.judged->fair) << candidate.name;
+    }
+  }
+}
+
+TEST(Soap, TheSameSeedFindsTheSameOnOneThreadAndTwo) {
+  const Case rnn("rnnlm:hidden=64,vocab=256", 64, "p100x4:1", 2);
+  const SoapOutcome one = rnn.search(SoapSearch::Mcmc, 500, 1).value(),
+                    two = rnn.search(SoapSearch::Mcmc, 500, 2).value();
+  EXPECT_EQ(to_yaml(one.tree), to_yaml(two.tree));
+  EXPECT_EQ(one.judged.fair, two.judged.fair);
+  EXPECT_EQ(one.counts.simulated, two.counts.simulated);
+  EXPECT_EQ(one.stopped_by, StoppedBy::Evaluations);
+}
+
+TEST(Soap, NoRandomStrategyBeatsTheLowerBound) {
+  for (const char* model : {"lenet", "rnntc:hidden=64,vocab=256,seq=3"}) {
+    const Case on(model, 64, "p100x4:2");
+    const SoapBound bound = lower_bound(on.problem, on.devices);
+    SoapMeshes meshes({8, 1, 1}, on.devices);
+    const Proposals proposals(on.training, 4);
+    Rng rng(3);
+    SoapStrategy strategy = data_parallel_strategy(on.training, meshes);
+    int played = 0;
+    for (int i = 0; i < 60; ++i) {
+      for (const auto& [op, config] : proposals.draw(strategy.ops, meshes, rng)) strategy.ops[op] = config;
+      strategy.meshes = meshes.meshes();
+      const Result<SoapJudgement> judged = judge(on.problem, strategy);
+      if (!judged.ok()) continue;
+      ++played;
+      EXPECT_GE(judged->fifo, bound.value());
+      EXPECT_GE(judged->fair, bound.value());
+    }
+    EXPECT_GT(played, 30);
+  }
+}
+
+TEST(Soap, ExactIsNoWorseThanAnyOtherPlanUnderItsOwnJudge) {
+  const Case gpt("gpt2-124m:layers=3,hidden=64,heads=4,vocab=128", 8, "p100x4:1", 32);
+  const SoapMeshes meshes({2, 2, 1}, gpt.devices);
+  const Mesh& mesh = meshes.meshes()[MeshId(0)];
+  TimePrices times(gpt.cluster, gpt.cost, mesh);
+  VolumePrices volumes;
+  const LayoutProblem timed = make_layout_problem(gpt.training, mesh, times);
+  const Chosen best = choose_best(timed.choices);
+  ASSERT_TRUE(best.exact);
+  // Every operator by its samples where it has some, and any random options.
+  std::vector<std::uint32_t> parallel(timed.ops.size(), 0);
+  for (VariableId v : timed.ops.ids())
+    for (std::uint32_t x = 0; x < timed.splits[v].size(); ++x)
+      if (timed.splits[v][x] == std::vector<std::string>{"b", "b", ""}) parallel[v.index()] = x;
+  EXPECT_LE(best.cost, judge_choice(timed.choices, parallel).cost);
+  Rng rng(5);
+  for (int i = 0; i < 200; ++i) {
+    std::vector<std::uint32_t> option;
+    for (VariableId v : timed.ops.ids())
+      option.push_back(static_cast<std::uint32_t>(rng.below(timed.splits[v].size())));
+    improve_choice(timed.choices, option);
+    EXPECT_LE(best.cost, judge_choice(timed.choices, option).cost);
+  }
+  // What volumes choose, on the clock of the exact search: every option of theirs is one of its own.
+  const LayoutProblem by_volume = make_layout_problem(gpt.training, mesh, volumes);
+  const Chosen symbolic = choose_best(by_volume.choices);
+  std::vector<std::uint32_t> same;
+  for (VariableId v : timed.ops.ids()) {
+    const auto& split = by_volume.splits[v][symbolic.option[v.index()]];
+    const auto at = std::find(timed.splits[v].begin(), timed.splits[v].end(), split);
+    ASSERT_NE(at, timed.splits[v].end());
+    same.push_back(static_cast<std::uint32_t>(at - timed.splits[v].begin()));
+  }
+  EXPECT_LE(best.cost, judge_choice(timed.choices, same).cost);
+  // Three layers have the variables of one, three times, and fewer things to find out.
+  EXPECT_LT(best.distinct, best.eliminations);
+}
+
+TEST(Soap, ALayoutPlanFitsItsMemoryOrThereIsNone) {
+  const Case lenet("lenet", 256, "p100x4:1");
+  const SoapMeshes meshes({4, 1, 1}, lenet.devices);
+  const Mesh& mesh = meshes.meshes()[MeshId(0)];
+  TimePrices times(lenet.cluster, lenet.cost, mesh);
+  const Chosen free =
+      choose_best(make_layout_problem(lenet.training, mesh, times, {Bytes{1 << 30}, Bytes{1 << 12}}).choices);
+  ASSERT_FALSE(free.option.empty());
+  const auto limited = [&](std::int64_t bytes) {
+    return choose_best(make_layout_problem(lenet.training, mesh, times, {Bytes{bytes}, Bytes{1 << 12}}).choices);
+  };
+  // As much as the best takes is enough; a little less makes it slower, or takes it away.
+  EXPECT_EQ(limited(std::int64_t{free.memory} << 12).cost, free.cost);
+  const Chosen less = limited(std::int64_t{free.memory - 1} << 12);
+  EXPECT_LT(less.option.empty() ? 0 : less.memory, free.memory);
+  EXPECT_GE(less.cost, free.cost);
+  EXPECT_TRUE(limited(1 << 12).option.empty());
+}
+
+TEST(Soap, BadRequestsAreToldApart) {
+  const Case lenet("lenet", 256, "p100x4:1");
+  const Result<SoapOutcome> outside =
+      search_soap(lenet.training, lenet.cluster, lenet.cost, lenet.stack, {.devices = {DeviceId(4)}});
+  ASSERT_FALSE(outside.ok());
+  EXPECT_EQ(outside.error().message, "device 4: the cluster has 0 to 3");
+}
+
+}  // namespace
+}  // namespace weft
