@@ -247,7 +247,8 @@ void Compilation::write_bodies(const std::vector<std::pair<TurnId, Segment>>* ed
     }
     for (const Placed& placed : segments_[turn]) fresh[placed.body].push_back(placed.instruction);
   }
-  for (std::uint32_t b = 0; b < bodies; ++b) body(b) = std::move(fresh[b]);
+  for (std::uint32_t b = 0; b < bodies; ++b) std::swap(body(b), fresh[b]);
+  if (edited) journal_.bodies = std::move(fresh);
 }
 
 void Compilation::remember(InstructionId id) {
@@ -314,8 +315,6 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
     journal_.segments.emplace_back(turn, std::exchange(segments_[turn], Segment()));
     segments_[turn] = assemble(turn);
   }
-  journal_.stages = program_.stages;
-  journal_.step = program_.step;
   write_bodies(&journal_.segments, &edit);
   // What a bucket joins stands in no body itself.
   std::vector<InstructionId> joined;
@@ -347,10 +346,7 @@ void Compilation::undo() {
   lowering_.put_back(journal_.overwritten);
   for (auto& [turn, old] : journal_.segments) segments_[turn] = std::move(old);
   for (auto& [turn, old] : journal_.rings) lowering_.put_ring(turn, std::move(old));
-  if (!journal_.segments.empty()) {
-    program_.stages = std::move(journal_.stages);
-    program_.step = std::move(journal_.step);
-  }
+  for (std::uint32_t b = 0; b < journal_.bodies.size(); ++b) body(b) = std::move(journal_.bodies[b]);
   // What buckets reduce is written by them again.
   for (auto& [bucket, old] : journal_.buckets)
     for (const BucketPiece& piece : bucket_code_[bucket])

@@ -54,8 +54,7 @@ class Compilation {
     std::vector<std::pair<TurnId, Segment>> segments;
     std::vector<std::pair<TurnId, RingCode>> rings;
     Overwritten overwritten;
-    std::vector<StageProgram> stages;
-    std::vector<InstructionId> step;
+    std::vector<std::vector<InstructionId>> bodies;
     bool open = false;
   };
 

@@ -40,8 +40,8 @@ class ScriptPatch {
   ScriptPatch(const AgentScript& script, std::uint32_t agent, bool alone)
       : agent_(agent), alone_(alone), streams_(script.streams_), executed_(script.executed_) {
     for (const Script& each : script.scripts_) waits_.push_back(each.waits.size());
-    touched_.reserve(32);
-    positions_.reserve(16);
+    touched_.reserve(96);
+    positions_.reserve(32);
   }
   std::uint32_t agent() const { return agent_; }
 
