@@ -317,15 +317,13 @@ class Enumeration {
     if (go_on() && !others.empty()) simulate(others);
     // Nothing fits: say what comes closest.
     if (simulated_.empty() && go_on()) {
-      std::vector<std::size_t> least;
+      std::vector<std::pair<std::int64_t, std::size_t>> needs;
       for (std::size_t i = 0; i < plans_.size(); ++i)
-        if (results_[i] && !done_[i]) least.push_back(i);
-      const std::size_t few = std::min<std::size_t>(least.size(), 4);
-      std::partial_sort(least.begin(), least.begin() + static_cast<std::ptrdiff_t>(few), least.end(),
-                        [&](std::size_t a, std::size_t b) {
-                          return std::pair(results_[a]->memory, a) < std::pair(results_[b]->memory, b);
-                        });
-      least.resize(few);
+        if (!done_[i] && leanest(plans_[i]) == plans_[i])
+          if (const std::optional<std::int64_t> memory = composer_.memory(plans_[i])) needs.emplace_back(*memory, i);
+      std::sort(needs.begin(), needs.end());
+      std::vector<std::size_t> least;
+      for (std::size_t i = 0; i < std::min<std::size_t>(needs.size(), 4); ++i) least.push_back(needs[i].second);
       simulate(least);
     }
   }

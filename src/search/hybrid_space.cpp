@@ -104,20 +104,18 @@ class Enumeration {
           ++space_.left_out;
           continue;
         }
-        if (even || !chunked) add_with(StageSplit::Even);
-        if (stages > 1 && (light || (!even && options_.light_ends))) add_with(StageSplit::LightEnds);
+        const bool cut_evenly = even || !chunked;
+        if (cut_evenly) add_with(StageSplit::Even);
+        const bool same = cut_evenly && stage_layers(layers, stages, StageSplit::Even) ==
+                                            stage_layers(layers, stages, StageSplit::LightEnds);
+        if (stages > 1 && !same && (light || (!even && options_.light_ends))) add_with(StageSplit::LightEnds);
       }
     }
   }
 
   void add_with(StageSplit split) {
     const std::int64_t stages = std::int64_t{plan_.pp} * plan_.vpp;
-    if (stages > 1) {
-      const std::vector<std::int64_t> counts = stage_layers(problem_.layers.count(), stages, split);
-      if (counts.empty()) return;
-      if (split != StageSplit::Even && counts == stage_layers(problem_.layers.count(), stages, StageSplit::Even))
-        return;
-    }
+    if (stages > 1 && stage_layers(problem_.layers.count(), stages, split).empty()) return;
     plan_.split = split;
     const bool spread = std::int64_t{plan_.dp} * plan_.cp > 1;
     for (int zero : options_.zero) {

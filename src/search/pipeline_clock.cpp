@@ -132,8 +132,18 @@ void PipelineClock::play(const std::vector<StageTimes>& stages, double transfer,
   if (!second_) return;
   const double once = times.makespan;
   second_->play(stages, transfer, times);
-  const double more =
-      static_cast<double>(micro_batches_ - second_->micro_batches()) / second_->ranks() * (times.makespan - once);
+  // What as many micro-batches as ranks add: in the end never less than the busiest rank's work on them.
+  double busiest = 0;
+  for (int rank = 0; rank < second_->ranks(); ++rank) {
+    double work = 0;
+    for (int chunk = 0; chunk < second_->chunks(); ++chunk) {
+      const StageTimes& of = stages[static_cast<std::size_t>(second_->stage_at(rank, chunk))];
+      work += of.forward + of.backward_input + of.backward_weight;
+    }
+    busiest = std::max(busiest, work);
+  }
+  const double adds = std::max(times.makespan - once, second_->ranks() * busiest);
+  const double more = static_cast<double>(micro_batches_ - second_->micro_batches()) / second_->ranks() * adds;
   times.makespan += more;
   for (double& end : times.rank_end) end += more;
   for (double& end : times.chunk_end) end += more;

@@ -286,10 +286,7 @@ class Reader {
 Result<BlockCosts> probe_block(const PlanProblem& problem, const CostModel& cost, const BlockShape& shape) {
   WEFT_TRY(const Plan plan, make_plan(request_of(problem, shape)));
   WEFT_TRY(const PlayedPlan played, play_plan(plan, cost, {.record = true}));
-  BlockCosts costs = Reader(problem, plan, played).run();
-  const std::vector<MemoryClass> classes = memory_classes(played.compiled, plan.cluster, plan.ranks());
-  costs.communicators = communicators_of(played.compiled, classes.front());
-  return costs;
+  return Reader(problem, plan, played).run();
 }
 
 }  // namespace weft

@@ -59,7 +59,6 @@ struct BlockCosts {
   std::vector<SectionCost> kinds;
   std::int64_t boundary_bytes = 0;  // of what a device hands to the next stage
   double step_fixed = 0;            // of the step: what does not belong to a parameter
-  int communicators = 0;            // of one replica without data parallelism
 };
 
 Result<BlockCosts> probe_block(const PlanProblem& problem, const CostModel& cost, const BlockShape& shape);
