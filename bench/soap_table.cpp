@@ -173,7 +173,7 @@ Planned plan_by_volume(const TrainingGraph& training, int devices) {
     const SoapMeshes meshes(grid, all);
     VolumePrices volumes;
     const LayoutProblem problem = make_layout_problem(training, meshes.meshes()[MeshId(0)], volumes);
-    const Chosen chosen = choose_best(problem.choices);
+    const Assignment chosen = choose_best(problem.choices);
     if (chosen.cost >= least) continue;
     least = chosen.cost;
     best = {strategy_of(problem, chosen.option, training, meshes), fmt::format("{}x{}", grid[0], grid[1])};
@@ -192,7 +192,7 @@ double gap_of(const TrainingGraph& training, const Cluster& cluster, const CostM
   VolumePrices volumes;
   const LayoutProblem timed = make_layout_problem(training, mesh, times),
                       by_volume = make_layout_problem(training, mesh, volumes);
-  const Chosen exact = choose_best(timed.choices), symbolic = choose_best(by_volume.choices);
+  const Assignment exact = choose_best(timed.choices), symbolic = choose_best(by_volume.choices);
   std::vector<std::uint32_t> same;
   for (VariableId v : timed.ops.ids()) {
     const auto& split = by_volume.splits[v][symbolic.option[v.index()]];

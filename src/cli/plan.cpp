@@ -14,6 +14,7 @@
 #include "base/suggest.h"
 #include "base/units.h"
 #include "cli/commands.h"
+#include "cli/cost_arguments.h"
 #include "cli/progress.h"
 #include "cost/analytic.h"
 #include "report/plan_file.h"
@@ -21,13 +22,16 @@
 #include "report/simulation.h"
 #include "report/trace.h"
 #include "search/enumerate.h"
+#include "search/soap/soap.h"
+#include "strategy/yaml.h"
 
 namespace weft {
 namespace {
 
 struct PlanArguments {
   PlanRequest request;
-  std::string search = "auto", cost = "analytic", budget, tokens, out, schedules;
+  std::string search = "auto", budget, tokens, out, schedules;
+  CostArguments cost;
   std::int64_t seed = 1, top = 5;
   int threads = 0;
   double headroom = 4;  // per cent
@@ -100,13 +104,25 @@ Result<std::vector<PlanSchedule>> parse_schedules(const std::string& text) {
   return schedules;
 }
 
+// The searches over operator graphs.
+std::optional<SoapSearch> soap_search(std::string_view name) {
+  for (SoapSearch search : {SoapSearch::Exact, SoapSearch::Symbolic, SoapSearch::Mcmc})
+    if (name_of(search) == name) return search;
+  return std::nullopt;
+}
+
 Status check(const PlanArguments& arguments) {
   const std::vector<std::string> known(kSearches.begin(), kSearches.end());
   if (std::find(known.begin(), known.end(), arguments.search) == known.end())
     return error("--search '{}': unknown{}", arguments.search, did_you_mean(arguments.search, known));
-  if (arguments.search != "auto" && arguments.search != "enumerate")
-    return error("--search {}: not there yet; auto and enumerate are", arguments.search);
-  if (arguments.cost != "analytic") return error("--cost '{}': write analytic", arguments.cost);
+  if (arguments.search == "hap")
+    return error("--search hap: not there yet; auto, enumerate, exact, mcmc and symbolic are");
+  if (soap_search(arguments.search) && arguments.out.empty())
+    return error("--search {}: add --out DIR; what it finds is a tree with a decision for every operator",
+                 arguments.search);
+  WEFT_TRY_OK(check(arguments.cost));
+  if (arguments.cost.model != "analytic")
+    return error("--cost {}: plans are searched by the analytic model", arguments.cost.model);
   if (arguments.top < 1 || arguments.top > 100) return error("--top {}: from 1 to 100 plans", arguments.top);
   if (arguments.threads < 0 || arguments.threads > 1024)
     return error("--threads {}: from 1 to 1024, or 0 for all", arguments.threads);
@@ -144,6 +160,45 @@ Status make_folder(const std::string& folder) {
   return Ok{};
 }
 
+// A decision for every operator, the whole batch at once. The tree goes to the folder; it is judged as any plan is.
+Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel& cost, const PlanArguments& arguments,
+                                     const EnumerateOptions& options) {
+  if (problem.global_batch % problem.devices != 0)
+    return error("--search {}: a global batch of {} does not divide over {} devices; use a multiple", arguments.search,
+                 grouped(problem.global_batch), grouped(problem.devices));
+  const std::string alike = fmt::format("dp={},mbs={}", problem.devices, problem.global_batch / problem.devices);
+  PlanRequest request = problem.request;
+  request.strategy = alike;
+  WEFT_TRY(const Plan whole, make_plan(request));
+  SoapRequest asked{.search = *soap_search(arguments.search),
+                    .budget = options.budget,
+                    .seed = static_cast<std::uint64_t>(arguments.seed),
+                    .threads = options.threads,
+                    .headroom = options.judge.headroom,
+                    .on_progress = options.progress};
+  WEFT_TRY(const SoapOutcome found, search_soap(whole.training, problem.cluster, cost, problem.stack, asked));
+  const std::string path = arguments.out + "/strategy.yaml";
+  WEFT_TRY_OK(write_file(path, to_yaml(found.tree)));
+
+  PlanOutcome outcome;
+  WEFT_TRY(Judged winner, judge_strategy(problem, cost, path, options.judge));
+  Baseline baseline{"data parallel", alike, {}, {}};
+  if (Result<Judged> judged = judge_strategy(problem, cost, alike, options.judge); judged.ok())
+    baseline.judged = std::move(judged).value();
+  else
+    baseline.why_not = judged.error().message;
+  for (const std::optional<Judged>& each : {std::optional(winner), baseline.judged})
+    if (each && each->score().fits()) outcome.best.push_back(*each);
+  std::stable_sort(outcome.best.begin(), outcome.best.end(),
+                   [](const Judged& a, const Judged& b) { return a.score() < b.score(); });
+  if (outcome.best.empty()) outcome.closest = std::move(winner);
+  outcome.baselines.push_back(std::move(baseline));
+  outcome.lower_bound_s = static_cast<double>(found.bound.value()) * 1e-12;
+  outcome.counts = found.counts;
+  outcome.stopped_by = found.stopped_by;
+  return outcome;
+}
+
 Result<Printed> run_search(const PlanArguments& arguments) {
   WEFT_TRY_OK(check(arguments));
   EnumerateOptions options;
@@ -165,14 +220,19 @@ Result<Printed> run_search(const PlanArguments& arguments) {
   options.budget.cancelled = interrupt.wish();
   Progress progress;
   progress.now("reading the model");
-  WEFT_TRY(const PlanProblem problem, pose(arguments.request));
-  const AnalyticCost cost(problem.stack);
+  WEFT_TRY(const Calibration calibration, calibration_of(arguments.cost));
+  WEFT_TRY(PlanProblem posed, pose(arguments.request));
+  posed.stack = calibration.over(std::move(posed.stack));
+  const PlanProblem problem = std::move(posed);
+  const AnalyticCost cost(problem.stack, calibration.tuning);
   options.progress = [&](const SearchProgress& now) {
     progress.now(now.best_s > 0 ? fmt::format("searching, best {}", human(Seconds{now.best_s})) : "searching",
                  now.of > 0 ? static_cast<double>(now.done) / static_cast<double>(now.of) : -1);
   };
   progress.now("searching");
-  WEFT_TRY(const PlanOutcome outcome, enumerate(problem, cost, options));
+  const std::string search = arguments.search == "auto" ? "enumerate" : arguments.search;
+  WEFT_TRY(const PlanOutcome outcome, soap_search(search) ? search_operators(problem, cost, arguments, options)
+                                                          : enumerate(problem, cost, options));
 
   Printed printed{{}, !outcome.best.empty()};
   // The winner once more, with its run kept, for who reads all of it.
@@ -185,33 +245,34 @@ Result<Printed> run_search(const PlanArguments& arguments) {
     winner.strategy = outcome.best.front().strategy;
     const ForecastOptions all{.record = true, .headroom = options.judge.headroom};
     WEFT_TRY(plan, make_plan(winner));
+    plan->stack = problem.stack;
     WEFT_TRY(played, play_plan(*plan, cost, all));
     found = judge(*plan, *played, all);
     found->assumptions.insert(found->assumptions.end(), problem.assumptions.begin(), problem.assumptions.end());
   }
   if (plan && !arguments.out.empty()) {
-    const PlanFile file = plan_file(*plan, *played, *found, outcome, "enumerate", arguments.seed);
+    const PlanFile file = plan_file(*plan, *played, *found, outcome, search, arguments.seed);
     WEFT_TRY_OK(write_out(arguments.out, file, *plan, *played));
   }
   std::vector<Sensitivity> what_if;
-  if (printed.feasible && arguments.explain) {
+  if (printed.feasible && arguments.explain && !soap_search(search)) {
     progress.now("asking what if");
     WEFT_TRY(what_if, sensitivities(problem, cost, options));
   }
   progress.done();
   if (arguments.json) {
     nlohmann::json json = to_json(problem, outcome, table);
-    json["search"] = "enumerate";
+    json["search"] = search;
     json["seed"] = arguments.seed;
     json["best"] = plan ? to_json(*plan, *played, *found) : nlohmann::json();
-    if (plan) json["best"]["network"] = "fair", json["best"]["cost"] = arguments.cost;
+    if (plan) json["best"]["network"] = "fair", json["best"]["cost"] = arguments.cost.model;
     json["shorthand"] = plan ? nlohmann::json(plan->request.strategy) : nlohmann::json();
     printed.text = json.dump(2) + "\n";
     return printed;
   }
   printed.text = printed.feasible ? describe(problem, outcome, table) : describe_miss(problem, outcome);
   if (printed.feasible && arguments.explain)
-    printed.text += "\n" + explain(outcome) + "\n" + describe(what_if, outcome);
+    printed.text += "\n" + explain(outcome) + (what_if.empty() ? "" : "\n" + describe(what_if, outcome));
   if (plan) printed.text += fmt::format("\nwritten: {0}/plan.json, {0}/trace.json, {0}/strategy.yaml\n", arguments.out);
   return printed;
 }
@@ -239,7 +300,8 @@ void add_plan(CLI::App& app, Chosen& chosen) {
       "\nExamples:\n"
       "  weft plan --model llama3-70b --cluster dgx-h100:16 --global-batch 1024 --seq 8192\n"
       "  weft plan --model gpt3-175b --cluster dgx-a100:128 --global-batch 1536 --tokens 300B --explain\n"
-      "  weft plan --model mixtral-8x7b --cluster dgx-h100:4 --budget 10s --top 10 --json\n");
+      "  weft plan --model mixtral-8x7b --cluster dgx-h100:4 --budget 10s --top 10 --json\n"
+      "  weft plan --model alexnet --cluster p100x4:4 --search mcmc --budget 20s --out found\n");
   PlanRequest& request = arguments->request;
   command->add_option("--model", request.model, "zoo name with overrides, config.json or .onnx file")->required();
   command->add_option("--cluster", request.cluster, "preset:nodes, several joined by +, or a file")->required();
@@ -250,9 +312,11 @@ void add_plan(CLI::App& app, Chosen& chosen) {
                       "bf16, fp16, fp32, tf32, fp8, mxfp8, nvfp4, amp-bf16, amp-fp16 (default: the stack's)");
   command->add_option("--stack", request.stack,
                       "software stack (default: megatron-lm, for other than language models pytorch-ddp)");
-  command->add_option("--search", arguments->search, "auto, enumerate, exact, mcmc, hap or symbolic")
+  command
+      ->add_option("--search", arguments->search,
+                   "auto, enumerate (hybrid parallelism); exact, mcmc, symbolic (a decision for every operator)")
       ->capture_default_str();
-  command->add_option("--cost", arguments->cost, "where durations come from: analytic")->capture_default_str();
+  add_cost_arguments(*command, arguments->cost);
   command->add_option("--schedules", arguments->schedules,
                       "pipeline schedules to consider, of 1f1b,interleaved,zb-h1,zb-v (default: the first two)");
   command->add_option("--tokens", arguments->tokens, "tokens of the whole training, 300B or 15T: days and GPU-hours");

@@ -8,7 +8,8 @@ Result<Judged> judge_strategy(const PlanProblem& problem, const CostModel& cost,
                               const JudgeOptions& options) {
   PlanRequest request = problem.request;
   request.strategy = strategy;
-  WEFT_TRY(const Plan plan, make_plan(request));
+  WEFT_TRY(Plan plan, make_plan(request));
+  plan.stack = problem.stack;  // with constants of its own, perhaps
   WEFT_TRY(Forecast found,
            forecast(plan, cost, {.network = options.network, .record = true, .headroom = options.headroom}));
   return Judged{strategy, plan.parallelism, to_yaml(plan.strategy), std::move(found)};

@@ -71,9 +71,9 @@ class Elimination {
   Elimination(const ChoiceProblem& problem, const EliminationOptions& options, Algebra algebra)
       : problem_(problem), options_(options), algebra_(algebra), factors_of_(problem.own.size()) {}
 
-  Chosen run() {
+  Assignment run() {
     add_factors();
-    Chosen chosen;
+    Assignment chosen;
     Value rest = algebra_.of(Option{});
     std::vector<VariableId> order;
     // Small tables go in rounds, in each of which nobody's neighbour is eliminated twice: equal layers then meet the
@@ -201,7 +201,7 @@ class Elimination {
     return groups;
   }
 
-  void eliminate(VariableId v, Chosen& chosen, Value& rest) {
+  void eliminate(VariableId v, Assignment& chosen, Value& rest) {
     std::vector<Bucket>& buckets = buckets_[v];
     for (const std::vector<std::size_t>& group : groups_of(v)) {
       std::set<VariableId> scope;
@@ -290,7 +290,7 @@ class Elimination {
     return tables_[factors_[f].table].entries[at];
   }
 
-  void finish(Chosen& chosen, const Value& rest, const std::vector<VariableId>& order) {
+  void finish(Assignment& chosen, const Value& rest, const std::vector<VariableId>& order) {
     if (!algebra_.possible(rest)) {
       chosen.lower_bound = kNever;
       return;
@@ -392,13 +392,13 @@ class Elimination {
 
 }  // namespace
 
-Chosen choose_best(const ChoiceProblem& problem, const EliminationOptions& options) {
+Assignment choose_best(const ChoiceProblem& problem, const EliminationOptions& options) {
   // Most limits do not bind; without fronts it is faster.
-  Chosen free = Elimination(problem, options, Cheapest{}).run();
+  Assignment free = Elimination(problem, options, Cheapest{}).run();
   if (!problem.memory_limit || free.lower_bound >= kNever ||
       (!free.option.empty() && free.memory <= *problem.memory_limit))
     return free;
-  Chosen limited = Elimination(problem, options, Front{*problem.memory_limit}).run();
+  Assignment limited = Elimination(problem, options, Front{*problem.memory_limit}).run();
   limited.lower_bound = std::max(limited.lower_bound, free.lower_bound);
   return limited;
 }

@@ -46,7 +46,7 @@ struct ChoiceProblem {
   std::optional<std::int32_t> memory_limit = {};  // quanta
 };
 
-struct Chosen {
+struct Assignment {
   std::vector<std::uint32_t> option;  // by variable; empty: no options fit
   std::int64_t cost = kNever;
   std::int64_t lower_bound = 0;  // of any options
@@ -60,7 +60,7 @@ struct EliminationOptions {
   std::size_t most_entries = std::size_t{1} << 20;  // of a table
 };
 
-Chosen choose_best(const ChoiceProblem& problem, const EliminationOptions& options = {});
+Assignment choose_best(const ChoiceProblem& problem, const EliminationOptions& options = {});
 
 // The judge: what given options cost and take. kNever if some do not go together; the limit is not looked at.
 ChoiceProblem::Option judge_choice(const ChoiceProblem& problem, const std::vector<std::uint32_t>& option);

@@ -64,7 +64,7 @@ TEST(Elimination, FindsWhatBruteForceFindsAndNoOtherSearchFindsLess) {
   int feasible = 0, limits_bound = 0;
   for (int i = 0; i < 500; ++i) {
     const ChoiceProblem problem = random_problem(rng, i % 2 == 1);
-    const Chosen chosen = choose_best(problem);
+    const Assignment chosen = choose_best(problem);
     ASSERT_TRUE(chosen.exact);
     ASSERT_EQ(chosen.cost, brute_force(problem)) << i;
     ASSERT_LE(chosen.cost, metropolis(problem, rng));
@@ -92,7 +92,7 @@ TEST(Elimination, BoundsWhatItCannotHold) {
   int cut = 0;
   for (int i = 0; i < 200; ++i) {
     const ChoiceProblem problem = random_problem(rng, i % 2 == 1);
-    const Chosen chosen = choose_best(problem, {.most_entries = 4});
+    const Assignment chosen = choose_best(problem, {.most_entries = 4});
     const std::int64_t best = brute_force(problem);
     ASSERT_LE(chosen.lower_bound, best) << i;
     ASSERT_GE(chosen.cost, best) << i;
@@ -121,7 +121,7 @@ TEST(Elimination, FindsEqualLayersOnce) {
     if (i + 1 < static_cast<std::size_t>(layers))
       problem.pairs.push_back({VariableId(3 * i + 2), VariableId(3 * i + 3), 2});
   }
-  const Chosen chosen = choose_best(problem);
+  const Assignment chosen = choose_best(problem);
   EXPECT_TRUE(chosen.exact);
   EXPECT_EQ(chosen.eliminations, 3 * layers);
   EXPECT_LT(chosen.distinct, 9 * 8);

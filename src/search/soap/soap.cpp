@@ -74,7 +74,7 @@ class SoapSearcher {
     struct Planned {
       std::size_t grid;
       SoapStrategy strategy;
-      Chosen chosen;
+      Assignment chosen;
     };
     const SearchClock clock(request_.budget);
     std::vector<Planned> plans;
@@ -89,7 +89,7 @@ class SoapSearcher {
       LayoutPrices& prices = search == SoapSearch::Exact ? static_cast<LayoutPrices&>(times) : volumes;
       const LayoutProblem layouts =
           make_layout_problem(problem_.training, mesh, prices, {.memory_limit = memory_limit(), .quantum = {}});
-      Chosen chosen = choose_best(layouts.choices);
+      Assignment chosen = choose_best(layouts.choices);
       outcome_.counts.composed += chosen.eliminations;
       if (chosen.option.empty()) {
         ++outcome_.counts.pruned["memory"];

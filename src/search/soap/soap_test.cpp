@@ -101,7 +101,7 @@ TEST(Soap, ExactIsNoWorseThanAnyOtherPlanUnderItsOwnJudge) {
   TimePrices times(gpt.cluster, gpt.cost, mesh);
   VolumePrices volumes;
   const LayoutProblem timed = make_layout_problem(gpt.training, mesh, times);
-  const Chosen best = choose_best(timed.choices);
+  const Assignment best = choose_best(timed.choices);
   ASSERT_TRUE(best.exact);
   // Every operator by its samples where it has some, and any random options.
   std::vector<std::uint32_t> parallel(timed.ops.size(), 0);
@@ -119,7 +119,7 @@ TEST(Soap, ExactIsNoWorseThanAnyOtherPlanUnderItsOwnJudge) {
   }
   // What volumes choose, on the clock of the exact search: every option of theirs is one of its own.
   const LayoutProblem by_volume = make_layout_problem(gpt.training, mesh, volumes);
-  const Chosen symbolic = choose_best(by_volume.choices);
+  const Assignment symbolic = choose_best(by_volume.choices);
   std::vector<std::uint32_t> same;
   for (VariableId v : timed.ops.ids()) {
     const auto& split = by_volume.splits[v][symbolic.option[v.index()]];
@@ -137,7 +137,7 @@ TEST(Soap, ALayoutPlanFitsItsMemoryOrThereIsNone) {
   const SoapMeshes meshes({4, 1, 1}, lenet.devices);
   const Mesh& mesh = meshes.meshes()[MeshId(0)];
   TimePrices times(lenet.cluster, lenet.cost, mesh);
-  const Chosen free =
+  const Assignment free =
       choose_best(make_layout_problem(lenet.training, mesh, times, {Bytes{1 << 30}, Bytes{1 << 12}}).choices);
   ASSERT_FALSE(free.option.empty());
   const auto limited = [&](std::int64_t bytes) {
@@ -145,7 +145,7 @@ TEST(Soap, ALayoutPlanFitsItsMemoryOrThereIsNone) {
   };
   // As much as the best takes is enough; a little less makes it slower, or takes it away.
   EXPECT_EQ(limited(std::int64_t{free.memory} << 12).cost, free.cost);
-  const Chosen less = limited(std::int64_t{free.memory - 1} << 12);
+  const Assignment less = limited(std::int64_t{free.memory - 1} << 12);
   EXPECT_LT(less.option.empty() ? 0 : less.memory, free.memory);
   EXPECT_GE(less.cost, free.cost);
   EXPECT_TRUE(limited(1 << 12).option.empty());
