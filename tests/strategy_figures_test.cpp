@@ -94,6 +94,10 @@ TEST(StrategyFigures, BytesPerParameterOfEveryStack) {
   const std::map<std::string, int> expected = {// fp32 weights, gradients, moments: 4 + 4 + 8
                                                {"pytorch-ddp", 16},
                                                {"pytorch-fsdp", 16},
+                                               {"ddp", 16},
+                                               {"fsdp", 16},
+                                               {"pytorch-eager", 16},
+                                               {"torchtitan", 16},
                                                {"llm-foundry", 16},
                                                {"llm-foundry-pure", 16},
                                                {"maxtext", 16},
@@ -104,22 +108,31 @@ TEST(StrategyFigures, BytesPerParameterOfEveryStack) {
                                                {"megatron-2021", 16},
                                                {"nemo-24.09", 16},
                                                {"nemo-24.05", 16},
+                                               {"nemo", 16},
                                                {"oneflow", 16},
                                                // 16-bit weights, fp32 gradients, masters and moments: 2 + 4 + 12
                                                {"megatron-lm", 18},
                                                {"megatron-lm-b200", 18},
                                                {"dlperf-pytorch", 18},
+                                               {"dlperf-horovod", 18},
+                                               {"dlperf-paddle", 18},
+                                               {"nanotron", 18},
+                                               {"internevo", 16},
+                                               {"alpa", 16},
+                                               // everything in 16 bits: 2 + 2 + 4
+                                               {"pytorch-bf16", 8},
                                                {"dle-bert", 18}};
-  ASSERT_EQ(stack_names().size(), expected.size());
   for (const std::string& name : stack_names()) {
+    ASSERT_TRUE(expected.contains(name)) << name;
     const SoftwareStack stack = find_stack(name).value();
     const auto bytes = [](const Figure<std::optional<DType>>& dtype) {
       return dtype.value ? bits_of(*dtype.value) / 8 : 0;
     };
-    const Plan plan = compile_plan(
-        "gpt2-124m:layers=2,hidden=32,heads=4,vocab=64,dropout=0", "dp=8", 8,
-        {.seq = 8, .dtype = *stack.weight_dtype.value},
-        {.master_weights = stack.master_dtype.value.has_value(), .gradient_dtype = stack.gradient_dtype.value});
+    const Plan plan = compile_plan("gpt2-124m:layers=2,hidden=32,heads=4,vocab=64,dropout=0", "dp=8", 8,
+                                   {.seq = 8, .dtype = *stack.weight_dtype.value},
+                                   {.master_weights = stack.master_dtype.value.has_value(),
+                                    .moment_dtype = *stack.moment_dtype.value,
+                                    .gradient_dtype = stack.gradient_dtype.value});
     const HeldBytes held = peak_memory(plan.compiled.program, plan.training, plan.compiled.schedule)[0];
     const auto parameters = static_cast<double>(plan.graph().parameter_count());
     EXPECT_DOUBLE_EQ(static_cast<double>(held.parameters.value) / parameters, bytes(stack.weight_dtype)) << name;

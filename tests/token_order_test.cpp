@@ -65,7 +65,10 @@ TEST(TokenOrder, TrainsAsInTheirOwnOrder) {
     };
     const auto natural = train(1), zigzag = train(kParts);
     ASSERT_FALSE(natural.empty());
-    EXPECT_GT(std::abs(natural.begin()->second[0]), 1e-6);
+    double most = 0;
+    for (const auto& [name, gradient] : natural)
+      for (const double each : gradient) most = std::max(most, std::abs(each));
+    EXPECT_GT(most, 1e-3);
     for (const auto& [name, gradient] : natural)
       for (std::size_t i = 0; i < gradient.size(); ++i)
         ASSERT_NEAR(gradient[i], zigzag.at(name)[i], 1e-12) << model << " " << name << " " << i;

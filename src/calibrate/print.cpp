@@ -48,17 +48,18 @@ void add_scores(std::string& text, const std::string& title, const std::vector<F
 
 std::string overlay_of(const CalibrationResult& result) {
   using Items = std::vector<std::string>;
-  std::map<std::string, std::map<std::string, Items>> sections;  // by section and name; none: the section's own
-  std::map<std::string, Items> sustained;                        // by device
+  std::map<std::string, std::map<std::string, Items>> sections;      // by section and name; none: the section's own
+  std::map<std::pair<std::string, std::string>, Items> of_products;  // by device and key: of each arithmetic
   for (const FittedValue& value : result.constants)
     for (const std::string& place : value.constant.places) {
       const std::vector<std::string> parts = parts_of(place);
-      Items& items = parts.size() == 4 ? sustained[parts[1]] : sections[parts[0]][parts.size() == 3 ? parts[1] : ""];
+      Items& items =
+          parts.size() == 4 ? of_products[{parts[1], parts[2]}] : sections[parts[0]][parts.size() == 3 ? parts[1] : ""];
       items.push_back(
           fmt::format("{}: [{}, {}]", parts.back(), shown(value.constant, value.fitted), value.constant.name));
     }
-  for (const auto& [device, items] : sustained)
-    sections["devices"][device].push_back(fmt::format("sustained: {{{}}}", fmt::join(items, ", ")));
+  for (const auto& [key, items] : of_products)
+    sections["devices"][key.first].push_back(fmt::format("{}: {{{}}}", key.second, fmt::join(items, ", ")));
 
   std::string text =
       "# Constants fitted by `weft calibrate`, laid over the built-in ones: weft simulate, validate … --calibration "

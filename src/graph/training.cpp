@@ -226,8 +226,8 @@ class BackwardBuilder {
       if (!builder_.ok()) return;
       const Tensor described = graph().tensors()[parameter];
       const auto scope = builder_.scope(described.module);
-      const auto state = [&](std::string_view name) {
-        return builder_.state(fmt::format("{}_{}", described.name, name), DType::F32, described.type.shape);
+      const auto state = [&](std::string_view name, DType dtype) {
+        return builder_.state(fmt::format("{}_{}", described.name, name), dtype, described.type.shape);
       };
       const bool master = options_.master_weights && described.type.dtype != DType::F32;
       Attrs attrs;
@@ -235,15 +235,15 @@ class BackwardBuilder {
       const bool lamb = options_.optimizer == OptimizerKind::Lamb;
       TensorId master_copy;
       if (master) {
-        master_copy = state("master");
+        master_copy = state("master", DType::F32);
         if (!lamb) {
           inputs.push_back(master_copy);
           attrs.set("master", std::int64_t{1});
         }
       }
-      if (options_.optimizer != OptimizerKind::Sgd) inputs.push_back(state("m"));
+      if (options_.optimizer != OptimizerKind::Sgd) inputs.push_back(state("m", options_.moment_dtype));
       if (options_.optimizer != OptimizerKind::Sgd && options_.optimizer != OptimizerKind::Momentum)
-        inputs.push_back(state("v"));
+        inputs.push_back(state("v", options_.moment_dtype));
       if (scale) {
         inputs.push_back(*scale);
         attrs.set("scaled", std::int64_t{1});

@@ -19,6 +19,7 @@ std::string_view name_of(OptimizerKind kind);
 struct TrainingOptions {
   OptimizerKind optimizer = OptimizerKind::AdamW;
   bool master_weights = true;                // keep an fp32 copy of parameters of lower precision
+  DType moment_dtype = DType::F32;           // of the optimizer's moments
   std::optional<DType> gradient_dtype = {};  // of the accumulators; unset: the parameter's
   std::optional<double> clip_norm = 1.0;     // clip by the global gradient norm; unset: do not
   bool overflow_check = false;               // fp16: count non-finite gradients and skip the step on any

@@ -220,6 +220,7 @@ class PlanMaker {
                                                                     : OptimizerKind::Momentum;
     options.master_weights = precision.masters;
     options.gradient_dtype = precision.gradients;
+    options.moment_dtype = precision.moments;
     if (!adam && model.info.kind != ModelKind::Recurrent) options.clip_norm.reset();
     options.overflow_check = precision.stored == DType::F16;
     assumptions_.push_back(fmt::format("optimizer {}{}", name_of(options.optimizer),

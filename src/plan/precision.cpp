@@ -62,6 +62,7 @@ Result<Precision> choose_precision(std::string_view asked, const SoftwareStack& 
     precision.gradients = *gradient;
   const bool autocast = word->stored != DType::F32 && (word->autocast || stack_weight == DType::F32);
   if (autocast) precision.gradients = DType::F32;
+  if (word->stored != DType::F32) precision.moments = stack.moment_dtype.value.value_or(DType::F32);
   precision.masters = word->stored != DType::F32 && (autocast || stack.master_dtype.value.has_value());
   if (autocast)
     assumptions.push_back(fmt::format(

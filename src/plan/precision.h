@@ -23,6 +23,7 @@ struct Precision {
   DType stored = DType::BF16;     // weights and activations of the graph
   DType gradients = DType::BF16;  // accumulators
   bool masters = true;            // an fp32 copy of the weights
+  DType moments = DType::F32;     // of the optimizer
   // What products run in, where it is not their operands' type: tf32 all of them, fp8 and fp4 the blocks' linears.
   std::optional<Arithmetic> products = {};
 };

@@ -145,8 +145,15 @@ Strategy to_tree(const SoapStrategy& strategy, const Graph& graph) {
           rule.compute[mesh.axes()[m].name] = {axes[m]->axis, axes[m]->outer, {}};
     } else {
       rule.place.emplace();
-      for (std::size_t m = 0; m < kSoapAxes; ++m)
-        if (mesh.axes()[m].size > 1) rule.place->degrees.push_back({axes[m]->axis, mesh.axes()[m].size});
+      std::vector<MeshAxis>& degrees = rule.place->degrees;
+      for (std::size_t m = 0; m < kSoapAxes; ++m) {
+        if (mesh.axes()[m].size == 1) continue;
+        // Two axes that split the same, major first, are one.
+        if (!degrees.empty() && degrees.back().name == axes[m]->axis)
+          degrees.back().size *= mesh.axes()[m].size;
+        else
+          degrees.push_back({axes[m]->axis, mesh.axes()[m].size});
+      }
       for (DeviceId device : mesh.devices()) rule.place->devices.push_back(device.index());
     }
     tree.rules.push_back(std::move(rule));
