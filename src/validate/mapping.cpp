@@ -223,6 +223,22 @@ std::string zoo_model_named(std::string_view name) {
   return best;
 }
 
+namespace {
+
+// Layers that the stages do not divide, as people cut them: first and last, which have embedding and head, get fewer.
+// Empty: they divide.
+std::string uneven_stages(const MeasuredRow& row) {
+  const std::int64_t layers = row.number("layers").value_or(0),
+                     stages = row.number("pp").value_or(1) * row.number("vpp").value_or(1);
+  if (stages < 2 || layers < stages || layers % stages == 0) return "";
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), layers / stages + 1);
+  for (std::int64_t less = stages - layers % stages, i = 0; i < less; ++i)
+    --counts[static_cast<std::size_t>(i % 2 == 0 ? stages - 1 - i / 2 : i / 2)];
+  return fmt::format("{}", fmt::join(counts, "+"));
+}
+
+}  // namespace
+
 Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& stack) const {
   MappedRow mapped;
   PlanRequest& request = mapped.request;
@@ -234,6 +250,11 @@ Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& s
     const std::int64_t value = row.number(column).value_or(1);
     if (value > 1 || column == "tp" || column == "pp" || column == "dp")
       strategy.set(std::string(column), fmt::format("{}", value));
+  }
+  if (const std::string stages = uneven_stages(row); !stages.empty()) {
+    strategy.set("stages", stages);
+    mapped.overrides.push_back(
+        fmt::format("stages → {}: the layers do not divide; the first and the last have fewer", stages));
   }
   if (!row.text("zero_stage").empty()) strategy.set("zero", std::string(row.text("zero_stage")));
   if (!row.text("recompute").empty()) strategy.set("recompute", lower(row.text("recompute")));

@@ -125,5 +125,18 @@ TEST(Mapping, NamesAndTypesAreReadHoweverTheyAreSpelt) {
   for (const auto& [cell, word] : types) EXPECT_EQ(dtype_word(cell).value(), word);
 }
 
+TEST(Mapping, LayersThatDoNotDivideAreFewerAtTheEnds) {
+  const MeasuredFile file = rows_of(
+      "gpu,gpus,model,layers,hidden,heads,global_batch,seq,tp,pp,dp,vpp,iter_time_s\n"
+      "H100,128,llama,126,16384,128,16,8192,8,16,1,,1\n"
+      "H100,128,llama,128,16384,128,16,8192,8,16,1,,1\n");
+  ASSERT_EQ(file.rows.size(), 2u);
+  const auto strategy = [&](std::size_t i) {
+    return built_in_mapping_rules().map(file.rows[i], "").value().request.strategy;
+  };
+  EXPECT_THAT(strategy(0), HasSubstr("stages=7+8+8+8+8+8+8+8+8+8+8+8+8+8+8+7"));
+  EXPECT_THAT(strategy(1), testing::Not(HasSubstr("stages=")));
+}
+
 }  // namespace
 }  // namespace weft
