@@ -105,6 +105,30 @@ TEST(PlanCli, WritesAPlanThatIsStableAndCompilesToTheSameProgram) {
   fs::remove_all(folder);
 }
 
+// A decision for every operator: never worse than data parallelism, and the file takes the time that was promised.
+TEST(PlanCli, SearchesOperatorGraphs) {
+  const fs::path folder = fs::temp_directory_path() / "weft_plan_cli_test_soap";
+  for (const char* search : {"exact", "symbolic", "mcmc"}) {
+    fs::remove_all(folder);
+    const std::string words = "--model lenet --cluster p100x4:1 --global-batch 256 --json ";
+    const Outcome outcome =
+        run("plan " + words + "--budget 50 --search " + search + " --out '" + folder.string() + "'");
+    ASSERT_EQ(outcome.exit_code, 0) << search;
+    const Json json = Json::parse(outcome.text);
+    EXPECT_EQ(departures(json, schema("plan.schema.json")), std::vector<std::string>{}) << search;
+    EXPECT_EQ(json["search"], search);
+    EXPECT_LE(json["best"]["step_time_s"], json["baselines"]["data parallel"]["step_time_s"]) << search;
+    EXPECT_GE(json["best"]["step_time_s"], json["lower_bound_s"]) << search;
+    if (json["shorthand"] == (folder / "strategy.yaml").string()) {
+      EXPECT_EQ(Json::parse(run("simulate " + words + "--strategy '" + (folder / "strategy.yaml").string() + "'")
+                                .text)["step_time_s"],
+                json["best"]["step_time_s"]);
+    }
+  }
+  fs::remove_all(folder);
+  EXPECT_EQ(run(kSmall + "--search mcmc").exit_code, 2) << "a tree needs a folder";
+}
+
 TEST(PlanCli, APlanFileThatIsNoneIsTold) {
   EXPECT_EQ(parse_plan_file("[1]", "x.json").error().message, "x.json: not a JSON object; is it a plan.json?");
   EXPECT_EQ(parse_plan_file("{}", "x.json").error().message,

@@ -495,8 +495,8 @@ void Lowering::add_frees() {
     const InstructionId free = number_of_free(instruction);
     program_.instructions[free] = std::move(instruction);
     FreeAt at{last.turn, last.anchor, free, program_.buffers[id].tensor, {}};
-    for (const auto& part : last.by_stream)
-      for (InstructionId use : part)
+    for (const auto& uses : last.by_stream)
+      for (InstructionId use : uses)
         if (use.valid()) at.uses.push_back(use);
     code_->frees.push_back(std::move(at));
   }

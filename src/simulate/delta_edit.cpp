@@ -283,9 +283,9 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
     for (const auto& [meeting, party] : agent.left) came.contains(meeting) ? --came[meeting] : 0;
   }
   const auto is_met_before = [&](MeetingId id) {
-    std::uint32_t tasks = 0;
-    for (const Layout::Party& party : machine->layout().parties[id.index()]) tasks += party.tasks;
-    return came[id] != tasks;
+    std::uint32_t coming = 0;
+    for (const Layout::Party& party : machine->layout().parties[id.index()]) coming += party.tasks;
+    return came[id] != coming;
   };
   for (const auto& meeting : undo.meetings)
     if (meeting.before.has_value() && is_met_before(meeting.id))

@@ -41,7 +41,7 @@ ScriptIndex::ScriptIndex(const Agent& agent, TaskPositions found) : positions(st
 }
 
 void ScriptIndex::find_followers(const Agent& agent) {
-  for (std::vector<TaskId>& list : followers) list.clear();
+  for (std::vector<TaskId>& each : followers) each.clear();
   for (const std::vector<TaskId>& body : agent.bodies)
     for (const TaskId id : body)
       for (const TaskId after : agent.tasks[id].after) followers[after.index()].push_back(id);
