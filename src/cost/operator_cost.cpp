@@ -12,21 +12,6 @@
 namespace weft {
 namespace {
 
-Arithmetic arithmetic_of(DType dtype) {
-  switch (dtype) {
-    case DType::BF16:
-      return Arithmetic::kBf16;
-    case DType::F16:
-      return Arithmetic::kFp16;
-    case DType::F8:
-      return Arithmetic::kFp8;
-    case DType::F4:
-      return Arithmetic::kFp4;
-    default:
-      return Arithmetic::kFp32;
-  }
-}
-
 constexpr double kBytesPerUnit = 32768;  // that keep one compute unit busy when streaming
 constexpr double kStreamUnits = 0.78;    // of the compute units, that keep memory busy (measurements/h200, rows hold)
 constexpr double kAttentionUnits = 0.9;  // that attention needs: shorter blocks fill in (same rows)

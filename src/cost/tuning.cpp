@@ -508,6 +508,21 @@ Result<Tuning> parse_tuning(std::string_view text, std::string_view file) {
   return tuning;
 }
 
+Arithmetic arithmetic_of(DType dtype) {
+  switch (dtype) {
+    case DType::BF16:
+      return Arithmetic::kBf16;
+    case DType::F16:
+      return Arithmetic::kFp16;
+    case DType::F8:
+      return Arithmetic::kFp8;
+    case DType::F4:
+      return Arithmetic::kFp4;
+    default:
+      return Arithmetic::kFp32;
+  }
+}
+
 ProductRate product_rate(const DeviceSpec& device, Arithmetic wanted) {
   // What a product runs in where the device lacks the wanted arithmetic: the next wider one.
   static constexpr std::array<std::array<Arithmetic, 4>, kArithmetics.size()> fallbacks = {{

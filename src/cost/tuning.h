@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "cluster/device.h"
 #include "cost/communicator.h"
+#include "graph/dtype.h"
 
 namespace weft {
 
@@ -181,6 +182,8 @@ struct ProductRate {
   std::string_view source;
 };
 ProductRate product_rate(const DeviceSpec& device, Arithmetic wanted);
+// What products of a type run in, where nothing else is said.
+Arithmetic arithmetic_of(DType dtype);
 // Memory bandwidth and compute units, or what stands in for them where a description leaves them out.
 struct MemoryRate {
   BytesPerSecond peak;

@@ -27,21 +27,6 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-Arithmetic arithmetic_of(DType stored) {
-  switch (stored) {
-    case DType::BF16:
-      return Arithmetic::kBf16;
-    case DType::F16:
-      return Arithmetic::kFp16;
-    case DType::F8:
-      return Arithmetic::kFp8;
-    case DType::F4:
-      return Arithmetic::kFp4;
-    default:
-      return Arithmetic::kFp32;
-  }
-}
-
 class Judge {
  public:
   Judge(const Plan& plan, const PlayedPlan& played, const ForecastOptions& options)
