@@ -8,6 +8,7 @@
 
 #include "cluster/library.h"
 #include "graph/operators.h"
+#include "profile/event.h"
 
 namespace weft {
 namespace {
@@ -56,23 +57,6 @@ bool is_held_out(const Row& row, std::initializer_list<std::string_view> columns
     if (const auto found = row.find(column); found != row.end())
       for (char c : found->second) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
   return (hash >> 32) % one_in == 0;
-}
-
-// Operators whose inputs from the second on are parameters.
-bool has_weights(OpKind kind) {
-  switch (kind) {
-    case OpKind::Linear:
-    case OpKind::ExpertLinear:
-    case OpKind::Conv2d:
-    case OpKind::LayerNorm:
-    case OpKind::RmsNorm:
-    case OpKind::BatchNorm:
-    case OpKind::Embedding:
-    case OpKind::Bias:
-      return true;
-    default:
-      return false;
-  }
 }
 
 Result<Signature> make(OpKind kind, const Attrs& attrs, std::vector<TensorType> inputs, std::string_view direction) {

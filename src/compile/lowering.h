@@ -175,7 +175,7 @@ class Lowering {
   InstructionId number_of(const Instruction& instruction);
   TransferId number_of(const Transfer& transfer);
   InstructionId number_of_free(const Instruction& instruction);
-  bool alike(const Instruction& a, const Instruction& b) const;
+  InstructionId own(InstructionId id);
   void begin_part(MeshId a, MeshId b);
   void end_parts();
   template <class Id, class Matches>

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "compile/lowering.h"
+#include "program/edit.h"
 
 namespace weft {
 namespace {
@@ -148,31 +149,8 @@ TransferId Lowering::number_of(const Transfer& transfer) {
   return id;
 }
 
-// Does the same on the same devices, if perhaps on other buffers.
-bool Lowering::alike(const Instruction& a, const Instruction& b) const {
-  if (a.mesh != b.mesh || a.stream != b.stream || a.guard != b.guard || a.weight_part != b.weight_part ||
-      a.what.index() != b.what.index())
-    return false;
-  if (const auto* compute = std::get_if<Compute>(&a.what)) return compute->op == std::get<Compute>(b.what).op;
-  if (const auto* communicate = std::get_if<Communicate>(&a.what)) {
-    const auto& other = std::get<Communicate>(b.what);
-    return communicate->collective == other.collective && communicate->mesh_axis == other.mesh_axis;
-  }
-  const auto mesh_of = [&](BufferId buffer) { return program_.buffers[buffer].layout.mesh; };
-  if (const auto* send = std::get_if<Send>(&a.what))
-    return mesh_of(program_.transfers[send->transfer].to) ==
-           mesh_of(program_.transfers[std::get<Send>(b.what).transfer].to);
-  if (const auto* receive = std::get_if<Receive>(&a.what))
-    return mesh_of(program_.transfers[receive->transfer].from) ==
-           mesh_of(program_.transfers[std::get<Receive>(b.what).transfer].from);
-  return true;
-}
-
-InstructionId Lowering::number_of(const Instruction& instruction) {
-  InstructionId id;
-  if (before_)
-    id = take(before_->instructions, next_instruction_,
-              [&](InstructionId old) { return alike(program_.instructions[old], instruction); });
+// The instruction is the group's: one it had before, or a new one.
+InstructionId Lowering::own(InstructionId id) {
   const bool shared = id.valid();
   if (shared)
     write_over(id);
@@ -180,6 +158,14 @@ InstructionId Lowering::number_of(const Instruction& instruction) {
     id = new_instruction({});
   code_->instructions.push_back({id, event_, part_, shared});
   return id;
+}
+
+InstructionId Lowering::number_of(const Instruction& instruction) {
+  InstructionId id;
+  if (before_)
+    id = take(before_->instructions, next_instruction_,
+              [&](InstructionId old) { return alike(program_, program_.instructions[old], instruction); });
+  return own(id);
 }
 
 // Of the free of a buffer.
@@ -188,17 +174,12 @@ InstructionId Lowering::number_of_free(const Instruction& instruction) {
   const BufferId buffer = std::get<Free>(instruction.what).buffer;
   const std::uint32_t at = before_ && free_before_.contains(buffer) ? free_before_[buffer] : 0;
   if (at > 0)
-    if (Owned<InstructionId>& old = before_->instructions[at - 1]; alike(program_.instructions[old.id], instruction)) {
+    if (Owned<InstructionId>& old = before_->instructions[at - 1];
+        alike(program_, program_.instructions[old.id], instruction)) {
       old.shared = true;
       id = old.id;
     }
-  const bool shared = id.valid();
-  if (shared)
-    write_over(id);
-  else
-    id = new_instruction({});
-  code_->instructions.push_back({id, event_, part_, shared});
-  return id;
+  return own(id);
 }
 
 void Lowering::release(const GroupCode& code) {

@@ -189,23 +189,8 @@ PricedProgram::Entry& PricedProgram::writable(InstructionId id) {
 
 // New instructions that do the same as ones that went, in the same order.
 void PricedProgram::find_successors(const BodyEdit& edit) {
-  const auto alike = [&](const Instruction& a, const Instruction& b) {
-    if (a.mesh != b.mesh || a.stream != b.stream || a.guard != b.guard || a.weight_part != b.weight_part ||
-        a.what.index() != b.what.index())
-      return false;
-    if (const auto* compute = std::get_if<Compute>(&a.what)) return compute->op == std::get<Compute>(b.what).op;
-    if (const auto* communicate = std::get_if<Communicate>(&a.what)) {
-      const auto& other = std::get<Communicate>(b.what);
-      return communicate->collective == other.collective && communicate->mesh_axis == other.mesh_axis;
-    }
-    const auto mesh_of = [&](BufferId buffer) { return program_.buffers[buffer].layout.mesh; };
-    if (const auto* send = std::get_if<Send>(&a.what))
-      return mesh_of(program_.transfers[send->transfer].to) ==
-             mesh_of(program_.transfers[std::get<Send>(b.what).transfer].to);
-    if (const auto* receive = std::get_if<Receive>(&a.what))
-      return mesh_of(program_.transfers[receive->transfer].from) ==
-             mesh_of(program_.transfers[std::get<Receive>(b.what).transfer].from);
-    return !std::holds_alternative<Free>(a.what);
+  const auto succeeds = [&](const Instruction& a, const Instruction& b) {
+    return !std::holds_alternative<Free>(a.what) && alike(program_, a, b);
   };
   constexpr std::size_t kFar = 16;  // farther apart they are rarely the same, and looking costs
   std::size_t next = 0;
@@ -219,7 +204,8 @@ void PricedProgram::find_successors(const BodyEdit& edit) {
     const Instruction& instruction = program_.instructions[id];
     for (std::size_t k = next; k < std::min(edit.removed.size(), next + kFar); ++k) {
       if (removed_[edit.removed[k]] == kKept) break;
-      if (removed_[edit.removed[k]] != kGone || !alike(program_.instructions[edit.removed[k]], instruction)) continue;
+      if (removed_[edit.removed[k]] != kGone || !succeeds(program_.instructions[edit.removed[k]], instruction))
+        continue;
       before_[id] = edit.removed[k];
       removed_[edit.removed[k]] = kTakenOver;
       next = k + 1;

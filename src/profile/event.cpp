@@ -13,7 +13,13 @@ namespace {
 constexpr std::array<std::string_view, 8> kCollectives = {"all-reduce", "reduce-scatter", "all-gather", "all-to-all",
                                                           "halo",       "transfer",       "host-copy",  "shift"};
 
-// Operators whose inputs from the second on are parameters.
+Status in_range(std::string_view what, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value < least || value > most) return error("{} {}: from {} to {}", what, value, least, most);
+  return Ok{};
+}
+
+}  // namespace
+
 bool has_weights(OpKind kind) {
   switch (kind) {
     case OpKind::Linear:
@@ -30,13 +36,6 @@ bool has_weights(OpKind kind) {
       return false;
   }
 }
-
-Status in_range(std::string_view what, std::int64_t value, std::int64_t least, std::int64_t most) {
-  if (value < least || value > most) return error("{} {}: from {} to {}", what, value, least, most);
-  return Ok{};
-}
-
-}  // namespace
 
 Sample pooled(const std::vector<Sample>& samples) {
   WEFT_CHECK(!samples.empty(), "no samples to pool");

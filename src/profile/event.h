@@ -63,4 +63,7 @@ Result<Signature> signature_of(const Event& event);
 Status check(const Event& event);
 Status check(const Sample& sample);
 
+// Operators whose inputs from the second on are parameters.
+bool has_weights(OpKind kind);
+
 }  // namespace weft

@@ -25,4 +25,7 @@ struct ProgramEdit {
   std::vector<InstructionId> rewritten;
 };
 
+// Does the one the same as the other on the same devices, if perhaps on other buffers?
+bool alike(const Program& program, const Instruction& a, const Instruction& b);
+
 }  // namespace weft

@@ -38,24 +38,35 @@ std::vector<StageCost> random_costs(const Shape& shape, Ticks least) {
   return costs;
 }
 
+// The same step by the clock and by the schedule itself.
+struct Both {
+  PipelineTimes found;
+  Playback played;
+};
+Both play_both(const Shape& shape, const std::vector<StageCost>& costs, Ticks transfer) {
+  const Result<Schedule> schedule = make_schedule({shape.schedule, shape.ranks, shape.micro_batches, shape.chunks});
+  RC_PRE(schedule.ok());
+  PipelineTables tables;
+  const PipelineClock clock(tables, shape.schedule, shape.ranks, shape.chunks, shape.micro_batches);
+  RC_ASSERT(clock.valid());
+  Both both;
+  clock.play(times_of(costs), static_cast<double>(transfer), both.found);
+  Result<Playback> played = play(*schedule, {costs, transfer, 0});
+  RC_ASSERT(played.ok());
+  both.played = std::move(played).value();
+  return both;
+}
+
 // src/program plays the whole table with integers; the clock plays some of it and goes on in a straight line.
 RC_GTEST_PROP(PipelineClock, PlaysAShortStepAsTheScheduleItself, ()) {
   Shape shape = random_shape();
   shape.micro_batches = std::min(shape.micro_batches, 3 * shape.ranks);
   const std::vector<StageCost> costs = random_costs(shape, 1);
   const Ticks transfer = *rc::gen::inRange<Ticks>(0, 20);
-  const Result<Schedule> schedule = make_schedule({shape.schedule, shape.ranks, shape.micro_batches, shape.chunks});
-  RC_PRE(schedule.ok());
-  PipelineTables tables;
-  const PipelineClock clock(tables, shape.schedule, shape.ranks, shape.chunks, shape.micro_batches);
-  RC_ASSERT(clock.valid());
-  PipelineTimes found;
-  clock.play(times_of(costs), static_cast<double>(transfer), found);
-  const Result<Playback> played = play(*schedule, {costs, transfer, 0});
-  RC_ASSERT(played.ok());
-  RC_ASSERT(found.makespan == static_cast<double>(played->makespan));
-  for (std::size_t rank = 0; rank < played->ranks.size(); ++rank)
-    RC_ASSERT(found.rank_end[rank] == static_cast<double>(played->ranks[rank].end));
+  const auto [found, played] = play_both(shape, costs, transfer);
+  RC_ASSERT(found.makespan == static_cast<double>(played.makespan));
+  for (std::size_t rank = 0; rank < played.ranks.size(); ++rank)
+    RC_ASSERT(found.rank_end[rank] == static_cast<double>(played.ranks[rank].end));
 }
 
 RC_GTEST_PROP(PipelineClock, GoesOnInAStraightLineWithinTwoPercent, ()) {
@@ -65,16 +76,8 @@ RC_GTEST_PROP(PipelineClock, GoesOnInAStraightLineWithinTwoPercent, ()) {
   const std::vector<StageCost> costs =
       random_costs(shape, 50);  // the more uneven, the longer until the line is straight
   const Ticks transfer = *rc::gen::inRange<Ticks>(0, 5);
-  const Result<Schedule> schedule = make_schedule({shape.schedule, shape.ranks, shape.micro_batches, shape.chunks});
-  RC_PRE(schedule.ok());
-  PipelineTables tables;
-  const PipelineClock clock(tables, shape.schedule, shape.ranks, shape.chunks, shape.micro_batches);
-  RC_ASSERT(clock.valid());
-  PipelineTimes found;
-  clock.play(times_of(costs), static_cast<double>(transfer), found);
-  const Result<Playback> played = play(*schedule, {costs, transfer, 0});
-  RC_ASSERT(played.ok());
-  const double whole = static_cast<double>(played->makespan);
+  const auto [found, played] = play_both(shape, costs, transfer);
+  const double whole = static_cast<double>(played.makespan);
   RC_ASSERT(std::abs(found.makespan - whole) <= 0.02 * whole);
 }
 
