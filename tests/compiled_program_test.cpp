@@ -382,6 +382,9 @@ std::vector<SmallModel> small_models() {
   models.push_back({"unfused", zoo("gpt2-124m:layers=1,hidden=8,heads=4,vocab=16,fused_attention=0", 4)});
   models.push_back(
       {"moe", zoo("mixtral-8x7b:layers=1,hidden=8,heads=4,kv_heads=2,ffn=4,vocab=16,experts=4,capacity_factor=2", 4)});
+  models.push_back({"moe of weighed rows", zoo("mixtral-8x7b:layers=1,hidden=8,heads=4,kv_heads=2,ffn=4,vocab=16,"
+                                               "experts=4,capacity_factor=2,weigh_rows=1",
+                                               4)});
   models.push_back({"rnn", zoo("rnnlm:hidden=4,vocab=16", 3)});
   models.push_back({"dlrm", train(small_dlrm())});
   return models;
@@ -605,7 +608,9 @@ TEST(CompiledProgram, UnevenSharesTrainAsOneDevice) {
     // Samples 3:2:1 of six.
     for (const char* model :
          {"gpt2-124m:layers=1,hidden=8,heads=4,vocab=16,dropout=0.1",
-          "mixtral-8x7b:layers=1,hidden=8,heads=4,kv_heads=2,ffn=4,vocab=16,experts=4,capacity_factor=2"}) {
+          "mixtral-8x7b:layers=1,hidden=8,heads=4,kv_heads=2,ffn=4,vocab=16,experts=4,capacity_factor=2",
+          "mixtral-8x7b:layers=1,hidden=8,heads=4,kv_heads=2,ffn=4,vocab=16,experts=4,capacity_factor=2,weigh_rows="
+          "1"}) {
       const TrainingGraph training = load(model, 6);
       Plan plan = uneven_plan(training, zero);
       for (TensorId id : training.graph.tensors().ids())

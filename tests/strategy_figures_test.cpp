@@ -104,6 +104,8 @@ TEST(StrategyFigures, BytesPerParameterOfEveryStack) {
                                                {"pax", 16},
                                                // 16-bit weights and gradients, fp32 masters and moments: 2 + 2 + 12
                                                {"megatron-deepspeed", 16},
+                                               {"megatron-moe-layer", 16},
+                                               {"megatron-moe-layer-deepep", 16},
                                                {"megatron-2020", 16},
                                                {"megatron-2021", 16},
                                                {"nemo-24.09", 16},

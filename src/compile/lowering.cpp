@@ -373,7 +373,7 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
       remade.push_back(tensor);
     else if (std::find(remade.begin(), remade.end(), tensor) == remade.end()) {
       const auto [first, added] = wanted.try_emplace({tensor, mesh_of(events[i].turn)});
-      if (!added || !options_.keep_gathered_input) continue;
+      if (!added) continue;
       const OpSharding split = sharding(events[i].turn);
       first->second = operand_layout(graph_.signature(turn.op), false, events[i].operand, split, mesh(split.mesh));
     }
@@ -391,24 +391,21 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
     }
     std::vector<BufferId> saved;
     for (auto it = wanted.lower_bound({tensor, MeshId(0)}); it != wanted.end() && it->first.first == tensor; ++it) {
-      BufferId chosen;
+      BufferId chosen, as_read;
       for (BufferId each : available_[tensor]) {
-        if (program_.buffers[each].layout.mesh != it->first.second) continue;
-        if (options_.keep_gathered_input && program_.buffers[each].layout == it->second) {
-          chosen = each;
-          break;
-        }
-      }
-      for (BufferId each : available_[tensor]) {
-        if (chosen.valid() && !is_partial(program_.buffers[chosen].layout)) break;
-        if (program_.buffers[each].layout.mesh != it->first.second) continue;
-        if (!chosen.valid()) chosen = each;  // one that only ever was partial is reduced again
-        if (!is_partial(program_.buffers[each].layout)) {
-          chosen = each;
-          break;
-        }
+        const Layout& layout = program_.buffers[each].layout;
+        if (layout.mesh != it->first.second) continue;
+        if (!chosen.valid() || (is_partial(program_.buffers[chosen].layout) && !is_partial(layout)))
+          chosen = each;  // one that only ever was partial is reduced again
+        if (!as_read.valid() && layout == it->second && !is_partial(layout)) as_read = each;
       }
       if (!chosen.valid()) continue;
+      // What forward exchanged is kept as it is read: it takes no more memory. What it gathered does.
+      const auto elements = [&](BufferId id) {
+        const Layout& layout = program_.buffers[id].layout;
+        return largest_local_elements(layout, mesh(layout.mesh));
+      };
+      if (as_read.valid() && (options_.keep_gathered_input || elements(as_read) <= elements(chosen))) chosen = as_read;
       if (offloads(Stored::Activations)) chosen = send_to_host(chosen, events);
       program_.buffers[chosen].kind = BufferKind::Saved;
       saved.push_back(chosen);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "cost/pass_share.h"
 #include "cost/rounding.h"
 
 namespace weft {
@@ -142,6 +143,10 @@ CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
       best = cost;
       best_time = time;
     }
+  }
+  if (query.arranged > 0) {
+    const double rate = memory_rate(*group.device).peak.value * plain_share(Pass::Gather, device);
+    best.latency += picoseconds(2 * static_cast<double>(query.arranged) / rate);  // read and written
   }
   return best;
 }

@@ -114,7 +114,7 @@ TEST(Compute, OddRowsAreSlower) {
 
 TEST(Compute, Fp8IsFasterThanBf16AndTf32ThanFp32) {
   const Signature bf16 = linear(8192, 8192, 8192), fp32 = linear(8192, 8192, 8192, DType::F32);
-  EXPECT_LT(seconds(bf16, "h100-sxm", Arithmetic::kFp8), 0.65 * seconds(bf16, "h100-sxm"));
+  EXPECT_LT(seconds(bf16, "h100-sxm", Arithmetic::kFp8), 0.7 * seconds(bf16, "h100-sxm"));  // the cast included
   EXPECT_LT(seconds(fp32, "h100-sxm", Arithmetic::kTf32), 0.3 * seconds(fp32, "h100-sxm"));
 }
 
@@ -273,9 +273,11 @@ TEST(Compute, EveryOperatorHasAFiniteCostOnEveryDevice) {
           const ComputeCost cost = cost_model.compute({.signature = &op, .device = spec.get()});
           const ComputeCost half = cost_model.compute({.signature = &op, .extents = halves, .device = spec.get()});
           EXPECT_LE(half.time, cost.time + cost.time / 4) << generator.name << ' ' << op.gradient << " on " << name;
-          // Biases are part of their neighbour's kernel, and fused accumulation of the product that made the gradient.
-          const bool fused =
-              op.kind == OpKind::Bias || (op.kind == OpKind::Accumulate && stacks[which].fused_accumulation.value);
+          // Biases and weights of rows are part of their neighbour's kernel, and fused accumulation of the product that
+          // made the gradient.
+          const bool fused = op.kind == OpKind::Bias ||
+                             (op.kind == OpKind::Accumulate && stacks[which].fused_accumulation.value) ||
+                             (op.kind == OpKind::WeighRows && stacks[which].fused_bias_activation.value);
           const bool free = bytes_read(op).value == 0 || fused;
           EXPECT_TRUE(cost.time > 0 || free) << generator.name << ' ' << op.gradient << " on " << name;
           EXPECT_LT(cost.time, Picoseconds{1} << 50) << generator.name << ' ' << op.gradient << " on " << name;

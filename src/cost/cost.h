@@ -75,7 +75,8 @@ struct CommunicateQuery {
   // Of the largest member: as in elements_sent (strategy/reshard.h), the larger of its local sizes before and after;
   // for an all-to-all its local size; for halos and transfers what it sends; for block moves the sum over all of them.
   std::int64_t bytes = 0;
-  bool uneven = false;  // members' parts differ: a gather becomes a broadcast from each
+  bool uneven = false;        // members' parts differ: a gather becomes a broadcast from each
+  std::int64_t arranged = 0;  // bytes put in order in memory before or after
 };
 
 struct CommunicateCost {

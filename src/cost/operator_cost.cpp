@@ -19,8 +19,9 @@ constexpr double kMostWaves = 1 << 20;   // that are told apart
 constexpr double kAttentionRows = 128;   // queries of one thread block of fused attention
 constexpr double kBackwardProducts = 1.25;  // fused attention computes the scores once more: 5 products instead of 4
 constexpr double kThinChannels = 8;         // as which fewer channels count in a convolution on tensor cores
-constexpr double kDirectRate = 0.12;        // of the fp32 peak that convolutions of many small groups reach
-constexpr double kManyInstructions = 4;     // operations an element from which a function is no mere addition
+constexpr double kNarrowColumns = 32, kWideColumns = 128;  // of tiles of plain convolutions
+constexpr double kDirectRate = 0.12;     // of the fp32 peak that convolutions of many small groups reach
+constexpr double kManyInstructions = 4;  // operations an element from which a function is no mere addition
 
 class OperatorCost {
  public:
@@ -199,11 +200,13 @@ class OperatorCost {
     switch (signature_.kind) {
       case OpKind::Linear:
       case OpKind::Matmul: {
+        cast_factor();
         Product plain = product();
         if (accumulates()) plain.efficiency = tuning_.accumulating.value;
         return add_product(plain);
       }
       case OpKind::ExpertLinear: {
+        cast_factor();
         Product grouped = product();
         grouped.efficiency = tuning_.grouped.value * (accumulates() ? tuning_.accumulating.value : 1);
         if (grouped.flops() > 0) seconds_ += grouped.batch * tuning_.grouped_start.value.value;
@@ -259,8 +262,11 @@ class OperatorCost {
         return embedding();
       case OpKind::Router:
       case OpKind::Dispatch:
+      case OpKind::DispatchWeights:
       case OpKind::Combine:
         return add_pass(Pass::Gather, bytes_in() + bytes_out());
+      case OpKind::WeighRows:
+        return weigh_rows();
       case OpKind::Sgd:
       case OpKind::Momentum:
       case OpKind::Adam:
@@ -298,6 +304,30 @@ class OperatorCost {
       case OpKind::ClipCoefficient:
         return pass();
     }
+  }
+
+  // Activations are cast to fp8 for forward, their gradients for backward, each once for both uses: as it is, and
+  // transposed for the weight's gradient (Transformer Engine's cast_transpose). Weights are cast once per step.
+  void cast_factor() {
+    if (arithmetic_ != Arithmetic::kFp8 || signature_.gradient == "grad_weight") return;
+    const Operand& from = signature_.inputs[0];
+    if (bits_of(from.dtype) > 8) add_pass(Pass::Convert, bytes_of_operand(from) + 2 * elements(from));
+  }
+
+  // A part of the activation's kernel, or plain ones: rows times fp32 weights are fp32 by PyTorch's promotion.
+  void weigh_rows() {
+    if (fused_.bias_activation) return;
+    const double rows = bytes_of_operand(signature_.inputs[0]), wide = elements(signature_.inputs[0]) * 4;
+    const auto convert = [&] {
+      if (rows < wide) add_pass(Pass::Convert, rows + wide);
+    };
+    if (signature_.gradient == "grad_weights") {
+      add_pass(Pass::Convert, wide + rows + wide);
+      return add_pass(Pass::Sums, wide, data_rows());
+    }
+    if (backward()) convert();  // the incoming gradient
+    add_pass(Pass::Convert, (backward() ? wide : rows) + wide);
+    convert();
   }
 
   // Every operand through memory once.
@@ -356,6 +386,11 @@ class OperatorCost {
     if (!fused_.channels_last && tensor_cores && !is_pointwise_window())
       add_pass(Pass::Turn, 2 * (bytes_in() + bytes_out()));
     if (implicit.batch > 1 && implicit.batch > kThinChannels) return direct_convolution(implicit);
+    // Few columns: tiles as narrow as they are, and as much longer, do as well as wide ones.
+    if (!tensor_cores && !of_weight && implicit.n <= kNarrowColumns) {
+      implicit.m = ceil_ratio(implicit.m * kNarrowColumns, kWideColumns);
+      implicit.n = kWideColumns;
+    }
     if (has_winograd()) {
       const KernelTime direct = product_time(implicit, device_, tuning_, arithmetic_), minimal = winograd();
       if (minimal.seconds < direct.seconds) return add(minimal, flops, implicit.bytes);

@@ -109,7 +109,7 @@ class Judge {
   void memory(const Timeline* timeline) {
     const MemoryOverheads& overheads = memory_overheads();
     for (const MemoryClass& of : memory_classes(played_.compiled, plan_.cluster, ranks_)) {
-      const MemoryOfClass memory(played_.compiled, plan_.training, of);
+      const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, number_types(plan_, plan_.stack), of);
       const MemoryOfClass::Peak peak = memory.peak();
       const DeviceSpec& spec = plan_.cluster.spec(of.devices.front());
       ClassForecast made;

@@ -5,6 +5,8 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "forecast/scratch.h"
+#include "price/communications.h"
 
 namespace weft {
 namespace {
@@ -92,9 +94,11 @@ std::vector<MemoryClass> memory_classes(const CompiledStrategy& compiled, const 
   return classes;
 }
 
-MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGraph& training, const MemoryClass& of)
+MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGraph& training,
+                             const SoftwareStack& stack, const NumberTypes& types, const MemoryClass& of)
     : compiled_(compiled),
       training_(training),
+      stack_(stack),
       class_(of),
       saved_(compiled.program.buffers.size(), 0),
       gradient_(training.graph.tensors().size(), 0),
@@ -117,6 +121,8 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
                                                        : kept_.optimizer;
     kind += bytes_of_buffer(id);
     kept_buffers_.push_back(id);
+    if (buffer.kind == BufferKind::Parameter)
+      kept_.parameters += narrow_copies(training.graph, buffer.tensor, types, bytes_of_buffer(id));
   }
 
   const auto add_body = [&](const std::vector<InstructionId>& from, const auto& takes) {
@@ -182,6 +188,30 @@ Bytes MemoryOfClass::bytes_of_buffer(BufferId id) const {
   return {bytes_[id]};
 }
 
+std::int64_t MemoryOfClass::scratch_of(const Instruction& instruction) const {
+  // An all-to-all by expert or sequence arrives, or is made, in another order than it is used in. Where tokens are sent
+  // once, what arrives is smaller than what it is spread to.
+  if (const auto* communicate = std::get_if<Communicate>(&instruction.what);
+      communicate && communicate->collective == Collective::AllToAll && !stack_.tokens_once.value) {
+    std::int64_t most = 0;
+    for (std::size_t i = 0; i < communicate->inputs.size(); ++i)
+      if (arrangements(compiled_.program, communicate->inputs[i], communicate->outputs[i]) > 0)
+        most = std::max(most, bytes_of_buffer(communicate->outputs[i]).value);
+    return most;
+  }
+  const auto* compute = std::get_if<Compute>(&instruction.what);
+  if (!compute) return 0;
+  const double each = scratch_per_element(training_.graph.signature(compute->op), stack_);
+  if (each <= 0) return 0;
+  std::int64_t most = 0;
+  for (const auto& list : {reads_of(compiled_.program, instruction), writes_of(compiled_.program, instruction)})
+    for (BufferId id : list) {
+      const DType dtype = training_.graph.tensors()[compiled_.program.buffers[id].tensor].type.dtype;
+      most = std::max(most, bytes_of_buffer(id).value * 8 / bits_of(dtype));
+    }
+  return static_cast<std::int64_t>(each * static_cast<double>(most));
+}
+
 // Walks the plays of one micro-batch; what it holds goes from one to the next.
 void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
   const Program& program = compiled_.program;
@@ -190,16 +220,18 @@ void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
     auto body = std::make_unique<BodyMemory>();
     const Guard only_now = micro_batch(play) == 0 ? Guard::FirstMicroBatch : Guard::Always;
     const bool last = micro_batch(play) + 1 == compiled_.schedule.micro_batches;
-    const auto change = [&](std::size_t position, BufferId id, int sign) {
-      held[id] = sign > 0;
-      const std::int64_t bytes = sign * bytes_of_buffer(id).value;
+    const auto count = [&](std::size_t position, BufferId id, std::int64_t bytes, bool activation) {
       if (bytes == 0) return;
-      body->changes.push_back({static_cast<std::uint32_t>(position), id, bytes, saved_[id] != 0});
-      (saved_[id] ? body->activations : body->buffers) += bytes;
+      body->changes.push_back({static_cast<std::uint32_t>(position), id, bytes, activation});
+      (activation ? body->activations : body->buffers) += bytes;
       if (body->activations + body->buffers > body->most) {
         body->most = body->activations + body->buffers;
         body->highest = body->changes.size();
       }
+    };
+    const auto change = [&](std::size_t position, BufferId id, int sign) {
+      held[id] = sign > 0;
+      count(position, id, sign * bytes_of_buffer(id).value, saved_[id] != 0);
     };
     const std::vector<InstructionId>& list = instructions(play);
     for (std::size_t position = 0; position < list.size(); ++position) {
@@ -216,10 +248,13 @@ void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
           if (!is_kept(program.buffers[root].kind) && !program.buffers[root].on_host && !held[root])
             change(position, root, 1);
         }
+      if (const std::int64_t scratch = scratch_of(instruction); scratch > 0)
+        for (const int sign : {1, -1}) count(position, BufferId(), sign * scratch, false);
     }
     // Buffers that come and go in one body cancel out.
     std::vector<std::pair<BufferId, int>> all;
-    for (const MemoryChange& each : body->changes) all.emplace_back(each.buffer, each.bytes < 0 ? -1 : 1);
+    for (const MemoryChange& each : body->changes)
+      if (each.buffer.valid()) all.emplace_back(each.buffer, each.bytes < 0 ? -1 : 1);
     std::sort(all.begin(), all.end());
     for (std::size_t i = 0; i < all.size();) {
       int by = 0;
@@ -271,9 +306,16 @@ std::vector<MemoryOfClass::Alive> MemoryOfClass::alive_at(const Peak& peak) cons
   for (std::size_t play = 0; play < peak.play; ++play)
     for (const auto& [id, by] : body(play).left) count[id] += by;
   const BodyMemory& highest = body(peak.play);
-  for (std::size_t i = 0; i < highest.highest; ++i)
-    count[highest.changes[i].buffer] += highest.changes[i].bytes < 0 ? -1 : 1;
   std::map<std::pair<std::string, std::string>, Alive> groups;
+  std::int64_t scratch = 0;
+  for (std::size_t i = 0; i < highest.highest; ++i) {
+    const MemoryChange& change = highest.changes[i];
+    if (change.buffer.valid())
+      count[change.buffer] += change.bytes < 0 ? -1 : 1;
+    else
+      scratch += change.bytes;
+  }
+  if (scratch > 0) groups[{"scratch of kernels", "buffers"}] = {"scratch of kernels", "buffers", 1, {scratch}};
   for (const auto& [id, times] : count) {
     if (times == 0) continue;
     const std::string name = without_numbers(training_.graph.name(compiled_.program.buffers[id].tensor));
@@ -286,6 +328,15 @@ std::vector<MemoryOfClass::Alive> MemoryOfClass::alive_at(const Peak& peak) cons
   for (auto& [key, group] : groups) alive.push_back(std::move(group));
   std::stable_sort(alive.begin(), alive.end(), [](const Alive& a, const Alive& b) { return a.bytes > b.bytes; });
   return alive;
+}
+
+Bytes narrow_copies(const Graph& graph, TensorId parameter, const NumberTypes& types, Bytes stored) {
+  for (const auto& use : graph.uses(parameter)) {
+    const std::optional<Arithmetic> products = products_of(types, graph, use.op);
+    if (products == Arithmetic::kFp8 || products == Arithmetic::kFp4)
+      return {stored.value * 8 / bits_of(graph.tensors()[parameter].type.dtype) * 2};
+  }
+  return {};
 }
 
 const MemoryOverheads& memory_overheads() {

@@ -14,7 +14,9 @@
 
 #include "cluster/cluster.h"
 #include "compile/from_strategy.h"
+#include "price/number_types.h"
 #include "program/memory.h"
+#include "strategy/stack.h"
 
 namespace weft {
 
@@ -27,7 +29,7 @@ struct MemoryClass {
 std::vector<MemoryClass> memory_classes(const CompiledStrategy& compiled, const Cluster& cluster,
                                         const std::vector<DeviceId>& ranks);
 
-// A buffer comes or goes with an instruction of a body.
+// A buffer comes or goes with an instruction of a body, or what its kernels hold for themselves (no buffer).
 struct MemoryChange {
   std::uint32_t position = 0;  // of the instruction in the body
   BufferId buffer;
@@ -44,10 +46,12 @@ struct BodyMemory {
   std::int64_t most = 0;                       // … above what was held before; at least 0
 };
 
-// The memory of one class of devices through a step. The compiled strategy and the training graph outlive it.
+// The memory of one class of devices through a step. The compiled strategy, the training graph and the stack outlive
+// it.
 class MemoryOfClass {
  public:
-  MemoryOfClass(const CompiledStrategy& compiled, const TrainingGraph& training, const MemoryClass& of);
+  MemoryOfClass(const CompiledStrategy& compiled, const TrainingGraph& training, const SoftwareStack& stack,
+                const NumberTypes& types, const MemoryClass& of);
 
   HeldBytes kept() const { return kept_; }  // from step to step
   // Of the rank's actions in order; the last is the step.
@@ -75,11 +79,13 @@ class MemoryOfClass {
 
  private:
   Bytes bytes_of_buffer(BufferId id) const;
+  std::int64_t scratch_of(const Instruction& instruction) const;
   void play_micro_batch(const std::vector<std::size_t>& plays);
   std::string_view kind_of(BufferId id) const;
 
   const CompiledStrategy& compiled_;
   const TrainingGraph& training_;
+  const SoftwareStack& stack_;
   const MemoryClass& class_;
   std::vector<std::vector<InstructionId>> bodies_;  // own instructions, by action kind
   std::vector<std::size_t> body_of_play_;
@@ -92,6 +98,9 @@ class MemoryOfClass {
   HeldBytes kept_;
   std::vector<BufferId> kept_buffers_;
 };
+
+// Weights of fp8 products are kept in that type too, as they are and transposed (Transformer Engine).
+Bytes narrow_copies(const Graph& graph, TensorId parameter, const NumberTypes& types, Bytes stored);
 
 // Bytes beyond what a program allocates, each with its source.
 struct MemoryOverheads {

@@ -63,7 +63,7 @@ const OpEntry kOperators[] = {
            .gradients = {"grad: dloss x index -> dx"},
        };
      }},
-    {OpKind::Dispatch, "dispatch", "experts:int capacity:int groups:int dropless:int",
+    {OpKind::Dispatch, "dispatch", "experts:int capacity:int groups:int dropless:int expert_groups:int top_groups:int",
      [](const Attrs& attrs, Inputs) -> Result<Declaration> {
        WEFT_TRY(Routing sizes, routing("dispatch", attrs));
        return Declaration{
@@ -77,9 +77,47 @@ const OpEntry kOperators[] = {
            .gradients = {"grad: dy index -> dx"},
        };
      }},
-    {OpKind::Combine, "combine", "experts:int capacity:int groups:int dropless:int",
+    {OpKind::DispatchWeights, "dispatch_weights",
+     "experts:int capacity:int groups:int dropless:int expert_groups:int top_groups:int",
+     [](const Attrs& attrs, Inputs) -> Result<Declaration> {
+       WEFT_TRY(Routing sizes, routing("dispatch_weights", attrs));
+       return Declaration{
+           // The weight of each row, sent along with it.
+           .notation = "weights[b,n.t,j] index[b,n.t,j] -> y[e,b.n.c]",
+           .sizes = std::move(sizes.sizes),
+           .sample = "b n",
+           .whole = "t j c",
+           .parameter = "e",
+           .linear = "weights",
+           .pointwise = 1,
+           .gradients = {"grad: dy index -> dweights"},
+       };
+     }},
+    {OpKind::WeighRows, "weigh_rows", "",
+     [](const Attrs&, Inputs) -> Result<Declaration> {
+       return Declaration{
+           .notation = "x[e,m,f] weights[e,m] -> y[e,m,f]",
+           .sample = "m",
+           .parameter = "e",
+           .linear = "x weights",
+           .pointwise = 1,
+           .gradients = {"grad_x: dy weights -> dx", "grad_weights: dy x -> dweights"},
+       };
+     }},
+    {OpKind::Combine, "combine",
+     "experts:int capacity:int groups:int dropless:int expert_groups:int top_groups:int weighed:int",
      [](const Attrs& attrs, Inputs) -> Result<Declaration> {
        WEFT_TRY(Routing sizes, routing("combine", attrs));
+       if (attrs.integer("weighed", 0))  // the rows were weighed already: they are added up
+         return Declaration{
+             .notation = "y[e,b.n.c,k] index[b,n.t,j] -> z[b,n.t,k]",
+             .sizes = std::move(sizes.sizes),
+             .sample = "b n",
+             .whole = "t j c",
+             .linear = "y",
+             .pointwise = 1,
+             .gradients = {"grad_y: dz index -> dy"},
+         };
        return Declaration{
            .notation = "y[e,b.n.c,k] weights[b,n.t,j] index[b,n.t,j] -> z[b,n.t,k]",
            .sizes = std::move(sizes.sizes),

@@ -49,6 +49,8 @@ enum class OpKind : std::uint8_t {
   Router,
   AuxLoss,
   Dispatch,
+  DispatchWeights,
+  WeighRows,
   Combine,
   // movement
   Concat,

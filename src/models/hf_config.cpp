@@ -335,6 +335,8 @@ TransformerConfig read_deepseek(Fields& f, bool v3) {
   moe.normalize = f.flag_or("norm_topk_prob", v3);
   moe.scale = f.number_or("routed_scaling_factor", 1);
   moe.sigmoid_score = f.text_or("scoring_func", v3 ? "sigmoid" : "softmax") == "sigmoid";
+  moe.expert_groups = f.integer_or("n_group", 1);
+  moe.top_groups = moe.expert_groups > 1 ? f.integer_or("topk_group", 0) : 0;
   moe.correction_bias = f.text_or("topk_method", v3 ? "noaux_tc" : "greedy") == "noaux_tc";
   return c;
 }

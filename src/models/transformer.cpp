@@ -25,6 +25,11 @@ Status check_moe(const TransformerConfig& config) {
   WEFT_TRY_OK(within("first_dense", moe.first_dense, 0, 10'000));
   WEFT_TRY_OK(within("every", moe.every, 1, 10'000));
   WEFT_TRY_OK(within("groups", moe.groups, 1, 1LL << 24));
+  WEFT_TRY_OK(within("expert_groups", moe.expert_groups, 1, moe.experts));
+  if (moe.top_groups < 0 || moe.top_groups > moe.expert_groups || moe.experts % moe.expert_groups != 0 ||
+      (moe.top_groups > 0 && moe.experts / moe.expert_groups * moe.top_groups < moe.top_k))
+    return error("top_groups={} of expert_groups={}: must divide experts={} and leave top_k={} to choose from",
+                 moe.top_groups, moe.expert_groups, moe.experts, moe.top_k);
   if (!(moe.capacity_factor >= 0 && moe.capacity_factor <= 1000))
     return error("capacity_factor={}: must be between 0 (dropless) and 1000", moe.capacity_factor);
   if (!(moe.aux_loss >= 0 && moe.aux_loss <= 1000))

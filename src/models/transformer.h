@@ -39,6 +39,8 @@ struct MoeConfig {
   double capacity_factor = 0;  // 0: dropless; else an expert takes ceil(tokens · top_k / experts · factor) of a group
   std::int64_t groups = 1;     // token groups per sample, each with a capacity of its own
   bool sigmoid_score = false;  // else softmax
+  std::int64_t expert_groups = 1, top_groups = 0;  // experts are chosen within the best groups (DeepSeek); 0: in all
+  bool weigh_rows = false;  // a choice's weight multiplies the activation, not the result: the same sum, other traffic
   bool correction_bias = false;  // DeepSeek-V3's per-expert bias for load balance
   bool normalize = true;         // the chosen weights are scaled to sum to one
   double scale = 1;

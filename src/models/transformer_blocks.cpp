@@ -189,6 +189,10 @@ TensorId TransformerBlocks::experts(TensorId x) {
   Attrs exchange{
       {"experts", moe.experts}, {"capacity", expert_capacity(moe, seq / moe.groups)}, {"groups", moe.groups}};
   if (moe.capacity_factor <= 0) exchange.set("dropless", std::int64_t{1});
+  if (moe.top_groups > 0) {
+    exchange.set("expert_groups", moe.expert_groups);
+    exchange.set("top_groups", moe.top_groups);
+  }
   const TensorId rows = b.op1(OpKind::Dispatch, "dispatch", {x, index}, exchange);
   TensorId y;
   {
@@ -197,9 +201,19 @@ TensorId TransformerBlocks::experts(TensorId x) {
     const TensorId up_weight = net_.parameter(up, "weight", {moe.experts, config_.hidden, gated ? 2 * ffn : ffn});
     const TensorId down_weight = net_.parameter("down", "weight", {moe.experts, ffn, config_.hidden});
     y = b.op1(OpKind::ExpertLinear, up, {rows, up_weight});
-    y = b.op1(OpKind::ExpertLinear, "down", {activate("act", y), down_weight});
+    y = activate("act", y);
+    if (moe.weigh_rows) {
+      const TensorId of_rows = b.op1(OpKind::DispatchWeights, "dispatch_weights", {weights, index}, exchange);
+      y = b.op1(OpKind::WeighRows, "weigh", {y, of_rows});
+    }
+    y = b.op1(OpKind::ExpertLinear, "down", {y, down_weight});
   }
-  y = b.op1(OpKind::Combine, "combine", {y, weights, index}, exchange);
+  if (moe.weigh_rows) {
+    exchange.set("weighed", std::int64_t{1});
+    y = b.op1(OpKind::Combine, "combine", {y, index}, exchange);
+  } else {
+    y = b.op1(OpKind::Combine, "combine", {y, weights, index}, exchange);
+  }
   if (moe.shared_ffn > 0) {
     TensorId shared;
     {

@@ -60,6 +60,8 @@ std::vector<ZooEntry> mixture_zoo() {
                      .expert_ffn = 1536,
                      .shared_ffn = 3072,
                      .first_dense = 1,
+                     .expert_groups = 8,
+                     .top_groups = 3,
                      .normalize = false,
                      .scale = 16};
   zoo.push_back({"deepseek-v2",
@@ -72,6 +74,8 @@ std::vector<ZooEntry> mixture_zoo() {
                      .shared_ffn = 2048,
                      .first_dense = 3,
                      .sigmoid_score = true,
+                     .expert_groups = 8,
+                     .top_groups = 4,
                      .correction_bias = true,
                      .scale = 2.5};
   zoo.push_back({"deepseek-v3",

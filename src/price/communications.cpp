@@ -10,13 +10,15 @@
 namespace weft {
 
 Communications::Communications(const Program& program, const Graph& graph, const Cluster& cluster,
-                               const CostModel& cost, const NumberTypes& types, bool transfers_in_parts)
+                               const CostModel& cost, const NumberTypes& types, bool transfers_in_parts,
+                               bool tokens_once)
     : program_(program),
       graph_(graph),
       cluster_(cluster),
       cost_(cost),
       types_(types),
-      transfers_in_parts_(transfers_in_parts) {}
+      transfers_in_parts_(transfers_in_parts),
+      tokens_once_(tokens_once) {}
 
 std::uint32_t Communications::world_position(DeviceId device) const {
   return static_cast<std::uint32_t>(program_.meshes[program_.world].position_of(device));
@@ -215,7 +217,47 @@ ShapeId Communications::shape_of(const Communicator& communicator) {
   return found->second;
 }
 
-std::int64_t Communications::bytes_of(const Instruction& instruction, const CommGroup& group) const {
+// Blocks for different members lie apart where something varies outside of the dimension that is cut, and arrive apart
+// where something varies outside of the one that is joined.
+int arrangements(const Program& program, BufferId from_id, BufferId to_id) {
+  const Buffer &from = program.buffers[from_id], &to = program.buffers[to_id];
+  const Mesh& mesh = program.meshes[from.layout.mesh];
+  const Shape before = local_shape(from.layout, mesh, 0), after = local_shape(to.layout, mesh, 0);
+  bool apart = false, cut = false, joined = false;
+  for (std::size_t dim = 0; dim < before.size(); ++dim) {
+    cut = cut || (after[dim] < before[dim] && apart);
+    joined = joined || (after[dim] > before[dim] && apart);
+    apart = apart || std::min(before[dim], after[dim]) > 1;
+  }
+  return (cut ? 1 : 0) + (joined ? 1 : 0);
+}
+
+// Tokens choose evenly: of k experts among E on n devices, E/n on each, they reach n (1 − C(E − E/n, k) / C(E, k))
+// devices. Where they choose within some groups of experts (DeepSeek-V3), the same holds among those groups' devices.
+double Communications::sent_share(TensorId rows, std::size_t members) const {
+  const auto share = [&](OpId op) -> std::optional<double> {
+    const OpKind kind = graph_.kind(op);
+    if (kind != OpKind::Dispatch && kind != OpKind::Combine) return std::nullopt;
+    const Signature& signature = graph_.signature(op);
+    const auto chosen = static_cast<double>(signature.axes[static_cast<std::size_t>(signature.axis_named("j"))].size);
+    const auto groups = static_cast<double>(std::max<std::int64_t>(1, signature.attrs.integer("expert_groups", 1)));
+    const double open = static_cast<double>(signature.attrs.integer("top_groups", 0)) / groups;
+    const double of_all = open > 0 ? std::min(1.0, open) : 1;
+    const double experts = static_cast<double>(signature.attrs.integer("experts", 1)) * of_all,
+                 devices = std::max(1.0, static_cast<double>(members) * of_all), each = experts / devices;
+    double missed = 1;
+    for (double i = 0; i < chosen; ++i) missed *= std::max(0.0, experts - each - i) / std::max(1.0, experts - i);
+    return std::min(1.0, devices * (1 - missed) / chosen);
+  };
+  if (!tokens_once_) return 1;
+  if (const OpId producer = graph_.tensors()[rows].producer; producer.valid())
+    if (const auto found = share(producer)) return *found;
+  for (const auto& use : graph_.uses(rows))
+    if (const auto found = share(use.op)) return *found;
+  return 1;
+}
+
+Payload Communications::payload_of(const Instruction& instruction, const CommGroup& group) const {
   // Gradients are reduced and parameters gathered on the data stream, perhaps in a type of their own.
   std::optional<DType> sent;
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what);
@@ -227,13 +269,18 @@ std::int64_t Communications::bytes_of(const Instruction& instruction, const Comm
     return sent ? weft::bytes_of(*sent, elements) : bytes_of_elements(id, elements);
   };
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
-    std::int64_t bytes = 0;
+    Payload payload;
+    std::int64_t& bytes = payload.bytes;
     for (std::size_t i = 0; i < communicate->outputs.size(); ++i) {
       const std::int64_t before = local(communicate->inputs[i]), after = local(communicate->outputs[i]);
       switch (communicate->collective) {
-        case Collective::AllToAll:
-          bytes += before;
+        case Collective::AllToAll: {
+          const BufferId from = communicate->inputs[i];
+          const double share = sent_share(program_.buffers[from].tensor, group.members.size());
+          bytes += static_cast<std::int64_t>(static_cast<double>(before) * share);
+          payload.arranged += before * arrangements(program_, from, communicate->outputs[i]);
           break;
+        }
         case Collective::HaloExchange:
           bytes += after - before;
           break;
@@ -244,24 +291,24 @@ std::int64_t Communications::bytes_of(const Instruction& instruction, const Comm
           bytes += std::max(before, after);
       }
     }
-    return bytes;
+    return payload;
   }
-  if (const auto* copy = std::get_if<Copy>(&instruction.what)) return local(copy->from);
+  if (const auto* copy = std::get_if<Copy>(&instruction.what)) return {local(copy->from)};
   const auto* send = std::get_if<Send>(&instruction.what);
   const TransferId transfer = send ? send->transfer : std::get<Receive>(instruction.what).transfer;
-  return bytes_of_elements(program_.transfers[transfer].from, group.moved);
+  return {bytes_of_elements(program_.transfers[transfer].from, group.moved)};
 }
 
 std::int64_t Communications::bytes_of_elements(BufferId buffer, std::int64_t elements) const {
   return weft::bytes_of(graph_.tensors()[program_.buffers[buffer].tensor].type.dtype, elements);
 }
 
-const CommunicateCost& Communications::cost_of(const CommGroup& group, std::int64_t bytes) {
-  const auto [found, added] = costs_.try_emplace({group.shape, bytes, false});
+const CommunicateCost& Communications::cost_of(const CommGroup& group, const Payload& payload) {
+  const auto [found, added] = costs_.try_emplace({group.shape, payload});
   if (added) {
     const Communicator& communicator = communicators_[group.prototype];
-    if (!communicator.routes.empty() && bytes > 0) {
-      found->second = cost_.communicate(CommunicateQuery{&communicator, bytes, false});
+    if (!communicator.routes.empty() && payload.bytes > 0) {
+      found->second = cost_.communicate(CommunicateQuery{&communicator, payload.bytes, false, payload.arranged});
       std::vector<std::uint32_t>& used = routes_used_[group.shape];
       if (found->second.bytes > kUnfeltBytes && std::find(used.begin(), used.end(), found->second.route) == used.end())
         used.push_back(found->second.route);

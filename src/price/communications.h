@@ -38,19 +38,31 @@ struct CommKind {
 // (A scalar goes around 16,384 devices by a tree that no two nodes have the same part in; nothing would fold.)
 inline constexpr std::int64_t kUnfeltBytes = 16 << 10;
 
+// What a group moves for an instruction, in bytes of its largest member.
+struct Payload {
+  std::int64_t bytes = 0;
+  std::int64_t arranged = 0;  // put in order in memory, so that what goes to (or came from) one member lies together
+
+  auto operator<=>(const Payload&) const = default;
+};
+
+// How often the bytes of an all-to-all are put in order, before and after.
+int arrangements(const Program& program, BufferId from, BufferId to);
+
 class Communications {
  public:
   // `transfers_in_parts`: what several receivers will hold alike is sent to each in part and gathered among them.
+  // `tokens_once`: rows of a token for several experts of one device go there once.
   Communications(const Program& program, const Graph& graph, const Cluster& cluster, const CostModel& cost,
-                 const NumberTypes& types = {}, bool transfers_in_parts = false);
+                 const NumberTypes& types = {}, bool transfers_in_parts = false, bool tokens_once = false);
 
   // The kind of an instruction that communicates; invalid for others.
   KindId kind_of(const Instruction& instruction);
   // What the group moves for the instruction, and its cost.
-  std::int64_t bytes_of(const Instruction& instruction, const CommGroup& group) const;
-  const CommunicateCost& cost_of(const CommGroup& group, std::int64_t bytes);
+  Payload payload_of(const Instruction& instruction, const CommGroup& group) const;
+  const CommunicateCost& cost_of(const CommGroup& group, const Payload& payload);
   const CommunicateCost& cost_of(const Instruction& instruction, const CommGroup& group) {
-    return cost_of(group, bytes_of(instruction, group));
+    return cost_of(group, payload_of(instruction, group));
   }
 
   const IdVec<KindId, CommKind>& kinds() const { return kinds_; }
@@ -69,13 +81,15 @@ class Communications {
   ShapeId shape_of(const Communicator& communicator);
   std::uint32_t world_position(DeviceId device) const;
   std::int64_t bytes_of_elements(BufferId buffer, std::int64_t elements) const;
+  // Of rows that are routed to experts along `members` devices, the share that is sent.
+  double sent_share(TensorId rows, std::size_t members) const;
 
   const Program& program_;
   const Graph& graph_;
   const Cluster& cluster_;
   const CostModel& cost_;
   const NumberTypes types_;
-  const bool transfers_in_parts_;
+  const bool transfers_in_parts_, tokens_once_;
   IdVec<KindId, CommKind> kinds_;
   IdVec<CommGroupId, CommGroup> groups_;
   std::vector<Communicator> communicators_;
@@ -86,7 +100,7 @@ class Communications {
   std::map<std::pair<MeshId, MeshId>, std::vector<std::pair<std::pair<Layout, Layout>, KindId>>> transfers_;
   std::map<std::tuple<const NodeType*, Collective, std::vector<int>>, std::uint32_t> inside_node_;
   std::map<std::vector<std::uint64_t>, ShapeId> shapes_;
-  std::map<std::tuple<ShapeId, std::int64_t, bool>, CommunicateCost> costs_;
+  std::map<std::pair<ShapeId, Payload>, CommunicateCost> costs_;
 };
 
 }  // namespace weft

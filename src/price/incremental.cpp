@@ -357,7 +357,7 @@ void PricedProgram::open_meetings(const Instruction& instruction, KindId kind, E
   Communications& communications = pricer_.communications();
   const auto old = std::exchange(entry.meetings, {});
   for (const auto& [group, meeting] : old) meeting_of_[group] = meeting;
-  std::int64_t bytes = -1;
+  std::optional<Payload> payload;
   for (std::size_t p = 0; p < entry.tasks.size(); ++p) {
     const CommGroupId id = communications.kinds()[kind].group_at[p];
     if (!id.valid()) continue;
@@ -365,8 +365,8 @@ void PricedProgram::open_meetings(const Instruction& instruction, KindId kind, E
     if (group.local || parties(id) == 1) continue;
     if (std::any_of(entry.meetings.rbegin(), entry.meetings.rend(), [&](const auto& each) { return each.first == id; }))
       continue;
-    if (entry.sends || bytes < 0) bytes = communications.bytes_of(instruction, group);
-    const CommunicateCost& cost = communications.cost_of(group, bytes);
+    if (entry.sends || !payload) payload = communications.payload_of(instruction, group);
+    const CommunicateCost& cost = communications.cost_of(group, *payload);
     if (cost.latency == 0 && cost.bytes == 0) continue;
     MeetingId meeting = std::exchange(meeting_of_[id], {});
     if (!meeting.valid()) meeting = new_meeting();

@@ -63,14 +63,6 @@ bool InstructionPricer::is_uniform(const Compute& compute, const Mesh& mesh) con
   return true;
 }
 
-std::optional<Arithmetic> InstructionPricer::products_of(OpId op, const Signature& signature) const {
-  if (!types_.products || signature.inputs.empty()) return std::nullopt;
-  if (*types_.products == Arithmetic::kTf32)
-    return signature.inputs[0].dtype == DType::F32 ? types_.products : std::nullopt;
-  if (signature.kind != OpKind::Linear && signature.kind != OpKind::ExpertLinear) return std::nullopt;
-  return graph_.name(op).find("layers.") == 0 ? types_.products : std::nullopt;
-}
-
 ComputeCost InstructionPricer::compute_cost(const Compute& compute, const Mesh& mesh, int position) {
   const Signature& signature = graph_.signature(compute.op);
   const AxisSlices slices = axis_slices(signature, compute.sharding, mesh, position);
@@ -78,7 +70,7 @@ ComputeCost InstructionPricer::compute_cost(const Compute& compute, const Mesh& 
   for (const AxisSlice& slice : slices) extents_.push_back(slice.size());
   return cost_.compute(ComputeQuery{&signature, extents_,
                                     &cluster_.spec(mesh.devices()[static_cast<std::size_t>(position)]),
-                                    products_of(compute.op, signature), attended_share(signature, slices)});
+                                    products_of(types_, graph_, compute.op), attended_share(signature, slices)});
 }
 
 ComputeCost InstructionPricer::combine_cost(const Combine& combine, const Mesh& mesh, const DeviceSpec& device) const {

@@ -20,7 +20,7 @@ class InstructionPricer {
         cost_(cost),
         stack_(stack),
         types_(types),
-        communications_(program, graph, cluster, cost, types, stack.p2p_in_parts.value) {}
+        communications_(program, graph, cluster, cost, types, stack.p2p_in_parts.value, stack.tokens_once.value) {}
 
   Communications& communications() { return communications_; }
   const Communications& communications() const { return communications_; }
@@ -48,7 +48,6 @@ class InstructionPricer {
 
  private:
   // What the operator multiplies in, where it is not in its operands' type.
-  std::optional<Arithmetic> products_of(OpId op, const Signature& signature) const;
 
   const Program& program_;
   const Graph& graph_;

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "cluster/device.h"
-#include "graph/dtype.h"
+#include "graph/graph.h"
 
 namespace weft {
 
@@ -12,5 +12,8 @@ struct NumberTypes {
   std::optional<Arithmetic> products = {};  // tf32: of all fp32; narrower types: of the linears of blocks
   std::optional<DType> sent_gradients = {}, sent_parameters = {};
 };
+
+// What the products of an operator run in, where that is not their operands' own type.
+std::optional<Arithmetic> products_of(const NumberTypes& types, const Graph& graph, OpId op);
 
 }  // namespace weft

@@ -24,6 +24,7 @@ std::string role_of(OpKind kind, std::string_view axis) {
     case OpKind::Attention:
       return axis == "g" || axis == "r" ? "heads" : axis == "t" ? "keys" : "";
     case OpKind::Dispatch:
+    case OpKind::DispatchWeights:
     case OpKind::Combine:
       return axis == "e" ? "experts" : "";
     case OpKind::CrossEntropy:

@@ -210,7 +210,8 @@ class Reader {
 
   void read_memory() {
     const std::vector<MemoryClass> classes = memory_classes(played_.compiled, plan_.cluster, plan_.ranks());
-    const MemoryOfClass memory(played_.compiled, plan_.training, classes.front());
+    const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, number_types(plan_, plan_.stack),
+                               classes.front());
     for (const bool backward : {false, true}) {
       const std::size_t play = backward ? 3 : 2;
       const BodyMemory& body = memory.body(play);

@@ -168,7 +168,7 @@ std::vector<Rule> tensor_parallel(const Graph& graph, const std::string& axis) {
 std::vector<Rule> expert_parallel(const Graph& graph, std::span<const std::string> axes) {
   OpRules rules(graph);
   for (OpId op : forward_ops(graph))
-    if (graph.kind(op) == OpKind::ExpertLinear)
+    if (graph.kind(op) == OpKind::ExpertLinear || graph.kind(op) == OpKind::WeighRows)
       for (const std::string& axis : axes) rules.add(op, axis, {"e"});
   return std::move(rules).take();
 }

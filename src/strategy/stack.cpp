@@ -200,6 +200,7 @@ const std::vector<Knob>& stack_knobs() {
       {"tensor_overlap", &S::tensor_overlap},
       {"p2p_overlap", &S::p2p_overlap},
       {"p2p_in_parts", &S::p2p_in_parts},
+      {"tokens_once", &S::tokens_once},
       {"keep_gathered_input", &S::keep_gathered_input},
       {"fused_attention", &S::fused_attention},
       {"fused_norm", &S::fused_norm},

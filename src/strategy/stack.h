@@ -35,6 +35,7 @@ struct SoftwareStack {
   Figure<bool> tensor_overlap;       // collectives run beside the products they belong to
   Figure<bool> p2p_overlap;          // sends and receives between stages run beside computation
   Figure<bool> p2p_in_parts;         // what tensor-parallel ranks hold alike is sent in parts and gathered on arrival
+  Figure<bool> tokens_once;          // a token goes once to a device that has several of its experts (DeepEP, HybridEP)
   Figure<bool> keep_gathered_input;  // sequence parallelism: kept for the weight gradient, not gathered again
   // Kernels that are one, or a sequence of plain ones.
   Figure<bool> fused_attention, fused_norm, fused_cross_entropy, fused_bias_activation, fused_optimizer;

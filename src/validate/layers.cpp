@@ -66,7 +66,7 @@ Result<PlanRequest> request_of(const MeasuredRow& row) {
   PlanRequest request;
   request.model = fmt::format(
       "mixtral-8x7b:layers=1,hidden={},heads={},kv_heads={},experts={},top_k={},expert_ffn={},shared_ffn={},"
-      "vocab=1024,context={}",
+      "activation=gelu,weigh_rows=1,vocab=1024,context={}",
       hidden, hidden / 128, hidden / 128, experts, top, ffn, shared, seq);
   const std::string node = built_in_mapping_rules().node_of(row);
   if (node.empty()) return error("gpu '{}': no node preset is known for it", row.text("gpu").substr(0, 40));
@@ -75,25 +75,31 @@ Result<PlanRequest> request_of(const MeasuredRow& row) {
   request.seq = seq;
   request.micro_batch = batch;
   request.global_batch = batch * ep;
-  request.stack = "megatron-lm";
+  if (parts[1] != "a2a" && parts[1] != "deepep" && parts[1] != "hybridep")
+    return error("case '{}': dispatcher '{}': write a2a, deepep or hybridep", row.text("case").substr(0, 60), parts[1]);
+  request.stack = parts[1] == "a2a" ? "megatron-moe-layer" : "megatron-moe-layer-deepep";
   WEFT_TRY(request.dtype, dtype_word(parts[3]));
   return request;
 }
 
 bool in_layer(std::string_view name) { return name.find(kLayer) != std::string_view::npos; }
 
-// From the begin of the layer's first to the end of its last task in a play; reductions of gradients are not its own.
+// From the begin of the layer's first to the end of its last task in a play, less what adds to gradients of earlier
+// micro-batches: there were none. Reductions of gradients are not its own.
 double layer_seconds(const Timeline& timeline, const Plan& plan, const CompiledStrategy& compiled, std::uint32_t play) {
-  Picoseconds begin = -1, end = 0;
+  Picoseconds begin = -1, end = 0, added = 0;
   timeline.for_each(AgentId(0), [&](const Span& span) {
     if (span.play != play || span.instruction == kNoInstruction) return;
     const InstructionId id(span.instruction);
     if (compiled.program.instructions[id].stream == Stream::Data) return;
     if (!in_layer(title_of(compiled.program, plan.training.graph, id))) return;
+    if (const auto* compute = std::get_if<Compute>(&compiled.program.instructions[id].what);
+        compute && plan.training.graph.kind(compute->op) == OpKind::Accumulate)
+      added += span.end - span.start;
     if (begin < 0 || span.start < begin) begin = span.start;
     end = std::max(end, span.end);
   });
-  return begin < 0 ? 0 : static_cast<double>(end - begin) * 1e-12;
+  return begin < 0 ? 0 : static_cast<double>(end - begin - added) * 1e-12;
 }
 
 // The most that the layer's parameters, gradients and activations hold at a time.
@@ -108,16 +114,22 @@ double layer_bytes(const Plan& plan, const CompiledStrategy& compiled) {
     const bool own =
         buffer.kind == BufferKind::Parameter || (buffer.kind == BufferKind::State && gradients.contains(buffer.tensor));
     if (buffer.memory != id || !own || !in_layer(graph.name(buffer.tensor))) continue;
-    kept += static_cast<double>(bytes_of(graph.tensors()[buffer.tensor].type.dtype,
-                                         largest_local_elements(buffer.layout, program.meshes[buffer.layout.mesh])));
+    const Bytes stored = {bytes_of(graph.tensors()[buffer.tensor].type.dtype,
+                                   largest_local_elements(buffer.layout, program.meshes[buffer.layout.mesh]))};
+    kept += static_cast<double>(stored.value);
+    if (buffer.kind == BufferKind::Parameter)
+      kept += static_cast<double>(narrow_copies(graph, buffer.tensor, number_types(plan, plan.stack), stored).value);
   }
   const std::vector<DeviceId> ranks = plan.ranks();
   const std::vector<MemoryClass> classes = memory_classes(compiled, plan.cluster, ranks);
-  const MemoryOfClass memory(compiled, plan.training, classes.front());
+  const MemoryOfClass memory(compiled, plan.training, plan.stack, number_types(plan, plan.stack), classes.front());
   double now = kept, most = kept;
   for (std::size_t play = 0; play + 1 < memory.plays(); ++play)  // the last is the step
     for (const MemoryChange& change : memory.body(play).changes) {
-      if (!in_layer(graph.name(program.buffers[change.buffer].tensor))) continue;
+      const InstructionId by = memory.instructions(play)[change.position];
+      const bool own = change.buffer.valid() ? in_layer(graph.name(program.buffers[change.buffer].tensor))
+                                             : in_layer(title_of(program, graph, by));
+      if (!own) continue;
       now += static_cast<double>(change.bytes);
       most = std::max(most, now);
     }
@@ -137,7 +149,6 @@ Result<LayerPoint> compare(const MeasuredRow& row, const Calibration& calibratio
     return error("forward_ms, backward_ms or max_allocated_bytes: no number above zero");
   WEFT_TRY(const PlanRequest request, request_of(row));
   WEFT_TRY(Plan plan, make_plan(request));
-  plan.stack.keep_gathered_input.value = true;  // Megatron's dispatchers keep what they exchanged for the backward pass
   WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan));
   const SoftwareStack stack = calibration.over(plan.stack);
   const AnalyticCost cost(stack, calibration.tuning);

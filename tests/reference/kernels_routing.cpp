@@ -172,11 +172,24 @@ void for_each_routed(const Kernel& k, const Ref& index, At& at, F&& f) {
 
 void route(const Kernel& k) {
   const Ref index = k.in("index");
-  const std::vector<std::size_t> row = k.axes({"k"});
+  const bool weights_alone = k.signature.kind == OpKind::DispatchWeights;
+  const std::vector<std::size_t> row = weights_alone ? std::vector<std::size_t>{} : k.axes({"k"});
   At at = k.start();
   for_each_routed(k, index, at, [&] {
     const std::string& gradient = k.signature.gradient;
-    if (k.signature.kind == OpKind::Dispatch) {
+    if (weights_alone) {
+      if (gradient.empty())
+        k.out("y")(at) = k.in("weights")(at);
+      else
+        k.out("dweights")(at) += k.in("dy")(at);
+    } else if (k.signature.attrs.integer("weighed", 0)) {
+      k.for_each(row, at, [&] {
+        if (gradient.empty())
+          k.out("z")(at) += k.in("y")(at);
+        else
+          k.out("dy")(at) = k.in("dz")(at);
+      });
+    } else if (k.signature.kind == OpKind::Dispatch) {
       k.for_each(row, at, [&] {
         if (gradient.empty())
           k.out("y")(at) = k.in("x")(at);
@@ -190,6 +203,19 @@ void route(const Kernel& k) {
     } else {
       k.for_each(row, at, [&] { k.out("dweights")(at) += k.in("dz")(at)*k.in("y")(at); });
     }
+  });
+}
+
+void weigh_rows(const Kernel& k) {
+  const std::string& gradient = k.signature.gradient;
+  At at = k.start();
+  k.for_each(k.axes({"e", "m", "f"}), at, [&] {
+    if (gradient.empty())
+      k.out("y")(at) = k.in("x")(at)*k.in("weights")(at);
+    else if (gradient == "grad_x")
+      k.out("dx")(at) = k.in("dy")(at)*k.in("weights")(at);
+    else
+      k.out("dweights")(at) += k.in("dy")(at)*k.in("x")(at);
   });
 }
 
@@ -207,8 +233,12 @@ bool run_routing(const Kernel& k) {
       aux_loss(k);
       return true;
     case OpKind::Dispatch:
+    case OpKind::DispatchWeights:
     case OpKind::Combine:
       route(k);
+      return true;
+    case OpKind::WeighRows:
+      weigh_rows(k);
       return true;
     default:
       return false;

@@ -240,6 +240,22 @@ std::vector<CaseGenerator> make_cases() {
           {{"experts", I{4}}, {"capacity", capacity}, {"groups", I{2}}},
           {{"y", {4, 2 * 2 * capacity, 3}}, {"weights", {2, 8, 2}}, {"index", {2, 8, 2}, Values::Below, 4}}};
     });
+  for (I capacity : {1, 3, 8})
+    add(fmt::format("dispatch_weights capacity={}", capacity), [=](Rng&) {
+      return OperatorCase{OpKind::DispatchWeights,
+                          {{"experts", I{4}}, {"capacity", capacity}, {"groups", I{2}}},
+                          {{"weights", {2, 8, 2}}, {"index", {2, 8, 2}, Values::Below, 4}}};
+    });
+  for (I capacity : {1, 3, 8})
+    add(fmt::format("combine of weighed rows capacity={}", capacity), [=](Rng&) {
+      return OperatorCase{OpKind::Combine,
+                          {{"experts", I{4}}, {"capacity", capacity}, {"groups", I{2}}, {"weighed", I{1}}},
+                          {{"y", {4, 2 * 2 * capacity, 3}}, {"index", {2, 8, 2}, Values::Below, 4}}};
+    });
+  add("weigh_rows", [](Rng& rng) {
+    const I rows = some(rng, 2, 5);
+    return OperatorCase{OpKind::WeighRows, {}, {{"x", {3, rows, 4}}, {"weights", {3, rows}}}};
+  });
 
   for (I outer : {1, 3}) {
     add(fmt::format("concat outer={}", outer), [=](Rng& rng) {

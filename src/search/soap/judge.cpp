@@ -51,7 +51,7 @@ MemoryNeed memory_need(const SoapProblem& problem, const Program& program, const
   const CompiledStrategy compiled{program, schedule};
   MemoryNeed need;
   for (const MemoryClass& of : memory_classes(compiled, problem.cluster, program.meshes[program.world].devices())) {
-    const HeldBytes held = MemoryOfClass(compiled, problem.training, of).peak().held;
+    const HeldBytes held = MemoryOfClass(compiled, problem.training, problem.stack, {}, of).peak().held;
     const MemoryOverheads& overheads = memory_overheads();
     const Bytes total = reserved_estimate(held) + overheads.context.value +
                         overheads.communicator.value * communicators_of(compiled, of);

@@ -1,0 +1,13 @@
+// What the kernels of an operator hold for themselves while it runs.
+#pragma once
+
+#include "graph/signature.h"
+#include "strategy/stack.h"
+
+namespace weft {
+
+// Bytes per element of the operator's largest operand. Fused kernels keep what is in between in registers; plain ones
+// in memory, mostly as fp32 copies of 16-bit operands.
+double scratch_per_element(const Signature& signature, const SoftwareStack& stack);
+
+}  // namespace weft
