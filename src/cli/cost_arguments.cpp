@@ -43,7 +43,7 @@ Result<ChosenCost> choose_cost(const CostArguments& arguments, const Plan& plan,
   if (arguments.model == "measured") {
     WEFT_TRY(const std::vector<MeasuredEvent> profile, read_profile(arguments.database));
     WEFT_TRY(std::unique_ptr<MeasuredCost> cost,
-             MeasuredCost::make(profile, arguments.database, plan.cluster, plan.stack));
+             MeasuredCost::make(profile, arguments.database, plan.cluster, plan.stack, tuning));
     std::string assumed = fmt::format(
         "durations: measured, {} events of operators and {} of communications in {}; where it has none, the analytic "
         "cost model (--cost)",

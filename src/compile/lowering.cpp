@@ -397,7 +397,8 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
         if (layout.mesh != it->first.second) continue;
         if (!chosen.valid() || (is_partial(program_.buffers[chosen].layout) && !is_partial(layout)))
           chosen = each;  // one that only ever was partial is reduced again
-        if (!as_read.valid() && layout == it->second && !is_partial(layout)) as_read = each;
+        if (!as_read.valid() && layout == it->second && !is_partial(layout) && layout == without_halos(layout))
+          as_read = each;
       }
       if (!chosen.valid()) continue;
       // What forward exchanged is kept as it is read: it takes no more memory. What it gathered does.

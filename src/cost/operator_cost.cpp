@@ -311,7 +311,8 @@ class OperatorCost {
   void cast_factor() {
     if (arithmetic_ != Arithmetic::kFp8 || signature_.gradient == "grad_weight") return;
     const Operand& from = signature_.inputs[0];
-    if (bits_of(from.dtype) > 8) add_pass(Pass::Convert, bytes_of_operand(from) + 2 * elements(from));
+    if (bits_of(from.dtype) > 8)
+      add_pass(Pass::Convert, bytes_of_operand(from) + 2 * elements(from), 0, elements(from));
   }
 
   // A part of the activation's kernel, or plain ones: rows times fp32 weights are fp32 by PyTorch's promotion.

@@ -314,7 +314,7 @@ Result<PlayedPlan> play_plan(const Plan& plan, const CostModel& cost, const Fore
 }
 
 FlopsPerSecond peak_of(const Plan& plan) {
-  const Arithmetic wanted = arithmetic_of(plan.precision.stored);
+  const Arithmetic wanted = plan.precision.products.value_or(arithmetic_of(plan.precision.stored));
   const DeviceSpec* spec = nullptr;
   FlopsPerSecond each, all;
   for (DeviceId device : plan.ranks()) {
