@@ -82,7 +82,7 @@ struct PassTuning {
 struct ProductTuning {
   Figure<double> sustained;          // share of the dense peak that the main loop reaches in a single call
   Figure<std::vector<Tile>> tiles;   //
-  Figure<double> tile_overhead;      // prologue and epilogue of a tile, in steps along k
+  Figure<double> tile_overhead;      // prologue and epilogue of a tile, in elements along k
   Figure<double> wave_quantisation;  // 1: the last wave takes as long as a full one; 0: work is spread evenly
   Figure<double> misaligned;         // rate where rows are not multiples of 4 bytes: kernels without wide loads
   Figure<double> half_aligned;       // rate where they are multiples of 4, not of 16
@@ -94,7 +94,7 @@ struct DeviceTuning {
   std::string name;
   std::array<ProductTuning, kArithmetics.size()> products;
   Figure<double> load_clock;        // rate of products and attention inside whole steps over single calls: power
-  Figure<Seconds> load_delay;       // of a burst of calls whose clock lies half-way
+  Figure<Seconds> load_delay;       // a burst of three times this has fallen half-way
   Figure<double> grouped;           // rate of a grouped product (experts) over one of the same tiles
   Figure<Seconds> grouped_start;    // and what each of its groups takes beside
   Figure<double> convolution_thin;  // rate of convolutions of fewer channels than 8, as which they count
