@@ -130,8 +130,9 @@ bool Lowering::gathers_in_units(TensorId tensor) const {
          graph_.tensors()[tensor].kind == TensorKind::Parameter && !offloads(Stored::Weights);
 }
 
-// A parameter kept on several meshes (tied embeddings, stages held twice): every copy gets the terms of the others. The
-// sums go to buffers of their own, so that each copy sends what it had.
+// A parameter kept on several meshes (tied embeddings, stages held twice, operators placed one by one): every copy gets
+// the sum of all. Two copies exchange what they have. Of more, one collects the terms of the others, adds them up and
+// sends the sum back: two transfers a copy, where an exchange takes one for every pair.
 Status Lowering::sum_tied_gradients() {
   for (auto& [parameter, copies] : code_->homes) {
     if (copies.size() < 2) continue;
@@ -148,19 +149,43 @@ Status Lowering::sum_tied_gradients() {
       WEFT_TRY(const BufferId ready, as(gradient, whole));
       own.push_back(ready);
     }
-    for (std::size_t i = 0; i < copies.size(); ++i) {
-      const Layout layout = program_.buffers[own[i]].layout;
-      BufferId total = own[i];
-      for (std::size_t j = 0; j < copies.size(); ++j) {
-        if (j == i) continue;
-        available_[gradient] = {own[j]};
-        begin_part(copies[i].mesh, copies[j].mesh);
-        WEFT_TRY(const BufferId term, as(gradient, layout));
-        const BufferId next = add_buffer(gradient, layout, BufferKind::Temporary);
-        emit(copies[i].mesh, Compute{op, sharding_for(graph_.signature(op), layout), {total, term}, {next}});
-        total = next;
+    // What `from` holds, as `to` keeps the gradient.
+    const auto bring_to = [&](std::size_t to, std::size_t from, BufferId held) {
+      available_[gradient] = {held};
+      begin_part(copies[to].mesh, copies[from].mesh);
+      return as(gradient, program_.buffers[own[to]].layout);
+    };
+    const auto sum = [&](std::size_t at) {
+      return add_buffer(gradient, program_.buffers[own[at]].layout, BufferKind::Temporary);
+    };
+    const auto add = [&](std::size_t at, BufferId a, BufferId b, BufferId result) {
+      const Layout& layout = program_.buffers[result].layout;
+      emit(copies[at].mesh, Compute{op, sharding_for(graph_.signature(op), layout), {a, b}, {result}});
+    };
+    if (copies.size() == 2) {
+      for (std::size_t i = 0; i < 2; ++i) {
+        WEFT_TRY(const BufferId term, bring_to(i, 1 - i, own[1 - i]));
+        copies[i].gradient = sum(i);
+        add(i, own[i], term, copies[i].gradient);
       }
-      copies[i].gradient = total;
+    } else {
+      // On the most devices, where the sum is near to all.
+      std::size_t at = 0;
+      for (std::size_t i = 1; i < copies.size(); ++i)
+        if (mesh(copies[i].mesh).size() > mesh(copies[at].mesh).size()) at = i;
+      BufferId total;
+      for (std::size_t i = 0; i < copies.size(); ++i) {
+        if (i == at) continue;
+        WEFT_TRY(const BufferId term, bring_to(at, i, own[i]));
+        const BufferId before = total.valid() ? total : own[at];
+        if (!total.valid()) total = sum(at);
+        add(at, before, term, total);
+      }
+      for (std::size_t i = 0; i < copies.size(); ++i) {
+        if (i == at) continue;
+        WEFT_TRY(copies[i].gradient, bring_to(i, at, total));
+      }
+      copies[at].gradient = total;
     }
     available_[gradient].clear();
     end_parts();
