@@ -272,19 +272,24 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
   std::vector<TurnId> turns;
   for (OpId op : changed) turns.insert(turns.end(), sequence_.turns_of(op).begin(), sequence_.turns_of(op).end());
   std::vector<BucketId> buckets;
-  if (std::any_of(groups.begin(), groups.end(), [&](GroupId group) { return sequence_.is_parameter(group); }))
-    turns.insert(turns.end(), freeing_scalars_.begin(), freeing_scalars_.end());
+  lowering_.mark_changed(changed, true);
+  Touched touched;
   for (GroupId group : groups) {
-    Result<GroupCode> code = lowering_.lower(group, &groups_[group], &journal_.overwritten);
+    touched.chains = false;
+    Result<GroupCode> code = lowering_.lower_again(group, groups_[group], journal_.overwritten, touched);
     if (!code.ok()) {
+      lowering_.mark_changed(changed, false);
       undo();
       return code.error();
     }
     journal_.groups.emplace_back(group, std::exchange(groups_[group], std::move(code).value()));
-    for (const Event& event : sequence_.events()[group]) turns.push_back(event.turn);
+    if (!touched.chains) continue;
     const std::vector<BucketId> own = buckets_.of(group);
     buckets.insert(buckets.end(), own.begin(), own.end());
   }
+  lowering_.mark_changed(changed, false);
+  turns.insert(turns.end(), touched.turns.begin(), touched.turns.end());
+  if (touched.step) turns.insert(turns.end(), freeing_scalars_.begin(), freeing_scalars_.end());
   std::sort(buckets.begin(), buckets.end());
   buckets.erase(std::unique(buckets.begin(), buckets.end()), buckets.end());
   for (BucketId bucket : buckets) {

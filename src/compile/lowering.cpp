@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "compile/parameter_layout.h"
+#include "program/edit.h"
 
 namespace weft {
 namespace {
@@ -24,6 +25,11 @@ Lowering::Lowering(const TrainingGraph& training, const Sequence& sequence, cons
       options_(options),
       program_(program),
       mains_(sequence.turns().size()),
+      parameter_of_(graph_.tensors().size()),
+      gradient_of_(graph_.tensors().size()),
+      optimized_by_(graph_.ops().size()),
+      terms_of_(graph_.tensors().size()),
+      changed_(graph_.ops().size(), 0),
       available_(graph_.tensors().size()),
       last_forward_(graph_.tensors().size()) {
   for (TurnId turn : sequence.turns().ids()) {
@@ -38,6 +44,7 @@ Lowering::Lowering(const TrainingGraph& training, const Sequence& sequence, cons
   for (const auto& [parameter, sum] : training.accumulated) {
     const TensorId gradient = graph_.tensors()[sum].storage;
     parameter_of_[gradient] = owner[gradient] = owner[parameter] = parameter;
+    gradient_of_[parameter] = gradient;
   }
   for (TurnId turn : sequence.turns().ids()) {
     if (sequence.turns()[turn].kind != TurnKind::Optimizer) continue;
@@ -80,6 +87,7 @@ BufferId Lowering::add_buffer(TensorId tensor, Layout layout, BufferKind kind, b
 
 BufferId Lowering::keep(TensorId tensor, Layout layout, BufferKind kind) {
   const BufferId id = add_buffer(tensor, std::move(layout), kind);
+  code_->buffers.back().available = true;
   available_[tensor].push_back(id);
   return id;
 }
@@ -135,26 +143,31 @@ void Lowering::use_all(InstructionId by) {
 }
 
 void Lowering::use(BufferId id, InstructionId by, int rank) {
-  LastUse& last = last_use_[program_.buffers[id].memory];
-  const bool used_in_phase = last.turn.valid() && last.phase == phase_;
-  if (!used_in_phase) {
-    last.guard = guard_;
-    last.weight_part = false;
-    last.phase = phase_;
-  }
-  last.weight_part = last.weight_part || weight_part_;
   const Stream stream = rank == kMain ? Stream::Compute : program_.instructions[by].stream;
-  InstructionId& on_stream = last.by_stream[weight_part_ ? 1 : 0][static_cast<std::size_t>(stream)];
-  const bool earlier = last.turn.valid() && std::pair(turn_, rank) < std::pair(last.turn, last.rank);
-  if (earlier || (ahead_ && used_in_phase && !last.ahead)) {
-    if (!on_stream.valid() || ahead_) on_stream = by;
+  note_use({id, by, turn_, static_cast<std::int8_t>(rank), stream, phase_, guard_, weight_part_, ahead_});
+}
+
+void Lowering::note_use(const UseAt& use) {
+  code_->uses.push_back(use);
+  LastUse& last = last_use_[program_.buffers[use.buffer].memory];
+  const bool used_in_phase = last.turn.valid() && last.phase == use.phase;
+  if (!used_in_phase) {
+    last.guard = use.guard;
+    last.weight_part = false;
+    last.phase = use.phase;
+  }
+  last.weight_part = last.weight_part || use.weight_part;
+  InstructionId& on_stream = last.by_stream[use.weight_part ? 1 : 0][static_cast<std::size_t>(use.stream)];
+  const bool earlier = last.turn.valid() && std::pair(use.turn, int{use.rank}) < std::pair(last.turn, last.rank);
+  if (earlier || (use.ahead && used_in_phase && !last.ahead)) {
+    if (!on_stream.valid() || use.ahead) on_stream = use.by;
     return;
   }
-  last.ahead = ahead_;
-  if (by.valid()) on_stream = by;
-  last.turn = turn_;
-  last.anchor = by;
-  last.rank = rank;
+  last.ahead = use.ahead;
+  if (use.by.valid()) on_stream = use.by;
+  last.turn = use.turn;
+  last.anchor = use.by;
+  last.rank = use.rank;
 }
 
 struct Lowering::Route {
@@ -242,17 +255,14 @@ Result<BufferId> Lowering::merge_weights(TensorId tensor, Layout contributions) 
 // A stage before waits for it even where only a weight gradient reads it first: in a split backward it goes with the
 // input's part, unless the weights' part made it.
 Result<bool> Lowering::bring(TensorId tensor, const Layout& wanted) {
-  const auto elsewhere = [&] {
-    for (BufferId id : available_[tensor])
-      if (usable(id) && program_.buffers[id].layout.mesh != wanted.mesh) return id;
-    return BufferId();
-  };
   const bool weight_part = std::exchange(weight_part_, false);
-  BufferId source = elsewhere();
+  BufferId source = elsewhere(tensor, wanted.mesh);
   if (!source.valid()) {
     weight_part_ = weight_part;
-    source = elsewhere();
+    source = elsewhere(tensor, wanted.mesh);
   }
+  passage_.depends = passage_.depends || passage_.source.valid();
+  passage_.source = source;
   const Result<bool> brought = source.valid() ? bring_from(source, wanted) : Result<bool>(false);
   weight_part_ = weight_part;
   return brought;
@@ -295,7 +305,9 @@ void Lowering::given(TensorId tensor, const Layout& wanted) {
                                BufferKind::Parameter);
   program_.buffers[buffer].on_host = offloads(Stored::Weights);
   weight_part_ = weight_part;
-  code_->homes[tensor].push_back({wanted.mesh, buffer, wanted, {}, {}});
+  const Home* const was = home_before(tensor, wanted.mesh);
+  const bool fresh = !was || was->buffer != buffer || was->used != wanted;
+  code_->homes[tensor].push_back({wanted.mesh, buffer, wanted, {}, {}, {}, {}, fresh});
 }
 
 Status Lowering::need(const Event& event, EventCode& code) {
@@ -382,7 +394,7 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
     if (graph_.tensors()[tensor].kind != TensorKind::Activation) {
       if (graph_.tensors()[tensor].kind == TensorKind::Parameter && !options_.parameters.reshard_after_forward) {
         for (BufferId each : available_[tensor])
-          if (program_.buffers[each].kind == BufferKind::Temporary) program_.buffers[each].kind = BufferKind::Saved;
+          if (program_.buffers[each].kind == BufferKind::Temporary) set_kind(each, BufferKind::Saved);
         continue;
       }
       std::erase_if(available_[tensor],
@@ -410,9 +422,13 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
       }
       if (!chosen.valid()) continue;
       if (offloads(Stored::Activations)) chosen = send_to_host(chosen, events);
-      program_.buffers[chosen].kind = BufferKind::Saved;
+      set_kind(chosen, BufferKind::Saved);
       saved.push_back(chosen);
     }
+    for (BufferId each : available_[tensor])
+      if (program_.buffers[each].kind == BufferKind::Saved &&
+          std::find(saved.begin(), saved.end(), each) == saved.end())
+        set_kind(each, BufferKind::Temporary);
     available_[tensor] = std::move(saved);
   }
 }
@@ -451,7 +467,7 @@ Status Lowering::lower_events(GroupId group, GroupCode& code) {
   for (std::size_t i = 0; i < events.size(); ++i) {
     const Event& event = events[i];
     const Turn& turn = sequence_.turns()[event.turn];
-    event_ = static_cast<std::uint32_t>(i);
+    begin_event(static_cast<std::uint32_t>(i));
     if (turn.phase != phase_) {
       weight_part_ = false;
       if (phase_ == Phase::Forward) begin_backward(group, i);
@@ -468,38 +484,84 @@ Status Lowering::lower_events(GroupId group, GroupCode& code) {
     weight_part_ = turn.weight_part;
     sink_ = &code.events[i].before;
     if (phase_ == Phase::Forward) last_forward_[event.tensor] = static_cast<std::uint32_t>(i + 1);
-    if (turn.kind == TurnKind::Accumulate)
-      WEFT_TRY_OK(accumulate(event, code.events[i]));
-    else if (turn.kind == TurnKind::Optimizer && of_parameter_)
+    if (turn.kind == TurnKind::Optimizer && of_parameter_)
       WEFT_TRY_OK(optimize(event));
-    else if (event.output)
-      make(event, code.events[i]);
     else
-      WEFT_TRY_OK(need(event, code.events[i]));
+      WEFT_TRY_OK(lower_event(event, code.events[i]));
+    end_event();
   }
   weight_part_ = false;
-  event_ = static_cast<std::uint32_t>(events.size());
+  begin_event(static_cast<std::uint32_t>(events.size()));
   add_frees();
+  return Ok{};
+}
+
+Status Lowering::lower_event(const Event& event, EventCode& code) {
+  const Turn& turn = sequence_.turns()[event.turn];
+  const bool term = turn.kind == TurnKind::Accumulate;
+  if (keeping_ && phase_ != Phase::Step)
+    if (const Passage& old = before_->passages[event_begin_]; stays(event, old)) {
+      code = before_->events[event_];
+      keep_passage(old);
+      if (term) keep_term(event, old);
+      return Ok{};
+    }
+  begin_passage(0, mesh_of(event.turn));
+  if (term)
+    WEFT_TRY_OK(accumulate(event, code));
+  else if (event.output)
+    make(event, code);
+  else
+    WEFT_TRY_OK(need(event, code));
+  end_passage();
+  // A scalar that is found where it was.
+  if (keeping_ && phase_ == Phase::Step && passage_.begin.buffer == passage_.end.buffer &&
+      passage_.begin.instruction == passage_.end.instruction && code.buffer == before_->events[event_].buffer) {
+    --lowered_;
+    ++kept_;
+  }
   return Ok{};
 }
 
 // A free after the last use of every memory that does not outlive the step. What weight gradients read is freed among
 // them, so that a split backward frees it as well. It waits for the last use on every stream, and nobody waits for it.
 void Lowering::add_frees() {
-  for (const auto& [id, event, part, shared] : code_->buffers) {
+  begin_passage(0, MeshId());
+  const auto touch = [&](TurnId turn) {
+    if (touched_) touched_->turns.push_back(turn);
+  };
+  for (const auto& [id, shared, available] : code_->buffers) {
     const Buffer& buffer = program_.buffers[id];
     if (buffer.memory != id || buffer.kind == BufferKind::Parameter || buffer.kind == BufferKind::State) continue;
     const LastUse& last = last_use_[id];
     if (!last.turn.valid()) continue;
-    Instruction instruction{buffer.layout.mesh, last.guard, last.weight_part, Free{id}, Stream::Compute, {}};
-    const InstructionId free = number_of_free(instruction);
-    program_.instructions[free] = std::move(instruction);
-    FreeAt at{last.turn, last.anchor, free, program_.buffers[id].tensor, {}};
+    FreeAt at{
+        last.turn, last.anchor, {}, id, buffer.tensor, {}, static_cast<std::uint32_t>(code_->instructions.size())};
     for (const auto& uses : last.by_stream)
       for (InstructionId use : uses)
         if (use.valid()) at.uses.push_back(use);
+    Instruction instruction{buffer.layout.mesh, last.guard, last.weight_part, Free{id}, Stream::Compute, {}};
+    const FreeAt* old = nullptr;
+    if (before_ && free_before_.contains(id) && free_before_[id] > 0) old = &before_->frees[free_before_[id] - 1];
+    if (old && !alike(program_, program_.instructions[old->free], instruction)) old = nullptr;
+    if (old) before_->instructions[old->owned].shared = true;
+    if (keeping_ && old && old->turn == at.turn && old->anchor == at.anchor && old->uses == at.uses) {
+      at.free = old->free;
+      code_->instructions.push_back({at.free, true, false});
+    } else {
+      at.free = own(old ? old->free : InstructionId());
+      program_.instructions[at.free] = std::move(instruction);
+      touch(at.turn);
+      if (old) touch(old->turn);
+    }
     code_->frees.push_back(std::move(at));
   }
+  end_passage();
+  if (before_)
+    for (const FreeAt& old : before_->frees)
+      if (!before_->instructions[old.owned].shared) touch(old.turn);
+  std::stable_sort(code_->frees.begin(), code_->frees.end(),
+                   [](const FreeAt& a, const FreeAt& b) { return a.turn < b.turn; });
 }
 
 void Lowering::settle_free(const FreeAt& free) {

@@ -13,6 +13,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <unordered_map>
 
@@ -34,7 +35,10 @@ struct Home {
   BufferId buffer;    // as it is kept
   Layout used;        // as its operators use it
   BufferId gradient;  // accumulated here
-  BufferId reduced;   // the same as the optimizer reads it
+  BufferId reduced;   // the same in backward, reduced; invalid where the step does that
+  BufferId total;     // in the step: the gradient, with the terms of all homes
+  BufferId read;      // the same as the optimizer reads it
+  bool fresh = true;  // something about it is lowered anew
 };
 
 // Collectives on one parameter or gradient, which buckets join with others' (buckets.h).
@@ -63,17 +67,46 @@ struct FreeAt {
   TurnId turn;
   InstructionId anchor;  // the free follows it; invalid: at the end of the turn
   InstructionId free;
+  BufferId buffer;
   TensorId tensor;
   std::vector<InstructionId> uses;  // the last on each stream
+  std::uint32_t owned = 0;          // the free, in the group's instructions
 };
 
 // A buffer, instruction or transfer that a group has in the program.
 template <class Id>
 struct Owned {
   Id id;
-  std::uint32_t event = 0;  // of the group, for which it was made
-  std::uint32_t part = 0;   // of what happens there: 0 where there are none
-  bool shared = false;      // by the code of the group before a change and after it
+  bool shared = false;     // by the code of the group before a change and after it
+  bool available = false;  // of a buffer: to later events that need the tensor
+};
+
+// A use of a buffer, with all that its last use tells.
+struct UseAt {
+  BufferId buffer;
+  InstructionId by;
+  TurnId turn;
+  std::int8_t rank = 0;  // within the turn: before its own instruction, that, after it
+  Stream stream = Stream::Compute;
+  Phase phase = Phase::Forward;
+  Guard guard = Guard::Always;
+  bool weight_part = false;
+  bool ahead = false;  // by what is issued ahead of its turn
+};
+
+// A stretch of a group's code that is lowered, or stays as it was, as a whole (passages.cpp): what happens at an event,
+// or of that the part of one mesh or pair of meshes; last, all frees.
+struct Passage {
+  struct At {
+    std::uint32_t buffer = 0, instruction = 0, transfer = 0, use = 0, chain = 0;
+  };
+  std::uint32_t event = 0, part = 0;
+  At begin, end;         // in the lists of the group
+  MeshId mesh;           // of the turn
+  BufferId source;       // on another mesh, that was brought here
+  BufferId result;       // of a part
+  InstructionId adder;   // that added a term of a gradient
+  bool depends = false;  // on more than is told here
 };
 
 struct GroupCode {
@@ -81,10 +114,23 @@ struct GroupCode {
   std::vector<FreeAt> frees;  // by turn
   std::map<TensorId, std::vector<Home>> homes;
   std::vector<Chain> chains;
+  MeshId collector;      // where the gradients of many homes are added up; invalid: nowhere
+  MeshId first_term;     // from where the first comes
+  BufferId total;        // their sum there
+  InstructionId summed;  // made by
+  std::vector<Passage> passages;
   // In the order they were made.
   std::vector<Owned<BufferId>> buffers;
   std::vector<Owned<InstructionId>> instructions;
   std::vector<Owned<TransferId>> transfers;
+  std::vector<UseAt> uses;
+};
+
+// What lowering a group again has changed.
+struct Touched {
+  std::vector<TurnId> turns;  // in any order, some perhaps twice
+  bool chains = false;
+  bool step = false;  // what happens in the step
 };
 
 // There is no code of the group but this.
@@ -92,15 +138,16 @@ void share_nothing(GroupCode& code);
 
 // What stood in the program before it was written over.
 struct Overwritten {
-  struct OfBuffer {
-    BufferId id;
-    Buffer buffer;
-    InstructionId writer;
-    std::vector<InstructionId> adders;
-  };
   std::vector<std::pair<InstructionId, Instruction>> instructions;
   std::vector<std::pair<InstructionId, InstructionId>> joined;
-  std::vector<OfBuffer> buffers;
+  std::vector<std::pair<BufferId, Buffer>> buffers;
+  struct Origin {
+    InstructionId writer;
+    char weight_only = 0;
+    bool operator==(const Origin&) const = default;
+  };
+  std::vector<std::pair<BufferId, Origin>> origins;
+  std::vector<std::pair<BufferId, std::vector<InstructionId>>> adders;
 };
 
 // A turn that goes around a ring: its instructions and frees, in order, and what of them it owns.
@@ -136,9 +183,14 @@ class Lowering {
   // What a free waits for, by what has been joined since.
   void settle_free(const FreeAt& free);
 
-  // What the group's events come to, with the plan as it is now. What was made for the same event `before` and is
-  // alike keeps its number; what is written over goes to `journal`.
-  Result<GroupCode> lower(GroupId group, GroupCode* before = nullptr, Overwritten* journal = nullptr);
+  // What the group's events come to, with the plan as it is now.
+  Result<GroupCode> lower(GroupId group);
+  // The same after a change to some operators. What does not depend on them stays; what was made for the same event
+  // `before` and is alike keeps its number; what is written over goes to `journal`.
+  Result<GroupCode> lower_again(GroupId group, GroupCode& before, Overwritten& journal, Touched& touched);
+  void mark_changed(std::span<const OpId> ops, bool changed) {
+    for (OpId op : ops) changed_[op] = changed;
+  }
   // Gives back what the group owns, but for what is shared.
   void release(const GroupCode& code);
   void put_back(Overwritten& journal);
@@ -174,19 +226,39 @@ class Lowering {
   BufferId number_of(const Buffer& buffer);
   InstructionId number_of(const Instruction& instruction);
   TransferId number_of(const Transfer& transfer);
-  InstructionId number_of_free(const Instruction& instruction);
   InstructionId own(InstructionId id);
-  void begin_part(MeshId a, MeshId b);
-  void end_parts();
   template <class Id, class Matches>
-  Id take(std::vector<Owned<Id>>& from, std::size_t& next, const Matches& matches);
+  Id take(std::vector<Owned<Id>>& from, std::uint32_t Passage::At::*at, const Matches& matches);
   void write_over(InstructionId id);
+  void forget_adders(BufferId id);
+  void remember_origin(BufferId id) { overwritten_->origins.push_back({id, {writer_[id], weight_only_[id]}}); }
+
+  // passages.cpp
+  Passage::At here() const;
+  static std::uint32_t part_of(MeshId a, MeshId b);
+  const Passage* passage_before(std::uint32_t part);
+  void begin_event(std::uint32_t event);
+  void end_event();
+  void begin_passage(std::uint32_t part, MeshId on);
+  void end_passage();
+  void keep_passage(const Passage& old);
+  void note_differences();
+  bool stays(const Event& event, const Passage& old);
+  bool term_stays(const Event& event, const Passage& old);
+  bool differs(TensorId tensor, MeshId on) const;
+  void keep_term(const Event& event, const Passage& old);
+  void find_changed_terms(GroupId group);
+  bool other_terms(MeshId on) const;
+  Home* home_before(TensorId parameter, MeshId on);
+  void set_kind(BufferId id, BufferKind kind);
+  BufferId elsewhere(TensorId tensor, MeshId on) const;
 
   BufferId add_buffer(TensorId tensor, Layout layout, BufferKind kind, bool on_host = false);
   BufferId keep(TensorId tensor, Layout layout, BufferKind kind);
   InstructionId emit(MeshId on, What what, InstructionId as = {});  // `as`: one that keeps its number
   Stream stream_of(const What& what) const;
   void use(BufferId buffer, InstructionId by, int rank);
+  void note_use(const UseAt& use);
   void use_all(InstructionId by);
 
   // What only weight gradients made must not be read by others in backward: where it is split it comes later.
@@ -199,6 +271,7 @@ class Lowering {
   Result<bool> bring_from(BufferId source, const Layout& wanted);
   void given(TensorId tensor, const Layout& wanted);
   Status lower_events(GroupId group, GroupCode& code);
+  Status lower_event(const Event& event, EventCode& code);
   Status need(const Event& event, EventCode& code);
   void make(const Event& event, EventCode& code);
   void begin_backward(GroupId group, std::size_t from);
@@ -217,6 +290,13 @@ class Lowering {
   Layout common_layout(TensorId accumulator, const Home& kept) const;
   Status accumulate(const Event& event, EventCode& code);
   Status sum_tied_gradients();
+  struct Tie;
+  Status exchange(Tie& tie);
+  Status collect(Tie& tie);
+  template <class Make>
+  Result<BufferId> part(MeshId a, MeshId b, bool may_stay, const Make& make);
+  Result<BufferId> bring_term(const Tie& tie, std::size_t to, BufferId held);
+  void add_term(const Tie& tie, std::size_t at, BufferId a, BufferId b, BufferId sum);
   Status optimize(const Event& event);
   Status optimize_copy(TurnId turn, const Layout& layout, Home& copy);
   void add_chain(Chain chain, Chain::Purpose purpose);
@@ -236,9 +316,11 @@ class Lowering {
   IdVec<TurnId, InstructionId> mains_;
   std::unordered_map<TurnId, RingCode> rings_;
   std::unordered_map<TurnId, InstructionId> homecoming_;  // the last shift of a ring's gradient
-  std::map<TensorId, TensorId> parameter_of_;             // storage of a gradient → its parameter
-  std::map<OpId, TensorId> optimized_by_;                 // optimizer operator → its parameter
-  std::map<TensorId, std::vector<TurnId>> terms_of_;      // accumulator → turns that add to it
+  IdVec<TensorId, TensorId> parameter_of_;                // of the storage of a gradient; invalid of others
+  IdVec<TensorId, TensorId> gradient_of_;                 // of a parameter: that storage
+  IdVec<OpId, TensorId> optimized_by_;                    // optimizer operator → its parameter
+  IdVec<TensorId, std::vector<TurnId>> terms_of_;         // accumulator → turns that add to it
+  IdVec<OpId, char> changed_;                             // since the groups were lowered
   std::vector<BufferId> free_buffers_;
   std::vector<InstructionId> free_instructions_;
   std::vector<TransferId> free_transfers_;
@@ -252,13 +334,20 @@ class Lowering {
   GroupCode* code_ = nullptr;
   GroupCode* before_ = nullptr;
   Overwritten* overwritten_ = nullptr;
-  std::uint32_t event_ = 0, part_ = 0;
-  struct PartBegin {
-    std::size_t buffer = 0, instruction = 0, transfer = 0;
-  };
-  std::unordered_map<std::uint32_t, PartBegin> part_begins_;                // in `before_`, of the event
-  std::size_t next_buffer_ = 0, next_instruction_ = 0, next_transfer_ = 0;  // of `before_`, not taken over yet
-  IdVec<BufferId, std::uint32_t> free_before_;                              // in before_->instructions, + 1
+  Touched* touched_ = nullptr;
+  bool keeping_ = false;  // what does not depend on a change stays
+  std::uint32_t event_ = 0;
+  Passage passage_;
+  const Passage* old_ = nullptr;                       // the same in `before_`
+  std::size_t buffers_begin_ = 0, origins_begin_ = 0;  // of what it writes over
+  Passage::At next_, limit_;                           // of `before_`, for the same passage: not taken over yet
+  std::size_t event_begin_ = 0, event_end_ = 0;        // the event in before_->passages
+  std::size_t part_hint_ = 0;
+  bool lowered_last_ = false;                             // the last part
+  std::size_t kept_ = 0, lowered_ = 0;                    // passages of the event
+  std::vector<std::pair<TensorId, MeshId>> differences_;  // where other buffers are available than before
+  std::vector<MeshId> changed_terms_;                     // where other terms are added than before
+  IdVec<BufferId, std::uint32_t> free_before_;            // in before_->frees, + 1
   bool of_parameter_ = false;
   bool adds_reduced_ = false;  // emitting the addition of gradients that were reduced
   TurnId turn_;

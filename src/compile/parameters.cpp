@@ -42,7 +42,7 @@ Layout Lowering::step_layout(const Home& of) const {
 // else cut like the parameter, and partial only where every term is.
 Layout Lowering::common_layout(TensorId accumulator, const Home& kept) const {
   std::vector<Layout> terms;
-  for (TurnId turn : terms_of_.at(accumulator)) {
+  for (TurnId turn : terms_of_[accumulator]) {
     if (mesh_of(turn) != kept.mesh) continue;
     terms.push_back(plan_.made[graph_.inputs(sequence_.turns()[turn].op)[1]]);
     terms.back().mesh = kept.mesh;
@@ -62,8 +62,9 @@ Layout Lowering::common_layout(TensorId accumulator, const Home& kept) const {
 Status Lowering::accumulate(const Event& event, EventCode& code) {
   const OpId op = sequence_.turns()[event.turn].op;
   const TensorId gradient = graph_.inputs(op)[1], buffer = graph_.tensors()[graph_.outputs(op)[0]].storage;
-  const TensorId parameter = parameter_of_.at(buffer);
+  const TensorId parameter = parameter_of_[buffer];
   Home& kept = home(parameter, mesh_of(event.turn));
+  kept.fresh = true;
   const bool reduce_first = options_.memory.zero >= 2;
   const Layout layout = kept.gradient.valid() ? program_.buffers[kept.gradient].layout
                         : reduce_first        ? step_layout(kept)
@@ -89,12 +90,15 @@ Status Lowering::accumulate(const Event& event, EventCode& code) {
     adds_reduced_ = reduce_first && options_.gradients.overlap;
     const InstructionId add = emit(kept.mesh, Compute{op, sharding, {sum, ready}, {sum}});
     adds_reduced_ = false;
-    if (terms_of_.at(buffer).size() > 1) adders_[sum].push_back(add);  // in whatever order they are issued
+    if (terms_of_[buffer].size() > 1) {  // in whatever order they are issued
+      adders_[sum].push_back(add);
+      passage_.adder = add;
+    }
   }
   term.then = std::move(added);
 
   const bool tied = code_->homes.at(parameter).size() > 1;
-  if (!tied && !reduce_first && terms_of_.at(buffer).back() == event.turn) {
+  if (!tied && !reduce_first && terms_of_[buffer].back() == event.turn) {
     sink_ = &term.steps;
     guard_ = Guard::LastMicroBatch;
     available_[buffer] = {sum};
@@ -130,66 +134,132 @@ bool Lowering::gathers_in_units(TensorId tensor) const {
          graph_.tensors()[tensor].kind == TensorKind::Parameter && !offloads(Stored::Weights);
 }
 
+// The copies of a parameter that is kept on several meshes, and what each has of its gradient, whole on its mesh.
+struct Lowering::Tie {
+  std::vector<Home>& copies;
+  TensorId gradient;
+  OpId op;  // an addition
+  std::vector<BufferId> own = {};
+};
+
 // A parameter kept on several meshes (tied embeddings, stages held twice, operators placed one by one): every copy gets
 // the sum of all. Two copies exchange what they have. Of more, one collects the terms of the others, adds them up and
 // sends the sum back: two transfers a copy, where an exchange takes one for every pair.
 Status Lowering::sum_tied_gradients() {
+  keeping_ = keeping_ && code_->homes.size() == 1 && before_->homes.size() == 1;
   for (auto& [parameter, copies] : code_->homes) {
-    if (copies.size() < 2) continue;
-    TensorId gradient;
-    for (const auto& [accumulator, of] : parameter_of_)
-      if (of == parameter) gradient = accumulator;
-    const OpId op = sequence_.turns()[terms_of_.at(gradient).front()].op;
-    std::vector<BufferId> own;  // what each copy has, whole on its mesh
+    const bool tied = copies.size() > 1;
+    if (keeping_ && tied != (before_->homes.begin()->second.size() > 1))
+      for (Home& copy : copies) copy.fresh = true;
     for (Home& copy : copies) {
-      Layout whole = program_.buffers[copy.gradient].layout;
-      for (auto& reducer : whole.partial) reducer.reset();
-      available_[gradient] = {copy.gradient};
-      begin_part(copy.mesh, copy.mesh);
-      WEFT_TRY(const BufferId ready, as(gradient, whole));
-      own.push_back(ready);
+      copy.total = copy.gradient;
+      copy.read = copy.reduced;
     }
-    // What `from` holds, as `to` keeps the gradient.
-    const auto bring_to = [&](std::size_t to, std::size_t from, BufferId held) {
-      available_[gradient] = {held};
-      begin_part(copies[to].mesh, copies[from].mesh);
-      return as(gradient, program_.buffers[own[to]].layout);
-    };
-    const auto sum = [&](std::size_t at) {
-      return add_buffer(gradient, program_.buffers[own[at]].layout, BufferKind::Temporary);
-    };
-    const auto add = [&](std::size_t at, BufferId a, BufferId b, BufferId result) {
-      const Layout& layout = program_.buffers[result].layout;
-      emit(copies[at].mesh, Compute{op, sharding_for(graph_.signature(op), layout), {a, b}, {result}});
-    };
-    if (copies.size() == 2) {
-      for (std::size_t i = 0; i < 2; ++i) {
-        WEFT_TRY(const BufferId term, bring_to(i, 1 - i, own[1 - i]));
-        copies[i].gradient = sum(i);
-        add(i, own[i], term, copies[i].gradient);
-      }
-    } else {
-      // On the most devices, where the sum is near to all.
-      std::size_t at = 0;
-      for (std::size_t i = 1; i < copies.size(); ++i)
-        if (mesh(copies[i].mesh).size() > mesh(copies[at].mesh).size()) at = i;
-      BufferId total;
-      for (std::size_t i = 0; i < copies.size(); ++i) {
-        if (i == at) continue;
-        WEFT_TRY(const BufferId term, bring_to(at, i, own[i]));
-        const BufferId before = total.valid() ? total : own[at];
-        if (!total.valid()) total = sum(at);
-        add(at, before, term, total);
-      }
-      for (std::size_t i = 0; i < copies.size(); ++i) {
-        if (i == at) continue;
-        WEFT_TRY(copies[i].gradient, bring_to(i, at, total));
-      }
-      copies[at].gradient = total;
+    if (!tied) continue;
+    const TensorId gradient = gradient_of_[parameter];
+    Tie tie{copies, gradient, sequence_.turns()[terms_of_[gradient].front()].op};
+    for (Home& copy : copies) {
+      const auto reduce = [&]() -> Result<BufferId> {
+        Layout whole = program_.buffers[copy.gradient].layout;
+        for (auto& reducer : whole.partial) reducer.reset();
+        available_[gradient] = {copy.gradient};
+        return as(gradient, whole);
+      };
+      WEFT_TRY(const BufferId own, part(copy.mesh, copy.mesh, !copy.fresh, reduce));
+      copy.fresh = copy.fresh || lowered_last_;
+      tie.own.push_back(own);
     }
+    WEFT_TRY_OK(copies.size() == 2 ? exchange(tie) : collect(tie));
     available_[gradient].clear();
-    end_parts();
   }
+  return Ok{};
+}
+
+// What one mesh or two have to do in the step, lowered or as it was.
+template <class Make>
+Result<BufferId> Lowering::part(MeshId a, MeshId b, bool may_stay, const Make& make) {
+  const std::uint32_t number = part_of(a, b);
+  lowered_last_ = true;
+  if (keeping_ && may_stay)
+    if (const Passage* const old = passage_before(number)) {
+      keep_passage(*old);
+      lowered_last_ = false;
+      return old->result;
+    }
+  begin_passage(number, a);
+  WEFT_TRY(passage_.result, make());
+  end_passage();
+  return passage_.result;
+}
+
+// What `held` has of the gradient, as the copy keeps it.
+Result<BufferId> Lowering::bring_term(const Tie& tie, std::size_t to, BufferId held) {
+  available_[tie.gradient] = {held};
+  return as(tie.gradient, program_.buffers[tie.own[to]].layout);
+}
+
+void Lowering::add_term(const Tie& tie, std::size_t at, BufferId a, BufferId b, BufferId sum) {
+  const Layout& layout = program_.buffers[sum].layout;
+  passage_.adder =
+      emit(tie.copies[at].mesh, Compute{tie.op, sharding_for(graph_.signature(tie.op), layout), {a, b}, {sum}});
+}
+
+Status Lowering::exchange(Tie& tie) {
+  Home &first = tie.copies[0], &second = tie.copies[1];
+  const bool stay = keeping_ && before_->homes.begin()->second.size() == 2 && !first.fresh && !second.fresh;
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto make = [&]() -> Result<BufferId> {
+      WEFT_TRY(const BufferId term, bring_term(tie, i, tie.own[1 - i]));
+      const BufferId sum = add_buffer(tie.gradient, program_.buffers[tie.own[i]].layout, BufferKind::Temporary);
+      add_term(tie, i, tie.own[i], term, sum);
+      return sum;
+    };
+    WEFT_TRY(tie.copies[i].total, part(tie.copies[i].mesh, tie.copies[1 - i].mesh, stay, make));
+    tie.copies[i].fresh = tie.copies[i].fresh || lowered_last_;
+  }
+  return Ok{};
+}
+
+Status Lowering::collect(Tie& tie) {
+  std::vector<Home>& copies = tie.copies;
+  // On the most devices, where the sum is near to all.
+  std::size_t at = 0;
+  for (std::size_t i = 1; i < copies.size(); ++i)
+    if (mesh(copies[i].mesh).size() > mesh(copies[at].mesh).size()) at = i;
+  const bool same_collector = keeping_ && before_->collector == copies[at].mesh;
+  if (before_ && before_->total.valid()) remember_origin(before_->total);
+  BufferId total;
+  InstructionId summed;
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    if (i == at) continue;
+    const bool begins = !total.valid();
+    const auto make = [&]() -> Result<BufferId> {
+      WEFT_TRY(const BufferId term, bring_term(tie, at, tie.own[i]));
+      const BufferId so_far = begins ? tie.own[at] : total;
+      if (begins) total = add_buffer(tie.gradient, program_.buffers[so_far].layout, BufferKind::Temporary);
+      add_term(tie, at, so_far, term, total);
+      return total;
+    };
+    const bool may_stay = same_collector && !copies[i].fresh &&
+                          (begins ? !copies[at].fresh && before_->first_term == copies[i].mesh
+                                  : total == before_->total && before_->first_term != copies[i].mesh);
+    WEFT_TRY(total, part(copies[at].mesh, copies[i].mesh, may_stay, make));
+    summed = code_->passages.back().adder;
+    if (begins) code_->first_term = copies[i].mesh;
+  }
+  writer_[total] = summed;
+  const bool same_sum = same_collector && total == before_->total && summed == before_->summed;
+  copies[at].total = total;
+  copies[at].fresh = copies[at].fresh || !same_sum;
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    if (i == at) continue;
+    const auto make = [&] { return bring_term(tie, i, total); };
+    WEFT_TRY(copies[i].total, part(copies[i].mesh, copies[at].mesh, same_sum && !copies[i].fresh, make));
+    copies[i].fresh = copies[i].fresh || lowered_last_;
+  }
+  code_->collector = copies[at].mesh;
+  code_->total = total;
+  code_->summed = summed;
   return Ok{};
 }
 
@@ -197,11 +267,19 @@ Status Lowering::sum_tied_gradients() {
 Status Lowering::optimize(const Event& event) {
   const OpId op = sequence_.turns()[event.turn].op;
   const OpKind kind = graph_.kind(op);
-  std::vector<Home>& copies = code_->homes.at(optimized_by_.at(op));
+  std::vector<Home>& copies = code_->homes.at(optimized_by_[op]);
   const bool counts_once = kind == OpKind::SumSquares || kind == OpKind::NonFinite;
+  if (counts_once && keeping_ && before_->homes.begin()->second.front().mesh != copies.front().mesh)
+    for (Home& copy : copies) copy.fresh = true;  // what the one that counts has reduced, later operators read
   for (Home& copy : copies) {
     if (counts_once && &copy != &copies.front()) continue;
-    WEFT_TRY_OK(optimize_copy(event.turn, step_layout(copy), copy));
+    const auto make = [&]() -> Result<BufferId> {
+      WEFT_TRY_OK(optimize_copy(event.turn, step_layout(copy), copy));
+      return BufferId();
+    };
+    WEFT_TRY(const BufferId nothing, part(copy.mesh, MeshId(), !copy.fresh, make));
+    static_cast<void>(nothing);
+    copy.fresh = copy.fresh || lowered_last_;
   }
   return Ok{};
 }
@@ -219,17 +297,17 @@ Status Lowering::optimize_copy(TurnId turn, const Layout& layout, Home& copy) {
     }
     const Tensor& tensor = graph_.tensors()[inputs[i]];
     const Layout wanted = operand_layout(signature, false, i, compute.sharding, mesh(layout.mesh));
-    const bool gradient = parameter_of_.contains(tensor.storage);
+    const bool gradient = parameter_of_[tensor.storage].valid();
     if (gradient) {  // the accumulated gradient of this copy
-      available_[inputs[i]] = {copy.gradient};
-      if (copy.reduced.valid()) available_[inputs[i]].push_back(copy.reduced);
+      available_[inputs[i]] = {copy.total};
+      if (copy.read.valid()) available_[inputs[i]].push_back(copy.read);
     } else if (tensor.kind == TensorKind::State && !tensor.producer.valid() && !on_mesh(inputs[i], layout.mesh)) {
       const BufferId state = keep(inputs[i], wanted, BufferKind::State);
       program_.buffers[state].on_host = offloads(Stored::Optimizer);
     }
     WEFT_TRY(const BufferId input, as(inputs[i], wanted));
     if (gradient) {
-      copy.reduced = input;
+      copy.read = input;
       available_[inputs[i]].clear();
     }
     compute.inputs.push_back(input);
