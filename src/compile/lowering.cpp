@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "compile/parameter_layout.h"
-#include "program/edit.h"
 
 namespace weft {
 namespace {
@@ -306,8 +305,8 @@ void Lowering::given(TensorId tensor, const Layout& wanted) {
   program_.buffers[buffer].on_host = offloads(Stored::Weights);
   weight_part_ = weight_part;
   const Home* const was = home_before(tensor, wanted.mesh);
-  const bool fresh = !was || was->buffer != buffer || was->used != wanted;
-  code_->homes[tensor].push_back({wanted.mesh, buffer, wanted, {}, {}, {}, {}, fresh});
+  const bool fresh = !was || was->buffer != buffer || *was->used != wanted;
+  code_->homes[tensor].push_back({wanted.mesh, buffer, std::make_shared<const Layout>(wanted), {}, {}, {}, {}, fresh});
 }
 
 Status Lowering::need(const Event& event, EventCode& code) {
@@ -375,21 +374,26 @@ void Lowering::make(const Event& event, EventCode& code) {
 // first whole form it had. What is computed again is not kept.
 void Lowering::begin_backward(GroupId group, std::size_t from) {
   const std::vector<Event>& events = sequence_.events()[group];
-  std::map<std::pair<TensorId, MeshId>, Layout> wanted;  // as it is needed first
+  std::vector<std::pair<TensorId, MeshId>> wanted;
+  std::map<std::pair<TensorId, MeshId>, Layout> first;  // as it is needed first
   std::vector<TensorId> remade;
   for (std::size_t i = from; i < events.size(); ++i) {
     const Turn& turn = sequence_.turns()[events[i].turn];
     if (turn.phase != Phase::Backward || turn.kind != TurnKind::Operator) continue;
     const TensorId tensor = events[i].tensor;
-    if (events[i].output)
+    if (events[i].output) {
       remade.push_back(tensor);
-    else if (std::find(remade.begin(), remade.end(), tensor) == remade.end()) {
-      const auto [first, added] = wanted.try_emplace({tensor, mesh_of(events[i].turn)});
-      if (!added || !options_.keep_gathered_input) continue;
+    } else if (std::find(remade.begin(), remade.end(), tensor) == remade.end()) {
+      const bool as_before = before_ && !changed_[turn.op];
+      wanted.emplace_back(tensor, as_before ? before_->passages[i].mesh : mesh_of(events[i].turn));
+      if (!options_.keep_gathered_input || first.contains(wanted.back())) continue;
       const OpSharding split = sharding(events[i].turn);
-      first->second = operand_layout(graph_.signature(turn.op), false, events[i].operand, split, mesh(split.mesh));
+      first[wanted.back()] =
+          operand_layout(graph_.signature(turn.op), false, events[i].operand, split, mesh(split.mesh));
     }
   }
+  std::sort(wanted.begin(), wanted.end());
+  wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
   for (TensorId tensor : sequence_.tensors(group)) {
     if (graph_.tensors()[tensor].kind != TensorKind::Activation) {
       if (graph_.tensors()[tensor].kind == TensorKind::Parameter && !options_.parameters.reshard_after_forward) {
@@ -402,18 +406,19 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
       continue;
     }
     std::vector<BufferId> saved;
-    for (auto it = wanted.lower_bound({tensor, MeshId(0)}); it != wanted.end() && it->first.first == tensor; ++it) {
+    for (auto it = std::lower_bound(wanted.begin(), wanted.end(), std::pair(tensor, MeshId(0)));
+         it != wanted.end() && it->first == tensor; ++it) {
       BufferId chosen;
       for (BufferId each : available_[tensor]) {
-        if (program_.buffers[each].layout.mesh != it->first.second) continue;
-        if (options_.keep_gathered_input && program_.buffers[each].layout == it->second) {
+        if (!options_.keep_gathered_input) break;
+        if (program_.buffers[each].layout.mesh == it->second && program_.buffers[each].layout == first.at(*it)) {
           chosen = each;
           break;
         }
       }
       for (BufferId each : available_[tensor]) {
         if (chosen.valid() && !is_partial(program_.buffers[chosen].layout)) break;
-        if (program_.buffers[each].layout.mesh != it->first.second) continue;
+        if (program_.buffers[each].layout.mesh != it->second) continue;
         if (!chosen.valid()) chosen = each;  // one that only ever was partial is reduced again
         if (!is_partial(program_.buffers[each].layout)) {
           chosen = each;
@@ -535,22 +540,25 @@ void Lowering::add_frees() {
     if (buffer.memory != id || buffer.kind == BufferKind::Parameter || buffer.kind == BufferKind::State) continue;
     const LastUse& last = last_use_[id];
     if (!last.turn.valid()) continue;
-    FreeAt at{
-        last.turn, last.anchor, {}, id, buffer.tensor, {}, static_cast<std::uint32_t>(code_->instructions.size())};
-    for (const auto& uses : last.by_stream)
-      for (InstructionId use : uses)
-        if (use.valid()) at.uses.push_back(use);
-    Instruction instruction{buffer.layout.mesh, last.guard, last.weight_part, Free{id}, Stream::Compute, {}};
+    FreeAt at{last.turn,
+              last.anchor,
+              {},
+              id,
+              buffer.tensor,
+              last.guard,
+              last.weight_part,
+              last.by_stream,
+              static_cast<std::uint32_t>(code_->instructions.size())};
     const FreeAt* old = nullptr;
     if (before_ && free_before_.contains(id) && free_before_[id] > 0) old = &before_->frees[free_before_[id] - 1];
-    if (old && !alike(program_, program_.instructions[old->free], instruction)) old = nullptr;
+    if (old && (old->guard != at.guard || old->weight_part != at.weight_part)) old = nullptr;
     if (old) before_->instructions[old->owned].shared = true;
     if (keeping_ && old && old->turn == at.turn && old->anchor == at.anchor && old->uses == at.uses) {
       at.free = old->free;
       code_->instructions.push_back({at.free, true, false});
     } else {
       at.free = own(old ? old->free : InstructionId());
-      program_.instructions[at.free] = std::move(instruction);
+      program_.instructions[at.free] = {buffer.layout.mesh, at.guard, at.weight_part, Free{id}, Stream::Compute, {}};
       touch(at.turn);
       if (old) touch(old->turn);
     }
@@ -567,10 +575,12 @@ void Lowering::add_frees() {
 void Lowering::settle_free(const FreeAt& free) {
   std::vector<InstructionId>& after = program_.instructions[free.free].after;
   after.clear();
-  for (InstructionId use : free.uses) {
-    if (joined_[use].valid()) use = joined_[use];
-    if (std::find(after.begin(), after.end(), use) == after.end()) after.push_back(use);
-  }
+  for (const auto& uses : free.uses)
+    for (InstructionId use : uses) {
+      if (!use.valid()) continue;
+      if (joined_[use].valid()) use = joined_[use];
+      if (std::find(after.begin(), after.end(), use) == after.end()) after.push_back(use);
+    }
 }
 
 void Lowering::write_main(TurnId id, const IdVec<GroupId, GroupCode>& groups) {

@@ -12,6 +12,7 @@
 
 #include <array>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <tuple>
@@ -32,13 +33,13 @@ struct EventCode {
 // A parameter on a mesh that keeps it.
 struct Home {
   MeshId mesh;
-  BufferId buffer;    // as it is kept
-  Layout used;        // as its operators use it
-  BufferId gradient;  // accumulated here
-  BufferId reduced;   // the same in backward, reduced; invalid where the step does that
-  BufferId total;     // in the step: the gradient, with the terms of all homes
-  BufferId read;      // the same as the optimizer reads it
-  bool fresh = true;  // something about it is lowered anew
+  BufferId buffer;                     // as it is kept
+  std::shared_ptr<const Layout> used;  // as its operators use it
+  BufferId gradient;                   // accumulated here
+  BufferId reduced;                    // the same in backward, reduced; invalid where the step does that
+  BufferId total;                      // in the step: the gradient, with the terms of all homes
+  BufferId read;                       // the same as the optimizer reads it
+  bool fresh = true;                   // something about it is lowered anew
 };
 
 // Collectives on one parameter or gradient, which buckets join with others' (buckets.h).
@@ -63,14 +64,19 @@ struct Chain {
   std::vector<InstructionId> then;  // issued after them
 };
 
+// The last use of a buffer on every stream; those of the weight part, which a split backward plays later, apart.
+using LastOnStreams = std::array<std::array<InstructionId, kStreams>, 2>;
+
 struct FreeAt {
   TurnId turn;
   InstructionId anchor;  // the free follows it; invalid: at the end of the turn
   InstructionId free;
   BufferId buffer;
   TensorId tensor;
-  std::vector<InstructionId> uses;  // the last on each stream
-  std::uint32_t owned = 0;          // the free, in the group's instructions
+  Guard guard = Guard::Always;
+  bool weight_part = false;
+  LastOnStreams uses = {};
+  std::uint32_t owned = 0;  // the free, in the group's instructions
 };
 
 // A buffer, instruction or transfer that a group has in the program.
@@ -201,6 +207,10 @@ class Lowering {
   void drop_instruction(InstructionId id) { free_instructions_.push_back(id); }
   // Instructions on other streams that the instruction must wait for.
   void add_waits(InstructionId id);
+  // The same, of one that has been written since; what it reads may have been joined meanwhile.
+  void settle_waits(InstructionId id) {
+    if (std::exchange(unsettled_[id], 0)) add_waits(id);
+  }
 
   // How the operators of a turn are split, on the mesh of its route.
   OpSharding sharding(TurnId turn) const;
@@ -214,8 +224,7 @@ class Lowering {
     Phase phase = Phase::Forward;
     Guard guard = Guard::Always;  // of the first use in the phase: what is made once is freed once
     bool weight_part = false;     // of any use in the phase
-    // The last on every stream; those of the weight part, which a split backward plays later, apart.
-    std::array<std::array<InstructionId, kStreams>, 2> by_stream = {};
+    LastOnStreams by_stream = {};
   };
   using What = decltype(Instruction::what);
 
@@ -244,6 +253,7 @@ class Lowering {
   void keep_passage(const Passage& old);
   void note_differences();
   bool stays(const Event& event, const Passage& old);
+  bool finds_the_same(const Event& event, const Passage& old) const;
   bool term_stays(const Event& event, const Passage& old);
   bool differs(TensorId tensor, MeshId on) const;
   void keep_term(const Event& event, const Passage& old);
@@ -327,6 +337,7 @@ class Lowering {
   IdVec<BufferId, InstructionId> writer_;
   std::unordered_map<BufferId, std::vector<InstructionId>> adders_;  // of gradients with several terms: all that add
   IdVec<InstructionId, InstructionId> joined_;
+  IdVec<InstructionId, char> unsettled_;  // written, and not in its place yet
   IdVec<BufferId, LastUse> last_use_;
   IdVec<BufferId, char> weight_only_;
 
@@ -346,6 +357,7 @@ class Lowering {
   bool lowered_last_ = false;                             // the last part
   std::size_t kept_ = 0, lowered_ = 0;                    // passages of the event
   std::vector<std::pair<TensorId, MeshId>> differences_;  // where other buffers are available than before
+  std::vector<BufferId> rewritten_;                       // buffers that stayed, with another writer or memory
   std::vector<MeshId> changed_terms_;                     // where other terms are added than before
   IdVec<BufferId, std::uint32_t> free_before_;            // in before_->frees, + 1
   bool of_parameter_ = false;

@@ -50,6 +50,7 @@ void Lowering::write_over(InstructionId id) {
 InstructionId Lowering::new_instruction(Instruction instruction) {
   const InstructionId id = take_or_add(free_instructions_, program_.instructions);
   joined_.resize(program_.instructions.size());
+  unsettled_.resize(program_.instructions.size());
   joined_[id] = {};
   program_.instructions[id] = std::move(instruction);
   return id;
@@ -108,6 +109,7 @@ InstructionId Lowering::own(InstructionId id) {
     write_over(id);
   else
     id = new_instruction({});
+  unsettled_[id] = 1;
   code_->instructions.push_back({id, shared, false});
   return id;
 }

@@ -35,7 +35,7 @@ BufferId Lowering::store(BufferId from, BufferId target) {
 // How the optimizer state of a parameter is kept on a mesh.
 Layout Lowering::step_layout(const Home& of) const {
   const MemoryPlan& memory = options_.memory;
-  return memory.zero >= 1 ? split_over(of.used, mesh(of.mesh), memory.over) : of.used;
+  return memory.zero >= 1 ? split_over(*of.used, mesh(of.mesh), memory.over) : *of.used;
 }
 
 // The form in which all terms of a gradient on one mesh can be added: as they are made if that is the same for all,
@@ -49,7 +49,7 @@ Layout Lowering::common_layout(TensorId accumulator, const Home& kept) const {
   }
   const Layout& first = terms.front();
   if (std::all_of(terms.begin(), terms.end(), [&](const Layout& term) { return term == first; })) return first;
-  Layout layout = kept.used;
+  Layout layout = *kept.used;
   for (std::size_t axis = 0; axis < layout.partial.size(); ++axis)
     if ((split_axes(layout) >> axis & 1u) == 0 &&
         std::all_of(terms.begin(), terms.end(), [&](const Layout& term) { return term.partial[axis].has_value(); }))

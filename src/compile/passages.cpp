@@ -14,6 +14,15 @@ namespace weft {
 
 Result<GroupCode> Lowering::lower(GroupId group) {
   GroupCode code;
+  if (before_) {
+    constexpr std::size_t kMore = 16;
+    code.frees.reserve(before_->frees.size() + kMore);
+    code.passages.reserve(before_->passages.size() + kMore);
+    code.buffers.reserve(before_->buffers.size() + kMore);
+    code.instructions.reserve(before_->instructions.size() + kMore);
+    code.transfers.reserve(before_->transfers.size() + kMore);
+    code.uses.reserve(before_->uses.size() + 2 * kMore);
+  }
   const Status done = lower_events(group, code);
   code_ = nullptr;
   if (done.ok()) return code;
@@ -30,6 +39,7 @@ Result<GroupCode> Lowering::lower_again(GroupId group, GroupCode& before, Overwr
              std::none_of(offload.begin(), offload.end(), [](bool each) { return each; });
   if (!keeping_) touched.chains = touched.step = true;
   differences_.clear();
+  rewritten_.clear();
   changed_terms_.clear();
   if (sequence_.is_parameter(group)) find_changed_terms(group);
   event_begin_ = event_end_ = 0;
@@ -119,12 +129,16 @@ void Lowering::note_differences() {
     if (std::find(differences_.begin(), differences_.end(), at) == differences_.end()) differences_.push_back(at);
   };
   for (std::size_t i = origins_begin_; i < overwritten_->origins.size(); ++i)
-    if (const auto& [id, old] = overwritten_->origins[i]; old != Overwritten::Origin{writer_[id], weight_only_[id]})
+    if (const auto& [id, old] = overwritten_->origins[i]; old != Overwritten::Origin{writer_[id], weight_only_[id]}) {
       note(id);
+      rewritten_.push_back(id);
+    }
   for (std::size_t i = buffers_begin_; i < overwritten_->buffers.size(); ++i)
     if (const auto& [id, old] = overwritten_->buffers[i];
-        old.memory != program_.buffers[id].memory || old.storage != program_.buffers[id].storage)
+        old.memory != program_.buffers[id].memory || old.storage != program_.buffers[id].storage) {
       note(id);
+      rewritten_.push_back(id);
+    }
   std::uint32_t was = old_ ? old_->begin.buffer : 0, is = passage_.begin.buffer;
   const std::uint32_t was_end = old_ ? old_->end.buffer : 0, is_end = passage_.end.buffer;
   while (true) {
@@ -157,7 +171,7 @@ bool Lowering::stays(const Event& event, const Passage& old) {
   const Turn& turn = sequence_.turns()[event.turn];
   if (changed_[turn.op] || old.depends) return false;
   if (turn.kind == TurnKind::Accumulate) return term_stays(event, old);
-  if (differs(event.tensor, old.mesh)) return false;
+  if (differs(event.tensor, old.mesh)) return !event.output && finds_the_same(event, old);
   if (event.output) {
     const int viewed = graph_.signature(turn.op).outputs[event.operand].aliases;
     return viewed < 0 || !differs(graph_.inputs(turn.op)[static_cast<std::size_t>(viewed)], old.mesh);
@@ -168,6 +182,17 @@ bool Lowering::stays(const Event& event, const Passage& old) {
   weight_part_ = weight_part;
   if (!source.valid()) source = elsewhere(event.tensor, old.mesh);
   return source == old.source && !differs(event.tensor, program_.buffers[source].layout.mesh);
+}
+
+// Whatever else there is: a buffer in the layout wanted, which was there before, is the first that is.
+bool Lowering::finds_the_same(const Event& event, const Passage& old) const {
+  if (old.begin.buffer != old.end.buffer) return false;
+  const BufferId found = before_->events[event_].buffer;
+  if (std::find(rewritten_.begin(), rewritten_.end(), found) != rewritten_.end()) return false;
+  for (BufferId id : available_[event.tensor])
+    if (usable(id) && !program_.buffers[id].on_host && program_.buffers[id].layout == program_.buffers[found].layout)
+      return id == found;
+  return false;
 }
 
 void Lowering::keep_passage(const Passage& old) {
