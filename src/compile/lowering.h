@@ -36,10 +36,13 @@ struct Home {
   BufferId buffer;                     // as it is kept
   std::shared_ptr<const Layout> used;  // as its operators use it
   BufferId gradient;                   // accumulated here
+  std::vector<BufferId> others;        // the same of terms that are made in other forms
   BufferId reduced;                    // the same in backward, reduced; invalid where the step does that
   BufferId total;                      // in the step: the gradient, with the terms of all homes
   BufferId read;                       // the same as the optimizer reads it
   bool fresh = true;                   // something about it is lowered anew
+
+  void add_sum(BufferId sum) { gradient.valid() ? others.push_back(sum) : static_cast<void>(gradient = sum); }
 };
 
 // Collectives on one parameter or gradient, which buckets join with others' (buckets.h).
@@ -110,7 +113,7 @@ struct Passage {
   At begin, end;         // in the lists of the group
   MeshId mesh;           // of the turn
   BufferId source;       // on another mesh, that was brought here
-  BufferId result;       // of a part
+  BufferId result;       // of a part; the sum that a term is added to
   InstructionId adder;   // that added a term of a gradient
   bool depends = false;  // on more than is told here
 };
@@ -297,7 +300,8 @@ class Lowering {
   // parameters.cpp
   Home& home(TensorId parameter, MeshId on);
   Layout step_layout(const Home& of) const;
-  Layout common_layout(TensorId accumulator, const Home& kept) const;
+  BufferId sum_in(const Home& home, const Layout& layout) const;
+  Status reduce_sums(OpId op, Home& kept, BufferId here, Chain& chain, EventCode& code);
   Status accumulate(const Event& event, EventCode& code);
   Status sum_tied_gradients();
   struct Tie;

@@ -38,27 +38,9 @@ Layout Lowering::step_layout(const Home& of) const {
   return memory.zero >= 1 ? split_over(*of.used, mesh(of.mesh), memory.over) : *of.used;
 }
 
-// The form in which all terms of a gradient on one mesh can be added: as they are made if that is the same for all,
-// else cut like the parameter, and partial only where every term is.
-Layout Lowering::common_layout(TensorId accumulator, const Home& kept) const {
-  std::vector<Layout> terms;
-  for (TurnId turn : terms_of_[accumulator]) {
-    if (mesh_of(turn) != kept.mesh) continue;
-    terms.push_back(plan_.made[graph_.inputs(sequence_.turns()[turn].op)[1]]);
-    terms.back().mesh = kept.mesh;
-  }
-  const Layout& first = terms.front();
-  if (std::all_of(terms.begin(), terms.end(), [&](const Layout& term) { return term == first; })) return first;
-  Layout layout = *kept.used;
-  for (std::size_t axis = 0; axis < layout.partial.size(); ++axis)
-    if ((split_axes(layout) >> axis & 1u) == 0 &&
-        std::all_of(terms.begin(), terms.end(), [&](const Layout& term) { return term.partial[axis].has_value(); }))
-      layout.partial[axis] = Reducer::Sum;
-  return layout;
-}
-
-// Gradients accumulate in place, on each mesh for itself. ZeRO-2 and 3 keep the sum split, so each term is reduced
-// first; otherwise the sum is reduced when all terms are in, once per step.
+// Gradients accumulate in place, on each mesh for itself, in the form they are made; terms made in another form have a
+// sum of their own, so that each form is reduced once. ZeRO-2 and 3 keep the sum split, so each term is reduced first;
+// otherwise the sums are reduced when all terms are in, once per step.
 Status Lowering::accumulate(const Event& event, EventCode& code) {
   const OpId op = sequence_.turns()[event.turn].op;
   const TensorId gradient = graph_.inputs(op)[1], buffer = graph_.tensors()[graph_.outputs(op)[0]].storage;
@@ -66,25 +48,28 @@ Status Lowering::accumulate(const Event& event, EventCode& code) {
   Home& kept = home(parameter, mesh_of(event.turn));
   kept.fresh = true;
   const bool reduce_first = options_.memory.zero >= 2;
-  const Layout layout = kept.gradient.valid() ? program_.buffers[kept.gradient].layout
-                        : reduce_first        ? step_layout(kept)
-                                              : common_layout(buffer, kept);
+  Layout layout = reduce_first ? step_layout(kept) : plan_.made[gradient];
+  layout.mesh = kept.mesh;
   Chain term{event.turn, {}, parameter, {}, {}};
   if (reduce_first) sink_ = &term.steps;
   WEFT_TRY(const BufferId ready, as(gradient, layout));
-  if (!kept.gradient.valid())
-    kept.gradient = add_buffer(buffer, layout, BufferKind::State, offloads(Stored::Gradients));
+  BufferId sum = sum_in(kept, layout);
+  if (!sum.valid()) {
+    sum = add_buffer(buffer, layout, BufferKind::State, offloads(Stored::Gradients));
+    kept.add_sum(sum);
+  }
+  passage_.result = sum;
 
   std::vector<InstructionId> added;
   sink_ = term.steps.empty() ? &code.before : &added;
   const OpSharding sharding = sharding_for(graph_.signature(op), layout);
-  BufferId sum = kept.gradient;
-  if (program_.buffers[kept.gradient].on_host) {
+  BufferId total = sum;
+  if (program_.buffers[sum].on_host) {
     const BufferId loaded = add_buffer(buffer, layout, BufferKind::Temporary);
-    emit(kept.mesh, Copy{kept.gradient, loaded});
-    sum = add_buffer(buffer, layout, BufferKind::Temporary);
-    emit(kept.mesh, Compute{op, sharding, {loaded, ready}, {sum}});
-    emit(kept.mesh, Copy{sum, kept.gradient});
+    emit(kept.mesh, Copy{sum, loaded});
+    total = add_buffer(buffer, layout, BufferKind::Temporary);
+    emit(kept.mesh, Compute{op, sharding, {loaded, ready}, {total}});
+    emit(kept.mesh, Copy{total, sum});
   } else {
     // What was reduced is added where it was reduced: computation does not wait for it.
     adds_reduced_ = reduce_first && options_.gradients.overlap;
@@ -99,21 +84,59 @@ Status Lowering::accumulate(const Event& event, EventCode& code) {
 
   const bool tied = code_->homes.at(parameter).size() > 1;
   if (!tied && !reduce_first && terms_of_[buffer].back() == event.turn) {
-    sink_ = &term.steps;
     guard_ = Guard::LastMicroBatch;
-    available_[buffer] = {sum};
-    const Result<BufferId> reduced = as(buffer, step_layout(kept));
-    available_[buffer].clear();
+    // The last sum that was added to is still here, if it lives on the host.
+    const Status done = reduce_sums(op, kept, program_.buffers[sum].on_host ? total : BufferId(), term, code);
     guard_ = Guard::Always;
-    if (!reduced.ok()) return reduced.error();
-    if (*reduced != sum) kept.reduced = *reduced;
-    if (sum == kept.gradient)  // in place: the sum, or this device's part of it, where its own contribution was
-      for (InstructionId step : term.steps)
-        for (BufferId made : writes_of(program_, program_.instructions[step]))
-          program_.buffers[made].memory = program_.buffers[kept.gradient].memory;
+    available_[buffer].clear();
+    WEFT_TRY_OK(done);
   }
   if (!term.steps.empty())
     add_chain(std::move(term), reduce_first ? Chain::Purpose::ReduceTerm : Chain::Purpose::ReduceSum);
+  return Ok{};
+}
+
+BufferId Lowering::sum_in(const Home& home, const Layout& layout) const {
+  if (home.gradient.valid() && program_.buffers[home.gradient].layout == layout) return home.gradient;
+  for (BufferId each : home.others)
+    if (program_.buffers[each].layout == layout) return each;
+  return BufferId();
+}
+
+// All terms are in: the sum that takes collectives is reduced with others' (buckets.h); what has been summed in other
+// forms is added to it. `here`: the last sum, off the host.
+Status Lowering::reduce_sums(OpId op, Home& kept, BufferId here, Chain& chain, EventCode& code) {
+  const TensorId buffer = graph_.tensors()[graph_.outputs(op)[0]].storage;
+  const Layout wanted = step_layout(kept);
+  std::vector<BufferId> sums = {kept.gradient};
+  sums.insert(sums.end(), kept.others.begin(), kept.others.end());
+  const auto main =
+      std::find_if(sums.begin(), sums.end(), [&](BufferId each) { return is_partial(program_.buffers[each].layout); });
+  if (main != sums.end()) std::rotate(sums.begin(), main, main + 1);
+  if (here.valid())
+    sums[static_cast<std::size_t>(std::find(sums.begin(), sums.end(), passage_.result) - sums.begin())] = here;
+  const BufferId first = sums.front();
+  sink_ = program_.buffers[first].on_host ? &code.before : &chain.steps;
+  available_[buffer] = {first};
+  WEFT_TRY(BufferId total, as(buffer, wanted));
+  const auto in_place = [&](BufferId made) {  // where the device's own contribution was, or its part of that
+    if (program_.buffers[first].kind == BufferKind::State && !program_.buffers[first].on_host)
+      program_.buffers[made].memory = program_.buffers[first].memory;
+  };
+  for (InstructionId step : chain.steps)
+    for (BufferId made : writes_of(program_, program_.instructions[step])) in_place(made);
+  for (std::size_t i = 1; i < sums.size(); ++i) {
+    sink_ = chain.steps.empty() ? &code.before : &chain.then;
+    available_[buffer] = {sums[i]};
+    WEFT_TRY(const BufferId term, as(buffer, wanted));
+    const BufferId next = add_buffer(buffer, wanted, BufferKind::Temporary);
+    in_place(next);
+    adds_reduced_ = options_.gradients.overlap;
+    emit(kept.mesh, Compute{op, sharding_for(graph_.signature(op), wanted), {total, term}, {next}});
+    adds_reduced_ = false;
+    total = next;
+  }
+  if (total != first) kept.reduced = total;
   return Ok{};
 }
 
@@ -152,7 +175,7 @@ Status Lowering::sum_tied_gradients() {
     if (keeping_ && tied != (before_->homes.begin()->second.size() > 1))
       for (Home& copy : copies) copy.fresh = true;
     for (Home& copy : copies) {
-      copy.total = copy.gradient;
+      copy.total = copy.others.empty() ? copy.gradient : copy.reduced;
       copy.read = copy.reduced;
     }
     if (!tied) continue;
@@ -163,7 +186,15 @@ Status Lowering::sum_tied_gradients() {
         Layout whole = program_.buffers[copy.gradient].layout;
         for (auto& reducer : whole.partial) reducer.reset();
         available_[gradient] = {copy.gradient};
-        return as(gradient, whole);
+        WEFT_TRY(BufferId sum, as(gradient, whole));
+        for (BufferId other : copy.others) {
+          available_[gradient] = {other};
+          WEFT_TRY(const BufferId term, as(gradient, whole));
+          const BufferId next = add_buffer(gradient, whole, BufferKind::Temporary);
+          emit(copy.mesh, Compute{tie.op, sharding_for(graph_.signature(tie.op), whole), {sum, term}, {next}});
+          sum = next;
+        }
+        return sum;
       };
       WEFT_TRY(const BufferId own, part(copy.mesh, copy.mesh, !copy.fresh, reduce));
       copy.fresh = copy.fresh || lowered_last_;

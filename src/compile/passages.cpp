@@ -206,7 +206,7 @@ void Lowering::keep_passage(const Passage& old) {
     if (owned.available) available_[buffer.tensor].push_back(owned.id);
     if (buffer.kind != BufferKind::Parameter || phase_ == Phase::Step) continue;
     const Home& home = *home_before(buffer.tensor, buffer.layout.mesh);
-    code_->homes[buffer.tensor].push_back({home.mesh, home.buffer, home.used, {}, {}, {}, {}, false});
+    code_->homes[buffer.tensor].push_back({home.mesh, home.buffer, home.used, {}, {}, {}, {}, {}, false});
   }
   for (std::uint32_t i = old.begin.instruction; i < old.end.instruction; ++i) {
     before_->instructions[i].shared = true;
@@ -248,6 +248,14 @@ bool Lowering::other_terms(MeshId on) const {
   return std::find(changed_terms_.begin(), changed_terms_.end(), on) != changed_terms_.end();
 }
 
+namespace {
+
+bool has_sum(const Home& home, BufferId sum) {
+  return home.gradient == sum || std::find(home.others.begin(), home.others.end(), sum) != home.others.end();
+}
+
+}  // namespace
+
 // A term is added as it was if it and the sum it is added to are what they were.
 bool Lowering::term_stays(const Event& event, const Passage& old) {
   const OpId op = sequence_.turns()[event.turn].op;
@@ -257,14 +265,11 @@ bool Lowering::term_stays(const Event& event, const Passage& old) {
   const Home* const was = home_before(parameter, old.mesh);
   if (!was || (maker.valid() && changed_[maker]) || differs(gradient, old.mesh)) return false;
   const Home& is = home(parameter, old.mesh);
-  if (is.gradient.valid()) {
-    if (is.gradient != was->gradient) return false;
-  } else {
-    const auto owned = [&](std::uint32_t i) { return before_->buffers[i].id == was->gradient; };
+  if (!has_sum(is, old.result)) {
     std::uint32_t at = old.begin.buffer;
-    while (at < old.end.buffer && !owned(at)) ++at;
+    while (at < old.end.buffer && before_->buffers[at].id != old.result) ++at;
     if (at == old.end.buffer) return false;  // it was begun by a term before
-    if (other_terms(old.mesh) && common_layout(sum, is) != program_.buffers[was->gradient].layout) return false;
+    if (sum_in(is, program_.buffers[old.result].layout).valid()) return false;
   }
   if (terms_of_[sum].back() != event.turn) return true;
   // All are in: here the sum is reduced, unless other meshes have terms too.
@@ -277,11 +282,11 @@ void Lowering::keep_term(const Event& event, const Passage& old) {
   const TensorId sum = graph_.tensors()[graph_.outputs(op)[0]].storage, parameter = parameter_of_[sum];
   Home& is = home(parameter, old.mesh);
   const Home& was = *home_before(parameter, old.mesh);
-  if (!is.gradient.valid()) {
-    is.gradient = was.gradient;
-    forget_adders(is.gradient);
+  if (!has_sum(is, old.result)) {
+    is.add_sum(old.result);
+    forget_adders(old.result);
   }
-  if (old.adder.valid()) adders_[is.gradient].push_back(old.adder);
+  if (old.adder.valid()) adders_[old.result].push_back(old.adder);
   if (other_terms(old.mesh)) is.fresh = true;
   if (terms_of_[sum].back() == event.turn) is.reduced = was.reduced;
 }
