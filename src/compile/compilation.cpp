@@ -163,7 +163,10 @@ Compilation::Segment Compilation::assemble(TurnId id) {
                                         [](const FreeAt* free, InstructionId at) { return free->anchor < at; });
     for (auto it = first; it != frees.end() && (*it)->anchor == anchor; ++it) {
       const FreeAt* const free = *it;
-      if (!anchor.valid() && journal_.open) remember(free->free);  // what it waits for belongs to other groups
+      if (!anchor.valid()) {  // what it waits for belongs to other groups
+        if (journal_.open) remember(free->free);
+        lowering_.unsettle(free->free);
+      }
       lowering_.settle_free(*free);
       if (!anchor.valid()) cover_all_readers(*free, id);
       place(free->free);

@@ -86,7 +86,7 @@ BufferId Lowering::add_buffer(TensorId tensor, Layout layout, BufferKind kind, b
 
 BufferId Lowering::keep(TensorId tensor, Layout layout, BufferKind kind) {
   const BufferId id = add_buffer(tensor, std::move(layout), kind);
-  code_->buffers.back().available = true;
+  code_->buffers.back().available = tensor;
   available_[tensor].push_back(id);
   return id;
 }
@@ -143,12 +143,13 @@ void Lowering::use_all(InstructionId by) {
 
 void Lowering::use(BufferId id, InstructionId by, int rank) {
   const Stream stream = rank == kMain ? Stream::Compute : program_.instructions[by].stream;
-  note_use({id, by, turn_, static_cast<std::int8_t>(rank), stream, phase_, guard_, weight_part_, ahead_});
+  note_use({program_.buffers[id].memory, by, turn_, static_cast<std::int8_t>(rank), stream, phase_, guard_,
+            weight_part_, ahead_});
 }
 
 void Lowering::note_use(const UseAt& use) {
   code_->uses.push_back(use);
-  LastUse& last = last_use_[program_.buffers[use.buffer].memory];
+  LastUse& last = last_use_[use.buffer];
   const bool used_in_phase = last.turn.valid() && last.phase == use.phase;
   if (!used_in_phase) {
     last.guard = use.guard;
@@ -554,9 +555,10 @@ void Lowering::add_frees() {
     if (before_ && free_before_.contains(id) && free_before_[id] > 0) old = &before_->frees[free_before_[id] - 1];
     if (old && (old->guard != at.guard || old->weight_part != at.weight_part)) old = nullptr;
     if (old) before_->instructions[old->owned].shared = true;
-    if (keeping_ && old && old->turn == at.turn && old->anchor == at.anchor && old->uses == at.uses) {
+    if (keeping_ && !touched_->chains && old && old->turn == at.turn && old->anchor == at.anchor &&
+        old->uses == at.uses) {
       at.free = old->free;
-      code_->instructions.push_back({at.free, true, false});
+      code_->instructions.push_back({at.free, true, {}});
     } else {
       at.free = own(old ? old->free : InstructionId());
       program_.instructions[at.free] = {buffer.layout.mesh, at.guard, at.weight_part, Free{id}, Stream::Compute, {}};
@@ -574,6 +576,7 @@ void Lowering::add_frees() {
 }
 
 void Lowering::settle_free(const FreeAt& free) {
+  if (!std::exchange(unsettled_[free.free], 0)) return;
   std::vector<InstructionId>& after = program_.instructions[free.free].after;
   after.clear();
   for (const auto& uses : free.uses)

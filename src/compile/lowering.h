@@ -86,13 +86,13 @@ struct FreeAt {
 template <class Id>
 struct Owned {
   Id id;
-  bool shared = false;     // by the code of the group before a change and after it
-  bool available = false;  // of a buffer: to later events that need the tensor
+  bool shared = false;  // by the code of the group before a change and after it
+  TensorId available;   // of a buffer: to later events that need this tensor; invalid: it is not
 };
 
 // A use of a buffer, with all that its last use tells.
 struct UseAt {
-  BufferId buffer;
+  BufferId buffer;  // the root of its views
   InstructionId by;
   TurnId turn;
   std::int8_t rank = 0;  // within the turn: before its own instruction, that, after it
@@ -189,7 +189,7 @@ class Lowering {
   void set_writer(BufferId buffer, InstructionId instruction) { writer_[buffer] = instruction; }
   // A collective of one gradient that a bucket has joined with others.
   void set_joined(InstructionId own, InstructionId joined) { joined_[own] = joined; }
-  // What a free waits for, by what has been joined since.
+  // What a free that has been written waits for, by what has been joined since.
   void settle_free(const FreeAt& free);
 
   // What the group's events come to, with the plan as it is now.
@@ -211,6 +211,7 @@ class Lowering {
   // Instructions on other streams that the instruction must wait for.
   void add_waits(InstructionId id);
   // The same, of one that has been written since; what it reads may have been joined meanwhile.
+  void unsettle(InstructionId id) { unsettled_[id] = 1; }
   void settle_waits(InstructionId id) {
     if (std::exchange(unsettled_[id], 0)) add_waits(id);
   }

@@ -84,7 +84,7 @@ BufferId Lowering::number_of(const Buffer& buffer) {
     weight_only_.resize(program_.buffers.size());
     adders_.erase(id);
   }
-  code_->buffers.push_back({id, shared, false});
+  code_->buffers.push_back({id, shared, {}});
   return id;
 }
 
@@ -98,7 +98,7 @@ TransferId Lowering::number_of(const Transfer& transfer) {
     id = take_or_add(free_transfers_, program_.transfers);
     program_.transfers[id] = transfer;
   }
-  code_->transfers.push_back({id, shared, false});
+  code_->transfers.push_back({id, shared, {}});
   return id;
 }
 
@@ -110,7 +110,7 @@ InstructionId Lowering::own(InstructionId id) {
   else
     id = new_instruction({});
   unsettled_[id] = 1;
-  code_->instructions.push_back({id, shared, false});
+  code_->instructions.push_back({id, shared, {}});
   return id;
 }
 

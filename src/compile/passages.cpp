@@ -142,16 +142,16 @@ void Lowering::note_differences() {
   std::uint32_t was = old_ ? old_->begin.buffer : 0, is = passage_.begin.buffer;
   const std::uint32_t was_end = old_ ? old_->end.buffer : 0, is_end = passage_.end.buffer;
   while (true) {
-    while (was < was_end && !before_->buffers[was].available) ++was;
-    while (is < is_end && !code_->buffers[is].available) ++is;
+    while (was < was_end && !before_->buffers[was].available.valid()) ++was;
+    while (is < is_end && !code_->buffers[is].available.valid()) ++is;
     if (was == was_end || is == is_end || before_->buffers[was].id != code_->buffers[is].id) break;
     ++was;
     ++is;
   }
   for (; was < was_end; ++was)
-    if (before_->buffers[was].available) note(before_->buffers[was].id);
+    if (before_->buffers[was].available.valid()) note(before_->buffers[was].id);
   for (; is < is_end; ++is)
-    if (code_->buffers[is].available) note(code_->buffers[is].id);
+    if (code_->buffers[is].available.valid()) note(code_->buffers[is].id);
 }
 
 // Of tensors that share memory or are merged together, any.
@@ -202,11 +202,14 @@ void Lowering::keep_passage(const Passage& old) {
     before_->buffers[i].shared = true;
     const Owned<BufferId>& owned = code_->buffers.emplace_back(before_->buffers[i]);
     last_use_[owned.id] = {};
-    const Buffer& buffer = program_.buffers[owned.id];
-    if (owned.available) available_[buffer.tensor].push_back(owned.id);
-    if (buffer.kind != BufferKind::Parameter || phase_ == Phase::Step) continue;
-    const Home& home = *home_before(buffer.tensor, buffer.layout.mesh);
-    code_->homes[buffer.tensor].push_back({home.mesh, home.buffer, home.used, {}, {}, {}, {}, {}, false});
+    if (!owned.available.valid()) continue;
+    available_[owned.available].push_back(owned.id);
+    if (!of_parameter_ || phase_ == Phase::Step) continue;
+    const auto homes = before_->homes.find(owned.available);
+    if (homes == before_->homes.end()) continue;
+    for (const Home& home : homes->second)
+      if (home.buffer == owned.id)
+        code_->homes[owned.available].push_back({home.mesh, home.buffer, home.used, {}, {}, {}, {}, {}, false});
   }
   for (std::uint32_t i = old.begin.instruction; i < old.end.instruction; ++i) {
     before_->instructions[i].shared = true;
