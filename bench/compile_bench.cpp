@@ -131,32 +131,25 @@ void BM_CompileFully(benchmark::State& state, const std::string& model) {
 
 // A random operator is taken to a single device and back; the plan's own change is not timed.
 void BM_Recompile(benchmark::State& state, const std::string& model) {
-  SoapCase c = make_soap_case(model);
+  const SoapCase c = make_soap_case(model);
   const Graph& graph = c.training.graph;
-  ShardingPlan plan = plan_sharding(c.training, c.placing, c.choices).value();
-  Compilation compilation(c.training, c.placing, plan, {}, RecomputeRegions::none(graph));
+  ShardingPlanner planner = ShardingPlanner::make(c.training, c.placing, c.choices).value();
+  Compilation compilation(c.training, planner.placing(), planner.plan(), {}, RecomputeRegions::none(graph));
   if (const Status done = compilation.compile(); !done.ok()) return state.SkipWithError(done.error().message.c_str());
   Rng rng(7);
   double instructions = 0, edits = 0;
   for (auto _ : state) {
     state.PauseTiming();
     const OpId op(rng.below(c.training.first_backward.index()));
-    AxisChoice& choice = c.choices.ops[0][op];
-    const AxisChoice before = std::exchange(choice, AxisChoice{});
-    ShardingPlan next = plan_sharding(c.training, c.placing, c.choices).value();
-    std::vector<OpId> changed;
-    for (OpId each : next.ops.ids())
-      if (next.ops[each] != plan.ops[each]) changed.push_back(each);
-    std::swap(plan, next);
+    const ShardingDelta delta = planner.change({op, {AxisChoice{}}}).value();
     state.ResumeTiming();
-    const Result<ProgramEdit> edit = compilation.recompile(changed);
+    const Result<ProgramEdit> edit = compilation.recompile(delta.ops);
     compilation.undo();
     state.PauseTiming();
     if (!edit.ok()) return state.SkipWithError(edit.error().message.c_str());
     for (const BodyEdit& body : edit->bodies) instructions += static_cast<double>(body.added.size());
     ++edits;
-    std::swap(plan, next);
-    choice = before;
+    if (!planner.change({op, {c.choices.ops[0].at(op)}}).ok()) return state.SkipWithError("no way back");
     state.ResumeTiming();
   }
   state.counters["instructions written"] = instructions / edits;

@@ -69,6 +69,8 @@ void Buckets::assign_by_size(const IdVec<GroupId, GroupCode>& groups) {
     if (!bucket.valid()) bucket = new_bucket();
     while (!sources_.contains(bucket)) new_bucket();
     last = bucket_of_[turn] = bucket;
+    if (sequence_.turns()[turn].kind == TurnKind::Optimizer && options_.memory.zero == 0)
+      continue;  // nothing to publish
     sources_[bucket].push_back({group, turn});
     at_[turn].push_back(bucket);
     if (std::vector<BucketId>& late = at_[sequence_.reduction()];

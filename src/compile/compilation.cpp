@@ -68,7 +68,7 @@ Status Compilation::compile() {
     lowering_.write_main(turn, groups_);
     segments_[turn] = assemble(turn);
   }
-  write_bodies(nullptr, nullptr);
+  write_bodies();
   return Ok{};
 }
 
@@ -128,7 +128,7 @@ void Compilation::place_piece(const BucketPiece& piece, const std::function<void
   }
   for (const Chain* chain : chains)
     for (InstructionId then : chain->then) {
-      lowering_.add_waits(then);
+      lowering_.settle_waits(then);
       place(then);
       place_frees(then);
     }
@@ -163,14 +163,17 @@ Compilation::Segment Compilation::assemble(TurnId id) {
                                         [](const FreeAt* free, InstructionId at) { return free->anchor < at; });
     for (auto it = first; it != frees.end() && (*it)->anchor == anchor; ++it) {
       const FreeAt* const free = *it;
-      if (!anchor.valid() && journal_.open) remember(free->free);  // what it waits for belongs to other groups
+      if (!anchor.valid()) {  // what it waits for belongs to other groups
+        if (journal_.open) remember(free->free);
+        lowering_.unsettle(free->free);
+      }
       lowering_.settle_free(*free);
       if (!anchor.valid()) cover_all_readers(*free, id);
       place(free->free);
     }
   };
   const auto place_with_frees = [&](InstructionId instruction) {
-    lowering_.add_waits(instruction);
+    lowering_.settle_waits(instruction);
     place(instruction);
     place_frees(instruction);
   };
@@ -200,55 +203,89 @@ Compilation::Segment Compilation::assemble(TurnId id) {
   return segment;
 }
 
-void Compilation::write_bodies(const std::vector<std::pair<TurnId, Segment>>* edited, ProgramEdit* edit) {
-  const std::size_t bodies = 2 * program_.stages.size() + 1;
-  std::vector<std::vector<InstructionId>> fresh(bodies);
-  for (std::uint32_t b = 0; b < bodies; ++b) fresh[b].reserve(body(b).size() + 64);
-  std::size_t next = 0;
-  for (TurnId turn : segments_.ids()) {
-    if (edited && next < edited->size() && (*edited)[next].first == turn) {
-      // Body by body: what stood here against what stands here now.
-      const Segment& old = (*edited)[next++].second;
-      std::vector<std::uint32_t> touched;
-      if (old != segments_[turn])
-        for (const Segment* segment : {&old, static_cast<const Segment*>(&segments_[turn])})
-          for (const Placed& placed : *segment)
-            if (std::find(touched.begin(), touched.end(), placed.body) == touched.end()) touched.push_back(placed.body);
-      for (std::uint32_t b : touched) {
-        const auto here = [&](const Segment& segment) {
-          Segment part;
-          std::copy_if(segment.begin(), segment.end(), std::back_inserter(part),
-                       [&](const Placed& placed) { return placed.body == b; });
-          return part;
-        };
-        const Segment out = here(old), in = here(segments_[turn]);
-        // Between those that stay, one after the other.
-        place_in_.resize(program_.instructions.size());
-        for (std::size_t i = 0; i < in.size(); ++i) place_in_[in[i].instruction] = static_cast<std::uint32_t>(i + 1);
-        std::size_t out_from = 0, in_from = 0;
-        const auto note = [&](std::size_t out_to, std::size_t in_to) {
-          if (out_from == out_to && in_from == in_to) return;
-          BodyEdit change{
-              b + 1 == bodies ? -1 : static_cast<int>(b / 2), b % 2 == 1, fresh[b].size() + in_from, {}, {}};
-          for (std::size_t i = out_from; i < out_to; ++i) change.removed.push_back(out[i].instruction);
-          for (std::size_t i = in_from; i < in_to; ++i) change.added.push_back(in[i].instruction);
-          edit->bodies.push_back(std::move(change));
-        };
-        for (std::size_t i = 0; i < out.size(); ++i) {
-          const std::uint32_t at = place_in_[out[i].instruction];
-          if (at <= in_from || in[at - 1] != out[i]) continue;
-          note(i, at - 1);
-          out_from = i + 1;
-          in_from = at;
-        }
-        note(out.size(), in.size());
-        for (const Placed& placed : in) place_in_[placed.instruction] = 0;
-      }
+void Compilation::write_bodies() {
+  spans_.resize(2 * program_.stages.size() + 1);
+  for (TurnId turn : segments_.ids())
+    for (const Placed& placed : segments_[turn]) {
+      body(placed.body).push_back(placed.instruction);
+      std::vector<Span>& spans = spans_[placed.body];
+      if (spans.empty() || spans.back().turn != turn) spans.push_back({turn, 0});
+      ++spans.back().count;
     }
-    for (const Placed& placed : segments_[turn]) fresh[placed.body].push_back(placed.instruction);
+}
+
+void Compilation::edit_bodies(ProgramEdit& edit) {
+  std::vector<std::vector<std::size_t>> edits(spans_.size());  // by body, in journal_.segments
+  for (std::size_t i = 0; i < journal_.segments.size(); ++i) {
+    const auto& [turn, old] = journal_.segments[i];
+    if (old == segments_[turn]) continue;
+    for (const Segment* segment : {&old, static_cast<const Segment*>(&segments_[turn])})
+      for (const Placed& placed : *segment)
+        if (std::vector<std::size_t>& known = edits[placed.body]; known.empty() || known.back() != i)
+          known.push_back(i);
   }
-  for (std::uint32_t b = 0; b < bodies; ++b) std::swap(body(b), fresh[b]);
-  if (edited) journal_.bodies = std::move(fresh);
+  for (std::uint32_t b = 0; b < edits.size(); ++b)
+    if (!edits[b].empty()) edit_body(b, edits[b], edit);
+}
+
+// What stands between the turns that have changed is copied as it is.
+void Compilation::edit_body(std::uint32_t b, const std::vector<std::size_t>& edits, ProgramEdit& edit) {
+  journal_.bodies.push_back({b, std::exchange(body(b), {}), std::exchange(spans_[b], {})});
+  const std::vector<InstructionId>& list = journal_.bodies.back().list;
+  const std::vector<Span>& spans = journal_.bodies.back().spans;
+  std::vector<InstructionId>& fresh = body(b);
+  fresh.reserve(list.size() + 64);
+  spans_[b].reserve(spans.size() + 8);
+  std::size_t next = 0, copied = 0, at = 0;
+  const auto copy_until = [&](TurnId turn) {
+    const std::size_t first = next;
+    for (; next < spans.size() && (!turn.valid() || spans[next].turn < turn); ++next) at += spans[next].count;
+    spans_[b].insert(spans_[b].end(), spans.begin() + static_cast<std::ptrdiff_t>(first),
+                     spans.begin() + static_cast<std::ptrdiff_t>(next));
+    fresh.insert(fresh.end(), list.begin() + static_cast<std::ptrdiff_t>(copied),
+                 list.begin() + static_cast<std::ptrdiff_t>(at));
+  };
+  const auto here = [&](const Segment& segment) {
+    Segment part;
+    std::copy_if(segment.begin(), segment.end(), std::back_inserter(part),
+                 [&](const Placed& placed) { return placed.body == b; });
+    return part;
+  };
+  for (std::size_t i : edits) {
+    const TurnId turn = journal_.segments[i].first;
+    copy_until(turn);
+    if (next < spans.size() && spans[next].turn == turn) at += spans[next++].count;
+    copied = at;
+    const Segment in = here(segments_[turn]);
+    note_changes(b, here(journal_.segments[i].second), in, fresh.size(), edit);
+    for (const Placed& placed : in) fresh.push_back(placed.instruction);
+    if (!in.empty()) spans_[b].push_back({turn, static_cast<std::uint32_t>(in.size())});
+  }
+  copy_until(TurnId());
+}
+
+// Between those that stay, one after the other.
+void Compilation::note_changes(std::uint32_t b, const Segment& out, const Segment& in, std::size_t position,
+                               ProgramEdit& edit) {
+  place_in_.resize(program_.instructions.size());
+  for (std::size_t i = 0; i < in.size(); ++i) place_in_[in[i].instruction] = static_cast<std::uint32_t>(i + 1);
+  std::size_t out_from = 0, in_from = 0;
+  const auto note = [&](std::size_t out_to, std::size_t in_to) {
+    if (out_from == out_to && in_from == in_to) return;
+    BodyEdit change{b + 1 == spans_.size() ? -1 : static_cast<int>(b / 2), b % 2 == 1, position + in_from, {}, {}};
+    for (std::size_t i = out_from; i < out_to; ++i) change.removed.push_back(out[i].instruction);
+    for (std::size_t i = in_from; i < in_to; ++i) change.added.push_back(in[i].instruction);
+    edit.bodies.push_back(std::move(change));
+  };
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::uint32_t at = place_in_[out[i].instruction];
+    if (at <= in_from || in[at - 1] != out[i]) continue;
+    note(i, at - 1);
+    out_from = i + 1;
+    in_from = at;
+  }
+  note(out.size(), in.size());
+  for (const Placed& placed : in) place_in_[placed.instruction] = 0;
 }
 
 void Compilation::remember(InstructionId id) {
@@ -272,19 +309,24 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
   std::vector<TurnId> turns;
   for (OpId op : changed) turns.insert(turns.end(), sequence_.turns_of(op).begin(), sequence_.turns_of(op).end());
   std::vector<BucketId> buckets;
-  if (std::any_of(groups.begin(), groups.end(), [&](GroupId group) { return sequence_.is_parameter(group); }))
-    turns.insert(turns.end(), freeing_scalars_.begin(), freeing_scalars_.end());
+  lowering_.mark_changed(changed, true);
+  Touched touched;
   for (GroupId group : groups) {
-    Result<GroupCode> code = lowering_.lower(group, &groups_[group], &journal_.overwritten);
+    touched.chains = false;
+    Result<GroupCode> code = lowering_.lower_again(group, groups_[group], journal_.overwritten, touched);
     if (!code.ok()) {
+      lowering_.mark_changed(changed, false);
       undo();
       return code.error();
     }
     journal_.groups.emplace_back(group, std::exchange(groups_[group], std::move(code).value()));
-    for (const Event& event : sequence_.events()[group]) turns.push_back(event.turn);
+    if (!touched.chains) continue;
     const std::vector<BucketId> own = buckets_.of(group);
     buckets.insert(buckets.end(), own.begin(), own.end());
   }
+  lowering_.mark_changed(changed, false);
+  turns.insert(turns.end(), touched.turns.begin(), touched.turns.end());
+  if (touched.step) turns.insert(turns.end(), freeing_scalars_.begin(), freeing_scalars_.end());
   std::sort(buckets.begin(), buckets.end());
   buckets.erase(std::unique(buckets.begin(), buckets.end()), buckets.end());
   for (BucketId bucket : buckets) {
@@ -315,7 +357,7 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
     journal_.segments.emplace_back(turn, std::exchange(segments_[turn], Segment()));
     segments_[turn] = assemble(turn);
   }
-  write_bodies(&journal_.segments, &edit);
+  edit_bodies(edit);
   // What a bucket joins stands in no body itself.
   std::vector<InstructionId> joined;
   for (const auto& [group, old] : journal_.groups)
@@ -346,7 +388,10 @@ void Compilation::undo() {
   lowering_.put_back(journal_.overwritten);
   for (auto& [turn, old] : journal_.segments) segments_[turn] = std::move(old);
   for (auto& [turn, old] : journal_.rings) lowering_.put_ring(turn, std::move(old));
-  for (std::uint32_t b = 0; b < journal_.bodies.size(); ++b) body(b) = std::move(journal_.bodies[b]);
+  for (BodyBefore& old : journal_.bodies) {
+    body(old.body) = std::move(old.list);
+    spans_[old.body] = std::move(old.spans);
+  }
   // What buckets reduce is written by them again.
   for (auto& [bucket, old] : journal_.buckets)
     for (const BucketPiece& piece : bucket_code_[bucket])

@@ -48,13 +48,23 @@ class Compilation {
     bool operator==(const Placed&) const = default;
   };
   using Segment = std::vector<Placed>;
+  // So many instructions of a body are the turn's.
+  struct Span {
+    TurnId turn;
+    std::uint32_t count = 0;
+  };
+  struct BodyBefore {
+    std::uint32_t body = 0;
+    std::vector<InstructionId> list;
+    std::vector<Span> spans;
+  };
   struct Journal {
     std::vector<std::pair<GroupId, GroupCode>> groups;
     std::vector<std::pair<BucketId, BucketCode>> buckets;
     std::vector<std::pair<TurnId, Segment>> segments;
     std::vector<std::pair<TurnId, RingCode>> rings;
     Overwritten overwritten;
-    std::vector<std::vector<InstructionId>> bodies;
+    std::vector<BodyBefore> bodies;
     bool open = false;
   };
 
@@ -64,8 +74,11 @@ class Compilation {
   void place_piece(const BucketPiece& piece, const std::function<void(InstructionId)>& place);
   void cover_all_readers(const FreeAt& free, TurnId last);
   std::vector<InstructionId>& body(std::uint32_t index);
-  // Puts the segments together; `edited`, where given, in turn order, with what stood there before.
-  void write_bodies(const std::vector<std::pair<TurnId, Segment>>* edited, ProgramEdit* edit);
+  // Puts the segments together; after a change, those of the journal anew.
+  void write_bodies();
+  void edit_bodies(ProgramEdit& edit);
+  void edit_body(std::uint32_t body, const std::vector<std::size_t>& edits, ProgramEdit& edit);
+  void note_changes(std::uint32_t body, const Segment& out, const Segment& in, std::size_t position, ProgramEdit& edit);
 
   const TrainingGraph& training_;
   const Placing& placing_;
@@ -78,7 +91,8 @@ class Compilation {
   IdVec<GroupId, GroupCode> groups_;
   IdVec<BucketId, BucketCode> bucket_code_;
   IdVec<TurnId, Segment> segments_;
-  std::vector<TurnId> freeing_scalars_;  // turns at whose end a scalar that all optimizers read is freed
+  std::vector<std::vector<Span>> spans_;  // by body, in turn order
+  std::vector<TurnId> freeing_scalars_;   // turns at whose end a scalar that all optimizers read is freed
   Journal journal_;
   IdVec<InstructionId, std::uint32_t> place_in_;  // scratch, all 0
 };

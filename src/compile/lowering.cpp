@@ -7,12 +7,6 @@
 #include "compile/parameter_layout.h"
 
 namespace weft {
-namespace {
-
-// Where in a turn something is issued.
-constexpr int kBefore = 0, kMain = 1, kAfter = 2;
-
-}  // namespace
 
 Lowering::Lowering(const TrainingGraph& training, const Sequence& sequence, const Placing& placing,
                    const ShardingPlan& plan, const CompileOptions& options, Program& program)
@@ -24,6 +18,11 @@ Lowering::Lowering(const TrainingGraph& training, const Sequence& sequence, cons
       options_(options),
       program_(program),
       mains_(sequence.turns().size()),
+      parameter_of_(graph_.tensors().size()),
+      gradient_of_(graph_.tensors().size()),
+      optimized_by_(graph_.ops().size()),
+      terms_of_(graph_.tensors().size()),
+      changed_(graph_.ops().size(), 0),
       available_(graph_.tensors().size()),
       last_forward_(graph_.tensors().size()) {
   for (TurnId turn : sequence.turns().ids()) {
@@ -38,6 +37,7 @@ Lowering::Lowering(const TrainingGraph& training, const Sequence& sequence, cons
   for (const auto& [parameter, sum] : training.accumulated) {
     const TensorId gradient = graph_.tensors()[sum].storage;
     parameter_of_[gradient] = owner[gradient] = owner[parameter] = parameter;
+    gradient_of_[parameter] = gradient;
   }
   for (TurnId turn : sequence.turns().ids()) {
     if (sequence.turns()[turn].kind != TurnKind::Optimizer) continue;
@@ -80,6 +80,7 @@ BufferId Lowering::add_buffer(TensorId tensor, Layout layout, BufferKind kind, b
 
 BufferId Lowering::keep(TensorId tensor, Layout layout, BufferKind kind) {
   const BufferId id = add_buffer(tensor, std::move(layout), kind);
+  code_->buffers.back().available = tensor;
   available_[tensor].push_back(id);
   return id;
 }
@@ -122,39 +123,6 @@ void Lowering::add_waits(InstructionId id) {
     else
       wait_for(writer_[read]);
   }
-}
-
-void Lowering::use_all(InstructionId by) {
-  const Instruction& instruction = program_.instructions[by];
-  for (BufferId id : reads_of(program_, instruction))
-    if (id.valid()) use(id, by, rank_);
-  for (BufferId id : writes_of(program_, instruction)) {
-    use(id, by, rank_);
-    writer_[id] = by;
-  }
-}
-
-void Lowering::use(BufferId id, InstructionId by, int rank) {
-  LastUse& last = last_use_[program_.buffers[id].memory];
-  const bool used_in_phase = last.turn.valid() && last.phase == phase_;
-  if (!used_in_phase) {
-    last.guard = guard_;
-    last.weight_part = false;
-    last.phase = phase_;
-  }
-  last.weight_part = last.weight_part || weight_part_;
-  const Stream stream = rank == kMain ? Stream::Compute : program_.instructions[by].stream;
-  InstructionId& on_stream = last.by_stream[weight_part_ ? 1 : 0][static_cast<std::size_t>(stream)];
-  const bool earlier = last.turn.valid() && std::pair(turn_, rank) < std::pair(last.turn, last.rank);
-  if (earlier || (ahead_ && used_in_phase && !last.ahead)) {
-    if (!on_stream.valid() || ahead_) on_stream = by;
-    return;
-  }
-  last.ahead = ahead_;
-  if (by.valid()) on_stream = by;
-  last.turn = turn_;
-  last.anchor = by;
-  last.rank = rank;
 }
 
 struct Lowering::Route {
@@ -242,17 +210,14 @@ Result<BufferId> Lowering::merge_weights(TensorId tensor, Layout contributions) 
 // A stage before waits for it even where only a weight gradient reads it first: in a split backward it goes with the
 // input's part, unless the weights' part made it.
 Result<bool> Lowering::bring(TensorId tensor, const Layout& wanted) {
-  const auto elsewhere = [&] {
-    for (BufferId id : available_[tensor])
-      if (usable(id) && program_.buffers[id].layout.mesh != wanted.mesh) return id;
-    return BufferId();
-  };
   const bool weight_part = std::exchange(weight_part_, false);
-  BufferId source = elsewhere();
+  BufferId source = elsewhere(tensor, wanted.mesh);
   if (!source.valid()) {
     weight_part_ = weight_part;
-    source = elsewhere();
+    source = elsewhere(tensor, wanted.mesh);
   }
+  passage_.depends = passage_.depends || passage_.source.valid();
+  passage_.source = source;
   const Result<bool> brought = source.valid() ? bring_from(source, wanted) : Result<bool>(false);
   weight_part_ = weight_part;
   return brought;
@@ -295,7 +260,10 @@ void Lowering::given(TensorId tensor, const Layout& wanted) {
                                BufferKind::Parameter);
   program_.buffers[buffer].on_host = offloads(Stored::Weights);
   weight_part_ = weight_part;
-  code_->homes[tensor].push_back({wanted.mesh, buffer, wanted, {}, {}});
+  const Home* const was = home_before(tensor, wanted.mesh);
+  const bool fresh = !was || was->buffer != buffer || *was->used != wanted;
+  code_->homes[tensor].push_back(
+      {wanted.mesh, buffer, std::make_shared<const Layout>(wanted), {}, {}, {}, {}, {}, fresh});
 }
 
 Status Lowering::need(const Event& event, EventCode& code) {
@@ -359,30 +327,52 @@ void Lowering::make(const Event& event, EventCode& code) {
   use(code.buffer, by, kMain);
 }
 
+// What forward exchanged is kept as it is read: it takes no more memory. What it gathered does.
+BufferId Lowering::as_read_first(const Event& event, BufferId made) const {
+  const OpSharding split = sharding(event.turn);
+  const Layout wanted =
+      operand_layout(graph_.signature(sequence_.turns()[event.turn].op), false, event.operand, split, mesh(split.mesh));
+  if (is_partial(wanted) || wanted != without_halos(wanted)) return made;
+  const auto elements = [&](const Layout& layout) { return largest_local_elements(layout, mesh(layout.mesh)); };
+  if (!options_.keep_gathered_input && elements(wanted) > elements(program_.buffers[made].layout)) return made;
+  for (BufferId each : available_[event.tensor])
+    if (program_.buffers[each].layout == wanted) return each;
+  return made;
+}
+
 // What backward reads of forward is saved on the mesh that reads it, as it was made there; what was partial, in the
 // first whole form it had. What is computed again is not kept.
 void Lowering::begin_backward(GroupId group, std::size_t from) {
   const std::vector<Event>& events = sequence_.events()[group];
-  std::map<std::pair<TensorId, MeshId>, Layout> wanted;  // as it is needed first
+  struct Wanted {
+    TensorId tensor;
+    MeshId mesh;
+    std::size_t event;  // that reads it first
+    auto operator<=>(const Wanted&) const = default;
+  };
+  std::vector<Wanted> wanted;
   std::vector<TensorId> remade;
   for (std::size_t i = from; i < events.size(); ++i) {
     const Turn& turn = sequence_.turns()[events[i].turn];
     if (turn.phase != Phase::Backward || turn.kind != TurnKind::Operator) continue;
     const TensorId tensor = events[i].tensor;
-    if (events[i].output)
+    if (events[i].output) {
       remade.push_back(tensor);
-    else if (std::find(remade.begin(), remade.end(), tensor) == remade.end()) {
-      const auto [first, added] = wanted.try_emplace({tensor, mesh_of(events[i].turn)});
-      if (!added) continue;
-      const OpSharding split = sharding(events[i].turn);
-      first->second = operand_layout(graph_.signature(turn.op), false, events[i].operand, split, mesh(split.mesh));
+    } else if (std::find(remade.begin(), remade.end(), tensor) == remade.end()) {
+      const bool as_before = before_ && !changed_[turn.op];
+      wanted.push_back({tensor, as_before ? before_->passages[i].mesh : mesh_of(events[i].turn), i});
     }
   }
+  std::sort(wanted.begin(), wanted.end());
+  const auto same = [](const Wanted& one, const Wanted& other) {
+    return one.tensor == other.tensor && one.mesh == other.mesh;
+  };
+  wanted.erase(std::unique(wanted.begin(), wanted.end(), same), wanted.end());
   for (TensorId tensor : sequence_.tensors(group)) {
     if (graph_.tensors()[tensor].kind != TensorKind::Activation) {
       if (graph_.tensors()[tensor].kind == TensorKind::Parameter && !options_.parameters.reshard_after_forward) {
         for (BufferId each : available_[tensor])
-          if (program_.buffers[each].kind == BufferKind::Temporary) program_.buffers[each].kind = BufferKind::Saved;
+          if (program_.buffers[each].kind == BufferKind::Temporary) set_kind(each, BufferKind::Saved);
         continue;
       }
       std::erase_if(available_[tensor],
@@ -390,27 +380,27 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
       continue;
     }
     std::vector<BufferId> saved;
-    for (auto it = wanted.lower_bound({tensor, MeshId(0)}); it != wanted.end() && it->first.first == tensor; ++it) {
-      BufferId chosen, as_read;
+    for (auto it = std::lower_bound(wanted.begin(), wanted.end(), Wanted{tensor, MeshId(0), 0});
+         it != wanted.end() && it->tensor == tensor; ++it) {
+      BufferId chosen;
+      std::size_t whole = 0;
       for (BufferId each : available_[tensor]) {
         const Layout& layout = program_.buffers[each].layout;
-        if (layout.mesh != it->first.second) continue;
+        if (layout.mesh != it->mesh) continue;
         if (!chosen.valid() || (is_partial(program_.buffers[chosen].layout) && !is_partial(layout)))
           chosen = each;  // one that only ever was partial is reduced again
-        if (!as_read.valid() && layout == it->second && !is_partial(layout) && layout == without_halos(layout))
-          as_read = each;
+        whole += !is_partial(layout);
       }
       if (!chosen.valid()) continue;
-      // What forward exchanged is kept as it is read: it takes no more memory. What it gathered does.
-      const auto elements = [&](BufferId id) {
-        const Layout& layout = program_.buffers[id].layout;
-        return largest_local_elements(layout, mesh(layout.mesh));
-      };
-      if (as_read.valid() && (options_.keep_gathered_input || elements(as_read) <= elements(chosen))) chosen = as_read;
+      if (whole > 1) chosen = as_read_first(events[it->event], chosen);
       if (offloads(Stored::Activations)) chosen = send_to_host(chosen, events);
-      program_.buffers[chosen].kind = BufferKind::Saved;
+      set_kind(chosen, BufferKind::Saved);
       saved.push_back(chosen);
     }
+    for (BufferId each : available_[tensor])
+      if (program_.buffers[each].kind == BufferKind::Saved &&
+          std::find(saved.begin(), saved.end(), each) == saved.end())
+        set_kind(each, BufferKind::Temporary);
     available_[tensor] = std::move(saved);
   }
 }
@@ -449,7 +439,7 @@ Status Lowering::lower_events(GroupId group, GroupCode& code) {
   for (std::size_t i = 0; i < events.size(); ++i) {
     const Event& event = events[i];
     const Turn& turn = sequence_.turns()[event.turn];
-    event_ = static_cast<std::uint32_t>(i);
+    begin_event(static_cast<std::uint32_t>(i));
     if (turn.phase != phase_) {
       weight_part_ = false;
       if (phase_ == Phase::Forward) begin_backward(group, i);
@@ -466,47 +456,43 @@ Status Lowering::lower_events(GroupId group, GroupCode& code) {
     weight_part_ = turn.weight_part;
     sink_ = &code.events[i].before;
     if (phase_ == Phase::Forward) last_forward_[event.tensor] = static_cast<std::uint32_t>(i + 1);
-    if (turn.kind == TurnKind::Accumulate)
-      WEFT_TRY_OK(accumulate(event, code.events[i]));
-    else if (turn.kind == TurnKind::Optimizer && of_parameter_)
+    if (turn.kind == TurnKind::Optimizer && of_parameter_)
       WEFT_TRY_OK(optimize(event));
-    else if (event.output)
-      make(event, code.events[i]);
     else
-      WEFT_TRY_OK(need(event, code.events[i]));
+      WEFT_TRY_OK(lower_event(event, code.events[i]));
+    end_event();
   }
   weight_part_ = false;
-  event_ = static_cast<std::uint32_t>(events.size());
+  begin_event(static_cast<std::uint32_t>(events.size()));
   add_frees();
   return Ok{};
 }
 
-// A free after the last use of every memory that does not outlive the step. What weight gradients read is freed among
-// them, so that a split backward frees it as well. It waits for the last use on every stream, and nobody waits for it.
-void Lowering::add_frees() {
-  for (const auto& [id, event, part, shared] : code_->buffers) {
-    const Buffer& buffer = program_.buffers[id];
-    if (buffer.memory != id || buffer.kind == BufferKind::Parameter || buffer.kind == BufferKind::State) continue;
-    const LastUse& last = last_use_[id];
-    if (!last.turn.valid()) continue;
-    Instruction instruction{buffer.layout.mesh, last.guard, last.weight_part, Free{id}, Stream::Compute, {}};
-    const InstructionId free = number_of_free(instruction);
-    program_.instructions[free] = std::move(instruction);
-    FreeAt at{last.turn, last.anchor, free, program_.buffers[id].tensor, {}};
-    for (const auto& uses : last.by_stream)
-      for (InstructionId use : uses)
-        if (use.valid()) at.uses.push_back(use);
-    code_->frees.push_back(std::move(at));
+Status Lowering::lower_event(const Event& event, EventCode& code) {
+  const Turn& turn = sequence_.turns()[event.turn];
+  const bool term = turn.kind == TurnKind::Accumulate;
+  if (keeping_ && phase_ != Phase::Step)
+    if (const Passage& old = before_->passages[event_begin_]; stays(event, old)) {
+      code = before_->events[event_];
+      keep_passage(old);
+      if (term) keep_term(event, old);
+      return Ok{};
+    }
+  begin_passage(0, mesh_of(event.turn));
+  if (term)
+    WEFT_TRY_OK(accumulate(event, code));
+  else if (event.output)
+    make(event, code);
+  else
+    WEFT_TRY_OK(need(event, code));
+  end_passage();
+  // A scalar that is found where it was.
+  if (keeping_ && phase_ == Phase::Step && passage_.begin.buffer == passage_.end.buffer &&
+      passage_.begin.instruction == passage_.end.instruction && code.buffer == before_->events[event_].buffer) {
+    --lowered_;
+    ++kept_;
   }
-}
-
-void Lowering::settle_free(const FreeAt& free) {
-  std::vector<InstructionId>& after = program_.instructions[free.free].after;
-  after.clear();
-  for (InstructionId use : free.uses) {
-    if (joined_[use].valid()) use = joined_[use];
-    if (std::find(after.begin(), after.end(), use) == after.end()) after.push_back(use);
-  }
+  return Ok{};
 }
 
 void Lowering::write_main(TurnId id, const IdVec<GroupId, GroupCode>& groups) {

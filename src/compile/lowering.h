@@ -10,104 +10,15 @@
 // is put together from that (assembly.h). Not here: buckets, bodies.
 #pragma once
 
-#include <array>
-#include <map>
 #include <optional>
-#include <tuple>
+#include <span>
 #include <unordered_map>
 
 #include "base/result.h"
 #include "compile/compile.h"
-#include "compile/sequence.h"
+#include "compile/group_code.h"
 
 namespace weft {
-
-// What a group contributes to one of its events.
-struct EventCode {
-  BufferId buffer;                          // that the turn reads or writes
-  std::vector<InstructionId> before, then;  // issued before the turn's own instruction, and after it
-};
-
-// A parameter on a mesh that keeps it.
-struct Home {
-  MeshId mesh;
-  BufferId buffer;    // as it is kept
-  Layout used;        // as its operators use it
-  BufferId gradient;  // accumulated here
-  BufferId reduced;   // the same as the optimizer reads it
-};
-
-// Collectives on one parameter or gradient, which buckets join with others' (buckets.h).
-struct Chain {
-  enum class Purpose : std::uint8_t {
-    ReduceSum,   // of a gradient, when all its terms are in
-    ReduceTerm,  // of a gradient, each by itself, and then added (ZeRO-2, 3)
-    Publish,     // an updated parameter, to all that keep it whole (ZeRO-1, 2)
-    Gather,      // a parameter that is kept in parts, before it is used (ZeRO-3)
-  };
-  // What makes chains alike: the same steps one after the other (reduced over one mesh axis, then another).
-  using Step = std::tuple<MeshId, Collective, int, Reducer, DType>;
-  struct Key {
-    Purpose purpose{};
-    std::vector<Step> steps;
-    auto operator<=>(const Key&) const = default;
-  };
-  TurnId turn;
-  Key key;
-  TensorId tensor;  // the parameter, but for Publish its update
-  std::vector<InstructionId> steps;
-  std::vector<InstructionId> then;  // issued after them
-};
-
-struct FreeAt {
-  TurnId turn;
-  InstructionId anchor;  // the free follows it; invalid: at the end of the turn
-  InstructionId free;
-  TensorId tensor;
-  std::vector<InstructionId> uses;  // the last on each stream
-};
-
-// A buffer, instruction or transfer that a group has in the program.
-template <class Id>
-struct Owned {
-  Id id;
-  std::uint32_t event = 0;  // of the group, for which it was made
-  std::uint32_t part = 0;   // of what happens there: 0 where there are none
-  bool shared = false;      // by the code of the group before a change and after it
-};
-
-struct GroupCode {
-  std::vector<EventCode> events;
-  std::vector<FreeAt> frees;  // by turn
-  std::map<TensorId, std::vector<Home>> homes;
-  std::vector<Chain> chains;
-  // In the order they were made.
-  std::vector<Owned<BufferId>> buffers;
-  std::vector<Owned<InstructionId>> instructions;
-  std::vector<Owned<TransferId>> transfers;
-};
-
-// There is no code of the group but this.
-void share_nothing(GroupCode& code);
-
-// What stood in the program before it was written over.
-struct Overwritten {
-  struct OfBuffer {
-    BufferId id;
-    Buffer buffer;
-    InstructionId writer;
-    std::vector<InstructionId> adders;
-  };
-  std::vector<std::pair<InstructionId, Instruction>> instructions;
-  std::vector<std::pair<InstructionId, InstructionId>> joined;
-  std::vector<OfBuffer> buffers;
-};
-
-// A turn that goes around a ring: its instructions and frees, in order, and what of them it owns.
-struct RingCode {
-  GroupCode owned;
-  std::vector<InstructionId> order;
-};
 
 class Lowering {
  public:
@@ -133,12 +44,17 @@ class Lowering {
   void set_writer(BufferId buffer, InstructionId instruction) { writer_[buffer] = instruction; }
   // A collective of one gradient that a bucket has joined with others.
   void set_joined(InstructionId own, InstructionId joined) { joined_[own] = joined; }
-  // What a free waits for, by what has been joined since.
+  // What a free that has been written waits for, by what has been joined since.
   void settle_free(const FreeAt& free);
 
-  // What the group's events come to, with the plan as it is now. What was made for the same event `before` and is
-  // alike keeps its number; what is written over goes to `journal`.
-  Result<GroupCode> lower(GroupId group, GroupCode* before = nullptr, Overwritten* journal = nullptr);
+  // What the group's events come to, with the plan as it is now.
+  Result<GroupCode> lower(GroupId group);
+  // The same after a change to some operators. What does not depend on them stays; what was made for the same event
+  // `before` and is alike keeps its number; what is written over goes to `journal`.
+  Result<GroupCode> lower_again(GroupId group, GroupCode& before, Overwritten& journal, Touched& touched);
+  void mark_changed(std::span<const OpId> ops, bool changed) {
+    for (OpId op : ops) changed_[op] = changed;
+  }
   // Gives back what the group owns, but for what is shared.
   void release(const GroupCode& code);
   void put_back(Overwritten& journal);
@@ -149,11 +65,19 @@ class Lowering {
   void drop_instruction(InstructionId id) { free_instructions_.push_back(id); }
   // Instructions on other streams that the instruction must wait for.
   void add_waits(InstructionId id);
+  // The same, of one that has been written since; what it reads may have been joined meanwhile.
+  void unsettle(InstructionId id) { unsettled_[id] = 1; }
+  void settle_waits(InstructionId id) {
+    if (std::exchange(unsettled_[id], 0)) add_waits(id);
+  }
 
   // How the operators of a turn are split, on the mesh of its route.
   OpSharding sharding(TurnId turn) const;
 
  private:
+  // Where in a turn something is issued.
+  static constexpr int kBefore = 0, kMain = 1, kAfter = 2;
+
   struct LastUse {
     TurnId turn;
     InstructionId anchor;
@@ -162,8 +86,7 @@ class Lowering {
     Phase phase = Phase::Forward;
     Guard guard = Guard::Always;  // of the first use in the phase: what is made once is freed once
     bool weight_part = false;     // of any use in the phase
-    // The last on every stream; those of the weight part, which a split backward plays later, apart.
-    std::array<std::array<InstructionId, kStreams>, 2> by_stream = {};
+    LastOnStreams by_stream = {};
   };
   using What = decltype(Instruction::what);
 
@@ -174,20 +97,38 @@ class Lowering {
   BufferId number_of(const Buffer& buffer);
   InstructionId number_of(const Instruction& instruction);
   TransferId number_of(const Transfer& transfer);
-  InstructionId number_of_free(const Instruction& instruction);
   InstructionId own(InstructionId id);
-  void begin_part(MeshId a, MeshId b);
-  void end_parts();
   template <class Id, class Matches>
-  Id take(std::vector<Owned<Id>>& from, std::size_t& next, const Matches& matches);
+  Id take(std::vector<Owned<Id>>& from, std::uint32_t Passage::At::*at, const Matches& matches);
   void write_over(InstructionId id);
+  void forget_adders(BufferId id);
+  void remember_origin(BufferId id) { overwritten_->origins.push_back({id, {writer_[id], weight_only_[id]}}); }
+
+  // passages.cpp
+  Passage::At here() const;
+  static std::uint32_t part_of(MeshId a, MeshId b);
+  const Passage* passage_before(std::uint32_t part);
+  void begin_event(std::uint32_t event);
+  void end_event();
+  void begin_passage(std::uint32_t part, MeshId on);
+  void end_passage();
+  void keep_passage(const Passage& old);
+  void note_differences();
+  bool stays(const Event& event, const Passage& old);
+  bool finds_the_same(const Event& event, const Passage& old) const;
+  bool term_stays(const Event& event, const Passage& old);
+  bool differs(TensorId tensor, MeshId on) const;
+  void keep_term(const Event& event, const Passage& old);
+  void find_changed_terms(GroupId group);
+  bool other_terms(MeshId on) const;
+  Home* home_before(TensorId parameter, MeshId on);
+  void set_kind(BufferId id, BufferKind kind);
+  BufferId elsewhere(TensorId tensor, MeshId on) const;
 
   BufferId add_buffer(TensorId tensor, Layout layout, BufferKind kind, bool on_host = false);
   BufferId keep(TensorId tensor, Layout layout, BufferKind kind);
   InstructionId emit(MeshId on, What what, InstructionId as = {});  // `as`: one that keeps its number
   Stream stream_of(const What& what) const;
-  void use(BufferId buffer, InstructionId by, int rank);
-  void use_all(InstructionId by);
 
   // What only weight gradients made must not be read by others in backward: where it is split it comes later.
   bool usable(BufferId id) const { return weight_part_ || phase_ == Phase::Step || !weight_only_[id]; }
@@ -199,11 +140,18 @@ class Lowering {
   Result<bool> bring_from(BufferId source, const Layout& wanted);
   void given(TensorId tensor, const Layout& wanted);
   Status lower_events(GroupId group, GroupCode& code);
+  Status lower_event(const Event& event, EventCode& code);
   Status need(const Event& event, EventCode& code);
   void make(const Event& event, EventCode& code);
+  BufferId as_read_first(const Event& event, BufferId made) const;
   void begin_backward(GroupId group, std::size_t from);
   BufferId send_to_host(BufferId buffer, const std::vector<Event>& events);
   void begin_step(GroupId group);
+
+  // liveness.cpp
+  void use(BufferId buffer, InstructionId by, int rank);
+  void use_all(InstructionId by);
+  void note_use(const UseAt& use);
   void add_frees();
 
   // ring.cpp
@@ -214,9 +162,17 @@ class Lowering {
   // parameters.cpp
   Home& home(TensorId parameter, MeshId on);
   Layout step_layout(const Home& of) const;
-  Layout common_layout(TensorId accumulator, const Home& kept) const;
+  BufferId sum_in(const Home& home, const Layout& layout) const;
+  Status reduce_sums(OpId op, Home& kept, BufferId here, Chain& chain, EventCode& code);
   Status accumulate(const Event& event, EventCode& code);
   Status sum_tied_gradients();
+  struct Tie;
+  Status exchange(Tie& tie);
+  Status collect(Tie& tie);
+  template <class Make>
+  Result<BufferId> part(MeshId a, MeshId b, bool may_stay, const Make& make);
+  Result<BufferId> bring_term(const Tie& tie, std::size_t to, BufferId held);
+  void add_term(const Tie& tie, std::size_t at, BufferId a, BufferId b, BufferId sum);
   Status optimize(const Event& event);
   Status optimize_copy(TurnId turn, const Layout& layout, Home& copy);
   void add_chain(Chain chain, Chain::Purpose purpose);
@@ -236,15 +192,18 @@ class Lowering {
   IdVec<TurnId, InstructionId> mains_;
   std::unordered_map<TurnId, RingCode> rings_;
   std::unordered_map<TurnId, InstructionId> homecoming_;  // the last shift of a ring's gradient
-  std::map<TensorId, TensorId> parameter_of_;             // storage of a gradient → its parameter
-  std::map<OpId, TensorId> optimized_by_;                 // optimizer operator → its parameter
-  std::map<TensorId, std::vector<TurnId>> terms_of_;      // accumulator → turns that add to it
+  IdVec<TensorId, TensorId> parameter_of_;                // of the storage of a gradient; invalid of others
+  IdVec<TensorId, TensorId> gradient_of_;                 // of a parameter: that storage
+  IdVec<OpId, TensorId> optimized_by_;                    // optimizer operator → its parameter
+  IdVec<TensorId, std::vector<TurnId>> terms_of_;         // accumulator → turns that add to it
+  IdVec<OpId, char> changed_;                             // since the groups were lowered
   std::vector<BufferId> free_buffers_;
   std::vector<InstructionId> free_instructions_;
   std::vector<TransferId> free_transfers_;
   IdVec<BufferId, InstructionId> writer_;
   std::unordered_map<BufferId, std::vector<InstructionId>> adders_;  // of gradients with several terms: all that add
   IdVec<InstructionId, InstructionId> joined_;
+  IdVec<InstructionId, char> unsettled_;  // written, and not in its place yet
   IdVec<BufferId, LastUse> last_use_;
   IdVec<BufferId, char> weight_only_;
 
@@ -252,13 +211,21 @@ class Lowering {
   GroupCode* code_ = nullptr;
   GroupCode* before_ = nullptr;
   Overwritten* overwritten_ = nullptr;
-  std::uint32_t event_ = 0, part_ = 0;
-  struct PartBegin {
-    std::size_t buffer = 0, instruction = 0, transfer = 0;
-  };
-  std::unordered_map<std::uint32_t, PartBegin> part_begins_;                // in `before_`, of the event
-  std::size_t next_buffer_ = 0, next_instruction_ = 0, next_transfer_ = 0;  // of `before_`, not taken over yet
-  IdVec<BufferId, std::uint32_t> free_before_;                              // in before_->instructions, + 1
+  Touched* touched_ = nullptr;
+  bool keeping_ = false;  // what does not depend on a change stays
+  std::uint32_t event_ = 0;
+  Passage passage_;
+  const Passage* old_ = nullptr;                       // the same in `before_`
+  std::size_t buffers_begin_ = 0, origins_begin_ = 0;  // of what it writes over
+  Passage::At next_, limit_;                           // of `before_`, for the same passage: not taken over yet
+  std::size_t event_begin_ = 0, event_end_ = 0;        // the event in before_->passages
+  std::size_t part_hint_ = 0;
+  bool lowered_last_ = false;                             // the last part
+  std::size_t kept_ = 0, lowered_ = 0;                    // passages of the event
+  std::vector<std::pair<TensorId, MeshId>> differences_;  // where other buffers are available than before
+  std::vector<BufferId> rewritten_;                       // buffers that stayed, with another writer or memory
+  std::vector<MeshId> changed_terms_;                     // where other terms are added than before
+  IdVec<BufferId, std::uint32_t> free_before_;            // in before_->frees, + 1
   bool of_parameter_ = false;
   bool adds_reduced_ = false;  // emitting the addition of gradients that were reduced
   TurnId turn_;

@@ -35,81 +35,108 @@ BufferId Lowering::store(BufferId from, BufferId target) {
 // How the optimizer state of a parameter is kept on a mesh.
 Layout Lowering::step_layout(const Home& of) const {
   const MemoryPlan& memory = options_.memory;
-  return memory.zero >= 1 ? split_over(of.used, mesh(of.mesh), memory.over) : of.used;
+  return memory.zero >= 1 ? split_over(*of.used, mesh(of.mesh), memory.over) : *of.used;
 }
 
-// The form in which all terms of a gradient on one mesh can be added: as they are made if that is the same for all,
-// else cut like the parameter, and partial only where every term is.
-Layout Lowering::common_layout(TensorId accumulator, const Home& kept) const {
-  std::vector<Layout> terms;
-  for (TurnId turn : terms_of_.at(accumulator)) {
-    if (mesh_of(turn) != kept.mesh) continue;
-    terms.push_back(plan_.made[graph_.inputs(sequence_.turns()[turn].op)[1]]);
-    terms.back().mesh = kept.mesh;
-  }
-  const Layout& first = terms.front();
-  if (std::all_of(terms.begin(), terms.end(), [&](const Layout& term) { return term == first; })) return first;
-  Layout layout = kept.used;
-  for (std::size_t axis = 0; axis < layout.partial.size(); ++axis)
-    if ((split_axes(layout) >> axis & 1u) == 0 &&
-        std::all_of(terms.begin(), terms.end(), [&](const Layout& term) { return term.partial[axis].has_value(); }))
-      layout.partial[axis] = Reducer::Sum;
-  return layout;
-}
-
-// Gradients accumulate in place, on each mesh for itself. ZeRO-2 and 3 keep the sum split, so each term is reduced
-// first; otherwise the sum is reduced when all terms are in, once per step.
+// Gradients accumulate in place, on each mesh for itself, in the form they are made; terms made in another form have a
+// sum of their own, so that each form is reduced once. ZeRO-2 and 3 keep the sum split, so each term is reduced first;
+// otherwise the sums are reduced when all terms are in, once per step.
 Status Lowering::accumulate(const Event& event, EventCode& code) {
   const OpId op = sequence_.turns()[event.turn].op;
   const TensorId gradient = graph_.inputs(op)[1], buffer = graph_.tensors()[graph_.outputs(op)[0]].storage;
-  const TensorId parameter = parameter_of_.at(buffer);
+  const TensorId parameter = parameter_of_[buffer];
   Home& kept = home(parameter, mesh_of(event.turn));
+  kept.fresh = true;
   const bool reduce_first = options_.memory.zero >= 2;
-  const Layout layout = kept.gradient.valid() ? program_.buffers[kept.gradient].layout
-                        : reduce_first        ? step_layout(kept)
-                                              : common_layout(buffer, kept);
+  Layout layout = reduce_first ? step_layout(kept) : plan_.made[gradient];
+  layout.mesh = kept.mesh;
   Chain term{event.turn, {}, parameter, {}, {}};
   if (reduce_first) sink_ = &term.steps;
   WEFT_TRY(const BufferId ready, as(gradient, layout));
-  if (!kept.gradient.valid())
-    kept.gradient = add_buffer(buffer, layout, BufferKind::State, offloads(Stored::Gradients));
+  BufferId sum = sum_in(kept, layout);
+  if (!sum.valid()) {
+    sum = add_buffer(buffer, layout, BufferKind::State, offloads(Stored::Gradients));
+    kept.add_sum(sum);
+  }
+  passage_.result = sum;
 
   std::vector<InstructionId> added;
   sink_ = term.steps.empty() ? &code.before : &added;
   const OpSharding sharding = sharding_for(graph_.signature(op), layout);
-  BufferId sum = kept.gradient;
-  if (program_.buffers[kept.gradient].on_host) {
+  BufferId total = sum;
+  if (program_.buffers[sum].on_host) {
     const BufferId loaded = add_buffer(buffer, layout, BufferKind::Temporary);
-    emit(kept.mesh, Copy{kept.gradient, loaded});
-    sum = add_buffer(buffer, layout, BufferKind::Temporary);
-    emit(kept.mesh, Compute{op, sharding, {loaded, ready}, {sum}});
-    emit(kept.mesh, Copy{sum, kept.gradient});
+    emit(kept.mesh, Copy{sum, loaded});
+    total = add_buffer(buffer, layout, BufferKind::Temporary);
+    emit(kept.mesh, Compute{op, sharding, {loaded, ready}, {total}});
+    emit(kept.mesh, Copy{total, sum});
   } else {
     // What was reduced is added where it was reduced: computation does not wait for it.
     adds_reduced_ = reduce_first && options_.gradients.overlap;
     const InstructionId add = emit(kept.mesh, Compute{op, sharding, {sum, ready}, {sum}});
     adds_reduced_ = false;
-    if (terms_of_.at(buffer).size() > 1) adders_[sum].push_back(add);  // in whatever order they are issued
+    if (terms_of_[buffer].size() > 1) {  // in whatever order they are issued
+      adders_[sum].push_back(add);
+      passage_.adder = add;
+    }
   }
   term.then = std::move(added);
 
   const bool tied = code_->homes.at(parameter).size() > 1;
-  if (!tied && !reduce_first && terms_of_.at(buffer).back() == event.turn) {
-    sink_ = &term.steps;
+  if (!tied && !reduce_first && terms_of_[buffer].back() == event.turn) {
     guard_ = Guard::LastMicroBatch;
-    available_[buffer] = {sum};
-    const Result<BufferId> reduced = as(buffer, step_layout(kept));
-    available_[buffer].clear();
+    // The last sum that was added to is still here, if it lives on the host.
+    const Status done = reduce_sums(op, kept, program_.buffers[sum].on_host ? total : BufferId(), term, code);
     guard_ = Guard::Always;
-    if (!reduced.ok()) return reduced.error();
-    if (*reduced != sum) kept.reduced = *reduced;
-    if (sum == kept.gradient)  // in place: the sum, or this device's part of it, where its own contribution was
-      for (InstructionId step : term.steps)
-        for (BufferId made : writes_of(program_, program_.instructions[step]))
-          program_.buffers[made].memory = program_.buffers[kept.gradient].memory;
+    available_[buffer].clear();
+    WEFT_TRY_OK(done);
   }
   if (!term.steps.empty())
     add_chain(std::move(term), reduce_first ? Chain::Purpose::ReduceTerm : Chain::Purpose::ReduceSum);
+  return Ok{};
+}
+
+BufferId Lowering::sum_in(const Home& home, const Layout& layout) const {
+  if (home.gradient.valid() && program_.buffers[home.gradient].layout == layout) return home.gradient;
+  for (BufferId each : home.others)
+    if (program_.buffers[each].layout == layout) return each;
+  return BufferId();
+}
+
+// All terms are in: the sum that takes collectives is reduced with others' (buckets.h); what has been summed in other
+// forms is added to it. `here`: the last sum, off the host.
+Status Lowering::reduce_sums(OpId op, Home& kept, BufferId here, Chain& chain, EventCode& code) {
+  const TensorId buffer = graph_.tensors()[graph_.outputs(op)[0]].storage;
+  const Layout wanted = step_layout(kept);
+  std::vector<BufferId> sums = {kept.gradient};
+  sums.insert(sums.end(), kept.others.begin(), kept.others.end());
+  const auto main =
+      std::find_if(sums.begin(), sums.end(), [&](BufferId each) { return is_partial(program_.buffers[each].layout); });
+  if (main != sums.end()) std::rotate(sums.begin(), main, main + 1);
+  if (here.valid())
+    sums[static_cast<std::size_t>(std::find(sums.begin(), sums.end(), passage_.result) - sums.begin())] = here;
+  const BufferId first = sums.front();
+  sink_ = program_.buffers[first].on_host ? &code.before : &chain.steps;
+  available_[buffer] = {first};
+  WEFT_TRY(BufferId total, as(buffer, wanted));
+  const auto in_place = [&](BufferId made) {  // where the device's own contribution was, or its part of that
+    if (program_.buffers[first].kind == BufferKind::State && !program_.buffers[first].on_host)
+      program_.buffers[made].memory = program_.buffers[first].memory;
+  };
+  for (InstructionId step : chain.steps)
+    for (BufferId made : writes_of(program_, program_.instructions[step])) in_place(made);
+  for (std::size_t i = 1; i < sums.size(); ++i) {
+    sink_ = chain.steps.empty() ? &code.before : &chain.then;
+    available_[buffer] = {sums[i]};
+    WEFT_TRY(const BufferId term, as(buffer, wanted));
+    const BufferId next = add_buffer(buffer, wanted, BufferKind::Temporary);
+    in_place(next);
+    adds_reduced_ = options_.gradients.overlap;
+    emit(kept.mesh, Compute{op, sharding_for(graph_.signature(op), wanted), {total, term}, {next}});
+    adds_reduced_ = false;
+    total = next;
+  }
+  if (total != first) kept.reduced = total;
   return Ok{};
 }
 
@@ -130,41 +157,140 @@ bool Lowering::gathers_in_units(TensorId tensor) const {
          graph_.tensors()[tensor].kind == TensorKind::Parameter && !offloads(Stored::Weights);
 }
 
-// A parameter kept on several meshes (tied embeddings, stages held twice): every copy gets the terms of the others. The
-// sums go to buffers of their own, so that each copy sends what it had.
+// The copies of a parameter that is kept on several meshes, and what each has of its gradient, whole on its mesh.
+struct Lowering::Tie {
+  std::vector<Home>& copies;
+  TensorId gradient;
+  OpId op;  // an addition
+  std::vector<BufferId> own = {};
+};
+
+// A parameter kept on several meshes (tied embeddings, stages held twice, operators placed one by one): every copy gets
+// the sum of all. Two copies exchange what they have. Of more, one collects the terms of the others, adds them up and
+// sends the sum back: two transfers a copy, where an exchange takes one for every pair.
 Status Lowering::sum_tied_gradients() {
+  keeping_ = keeping_ && code_->homes.size() == 1 && before_->homes.size() == 1;
   for (auto& [parameter, copies] : code_->homes) {
-    if (copies.size() < 2) continue;
-    TensorId gradient;
-    for (const auto& [accumulator, of] : parameter_of_)
-      if (of == parameter) gradient = accumulator;
-    const OpId op = sequence_.turns()[terms_of_.at(gradient).front()].op;
-    std::vector<BufferId> own;  // what each copy has, whole on its mesh
+    const bool tied = copies.size() > 1;
+    if (keeping_ && tied != (before_->homes.begin()->second.size() > 1))
+      for (Home& copy : copies) copy.fresh = true;
     for (Home& copy : copies) {
-      Layout whole = program_.buffers[copy.gradient].layout;
-      for (auto& reducer : whole.partial) reducer.reset();
-      available_[gradient] = {copy.gradient};
-      begin_part(copy.mesh, copy.mesh);
-      WEFT_TRY(const BufferId ready, as(gradient, whole));
-      own.push_back(ready);
+      copy.total = copy.others.empty() ? copy.gradient : copy.reduced;
+      copy.read = copy.reduced;
     }
-    for (std::size_t i = 0; i < copies.size(); ++i) {
-      const Layout layout = program_.buffers[own[i]].layout;
-      BufferId total = own[i];
-      for (std::size_t j = 0; j < copies.size(); ++j) {
-        if (j == i) continue;
-        available_[gradient] = {own[j]};
-        begin_part(copies[i].mesh, copies[j].mesh);
-        WEFT_TRY(const BufferId term, as(gradient, layout));
-        const BufferId next = add_buffer(gradient, layout, BufferKind::Temporary);
-        emit(copies[i].mesh, Compute{op, sharding_for(graph_.signature(op), layout), {total, term}, {next}});
-        total = next;
-      }
-      copies[i].gradient = total;
+    if (!tied) continue;
+    const TensorId gradient = gradient_of_[parameter];
+    Tie tie{copies, gradient, sequence_.turns()[terms_of_[gradient].front()].op};
+    for (Home& copy : copies) {
+      const auto reduce = [&]() -> Result<BufferId> {
+        Layout whole = program_.buffers[copy.gradient].layout;
+        for (auto& reducer : whole.partial) reducer.reset();
+        available_[gradient] = {copy.gradient};
+        WEFT_TRY(BufferId sum, as(gradient, whole));
+        for (BufferId other : copy.others) {
+          available_[gradient] = {other};
+          WEFT_TRY(const BufferId term, as(gradient, whole));
+          const BufferId next = add_buffer(gradient, whole, BufferKind::Temporary);
+          emit(copy.mesh, Compute{tie.op, sharding_for(graph_.signature(tie.op), whole), {sum, term}, {next}});
+          sum = next;
+        }
+        return sum;
+      };
+      WEFT_TRY(const BufferId own, part(copy.mesh, copy.mesh, !copy.fresh, reduce));
+      copy.fresh = copy.fresh || lowered_last_;
+      tie.own.push_back(own);
     }
+    WEFT_TRY_OK(copies.size() == 2 ? exchange(tie) : collect(tie));
     available_[gradient].clear();
-    end_parts();
   }
+  return Ok{};
+}
+
+// What one mesh or two have to do in the step, lowered or as it was.
+template <class Make>
+Result<BufferId> Lowering::part(MeshId a, MeshId b, bool may_stay, const Make& make) {
+  const std::uint32_t number = part_of(a, b);
+  lowered_last_ = true;
+  if (keeping_ && may_stay)
+    if (const Passage* const old = passage_before(number)) {
+      keep_passage(*old);
+      lowered_last_ = false;
+      return old->result;
+    }
+  begin_passage(number, a);
+  WEFT_TRY(passage_.result, make());
+  end_passage();
+  return passage_.result;
+}
+
+// What `held` has of the gradient, as the copy keeps it.
+Result<BufferId> Lowering::bring_term(const Tie& tie, std::size_t to, BufferId held) {
+  available_[tie.gradient] = {held};
+  return as(tie.gradient, program_.buffers[tie.own[to]].layout);
+}
+
+void Lowering::add_term(const Tie& tie, std::size_t at, BufferId a, BufferId b, BufferId sum) {
+  const Layout& layout = program_.buffers[sum].layout;
+  passage_.adder =
+      emit(tie.copies[at].mesh, Compute{tie.op, sharding_for(graph_.signature(tie.op), layout), {a, b}, {sum}});
+}
+
+Status Lowering::exchange(Tie& tie) {
+  Home &first = tie.copies[0], &second = tie.copies[1];
+  const bool stay = keeping_ && before_->homes.begin()->second.size() == 2 && !first.fresh && !second.fresh;
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto make = [&]() -> Result<BufferId> {
+      WEFT_TRY(const BufferId term, bring_term(tie, i, tie.own[1 - i]));
+      const BufferId sum = add_buffer(tie.gradient, program_.buffers[tie.own[i]].layout, BufferKind::Temporary);
+      add_term(tie, i, tie.own[i], term, sum);
+      return sum;
+    };
+    WEFT_TRY(tie.copies[i].total, part(tie.copies[i].mesh, tie.copies[1 - i].mesh, stay, make));
+    tie.copies[i].fresh = tie.copies[i].fresh || lowered_last_;
+  }
+  return Ok{};
+}
+
+Status Lowering::collect(Tie& tie) {
+  std::vector<Home>& copies = tie.copies;
+  // On the most devices, where the sum is near to all.
+  std::size_t at = 0;
+  for (std::size_t i = 1; i < copies.size(); ++i)
+    if (mesh(copies[i].mesh).size() > mesh(copies[at].mesh).size()) at = i;
+  const bool same_collector = keeping_ && before_->collector == copies[at].mesh;
+  if (before_ && before_->total.valid()) remember_origin(before_->total);
+  BufferId total;
+  InstructionId summed;
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    if (i == at) continue;
+    const bool begins = !total.valid();
+    const auto make = [&]() -> Result<BufferId> {
+      WEFT_TRY(const BufferId term, bring_term(tie, at, tie.own[i]));
+      const BufferId so_far = begins ? tie.own[at] : total;
+      if (begins) total = add_buffer(tie.gradient, program_.buffers[so_far].layout, BufferKind::Temporary);
+      add_term(tie, at, so_far, term, total);
+      return total;
+    };
+    const bool may_stay = same_collector && !copies[i].fresh &&
+                          (begins ? !copies[at].fresh && before_->first_term == copies[i].mesh
+                                  : total == before_->total && before_->first_term != copies[i].mesh);
+    WEFT_TRY(total, part(copies[at].mesh, copies[i].mesh, may_stay, make));
+    summed = code_->passages.back().adder;
+    if (begins) code_->first_term = copies[i].mesh;
+  }
+  writer_[total] = summed;
+  const bool same_sum = same_collector && total == before_->total && summed == before_->summed;
+  copies[at].total = total;
+  copies[at].fresh = copies[at].fresh || !same_sum;
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    if (i == at) continue;
+    const auto make = [&] { return bring_term(tie, i, total); };
+    WEFT_TRY(copies[i].total, part(copies[i].mesh, copies[at].mesh, same_sum && !copies[i].fresh, make));
+    copies[i].fresh = copies[i].fresh || lowered_last_;
+  }
+  code_->collector = copies[at].mesh;
+  code_->total = total;
+  code_->summed = summed;
   return Ok{};
 }
 
@@ -172,11 +298,19 @@ Status Lowering::sum_tied_gradients() {
 Status Lowering::optimize(const Event& event) {
   const OpId op = sequence_.turns()[event.turn].op;
   const OpKind kind = graph_.kind(op);
-  std::vector<Home>& copies = code_->homes.at(optimized_by_.at(op));
+  std::vector<Home>& copies = code_->homes.at(optimized_by_[op]);
   const bool counts_once = kind == OpKind::SumSquares || kind == OpKind::NonFinite;
+  if (counts_once && keeping_ && before_->homes.begin()->second.front().mesh != copies.front().mesh)
+    for (Home& copy : copies) copy.fresh = true;  // what the one that counts has reduced, later operators read
   for (Home& copy : copies) {
     if (counts_once && &copy != &copies.front()) continue;
-    WEFT_TRY_OK(optimize_copy(event.turn, step_layout(copy), copy));
+    const auto make = [&]() -> Result<BufferId> {
+      WEFT_TRY_OK(optimize_copy(event.turn, step_layout(copy), copy));
+      return BufferId();
+    };
+    WEFT_TRY(const BufferId nothing, part(copy.mesh, MeshId(), !copy.fresh, make));
+    static_cast<void>(nothing);
+    copy.fresh = copy.fresh || lowered_last_;
   }
   return Ok{};
 }
@@ -194,17 +328,17 @@ Status Lowering::optimize_copy(TurnId turn, const Layout& layout, Home& copy) {
     }
     const Tensor& tensor = graph_.tensors()[inputs[i]];
     const Layout wanted = operand_layout(signature, false, i, compute.sharding, mesh(layout.mesh));
-    const bool gradient = parameter_of_.contains(tensor.storage);
+    const bool gradient = parameter_of_[tensor.storage].valid();
     if (gradient) {  // the accumulated gradient of this copy
-      available_[inputs[i]] = {copy.gradient};
-      if (copy.reduced.valid()) available_[inputs[i]].push_back(copy.reduced);
+      available_[inputs[i]] = {copy.total};
+      if (copy.read.valid()) available_[inputs[i]].push_back(copy.read);
     } else if (tensor.kind == TensorKind::State && !tensor.producer.valid() && !on_mesh(inputs[i], layout.mesh)) {
       const BufferId state = keep(inputs[i], wanted, BufferKind::State);
       program_.buffers[state].on_host = offloads(Stored::Optimizer);
     }
     WEFT_TRY(const BufferId input, as(inputs[i], wanted));
     if (gradient) {
-      copy.reduced = input;
+      copy.read = input;
       available_[inputs[i]].clear();
     }
     compute.inputs.push_back(input);

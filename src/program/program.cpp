@@ -44,22 +44,23 @@ std::string_view name_of(Stream stream) {
   return "?";
 }
 
-std::vector<BufferId> reads_of(const Program& program, const Instruction& instruction) {
+std::span<const BufferId> reads_of(const Program& program, const Instruction& instruction) {
   if (const auto* compute = std::get_if<Compute>(&instruction.what)) return compute->inputs;
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) return communicate->inputs;
-  if (const auto* send = std::get_if<Send>(&instruction.what)) return {program.transfers[send->transfer].from};
+  if (const auto* send = std::get_if<Send>(&instruction.what)) return {&program.transfers[send->transfer].from, 1};
   if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) return sum->inputs;
-  if (const auto* copy = std::get_if<Copy>(&instruction.what)) return {copy->from};
+  if (const auto* copy = std::get_if<Copy>(&instruction.what)) return {&copy->from, 1};
   if (const auto* combine = std::get_if<Combine>(&instruction.what)) return combine->inputs;
   return {};
 }
 
-std::vector<BufferId> writes_of(const Program& program, const Instruction& instruction) {
+std::span<const BufferId> writes_of(const Program& program, const Instruction& instruction) {
   if (const auto* compute = std::get_if<Compute>(&instruction.what)) return compute->outputs;
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) return communicate->outputs;
-  if (const auto* receive = std::get_if<Receive>(&instruction.what)) return {program.transfers[receive->transfer].to};
-  if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) return {sum->output};
-  if (const auto* copy = std::get_if<Copy>(&instruction.what)) return {copy->to};
+  if (const auto* receive = std::get_if<Receive>(&instruction.what))
+    return {&program.transfers[receive->transfer].to, 1};
+  if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) return {&sum->output, 1};
+  if (const auto* copy = std::get_if<Copy>(&instruction.what)) return {&copy->to, 1};
   if (const auto* combine = std::get_if<Combine>(&instruction.what)) return combine->outputs;
   return {};
 }

@@ -8,6 +8,7 @@
 // Not here: durations (src/cost), the order of bodies (schedule.h).
 #pragma once
 
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -169,9 +170,9 @@ struct Program {
   bool operator==(const Program&) const = default;
 };
 
-// The buffers an instruction reads, and those it writes. A send reads, a receive writes.
-std::vector<BufferId> reads_of(const Program& program, const Instruction& instruction);
-std::vector<BufferId> writes_of(const Program& program, const Instruction& instruction);
+// The buffers an instruction reads, and those it writes, as they stand in it. A send reads, a receive writes.
+std::span<const BufferId> reads_of(const Program& program, const Instruction& instruction);
+std::span<const BufferId> writes_of(const Program& program, const Instruction& instruction);
 
 // The program's stage at a place of the pipeline. Where stages are held twice (DualPipe), those of the second route
 // follow all of the first.

@@ -221,7 +221,7 @@ class DevicePrinter {
   }
 
   // "b3 layers.0.mlp.up.y bf16[2,8,512]", of those that the device holds.
-  std::string held(const std::vector<BufferId>& buffers) const {
+  std::string held(std::span<const BufferId> buffers) const {
     std::string text;
     for (BufferId id : buffers) {
       const Buffer& buffer = program_.buffers[id];
@@ -270,7 +270,7 @@ class DevicePrinter {
       fmt::format_to(out_, "combine {}", name_of(combine->reducer));
     }
     if (const auto* released = std::get_if<Free>(&instruction.what))
-      fmt::format_to(out_, "free {}", held({released->buffer}));
+      fmt::format_to(out_, "free {}", held({&released->buffer, 1}));
     else if (!std::holds_alternative<Receive>(instruction.what))
       fmt::format_to(out_, " ({})", reads);
     std::vector<InstructionId> waits;

@@ -168,7 +168,7 @@ class LayoutChecker {
     const bool everywhere = std::holds_alternative<SumScalars>(instruction.what);
     const bool copies = std::holds_alternative<Copy>(instruction.what);
     const auto named = [&](BufferId buffer) { return described(program_, graph_, buffer); };
-    const std::vector<BufferId> reads = reads_of(program_, instruction), writes = writes_of(program_, instruction);
+    const std::span<const BufferId> reads = reads_of(program_, instruction), writes = writes_of(program_, instruction);
     for (const auto* list : {&reads, &writes})
       for (BufferId buffer : *list) {
         if (!everywhere && layout(buffer).mesh != instruction.mesh && !(list == &reads && had_by_all(buffer)))

@@ -100,7 +100,7 @@ class ClassPlayer {
   }
 
   void list_accesses(const Instruction& instruction) {
-    const auto add = [&](const std::vector<BufferId>& list, bool write) {
+    const auto add = [&](std::span<const BufferId> list, bool write) {
       for (BufferId id : list) {
         const Buffer& buffer = program_.buffers[id];
         if (!member_[buffer.layout.mesh]) continue;  // a scalar of another mesh, added by its own devices
