@@ -197,20 +197,24 @@ void Machine::go_in_rows(Index agent) {
     row.head_end = s.end;
     const Script& script = scripts_[agent].script(s.head.play);
     const std::vector<Step>& steps = script.steps;
+    const auto holds_up = [&](const StepWait& wait) {
+      Place place;
+      return scripts_[agent].find(wait, s.head.play, place) && !(place < streams_[first + wait.stream].head);
+    };
     const auto waits = [&](const Step& step) {
       const auto list = script.waits_of(step);
-      return std::any_of(list.begin(), list.end(), [&](const StepWait& wait) {
-        Place place;
-        return scripts_[agent].find(wait, s.head.play, place) && !(place < streams_[first + wait.stream].head);
-      });
+      return std::any_of(list.begin(), list.end(), holds_up);
+    };
+    const auto fits = [&](const Hop& hop) {
+      return hop.last <= awaited && (hop.awaited == kNoStep || !holds_up(hop.wait()));
     };
     std::uint32_t last = s.head.position, next = steps[last].next, length = 0;
     for (int i = 0; i < kMost && next != kNoStep && last < awaited && s.end <= kTimeLimit; ++i) {
-      if (const Hop& hop = script.hop_at(next); hop.first == next && hop.last <= awaited) {
-        s.end += hop.duration;
-        last = hop.last;
-        next = hop.next;
-        length += hop.steps;
+      if (const Hop* const hop = script.hop_from(next, fits)) {
+        s.end += hop->duration;
+        last = hop->last;
+        next = hop->next;
+        length += hop->steps;
         continue;
       }
       const Step& step = steps[next];
@@ -251,9 +255,9 @@ void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
   };
   while (row.head_end <= now) {  // the row's last step has not ended
     const std::uint32_t next = script.steps[head].next;
-    if (const Hop& hop = script.hop_at(next);
-        hop.first == next && hop.last < row.last && row.head_end + hop.duration <= now)
-      pass(hop.last, hop.duration, hop.steps);  // that one has ended too, so that another follows
+    const auto fits = [&](const Hop& hop) { return hop.last < row.last && row.head_end + hop.duration <= now; };
+    if (const Hop* const hop = script.hop_from(next, fits))
+      pass(hop->last, hop->duration, hop->steps);  // that one has ended too, so that another follows
     else
       pass(next, script.steps[next].duration, 1);
   }

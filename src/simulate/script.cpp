@@ -232,34 +232,64 @@ void AgentScript::spread(std::uint32_t room) {
 
 Hop Script::make_hop(std::uint32_t index) const {
   Hop hop;
-  int stream = kMaxStreams;
-  unsigned others = 0;  // streams with steps that communicate, wait or take too long
-  const std::size_t end = std::min(steps.size(), (std::size_t{index} + 1) * hop_places);
-  for (std::uint32_t p = index * hop_places; p < end; ++p) {
+  const std::uint32_t begin = index * hop_places;
+  const auto end = static_cast<std::uint32_t>(std::min(steps.size(), std::size_t{begin} + hop_places));
+  std::uint8_t stream = kReserved;  // the first that has any: computations are there
+  for (std::uint32_t p = begin; p < end; ++p) {
     if (streams[p] >= kReserved) continue;
+    hop.streams = static_cast<std::uint8_t>(hop.streams | 1u << streams[p]);
+    stream = std::min(stream, streams[p]);
+  }
+  if (stream == kReserved) return hop;
+  hop.stream = stream;
+  std::uint32_t p = begin;
+  while (streams[p] != stream) ++p;
+  for (std::uint32_t next; p < end; p = next) {  // kNoStep is past any end
     const Step& step = steps[p];
-    hop.streams = static_cast<std::uint8_t>(hop.streams | 1u << step.stream);
-    if (step.kind != StepKind::Compute || step.wait_count != 0) {
-      others |= 1u << step.stream;
+    next = step.next;
+    if (step.kind != StepKind::Compute || step.duration > kTimeLimit - hop.duration || !hop.add(waits_of(step))) {
+      if (hop.first != kNoStep) break;
       continue;
     }
-    if (hop.first == kNoStep) {
-      hop.first = p;
-      stream = step.stream;
-    }
-    if (step.stream != stream || (others >> stream & 1) != 0) continue;
+    if (hop.first == kNoStep) hop.first = p;
     hop.duration += step.duration;
-    hop.last = p;
-    hop.next = step.next;
     ++hop.steps;
-    if (hop.duration > kTimeLimit) others = ~0u;
+    hop.last = p;
+    hop.next = next;
   }
-  return (others >> stream & 1) != 0 ? Hop{.streams = hop.streams} : hop;
+  return hop;
+}
+
+Hop Script::make_leap(std::uint32_t index) const {
+  Hop leap;
+  const std::uint32_t begin = index * kLeap;
+  const auto end = static_cast<std::uint32_t>(std::min(hops.size(), std::size_t{begin} + kLeap));
+  for (std::uint32_t i = begin; i < end; ++i) {
+    const Hop& hop = hops[i];
+    if (hop.first == kNoStep) continue;
+    if (leap.first == kNoStep || hop.stream < leap.stream) {
+      leap = hop;
+      leap.noted = false;
+      continue;
+    }
+    if (hop.stream > leap.stream) continue;
+    const StepWait wait = hop.wait();
+    if (hop.first != leap.next || hop.duration > kTimeLimit - leap.duration ||
+        !leap.add(std::span(&wait, hop.awaited != kNoStep ? 1 : 0)))
+      break;
+    leap.duration += hop.duration;
+    leap.steps = static_cast<std::uint16_t>(leap.steps + hop.steps);
+    leap.last = hop.last;
+    leap.next = hop.next;
+  }
+  return leap;
 }
 
 void Script::make_hops() {
   hops.resize((steps.size() + hop_places - 1) / hop_places);
   for (std::uint32_t i = 0; i < hops.size(); ++i) hops[i] = make_hop(i);
+  leaps.resize((hops.size() + kLeap - 1) / kLeap);
+  for (std::uint32_t i = 0; i < leaps.size(); ++i) leaps[i] = make_leap(i);
 }
 
 Place AgentScript::next_issued(Place place) const {

@@ -4,6 +4,7 @@
 // "task x of that play has ended" is the same as "its stream has come past that place", and a wait is one comparison.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <compare>
 #include <cstdint>
@@ -53,35 +54,63 @@ struct StepWait {
   bool operator==(const StepWait&) const = default;
 };
 
-// All steps of a stream among so many places, if they compute and wait for nothing: who goes through a row takes them
-// in one hop.
+// Steps of a stream that follow one another among so many places and only compute: who goes through a row takes them in
+// one hop, once what they wait for lies behind. Of several things to wait for on one stream in one play the last
+// counts; steps that would wait for two are not in one hop.
 struct Hop {
   Picoseconds duration = 0;
   std::uint32_t first = kNoStep, last = kNoStep;  // kNoStep: there is none
   std::uint32_t next = kNoStep;                   // of the last
+  std::uint32_t awaited = kNoStep;                // the position; kNoStep: waits for nothing
+  BodyId awaited_body;
   std::uint16_t steps = 0;
+  std::uint8_t awaited_stream = 0;
+  std::uint8_t stream = 0;
   std::uint8_t streams = 0;  // that have steps at these places, one bit each; perhaps others
   bool noted = false;        // while a patch is finished
+
+  StepWait wait() const { return {awaited_body, awaited, TaskId(), awaited_stream}; }
+  // Waits for those too. False, and nothing has changed: it cannot.
+  bool add(std::span<const StepWait> waits) {
+    if (waits.empty()) return true;
+    const StepWait& wait = waits.front();
+    if (waits.size() > 1 || (awaited != kNoStep && (awaited_body != wait.body || awaited_stream != wait.stream)))
+      return false;
+    awaited_body = wait.body;
+    awaited_stream = wait.stream;
+    awaited = awaited == kNoStep ? wait.position : std::max(awaited, wait.position);
+    return true;
+  }
 };
 
 // A body, as it is played for one kind of micro-batch (first, last, both or neither).
 struct Script {
   static constexpr std::uint8_t kEmpty = 0xff, kReserved = 0xfe;  // a place without a step; one that is not to be used
+  static constexpr std::uint32_t kLeap = 8;
 
   std::vector<Step> steps;
   std::vector<TaskId> tasks;          // of each step
   std::vector<std::uint8_t> streams;  // of each step: what is looked for among places is looked for here
   std::vector<StepWait> waits;
-  std::vector<Hop> hops;  // of every `hop_places` places
+  std::vector<Hop> hops;   // of every `hop_places` places
+  std::vector<Hop> leaps;  // of every kLeap hops: those that follow one another
   std::uint32_t hop_places = 1;
   std::array<std::uint32_t, kMaxStreams> first;  // step of each stream
 
   std::span<const StepWait> waits_of(const Step& step) const {
     return {waits.data() + step.first_wait, step.wait_count};
   }
-  const Hop& hop_at(std::uint32_t position) const { return hops[position / hop_places]; }
-  // One of `hops`, as the steps are now.
+  // The widest one from a step that `fits(hop)`; nothing if there is none.
+  template <class Fits>
+  const Hop* hop_from(std::uint32_t position, const Fits& fits) const {
+    const std::uint32_t index = position / hop_places;
+    if (const Hop& leap = leaps[index / kLeap]; leap.first == position && fits(leap)) return &leap;
+    if (const Hop& hop = hops[index]; hop.first == position && fits(hop)) return &hop;
+    return nullptr;
+  }
+  // One of `hops`, as the steps are now; one of `leaps`, as the hops are now.
   Hop make_hop(std::uint32_t index) const;
+  Hop make_leap(std::uint32_t index) const;
   void make_hops();
 };
 

@@ -262,9 +262,15 @@ void ScriptPatch::widen(AgentScript& script, ScriptIndex& index, std::uint32_t w
   for (Step& step : in.steps) move(step.next);
   for (std::uint32_t& first : in.first) move(first);
   const auto [body, kind] = script.made_of_[which];
-  for (std::uint32_t i = 0; i < script.scripts_.size(); ++i)
+  for (std::uint32_t i = 0; i < script.scripts_.size(); ++i) {
+    bool moved = false;
     for (StepWait& wait : script.scripts_[i].waits)
-      if (wait.body.valid() ? wait.body == body && script.made_of_[i].second == kind : i == which) move(wait.position);
+      if (wait.body.valid() ? wait.body == body && script.made_of_[i].second == kind : i == which) {
+        move(wait.position);
+        moved = true;
+      }
+    if (moved && i != which) script.scripts_[i].make_hops();
+  }
   for (std::uint32_t& position : index.positions[which]) move(position);
   for (Touched& touched : touched_)
     if (touched.at.script == which) {
@@ -348,6 +354,14 @@ bool ScriptPatch::finish(AgentScript& script, ScriptIndex& index, const Agent& a
   for (const auto& [at, before] : hops_) {
     Script& in = script.scripts_[at.script];
     in.hops[at.position] = in.make_hop(at.position);
+    Hop& leap = in.leaps[at.position / Script::kLeap];
+    if (leap.noted) continue;
+    leaps_.emplace_back(At{at.script, at.position / Script::kLeap}, leap);
+    leap.noted = true;
+  }
+  for (const auto& [at, before] : leaps_) {
+    Script& in = script.scripts_[at.script];
+    in.leaps[at.position] = in.make_leap(at.position);
   }
   std::size_t kept = 0;  // of those that change, who does not change to the same
   for (std::size_t i = 0; i < changed_.size(); ++i) {
@@ -397,9 +411,11 @@ void ScriptPatch::undo(AgentScript& script, ScriptIndex& index) {
       Script& in = script.scripts_[touched.at.script];
       const std::uint32_t hop = touched.at.position / in.hop_places;
       in.hops[hop] = in.make_hop(hop);
+      in.leaps[hop / Script::kLeap] = in.make_leap(hop / Script::kLeap);
     }
   } else {
     for (const auto& [at, hop] : hops_) script.scripts_[at.script].hops[at.position] = hop;
+    for (const auto& [at, leap] : leaps_) script.scripts_[at.script].leaps[at.position] = leap;
   }
   for (std::size_t i = 0; i < waits_.size(); ++i) script.scripts_[i].waits.resize(waits_[i]);
   script.executed_ = executed_;

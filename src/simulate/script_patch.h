@@ -113,7 +113,8 @@ class ScriptPatch {
   mutable std::vector<At> removed_, added_, changed_;
   std::vector<std::uint32_t> changed_from_;  // in `touched_`, before that is sorted
   std::vector<TaskId> followed_;             // tasks that got one more follower
-  std::vector<std::pair<At, Hop>> hops_;     // as they were; the position is that in Script::hops
+  // As they were; the position is that in Script::hops and Script::leaps.
+  std::vector<std::pair<At, Hop>> hops_, leaps_;
   // Tasks that came, that went, that came to their new place before they have left the old one, and those that have
   // other contents where they stand.
   std::vector<TaskId> put_in_, taken_out_, leaving_, rewritten_;
