@@ -48,9 +48,19 @@ class Comparison {
     }
     return bodies;
   }
-  static auto waits(const Task& task, const Places& places) {
+  // What the task waits for. On its own stream it need not wait, and of what goes on another in order the last counts.
+  static auto waits(const Agent& agent, TaskId id, const Places& places) {
+    const Task& task = agent.tasks[id];
+    const auto is_before = [&](TaskId x) { return places[x].first != places[id].first || places[x] < places[id]; };
+    const auto counts = [&](TaskId x) {
+      return std::none_of(task.after.begin(), task.after.end(), [&](TaskId y) {
+        return places[x].first == places[y].first && places[x] < places[y] && is_before(y) &&
+               agent.tasks[x].stream == agent.tasks[y].stream && agent.tasks[x].when == agent.tasks[y].when;
+      });
+    };
     std::vector<std::pair<std::size_t, std::size_t>> list;
-    for (TaskId id : task.after) list.push_back(places[id]);
+    for (TaskId x : task.after)
+      if (agent.tasks[x].stream != task.stream && counts(x)) list.push_back(places[x]);
     std::sort(list.begin(), list.end());
     return list;
   }
@@ -93,7 +103,7 @@ class Comparison {
         if (problem.empty()) problem = compare(x.meeting, y.meeting);
         if (x.stream != y.stream || x.when != y.when || x.host != y.host || x.host_waits != y.host_waits)
           problem = "stream, guard or host";
-        if (waits(x, at_a) != waits(y, at_b)) problem = "waits";
+        if (waits(a, bodies_a[body][i], at_a) != waits(b, bodies_b[body][i], at_b)) problem = "waits";
         if (!problem.empty()) return fmt::format("body {}, task {}: {}", body, i, problem);
       }
     }
