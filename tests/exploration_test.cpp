@@ -5,7 +5,9 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "base/random.h"
 #include "compile/compilation.h"
@@ -51,16 +53,18 @@ class Comparison {
   // What the task waits for. On its own stream it need not wait, and of what goes on another in order the last counts.
   static auto waits(const Agent& agent, TaskId id, const Places& places) {
     const Task& task = agent.tasks[id];
-    const auto is_before = [&](TaskId x) { return places[x].first != places[id].first || places[x] < places[id]; };
-    const auto counts = [&](TaskId x) {
-      return std::none_of(task.after.begin(), task.after.end(), [&](TaskId y) {
-        return places[x].first == places[y].first && places[x] < places[y] && is_before(y) &&
-               agent.tasks[x].stream == agent.tasks[y].stream && agent.tasks[x].when == agent.tasks[y].when;
-      });
-    };
     std::vector<std::pair<std::size_t, std::size_t>> list;
-    for (TaskId x : task.after)
-      if (agent.tasks[x].stream != task.stream && counts(x)) list.push_back(places[x]);
+    std::map<std::tuple<std::size_t, int, PlayedFor>, std::size_t> last;  // before it
+    for (TaskId x : task.after) {
+      if (agent.tasks[x].stream == task.stream) continue;
+      if (places[x].first == places[id].first && places[x] > places[id]) {
+        list.push_back(places[x]);
+      } else {
+        std::size_t& place = last[{places[x].first, agent.tasks[x].stream, agent.tasks[x].when}];
+        place = std::max(place, places[x].second);
+      }
+    }
+    for (const auto& [where, place] : last) list.emplace_back(std::get<0>(where), place);
     std::sort(list.begin(), list.end());
     return list;
   }

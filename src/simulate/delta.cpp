@@ -8,7 +8,7 @@ using namespace engine;
 
 void Simulator::State::build() {
   machine =
-      std::make_unique<Machine>(workload, SimulateOptions{.network = options.network}, Room{options.streams, kPlaces});
+      std::make_unique<Machine>(workload, SimulateOptions{.network = options.network}, Room{options.streams, &pool});
   index.clear();
   named = true;
   for (const AgentId agent : workload.agents.ids()) {
@@ -63,7 +63,6 @@ Result<Outcome> Simulator::State::apply(WorkloadEdit& edit, std::optional<Picose
     std::int64_t replayed = 0;
     done = replay(*edited, undo.entries, bound, replayed);
     outcome.replayed += replayed;
-    for (const ScriptPatch& patch : undo.patches) patch.release(machine->script(patch.agent()));
   } else {
     put_scripts_back(undo);
     undo.machine = std::move(machine);
@@ -122,6 +121,10 @@ void Simulator::undo() {
 
 void Simulator::commit() {
   constexpr int kTidy = 256;
+  for (const Undo& undo : state_->log)
+    for (std::size_t i = 1; i < undo.patches.size(); ++i)
+      undo.patches[i].share(state_->machine->script(undo.patches[i].agent()),
+                            state_->machine->script(undo.patches[i - 1].agent()));
   state_->log.clear();
   if (++state_->commits % kTidy != 0) return;
   for (const AgentId agent : state_->workload.agents.ids())

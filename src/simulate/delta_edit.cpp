@@ -117,11 +117,7 @@ Status Simulator::State::change_agent(AgentEdit& edit, std::optional<ScriptPatch
     if (id.index() >= undo.tasks) return error("task {} does not exist", id.index());
     if (const Status status = check_task(workload, agent, task); !status)
       return status.error().at(fmt::format("task {}", id.index()));
-    const TaskPositions& at = of.positions;
-    const bool standing =
-        patch ? std::any_of(at.begin(), at.end(),
-                            [&, task_id = id](const auto& places) { return places[task_id.index()] != kNoStep; })
-              : stands_in_a_body(edit.agent, id);
+    const bool standing = patch ? of.positions.stands(id) : stands_in_a_body(edit.agent, id);
     if (standing && (agent.tasks[id].stream != task.stream || agent.tasks[id].when != task.when))
       return error("task {}: its stream or guard is another now: take it out, and put in a new one", id.index());
     if (standing) note(undo.left, id);
@@ -187,7 +183,7 @@ Status Simulator::State::change(WorkloadEdit& edit, Undo& undo) {
     const auto parts = std::count_if(edit.agents.begin(), edit.agents.end(),
                                      [&](const AgentEdit& other) { return other.agent == each.agent; });
     if (named && in_place && parts == 1 && machine->host_is_free(each.agent.index()))
-      patch.emplace(machine->script(each.agent.index()), each.agent.index(), log.empty());
+      patch.emplace(machine->script(each.agent.index()), index[each.agent.index()], each.agent.index());
     const Status status = change_agent(each, patch, of_agent);
     for (const auto& [meeting, party] : of_agent.came) come(meeting, party);
     for (const auto& [meeting, party] : of_agent.left) leave(meeting, party);
@@ -275,7 +271,7 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
   if (anything)
     for (std::uint32_t agent = 0; agent < anew.size(); ++agent)
       for (const Script& script : machine->script(agent).scripts())
-        for (const Step& step : script.steps) anew[agent] |= replaced(step);
+        script.each([&](std::uint32_t, const Step& step, TaskId) { anew[agent] |= replaced(step); });
   // A number given to another meeting has nobody who came to it before.
   IdVec<MeetingId, std::uint32_t> came(meeting_replaced.size());
   for (const Undo::OfAgent& agent : undo.agents) {
@@ -298,10 +294,12 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
         }
         const std::uint32_t stream = party.stream - machine->layout().first_stream[party.agent];
         for (std::uint32_t i = 0; i < script.scripts().size(); ++i)
-          for (std::uint32_t q = script.scripts()[i].first[stream]; q != kNoStep; q = script.scripts()[i].steps[q].next)
-            if (const Step& step = script.scripts()[i].steps[q];
-                step.kind == StepKind::Meet && step.subject == meeting.id.index())
+          for (std::uint32_t q = script.scripts()[i].first[stream]; q != kNoStep;) {
+            const Step& step = script.scripts()[i].step(q);
+            if (step.kind == StepKind::Meet && step.subject == meeting.id.index())
               edited[edited_of[party.agent]].diff.note_changed(i, q, static_cast<int>(stream));
+            q = step.next;
+          }
       }
 
   undo.scripts.reserve(anew.size());
@@ -309,7 +307,7 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
     if (anew[agent] == 0) continue;
     const Agent& source = workload.agents[AgentId(agent)];
     const AgentScript& before = machine->script(agent);
-    AgentScript script(workload, source, kPlaces);
+    AgentScript script(workload, source, &pool);
     std::optional<TaskPositions> found = script.positions(source.tasks.size());
     if (!found || static_cast<std::uint32_t>(script.streams()) > machine->streams_of(agent) ||
         script.scripts().size() != before.scripts().size() || script.host_is_free() != before.host_is_free())

@@ -25,9 +25,6 @@ struct Entry {
   bool gap = false;  // of what follows, up to the next one, no checkpoints have been taken yet
 };
 
-// Places for each step of an agent, so that edits need not move the others.
-inline constexpr std::uint32_t kPlaces = 8;
-
 // An agent's script, as it is or as it was before an edit.
 class ScriptView {
  public:
@@ -35,10 +32,14 @@ class ScriptView {
       : script_(&script), positions_(&positions), patch_(patch) {}
 
   std::uint32_t plays() const { return script_->plays(); }
-  Step step(Place place) const {
-    const ScriptPatch::At at{script_->script_index(place.play), place.position};
-    const Step* const before = patch_ != nullptr ? patch_->step_before(at) : nullptr;
-    return before != nullptr ? *before : script_->step(place);
+  const Step& step(Place place) const {
+    const Block* const before = block_before(place);
+    return before != nullptr ? before->steps[before->at(place.position)] : script_->step(place);
+  }
+  std::span<const StepWait> waits_at(Place place) const {
+    const Block* const before = block_before(place);
+    return before != nullptr ? before->waits_of(before->steps[before->at(place.position)])
+                             : script_->script(place.play).waits_at(place.position);
   }
   Place first_from(std::uint32_t play, int stream) const {
     if (patch_ == nullptr) return script_->first_from(play, stream);
@@ -51,7 +52,7 @@ class ScriptView {
     return {plays(), 0};
   }
   Place next_in_stream(Place place) const {
-    const Step here = step(place);
+    const Step& here = step(place);
     return here.next != kNoStep ? Place{place.play, here.next} : first_from(place.play + 1, here.stream);
   }
   // Of a place written as (play, task), as in checkpoints.
@@ -59,13 +60,13 @@ class ScriptView {
     if (key == kNowhere) return kNowhere;
     const std::uint32_t script = script_->script_index(key.play);
     const auto before = patch_ != nullptr ? patch_->position_before(script, TaskId(key.position)) : std::nullopt;
-    return {key.play, before ? *before : (*positions_)[script][key.position]};
+    return {key.play, before ? *before : (*positions_)(script, TaskId(key.position))};
   }
   // Do all waits of the head of the stream lie behind?
   bool can_begin(const Stand& stand, std::uint32_t stream) const {
     const Place head = stand.heads[stream];
     if (head.play == plays()) return false;
-    for (const StepWait& wait : script_->script(head.play).waits_of(step(head))) {
+    for (const StepWait& wait : waits_at(head)) {
       Place place;
       if (script_->find(wait, head.play, place) && !(place < stand.heads[wait.stream])) return false;
     }
@@ -75,6 +76,10 @@ class ScriptView {
   const AgentScript& issue() const { return *script_; }
 
  private:
+  const Block* block_before(Place place) const {
+    return patch_ != nullptr ? patch_->block_before({script_->script_index(place.play), place.position}) : nullptr;
+  }
+
   const AgentScript* script_;
   const TaskPositions* positions_;
   const ScriptPatch* patch_;
@@ -141,6 +146,7 @@ struct Simulator::State {
   using ScriptView = engine::ScriptView;
   using Undo = engine::Undo;
 
+  engine::BlockPool pool;  // outlives the scripts in it
   Workload workload;
   DeltaOptions options;
   std::unique_ptr<Machine> machine;
