@@ -17,7 +17,7 @@ class BlockPool;
 
 struct Block {
   static constexpr std::uint32_t kPlaces = 1024;  // of a script, that a block covers
-  static constexpr std::uint32_t kRoom = 24;      // for so many steps
+  static constexpr std::uint32_t kRoom = 48;      // for so many steps
   static constexpr std::uint32_t kAtFirst = 8;    // so many are there at first, evenly spread
 
   static std::uint32_t place_of(std::uint32_t step) {
