@@ -269,7 +269,10 @@ MeetingId PricedProgram::new_meeting() {
 
 AgentEdit& PricedProgram::edit_of(std::uint32_t agent) {
   if (edit_of_[agent] == 0) {
+    if (edit_.agents.empty()) edit_.agents.reserve(edit_of_.size());
     edit_.agents.push_back({AgentId(agent), {}, {}, {}});
+    edit_.agents.back().changed.reserve(16);
+    edit_.agents.back().splices.reserve(16);
     edit_of_[agent] = static_cast<std::uint32_t>(edit_.agents.size());
   }
   return edit_.agents[edit_of_[agent] - 1];

@@ -45,7 +45,7 @@ bool Simulator::State::play_all(std::optional<Picoseconds> bound) {
 }
 
 Result<Outcome> Simulator::State::apply(WorkloadEdit& edit, std::optional<Picoseconds> bound) {
-  Undo undo;
+  Undo undo = std::move(spare);
   Outcome outcome{.replayed = fill_gaps(), .tasks = tasks};
   undo.entries = std::move(entries);
   undo.ends = ends;
@@ -125,7 +125,11 @@ void Simulator::commit() {
     for (std::size_t i = 1; i < undo.patches.size(); ++i)
       undo.patches[i].share(state_->machine->script(undo.patches[i].agent()),
                             state_->machine->script(undo.patches[i - 1].agent()));
-  state_->log.clear();
+  if (!state_->log.empty()) {
+    state_->spare = std::move(state_->log.back());
+    state_->spare.clear();
+    state_->log.clear();
+  }
   if (++state_->commits % kTidy != 0) return;
   for (const AgentId agent : state_->workload.agents.ids())
     state_->index[agent.index()].find_followers(state_->workload.agents[agent]);

@@ -97,13 +97,13 @@ Status Simulator::State::check_parties(const Undo& undo) const {
   return Ok{};
 }
 
-Status Simulator::State::change_agent(AgentEdit& edit, std::optional<ScriptPatch>& patch, Undo::OfAgent& undo) {
+Status Simulator::State::change_agent(AgentEdit& edit, ScriptPatch*& patch, Undo::OfAgent& undo) {
   Agent& agent = workload.agents[edit.agent];
   AgentScript& script = machine->script(edit.agent.index());
   ScriptIndex& of = index[edit.agent.index()];
   const auto give_up = [&] {
     patch->undo(script, of);
-    patch.reset();
+    patch = nullptr;
   };
   const std::uint32_t first = machine->layout().first_stream[edit.agent.index()];
   const auto note = [&](auto& list, TaskId id) {
@@ -128,7 +128,7 @@ Status Simulator::State::change_agent(AgentEdit& edit, std::optional<ScriptPatch
   for (std::size_t i = undo.tasks; i < agent.tasks.size(); ++i)
     if (const Status status = check_task(workload, agent, agent.tasks[TaskId(i)]); !status)
       return status.error().at(fmt::format("task {}", i));
-  for (const Splice& splice : edit.splices) {
+  for (Splice& splice : edit.splices) {
     if (!agent.bodies.contains(splice.body)) return error("body {} does not exist", splice.body.index());
     std::vector<TaskId>& body = agent.bodies[splice.body];
     if (splice.position > body.size() || splice.removed > body.size() - splice.position)
@@ -138,15 +138,19 @@ Status Simulator::State::change_agent(AgentEdit& edit, std::optional<ScriptPatch
       if (!agent.tasks.contains(task))
         return error("body {}: task {} does not exist", splice.body.index(), task.index());
     const auto from = body.begin() + splice.position, to = from + splice.removed;
-    undo.splices.push_back(
-        {splice.body, splice.position, static_cast<std::uint32_t>(splice.inserted.size()), {from, to}});
-    for (auto it = from; it != to; ++it) note(undo.left, *it);
+    const auto inserted = static_cast<std::uint32_t>(splice.inserted.size());
+    of.list.assign(from, to);
+    for (const TaskId task : of.list) note(undo.left, task);
     for (const TaskId task : splice.inserted) note(undo.came, task);
     replace(body, splice.position, splice.removed, splice.inserted);
-    if (patch && !patch->splice(script, of, workload, agent, splice.body, splice.position, undo.splices.back().inserted,
-                                splice.inserted.size()))
+    splice.inserted.assign(of.list.begin(), of.list.end());
+    splice.removed = inserted;
+    undo.splices.push_back(std::move(splice));
+    const Splice& back = undo.splices.back();
+    if (patch && !patch->splice(script, of, workload, agent, back.body, back.position, back.inserted, inserted))
       give_up();
   }
+  of.list.clear();
   if (patch && !patch->finish(script, of, agent)) give_up();
   return Ok{};
 }
@@ -175,19 +179,22 @@ Status Simulator::State::change(WorkloadEdit& edit, Undo& undo) {
       std::none_of(undo.links.begin(), undo.links.end(), [](const auto& link) { return link.before; });
   for (AgentEdit& each : edit.agents) {
     if (!workload.agents.contains(each.agent)) return error("agent {} does not exist", each.agent.index());
-    Undo::OfAgent& of_agent = undo.agents.emplace_back();
+    Undo::OfAgent& of_agent = undo.agents.add();
     of_agent.agent = each.agent;
     of_agent.tasks = workload.agents[each.agent].tasks.size();
     // Where the agent stays as it is but for this, its script is changed where it stands.
-    std::optional<ScriptPatch> patch;
+    ScriptPatch* patch = nullptr;
     const auto parts = std::count_if(edit.agents.begin(), edit.agents.end(),
                                      [&](const AgentEdit& other) { return other.agent == each.agent; });
-    if (named && in_place && parts == 1 && machine->host_is_free(each.agent.index()))
-      patch.emplace(machine->script(each.agent.index()), index[each.agent.index()], each.agent.index());
+    const bool patched = named && in_place && parts == 1 && machine->host_is_free(each.agent.index());
+    if (patched) {
+      patch = &undo.patches.add();
+      patch->begin(machine->script(each.agent.index()), index[each.agent.index()], each.agent.index());
+    }
     const Status status = change_agent(each, patch, of_agent);
     for (const auto& [meeting, party] : of_agent.came) come(meeting, party);
     for (const auto& [meeting, party] : of_agent.left) leave(meeting, party);
-    if (patch) undo.patches.push_back(std::move(*patch));
+    if (patched && patch == nullptr) undo.patches.drop_last();
     if (!status) return status.error().at(fmt::format("agent {}", each.agent.index()));
   }
   return check_parties(undo);
@@ -209,7 +216,8 @@ void Simulator::State::take_back(Undo undo) {
     index = std::move(undo.index);
     named = undo.named;
   }
-  for (auto it = undo.agents.rbegin(); it != undo.agents.rend(); ++it) {
+  for (std::size_t i = undo.agents.size(); i-- > 0;) {
+    Undo::OfAgent* const it = &undo.agents[i];
     Agent& agent = workload.agents[it->agent];
     for (const auto& [meeting, party] : it->left) come(meeting, party);
     for (const auto& [meeting, party] : it->came) leave(meeting, party);
@@ -228,6 +236,8 @@ void Simulator::State::take_back(Undo undo) {
   entries = std::move(undo.entries);
   ends = std::move(undo.ends);
   tasks = undo.tasks;
+  undo.clear();
+  spare = std::move(undo);
 }
 
 std::uint32_t Simulator::State::first_changed(const Undo& undo) const {
@@ -271,7 +281,9 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
   if (anything)
     for (std::uint32_t agent = 0; agent < anew.size(); ++agent)
       for (const Script& script : machine->script(agent).scripts())
-        script.each([&](std::uint32_t, const Step& step, TaskId) { anew[agent] |= replaced(step); });
+        script.each([&](std::uint32_t, const Step& step, TaskId) {
+          if (replaced(step)) anew[agent] = 1;
+        });
   // A number given to another meeting has nobody who came to it before.
   IdVec<MeetingId, std::uint32_t> came(meeting_replaced.size());
   for (const Undo::OfAgent& agent : undo.agents) {
@@ -302,7 +314,7 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
           }
       }
 
-  undo.scripts.reserve(anew.size());
+  undo.scripts.reserve(static_cast<std::size_t>(std::count(anew.begin(), anew.end(), 1)));
   for (std::uint32_t agent = 0; agent < anew.size(); ++agent) {
     if (anew[agent] == 0) continue;
     const Agent& source = workload.agents[AgentId(agent)];

@@ -91,6 +91,32 @@ struct Replaced {
   std::optional<Value> before;  // nothing: it was added
 };
 
+// A list whose items keep their memory when it is cleared, for the next ones to use.
+template <class Item>
+class Reused {
+ public:
+  // As `Item::clear` leaves it.
+  Item& add() {
+    if (used_ == items_.size()) items_.emplace_back();
+    return items_[used_++];
+  }
+  void drop_last() { items_[--used_].clear(); }
+  void clear() {
+    while (used_ > 0) drop_last();
+  }
+  std::size_t size() const { return used_; }
+  Item& operator[](std::size_t i) { return items_[i]; }
+  const Item& operator[](std::size_t i) const { return items_[i]; }
+  auto begin() { return items_.begin(); }
+  auto end() { return items_.begin() + static_cast<std::ptrdiff_t>(used_); }
+  auto begin() const { return items_.begin(); }
+  auto end() const { return items_.begin() + static_cast<std::ptrdiff_t>(used_); }
+
+ private:
+  std::vector<Item> items_;
+  std::size_t used_ = 0;
+};
+
 // How to take an edit back.
 struct Undo {
   struct OfAgent {
@@ -99,6 +125,13 @@ struct Undo {
     std::vector<std::pair<TaskId, Task>> changed;  // as they were
     std::vector<Splice> splices;                   // that take back
     std::vector<std::pair<MeetingId, Layout::Party>> came, left;
+
+    void clear() {
+      changed.clear();
+      splices.clear();
+      came.clear();
+      left.clear();
+    }
   };
   struct OfScript {
     std::uint32_t agent = 0;
@@ -108,9 +141,9 @@ struct Undo {
   std::vector<Replaced<FlowLinkId, FlowLink>> links;
   std::vector<Replaced<WorkId, Work>> works;
   std::vector<Replaced<MeetingId, Meeting>> meetings;
-  std::vector<OfAgent> agents;
+  Reused<OfAgent> agents;
   std::vector<OfScript> scripts;
-  std::vector<ScriptPatch> patches;
+  Reused<ScriptPatch> patches;
   std::vector<Entry> entries;
   std::vector<Picoseconds> ends;
   std::int64_t tasks = 0;
@@ -118,6 +151,20 @@ struct Undo {
   std::unique_ptr<Machine> machine;
   std::vector<ScriptIndex> index;
   bool named = true;
+
+  void clear() {
+    links.clear();
+    works.clear();
+    meetings.clear();
+    agents.clear();
+    scripts.clear();
+    patches.clear();
+    entries.clear();
+    ends.clear();
+    machine.reset();
+    index.clear();
+    named = true;
+  }
 };
 
 // An agent whose steps are others now.
@@ -156,6 +203,7 @@ struct Simulator::State {
   std::vector<Picoseconds> ends;
   std::int64_t tasks = 0;
   std::vector<Undo> log;
+  Undo spare;  // its memory is for the next edit
   std::int64_t commits = 0;
 
   // ---- the whole run ----
@@ -189,8 +237,8 @@ struct Simulator::State {
 
   Status check_parties(const Undo& undo) const;
 
-  // `patch`, where given, is kept up with the splices; it is given back if that cannot be done.
-  Status change_agent(AgentEdit& edit, std::optional<ScriptPatch>& patch, Undo::OfAgent& undo);
+  // `patch`, where given, is kept up with the splices; it is taken back, and nothing, if that cannot be done.
+  Status change_agent(AgentEdit& edit, ScriptPatch*& patch, Undo::OfAgent& undo);
 
   // Makes the edit, as far as it is one; what was done is in `undo`, also after an error.
   Status change(WorkloadEdit& edit, Undo& undo);

@@ -56,14 +56,22 @@ void ScriptIndex::resize(std::size_t tasks) {
   positions.resize(tasks);
 }
 
-ScriptPatch::ScriptPatch(const AgentScript& script, const ScriptIndex& index, std::uint32_t agent)
-    : agent_(agent),
-      streams_(script.streams_),
-      executed_(script.executed_),
-      followers_(index.followers()),
-      stamp_(script.pool_->new_stamp()) {
-  blocks_.reserve(16);
-  positions_.reserve(32);
+void ScriptPatch::begin(const AgentScript& script, const ScriptIndex& index, std::uint32_t agent) {
+  agent_ = agent;
+  streams_ = script.streams_;
+  executed_ = script.executed_;
+  followers_ = index.followers();
+  stamp_ = script.pool_->new_stamp();
+}
+
+void ScriptPatch::clear() {
+  blocks_.clear();
+  leaps_.clear();
+  sorted_ = false;
+  firsts_.clear();
+  positions_.clear();
+  for (auto* list : {&removed_, &added_, &changed_}) list->clear();
+  for (auto* list : {&put_in_, &taken_out_, &leaving_, &rewritten_}) list->clear();
 }
 
 Block& ScriptPatch::touch(AgentScript& script, At at) {

@@ -58,8 +58,9 @@ class ScriptPatch {
     auto operator<=>(const At&) const = default;
   };
 
-  // For a script in blocks.
-  ScriptPatch(const AgentScript& script, const ScriptIndex& index, std::uint32_t agent);
+  // Of a script in blocks. It is then as it was made, or cleared.
+  void begin(const AgentScript& script, const ScriptIndex& index, std::uint32_t agent);
+  void clear();
   std::uint32_t agent() const { return agent_; }
 
   // The agent's task has new contents.
