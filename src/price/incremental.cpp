@@ -240,7 +240,9 @@ void PricedProgram::begin(InstructionId id, InstructionId before_it, std::uint32
     entry.slot = old->slot;
     entry.meetings = old->meetings;
   }
-  if (!std::holds_alternative<Free>(instruction.what))
+  const bool is_free = std::holds_alternative<Free>(instruction.what);
+  if (!is_free) entry.tasks.reserve(members_[entry.mesh].size());
+  if (!is_free)
     for (std::uint32_t agent : members_[entry.mesh]) {
       const std::int32_t before = old && !old->tasks.empty() ? at_[old->mesh][agent] : -1;
       entry.tasks.push_back(before >= 0 ? old->tasks[static_cast<std::size_t>(before)] : new_task(agent));
@@ -267,12 +269,27 @@ MeetingId PricedProgram::new_meeting() {
   return id;
 }
 
+void PricedProgram::reuse(WorkloadEdit&& spent) {
+  spare_.reserve(spare_.size() + spent.agents.size());
+  for (AgentEdit& each : spent.agents) {
+    each.added.clear();
+    each.splices.clear();
+    each.changed.clear();
+    spare_.push_back(std::move(each));
+  }
+  edit_ = std::move(spent);
+  edit_.links.clear();
+  edit_.works.clear();
+  edit_.meetings.clear();
+  edit_.agents.clear();
+}
+
 AgentEdit& PricedProgram::edit_of(std::uint32_t agent) {
   if (edit_of_[agent] == 0) {
-    if (edit_.agents.empty()) edit_.agents.reserve(edit_of_.size());
-    edit_.agents.push_back({AgentId(agent), {}, {}, {}});
-    edit_.agents.back().changed.reserve(16);
-    edit_.agents.back().splices.reserve(16);
+    if (spare_.empty()) spare_.emplace_back();
+    edit_.agents.push_back(std::move(spare_.back()));
+    edit_.agents.back().agent = AgentId(agent);
+    spare_.pop_back();
     edit_of_[agent] = static_cast<std::uint32_t>(edit_.agents.size());
   }
   return edit_.agents[edit_of_[agent] - 1];
@@ -442,7 +459,12 @@ void PricedProgram::price_communication(InstructionId id, const Instruction& ins
 }
 
 void PricedProgram::put_with_waits(const Entry& own, std::size_t position, Task& task, const Instruction& instruction) {
-  const std::uint32_t agent = members_[own.mesh][position];
+  constexpr std::size_t kAhead = 4;
+  const std::vector<std::uint32_t>& members = members_[own.mesh];
+  if (position + kAhead < members.size())
+    __builtin_prefetch(now_->agents[AgentId(members[position + kAhead])].tasks.items().data() +
+                       own.tasks[position + kAhead].index());
+  const std::uint32_t agent = members[position];
   const auto wait_for = [&](const Entry& other) {
     if (other.tasks.empty()) return;
     if (const std::int32_t there = at_[other.mesh][agent]; there >= 0)

@@ -41,6 +41,8 @@ class PricedProgram {
   // What makes of `now`, the workload of the program before the edit, that of the program as it is. The last change is
   // committed first.
   WorkloadEdit reprice(const ProgramEdit& edit, const Workload& now);
+  // Its memory is for the next one.
+  void reuse(WorkloadEdit&& spent);
   void undo();
   void commit();
 
@@ -166,6 +168,7 @@ class PricedProgram {
   // The change being priced.
   const Workload* now_ = nullptr;
   WorkloadEdit edit_;
+  std::vector<AgentEdit> spare_;  // empty, with memory
   bool initial_ = false;
   std::vector<std::pair<InstructionId, Entry>> next_;
   IdVec<InstructionId, std::uint32_t> next_of_;                      // in next_, + 1

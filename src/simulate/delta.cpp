@@ -108,7 +108,7 @@ const Workload& Simulator::workload() const { return state_->workload; }
 Picoseconds Simulator::makespan() const { return state_->makespan(); }
 const std::vector<Picoseconds>& Simulator::ends() const { return state_->ends; }
 
-Result<Outcome> Simulator::apply(WorkloadEdit edit, std::optional<Picoseconds> bound) {
+Result<Outcome> Simulator::apply(WorkloadEdit&& edit, std::optional<Picoseconds> bound) {
   return state_->apply(edit, bound);
 }
 

@@ -177,7 +177,17 @@ Status Simulator::State::change(WorkloadEdit& edit, Undo& undo) {
   const bool in_place =
       std::none_of(undo.works.begin(), undo.works.end(), [](const auto& work) { return work.before; }) &&
       std::none_of(undo.links.begin(), undo.links.end(), [](const auto& link) { return link.before; });
-  for (AgentEdit& each : edit.agents) {
+  const auto fetch = [&](std::size_t agent_edit) {
+    if (agent_edit >= edit.agents.size() || !workload.agents.contains(edit.agents[agent_edit].agent)) return;
+    const AgentEdit& next = edit.agents[agent_edit];
+    const Agent& agent = workload.agents[next.agent];
+    for (const auto& [id, task] : next.changed) __builtin_prefetch(agent.tasks.items().data() + id.index());
+    for (const Splice& splice : next.splices)
+      if (agent.bodies.contains(splice.body)) __builtin_prefetch(agent.bodies[splice.body].data() + splice.position);
+  };
+  for (std::size_t i = 0; i < edit.agents.size(); ++i) {
+    AgentEdit& each = edit.agents[i];
+    fetch(i + 1);
     if (!workload.agents.contains(each.agent)) return error("agent {} does not exist", each.agent.index());
     Undo::OfAgent& of_agent = undo.agents.add();
     of_agent.agent = each.agent;

@@ -200,8 +200,8 @@ void Machine::go_in_rows(Index agent) {
       Place place;
       return scripts_[agent].find(wait, s.head.play, place) && !(place < streams_[first + wait.stream].head);
     };
-    const auto waits = [&](std::uint32_t position) {
-      const auto list = script.waits_at(position);
+    const auto waits = [&](const Step& step, std::uint32_t position) {
+      const auto list = script.waits_of(step, position);
       return std::any_of(list.begin(), list.end(), holds_up);
     };
     const auto fits = [&](const Hop& hop) {
@@ -217,7 +217,7 @@ void Machine::go_in_rows(Index agent) {
         continue;
       }
       const Step& step = script.step(next);
-      if (step.kind != StepKind::Compute || (step.wait_count != 0 && waits(next))) break;
+      if (step.kind != StepKind::Compute || (step.wait_count != 0 && waits(step, next))) break;
       s.end += step.duration;
       last = next;
       next = step.next;
@@ -371,7 +371,7 @@ bool Machine::may_begin(Index agent, Index stream, const Step& step) {
   if (s.waits && !(s.awaited < streams_[first + s.awaited_stream].head)) return false;
   if (step.wait_count == 0) return true;
   const AgentScript& script = scripts_[agent];
-  for (const StepWait& wait : script.script(s.head.play).waits_at(s.head.position)) {
+  for (const StepWait& wait : script.script(s.head.play).waits_of(step, s.head.position)) {
     Place place;
     if (!script.find(wait, s.head.play, place) || place < streams_[first + wait.stream].head) continue;
     s.waits = true;

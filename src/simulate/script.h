@@ -44,11 +44,12 @@ struct Script {
     const Block& block = *blocks[position / Block::kPlaces];
     return block.tasks[block.at(position)];
   }
-  std::span<const StepWait> waits_at(std::uint32_t position) const {
-    if (!in_blocks()) return {waits.data() + steps[position].first_wait, steps[position].wait_count};
-    const Block& block = *blocks[position / Block::kPlaces];
-    return block.waits_of(block.steps[block.at(position)]);
+  // Of the step at a position.
+  std::span<const StepWait> waits_of(const Step& step, std::uint32_t position) const {
+    const std::vector<StepWait>& list = in_blocks() ? blocks[position / Block::kPlaces]->waits : waits;
+    return {list.data() + step.first_wait, step.wait_count};
   }
+  std::span<const StepWait> waits_at(std::uint32_t position) const { return waits_of(step(position), position); }
   // Every step in order: visit(position, step, task).
   template <class Visit>
   void each(const Visit& visit) const {
