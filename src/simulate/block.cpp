@@ -27,9 +27,15 @@ void Block::erase(std::uint32_t step) {
 }
 
 void Block::set_waits(std::uint32_t step, std::span<const StepWait> list) {
-  steps[step].first_wait = static_cast<std::uint32_t>(waits.size());
+  steps[step].first_wait = wait_count;
   steps[step].wait_count = static_cast<std::uint16_t>(list.size());
-  waits.insert(waits.end(), list.begin(), list.end());
+  if (many.empty() && wait_count + list.size() <= few.size()) {
+    std::copy(list.begin(), list.end(), few.begin() + wait_count);
+  } else {
+    if (many.empty()) many.assign(few.begin(), few.begin() + wait_count);
+    many.insert(many.end(), list.begin(), list.end());
+  }
+  wait_count += static_cast<std::uint32_t>(list.size());
 }
 
 void Block::make_hop(std::uint32_t index) {
@@ -62,7 +68,8 @@ BlockRef BlockPool::make() {
   block->count = 0;
   block->stamp = 0;
   block->hop = {};
-  block->waits.clear();
+  block->many.clear();
+  block->wait_count = 0;
   return BlockRef(block);
 }
 

@@ -32,7 +32,9 @@ struct Block {
   std::array<std::uint16_t, kRoom> places;
   std::array<TaskId, kRoom> tasks;
   std::array<Step, kRoom> steps;
-  std::vector<StepWait> waits;
+  std::array<StepWait, 16> few;  // waits of the steps, if they are no more than that
+  std::vector<StepWait> many;    // else
+  std::uint32_t wait_count = 0;
 
   // Which step stands at a place of the script; `count`: none does.
   std::uint32_t at(std::uint32_t position) const {
@@ -41,9 +43,8 @@ struct Block {
     while (i < count && places[i] != place) ++i;
     return i;
   }
-  std::span<const StepWait> waits_of(const Step& step) const {
-    return {waits.data() + step.first_wait, step.wait_count};
-  }
+  const StepWait* waits() const { return many.empty() ? few.data() : many.data(); }
+  std::span<const StepWait> waits_of(const Step& step) const { return {waits() + step.first_wait, step.wait_count}; }
   // Which step that stands there now; it has no waits yet. There is room for it.
   std::uint32_t insert(std::uint32_t position, const Step& step, TaskId task);
   void erase(std::uint32_t step);

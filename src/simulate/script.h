@@ -46,8 +46,8 @@ struct Script {
   }
   // Of the step at a position.
   std::span<const StepWait> waits_of(const Step& step, std::uint32_t position) const {
-    const std::vector<StepWait>& list = in_blocks() ? blocks[position / Block::kPlaces]->waits : waits;
-    return {list.data() + step.first_wait, step.wait_count};
+    const StepWait* const list = in_blocks() ? blocks[position / Block::kPlaces]->waits() : waits.data();
+    return {list + step.first_wait, step.wait_count};
   }
   std::span<const StepWait> waits_at(std::uint32_t position) const { return waits_of(step(position), position); }
   // Every step in order: visit(position, step, task).
