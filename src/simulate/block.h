@@ -38,10 +38,16 @@ struct Block {
 
   // Which step stands at a place of the script; `count`: none does.
   std::uint32_t at(std::uint32_t position) const {
-    const auto place = static_cast<std::uint16_t>(position % kPlaces);
-    std::uint32_t i = 0;
-    while (i < count && places[i] != place) ++i;
-    return i;
+    const std::uint32_t place = position % kPlaces;
+    if (count == 0) return 0;
+    std::uint32_t i = std::min(place / (kPlaces / kAtFirst), count - 1);  // where it was at first
+    if (places[i] < place) {
+      while (++i < count && places[i] < place) {
+      }
+    } else {
+      while (i > 0 && places[i - 1] >= place) --i;
+    }
+    return i < count && places[i] == place ? i : count;
   }
   const StepWait* waits() const { return many.empty() ? few.data() : many.data(); }
   std::span<const StepWait> waits_of(const Step& step) const { return {waits() + step.first_wait, step.wait_count}; }
