@@ -6,6 +6,7 @@ namespace weft::engine {
 
 void ScriptDiff::note_patch() const {
   if (!std::exchange(to_note_, false)) return;
+  edits_.reserve(patch_->removed().size() + patch_->added().size() + patch_->changed().size());
   for (const ScriptPatch::At& at : patch_->removed()) {
     const Block& before = *patch_->block_before(at);
     note(at.script, before.steps[before.at(at.position)].stream, 2 * at.position + 2);
