@@ -229,6 +229,11 @@ void Simulator::State::take_back(Undo undo) {
   for (std::size_t i = undo.agents.size(); i-- > 0;) {
     Undo::OfAgent* const it = &undo.agents[i];
     Agent& agent = workload.agents[it->agent];
+    if (i > 0) {  // the tasks of the next are fetched early
+      const std::vector<Task>& next = workload.agents[undo.agents[i - 1].agent].tasks.items();
+      for (const auto& [id, task] : undo.agents[i - 1].changed) __builtin_prefetch(next.data() + id.index(), 1);
+      for (std::size_t t = undo.agents[i - 1].tasks; t < next.size(); ++t) __builtin_prefetch(next.data() + t, 1);
+    }
     for (const auto& [meeting, party] : it->left) come(meeting, party);
     for (const auto& [meeting, party] : it->came) leave(meeting, party);
     for (auto splice = it->splices.rbegin(); splice != it->splices.rend(); ++splice) {
