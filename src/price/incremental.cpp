@@ -462,8 +462,9 @@ void PricedProgram::put_with_waits(const Entry& own, std::size_t position, Task&
   constexpr std::size_t kAhead = 4;
   const std::vector<std::uint32_t>& members = members_[own.mesh];
   if (position + kAhead < members.size())
-    __builtin_prefetch(now_->agents[AgentId(members[position + kAhead])].tasks.items().data() +
-                       own.tasks[position + kAhead].index());
+    if (const auto& tasks = now_->agents[AgentId(members[position + kAhead])].tasks;
+        tasks.contains(own.tasks[position + kAhead]))
+      __builtin_prefetch(&tasks[own.tasks[position + kAhead]]);
   const std::uint32_t agent = members[position];
   const auto wait_for = [&](const Entry& other) {
     if (other.tasks.empty()) return;

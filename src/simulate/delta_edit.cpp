@@ -181,9 +181,11 @@ Status Simulator::State::change(WorkloadEdit& edit, Undo& undo) {
     if (agent_edit >= edit.agents.size() || !workload.agents.contains(edit.agents[agent_edit].agent)) return;
     const AgentEdit& next = edit.agents[agent_edit];
     const Agent& agent = workload.agents[next.agent];
-    for (const auto& [id, task] : next.changed) __builtin_prefetch(agent.tasks.items().data() + id.index());
+    for (const auto& [id, task] : next.changed)
+      if (agent.tasks.contains(id)) __builtin_prefetch(&agent.tasks[id]);
     for (const Splice& splice : next.splices)
-      if (agent.bodies.contains(splice.body)) __builtin_prefetch(agent.bodies[splice.body].data() + splice.position);
+      if (agent.bodies.contains(splice.body) && splice.position < agent.bodies[splice.body].size())
+        __builtin_prefetch(&agent.bodies[splice.body][splice.position]);
   };
   for (std::size_t i = 0; i < edit.agents.size(); ++i) {
     AgentEdit& each = edit.agents[i];

@@ -1,4 +1,4 @@
-// An agent's tasks as the engine reads them: guards decided, waits resolved to places, one flat list of steps per body.
+// An agent's tasks as the engine reads them: guards decided, waits resolved to places, one list of steps per body.
 //
 // A place is (play, position): the order in which the host issues. A stream works through its steps in that order, so
 // "task x of that play has ended" is the same as "its stream has come past that place", and a wait is one comparison.
