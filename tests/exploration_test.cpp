@@ -5,7 +5,9 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "base/random.h"
 #include "compile/compilation.h"
@@ -48,9 +50,21 @@ class Comparison {
     }
     return bodies;
   }
-  static auto waits(const Task& task, const Places& places) {
+  // What the task waits for. On its own stream it need not wait, and of what goes on another in order the last counts.
+  static auto waits(const Agent& agent, TaskId id, const Places& places) {
+    const Task& task = agent.tasks[id];
     std::vector<std::pair<std::size_t, std::size_t>> list;
-    for (TaskId id : task.after) list.push_back(places[id]);
+    std::map<std::tuple<std::size_t, int, PlayedFor>, std::size_t> last;  // before it
+    for (TaskId x : task.after) {
+      if (agent.tasks[x].stream == task.stream) continue;
+      if (places[x].first == places[id].first && places[x] > places[id]) {
+        list.push_back(places[x]);
+      } else {
+        std::size_t& place = last[{places[x].first, agent.tasks[x].stream, agent.tasks[x].when}];
+        place = std::max(place, places[x].second);
+      }
+    }
+    for (const auto& [where, place] : last) list.emplace_back(std::get<0>(where), place);
     std::sort(list.begin(), list.end());
     return list;
   }
@@ -93,7 +107,7 @@ class Comparison {
         if (problem.empty()) problem = compare(x.meeting, y.meeting);
         if (x.stream != y.stream || x.when != y.when || x.host != y.host || x.host_waits != y.host_waits)
           problem = "stream, guard or host";
-        if (waits(x, at_a) != waits(y, at_b)) problem = "waits";
+        if (waits(a, bodies_a[body][i], at_a) != waits(b, bodies_b[body][i], at_b)) problem = "waits";
         if (!problem.empty()) return fmt::format("body {}, task {}: {}", body, i, problem);
       }
     }

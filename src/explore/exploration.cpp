@@ -83,8 +83,9 @@ Result<Outcome> Exploration::propose(std::span<const ShardingEdit> edits, std::o
     state.plan_back();
     return compiled.error();
   }
-  Result<Outcome> outcome =
-      state.simulator->apply(state.priced->reprice(*compiled, state.simulator->workload()), bound);
+  WorkloadEdit edit = state.priced->reprice(*compiled, state.simulator->workload());
+  Result<Outcome> outcome = state.simulator->apply(std::move(edit), bound);
+  state.priced->reuse(std::move(edit));
   if (!outcome.ok() || outcome->abandoned) {
     state.priced->undo();
     state.compilation.undo();

@@ -125,8 +125,11 @@ WorkloadEdit PricedProgram::reprice(const ProgramEdit& edit, const Workload& now
   for (const BodyEdit& body : edit.bodies) find_successors(body);
   for (const BodyEdit& body : edit.bodies)
     for (InstructionId id : body.added)
-      if (removed_[id] != kKept) begin(id, before_[id]);
-  for (InstructionId id : edit.rewritten) begin(id, id);
+      if (removed_[id] != kKept) begin(id, before_[id], body_of(body));
+  for (InstructionId id : edit.rewritten) begin(id, id, entries_[id].body);
+  std::uint32_t stamp = 0;
+  for (const BodyEdit& body : edit.bodies) assign_slots(body, ++stamp);
+  begin_all_after_moved();
   for (const BodyEdit& body : edit.bodies)
     for (InstructionId id : body.removed)
       if (std::exchange(removed_[id], 0) == kGone) {
@@ -137,7 +140,7 @@ WorkloadEdit PricedProgram::reprice(const ProgramEdit& edit, const Workload& now
       }
   for (std::size_t i = 0; i < next_.size(); ++i) price_tasks(next_[i].first, next_[i].second);
 
-  std::uint32_t stamp = 0;
+  stamp = 0;
   for (const BodyEdit& body : edit.bodies) splice(body, ++stamp);
   for (const BodyEdit& body : edit.bodies)
     for (const auto* list : {&body.removed, &body.added})
@@ -215,14 +218,18 @@ void PricedProgram::find_successors(const BodyEdit& edit) {
 }
 
 // The instruction's tasks: those that `before`, it or another, had on devices where it is, others new.
-void PricedProgram::begin(InstructionId id, InstructionId before_it) {
+void PricedProgram::begin(InstructionId id, InstructionId before_it, std::uint32_t body) {
   if (next_of_[id] != 0) return;
   const Instruction& instruction = program_.instructions[id];
   next_.emplace_back(id, Entry{});
   next_of_[id] = static_cast<std::uint32_t>(next_.size());
   Entry& entry = next_.back().second;
   const Entry* old = before_it.valid() ? &entries_[before_it] : nullptr;
+  const Task blank = pricer_.blank(id);
   entry.mesh = instruction.mesh;
+  entry.body = body;
+  entry.stream = blank.stream;
+  entry.when = blank.when;
   entry.weight_part = instruction.weight_part;
   entry.sends = std::holds_alternative<Send>(instruction.what);
   if (entry.sends) {
@@ -233,7 +240,9 @@ void PricedProgram::begin(InstructionId id, InstructionId before_it) {
     entry.slot = old->slot;
     entry.meetings = old->meetings;
   }
-  if (!std::holds_alternative<Free>(instruction.what))
+  const bool is_free = std::holds_alternative<Free>(instruction.what);
+  if (!is_free) entry.tasks.reserve(members_[entry.mesh].size());
+  if (!is_free)
     for (std::uint32_t agent : members_[entry.mesh]) {
       const std::int32_t before = old && !old->tasks.empty() ? at_[old->mesh][agent] : -1;
       entry.tasks.push_back(before >= 0 ? old->tasks[static_cast<std::size_t>(before)] : new_task(agent));
@@ -260,24 +269,42 @@ MeetingId PricedProgram::new_meeting() {
   return id;
 }
 
+void PricedProgram::reuse(WorkloadEdit&& spent) {
+  spare_.reserve(spare_.size() + spent.agents.size());
+  for (AgentEdit& each : spent.agents) {
+    each.added.clear();
+    each.splices.clear();
+    each.changed.clear();
+    spare_.push_back(std::move(each));
+  }
+  edit_ = std::move(spent);
+  edit_.links.clear();
+  edit_.works.clear();
+  edit_.meetings.clear();
+  edit_.agents.clear();
+}
+
 AgentEdit& PricedProgram::edit_of(std::uint32_t agent) {
   if (edit_of_[agent] == 0) {
-    edit_.agents.push_back({AgentId(agent), {}, {}, {}});
+    if (spare_.empty()) spare_.emplace_back();
+    edit_.agents.push_back(std::move(spare_.back()));
+    edit_.agents.back().agent = AgentId(agent);
+    spare_.pop_back();
     edit_of_[agent] = static_cast<std::uint32_t>(edit_.agents.size());
   }
   return edit_.agents[edit_of_[agent] - 1];
 }
 
-void PricedProgram::put(std::uint32_t agent, TaskId id, Task task) {
+void PricedProgram::put(std::uint32_t agent, TaskId id, const Task& task) {
   const auto& tasks = now_->agents[AgentId(agent)].tasks;
   if (id.index() < tasks.size()) {
-    if (!same_but_for_label(tasks[id], task)) edit_of(agent).changed.emplace_back(id, std::move(task));
+    if (!same_but_for_label(tasks[id], task)) edit_of(agent).changed.emplace_back(id, task);
     return;
   }
   std::vector<Task>& added = edit_of(agent).added;
   const std::size_t index = id.index() - tasks.size();
   if (index >= added.size()) added.resize(tasks_[agent] - tasks.size());
-  added[index] = std::move(task);
+  added[index] = task;
 }
 
 void PricedProgram::put_meeting(MeetingId id, const Meeting& meeting) {
@@ -291,6 +318,7 @@ void PricedProgram::price_tasks(InstructionId id, Entry& entry) {
   if (entry.tasks.empty()) return;
   const Instruction& instruction = program_.instructions[id];
   const Task blank = pricer_.blank(id);
+  find_waits(instruction, entry);
   if (std::holds_alternative<Compute>(instruction.what)) {
     price_compute(instruction, blank, entry);
     return;
@@ -298,10 +326,10 @@ void PricedProgram::price_tasks(InstructionId id, Entry& entry) {
   if (const auto* combine = std::get_if<Combine>(&instruction.what)) {
     const Mesh& mesh = program_.meshes[entry.mesh];
     for (std::size_t p = 0; p < entry.tasks.size(); ++p) {
-      Task task = blank;
-      task.work = works_.compute(pricer_.combine_cost(*combine, mesh, cluster_.spec(mesh.devices()[p])));
-      pricer_.add_host(task, instruction);
-      put_with_waits(members_[entry.mesh][p], entry.tasks[p], std::move(task), instruction);
+      task_ = blank;
+      task_.work = works_.compute(pricer_.combine_cost(*combine, mesh, cluster_.spec(mesh.devices()[p])));
+      pricer_.add_host(task_, instruction);
+      put_with_waits(entry, p, task_, instruction);
     }
     return;
   }
@@ -309,8 +337,30 @@ void PricedProgram::price_tasks(InstructionId id, Entry& entry) {
     price_communication(id, instruction, kind, blank, entry);
     return;
   }
-  for (std::size_t p = 0; p < entry.tasks.size(); ++p)
-    put_with_waits(members_[entry.mesh][p], entry.tasks[p], blank, instruction);
+  for (std::size_t p = 0; p < entry.tasks.size(); ++p) {
+    task_ = blank;
+    put_with_waits(entry, p, task_, instruction);
+  }
+}
+
+// What the instruction waits for. Of what goes on one stream in order the last counts, and what goes on its own needs
+// no waiting; slots tell the order, so nothing is left out where two are in one slot.
+void PricedProgram::find_waits(const Instruction& instruction, const Entry& own) {
+  waits_.clear();
+  // Behind it in its own body, so that it waits for an earlier play of that.
+  const auto is_behind = [&](const Entry& other) { return other.body == own.body && other.slot >= own.slot; };
+  for (InstructionId before : instruction.after) {
+    const Entry& other = entry(before);
+    if (other.tasks.empty() || other.stream == own.stream) continue;
+    const auto same = std::find_if(waits_.begin(), waits_.end(), [&](const Entry* each) {
+      return each->slot != other.slot && each->goes_with(other) && !is_behind(*each) && !is_behind(other);
+    });
+    if (same == waits_.end()) {
+      waits_.push_back(&other);
+    } else if ((*same)->slot < other.slot) {
+      *same = &other;
+    }
+  }
 }
 
 void PricedProgram::price_compute(const Instruction& instruction, const Task& blank, const Entry& entry) {
@@ -323,12 +373,12 @@ void PricedProgram::price_compute(const Instruction& instruction, const Task& bl
     const DeviceSpec* const here = &cluster_.spec(mesh.devices()[p]);
     if (!uniform || here != spec) work = works_.compute(pricer_.compute_cost(compute, mesh, static_cast<int>(p)));
     spec = here;
-    Task task = blank;
+    task_ = blank;
     if (works_.all()[work].fixed != 0) {  // not a view
-      task.work = work;
-      pricer_.add_host(task, instruction);
+      task_.work = work;
+      pricer_.add_host(task_, instruction);
     }
-    put_with_waits(members_[entry.mesh][p], entry.tasks[p], std::move(task), instruction);
+    put_with_waits(entry, p, task_, instruction);
   }
 }
 
@@ -390,7 +440,7 @@ void PricedProgram::price_communication(InstructionId id, const Instruction& ins
   for (const auto& [group, meeting] : meetings) meeting_of_[group] = meeting;
   for (std::size_t p = 0; p < entry.tasks.size(); ++p) {
     const std::uint32_t agent = members_[entry.mesh][p];
-    Task task = blank;
+    Task& task = task_ = blank;
     const CommGroupId group = pricer_.group_of(instruction, kind, world_.devices()[agent], static_cast<int>(p));
     if (group.valid()) {
       if (parties(group) > 1) {
@@ -403,24 +453,30 @@ void PricedProgram::price_communication(InstructionId id, const Instruction& ins
       }
       pricer_.add_host(task, instruction);
     }
-    put_with_waits(agent, entry.tasks[p], std::move(task), instruction);
+    put_with_waits(entry, p, task, instruction);
   }
   for (const auto& [group, meeting] : meetings) meeting_of_[group] = {};
 }
 
-void PricedProgram::put_with_waits(std::uint32_t agent, TaskId id, Task task, const Instruction& instruction) {
-  const auto wait_for = [&](InstructionId before) {
-    const Entry& other = entry(before);
+void PricedProgram::put_with_waits(const Entry& own, std::size_t position, Task& task, const Instruction& instruction) {
+  constexpr std::size_t kAhead = 4;
+  const std::vector<std::uint32_t>& members = members_[own.mesh];
+  if (position + kAhead < members.size())
+    if (const auto& tasks = now_->agents[AgentId(members[position + kAhead])].tasks;
+        tasks.contains(own.tasks[position + kAhead]))
+      __builtin_prefetch(&tasks[own.tasks[position + kAhead]]);
+  const std::uint32_t agent = members[position];
+  const auto wait_for = [&](const Entry& other) {
     if (other.tasks.empty()) return;
-    if (const std::int32_t position = at_[other.mesh][agent]; position >= 0)
-      task.after.push_back(other.tasks[static_cast<std::size_t>(position)]);
+    if (const std::int32_t there = at_[other.mesh][agent]; there >= 0)
+      task.after.push_back(other.tasks[static_cast<std::size_t>(there)]);
   };
-  for (InstructionId before : instruction.after) wait_for(before);
+  for (const Entry* other : waits_) wait_for(*other);
   // What comes with the device's own sending, from itself or from others, is there once that is complete.
   if (const auto* receive = std::get_if<Receive>(&instruction.what);
       receive && !task.meeting.valid() && !task.work.valid())
-    wait_for(sent_[receive->transfer]);
-  put(agent, id, std::move(task));
+    wait_for(entry(sent_[receive->transfer]));
+  put(agent, own.tasks[position], task);
 }
 
 // ---- bodies ----
@@ -441,27 +497,56 @@ void PricedProgram::count(const CountChange& change) {
   journal_.counts.push_back(change);
 }
 
+std::uint32_t PricedProgram::body_of(const BodyEdit& edit) const {
+  return static_cast<std::uint32_t>(
+      edit.stage < 0 ? body_count(program_) - 1 : 2 * static_cast<std::size_t>(edit.stage) + (edit.backward ? 1 : 0));
+}
+
 // Slots are fixed when everything is priced for the first time, one for each place of a body, and never go down along
 // it: what an edit puts in shares the slot of what it takes out, or of what stands before. So the place of a task in
 // its agent's body is what the slots before hold, and those of its slot that stand before it.
-void PricedProgram::splice(const BodyEdit& edit, std::uint32_t stamp) {
-  const std::size_t source =
-      edit.stage < 0 ? body_count(program_) - 1 : 2 * static_cast<std::size_t>(edit.stage) + (edit.backward ? 1 : 0);
-  const std::vector<InstructionId>& body = body_at(program_, source);
-  const std::uint32_t first = !edit.removed.empty() ? entries_[edit.removed.front()].slot
-                              : edit.position > 0   ? entry(body[edit.position - 1]).slot
-                                                    : 0;
+void PricedProgram::assign_slots(const BodyEdit& edit, std::uint32_t stamp) {
+  const std::uint32_t source = body_of(edit);
+  std::uint32_t slot = first_slot(edit);
   for (InstructionId id : edit.removed) removed_at_[id] = stamp;
-  std::uint32_t slot = first;
   for (InstructionId id : edit.added) {
     const InstructionId before = before_[id].valid() ? before_[id] : id;
     const bool kept = removed_at_[before] == stamp && entries_[before].slot >= slot;
     slot = kept ? entries_[before].slot : slot;
-    if (entry(id).slot != slot) writable(id).slot = slot;
+    if (entry(id).slot != slot || entry(id).body != source) {
+      if (next_of_[id] == 0) moved_.push_back(id);
+      Entry& moves = writable(id);
+      moves.slot = slot;
+      moves.body = source;
+    }
     if (kept && entry(id).mesh == entries_[before].mesh) same_[id] = same_[before] = stamp;
     if (initial_) ++slot;
   }
+}
 
+std::uint32_t PricedProgram::first_slot(const BodyEdit& edit) const {
+  if (!edit.removed.empty()) return entries_[edit.removed.front()].slot;
+  return edit.position > 0 ? entry(body_at(program_, body_of(edit))[edit.position - 1]).slot : 0;
+}
+
+// Whom others wait for is told by slots. Instructions that stay are rarely given another.
+void PricedProgram::begin_all_after_moved() {
+  if (moved_.empty()) return;
+  std::sort(moved_.begin(), moved_.end());
+  for (std::uint32_t source = 0; source < body_count(program_); ++source)
+    for (InstructionId id : body_at(program_, source)) {
+      const auto& after = program_.instructions[id].after;
+      if (std::any_of(after.begin(), after.end(),
+                      [&](InstructionId before) { return std::binary_search(moved_.begin(), moved_.end(), before); }))
+        begin(id, id, source);
+    }
+  moved_.clear();
+}
+
+void PricedProgram::splice(const BodyEdit& edit, std::uint32_t stamp) {
+  const std::size_t source = body_of(edit);
+  const std::vector<InstructionId>& body = body_at(program_, source);
+  const std::uint32_t first = first_slot(edit);
   touched_.clear();
   const auto touch = [&](std::uint32_t agent, BodyId at) -> Projection& {
     Projection& projection = projections_[agent][at];

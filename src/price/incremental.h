@@ -41,6 +41,8 @@ class PricedProgram {
   // What makes of `now`, the workload of the program before the edit, that of the program as it is. The last change is
   // committed first.
   WorkloadEdit reprice(const ProgramEdit& edit, const Workload& now);
+  // Its memory is for the next one.
+  void reuse(WorkloadEdit&& spent);
   void undo();
   void commit();
 
@@ -49,10 +51,19 @@ class PricedProgram {
   struct Entry {
     MeshId mesh;
     std::uint32_t slot = 0;
+    std::uint32_t body = 0;  // of the program
+    std::uint8_t stream = 0;
+    PlayedFor when = PlayedFor::EveryMicroBatch;
     bool weight_part = false;
     bool sends = false;
     std::vector<TaskId> tasks;  // by position in the mesh; of those that are no tasks (Free) empty
     std::vector<std::pair<CommGroupId, MeetingId>> meetings;
+
+    // On the same streams of the same devices, played together: in order.
+    bool goes_with(const Entry& other) const {
+      return mesh == other.mesh && body == other.body && stream == other.stream && when == other.when &&
+             weight_part == other.weight_part;
+    }
   };
   // How many tasks of a body of an agent are in each slot: a Fenwick tree.
   class Counts {
@@ -104,19 +115,24 @@ class PricedProgram {
   }
   Entry& writable(InstructionId id);
   void find_successors(const BodyEdit& edit);
-  void begin(InstructionId id, InstructionId before);
+  void begin(InstructionId id, InstructionId before, std::uint32_t body);
+  std::uint32_t body_of(const BodyEdit& edit) const;
+  void assign_slots(const BodyEdit& edit, std::uint32_t stamp);
+  std::uint32_t first_slot(const BodyEdit& edit) const;
+  void begin_all_after_moved();
   TaskId new_task(std::uint32_t agent);
   MeetingId new_meeting();
   AgentEdit& edit_of(std::uint32_t agent);
-  void put(std::uint32_t agent, TaskId id, Task task);
+  void put(std::uint32_t agent, TaskId id, const Task& task);
   void put_meeting(MeetingId id, const Meeting& meeting);
 
   void price_tasks(InstructionId id, Entry& entry);
+  void find_waits(const Instruction& instruction, const Entry& entry);
   void price_compute(const Instruction& instruction, const Task& blank, const Entry& entry);
   void price_communication(InstructionId id, const Instruction& instruction, KindId kind, const Task& blank,
                            Entry& entry);
   void open_meetings(const Instruction& instruction, KindId kind, Entry& entry);
-  void put_with_waits(std::uint32_t agent, TaskId id, Task task, const Instruction& instruction);
+  void put_with_waits(const Entry& entry, std::size_t position, Task& task, const Instruction& instruction);
   std::int32_t parties(CommGroupId group);
   std::vector<LinkUse> links_of(const CommGroup& group, const CommunicateCost& cost) const;
 
@@ -152,6 +168,7 @@ class PricedProgram {
   // The change being priced.
   const Workload* now_ = nullptr;
   WorkloadEdit edit_;
+  std::vector<AgentEdit> spare_;  // empty, with memory
   bool initial_ = false;
   std::vector<std::pair<InstructionId, Entry>> next_;
   IdVec<InstructionId, std::uint32_t> next_of_;                      // in next_, + 1
@@ -160,6 +177,9 @@ class PricedProgram {
   std::vector<std::uint32_t> edit_of_;                               // in edit_.agents, + 1, by agent
   std::vector<std::size_t> tasks_, meetings_;                        // how many there are then; one
   IdVec<CommGroupId, MeetingId> meeting_of_;
+  std::vector<InstructionId> moved_;  // that stay, but in another slot
+  std::vector<const Entry*> waits_;   // of the instruction being priced
+  Task task_;                         // being priced
   std::vector<IdVec<BodyId, Projection>> projections_;
   std::vector<std::pair<std::uint32_t, BodyId>> touched_;
   std::vector<SendChange> sends_;

@@ -49,7 +49,7 @@ class Walk {
       reason = Waited::Stream;
       return previous;
     }
-    for (const StepWait& wait : script.script(task.place.play).waits_of(recorded_.step(task))) {
+    for (const StepWait& wait : script.script(task.place.play).waits_at(task.place.position)) {
       ExecutedTask other{task.agent, {}};
       if (!script.find(wait, task.place.play, other.place) || recorded_.times(other).end != start) continue;
       reason = Waited::After;

@@ -8,7 +8,7 @@ using namespace engine;
 
 void Simulator::State::build() {
   machine =
-      std::make_unique<Machine>(workload, SimulateOptions{.network = options.network}, Room{options.streams, kPlaces});
+      std::make_unique<Machine>(workload, SimulateOptions{.network = options.network}, Room{options.streams, &pool});
   index.clear();
   named = true;
   for (const AgentId agent : workload.agents.ids()) {
@@ -45,7 +45,7 @@ bool Simulator::State::play_all(std::optional<Picoseconds> bound) {
 }
 
 Result<Outcome> Simulator::State::apply(WorkloadEdit& edit, std::optional<Picoseconds> bound) {
-  Undo undo;
+  Undo undo = std::move(spare);
   Outcome outcome{.replayed = fill_gaps(), .tasks = tasks};
   undo.entries = std::move(entries);
   undo.ends = ends;
@@ -63,7 +63,6 @@ Result<Outcome> Simulator::State::apply(WorkloadEdit& edit, std::optional<Picose
     std::int64_t replayed = 0;
     done = replay(*edited, undo.entries, bound, replayed);
     outcome.replayed += replayed;
-    for (const ScriptPatch& patch : undo.patches) patch.release(machine->script(patch.agent()));
   } else {
     put_scripts_back(undo);
     undo.machine = std::move(machine);
@@ -109,7 +108,7 @@ const Workload& Simulator::workload() const { return state_->workload; }
 Picoseconds Simulator::makespan() const { return state_->makespan(); }
 const std::vector<Picoseconds>& Simulator::ends() const { return state_->ends; }
 
-Result<Outcome> Simulator::apply(WorkloadEdit edit, std::optional<Picoseconds> bound) {
+Result<Outcome> Simulator::apply(WorkloadEdit&& edit, std::optional<Picoseconds> bound) {
   return state_->apply(edit, bound);
 }
 
@@ -122,7 +121,15 @@ void Simulator::undo() {
 
 void Simulator::commit() {
   constexpr int kTidy = 256;
-  state_->log.clear();
+  for (const Undo& undo : state_->log)
+    for (std::size_t i = 1; i < undo.patches.size(); ++i)
+      undo.patches[i].share(state_->machine->script(undo.patches[i].agent()),
+                            state_->machine->script(undo.patches[i - 1].agent()));
+  if (!state_->log.empty()) {
+    state_->spare = std::move(state_->log.back());
+    state_->spare.clear();
+    state_->log.clear();
+  }
   if (++state_->commits % kTidy != 0) return;
   for (const AgentId agent : state_->workload.agents.ids())
     state_->index[agent.index()].find_followers(state_->workload.agents[agent]);

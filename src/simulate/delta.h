@@ -74,8 +74,11 @@ class Simulator {
   const std::vector<Picoseconds>& ends() const;
 
   // After an error (an edit that names what does not exist, a deadlock) and when abandoned, all is as it was. It is
-  // abandoned once it is sure to end after `bound`.
-  Result<Outcome> apply(WorkloadEdit edit, std::optional<Picoseconds> bound = std::nullopt);
+  // abandoned once it is sure to end after `bound`. What is left of the edit has memory to use again, and nothing else.
+  Result<Outcome> apply(WorkloadEdit&& edit, std::optional<Picoseconds> bound = std::nullopt);
+  Result<Outcome> apply(const WorkloadEdit& edit, std::optional<Picoseconds> bound = std::nullopt) {
+    return apply(WorkloadEdit(edit), bound);
+  }
   // Takes the last edit back that is in force; all of them can be, one after the other.
   void undo();
   // Edits in force will not be taken back: forgets how.

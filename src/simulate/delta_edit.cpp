@@ -97,13 +97,13 @@ Status Simulator::State::check_parties(const Undo& undo) const {
   return Ok{};
 }
 
-Status Simulator::State::change_agent(AgentEdit& edit, std::optional<ScriptPatch>& patch, Undo::OfAgent& undo) {
+Status Simulator::State::change_agent(AgentEdit& edit, ScriptPatch*& patch, Undo::OfAgent& undo) {
   Agent& agent = workload.agents[edit.agent];
   AgentScript& script = machine->script(edit.agent.index());
   ScriptIndex& of = index[edit.agent.index()];
   const auto give_up = [&] {
     patch->undo(script, of);
-    patch.reset();
+    patch = nullptr;
   };
   const std::uint32_t first = machine->layout().first_stream[edit.agent.index()];
   const auto note = [&](auto& list, TaskId id) {
@@ -117,11 +117,7 @@ Status Simulator::State::change_agent(AgentEdit& edit, std::optional<ScriptPatch
     if (id.index() >= undo.tasks) return error("task {} does not exist", id.index());
     if (const Status status = check_task(workload, agent, task); !status)
       return status.error().at(fmt::format("task {}", id.index()));
-    const TaskPositions& at = of.positions;
-    const bool standing =
-        patch ? std::any_of(at.begin(), at.end(),
-                            [&, task_id = id](const auto& places) { return places[task_id.index()] != kNoStep; })
-              : stands_in_a_body(edit.agent, id);
+    const bool standing = patch ? of.positions.stands(id) : stands_in_a_body(edit.agent, id);
     if (standing && (agent.tasks[id].stream != task.stream || agent.tasks[id].when != task.when))
       return error("task {}: its stream or guard is another now: take it out, and put in a new one", id.index());
     if (standing) note(undo.left, id);
@@ -132,7 +128,7 @@ Status Simulator::State::change_agent(AgentEdit& edit, std::optional<ScriptPatch
   for (std::size_t i = undo.tasks; i < agent.tasks.size(); ++i)
     if (const Status status = check_task(workload, agent, agent.tasks[TaskId(i)]); !status)
       return status.error().at(fmt::format("task {}", i));
-  for (const Splice& splice : edit.splices) {
+  for (Splice& splice : edit.splices) {
     if (!agent.bodies.contains(splice.body)) return error("body {} does not exist", splice.body.index());
     std::vector<TaskId>& body = agent.bodies[splice.body];
     if (splice.position > body.size() || splice.removed > body.size() - splice.position)
@@ -142,15 +138,19 @@ Status Simulator::State::change_agent(AgentEdit& edit, std::optional<ScriptPatch
       if (!agent.tasks.contains(task))
         return error("body {}: task {} does not exist", splice.body.index(), task.index());
     const auto from = body.begin() + splice.position, to = from + splice.removed;
-    undo.splices.push_back(
-        {splice.body, splice.position, static_cast<std::uint32_t>(splice.inserted.size()), {from, to}});
-    for (auto it = from; it != to; ++it) note(undo.left, *it);
+    const auto inserted = static_cast<std::uint32_t>(splice.inserted.size());
+    of.list.assign(from, to);
+    for (const TaskId task : of.list) note(undo.left, task);
     for (const TaskId task : splice.inserted) note(undo.came, task);
     replace(body, splice.position, splice.removed, splice.inserted);
-    if (patch && !patch->splice(script, of, workload, agent, splice.body, splice.position, undo.splices.back().inserted,
-                                splice.inserted.size()))
+    splice.inserted.assign(of.list.begin(), of.list.end());
+    splice.removed = inserted;
+    undo.splices.push_back(std::move(splice));
+    const Splice& back = undo.splices.back();
+    if (patch && !patch->splice(script, of, workload, agent, back.body, back.position, back.inserted, inserted))
       give_up();
   }
+  of.list.clear();
   if (patch && !patch->finish(script, of, agent)) give_up();
   return Ok{};
 }
@@ -177,21 +177,36 @@ Status Simulator::State::change(WorkloadEdit& edit, Undo& undo) {
   const bool in_place =
       std::none_of(undo.works.begin(), undo.works.end(), [](const auto& work) { return work.before; }) &&
       std::none_of(undo.links.begin(), undo.links.end(), [](const auto& link) { return link.before; });
-  for (AgentEdit& each : edit.agents) {
+  const auto fetch = [&](std::size_t agent_edit) {
+    if (agent_edit >= edit.agents.size() || !workload.agents.contains(edit.agents[agent_edit].agent)) return;
+    const AgentEdit& next = edit.agents[agent_edit];
+    const Agent& agent = workload.agents[next.agent];
+    for (const auto& [id, task] : next.changed)
+      if (agent.tasks.contains(id)) __builtin_prefetch(&agent.tasks[id]);
+    for (const Splice& splice : next.splices)
+      if (agent.bodies.contains(splice.body) && splice.position < agent.bodies[splice.body].size())
+        __builtin_prefetch(&agent.bodies[splice.body][splice.position]);
+  };
+  for (std::size_t i = 0; i < edit.agents.size(); ++i) {
+    AgentEdit& each = edit.agents[i];
+    fetch(i + 1);
     if (!workload.agents.contains(each.agent)) return error("agent {} does not exist", each.agent.index());
-    Undo::OfAgent& of_agent = undo.agents.emplace_back();
+    Undo::OfAgent& of_agent = undo.agents.add();
     of_agent.agent = each.agent;
     of_agent.tasks = workload.agents[each.agent].tasks.size();
     // Where the agent stays as it is but for this, its script is changed where it stands.
-    std::optional<ScriptPatch> patch;
+    ScriptPatch* patch = nullptr;
     const auto parts = std::count_if(edit.agents.begin(), edit.agents.end(),
                                      [&](const AgentEdit& other) { return other.agent == each.agent; });
-    if (named && in_place && parts == 1 && machine->host_is_free(each.agent.index()))
-      patch.emplace(machine->script(each.agent.index()), each.agent.index(), log.empty());
+    const bool patched = named && in_place && parts == 1 && machine->host_is_free(each.agent.index());
+    if (patched) {
+      patch = &undo.patches.add();
+      patch->begin(machine->script(each.agent.index()), index[each.agent.index()], each.agent.index());
+    }
     const Status status = change_agent(each, patch, of_agent);
     for (const auto& [meeting, party] : of_agent.came) come(meeting, party);
     for (const auto& [meeting, party] : of_agent.left) leave(meeting, party);
-    if (patch) undo.patches.push_back(std::move(*patch));
+    if (patched && patch == nullptr) undo.patches.drop_last();
     if (!status) return status.error().at(fmt::format("agent {}", each.agent.index()));
   }
   return check_parties(undo);
@@ -213,8 +228,14 @@ void Simulator::State::take_back(Undo undo) {
     index = std::move(undo.index);
     named = undo.named;
   }
-  for (auto it = undo.agents.rbegin(); it != undo.agents.rend(); ++it) {
+  for (std::size_t i = undo.agents.size(); i-- > 0;) {
+    Undo::OfAgent* const it = &undo.agents[i];
     Agent& agent = workload.agents[it->agent];
+    if (i > 0) {  // the tasks of the next are fetched early
+      const std::vector<Task>& next = workload.agents[undo.agents[i - 1].agent].tasks.items();
+      for (const auto& [id, task] : undo.agents[i - 1].changed) __builtin_prefetch(next.data() + id.index(), 1);
+      for (std::size_t t = undo.agents[i - 1].tasks; t < next.size(); ++t) __builtin_prefetch(next.data() + t, 1);
+    }
     for (const auto& [meeting, party] : it->left) come(meeting, party);
     for (const auto& [meeting, party] : it->came) leave(meeting, party);
     for (auto splice = it->splices.rbegin(); splice != it->splices.rend(); ++splice) {
@@ -232,6 +253,8 @@ void Simulator::State::take_back(Undo undo) {
   entries = std::move(undo.entries);
   ends = std::move(undo.ends);
   tasks = undo.tasks;
+  undo.clear();
+  spare = std::move(undo);
 }
 
 std::uint32_t Simulator::State::first_changed(const Undo& undo) const {
@@ -275,7 +298,9 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
   if (anything)
     for (std::uint32_t agent = 0; agent < anew.size(); ++agent)
       for (const Script& script : machine->script(agent).scripts())
-        for (const Step& step : script.steps) anew[agent] |= replaced(step);
+        script.each([&](std::uint32_t, const Step& step, TaskId) {
+          if (replaced(step)) anew[agent] = 1;
+        });
   // A number given to another meeting has nobody who came to it before.
   IdVec<MeetingId, std::uint32_t> came(meeting_replaced.size());
   for (const Undo::OfAgent& agent : undo.agents) {
@@ -298,18 +323,20 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
         }
         const std::uint32_t stream = party.stream - machine->layout().first_stream[party.agent];
         for (std::uint32_t i = 0; i < script.scripts().size(); ++i)
-          for (std::uint32_t q = script.scripts()[i].first[stream]; q != kNoStep; q = script.scripts()[i].steps[q].next)
-            if (const Step& step = script.scripts()[i].steps[q];
-                step.kind == StepKind::Meet && step.subject == meeting.id.index())
+          for (std::uint32_t q = script.scripts()[i].first[stream]; q != kNoStep;) {
+            const Step& step = script.scripts()[i].step(q);
+            if (step.kind == StepKind::Meet && step.subject == meeting.id.index())
               edited[edited_of[party.agent]].diff.note_changed(i, q, static_cast<int>(stream));
+            q = step.next;
+          }
       }
 
-  undo.scripts.reserve(anew.size());
+  undo.scripts.reserve(static_cast<std::size_t>(std::count(anew.begin(), anew.end(), 1)));
   for (std::uint32_t agent = 0; agent < anew.size(); ++agent) {
     if (anew[agent] == 0) continue;
     const Agent& source = workload.agents[AgentId(agent)];
     const AgentScript& before = machine->script(agent);
-    AgentScript script(workload, source, kPlaces);
+    AgentScript script(workload, source, &pool);
     std::optional<TaskPositions> found = script.positions(source.tasks.size());
     if (!found || static_cast<std::uint32_t>(script.streams()) > machine->streams_of(agent) ||
         script.scripts().size() != before.scripts().size() || script.host_is_free() != before.host_is_free())

@@ -25,9 +25,6 @@ struct Entry {
   bool gap = false;  // of what follows, up to the next one, no checkpoints have been taken yet
 };
 
-// Places for each step of an agent, so that edits need not move the others.
-inline constexpr std::uint32_t kPlaces = 8;
-
 // An agent's script, as it is or as it was before an edit.
 class ScriptView {
  public:
@@ -35,10 +32,14 @@ class ScriptView {
       : script_(&script), positions_(&positions), patch_(patch) {}
 
   std::uint32_t plays() const { return script_->plays(); }
-  Step step(Place place) const {
-    const ScriptPatch::At at{script_->script_index(place.play), place.position};
-    const Step* const before = patch_ != nullptr ? patch_->step_before(at) : nullptr;
-    return before != nullptr ? *before : script_->step(place);
+  const Step& step(Place place) const {
+    const Block* const before = block_before(place);
+    return before != nullptr ? before->steps[before->at(place.position)] : script_->step(place);
+  }
+  std::span<const StepWait> waits_at(Place place) const {
+    const Block* const before = block_before(place);
+    return before != nullptr ? before->waits_of(before->steps[before->at(place.position)])
+                             : script_->script(place.play).waits_at(place.position);
   }
   Place first_from(std::uint32_t play, int stream) const {
     if (patch_ == nullptr) return script_->first_from(play, stream);
@@ -51,7 +52,7 @@ class ScriptView {
     return {plays(), 0};
   }
   Place next_in_stream(Place place) const {
-    const Step here = step(place);
+    const Step& here = step(place);
     return here.next != kNoStep ? Place{place.play, here.next} : first_from(place.play + 1, here.stream);
   }
   // Of a place written as (play, task), as in checkpoints.
@@ -59,13 +60,13 @@ class ScriptView {
     if (key == kNowhere) return kNowhere;
     const std::uint32_t script = script_->script_index(key.play);
     const auto before = patch_ != nullptr ? patch_->position_before(script, TaskId(key.position)) : std::nullopt;
-    return {key.play, before ? *before : (*positions_)[script][key.position]};
+    return {key.play, before ? *before : (*positions_)(script, TaskId(key.position))};
   }
   // Do all waits of the head of the stream lie behind?
   bool can_begin(const Stand& stand, std::uint32_t stream) const {
     const Place head = stand.heads[stream];
     if (head.play == plays()) return false;
-    for (const StepWait& wait : script_->script(head.play).waits_of(step(head))) {
+    for (const StepWait& wait : waits_at(head)) {
       Place place;
       if (script_->find(wait, head.play, place) && !(place < stand.heads[wait.stream])) return false;
     }
@@ -75,6 +76,10 @@ class ScriptView {
   const AgentScript& issue() const { return *script_; }
 
  private:
+  const Block* block_before(Place place) const {
+    return patch_ != nullptr ? patch_->block_before({script_->script_index(place.play), place.position}) : nullptr;
+  }
+
   const AgentScript* script_;
   const TaskPositions* positions_;
   const ScriptPatch* patch_;
@@ -86,6 +91,32 @@ struct Replaced {
   std::optional<Value> before;  // nothing: it was added
 };
 
+// A list whose items keep their memory when it is cleared, for the next ones to use.
+template <class Item>
+class Reused {
+ public:
+  // As `Item::clear` leaves it.
+  Item& add() {
+    if (used_ == items_.size()) items_.emplace_back();
+    return items_[used_++];
+  }
+  void drop_last() { items_[--used_].clear(); }
+  void clear() {
+    while (used_ > 0) drop_last();
+  }
+  std::size_t size() const { return used_; }
+  Item& operator[](std::size_t i) { return items_[i]; }
+  const Item& operator[](std::size_t i) const { return items_[i]; }
+  auto begin() { return items_.begin(); }
+  auto end() { return items_.begin() + static_cast<std::ptrdiff_t>(used_); }
+  auto begin() const { return items_.begin(); }
+  auto end() const { return items_.begin() + static_cast<std::ptrdiff_t>(used_); }
+
+ private:
+  std::vector<Item> items_;
+  std::size_t used_ = 0;
+};
+
 // How to take an edit back.
 struct Undo {
   struct OfAgent {
@@ -94,6 +125,13 @@ struct Undo {
     std::vector<std::pair<TaskId, Task>> changed;  // as they were
     std::vector<Splice> splices;                   // that take back
     std::vector<std::pair<MeetingId, Layout::Party>> came, left;
+
+    void clear() {
+      changed.clear();
+      splices.clear();
+      came.clear();
+      left.clear();
+    }
   };
   struct OfScript {
     std::uint32_t agent = 0;
@@ -103,9 +141,9 @@ struct Undo {
   std::vector<Replaced<FlowLinkId, FlowLink>> links;
   std::vector<Replaced<WorkId, Work>> works;
   std::vector<Replaced<MeetingId, Meeting>> meetings;
-  std::vector<OfAgent> agents;
+  Reused<OfAgent> agents;
   std::vector<OfScript> scripts;
-  std::vector<ScriptPatch> patches;
+  Reused<ScriptPatch> patches;
   std::vector<Entry> entries;
   std::vector<Picoseconds> ends;
   std::int64_t tasks = 0;
@@ -113,6 +151,20 @@ struct Undo {
   std::unique_ptr<Machine> machine;
   std::vector<ScriptIndex> index;
   bool named = true;
+
+  void clear() {
+    links.clear();
+    works.clear();
+    meetings.clear();
+    agents.clear();
+    scripts.clear();
+    patches.clear();
+    entries.clear();
+    ends.clear();
+    machine.reset();
+    index.clear();
+    named = true;
+  }
 };
 
 // An agent whose steps are others now.
@@ -141,6 +193,7 @@ struct Simulator::State {
   using ScriptView = engine::ScriptView;
   using Undo = engine::Undo;
 
+  engine::BlockPool pool;  // outlives the scripts in it
   Workload workload;
   DeltaOptions options;
   std::unique_ptr<Machine> machine;
@@ -150,6 +203,7 @@ struct Simulator::State {
   std::vector<Picoseconds> ends;
   std::int64_t tasks = 0;
   std::vector<Undo> log;
+  Undo spare;  // its memory is for the next edit
   std::int64_t commits = 0;
 
   // ---- the whole run ----
@@ -183,8 +237,8 @@ struct Simulator::State {
 
   Status check_parties(const Undo& undo) const;
 
-  // `patch`, where given, is kept up with the splices; it is given back if that cannot be done.
-  Status change_agent(AgentEdit& edit, std::optional<ScriptPatch>& patch, Undo::OfAgent& undo);
+  // `patch`, where given, is kept up with the splices; it is taken back, and nothing, if that cannot be done.
+  Status change_agent(AgentEdit& edit, ScriptPatch*& patch, Undo::OfAgent& undo);
 
   // Makes the edit, as far as it is one; what was done is in `undo`, also after an error.
   Status change(WorkloadEdit& edit, Undo& undo);

@@ -61,6 +61,66 @@ RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesInLongRows, (std::uint64_t seed)) {
   play_edits(seed, options, seed % 2 == 0 ? Network::Fair : Network::Fifo);
 }
 
+// Four agents that do the same, and have steps in common, until edits make them different: one or all of them get tasks
+// on two streams that wait for earlier ones, now and then more at one place than there is room for.
+RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesWhereAgentsAreAlike, (std::uint64_t seed)) {
+  constexpr std::size_t kAgents = 4;
+  Rng rng(seed);
+  const Network network = seed % 2 == 0 ? Network::Fair : Network::Fifo;
+  Maker maker;
+  for (std::size_t a = 0; a < kAgents; ++a) maker.agent();
+  const WorkId exchange = maker.transfer(50, {maker.link()});
+  for (int i = 0; i < 100; ++i) {
+    const WorkId work = maker.compute(1 + i % 7);
+    std::optional<MeetingId> meeting;
+    if (i % 20 == 19) meeting = maker.meeting(exchange, kAgents);
+    for (const AgentId agent : maker.workload.agents.ids()) {
+      const TaskId last = maker.task(agent, work);
+      if (i % 9 == 0) maker.task(agent, work, 1, {last});
+      if (meeting) maker.meet(agent, *meeting, 2, {last});
+    }
+  }
+  Simulator simulator = Simulator::make(maker.workload, {network, 20, 3}).value();
+  std::vector<Workload> before;
+  for (int i = 0; i < 16; ++i) {
+    if (!before.empty() && rng.below(3) == 0) {
+      simulator.undo();
+      expect_like_a_full_run(simulator, before.back(), network);
+      before.pop_back();
+      continue;
+    }
+    const WorkId work(simulator.workload().works.size());
+    WorkloadEdit edit{.works = {{work, {.fixed = rng.between(1, 40)}}}};
+    const std::size_t position = rng.below(60), count = rng.below(5) == 0 ? 70 : 1 + rng.below(4);
+    const std::size_t first = rng.below(kAgents), last = rng.below(2) == 0 ? kAgents - 1 : first;
+    for (std::size_t a = rng.below(2) == 0 ? 0 : first; a <= last; ++a) {
+      const Agent& agent = simulator.workload().agents[AgentId(a)];
+      const std::vector<TaskId>& body = agent.bodies[BodyId(0)];
+      AgentEdit& of_agent = edit.agents.emplace_back();
+      of_agent.agent = AgentId(a);
+      Splice& splice = of_agent.splices.emplace_back();
+      splice.position = static_cast<std::uint32_t>(position);
+      splice.removed = agent.tasks[body[position]].meeting.valid() ? 0 : 1;
+      for (std::size_t k = 0; k < count; ++k) {
+        splice.inserted.emplace_back(agent.tasks.size() + k);
+        Task& task = of_agent.added.emplace_back();
+        task.work = work;
+        task.stream = static_cast<std::uint8_t>(k % 3 == 1);
+        if (position > 0) task.after = {body[position - 1], body[position / 2]};
+      }
+      splice.body = BodyId(0);
+    }
+    before.push_back(simulator.workload());
+    const auto outcome = simulator.apply(edit);
+    if (!outcome.ok()) RC_FAIL(outcome.error().message);
+    expect_like_a_full_run(simulator, Workload(simulator.workload()), network);
+    if (rng.below(3) == 0) {
+      simulator.commit();
+      before.clear();
+    }
+  }
+}
+
 // An edit whose run passes the bound is as if it had not been made.
 RC_GTEST_PROP(Delta, AnAbandonedEditLeavesNothing, (std::uint64_t seed)) {
   RandomWorkload random(Rng(seed), {});

@@ -7,9 +7,6 @@
 namespace weft::engine {
 namespace {
 
-// Steps of a row lie some places apart (script.h); what comes next but a few is fetched early.
-constexpr std::size_t kAhead = 80;
-
 std::uint8_t bit_of(std::uint32_t stream) { return static_cast<std::uint8_t>(1u << stream); }
 
 Layout make_layout(const Workload& workload, const std::vector<AgentScript>& scripts, int at_least) {
@@ -44,7 +41,10 @@ Layout make_layout(const Workload& workload, const std::vector<AgentScript>& scr
 Machine::Machine(const Workload& workload, const SimulateOptions& options, const Room& room)
     : workload_(workload), options_(options) {
   scripts_.reserve(workload.agents.size());
-  for (const Agent& agent : workload.agents) scripts_.emplace_back(workload, agent, room.places);
+  for (const Agent& agent : workload.agents) {
+    scripts_.emplace_back(workload, agent, room.pool);
+    if (room.pool != nullptr && scripts_.size() > 1) scripts_.back().share_with(scripts_.end()[-2]);
+  }
   layout_ = make_layout(workload, scripts_, room.streams);
   workload_changed(0);
   reset();
@@ -196,26 +196,28 @@ void Machine::go_in_rows(Index agent) {
     if (row.last != kNoStep) s.end = row.head_end;
     row.head_end = s.end;
     const Script& script = scripts_[agent].script(s.head.play);
-    const std::vector<Step>& steps = script.steps;
-    const auto waits = [&](const Step& step) {
-      const auto list = script.waits_of(step);
-      return std::any_of(list.begin(), list.end(), [&](const StepWait& wait) {
-        Place place;
-        return scripts_[agent].find(wait, s.head.play, place) && !(place < streams_[first + wait.stream].head);
-      });
+    const auto holds_up = [&](const StepWait& wait) {
+      Place place;
+      return scripts_[agent].find(wait, s.head.play, place) && !(place < streams_[first + wait.stream].head);
     };
-    std::uint32_t last = s.head.position, next = steps[last].next, length = 0;
+    const auto waits = [&](const Step& step, std::uint32_t position) {
+      const auto list = script.waits_of(step, position);
+      return std::any_of(list.begin(), list.end(), holds_up);
+    };
+    const auto fits = [&](const Hop& hop) {
+      return hop.last <= awaited && (hop.awaited == kNoStep || !holds_up(hop.wait()));
+    };
+    std::uint32_t last = s.head.position, next = steps_[first + bit]->next, length = 0;
     for (int i = 0; i < kMost && next != kNoStep && last < awaited && s.end <= kTimeLimit; ++i) {
-      if (const Hop& hop = script.hop_at(next); hop.first == next && hop.last <= awaited) {
-        s.end += hop.duration;
-        last = hop.last;
-        next = hop.next;
-        length += hop.steps;
+      if (const Hop* const hop = script.hop_from(next, fits)) {
+        s.end += hop->duration;
+        last = hop->last;
+        next = hop->next;
+        length += hop->steps;
         continue;
       }
-      const Step& step = steps[next];
-      __builtin_prefetch(&step + kAhead);
-      if (step.kind != StepKind::Compute || (step.wait_count != 0 && waits(step))) break;
+      const Step& step = script.step(next);
+      if (step.kind != StepKind::Compute || (step.wait_count != 0 && waits(step, next))) break;
       s.end += step.duration;
       last = next;
       next = step.next;
@@ -238,7 +240,7 @@ void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
     tasks_ += row.length;
     row = {s.end, 0, row.last};
     s.head.position = row.last;
-    steps_[stream] = &script.steps[row.last];
+    steps_[stream] = &script.step(row.last);
     return;
   }
   const auto pass = [&](std::uint32_t to, Picoseconds duration, std::uint32_t steps) {
@@ -250,16 +252,16 @@ void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
     tasks_ += steps;
   };
   while (row.head_end <= now) {  // the row's last step has not ended
-    const std::uint32_t next = script.steps[head].next;
-    if (const Hop& hop = script.hop_at(next);
-        hop.first == next && hop.last < row.last && row.head_end + hop.duration <= now)
-      pass(hop.last, hop.duration, hop.steps);  // that one has ended too, so that another follows
+    const std::uint32_t next = script.step(head).next;
+    const auto fits = [&](const Hop& hop) { return hop.last < row.last && row.head_end + hop.duration <= now; };
+    if (const Hop* const hop = script.hop_from(next, fits))
+      pass(hop->last, hop->duration, hop->steps);  // that one has ended too, so that another follows
     else
-      pass(next, script.steps[next].duration, 1);
+      pass(next, script.step(next).duration, 1);
   }
   s.done.play = s.head.play;
   s.head.position = head;
-  steps_[stream] = &script.steps[head];
+  steps_[stream] = &script.step(head);
   s.remaining = Wide{steps_[stream]->duration} * kOne;
 }
 
@@ -369,7 +371,7 @@ bool Machine::may_begin(Index agent, Index stream, const Step& step) {
   if (s.waits && !(s.awaited < streams_[first + s.awaited_stream].head)) return false;
   if (step.wait_count == 0) return true;
   const AgentScript& script = scripts_[agent];
-  for (const StepWait& wait : script.script(s.head.play).waits_of(step)) {
+  for (const StepWait& wait : script.script(s.head.play).waits_of(step, s.head.position)) {
     Place place;
     if (!script.find(wait, s.head.play, place) || place < streams_[first + wait.stream].head) continue;
     s.waits = true;

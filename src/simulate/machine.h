@@ -101,10 +101,10 @@ struct Stand {
   Place cursor;
 };
 
-// For a workload that will change: streams of an agent, at least, and places for each step (script.h).
+// For a workload that will change: streams of an agent, at least, and where scripts have their blocks (script.h).
 struct Room {
   int streams = 1;
-  std::uint32_t places = 1;
+  BlockPool* pool = nullptr;
 };
 
 class Machine {

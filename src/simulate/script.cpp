@@ -101,7 +101,8 @@ std::uint32_t last_before(const Script& script, const Occurrence& occurrence, Ta
 void add_waits(const Agent& agent, BodyId body, const Occurrences& occurrences, std::uint32_t position,
                Script& script) {
   Step& step = script.steps[position];
-  Waits waits(script, step);
+  std::vector<StepWait>& waits = script.waits;
+  step.first_wait = static_cast<std::uint32_t>(waits.size());
   for (const TaskId after : agent.tasks[script.tasks[position]].after) {
     const std::uint8_t stream = agent.tasks[after].stream;
     if (stream == step.stream) continue;  // issued earlier on the same stream: it ends before
@@ -110,12 +111,14 @@ void add_waits(const Agent& agent, BodyId body, const Occurrences& occurrences, 
       if (o.body == body && o.first < position) here = &o;
     });
     if (here != nullptr) {
-      waits.add(BodyId{}, last_before(script, *here, after, position), after, stream);
+      add_wait(waits, step.first_wait, {BodyId{}, last_before(script, *here, after, position), after, stream});
     } else {
-      occurrences.each(after, [&](const Occurrence& o) { waits.add(o.body, o.last, after, stream); });
+      occurrences.each(after, [&](const Occurrence& o) {
+        add_wait(waits, step.first_wait, {o.body, o.last, after, stream});
+      });
     }
   }
-  waits.finish();
+  step.wait_count = static_cast<std::uint16_t>(waits.size() - step.first_wait);
 }
 
 // Links the step at the end of the script into its stream.
@@ -150,7 +153,7 @@ Script make_script(const Workload& workload, const Agent& agent, BodyId body, st
 
 }  // namespace
 
-AgentScript::AgentScript(const Workload& workload, const Agent& agent, std::uint32_t room)
+AgentScript::AgentScript(const Workload& workload, const Agent& agent, BlockPool* pool)
     : micro_batches_(static_cast<std::size_t>(workload.micro_batches)) {
   guarded_ = std::any_of(agent.tasks.begin(), agent.tasks.end(),
                          [](const Task& t) { return t.when != PlayedFor::EveryMicroBatch; });
@@ -178,14 +181,19 @@ AgentScript::AgentScript(const Workload& workload, const Agent& agent, std::uint
       if (made_of_[i].second == kind) scripts_[i] = make_script(workload, agent, made_of_[i].first, kind, occurrences);
   }
   number();
-  if (!host_is_free_ || agent.run_ahead != 0) room = 1;
-  if (room > 1) spread(room);
+  if (host_is_free_ && agent.run_ahead == 0) pool_ = pool;
   for (Script& script : scripts_) {
-    script.streams.resize(script.steps.size(), Script::kEmpty);
-    for (std::size_t p = 0; p < script.steps.size(); ++p)
-      if (script.tasks[p].valid()) script.streams[p] = script.steps[p].stream;
-    script.hop_places = 8 * room;  // short: rows begin and end within them, and waits break them
+    if (pool_ != nullptr) script.divide(*pool_);
     script.make_hops();
+  }
+}
+
+void AgentScript::share_with(const AgentScript& other) {
+  for (std::size_t i = 0; i < std::min(scripts_.size(), other.scripts_.size()); ++i) {
+    std::vector<BlockRef>& mine = scripts_[i].blocks;
+    const std::vector<BlockRef>& others = other.scripts_[i].blocks;
+    for (std::size_t b = 0; b < std::min(mine.size(), others.size()); ++b)
+      if (*mine[b] == *others[b]) mine[b] = others[b];
   }
 }
 
@@ -202,64 +210,71 @@ void AgentScript::number() {
 }
 
 std::optional<TaskPositions> AgentScript::positions(std::size_t tasks) const {
-  TaskPositions result;
-  for (const Script& script : scripts_) {
-    std::vector<std::uint32_t>& column = result.emplace_back(tasks, kNoStep);
-    for (std::uint32_t i = 0; i < script.tasks.size(); ++i)
-      if (script.tasks[i].valid() && std::exchange(column[script.tasks[i].index()], i) != kNoStep) return std::nullopt;
-  }
-  return result;
+  TaskPositions result(scripts_.size(), tasks);
+  bool once = true;
+  for (std::size_t i = 0; i < scripts_.size(); ++i)
+    scripts_[i].each([&](std::uint32_t position, const Step&, TaskId task) {
+      once &= std::exchange(result(i, task), position) == kNoStep;
+    });
+  return once ? std::optional(std::move(result)) : std::nullopt;
 }
 
-void AgentScript::spread(std::uint32_t room) {
-  const auto place = [&](std::uint32_t position) { return position == kNoStep ? kNoStep : position * room + room / 2; };
-  Step nothing;
-  nothing.subject = kNoStep;
-  for (Script& script : scripts_) {
-    std::vector<Step> steps((script.steps.size() + 1) * room, nothing);
-    std::vector<TaskId> tasks(steps.size());
-    for (std::uint32_t q = 0; q < script.steps.size(); ++q) {
-      steps[place(q)] = script.steps[q];
-      steps[place(q)].next = place(script.steps[q].next);
-      tasks[place(q)] = script.tasks[q];
-    }
-    script.steps = std::move(steps);
-    script.tasks = std::move(tasks);
-    for (StepWait& wait : script.waits) wait.position = place(wait.position);
-    for (std::uint32_t& first : script.first) first = place(first);
+void Script::divide(BlockPool& pool) {
+  const auto place = [&](std::uint32_t step) { return step == kNoStep ? kNoStep : Block::place_of(step); };
+  for (StepWait& wait : waits) wait.position = place(wait.position);
+  for (std::uint32_t& each : first) each = place(each);
+  // At least one, for steps to be put into.
+  for (std::size_t b = 0; b <= steps.size() / Block::kAtFirst; ++b) blocks.push_back(pool.make());
+  for (std::uint32_t p = 0; p < steps.size(); ++p) {
+    Block& block = *blocks[p / Block::kAtFirst];
+    Step step = steps[p];
+    step.next = place(step.next);
+    const std::uint32_t at = block.insert(Block::place_of(p), step, tasks[p]);
+    block.set_waits(at, {waits.data() + steps[p].first_wait, steps[p].wait_count});
   }
+  steps = {};
+  tasks = {};
+  waits = {};
 }
 
-Hop Script::make_hop(std::uint32_t index) const {
-  Hop hop;
-  int stream = kMaxStreams;
-  unsigned others = 0;  // streams with steps that communicate, wait or take too long
-  const std::size_t end = std::min(steps.size(), (std::size_t{index} + 1) * hop_places);
-  for (std::uint32_t p = index * hop_places; p < end; ++p) {
-    if (streams[p] >= kReserved) continue;
-    const Step& step = steps[p];
-    hop.streams = static_cast<std::uint8_t>(hop.streams | 1u << step.stream);
-    if (step.kind != StepKind::Compute || step.wait_count != 0) {
-      others |= 1u << step.stream;
+Hop Script::make_leap(std::uint32_t index) const {
+  Hop leap;
+  const std::uint32_t begin = index * kLeap;
+  const auto end = static_cast<std::uint32_t>(std::min(hops.size() + blocks.size(), std::size_t{begin} + kLeap));
+  for (std::uint32_t i = begin; i < end; ++i) {
+    const Hop& hop = hop_at(i);
+    if (hop.first == kNoStep) continue;
+    if (leap.first == kNoStep || hop.stream < leap.stream) {
+      leap = hop;
+      leap.noted = false;
       continue;
     }
-    if (hop.first == kNoStep) {
-      hop.first = p;
-      stream = step.stream;
-    }
-    if (step.stream != stream || (others >> stream & 1) != 0) continue;
-    hop.duration += step.duration;
-    hop.last = p;
-    hop.next = step.next;
-    ++hop.steps;
-    if (hop.duration > kTimeLimit) others = ~0u;
+    if (hop.stream > leap.stream) continue;
+    const StepWait wait = hop.wait();
+    if (hop.first != leap.next || hop.duration > kTimeLimit - leap.duration ||
+        !leap.add(std::span(&wait, hop.awaited != kNoStep ? 1 : 0)))
+      break;
+    leap.duration += hop.duration;
+    leap.steps = static_cast<std::uint16_t>(leap.steps + hop.steps);
+    leap.last = hop.last;
+    leap.next = hop.next;
   }
-  return (others >> stream & 1) != 0 ? Hop{.streams = hop.streams} : hop;
+  return leap;
 }
 
 void Script::make_hops() {
-  hops.resize((steps.size() + hop_places - 1) / hop_places);
-  for (std::uint32_t i = 0; i < hops.size(); ++i) hops[i] = make_hop(i);
+  for (std::uint32_t i = 0; i < blocks.size(); ++i) blocks[i]->make_hop(i);
+  hops.resize((steps.size() + kHop - 1) / kHop);
+  for (std::uint32_t i = 0; i < hops.size(); ++i) {
+    const std::uint32_t begin = i * kHop;
+    const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(kHop, steps.size() - begin));
+    hops[i] = make_hop(
+        count, [&](std::uint32_t k) { return begin + k; },
+        [&](std::uint32_t k) -> const Step& { return steps[begin + k]; },
+        [&](std::uint32_t k) { return waits_at(begin + k); });
+  }
+  leaps.resize((hops.size() + blocks.size() + kLeap - 1) / kLeap);
+  for (std::uint32_t i = 0; i < leaps.size(); ++i) leaps[i] = make_leap(i);
 }
 
 Place AgentScript::next_issued(Place place) const {

@@ -1,125 +1,122 @@
-// An agent's tasks as the engine reads them: guards decided, waits resolved to places, one flat list of steps per body.
+// An agent's tasks as the engine reads them: guards decided, waits resolved to places, one list of steps per body.
 //
 // A place is (play, position): the order in which the host issues. A stream works through its steps in that order, so
 // "task x of that play has ended" is the same as "its stream has come past that place", and a wait is one comparison.
 #pragma once
 
+#include <algorithm>
 #include <array>
-#include <compare>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "simulate/block.h"
+#include "simulate/step.h"
 #include "simulate/workload.h"
 
 namespace weft::engine {
 
-inline constexpr std::uint32_t kNoStep = 0xffffffff;
-
-struct Place {
-  std::uint32_t play = 0;
-  std::uint32_t position = 0;
-
-  auto operator<=>(const Place&) const = default;
-};
-inline constexpr Place kNowhere{kNoStep, kNoStep};
-
-enum class StepKind : std::uint8_t { Compute, Solo, Meet };
-
-struct Step {
-  Picoseconds duration = 0;      // of a compute step
-  Picoseconds host = 0;          // to issue it
-  std::uint32_t subject = 0;     // WorkId (Compute, Solo; kNoStep: a marker) or MeetingId (Meet)
-  std::uint32_t first_wait = 0;  // in Script::waits
-  std::uint32_t next = kNoStep;  // the next step of the same stream in this script
-  std::uint16_t wait_count = 0;
-  std::uint8_t stream = 0;
-  StepKind kind : 7 = StepKind::Compute;
-  bool host_waits : 1 = false;
-
-  bool operator==(const Step&) const = default;
-};
-static_assert(sizeof(Step) == 32);
-
-// Waits for a step of another stream: of this play, or of the last play before it of `body` for the same micro-batch.
-struct StepWait {
-  BodyId body;  // none: of this play
-  std::uint32_t position = 0;
-  TaskId task;
-  std::uint8_t stream = 0;
-
-  bool operator==(const StepWait&) const = default;
-};
-
-// All steps of a stream among so many places, if they compute and wait for nothing: who goes through a row takes them
-// in one hop.
-struct Hop {
-  Picoseconds duration = 0;
-  std::uint32_t first = kNoStep, last = kNoStep;  // kNoStep: there is none
-  std::uint32_t next = kNoStep;                   // of the last
-  std::uint16_t steps = 0;
-  std::uint8_t streams = 0;  // that have steps at these places, one bit each; perhaps others
-  bool noted = false;        // while a patch is finished
-};
-
-// A body, as it is played for one kind of micro-batch (first, last, both or neither).
+// A body, as it is played for one kind of micro-batch (first, last, both or neither). It is one flat list; or, of an
+// agent that will change, blocks with room between steps, which equal agents share (block.h).
 struct Script {
-  static constexpr std::uint8_t kEmpty = 0xff, kReserved = 0xfe;  // a place without a step; one that is not to be used
+  static constexpr std::uint32_t kHop = 8, kLeap = 8;
 
+  // Of a flat one: all of the same length, but for waits.
   std::vector<Step> steps;
-  std::vector<TaskId> tasks;          // of each step
-  std::vector<std::uint8_t> streams;  // of each step: what is looked for among places is looked for here
+  std::vector<TaskId> tasks;
   std::vector<StepWait> waits;
-  std::vector<Hop> hops;  // of every `hop_places` places
-  std::uint32_t hop_places = 1;
+  std::vector<Hop> hops;  // of every kHop steps; in blocks, each has its own
+
+  std::vector<BlockRef> blocks;
+  std::vector<Hop> leaps;                        // of every kLeap hops: those that follow one another
   std::array<std::uint32_t, kMaxStreams> first;  // step of each stream
 
-  std::span<const StepWait> waits_of(const Step& step) const {
-    return {waits.data() + step.first_wait, step.wait_count};
+  bool in_blocks() const { return !blocks.empty(); }
+  const Step& step(std::uint32_t position) const {
+    if (!in_blocks()) return steps[position];
+    const Block& block = *blocks[position / Block::kPlaces];
+    return block.steps[block.at(position)];
   }
-  const Hop& hop_at(std::uint32_t position) const { return hops[position / hop_places]; }
-  // One of `hops`, as the steps are now.
-  Hop make_hop(std::uint32_t index) const;
+  TaskId task(std::uint32_t position) const {
+    if (!in_blocks()) return tasks[position];
+    const Block& block = *blocks[position / Block::kPlaces];
+    return block.tasks[block.at(position)];
+  }
+  // Of the step at a position.
+  std::span<const StepWait> waits_of(const Step& step, std::uint32_t position) const {
+    const StepWait* const list = in_blocks() ? blocks[position / Block::kPlaces]->waits() : waits.data();
+    return {list + step.first_wait, step.wait_count};
+  }
+  std::span<const StepWait> waits_at(std::uint32_t position) const { return waits_of(step(position), position); }
+  // Every step in order: visit(position, step, task).
+  template <class Visit>
+  void each(const Visit& visit) const {
+    for (std::uint32_t p = 0; p < steps.size(); ++p) visit(p, steps[p], tasks[p]);
+    for (std::uint32_t b = 0; b < blocks.size(); ++b)
+      for (std::uint32_t i = 0; i < blocks[b]->count; ++i)
+        visit(b * Block::kPlaces + blocks[b]->places[i], blocks[b]->steps[i], blocks[b]->tasks[i]);
+  }
+  // The widest one from a step that `fits(hop)`; nothing if there is none.
+  template <class Fits>
+  const Hop* hop_from(std::uint32_t position, const Fits& fits) const {
+    const std::uint32_t index = position / (in_blocks() ? Block::kPlaces : kHop);
+    if (const Hop& leap = leaps[index / kLeap]; leap.first == position && fits(leap)) return &leap;
+    if (const Hop& hop = hop_at(index); hop.first == position && fits(hop)) return &hop;
+    return nullptr;
+  }
+  const Hop& hop_at(std::uint32_t index) const { return in_blocks() ? blocks[index]->hop : hops[index]; }
+  // One of `leaps`, as the hops are now.
+  Hop make_leap(std::uint32_t index) const;
   void make_hops();
+  // Puts a flat one into blocks.
+  void divide(BlockPool& pool);
 };
 
-// Where each task stands in the scripts of an agent: positions[script][task], kNoStep if it does not.
-using TaskPositions = std::vector<std::vector<std::uint32_t>>;
+// Where each task stands in the scripts of an agent; kNoStep if it does not.
+class TaskPositions {
+ public:
+  TaskPositions() = default;
+  TaskPositions(std::size_t scripts, std::size_t tasks) : scripts_(scripts), at_(scripts * tasks, kNoStep) {}
+
+  std::size_t scripts() const { return scripts_; }
+  std::uint32_t& operator()(std::size_t script, TaskId task) { return at_[task.index() * scripts_ + script]; }
+  std::uint32_t operator()(std::size_t script, TaskId task) const { return at_[task.index() * scripts_ + script]; }
+  bool stands(TaskId task) const {
+    const auto from = at_.begin() + static_cast<std::ptrdiff_t>(task.index() * scripts_);
+    return std::any_of(from, from + static_cast<std::ptrdiff_t>(scripts_), [](auto at) { return at != kNoStep; });
+  }
+  void resize(std::size_t tasks) { at_.resize(tasks * scripts_, kNoStep); }
+
+ private:
+  std::size_t scripts_ = 0;
+  std::vector<std::uint32_t> at_;  // [task][script]
+};
 
 // For one kind of micro-batch (bit 0: it is the first, bit 1: it is the last).
 bool is_played(PlayedFor when, std::size_t kind);
 // Without waits.
 Step make_step(const Workload& workload, const Task& task);
 
-// Collects the waits of a step. A stream is in order, so of several waits for one stream in one play the last counts.
-class Waits {
- public:
-  Waits(Script& script, Step& step) : script_(script), step_(step) {
-    step_.first_wait = static_cast<std::uint32_t>(script.waits.size());
-  }
-  void add(BodyId of, std::uint32_t at, TaskId task, std::uint8_t stream) {
-    for (std::size_t i = step_.first_wait; i < script_.waits.size(); ++i)
-      if (StepWait& wait = script_.waits[i]; wait.body == of && wait.stream == stream) {
-        if (at > wait.position) wait = {of, at, task, stream};
-        return;
-      }
-    script_.waits.push_back({of, at, task, stream});
-  }
-  void finish() { step_.wait_count = static_cast<std::uint16_t>(script_.waits.size() - step_.first_wait); }
-
- private:
-  Script& script_;
-  Step& step_;
-};
+// Adds to what a step waits for, from `from` on in the list. A stream is in order, so of several waits for one stream
+// in one play the last counts.
+inline void add_wait(std::vector<StepWait>& waits, std::size_t from, const StepWait& wait) {
+  for (std::size_t i = from; i < waits.size(); ++i)
+    if (waits[i].body == wait.body && waits[i].stream == wait.stream) {
+      if (wait.position > waits[i].position) waits[i] = wait;
+      return;
+    }
+  waits.push_back(wait);
+}
 
 class AgentScript {
  public:
-  // Cost: the agent's bodies, times the kinds of micro-batch where a task has a guard, and its plays. With `room`, so
-  // many places for each step, where the host never holds anything up: then `tasks` has none at most of them, and there
-  // is no ordinal.
-  AgentScript(const Workload& workload, const Agent& agent, std::uint32_t room = 1);
+  // Cost: the agent's bodies, times the kinds of micro-batch where a task has a guard, and its plays. With a pool it is
+  // in blocks of that, where the host never holds anything up; then there is no ordinal.
+  AgentScript(const Workload& workload, const Agent& agent, BlockPool* pool = nullptr);
+  // Has blocks that are equal in common with another agent's script.
+  void share_with(const AgentScript& other);
 
   // Nothing, if a task stands in a body twice.
   std::optional<TaskPositions> positions(std::size_t tasks) const;
@@ -128,8 +125,8 @@ class AgentScript {
   const Script& script(std::uint32_t play) const { return scripts_[played_[play].script]; }
   std::uint32_t script_index(std::uint32_t play) const { return played_[play].script; }
   const std::vector<Script>& scripts() const { return scripts_; }
-  const Step& step(Place place) const { return script(place.play).steps[place.position]; }
-  TaskId task(Place place) const { return script(place.play).tasks[place.position]; }
+  const Step& step(Place place) const { return script(place.play).step(place.position); }
+  TaskId task(Place place) const { return script(place.play).task(place.position); }
   Play play(std::uint32_t index) const { return {played_[index].body, played_[index].micro_batch}; }
 
   int streams() const { return streams_; }
@@ -171,7 +168,6 @@ class AgentScript {
   friend class ScriptPatch;
 
   void number();
-  void spread(std::uint32_t room);
 
   struct Played {
     std::uint64_t first_ordinal = 0;
@@ -189,6 +185,7 @@ class AgentScript {
   std::uint64_t executed_ = 0;
   int streams_ = 0;
   bool host_is_free_ = true;
+  BlockPool* pool_ = nullptr;
   bool guarded_ = false;  // some task is not played for every micro-batch
 };
 

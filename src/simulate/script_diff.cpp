@@ -6,52 +6,58 @@ namespace weft::engine {
 
 void ScriptDiff::note_patch() const {
   if (!std::exchange(to_note_, false)) return;
-  for (const auto* list : {&patch_->removed(), &patch_->added(), &patch_->changed()})
+  edits_.reserve(patch_->removed().size() + patch_->added().size() + patch_->changed().size());
+  for (const ScriptPatch::At& at : patch_->removed()) {
+    const Block& before = *patch_->block_before(at);
+    note(at.script, before.steps[before.at(at.position)].stream, 2 * at.position + 2);
+  }
+  for (const auto* list : {&patch_->added(), &patch_->changed()})
     for (const ScriptPatch::At& at : *list)
-      note(at.script, before_->scripts()[at.script].steps[at.position].stream, 2 * at.position + 2);
+      note(at.script, before_->scripts()[at.script].step(at.position).stream, 2 * at.position + 2);
   sort();
 }
 
 // A step is kept if its task is in both, in the same order as the kept ones before it.
 void ScriptDiff::note_order(const Script& before, const Script& after) {
   const std::size_t index = kept_.size();
-  std::vector<std::uint32_t>& kept = kept_.emplace_back(before.steps.size(), kNoStep);
-  std::size_t tasks = 0;
-  for (const auto* list : {&before.tasks, &after.tasks})
-    for (const TaskId task : *list)
-      if (task.valid()) tasks = std::max<std::size_t>(tasks, task.index() + 1);
-  moved_.resize(std::max(moved_.size(), tasks));
-  std::vector<std::uint32_t> position(tasks, kNoStep);
-  for (std::uint32_t q = 0; q < before.tasks.size(); ++q)
-    if (before.tasks[q].valid()) position[before.tasks[q].index()] = q;
+  auto& kept = kept_.emplace_back();
+  std::vector<std::uint32_t> position;  // by task
+  before.each([&](std::uint32_t q, const Step&, TaskId task) {
+    if (task.index() >= position.size()) position.resize(task.index() + 1, kNoStep);
+    position[task.index()] = q;
+  });
+  moved_.resize(std::max(moved_.size(), position.size()));
 
-  std::uint32_t next = 0;            // old position after the last kept one
-  std::vector<std::uint32_t> added;  // since then
+  std::uint32_t next = 0;           // old position after the last kept one
+  std::vector<std::uint8_t> added;  // streams of those that came since then
   const auto place_added = [&](std::uint32_t before_step) {
-    for (const std::uint32_t n : added) note(index, after.steps[n].stream, 2 * before_step + 1);
+    for (const std::uint8_t stream : added) note(index, stream, 2 * before_step + 1);
     added.clear();
   };
-  for (std::uint32_t n = 0; n < after.tasks.size(); ++n) {
-    if (!after.tasks[n].valid()) continue;
-    const std::uint32_t q = position[after.tasks[n].index()];
+  after.each([&](std::uint32_t n, const Step& step, TaskId task) {
+    const std::uint32_t q = task.index() < position.size() ? position[task.index()] : kNoStep;
     if (q == kNoStep || q < next) {
-      if (q != kNoStep) moved_[after.tasks[n].index()] = 1;
-      added.push_back(n);
-      continue;
+      if (q != kNoStep) moved_[task.index()] = 1;
+      added.push_back(step.stream);
+      return;
     }
     // What was before it and is not kept is removed; what came since stands before the first of those.
     place_added(next);
-    kept[q] = n;
+    kept.emplace_back(q, n);
     next = q + 1;
-  }
+  });
   place_added(next);
-  for (std::uint32_t q = 0; q < before.steps.size(); ++q)
-    if (kept[q] == kNoStep && before.tasks[q].valid()) note(index, before.steps[q].stream, 2 * q + 2);
+  auto at = kept.begin();
+  before.each([&](std::uint32_t q, const Step& step, TaskId) {
+    if (at != kept.end() && at->first == q)
+      ++at;
+    else
+      note(index, step.stream, 2 * q + 2);
+  });
 }
 
-bool ScriptDiff::same_waits(const Script& before, const Step& a, const Script& after, const Step& b) const {
-  const auto old_waits = before.waits_of(a), new_waits = after.waits_of(b);
-  return std::equal(old_waits.begin(), old_waits.end(), new_waits.begin(), new_waits.end(),
+bool ScriptDiff::same_waits(std::span<const StepWait> before, std::span<const StepWait> after) const {
+  return std::equal(before.begin(), before.end(), after.begin(), after.end(),
                     [&](const StepWait& x, const StepWait& y) {
                       return x.body == y.body && x.stream == y.stream && x.task == y.task &&
                              (x.task.index() >= moved_.size() || moved_[x.task.index()] == 0);

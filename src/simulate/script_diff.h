@@ -56,7 +56,7 @@ class ScriptDiff {
       const bool gone = patch_ != nullptr && std::binary_search(patch_->removed().begin(), patch_->removed().end(), at);
       return gone ? kNowhere : step;
     }
-    const std::uint32_t position = kept_[before_->script_index(step.play)][step.position];
+    const std::uint32_t position = kept_at(before_->script_index(step.play), step.position);
     return position == kNoStep ? kNowhere : Place{step.play, position};
   }
   // Does the stream (or the host) come to an edit when it goes on from `from` to `to`?
@@ -76,17 +76,21 @@ class ScriptDiff {
   // When somebody asks: of most patches nobody does.
   void note_patch() const;
   void note_order(const Script& before, const Script& after);
-  bool same_waits(const Script& before, const Step& a, const Script& after, const Step& b) const;
+  bool same_waits(std::span<const StepWait> before, std::span<const StepWait> after) const;
   template <class Replaced>
   void note_content(const Script& before, const Script& after, std::size_t index, const Replaced& replaced) {
-    for (std::uint32_t q = 0; q < before.steps.size(); ++q) {
-      const std::uint32_t n = kept_[index][q];
-      if (n == kNoStep || !before.tasks[q].valid()) continue;
-      const Step &a = before.steps[q], &b = after.steps[n];
+    for (const auto& [q, n] : kept_[index]) {
+      const Step &a = before.step(q), &b = after.step(n);
       if (a.duration != b.duration || a.host != b.host || a.kind != b.kind || a.subject != b.subject || replaced(a) ||
-          !same_waits(before, a, after, b))
+          !same_waits(before.waits_at(q), after.waits_at(n)))
         note(index, a.stream, 2 * q + 2);
     }
+  }
+  // Where a step stands now; kNoStep: it is not kept.
+  std::uint32_t kept_at(std::uint32_t script, std::uint32_t position) const {
+    const auto& kept = kept_[script];
+    const auto at = std::lower_bound(kept.begin(), kept.end(), std::pair(position, 0u));
+    return at != kept.end() && at->first == position ? at->second : kNoStep;
   }
   void note(std::size_t script, int stream, std::uint32_t mark) const {
     edits_.push_back({static_cast<std::uint32_t>(script), mark, stream});
@@ -98,8 +102,8 @@ class ScriptDiff {
   const ScriptPatch* patch_ = nullptr;
   mutable bool to_note_ = false;
   mutable std::vector<Edit> edits_;
-  std::vector<std::vector<std::uint32_t>> kept_;  // old position → new, per script
-  std::vector<char> moved_;                       // per task: stands elsewhere in the order
+  std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> kept_;  // old position, new one; per script
+  std::vector<char> moved_;                                                 // per task: stands elsewhere in the order
 };
 
 }  // namespace weft::engine

@@ -1,7 +1,6 @@
 #include "simulate/script_patch.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace weft::engine {
 namespace {
@@ -27,9 +26,6 @@ const Entry* find_in(const std::vector<Entry>& entries, const Value& value, cons
   return at != entries.end() && key(*at) == value ? &*at : nullptr;
 }
 
-constexpr std::uint32_t kMoreRoom = 64;  // at once, where there is not enough
-
-constexpr auto by_place = [](const auto& touched) { return touched.at; };
 constexpr auto by_stream = [](const auto& first) { return std::pair(first.script, first.stream); };
 constexpr auto by_task = [](const auto& position) { return std::pair(position.script, position.task); };
 
@@ -41,59 +37,76 @@ ScriptIndex::ScriptIndex(const Agent& agent, TaskPositions found) : positions(st
 }
 
 void ScriptIndex::find_followers(const Agent& agent) {
-  for (std::vector<TaskId>& each : followers) each.clear();
+  std::fill(first_follower_.begin(), first_follower_.end(), kNoStep);
+  followers_.clear();
   for (const std::vector<TaskId>& body : agent.bodies)
     for (const TaskId id : body)
-      for (const TaskId after : agent.tasks[id].after) followers[after.index()].push_back(id);
+      for (const TaskId after : agent.tasks[id].after) follow(id, after);
+}
+
+void ScriptIndex::shrink_followers(std::size_t count) {
+  for (; followers_.size() > count; followers_.pop_back())
+    first_follower_[followers_.back().awaited.index()] = followers_.back().next;
 }
 
 void ScriptIndex::resize(std::size_t tasks) {
   if (tasks <= marks.size()) return;
-  followers.resize(tasks);
+  first_follower_.resize(tasks, kNoStep);
   marks.resize(tasks, 0);
-  for (std::vector<std::uint32_t>& each : positions) each.resize(tasks, kNoStep);
+  positions.resize(tasks);
 }
 
-Step& ScriptPatch::touch(AgentScript& script, At at) {
-  Script& in = script.scripts_[at.script];
-  touched_.push_back({at, in.steps[at.position], in.tasks[at.position]});
-  return in.steps[at.position];
+void ScriptPatch::begin(const AgentScript& script, const ScriptIndex& index, std::uint32_t agent) {
+  agent_ = agent;
+  streams_ = script.streams_;
+  executed_ = script.executed_;
+  followers_ = index.followers();
+  stamp_ = script.pool_->new_stamp();
 }
 
-void ScriptPatch::set_task(AgentScript& script, ScriptIndex& index, At at, TaskId task) {
-  Script& in = script.scripts_[at.script];
-  TaskId& here = in.tasks[at.position];
-  const TaskId moved = task.valid() ? task : here;
-  std::vector<std::uint32_t>& positions = index.positions[at.script];
-  positions_.push_back({at.script, moved, positions[moved.index()]});
-  positions[moved.index()] = task.valid() ? at.position : kNoStep;
-  here = task;
-  // What was taken out is looked at until `release`.
-  in.streams[at.position] = task.valid() ? in.steps[at.position].stream : Script::kReserved;
+void ScriptPatch::clear() {
+  blocks_.clear();
+  leaps_.clear();
+  sorted_ = false;
+  firsts_.clear();
+  positions_.clear();
+  for (auto* list : {&removed_, &added_, &changed_}) list->clear();
+  for (auto* list : {&put_in_, &taken_out_, &leaving_, &rewritten_}) list->clear();
 }
 
-void ScriptPatch::follow(ScriptIndex& index, TaskId id, const Task& task) {
-  for (const TaskId after : task.after) {
-    index.followers[after.index()].push_back(id);
-    followed_.push_back(after);
+Block& ScriptPatch::touch(AgentScript& script, At at) {
+  const std::uint32_t index = at.position / Block::kPlaces;
+  BlockRef& block = script.scripts_[at.script].blocks[index];
+  if (block->stamp != stamp_) {
+    BlockRef copy = script.pool_->copy(*block);
+    copy->stamp = stamp_;
+    blocks_.push_back({at.script, index, std::exchange(block, std::move(copy))});
   }
+  return *block;
+}
+
+void ScriptPatch::set_position(ScriptIndex& index, std::uint32_t script, TaskId task, std::uint32_t position) {
+  positions_.push_back({script, task, std::exchange(index.positions(script, task), position)});
 }
 
 std::uint32_t ScriptPatch::before_in_stream(const Script& script, std::uint32_t position, int stream) const {
-  for (std::uint32_t end = position; end > 0;) {
-    const std::uint32_t hop = (end - 1) / script.hop_places, begin = hop * script.hop_places;
-    if ((script.hops[hop].streams >> stream & 1) != 0)
-      if (const void* const found = memrchr(script.streams.data() + begin, stream, end - begin))
-        return static_cast<std::uint32_t>(static_cast<const std::uint8_t*>(found) - script.streams.data());
-    end = begin;
+  std::uint32_t index = position / Block::kPlaces;
+  std::uint32_t place = position % Block::kPlaces;
+  for (;; --index) {
+    const Block& block = *script.blocks[index];
+    if ((block.hop.streams >> stream & 1) != 0)
+      for (std::uint32_t i = block.count; i-- > 0;)
+        if (block.places[i] < place && block.steps[i].stream == stream) return index * Block::kPlaces + block.places[i];
+    if (index == 0) return kNoStep;
+    place = Block::kPlaces;
   }
-  return kNoStep;
 }
 
 // `before`, or the beginning of the stream, is followed by `to`.
 void ScriptPatch::link(AgentScript& script, std::uint32_t which, std::uint32_t before, int stream, std::uint32_t to) {
   if (before != kNoStep) {
-    touch(script, {which, before}).next = to;
+    Block& block = touch(script, {which, before});
+    block.steps[block.at(before)].next = to;
   } else {
     std::uint32_t& first = script.scripts_[which].first[static_cast<std::size_t>(stream)];
     firsts_.push_back({which, stream, std::exchange(first, to)});
@@ -105,14 +118,15 @@ bool ScriptPatch::change(AgentScript& script, ScriptIndex& index, const Workload
   if (now.host != 0 || now.host_waits) return false;
   bool stands = false;
   for (std::uint32_t i = 0; i < script.scripts_.size(); ++i) {
-    const std::uint32_t position = index.positions[i][id.index()];
+    const std::uint32_t position = index.positions(i, id);
     if (position == kNoStep) continue;
     stands = true;
-    Step& step = touch(script, {i, position});
+    Block& block = touch(script, {i, position});
+    Step& step = block.steps[block.at(position)];
     const std::uint32_t next = step.next;
     step = make_step(workload, now);
     step.next = next;
-    note_changed({i, position});
+    changed_.push_back({i, position});
   }
   if (stands) rewritten_.push_back(id);
   return true;
@@ -120,10 +134,12 @@ bool ScriptPatch::change(AgentScript& script, ScriptIndex& index, const Workload
 
 void ScriptPatch::take_out(AgentScript& script, ScriptIndex& index, At at) {
   const Script& in = script.scripts_[at.script];
-  const Step here = in.steps[at.position];
+  const Step here = in.step(at.position);
   link(script, at.script, before_in_stream(in, at.position, here.stream), here.stream, here.next);
-  touch(script, at);
-  set_task(script, index, at, TaskId());
+  Block& block = touch(script, at);
+  const std::uint32_t i = block.at(at.position);
+  set_position(index, at.script, block.tasks[i], kNoStep);
+  block.erase(i);
   removed_.push_back(at);
   --script.executed_;
 }
@@ -145,6 +161,12 @@ bool ScriptPatch::splice(AgentScript& script, ScriptIndex& index, const Workload
     if (task.host != 0 || task.host_waits) return false;
     if (!script.guarded_ && task.when != PlayedFor::EveryMicroBatch) return false;
   }
+  const auto leave = [&](TaskId id) {
+    taken_out_.push_back(id);
+    forget(id);
+    for (std::uint32_t i = 0; i < script.scripts_.size(); ++i)
+      if (const std::uint32_t at = index.positions(i, id); at != kNoStep) take_out(script, index, {i, at});
+  };
   for (const TaskId id : out) index.marks[id.index()] |= kOut;
   for (const TaskId id : inserted) index.marks[id.index()] |= kIn;
   for (const TaskId id : out) {
@@ -153,29 +175,16 @@ bool ScriptPatch::splice(AgentScript& script, ScriptIndex& index, const Workload
       leaving_.erase(left);
       continue;
     }
-    taken_out_.push_back(id);
-    forget(id);
-    for (std::uint32_t i = 0; i < script.scripts_.size(); ++i)
-      if (const std::uint32_t at = index.positions[i][id.index()]; at != kNoStep) take_out(script, index, {i, at});
+    leave(id);
   }
   // Those that come from elsewhere in the bodies leave there at once.
-  const auto move = [&](TaskId id) {
-    taken_out_.push_back(id);
-    forget(id);
-    put_in_.push_back(id);
-    for (std::uint32_t k = 0; k < script.scripts_.size(); ++k)
-      if (const std::uint32_t at = index.positions[k][id.index()]; at != kNoStep) take_out(script, index, {k, at});
-  };
   for (const TaskId id : inserted) {
     if (index.marks[id.index()] != kIn) continue;
-    const bool stands = std::any_of(index.positions.begin(), index.positions.end(),
-                                    [&](const auto& positions) { return positions[id.index()] != kNoStep; });
-    if (stands) {
+    if (index.positions.stands(id)) {
       leaving_.push_back(id);
-      move(id);
-    } else {
-      put_in_.push_back(id);
+      leave(id);
     }
+    put_in_.push_back(id);
   }
   for (const auto tasks : {out, inserted})
     for (const TaskId id : tasks) index.marks[id.index()] = 0;
@@ -184,232 +193,182 @@ bool ScriptPatch::splice(AgentScript& script, ScriptIndex& index, const Workload
   for (std::uint32_t i = 0; i < script.scripts_.size() && done; ++i) {
     if (script.made_of_[i].first != body) continue;
     const std::size_t kind = script.made_of_[i].second;
-    const std::vector<std::uint32_t>& positions = index.positions[i];
     std::uint32_t low = kNoStep;
-    for (std::size_t b = position; b-- > 0 && low == kNoStep;) low = positions[list[b].index()];
-    TaskId high_task;  // the first after what was inserted
-    for (std::size_t a = position + in; a < list.size() && !high_task.valid(); ++a)
-      if (positions[list[a].index()] != kNoStep) high_task = list[a];
+    for (std::size_t b = position; b-- > 0 && low == kNoStep;) low = index.positions(i, list[b]);
+    std::uint32_t high = kNoStep;  // of the first after what was inserted
+    for (std::size_t a = position + in; a < list.size() && high == kNoStep; ++a) high = index.positions(i, list[a]);
+    if (high == kNoStep) high = static_cast<std::uint32_t>(script.scripts_[i].blocks.size()) * Block::kPlaces;
     std::vector<TaskId>& fresh = index.list;
     fresh.clear();
     for (const TaskId id : inserted) {
       if (script.guarded_ && !is_played(agent.tasks[id].when, kind)) continue;
-      const std::uint32_t at = positions[id.index()];
-      if (at != kNoStep && low != kNoStep && at <= low) move(id);  // in another order than before
-      if (positions[id.index()] == kNoStep) {
+      const std::uint32_t at = index.positions(i, id);
+      if (at != kNoStep && low != kNoStep && at <= low) {  // in another order than before
+        leave(id);
+        put_in_.push_back(id);
+      }
+      if (index.positions(i, id) == kNoStep) {
         fresh.push_back(id);
         continue;
       }
       done = done && put(script, index, workload, agent, i, low, at, fresh);
       fresh.clear();
-      low = positions[id.index()];
+      low = at;
     }
-    const auto high =
-        high_task.valid() ? positions[high_task.index()] : static_cast<std::uint32_t>(script.scripts_[i].steps.size());
     done = done && put(script, index, workload, agent, i, low, high, fresh);
     fresh.clear();
   }
   return done;
 }
 
-// Puts the tasks evenly into the room between two places.
+// Puts the tasks evenly into the room between two places. Where something was taken out, nothing is put in: who asks
+// where a step went is told that it is gone.
 bool ScriptPatch::put(AgentScript& script, ScriptIndex& index, const Workload& workload, const Agent& agent,
                       std::uint32_t which, std::uint32_t low, std::uint32_t high, std::span<const TaskId> tasks) {
   if (tasks.empty()) return true;
-  Script& in = script.scripts_[which];
-  std::vector<std::uint32_t>& room = index.room;
-  room.clear();
-  for (std::uint32_t p = low == kNoStep ? 0 : low + 1; p < high; ++p)
-    if (in.streams[p] == Script::kEmpty) room.push_back(p);
-  if (room.size() < tasks.size()) {
-    if (!alone_) return false;
-    widen(script, index, which, high);
-    for (std::uint32_t p = high; p < high + kMoreRoom; ++p) room.push_back(p);
-    if (room.size() < tasks.size()) return false;
-  }
+  const Script& in = script.scripts_[which];
+  std::uint32_t from = low == kNoStep ? 0 : low + 1;
   for (std::size_t k = 0; k < tasks.size(); ++k) {
-    const std::uint32_t position = room[(2 * k + 1) * room.size() / (2 * tasks.size())];
+    const auto parts = 2 * static_cast<std::uint32_t>(tasks.size() - k);
+    if (from >= high) return false;
+    const std::uint32_t half = (high - from) / parts;
+    std::uint32_t position = from + half;
+    while (std::find(removed_.begin(), removed_.end(), At{which, position}) != removed_.end()) ++position;
+    if (position >= high) return false;
+    if (in.blocks[position / Block::kPlaces]->count == Block::kRoom) return false;
     const int stream = agent.tasks[tasks[k]].stream;
     const std::uint32_t before = before_in_stream(in, position, stream);
-    const std::uint32_t next = before == kNoStep ? in.first[static_cast<std::size_t>(stream)] : in.steps[before].next;
-    Step& step = touch(script, {which, position});
-    step = make_step(workload, agent.tasks[tasks[k]]);
-    step.next = next;
+    Step step = make_step(workload, agent.tasks[tasks[k]]);
+    step.next = before == kNoStep ? in.first[static_cast<std::size_t>(stream)] : in.step(before).next;
     link(script, which, before, stream, position);
-    set_task(script, index, {which, position}, tasks[k]);
-    Hop& hop = in.hops[position / in.hop_places];
-    hop.streams = static_cast<std::uint8_t>(hop.streams | 1u << stream);
+    Block& block = touch(script, {which, position});
+    block.insert(position, step, tasks[k]);
+    block.hop.streams = static_cast<std::uint8_t>(block.hop.streams | 1u << stream);
+    set_position(index, which, tasks[k], position);
     added_.push_back({which, position});
     ++script.executed_;
     script.streams_ = std::max(script.streams_, stream + 1);
+    from = std::max(from + 2 * half, position + 1);
   }
   return true;
 }
 
-// More places just before one: all that stand there or after it move on. Nobody but this patch, the index and waits
-// know places by number.
-void ScriptPatch::widen(AgentScript& script, ScriptIndex& index, std::uint32_t which, std::uint32_t at) {
-  Script& in = script.scripts_[which];
-  const auto size = static_cast<std::uint32_t>(in.steps.size());
-  const auto move = [&](std::uint32_t& place) {
-    if (place >= at && place < size) place += kMoreRoom;
-  };
-  Step nothing;
-  nothing.subject = kNoStep;
-  in.steps.insert(in.steps.begin() + at, kMoreRoom, nothing);
-  in.tasks.insert(in.tasks.begin() + at, kMoreRoom, TaskId());
-  in.streams.insert(in.streams.begin() + at, kMoreRoom, Script::kEmpty);
-  for (Step& step : in.steps) move(step.next);
-  for (std::uint32_t& first : in.first) move(first);
-  const auto [body, kind] = script.made_of_[which];
-  for (std::uint32_t i = 0; i < script.scripts_.size(); ++i)
-    for (StepWait& wait : script.scripts_[i].waits)
-      if (wait.body.valid() ? wait.body == body && script.made_of_[i].second == kind : i == which) move(wait.position);
-  for (std::uint32_t& position : index.positions[which]) move(position);
-  for (Touched& touched : touched_)
-    if (touched.at.script == which) {
-      move(touched.at.position);
-      move(touched.step.next);
+// What the step waits for, into the index's list.
+void ScriptPatch::find_waits(const AgentScript& script, ScriptIndex& index, const Agent& agent, At at) const {
+  index.waits.clear();
+  const Script& in = script.scripts_[at.script];
+  const Task& task = agent.tasks[in.task(at.position)];
+  for (const TaskId awaited : task.after) {
+    const std::uint8_t stream = agent.tasks[awaited].stream;
+    if (stream == task.stream) continue;
+    if (const std::uint32_t here = index.positions(at.script, awaited); here != kNoStep && here < at.position) {
+      add_wait(index.waits, 0, {BodyId{}, here, awaited, stream});
+      continue;
     }
-  for (First& first : firsts_)
-    if (first.script == which) move(first.step);
-  for (Position& position : positions_)
-    if (position.script == which) move(position.position);
-  for (auto* list : {&removed_, &added_, &changed_})
-    for (At& each : *list)
-      if (each.script == which) move(each.position);
-  in.make_hops();
-  widened_ = true;
+    for (std::size_t k = 0; k < script.scripts_.size(); ++k)
+      if (const std::uint32_t there = index.positions(k, awaited);
+          there != kNoStep && script.made_of_[k].second == script.made_of_[at.script].second)
+        add_wait(index.waits, 0, {script.made_of_[k].first, there, awaited, stream});
+  }
 }
 
 bool ScriptPatch::finish(AgentScript& script, ScriptIndex& index, const Agent& agent) {
   if (!leaving_.empty()) return false;  // stands twice
-  const auto is_gone = [&](const At& at) { return !script.scripts_[at.script].tasks[at.position].valid(); };
-  std::size_t stay = 0;
-  for (std::size_t i = 0; i < changed_.size(); ++i)
-    if (!is_gone(changed_[i])) {
-      changed_[stay] = changed_[i];
-      changed_from_[stay++] = changed_from_[i];
-    }
-  changed_.resize(stay);
-  changed_from_.resize(stay);
-  std::erase_if(added_, is_gone);
-
-  const auto set_waits = [&](const At& at) {
-    Script& in = script.scripts_[at.script];
-    Step& step = in.steps[at.position];
-    Waits waits(in, step);
-    for (const TaskId awaited : agent.tasks[in.tasks[at.position]].after) {
-      const std::uint8_t stream = agent.tasks[awaited].stream;
-      if (stream == step.stream) continue;
-      if (const std::uint32_t here = index.positions[at.script][awaited.index()];
-          here != kNoStep && here < at.position) {
-        waits.add(BodyId{}, here, awaited, stream);
-        continue;
-      }
-      for (std::size_t k = 0; k < index.positions.size(); ++k)
-        if (script.made_of_[k].second == script.made_of_[at.script].second &&
-            index.positions[k][awaited.index()] != kNoStep)
-          waits.add(script.made_of_[k].first, index.positions[k][awaited.index()], awaited, stream);
-    }
-    waits.finish();
+  const auto is_gone = [&](const At& at) {
+    const Block& block = *script.scripts_[at.script].blocks[at.position / Block::kPlaces];
+    return block.at(at.position) == block.count;
   };
-  // Who stays and comes after something that came, went or moved has other waits now.
-  for (const auto* list : {&put_in_, &rewritten_})  // these get theirs anyway
+  std::erase_if(changed_, is_gone);
+  std::erase_if(added_, is_gone);
+  const auto set_waits = [&](const At& at) {
+    find_waits(script, index, agent, at);
+    Block& block = touch(script, at);
+    block.set_waits(block.at(at.position), index.waits);
+  };
+  for (const auto* list : {&added_, &changed_})
+    for (const At& at : *list) set_waits(at);
+  std::erase_if(changed_, [&](const At& at) { return is_the_same(script, at); });
+
+  // Who stays and comes after something that came, went or moved may have other waits now.
+  for (const auto* list : {&put_in_, &rewritten_})  // these have theirs
     for (const TaskId id : *list) index.marks[id.index()] = 1;
   for (const auto* list : {&taken_out_, &put_in_})
     for (const TaskId id : *list)
-      for (const TaskId follower : index.followers[id.index()])
+      index.each_follower(id, [&](TaskId follower) {
         if (std::exchange(index.marks[follower.index()], 1) == 0) index.list.push_back(follower);
-  for (const TaskId id : index.list)
-    for (std::uint32_t i = 0; i < script.scripts_.size(); ++i)
-      if (const std::uint32_t at = index.positions[i][id.index()]; at != kNoStep) {
-        touch(script, {i, at});
-        note_changed({i, at});
-      }
-  for (const TaskId id : index.list) index.marks[id.index()] = 0;
+      });
+  for (const TaskId id : index.list) {
+    index.marks[id.index()] = 0;
+    for (std::uint32_t i = 0; i < script.scripts_.size(); ++i) {
+      const At at{i, index.positions(i, id)};
+      if (at.position == kNoStep) continue;
+      find_waits(script, index, agent, at);
+      const auto before = script.scripts_[i].waits_at(at.position);
+      if (std::equal(before.begin(), before.end(), index.waits.begin(), index.waits.end())) continue;
+      Block& block = touch(script, at);
+      block.set_waits(block.at(at.position), index.waits);
+      changed_.push_back(at);
+    }
+  }
   index.list.clear();
   for (const auto* list : {&put_in_, &rewritten_})
     for (const TaskId id : *list) {
       index.marks[id.index()] = 0;
-      follow(index, id, agent.tasks[id]);
+      for (const TaskId awaited : agent.tasks[id].after) index.follow(id, awaited);
     }
-  for (const auto* list : {&added_, &changed_})
-    for (const At& at : *list) set_waits(at);
 
-  for (const Touched& touched : touched_) {
-    Script& in = script.scripts_[touched.at.script];
-    const At at{touched.at.script, touched.at.position / in.hop_places};
-    Hop& hop = in.hops[at.position];
-    if (hop.noted) continue;
-    hops_.emplace_back(at, hop);
-    hop.noted = true;
+  for (const Old& old : blocks_) {
+    Script& in = script.scripts_[old.script];
+    in.blocks[old.index]->make_hop(old.index);
+    const std::uint32_t above = old.index / Script::kLeap;
+    if (std::exchange(in.leaps[above].noted, true)) continue;
+    leaps_.emplace_back(At{old.script, above}, in.leaps[above]);
+    leaps_.back().second.noted = false;
   }
-  for (const auto& [at, before] : hops_) {
-    Script& in = script.scripts_[at.script];
-    in.hops[at.position] = in.make_hop(at.position);
-  }
-  std::size_t kept = 0;  // of those that change, who does not change to the same
-  for (std::size_t i = 0; i < changed_.size(); ++i) {
-    const At at = changed_[i];
-    const Script& in = script.scripts_[at.script];
-    Step was = touched_[changed_from_[i]].step;
-    const Step& now = in.steps[at.position];
-    const auto old_waits = in.waits_of(was), waits = in.waits_of(now);
-    was.first_wait = now.first_wait;
-    was.next = now.next;
-    if (was != now || !std::equal(old_waits.begin(), old_waits.end(), waits.begin(), waits.end()))
-      changed_[kept++] = at;
-  }
-  changed_.resize(kept);
+  for (const auto& [at, before] : leaps_)
+    script.scripts_[at.script].leaps[at.position] = script.scripts_[at.script].make_leap(at.position);
   return true;
+}
+
+// Is a step that was there before, and stays, as it was?
+bool ScriptPatch::is_the_same(const AgentScript& script, At at) const {
+  const Block& before = *block_before(at);
+  const Block& now = *script.scripts_[at.script].blocks[at.position / Block::kPlaces];
+  Step was = before.steps[before.at(at.position)];
+  const auto old_waits = before.waits_of(was);
+  const Step& is = now.steps[now.at(at.position)];
+  const auto waits = now.waits_of(is);
+  was.first_wait = is.first_wait;
+  was.next = is.next;
+  return was == is && std::equal(old_waits.begin(), old_waits.end(), waits.begin(), waits.end());
 }
 
 void ScriptPatch::sort() const {
   if (std::exchange(sorted_, true)) return;
-  keep_first(touched_, by_place);
   keep_first(firsts_, by_stream);
   keep_first(positions_, by_task);
   for (auto* list : {&removed_, &added_, &changed_}) std::sort(list->begin(), list->end());
 }
 
-void ScriptPatch::release(AgentScript& script) const {
-  for (const At& at : removed_) {
-    Script& in = script.scripts_[at.script];
-    if (!in.tasks[at.position].valid()) in.streams[at.position] = Script::kEmpty;
-  }
-}
-
 void ScriptPatch::undo(AgentScript& script, ScriptIndex& index) {
-  for (auto it = touched_.rbegin(); it != touched_.rend(); ++it) {
-    Script& in = script.scripts_[it->at.script];
-    in.steps[it->at.position] = it->step;
-    in.tasks[it->at.position] = it->task;
-    in.streams[it->at.position] = it->task.valid() ? it->step.stream : Script::kEmpty;
-  }
+  for (Old& old : blocks_) script.scripts_[old.script].blocks[old.index] = std::move(old.block);
   for (auto it = firsts_.rbegin(); it != firsts_.rend(); ++it)
     script.scripts_[it->script].first[static_cast<std::size_t>(it->stream)] = it->step;
   for (auto it = positions_.rbegin(); it != positions_.rend(); ++it)
-    index.positions[it->script][it->task.index()] = it->position;
-  for (const TaskId task : followed_) index.followers[task.index()].pop_back();
-  if (widened_) {  // in the midst of it, hops were made anew
-    for (const Touched& touched : touched_) {
-      Script& in = script.scripts_[touched.at.script];
-      const std::uint32_t hop = touched.at.position / in.hop_places;
-      in.hops[hop] = in.make_hop(hop);
-    }
-  } else {
-    for (const auto& [at, hop] : hops_) script.scripts_[at.script].hops[at.position] = hop;
-  }
-  for (std::size_t i = 0; i < waits_.size(); ++i) script.scripts_[i].waits.resize(waits_[i]);
+    index.positions(it->script, it->task) = it->position;
+  for (const auto& [at, leap] : leaps_) script.scripts_[at.script].leaps[at.position] = leap;
+  index.shrink_followers(followers_);
   script.executed_ = executed_;
   script.streams_ = streams_;
 }
 
-const Step* ScriptPatch::step_before(At at) const {
-  sort();
-  const Touched* found = find_in(touched_, at, by_place);
-  return found != nullptr ? &found->step : nullptr;
+void ScriptPatch::share(AgentScript& script, const AgentScript& other) const {
+  for (const Old& old : blocks_) {
+    if (old.script >= other.scripts_.size() || old.index >= other.scripts_[old.script].blocks.size()) continue;
+    BlockRef& mine = script.scripts_[old.script].blocks[old.index];
+    const BlockRef& others = other.scripts_[old.script].blocks[old.index];
+    if (mine != others && *mine == *others) mine = others;
+  }
 }
 
 std::optional<std::uint32_t> ScriptPatch::first_before(std::uint32_t script, int stream) const {

@@ -1,5 +1,5 @@
 // A script changed where it stands: steps are put into room left between others, and taken out, so that all that stay
-// keep their places and an edit costs what it changes.
+// keep their places and an edit costs what it changes. Blocks that change are copies; the patch keeps the old ones.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,42 @@
 namespace weft::engine {
 
 // What is kept of an agent's script beside it.
-struct ScriptIndex {
+class ScriptIndex {
+ public:
   ScriptIndex() = default;
-  ScriptIndex(const Agent& agent, TaskPositions positions);
+  ScriptIndex(const Agent& agent, TaskPositions found);
 
   TaskPositions positions;
-  std::vector<std::vector<TaskId>> followers;  // per task: all in bodies that come after it, and perhaps others
   // Scratch, between patches all 0 and empty.
   std::vector<std::uint8_t> marks;  // per task
   std::vector<TaskId> list;
-  std::vector<std::uint32_t> room;
+  std::vector<StepWait> waits;
 
   void resize(std::size_t tasks);
+
+  // All tasks in bodies that come after one, and perhaps others: visit(task).
+  template <class Visit>
+  void each_follower(TaskId task, const Visit& visit) const {
+    for (std::uint32_t i = first_follower_[task.index()]; i != kNoStep; i = followers_[i].next)
+      visit(followers_[i].task);
+  }
+  void follow(TaskId task, TaskId awaited) {
+    std::uint32_t& first = first_follower_[awaited.index()];
+    followers_.push_back({task, awaited, std::exchange(first, static_cast<std::uint32_t>(followers_.size()))});
+  }
+  std::size_t followers() const { return followers_.size(); }
+  // Forgets all but the first so many.
+  void shrink_followers(std::size_t count);
   // Forgets followers that are none any more.
   void find_followers(const Agent& agent);
+
+ private:
+  struct Follower {
+    TaskId task, awaited;
+    std::uint32_t next = kNoStep;
+  };
+  std::vector<std::uint32_t> first_follower_;  // per task
+  std::vector<Follower> followers_;
 };
 
 class ScriptPatch {
@@ -36,13 +58,9 @@ class ScriptPatch {
     auto operator<=>(const At&) const = default;
   };
 
-  // `alone`: no other patch of the script may be taken back later, so that it may get more room.
-  ScriptPatch(const AgentScript& script, std::uint32_t agent, bool alone)
-      : agent_(agent), alone_(alone), streams_(script.streams_), executed_(script.executed_) {
-    for (const Script& each : script.scripts_) waits_.push_back(each.waits.size());
-    touched_.reserve(96);
-    positions_.reserve(32);
-  }
+  // Of a script in blocks. It is then as it was made, or cleared.
+  void begin(const AgentScript& script, const ScriptIndex& index, std::uint32_t agent);
+  void clear();
   std::uint32_t agent() const { return agent_; }
 
   // The agent's task has new contents.
@@ -53,25 +71,28 @@ class ScriptPatch {
               std::size_t position, std::span<const TaskId> out, std::size_t in);
   // After all splices: settles who waits for whom.
   bool finish(AgentScript& script, ScriptIndex& index, const Agent& agent);
-  // Nobody asks any more how it was: what was taken out leaves room.
-  void release(AgentScript& script) const;
   void undo(AgentScript& script, ScriptIndex& index);
+  // It will not be taken back: blocks that it made are shared with the other script where they are the same.
+  void share(AgentScript& script, const AgentScript& other) const;
 
   // What is edited: taken out; put in; the same task with other contents. In order.
   const std::vector<At>& removed() const { return sort(), removed_; }
   const std::vector<At>& added() const { return sort(), added_; }
   const std::vector<At>& changed() const { return sort(), changed_; }
   bool empty() const { return removed_.empty() && added_.empty() && changed_.empty(); }
-  // As it was: a step, the first of a stream, the place of a task. Nothing: as it is.
-  const Step* step_before(At at) const;
+  // As it was: the block of a place, the first of a stream, the place of a task. Nothing: as it is.
+  const Block* block_before(At at) const {
+    for (const Old& old : blocks_)
+      if (old.script == at.script && old.index == at.position / Block::kPlaces) return &*old.block;
+    return nullptr;
+  }
   std::optional<std::uint32_t> first_before(std::uint32_t script, int stream) const;
   std::optional<std::uint32_t> position_before(std::uint32_t script, TaskId task) const;
 
  private:
-  struct Touched {
-    At at;
-    Step step;
-    TaskId task;
+  struct Old {
+    std::uint32_t script = 0, index = 0;
+    BlockRef block;
   };
   struct First {
     std::uint32_t script = 0;
@@ -84,36 +105,30 @@ class ScriptPatch {
     std::uint32_t position = kNoStep;
   };
 
-  Step& touch(AgentScript& script, At at);
-  // The step touched last has other contents.
-  void note_changed(At at) {
-    changed_.push_back(at);
-    changed_from_.push_back(static_cast<std::uint32_t>(touched_.size() - 1));
-  }
-  void set_task(AgentScript& script, ScriptIndex& index, At at, TaskId task);
+  // The block of a place, to be changed.
+  Block& touch(AgentScript& script, At at);
+  void set_position(ScriptIndex& index, std::uint32_t script, TaskId task, std::uint32_t position);
   std::uint32_t before_in_stream(const Script& script, std::uint32_t position, int stream) const;
   void link(AgentScript& script, std::uint32_t which, std::uint32_t before, int stream, std::uint32_t to);
-  void follow(ScriptIndex& index, TaskId id, const Task& task);
   void take_out(AgentScript& script, ScriptIndex& index, At at);
   bool put(AgentScript& script, ScriptIndex& index, const Workload& workload, const Agent& agent, std::uint32_t which,
            std::uint32_t low, std::uint32_t high, std::span<const TaskId> tasks);
-  void widen(AgentScript& script, ScriptIndex& index, std::uint32_t which, std::uint32_t at);
+  void find_waits(const AgentScript& script, ScriptIndex& index, const Agent& agent, At at) const;
+  bool is_the_same(const AgentScript& script, At at) const;
   // Most patches are never asked how it was before.
   void sort() const;
 
   std::uint32_t agent_ = 0;
-  bool alone_ = false, widened_ = false;
   int streams_ = 0;
   std::uint64_t executed_ = 0;
-  std::vector<std::size_t> waits_;
+  std::size_t followers_ = 0;
+  std::uint64_t stamp_ = 0;
+  std::vector<Old> blocks_;
+  std::vector<std::pair<At, Hop>> leaps_;  // the position is that in Script::leaps
   mutable bool sorted_ = false;
-  mutable std::vector<Touched> touched_;
   mutable std::vector<First> firsts_;
   mutable std::vector<Position> positions_;
   mutable std::vector<At> removed_, added_, changed_;
-  std::vector<std::uint32_t> changed_from_;  // in `touched_`, before that is sorted
-  std::vector<TaskId> followed_;             // tasks that got one more follower
-  std::vector<std::pair<At, Hop>> hops_;     // as they were; the position is that in Script::hops
   // Tasks that came, that went, that came to their new place before they have left the old one, and those that have
   // other contents where they stand.
   std::vector<TaskId> put_in_, taken_out_, leaving_, rewritten_;

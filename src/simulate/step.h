@@ -1,0 +1,79 @@
+// A step: a task as the engine reads it, and rows of steps that are taken in one go.
+#pragma once
+
+#include <algorithm>
+#include <compare>
+#include <cstdint>
+#include <span>
+
+#include "simulate/workload.h"
+
+namespace weft::engine {
+
+inline constexpr std::uint32_t kNoStep = 0xffffffff;
+
+struct Place {
+  std::uint32_t play = 0;
+  std::uint32_t position = 0;
+
+  auto operator<=>(const Place&) const = default;
+};
+inline constexpr Place kNowhere{kNoStep, kNoStep};
+
+enum class StepKind : std::uint8_t { Compute, Solo, Meet };
+
+struct Step {
+  Picoseconds duration = 0;      // of a compute step
+  Picoseconds host = 0;          // to issue it
+  std::uint32_t subject = 0;     // WorkId (Compute, Solo; kNoStep: a marker) or MeetingId (Meet)
+  std::uint32_t first_wait = 0;  // in Script::waits
+  std::uint32_t next = kNoStep;  // the next step of the same stream in this script
+  std::uint16_t wait_count = 0;
+  std::uint8_t stream = 0;
+  StepKind kind : 7 = StepKind::Compute;
+  bool host_waits : 1 = false;
+
+  bool operator==(const Step&) const = default;
+};
+static_assert(sizeof(Step) == 32);
+
+// Waits for a step of another stream: of this play, or of the last play before it of `body` for the same micro-batch.
+struct StepWait {
+  BodyId body;  // none: of this play
+  std::uint32_t position = 0;
+  TaskId task;
+  std::uint8_t stream = 0;
+
+  bool operator==(const StepWait&) const = default;
+};
+
+// Steps of a stream that follow one another among so many places and only compute: who goes through a row takes them in
+// one hop, once what they wait for lies behind. Of several things to wait for on one stream in one play the last
+// counts; steps that would wait for two are not in one hop.
+struct Hop {
+  Picoseconds duration = 0;
+  std::uint32_t first = kNoStep, last = kNoStep;  // kNoStep: there is none
+  std::uint32_t next = kNoStep;                   // of the last
+  std::uint32_t awaited = kNoStep;                // the position; kNoStep: waits for nothing
+  BodyId awaited_body;
+  std::uint16_t steps = 0;
+  std::uint8_t awaited_stream = 0;
+  std::uint8_t stream = 0;
+  std::uint8_t streams = 0;  // that have steps at these places, one bit each; perhaps others
+  bool noted = false;        // while a patch is finished
+
+  StepWait wait() const { return {awaited_body, awaited, TaskId(), awaited_stream}; }
+  // Waits for those too. False, and nothing has changed: it cannot.
+  bool add(std::span<const StepWait> waits) {
+    if (waits.empty()) return true;
+    const StepWait& wait = waits.front();
+    if (waits.size() > 1 || (awaited != kNoStep && (awaited_body != wait.body || awaited_stream != wait.stream)))
+      return false;
+    awaited_body = wait.body;
+    awaited_stream = wait.stream;
+    awaited = awaited == kNoStep ? wait.position : std::max(awaited, wait.position);
+    return true;
+  }
+};
+
+}  // namespace weft::engine
