@@ -54,8 +54,9 @@ struct Arguments {
   }
 };
 
-SoftwareStack flexflow_stack() {
+SoftwareStack flexflow_stack(bool sync_after) {
   SoftwareStack stack = without_host_time(find_stack("pytorch-ddp").value());
+  stack.gradient_overlap.value = !sync_after;
   stack.p2p_overlap.value = true;
   stack.tensor_overlap.value = true;
   return stack;
@@ -79,13 +80,14 @@ constexpr Row kRows[] = {{"AlexNet", "alexnet", 256},    {"Inception-v3", "incep
 void compare(const Row& row, const std::string& cluster_name, const Arguments& arguments) {
   const Cluster cluster = parse_cluster(cluster_name).value();
   const TrainingGraph training = flexflow_graph(row.model, row.batch > 0 ? row.batch : 64 * cluster.device_count());
-  const SoftwareStack stack = flexflow_stack();
+  const SoftwareStack stack = flexflow_stack(arguments.named.contains("sync-after"));
   const AnalyticCost cost(stack);
   const double limit = arguments.number("cpu-seconds", 120), start = cpu_seconds();
   std::atomic<bool> spent = false;
   SoapRequest request{.search = SoapSearch::Mcmc,
                       .budget = {.evaluations = 1'000'000'000, .seconds = 0, .cancelled = &spent},
-                      .seed = static_cast<std::uint64_t>(arguments.number("seed", 1))};
+                      .seed = static_cast<std::uint64_t>(arguments.number("seed", 1)),
+                      .slack = arguments.number("slack", 0)};
   request.on_progress = [&](const SearchProgress& progress) {
     const double used = cpu_seconds() - start;
     if (arguments.named.contains("trace"))
@@ -114,6 +116,11 @@ void compare(const Row& row, const std::string& cluster_name, const Arguments& a
       gb * static_cast<double>(parallel.bytes_moved), gb * static_cast<double>(expert.bytes_moved),
       gb * static_cast<double>(best.bytes_moved), found->counts.simulated, cpu_seconds() - start);
   std::fflush(stdout);
+  if (arguments.named.contains("trace"))
+    for (const SoapCandidate& each : found->candidates)
+      if (each.judged)
+        fmt::print(stderr, "  {:14} {:6} {:9.3f} ms {:7.2f} GB\n", each.name, each.grid, ms(each.judged->fair),
+                   gb * static_cast<double>(each.judged->bytes_moved));
   if (const std::string folder = arguments.text("out", ""); !folder.empty())
     std::ofstream(fmt::format("{}/{}-{}.yaml", folder, row.title, cluster.device_count())) << to_yaml(found->tree);
 }
@@ -137,7 +144,7 @@ void speed(const Arguments& arguments) {
     for (const char* cluster_name : {"p100x4:1", "p100x4:4", "p100x4:16"}) {
       const Cluster cluster = parse_cluster(cluster_name).value();
       const TrainingGraph training = flexflow_graph(model, 64 * cluster.device_count());
-      const SoftwareStack stack = flexflow_stack();
+      const SoftwareStack stack = flexflow_stack(false);
       const AnalyticCost cost(stack);
       std::vector<DeviceId> devices;
       for (std::int64_t i = 0; i < cluster.device_count(); ++i) devices.emplace_back(static_cast<std::size_t>(i));

@@ -134,16 +134,7 @@ class Chain {
     return {mesh.axes()[0].size, mesh.axes()[1].size, mesh.axes()[2].size};
   }
   // With this chain's numbers of meshes.
-  IdVec<OpId, OpConfig> adopted(const SoapStrategy& strategy) {
-    IdVec<MeshId, MeshId> now(strategy.meshes.size());
-    IdVec<OpId, OpConfig> ops;
-    for (const OpConfig& config : strategy.ops) {
-      const Mesh& mesh = strategy.meshes[config.mesh];
-      if (!now[config.mesh].valid()) now[config.mesh] = meshes_.id_of(sizes_of(mesh), mesh.devices());
-      ops.push_back({now[config.mesh], config.split});
-    }
-    return ops;
-  }
+  IdVec<OpId, OpConfig> adopted(const SoapStrategy& strategy) { return weft::adopted(strategy, meshes_); }
   MeshId known(MeshId mesh) {
     if (known_.size() <= mesh.index()) known_.resize(meshes_.meshes().size());
     if (!known_[mesh].valid()) {

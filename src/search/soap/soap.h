@@ -26,13 +26,14 @@ struct SoapRequest {
   std::uint64_t seed = 1;
   int threads = 0;                     // 0: as many as the machine has
   double headroom = 0.04;              // of a device's memory that stays free
+  double slack = 0;                    // MCMC: how much longer a step may take than the fastest, to move fewer bytes
   std::vector<DeviceId> devices = {};  // empty: all of the cluster
   OnProgress on_progress = {};
 };
 
 // A strategy that was looked at in full.
 struct SoapCandidate {
-  std::string name;                     // "data parallel", "expert", "exact", "symbolic", "random", "mcmc"
+  std::string name;                     // "data parallel", "expert", "exact", "symbolic", "layers", "thrifty", "mcmc"
   std::string grid;                     // "16x4"
   std::optional<SoapJudgement> judged;  // none: it does not compile
   std::string error = {};
