@@ -5,6 +5,10 @@
 //     by MCMC, against data parallelism and the experts' strategies. As there: 64 samples per device, AlexNet 256 in
 //     all; 40 unrolled steps; fp32; hosts take no time and communication runs beside computation. --out: the strategies
 //     found, as files. --trace: the best so far, after every round.
+//     --sync-after: gradients are reduced after the backward pass, not beside it. --slack 0.02: how much longer a step
+//     may take than the fastest found, to move fewer bytes.
+//   soap_table long [--model nmt] [--cluster p100x4:16] [--short 120] [--minutes 30]
+//     What a longer search gains: the same search for 120 seconds of the processor, and for 30 minutes by the clock.
 //   soap_table speed [--cpu-seconds 10]      proposals per second at 4, 16 and 64 devices, on one thread
 //   soap_table symbolic                      symbolic plans against experts' on 8 V100; gaps to exact
 //   soap_table layerwise                     Llama-2-7B on 8 devices of 36 GB, every layer by itself
@@ -136,6 +140,48 @@ void flexflow(const Arguments& arguments) {
        cluster.empty() ? std::vector<std::string>{"p100x4:4", "k80x4:16"} : std::vector{cluster})
     for (const Row& row : kRows)
       if (std::string(row.model).starts_with(model)) compare(row, each, arguments);
+}
+
+// One search, until it has used so many seconds of the processor or of the clock.
+Result<SoapOutcome> search_for(const TrainingGraph& training, const Cluster& cluster, double cpu_limit,
+                               double clock_limit, std::uint64_t seed) {
+  using Clock = std::chrono::steady_clock;
+  const SoftwareStack stack = flexflow_stack(false);
+  const AnalyticCost cost(stack);
+  const double start = cpu_seconds();
+  const auto began = Clock::now();
+  std::atomic<bool> spent = false;
+  SoapRequest request{.search = SoapSearch::Mcmc,
+                      .budget = {.evaluations = 1'000'000'000, .seconds = 0, .cancelled = &spent},
+                      .seed = seed};
+  request.on_progress = [&](const SearchProgress&) {
+    spent =
+        cpu_seconds() - start > cpu_limit || std::chrono::duration<double>(Clock::now() - began).count() > clock_limit;
+  };
+  return search_soap(training, cluster, cost, stack, request);
+}
+
+void long_runs(const Arguments& arguments) {
+  fmt::print(
+      "| network | cluster | short run, ms | CPU s | long run, ms | CPU s | proposals | short / long |\n"
+      "|---|---|---|---|---|---|---|---|\n");
+  const std::string model = arguments.text("model", "");
+  const std::string cluster_name = arguments.text("cluster", "p100x4:16");
+  for (const char* each : {"inception-v3", "nmt:seq=40"}) {
+    if (!std::string(each).starts_with(model)) continue;
+    const Cluster cluster = parse_cluster(cluster_name).value();
+    const TrainingGraph training = flexflow_graph(each, 64 * cluster.device_count());
+    const auto seed = static_cast<std::uint64_t>(arguments.number("seed", 1));
+    const double start = cpu_seconds(), forever = 1e9;
+    const SoapOutcome few = search_for(training, cluster, arguments.number("short", 120), forever, seed).value();
+    const double between = cpu_seconds();
+    fmt::print(stderr, "{}: {:.3f} ms after {:.0f} CPU s\n", each, ms(few.judged.fair), between - start);
+    const SoapOutcome many = search_for(training, cluster, forever, 60 * arguments.number("minutes", 30), seed).value();
+    fmt::print("| {} | {} | {:.2f} | {:.0f} | {:.2f} | {:.0f} | {} | {:.4f} |\n", each, cluster_name,
+               ms(few.judged.fair), between - start, ms(many.judged.fair), cpu_seconds() - between,
+               many.counts.considered, over(few.judged.fair, many.judged.fair));
+    std::fflush(stdout);
+  }
 }
 
 void speed(const Arguments& arguments) {
@@ -358,9 +404,10 @@ int main(int argc, char** argv) {
     if (name.rfind("--", 0) == 0) arguments.named[name.substr(2)] = has_value ? argv[++i] : "";
   }
   if (what == "flexflow") return weft::flexflow(arguments), 0;
+  if (what == "long") return weft::long_runs(arguments), 0;
   if (what == "speed") return weft::speed(arguments), 0;
   if (what == "symbolic") return weft::symbolic(arguments), 0;
   if (what == "layerwise") return weft::layerwise(arguments), 0;
-  fmt::print(stderr, "soap_table flexflow|speed|symbolic|layerwise [--option value]...\n");
+  fmt::print(stderr, "soap_table flexflow|long|speed|symbolic|layerwise [--option value]...\n");
   return 2;
 }
