@@ -11,7 +11,9 @@
 //     What a longer search gains: the same search for 120 seconds of the processor, and for 30 minutes by the clock.
 //   soap_table speed [--cpu-seconds 10]      proposals per second at 4, 16 and 64 devices, on one thread
 //   soap_table symbolic                      symbolic plans against experts' on 8 V100; gaps to exact
-//   soap_table layerwise                     Llama-2-7B on 8 devices of 36 GB, every layer by itself
+//   soap_table layerwise [--gib 36] [--out DIR]
+//     Llama-2-7B on 8 devices of 36 GB, every layer by itself; and the best that a strategy tree can say, as a file
+//     that is then simulated.
 //
 // Time is of the processor, not of the clock on the wall: 120 seconds are a minute of two cores.
 #include <fmt/format.h>
@@ -30,6 +32,7 @@
 #include "models/layers.h"
 #include "models/models.h"
 #include "search/soap/layer_table.h"
+#include "search/soap/layerwise_tree.h"
 #include "search/soap/mcmc.h"
 #include "search/soap/soap.h"
 #include "strategy/yaml.h"
@@ -354,6 +357,18 @@ void symbolic(const Arguments& arguments) {
   gaps();
 }
 
+void print_layerwise(const LayerwisePipeline& plan, const LayerTable& table) {
+  fmt::print("{:.3f} s per step, {} micro-batches\n", ms(plan.time) * 1e-3, plan.micro_batches);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    std::map<std::string, int> counts;
+    for (std::size_t option : plan.stages[s].option) ++counts[print(table.options[option])];
+    fmt::print("stage {}: layers {} to {}, {}:", s, plan.cut[s].first, plan.cut[s].last - 1,
+               human(plan.stages[s].memory));
+    for (const auto& [name, count] : counts) fmt::print(" {} × [{}]", count, name);
+    fmt::print("\n");
+  }
+}
+
 void layerwise(const Arguments& arguments) {
   const LayerTableRequest request{
       .plan = {.model = "llama2-7b", .cluster = "dgx-a100-40:1", .strategy = {}, .global_batch = 64, .seq = 4096}};
@@ -372,8 +387,9 @@ void layerwise(const Arguments& arguments) {
   const Bytes limit = layer_memory_limit(request, capacity).value();
   const double tabled = cpu_seconds() - start;
   start = cpu_seconds();
-  const auto found =
-      best_layerwise({8, micro_batches, [&](std::int64_t m) { return &tables.at(m); }, limit, Bytes{64 << 20}, 8});
+  const LayerwiseProblem problem{8,     micro_batches,   [&](std::int64_t m) { return &tables.at(m); },
+                                 limit, Bytes{64 << 20}, 8};
+  const auto found = best_layerwise(problem);
   fmt::print("{} tables of {} options: {:.2f} CPU s; search: {:.2f} CPU s; {:.2f} s by the clock\n", tables.size(),
              tables.begin()->second.options.size(), tabled, cpu_seconds() - start,
              std::chrono::duration<double>(Clock::now() - began).count());
@@ -381,15 +397,34 @@ void layerwise(const Arguments& arguments) {
     fmt::print("nothing fits\n");
     return;
   }
-  fmt::print("{:.3f} s per step, {} micro-batches\n", ms(found->time) * 1e-3, found->micro_batches);
-  for (std::size_t s = 0; s < found->stages.size(); ++s) {
-    std::map<std::string, int> counts;
-    for (std::size_t option : found->stages[s].option) ++counts[print(tables.at(found->micro_batches).options[option])];
-    fmt::print("stage {}: layers {} to {}, {}:", s, found->cut[s].first, found->cut[s].last - 1,
-               human(found->stages[s].memory));
-    for (const auto& [name, count] : counts) fmt::print(" {} × [{}]", count, name);
-    fmt::print("\n");
+  print_layerwise(*found, tables.at(found->micro_batches));
+  start = cpu_seconds();
+  const std::optional<SaidPlan> said = best_said(problem);
+  if (!said) {
+    fmt::print("no plan of one ZeRO stage and one mesh per pipeline stage fits\n");
+    return;
   }
+  const LayerTable& table = said->tables.at(said->pipeline.micro_batches);
+  fmt::print("the best that a strategy tree can say: {:.2f} CPU s\n", cpu_seconds() - start);
+  print_layerwise(said->pipeline, table);
+  const Graph graph = build_model(request.plan.model, {.batch = 1, .seq = request.plan.seq}).value();
+  const Result<Strategy> tree = to_tree(said->pipeline, table, graph);
+  if (!tree.ok()) {
+    fmt::print("{}\n", tree.error().message);
+    return;
+  }
+  const std::string file = arguments.text("out", "/tmp") + "/layerwise.yaml";
+  std::ofstream(file) << to_yaml(*tree);
+  PlanRequest played = request.plan;
+  played.strategy = file;
+  const Result<Plan> plan = make_plan(played);
+  const Result<Forecast> forecast =
+      plan.ok() ? weft::forecast(*plan, AnalyticCost(plan->stack)) : Result<Forecast>(plan.error());
+  if (forecast.ok())
+    fmt::print("{} simulated: {:.3f} s per step, {} on the fullest device\n", file, forecast->step_s,
+               human(forecast->fullest()->device_total));
+  else
+    fmt::print("{}\n", forecast.error().message);
 }
 
 }  // namespace
