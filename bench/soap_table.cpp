@@ -5,8 +5,7 @@
 //     by MCMC, against data parallelism and the experts' strategies. As there: 64 samples per device, AlexNet 256 in
 //     all; 40 unrolled steps; fp32; hosts take no time and communication runs beside computation. --out: the strategies
 //     found, as files. --trace: the best so far, after every round.
-//     --sync-after: gradients are reduced after the backward pass, not beside it. --slack 0.02: how much longer a step
-//     may take than the fastest found, to move fewer bytes.
+//     --slack 0.02: how much longer a step may take than the fastest found, to move fewer bytes.
 //   soap_table long [--model nmt] [--cluster p100x4:16] [--short 120] [--minutes 30]
 //     What a longer search gains: the same search for 120 seconds of the processor, and for 30 minutes by the clock.
 //   soap_table speed [--cpu-seconds 10]      proposals per second at 4, 16 and 64 devices, on one thread
@@ -61,9 +60,8 @@ struct Arguments {
   }
 };
 
-SoftwareStack flexflow_stack(bool sync_after) {
+SoftwareStack flexflow_stack() {
   SoftwareStack stack = without_host_time(find_stack("pytorch-ddp").value());
-  stack.gradient_overlap.value = !sync_after;
   stack.p2p_overlap.value = true;
   stack.tensor_overlap.value = true;
   return stack;
@@ -87,7 +85,7 @@ constexpr Row kRows[] = {{"AlexNet", "alexnet", 256},    {"Inception-v3", "incep
 void compare(const Row& row, const std::string& cluster_name, const Arguments& arguments) {
   const Cluster cluster = parse_cluster(cluster_name).value();
   const TrainingGraph training = flexflow_graph(row.model, row.batch > 0 ? row.batch : 64 * cluster.device_count());
-  const SoftwareStack stack = flexflow_stack(arguments.named.contains("sync-after"));
+  const SoftwareStack stack = flexflow_stack();
   const AnalyticCost cost(stack);
   const double limit = arguments.number("cpu-seconds", 120), start = cpu_seconds();
   std::atomic<bool> spent = false;
@@ -149,7 +147,7 @@ void flexflow(const Arguments& arguments) {
 Result<SoapOutcome> search_for(const TrainingGraph& training, const Cluster& cluster, double cpu_limit,
                                double clock_limit, std::uint64_t seed) {
   using Clock = std::chrono::steady_clock;
-  const SoftwareStack stack = flexflow_stack(false);
+  const SoftwareStack stack = flexflow_stack();
   const AnalyticCost cost(stack);
   const double start = cpu_seconds();
   const auto began = Clock::now();
@@ -193,7 +191,7 @@ void speed(const Arguments& arguments) {
     for (const char* cluster_name : {"p100x4:1", "p100x4:4", "p100x4:16"}) {
       const Cluster cluster = parse_cluster(cluster_name).value();
       const TrainingGraph training = flexflow_graph(model, 64 * cluster.device_count());
-      const SoftwareStack stack = flexflow_stack(false);
+      const SoftwareStack stack = flexflow_stack();
       const AnalyticCost cost(stack);
       std::vector<DeviceId> devices;
       for (std::int64_t i = 0; i < cluster.device_count(); ++i) devices.emplace_back(static_cast<std::size_t>(i));

@@ -15,7 +15,7 @@ namespace weft {
 // Options of this ZeRO stage (0 where there is nothing to spread), and no change of mesh from layer to layer.
 LayerTable in_words_of_a_tree(const LayerTable& table, int zero);
 
-// The best plan that a tree can say, over ZeRO stages. `tree_tables` are kept for the plan's options.
+// The best plan that a tree can say, of any ZeRO stage, with the tables that its options are of.
 struct SaidPlan {
   LayerwisePipeline pipeline;
   std::map<std::int64_t, LayerTable> tables;  // by micro-batches

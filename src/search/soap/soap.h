@@ -8,8 +8,9 @@
 // under fair sharing with the stack as it is, and is never slower there than data parallelism or the expert's strategy.
 //
 // Exact: per-operator layouts on one grid of all devices, optimal for the sum of all pieces. Symbolic: the same by
-// volumes alone, without a constant of any device. MCMC: any operator on any devices, begun from all of these. Not
-// here: pipelines of micro-batches and layer-wise plans (partition.h, layerwise.h), hybrid parallelism by enumeration.
+// volumes alone, without a constant of any device. MCMC: whole layers (tied.h), then any operator on any devices, begun
+// from all of these. Not here: pipelines of micro-batches and layer-wise plans (partition.h, layerwise.h), hybrid
+// parallelism by enumeration.
 #pragma once
 
 #include "search/search.h"
