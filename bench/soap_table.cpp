@@ -6,6 +6,10 @@
 //     all; 40 unrolled steps; fp32; hosts take no time and communication runs beside computation. --out: the strategies
 //     found, as files. --trace: the best so far, after every round.
 //     --slack 0.02: how much longer a step may take than the fastest found, to move fewer bytes.
+//   soap_table exposed
+//     What data parallelism has to gain: its step, that of one device with its share of the samples, all gradients in
+//     one ring, and the same by the rule of FlexFlow's simulator: one parameter after another, (devices of a node − 1)
+//     · bytes / 4 GB/s + (nodes − 1) · bytes / 1 GB/s (scripts/simulator.cc of its repository).
 //   soap_table long [--model nmt] [--cluster p100x4:16] [--short 120] [--minutes 30]
 //     What a longer search gains: the same search for 120 seconds of the processor, and for 30 minutes by the clock.
 //   soap_table speed [--cpu-seconds 10]      proposals per second at 4, 16 and 64 devices, on one thread
@@ -141,6 +145,47 @@ void flexflow(const Arguments& arguments) {
        cluster.empty() ? std::vector<std::string>{"p100x4:4", "k80x4:16"} : std::vector{cluster})
     for (const Row& row : kRows)
       if (std::string(row.model).starts_with(model)) compare(row, each, arguments);
+}
+
+Picoseconds data_parallel_time(const TrainingGraph& training, const Cluster& cluster, std::size_t devices) {
+  const SoftwareStack stack = flexflow_stack();
+  const AnalyticCost cost(stack);
+  std::vector<DeviceId> first;
+  for (std::size_t i = 0; i < devices; ++i) first.emplace_back(i);
+  SoapMeshes meshes({static_cast<int>(devices), 1, 1}, first);
+  return judge({training, cluster, cost, stack}, data_parallel_strategy(training, meshes)).value().fair;
+}
+
+void exposed() {
+  fmt::print(
+      "| network | cluster | data parallel, ms | one device alone, ms | ratio | gradients, MB | in one ring, ms | by "
+      "FlexFlow's rule, ms |\n|---|---|---|---|---|---|---|---|\n");
+  for (const char* cluster_name : {"p100x4:4", "k80x4:16", "k80x4:16,nic=8Gbps"})
+    for (const Row& row : kRows) {
+      const Cluster cluster = parse_cluster(cluster_name).value();
+      const std::int64_t devices = cluster.device_count(), batch = row.batch > 0 ? row.batch : 64 * devices;
+      const TrainingGraph training = flexflow_graph(row.model, batch);
+      const Picoseconds all = data_parallel_time(training, cluster, static_cast<std::size_t>(devices)),
+                        one = data_parallel_time(flexflow_graph(row.model, batch / devices), cluster, 1);
+      std::int64_t bytes = 0;
+      for (const Tensor& tensor : training.graph.tensors())
+        if (tensor.kind == TensorKind::Parameter) {
+          std::int64_t elements = 1;
+          for (std::int64_t extent : tensor.type.shape) elements *= extent;
+          bytes += bytes_of(tensor.type.dtype, elements);
+        }
+      std::vector<DeviceId> members;
+      for (std::int64_t i = 0; i < devices; ++i) members.emplace_back(static_cast<std::size_t>(i));
+      const AnalyticCost cost(flexflow_stack());
+      const Communicator ring = make_communicator(cluster, members, Collective::AllReduce);
+      const int per_node = devices_per_node(cluster, members);
+      const double nodes = static_cast<double>(devices) / per_node;
+      fmt::print("| {} | {} | {:.1f} | {:.1f} | {:.3f} | {:.0f} | {:.1f} | {:.0f} |\n", row.title, cluster_name,
+                 ms(all), ms(one), over(all, one), 1e-6 * static_cast<double>(bytes),
+                 ms(isolated_time(cost.communicate({&ring, bytes, false}))),
+                 1e-6 * static_cast<double>(bytes) * ((per_node - 1) / 4.0 + nodes - 1));
+      std::fflush(stdout);
+    }
 }
 
 // One search, until it has used so many seconds of the processor or of the clock.
@@ -437,10 +482,11 @@ int main(int argc, char** argv) {
     if (name.rfind("--", 0) == 0) arguments.named[name.substr(2)] = has_value ? argv[++i] : "";
   }
   if (what == "flexflow") return weft::flexflow(arguments), 0;
+  if (what == "exposed") return weft::exposed(), 0;
   if (what == "long") return weft::long_runs(arguments), 0;
   if (what == "speed") return weft::speed(arguments), 0;
   if (what == "symbolic") return weft::symbolic(arguments), 0;
   if (what == "layerwise") return weft::layerwise(arguments), 0;
-  fmt::print(stderr, "soap_table flexflow|long|speed|symbolic|layerwise [--option value]...\n");
+  fmt::print(stderr, "soap_table flexflow|exposed|long|speed|symbolic|layerwise [--option value]...\n");
   return 2;
 }
