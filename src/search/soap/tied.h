@@ -31,8 +31,7 @@ struct TiedOutcome {
   SearchCounts counts;
 };
 
-// `seeds`: on one grid; at least one that compiles and fits. At most as many evaluations as the number of layers
-// suggests.
+// `seeds`: on one grid; at least one that compiles and fits. Stops by itself, or by the budget.
 Result<TiedOutcome> search_tied(const SoapProblem& problem, const std::vector<SoapStrategy>& seeds,
                                 const SearchBudget& budget, const TiedOptions& options = {},
                                 const OnProgress& on_progress = {});
