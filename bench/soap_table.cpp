@@ -5,9 +5,18 @@
 //     by MCMC, against data parallelism and the experts' strategies. As there: 64 samples per device, AlexNet 256 in
 //     all; 40 unrolled steps; fp32; hosts take no time and communication runs beside computation. --out: the strategies
 //     found, as files. --trace: the best so far, after every round.
+//     --slack 0.02: how much longer a step may take than the fastest found, to move fewer bytes.
+//   soap_table exposed
+//     What data parallelism has to gain: its step, that of one device with its share of the samples, all gradients in
+//     one ring, and the same by the rule of FlexFlow's simulator: one parameter after another, (devices of a node − 1)
+//     · bytes / 4 GB/s + (nodes − 1) · bytes / 1 GB/s (scripts/simulator.cc of its repository).
+//   soap_table long [--model nmt] [--cluster p100x4:16] [--short 120] [--minutes 30]
+//     What a longer search gains: the same search for 120 seconds of the processor, and for 30 minutes by the clock.
 //   soap_table speed [--cpu-seconds 10]      proposals per second at 4, 16 and 64 devices, on one thread
 //   soap_table symbolic                      symbolic plans against experts' on 8 V100; gaps to exact
-//   soap_table layerwise                     Llama-2-7B on 8 devices of 36 GB, every layer by itself
+//   soap_table layerwise [--gib 36] [--out DIR]
+//     Llama-2-7B on 8 devices of 36 GB, every layer by itself; and the best that a strategy tree can say, as a file
+//     that is then simulated.
 //
 // Time is of the processor, not of the clock on the wall: 120 seconds are a minute of two cores.
 #include <fmt/format.h>
@@ -26,6 +35,7 @@
 #include "models/layers.h"
 #include "models/models.h"
 #include "search/soap/layer_table.h"
+#include "search/soap/layerwise_tree.h"
 #include "search/soap/mcmc.h"
 #include "search/soap/soap.h"
 #include "strategy/yaml.h"
@@ -85,7 +95,8 @@ void compare(const Row& row, const std::string& cluster_name, const Arguments& a
   std::atomic<bool> spent = false;
   SoapRequest request{.search = SoapSearch::Mcmc,
                       .budget = {.evaluations = 1'000'000'000, .seconds = 0, .cancelled = &spent},
-                      .seed = static_cast<std::uint64_t>(arguments.number("seed", 1))};
+                      .seed = static_cast<std::uint64_t>(arguments.number("seed", 1)),
+                      .slack = arguments.number("slack", 0)};
   request.on_progress = [&](const SearchProgress& progress) {
     const double used = cpu_seconds() - start;
     if (arguments.named.contains("trace"))
@@ -114,6 +125,11 @@ void compare(const Row& row, const std::string& cluster_name, const Arguments& a
       gb * static_cast<double>(parallel.bytes_moved), gb * static_cast<double>(expert.bytes_moved),
       gb * static_cast<double>(best.bytes_moved), found->counts.simulated, cpu_seconds() - start);
   std::fflush(stdout);
+  if (arguments.named.contains("trace"))
+    for (const SoapCandidate& each : found->candidates)
+      if (each.judged)
+        fmt::print(stderr, "  {:14} {:6} {:9.3f} ms {:7.2f} GB\n", each.name, each.grid, ms(each.judged->fair),
+                   gb * static_cast<double>(each.judged->bytes_moved));
   if (const std::string folder = arguments.text("out", ""); !folder.empty())
     std::ofstream(fmt::format("{}/{}-{}.yaml", folder, row.title, cluster.device_count())) << to_yaml(found->tree);
 }
@@ -129,6 +145,89 @@ void flexflow(const Arguments& arguments) {
        cluster.empty() ? std::vector<std::string>{"p100x4:4", "k80x4:16"} : std::vector{cluster})
     for (const Row& row : kRows)
       if (std::string(row.model).starts_with(model)) compare(row, each, arguments);
+}
+
+Picoseconds data_parallel_time(const TrainingGraph& training, const Cluster& cluster, std::size_t devices) {
+  const SoftwareStack stack = flexflow_stack();
+  const AnalyticCost cost(stack);
+  std::vector<DeviceId> first;
+  for (std::size_t i = 0; i < devices; ++i) first.emplace_back(i);
+  SoapMeshes meshes({static_cast<int>(devices), 1, 1}, first);
+  return judge({training, cluster, cost, stack}, data_parallel_strategy(training, meshes)).value().fair;
+}
+
+void exposed() {
+  fmt::print(
+      "| network | cluster | data parallel, ms | one device alone, ms | ratio | gradients, MB | in one ring, ms | by "
+      "FlexFlow's rule, ms |\n|---|---|---|---|---|---|---|---|\n");
+  for (const char* cluster_name : {"p100x4:4", "k80x4:16", "k80x4:16,nic=8Gbps"})
+    for (const Row& row : kRows) {
+      const Cluster cluster = parse_cluster(cluster_name).value();
+      const std::int64_t devices = cluster.device_count(), batch = row.batch > 0 ? row.batch : 64 * devices;
+      const TrainingGraph training = flexflow_graph(row.model, batch);
+      const Picoseconds all = data_parallel_time(training, cluster, static_cast<std::size_t>(devices)),
+                        one = data_parallel_time(flexflow_graph(row.model, batch / devices), cluster, 1);
+      std::int64_t bytes = 0;
+      for (const Tensor& tensor : training.graph.tensors())
+        if (tensor.kind == TensorKind::Parameter) {
+          std::int64_t elements = 1;
+          for (std::int64_t extent : tensor.type.shape) elements *= extent;
+          bytes += bytes_of(tensor.type.dtype, elements);
+        }
+      std::vector<DeviceId> members;
+      for (std::int64_t i = 0; i < devices; ++i) members.emplace_back(static_cast<std::size_t>(i));
+      const AnalyticCost cost(flexflow_stack());
+      const Communicator ring = make_communicator(cluster, members, Collective::AllReduce);
+      const int per_node = devices_per_node(cluster, members);
+      const double nodes = static_cast<double>(devices) / per_node;
+      fmt::print("| {} | {} | {:.1f} | {:.1f} | {:.3f} | {:.0f} | {:.1f} | {:.0f} |\n", row.title, cluster_name,
+                 ms(all), ms(one), over(all, one), 1e-6 * static_cast<double>(bytes),
+                 ms(isolated_time(cost.communicate({&ring, bytes, false}))),
+                 1e-6 * static_cast<double>(bytes) * ((per_node - 1) / 4.0 + nodes - 1));
+      std::fflush(stdout);
+    }
+}
+
+// One search, until it has used so many seconds of the processor or of the clock.
+Result<SoapOutcome> search_for(const TrainingGraph& training, const Cluster& cluster, double cpu_limit,
+                               double clock_limit, std::uint64_t seed) {
+  using Clock = std::chrono::steady_clock;
+  const SoftwareStack stack = flexflow_stack();
+  const AnalyticCost cost(stack);
+  const double start = cpu_seconds();
+  const auto began = Clock::now();
+  std::atomic<bool> spent = false;
+  SoapRequest request{.search = SoapSearch::Mcmc,
+                      .budget = {.evaluations = 1'000'000'000, .seconds = 0, .cancelled = &spent},
+                      .seed = seed};
+  request.on_progress = [&](const SearchProgress&) {
+    spent =
+        cpu_seconds() - start > cpu_limit || std::chrono::duration<double>(Clock::now() - began).count() > clock_limit;
+  };
+  return search_soap(training, cluster, cost, stack, request);
+}
+
+void long_runs(const Arguments& arguments) {
+  fmt::print(
+      "| network | cluster | short run, ms | CPU s | long run, ms | CPU s | proposals | short / long |\n"
+      "|---|---|---|---|---|---|---|---|\n");
+  const std::string model = arguments.text("model", "");
+  const std::string cluster_name = arguments.text("cluster", "p100x4:16");
+  for (const char* each : {"inception-v3", "nmt:seq=40"}) {
+    if (!std::string(each).starts_with(model)) continue;
+    const Cluster cluster = parse_cluster(cluster_name).value();
+    const TrainingGraph training = flexflow_graph(each, 64 * cluster.device_count());
+    const auto seed = static_cast<std::uint64_t>(arguments.number("seed", 1));
+    const double start = cpu_seconds(), forever = 1e9;
+    const SoapOutcome few = search_for(training, cluster, arguments.number("short", 120), forever, seed).value();
+    const double between = cpu_seconds();
+    fmt::print(stderr, "{}: {:.3f} ms after {:.0f} CPU s\n", each, ms(few.judged.fair), between - start);
+    const SoapOutcome many = search_for(training, cluster, forever, 60 * arguments.number("minutes", 30), seed).value();
+    fmt::print("| {} | {} | {:.2f} | {:.0f} | {:.2f} | {:.0f} | {} | {:.4f} |\n", each, cluster_name,
+               ms(few.judged.fair), between - start, ms(many.judged.fair), cpu_seconds() - between,
+               many.counts.considered, over(few.judged.fair, many.judged.fair));
+    std::fflush(stdout);
+  }
 }
 
 void speed(const Arguments& arguments) {
@@ -301,10 +400,24 @@ void symbolic(const Arguments& arguments) {
   gaps();
 }
 
+void print_layerwise(const LayerwisePipeline& plan, const LayerTable& table) {
+  fmt::print("{:.3f} s per step, {} micro-batches\n", ms(plan.time) * 1e-3, plan.micro_batches);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    std::map<std::string, int> counts;
+    for (std::size_t option : plan.stages[s].option) ++counts[print(table.options[option])];
+    fmt::print("stage {}: layers {} to {}, {}:", s, plan.cut[s].first, plan.cut[s].last - 1,
+               human(plan.stages[s].memory));
+    for (const auto& [name, count] : counts) fmt::print(" {} × [{}]", count, name);
+    fmt::print("\n");
+  }
+}
+
 void layerwise(const Arguments& arguments) {
   const LayerTableRequest request{
       .plan = {.model = "llama2-7b", .cluster = "dgx-a100-40:1", .strategy = {}, .global_batch = 64, .seq = 4096}};
   const Bytes capacity{static_cast<std::int64_t>(arguments.number("gib", 36)) << 30};
+  using Clock = std::chrono::steady_clock;
+  const auto began = Clock::now();
   double start = cpu_seconds();
   std::map<std::int64_t, LayerTable> tables;
   std::vector<std::int64_t> micro_batches;
@@ -317,23 +430,44 @@ void layerwise(const Arguments& arguments) {
   const Bytes limit = layer_memory_limit(request, capacity).value();
   const double tabled = cpu_seconds() - start;
   start = cpu_seconds();
-  const auto found =
-      best_layerwise({8, micro_batches, [&](std::int64_t m) { return &tables.at(m); }, limit, Bytes{64 << 20}, 8});
-  fmt::print("{} tables of {} options: {:.2f} CPU s; search: {:.2f} CPU s\n", tables.size(),
-             tables.begin()->second.options.size(), tabled, cpu_seconds() - start);
+  const LayerwiseProblem problem{8,     micro_batches,   [&](std::int64_t m) { return &tables.at(m); },
+                                 limit, Bytes{64 << 20}, 8};
+  const auto found = best_layerwise(problem);
+  fmt::print("{} tables of {} options: {:.2f} CPU s; search: {:.2f} CPU s; {:.2f} s by the clock\n", tables.size(),
+             tables.begin()->second.options.size(), tabled, cpu_seconds() - start,
+             std::chrono::duration<double>(Clock::now() - began).count());
   if (!found) {
     fmt::print("nothing fits\n");
     return;
   }
-  fmt::print("{:.3f} s per step, {} micro-batches\n", ms(found->time) * 1e-3, found->micro_batches);
-  for (std::size_t s = 0; s < found->stages.size(); ++s) {
-    std::map<std::string, int> counts;
-    for (std::size_t option : found->stages[s].option) ++counts[print(tables.at(found->micro_batches).options[option])];
-    fmt::print("stage {}: layers {} to {}, {}:", s, found->cut[s].first, found->cut[s].last - 1,
-               human(found->stages[s].memory));
-    for (const auto& [name, count] : counts) fmt::print(" {} × [{}]", count, name);
-    fmt::print("\n");
+  print_layerwise(*found, tables.at(found->micro_batches));
+  start = cpu_seconds();
+  const std::optional<SaidPlan> said = best_said(problem);
+  if (!said) {
+    fmt::print("no plan of one ZeRO stage and one mesh per pipeline stage fits\n");
+    return;
   }
+  const LayerTable& table = said->tables.at(said->pipeline.micro_batches);
+  fmt::print("the best that a strategy tree can say: {:.2f} CPU s\n", cpu_seconds() - start);
+  print_layerwise(said->pipeline, table);
+  const Graph graph = build_model(request.plan.model, {.batch = 1, .seq = request.plan.seq}).value();
+  const Result<Strategy> tree = to_tree(said->pipeline, table, graph);
+  if (!tree.ok()) {
+    fmt::print("{}\n", tree.error().message);
+    return;
+  }
+  const std::string file = arguments.text("out", "/tmp") + "/layerwise.yaml";
+  std::ofstream(file) << to_yaml(*tree);
+  PlanRequest played = request.plan;
+  played.strategy = file;
+  const Result<Plan> plan = make_plan(played);
+  const Result<Forecast> forecast =
+      plan.ok() ? weft::forecast(*plan, AnalyticCost(plan->stack)) : Result<Forecast>(plan.error());
+  if (forecast.ok())
+    fmt::print("{} simulated: {:.3f} s per step, {} on the fullest device\n", file, forecast->step_s,
+               human(forecast->fullest()->device_total));
+  else
+    fmt::print("{}\n", forecast.error().message);
 }
 
 }  // namespace
@@ -348,9 +482,11 @@ int main(int argc, char** argv) {
     if (name.rfind("--", 0) == 0) arguments.named[name.substr(2)] = has_value ? argv[++i] : "";
   }
   if (what == "flexflow") return weft::flexflow(arguments), 0;
+  if (what == "exposed") return weft::exposed(), 0;
+  if (what == "long") return weft::long_runs(arguments), 0;
   if (what == "speed") return weft::speed(arguments), 0;
   if (what == "symbolic") return weft::symbolic(arguments), 0;
   if (what == "layerwise") return weft::layerwise(arguments), 0;
-  fmt::print(stderr, "soap_table flexflow|speed|symbolic|layerwise [--option value]...\n");
+  fmt::print(stderr, "soap_table flexflow|exposed|long|speed|symbolic|layerwise [--option value]...\n");
   return 2;
 }

@@ -78,22 +78,39 @@ SoapStrategy trimmed(const SoapStrategy& strategy) {
   return result;
 }
 
-}  // namespace
-
-Result<SoapJudgement> judge(const SoapProblem& problem, const SoapStrategy& given) {
+Result<Program> compiled(const SoapProblem& problem, const SoapStrategy& given) {
   const SoapStrategy strategy = trimmed(given);
   const Graph& graph = problem.training.graph;
   WEFT_TRY(const Placing placing, with_world(placing_of(strategy, graph)));
   WEFT_TRY(const ShardingPlan plan, plan_sharding(problem.training, placing, choices_of(strategy, graph)));
-  WEFT_TRY(const Program program,
-           compile(problem.training, placing, plan, compile_options(problem.stack), RecomputeRegions::none(graph)));
-  WEFT_TRY(const Schedule schedule, make_schedule({"gpipe", 1, 1, 0}));
+  return compile(problem.training, placing, plan, compile_options(problem.stack), RecomputeRegions::none(graph));
+}
+
+Result<Run> play(const SoapProblem& problem, const Program& program, const Schedule& schedule, bool fold,
+                 Network network) {
   WEFT_TRY(const Priced priced,
-           price(program, schedule, problem.training, problem.cluster, problem.cost, problem.stack, {.fold = false}));
-  WEFT_TRY(const Run fifo, simulate(priced.workload, {.network = Network::Fifo}));
-  WEFT_TRY(const Run fair, simulate(priced.workload, {.network = Network::Fair}));
+           price(program, schedule, problem.training, problem.cluster, problem.cost, problem.stack, {.fold = fold}));
+  return simulate(priced.workload, {.network = network});
+}
+
+}  // namespace
+
+Result<SoapJudgement> judge(const SoapProblem& problem, const SoapStrategy& strategy) {
+  WEFT_TRY(const Program program, compiled(problem, strategy));
+  WEFT_TRY(const Schedule schedule, make_schedule({"gpipe", 1, 1, 0}));
+  // Folding is exact under fair sharing, not always first in, first out.
+  WEFT_TRY(const Run fifo, play(problem, program, schedule, false, Network::Fifo));
+  WEFT_TRY(const Run fair, play(problem, program, schedule, true, Network::Fair));
   const MemoryNeed need = memory_need(problem, program, schedule);
-  return SoapJudgement{fifo.makespan, fair.makespan, need.over_budget, need.most_held, bytes_sent(program, graph)};
+  return SoapJudgement{fifo.makespan, fair.makespan, need.over_budget, need.most_held,
+                       bytes_sent(program, problem.training.graph)};
+}
+
+Result<FairPlay> play_fair(const SoapProblem& problem, const SoapStrategy& strategy) {
+  WEFT_TRY(Program program, compiled(problem, strategy));
+  WEFT_TRY(const Schedule schedule, make_schedule({"gpipe", 1, 1, 0}));
+  WEFT_TRY(const Run fair, play(problem, program, schedule, true, Network::Fair));
+  return FairPlay{std::move(program), fair.makespan};
 }
 
 }  // namespace weft

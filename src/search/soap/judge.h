@@ -28,6 +28,14 @@ struct SoapJudgement {
 // An error: what does not compile.
 Result<SoapJudgement> judge(const SoapProblem& problem, const SoapStrategy& strategy);
 
+// The same under fair sharing alone, without memory; devices that do the same are one, which is exact. Many times
+// quicker where nodes are alike.
+struct FairPlay {
+  Program program;
+  Picoseconds time = 0;
+};
+Result<FairPlay> play_fair(const SoapProblem& problem, const SoapStrategy& strategy);
+
 // How the stack wants gradients to be reduced.
 CompileOptions compile_options(const SoftwareStack& stack);
 

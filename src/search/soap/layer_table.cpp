@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cost/analytic.h"
 #include "forecast/forecast.h"
+#include "search/parallel.h"
 #include "search/soap/layout_problem.h"
 #include "strategy/layers.h"
 
@@ -32,9 +34,12 @@ std::vector<LayerOption> options_on(int devices) {
   return options;
 }
 
+// A short instance of the model, played with one micro-batch and with two.
 struct Played {
-  Picoseconds time = 0;
-  HeldBytes held;
+  Picoseconds once = 0, twice = 0;
+  HeldBytes held;                    // with one
+  Bytes overhead;                    // of the device, beside what is allocated
+  std::optional<TensorType> border;  // the tensor that goes from layer to layer
 };
 
 class TableMaker {
@@ -46,34 +51,50 @@ class TableMaker {
     LayerTable table;
     WEFT_TRY(const ModelInfo info, describe_model(request_.plan.model));
     table.layers = static_cast<std::size_t>(info.layers);
+    for (int group = 1; group <= devices; ++group)
+      if (devices % group == 0)
+        for (const LayerOption& option : options_on(group)) table.options.push_back(option);
+    // Instances of one layer and of two, of every option.
+    std::vector<Result<Played>> played(2 * table.options.size(), error("not played"));
+    for_each_index(played.size(), 0, 1,
+                   [&](std::size_t i) { played[i] = play(table.options[i / 2], 1 + static_cast<int>(i % 2)); });
     std::string why = "no option";
-    for (int group = 1; group <= devices; ++group) {
-      if (devices % group != 0) continue;
-      for (const LayerOption& option : options_on(group))
-        if (Status added = add(option, table); !added.ok()) why = added.error().message;
+    const std::vector<LayerOption> options = std::exchange(table.options, {});
+    for (std::size_t i = 0; i < options.size(); ++i) {
+      const Result<Played>&one = played[2 * i], &two = played[2 * i + 1];
+      if (one.ok() && two.ok())
+        add(options[i], *one, *two, table);
+      else
+        why = (one.ok() ? two : one).error().message;
     }
     if (table.options.empty()) return error("{}: no way to split a layer compiles: {}", request_.plan.model, why);
     add_changes(table);
     return table;
   }
 
-  Result<Played> play(const LayerOption& option, int layers, std::int64_t micro_batches) {
+  Result<Played> play(const LayerOption& option, int layers) const {
     if (samples_ % option.dp != 0) return error("{} samples do not divide over dp={}", samples_, option.dp);
     PlanRequest plan = request_.plan;
     plan.model += fmt::format("{}layers={}", plan.model.find(':') == std::string::npos ? ":" : ",", layers);
     plan.strategy = fmt::format("tp={},dp={},zero={}{}", option.tp, option.dp, option.zero,
                                 option.recompute ? ",recompute=full" : "");
     plan.micro_batch = samples_ / option.dp;
-    plan.global_batch = samples_ * micro_batches;
+    plan.global_batch = samples_;
     for (std::int64_t i = 0; i < option.devices(); ++i) plan.devices.push_back(i);
     WEFT_TRY(const Plan made, make_plan(plan));
     const AnalyticCost cost(made.stack);
-    WEFT_TRY(const Forecast forecast, weft::forecast(made, cost));
-    if (!shape_) find_border(made.training.graph);
-    overhead_ = forecast.fullest()->device_total - forecast.fullest()->allocated.total();
-    return Played{forecast.step, forecast.fullest()->allocated};
+    WEFT_TRY(const PlayedPlan once, play_plan(made, cost));
+    const Forecast forecast = judge(made, once);
+    // The program does not know how many micro-batches there are; its schedule does.
+    const ScheduleChoice& chosen = made.resolved.schedule;
+    WEFT_TRY(Schedule schedule, make_schedule({chosen.name, static_cast<std::int32_t>(chosen.ranks), 2,
+                                               static_cast<std::int32_t>(chosen.chunks)}));
+    WEFT_TRY(const PlayedProgram twice,
+             play_compiled(made, made.stack, {once.compiled.program, std::move(schedule)}, cost));
+    return Played{once.run.makespan, twice.run.makespan, forecast.fullest()->allocated,
+                  forecast.fullest()->device_total - forecast.fullest()->allocated.total(),
+                  border_of(made.training.graph)};
   }
-  Bytes overhead() const { return overhead_; }
 
  private:
   static Bytes states(const HeldBytes& held) { return held.parameters + held.gradients + held.optimizer; }
@@ -81,15 +102,12 @@ class TableMaker {
   static Picoseconds positive(Picoseconds time) { return std::max<Picoseconds>(0, time); }
   static Bytes positive(Bytes bytes) { return std::max(Bytes{0}, bytes); }
 
-  Status add(const LayerOption& option, LayerTable& table) {
-    WEFT_TRY(const Played one, play(option, 1, 1));
-    WEFT_TRY(const Played two, play(option, 2, 1));
-    WEFT_TRY(const Played one_twice, play(option, 1, 2));
-    WEFT_TRY(const Played two_twice, play(option, 2, 2));
-    const Picoseconds once = two.time - one.time, twice = two_twice.time - one_twice.time;
+  void add(const LayerOption& option, const Played& one, const Played& two, LayerTable& table) {
+    if (!shape_) shape_ = one.border;
+    const Picoseconds once = two.once - one.once, twice = two.twice - one.twice;
     LayerCost layer{positive(twice - once), positive(2 * once - twice), positive(states(two.held) - states(one.held)),
                     positive(others(two.held) - others(one.held))};
-    const Picoseconds rest_once = one.time - once, rest_twice = one_twice.time - twice;
+    const Picoseconds rest_once = one.once - once, rest_twice = one.twice - twice;
     const Bytes rest = positive(states(one.held) - layer.states);
     // Embedding and head have as many weights; the head has the time and the memory of logits.
     table.first.push_back({0, 0, rest / 2, {}});
@@ -97,21 +115,18 @@ class TableMaker {
                           positive(others(one.held) - layer.activations)});
     table.options.push_back(option);
     table.layer.push_back(layer);
-    return Ok{};
   }
 
-  // The tensor that goes from layer to layer.
-  void find_border(const Graph& graph) {
+  static std::optional<TensorType> border_of(const Graph& graph) {
     const Layers layers = find_layers(graph);
     for (OpId op : graph.ops().ids()) {
       if (graph.ops()[op].phase != Phase::Forward || layers.of[op] < 0) continue;
       for (TensorId input : graph.inputs(op)) {
         const Tensor& tensor = graph.tensors()[input];
-        if (!tensor.producer.valid() || layers.of[tensor.producer] == layers.of[op]) continue;
-        shape_ = tensor.type;
-        return;
+        if (tensor.producer.valid() && layers.of[tensor.producer] != layers.of[op]) return tensor.type;
       }
     }
+    return std::nullopt;
   }
 
   // Samples are cut over the outer devices; from one option to another they are gathered or cut further.
@@ -163,9 +178,8 @@ class TableMaker {
 
   const LayerTableRequest& request_;
   const Cluster& cluster_;
-  const std::int64_t samples_;  // of a micro-batch, all replicas
-  std::optional<TensorType> shape_;
-  Bytes overhead_;
+  const std::int64_t samples_;       // of a micro-batch, all replicas
+  std::optional<TensorType> shape_;  // of the border
 };
 
 }  // namespace
@@ -181,10 +195,9 @@ Result<LayerTable> make_layer_table(const LayerTableRequest& request, std::int64
 
 Result<Bytes> layer_memory_limit(const LayerTableRequest& request, Bytes capacity, double headroom) {
   WEFT_TRY(const Cluster cluster, parse_cluster(request.plan.cluster));
-  TableMaker maker(request, cluster, *request.plan.global_batch);
-  WEFT_TRY(const Played played, maker.play({1, 1, 0, true}, 1, 1));
-  static_cast<void>(played);
-  return Bytes{static_cast<std::int64_t>((1 - headroom) * static_cast<double>(capacity.value))} - maker.overhead();
+  const TableMaker maker(request, cluster, *request.plan.global_batch);
+  WEFT_TRY(const Played played, maker.play({1, 1, 0, true}, 1));
+  return Bytes{static_cast<std::int64_t>((1 - headroom) * static_cast<double>(capacity.value))} - played.overhead;
 }
 
 }  // namespace weft

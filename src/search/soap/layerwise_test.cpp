@@ -3,10 +3,15 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <set>
+
 #include "base/random.h"
 #include "cost/analytic.h"
 #include "forecast/forecast.h"
 #include "search/soap/layer_table.h"
+#include "search/soap/layerwise_tree.h"
+#include "strategy/yaml.h"
 
 namespace weft {
 namespace {
@@ -184,6 +189,60 @@ TEST(LayerTable, SumsUpToWhatTheWholeModelTakes) {
     const double whole = static_cast<double>(forecast(made, AnalyticCost(made.stack)).value().step);
     EXPECT_NEAR(sum / whole, 1, 0.05) << print(option);
   }
+}
+
+// As `weft simulate --strategy` plays a file.
+double simulated(const PlanRequest& request, const Strategy& tree) {
+  const std::string file = testing::TempDir() + "layerwise.yaml";
+  std::ofstream(file) << to_yaml(tree);
+  PlanRequest plan = request;
+  plan.strategy = file;
+  const Plan made = make_plan(plan).value();
+  return static_cast<double>(forecast(made, AnalyticCost(made.stack)).value().step);
+}
+
+TEST(LayerwiseTree, WhatATreeCanSayTakesAsLongAsWasSummed) {
+  LayerTableRequest request{.plan = {.model = "gpt2-124m:hidden=256,heads=4,vocab=1024,layers=6",
+                                     .cluster = "dgx1-v100-32:1",
+                                     .strategy = {},
+                                     .global_batch = 16}};
+  request.plan.seq = 128;
+  request.devices = 4;
+  for (std::int64_t i = 0; i < 4; ++i) request.plan.devices.push_back(i);
+  std::map<std::int64_t, LayerTable> tables;
+  LayerTableRequest any = request;
+  any.plan.devices.clear();
+  for (std::int64_t m : {2, 8}) tables.emplace(m, make_layer_table(any, m).value());
+  const Graph graph = build_model(request.plan.model, {.batch = 1, .seq = 128}).value();
+  std::set<std::string> plans;
+  // The less memory, the more has to be spread, recomputed or cut into stages.
+  for (std::int64_t megabytes : {4000, 80, 60, 50, 40, 30}) {
+    const std::optional<SaidPlan> said = best_said(
+        {4, {2, 8}, [&](std::int64_t m) { return &tables.at(m); }, Bytes{megabytes << 20}, Bytes{1 << 18}, 4});
+    if (!said) continue;
+    const Result<Strategy> tree = to_tree(said->pipeline, said->tables.at(said->pipeline.micro_batches), graph);
+    ASSERT_TRUE(tree.ok()) << tree.error().message;
+    plans.insert(to_yaml(*tree));
+    EXPECT_NEAR(static_cast<double>(said->pipeline.time) / simulated(request.plan, *tree), 1, 0.15) << megabytes;
+  }
+  EXPECT_GE(plans.size(), 4u);
+}
+
+TEST(LayerwiseTree, WhatATreeHasNoWordsForIsTold) {
+  LayerTable table;
+  table.layers = 2;
+  table.options = {{1, 2, 1, false}, {1, 2, 3, false}, {2, 1, 0, false}};
+  const Graph graph = build_model("gpt2-124m:layers=2,hidden=64,heads=4,vocab=128", {.batch = 1, .seq = 8}).value();
+  const auto fault = [&](std::vector<std::size_t> options) {
+    LayerwisePipeline pipeline;
+    pipeline.stages = {{std::move(options), 0, 0, {}}};
+    const Result<Strategy> tree = to_tree(pipeline, table, graph);
+    return tree.ok() ? "" : tree.error().message;
+  };
+  EXPECT_EQ(fault({0, 0}), "");
+  EXPECT_EQ(fault({0, 1}), "layer 1: zero=3, others zero=1; a strategy tree has one for all");
+  EXPECT_EQ(fault({0, 2}),
+            "layer 1: [tp=2 dp=1] in a stage of [tp=1 dp=2 zero=1]; a stage of a strategy tree has one mesh");
 }
 
 TEST(LayerTable, ABatchThatDoesNotDivideIsTold) {

@@ -134,16 +134,7 @@ class Chain {
     return {mesh.axes()[0].size, mesh.axes()[1].size, mesh.axes()[2].size};
   }
   // With this chain's numbers of meshes.
-  IdVec<OpId, OpConfig> adopted(const SoapStrategy& strategy) {
-    IdVec<MeshId, MeshId> now(strategy.meshes.size());
-    IdVec<OpId, OpConfig> ops;
-    for (const OpConfig& config : strategy.ops) {
-      const Mesh& mesh = strategy.meshes[config.mesh];
-      if (!now[config.mesh].valid()) now[config.mesh] = meshes_.id_of(sizes_of(mesh), mesh.devices());
-      ops.push_back({now[config.mesh], config.split});
-    }
-    return ops;
-  }
+  IdVec<OpId, OpConfig> adopted(const SoapStrategy& strategy) { return weft::adopted(strategy, meshes_); }
   MeshId known(MeshId mesh) {
     if (known_.size() <= mesh.index()) known_.resize(meshes_.meshes().size());
     if (!known_[mesh].valid()) {
@@ -305,8 +296,8 @@ class Mcmc {
       outcome.accepted += chain->accepted();
       for (const auto& [reason, count] : chain->counts().pruned) outcome.counts.pruned[reason] += count;
     }
-    outcome.best = best_;
-    outcome.fifo = best_time_;
+    outcome.best = fairest_;
+    outcome.fair = fairest_time_;
     return outcome;
   }
 
@@ -317,10 +308,12 @@ class Mcmc {
     for (const SoapStrategy& seed : seeds) {
       const Result<SoapJudgement> judged = judge(problem_, seed);
       outcome.seeds.push_back(judged.ok() && judged->over_budget.value <= 0 ? judged->fifo : 0);
-      if (outcome.seeds.back() > 0)
+      if (outcome.seeds.back() > 0) {
         sound.emplace_back(judged->fifo, &seed);
-      else
+        remember(seed, judged->fair);
+      } else {
         problem = judged.ok() ? "the last lacks " + human(judged->over_budget) + " of memory" : judged.error().message;
+      }
     }
     if (sound.empty()) return error("no strategy to begin with fits: {}", problem);
     std::stable_sort(sound.begin(), sound.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -333,10 +326,19 @@ class Mcmc {
   // Keeps a strategy if it is the best in truth: chains go on with the gradients' buckets that they began with.
   bool take(const SoapStrategy& strategy) {
     const Result<SoapJudgement> judged = judge(problem_, strategy);
-    if (!judged.ok() || judged->over_budget.value > 0 || judged->fifo >= best_time_) return false;
+    if (!judged.ok() || judged->over_budget.value > 0) return false;
+    remember(strategy, judged->fair);
+    if (judged->fifo >= best_time_) return false;
     best_ = strategy;
     best_time_ = judged->fifo;
     return true;
+  }
+
+  // Chains walk by links that are first in, first out; what is returned is the best under fair sharing of all judged.
+  void remember(const SoapStrategy& strategy, Picoseconds fair) {
+    if (fairest_time_ > 0 && fair >= fairest_time_) return;
+    fairest_ = strategy;
+    fairest_time_ = fair;
   }
 
   // `before`: what each chain had after the last meeting.
@@ -381,8 +383,8 @@ class Mcmc {
   const Schedule schedule_;
   std::vector<std::unique_ptr<Chain>> chains_;
   std::vector<std::pair<Picoseconds, const SoapStrategy*>> ordered_;  // seeds that fit, the best first
-  SoapStrategy best_;
-  Picoseconds best_time_ = 0;
+  SoapStrategy best_, fairest_;
+  Picoseconds best_time_ = 0, fairest_time_ = 0;
 };
 
 }  // namespace

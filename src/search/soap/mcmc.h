@@ -24,8 +24,8 @@ struct McmcOptions {
 };
 
 struct McmcOutcome {
-  SoapStrategy best;
-  Picoseconds fifo = 0;
+  SoapStrategy best;  // under fair sharing, of all that were judged in full
+  Picoseconds fair = 0;
   SearchCounts counts;
   StoppedBy stopped_by = StoppedBy::Itself;
   std::vector<Picoseconds> seeds;  // of the strategies it began with; 0: they do not compile, or do not fit

@@ -85,6 +85,18 @@ bool divides(const Signature& signature, int axis, std::int64_t parts) {
   return parts == 1 || (splittable(signature, axis) && of.size % parts == 0 && of.size / parts % of.granule == 0);
 }
 
+IdVec<OpId, OpConfig> adopted(const SoapStrategy& strategy, SoapMeshes& meshes) {
+  IdVec<MeshId, MeshId> now(strategy.meshes.size());
+  IdVec<OpId, OpConfig> ops;
+  for (const OpConfig& config : strategy.ops) {
+    const Mesh& mesh = strategy.meshes[config.mesh];
+    if (!now[config.mesh].valid())
+      now[config.mesh] = meshes.id_of({mesh.axes()[0].size, mesh.axes()[1].size, mesh.axes()[2].size}, mesh.devices());
+    ops.push_back({now[config.mesh], config.split});
+  }
+  return ops;
+}
+
 Placing placing_of(const SoapStrategy& strategy, const Graph& graph) {
   Placing placing;
   placing.meshes = strategy.meshes;

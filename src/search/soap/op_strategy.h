@@ -49,6 +49,9 @@ struct SoapStrategy {
   std::map<OpId, std::int64_t> outer = {};  // blocks in which outputs are cut, where not 1 (layout_problem.h)
 };
 
+// A strategy's configurations by these numbers of meshes.
+IdVec<OpId, OpConfig> adopted(const SoapStrategy& strategy, SoapMeshes& meshes);
+
 Placing placing_of(const SoapStrategy& strategy, const Graph& graph);
 ShardingChoices choices_of(const SoapStrategy& strategy, const Graph& graph);
 std::vector<std::optional<AxisChoice>> axes_of(const OpConfig& config, const Signature& signature,

@@ -1,6 +1,7 @@
 #include "search/soap/proposals.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "strategy/axis_decision.h"
@@ -191,11 +192,12 @@ std::vector<OpConfig> Proposals::usual_configs(OpId op, SoapMeshes& meshes) cons
       outputs = a;
   const int samples = sample_axis(signature);
   std::vector<OpConfig> configs;
-  const auto add = [&](std::size_t by_samples, std::size_t by_outputs, const std::vector<DeviceId>& devices) {
-    OpConfig config{{},
-                    {static_cast<std::int8_t>(by_samples > 1 ? samples : -1),
-                     static_cast<std::int8_t>(by_outputs > 1 ? outputs : -1), -1}};
-    config.mesh = meshes.id_of({static_cast<int>(by_samples), static_cast<int>(by_outputs), 1}, devices);
+  const auto add = [&](std::size_t outer, std::size_t inner, int by_outer, int by_inner,
+                       const std::vector<DeviceId>& devices) {
+    OpConfig config{
+        {},
+        {static_cast<std::int8_t>(outer > 1 ? by_outer : -1), static_cast<std::int8_t>(inner > 1 ? by_inner : -1), -1}};
+    config.mesh = meshes.id_of({static_cast<int>(outer), static_cast<int>(inner), 1}, devices);
     if (fits(op, config, meshes.meshes()[config.mesh]) &&
         std::find(configs.begin(), configs.end(), config) == configs.end())
       configs.push_back(config);
@@ -206,9 +208,11 @@ std::vector<OpConfig> Proposals::usual_configs(OpId op, SoapMeshes& meshes) cons
         std::vector<DeviceId> devices;
         for (std::size_t node = 0; node < over; ++node)
           for (std::size_t j = 0; j < places; ++j) devices.push_back(all[node * inside + place + j]);
-        add(devices.size(), 1, devices);
-        add(over, places, devices);
-        add(1, devices.size(), devices);
+        add(devices.size(), 1, samples, -1, devices);
+        add(over, places, samples, outputs, devices);
+        // The same samples on the same grid as outputs may be: from one to the other nothing leaves a node.
+        add(over, places, samples, samples, devices);
+        add(devices.size(), 1, outputs, -1, devices);
       }
   return configs;
 }
@@ -336,6 +340,54 @@ std::vector<OpChange> Proposals::change_module(const IdVec<OpId, OpConfig>& now,
   return changes;
 }
 
+std::vector<OpId> Proposals::neighbours(const Unit& unit) const {
+  std::vector<OpId> result;
+  for (TensorId input : graph_.inputs(unit.front()))
+    if (const OpId producer = graph_.tensors()[input].producer; producer.valid()) result.push_back(producer);
+  for (TensorId output : graph_.outputs(unit.front()))
+    for (const Use& use : graph_.uses(output))
+      if (use.op < training_.first_backward) result.push_back(use.op);
+  return result;
+}
+
+std::vector<OpChange> Proposals::draw_layers(const IdVec<OpId, OpConfig>& now, SoapMeshes& meshes, Rng& rng) const {
+  const std::uint64_t kind = rng.below(12);
+  std::vector<OpChange> changes;
+  if (kind == 0) {
+    changes = change_module(now, meshes, rng);
+  } else if (kind == 1) {
+    const std::vector<std::size_t> numbers = group_numbers(meshes);
+    if (numbers.empty()) return {};
+    const std::size_t groups = numbers[rng.below(numbers.size())];
+    changes = stagger(layers_[rng.below(layers_.size())], groups, rng.below(2) == 0, meshes);
+  } else {
+    std::map<OpId, OpConfig> all;
+    for (std::uint64_t layer = 0; layer < (kind >= 9 ? 2u : 1u); ++layer) {
+      const std::size_t u = layers_[rng.below(layers_.size())];
+      const Unit& unit = units_[u];
+      std::optional<OpConfig> head;
+      if (kind <= 3) {
+        const std::vector<OpId> beside = neighbours(unit);
+        if (beside.empty()) return {};
+        const OpId from = beside[rng.below(beside.size())];
+        head = follow(from, now[from], unit.front(), meshes.meshes());
+      } else if (kind == 4) {
+        head = random_config(unit.front(), meshes, rng);
+      } else {
+        const std::vector<OpConfig> usual = usual_configs(unit.front(), meshes);
+        if (!usual.empty()) head = usual[rng.below(usual.size())];
+      }
+      if (!head) return {};
+      for (const auto& [op, config] : change_units(rng.below(6) == 0 ? by_name_[u] : by_weight_[u], *head, meshes))
+        all[op] = config;
+    }
+    changes.assign(all.begin(), all.end());
+  }
+  std::erase_if(changes, [&](const OpChange& change) { return now[change.first] == change.second; });
+  std::sort(changes.begin(), changes.end(), by_operator);
+  return changes;
+}
+
 std::vector<OpChange> Proposals::draw(const IdVec<OpId, OpConfig>& now, SoapMeshes& meshes, Rng& rng) const {
   const std::uint64_t kind = rng.below(16);
   std::vector<OpChange> changes;
@@ -352,15 +404,9 @@ std::vector<OpChange> Proposals::draw(const IdVec<OpId, OpConfig>& now, SoapMesh
     const Unit& unit = units_[u];
     std::optional<OpConfig> head;
     if (kind <= 4) {  // along an edge
-      std::vector<OpId> neighbours;
-      for (TensorId input : graph_.inputs(unit.front()))
-        if (const OpId producer = graph_.tensors()[input].producer; producer.valid()) neighbours.push_back(producer);
-      for (OpId op : unit)
-        for (TensorId output : graph_.outputs(op))
-          for (const Use& use : graph_.uses(output))
-            if (op == unit.front() && use.op < training_.first_backward) neighbours.push_back(use.op);
-      if (neighbours.empty()) return {};
-      const OpId from = neighbours[rng.below(neighbours.size())];
+      const std::vector<OpId> beside = neighbours(unit);
+      if (beside.empty()) return {};
+      const OpId from = beside[rng.below(beside.size())];
       head = follow(from, now[from], unit.front(), meshes.meshes());
     } else if (kind <= 6) {  // other devices
       const OpConfig& is = now[unit.front()];

@@ -29,6 +29,9 @@ class Proposals {
   // Operators once each, ascending; none where what was drawn does not divide.
   std::vector<OpChange> draw(const IdVec<OpId, OpConfig>& now, SoapMeshes& meshes, Rng& rng) const;
 
+  // The same for whole layers: all steps that share a weight, those beside them of one name, or two layers at once.
+  std::vector<OpChange> draw_layers(const IdVec<OpId, OpConfig>& now, SoapMeshes& meshes, Rng& rng) const;
+
   // Changes worth trying before any random ones: layers staggered in all ways, and the largest layers in all usual
   // configurations: samples over some places of all nodes, outputs over the places of a node, one node or device alone.
   std::vector<std::vector<OpChange>> openings(SoapMeshes& meshes) const;
@@ -41,6 +44,7 @@ class Proposals {
 
   using Unit = std::vector<OpId>;  // the head first, then in order
   const std::vector<Unit>& units() const { return units_; }
+  const std::vector<std::size_t>& layers() const { return layers_; }  // the first unit of each weight
   // The configuration for the head of each of some units, the others after it; units that it does not fit stay out.
   std::vector<OpChange> change_units(const std::vector<std::size_t>& units, const OpConfig& head,
                                      const SoapMeshes& meshes) const;
@@ -53,6 +57,7 @@ class Proposals {
   std::vector<std::size_t> group_numbers(const SoapMeshes& meshes) const;  // into which a node, or all, can be parted
   std::vector<OpChange> stagger(std::size_t unit, std::size_t groups, bool blocks, SoapMeshes& meshes) const;
   std::vector<OpConfig> usual_configs(OpId op, SoapMeshes& meshes) const;
+  std::vector<OpId> neighbours(const Unit& unit) const;
   std::vector<OpChange> change_module(const IdVec<OpId, OpConfig>& now, SoapMeshes& meshes, Rng& rng) const;
 
   const TrainingGraph& training_;
@@ -61,7 +66,7 @@ class Proposals {
   std::vector<Unit> units_;
   IdVec<OpId, std::size_t> unit_of_;
   std::vector<std::vector<std::size_t>> by_weight_, by_name_;  // units repeated, by unit
-  std::vector<std::size_t> layers_;                            // the first unit of each weight
+  std::vector<std::size_t> layers_;
   IdVec<ModuleId, std::vector<OpId>> in_module_;
 };
 

@@ -6,6 +6,7 @@
 
 #include "search/soap/mcmc.h"
 #include "search/soap/proposals.h"
+#include "search/soap/tied.h"
 
 namespace weft {
 namespace {
@@ -131,16 +132,36 @@ class SoapSearcher {
     seeds.push_back(data_parallel_strategy(problem_.training, meshes));
     seeds.push_back(expert_strategy(problem_.training, problem_.cluster, meshes));
     seeds.push_back(random_strategy(meshes));
+    // Whole layers first: what they share decides most, and an operator alone cannot.
+    SearchBudget coarse = request_.budget;
+    coarse.evaluations = (coarse.evaluations + 2) / 3;
+    coarse.seconds /= 3;
+    WEFT_TRY(TiedOutcome tied,
+             search_tied(problem_, seeds, coarse,
+                         {.seed = request_.seed, .threads = request_.threads, .slack = request_.slack},
+                         request_.on_progress));
+    count(tied.counts);
+    seeds.push_back(tied.fastest);
+    tied.fastest.name = "layers";
+    consider(std::move(tied.fastest));
+    if (tied.thrifty) {
+      tied.thrifty->name = "thrifty";
+      consider(std::move(*tied.thrifty));
+    }
     WEFT_TRY(McmcOutcome walked,
              search_mcmc(problem_, seeds, request_.budget, {.seed = request_.seed, .threads = request_.threads},
                          request_.on_progress));
     outcome_.stopped_by = walked.stopped_by;
-    outcome_.counts.considered += walked.counts.considered;
-    outcome_.counts.simulated += walked.counts.simulated;
-    for (const auto& [reason, number] : walked.counts.pruned) outcome_.counts.pruned[reason] += number;
+    count(walked.counts);
     walked.best.name = "mcmc";
     consider(std::move(walked.best));
     return Ok{};
+  }
+
+  void count(const SearchCounts& counts) {
+    outcome_.counts.considered += counts.considered;
+    outcome_.counts.simulated += counts.simulated;
+    for (const auto& [reason, number] : counts.pruned) outcome_.counts.pruned[reason] += number;
   }
 
   // Data parallel, after as many random changes as it has units of operators.
@@ -155,8 +176,23 @@ class SoapSearcher {
     return strategy;
   }
 
+  // Among those that take little longer than the fastest: what moves least.
+  void save_bytes() {
+    const Picoseconds limit =
+        static_cast<Picoseconds>(static_cast<double>(outcome_.judged.fair) * (1 + request_.slack));
+    for (std::size_t i = 0; i < strategies_.size(); ++i) {
+      const auto& judged = outcome_.candidates[i].judged;
+      if (!judged || judged->over_budget.value > 0 || judged->fair > limit ||
+          judged->bytes_moved >= outcome_.judged.bytes_moved)
+        continue;
+      best_ = strategies_[i];
+      outcome_.judged = *judged;
+    }
+  }
+
   Result<SoapOutcome> finish() {
     if (!best_) return error("no strategy compiles: {}", outcome_.candidates.front().error);
+    if (request_.slack > 0) save_bytes();
     outcome_.strategy = std::move(*best_);
     outcome_.tree = to_tree(outcome_.strategy, problem_.training.graph);
     outcome_.feasible = outcome_.judged.over_budget.value <= 0;

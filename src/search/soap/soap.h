@@ -8,8 +8,9 @@
 // under fair sharing with the stack as it is, and is never slower there than data parallelism or the expert's strategy.
 //
 // Exact: per-operator layouts on one grid of all devices, optimal for the sum of all pieces. Symbolic: the same by
-// volumes alone, without a constant of any device. MCMC: any operator on any devices, begun from all of these. Not
-// here: pipelines of micro-batches and layer-wise plans (partition.h, layerwise.h), hybrid parallelism by enumeration.
+// volumes alone, without a constant of any device. MCMC: whole layers (tied.h), then any operator on any devices, begun
+// from all of these. Not here: pipelines of micro-batches and layer-wise plans (partition.h, layerwise.h), hybrid
+// parallelism by enumeration.
 #pragma once
 
 #include "search/search.h"
@@ -26,13 +27,14 @@ struct SoapRequest {
   std::uint64_t seed = 1;
   int threads = 0;                     // 0: as many as the machine has
   double headroom = 0.04;              // of a device's memory that stays free
+  double slack = 0;                    // MCMC: how much longer a step may take than the fastest, to move fewer bytes
   std::vector<DeviceId> devices = {};  // empty: all of the cluster
   OnProgress on_progress = {};
 };
 
 // A strategy that was looked at in full.
 struct SoapCandidate {
-  std::string name;                     // "data parallel", "expert", "exact", "symbolic", "random", "mcmc"
+  std::string name;                     // "data parallel", "expert", "exact", "symbolic", "layers", "thrifty", "mcmc"
   std::string grid;                     // "16x4"
   std::optional<SoapJudgement> judged;  // none: it does not compile
   std::string error = {};

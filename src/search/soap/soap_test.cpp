@@ -8,6 +8,7 @@
 #include "price/price.h"
 #include "search/soap/mcmc.h"
 #include "search/soap/proposals.h"
+#include "search/soap/tied.h"
 #include "strategy/yaml.h"
 
 namespace weft {
@@ -70,6 +71,22 @@ TEST(Soap, TheSameSeedFindsTheSameOnOneThreadAndTwo) {
   EXPECT_EQ(one.judged.fair, two.judged.fair);
   EXPECT_EQ(one.counts.simulated, two.counts.simulated);
   EXPECT_EQ(one.stopped_by, StoppedBy::Evaluations);
+}
+
+TEST(Soap, AWalkOverLayersIsNoSlowerThanItsSeedsAndThriftyWithinItsSlack) {
+  const Case rnn("rnnlm:hidden=256,vocab=2000", 256, "k80x4:2", 4);
+  SoapMeshes meshes({8, 1, 1}, rnn.devices);
+  const std::vector<SoapStrategy> seeds = {data_parallel_strategy(rnn.training, meshes),
+                                           expert_strategy(rnn.training, rnn.cluster, meshes)};
+  const TiedOutcome found =
+      search_tied(rnn.problem, seeds, {.evaluations = 600}, {.patience = 3, .slack = 0.2}).value();
+  const SoapJudgement fastest = judge(rnn.problem, found.fastest).value();
+  EXPECT_EQ(fastest.fair, found.fair);  // folded as it is unfolded
+  for (const SoapStrategy& seed : seeds) EXPECT_LE(fastest.fair, judge(rnn.problem, seed).value().fair);
+  ASSERT_TRUE(found.thrifty);
+  const SoapJudgement thrifty = judge(rnn.problem, *found.thrifty).value();
+  EXPECT_LT(thrifty.bytes_moved, fastest.bytes_moved);
+  EXPECT_LE(static_cast<double>(thrifty.fair), 1.2 * static_cast<double>(fastest.fair));
 }
 
 TEST(Soap, NoRandomStrategyBeatsTheLowerBound) {
