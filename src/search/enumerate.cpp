@@ -32,7 +32,7 @@ class Enumeration {
         options_(options),
         clock_(options.budget),
         composer_(problem, cost, options.judge.headroom),
-        composed_(problem.layers.simple && problem.cluster.homogeneous()) {}
+        composed_(problem.layers.simple && problem.regular) {}
 
   Result<PlanOutcome> run() {
     SpaceOptions space_options = options_.space;

@@ -36,7 +36,8 @@ PlanRequest request_of(const PlanProblem& problem, const BlockShape& shape) {
   request.micro_batch.reset();
   request.global_batch = replicas * shape.micro_batch * kMicroBatches;
   request.devices.resize(static_cast<std::size_t>(replicas * shape.tp * shape.cp));
-  std::iota(request.devices.begin(), request.devices.end(), std::int64_t{0});
+  for (std::size_t rank = 0; rank < request.devices.size(); ++rank)
+    request.devices[rank] = problem.device_at(static_cast<std::int64_t>(rank)).index();
   return request;
 }
 
