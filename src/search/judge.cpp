@@ -5,10 +5,10 @@
 namespace weft {
 
 Result<Judged> judge_strategy(const PlanProblem& problem, const CostModel& cost, const std::string& strategy,
-                              const JudgeOptions& options) {
+                              const JudgeOptions& options, SharedPlans* plans) {
   PlanRequest request = problem.request;
   request.strategy = strategy;
-  WEFT_TRY(Plan plan, make_plan(request));
+  WEFT_TRY(Plan plan, plans ? plans->make(request) : make_plan(request));
   plan.stack = problem.stack;  // with constants of its own, perhaps
   WEFT_TRY(Forecast found,
            forecast(plan, cost, {.network = options.network, .record = true, .headroom = options.headroom}));

@@ -284,8 +284,9 @@ class Reader {
 
 }  // namespace
 
-Result<BlockCosts> probe_block(const PlanProblem& problem, const CostModel& cost, const BlockShape& shape) {
-  WEFT_TRY(Plan plan, make_plan(request_of(problem, shape)));
+Result<BlockCosts> probe_block(const PlanProblem& problem, const CostModel& cost, const BlockShape& shape,
+                               SharedPlans& plans) {
+  WEFT_TRY(Plan plan, plans.make(request_of(problem, shape)));
   plan.stack = problem.stack;  // with constants of its own, perhaps
   WEFT_TRY(const PlayedPlan played, play_plan(plan, cost, {.record = true}));
   return Reader(problem, plan, played).run();

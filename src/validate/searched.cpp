@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <mutex>
 
@@ -33,16 +34,25 @@ Result<Published> predict(const MeasuredRow& row, const SearchedOptions& options
   return Published{plan.request, *plan.parallelism, planned.measured_s, judge(plan, played)};
 }
 
+// Of a device's memory that is to stay free. Below 0: more than there is, where the published plan takes more.
+double headroom_for(const Published& published) {
+  const ForecastOptions usual;
+  const ClassForecast* full = published.forecast.fullest();
+  if (!full || full->fits()) return usual.headroom;
+  return 1 - std::nextafter(full->device_total / full->capacity, 1e9);
+}
+
 // The same for all runs of one problem.
-std::string problem_of(const PlanRequest& request) {
-  return fmt::format("{}|{}|{}|{}|{}|{}|{}", request.model, request.cluster, fmt::join(request.devices, ","),
-                     request.global_batch.value_or(0), request.seq.value_or(0), request.dtype, request.stack);
+std::string problem_of(const PlanRequest& request, double headroom) {
+  return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", request.model, request.cluster, fmt::join(request.devices, ","),
+                     request.global_batch.value_or(0), request.seq.value_or(0), request.dtype, request.stack, headroom);
 }
 
 // A problem searched, and what is needed to say why a published plan was missed.
 class Searched {
  public:
-  Searched(const PlanRequest& request, const SearchedOptions& options) : request_(request), options_(options) {}
+  Searched(const PlanRequest& request, double headroom, const SearchedOptions& options)
+      : request_(request), judging_({.headroom = headroom}), options_(options) {}
 
   void run() {
     Result<PlanProblem> posed = pose(request_);
@@ -52,7 +62,7 @@ class Searched {
     }
     if (options_.calibration) posed->stack = options_.calibration->over(std::move(posed->stack));
     problem_ = std::move(posed).value();
-    Result<PlanOutcome> found = enumerate(problem_, cost(), {.threads = 1, .top = 1});
+    Result<PlanOutcome> found = enumerate(problem_, cost(), {.judge = judging_, .threads = 1, .top = 1});
     if (!found.ok())
       fault = found.error().message;
     else
@@ -61,16 +71,12 @@ class Searched {
 
   std::string why_missed(const Published& published) const {
     const ClassForecast* full = published.forecast.fullest();
-    if (full && !full->fits())
-      return fmt::format("does not fit by the memory model: {:.1f} of {:.1f} GiB",
-                         static_cast<double>(full->device_total.value) / (1 << 30),
-                         static_cast<double>(full->budget.value) / (1 << 30));
     const std::optional<HybridPlan> plan = hybrid_plan_of(published.parallelism, problem_.layers);
     if (!plan) return "not in the space: it has words that the space has not";
     const HybridSpace space = enumerate_space(problem_, {});
     if (std::find(space.plans.begin(), space.plans.end(), *plan) == space.plans.end()) return "not in the space";
     const AnalyticCost price = cost();
-    Composer composer(problem_, price);
+    Composer composer(problem_, price, judging_.headroom);
     composer.prepare({&*plan, 1}, 1);
     const std::optional<Composition> made = composer.compose(*plan);
     if (!made) return "its layers cannot be composed";
@@ -90,6 +96,7 @@ class Searched {
   }
 
   const PlanRequest& request_;
+  const JudgeOptions judging_;
   const SearchedOptions& options_;
   PlanProblem problem_;
 };
@@ -113,8 +120,9 @@ SearchValidation validate_search(const std::vector<MeasuredFile>& files, const S
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (!published[i]->ok()) continue;
     const PlanRequest& request = published[i]->value().request;
-    const auto [found, fresh] = known.try_emplace(problem_of(request), problems.size());
-    if (fresh) problems.emplace_back(request, options);
+    const double headroom = headroom_for(published[i]->value());
+    const auto [found, fresh] = known.try_emplace(problem_of(request, headroom), problems.size());
+    if (fresh) problems.emplace_back(request, headroom, options);
     problem_of_row[i] = found->second;
   }
   std::mutex mutex;
@@ -153,7 +161,6 @@ SearchValidation validate_search(const std::vector<MeasuredFile>& files, const S
     }
     if (!row.holds()) {
       row.why = !searched.fault.empty() ? searched.fault : searched.why_missed(run);
-      if (row.found.empty() && searched.fault.empty()) row.why = "nothing fits; the published plan " + row.why;
     }
     out.rows.push_back(std::move(row));
   }

@@ -2,9 +2,12 @@
 // type and stack should be predicted at least as fast as the plan that was run. Both are simulated in full, and the
 // search knows nothing of what was run.
 //
-// Where it is not, `why` says what stood in the way: the published plan does not fit by the memory model, it is not in
-// the space, or composition ranked it too low. Runs of one problem share a search; problems are searched side by side,
-// and the outcome does not depend on how many are. Cost: some seconds per problem.
+// What was run did fit its devices. Where the memory model says otherwise, the search may fill devices as far as the
+// published plan does by the same model, and the row says so.
+//
+// Where it does not hold, `why` says what stood in the way: the published plan is not in the space, its layers cannot
+// be composed, or composition ranked it too low. Runs of one problem share a search; problems are searched side by
+// side, and the outcome does not depend on how many are. Cost: some seconds per problem.
 #pragma once
 
 #include <functional>
@@ -20,10 +23,10 @@ struct SearchedRow {
   std::string model;
   PlanRequest request;  // as it was run
   double measured_s = 0, published_s = 0, found_s = 0;
-  std::int64_t published_bytes = 0, budget = 0;  // of the fullest device
-  bool published_fits = true;
-  std::string found = {};  // the winner's shorthand; empty: nothing fits
-  std::string why = {};    // it does not hold
+  std::int64_t published_bytes = 0, budget = 0;  // of the fullest device, by the memory model
+  bool published_fits = true;                    // else the search was given as much memory as it takes
+  std::string found = {};                        // the winner's shorthand; empty: nothing fits
+  std::string why = {};                          // it does not hold
 
   bool holds() const { return !found.empty() && found_s <= published_s; }
   double over() const { return found.empty() ? 0 : found_s / published_s - 1; }
