@@ -67,7 +67,8 @@ class Enumeration {
   SpaceOptions without_composition(SpaceOptions options) const {
     options.schedules = {PlanSchedule::OneForwardOneBackward};
     options.zero = {0, 1, 3};
-    options.recompute = {Recompute::None, Recompute::Full};
+    options.recompute = {Recompute::None};
+    if (problem_.layers.count() > 0) options.recompute.push_back(Recompute::Full);  // layer by layer
     options.context = {ContextMode::Gather};
     options.least_context = problem_.model.seq;
     options.light_ends = false;

@@ -43,4 +43,8 @@ struct JudgeOptions {
 Result<Judged> judge_strategy(const PlanProblem& problem, const CostModel& cost, const std::string& strategy,
                               const JudgeOptions& options = {}, SharedPlans* plans = nullptr);
 
+// The same of a tree, under a name.
+Result<Judged> judge_tree(const PlanProblem& problem, const CostModel& cost, const std::string& name,
+                          const Strategy& tree, const JudgeOptions& options = {});
+
 }  // namespace weft

@@ -93,6 +93,7 @@ Result<PlanProblem> pose(const PlanRequest& request) {
   PlanProblem problem;
   problem.request = request;
   problem.request.strategy.clear();
+  problem.request.tree.clear();
   problem.request.micro_batch.reset();
   WEFT_TRY(problem.cluster, parse_cluster(request.cluster));
   ModelOptions shape{.seq = request.seq};
