@@ -44,12 +44,12 @@ PlanRequest asked(const char* model, const char* cluster, std::int64_t batch, st
 }
 
 // Time and memory for every plan of the space, no bounds.
-Status rate(const char* model, const char* cluster, std::int64_t batch, std::int64_t seq) {
+Status rate(const char* model, const char* cluster, std::int64_t batch, std::int64_t seq, bool context) {
   const Watch watch;
   WEFT_TRY(const PlanProblem problem, pose(asked(model, cluster, batch, seq)));
   const AnalyticCost cost(problem.stack);
   SpaceOptions options = SpaceOptions::whole();
-  options.least_context = seq;  // no context parallelism
+  if (!context) options.least_context = seq;
   const HybridSpace space = enumerate_space(problem, options);
   Composer composer(problem, cost);
   composer.prepare(space.plans, 0);
@@ -58,8 +58,9 @@ Status rate(const char* model, const char* cluster, std::int64_t batch, std::int
   for_each_index(made.size(), 0, 64, [&](std::size_t i) { made[i] = composer.compose(space.plans[i]); });
   std::int64_t composed = 0, fit = 0;
   for (const auto& each : made) composed += each.has_value(), fit += each && each->fits();
-  fmt::print("{} on {}: {} plans with time and memory ({} fit), {} probes: {}; of which composing {}\n", model, cluster,
-             composed, fit, composer.probes(), watch.print(), composing.print());
+  fmt::print("{} on {}{}: {} plans with time and memory ({} fit), {} probes: {}; of which composing {}\n", model,
+             cluster, context ? "" : ", no context parallelism", composed, fit, composer.probes(), watch.print(),
+             composing.print());
   return Ok{};
 }
 
@@ -157,8 +158,10 @@ Status distsim() {
 Status run(const std::set<std::string>& words) {
   const auto wanted = [&](const char* word) { return words.empty() || words.contains(word); };
   if (wanted("rates")) {
-    WEFT_TRY_OK(rate("gpt3-175b", "dgx-a100:128", 1536, 2048));
-    WEFT_TRY_OK(rate("mt-nlg-530b", "dgx-a100:280", 2240, 2048));
+    for (const bool context : {false, true}) {
+      WEFT_TRY_OK(rate("gpt3-175b", "dgx-a100:128", 1536, 2048, context));
+      WEFT_TRY_OK(rate("mt-nlg-530b", "dgx-a100:280", 2240, 2048, context));
+    }
   }
   if (wanted("pruned")) {
     WEFT_TRY_OK(pruned_rate("gpt3-175b", "dgx-a100:128", 1536, 2048));

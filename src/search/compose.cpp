@@ -175,7 +175,7 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
   Need fullest;
   for (int rank = 0; rank < table.ranks(); ++rank) {
     HeldBytes held;
-    std::int64_t largest_unit = 0, saved_all = 0, above = 0;
+    std::int64_t largest_unit = 0, saved_all = 0, above = 0, elements = 0;
     const auto keep = [&](const SectionCost& section, bool layer) {
       for (const bool expert : {false, true}) {
         const KeptBytes& kept = expert ? section.expert : section.dense;
@@ -183,6 +183,7 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
         held.parameters.value += plan.zero >= 3 ? kept.parameters / shards : kept.parameters;
         held.gradients.value += plan.zero >= 2 ? kept.gradients / shards : kept.gradients;
         held.optimizer.value += plan.zero >= 1 ? kept.optimizer / shards : kept.optimizer;
+        elements += (expert ? section.stored_expert_elements : section.stored_elements) / (plan.zero >= 3 ? shards : 1);
       }
       if (layer) largest_unit = std::max(largest_unit, section.dense.parameters + section.expert.parameters);
     };
@@ -195,7 +196,10 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
         saved += at(section).net_forward;
       }
       if (tied && stage + 1 == plan.pp * plan.vpp) keep(block.before, false);
-      saved_all += in_flight[static_cast<std::size_t>(chunk)] * saved;
+      // A table may be a short one that stands for many micro-batches; GPipe keeps them all.
+      saved_all +=
+          (plan.schedule == PlanSchedule::GPipe ? plan.micro_batches : in_flight[static_cast<std::size_t>(chunk)]) *
+          saved;
       // Above all that is in flight: in the forward pass of the last, in the backward pass of the first.
       std::int64_t run = -saved, most = 0;
       for (std::int32_t section : stages.sections[static_cast<std::size_t>(stage)]) {
@@ -214,7 +218,9 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
     held.buffers.value = above;
     if (plan.zero >= 3 && chains.dense.size() > 1)
       held.buffers.value += std::max(1, stack.gathers_in_flight.value) * largest_unit;
-    const std::int64_t total = reserved_estimate(held).value + overheads.context.value.value +
+    // Flat copies of a spread optimizer, by the parameters that the device holds.
+    const std::int64_t beside = plan.zero > 0 ? elements * stack.kept_per_parameter.value : 0;
+    const std::int64_t total = reserved_estimate(held).value + beside + overheads.context.value.value +
                                overheads.communicator.value.value * communicators;
     if (total > fullest.memory) fullest = {total, saved_all};
   }

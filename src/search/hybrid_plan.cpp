@@ -9,7 +9,7 @@
 namespace weft {
 
 std::string_view name_of(PlanSchedule schedule) {
-  constexpr std::string_view names[kPlanSchedules] = {"1f1b", "interleaved", "zb-h1", "zb-v"};
+  constexpr std::string_view names[kPlanSchedules] = {"1f1b", "interleaved", "zb-h1", "zb-v", "gpipe"};
   return names[static_cast<std::size_t>(schedule)];
 }
 

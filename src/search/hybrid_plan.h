@@ -11,9 +11,9 @@
 
 namespace weft {
 
-enum class PlanSchedule : std::uint8_t { OneForwardOneBackward, Interleaved, ZeroBubbleH1, ZeroBubbleV };
-inline constexpr int kPlanSchedules = 4;
-std::string_view name_of(PlanSchedule schedule);  // "1f1b", "interleaved", "zb-h1", "zb-v"
+enum class PlanSchedule : std::uint8_t { OneForwardOneBackward, Interleaved, ZeroBubbleH1, ZeroBubbleV, GPipe };
+inline constexpr int kPlanSchedules = 5;
+std::string_view name_of(PlanSchedule schedule);  // "1f1b", "interleaved", "zb-h1", "zb-v", "gpipe"
 
 // How layers are dealt to stages.
 enum class StageSplit : std::uint8_t {

@@ -153,7 +153,7 @@ class Enumeration {
 SpaceOptions SpaceOptions::whole() {
   SpaceOptions options;
   options.schedules = {PlanSchedule::OneForwardOneBackward, PlanSchedule::Interleaved, PlanSchedule::ZeroBubbleH1,
-                       PlanSchedule::ZeroBubbleV};
+                       PlanSchedule::ZeroBubbleV, PlanSchedule::GPipe};
   options.most_micro_batch = 64;
   options.least_context = 1024;
   options.most_tensor = 64;

@@ -5,7 +5,8 @@
 namespace weft {
 
 Result<Plan> SharedPlans::make(const PlanRequest& request) {
-  if (!request.tree.empty() || names_a_file(request.strategy) || !request.global_batch || request.micro_batch) return make_plan(request);
+  if (!request.tree.empty() || names_a_file(request.strategy) || !request.global_batch || request.micro_batch)
+    return make_plan(request);
   WEFT_TRY(const Shorthand words, parse_shorthand(request.strategy));
   // Every word that the number of devices follows from; without them only make_plan knows.
   if (!words.dp || !words.mbs) return make_plan(request);
