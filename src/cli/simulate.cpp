@@ -82,7 +82,8 @@ Status check_words(const SimulateArguments& arguments) {
                         {"--stack", !request.stack.empty(), false}};
   for (const Word& word : words) {
     if (!arguments.plan.empty() && word.given) return error("{}: {} says it; leave one out", word.name, arguments.plan);
-    if (arguments.plan.empty() && word.needed && !word.given) return error("{} is required", word.name);
+    if (arguments.plan.empty() && word.needed && !word.given)
+      return error("{} is required\nTry 'weft simulate --help'.", word.name);
   }
   return Ok{};
 }
