@@ -5,11 +5,24 @@
 namespace weft {
 namespace {
 
+// Beyond this a step is not recorded, and nobody says where its time goes: a record has some 100 bytes per task.
+constexpr std::int64_t kMostRecorded = 5'000'000;
+
+// Of one device of every pipeline rank.
+std::int64_t tasks_of(const CompiledStrategy& compiled) {
+  std::size_t instructions = 0;
+  for (const StageProgram& stage : compiled.program.stages) instructions += stage.forward.size() + stage.backward.size();
+  return static_cast<std::int64_t>(instructions) * compiled.schedule.micro_batches;
+}
+
 Result<Judged> judge_plan(const PlanProblem& problem, const CostModel& cost, Plan plan, const JudgeOptions& options) {
   plan.stack = problem.stack;  // with constants of its own, perhaps
-  WEFT_TRY(Forecast found,
-           forecast(plan, cost, {.network = options.network, .record = true, .headroom = options.headroom}));
-  return Judged{plan.request.strategy, plan.parallelism, to_yaml(plan.strategy), std::move(found)};
+  WEFT_TRY(CompiledStrategy compiled, compile_plan(plan));
+  const ForecastOptions playing{
+      .network = options.network, .record = tasks_of(compiled) <= kMostRecorded, .headroom = options.headroom};
+  WEFT_TRY(PlayedProgram program, play_compiled(plan, plan.stack, compiled, cost, playing));
+  const PlayedPlan played{std::move(compiled), std::move(program.priced), std::move(program.run), program.folded};
+  return Judged{plan.request.strategy, plan.parallelism, to_yaml(plan.strategy), judge(plan, played, playing)};
 }
 
 }  // namespace
