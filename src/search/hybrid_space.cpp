@@ -76,12 +76,7 @@ class Enumeration {
 
   void micro_batches() {
     const std::int64_t each = problem_.global_batch / plan_.dp;
-    for (std::int64_t size = 1; size <= std::min(each, most_micro_batch());
-         size += options_.every_micro_batch ? 1 : size) {
-      if (each % size != 0) {
-        ++space_.left_out;
-        continue;
-      }
+    for (std::int64_t size : divisors(each, most_micro_batch())) {
       plan_.micro_batch = static_cast<std::int32_t>(size);
       plan_.micro_batches = static_cast<std::int32_t>(each / size);
       schedules();
@@ -163,7 +158,6 @@ SpaceOptions SpaceOptions::whole() {
   options.least_context = 1024;
   options.most_tensor = 64;
   options.pipelined_zero = true;
-  options.every_micro_batch = true;
   return options;
 }
 

@@ -24,7 +24,6 @@ struct SpaceOptions {
   bool light_ends = true;              // also cut stages with embedding and head counted as layers
   std::int64_t most_tensor = 0;        // tensor-parallel degree; 0: the devices of a node
   bool pipelined_zero = false;         // ZeRO-2 and 3 with stages too, though no stack does it
-  bool every_micro_batch = false;      // every divisor, not powers of 2 alone
 
   // Nothing left out for being unusual: for figures of how fast plans are judged.
   static SpaceOptions whole();
