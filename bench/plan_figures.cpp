@@ -1,7 +1,7 @@
 // Figures of the enumeration: how many plans a second get time and memory, how long whole searches take, and DistSim's
 // use-case judged in full and by composition. Prints wall-clock and processor seconds; asserts nothing.
 //
-//   build/release/bin/plan_figures [rates] [searches] [distsim]       (default: all)
+//   build/release/bin/plan_figures [rates] [pruned] [searches] [distsim]       (default: all)
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,12 +44,12 @@ PlanRequest asked(const char* model, const char* cluster, std::int64_t batch, st
 }
 
 // Time and memory for every plan of the space, no bounds.
-Status rate(const char* model, const char* cluster, std::int64_t batch, std::int64_t seq) {
+Status rate(const char* model, const char* cluster, std::int64_t batch, std::int64_t seq, bool context) {
   const Watch watch;
   WEFT_TRY(const PlanProblem problem, pose(asked(model, cluster, batch, seq)));
   const AnalyticCost cost(problem.stack);
   SpaceOptions options = SpaceOptions::whole();
-  options.least_context = seq;  // no context parallelism
+  if (!context) options.least_context = seq;
   const HybridSpace space = enumerate_space(problem, options);
   Composer composer(problem, cost);
   composer.prepare(space.plans, 0);
@@ -58,8 +58,9 @@ Status rate(const char* model, const char* cluster, std::int64_t batch, std::int
   for_each_index(made.size(), 0, 64, [&](std::size_t i) { made[i] = composer.compose(space.plans[i]); });
   std::int64_t composed = 0, fit = 0;
   for (const auto& each : made) composed += each.has_value(), fit += each && each->fits();
-  fmt::print("{} on {}: {} plans with time and memory ({} fit), {} probes: {}; of which composing {}\n", model, cluster,
-             composed, fit, composer.probes(), watch.print(), composing.print());
+  fmt::print("{} on {}{}: {} plans with time and memory ({} fit), {} probes: {}; of which composing {}\n", model,
+             cluster, context ? "" : ", no context parallelism", composed, fit, composer.probes(), watch.print(),
+             composing.print());
   return Ok{};
 }
 
@@ -99,7 +100,9 @@ Status distsim() {
   Composer composer(problem, cost);
   struct Row {
     std::string strategy;
-    double simulated, composed, simulated_ms, composed_us;
+    double simulated, composed, make_ms, compile_ms, price_ms, simulate_ms, judge_ms, composed_us;
+
+    double all_ms() const { return make_ms + compile_ms + price_ms + simulate_ms + judge_ms; }
   };
   std::vector<Row> rows;
   for (int tp = 1; tp <= 16; tp *= 2)
@@ -115,18 +118,32 @@ Status distsim() {
       PlanRequest own = problem.request;
       own.strategy = strategy;
       WEFT_TRY(const Plan whole, make_plan(own));
-      WEFT_TRY(const Forecast found, forecast(whole, cost));
+      const double made_plan = processor_seconds();
+      WEFT_TRY(CompiledStrategy compiled, compile_plan(whole));
+      const double made_program = processor_seconds();
+      PlayTimes times;
+      WEFT_TRY(PlayedProgram program, play_compiled(whole, whole.stack, compiled, cost, {}, &times));
+      const double simulated = processor_seconds();
+      // Seconds of the processor, in the parts that the clock on the wall has.
+      const double pricing = (simulated - made_program) * times.price / (times.price + times.simulate);
+      const PlayedPlan played{std::move(compiled), std::move(program.priced), std::move(program.run), program.folded};
+      const Forecast found = judge(whole, played);
       const double between = processor_seconds();
       const std::optional<Composition> made = composer.compose(plan);
       const double end = processor_seconds();
-      rows.push_back({strategy, found.step_s, made ? made->step_s : 0, (between - start) * 1e3, (end - between) * 1e6});
+      rows.push_back({strategy, found.step_s, made ? made->step_s : 0, 1e3 * (made_plan - start),
+                      1e3 * (made_program - made_plan), 1e3 * pricing, 1e3 * (simulated - made_program - pricing),
+                      1e3 * (between - simulated), 1e6 * (end - between)});
     }
   const auto by = [](double Row::*key) { return [key](const Row& a, const Row& b) { return a.*key < b.*key; }; };
   std::sort(rows.begin(), rows.end(), by(&Row::simulated));
   fmt::print("BERT of 48 layers on 16 A40, batch 16: best to worst\n");
   for (const Row& row : rows)
-    fmt::print("  {:<34} {:8.2f} ms simulated in {:6.1f} ms   {:8.2f} ms composed in {:5.0f} us\n", row.strategy,
-               1e3 * row.simulated, row.simulated_ms, 1e3 * row.composed, row.composed_us);
+    fmt::print(
+        "  {:<34} {:8.2f} ms simulated in {:5.1f} ms ({:4.1f} planning, {:4.1f} compiling, {:4.1f} pricing, {:4.1f} "
+        "playing, {:4.1f} judging)   {:8.2f} ms composed in {:4.0f} us\n",
+        row.strategy, 1e3 * row.simulated, row.all_ms(), row.make_ms, row.compile_ms, row.price_ms, row.simulate_ms,
+        row.judge_ms, 1e3 * row.composed, row.composed_us);
   std::int64_t agree = 0, pairs = 0;
   for (std::size_t i = 0; i < rows.size(); ++i)
     for (std::size_t j = i + 1; j < rows.size(); ++j) ++pairs, agree += rows[i].composed <= rows[j].composed;
@@ -141,8 +158,12 @@ Status distsim() {
 Status run(const std::set<std::string>& words) {
   const auto wanted = [&](const char* word) { return words.empty() || words.contains(word); };
   if (wanted("rates")) {
-    WEFT_TRY_OK(rate("gpt3-175b", "dgx-a100:128", 1536, 2048));
-    WEFT_TRY_OK(rate("mt-nlg-530b", "dgx-a100:280", 2240, 2048));
+    for (const bool context : {false, true}) {
+      WEFT_TRY_OK(rate("gpt3-175b", "dgx-a100:128", 1536, 2048, context));
+      WEFT_TRY_OK(rate("mt-nlg-530b", "dgx-a100:280", 2240, 2048, context));
+    }
+  }
+  if (wanted("pruned")) {
     WEFT_TRY_OK(pruned_rate("gpt3-175b", "dgx-a100:128", 1536, 2048));
     WEFT_TRY_OK(pruned_rate("mt-nlg-530b", "dgx-a100:280", 2240, 2048));
   }

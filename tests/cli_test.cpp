@@ -87,6 +87,30 @@ TEST(Cli, JsonIsOneObjectWithThePromisedKeys) {
   EXPECT_EQ(cluster["nodes"], 16);
 }
 
+TEST(Cli, JsonOfSymbolicCostsIsAsItsSchemaSaysAndAddsUp) {
+  std::ifstream file(fs::path(environment("WEFT_SOURCE_DIR")) / "docs/schema/show-costs.schema.json");
+  const auto schema = nlohmann::json::parse(file);
+  const Outcome outcome =
+      run("show strategy --model gpt2-124m:layers=2 --cluster dgx-a100:1 --strategy tp=2,pp=2,dp=2 --costs symbolic "
+          "--tiers "
+          "dp=8 --json",
+          false);
+  ASSERT_EQ(outcome.exit_code, 0);
+  const auto json = nlohmann::json::parse(outcome.text);
+  EXPECT_EQ(weft::departures(json, schema), std::vector<std::string>{});
+  ASSERT_EQ(json["ranks"].size(), 2u);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    double flops = 0, bytes = 0;
+    for (const auto& each : json["products"])
+      flops += each["flops_once"].get<double>() * each["times"][rank].get<double>();
+    for (const auto& each : json["communication"])
+      bytes += each["bytes_once"].get<double>() * each["times"][rank].get<double>();
+    EXPECT_NEAR(json["ranks"][rank]["flops"], flops, 1e-9 * flops);
+    EXPECT_NEAR(json["ranks"][rank]["bytes"], bytes, 1e-9 * bytes);
+    EXPECT_GT(json["ranks"][rank]["weighted"], json["ranks"][rank]["bytes"]);
+  }
+}
+
 TEST(Cli, JsonOfPlansIsAsTheirSchemasSay) {
   const std::vector<std::string> plans = {
       "--model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1",
@@ -212,9 +236,10 @@ TEST(Cli, AStrategyFileIsReadBack) {
 TEST(Cli, TheReadmeShowsWhatTheDemoPrints) {
   std::ifstream file(fs::path(environment("WEFT_SOURCE_DIR")) / "README.md");
   const std::string readme((std::istreambuf_iterator<char>(file)), {});
-  for (const char* arguments : {"plan --model llama3-70b --cluster dgx-h100:16 --global-batch 1024 --seq 8192 --tokens 1T",
-                                "show strategy --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1",
-                                "simulate --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1"})
+  for (const char* arguments :
+       {"plan --model llama3-70b --cluster dgx-h100:16 --global-batch 1024 --seq 8192 --tokens 1T",
+        "show strategy --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1",
+        "simulate --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1"})
     EXPECT_NE(readme.find(std::string("$ weft ") + arguments + "\n" + run(arguments).text), std::string::npos)
         << arguments;
 }

@@ -126,7 +126,49 @@ TEST(PlanCli, SearchesOperatorGraphs) {
     }
   }
   fs::remove_all(folder);
-  EXPECT_EQ(run(kSmall + "--search mcmc").exit_code, 2) << "a tree needs a folder";
+  // Without a folder the tree is told, by runs of operators.
+  const Outcome told = run("plan --model lenet --cluster p100x4:1 --global-batch 256 --budget 50 --search mcmc");
+  EXPECT_EQ(told.exit_code, 0);
+  EXPECT_NE(told.text.find("a decision for every operator (mcmc)"), std::string::npos) << told.text;
+}
+
+// Models without alike layers are searched both ways: never worse than either.
+TEST(PlanCli, AutoSearchesOperatorsOfModelsWithoutAlikeLayers) {
+  const std::string words = "plan --model alexnet --cluster p100x4:1 --global-batch 128 --budget 200 --json --search ";
+  const Json both = Json::parse(run(words + "auto").text), hybrid = Json::parse(run(words + "enumerate").text);
+  EXPECT_EQ(departures(both, schema("plan.schema.json")), std::vector<std::string>{});
+  EXPECT_EQ(both["search"], "enumerate and mcmc");
+  EXPECT_LT(both["best"]["step_time_s"], hybrid["best"]["step_time_s"]);  // its fully connected layers
+  EXPECT_GT(both["lower_bound_s"], 0);
+  EXPECT_LE(both["lower_bound_s"], both["best"]["step_time_s"]);
+  EXPECT_EQ(both["shorthand"], nullptr);
+  EXPECT_NE(both["tree"].get<std::string>().find("classifier.fc1"), std::string::npos);
+  EXPECT_EQ(run(words + "auto --threads 1").text, run(words + "auto --threads 2").text);
+}
+
+// What was found is predicted again from its file alone, to the picosecond: hybrid plans and trees.
+TEST(PlanCli, SimulatesWhatAPlanFileHolds) {
+  const fs::path folder = fs::path(::testing::TempDir()) / "weft_plan_file_test";
+  for (const std::string& words :
+       {kSmall + "--headroom 10",
+        std::string("plan --model alexnet --cluster p100x4:1 --global-batch 128 --budget 200")}) {
+    fs::remove_all(folder);
+    ASSERT_EQ(run(words + " --out '" + folder.string() + "'").exit_code, 0) << words;
+    EXPECT_EQ(departures(Json::parse(text_of(folder / "plan.json")), schema("plan-file.schema.json")),
+              std::vector<std::string>{});
+    fs::remove(folder / "strategy.yaml");  // the file has all of it
+    const std::string file = "'" + (folder / "plan.json").string() + "'";
+    const Outcome again = run("simulate " + file + " --json");
+    EXPECT_EQ(again.exit_code, 0);
+    const Json json = Json::parse(again.text);
+    EXPECT_EQ(departures(json, schema("simulate.schema.json")), std::vector<std::string>{});
+    EXPECT_EQ(json["plan_file"]["same_program"], true);
+    const Json prediction = Json::parse(text_of(folder / "plan.json"))["prediction"];
+    for (const auto& [key, value] : prediction.items()) EXPECT_EQ(json[key], value) << words << ": " << key;
+    EXPECT_EQ(run("simulate --plan " + file + " --json").text, again.text);
+    EXPECT_EQ(run("simulate " + file + " --seq 512").exit_code, 2) << "the file says it";
+  }
+  fs::remove_all(folder);
 }
 
 TEST(PlanCli, APlanFileThatIsNoneIsTold) {
@@ -137,6 +179,8 @@ TEST(PlanCli, APlanFileThatIsNoneIsTold) {
             "x.json: a plan of version 2; this weft reads version 1");
   EXPECT_EQ(parse_plan_file(R"({"weft_plan": 1, "model": 3})", "x.json").error().message,
             "x.json: 'model' is of another type");
+  EXPECT_EQ(parse_plan_file(R"({"weft_plan": 1e300})", "x.json").error().message,
+            "x.json: 'weft_plan' is not a whole number");
 }
 
 TEST(PlanCli, ExplainsWhyAndWhatIf) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "base/suggest.h"
 #include "base/units.h"
@@ -21,6 +22,7 @@
 #include "report/plan_search.h"
 #include "report/simulation.h"
 #include "report/trace.h"
+#include "report/tree.h"
 #include "search/enumerate.h"
 #include "search/soap/soap.h"
 #include "strategy/yaml.h"
@@ -117,9 +119,6 @@ Status check(const PlanArguments& arguments) {
     return error("--search '{}': unknown{}", arguments.search, did_you_mean(arguments.search, known));
   if (arguments.search == "hap")
     return error("--search hap: not there yet; auto, enumerate, exact, mcmc and symbolic are");
-  if (soap_search(arguments.search) && arguments.out.empty())
-    return error("--search {}: add --out DIR; what it finds is a tree with a decision for every operator",
-                 arguments.search);
   WEFT_TRY_OK(check(arguments.cost));
   if (arguments.cost.model != "analytic")
     return error("--cost {}: plans are searched by the analytic model", arguments.cost.model);
@@ -160,30 +159,37 @@ Status make_folder(const std::string& folder) {
   return Ok{};
 }
 
-// A decision for every operator, the whole batch at once. The tree goes to the folder; it is judged as any plan is.
-Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel& cost, const PlanArguments& arguments,
-                                     const EnumerateOptions& options) {
+constexpr std::int64_t kAutoProposals = 2000, kAutoDevices = 64;  // of searches over operators, unless asked for
+
+std::string data_parallel(const PlanProblem& problem) {
+  return fmt::format("dp={},mbs={}", problem.devices, problem.global_batch / problem.devices);
+}
+
+// A decision for every operator, the whole batch at once. What is found is judged as any plan is.
+Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel& cost, SoapSearch search,
+                                     const PlanArguments& arguments, const EnumerateOptions& options,
+                                     bool alone = true) {
   if (problem.global_batch % problem.devices != 0)
-    return error("--search {}: a global batch of {} does not divide over {} devices; use a multiple", arguments.search,
+    return error("--search {}: a global batch of {} does not divide over {} devices; use a multiple", name_of(search),
                  grouped(problem.global_batch), grouped(problem.devices));
-  const std::string alike = fmt::format("dp={},mbs={}", problem.devices, problem.global_batch / problem.devices);
+  const SearchClock clock(options.budget);
   PlanRequest request = problem.request;
-  request.strategy = alike;
+  request.strategy = data_parallel(problem);
   WEFT_TRY(const Plan whole, make_plan(request));
-  SoapRequest asked{.search = *soap_search(arguments.search),
+  SoapRequest asked{.search = search,
                     .budget = options.budget,
                     .seed = static_cast<std::uint64_t>(arguments.seed),
                     .threads = options.threads,
                     .headroom = options.judge.headroom,
                     .on_progress = options.progress};
   WEFT_TRY(const SoapOutcome found, search_soap(whole.training, problem.cluster, cost, problem.stack, asked));
-  const std::string path = arguments.out + "/strategy.yaml";
-  WEFT_TRY_OK(write_file(path, to_yaml(found.tree)));
+  const std::string name = arguments.out.empty() ? fmt::format("a decision for every operator ({})", name_of(search))
+                                                 : arguments.out + "/strategy.yaml";
 
   PlanOutcome outcome;
-  WEFT_TRY(Judged winner, judge_strategy(problem, cost, path, options.judge));
-  Baseline baseline{"data parallel", alike, {}, {}};
-  if (Result<Judged> judged = judge_strategy(problem, cost, alike, options.judge); judged.ok())
+  WEFT_TRY(Judged winner, judge_tree(problem, cost, name, found.tree, options.judge));
+  Baseline baseline{"data parallel", request.strategy, {}, {}};
+  if (Result<Judged> judged = judge_strategy(problem, cost, request.strategy, options.judge); judged.ok())
     baseline.judged = std::move(judged).value();
   else
     baseline.why_not = judged.error().message;
@@ -193,10 +199,58 @@ Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel
                    [](const Judged& a, const Judged& b) { return a.score() < b.score(); });
   if (outcome.best.empty()) outcome.closest = std::move(winner);
   outcome.baselines.push_back(std::move(baseline));
-  outcome.lower_bound_s = static_cast<double>(found.bound.value()) * 1e-12;
+  // Micro-batches in a pipeline may be done before the longest path of a whole batch is, but not with less work.
+  outcome.lower_bound_s = static_cast<double>(alone ? found.bound.value() : found.bound.work) * 1e-12;
   outcome.counts = found.counts;
   outcome.stopped_by = found.stopped_by;
+  outcome.seconds = clock.seconds();
   return outcome;
+}
+
+// Adds what another search of the same problem found.
+void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
+  for (Judged& each : other.best) outcome.best.push_back(std::move(each));
+  std::stable_sort(outcome.best.begin(), outcome.best.end(),
+                   [](const Judged& a, const Judged& b) { return a.score() < b.score(); });
+  // Plans that both know, as the first names them.
+  std::set<std::string> seen;
+  std::erase_if(outcome.best, [&](const Judged& each) { return !seen.insert(each.tree).second; });
+  if (outcome.best.size() > top) outcome.best.resize(top);
+  if (other.closest && (!outcome.closest || other.closest->score() < outcome.closest->score()))
+    outcome.closest = std::move(other.closest);
+  if (!outcome.best.empty()) outcome.closest.reset();
+  outcome.counts.considered += other.counts.considered;
+  outcome.counts.composed += other.counts.composed;
+  outcome.counts.simulated += other.counts.simulated;
+  for (const auto& [reason, count] : other.counts.pruned) outcome.counts.pruned[reason] += count;
+  if (outcome.stopped_by == StoppedBy::Itself) outcome.stopped_by = other.stopped_by;
+  outcome.lower_bound_s = other.lower_bound_s;
+  outcome.seconds += other.seconds;
+}
+
+struct Searched {
+  std::string by;  // the search, or those that were joined
+  PlanOutcome outcome;
+};
+
+// Layered models by enumeration; others, whose hybrid space is small, operator by operator as well.
+Result<Searched> search_any(const PlanProblem& problem, const CostModel& cost, const PlanArguments& arguments,
+                            const EnumerateOptions& options) {
+  if (const std::optional<SoapSearch> search = soap_search(arguments.search)) {
+    WEFT_TRY(PlanOutcome found, search_operators(problem, cost, *search, arguments, options));
+    return Searched{arguments.search, std::move(found)};
+  }
+  const bool both = arguments.search == "auto" && !problem.layers.simple && problem.devices > 1 &&
+                    problem.devices <= kAutoDevices && problem.global_batch % problem.devices == 0;
+  EnumerateOptions part = options;
+  if (both) part.budget.seconds /= 2;
+  WEFT_TRY(PlanOutcome outcome, enumerate(problem, cost, part));
+  if (!both || outcome.stopped_by == StoppedBy::Cancelled) return Searched{"enumerate", std::move(outcome)};
+  if (part.budget.evaluations == 0) part.budget.evaluations = kAutoProposals;
+  Result<PlanOutcome> operators = search_operators(problem, cost, SoapSearch::Mcmc, arguments, part, false);
+  if (!operators.ok()) return Searched{"enumerate", std::move(outcome)};  // an operator that it does not know
+  join(outcome, std::move(operators).value(), options.top);
+  return Searched{"enumerate and mcmc", std::move(outcome)};
 }
 
 Result<Printed> run_search(const PlanArguments& arguments) {
@@ -230,9 +284,8 @@ Result<Printed> run_search(const PlanArguments& arguments) {
                  now.of > 0 ? static_cast<double>(now.done) / static_cast<double>(now.of) : -1);
   };
   progress.now("searching");
-  const std::string search = arguments.search == "auto" ? "enumerate" : arguments.search;
-  WEFT_TRY(const PlanOutcome outcome, soap_search(search) ? search_operators(problem, cost, arguments, options)
-                                                          : enumerate(problem, cost, options));
+  WEFT_TRY(const Searched searched, search_any(problem, cost, arguments, options));
+  const auto& [search, outcome] = searched;
 
   Printed printed{{}, !outcome.best.empty()};
   // The winner once more, with its run kept, for who reads all of it.
@@ -243,6 +296,7 @@ Result<Printed> run_search(const PlanArguments& arguments) {
     progress.now("simulating the winner");
     PlanRequest winner = problem.request;
     winner.strategy = outcome.best.front().strategy;
+    if (!outcome.best.front().parallelism) winner.tree = outcome.best.front().tree;
     const ForecastOptions all{.record = true, .headroom = options.judge.headroom};
     WEFT_TRY(plan, make_plan(winner));
     plan->stack = problem.stack;
@@ -251,11 +305,13 @@ Result<Printed> run_search(const PlanArguments& arguments) {
     found->assumptions.insert(found->assumptions.end(), problem.assumptions.begin(), problem.assumptions.end());
   }
   if (plan && !arguments.out.empty()) {
-    const PlanFile file = plan_file(*plan, *played, *found, outcome, search, arguments.seed);
+    PlanFile file = plan_file(*plan, *played, *found, outcome, search, arguments.seed);
+    file.calibration = arguments.cost.calibration;
+    file.headroom = options.judge.headroom;
     WEFT_TRY_OK(write_out(arguments.out, file, *plan, *played));
   }
   std::vector<Sensitivity> what_if;
-  if (printed.feasible && arguments.explain && !soap_search(search)) {
+  if (printed.feasible && arguments.explain && outcome.best.front().parallelism) {
     progress.now("asking what if");
     WEFT_TRY(what_if, sensitivities(problem, cost, options));
   }
@@ -266,11 +322,17 @@ Result<Printed> run_search(const PlanArguments& arguments) {
     json["seed"] = arguments.seed;
     json["best"] = plan ? to_json(*plan, *played, *found) : nlohmann::json();
     if (plan) json["best"]["network"] = "fair", json["best"]["cost"] = arguments.cost.model;
-    json["shorthand"] = plan ? nlohmann::json(plan->request.strategy) : nlohmann::json();
+    const bool named = plan && (plan->parallelism || !arguments.out.empty());
+    json["shorthand"] = named ? nlohmann::json(plan->request.strategy) : nlohmann::json();
+    json["tree"] = plan ? nlohmann::json(outcome.best.front().tree) : nlohmann::json();
     printed.text = json.dump(2) + "\n";
     return printed;
   }
   printed.text = printed.feasible ? describe(problem, outcome, table) : describe_miss(problem, outcome);
+  if (printed.feasible && !outcome.best.front().parallelism) {
+    WEFT_TRY(const Strategy tree, parse_strategy(outcome.best.front().tree, "strategy"));
+    printed.text += "\noperators\n" + summarise_rules(tree);
+  }
   if (printed.feasible && arguments.explain)
     printed.text += "\n" + explain(outcome) + (what_if.empty() ? "" : "\n" + describe(what_if, outcome));
   if (plan) printed.text += fmt::format("\nwritten: {0}/plan.json, {0}/trace.json, {0}/strategy.yaml\n", arguments.out);
@@ -301,7 +363,7 @@ void add_plan(CLI::App& app, Chosen& chosen) {
       "  weft plan --model llama3-70b --cluster dgx-h100:16 --global-batch 1024 --seq 8192\n"
       "  weft plan --model gpt3-175b --cluster dgx-a100:128 --global-batch 1536 --tokens 300B --explain\n"
       "  weft plan --model mixtral-8x7b --cluster dgx-h100:4 --budget 10s --top 10 --json\n"
-      "  weft plan --model alexnet --cluster p100x4:4 --search mcmc --budget 20s --out found\n");
+      "  weft plan --model alexnet --cluster p100x4:4 --search mcmc --budget 20s\n");
   PlanRequest& request = arguments->request;
   command->add_option("--model", request.model, "zoo name with overrides, config.json or .onnx file")->required();
   command->add_option("--cluster", request.cluster, "preset:nodes, several joined by +, or a file")->required();
@@ -313,12 +375,14 @@ void add_plan(CLI::App& app, Chosen& chosen) {
   command->add_option("--stack", request.stack,
                       "software stack (default: megatron-lm, for other than language models pytorch-ddp)");
   command
-      ->add_option("--search", arguments->search,
-                   "auto, enumerate (hybrid parallelism); exact, mcmc, symbolic (a decision for every operator)")
+      ->add_option(
+          "--search", arguments->search,
+          "auto (enumerate, and mcmc for models without alike layers), enumerate (hybrid parallelism); exact, mcmc, "
+          "symbolic (a decision for every operator)")
       ->capture_default_str();
   add_cost_arguments(*command, arguments->cost);
   command->add_option("--schedules", arguments->schedules,
-                      "pipeline schedules to consider, of 1f1b,interleaved,zb-h1,zb-v (default: the first two)");
+                      "pipeline schedules to consider, of 1f1b,interleaved,zb-h1,zb-v,gpipe (default: the first two)");
   command->add_option("--tokens", arguments->tokens, "tokens of the whole training, 300B or 15T: days and GPU-hours");
   command->add_option("--budget", arguments->budget,
                       "simulations (64) or a time (30s) to spend (default: until no plan is left that could win)");

@@ -29,7 +29,11 @@ Result<std::string> show_strategy(const StrategyArguments& arguments) {
   if (arguments.yaml) return to_yaml(plan.strategy);
   if (arguments.tree) return draw_tree(plan.strategy);
   WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan));
-  if (!arguments.costs.empty()) return describe(plan, compiled, symbolic_costs(plan, compiled), tiers);
+  if (!arguments.costs.empty()) {
+    const SymbolicReport costs = symbolic_costs(plan, compiled);
+    return arguments.json ? to_json(plan, compiled, costs, tiers).dump(2) + "\n"
+                          : describe(plan, compiled, costs, tiers);
+  }
   const StrategyReport found = report_strategy(plan, compiled);
   return arguments.json ? to_json(plan, compiled, found).dump(2) + "\n" : describe(plan, compiled, found);
 }
@@ -73,7 +77,7 @@ void add_show_strategy(CLI::App& show, Chosen& chosen) {
   yaml->excludes(json);
   CLI::Option* costs =
       command->add_option("--costs", arguments->costs, "symbolic: what is computed and sent, as expressions of shapes");
-  costs->excludes(json)->excludes(yaml);
+  costs->excludes(yaml);
   command->add_option("--tiers", arguments->tiers, "with --costs: what a byte counts over mesh axes, tp=1,dp=8");
   command->callback([arguments, &chosen] { chosen = [arguments] { return finish(show_strategy(*arguments)); }; });
 }

@@ -9,12 +9,14 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/units.h"
 #include "cli/commands.h"
 #include "cli/cost_arguments.h"
 #include "cli/plan_arguments.h"
 #include "cli/progress.h"
 #include "forecast/evidence.h"
 #include "report/gantt.h"
+#include "report/plan_file.h"
 #include "report/simulation.h"
 #include "report/trace.h"
 
@@ -23,10 +25,11 @@ namespace {
 
 struct SimulateArguments {
   PlanRequest request;
+  std::string plan;  // a file that has all of it
   CostArguments cost;
   std::string network = "fair", trace, trace_ranks;
   std::optional<std::int64_t> trace_tasks;
-  double headroom = 4;  // per cent
+  std::optional<double> headroom;  // per cent
   bool no_fold = false, gantt = false, timing = false, json = false;
 };
 
@@ -62,12 +65,36 @@ std::size_t terminal_width() {
   return 100;
 }
 
+// Either a plan's file or the words of a plan.
+Status check_words(const SimulateArguments& arguments) {
+  const PlanRequest& request = arguments.request;
+  struct Word {
+    const char* name;
+    bool given, needed;
+  };
+  const Word words[] = {{"--model", !request.model.empty(), true},
+                        {"--cluster", !request.cluster.empty(), true},
+                        {"--strategy", !request.strategy.empty(), true},
+                        {"--global-batch", request.global_batch.has_value(), false},
+                        {"--micro-batch", request.micro_batch.has_value(), false},
+                        {"--seq", request.seq.has_value(), false},
+                        {"--dtype", !request.dtype.empty(), false},
+                        {"--stack", !request.stack.empty(), false}};
+  for (const Word& word : words) {
+    if (!arguments.plan.empty() && word.given) return error("{}: {} says it; leave one out", word.name, arguments.plan);
+    if (arguments.plan.empty() && word.needed && !word.given)
+      return error("{} is required\nTry 'weft simulate --help'.", word.name);
+  }
+  return Ok{};
+}
+
 Status check(const SimulateArguments& arguments) {
+  WEFT_TRY_OK(check_words(arguments));
   WEFT_TRY_OK(check(arguments.cost));
   if (arguments.network != "fair" && arguments.network != "fifo")
     return error("--network '{}': write fair or fifo", arguments.network);
-  if (!(arguments.headroom >= 0 && arguments.headroom < 100))
-    return error("--headroom {}: a share of the device's memory, from 0 to less than 100 %", arguments.headroom);
+  if (const double headroom = arguments.headroom.value_or(0); !(headroom >= 0 && headroom < 100))
+    return error("--headroom {}: a share of the device's memory, from 0 to less than 100 %", headroom);
   if (arguments.trace.empty() && (!arguments.trace_ranks.empty() || arguments.trace_tasks))
     return error("--trace-ranks and --trace-tasks say what --trace FILE writes; add it");
   if (arguments.trace_tasks && *arguments.trace_tasks < 0)
@@ -93,8 +120,16 @@ Result<Printed> run_simulation(const SimulateArguments& arguments) {
   Progress progress;
   progress.now("making the plan");
   const auto start = std::chrono::steady_clock::now();
-  WEFT_TRY(const Calibration calibration, calibration_of(arguments.cost));
-  WEFT_TRY(Plan plan, make_plan(arguments.request));
+  CostArguments costs = arguments.cost;
+  double headroom = arguments.headroom.value_or(4) / 100;
+  std::optional<PlanFile> planned;
+  if (!arguments.plan.empty()) {
+    WEFT_TRY(planned, read_plan_file(arguments.plan));
+    if (costs.calibration.empty()) costs.calibration = planned->calibration;
+    if (!arguments.headroom) headroom = planned->headroom;
+  }
+  WEFT_TRY(const Calibration calibration, calibration_of(costs));
+  WEFT_TRY(Plan plan, make_plan(planned ? planned->request() : arguments.request));
   plan.stack = calibration.over(std::move(plan.stack));
   const auto made = std::chrono::steady_clock::now();
   TraceOptions trace;
@@ -103,12 +138,12 @@ Result<Printed> run_simulation(const SimulateArguments& arguments) {
   }
   if (arguments.trace_tasks) trace.most_tasks = *arguments.trace_tasks;
 
-  WEFT_TRY(const ChosenCost cost, choose_cost(arguments.cost, plan, calibration.tuning));
+  WEFT_TRY(const ChosenCost cost, choose_cost(costs, plan, calibration.tuning));
   const ForecastOptions options{.network = arguments.network == "fair" ? Network::Fair : Network::Fifo,
                                 .fold = !arguments.no_fold,
                                 .record = true,
                                 .host = arguments.cost.model != "symbolic",
-                                .headroom = arguments.headroom / 100};
+                                .headroom = headroom};
   PlayTimes times;
   progress.now("simulating");
   WEFT_TRY(const PlayedPlan played, play_plan(plan, *cost.model, options, &times));
@@ -117,6 +152,14 @@ Result<Printed> run_simulation(const SimulateArguments& arguments) {
   Forecast found = judge(plan, played, options);
   found.assumptions.insert(found.assumptions.end(), cost.assumptions.begin(), cost.assumptions.end());
   found.relative = arguments.cost.model == "symbolic";
+  std::optional<bool> same_program;
+  if (planned) {
+    same_program = fingerprint(played.compiled.program, plan.training.graph) == planned->program;
+    found.assumptions.push_back(
+        fmt::format("{}: {}, predicted to take {} when it was found", arguments.plan,
+                    *same_program ? "compiled to the same program" : "now compiled to another program",
+                    human(Seconds{planned->predicted_s()})));
+  }
   if (arguments.cost.model == "measured") found.evidence = evidence_of(plan, played, *cost.model);
   const auto judged = std::chrono::steady_clock::now();
   std::optional<TraceCounts> traced;
@@ -146,6 +189,9 @@ Result<Printed> run_simulation(const SimulateArguments& arguments) {
     nlohmann::json json = to_json(plan, played, found);
     json["network"] = arguments.network;
     json["cost"] = arguments.cost.model;
+    if (planned)
+      json["plan_file"] = {
+          {"path", arguments.plan}, {"same_program", *same_program}, {"step_time_s", planned->predicted_s()}};
     if (arguments.timing)
       for (const auto& [part, time] : timing) json["timing_s"][part] = time;
     printed.text = json.dump(2) + "\n";
@@ -194,16 +240,19 @@ void add_simulate(CLI::App& app, Chosen& chosen) {
       "  weft simulate --model gpt2-xl --cluster dgx-a100:1 --strategy pp=4,dp=2,ga=8 --gantt\n"
       "                                                                    the pipeline, drawn in the terminal\n"
       "  weft simulate --model resnet50 --cluster dgx-a100:1 --strategy dp=8 --json\n"
+      "  weft simulate found/plan.json                                     what weft plan --out found wrote\n"
       "  weft simulate --model gpt2-124m --cluster dgx-h200:1 --strategy dp=8 --cost measured --db h200.db\n");
+  command->add_option("plan,--plan", arguments->plan, "a plan.json of weft plan --out, instead of what follows");
   add_plan_arguments(*command, arguments->request);
+  for (const char* word : {"--model", "--cluster", "--strategy"}) command->get_option(word)->required(false);
   add_cost_arguments(*command, arguments->cost);
   command
       ->add_option("--network", arguments->network,
                    "fair: communications share links; fifo: a link serves one at a time")
       ->capture_default_str();
   command->add_flag("--no-fold", arguments->no_fold, "simulate every device, also those that do the same");
-  command->add_option("--headroom", arguments->headroom, "per cent of a device's memory that stays free")
-      ->capture_default_str();
+  command->add_option("--headroom", arguments->headroom,
+                      "per cent of a device's memory that stays free (default: 4, or the plan's)");
   CLI::Option* gantt = command->add_flag("--gantt", arguments->gantt, "draw the timeline, one line per stage");
   command->add_option("--trace", arguments->trace, "write a Chrome trace (JSON) to this file");
   command->add_option("--trace-ranks", arguments->trace_ranks,

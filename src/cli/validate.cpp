@@ -6,8 +6,10 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/progress.h"
 #include "cost/calibration.h"
 #include "report/trace.h"
+#include "validate/searched.h"
 
 namespace weft {
 namespace {
@@ -16,7 +18,7 @@ struct ValidateArguments {
   std::vector<std::string> files;
   ValidateOptions options;
   std::string calibration, plot;
-  bool json = false, markdown = false, timing = false;
+  bool json = false, markdown = false, timing = false, plan = false;
 };
 
 Result<std::string> run_validation(const ValidateArguments& arguments) {
@@ -48,12 +50,29 @@ Result<std::string> run_validation(const ValidateArguments& arguments) {
     options.calibration = &*calibration;
   }
   const auto start = std::chrono::steady_clock::now();
+  const auto seconds_since = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  if (arguments.plan) {
+    Progress progress;
+    progress.now("predicting what was run");
+    const SearchedOptions searching{
+        options.stack, options.calibration, options.threads, [&](std::size_t done, std::size_t of) {
+          progress.now("searching plans for the same problems", static_cast<double>(done) / static_cast<double>(of));
+        }};
+    const SearchValidation found = validate_search(files, searching);
+    progress.done();
+    if (arguments.json) return json_of(found);
+    std::string text = describe(found, options.worst);
+    if (arguments.timing) text += fmt::format("\ntook {:.1f} s\n", seconds_since());
+    return text;
+  }
   Validation validation = validate_measured(files, options);
   for (const auto& [path, table] : curves)
     validation.curves.push_back(validate_curves(table, path, options.calibration));
   for (const auto& [path, table] : layers)
     validation.layers.push_back(validate_layers(table, path, options.calibration));
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = seconds_since();
   if (!arguments.plot.empty()) {
     Result<WholeFile> file = WholeFile::create(arguments.plot);
     if (!file.ok()) return file.error().at("--plot");
@@ -92,8 +111,12 @@ void add_validate(CLI::App& app, Chosen& chosen) {
       "Also read: curves of all-reduces (gpu, ngpus, size_bytes or size_mb, time_ms) and layers of experts (gpu, "
       "case,\n"
       "forward_ms, backward_ms, max_allocated_bytes, model), told by their columns.\n"
-      "\nExample:\n"
-      "  weft validate runs/*.csv --top 5\n");
+      "With --plan, weft plan searches each run's model, cluster and batch; what it finds should be predicted at least "
+      "as\n"
+      "fast as the plan that was run, and where it is not the reason is told.\n"
+      "\nExamples:\n"
+      "  weft validate runs/*.csv --top 5\n"
+      "  weft validate runs/*.csv --plan\n");
   command->add_option("files", arguments->files, "tables of measured runs (.csv)")->required();
   command->add_option("--stack", arguments->options.stack, "software stack of all rows (default: by row and source)");
   command->add_option("--calibration", arguments->calibration,
@@ -103,8 +126,11 @@ void add_validate(CLI::App& app, Chosen& chosen) {
   command->add_option("--plot", arguments->plot, "draw predicted against measured into this file (HTML)");
   command->add_flag("--timing", arguments->timing, "also how long weft itself took");
   CLI::Option* json = command->add_flag("--json", arguments->json, "one JSON object (docs/schema)");
+  CLI::Option* plan =
+      command->add_flag("--plan", arguments->plan, "compare plans that were run with those that weft plan finds");
   command->add_flag("--markdown", arguments->markdown, "the scores alone, as docs/accuracy.md has them")
-      ->excludes(json);
+      ->excludes(json)
+      ->excludes(plan);
   command->callback([arguments, &chosen] { chosen = [arguments] { return validate_files(*arguments); }; });
 }
 

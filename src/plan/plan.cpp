@@ -73,8 +73,9 @@ class PlanMaker {
     BatchPlan batch;
     const BatchRequest asked{request_.global_batch, request_.micro_batch, stack.smaller_last_batch.value};
     const BatchDefaults defaults{info.counts_tokens, info.seq};
-    if (names_a_file(request_.strategy)) {
-      WEFT_TRY(from_file, read_strategy(request_.strategy));
+    if (!request_.tree.empty() || names_a_file(request_.strategy)) {
+      WEFT_TRY(from_file, request_.tree.empty() ? read_strategy(request_.strategy)
+                                                : parse_strategy(request_.tree, request_.strategy));
       WEFT_TRY(batch, batch_of_file(*from_file, devices, asked, defaults, assumptions_));
     } else {
       WEFT_TRY(const Shorthand shorthand, parse_shorthand(request_.strategy));

@@ -32,6 +32,7 @@ struct PlanRequest {
   std::string model;                                                // zoo name with overrides, config.json or .onnx
   std::string cluster;                                              // preset:nodes, or a file
   std::string strategy;                                             // shorthand, or a YAML file
+  std::string tree = {};                                            // the text of that file, where it is at hand
   std::optional<std::int64_t> global_batch = {}, micro_batch = {};  // samples per step; per micro-batch and replica
   std::optional<std::int64_t> seq = {};                             // tokens per sample
   std::string dtype = {};                                           // empty: the stack's

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <fstream>
+#include <type_traits>
 
 #include "report/simulation.h"
 #include "search/search.h"
@@ -22,15 +23,29 @@ class Keys {
   Status take(const char* key, T& into) const {
     const auto found = json_.find(key);
     if (found == json_.end()) return error("{}: '{}' is missing; is it a plan.json of weft plan --out?", file_, key);
-    try {
-      into = found->get<T>();
-    } catch (const Json::exception&) {
-      return error("{}: '{}' is of another type", file_, key);
+    if constexpr (std::is_integral_v<T>) {
+      const bool whole =
+          found->is_number_integer() && (!found->is_number_unsigned() || found->get<std::uint64_t>() < kMost);
+      if (!whole || found->get<std::int64_t>() < 0) return error("{}: '{}' is not a whole number", file_, key);
+      into = static_cast<T>(found->get<std::int64_t>());
+      return Ok{};
+    } else {
+      try {
+        into = found->get<T>();
+      } catch (const Json::exception&) {
+        return error("{}: '{}' is of another type", file_, key);
+      }
+      return Ok{};
     }
-    return Ok{};
+  }
+  // Leaves what is not there as it is.
+  template <class T>
+  Status take_if_any(const char* key, T& into) const {
+    return json_.contains(key) ? take(key, into) : Status(Ok{});
   }
 
  private:
+  static constexpr std::uint64_t kMost = std::uint64_t{1} << 31;
   const Json& json_;
   const std::string_view file_;
 };
@@ -46,7 +61,13 @@ PlanRequest PlanFile::request() const {
   if (seq > 0) request.seq = seq;
   request.dtype = dtype;
   request.stack = stack;
+  if (names_a_file(strategy)) request.tree = tree;
   return request;
+}
+
+double PlanFile::predicted_s() const {
+  const auto found = prediction.find("step_time_s");
+  return found != prediction.end() && found->is_number() ? found->get<double>() : 0;
 }
 
 std::string fingerprint(const Program& program, const Graph& graph) {
@@ -88,20 +109,22 @@ PlanFile plan_file(const Plan& plan, const PlayedPlan& played, const Forecast& f
 }
 
 std::string print(const PlanFile& file) {
-  const Json json = {{"weft_plan", PlanFile::kVersion},
-                     {"model", file.model},
-                     {"cluster", file.cluster},
-                     {"stack", file.stack},
-                     {"dtype", file.dtype},
-                     {"global_batch", file.global_batch},
-                     {"seq", file.seq},
-                     {"strategy", file.strategy},
-                     {"tree", file.tree},
-                     {"program", file.program},
-                     {"prediction", file.prediction},
-                     {"assumptions", file.assumptions},
-                     {"provenance", file.provenance}};
-  return json.dump(2) + "\n";
+  Json json = {{"weft_plan", PlanFile::kVersion},
+               {"model", file.model},
+               {"cluster", file.cluster},
+               {"stack", file.stack},
+               {"dtype", file.dtype},
+               {"global_batch", file.global_batch},
+               {"seq", file.seq},
+               {"strategy", file.strategy},
+               {"tree", file.tree},
+               {"program", file.program},
+               {"prediction", file.prediction},
+               {"assumptions", file.assumptions},
+               {"provenance", file.provenance}};
+  if (!file.calibration.empty()) json["calibration"] = file.calibration;
+  if (file.headroom != PlanFile().headroom) json["headroom"] = file.headroom;
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 Result<PlanFile> parse_plan_file(std::string_view text, std::string_view name) {
@@ -123,6 +146,11 @@ Result<PlanFile> parse_plan_file(std::string_view text, std::string_view name) {
   WEFT_TRY_OK(keys.take("tree", file.tree));
   WEFT_TRY_OK(keys.take("program", file.program));
   WEFT_TRY_OK(keys.take("prediction", file.prediction));
+  if (!file.prediction.is_object()) return error("{}: 'prediction' is of another type", name);
+  WEFT_TRY_OK(keys.take_if_any("calibration", file.calibration));
+  WEFT_TRY_OK(keys.take_if_any("headroom", file.headroom));
+  if (!(file.headroom >= 0 && file.headroom < 1))
+    return error("{}: 'headroom' is a share, from 0 to less than 1", name);
   WEFT_TRY_OK(keys.take("assumptions", file.assumptions));
   WEFT_TRY_OK(keys.take("provenance", file.provenance));
   return file;

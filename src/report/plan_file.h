@@ -23,12 +23,15 @@ struct PlanFile {
   std::string strategy;                    // shorthand
   std::string tree;                        // YAML
   std::string program;                     // fingerprint of the compiled program's text
+  std::string calibration;                 // file of constants that were over the built-in ones; empty: none
+  double headroom = 0.04;                  // of a device's memory that was to stay free
   nlohmann::json prediction;               // as `weft simulate --json` has it
   std::vector<std::string> assumptions;
   nlohmann::json provenance;  // the search, its counts, bound and gap
 
-  // What `make_plan` takes to have the plan again.
+  // What `make_plan` takes to have the plan again: the shorthand, or the tree where there is none.
   PlanRequest request() const;
+  double predicted_s() const;  // 0: unknown
   bool operator==(const PlanFile&) const = default;
 };
 

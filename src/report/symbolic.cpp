@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/units.h"
@@ -367,6 +368,29 @@ Result<std::map<std::string, double>> parse_tiers(const std::string& text) {
   return tiers;
 }
 
+namespace {
+
+// Forward products that differ, each once, by a name that stands for all layers.
+template <class Visit>
+void for_each_product(const Plan& plan, const Visit& visit) {
+  std::set<SignatureId> seen;
+  const Graph& graph = plan.training.graph;
+  const std::vector<std::string> layers = find_layers(graph).names;
+  for (OpId op : graph.ops().ids()) {
+    if (graph.ops()[op].phase != Phase::Forward) break;
+    if (graph.signature(op).contractions.empty() || !seen.insert(graph.ops()[op].signature).second) continue;
+    visit(without_layer(graph.name(op), layers), operator_volumes(graph.signature(op)));
+  }
+}
+
+nlohmann::json json_of(const Bindings& bindings) {
+  nlohmann::json json = nlohmann::json::object();
+  for (const auto& [symbol, value] : bindings) json[symbol] = value;
+  return json;
+}
+
+}  // namespace
+
 std::string describe(const Plan& plan, const CompiledStrategy& compiled, const SymbolicReport& report,
                      const std::map<std::string, double>& tiers) {
   std::string text = headline(plan);
@@ -394,20 +418,13 @@ std::string describe(const Plan& plan, const CompiledStrategy& compiled, const S
   // What else could be split: every distinct operator once.
   Table splits{{{.most = 36}, {}, {}, {.right = true}, {.most = 66}}};
   splits.add({"split over ways", "axis", "kind", "most", "bytes sent, forward and backward together"});
-  std::set<SignatureId> seen;
-  const Graph& graph = plan.training.graph;
-  const std::vector<std::string> layers = find_layers(graph).names;
-  for (OpId op : graph.ops().ids()) {
-    if (graph.ops()[op].phase != Phase::Forward) break;
-    if (graph.signature(op).contractions.empty() || !seen.insert(graph.ops()[op].signature).second) continue;
-    const OperatorVolumes volumes = operator_volumes(graph.signature(op));
+  for_each_product(plan, [&](const std::string& name, const OperatorVolumes& volumes) {
     bool first = true;
     for (const AxisVolume& split : volumes.splits) {
-      splits.add({first ? without_layer(graph.name(op), layers) : "", split.axis, std::string(name_of(split.kind)),
+      splits.add({std::exchange(first, false) ? name : "", split.axis, std::string(name_of(split.kind)),
                   grouped(split.most), print(split.sent)});
-      first = false;
     }
-  }
+  });
   text += splits.print() + "\n";
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(compiled.schedule.ranks); ++rank) {
     const Rational padding = report.padding(rank);
@@ -421,6 +438,48 @@ std::string describe(const Plan& plan, const CompiledStrategy& compiled, const S
         tiers.empty() ? "" : fmt::format(", {:.4g} units by tiers", report.weighted(rank, tiers)));
   }
   return text;
+}
+
+nlohmann::json to_json(const Plan& plan, const CompiledStrategy& compiled, const SymbolicReport& report,
+                       const std::map<std::string, double>& tiers) {
+  using Json = nlohmann::json;
+  Json json = {{"model", plan.request.model},       {"cluster", plan.request.cluster},
+               {"strategy", plan.request.strategy}, {"global_batch", plan.batch.global_batch},
+               {"products", Json::array()},         {"communication", Json::array()},
+               {"splits", Json::array()},           {"ranks", Json::array()}};
+  for (const SymbolicProduct& product : report.products)
+    json["products"].push_back({{"name", product.what},
+                                {"product", product.direction},
+                                {"flops", print(product.flops)},
+                                {"where", json_of(product.bindings)},
+                                {"flops_once", product.flops.at(product.bindings).value()},
+                                {"times", product.times}});
+  for (const SymbolicMove& move : report.moves)
+    json["communication"].push_back({{"name", move.what},
+                                     {"collective", move.how},
+                                     {"group", move.group},
+                                     {"bytes", print(move.sent)},
+                                     {"where", json_of(move.bindings)},
+                                     {"bytes_once", move.bytes.value()},
+                                     {"padding_once", move.padding.value()},
+                                     {"times", move.times}});
+  for_each_product(plan, [&](const std::string& name, const OperatorVolumes& volumes) {
+    for (const AxisVolume& split : volumes.splits)
+      json["splits"].push_back({{"name", name},
+                                {"axis", split.axis},
+                                {"kind", name_of(split.kind)},
+                                {"most", split.most},
+                                {"bytes", print(split.sent)},
+                                {"where", json_of(volumes.sizes)}});
+  });
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(compiled.schedule.ranks); ++rank) {
+    Json of = {{"flops", report.flops(rank).value()},
+               {"bytes", report.bytes(rank).value()},
+               {"padding", report.padding(rank).value()}};
+    if (!tiers.empty()) of["weighted"] = report.weighted(rank, tiers);
+    json["ranks"].push_back(std::move(of));
+  }
+  return json;
 }
 
 }  // namespace weft

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,11 @@ Result<std::map<std::string, double>> parse_tiers(const std::string& text);
 
 std::string describe(const Plan& plan, const CompiledStrategy& compiled, const SymbolicReport& report,
                      const std::map<std::string, double>& tiers);
+
+// docs/schema/show-costs.schema.json. Expressions as text, with the values of their symbols; bytes and FLOPs of a
+// device.
+nlohmann::json to_json(const Plan& plan, const CompiledStrategy& compiled, const SymbolicReport& report,
+                       const std::map<std::string, double>& tiers);
 
 // One instruction's volume: for tests and for `symbolic_costs`.
 struct SymbolicVolume {

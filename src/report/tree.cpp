@@ -103,4 +103,22 @@ std::string draw_tree(const Strategy& strategy) {
   return text + table.print("");
 }
 
+std::string summarise_rules(const Strategy& strategy) {
+  struct Run {
+    std::string first, last, says;
+    std::size_t count = 0;
+  };
+  std::vector<Run> runs;
+  for (const Rule& rule : strategy.rules) {
+    std::string says = fmt::format("{}", fmt::join(describe(rule), " · "));
+    if (runs.empty() || runs.back().says != says) runs.push_back({rule.match, {}, std::move(says), 0});
+    runs.back().last = rule.match;
+    ++runs.back().count;
+  }
+  Table table{{{}, {.most = 76}}};
+  for (const Run& run : runs)
+    table.add({run.count == 1 ? run.first : fmt::format("{} … {} ({})", run.first, run.last, run.count), run.says});
+  return table.print();
+}
+
 }  // namespace weft

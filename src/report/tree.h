@@ -8,5 +8,7 @@
 namespace weft {
 
 std::string draw_tree(const Strategy& strategy);
+// Rules of single operators in short: neighbours that say the same are one line, "conv1 … fc2_relu (15)".
+std::string summarise_rules(const Strategy& strategy);
 
 }  // namespace weft

@@ -65,7 +65,7 @@ void Composer::prepare(std::span<const HybridPlan> plans, int threads) {
   const std::vector<BlockShape> shapes(fresh.begin(), fresh.end());
   std::vector<std::optional<BlockCosts>> found(shapes.size());
   for_each_index(shapes.size(), threads, 1, [&](std::size_t i) {
-    if (Result<BlockCosts> costs = probe_block(problem_, cost_, shapes[i]); costs.ok())
+    if (Result<BlockCosts> costs = probe_block(problem_, cost_, shapes[i], plans_); costs.ok())
       found[i] = std::move(costs).value();
   });
   for (std::size_t i = 0; i < shapes.size(); ++i) blocks_.emplace(shapes[i], std::move(found[i]));
@@ -158,8 +158,8 @@ double Composer::slowdown(const std::vector<ComputeShare>& shares, const Data& d
   return alone > 0 ? beside / alone : 1;
 }
 
-std::int64_t Composer::memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
-                                 const PipelineTable& table) const {
+Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
+                                   const PipelineTable& table) const {
   const Chains chains = chains_of(plan);
   const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
   const auto at = [&](std::int32_t i) -> const SectionCost& {
@@ -172,10 +172,10 @@ std::int64_t Composer::memory_of(const HybridPlan& plan, const BlockCosts& block
   const bool one_axis = plan.tp == problem_.devices || plan.dp == problem_.devices || plan.cp == problem_.devices;
   if (problem_.devices > 1 && !one_axis) ++communicators;  // of all devices
   const MemoryOverheads& overheads = memory_overheads();
-  std::int64_t fullest = 0;
+  Need fullest;
   for (int rank = 0; rank < table.ranks(); ++rank) {
     HeldBytes held;
-    std::int64_t largest_unit = 0, saved_all = 0, above = 0;
+    std::int64_t largest_unit = 0, saved_all = 0, above = 0, elements = 0;
     const auto keep = [&](const SectionCost& section, bool layer) {
       for (const bool expert : {false, true}) {
         const KeptBytes& kept = expert ? section.expert : section.dense;
@@ -183,6 +183,7 @@ std::int64_t Composer::memory_of(const HybridPlan& plan, const BlockCosts& block
         held.parameters.value += plan.zero >= 3 ? kept.parameters / shards : kept.parameters;
         held.gradients.value += plan.zero >= 2 ? kept.gradients / shards : kept.gradients;
         held.optimizer.value += plan.zero >= 1 ? kept.optimizer / shards : kept.optimizer;
+        elements += (expert ? section.stored_expert_elements : section.stored_elements) / (plan.zero >= 3 ? shards : 1);
       }
       if (layer) largest_unit = std::max(largest_unit, section.dense.parameters + section.expert.parameters);
     };
@@ -195,7 +196,10 @@ std::int64_t Composer::memory_of(const HybridPlan& plan, const BlockCosts& block
         saved += at(section).net_forward;
       }
       if (tied && stage + 1 == plan.pp * plan.vpp) keep(block.before, false);
-      saved_all += in_flight[static_cast<std::size_t>(chunk)] * saved;
+      // A table may be a short one that stands for many micro-batches; GPipe keeps them all.
+      saved_all +=
+          (plan.schedule == PlanSchedule::GPipe ? plan.micro_batches : in_flight[static_cast<std::size_t>(chunk)]) *
+          saved;
       // Above all that is in flight: in the forward pass of the last, in the backward pass of the first.
       std::int64_t run = -saved, most = 0;
       for (std::int32_t section : stages.sections[static_cast<std::size_t>(stage)]) {
@@ -214,17 +218,27 @@ std::int64_t Composer::memory_of(const HybridPlan& plan, const BlockCosts& block
     held.buffers.value = above;
     if (plan.zero >= 3 && chains.dense.size() > 1)
       held.buffers.value += std::max(1, stack.gathers_in_flight.value) * largest_unit;
-    const std::int64_t total = reserved_estimate(held).value + overheads.context.value.value +
+    // Flat copies of a spread optimizer, by the parameters that the device holds.
+    const std::int64_t beside = plan.zero > 0 ? elements * stack.kept_per_parameter.value : 0;
+    const std::int64_t total = reserved_estimate(held).value + beside + overheads.context.value.value +
                                overheads.communicator.value.value * communicators;
-    fullest = std::max(fullest, total);
+    if (total > fullest.memory) fullest = {total, saved_all};
   }
   return fullest;
 }
 
-void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
-                         const PipelineClock& clock, double bound_above, Composition& made) const {
+struct Composer::StageWork {
+  struct Effective {
+    double forward, input, weight, slow;
+  };
+  std::vector<Effective> sections;
+  std::vector<StageTimes> stages;
+  double transfer = 0;  // between stages, where nobody waits for it
+};
+
+const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const BlockCosts& block, const Data& data,
+                                             const Stages& stages) const {
   const SoftwareStack& stack = problem_.stack;
-  const PipelineTable& table = clock.table();
   const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
   const auto at = [&](std::int32_t i) -> const SectionCost& {
     return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
@@ -233,24 +247,15 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
   // One unit is gathered while another is in use: the host runs ahead, whether it prefetches or not.
   const bool ahead = stack.gathers_in_flight.value >= 2;
 
-  // Sections with the communication that every micro-batch has: ZeRO-2 reduces, ZeRO-3 gathers too.
-  struct Effective {
-    double forward, input, weight, slow, alone;
-  };
-  thread_local std::vector<Effective> effective;
+  thread_local StageWork work;
+  std::vector<StageWork::Effective>& effective = work.sections;
   effective.clear();
-  double exposed_data = 0;
+  // ZeRO-2 reduces with every micro-batch, ZeRO-3 gathers too.
   for (std::int32_t i = 0; i < sections; ++i) {
     const SectionCost& cost = at(i);
     const SectionData& said = data.sections[static_cast<std::size_t>(i)];
     double forward = cost.forward, backward = cost.backward;
     if (spread && plan.zero >= 2) backward -= cost.accumulate;
-    // Without what runs beside: no stage takes less.
-    double alone = forward + backward;
-    if (spread && plan.zero >= 2) {
-      const double gathers = plan.zero == 3 ? said.gather * (stack.reshard_after_forward.value ? 2 : 1) : 0;
-      alone = ahead ? std::max(alone, said.reduce + gathers) : std::max(alone + gathers, said.reduce);
-    }
     const double slow = spread ? slowdown(cost.backward_shares, data) : 1;
     const auto beside = [](double own, double compute, double factor, double communication, bool overlaps) {
       if (!overlaps) return own + communication;
@@ -269,21 +274,22 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
                         stack.gradient_overlap.value);
     }
     const double weight = std::min(cost.backward_weight, 0.9 * backward);
-    effective.push_back({forward, backward - weight, weight, slow, alone});
+    effective.push_back({forward, backward - weight, weight, slow});
   }
 
-  thread_local std::vector<StageTimes> times;
+  std::vector<StageTimes>& times = work.stages;
   times.assign(stages.sections.size(), {});
   for (std::size_t stage = 0; stage < times.size(); ++stage)
     for (std::int32_t section : stages.sections[stage]) {
-      const Effective& of = effective[static_cast<std::size_t>(section)];
+      const StageWork::Effective& of = effective[static_cast<std::size_t>(section)];
       times[stage].forward += of.forward;
       times[stage].backward_input += of.input;
       times[stage].backward_weight += of.weight;
     }
   for (std::size_t stage = 0; stage < times.size(); ++stage)
     times[stage].backward_head = at(stages.sections[stage].back()).recompute_head;
-  double transfer = 0;
+  double& transfer = work.transfer;
+  transfer = 0;
   if (plan.pp > 1) {
     const std::pair<std::int64_t, std::int64_t> key{problem_.devices / plan.pp, block.boundary_bytes};
     const std::lock_guard lock(mutex_);
@@ -297,28 +303,40 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
       }
     if (!stack.p2p_overlap.value) transfer = 0;  // in the sender's time
   }
+  return work;
+}
 
-  // No schedule of these stages is faster than its busiest rank and the first micro-batch's way there and back.
+double Composer::alone(const HybridPlan& plan, const SectionCost& cost, const SectionData& said, double scale) const {
+  const bool every_time = plan.dp * plan.cp > 1 && plan.zero >= 2;
+  const double own = scale * (cost.forward + cost.backward - (every_time ? cost.accumulate : 0));
+  if (!every_time) return own;
+  const SoftwareStack& stack = problem_.stack;
+  const double gathers = plan.zero == 3 ? said.gather * (stack.reshard_after_forward.value ? 2 : 1) : 0;
+  return stack.gathers_in_flight.value >= 2 ? std::max(own, said.reduce + gathers)
+                                            : std::max(own + gathers, said.reduce);
+}
+
+// No schedule of these stages is faster than its busiest rank and the first micro-batch's way there and back.
+double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
+                          const PipelineTable& table, double scale) const {
+  const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
+  const auto at = [&](std::int32_t i) -> const SectionCost& {
+    return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
+  };
+  const bool spread = plan.dp * plan.cp > 1;
+  thread_local std::vector<double> takes;
+  takes.clear();
+  for (std::int32_t i = 0; i < sections; ++i)
+    takes.push_back(alone(plan, at(i), data.sections[static_cast<std::size_t>(i)], scale));
   const double micro_batches = plan.micro_batches;
-  double busiest = 0, lead = 0;
-  thread_local std::vector<double> work, least;  // of a rank and micro-batch; least: without the replicas' data
-  work.assign(static_cast<std::size_t>(table.ranks()), 0);
-  least.assign(static_cast<std::size_t>(table.ranks()), 0);
-  for (int rank = 0; rank < table.ranks(); ++rank)
-    for (int chunk = 0; chunk < table.chunks(); ++chunk) {
-      const auto stage = static_cast<std::size_t>(table.stage_at(rank, chunk));
-      const StageTimes& of = times[stage];
-      work[static_cast<std::size_t>(rank)] += of.forward + of.backward_input + of.backward_weight;
-      for (std::int32_t section : stages.sections[stage])
-        least[static_cast<std::size_t>(rank)] += effective[static_cast<std::size_t>(section)].alone;
-    }
-  double least_tail = std::numeric_limits<double>::infinity();
+  double bound = 0, lead = 0, least_tail = std::numeric_limits<double>::infinity();
   for (int rank = 0; rank < table.ranks(); ++rank) {
-    const double own = least[static_cast<std::size_t>(rank)];
+    double own = 0;                                // of a micro-batch, without the replicas' data
     double reduce = 0, gather = 0, optimizer = 0;  // once per step; gradients after the last micro-batch has come
     for (int chunk = 0; chunk < table.chunks(); ++chunk)
       for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, chunk))]) {
         const SectionData& said = data.sections[static_cast<std::size_t>(section)];
+        own += takes[static_cast<std::size_t>(section)];
         if (spread && plan.zero < 2) reduce += said.reduce;
         if (spread && plan.zero > 0 && plan.zero < 3) gather += said.gather;
         optimizer += at(section).optimizer;
@@ -327,17 +345,44 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     least_tail = std::min(least_tail, std::max(optimizer, gather));
     // The last micro-batch of a chunk may come a round of micro-batches before the end.
     const double before = std::max(0.0, micro_batches - (table.chunks() > 1 ? table.ranks() : 1));
-    made.bound_s = std::max(made.bound_s, lead + std::max(micro_batches * own, before * own + reduce));
-    busiest = std::max(busiest, work[static_cast<std::size_t>(rank)]);
+    bound = std::max(bound, lead + std::max(micro_batches * own, before * own + reduce));
     if (plan.schedule != PlanSchedule::ZeroBubbleV && plan.schedule != PlanSchedule::ZeroBubbleH1)
       for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, 0))])
-        lead += effective[static_cast<std::size_t>(section)].alone - at(section).recompute_head;
+        lead += takes[static_cast<std::size_t>(section)] - scale * at(section).recompute_head;
   }
-  made.bound_s += least_tail;
+  return bound + least_tail;
+}
+
+void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
+                         const PipelineClock& clock, double bound_above, Composition& made) const {
+  const SoftwareStack& stack = problem_.stack;
+  const PipelineTable& table = clock.table();
+  const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
+  const auto at = [&](std::int32_t i) -> const SectionCost& {
+    return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
+  };
+  const bool spread = plan.dp * plan.cp > 1;
+  made.bound_s = bound_of(plan, block, data, stages, table, 1);
   if (bound_above > 0 && made.bound_s > bound_above) return;
+  const StageWork& stage_work = work_of(plan, block, data, stages);
+  const std::vector<StageWork::Effective>& effective = stage_work.sections;
+  const std::vector<StageTimes>& times = stage_work.stages;
+
+  const double micro_batches = plan.micro_batches;
+  double busiest = 0, exposed_data = 0;
+  thread_local std::vector<double> work;  // of a rank and micro-batch
+  work.assign(static_cast<std::size_t>(table.ranks()), 0);
+  for (int rank = 0; rank < table.ranks(); ++rank) {
+    double& own = work[static_cast<std::size_t>(rank)];
+    for (int chunk = 0; chunk < table.chunks(); ++chunk) {
+      const StageTimes& of = times[static_cast<std::size_t>(table.stage_at(rank, chunk))];
+      own += of.forward + of.backward_input + of.backward_weight;
+    }
+    busiest = std::max(busiest, own);
+  }
 
   thread_local PipelineTimes played;
-  clock.play(times, transfer, played);
+  clock.play(times, stage_work.transfer, played);
 
   // Gradients: reduced beside the last micro-batch's backward pass, or after it.
   double finish = 0, step_tail = 0;
@@ -355,7 +400,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
       const auto& list = stages.sections[static_cast<std::size_t>(table.stage_at(rank, chunk))];
       double now = chunk_end - played.chunk_last[place] + late;
       for (auto section = list.rbegin(); section != list.rend(); ++section) {
-        const Effective& of = effective[static_cast<std::size_t>(*section)];
+        const StageWork::Effective& of = effective[static_cast<std::size_t>(*section)];
         const SectionData& said = data.sections[static_cast<std::size_t>(*section)];
         const double alone = of.input + of.weight;
         const double busy = std::clamp(data_free - now, 0.0, alone);
@@ -423,13 +468,29 @@ bool Composer::deal_sections(const HybridPlan& plan, Stages& stages) const {
   return true;
 }
 
+HybridPlan Composer::relaxed(HybridPlan plan, std::int32_t micro_batch) {
+  plan.recompute = Recompute::None;
+  plan.micro_batch = micro_batch;
+  return plan;
+}
+
+std::optional<double> Composer::bound(const HybridPlan& plan, std::int32_t micro_batch) const {
+  const BlockCosts* block = block_of(relaxed(plan, micro_batch));
+  thread_local Stages stages;
+  if (!block || !deal_sections(plan, stages)) return std::nullopt;
+  const PipelineClock& clock = clock_of(plan);
+  if (!clock.valid()) return std::nullopt;
+  const double scale = static_cast<double>(plan.micro_batch) / micro_batch;
+  return bound_of(plan, *block, data_of(plan, *block), stages, clock.table(), scale);
+}
+
 std::optional<std::int64_t> Composer::memory(const HybridPlan& plan) const {
   const BlockCosts* block = block_of(plan);
   thread_local Stages stages;
   if (!block || !deal_sections(plan, stages)) return std::nullopt;
   const PipelineClock& clock = clock_of(plan);
   if (!clock.valid()) return std::nullopt;
-  return memory_of(plan, *block, stages, clock.table());
+  return memory_of(plan, *block, stages, clock.table()).memory;
 }
 
 std::optional<Composition> Composer::compose(const HybridPlan& plan, double bound_above) const {
@@ -440,7 +501,9 @@ std::optional<Composition> Composer::compose(const HybridPlan& plan, double boun
   if (!clock.valid()) return std::nullopt;
   Composition made;
   made.budget = budget_;
-  made.memory = memory_of(plan, *block, stages, clock.table());
+  const Need need = memory_of(plan, *block, stages, clock.table());
+  made.memory = need.memory;
+  made.saved = need.saved;
   if (!made.fits() && bound_above > 0) return made;
   set_times(plan, *block, data_of(plan, *block), stages, clock, bound_above, made);
   return made;

@@ -29,6 +29,7 @@ struct Composition {
   double step_s = 0;
   double bound_s = 0;       // the busiest rank's work and the way to it and back: no plan of these stages is faster
   std::int64_t memory = 0;  // of the fullest rank's device, context and communicators included
+  std::int64_t saved = 0;   // of it, what micro-batches in flight leave behind: grows as they do
   std::int64_t budget = 0;  // 0: unknown
   // Where the time goes, on the busiest rank.
   double compute_s = 0, communication_s = 0, bubble_s = 0, data_s = 0, optimizer_s = 0;
@@ -48,6 +49,11 @@ class Composer {
   // None where the plan's shape does not compile or the schedule does not take it. Safe from several threads.
   // A plan that does not fit or whose bound is above `bound_above` (0: none) gets no time.
   std::optional<Composition> compose(const HybridPlan& plan, double bound_above = 0) const;
+  // What no plan beats that differs from this one in what it recomputes, nor this one itself, found without a probe of
+  // its own: from one without recomputation and of so large a micro-batch, which takes the least per sample. None where
+  // that was not prepared (`relaxed`).
+  std::optional<double> bound(const HybridPlan& plan, std::int32_t micro_batch) const;
+  static HybridPlan relaxed(HybridPlan plan, std::int32_t micro_batch);
   // Its memory alone.
   std::optional<std::int64_t> memory(const HybridPlan& plan) const;
   std::int64_t budget() const { return budget_; }  // of a device; no limit: the largest number
@@ -73,8 +79,19 @@ class Composer {
   const Data& data_of(const HybridPlan& plan, const BlockCosts& block) const;
   Data make_data(const HybridPlan& plan, const BlockCosts& block) const;
   double slowdown(const std::vector<ComputeShare>& shares, const Data& data) const;
-  std::int64_t memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
-                         const PipelineTable& table) const;
+  struct Need {
+    std::int64_t memory = 0, saved = 0;
+  };
+  Need memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
+                 const PipelineTable& table) const;
+  // Sections with the communication that every micro-batch has, and stages made of them.
+  struct StageWork;
+  const StageWork& work_of(const HybridPlan& plan, const BlockCosts& block, const Data& data,
+                           const Stages& stages) const;
+  // What a section takes at least, without what runs beside it; its times are multiplied by `scale`.
+  double alone(const HybridPlan& plan, const SectionCost& cost, const SectionData& said, double scale) const;
+  double bound_of(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
+                  const PipelineTable& table, double scale) const;
   void set_times(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
                  const PipelineClock& clock, double bound_above, Composition& made) const;
 
@@ -83,6 +100,7 @@ class Composer {
   std::int64_t budget_ = 0;
   Interference interference_;
   std::map<BlockShape, std::optional<BlockCosts>> blocks_;
+  SharedPlans plans_{64};
   mutable GroupCosts groups_;
   mutable PipelineTables tables_;
   mutable std::mutex mutex_;

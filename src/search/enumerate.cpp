@@ -32,7 +32,7 @@ class Enumeration {
         options_(options),
         clock_(options.budget),
         composer_(problem, cost, options.judge.headroom),
-        composed_(problem.layers.simple && problem.cluster.homogeneous()) {}
+        composed_(problem.layers.simple && problem.regular) {}
 
   Result<PlanOutcome> run() {
     SpaceOptions space_options = options_.space;
@@ -67,7 +67,8 @@ class Enumeration {
   SpaceOptions without_composition(SpaceOptions options) const {
     options.schedules = {PlanSchedule::OneForwardOneBackward};
     options.zero = {0, 1, 3};
-    options.recompute = {Recompute::None, Recompute::Full};
+    options.recompute = {Recompute::None};
+    if (problem_.layers.count() > 0) options.recompute.push_back(Recompute::Full);  // layer by layer
     options.context = {ContextMode::Gather};
     options.least_context = problem_.model.seq;
     options.light_ends = false;
@@ -91,7 +92,7 @@ class Enumeration {
     std::vector<std::string> problems(indices.size());
     for_each_index(indices.size(), options_.threads, 1, [&](std::size_t i) {
       const std::string strategy = shorthand_of(parallelism_of(plans_[indices[i]], problem_.layers));
-      Result<Judged> result = judge_strategy(problem_, cost_, strategy, options_.judge);
+      Result<Judged> result = judge_strategy(problem_, cost_, strategy, options_.judge, &graphs_);
       if (result.ok())
         judged[i] = std::move(result).value();
       else
@@ -201,49 +202,97 @@ class Enumeration {
     return plan;
   }
 
+  // Plans by what they have in common, each with its number in a list of those.
+  template <class Common>
+  std::vector<HybridPlan> numbered_by(const Common& common, std::vector<std::size_t>& number) const {
+    std::vector<HybridPlan> list;
+    for (const HybridPlan& plan : plans_) list.push_back(common(plan));
+    std::sort(list.begin(), list.end());
+    list.erase(std::unique(list.begin(), list.end()), list.end());
+    for (const HybridPlan& plan : plans_)
+      number.push_back(
+          static_cast<std::size_t>(std::lower_bound(list.begin(), list.end(), common(plan)) - list.begin()));
+    return list;
+  }
+
+  // What is known of a plan's memory from smaller micro-batches.
+  struct Smaller {
+    std::int64_t memory = 0, saved = 0;
+    std::int32_t size = 1;
+
+    // What it needs with a larger one: no less than samples leave behind.
+    double least(std::int32_t larger) const {
+      return static_cast<double>(memory) + kSafe * static_cast<double>(saved) * (1.0 * larger / size - 1);
+    }
+  };
+
   // Plans of growing micro-batches: where one does not fit a larger one does not either, and is not looked at.
   void compose_all() {
-    std::vector<HybridPlan> lean;
-    for (const HybridPlan& plan : plans_) lean.push_back(leanest(plan));
+    std::vector<std::size_t> lean_of, kind_of;
+    const std::vector<HybridPlan> lean = numbered_by(leanest, lean_of), kinds = numbered_by(any_micro_batch, kind_of);
     composer_.prepare(lean, options_.threads);
-    std::vector<char> hopeless(plans_.size(), 0);
-    for_each_index(plans_.size(), options_.threads, 64, [&](std::size_t i) {
+    std::vector<char> hopeless(lean.size(), 0);
+    for_each_index(lean.size(), options_.threads, 64, [&](std::size_t i) {
       const std::optional<std::int64_t> memory = composer_.memory(lean[i]);
       hopeless[i] = memory && *memory > composer_.budget();
     });
     std::map<std::int32_t, std::vector<std::size_t>> by_size;
     for (std::size_t i = 0; i < plans_.size(); ++i) {
-      if (hopeless[i])
+      if (hopeless[lean_of[i]])
         ++outcome_.counts.pruned["memory"];
       else
         by_size[plans_[i].micro_batch].push_back(i);
     }
     outcome_.lower_bound_s = kNever;
     fastest_ = best_;
-    std::vector<HybridPlan> fitted;  // of the size before
+    const auto budget = static_cast<double>(composer_.budget());
+    const std::vector<double> least = bounds_without_probes(by_size);
+    std::vector<Smaller> smaller(kinds.size());
     for (const auto& [size, members] : by_size) {
       std::vector<std::size_t> kept;
-      std::vector<HybridPlan> shapes;
       for (std::size_t i : members) {
-        if (size > 1 && !std::binary_search(fitted.begin(), fitted.end(), any_micro_batch(plans_[i]))) {
+        if (smaller[kind_of[i]].least(size) > budget)
           ++outcome_.counts.pruned["memory"];
-          continue;
-        }
-        kept.push_back(i);
-        shapes.push_back(plans_[i]);
+        else if (fastest_ != kNever && least[i] > fastest_ * kKeep)
+          ++outcome_.counts.pruned["bound"];
+        else
+          kept.push_back(i);
       }
       if (!go_on()) break;
-      composer_.prepare(shapes, options_.threads);
+      prepare(kept);
       compose_batches(kept);
-      fitted.clear();
       for (std::size_t i : kept)
-        if (results_[i] && results_[i]->fits()) fitted.push_back(any_micro_batch(plans_[i]));
-      std::sort(fitted.begin(), fitted.end());
+        if (results_[i]) smaller[kind_of[i]] = {results_[i]->memory, results_[i]->saved, size};
     }
     std::stable_sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
       return std::pair(results_[a]->step_s, a) < std::pair(results_[b]->step_s, b);
     });
     outcome_.lower_bound_s = outcome_.lower_bound_s == kNever ? 0 : outcome_.lower_bound_s * kSafe;
+  }
+
+  void prepare(const std::vector<std::size_t>& indices) {
+    std::vector<HybridPlan> shapes;
+    for (std::size_t i : indices) shapes.push_back(plans_[i]);
+    composer_.prepare(shapes, options_.threads);
+  }
+
+  // Many shapes are out of the question at any size: one probe of the largest tells, with what it takes per sample.
+  std::vector<double> bounds_without_probes(const std::map<std::int32_t, std::vector<std::size_t>>& by_size) {
+    std::vector<double> least(plans_.size(), 0);
+    if (by_size.empty() || fastest_ == kNever) return least;
+    const std::int32_t largest = by_size.rbegin()->first;
+    std::vector<HybridPlan> shapes;
+    std::vector<std::size_t> open;
+    for (const auto& [size, members] : by_size)
+      for (std::size_t i : members) {
+        open.push_back(i);
+        shapes.push_back(Composer::relaxed(plans_[i], largest));
+      }
+    composer_.prepare(shapes, options_.threads);
+    for_each_index(open.size(), options_.threads, 64, [&](std::size_t i) {
+      least[open[i]] = kSafe * composer_.bound(plans_[open[i]], largest).value_or(0);
+    });
+    return least;
   }
 
   void compose_batches(const std::vector<std::size_t>& indices) {
@@ -388,6 +437,7 @@ class Enumeration {
   const EnumerateOptions& options_;
   const SearchClock clock_;
   Composer composer_;
+  SharedPlans graphs_{4};  // of whole models
   const bool composed_;
   PlanOutcome outcome_;
   std::vector<HybridPlan> plans_;

@@ -9,7 +9,7 @@ namespace {
 bool own_nics(const PlanProblem& problem) {
   std::vector<int> rails;
   for (std::int64_t device = 0; device < problem.per_node; ++device)
-    rails.push_back(problem.cluster.rail_of(DeviceId(static_cast<std::size_t>(device))));
+    rails.push_back(problem.cluster.rail_of(problem.device_at(device)));
   std::sort(rails.begin(), rails.end());
   return std::adjacent_find(rails.begin(), rails.end()) == rails.end();
 }
@@ -53,8 +53,7 @@ const GroupCost& GroupCosts::group(Collective collective, const GroupShape& shap
   if (!fresh) return found->second;
   const auto members = [&](std::int64_t first) {
     std::vector<DeviceId> devices;
-    for (std::int64_t i = 0; i < shape.size; ++i)
-      devices.emplace_back(static_cast<std::size_t>(first + i * shape.stride));
+    for (std::int64_t i = 0; i < shape.size; ++i) devices.push_back(problem_.device_at(first + i * shape.stride));
     return make_communicator(problem_.cluster, devices, collective);
   };
   const std::int64_t span = shape.size * shape.stride;
@@ -76,8 +75,7 @@ const GroupCost& GroupCosts::pair(std::int64_t distance) {
   if (!fresh) return found->second;
   std::vector<Communicator> beside;
   const auto from = [&](std::int64_t device) {
-    return make_transfer(problem_.cluster, DeviceId(static_cast<std::size_t>(device)),
-                         DeviceId(static_cast<std::size_t>(device + distance)));
+    return make_transfer(problem_.cluster, problem_.device_at(device), problem_.device_at(device + distance));
   };
   for (std::int64_t device = 1; device < std::min(problem_.per_node, problem_.devices - distance); ++device)
     beside.push_back(from(device));

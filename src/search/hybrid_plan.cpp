@@ -9,7 +9,7 @@
 namespace weft {
 
 std::string_view name_of(PlanSchedule schedule) {
-  constexpr std::string_view names[kPlanSchedules] = {"1f1b", "interleaved", "zb-h1", "zb-v"};
+  constexpr std::string_view names[kPlanSchedules] = {"1f1b", "interleaved", "zb-h1", "zb-v", "gpipe"};
   return names[static_cast<std::size_t>(schedule)];
 }
 
@@ -44,6 +44,30 @@ Parallelism parallelism_of(const HybridPlan& plan, const LayerPattern& layers) {
   if (stages > 1 && (plan.split != StageSplit::Even || layers.count() % stages != 0))
     made.stages = stage_layers(layers.count(), stages, plan.split);
   return made;
+}
+
+std::optional<HybridPlan> hybrid_plan_of(const Parallelism& parallelism, const LayerPattern& layers) {
+  HybridPlan plan;
+  plan.tp = static_cast<std::int32_t>(parallelism.tp);
+  plan.cp = static_cast<std::int32_t>(parallelism.cp);
+  plan.ep = static_cast<std::int32_t>(parallelism.ep);
+  plan.pp = static_cast<std::int32_t>(parallelism.pp);
+  plan.dp = static_cast<std::int32_t>(parallelism.dp);
+  plan.vpp = static_cast<std::int32_t>(parallelism.vpp);
+  plan.micro_batch = static_cast<std::int32_t>(parallelism.micro_batch);
+  plan.micro_batches = static_cast<std::int32_t>(parallelism.micro_batches);
+  plan.zero = static_cast<std::int8_t>(parallelism.zero);
+  plan.sequence_parallel = parallelism.sequence_parallel;
+  plan.recompute = parallelism.recompute;
+  if (plan.cp > 1) plan.cp_mode = parallelism.cp_mode;
+  for (int schedule = 0; schedule < kPlanSchedules; ++schedule)
+    if (name_of(static_cast<PlanSchedule>(schedule)) == parallelism.schedule)
+      plan.schedule = static_cast<PlanSchedule>(schedule);
+  for (const StageSplit split : {StageSplit::Even, StageSplit::LightEnds}) {
+    plan.split = split;
+    if (parallelism_of(plan, layers) == parallelism) return plan;
+  }
+  return std::nullopt;
 }
 
 std::string shorthand_of(const Parallelism& plan) {

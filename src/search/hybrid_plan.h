@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,9 +11,9 @@
 
 namespace weft {
 
-enum class PlanSchedule : std::uint8_t { OneForwardOneBackward, Interleaved, ZeroBubbleH1, ZeroBubbleV };
-inline constexpr int kPlanSchedules = 4;
-std::string_view name_of(PlanSchedule schedule);  // "1f1b", "interleaved", "zb-h1", "zb-v"
+enum class PlanSchedule : std::uint8_t { OneForwardOneBackward, Interleaved, ZeroBubbleH1, ZeroBubbleV, GPipe };
+inline constexpr int kPlanSchedules = 5;
+std::string_view name_of(PlanSchedule schedule);  // "1f1b", "interleaved", "zb-h1", "zb-v", "gpipe"
 
 // How layers are dealt to stages.
 enum class StageSplit : std::uint8_t {
@@ -37,6 +38,8 @@ struct HybridPlan {
 std::vector<std::int64_t> stage_layers(std::int64_t layers, std::int64_t stages, StageSplit split);
 
 Parallelism parallelism_of(const HybridPlan& plan, const LayerPattern& layers);
+// The plan of a parallelism; none: it has something that no plan of the space has.
+std::optional<HybridPlan> hybrid_plan_of(const Parallelism& parallelism, const LayerPattern& layers);
 // "tp=4,pp=4,dp=8,vpp=5,zero=1,sp=1,mbs=1": what `weft simulate --strategy` takes.
 std::string shorthand_of(const Parallelism& parallelism);
 

@@ -58,6 +58,11 @@ class Enumeration {
     return std::max<std::int64_t>(1, problem_.model.seq / std::max<std::int64_t>(1, options_.least_context));
   }
 
+  std::int64_t most_micro_batch() const {
+    const bool tokens = problem_.model.counts_tokens && problem_.model.seq > 0;
+    return std::max(options_.most_micro_batch, tokens ? options_.most_tokens / problem_.model.seq : 0);
+  }
+
   void experts() {
     for (std::int64_t ep : divisors(problem_.experts, std::int64_t{plan_.dp} * plan_.cp)) {
       if (std::int64_t{plan_.dp} * plan_.cp % ep != 0) {
@@ -71,12 +76,7 @@ class Enumeration {
 
   void micro_batches() {
     const std::int64_t each = problem_.global_batch / plan_.dp;
-    for (std::int64_t size = 1; size <= std::min(each, options_.most_micro_batch);
-         size += options_.every_micro_batch ? 1 : size) {
-      if (each % size != 0) {
-        ++space_.left_out;
-        continue;
-      }
+    for (std::int64_t size : divisors(each, most_micro_batch())) {
       plan_.micro_batch = static_cast<std::int32_t>(size);
       plan_.micro_batches = static_cast<std::int32_t>(each / size);
       schedules();
@@ -153,12 +153,11 @@ class Enumeration {
 SpaceOptions SpaceOptions::whole() {
   SpaceOptions options;
   options.schedules = {PlanSchedule::OneForwardOneBackward, PlanSchedule::Interleaved, PlanSchedule::ZeroBubbleH1,
-                       PlanSchedule::ZeroBubbleV};
+                       PlanSchedule::ZeroBubbleV, PlanSchedule::GPipe};
   options.most_micro_batch = 64;
   options.least_context = 1024;
   options.most_tensor = 64;
   options.pipelined_zero = true;
-  options.every_micro_batch = true;
   return options;
 }
 

@@ -18,12 +18,12 @@ struct SpaceOptions {
   std::vector<int> zero = {0, 1, 2, 3};
   std::vector<Recompute> recompute = {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Op};
   std::vector<ContextMode> context = {ContextMode::Gather, ContextMode::AllToAll, ContextMode::Ring};
-  std::int64_t most_micro_batch = 16;
-  std::int64_t least_context = 4096;  // tokens of a context-parallel part: with fewer, its communication is not hidden
-  bool light_ends = true;             // also cut stages with embedding and head counted as layers
-  std::int64_t most_tensor = 0;       // tensor-parallel degree; 0: the devices of a node
-  bool pipelined_zero = false;        // ZeRO-2 and 3 with stages too, though no stack does it
-  bool every_micro_batch = false;     // every divisor, not powers of 2 alone
+  std::int64_t most_micro_batch = 16;  // samples, or …
+  std::int64_t most_tokens = 1 << 16;  // … so many tokens, where they are short
+  std::int64_t least_context = 4096;   // tokens of a context-parallel part: with fewer, its communication is not hidden
+  bool light_ends = true;              // also cut stages with embedding and head counted as layers
+  std::int64_t most_tensor = 0;        // tensor-parallel degree; 0: the devices of a node
+  bool pipelined_zero = false;         // ZeRO-2 and 3 with stages too, though no stack does it
 
   // Nothing left out for being unusual: for figures of how fast plans are judged.
   static SpaceOptions whole();

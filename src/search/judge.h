@@ -7,6 +7,7 @@
 
 #include "forecast/forecast.h"
 #include "search/problem.h"
+#include "search/shared_plans.h"
 
 namespace weft {
 
@@ -38,7 +39,12 @@ struct JudgeOptions {
 };
 
 // An error: the strategy does not apply to the model or the cluster, or the compiler does not do it.
+// `plans`: graphs of plans that were judged before.
 Result<Judged> judge_strategy(const PlanProblem& problem, const CostModel& cost, const std::string& strategy,
-                              const JudgeOptions& options = {});
+                              const JudgeOptions& options = {}, SharedPlans* plans = nullptr);
+
+// The same of a tree, under a name.
+Result<Judged> judge_tree(const PlanProblem& problem, const CostModel& cost, const std::string& name,
+                          const Strategy& tree, const JudgeOptions& options = {});
 
 }  // namespace weft

@@ -36,7 +36,8 @@ PlanRequest request_of(const PlanProblem& problem, const BlockShape& shape) {
   request.micro_batch.reset();
   request.global_batch = replicas * shape.micro_batch * kMicroBatches;
   request.devices.resize(static_cast<std::size_t>(replicas * shape.tp * shape.cp));
-  std::iota(request.devices.begin(), request.devices.end(), std::int64_t{0});
+  for (std::size_t rank = 0; rank < request.devices.size(); ++rank)
+    request.devices[rank] = problem.device_at(static_cast<std::int64_t>(rank)).index();
   return request;
 }
 
@@ -284,8 +285,9 @@ class Reader {
 
 }  // namespace
 
-Result<BlockCosts> probe_block(const PlanProblem& problem, const CostModel& cost, const BlockShape& shape) {
-  WEFT_TRY(Plan plan, make_plan(request_of(problem, shape)));
+Result<BlockCosts> probe_block(const PlanProblem& problem, const CostModel& cost, const BlockShape& shape,
+                               SharedPlans& plans) {
+  WEFT_TRY(Plan plan, plans.make(request_of(problem, shape)));
   plan.stack = problem.stack;  // with constants of its own, perhaps
   WEFT_TRY(const PlayedPlan played, play_plan(plan, cost, {.record = true}));
   return Reader(problem, plan, played).run();

@@ -15,6 +15,7 @@
 
 #include "cost/cost.h"
 #include "search/problem.h"
+#include "search/shared_plans.h"
 
 namespace weft {
 
@@ -61,6 +62,8 @@ struct BlockCosts {
   double step_fixed = 0;            // of the step: what does not belong to a parameter
 };
 
-Result<BlockCosts> probe_block(const PlanProblem& problem, const CostModel& cost, const BlockShape& shape);
+// `plans` knows the graphs of shapes that were probed before.
+Result<BlockCosts> probe_block(const PlanProblem& problem, const CostModel& cost, const BlockShape& shape,
+                               SharedPlans& plans);
 
 }  // namespace weft

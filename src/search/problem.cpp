@@ -66,6 +66,21 @@ std::int64_t settle_batch(const PlanRequest& request, const ModelInfo& model, st
   return kSamplesPerDevice * devices;
 }
 
+Status count_devices(PlanProblem& problem) {
+  const Cluster& cluster = problem.cluster;
+  const std::vector<std::int64_t>& chosen = problem.request.devices;
+  for (std::int64_t device : chosen)
+    if (device < 0 || device >= cluster.device_count())
+      return error("device {}: the cluster has {}", device, cluster.device_count());
+  problem.devices = chosen.empty() ? cluster.device_count() : static_cast<std::int64_t>(chosen.size());
+  std::map<NodeId, std::int64_t> of_node;
+  for (std::int64_t rank = 0; rank < problem.devices; ++rank) ++of_node[cluster.node_of(problem.device_at(rank))];
+  problem.per_node = of_node.at(cluster.node_of(problem.device_at(0)));
+  problem.regular = cluster.homogeneous();
+  for (const auto& [node, count] : of_node) problem.regular = problem.regular && count == problem.per_node;
+  return Ok{};
+}
+
 }  // namespace
 
 std::string with_layers(const std::string& model, std::int64_t layers) {
@@ -78,6 +93,8 @@ Result<PlanProblem> pose(const PlanRequest& request) {
   PlanProblem problem;
   problem.request = request;
   problem.request.strategy.clear();
+  problem.request.tree.clear();
+  problem.request.micro_batch.reset();
   WEFT_TRY(problem.cluster, parse_cluster(request.cluster));
   ModelOptions shape{.seq = request.seq};
   WEFT_TRY(problem.model, describe_model(request.model, shape));
@@ -92,10 +109,7 @@ Result<PlanProblem> pose(const PlanRequest& request) {
   if (request.global_batch && (*request.global_batch < 1 || *request.global_batch > (std::int64_t{1} << 24)))
     return error("--global-batch {}: from 1 to {} samples per step", *request.global_batch,
                  grouped(std::int64_t{1} << 24));
-  problem.devices = problem.cluster.device_count();
-  const IdRange<DeviceId> node = problem.cluster.devices_of(problem.cluster.node_of(DeviceId(0)));
-  problem.per_node = 0;
-  for (DeviceId device : node) (void)device, ++problem.per_node;
+  WEFT_TRY_OK(count_devices(problem));
   WEFT_TRY(const Model model, load_model(request.model, shape));
   problem.model = model.info;
   problem.global_batch = settle_batch(request, model.info, problem.devices, problem.assumptions);

@@ -30,7 +30,8 @@ struct PlanProblem {
   ModelInfo model;
   LayerPattern layers;
   std::int64_t devices = 1;
-  std::int64_t per_node = 1;  // devices of the first node
+  std::int64_t per_node = 1;  // devices of the first node, of those that are used
+  bool regular = true;        // every node has as many of one kind
   std::int64_t global_batch = 1;
   std::int64_t heads = 1;    // query heads that tensor parallelism may split: their greatest common measure
   std::int64_t experts = 1;  // of a layer; 1: dense
@@ -39,9 +40,13 @@ struct PlanProblem {
   std::vector<std::string> assumptions;  // what was settled here
 
   std::int64_t tokens_per_step() const { return model.counts_tokens ? global_batch * model.seq : 0; }
+  DeviceId device_at(std::int64_t rank) const {
+    const auto& chosen = request.devices;
+    return DeviceId(static_cast<std::size_t>(chosen.empty() ? rank : chosen[static_cast<std::size_t>(rank)]));
+  }
 };
 
-// Errors name the word at fault and the remedy.
+// The request's strategy and micro-batch do not count. Errors name the word at fault and the remedy.
 Result<PlanProblem> pose(const PlanRequest& request);
 
 // The model with other layers: "llama3-70b" → "llama3-70b:layers=3".

@@ -15,7 +15,7 @@ std::string short_name(const std::string& path) {
   return slash == std::string::npos ? path : path.substr(slash + 1);
 }
 
-void add_score(Table& table, const Score& score) {
+void add_score(Table& table, const TableScore& score) {
   const bool timed = score.rows > score.untimed;
   table.add({score.name.empty() ? "all" : short_name(score.name), fmt::format("{}", score.rows),
              fmt::format("{}", score.skipped), timed ? percent(score.mape) : "", timed ? percent(score.median_ape) : "",
@@ -48,7 +48,7 @@ std::string parts_of(const Prediction& row) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-nlohmann::json score_json(const Score& score) {
+nlohmann::json score_json(const TableScore& score) {
   nlohmann::json json = {{"rows", score.rows},
                          {"mape", score.mape},
                          {"median_ape", score.median_ape},
@@ -128,8 +128,8 @@ std::string describe(const Validation& validation) {
   Table table{{{}, {true}, {true}, {true}, {true}, {true}, {true}, {true}, {true}, {true}, {true}, {true}}};
   table.add({"", "rows", "skipped", "MAPE", "median", "bias", "τ", "regret", "memory rows", "MAPE", "scaling 1→8",
              "untimed"});
-  for (const Score& score : validation.files) add_score(table, score);
-  for (const Score& score : validation.sets) add_score(table, score);
+  for (const TableScore& score : validation.files) add_score(table, score);
+  for (const TableScore& score : validation.sets) add_score(table, score);
   if (validation.files.size() > 1) add_score(table, validation.total);
   std::string text = "predicted against measured: errors of time, predicted over measured\n" + table.print();
 
@@ -196,7 +196,7 @@ std::string markdown_of(const Validation& validation) {
   std::string text =
       "| table or set | rows | MAPE | median | bias | τ | regret | memory MAPE (rows) | scaling 1→8 |\n"
       "|---|---:|---:|---:|---:|---:|---:|---:|---:|\n";
-  const auto add = [&](const Score& score, const std::string& name) {
+  const auto add = [&](const TableScore& score, const std::string& name) {
     const bool timed = score.rows > score.untimed;
     text +=
         fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", name, score.rows,
@@ -207,8 +207,8 @@ std::string markdown_of(const Validation& validation) {
                     score.memory_rows > 0 ? fmt::format("{} ({})", percent(score.memory_mape), score.memory_rows) : "",
                     score.scaling_pairs > 0 ? percent(score.scaling_mape) : "");
   };
-  for (const Score& score : validation.files) add(score, short_name(score.name));
-  for (const Score& score : validation.sets) add(score, "*" + score.name + "*");
+  for (const TableScore& score : validation.files) add(score, short_name(score.name));
+  for (const TableScore& score : validation.sets) add(score, "*" + score.name + "*");
   if (!validation.files.empty()) add(validation.total, "**all**");
   for (const CurveValidation& each : validation.curves)
     text += fmt::format("| {}: all-reduces | {} | {} | {} | | | | | |\n", short_name(each.file), each.points.size(),
@@ -223,14 +223,14 @@ std::string markdown_of(const Validation& validation) {
 std::string json_of(const Validation& validation) {
   nlohmann::json json;
   json["files"] = nlohmann::json::array();
-  for (const Score& score : validation.files) {
+  for (const TableScore& score : validation.files) {
     nlohmann::json file = score_json(score);
     file["file"] = score.name;
     file["skipped"] = score.skipped;
     json["files"].push_back(std::move(file));
   }
   json["sets"] = nlohmann::json::array();
-  for (const Score& score : validation.sets) {
+  for (const TableScore& score : validation.sets) {
     nlohmann::json set = score_json(score);
     set["set"] = score.name;
     json["sets"].push_back(std::move(set));

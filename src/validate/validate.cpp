@@ -82,7 +82,7 @@ Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& option
 }
 
 // Ratios of the time of eight devices to that of one, where both were measured and each device does the same.
-void score_scaling(const std::vector<const Prediction*>& rows, Score& score) {
+void score_scaling(const std::vector<const Prediction*>& rows, TableScore& score) {
   std::map<std::string, std::map<std::int64_t, const Prediction*>> by_count;
   for (const Prediction* each : rows) by_count[each->file + each->scaling].emplace(each->gpus, each);
   std::vector<double> errors;
@@ -96,8 +96,8 @@ void score_scaling(const std::vector<const Prediction*>& rows, Score& score) {
   score.scaling_mape = mean(errors);
 }
 
-Score score_of(const std::string& name, const std::vector<const Prediction*>& rows) {
-  Score score;
+TableScore score_of(const std::string& name, const std::vector<const Prediction*>& rows) {
+  TableScore score;
   score.name = name;
   std::vector<double> errors, untimed, memory;
   std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> groups;  // measured, predicted

@@ -46,7 +46,7 @@ struct Prediction {
 };
 
 // Mean and median errors are those of rows whose time counts; rows of frameworks that are not modelled are told apart.
-struct Score {
+struct TableScore {
   std::string name;  // of a file or a set; empty: all
   int rows = 0, skipped = 0;
   double mape = 0, median_ape = 0, bias = 0;  // bias: the mean signed error
@@ -62,8 +62,8 @@ struct Score {
 };
 
 struct Validation {
-  std::vector<Score> files, sets;
-  Score total;
+  std::vector<TableScore> files, sets;
+  TableScore total;
   std::vector<SkippedRow> skipped;      // by file and line
   std::vector<Prediction> predictions;  // by file and line
   std::vector<std::size_t> worst;       // indices into predictions, worst first
