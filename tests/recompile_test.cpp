@@ -253,7 +253,9 @@ TEST(Recompile, OfSharedWeightsOnAnyMeshesIsAFullCompilation) {
       ++edits;
       ASSERT_EQ(untold(before, net.program(), *edit), "") << model << ", edit " << i;
       ASSERT_EQ(compacted(net.program()), net.anew()) << model << ", edit " << i;
-      if (i % 20 == 0) ASSERT_EQ(net.problem(), "") << model << ", edit " << i;
+      if (i % 20 == 0) {
+        ASSERT_EQ(net.problem(), "") << model << ", edit " << i;
+      }
       if (rng.below(3) != 0) continue;
       net.compilation().undo();
       ASSERT_TRUE(net.planner().change(back).ok());
