@@ -325,12 +325,33 @@ TEST(PlacedStrategy, RandomStrategiesWithoutViolationsTrainAsOneDevice) {
   EXPECT_GT(played, refused);
 }
 
+// Every ZeRO stage for some module, under every stage for the rest, in one stage and in two.
+TEST(PlacedStrategy, ModulesStoreTheirParametersInWaysOfTheirOwn) {
+  const TrainingGraph training = zoo(kGpt, 8, 4);
+  const char* const kinds[] = {"optimizer: {over: []}, gradients: {over: []}, weights: {over: []}",
+                               "optimizer: {over: [dp]}, gradients: {over: []}, weights: {over: []}",
+                               "optimizer: {over: [dp]}, gradients: {over: [dp]}, weights: {over: []}",
+                               "optimizer: {over: [dp]}, gradients: {over: [dp]}, weights: {over: [dp]}"};
+  for (const char* mesh : {"mesh: {axes: {dp: 2}}", "mesh: {axes: {pp: 2, dp: 2}}"})
+    for (std::size_t rest = 0; rest < 4; ++rest)
+      for (std::size_t own = 0; own < 4; ++own) {
+        const std::string text = fmt::format(
+            "{}\nschedule: {{name: 1f1b, micro_batches: 2}}\nrules:\n"
+            "  - {{match: '**', memory: {{{}}}}}\n  - {{match: '**', inputs: {{dp: 0}}}}\n"
+            "  - {{match: embed.tokens, memory: {{{}}}}}\n  - {{match: 'layers.0.**', memory: {{{}}}}}\n",
+            mesh, kinds[rest], kinds[own], kinds[(own + 1) % 4]);
+        EXPECT_EQ(problem(training, text), "") << text;
+      }
+}
+
 TEST(PlacedStrategy, SaysWhatIsNotCompiled) {
   const TrainingGraph training = zoo(kGpt, 4, 4);
   EXPECT_EQ(
-      problem(training, "mesh: {axes: {dp: 2}}\nrules: [{match: embed.tokens, memory: {optimizer: {over: [dp]}}}]\n"),
-      "embed.tokens.weight is stored in another way than the rest, which is not compiled; write memory rules for "
-      "'**' only");
+      problem(training,
+              "mesh: {axes: {dp: 2}}\nrules: [{match: embed.tokens, memory: {optimizer: {offload: "
+              "cpu}}}]\n"),
+      "embed.tokens.weight is kept on the host in another way than the rest, which is not compiled; write offload "
+      "for '**'");
 }
 
 }  // namespace

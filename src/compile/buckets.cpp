@@ -21,7 +21,7 @@ BucketId Buckets::new_bucket() {
 
 void Buckets::assign(const IdVec<GroupId, GroupCode>& groups) {
   assign_by_size(groups);
-  if (options_.memory.zero >= 3 && !options_.parameters.unit.empty()) assign_units();
+  if (options_.memory.most_zero() >= 3 && !options_.parameters.unit.empty()) assign_units();
   for (BucketId bucket : sources_.ids())
     for (const Source& source : sources_[bucket])
       if (std::vector<BucketId>& known = of_group_[source.group]; known.empty() || known.back() != bucket)
@@ -50,7 +50,7 @@ void Buckets::assign_by_size(const IdVec<GroupId, GroupCode>& groups) {
         return each.turn == turn && each.key.purpose != Chain::Purpose::Gather;
       });
       const bool in_units = chain != chains.end() && chain->key.purpose == Chain::Purpose::ReduceTerm &&
-                            !options_.parameters.unit.empty();
+                            !options_.parameters.unit.empty() && options_.parameters.unit[chain->tensor] >= 0;
       if (in_units) {  // gradients leave as their parameters came
         const auto [found, added] = of_unit.try_emplace(options_.parameters.unit[chain->tensor]);
         if (added) found->second = new_bucket();
@@ -69,7 +69,7 @@ void Buckets::assign_by_size(const IdVec<GroupId, GroupCode>& groups) {
     if (!bucket.valid()) bucket = new_bucket();
     while (!sources_.contains(bucket)) new_bucket();
     last = bucket_of_[turn] = bucket;
-    if (sequence_.turns()[turn].kind == TurnKind::Optimizer && options_.memory.zero == 0)
+    if (sequence_.turns()[turn].kind == TurnKind::Optimizer && options_.memory.most_zero() == 0)
       continue;  // nothing to publish
     sources_[bucket].push_back({group, turn});
     at_[turn].push_back(bucket);

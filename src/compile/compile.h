@@ -6,7 +6,9 @@
 // body and layout. Cost: linear in operators; does not depend on the number of devices.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <vector>
 
 #include "base/result.h"
 #include "program/program.h"
@@ -16,12 +18,27 @@
 namespace weft {
 
 // Where parameters, gradients and optimizer state are kept, beyond what the operators need (ZeRO).
-struct MemoryPlan {
+struct Spread {
   // 0: everywhere alike. 1: optimizer state split over `over`. 2: gradients too, reduced every micro-batch. 3:
   // parameters too, gathered where they are used.
   int zero = 0;
-  MeshAxes over = 0;                            // the data-parallel mesh axes
-  std::array<bool, kStoredKinds> offload = {};  // what lives in the host's memory
+  MeshAxes over = 0;  // the data-parallel mesh axes
+};
+struct MemoryPlan : Spread {
+  std::array<bool, kStoredKinds> offload = {};               // what lives in the host's memory
+  std::vector<std::pair<TensorId, Spread>> parameters = {};  // kept in another way than the rest, in order
+
+  Spread of(TensorId parameter) const {
+    const auto own = std::lower_bound(parameters.begin(), parameters.end(), parameter,
+                                      [](const auto& each, TensorId id) { return each.first < id; });
+    return own == parameters.end() || own->first != parameter ? Spread(*this) : own->second;
+  }
+  // Of all parameters.
+  int most_zero() const {
+    int most = zero;
+    for (const auto& [parameter, own] : parameters) most = std::max(most, own.zero);
+    return most;
+  }
 };
 
 // How gradients are synchronised.

@@ -23,11 +23,11 @@ void mirror_stages(Placing& placing, const Schedule& schedule) {
 }
 
 // FSDP's units: a parameter belongs to the layer that uses it first, or to the rest.
-IdVec<TensorId, int> units_of(const Graph& graph) {
+IdVec<TensorId, int> units_of(const Graph& graph, const MemoryPlan& memory) {
   const Layers layers = find_layers(graph);
   IdVec<TensorId, int> unit(graph.tensors().size(), -1);
   for (TensorId id : graph.tensors().ids())
-    if (graph.tensors()[id].kind == TensorKind::Parameter && !graph.uses(id).empty())
+    if (graph.tensors()[id].kind == TensorKind::Parameter && !graph.uses(id).empty() && memory.of(id).zero >= 3)
       unit[id] = layers.of[graph.uses(id)[0].op] + 1;
   return unit;
 }
@@ -37,10 +37,6 @@ IdVec<TensorId, int> units_of(const Graph& graph) {
 Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const ResolvedStrategy& strategy,
                                           const GradientSync& gradients, ParameterSync parameters,
                                           bool keep_gathered_input) {
-  for (const MeshChoices& choices : strategy.choices)
-    if (!choices.parameters.empty())
-      return error("{} is stored in another way than the rest, which is not compiled; write memory rules for '**' only",
-                   training.graph.name(choices.parameters.begin()->first));
   const ScheduleChoice& chosen = strategy.schedule;
   WEFT_TRY(Schedule schedule,
            make_schedule({chosen.name, static_cast<std::int32_t>(chosen.ranks),
@@ -53,13 +49,15 @@ Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const R
     mirror_stages(placed.placing, schedule);
   }
   WEFT_TRY(const ShardingPlan plan, plan_sharding(training, placed.placing, placed.choices));
-  if (placed.storage.zero() >= 3) parameters.unit = units_of(training.graph);
-  const CompileOptions options{
-      {placed.storage.zero(), placed.storage.axes_of(Stored::Optimizer), placed.storage.offload},
-      gradients,
-      std::move(parameters),
-      keep_gathered_input,
-      {}};
+  MemoryPlan memory{{placed.storage.zero(), placed.storage.axes_of(Stored::Optimizer)}, placed.storage.offload};
+  for (const auto& [id, own] : placed.parameters) {
+    if (own.offload != placed.storage.offload)
+      return error("{} is kept on the host in another way than the rest, which is not compiled; write offload for '**'",
+                   training.graph.name(id));
+    memory.parameters.push_back({id, {own.zero(), own.axes_of(Stored::Optimizer)}});
+  }
+  if (memory.most_zero() >= 3) parameters.unit = units_of(training.graph, memory);
+  const CompileOptions options{std::move(memory), gradients, std::move(parameters), keep_gathered_input, {}};
   WEFT_TRY(Program program, compile(training, placed.placing, plan, options, strategy.recompute));
   return CompiledStrategy{std::move(program), std::move(schedule)};
 }

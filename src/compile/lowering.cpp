@@ -255,8 +255,8 @@ void Lowering::given(TensorId tensor, const Layout& wanted) {
     return;
   }
   const bool weight_part = std::exchange(weight_part_, false);
-  const MemoryPlan& memory = options_.memory;
-  const BufferId buffer = keep(tensor, memory.zero >= 3 ? split_over(wanted, mesh(wanted.mesh), memory.over) : wanted,
+  const Spread spread = options_.memory.of(tensor);
+  const BufferId buffer = keep(tensor, spread.zero >= 3 ? split_over(wanted, mesh(wanted.mesh), spread.over) : wanted,
                                BufferKind::Parameter);
   program_.buffers[buffer].on_host = offloads(Stored::Weights);
   weight_part_ = weight_part;

@@ -34,8 +34,8 @@ BufferId Lowering::store(BufferId from, BufferId target) {
 
 // How the optimizer state of a parameter is kept on a mesh.
 Layout Lowering::step_layout(const Home& of) const {
-  const MemoryPlan& memory = options_.memory;
-  return memory.zero >= 1 ? split_over(*of.used, mesh(of.mesh), memory.over) : *of.used;
+  const Spread spread = options_.memory.of(program_.buffers[of.buffer].tensor);
+  return spread.zero >= 1 ? split_over(*of.used, mesh(of.mesh), spread.over) : *of.used;
 }
 
 // Gradients accumulate in place, on each mesh for itself, in the form they are made; terms made in another form have a
@@ -47,7 +47,7 @@ Status Lowering::accumulate(const Event& event, EventCode& code) {
   const TensorId parameter = parameter_of_[buffer];
   Home& kept = home(parameter, mesh_of(event.turn));
   kept.fresh = true;
-  const bool reduce_first = options_.memory.zero >= 2;
+  const bool reduce_first = options_.memory.of(parameter).zero >= 2;
   Layout layout = reduce_first ? step_layout(kept) : plan_.made[gradient];
   layout.mesh = kept.mesh;
   Chain term{event.turn, {}, parameter, {}, {}};
@@ -153,7 +153,7 @@ void Lowering::add_chain(Chain chain, Chain::Purpose purpose) {
 
 // Parameters that are kept in parts on the device and gathered a unit at a time.
 bool Lowering::gathers_in_units(TensorId tensor) const {
-  return options_.memory.zero >= 3 && !options_.parameters.unit.empty() &&
+  return options_.memory.of(tensor).zero >= 3 && !options_.parameters.unit.empty() &&
          graph_.tensors()[tensor].kind == TensorKind::Parameter && !offloads(Stored::Weights);
 }
 

@@ -35,7 +35,7 @@ Result<GroupCode> Lowering::lower_again(GroupId group, GroupCode& before, Overwr
   overwritten_ = &journal;
   touched_ = &touched;
   const auto& offload = options_.memory.offload;
-  keeping_ = options_.memory.zero == 0 && !options_.keep_gathered_input &&
+  keeping_ = options_.memory.most_zero() == 0 && !options_.keep_gathered_input &&
              std::none_of(offload.begin(), offload.end(), [](bool each) { return each; });
   if (!keeping_) touched.chains = touched.step = true;
   differences_.clear();

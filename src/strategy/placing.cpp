@@ -113,6 +113,14 @@ class Placer {
           if (&choices == choices_of(op)) to.ops[m].emplace(op, choice);
       }
     for (const MeshChoices& choices : strategy_.choices)
+      for (const auto& [id, own] : choices.parameters) {
+        StorageChoice& into = placed_.parameters[id];
+        for (std::size_t kind = 0; kind < kStoredKinds; ++kind) {
+          into.over[kind] |= own.over[kind];
+          into.offload[kind] = into.offload[kind] || own.offload[kind];
+        }
+      }
+    for (const MeshChoices& choices : strategy_.choices)
       for (std::size_t kind = 0; kind < kStoredKinds; ++kind) {
         placed_.storage.over[kind] |= choices.storage.over[kind];
         placed_.storage.offload[kind] = placed_.storage.offload[kind] || choices.storage.offload[kind];

@@ -15,7 +15,8 @@ namespace weft {
 struct PlacedStrategy {
   Placing placing;  // a mesh per stage, then those of placed operators
   ShardingChoices choices;
-  StorageChoice storage;  // of the root; over the axes above
+  StorageChoice storage;                         // of the root; over the axes above
+  std::map<TensorId, StorageChoice> parameters;  // those whose storage differs from it
 };
 
 // An error where the meshes have too many different axes.
