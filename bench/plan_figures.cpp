@@ -11,26 +11,22 @@
 #include <set>
 
 #include "cost/analytic.h"
+#include "cpu_seconds.h"
 #include "search/enumerate.h"
 #include "search/parallel.h"
 
 namespace weft {
 namespace {
 
-double processor_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
 double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 struct Watch {
-  double wall = wall_seconds(), processor = processor_seconds();
+  double wall = wall_seconds(), processor = cpu_seconds();
 
   std::string print() const {
-    return fmt::format("{:.2f} s wall, {:.2f} s of processors", wall_seconds() - wall, processor_seconds() - processor);
+    return fmt::format("{:.2f} s wall, {:.2f} s of processors", wall_seconds() - wall, cpu_seconds() - processor);
   }
 };
 
@@ -114,23 +110,23 @@ Status distsim() {
       plan.micro_batches = 16 / plan.dp;
       composer.prepare({&plan, 1}, 1);
       const std::string strategy = shorthand_of(parallelism_of(plan, problem.layers));
-      const double start = processor_seconds();
+      const double start = cpu_seconds();
       PlanRequest own = problem.request;
       own.strategy = strategy;
       WEFT_TRY(const Plan whole, make_plan(own));
-      const double made_plan = processor_seconds();
+      const double made_plan = cpu_seconds();
       WEFT_TRY(CompiledStrategy compiled, compile_plan(whole));
-      const double made_program = processor_seconds();
+      const double made_program = cpu_seconds();
       PlayTimes times;
       WEFT_TRY(PlayedProgram program, play_compiled(whole, whole.stack, compiled, cost, {}, &times));
-      const double simulated = processor_seconds();
+      const double simulated = cpu_seconds();
       // Seconds of the processor, in the parts that the clock on the wall has.
       const double pricing = (simulated - made_program) * times.price / (times.price + times.simulate);
       const PlayedPlan played{std::move(compiled), std::move(program.priced), std::move(program.run), program.folded};
       const Forecast found = judge(whole, played);
-      const double between = processor_seconds();
+      const double between = cpu_seconds();
       const std::optional<Composition> made = composer.compose(plan);
-      const double end = processor_seconds();
+      const double end = cpu_seconds();
       rows.push_back({strategy, found.step_s, made ? made->step_s : 0, 1e3 * (made_plan - start),
                       1e3 * (made_program - made_plan), 1e3 * pricing, 1e3 * (simulated - made_program - pricing),
                       1e3 * (between - simulated), 1e6 * (end - between)});

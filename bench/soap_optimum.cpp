@@ -3,12 +3,12 @@
 //
 //   soap_optimum lenet|rnnlm [--nodes 50000000] [--evaluations 20000] [--checks 2000]
 #include <fmt/format.h>
-#include <time.h>
 
 #include <cstdlib>
 #include <string>
 
 #include "cost/analytic.h"
+#include "cpu_seconds.h"
 #include "models/models.h"
 #include "search/soap/mcmc.h"
 #include "search/soap/optimum.h"
@@ -17,11 +17,6 @@
 namespace weft {
 namespace {
 
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 double us(Picoseconds time) { return static_cast<double>(time) * 1e-6; }
 
 void print(const SoapStrategy& strategy, const Graph& graph) {

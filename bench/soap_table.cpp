@@ -21,7 +21,6 @@
 // Time is of the processor, not of the clock on the wall: 120 seconds are a minute of two cores.
 #include <fmt/format.h>
 #include <fmt/ostream.h>
-#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -31,6 +30,7 @@
 #include <string>
 
 #include "cost/analytic.h"
+#include "cpu_seconds.h"
 #include "forecast/forecast.h"
 #include "models/layers.h"
 #include "models/models.h"
@@ -43,11 +43,6 @@
 namespace weft {
 namespace {
 
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 double ms(Picoseconds time) { return static_cast<double>(time) * 1e-9; }
 double over(Picoseconds a, Picoseconds b) { return static_cast<double>(a) / static_cast<double>(b); }
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "cost/analytic.h"
+#include "price/communications.h"
 
 namespace weft {
 namespace {
@@ -251,6 +252,88 @@ TEST(Forecast, StagesSendInPartsWhatTensorParallelRanksHoldAlike) {
   // Forward and backward each send 2 micro-batches of 1024 · 4096 bf16; the two ways of a NIC are two links.
   EXPECT_NEAR(sent(false), 2.0 * 1024 * 4096 * 2, 0.01 * 2 * 1024 * 4096 * 2);
   EXPECT_NEAR(sent(false) / sent(true), 8, 0.1);
+}
+
+PlanRequest small_llama(std::string dtype) {
+  return {.model = "llama3-8b:layers=2",
+          .cluster = "dgx-h100:1",
+          .strategy = "dp=8",
+          .global_batch = 8,
+          .micro_batch = 1,
+          .seq = 1024,
+          .dtype = std::move(dtype)};
+}
+
+TEST(Forecast, UtilisationIsOfThePeakThatProductsRunIn) {
+  const std::pair<const char*, Arithmetic> types[] = {
+      {"bf16", Arithmetic::kBf16}, {"tf32", Arithmetic::kTf32}, {"fp8", Arithmetic::kFp8}, {"fp32", Arithmetic::kFp32}};
+  for (const auto& [name, arithmetic] : types) {
+    const Plan plan = plan_of(small_llama(name));
+    EXPECT_EQ(peak_of(plan).value, 8 * product_rate(plan.cluster.spec(DeviceId(0)), arithmetic).peak.value) << name;
+  }
+}
+
+// Linears of a layer: 4096·6144 of queries, keys and values, 4096² out, 4096·28672 gate and up, 14336·4096 down.
+TEST(Forecast, Fp8KeepsItsWeightsTwiceMoreInAByteEach) {
+  const auto parameters = [](const char* dtype) {
+    return forecast_of(plan_of(small_llama(dtype))).memory.front().allocated.parameters.value;
+  };
+  const std::int64_t linears = 4096LL * (6144 + 4096 + 28672 + 14336);
+  EXPECT_EQ(parameters("fp8") - parameters("bf16"), 2 * linears * 2);
+}
+
+// One layer and a vocabulary: the peak is at the loss, and a plain one holds its logits in fp32 too.
+TEST(Forecast, PlainCrossEntropyHoldsItsLogitsInFp32) {
+  Plan plan = plan_of({.model = "gpt2-124m:layers=1",
+                       .cluster = "dgx-h100:1",
+                       .strategy = "dp=8",
+                       .global_batch = 64,
+                       .micro_batch = 8,
+                       .seq = 1024});
+  const auto held = [&](bool fused) {
+    plan.stack.fused_cross_entropy.value = fused;
+    return forecast_of(plan).memory.front().allocated.total().value;
+  };
+  EXPECT_EQ(held(false) - held(true), 4 * 8 * 1024 * padded_vocabulary(plan.stack, 50257, 1));
+}
+
+// Of 32 experts in 8 groups a token chooses 8 in 4 groups, 16 experts on 4 of 8 devices: it misses one of these with
+// C(12, 8) / C(16, 8) = 495 / 12,870. With an expert each on 8 devices, 2 chosen are on 2. Four experts of a device
+// come from all others mixed up; one has nothing to be put in order.
+TEST(Forecast, TokensGoOnceToADeviceWithSeveralOfTheirExperts) {
+  struct Case {
+    const char* experts;
+    double sent;
+    int arranged;
+  };
+  for (const Case& each : {Case{"experts=32,top_k=8,expert_groups=8,top_groups=4", 4 * (1 - 495.0 / 12870) / 8, 1},
+                           Case{"experts=8,top_k=2", 1, 0}}) {
+    const Plan plan = plan_of({.model = fmt::format("mixtral-8x7b:layers=1,hidden=256,heads=4,kv_heads=4,expert_ffn=64,"
+                                                    "vocab=1024,{}",
+                                                    each.experts),
+                               .cluster = "dgx-h100:1",
+                               .strategy = "dp=8,ep=8",
+                               .global_batch = 8,
+                               .micro_batch = 1,
+                               .seq = 1024});
+    const CompiledStrategy compiled = compile_plan(plan).value();
+    const AnalyticCost cost(plan.stack);
+    Communications copies(compiled.program, plan.training.graph, plan.cluster, cost, {}, false, false),
+        once(compiled.program, plan.training.graph, plan.cluster, cost, {}, false, true);
+    int exchanges = 0;
+    for (const Instruction& instruction : compiled.program.instructions) {
+      const auto* communicate = std::get_if<Communicate>(&instruction.what);
+      if (!communicate || communicate->collective != Collective::AllToAll) continue;
+      ++exchanges;
+      const auto payload = [&](Communications& of) {
+        return of.payload_of(instruction, of.groups()[of.kinds()[of.kind_of(instruction)].group_at.front()]);
+      };
+      EXPECT_NEAR(static_cast<double>(payload(once).bytes) / static_cast<double>(payload(copies).bytes), each.sent,
+                  1e-5);
+      EXPECT_EQ(payload(copies).arranged, each.arranged * payload(copies).bytes);
+    }
+    EXPECT_EQ(exchanges, 4);  // rows there and back, forward and backward: none is exchanged again
+  }
 }
 
 }  // namespace

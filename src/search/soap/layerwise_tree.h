@@ -1,7 +1,8 @@
 // Layer-wise plans as strategy trees, which `weft simulate --strategy` takes.
 //
-// A tree says one ZeRO stage for all layers, and one mesh for a pipeline stage; recomputation may differ from layer to
-// layer. `in_words_of_a_tree` leaves of a table what can be said so; what is found in it has a tree.
+// The trees written here have one ZeRO stage for all layers and one mesh for a pipeline stage; recomputation may differ
+// from layer to layer. `in_words_of_a_tree` leaves of a table what can be said so; what is found in it has a tree.
+// (Rules could name a ZeRO stage for a layer; layers on meshes of their own they could not.)
 #pragma once
 
 #include <map>

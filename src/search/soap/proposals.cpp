@@ -350,16 +350,19 @@ std::vector<OpId> Proposals::neighbours(const Unit& unit) const {
   return result;
 }
 
+std::vector<OpChange> Proposals::stagger_any(SoapMeshes& meshes, Rng& rng) const {
+  const std::vector<std::size_t> numbers = group_numbers(meshes);
+  if (numbers.empty()) return {};
+  const std::size_t groups = numbers[rng.below(numbers.size())];
+  const std::size_t layer = layers_[rng.below(layers_.size())];
+  return stagger(layer, groups, rng.below(2) == 0, meshes);
+}
+
 std::vector<OpChange> Proposals::draw_layers(const IdVec<OpId, OpConfig>& now, SoapMeshes& meshes, Rng& rng) const {
   const std::uint64_t kind = rng.below(12);
   std::vector<OpChange> changes;
-  if (kind == 0) {
-    changes = change_module(now, meshes, rng);
-  } else if (kind == 1) {
-    const std::vector<std::size_t> numbers = group_numbers(meshes);
-    if (numbers.empty()) return {};
-    const std::size_t groups = numbers[rng.below(numbers.size())];
-    changes = stagger(layers_[rng.below(layers_.size())], groups, rng.below(2) == 0, meshes);
+  if (kind < 2) {
+    changes = kind == 0 ? change_module(now, meshes, rng) : stagger_any(meshes, rng);
   } else {
     std::map<OpId, OpConfig> all;
     for (std::uint64_t layer = 0; layer < (kind >= 9 ? 2u : 1u); ++layer) {
@@ -391,13 +394,8 @@ std::vector<OpChange> Proposals::draw_layers(const IdVec<OpId, OpConfig>& now, S
 std::vector<OpChange> Proposals::draw(const IdVec<OpId, OpConfig>& now, SoapMeshes& meshes, Rng& rng) const {
   const std::uint64_t kind = rng.below(16);
   std::vector<OpChange> changes;
-  if (kind == 0) {
-    changes = change_module(now, meshes, rng);
-  } else if (kind == 1) {
-    const std::vector<std::size_t> numbers = group_numbers(meshes);
-    if (numbers.empty()) return {};
-    const std::size_t groups = numbers[rng.below(numbers.size())];
-    changes = stagger(layers_[rng.below(layers_.size())], groups, rng.below(2) == 0, meshes);
+  if (kind < 2) {
+    changes = kind == 0 ? change_module(now, meshes, rng) : stagger_any(meshes, rng);
   } else {
     const std::vector<std::size_t>& steps = by_weight_[layers_[rng.below(layers_.size())]];
     const std::size_t u = steps[rng.below(steps.size())];

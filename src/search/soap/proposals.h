@@ -58,6 +58,7 @@ class Proposals {
   std::vector<OpChange> stagger(std::size_t unit, std::size_t groups, bool blocks, SoapMeshes& meshes) const;
   std::vector<OpConfig> usual_configs(OpId op, SoapMeshes& meshes) const;
   std::vector<OpId> neighbours(const Unit& unit) const;
+  std::vector<OpChange> stagger_any(SoapMeshes& meshes, Rng& rng) const;
   std::vector<OpChange> change_module(const IdVec<OpId, OpConfig>& now, SoapMeshes& meshes, Rng& rng) const;
 
   const TrainingGraph& training_;
