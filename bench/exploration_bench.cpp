@@ -5,6 +5,9 @@
 // aligned 1, 2, 4, … 64 of 64 devices in any grid of two axes, each axis splitting any axis of the operator that it
 // divides, or none. It is accepted when it is better, and one in fifty of those that are up to 2 % worse. Hosts take no
 // time, as in FlexFlow's simulator. The full way gets only the meshes that are in use.
+//
+// One walk follows changes, another over the same proposals does everything anew: as a search would do the one or the
+// other, so neither finds its caches full of what the other left.
 #include <benchmark/benchmark.h>
 #include <time.h>
 
@@ -30,7 +33,7 @@ double cpu_seconds() {
 }
 double since(double start) { return cpu_seconds() - start; }
 
-// What is worth measuring for every proposal; WEFT_FULL_EVERY=n measures the full way for every n-th only.
+// WEFT_FULL_EVERY=n: every n-th proposal only is done anew as well.
 int full_every() {
   const char* const wanted = std::getenv("WEFT_FULL_EVERY");
   return wanted != nullptr ? std::max(1, std::atoi(wanted)) : 1;
@@ -123,12 +126,12 @@ struct Parts {
 };
 
 // Everything anew. The makespan.
-Picoseconds play_fully(const Problem& problem, const Exploration& exploration, const CompileOptions& options,
+Picoseconds play_fully(const Problem& problem, const ShardingPlanner& planner, const CompileOptions& options,
                        const AnalyticCost& cost, Network network, Parts& parts) {
-  const Placing placing = trimmed(exploration.planner().placing(), problem.training.first_backward);
+  const Placing placing = trimmed(planner.placing(), problem.training.first_backward);
   const RecomputeRegions none = RecomputeRegions::none(problem.training.graph);
   auto start = cpu_seconds();
-  const ShardingPlan plan = plan_sharding(problem.training, placing, exploration.planner().choices()).value();
+  const ShardingPlan plan = plan_sharding(problem.training, placing, planner.choices()).value();
   parts.plan += since(start);
   start = cpu_seconds();
   Compilation compilation(problem.training, placing, plan, options, none);
@@ -145,67 +148,86 @@ Picoseconds play_fully(const Problem& problem, const Exploration& exploration, c
   return run.makespan;
 }
 
+// A proposal, what takes it back, and what came of it.
+struct Proposal {
+  ShardingEdit edit, back;
+  Picoseconds makespan = 0;
+  bool accepted = false;
+};
+
+ShardingEdit way_back(const ShardingPlanner& planner, OpId op) {
+  return {op, {planner.choices().ops[0].at(op), planner.choices().ops[1].at(op)}, planner.placing().mesh_of[op]};
+}
+
 void BM_Proposals(benchmark::State& state, const char* model, Network network) {
   const Problem problem = make_problem(model);
   const AnalyticCost cost(problem.stack);
   ExploreOptions options{.network = network};
-  const int every = full_every();
   for (auto _ : state) {
-    Exploration exploration = Exploration::make(problem.training, problem.placing, problem.choices, problem.schedule,
-                                                problem.cluster, cost, problem.stack, options)
-                                  .value();
+    std::vector<Proposal> walk;
     CompileOptions full_options = options.compile;
-    full_options.buckets = exploration.buckets();
-    std::vector<MeshId> usable;
-    for (Mesh& mesh : all_meshes()) usable.push_back(exploration.add_mesh(std::move(mesh)).value());
-    const Picoseconds first = exploration.makespan();
-    Rng rng(1);
-    Parts parts;
-    double delta = 0, delta_of_full = 0, undo = 0, replayed = 0, tasks = 0;
-    std::int64_t made = 0, accepted = 0, refused = 0, fully = 0;
-    while (made < state.range(0)) {
-      const ShardingEdit edit = random_edit(problem, exploration.planner().placing().meshes, usable, rng);
-      const Picoseconds before = exploration.makespan();
-      auto start = cpu_seconds();
-      const Result<Outcome> outcome = exploration.propose(edit);
-      double taken = since(start);
-      if (!outcome.ok()) {
-        if (refused++ == 0) fmt::print("refused: {}\n", outcome.error().message);
-        continue;
+    double delta = 0, settle = 0, replayed = 0, tasks = 0;
+    std::int64_t accepted = 0, refused = 0;
+    {
+      Exploration exploration = Exploration::make(problem.training, problem.placing, problem.choices, problem.schedule,
+                                                  problem.cluster, cost, problem.stack, options)
+                                    .value();
+      full_options.buckets = exploration.buckets();
+      std::vector<MeshId> usable;
+      for (Mesh& mesh : all_meshes()) usable.push_back(exploration.add_mesh(std::move(mesh)).value());
+      const Picoseconds first = exploration.makespan();
+      Rng rng(1);
+      while (static_cast<std::int64_t>(walk.size()) < state.range(0)) {
+        const ShardingEdit edit = random_edit(problem, exploration.planner().placing().meshes, usable, rng);
+        const ShardingEdit back = way_back(exploration.planner(), edit.op);
+        const Picoseconds before = exploration.makespan();
+        auto start = cpu_seconds();
+        const Result<Outcome> outcome = exploration.propose(edit);
+        delta += since(start);
+        if (!outcome.ok()) {
+          if (refused++ == 0) fmt::print("refused: {}\n", outcome.error().message);
+          continue;
+        }
+        const bool accept =
+            outcome->makespan < before || (outcome->makespan < before + before / 50 && rng.below(50) == 0);
+        start = cpu_seconds();
+        accept ? exploration.accept() : exploration.reject();
+        settle += since(start);
+        accepted += accept;
+        replayed += static_cast<double>(outcome->replayed);
+        tasks += static_cast<double>(outcome->tasks);
+        walk.push_back({edit, back, outcome->makespan, accept});
       }
-      const bool measured = made++ % every == 0;
-      if (measured) {
+      state.counters["gain"] = static_cast<double>(first) / static_cast<double>(exploration.makespan());
+    }
+
+    Parts parts;
+    double fully = 0;
+    ShardingPlanner planner = ShardingPlanner::make(problem.training, problem.placing, problem.choices).value();
+    for (Mesh& mesh : all_meshes()) planner.add_mesh(std::move(mesh), 0);
+    for (std::size_t i = 0; i < walk.size(); ++i) {
+      if (!planner.change(walk[i].edit).ok()) return state.SkipWithError("was planned before");
+      if (i % static_cast<std::size_t>(full_every()) == 0) {
         ++fully;
-        if (play_fully(problem, exploration, full_options, cost, network, parts) != outcome->makespan)
+        if (play_fully(problem, planner, full_options, cost, network, parts) != walk[i].makespan)
           return state.SkipWithError("delta and full differ");
       }
-      const bool accept =
-          outcome->makespan < before || (outcome->makespan < before + before / 50 && rng.below(50) == 0);
-      start = cpu_seconds();
-      accept ? exploration.accept() : exploration.reject();
-      const double settled = since(start);
-      taken += settled;
-      undo += settled;
-      accepted += accept;
-      delta += taken;
-      if (measured) delta_of_full += taken;
-      replayed += static_cast<double>(outcome->replayed);
-      tasks += static_cast<double>(outcome->tasks);
+      if (!walk[i].accepted && !planner.change(walk[i].back).ok()) return state.SkipWithError("no way back");
     }
-    const auto count = static_cast<double>(made), full_count = static_cast<double>(fully);
-    state.counters["speedup"] = parts.sum() / delta_of_full;
-    state.counters["full_ms"] = parts.sum() / full_count * 1e3;
-    state.counters["full_plan_ms"] = parts.plan / full_count * 1e3;
-    state.counters["full_compile_ms"] = parts.compile / full_count * 1e3;
-    state.counters["full_price_ms"] = parts.price / full_count * 1e3;
-    state.counters["full_simulate_ms"] = parts.simulate / full_count * 1e3;
-    state.counters["delta_ms"] = delta / count * 1e3;
-    state.counters["settle_ms"] = undo / count * 1e3;
+
+    const auto count = static_cast<double>(walk.size());
+    state.counters["speedup"] = parts.sum() / fully / ((delta + settle) / count);
+    state.counters["full_ms"] = parts.sum() / fully * 1e3;
+    state.counters["full_plan_ms"] = parts.plan / fully * 1e3;
+    state.counters["full_compile_ms"] = parts.compile / fully * 1e3;
+    state.counters["full_price_ms"] = parts.price / fully * 1e3;
+    state.counters["full_simulate_ms"] = parts.simulate / fully * 1e3;
+    state.counters["delta_ms"] = (delta + settle) / count * 1e3;
+    state.counters["settle_ms"] = settle / count * 1e3;
     state.counters["replayed"] = replayed / tasks;
     state.counters["tasks"] = tasks / count;
     state.counters["accepted"] = static_cast<double>(accepted);
     state.counters["refused"] = static_cast<double>(refused);
-    state.counters["gain"] = static_cast<double>(first) / static_cast<double>(exploration.makespan());
   }
 }
 BENCHMARK_CAPTURE(BM_Proposals, inception_v3_fifo, "inception-v3", Network::Fifo)
@@ -235,9 +257,7 @@ void BM_Recompile(benchmark::State& state, const char* model) {
     double full = 0, delta = 0, written = 0, fully = 0;
     for (std::int64_t made = 0; made < state.range(0);) {
       const ShardingEdit edit = random_edit(problem, planner.placing().meshes, usable, rng);
-      const ShardingEdit back{edit.op,
-                              {planner.choices().ops[0].at(edit.op), planner.choices().ops[1].at(edit.op)},
-                              planner.placing().mesh_of[edit.op]};
+      const ShardingEdit back = way_back(planner, edit.op);
       auto start = cpu_seconds();
       const Result<ShardingDelta> changed = planner.change(edit);
       if (!changed.ok()) continue;
