@@ -188,6 +188,12 @@ TEST(Resolve, RecomputesLayersCoresOrElementwiseOperators) {
   EXPECT_THAT(op.at(0), ElementsAre("layers.0.attn_norm", "layers.0.attn.split", "layers.0.attn.q_rotary",
                                     "layers.0.attn.k_rotary", "layers.0.attn_add", "layers.0.mlp_norm",
                                     "layers.0.mlp.act", "layers.0.mlp_add"));
+  // With the rest of its layer: alone it would keep what it makes.
+  const auto both = names_in("op,full=layers.*.mlp.gate_up");
+  ASSERT_EQ(both.size(), 4u);
+  EXPECT_THAT(both.at(0), ElementsAre("layers.0.attn_norm", "layers.0.attn.split", "layers.0.attn.q_rotary",
+                                      "layers.0.attn.k_rotary", "layers.0.attn_add", "layers.0.mlp_norm",
+                                      "layers.0.mlp.gate_up", "layers.0.mlp.act", "layers.0.mlp_add"));
 }
 TEST(Resolve, FindsUnfusedCores) {
   const Graph graph = model("t5-small:layers=1");

@@ -35,7 +35,10 @@ void Buckets::assign_by_size(const IdVec<GroupId, GroupCode>& groups) {
   };
   std::map<Chain::Key, Open> open;
   std::map<int, BucketId> of_unit;
-  const std::int64_t limit = options_.gradients.bucket.value;  // 0: all at once
+  // 0: all at once. Sums that must not overlap with backward go together, so that they wait for the last of them.
+  const auto limit_of = [&](Chain::Purpose purpose) {
+    return purpose == Chain::Purpose::ReduceSum && !options_.gradients.overlap ? 0 : options_.gradients.bucket.value;
+  };
   std::size_t next = 0;
   BucketId last;
   for (TurnId turn : sequence_.turns().ids()) {
@@ -58,6 +61,7 @@ void Buckets::assign_by_size(const IdVec<GroupId, GroupCode>& groups) {
       } else if (chain != chains.end()) {
         const auto [found, added] = open.try_emplace(chain->key);
         Open& into = found->second;
+        const std::int64_t limit = limit_of(chain->key.purpose);
         if (added || (limit > 0 && into.bytes >= limit)) into = {new_bucket(), 0};
         const Buffer& input =
             program_.buffers[std::get<Communicate>(program_.instructions[chain->steps.front()].what).inputs[0]];

@@ -44,7 +44,7 @@ struct MemoryPlan : Spread {
 // How gradients are synchronised.
 struct GradientSync {
   // Reduce a gradient as soon as its last term is in, in the backward body of the last micro-batch, while earlier
-  // layers are still being differentiated; otherwise all after backward.
+  // layers are still being differentiated; otherwise all together after backward.
   bool overlap = true;
   // Gradients that are reduced alike travel together until they reach this many bytes. PyTorch's DDP: 25 MiB.
   Bytes bucket{25 << 20};

@@ -31,6 +31,8 @@ struct StreamState {
   bool waits = false;
 };
 
+inline std::uint8_t bit_of(std::uint32_t stream) { return static_cast<std::uint8_t>(1u << stream); }
+
 struct AgentState {
   Place cursor;               // the next step the host issues
   Picoseconds host_time = 0;  // when it may start on that

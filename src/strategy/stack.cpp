@@ -191,8 +191,6 @@ const std::vector<Knob>& stack_knobs() {
   static const std::vector<Knob> knobs = {
       {"gradient_bucket", &S::gradient_bucket},
       {"gradient_overlap", &S::gradient_overlap},
-      {"reduce_every_micro_batch", &S::reduce_every_micro_batch},
-      {"parameter_overlap", &S::parameter_overlap},
       {"prefetch_forward", &S::prefetch_forward},
       {"prefetch_backward", &S::prefetch_backward},
       {"gathers_in_flight", &S::gathers_in_flight},
@@ -224,7 +222,6 @@ const std::vector<Knob>& stack_knobs() {
       {"host_per_operator", &S::host_per_operator},
       {"host_per_collective", &S::host_per_collective},
       {"run_ahead", &S::run_ahead},
-      {"sync_on_loss", &S::sync_on_loss},
       {"sync_on_norm", &S::sync_on_norm},
       {"graph_capture", &S::graph_capture},
       {"nvls", &S::nvls},

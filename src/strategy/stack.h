@@ -22,12 +22,10 @@ struct SoftwareStack {
   std::string name, title;
 
   // Gradients.
-  Figure<Bytes> gradient_bucket;          // of gradients reduced together; 0: all at once
-  Figure<bool> gradient_overlap;          // buckets are reduced while the backward pass goes on
-  Figure<bool> reduce_every_micro_batch;  // or only after the last one
+  Figure<Bytes> gradient_bucket;  // of gradients reduced together; 0: all at once
+  Figure<bool> gradient_overlap;  // buckets are reduced while the backward pass goes on
   // Weights that are spread (ZeRO, FSDP).
-  Figure<bool> parameter_overlap;  // gathers run beside computation
-  Figure<bool> prefetch_forward;   // the next unit is gathered before it is needed
+  Figure<bool> prefetch_forward;  // the next unit is gathered before it is needed
   Figure<bool> prefetch_backward;
   Figure<int> gathers_in_flight;
   Figure<bool> reshard_after_forward;  // gathered weights are dropped and gathered again for the backward pass
@@ -53,8 +51,7 @@ struct SoftwareStack {
   // The host that issues the work.
   Figure<Seconds> host_per_operator, host_per_collective;
   Figure<int> run_ahead;            // operators issued and not yet begun, at most
-  Figure<bool> sync_on_loss;        // waits for the device to read the loss, once per step
-  Figure<bool> sync_on_norm;        // … the gradient norm
+  Figure<bool> sync_on_norm;        // the host waits for the device once per step, to read the gradient norm
   Figure<bool> graph_capture;       // replayed, without host time per operator
   Figure<bool> nvls;                // in-switch reductions are used where the switch has them
   Figure<bool> smaller_last_batch;  // a smaller last micro-batch is allowed

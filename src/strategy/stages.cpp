@@ -168,9 +168,22 @@ RecomputeRegions assign_recompute(const IdVec<OpId, std::optional<Inherited<Reco
   RecomputeRegions regions = RecomputeRegions::none(graph);
   std::optional<IdVec<OpId, int>> cores;
   std::map<std::pair<int, std::string>, int> numbers;  // (mode, node) → region
+  const auto layer_of = [&](OpId op) -> std::string_view {
+    return layers.of[op] >= 0 ? std::string_view(layers.names[static_cast<std::size_t>(layers.of[op])]) : "";
+  };
+  const auto names_its_module = [&](OpId op) {
+    const auto depth = static_cast<std::size_t>(modes[op]->depth);
+    return depth >= components(layer_of(op)).size() && depth > 0;
+  };
+  // Layers that are recomputed operator by operator. Modules in them that are recomputed in full are so with the rest
+  // of the layer: as regions of their own they would keep what goes in and what comes out.
+  std::vector<char> by_operator(layers.names.size());
+  for (OpId op : graph.ops().ids())
+    if (modes[op] && modes[op]->value == Recompute::Op && layers.of[op] >= 0 && !names_its_module(op))
+      by_operator[static_cast<std::size_t>(layers.of[op])] = 1;
   for (OpId op : graph.ops().ids()) {
     if (!modes[op] || graph.ops()[op].phase != Phase::Forward) continue;
-    const Recompute mode = modes[op]->value;
+    Recompute mode = modes[op]->value;
     std::string node;
     if (mode == Recompute::None) continue;
     if (mode == Recompute::Selective) {
@@ -180,14 +193,14 @@ RecomputeRegions assign_recompute(const IdVec<OpId, std::optional<Inherited<Reco
     } else {
       if (mode == Recompute::Op && !graph.signature(op).contractions.empty()) continue;
       // The node that the rule names; a node above the layers stands for each of them.
-      const std::string name = graph.name(op);
-      const std::vector<std::string_view> parts = components(name);
-      const auto depth = static_cast<std::size_t>(modes[op]->depth);
-      const std::string layer = layers.of[op] >= 0 ? layers.names[static_cast<std::size_t>(layers.of[op])] : "";
-      if (depth >= components(layer).size() && depth > 0)
-        node = name.substr(0, static_cast<std::size_t>(parts[depth - 1].end() - std::string_view(name).begin()));
-      else
-        node = layer;
+      node = layer_of(op);
+      if (mode == Recompute::Full && layers.of[op] >= 0 && by_operator[static_cast<std::size_t>(layers.of[op])] != 0) {
+        mode = Recompute::Op;
+      } else if (names_its_module(op)) {
+        const std::string name = graph.name(op);
+        const std::string_view last = components(name)[static_cast<std::size_t>(modes[op]->depth) - 1];
+        node = name.substr(0, static_cast<std::size_t>(last.end() - std::string_view(name).begin()));
+      }
       if (node.empty()) continue;
     }
     const auto [known, fresh] = numbers.try_emplace({static_cast<int>(mode), node}, static_cast<int>(numbers.size()));

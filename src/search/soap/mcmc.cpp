@@ -392,7 +392,6 @@ class Mcmc {
 SoftwareStack without_host_time(SoftwareStack stack) {
   stack.graph_capture.value = true;
   stack.sync_on_norm.value = false;
-  stack.sync_on_loss.value = false;
   return stack;
 }
 
