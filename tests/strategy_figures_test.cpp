@@ -204,6 +204,20 @@ TEST(StrategyFigures, ActivationsOfALayerAreKorthikantisForEveryVariant) {
   }
 }
 
+// Operator by operator, a layer keeps its input and what products make, but not the last one's result, which only the
+// sum after it reads: the next layer's input is that.
+TEST(StrategyFigures, RecomputingOperatorByOperatorKeepsWhatProductsMake) {
+  const auto held = [&](int layers) {
+    const Plan plan =
+        compile_plan(fmt::format("llama3-8b:layers={},hidden=256,heads=8,kv_heads=2,ffn=512,vocab=512", layers),
+                     "dp=1,recompute=op", 1, {.batch = 2, .seq = 128, .dtype = DType::BF16});
+    return peak_memory(plan.compiled.program, plan.training, plan.compiled.schedule)[0].activations.value;
+  };
+  const std::int64_t input = 256, qkv = 256 + 2 * 64, core = 256, out = 256, gate_up = 2 * 512, tokens = 2 * 128;
+  const std::int64_t lse = 4 * 8;  // bytes: an fp32 number for each head
+  EXPECT_EQ(held(4) - held(3), tokens * (2 * (input + qkv + core + out + gate_up) + lse));
+}
+
 // Jia et al. 2019 report 65.8 GB moved per iteration for NMT under data parallelism on 64 K80. Both accounts of the
 // synchronisation give 2(n−1)·4Ψ bytes in all: a ring sends 2(n−1)/n·4Ψ from each of n devices; FlexFlow's runtime
 // brings n−1 gradients to where a weight is updated and n−1 copies of the weight back. They differ in where the bytes

@@ -45,9 +45,6 @@ Sequence::Sequence(const TrainingGraph& training, const RecomputeRegions& recomp
 
 void Sequence::order(const TrainingGraph& training, const RecomputeRegions& recompute, int routes) {
   const Graph& graph = training.graph;
-  const auto region_of = [&](OpId op) {
-    return op.valid() && recompute.region.contains(op) ? recompute.region[op] : -1;
-  };
   turns_of_.resize(graph.ops().size());
   const auto add = [&](Turn turn) {
     const TurnId id = turns_.push_back(turn);
@@ -57,7 +54,7 @@ void Sequence::order(const TrainingGraph& training, const RecomputeRegions& reco
   for (int region : recompute.region) regions = std::max(regions, region + 1);
   std::vector<std::vector<OpId>> region_ops(static_cast<std::size_t>(regions));
   for (OpId op : IdRange<OpId>(training.first_backward.index()))
-    if (region_of(op) >= 0) region_ops[static_cast<std::size_t>(region_of(op))].push_back(op);
+    if (recompute.again(op)) region_ops[static_cast<std::size_t>(recompute.of(op))].push_back(op);
 
   for (int route = 0; route < routes; ++route)
     for (OpId op : IdRange<OpId>(training.first_backward.index()))
@@ -66,7 +63,7 @@ void Sequence::order(const TrainingGraph& training, const RecomputeRegions& reco
     std::vector<char> recomputed(static_cast<std::size_t>(regions), 0);
     for (OpId op : IdRange<OpId>(training.first_backward, training.first_step)) {
       // Before the first backward product of a region, its forward operators run again.
-      if (const int region = region_of(graph.ops()[op].forward);
+      if (const int region = recompute.of(graph.ops()[op].forward);
           region >= 0 && !std::exchange(recomputed[static_cast<std::size_t>(region)], 1))
         for (OpId again : region_ops[static_cast<std::size_t>(region)])
           add({again, TurnKind::Operator, Phase::Backward, false, route});

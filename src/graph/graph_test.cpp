@@ -166,6 +166,12 @@ TEST(Training, SavesWhatBackwardReadsAndRegionsSaveTheirInputs) {
   }
   EXPECT_THAT(names(regions), testing::ElementsAre("embed.lookup.y", "layers.0.residual.y", "layers.1.residual.y",
                                                    "head.linear.y", "head.entropy.lse"));
+  // Products are kept: what they make stays, what they read is computed again.
+  for (OpId op : IdRange<OpId>(training.first_backward.index()))
+    regions.kept[op] = regions.region[op] >= 0 && !graph.signature(op).contractions.empty();
+  EXPECT_THAT(names(regions),
+              testing::ElementsAre("embed.lookup.y", "layers.0.linear.y", "layers.0.residual.y", "layers.1.linear.y",
+                                   "layers.1.residual.y", "head.linear.y", "head.entropy.lse"));
 }
 
 TEST(Text, ParseUndoesPrint) {

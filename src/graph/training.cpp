@@ -295,23 +295,19 @@ Result<TrainingGraph> make_training_graph(Graph forward, const TrainingOptions& 
 
 std::vector<TensorId> saved_tensors(const TrainingGraph& training, const RecomputeRegions& regions) {
   const Graph& graph = training.graph;
-  const auto region_of = [&](OpId op) { return op.valid() && regions.region.contains(op) ? regions.region[op] : -1; };
   IdVec<TensorId, char> saved(graph.tensors().size(), 0);
   const auto save = [&](TensorId id) {
     if (graph.tensors()[id].kind == TensorKind::Activation) saved[graph.tensors()[id].storage] = 1;
   };
   for (OpId op : graph.ops().ids()) {
     const Op& described = graph.ops()[op];
-    if (described.phase == Phase::Backward && described.forward.valid()) {
-      const int region = region_of(described.forward);
-      for (TensorId input : graph.inputs(op)) {
-        const OpId producer = graph.tensors()[input].producer;
-        if (region < 0 || region_of(producer) != region) save(input);
-      }
+    const bool backward = described.phase == Phase::Backward && described.forward.valid();
+    if (!backward && !(described.phase == Phase::Forward && regions.again(op))) continue;
+    const int region = regions.of(backward ? described.forward : op);
+    for (TensorId input : graph.inputs(op)) {
+      const OpId producer = graph.tensors()[input].producer;
+      if (!regions.again(producer) || regions.of(producer) != region) save(input);
     }
-    if (described.phase == Phase::Forward && region_of(op) >= 0)
-      for (TensorId input : graph.inputs(op))
-        if (region_of(graph.tensors()[input].producer) != region_of(op)) save(input);
   }
   std::vector<TensorId> list;
   for (TensorId id : saved.ids())

@@ -34,11 +34,17 @@ struct TrainingGraph {
 Result<TrainingGraph> make_training_graph(Graph forward, const TrainingOptions& options = {});
 
 // Forward operators whose outputs are not kept but computed again in the backward pass, by region: operators of one
-// region are recomputed together, from the tensors that enter the region.
+// region are recomputed together, before the first backward product of any of them, from the tensors that enter the
+// region and from what those of its operators have made that are kept.
 struct RecomputeRegions {
-  IdVec<OpId, int> region;  // −1: kept
+  IdVec<OpId, int> region;  // −1: in none, kept
+  IdVec<OpId, char> kept;   // of a region, but not computed again
 
-  static RecomputeRegions none(const Graph& graph) { return {IdVec<OpId, int>(graph.ops().size(), -1)}; }
+  static RecomputeRegions none(const Graph& graph) {
+    return {IdVec<OpId, int>(graph.ops().size(), -1), IdVec<OpId, char>(graph.ops().size(), 0)};
+  }
+  int of(OpId op) const { return op.valid() && region.contains(op) ? region[op] : -1; }
+  bool again(OpId op) const { return of(op) >= 0 && kept[op] == 0; }
 };
 
 // The forward tensors that stay in memory until the backward pass has read them, each once, views by their storage;

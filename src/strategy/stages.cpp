@@ -168,6 +168,11 @@ RecomputeRegions assign_recompute(const IdVec<OpId, std::optional<Inherited<Reco
   RecomputeRegions regions = RecomputeRegions::none(graph);
   std::optional<IdVec<OpId, int>> cores;
   std::map<std::pair<int, std::string>, int> numbers;  // (mode, node) → region
+  // Operator by operator: products are kept, and what went to other devices to be worked on there.
+  const auto is_kept = [&](OpId op) {
+    const OpKind kind = graph.kind(op);
+    return !graph.signature(op).contractions.empty() || kind == OpKind::Dispatch || kind == OpKind::Combine;
+  };
   const auto layer_of = [&](OpId op) -> std::string_view {
     return layers.of[op] >= 0 ? std::string_view(layers.names[static_cast<std::size_t>(layers.of[op])]) : "";
   };
@@ -177,10 +182,11 @@ RecomputeRegions assign_recompute(const IdVec<OpId, std::optional<Inherited<Reco
   };
   // Layers that are recomputed operator by operator. Modules in them that are recomputed in full are so with the rest
   // of the layer: as regions of their own they would keep what goes in and what comes out.
-  std::vector<char> by_operator(layers.names.size());
+  std::vector<char> layer_by_operators(layers.names.size());
   for (OpId op : graph.ops().ids())
     if (modes[op] && modes[op]->value == Recompute::Op && layers.of[op] >= 0 && !names_its_module(op))
-      by_operator[static_cast<std::size_t>(layers.of[op])] = 1;
+      layer_by_operators[static_cast<std::size_t>(layers.of[op])] = 1;
+  std::vector<OpId> by_operators;
   for (OpId op : graph.ops().ids()) {
     if (!modes[op] || graph.ops()[op].phase != Phase::Forward) continue;
     Recompute mode = modes[op]->value;
@@ -191,10 +197,11 @@ RecomputeRegions assign_recompute(const IdVec<OpId, std::optional<Inherited<Reco
       if ((*cores)[op] < 0) continue;
       node = fmt::format("{}", (*cores)[op]);
     } else {
-      if (mode == Recompute::Op && !graph.signature(op).contractions.empty()) continue;
+      if (mode == Recompute::Op) regions.kept[op] = is_kept(op);
       // The node that the rule names; a node above the layers stands for each of them.
       node = layer_of(op);
-      if (mode == Recompute::Full && layers.of[op] >= 0 && by_operator[static_cast<std::size_t>(layers.of[op])] != 0) {
+      if (mode == Recompute::Full && layers.of[op] >= 0 &&
+          layer_by_operators[static_cast<std::size_t>(layers.of[op])] != 0) {
         mode = Recompute::Op;
       } else if (names_its_module(op)) {
         const std::string name = graph.name(op);
@@ -205,6 +212,21 @@ RecomputeRegions assign_recompute(const IdVec<OpId, std::optional<Inherited<Reco
     }
     const auto [known, fresh] = numbers.try_emplace({static_cast<int>(mode), node}, static_cast<int>(numbers.size()));
     regions.region[op] = known->second;
+    if (mode == Recompute::Op) by_operators.push_back(op);
+  }
+  // Nor is what no backward product reads: the sum that the next layer begins with, say.
+  for (auto op = by_operators.rbegin(); op != by_operators.rend(); ++op) {
+    const auto reads_it_again = [&](const Use& use) {
+      const Op& reader = graph.ops()[use.op];
+      const bool backward = reader.phase == Phase::Backward && regions.of(reader.forward) == regions.of(*op);
+      return backward || (regions.again(use.op) && regions.of(use.op) == regions.of(*op));
+    };
+    const auto outputs = graph.outputs(*op);
+    if (std::none_of(outputs.begin(), outputs.end(), [&](TensorId output) {
+          const auto uses = graph.uses(output);
+          return std::any_of(uses.begin(), uses.end(), reads_it_again);
+        }))
+      regions.kept[*op] = 1;
   }
   return regions;
 }
