@@ -33,6 +33,7 @@ enum class Pass : std::uint8_t {
   Convert,             // operands of several types
   Dropout,             // random numbers
   Turn,                // a transpose that is not a view
+  Transform,           // tiles of images and windows, to Winograd's factors and back
   Glu,                 // as an activation and a multiplication
   GluBackward,         //
   ColumnSums,          // gradients of biases
