@@ -139,6 +139,11 @@ class OperatorCost {
     add({tuning_.kernel.value.value + known.start.value + moving, busy_of(bytes), 0}, pointwise_flops(), bytes);
   }
 
+  double share_of(Pass pass) const {
+    const double known = tuning_.passes[static_cast<std::size_t>(pass)].value.share;
+    return known > 0 ? known : plain_share(pass, tuning_);
+  }
+
   double data_elements() const {
     double data = 1, any = 1;
     for (int i = 0; i < signature_.operand_count(); ++i) {
@@ -414,10 +419,9 @@ class OperatorCost {
     product.efficiency = tuning_.winograd.value;
     lengthen(product);
     KernelTime time = product_time(product, device_, tuning_, arithmetic_);
-    const double known = tuning_.passes[static_cast<std::size_t>(Pass::Transform)].value.share;
-    const double share = known > 0 ? known : plain_share(Pass::Transform, tuning_);
-    time.seconds +=
-        3 * tuning_.kernel.value.value + (product.bytes + bytes_in() + bytes_out()) / (memory_peak_ * share);
+    const double windows = 4 * in * out * (9 + 36), all = product.bytes + bytes_in() + bytes_out();
+    time.seconds += 3 * tuning_.kernel.value.value + windows / (memory_peak_ * share_of(Pass::TransformWindows)) +
+                    (all - windows) / (memory_peak_ * share_of(Pass::Transform));
     return time;
   }
 

@@ -12,6 +12,7 @@ double plain_share(Pass pass, const DeviceTuning& tuning) {
     case Pass::Dropout:
     case Pass::Turn:
     case Pass::Transform:
+    case Pass::TransformWindows:
     case Pass::LstmGates:
       return tuning.stream.value;
     case Pass::Glu:

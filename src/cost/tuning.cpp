@@ -83,6 +83,7 @@ constexpr std::array<std::string_view, kPasses> kPassNames = {
     "dropout",
     "turn",
     "transform",
+    "transform_windows",
     "glu",
     "glu_backward",
     "column_sums",
