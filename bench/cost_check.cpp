@@ -1,12 +1,13 @@
-// How far the analytic model is from measured operators.
+// How far the analytic and the measured model are from measured operators.
 //
 //   cost_check [--device h200] [--tuning FILE.yaml] [--all|--fitted] [--by-label] [--rows] [--json] [FILE.csv…]
 //   cost_check --fit ENTRY [--only GROUP] [--source NAME] FILE.csv…
 //
-// Asks the model for the operators of measured tables (cost_check_rows.h) and prints, for each device and operator, the
-// error on the rows that are held out of fits; --all or --fitted take the others too. Without files: measurements/h200
-// and what is there of $MEASURED/aux (default ../shared/measured), saying what is not. --tuning lays constants over the
-// built-in ones. --fit prints an entry's constants, fitted (cost_check_fit.h).
+// Asks the models for the operators of measured tables (cost_check_rows.h) and prints, for each device and operator,
+// the error on the rows that are held out of fits; --all or --fitted take the others too, by the analytic model alone.
+// The measured model has the rows that are not held out as its profile (cost_check_measured.h). Without files:
+// measurements/h200 and what is there of $MEASURED/aux (default ../shared/measured), saying what is not. --tuning lays
+// constants over the built-in ones. --fit prints an entry's constants, fitted (cost_check_fit.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,17 +20,21 @@
 #include <sstream>
 
 #include "cost_check_fit.h"
+#include "cost_check_measured.h"
 #include "cost_check_rows.h"
 #include "graph/operators.h"
 
 namespace weft {
 namespace {
 
-struct Errors {
-  std::vector<double> ratios;  // predicted / measured
+// Predicted / measured, of the rows of one kind.
+class Ratios {
+ public:
+  void add(double ratio) { ratios_.push_back(ratio); }
+  std::size_t count() const { return ratios_.size(); }
 
   double quantile(double share) const {
-    std::vector<double> sorted = ratios;
+    std::vector<double> sorted = ratios_;
     std::sort(sorted.begin(), sorted.end());
     return at(sorted, share);
   }
@@ -41,14 +46,7 @@ struct Errors {
   double mean_error() const {
     double sum = 0;
     for (double w : errors()) sum += w;
-    return sum / static_cast<double>(ratios.size());
-  }
-  void print(std::string_view name) const {
-    fmt::print("{:<64} {:>5} {:>7.3f} {:>7.3f} {:>7.3f} {:>8.1f} {:>8.1f}\n", name, ratios.size(), quantile(0.1),
-               quantile(0.5), quantile(0.9), 100 * median_error(), 100 * mean_error());
-  }
-  nlohmann::ordered_json json() const {
-    return {{"rows", ratios.size()}, {"median_ape", median_error()}, {"mape", mean_error()}, {"bias", quantile(0.5)}};
+    return sum / static_cast<double>(ratios_.size());
   }
 
  private:
@@ -57,8 +55,34 @@ struct Errors {
   }
   std::vector<double> errors() const {
     std::vector<double> wrong;
-    for (double ratio : ratios) wrong.push_back(std::abs(ratio - 1));
+    for (double ratio : ratios_) wrong.push_back(std::abs(ratio - 1));
     return wrong;
+  }
+
+  std::vector<double> ratios_;
+};
+
+struct Errors {
+  Ratios analytic, measured;  // measured: none where it has seen the rows, and of interference
+
+  void print(std::string_view name) const {
+    fmt::print("{:<64} {:>5} {:>7.3f} {:>7.3f} {:>7.3f} {:>8.1f} {:>8.1f}", name, analytic.count(),
+               analytic.quantile(0.1), analytic.quantile(0.5), analytic.quantile(0.9), 100 * analytic.median_error(),
+               100 * analytic.mean_error());
+    if (measured.count() > 0)
+      fmt::print(" {:>8.1f} {:>8.1f}", 100 * measured.median_error(), 100 * measured.mean_error());
+    fmt::print("\n");
+  }
+  nlohmann::ordered_json json() const {
+    nlohmann::ordered_json out = {{"rows", analytic.count()},
+                                  {"median_ape", analytic.median_error()},
+                                  {"mape", analytic.mean_error()},
+                                  {"bias", analytic.quantile(0.5)}};
+    if (measured.count() > 0) {
+      out["measured_median_ape"] = measured.median_error();
+      out["measured_mape"] = measured.mean_error();
+    }
+    return out;
   }
 };
 
@@ -104,15 +128,19 @@ struct Report {
   std::map<std::string, int> skipped;
   std::vector<std::string> absent;
 
-  void add(const std::string& set, const std::string& family, const std::string& label, double ratio) {
-    labels[fmt::format("{}: {}: {}", set, family, label)].ratios.push_back(ratio);
-    families[fmt::format("{}: {}", set, family)].ratios.push_back(ratio);
-    sets[set].ratios.push_back(ratio);
+  void add(const std::string& set, const std::string& family, const std::string& label, double ratio,
+           std::optional<double> measured = std::nullopt) {
+    for (Errors* errors : {&labels[fmt::format("{}: {}: {}", set, family, label)],
+                           &families[fmt::format("{}: {}", set, family)], &sets[set]}) {
+      errors->analytic.add(ratio);
+      if (measured) errors->measured.add(*measured);
+    }
   }
 
   void print(bool by_label) const {
-    fmt::print("{:<64} {:>5} {:>7} {:>7} {:>7} {:>8} {:>8}\n", "predicted / measured", "rows", "p10", "median", "p90",
-               "median %", "mean %");
+    fmt::print("{:<64} {:>5} {:>7} {:>7} {:>7} {:>8} {:>8} {:>17}\n", "", "", "", "", "", "", "", "--cost measured:");
+    fmt::print("{:<64} {:>5} {:>7} {:>7} {:>7} {:>8} {:>8} {:>8} {:>8}\n", "predicted / measured", "rows", "p10",
+               "median", "p90", "median %", "mean %", "median %", "mean %");
     if (by_label)
       for (const auto& [name, errors] : labels) errors.print(name);
     for (const auto& [name, errors] : families) errors.print(name);
@@ -134,6 +162,7 @@ struct Report {
 
 Status score_operators(const std::vector<MeasuredOperator>& rows, const Options& options, const Tuning& tuning,
                        Report& report) {
+  const MeasuredRows profile(rows, tuning);
   for (const MeasuredOperator& op : rows) {
     if (!counts(op.held_out, options.share)) continue;
     const double predicted = predicted_seconds(op, tuning);
@@ -141,7 +170,9 @@ Status score_operators(const std::vector<MeasuredOperator>& rows, const Options&
       ++report.skipped[fmt::format("{} takes no time: a view, or part of its neighbour", op.family)];
       continue;
     }
-    report.add(fmt::format("{} ({})", op.device_name, op.set), op.family, op.label, predicted / op.seconds);
+    std::optional<double> by_profile;
+    if (options.share == Share::HeldOut) by_profile = profile.predict(op, predicted) / op.seconds;
+    report.add(fmt::format("{} ({})", op.device_name, op.set), op.family, op.label, predicted / op.seconds, by_profile);
     if (options.rows)
       fmt::print("{:.4f} {:.2f} {:.2f} {} {} {} {}\n", predicted / op.seconds, predicted * 1e6, op.seconds * 1e6,
                  op.device_name, op.family, op.label, op.shapes);

@@ -33,7 +33,7 @@ double most_of(std::string_view name) {
     return 1e-1;
   if (name.starts_with("tile_overhead")) return 4096;
   if (name.starts_with("attention_ramp")) return 65536;
-  if (name == "attention_tail") return 2;
+  if (name == "attention_tail" || name == "winograd" || name.starts_with("convolution.")) return 2;
   return 1;
 }
 double first_guess(std::string_view name) {
@@ -60,6 +60,7 @@ std::vector<Group> groups() {
   all.push_back({{"grouped", "grouped_start"}, {"grouped", "group_matmul"}});
   for (std::size_t i = 0; i < kPasses; ++i) {
     const auto pass = static_cast<Pass>(i);
+    if (pass == Pass::Transform || pass == Pass::TransformWindows) continue;  // with the rest of convolutions
     const std::string_view n = name_of(pass);
     std::vector<std::string> families = {"pointwise", "norm",      "softmax", "batch_norm", "pool",
                                          "embedding", "optimizer", "gelu",    "ln"};
@@ -71,8 +72,9 @@ std::vector<Group> groups() {
     // One tensor alone is not what an optimizer sees: many go in one launch.
     if (pass == Pass::Optimizer || pass == Pass::PlainOptimizer) group.constants.resize(1);
     if (pass == Pass::Turn)
-      group.constants.insert(group.constants.end(), {"convolution.bf16", "convolution.tf32", "convolution.fp32",
-                                                     "convolution_thin", "winograd"});
+      group.constants.insert(group.constants.end(),
+                             {"convolution.bf16", "convolution.tf32", "convolution.fp32", "convolution_thin",
+                              "winograd", "transform.share", "transform_windows.share"});
     all.push_back(group);
   }
   const std::vector<std::string> attention = {"attention", "sdp_fwd", "sdp_bwd"};

@@ -279,8 +279,9 @@ Result<std::string> neusight_device(std::string_view gpu) {
 
 // Its times hold the host's. No call of an operator is shorter than the host takes for it: the shortest but one in a
 // hundred. And every call begins late by what the line through calls of growing size has at no bytes (least relative
-// squares, those that take at least a third longer than the shortest); products as late as sums. Both from rows that
-// are not held out.
+// squares, those that take at least a third longer than the shortest); products as late as sums. Convolutions, for
+// which the library chooses an algorithm and its scratch at every call, begin as late as the very shortest of them
+// takes: its kernel is a few microseconds. All from rows that are not held out.
 void take_out_host_time(std::vector<MeasuredOperator>& rows) {
   using Key = std::pair<std::string, std::string>;  // device, operator
   const auto is_product = [](const MeasuredOperator& op) { return contraction_flops(*op.signature).value > 0; };
@@ -288,9 +289,9 @@ void take_out_host_time(std::vector<MeasuredOperator>& rows) {
   for (const MeasuredOperator& op : rows)
     if (!op.held_out) times[{op.device_name, op.family}].push_back(op.seconds);
   for (auto& [key, all] : times) std::sort(all.begin(), all.end());
-  const auto shortest = [&](const MeasuredOperator& op) {
+  const auto shortest = [&](const MeasuredOperator& op, std::size_t one_in = 100) {
     const std::vector<double>& all = times[{op.device_name, op.family}];
-    return all.empty() ? 0 : all[all.size() / 100];
+    return all.empty() ? 0 : all[all.size() / one_in];
   };
   struct Line {
     double weight = 0, x = 0, y = 0, xx = 0, xy = 0;
@@ -311,10 +312,10 @@ void take_out_host_time(std::vector<MeasuredOperator>& rows) {
     line.xy += w * bytes * op.seconds;
   }
   for (MeasuredOperator& op : rows) {
-    // The table of A100's convolutions is of the larger part, all others of the smaller.
-    const std::string& of = op.device_name == "a100-80-pcie" ? "a100-40-pcie" : op.device_name;
-    const double late = lines[{of, is_product(op) ? "add" : op.family}].at_nothing();
     op.least = shortest(op);
+    const double late = op.signature->kind == OpKind::Conv2d
+                            ? shortest(op, rows.size() + 1)
+                            : lines[{op.device_name, is_product(op) ? "add" : op.family}].at_nothing();
     op.overhead = std::max(0.0, late - built_in_tuning().of(*op.device).kernel.value.value);
   }
 }

@@ -230,6 +230,38 @@ TEST(Compute, AConvolutionIsAnImplicitProduct) {
   }
 }
 
+Signature windows_of_three(std::int64_t images, std::int64_t in, std::int64_t out, std::int64_t side) {
+  return signature(OpKind::Conv2d, {{"stride", Shape{1, 1}}, {"pad", Shape{1, 1}}},
+                   {{DType::F32, {images, in, side, side}}, {DType::F32, {out, in, 3, 3}, true}});
+}
+
+// Factors of 36 elements for each of 32·14² tiles of 256 and 512 channels, and for each window: read by the products,
+// written and read by the transforms, which pass the operands through memory too.
+TEST(Compute, WinogradsTransformsTakeTheirBytes) {
+  const Signature op = windows_of_three(32, 256, 512, 56);
+  const auto time = [&](double images, double windows) {
+    const Tuning tuning = parse_tuning(fmt::format("sources: {{t: test}}\n"
+                                                   "devices: {{v100-32: {{passes: {{transform: [{{share: {}}}, t], "
+                                                   "transform_windows: [{{share: {}}}, t]}}}}}}\n",
+                                                   images, windows),
+                                       "t.yaml")
+                              .value();
+    const AnalyticCost cost(find_stack("megatron-lm").value(), tuning);
+    return static_cast<double>(cost.compute({.signature = &op, .device = &device("v100-32")}).time) * 1e-12;
+  };
+  const double tiles = 32 * 14 * 14, pixels = 32 * 56 * 56, bandwidth = 900e9;
+  const double of_images = 4 * (36 * tiles + pixels) * (256 + 512), of_windows = 4 * (36 + 9) * 256 * 512;
+  EXPECT_NEAR(time(0.5, 0.5) - time(1, 0.5), of_images / bandwidth, 1e-9);
+  EXPECT_NEAR(time(1, 0.25) - time(1, 0.5), 2 * of_windows / bandwidth, 1e-9);
+}
+
+// Tiles of 32 columns: 16 output channels of Winograd's products take no four times as many columns as they are.
+TEST(Compute, WinogradOfFewChannelsRunsInNarrowTiles) {
+  for (const char* name : {"a100-80-pcie", "v100-32", "t4", "p100-pcie"})
+    EXPECT_LT(seconds(windows_of_three(32, 256, 16, 56), name), 0.6 * seconds(windows_of_three(32, 256, 128, 56), name))
+        << name;
+}
+
 // AdamW over one billion parameters: weight, gradient, master and two moments; 2+2+4+4+4 read, 2+4+4+4 written.
 TEST(Compute, AnOptimizerStepTakesItsBytes) {
   const std::int64_t n = 1'000'000'000;

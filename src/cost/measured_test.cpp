@@ -90,6 +90,38 @@ TEST_F(Measured, WhatWasNotMeasuredAtAllIsTheModels) {
   EXPECT_GT(cost->compute(query).evidence.spread, 0);  // what the model is off by, where it can be told
 }
 
+// Some shapes of three axes, no two alike, with ratios of measured over analytic time.
+std::vector<MeasuredPoint> some_points() {
+  const auto size = rc::gen::inRange<std::int64_t>(1, 4096);
+  const auto sizes = *rc::gen::suchThat(
+      rc::gen::unique<std::vector<std::vector<std::int64_t>>>(rc::gen::container<std::vector<std::int64_t>>(3, size)),
+      [](const auto& all) { return !all.empty(); });
+  std::vector<MeasuredPoint> points;
+  for (const std::vector<std::int64_t>& each : sizes)
+    points.push_back({each, std::exp2(*rc::gen::inRange(-200, 200) / 100.0), 0.01, 1e-3});
+  return points;
+}
+
+RC_GTEST_PROP(MeasuredPoints, AMeasuredShapeHasItsOwnRatio, ()) {
+  const std::vector<MeasuredPoint> points = some_points();
+  const FamilyPoints family(points);
+  for (const MeasuredPoint& point : points) {
+    const Correction found = family.at(point.sizes);
+    RC_ASSERT(found.ratio == point.ratio);
+    RC_ASSERT(found.evidence.origin == Origin::Measured);
+  }
+}
+
+RC_GTEST_PROP(MeasuredPoints, AnyOtherShapeHasOneBetweenThoseMeasured, ()) {
+  const std::vector<MeasuredPoint> points = some_points();
+  const auto shape = *rc::gen::container<std::vector<std::int64_t>>(3, rc::gen::inRange<std::int64_t>(1, 1 << 16));
+  const auto [least, most] = std::minmax_element(
+      points.begin(), points.end(), [](const MeasuredPoint& a, const MeasuredPoint& b) { return a.ratio < b.ratio; });
+  const double found = FamilyPoints(points).at(shape).ratio;
+  RC_ASSERT(found >= least->ratio * (1 - 1e-9));
+  RC_ASSERT(found <= most->ratio * (1 + 1e-9));
+}
+
 TEST_F(Measured, TheStackChoosesAmongMeasuredKernels) {
   const auto attention = [&](const char* variant, double time) {
     return MeasuredEvent{{.device = "NVIDIA H200",

@@ -139,6 +139,11 @@ class OperatorCost {
     add({tuning_.kernel.value.value + known.start.value + moving, busy_of(bytes), 0}, pointwise_flops(), bytes);
   }
 
+  double share_of(Pass pass) const {
+    const double known = tuning_.passes[static_cast<std::size_t>(pass)].value.share;
+    return known > 0 ? known : plain_share(pass, tuning_);
+  }
+
   double data_elements() const {
     double data = 1, any = 1;
     for (int i = 0; i < signature_.operand_count(); ++i) {
@@ -387,11 +392,7 @@ class OperatorCost {
     if (!fused_.channels_last && tensor_cores && !is_pointwise_window())
       add_pass(Pass::Turn, 2 * (bytes_in() + bytes_out()));
     if (implicit.batch > 1 && implicit.batch > kThinChannels) return direct_convolution(implicit);
-    // Few columns: tiles as narrow as they are, and as much longer, do as well as wide ones.
-    if (!tensor_cores && !of_weight && implicit.n <= kNarrowColumns) {
-      implicit.m = ceil_ratio(implicit.m * kNarrowColumns, kWideColumns);
-      implicit.n = kWideColumns;
-    }
+    if (!tensor_cores && !of_weight) lengthen(implicit);
     if (has_winograd()) {
       const KernelTime direct = product_time(implicit, device_, tuning_, arithmetic_), minimal = winograd();
       if (minimal.seconds < direct.seconds) return add(minimal, flops, implicit.bytes);
@@ -399,8 +400,16 @@ class OperatorCost {
     add_product(implicit, flops);
   }
 
+  // Few columns: tiles as narrow as they are, and as much longer, do as well as wide ones.
+  static void lengthen(Product& product) {
+    if (product.n > kNarrowColumns) return;
+    product.m = ceil_ratio(product.m * kNarrowColumns, kWideColumns);
+    product.n = kWideColumns;
+  }
+
   // Lavin and Gray 2015, F(4x4, 3x3): tiles of 6 × 6 pixels, transformed, are 36 products over the channels, a quarter
-  // of the multiplications; tiles at the borders are part empty, and the transformed images pass through memory.
+  // of the multiplications; tiles at the borders are part empty. Three kernels transform images, windows and results:
+  // operands pass through memory once, and the products' factors and results once more.
   KernelTime winograd() const {
     const double in = extent("c"), out = extent("o"), images = extent("b");
     const double tiles = images * ceil_ratio(extent("h"), 4) * ceil_ratio(extent("w"), 4);
@@ -408,8 +417,11 @@ class OperatorCost {
     product.bytes = 36 * 4 * (tiles * (in + out) + in * out);
     product.splits = false;
     product.efficiency = tuning_.winograd.value;
+    lengthen(product);
     KernelTime time = product_time(product, device_, tuning_, arithmetic_);
-    time.seconds += 2 * tuning_.kernel.value.value + product.bytes / (memory_peak_ * tuning_.stream.value);
+    const double windows = 4 * in * out * (9 + 36), all = product.bytes + bytes_in() + bytes_out();
+    time.seconds += 3 * tuning_.kernel.value.value + windows / (memory_peak_ * share_of(Pass::TransformWindows)) +
+                    (all - windows) / (memory_peak_ * share_of(Pass::Transform));
     return time;
   }
 

@@ -11,6 +11,8 @@ double plain_share(Pass pass, const DeviceTuning& tuning) {
     case Pass::Convert:
     case Pass::Dropout:
     case Pass::Turn:
+    case Pass::Transform:
+    case Pass::TransformWindows:
     case Pass::LstmGates:
       return tuning.stream.value;
     case Pass::Glu:

@@ -31,7 +31,7 @@ const std::vector<Field>& device_fields() {
       {"grouped", &D::grouped},
       {"grouped_start", &D::grouped_start},
       {"convolution_thin", &D::convolution_thin},
-      {"winograd", &D::winograd},
+      {"winograd", &D::winograd, 0.001, 2},
       {"attention_forward", &D::attention_forward},
       {"attention_backward", &D::attention_backward},
       {"attention_narrow", &D::attention_narrow},
@@ -73,7 +73,7 @@ constexpr std::array<ProductField, 7> kProductFields = {{{"sustained", &ProductT
                                                          {"misaligned", &ProductTuning::misaligned},
                                                          {"half_aligned", &ProductTuning::half_aligned},
                                                          {"turned", &ProductTuning::turned},
-                                                         {"convolution", &ProductTuning::convolution}}};
+                                                         {"convolution", &ProductTuning::convolution, 0.001, 2}}};
 
 constexpr std::array<std::string_view, kPasses> kPassNames = {
     "activation",
@@ -82,6 +82,8 @@ constexpr std::array<std::string_view, kPasses> kPassNames = {
     "convert",
     "dropout",
     "turn",
+    "transform",
+    "transform_windows",
     "glu",
     "glu_backward",
     "column_sums",

@@ -33,6 +33,8 @@ enum class Pass : std::uint8_t {
   Convert,             // operands of several types
   Dropout,             // random numbers
   Turn,                // a transpose that is not a view
+  Transform,           // tiles of images, to Winograd's factors and back
+  TransformWindows,    // and of its windows
   Glu,                 // as an activation and a multiplication
   GluBackward,         //
   ColumnSums,          // gradients of biases
