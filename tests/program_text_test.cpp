@@ -128,7 +128,7 @@ TEST_F(TinyText, IsReadAsItStands) {
   EXPECT_EQ(program->meshes[MeshId(2)].size(), 3);
   const Instruction& reduce = program->instructions[InstructionId(2)];
   EXPECT_EQ(reduce.stream, Stream::Tensor);
-  EXPECT_EQ(reduce.after, std::vector{InstructionId(0)});
+  EXPECT_EQ(reduce.after, InstructionList{InstructionId(0)});
   EXPECT_EQ(std::get<Communicate>(reduce.what),
             (Communicate{Collective::AllReduce, 1, Reducer::Sum, {BufferId(2)}, {BufferId(3)}}));
   EXPECT_TRUE(program->instructions[InstructionId(7)].weight_part);
@@ -209,7 +209,7 @@ RC_GTEST_PROP(LayoutText, ParseOfPrintIsIdentity, ()) {
   const Mesh mesh =
       Mesh::make({{"x", 2}, {"xy", 2}, {"tp", 1}}, {DeviceId(0), DeviceId(1), DeviceId(2), DeviceId(3)}).value();
   const auto below = [](int limit) { return *rc::gen::inRange(0, limit); };
-  Layout layout{MeshId(0), {}, std::vector<std::optional<Reducer>>(3), static_cast<MeshAxes>(below(8))};
+  Layout layout{MeshId(0), {}, PartialAxes(3), static_cast<MeshAxes>(below(8))};
   for (auto& reducer : layout.partial)
     if (below(2)) reducer = static_cast<Reducer>(below(4));
   layout.dims.resize(static_cast<std::size_t>(below(4)));

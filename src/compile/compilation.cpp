@@ -80,7 +80,7 @@ std::vector<InstructionId>& Compilation::body(std::uint32_t index) {
 
 // What everybody has is read by the optimizer of every parameter: the last of them on each mesh frees it.
 void Compilation::cover_all_readers(const FreeAt& free, TurnId last) {
-  std::vector<InstructionId>& after = program_.instructions[free.free].after;
+  InstructionList& after = program_.instructions[free.free].after;
   std::vector<std::pair<MeshId, InstructionId>> by_mesh;
   for (const Event& event : sequence_.events()[sequence_.group_of(free.tensor, 0)]) {
     const Turn& turn = sequence_.turns()[event.turn];

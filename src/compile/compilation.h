@@ -99,7 +99,7 @@ class Compilation {
 
 // The same program with nothing left over: instructions numbered in the order of the bodies, buffers and transfers in
 // the order they are used.
-Program compacted(const Program& program);
+Program compacted(Program program);
 
 // The placing with a world.
 Result<Placing> with_world(Placing placing);

@@ -91,7 +91,7 @@ void Lowering::add_frees() {
 
 void Lowering::settle_free(const FreeAt& free) {
   if (!std::exchange(unsettled_[free.free], 0)) return;
-  std::vector<InstructionId>& after = program_.instructions[free.free].after;
+  InstructionList& after = program_.instructions[free.free].after;
   after.clear();
   for (const auto& uses : free.uses)
     for (InstructionId use : uses) {

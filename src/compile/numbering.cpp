@@ -141,7 +141,7 @@ void Lowering::put_back(Overwritten& journal) {
     writer_[id] = old.writer;
     weight_only_[id] = old.weight_only;
   });
-  backwards(journal.adders, [&](BufferId id, std::vector<InstructionId>& old) { adders_[id] = std::move(old); });
+  backwards(journal.adders, [&](BufferId id, InstructionList& old) { adders_[id] = std::move(old); });
 }
 
 void share_nothing(GroupCode& code) {

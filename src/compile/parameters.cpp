@@ -35,7 +35,7 @@ BufferId Lowering::store(BufferId from, BufferId target) {
 // How the optimizer state of a parameter is kept on a mesh.
 Layout Lowering::step_layout(const Home& of) const {
   const Spread spread = options_.memory.of(program_.buffers[of.buffer].tensor);
-  return spread.zero >= 1 ? split_over(*of.used, mesh(of.mesh), spread.over) : *of.used;
+  return spread.zero >= 1 ? split_over(of.used, mesh(of.mesh), spread.over) : of.used;
 }
 
 // Gradients accumulate in place, on each mesh for itself, in the form they are made; terms made in another form have a
@@ -60,7 +60,7 @@ Status Lowering::accumulate(const Event& event, EventCode& code) {
   }
   passage_.result = sum;
 
-  std::vector<InstructionId> added;
+  InstructionList added;
   sink_ = term.steps.empty() ? &code.before : &added;
   const OpSharding sharding = sharding_for(graph_.signature(op), layout);
   BufferId total = sum;
@@ -346,7 +346,7 @@ Status Lowering::optimize_copy(TurnId turn, const Layout& layout, Home& copy) {
   for (std::size_t i = 0; i < outputs.size(); ++i)
     compute.outputs.push_back(keep(outputs[i], operand_layout(signature, true, i, compute.sharding, mesh(layout.mesh)),
                                    BufferKind::Temporary));
-  const std::vector<BufferId> made = compute.outputs;
+  const BufferList made = compute.outputs;
   // States are updated in their own memory, and so is the part of a parameter that the device updates.
   std::vector<BufferId> kept(outputs.size());
   for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -377,13 +377,13 @@ Status Lowering::optimize_copy(TurnId turn, const Layout& layout, Home& copy) {
     // The parameter goes back to how it is kept.
     available_[outputs[i]] = {made[i]};
     Chain chain{turn, {}, outputs[i], {}, {}};
-    std::vector<InstructionId>* const before = std::exchange(sink_, &chain.steps);
+    InstructionList* const before = std::exchange(sink_, &chain.steps);
     const Result<BufferId> gathered = as(outputs[i], program_.buffers[copy.buffer].layout);
     sink_ = before;
     if (!gathered.ok()) return gathered.error();
     const BufferId whole = *gathered;
     if (program_.buffers[copy.buffer].on_host)
-      sink_->insert(sink_->end(), chain.steps.begin(), chain.steps.end());
+      sink_->append(chain.steps.begin(), chain.steps.end());
     else if (!chain.steps.empty())
       add_chain(std::move(chain), Chain::Purpose::Publish);
     if (program_.buffers[copy.buffer].on_host) {
