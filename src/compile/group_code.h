@@ -143,6 +143,14 @@ struct Overwritten {
   };
   std::vector<std::pair<BufferId, Origin>> origins;
   std::vector<std::pair<BufferId, InstructionList>> adders;
+
+  void clear() {
+    instructions.clear();
+    joined.clear();
+    buffers.clear();
+    origins.clear();
+    adders.clear();
+  }
 };
 
 // A turn that goes around a ring: its instructions and frees, in order, and what of them it owns.

@@ -63,10 +63,11 @@ MeshId Lowering::mesh_of(TurnId turn) const {
 const SplitOp& Lowering::split(TurnId turn) {
   const Turn& described = sequence_.turns()[turn];
   std::shared_ptr<const SplitOp>& known = splits_[described.op];
-  OpSharding wanted =
-      described.phase == Phase::Step
-          ? sharding_for(graph_.signature(described.op), replicated(program_.world, mesh(program_.world), {}))
-          : plan_.ops[described.op];
+  if (described.phase == Phase::Step) {
+    known = memo_.split_as(described.op, replicated(program_.world, mesh(program_.world), {}), mesh(program_.world));
+    return *known;
+  }
+  OpSharding wanted = plan_.ops[described.op];
   wanted.mesh = mesh_of(turn);
   if (!known || known->sharding != wanted) known = memo_.split(described.op, wanted, mesh(wanted.mesh));
   return *known;
@@ -338,7 +339,7 @@ BufferId Lowering::as_read_first(const Event& event, BufferId made) {
 // What backward reads of forward is saved on the mesh that reads it, as it was made there; what was partial, in the
 // first whole form it had. What is computed again is not kept.
 void Lowering::begin_backward(GroupId group, std::size_t from) {
-  const std::vector<Event>& events = sequence_.events()[group];
+  const std::span<const Event> events = sequence_.events(group);
   struct Wanted {
     TensorId tensor;
     MeshId mesh;
@@ -400,7 +401,7 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
 }
 
 // After the last turn of forward that makes or reads it.
-BufferId Lowering::send_to_host(BufferId buffer, const std::vector<Event>& events) {
+BufferId Lowering::send_to_host(BufferId buffer, std::span<const Event> events) {
   const TensorId tensor = program_.buffers[buffer].tensor;
   const Layout layout = program_.buffers[buffer].layout;
   const BufferId stored = add_buffer(tensor, layout, BufferKind::Saved, true);
@@ -422,8 +423,8 @@ void Lowering::begin_step(GroupId group) {
 }
 
 Status Lowering::lower_events(GroupId group, GroupCode& code) {
-  const std::vector<Event>& events = sequence_.events()[group];
-  code.events.resize(events.size());
+  const std::span<const Event> events = sequence_.events(group);
+  code.events.assign(events.size(), {});
   code_ = &code;
   of_parameter_ = sequence_.is_parameter(group);
   phase_ = Phase::Forward;
@@ -496,7 +497,7 @@ void Lowering::write_main(TurnId id, const IdVec<GroupId, GroupCode>& groups) {
     for (std::size_t r = 1; r < refs.size(); ++r)
       for (InstructionId each : groups[refs[0].group].events[refs[0].event].before)
         if (auto* compute = std::get_if<Compute>(&program_.instructions[each].what); compute && compute->op == turn.op)
-          compute->inputs[sequence_.events()[refs[r].group][refs[r].event].operand] =
+          compute->inputs[sequence_.events(refs[r].group)[refs[r].event].operand] =
               groups[refs[r].group].events[refs[r].event].buffer;
   }
   if (!mains_[id].valid()) return;

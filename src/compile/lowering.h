@@ -146,7 +146,7 @@ class Lowering {
   void make(const Event& event, EventCode& code);
   BufferId as_read_first(const Event& event, BufferId made);
   void begin_backward(GroupId group, std::size_t from);
-  BufferId send_to_host(BufferId buffer, const std::vector<Event>& events);
+  BufferId send_to_host(BufferId buffer, std::span<const Event> events);
   void begin_step(GroupId group);
 
   // liveness.cpp
@@ -212,6 +212,7 @@ class Lowering {
 
   // The group being lowered, and how it was.
   GroupCode* code_ = nullptr;
+  GroupCode lowered_code_;
   GroupCode* before_ = nullptr;
   Overwritten* overwritten_ = nullptr;
   Touched* touched_ = nullptr;

@@ -1,5 +1,7 @@
 #include "strategy/split_memo.h"
 
+#include "base/check.h"
+
 namespace weft {
 namespace {
 
@@ -37,6 +39,28 @@ typename Map::mapped_type known(Map& map, const Key& key, const Make& make) {
   return map.emplace(key, make()).first->second;
 }
 
+OpSharding sharding_for(const Signature& signature, const Layout& layout) {
+  OpSharding sharding;
+  sharding.mesh = layout.mesh;
+  sharding.axes.resize(signature.axes.size());
+  sharding.outer.assign(signature.axes.size(), 1);
+  for (std::size_t axis = 0; axis < layout.partial.size(); ++axis)
+    if (layout.partial[axis]) {  // contributions pass through: every operator here is linear in all it reads
+      sharding.partial |= MeshAxes{1} << axis;
+      sharding.partial_inputs = ~std::uint64_t{0};
+    }
+  const Operand& shaped = signature.inputs.front();
+  for (std::size_t d = 0; d < layout.dims.size(); ++d) {
+    if (layout.dims[d].empty()) continue;
+    const auto axis = static_cast<std::size_t>(shaped.dims[d].factors.at(0));
+    const DimLayout& dim = layout.dims[d];
+    WEFT_CHECK(dim.size() <= 2 && (dim.size() == 1 || dim[0].cuts.empty()), "a parameter cut on two levels");
+    if (dim.size() == 2) sharding.outer[axis] = dim[0].size;
+    sharding.axes[axis] = dim.back().cuts;
+  }
+  return sharding;
+}
+
 }  // namespace
 
 std::size_t SplitMemo::Hash::operator()(const SplitKey& key) const {
@@ -44,6 +68,13 @@ std::size_t SplitMemo::Hash::operator()(const SplitKey& key) const {
   mix(hash, key.sharding.mesh.index());
   for (const std::vector<Cut>& cuts : key.sharding.axes) mix(hash, cuts);
   mix(hash, key.sharding.partial);
+  return hash;
+}
+
+std::size_t SplitMemo::Hash::operator()(const LayoutKey& key) const {
+  std::size_t hash = key.signature.index();
+  mix(hash, key.layout.mesh.index());
+  mix(hash, key.layout);
   return hash;
 }
 
@@ -64,6 +95,11 @@ std::shared_ptr<const SplitOp> SplitMemo::split(OpId op, const OpSharding& shard
       made.outputs.push_back(operand_layout(signature, true, i, sharding, mesh));
     return std::make_shared<const SplitOp>(std::move(made));
   });
+}
+
+std::shared_ptr<const SplitOp> SplitMemo::split_as(OpId op, const Layout& layout, const Mesh& mesh) {
+  return known(splits_as_, LayoutKey{graph_.ops()[op].signature, layout},
+               [&] { return split(op, sharding_for(graph_.signature(op), layout), mesh); });
 }
 
 std::shared_ptr<const Resharding> SplitMemo::reshard(const Layout& from, const Layout& to, const Mesh& mesh) {

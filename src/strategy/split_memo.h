@@ -34,6 +34,8 @@ class SplitMemo {
   explicit SplitMemo(const Graph& graph) : graph_(graph) {}
 
   std::shared_ptr<const SplitOp> split(OpId op, const OpSharding& sharding, const Mesh& mesh);
+  // An operator on parameter-shaped tensors (one axis per dimension of its first input), split to work on this layout.
+  std::shared_ptr<const SplitOp> split_as(OpId op, const Layout& layout, const Mesh& mesh);
   std::shared_ptr<const Resharding> reshard(const Layout& from, const Layout& to, const Mesh& mesh);
 
  private:
@@ -42,17 +44,24 @@ class SplitMemo {
     OpSharding sharding;
     bool operator==(const SplitKey&) const = default;
   };
+  struct LayoutKey {
+    SignatureId signature;
+    Layout layout;
+    bool operator==(const LayoutKey&) const = default;
+  };
   struct ReshardKey {
     Layout from, to;
     bool operator==(const ReshardKey&) const = default;
   };
   struct Hash {
     std::size_t operator()(const SplitKey& key) const;
+    std::size_t operator()(const LayoutKey& key) const;
     std::size_t operator()(const ReshardKey& key) const;
   };
 
   const Graph& graph_;
   std::unordered_map<SplitKey, std::shared_ptr<const SplitOp>, Hash> splits_;
+  std::unordered_map<LayoutKey, std::shared_ptr<const SplitOp>, Hash> splits_as_;
   std::unordered_map<ReshardKey, std::shared_ptr<const Resharding>, Hash> reshardings_;
 };
 
