@@ -53,6 +53,7 @@ void Compilation::adopt_meshes() {
 
 Status Compilation::compile() {
   adopt_meshes();
+  lowering_.reserve(2 * sequence_.turns().size());  // mostly more than there will be
   groups_.resize(sequence_.groups());
   for (GroupId group : groups_.ids()) {
     WEFT_TRY(groups_[group], lowering_.lower(group));

@@ -48,6 +48,8 @@ class Lowering {
   // What a free that has been written waits for, by what has been joined since.
   void settle_free(const FreeAt& free);
 
+  // Room for so many buffers, and as many instructions.
+  void reserve(std::size_t count);
   // What the group's events come to, with the plan as it is now.
   Result<GroupCode> lower(GroupId group);
   // The same after a change to some operators. What does not depend on them stays; what was made for the same event

@@ -47,6 +47,16 @@ void Lowering::write_over(InstructionId id) {
   overwritten_->joined.emplace_back(id, std::exchange(joined_[id], InstructionId()));
 }
 
+void Lowering::reserve(std::size_t count) {
+  program_.buffers.reserve(count);
+  program_.instructions.reserve(count);
+  writer_.reserve(count);
+  last_use_.reserve(count);
+  weight_only_.reserve(count);
+  joined_.reserve(count);
+  unsettled_.reserve(count);
+}
+
 InstructionId Lowering::new_instruction(Instruction instruction) {
   const InstructionId id = take_or_add(free_instructions_, program_.instructions);
   joined_.resize(program_.instructions.size());

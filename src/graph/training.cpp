@@ -35,7 +35,8 @@ class BackwardBuilder {
         builder_(std::move(forward)),
         options_(options),
         contributions_(forward_tensors_),
-        needs_gradient_(forward_tensors_, 0) {}
+        needs_gradient_(forward_tensors_, 0),
+        terms_(forward_tensors_) {}
 
   Result<TrainingGraph> build() {
     if (!loss_.valid() || !builder_.shape(loss_).empty())
@@ -88,22 +89,19 @@ class BackwardBuilder {
   }
 
   void accumulate(TensorId parameter, TensorId gradient) {
-    const Tensor described = graph().tensors()[parameter];
-    const auto scope = builder_.scope(described.module);
-    auto at = std::find_if(accumulated_.begin(), accumulated_.end(),
-                           [&](const auto& entry) { return entry.first == parameter; });
-    std::size_t terms = 0;
-    if (at == accumulated_.end()) {
-      const TensorId buffer = builder_.state(
-          described.name + "_grad", options_.gradient_dtype.value_or(described.type.dtype), described.type.shape);
-      at = accumulated_.insert(accumulated_.end(), {parameter, buffer});
-    } else {
-      terms = ++terms_[parameter.index()];
+    const std::string own = graph().tensors()[parameter].name;
+    const auto scope = builder_.scope(graph().tensors()[parameter].module);
+    Terms& terms = terms_[parameter];
+    if (terms.count++ == 0) {
+      const TensorType& type = graph().tensors()[parameter].type;
+      const TensorId buffer = builder_.state(own + "_grad", options_.gradient_dtype.value_or(type.dtype), type.shape);
+      terms.at = accumulated_.size();
+      accumulated_.emplace_back(parameter, buffer);
     }
-    const std::string name =
-        terms == 0 ? described.name + "@accumulate" : fmt::format("{}@accumulate{}", described.name, terms + 1);
-    const TensorId inputs[] = {at->second, gradient};
-    at->second = builder_.op(OpKind::Accumulate, name, inputs, {}, Phase::Backward).front();
+    const std::string name = terms.count == 1 ? own + "@accumulate" : fmt::format("{}@accumulate{}", own, terms.count);
+    TensorId& sum = accumulated_[terms.at].second;
+    const TensorId inputs[] = {sum, gradient};
+    sum = builder_.op(OpKind::Accumulate, name, inputs, {}, Phase::Backward).front();
   }
 
   // The whole gradient of a forward tensor: the sum of its terms; invalid when none arrived.
@@ -201,7 +199,7 @@ class BackwardBuilder {
     const auto over_all = [&](OpKind kind, const std::string& suffix, const std::string& total) {
       std::vector<TensorId> parts;
       for (const auto& [parameter, gradient] : accumulated_) {
-        const Tensor described = graph().tensors()[parameter];
+        const Tensor& described = graph().tensors()[parameter];
         const auto scope = builder_.scope(described.module);
         parts.push_back(step_op(kind, described.name + suffix, {gradient}).front());
       }
@@ -227,7 +225,7 @@ class BackwardBuilder {
       const Tensor described = graph().tensors()[parameter];
       const auto scope = builder_.scope(described.module);
       const auto state = [&](std::string_view name, DType dtype) {
-        return builder_.state(fmt::format("{}_{}", described.name, name), dtype, described.type.shape);
+        return builder_.state((described.name + '_').append(name), dtype, described.type.shape);
       };
       const bool master = options_.master_weights && described.type.dtype != DType::F32;
       Attrs attrs;
@@ -284,7 +282,11 @@ class BackwardBuilder {
   IdVec<TensorId, char> needs_gradient_;
   IdVec<SignatureId, std::vector<Gradient>> gradients_;
   std::vector<std::pair<TensorId, TensorId>> accumulated_;
-  std::unordered_map<std::uint32_t, std::size_t> terms_;
+  // Of a parameter's gradient: how many have been added, and where in `accumulated_` their sum is.
+  struct Terms {
+    std::size_t count = 0, at = 0;
+  };
+  IdVec<TensorId, Terms> terms_;
 };
 
 }  // namespace
