@@ -42,7 +42,7 @@ class Compactor {
     std::vector<InstructionId> result;
     result.reserve(list.size());
     for (InstructionId id : list) {
-      Instruction instruction = std::move(from_.instructions[id]);
+      Instruction& instruction = from_.instructions[id];
       std::visit([&](auto& what) { rename(what); }, instruction.what);
       instructions_[id] = to_.instructions.push_back(std::move(instruction));
       result.push_back(instructions_[id]);

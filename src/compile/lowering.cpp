@@ -35,7 +35,7 @@ Lowering::Lowering(const TrainingGraph& training, const Sequence& sequence, cons
       terms_of_[graph_.tensors()[graph_.outputs(sequence.turns()[turn].op)[0]].storage].push_back(turn);
   }
   // What belongs to a parameter: its gradient, its states and their updates.
-  std::map<TensorId, TensorId> owner;
+  IdVec<TensorId, TensorId> owner(graph_.tensors().size());
   for (const auto& [parameter, sum] : training.accumulated) {
     const TensorId gradient = graph_.tensors()[sum].storage;
     parameter_of_[gradient] = owner[gradient] = owner[parameter] = parameter;
@@ -44,7 +44,8 @@ Lowering::Lowering(const TrainingGraph& training, const Sequence& sequence, cons
   for (TurnId turn : sequence.turns().ids()) {
     if (sequence.turns()[turn].kind != TurnKind::Optimizer) continue;
     const OpId op = sequence.turns()[turn].op;
-    const TensorId parameter = owner.at(graph_.tensors()[graph_.inputs(op).front()].storage);
+    const TensorId parameter = owner[graph_.tensors()[graph_.inputs(op).front()].storage];
+    WEFT_CHECK(parameter.valid(), "{} works on no parameter", graph_.name(op));
     for (TensorId input : graph_.inputs(op))
       if (!graph_.tensors()[input].producer.valid() && graph_.tensors()[input].kind == TensorKind::State)
         owner[input] = parameter;
@@ -67,9 +68,11 @@ const SplitOp& Lowering::split(TurnId turn) {
     known = memo_.split_as(described.op, replicated(program_.world, mesh(program_.world), {}), mesh(program_.world));
     return *known;
   }
-  OpSharding wanted = plan_.ops[described.op];
+  const OpSharding& planned = plan_.ops[described.op];
+  if (known && described.route == 0 && known->sharding == planned) return *known;
+  OpSharding wanted = planned;
   wanted.mesh = mesh_of(turn);
-  if (!known || known->sharding != wanted) known = memo_.split(described.op, wanted, mesh(wanted.mesh));
+  known = memo_.split(described.op, wanted, mesh(wanted.mesh));
   return *known;
 }
 
@@ -79,7 +82,6 @@ BufferId Lowering::add_buffer(TensorId tensor, Layout layout, BufferKind kind, b
   buffer.storage = buffer.memory = id;
   program_.buffers[id] = std::move(buffer);
   writer_[id] = {};
-  last_use_[id] = {};
   weight_only_[id] = weight_part_;
   return id;
 }

@@ -82,6 +82,7 @@ class Lowering {
   static constexpr int kBefore = 0, kMain = 1, kAfter = 2;
 
   struct LastUse {
+    BufferId of;
     TurnId turn;
     InstructionId anchor;
     int rank = 0;        // within the turn: before its own instruction, that, after it
@@ -155,6 +156,7 @@ class Lowering {
   void use(BufferId buffer, InstructionId by, int rank);
   void use_all(InstructionId by);
   void note_use(const UseAt& use);
+  LastUse& last_use(BufferId buffer);
   void add_frees();
 
   // ring.cpp
@@ -209,7 +211,8 @@ class Lowering {
   std::unordered_map<BufferId, InstructionList> adders_;  // of gradients with several terms: all that add
   IdVec<InstructionId, InstructionId> joined_;
   IdVec<InstructionId, char> unsettled_;  // written, and not in its place yet
-  IdVec<BufferId, LastUse> last_use_;
+  std::vector<LastUse> last_uses_;        // in the group that is being lowered
+  IdVec<BufferId, std::uint32_t> last_use_at_;
   IdVec<BufferId, char> weight_only_;
 
   // The group being lowered, and how it was.

@@ -51,7 +51,7 @@ void Lowering::reserve(std::size_t count) {
   program_.buffers.reserve(count);
   program_.instructions.reserve(count);
   writer_.reserve(count);
-  last_use_.reserve(count);
+  last_use_at_.reserve(count);
   weight_only_.reserve(count);
   joined_.reserve(count);
   unsettled_.reserve(count);
@@ -90,7 +90,7 @@ BufferId Lowering::number_of(const Buffer& buffer) {
   } else {
     id = take_or_add(free_buffers_, program_.buffers);
     writer_.resize(program_.buffers.size());
-    last_use_.resize(program_.buffers.size());
+    last_use_at_.resize(program_.buffers.size());
     weight_only_.resize(program_.buffers.size());
     adders_.erase(id);
   }

@@ -26,6 +26,7 @@ Result<GroupCode> Lowering::lower(GroupId group) {
   made.instructions.clear();
   made.transfers.clear();
   made.uses.clear();
+  last_uses_.clear();
   const Status done = lower_events(group, made);
   code_ = nullptr;
   if (!done.ok()) {
@@ -218,7 +219,6 @@ void Lowering::keep_passage(const Passage& old) {
   for (std::uint32_t i = old.begin.buffer; i < old.end.buffer; ++i) {
     before_->buffers[i].shared = true;
     const Owned<BufferId>& owned = code_->buffers.emplace_back(before_->buffers[i]);
-    last_use_[owned.id] = {};
     if (!owned.available.valid()) continue;
     available_[owned.available].push_back(owned.id);
     if (!of_parameter_ || phase_ == Phase::Step) continue;

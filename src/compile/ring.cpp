@@ -73,6 +73,7 @@ void Lowering::write_ring(TurnId id, const BufferList& operands) {
 
   RingCode code;
   code_ = &code.owned;
+  last_uses_.clear();
   sink_ = &code.order;
   turn_ = id;
   phase_ = turn.phase;
