@@ -147,7 +147,8 @@ TEST_F(TinyText, KeepsWhatIsRare) {
   compute.sharding.mesh = MeshId(2);
   compute.sharding.partial = 0;
   compute.sharding.axes = {{}, {{0, {1, 2, 3}, 0, 0, true}}, {}};
-  program.buffers[BufferId(2)].layout.partial = {Reducer::Max, Reducer::SoftmaxMerge};
+  program.buffers[BufferId(2)].layout.partial[0] = Reducer::Max;
+  program.buffers[BufferId(2)].layout.partial[1] = Reducer::SoftmaxMerge;
   program.buffers[BufferId(3)].layout.local = 0b10;
   program.buffers[BufferId(3)].layout.dims[1] = {{2, {}}, {3, {}}};
   program.buffers[BufferId(1)].memory = BufferId(4);
