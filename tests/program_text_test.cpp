@@ -128,7 +128,7 @@ TEST_F(TinyText, IsReadAsItStands) {
   EXPECT_EQ(program->meshes[MeshId(2)].size(), 3);
   const Instruction& reduce = program->instructions[InstructionId(2)];
   EXPECT_EQ(reduce.stream, Stream::Tensor);
-  EXPECT_EQ(reduce.after, std::vector{InstructionId(0)});
+  EXPECT_EQ(reduce.after, InstructionList{InstructionId(0)});
   EXPECT_EQ(std::get<Communicate>(reduce.what),
             (Communicate{Collective::AllReduce, 1, Reducer::Sum, {BufferId(2)}, {BufferId(3)}}));
   EXPECT_TRUE(program->instructions[InstructionId(7)].weight_part);
@@ -147,7 +147,8 @@ TEST_F(TinyText, KeepsWhatIsRare) {
   compute.sharding.mesh = MeshId(2);
   compute.sharding.partial = 0;
   compute.sharding.axes = {{}, {{0, {1, 2, 3}, 0, 0, true}}, {}};
-  program.buffers[BufferId(2)].layout.partial = {Reducer::Max, Reducer::SoftmaxMerge};
+  program.buffers[BufferId(2)].layout.partial[0] = Reducer::Max;
+  program.buffers[BufferId(2)].layout.partial[1] = Reducer::SoftmaxMerge;
   program.buffers[BufferId(3)].layout.local = 0b10;
   program.buffers[BufferId(3)].layout.dims[1] = {{2, {}}, {3, {}}};
   program.buffers[BufferId(1)].memory = BufferId(4);
@@ -209,7 +210,7 @@ RC_GTEST_PROP(LayoutText, ParseOfPrintIsIdentity, ()) {
   const Mesh mesh =
       Mesh::make({{"x", 2}, {"xy", 2}, {"tp", 1}}, {DeviceId(0), DeviceId(1), DeviceId(2), DeviceId(3)}).value();
   const auto below = [](int limit) { return *rc::gen::inRange(0, limit); };
-  Layout layout{MeshId(0), {}, std::vector<std::optional<Reducer>>(3), static_cast<MeshAxes>(below(8))};
+  Layout layout{MeshId(0), {}, PartialAxes(3), static_cast<MeshAxes>(below(8))};
   for (auto& reducer : layout.partial)
     if (below(2)) reducer = static_cast<Reducer>(below(4));
   layout.dims.resize(static_cast<std::size_t>(below(4)));

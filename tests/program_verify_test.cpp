@@ -45,7 +45,8 @@ struct Good {
   }
   // Takes an instruction out of its body, and out of what others wait for.
   void take_out(std::vector<InstructionId>& body, std::size_t at) {
-    for (Instruction& each : program.instructions) std::erase(each.after, body[at]);
+    for (Instruction& each : program.instructions)
+      erase_if(each.after, [&](InstructionId id) { return id == body[at]; });
     body.erase(body.begin() + static_cast<std::ptrdiff_t>(at));
   }
   // The first instruction of a body that holds T.
@@ -95,8 +96,8 @@ TEST(Verify, UseAfterFreeIsFound) {
     for (BufferId read : reads_of(good.program, good.program.instructions[body[i]]))
       if (read == buffer) last = i;
   good.program.instructions[free].after = {body.begin(), body.begin() + static_cast<std::ptrdiff_t>(last)};
-  std::erase_if(good.program.instructions[free].after,
-                [&](InstructionId id) { return std::holds_alternative<Free>(good.program.instructions[id].what); });
+  erase_if(good.program.instructions[free].after,
+           [&](InstructionId id) { return std::holds_alternative<Free>(good.program.instructions[id].what); });
   body.insert(body.begin() + static_cast<std::ptrdiff_t>(last), free);
   EXPECT_THAT(good.problem(), HasSubstr("after it was freed"));
 }
@@ -149,7 +150,7 @@ TEST(Verify, AMissingWaitIsFound) {
     for (std::size_t i = 0; i < good.program.instructions[id].after.size(); ++i) {
       Good bad = good;
       auto& after = bad.program.instructions[id].after;
-      after.erase(after.begin() + static_cast<std::ptrdiff_t>(i));
+      after.erase(after.begin() + i, after.begin() + i + 1);
       const std::string problem = bad.problem();
       ++broken;
       if (problem.find("without waiting for") == std::string::npos) continue;
@@ -192,7 +193,7 @@ TEST(Verify, AWriteOverWhatAnotherStreamReadsIsFound) {
     for (std::size_t j = 0; j < i; ++j) {
       const Instruction& add = good.program.instructions[body[j]];
       const auto* compute = std::get_if<Compute>(&add.what);
-      if (!compute || compute->outputs != std::vector{sum}) continue;
+      if (!compute || compute->outputs != BufferList{sum}) continue;
       Instruction again = add;
       auto& operation = std::get<Compute>(again.what);
       operation.inputs[1] = sum;

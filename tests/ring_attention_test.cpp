@@ -99,7 +99,7 @@ TEST(RingAttention, TheNextKeysTravelDuringAStep) {
     if (step == 0) {
       EXPECT_TRUE(instruction.after.empty() || !is_shift(each.program.instructions[instruction.after.front()]));
     } else {
-      EXPECT_EQ(instruction.after, std::vector{shifts[shifts.size() - (step < 3 ? 2 : 1)]});
+      EXPECT_EQ(instruction.after, InstructionList{shifts[shifts.size() - (step < 3 ? 2 : 1)]});
     }
   }
   EXPECT_EQ(steps, 2 * 4);

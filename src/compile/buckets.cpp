@@ -12,7 +12,7 @@ Buckets::Buckets(const Graph& graph, const Sequence& sequence, const CompileOpti
       program_(program),
       bucket_of_(sequence.turns().size()),
       at_(sequence.turns().size()),
-      of_group_(sequence.events().size()) {}
+      of_group_(sequence.groups()) {}
 
 BucketId Buckets::new_bucket() {
   unit_.push_back({});

@@ -6,14 +6,14 @@ namespace {
 
 class Compactor {
  public:
-  explicit Compactor(const Program& from)
-      : from_(from),
-        instructions_(from.instructions.size()),
-        buffers_(from.buffers.size()),
-        transfers_(from.transfers.size()) {}
+  explicit Compactor(Program from)
+      : from_(std::move(from)),
+        instructions_(from_.instructions.size()),
+        buffers_(from_.buffers.size()),
+        transfers_(from_.transfers.size()) {}
 
   Program run() {
-    to_.meshes = from_.meshes;
+    to_.meshes = std::move(from_.meshes);
     to_.world = from_.world;
     to_.instructions.reserve(from_.instructions.size());
     to_.buffers.reserve(from_.buffers.size());
@@ -24,7 +24,7 @@ class Compactor {
     }
     to_.step = body(from_.step);
     for (BufferId id : order_) {
-      Buffer buffer = from_.buffers[id];
+      Buffer buffer = std::move(from_.buffers[id]);
       buffer.storage = buffers_[buffer.storage];
       buffer.memory = buffers_[buffer.memory];
       to_.buffers.push_back(std::move(buffer));
@@ -42,7 +42,7 @@ class Compactor {
     std::vector<InstructionId> result;
     result.reserve(list.size());
     for (InstructionId id : list) {
-      Instruction instruction = from_.instructions[id];
+      Instruction& instruction = from_.instructions[id];
       std::visit([&](auto& what) { rename(what); }, instruction.what);
       instructions_[id] = to_.instructions.push_back(std::move(instruction));
       result.push_back(instructions_[id]);
@@ -60,7 +60,7 @@ class Compactor {
     }
     id = buffers_[id];
   }
-  void rename(std::vector<BufferId>& list) {
+  void rename(BufferList& list) {
     for (BufferId& id : list) rename(id);
   }
   void rename(TransferId& id) {
@@ -96,7 +96,7 @@ class Compactor {
   }
   void rename(Free& what) { rename(what.buffer); }
 
-  const Program& from_;
+  Program from_;  // taken apart
   Program to_;
   IdVec<InstructionId, InstructionId> instructions_;
   IdVec<BufferId, BufferId> buffers_;
@@ -106,6 +106,6 @@ class Compactor {
 
 }  // namespace
 
-Program compacted(const Program& program) { return Compactor(program).run(); }
+Program compacted(Program program) { return Compactor(std::move(program)).run(); }
 
 }  // namespace weft

@@ -53,7 +53,8 @@ void Compilation::adopt_meshes() {
 
 Status Compilation::compile() {
   adopt_meshes();
-  groups_.resize(sequence_.events().size());
+  lowering_.reserve(2 * sequence_.turns().size());  // mostly more than there will be
+  groups_.resize(sequence_.groups());
   for (GroupId group : groups_.ids()) {
     WEFT_TRY(groups_[group], lowering_.lower(group));
   }
@@ -66,7 +67,7 @@ Status Compilation::compile() {
   segments_.resize(sequence_.turns().size());
   for (TurnId turn : sequence_.turns().ids()) {
     lowering_.write_main(turn, groups_);
-    segments_[turn] = assemble(turn);
+    assemble(turn);
   }
   write_bodies();
   return Ok{};
@@ -80,9 +81,9 @@ std::vector<InstructionId>& Compilation::body(std::uint32_t index) {
 
 // What everybody has is read by the optimizer of every parameter: the last of them on each mesh frees it.
 void Compilation::cover_all_readers(const FreeAt& free, TurnId last) {
-  std::vector<InstructionId>& after = program_.instructions[free.free].after;
+  InstructionList& after = program_.instructions[free.free].after;
   std::vector<std::pair<MeshId, InstructionId>> by_mesh;
-  for (const Event& event : sequence_.events()[sequence_.group_of(free.tensor, 0)]) {
+  for (const Event& event : sequence_.events(sequence_.group_of(free.tensor, 0))) {
     const Turn& turn = sequence_.turns()[event.turn];
     if (turn.kind != TurnKind::Optimizer || event.turn > last) continue;
     const OperandRef own = sequence_.operands(event.turn).front();
@@ -134,9 +135,11 @@ void Compilation::place_piece(const BucketPiece& piece, const std::function<void
     }
 }
 
-Compilation::Segment Compilation::assemble(TurnId id) {
+// Puts together a turn's segment.
+void Compilation::assemble(TurnId id) {
   const Turn& turn = sequence_.turns()[id];
-  Segment segment;
+  Segment& segment = assembled_;
+  segment.clear();
   const auto place = [&](InstructionId instruction) {
     const MeshId mesh = program_.instructions[instruction].mesh;
     const std::uint32_t step = static_cast<std::uint32_t>(2 * program_.stages.size());
@@ -145,19 +148,22 @@ Compilation::Segment Compilation::assemble(TurnId id) {
         {instruction, turn.phase == Phase::Step ? step : 2 * stage + (turn.phase == Phase::Backward), mesh});
   };
   const auto operands = sequence_.operands(id);
-  std::vector<const FreeAt*> frees;
+  // After one instruction in the order of their tensors.
+  std::vector<const FreeAt*>& frees = frees_;
+  frees.clear();
   const auto add_frees = [&](GroupId group, TurnId at) {
-    for (const FreeAt& free : frees_at(groups_[group], at)) frees.push_back(&free);
+    for (const FreeAt& free : frees_at(groups_[group], at))
+      frees.insert(std::upper_bound(frees.begin(), frees.end(), &free,
+                                    [](const FreeAt* a, const FreeAt* b) {
+                                      return std::pair(a->anchor, a->tensor) < std::pair(b->anchor, b->tensor);
+                                    }),
+                   &free);
   };
   for (std::size_t i = 0; i < operands.size(); ++i) {
     bool seen = false;
     for (std::size_t j = 0; j < i; ++j) seen = seen || operands[j].group == operands[i].group;
     if (!seen) add_frees(operands[i].group, id);
   }
-  // After one instruction in the order of their tensors.
-  std::stable_sort(frees.begin(), frees.end(), [](const FreeAt* a, const FreeAt* b) {
-    return std::pair(a->anchor, a->tensor) < std::pair(b->anchor, b->tensor);
-  });
   const auto place_frees = [&](InstructionId anchor) {
     const auto first = std::lower_bound(frees.begin(), frees.end(), anchor,
                                         [](const FreeAt* free, InstructionId at) { return free->anchor < at; });
@@ -200,7 +206,7 @@ Compilation::Segment Compilation::assemble(TurnId id) {
   place_frees(InstructionId());
 
   place_buckets(false);
-  return segment;
+  segments_[id] = segment;
 }
 
 void Compilation::write_bodies() {
@@ -230,7 +236,17 @@ void Compilation::edit_bodies(ProgramEdit& edit) {
 
 // What stands between the turns that have changed is copied as it is.
 void Compilation::edit_body(std::uint32_t b, const std::vector<std::size_t>& edits, ProgramEdit& edit) {
-  journal_.bodies.push_back({b, std::exchange(body(b), {}), std::exchange(spans_[b], {})});
+  BodyBefore old;
+  if (!spare_bodies_.empty()) {
+    old = std::move(spare_bodies_.back());
+    spare_bodies_.pop_back();
+    old.list.clear();
+    old.spans.clear();
+  }
+  old.body = b;
+  std::swap(old.list, body(b));
+  std::swap(old.spans, spans_[b]);
+  journal_.bodies.push_back(std::move(old));
   const std::vector<InstructionId>& list = journal_.bodies.back().list;
   const std::vector<Span>& spans = journal_.bodies.back().spans;
   std::vector<InstructionId>& fresh = body(b);
@@ -355,7 +371,7 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
       journal_.overwritten.instructions.emplace_back(main, std::move(before));
     if (!ring.order.empty() || lowering_.ring(turn)) journal_.rings.emplace_back(turn, std::move(ring));
     journal_.segments.emplace_back(turn, std::exchange(segments_[turn], Segment()));
-    segments_[turn] = assemble(turn);
+    assemble(turn);
   }
   edit_bodies(edit);
   // What a bucket joins stands in no body itself.
@@ -389,8 +405,8 @@ void Compilation::undo() {
   for (auto& [turn, old] : journal_.segments) segments_[turn] = std::move(old);
   for (auto& [turn, old] : journal_.rings) lowering_.put_ring(turn, std::move(old));
   for (BodyBefore& old : journal_.bodies) {
-    body(old.body) = std::move(old.list);
-    spans_[old.body] = std::move(old.spans);
+    std::swap(body(old.body), old.list);
+    std::swap(spans_[old.body], old.spans);
   }
   // What buckets reduce is written by them again.
   for (auto& [bucket, old] : journal_.buckets)
@@ -398,7 +414,7 @@ void Compilation::undo() {
       for (InstructionId id : piece.joined)
         for (BufferId output : std::get<Communicate>(program_.instructions[id].what).outputs)
           lowering_.set_writer(output, id);
-  journal_ = {};
+  close_journal();
 }
 
 void Compilation::commit() {
@@ -414,7 +430,23 @@ void Compilation::commit() {
       if (std::none_of(now.begin(), now.end(), [&](const BucketPiece& each) { return each.key == piece.key; }))
         for (InstructionId id : piece.joined) lowering_.drop_instruction(id);
     }
-  journal_ = {};
+  close_journal();
+}
+
+// What it has grown to serves the next change.
+void Compilation::close_journal() {
+  for (BodyBefore& body : journal_.bodies) spare_bodies_.push_back(std::move(body));
+  journal_.clear();
+}
+
+void Compilation::Journal::clear() {
+  groups.clear();
+  buckets.clear();
+  segments.clear();
+  rings.clear();
+  overwritten.clear();
+  bodies.clear();
+  open = false;
 }
 
 }  // namespace weft

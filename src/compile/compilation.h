@@ -66,11 +66,14 @@ class Compilation {
     Overwritten overwritten;
     std::vector<BodyBefore> bodies;
     bool open = false;
+
+    void clear();  // keeps the memory of its lists
   };
 
   void remember(InstructionId id);
+  void close_journal();
   void adopt_meshes();
-  Segment assemble(TurnId turn);
+  void assemble(TurnId turn);
   void place_piece(const BucketPiece& piece, const std::function<void(InstructionId)>& place);
   void cover_all_readers(const FreeAt& free, TurnId last);
   std::vector<InstructionId>& body(std::uint32_t index);
@@ -94,12 +97,15 @@ class Compilation {
   std::vector<std::vector<Span>> spans_;  // by body, in turn order
   std::vector<TurnId> freeing_scalars_;   // turns at whose end a scalar that all optimizers read is freed
   Journal journal_;
+  std::vector<BodyBefore> spare_bodies_;
+  Segment assembled_;                             // scratch
+  std::vector<const FreeAt*> frees_;              // scratch
   IdVec<InstructionId, std::uint32_t> place_in_;  // scratch, all 0
 };
 
 // The same program with nothing left over: instructions numbered in the order of the bodies, buffers and transfers in
 // the order they are used.
-Program compacted(const Program& program);
+Program compacted(Program program);
 
 // The placing with a world.
 Result<Placing> with_world(Placing placing);

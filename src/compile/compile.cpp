@@ -9,7 +9,7 @@ Result<Program> compile(const TrainingGraph& training, const Placing& placing, c
   WEFT_TRY(const Placing placed, with_world(placing));
   Compilation compilation(training, placed, plan, options, recompute);
   WEFT_TRY_OK(compilation.compile());
-  return compacted(compilation.program());
+  return compacted(compilation.take());
 }
 
 }  // namespace weft

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <map>
-#include <memory>
 #include <tuple>
 
 #include "compile/sequence.h"
@@ -13,21 +12,21 @@ namespace weft {
 
 // What a group contributes to one of its events.
 struct EventCode {
-  BufferId buffer;                          // that the turn reads or writes
-  std::vector<InstructionId> before, then;  // issued before the turn's own instruction, and after it
+  BufferId buffer;               // that the turn reads or writes
+  InstructionList before, then;  // issued before the turn's own instruction, and after it
 };
 
 // A parameter on a mesh that keeps it.
 struct Home {
   MeshId mesh;
-  BufferId buffer;                     // as it is kept
-  std::shared_ptr<const Layout> used;  // as its operators use it
-  BufferId gradient;                   // accumulated here
-  std::vector<BufferId> others;        // the same of terms that are made in other forms
-  BufferId reduced;                    // the same in backward, reduced; invalid where the step does that
-  BufferId total;                      // in the step: the gradient, with the terms of all homes
-  BufferId read;                       // the same as the optimizer reads it
-  bool fresh = true;                   // something about it is lowered anew
+  BufferId buffer;    // as it is kept
+  Layout used;        // as its operators use it
+  BufferId gradient;  // accumulated here
+  BufferList others;  // the same of terms that are made in other forms
+  BufferId reduced;   // the same in backward, reduced; invalid where the step does that
+  BufferId total;     // in the step: the gradient, with the terms of all homes
+  BufferId read;      // the same as the optimizer reads it
+  bool fresh = true;  // something about it is lowered anew
 
   void add_sum(BufferId sum) { gradient.valid() ? others.push_back(sum) : static_cast<void>(gradient = sum); }
 };
@@ -50,8 +49,8 @@ struct Chain {
   TurnId turn;
   Key key;
   TensorId tensor;  // the parameter, but for Publish its update
-  std::vector<InstructionId> steps;
-  std::vector<InstructionId> then;  // issued after them
+  InstructionList steps;
+  InstructionList then;  // issued after them
 };
 
 // The last use of a buffer on every stream; those of the weight part, which a split backward plays later, apart.
@@ -143,13 +142,21 @@ struct Overwritten {
     bool operator==(const Origin&) const = default;
   };
   std::vector<std::pair<BufferId, Origin>> origins;
-  std::vector<std::pair<BufferId, std::vector<InstructionId>>> adders;
+  std::vector<std::pair<BufferId, InstructionList>> adders;
+
+  void clear() {
+    instructions.clear();
+    joined.clear();
+    buffers.clear();
+    origins.clear();
+    adders.clear();
+  }
 };
 
 // A turn that goes around a ring: its instructions and frees, in order, and what of them it owns.
 struct RingCode {
   GroupCode owned;
-  std::vector<InstructionId> order;
+  InstructionList order;
 };
 
 }  // namespace weft

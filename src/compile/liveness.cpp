@@ -21,9 +21,19 @@ void Lowering::use(BufferId id, InstructionId by, int rank) {
             weight_part_, ahead_});
 }
 
+// What stands of other groups in `last_use_at_` points nowhere, or to another's.
+Lowering::LastUse& Lowering::last_use(BufferId buffer) {
+  std::uint32_t& at = last_use_at_[buffer];
+  if (at >= last_uses_.size() || last_uses_[at].of != buffer) {
+    at = static_cast<std::uint32_t>(last_uses_.size());
+    last_uses_.push_back({.of = buffer, .turn = {}, .anchor = {}});
+  }
+  return last_uses_[at];
+}
+
 void Lowering::note_use(const UseAt& use) {
   code_->uses.push_back(use);
-  LastUse& last = last_use_[use.buffer];
+  LastUse& last = last_use(use.buffer);
   const bool used_in_phase = last.turn.valid() && last.phase == use.phase;
   if (!used_in_phase) {
     last.guard = use.guard;
@@ -54,7 +64,7 @@ void Lowering::add_frees() {
   for (const auto& [id, shared, available] : code_->buffers) {
     const Buffer& buffer = program_.buffers[id];
     if (buffer.memory != id || buffer.kind == BufferKind::Parameter || buffer.kind == BufferKind::State) continue;
-    const LastUse& last = last_use_[id];
+    const LastUse& last = last_use(id);
     if (!last.turn.valid()) continue;
     FreeAt at{last.turn,
               last.anchor,
@@ -85,13 +95,14 @@ void Lowering::add_frees() {
   if (before_)
     for (const FreeAt& old : before_->frees)
       if (!before_->instructions[old.owned].shared) touch(old.turn);
-  std::stable_sort(code_->frees.begin(), code_->frees.end(),
-                   [](const FreeAt& a, const FreeAt& b) { return a.turn < b.turn; });
+  const auto earlier = [](const FreeAt& a, const FreeAt& b) { return a.turn < b.turn; };
+  if (!std::is_sorted(code_->frees.begin(), code_->frees.end(), earlier))
+    std::stable_sort(code_->frees.begin(), code_->frees.end(), earlier);
 }
 
 void Lowering::settle_free(const FreeAt& free) {
   if (!std::exchange(unsettled_[free.free], 0)) return;
-  std::vector<InstructionId>& after = program_.instructions[free.free].after;
+  InstructionList& after = program_.instructions[free.free].after;
   after.clear();
   for (const auto& uses : free.uses)
     for (InstructionId use : uses) {

@@ -22,6 +22,8 @@ Lowering::Lowering(const TrainingGraph& training, const Sequence& sequence, cons
       gradient_of_(graph_.tensors().size()),
       optimized_by_(graph_.ops().size()),
       terms_of_(graph_.tensors().size()),
+      memo_(graph_),
+      splits_(graph_.ops().size()),
       changed_(graph_.ops().size(), 0),
       available_(graph_.tensors().size()),
       last_forward_(graph_.tensors().size()) {
@@ -33,7 +35,7 @@ Lowering::Lowering(const TrainingGraph& training, const Sequence& sequence, cons
       terms_of_[graph_.tensors()[graph_.outputs(sequence.turns()[turn].op)[0]].storage].push_back(turn);
   }
   // What belongs to a parameter: its gradient, its states and their updates.
-  std::map<TensorId, TensorId> owner;
+  IdVec<TensorId, TensorId> owner(graph_.tensors().size());
   for (const auto& [parameter, sum] : training.accumulated) {
     const TensorId gradient = graph_.tensors()[sum].storage;
     parameter_of_[gradient] = owner[gradient] = owner[parameter] = parameter;
@@ -42,7 +44,8 @@ Lowering::Lowering(const TrainingGraph& training, const Sequence& sequence, cons
   for (TurnId turn : sequence.turns().ids()) {
     if (sequence.turns()[turn].kind != TurnKind::Optimizer) continue;
     const OpId op = sequence.turns()[turn].op;
-    const TensorId parameter = owner.at(graph_.tensors()[graph_.inputs(op).front()].storage);
+    const TensorId parameter = owner[graph_.tensors()[graph_.inputs(op).front()].storage];
+    WEFT_CHECK(parameter.valid(), "{} works on no parameter", graph_.name(op));
     for (TensorId input : graph_.inputs(op))
       if (!graph_.tensors()[input].producer.valid() && graph_.tensors()[input].kind == TensorKind::State)
         owner[input] = parameter;
@@ -58,13 +61,19 @@ MeshId Lowering::mesh_of(TurnId turn) const {
   return described.route == 0 ? mesh : placing_.mirror[mesh];
 }
 
-OpSharding Lowering::sharding(TurnId turn) const {
+const SplitOp& Lowering::split(TurnId turn) {
   const Turn& described = sequence_.turns()[turn];
-  if (described.phase == Phase::Step)
-    return sharding_for(graph_.signature(described.op), replicated(program_.world, mesh(program_.world), {}));
-  OpSharding result = plan_.ops[described.op];
-  result.mesh = mesh_of(turn);
-  return result;
+  std::shared_ptr<const SplitOp>& known = splits_[described.op];
+  if (described.phase == Phase::Step) {
+    known = memo_.split_as(described.op, replicated(program_.world, mesh(program_.world), {}), mesh(program_.world));
+    return *known;
+  }
+  const OpSharding& planned = plan_.ops[described.op];
+  if (known && described.route == 0 && known->sharding == planned) return *known;
+  OpSharding wanted = planned;
+  wanted.mesh = mesh_of(turn);
+  known = memo_.split(described.op, wanted, mesh(wanted.mesh));
+  return *known;
 }
 
 BufferId Lowering::add_buffer(TensorId tensor, Layout layout, BufferKind kind, bool on_host) {
@@ -73,7 +82,6 @@ BufferId Lowering::add_buffer(TensorId tensor, Layout layout, BufferKind kind, b
   buffer.storage = buffer.memory = id;
   program_.buffers[id] = std::move(buffer);
   writer_[id] = {};
-  last_use_[id] = {};
   weight_only_[id] = weight_part_;
   return id;
 }
@@ -128,27 +136,23 @@ void Lowering::add_waits(InstructionId id) {
 struct Lowering::Route {
   double cost = std::numeric_limits<double>::infinity();
   BufferId source;
-  std::vector<ReshardStep> steps = {};
+  std::shared_ptr<const Resharding> way = nullptr;
 };
 
 // The cheapest way to the layout from a buffer on the same mesh.
-Lowering::Route Lowering::cheapest(TensorId tensor, const Layout& wanted, std::optional<Error>& problem) const {
+Lowering::Route Lowering::cheapest(TensorId tensor, const Layout& wanted, std::optional<Error>& problem) {
   Route best;
   for (BufferId id : available_[tensor]) {
     const Buffer& buffer = program_.buffers[id];
     if (buffer.layout.mesh != wanted.mesh || !usable(id)) continue;
-    Result<std::vector<ReshardStep>> steps = reshard(buffer.layout, wanted, mesh(wanted.mesh));
-    if (!steps.ok()) {
-      problem = steps.error();
+    std::shared_ptr<const Resharding> way = memo_.reshard(buffer.layout, wanted, mesh(wanted.mesh));
+    if (way->problem) {
+      problem = way->problem;
       continue;
     }
     double cost = buffer.on_host ? static_cast<double>(largest_local_elements(buffer.layout, mesh(wanted.mesh))) : 0;
-    const Layout* before = &buffer.layout;
-    for (const ReshardStep& step : *steps) {
-      cost += elements_sent(step, *before, mesh(wanted.mesh)) + 1e-6;
-      before = &step.to;
-    }
-    if (cost < best.cost) best = {cost, id, std::move(steps).value()};
+    for (double sent : way->sent) cost += sent + 1e-6;
+    if (cost < best.cost) best = {cost, id, std::move(way)};
   }
   return best;
 }
@@ -173,9 +177,9 @@ Result<BufferId> Lowering::as(TensorId tensor, Layout wanted) {
     emit(wanted.mesh, Copy{best.source, loaded});
     best.source = loaded;
   }
-  for (ReshardStep& step : best.steps) {
-    const BufferId next = keep(tensor, std::move(step.to), BufferKind::Temporary);
-    std::vector<BufferId> inputs = {best.source};
+  for (const ReshardStep& step : best.way->steps) {
+    const BufferId next = keep(tensor, step.to, BufferKind::Temporary);
+    BufferList inputs = {best.source};
     if (step.reducer == Reducer::SoftmaxMerge) {
       WEFT_TRY(const BufferId weights, merge_weights(tensor, program_.buffers[best.source].layout));
       inputs.push_back(weights);
@@ -261,9 +265,8 @@ void Lowering::given(TensorId tensor, const Layout& wanted) {
   program_.buffers[buffer].on_host = offloads(Stored::Weights);
   weight_part_ = weight_part;
   const Home* const was = home_before(tensor, wanted.mesh);
-  const bool fresh = !was || was->buffer != buffer || *was->used != wanted;
-  code_->homes[tensor].push_back(
-      {wanted.mesh, buffer, std::make_shared<const Layout>(wanted), {}, {}, {}, {}, {}, fresh});
+  const bool fresh = !was || was->buffer != buffer || was->used != wanted;
+  code_->homes[tensor].push_back({wanted.mesh, buffer, wanted, {}, {}, {}, {}, {}, fresh});
 }
 
 Status Lowering::need(const Event& event, EventCode& code) {
@@ -271,23 +274,22 @@ Status Lowering::need(const Event& event, EventCode& code) {
   if (turn.kind == TurnKind::ScalarSum) {  // contributions are added where they are
     code.buffer = available_[event.tensor].front();
   } else if (turn.kind != TurnKind::Optimizer) {
-    const OpSharding split = sharding(event.turn);
-    const Layout wanted = operand_layout(graph_.signature(turn.op), false, event.operand, split, mesh(split.mesh));
+    const Layout wanted = split(event.turn).inputs[event.operand];
     given(event.tensor, wanted);
     if (gathers_in_units(event.tensor)) {
       Chain chain{event.turn, {}, event.tensor, {}, {}};
-      std::vector<InstructionId>* const before = std::exchange(sink_, &chain.steps);
+      InstructionList* const before = std::exchange(sink_, &chain.steps);
       const bool weight_part = std::exchange(weight_part_, false);
       ahead_ = true;
       // From what is kept, not from what another chain gathers: chains are issued in any order.
-      std::vector<BufferId> others;
+      BufferList others;
       for (BufferId id : available_[event.tensor])
         if (program_.buffers[id].kind != BufferKind::Parameter && program_.buffers[id].layout != wanted)
           others.push_back(id);
-      std::erase_if(available_[event.tensor],
-                    [&](BufferId id) { return std::find(others.begin(), others.end(), id) != others.end(); });
+      erase_if(available_[event.tensor],
+               [&](BufferId id) { return std::find(others.begin(), others.end(), id) != others.end(); });
       Result<BufferId> gathered = as(event.tensor, wanted);
-      available_[event.tensor].insert(available_[event.tensor].end(), others.begin(), others.end());
+      available_[event.tensor].append(others.begin(), others.end());
       ahead_ = false;
       weight_part_ = weight_part;
       sink_ = before;
@@ -314,9 +316,7 @@ void Lowering::make(const Event& event, EventCode& code) {
     if (mesh(program_.world).size() > 1) partial.partial[0] = Reducer::Sum;
     code.buffer = keep(event.tensor, partial, BufferKind::Temporary);
   } else {
-    const OpSharding split = sharding(event.turn);
-    code.buffer = keep(event.tensor, operand_layout(signature, true, event.operand, split, mesh(split.mesh)),
-                       BufferKind::Temporary);
+    code.buffer = keep(event.tensor, split(event.turn).outputs[event.operand], BufferKind::Temporary);
     if (const int viewed = signature.outputs[event.operand].aliases; viewed >= 0)
       program_.buffers[code.buffer].memory =
           program_.buffers[code_->events[sequence_.operands(event.turn)[static_cast<std::size_t>(viewed)].event].buffer]
@@ -328,10 +328,8 @@ void Lowering::make(const Event& event, EventCode& code) {
 }
 
 // What forward exchanged is kept as it is read: it takes no more memory. What it gathered does.
-BufferId Lowering::as_read_first(const Event& event, BufferId made) const {
-  const OpSharding split = sharding(event.turn);
-  const Layout wanted =
-      operand_layout(graph_.signature(sequence_.turns()[event.turn].op), false, event.operand, split, mesh(split.mesh));
+BufferId Lowering::as_read_first(const Event& event, BufferId made) {
+  const Layout& wanted = split(event.turn).inputs[event.operand];
   if (is_partial(wanted) || wanted != without_halos(wanted)) return made;
   const auto elements = [&](const Layout& layout) { return largest_local_elements(layout, mesh(layout.mesh)); };
   if (!options_.keep_gathered_input && elements(wanted) > elements(program_.buffers[made].layout)) return made;
@@ -343,7 +341,7 @@ BufferId Lowering::as_read_first(const Event& event, BufferId made) const {
 // What backward reads of forward is saved on the mesh that reads it, as it was made there; what was partial, in the
 // first whole form it had. What is computed again is not kept.
 void Lowering::begin_backward(GroupId group, std::size_t from) {
-  const std::vector<Event>& events = sequence_.events()[group];
+  const std::span<const Event> events = sequence_.events(group);
   struct Wanted {
     TensorId tensor;
     MeshId mesh;
@@ -375,11 +373,10 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
           if (program_.buffers[each].kind == BufferKind::Temporary) set_kind(each, BufferKind::Saved);
         continue;
       }
-      std::erase_if(available_[tensor],
-                    [&](BufferId each) { return program_.buffers[each].kind == BufferKind::Temporary; });
+      erase_if(available_[tensor], [&](BufferId each) { return program_.buffers[each].kind == BufferKind::Temporary; });
       continue;
     }
-    std::vector<BufferId> saved;
+    BufferList saved;
     for (auto it = std::lower_bound(wanted.begin(), wanted.end(), Wanted{tensor, MeshId(0), 0});
          it != wanted.end() && it->tensor == tensor; ++it) {
       BufferId chosen;
@@ -406,7 +403,7 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
 }
 
 // After the last turn of forward that makes or reads it.
-BufferId Lowering::send_to_host(BufferId buffer, const std::vector<Event>& events) {
+BufferId Lowering::send_to_host(BufferId buffer, std::span<const Event> events) {
   const TensorId tensor = program_.buffers[buffer].tensor;
   const Layout layout = program_.buffers[buffer].layout;
   const BufferId stored = add_buffer(tensor, layout, BufferKind::Saved, true);
@@ -421,15 +418,15 @@ BufferId Lowering::send_to_host(BufferId buffer, const std::vector<Event>& event
 
 void Lowering::begin_step(GroupId group) {
   for (TensorId tensor : sequence_.tensors(group))
-    std::erase_if(available_[tensor], [&](BufferId id) {
+    erase_if(available_[tensor], [&](BufferId id) {
       const BufferKind kind = program_.buffers[id].kind;
       return kind == BufferKind::Temporary || kind == BufferKind::Saved;
     });
 }
 
 Status Lowering::lower_events(GroupId group, GroupCode& code) {
-  const std::vector<Event>& events = sequence_.events()[group];
-  code.events.resize(events.size());
+  const std::span<const Event> events = sequence_.events(group);
+  code.events.assign(events.size(), {});
   code_ = &code;
   of_parameter_ = sequence_.is_parameter(group);
   phase_ = Phase::Forward;
@@ -502,11 +499,11 @@ void Lowering::write_main(TurnId id, const IdVec<GroupId, GroupCode>& groups) {
     for (std::size_t r = 1; r < refs.size(); ++r)
       for (InstructionId each : groups[refs[0].group].events[refs[0].event].before)
         if (auto* compute = std::get_if<Compute>(&program_.instructions[each].what); compute && compute->op == turn.op)
-          compute->inputs[sequence_.events()[refs[r].group][refs[r].event].operand] =
+          compute->inputs[sequence_.events(refs[r].group)[refs[r].event].operand] =
               groups[refs[r].group].events[refs[r].event].buffer;
   }
   if (!mains_[id].valid()) return;
-  std::vector<BufferId> buffers;
+  BufferList buffers;
   for (const OperandRef& ref : sequence_.operands(id)) buffers.push_back(groups[ref.group].events[ref.event].buffer);
   if (goes_around(id)) return write_ring(id, buffers);
   Instruction instruction{mesh_of(id), Guard::Always, turn.weight_part, {}, Stream::Compute, {}};
@@ -515,9 +512,9 @@ void Lowering::write_main(TurnId id, const IdVec<GroupId, GroupCode>& groups) {
     buffers.pop_back();
     instruction.what = SumScalars{std::move(buffers), output};
   } else {
-    const auto outputs = static_cast<std::ptrdiff_t>(buffers.size() - graph_.outputs(turn.op).size());
+    const std::size_t outputs = buffers.size() - graph_.outputs(turn.op).size();
     instruction.what = Compute{turn.op,
-                               sharding(id),
+                               split(id).sharding,
                                {buffers.begin(), buffers.begin() + outputs},
                                {buffers.begin() + outputs, buffers.end()}};
   }

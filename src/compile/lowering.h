@@ -17,6 +17,7 @@
 #include "base/result.h"
 #include "compile/compile.h"
 #include "compile/group_code.h"
+#include "strategy/split_memo.h"
 
 namespace weft {
 
@@ -47,6 +48,8 @@ class Lowering {
   // What a free that has been written waits for, by what has been joined since.
   void settle_free(const FreeAt& free);
 
+  // Room for so many buffers, and as many instructions.
+  void reserve(std::size_t count);
   // What the group's events come to, with the plan as it is now.
   Result<GroupCode> lower(GroupId group);
   // The same after a change to some operators. What does not depend on them stays; what was made for the same event
@@ -72,13 +75,14 @@ class Lowering {
   }
 
   // How the operators of a turn are split, on the mesh of its route.
-  OpSharding sharding(TurnId turn) const;
+  const SplitOp& split(TurnId turn);
 
  private:
   // Where in a turn something is issued.
   static constexpr int kBefore = 0, kMain = 1, kAfter = 2;
 
   struct LastUse {
+    BufferId of;
     TurnId turn;
     InstructionId anchor;
     int rank = 0;        // within the turn: before its own instruction, that, after it
@@ -134,7 +138,7 @@ class Lowering {
   bool usable(BufferId id) const { return weight_part_ || phase_ == Phase::Step || !weight_only_[id]; }
   Result<BufferId> as(TensorId tensor, Layout wanted);
   struct Route;
-  Route cheapest(TensorId tensor, const Layout& wanted, std::optional<Error>& problem) const;
+  Route cheapest(TensorId tensor, const Layout& wanted, std::optional<Error>& problem);
   Result<BufferId> merge_weights(TensorId tensor, Layout contributions);
   Result<bool> bring(TensorId tensor, const Layout& wanted);
   Result<bool> bring_from(BufferId source, const Layout& wanted);
@@ -143,21 +147,22 @@ class Lowering {
   Status lower_event(const Event& event, EventCode& code);
   Status need(const Event& event, EventCode& code);
   void make(const Event& event, EventCode& code);
-  BufferId as_read_first(const Event& event, BufferId made) const;
+  BufferId as_read_first(const Event& event, BufferId made);
   void begin_backward(GroupId group, std::size_t from);
-  BufferId send_to_host(BufferId buffer, const std::vector<Event>& events);
+  BufferId send_to_host(BufferId buffer, std::span<const Event> events);
   void begin_step(GroupId group);
 
   // liveness.cpp
   void use(BufferId buffer, InstructionId by, int rank);
   void use_all(InstructionId by);
   void note_use(const UseAt& use);
+  LastUse& last_use(BufferId buffer);
   void add_frees();
 
   // ring.cpp
   bool goes_around(TurnId turn) const;
   InstructionId maker(const Event& event);  // of an output
-  void write_ring(TurnId turn, const std::vector<BufferId>& operands);
+  void write_ring(TurnId turn, const BufferList& operands);
 
   // parameters.cpp
   Home& home(TensorId parameter, MeshId on);
@@ -196,19 +201,23 @@ class Lowering {
   IdVec<TensorId, TensorId> gradient_of_;                 // of a parameter: that storage
   IdVec<OpId, TensorId> optimized_by_;                    // optimizer operator → its parameter
   IdVec<TensorId, std::vector<TurnId>> terms_of_;         // accumulator → turns that add to it
-  IdVec<OpId, char> changed_;                             // since the groups were lowered
+  SplitMemo memo_;
+  IdVec<OpId, std::shared_ptr<const SplitOp>> splits_;  // as they were asked for last
+  IdVec<OpId, char> changed_;                           // since the groups were lowered
   std::vector<BufferId> free_buffers_;
   std::vector<InstructionId> free_instructions_;
   std::vector<TransferId> free_transfers_;
   IdVec<BufferId, InstructionId> writer_;
-  std::unordered_map<BufferId, std::vector<InstructionId>> adders_;  // of gradients with several terms: all that add
+  std::unordered_map<BufferId, InstructionList> adders_;  // of gradients with several terms: all that add
   IdVec<InstructionId, InstructionId> joined_;
   IdVec<InstructionId, char> unsettled_;  // written, and not in its place yet
-  IdVec<BufferId, LastUse> last_use_;
+  std::vector<LastUse> last_uses_;        // in the group that is being lowered
+  IdVec<BufferId, std::uint32_t> last_use_at_;
   IdVec<BufferId, char> weight_only_;
 
   // The group being lowered, and how it was.
   GroupCode* code_ = nullptr;
+  GroupCode lowered_code_;
   GroupCode* before_ = nullptr;
   Overwritten* overwritten_ = nullptr;
   Touched* touched_ = nullptr;
@@ -232,9 +241,9 @@ class Lowering {
   Phase phase_ = Phase::Forward;
   bool weight_part_ = false;
   Guard guard_ = Guard::Always;
-  std::vector<InstructionId>* sink_ = nullptr;
-  IdVec<TensorId, std::vector<BufferId>> available_;  // buffers of each tensor that hold it now
-  IdVec<TensorId, std::uint32_t> last_forward_;       // event + 1
+  InstructionList* sink_ = nullptr;
+  IdVec<TensorId, BufferList> available_;        // buffers of each tensor that hold it now
+  IdVec<TensorId, std::uint32_t> last_forward_;  // event + 1
   int rank_ = 0;
   bool ahead_ = false;  // what is emitted now is issued ahead of its turn
 };

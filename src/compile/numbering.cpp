@@ -47,6 +47,16 @@ void Lowering::write_over(InstructionId id) {
   overwritten_->joined.emplace_back(id, std::exchange(joined_[id], InstructionId()));
 }
 
+void Lowering::reserve(std::size_t count) {
+  program_.buffers.reserve(count);
+  program_.instructions.reserve(count);
+  writer_.reserve(count);
+  last_use_at_.reserve(count);
+  weight_only_.reserve(count);
+  joined_.reserve(count);
+  unsettled_.reserve(count);
+}
+
 InstructionId Lowering::new_instruction(Instruction instruction) {
   const InstructionId id = take_or_add(free_instructions_, program_.instructions);
   joined_.resize(program_.instructions.size());
@@ -80,7 +90,7 @@ BufferId Lowering::number_of(const Buffer& buffer) {
   } else {
     id = take_or_add(free_buffers_, program_.buffers);
     writer_.resize(program_.buffers.size());
-    last_use_.resize(program_.buffers.size());
+    last_use_at_.resize(program_.buffers.size());
     weight_only_.resize(program_.buffers.size());
     adders_.erase(id);
   }
@@ -141,7 +151,7 @@ void Lowering::put_back(Overwritten& journal) {
     writer_[id] = old.writer;
     weight_only_[id] = old.weight_only;
   });
-  backwards(journal.adders, [&](BufferId id, std::vector<InstructionId>& old) { adders_[id] = std::move(old); });
+  backwards(journal.adders, [&](BufferId id, InstructionList& old) { adders_[id] = std::move(old); });
 }
 
 void share_nothing(GroupCode& code) {

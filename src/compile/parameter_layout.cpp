@@ -1,7 +1,5 @@
 #include "compile/parameter_layout.h"
 
-#include "base/check.h"
-
 namespace weft {
 
 Layout split_over(const Layout& layout, const Mesh& mesh, MeshAxes over) {
@@ -39,28 +37,6 @@ Layout split_over(const Layout& layout, const Mesh& mesh, MeshAxes over) {
   }
   canonicalize(result, mesh);
   return result;
-}
-
-OpSharding sharding_for(const Signature& signature, const Layout& layout) {
-  OpSharding sharding;
-  sharding.mesh = layout.mesh;
-  sharding.axes.resize(signature.axes.size());
-  sharding.outer.assign(signature.axes.size(), 1);
-  for (std::size_t axis = 0; axis < layout.partial.size(); ++axis)
-    if (layout.partial[axis]) {  // contributions pass through: every operator here is linear in all it reads
-      sharding.partial |= MeshAxes{1} << axis;
-      sharding.partial_inputs = ~std::uint64_t{0};
-    }
-  const Operand& shaped = signature.inputs.front();
-  for (std::size_t d = 0; d < layout.dims.size(); ++d) {
-    if (layout.dims[d].empty()) continue;
-    const auto axis = static_cast<std::size_t>(shaped.dims[d].factors.at(0));
-    const DimLayout& dim = layout.dims[d];
-    WEFT_CHECK(dim.size() <= 2 && (dim.size() == 1 || dim[0].cuts.empty()), "a parameter cut on two levels");
-    if (dim.size() == 2) sharding.outer[axis] = dim[0].size;
-    sharding.axes[axis] = dim.back().cuts;
-  }
-  return sharding;
 }
 
 }  // namespace weft

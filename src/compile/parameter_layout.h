@@ -1,4 +1,4 @@
-// How parameters, gradients and optimizer state are cut beyond what operators need, and how operators on them follow.
+// How parameters, gradients and optimizer state are cut beyond what operators need.
 #pragma once
 
 #include "strategy/layout.h"
@@ -8,9 +8,5 @@ namespace weft {
 // The layout with the data-parallel axes `over` cutting it too: for each axis the dimension with the largest part that
 // divides, else the longest, unevenly. A tensor too small or already cut by an axis stays as it is along it.
 Layout split_over(const Layout& layout, const Mesh& mesh, MeshAxes over);
-
-// How an operator on parameter-shaped tensors (one axis per dimension of its first input) is split to work on this
-// layout.
-OpSharding sharding_for(const Signature& signature, const Layout& layout);
 
 }  // namespace weft

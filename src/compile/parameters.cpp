@@ -35,7 +35,7 @@ BufferId Lowering::store(BufferId from, BufferId target) {
 // How the optimizer state of a parameter is kept on a mesh.
 Layout Lowering::step_layout(const Home& of) const {
   const Spread spread = options_.memory.of(program_.buffers[of.buffer].tensor);
-  return spread.zero >= 1 ? split_over(*of.used, mesh(of.mesh), spread.over) : *of.used;
+  return spread.zero >= 1 ? split_over(of.used, mesh(of.mesh), spread.over) : of.used;
 }
 
 // Gradients accumulate in place, on each mesh for itself, in the form they are made; terms made in another form have a
@@ -60,9 +60,9 @@ Status Lowering::accumulate(const Event& event, EventCode& code) {
   }
   passage_.result = sum;
 
-  std::vector<InstructionId> added;
+  InstructionList added;
   sink_ = term.steps.empty() ? &code.before : &added;
-  const OpSharding sharding = sharding_for(graph_.signature(op), layout);
+  const OpSharding sharding = memo_.split_as(op, layout, mesh(layout.mesh))->sharding;
   BufferId total = sum;
   if (program_.buffers[sum].on_host) {
     const BufferId loaded = add_buffer(buffer, layout, BufferKind::Temporary);
@@ -132,7 +132,7 @@ Status Lowering::reduce_sums(OpId op, Home& kept, BufferId here, Chain& chain, E
     const BufferId next = add_buffer(buffer, wanted, BufferKind::Temporary);
     in_place(next);
     adds_reduced_ = options_.gradients.overlap;
-    emit(kept.mesh, Compute{op, sharding_for(graph_.signature(op), wanted), {total, term}, {next}});
+    emit(kept.mesh, Compute{op, memo_.split_as(op, wanted, mesh(wanted.mesh))->sharding, {total, term}, {next}});
     adds_reduced_ = false;
     total = next;
   }
@@ -191,7 +191,8 @@ Status Lowering::sum_tied_gradients() {
           available_[gradient] = {other};
           WEFT_TRY(const BufferId term, as(gradient, whole));
           const BufferId next = add_buffer(gradient, whole, BufferKind::Temporary);
-          emit(copy.mesh, Compute{tie.op, sharding_for(graph_.signature(tie.op), whole), {sum, term}, {next}});
+          emit(copy.mesh,
+               Compute{tie.op, memo_.split_as(tie.op, whole, mesh(whole.mesh))->sharding, {sum, term}, {next}});
           sum = next;
         }
         return sum;
@@ -231,8 +232,8 @@ Result<BufferId> Lowering::bring_term(const Tie& tie, std::size_t to, BufferId h
 
 void Lowering::add_term(const Tie& tie, std::size_t at, BufferId a, BufferId b, BufferId sum) {
   const Layout& layout = program_.buffers[sum].layout;
-  passage_.adder =
-      emit(tie.copies[at].mesh, Compute{tie.op, sharding_for(graph_.signature(tie.op), layout), {a, b}, {sum}});
+  passage_.adder = emit(tie.copies[at].mesh,
+                        Compute{tie.op, memo_.split_as(tie.op, layout, mesh(layout.mesh))->sharding, {a, b}, {sum}});
 }
 
 Status Lowering::exchange(Tie& tie) {
@@ -320,14 +321,15 @@ Status Lowering::optimize_copy(TurnId turn, const Layout& layout, Home& copy) {
   const Signature& signature = graph_.signature(op);
   const auto inputs = graph_.inputs(op), outputs = graph_.outputs(op);
   const GroupId own = sequence_.group_of(inputs.front(), 0);
-  Compute compute{op, sharding_for(signature, layout), {}, {}};
+  const std::shared_ptr<const SplitOp> split = memo_.split_as(op, layout, mesh(layout.mesh));
+  Compute compute{op, split->sharding, {}, {}};
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (sequence_.group_of(inputs[i], 0) != own) {  // a scalar that everybody has; written in when it is known
       compute.inputs.push_back(BufferId());
       continue;
     }
     const Tensor& tensor = graph_.tensors()[inputs[i]];
-    const Layout wanted = operand_layout(signature, false, i, compute.sharding, mesh(layout.mesh));
+    const Layout& wanted = split->inputs[i];
     const bool gradient = parameter_of_[tensor.storage].valid();
     if (gradient) {  // the accumulated gradient of this copy
       available_[inputs[i]] = {copy.total};
@@ -344,9 +346,8 @@ Status Lowering::optimize_copy(TurnId turn, const Layout& layout, Home& copy) {
     compute.inputs.push_back(input);
   }
   for (std::size_t i = 0; i < outputs.size(); ++i)
-    compute.outputs.push_back(keep(outputs[i], operand_layout(signature, true, i, compute.sharding, mesh(layout.mesh)),
-                                   BufferKind::Temporary));
-  const std::vector<BufferId> made = compute.outputs;
+    compute.outputs.push_back(keep(outputs[i], split->outputs[i], BufferKind::Temporary));
+  const BufferList made = compute.outputs;
   // States are updated in their own memory, and so is the part of a parameter that the device updates.
   std::vector<BufferId> kept(outputs.size());
   for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -377,13 +378,13 @@ Status Lowering::optimize_copy(TurnId turn, const Layout& layout, Home& copy) {
     // The parameter goes back to how it is kept.
     available_[outputs[i]] = {made[i]};
     Chain chain{turn, {}, outputs[i], {}, {}};
-    std::vector<InstructionId>* const before = std::exchange(sink_, &chain.steps);
+    InstructionList* const before = std::exchange(sink_, &chain.steps);
     const Result<BufferId> gathered = as(outputs[i], program_.buffers[copy.buffer].layout);
     sink_ = before;
     if (!gathered.ok()) return gathered.error();
     const BufferId whole = *gathered;
     if (program_.buffers[copy.buffer].on_host)
-      sink_->insert(sink_->end(), chain.steps.begin(), chain.steps.end());
+      sink_->append(chain.steps.begin(), chain.steps.end());
     else if (!chain.steps.empty())
       add_chain(std::move(chain), Chain::Purpose::Publish);
     if (program_.buffers[copy.buffer].on_host) {

@@ -13,21 +13,39 @@
 namespace weft {
 
 Result<GroupCode> Lowering::lower(GroupId group) {
-  GroupCode code;
-  if (before_) {
-    constexpr std::size_t kMore = 16;
-    code.frees.reserve(before_->frees.size() + kMore);
-    code.passages.reserve(before_->passages.size() + kMore);
-    code.buffers.reserve(before_->buffers.size() + kMore);
-    code.instructions.reserve(before_->instructions.size() + kMore);
-    code.transfers.reserve(before_->transfers.size() + kMore);
-    code.uses.reserve(before_->uses.size() + 2 * kMore);
-  }
-  const Status done = lower_events(group, code);
+  // Lists grow in one place and are copied from there as long as they have become.
+  GroupCode& made = lowered_code_;
+  made.collector = made.first_term = MeshId();
+  made.total = BufferId();
+  made.summed = InstructionId();
+  made.homes.clear();
+  made.chains.clear();
+  made.frees.clear();
+  made.passages.clear();
+  made.buffers.clear();
+  made.instructions.clear();
+  made.transfers.clear();
+  made.uses.clear();
+  last_uses_.clear();
+  const Status done = lower_events(group, made);
   code_ = nullptr;
-  if (done.ok()) return code;
-  release(code);
-  return done.error();
+  if (!done.ok()) {
+    release(made);
+    return done.error();
+  }
+  return GroupCode{std::move(made.events),
+                   made.frees,
+                   std::move(made.homes),
+                   std::move(made.chains),
+                   made.collector,
+                   made.first_term,
+                   made.total,
+                   made.summed,
+                   made.passages,
+                   made.buffers,
+                   made.instructions,
+                   made.transfers,
+                   made.uses};
 }
 
 Result<GroupCode> Lowering::lower_again(GroupId group, GroupCode& before, Overwritten& journal, Touched& touched) {
@@ -201,7 +219,6 @@ void Lowering::keep_passage(const Passage& old) {
   for (std::uint32_t i = old.begin.buffer; i < old.end.buffer; ++i) {
     before_->buffers[i].shared = true;
     const Owned<BufferId>& owned = code_->buffers.emplace_back(before_->buffers[i]);
-    last_use_[owned.id] = {};
     if (!owned.available.valid()) continue;
     available_[owned.available].push_back(owned.id);
     if (!of_parameter_ || phase_ == Phase::Step) continue;
@@ -237,7 +254,7 @@ Home* Lowering::home_before(TensorId parameter, MeshId on) {
 }
 
 void Lowering::find_changed_terms(GroupId group) {
-  const std::vector<Event>& events = sequence_.events()[group];
+  const std::span<const Event> events = sequence_.events(group);
   for (std::size_t i = 0; i < events.size(); ++i) {
     const Turn& turn = sequence_.turns()[events[i].turn];
     if (turn.kind != TurnKind::Accumulate) continue;

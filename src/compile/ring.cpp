@@ -63,16 +63,17 @@ void Lowering::put_ring(TurnId turn, RingCode code) {
   if (!code.order.empty()) rings_[turn] = std::move(code);
 }
 
-void Lowering::write_ring(TurnId id, const std::vector<BufferId>& operands) {
+void Lowering::write_ring(TurnId id, const BufferList& operands) {
   const Turn& turn = sequence_.turns()[id];
   const Signature& signature = graph_.signature(turn.op);
-  const OpSharding whole = sharding(id);
+  const OpSharding whole = this->split(id).sharding;
   const Ring ring = ring_of(signature, whole);
   const Mesh& on = mesh(whole.mesh);
   const auto degree = [&](int axis) { return on.axes()[static_cast<std::size_t>(axis)].size; };
 
   RingCode code;
   code_ = &code.owned;
+  last_uses_.clear();
   sink_ = &code.order;
   turn_ = id;
   phase_ = turn.phase;
@@ -92,7 +93,7 @@ void Lowering::write_ring(TurnId id, const std::vector<BufferId>& operands) {
   const auto handed_on = [&](std::size_t operand, BufferId from, int axis) {
     return fresh(operand, rotated(program_.buffers[from].layout, axis, 1, on));
   };
-  const auto shift = [&](int axis, std::vector<BufferId> from, std::vector<BufferId> to, InstructionId as = {}) {
+  const auto shift = [&](int axis, BufferList from, BufferList to, InstructionId as = {}) {
     emit(whole.mesh, Communicate{Collective::Shift, axis, Reducer::Sum, std::move(from), std::move(to)}, as);
   };
   std::vector<std::size_t> carried, resting, collecting;
@@ -115,8 +116,8 @@ void Lowering::write_ring(TurnId id, const std::vector<BufferId>& operands) {
     return ring.along.front();
   };
 
-  std::vector<BufferId> here(operands.begin(), operands.begin() + static_cast<std::ptrdiff_t>(inputs));
-  std::vector<BufferId> sums(operands.size());  // so far, of outputs
+  BufferList here(operands.begin(), operands.begin() + static_cast<std::ptrdiff_t>(inputs));
+  BufferList sums(operands.size());  // so far, of outputs
   OpSharding split = whole;
   for (int step = 0; step < steps; ++step) {
     const bool last = step + 1 == steps;
@@ -124,9 +125,9 @@ void Lowering::write_ring(TurnId id, const std::vector<BufferId>& operands) {
     if (step > 0)
       for (Cut& cut : split.axes[ring.axis])
         if (cut.mesh_axis == before) cut.rotate = (cut.rotate + 1) % degree(before);
-    std::vector<BufferId> next = here;
+    BufferList next = here;
     if (!last) {
-      std::vector<BufferId> from, to;
+      BufferList from, to;
       for (std::size_t i : carried) {
         next[i] = handed_on(i, here[i], after);
         from.push_back(here[i]);
@@ -135,14 +136,14 @@ void Lowering::write_ring(TurnId id, const std::vector<BufferId>& operands) {
       shift(after, std::move(from), std::move(to));
     }
     if (step > 0 && !collecting.empty()) {
-      std::vector<BufferId> from, to;
+      BufferList from, to;
       for (std::size_t i : collecting) {
         from.push_back(sums[i]);
         to.push_back(sums[i] = handed_on(i, sums[i], before));
       }
       shift(before, std::move(from), std::move(to));
     }
-    std::vector<BufferId> made;
+    BufferList made;
     for (std::size_t i = 0; i < outputs; ++i)
       made.push_back(fresh(inputs + i, operand_layout(signature, true, i, split, on)));
     emit(whole.mesh, Compute{turn.op, split, here, made});
@@ -173,7 +174,7 @@ void Lowering::write_ring(TurnId id, const std::vector<BufferId>& operands) {
         way.push_back(cut.mesh_axis);
     for (std::size_t s = 0; s < way.size(); ++s) {
       const bool arrives = s + 1 == way.size();
-      std::vector<BufferId> from, to;
+      BufferList from, to;
       for (std::size_t i : collecting) {
         from.push_back(sums[i]);
         to.push_back(sums[i] = arrives ? operands[i] : handed_on(i, sums[i], way[s]));
@@ -183,7 +184,7 @@ void Lowering::write_ring(TurnId id, const std::vector<BufferId>& operands) {
   }
 
   add_frees();
-  std::vector<InstructionId> order;
+  InstructionList order;
   for (InstructionId each : code.order) {
     order.push_back(each);
     for (const FreeAt& free : code.owned.frees) {

@@ -45,11 +45,7 @@ Sequence::Sequence(const TrainingGraph& training, const RecomputeRegions& recomp
 
 void Sequence::order(const TrainingGraph& training, const RecomputeRegions& recompute, int routes) {
   const Graph& graph = training.graph;
-  turns_of_.resize(graph.ops().size());
-  const auto add = [&](Turn turn) {
-    const TurnId id = turns_.push_back(turn);
-    turns_of_[turn.op].push_back(id);
-  };
+  const auto add = [&](Turn turn) { turns_.push_back(turn); };
   int regions = 0;
   for (int region : recompute.region) regions = std::max(regions, region + 1);
   std::vector<std::vector<OpId>> region_ops(static_cast<std::size_t>(regions));
@@ -74,6 +70,13 @@ void Sequence::order(const TrainingGraph& training, const RecomputeRegions& reco
   reduction_ = turns_.push_back({OpId(), TurnKind::Reduction, Phase::Step, false, 0});
   for (OpId op : IdRange<OpId>(training.first_step, OpId(graph.ops().size())))
     add({op, step_kind(graph.signature(op)), Phase::Step, false, 0});
+
+  turns_of_.expect(graph.ops().size());
+  for (const Turn& turn : turns_)
+    if (turn.op.valid()) turns_of_.count(turn.op);
+  turns_of_.allot();
+  for (TurnId turn : turns_.ids())
+    if (turns_[turn].op.valid()) turns_of_.add(turns_[turn].op, turn);
 }
 
 void Sequence::group(const TrainingGraph& training, int routes) {
@@ -106,38 +109,40 @@ void Sequence::group(const TrainingGraph& training, int routes) {
   for (TensorId id : graph.tensors().ids()) {
     const TensorId root(sets.find(id.index()));
     if (root == id) {
-      group_of_[id] = tensors_.push_back({});
-      parameter_.push_back(0);
+      group_of_[id] = parameter_.push_back(0);
       shared_.push_back(0);
     }
     const GroupId group = group_of_[id] = group_of_[root];
-    tensors_[group].push_back(id);
     const Tensor& tensor = graph.tensors()[id];
     if (tensor.kind == TensorKind::Parameter || tensor.kind == TensorKind::State)
       parameter_[group] = shared_[group] = 1;
     if (tensor.producer.valid() && graph.ops()[tensor.producer].phase == Phase::Step) shared_[group] = 1;
   }
-  groups_per_route_ = tensors_.size();
+  groups_per_route_ = parameter_.size();
   for (int route = 1; route < routes; ++route)
     for (std::size_t i = 0; i < groups_per_route_; ++i) {
-      const GroupId group(i);
-      parameter_.push_back(parameter_[group]);
-      shared_.push_back(shared_[group]);
-      tensors_.push_back(shared_[group] ? std::vector<TensorId>{} : tensors_[group]);
+      parameter_.push_back(parameter_[GroupId(i)]);
+      shared_.push_back(shared_[GroupId(i)]);
     }
+  const auto for_all = [&](const auto& take) {
+    for (TensorId id : graph.tensors().ids())
+      for (int route = 0; route == 0 || (route < routes && !shared_[group_of_[id]]); ++route)
+        take(group_of(id, route), id);
+  };
+  tensors_.expect(groups());
+  for_all([&](GroupId group, TensorId) { tensors_.count(group); });
+  tensors_.allot();
+  for_all([&](GroupId group, TensorId tensor) { tensors_.add(group, tensor); });
 }
 
 void Sequence::list_events(const Graph& graph) {
-  events_.resize(tensors_.size());
-  first_ref_.push_back(0);
-  for (TurnId id : turns_.ids()) {
-    const Turn& turn = turns_[id];
-    const auto refer = [&](TensorId tensor, std::size_t operand, bool output) {
-      const GroupId group = group_of(tensor, turn.route);
-      events_[group].push_back({id, static_cast<std::uint32_t>(operand), output, tensor});
-      refs_.push_back({group, static_cast<std::uint32_t>(events_[group].size() - 1)});
-    };
-    if (turn.op.valid()) {
+  const auto for_all = [&](const auto& take) {
+    for (TurnId id : turns_.ids()) {
+      const Turn& turn = turns_[id];
+      if (!turn.op.valid()) continue;
+      const auto refer = [&](TensorId tensor, std::size_t operand, bool output) {
+        take(group_of(tensor, turn.route), Event{id, static_cast<std::uint32_t>(operand), output, tensor});
+      };
       const auto inputs = graph.inputs(turn.op), outputs = graph.outputs(turn.op);
       if (turn.kind == TurnKind::Accumulate || turn.kind == TurnKind::Optimizer) {
         refer(inputs.front(), 0, false);
@@ -149,8 +154,20 @@ void Sequence::list_events(const Graph& graph) {
         for (std::size_t i = 0; i < outputs.size(); ++i) refer(outputs[i], i, true);
       }
     }
-    first_ref_.push_back(refs_.size());
-  }
+  };
+  events_.expect(groups());
+  operands_.expect(turns_.size());
+  for_all([&](GroupId group, const Event& event) {
+    events_.count(group);
+    operands_.count(event.turn);
+  });
+  events_.allot();
+  operands_.allot();
+  IdVec<GroupId, std::uint32_t> listed(groups(), 0);
+  for_all([&](GroupId group, const Event& event) {
+    operands_.add(event.turn, {group, listed[group]++});
+    events_.add(group, event);
+  });
 }
 
 }  // namespace weft

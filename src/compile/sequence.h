@@ -9,6 +9,7 @@
 // operators and operands.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "graph/training.h"
@@ -47,13 +48,35 @@ struct OperandRef {
   std::uint32_t event = 0;
 };
 
+// Lists of things, one for every id, end to end.
+template <class I, class T>
+class ListsById {
+ public:
+  std::span<const T> operator[](I id) const {
+    return {items_.data() + start_[id.index()], items_.data() + start_[id.index() + 1]};
+  }
+  // In two rounds: how many each list will have, then what they have, in order.
+  void expect(std::size_t lists) { start_.assign(lists + 2, 0); }
+  void count(I id) { ++start_[id.index() + 2]; }
+  void allot() {
+    for (std::size_t i = 1; i < start_.size(); ++i) start_[i] += start_[i - 1];
+    items_.resize(start_.back());
+  }
+  void add(I id, T item) { items_[start_[id.index() + 1]++] = item; }
+
+ private:
+  std::vector<std::uint32_t> start_;
+  std::vector<T> items_;
+};
+
 class Sequence {
  public:
   Sequence(const TrainingGraph& training, const RecomputeRegions& recompute, int routes);
 
   const IdVec<TurnId, Turn>& turns() const { return turns_; }
-  const IdVec<GroupId, std::vector<Event>>& events() const { return events_; }
-  const std::vector<TensorId>& tensors(GroupId group) const { return tensors_[group]; }
+  std::size_t groups() const { return parameter_.size(); }
+  std::span<const Event> events(GroupId group) const { return events_[group]; }
+  std::span<const TensorId> tensors(GroupId group) const { return tensors_[group]; }
   // Whether the group is a parameter's.
   bool is_parameter(GroupId group) const { return parameter_[group]; }
   GroupId group_of(TensorId tensor, int route) const {
@@ -62,10 +85,8 @@ class Sequence {
   }
   // The operands of a turn as events of their groups: inputs, then outputs; of an accumulation or optimizer operator
   // the one event of its parameter's group.
-  std::span<const OperandRef> operands(TurnId turn) const {
-    return {refs_.data() + first_ref_[turn.index()], refs_.data() + first_ref_[turn.index() + 1]};
-  }
-  const std::vector<TurnId>& turns_of(OpId op) const { return turns_of_[op]; }
+  std::span<const OperandRef> operands(TurnId turn) const { return operands_[turn]; }
+  std::span<const TurnId> turns_of(OpId op) const { return turns_of_[op]; }
   TurnId reduction() const { return reduction_; }
 
  private:
@@ -74,15 +95,14 @@ class Sequence {
   void list_events(const Graph& graph);
 
   IdVec<TurnId, Turn> turns_;
-  IdVec<OpId, std::vector<TurnId>> turns_of_;
+  ListsById<OpId, TurnId> turns_of_;
   TurnId reduction_;
   IdVec<TensorId, GroupId> group_of_;
   IdVec<GroupId, char> parameter_, shared_;
-  IdVec<GroupId, std::vector<TensorId>> tensors_;
-  IdVec<GroupId, std::vector<Event>> events_;
+  ListsById<GroupId, TensorId> tensors_;
+  ListsById<GroupId, Event> events_;
   std::size_t groups_per_route_ = 0;
-  std::vector<OperandRef> refs_;
-  std::vector<std::size_t> first_ref_;
+  ListsById<TurnId, OperandRef> operands_;
 };
 
 }  // namespace weft

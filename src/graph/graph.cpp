@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <unordered_set>
+#include <algorithm>
+#include <variant>
 
 #include "base/check.h"
 #include "base/checked.h"
@@ -71,42 +72,107 @@ std::int64_t Graph::parameter_count() const {
   return count;
 }
 
-// Signatures by what they were made from, modules by parent and name, and the names taken.
-struct GraphBuilder::Interned {
-  std::unordered_map<std::string, SignatureId> signatures;
-  std::unordered_map<std::string, ModuleId> modules;
-  std::unordered_set<std::string> names;
-
-  static std::string module_key(ModuleId parent, std::string_view name) {
-    return fmt::format("{}/{}", parent.index(), name);
-  }
-};
-
 namespace {
 
-void append_number(std::string& key, std::int64_t number) {
+template <class Number>
+void append_number(std::string& key, Number number) {
   key.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+void append_value(std::string& key, std::int64_t value) { append_number(key, value); }
+void append_value(std::string& key, double value) { append_number(key, value); }
+void append_value(std::string& key, const std::string& value) {
+  append_number(key, value.size());
+  key += value;
+}
+void append_value(std::string& key, const std::vector<std::int64_t>& values) {
+  append_number(key, values.size());
+  for (std::int64_t value : values) append_number(key, value);
 }
 
 // Everything that determines a forward signature, as bytes.
-std::string signature_key(OpKind kind, const Attrs& attrs, std::span<const TensorType* const> inputs) {
+std::string signature_key(OpKind kind, const Attrs& attrs, std::span<const TensorId> inputs,
+                          const IdVec<TensorId, Tensor>& tensors) {
   std::string key;
+  key.reserve(128);
   key.push_back(static_cast<char>(kind));
-  for (const TensorType* input : inputs) {
-    key.push_back(static_cast<char>(static_cast<int>(input->dtype) * 2 + (input->weight ? 1 : 0)));
-    append_number(key, static_cast<std::int64_t>(input->shape.size()));
-    for (std::int64_t extent : input->shape) append_number(key, extent);
+  for (TensorId input : inputs) {
+    const TensorType& type = tensors[input].type;
+    key.push_back(static_cast<char>(static_cast<int>(type.dtype) * 2 + (type.weight ? 1 : 0)));
+    append_value(key, type.shape);
   }
-  if (!attrs.empty()) key += print(attrs);
+  append_number(key, inputs.size());
+  for (const auto& [name, value] : attrs) {
+    append_value(key, name);
+    key.push_back(static_cast<char>(value.index()));
+    std::visit([&](const auto& each) { append_value(key, each); }, value);
+  }
   return key;
 }
 
+std::string module_key(ModuleId parent, std::string_view name) {
+  std::string key;
+  append_number(key, parent.index());
+  key += name;
+  return key;
+}
+
+// The names of operators and of leaves within their modules, looked up where the graph has them.
+class TakenNames {
+ public:
+  // Of the operator or leaf that is added next; false when another has it.
+  bool take(const Graph& graph, ModuleId module, std::string_view name, bool leaf) {
+    return take(graph, module, name, leaf, leaf ? graph.tensors().size() : graph.ops().size());
+  }
+  bool take(const Graph& graph, ModuleId module, std::string_view name, bool leaf, std::size_t index) {
+    if (2 * (count_ + 1) > slots_.size()) grow();
+    const std::uint32_t hash = hash_of(module, name, leaf);
+    std::size_t at = hash;
+    for (;; ++at) {
+      const Slot& slot = slots_[at & (slots_.size() - 1)];
+      if (!slot.taken) break;
+      if (slot.hash == hash && slot.leaf == leaf && is(graph, slot, module, name)) return false;
+    }
+    slots_[at & (slots_.size() - 1)] = {hash, static_cast<std::uint32_t>(index), leaf, true};
+    ++count_;
+    return true;
+  }
+
+ private:
+  struct Slot {
+    std::uint32_t hash = 0, index = 0;
+    bool leaf = false, taken = false;
+  };
+  static std::uint32_t hash_of(ModuleId module, std::string_view name, bool leaf) {
+    const std::size_t hash = std::hash<std::string_view>()(name) + 2 * std::size_t{module.index()} + (leaf ? 1 : 0);
+    return static_cast<std::uint32_t>((hash * 0x9E3779B97F4A7C15u) >> 32);
+  }
+  static bool is(const Graph& graph, const Slot& slot, ModuleId module, std::string_view name) {
+    if (!slot.leaf) return graph.ops()[OpId(slot.index)].module == module && graph.ops()[OpId(slot.index)].name == name;
+    const Tensor& tensor = graph.tensors()[TensorId(slot.index)];
+    return tensor.module == module && tensor.name == name;
+  }
+  void grow() {
+    std::vector<Slot> old(std::max<std::size_t>(1024, 2 * slots_.size()));
+    old.swap(slots_);
+    for (const Slot& slot : old) {
+      if (!slot.taken) continue;
+      std::size_t at = slot.hash;
+      while (slots_[at & (slots_.size() - 1)].taken) ++at;
+      slots_[at & (slots_.size() - 1)] = slot;
+    }
+  }
+
+  std::vector<Slot> slots_;  // a power of two of them, half of them free
+  std::size_t count_ = 0;
+};
+
 std::string gradient_key(SignatureId forward, const Gradient& gradient) {
   std::string key = "@";
+  key.reserve(64);
   append_number(key, forward.index());
   key += gradient.name;
-  for (const std::string& read : gradient.reads) key += " " + read;
-  for (const std::string& write : gradient.writes) key += ">" + write;
+  for (const std::string& read : gradient.reads) (key += ' ') += read;
+  for (const std::string& write : gradient.writes) (key += '>') += write;
   return key;
 }
 
@@ -126,6 +192,13 @@ TensorKind made_in(Phase phase) {
 
 }  // namespace
 
+// Signatures by what they were made from, modules by parent and name, and the names taken.
+struct GraphBuilder::Interned {
+  std::unordered_map<std::string, SignatureId> signatures;
+  std::unordered_map<std::string, ModuleId> modules;
+  TakenNames names;
+};
+
 GraphBuilder::GraphBuilder(std::string name) : interned_(std::make_unique<Interned>()) {
   graph_.name_ = std::move(name);
   current_ = graph_.modules_.push_back({"", ModuleId()});
@@ -135,11 +208,11 @@ GraphBuilder::GraphBuilder(Graph graph)
     : graph_(std::move(graph)), current_(0), interned_(std::make_unique<Interned>()) {
   for (ModuleId module : graph_.modules_.ids())
     if (graph_.modules_[module].parent.valid())
-      interned_->modules[Interned::module_key(graph_.modules_[module].parent, graph_.modules_[module].name)] = module;
+      interned_->modules[module_key(graph_.modules_[module].parent, graph_.modules_[module].name)] = module;
   IdVec<SignatureId, char> known(graph_.signatures_.size(), 0);
   for (OpId op : graph_.ops_.ids()) {
     const Op& described = graph_.ops_[op];
-    interned_->names.insert(Interned::module_key(described.module, described.name));
+    interned_->names.take(graph_, described.module, described.name, false, op.index());
     if (known[described.signature]) continue;
     known[described.signature] = 1;
     const Signature& signature = graph_.signatures_[described.signature];
@@ -148,12 +221,12 @@ GraphBuilder::GraphBuilder(Graph graph)
           described.signature;
       continue;
     }
-    std::vector<const TensorType*> types;
-    for (TensorId input : graph_.inputs(op)) types.push_back(&graph_.tensors_[input].type);
-    interned_->signatures[signature_key(signature.kind, signature.attrs, types)] = described.signature;
+    interned_->signatures[signature_key(signature.kind, signature.attrs, graph_.inputs(op), graph_.tensors_)] =
+        described.signature;
   }
-  for (const Tensor& tensor : graph_.tensors_)
-    if (!tensor.producer.valid()) interned_->names.insert(Interned::module_key(tensor.module, "." + tensor.name));
+  for (TensorId id : graph_.tensors_.ids())
+    if (const Tensor& tensor = graph_.tensors_[id]; !tensor.producer.valid())
+      interned_->names.take(graph_, tensor.module, tensor.name, true, id.index());
 }
 
 GraphBuilder::~GraphBuilder() = default;
@@ -167,7 +240,7 @@ GraphBuilder::Scope GraphBuilder::scope(std::string_view dotted_name) {
     const std::string name(dotted_name.substr(0, dot));
     dotted_name.remove_prefix(std::min(dot + 1, dotted_name.size()));
     if (!valid_name(name, "module")) break;
-    const auto [at, fresh] = interned_->modules.try_emplace(Interned::module_key(current_, name), ModuleId());
+    const auto [at, fresh] = interned_->modules.try_emplace(module_key(current_, name), ModuleId());
     if (fresh) at->second = graph_.modules_.push_back({name, current_});
     current_ = at->second;
   }
@@ -209,8 +282,7 @@ TensorId GraphBuilder::add_leaf(TensorKind kind, std::string name, DType dtype, 
     fail(weft::error("{} {}: impossible shape [{}]", name_of(kind), name, fmt::join(shape, ",")));
     return {};
   }
-  // A leading dot keeps leaves apart from operators of the same name.
-  if (!interned_->names.insert(Interned::module_key(current_, "." + name)).second) {
+  if (!interned_->names.take(graph_, current_, name, true)) {
     fail(weft::error("{} {}.{} is defined twice", name_of(kind), graph_.name(current_), name));
     return {};
   }
@@ -238,7 +310,7 @@ TensorId GraphBuilder::state(std::string name, DType dtype, Shape shape) {
 std::vector<TensorId> GraphBuilder::add_op(SignatureId signature_id, std::string name, std::span<const TensorId> inputs,
                                            Phase phase, OpId forward) {
   const Signature& signature = graph_.signatures_[signature_id];
-  if (!interned_->names.insert(Interned::module_key(current_, name)).second) {
+  if (!interned_->names.take(graph_, current_, name, false)) {
     fail(weft::error("operator {} is defined twice in module '{}'", name, graph_.name(current_)));
     return std::vector<TensorId>(signature.outputs.size());
   }
@@ -269,39 +341,35 @@ std::vector<TensorId> GraphBuilder::add_op(SignatureId signature_id, std::string
 std::vector<TensorId> GraphBuilder::op(OpKind kind, std::string name, std::span<const TensorId> inputs, Attrs attrs,
                                        Phase phase) {
   // After an error callers may still take the first outputs of whatever they build.
-  const std::vector<TensorId> nothing(8);
+  const auto nothing = [] { return std::vector<TensorId>(8); };
   // '@' marks what training adds to a forward operator or parameter.
   if (error_ ||
       !valid_name(phase == Phase::Forward ? std::string_view(name) : std::string_view(name).substr(0, name.find('@')),
                   "operator"))
-    return nothing;
-  std::vector<const TensorType*> types;
-  types.reserve(inputs.size());
-  for (TensorId input : inputs) {
+    return nothing();
+  for (TensorId input : inputs)
     WEFT_CHECK(graph_.tensors_.contains(input), "operator {} reads a tensor that does not exist", name);
-    types.push_back(&graph_.tensors_[input].type);
-  }
-  const auto [at, fresh] = interned_->signatures.try_emplace(signature_key(kind, attrs, types));
+  const auto [at, fresh] = interned_->signatures.try_emplace(signature_key(kind, attrs, inputs, graph_.tensors_));
   if (fresh) {
-    std::vector<TensorType> copies;
-    for (const TensorType* type : types) copies.push_back(*type);
-    Result<Signature> made = make_signature(kind, attrs, copies);
+    std::vector<TensorType> types;
+    for (TensorId input : inputs) types.push_back(graph_.tensors_[input].type);
+    Result<Signature> made = make_signature(kind, attrs, types);
     if (!made.ok()) {
       interned_->signatures.erase(at);
       const std::string module = graph_.name(current_);
       fail(made.error().at(module.empty() ? name : module + "." + name));
-      return nothing;
+      return nothing();
     }
     at->second = graph_.signatures_.push_back(std::move(made).value());
   }
   std::vector<TensorId> outputs = add_op(at->second, std::move(name), inputs, phase, {});
-  return error_ ? nothing : outputs;
+  return error_ ? nothing() : outputs;
 }
 
 std::vector<TensorId> GraphBuilder::gradient_op(OpId forward, const Gradient& gradient,
                                                 std::span<const TensorId> inputs) {
-  const std::vector<TensorId> nothing(gradient.writes.size());
-  if (error_) return nothing;
+  const auto nothing = [&] { return std::vector<TensorId>(gradient.writes.size()); };
+  if (error_) return nothing();
   const SignatureId forward_signature = graph_.ops_[forward].signature;
   const auto [at, fresh] = interned_->signatures.try_emplace(gradient_key(forward_signature, gradient));
   if (fresh)
@@ -309,7 +377,7 @@ std::vector<TensorId> GraphBuilder::gradient_op(OpId forward, const Gradient& gr
   const auto scope_guard = scope(graph_.ops_[forward].module);
   std::vector<TensorId> outputs =
       add_op(at->second, graph_.ops_[forward].name + "@" + gradient.name, inputs, Phase::Backward, forward);
-  return error_ ? nothing : outputs;
+  return error_ ? nothing() : outputs;
 }
 
 void GraphBuilder::result(TensorId tensor) {

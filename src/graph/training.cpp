@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
 
 #include "base/check.h"
 
@@ -35,7 +37,8 @@ class BackwardBuilder {
         builder_(std::move(forward)),
         options_(options),
         contributions_(forward_tensors_),
-        needs_gradient_(forward_tensors_, 0) {}
+        needs_gradient_(forward_tensors_, 0),
+        terms_(forward_tensors_) {}
 
   Result<TrainingGraph> build() {
     if (!loss_.valid() || !builder_.shape(loss_).empty())
@@ -88,22 +91,19 @@ class BackwardBuilder {
   }
 
   void accumulate(TensorId parameter, TensorId gradient) {
-    const Tensor described = graph().tensors()[parameter];
-    const auto scope = builder_.scope(described.module);
-    auto at = std::find_if(accumulated_.begin(), accumulated_.end(),
-                           [&](const auto& entry) { return entry.first == parameter; });
-    std::size_t terms = 0;
-    if (at == accumulated_.end()) {
-      const TensorId buffer = builder_.state(
-          described.name + "_grad", options_.gradient_dtype.value_or(described.type.dtype), described.type.shape);
-      at = accumulated_.insert(accumulated_.end(), {parameter, buffer});
-    } else {
-      terms = ++terms_[parameter.index()];
+    const std::string own = graph().tensors()[parameter].name;
+    const auto scope = builder_.scope(graph().tensors()[parameter].module);
+    Terms& terms = terms_[parameter];
+    if (terms.count++ == 0) {
+      const TensorType& type = graph().tensors()[parameter].type;
+      const TensorId buffer = builder_.state(own + "_grad", options_.gradient_dtype.value_or(type.dtype), type.shape);
+      terms.at = accumulated_.size();
+      accumulated_.emplace_back(parameter, buffer);
     }
-    const std::string name =
-        terms == 0 ? described.name + "@accumulate" : fmt::format("{}@accumulate{}", described.name, terms + 1);
-    const TensorId inputs[] = {at->second, gradient};
-    at->second = builder_.op(OpKind::Accumulate, name, inputs, {}, Phase::Backward).front();
+    const std::string name = terms.count == 1 ? own + "@accumulate" : fmt::format("{}@accumulate{}", own, terms.count);
+    TensorId& sum = accumulated_[terms.at].second;
+    const TensorId inputs[] = {sum, gradient};
+    sum = builder_.op(OpKind::Accumulate, name, inputs, {}, Phase::Backward).front();
   }
 
   // The whole gradient of a forward tensor: the sum of its terms; invalid when none arrived.
@@ -126,9 +126,11 @@ class BackwardBuilder {
   }
 
   void backward_of(OpId op) {
-    const std::vector<TensorId> inputs(graph().inputs(op).begin(), graph().inputs(op).end());
-    const std::vector<TensorId> outputs(graph().outputs(op).begin(), graph().outputs(op).end());
-    std::vector<TensorId> output_gradients;
+    // Copies, in lists that serve every operator: the graph grows meanwhile.
+    std::vector<TensorId>&inputs = inputs_, &outputs = outputs_, &output_gradients = output_gradients_;
+    inputs.assign(graph().inputs(op).begin(), graph().inputs(op).end());
+    outputs.assign(graph().outputs(op).begin(), graph().outputs(op).end());
+    output_gradients.clear();
     bool any = false;
     for (TensorId output : outputs) {
       output_gradients.push_back(needs_gradient_[output] ? gradient_of(output) : TensorId());
@@ -156,32 +158,46 @@ class BackwardBuilder {
       if (!wanted) continue;
 
       // Gradients of outputs that nobody used are left out of what the product reads.
-      Gradient gradient = declared;
-      gradient.reads.clear();
-      std::vector<TensorId> reads;
+      std::vector<TensorId>& reads = reads_;
+      reads.clear();
+      std::vector<std::size_t> left_out;
       bool flows = false;
-      for (const std::string& name : declared.reads) {
+      for (std::size_t i = 0; i < declared.reads.size(); ++i) {
+        const std::string& name = declared.reads[i];
         TensorId tensor = input_named(name);
         if (!tensor.valid()) tensor = output_named(name, outputs);
         if (!tensor.valid()) {
           tensor = output_named(std::string_view(name).substr(1), output_gradients);
-          if (!tensor.valid()) continue;
+          if (!tensor.valid()) {
+            left_out.push_back(i);
+            continue;
+          }
           flows = true;
         }
-        gradient.reads.push_back(name);
         reads.push_back(tensor);
       }
       if (!flows) continue;
 
-      if (gradient.name.empty()) {
-        const TensorId input = input_named(std::string_view(gradient.writes[0]).substr(1));
+      std::optional<Gradient> changed;
+      if (!left_out.empty()) {
+        changed = declared;
+        while (!left_out.empty()) {
+          changed->reads.erase(changed->reads.begin() + static_cast<std::ptrdiff_t>(left_out.back()));
+          left_out.pop_back();
+        }
+      }
+      if (declared.name.empty()) {
+        const TensorId input = input_named(std::string_view(declared.writes[0]).substr(1));
         if (builder_.shape(input) == builder_.shape(reads[0])) {
           add(input, reads[0]);
           continue;
         }
-        gradient.name = "grad_" + gradient.writes[0].substr(1);  // broadcast: the gradient sums over what was repeated
+        if (!changed) changed = declared;
+        changed->name = "grad_" + declared.writes[0].substr(1);  // broadcast: the gradient sums over what was repeated
       }
-      std::vector<TensorId> targets;  // found now: adding an operator may move the signatures
+      const Gradient& gradient = changed ? *changed : declared;
+      std::vector<TensorId>& targets = targets_;  // found now: adding an operator may move the signatures
+      targets.clear();
       for (const std::string& write : gradient.writes)
         targets.push_back(input_named(std::string_view(write).substr(1)));
       const std::vector<TensorId> made = builder_.gradient_op(op, gradient, reads);
@@ -201,7 +217,7 @@ class BackwardBuilder {
     const auto over_all = [&](OpKind kind, const std::string& suffix, const std::string& total) {
       std::vector<TensorId> parts;
       for (const auto& [parameter, gradient] : accumulated_) {
-        const Tensor described = graph().tensors()[parameter];
+        const Tensor& described = graph().tensors()[parameter];
         const auto scope = builder_.scope(described.module);
         parts.push_back(step_op(kind, described.name + suffix, {gradient}).front());
       }
@@ -222,32 +238,32 @@ class BackwardBuilder {
   void step() {
     const std::optional<TensorId> scale = gradient_scale();
     const auto updates = accumulated_;
+    const bool lamb = options_.optimizer == OptimizerKind::Lamb;
+    std::array<Attrs, 2> attributes;  // without and with master weights
+    if (!lamb) attributes[1].set("master", std::int64_t{1});
+    for (Attrs& each : attributes) {
+      if (scale) each.set("scaled", std::int64_t{1});
+      if (options_.optimizer == OptimizerKind::AdamW) each.set("decoupled", std::int64_t{1});
+    }
     for (const auto& [parameter, gradient] : updates) {
       if (!builder_.ok()) return;
       const Tensor described = graph().tensors()[parameter];
       const auto scope = builder_.scope(described.module);
       const auto state = [&](std::string_view name, DType dtype) {
-        return builder_.state(fmt::format("{}_{}", described.name, name), dtype, described.type.shape);
+        return builder_.state((described.name + '_').append(name), dtype, described.type.shape);
       };
       const bool master = options_.master_weights && described.type.dtype != DType::F32;
-      Attrs attrs;
+      const Attrs& attrs = attributes[master ? 1 : 0];
       std::vector<TensorId> inputs = {parameter, gradient};
-      const bool lamb = options_.optimizer == OptimizerKind::Lamb;
       TensorId master_copy;
       if (master) {
         master_copy = state("master", DType::F32);
-        if (!lamb) {
-          inputs.push_back(master_copy);
-          attrs.set("master", std::int64_t{1});
-        }
+        if (!lamb) inputs.push_back(master_copy);
       }
       if (options_.optimizer != OptimizerKind::Sgd) inputs.push_back(state("m", options_.moment_dtype));
       if (options_.optimizer != OptimizerKind::Sgd && options_.optimizer != OptimizerKind::Momentum)
         inputs.push_back(state("v", options_.moment_dtype));
-      if (scale) {
-        inputs.push_back(*scale);
-        attrs.set("scaled", std::int64_t{1});
-      }
+      if (scale) inputs.push_back(*scale);
       const std::string name = described.name + "@step";
       switch (options_.optimizer) {
         case OptimizerKind::Sgd:
@@ -257,8 +273,6 @@ class BackwardBuilder {
           step_op(OpKind::Momentum, name, inputs, attrs);
           break;
         case OptimizerKind::AdamW:
-          attrs.set("decoupled", std::int64_t{1});
-          [[fallthrough]];
         case OptimizerKind::Adam:
           step_op(OpKind::Adam, name, inputs, attrs);
           break;
@@ -284,7 +298,12 @@ class BackwardBuilder {
   IdVec<TensorId, char> needs_gradient_;
   IdVec<SignatureId, std::vector<Gradient>> gradients_;
   std::vector<std::pair<TensorId, TensorId>> accumulated_;
-  std::unordered_map<std::uint32_t, std::size_t> terms_;
+  std::vector<TensorId> inputs_, outputs_, output_gradients_, reads_, targets_;  // of the operator at hand
+  // Of a parameter's gradient: how many have been added, and where in `accumulated_` their sum is.
+  struct Terms {
+    std::size_t count = 0, at = 0;
+  };
+  IdVec<TensorId, Terms> terms_;
 };
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "base/id.h"
 #include "graph/training.h"
 #include "program/schedule.h"
+#include "program/short_vec.h"
 #include "strategy/layout.h"
 #include "strategy/reshard.h"
 
@@ -23,6 +24,8 @@ namespace weft {
 
 using BufferId = Id<struct BufferTag>;
 using InstructionId = Id<struct InstructionTag>;
+using BufferList = ShortVec<BufferId>;
+using InstructionList = ShortVec<InstructionId>;
 
 // How long a buffer lives.
 enum class BufferKind : std::uint8_t {
@@ -51,7 +54,7 @@ struct Buffer {
 struct Compute {
   OpId op;
   OpSharding sharding;
-  std::vector<BufferId> inputs, outputs;
+  BufferList inputs, outputs;
 
   bool operator==(const Compute&) const = default;
 };
@@ -62,7 +65,7 @@ struct Communicate {
   Collective collective{};
   int mesh_axis = -1;
   Reducer reducer = Reducer::Sum;
-  std::vector<BufferId> inputs, outputs;
+  BufferList inputs, outputs;
 
   bool operator==(const Communicate&) const = default;
 };
@@ -90,7 +93,7 @@ struct Receive {
 // Adds scalars that live on any meshes into one contribution per device of the world: each device adds those it holds,
 // a replicated one only on its first device, so that an all-reduce over the world gives the sum of all, each once.
 struct SumScalars {
-  std::vector<BufferId> inputs;
+  BufferList inputs;
   BufferId output;  // partial over the world
 
   bool operator==(const SumScalars&) const = default;
@@ -100,7 +103,7 @@ struct SumScalars {
 // or merges attention over different keys: {y, lse, y', lse'} → {y, lse}.
 struct Combine {
   Reducer reducer = Reducer::Sum;  // or SoftmaxMerge
-  std::vector<BufferId> inputs, outputs;
+  BufferList inputs, outputs;
 
   bool operator==(const Combine&) const = default;
 };
@@ -146,7 +149,7 @@ struct Instruction {
   Stream stream = Stream::Compute;
   // Instructions on other streams that this one waits for, on its own devices: earlier ones of the body, or of an
   // earlier body of the same micro-batch. (Record and wait; the order on one stream needs none.)
-  std::vector<InstructionId> after = {};
+  InstructionList after = {};
 
   bool operator==(const Instruction&) const = default;
 };

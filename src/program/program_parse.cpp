@@ -282,8 +282,8 @@ class Parser {
     return Ok{};
   }
 
-  Result<std::vector<BufferId>> parse_buffers(Scanner& in) {
-    std::vector<BufferId> list;
+  Result<BufferList> parse_buffers(Scanner& in) {
+    BufferList list;
     do {
       WEFT_TRY(const BufferId id, reference(in, "buffer", 'b', p_.buffers));
       list.push_back(id);
@@ -291,21 +291,21 @@ class Parser {
     return list;
   }
   // "(b0, b1)"
-  Result<std::vector<BufferId>> parse_arguments(Scanner& in) {
+  Result<BufferList> parse_arguments(Scanner& in) {
     if (!in.take("(")) return error("expected '(', found {}", in.here());
-    if (in.take(")")) return std::vector<BufferId>();
-    WEFT_TRY(std::vector<BufferId> list, parse_buffers(in));
+    if (in.take(")")) return BufferList();
+    WEFT_TRY(BufferList list, parse_buffers(in));
     if (!in.take_after_blanks(")")) return error("expected ')', found {}", in.here());
     return list;
   }
-  static Result<BufferId> single(const std::vector<BufferId>& list, std::string_view what) {
+  static Result<BufferId> single(const BufferList& list, std::string_view what) {
     if (list.size() != 1) return error("{} has one buffer, not {}", what, list.size());
     return list.front();
   }
 
   Status parse_what(Scanner& in, Instruction& instruction) {
     in.skip_blanks();
-    std::vector<BufferId> outputs;
+    BufferList outputs;
     const Scanner start = in;
     if (in.take("free ")) {
       WEFT_TRY(const BufferId buffer, reference(in, "buffer", 'b', p_.buffers));
@@ -340,7 +340,7 @@ class Parser {
     if (in.take("copy")) {
       Copy copy;
       WEFT_TRY(copy.to, single(outputs, "a copy"));
-      WEFT_TRY(const std::vector<BufferId> inputs, parse_arguments(in));
+      WEFT_TRY(const BufferList inputs, parse_arguments(in));
       WEFT_TRY(copy.from, single(inputs, "a copy"));
       instruction.what = copy;
       return Ok{};
@@ -368,7 +368,7 @@ class Parser {
     return transfer;
   }
 
-  Status parse_communicate(Scanner& in, const Scanner& start, std::vector<BufferId> outputs, Instruction& instruction) {
+  Status parse_communicate(Scanner& in, const Scanner& start, BufferList outputs, Instruction& instruction) {
     const auto collective =
         one_of(in.word(" \t\r"),
                {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather, Collective::AllToAll,
@@ -397,7 +397,7 @@ class Parser {
     return Ok{};
   }
 
-  Status parse_compute(Scanner& in, std::vector<BufferId> outputs, Instruction& instruction) {
+  Status parse_compute(Scanner& in, BufferList outputs, Instruction& instruction) {
     Compute compute;
     WEFT_TRY(compute.op, ops_.find(in.word(" \t\r(")));
     WEFT_TRY(compute.inputs, parse_arguments(in));

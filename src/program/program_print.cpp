@@ -30,13 +30,13 @@ std::string print_devices(const std::vector<DeviceId>& devices) {
   return text;
 }
 
-std::string print_buffers(const std::vector<BufferId>& buffers) {
+std::string print_buffers(std::span<const BufferId> buffers) {
   std::string text;
   for (BufferId id : buffers) text += fmt::format("{}b{}", text.empty() ? "" : ", ", id.index());
   return text;
 }
 
-std::string print_waits(const std::vector<InstructionId>& after) {
+std::string print_waits(std::span<const InstructionId> after) {
   std::string text;
   for (InstructionId id : after) text += fmt::format("{}#{}", text.empty() ? " after " : ", ", id.index());
   return text;
@@ -137,7 +137,7 @@ class Printer {
     text_ += print_waits(instruction.after);
     text_ += '\n';
   }
-  void print_results(const std::vector<BufferId>& outputs) {
+  void print_results(std::span<const BufferId> outputs) {
     if (!outputs.empty()) fmt::format_to(out_, "{} = ", print_buffers(outputs));
   }
   void print_what(const Compute& what, MeshId on) {

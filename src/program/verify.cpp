@@ -72,7 +72,7 @@ class Names {
 
  private:
   bool has(BufferId id) const { return program_.buffers.contains(id); }
-  bool has(const std::vector<BufferId>& list) const {
+  bool has(const BufferList& list) const {
     for (BufferId id : list)
       if (!has(id)) return false;
     return true;

@@ -203,7 +203,7 @@ class LayoutChecker {
     if (compute.sharding.mesh != program_.instructions[id].mesh ||
         compute.sharding.axes.size() != graph_.signature(compute.op).axes.size())
       return error("{}: its sharding is of another mesh or operator", described(program_, graph_, id));
-    const auto check = [&](const std::vector<BufferId>& buffers, std::span<const TensorId> tensors) -> Status {
+    const auto check = [&](const BufferList& buffers, std::span<const TensorId> tensors) -> Status {
       for (std::size_t i = 0; i < buffers.size(); ++i)
         if (graph_.tensors()[tensor(buffers[i])].type.shape != graph_.tensors()[tensors[i]].type.shape)
           return error("{} uses {} for {}", described(program_, graph_, id), described(program_, graph_, buffers[i]),

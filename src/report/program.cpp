@@ -104,7 +104,7 @@ class Printer {
       if (layout.partial[axis]) text += fmt::format(" Σ{}", mesh.axes()[axis].name);
     return text;
   }
-  std::string list(const std::vector<BufferId>& ids, bool with_types) const {
+  std::string list(std::span<const BufferId> ids, bool with_types) const {
     std::vector<std::string> names;
     for (BufferId id : ids) names.push_back(with_types ? typed(id) : name(id));
     return fmt::format("{}", fmt::join(names, ", "));

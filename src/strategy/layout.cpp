@@ -27,6 +27,12 @@ bool has_halo(const Factor& factor) {
                      [](const Cut& cut) { return cut.halo_low != 0 || cut.halo_high != 0 || cut.halo_sum; });
 }
 
+bool has_halo(const Layout& layout) {
+  return std::any_of(layout.dims.begin(), layout.dims.end(), [](const DimLayout& dim) {
+    return std::any_of(dim.begin(), dim.end(), [](const Factor& factor) { return has_halo(factor); });
+  });
+}
+
 bool is_even(const Factor& factor) {
   return std::all_of(factor.cuts.begin(), factor.cuts.end(), [](const Cut& cut) { return cut.sizes.empty(); });
 }
@@ -115,7 +121,7 @@ std::vector<std::int64_t> owner_sizes(const DimIndex& dim, const Axis& axis, con
 }  // namespace
 
 Layout replicated(MeshId id, const Mesh& mesh, const Shape& shape) {
-  Layout layout{id, {}, std::vector<std::optional<Reducer>>(mesh.axes().size()), 0};
+  Layout layout{id, {}, PartialAxes(mesh.axes().size()), 0};
   for (std::int64_t extent : shape) layout.dims.push_back({Factor{extent, {}}});
   canonicalize(layout, mesh);
   return layout;
@@ -134,7 +140,7 @@ Layout operand_layout(const Signature& signature, bool output, std::size_t index
                       const Mesh& mesh) {
   const Operand& operand = output ? signature.outputs[index] : signature.inputs[index];
   const AxisSet indexed = operand.axes();
-  Layout layout{sharding.mesh, {}, std::vector<std::optional<Reducer>>(mesh.axes().size()), 0};
+  Layout layout{sharding.mesh, {}, PartialAxes(mesh.axes().size()), 0};
   for (const DimIndex& dim : operand.dims) {
     DimLayout factors;
     for (int a : dim.factors) {
@@ -206,6 +212,7 @@ AxisSlices axis_slices(const Signature& signature, const OpSharding& sharding, c
 }
 
 Layout without_halos(Layout layout) {
+  if (!has_halo(std::as_const(layout))) return layout;
   for (DimLayout& dim : layout.dims)
     for (Factor& factor : dim)
       for (Cut& cut : factor.cuts) cut = Cut{.mesh_axis = cut.mesh_axis, .sizes = cut.sizes, .rotate = cut.rotate};
@@ -420,7 +427,7 @@ Result<std::vector<Cut>> parse_cuts(std::string_view& text, const Mesh& mesh) { 
 
 Result<Layout> parse_layout(std::string_view& text, MeshId id, const Mesh& mesh) {
   Reader in(text, mesh);
-  Layout layout{id, {}, std::vector<std::optional<Reducer>>(mesh.axes().size()), 0};
+  Layout layout{id, {}, PartialAxes(mesh.axes().size()), 0};
   while (in.take("[")) {
     WEFT_TRY(DimLayout dim, in.dim());
     layout.dims.push_back(std::move(dim));

@@ -12,15 +12,19 @@
 // however they came about: heads 0…3 of 8 and columns 0…511 of 1024 are the same thing.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/check.h"
 #include "base/id.h"
 #include "base/result.h"
 #include "graph/placement.h"
 #include "strategy/mesh.h"
+#include "strategy/shared_vec.h"
 
 namespace weft {
 
@@ -48,12 +52,32 @@ struct Factor {
 };
 using DimLayout = std::vector<Factor>;
 
+// Of every axis of a mesh: how the contributions that its devices hold combine; none where they hold no such thing.
+class PartialAxes {
+ public:
+  PartialAxes() = default;
+  explicit PartialAxes(std::size_t axes) : size_(static_cast<std::uint8_t>(axes)) { WEFT_CHECK(axes <= kMaxMeshAxes); }
+
+  std::size_t size() const { return size_; }
+  auto begin() { return reducers_.begin(); }
+  auto end() { return reducers_.begin() + size_; }
+  auto begin() const { return reducers_.begin(); }
+  auto end() const { return reducers_.begin() + size_; }
+  std::optional<Reducer>& operator[](std::size_t axis) { return reducers_[axis]; }
+  const std::optional<Reducer>& operator[](std::size_t axis) const { return reducers_[axis]; }
+
+  bool operator==(const PartialAxes& other) const { return std::equal(begin(), end(), other.begin(), other.end()); }
+
+ private:
+  std::array<std::optional<Reducer>, kMaxMeshAxes> reducers_;
+  std::uint8_t size_ = 0;
+};
+
 struct Layout {
   MeshId mesh;
-  std::vector<DimLayout> dims;
-  // Per mesh axis: not split by it, but partial or local along it.
-  std::vector<std::optional<Reducer>> partial;
-  MeshAxes local = 0;
+  SharedVec<DimLayout> dims;
+  PartialAxes partial;  // not split by the mesh axis, but partial along it
+  MeshAxes local = 0;   // the same, local
 
   bool operator==(const Layout&) const = default;
 };
@@ -64,9 +88,9 @@ struct Layout {
 // meets every part of the other, step by step (compile/ring.cpp). One step is the same with the second axis rotated.
 struct OpSharding {
   MeshId mesh;
-  std::vector<std::vector<Cut>> axes;  // by operator axis
+  SharedVec<std::vector<Cut>> axes;  // by operator axis
   // By operator axis: cut inside each of this many blocks (a packed gate and value: 2); empty: 1 everywhere.
-  std::vector<std::int64_t> outer = {};
+  SharedVec<std::int64_t> outer = {};
   // Mesh axes along which the inputs of `partial_inputs` (one of the signature's linear groups) are partial sums,
   // passed through.
   MeshAxes partial = 0;

@@ -85,7 +85,7 @@ class Planner {
   }
   // The dimension with only its first `count` cuts, canonical.
   DimLayout prefix(const DimLayout& dim, std::size_t count) const {
-    Layout single{MeshId(), {dim}, std::vector<std::optional<Reducer>>(mesh_.axes().size()), 0};
+    Layout single{MeshId(), {dim}, PartialAxes(mesh_.axes().size()), 0};
     for (Factor& factor : single.dims[0]) {
       if (factor.cuts.size() > count) factor.cuts.resize(count);
       count -= factor.cuts.size();

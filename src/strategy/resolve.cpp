@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <numeric>
 #include <set>
 
@@ -48,7 +49,7 @@ class Resolver {
   ResolvedStrategy run() {
     layers_ = find_layers(graph_);
     structure_ = find_tensor_parallel(graph_, layers_);
-    for (OpId op : graph_.ops().ids()) names_.push_back(graph_.name(op));
+    name_ops();
     resolve_schedule();
     resolve_meshes();
     check_rules();
@@ -56,7 +57,7 @@ class Resolver {
     for (OpId op : graph_.ops().ids()) {
       const Op& described = graph_.ops()[op];
       const bool wanted = described.phase == Phase::Forward || (described.phase == Phase::Backward && backward_rules_);
-      configs_.push_back(wanted ? inheritance_.of(names_[op]) : NodeConfig{});
+      configs_.push_back(wanted ? &held_configs_.emplace_back(inheritance_.of(names_[op])) : &no_config_);
     }
     for (MeshChoices& choices : resolved_.choices) {
       choose_ops(choices);
@@ -68,7 +69,7 @@ class Resolver {
     check_heads();
     place_ops();
     IdVec<OpId, std::optional<Inherited<Recompute>>> modes;
-    for (const NodeConfig& config : configs_) modes.push_back(config.recompute);
+    for (const NodeConfig* config : configs_) modes.push_back(config->recompute);
     resolved_.recompute = assign_recompute(modes, graph_, layers_);
     resolve_ring();
     return std::move(resolved_);
@@ -77,6 +78,17 @@ class Resolver {
   std::vector<Violation> take_violations() { return std::move(violations_); }
 
  private:
+  void name_ops() {
+    IdVec<ModuleId, std::string> paths;
+    for (ModuleId module : graph_.modules().ids()) {
+      std::string path = graph_.name(module);
+      if (!path.empty()) path += '.';
+      paths.push_back(std::move(path));
+    }
+    names_.reserve(graph_.ops().size());
+    for (const Op& op : graph_.ops()) names_.push_back(paths[op.module] + op.name);
+  }
+
   std::string place(Line line, std::string_view otherwise) const {
     if (line.number > 0) return fmt::format("{}:{}", file_, line.number);
     return otherwise.empty() ? file_ : fmt::format("{}: {}", file_, otherwise);
@@ -221,12 +233,12 @@ class Resolver {
   // Explicit splits of every operator along every axis of a mesh.
   void choose_ops(MeshChoices& choices) {
     for (OpId op : configs_.ids()) {
-      if (!runs_on(choices, op)) continue;
+      if (configs_[op]->compute.empty() || !runs_on(choices, op)) continue;
       const Signature& signature = graph_.signature(op);
       std::map<int, std::int64_t> parts;  // by operator axis: parts so far, major mesh axes first
       for (std::size_t m = 0; m < choices.axes.size(); ++m) {
-        const auto found = configs_[op].compute.find(choices.axes[m].name);
-        if (found == configs_[op].compute.end()) continue;
+        const auto found = configs_[op]->compute.find(choices.axes[m].name);
+        if (found == configs_[op]->compute.end()) continue;
         const auto& [split, rule, depth] = found->second;
         if (split.axis.empty()) {
           choices.sharding.ops[m][op] = {};
@@ -463,7 +475,7 @@ class Resolver {
             if (const auto found = choices.sharding.ops[other].find(heads.op);
                 found != choices.sharding.ops[other].end() && found->second.axis == "g")
               parts = times(parts, choices.axes[other].size);
-          const auto& config = configs_[*column].compute;
+          const auto& config = configs_[*column]->compute;
           if (groups % parts != 0)
             once("does-not-divide", config.at(choices.axes[m].name).rule,
                  fmt::format("{}: {} key/value heads do not divide over {} parts ({}={}); choose a divisor of {}",
@@ -474,7 +486,7 @@ class Resolver {
 
   void place_ops() {
     for (OpId op : configs_.ids()) {
-      const auto& place = configs_[op].place;
+      const auto& place = configs_[op]->place;
       if (!place) continue;
       const Signature& signature = graph_.signature(op);
       std::vector<DeviceId> devices;
@@ -549,7 +561,9 @@ class Resolver {
   Layers layers_;
   TensorParallel structure_;
   IdVec<OpId, std::string> names_;
-  IdVec<OpId, NodeConfig> configs_;
+  const NodeConfig no_config_ = {};  // of most operators
+  std::deque<NodeConfig> held_configs_;
+  IdVec<OpId, const NodeConfig*> configs_;
   bool backward_rules_ = false;
   std::vector<std::string> mesh_names_, known_nodes_;
   std::set<std::pair<std::size_t, std::string>> applied_, told_;

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "strategy/axis_decision.h"
+#include "strategy/split_memo.h"
 
 namespace weft {
 
@@ -25,6 +26,7 @@ class ShardingPlanner::Settler {
         placing_(std::move(placing)),
         choices_(std::move(choices)),
         axes_(choices_.ops.size()),
+        memo_(graph_),
         waits_(graph_.ops().size(), 0) {
     WEFT_CHECK(!placing_.meshes.empty());
     WEFT_CHECK(axes_.size() == placing_.meshes[MeshId(0)].axes().size() && axes_.size() <= kMaxMeshAxes);
@@ -36,9 +38,10 @@ class ShardingPlanner::Settler {
       for (const auto& [tensor, choice] : choices_.inputs[m])
         axes_[m].placed[tensor] = {Placement::split(choice.dim), choice.sizes};
     }
-    for (OpId op : graph_.ops().ids()) plan_.ops.push_back(whole(op));
-    for (TensorId id : graph_.tensors().ids())
-      plan_.made.push_back(replicated(MeshId(0), mesh(MeshId(0)), graph_.tensors()[id].type.shape));
+    for (const Signature& signature : graph_.signatures())
+      uncut_.push_back(SharedVec<std::vector<Cut>>(signature.axes.size()));
+    plan_.ops.resize(graph_.ops().size());
+    plan_.made.resize(graph_.tensors().size());
   }
 
   const ShardingPlan& plan() const { return plan_; }
@@ -47,9 +50,15 @@ class ShardingPlanner::Settler {
   const ShardingChoices& choices() const { return choices_; }
 
   Status settle_all() {
-    for (OpId op : IdRange<OpId>(first_step_.index())) {
-      WEFT_TRY_OK(settle(op));
-      make_layouts(op);
+    for (OpId op : IdRange<OpId>(first_step_.index())) WEFT_TRY_OK(settle(op));
+    for (OpId op : IdRange<OpId>(first_step_, OpId(graph_.ops().size()))) plan_.ops[op] = whole(op);
+    std::map<Shape, Layout> unsplit;
+    for (TensorId id : graph_.tensors().ids()) {
+      if (plan_.made[id].mesh.valid()) continue;
+      const Shape& shape = graph_.tensors()[id].type.shape;
+      const auto [known, added] = unsplit.try_emplace(shape);
+      if (added) known->second = replicated(MeshId(0), mesh(MeshId(0)), shape);
+      plan_.made[id] = known->second;
     }
     return Ok{};
   }
@@ -92,7 +101,7 @@ class ShardingPlanner::Settler {
   OpSharding whole(OpId op) const {
     OpSharding sharding;
     sharding.mesh = mesh_of_[op];
-    sharding.axes.resize(graph_.signature(op).axes.size());
+    sharding.axes = uncut_[graph_.ops()[op].signature];
     return sharding;
   }
 
@@ -248,17 +257,16 @@ class ShardingPlanner::Settler {
       state.decided[op] = std::move(decision);
       decided_anew = true;
     }
-    if (!changed_) {
-      plan_.ops[op] = std::move(sharding);
-      return Ok{};
+    if (changed_) {
+      if (placed_anew) wait_for_readers(op);
+      if (decided_anew)
+        for (OpId product : products(op)) wait(product);
+      if (sharding == plan_.ops[op]) return Ok{};
+      changed_->ops.emplace_back(op, std::move(plan_.ops[op]));
     }
-    if (placed_anew) wait_for_readers(op);
-    if (decided_anew)
-      for (OpId product : products(op)) wait(product);
-    if (sharding == plan_.ops[op]) return Ok{};
-    changed_->ops.emplace_back(op, std::move(plan_.ops[op]));
-    plan_.ops[op] = std::move(sharding);
-    make_layouts(op);
+    const std::shared_ptr<const SplitOp> split = memo_.split(op, sharding, mesh(sharding.mesh));
+    plan_.ops[op] = split->sharding;
+    take_layouts(op, *split);
     return Ok{};
   }
 
@@ -282,25 +290,21 @@ class ShardingPlanner::Settler {
   }
 
   // The layouts that follow: outputs as made; inputs and parameters as their first reader needs them.
-  void make_layouts(OpId op) {
-    const Signature& signature = graph_.signature(op);
-    const OpSharding& sharding = plan_.ops[op];
-    const Mesh& on = mesh(sharding.mesh);
+  void take_layouts(OpId op, const SplitOp& split) {
     const auto inputs = graph_.inputs(op), outputs = graph_.outputs(op);
     for (std::size_t i = 0; i < inputs.size(); ++i)
       if (!graph_.tensors()[inputs[i]].producer.valid() &&
           graph_.uses(inputs[i])[0] == Use{op, static_cast<std::uint32_t>(i)})
-        set_layout(inputs[i], operand_layout(signature, false, i, sharding, on));
-    for (std::size_t i = 0; i < outputs.size(); ++i)
-      set_layout(outputs[i], operand_layout(signature, true, i, sharding, on));
+        set_layout(inputs[i], split.inputs[i]);
+    for (std::size_t i = 0; i < outputs.size(); ++i) set_layout(outputs[i], split.outputs[i]);
   }
-  void set_layout(TensorId tensor, Layout layout) {
+  void set_layout(TensorId tensor, const Layout& layout) {
     Layout& made = plan_.made[tensor];
     if (changed_) {
       if (layout == made) return;
       changed_->made.emplace_back(tensor, std::move(made));
     }
-    made = std::move(layout);
+    made = layout;
   }
 
   // Backwards, so that of several changes to one thing the first is taken back last.
@@ -328,6 +332,8 @@ class ShardingPlanner::Settler {
   IdVec<OpId, MeshId> mesh_of_;  // of every operator
   std::vector<AxisState> axes_;  // by mesh axis
   ShardingPlan plan_;
+  SplitMemo memo_;
+  IdVec<SignatureId, SharedVec<std::vector<Cut>>> uncut_;
   std::vector<std::uint32_t> product_start_;
   std::vector<OpId> products_;
   std::priority_queue<OpId, std::vector<OpId>, std::greater<>> waiting_;  // to be settled anew, first operator first

@@ -1,0 +1,68 @@
+// What follows from how operators are split, worked out once: the layers of a network are alike, and so are their
+// layouts and the collectives between them.
+//
+// Cost of what is known: a hash of what is asked. What is handed out shares its memory (shared_vec.h), so that layouts
+// from here compare equal at a glance.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <unordered_map>
+
+#include "graph/graph.h"
+#include "strategy/layout.h"
+#include "strategy/reshard.h"
+
+namespace weft {
+
+// An operator split in one way, and what that makes of its operands.
+struct SplitOp {
+  OpSharding sharding;
+  std::vector<Layout> inputs, outputs;
+};
+
+// From one layout to another, or why not.
+struct Resharding {
+  std::vector<ReshardStep> steps;
+  std::vector<double> sent;  // by each: elements_sent
+  std::optional<Error> problem;
+};
+
+class SplitMemo {
+ public:
+  // Refers to the graph. Meshes are told apart by their ids.
+  explicit SplitMemo(const Graph& graph) : graph_(graph) {}
+
+  std::shared_ptr<const SplitOp> split(OpId op, const OpSharding& sharding, const Mesh& mesh);
+  // An operator on parameter-shaped tensors (one axis per dimension of its first input), split to work on this layout.
+  std::shared_ptr<const SplitOp> split_as(OpId op, const Layout& layout, const Mesh& mesh);
+  std::shared_ptr<const Resharding> reshard(const Layout& from, const Layout& to, const Mesh& mesh);
+
+ private:
+  struct SplitKey {
+    SignatureId signature;
+    OpSharding sharding;
+    bool operator==(const SplitKey&) const = default;
+  };
+  struct LayoutKey {
+    SignatureId signature;
+    Layout layout;
+    bool operator==(const LayoutKey&) const = default;
+  };
+  struct ReshardKey {
+    Layout from, to;
+    bool operator==(const ReshardKey&) const = default;
+  };
+  struct Hash {
+    std::size_t operator()(const SplitKey& key) const;
+    std::size_t operator()(const LayoutKey& key) const;
+    std::size_t operator()(const ReshardKey& key) const;
+  };
+
+  const Graph& graph_;
+  std::unordered_map<SplitKey, std::shared_ptr<const SplitOp>, Hash> splits_;
+  std::unordered_map<LayoutKey, std::shared_ptr<const SplitOp>, Hash> splits_as_;
+  std::unordered_map<ReshardKey, std::shared_ptr<const Resharding>, Hash> reshardings_;
+};
+
+}  // namespace weft
