@@ -38,6 +38,7 @@
 #include "search/soap/layerwise_tree.h"
 #include "search/soap/mcmc.h"
 #include "search/soap/soap.h"
+#include "soap_flexflow.h"
 #include "strategy/yaml.h"
 
 namespace weft {
@@ -72,6 +73,12 @@ TrainingGraph flexflow_graph(const std::string& model, std::int64_t batch) {
       .value();
 }
 
+// What communication costs: links as they are, or as FlexFlow's own simulator has it.
+std::unique_ptr<CostModel> cost_of(const Arguments& arguments, const SoftwareStack& stack) {
+  if (arguments.text("price", "") == "flexflow") return std::make_unique<FlexFlowCost>(stack);
+  return std::make_unique<AnalyticCost>(stack);
+}
+
 struct Row {
   const char* title;
   const char* model;
@@ -85,7 +92,8 @@ void compare(const Row& row, const std::string& cluster_name, const Arguments& a
   const Cluster cluster = parse_cluster(cluster_name).value();
   const TrainingGraph training = flexflow_graph(row.model, row.batch > 0 ? row.batch : 64 * cluster.device_count());
   const SoftwareStack stack = flexflow_stack();
-  const AnalyticCost cost(stack);
+  const std::unique_ptr<CostModel> priced = cost_of(arguments, stack);
+  const CostModel& cost = *priced;
   const double limit = arguments.number("cpu-seconds", 120), start = cpu_seconds();
   std::atomic<bool> spent = false;
   SoapRequest request{.search = SoapSearch::Mcmc,

@@ -14,6 +14,8 @@
 // divides is proposed. Layers are drawn alike, however many steps they have. Cost: the operators changed.
 #pragma once
 
+#include <map>
+
 #include "base/random.h"
 #include "search/soap/op_strategy.h"
 
@@ -50,14 +52,36 @@ class Proposals {
                                      const SoapMeshes& meshes) const;
 
  private:
+  // Nodes that follow one another, and in each of them places that do.
+  struct Block {
+    std::size_t node, nodes, place, places;
+  };
+  // How layers are spread over groups of devices: parts of every node, or groups of nodes; in blocks of layers, or in
+  // turn.
+  struct Parting {
+    std::size_t groups;
+    bool by_nodes, blocks;
+  };
+  std::size_t inside_of(const SoapMeshes& meshes) const {  // devices of a node; 1 where nodes are not alike
+    return meshes.devices().size() % per_node_ == 0 ? per_node_ : 1;
+  }
+  Block random_block(const SoapMeshes& meshes, Rng& rng) const;
+  std::vector<DeviceId> devices_of(const Block& block, const SoapMeshes& meshes) const;
   std::vector<DeviceId> random_devices(const SoapMeshes& meshes, Rng& rng) const;
   bool fits(OpId op, const OpConfig& config, const Mesh& mesh) const;
   bool change_unit(const Unit& unit, const OpConfig& head, const SoapMeshes& meshes,
                    std::vector<OpChange>& changes) const;
-  std::vector<std::size_t> group_numbers(const SoapMeshes& meshes) const;  // into which a node, or all, can be parted
-  std::vector<OpChange> stagger(std::size_t unit, std::size_t groups, bool blocks, SoapMeshes& meshes) const;
-  std::vector<OpConfig> usual_configs(OpId op, SoapMeshes& meshes) const;
+  std::vector<Parting> partings(const SoapMeshes& meshes) const;
+  std::vector<OpChange> stagger(std::size_t unit, const Parting& parting, SoapMeshes& meshes) const;
+  std::vector<OpConfig> usual_configs(OpId op, const Block& block, SoapMeshes& meshes) const;
+  // On parts of all nodes, and of the first alone.
+  std::vector<OpConfig> usual_everywhere(OpId op, SoapMeshes& meshes) const;
+  std::optional<OpConfig> random_usual(OpId op, SoapMeshes& meshes, Rng& rng) const;
   std::vector<OpId> neighbours(const Unit& unit) const;
+  // All that is on the devices of a random layer to other devices, split alike.
+  std::vector<OpChange> move_group(const IdVec<OpId, OpConfig>& now, SoapMeshes& meshes, Rng& rng) const;
+  // Units without weights, that only read what others make, where those are that they read.
+  void add_followers(std::map<OpId, OpConfig>& changes, const SoapMeshes& meshes) const;
   std::vector<OpChange> stagger_any(SoapMeshes& meshes, Rng& rng) const;
   std::vector<OpChange> change_module(const IdVec<OpId, OpConfig>& now, SoapMeshes& meshes, Rng& rng) const;
 
