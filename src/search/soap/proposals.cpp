@@ -22,6 +22,16 @@ std::string without_numbers(const std::string& name) {
 
 bool by_operator(const OpChange& a, const OpChange& b) { return a.first < b.first; }
 
+// Those that change something, each by operator.
+std::vector<std::vector<OpChange>> in_order(std::vector<std::vector<OpChange>> all) {
+  std::erase_if(all, [](const std::vector<OpChange>& changes) { return changes.empty(); });
+  for (std::vector<OpChange>& changes : all) std::sort(changes.begin(), changes.end(), by_operator);
+  std::vector<std::vector<OpChange>> once;
+  for (std::vector<OpChange>& changes : all)
+    if (std::find(once.begin(), once.end(), changes) == once.end()) once.push_back(std::move(changes));
+  return once;
+}
+
 std::vector<std::size_t> divisors_of(std::size_t count) {
   std::vector<std::size_t> result;
   for (std::size_t n = 1; n <= count; ++n)
@@ -220,7 +230,7 @@ std::vector<OpConfig> Proposals::usual_configs(OpId op, const Block& block, Soap
       configs.push_back(config);
   };
   add(devices.size(), 1, samples, -1);
-  add(block.nodes, block.places, samples, outputs);
+  for (std::size_t parts : divisors_of(block.places)) add(devices.size() / parts, parts, samples, outputs);
   // The same samples on the same grid as outputs may be: from one to the other nothing leaves a node.
   add(block.nodes, block.places, samples, samples);
   add(devices.size(), 1, outputs, -1);
@@ -255,12 +265,17 @@ std::vector<OpChange> Proposals::change_units(const std::vector<std::size_t>& un
   return changes;
 }
 
-std::vector<std::vector<OpChange>> Proposals::openings(SoapMeshes& meshes) const {
+std::vector<std::vector<OpChange>> Proposals::staggered(SoapMeshes& meshes) const {
   std::vector<std::vector<OpChange>> result;
   std::set<std::size_t> seen;
   for (std::size_t u : layers_)
     if (seen.insert(by_name_[u].front()).second)
       for (const Parting& parting : partings(meshes)) result.push_back(stagger(u, parting, meshes));
+  return in_order(std::move(result));
+}
+
+std::vector<std::vector<OpChange>> Proposals::openings(SoapMeshes& meshes) const {
+  std::vector<std::vector<OpChange>> result;
   // The layers with the most weights.
   constexpr std::size_t kLargest = 12;
   std::vector<std::pair<std::int64_t, std::size_t>> by_size;
@@ -274,9 +289,7 @@ std::vector<std::vector<OpChange>> Proposals::openings(SoapMeshes& meshes) const
   for (std::size_t i = 0; i < by_size.size() && i < kLargest; ++i)
     for (const OpConfig& config : usual_everywhere(units_[by_size[i].second].front(), meshes))
       result.push_back(change_units(by_weight_[by_size[i].second], config, meshes));
-  std::erase_if(result, [](const std::vector<OpChange>& changes) { return changes.empty(); });
-  for (std::vector<OpChange>& changes : result) std::sort(changes.begin(), changes.end(), by_operator);
-  return result;
+  return in_order(std::move(result));
 }
 
 std::optional<OpConfig> Proposals::random_config(OpId op, SoapMeshes& meshes, Rng& rng) const {

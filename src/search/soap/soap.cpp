@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "search/soap/groups.h"
 #include "search/soap/mcmc.h"
 #include "search/soap/proposals.h"
 #include "search/soap/tied.h"
@@ -136,17 +137,22 @@ class SoapSearcher {
     SearchBudget coarse = request_.budget;
     coarse.evaluations = (coarse.evaluations + 2) / 3;
     coarse.seconds /= 3;
-    WEFT_TRY(TiedOutcome tied,
-             search_tied(problem_, seeds, coarse,
-                         {.seed = request_.seed, .threads = request_.threads, .slack = request_.slack},
-                         request_.on_progress));
+    std::vector<SoapStrategy> more = seeds;
+    for (SoapStrategy& strategy :
+         grouped_strategies(problem_.training, Proposals(problem_.training, per_node_), meshes))
+      more.push_back(std::move(strategy));
+    TiedOptions options{.seed = request_.seed, .threads = request_.threads};
+    options.slacks = request_.slacks;
+    if (request_.slack > 0) options.slacks.push_back(request_.slack);
+    std::sort(options.slacks.begin(), options.slacks.end());
+    WEFT_TRY(TiedOutcome tied, search_tied(problem_, more, coarse, options, request_.on_progress));
     count(tied.counts);
     seeds.push_back(tied.fastest);
     tied.fastest.name = "layers";
     consider(std::move(tied.fastest));
-    if (tied.thrifty) {
-      tied.thrifty->name = "thrifty";
-      consider(std::move(*tied.thrifty));
+    for (Thrifty& thrifty : tied.thrifty) {
+      thrifty.strategy.name = "thrifty";
+      consider(std::move(thrifty.strategy));
     }
     WEFT_TRY(McmcOutcome walked,
              search_mcmc(problem_, seeds, request_.budget, {.seed = request_.seed, .threads = request_.threads},

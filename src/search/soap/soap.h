@@ -28,6 +28,7 @@ struct SoapRequest {
   int threads = 0;                     // 0: as many as the machine has
   double headroom = 0.04;              // of a device's memory that stays free
   double slack = 0;                    // MCMC: how much longer a step may take than the fastest, to move fewer bytes
+  std::vector<double> slacks = {};     // MCMC: more of them, ascending, whose thriftiest are candidates and no more
   std::vector<DeviceId> devices = {};  // empty: all of the cluster
   OnProgress on_progress = {};
 };
