@@ -104,6 +104,20 @@ bool Proposals::fits(OpId op, const OpConfig& config, const Mesh& mesh) const {
   return true;
 }
 
+// What both sides have whole is cut anyhow: along what is not cut yet of what they share, samples first; a loss has
+// none.
+int Proposals::spare_axis(const Signature& signature, const Operand& shared, const OpConfig& so_far, int parts) const {
+  const int samples = sample_axis(signature);
+  const auto free = [&](int a) {
+    return std::find(so_far.split.begin(), so_far.split.end(), a) == so_far.split.end() &&
+           divides(signature, a, parts) && operand_split(signature, shared, a);
+  };
+  if (samples >= 0 && free(samples)) return samples;
+  for (int a = 0; a < static_cast<int>(signature.axes.size()); ++a)
+    if (free(a)) return a;
+  return samples;
+}
+
 std::optional<OpConfig> Proposals::follow(OpId from, const OpConfig& config, OpId to,
                                           const IdVec<MeshId, Mesh>& meshes) const {
   const Signature &made = graph_.signature(from), &needed = graph_.signature(to);
@@ -132,13 +146,8 @@ std::optional<OpConfig> Proposals::follow(OpId from, const OpConfig& config, OpI
       const std::int64_t parts = mesh.axes()[m].size;
       if (divides(needed, a, parts)) result = with;
     }
-    if (result.split[m] < 0 && config.split[m] >= 0) {
-      // What both read or write whole is cut anyhow: by samples, or by what indexes it first (a loss has no samples).
-      int spare = sample_axis(needed);
-      for (int a = 0; spare < 0 && a < static_cast<int>(needed.axes.size()); ++a)
-        if (splittable(needed, a) && operand_split(needed, *there, a)) spare = a;
-      result.split[m] = static_cast<std::int8_t>(spare);
-    }
+    if (result.split[m] < 0 && config.split[m] >= 0)
+      result.split[m] = static_cast<std::int8_t>(spare_axis(needed, *there, result, mesh.axes()[m].size));
   }
   return fits(to, result, mesh) ? std::optional(result) : std::nullopt;
 }

@@ -77,6 +77,7 @@ class Proposals {
   std::vector<DeviceId> devices_of(const Block& block, const SoapMeshes& meshes) const;
   std::vector<DeviceId> random_devices(const SoapMeshes& meshes, Rng& rng) const;
   bool fits(OpId op, const OpConfig& config, const Mesh& mesh) const;
+  int spare_axis(const Signature& signature, const Operand& shared, const OpConfig& so_far, int parts) const;
   bool change_unit(const Unit& unit, const OpConfig& head, const SoapMeshes& meshes,
                    std::vector<OpChange>& changes) const;
   std::vector<Parting> partings(const SoapMeshes& meshes) const;

@@ -227,7 +227,8 @@ class TiedWalk {
   // Until nothing has been found for a while.
   void walk(Picoseconds time_limit, const SearchClock& clock, const OnProgress& on_progress) {
     const auto still_opening = [](const Chain& chain) { return chain.opening(); };
-    for (int idle = 0; idle < options_.patience && clock.after(done_) == StoppedBy::Itself; ++idle) {
+    const int patience = time_limit > 0 ? (options_.patience + 1) / 2 : options_.patience;
+    for (int idle = 0; idle < patience && clock.after(done_) == StoppedBy::Itself; ++idle) {
       if (std::any_of(chains_.begin(), chains_.end(), still_opening)) idle = 0;
       const double before = Chain::measure({{}, best_time_, best_bytes_});
       for_each_index(chains_.size(), options_.threads, 1,
