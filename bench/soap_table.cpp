@@ -67,6 +67,7 @@ SoftwareStack flexflow_stack() {
   SoftwareStack stack = without_host_time(find_stack("pytorch-ddp").value());
   stack.p2p_overlap.value = true;
   stack.tensor_overlap.value = true;
+  stack.keep_gathered_input.value = true;  // what an operator was sent stays until its backward pass
   return stack;
 }
 

@@ -452,8 +452,14 @@ std::vector<OpChange> Proposals::draw_layers(const IdVec<OpId, OpConfig>& now, S
   std::vector<OpChange> changes;
   if (kind < 2) {
     changes = kind == 0 ? change_module(now, meshes, rng) : stagger_any(meshes, rng);
-  } else if (kind >= 12) {
+  } else if (kind == 12) {
     changes = move_group(now, meshes, rng);
+  } else if (kind == 13) {  // what only reads comes to a layer that stays
+    std::map<OpId, OpConfig> all;
+    for (std::size_t unit : by_weight_[layers_[rng.below(layers_.size())]])
+      for (OpId op : units_[unit]) all[op] = now[op];
+    add_followers(all, meshes);
+    changes.assign(all.begin(), all.end());
   } else {
     std::map<OpId, OpConfig> all;
     for (std::uint64_t layer = 0; layer < (kind >= 9 ? 2u : 1u); ++layer) {
