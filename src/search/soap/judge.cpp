@@ -78,14 +78,6 @@ SoapStrategy trimmed(const SoapStrategy& strategy) {
   return result;
 }
 
-Result<Program> compiled(const SoapProblem& problem, const SoapStrategy& given) {
-  const SoapStrategy strategy = trimmed(given);
-  const Graph& graph = problem.training.graph;
-  WEFT_TRY(const Placing placing, with_world(placing_of(strategy, graph)));
-  WEFT_TRY(const ShardingPlan plan, plan_sharding(problem.training, placing, choices_of(strategy, graph)));
-  return compile(problem.training, placing, plan, compile_options(problem.stack), RecomputeRegions::none(graph));
-}
-
 Result<Run> play(const SoapProblem& problem, const Program& program, const Schedule& schedule, bool fold,
                  Network network) {
   WEFT_TRY(const Priced priced,
@@ -95,8 +87,16 @@ Result<Run> play(const SoapProblem& problem, const Program& program, const Sched
 
 }  // namespace
 
+Result<Program> compile_strategy(const SoapProblem& problem, const SoapStrategy& given) {
+  const SoapStrategy strategy = trimmed(given);
+  const Graph& graph = problem.training.graph;
+  WEFT_TRY(const Placing placing, with_world(placing_of(strategy, graph)));
+  WEFT_TRY(const ShardingPlan plan, plan_sharding(problem.training, placing, choices_of(strategy, graph)));
+  return compile(problem.training, placing, plan, compile_options(problem.stack), RecomputeRegions::none(graph));
+}
+
 Result<SoapJudgement> judge(const SoapProblem& problem, const SoapStrategy& strategy) {
-  WEFT_TRY(const Program program, compiled(problem, strategy));
+  WEFT_TRY(const Program program, compile_strategy(problem, strategy));
   WEFT_TRY(const Schedule schedule, make_schedule({"gpipe", 1, 1, 0}));
   // Folding is exact under fair sharing, not always first in, first out.
   WEFT_TRY(const Run fifo, play(problem, program, schedule, false, Network::Fifo));
@@ -106,11 +106,16 @@ Result<SoapJudgement> judge(const SoapProblem& problem, const SoapStrategy& stra
                        bytes_sent(program, problem.training.graph)};
 }
 
-Result<FairPlay> play_fair(const SoapProblem& problem, const SoapStrategy& strategy) {
-  WEFT_TRY(Program program, compiled(problem, strategy));
+Result<Picoseconds> play_fair(const SoapProblem& problem, const Program& program) {
   WEFT_TRY(const Schedule schedule, make_schedule({"gpipe", 1, 1, 0}));
   WEFT_TRY(const Run fair, play(problem, program, schedule, true, Network::Fair));
-  return FairPlay{std::move(program), fair.makespan};
+  return fair.makespan;
+}
+
+Result<FairPlay> play_fair(const SoapProblem& problem, const SoapStrategy& strategy) {
+  WEFT_TRY(Program program, compile_strategy(problem, strategy));
+  WEFT_TRY(const Picoseconds time, play_fair(problem, program));
+  return FairPlay{std::move(program), time};
 }
 
 }  // namespace weft

@@ -35,6 +35,9 @@ struct FairPlay {
   Picoseconds time = 0;
 };
 Result<FairPlay> play_fair(const SoapProblem& problem, const SoapStrategy& strategy);
+// The same in two steps, for whoever can tell from the program that it is not worth playing.
+Result<Program> compile_strategy(const SoapProblem& problem, const SoapStrategy& strategy);
+Result<Picoseconds> play_fair(const SoapProblem& problem, const Program& program);
 
 // How the stack wants gradients to be reduced.
 CompileOptions compile_options(const SoftwareStack& stack);

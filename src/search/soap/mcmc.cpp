@@ -120,7 +120,11 @@ class Chain {
 
   // The next proposals are these, and not random.
   void open_with(std::vector<std::vector<OpChange>> openings) { openings_ = std::move(openings); }
-  std::vector<std::vector<OpChange>> openings() { return proposals_.openings(meshes_); }
+  std::vector<std::vector<OpChange>> openings() {
+    std::vector<std::vector<OpChange>> all = proposals_.staggered(meshes_);
+    for (std::vector<OpChange>& changes : proposals_.openings(meshes_)) all.push_back(std::move(changes));
+    return all;
+  }
 
  private:
   std::vector<OpChange> draw() {

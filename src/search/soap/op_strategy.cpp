@@ -138,6 +138,28 @@ ShardingChoices choices_of(const SoapStrategy& strategy, const Graph& graph) {
   return choices;
 }
 
+SoapStrategy as_written(const SoapStrategy& strategy) {
+  const Mesh& all = strategy.meshes[MeshId(0)];
+  SoapMeshes meshes({all.axes()[0].size, all.axes()[1].size, all.axes()[2].size}, all.devices());
+  SoapStrategy written = strategy;
+  for (OpConfig& config : written.ops) {
+    if (config.mesh == MeshId(0)) continue;
+    const Mesh& mesh = strategy.meshes[config.mesh];
+    std::array<int, kSoapAxes> sizes = {1, 1, 1};
+    OpConfig merged;
+    std::size_t used = 0;
+    for (std::size_t m = 0; m < kSoapAxes; ++m) {
+      if (mesh.axes()[m].size == 1) continue;
+      if (used == 0 || merged.split[used - 1] != config.split[m]) merged.split[used++] = config.split[m];
+      sizes[used - 1] *= mesh.axes()[m].size;
+    }
+    merged.mesh = meshes.id_of(sizes, mesh.devices());
+    config = merged;
+  }
+  written.meshes = meshes.meshes();
+  return written;
+}
+
 Strategy to_tree(const SoapStrategy& strategy, const Graph& graph) {
   Strategy tree;
   const Mesh& all = strategy.meshes[MeshId(0)];

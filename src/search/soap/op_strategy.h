@@ -57,6 +57,9 @@ ShardingChoices choices_of(const SoapStrategy& strategy, const Graph& graph);
 std::vector<std::optional<AxisChoice>> axes_of(const OpConfig& config, const Signature& signature,
                                                std::int64_t outer = 1);
 
+// The strategy as its tree says it: on a mesh of an operator's own, axes that split alike are one.
+SoapStrategy as_written(const SoapStrategy& strategy);
+
 // The strategy as a tree, for files and every other use of strategies. One rule per operator.
 Strategy to_tree(const SoapStrategy& strategy, const Graph& graph);
 

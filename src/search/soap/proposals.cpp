@@ -22,6 +22,16 @@ std::string without_numbers(const std::string& name) {
 
 bool by_operator(const OpChange& a, const OpChange& b) { return a.first < b.first; }
 
+// Those that change something, each by operator.
+std::vector<std::vector<OpChange>> in_order(std::vector<std::vector<OpChange>> all) {
+  std::erase_if(all, [](const std::vector<OpChange>& changes) { return changes.empty(); });
+  for (std::vector<OpChange>& changes : all) std::sort(changes.begin(), changes.end(), by_operator);
+  std::vector<std::vector<OpChange>> once;
+  for (std::vector<OpChange>& changes : all)
+    if (std::find(once.begin(), once.end(), changes) == once.end()) once.push_back(std::move(changes));
+  return once;
+}
+
 std::vector<std::size_t> divisors_of(std::size_t count) {
   std::vector<std::size_t> result;
   for (std::size_t n = 1; n <= count; ++n)
@@ -94,6 +104,20 @@ bool Proposals::fits(OpId op, const OpConfig& config, const Mesh& mesh) const {
   return true;
 }
 
+// What both sides have whole is cut anyhow: along what is not cut yet of what they share, samples first; a loss has
+// none.
+int Proposals::spare_axis(const Signature& signature, const Operand& shared, const OpConfig& so_far, int parts) const {
+  const int samples = sample_axis(signature);
+  const auto free = [&](int a) {
+    return std::find(so_far.split.begin(), so_far.split.end(), a) == so_far.split.end() &&
+           divides(signature, a, parts) && operand_split(signature, shared, a);
+  };
+  if (samples >= 0 && free(samples)) return samples;
+  for (int a = 0; a < static_cast<int>(signature.axes.size()); ++a)
+    if (free(a)) return a;
+  return samples;
+}
+
 std::optional<OpConfig> Proposals::follow(OpId from, const OpConfig& config, OpId to,
                                           const IdVec<MeshId, Mesh>& meshes) const {
   const Signature &made = graph_.signature(from), &needed = graph_.signature(to);
@@ -122,17 +146,16 @@ std::optional<OpConfig> Proposals::follow(OpId from, const OpConfig& config, OpI
       const std::int64_t parts = mesh.axes()[m].size;
       if (divides(needed, a, parts)) result = with;
     }
-    if (result.split[m] < 0 && config.split[m] >= 0) result.split[m] = static_cast<std::int8_t>(sample_axis(needed));
+    if (result.split[m] < 0 && config.split[m] >= 0)
+      result.split[m] = static_cast<std::int8_t>(spare_axis(needed, *there, result, mesh.axes()[m].size));
   }
   return fits(to, result, mesh) ? std::optional(result) : std::nullopt;
 }
 
 std::vector<DeviceId> Proposals::random_devices(const SoapMeshes& meshes, Rng& rng) const {
-  const std::vector<DeviceId>& all = meshes.devices();
-  const std::size_t count = all.size(), inside = count % per_node_ == 0 ? per_node_ : 1;
-  std::vector<DeviceId> devices;
+  const std::size_t count = meshes.devices().size();
   if (count <= 8 && rng.below(4) == 0) {
-    std::vector<DeviceId> left = all;
+    std::vector<DeviceId> devices, left = meshes.devices();
     const std::vector<std::size_t> numbers = divisors_of(count);
     for (std::size_t n = numbers[rng.below(numbers.size())]; n > 0; --n) {
       const std::size_t at = rng.below(left.size());
@@ -141,37 +164,52 @@ std::vector<DeviceId> Proposals::random_devices(const SoapMeshes& meshes, Rng& r
     }
     return devices;
   }
+  return devices_of(random_block(meshes, rng), meshes);
+}
+
+Proposals::Block Proposals::random_block(const SoapMeshes& meshes, Rng& rng) const {
+  const std::size_t count = meshes.devices().size(), inside = inside_of(meshes);
   const std::vector<std::size_t> of_nodes = divisors_of(count / inside), of_places = divisors_of(inside);
   // All nodes and all places half of the time: what covers the cluster is seldom wrong.
   const std::size_t nodes = rng.below(2) == 0 ? of_nodes.back() : of_nodes[rng.below(of_nodes.size())];
   const std::size_t places = rng.below(2) == 0 ? of_places.back() : of_places[rng.below(of_places.size())];
   const std::size_t node = rng.below(count / inside / nodes) * nodes, place = rng.below(inside / places) * places;
-  for (std::size_t i = 0; i < nodes; ++i)
-    for (std::size_t j = 0; j < places; ++j) devices.push_back(all[(node + i) * inside + place + j]);
+  return {node, nodes, place, places};
+}
+
+std::vector<DeviceId> Proposals::devices_of(const Block& block, const SoapMeshes& meshes) const {
+  const std::vector<DeviceId>& all = meshes.devices();
+  const std::size_t inside = inside_of(meshes);
+  std::vector<DeviceId> devices;
+  for (std::size_t i = 0; i < block.nodes; ++i)
+    for (std::size_t j = 0; j < block.places; ++j) devices.push_back(all[(block.node + i) * inside + block.place + j]);
   return devices;
 }
 
-std::vector<std::size_t> Proposals::group_numbers(const SoapMeshes& meshes) const {
-  const std::size_t count = meshes.devices().size();
-  std::vector<std::size_t> numbers = divisors_of(count % per_node_ == 0 && per_node_ > 1 ? per_node_ : count);
-  numbers.erase(numbers.begin());
-  return numbers;
+std::vector<Proposals::Parting> Proposals::partings(const SoapMeshes& meshes) const {
+  const std::size_t count = meshes.devices().size(), inside = inside_of(meshes);
+  std::vector<Parting> result;
+  for (std::size_t groups : divisors_of(inside))
+    for (bool blocks : {true, false})
+      if (groups > 1) result.push_back({groups, false, blocks});
+  for (std::size_t groups : divisors_of(count / inside))
+    for (bool blocks : {true, false})
+      if (groups > 1) result.push_back({groups, true, blocks});
+  return result;
 }
 
-// Layers in blocks, or one after the other, over the parts of every node.
-std::vector<OpChange> Proposals::stagger(std::size_t u, std::size_t groups, bool blocks, SoapMeshes& meshes) const {
+std::vector<OpChange> Proposals::stagger(std::size_t u, const Parting& parting, SoapMeshes& meshes) const {
   std::vector<std::size_t> layers;
   for (std::size_t each : by_name_[u])
     if (by_weight_[each].front() == each) layers.push_back(each);
   if (layers.size() < 2) return {};
-  const std::vector<DeviceId>& all = meshes.devices();
-  const std::size_t count = all.size(), inside = count % per_node_ == 0 && per_node_ > 1 ? per_node_ : count;
+  const std::size_t inside = inside_of(meshes), nodes = meshes.devices().size() / inside;
   std::vector<OpChange> changes;
   for (std::size_t l = 0; l < layers.size(); ++l) {
-    const std::size_t group = blocks ? l * groups / layers.size() : l % groups;
-    std::vector<DeviceId> devices;
-    for (std::size_t first = 0; first < count; first += inside)
-      for (std::size_t j = 0; j < inside / groups; ++j) devices.push_back(all[first + group * (inside / groups) + j]);
+    const std::size_t groups = parting.groups, group = parting.blocks ? l * groups / layers.size() : l % groups;
+    const Block block = parting.by_nodes ? Block{group * (nodes / groups), nodes / groups, 0, inside}
+                                         : Block{0, nodes, group * (inside / groups), inside / groups};
+    const std::vector<DeviceId> devices = devices_of(block, meshes);
     const Signature& signature = graph_.signature(units_[layers[l]].front());
     const int samples = sample_axis(signature), parts = static_cast<int>(devices.size());
     if (samples < 0 || !divides(signature, samples, parts)) return {};
@@ -182,18 +220,16 @@ std::vector<OpChange> Proposals::stagger(std::size_t u, std::size_t groups, bool
   return changes;
 }
 
-std::vector<OpConfig> Proposals::usual_configs(OpId op, SoapMeshes& meshes) const {
+std::vector<OpConfig> Proposals::usual_configs(OpId op, const Block& block, SoapMeshes& meshes) const {
   const Signature& signature = graph_.signature(op);
-  const std::vector<DeviceId>& all = meshes.devices();
-  const std::size_t count = all.size(), inside = count % per_node_ == 0 ? per_node_ : 1, nodes = count / inside;
   int outputs = -1;
   for (int a = 0; a < static_cast<int>(signature.axes.size()) && outputs < 0; ++a)
     if (signature.axes[static_cast<std::size_t>(a)].kind == AxisKind::Parameter && splittable(signature, a))
       outputs = a;
   const int samples = sample_axis(signature);
+  const std::vector<DeviceId> devices = devices_of(block, meshes);
   std::vector<OpConfig> configs;
-  const auto add = [&](std::size_t outer, std::size_t inner, int by_outer, int by_inner,
-                       const std::vector<DeviceId>& devices) {
+  const auto add = [&](std::size_t outer, std::size_t inner, int by_outer, int by_inner) {
     OpConfig config{
         {},
         {static_cast<std::int8_t>(outer > 1 ? by_outer : -1), static_cast<std::int8_t>(inner > 1 ? by_inner : -1), -1}};
@@ -202,19 +238,30 @@ std::vector<OpConfig> Proposals::usual_configs(OpId op, SoapMeshes& meshes) cons
         std::find(configs.begin(), configs.end(), config) == configs.end())
       configs.push_back(config);
   };
+  add(devices.size(), 1, samples, -1);
+  for (std::size_t parts : divisors_of(block.places)) add(devices.size() / parts, parts, samples, outputs);
+  // The same samples on the same grid as outputs may be: from one to the other nothing leaves a node.
+  add(block.nodes, block.places, samples, samples);
+  add(devices.size(), 1, outputs, -1);
+  return configs;
+}
+
+std::vector<OpConfig> Proposals::usual_everywhere(OpId op, SoapMeshes& meshes) const {
+  const std::size_t inside = inside_of(meshes), nodes = meshes.devices().size() / inside;
+  std::vector<OpConfig> configs;
   for (std::size_t over : {nodes, std::size_t{1}})
     for (std::size_t places : divisors_of(inside))
-      for (std::size_t place = 0; place < inside; place += places) {
-        std::vector<DeviceId> devices;
-        for (std::size_t node = 0; node < over; ++node)
-          for (std::size_t j = 0; j < places; ++j) devices.push_back(all[node * inside + place + j]);
-        add(devices.size(), 1, samples, -1, devices);
-        add(over, places, samples, outputs, devices);
-        // The same samples on the same grid as outputs may be: from one to the other nothing leaves a node.
-        add(over, places, samples, samples, devices);
-        add(devices.size(), 1, outputs, -1, devices);
-      }
+      for (std::size_t place = 0; place < inside; place += places)
+        for (const OpConfig& config : usual_configs(op, {0, over, place, places}, meshes))
+          if (std::find(configs.begin(), configs.end(), config) == configs.end()) configs.push_back(config);
   return configs;
+}
+
+std::optional<OpConfig> Proposals::random_usual(OpId op, SoapMeshes& meshes, Rng& rng) const {
+  // Parts of all nodes, or now and then some of the nodes alone.
+  const std::vector<OpConfig> usual =
+      rng.below(4) == 0 ? usual_configs(op, random_block(meshes, rng), meshes) : usual_everywhere(op, meshes);
+  return usual.empty() ? std::nullopt : std::optional(usual[rng.below(usual.size())]);
 }
 
 std::vector<OpChange> Proposals::change_units(const std::vector<std::size_t>& units, const OpConfig& head,
@@ -227,13 +274,17 @@ std::vector<OpChange> Proposals::change_units(const std::vector<std::size_t>& un
   return changes;
 }
 
-std::vector<std::vector<OpChange>> Proposals::openings(SoapMeshes& meshes) const {
+std::vector<std::vector<OpChange>> Proposals::staggered(SoapMeshes& meshes) const {
   std::vector<std::vector<OpChange>> result;
   std::set<std::size_t> seen;
   for (std::size_t u : layers_)
     if (seen.insert(by_name_[u].front()).second)
-      for (std::size_t groups : group_numbers(meshes))
-        for (bool blocks : {true, false}) result.push_back(stagger(u, groups, blocks, meshes));
+      for (const Parting& parting : partings(meshes)) result.push_back(stagger(u, parting, meshes));
+  return in_order(std::move(result));
+}
+
+std::vector<std::vector<OpChange>> Proposals::openings(SoapMeshes& meshes) const {
+  std::vector<std::vector<OpChange>> result;
   // The layers with the most weights.
   constexpr std::size_t kLargest = 12;
   std::vector<std::pair<std::int64_t, std::size_t>> by_size;
@@ -245,11 +296,9 @@ std::vector<std::vector<OpChange>> Proposals::openings(SoapMeshes& meshes) const
   }
   std::sort(by_size.begin(), by_size.end());
   for (std::size_t i = 0; i < by_size.size() && i < kLargest; ++i)
-    for (const OpConfig& config : usual_configs(units_[by_size[i].second].front(), meshes))
+    for (const OpConfig& config : usual_everywhere(units_[by_size[i].second].front(), meshes))
       result.push_back(change_units(by_weight_[by_size[i].second], config, meshes));
-  std::erase_if(result, [](const std::vector<OpChange>& changes) { return changes.empty(); });
-  for (std::vector<OpChange>& changes : result) std::sort(changes.begin(), changes.end(), by_operator);
-  return result;
+  return in_order(std::move(result));
 }
 
 std::optional<OpConfig> Proposals::random_config(OpId op, SoapMeshes& meshes, Rng& rng) const {
@@ -340,6 +389,47 @@ std::vector<OpChange> Proposals::change_module(const IdVec<OpId, OpConfig>& now,
   return changes;
 }
 
+std::vector<OpChange> Proposals::move_group(const IdVec<OpId, OpConfig>& now, SoapMeshes& meshes, Rng& rng) const {
+  const MeshId from = now[units_[layers_[rng.below(layers_.size())]].front()].mesh;
+  const std::vector<DeviceId>& devices = meshes.meshes()[from].devices();
+  const Block block = random_block(meshes, rng);
+  std::vector<OpChange> changes;
+  for (const Unit& unit : units_) {
+    const OpConfig& is = now[unit.front()];
+    if (is.mesh != from && meshes.meshes()[is.mesh].devices() != devices) continue;
+    const Signature& signature = graph_.signature(unit.front());
+    bool by_outputs = false;
+    for (std::int8_t axis : is.split)
+      by_outputs =
+          by_outputs || (axis >= 0 && signature.axes[static_cast<std::size_t>(axis)].kind == AxisKind::Parameter);
+    // As it was split: by samples, or by outputs inside nodes.
+    const std::vector<OpConfig> usual = usual_configs(unit.front(), block, meshes);
+    const auto alike = std::find_if(usual.begin(), usual.end(), [&](const OpConfig& config) {
+      return by_outputs == std::any_of(config.split.begin(), config.split.end(), [&](std::int8_t axis) {
+               return axis >= 0 && signature.axes[static_cast<std::size_t>(axis)].kind == AxisKind::Parameter;
+             });
+    });
+    if (alike != usual.end()) change_unit(unit, *alike, meshes, changes);
+  }
+  return changes;
+}
+
+void Proposals::add_followers(std::map<OpId, OpConfig>& changes, const SoapMeshes& meshes) const {
+  for (const Unit& unit : units_) {
+    if (changes.contains(unit.front())) continue;
+    std::optional<OpConfig> head;
+    bool weighs = false;
+    for (TensorId input : graph_.inputs(unit.front())) {
+      const Tensor& tensor = graph_.tensors()[input];
+      weighs = weighs || tensor.kind == TensorKind::Parameter;
+      const auto found = head || !tensor.producer.valid() ? changes.end() : changes.find(tensor.producer);
+      if (found != changes.end()) head = follow(tensor.producer, found->second, unit.front(), meshes.meshes());
+    }
+    std::vector<OpChange> of_unit;
+    if (!weighs && head && change_unit(unit, *head, meshes, of_unit)) changes.insert(of_unit.begin(), of_unit.end());
+  }
+}
+
 std::vector<OpId> Proposals::neighbours(const Unit& unit) const {
   std::vector<OpId> result;
   for (TensorId input : graph_.inputs(unit.front()))
@@ -351,18 +441,25 @@ std::vector<OpId> Proposals::neighbours(const Unit& unit) const {
 }
 
 std::vector<OpChange> Proposals::stagger_any(SoapMeshes& meshes, Rng& rng) const {
-  const std::vector<std::size_t> numbers = group_numbers(meshes);
-  if (numbers.empty()) return {};
-  const std::size_t groups = numbers[rng.below(numbers.size())];
-  const std::size_t layer = layers_[rng.below(layers_.size())];
-  return stagger(layer, groups, rng.below(2) == 0, meshes);
+  const std::vector<Parting> all = partings(meshes);
+  if (all.empty()) return {};
+  const Parting& parting = all[rng.below(all.size())];
+  return stagger(layers_[rng.below(layers_.size())], parting, meshes);
 }
 
 std::vector<OpChange> Proposals::draw_layers(const IdVec<OpId, OpConfig>& now, SoapMeshes& meshes, Rng& rng) const {
-  const std::uint64_t kind = rng.below(12);
+  const std::uint64_t kind = rng.below(14);
   std::vector<OpChange> changes;
   if (kind < 2) {
     changes = kind == 0 ? change_module(now, meshes, rng) : stagger_any(meshes, rng);
+  } else if (kind == 12) {
+    changes = move_group(now, meshes, rng);
+  } else if (kind == 13) {  // what only reads comes to a layer that stays
+    std::map<OpId, OpConfig> all;
+    for (std::size_t unit : by_weight_[layers_[rng.below(layers_.size())]])
+      for (OpId op : units_[unit]) all[op] = now[op];
+    add_followers(all, meshes);
+    changes.assign(all.begin(), all.end());
   } else {
     std::map<OpId, OpConfig> all;
     for (std::uint64_t layer = 0; layer < (kind >= 9 ? 2u : 1u); ++layer) {
@@ -377,13 +474,13 @@ std::vector<OpChange> Proposals::draw_layers(const IdVec<OpId, OpConfig>& now, S
       } else if (kind == 4) {
         head = random_config(unit.front(), meshes, rng);
       } else {
-        const std::vector<OpConfig> usual = usual_configs(unit.front(), meshes);
-        if (!usual.empty()) head = usual[rng.below(usual.size())];
+        head = random_usual(unit.front(), meshes, rng);
       }
       if (!head) return {};
       for (const auto& [op, config] : change_units(rng.below(6) == 0 ? by_name_[u] : by_weight_[u], *head, meshes))
         all[op] = config;
     }
+    if (rng.below(2) == 0) add_followers(all, meshes);
     changes.assign(all.begin(), all.end());
   }
   std::erase_if(changes, [&](const OpChange& change) { return now[change.first] == change.second; });
@@ -415,8 +512,7 @@ std::vector<OpChange> Proposals::draw(const IdVec<OpId, OpConfig>& now, SoapMesh
         head = OpConfig{meshes.id_of(sizes, devices), is.split};
       }
     } else if (kind <= 10) {
-      const std::vector<OpConfig> usual = usual_configs(unit.front(), meshes);
-      if (!usual.empty()) head = usual[rng.below(usual.size())];
+      head = random_usual(unit.front(), meshes, rng);
     } else {
       head = random_config(unit.front(), meshes, rng);
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "search/soap/groups.h"
 #include "search/soap/mcmc.h"
 #include "search/soap/proposals.h"
 #include "search/soap/tied.h"
@@ -42,7 +43,8 @@ class SoapSearcher {
   static std::string print(const Mesh& mesh) { return fmt::format("{}x{}", mesh.axes()[0].size, mesh.axes()[1].size); }
 
   // Judges a strategy and keeps it if it is the best so far.
-  SoapCandidate& consider(SoapStrategy strategy, double seconds = 0) {
+  SoapCandidate& consider(const SoapStrategy& given, double seconds = 0) {
+    SoapStrategy strategy = as_written(given);
     SoapCandidate candidate{strategy.name, print(strategy.meshes[MeshId(0)]), {}, {}, 0, 0, seconds};
     ++outcome_.counts.considered;
     ++outcome_.counts.simulated;
@@ -106,7 +108,7 @@ class SoapSearcher {
     if (search == SoapSearch::Symbolic && plans.size() > 1) plans.resize(1);
     const double seconds = clock.seconds();
     for (Planned& plan : plans) {
-      SoapCandidate& candidate = consider(std::move(plan.strategy), seconds);
+      SoapCandidate& candidate = consider(plan.strategy, seconds);
       candidate.objective = plan.chosen.cost;
       candidate.objective_bound = plan.chosen.lower_bound;
     }
@@ -133,29 +135,41 @@ class SoapSearcher {
     seeds.push_back(expert_strategy(problem_.training, problem_.cluster, meshes));
     seeds.push_back(random_strategy(meshes));
     // Whole layers first: what they share decides most, and an operator alone cannot.
-    SearchBudget coarse = request_.budget;
+    SearchBudget coarse = left();
     coarse.evaluations = (coarse.evaluations + 2) / 3;
     coarse.seconds /= 3;
-    WEFT_TRY(TiedOutcome tied,
-             search_tied(problem_, seeds, coarse,
-                         {.seed = request_.seed, .threads = request_.threads, .slack = request_.slack},
-                         request_.on_progress));
+    std::vector<SoapStrategy> more = seeds;
+    for (SoapStrategy& strategy :
+         grouped_strategies(problem_.training, Proposals(problem_.training, per_node_), meshes))
+      more.push_back(std::move(strategy));
+    TiedOptions options{.seed = request_.seed, .threads = request_.threads};
+    options.slacks = request_.slacks;
+    if (request_.slack > 0) options.slacks.push_back(request_.slack);
+    std::sort(options.slacks.begin(), options.slacks.end());
+    WEFT_TRY(TiedOutcome tied, search_tied(problem_, more, coarse, options, request_.on_progress));
     count(tied.counts);
     seeds.push_back(tied.fastest);
     tied.fastest.name = "layers";
-    consider(std::move(tied.fastest));
-    if (tied.thrifty) {
-      tied.thrifty->name = "thrifty";
-      consider(std::move(*tied.thrifty));
+    consider(tied.fastest);
+    for (Thrifty& thrifty : tied.thrifty) {
+      thrifty.strategy.name = "thrifty";
+      consider(thrifty.strategy);
     }
     WEFT_TRY(McmcOutcome walked,
-             search_mcmc(problem_, seeds, request_.budget, {.seed = request_.seed, .threads = request_.threads},
+             search_mcmc(problem_, seeds, left(), {.seed = request_.seed, .threads = request_.threads},
                          request_.on_progress));
     outcome_.stopped_by = walked.stopped_by;
     count(walked.counts);
     walked.best.name = "mcmc";
-    consider(std::move(walked.best));
+    consider(walked.best);
     return Ok{};
+  }
+
+  // The budget, with the time that is left of it.
+  SearchBudget left() const {
+    SearchBudget budget = request_.budget;
+    if (budget.seconds > 0) budget.seconds = std::max(1e-3, budget.seconds - clock_.seconds());
+    return budget;
   }
 
   void count(const SearchCounts& counts) {
@@ -176,10 +190,12 @@ class SoapSearcher {
     return strategy;
   }
 
-  // Among those that take little longer than the fastest: what moves least.
+  // Among those that take little longer than the fastest, and no longer than what people do: what moves least.
   void save_bytes() {
-    const Picoseconds limit =
-        static_cast<Picoseconds>(static_cast<double>(outcome_.judged.fair) * (1 + request_.slack));
+    auto limit = static_cast<Picoseconds>(static_cast<double>(outcome_.judged.fair) * (1 + request_.slack));
+    for (const SoapCandidate& each : outcome_.candidates)
+      if ((each.name == "data parallel" || each.name == "expert") && each.judged && each.judged->over_budget.value <= 0)
+        limit = std::min(limit, each.judged->fair);
     for (std::size_t i = 0; i < strategies_.size(); ++i) {
       const auto& judged = outcome_.candidates[i].judged;
       if (!judged || judged->over_budget.value > 0 || judged->fair > limit ||
@@ -205,6 +221,7 @@ class SoapSearcher {
   const SoapRequest& request_;
   std::vector<DeviceId> devices_;
   int per_node_ = 1;
+  const SearchClock clock_{request_.budget};
   std::optional<SoapStrategy> best_;
   std::vector<SoapStrategy> strategies_;  // by candidate
   SoapOutcome outcome_;

@@ -6,6 +6,7 @@
 // --strategy` takes, with its step time, a lower bound that no strategy of the space beats, and what the strategies it
 // began with take. Searches play links first in, first out, with hosts that take no time; what is returned is judged
 // under fair sharing with the stack as it is, and is never slower there than data parallelism or the expert's strategy.
+// Times within `slack` of the fastest count as equal, and the fewest bytes moved decide.
 //
 // Exact: per-operator layouts on one grid of all devices, optimal for the sum of all pieces. Symbolic: the same by
 // volumes alone, without a constant of any device. MCMC: whole layers (tied.h), then any operator on any devices, begun
@@ -27,7 +28,8 @@ struct SoapRequest {
   std::uint64_t seed = 1;
   int threads = 0;                     // 0: as many as the machine has
   double headroom = 0.04;              // of a device's memory that stays free
-  double slack = 0;                    // MCMC: how much longer a step may take than the fastest, to move fewer bytes
+  double slack = 0.002;                // how much longer a step may take than the fastest, to move fewer bytes
+  std::vector<double> slacks = {};     // MCMC: more of them, ascending, whose thriftiest are candidates and no more
   std::vector<DeviceId> devices = {};  // empty: all of the cluster
   OnProgress on_progress = {};
 };

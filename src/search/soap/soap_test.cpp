@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "compile/from_strategy.h"
 #include "cost/analytic.h"
 #include "models/models.h"
 #include "price/price.h"
+#include "search/soap/groups.h"
 #include "search/soap/mcmc.h"
 #include "search/soap/proposals.h"
 #include "search/soap/tied.h"
@@ -58,7 +62,11 @@ TEST(Soap, WhatIsFoundIsAFileThatTakesAsLong) {
     EXPECT_GE(found.gap, 0);
     for (const SoapCandidate& candidate : found.candidates) {
       ASSERT_TRUE(candidate.judged) << candidate.name << ": " << candidate.error;
-      EXPECT_LE(found.judged.fair, candidate.judged->fair) << candidate.name;
+      // Within the slack, who moves fewer bytes wins; never at the cost of being slower than what people do.
+      const bool ours = candidate.name != "data parallel" && candidate.name != "expert";
+      EXPECT_LE(static_cast<double>(found.judged.fair),
+                static_cast<double>(candidate.judged->fair) * (ours ? 1 + SoapRequest().slack : 1))
+          << candidate.name;
     }
   }
 }
@@ -79,14 +87,90 @@ TEST(Soap, AWalkOverLayersIsNoSlowerThanItsSeedsAndThriftyWithinItsSlack) {
   const std::vector<SoapStrategy> seeds = {data_parallel_strategy(rnn.training, meshes),
                                            expert_strategy(rnn.training, rnn.cluster, meshes)};
   const TiedOutcome found =
-      search_tied(rnn.problem, seeds, {.evaluations = 600}, {.patience = 3, .slack = 0.2}).value();
+      search_tied(rnn.problem, seeds, {.evaluations = 900}, {.patience = 3, .slacks = {0.2, 1}}).value();
   const SoapJudgement fastest = judge(rnn.problem, found.fastest).value();
   EXPECT_EQ(fastest.fair, found.fair);  // folded as it is unfolded
   for (const SoapStrategy& seed : seeds) EXPECT_LE(fastest.fair, judge(rnn.problem, seed).value().fair);
-  ASSERT_TRUE(found.thrifty);
-  const SoapJudgement thrifty = judge(rnn.problem, *found.thrifty).value();
-  EXPECT_LT(thrifty.bytes_moved, fastest.bytes_moved);
-  EXPECT_LE(static_cast<double>(thrifty.fair), 1.2 * static_cast<double>(fastest.fair));
+  EXPECT_EQ(fastest.bytes_moved, found.bytes);
+  ASSERT_FALSE(found.thrifty.empty());
+  std::int64_t before = fastest.bytes_moved;
+  for (const Thrifty& each : found.thrifty) {
+    const SoapJudgement thrifty = judge(rnn.problem, each.strategy).value();
+    EXPECT_EQ(thrifty.fair, each.fair);
+    EXPECT_EQ(thrifty.bytes_moved, each.bytes);
+    EXPECT_LT(thrifty.bytes_moved, before);
+    EXPECT_LE(static_cast<double>(thrifty.fair), (1 + each.slack) * static_cast<double>(fastest.fair));
+    before = thrifty.bytes_moved;
+  }
+}
+
+// As FlexFlow counts them: every replica but one sends its gradient and gets the sum back.
+TEST(Soap, DataParallelismMovesEveryParameterThereAndBack) {
+  const Case rnn("rnnlm:hidden=64,vocab=256", 64, "k80x4:2", 3);
+  SoapMeshes meshes({8, 1, 1}, rnn.devices);
+  std::int64_t parameters = 0;
+  for (const Tensor& tensor : rnn.training.graph.tensors())
+    if (tensor.kind == TensorKind::Parameter) {
+      std::int64_t elements = 1;
+      for (std::int64_t extent : tensor.type.shape) elements *= extent;
+      parameters += elements * 4;
+    }
+  const SoapJudgement judged = judge(rnn.problem, data_parallel_strategy(rnn.training, meshes)).value();
+  // Beside them only what is as small as a loss.
+  EXPECT_GE(judged.bytes_moved, 2 * 7 * parameters);
+  EXPECT_LE(judged.bytes_moved, 2 * 7 * parameters + 4096);
+}
+
+// A loss has no samples of its own to split: it must not keep the layer before it from some of the devices.
+TEST(Soap, AVocabularyIsSplitOverSomeOfTheDevices) {
+  const Case rnn("rnnlm:hidden=64,vocab=256", 64, "k80x4:2", 4);
+  SoapMeshes meshes({8, 1, 1}, rnn.devices);
+  const Proposals proposals(rnn.training, 4);
+  const Graph& graph = rnn.training.graph;
+  const std::size_t head = proposals.layers().back();
+  const OpId logits = proposals.units()[head].front();
+  ASSERT_EQ(graph.name(logits), "head.logits");
+  const Signature& signature = graph.signature(logits);
+  const auto axis = [&](const char* name) { return static_cast<std::int8_t>(signature.axis_named(name)); };
+  const MeshId some = meshes.id_of({2, 2, 1}, {DeviceId(0), DeviceId(1), DeviceId(4), DeviceId(5)});
+  SoapStrategy strategy = data_parallel_strategy(rnn.training, meshes);
+  const std::vector<OpChange> changes = proposals.change_units({head}, {some, {axis("b"), axis("n"), -1}}, meshes);
+  EXPECT_EQ(changes.size(), proposals.units()[head].size());
+  for (const auto& [op, config] : changes) strategy.ops[op] = config;
+  strategy.meshes = meshes.meshes();
+  const Result<SoapJudgement> judged = judge(rnn.problem, strategy);
+  ASSERT_TRUE(judged.ok()) << judged.error().message;
+  EXPECT_EQ(play_file(rnn, to_yaml(to_tree(strategy, graph))), judged->fifo);
+}
+
+TEST(Soap, GroupsOfLayersHaveDevicesOfTheirOwn) {
+  const Case rnn("nmt:hidden=64,vocab=2048", 128, "k80x4:4", 3);
+  SoapMeshes meshes({16, 1, 1}, rnn.devices);
+  const Graph& graph = rnn.training.graph;
+  const std::vector<SoapStrategy> groups = grouped_strategies(rnn.training, Proposals(rnn.training, 4), meshes);
+  ASSERT_GT(groups.size(), 3u);
+  const std::int64_t parallel = judge(rnn.problem, data_parallel_strategy(rnn.training, meshes)).value().bytes_moved;
+  int apart = 0, thrifty = 0;
+  for (const SoapStrategy& strategy : groups) {
+    const Result<SoapJudgement> judged = judge(rnn.problem, strategy);
+    ASSERT_TRUE(judged.ok()) << judged.error().message;
+    thrifty += 5 * judged->bytes_moved <= parallel;
+    std::map<std::string, std::set<DeviceId>> on;
+    for (OpId op : strategy.ops.ids()) {
+      const std::vector<DeviceId>& devices = strategy.meshes[strategy.ops[op].mesh].devices();
+      for (const char* layer : {"encoder.0", "encoder.1", "decoder.0", "decoder.1"})
+        if (graph.name(op).starts_with(layer)) on[layer].insert(devices.begin(), devices.end());
+    }
+    // Layers of one depth share devices.
+    EXPECT_EQ(on["encoder.0"], on["decoder.0"]);
+    EXPECT_EQ(on["encoder.1"], on["decoder.1"]);
+    std::vector<DeviceId> shared;
+    std::set_intersection(on["encoder.0"].begin(), on["encoder.0"].end(), on["encoder.1"].begin(),
+                          on["encoder.1"].end(), std::back_inserter(shared));
+    apart += shared.empty();
+  }
+  EXPECT_GT(apart, 0);
+  EXPECT_GT(thrifty, 0);
 }
 
 TEST(Soap, NoRandomStrategyBeatsTheLowerBound) {

@@ -6,8 +6,8 @@
 // make it alone. A proposal changes most of the program, so each is planned, compiled, priced and played anew, under
 // fair sharing, with devices that do the same as one (price.h): exact, and cheap where nodes are alike.
 //
-// `slack`: at the end the walk goes on for fewer bytes: what takes up to so much longer than the fastest and moves less
-// is taken. 0: the fastest, whatever it moves.
+// `slacks`: at the end the walk goes on for fewer bytes, once for each: what takes up to so much longer than the
+// fastest and moves less is taken. Each goes on from what moved least so far of what takes no longer, seeds included.
 #pragma once
 
 #include "search/search.h"
@@ -21,13 +21,21 @@ struct TiedOptions {
   int round = 16;    // proposals of a chain between meetings
   int patience = 8;  // rounds without a gain after which it stops
   std::vector<double> temperatures = {0.0005, 0.004, 0.015, 0.04};
+  std::vector<double> slacks = {};  // ascending
+};
+
+struct Thrifty {
   double slack = 0;
+  SoapStrategy strategy;
+  Picoseconds fair = 0;
+  std::int64_t bytes = 0;
 };
 
 struct TiedOutcome {
   SoapStrategy fastest;
   Picoseconds fair = 0;
-  std::optional<SoapStrategy> thrifty;  // within the slack, where it moves less
+  std::int64_t bytes = 0;             // that the fastest moves, if slacks were asked for
+  std::vector<Thrifty> thrifty = {};  // by slack, where one moves less than those before
   SearchCounts counts;
 };
 
