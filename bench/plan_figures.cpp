@@ -10,6 +10,7 @@
 #include <ctime>
 #include <set>
 
+#include "base/memory.h"
 #include "cost/analytic.h"
 #include "cpu_seconds.h"
 #include "search/enumerate.h"
@@ -178,6 +179,7 @@ Status run(const std::set<std::string>& words) {
 }  // namespace weft
 
 int main(int argc, char** argv) {
+  weft::keep_freed_memory();  // as the command line does
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const weft::Status done = weft::run({argv + 1, argv + argc});
   if (!done.ok()) fmt::print(stderr, "plan_figures: {}\n", done.error().message);

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "base/memory.h"
 #include "base/suggest.h"
 #include "cli/commands.h"
 
@@ -91,4 +92,7 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace weft
 
-int main(int argc, char** argv) { return weft::run(argc, argv); }
+int main(int argc, char** argv) {
+  weft::keep_freed_memory();
+  return weft::run(argc, argv);
+}
