@@ -131,10 +131,11 @@ void compare(const Row& row, const std::string& cluster_name, const Arguments& a
       "| {} | {} | {:.1f} | {:.1f} | {:.1f} | {:.1f} | {:.2f} | {:.2f} | {} | {:.1f} | {:.1f} / {:.1f} / {:.1f} = "
       "{:.1f} "
       "| {} | {} | {:.0f} |\n",
-      row.title, cluster_name, ms(parallel.fair), ms(expert.fair), ms(exact.fair), ms(best.fair),
-      over(parallel.fair, best.fair), over(expert.fair, best.fair), row.paper, ms(found->bound.value()),
-      gb * static_cast<double>(parallel.bytes_moved), gb * static_cast<double>(expert.bytes_moved),
-      gb * static_cast<double>(best.bytes_moved), over(parallel.bytes_moved, best.bytes_moved),
+      row.title, cluster_name + (arguments.text("price", "") == "flexflow" ? ", gradients at FlexFlow's price" : ""),
+      ms(parallel.fair), ms(expert.fair), ms(exact.fair), ms(best.fair), over(parallel.fair, best.fair),
+      over(expert.fair, best.fair), row.paper, ms(found->bound.value()), gb * static_cast<double>(parallel.bytes_moved),
+      gb * static_cast<double>(expert.bytes_moved), gb * static_cast<double>(best.bytes_moved),
+      over(parallel.bytes_moved, best.bytes_moved),
       std::string_view(row.title) == "NMT" && cluster_name.starts_with("k80x4:16") ? kPaperBytes : "",
       found->counts.simulated, cpu_seconds() - start);
   std::fflush(stdout);

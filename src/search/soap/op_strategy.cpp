@@ -138,20 +138,61 @@ ShardingChoices choices_of(const SoapStrategy& strategy, const Graph& graph) {
   return choices;
 }
 
+namespace {
+
+std::array<int, kSoapAxes> sizes_of(const Mesh& mesh) {
+  return {mesh.axes()[0].size, mesh.axes()[1].size, mesh.axes()[2].size};
+}
+
+// Whether axes of the mesh that follow one another split alike.
+bool repeats(const OpConfig& config, const Mesh& mesh) {
+  int before = -1;
+  for (std::size_t m = 0; m < kSoapAxes; ++m) {
+    if (mesh.axes()[m].size == 1) continue;
+    if (config.split[m] >= 0 && config.split[m] == before) return true;
+    before = config.split[m];
+  }
+  return false;
+}
+
+// The grid of all devices that a tree of the strategy has: its own if operators need that, else the one on which most
+// have axes that split alike, which only the grid can say.
+MeshId grid_to_write(const SoapStrategy& strategy) {
+  if (!strategy.outer.empty()) return MeshId(0);
+  IdVec<MeshId, int> needed(strategy.meshes.size(), 0);
+  for (const OpConfig& config : strategy.ops) {
+    const Mesh& mesh = strategy.meshes[config.mesh];
+    for (std::size_t m = 0; m < kSoapAxes; ++m)
+      if (config.split[m] < 0 && mesh.axes()[m].size > 1) return MeshId(0);
+    if (repeats(config, mesh) && mesh.devices() == strategy.meshes[MeshId(0)].devices()) ++needed[config.mesh];
+  }
+  return MeshId(static_cast<std::size_t>(std::max_element(needed.begin(), needed.end()) - needed.begin()));
+}
+
+}  // namespace
+
 SoapStrategy as_written(const SoapStrategy& strategy) {
-  const Mesh& all = strategy.meshes[MeshId(0)];
-  SoapMeshes meshes({all.axes()[0].size, all.axes()[1].size, all.axes()[2].size}, all.devices());
+  const MeshId grid = grid_to_write(strategy);
+  SoapMeshes meshes(sizes_of(strategy.meshes[grid]), strategy.meshes[grid].devices());
   SoapStrategy written = strategy;
   for (OpConfig& config : written.ops) {
-    if (config.mesh == MeshId(0)) continue;
+    if (config.mesh == grid) {
+      config.mesh = MeshId(0);
+      continue;
+    }
     const Mesh& mesh = strategy.meshes[config.mesh];
+    if (!repeats(config, mesh)) {
+      config.mesh = meshes.id_of(sizes_of(mesh), mesh.devices());
+      continue;
+    }
+    // Begun at the second axis: a mesh of an operator's own is not the grid, whatever its shape.
     std::array<int, kSoapAxes> sizes = {1, 1, 1};
     OpConfig merged;
     std::size_t used = 0;
     for (std::size_t m = 0; m < kSoapAxes; ++m) {
       if (mesh.axes()[m].size == 1) continue;
-      if (used == 0 || merged.split[used - 1] != config.split[m]) merged.split[used++] = config.split[m];
-      sizes[used - 1] *= mesh.axes()[m].size;
+      if (used == 0 || merged.split[used] != config.split[m]) merged.split[++used] = config.split[m];
+      sizes[used] *= mesh.axes()[m].size;
     }
     merged.mesh = meshes.id_of(sizes, mesh.devices());
     config = merged;

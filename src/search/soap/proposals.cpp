@@ -146,8 +146,10 @@ std::optional<OpConfig> Proposals::follow(OpId from, const OpConfig& config, OpI
       const std::int64_t parts = mesh.axes()[m].size;
       if (divides(needed, a, parts)) result = with;
     }
+    // Nothing to share: by samples, or whole on the grid of all devices; on others something must be cut.
     if (result.split[m] < 0 && config.split[m] >= 0)
-      result.split[m] = static_cast<std::int8_t>(spare_axis(needed, *there, result, mesh.axes()[m].size));
+      result.split[m] = static_cast<std::int8_t>(
+          config.mesh == MeshId(0) ? sample_axis(needed) : spare_axis(needed, *there, result, mesh.axes()[m].size));
   }
   return fits(to, result, mesh) ? std::optional(result) : std::nullopt;
 }
@@ -520,9 +522,12 @@ std::vector<OpChange> Proposals::draw(const IdVec<OpId, OpConfig>& now, SoapMesh
     const std::uint64_t alike = rng.below(6);
     const std::vector<std::size_t> one = {u};
     changes = change_units(alike == 0 ? by_name_[u] : alike <= 3 ? by_weight_[u] : one, *head, meshes);
-    // The operator alone, without those that follow it.
-    if (alike == 5 && rng.below(3) == 0 && fits(unit.front(), *head, meshes.meshes()[head->mesh]))
-      changes = {{unit.front(), *head}};
+    // The operator alone, or with some of those that follow it.
+    if (alike >= 4 && rng.below(2) == 0) {
+      const Unit some(unit.begin(), unit.begin() + static_cast<std::ptrdiff_t>(1 + rng.below(unit.size())));
+      changes.clear();
+      if (!change_unit(some, *head, meshes, changes)) changes.clear();
+    }
   }
   std::erase_if(changes, [&](const OpChange& change) { return now[change.first] == change.second; });
   std::sort(changes.begin(), changes.end(), by_operator);
