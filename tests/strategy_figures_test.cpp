@@ -110,6 +110,8 @@ TEST(StrategyFigures, BytesPerParameterOfEveryStack) {
                                                {"megatron-2021", 16},
                                                {"nemo-24.09", 16},
                                                {"nemo-24.05", 16},
+                                               {"nemo-nemotron", 16},
+                                               {"nemo-nemotron-340b", 12},  // moments in bf16
                                                {"nemo", 16},
                                                {"oneflow", 16},
                                                // 16-bit weights, fp32 gradients, masters and moments: 2 + 4 + 12

@@ -161,8 +161,9 @@ class Reader {
       const int section = section_of(InstructionId(span.instruction));
       if (looked_at) {
         if (section >= 0) current = section;
+        // Backward, a section's last collective is the next one's, which waits for it or recomputes beside it.
         Picoseconds& end = section_end[backward][static_cast<std::size_t>(current)];
-        end = std::max(end, span.end);
+        if (!backward || section >= 0) end = std::max(end, span.end);
       }
       const Task& task = agent.tasks[span.task];
       if (!task.work.valid()) return;
