@@ -111,7 +111,7 @@ class ShortVec {
   std::uint32_t size_ = 0, capacity_ = kInside;
   union {
     T inside_[kInside];
-    T* outside_;
+    T* outside_ = nullptr;
   };
 };
 
