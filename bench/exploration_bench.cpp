@@ -9,13 +9,13 @@
 // One walk follows changes, another over the same proposals does everything anew: as a search would do the one or the
 // other, so neither finds its caches full of what the other left.
 #include <benchmark/benchmark.h>
-#include <time.h>
 
 #include <cstdlib>
 
 #include "base/random.h"
 #include "compile/compilation.h"
 #include "cost/analytic.h"
+#include "cpu_seconds.h"
 #include "explore/exploration.h"
 #include "models/models.h"
 #include "price/price.h"
@@ -25,12 +25,6 @@ namespace {
 
 constexpr int kDevices = 64;
 
-// Of this thread: other users of the machine do not count.
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 double since(double start) { return cpu_seconds() - start; }
 
 // WEFT_FULL_EVERY=n: every n-th proposal only is done anew as well.

@@ -670,6 +670,7 @@ TEST(CompiledProgram, ShorthandStrategiesTrainAsOneDevice) {
       {kLlama, "tp=2,pp=2,dp=2,zero=1,recompute=full,ga=3"},
       {kLlama, "tp=2,pp=2,dp=2,zero=1,recompute=selective,schedule=zb-h1,ga=4"},
       {kLlama, "tp=2,dp=2,zero=1,recompute=op,full=layers.*.mlp.gate_up,ga=2"},
+      {kMoe, "ep=2,dp=4,recompute=op"},
       {kLlama, "cp=2,dp=2"},
       {kLlama, "cp=2,dp=2,cp_mode=a2a"},
       {kLlama, "cp=2,dp=2,cp_mode=ring"},

@@ -170,12 +170,14 @@ TEST(Resolve, TakesRankOrderFromTheStrategy) {
 }
 TEST(Resolve, RecomputesLayersCoresOrElementwiseOperators) {
   const TrainingGraph training = training_of(model(kLlama));
-  const auto names_in = [&](const char* mode) {
-    const ResolvedStrategy plan = resolved(kLlama, fmt::format("dp=8,recompute={}", mode), "dgx-h100:1");
+  const auto names_of = [](const TrainingGraph& of, const ResolvedStrategy& plan) {
     std::map<int, std::vector<std::string>> regions;
-    for (OpId op : training.graph.ops().ids())
-      if (plan.recompute.again(op)) regions[plan.recompute.region[op]].push_back(training.graph.name(op));
+    for (OpId op : of.graph.ops().ids())
+      if (plan.recompute.again(op)) regions[plan.recompute.region[op]].push_back(of.graph.name(op));
     return regions;
+  };
+  const auto names_in = [&](const char* mode) {
+    return names_of(training, resolved(kLlama, fmt::format("dp=8,recompute={}", mode), "dgx-h100:1"));
   };
   EXPECT_THAT(names_in("none"), IsEmpty());
   const auto full = names_in("full"), selective = names_in("selective"), op = names_in("op");
@@ -194,6 +196,13 @@ TEST(Resolve, RecomputesLayersCoresOrElementwiseOperators) {
   EXPECT_THAT(both.at(0), ElementsAre("layers.0.attn_norm", "layers.0.attn.split", "layers.0.attn.q_rotary",
                                       "layers.0.attn.k_rotary", "layers.0.attn_add", "layers.0.mlp_norm",
                                       "layers.0.mlp.gate_up", "layers.0.mlp.act"));
+  // Tokens go to their experts and back once.
+  const std::string routed = std::string(kMixtral) + ",weigh_rows=1";
+  const auto of_experts =
+      names_of(training_of(model(routed)), resolved(routed.c_str(), "dp=8,recompute=op", "dgx-h100:1"));
+  ASSERT_EQ(of_experts.size(), 2u);
+  for (const std::string& name : of_experts.at(0))
+    EXPECT_THAT(name, Not(AnyOf(HasSubstr("dispatch"), HasSubstr("combine"))));
 }
 TEST(Resolve, FindsUnfusedCores) {
   const Graph graph = model("t5-small:layers=1");

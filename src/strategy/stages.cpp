@@ -171,7 +171,8 @@ RecomputeRegions assign_recompute(const IdVec<OpId, std::optional<Inherited<Reco
   // Operator by operator: products are kept, and what went to other devices to be worked on there.
   const auto is_kept = [&](OpId op) {
     const OpKind kind = graph.kind(op);
-    return !graph.signature(op).contractions.empty() || kind == OpKind::Dispatch || kind == OpKind::Combine;
+    return !graph.signature(op).contractions.empty() || kind == OpKind::Dispatch || kind == OpKind::DispatchWeights ||
+           kind == OpKind::Combine;
   };
   const auto layer_of = [&](OpId op) -> std::string_view {
     return layers.of[op] >= 0 ? std::string_view(layers.names[static_cast<std::size_t>(layers.of[op])]) : "";
