@@ -138,7 +138,7 @@ WorkloadEdit PricedProgram::reprice(const ProgramEdit& edit, const Workload& now
           journal_.dead_tasks.emplace_back(members_[gone.mesh][p], gone.tasks[p]);
         for (const auto& [group, meeting] : gone.meetings) journal_.dead_meetings.push_back(meeting);
       }
-  for (std::size_t i = 0; i < next_.size(); ++i) price_tasks(next_[i].first, next_[i].second);
+  for (std::size_t i = 0; i < next_.size(); ++i) price_tasks(next_[i].id, next_[i].entry);
 
   stamp = 0;
   for (const BodyEdit& body : edit.bodies) splice(body, ++stamp);
@@ -156,7 +156,7 @@ WorkloadEdit PricedProgram::reprice(const ProgramEdit& edit, const Workload& now
     next_of_[id] = 0;
     std::swap(entries_[id], entry);
   }
-  journal_.entries = std::exchange(next_, {});
+  std::swap(journal_.entries, next_);
   for (const AgentEdit& each : edit_.agents) edit_of_[each.agent.index()] = 0;
   return std::exchange(edit_, {});
 }
@@ -164,30 +164,30 @@ WorkloadEdit PricedProgram::reprice(const ProgramEdit& edit, const Workload& now
 void PricedProgram::undo() {
   if (!journal_.open) return;
   works_.shrink(journal_.works);
-  for (auto& [id, entry] : journal_.entries) entries_[id] = std::move(entry);
+  for (auto& [id, entry] : journal_.entries) std::swap(entries_[id], entry);
   for (auto it = journal_.sent.rbegin(); it != journal_.sent.rend(); ++it) sent_[it->first] = it->second;
   for (const CountChange& each : journal_.counts) counts_[each.agent][each.body].add(each.slot, -each.change);
   for (auto it = journal_.reused_tasks.rbegin(); it != journal_.reused_tasks.rend(); ++it)
     free_tasks_[it->first].push_back(it->second);
   free_meetings_.insert(free_meetings_.end(), journal_.reused_meetings.rbegin(), journal_.reused_meetings.rend());
-  journal_ = {};
+  journal_.clear();
 }
 
 void PricedProgram::commit() {
   if (!journal_.open) return;
   for (const auto& [agent, task] : journal_.dead_tasks) free_tasks_[agent].push_back(task);
   free_meetings_.insert(free_meetings_.end(), journal_.dead_meetings.begin(), journal_.dead_meetings.end());
-  journal_ = {};
+  journal_.clear();
 }
 
 // ---- entries ----
 
 PricedProgram::Entry& PricedProgram::writable(InstructionId id) {
   if (next_of_[id] == 0) {
-    next_.emplace_back(id, entries_[id]);
+    next_.add() = {id, entries_[id]};
     next_of_[id] = static_cast<std::uint32_t>(next_.size());
   }
-  return next_[next_of_[id] - 1].second;
+  return next_[next_of_[id] - 1].entry;
 }
 
 // New instructions that do the same as ones that went, in the same order.
@@ -221,9 +221,9 @@ void PricedProgram::find_successors(const BodyEdit& edit) {
 void PricedProgram::begin(InstructionId id, InstructionId before_it, std::uint32_t body) {
   if (next_of_[id] != 0) return;
   const Instruction& instruction = program_.instructions[id];
-  next_.emplace_back(id, Entry{});
+  next_.add().id = id;
   next_of_[id] = static_cast<std::uint32_t>(next_.size());
-  Entry& entry = next_.back().second;
+  Entry& entry = next_.back().entry;
   const Entry* old = before_it.valid() ? &entries_[before_it] : nullptr;
   const Task blank = pricer_.blank(id);
   entry.mesh = instruction.mesh;
@@ -405,8 +405,9 @@ std::int32_t PricedProgram::parties(CommGroupId group) {
 // Every group of the instruction that has something to move meets; as before, where it did before.
 void PricedProgram::open_meetings(const Instruction& instruction, KindId kind, Entry& entry) {
   Communications& communications = pricer_.communications();
-  const auto old = std::exchange(entry.meetings, {});
-  for (const auto& [group, meeting] : old) meeting_of_[group] = meeting;
+  std::swap(met_before_, entry.meetings);
+  entry.meetings.clear();
+  for (const auto& [group, meeting] : met_before_) meeting_of_[group] = meeting;
   std::optional<Payload> payload;
   for (std::size_t p = 0; p < entry.tasks.size(); ++p) {
     const CommGroupId id = communications.kinds()[kind].group_at[p];
@@ -425,7 +426,7 @@ void PricedProgram::open_meetings(const Instruction& instruction, KindId kind, E
     put_meeting(meeting, {work, parties(id)});
     entry.meetings.emplace_back(id, meeting);
   }
-  for (const auto& [group, meeting] : old)
+  for (const auto& [group, meeting] : met_before_)
     if (std::exchange(meeting_of_[group], {}).valid()) journal_.dead_meetings.push_back(meeting);
 }
 
@@ -611,7 +612,7 @@ void PricedProgram::write_waits_for_sends() {
       // All that went before all that came: a number may be given to another.
       std::size_t last = i;
       for (; last < sends_.size() && sends_[last].agent == agent && sends_[last].body == body; ++last)
-        if (!sends_[last].added) std::erase(wait.after, sends_[last].task);
+        if (!sends_[last].added) erase_if(wait.after, [&](TaskId sent) { return sent == sends_[last].task; });
       for (; i < last; ++i)
         if (sends_[i].added) wait.after.push_back(sends_[i].task);
       put(agent, waiting, std::move(wait));

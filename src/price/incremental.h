@@ -18,6 +18,7 @@
 // O(log length of the body). Nothing is done for agents and instructions that the edit does not name.
 #pragma once
 
+#include "base/reused.h"
 #include "price/instruction_pricer.h"
 #include "price/ranks.h"
 #include "price/works.h"
@@ -49,21 +50,34 @@ class PricedProgram {
  private:
   // An instruction as it is priced.
   struct Entry {
-    MeshId mesh;
+    MeshId mesh = {};
     std::uint32_t slot = 0;
     std::uint32_t body = 0;  // of the program
     std::uint8_t stream = 0;
     PlayedFor when = PlayedFor::EveryMicroBatch;
     bool weight_part = false;
     bool sends = false;
-    std::vector<TaskId> tasks;  // by position in the mesh; of those that are no tasks (Free) empty
-    std::vector<std::pair<CommGroupId, MeetingId>> meetings;
+    std::vector<TaskId> tasks = {};  // by position in the mesh; of those that are no tasks (Free) empty
+    std::vector<std::pair<CommGroupId, MeetingId>> meetings = {};
 
     // On the same streams of the same devices, played together: in order.
     bool goes_with(const Entry& other) const {
       return mesh == other.mesh && body == other.body && stream == other.stream && when == other.when &&
              weight_part == other.weight_part;
     }
+    void clear() {
+      std::vector<TaskId> no_tasks = std::move(tasks);
+      auto no_meetings = std::move(meetings);
+      no_tasks.clear();
+      no_meetings.clear();
+      *this = {.tasks = std::move(no_tasks), .meetings = std::move(no_meetings)};
+    }
+  };
+  struct Written {
+    InstructionId id;
+    Entry entry;
+
+    void clear() { entry.clear(); }
   };
   // How many tasks of a body of an agent are in each slot: a Fenwick tree.
   class Counts {
@@ -96,11 +110,20 @@ class PricedProgram {
   struct Journal {
     bool open = false;
     std::size_t works = 0;  // that there were
-    std::vector<std::pair<InstructionId, Entry>> entries;
+    Reused<Written> entries;
     std::vector<std::pair<TransferId, InstructionId>> sent;
     std::vector<CountChange> counts;
     std::vector<std::pair<std::uint32_t, TaskId>> reused_tasks, dead_tasks;
     std::vector<MeetingId> reused_meetings, dead_meetings;
+
+    void clear() {
+      open = false;
+      entries.clear();
+      sent.clear();
+      counts.clear();
+      for (auto* tasks : {&reused_tasks, &dead_tasks}) tasks->clear();
+      for (auto* meetings : {&reused_meetings, &dead_meetings}) meetings->clear();
+    }
   };
   // Tasks of a body of an agent, in and out at one place of the program.
   struct Projection {
@@ -111,7 +134,7 @@ class PricedProgram {
 
   void adopt_meshes();
   const Entry& entry(InstructionId id) const {
-    return next_of_[id] != 0 ? next_[next_of_[id] - 1].second : entries_[id];
+    return next_of_[id] != 0 ? next_[next_of_[id] - 1].entry : entries_[id];
   }
   Entry& writable(InstructionId id);
   void find_successors(const BodyEdit& edit);
@@ -170,16 +193,17 @@ class PricedProgram {
   WorkloadEdit edit_;
   std::vector<AgentEdit> spare_;  // empty, with memory
   bool initial_ = false;
-  std::vector<std::pair<InstructionId, Entry>> next_;
+  Reused<Written> next_;
   IdVec<InstructionId, std::uint32_t> next_of_;                      // in next_, + 1
   IdVec<InstructionId, std::uint32_t> removed_, removed_at_, same_;  // stamps
   IdVec<InstructionId, InstructionId> before_;                       // whose tasks a new one takes over
   std::vector<std::uint32_t> edit_of_;                               // in edit_.agents, + 1, by agent
   std::vector<std::size_t> tasks_, meetings_;                        // how many there are then; one
   IdVec<CommGroupId, MeetingId> meeting_of_;
-  std::vector<InstructionId> moved_;  // that stay, but in another slot
-  std::vector<const Entry*> waits_;   // of the instruction being priced
-  Task task_;                         // being priced
+  std::vector<std::pair<CommGroupId, MeetingId>> met_before_;  // by the instruction being priced
+  std::vector<InstructionId> moved_;                           // that stay, but in another slot
+  std::vector<const Entry*> waits_;                            // of the instruction being priced
+  Task task_;                                                  // being priced
   std::vector<IdVec<BodyId, Projection>> projections_;
   std::vector<std::pair<std::uint32_t, BodyId>> touched_;
   std::vector<SendChange> sends_;

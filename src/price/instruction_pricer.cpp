@@ -35,7 +35,7 @@ void InstructionPricer::add_host(Task& task, const Instruction& instruction) con
   if (compute) task.host_waits = stack_.sync_on_norm.value && graph_.kind(compute->op) == OpKind::ClipCoefficient;
 }
 
-Task InstructionPricer::wait_for_sends(std::vector<TaskId> sends) const {
+Task InstructionPricer::wait_for_sends(ShortVec<TaskId> sends) const {
   Task wait;
   wait.stream = static_cast<std::uint8_t>(Stream::Compute);
   wait.label = ~0u;
@@ -73,15 +73,20 @@ ComputeCost InstructionPricer::compute_cost(const Compute& compute, const Mesh& 
                                     products_of(types_, graph_, compute.op), attended_share(signature, slices)});
 }
 
-ComputeCost InstructionPricer::combine_cost(const Combine& combine, const Mesh& mesh, const DeviceSpec& device) const {
+const ComputeCost& InstructionPricer::combine_cost(const Combine& combine, const Mesh& mesh, const DeviceSpec& device) {
   const DType dtype = graph_.tensors()[program_.buffers[combine.outputs[0]].tensor].type.dtype;
   std::int64_t bytes = 0;
   for (BufferId output : combine.outputs)
     bytes += bytes_of(graph_.tensors()[program_.buffers[output].tensor].type.dtype,
                       largest_local_elements(program_.buffers[output].layout, mesh));
-  const TensorType term{dtype, {std::max<std::int64_t>(1, bytes * 8 / bits_of(dtype))}};
-  const Signature sum = make_signature(OpKind::Binary, {{"fn", "add"}}, std::vector{term, term}).value();
-  return cost_.compute(ComputeQuery{&sum, {}, &device});
+  const std::int64_t elements = std::max<std::int64_t>(1, bytes * 8 / bits_of(dtype));
+  const auto [found, added] = combine_costs_.try_emplace({&device, dtype, elements});
+  if (added) {
+    const TensorType term{dtype, {elements}};
+    const Signature sum = make_signature(OpKind::Binary, {{"fn", "add"}}, std::vector{term, term}).value();
+    found->second = cost_.compute(ComputeQuery{&sum, {}, &device});
+  }
+  return found->second;
 }
 
 CommGroupId InstructionPricer::group_of(const Instruction& instruction, KindId kind, DeviceId device,

@@ -2,6 +2,9 @@
 // communicates. Who numbers works and meetings, folded (price.cpp) or not (incremental.cpp), is told the same.
 #pragma once
 
+#include <map>
+#include <tuple>
+
 #include "cost/cost.h"
 #include "price/communications.h"
 #include "program/program.h"
@@ -32,13 +35,13 @@ class InstructionPricer {
   // Does the device have to stop computing until what a body sends has arrived?
   bool waits_for_sends() const { return !stack_.p2p_overlap.value; }
   // The task that does.
-  Task wait_for_sends(std::vector<TaskId> sends) const;
+  Task wait_for_sends(ShortVec<TaskId> sends) const;
 
   // Whether every device of the mesh has the same amount of the operator to do.
   bool is_uniform(const Compute& compute, const Mesh& mesh) const;
   ComputeCost compute_cost(const Compute& compute, const Mesh& mesh, int position);
   // One pass over memory: reads both terms, writes the result. Uneven parts count by the largest.
-  ComputeCost combine_cost(const Combine& combine, const Mesh& mesh, const DeviceSpec& device) const;
+  const ComputeCost& combine_cost(const Combine& combine, const Mesh& mesh, const DeviceSpec& device);
   // The group in which the device, at a position of the instruction's mesh, takes part by it. None: it has nothing to
   // wait for, or comes by its own send.
   CommGroupId group_of(const Instruction& instruction, KindId kind, DeviceId device, int position) const;
@@ -58,6 +61,7 @@ class InstructionPricer {
   Communications communications_;
   std::vector<std::int64_t> extents_;
   std::map<const DeviceSpec*, std::uint32_t> interference_;
+  std::map<std::tuple<const DeviceSpec*, DType, std::int64_t>, ComputeCost> combine_costs_;  // by elements
 };
 
 }  // namespace weft

@@ -211,7 +211,7 @@ class Pricer {
     agent.plays = plays.plays;
     for (const RankBody& body : plays.bodies) {
       std::vector<TaskId>& list = agent.bodies[agent.bodies.push_back({})];
-      std::vector<TaskId> sends;
+      ShortVec<TaskId> sends;
       for (InstructionId instruction_id : body_at(program_, body.source)) {
         const Instruction& instruction = program_.instructions[instruction_id];
         if (at[instruction.mesh.index()] < 0 || std::holds_alternative<Free>(instruction.what)) continue;

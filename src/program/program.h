@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "base/id.h"
+#include "base/short_vec.h"
 #include "graph/training.h"
 #include "program/schedule.h"
-#include "program/short_vec.h"
 #include "strategy/layout.h"
 #include "strategy/reshard.h"
 

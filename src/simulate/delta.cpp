@@ -16,6 +16,7 @@ void Simulator::State::build() {
     named &= found.has_value();
     index.emplace_back(workload.agents[agent], found ? std::move(*found) : TaskPositions{});
   }
+  twins = Twins(workload);
 }
 
 std::int64_t Simulator::State::executed() const {
@@ -50,6 +51,7 @@ Result<Outcome> Simulator::State::apply(WorkloadEdit& edit, std::optional<Picose
   undo.entries = std::move(entries);
   undo.ends = ends;
   undo.tasks = tasks;
+  undo.twins = twins;
   if (const Status status = change(edit, undo); !status) {
     take_back(std::move(undo));
     return status.error();

@@ -29,6 +29,8 @@ struct Splice {
   std::uint32_t position = 0;
   std::uint32_t removed = 0;
   std::vector<TaskId> inserted = {};
+
+  bool operator==(const Splice&) const = default;
 };
 
 struct AgentEdit {

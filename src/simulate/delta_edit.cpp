@@ -19,16 +19,16 @@ void put_back(IdVec<Id, Value>& column, std::vector<Replaced<Id, Value>>& log) {
 }
 
 template <class Id, class Value>
-Status put(IdVec<Id, Value>& column, const std::vector<std::pair<Id, Value>>& values,
-           std::vector<Replaced<Id, Value>>& log, std::string_view what) {
-  for (const auto& [id, value] : values) {
+Status put(IdVec<Id, Value>& column, std::vector<std::pair<Id, Value>>& values, std::vector<Replaced<Id, Value>>& log,
+           std::string_view what) {
+  for (auto& [id, value] : values) {
     if (!id.valid() || id.index() > column.size())
       return error("{} {}: add it as {}, or replace one before", what, id.index(), column.size());
     if (id.index() == column.size()) {
       log.push_back({id, std::nullopt});
-      column.push_back(value);
+      column.push_back(std::move(value));
     } else {
-      log.push_back({id, std::exchange(column[id], value)});
+      log.push_back({id, std::exchange(column[id], std::move(value))});
     }
   }
   return Ok{};
@@ -97,7 +97,8 @@ Status Simulator::State::check_parties(const Undo& undo) const {
   return Ok{};
 }
 
-Status Simulator::State::change_agent(AgentEdit& edit, ScriptPatch*& patch, Undo::OfAgent& undo) {
+Status Simulator::State::change_agent(AgentEdit& edit, ScriptPatch*& patch, const ScriptPatch* first,
+                                      Undo::OfAgent& undo) {
   Agent& agent = workload.agents[edit.agent];
   AgentScript& script = machine->script(edit.agent.index());
   ScriptIndex& of = index[edit.agent.index()];
@@ -105,11 +106,12 @@ Status Simulator::State::change_agent(AgentEdit& edit, ScriptPatch*& patch, Undo
     patch->undo(script, of);
     patch = nullptr;
   };
-  const std::uint32_t first = machine->layout().first_stream[edit.agent.index()];
+  const bool patches = patch != nullptr && first == nullptr;
+  const std::uint32_t first_stream = machine->layout().first_stream[edit.agent.index()];
   const auto note = [&](auto& list, TaskId id) {
     const Task& task = agent.tasks[id];
     if (task.meeting.valid())
-      list.emplace_back(task.meeting, Layout::Party{edit.agent.index(), first + task.stream, 1});
+      list.emplace_back(task.meeting, Layout::Party{edit.agent.index(), first_stream + task.stream, 1});
   };
   for (Task& task : edit.added) agent.tasks.push_back(std::move(task));
   of.resize(agent.tasks.size());
@@ -122,7 +124,7 @@ Status Simulator::State::change_agent(AgentEdit& edit, ScriptPatch*& patch, Undo
       return error("task {}: its stream or guard is another now: take it out, and put in a new one", id.index());
     if (standing) note(undo.left, id);
     undo.changed.emplace_back(id, std::exchange(agent.tasks[id], std::move(task)));
-    if (patch && !patch->change(script, of, workload, id, agent.tasks[id])) give_up();
+    if (patches && patch && !patch->change(script, of, workload, id, agent.tasks[id])) give_up();
     if (standing) note(undo.came, id);
   }
   for (std::size_t i = undo.tasks; i < agent.tasks.size(); ++i)
@@ -147,11 +149,15 @@ Status Simulator::State::change_agent(AgentEdit& edit, ScriptPatch*& patch, Undo
     splice.removed = inserted;
     undo.splices.push_back(std::move(splice));
     const Splice& back = undo.splices.back();
-    if (patch && !patch->splice(script, of, workload, agent, back.body, back.position, back.inserted, inserted))
+    if (patches && patch &&
+        !patch->splice(script, of, workload, agent, back.body, back.position, back.inserted, inserted))
       give_up();
   }
   of.list.clear();
-  if (patch && !patch->finish(script, of, agent)) give_up();
+  if (first != nullptr)
+    patch->follow(*first, script, of, machine->script(first->agent()), index[first->agent()]);
+  else if (patch && !patch->finish(script, of, agent))
+    give_up();
   return Ok{};
 }
 
@@ -159,8 +165,9 @@ Status Simulator::State::change(WorkloadEdit& edit, Undo& undo) {
   WEFT_TRY_OK(put(workload.links, edit.links, undo.links, "link"));
   WEFT_TRY_OK(put(workload.works, edit.works, undo.works, "work"));
   WEFT_TRY_OK(put(workload.meetings, edit.meetings, undo.meetings, "meeting"));
-  for (const auto& [id, link] : edit.links)
-    if (link.capacity < 0) return error("link {}: capacity {} B/s: not below 0", id.index(), link.capacity);
+  for (const auto& [id, given] : edit.links)
+    if (const FlowLink& link = workload.links[id]; link.capacity < 0)
+      return error("link {}: capacity {} B/s: not below 0", id.index(), link.capacity);
   IdVec<FlowLinkId, WorkId> named_by(workload.links.size());
   if (edit.links.empty()) {
     std::vector<WorkId> works;
@@ -187,6 +194,9 @@ Status Simulator::State::change(WorkloadEdit& edit, Undo& undo) {
       if (agent.bodies.contains(splice.body) && splice.position < agent.bodies[splice.body].size())
         __builtin_prefetch(&agent.bodies[splice.body][splice.position]);
   };
+  const std::vector<std::uint32_t> same_as = twins.edit(edit.agents);
+  std::vector<const ScriptPatch*> patch_of(edit.agents.size());
+  undo.patches.reserve(edit.agents.size());  // some look at others
   for (std::size_t i = 0; i < edit.agents.size(); ++i) {
     AgentEdit& each = edit.agents[i];
     fetch(i + 1);
@@ -196,17 +206,25 @@ Status Simulator::State::change(WorkloadEdit& edit, Undo& undo) {
     of_agent.tasks = workload.agents[each.agent].tasks.size();
     // Where the agent stays as it is but for this, its script is changed where it stands.
     ScriptPatch* patch = nullptr;
+    const ScriptPatch* first = nullptr;
     const auto parts = std::count_if(edit.agents.begin(), edit.agents.end(),
                                      [&](const AgentEdit& other) { return other.agent == each.agent; });
     const bool patched = named && in_place && parts == 1 && machine->host_is_free(each.agent.index());
     if (patched) {
       patch = &undo.patches.add();
       patch->begin(machine->script(each.agent.index()), index[each.agent.index()], each.agent.index());
+      first = patch_of[same_as[i]];
+      if (first != nullptr &&
+          !patch->can_follow(*first, machine->script(each.agent.index()), index[each.agent.index()],
+                             workload.agents[each.agent], workload.agents[AgentId(first->agent())], each.changed))
+        first = nullptr;
     }
-    const Status status = change_agent(each, patch, of_agent);
+    const Status status = change_agent(each, patch, first, of_agent);
     for (const auto& [meeting, party] : of_agent.came) come(meeting, party);
     for (const auto& [meeting, party] : of_agent.left) leave(meeting, party);
     if (patched && patch == nullptr) undo.patches.drop_last();
+    if (patch == nullptr) twins.part(each.agent);
+    if (same_as[i] == i) patch_of[i] = patch;
     if (!status) return status.error().at(fmt::format("agent {}", each.agent.index()));
   }
   return check_parties(undo);
@@ -217,7 +235,8 @@ void Simulator::State::put_scripts_back(Undo& undo) {
     machine->exchange_script(it->agent, std::move(it->script));
     index[it->agent] = std::move(it->index);
   }
-  for (ScriptPatch& patch : undo.patches) patch.undo(machine->script(patch.agent()), index[patch.agent()]);
+  for (std::size_t i = undo.patches.size(); i-- > 0;)
+    undo.patches[i].undo(machine->script(undo.patches[i].agent()), index[undo.patches[i].agent()]);
   undo.scripts.clear();
   undo.patches.clear();
 }
@@ -250,6 +269,7 @@ void Simulator::State::take_back(Undo undo) {
   put_back(workload.links, undo.links);
   put_scripts_back(undo);
   machine->workload_changed(first_changed(undo));
+  std::swap(twins, undo.twins);
   entries = std::move(undo.entries);
   ends = std::move(undo.ends);
   tasks = undo.tasks;
@@ -344,6 +364,7 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
     for (std::uint32_t play = 0; play < script.plays(); ++play)
       if (script.script_index(play) != before.script_index(play)) return std::nullopt;
     ScriptDiff diff(before, script, replaced);
+    twins.part(AgentId(agent));
     undo.scripts.push_back({agent, machine->exchange_script(agent, std::move(script)),
                             std::exchange(index[agent], ScriptIndex(source, std::move(*found)))});
     // The vector does not grow past what it has reserved: point into it.

@@ -10,9 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/reused.h"
 #include "simulate/delta.h"
 #include "simulate/machine.h"
 #include "simulate/script_diff.h"
+#include "simulate/twins.h"
 
 namespace weft {
 
@@ -91,32 +93,6 @@ struct Replaced {
   std::optional<Value> before;  // nothing: it was added
 };
 
-// A list whose items keep their memory when it is cleared, for the next ones to use.
-template <class Item>
-class Reused {
- public:
-  // As `Item::clear` leaves it.
-  Item& add() {
-    if (used_ == items_.size()) items_.emplace_back();
-    return items_[used_++];
-  }
-  void drop_last() { items_[--used_].clear(); }
-  void clear() {
-    while (used_ > 0) drop_last();
-  }
-  std::size_t size() const { return used_; }
-  Item& operator[](std::size_t i) { return items_[i]; }
-  const Item& operator[](std::size_t i) const { return items_[i]; }
-  auto begin() { return items_.begin(); }
-  auto end() { return items_.begin() + static_cast<std::ptrdiff_t>(used_); }
-  auto begin() const { return items_.begin(); }
-  auto end() const { return items_.begin() + static_cast<std::ptrdiff_t>(used_); }
-
- private:
-  std::vector<Item> items_;
-  std::size_t used_ = 0;
-};
-
 // How to take an edit back.
 struct Undo {
   struct OfAgent {
@@ -144,6 +120,7 @@ struct Undo {
   Reused<OfAgent> agents;
   std::vector<OfScript> scripts;
   Reused<ScriptPatch> patches;
+  Twins twins;
   std::vector<Entry> entries;
   std::vector<Picoseconds> ends;
   std::int64_t tasks = 0;
@@ -191,6 +168,7 @@ struct Simulator::State {
   using ScriptIndex = engine::ScriptIndex;
   using ScriptPatch = engine::ScriptPatch;
   using ScriptView = engine::ScriptView;
+  using Twins = engine::Twins;
   using Undo = engine::Undo;
 
   engine::BlockPool pool;  // outlives the scripts in it
@@ -198,7 +176,8 @@ struct Simulator::State {
   DeltaOptions options;
   std::unique_ptr<Machine> machine;
   std::vector<ScriptIndex> index;  // per agent
-  bool named = true;               // steps have names: else every edit is a full run
+  Twins twins;
+  bool named = true;  // steps have names: else every edit is a full run
   std::vector<Entry> entries;
   std::vector<Picoseconds> ends;
   std::int64_t tasks = 0;
@@ -237,8 +216,9 @@ struct Simulator::State {
 
   Status check_parties(const Undo& undo) const;
 
-  // `patch`, where given, is kept up with the splices; it is taken back, and nothing, if that cannot be done.
-  Status change_agent(AgentEdit& edit, ScriptPatch*& patch, Undo::OfAgent& undo);
+  // `patch`, where given, is kept up with the splices; it is taken back, and nothing, if that cannot be done. `first`,
+  // where given, is that of a twin, which it follows.
+  Status change_agent(AgentEdit& edit, ScriptPatch*& patch, const ScriptPatch* first, Undo::OfAgent& undo);
 
   // Makes the edit, as far as it is one; what was done is in `undo`, also after an error.
   Status change(WorkloadEdit& edit, Undo& undo);

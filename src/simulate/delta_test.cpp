@@ -61,8 +61,9 @@ RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesInLongRows, (std::uint64_t seed)) {
   play_edits(seed, options, seed % 2 == 0 ? Network::Fair : Network::Fifo);
 }
 
-// Four agents that do the same, and have steps in common, until edits make them different: one or all of them get tasks
-// on two streams that wait for earlier ones, now and then more at one place than there is room for.
+// Four agents that have the same steps, most of them with the same work, until edits make them different: one or all of
+// them get tasks on two streams that wait for earlier ones, now and then more at one place than there is room for, lose
+// or move one, and have other work in one that stays. What all get is the same, or the same but for its work.
 RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesWhereAgentsAreAlike, (std::uint64_t seed)) {
   constexpr std::size_t kAgents = 4;
   Rng rng(seed);
@@ -71,11 +72,11 @@ RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesWhereAgentsAreAlike, (std::uint64_t s
   for (std::size_t a = 0; a < kAgents; ++a) maker.agent();
   const WorkId exchange = maker.transfer(50, {maker.link()});
   for (int i = 0; i < 100; ++i) {
-    const WorkId work = maker.compute(1 + i % 7);
+    const WorkId work = maker.compute(1 + i % 7), other = maker.compute(3 + i % 5);
     std::optional<MeetingId> meeting;
     if (i % 20 == 19) meeting = maker.meeting(exchange, kAgents);
     for (const AgentId agent : maker.workload.agents.ids()) {
-      const TaskId last = maker.task(agent, work);
+      const TaskId last = maker.task(agent, i % 11 == 3 && agent.index() % 2 == 1 ? other : work);
       if (i % 9 == 0) maker.task(agent, work, 1, {last});
       if (meeting) maker.meet(agent, *meeting, 2, {last});
     }
@@ -90,7 +91,10 @@ RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesWhereAgentsAreAlike, (std::uint64_t s
       continue;
     }
     const WorkId work(simulator.workload().works.size());
-    WorkloadEdit edit{.works = {{work, {.fixed = rng.between(1, 40)}}}};
+    const WorkId other(work.index() + 1);
+    WorkloadEdit edit{.works = {{work, {.fixed = rng.between(1, 40)}}, {other, {.fixed = rng.between(1, 40)}}}};
+    const bool exact = rng.below(2) == 0, moves = rng.below(3) == 0, changes = rng.below(2) == 0;
+    const std::size_t changed = 70 + rng.below(20);
     const std::size_t position = rng.below(60), count = rng.below(5) == 0 ? 70 : 1 + rng.below(4);
     const std::size_t first = rng.below(kAgents), last = rng.below(2) == 0 ? kAgents - 1 : first;
     for (std::size_t a = rng.below(2) == 0 ? 0 : first; a <= last; ++a) {
@@ -104,11 +108,21 @@ RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesWhereAgentsAreAlike, (std::uint64_t s
       for (std::size_t k = 0; k < count; ++k) {
         splice.inserted.emplace_back(agent.tasks.size() + k);
         Task& task = of_agent.added.emplace_back();
-        task.work = work;
+        task.work = exact || a % 2 == 0 ? work : other;
         task.stream = static_cast<std::uint8_t>(k % 3 == 1);
         if (position > 0) task.after = {body[position - 1], body[position / 2]};
       }
       splice.body = BodyId(0);
+      if (const Task& stays = agent.tasks[body[changed]]; changes && !stays.meeting.valid()) {
+        of_agent.changed.emplace_back(body[changed], stays);
+        // Or that which the first agent has there already.
+        const auto& firsts = simulator.workload().agents[AgentId(0)].tasks;
+        const bool taken = exact && firsts.contains(body[changed]) && firsts[body[changed]].work.valid();
+        of_agent.changed.back().second.work = taken ? firsts[body[changed]].work : work;
+        if (rng.below(4) == 0) of_agent.changed.back().second.after = {body[changed - 3]};
+      }
+      if (moves && splice.removed == 1)
+        of_agent.splices.push_back({BodyId(0), static_cast<std::uint32_t>(position + count + 5), 0, {body[position]}});
     }
     before.push_back(simulator.workload());
     const auto outcome = simulator.apply(edit);

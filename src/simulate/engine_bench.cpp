@@ -56,7 +56,7 @@ Workload pipeline(int stages, int micro_batches) {
     const AgentId a = maker.agent();
     const WorkId collective = maker.transfer(20'000'000, {maker.link(300'000'000'000)}, 10'000'000);
     const auto body = [&](BodyId id, const MeetingId* from, const MeetingId* to, std::uint8_t stream) {
-      std::vector<TaskId> after;
+      ShortVec<TaskId> after;
       if (from != nullptr) after = {maker.meet(a, *from, stream, {}, id)};
       for (int t = 0; t < 298; ++t) {
         const bool reduces = t % 10 == 9;

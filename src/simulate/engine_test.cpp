@@ -391,7 +391,7 @@ TEST(Pipeline, OneForwardOneBackwardHasItsBubble) {
   for (int stage = 0; stage < kStages; ++stage) {
     const AgentId a = maker.agent();
     const auto body = [&](BodyId id, WorkId work, const MeetingId* from, const MeetingId* to, std::uint8_t stream) {
-      std::vector<TaskId> after;
+      ShortVec<TaskId> after;
       if (from != nullptr) after.push_back(maker.meet(a, *from, stream, {}, id));
       const TaskId done = maker.task(a, Task{.work = work, .after = after}, id);
       if (to != nullptr) maker.meet(a, *to, static_cast<std::uint8_t>(stream + 1), {done}, id);

@@ -69,7 +69,7 @@ class RandomWorkload {
     Task task{.stream = static_cast<std::uint8_t>(rng_.below(3))};
     const std::size_t tasks = workload().agents[agent].tasks.size();
     for (std::uint64_t n = rng_.below(3); n > 0 && tasks > 0; --n)
-      task.after.emplace_back(tasks - 1 - rng_.below(std::min<std::size_t>(tasks, 6)));
+      task.after.push_back(TaskId(tasks - 1 - rng_.below(std::min<std::size_t>(tasks, 6))));
     if (options_.host) {
       task.host = rng_.below(2) == 0 ? 0 : rng_.between(0, 60);
       task.host_waits = rng_.below(20) == 0;
@@ -150,7 +150,7 @@ class RandomWorkload {
       // Sometimes under the number of one that is not there any more.
       TaskId made = unused_task(id);
       if (made.valid()) {
-        std::erase_if(task.after, [&](TaskId after) { return after >= made; });
+        erase_if(task.after, [&](TaskId after) { return after >= made; });
         agent.tasks[made] = task;
         edit.agents.push_back({id, {}, {{body, position, 0, {made}}}, {{made, task}}});
       } else {
@@ -194,7 +194,7 @@ class RandomWorkload {
     next.work = random_work(rng_.below(3) == 0);
     next.stream = task.stream;
     next.when = task.when;
-    std::erase_if(next.after, [&](TaskId after) { return after >= changed; });
+    erase_if(next.after, [&](TaskId after) { return after >= changed; });
     task = next;
     edit.agents.push_back({id, {}, {}, {{changed, std::move(next)}}});
   }

@@ -4,19 +4,6 @@
 
 namespace weft::engine {
 
-void ScriptDiff::note_patch() const {
-  if (!std::exchange(to_note_, false)) return;
-  edits_.reserve(patch_->removed().size() + patch_->added().size() + patch_->changed().size());
-  for (const ScriptPatch::At& at : patch_->removed()) {
-    const Block& before = *patch_->block_before(at);
-    note(at.script, before.steps[before.at(at.position)].stream, 2 * at.position + 2);
-  }
-  for (const auto* list : {&patch_->added(), &patch_->changed()})
-    for (const ScriptPatch::At& at : *list)
-      note(at.script, before_->scripts()[at.script].step(at.position).stream, 2 * at.position + 2);
-  sort();
-}
-
 // A step is kept if its task is in both, in the same order as the kept ones before it.
 void ScriptDiff::note_order(const Script& before, const Script& after) {
   const std::size_t index = kept_.size();
@@ -64,14 +51,14 @@ bool ScriptDiff::same_waits(std::span<const StepWait> before, std::span<const St
                     });
 }
 
-bool ScriptDiff::empty() const { return to_note_ ? patch_->empty() : edits_.empty(); }
+bool ScriptDiff::empty() const { return as_patched_ ? patch_->empty() : edits_.empty(); }
 
 bool ScriptDiff::edit_between(int stream, Mark from, Mark to) const {
-  note_patch();
+  const std::vector<Edit>& all = edits();
   for (std::uint32_t play = from.play; play <= to.play && play < before_->plays(); ++play) {
     const std::uint32_t script = before_->script_index(play), low = play == from.play ? from.at + 1 : 0;
-    for (auto it = std::lower_bound(edits_.begin(), edits_.end(), Edit{script, low, 0});
-         it != edits_.end() && it->script == script && (play < to.play || it->mark <= to.at); ++it)
+    for (auto it = std::lower_bound(all.begin(), all.end(), Edit{script, low, 0});
+         it != all.end() && it->script == script && (play < to.play || it->mark <= to.at); ++it)
       if (it->stream == stream || stream == kHost) return true;
   }
   return false;

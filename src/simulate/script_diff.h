@@ -37,10 +37,10 @@ class ScriptDiff {
   explicit ScriptDiff(const AgentScript& script) : before_(&script), in_place_(true) {}
   // Of a script that is patched where it stands.
   ScriptDiff(const AgentScript& script, const ScriptPatch& patch)
-      : before_(&script), in_place_(true), patch_(&patch), to_note_(true) {}
+      : before_(&script), in_place_(true), patch_(&patch), as_patched_(true) {}
   // A step of the script is another: its meeting is.
   void note_changed(std::uint32_t script, std::uint32_t position, int stream) {
-    note_patch();
+    if (std::exchange(as_patched_, false)) edits_ = patch_->edits(*before_);
     note(script, stream, 2 * position + 2);
     sort();
   }
@@ -66,15 +66,9 @@ class ScriptDiff {
   }
 
  private:
-  struct Edit {
-    std::uint32_t script = 0, mark = 0;
-    int stream = 0;
+  using Edit = ScriptPatch::Edit;
 
-    auto operator<=>(const Edit&) const = default;
-  };
-
-  // When somebody asks: of most patches nobody does.
-  void note_patch() const;
+  const std::vector<Edit>& edits() const { return as_patched_ ? patch_->edits(*before_) : edits_; }
   void note_order(const Script& before, const Script& after);
   bool same_waits(std::span<const StepWait> before, std::span<const StepWait> after) const;
   template <class Replaced>
@@ -92,16 +86,16 @@ class ScriptDiff {
     const auto at = std::lower_bound(kept.begin(), kept.end(), std::pair(position, 0u));
     return at != kept.end() && at->first == position ? at->second : kNoStep;
   }
-  void note(std::size_t script, int stream, std::uint32_t mark) const {
+  void note(std::size_t script, int stream, std::uint32_t mark) {
     edits_.push_back({static_cast<std::uint32_t>(script), mark, stream});
   }
-  void sort() const { std::sort(edits_.begin(), edits_.end()); }
+  void sort() { std::sort(edits_.begin(), edits_.end()); }
 
   const AgentScript* before_;
   bool in_place_ = false;  // positions are the same; nothing but `edits_` is needed
   const ScriptPatch* patch_ = nullptr;
-  mutable bool to_note_ = false;
-  mutable std::vector<Edit> edits_;
+  bool as_patched_ = false;  // the edits are the patch's
+  std::vector<Edit> edits_;
   std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> kept_;  // old position, new one; per script
   std::vector<char> moved_;                                                 // per task: stands elsewhere in the order
 };

@@ -26,6 +26,14 @@ const Entry* find_in(const std::vector<Entry>& entries, const Value& value, cons
   return at != entries.end() && key(*at) == value ? &*at : nullptr;
 }
 
+// Of two steps with the same place and waits.
+bool same_content(Step a, const Step& b) {
+  a.first_wait = b.first_wait;
+  a.wait_count = b.wait_count;
+  a.next = b.next;
+  return a == b;
+}
+
 constexpr auto by_stream = [](const auto& first) { return std::pair(first.script, first.stream); };
 constexpr auto by_task = [](const auto& position) { return std::pair(position.script, position.task); };
 
@@ -42,6 +50,11 @@ void ScriptIndex::find_followers(const Agent& agent) {
   for (const std::vector<TaskId>& body : agent.bodies)
     for (const TaskId id : body)
       for (const TaskId after : agent.tasks[id].after) follow(id, after);
+}
+
+void ScriptIndex::follow_as(const ScriptIndex& twin, std::size_t from) {
+  for (std::size_t i = from; i < twin.followers_.size(); ++i)
+    follow(twin.followers_[i].task, twin.followers_[i].awaited);
 }
 
 void ScriptIndex::shrink_followers(std::size_t count) {
@@ -65,6 +78,8 @@ void ScriptPatch::begin(const AgentScript& script, const ScriptIndex& index, std
 }
 
 void ScriptPatch::clear() {
+  first_ = nullptr;
+  edits_.clear();
   blocks_.clear();
   leaps_.clear();
   sorted_ = false;
@@ -330,6 +345,68 @@ bool ScriptPatch::finish(AgentScript& script, ScriptIndex& index, const Agent& a
   return true;
 }
 
+bool ScriptPatch::can_follow(const ScriptPatch& first, const AgentScript& script, const ScriptIndex& index,
+                             const Agent& agent, const Agent& twin,
+                             std::span<const std::pair<TaskId, Task>> changed) const {
+  // Steps that are written anew are made of equal tasks, ...
+  for (const TaskId id : first.put_in_) {
+    if (!agent.tasks.contains(id)) continue;
+    if (std::any_of(changed.begin(), changed.end(), [&](const auto& each) { return each.first == id; })) continue;
+    if (agent.tasks[id].work != twin.tasks[id].work || agent.tasks[id].meeting != twin.tasks[id].meeting) return false;
+  }
+  // ... and those that have new contents had equal ones: where nothing changes here, nothing did there.
+  for (const Old& old : first.blocks_) {
+    const BlockRef& mine = script.scripts_[old.script].blocks[old.index];
+    if (mine == old.block) continue;
+    for (const TaskId id : first.rewritten_) {
+      const std::uint32_t position = index.positions(old.script, id);
+      if (position == kNoStep || position / Block::kPlaces != old.index) continue;
+      if (!same_content(mine->steps[mine->at(position)], old.block->steps[old.block->at(position)])) return false;
+    }
+  }
+  return true;
+}
+
+void ScriptPatch::follow(const ScriptPatch& first, AgentScript& script, ScriptIndex& index, const AgentScript& twin,
+                         const ScriptIndex& index_of_twin) {
+  first_ = &first;
+  const auto is_written = [&](TaskId id) {
+    return std::find(first.put_in_.begin(), first.put_in_.end(), id) != first.put_in_.end() ||
+           std::find(first.rewritten_.begin(), first.rewritten_.end(), id) != first.rewritten_.end();
+  };
+  for (const Old& old : first.blocks_) {
+    BlockRef& mine = script.scripts_[old.script].blocks[old.index];
+    const BlockRef& now = twin.scripts_[old.script].blocks[old.index];
+    if (mine == old.block) {
+      mine = now;
+      continue;
+    }
+    // The same places and waits; steps that stay do what they did.
+    BlockRef copy = script.pool_->copy(*now);
+    for (std::uint32_t i = 0; i < copy->count; ++i) {
+      if (is_written(copy->tasks[i])) continue;
+      Step step = mine->steps[mine->at(copy->places[i])];
+      step.first_wait = copy->steps[i].first_wait;
+      step.wait_count = copy->steps[i].wait_count;
+      step.next = copy->steps[i].next;
+      copy->steps[i] = step;
+    }
+    copy->make_hop(old.index);
+    blocks_.push_back({old.script, old.index, std::exchange(mine, std::move(copy))});
+  }
+  for (const First& each : first.firsts_) script.scripts_[each.script].first = twin.scripts_[each.script].first;
+  for (const Position& each : first.positions_)
+    index.positions(each.script, each.task) = index_of_twin.positions(each.script, each.task);
+  for (const auto& [at, before] : first.leaps_) {
+    Script& in = script.scripts_[at.script];
+    leaps_.emplace_back(at, in.leaps[at.position]);
+    in.leaps[at.position] = in.make_leap(at.position);
+  }
+  index.follow_as(index_of_twin, first.followers_);
+  script.executed_ = twin.executed_;
+  script.streams_ = twin.streams_;
+}
+
 // Is a step that was there before, and stays, as it was?
 bool ScriptPatch::is_the_same(const AgentScript& script, At at) const {
   const Block& before = *block_before(at);
@@ -351,15 +428,32 @@ void ScriptPatch::sort() const {
 }
 
 void ScriptPatch::undo(AgentScript& script, ScriptIndex& index) {
-  for (Old& old : blocks_) script.scripts_[old.script].blocks[old.index] = std::move(old.block);
-  for (auto it = firsts_.rbegin(); it != firsts_.rend(); ++it)
+  const ScriptPatch& from = lists();
+  for (const Old& old : from.blocks_) script.scripts_[old.script].blocks[old.index] = old.block;
+  for (Old& old : blocks_) script.scripts_[old.script].blocks[old.index] = std::move(old.block);  // where it differs
+  for (auto it = from.firsts_.rbegin(); it != from.firsts_.rend(); ++it)
     script.scripts_[it->script].first[static_cast<std::size_t>(it->stream)] = it->step;
-  for (auto it = positions_.rbegin(); it != positions_.rend(); ++it)
+  for (auto it = from.positions_.rbegin(); it != from.positions_.rend(); ++it)
     index.positions(it->script, it->task) = it->position;
   for (const auto& [at, leap] : leaps_) script.scripts_[at.script].leaps[at.position] = leap;
   index.shrink_followers(followers_);
   script.executed_ = executed_;
   script.streams_ = streams_;
+}
+
+const std::vector<ScriptPatch::Edit>& ScriptPatch::edits(const AgentScript& script) const {
+  if (first_ != nullptr) return first_->edits(script);
+  if (!edits_.empty()) return edits_;
+  edits_.reserve(removed_.size() + added_.size() + changed_.size());
+  for (const At& at : removed_) {
+    const Block& before = *block_before(at);
+    edits_.push_back({at.script, 2 * at.position + 2, before.steps[before.at(at.position)].stream});
+  }
+  for (const auto* list : {&added_, &changed_})
+    for (const At& at : *list)
+      edits_.push_back({at.script, 2 * at.position + 2, script.scripts_[at.script].step(at.position).stream});
+  std::sort(edits_.begin(), edits_.end());
+  return edits_;
 }
 
 void ScriptPatch::share(AgentScript& script, const AgentScript& other) const {
@@ -372,12 +466,14 @@ void ScriptPatch::share(AgentScript& script, const AgentScript& other) const {
 }
 
 std::optional<std::uint32_t> ScriptPatch::first_before(std::uint32_t script, int stream) const {
+  if (first_ != nullptr) return first_->first_before(script, stream);
   sort();
   const First* found = find_in(firsts_, std::pair(script, stream), by_stream);
   return found != nullptr ? std::optional(found->step) : std::nullopt;
 }
 
 std::optional<std::uint32_t> ScriptPatch::position_before(std::uint32_t script, TaskId task) const {
+  if (first_ != nullptr) return first_->position_before(script, task);
   sort();
   const Position* found = find_in(positions_, std::pair(script, task), by_task);
   return found != nullptr ? std::optional(found->position) : std::nullopt;

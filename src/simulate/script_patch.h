@@ -36,6 +36,8 @@ class ScriptIndex {
     followers_.push_back({task, awaited, std::exchange(first, static_cast<std::uint32_t>(followers_.size()))});
   }
   std::size_t followers() const { return followers_.size(); }
+  // As a twin's, beyond the first so many.
+  void follow_as(const ScriptIndex& twin, std::size_t from);
   // Forgets all but the first so many.
   void shrink_followers(std::size_t count);
   // Forgets followers that are none any more.
@@ -58,6 +60,14 @@ class ScriptPatch {
     auto operator<=>(const At&) const = default;
   };
 
+  // An edit of a stream: at 2q + 1, just before the place q of a script, or at 2q + 2, at it.
+  struct Edit {
+    std::uint32_t script = 0, mark = 0;
+    int stream = 0;
+
+    auto operator<=>(const Edit&) const = default;
+  };
+
   // Of a script in blocks. It is then as it was made, or cleared.
   void begin(const AgentScript& script, const ScriptIndex& index, std::uint32_t agent);
   void clear();
@@ -71,20 +81,29 @@ class ScriptPatch {
               std::size_t position, std::span<const TaskId> out, std::size_t in);
   // After all splices: settles who waits for whom.
   bool finish(AgentScript& script, ScriptIndex& index, const Agent& agent);
+  // Instead of all that: the agent's twin (twins.h) has had the same edit, and `first` is what was done there. Can it
+  // be done here too? `agent` has not been changed yet, and `changed` tells which of its tasks will be.
+  bool can_follow(const ScriptPatch& first, const AgentScript& script, const ScriptIndex& index, const Agent& agent,
+                  const Agent& twin, std::span<const std::pair<TaskId, Task>> changed) const;
+  // Does it: blocks that both have in common stay so. `first` stays where it is, and is undone later.
+  void follow(const ScriptPatch& first, AgentScript& script, ScriptIndex& index, const AgentScript& twin,
+              const ScriptIndex& index_of_twin);
   void undo(AgentScript& script, ScriptIndex& index);
   // It will not be taken back: blocks that it made are shared with the other script where they are the same.
   void share(AgentScript& script, const AgentScript& other) const;
 
   // What is edited: taken out; put in; the same task with other contents. In order.
-  const std::vector<At>& removed() const { return sort(), removed_; }
-  const std::vector<At>& added() const { return sort(), added_; }
-  const std::vector<At>& changed() const { return sort(), changed_; }
-  bool empty() const { return removed_.empty() && added_.empty() && changed_.empty(); }
+  const std::vector<At>& removed() const { return lists().sort(), lists().removed_; }
+  const std::vector<At>& added() const { return lists().sort(), lists().added_; }
+  const std::vector<At>& changed() const { return lists().sort(), lists().changed_; }
+  bool empty() const { return lists().removed_.empty() && lists().added_.empty() && lists().changed_.empty(); }
+  // All of these, of the patched script, in order. Of most patches nobody asks.
+  const std::vector<Edit>& edits(const AgentScript& script) const;
   // As it was: the block of a place, the first of a stream, the place of a task. Nothing: as it is.
   const Block* block_before(At at) const {
     for (const Old& old : blocks_)
       if (old.script == at.script && old.index == at.position / Block::kPlaces) return &*old.block;
-    return nullptr;
+    return first_ != nullptr ? first_->block_before(at) : nullptr;
   }
   std::optional<std::uint32_t> first_before(std::uint32_t script, int stream) const;
   std::optional<std::uint32_t> position_before(std::uint32_t script, TaskId task) const;
@@ -105,6 +124,7 @@ class ScriptPatch {
     std::uint32_t position = kNoStep;
   };
 
+  const ScriptPatch& lists() const { return first_ != nullptr ? *first_ : *this; }
   // The block of a place, to be changed.
   Block& touch(AgentScript& script, At at);
   void set_position(ScriptIndex& index, std::uint32_t script, TaskId task, std::uint32_t position);
@@ -118,6 +138,8 @@ class ScriptPatch {
   // Most patches are never asked how it was before.
   void sort() const;
 
+  // A twin's, whose lists are this one's too: of blocks, leaps and followers there are some here as well.
+  const ScriptPatch* first_ = nullptr;
   std::uint32_t agent_ = 0;
   int streams_ = 0;
   std::uint64_t executed_ = 0;
@@ -129,6 +151,7 @@ class ScriptPatch {
   mutable std::vector<First> firsts_;
   mutable std::vector<Position> positions_;
   mutable std::vector<At> removed_, added_, changed_;
+  mutable std::vector<Edit> edits_;
   // Tasks that came, that went, that came to their new place before they have left the old one, and those that have
   // other contents where they stand.
   std::vector<TaskId> put_in_, taken_out_, leaving_, rewritten_;

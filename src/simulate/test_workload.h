@@ -38,10 +38,10 @@ struct Maker {
     a.bodies[body].push_back(id);
     return id;
   }
-  TaskId task(AgentId agent, WorkId work, std::uint8_t stream = 0, std::vector<TaskId> after = {}) {
+  TaskId task(AgentId agent, WorkId work, std::uint8_t stream = 0, ShortVec<TaskId> after = {}) {
     return task(agent, Task{.work = work, .stream = stream, .after = std::move(after)});
   }
-  TaskId meet(AgentId agent, MeetingId meeting, std::uint8_t stream = 1, std::vector<TaskId> after = {},
+  TaskId meet(AgentId agent, MeetingId meeting, std::uint8_t stream = 1, ShortVec<TaskId> after = {},
               BodyId body = BodyId(0)) {
     return task(agent, Task{.meeting = meeting, .stream = stream, .after = std::move(after)}, body);
   }

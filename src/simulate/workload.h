@@ -15,6 +15,7 @@
 
 #include "base/id.h"
 #include "base/result.h"
+#include "base/short_vec.h"
 
 namespace weft {
 
@@ -83,7 +84,7 @@ struct Task {
   std::uint32_t label = 0;  // whoever made the workload knows what it stands for
   // Of the same agent, earlier in the play, or in an earlier play of the micro-batch: waits for the last time each was
   // issued. One that was not (its guard, or no such play) counts as complete.
-  std::vector<TaskId> after = {};
+  ShortVec<TaskId> after = {};
 
   bool operator==(const Task&) const = default;
 };

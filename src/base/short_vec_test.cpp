@@ -1,4 +1,4 @@
-#include "program/short_vec.h"
+#include "base/short_vec.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
