@@ -276,7 +276,7 @@ Status Lowering::collect(Tie& tie) {
                           (begins ? !copies[at].fresh && before_->first_term == copies[i].mesh
                                   : total == before_->total && before_->first_term != copies[i].mesh);
     WEFT_TRY(total, part(copies[at].mesh, copies[i].mesh, may_stay, make));
-    summed = code_->passages.back().adder;
+    summed = lowered_last_ ? passage_.adder : code_->passages.back().adder;
     if (begins) code_->first_term = copies[i].mesh;
   }
   writer_[total] = summed;

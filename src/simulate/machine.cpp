@@ -327,9 +327,10 @@ bool Machine::begin_steps(Index agent, Picoseconds now) {
     for (unsigned mask = state.idle; mask != 0; mask &= mask - 1) {
       const auto bit = static_cast<Index>(std::countr_zero(mask));
       const Index stream = first + bit;
-      const Step& step = *steps_[stream];
       StreamState& s = streams_[stream];
-      if (!may_begin(agent, stream, step)) continue;
+      if (s.waits && !(s.awaited < streams_[first + s.awaited_stream].head)) continue;
+      const Step& step = *steps_[stream];
+      if (step.wait_count != 0 && !may_begin(agent, stream, step)) continue;
       if (!unhosted && !(s.head < state.cursor) && !is_issued(agent, s.head, now, state.next)) continue;
       if (step.kind != StepKind::Compute && now > now_) {
         communicates = true;
@@ -360,12 +361,10 @@ bool Machine::begin_steps(Index agent, Picoseconds now) {
   return communicates;
 }
 
-// Have all the tasks ended that the step waits for? The one that has not is kept, so that asking again is cheap.
+// Have all the tasks ended that the step waits for? The one that has not is kept, and looked at before asking again.
 bool Machine::may_begin(Index agent, Index stream, const Step& step) {
   StreamState& s = streams_[stream];
   const Index first = layout_.first_stream[agent];
-  if (s.waits && !(s.awaited < streams_[first + s.awaited_stream].head)) return false;
-  if (step.wait_count == 0) return true;
   const AgentScript& script = scripts_[agent];
   for (const StepWait& wait : script.script(s.head.play).waits_of(step, s.head.position)) {
     Place place;
