@@ -90,7 +90,7 @@ void Machine::put(Index agent, const Stand& stand) {
   const AgentScript& script = scripts_[agent];
   state.cursor = stand.cursor;
   const unsigned occupied = static_cast<unsigned>(state.computing | state.meeting | state.communicating);
-  state.idle = 0;
+  state.idle = state.held = 0;
   for (Index i = 0; i < streams_of(agent); ++i) {
     const Index stream = layout_.first_stream[agent] + i;
     StreamState& s = streams_[stream];

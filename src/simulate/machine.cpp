@@ -231,6 +231,7 @@ void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
   const Script& script = scripts_[agent].script(s.head.play);
   std::uint32_t head = s.head.position;
   if (head == row.last || row.head_end > now) return;
+  gone_on(agents_[agent], s);
   if (s.end <= now) {  // all of it has ended
     events_ += row.length;
     tasks_ += row.length;
@@ -306,6 +307,7 @@ void Machine::end_step(Index agent, Index stream, Picoseconds now) {
   }
   state.end = now;
   s.waits = false;
+  gone_on(state, s);
   s.done = s.head;
   s.head = script.next_in_stream(s.head, step);
   if (s.head.play == script.plays()) return;
@@ -324,13 +326,19 @@ bool Machine::begin_steps(Index agent, Picoseconds now) {
     again = false;
     communicates = false;
     state.next = kNever;
-    for (unsigned mask = state.idle; mask != 0; mask &= mask - 1) {
-      const auto bit = static_cast<Index>(std::countr_zero(mask));
+    // Each once, in order; one that waits is let go when what it waits for ends meanwhile.
+    for (unsigned left = state.idle; (left & ~unsigned{state.held}) != 0;) {
+      const auto bit = static_cast<Index>(std::countr_zero(left & ~unsigned{state.held}));
+      left &= ~0u << (bit + 1);
       const Index stream = first + bit;
       StreamState& s = streams_[stream];
-      if (s.waits && !(s.awaited < streams_[first + s.awaited_stream].head)) continue;
       const Step& step = *steps_[stream];
-      if (step.wait_count != 0 && !may_begin(agent, stream, step)) continue;
+      if (step.wait_count != 0 && !may_begin(agent, stream, step)) {
+        state.held = static_cast<std::uint8_t>(state.held | bit_of(bit));
+        std::uint8_t& waiting = streams_[first + s.awaited_stream].awaited_by;
+        waiting = static_cast<std::uint8_t>(waiting | bit_of(bit));
+        continue;
+      }
       if (!unhosted && !(s.head < state.cursor) && !is_issued(agent, s.head, now, state.next)) continue;
       if (step.kind != StepKind::Compute && now > now_) {
         communicates = true;
@@ -361,10 +369,11 @@ bool Machine::begin_steps(Index agent, Picoseconds now) {
   return communicates;
 }
 
-// Have all the tasks ended that the step waits for? The one that has not is kept, and looked at before asking again.
+// Have all the tasks ended that the step waits for? The one that has not is kept, so that asking again is cheap.
 bool Machine::may_begin(Index agent, Index stream, const Step& step) {
   StreamState& s = streams_[stream];
   const Index first = layout_.first_stream[agent];
+  if (s.waits && !(s.awaited < streams_[first + s.awaited_stream].head)) return false;
   const AgentScript& script = scripts_[agent];
   for (const StepWait& wait : script.script(s.head.play).waits_of(step, s.head.position)) {
     Place place;

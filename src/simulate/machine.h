@@ -28,6 +28,7 @@ struct StreamState {
   Picoseconds since = 0;
   Picoseconds end = 0;  // of a computation, at the present speed
   std::uint8_t awaited_stream = 0;
+  std::uint8_t awaited_by = 0;  // idle streams that wait for this one, one bit each; perhaps others
   bool waits = false;
 };
 
@@ -41,6 +42,7 @@ struct AgentState {
   std::int32_t outstanding = 0;  // issued and not begun; counted where run_ahead limits it
   // One bit per stream.
   std::uint8_t idle = 0, computing = 0, meeting = 0, communicating = 0;
+  std::uint8_t held = 0;      // of the idle: wait for a stream that has not gone on since they were looked at
   bool host_blocked = false;  // by a task that it waits for
   bool was_busy = false, was_occupied = false;
   // Of active communications, and the speeds that follow: in units of 1/kOne.
@@ -188,6 +190,9 @@ class Machine {
   Picoseconds acts_at(Index agent) const;
   bool begin_steps(Index agent, Picoseconds now);
   bool may_begin(Index agent, Index stream, const Step& step);
+  void gone_on(AgentState& state, StreamState& stream) const {
+    state.held = static_cast<std::uint8_t>(state.held & ~std::exchange(stream.awaited_by, 0));
+  }
   bool is_issued(Index agent, Place place, Picoseconds now, Picoseconds& next_issue);
   bool issue_next(Index agent, Picoseconds now);
   bool begun(Index agent, Picoseconds now);
