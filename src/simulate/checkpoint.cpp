@@ -97,6 +97,7 @@ void Machine::put(Index agent, const Stand& stand) {
     s.head = stand.heads[i];
     s.done = stand.done[i];
     s.waits = false;
+    holds_[stream].streams = 0;
     steps_[stream] = nullptr;
     if (s.head.play == script.plays()) continue;
     steps_[stream] = &script.step(s.head);

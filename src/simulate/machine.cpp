@@ -75,6 +75,7 @@ void Machine::reset() {
   streams_.assign(streams, {});
   steps_.assign(streams, nullptr);
   rows_.assign(streams, {});
+  holds_.assign(streams, {});
   flows_.assign(flows, {});
   come_.assign(workload_.meetings.size(), 0);
   done_ = IdVec<WorkId, std::int64_t>(workload_.works.size());
@@ -231,13 +232,13 @@ void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
   const Script& script = scripts_[agent].script(s.head.play);
   std::uint32_t head = s.head.position;
   if (head == row.last || row.head_end > now) return;
-  gone_on(agents_[agent], s);
   if (s.end <= now) {  // all of it has ended
     events_ += row.length;
     tasks_ += row.length;
     row = {s.end, 0, row.last};
     s.head.position = row.last;
     steps_[stream] = &script.step(row.last);
+    let_go(agents_[agent], stream);
     return;
   }
   const auto pass = [&](std::uint32_t to, Picoseconds duration, std::uint32_t steps) {
@@ -259,6 +260,7 @@ void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
   s.done.play = s.head.play;
   s.head.position = head;
   steps_[stream] = &script.step(head);
+  let_go(agents_[agent], stream);
   s.remaining = Wide{steps_[stream]->duration} * kOne;
 }
 
@@ -307,9 +309,9 @@ void Machine::end_step(Index agent, Index stream, Picoseconds now) {
   }
   state.end = now;
   s.waits = false;
-  gone_on(state, s);
   s.done = s.head;
   s.head = script.next_in_stream(s.head, step);
+  let_go(state, stream);
   if (s.head.play == script.plays()) return;
   steps_[stream] = &script.step(s.head);
   state.idle = static_cast<std::uint8_t>(state.idle | bit_of(step.stream));
@@ -334,9 +336,10 @@ bool Machine::begin_steps(Index agent, Picoseconds now) {
       StreamState& s = streams_[stream];
       const Step& step = *steps_[stream];
       if (step.wait_count != 0 && !may_begin(agent, stream, step)) {
+        Hold& hold = holds_[first + s.awaited_stream];
+        if (hold.streams == 0 || s.awaited < hold.until) hold.until = s.awaited;
+        hold.streams = static_cast<std::uint8_t>(hold.streams | bit_of(bit));
         state.held = static_cast<std::uint8_t>(state.held | bit_of(bit));
-        std::uint8_t& waiting = streams_[first + s.awaited_stream].awaited_by;
-        waiting = static_cast<std::uint8_t>(waiting | bit_of(bit));
         continue;
       }
       if (!unhosted && !(s.head < state.cursor) && !is_issued(agent, s.head, now, state.next)) continue;
