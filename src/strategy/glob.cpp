@@ -34,6 +34,7 @@ bool is_number(std::string_view text) {
 
 std::vector<std::string_view> components(std::string_view name) {
   std::vector<std::string_view> parts;
+  parts.reserve(static_cast<std::size_t>(std::count(name.begin(), name.end(), '.')) + 1);
   while (!name.empty()) {
     const std::size_t dot = std::min(name.find('.'), name.size());
     parts.push_back(name.substr(0, dot));
