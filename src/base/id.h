@@ -67,7 +67,11 @@ class IdVec {
   IdVec() = default;
   explicit IdVec(std::size_t size, const T& value = T{}) : items_(size, value) {}
 
-  I push_back(T item) {
+  I push_back(const T& item) {
+    items_.push_back(item);
+    return I(items_.size() - 1);
+  }
+  I push_back(T&& item) {
     items_.push_back(std::move(item));
     return I(items_.size() - 1);
   }
@@ -77,7 +81,8 @@ class IdVec {
   std::size_t size() const { return items_.size(); }
   bool empty() const { return items_.empty(); }
   bool contains(I id) const { return id.index() < items_.size(); }
-  void resize(std::size_t size, const T& value = T{}) { items_.resize(size, value); }
+  void resize(std::size_t size) { items_.resize(size); }
+  void resize(std::size_t size, const T& value) { items_.resize(size, value); }
   void reserve(std::size_t size) { items_.reserve(size); }
   IdRange<I> ids() const { return IdRange<I>(items_.size()); }
   auto begin() { return items_.begin(); }

@@ -51,9 +51,8 @@ void Compilation::adopt_meshes() {
     program_.meshes.push_back(placing_.meshes[MeshId(i)]);
 }
 
-Status Compilation::compile() {
+Status Compilation::lower_all() {
   adopt_meshes();
-  lowering_.reserve(2 * sequence_.turns().size());  // mostly more than there will be
   groups_.resize(sequence_.groups());
   for (GroupId group : groups_.ids()) {
     WEFT_TRY(groups_[group], lowering_.lower(group));
@@ -64,13 +63,30 @@ Status Compilation::compile() {
   buckets_.assign(groups_);
   for (BucketId bucket : IdRange<BucketId>(buckets_.count()))
     bucket_code_.push_back(buckets_.join(bucket, groups_, {}, lowering_, [](InstructionId) {}));
+  return Ok{};
+}
+
+Status Compilation::compile() {
+  WEFT_TRY_OK(lower_all());
   segments_.resize(sequence_.turns().size());
   for (TurnId turn : sequence_.turns().ids()) {
     lowering_.write_main(turn, groups_);
     assemble(turn);
+    segments_[turn] = assembled_;
   }
   write_bodies();
   return Ok{};
+}
+
+Result<Program> Compilation::compile_once() {
+  lowering_.keep_nothing();
+  WEFT_TRY_OK(lower_all());
+  for (TurnId turn : sequence_.turns().ids()) {
+    lowering_.write_main(turn, groups_);
+    assemble(turn);
+    for (const Placed& placed : assembled_) body(placed.body).push_back(placed.instruction);
+  }
+  return compacted(std::move(program_));
 }
 
 std::vector<InstructionId>& Compilation::body(std::uint32_t index) {
@@ -135,7 +151,7 @@ void Compilation::place_piece(const BucketPiece& piece, const std::function<void
     }
 }
 
-// Puts together a turn's segment.
+// Puts together a turn's segment, in `assembled_`.
 void Compilation::assemble(TurnId id) {
   const Turn& turn = sequence_.turns()[id];
   Segment& segment = assembled_;
@@ -206,7 +222,6 @@ void Compilation::assemble(TurnId id) {
   place_frees(InstructionId());
 
   place_buckets(false);
-  segments_[id] = segment;
 }
 
 void Compilation::write_bodies() {
@@ -372,6 +387,7 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
     if (!ring.order.empty() || lowering_.ring(turn)) journal_.rings.emplace_back(turn, std::move(ring));
     journal_.segments.emplace_back(turn, std::exchange(segments_[turn], Segment()));
     assemble(turn);
+    segments_[turn] = assembled_;
   }
   edit_bodies(edit);
   // What a bucket joins stands in no body itself.

@@ -28,8 +28,9 @@ class Compilation {
   Compilation& operator=(const Compilation&) = delete;
 
   Status compile();
+  // The program, compacted, that will not change.
+  Result<Program> compile_once();
   const Program& program() const { return program_; }
-  Program take() { return std::move(program_); }
   // How gradients are bucketed, for a full compilation to do it the same way (CompileOptions::buckets).
   std::vector<int> buckets() const { return buckets_.assignment(); }
 
@@ -73,6 +74,7 @@ class Compilation {
   void remember(InstructionId id);
   void close_journal();
   void adopt_meshes();
+  Status lower_all();
   void assemble(TurnId turn);
   void place_piece(const BucketPiece& piece, const std::function<void(InstructionId)>& place);
   void cover_all_readers(const FreeAt& free, TurnId last);
@@ -98,7 +100,7 @@ class Compilation {
   std::vector<TurnId> freeing_scalars_;   // turns at whose end a scalar that all optimizers read is freed
   Journal journal_;
   std::vector<BodyBefore> spare_bodies_;
-  Segment assembled_;                             // scratch
+  Segment assembled_;                             // the turn's
   std::vector<const FreeAt*> frees_;              // scratch
   IdVec<InstructionId, std::uint32_t> place_in_;  // scratch, all 0
 };

@@ -8,8 +8,7 @@ Result<Program> compile(const TrainingGraph& training, const Placing& placing, c
                         const CompileOptions& options, const RecomputeRegions& recompute) {
   WEFT_TRY(const Placing placed, with_world(placing));
   Compilation compilation(training, placed, plan, options, recompute);
-  WEFT_TRY_OK(compilation.compile());
-  return compacted(compilation.take());
+  return compilation.compile_once();
 }
 
 }  // namespace weft

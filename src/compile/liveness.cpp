@@ -32,7 +32,7 @@ Lowering::LastUse& Lowering::last_use(BufferId buffer) {
 }
 
 void Lowering::note_use(const UseAt& use) {
-  code_->uses.push_back(use);
+  if (!once_) code_->uses.push_back(use);
   LastUse& last = last_use(use.buffer);
   const bool used_in_phase = last.turn.valid() && last.phase == use.phase;
   if (!used_in_phase) {

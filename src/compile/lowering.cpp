@@ -27,6 +27,7 @@ Lowering::Lowering(const TrainingGraph& training, const Sequence& sequence, cons
       changed_(graph_.ops().size(), 0),
       available_(graph_.tensors().size()),
       last_forward_(graph_.tensors().size()) {
+  reserve(3 * sequence.turns().size());  // mostly more than there will be
   for (TurnId turn : sequence.turns().ids()) {
     const TurnKind kind = sequence.turns()[turn].kind;
     if (kind == TurnKind::Operator || kind == TurnKind::ScalarSum || kind == TurnKind::Scalar)
@@ -70,6 +71,10 @@ const SplitOp& Lowering::split(TurnId turn) {
   }
   const OpSharding& planned = plan_.ops[described.op];
   if (known && described.route == 0 && known->sharding == planned) return *known;
+  if (described.route == 0) {
+    known = memo_.split(described.op, planned, mesh(planned.mesh));
+    return *known;
+  }
   OpSharding wanted = planned;
   wanted.mesh = mesh_of(turn);
   known = memo_.split(described.op, wanted, mesh(wanted.mesh));
@@ -157,11 +162,15 @@ Lowering::Route Lowering::cheapest(TensorId tensor, const Layout& wanted, std::o
   return best;
 }
 
-// A buffer of the tensor in the layout wanted (by value: buffers move while it is made): one that is there, made by
-// resharding, or brought from another mesh.
-Result<BufferId> Lowering::as(TensorId tensor, Layout wanted) {
+// A buffer of the tensor in the layout wanted: one that is there, made by resharding, or brought from another mesh.
+Result<BufferId> Lowering::as(TensorId tensor, const Layout& wanted) {
   for (BufferId id : available_[tensor])
     if (usable(id) && !program_.buffers[id].on_host && program_.buffers[id].layout == wanted) return id;
+  return make_as(tensor, wanted);
+}
+
+// The layout by value: buffers move while it is made.
+Result<BufferId> Lowering::make_as(TensorId tensor, Layout wanted) {
   std::optional<Error> problem;
   Route best = cheapest(tensor, wanted, problem);
   if (!best.source.valid()) {
@@ -274,7 +283,7 @@ Status Lowering::need(const Event& event, EventCode& code) {
   if (turn.kind == TurnKind::ScalarSum) {  // contributions are added where they are
     code.buffer = available_[event.tensor].front();
   } else if (turn.kind != TurnKind::Optimizer) {
-    const Layout wanted = split(event.turn).inputs[event.operand];
+    const Layout& wanted = split(event.turn).inputs[event.operand];
     given(event.tensor, wanted);
     if (gathers_in_units(event.tensor)) {
       Chain chain{event.turn, {}, event.tensor, {}, {}};

@@ -48,8 +48,8 @@ class Lowering {
   // What a free that has been written waits for, by what has been joined since.
   void settle_free(const FreeAt& free);
 
-  // Room for so many buffers, and as many instructions.
-  void reserve(std::size_t count);
+  // No group will be lowered again: what that takes is not kept.
+  void keep_nothing() { once_ = true; }
   // What the group's events come to, with the plan as it is now.
   Result<GroupCode> lower(GroupId group);
   // The same after a change to some operators. What does not depend on them stays; what was made for the same event
@@ -102,6 +102,7 @@ class Lowering {
   InstructionId number_of(const Instruction& instruction);
   TransferId number_of(const Transfer& transfer);
   InstructionId own(InstructionId id);
+  void reserve(std::size_t count);
   template <class Id, class Matches>
   Id take(std::vector<Owned<Id>>& from, std::uint32_t Passage::At::*at, const Matches& matches);
   void write_over(InstructionId id);
@@ -136,7 +137,8 @@ class Lowering {
 
   // What only weight gradients made must not be read by others in backward: where it is split it comes later.
   bool usable(BufferId id) const { return weight_part_ || phase_ == Phase::Step || !weight_only_[id]; }
-  Result<BufferId> as(TensorId tensor, Layout wanted);
+  Result<BufferId> as(TensorId tensor, const Layout& wanted);
+  Result<BufferId> make_as(TensorId tensor, Layout wanted);
   struct Route;
   Route cheapest(TensorId tensor, const Layout& wanted, std::optional<Error>& problem);
   Result<BufferId> merge_weights(TensorId tensor, Layout contributions);
@@ -214,6 +216,8 @@ class Lowering {
   std::vector<LastUse> last_uses_;        // in the group that is being lowered
   IdVec<BufferId, std::uint32_t> last_use_at_;
   IdVec<BufferId, char> weight_only_;
+
+  bool once_ = false;
 
   // The group being lowered, and how it was.
   GroupCode* code_ = nullptr;

@@ -47,6 +47,7 @@ void Lowering::write_over(InstructionId id) {
   overwritten_->joined.emplace_back(id, std::exchange(joined_[id], InstructionId()));
 }
 
+// Room for so many buffers, and as many instructions.
 void Lowering::reserve(std::size_t count) {
   program_.buffers.reserve(count);
   program_.instructions.reserve(count);
@@ -58,9 +59,13 @@ void Lowering::reserve(std::size_t count) {
 }
 
 InstructionId Lowering::new_instruction(Instruction instruction) {
-  const InstructionId id = take_or_add(free_instructions_, program_.instructions);
-  joined_.resize(program_.instructions.size());
-  unsettled_.resize(program_.instructions.size());
+  if (free_instructions_.empty()) {
+    joined_.push_back({});
+    unsettled_.push_back(0);
+    return program_.instructions.push_back(std::move(instruction));
+  }
+  const InstructionId id = free_instructions_.back();
+  free_instructions_.pop_back();
   joined_[id] = {};
   program_.instructions[id] = std::move(instruction);
   return id;
@@ -89,10 +94,12 @@ BufferId Lowering::number_of(const Buffer& buffer) {
     forget_adders(id);
   } else {
     id = take_or_add(free_buffers_, program_.buffers);
-    writer_.resize(program_.buffers.size());
-    last_use_at_.resize(program_.buffers.size());
-    weight_only_.resize(program_.buffers.size());
-    adders_.erase(id);
+    if (!writer_.contains(id)) {
+      writer_.push_back({});
+      last_use_at_.push_back(0);
+      weight_only_.push_back(0);
+    }
+    if (!adders_.empty()) adders_.erase(id);
   }
   code_->buffers.push_back({id, shared, {}});
   return id;

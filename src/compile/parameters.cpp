@@ -276,7 +276,7 @@ Status Lowering::collect(Tie& tie) {
                           (begins ? !copies[at].fresh && before_->first_term == copies[i].mesh
                                   : total == before_->total && before_->first_term != copies[i].mesh);
     WEFT_TRY(total, part(copies[at].mesh, copies[i].mesh, may_stay, make));
-    summed = code_->passages.back().adder;
+    summed = lowered_last_ ? passage_.adder : code_->passages.back().adder;
     if (begins) code_->first_term = copies[i].mesh;
   }
   writer_[total] = summed;
@@ -349,7 +349,7 @@ Status Lowering::optimize_copy(TurnId turn, const Layout& layout, Home& copy) {
     compute.outputs.push_back(keep(outputs[i], split->outputs[i], BufferKind::Temporary));
   const BufferList made = compute.outputs;
   // States are updated in their own memory, and so is the part of a parameter that the device updates.
-  std::vector<BufferId> kept(outputs.size());
+  BufferList kept(outputs.size());
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const int aliased = signature.outputs[i].aliases;
     if (aliased < 0) continue;

@@ -33,6 +33,9 @@ Result<GroupCode> Lowering::lower(GroupId group) {
     release(made);
     return done.error();
   }
+  if (once_)
+    return GroupCode{
+        std::move(made.events), made.frees, {}, std::move(made.chains), {}, {}, {}, {}, {}, {}, {}, {}, {}};
   return GroupCode{std::move(made.events),
                    made.frees,
                    std::move(made.homes),
@@ -116,6 +119,7 @@ const Passage* Lowering::passage_before(std::uint32_t part) {
 
 void Lowering::begin_passage(std::uint32_t part, MeshId on) {
   passage_ = {};
+  if (once_) return;
   passage_.event = event_;
   passage_.part = part;
   passage_.begin = here();
@@ -131,6 +135,7 @@ void Lowering::begin_passage(std::uint32_t part, MeshId on) {
 }
 
 void Lowering::end_passage() {
+  if (once_) return;
   passage_.end = here();
   code_->passages.push_back(passage_);
   ++lowered_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "base/check.h"
 #include "forecast/scratch.h"
@@ -216,6 +217,7 @@ std::int64_t MemoryOfClass::scratch_of(const Instruction& instruction) const {
 void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
   const Program& program = compiled_.program;
   IdVec<BufferId, char> held(program.buffers.size(), 0);
+  IdVec<BufferId, int> net(program.buffers.size(), 0);
   for (std::size_t play : plays) {
     auto body = std::make_unique<BodyMemory>();
     const Guard only_now = micro_batch(play) == 0 ? Guard::FirstMicroBatch : Guard::Always;
@@ -252,16 +254,12 @@ void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
         for (const int sign : {1, -1}) count(position, BufferId(), sign * scratch, false);
     }
     // Buffers that come and go in one body cancel out.
-    std::vector<std::pair<BufferId, int>> all;
     for (const MemoryChange& each : body->changes)
-      if (each.buffer.valid()) all.emplace_back(each.buffer, each.bytes < 0 ? -1 : 1);
-    std::sort(all.begin(), all.end());
-    for (std::size_t i = 0; i < all.size();) {
-      int by = 0;
-      const BufferId id = all[i].first;
-      for (; i < all.size() && all[i].first == id; ++i) by += all[i].second;
-      if (by != 0) body->left.emplace_back(id, by);
-    }
+      if (each.buffer.valid()) net[each.buffer] += each.bytes < 0 ? -1 : 1;
+    for (const MemoryChange& each : body->changes)
+      if (each.buffer.valid())
+        if (const int by = std::exchange(net[each.buffer], 0); by != 0) body->left.emplace_back(each.buffer, by);
+    std::sort(body->left.begin(), body->left.end());
     plays_[play] = body.get();
     made_.push_back(std::move(body));
   }

@@ -93,7 +93,7 @@ class PlanMaker {
     const std::int64_t cp = parallelism ? parallelism->cp : from_file->mesh.size_of("cp");
     const ContextMode context = parallelism ? parallelism->cp_mode : from_file->context;
     const std::int64_t zigzag = context == ContextMode::AllToAll ? 1 : cp;
-    WEFT_TRY(Model model, load(shape, stack, tp, zigzag, vocabulary, parameters));
+    WEFT_TRY(Model model, load(info.kind, shape, stack, tp, zigzag, vocabulary, parameters));
 
     if (model.info.kind == ModelKind::Imported) WEFT_TRY_OK(take_from_file(model, batch, precision));
 
@@ -170,11 +170,7 @@ class PlanMaker {
     return Ok{};
   }
 
-  // The graph as the stack has it: attention in one kernel or several, the vocabulary padded.
-  Result<Model> load(const ModelOptions& shape, const SoftwareStack& stack, std::int64_t tp, std::int64_t zigzag,
-                     Vocabulary& vocabulary, std::int64_t& parameters) {
-    std::string spec = request_.model;
-    WEFT_TRY(Model model, load_model(spec, shape));
+  Status check_shape(const Model& model, const ModelOptions& shape) const {
     if (model.info.batch != shape.batch && model.info.kind != ModelKind::Imported)
       return error(
           "{}: batch= contradicts the strategy's {} samples per micro-batch of all replicas; use --global-batch and "
@@ -182,33 +178,47 @@ class PlanMaker {
           request_.model, shape.batch);
     if (request_.seq && model.info.seq != *request_.seq)
       return error("{}: seq= contradicts --seq {}; keep one", request_.model, *request_.seq);
-    parameters = model.graph.parameter_count();
-    if (model.info.kind != ModelKind::Language) return model;  // neither padded nor built of other kernels
+    return Ok{};
+  }
+
+  // The graph as the stack has it: attention in one kernel or several, the vocabulary padded.
+  Result<Model> load(ModelKind kind, const ModelOptions& shape, const SoftwareStack& stack, std::int64_t tp,
+                     std::int64_t zigzag, Vocabulary& vocabulary, std::int64_t& parameters) {
+    std::string spec = request_.model;
+    if (kind != ModelKind::Language) {  // neither padded nor built of other kernels
+      WEFT_TRY(Model model, load_model(spec, shape));
+      WEFT_TRY_OK(check_shape(model, shape));
+      parameters = model.graph.parameter_count();
+      return model;
+    }
+    // What the stack would have otherwise, one layer shows as well as all.
+    WEFT_TRY(const Model model, load_model(with_override(spec, "layers=1"), shape));
+    WEFT_TRY_OK(check_shape(model, shape));
     vocabulary.published = vocabulary.stored = vocabulary_of(model.graph);
     if (vocabulary.published > 0) vocabulary.stored = padded_vocabulary(stack, vocabulary.published, tp);
-    bool changed = false;
+    std::int64_t added = 0;  // parameters of the padding
     if (vocabulary.padded()) {
       spec = with_override(spec, fmt::format("vocab={}", vocabulary.stored));
+      WEFT_TRY(const Model padded, load_model(with_override(spec, "layers=1"), shape));
+      added = padded.graph.parameter_count() - model.graph.parameter_count();
       assumptions_.push_back(
           fmt::format("vocabulary padded from {} to {}, a multiple of {}·tp: counted in memory, not in parameters",
                       grouped(vocabulary.published), grouped(vocabulary.stored), stack.vocabulary_multiple.value));
-      changed = true;
     }
     if (!stack.fused_attention.value && request_.model.find("fused_attention=") == std::string::npos &&
         has_operator(model.graph, OpKind::Attention)) {
       spec = with_override(spec, "fused_attention=0");
       assumptions_.push_back(fmt::format("attention in separate kernels, as {} has it", stack.name));
-      changed = true;
     }
     if (zigzag > 1 && stack.fused_attention.value && request_.model.find("zigzag=") == std::string::npos &&
         model.info.seq % (2 * zigzag) == 0 && is_causal(model.graph)) {
       spec = with_override(spec, fmt::format("zigzag={}", zigzag));
       assumptions_.push_back(
           "tokens in zigzag order over cp, so that causal attention is even (--model …:zigzag=1: not)");
-      changed = true;
     }
-    if (!changed) return model;
-    return load_model(spec, shape);
+    WEFT_TRY(Model whole, load_model(spec, shape));
+    parameters = whole.graph.parameter_count() - added;
+    return whole;
   }
 
   TrainingOptions training_options(const Model& model, const Precision& precision) {

@@ -44,6 +44,15 @@ TEST(Plan, ALanguageModelTakesAboutFourMillionTokensByDefault) {
   EXPECT_THAT(plan.assumptions, Contains(HasSubstr("vocabulary padded")));
 }
 
+// Of the padding, that is: whatever the stack has otherwise.
+TEST(Plan, ParametersAreThePublishedOnes) {
+  for (const std::string& model : model_names()) {
+    if (describe_model(model).value().kind != ModelKind::Language) continue;
+    const Plan plan = make_plan({.model = model, .cluster = "dgx-h100:1", .strategy = "dp=8"}).value();
+    EXPECT_EQ(plan.parameters, build_model(model).value().parameter_count()) << model;
+  }
+}
+
 TEST(Plan, WhatWasGivenIsNoAssumption) {
   PlanRequest request = small("tp=2,pp=2,dp=4,sp=1,mbs=2,schedule=1f1b,order=tp-dp-pp");
   request.global_batch = 32;

@@ -28,7 +28,10 @@ class Pricer {
         communications_(pricer_.communications()),
         ranks_(program, schedule),
         kind_of_(program.instructions.size()),
-        uniform_(program.instructions.size(), -1) {}
+        uniform_(program.instructions.size(), -1),
+        uniform_works_(program.instructions.size()),
+        known_(training.graph.signatures().size()),
+        task_of_(program.instructions.size()) {}
 
   Result<Priced> run() {
     for (DeviceId device : world_.devices())
@@ -194,17 +197,16 @@ class Pricer {
     std::vector<int> at(program_.meshes.size(), -1);
     for (MeshId mesh : program_.meshes.ids()) at[mesh.index()] = program_.meshes[mesh].position_of(device);
 
-    std::unordered_map<std::uint32_t, TaskId> tasks;  // by instruction
     const auto task_of = [&](InstructionId instruction_id) {
-      if (const auto found = tasks.find(instruction_id.index()); found != tasks.end()) return found->second;
+      if (const TaskId known = known_task(id, instruction_id); known.valid()) return known;
       const Instruction& instruction = program_.instructions[instruction_id];
       Task task = make_task(instruction_id, device, at[instruction.mesh.index()]);
       for (InstructionId before : instruction.after)
-        if (const auto found = tasks.find(before.index()); found != tasks.end()) task.after.push_back(found->second);
-      if (std::holds_alternative<Receive>(instruction.what)) wait_for_own_send(task, instruction, tasks);
+        if (const TaskId known = known_task(id, before); known.valid()) task.after.push_back(known);
+      if (std::holds_alternative<Receive>(instruction.what)) wait_for_own_send(task, instruction, id);
       if (const auto* send = std::get_if<Send>(&instruction.what)) sent_[send->transfer.index()] = instruction_id;
       const TaskId made = agent.tasks.push_back(std::move(task));
-      tasks.emplace(instruction_id.index(), made);
+      task_of_[instruction_id] = {id, made};
       return made;
     };
     const RankPlays& plays = ranks_.plays(priced_.agents[id].rank);
@@ -224,13 +226,49 @@ class Pricer {
     }
   }
 
+  // The agent's task for an instruction, where it has one already.
+  TaskId known_task(AgentId agent, InstructionId id) const {
+    return task_of_[id].first == agent ? task_of_[id].second : TaskId();
+  }
+
   // What comes with the device's own sending, from itself or from others, is there once that is complete.
-  void wait_for_own_send(Task& task, const Instruction& instruction,
-                         const std::unordered_map<std::uint32_t, TaskId>& tasks) const {
+  void wait_for_own_send(Task& task, const Instruction& instruction, AgentId agent) const {
     if (task.meeting.valid() || task.work.valid()) return;
     const auto sent = sent_.find(std::get<Receive>(instruction.what).transfer.index());
     if (sent == sent_.end()) return;
-    if (const auto found = tasks.find(sent->second.index()); found != tasks.end()) task.after.push_back(found->second);
+    if (const TaskId known = known_task(agent, sent->second); known.valid()) task.after.push_back(known);
+  }
+
+  // The work of an operator that is the same on every device of its kind.
+  WorkId uniform_work(InstructionId id, const Compute& compute, const Mesh& mesh, int position) {
+    const DeviceSpec& spec = cluster_.spec(mesh.devices()[static_cast<std::size_t>(position)]);
+    auto& [of, work] = uniform_works_[id];
+    if (of == &spec) return work;
+    if (of) {  // devices of several kinds
+      const auto [found, added] = other_works_.try_emplace({id, &spec});
+      if (added) found->second = works_.compute(pricer_.compute_cost(compute, mesh, position));
+      return found->second;
+    }
+    of = &spec;
+    return work = known_work(compute, mesh, position, spec);
+  }
+
+  // Layers are alike: what was priced lately is mostly asked for again.
+  WorkId known_work(const Compute& compute, const Mesh& mesh, int position, const DeviceSpec& spec) {
+    constexpr std::size_t kLately = 16;
+    std::vector<Known>& known = known_[graph_.ops()[compute.op].signature];
+    const OpSharding& split = compute.sharding;
+    const std::optional<Arithmetic> products = products_of(options_.types, graph_, compute.op);
+    for (std::size_t i = known.size(); i-- > 0 && known.size() - i <= kLately;) {
+      const Known& each = known[i];
+      const OpSharding& other = *each.split;
+      if (each.position == position && each.spec == &spec && each.products == products && other.axes == split.axes &&
+          other.outer == split.outer && (each.mesh == &mesh || each.mesh->axes() == mesh.axes()))
+        return each.work;
+    }
+    const WorkId work = works_.compute(pricer_.compute_cost(compute, mesh, position));
+    known.push_back({&split, &mesh, &spec, position, products, work});
+    return work;
   }
 
   Task make_task(InstructionId id, DeviceId device, int position) {
@@ -238,14 +276,8 @@ class Pricer {
     Task task = pricer_.blank(id);
     if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
       const Mesh& mesh = program_.meshes[instruction.mesh];
-      WorkId work;
-      if (is_uniform(id)) {
-        const auto [found, added] = uniform_works_.try_emplace({id, &cluster_.spec(device)});
-        if (added) found->second = works_.compute(pricer_.compute_cost(*compute, mesh, position));
-        work = found->second;
-      } else {
-        work = works_.compute(pricer_.compute_cost(*compute, mesh, position));
-      }
+      const WorkId work = is_uniform(id) ? uniform_work(id, *compute, mesh, position)
+                                         : works_.compute(pricer_.compute_cost(*compute, mesh, position));
       if (works_.all()[work].fixed == 0) return task;  // a view
       task.work = work;
       pricer_.add_host(task, instruction);
@@ -286,7 +318,18 @@ class Pricer {
   IdVec<InstructionId, KindId> kind_of_;
   IdVec<InstructionId, std::int8_t> uniform_;
   std::vector<std::vector<std::pair<std::uint32_t, LinkUse>>> class_loads_;  // by class of groups: route, load
-  std::map<std::pair<InstructionId, const DeviceSpec*>, WorkId> uniform_works_;
+  struct Known {
+    const OpSharding* split;
+    const Mesh* mesh;
+    const DeviceSpec* spec;
+    int position;
+    std::optional<Arithmetic> products;
+    WorkId work;
+  };
+  IdVec<InstructionId, std::pair<const DeviceSpec*, WorkId>> uniform_works_;  // on the first kind of device
+  std::map<std::pair<InstructionId, const DeviceSpec*>, WorkId> other_works_;
+  IdVec<SignatureId, std::vector<Known>> known_;
+  IdVec<InstructionId, std::pair<AgentId, TaskId>> task_of_;  // as it was made last
   std::map<std::pair<std::uint32_t, std::uint32_t>, MeetingId> meetings_;
   std::unordered_map<std::uint32_t, InstructionId> sent_;  // transfer → its send
 };

@@ -90,13 +90,14 @@ void Machine::put(Index agent, const Stand& stand) {
   const AgentScript& script = scripts_[agent];
   state.cursor = stand.cursor;
   const unsigned occupied = static_cast<unsigned>(state.computing | state.meeting | state.communicating);
-  state.idle = 0;
+  state.idle = state.held = 0;
   for (Index i = 0; i < streams_of(agent); ++i) {
     const Index stream = layout_.first_stream[agent] + i;
     StreamState& s = streams_[stream];
     s.head = stand.heads[i];
     s.done = stand.done[i];
     s.waits = false;
+    holds_[stream].streams = 0;
     steps_[stream] = nullptr;
     if (s.head.play == script.plays()) continue;
     steps_[stream] = &script.step(s.head);

@@ -75,6 +75,7 @@ void Machine::reset() {
   streams_.assign(streams, {});
   steps_.assign(streams, nullptr);
   rows_.assign(streams, {});
+  holds_.assign(streams, {});
   flows_.assign(flows, {});
   come_.assign(workload_.meetings.size(), 0);
   done_ = IdVec<WorkId, std::int64_t>(workload_.works.size());
@@ -237,6 +238,7 @@ void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
     row = {s.end, 0, row.last};
     s.head.position = row.last;
     steps_[stream] = &script.step(row.last);
+    let_go(agents_[agent], stream);
     return;
   }
   const auto pass = [&](std::uint32_t to, Picoseconds duration, std::uint32_t steps) {
@@ -258,6 +260,7 @@ void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
   s.done.play = s.head.play;
   s.head.position = head;
   steps_[stream] = &script.step(head);
+  let_go(agents_[agent], stream);
   s.remaining = Wide{steps_[stream]->duration} * kOne;
 }
 
@@ -308,6 +311,7 @@ void Machine::end_step(Index agent, Index stream, Picoseconds now) {
   s.waits = false;
   s.done = s.head;
   s.head = script.next_in_stream(s.head, step);
+  let_go(state, stream);
   if (s.head.play == script.plays()) return;
   steps_[stream] = &script.step(s.head);
   state.idle = static_cast<std::uint8_t>(state.idle | bit_of(step.stream));
@@ -324,12 +328,20 @@ bool Machine::begin_steps(Index agent, Picoseconds now) {
     again = false;
     communicates = false;
     state.next = kNever;
-    for (unsigned mask = state.idle; mask != 0; mask &= mask - 1) {
-      const auto bit = static_cast<Index>(std::countr_zero(mask));
+    // Each once, in order; one that waits is let go when what it waits for ends meanwhile.
+    for (unsigned left = state.idle; (left & ~unsigned{state.held}) != 0;) {
+      const auto bit = static_cast<Index>(std::countr_zero(left & ~unsigned{state.held}));
+      left &= ~0u << (bit + 1);
       const Index stream = first + bit;
-      const Step& step = *steps_[stream];
       StreamState& s = streams_[stream];
-      if (!may_begin(agent, stream, step)) continue;
+      const Step& step = *steps_[stream];
+      if (step.wait_count != 0 && !may_begin(agent, stream, step)) {
+        Hold& hold = holds_[first + s.awaited_stream];
+        if (hold.streams == 0 || s.awaited < hold.until) hold.until = s.awaited;
+        hold.streams = static_cast<std::uint8_t>(hold.streams | bit_of(bit));
+        state.held = static_cast<std::uint8_t>(state.held | bit_of(bit));
+        continue;
+      }
       if (!unhosted && !(s.head < state.cursor) && !is_issued(agent, s.head, now, state.next)) continue;
       if (step.kind != StepKind::Compute && now > now_) {
         communicates = true;
@@ -365,7 +377,6 @@ bool Machine::may_begin(Index agent, Index stream, const Step& step) {
   StreamState& s = streams_[stream];
   const Index first = layout_.first_stream[agent];
   if (s.waits && !(s.awaited < streams_[first + s.awaited_stream].head)) return false;
-  if (step.wait_count == 0) return true;
   const AgentScript& script = scripts_[agent];
   for (const StepWait& wait : script.script(s.head.play).waits_of(step, s.head.position)) {
     Place place;

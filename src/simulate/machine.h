@@ -41,6 +41,7 @@ struct AgentState {
   std::int32_t outstanding = 0;  // issued and not begun; counted where run_ahead limits it
   // One bit per stream.
   std::uint8_t idle = 0, computing = 0, meeting = 0, communicating = 0;
+  std::uint8_t held = 0;      // of the idle: wait for a stream that has not come so far
   bool host_blocked = false;  // by a task that it waits for
   bool was_busy = false, was_occupied = false;
   // Of active communications, and the speeds that follow: in units of 1/kOne.
@@ -56,6 +57,12 @@ struct RowState {
   Picoseconds head_end = 0;      // of the head alone
   std::uint32_t length = 0;      // steps after the head
   std::uint32_t last = kNoStep;  // of the row, in the head's play; kNoStep: no row
+};
+
+// Idle streams that wait for one, one bit each, and the first place that it must come past.
+struct Hold {
+  Place until;
+  std::uint8_t streams = 0;
 };
 
 enum class Phase : std::uint8_t { None, Latency, Flowing, Queued, Holding };
@@ -188,6 +195,12 @@ class Machine {
   Picoseconds acts_at(Index agent) const;
   bool begin_steps(Index agent, Picoseconds now);
   bool may_begin(Index agent, Index stream, const Step& step);
+  // The head of a stream is another: those that it held may look again.
+  void let_go(AgentState& state, Index stream) {
+    Hold& hold = holds_[stream];
+    if (hold.streams == 0 || !(hold.until < streams_[stream].head)) return;
+    state.held = static_cast<std::uint8_t>(state.held & ~std::exchange(hold.streams, 0));
+  }
   bool is_issued(Index agent, Place place, Picoseconds now, Picoseconds& next_issue);
   bool issue_next(Index agent, Picoseconds now);
   bool begun(Index agent, Picoseconds now);
@@ -227,6 +240,7 @@ class Machine {
   std::vector<StreamState> streams_;
   std::vector<const Step*> steps_;  // of each stream's head
   std::vector<RowState> rows_;      // of each stream
+  std::vector<Hold> holds_;         // by each stream
   std::vector<FlowState> flows_;    // one per stream (its own communications), then one per meeting
   std::vector<std::int32_t> come_;  // parties that are at each meeting
   FairShares shares_;

@@ -42,11 +42,12 @@ class Decider {
   Result<AxisDecision> explicit_choice(const AxisChoice& choice) const {
     if (choice.axis.empty()) return AxisDecision{};
     const int axis = signature_.axis_named(choice.axis);
-    std::vector<std::string> names;
-    for (const Axis& known : signature_.axes) names.push_back(known.name);
-    if (axis < 0)
+    if (axis < 0) {
+      std::vector<std::string> names;
+      for (const Axis& known : signature_.axes) names.push_back(known.name);
       return error("{}: {} has no axis '{}' ({})", graph_.name(op_), name_of(signature_.kind), choice.axis,
                    fmt::join(names, ", "));
+    }
     if (degree_ == 1) return splittable(signature_, axis) ? AxisDecision{axis, choice.outer, {}, 0} : AxisDecision{};
     if (!splittable(signature_, axis))
       return error("{}: axis {} of {} cannot be split", graph_.name(op_), choice.axis, name_of(signature_.kind));

@@ -1,6 +1,7 @@
 #include "strategy/glob.h"
 
 #include <algorithm>
+#include <array>
 
 namespace weft {
 namespace {
@@ -33,6 +34,7 @@ bool is_number(std::string_view text) {
 
 std::vector<std::string_view> components(std::string_view name) {
   std::vector<std::string_view> parts;
+  parts.reserve(static_cast<std::size_t>(std::count(name.begin(), name.end(), '.')) + 1);
   while (!name.empty()) {
     const std::size_t dot = std::min(name.find('.'), name.size());
     parts.push_back(name.substr(0, dot));
@@ -52,26 +54,34 @@ std::optional<int> Glob::covers(const std::vector<std::string_view>& name) const
   const bool product = !name.empty() && name.back().find('@') != std::string_view::npos;
   if (product != backward_) return std::nullopt;
   // at[i]: the first i parts match the components read so far.
-  std::vector<char> at(parts_.size() + 1, 0), next;
+  std::array<char, 16> few;
+  std::vector<char> many;
+  if (parts_.size() >= few.size()) many.resize(parts_.size() + 1);
+  char* const at = many.empty() ? few.data() : many.data();
+  std::fill(at, at + parts_.size() + 1, char{0});
   at[0] = 1;
+  const char& whole = at[parts_.size()];
   const auto skip_empty_runs = [&] {
     for (std::size_t i = 0; i < parts_.size(); ++i)
       if (at[i] && parts_[i] == "**") at[i + 1] = 1;
   };
   skip_empty_runs();
-  for (std::size_t depth = 0; !at.back(); ++depth) {
+  for (std::size_t depth = 0; !whole; ++depth) {
     if (depth == name.size()) return std::nullopt;
-    next.assign(at.size(), 0);
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
+    bool any = false;
+    for (std::size_t i = parts_.size(); i-- > 0;) {  // backwards: what comes of a part is not looked at again
       if (!at[i]) continue;
-      if (parts_[i] == "**")
-        next[i] = 1;
-      else if (matches(parts_[i], name[depth]))
-        next[i + 1] = 1;
+      const bool run = parts_[i] == "**";
+      if (!run) {
+        at[i] = 0;
+        if (!matches(parts_[i], name[depth])) continue;
+        at[i + 1] = 1;
+      }
+      any = true;
     }
-    at.swap(next);
+    if (!any) return std::nullopt;
     skip_empty_runs();
-    if (at.back()) return static_cast<int>(depth) + 1;
+    if (whole) return static_cast<int>(depth) + 1;
   }
   return 0;
 }

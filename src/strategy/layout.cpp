@@ -143,6 +143,7 @@ Layout operand_layout(const Signature& signature, bool output, std::size_t index
   Layout layout{sharding.mesh, {}, PartialAxes(mesh.axes().size()), 0};
   for (const DimIndex& dim : operand.dims) {
     DimLayout factors;
+    factors.reserve(dim.factors.size());
     for (int a : dim.factors) {
       const Axis& axis = signature.axes[static_cast<std::size_t>(a)];
       const std::vector<Cut>& cuts = sharding.axes[static_cast<std::size_t>(a)];

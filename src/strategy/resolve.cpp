@@ -86,7 +86,13 @@ class Resolver {
       paths.push_back(std::move(path));
     }
     names_.reserve(graph_.ops().size());
-    for (const Op& op : graph_.ops()) names_.push_back(paths[op.module] + op.name);
+    for (const Op& op : graph_.ops()) {
+      std::string name;
+      name.reserve(paths[op.module].size() + op.name.size());
+      name += paths[op.module];
+      name += op.name;
+      names_.push_back(std::move(name));
+    }
   }
 
   std::string place(Line line, std::string_view otherwise) const {

@@ -40,6 +40,7 @@ class ShardingPlanner::Settler {
     }
     for (const Signature& signature : graph_.signatures())
       uncut_.push_back(SharedVec<std::vector<Cut>>(signature.axes.size()));
+    last_.resize(graph_.signatures().size());
     plan_.ops.resize(graph_.ops().size());
     plan_.made.resize(graph_.tensors().size());
   }
@@ -95,6 +96,17 @@ class ShardingPlanner::Settler {
     std::vector<std::tuple<std::size_t, OpId, std::optional<AxisChoice>>> choices;
     std::vector<std::tuple<std::size_t, OpId, AxisDecision>> decided;
     std::vector<std::tuple<std::size_t, TensorId, AxisPlacement>> tensors;
+  };
+
+  // How an operator came to be split: what was decided for one mesh axis after another, and the cuts so far. The next
+  // with its signature is mostly split alike.
+  struct Splitting {
+    struct Step {
+      AxisDecision decision;
+      OpSharding after;
+    };
+    OpSharding before;
+    std::vector<Step> steps;
   };
 
   const Mesh& mesh(MeshId id) const { return placing_.meshes[id]; }
@@ -232,7 +244,10 @@ class ShardingPlanner::Settler {
 
   // Decides every mesh axis of an operator; when that is news, its readers and products wait.
   Status settle(OpId op) {
-    OpSharding sharding = whole(op);
+    Splitting& splitting = last_[graph_.ops()[op].signature];
+    if (splitting.before.mesh != mesh_of_[op]) splitting = {whole(op), {}};
+    splitting.steps.reserve(axes_.size());
+    const OpSharding* sharding = &splitting.before;
     std::array<const AxisChoice*, kMaxMeshAxes> chosen = {};
     for (std::size_t m = 0; m < axes_.size(); ++m)
       if (const auto found = choices_.ops[m].find(op); found != choices_.ops[m].end()) chosen[m] = &found->second;
@@ -241,8 +256,14 @@ class ShardingPlanner::Settler {
       AxisState& state = axes_[m];
       WEFT_TRY(AxisDecision decision, decide({graph_, placing_.meshes, mesh_of_, static_cast<int>(m),
                                               choices_.reduce_onto[m], (choices_.ring >> m & 1u) != 0, state},
-                                             op, sharding, std::span(chosen).first(axes_.size())));
-      add_cut(sharding, static_cast<int>(m), decision);
+                                             op, *sharding, std::span(chosen).first(axes_.size())));
+      if (m == splitting.steps.size() || splitting.steps[m].decision != decision) {
+        Splitting::Step step{decision, *sharding};
+        add_cut(step.after, static_cast<int>(m), decision);
+        splitting.steps.resize(m);
+        splitting.steps.push_back(std::move(step));
+      }
+      sharding = &splitting.steps[m].after;
       const auto outputs = graph_.outputs(op);
       for (std::size_t i = 0; i < outputs.size(); ++i) {
         AxisPlacement placement = output_placement(graph_.signature(op), i, decision);
@@ -261,10 +282,10 @@ class ShardingPlanner::Settler {
       if (placed_anew) wait_for_readers(op);
       if (decided_anew)
         for (OpId product : products(op)) wait(product);
-      if (sharding == plan_.ops[op]) return Ok{};
+      if (*sharding == plan_.ops[op]) return Ok{};
       changed_->ops.emplace_back(op, std::move(plan_.ops[op]));
     }
-    const std::shared_ptr<const SplitOp> split = memo_.split(op, sharding, mesh(sharding.mesh));
+    const std::shared_ptr<const SplitOp> split = memo_.split(op, *sharding, mesh(sharding->mesh));
     plan_.ops[op] = split->sharding;
     take_layouts(op, *split);
     return Ok{};
@@ -334,6 +355,7 @@ class ShardingPlanner::Settler {
   ShardingPlan plan_;
   SplitMemo memo_;
   IdVec<SignatureId, SharedVec<std::vector<Cut>>> uncut_;
+  IdVec<SignatureId, Splitting> last_;
   std::vector<std::uint32_t> product_start_;
   std::vector<OpId> products_;
   std::priority_queue<OpId, std::vector<OpId>, std::greater<>> waiting_;  // to be settled anew, first operator first

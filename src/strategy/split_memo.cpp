@@ -85,21 +85,48 @@ std::size_t SplitMemo::Hash::operator()(const ReshardKey& key) const {
   return hash;
 }
 
+MeshId SplitMemo::first_alike(MeshId id, const Mesh& mesh) {
+  if (!alike_.contains(id)) alike_.resize(id.index() + 1);
+  MeshId& alike = alike_[id];
+  if (alike.valid()) return alike;
+  for (const auto& [first, axes] : shapes_)
+    if (axes == mesh.axes()) return alike = first;
+  shapes_.emplace_back(id, mesh.axes());
+  return alike = id;
+}
+
 std::shared_ptr<const SplitOp> SplitMemo::split(OpId op, const OpSharding& sharding, const Mesh& mesh) {
-  return known(splits_, SplitKey{graph_.ops()[op].signature, sharding}, [&] {
-    const Signature& signature = graph_.signature(op);
-    SplitOp made{sharding, {}, {}};
-    for (std::size_t i = 0; i < signature.inputs.size(); ++i)
-      made.inputs.push_back(operand_layout(signature, false, i, sharding, mesh));
-    for (std::size_t i = 0; i < signature.outputs.size(); ++i)
-      made.outputs.push_back(operand_layout(signature, true, i, sharding, mesh));
-    return std::make_shared<const SplitOp>(std::move(made));
-  });
+  std::shared_ptr<const SplitOp>& last = last_split_[graph_.ops()[op].signature];
+  if (last && last->sharding == sharding) return last;
+  return last = known(splits_, SplitKey{graph_.ops()[op].signature, sharding}, [&] {
+           const Signature& signature = graph_.signature(op);
+           if (const MeshId first = first_alike(sharding.mesh, mesh); first != sharding.mesh) {
+             OpSharding there = sharding;
+             there.mesh = first;
+             SplitOp same = *split(op, there, mesh);
+             same.sharding.mesh = sharding.mesh;
+             for (std::vector<Layout>* const layouts : {&same.inputs, &same.outputs})
+               for (Layout& layout : *layouts) layout.mesh = sharding.mesh;
+             return std::make_shared<const SplitOp>(std::move(same));
+           }
+           SplitOp made{sharding, {}, {}};
+           made.inputs.reserve(signature.inputs.size());
+           made.outputs.reserve(signature.outputs.size());
+           for (std::size_t i = 0; i < signature.inputs.size(); ++i)
+             made.inputs.push_back(operand_layout(signature, false, i, sharding, mesh));
+           for (std::size_t i = 0; i < signature.outputs.size(); ++i)
+             made.outputs.push_back(operand_layout(signature, true, i, sharding, mesh));
+           return std::make_shared<const SplitOp>(std::move(made));
+         });
 }
 
 std::shared_ptr<const SplitOp> SplitMemo::split_as(OpId op, const Layout& layout, const Mesh& mesh) {
-  return known(splits_as_, LayoutKey{graph_.ops()[op].signature, layout},
+  auto& [as, last] = last_split_as_[graph_.ops()[op].signature];
+  if (last && as == layout) return last;
+  last = known(splits_as_, LayoutKey{graph_.ops()[op].signature, layout},
                [&] { return split(op, sharding_for(graph_.signature(op), layout), mesh); });
+  as = layout;
+  return last;
 }
 
 std::shared_ptr<const Resharding> SplitMemo::reshard(const Layout& from, const Layout& to, const Mesh& mesh) {

@@ -1,8 +1,8 @@
 // What follows from how operators are split, worked out once: the layers of a network are alike, and so are their
 // layouts and the collectives between them.
 //
-// Cost of what is known: a hash of what is asked. What is handed out shares its memory (shared_vec.h), so that layouts
-// from here compare equal at a glance.
+// Cost of what is known: a hash of what is asked; less where an operator alike was asked for just before. What is
+// handed out shares its memory (shared_vec.h), so that layouts from here compare equal at a glance.
 #pragma once
 
 #include <memory>
@@ -31,7 +31,8 @@ struct Resharding {
 class SplitMemo {
  public:
   // Refers to the graph. Meshes are told apart by their ids.
-  explicit SplitMemo(const Graph& graph) : graph_(graph) {}
+  explicit SplitMemo(const Graph& graph)
+      : graph_(graph), last_split_(graph.signatures().size()), last_split_as_(graph.signatures().size()) {}
 
   std::shared_ptr<const SplitOp> split(OpId op, const OpSharding& sharding, const Mesh& mesh);
   // An operator on parameter-shaped tensors (one axis per dimension of its first input), split to work on this layout.
@@ -59,7 +60,14 @@ class SplitMemo {
     std::size_t operator()(const ReshardKey& key) const;
   };
 
+  // The first mesh with the same axes that was asked for: what holds on the one holds on the other.
+  MeshId first_alike(MeshId id, const Mesh& mesh);
+
   const Graph& graph_;
+  IdVec<SignatureId, std::shared_ptr<const SplitOp>> last_split_;
+  IdVec<SignatureId, std::pair<Layout, std::shared_ptr<const SplitOp>>> last_split_as_;
+  IdVec<MeshId, MeshId> alike_;
+  std::vector<std::pair<MeshId, std::vector<MeshAxis>>> shapes_;
   std::unordered_map<SplitKey, std::shared_ptr<const SplitOp>, Hash> splits_;
   std::unordered_map<LayoutKey, std::shared_ptr<const SplitOp>, Hash> splits_as_;
   std::unordered_map<ReshardKey, std::shared_ptr<const Resharding>, Hash> reshardings_;

@@ -76,6 +76,27 @@ TEST(SplitMemo, TellsWhatTheLayoutsOfTheOperandsAre) {
     EXPECT_EQ(split->outputs[0], operand_layout(net.graph.signature(op), true, 0, sharding, net.mesh));
   }
 }
+// A mesh with the same axes shares what is known; one with others does not.
+TEST(SplitMemo, TellsMeshesApart) {
+  const ThreeLayers net;
+  SplitMemo memo(net.graph);
+  const Mesh same = Mesh::make({{"tp", 2}}, {DeviceId(2), DeviceId(3)}).value();
+  const Mesh wider = Mesh::make({{"tp", 4}}, {DeviceId(4), DeviceId(5), DeviceId(6), DeviceId(7)}).value();
+  const OpId op(0);
+  OpSharding sharding = net.columns(op);
+  std::vector<std::shared_ptr<const SplitOp>> splits;
+  for (const Mesh* mesh : {&net.mesh, &same, &wider, &net.mesh}) {
+    sharding.mesh = MeshId(mesh == &same ? 1 : mesh == &wider ? 2 : 0);
+    splits.push_back(memo.split(op, sharding, *mesh));
+    EXPECT_EQ(splits.back()->sharding, sharding);
+    for (std::size_t i = 0; i < 2; ++i)
+      EXPECT_EQ(splits.back()->inputs[i], operand_layout(net.graph.signature(op), false, i, sharding, *mesh));
+    EXPECT_EQ(splits.back()->outputs[0], operand_layout(net.graph.signature(op), true, 0, sharding, *mesh));
+  }
+  EXPECT_EQ(splits[0], splits[3]);
+  EXPECT_EQ(splits[0]->outputs[0].dims.begin(), splits[1]->outputs[0].dims.begin());
+  EXPECT_NE(splits[0]->outputs[0].dims.begin(), splits[2]->outputs[0].dims.begin());
+}
 TEST(SplitMemo, TellsTheWayBetweenLayoutsOrWhyThereIsNone) {
   const ThreeLayers net;
   SplitMemo memo(net.graph);
