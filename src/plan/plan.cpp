@@ -38,11 +38,14 @@ bool is_causal(const Graph& graph) {
   return causal;
 }
 
-// What the loss chooses among: the classes that the cross-entropy's logits have.
+// What the loss chooses among: the classes that the cross-entropy's logits have. The most, where there are several
+// losses (BERT's next sentence is one of two).
 std::int64_t vocabulary_of(const Graph& graph) {
+  std::int64_t classes = 0;
   for (OpId op : graph.ops().ids())
-    if (graph.kind(op) == OpKind::CrossEntropy) return graph.tensors()[graph.inputs(op)[0]].type.shape.back();
-  return 0;
+    if (graph.kind(op) == OpKind::CrossEntropy)
+      classes = std::max(classes, graph.tensors()[graph.inputs(op)[0]].type.shape.back());
+  return classes;
 }
 
 // The line that ends a violation's place, "plan.yaml:12"; 0 where there is none.
