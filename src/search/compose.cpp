@@ -469,7 +469,7 @@ bool Composer::deal_sections(const HybridPlan& plan, Stages& stages) const {
 }
 
 HybridPlan Composer::relaxed(HybridPlan plan, std::int32_t micro_batch) {
-  plan.recompute = Recompute::None;
+  plan.recompute = PlanRecompute::None;
   plan.micro_batch = micro_batch;
   return plan;
 }

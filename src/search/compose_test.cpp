@@ -96,5 +96,42 @@ TEST(Compose, AgreesWithTheSimulatorOnRandomPlans) {
   EXPECT_LT(errors.bound_above, 0.01);
 }
 
+// What the search leaves such plans out by, where the one that keeps more fits or the one that keeps less does not.
+TEST(Compose, RecomputingTheWidestProductsIsBetweenKeepingThemAndRecomputingAll) {
+  for (const PlanRequest& request :
+       {PlanRequest{.model = "llama3-8b", .cluster = "dgx-h100:2", .strategy = "", .global_batch = 64, .seq = 8192},
+        PlanRequest{.model = "gpt3-13b", .cluster = "dgx-a100:2", .strategy = "", .global_batch = 64, .seq = 2048},
+        PlanRequest{.model = "mixtral-8x7b", .cluster = "dgx-h100:2", .strategy = "", .global_batch = 64, .seq = 4096},
+        PlanRequest{.model = "llama2-70b",
+        .cluster = "dgx-h100:8",
+        .strategy = "",
+        .global_batch = 128,
+        .seq = 4096,
+        .stack = "maxtext"}}) {
+    const Result<PlanProblem> problem = pose(request);
+    ASSERT_TRUE(problem.ok()) << problem.error().message;
+    const AnalyticCost cost(problem->stack);
+    Composer composer(*problem, cost);
+    const HybridSpace space = enumerate_space(*problem, {.recompute = {PlanRecompute::OpAndWide}});
+    Rng rng(20240301);
+    for (int i = 0; i < 12; ++i) {
+      const HybridPlan& plan = space.plans[rng.below(space.plans.size())];
+      const std::string strategy = request.model + " " + shorthand_of(parallelism_of(plan, problem->layers));
+      std::vector<Composition> made;
+      for (const PlanRecompute recompute : {PlanRecompute::Op, PlanRecompute::OpAndWide, PlanRecompute::Full}) {
+        HybridPlan relative = plan;
+        relative.recompute = recompute;
+        composer.prepare({&relative, 1}, 1);
+        const std::optional<Composition> composed = composer.compose(relative);
+        ASSERT_TRUE(composed) << strategy;
+        made.push_back(*composed);
+      }
+      EXPECT_GT(made[0].memory, made[1].memory) << strategy;
+      EXPECT_GE(made[1].memory, made[2].memory) << strategy;
+      EXPECT_LT(made[0].step_s, made[1].step_s) << strategy;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace weft

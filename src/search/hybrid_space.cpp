@@ -123,7 +123,8 @@ class Enumeration {
       // Gradients and weights in parts are for all micro-batches of a stage at once: no stack pipelines them.
       if (zero >= 2 && plan_.pp > 1 && !options_.pipelined_zero) continue;
       plan_.zero = static_cast<std::int8_t>(zero);
-      for (Recompute recompute : options_.recompute) {
+      for (PlanRecompute recompute : options_.recompute) {
+        if (recompute == PlanRecompute::OpAndWide && problem_.layers.widest.empty()) continue;
         plan_.recompute = recompute;
         for (ContextMode mode : options_.context) {
           if (plan_.cp == 1 && mode != ContextMode::Gather) continue;

@@ -16,7 +16,8 @@ namespace weft {
 struct SpaceOptions {
   std::vector<PlanSchedule> schedules = {PlanSchedule::OneForwardOneBackward, PlanSchedule::Interleaved};
   std::vector<int> zero = {0, 1, 2, 3};
-  std::vector<Recompute> recompute = {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Op};
+  std::vector<PlanRecompute> recompute = {PlanRecompute::None, PlanRecompute::Selective, PlanRecompute::Full,
+                                          PlanRecompute::Op, PlanRecompute::OpAndWide};
   std::vector<ContextMode> context = {ContextMode::Gather, ContextMode::AllToAll, ContextMode::Ring};
   std::int64_t most_micro_batch = 16;  // samples, or …
   std::int64_t most_tokens = 1 << 16;  // … so many tokens, where they are short
