@@ -52,7 +52,9 @@ std::vector<BaselineRule> baseline_rules(const PlanProblem& problem) {
            true},
           {"FSDP", "weights, gradients and optimizer state spread over all devices (zero=3)",
            [](std::span<const HybridPlan> plans) {
-             return those(plans, [](const HybridPlan& plan) { return replicas_only(plan) && plan.zero == 3; });
+             return those(plans, [](const HybridPlan& plan) {
+               return replicas_only(plan) && plan.zero == 3 && plan.copies == 1;
+             });
            },
            true},
           {"Megatron 3D rule of thumb", "tensor parallelism fills the node, the shortest pipeline that fits the rest",

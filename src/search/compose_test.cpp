@@ -80,6 +80,11 @@ TEST(Compose, AgreesWithTheSimulatorOnRandomPlans) {
   compare(some, 15, errors);
   compare({.model = "gpt3-13b", .cluster = "dgx-a100:2", .strategy = "", .global_batch = 64, .seq = 2048}, 10, errors,
           {.schedules = {PlanSchedule::GPipe, PlanSchedule::ZeroBubbleH1, PlanSchedule::ZeroBubbleV}});
+  // Copies on groups of nodes.
+  SpaceOptions spread{.zero = {3}};
+  spread.most_tensor = 2;
+  compare({.model = "llama3-8b", .cluster = "dgx-h100:8", .strategy = "", .global_batch = 128, .stack = "maxtext"}, 15,
+          errors, spread);
   ASSERT_GT(errors.time.size(), 60u);
   fmt::print(
       "composition against simulation, {} plans: time median {:.2f} %, 90 of 100 within {:.2f} %, worst {:.2f} % "

@@ -71,7 +71,7 @@ class Enumeration {
     if (problem_.layers.count() > 0) options.recompute.push_back(PlanRecompute::Full);  // layer by layer
     options.context = {ContextMode::Gather};
     options.least_context = problem_.model.seq;
-    options.light_ends = false;
+    options.light_ends = options.hybrid_sharding = false;
     if (!problem_.model.counts_tokens) options.most_micro_batch = 512;
     return options;
   }

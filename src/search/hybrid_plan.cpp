@@ -47,7 +47,8 @@ Parallelism parallelism_of(const HybridPlan& plan, const LayerPattern& layers) {
   made.cp = plan.cp;
   made.ep = plan.ep;
   made.pp = plan.pp;
-  made.dp = made.fsdp = plan.dp;
+  made.dp = plan.dp;
+  made.fsdp = plan.dp / plan.copies;
   made.vpp = plan.vpp;
   made.zero = plan.zero;
   made.sequence_parallel = plan.sequence_parallel;
@@ -75,6 +76,7 @@ std::optional<HybridPlan> hybrid_plan_of(const Parallelism& parallelism, const L
   plan.micro_batch = static_cast<std::int32_t>(parallelism.micro_batch);
   plan.micro_batches = static_cast<std::int32_t>(parallelism.micro_batches);
   plan.zero = static_cast<std::int8_t>(parallelism.zero);
+  plan.copies = static_cast<std::int32_t>(parallelism.dp / parallelism.fsdp);
   plan.sequence_parallel = parallelism.sequence_parallel;
   for (const PlanRecompute each : {PlanRecompute::Selective, PlanRecompute::Full, PlanRecompute::Op})
     if (words_of(each, layers).recompute == parallelism.recompute) plan.recompute = each;

@@ -34,6 +34,7 @@ struct HybridPlan {
   std::int32_t tp = 1, cp = 1, ep = 1, pp = 1, dp = 1, vpp = 1;
   std::int32_t micro_batch = 1, micro_batches = 1;
   std::int8_t zero = 0;
+  std::int32_t copies = 1;  // of what ZeRO-3 spreads, each over dp / copies replicas (hybrid sharding)
   bool sequence_parallel = false;
   PlanRecompute recompute = PlanRecompute::None;
   ContextMode cp_mode = ContextMode::Gather;
