@@ -14,7 +14,11 @@ std::vector<std::size_t> those(std::span<const HybridPlan> plans, const Keep& ke
   return found;
 }
 
-bool replicas_only(const HybridPlan& plan) { return plan.tp == 1 && plan.cp == 1 && plan.ep == 1 && plan.pp == 1; }
+// Without knobs that few frameworks have.
+bool replicas_only(const HybridPlan& plan) {
+  return plan.tp == 1 && plan.cp == 1 && plan.ep == 1 && plan.pp == 1 && plan.copies == 1 &&
+         plan.recompute != PlanRecompute::OpAndWide;
+}
 
 // Tensor parallelism fills the node, the shortest pipeline that fits the rest (Narayanan et al. 2021, takeaways 1 and
 // 2), optimizer state spread, one sample per micro-batch; whole layers are recomputed only if nothing else fits.
@@ -52,9 +56,7 @@ std::vector<BaselineRule> baseline_rules(const PlanProblem& problem) {
            true},
           {"FSDP", "weights, gradients and optimizer state spread over all devices (zero=3)",
            [](std::span<const HybridPlan> plans) {
-             return those(plans, [](const HybridPlan& plan) {
-               return replicas_only(plan) && plan.zero == 3 && plan.copies == 1;
-             });
+             return those(plans, [](const HybridPlan& plan) { return replicas_only(plan) && plan.zero == 3; });
            },
            true},
           {"Megatron 3D rule of thumb", "tensor parallelism fills the node, the shortest pipeline that fits the rest",
