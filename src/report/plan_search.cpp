@@ -73,6 +73,7 @@ std::vector<std::string> counts_text(const PlanOutcome& outcome, bool with_secon
   pruned("does not compile", "do not compile");
   pruned("memory", "out of memory");
   pruned("bound", "bounded away");
+  pruned("recomputes more", "recompute more than they need");
   if (counts.composed > 0) parts.push_back(fmt::format("{} composed", grouped(counts.composed)));
   parts.push_back(fmt::format("{} simulated", grouped(counts.simulated)));
   parts.front() = fmt::format("considered {} plans ({}", grouped(counts.considered), parts.front());

@@ -14,7 +14,11 @@ std::vector<std::size_t> those(std::span<const HybridPlan> plans, const Keep& ke
   return found;
 }
 
-bool replicas_only(const HybridPlan& plan) { return plan.tp == 1 && plan.cp == 1 && plan.ep == 1 && plan.pp == 1; }
+// Without knobs that few frameworks have.
+bool replicas_only(const HybridPlan& plan) {
+  return plan.tp == 1 && plan.cp == 1 && plan.ep == 1 && plan.pp == 1 && plan.copies == 1 &&
+         plan.recompute != PlanRecompute::OpAndWide;
+}
 
 // Tensor parallelism fills the node, the shortest pipeline that fits the rest (Narayanan et al. 2021, takeaways 1 and
 // 2), optimizer state spread, one sample per micro-batch; whole layers are recomputed only if nothing else fits.
@@ -23,7 +27,7 @@ std::vector<std::size_t> rule_of_thumb(std::span<const HybridPlan> plans, const 
   const auto usual = [](const HybridPlan& plan) {
     return plan.cp == 1 && plan.vpp == 1 && plan.schedule == PlanSchedule::OneForwardOneBackward &&
            plan.split == StageSplit::Even && plan.micro_batch == 1 && plan.sequence_parallel == (plan.tp > 1) &&
-           (plan.recompute == Recompute::Selective || plan.recompute == Recompute::Full) &&
+           (plan.recompute == PlanRecompute::Selective || plan.recompute == PlanRecompute::Full) &&
            plan.zero == (plan.dp > 1 ? 1 : 0);
   };
   if (!problem.splits_tensors) return {};
@@ -36,7 +40,7 @@ std::vector<std::size_t> rule_of_thumb(std::span<const HybridPlan> plans, const 
   std::vector<std::size_t> found =
       those(plans, [&](const HybridPlan& plan) { return usual(plan) && plan.tp == tp && plan.ep == ep; });
   std::stable_sort(found.begin(), found.end(), [&](std::size_t a, std::size_t b) {
-    const auto key = [&](const HybridPlan& plan) { return std::pair(plan.recompute == Recompute::Full, plan.pp); };
+    const auto key = [&](const HybridPlan& plan) { return std::pair(plan.recompute == PlanRecompute::Full, plan.pp); };
     return key(plans[a]) < key(plans[b]);
   });
   return found;

@@ -25,15 +25,17 @@ struct Chain {
 
 struct Chains {
   Chain dense, expert;
+  GroupShape copies;  // of what is spread: sums of parts are added up over them
 };
 
-// Ranks are numbered tp, cp, ep, dp, innermost first; ep is a part of dp, beyond that of cp.
+// Ranks are numbered tp, cp, ep, dp, copies, innermost first; ep is a part of dp, beyond that of cp.
 Chains chains_of(const HybridPlan& plan) {
   const std::int64_t ep_of_dp = std::gcd<std::int64_t>(plan.ep, plan.dp), ep_of_cp = plan.ep / ep_of_dp;
   const std::int64_t tp = plan.tp, cp = plan.cp;
-  const GroupShape data{plan.dp / ep_of_dp, tp * cp * ep_of_dp}, experts{ep_of_dp, tp * cp};
+  const GroupShape copies{plan.copies, tp * cp * plan.dp / plan.copies};
+  const GroupShape data{plan.dp / ep_of_dp / plan.copies, tp * cp * ep_of_dp}, experts{ep_of_dp, tp * cp};
   const GroupShape context{cp / ep_of_cp, tp * ep_of_cp}, expert_context{ep_of_cp, tp};
-  return {{{data, experts, context, expert_context}}, {{data, context}}};
+  return {{{data, experts, context, expert_context}}, {{data, context}}, copies};
 }
 
 }  // namespace
@@ -72,7 +74,7 @@ void Composer::prepare(std::span<const HybridPlan> plans, int threads) {
 }
 
 const Composer::Data& Composer::data_of(const HybridPlan& plan, const BlockCosts& block) const {
-  const DataKey key{plan.tp, plan.cp, plan.ep, plan.dp, plan.zero};
+  const DataKey key{plan.tp, plan.cp, plan.ep, plan.dp, plan.zero, plan.copies};
   const std::lock_guard lock(mutex_);
   std::unique_ptr<const Data>& known = data_[key];
   if (!known) known = std::make_unique<Data>(make_data(plan, block));
@@ -95,6 +97,7 @@ Composer::Data Composer::make_data(const HybridPlan& plan, const BlockCosts& blo
           add(groups_.collective(plan.zero > 0 ? Collective::ReduceScatter : Collective::AllReduce, axis, bytes));
       if (plan.zero > 0) bytes /= axis.size;
     }
+    if (plan.copies > 1) seconds += add(groups_.collective(Collective::AllReduce, chains.copies, bytes));
     return seconds;
   };
   const auto gather = [&](std::int64_t bytes, const Chain& chain) {
@@ -127,7 +130,10 @@ Composer::Data Composer::make_data(const HybridPlan& plan, const BlockCosts& blo
       const std::int64_t elements = expert ? section.stored_expert_elements : section.stored_elements;
       const Chain& chain = expert ? chains.expert : chains.dense;
       made.reduce += joined(width(sent_gradients, kept.gradients, elements), chain, reduce);
-      made.gather += joined(width(sent_weights, kept.parameters, elements), chain, gather);
+      const double gathered = joined(width(sent_weights, kept.parameters, elements), chain, gather);
+      made.gather += gathered;
+      // Experts that are spread by themselves are gathered while what comes before them is computed.
+      if (!expert || plan.ep == 1) made.gather_first += gathered;
     }
     const std::int64_t bytes = section.dense.gradients + section.expert.gradients;
     // Buckets end anywhere in a section: half of one is left on average when the section is done, or all of a small
@@ -169,7 +175,9 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
   const bool tied = problem_.model.tied_embeddings && plan.pp > 1;
   int communicators = (plan.tp > 1) + (plan.pp > 1) + (tied ? 1 : 0);
   for (const GroupShape& axis : chains.dense.axes) communicators += axis.size > 1;
-  const bool one_axis = plan.tp == problem_.devices || plan.dp == problem_.devices || plan.cp == problem_.devices;
+  if (plan.copies > 1) ++communicators;
+  const bool one_axis =
+      plan.tp == problem_.devices || plan.dp / plan.copies == problem_.devices || plan.cp == problem_.devices;
   if (problem_.devices > 1 && !one_axis) ++communicators;  // of all devices
   const MemoryOverheads& overheads = memory_overheads();
   Need fullest;
@@ -311,9 +319,10 @@ double Composer::alone(const HybridPlan& plan, const SectionCost& cost, const Se
   const double own = scale * (cost.forward + cost.backward - (every_time ? cost.accumulate : 0));
   if (!every_time) return own;
   const SoftwareStack& stack = problem_.stack;
-  const double gathers = plan.zero == 3 ? said.gather * (stack.reshard_after_forward.value ? 2 : 1) : 0;
+  const double times = plan.zero == 3 ? (stack.reshard_after_forward.value ? 2 : 1) : 0;
+  const double gathers = times * said.gather;
   return stack.gathers_in_flight.value >= 2 ? std::max(own, said.reduce + gathers)
-                                            : std::max(own + gathers, said.reduce);
+                                            : std::max({own + times * said.gather_first, gathers, said.reduce});
 }
 
 // No schedule of these stages is faster than its busiest rank and the first micro-batch's way there and back.
@@ -341,7 +350,7 @@ double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const
         if (spread && plan.zero > 0 && plan.zero < 3) gather += said.gather;
         optimizer += at(section).optimizer;
       }
-    if (plan.zero > 0) optimizer /= static_cast<double>(plan.dp) * plan.cp;
+    if (plan.zero > 0) optimizer /= static_cast<double>(plan.dp / plan.copies) * plan.cp;
     least_tail = std::min(least_tail, std::max(optimizer, gather));
     // The last micro-batch of a chunk may come a round of micro-batches before the end.
     const double before = std::max(0.0, micro_batches - (table.chunks() > 1 ? table.ranks() : 1));
@@ -469,7 +478,7 @@ bool Composer::deal_sections(const HybridPlan& plan, Stages& stages) const {
 }
 
 HybridPlan Composer::relaxed(HybridPlan plan, std::int32_t micro_batch) {
-  plan.recompute = Recompute::None;
+  plan.recompute = PlanRecompute::None;
   plan.micro_batch = micro_batch;
   return plan;
 }

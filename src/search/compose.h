@@ -62,14 +62,15 @@ class Composer {
   // What replicas say to one another for a section: seconds of one reduction of its gradients, one gather of weights.
   struct SectionData {
     double reduce = 0, gather = 0;
-    double last_reduce = 0;  // of its last bucket
+    double gather_first = 0;  // of gather: what the section waits for before it begins
+    double last_reduce = 0;   // of its last bucket
   };
   struct Data {
     std::vector<SectionData> sections;  // before, kinds, after
     std::int32_t sm_share = 0, memory_share = 0;
     double whole_world = 0;  // a scalar summed over all devices
   };
-  using DataKey = std::array<std::int32_t, 5>;  // tp, cp, ep, dp, zero
+  using DataKey = std::array<std::int32_t, 6>;  // tp, cp, ep, dp, zero, copies
   struct Stages;
 
   static BlockShape shape_of(const HybridPlan& plan);

@@ -80,6 +80,14 @@ TEST(Compose, AgreesWithTheSimulatorOnRandomPlans) {
   compare(some, 15, errors);
   compare({.model = "gpt3-13b", .cluster = "dgx-a100:2", .strategy = "", .global_batch = 64, .seq = 2048}, 10, errors,
           {.schedules = {PlanSchedule::GPipe, PlanSchedule::ZeroBubbleH1, PlanSchedule::ZeroBubbleV}});
+  // Copies on groups of nodes.
+  SpaceOptions spread{.zero = {3}};
+  spread.most_tensor = 2;
+  compare({.model = "llama3-8b", .cluster = "dgx-h100:8", .strategy = "", .global_batch = 128, .stack = "maxtext"}, 15,
+          errors, spread);
+  // Experts spread by themselves, and large micro-batches.
+  compare({.model = "mixtral-8x7b", .cluster = "dgx-h100:4", .strategy = "", .global_batch = 64, .seq = 4096}, 15,
+          errors, {.schedules = {PlanSchedule::OneForwardOneBackward}, .zero = {3}});
   ASSERT_GT(errors.time.size(), 60u);
   fmt::print(
       "composition against simulation, {} plans: time median {:.2f} %, 90 of 100 within {:.2f} %, worst {:.2f} % "
@@ -94,6 +102,59 @@ TEST(Compose, AgreesWithTheSimulatorOnRandomPlans) {
   EXPECT_LT(quantile(errors.time, 0.9), 0.06);
   EXPECT_LT(quantile(errors.memory, 0.5), 0.02);
   EXPECT_LT(errors.bound_above, 0.01);
+}
+
+// With expert parallelism, experts are gathered while attention is computed: ZeRO-3 does not wait for all of a layer.
+TEST(Compose, TheBoundOfExpertsSpreadByThemselvesHolds) {
+  const Result<PlanProblem> problem =
+      pose({.model = "mixtral-8x7b", .cluster = "dgx-h100:4", .strategy = "", .global_batch = 64, .seq = 4096});
+  ASSERT_TRUE(problem.ok()) << problem.error().message;
+  const AnalyticCost cost(problem->stack);
+  Composer composer(*problem, cost);
+  const HybridPlan plan{
+      .tp = 8, .ep = 2, .dp = 4, .micro_batch = 16, .zero = 3, .sequence_parallel = true, .recompute = {}};
+  composer.prepare({&plan, 1}, 1);
+  const std::optional<Composition> made = composer.compose(plan);
+  const Result<Judged> judged = judge_strategy(*problem, cost, shorthand_of(parallelism_of(plan, problem->layers)));
+  ASSERT_TRUE(made && judged.ok());
+  EXPECT_LE(made->bound_s, judged->forecast.step_s);
+}
+
+// What the search leaves such plans out by, where the one that keeps more fits or the one that keeps less does not.
+TEST(Compose, RecomputingTheWidestProductsIsBetweenKeepingThemAndRecomputingAll) {
+  for (const PlanRequest& request :
+       {PlanRequest{.model = "llama3-8b", .cluster = "dgx-h100:2", .strategy = "", .global_batch = 64, .seq = 8192},
+        PlanRequest{.model = "gpt3-13b", .cluster = "dgx-a100:2", .strategy = "", .global_batch = 64, .seq = 2048},
+        PlanRequest{.model = "mixtral-8x7b", .cluster = "dgx-h100:2", .strategy = "", .global_batch = 64, .seq = 4096},
+        PlanRequest{.model = "llama2-70b",
+        .cluster = "dgx-h100:8",
+        .strategy = "",
+        .global_batch = 128,
+        .seq = 4096,
+        .stack = "maxtext"}}) {
+    const Result<PlanProblem> problem = pose(request);
+    ASSERT_TRUE(problem.ok()) << problem.error().message;
+    const AnalyticCost cost(problem->stack);
+    Composer composer(*problem, cost);
+    const HybridSpace space = enumerate_space(*problem, {.recompute = {PlanRecompute::OpAndWide}});
+    Rng rng(20240301);
+    for (int i = 0; i < 12; ++i) {
+      const HybridPlan& plan = space.plans[rng.below(space.plans.size())];
+      const std::string strategy = request.model + " " + shorthand_of(parallelism_of(plan, problem->layers));
+      std::vector<Composition> made;
+      for (const PlanRecompute recompute : {PlanRecompute::Op, PlanRecompute::OpAndWide, PlanRecompute::Full}) {
+        HybridPlan relative = plan;
+        relative.recompute = recompute;
+        composer.prepare({&relative, 1}, 1);
+        const std::optional<Composition> composed = composer.compose(relative);
+        ASSERT_TRUE(composed) << strategy;
+        made.push_back(*composed);
+      }
+      EXPECT_GT(made[0].memory, made[1].memory) << strategy;
+      EXPECT_GE(made[1].memory, made[2].memory) << strategy;
+      EXPECT_LT(made[0].step_s, made[1].step_s) << strategy;
+    }
+  }
 }
 
 }  // namespace

@@ -67,11 +67,11 @@ class Enumeration {
   SpaceOptions without_composition(SpaceOptions options) const {
     options.schedules = {PlanSchedule::OneForwardOneBackward};
     options.zero = {0, 1, 3};
-    options.recompute = {Recompute::None};
-    if (problem_.layers.count() > 0) options.recompute.push_back(Recompute::Full);  // layer by layer
+    options.recompute = {PlanRecompute::None};
+    if (problem_.layers.count() > 0) options.recompute.push_back(PlanRecompute::Full);  // layer by layer
     options.context = {ContextMode::Gather};
     options.least_context = problem_.model.seq;
-    options.light_ends = false;
+    options.light_ends = options.hybrid_sharding = false;
     if (!problem_.model.counts_tokens) options.most_micro_batch = 512;
     return options;
   }
@@ -193,7 +193,7 @@ class Enumeration {
   static HybridPlan leanest(HybridPlan plan) {
     plan.micro_batches *= plan.micro_batch;
     plan.micro_batch = 1;
-    plan.recompute = Recompute::Full;
+    plan.recompute = PlanRecompute::Full;
     return plan;
   }
   // Plans that differ in micro-batch only are one.
@@ -226,6 +226,19 @@ class Enumeration {
     }
   };
 
+  // Of every kind of plan that also recomputes the widest products, the kind that differs from it in recomputing so.
+  static std::vector<std::size_t> relatives(const std::vector<HybridPlan>& kinds, PlanRecompute recompute) {
+    std::vector<std::size_t> found(kinds.size(), kinds.size());
+    for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+      if (kinds[kind].recompute != PlanRecompute::OpAndWide) continue;
+      HybridPlan plan = kinds[kind];
+      plan.recompute = recompute;
+      const auto at = std::lower_bound(kinds.begin(), kinds.end(), plan);
+      if (at != kinds.end() && *at == plan) found[kind] = static_cast<std::size_t>(at - kinds.begin());
+    }
+    return found;
+  }
+
   // Plans of growing micro-batches: where one does not fit a larger one does not either, and is not looked at.
   void compose_all() {
     std::vector<std::size_t> lean_of, kind_of;
@@ -247,22 +260,38 @@ class Enumeration {
     fastest_ = best_;
     const auto budget = static_cast<double>(composer_.budget());
     const std::vector<double> least = bounds_without_probes(by_size);
-    std::vector<Smaller> smaller(kinds.size());
+    std::vector<Smaller> smaller(kinds.size() + 1);  // the last: of no kind
+    const auto keeping_more = relatives(kinds, PlanRecompute::Op), keeping_less = relatives(kinds, PlanRecompute::Full);
     for (const auto& [size, members] : by_size) {
-      std::vector<std::size_t> kept;
+      std::vector<std::size_t> kept, between;
       for (std::size_t i : members) {
         if (smaller[kind_of[i]].least(size) > budget)
           ++outcome_.counts.pruned["memory"];
         else if (fastest_ != kNever && least[i] > fastest_ * kKeep)
           ++outcome_.counts.pruned["bound"];
         else
-          kept.push_back(i);
+          (plans_[i].recompute == PlanRecompute::OpAndWide ? between : kept).push_back(i);
       }
+      const auto compose = [&](const std::vector<std::size_t>& these) {
+        prepare(these);
+        compose_batches(these);
+        for (std::size_t i : these)
+          if (results_[i]) smaller[kind_of[i]] = {results_[i]->memory, results_[i]->saved, size};
+      };
       if (!go_on()) break;
-      prepare(kept);
-      compose_batches(kept);
-      for (std::size_t i : kept)
-        if (results_[i]) smaller[kind_of[i]] = {results_[i]->memory, results_[i]->saved, size};
+      compose(kept);
+      // Between two relatives in memory and in time: of use where the faster one does not fit, or may turn out not to,
+      // and the smaller one does.
+      std::erase_if(between, [&](std::size_t i) {
+        const Smaller &more = smaller[keeping_more[kind_of[i]]], &less = smaller[keeping_less[kind_of[i]]];
+        const bool faster_fits =
+            more.size == size && more.memory > 0 && kSurely * static_cast<double>(more.memory) < budget;
+        const bool too_large = less.least(size) > budget;
+        if (faster_fits || too_large) ++outcome_.counts.pruned[too_large ? "memory" : "recomputes more"];
+        return faster_fits || too_large;
+      });
+      if (!go_on()) break;
+      compose(between);
     }
     std::stable_sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
       return std::pair(results_[a]->step_s, a) < std::pair(results_[b]->step_s, b);

@@ -150,6 +150,32 @@ TEST(HybridSpace, TheShorthandOfAPlanIsReadBack) {
   }
 }
 
+// What is widest in a layer follows from the graph, the stack's included.
+TEST(HybridSpace, TheWidestProductOfEveryKindOfLayerIsFound) {
+  const auto widest = [](PlanRequest request) {
+    const Result<PlanProblem> problem = pose(request);
+    return problem.ok() ? problem->layers.widest : std::vector<std::string>{problem.error().message};
+  };
+  using Globs = std::vector<std::string>;
+  EXPECT_EQ(widest(asked("llama3-8b", "dgx-h100:1", 8)), Globs{"layers.*.mlp.gate_up"});
+  EXPECT_EQ(widest(asked("gpt3-13b", "dgx-a100:1", 8)), Globs{"layers.*.mlp.up"});
+  EXPECT_EQ(widest(asked("mixtral-8x7b", "dgx-h100:1", 8)), Globs{"layers.*.moe.experts.gate_up"});
+  EXPECT_EQ(widest(asked("deepseek-v3", "dgx-h100:1", 8)),
+            (Globs{"layers.*.mlp.gate_up", "layers.*.moe.experts.down"}));
+  EXPECT_TRUE(widest(asked("resnet50", "dgx-a100:1", 64)).empty());  // not one stack of layers
+}
+
+TEST(HybridSpace, APlanIsFoundFromItsParallelism) {
+  const Result<PlanProblem> problem = pose(asked("llama3-8b", "dgx-h100:2", 32));
+  ASSERT_TRUE(problem.ok());
+  for (const HybridPlan& plan : enumerate_space(*problem).plans)
+    EXPECT_EQ(hybrid_plan_of(parallelism_of(plan, problem->layers), problem->layers), plan);
+  Parallelism other = parallelism_of({.dp = 16}, problem->layers);
+  other.recompute = Recompute::Op;
+  other.full = {"layers.*.attn.qkv"};
+  EXPECT_EQ(hybrid_plan_of(other, problem->layers), std::nullopt);
+}
+
 // 7 layers over 3 stages: the odd one in the middle; with light ends 9 = 3 + 3 + 3, less one at either end.
 TEST(HybridSpace, StagesAreCutWithTheRestInTheMiddle) {
   EXPECT_EQ(stage_layers(7, 3, StageSplit::Even), (std::vector<std::int64_t>{2, 3, 2}));

@@ -25,18 +25,37 @@ std::vector<std::int64_t> stage_layers(std::int64_t layers, std::int64_t stages,
   return counts;
 }
 
+RecomputeWords words_of(PlanRecompute recompute, const LayerPattern& layers) {
+  switch (recompute) {
+    case PlanRecompute::None:
+      return {Recompute::None};
+    case PlanRecompute::Selective:
+      return {Recompute::Selective};
+    case PlanRecompute::Full:
+      return {Recompute::Full};
+    case PlanRecompute::Op:
+      return {Recompute::Op};
+    case PlanRecompute::OpAndWide:
+      break;
+  }
+  return {Recompute::Op, layers.widest};
+}
+
 Parallelism parallelism_of(const HybridPlan& plan, const LayerPattern& layers) {
   Parallelism made;
   made.tp = plan.tp;
   made.cp = plan.cp;
   made.ep = plan.ep;
   made.pp = plan.pp;
-  made.dp = made.fsdp = plan.dp;
+  made.dp = plan.dp;
+  made.fsdp = plan.dp / plan.copies;
   made.vpp = plan.vpp;
   made.zero = plan.zero;
   made.sequence_parallel = plan.sequence_parallel;
   made.cp_mode = plan.cp_mode;
-  made.recompute = plan.recompute;
+  RecomputeWords recompute = words_of(plan.recompute, layers);
+  made.recompute = recompute.recompute;
+  made.full = std::move(recompute.full);
   made.micro_batch = made.last_micro_batch = plan.micro_batch;
   made.micro_batches = plan.micro_batches;
   made.schedule = name_of(plan.schedule);
@@ -57,8 +76,11 @@ std::optional<HybridPlan> hybrid_plan_of(const Parallelism& parallelism, const L
   plan.micro_batch = static_cast<std::int32_t>(parallelism.micro_batch);
   plan.micro_batches = static_cast<std::int32_t>(parallelism.micro_batches);
   plan.zero = static_cast<std::int8_t>(parallelism.zero);
+  plan.copies = static_cast<std::int32_t>(parallelism.dp / parallelism.fsdp);
   plan.sequence_parallel = parallelism.sequence_parallel;
-  plan.recompute = parallelism.recompute;
+  for (const PlanRecompute each : {PlanRecompute::Selective, PlanRecompute::Full, PlanRecompute::Op})
+    if (words_of(each, layers).recompute == parallelism.recompute) plan.recompute = each;
+  if (!parallelism.full.empty()) plan.recompute = PlanRecompute::OpAndWide;
   if (plan.cp > 1) plan.cp_mode = parallelism.cp_mode;
   for (int schedule = 0; schedule < kPlanSchedules; ++schedule)
     if (name_of(static_cast<PlanSchedule>(schedule)) == parallelism.schedule)

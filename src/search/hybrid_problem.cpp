@@ -5,8 +5,9 @@ namespace {
 
 int in_common(const HybridPlan& a, const HybridPlan& b) {
   return (a.tp == b.tp) + (a.cp == b.cp) + (a.ep == b.ep) + (a.pp == b.pp) + (a.vpp == b.vpp) +
-         (a.micro_batch == b.micro_batch) + (a.zero == b.zero) + (a.sequence_parallel == b.sequence_parallel) +
-         (a.recompute == b.recompute) + (a.cp_mode == b.cp_mode) + (a.schedule == b.schedule) + (a.split == b.split);
+         (a.micro_batch == b.micro_batch) + (a.zero == b.zero) + (a.copies == b.copies) +
+         (a.sequence_parallel == b.sequence_parallel) + (a.recompute == b.recompute) + (a.cp_mode == b.cp_mode) +
+         (a.schedule == b.schedule) + (a.split == b.split);
 }
 
 constexpr int kDrawn = 64;

@@ -123,20 +123,40 @@ class Enumeration {
       // Gradients and weights in parts are for all micro-batches of a stage at once: no stack pipelines them.
       if (zero >= 2 && plan_.pp > 1 && !options_.pipelined_zero) continue;
       plan_.zero = static_cast<std::int8_t>(zero);
-      for (Recompute recompute : options_.recompute) {
-        plan_.recompute = recompute;
-        for (ContextMode mode : options_.context) {
-          if (plan_.cp == 1 && mode != ContextMode::Gather) continue;
-          if (mode == ContextMode::AllToAll && problem_.heads % (std::int64_t{plan_.tp} * plan_.cp) != 0) {
-            ++space_.left_out;
-            continue;
-          }
-          plan_.cp_mode = mode;
-          for (bool sequence : {true, false}) {
-            if (plan_.tp == 1 && sequence) continue;
-            plan_.sequence_parallel = sequence;
-            space_.plans.push_back(plan_);
-          }
+      for (std::int64_t copies : numbers_of_copies()) {
+        plan_.copies = static_cast<std::int32_t>(copies);
+        add_variants();
+      }
+    }
+  }
+
+  // Every copy on nodes of its own, at least one of them. For stacks that gather weights ahead of their use: in others,
+  // sums over copies would stand in the way of the next weights.
+  std::vector<std::int64_t> numbers_of_copies() const {
+    const bool ahead = problem_.stack.gathers_in_flight.value >= 2;
+    if (!options_.hybrid_sharding || !ahead || plan_.zero != 3 || plan_.pp > 1 || plan_.ep > 1) return {1};
+    std::vector<std::int64_t> found;
+    for (std::int64_t copies : divisors(plan_.dp, std::max<std::int64_t>(1, problem_.devices / problem_.per_node)))
+      if (copies == 1 || problem_.devices / copies % problem_.per_node == 0) found.push_back(copies);
+    if (found.back() == plan_.dp && plan_.dp > 1) found.pop_back();  // nothing is spread
+    return found;
+  }
+
+  void add_variants() {
+    for (PlanRecompute recompute : options_.recompute) {
+      if (recompute == PlanRecompute::OpAndWide && problem_.layers.widest.empty()) continue;
+      plan_.recompute = recompute;
+      for (ContextMode mode : options_.context) {
+        if (plan_.cp == 1 && mode != ContextMode::Gather) continue;
+        if (mode == ContextMode::AllToAll && problem_.heads % (std::int64_t{plan_.tp} * plan_.cp) != 0) {
+          ++space_.left_out;
+          continue;
+        }
+        plan_.cp_mode = mode;
+        for (bool sequence : {true, false}) {
+          if (plan_.tp == 1 && sequence) continue;
+          plan_.sequence_parallel = sequence;
+          space_.plans.push_back(plan_);
         }
       }
     }

@@ -1,5 +1,6 @@
 // The hybrid space of layered models: TP × CP × EP × PP × DP × interleaving × micro-batch × ZeRO × recomputation ×
-// sequence parallelism × schedule × stage split, on the cluster's node boundaries.
+// sequence parallelism × schedule × stage split, on the cluster's node boundaries. ZeRO-3 also with copies on
+// groups of whole nodes.
 //
 // Candidates come in one fixed order. What does not divide (heads by tp, batch by dp, micro-batches by a schedule …)
 // is counted and left out.
@@ -16,13 +17,15 @@ namespace weft {
 struct SpaceOptions {
   std::vector<PlanSchedule> schedules = {PlanSchedule::OneForwardOneBackward, PlanSchedule::Interleaved};
   std::vector<int> zero = {0, 1, 2, 3};
-  std::vector<Recompute> recompute = {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Op};
+  std::vector<PlanRecompute> recompute = {PlanRecompute::None, PlanRecompute::Selective, PlanRecompute::Full,
+                                          PlanRecompute::Op, PlanRecompute::OpAndWide};
   std::vector<ContextMode> context = {ContextMode::Gather, ContextMode::AllToAll, ContextMode::Ring};
   std::int64_t most_micro_batch = 16;  // samples, or …
   std::int64_t most_tokens = 1 << 16;  // … so many tokens, where they are short
   std::int64_t least_context = 4096;   // tokens of a context-parallel part: with fewer, its communication is not hidden
   bool light_ends = true;              // also cut stages with embedding and head counted as layers
   std::int64_t most_tensor = 0;        // tensor-parallel degree; 0: the devices of a node
+  bool hybrid_sharding = true;         // ZeRO-3 over groups of whole nodes, copies on the others
   bool pipelined_zero = false;         // ZeRO-2 and 3 with stages too, though no stack does it
 
   // Nothing left out for being unusual: for figures of how fast plans are judged.

@@ -29,8 +29,10 @@ PlanRequest request_of(const PlanProblem& problem, const BlockShape& shape) {
   PlanRequest request = problem.request;
   request.model = problem.layers.short_model;
   const std::int64_t replicas = replicas_of(problem, shape);
+  const RecomputeWords again = words_of(shape.recompute, problem.layers);
   request.strategy = fmt::format("tp={},cp={},ep={},dp={},pp=1,recompute={},mbs={}", shape.tp, shape.cp, shape.ep,
-                                 replicas, name_of(shape.recompute), shape.micro_batch);
+                                 replicas, name_of(again.recompute), shape.micro_batch);
+  if (!again.full.empty()) request.strategy += fmt::format(",full={}", fmt::join(again.full, "+"));
   if (shape.tp > 1) request.strategy += fmt::format(",sp={}", shape.sequence_parallel ? 1 : 0);
   if (shape.cp > 1) request.strategy += fmt::format(",cp_mode={}", name_of(shape.cp_mode));
   request.micro_batch.reset();

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cost/cost.h"
-#include "search/problem.h"
+#include "search/hybrid_plan.h"
 #include "search/shared_plans.h"
 
 namespace weft {
@@ -23,7 +23,7 @@ namespace weft {
 struct BlockShape {
   std::int64_t tp = 1, cp = 1, ep = 1, micro_batch = 1;
   bool sequence_parallel = false;
-  Recompute recompute = Recompute::None;
+  PlanRecompute recompute = PlanRecompute::None;
   ContextMode cp_mode = ContextMode::Gather;
 
   auto operator<=>(const BlockShape&) const = default;

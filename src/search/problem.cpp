@@ -53,6 +53,42 @@ void shorten(const std::string& model, const ModelOptions& shape, LayerPattern& 
   }
 }
 
+// Of the products of a layer, which `recompute=op` keeps, the one whose output takes most memory; of two alike, the one
+// that takes fewer operations to make again. Looked for in the short model, on one device, as the stack builds it.
+std::vector<std::string> widest_products(const PlanProblem& problem) {
+  PlanRequest request = problem.request;
+  request.model = problem.layers.short_model;
+  request.strategy = "tp=1,pp=1,dp=1,mbs=1,recompute=op";
+  request.global_batch = 1;
+  request.devices = {static_cast<std::int64_t>(problem.device_at(0).index())};
+  const Result<Plan> plan = make_plan(request);
+  if (!plan.ok()) return {};
+  const Graph& graph = plan->training.graph;
+  const Layers layers = find_layers(graph);
+  struct Product {
+    Bytes saved;
+    Flops flops;
+    OpId op;
+  };
+  std::vector<Product> widest(static_cast<std::size_t>(layers.count()));
+  for (TensorId id : saved_tensors(plan->training, plan->resolved.recompute)) {
+    const OpId op = graph.tensors()[id].producer;
+    if (!op.valid() || layers.of[op] < 0 || graph.signature(op).contractions.empty()) continue;
+    const Product made{graph.bytes(id), contraction_flops(graph.signature(op)), op};
+    Product& best = widest[static_cast<std::size_t>(layers.of[op])];
+    if (!best.op.valid() || std::pair(best.saved, made.flops) < std::pair(made.saved, best.flops)) best = made;
+  }
+  std::vector<std::string> globs;
+  for (std::size_t layer = 0; layer < widest.size(); ++layer) {
+    if (!widest[layer].op.valid()) continue;
+    // "layers.3.mlp.up" names one; every layer has it.
+    const std::string& of = layers.names[layer];
+    const std::string glob = of.substr(0, of.rfind('.')) + ".*" + graph.name(widest[layer].op).substr(of.size());
+    if (std::find(globs.begin(), globs.end(), glob) == globs.end()) globs.push_back(glob);
+  }
+  return globs;
+}
+
 std::int64_t settle_batch(const PlanRequest& request, const ModelInfo& model, std::int64_t devices,
                           std::vector<std::string>& told) {
   if (request.global_batch) return *request.global_batch;
@@ -117,6 +153,7 @@ Result<PlanProblem> pose(const PlanRequest& request) {
   problem.layers = pattern_of(model.graph);
   shorten(request.model, shape, problem.layers);
   if (model.info.kind == ModelKind::Imported || model.info.kind == ModelKind::Recurrent) problem.layers.simple = false;
+  if (problem.layers.simple) problem.layers.widest = widest_products(problem);
   problem.parameters = model.graph.parameter_count();
   std::int64_t heads = 0;
   for (OpId op : model.graph.ops().ids()) {

@@ -17,6 +17,9 @@ struct LayerPattern {
   // A model with fewer layers that has every kind, and the kinds of its layers: what costs are read from.
   std::string short_model;
   std::vector<int> short_kind;
+  // Of every kind of layer the product that leaves most behind where all else is computed again, as globs:
+  // "layers.*.mlp.gate_up". Empty: not known.
+  std::vector<std::string> widest;
   // One stack of layers, with an embedding before and a head after: it can be cut anywhere and built shorter.
   bool simple = false;
 

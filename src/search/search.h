@@ -29,7 +29,7 @@ std::string_view name_of(StoppedBy reason);  // "done", "evaluations", "time", "
 // What became of the candidates.
 struct SearchCounts {
   std::int64_t considered = 0;
-  std::map<std::string, std::int64_t> pruned;  // without a judgement, by reason: "memory", "bound", "does not divide"
+  std::map<std::string, std::int64_t> pruned;  // without a judgement, by reason: "memory", "bound", "does not divide" …
   std::int64_t composed = 0;                   // judged by closed-form composition
   std::int64_t simulated = 0;                  // judged in full
 };

@@ -9,10 +9,11 @@ Result<Plan> SharedPlans::make(const PlanRequest& request) {
     return make_plan(request);
   WEFT_TRY(const Shorthand words, parse_shorthand(request.strategy));
   // Every word that the number of devices follows from; without them only make_plan knows.
-  if (!words.dp || !words.mbs) return make_plan(request);
+  const std::int64_t dp = words.dp.value_or(words.fsdp.value_or(0) * words.replicate.value_or(0));
+  if (dp == 0 || !words.mbs) return make_plan(request);
   const std::int64_t cp = words.cp.value_or(1);
   const std::string key = fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", request.model, request.cluster,
-                                      request.seq.value_or(0), request.dtype, request.stack, *words.dp * *words.mbs,
+                                      request.seq.value_or(0), request.dtype, request.stack, dp * *words.mbs,
                                       words.tp.value_or(1), words.cp_mode == ContextMode::AllToAll ? 1 : cp);
   std::shared_ptr<const Plan> like;
   {
