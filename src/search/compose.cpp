@@ -144,6 +144,13 @@ Composer::Data Composer::make_data(const HybridPlan& plan, const BlockCosts& blo
   add_section(block.before);
   for (const SectionCost& kind : block.kinds) add_section(kind);
   add_section(block.after);
+  if (problem_.model.tied_embeddings) {
+    const KeptBytes& table = block.before.dense;
+    std::int64_t bytes = width(sent_gradients, table.gradients, block.before.stored_elements);
+    for (const GroupShape& axis : chains.dense.axes)
+      data.tied_reduce += groups_.collective(Collective::AllReduce, axis, bytes).seconds;
+    if (plan.copies > 1) data.tied_reduce += groups_.collective(Collective::AllReduce, chains.copies, bytes).seconds;
+  }
   data.whole_world = groups_.collective(Collective::AllReduce, {problem_.devices, 1}, 8).seconds;
   return data;
 }
@@ -235,6 +242,18 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
   return fullest;
 }
 
+// From every device to the one `distance` ranks further. What a group of them in one node will hold alike may be sent
+// to each in part, while they gather it from one another.
+double Composer::sent(std::int64_t distance, std::int64_t bytes, const GroupShape& alike) const {
+  const std::int64_t parts = problem_.stack.p2p_in_parts.value ? alike.size : 1;
+  const std::lock_guard lock(mutex_);
+  const auto [found, fresh] = transfers_.try_emplace({distance, bytes, parts}, 0);
+  if (fresh)
+    found->second = std::max(groups_.transfer(distance, bytes / parts).seconds,
+                             groups_.collective(Collective::AllGather, {parts, alike.stride}, bytes).seconds);
+  return found->second;
+}
+
 struct Composer::StageWork {
   struct Effective {
     double forward, input, weight, slow;
@@ -299,11 +318,7 @@ const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const Block
   double& transfer = work.transfer;
   transfer = 0;
   if (plan.pp > 1) {
-    const std::pair<std::int64_t, std::int64_t> key{problem_.devices / plan.pp, block.boundary_bytes};
-    const std::lock_guard lock(mutex_);
-    const auto [found, fresh] = transfers_.try_emplace(key, 0);
-    if (fresh) found->second = groups_.transfer(key.first, key.second).seconds;
-    transfer = found->second;
+    transfer = sent(problem_.devices / plan.pp, block.boundary_bytes, {plan.sequence_parallel ? 1 : plan.tp, 1});
     if (!stack.p2p_overlap.value)  // who sends waits
       for (std::size_t stage = 0; stage < times.size(); ++stage) {
         if (stage + 1 < times.size()) times[stage].forward += transfer;
@@ -393,6 +408,17 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
   thread_local PipelineTimes played;
   clock.play(times, stage_work.transfer, played);
 
+  // A table that the first and the last stage have is summed after the backward pass, by both, and exchanged.
+  const int last_stage = static_cast<int>(stages.sections.size()) - 1;
+  const auto rank_of = [&](int stage) {
+    for (int place = 0; place < table.ranks() * table.chunks(); ++place)
+      if (table.stage_at(place / table.chunks(), place % table.chunks()) == stage) return place / table.chunks();
+    return 0;
+  };
+  const int first_rank = rank_of(0), last_rank = rank_of(last_stage);
+  const bool tied = problem_.model.tied_embeddings && first_rank != last_rank;
+  double summed = 0;
+
   // Gradients: reduced beside the last micro-batch's backward pass, or after it.
   double finish = 0, step_tail = 0;
   for (int rank = 0; rank < table.ranks(); ++rank) {
@@ -416,7 +442,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
         const double extra = plan.zero < 2 ? busy * (of.slow - 1) / std::max(of.slow, 1.0) : 0;
         now += alone + extra;
         late += extra;
-        if (spread && plan.zero < 2)
+        if (spread && plan.zero < 2 && !(tied && *section == 0))
           data_free = std::max(stack.gradient_overlap.value ? now : end + late, data_free) + said.reduce;
         const SectionCost& cost = at(*section);
         optimizer += cost.optimizer;
@@ -425,6 +451,14 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
       }
     }
     end += late;
+    if (tied && (rank == first_rank || rank == last_rank)) {
+      data_free = std::max(end, data_free) + data.tied_reduce;
+      summed = std::max(summed, data_free);
+      if (rank == last_rank) {
+        optimizer += block.before.optimizer;
+        operators += block.before.optimizer_operators;
+      }
+    }
     finish = std::max(finish, std::max(end, data_free));
     exposed_data = std::max(exposed_data, std::max(0.0, data_free - end));
     const Chains chains = chains_of(plan);
@@ -435,6 +469,16 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
       if (spread) step = std::max(step, gather) + 0.25 * std::min(step, gather);
     }
     step_tail = std::max(step_tail, step);
+  }
+  if (tied) {
+    const std::int64_t of_stage = problem_.devices / plan.pp;
+    const GroupShape replicas{of_stage <= problem_.per_node ? plan.dp * plan.cp : 1, plan.tp};
+    // The last stage is done first: what it sends arrives while the first one still reduces, over the same links.
+    const double ways = spread ? 2 : 1;
+    const double exchanged =
+        summed + ways * sent((last_rank - first_rank) * of_stage, block.before.dense.gradients, replicas);
+    exposed_data += std::max(0.0, exchanged - finish);
+    finish = std::max(finish, exchanged);
   }
   const double norm = 2 * data.whole_world + block.step_fixed;
   made.step_s = finish + norm + step_tail;

@@ -68,6 +68,7 @@ class Composer {
   struct Data {
     std::vector<SectionData> sections;  // before, kinds, after
     std::int32_t sm_share = 0, memory_share = 0;
+    double tied_reduce = 0;  // of the table that embedding and head share, in each of the two stages
     double whole_world = 0;  // a scalar summed over all devices
   };
   using DataKey = std::array<std::int32_t, 6>;  // tp, cp, ep, dp, zero, copies
@@ -85,6 +86,7 @@ class Composer {
   };
   Need memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
                  const PipelineTable& table) const;
+  double sent(std::int64_t distance, std::int64_t bytes, const GroupShape& alike) const;
   // Sections with the communication that every micro-batch has, and stages made of them.
   struct StageWork;
   const StageWork& work_of(const HybridPlan& plan, const BlockCosts& block, const Data& data,
@@ -106,7 +108,7 @@ class Composer {
   mutable PipelineTables tables_;
   mutable std::mutex mutex_;
   mutable std::map<DataKey, std::unique_ptr<const Data>> data_;
-  mutable std::map<std::pair<std::int64_t, std::int64_t>, double> transfers_;
+  mutable std::map<std::array<std::int64_t, 3>, double> transfers_;  // by distance, bytes and parts
   mutable std::map<std::tuple<PlanSchedule, int, int, int>, PipelineClock> clocks_;
 };
 

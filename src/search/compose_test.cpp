@@ -120,6 +120,30 @@ TEST(Compose, TheBoundOfExpertsSpreadByThemselvesHolds) {
   EXPECT_LE(made->bound_s, judged->forecast.step_s);
 }
 
+// The ways to write 16 = tp · pp · dp for a network whose layers end in an all-reduce, backward, and whose embedding
+// the head has too, over slow links (Lu et al., CF'23): composed and simulated, in the same order.
+TEST(Compose, OrdersPlansOfBertAsTheSimulatorDoes) {
+  const Result<PlanProblem> problem =
+      pose({.model = "bert-large:layers=48", .cluster = "a40x4:4", .strategy = "", .global_batch = 16, .seq = 512});
+  ASSERT_TRUE(problem.ok()) << problem.error().message;
+  const AnalyticCost cost(problem->stack);
+  Composer composer(*problem, cost);
+  std::vector<std::pair<double, double>> times;
+  for (std::int32_t tp = 1; tp <= 16; tp *= 2)
+    for (std::int32_t pp = 1; tp * pp <= 16; pp *= 2) {
+      const HybridPlan plan{.tp = tp, .pp = pp, .dp = 16 / tp / pp, .micro_batches = tp * pp};
+      const std::string strategy = shorthand_of(parallelism_of(plan, problem->layers));
+      composer.prepare({&plan, 1}, 1);
+      const std::optional<Composition> made = composer.compose(plan);
+      const Result<Judged> judged = judge_strategy(*problem, cost, strategy);
+      ASSERT_TRUE(made && judged.ok()) << strategy;
+      times.emplace_back(judged->forecast.step_s, made->step_s);
+      EXPECT_NEAR(times.back().second / times.back().first, 1, 0.05) << strategy;
+    }
+  std::sort(times.begin(), times.end());
+  for (std::size_t i = 1; i < times.size(); ++i) EXPECT_LE(times[i - 1].second, times[i].second) << i;
+}
+
 // What the search leaves such plans out by, where the one that keeps more fits or the one that keeps less does not.
 TEST(Compose, RecomputingTheWidestProductsIsBetweenKeepingThemAndRecomputingAll) {
   for (const PlanRequest& request :

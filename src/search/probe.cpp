@@ -151,6 +151,7 @@ class Reader {
     constexpr std::uint32_t kForward = 2, kBackward = 3, kStep = 2 * kMicroBatches;
     std::vector<Picoseconds> play_end(kStep + 1, 0);
     std::vector<Picoseconds> section_end[2];
+    std::vector<Picoseconds> last_end(sections_.size(), 0);  // backward, collectives too
     current_[1] = count_ + 1;
     for (auto& ends : section_end) ends.assign(sections_.size(), 0);
     timeline.for_each(id, [&](const Span& span) {
@@ -166,6 +167,10 @@ class Reader {
         // Backward, a section's last collective is the next one's, which waits for it or recomputes beside it.
         Picoseconds& end = section_end[backward][static_cast<std::size_t>(current)];
         if (!backward || section >= 0) end = std::max(end, span.end);
+        if (backward) {
+          Picoseconds& last = last_end[static_cast<std::size_t>(current)];
+          last = std::max(last, span.end);
+        }
       }
       const Task& task = agent.tasks[span.task];
       if (!task.work.valid()) return;
@@ -210,6 +215,15 @@ class Reader {
       sections_[s].backward = seconds(to - from);
       from = to;
     }
+    // A layer waits for the last collective of the one above, as far as it has nothing to recompute beside it. Here
+    // another section may be above it; in the whole network it is mostly one of its own kind.
+    const auto waits_for = [&](std::size_t above, const SectionCost& layer) {
+      return std::max(0.0, seconds(last_end[above] - section_end[1][above]) - layer.recompute_head);
+    };
+    for (std::size_t s = 1; s <= static_cast<std::size_t>(count_); ++s)
+      sections_[s].backward =
+          std::max(sections_[s].compute_backward,
+                   sections_[s].backward + waits_for(s, sections_[s]) - waits_for(s + 1, sections_[s]));
   }
 
   void read_memory() {
