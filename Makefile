@@ -41,7 +41,7 @@ test-asan: deps  ## the same tests under the address and undefined-behaviour san
 	@cmake --build --preset asan
 	ctest --preset asan
 
-PARALLEL_TESTS := validate_test
+PARALLEL_TESTS := validate_test search_test calibrate_test
 test-tsan: deps  ## the tests of what runs in parallel, under the thread sanitizer
 	@cmake --preset tsan > build/tsan.log 2>&1 || { cat build/tsan.log; exit 1; }
 	@cmake --build --preset tsan --target $(PARALLEL_TESTS)
