@@ -1,0 +1,147 @@
+// The order of tasks in the bodies of agents, as the program's bodies change.
+#include <algorithm>
+
+#include "price/incremental.h"
+
+namespace weft {
+
+// The bodies of agents in which the instruction stands, with the task there.
+template <class Visit>
+void PricedProgram::each_place(const Entry& of, std::size_t source, const Visit& visit) const {
+  for (std::size_t p = 0; p < of.tasks.size(); ++p) {
+    const std::uint32_t agent = members_[of.mesh][p];
+    const auto rank = static_cast<std::size_t>(rank_[agent]);
+    for (BodyId body : played_[rank][source])
+      if (ranks_.plays(rank_[agent]).bodies[body].takes(of.weight_part)) visit(agent, body, of.tasks[p]);
+  }
+}
+
+void PricedProgram::count(const CountChange& change) {
+  counts_[change.agent][change.body].add(change.slot, change.change);
+  journal_.counts.push_back(change);
+}
+
+std::uint32_t PricedProgram::body_of(const BodyEdit& edit) const {
+  return static_cast<std::uint32_t>(
+      edit.stage < 0 ? body_count(program_) - 1 : 2 * static_cast<std::size_t>(edit.stage) + (edit.backward ? 1 : 0));
+}
+
+// Slots are fixed when everything is priced for the first time, one for each place of a body, and never go down along
+// it: what an edit puts in shares the slot of what it takes out, or of what stands before. So the place of a task in
+// its agent's body is what the slots before hold, and those of its slot that stand before it.
+void PricedProgram::assign_slots(const BodyEdit& edit, std::uint32_t stamp) {
+  const std::uint32_t source = body_of(edit);
+  std::uint32_t slot = first_slot(edit);
+  for (InstructionId id : edit.removed) removed_at_[id] = stamp;
+  for (InstructionId id : edit.added) {
+    const InstructionId before = before_[id].valid() ? before_[id] : id;
+    const bool kept = removed_at_[before] == stamp && entries_[before].slot >= slot;
+    slot = kept ? entries_[before].slot : slot;
+    if (entry(id).slot != slot || entry(id).body != source) {
+      if (next_of_[id] == 0) moved_.push_back(id);
+      Entry& moves = writable(id);
+      moves.slot = slot;
+      moves.body = source;
+    }
+    if (kept && entry(id).mesh == entries_[before].mesh) same_[id] = same_[before] = stamp;
+    if (initial_) ++slot;
+  }
+}
+
+std::uint32_t PricedProgram::first_slot(const BodyEdit& edit) const {
+  if (!edit.removed.empty()) return entries_[edit.removed.front()].slot;
+  return edit.position > 0 ? entry(body_at(program_, body_of(edit))[edit.position - 1]).slot : 0;
+}
+
+// Whom others wait for is told by slots. Instructions that stay are rarely given another.
+void PricedProgram::begin_all_after_moved() {
+  if (moved_.empty()) return;
+  std::sort(moved_.begin(), moved_.end());
+  for (std::uint32_t source = 0; source < body_count(program_); ++source)
+    for (InstructionId id : body_at(program_, source)) {
+      const auto& after = program_.instructions[id].after;
+      if (std::any_of(after.begin(), after.end(),
+                      [&](InstructionId before) { return std::binary_search(moved_.begin(), moved_.end(), before); }))
+        begin(id, id, source);
+    }
+  moved_.clear();
+}
+
+void PricedProgram::splice(const BodyEdit& edit, std::uint32_t stamp) {
+  const std::size_t source = body_of(edit);
+  const std::vector<InstructionId>& body = body_at(program_, source);
+  const std::uint32_t first = first_slot(edit);
+  touched_.clear();
+  const auto touch = [&](std::uint32_t agent, BodyId at) -> Projection& {
+    Projection& projection = projections_[agent][at];
+    if (!std::exchange(projection.touched, true)) touched_.emplace_back(agent, at);
+    return projection;
+  };
+  for (InstructionId id : edit.removed) {
+    const Entry& old = entries_[id];
+    each_place(old, source, [&](std::uint32_t agent, BodyId at, TaskId task) {
+      touch(agent, at).out.push_back(task);
+      if (same_[id] == stamp) return;
+      count({agent, at, old.slot, -1});
+      if (old.sends) sends_.push_back({agent, at, task, false});
+    });
+  }
+  for (InstructionId id : edit.added) {
+    const Entry& now = entry(id);
+    each_place(now, source, [&](std::uint32_t agent, BodyId at, TaskId task) {
+      touch(agent, at).in.push_back(task);
+      if (same_[id] == stamp) return;
+      count({agent, at, now.slot, 1});
+      if (now.sends) sends_.push_back({agent, at, task, true});
+    });
+  }
+  for (std::size_t i = edit.position; i-- > 0;) {
+    const Entry& before = entry(body[i]);
+    if (before.slot != first) break;
+    each_place(before, source, [&](std::uint32_t agent, BodyId at, TaskId) {
+      if (projections_[agent][at].touched) ++projections_[agent][at].before;
+    });
+  }
+  for (const auto& [agent, at] : touched_) {
+    Projection& projection = projections_[agent][at];
+    auto &out = projection.out, &in = projection.in;
+    const auto shorter = static_cast<std::ptrdiff_t>(std::min(out.size(), in.size()));
+    const auto head = std::mismatch(out.begin(), out.begin() + shorter, in.begin()).first - out.begin();
+    std::ptrdiff_t tail = 0;
+    while (tail < shorter - head && out.end()[-1 - tail] == in.end()[-1 - tail]) ++tail;
+    if (out.size() != in.size() || head < shorter) {
+      const std::int32_t position = counts_[agent][at].before(first);
+      edit_of(agent).splices.push_back(
+          {at, static_cast<std::uint32_t>(position) + projection.before + static_cast<std::uint32_t>(head),
+           static_cast<std::uint32_t>(static_cast<std::ptrdiff_t>(out.size()) - head - tail),
+           std::vector<TaskId>(in.begin() + head, in.end() - tail)});
+    }
+    out.clear();
+    in.clear();
+    projection.before = 0;
+    projection.touched = false;
+  }
+}
+
+void PricedProgram::write_waits_for_sends() {
+  if (pricer_.waits_for_sends()) {
+    std::stable_sort(sends_.begin(), sends_.end(), [](const SendChange& a, const SendChange& b) {
+      return std::pair(a.agent, a.body) < std::pair(b.agent, b.body);
+    });
+    for (std::size_t i = 0; i < sends_.size();) {
+      const auto [agent, body, task, added] = sends_[i];
+      const TaskId waiting = waiting_[agent][body];
+      Task wait = now_->agents[AgentId(agent)].tasks[waiting];
+      // All that went before all that came: a number may be given to another.
+      std::size_t last = i;
+      for (; last < sends_.size() && sends_[last].agent == agent && sends_[last].body == body; ++last)
+        if (!sends_[last].added) erase_if(wait.after, [&](TaskId sent) { return sent == sends_[last].task; });
+      for (; i < last; ++i)
+        if (sends_[i].added) wait.after.push_back(sends_[i].task);
+      put(agent, waiting, std::move(wait));
+    }
+  }
+  sends_.clear();
+}
+
+}  // namespace weft
