@@ -262,7 +262,9 @@ class Enumeration {
     const std::vector<double> least = bounds_without_probes(by_size);
     std::vector<Smaller> smaller(kinds.size() + 1);  // the last: of no kind
     const auto keeping_more = relatives(kinds, PlanRecompute::Op), keeping_less = relatives(kinds, PlanRecompute::Full);
-    for (const auto& [size, members] : by_size) {
+    for (const auto& same_size : by_size) {
+      const auto size = same_size.first;
+      const std::vector<std::size_t>& members = same_size.second;
       std::vector<std::size_t> kept, between;
       for (std::size_t i : members) {
         if (smaller[kind_of[i]].least(size) > budget)
