@@ -245,12 +245,12 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
 // From every device to the one `distance` ranks further. What a group of them in one node will hold alike may be sent
 // to each in part, while they gather it from one another.
 double Composer::sent(std::int64_t distance, std::int64_t bytes, const GroupShape& alike) const {
-  const std::int64_t parts = problem_.stack.p2p_in_parts.value ? alike.size : 1;
+  const GroupShape gathering = problem_.stack.p2p_in_parts.value ? alike : GroupShape{};
   const std::lock_guard lock(mutex_);
-  const auto [found, fresh] = transfers_.try_emplace({distance, bytes, parts}, 0);
+  const auto [found, fresh] = transfers_.try_emplace({distance, bytes, gathering}, 0);
   if (fresh)
-    found->second = std::max(groups_.transfer(distance, bytes / parts).seconds,
-                             groups_.collective(Collective::AllGather, {parts, alike.stride}, bytes).seconds);
+    found->second = std::max(groups_.transfer(distance, bytes / gathering.size).seconds,
+                             groups_.collective(Collective::AllGather, gathering, bytes).seconds);
   return found->second;
 }
 

@@ -108,7 +108,7 @@ class Composer {
   mutable PipelineTables tables_;
   mutable std::mutex mutex_;
   mutable std::map<DataKey, std::unique_ptr<const Data>> data_;
-  mutable std::map<std::array<std::int64_t, 3>, double> transfers_;  // by distance, bytes and parts
+  mutable std::map<std::tuple<std::int64_t, std::int64_t, GroupShape>, double> transfers_;
   mutable std::map<std::tuple<PlanSchedule, int, int, int>, PipelineClock> clocks_;
 };
 

@@ -135,6 +135,27 @@ RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesWhereAgentsAreAlike, (std::uint64_t s
   }
 }
 
+// Both agents are told to do what the first one does already: nothing changes for it, but for the other.
+TEST(Delta, AnEditOfTwoThatAreAlikeMayChangeOne) {
+  Maker maker;
+  const AgentId a = maker.agent(), b = maker.agent();
+  const WorkId work = maker.compute(10), longer = maker.compute(50);
+  TaskId differs;
+  for (int i = 0; i < 20; ++i) {
+    const TaskId task = maker.task(a, work);
+    maker.task(b, i == 10 ? longer : work);
+    if (i == 10) differs = task;
+  }
+  Simulator simulator = Simulator::make(maker.workload).value();
+  EXPECT_EQ(simulator.makespan(), 240);
+  const Task same{.work = work};
+  EXPECT_EQ(simulator.apply({.agents = {{a, {}, {}, {{differs, same}}}, {b, {}, {}, {{differs, same}}}}})->makespan,
+            200);
+  simulator.undo();
+  EXPECT_EQ(simulator.makespan(), 240);
+  EXPECT_EQ(simulator.workload(), maker.workload);
+}
+
 // An edit whose run passes the bound is as if it had not been made.
 RC_GTEST_PROP(Delta, AnAbandonedEditLeavesNothing, (std::uint64_t seed)) {
   RandomWorkload random(Rng(seed), {});
