@@ -165,23 +165,40 @@ KindId Communications::transfer_kind(const Transfer& transfer) {
       members.push_back(world_position(senders.devices()[static_cast<std::size_t>(position)]));
     for (int position : receiving)
       members.push_back(world_position(receivers.devices()[static_cast<std::size_t>(position)]));
+    const std::uint32_t prototype = mover_of(blocks);
     const CommGroupId group =
-        add_group(kind, std::move(members), blocks.empty() ? Communicator{} : make_block_moves(cluster_, blocks));
-    groups_[group].senders = static_cast<std::uint32_t>(sending.size());
-    groups_[group].local = blocks.empty();
-    groups_[group].moved = elements;
+        groups_.push_back({kind, shape_of_communicator_[prototype], std::move(members),
+                           static_cast<std::uint32_t>(sending.size()), prototype, 0, blocks.empty(), elements});
     for (int position : sending) kinds_[kind].group_at[static_cast<std::size_t>(position)] = group;
     for (int position : receiving) kinds_[kind].received_at[static_cast<std::size_t>(position)] = group;
   }
   return kind;
 }
 
-CommGroupId Communications::add_group(KindId kind, std::vector<std::uint32_t> members, Communicator communicator) {
-  const ShapeId shape = shape_of(communicator);
+// Blocks in the same proportions between the same devices take the same ways.
+std::uint32_t Communications::mover_of(std::span<const BlockMove> blocks) {
+  std::int64_t unit = 0;
+  for (const BlockMove& block : blocks) unit = std::gcd(unit, block.bytes);
+  std::vector<std::uint64_t> key;
+  key.reserve(2 * blocks.size());
+  for (const BlockMove& block : blocks) {
+    key.push_back(std::uint64_t{block.from.index()} << 32 | block.to.index());
+    key.push_back(static_cast<std::uint64_t>(block.bytes / unit));
+  }
+  const auto [found, added] = movers_.try_emplace(std::move(key));
+  if (added) found->second = add_communicator(blocks.empty() ? Communicator{} : make_block_moves(cluster_, blocks));
+  return found->second;
+}
+
+std::uint32_t Communications::add_communicator(Communicator communicator) {
+  shape_of_communicator_.push_back(shape_of(communicator));
   communicators_.push_back(std::move(communicator));
-  shape_of_communicator_.push_back(shape);
-  return groups_.push_back(
-      {kind, shape, std::move(members), 0, static_cast<std::uint32_t>(communicators_.size() - 1), 0, false, 0});
+  return static_cast<std::uint32_t>(communicators_.size() - 1);
+}
+
+CommGroupId Communications::add_group(KindId kind, std::vector<std::uint32_t> members, Communicator communicator) {
+  const std::uint32_t made = add_communicator(std::move(communicator));
+  return groups_.push_back({kind, shape_of_communicator_[made], std::move(members), 0, made, 0, false, 0});
 }
 
 // Communicators with equal numbers cost the same.

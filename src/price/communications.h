@@ -8,6 +8,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "base/hash.h"
 #include "cost/cost.h"
 #include "price/number_types.h"
 #include "program/program.h"
@@ -77,6 +78,8 @@ class Communications {
   // Mesh axes along which receivers hold the same and sit in one node.
   MeshAxes alike_in_node(const Layout& to, const Mesh& receivers) const;
   KindId copy_kind(MeshId mesh, bool to_host);
+  std::uint32_t add_communicator(Communicator communicator);
+  std::uint32_t mover_of(std::span<const BlockMove> blocks);
   CommGroupId add_group(KindId kind, std::vector<std::uint32_t> members, Communicator communicator);
   ShapeId shape_of(const Communicator& communicator);
   std::uint32_t world_position(DeviceId device) const;
@@ -99,7 +102,8 @@ class Communications {
   std::map<std::pair<MeshId, bool>, KindId> copies_;
   std::map<std::pair<MeshId, MeshId>, std::vector<std::pair<std::pair<Layout, Layout>, KindId>>> transfers_;
   std::map<std::tuple<const NodeType*, Collective, std::vector<int>>, std::uint32_t> inside_node_;
-  std::map<std::vector<std::uint64_t>, ShapeId> shapes_;
+  std::unordered_map<std::vector<std::uint64_t>, std::uint32_t, HashNumbers> movers_;  // by blocks
+  std::unordered_map<std::vector<std::uint64_t>, ShapeId, HashNumbers> shapes_;
   std::map<std::pair<ShapeId, Payload>, CommunicateCost> costs_;
 };
 

@@ -2,15 +2,6 @@
 
 namespace weft {
 
-std::size_t Works::Hash::operator()(const Key& key) const {
-  std::uint64_t hash = 0;
-  for (const std::int64_t part : key) {
-    hash = (hash ^ static_cast<std::uint64_t>(part)) * 0x9e3779b97f4a7c15ULL;
-    hash ^= hash >> 29;
-  }
-  return hash;
-}
-
 WorkId Works::compute(const ComputeCost& cost) {
   const auto [found, added] =
       ids_.try_emplace(Key{-1, cost.waves, cost.time, cost.sm_share, cost.memory_share}, WorkId(all_.size()));

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/hash.h"
 #include "cost/cost.h"
 #include "simulate/workload.h"
 
@@ -32,12 +33,9 @@ class Works {
 
  private:
   using Key = std::array<std::int64_t, 5>;
-  struct Hash {
-    std::size_t operator()(const Key& key) const;
-  };
   IdVec<WorkId, Work> all_;
   std::vector<Key> keys_;
-  std::unordered_map<Key, WorkId, Hash> ids_;
+  std::unordered_map<Key, WorkId, HashNumbers> ids_;
 };
 
 }  // namespace weft
