@@ -17,6 +17,13 @@ Wide left_at(Wide remaining, std::int64_t speed, Picoseconds since, Picoseconds 
 
 }  // namespace
 
+void Checkpoint::copy(std::uint32_t from, std::uint32_t to, const Layout& layout) {
+  agents[to] = agents[from];
+  agenda[to] = agenda[from];
+  std::copy(streams.begin() + layout.first_stream[from], streams.begin() + layout.first_stream[from + 1],
+            streams.begin() + layout.first_stream[to]);
+}
+
 AgentScript Machine::exchange_script(Index agent, AgentScript script) {
   free_host_[agent] = script.host_is_free() && workload_.agents[AgentId(agent)].run_ahead == 0;
   return std::exchange(scripts_[agent], std::move(script));
@@ -26,7 +33,7 @@ AgentScript Machine::exchange_script(Index agent, AgentScript script) {
 template <class Visit>
 void Machine::each_flow(const Visit& visit) const {
   for (Index agent = 0; agent < agents_.size(); ++agent)
-    for (unsigned mask = agents_[agent].communicating; mask != 0; mask &= mask - 1) {
+    for (unsigned mask = acts(agent) ? agents_[agent].communicating : 0; mask != 0; mask &= mask - 1) {
       const Index stream = layout_.first_stream[agent] + static_cast<Index>(std::countr_zero(mask));
       const Index flow = flow_of(stream, *steps_[stream]);
       if (flow < streams_.size() || parties(flow).front().agent == agent) visit(flow);
@@ -34,13 +41,18 @@ void Machine::each_flow(const Visit& visit) const {
 }
 
 Checkpoint Machine::save() {
-  for (Index agent = 0; agent < agents_.size(); ++agent) catch_up(agent);
+  for (Index agent = 0; agent < agents_.size(); ++agent)
+    if (acts(agent)) catch_up(agent);
   Checkpoint checkpoint;
   checkpoint.now = now_;
   checkpoint.agents = agents_;
   checkpoint.streams = streams_;
   checkpoint.agenda.resize(agents_.size());
   for (Index agent = 0; agent < agents_.size(); ++agent) {
+    if (!acts(agent)) {
+      checkpoint.copy(leader_[agent], agent, layout_);
+      continue;
+    }
     const AgentScript& script = scripts_[agent];
     AgentState& state = checkpoint.agents[agent];
     checkpoint.agenda[agent] = acts_at(agent);
@@ -73,6 +85,7 @@ void Machine::restore_times(const Checkpoint& checkpoint, Picoseconds shift) {
   done_.resize(workload_.works.size());
   agenda_.reset(flows + agents_.size());
   for (Index agent = 0; agent < agents_.size(); ++agent) {
+    if (!acts(agent)) continue;
     AgentState& state = agents_[agent];
     state.host_time += shift;
     if (state.next != kNever) state.next += shift;
@@ -102,7 +115,7 @@ void Machine::put(Index agent, const Stand& stand) {
     if (s.head.play == script.plays()) continue;
     steps_[stream] = &script.step(s.head);
     if ((occupied >> i & 1) == 0) state.idle = static_cast<std::uint8_t>(state.idle | 1u << i);
-    if ((state.meeting >> i & 1) != 0) ++come_[steps_[stream]->subject];
+    if ((state.meeting >> i & 1) != 0) come_[steps_[stream]->subject] += alike_[agent];
   }
 }
 
@@ -158,6 +171,7 @@ bool Machine::equals(Index agent, const Checkpoint& checkpoint, Picoseconds shif
 
 bool Machine::equals(const Checkpoint& checkpoint, Picoseconds shift) {
   for (Index agent = 0; agent < agents_.size(); ++agent) {
+    if (!acts(agent)) continue;
     catch_up(agent);
     if (!equals(agent, checkpoint, shift)) return false;
   }

@@ -21,12 +21,13 @@ void Simulator::State::build() {
 
 std::int64_t Simulator::State::executed() const {
   std::int64_t count = 0;
-  for (std::uint32_t agent = 0; agent < workload.agents.size(); ++agent)
-    count += static_cast<std::int64_t>(machine->script(agent).executed());
+  for (const AgentId leader : twins.leaders())
+    count += static_cast<std::int64_t>(machine->script(leader.index()).executed());
   return count;
 }
 
 bool Simulator::State::play_all(std::optional<Picoseconds> bound) {
+  machine->let_act(twins.leaders());
   machine->reset();
   tasks = executed();
   entries = {{std::make_shared<const Checkpoint>(machine->save()), 0}};
@@ -46,6 +47,7 @@ bool Simulator::State::play_all(std::optional<Picoseconds> bound) {
 }
 
 Result<Outcome> Simulator::State::apply(WorkloadEdit& edit, std::optional<Picoseconds> bound) {
+  settle();
   Undo undo = std::move(spare);
   Outcome outcome{.replayed = fill_gaps(), .tasks = tasks};
   undo.entries = std::move(entries);
@@ -66,6 +68,7 @@ Result<Outcome> Simulator::State::apply(WorkloadEdit& edit, std::optional<Picose
     done = replay(*edited, undo.entries, bound, replayed);
     outcome.replayed += replayed;
   } else {
+    settle(undo);
     put_scripts_back(undo);
     undo.machine = std::move(machine);
     undo.index = std::move(index);
@@ -106,7 +109,10 @@ Result<Simulator> Simulator::make(Workload workload, const DeltaOptions& options
   return Simulator(std::move(state));
 }
 
-const Workload& Simulator::workload() const { return state_->workload; }
+const Workload& Simulator::workload() const {
+  state_->settle();
+  return state_->workload;
+}
 Picoseconds Simulator::makespan() const { return state_->makespan(); }
 const std::vector<Picoseconds>& Simulator::ends() const { return state_->ends; }
 
@@ -123,6 +129,7 @@ void Simulator::undo() {
 
 void Simulator::commit() {
   constexpr int kTidy = 256;
+  state_->settle();
   for (const Undo& undo : state_->log)
     for (std::size_t i = 1; i < undo.patches.size(); ++i)
       undo.patches[i].share(state_->machine->script(undo.patches[i].agent()),

@@ -184,32 +184,38 @@ Status Simulator::State::change(WorkloadEdit& edit, Undo& undo) {
   const bool in_place =
       std::none_of(undo.works.begin(), undo.works.end(), [](const auto& work) { return work.before; }) &&
       std::none_of(undo.links.begin(), undo.links.end(), [](const auto& link) { return link.before; });
-  const auto fetch = [&](std::size_t agent_edit) {
-    if (agent_edit >= edit.agents.size() || !workload.agents.contains(edit.agents[agent_edit].agent)) return;
-    const AgentEdit& next = edit.agents[agent_edit];
-    const Agent& agent = workload.agents[next.agent];
-    for (const auto& [id, task] : next.changed)
-      if (agent.tasks.contains(id)) __builtin_prefetch(&agent.tasks[id]);
-    for (const Splice& splice : next.splices)
-      if (agent.bodies.contains(splice.body) && splice.position < agent.bodies[splice.body].size())
-        __builtin_prefetch(&agent.bodies[splice.body][splice.position]);
-  };
-  const std::vector<std::uint32_t> same_as = twins.edit(edit.agents);
+  // Whoever leads comes before those that are the same.
+  const auto in_order = [](const AgentEdit& a, const AgentEdit& b) { return a.agent < b.agent; };
+  if (!std::is_sorted(edit.agents.begin(), edit.agents.end(), in_order))
+    std::stable_sort(edit.agents.begin(), edit.agents.end(), in_order);
+  const std::vector<std::uint32_t> same_as = twins.edit(edit.agents, workload.works);
   std::vector<const ScriptPatch*> patch_of(edit.agents.size());
-  undo.patches.reserve(edit.agents.size());  // some look at others
+  IdVec<AgentId, std::uint32_t> done(workload.agents.size(), kNoStep);  // in undo.agents, of those that lead
+  undo.patches.reserve(edit.agents.size());                             // some look at others
+  const auto meet = [&](const Undo::OfAgent& of) {
+    each_party(
+        undo, of, [&](MeetingId meeting, const Party& party) { come(meeting, party); },
+        [&](MeetingId meeting, const Party& party) { leave(meeting, party); });
+  };
   for (std::size_t i = 0; i < edit.agents.size(); ++i) {
     AgentEdit& each = edit.agents[i];
-    fetch(i + 1);
     if (!workload.agents.contains(each.agent)) return error("agent {} does not exist", each.agent.index());
     Undo::OfAgent& of_agent = undo.agents.add();
     of_agent.agent = each.agent;
+    if (const AgentId leader = twins.leaders()[each.agent]; leader != each.agent) {
+      of_agent.as = done[leader];
+      meet(of_agent);
+      continue;
+    }
     of_agent.tasks = workload.agents[each.agent].tasks.size();
     // Where the agent stays as it is but for this, its script is changed where it stands.
     ScriptPatch* patch = nullptr;
     const ScriptPatch* first = nullptr;
-    const auto parts = std::count_if(edit.agents.begin(), edit.agents.end(),
-                                     [&](const AgentEdit& other) { return other.agent == each.agent; });
-    const bool patched = named && in_place && parts == 1 && machine->host_is_free(each.agent.index());
+    const auto is_other_part = [&](std::size_t other) {
+      return other < edit.agents.size() && edit.agents[other].agent == each.agent;
+    };
+    const bool patched = named && in_place && !is_other_part(i - 1) && !is_other_part(i + 1) &&
+                         machine->host_is_free(each.agent.index());
     if (patched) {
       patch = &undo.patches.add();
       patch->begin(machine->script(each.agent.index()), index[each.agent.index()], each.agent.index());
@@ -220,14 +226,39 @@ Status Simulator::State::change(WorkloadEdit& edit, Undo& undo) {
         first = nullptr;
     }
     const Status status = change_agent(each, patch, first, of_agent);
-    for (const auto& [meeting, party] : of_agent.came) come(meeting, party);
-    for (const auto& [meeting, party] : of_agent.left) leave(meeting, party);
+    meet(of_agent);
     if (patched && patch == nullptr) undo.patches.drop_last();
     if (patch == nullptr) twins.part(each.agent);
     if (same_as[i] == i) patch_of[i] = patch;
+    done[each.agent] = static_cast<std::uint32_t>(undo.agents.size() - 1);
     if (!status) return status.error().at(fmt::format("agent {}", each.agent.index()));
   }
   return check_parties(undo);
+}
+
+void Simulator::State::settle(Undo& undo) {
+  std::vector<const ScriptPatch*> patch_of(workload.agents.size());
+  for (const ScriptPatch& patch : undo.patches) patch_of[patch.agent()] = &patch.first();
+  for (Undo::OfAgent& of : undo.agents) {
+    if (of.as == kNoStep || std::exchange(of.settled, true)) continue;
+    const Undo::OfAgent& twin = undo.agents[of.as];
+    const Agent& like = workload.agents[twin.agent];
+    Agent& agent = workload.agents[of.agent];
+    of.tasks = agent.tasks.size();
+    for (const auto& [id, task] : twin.changed)
+      of.changed.emplace_back(id, std::exchange(agent.tasks[id], like.tasks[id]));
+    for (std::size_t i = of.tasks; i < like.tasks.size(); ++i) agent.tasks.push_back(like.tasks[TaskId(i)]);
+    for (const Splice& splice : twin.splices) agent.bodies[splice.body] = like.bodies[splice.body];
+    of.splices = twin.splices;
+
+    const ScriptPatch& first = *patch_of[twin.agent.index()];
+    AgentScript& script = machine->script(of.agent.index());
+    ScriptIndex& own = index[of.agent.index()];
+    ScriptPatch& patch = undo.patches.add();
+    own.resize(agent.tasks.size());
+    patch.begin(script, own, of.agent.index());
+    patch.follow(first, script, own, machine->script(first.agent()), index[first.agent()]);
+  }
 }
 
 void Simulator::State::put_scripts_back(Undo& undo) {
@@ -250,13 +281,13 @@ void Simulator::State::take_back(Undo undo) {
   for (std::size_t i = undo.agents.size(); i-- > 0;) {
     Undo::OfAgent* const it = &undo.agents[i];
     Agent& agent = workload.agents[it->agent];
-    if (i > 0) {  // the tasks of the next are fetched early
-      const std::vector<Task>& next = workload.agents[undo.agents[i - 1].agent].tasks.items();
-      for (const auto& [id, task] : undo.agents[i - 1].changed) __builtin_prefetch(next.data() + id.index(), 1);
-      for (std::size_t t = undo.agents[i - 1].tasks; t < next.size(); ++t) __builtin_prefetch(next.data() + t, 1);
-    }
-    for (const auto& [meeting, party] : it->left) come(meeting, party);
-    for (const auto& [meeting, party] : it->came) leave(meeting, party);
+    each_party(
+        undo, *it, [](MeetingId, const Party&) {},
+        [&](MeetingId meeting, const Party& party) { come(meeting, party); });
+    each_party(
+        undo, *it, [&](MeetingId meeting, const Party& party) { leave(meeting, party); },
+        [](MeetingId, const Party&) {});
+    if (it->as != kNoStep && !it->settled) continue;
     for (auto splice = it->splices.rbegin(); splice != it->splices.rend(); ++splice) {
       replace(agent.bodies[splice->body], splice->position, splice->removed, splice->inserted);
     }
@@ -307,7 +338,7 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
   std::vector<char> anew(workload.agents.size());
   std::vector<Edited> edited;
   std::vector<std::uint32_t> edited_of(anew.size(), kNoStep);
-  for (const Undo::OfAgent& agent : undo.agents) anew[agent.agent.index()] = 1;
+  for (const Undo::OfAgent& agent : undo.agents) anew[agent.agent.index()] = agent.as == kNoStep;
   for (const ScriptPatch& patch : undo.patches) {
     const AgentScript& script = machine->script(patch.agent());
     if (static_cast<std::uint32_t>(script.streams()) > machine->streams_of(patch.agent())) return std::nullopt;
@@ -324,8 +355,9 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
   // A number given to another meeting has nobody who came to it before.
   IdVec<MeetingId, std::uint32_t> came(meeting_replaced.size());
   for (const Undo::OfAgent& agent : undo.agents) {
-    for (const auto& [meeting, party] : agent.came) came.contains(meeting) ? ++came[meeting] : 0;
-    for (const auto& [meeting, party] : agent.left) came.contains(meeting) ? --came[meeting] : 0;
+    each_party(
+        undo, agent, [&](MeetingId meeting, const Party&) { came.contains(meeting) ? ++came[meeting] : 0; },
+        [&](MeetingId meeting, const Party&) { came.contains(meeting) ? --came[meeting] : 0; });
   }
   const auto is_met_before = [&](MeetingId id) {
     std::uint32_t coming = 0;
@@ -335,7 +367,7 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
   for (const auto& meeting : undo.meetings)
     if (meeting.before.has_value() && is_met_before(meeting.id))
       for (const Layout::Party& party : machine->layout().parties[meeting.id.index()]) {
-        if (anew[party.agent] != 0) continue;
+        if (anew[party.agent] != 0 || !twins.leads(AgentId(party.agent))) continue;
         const AgentScript& script = machine->script(party.agent);
         if (edited_of[party.agent] == kNoStep) {
           edited_of[party.agent] = static_cast<std::uint32_t>(edited.size());

@@ -191,6 +191,7 @@ std::optional<Simulator::State::Probe> Simulator::State::make_probe(const std::v
 bool Simulator::State::replay(const std::vector<Edited>& all, const std::vector<Entry>& old,
                               std::optional<Picoseconds> bound, std::int64_t& replayed) {
   const std::vector<Picoseconds> old_ends = ends;
+  machine->let_act(twins.leaders());
   // Who has come to an edit has come to it later too.
   Meet meet;
   std::size_t low = 0, high = old.size();
@@ -260,6 +261,7 @@ std::int64_t Simulator::State::fill_gaps() {
   if (std::none_of(entries.begin(), entries.end(), [](const Entry& entry) { return entry.gap; })) return 0;
   const std::vector<Entry> known = std::move(entries);
   const std::int64_t start = machine->tasks();
+  machine->let_act(twins.leaders());
   entries.clear();
   for (std::size_t i = 0; i < known.size(); ++i) {
     const Checkpoint& from = *known[i].state;
@@ -358,6 +360,9 @@ std::shared_ptr<const Checkpoint> Simulator::State::rename(const std::vector<Edi
       mutable_copy().agents[edited.agent].cursor = script.previous_issued(issued) ? key(issued) : kNowhere;
     }
   }
+  if (copy)
+    for (const AgentId agent : twins.leaders().ids())
+      if (!twins.leads(agent)) copy->copy(twins.leaders()[agent].index(), agent.index(), machine->layout());
   return copy ? std::shared_ptr<const Checkpoint>(std::move(copy)) : state;
 }
 

@@ -97,12 +97,17 @@ struct Replaced {
 struct Undo {
   struct OfAgent {
     AgentId agent;
+    // It is as one of those before, the same edit: who it meets is there, and the rest is done when somebody asks.
+    std::uint32_t as = kNoStep;
+    bool settled = false;
     std::size_t tasks = 0;
     std::vector<std::pair<TaskId, Task>> changed;  // as they were
     std::vector<Splice> splices;                   // that take back
     std::vector<std::pair<MeetingId, Layout::Party>> came, left;
 
     void clear() {
+      as = kNoStep;
+      settled = false;
       changed.clear();
       splices.clear();
       came.clear();
@@ -163,6 +168,7 @@ struct Simulator::State {
   using Entry = engine::Entry;
   using Machine = engine::Machine;
   using Mark = engine::Mark;
+  using Party = engine::Layout::Party;
   using Place = engine::Place;
   using Stand = engine::Stand;
   using ScriptIndex = engine::ScriptIndex;
@@ -209,9 +215,18 @@ struct Simulator::State {
 
   // ---- the workload ----
 
+  // Every time one of the edited agents came to a meeting, or left it.
+  template <class Came, class Left>
+  void each_party(const Undo& undo, const Undo::OfAgent& of, const Came& came, const Left& left) const {
+    const Undo::OfAgent& lists = of.as == engine::kNoStep ? of : undo.agents[of.as];
+    const std::vector<std::uint32_t>& first = machine->layout().first_stream;
+    const std::uint32_t agent = of.agent.index(), away = first[agent] - first[lists.agent.index()];
+    for (const auto& [meeting, party] : lists.came) came(meeting, Party{agent, party.stream + away, 1});
+    for (const auto& [meeting, party] : lists.left) left(meeting, Party{agent, party.stream + away, 1});
+  }
   // One task more, or less, that brings the agent to a meeting.
-  void come(MeetingId meeting, const engine::Layout::Party& party);
-  void leave(MeetingId meeting, const engine::Layout::Party& party);
+  void come(MeetingId meeting, const Party& party);
+  void leave(MeetingId meeting, const Party& party);
   bool stands_in_a_body(AgentId agent, TaskId task) const;
 
   Status check_parties(const Undo& undo) const;
@@ -223,6 +238,12 @@ struct Simulator::State {
   // Makes the edit, as far as it is one; what was done is in `undo`, also after an error.
   Status change(WorkloadEdit& edit, Undo& undo);
 
+  // Agents that are as others are changed as those were. Only the last edit in force has such.
+  void settle(Undo& undo);
+  void settle() {
+    if (!log.empty()) settle(log.back());
+  }
+
   void put_scripts_back(Undo& undo);
   void take_back(Undo undo);
 
@@ -231,7 +252,8 @@ struct Simulator::State {
 
   // ---- the edit ----
 
-  // The agents whose steps change, with their new scripts in place. Nothing: not comparable, so play everything.
+  // Of agents that lead (twins.h), those whose steps change, with their new scripts in place. Nothing: not comparable,
+  // so play everything.
   std::optional<std::vector<Edited>> exchange_scripts(Undo& undo);
 
   // Where an agent stands at a checkpoint of the run of this script.

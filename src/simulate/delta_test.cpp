@@ -62,21 +62,24 @@ RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesInLongRows, (std::uint64_t seed)) {
 }
 
 // Four agents that have the same steps, most of them with the same work, until edits make them different: one or all of
-// them get tasks on two streams that wait for earlier ones, now and then more at one place than there is room for, lose
-// or move one, and have other work in one that stays. What all get is the same, or the same but for its work.
+// them get tasks on two streams that wait for earlier ones, now and then more at one place than there is room for or on
+// a stream that nobody had, lose or move one, and have other work in one that stays. What all get is the same, or the
+// same but for its work, which may be a communication that nobody else takes part in. Works and meetings change too.
 RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesWhereAgentsAreAlike, (std::uint64_t seed)) {
   constexpr std::size_t kAgents = 4;
   Rng rng(seed);
   const Network network = seed % 2 == 0 ? Network::Fair : Network::Fifo;
   Maker maker;
   for (std::size_t a = 0; a < kAgents; ++a) maker.agent();
-  const WorkId exchange = maker.transfer(50, {maker.link()});
+  const FlowLinkId link = maker.link();
+  const WorkId exchange = maker.transfer(50, {link}), alone = maker.transfer(30, {link});
+  const bool all_alike = rng.below(2) == 0, some_alone = rng.below(4) == 0;
   for (int i = 0; i < 100; ++i) {
-    const WorkId work = maker.compute(1 + i % 7), other = maker.compute(3 + i % 5);
+    const WorkId work = some_alone && i % 30 == 7 ? alone : maker.compute(1 + i % 7), other = maker.compute(3 + i % 5);
     std::optional<MeetingId> meeting;
     if (i % 20 == 19) meeting = maker.meeting(exchange, kAgents);
     for (const AgentId agent : maker.workload.agents.ids()) {
-      const TaskId last = maker.task(agent, i % 11 == 3 && agent.index() % 2 == 1 ? other : work);
+      const TaskId last = maker.task(agent, !all_alike && i % 11 == 3 && agent.index() % 2 == 1 ? other : work);
       if (i % 9 == 0) maker.task(agent, work, 1, {last});
       if (meeting) maker.meet(agent, *meeting, 2, {last});
     }
@@ -92,7 +95,15 @@ RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesWhereAgentsAreAlike, (std::uint64_t s
     }
     const WorkId work(simulator.workload().works.size());
     const WorkId other(work.index() + 1);
-    WorkloadEdit edit{.works = {{work, {.fixed = rng.between(1, 40)}}, {other, {.fixed = rng.between(1, 40)}}}};
+    const Work transfer{.bytes = rng.between(1, 60), .links = {{link}}};
+    WorkloadEdit edit{.works = {{work, rng.below(8) == 0 ? transfer : Work{.fixed = rng.between(1, 40)}},
+                                {other, {.fixed = rng.between(1, 40)}}}};
+    if (rng.below(16) == 0) edit.works.emplace_back(WorkId(2 + rng.below(20)), transfer);
+    if (rng.below(6) == 0) {
+      edit.works.emplace_back(other.index() + 1, transfer);
+      edit.meetings.emplace_back(MeetingId(rng.below(5)), Meeting{WorkId(other.index() + 1), kAgents});
+    }
+    const std::uint8_t streams = rng.below(12) == 0 ? 4 : 2;
     const bool exact = rng.below(2) == 0, moves = rng.below(3) == 0, changes = rng.below(2) == 0;
     const std::size_t changed = 70 + rng.below(20);
     const std::size_t position = rng.below(60), count = rng.below(5) == 0 ? 70 : 1 + rng.below(4);
@@ -109,7 +120,7 @@ RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesWhereAgentsAreAlike, (std::uint64_t s
         splice.inserted.emplace_back(agent.tasks.size() + k);
         Task& task = of_agent.added.emplace_back();
         task.work = exact || a % 2 == 0 ? work : other;
-        task.stream = static_cast<std::uint8_t>(k % 3 == 1);
+        task.stream = k % 3 == 1 ? static_cast<std::uint8_t>(streams - 1) : 0;
         if (position > 0) task.after = {body[position - 1], body[position / 2]};
       }
       splice.body = BodyId(0);
@@ -127,6 +138,12 @@ RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesWhereAgentsAreAlike, (std::uint64_t s
     before.push_back(simulator.workload());
     const auto outcome = simulator.apply(edit);
     if (!outcome.ok()) RC_FAIL(outcome.error().message);
+    if (rng.below(3) == 0) {  // before anybody asks what came of it
+      simulator.undo();
+      expect_like_a_full_run(simulator, before.back(), network);
+      before.pop_back();
+      continue;
+    }
     expect_like_a_full_run(simulator, Workload(simulator.workload()), network);
     if (rng.below(3) == 0) {
       simulator.commit();

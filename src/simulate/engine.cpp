@@ -45,12 +45,12 @@ Error Machine::fault() const {
   std::string text;
   std::size_t waiting = 0;
   for (Index agent = 0; agent < agents_.size(); ++agent) {
-    const AgentState& state = agents_[agent];
-    const AgentScript& script = scripts_[agent];
-    const Agent& source = workload_.agents[AgentId(agent)];
+    const AgentState& state = agents_[leader_[agent]];
+    const AgentScript& script = scripts_[leader_[agent]];
+    const Agent& source = workload_.agents[AgentId(leader_[agent])];
     for (unsigned mask = static_cast<unsigned>(state.meeting | state.idle); mask != 0; mask &= mask - 1) {
       if (++waiting > kMost) continue;
-      const Index stream = layout_.first_stream[agent] + static_cast<Index>(std::countr_zero(mask));
+      const Index stream = layout_.first_stream[leader_[agent]] + static_cast<Index>(std::countr_zero(mask));
       const StreamState& s = streams_[stream];
       const Step& step = *steps_[stream];
       text += fmt::format("\n  agent {}, stream {}: {} waits ", agent, step.stream, name(script, source, s.head));
@@ -59,8 +59,8 @@ Error Machine::fault() const {
         const char* separator = " ";
         for (const Layout::Party& party : parties(flow_of(stream, step))) {
           const bool here =
-              (agents_[party.agent].meeting >> (party.stream - layout_.first_stream[party.agent]) & 1) != 0 &&
-              steps_[party.stream]->subject == step.subject;
+              (agents_[leader_[party.agent]].meeting >> (party.stream - layout_.first_stream[party.agent]) & 1) != 0 &&
+              steps_[acting(party.stream)]->subject == step.subject;
           if (here) continue;
           text += fmt::format("{}{}", separator, party.agent);
           separator = ", ";

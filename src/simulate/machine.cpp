@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <numeric>
 
 namespace weft::engine {
 namespace {
@@ -44,6 +45,9 @@ Machine::Machine(const Workload& workload, const SimulateOptions& options, const
     if (room.pool != nullptr && scripts_.size() > 1) scripts_.back().share_with(scripts_.end()[-2]);
   }
   layout_ = make_layout(workload, scripts_, room.streams);
+  leader_.resize(scripts_.size());
+  std::iota(leader_.begin(), leader_.end(), 0);
+  alike_.assign(scripts_.size(), 1);
   workload_changed(0);
   reset();
 }
@@ -61,6 +65,14 @@ void Machine::workload_changed(std::uint32_t first_changed_work) {
     layout_.interference |= options_.network == Network::Fair && (work.sm_share != 0 || work.memory_share != 0);
   }
   layout_.parties.resize(workload_.meetings.size());
+}
+
+void Machine::let_act(const IdVec<AgentId, AgentId>& leaders) {
+  std::fill(alike_.begin(), alike_.end(), 0);
+  for (Index agent = 0; agent < leader_.size(); ++agent) {
+    leader_[agent] = leaders[AgentId(agent)].index();
+    ++alike_[leader_[agent]];
+  }
 }
 
 void Machine::reset() {
@@ -92,6 +104,7 @@ void Machine::reset() {
     for (std::size_t agent = 0; agent < agents; ++agent) times_[agent].assign(scripts_[agent].executed(), {});
   }
   for (Index agent = 0; agent < agents; ++agent) {
+    if (!acts(agent)) continue;
     const AgentScript& script = scripts_[agent];
     AgentState& state = agents_[agent];
     state.cursor = script.first_issued();
@@ -116,7 +129,7 @@ bool Machine::run() {
 }
 
 bool Machine::finished() const {
-  return std::all_of(agents_.begin(), agents_.end(), [](const AgentState& a) { return a.finished(); });
+  return std::all_of(leader_.begin(), leader_.end(), [&](Index agent) { return agents_[agent].finished(); });
 }
 
 // Everything that happens at the agenda's next time.
@@ -234,7 +247,7 @@ void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
   if (head == row.last || row.head_end > now) return;
   if (s.end <= now) {  // all of it has ended
     events_ += row.length;
-    tasks_ += row.length;
+    tasks_ += std::int64_t{row.length} * alike_[agent];
     row = {s.end, 0, row.last};
     s.head.position = row.last;
     steps_[stream] = &script.step(row.last);
@@ -247,7 +260,7 @@ void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
     row.head_end += duration;
     row.length -= steps;
     events_ += steps;
-    tasks_ += steps;
+    tasks_ += std::int64_t{steps} * alike_[agent];
   };
   while (row.head_end <= now) {  // the row's last step has not ended
     const std::uint32_t next = script.step(head).next;
@@ -348,7 +361,7 @@ bool Machine::begin_steps(Index agent, Picoseconds now) {
         continue;
       }
       ++events_;
-      ++tasks_;
+      tasks_ += alike_[agent];
       if (TaskTimes* t = times(agent, s.head)) t->start = now;
       if (limited) again |= begun(agent, now);
       state.idle = static_cast<std::uint8_t>(state.idle & ~bit_of(bit));
@@ -472,10 +485,11 @@ void Machine::arrive(Index agent, Index stream, const Step& step) {
   }
   state.meeting = static_cast<std::uint8_t>(state.meeting | bit_of(step.stream));
   const Meeting& meeting = workload_.meetings[MeetingId(step.subject)];
-  if (++come_[step.subject] < meeting.parties) return;
+  if ((come_[step.subject] += alike_[agent]) < meeting.parties) return;
   come_[step.subject] = 0;
   flows_[flow].work = meeting.work.index();
   for (const Layout::Party& party : parties(flow)) {
+    if (!acts(party.agent)) continue;
     AgentState& other = agents_[party.agent];
     const std::uint8_t bit = bit_of(party.stream - layout_.first_stream[party.agent]);
     other.meeting = static_cast<std::uint8_t>(other.meeting & ~bit);

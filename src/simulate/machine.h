@@ -4,6 +4,9 @@
 // nobody else can touch it: it then runs ahead of the agenda through its computations, up to its next communication.
 // What happens at one time is collected and settled together before time goes on: new communications, interference,
 // rates. So nothing depends on the order in which actors of the same time are taken.
+//
+// Agents with the same steps that communicate in meetings only, and in the same ones, are always in the same state: one
+// of them, the first, may act for all. Where they come to a meeting, as many come.
 #pragma once
 
 #include <array>
@@ -102,6 +105,9 @@ struct Checkpoint {
   std::vector<StreamState> streams;
   std::vector<Picoseconds> agenda;                         // of each agent; kNever: nothing on it
   std::vector<std::pair<std::uint32_t, FlowState>> flows;  // under way; under fifo in order of arrival
+
+  // The one agent is where the other is.
+  void copy(std::uint32_t from, std::uint32_t to, const Layout& layout);
 };
 
 // Where the streams and the host of one agent stand.
@@ -128,17 +134,19 @@ class Machine {
 
   // For those who stop and go (delta.h).
   bool stopped() const { return agenda_.empty() || agenda_.time() > kTimeLimit; }
-  bool finished() const;
+  bool finished() const;  // all agents
   void step_time();
   Picoseconds now() const { return now_; }
   std::int64_t tasks() const { return tasks_; }
   const AgentScript& script(std::uint32_t agent) const { return scripts_[agent]; }
   AgentScript& script(std::uint32_t agent) { return scripts_[agent]; }
-  const AgentState& agent(std::uint32_t agent) const { return agents_[agent]; }
-  const StreamState& stream(std::uint32_t stream) const { return streams_[stream]; }
+  const AgentState& agent(std::uint32_t agent) const { return agents_[leader_[agent]]; }
+  const StreamState& stream(std::uint32_t stream) const { return streams_[acting(stream)]; }
   const Layout& layout() const { return layout_; }
   Layout& layout() { return layout_; }
-  void set_end(std::uint32_t agent, Picoseconds end) { agents_[agent].end = end; }
+  void set_end(std::uint32_t agent, Picoseconds end) { agents_[leader_[agent]].end = end; }
+  // Who acts for each agent. The state is then worth nothing until `reset` or `restore`.
+  void let_act(const IdVec<AgentId, AgentId>& leaders);
   AgentScript exchange_script(std::uint32_t agent, AgentScript script);
   // After works, meetings or links were added or replaced. The state is then worth nothing until `restore`.
   void workload_changed(std::uint32_t first_changed_work);
@@ -154,7 +162,8 @@ class Machine {
   template <class StandOf>
   void restore(const Checkpoint& checkpoint, Picoseconds shift, const StandOf& stand_of) {
     restore_times(checkpoint, shift);
-    for (std::uint32_t agent = 0; agent < agents_.size(); ++agent) put(agent, stand_of(agent));
+    for (std::uint32_t agent = 0; agent < agents_.size(); ++agent)
+      if (acts(agent)) put(agent, stand_of(agent));
     restore_flows(checkpoint, shift);
   }
   // Is this the state, `shift` later: but for where agents stand, and that. Hosts that never hold anything up are not
@@ -163,7 +172,7 @@ class Machine {
   template <class StandOf>
   bool stands(const StandOf& stand_of) const {
     for (std::uint32_t agent = 0; agent < agents_.size(); ++agent)
-      if (!stands(agent, stand_of(agent))) return false;
+      if (acts(agent) && !stands(agent, stand_of(agent))) return false;
     return true;
   }
   bool host_is_free(std::uint32_t agent) const { return free_host_[agent] != 0; }
@@ -218,6 +227,12 @@ class Machine {
   void mark(Index agent);
   Picoseconds next_event(Index agent) const;
 
+  bool acts(Index agent) const { return leader_[agent] == agent; }
+  // The same stream of the agent that acts.
+  Index acting(Index stream) const {
+    const Index agent = layout_.agent_of[stream];
+    return stream - layout_.first_stream[agent] + layout_.first_stream[leader_[agent]];
+  }
   const Work& work_of(Index flow) const { return workload_.works[WorkId(flows_[flow].work)]; }
   const std::vector<Layout::Party>& parties(Index flow) const { return layout_.parties[flow - streams_.size()]; }
   Index flow_of(Index stream, const Step& step) const {
@@ -233,6 +248,8 @@ class Machine {
   std::vector<AgentScript> scripts_;
   std::vector<char> free_host_;  // it takes no time, waits for nothing and may run ahead: it never holds anything up
   Layout layout_;
+  std::vector<Index> leader_;        // of each agent: who acts for it
+  std::vector<std::int32_t> alike_;  // how many an agent acts for; 0: another does
 
   Picoseconds now_ = 0;
   Agenda agenda_;

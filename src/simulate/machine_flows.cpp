@@ -48,7 +48,8 @@ void Machine::end_communication(Index flow) {
   if (flow < streams_.size()) {
     leave(layout_.agent_of[flow], flow);
   } else {
-    for (const Layout::Party& party : parties(flow)) leave(party.agent, party.stream);
+    for (const Layout::Party& party : parties(flow))
+      if (acts(party.agent)) leave(party.agent, party.stream);
   }
 }
 
@@ -115,7 +116,8 @@ void Machine::start(Index flow) {
     if (flow < streams_.size()) {
       load(layout_.agent_of[flow]);
     } else {
-      for (const Layout::Party& party : parties(flow)) load(party.agent);
+      for (const Layout::Party& party : parties(flow))
+        if (acts(party.agent)) load(party.agent);
     }
   }
   state.phase = Phase::Latency;
@@ -230,7 +232,8 @@ void Machine::find_slowest(Index flow) {
   if (flow < streams_.size()) {
     look(layout_.agent_of[flow]);
   } else {
-    for (const Layout::Party& party : parties(flow)) look(party.agent);
+    for (const Layout::Party& party : parties(flow))
+      if (acts(party.agent)) look(party.agent);
   }
 }
 

@@ -72,6 +72,8 @@ class ScriptPatch {
   void begin(const AgentScript& script, const ScriptIndex& index, std::uint32_t agent);
   void clear();
   std::uint32_t agent() const { return agent_; }
+  // Whom others that are the same follow: it, or whom it follows itself.
+  const ScriptPatch& first() const { return lists(); }
 
   // The agent's task has new contents.
   bool change(AgentScript& script, ScriptIndex& index, const Workload& workload, TaskId id, const Task& now);
