@@ -149,6 +149,10 @@ WorkloadEdit PricedProgram::reprice(const ProgramEdit& edit, const Workload& now
         before_[id] = {};
       }
   write_waits_for_sends();
+  for (const CountChange& each : journal_.counts) {
+    projections_[each.agent][each.body].behind.clear();
+    projections_[each.agent][each.body].ahead = 0;
+  }
 
   for (std::size_t i = journal_.works; i < works_.all().size(); ++i)
     edit_.works.emplace_back(WorkId(i), works_.all()[WorkId(i)]);
@@ -166,7 +170,6 @@ void PricedProgram::undo() {
   works_.shrink(journal_.works);
   for (auto& [id, entry] : journal_.entries) std::swap(entries_[id], entry);
   for (auto it = journal_.sent.rbegin(); it != journal_.sent.rend(); ++it) sent_[it->first] = it->second;
-  for (const CountChange& each : journal_.counts) counts_[each.agent][each.body].add(each.slot, -each.change);
   for (auto it = journal_.reused_tasks.rbegin(); it != journal_.reused_tasks.rend(); ++it)
     free_tasks_[it->first].push_back(it->second);
   free_meetings_.insert(free_meetings_.end(), journal_.reused_meetings.rbegin(), journal_.reused_meetings.rend());
@@ -175,6 +178,7 @@ void PricedProgram::undo() {
 
 void PricedProgram::commit() {
   if (!journal_.open) return;
+  for (const CountChange& each : journal_.counts) counts_[each.agent][each.body].add(each.slot, each.change);
   for (const auto& [agent, task] : journal_.dead_tasks) free_tasks_[agent].push_back(task);
   free_meetings_.insert(free_meetings_.end(), journal_.dead_meetings.begin(), journal_.dead_meetings.end());
   journal_.clear();

@@ -79,7 +79,7 @@ class PricedProgram {
 
     void clear() { entry.clear(); }
   };
-  // How many tasks of a body of an agent are in each slot: a Fenwick tree.
+  // How many tasks of a body of an agent are in each slot, as of the last commit: a Fenwick tree.
   class Counts {
    public:
     void resize(std::size_t slots) { sums_.resize(slots + 1); }
@@ -130,6 +130,9 @@ class PricedProgram {
     std::vector<TaskId> out, in;
     std::uint32_t before = 0;  // in the first slot, and before the place
     bool touched = false;
+    // Since the last commit: changes of counts at and after the place that was asked for last, and the sum of others.
+    std::vector<std::pair<std::uint32_t, std::int32_t>> behind;
+    std::int32_t ahead = 0;
   };
 
   void adopt_meshes();
@@ -163,6 +166,8 @@ class PricedProgram {
   template <class Visit>
   void each_place(const Entry& of, std::size_t source, const Visit& visit) const;
   void count(const CountChange& change);
+  // Tasks of the agent's body in slots before; of one that is not before the last that was asked for.
+  std::uint32_t tasks_before(std::uint32_t agent, BodyId body, std::uint32_t slot);
   void write_waits_for_sends();
 
   const Program& program_;

@@ -17,8 +17,18 @@ void PricedProgram::each_place(const Entry& of, std::size_t source, const Visit&
 }
 
 void PricedProgram::count(const CountChange& change) {
-  counts_[change.agent][change.body].add(change.slot, change.change);
+  projections_[change.agent][change.body].behind.emplace_back(change.slot, change.change);
   journal_.counts.push_back(change);
+}
+
+std::uint32_t PricedProgram::tasks_before(std::uint32_t agent, BodyId body, std::uint32_t slot) {
+  Projection& since = projections_[agent][body];
+  std::erase_if(since.behind, [&](const auto& change) {
+    if (change.first >= slot) return false;
+    since.ahead += change.second;
+    return true;
+  });
+  return static_cast<std::uint32_t>(counts_[agent][body].before(slot) + since.ahead);
 }
 
 std::uint32_t PricedProgram::body_of(const BodyEdit& edit) const {
@@ -110,11 +120,10 @@ void PricedProgram::splice(const BodyEdit& edit, std::uint32_t stamp) {
     std::ptrdiff_t tail = 0;
     while (tail < shorter - head && out.end()[-1 - tail] == in.end()[-1 - tail]) ++tail;
     if (out.size() != in.size() || head < shorter) {
-      const std::int32_t position = counts_[agent][at].before(first);
       edit_of(agent).splices.push_back(
-          {at, static_cast<std::uint32_t>(position) + projection.before + static_cast<std::uint32_t>(head),
+          {at, tasks_before(agent, at, first) + projection.before + static_cast<std::uint32_t>(head),
            static_cast<std::uint32_t>(static_cast<std::ptrdiff_t>(out.size()) - head - tail),
-           std::vector<TaskId>(in.begin() + head, in.end() - tail)});
+           ShortVec<TaskId>(in.begin() + head, in.end() - tail)});
     }
     out.clear();
     in.clear();

@@ -28,7 +28,7 @@ struct Splice {
   BodyId body;
   std::uint32_t position = 0;
   std::uint32_t removed = 0;
-  std::vector<TaskId> inserted = {};
+  ShortVec<TaskId> inserted = {};
 
   bool operator==(const Splice&) const = default;
 };

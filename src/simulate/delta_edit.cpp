@@ -1,4 +1,6 @@
 // Changing the workload of a Simulator, and taking changes back.
+#include <span>
+
 #include "simulate/delta_state.h"
 #include "simulate/workload_check.h"
 
@@ -36,7 +38,7 @@ Status put(IdVec<Id, Value>& column, std::vector<std::pair<Id, Value>>& values, 
 
 // In place of so many tasks of a body.
 void replace(std::vector<TaskId>& body, std::uint32_t position, std::uint32_t removed,
-             const std::vector<TaskId>& inserted) {
+             std::span<const TaskId> inserted) {
   const auto both = static_cast<std::ptrdiff_t>(std::min<std::size_t>(removed, inserted.size()));
   const auto from = std::copy_n(inserted.begin(), both, body.begin() + position);
   if (static_cast<std::ptrdiff_t>(removed) > both) {
@@ -145,7 +147,7 @@ Status Simulator::State::change_agent(AgentEdit& edit, ScriptPatch*& patch, cons
     for (const TaskId task : of.list) note(undo.left, task);
     for (const TaskId task : splice.inserted) note(undo.came, task);
     replace(body, splice.position, splice.removed, splice.inserted);
-    splice.inserted.assign(of.list.begin(), of.list.end());
+    splice.inserted = ShortVec<TaskId>(of.list.begin(), of.list.end());
     splice.removed = inserted;
     undo.splices.push_back(std::move(splice));
     const Splice& back = undo.splices.back();

@@ -117,7 +117,7 @@ RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesWhereAgentsAreAlike, (std::uint64_t s
       splice.position = static_cast<std::uint32_t>(position);
       splice.removed = agent.tasks[body[position]].meeting.valid() ? 0 : 1;
       for (std::size_t k = 0; k < count; ++k) {
-        splice.inserted.emplace_back(agent.tasks.size() + k);
+        splice.inserted.push_back(TaskId(agent.tasks.size() + k));
         Task& task = of_agent.added.emplace_back();
         task.work = exact || a % 2 == 0 ? work : other;
         task.stream = k % 3 == 1 ? static_cast<std::uint8_t>(streams - 1) : 0;
