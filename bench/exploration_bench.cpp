@@ -133,7 +133,7 @@ Picoseconds play_fully(const Problem& problem, const ShardingPlanner& planner, c
   parts.compile += since(start);
   start = cpu_seconds();
   const Priced priced = price(compilation.program(), problem.schedule, problem.training, problem.cluster, cost,
-                              problem.stack, {.fold = false})
+                              problem.stack, {.fold = Fold::None})
                             .value();
   parts.price += since(start);
   start = cpu_seconds();

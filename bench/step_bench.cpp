@@ -33,8 +33,8 @@ void step(benchmark::State& state, const PlanRequest& request, bool fold, Networ
     if (!compiled.ok()) return state.SkipWithError(compiled.error().message.c_str());
     parts.compile += seconds_since(start);
     start = std::chrono::steady_clock::now();
-    const Result<Priced> priced =
-        price(compiled->program, compiled->schedule, plan->training, plan->cluster, cost, plan->stack, {.fold = fold});
+    const Result<Priced> priced = price(compiled->program, compiled->schedule, plan->training, plan->cluster, cost,
+                                        plan->stack, {.fold = fold ? Fold::Alike : Fold::None});
     if (!priced.ok()) return state.SkipWithError(priced.error().message.c_str());
     parts.price += seconds_since(start);
     start = std::chrono::steady_clock::now();

@@ -222,9 +222,11 @@ class Law {
     const ShardingPlan plan = plan_sharding(training_, planner.placing(), planner.choices()).value();
     const Program program =
         compile(training_, planner.placing(), plan, options_.compile, RecomputeRegions::none(training_.graph)).value();
-    const Priced priced = price(program, schedule_, training_, cluster_, cost_, stack_, {.fold = false}).value();
+    const Priced priced = price(program, schedule_, training_, cluster_, cost_, stack_, {.fold = Fold::None}).value();
     ASSERT_EQ(Comparison(exploration_->workload(), priced.workload).run(), "") << when;
     ASSERT_EQ(exploration_->makespan(), simulate(priced.workload, {.network = network_}).value().makespan) << when;
+    const Priced same = price(program, schedule_, training_, cluster_, cost_, stack_, {.fold = Fold::Same}).value();
+    ASSERT_EQ(exploration_->makespan(), simulate(same.workload, {.network = network_}).value().makespan) << when;
   }
 
   TrainingGraph training_;

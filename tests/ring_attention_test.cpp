@@ -130,7 +130,7 @@ TEST(RingAttention, IsPricedByWhatTheMaskLetsThrough) {
   stack.tensor_overlap.value = false;
   const AnalyticCost cost(stack);
   const Priced priced = price(each.program, each.schedule, each.training, parse_cluster("dgx-h100:1").value(), cost,
-                              stack, {.fold = false})
+                              stack, {.fold = Fold::None})
                             .value();
   ASSERT_EQ(priced.agents.size(), 4u);
   for (AgentId agent : priced.agents.ids()) {

@@ -290,7 +290,7 @@ Result<PlayedProgram> play_compiled(const Plan& plan, const SoftwareStack& of, c
   if (!options.host) stack.graph_capture.value = true;
   const auto priced_with = [&](bool fold) {
     return price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, stack,
-                 {.fold = fold, .types = types});
+                 {.fold = fold ? Fold::Alike : Fold::None, .types = types});
   };
   bool folded = options.fold;
   WEFT_TRY(Priced priced, priced_with(folded));

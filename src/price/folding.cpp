@@ -28,7 +28,7 @@ std::uint32_t renumber(const std::vector<std::uint64_t>& colours, std::vector<st
 }  // namespace
 
 Partition partition(const Communications& communications, const Cluster& cluster, const CostModel& cost,
-                    std::vector<std::uint64_t> colour, bool fold) {
+                    std::vector<std::uint64_t> colour, Fold fold) {
   const IdVec<CommGroupId, CommGroup>& groups = communications.groups();
   Partition result;
   result.device.resize(colour.size());
@@ -57,11 +57,18 @@ Partition partition(const Communications& communications, const Cluster& cluster
   const std::size_t links = result.links.size();
   result.link.resize(links);
   std::vector<std::uint32_t> group_class(groups.size());
-  if (!fold) {
-    std::iota(result.device.begin(), result.device.end(), 0u);
+  if (fold != Fold::Alike) {
+    for (CommGroupId id : groups.ids()) {
+      result.group[id] = id.index();
+      for (std::size_t m = 0; m < groups[id].members.size(); ++m) {
+        // Where nothing leaves its device, it does not matter which group that is.
+        const std::uint64_t own = groups[id].local ? mix(groups[id].kind.index()) : id.index();
+        colour[groups[id].members[m]] += mix(own, m < groups[id].senders ? 1 : 2);
+      }
+    }
+    if (fold == Fold::None) std::iota(colour.begin(), colour.end(), 0u);
+    result.devices = renumber(colour, result.device);
     std::iota(result.link.begin(), result.link.end(), 0u);
-    for (CommGroupId id : groups.ids()) result.group[id] = id.index();
-    result.devices = static_cast<std::uint32_t>(colour.size());
     result.groups = static_cast<std::uint32_t>(groups.size());
     result.link_classes = static_cast<std::uint32_t>(links);
     return result;

@@ -1,11 +1,15 @@
-// Which devices, groups and links do the same at the same time, by colour refinement.
+// Which devices, groups and links do the same at the same time.
 //
-// Devices are told apart by what they compute and by the colours of the groups they are in; groups by their shape,
-// their members' colours and the links they load; links by their capacity and by who loads them. Refined until nothing
-// is separated any more, the partition is equitable: with equal starts, things of one colour stay equal for ever.
+// Devices that compute the same and are in the same groups, on the same side, are the same: exact under any network.
+//
+// More are *alike*, by colour refinement: devices are told apart by what they compute and by the colours of the groups
+// they are in; groups by their shape, their members' colours and the links they load; links by their capacity and by
+// who loads them. Refined until nothing is separated any more, the partition is equitable: with equal starts, things of
+// one colour stay equal for ever.
 #pragma once
 
 #include "price/communications.h"
+#include "price/price.h"
 
 namespace weft {
 
@@ -30,8 +34,9 @@ struct Partition {
   IdVec<CommGroupId, std::vector<LinkIncidence>> loads;
 };
 
-// `colour`: what separates devices to begin with. Without `fold` everything is a class of its own.
+// `colour`: what separates devices to begin with. Unless things that are alike are folded, every group and link is a
+// class of its own.
 Partition partition(const Communications& communications, const Cluster& cluster, const CostModel& cost,
-                    std::vector<std::uint64_t> colour, bool fold);
+                    std::vector<std::uint64_t> colour, Fold fold);
 
 }  // namespace weft

@@ -102,7 +102,7 @@ class Pricer {
     };
     for (std::size_t i = 0; i < colours.size(); ++i)
       add(i, std::bit_cast<std::uintptr_t>(&cluster_.spec(world_.devices()[i])));
-    if (!options_.fold) return colours;
+    if (options_.fold == Fold::None) return colours;
     std::vector<std::vector<std::size_t>> positions(program_.meshes.size());
     for (MeshId mesh : program_.meshes.ids()) {
       if (mesh == program_.world) continue;
@@ -162,17 +162,21 @@ class Pricer {
   }
 
   // Distinct classes that come to a group's meeting. Who sends and receives comes once, to send.
-  std::int32_t parties(const CommGroup& group) {
-    std::vector<std::uint32_t> classes;
-    for (std::uint32_t member : group.members) classes.push_back(classes_.device[member]);
-    std::sort(classes.begin(), classes.end());
-    return static_cast<std::int32_t>(std::unique(classes.begin(), classes.end()) - classes.begin());
+  std::int32_t parties(CommGroupId id) {
+    if (parties_.empty()) parties_.resize(communications_.groups().size());
+    if (parties_[id] == 0) {
+      std::vector<std::uint32_t> classes;
+      for (std::uint32_t member : communications_.groups()[id].members) classes.push_back(classes_.device[member]);
+      std::sort(classes.begin(), classes.end());
+      parties_[id] = static_cast<std::int32_t>(std::unique(classes.begin(), classes.end()) - classes.begin());
+    }
+    return parties_[id];
   }
 
-  void communicate(Task& task, const Instruction& instruction, const CommGroup& group, std::uint32_t group_class,
-                   std::uint32_t key) {
-    const CommunicateCost& cost = communications_.cost_of(instruction, group);
+  void communicate(Task& task, const Instruction& instruction, CommGroupId group, std::uint32_t key) {
+    const CommunicateCost& cost = communications_.cost_of(instruction, communications_.groups()[group]);
     if (cost.latency == 0 && cost.bytes == 0) return;
+    const std::uint32_t group_class = classes_.group[group];
     const WorkId work = works_.communication(group_class, cost, [&](const CommunicateCost& of) {
       std::vector<LinkUse> links;
       for (const auto& [route, load] : class_loads_[group_class])
@@ -181,7 +185,7 @@ class Pricer {
     });
     if (const std::int32_t count = parties(group); count > 1) {
       const auto [found, added] =
-          meetings_.try_emplace({group_class, key}, MeetingId(priced_.workload.meetings.size()));
+          meetings_.try_emplace(std::uint64_t{group_class} << 32 | key, MeetingId(priced_.workload.meetings.size()));
       if (added) priced_.workload.meetings.push_back({work, count});
       task.meeting = found->second;
     } else {
@@ -297,7 +301,7 @@ class Pricer {
     std::uint32_t key = id.index();
     if (const auto* send = std::get_if<Send>(&instruction.what)) key = ~send->transfer.index();
     if (const auto* receive = std::get_if<Receive>(&instruction.what)) key = ~receive->transfer.index();
-    communicate(task, instruction, communications_.groups()[group], classes_.group[group], key);
+    communicate(task, instruction, group, key);
     pricer_.add_host(task, instruction);
     return task;
   }
@@ -330,8 +334,9 @@ class Pricer {
   std::map<std::pair<InstructionId, const DeviceSpec*>, WorkId> other_works_;
   IdVec<SignatureId, std::vector<Known>> known_;
   IdVec<InstructionId, std::pair<AgentId, TaskId>> task_of_;  // as it was made last
-  std::map<std::pair<std::uint32_t, std::uint32_t>, MeetingId> meetings_;
-  std::unordered_map<std::uint32_t, InstructionId> sent_;  // transfer → its send
+  IdVec<CommGroupId, std::int32_t> parties_;                  // 0: not counted yet
+  std::unordered_map<std::uint64_t, MeetingId> meetings_;     // by class of groups and what brings them together
+  std::unordered_map<std::uint32_t, InstructionId> sent_;     // transfer → its send
 };
 
 }  // namespace

@@ -1,9 +1,8 @@
 // Program × cost × cluster → workload: every instruction gets its work, every device its tasks. The step between
 // compiling and simulating.
 //
-// Devices that do the same at the same time are one agent (`fold`): devices, communicator groups and links are coloured
-// by what they do and touch until nothing separates them further (colour refinement); devices of one colour then have
-// equal times in every run, exactly. Without folding every device is an agent of its own.
+// Devices that do the same at the same time are one agent (`folding.h`); without folding every device is one of its
+// own.
 //
 // Cost: folding is linear in devices and the links their groups use, per round of refinement (two to four); tasks are
 // made for one device of each class. Not here: how long a piece takes (src/cost), when it happens (src/simulate).
@@ -18,8 +17,12 @@
 
 namespace weft {
 
+// Which devices are one agent: none; those that compute the same and communicate in the same groups, which is exact
+// under any network; those that do alike (`folding.h`), which is exact under fair sharing.
+enum class Fold : std::uint8_t { None, Same, Alike };
+
 struct PriceOptions {
-  bool fold = true;
+  Fold fold = Fold::Alike;
   NumberTypes types = {};
 };
 
@@ -32,7 +35,8 @@ struct PricedAgent {
 struct Priced {
   Workload workload;  // labels of tasks are instructions, of links the cluster's
   IdVec<AgentId, PricedAgent> agents;
-  // Where no link is shared by two groups, nobody waits for another's turn on it, and folding is exact under fifo too.
+  // Where no link is shared by two groups, nobody waits for another's turn on it, and folding what is alike is exact
+  // under fifo too.
   bool exact_under_fifo = true;
 };
 

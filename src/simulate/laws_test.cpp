@@ -28,6 +28,7 @@ RC_GTEST_PROP(Laws, AStreamTakesAtLeastItsWorkAlone, (std::uint64_t seed)) {
   RandomWorkload random(Rng(seed), {});
   const Workload& workload = random.workload();
   const Run run = play(workload, random_network(random.rng()));
+  Picoseconds busiest = 0;
   for (const AgentId id : workload.agents.ids()) {
     const AgentScript script(workload, workload.agents[id]);
     std::array<Picoseconds, kMaxStreams> alone{};
@@ -38,9 +39,11 @@ RC_GTEST_PROP(Laws, AStreamTakesAtLeastItsWorkAlone, (std::uint64_t seed)) {
         if (work.valid()) alone[task.stream] += isolated_time(workload.works[work], workload.links);
       }
     RC_ASSERT(run.makespan >= *std::max_element(alone.begin(), alone.end()));
+    busiest = std::max(busiest, *std::max_element(alone.begin(), alone.end()));
     RC_ASSERT(run.agents[id].tasks.size() == script.executed());
     RC_ASSERT(run.agents[id].busy + run.agents[id].host_bound <= run.agents[id].end);
   }
+  RC_ASSERT(busiest == busiest_stream(workload));
 }
 
 RC_GTEST_PROP(Laws, BytesOnLinksAreThoseOfTheTasks, (std::uint64_t seed)) {

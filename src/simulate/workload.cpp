@@ -1,6 +1,7 @@
 #include "simulate/workload.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -151,6 +152,33 @@ std::int32_t communication_speed(const Interference& law, const DeviceLoad& comp
   const Wide load =
       std::max<Wide>(kOne, communicating.memory) + Wide{law.communication_weight} * computing.memory / kOne;
   return static_cast<std::int32_t>(std::clamp<Wide>(Wide{kOne} * kOne / load, kSlowest, kOne));
+}
+
+Picoseconds busiest_stream(const Workload& workload) {
+  IdVec<WorkId, Picoseconds> alone(workload.works.size());
+  for (const WorkId id : workload.works.ids()) alone[id] = isolated_time(workload.works[id], workload.links);
+  using Streams = std::array<Picoseconds, kMaxStreams>;
+  Picoseconds most = 0;
+  for (const Agent& agent : workload.agents) {
+    IdVec<BodyId, std::array<Streams, 3>> bodies(agent.bodies.size());  // by when tasks are played
+    const auto add = [&](Picoseconds& sum, Picoseconds time) { sum = std::min(kTimeLimit, sum + time); };
+    for (const BodyId body : agent.bodies.ids())
+      for (const TaskId id : agent.bodies[body]) {
+        const Task& task = agent.tasks[id];
+        const WorkId work = task.meeting.valid() ? workload.meetings[task.meeting].work : task.work;
+        if (work.valid()) add(bodies[body][static_cast<std::size_t>(task.when)][task.stream], alone[work]);
+      }
+    Streams sums{};
+    for (const Play& play : agent.plays)
+      for (std::size_t stream = 0; stream < sums.size(); ++stream) {
+        const auto& [every, first, last] = bodies[play.body];
+        add(sums[stream], every[stream]);
+        if (play.micro_batch == 0) add(sums[stream], first[stream]);
+        if (play.micro_batch == workload.micro_batches - 1) add(sums[stream], last[stream]);
+      }
+    most = std::max(most, *std::max_element(sums.begin(), sums.end()));
+  }
+  return most;
 }
 
 Status check(const Workload& workload) {

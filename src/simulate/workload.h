@@ -168,6 +168,9 @@ std::int64_t isolated_rate(const Work& work, const IdVec<FlowLinkId, FlowLink>& 
 // What the work takes alone: fixed + ⌈bytes·10¹² / isolated rate⌉.
 Picoseconds isolated_time(const Work& work, const IdVec<FlowLinkId, FlowLink>& links);
 
+// The most that a stream of some agent has to do, each task alone: no run takes less. Cost: one look at every task.
+Picoseconds busiest_stream(const Workload& workload);
+
 // Is this a workload? Ids that exist, links in use that have capacity, numbers in range, as many agents at a meeting as
 // it has parties. Cost: one look at everything.
 Status check(const Workload& workload);

@@ -78,29 +78,52 @@ SoapStrategy trimmed(const SoapStrategy& strategy) {
   return result;
 }
 
-Result<Run> play(const SoapProblem& problem, const Program& program, const Schedule& schedule, bool fold,
+Result<Priced> price_folded(const SoapProblem& problem, const Program& program, const Schedule& schedule, Fold fold) {
+  return price(program, schedule, problem.training, problem.cluster, problem.cost, problem.stack, {.fold = fold});
+}
+
+Result<Run> play(const SoapProblem& problem, const Program& program, const Schedule& schedule, Fold fold,
                  Network network) {
-  WEFT_TRY(const Priced priced,
-           price(program, schedule, problem.training, problem.cluster, problem.cost, problem.stack, {.fold = fold}));
+  WEFT_TRY(const Priced priced, price_folded(problem, program, schedule, fold));
   return simulate(priced.workload, {.network = network});
 }
 
 }  // namespace
 
-Result<Program> compile_strategy(const SoapProblem& problem, const SoapStrategy& given) {
+namespace {
+
+Result<Program> compile_with(const SoapProblem& problem, const SoapStrategy& given, const CompileOptions& options) {
   const SoapStrategy strategy = trimmed(given);
   const Graph& graph = problem.training.graph;
   WEFT_TRY(const Placing placing, with_world(placing_of(strategy, graph)));
   WEFT_TRY(const ShardingPlan plan, plan_sharding(problem.training, placing, choices_of(strategy, graph)));
-  return compile(problem.training, placing, plan, compile_options(problem.stack), RecomputeRegions::none(graph));
+  return compile(problem.training, placing, plan, options, RecomputeRegions::none(graph));
+}
+
+}  // namespace
+
+Result<Program> compile_strategy(const SoapProblem& problem, const SoapStrategy& strategy) {
+  return compile_with(problem, strategy, compile_options(problem.stack));
+}
+
+Result<Picoseconds> play_fifo(const SoapProblem& problem, const SoapStrategy& strategy, std::vector<int> buckets,
+                              std::optional<Picoseconds> bound) {
+  CompileOptions options = compile_options(problem.stack);
+  options.buckets = std::move(buckets);
+  WEFT_TRY(const Program program, compile_with(problem, strategy, options));
+  WEFT_TRY(const Schedule schedule, make_schedule({"gpipe", 1, 1, 0}));
+  WEFT_TRY(const Priced priced, price_folded(problem, program, schedule, Fold::Same));
+  if (const Picoseconds least = busiest_stream(priced.workload); bound && least > *bound) return least;
+  WEFT_TRY(const Run fifo, simulate(priced.workload, {.network = Network::Fifo}));
+  return fifo.makespan;
 }
 
 Result<SoapJudgement> judge(const SoapProblem& problem, const SoapStrategy& strategy) {
   WEFT_TRY(const Program program, compile_strategy(problem, strategy));
   WEFT_TRY(const Schedule schedule, make_schedule({"gpipe", 1, 1, 0}));
-  // Folding is exact under fair sharing, not always first in, first out.
-  WEFT_TRY(const Run fifo, play(problem, program, schedule, false, Network::Fifo));
-  WEFT_TRY(const Run fair, play(problem, program, schedule, true, Network::Fair));
+  // What is alike is exactly that under fair sharing, not always first in, first out.
+  WEFT_TRY(const Run fifo, play(problem, program, schedule, Fold::Same, Network::Fifo));
+  WEFT_TRY(const Run fair, play(problem, program, schedule, Fold::Alike, Network::Fair));
   const MemoryNeed need = memory_need(problem, program, schedule);
   return SoapJudgement{fifo.makespan, fair.makespan, need.over_budget, need.most_held,
                        bytes_sent(program, problem.training.graph)};
@@ -108,7 +131,7 @@ Result<SoapJudgement> judge(const SoapProblem& problem, const SoapStrategy& stra
 
 Result<Picoseconds> play_fair(const SoapProblem& problem, const Program& program) {
   WEFT_TRY(const Schedule schedule, make_schedule({"gpipe", 1, 1, 0}));
-  WEFT_TRY(const Run fair, play(problem, program, schedule, true, Network::Fair));
+  WEFT_TRY(const Run fair, play(problem, program, schedule, Fold::Alike, Network::Fair));
   return fair.makespan;
 }
 

@@ -35,6 +35,10 @@ struct FairPlay {
   Picoseconds time = 0;
 };
 Result<FairPlay> play_fair(const SoapProblem& problem, const SoapStrategy& strategy);
+// Under links that are first in, first out, gradients in these buckets; devices that are the same are one. What an
+// Exploration of the strategy would say, for less; where that is more than the bound, perhaps not all of it.
+Result<Picoseconds> play_fifo(const SoapProblem& problem, const SoapStrategy& strategy, std::vector<int> buckets,
+                              std::optional<Picoseconds> bound);
 // The same in two steps, for whoever can tell from the program that it is not worth playing.
 Result<Program> compile_strategy(const SoapProblem& problem, const SoapStrategy& strategy);
 Result<Picoseconds> play_fair(const SoapProblem& problem, const Program& program);

@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// Past so many operators it is quicker to make all anew than to follow the change.
+// Past so many operators it is quicker to play all anew than to follow the change.
 constexpr std::size_t kFewChanges = 16;
 constexpr std::size_t kSmallNetwork = 64;  // units of operators
 // Seeds up to so much slower than the best have a chain of their own.
@@ -177,11 +177,13 @@ class Chain {
     if (changes.size() > kFewChanges) {
       IdVec<OpId, OpConfig> configs = now_;
       for (const auto& [op, config] : changes) configs[op] = config;
+      WEFT_TRY(const Picoseconds makespan,
+               play_fifo(problem_, {"", meshes_.meshes(), configs, outer_}, exploration_->buckets(), bound));
+      if (bound && makespan > *bound) return Outcome{makespan, true, 0, 0};
       WEFT_TRY(Anew anew, make(configs, exploration_->buckets()));
-      const Picoseconds makespan = anew.exploration.makespan();
-      const bool abandoned = bound && makespan > *bound;
-      if (!abandoned) anew_.emplace(std::move(anew));
-      return Outcome{makespan, abandoned, 0, 0};
+      WEFT_CHECK(anew.exploration.makespan() == makespan, "the same strategy takes the same time");
+      anew_.emplace(std::move(anew));
+      return Outcome{makespan, false, 0, 0};
     }
     edits_.clear();
     for (const auto& [op, config] : changes) {

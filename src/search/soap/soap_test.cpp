@@ -49,7 +49,7 @@ Picoseconds play_file(const Case& on, const std::string& yaml) {
   const CompileOptions options = compile_options(on.stack);
   const CompiledStrategy compiled = compile_strategy(on.training, resolved, options.gradients).value();
   const Priced priced =
-      price(compiled.program, compiled.schedule, on.training, on.cluster, on.cost, on.stack, {.fold = false}).value();
+      price(compiled.program, compiled.schedule, on.training, on.cluster, on.cost, on.stack, {.fold = Fold::None}).value();
   return simulate(priced.workload, {.network = Network::Fifo}).value().makespan;
 }
 
