@@ -276,8 +276,8 @@ class Resolver {
   void check_stage_of_placement(OpId op, std::size_t rule, const std::vector<DeviceId>& devices) {
     if (resolved_.schedule.ranks <= 1 || resolved_.ranks.empty()) return;
     const PipelineSchedule* schedule = find_schedule(strategy_.schedule.name);
-    if (!schedule) return;
     const int stage = resolved_.stage[op];
+    if (!schedule || stage < 0) return;  // no stage: a backward operator, whose rule is a fault already
     const Mesh& mesh =
         resolved_.ranks[static_cast<std::size_t>(rank_of_stage(*schedule, resolved_.schedule.ranks, stage))].mesh;
     const auto wrong =
