@@ -19,15 +19,20 @@ struct ProgramCase {
   Schedule schedule;
 };
 
-// A model under a strategy in shorthand, on as many devices as it names.
-inline ProgramCase program_case(const std::string& model, const std::string& strategy, std::int64_t seq = 4,
-                                const std::string& cluster = "dgx-h100:2") {
-  const Shorthand shorthand = parse_shorthand(strategy).value();
+// The product of the degrees that a shorthand names.
+inline std::int64_t devices_named(const Shorthand& shorthand) {
   std::int64_t devices = 1;
   for (const auto& degree :
        {shorthand.tp, shorthand.pp, shorthand.cp, shorthand.dp, shorthand.fsdp, shorthand.replicate})
     devices *= degree.value_or(1);
-  const Parallelism parallelism = complete(shorthand, devices).value();
+  return devices;
+}
+
+// A model under a strategy in shorthand, on as many devices as it names.
+inline ProgramCase program_case(const std::string& model, const std::string& strategy, std::int64_t seq = 4,
+                                const std::string& cluster = "dgx-h100:2") {
+  const Shorthand shorthand = parse_shorthand(strategy).value();
+  const Parallelism parallelism = complete(shorthand, devices_named(shorthand)).value();
   Graph graph = build_model(model, {.batch = parallelism.graph_batch(), .seq = seq}).value();
   const Strategy expanded = expand(parallelism, graph);
   TrainingGraph training = make_training_graph(std::move(graph)).value();

@@ -137,6 +137,12 @@ TEST(StrategyErrors, ConfigurationsThatExcludeEachOther) {
                           "than optimizer state [contradiction]",
                           "plan.yaml:5: layers.2.attn.out: device 0 is not one of stage 1; place it there, or move the "
                           "operator to another stage [contradiction]"));
+  EXPECT_THAT(faults("mesh: {axes: {pp: 2, dp: 2}}\n"
+                     "schedule: {micro_batches: 2}\n"
+                     "rules:\n"
+                     "  - {match: 'layers.*.mlp.down@grad_*', place: {devices: [0]}}\n"),
+              ElementsAre("plan.yaml:4: recompute and place belong to forward operators; name them without '@' "
+                          "[contradiction]"));
   EXPECT_THAT(faults("mesh: {axes: {dp: 8}}\ncontext: ring\n"),
               ElementsAre("plan.yaml:2: ring attention needs a mesh axis that splits the tokens of the inputs; write "
                           "inputs: {cp: 1} [contradiction]"));

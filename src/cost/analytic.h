@@ -1,5 +1,5 @@
 // The analytic cost model: tiles, waves and memory for computation, latency and bandwidth per algorithm and protocol
-// for communication. Equations and constants: product.h, operator_cost.cpp, tuning.h, presets/cost/*.yaml.
+// for communication. Equations and constants: operator_cost.cpp and what it includes, tuning.h, presets/cost/*.yaml.
 #pragma once
 
 #include <memory>

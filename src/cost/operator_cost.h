@@ -2,22 +2,11 @@
 #pragma once
 
 #include "cost/cost.h"
+#include "cost/kernel_choice.h"
 #include "cost/tuning.h"
-#include "strategy/stack.h"
 
 namespace weft {
 
-// Which operators are one kernel in the stack, and which a sequence of plain ones.
-struct KernelChoice {
-  bool attention = true, norm = true, cross_entropy = true, bias_activation = true, optimizer = true;
-  bool accumulation = false, batch_norm = false, channels_last = true;
-  // Seconds for which calls follow each other, after which a pause lets the clock recover; 0: a step's, without end.
-  double burst = 0;
-  double product_rate = 1;
-  int attention_generation = 3;
-};
-KernelChoice kernels_of(const SoftwareStack& stack);
-
-ComputeCost operator_cost(const ComputeQuery& query, const Tuning& tuning, const KernelChoice& fused);
+ComputeCost operator_cost(const ComputeQuery& query, const Tuning& tuning, const KernelChoice& choice);
 
 }  // namespace weft

@@ -1,0 +1,18 @@
+#include "cost/kernel_choice.h"
+
+namespace weft {
+
+KernelChoice kernels_of(const SoftwareStack& stack) {
+  return {.attention = stack.fused_attention.value,
+          .norm = stack.fused_norm.value,
+          .cross_entropy = stack.fused_cross_entropy.value,
+          .bias_activation = stack.fused_bias_activation.value,
+          .optimizer = stack.fused_optimizer.value,
+          .accumulation = stack.fused_accumulation.value,
+          .batch_norm = stack.fused_batch_norm.value,
+          .channels_last = stack.channels_last.value,
+          .product_rate = stack.product_rate.value,
+          .attention_generation = stack.attention_generation.value};
+}
+
+}  // namespace weft

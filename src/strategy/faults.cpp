@@ -1,0 +1,42 @@
+#include "strategy/faults.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "strategy/layers.h"
+
+namespace weft {
+
+void Faults::add(std::string_view name, Line line, std::string_view part, std::string message) {
+  std::string place = file_;
+  if (line.number > 0)
+    place += fmt::format(":{}", line.number);
+  else if (!part.empty())
+    place += fmt::format(": {}", part);
+  violations_.push_back({std::string(name), std::move(place), std::move(message)});
+}
+
+void Faults::add(std::string_view name, std::size_t rule, std::string message) {
+  const Rule& at = strategy_.rules[rule];
+  add(name, at.line, fmt::format("rule '{}'", at.match), std::move(message));
+}
+
+void Faults::add_once(std::string_view name, std::size_t rule, std::string message) {
+  const std::size_t colon = message.find(": ");
+  if (told_.insert({rule, layer_glob(message.substr(0, colon)) + message.substr(std::min(colon, message.size()))})
+          .second)
+    add(name, rule, std::move(message));
+}
+
+Report Faults::reporter() {
+  return [this](std::string_view name, Line line, std::string_view part, std::string message) {
+    add(name, line, part, std::move(message));
+  };
+}
+
+std::string print(const Violation& violation) {
+  return fmt::format("{}: {} [{}]", violation.place, violation.message, violation.name);
+}
+
+}  // namespace weft

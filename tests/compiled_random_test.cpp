@@ -1,0 +1,230 @@
+// Strategies drawn at random, every operator split and placed in any legal way: the program trains as one device does,
+// and an edited program is the one that a full compilation gives.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+#include "base/random.h"
+#include "compile/compilation.h"
+#include "models/models.h"
+#include "small_networks.h"
+#include "spread_plan.h"
+
+namespace weft {
+namespace {
+
+struct SmallModel {
+  const char* name;
+  TrainingGraph training;
+};
+std::vector<SmallModel> small_models() {
+  const auto train = [](Graph graph) {
+    return make_training_graph(std::move(graph), {.master_weights = false}).value();
+  };
+  const auto zoo = [&](const char* spec, std::optional<std::int64_t> seq) {
+    return train(build_model(spec, {.batch = 4, .seq = seq}).value());
+  };
+  std::vector<SmallModel> models;
+  models.push_back({"cnn", train(small_cnn())});
+  models.push_back({"gpt", zoo("gpt2-124m:layers=1,hidden=8,heads=4,vocab=16,dropout=0.1", 4)});
+  models.push_back({"gqa", zoo("llama3-8b:layers=1,hidden=8,heads=4,kv_heads=2,ffn=12,vocab=16", 4)});
+  models.push_back({"unfused", zoo("gpt2-124m:layers=1,hidden=8,heads=4,vocab=16,fused_attention=0", 4)});
+  models.push_back(
+      {"moe", zoo("mixtral-8x7b:layers=1,hidden=8,heads=4,kv_heads=2,ffn=4,vocab=16,experts=4,capacity_factor=2", 4)});
+  models.push_back({"moe of weighed rows", zoo("mixtral-8x7b:layers=1,hidden=8,heads=4,kv_heads=2,ffn=4,vocab=16,"
+                                               "experts=4,capacity_factor=2,weigh_rows=1",
+                                               4)});
+  models.push_back({"rnn", zoo("rnnlm:hidden=4,vocab=16", 3)});
+  models.push_back({"dlrm", train(small_dlrm())});
+  return models;
+}
+
+// Every operator on a mesh of its own choice among a few, of different devices and shapes: FlexFlow's placement.
+Placing random_placing(const Graph& graph, Rng& rng) {
+  Placing placing;
+  const auto add = [&](int x, int y, std::vector<std::size_t> devices) {
+    std::vector<DeviceId> ids;
+    for (std::size_t device : devices) ids.emplace_back(device);
+    placing.meshes.push_back(Mesh::make({{"x", x}, {"y", y}}, ids).value());
+    placing.stage_of.push_back(0);
+  };
+  add(2, 2, {0, 1, 2, 3});
+  add(2, 1, {3, 0});
+  add(1, 2, {1, 2});
+  add(1, 1, {2});
+  placing.mesh_of.resize(graph.ops().size(), MeshId(0));
+  for (MeshId& mesh : placing.mesh_of) mesh = MeshId(rng.below(4));
+  return placing;
+}
+
+// A mesh of up to two axes, and for some operators any axis that divides; inputs split here and there.
+SpreadPlan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
+  const Graph& graph = training.graph;
+  std::vector<MeshAxis> axes = {{"x", static_cast<int>(rng.between(1, 3))}, {"y", static_cast<int>(rng.between(1, 2))}};
+  std::vector<DeviceId> devices;
+  for (int i = 0; i < axes[0].size * axes[1].size; ++i) devices.emplace_back(static_cast<std::size_t>(i));
+  SpreadPlan plan{on_one_mesh(graph, Mesh::make(axes, devices).value()),
+                  {},
+                  {static_cast<int>(rng.between(0, 3)), 0b01},
+                  RecomputeRegions::none(graph),
+                  make_schedule({"gpipe", 1, 2, 0}).value()};
+  if (placed) {
+    axes = {{"x", 2}, {"y", 2}};
+    plan.placing = random_placing(graph, rng);
+  }
+  plan.keep_gathered_input = rng.below(4) == 0;
+  if (plan.memory.zero == 3 && rng.below(2) == 0) {  // gathered in units of three parameters, ahead of their use
+    plan.parameters.unit.resize(graph.tensors().size(), -1);
+    int parameters = 0;
+    for (TensorId id : graph.tensors().ids())
+      if (graph.tensors()[id].kind == TensorKind::Parameter) plan.parameters.unit[id] = parameters++ / 3;
+    plan.parameters.prefetch_backward = rng.below(2) == 0;
+    plan.parameters.reshard_after_forward = rng.below(2) == 0;
+  }
+  plan.gradients.overlap = rng.below(4) != 0;
+  plan.choices.ops.resize(2);
+  plan.choices.inputs.resize(2);
+  plan.choices.reduce_onto.resize(2);
+  for (std::size_t m = 0; m < 2; ++m) {
+    if (rng.below(2) == 0) plan.choices.reduce_onto[m] = "s";
+    for (TensorId id : graph.tensors().ids()) {
+      const Tensor& tensor = graph.tensors()[id];
+      if (tensor.kind == TensorKind::Input && !tensor.type.shape.empty() && rng.below(2) == 0 &&
+          tensor.type.shape[0] % (axes[0].size * axes[1].size) == 0)
+        plan.choices.inputs[m][id] = {0};
+    }
+    for (OpId op : graph.ops().ids()) {
+      if (graph.ops()[op].phase != Phase::Forward) break;
+      if (rng.below(3) != 0) continue;
+      const Signature& signature = graph.signature(op);
+      std::vector<std::string> possible = {""};
+      for (int a = 0; a < static_cast<int>(signature.axes.size()); ++a) {
+        const bool windowed_twice = graph.kind(op) == OpKind::Conv2d || graph.kind(op) == OpKind::Pool2d;
+        if (splittable(signature, a) &&
+            signature.axes[static_cast<std::size_t>(a)].size % (axes[0].size * axes[1].size) == 0 &&
+            !(windowed_twice && m == 1 &&
+              (signature.axes[static_cast<std::size_t>(a)].name == "h" ||
+               signature.axes[static_cast<std::size_t>(a)].name == "w")))
+          possible.push_back(signature.axes[static_cast<std::size_t>(a)].name);
+      }
+      plan.choices.ops[m][op] = {possible[rng.below(possible.size())]};
+    }
+  }
+  // Attention around rings, some of them in one another; a source of its own, so that nothing else depends on it.
+  Rng rings = rng.split(1);
+  plan.choices.ring = static_cast<MeshAxes>(rings.below(4));
+  for (OpId op : graph.ops().ids())
+    if (graph.kind(op) == OpKind::Attention && graph.ops()[op].phase == Phase::Forward)
+      for (std::size_t m = 0; m < 2; ++m)
+        if ((plan.choices.ring >> m & 1u) != 0 && 4 % (axes[0].size * axes[1].size) == 0 && rings.below(3) != 0)
+          plan.choices.ops[m][op] = {"q"};
+  return plan;
+}
+
+// Changes how one forward operator is split (and sometimes where it runs), any legal way.
+void change_one_operator(const TrainingGraph& training, SpreadPlan& plan, Rng& rng) {
+  const Graph& graph = training.graph;
+  const OpId op(rng.below(training.first_backward.index()));
+  const Signature& signature = graph.signature(op);
+  for (std::size_t m = 0; m < plan.choices.ops.size(); ++m) {
+    std::vector<std::string> possible = {""};
+    for (int a = 0; a < static_cast<int>(signature.axes.size()); ++a)
+      if (splittable(signature, a)) possible.push_back(signature.axes[static_cast<std::size_t>(a)].name);
+    plan.choices.ops[m][op] = {possible[rng.below(possible.size())]};
+  }
+  if (plan.placing.meshes.size() > 2) plan.placing.mesh_of[op] = MeshId(rng.below(plan.placing.meshes.size() - 1));
+}
+
+struct EditCounts {
+  std::atomic<int> edits = 0, instructions = 0, all = 0;
+};
+
+// The law of recompilation: after any edit the program is the one a full compilation gives; undone, the one before.
+// The edited program is then played.
+std::string problem_of_edits(const TrainingGraph& training, SpreadPlan plan, Rng& rng, EditCounts& counts) {
+  plan.placing = with_world(plan.placing).value();
+  Result<ShardingPlan> planned = plan_sharding(training, plan.placing, plan.choices);
+  if (!planned.ok()) return planned.error().message;
+  ShardingPlan current = std::move(planned).value();
+  CompileOptions options = plan.options();
+  Compilation compilation(training, plan.placing, current, options, plan.recompute);
+  if (const Status done = compilation.compile(); !done.ok()) return done.error().message;
+  options.buckets = compilation.buckets();
+  for (int edit = 0; edit < 3; ++edit) {
+    const Program before = compacted(compilation.program());
+    const SpreadPlan plan_before = plan;
+    const ShardingPlan current_before = current;
+    change_one_operator(training, plan, rng);
+    Result<ShardingPlan> next = plan_sharding(training, plan.placing, plan.choices);
+    if (!next.ok()) {  // does not divide
+      plan = plan_before;
+      continue;
+    }
+    std::vector<OpId> changed;
+    for (OpId op : next->ops.ids())
+      if (next->ops[op] != current.ops[op]) changed.push_back(op);
+    current = std::move(next).value();
+    const Result<Program> full = compile(training, plan.placing, current, options, plan.recompute);
+    const Result<ProgramEdit> edited = compilation.recompile(changed);
+    if (full.ok() != edited.ok())
+      return "full and incremental compilation differ in whether they succeed: " +
+             (full.ok() ? edited.error().message : full.error().message);
+    if (edited.ok() && compacted(compilation.program()).instructions != full->instructions)
+      return "a recompiled program differs from a full compilation in its instructions";
+    if (edited.ok() && compacted(compilation.program()) != *full)
+      return "a recompiled program differs from a full compilation";
+    if (edited.ok()) {
+      ++counts.edits;
+      counts.all += static_cast<int>(full->instructions.size());
+      for (const BodyEdit& body : edited->bodies) counts.instructions += static_cast<int>(body.added.size());
+    }
+    if (!edited.ok() || edit == 1) {
+      compilation.undo();
+      plan = plan_before;
+      current = current_before;
+      if (compacted(compilation.program()) != before) return "an undone edit leaves another program";
+    }
+  }
+  return problem_of(training, plan, current, compacted(compilation.program()));
+}
+
+// WEFT_RANDOM_PLANS sets how many; sanitizer builds play fewer.
+TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
+  const char* const wanted = std::getenv("WEFT_RANDOM_PLANS");
+  const int plans = wanted ? std::atoi(wanted) : 2100;
+  const std::vector<SmallModel> models = small_models();
+  std::vector<std::string> problems(static_cast<std::size_t>(plans));
+  std::atomic<int> next = 0, rings = 0;
+  EditCounts counts;
+  const auto play = [&] {
+    for (int i = next++; i < plans; i = next++) {
+      const SmallModel& model = models[static_cast<std::size_t>(i) % models.size()];
+      Rng rng = Rng(99).split(static_cast<std::uint64_t>(i));
+      const SpreadPlan plan = random_plan(model.training, rng, i % 2 == 1);
+      if (const Result<ShardingPlan> sharding = plan_sharding(model.training, plan.placing, plan.choices);
+          sharding.ok() && ring_turns(model.training, *sharding, plan.placing) > 0)
+        ++rings;
+      problems[static_cast<std::size_t>(i)] =
+          i % 4 < 2 ? problem_of(model.training, plan) : problem_of_edits(model.training, plan, rng, counts);
+    }
+  };
+  std::thread other(play);
+  play();
+  other.join();
+  int mismatches = 0;
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    mismatches += problems[i].empty() ? 0 : 1;
+    EXPECT_EQ(problems[i], "") << models[i % models.size()].name << " plan " << i;
+  }
+  EXPECT_GT(rings, plans / 20);
+  fmt::print(
+      "{} random strategies played, {} of them with rings, {} mismatches; {} edits recompiled, {} of {} instructions "
+      "written anew\n",
+      plans, rings.load(), mismatches, counts.edits.load(), counts.instructions.load(), counts.all.load());
+}
+
+}  // namespace
+}  // namespace weft

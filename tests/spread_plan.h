@@ -1,0 +1,56 @@
+// A training graph spread over devices split by split, and whether it then trains as one device does.
+#pragma once
+
+#include <string>
+
+#include "compile/compile.h"
+#include "reference/one_device.h"
+
+namespace weft {
+
+// How a training graph is spread over devices.
+struct SpreadPlan {
+  Placing placing;
+  ShardingChoices choices;
+  MemoryPlan memory = {};
+  RecomputeRegions recompute;
+  Schedule schedule;
+  GradientSync gradients = {.bucket = Bytes{200}};
+  ParameterSync parameters = {};
+  bool keep_gathered_input = false;
+
+  CompileOptions options() const { return {memory, gradients, parameters, keep_gathered_input, {}}; }
+};
+
+// What is wrong with a program of this plan. BatchNorm's statistics are a shard's own and one device takes the
+// program's shards, so those must be the planned ones.
+inline std::string problem_of(const TrainingGraph& training, const SpreadPlan& spread, const ShardingPlan& plan,
+                              const Program& program) {
+  for (const Instruction& instruction : program.instructions)
+    if (const auto* compute = std::get_if<Compute>(&instruction.what))
+      if (training.graph.kind(compute->op) == OpKind::BatchNorm && compute->sharding != plan.ops[compute->op])
+        return training.graph.name(compute->op) + " is split otherwise than planned";
+  return reference::differs_from_one_device(training, program, spread.schedule);
+}
+
+// The same after planning and compiling it.
+inline std::string problem_of(const TrainingGraph& training, const SpreadPlan& spread) {
+  const Result<ShardingPlan> plan = plan_sharding(training, spread.placing, spread.choices);
+  if (!plan.ok()) return plan.error().message;
+  const Result<Program> program = compile(training, spread.placing, *plan, spread.options(), spread.recompute);
+  if (!program.ok()) return program.error().message;
+  return problem_of(training, spread, *plan, *program);
+}
+
+// Operators that a plan sends around rings: a mesh axis splits two of their axes.
+inline int ring_turns(const TrainingGraph& training, const ShardingPlan& plan, const Placing& placing) {
+  int rings = 0;
+  for (OpId op : training.graph.ops().ids()) {
+    std::vector<int> used(placing.meshes[plan.ops[op].mesh].axes().size(), 0);
+    for (const std::vector<Cut>& cuts : plan.ops[op].axes)
+      for (const Cut& cut : cuts) rings += ++used[static_cast<std::size_t>(cut.mesh_axis)] == 2;
+  }
+  return rings;
+}
+
+}  // namespace weft
