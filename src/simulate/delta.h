@@ -8,6 +8,8 @@
 // `undo` puts back what was there: it costs what the edit changed. So do most edits of a search end; a replay therefore
 // takes no checkpoints, and what is missing is made up for by the next edit, which plays that part of the run again.
 //
+// Agents that are the same are edited and played as one, as long as edits leave them the same (twins.h).
+//
 // Not here: times of single tasks; `simulate(simulator.workload())` has them. Cost of `apply`: the tasks replayed, the
 // bodies of the agents that are edited, and per checkpoint looked at the streams of those agents.
 #pragma once
@@ -59,7 +61,7 @@ struct DeltaOptions {
 struct Outcome {
   Picoseconds makespan = 0;   // if abandoned: what it is at least
   bool abandoned = false;     // the bound was passed: the edit is not in force
-  std::int64_t replayed = 0;  // tasks begun to find out
+  std::int64_t replayed = 0;  // tasks begun to find out; one that acts for several agents counts for all
   std::int64_t tasks = 0;     // of the old run
 };
 
