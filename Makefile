@@ -36,16 +36,19 @@ test: deps  ## build and run every test
 	@cmake --build --preset dev
 	ctest --preset dev
 
-test-asan: deps  ## the same tests under the address and undefined-behaviour sanitizers
+# Of ctest: these tests and no others.
+only = -R '^($(subst $() ,|,$(strip $(1))))$$'
+
+test-asan: deps  ## the same tests, or TESTS="a_test b_test", under the address and undefined-behaviour sanitizers
 	@cmake --preset asan > build/asan.log 2>&1 || { cat build/asan.log; exit 1; }
-	@cmake --build --preset asan
-	ctest --preset asan
+	@cmake --build --preset asan $(if $(TESTS),--target $(TESTS))
+	ctest --preset asan $(if $(TESTS),$(call only,$(TESTS)))
 
 PARALLEL_TESTS := validate_test search_test calibrate_test
 test-tsan: deps  ## the tests of what runs in parallel, under the thread sanitizer
 	@cmake --preset tsan > build/tsan.log 2>&1 || { cat build/tsan.log; exit 1; }
 	@cmake --build --preset tsan --target $(PARALLEL_TESTS)
-	ctest --preset tsan -R '^($(subst $() ,|,$(strip $(PARALLEL_TESTS))))$$'
+	ctest --preset tsan $(call only,$(PARALLEL_TESTS))
 
 fuzz: deps  ## run each parser's fuzzer for FUZZ_SECONDS (default 10)
 	@cmake --preset asan > build/asan.log 2>&1 || { cat build/asan.log; exit 1; }
