@@ -109,12 +109,14 @@ Composer::Data Composer::make_data(const HybridPlan& plan, const BlockCosts& blo
     }
     return seconds;
   };
-  // Small sections travel together until a bucket is full; each has its share of the time.
+  // Small sections travel together until a bucket is full; each has its share of the time. ZeRO-3 has units instead.
   const std::int64_t bucket = stack.gradient_bucket.value.value > 0 ? stack.gradient_bucket.value.value : 1LL << 30;
   const auto joined = [&](std::int64_t bytes, const Chain& chain, const auto& take) {
     if (bytes == 0) return 0.0;
     const std::int64_t together =
-        std::clamp<std::int64_t>(bucket / bytes, 1, std::max<std::int64_t>(1, problem_.layers.count() / plan.pp));
+        plan.zero == 3
+            ? 1
+            : std::clamp<std::int64_t>(bucket / bytes, 1, std::max<std::int64_t>(1, problem_.layers.count() / plan.pp));
     return take(bytes * together, chain) / static_cast<double>(together);
   };
   const auto width = [](const std::optional<DType>& sent, std::int64_t bytes, std::int64_t elements) {
@@ -125,21 +127,22 @@ Composer::Data Composer::make_data(const HybridPlan& plan, const BlockCosts& blo
   const std::optional<DType> sent_weights = wide ? std::nullopt : stack.weight_communication_dtype.value;
   const auto add_section = [&](const SectionCost& section) {
     SectionData& made = data.sections.emplace_back();
-    for (const bool expert : {false, true}) {
-      const KeptBytes& kept = expert ? section.expert : section.dense;
-      const std::int64_t elements = expert ? section.stored_expert_elements : section.stored_elements;
-      const Chain& chain = expert ? chains.expert : chains.dense;
-      made.reduce += joined(width(sent_gradients, kept.gradients, elements), chain, reduce);
-      const double gathered = joined(width(sent_weights, kept.parameters, elements), chain, gather);
-      made.gather += gathered;
-      // Experts that are spread by themselves are gathered while what comes before them is computed.
-      if (!expert || plan.ep == 1) made.gather_first += gathered;
+    made.together = plan.ep == 1;
+    const std::array kept{section.dense, section.expert};
+    const std::array elements{section.stored_elements, section.stored_expert_elements};
+    for (std::size_t i = 0; i < 2; ++i) {
+      std::int64_t gradients = width(sent_gradients, kept[i].gradients, elements[i]);
+      std::int64_t weights = width(sent_weights, kept[i].parameters, elements[i]);
+      if (made.together) {
+        if (i == 1) break;
+        gradients += width(sent_gradients, kept[1].gradients, elements[1]);
+        weights += width(sent_weights, kept[1].parameters, elements[1]);
+      }
+      const Chain& chain = i == 1 ? chains.expert : chains.dense;
+      made.pieces[i] = {joined(gradients, chain, reduce), joined(weights, chain, gather)};
+      made.reduce += made.pieces[i].reduce;
+      made.gather += made.pieces[i].gather;
     }
-    const std::int64_t bytes = section.dense.gradients + section.expert.gradients;
-    // Buckets end anywhere in a section: half of one is left on average when the section is done, or all of a small
-    // one.
-    made.last_reduce = made.reduce * std::min(0.5, static_cast<double>(bucket) /
-                                                       static_cast<double>(std::max<std::int64_t>(1, bytes)));
   };
   add_section(block.before);
   for (const SectionCost& kind : block.kinds) add_section(kind);
@@ -155,20 +158,38 @@ Composer::Data Composer::make_data(const HybridPlan& plan, const BlockCosts& blo
   return data;
 }
 
-// How much longer computation takes beside data-parallel communication: a factor, at least 1.
-double Composer::slowdown(const std::vector<ComputeShare>& shares, const Data& data) const {
-  const double one = static_cast<double>(kOne);
-  const double s = std::min(1.0, data.sm_share / one), m = data.memory_share / one;
+ParameterTimes Composer::SectionData::times_of(const SectionCost& section, std::size_t piece) const {
+  const ParameterTimes &dense = section.dense_times, &expert = section.expert_times;
+  if (!together) return piece == 0 ? dense : expert;
+  if (section.expert.parameters == 0) return dense;
+  if (section.dense.parameters == 0) return expert;
+  return {std::min(dense.forward_use, expert.forward_use), std::min(dense.backward_use, expert.backward_use),
+          std::max(dense.backward_ready, expert.backward_ready)};
+}
+
+double Composer::slowdown(const std::vector<ComputeShare>& shares, double compute, double all, const Data& data) const {
   double alone = 0, beside = 0;
   for (const ComputeShare& share : shares) {
-    const double by_units =
-        1 - static_cast<double>(interference_.compute_per_sm) / one * std::min(s, share.sm_share / one);
-    const double by_memory =
-        1 / std::max(1.0, share.memory_share / one + static_cast<double>(interference_.memory_weight) / one * m);
+    const std::int32_t speed = compute_speed(interference_, {share.sm_share, share.memory_share, share.waves},
+                                             {data.sm_share, data.memory_share, 0});
     alone += share.time;
-    beside += share.time / std::max(1.0 / 64, std::min(by_units, by_memory));
+    beside += share.time * static_cast<double>(kOne) / speed;
   }
-  return alone > 0 ? beside / alone : 1;
+  return alone > 0 && all > 0 ? 1 + (beside / alone - 1) * std::min(1.0, compute / all) : 1;
+}
+
+const std::vector<Composer::Slowdown>& Composer::slowdowns_of(const BlockCosts& block, const Data& data) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Slowdown>& known = slowdowns_[{&block, data.sm_share, data.memory_share}];
+  if (!known.empty()) return known;
+  const auto add = [&](const SectionCost& of) {
+    known.push_back({slowdown(of.forward_shares, of.compute_forward, of.forward, data),
+                     slowdown(of.backward_shares, of.compute_backward, of.backward, data)});
+  };
+  add(block.before);
+  for (const SectionCost& kind : block.kinds) add(kind);
+  add(block.after);
+  return known;
 }
 
 Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
@@ -260,8 +281,72 @@ struct Composer::StageWork {
   };
   std::vector<Effective> sections;
   std::vector<StageTimes> stages;
-  double transfer = 0;  // between stages, where nobody waits for it
+  std::vector<StreamTimes> streams;  // of stages whose replicas talk in every micro-batch; empty: they do not
+  double transfer = 0;               // between stages, where nobody waits for it
 };
+
+void Composer::play_replicas(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
+                             StageWork& work) const {
+  const SoftwareStack& stack = problem_.stack;
+  const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
+  const auto at = [&](std::int32_t i) -> const SectionCost& {
+    return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
+  };
+  const Chains chains = chains_of(plan);
+  const std::vector<Slowdown>& slowdowns = slowdowns_of(block, data);
+  const bool overlap = stack.gradient_overlap.value;
+  thread_local std::vector<StreamSection> streamed;
+  streamed.assign(static_cast<std::size_t>(sections), {});
+  for (std::int32_t i = 0; i < sections; ++i) {
+    const SectionCost& cost = at(i);
+    const SectionData& said = data.sections[static_cast<std::size_t>(i)];
+    StreamSection& made = streamed[static_cast<std::size_t>(i)];
+    const Slowdown& slow = slowdowns[static_cast<std::size_t>(i)];
+    made.forward = cost.forward;
+    made.backward = cost.backward - cost.accumulate;
+    made.slow_forward = slow.forward;
+    made.slow_backward = slow.backward;
+    // What was reduced is added in parts, on the stream that reduced it or, where computation waits for it, by that.
+    const double adds = cost.accumulate / static_cast<double>(chains.dense.size());
+    if (!overlap) made.adds = adds;
+    for (std::size_t piece = 0; piece < 2; ++piece) {
+      StreamPiece& of = made.pieces[piece];
+      of.reduce = said.pieces[piece].reduce;
+      if (overlap && of.reduce > 0) of.reduce += adds * of.reduce / said.reduce;
+      if (plan.zero == 3) of.gather_forward = said.pieces[piece].gather;
+      if (plan.zero == 3 && stack.reshard_after_forward.value && i > 0) of.gather_backward = said.pieces[piece].gather;
+      const ParameterTimes times = said.times_of(cost, piece);
+      of.forward_use = times.forward_use;
+      of.backward_use = times.backward_use;
+      of.backward_ready = std::min(times.backward_ready, made.backward);
+    }
+  }
+  // What belongs to no layer is a unit of its own: gathered at the beginning, reduced in the end.
+  const bool rest = plan.zero == 3 && stages.sections.size() == 1;
+  if (rest) {
+    StreamPiece &first = streamed.front().pieces[0], &last = streamed.back().pieces[0];
+    first.gather_forward += std::exchange(last.gather_forward, 0);
+    first.reduce += std::exchange(last.reduce, 0);
+    if (problem_.model.tied_embeddings && stack.reshard_after_forward.value)
+      last.gather_backward += data.sections.front().gather;
+  }
+  const StreamRules rules{stack.prefetch_forward.value, stack.prefetch_backward.value, stack.gathers_in_flight.value,
+                          overlap, rest};
+  const int micro_batches = stages.sections.size() == 1 ? plan.micro_batches : std::min(plan.micro_batches, 2);
+  for (std::size_t stage = 0; stage < stages.sections.size(); ++stage) {
+    const bool same = stage > 0 && stages.sections[stage] == stages.sections[stage - 1];
+    work.streams.push_back(same ? work.streams.back()
+                                : play_streams(streamed, stages.sections[stage], rules, micro_batches));
+    double weight = 0;
+    for (std::int32_t section : stages.sections[stage]) weight += at(section).backward_weight;
+    const StreamTimes& of = work.streams.back();
+    weight = std::min(weight, 0.9 * of.backward);
+    StageTimes& times = work.stages[stage];
+    times.forward = of.forward;
+    times.backward_input = of.backward - weight;
+    times.backward_weight = weight;
+  }
+}
 
 const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const BlockCosts& block, const Data& data,
                                              const Stages& stages) const {
@@ -271,48 +356,30 @@ const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const Block
     return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
   };
   const bool spread = plan.dp * plan.cp > 1;
-  // One unit is gathered while another is in use: the host runs ahead, whether it prefetches or not.
-  const bool ahead = stack.gathers_in_flight.value >= 2;
-
   thread_local StageWork work;
   std::vector<StageWork::Effective>& effective = work.sections;
   effective.clear();
-  // ZeRO-2 reduces with every micro-batch, ZeRO-3 gathers too.
+  work.streams.clear();
   for (std::int32_t i = 0; i < sections; ++i) {
     const SectionCost& cost = at(i);
-    const SectionData& said = data.sections[static_cast<std::size_t>(i)];
-    double forward = cost.forward, backward = cost.backward;
-    if (spread && plan.zero >= 2) backward -= cost.accumulate;
-    const double slow = spread ? slowdown(cost.backward_shares, data) : 1;
-    const auto beside = [](double own, double compute, double factor, double communication, bool overlaps) {
-      if (!overlaps) return own + communication;
-      const double slowed = own + compute * (factor - 1) * std::min(1.0, communication / std::max(own, 1e-12));
-      return std::max(slowed, communication);
-    };
-    if (spread && plan.zero == 3) {
-      const double slow_forward = slowdown(cost.forward_shares, data);
-      forward = beside(forward, cost.compute_forward, slow_forward, said.gather, ahead);
-      // A unit is gathered behind the gradients of the one before: behind their last bucket, where the others are done.
-      if (stack.reshard_after_forward.value && !ahead) backward += said.gather + said.last_reduce;
-    }
-    if (spread && plan.zero >= 2) {
-      const bool gathers = plan.zero == 3 && stack.reshard_after_forward.value && ahead;
-      backward = beside(backward, cost.compute_backward, slow, said.reduce + (gathers ? said.gather : 0),
-                        stack.gradient_overlap.value);
-    }
-    const double weight = std::min(cost.backward_weight, 0.9 * backward);
-    effective.push_back({forward, backward - weight, weight, slow});
+    const double slow = spread ? slowdowns_of(block, data)[static_cast<std::size_t>(i)].backward : 1;
+    const double weight = std::min(cost.backward_weight, 0.9 * cost.backward);
+    effective.push_back({cost.forward, cost.backward - weight, weight, slow});
   }
 
   std::vector<StageTimes>& times = work.stages;
   times.assign(stages.sections.size(), {});
-  for (std::size_t stage = 0; stage < times.size(); ++stage)
-    for (std::int32_t section : stages.sections[stage]) {
-      const StageWork::Effective& of = effective[static_cast<std::size_t>(section)];
-      times[stage].forward += of.forward;
-      times[stage].backward_input += of.input;
-      times[stage].backward_weight += of.weight;
-    }
+  if (spread && plan.zero >= 2) {
+    play_replicas(plan, block, data, stages, work);
+  } else {
+    for (std::size_t stage = 0; stage < times.size(); ++stage)
+      for (std::int32_t section : stages.sections[stage]) {
+        const StageWork::Effective& of = effective[static_cast<std::size_t>(section)];
+        times[stage].forward += of.forward;
+        times[stage].backward_input += of.input;
+        times[stage].backward_weight += of.weight;
+      }
+  }
   for (std::size_t stage = 0; stage < times.size(); ++stage)
     times[stage].backward_head = at(stages.sections[stage].back()).recompute_head;
   double& transfer = work.transfer;
@@ -329,15 +396,29 @@ const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const Block
   return work;
 }
 
-double Composer::alone(const HybridPlan& plan, const SectionCost& cost, const SectionData& said, double scale) const {
+Composer::Least Composer::least_of(const HybridPlan& plan, const SectionCost& cost, const SectionData& said,
+                                   double scale) const {
   const bool every_time = plan.dp * plan.cp > 1 && plan.zero >= 2;
-  const double own = scale * (cost.forward + cost.backward - (every_time ? cost.accumulate : 0));
-  if (!every_time) return own;
+  double forward = scale * cost.forward, backward = scale * (cost.backward - (every_time ? cost.accumulate : 0));
+  if (!every_time) return {forward + backward, 0, 0};
   const SoftwareStack& stack = problem_.stack;
-  const double times = plan.zero == 3 ? (stack.reshard_after_forward.value ? 2 : 1) : 0;
-  const double gathers = times * said.gather;
-  return stack.gathers_in_flight.value >= 2 ? std::max(own, said.reduce + gathers)
-                                            : std::max({own + times * said.gather_first, gathers, said.reduce});
+  const double alone = forward + backward;
+  const bool again = plan.zero == 3 && stack.reshard_after_forward.value;
+  for (std::size_t i = 0; i < 2; ++i) {
+    const SectionData::Piece& piece = said.pieces[i];
+    const ParameterTimes times = said.times_of(cost, i);
+    // Gathered only when the one before has computed.
+    if (plan.zero == 3 && !stack.prefetch_forward.value && stack.gathers_in_flight.value <= 1)
+      forward = std::max(forward, piece.gather + scale * (cost.forward - times.forward_use));
+    const double reduced = scale * times.backward_ready + piece.reduce;
+    // Behind the gradients of the one before, which are behind what they were made of.
+    if (again && !stack.prefetch_backward.value)
+      backward = std::max(backward, reduced + piece.gather - scale * times.backward_use);
+    else if (!stack.gradient_overlap.value)
+      backward = std::max(backward, reduced);
+  }
+  const double gathers = plan.zero == 3 ? (again ? 2 : 1) * said.gather : 0;
+  return {forward + backward, said.reduce + gathers, forward + backward - alone};
 }
 
 // No schedule of these stages is faster than its busiest rank and the first micro-batch's way there and back.
@@ -348,23 +429,30 @@ double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const
     return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
   };
   const bool spread = plan.dp * plan.cp > 1;
-  thread_local std::vector<double> takes;
+  thread_local std::vector<Least> takes;
   takes.clear();
-  for (std::int32_t i = 0; i < sections; ++i)
-    takes.push_back(alone(plan, at(i), data.sections[static_cast<std::size_t>(i)], scale));
+  for (std::int32_t i = 0; i < sections; ++i) {
+    takes.push_back(least_of(plan, at(i), data.sections[static_cast<std::size_t>(i)], scale));
+    // What belongs to no layer is neither gathered nor reduced between layers.
+    if (i == 0 || i + 1 == sections) takes.back().own -= takes.back().waits;
+  }
   const double micro_batches = plan.micro_batches;
   double bound = 0, lead = 0, least_tail = std::numeric_limits<double>::infinity();
   for (int rank = 0; rank < table.ranks(); ++rank) {
-    double own = 0;                                // of a micro-batch, without the replicas' data
+    double own = 0, stream = 0, most_waits = 0;    // of a micro-batch
     double reduce = 0, gather = 0, optimizer = 0;  // once per step; gradients after the last micro-batch has come
     for (int chunk = 0; chunk < table.chunks(); ++chunk)
       for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, chunk))]) {
         const SectionData& said = data.sections[static_cast<std::size_t>(section)];
-        own += takes[static_cast<std::size_t>(section)];
+        const Least& least = takes[static_cast<std::size_t>(section)];
+        own += least.own;
+        stream += least.said;
+        most_waits = std::max(most_waits, least.waits);
         if (spread && plan.zero < 2) reduce += said.reduce;
         if (spread && plan.zero > 0 && plan.zero < 3) gather += said.gather;
         optimizer += at(section).optimizer;
       }
+    own = std::max(own - most_waits, stream);  // one section may wait beside another micro-batch's computation
     if (plan.zero > 0) optimizer /= static_cast<double>(plan.dp / plan.copies) * plan.cp;
     least_tail = std::min(least_tail, std::max(optimizer, gather));
     // The last micro-batch of a chunk may come a round of micro-batches before the end.
@@ -372,7 +460,8 @@ double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const
     bound = std::max(bound, lead + std::max(micro_batches * own, before * own + reduce));
     if (plan.schedule != PlanSchedule::ZeroBubbleV && plan.schedule != PlanSchedule::ZeroBubbleH1)
       for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, 0))])
-        lead += takes[static_cast<std::size_t>(section)] - scale * at(section).recompute_head;
+        lead += scale * (at(section).forward + at(section).backward - at(section).recompute_head -
+                         (spread && plan.zero >= 2 ? at(section).accumulate : 0));
   }
   return bound + least_tail;
 }
@@ -406,7 +495,13 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
   }
 
   thread_local PipelineTimes played;
-  clock.play(times, stage_work.transfer, played);
+  if (!stage_work.streams.empty() && times.size() == 1) {
+    const double all = stage_work.streams.front().all;
+    played = {all, {all}, {all}, {times.front().backward_input + times.front().backward_weight}};
+    busiest = work.front() = all / micro_batches;
+  } else {
+    clock.play(times, stage_work.transfer, played);
+  }
 
   // A table that the first and the last stage have is summed after the backward pass, by both, and exchanged.
   const int last_stage = static_cast<int>(stages.sections.size()) - 1;
@@ -449,6 +544,9 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
         operators += cost.optimizer_operators;
         gather += said.gather;
       }
+      if (!stage_work.streams.empty())
+        data_free = std::max(data_free,
+                             chunk_end + stage_work.streams[static_cast<std::size_t>(table.stage_at(rank, chunk))].lag);
     }
     end += late;
     if (tied && (rank == first_rank || rank == last_rank)) {

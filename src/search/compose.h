@@ -22,6 +22,7 @@
 #include "search/hybrid_plan.h"
 #include "search/pipeline_clock.h"
 #include "search/probe.h"
+#include "search/two_streams.h"
 
 namespace weft {
 
@@ -61,9 +62,15 @@ class Composer {
  private:
   // What replicas say to one another for a section: seconds of one reduction of its gradients, one gather of weights.
   struct SectionData {
-    double reduce = 0, gather = 0;
-    double gather_first = 0;  // of gather: what the section waits for before it begins
-    double last_reduce = 0;   // of its last bucket
+    struct Piece {
+      double reduce = 0, gather = 0;
+    };
+    std::array<Piece, 2> pieces;  // dense parameters and experts; all in the first where they travel together
+    bool together = false;
+    double reduce = 0, gather = 0;  // of both
+
+    // When a piece is needed and there.
+    ParameterTimes times_of(const SectionCost& section, std::size_t piece) const;
   };
   struct Data {
     std::vector<SectionData> sections;  // before, kinds, after
@@ -80,7 +87,12 @@ class Composer {
   bool deal_sections(const HybridPlan& plan, Stages& stages) const;
   const Data& data_of(const HybridPlan& plan, const BlockCosts& block) const;
   Data make_data(const HybridPlan& plan, const BlockCosts& block) const;
-  double slowdown(const std::vector<ComputeShare>& shares, const Data& data) const;
+  // How much longer sections compute beside data-parallel communication: factors, at least 1.
+  struct Slowdown {
+    double forward = 1, backward = 1;
+  };
+  const std::vector<Slowdown>& slowdowns_of(const BlockCosts& block, const Data& data) const;
+  double slowdown(const std::vector<ComputeShare>& shares, double compute, double all, const Data& data) const;
   struct Need {
     std::int64_t memory = 0, saved = 0;
   };
@@ -91,8 +103,16 @@ class Composer {
   struct StageWork;
   const StageWork& work_of(const HybridPlan& plan, const BlockCosts& block, const Data& data,
                            const Stages& stages) const;
-  // What a section takes at least, without what runs beside it; its times are multiplied by `scale`.
-  double alone(const HybridPlan& plan, const SectionCost& cost, const SectionData& said, double scale) const;
+  // Stages whose replicas talk in every micro-batch (ZeRO-2 and 3).
+  void play_replicas(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
+                     StageWork& work) const;
+  // What a micro-batch takes at least of a section, without what runs beside it; its times are multiplied by `scale`.
+  struct Least {
+    double own = 0;    // computation, and communication it always waits for
+    double said = 0;   // what replicas say, one after the other
+    double waits = 0;  // of own: communication
+  };
+  Least least_of(const HybridPlan& plan, const SectionCost& cost, const SectionData& said, double scale) const;
   double bound_of(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
                   const PipelineTable& table, double scale) const;
   void set_times(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
@@ -108,6 +128,7 @@ class Composer {
   mutable PipelineTables tables_;
   mutable std::mutex mutex_;
   mutable std::map<DataKey, std::unique_ptr<const Data>> data_;
+  mutable std::map<std::tuple<const BlockCosts*, std::int32_t, std::int32_t>, std::vector<Slowdown>> slowdowns_;
   mutable std::map<std::tuple<std::int64_t, std::int64_t, GroupShape>, double> transfers_;
   mutable std::map<std::tuple<PlanSchedule, int, int, int>, PipelineClock> clocks_;
 };

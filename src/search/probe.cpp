@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <unordered_map>
 
@@ -47,10 +48,10 @@ PlanRequest request_of(const PlanProblem& problem, const BlockShape& shape) {
 // the layers, then what comes after.
 class Reader {
  public:
-  Reader(const PlanProblem& problem, const Plan& plan, const PlayedPlan& played)
+  Reader(const PlanProblem& problem, const Plan& plan, PlayedPlan played)
       : problem_(problem),
         plan_(plan),
-        played_(played),
+        played_(std::move(played)),
         layers_(find_layers(plan.training.graph)),
         count_(static_cast<int>(layers_.count())),
         section_of_op_(graph().ops().size(), -1),
@@ -59,6 +60,7 @@ class Reader {
     settle_sections();
     sections_.resize(static_cast<std::size_t>(count_) + 2);
     differentiated_.resize(sections_.size(), 0);
+    moments_.resize(sections_.size());
   }
 
   BlockCosts run() {
@@ -143,6 +145,46 @@ class Reader {
     return AgentId(0);
   }
 
+  // Whether a gradient is a sum over devices that hold the same parameter but see other parts of a sample: it is
+  // reduced by itself.
+  bool reduced_apart(const Compute& accumulate) const {
+    const Layout& layout = program().buffers[accumulate.inputs.front()].layout;
+    const int tensor = program().meshes[layout.mesh].axis_named("tp");
+    return tensor >= 0 && layout.partial[static_cast<std::size_t>(tensor)].has_value();
+  }
+
+  // When parameters are read and their gradients there.
+  void note_parameters(const Compute& compute, const Span& span, bool backward) {
+    const Graph& of = graph();
+    const auto inputs = of.inputs(compute.op);
+    if (of.kind(compute.op) == OpKind::Accumulate) {
+      if (reduced_apart(compute)) return;
+      const TensorId sum = of.tensors()[inputs.front()].storage;
+      Moments& moments = moments_[static_cast<std::size_t>(section_of(compute.op))][expert_[sum] != 0];
+      moments.ready = std::max(moments.ready, span.start);
+      return;
+    }
+    for (TensorId input : inputs) {
+      if (of.tensors()[input].kind != TensorKind::Parameter || section_of_tensor_[input] < 0) continue;
+      Picoseconds& use =
+          moments_[static_cast<std::size_t>(section_of_tensor_[input])][expert_[input] != 0].use[backward];
+      if (use < 0) use = span.start;
+    }
+  }
+
+  // From the section's beginning.
+  void set_parameter_times(std::size_t section, bool backward, Picoseconds from, double takes) {
+    const auto since = [&](Picoseconds moment) {
+      return moment < 0 ? 0 : std::clamp(seconds(moment - from), 0.0, takes);
+    };
+    for (const bool expert : {false, true}) {
+      const Moments& moments = moments_[section][expert];
+      ParameterTimes& times = expert ? sections_[section].expert_times : sections_[section].dense_times;
+      (backward ? times.backward_use : times.forward_use) = since(moments.use[backward]);
+      if (backward) times.backward_ready = moments.ready < 0 ? takes : since(moments.ready);
+    }
+  }
+
   void read_times() {
     const AgentId id = agent();
     const Agent& agent = played_.priced.workload.agents[id];
@@ -172,6 +214,8 @@ class Reader {
           last = std::max(last, span.end);
         }
       }
+      if (looked_at)
+        if (const auto* compute = std::get_if<Compute>(&instruction.what)) note_parameters(*compute, span, backward);
       const Task& task = agent.tasks[span.task];
       if (!task.work.valid()) return;
       const Work& work = played_.priced.workload.works[task.work];
@@ -187,7 +231,7 @@ class Reader {
       }
       if (!looked_at) return;
       const int own = current;
-      const ComputeShare share{seconds(work.fixed), work.sm_share, work.memory_share};
+      const ComputeShare share{seconds(work.fixed), work.sm_share, work.memory_share, work.waves};
       if (span.play == kForward) {
         at(own).compute_forward += share.time;
         at(own).forward_shares.push_back(share);
@@ -207,12 +251,14 @@ class Reader {
     for (std::size_t s = 0; s < sections_.size(); ++s) {
       const Picoseconds to = s + 1 == sections_.size() ? play_end[kForward] : std::max(from, section_end[0][s]);
       sections_[s].forward = seconds(to - from);
+      set_parameter_times(s, false, from, sections_[s].forward);
       from = to;
     }
     from = play_end[kBackward - 1];
     for (std::size_t s = sections_.size(); s-- > 0;) {
       const Picoseconds to = s == 0 ? std::max(from, play_end[kBackward]) : std::max(from, section_end[1][s]);
       sections_[s].backward = seconds(to - from);
+      set_parameter_times(s, true, from, sections_[s].backward);
       from = to;
     }
     // A layer waits for the last collective of the one above, as far as it has nothing to recompute beside it. Here
@@ -227,23 +273,41 @@ class Reader {
   }
 
   void read_memory() {
+    read_bodies({{Body::Forward, &SectionCost::net_forward, &SectionCost::most_forward},
+                 {Body::Backward, &SectionCost::net_backward, &SectionCost::most_backward}});
+    // The same program with a backward pass in two parts.
+    Result<Schedule> split = make_schedule({"zb-h1", 1, kMicroBatches, 1});
+    WEFT_CHECK(split.ok(), "a pipeline of one rank");
+    played_.compiled.schedule = std::move(split).value();
+    read_bodies({{Body::BackwardInput, &SectionCost::net_input, &SectionCost::most_input},
+                 {Body::BackwardWeight, &SectionCost::net_weight, &SectionCost::most_weight}});
+  }
+
+  struct BodyToRead {
+    Body body;
+    std::int64_t SectionCost::*net;
+    std::int64_t SectionCost::*most;
+  };
+  void read_bodies(const std::vector<BodyToRead>& bodies) {
     const std::vector<MemoryClass> classes = memory_classes(played_.compiled, plan_.cluster, plan_.ranks());
     const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, number_types(plan_, plan_.stack),
                                classes.front());
-    for (const bool backward : {false, true}) {
-      const std::size_t play = backward ? 3 : 2;
+    for (const BodyToRead& read : bodies) {
+      const std::vector<Action>& actions = played_.compiled.schedule.actions.front();
+      const auto middle = std::find_if(actions.begin(), actions.end(), [&](const Action& each) {
+        return each.body == read.body && each.micro_batch == 1;
+      });
+      const auto play = static_cast<std::size_t>(middle - actions.begin());
       const BodyMemory& body = memory.body(play);
       const std::vector<InstructionId>& instructions = memory.instructions(play);
-      int section = backward ? count_ + 1 : 0;
+      int section = read.body == Body::Forward ? 0 : count_ + 1;
       std::size_t change = 0;
       for (std::size_t position = 0; position < instructions.size(); ++position) {
         if (const int own = section_of(instructions[position]); own >= 0) section = own;
         SectionCost& of = at(section);
-        std::int64_t& net = backward ? of.net_backward : of.net_forward;
-        std::int64_t& most = backward ? of.most_backward : of.most_forward;
         for (; change < body.changes.size() && body.changes[change].position == position; ++change) {
-          net += body.changes[change].bytes;
-          most = std::max(most, net);
+          of.*read.net += body.changes[change].bytes;
+          of.*read.most = std::max(of.*read.most, of.*read.net);
         }
       }
     }
@@ -288,14 +352,18 @@ class Reader {
 
   const PlanProblem& problem_;
   const Plan& plan_;
-  const PlayedPlan& played_;
+  PlayedPlan played_;
   const Layers layers_;
   const int count_;
   IdVec<OpId, int> section_of_op_;
   IdVec<TensorId, int> section_of_tensor_;  // of parameters and what is kept for them
   IdVec<TensorId, char> expert_;
   std::vector<SectionCost> sections_;
-  std::vector<char> differentiated_;  // sections whose first gradient operator has come
+  struct Moments {
+    Picoseconds use[2] = {-1, -1}, ready = -1;  // −1: never
+  };
+  std::vector<std::array<Moments, 2>> moments_;  // of each section's dense parameters and of its experts
+  std::vector<char> differentiated_;             // sections whose first gradient operator has come
   double step_fixed_ = 0;
   int current_[2] = {0, 0};  // of the forward and the backward pass
 };
@@ -306,8 +374,8 @@ Result<BlockCosts> probe_block(const PlanProblem& problem, const CostModel& cost
                                SharedPlans& plans) {
   WEFT_TRY(Plan plan, plans.make(request_of(problem, shape)));
   plan.stack = problem.stack;  // with constants of its own, perhaps
-  WEFT_TRY(const PlayedPlan played, play_plan(plan, cost, {.record = true}));
-  return Reader(problem, plan, played).run();
+  WEFT_TRY(PlayedPlan played, play_plan(plan, cost, {.record = true}));
+  return Reader(problem, plan, std::move(played)).run();
 }
 
 }  // namespace weft

@@ -37,7 +37,13 @@ struct KeptBytes {
 // A computation's share of the device, for what runs beside it.
 struct ComputeShare {
   double time = 0;  // seconds
-  std::int32_t sm_share = 0, memory_share = 0;
+  std::int32_t sm_share = 0, memory_share = 0, waves = 0;
+};
+
+// When a section's parameters are needed and their gradients there, in seconds from the section's beginning.
+struct ParameterTimes {
+  double forward_use = 0, backward_use = 0;  // first
+  double backward_ready = 0;                 // the last gradient
 };
 
 struct SectionCost {
@@ -50,9 +56,12 @@ struct SectionCost {
   double optimizer = 0;  // seconds of the step's operators, nothing spread
   int optimizer_operators = 0;
   KeptBytes dense, expert;
+  ParameterTimes dense_times, expert_times;
   std::int64_t stored_elements = 0, stored_expert_elements = 0;  // of parameters, on one device
   // Memory that comes and goes: what is left behind, and the most above what was held before.
   std::int64_t net_forward = 0, most_forward = 0, net_backward = 0, most_backward = 0;
+  // The same of a backward pass in two parts: what the weights' part needs waits for it.
+  std::int64_t net_input = 0, most_input = 0, net_weight = 0, most_weight = 0;
 };
 
 struct BlockCosts {

@@ -1,0 +1,53 @@
+// A stage's computation beside what its replicas say to one another in every micro-batch (ZeRO-2 and 3).
+//
+// A device computes on one stream and talks to its replicas on another, each in the order in which the compiler issues
+// it (compile/buckets.h):
+//   - parameters of a section are gathered before it computes, a section ahead where the stack prefetches; no more of
+//     them than may be in flight, so a gather waits until an earlier section has computed;
+//   - gradients of a section leave when the last of them is there; the next section's parameters are behind them in the
+//     stream, or those of the one after it where the stack prefetches.
+// So parameters may wait for all of a layer's gradients, and computation for both. With durations given, the two
+// streams are played as they are; computation that has communication beside it takes `slow` times as long.
+// Cost: some 20 ns per section, pass and micro-batch; a few micro-batches are played, the others add as much as the
+// last.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace weft {
+
+// Parameters of a section that travel together. Times in any unit, uses from the beginning of the section's pass.
+struct StreamPiece {
+  double gather_forward = 0, gather_backward = 0, reduce = 0;
+  double forward_use = 0, backward_use = 0, backward_ready = 0;
+};
+
+struct StreamSection {
+  double forward = 0, backward = 0;            // alone
+  double slow_forward = 1, slow_backward = 1;  // beside communication
+  double adds = 0;                             // computation that waits for the reduction
+  std::array<StreamPiece, 2> pieces = {};
+};
+
+struct StreamRules {
+  bool ahead_forward = true, ahead_backward = true;  // gathers are issued a section ahead
+  int in_flight = 2;                                 // sections gathered and not yet computed, at most
+  bool overlap = true;                               // computation does not wait for reductions
+  bool first_stays =
+      false;  // what the first section gathers forward is in use until the last: nobody waits for its end
+};
+
+struct StreamTimes {
+  double forward = 0, backward = 0;  // of a micro-batch after the first ones
+  double all = 0;  // computation of all micro-batches, one forward and one backward pass after another
+  double lag = 0;  // from its end until replicas have said all
+};
+
+// `stage`: indices into `sections`, in the order of the network.
+StreamTimes play_streams(std::span<const StreamSection> sections, std::span<const std::int32_t> stage,
+                         const StreamRules& rules, int micro_batches);
+
+}  // namespace weft
