@@ -192,6 +192,25 @@ const std::vector<Composer::Slowdown>& Composer::slowdowns_of(const BlockCosts& 
   return known;
 }
 
+namespace {
+
+// What a pass over a stage leaves behind, and the most above what was held before it.
+struct Passed {
+  std::int64_t net = 0, most = 0;
+};
+struct Chunk {
+  Passed forward, backward, input, weight;
+
+  const Passed& of(Body body) const {
+    return body == Body::Forward         ? forward
+           : body == Body::Backward      ? backward
+           : body == Body::BackwardInput ? input
+                                         : weight;
+  }
+};
+
+}  // namespace
+
 Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
                                    const PipelineTable& table) const {
   const Chains chains = chains_of(plan);
@@ -223,32 +242,50 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
       }
       if (layer) largest_unit = std::max(largest_unit, section.dense.parameters + section.expert.parameters);
     };
-    const std::vector<std::int32_t>& in_flight = table.in_flight(rank);
+    thread_local std::vector<Chunk> chunks;
+    chunks.clear();
     for (int chunk = 0; chunk < table.chunks(); ++chunk) {
       const int stage = table.stage_at(rank, chunk);
-      std::int64_t saved = 0;
-      for (std::int32_t section : stages.sections[static_cast<std::size_t>(stage)]) {
-        keep(at(section), section > 0 && section + 1 < sections);
-        saved += at(section).net_forward;
-      }
+      const std::vector<std::int32_t>& list = stages.sections[static_cast<std::size_t>(stage)];
+      for (std::int32_t section : list) keep(at(section), section > 0 && section + 1 < sections);
       if (tied && stage + 1 == plan.pp * plan.vpp) keep(block.before, false);
-      // A table may be a short one that stands for many micro-batches; GPipe keeps them all.
-      saved_all +=
-          (plan.schedule == PlanSchedule::GPipe ? plan.micro_batches : in_flight[static_cast<std::size_t>(chunk)]) *
-          saved;
-      // Above all that is in flight: in the forward pass of the last, in the backward pass of the first.
-      std::int64_t run = -saved, most = 0;
-      for (std::int32_t section : stages.sections[static_cast<std::size_t>(stage)]) {
-        most = std::max(most, run + at(section).most_forward);
-        run += at(section).net_forward;
+      Chunk& of = chunks.emplace_back();
+      const auto pass = [&](std::int64_t SectionCost::*net, std::int64_t SectionCost::*most, bool backward) {
+        Passed passed;
+        for (std::size_t i = 0; i < list.size(); ++i) {
+          const SectionCost& section = at(list[backward ? list.size() - 1 - i : i]);
+          passed.most = std::max(passed.most, passed.net + section.*most);
+          passed.net += section.*net;
+        }
+        return passed;
+      };
+      of.forward = pass(&SectionCost::net_forward, &SectionCost::most_forward, false);
+      of.backward = pass(&SectionCost::net_backward, &SectionCost::most_backward, true);
+      if (!table.in_flight_split(rank).empty()) {
+        of.input = pass(&SectionCost::net_input, &SectionCost::most_input, true);
+        of.weight = pass(&SectionCost::net_weight, &SectionCost::most_weight, true);
       }
-      run = 0;
-      const auto& list = stages.sections[static_cast<std::size_t>(stage)];
-      for (auto section = list.rbegin(); section != list.rend(); ++section) {
-        most = std::max(most, run + at(*section).most_backward);
-        run += at(*section).net_backward;
+    }
+    if (table.in_flight_split(rank).empty()) {
+      const std::vector<std::int32_t>& in_flight = table.in_flight(rank);
+      for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+        const Chunk& of = chunks[chunk];
+        // A table may be a short one that stands for many micro-batches; GPipe keeps them all.
+        saved_all += (plan.schedule == PlanSchedule::GPipe ? plan.micro_batches : in_flight[chunk]) * of.forward.net;
+        // Above all that is in flight: in the forward pass of the last, in the backward pass of the first.
+        above = std::max({above, of.forward.most - of.forward.net, of.backward.most});
       }
-      above = std::max(above, most);
+    } else {
+      for (const InFlight& moment : table.in_flight_split(rank)) {
+        std::int64_t saved = 0;
+        for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk)
+          saved += moment.whole[chunk] * chunks[chunk].forward.net +
+                   moment.half[chunk] * (chunks[chunk].forward.net + chunks[chunk].input.net);
+        const std::int64_t most = chunks[static_cast<std::size_t>(moment.chunk)].of(moment.body).most;
+        if (saved + most <= saved_all + above) continue;
+        saved_all = saved;
+        above = most;
+      }
     }
     held.activations.value = saved_all;
     held.buffers.value = above;

@@ -5,6 +5,38 @@
 #include "base/check.h"
 
 namespace weft {
+namespace {
+
+bool holds_no_more(const InFlight& one, const InFlight& other) {
+  const auto at_most = [](std::int32_t a, std::int32_t b) { return a <= b; };
+  return one.body == other.body && one.chunk == other.chunk &&
+         std::equal(one.whole.begin(), one.whole.end(), other.whole.begin(), at_most) &&
+         std::equal(one.half.begin(), one.half.end(), other.half.begin(), at_most);
+}
+
+std::vector<InFlight> in_flight_of(const std::vector<Action>& actions, std::size_t chunks) {
+  std::vector<InFlight> found;
+  InFlight now{Body::Forward, 0, std::vector<std::int32_t>(chunks, 0), std::vector<std::int32_t>(chunks, 0)};
+  if (std::none_of(actions.begin(), actions.end(), [](const Action& a) { return a.body == Body::BackwardWeight; }))
+    return found;
+  for (const Action& action : actions) {
+    now.body = action.body;
+    now.chunk = action.chunk;
+    if (std::none_of(found.begin(), found.end(), [&](const InFlight& each) { return holds_no_more(now, each); })) {
+      std::erase_if(found, [&](const InFlight& each) { return holds_no_more(each, now); });
+      found.push_back(now);
+    }
+    std::int32_t &whole = now.whole[static_cast<std::size_t>(action.chunk)],
+                 &half = now.half[static_cast<std::size_t>(action.chunk)];
+    if (action.body == Body::Forward) ++whole;
+    if (action.body == Body::Backward || action.body == Body::BackwardInput) --whole;
+    if (action.body == Body::BackwardInput) ++half;
+    if (action.body == Body::BackwardWeight) --half;
+  }
+  return found;
+}
+
+}  // namespace
 
 PipelineTable::PipelineTable(const Schedule& schedule)
     : ranks_(schedule.ranks), chunks_(schedule.chunks), micro_batches_(schedule.micro_batches) {
@@ -53,6 +85,7 @@ PipelineTable::PipelineTable(const Schedule& schedule)
       if (action.body == Body::Backward || action.body == Body::BackwardWeight) --of, --count;
     }
     in_flight_.push_back(std::move(most));
+    split_.push_back(in_flight_of(schedule.actions[static_cast<std::size_t>(rank)], static_cast<std::size_t>(chunks_)));
   }
 }
 

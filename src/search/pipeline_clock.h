@@ -32,6 +32,15 @@ struct PipelineTimes {
   std::vector<double> chunk_last;  // how long that action takes
 };
 
+// What a rank holds of micro-batches when an action of a schedule with a split backward pass begins, by chunk.
+struct InFlight {
+  Body body = Body::Forward;
+  std::int32_t chunk = 0;
+  std::vector<std::int32_t> whole, half;  // that have come forward; of which gradients of weights are left to compute
+
+  auto operator<=>(const InFlight&) const = default;
+};
+
 // A schedule, ready to be played.
 class PipelineTable {
  public:
@@ -45,6 +54,9 @@ class PipelineTable {
   // Micro-batches in flight of each chunk when the rank has most chunks' worth of them: between the forward pass and
   // the end of the backward pass, in issue order.
   const std::vector<std::int32_t>& in_flight(int rank) const { return in_flight_[static_cast<std::size_t>(rank)]; }
+  // The same where the backward pass is split, at the beginning of actions, the ones that hold no more than another
+  // left out; empty: it is not.
+  const std::vector<InFlight>& in_flight_split(int rank) const { return split_[static_cast<std::size_t>(rank)]; }
 
   // `transfer`: from the end of an action on one rank to the start of the next on another.
   void play(const std::vector<StageTimes>& stages, double transfer, PipelineTimes& times) const;
@@ -63,6 +75,7 @@ class PipelineTable {
   std::vector<Step> steps_;
   std::vector<std::int32_t> stage_at_;
   std::vector<std::vector<std::int32_t>> in_flight_;
+  std::vector<std::vector<InFlight>> split_;
 };
 
 // Tables by shape. Safe from several threads.
