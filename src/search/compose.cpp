@@ -197,6 +197,11 @@ namespace {
 // What a pass over a stage leaves behind, and the most above what was held before it.
 struct Passed {
   std::int64_t net = 0, most = 0;
+
+  void add(std::int64_t above, std::int64_t left) {
+    most = std::max(most, net + above);
+    net += left;
+  }
 };
 struct Chunk {
   Passed forward, backward, input, weight;
@@ -250,20 +255,13 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
       for (std::int32_t section : list) keep(at(section), section > 0 && section + 1 < sections);
       if (tied && stage + 1 == plan.pp * plan.vpp) keep(block.before, false);
       Chunk& of = chunks.emplace_back();
-      const auto pass = [&](std::int64_t SectionCost::*net, std::int64_t SectionCost::*most, bool backward) {
-        Passed passed;
-        for (std::size_t i = 0; i < list.size(); ++i) {
-          const SectionCost& section = at(list[backward ? list.size() - 1 - i : i]);
-          passed.most = std::max(passed.most, passed.net + section.*most);
-          passed.net += section.*net;
-        }
-        return passed;
-      };
-      of.forward = pass(&SectionCost::net_forward, &SectionCost::most_forward, false);
-      of.backward = pass(&SectionCost::net_backward, &SectionCost::most_backward, true);
-      if (!table.in_flight_split(rank).empty()) {
-        of.input = pass(&SectionCost::net_input, &SectionCost::most_input, true);
-        of.weight = pass(&SectionCost::net_weight, &SectionCost::most_weight, true);
+      for (std::int32_t section : list) of.forward.add(at(section).most_forward, at(section).net_forward);
+      const bool split = !table.in_flight_split(rank).empty();
+      for (auto section = list.rbegin(); section != list.rend(); ++section) {
+        const SectionCost& cost = at(*section);
+        if (!split) of.backward.add(cost.most_backward, -cost.net_forward);
+        if (split) of.input.add(cost.most_input, cost.net_input);
+        if (split) of.weight.add(cost.most_weight, -cost.net_forward - cost.net_input);
       }
     }
     if (table.in_flight_split(rank).empty()) {
@@ -562,6 +560,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
       order.emplace_back(played.chunk_end[static_cast<std::size_t>(rank * table.chunks() + chunk)], chunk);
     std::sort(order.begin(), order.end());
     double late = 0;
+    const bool split = !table.in_flight_split(rank).empty();  // the last pass has the weights' part alone
     for (const auto& [chunk_end, chunk] : order) {
       const auto place = static_cast<std::size_t>(rank * table.chunks() + chunk);
       const auto& list = stages.sections[static_cast<std::size_t>(table.stage_at(rank, chunk))];
@@ -569,7 +568,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
       for (auto section = list.rbegin(); section != list.rend(); ++section) {
         const StageWork::Effective& of = effective[static_cast<std::size_t>(*section)];
         const SectionData& said = data.sections[static_cast<std::size_t>(*section)];
-        const double alone = of.input + of.weight;
+        const double alone = split ? of.weight : of.input + of.weight;
         const double busy = std::clamp(data_free - now, 0.0, alone);
         const double extra = plan.zero < 2 ? busy * (of.slow - 1) / std::max(of.slow, 1.0) : 0;
         now += alone + extra;

@@ -273,20 +273,20 @@ class Reader {
   }
 
   void read_memory() {
-    read_bodies({{Body::Forward, &SectionCost::net_forward, &SectionCost::most_forward},
-                 {Body::Backward, &SectionCost::net_backward, &SectionCost::most_backward}});
+    read_bodies({{Body::Forward, &SectionCost::most_forward, &SectionCost::net_forward},
+                 {Body::Backward, &SectionCost::most_backward}});
     // The same program with a backward pass in two parts.
     Result<Schedule> split = make_schedule({"zb-h1", 1, kMicroBatches, 1});
     WEFT_CHECK(split.ok(), "a pipeline of one rank");
     played_.compiled.schedule = std::move(split).value();
-    read_bodies({{Body::BackwardInput, &SectionCost::net_input, &SectionCost::most_input},
-                 {Body::BackwardWeight, &SectionCost::net_weight, &SectionCost::most_weight}});
+    read_bodies({{Body::BackwardInput, &SectionCost::most_input, &SectionCost::net_input},
+                 {Body::BackwardWeight, &SectionCost::most_weight}});
   }
 
   struct BodyToRead {
     Body body;
-    std::int64_t SectionCost::*net;
     std::int64_t SectionCost::*most;
+    std::int64_t SectionCost::*net = nullptr;
   };
   void read_bodies(const std::vector<BodyToRead>& bodies) {
     const std::vector<MemoryClass> classes = memory_classes(played_.compiled, plan_.cluster, plan_.ranks());
@@ -301,15 +301,18 @@ class Reader {
       const BodyMemory& body = memory.body(play);
       const std::vector<InstructionId>& instructions = memory.instructions(play);
       int section = read.body == Body::Forward ? 0 : count_ + 1;
+      std::vector<std::int64_t> net(sections_.size(), 0);
       std::size_t change = 0;
       for (std::size_t position = 0; position < instructions.size(); ++position) {
         if (const int own = section_of(instructions[position]); own >= 0) section = own;
-        SectionCost& of = at(section);
+        std::int64_t& held = net[static_cast<std::size_t>(section)];
         for (; change < body.changes.size() && body.changes[change].position == position; ++change) {
-          of.*read.net += body.changes[change].bytes;
-          of.*read.most = std::max(of.*read.most, of.*read.net);
+          held += body.changes[change].bytes;
+          at(section).*read.most = std::max(at(section).*read.most, held);
         }
       }
+      if (read.net)
+        for (std::size_t s = 0; s < sections_.size(); ++s) sections_[s].*read.net = net[s];
     }
   }
 

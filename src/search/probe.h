@@ -58,10 +58,10 @@ struct SectionCost {
   KeptBytes dense, expert;
   ParameterTimes dense_times, expert_times;
   std::int64_t stored_elements = 0, stored_expert_elements = 0;  // of parameters, on one device
-  // Memory that comes and goes: what is left behind, and the most above what was held before.
-  std::int64_t net_forward = 0, most_forward = 0, net_backward = 0, most_backward = 0;
-  // The same of a backward pass in two parts: what the weights' part needs waits for it.
-  std::int64_t net_input = 0, most_input = 0, net_weight = 0, most_weight = 0;
+  // Memory that comes and goes: what is left behind, and the most above what was held before. The backward pass takes
+  // away what the forward pass left; in two parts, the weights' part what the input's part has left too.
+  std::int64_t net_forward = 0, most_forward = 0, most_backward = 0;
+  std::int64_t net_input = 0, most_input = 0, most_weight = 0;
 };
 
 struct BlockCosts {
