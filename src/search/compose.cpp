@@ -85,9 +85,12 @@ Composer::Data Composer::make_data(const HybridPlan& plan, const BlockCosts& blo
   const Chains chains = chains_of(plan);
   const SoftwareStack& stack = problem_.stack;
   Data data;
+  bool of_layer = false;
   const auto add = [&](GroupCost::Taken taken) {
     data.sm_share = std::max(data.sm_share, taken.sm_share);
     data.memory_share = std::max(data.memory_share, taken.memory_share);
+    if (of_layer && plan.zero >= 2 && taken.seconds > 0)
+      data.steps.push_back({{taken.seconds, std::move(taken.links)}, taken.spare});
     return taken.seconds;
   };
   const auto reduce = [&](std::int64_t bytes, const Chain& chain) {
@@ -145,7 +148,9 @@ Composer::Data Composer::make_data(const HybridPlan& plan, const BlockCosts& blo
     }
   };
   add_section(block.before);
+  of_layer = true;
   for (const SectionCost& kind : block.kinds) add_section(kind);
+  of_layer = false;
   add_section(block.after);
   if (problem_.model.tied_embeddings) {
     const KeptBytes& table = block.before.dense;
@@ -167,24 +172,59 @@ ParameterTimes Composer::SectionData::times_of(const SectionCost& section, std::
           std::max(dense.backward_ready, expert.backward_ready)};
 }
 
-double Composer::slowdown(const std::vector<ComputeShare>& shares, double compute, double all, const Data& data) const {
-  double alone = 0, beside = 0;
+Beside Composer::device_sharing(const std::vector<ComputeShare>& shares, const Data& data) const {
+  const auto one = static_cast<double>(kOne);
+  const DeviceLoad said{data.sm_share, data.memory_share, 0};
+  double alone = 0, beside = 0, moved = 0;
   for (const ComputeShare& share : shares) {
-    const std::int32_t speed = compute_speed(interference_, {share.sm_share, share.memory_share, share.waves},
-                                             {data.sm_share, data.memory_share, 0});
+    const DeviceLoad load{share.sm_share, share.memory_share, share.waves};
+    const double takes = share.time * one / compute_speed(interference_, load, said);
     alone += share.time;
-    beside += share.time * static_cast<double>(kOne) / speed;
+    beside += takes;
+    moved += takes * communication_speed(interference_, load, said) / one;
   }
-  return alone > 0 && all > 0 ? 1 + (beside / alone - 1) * std::min(1.0, compute / all) : 1;
+  return alone > 0 ? Beside{alone / beside, moved / beside} : Beside{};
 }
 
-const std::vector<Composer::Slowdown>& Composer::slowdowns_of(const BlockCosts& block, const Data& data) const {
-  const std::lock_guard lock(mutex_);
-  std::vector<Slowdown>& known = slowdowns_[{&block, data.sm_share, data.memory_share}];
+const std::vector<Composer::BesideData>& Composer::device_sharing(const BlockCosts& block, const Data& data) const {
+  std::vector<BesideData>& known = device_sharing_[{&block, data.sm_share, data.memory_share}];
   if (!known.empty()) return known;
   const auto add = [&](const SectionCost& of) {
-    known.push_back({slowdown(of.forward_shares, of.compute_forward, of.forward, data),
-                     slowdown(of.backward_shares, of.compute_backward, of.backward, data)});
+    known.push_back({device_sharing(of.forward_shares, data), device_sharing(of.backward_shares, data)});
+  };
+  add(block.before);
+  for (const SectionCost& kind : block.kinds) add(kind);
+  add(block.after);
+  return known;
+}
+
+const std::vector<Composer::BesideData>& Composer::sharing_of(const BlockCosts& block, const Data& data) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<BesideData>& known = sharing_[{&block, &data}];
+  if (!known.empty()) return known;
+  double all = 0;
+  for (const Data::Step& step : data.steps) all += step.traffic.seconds;
+  // Parts of a pass: computation, communication by links it loads, and waiting.
+  const auto share = [&](double takes, double compute, const Beside& device, const std::vector<LinkTime>& inside) {
+    if (takes <= 0) return Beside{};
+    compute = std::min(compute, takes);
+    double longer = compute * (1 / device.compute - 1), lost = 0;  // seconds, of the pass and of what is said beside it
+    for (const Data::Step& step : data.steps) {
+      const double part = step.traffic.seconds / all;
+      lost += part * compute / device.compute * (1 - std::min(1.0, device.say * step.spare));
+      for (const LinkTime& own : inside) {
+        const Sharing sharing = share_links(own, step.traffic);
+        longer += part * own.seconds * (1 / sharing.one - 1);
+        lost += part * own.seconds / sharing.one * (1 - sharing.other);
+      }
+    }
+    return Beside{takes / (takes + longer), std::max(1.0 / 64, 1 - lost / (takes + longer))};
+  };
+  const std::vector<BesideData>& device = device_sharing(block, data);
+  const auto add = [&](const SectionCost& of) {
+    const BesideData& alone = device[known.size()];
+    known.push_back({share(of.forward, of.compute_forward, alone.forward, of.forward_traffic),
+                     share(of.backward, of.compute_backward, alone.backward, of.backward_traffic)});
   };
   add(block.before);
   for (const SectionCost& kind : block.kinds) add(kind);
@@ -328,7 +368,7 @@ void Composer::play_replicas(const HybridPlan& plan, const BlockCosts& block, co
     return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
   };
   const Chains chains = chains_of(plan);
-  const std::vector<Slowdown>& slowdowns = slowdowns_of(block, data);
+  const std::vector<BesideData>& sharing = sharing_of(block, data);
   const bool overlap = stack.gradient_overlap.value;
   thread_local std::vector<StreamSection> streamed;
   streamed.assign(static_cast<std::size_t>(sections), {});
@@ -336,11 +376,10 @@ void Composer::play_replicas(const HybridPlan& plan, const BlockCosts& block, co
     const SectionCost& cost = at(i);
     const SectionData& said = data.sections[static_cast<std::size_t>(i)];
     StreamSection& made = streamed[static_cast<std::size_t>(i)];
-    const Slowdown& slow = slowdowns[static_cast<std::size_t>(i)];
     made.forward = cost.forward;
     made.backward = cost.backward - cost.accumulate;
-    made.slow_forward = slow.forward;
-    made.slow_backward = slow.backward;
+    made.forward_beside = sharing[static_cast<std::size_t>(i)].forward;
+    made.backward_beside = sharing[static_cast<std::size_t>(i)].backward;
     // What was reduced is added in parts, on the stream that reduced it or, where computation waits for it, by that.
     const double adds = cost.accumulate / static_cast<double>(chains.dense.size());
     if (!overlap) made.adds = adds;
@@ -395,9 +434,10 @@ const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const Block
   std::vector<StageWork::Effective>& effective = work.sections;
   effective.clear();
   work.streams.clear();
+  const std::vector<BesideData>* const sharing = spread ? &sharing_of(block, data) : nullptr;
   for (std::int32_t i = 0; i < sections; ++i) {
     const SectionCost& cost = at(i);
-    const double slow = spread ? slowdowns_of(block, data)[static_cast<std::size_t>(i)].backward : 1;
+    const double slow = spread ? 1 / (*sharing)[static_cast<std::size_t>(i)].backward.compute : 1;
     const double weight = std::min(cost.backward_weight, 0.9 * cost.backward);
     effective.push_back({cost.forward, cost.backward - weight, weight, slow});
   }

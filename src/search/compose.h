@@ -75,8 +75,13 @@ class Composer {
   struct Data {
     std::vector<SectionData> sections;  // before, kinds, after
     std::int32_t sm_share = 0, memory_share = 0;
-    double tied_reduce = 0;  // of the table that embedding and head share, in each of the two stages
-    double whole_world = 0;  // a scalar summed over all devices
+    struct Step {
+      LinkTime traffic;
+      double spare = 1;  // GroupCost::Taken
+    };
+    std::vector<Step> steps;  // of gathers and reductions of layers
+    double tied_reduce = 0;   // of the table that embedding and head share, in each of the two stages
+    double whole_world = 0;   // a scalar summed over all devices
   };
   using DataKey = std::array<std::int32_t, 6>;  // tp, cp, ep, dp, zero, copies
   struct Stages;
@@ -87,12 +92,14 @@ class Composer {
   bool deal_sections(const HybridPlan& plan, Stages& stages) const;
   const Data& data_of(const HybridPlan& plan, const BlockCosts& block) const;
   Data make_data(const HybridPlan& plan, const BlockCosts& block) const;
-  // How much longer sections compute beside data-parallel communication: factors, at least 1.
-  struct Slowdown {
-    double forward = 1, backward = 1;
+  // How sections compute beside data-parallel communication, and how fast that is beside their computation.
+  struct BesideData {
+    Beside forward, backward;
   };
-  const std::vector<Slowdown>& slowdowns_of(const BlockCosts& block, const Data& data) const;
-  double slowdown(const std::vector<ComputeShare>& shares, double compute, double all, const Data& data) const;
+  const std::vector<BesideData>& device_sharing(const BlockCosts& block, const Data& data) const;
+  Beside device_sharing(const std::vector<ComputeShare>& shares, const Data& data) const;
+  // The same with links that communication of the section loads too.
+  const std::vector<BesideData>& sharing_of(const BlockCosts& block, const Data& data) const;
   struct Need {
     std::int64_t memory = 0, saved = 0;
   };
@@ -128,7 +135,8 @@ class Composer {
   mutable PipelineTables tables_;
   mutable std::mutex mutex_;
   mutable std::map<DataKey, std::unique_ptr<const Data>> data_;
-  mutable std::map<std::tuple<const BlockCosts*, std::int32_t, std::int32_t>, std::vector<Slowdown>> slowdowns_;
+  mutable std::map<std::tuple<const BlockCosts*, std::int32_t, std::int32_t>, std::vector<BesideData>> device_sharing_;
+  mutable std::map<std::pair<const BlockCosts*, const Data*>, std::vector<BesideData>> sharing_;
   mutable std::map<std::tuple<std::int64_t, std::int64_t, GroupShape>, double> transfers_;
   mutable std::map<std::tuple<PlanSchedule, int, int, int>, PipelineClock> clocks_;
 };

@@ -172,6 +172,34 @@ class Reader {
     }
   }
 
+  // Communication that is alike is one.
+  void note_traffic(const Task& task, const Span& span, std::vector<LinkTime>& all) const {
+    const Workload& workload = played_.priced.workload;
+    const WorkId id = task.meeting.valid() ? workload.meetings[task.meeting].work : task.work;
+    if (!id.valid() || workload.works[id].links.empty()) return;
+    const Work& work = workload.works[id];
+    LinkTime traffic{seconds(span.end - span.work), {}};
+    const double moving = seconds(span.end - span.work - work.fixed);
+    if (moving <= 0) return;
+    const double rate = static_cast<double>(work.bytes) / moving;
+    for (const LinkUse& use : work.links) {
+      const auto& link = workload.links[use.link];
+      if (link.capacity <= 0) continue;
+      traffic.links.push_back({LinkId(link.label), rate * static_cast<double>(use.coefficient) /
+                                                       static_cast<double>(kOne) / static_cast<double>(link.capacity)});
+    }
+    for (LinkTime& each : all) {
+      const auto alike = [](const LinkLoad& a, const LinkLoad& b) {
+        return a.link == b.link && std::abs(a.share - b.share) < 0.01;
+      };
+      if (!std::equal(each.links.begin(), each.links.end(), traffic.links.begin(), traffic.links.end(), alike))
+        continue;
+      each.seconds += traffic.seconds;
+      return;
+    }
+    all.push_back(std::move(traffic));
+  }
+
   // From the section's beginning.
   void set_parameter_times(std::size_t section, bool backward, Picoseconds from, double takes) {
     const auto since = [&](Picoseconds moment) {
@@ -217,6 +245,7 @@ class Reader {
       if (looked_at)
         if (const auto* compute = std::get_if<Compute>(&instruction.what)) note_parameters(*compute, span, backward);
       const Task& task = agent.tasks[span.task];
+      if (looked_at) note_traffic(task, span, backward ? at(current).backward_traffic : at(current).forward_traffic);
       if (!task.work.valid()) return;
       const Work& work = played_.priced.workload.works[task.work];
       if (is_communication(work)) return;

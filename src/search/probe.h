@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cost/cost.h"
+#include "search/group_cost.h"
 #include "search/hybrid_plan.h"
 #include "search/shared_plans.h"
 
@@ -53,7 +54,8 @@ struct SectionCost {
   double accumulate = 0;             // of backward: adding to gradients, which ZeRO-2 does on parts
   double compute_forward = 0, compute_backward = 0;  // computing alone
   std::vector<ComputeShare> forward_shares, backward_shares;
-  double optimizer = 0;  // seconds of the step's operators, nothing spread
+  std::vector<LinkTime> forward_traffic, backward_traffic;  // of communication inside the section
+  double optimizer = 0;                                    // seconds of the step's operators, nothing spread
   int optimizer_operators = 0;
   KeptBytes dense, expert;
   ParameterTimes dense_times, expert_times;

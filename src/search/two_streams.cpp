@@ -2,152 +2,211 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace weft {
 namespace {
 
 constexpr int kPlayed = 3;  // micro-batches, at most
 
-class Streams {
+// What the streams do in a micro-batch, in order. A count of what the other stream must have done before in this
+// micro-batch; 0: nothing.
+struct Computing {
+  double takes;
+  int said;
+  Beside beside;
+};
+struct Saying {
+  double takes;
+  int computed;
+};
+struct Orders {
+  std::vector<Computing> compute;
+  std::vector<Saying> say;
+  int forward = 0;  // of compute: the forward pass
+};
+
+// Writes the orders down as the compiler issues them.
+class Issue {
  public:
-  Streams(std::span<const StreamSection> sections, std::span<const std::int32_t> stage, const StreamRules& rules)
-      : sections_(sections), stage_(stage), rules_(rules), ends_(stage.size()), gathered_(stage.size()) {}
+  Issue(std::span<const StreamSection> sections, std::span<const std::int32_t> stage, const StreamRules& rules,
+        Orders& orders)
+      : sections_(sections), stage_(stage), rules_(rules), orders_(orders), ends_(stage.size()), place_(stage.size()) {
+    orders_.compute.clear();
+    orders_.say.clear();
+  }
 
-  double computed() const { return compute_; }
-  double said() const { return said_; }
-
-  void play(bool backward) {
+  void pass(bool backward) {
     const auto count = static_cast<int>(stage_.size());
     const bool ahead = backward ? rules_.ahead_backward : rules_.ahead_forward;
     int issued = 0;
     for (int position = 0; position < count; ++position) {
-      // Forward, gathers have the stream for themselves; backward, they are between reductions.
-      while (issued < count && (backward ? issued <= position + (ahead ? 1 : 0) : is_known(issued, position, ahead)))
-        gather(issued++, backward, ahead);
+      // Forward there are gathers alone: when each is issued does not matter.
+      while (issued < count && issued <= position + (backward && ahead ? 1 : 0)) gather(issued++, backward, ahead);
       compute(position, backward);
-      if (backward) reduce(at(position, true));
     }
+    if (!backward) orders_.forward = static_cast<int>(orders_.compute.size());
   }
 
  private:
-  struct Busy {
-    double start, end;
+  struct Point {  // in a section's pass
+    double at;
+    std::size_t piece;
+    bool ready;  // its gradients are there; otherwise it is used
   };
 
   const StreamSection& at(int position, bool backward) const {
-    const std::size_t place = static_cast<std::size_t>(position);
+    const auto place = static_cast<std::size_t>(position);
     return sections_[static_cast<std::size_t>(stage_[backward ? stage_.size() - 1 - place : place])];
   }
-  // The section that must have computed before another is gathered; below 0: none. One that is gathered while the one
-  // before it computes does not wait for that.
-  int waits_for(int position, bool backward, bool ahead) const {
-    const int limit = std::max(rules_.in_flight, 1);
-    if (ahead && limit == 1) return -1;
-    const int other = position - limit;
-    return other == 0 && !backward && rules_.first_stays ? -1 : other;
+  static double gather_of(const StreamPiece& piece, bool backward) {
+    return backward ? piece.gather_backward : piece.gather_forward;
   }
-  bool is_known(int gathered, int position, bool ahead) const { return waits_for(gathered, false, ahead) < position; }
-
-  double say(double ready, double takes) {
-    if (takes <= 0) return ready;
-    const double start = std::max(said_, ready);
-    said_ = start + takes;
-    if (!busy_.empty() && start <= busy_.back().end)
-      busy_.back().end = said_;
-    else
-      busy_.push_back({start, said_});
-    return said_;
+  static double use_of(const StreamPiece& piece, bool backward) {
+    return backward ? piece.backward_use : piece.forward_use;
   }
 
+  // No more sections are gathered than may be in flight: one waits until an earlier one has computed. What is issued
+  // before the section before it does not wait for that.
   void gather(int position, bool backward, bool ahead) {
+    const int limit = std::max(rules_.in_flight, 1), other = position - limit;
+    const bool waits = other >= 0 && !(ahead && limit == 1) && !(other == 0 && !backward && rules_.first_stays);
     const StreamSection& section = at(position, backward);
-    const int other = waits_for(position, backward, ahead);
-    const double ready = other < 0 ? 0 : ends_[static_cast<std::size_t>(other)];
-    auto& gathered = gathered_[static_cast<std::size_t>(position)];
-    for (const std::size_t piece : in_order(section, backward))
-      gathered[piece] =
-          say(ready, backward ? section.pieces[piece].gather_backward : section.pieces[piece].gather_forward);
-  }
-
-  // Pieces in the order of their first use.
-  static std::array<std::size_t, 2> in_order(const StreamSection& section, bool backward) {
-    const StreamPiece &a = section.pieces[0], &b = section.pieces[1];
-    const bool turned = backward ? b.backward_use < a.backward_use : b.forward_use < a.forward_use;
-    return turned ? std::array<std::size_t, 2>{1, 0} : std::array<std::size_t, 2>{0, 1};
-  }
-
-  // Computation of `amount` from `now` on.
-  double advance(double now, double amount, double slow) {
-    while (amount > 0) {
-      while (next_ < busy_.size() && busy_[next_].end <= now) ++next_;
-      if (next_ == busy_.size()) return now + amount;
-      if (const double alone = busy_[next_].start - now; alone > 0) {
-        if (amount <= alone) return now + amount;
-        now += alone;
-        amount -= alone;
-      }
-      const double beside = busy_[next_].end - now;
-      if (amount * slow <= beside) return now + amount * slow;
-      amount -= beside / slow;
-      now = busy_[next_].end;
+    const bool turned = use_of(section.pieces[1], backward) < use_of(section.pieces[0], backward);
+    for (const std::size_t piece : {std::size_t{turned}, std::size_t{!turned}}) {
+      const double takes = gather_of(section.pieces[piece], backward);
+      if (takes <= 0) continue;
+      orders_.say.push_back({takes, waits ? ends_[static_cast<std::size_t>(other)] : 0});
+      place_[static_cast<std::size_t>(position)][piece] = static_cast<int>(orders_.say.size());
     }
-    return now;
   }
 
   void compute(int position, bool backward) {
     const StreamSection& section = at(position, backward);
     const double takes = backward ? section.backward : section.forward;
-    const double slow = backward ? section.slow_backward : section.slow_forward;
-    double done = 0;
-    for (const std::size_t piece : in_order(section, backward)) {
+    const Beside& beside = backward ? section.backward_beside : section.forward_beside;
+    std::array<Point, 4> points;  // in order; of two at once, the use first
+    std::size_t count = 0;
+    const auto add = [&](const Point& point) {
+      std::size_t place = count++;
+      for (; place > 0; --place) {
+        const Point& before = points[place - 1];
+        if (before.at < point.at || (before.at == point.at && (point.ready || !before.ready))) break;
+        points[place] = before;
+      }
+      points[place] = point;
+    };
+    for (std::size_t piece = 0; piece < 2; ++piece) {
       const StreamPiece& of = section.pieces[piece];
-      if ((backward ? of.gather_backward : of.gather_forward) <= 0) continue;
-      const double use = std::min(takes, backward ? of.backward_use : of.forward_use);
-      compute_ = advance(compute_, use - done, slow);
-      compute_ = std::max(compute_, gathered_[static_cast<std::size_t>(position)][piece]);
-      done = use;
+      if (gather_of(of, backward) > 0) add({std::min(takes, use_of(of, backward)), piece, false});
+      if (backward && of.reduce > 0) add({std::min(takes, of.backward_ready), piece, true});
     }
-    compute_ = advance(compute_, takes - done, slow);
-    ends_[static_cast<std::size_t>(position)] = compute_;
-  }
-
-  void reduce(const StreamSection& section) {
-    const StreamPiece &a = section.pieces[0], &b = section.pieces[1];
-    const std::array<const StreamPiece*, 2> order =
-        b.backward_ready < a.backward_ready ? std::array{&b, &a} : std::array{&a, &b};
-    for (const StreamPiece* piece : order)
-      say(compute_ - std::max(0.0, section.backward - piece->backward_ready), piece->reduce);
-    if (!rules_.overlap) compute_ = std::max(compute_, said_) + section.adds;
+    double done = 0;
+    int needs = 0;
+    const auto go_on = [&](double until) {
+      orders_.compute.push_back({until - done, needs, beside});
+      done = until;
+      needs = 0;
+    };
+    for (std::size_t i = 0; i < count; ++i) {
+      const Point& point = points[i];
+      if (point.at > done || (point.ready && needs > 0)) go_on(point.at);
+      if (point.ready)
+        orders_.say.push_back({section.pieces[point.piece].reduce, static_cast<int>(orders_.compute.size())});
+      else
+        needs = std::max(needs, place_[static_cast<std::size_t>(position)][point.piece]);
+    }
+    if (takes > done || needs > 0) go_on(takes);
+    if (backward && !rules_.overlap)
+      orders_.compute.push_back({section.adds, static_cast<int>(orders_.say.size()), beside});
+    ends_[static_cast<std::size_t>(position)] = static_cast<int>(orders_.compute.size());
   }
 
   std::span<const StreamSection> sections_;
   std::span<const std::int32_t> stage_;
   const StreamRules& rules_;
-  double compute_ = 0, said_ = 0;  // when the streams are free
-  std::vector<double> ends_;       // of computation in this pass, by position
-  std::vector<std::array<double, 2>> gathered_;
-  std::vector<Busy> busy_;  // the stream of replicas
-  std::size_t next_ = 0;    // of busy_: the first that does not end before computation is
+  Orders& orders_;
+  std::vector<int> ends_;                  // computation until a section of this pass is done
+  std::vector<std::array<int, 2>> place_;  // of its gathers
 };
 
 }  // namespace
 
 StreamTimes play_streams(std::span<const StreamSection> sections, std::span<const std::int32_t> stage,
                          const StreamRules& rules, int micro_batches) {
-  Streams streams(sections, stage, rules);
+  thread_local Orders orders;
+  Issue issue(sections, stage, rules, orders);
+  issue.pass(false);
+  issue.pass(true);
+
   StreamTimes times;
-  double lag_grows = 0;
   const int played = std::min(micro_batches, kPlayed);
-  for (int i = 0; i < played; ++i) {
-    const double start = streams.computed(), lag = streams.said() - start;
-    streams.play(false);
-    times.forward = streams.computed() - start;
-    streams.play(true);
-    times.backward = streams.computed() - start - times.forward;
-    lag_grows = streams.said() - streams.computed() - lag;
+  const auto computes = static_cast<int>(orders.compute.size()), says = static_cast<int>(orders.say.size());
+  double now = 0, start = 0, lag = 0, lag_grows = 0;
+  std::array<double, kPlayed> computed = {}, said = {};
+  int c = 0, s = 0, c_round = 0, s_round = 0;  // what comes next, and the micro-batch it is of
+  double c_left = 0, s_left = 0;
+  const auto load_compute = [&] { c_left = orders.compute[static_cast<std::size_t>(c)].takes; };
+  const auto load_say = [&] { s_left = orders.say[static_cast<std::size_t>(s)].takes; };
+  const auto end_compute = [&] {
+    if (++c == orders.forward) times.forward = now - start;
+    if (c == computes) {
+      times.backward = now - start - times.forward;
+      computed[static_cast<std::size_t>(c_round)] = start = now;
+      c = 0;
+      ++c_round;
+    }
+    load_compute();
+  };
+  const auto end_say = [&] {
+    if (++s == says) {
+      said[static_cast<std::size_t>(s_round)] = now;
+      s = 0;
+      ++s_round;
+    }
+    if (says > 0) load_say();
+  };
+  WEFT_CHECK(computes > 0, "a stage without computation");
+  load_compute();
+  if (says > 0)
+    load_say();
+  else
+    s_round = played;
+  while (c_round < played || s_round < played) {
+    const Computing& compute = orders.compute[static_cast<std::size_t>(c)];
+    const bool may_compute =
+        c_round < played && (compute.said == 0 || s_round > c_round || (s_round == c_round && s >= compute.said));
+    bool may_say = s_round < played;
+    if (may_say) {
+      const int needs = orders.say[static_cast<std::size_t>(s)].computed;
+      may_say = needs == 0 || c_round > s_round || (c_round == s_round && c >= needs);
+    }
+    if (may_compute && may_say) {
+      const double c_takes = c_left / compute.beside.compute, s_takes = s_left / compute.beside.say;
+      if (c_takes <= s_takes) {
+        now += c_takes;
+        s_left -= c_takes * compute.beside.say;
+        end_compute();
+      } else {
+        now += s_takes;
+        c_left -= s_takes * compute.beside.compute;
+        end_say();
+      }
+    } else if (may_compute) {
+      now += c_left;
+      end_compute();
+    } else {
+      WEFT_CHECK(may_say, "two streams wait for one another");
+      now += s_left;
+      end_say();
+    }
   }
+  const auto last = static_cast<std::size_t>(played - 1);
+  lag = says > 0 ? said[last] - computed[last] : 0;
+  if (says > 0 && played > 1) lag_grows = lag - (said[last - 1] - computed[last - 1]);
   const int others = micro_batches - played;
-  times.all = streams.computed() + others * (times.forward + times.backward);
-  times.lag = std::max(0.0, streams.said() - streams.computed() + others * lag_grows);
+  times.all = computed[last] + others * (times.forward + times.backward);
+  times.lag = std::max(0.0, lag + others * lag_grows);
   return times;
 }
 

@@ -7,9 +7,10 @@
 //   - gradients of a section leave when the last of them is there; the next section's parameters are behind them in the
 //     stream, or those of the one after it where the stack prefetches.
 // So parameters may wait for all of a layer's gradients, and computation for both. With durations given, the two
-// streams are played as they are; computation that has communication beside it takes `slow` times as long.
-// Cost: some 20 ns per section, pass and micro-batch; a few micro-batches are played, the others add as much as the
-// last.
+// streams are played as they are. What runs beside the other stream is slower, by factors that do not depend on what
+// the other does: they share the device and, with communication inside a section, links.
+// Cost: some 10 ns per piece of a section, pass and micro-batch; a few micro-batches are played, the others add as much
+// as the last.
 #pragma once
 
 #include <array>
@@ -25,10 +26,15 @@ struct StreamPiece {
   double forward_use = 0, backward_use = 0, backward_ready = 0;
 };
 
+// How fast two streams are beside one another, of what each is alone.
+struct Beside {
+  double compute = 1, say = 1;
+};
+
 struct StreamSection {
-  double forward = 0, backward = 0;            // alone
-  double slow_forward = 1, slow_backward = 1;  // beside communication
-  double adds = 0;                             // computation that waits for the reduction
+  double forward = 0, backward = 0;  // alone
+  Beside forward_beside = {}, backward_beside = {};
+  double adds = 0;  // computation that waits for the reduction
   std::array<StreamPiece, 2> pieces = {};
 };
 
