@@ -10,35 +10,6 @@
 #include "search/parallel.h"
 
 namespace weft {
-namespace {
-
-// Mesh axes that gradients are summed over, in the order in which they are.
-struct Chain {
-  std::vector<GroupShape> axes;
-
-  std::int64_t size() const {
-    std::int64_t product = 1;
-    for (const GroupShape& axis : axes) product *= axis.size;
-    return product;
-  }
-};
-
-struct Chains {
-  Chain dense, expert;
-  GroupShape copies;  // of what is spread: sums of parts are added up over them
-};
-
-// Ranks are numbered tp, cp, ep, dp, copies, innermost first; ep is a part of dp, beyond that of cp.
-Chains chains_of(const HybridPlan& plan) {
-  const std::int64_t ep_of_dp = std::gcd<std::int64_t>(plan.ep, plan.dp), ep_of_cp = plan.ep / ep_of_dp;
-  const std::int64_t tp = plan.tp, cp = plan.cp;
-  const GroupShape copies{plan.copies, tp * cp * plan.dp / plan.copies};
-  const GroupShape data{plan.dp / ep_of_dp / plan.copies, tp * cp * ep_of_dp}, experts{ep_of_dp, tp * cp};
-  const GroupShape context{cp / ep_of_cp, tp * ep_of_cp}, expert_context{ep_of_cp, tp};
-  return {{{data, experts, context, expert_context}}, {{data, context}}, copies};
-}
-
-}  // namespace
 
 // The sections of every stage. Indices: 0 before the layers, 1 + kind, the last after them.
 struct Composer::Stages {
@@ -73,106 +44,15 @@ void Composer::prepare(std::span<const HybridPlan> plans, int threads) {
   for (std::size_t i = 0; i < shapes.size(); ++i) blocks_.emplace(shapes[i], std::move(found[i]));
 }
 
-const Composer::Data& Composer::data_of(const HybridPlan& plan, const BlockCosts& block) const {
-  const DataKey key{plan.tp, plan.cp, plan.ep, plan.dp, plan.zero, plan.copies};
+const ReplicaData& Composer::data_of(const HybridPlan& plan, const BlockCosts& block) const {
+  const DataKey key{plan.tp, plan.cp, plan.ep, plan.dp, plan.zero, plan.copies, plan.sequence_parallel};
   const std::lock_guard lock(mutex_);
-  std::unique_ptr<const Data>& known = data_[key];
-  if (!known) known = std::make_unique<Data>(make_data(plan, block));
+  std::unique_ptr<const ReplicaData>& known = data_[key];
+  if (!known) known = std::make_unique<ReplicaData>(make_replica_data(problem_, groups_, plan, block));
   return *known;
 }
 
-Composer::Data Composer::make_data(const HybridPlan& plan, const BlockCosts& block) const {
-  const Chains chains = chains_of(plan);
-  const SoftwareStack& stack = problem_.stack;
-  Data data;
-  bool of_layer = false;
-  const auto add = [&](GroupCost::Taken taken) {
-    data.sm_share = std::max(data.sm_share, taken.sm_share);
-    data.memory_share = std::max(data.memory_share, taken.memory_share);
-    if (of_layer && plan.zero >= 2 && taken.seconds > 0)
-      data.steps.push_back({{taken.seconds, std::move(taken.links)}, taken.spare});
-    return taken.seconds;
-  };
-  const auto reduce = [&](std::int64_t bytes, const Chain& chain) {
-    double seconds = 0;
-    for (const GroupShape& axis : chain.axes) {
-      seconds +=
-          add(groups_.collective(plan.zero > 0 ? Collective::ReduceScatter : Collective::AllReduce, axis, bytes));
-      if (plan.zero > 0) bytes /= axis.size;
-    }
-    if (plan.copies > 1) seconds += add(groups_.collective(Collective::AllReduce, chains.copies, bytes));
-    return seconds;
-  };
-  const auto gather = [&](std::int64_t bytes, const Chain& chain) {
-    double seconds = 0;
-    std::int64_t part = bytes / chain.size();
-    for (auto axis = chain.axes.rbegin(); axis != chain.axes.rend(); ++axis) {
-      part *= axis->size;
-      seconds += add(groups_.collective(Collective::AllGather, *axis, part));
-    }
-    return seconds;
-  };
-  // Small sections travel together until a bucket is full; each has its share of the time. ZeRO-3 has units instead.
-  const std::int64_t bucket = stack.gradient_bucket.value.value > 0 ? stack.gradient_bucket.value.value : 1LL << 30;
-  const auto joined = [&](std::int64_t bytes, const Chain& chain, const auto& take) {
-    if (bytes == 0) return 0.0;
-    const std::int64_t together =
-        plan.zero == 3
-            ? 1
-            : std::clamp<std::int64_t>(bucket / bytes, 1, std::max<std::int64_t>(1, problem_.layers.count() / plan.pp));
-    return take(bytes * together, chain) / static_cast<double>(together);
-  };
-  const auto width = [](const std::optional<DType>& sent, std::int64_t bytes, std::int64_t elements) {
-    return sent ? bytes_of(*sent, elements) : bytes;
-  };
-  const bool wide = problem_.request.dtype == "fp32" || problem_.request.dtype == "tf32";
-  const std::optional<DType> sent_gradients = wide ? std::nullopt : stack.gradient_communication_dtype.value;
-  const std::optional<DType> sent_weights = wide ? std::nullopt : stack.weight_communication_dtype.value;
-  const auto add_section = [&](const SectionCost& section) {
-    SectionData& made = data.sections.emplace_back();
-    made.together = plan.ep == 1;
-    const std::array kept{section.dense, section.expert};
-    const std::array elements{section.stored_elements, section.stored_expert_elements};
-    for (std::size_t i = 0; i < 2; ++i) {
-      std::int64_t gradients = width(sent_gradients, kept[i].gradients, elements[i]);
-      std::int64_t weights = width(sent_weights, kept[i].parameters, elements[i]);
-      if (made.together) {
-        if (i == 1) break;
-        gradients += width(sent_gradients, kept[1].gradients, elements[1]);
-        weights += width(sent_weights, kept[1].parameters, elements[1]);
-      }
-      const Chain& chain = i == 1 ? chains.expert : chains.dense;
-      made.pieces[i] = {joined(gradients, chain, reduce), joined(weights, chain, gather)};
-      made.reduce += made.pieces[i].reduce;
-      made.gather += made.pieces[i].gather;
-    }
-  };
-  add_section(block.before);
-  of_layer = true;
-  for (const SectionCost& kind : block.kinds) add_section(kind);
-  of_layer = false;
-  add_section(block.after);
-  if (problem_.model.tied_embeddings) {
-    const KeptBytes& table = block.before.dense;
-    std::int64_t bytes = width(sent_gradients, table.gradients, block.before.stored_elements);
-    for (const GroupShape& axis : chains.dense.axes)
-      data.tied_reduce += groups_.collective(Collective::AllReduce, axis, bytes).seconds;
-    if (plan.copies > 1) data.tied_reduce += groups_.collective(Collective::AllReduce, chains.copies, bytes).seconds;
-  }
-  data.whole_world = groups_.collective(Collective::AllReduce, {problem_.devices, 1}, 8).seconds;
-  return data;
-}
-
-ParameterTimes Composer::SectionData::times_of(const SectionCost& section, std::size_t piece) const {
-  const ParameterTimes &dense = section.dense_times, &expert = section.expert_times;
-  if (!together) return piece == 0 ? dense : expert;
-  if (section.expert.parameters == 0) return dense;
-  if (section.dense.parameters == 0) return expert;
-  return {std::min(dense.forward_use, expert.forward_use), std::min(dense.backward_use, expert.backward_use),
-          std::max(dense.backward_ready, expert.backward_ready)};
-}
-
-Beside Composer::device_sharing(const std::vector<ComputeShare>& shares, const Data& data) const {
+Beside Composer::device_sharing(const std::vector<ComputeShare>& shares, const ReplicaData& data) const {
   const auto one = static_cast<double>(kOne);
   const DeviceLoad said{data.sm_share, data.memory_share, 0};
   double alone = 0, beside = 0, moved = 0;
@@ -186,7 +66,8 @@ Beside Composer::device_sharing(const std::vector<ComputeShare>& shares, const D
   return alone > 0 ? Beside{alone / beside, moved / beside} : Beside{};
 }
 
-const std::vector<Composer::BesideData>& Composer::device_sharing(const BlockCosts& block, const Data& data) const {
+const std::vector<Composer::BesideData>& Composer::device_sharing(const BlockCosts& block,
+                                                                  const ReplicaData& data) const {
   std::vector<BesideData>& known = device_sharing_[{&block, data.sm_share, data.memory_share}];
   if (!known.empty()) return known;
   const auto add = [&](const SectionCost& of) {
@@ -198,18 +79,18 @@ const std::vector<Composer::BesideData>& Composer::device_sharing(const BlockCos
   return known;
 }
 
-const std::vector<Composer::BesideData>& Composer::sharing_of(const BlockCosts& block, const Data& data) const {
+const std::vector<Composer::BesideData>& Composer::sharing_of(const BlockCosts& block, const ReplicaData& data) const {
   const std::lock_guard lock(mutex_);
   std::vector<BesideData>& known = sharing_[{&block, &data}];
   if (!known.empty()) return known;
   double all = 0;
-  for (const Data::Step& step : data.steps) all += step.traffic.seconds;
+  for (const ReplicaData::Step& step : data.steps) all += step.traffic.seconds;
   // Parts of a pass: computation, communication by links it loads, and waiting.
   const auto share = [&](double takes, double compute, const Beside& device, const std::vector<LinkTime>& inside) {
     if (takes <= 0) return Beside{};
     compute = std::min(compute, takes);
     double longer = compute * (1 / device.compute - 1), lost = 0;  // seconds, of the pass and of what is said beside it
-    for (const Data::Step& step : data.steps) {
+    for (const ReplicaData::Step& step : data.steps) {
       const double part = step.traffic.seconds / all;
       lost += part * compute / device.compute * (1 - std::min(1.0, device.say * step.spare));
       for (const LinkTime& own : inside) {
@@ -258,7 +139,7 @@ struct Chunk {
 
 Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
                                    const PipelineTable& table) const {
-  const Chains chains = chains_of(plan);
+  const ReplicaGroups groups = replica_groups(plan);
   const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
   const auto at = [&](std::int32_t i) -> const SectionCost& {
     return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
@@ -266,7 +147,8 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
   const SoftwareStack& stack = problem_.stack;
   const bool tied = problem_.model.tied_embeddings && plan.pp > 1;
   int communicators = (plan.tp > 1) + (plan.pp > 1) + (tied ? 1 : 0);
-  for (const GroupShape& axis : chains.dense.axes) communicators += axis.size > 1;
+  for (const GroupShape& axis : {groups.data, groups.experts, groups.context, groups.expert_context})
+    communicators += axis.size > 1;
   if (plan.copies > 1) ++communicators;
   const bool one_axis =
       plan.tp == problem_.devices || plan.dp / plan.copies == problem_.devices || plan.cp == problem_.devices;
@@ -279,7 +161,7 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
     const auto keep = [&](const SectionCost& section, bool layer) {
       for (const bool expert : {false, true}) {
         const KeptBytes& kept = expert ? section.expert : section.dense;
-        const std::int64_t shards = (expert ? chains.expert : chains.dense).size();
+        const std::int64_t shards = expert ? groups.expert_shards() : groups.shards();
         held.parameters.value += plan.zero >= 3 ? kept.parameters / shards : kept.parameters;
         held.gradients.value += plan.zero >= 2 ? kept.gradients / shards : kept.gradients;
         held.optimizer.value += plan.zero >= 1 ? kept.optimizer / shards : kept.optimizer;
@@ -327,7 +209,7 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
     }
     held.activations.value = saved_all;
     held.buffers.value = above;
-    if (plan.zero >= 3 && chains.dense.size() > 1)
+    if (plan.zero >= 3 && groups.shards() > 1)
       held.buffers.value += std::max(1, stack.gathers_in_flight.value) * largest_unit;
     // Flat copies of a spread optimizer, by the parameters that the device holds.
     const std::int64_t beside = plan.zero > 0 ? elements * stack.kept_per_parameter.value : 0;
@@ -360,18 +242,18 @@ struct Composer::StageWork {
   double transfer = 0;               // between stages, where nobody waits for it
 };
 
-void Composer::play_replicas(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
-                             StageWork& work) const {
+void Composer::play_replicas(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data,
+                             const Stages& stages, StageWork& work) const {
   const SoftwareStack& stack = problem_.stack;
   const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
   const auto at = [&](std::int32_t i) -> const SectionCost& {
     return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
   };
-  const Chains chains = chains_of(plan);
+  const ReplicaGroups groups = replica_groups(plan);
   const std::vector<BesideData>& sharing = sharing_of(block, data);
   const bool overlap = stack.gradient_overlap.value;
   thread_local std::vector<StreamSection> streamed;
-  streamed.assign(static_cast<std::size_t>(sections), {});
+  streamed.resize(static_cast<std::size_t>(sections));
   for (std::int32_t i = 0; i < sections; ++i) {
     const SectionCost& cost = at(i);
     const SectionData& said = data.sections[static_cast<std::size_t>(i)];
@@ -381,28 +263,43 @@ void Composer::play_replicas(const HybridPlan& plan, const BlockCosts& block, co
     made.forward_beside = sharing[static_cast<std::size_t>(i)].forward;
     made.backward_beside = sharing[static_cast<std::size_t>(i)].backward;
     // What was reduced is added in parts, on the stream that reduced it or, where computation waits for it, by that.
-    const double adds = cost.accumulate / static_cast<double>(chains.dense.size());
+    const double adds = cost.accumulate / static_cast<double>(groups.shards());
     if (!overlap) made.adds = adds;
-    for (std::size_t piece = 0; piece < 2; ++piece) {
-      StreamPiece& of = made.pieces[piece];
-      of.reduce = said.pieces[piece].reduce;
-      if (overlap && of.reduce > 0) of.reduce += adds * of.reduce / said.reduce;
-      if (plan.zero == 3) of.gather_forward = said.pieces[piece].gather;
-      if (plan.zero == 3 && stack.reshard_after_forward.value && i > 0) of.gather_backward = said.pieces[piece].gather;
-      const ParameterTimes times = said.times_of(cost, piece);
-      of.forward_use = times.forward_use;
-      of.backward_use = times.backward_use;
-      of.backward_ready = std::min(times.backward_ready, made.backward);
+    made.forward_done = cost.forward_done;
+    made.backward_done = std::min(cost.backward_done, made.backward);
+    made.gathers.clear();
+    made.reduces.clear();
+    if (plan.zero == 3)
+      for (const SaidPiece& piece : said.gathers) {
+        StreamGather& of = made.gathers.emplace_back();
+        of.forward = piece.seconds;
+        if (stack.reshard_after_forward.value && i > 0) of.backward = piece.seconds;
+        of.forward_use = of.backward_use = std::numeric_limits<double>::infinity();
+        for (std::int32_t parameter : piece.parameters) {
+          const ParameterCost& each = cost.parameters[static_cast<std::size_t>(parameter)];
+          of.forward_use = std::min(of.forward_use, each.forward_use);
+          of.backward_use = std::min(of.backward_use, each.backward_use);
+        }
+      }
+    for (const SaidPiece& piece : said.reduces) {
+      StreamReduce& of = made.reduces.emplace_back();
+      of.takes = piece.seconds;
+      if (overlap) of.takes += adds * piece.seconds / said.reduce;
+      for (std::int32_t parameter : piece.parameters)
+        of.ready = std::max(of.ready, cost.parameters[static_cast<std::size_t>(parameter)].backward_ready);
+      of.ready = std::min(of.ready, made.backward);
     }
   }
   // What belongs to no layer is a unit of its own: gathered at the beginning, reduced in the end.
   const bool rest = plan.zero == 3 && stages.sections.size() == 1;
   if (rest) {
-    StreamPiece &first = streamed.front().pieces[0], &last = streamed.back().pieces[0];
-    first.gather_forward += std::exchange(last.gather_forward, 0);
-    first.reduce += std::exchange(last.reduce, 0);
+    StreamSection &first = streamed.front(), &last = streamed.back();
     if (problem_.model.tied_embeddings && stack.reshard_after_forward.value)
-      last.gather_backward += data.sections.front().gather;
+      for (const StreamGather& piece : first.gathers) last.gathers.push_back({0, piece.forward, 0, 0});
+    for (StreamGather& piece : last.gathers)
+      if (piece.forward > 0) first.gathers.push_back({std::exchange(piece.forward, 0), 0, 0, 0});
+    for (const StreamReduce& piece : last.reduces) first.reduces.push_back({piece.takes, first.backward});
+    last.reduces.clear();
   }
   const StreamRules rules{stack.prefetch_forward.value, stack.prefetch_backward.value, stack.gathers_in_flight.value,
                           overlap, rest};
@@ -422,7 +319,7 @@ void Composer::play_replicas(const HybridPlan& plan, const BlockCosts& block, co
   }
 }
 
-const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const BlockCosts& block, const Data& data,
+const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data,
                                              const Stages& stages) const {
   const SoftwareStack& stack = problem_.stack;
   const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
@@ -479,26 +376,40 @@ Composer::Least Composer::least_of(const HybridPlan& plan, const SectionCost& co
   const SoftwareStack& stack = problem_.stack;
   const double alone = forward + backward;
   const bool again = plan.zero == 3 && stack.reshard_after_forward.value;
-  for (std::size_t i = 0; i < 2; ++i) {
-    const SectionData::Piece& piece = said.pieces[i];
-    const ParameterTimes times = said.times_of(cost, i);
-    // Gathered only when the one before has computed.
-    if (plan.zero == 3 && !stack.prefetch_forward.value && stack.gathers_in_flight.value <= 1)
-      forward = std::max(forward, piece.gather + scale * (cost.forward - times.forward_use));
-    const double reduced = scale * times.backward_ready + piece.reduce;
-    // Behind the gradients of the one before, which are behind what they were made of.
-    if (again && !stack.prefetch_backward.value)
-      backward = std::max(backward, reduced + piece.gather - scale * times.backward_use);
-    else if (!stack.gradient_overlap.value)
-      backward = std::max(backward, reduced);
+  // Gathered only when the one before needs its own no more.
+  if (plan.zero == 3 && !stack.prefetch_forward.value && stack.gathers_in_flight.value <= 1)
+    for (const SaidPiece& piece : said.gathers)
+      for (std::int32_t each : piece.parameters)
+        forward = std::max(
+            forward,
+            piece.seconds + scale * (cost.forward_done - cost.parameters[static_cast<std::size_t>(each)].forward_use));
+  // Behind the gradients of the one before, which are behind what they were made of.
+  double first_gather = 0, last_reduce = 0;
+  for (const SaidPiece& piece : said.reduces) {
+    double ready = 0;
+    for (std::int32_t each : piece.parameters)
+      ready = std::max(ready, cost.parameters[static_cast<std::size_t>(each)].backward_ready);
+    last_reduce = std::max(last_reduce, scale * ready + piece.seconds);
+  }
+  if (again && !stack.prefetch_backward.value) {
+    first_gather = std::numeric_limits<double>::infinity();
+    for (const SaidPiece& piece : said.gathers) {
+      double use = cost.backward;
+      for (std::int32_t each : piece.parameters)
+        use = std::min(use, cost.parameters[static_cast<std::size_t>(each)].backward_use);
+      first_gather = std::min(first_gather, piece.seconds - scale * use);
+    }
+    if (!said.gathers.empty()) backward = std::max(backward, last_reduce + first_gather);
+  } else if (!stack.gradient_overlap.value) {
+    backward = std::max(backward, last_reduce);
   }
   const double gathers = plan.zero == 3 ? (again ? 2 : 1) * said.gather : 0;
   return {forward + backward, said.reduce + gathers, forward + backward - alone};
 }
 
 // No schedule of these stages is faster than its busiest rank and the first micro-batch's way there and back.
-double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
-                          const PipelineTable& table, double scale) const {
+double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data,
+                          const Stages& stages, const PipelineTable& table, double scale) const {
   const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
   const auto at = [&](std::int32_t i) -> const SectionCost& {
     return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
@@ -541,7 +452,7 @@ double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const
   return bound + least_tail;
 }
 
-void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
+void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data, const Stages& stages,
                          const PipelineClock& clock, double bound_above, Composition& made) const {
   const SoftwareStack& stack = problem_.stack;
   const PipelineTable& table = clock.table();
@@ -635,8 +546,8 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     }
     finish = std::max(finish, std::max(end, data_free));
     exposed_data = std::max(exposed_data, std::max(0.0, data_free - end));
-    const Chains chains = chains_of(plan);
-    double step = plan.zero > 0 ? optimizer / static_cast<double>(chains.dense.size()) : optimizer;
+    const ReplicaGroups groups = replica_groups(plan);
+    double step = plan.zero > 0 ? optimizer / static_cast<double>(groups.shards()) : optimizer;
     if (!stack.graph_capture.value) step = std::max(step, operators * stack.host_per_operator.value.value);
     if (plan.zero == 1 || plan.zero == 2) {
       // Buckets are gathered while others are still updated.

@@ -22,6 +22,7 @@
 #include "search/hybrid_plan.h"
 #include "search/pipeline_clock.h"
 #include "search/probe.h"
+#include "search/replica_data.h"
 #include "search/two_streams.h"
 
 namespace weft {
@@ -60,46 +61,22 @@ class Composer {
   std::int64_t budget() const { return budget_; }  // of a device; no limit: the largest number
 
  private:
-  // What replicas say to one another for a section: seconds of one reduction of its gradients, one gather of weights.
-  struct SectionData {
-    struct Piece {
-      double reduce = 0, gather = 0;
-    };
-    std::array<Piece, 2> pieces;  // dense parameters and experts; all in the first where they travel together
-    bool together = false;
-    double reduce = 0, gather = 0;  // of both
-
-    // When a piece is needed and there.
-    ParameterTimes times_of(const SectionCost& section, std::size_t piece) const;
-  };
-  struct Data {
-    std::vector<SectionData> sections;  // before, kinds, after
-    std::int32_t sm_share = 0, memory_share = 0;
-    struct Step {
-      LinkTime traffic;
-      double spare = 1;  // GroupCost::Taken
-    };
-    std::vector<Step> steps;  // of gathers and reductions of layers
-    double tied_reduce = 0;   // of the table that embedding and head share, in each of the two stages
-    double whole_world = 0;   // a scalar summed over all devices
-  };
-  using DataKey = std::array<std::int32_t, 6>;  // tp, cp, ep, dp, zero, copies
+  using DataKey = std::array<std::int32_t, 7>;  // tp, cp, ep, dp, zero, copies, sequence parallelism
   struct Stages;
 
   static BlockShape shape_of(const HybridPlan& plan);
   const BlockCosts* block_of(const HybridPlan& plan) const;  // null: does not compile, or was not prepared
   const PipelineClock& clock_of(const HybridPlan& plan) const;
   bool deal_sections(const HybridPlan& plan, Stages& stages) const;
-  const Data& data_of(const HybridPlan& plan, const BlockCosts& block) const;
-  Data make_data(const HybridPlan& plan, const BlockCosts& block) const;
+  const ReplicaData& data_of(const HybridPlan& plan, const BlockCosts& block) const;
   // How sections compute beside data-parallel communication, and how fast that is beside their computation.
   struct BesideData {
     Beside forward, backward;
   };
-  const std::vector<BesideData>& device_sharing(const BlockCosts& block, const Data& data) const;
-  Beside device_sharing(const std::vector<ComputeShare>& shares, const Data& data) const;
+  const std::vector<BesideData>& device_sharing(const BlockCosts& block, const ReplicaData& data) const;
+  Beside device_sharing(const std::vector<ComputeShare>& shares, const ReplicaData& data) const;
   // The same with links that communication of the section loads too.
-  const std::vector<BesideData>& sharing_of(const BlockCosts& block, const Data& data) const;
+  const std::vector<BesideData>& sharing_of(const BlockCosts& block, const ReplicaData& data) const;
   struct Need {
     std::int64_t memory = 0, saved = 0;
   };
@@ -108,10 +85,10 @@ class Composer {
   double sent(std::int64_t distance, std::int64_t bytes, const GroupShape& alike) const;
   // Sections with the communication that every micro-batch has, and stages made of them.
   struct StageWork;
-  const StageWork& work_of(const HybridPlan& plan, const BlockCosts& block, const Data& data,
+  const StageWork& work_of(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data,
                            const Stages& stages) const;
   // Stages whose replicas talk in every micro-batch (ZeRO-2 and 3).
-  void play_replicas(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
+  void play_replicas(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data, const Stages& stages,
                      StageWork& work) const;
   // What a micro-batch takes at least of a section, without what runs beside it; its times are multiplied by `scale`.
   struct Least {
@@ -120,9 +97,9 @@ class Composer {
     double waits = 0;  // of own: communication
   };
   Least least_of(const HybridPlan& plan, const SectionCost& cost, const SectionData& said, double scale) const;
-  double bound_of(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
+  double bound_of(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data, const Stages& stages,
                   const PipelineTable& table, double scale) const;
-  void set_times(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
+  void set_times(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data, const Stages& stages,
                  const PipelineClock& clock, double bound_above, Composition& made) const;
 
   const PlanProblem& problem_;
@@ -134,9 +111,9 @@ class Composer {
   mutable GroupCosts groups_;
   mutable PipelineTables tables_;
   mutable std::mutex mutex_;
-  mutable std::map<DataKey, std::unique_ptr<const Data>> data_;
+  mutable std::map<DataKey, std::unique_ptr<const ReplicaData>> data_;
   mutable std::map<std::tuple<const BlockCosts*, std::int32_t, std::int32_t>, std::vector<BesideData>> device_sharing_;
-  mutable std::map<std::pair<const BlockCosts*, const Data*>, std::vector<BesideData>> sharing_;
+  mutable std::map<std::pair<const BlockCosts*, const ReplicaData*>, std::vector<BesideData>> sharing_;
   mutable std::map<std::tuple<std::int64_t, std::int64_t, GroupShape>, double> transfers_;
   mutable std::map<std::tuple<PlanSchedule, int, int, int>, PipelineClock> clocks_;
 };

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <unordered_map>
 
@@ -56,11 +55,14 @@ class Reader {
         count_(static_cast<int>(layers_.count())),
         section_of_op_(graph().ops().size(), -1),
         section_of_tensor_(graph().tensors().size(), -1),
-        expert_(graph().tensors().size(), 0) {
+        expert_(graph().tensors().size(), 0),
+        moments_(graph().tensors().size()),
+        owner_(graph().tensors().size()),
+        gradient_type_(graph().tensors().size(), DType{}) {
     settle_sections();
     sections_.resize(static_cast<std::size_t>(count_) + 2);
     differentiated_.resize(sections_.size(), 0);
-    moments_.resize(sections_.size());
+    parameters_.resize(sections_.size());
   }
 
   BlockCosts run() {
@@ -88,6 +90,8 @@ class Reader {
     }
     costs.boundary_bytes = boundary_bytes();
     costs.step_fixed = step_fixed_;
+    for (const Buffer& buffer : program().buffers)
+      if (buffer.kind == BufferKind::Parameter) costs.axes = program().meshes[buffer.layout.mesh].axes();
     return costs;
   }
 
@@ -119,6 +123,7 @@ class Reader {
       if (found == parameters.end()) continue;
       section_of_tensor_[id] = section_of_tensor_[found->second];
       expert_[id] = expert_[found->second];
+      owner_[id] = found->second;
     }
     for (OpId op : of.ops().ids()) {
       if (section_of_op_[op] >= 0) continue;
@@ -145,30 +150,24 @@ class Reader {
     return AgentId(0);
   }
 
-  // Whether a gradient is a sum over devices that hold the same parameter but see other parts of a sample: it is
-  // reduced by itself.
-  bool reduced_apart(const Compute& accumulate) const {
-    const Layout& layout = program().buffers[accumulate.inputs.front()].layout;
-    const int tensor = program().meshes[layout.mesh].axis_named("tp");
-    return tensor >= 0 && layout.partial[static_cast<std::size_t>(tensor)].has_value();
-  }
-
   // When parameters are read and their gradients there.
   void note_parameters(const Compute& compute, const Span& span, bool backward) {
     const Graph& of = graph();
     const auto inputs = of.inputs(compute.op);
     if (of.kind(compute.op) == OpKind::Accumulate) {
-      if (reduced_apart(compute)) return;
-      const TensorId sum = of.tensors()[inputs.front()].storage;
-      Moments& moments = moments_[static_cast<std::size_t>(section_of(compute.op))][expert_[sum] != 0];
-      moments.ready = std::max(moments.ready, span.start);
+      const TensorId parameter = owner_[of.tensors()[inputs.front()].storage];
+      if (!parameter.valid()) return;
+      moments_[parameter].ready = std::max(moments_[parameter].ready, span.start);
+      const Layout& sum = program().buffers[compute.inputs.front()].layout;
+      const int tensor = program().meshes[sum.mesh].axis_named("tp");
+      moments_[parameter].apart = tensor >= 0 && sum.partial[static_cast<std::size_t>(tensor)].has_value();
       return;
     }
     for (TensorId input : inputs) {
       if (of.tensors()[input].kind != TensorKind::Parameter || section_of_tensor_[input] < 0) continue;
-      Picoseconds& use =
-          moments_[static_cast<std::size_t>(section_of_tensor_[input])][expert_[input] != 0].use[backward];
-      if (use < 0) use = span.start;
+      Moments& moments = moments_[input];
+      if (moments.use[backward] < 0) moments.use[backward] = span.start;
+      moments.done[backward] = std::max(moments.done[backward], span.end);
     }
   }
 
@@ -198,19 +197,6 @@ class Reader {
       return;
     }
     all.push_back(std::move(traffic));
-  }
-
-  // From the section's beginning.
-  void set_parameter_times(std::size_t section, bool backward, Picoseconds from, double takes) {
-    const auto since = [&](Picoseconds moment) {
-      return moment < 0 ? 0 : std::clamp(seconds(moment - from), 0.0, takes);
-    };
-    for (const bool expert : {false, true}) {
-      const Moments& moments = moments_[section][expert];
-      ParameterTimes& times = expert ? sections_[section].expert_times : sections_[section].dense_times;
-      (backward ? times.backward_use : times.forward_use) = since(moments.use[backward]);
-      if (backward) times.backward_ready = moments.ready < 0 ? takes : since(moments.ready);
-    }
   }
 
   void read_times() {
@@ -280,14 +266,14 @@ class Reader {
     for (std::size_t s = 0; s < sections_.size(); ++s) {
       const Picoseconds to = s + 1 == sections_.size() ? play_end[kForward] : std::max(from, section_end[0][s]);
       sections_[s].forward = seconds(to - from);
-      set_parameter_times(s, false, from, sections_[s].forward);
+      began_[0].push_back(from);
       from = to;
     }
     from = play_end[kBackward - 1];
     for (std::size_t s = sections_.size(); s-- > 0;) {
       const Picoseconds to = s == 0 ? std::max(from, play_end[kBackward]) : std::max(from, section_end[1][s]);
       sections_[s].backward = seconds(to - from);
-      set_parameter_times(s, true, from, sections_[s].backward);
+      began_[1].insert(began_[1].begin(), from);
       from = to;
     }
     // A layer waits for the last collective of the one above, as far as it has nothing to recompute beside it. Here
@@ -361,10 +347,39 @@ class Reader {
       if (buffer.kind == BufferKind::Parameter) {
         kept.parameters += bytes;
         (expert ? of.stored_expert_elements : of.stored_elements) += elements;
+        if (section >= 0) add_parameter(buffer, elements, bytes, of);
       } else {
         (gradient[buffer.tensor] ? kept.gradients : kept.optimizer) += bytes;
+        if (gradient[buffer.tensor] && owner_[buffer.tensor].valid())
+          gradient_type_[owner_[buffer.tensor]] = tensor.type.dtype;
       }
     }
+    for (SectionCost& section : sections_)
+      for (std::size_t i = 0; i < section.parameters.size(); ++i) {
+        ParameterCost& parameter = section.parameters[i];
+        const TensorId tensor = parameters_[static_cast<std::size_t>(&section - sections_.data())][i];
+        parameter.gradients = bytes_of(gradient_type_[tensor], parameter.elements);
+      }
+  }
+
+  void add_parameter(const Buffer& buffer, std::int64_t elements, std::int64_t bytes, SectionCost& of) {
+    const auto section = static_cast<std::size_t>(section_of_tensor_[buffer.tensor]);
+    const Moments& moments = moments_[buffer.tensor];
+    ParameterCost& made = of.parameters.emplace_back();
+    parameters_[section].push_back(buffer.tensor);
+    made.layout = buffer.layout;
+    made.apart = moments.apart;
+    made.elements = elements;
+    made.weights = bytes;
+    const auto since = [&](Picoseconds moment, bool backward, double never) {
+      const double takes = backward ? of.backward : of.forward;
+      return moment < 0 ? never : std::clamp(seconds(moment - began_[backward][section]), 0.0, takes);
+    };
+    made.forward_use = since(moments.use[0], false, 0);
+    made.backward_use = since(moments.use[1], true, 0);
+    made.backward_ready = since(moments.ready, true, of.backward);
+    of.forward_done = std::max(of.forward_done, since(moments.done[0], false, 0));
+    of.backward_done = std::max(of.backward_done, since(moments.done[1], true, 0));
   }
 
   // What the last operator of the first layer makes.
@@ -392,10 +407,15 @@ class Reader {
   IdVec<TensorId, char> expert_;
   std::vector<SectionCost> sections_;
   struct Moments {
-    Picoseconds use[2] = {-1, -1}, ready = -1;  // −1: never
+    Picoseconds use[2] = {-1, -1}, done[2] = {-1, -1}, ready = -1;  // −1: never
+    bool apart = false;
   };
-  std::vector<std::array<Moments, 2>> moments_;  // of each section's dense parameters and of its experts
-  std::vector<char> differentiated_;             // sections whose first gradient operator has come
+  IdVec<TensorId, Moments> moments_;               // of parameters
+  IdVec<TensorId, TensorId> owner_;                // of states: the parameter they belong to
+  IdVec<TensorId, DType> gradient_type_;           // of parameters
+  std::vector<std::vector<TensorId>> parameters_;  // as SectionCost::parameters has them
+  std::vector<Picoseconds> began_[2];              // sections, forward and backward
+  std::vector<char> differentiated_;               // sections whose first gradient operator has come
   double step_fixed_ = 0;
   int current_[2] = {0, 0};  // of the forward and the backward pass
 };

@@ -17,6 +17,7 @@
 #include "search/group_cost.h"
 #include "search/hybrid_plan.h"
 #include "search/shared_plans.h"
+#include "strategy/layout.h"
 
 namespace weft {
 
@@ -41,10 +42,14 @@ struct ComputeShare {
   std::int32_t sm_share = 0, memory_share = 0, waves = 0;
 };
 
-// When a section's parameters are needed and their gradients there, in seconds from the section's beginning.
-struct ParameterTimes {
+// A parameter of a section: how operators want it, and when, in seconds from the beginning of the section's pass.
+struct ParameterCost {
+  Layout layout;                             // on the probe's mesh (BlockCosts::axes)
+  bool apart = false;                        // its gradient is a sum over tensor-parallel devices too
+  std::int64_t elements = 0;                 // of a device, …
+  std::int64_t weights = 0, gradients = 0;   // … and their bytes as they are kept
   double forward_use = 0, backward_use = 0;  // first
-  double backward_ready = 0;                 // the last gradient
+  double backward_ready = 0;                 // its gradient
 };
 
 struct SectionCost {
@@ -55,10 +60,11 @@ struct SectionCost {
   double compute_forward = 0, compute_backward = 0;  // computing alone
   std::vector<ComputeShare> forward_shares, backward_shares;
   std::vector<LinkTime> forward_traffic, backward_traffic;  // of communication inside the section
-  double optimizer = 0;                                    // seconds of the step's operators, nothing spread
+  double optimizer = 0;                                     // seconds of the step's operators, nothing spread
   int optimizer_operators = 0;
   KeptBytes dense, expert;
-  ParameterTimes dense_times, expert_times;
+  std::vector<ParameterCost> parameters;
+  double forward_done = 0, backward_done = 0;                    // seconds until no parameter is needed any more
   std::int64_t stored_elements = 0, stored_expert_elements = 0;  // of parameters, on one device
   // Memory that comes and goes: what is left behind, and the most above what was held before. The backward pass takes
   // away what the forward pass left; in two parts, the weights' part what the input's part has left too.
@@ -70,6 +76,7 @@ struct BlockCosts {
   SectionCost before, after;
   std::vector<SectionCost> kinds;
   std::int64_t boundary_bytes = 0;  // of what a device hands to the next stage
+  std::vector<MeshAxis> axes;       // of the probe's mesh
   double step_fixed = 0;            // of the step: what does not belong to a parameter
 };
 

@@ -1,6 +1,7 @@
 #include "search/two_streams.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/check.h"
 
@@ -49,21 +50,25 @@ class Issue {
   }
 
  private:
-  struct Point {  // in a section's pass
+  // In a section's pass, in this order where several are at once.
+  enum class What : std::uint8_t { Use, Ready, Done };
+  struct Point {
     double at;
+    What what;
     std::size_t piece;
-    bool ready;  // its gradients are there; otherwise it is used
   };
 
   const StreamSection& at(int position, bool backward) const {
     const auto place = static_cast<std::size_t>(position);
     return sections_[static_cast<std::size_t>(stage_[backward ? stage_.size() - 1 - place : place])];
   }
-  static double gather_of(const StreamPiece& piece, bool backward) {
-    return backward ? piece.gather_backward : piece.gather_forward;
-  }
-  static double use_of(const StreamPiece& piece, bool backward) {
+  static double takes_of(const StreamGather& piece, bool backward) { return backward ? piece.backward : piece.forward; }
+  static double use_of(const StreamGather& piece, bool backward) {
     return backward ? piece.backward_use : piece.forward_use;
+  }
+  void add_point(const Point& point) {
+    const auto later = [](const Point& a, const Point& b) { return a.at != b.at ? a.at < b.at : a.what < b.what; };
+    points_.insert(std::upper_bound(points_.begin(), points_.end(), point, later), point);
   }
 
   // No more sections are gathered than may be in flight: one waits until an earlier one has computed. What is issued
@@ -72,12 +77,16 @@ class Issue {
     const int limit = std::max(rules_.in_flight, 1), other = position - limit;
     const bool waits = other >= 0 && !(ahead && limit == 1) && !(other == 0 && !backward && rules_.first_stays);
     const StreamSection& section = at(position, backward);
-    const bool turned = use_of(section.pieces[1], backward) < use_of(section.pieces[0], backward);
-    for (const std::size_t piece : {std::size_t{turned}, std::size_t{!turned}}) {
-      const double takes = gather_of(section.pieces[piece], backward);
-      if (takes <= 0) continue;
-      orders_.say.push_back({takes, waits ? ends_[static_cast<std::size_t>(other)] : 0});
-      place_[static_cast<std::size_t>(position)][piece] = static_cast<int>(orders_.say.size());
+    points_.clear();
+    for (std::size_t piece = 0; piece < section.gathers.size(); ++piece)
+      if (takes_of(section.gathers[piece], backward) > 0)
+        add_point({use_of(section.gathers[piece], backward), What::Use, piece});
+    std::vector<int>& places = place_[static_cast<std::size_t>(position)];
+    places.assign(section.gathers.size(), 0);
+    for (const Point& point : points_) {
+      orders_.say.push_back(
+          {takes_of(section.gathers[point.piece], backward), waits ? ends_[static_cast<std::size_t>(other)] : 0});
+      places[point.piece] = static_cast<int>(orders_.say.size());
     }
   }
 
@@ -85,22 +94,16 @@ class Issue {
     const StreamSection& section = at(position, backward);
     const double takes = backward ? section.backward : section.forward;
     const Beside& beside = backward ? section.backward_beside : section.forward_beside;
-    std::array<Point, 4> points;  // in order; of two at once, the use first
-    std::size_t count = 0;
-    const auto add = [&](const Point& point) {
-      std::size_t place = count++;
-      for (; place > 0; --place) {
-        const Point& before = points[place - 1];
-        if (before.at < point.at || (before.at == point.at && (point.ready || !before.ready))) break;
-        points[place] = before;
-      }
-      points[place] = point;
-    };
-    for (std::size_t piece = 0; piece < 2; ++piece) {
-      const StreamPiece& of = section.pieces[piece];
-      if (gather_of(of, backward) > 0) add({std::min(takes, use_of(of, backward)), piece, false});
-      if (backward && of.reduce > 0) add({std::min(takes, of.backward_ready), piece, true});
-    }
+    points_.clear();
+    for (std::size_t piece = 0; piece < section.gathers.size(); ++piece)
+      if (takes_of(section.gathers[piece], backward) > 0)
+        add_point({std::min(takes, use_of(section.gathers[piece], backward)), What::Use, piece});
+    if (backward)
+      for (std::size_t piece = 0; piece < section.reduces.size(); ++piece)
+        if (section.reduces[piece].takes > 0)
+          add_point({std::min(takes, section.reduces[piece].ready), What::Ready, piece});
+    if (!section.gathers.empty())
+      add_point({std::min(takes, backward ? section.backward_done : section.forward_done), What::Done, 0});
     double done = 0;
     int needs = 0;
     const auto go_on = [&](double until) {
@@ -108,26 +111,28 @@ class Issue {
       done = until;
       needs = 0;
     };
-    for (std::size_t i = 0; i < count; ++i) {
-      const Point& point = points[i];
-      if (point.at > done || (point.ready && needs > 0)) go_on(point.at);
-      if (point.ready)
-        orders_.say.push_back({section.pieces[point.piece].reduce, static_cast<int>(orders_.compute.size())});
-      else
+    int& end = ends_[static_cast<std::size_t>(position)];
+    for (const Point& point : points_) {
+      if (point.at > done || (point.what != What::Use && needs > 0)) go_on(point.at);
+      if (point.what == What::Use)
         needs = std::max(needs, place_[static_cast<std::size_t>(position)][point.piece]);
+      else if (point.what == What::Ready)
+        orders_.say.push_back({section.reduces[point.piece].takes, static_cast<int>(orders_.compute.size())});
+      else
+        end = static_cast<int>(orders_.compute.size());
     }
     if (takes > done || needs > 0) go_on(takes);
     if (backward && !rules_.overlap)
       orders_.compute.push_back({section.adds, static_cast<int>(orders_.say.size()), beside});
-    ends_[static_cast<std::size_t>(position)] = static_cast<int>(orders_.compute.size());
   }
 
   std::span<const StreamSection> sections_;
   std::span<const std::int32_t> stage_;
   const StreamRules& rules_;
   Orders& orders_;
-  std::vector<int> ends_;                  // computation until a section of this pass is done
-  std::vector<std::array<int, 2>> place_;  // of its gathers
+  std::vector<int> ends_;                // computation until a section of this pass needs no parameters
+  std::vector<std::vector<int>> place_;  // of its gathers
+  std::vector<Point> points_;
 };
 
 }  // namespace

@@ -3,7 +3,7 @@
 // A device computes on one stream and talks to its replicas on another, each in the order in which the compiler issues
 // it (compile/buckets.h):
 //   - parameters of a section are gathered before it computes, a section ahead where the stack prefetches; no more of
-//     them than may be in flight, so a gather waits until an earlier section has computed;
+//     them than may be in flight, so a gather waits until an earlier section needs its own no more;
 //   - gradients of a section leave when the last of them is there; the next section's parameters are behind them in the
 //     stream, or those of the one after it where the stack prefetches.
 // So parameters may wait for all of a layer's gradients, and computation for both. With durations given, the two
@@ -13,17 +13,20 @@
 // as the last.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 namespace weft {
 
-// Parameters of a section that travel together. Times in any unit, uses from the beginning of the section's pass.
-struct StreamPiece {
-  double gather_forward = 0, gather_backward = 0, reduce = 0;
-  double forward_use = 0, backward_use = 0, backward_ready = 0;
+// Parameters of a section that are gathered together, and gradients that are reduced together. Durations in any unit,
+// and when they are first used or ready, from the beginning of the section's pass.
+struct StreamGather {
+  double forward = 0, backward = 0;
+  double forward_use = 0, backward_use = 0;
+};
+struct StreamReduce {
+  double takes = 0, ready = 0;
 };
 
 // How fast two streams are beside one another, of what each is alone.
@@ -34,8 +37,10 @@ struct Beside {
 struct StreamSection {
   double forward = 0, backward = 0;  // alone
   Beside forward_beside = {}, backward_beside = {};
-  double adds = 0;  // computation that waits for the reduction
-  std::array<StreamPiece, 2> pieces = {};
+  double forward_done = 0, backward_done = 0;  // from then on it needs no parameters
+  double adds = 0;                             // computation that waits for the reductions
+  std::vector<StreamGather> gathers = {};
+  std::vector<StreamReduce> reduces = {};
 };
 
 struct StreamRules {
