@@ -21,10 +21,28 @@ struct Saying {
   double takes;
   int computed;
 };
+// What happens in a section's pass, in this order where several things do at once.
+enum class What : std::uint8_t { Use, Ready, Done };
+struct Point {
+  double at;
+  What what;
+  double takes;  // the gather before its use, the reduction after it is ready
+};
+
+void insert(std::vector<Point>& points, const Point& point) {
+  const auto sooner = [](const Point& a, const Point& b) { return a.at != b.at ? a.at < b.at : a.what < b.what; };
+  points.insert(std::upper_bound(points.begin(), points.end(), point, sooner), point);
+}
+
 struct Orders {
   std::vector<Computing> compute;
   std::vector<Saying> say;
   int forward = 0;  // of compute: the forward pass
+
+  // For whoever writes them.
+  std::vector<std::vector<Point>> points;  // of each section, in this pass
+  std::vector<int> ends;                   // by position: computation until a section is done with its parameters
+  std::vector<int> first;                  // by position, of what is said: the first gather
 };
 
 // Writes the orders down as the compiler issues them.
@@ -32,97 +50,82 @@ class Issue {
  public:
   Issue(std::span<const StreamSection> sections, std::span<const std::int32_t> stage, const StreamRules& rules,
         Orders& orders)
-      : sections_(sections), stage_(stage), rules_(rules), orders_(orders), ends_(stage.size()), place_(stage.size()) {
+      : sections_(sections), stage_(stage), rules_(rules), orders_(orders) {
     orders_.compute.clear();
     orders_.say.clear();
+    orders_.ends.resize(stage.size());
+    orders_.first.resize(stage.size());
   }
 
   void pass(bool backward) {
+    backward_ = backward;
+    set_points();
     const auto count = static_cast<int>(stage_.size());
     const bool ahead = backward ? rules_.ahead_backward : rules_.ahead_forward;
     int issued = 0;
     for (int position = 0; position < count; ++position) {
       // Forward there are gathers alone: when each is issued does not matter.
-      while (issued < count && issued <= position + (backward && ahead ? 1 : 0)) gather(issued++, backward, ahead);
-      compute(position, backward);
+      while (issued < count && issued <= position + (backward && ahead ? 1 : 0)) gather(issued++, ahead);
+      compute(position);
     }
     if (!backward) orders_.forward = static_cast<int>(orders_.compute.size());
   }
 
  private:
-  // In a section's pass, in this order where several are at once.
-  enum class What : std::uint8_t { Use, Ready, Done };
-  struct Point {
-    double at;
-    What what;
-    std::size_t piece;
-  };
-
-  const StreamSection& at(int position, bool backward) const {
+  std::size_t at(int position) const {
     const auto place = static_cast<std::size_t>(position);
-    return sections_[static_cast<std::size_t>(stage_[backward ? stage_.size() - 1 - place : place])];
-  }
-  static double takes_of(const StreamGather& piece, bool backward) { return backward ? piece.backward : piece.forward; }
-  static double use_of(const StreamGather& piece, bool backward) {
-    return backward ? piece.backward_use : piece.forward_use;
-  }
-  void add_point(const Point& point) {
-    const auto later = [](const Point& a, const Point& b) { return a.at != b.at ? a.at < b.at : a.what < b.what; };
-    points_.insert(std::upper_bound(points_.begin(), points_.end(), point, later), point);
+    return static_cast<std::size_t>(stage_[backward_ ? stage_.size() - 1 - place : place]);
   }
 
-  // No more sections are gathered than may be in flight: one waits until an earlier one has computed. What is issued
-  // before the section before it does not wait for that.
-  void gather(int position, bool backward, bool ahead) {
-    const int limit = std::max(rules_.in_flight, 1), other = position - limit;
-    const bool waits = other >= 0 && !(ahead && limit == 1) && !(other == 0 && !backward && rules_.first_stays);
-    const StreamSection& section = at(position, backward);
-    points_.clear();
-    for (std::size_t piece = 0; piece < section.gathers.size(); ++piece)
-      if (takes_of(section.gathers[piece], backward) > 0)
-        add_point({use_of(section.gathers[piece], backward), What::Use, piece});
-    std::vector<int>& places = place_[static_cast<std::size_t>(position)];
-    places.assign(section.gathers.size(), 0);
-    for (const Point& point : points_) {
-      orders_.say.push_back(
-          {takes_of(section.gathers[point.piece], backward), waits ? ends_[static_cast<std::size_t>(other)] : 0});
-      places[point.piece] = static_cast<int>(orders_.say.size());
+  void set_points() {
+    orders_.points.resize(std::max(orders_.points.size(), sections_.size()));
+    for (std::size_t i = 0; i < sections_.size(); ++i) {
+      const StreamSection& section = sections_[i];
+      std::vector<Point>& points = orders_.points[i];
+      points.clear();
+      const double takes = backward_ ? section.backward : section.forward;
+      for (const StreamGather& piece : section.gathers)
+        if (const double gather = backward_ ? piece.backward : piece.forward; gather > 0)
+          insert(points, {std::min(takes, backward_ ? piece.backward_use : piece.forward_use), What::Use, gather});
+      if (backward_)
+        for (const StreamReduce& piece : section.reduces)
+          if (piece.takes > 0) insert(points, {std::min(takes, piece.ready), What::Ready, piece.takes});
+      if (!section.gathers.empty())
+        insert(points, {std::min(takes, backward_ ? section.backward_done : section.forward_done), What::Done, 0});
     }
   }
 
-  void compute(int position, bool backward) {
-    const StreamSection& section = at(position, backward);
-    const double takes = backward ? section.backward : section.forward;
-    const Beside& beside = backward ? section.backward_beside : section.forward_beside;
-    points_.clear();
-    for (std::size_t piece = 0; piece < section.gathers.size(); ++piece)
-      if (takes_of(section.gathers[piece], backward) > 0)
-        add_point({std::min(takes, use_of(section.gathers[piece], backward)), What::Use, piece});
-    if (backward)
-      for (std::size_t piece = 0; piece < section.reduces.size(); ++piece)
-        if (section.reduces[piece].takes > 0)
-          add_point({std::min(takes, section.reduces[piece].ready), What::Ready, piece});
-    if (!section.gathers.empty())
-      add_point({std::min(takes, backward ? section.backward_done : section.forward_done), What::Done, 0});
+  // No more sections are gathered than may be in flight: one waits until an earlier one is done with its parameters.
+  // What is issued before the section before it does not wait for that.
+  void gather(int position, bool ahead) {
+    const int limit = std::max(rules_.in_flight, 1), other = position - limit;
+    const bool waits = other >= 0 && !(ahead && limit == 1) && !(other == 0 && !backward_ && rules_.first_stays);
+    const int computed = waits ? orders_.ends[static_cast<std::size_t>(other)] : 0;
+    orders_.first[static_cast<std::size_t>(position)] = static_cast<int>(orders_.say.size());
+    for (const Point& point : orders_.points[at(position)])
+      if (point.what == What::Use) orders_.say.push_back({point.takes, computed});
+  }
+
+  void compute(int position) {
+    const StreamSection& section = sections_[at(position)];
+    const double takes = backward_ ? section.backward : section.forward;
+    const Beside& beside = backward_ ? section.backward_beside : section.forward_beside;
     double done = 0;
-    int needs = 0;
+    int gathered = orders_.first[static_cast<std::size_t>(position)], needs = 0;
     const auto go_on = [&](double until) {
       orders_.compute.push_back({until - done, needs, beside});
       done = until;
       needs = 0;
     };
-    int& end = ends_[static_cast<std::size_t>(position)];
-    for (const Point& point : points_) {
+    for (const Point& point : orders_.points[at(position)]) {
       if (point.at > done || (point.what != What::Use && needs > 0)) go_on(point.at);
-      if (point.what == What::Use)
-        needs = std::max(needs, place_[static_cast<std::size_t>(position)][point.piece]);
-      else if (point.what == What::Ready)
-        orders_.say.push_back({section.reduces[point.piece].takes, static_cast<int>(orders_.compute.size())});
-      else
-        end = static_cast<int>(orders_.compute.size());
+      const auto computed = static_cast<int>(orders_.compute.size());
+      if (point.what == What::Use) needs = ++gathered;
+      if (point.what == What::Ready) orders_.say.push_back({point.takes, computed});
+      if (point.what == What::Done) orders_.ends[static_cast<std::size_t>(position)] = computed;
     }
     if (takes > done || needs > 0) go_on(takes);
-    if (backward && !rules_.overlap)
+    if (backward_ && !rules_.overlap)
       orders_.compute.push_back({section.adds, static_cast<int>(orders_.say.size()), beside});
   }
 
@@ -130,9 +133,7 @@ class Issue {
   std::span<const std::int32_t> stage_;
   const StreamRules& rules_;
   Orders& orders_;
-  std::vector<int> ends_;                // computation until a section of this pass needs no parameters
-  std::vector<std::vector<int>> place_;  // of its gathers
-  std::vector<Point> points_;
+  bool backward_ = false;
 };
 
 }  // namespace
