@@ -10,6 +10,11 @@
 #include "search/parallel.h"
 
 namespace weft {
+namespace {
+
+constexpr double kShortSpan = 0.02;  // of a pass: communication that is not looked at by itself
+
+}  // namespace
 
 // The sections of every stage. Indices: 0 before the layers, 1 + kind, the last after them.
 struct Composer::Stages {
@@ -83,29 +88,50 @@ const std::vector<Composer::BesideData>& Composer::sharing_of(const BlockCosts& 
   const std::lock_guard lock(mutex_);
   std::vector<BesideData>& known = sharing_[{&block, &data}];
   if (!known.empty()) return known;
-  double all = 0;
-  for (const ReplicaData::Step& step : data.steps) all += step.traffic.seconds;
-  // Parts of a pass: computation, communication by links it loads, and waiting.
-  const auto share = [&](double takes, double compute, const Beside& device, const std::vector<LinkTime>& inside) {
-    if (takes <= 0) return Beside{};
-    compute = std::min(compute, takes);
-    double longer = compute * (1 / device.compute - 1), lost = 0;  // seconds, of the pass and of what is said beside it
+  const std::vector<BesideData>& device = device_sharing(block, data);
+  // What communication inside a section leaves to the replicas' and they to it.
+  const auto share = [&](const LinkLoads& inside) {
+    Beside beside{0, 0};
     for (const ReplicaData::Step& step : data.steps) {
-      const double part = step.traffic.seconds / all;
-      lost += part * compute / device.compute * (1 - std::min(1.0, device.say * step.spare));
-      for (const LinkTime& own : inside) {
-        const Sharing sharing = share_links(own, step.traffic);
-        longer += part * own.seconds * (1 / sharing.one - 1);
-        lost += part * own.seconds / sharing.one * (1 - sharing.other);
+      const Sharing sharing = share_links(inside, step.links);
+      beside.compute += step.part * sharing.one;
+      beside.say += step.part * sharing.other;
+    }
+    return data.steps.empty() ? Beside{} : beside;
+  };
+  const auto add_pass = [&](double takes, double compute, Beside own, const std::vector<Communicating>& said,
+                            const std::vector<Beside>& loads, std::vector<StreamSpan>& spans) {
+    if (takes <= 0) return Beside{};
+    double say = data.steps.empty() ? 1 : 0;
+    for (const ReplicaData::Step& step : data.steps) say += step.part * std::min(1.0, own.say * step.spare);
+    double rest = takes, longer = 0, lost = 0;  // seconds that are in no span
+    for (const Communicating& each : said) {
+      const Beside& beside = loads[each.loads];
+      const double start = std::max(each.start, spans.empty() ? 0 : spans.back().end), end = each.start + each.takes;
+      if (end <= start || beside.compute + beside.say >= 2) continue;
+      const bool short_one = end - start < kShortSpan * takes;
+      if (short_one) {  // counted in the mean
+        longer += (end - start) * (1 / beside.compute - 1);
+        lost += (end - start) / beside.compute * (1 - beside.say);
+      } else {
+        spans.push_back({start, end, beside});
+        rest -= end - start;
       }
     }
-    return Beside{takes / (takes + longer), std::max(1.0 / 64, 1 - lost / (takes + longer))};
+    compute = std::min(compute, rest);
+    longer += compute * (1 / own.compute - 1);
+    lost += compute / own.compute * (1 - say);
+    rest = std::max(rest, 1e-12);
+    return Beside{rest / (rest + longer), std::max(1.0 / 64, 1 - lost / (rest + longer))};
   };
-  const std::vector<BesideData>& device = device_sharing(block, data);
   const auto add = [&](const SectionCost& of) {
     const BesideData& alone = device[known.size()];
-    known.push_back({share(of.forward, of.compute_forward, alone.forward, of.forward_traffic),
-                     share(of.backward, of.compute_backward, alone.backward, of.backward_traffic)});
+    std::vector<Beside> loads;
+    for (const LinkLoads& each : of.loads) loads.push_back(share(each));
+    BesideData& made = known.emplace_back();
+    made.forward = add_pass(of.forward, of.compute_forward, alone.forward, of.forward_said, loads, made.forward_spans);
+    made.backward =
+        add_pass(of.backward, of.compute_backward, alone.backward, of.backward_said, loads, made.backward_spans);
   };
   add(block.before);
   for (const SectionCost& kind : block.kinds) add(kind);
@@ -262,6 +288,8 @@ void Composer::play_replicas(const HybridPlan& plan, const BlockCosts& block, co
     made.backward = cost.backward - cost.accumulate;
     made.forward_beside = sharing[static_cast<std::size_t>(i)].forward;
     made.backward_beside = sharing[static_cast<std::size_t>(i)].backward;
+    made.forward_spans = sharing[static_cast<std::size_t>(i)].forward_spans;
+    made.backward_spans = sharing[static_cast<std::size_t>(i)].backward_spans;
     // What was reduced is added in parts, on the stream that reduced it or, where computation waits for it, by that.
     const double adds = cost.accumulate / static_cast<double>(groups.shards());
     if (!overlap) made.adds = adds;

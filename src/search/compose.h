@@ -72,6 +72,7 @@ class Composer {
   // How sections compute beside data-parallel communication, and how fast that is beside their computation.
   struct BesideData {
     Beside forward, backward;
+    std::vector<StreamSpan> forward_spans = {}, backward_spans = {};
   };
   const std::vector<BesideData>& device_sharing(const BlockCosts& block, const ReplicaData& data) const;
   Beside device_sharing(const std::vector<ComputeShare>& shares, const ReplicaData& data) const;

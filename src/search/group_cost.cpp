@@ -1,6 +1,7 @@
 #include "search/group_cost.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace weft {
 namespace {
@@ -16,10 +17,16 @@ bool own_nics(const PlanProblem& problem) {
 
 }  // namespace
 
-Sharing share_links(const LinkTime& one, const LinkTime& other) {
+bool alike(const LinkLoads& one, const LinkLoads& other) {
+  return std::equal(one.begin(), one.end(), other.begin(), other.end(), [](const LinkLoad& a, const LinkLoad& b) {
+    return a.link == b.link && std::abs(a.share - b.share) < 0.01;
+  });
+}
+
+Sharing share_links(const LinkLoads& one, const LinkLoads& other) {
   Sharing sharing;
-  for (const LinkLoad& a : one.links)
-    for (const LinkLoad& b : other.links) {
+  for (const LinkLoad& a : one)
+    for (const LinkLoad& b : other) {
       if (a.link != b.link || a.share + b.share <= 1) continue;
       const double of_a = a.share <= 0.5 ? a.share : std::max(0.5, 1 - b.share);
       const double of_b = b.share <= 0.5 ? b.share : std::max(0.5, 1 - a.share);

@@ -25,17 +25,14 @@ struct LinkLoad {
   LinkId link;
   double share = 0;
 };
-// Communication of a device: how long, and what it loads meanwhile.
-struct LinkTime {
-  double seconds = 0;
-  std::vector<LinkLoad> links = {};
-};
+using LinkLoads = std::vector<LinkLoad>;
+bool alike(const LinkLoads& one, const LinkLoads& other);
 // How fast two communications of a device are beside one another, of what each is alone: where they ask more of a link
 // than it has, the one that asks less than half gets it all.
 struct Sharing {
   double one = 1, other = 1;
 };
-Sharing share_links(const LinkTime& one, const LinkTime& other);
+Sharing share_links(const LinkLoads& one, const LinkLoads& other);
 
 // One group's communicator, and the rate that its links leave to it on each route.
 class GroupCost {
@@ -43,8 +40,8 @@ class GroupCost {
   struct Taken {
     double seconds = 0;
     std::int32_t sm_share = 0, memory_share = 0;
-    double spare = 1;  // the rate it could have by itself, of the one that its links leave to it: at least 1
-    std::vector<LinkLoad> links = {};  // of the group's first device
+    double spare = 1;      // the rate it could have by itself, of the one that its links leave to it: at least 1
+    LinkLoads links = {};  // of the group's first device
   };
 
   GroupCost() = default;
@@ -55,8 +52,8 @@ class GroupCost {
 
  private:
   Communicator communicator_;
-  std::vector<double> limit_;                 // bytes per second, by route; 0: none
-  std::vector<std::vector<LinkLoad>> loads_;  // of the first device at a rate of one byte per second, by route
+  std::vector<double> limit_;     // bytes per second, by route; 0: none
+  std::vector<LinkLoads> loads_;  // of the first device at a rate of one byte per second, by route
 };
 
 // Costs by shape, each found once. Safe from several threads.

@@ -171,32 +171,27 @@ class Reader {
     }
   }
 
-  // Communication that is alike is one.
-  void note_traffic(const Task& task, const Span& span, std::vector<LinkTime>& all) const {
+  void note_communication(const Task& task, const Span& span, int section, bool backward) {
     const Workload& workload = played_.priced.workload;
     const WorkId id = task.meeting.valid() ? workload.meetings[task.meeting].work : task.work;
-    if (!id.valid() || workload.works[id].links.empty()) return;
+    if (!id.valid()) return;
     const Work& work = workload.works[id];
-    LinkTime traffic{seconds(span.end - span.work), {}};
     const double moving = seconds(span.end - span.work - work.fixed);
-    if (moving <= 0) return;
-    const double rate = static_cast<double>(work.bytes) / moving;
+    if (work.links.empty() || moving <= 0) return;
+    LinkLoads loads;
     for (const LinkUse& use : work.links) {
-      const auto& link = workload.links[use.link];
-      if (link.capacity <= 0) continue;
-      traffic.links.push_back({LinkId(link.label), rate * static_cast<double>(use.coefficient) /
-                                                       static_cast<double>(kOne) / static_cast<double>(link.capacity)});
+      const FlowLink& link = workload.links[use.link];
+      const double load =
+          static_cast<double>(use.coefficient) / static_cast<double>(kOne) * static_cast<double>(work.bytes) / moving;
+      if (link.capacity > 0) loads.push_back({LinkId(link.label), load / static_cast<double>(link.capacity)});
     }
-    for (LinkTime& each : all) {
-      const auto alike = [](const LinkLoad& a, const LinkLoad& b) {
-        return a.link == b.link && std::abs(a.share - b.share) < 0.01;
-      };
-      if (!std::equal(each.links.begin(), each.links.end(), traffic.links.begin(), traffic.links.end(), alike))
-        continue;
-      each.seconds += traffic.seconds;
-      return;
-    }
-    all.push_back(std::move(traffic));
+    SectionCost& of = at(section);
+    const auto same = [&](const LinkLoads& each) { return alike(each, loads); };
+    const auto known = std::find_if(of.loads.begin(), of.loads.end(), same);
+    const auto index = static_cast<std::size_t>(known - of.loads.begin());
+    if (known == of.loads.end()) of.loads.push_back(std::move(loads));
+    (backward ? of.backward_said : of.forward_said)
+        .push_back({seconds(span.work), seconds(span.end - span.work), index});
   }
 
   void read_times() {
@@ -231,7 +226,7 @@ class Reader {
       if (looked_at)
         if (const auto* compute = std::get_if<Compute>(&instruction.what)) note_parameters(*compute, span, backward);
       const Task& task = agent.tasks[span.task];
-      if (looked_at) note_traffic(task, span, backward ? at(current).backward_traffic : at(current).forward_traffic);
+      if (looked_at) note_communication(task, span, current, backward);
       if (!task.work.valid()) return;
       const Work& work = played_.priced.workload.works[task.work];
       if (is_communication(work)) return;
@@ -267,6 +262,7 @@ class Reader {
       const Picoseconds to = s + 1 == sections_.size() ? play_end[kForward] : std::max(from, section_end[0][s]);
       sections_[s].forward = seconds(to - from);
       began_[0].push_back(from);
+      for (Communicating& each : sections_[s].forward_said) each.start -= seconds(from);
       from = to;
     }
     from = play_end[kBackward - 1];
@@ -274,6 +270,7 @@ class Reader {
       const Picoseconds to = s == 0 ? std::max(from, play_end[kBackward]) : std::max(from, section_end[1][s]);
       sections_[s].backward = seconds(to - from);
       began_[1].insert(began_[1].begin(), from);
+      for (Communicating& each : sections_[s].backward_said) each.start -= seconds(from);
       from = to;
     }
     // A layer waits for the last collective of the one above, as far as it has nothing to recompute beside it. Here

@@ -42,6 +42,12 @@ struct ComputeShare {
   std::int32_t sm_share = 0, memory_share = 0, waves = 0;
 };
 
+// Communication inside a section, in seconds from the beginning of the section's pass.
+struct Communicating {
+  double start = 0, takes = 0;
+  std::size_t loads = 0;  // SectionCost::loads
+};
+
 // A parameter of a section: how operators want it, and when, in seconds from the beginning of the section's pass.
 struct ParameterCost {
   Layout layout;                             // on the probe's mesh (BlockCosts::axes)
@@ -59,8 +65,9 @@ struct SectionCost {
   double accumulate = 0;             // of backward: adding to gradients, which ZeRO-2 does on parts
   double compute_forward = 0, compute_backward = 0;  // computing alone
   std::vector<ComputeShare> forward_shares, backward_shares;
-  std::vector<LinkTime> forward_traffic, backward_traffic;  // of communication inside the section
-  double optimizer = 0;                                     // seconds of the step's operators, nothing spread
+  std::vector<LinkLoads> loads;                            // of communication inside the section, …
+  std::vector<Communicating> forward_said, backward_said;  // … and when it is, in order
+  double optimizer = 0;                                    // seconds of the step's operators, nothing spread
   int optimizer_operators = 0;
   KeptBytes dense, expert;
   std::vector<ParameterCost> parameters;

@@ -53,6 +53,9 @@ class Finder {
         data_.tied_reduce += costs_.collective(Collective::AllReduce, axis, bytes).seconds;
     }
     data_.whole_world = costs_.collective(Collective::AllReduce, {problem_.devices, 1}, 8).seconds;
+    double all = 0;
+    for (const ReplicaData::Step& step : data_.steps) all += step.part;
+    for (ReplicaData::Step& step : data_.steps) step.part /= all;
     double longest = 0;
     for (const auto& [share, seconds] : time_of_share_)
       if (seconds > longest) {
@@ -165,11 +168,19 @@ class Finder {
       GroupCost::Taken taken = costs_.collective(collective, shape, bytes);
       if (collective == Collective::ReduceScatter) bytes /= shape.size;
       time_of_share_[{taken.sm_share, taken.memory_share}] += taken.seconds;
-      if (of_layer_ && plan_.zero >= 2 && taken.seconds > 0)
-        data_.steps.push_back({{taken.seconds, std::move(taken.links)}, taken.spare});
       seconds += taken.seconds;
+      if (of_layer_ && plan_.zero >= 2 && taken.seconds > 0) add_step(std::move(taken));
     }
     return seconds;
+  }
+
+  void add_step(GroupCost::Taken taken) {
+    for (ReplicaData::Step& step : data_.steps)
+      if (step.spare == taken.spare && alike(step.links, taken.links)) {
+        step.part += taken.seconds;
+        return;
+      }
+    data_.steps.push_back({taken.seconds, taken.spare, std::move(taken.links)});
   }
 
   // Small sections travel together until a bucket is full; each has its share of the time. ZeRO-3 has units instead.

@@ -39,10 +39,11 @@ struct ReplicaData {
   std::vector<SectionData> sections;            // before, kinds, after
   std::int32_t sm_share = 0, memory_share = 0;  // of the device, most of the time
   struct Step {
-    LinkTime traffic;
+    double part = 0;   // of the time of all
     double spare = 1;  // GroupCost::Taken
+    LinkLoads links;
   };
-  std::vector<Step> steps;  // of gathers and reductions of layers
+  std::vector<Step> steps;  // of gathers and reductions of layers, those that are alike as one
   double tied_reduce = 0;   // of the table that embedding and head share, in each of the two stages
   double whole_world = 0;   // a scalar summed over all devices
 };

@@ -22,11 +22,12 @@ struct Saying {
   int computed;
 };
 // What happens in a section's pass, in this order where several things do at once.
-enum class What : std::uint8_t { Use, Ready, Done };
+enum class What : std::uint8_t { Use, Ready, Done, Turn };
 struct Point {
   double at;
   What what;
-  double takes;  // the gather before its use, the reduction after it is ready
+  double takes;                    // the gather before its use, the reduction after it is ready
+  const Beside* beside = nullptr;  // from a turn on
 };
 
 void insert(std::vector<Point>& points, const Point& point) {
@@ -92,7 +93,14 @@ class Issue {
           if (piece.takes > 0) insert(points, {std::min(takes, piece.ready), What::Ready, piece.takes});
       if (!section.gathers.empty())
         insert(points, {std::min(takes, backward_ ? section.backward_done : section.forward_done), What::Done, 0});
+      for (const StreamSpan& span : backward_ ? section.backward_spans : section.forward_spans) {
+        insert(points, {std::min(takes, span.start), What::Turn, 0, &span.beside});
+        insert(points, {std::min(takes, span.end), What::Turn, 0, &beside_of(section)});
+      }
     }
+  }
+  const Beside& beside_of(const StreamSection& section) const {
+    return backward_ ? section.backward_beside : section.forward_beside;
   }
 
   // No more sections are gathered than may be in flight: one waits until an earlier one is done with its parameters.
@@ -109,24 +117,25 @@ class Issue {
   void compute(int position) {
     const StreamSection& section = sections_[at(position)];
     const double takes = backward_ ? section.backward : section.forward;
-    const Beside& beside = backward_ ? section.backward_beside : section.forward_beside;
+    const Beside* beside = &beside_of(section);
     double done = 0;
     int gathered = orders_.first[static_cast<std::size_t>(position)], needs = 0;
     const auto go_on = [&](double until) {
-      orders_.compute.push_back({until - done, needs, beside});
+      orders_.compute.push_back({until - done, needs, *beside});
       done = until;
       needs = 0;
     };
     for (const Point& point : orders_.points[at(position)]) {
-      if (point.at > done || (point.what != What::Use && needs > 0)) go_on(point.at);
+      if (point.at > done || ((point.what == What::Ready || point.what == What::Done) && needs > 0)) go_on(point.at);
       const auto computed = static_cast<int>(orders_.compute.size());
       if (point.what == What::Use) needs = ++gathered;
       if (point.what == What::Ready) orders_.say.push_back({point.takes, computed});
       if (point.what == What::Done) orders_.ends[static_cast<std::size_t>(position)] = computed;
+      if (point.what == What::Turn) beside = point.beside;
     }
     if (takes > done || needs > 0) go_on(takes);
     if (backward_ && !rules_.overlap)
-      orders_.compute.push_back({section.adds, static_cast<int>(orders_.say.size()), beside});
+      orders_.compute.push_back({section.adds, static_cast<int>(orders_.say.size()), *beside});
   }
 
   std::span<const StreamSection> sections_;

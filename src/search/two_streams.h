@@ -34,11 +34,18 @@ struct Beside {
   double compute = 1, say = 1;
 };
 
+// A part of a section's pass with factors of its own: communication inside it.
+struct StreamSpan {
+  double start = 0, end = 0;
+  Beside beside;
+};
+
 struct StreamSection {
   double forward = 0, backward = 0;  // alone
   Beside forward_beside = {}, backward_beside = {};
-  double forward_done = 0, backward_done = 0;  // from then on it needs no parameters
-  double adds = 0;                             // computation that waits for the reductions
+  std::span<const StreamSpan> forward_spans = {}, backward_spans = {};  // in order, apart from one another
+  double forward_done = 0, backward_done = 0;                           // from then on it needs no parameters
+  double adds = 0;                                                      // computation that waits for the reductions
   std::vector<StreamGather> gathers = {};
   std::vector<StreamReduce> reduces = {};
 };
