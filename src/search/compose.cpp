@@ -73,6 +73,7 @@ Beside Composer::device_sharing(const std::vector<ComputeShare>& shares, const R
 
 const std::vector<Composer::BesideData>& Composer::device_sharing(const BlockCosts& block,
                                                                   const ReplicaData& data) const {
+  const std::lock_guard lock(mutex_);
   std::vector<BesideData>& known = device_sharing_[{&block, data.sm_share, data.memory_share}];
   if (!known.empty()) return known;
   const auto add = [&](const SectionCost& of) {
@@ -85,10 +86,10 @@ const std::vector<Composer::BesideData>& Composer::device_sharing(const BlockCos
 }
 
 const std::vector<Composer::BesideData>& Composer::sharing_of(const BlockCosts& block, const ReplicaData& data) const {
+  const std::vector<BesideData>& device = device_sharing(block, data);
   const std::lock_guard lock(mutex_);
   std::vector<BesideData>& known = sharing_[{&block, &data}];
   if (!known.empty()) return known;
-  const std::vector<BesideData>& device = device_sharing(block, data);
   // What communication inside a section leaves to the replicas' and they to it.
   const auto share = [&](const LinkLoads& inside) {
     Beside beside{0, 0};
@@ -359,10 +360,13 @@ const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const Block
   std::vector<StageWork::Effective>& effective = work.sections;
   effective.clear();
   work.streams.clear();
-  const std::vector<BesideData>* const sharing = spread ? &sharing_of(block, data) : nullptr;
+  const std::vector<BesideData>* const sharing = spread && plan.zero < 2 ? &device_sharing(block, data) : nullptr;
   for (std::int32_t i = 0; i < sections; ++i) {
     const SectionCost& cost = at(i);
-    const double slow = spread ? 1 / (*sharing)[static_cast<std::size_t>(i)].backward.compute : 1;
+    double slow = 1;
+    if (sharing && cost.backward > 0)
+      slow += (1 / (*sharing)[static_cast<std::size_t>(i)].backward.compute - 1) *
+              std::min(1.0, cost.compute_backward / cost.backward);
     const double weight = std::min(cost.backward_weight, 0.9 * cost.backward);
     effective.push_back({cost.forward, cost.backward - weight, weight, slow});
   }
@@ -529,6 +533,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
   double summed = 0;
 
   // Gradients: reduced beside the last micro-batch's backward pass, or after it.
+  const ReplicaGroups groups = replica_groups(plan);
   double finish = 0, step_tail = 0;
   for (int rank = 0; rank < table.ranks(); ++rank) {
     double data_free = 0, end = played.rank_end[static_cast<std::size_t>(rank)], optimizer = 0, gather = 0;
@@ -574,7 +579,6 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     }
     finish = std::max(finish, std::max(end, data_free));
     exposed_data = std::max(exposed_data, std::max(0.0, data_free - end));
-    const ReplicaGroups groups = replica_groups(plan);
     double step = plan.zero > 0 ? optimizer / static_cast<double>(groups.shards()) : optimizer;
     if (!stack.graph_capture.value) step = std::max(step, operators * stack.host_per_operator.value.value);
     if (plan.zero == 1 || plan.zero == 2) {

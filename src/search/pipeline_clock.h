@@ -62,17 +62,19 @@ class PipelineTable {
   void play(const std::vector<StageTimes>& stages, double transfer, PipelineTimes& times) const;
 
  private:
+  // Ends of actions have places in one list, behind two that are there before: 0, and never.
+  static constexpr std::int32_t kStart = 0, kNever = 1, kFirst = 2;
   struct Step {
-    std::int32_t before = -1;  // on its rank
-    std::int32_t needs = -1;   // of the neighbouring stage
-    std::int32_t place = 0;    // rank · chunks + chunk
-    std::int32_t stage = 0;
-    Body body{};
-    bool remote = false;  // what it needs is on another rank
-    bool last_backward = false;
+    std::int32_t before = kStart;  // on its rank
+    std::int32_t needs = kNever;   // of the neighbouring stage
+    std::int32_t cost = 0;         // by stage, body and whether what it needs is on another rank
   };
+  static std::int32_t cost_of(std::int32_t stage, Body body, bool remote) {
+    return (stage * 4 + static_cast<std::int32_t>(body)) * 2 + (remote ? 1 : 0);
+  }
   int ranks_ = 1, chunks_ = 1, micro_batches_ = 1;
   std::vector<Step> steps_;
+  std::vector<std::int32_t> last_of_rank_, last_of_place_;  // actions; of a place, the last micro-batch's backward
   std::vector<std::int32_t> stage_at_;
   std::vector<std::vector<std::int32_t>> in_flight_;
   std::vector<std::vector<InFlight>> split_;

@@ -9,13 +9,16 @@ namespace weft {
 namespace {
 
 constexpr int kPlayed = 3;  // micro-batches, at most
+// Sections of one kind that follow one another, and how many more of them: what these add, all others do.
+constexpr std::size_t kAlike = 5, kMore = 2;
 
 // What the streams do in a micro-batch, in order. A count of what the other stream must have done before in this
 // micro-batch; 0: nothing.
 struct Computing {
   double takes;
   int said;
-  Beside beside;
+  double slower, slows;  // beside what is said: how much longer it takes, and makes that take
+  double compute, say;   // the inverse of both
 };
 struct Saying {
   double takes;
@@ -99,6 +102,9 @@ class Issue {
       }
     }
   }
+  void add_computing(double takes, int said, const Beside& beside) {
+    orders_.compute.push_back({takes, said, 1 / beside.compute, 1 / beside.say, beside.compute, beside.say});
+  }
   const Beside& beside_of(const StreamSection& section) const {
     return backward_ ? section.backward_beside : section.forward_beside;
   }
@@ -121,7 +127,7 @@ class Issue {
     double done = 0;
     int gathered = orders_.first[static_cast<std::size_t>(position)], needs = 0;
     const auto go_on = [&](double until) {
-      orders_.compute.push_back({until - done, needs, *beside});
+      add_computing(until - done, needs, *beside);
       done = until;
       needs = 0;
     };
@@ -134,8 +140,7 @@ class Issue {
       if (point.what == What::Turn) beside = point.beside;
     }
     if (takes > done || needs > 0) go_on(takes);
-    if (backward_ && !rules_.overlap)
-      orders_.compute.push_back({section.adds, static_cast<int>(orders_.say.size()), *beside});
+    if (backward_ && !rules_.overlap) add_computing(section.adds, static_cast<int>(orders_.say.size()), *beside);
   }
 
   std::span<const StreamSection> sections_;
@@ -145,10 +150,8 @@ class Issue {
   bool backward_ = false;
 };
 
-}  // namespace
-
-StreamTimes play_streams(std::span<const StreamSection> sections, std::span<const std::int32_t> stage,
-                         const StreamRules& rules, int micro_batches) {
+StreamTimes play_all(std::span<const StreamSection> sections, std::span<const std::int32_t> stage,
+                     const StreamRules& rules, int micro_batches) {
   thread_local Orders orders;
   Issue issue(sections, stage, rules, orders);
   issue.pass(false);
@@ -197,14 +200,14 @@ StreamTimes play_streams(std::span<const StreamSection> sections, std::span<cons
       may_say = needs == 0 || c_round > s_round || (c_round == s_round && c >= needs);
     }
     if (may_compute && may_say) {
-      const double c_takes = c_left / compute.beside.compute, s_takes = s_left / compute.beside.say;
+      const double c_takes = c_left * compute.slower, s_takes = s_left * compute.slows;
       if (c_takes <= s_takes) {
         now += c_takes;
-        s_left -= c_takes * compute.beside.say;
+        s_left -= c_takes * compute.say;
         end_compute();
       } else {
         now += s_takes;
-        c_left -= s_takes * compute.beside.compute;
+        c_left -= s_takes * compute.compute;
         end_say();
       }
     } else if (may_compute) {
@@ -223,6 +226,29 @@ StreamTimes play_streams(std::span<const StreamSection> sections, std::span<cons
   times.all = computed[last] + others * (times.forward + times.backward);
   times.lag = std::max(0.0, lag + others * lag_grows);
   return times;
+}
+
+}  // namespace
+
+StreamTimes play_streams(std::span<const StreamSection> sections, std::span<const std::int32_t> stage,
+                         const StreamRules& rules, int micro_batches) {
+  std::size_t longest = 0, at = 0;  // sections of one kind that follow one another
+  for (std::size_t first = 0, i = 0; i < stage.size(); ++i) {
+    if (stage[i] != stage[first]) first = i;
+    if (i + 1 - first > longest) longest = i + 1 - first, at = first;
+  }
+  if (longest <= 2 * kAlike + kMore) return play_all(sections, stage, rules, micro_batches);
+  thread_local std::vector<std::int32_t> fewer;
+  const auto play_with = [&](std::size_t count) {
+    fewer.assign(stage.begin(), stage.begin() + static_cast<std::ptrdiff_t>(at + count));
+    fewer.insert(fewer.end(), stage.begin() + static_cast<std::ptrdiff_t>(at + longest), stage.end());
+    return play_all(sections, fewer, rules, micro_batches);
+  };
+  const StreamTimes some = play_with(kAlike), more = play_with(kAlike + kMore);
+  const double times = static_cast<double>(longest - kAlike) / static_cast<double>(kMore);
+  const auto go_on = [&](double StreamTimes::*of) { return some.*of + times * (more.*of - some.*of); };
+  return {go_on(&StreamTimes::forward), go_on(&StreamTimes::backward), go_on(&StreamTimes::all),
+          std::max(0.0, go_on(&StreamTimes::lag))};
 }
 
 }  // namespace weft

@@ -9,8 +9,8 @@
 // So parameters may wait for all of a layer's gradients, and computation for both. With durations given, the two
 // streams are played as they are. What runs beside the other stream is slower, by factors that do not depend on what
 // the other does: they share the device and, with communication inside a section, links.
-// Cost: some 10 ns per piece of a section, pass and micro-batch; a few micro-batches are played, the others add as much
-// as the last.
+// Cost: some 10 ns per piece of a section, pass and micro-batch. A few micro-batches and a few of many layers are
+// played; the others add as much as the last of them.
 #pragma once
 
 #include <cstdint>
