@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "base/check.h"
 #include "forecast/memory.h"
@@ -421,6 +422,7 @@ Composer::Least Composer::least_of(const HybridPlan& plan, const SectionCost& co
     double ready = 0;
     for (std::int32_t each : piece.parameters)
       ready = std::max(ready, cost.parameters[static_cast<std::size_t>(each)].backward_ready);
+    ready = std::min(ready, cost.backward - cost.accumulate);
     last_reduce = std::max(last_reduce, scale * ready + piece.seconds);
   }
   if (again && !stack.prefetch_backward.value) {
@@ -451,15 +453,17 @@ double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const
   takes.clear();
   for (std::int32_t i = 0; i < sections; ++i) {
     takes.push_back(least_of(plan, at(i), data.sections[static_cast<std::size_t>(i)], scale));
-    // What belongs to no layer is neither gathered nor reduced between layers.
-    if (i == 0 || i + 1 == sections) takes.back().own -= takes.back().waits;
+    // What belongs to no layer is neither gathered nor reduced between layers; backward needs no table.
+    if (i == 0 || i + 1 == sections) takes.back().own -= std::exchange(takes.back().waits, 0);
+    if (i == 0 && plan.zero == 3) takes.back().said -= data.sections.front().gather;
   }
   const double micro_batches = plan.micro_batches;
   double bound = 0, lead = 0, least_tail = std::numeric_limits<double>::infinity();
   for (int rank = 0; rank < table.ranks(); ++rank) {
-    double own = 0, stream = 0, most_waits = 0;    // of a micro-batch
+    double own = 0, stream = 0;                    // of a micro-batch
     double reduce = 0, gather = 0, optimizer = 0;  // once per step; gradients after the last micro-batch has come
-    for (int chunk = 0; chunk < table.chunks(); ++chunk)
+    for (int chunk = 0; chunk < table.chunks(); ++chunk) {
+      double most_waits = 0;
       for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, chunk))]) {
         const SectionData& said = data.sections[static_cast<std::size_t>(section)];
         const Least& least = takes[static_cast<std::size_t>(section)];
@@ -470,7 +474,9 @@ double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const
         if (spread && plan.zero > 0 && plan.zero < 3) gather += said.gather;
         optimizer += at(section).optimizer;
       }
-    own = std::max(own - most_waits, stream);  // one section may wait beside another micro-batch's computation
+      own -= most_waits;  // one section may wait beside another pass
+    }
+    own = std::max(own, stream);
     if (plan.zero > 0) optimizer /= static_cast<double>(plan.dp / plan.copies) * plan.cp;
     least_tail = std::min(least_tail, std::max(optimizer, gather));
     // The last micro-batch of a chunk may come a round of micro-batches before the end.
