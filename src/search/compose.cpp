@@ -17,11 +17,6 @@ constexpr double kShortSpan = 0.02;  // of a pass: communication that is not loo
 
 }  // namespace
 
-// The sections of every stage. Indices: 0 before the layers, 1 + kind, the last after them.
-struct Composer::Stages {
-  std::vector<std::vector<std::int32_t>> sections;
-};
-
 Composer::Composer(const PlanProblem& problem, const CostModel& cost, double headroom)
     : problem_(problem),
       cost_(cost),
@@ -401,95 +396,6 @@ const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const Block
   return work;
 }
 
-Composer::Least Composer::least_of(const HybridPlan& plan, const SectionCost& cost, const SectionData& said,
-                                   double scale) const {
-  const bool every_time = plan.dp * plan.cp > 1 && plan.zero >= 2;
-  double forward = scale * cost.forward, backward = scale * (cost.backward - (every_time ? cost.accumulate : 0));
-  if (!every_time) return {forward + backward, 0, 0};
-  const SoftwareStack& stack = problem_.stack;
-  const double alone = forward + backward;
-  const bool again = plan.zero == 3 && stack.reshard_after_forward.value;
-  // Gathered only when the one before needs its own no more.
-  if (plan.zero == 3 && !stack.prefetch_forward.value && stack.gathers_in_flight.value <= 1)
-    for (const SaidPiece& piece : said.gathers)
-      for (std::int32_t each : piece.parameters)
-        forward = std::max(
-            forward,
-            piece.seconds + scale * (cost.forward_done - cost.parameters[static_cast<std::size_t>(each)].forward_use));
-  // Behind the gradients of the one before, which are behind what they were made of.
-  double first_gather = 0, last_reduce = 0;
-  for (const SaidPiece& piece : said.reduces) {
-    double ready = 0;
-    for (std::int32_t each : piece.parameters)
-      ready = std::max(ready, cost.parameters[static_cast<std::size_t>(each)].backward_ready);
-    ready = std::min(ready, cost.backward - cost.accumulate);
-    last_reduce = std::max(last_reduce, scale * ready + piece.seconds);
-  }
-  if (again && !stack.prefetch_backward.value) {
-    first_gather = std::numeric_limits<double>::infinity();
-    for (const SaidPiece& piece : said.gathers) {
-      double use = cost.backward;
-      for (std::int32_t each : piece.parameters)
-        use = std::min(use, cost.parameters[static_cast<std::size_t>(each)].backward_use);
-      first_gather = std::min(first_gather, piece.seconds - scale * use);
-    }
-    if (!said.gathers.empty()) backward = std::max(backward, last_reduce + first_gather);
-  } else if (!stack.gradient_overlap.value) {
-    backward = std::max(backward, last_reduce);
-  }
-  const double gathers = plan.zero == 3 ? (again ? 2 : 1) * said.gather : 0;
-  return {forward + backward, said.reduce + gathers, forward + backward - alone};
-}
-
-// No schedule of these stages is faster than its busiest rank and the first micro-batch's way there and back.
-double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data,
-                          const Stages& stages, const PipelineTable& table, double scale) const {
-  const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
-  const auto at = [&](std::int32_t i) -> const SectionCost& {
-    return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
-  };
-  const bool spread = plan.dp * plan.cp > 1;
-  thread_local std::vector<Least> takes;
-  takes.clear();
-  for (std::int32_t i = 0; i < sections; ++i) {
-    takes.push_back(least_of(plan, at(i), data.sections[static_cast<std::size_t>(i)], scale));
-    // What belongs to no layer is neither gathered nor reduced between layers; backward needs no table.
-    if (i == 0 || i + 1 == sections) takes.back().own -= std::exchange(takes.back().waits, 0);
-    if (i == 0 && plan.zero == 3) takes.back().said -= data.sections.front().gather;
-  }
-  const double micro_batches = plan.micro_batches;
-  double bound = 0, lead = 0, least_tail = std::numeric_limits<double>::infinity();
-  for (int rank = 0; rank < table.ranks(); ++rank) {
-    double own = 0, stream = 0;                    // of a micro-batch
-    double reduce = 0, gather = 0, optimizer = 0;  // once per step; gradients after the last micro-batch has come
-    for (int chunk = 0; chunk < table.chunks(); ++chunk) {
-      double most_waits = 0;
-      for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, chunk))]) {
-        const SectionData& said = data.sections[static_cast<std::size_t>(section)];
-        const Least& least = takes[static_cast<std::size_t>(section)];
-        own += least.own;
-        stream += least.said;
-        most_waits = std::max(most_waits, least.waits);
-        if (spread && plan.zero < 2) reduce += said.reduce;
-        if (spread && plan.zero > 0 && plan.zero < 3) gather += said.gather;
-        optimizer += at(section).optimizer;
-      }
-      own -= most_waits;  // one section may wait beside another pass
-    }
-    own = std::max(own, stream);
-    if (plan.zero > 0) optimizer /= static_cast<double>(plan.dp / plan.copies) * plan.cp;
-    least_tail = std::min(least_tail, std::max(optimizer, gather));
-    // The last micro-batch of a chunk may come a round of micro-batches before the end.
-    const double before = std::max(0.0, micro_batches - (table.chunks() > 1 ? table.ranks() : 1));
-    bound = std::max(bound, lead + std::max(micro_batches * own, before * own + reduce));
-    if (plan.schedule != PlanSchedule::ZeroBubbleV && plan.schedule != PlanSchedule::ZeroBubbleH1)
-      for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, 0))])
-        lead += scale * (at(section).forward + at(section).backward - at(section).recompute_head -
-                         (spread && plan.zero >= 2 ? at(section).accumulate : 0));
-  }
-  return bound + least_tail;
-}
-
 void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data, const Stages& stages,
                          const PipelineClock& clock, double bound_above, Composition& made) const {
   const SoftwareStack& stack = problem_.stack;
@@ -642,22 +548,6 @@ bool Composer::deal_sections(const HybridPlan& plan, Stages& stages) const {
     if (stage + 1 == stages.sections.size()) list.push_back(problem_.layers.kinds + 1);
   }
   return true;
-}
-
-HybridPlan Composer::relaxed(HybridPlan plan, std::int32_t micro_batch) {
-  plan.recompute = PlanRecompute::None;
-  plan.micro_batch = micro_batch;
-  return plan;
-}
-
-std::optional<double> Composer::bound(const HybridPlan& plan, std::int32_t micro_batch) const {
-  const BlockCosts* block = block_of(relaxed(plan, micro_batch));
-  thread_local Stages stages;
-  if (!block || !deal_sections(plan, stages)) return std::nullopt;
-  const PipelineClock& clock = clock_of(plan);
-  if (!clock.valid()) return std::nullopt;
-  const double scale = static_cast<double>(plan.micro_batch) / micro_batch;
-  return bound_of(plan, *block, data_of(plan, *block), stages, clock.table(), scale);
 }
 
 std::optional<std::int64_t> Composer::memory(const HybridPlan& plan) const {

@@ -1,13 +1,15 @@
 // A plan's time and memory without simulating it: costs of its sections (probe.h), put together by the pipeline's
 // schedule (pipeline_clock.h), with what replicas and stages say to one another (group_cost.h).
 //
-//   step  = the pipeline, its stages as uneven as they are, transfers between them
+//   step  = the pipeline, its stages as uneven as they are, transfers between them; a stage whose replicas talk in
+//   every
+//           micro-batch as two streams (two_streams.h)
 //         + gradients that are not yet reduced when the last backward pass ends
 //         + the optimizer's step and the gathering of what was updated in parts
 //   memory of a rank = what it keeps + micro-batches in flight · what each leaves behind + the most above it
 //
 // Probes and groups are found once for all plans that share them (`prepare`), so that a plan costs some microseconds.
-// What is left out is small: links shared by different kinds of communication, buckets across layers.
+// What is left out is small: links that stages share with the rest, buckets across layers.
 // compose_test.cpp holds it to the simulator.
 #pragma once
 
@@ -62,7 +64,10 @@ class Composer {
 
  private:
   using DataKey = std::array<std::int32_t, 7>;  // tp, cp, ep, dp, zero, copies, sequence parallelism
-  struct Stages;
+  // The sections of every stage. Indices: 0 before the layers, 1 + kind, the last after them.
+  struct Stages {
+    std::vector<std::vector<std::int32_t>> sections;
+  };
 
   static BlockShape shape_of(const HybridPlan& plan);
   const BlockCosts* block_of(const HybridPlan& plan) const;  // null: does not compile, or was not prepared

@@ -57,12 +57,11 @@ class Reader {
         section_of_tensor_(graph().tensors().size(), -1),
         expert_(graph().tensors().size(), 0),
         moments_(graph().tensors().size()),
-        owner_(graph().tensors().size()),
-        gradient_type_(graph().tensors().size(), DType{}) {
+        owner_(graph().tensors().size()) {
     settle_sections();
+    for (const auto& [parameter, sum] : plan.training.accumulated) owner_[graph().tensors()[sum].storage] = parameter;
     sections_.resize(static_cast<std::size_t>(count_) + 2);
     differentiated_.resize(sections_.size(), 0);
-    parameters_.resize(sections_.size());
   }
 
   BlockCosts run() {
@@ -123,7 +122,6 @@ class Reader {
       if (found == parameters.end()) continue;
       section_of_tensor_[id] = section_of_tensor_[found->second];
       expert_[id] = expert_[found->second];
-      owner_[id] = found->second;
     }
     for (OpId op : of.ops().ids()) {
       if (section_of_op_[op] >= 0) continue;
@@ -329,11 +327,23 @@ class Reader {
   }
 
   void read_kept() {
+    IdVec<TensorId, DType> gradient_type(graph().tensors().size(), DType{});
     IdVec<TensorId, char> gradient(graph().tensors().size(), 0);
-    for (const auto& [parameter, sum] : plan_.training.accumulated) gradient[graph().tensors()[sum].storage] = 1;
+    for (const auto& [parameter, sum] : plan_.training.accumulated) {
+      gradient[graph().tensors()[sum].storage] = 1;
+      gradient_type[parameter] = graph().tensors()[sum].type.dtype;
+    }
+    // In the order of the graph, which all shapes have in common.
+    std::vector<BufferId> buffers;
     for (BufferId id : program().buffers.ids()) {
       const Buffer& buffer = program().buffers[id];
-      if (buffer.memory != id || (buffer.kind != BufferKind::Parameter && buffer.kind != BufferKind::State)) continue;
+      if (buffer.memory == id && (buffer.kind == BufferKind::Parameter || buffer.kind == BufferKind::State))
+        buffers.push_back(id);
+    }
+    std::stable_sort(buffers.begin(), buffers.end(),
+                     [&](BufferId a, BufferId b) { return program().buffers[a].tensor < program().buffers[b].tensor; });
+    for (BufferId id : buffers) {
+      const Buffer& buffer = program().buffers[id];
       const Tensor& tensor = graph().tensors()[buffer.tensor];
       const std::int64_t elements = largest_local_elements(buffer.layout, program().meshes[buffer.layout.mesh]);
       const std::int64_t bytes = bytes_of(tensor.type.dtype, elements);
@@ -344,30 +354,23 @@ class Reader {
       if (buffer.kind == BufferKind::Parameter) {
         kept.parameters += bytes;
         (expert ? of.stored_expert_elements : of.stored_elements) += elements;
-        if (section >= 0) add_parameter(buffer, elements, bytes, of);
+        if (section < 0) continue;
+        ParameterCost& made = add_parameter(buffer, of);
+        made.elements = elements;
+        made.weights = bytes;
+        made.gradients = bytes_of(gradient_type[buffer.tensor], elements);
       } else {
         (gradient[buffer.tensor] ? kept.gradients : kept.optimizer) += bytes;
-        if (gradient[buffer.tensor] && owner_[buffer.tensor].valid())
-          gradient_type_[owner_[buffer.tensor]] = tensor.type.dtype;
       }
     }
-    for (SectionCost& section : sections_)
-      for (std::size_t i = 0; i < section.parameters.size(); ++i) {
-        ParameterCost& parameter = section.parameters[i];
-        const TensorId tensor = parameters_[static_cast<std::size_t>(&section - sections_.data())][i];
-        parameter.gradients = bytes_of(gradient_type_[tensor], parameter.elements);
-      }
   }
 
-  void add_parameter(const Buffer& buffer, std::int64_t elements, std::int64_t bytes, SectionCost& of) {
+  ParameterCost& add_parameter(const Buffer& buffer, SectionCost& of) {
     const auto section = static_cast<std::size_t>(section_of_tensor_[buffer.tensor]);
     const Moments& moments = moments_[buffer.tensor];
     ParameterCost& made = of.parameters.emplace_back();
-    parameters_[section].push_back(buffer.tensor);
     made.layout = buffer.layout;
     made.apart = moments.apart;
-    made.elements = elements;
-    made.weights = bytes;
     const auto since = [&](Picoseconds moment, bool backward, double never) {
       const double takes = backward ? of.backward : of.forward;
       return moment < 0 ? never : std::clamp(seconds(moment - began_[backward][section]), 0.0, takes);
@@ -377,6 +380,7 @@ class Reader {
     made.backward_ready = since(moments.ready, true, of.backward);
     of.forward_done = std::max(of.forward_done, since(moments.done[0], false, 0));
     of.backward_done = std::max(of.backward_done, since(moments.done[1], true, 0));
+    return made;
   }
 
   // What the last operator of the first layer makes.
@@ -407,12 +411,10 @@ class Reader {
     Picoseconds use[2] = {-1, -1}, done[2] = {-1, -1}, ready = -1;  // −1: never
     bool apart = false;
   };
-  IdVec<TensorId, Moments> moments_;               // of parameters
-  IdVec<TensorId, TensorId> owner_;                // of states: the parameter they belong to
-  IdVec<TensorId, DType> gradient_type_;           // of parameters
-  std::vector<std::vector<TensorId>> parameters_;  // as SectionCost::parameters has them
-  std::vector<Picoseconds> began_[2];              // sections, forward and backward
-  std::vector<char> differentiated_;               // sections whose first gradient operator has come
+  IdVec<TensorId, Moments> moments_;   // of parameters
+  IdVec<TensorId, TensorId> owner_;    // of sums of gradients: the parameter
+  std::vector<Picoseconds> began_[2];  // sections, forward and backward
+  std::vector<char> differentiated_;   // sections whose first gradient operator has come
   double step_fixed_ = 0;
   int current_[2] = {0, 0};  // of the forward and the backward pass
 };
