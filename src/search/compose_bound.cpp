@@ -7,44 +7,81 @@
 
 namespace weft {
 
+namespace {
+
+// Something said, and the moment of the pass it stands at: before its first use, or after it is ready.
+struct Said {
+  double at, seconds;
+};
+
+// Pieces in the order in which they are said.
+template <class Moment>
+const std::vector<Said>& in_order(const std::vector<SaidPiece>& pieces, std::vector<Said>& list, const Moment& moment) {
+  list.clear();
+  for (const SaidPiece& piece : pieces) {
+    const Said said{moment(piece), piece.seconds};
+    list.insert(
+        std::upper_bound(list.begin(), list.end(), said, [](const Said& a, const Said& b) { return a.at < b.at; }),
+        said);
+  }
+  return list;
+}
+
+// A pass whose gathers begin when nothing is left of the one before, from the first gather until `end` of the pass has
+// been computed and what is reduced by then has been said: the longest way through uses and gradients.
+double longest(const std::vector<Said>& gathers, const std::vector<Said>& reduces, double end) {
+  double most = end, before = 0;
+  for (const Said& gather : gathers) {
+    before += gather.seconds;
+    most = std::max(most, before + end - gather.at);
+    double after = 0;
+    for (auto reduce = reduces.rbegin(); reduce != reduces.rend(); ++reduce) {
+      after += reduce->seconds;
+      if (reduce->at >= gather.at) most = std::max(most, before + reduce->at - gather.at + after);
+    }
+  }
+  return most;
+}
+
+}  // namespace
+
 Composer::Least Composer::least_of(const HybridPlan& plan, const SectionCost& cost, const SectionData& said,
                                    double scale) const {
   const bool every_time = plan.dp * plan.cp > 1 && plan.zero >= 2;
-  double forward = scale * cost.forward, backward = scale * (cost.backward - (every_time ? cost.accumulate : 0));
+  const double differentiated = cost.backward - (every_time ? cost.accumulate : 0);
+  double forward = scale * cost.forward, backward = scale * differentiated;
   if (!every_time) return {forward + backward, 0, 0};
   const SoftwareStack& stack = problem_.stack;
   const double alone = forward + backward;
   const bool again = plan.zero == 3 && stack.reshard_after_forward.value;
+  thread_local std::vector<Said> gathers, reduces;
+  const auto first_use = [&](double ParameterCost::*use) {
+    return [&cost, scale, use](const SaidPiece& piece) {
+      double first = std::numeric_limits<double>::infinity();
+      for (std::int32_t each : piece.parameters)
+        first = std::min(first, cost.parameters[static_cast<std::size_t>(each)].*use);
+      return scale * first;
+    };
+  };
   // Gathered only when the one before needs its own no more.
   if (plan.zero == 3 && !stack.prefetch_forward.value && stack.gathers_in_flight.value <= 1)
-    for (const SaidPiece& piece : said.gathers)
+    forward = std::max(forward, longest(in_order(said.gathers, gathers, first_use(&ParameterCost::forward_use)), {},
+                                        scale * cost.forward_done));
+  const bool behind = again && !stack.prefetch_backward.value;  // the gradients of the one before
+  if (behind || !stack.gradient_overlap.value) {
+    in_order(said.reduces, reduces, [&](const SaidPiece& piece) {
+      double ready = 0;
       for (std::int32_t each : piece.parameters)
-        forward = std::max(
-            forward,
-            piece.seconds + scale * (cost.forward_done - cost.parameters[static_cast<std::size_t>(each)].forward_use));
-  // Behind the gradients of the one before, which are behind what they were made of.
-  double first_gather = 0, last_reduce = 0;
-  for (const SaidPiece& piece : said.reduces) {
-    double ready = 0;
-    for (std::int32_t each : piece.parameters)
-      ready = std::max(ready, cost.parameters[static_cast<std::size_t>(each)].backward_ready);
-    ready = std::min(ready, cost.backward - cost.accumulate);
-    last_reduce = std::max(last_reduce, scale * ready + piece.seconds);
+        ready = std::max(ready, cost.parameters[static_cast<std::size_t>(each)].backward_ready);
+      return scale * std::min(ready, differentiated);
+    });
+    gathers.clear();
+    if (behind) in_order(said.gathers, gathers, first_use(&ParameterCost::backward_use));
+    if (gathers.empty()) gathers.push_back({0, 0});
+    backward = std::max(backward, longest(gathers, reduces, 0));
   }
-  if (again && !stack.prefetch_backward.value) {
-    first_gather = std::numeric_limits<double>::infinity();
-    for (const SaidPiece& piece : said.gathers) {
-      double use = cost.backward;
-      for (std::int32_t each : piece.parameters)
-        use = std::min(use, cost.parameters[static_cast<std::size_t>(each)].backward_use);
-      first_gather = std::min(first_gather, piece.seconds - scale * use);
-    }
-    if (!said.gathers.empty()) backward = std::max(backward, last_reduce + first_gather);
-  } else if (!stack.gradient_overlap.value) {
-    backward = std::max(backward, last_reduce);
-  }
-  const double gathers = plan.zero == 3 ? (again ? 2 : 1) * said.gather : 0;
-  return {forward + backward, said.reduce + gathers, forward + backward - alone};
+  const double gathered = plan.zero == 3 ? (again ? 2 : 1) * said.gather : 0;
+  return {forward + backward, said.reduce + gathered, forward + backward - alone};
 }
 
 // No schedule of these stages is faster than its busiest rank and the first micro-batch's way there and back.
