@@ -177,28 +177,46 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
       plan.tp == problem_.devices || plan.dp / plan.copies == problem_.devices || plan.cp == problem_.devices;
   if (problem_.devices > 1 && !one_axis) ++communicators;  // of all devices
   const MemoryOverheads& overheads = memory_overheads();
+  // What a device keeps of a section, spread as the plan says.
+  struct Kept {
+    HeldBytes held;
+    std::int64_t elements = 0, unit = 0;
+  };
+  thread_local std::vector<Kept> kept_of;
+  kept_of.clear();
+  for (std::int32_t i = 0; i < sections; ++i) {
+    const SectionCost& section = at(i);
+    Kept& made = kept_of.emplace_back();
+    for (const bool expert : {false, true}) {
+      const KeptBytes& kept = expert ? section.expert : section.dense;
+      const std::int64_t shards = expert ? groups.expert_shards() : groups.shards();
+      made.held.parameters.value += plan.zero >= 3 ? kept.parameters / shards : kept.parameters;
+      made.held.gradients.value += plan.zero >= 2 ? kept.gradients / shards : kept.gradients;
+      made.held.optimizer.value += plan.zero >= 1 ? kept.optimizer / shards : kept.optimizer;
+      made.elements +=
+          (expert ? section.stored_expert_elements : section.stored_elements) / (plan.zero >= 3 ? shards : 1);
+    }
+    if (i > 0 && i + 1 < sections) made.unit = section.dense.parameters + section.expert.parameters;
+  }
   Need fullest;
   for (int rank = 0; rank < table.ranks(); ++rank) {
     HeldBytes held;
     std::int64_t largest_unit = 0, saved_all = 0, above = 0, elements = 0;
-    const auto keep = [&](const SectionCost& section, bool layer) {
-      for (const bool expert : {false, true}) {
-        const KeptBytes& kept = expert ? section.expert : section.dense;
-        const std::int64_t shards = expert ? groups.expert_shards() : groups.shards();
-        held.parameters.value += plan.zero >= 3 ? kept.parameters / shards : kept.parameters;
-        held.gradients.value += plan.zero >= 2 ? kept.gradients / shards : kept.gradients;
-        held.optimizer.value += plan.zero >= 1 ? kept.optimizer / shards : kept.optimizer;
-        elements += (expert ? section.stored_expert_elements : section.stored_elements) / (plan.zero >= 3 ? shards : 1);
-      }
-      if (layer) largest_unit = std::max(largest_unit, section.dense.parameters + section.expert.parameters);
+    const auto keep = [&](std::int32_t section) {
+      const Kept& kept = kept_of[static_cast<std::size_t>(section)];
+      held.parameters += kept.held.parameters;
+      held.gradients += kept.held.gradients;
+      held.optimizer += kept.held.optimizer;
+      elements += kept.elements;
+      largest_unit = std::max(largest_unit, kept.unit);
     };
     thread_local std::vector<Chunk> chunks;
     chunks.clear();
     for (int chunk = 0; chunk < table.chunks(); ++chunk) {
       const int stage = table.stage_at(rank, chunk);
       const std::vector<std::int32_t>& list = stages.sections[static_cast<std::size_t>(stage)];
-      for (std::int32_t section : list) keep(at(section), section > 0 && section + 1 < sections);
-      if (tied && stage + 1 == plan.pp * plan.vpp) keep(block.before, false);
+      for (std::int32_t section : list) keep(section);
+      if (tied && stage + 1 == plan.pp * plan.vpp) keep(0);
       Chunk& of = chunks.emplace_back();
       for (std::int32_t section : list) of.forward.add(at(section).most_forward, at(section).net_forward);
       const bool split = !table.in_flight_split(rank).empty();

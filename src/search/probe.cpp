@@ -283,14 +283,15 @@ class Reader {
   }
 
   void read_memory() {
-    read_bodies({{Body::Forward, &SectionCost::most_forward, &SectionCost::net_forward},
-                 {Body::Backward, &SectionCost::most_backward}});
+    const std::vector<MemoryClass> classes = memory_classes(played_.compiled, plan_.cluster, plan_.ranks());
+    read_bodies(classes.front(), {{Body::Forward, &SectionCost::most_forward, &SectionCost::net_forward},
+                                  {Body::Backward, &SectionCost::most_backward}});
     // The same program with a backward pass in two parts.
     Result<Schedule> split = make_schedule({"zb-h1", 1, kMicroBatches, 1});
     WEFT_CHECK(split.ok(), "a pipeline of one rank");
     played_.compiled.schedule = std::move(split).value();
-    read_bodies({{Body::BackwardInput, &SectionCost::most_input, &SectionCost::net_input},
-                 {Body::BackwardWeight, &SectionCost::most_weight}});
+    read_bodies(classes.front(), {{Body::BackwardInput, &SectionCost::most_input, &SectionCost::net_input},
+                                  {Body::BackwardWeight, &SectionCost::most_weight}});
   }
 
   struct BodyToRead {
@@ -298,10 +299,9 @@ class Reader {
     std::int64_t SectionCost::*most;
     std::int64_t SectionCost::*net = nullptr;
   };
-  void read_bodies(const std::vector<BodyToRead>& bodies) {
-    const std::vector<MemoryClass> classes = memory_classes(played_.compiled, plan_.cluster, plan_.ranks());
+  void read_bodies(const MemoryClass& of_devices, const std::vector<BodyToRead>& bodies) {
     const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, number_types(plan_, plan_.stack),
-                               classes.front());
+                               of_devices);
     for (const BodyToRead& read : bodies) {
       const std::vector<Action>& actions = played_.compiled.schedule.actions.front();
       const auto middle = std::find_if(actions.begin(), actions.end(), [&](const Action& each) {
