@@ -282,48 +282,42 @@ class Reader {
                    sections_[s].backward + waits_for(s, sections_[s]) - waits_for(s + 1, sections_[s]));
   }
 
+  // Two micro-batches that are neither first nor last: one with its backward pass in one, one with it in two parts.
   void read_memory() {
+    Schedule& schedule = played_.compiled.schedule;
+    schedule.micro_batches = 4;
+    schedule.route_of.assign(4, 0);
+    schedule.actions.front() = {{Body::Forward, 1},
+                                {Body::Backward, 1},
+                                {Body::Forward, 2},
+                                {Body::BackwardInput, 2},
+                                {Body::BackwardWeight, 2}};
     const std::vector<MemoryClass> classes = memory_classes(played_.compiled, plan_.cluster, plan_.ranks());
-    read_bodies(classes.front(), {{Body::Forward, &SectionCost::most_forward, &SectionCost::net_forward},
-                                  {Body::Backward, &SectionCost::most_backward}});
-    // The same program with a backward pass in two parts.
-    Result<Schedule> split = make_schedule({"zb-h1", 1, kMicroBatches, 1});
-    WEFT_CHECK(split.ok(), "a pipeline of one rank");
-    played_.compiled.schedule = std::move(split).value();
-    read_bodies(classes.front(), {{Body::BackwardInput, &SectionCost::most_input, &SectionCost::net_input},
-                                  {Body::BackwardWeight, &SectionCost::most_weight}});
+    const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, number_types(plan_, plan_.stack),
+                               classes.front());
+    read_body(memory, 0, &SectionCost::most_forward, &SectionCost::net_forward);
+    read_body(memory, 1, &SectionCost::most_backward, nullptr);
+    read_body(memory, 3, &SectionCost::most_input, &SectionCost::net_input);
+    read_body(memory, 4, &SectionCost::most_weight, nullptr);
   }
 
-  struct BodyToRead {
-    Body body;
-    std::int64_t SectionCost::*most;
-    std::int64_t SectionCost::*net = nullptr;
-  };
-  void read_bodies(const MemoryClass& of_devices, const std::vector<BodyToRead>& bodies) {
-    const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, number_types(plan_, plan_.stack),
-                               of_devices);
-    for (const BodyToRead& read : bodies) {
-      const std::vector<Action>& actions = played_.compiled.schedule.actions.front();
-      const auto middle = std::find_if(actions.begin(), actions.end(), [&](const Action& each) {
-        return each.body == read.body && each.micro_batch == 1;
-      });
-      const auto play = static_cast<std::size_t>(middle - actions.begin());
-      const BodyMemory& body = memory.body(play);
-      const std::vector<InstructionId>& instructions = memory.instructions(play);
-      int section = read.body == Body::Forward ? 0 : count_ + 1;
-      std::vector<std::int64_t> net(sections_.size(), 0);
-      std::size_t change = 0;
-      for (std::size_t position = 0; position < instructions.size(); ++position) {
-        if (const int own = section_of(instructions[position]); own >= 0) section = own;
-        std::int64_t& held = net[static_cast<std::size_t>(section)];
-        for (; change < body.changes.size() && body.changes[change].position == position; ++change) {
-          held += body.changes[change].bytes;
-          at(section).*read.most = std::max(at(section).*read.most, held);
-        }
+  void read_body(const MemoryOfClass& memory, std::size_t play, std::int64_t SectionCost::*most,
+                 std::int64_t SectionCost::*left) {
+    const BodyMemory& body = memory.body(play);
+    const std::vector<InstructionId>& instructions = memory.instructions(play);
+    int section = play == 0 ? 0 : count_ + 1;
+    std::vector<std::int64_t> net(sections_.size(), 0);
+    std::size_t change = 0;
+    for (std::size_t position = 0; position < instructions.size(); ++position) {
+      if (const int own = section_of(instructions[position]); own >= 0) section = own;
+      std::int64_t& held = net[static_cast<std::size_t>(section)];
+      for (; change < body.changes.size() && body.changes[change].position == position; ++change) {
+        held += body.changes[change].bytes;
+        at(section).*most = std::max(at(section).*most, held);
       }
-      if (read.net)
-        for (std::size_t s = 0; s < sections_.size(); ++s) sections_[s].*read.net = net[s];
     }
+    if (left)
+      for (std::size_t s = 0; s < sections_.size(); ++s) sections_[s].*left = net[s];
   }
 
   void read_kept() {
