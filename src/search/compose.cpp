@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "base/check.h"
 #include "forecast/memory.h"
@@ -12,38 +13,9 @@
 namespace weft {
 namespace {
 
-// Mesh axes that gradients are summed over, in the order in which they are.
-struct Chain {
-  std::vector<GroupShape> axes;
-
-  std::int64_t size() const {
-    std::int64_t product = 1;
-    for (const GroupShape& axis : axes) product *= axis.size;
-    return product;
-  }
-};
-
-struct Chains {
-  Chain dense, expert;
-  GroupShape copies;  // of what is spread: sums of parts are added up over them
-};
-
-// Ranks are numbered tp, cp, ep, dp, copies, innermost first; ep is a part of dp, beyond that of cp.
-Chains chains_of(const HybridPlan& plan) {
-  const std::int64_t ep_of_dp = std::gcd<std::int64_t>(plan.ep, plan.dp), ep_of_cp = plan.ep / ep_of_dp;
-  const std::int64_t tp = plan.tp, cp = plan.cp;
-  const GroupShape copies{plan.copies, tp * cp * plan.dp / plan.copies};
-  const GroupShape data{plan.dp / ep_of_dp / plan.copies, tp * cp * ep_of_dp}, experts{ep_of_dp, tp * cp};
-  const GroupShape context{cp / ep_of_cp, tp * ep_of_cp}, expert_context{ep_of_cp, tp};
-  return {{{data, experts, context, expert_context}}, {{data, context}}, copies};
-}
+constexpr double kShortSpan = 0.02;  // of a pass: communication that is not looked at by itself
 
 }  // namespace
-
-// The sections of every stage. Indices: 0 before the layers, 1 + kind, the last after them.
-struct Composer::Stages {
-  std::vector<std::vector<std::int32_t>> sections;
-};
 
 Composer::Composer(const PlanProblem& problem, const CostModel& cost, double headroom)
     : problem_(problem),
@@ -73,107 +45,124 @@ void Composer::prepare(std::span<const HybridPlan> plans, int threads) {
   for (std::size_t i = 0; i < shapes.size(); ++i) blocks_.emplace(shapes[i], std::move(found[i]));
 }
 
-const Composer::Data& Composer::data_of(const HybridPlan& plan, const BlockCosts& block) const {
-  const DataKey key{plan.tp, plan.cp, plan.ep, plan.dp, plan.zero, plan.copies};
+const ReplicaData& Composer::data_of(const HybridPlan& plan, const BlockCosts& block) const {
+  const DataKey key{plan.tp, plan.cp, plan.ep, plan.dp, plan.zero, plan.copies, plan.sequence_parallel};
   const std::lock_guard lock(mutex_);
-  std::unique_ptr<const Data>& known = data_[key];
-  if (!known) known = std::make_unique<Data>(make_data(plan, block));
+  std::unique_ptr<const ReplicaData>& known = data_[key];
+  if (!known) known = std::make_unique<ReplicaData>(make_replica_data(problem_, groups_, plan, block));
   return *known;
 }
 
-Composer::Data Composer::make_data(const HybridPlan& plan, const BlockCosts& block) const {
-  const Chains chains = chains_of(plan);
-  const SoftwareStack& stack = problem_.stack;
-  Data data;
-  const auto add = [&](GroupCost::Taken taken) {
-    data.sm_share = std::max(data.sm_share, taken.sm_share);
-    data.memory_share = std::max(data.memory_share, taken.memory_share);
-    return taken.seconds;
-  };
-  const auto reduce = [&](std::int64_t bytes, const Chain& chain) {
-    double seconds = 0;
-    for (const GroupShape& axis : chain.axes) {
-      seconds +=
-          add(groups_.collective(plan.zero > 0 ? Collective::ReduceScatter : Collective::AllReduce, axis, bytes));
-      if (plan.zero > 0) bytes /= axis.size;
-    }
-    if (plan.copies > 1) seconds += add(groups_.collective(Collective::AllReduce, chains.copies, bytes));
-    return seconds;
-  };
-  const auto gather = [&](std::int64_t bytes, const Chain& chain) {
-    double seconds = 0;
-    std::int64_t part = bytes / chain.size();
-    for (auto axis = chain.axes.rbegin(); axis != chain.axes.rend(); ++axis) {
-      part *= axis->size;
-      seconds += add(groups_.collective(Collective::AllGather, *axis, part));
-    }
-    return seconds;
-  };
-  // Small sections travel together until a bucket is full; each has its share of the time.
-  const std::int64_t bucket = stack.gradient_bucket.value.value > 0 ? stack.gradient_bucket.value.value : 1LL << 30;
-  const auto joined = [&](std::int64_t bytes, const Chain& chain, const auto& take) {
-    if (bytes == 0) return 0.0;
-    const std::int64_t together =
-        std::clamp<std::int64_t>(bucket / bytes, 1, std::max<std::int64_t>(1, problem_.layers.count() / plan.pp));
-    return take(bytes * together, chain) / static_cast<double>(together);
-  };
-  const auto width = [](const std::optional<DType>& sent, std::int64_t bytes, std::int64_t elements) {
-    return sent ? bytes_of(*sent, elements) : bytes;
-  };
-  const bool wide = problem_.request.dtype == "fp32" || problem_.request.dtype == "tf32";
-  const std::optional<DType> sent_gradients = wide ? std::nullopt : stack.gradient_communication_dtype.value;
-  const std::optional<DType> sent_weights = wide ? std::nullopt : stack.weight_communication_dtype.value;
-  const auto add_section = [&](const SectionCost& section) {
-    SectionData& made = data.sections.emplace_back();
-    for (const bool expert : {false, true}) {
-      const KeptBytes& kept = expert ? section.expert : section.dense;
-      const std::int64_t elements = expert ? section.stored_expert_elements : section.stored_elements;
-      const Chain& chain = expert ? chains.expert : chains.dense;
-      made.reduce += joined(width(sent_gradients, kept.gradients, elements), chain, reduce);
-      const double gathered = joined(width(sent_weights, kept.parameters, elements), chain, gather);
-      made.gather += gathered;
-      // Experts that are spread by themselves are gathered while what comes before them is computed.
-      if (!expert || plan.ep == 1) made.gather_first += gathered;
-    }
-    const std::int64_t bytes = section.dense.gradients + section.expert.gradients;
-    // Buckets end anywhere in a section: half of one is left on average when the section is done, or all of a small
-    // one.
-    made.last_reduce = made.reduce * std::min(0.5, static_cast<double>(bucket) /
-                                                       static_cast<double>(std::max<std::int64_t>(1, bytes)));
-  };
-  add_section(block.before);
-  for (const SectionCost& kind : block.kinds) add_section(kind);
-  add_section(block.after);
-  if (problem_.model.tied_embeddings) {
-    const KeptBytes& table = block.before.dense;
-    std::int64_t bytes = width(sent_gradients, table.gradients, block.before.stored_elements);
-    for (const GroupShape& axis : chains.dense.axes)
-      data.tied_reduce += groups_.collective(Collective::AllReduce, axis, bytes).seconds;
-    if (plan.copies > 1) data.tied_reduce += groups_.collective(Collective::AllReduce, chains.copies, bytes).seconds;
+Beside Composer::device_sharing(const std::vector<ComputeShare>& shares, const ReplicaData& data) const {
+  const auto one = static_cast<double>(kOne);
+  const DeviceLoad said{data.sm_share, data.memory_share, 0};
+  double alone = 0, beside = 0, moved = 0;
+  for (const ComputeShare& share : shares) {
+    const DeviceLoad load{share.sm_share, share.memory_share, share.waves};
+    const double takes = share.time * one / compute_speed(interference_, load, said);
+    alone += share.time;
+    beside += takes;
+    moved += takes * communication_speed(interference_, load, said) / one;
   }
-  data.whole_world = groups_.collective(Collective::AllReduce, {problem_.devices, 1}, 8).seconds;
-  return data;
+  return alone > 0 ? Beside{alone / beside, moved / beside} : Beside{};
 }
 
-// How much longer computation takes beside data-parallel communication: a factor, at least 1.
-double Composer::slowdown(const std::vector<ComputeShare>& shares, const Data& data) const {
-  const double one = static_cast<double>(kOne);
-  const double s = std::min(1.0, data.sm_share / one), m = data.memory_share / one;
-  double alone = 0, beside = 0;
-  for (const ComputeShare& share : shares) {
-    const double by_units =
-        1 - static_cast<double>(interference_.compute_per_sm) / one * std::min(s, share.sm_share / one);
-    const double by_memory =
-        1 / std::max(1.0, share.memory_share / one + static_cast<double>(interference_.memory_weight) / one * m);
-    alone += share.time;
-    beside += share.time / std::max(1.0 / 64, std::min(by_units, by_memory));
-  }
-  return alone > 0 ? beside / alone : 1;
+const std::vector<Composer::BesideData>& Composer::device_sharing(const BlockCosts& block,
+                                                                  const ReplicaData& data) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<BesideData>& known = device_sharing_[{&block, data.sm_share, data.memory_share}];
+  if (!known.empty()) return known;
+  const auto add = [&](const SectionCost& of) {
+    known.push_back({device_sharing(of.forward_shares, data), device_sharing(of.backward_shares, data)});
+  };
+  add(block.before);
+  for (const SectionCost& kind : block.kinds) add(kind);
+  add(block.after);
+  return known;
 }
+
+const std::vector<Composer::BesideData>& Composer::sharing_of(const BlockCosts& block, const ReplicaData& data) const {
+  const std::vector<BesideData>& device = device_sharing(block, data);
+  const std::lock_guard lock(mutex_);
+  std::vector<BesideData>& known = sharing_[{&block, &data}];
+  if (!known.empty()) return known;
+  // What communication inside a section leaves to the replicas' and they to it.
+  const auto share = [&](const LinkLoads& inside) {
+    Beside beside{0, 0};
+    for (const ReplicaData::Step& step : data.steps) {
+      const Sharing sharing = share_links(inside, step.links);
+      beside.compute += step.part * sharing.one;
+      beside.say += step.part * sharing.other;
+    }
+    return data.steps.empty() ? Beside{} : beside;
+  };
+  const auto add_pass = [&](double takes, double compute, Beside own, const std::vector<Communicating>& said,
+                            const std::vector<Beside>& loads, std::vector<StreamSpan>& spans) {
+    if (takes <= 0) return Beside{};
+    double say = data.steps.empty() ? 1 : 0;
+    for (const ReplicaData::Step& step : data.steps) say += step.part * std::min(1.0, own.say * step.spare);
+    double rest = takes, longer = 0, lost = 0;  // seconds that are in no span
+    for (const Communicating& each : said) {
+      const Beside& beside = loads[each.loads];
+      const double start = std::max(each.start, spans.empty() ? 0 : spans.back().end), end = each.start + each.takes;
+      if (end <= start || beside.compute + beside.say >= 2) continue;
+      const bool short_one = end - start < kShortSpan * takes;
+      if (short_one) {  // counted in the mean
+        longer += (end - start) * (1 / beside.compute - 1);
+        lost += (end - start) / beside.compute * (1 - beside.say);
+      } else {
+        spans.push_back({start, end, beside});
+        rest -= end - start;
+      }
+    }
+    compute = std::min(compute, rest);
+    longer += compute * (1 / own.compute - 1);
+    lost += compute / own.compute * (1 - say);
+    rest = std::max(rest, 1e-12);
+    return Beside{rest / (rest + longer), std::max(1.0 / 64, 1 - lost / (rest + longer))};
+  };
+  const auto add = [&](const SectionCost& of) {
+    const BesideData& alone = device[known.size()];
+    std::vector<Beside> loads;
+    for (const LinkLoads& each : of.loads) loads.push_back(share(each));
+    BesideData& made = known.emplace_back();
+    made.forward = add_pass(of.forward, of.compute_forward, alone.forward, of.forward_said, loads, made.forward_spans);
+    made.backward =
+        add_pass(of.backward, of.compute_backward, alone.backward, of.backward_said, loads, made.backward_spans);
+  };
+  add(block.before);
+  for (const SectionCost& kind : block.kinds) add(kind);
+  add(block.after);
+  return known;
+}
+
+namespace {
+
+// What a pass over a stage leaves behind, and the most above what was held before it.
+struct Passed {
+  std::int64_t net = 0, most = 0;
+
+  void add(std::int64_t above, std::int64_t left) {
+    most = std::max(most, net + above);
+    net += left;
+  }
+};
+struct Chunk {
+  Passed forward, backward, input, weight;
+
+  const Passed& of(Body body) const {
+    return body == Body::Forward         ? forward
+           : body == Body::Backward      ? backward
+           : body == Body::BackwardInput ? input
+                                         : weight;
+  }
+};
+
+}  // namespace
 
 Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
                                    const PipelineTable& table) const {
-  const Chains chains = chains_of(plan);
+  const ReplicaGroups groups = replica_groups(plan);
   const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
   const auto at = [&](std::int32_t i) -> const SectionCost& {
     return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
@@ -181,57 +170,87 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
   const SoftwareStack& stack = problem_.stack;
   const bool tied = problem_.model.tied_embeddings && plan.pp > 1;
   int communicators = (plan.tp > 1) + (plan.pp > 1) + (tied ? 1 : 0);
-  for (const GroupShape& axis : chains.dense.axes) communicators += axis.size > 1;
+  for (const GroupShape& axis : {groups.data, groups.experts, groups.context, groups.expert_context})
+    communicators += axis.size > 1;
   if (plan.copies > 1) ++communicators;
   const bool one_axis =
       plan.tp == problem_.devices || plan.dp / plan.copies == problem_.devices || plan.cp == problem_.devices;
   if (problem_.devices > 1 && !one_axis) ++communicators;  // of all devices
   const MemoryOverheads& overheads = memory_overheads();
+  // What a device keeps of a section, spread as the plan says.
+  struct Kept {
+    HeldBytes held;
+    std::int64_t elements = 0, unit = 0;
+  };
+  thread_local std::vector<Kept> kept_of;
+  kept_of.clear();
+  for (std::int32_t i = 0; i < sections; ++i) {
+    const SectionCost& section = at(i);
+    Kept& made = kept_of.emplace_back();
+    for (const bool expert : {false, true}) {
+      const KeptBytes& kept = expert ? section.expert : section.dense;
+      const std::int64_t shards = expert ? groups.expert_shards() : groups.shards();
+      made.held.parameters.value += plan.zero >= 3 ? kept.parameters / shards : kept.parameters;
+      made.held.gradients.value += plan.zero >= 2 ? kept.gradients / shards : kept.gradients;
+      made.held.optimizer.value += plan.zero >= 1 ? kept.optimizer / shards : kept.optimizer;
+      made.elements +=
+          (expert ? section.stored_expert_elements : section.stored_elements) / (plan.zero >= 3 ? shards : 1);
+    }
+    if (i > 0 && i + 1 < sections) made.unit = section.dense.parameters + section.expert.parameters;
+  }
   Need fullest;
   for (int rank = 0; rank < table.ranks(); ++rank) {
     HeldBytes held;
     std::int64_t largest_unit = 0, saved_all = 0, above = 0, elements = 0;
-    const auto keep = [&](const SectionCost& section, bool layer) {
-      for (const bool expert : {false, true}) {
-        const KeptBytes& kept = expert ? section.expert : section.dense;
-        const std::int64_t shards = (expert ? chains.expert : chains.dense).size();
-        held.parameters.value += plan.zero >= 3 ? kept.parameters / shards : kept.parameters;
-        held.gradients.value += plan.zero >= 2 ? kept.gradients / shards : kept.gradients;
-        held.optimizer.value += plan.zero >= 1 ? kept.optimizer / shards : kept.optimizer;
-        elements += (expert ? section.stored_expert_elements : section.stored_elements) / (plan.zero >= 3 ? shards : 1);
-      }
-      if (layer) largest_unit = std::max(largest_unit, section.dense.parameters + section.expert.parameters);
+    const auto keep = [&](std::int32_t section) {
+      const Kept& kept = kept_of[static_cast<std::size_t>(section)];
+      held.parameters += kept.held.parameters;
+      held.gradients += kept.held.gradients;
+      held.optimizer += kept.held.optimizer;
+      elements += kept.elements;
+      largest_unit = std::max(largest_unit, kept.unit);
     };
-    const std::vector<std::int32_t>& in_flight = table.in_flight(rank);
+    thread_local std::vector<Chunk> chunks;
+    chunks.clear();
     for (int chunk = 0; chunk < table.chunks(); ++chunk) {
       const int stage = table.stage_at(rank, chunk);
-      std::int64_t saved = 0;
-      for (std::int32_t section : stages.sections[static_cast<std::size_t>(stage)]) {
-        keep(at(section), section > 0 && section + 1 < sections);
-        saved += at(section).net_forward;
-      }
-      if (tied && stage + 1 == plan.pp * plan.vpp) keep(block.before, false);
-      // A table may be a short one that stands for many micro-batches; GPipe keeps them all.
-      saved_all +=
-          (plan.schedule == PlanSchedule::GPipe ? plan.micro_batches : in_flight[static_cast<std::size_t>(chunk)]) *
-          saved;
-      // Above all that is in flight: in the forward pass of the last, in the backward pass of the first.
-      std::int64_t run = -saved, most = 0;
-      for (std::int32_t section : stages.sections[static_cast<std::size_t>(stage)]) {
-        most = std::max(most, run + at(section).most_forward);
-        run += at(section).net_forward;
-      }
-      run = 0;
-      const auto& list = stages.sections[static_cast<std::size_t>(stage)];
+      const std::vector<std::int32_t>& list = stages.sections[static_cast<std::size_t>(stage)];
+      for (std::int32_t section : list) keep(section);
+      if (tied && stage + 1 == plan.pp * plan.vpp) keep(0);
+      Chunk& of = chunks.emplace_back();
+      for (std::int32_t section : list) of.forward.add(at(section).most_forward, at(section).net_forward);
+      const bool split = !table.in_flight_split(rank).empty();
       for (auto section = list.rbegin(); section != list.rend(); ++section) {
-        most = std::max(most, run + at(*section).most_backward);
-        run += at(*section).net_backward;
+        const SectionCost& cost = at(*section);
+        if (!split) of.backward.add(cost.most_backward, -cost.net_forward);
+        if (split) of.input.add(cost.most_input, cost.net_input);
+        if (split) of.weight.add(cost.most_weight, -cost.net_forward - cost.net_input);
       }
-      above = std::max(above, most);
+    }
+    if (table.in_flight_split(rank).empty()) {
+      const std::vector<std::int32_t>& in_flight = table.in_flight(rank);
+      for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+        const Chunk& of = chunks[chunk];
+        // A table may be a short one that stands for many micro-batches; GPipe keeps them all.
+        saved_all += (plan.schedule == PlanSchedule::GPipe ? plan.micro_batches : in_flight[chunk]) * of.forward.net;
+        // Above all that is in flight: in the forward pass of the last, in the backward pass of the first.
+        above = std::max({above, of.forward.most - of.forward.net, of.backward.most});
+      }
+    } else {
+      for (const InFlight& moment : table.in_flight_split(rank)) {
+        std::int64_t saved = 0;
+        for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk)
+          saved += moment.whole[chunk] * chunks[chunk].forward.net +
+                   moment.half[chunk] * (chunks[chunk].forward.net + chunks[chunk].input.net);
+        const std::int64_t most = chunks[static_cast<std::size_t>(moment.chunk)].of(moment.body).most;
+        if (saved + most <= saved_all + above) continue;
+        saved_all = saved;
+        above = most;
+      }
     }
     held.activations.value = saved_all;
     held.buffers.value = above;
-    if (plan.zero >= 3 && chains.dense.size() > 1)
+    if (plan.zero >= 3 && groups.shards() > 1)
       held.buffers.value += std::max(1, stack.gathers_in_flight.value) * largest_unit;
     // Flat copies of a spread optimizer, by the parameters that the device holds.
     const std::int64_t beside = plan.zero > 0 ? elements * stack.kept_per_parameter.value : 0;
@@ -260,10 +279,90 @@ struct Composer::StageWork {
   };
   std::vector<Effective> sections;
   std::vector<StageTimes> stages;
-  double transfer = 0;  // between stages, where nobody waits for it
+  std::vector<StreamTimes> streams;  // of stages whose replicas talk in every micro-batch; empty: they do not
+  double transfer = 0;               // between stages, where nobody waits for it
 };
 
-const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const BlockCosts& block, const Data& data,
+void Composer::play_replicas(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data,
+                             const Stages& stages, StageWork& work) const {
+  const SoftwareStack& stack = problem_.stack;
+  const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
+  const auto at = [&](std::int32_t i) -> const SectionCost& {
+    return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
+  };
+  const ReplicaGroups groups = replica_groups(plan);
+  const std::vector<BesideData>& sharing = sharing_of(block, data);
+  const bool overlap = stack.gradient_overlap.value;
+  thread_local std::vector<StreamSection> streamed;
+  streamed.resize(static_cast<std::size_t>(sections));
+  for (std::int32_t i = 0; i < sections; ++i) {
+    const SectionCost& cost = at(i);
+    const SectionData& said = data.sections[static_cast<std::size_t>(i)];
+    StreamSection& made = streamed[static_cast<std::size_t>(i)];
+    made.forward = cost.forward;
+    made.backward = cost.backward - cost.accumulate;
+    made.forward_beside = sharing[static_cast<std::size_t>(i)].forward;
+    made.backward_beside = sharing[static_cast<std::size_t>(i)].backward;
+    made.forward_spans = sharing[static_cast<std::size_t>(i)].forward_spans;
+    made.backward_spans = sharing[static_cast<std::size_t>(i)].backward_spans;
+    // What was reduced is added in parts, on the stream that reduced it or, where computation waits for it, by that.
+    const double adds = cost.accumulate / static_cast<double>(groups.shards());
+    if (!overlap) made.adds = adds;
+    made.forward_done = cost.forward_done;
+    made.backward_done = std::min(cost.backward_done, made.backward);
+    made.gathers.clear();
+    made.reduces.clear();
+    if (plan.zero == 3)
+      for (const SaidPiece& piece : said.gathers) {
+        StreamGather& of = made.gathers.emplace_back();
+        of.forward = piece.seconds;
+        if (stack.reshard_after_forward.value && i > 0) of.backward = piece.seconds;
+        of.forward_use = of.backward_use = std::numeric_limits<double>::infinity();
+        for (std::int32_t parameter : piece.parameters) {
+          const ParameterCost& each = cost.parameters[static_cast<std::size_t>(parameter)];
+          of.forward_use = std::min(of.forward_use, each.forward_use);
+          of.backward_use = std::min(of.backward_use, each.backward_use);
+        }
+      }
+    for (const SaidPiece& piece : said.reduces) {
+      StreamReduce& of = made.reduces.emplace_back();
+      of.takes = piece.seconds;
+      if (overlap) of.takes += adds * piece.seconds / said.reduce;
+      for (std::int32_t parameter : piece.parameters)
+        of.ready = std::max(of.ready, cost.parameters[static_cast<std::size_t>(parameter)].backward_ready);
+      of.ready = std::min(of.ready, made.backward);
+    }
+  }
+  // What belongs to no layer is a unit of its own: gathered at the beginning, reduced in the end.
+  const bool rest = plan.zero == 3 && stages.sections.size() == 1;
+  if (rest) {
+    StreamSection &first = streamed.front(), &last = streamed.back();
+    if (problem_.model.tied_embeddings && stack.reshard_after_forward.value)
+      for (const StreamGather& piece : first.gathers) last.gathers.push_back({0, piece.forward, 0, 0});
+    for (StreamGather& piece : last.gathers)
+      if (piece.forward > 0) first.gathers.push_back({std::exchange(piece.forward, 0), 0, 0, 0});
+    for (const StreamReduce& piece : last.reduces) first.reduces.push_back({piece.takes, first.backward});
+    last.reduces.clear();
+  }
+  const StreamRules rules{stack.prefetch_forward.value, stack.prefetch_backward.value, stack.gathers_in_flight.value,
+                          overlap, rest};
+  const int micro_batches = stages.sections.size() == 1 ? plan.micro_batches : std::min(plan.micro_batches, 2);
+  for (std::size_t stage = 0; stage < stages.sections.size(); ++stage) {
+    const bool same = stage > 0 && stages.sections[stage] == stages.sections[stage - 1];
+    work.streams.push_back(same ? work.streams.back()
+                                : play_streams(streamed, stages.sections[stage], rules, micro_batches));
+    double weight = 0;
+    for (std::int32_t section : stages.sections[stage]) weight += at(section).backward_weight;
+    const StreamTimes& of = work.streams.back();
+    weight = std::min(weight, 0.9 * of.backward);
+    StageTimes& times = work.stages[stage];
+    times.forward = of.forward;
+    times.backward_input = of.backward - weight;
+    times.backward_weight = weight;
+  }
+}
+
+const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data,
                                              const Stages& stages) const {
   const SoftwareStack& stack = problem_.stack;
   const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
@@ -271,48 +370,34 @@ const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const Block
     return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
   };
   const bool spread = plan.dp * plan.cp > 1;
-  // One unit is gathered while another is in use: the host runs ahead, whether it prefetches or not.
-  const bool ahead = stack.gathers_in_flight.value >= 2;
-
   thread_local StageWork work;
   std::vector<StageWork::Effective>& effective = work.sections;
   effective.clear();
-  // ZeRO-2 reduces with every micro-batch, ZeRO-3 gathers too.
+  work.streams.clear();
+  const std::vector<BesideData>* const sharing = spread && plan.zero < 2 ? &device_sharing(block, data) : nullptr;
   for (std::int32_t i = 0; i < sections; ++i) {
     const SectionCost& cost = at(i);
-    const SectionData& said = data.sections[static_cast<std::size_t>(i)];
-    double forward = cost.forward, backward = cost.backward;
-    if (spread && plan.zero >= 2) backward -= cost.accumulate;
-    const double slow = spread ? slowdown(cost.backward_shares, data) : 1;
-    const auto beside = [](double own, double compute, double factor, double communication, bool overlaps) {
-      if (!overlaps) return own + communication;
-      const double slowed = own + compute * (factor - 1) * std::min(1.0, communication / std::max(own, 1e-12));
-      return std::max(slowed, communication);
-    };
-    if (spread && plan.zero == 3) {
-      const double slow_forward = slowdown(cost.forward_shares, data);
-      forward = beside(forward, cost.compute_forward, slow_forward, said.gather, ahead);
-      // A unit is gathered behind the gradients of the one before: behind their last bucket, where the others are done.
-      if (stack.reshard_after_forward.value && !ahead) backward += said.gather + said.last_reduce;
-    }
-    if (spread && plan.zero >= 2) {
-      const bool gathers = plan.zero == 3 && stack.reshard_after_forward.value && ahead;
-      backward = beside(backward, cost.compute_backward, slow, said.reduce + (gathers ? said.gather : 0),
-                        stack.gradient_overlap.value);
-    }
-    const double weight = std::min(cost.backward_weight, 0.9 * backward);
-    effective.push_back({forward, backward - weight, weight, slow});
+    double slow = 1;
+    if (sharing && cost.backward > 0)
+      slow += (1 / (*sharing)[static_cast<std::size_t>(i)].backward.compute - 1) *
+              std::min(1.0, cost.compute_backward / cost.backward);
+    const double weight = std::min(cost.backward_weight, 0.9 * cost.backward);
+    effective.push_back({cost.forward, cost.backward - weight, weight, slow});
   }
 
   std::vector<StageTimes>& times = work.stages;
   times.assign(stages.sections.size(), {});
-  for (std::size_t stage = 0; stage < times.size(); ++stage)
-    for (std::int32_t section : stages.sections[stage]) {
-      const StageWork::Effective& of = effective[static_cast<std::size_t>(section)];
-      times[stage].forward += of.forward;
-      times[stage].backward_input += of.input;
-      times[stage].backward_weight += of.weight;
-    }
+  if (spread && plan.zero >= 2) {
+    play_replicas(plan, block, data, stages, work);
+  } else {
+    for (std::size_t stage = 0; stage < times.size(); ++stage)
+      for (std::int32_t section : stages.sections[stage]) {
+        const StageWork::Effective& of = effective[static_cast<std::size_t>(section)];
+        times[stage].forward += of.forward;
+        times[stage].backward_input += of.input;
+        times[stage].backward_weight += of.weight;
+      }
+  }
   for (std::size_t stage = 0; stage < times.size(); ++stage)
     times[stage].backward_head = at(stages.sections[stage].back()).recompute_head;
   double& transfer = work.transfer;
@@ -329,55 +414,7 @@ const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const Block
   return work;
 }
 
-double Composer::alone(const HybridPlan& plan, const SectionCost& cost, const SectionData& said, double scale) const {
-  const bool every_time = plan.dp * plan.cp > 1 && plan.zero >= 2;
-  const double own = scale * (cost.forward + cost.backward - (every_time ? cost.accumulate : 0));
-  if (!every_time) return own;
-  const SoftwareStack& stack = problem_.stack;
-  const double times = plan.zero == 3 ? (stack.reshard_after_forward.value ? 2 : 1) : 0;
-  const double gathers = times * said.gather;
-  return stack.gathers_in_flight.value >= 2 ? std::max(own, said.reduce + gathers)
-                                            : std::max({own + times * said.gather_first, gathers, said.reduce});
-}
-
-// No schedule of these stages is faster than its busiest rank and the first micro-batch's way there and back.
-double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
-                          const PipelineTable& table, double scale) const {
-  const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
-  const auto at = [&](std::int32_t i) -> const SectionCost& {
-    return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
-  };
-  const bool spread = plan.dp * plan.cp > 1;
-  thread_local std::vector<double> takes;
-  takes.clear();
-  for (std::int32_t i = 0; i < sections; ++i)
-    takes.push_back(alone(plan, at(i), data.sections[static_cast<std::size_t>(i)], scale));
-  const double micro_batches = plan.micro_batches;
-  double bound = 0, lead = 0, least_tail = std::numeric_limits<double>::infinity();
-  for (int rank = 0; rank < table.ranks(); ++rank) {
-    double own = 0;                                // of a micro-batch, without the replicas' data
-    double reduce = 0, gather = 0, optimizer = 0;  // once per step; gradients after the last micro-batch has come
-    for (int chunk = 0; chunk < table.chunks(); ++chunk)
-      for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, chunk))]) {
-        const SectionData& said = data.sections[static_cast<std::size_t>(section)];
-        own += takes[static_cast<std::size_t>(section)];
-        if (spread && plan.zero < 2) reduce += said.reduce;
-        if (spread && plan.zero > 0 && plan.zero < 3) gather += said.gather;
-        optimizer += at(section).optimizer;
-      }
-    if (plan.zero > 0) optimizer /= static_cast<double>(plan.dp / plan.copies) * plan.cp;
-    least_tail = std::min(least_tail, std::max(optimizer, gather));
-    // The last micro-batch of a chunk may come a round of micro-batches before the end.
-    const double before = std::max(0.0, micro_batches - (table.chunks() > 1 ? table.ranks() : 1));
-    bound = std::max(bound, lead + std::max(micro_batches * own, before * own + reduce));
-    if (plan.schedule != PlanSchedule::ZeroBubbleV && plan.schedule != PlanSchedule::ZeroBubbleH1)
-      for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, 0))])
-        lead += takes[static_cast<std::size_t>(section)] - scale * at(section).recompute_head;
-  }
-  return bound + least_tail;
-}
-
-void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
+void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data, const Stages& stages,
                          const PipelineClock& clock, double bound_above, Composition& made) const {
   const SoftwareStack& stack = problem_.stack;
   const PipelineTable& table = clock.table();
@@ -406,7 +443,13 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
   }
 
   thread_local PipelineTimes played;
-  clock.play(times, stage_work.transfer, played);
+  if (!stage_work.streams.empty() && times.size() == 1) {
+    const double all = stage_work.streams.front().all;
+    played = {all, {all}, {all}, {times.front().backward_input + times.front().backward_weight}};
+    busiest = work.front() = all / micro_batches;
+  } else {
+    clock.play(times, stage_work.transfer, played);
+  }
 
   // A table that the first and the last stage have is summed after the backward pass, by both, and exchanged.
   const int last_stage = static_cast<int>(stages.sections.size()) - 1;
@@ -420,6 +463,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
   double summed = 0;
 
   // Gradients: reduced beside the last micro-batch's backward pass, or after it.
+  const ReplicaGroups groups = replica_groups(plan);
   double finish = 0, step_tail = 0;
   for (int rank = 0; rank < table.ranks(); ++rank) {
     double data_free = 0, end = played.rank_end[static_cast<std::size_t>(rank)], optimizer = 0, gather = 0;
@@ -430,6 +474,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
       order.emplace_back(played.chunk_end[static_cast<std::size_t>(rank * table.chunks() + chunk)], chunk);
     std::sort(order.begin(), order.end());
     double late = 0;
+    const bool split = !table.in_flight_split(rank).empty();  // the last pass has the weights' part alone
     for (const auto& [chunk_end, chunk] : order) {
       const auto place = static_cast<std::size_t>(rank * table.chunks() + chunk);
       const auto& list = stages.sections[static_cast<std::size_t>(table.stage_at(rank, chunk))];
@@ -437,7 +482,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
       for (auto section = list.rbegin(); section != list.rend(); ++section) {
         const StageWork::Effective& of = effective[static_cast<std::size_t>(*section)];
         const SectionData& said = data.sections[static_cast<std::size_t>(*section)];
-        const double alone = of.input + of.weight;
+        const double alone = split ? of.weight : of.input + of.weight;
         const double busy = std::clamp(data_free - now, 0.0, alone);
         const double extra = plan.zero < 2 ? busy * (of.slow - 1) / std::max(of.slow, 1.0) : 0;
         now += alone + extra;
@@ -449,6 +494,9 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
         operators += cost.optimizer_operators;
         gather += said.gather;
       }
+      if (!stage_work.streams.empty())
+        data_free = std::max(data_free,
+                             chunk_end + stage_work.streams[static_cast<std::size_t>(table.stage_at(rank, chunk))].lag);
     }
     end += late;
     if (tied && (rank == first_rank || rank == last_rank)) {
@@ -461,8 +509,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     }
     finish = std::max(finish, std::max(end, data_free));
     exposed_data = std::max(exposed_data, std::max(0.0, data_free - end));
-    const Chains chains = chains_of(plan);
-    double step = plan.zero > 0 ? optimizer / static_cast<double>(chains.dense.size()) : optimizer;
+    double step = plan.zero > 0 ? optimizer / static_cast<double>(groups.shards()) : optimizer;
     if (!stack.graph_capture.value) step = std::max(step, operators * stack.host_per_operator.value.value);
     if (plan.zero == 1 || plan.zero == 2) {
       // Buckets are gathered while others are still updated.
@@ -519,22 +566,6 @@ bool Composer::deal_sections(const HybridPlan& plan, Stages& stages) const {
     if (stage + 1 == stages.sections.size()) list.push_back(problem_.layers.kinds + 1);
   }
   return true;
-}
-
-HybridPlan Composer::relaxed(HybridPlan plan, std::int32_t micro_batch) {
-  plan.recompute = PlanRecompute::None;
-  plan.micro_batch = micro_batch;
-  return plan;
-}
-
-std::optional<double> Composer::bound(const HybridPlan& plan, std::int32_t micro_batch) const {
-  const BlockCosts* block = block_of(relaxed(plan, micro_batch));
-  thread_local Stages stages;
-  if (!block || !deal_sections(plan, stages)) return std::nullopt;
-  const PipelineClock& clock = clock_of(plan);
-  if (!clock.valid()) return std::nullopt;
-  const double scale = static_cast<double>(plan.micro_batch) / micro_batch;
-  return bound_of(plan, *block, data_of(plan, *block), stages, clock.table(), scale);
 }
 
 std::optional<std::int64_t> Composer::memory(const HybridPlan& plan) const {

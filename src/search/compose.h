@@ -1,13 +1,15 @@
 // A plan's time and memory without simulating it: costs of its sections (probe.h), put together by the pipeline's
 // schedule (pipeline_clock.h), with what replicas and stages say to one another (group_cost.h).
 //
-//   step  = the pipeline, its stages as uneven as they are, transfers between them
+//   step  = the pipeline, its stages as uneven as they are, transfers between them; a stage whose replicas talk in
+//   every
+//           micro-batch as two streams (two_streams.h)
 //         + gradients that are not yet reduced when the last backward pass ends
 //         + the optimizer's step and the gathering of what was updated in parts
 //   memory of a rank = what it keeps + micro-batches in flight · what each leaves behind + the most above it
 //
 // Probes and groups are found once for all plans that share them (`prepare`), so that a plan costs some microseconds.
-// What is left out is small: links shared by different kinds of communication, buckets across layers.
+// What is left out is small: links that stages share with the rest, buckets across layers.
 // compose_test.cpp holds it to the simulator.
 #pragma once
 
@@ -22,6 +24,8 @@
 #include "search/hybrid_plan.h"
 #include "search/pipeline_clock.h"
 #include "search/probe.h"
+#include "search/replica_data.h"
+#include "search/two_streams.h"
 
 namespace weft {
 
@@ -59,28 +63,26 @@ class Composer {
   std::int64_t budget() const { return budget_; }  // of a device; no limit: the largest number
 
  private:
-  // What replicas say to one another for a section: seconds of one reduction of its gradients, one gather of weights.
-  struct SectionData {
-    double reduce = 0, gather = 0;
-    double gather_first = 0;  // of gather: what the section waits for before it begins
-    double last_reduce = 0;   // of its last bucket
+  using DataKey = std::array<std::int32_t, 7>;  // tp, cp, ep, dp, zero, copies, sequence parallelism
+  // The sections of every stage. Indices: 0 before the layers, 1 + kind, the last after them.
+  struct Stages {
+    std::vector<std::vector<std::int32_t>> sections;
   };
-  struct Data {
-    std::vector<SectionData> sections;  // before, kinds, after
-    std::int32_t sm_share = 0, memory_share = 0;
-    double tied_reduce = 0;  // of the table that embedding and head share, in each of the two stages
-    double whole_world = 0;  // a scalar summed over all devices
-  };
-  using DataKey = std::array<std::int32_t, 6>;  // tp, cp, ep, dp, zero, copies
-  struct Stages;
 
   static BlockShape shape_of(const HybridPlan& plan);
   const BlockCosts* block_of(const HybridPlan& plan) const;  // null: does not compile, or was not prepared
   const PipelineClock& clock_of(const HybridPlan& plan) const;
   bool deal_sections(const HybridPlan& plan, Stages& stages) const;
-  const Data& data_of(const HybridPlan& plan, const BlockCosts& block) const;
-  Data make_data(const HybridPlan& plan, const BlockCosts& block) const;
-  double slowdown(const std::vector<ComputeShare>& shares, const Data& data) const;
+  const ReplicaData& data_of(const HybridPlan& plan, const BlockCosts& block) const;
+  // How sections compute beside data-parallel communication, and how fast that is beside their computation.
+  struct BesideData {
+    Beside forward, backward;
+    std::vector<StreamSpan> forward_spans = {}, backward_spans = {};
+  };
+  const std::vector<BesideData>& device_sharing(const BlockCosts& block, const ReplicaData& data) const;
+  Beside device_sharing(const std::vector<ComputeShare>& shares, const ReplicaData& data) const;
+  // The same with links that communication of the section loads too.
+  const std::vector<BesideData>& sharing_of(const BlockCosts& block, const ReplicaData& data) const;
   struct Need {
     std::int64_t memory = 0, saved = 0;
   };
@@ -89,13 +91,21 @@ class Composer {
   double sent(std::int64_t distance, std::int64_t bytes, const GroupShape& alike) const;
   // Sections with the communication that every micro-batch has, and stages made of them.
   struct StageWork;
-  const StageWork& work_of(const HybridPlan& plan, const BlockCosts& block, const Data& data,
+  const StageWork& work_of(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data,
                            const Stages& stages) const;
-  // What a section takes at least, without what runs beside it; its times are multiplied by `scale`.
-  double alone(const HybridPlan& plan, const SectionCost& cost, const SectionData& said, double scale) const;
-  double bound_of(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
+  // Stages whose replicas talk in every micro-batch (ZeRO-2 and 3).
+  void play_replicas(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data, const Stages& stages,
+                     StageWork& work) const;
+  // What a micro-batch takes at least of a section, without what runs beside it; its times are multiplied by `scale`.
+  struct Least {
+    double own = 0;    // computation, and communication it always waits for
+    double said = 0;   // what replicas say, one after the other
+    double waits = 0;  // of own: communication
+  };
+  Least least_of(const HybridPlan& plan, const SectionCost& cost, const SectionData& said, double scale) const;
+  double bound_of(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data, const Stages& stages,
                   const PipelineTable& table, double scale) const;
-  void set_times(const HybridPlan& plan, const BlockCosts& block, const Data& data, const Stages& stages,
+  void set_times(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data, const Stages& stages,
                  const PipelineClock& clock, double bound_above, Composition& made) const;
 
   const PlanProblem& problem_;
@@ -107,7 +117,9 @@ class Composer {
   mutable GroupCosts groups_;
   mutable PipelineTables tables_;
   mutable std::mutex mutex_;
-  mutable std::map<DataKey, std::unique_ptr<const Data>> data_;
+  mutable std::map<DataKey, std::unique_ptr<const ReplicaData>> data_;
+  mutable std::map<std::tuple<const BlockCosts*, std::int32_t, std::int32_t>, std::vector<BesideData>> device_sharing_;
+  mutable std::map<std::pair<const BlockCosts*, const ReplicaData*>, std::vector<BesideData>> sharing_;
   mutable std::map<std::tuple<std::int64_t, std::int64_t, GroupShape>, double> transfers_;
   mutable std::map<std::tuple<PlanSchedule, int, int, int>, PipelineClock> clocks_;
 };

@@ -1,6 +1,7 @@
 #include "search/group_cost.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace weft {
 namespace {
@@ -16,10 +17,28 @@ bool own_nics(const PlanProblem& problem) {
 
 }  // namespace
 
+bool alike(const LinkLoads& one, const LinkLoads& other) {
+  return std::equal(one.begin(), one.end(), other.begin(), other.end(), [](const LinkLoad& a, const LinkLoad& b) {
+    return a.link == b.link && std::abs(a.share - b.share) < 0.01;
+  });
+}
+
+Sharing share_links(const LinkLoads& one, const LinkLoads& other) {
+  Sharing sharing;
+  for (const LinkLoad& a : one)
+    for (const LinkLoad& b : other) {
+      if (a.link != b.link || a.share + b.share <= 1) continue;
+      const double of_a = a.share <= 0.5 ? a.share : std::max(0.5, 1 - b.share);
+      const double of_b = b.share <= 0.5 ? b.share : std::max(0.5, 1 - a.share);
+      sharing.one = std::min(sharing.one, of_a / a.share);
+      sharing.other = std::min(sharing.other, of_b / b.share);
+    }
+  return sharing;
+}
+
 GroupCost::GroupCost(const Cluster& cluster, const CostModel& cost, Communicator own,
                      const std::vector<Communicator>& beside)
-    : communicator_(std::move(own)), limit_(communicator_.routes.size(), 0) {
-  if (beside.empty()) return;
+    : communicator_(std::move(own)), limit_(communicator_.routes.size(), 0), loads_(communicator_.routes.size()) {
   for (std::size_t route = 0; route < communicator_.routes.size(); ++route) {
     std::map<LinkId, std::int64_t> load;
     for (const LinkShare& share : communicator_.routes[route].links) load[share.link] = share.coefficient;
@@ -29,11 +48,18 @@ GroupCost::GroupCost(const Cluster& cluster, const CostModel& cost, Communicator
         if (const auto found = load.find(share.link); found != load.end()) found->second += share.coefficient;
     }
     for (const auto& [link, coefficient] : load) {
+      if (beside.empty()) break;
       const Link described = cluster.link(link);
       if (described.ample) continue;
       const double rate = static_cast<double>(cost.capacity(described)) * static_cast<double>(kOne) /
                           static_cast<double>(std::max<std::int64_t>(1, coefficient));
       if (limit_[route] == 0 || rate < limit_[route]) limit_[route] = rate;
+    }
+    for (const LinkShare& share : links_of_member(cluster, communicator_, communicator_.routes[route], 0)) {
+      const Link described = cluster.link(share.link);
+      if (described.ample) continue;
+      loads_[route].push_back({share.link, static_cast<double>(load[share.link]) / static_cast<double>(kOne) /
+                                               static_cast<double>(cost.capacity(described))});
     }
   }
 }
@@ -41,10 +67,14 @@ GroupCost::GroupCost(const Cluster& cluster, const CostModel& cost, Communicator
 GroupCost::Taken GroupCost::of(const CostModel& cost, std::int64_t bytes) const {
   if (communicator_.routes.empty() || bytes <= 0) return {};
   const CommunicateCost found = cost.communicate(CommunicateQuery{&communicator_, bytes, false});
-  double rate = static_cast<double>(found.cap);
+  const auto cap = static_cast<double>(found.cap);
+  double rate = cap;
   if (const double limit = limit_[found.route]; limit > 0) rate = std::min(rate, limit);
   const double moving = rate > 0 ? static_cast<double>(found.bytes) / rate : 0;
-  return {static_cast<double>(found.latency) * 1e-12 + moving, found.sm_share, found.memory_share};
+  Taken taken{static_cast<double>(found.latency) * 1e-12 + moving, found.sm_share, found.memory_share,
+              rate > 0 ? cap / rate : 1, loads_[found.route]};
+  for (LinkLoad& load : taken.links) load.share *= rate;
+  return taken;
 }
 
 const GroupCost& GroupCosts::group(Collective collective, const GroupShape& shape) {

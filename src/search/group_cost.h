@@ -20,12 +20,28 @@ struct GroupShape {
   auto operator<=>(const GroupShape&) const = default;
 };
 
+// A communication's load on a link of a device, of the link's capacity.
+struct LinkLoad {
+  LinkId link;
+  double share = 0;
+};
+using LinkLoads = std::vector<LinkLoad>;
+bool alike(const LinkLoads& one, const LinkLoads& other);
+// How fast two communications of a device are beside one another, of what each is alone: where they ask more of a link
+// than it has, the one that asks less than half gets it all.
+struct Sharing {
+  double one = 1, other = 1;
+};
+Sharing share_links(const LinkLoads& one, const LinkLoads& other);
+
 // One group's communicator, and the rate that its links leave to it on each route.
 class GroupCost {
  public:
   struct Taken {
     double seconds = 0;
     std::int32_t sm_share = 0, memory_share = 0;
+    double spare = 1;      // the rate it could have by itself, of the one that its links leave to it: at least 1
+    LinkLoads links = {};  // of the group's first device
   };
 
   GroupCost() = default;
@@ -36,7 +52,8 @@ class GroupCost {
 
  private:
   Communicator communicator_;
-  std::vector<double> limit_;  // bytes per second, by route; 0: none
+  std::vector<double> limit_;     // bytes per second, by route; 0: none
+  std::vector<LinkLoads> loads_;  // of the first device at a rate of one byte per second, by route
 };
 
 // Costs by shape, each found once. Safe from several threads.

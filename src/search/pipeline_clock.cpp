@@ -1,10 +1,43 @@
 #include "search/pipeline_clock.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/check.h"
 
 namespace weft {
+namespace {
+
+bool holds_no_more(const InFlight& one, const InFlight& other) {
+  const auto at_most = [](std::int32_t a, std::int32_t b) { return a <= b; };
+  return one.body == other.body && one.chunk == other.chunk &&
+         std::equal(one.whole.begin(), one.whole.end(), other.whole.begin(), at_most) &&
+         std::equal(one.half.begin(), one.half.end(), other.half.begin(), at_most);
+}
+
+std::vector<InFlight> in_flight_of(const std::vector<Action>& actions, std::size_t chunks) {
+  std::vector<InFlight> found;
+  InFlight now{Body::Forward, 0, std::vector<std::int32_t>(chunks, 0), std::vector<std::int32_t>(chunks, 0)};
+  if (std::none_of(actions.begin(), actions.end(), [](const Action& a) { return a.body == Body::BackwardWeight; }))
+    return found;
+  for (const Action& action : actions) {
+    now.body = action.body;
+    now.chunk = action.chunk;
+    if (std::none_of(found.begin(), found.end(), [&](const InFlight& each) { return holds_no_more(now, each); })) {
+      std::erase_if(found, [&](const InFlight& each) { return holds_no_more(each, now); });
+      found.push_back(now);
+    }
+    std::int32_t &whole = now.whole[static_cast<std::size_t>(action.chunk)],
+                 &half = now.half[static_cast<std::size_t>(action.chunk)];
+    if (action.body == Body::Forward) ++whole;
+    if (action.body == Body::Backward || action.body == Body::BackwardInput) --whole;
+    if (action.body == Body::BackwardInput) ++half;
+    if (action.body == Body::BackwardWeight) --half;
+  }
+  return found;
+}
+
+}  // namespace
 
 PipelineTable::PipelineTable(const Schedule& schedule)
     : ranks_(schedule.ranks), chunks_(schedule.chunks), micro_batches_(schedule.micro_batches) {
@@ -19,7 +52,9 @@ PipelineTable::PipelineTable(const Schedule& schedule)
   };
   std::vector<std::int32_t> made(3u * static_cast<std::size_t>(micro_batches_) * static_cast<std::size_t>(stages), -1);
   std::vector<std::size_t> next(static_cast<std::size_t>(ranks_), 0);
-  std::vector<std::int32_t> last(static_cast<std::size_t>(ranks_), -1);
+  std::vector<std::int32_t> place_of;  // of every action
+  last_of_rank_.assign(static_cast<std::size_t>(ranks_), kStart);
+  last_of_place_.assign(static_cast<std::size_t>(ranks_ * chunks_), kStart);
   for (bool moved = true; moved;) {
     moved = false;
     for (int rank = 0; rank < ranks_; ++rank) {
@@ -27,18 +62,24 @@ PipelineTable::PipelineTable(const Schedule& schedule)
       for (; next[r] < schedule.actions[r].size(); ++next[r]) {
         const Action& action = schedule.actions[r][next[r]];
         const int stage = stage_at(rank, action.chunk);
-        Step step{last[r], -1, rank * chunks_ + action.chunk, stage, action.body, false, false};
+        const std::int32_t place = rank * chunks_ + action.chunk;
+        Step step{last_of_rank_[r], kNever, 0};
+        bool remote = false;
         const bool forward = action.body == Body::Forward;
         const int neighbour = forward ? stage - 1 : stage + 1;
         if (action.body != Body::BackwardWeight && neighbour >= 0 && neighbour < stages) {
-          step.needs = made[at(forward ? Body::Forward : Body::Backward, action.micro_batch, neighbour)];
-          if (step.needs < 0) break;
-          step.remote = steps_[static_cast<std::size_t>(step.needs)].place / chunks_ != rank;
+          const std::int32_t needs = made[at(forward ? Body::Forward : Body::Backward, action.micro_batch, neighbour)];
+          if (needs < 0) break;
+          step.needs = needs;
+          remote = place_of[static_cast<std::size_t>(needs - kFirst)] / chunks_ != rank;
         }
-        step.last_backward = !forward && action.micro_batch + 1 == micro_batches_;
-        const auto index = static_cast<std::int32_t>(steps_.size());
-        made[at(action.body, action.micro_batch, stage)] = last[r] = index;
+        step.cost = cost_of(stage, action.body, remote);
+        const auto index = static_cast<std::int32_t>(steps_.size()) + kFirst;
+        if (!forward && action.micro_batch + 1 == micro_batches_)
+          last_of_place_[static_cast<std::size_t>(place)] = index;
+        made[at(action.body, action.micro_batch, stage)] = last_of_rank_[r] = index;
         steps_.push_back(step);
+        place_of.push_back(place);
         moved = true;
       }
     }
@@ -53,49 +94,53 @@ PipelineTable::PipelineTable(const Schedule& schedule)
       if (action.body == Body::Backward || action.body == Body::BackwardWeight) --of, --count;
     }
     in_flight_.push_back(std::move(most));
+    split_.push_back(in_flight_of(schedule.actions[static_cast<std::size_t>(rank)], static_cast<std::size_t>(chunks_)));
   }
 }
 
 void PipelineTable::play(const std::vector<StageTimes>& stages, double transfer, PipelineTimes& times) const {
-  thread_local std::vector<double> end;
-  end.resize(steps_.size());
-  const auto places = static_cast<std::size_t>(ranks_ * chunks_);
-  times.chunk_end.assign(places, 0);
-  times.chunk_last.assign(places, 0);
-  times.rank_end.assign(static_cast<std::size_t>(ranks_), 0);
-  times.makespan = 0;
-  for (std::size_t i = 0; i < steps_.size(); ++i) {
-    const Step& step = steps_[i];
-    const StageTimes& of = stages[static_cast<std::size_t>(step.stage)];
-    double start = step.before >= 0 ? end[static_cast<std::size_t>(step.before)] : 0;
-    if (step.needs >= 0) {
-      const double head = step.body == Body::Forward ? 0 : of.backward_head;
-      start = std::max(start, end[static_cast<std::size_t>(step.needs)] + (step.remote ? transfer : 0) - head);
-    }
-    double takes = 0;
-    switch (step.body) {
-      case Body::Forward:
-        takes = of.forward;
-        break;
-      case Body::Backward:
-        takes = of.backward_input + of.backward_weight;
-        break;
-      case Body::BackwardInput:
-        takes = of.backward_input;
-        break;
-      case Body::BackwardWeight:
-        takes = of.backward_weight;
-        break;
-    }
-    end[i] = start + takes;
-    double& rank_end = times.rank_end[static_cast<std::size_t>(step.place / chunks_)];
-    rank_end = std::max(rank_end, end[i]);
-    if (step.last_backward) {
-      times.chunk_end[static_cast<std::size_t>(step.place)] = end[i];
-      times.chunk_last[static_cast<std::size_t>(step.place)] = takes;
+  struct Cost {
+    double takes, waits;  // waits: from the end of what it needs
+  };
+  thread_local std::vector<Cost> costs;
+  costs.resize(stages.size() * 8);
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const StageTimes& of = stages[i];
+    for (const bool remote : {false, true}) {
+      const double arrives = remote ? transfer : 0;
+      const auto set = [&](Body body, double takes, double head) {
+        costs[static_cast<std::size_t>(cost_of(static_cast<std::int32_t>(i), body, remote))] = {takes, arrives - head};
+      };
+      set(Body::Forward, of.forward, 0);
+      set(Body::Backward, of.backward_input + of.backward_weight, of.backward_head);
+      set(Body::BackwardInput, of.backward_input, of.backward_head);
+      set(Body::BackwardWeight, of.backward_weight, 0);
     }
   }
-  for (double rank_end : times.rank_end) times.makespan = std::max(times.makespan, rank_end);
+  thread_local std::vector<double> end;
+  end.resize(steps_.size() + kFirst);
+  end[kStart] = 0;
+  end[kNever] = -std::numeric_limits<double>::infinity();
+  double* next = end.data() + kFirst;
+  for (const Step& step : steps_) {
+    const Cost& cost = costs[static_cast<std::size_t>(step.cost)];
+    *next++ =
+        std::max(end[static_cast<std::size_t>(step.before)], end[static_cast<std::size_t>(step.needs)] + cost.waits) +
+        cost.takes;
+  }
+  times.rank_end.clear();
+  times.chunk_end.clear();
+  times.chunk_last.clear();
+  times.makespan = 0;
+  for (std::int32_t last : last_of_rank_) {
+    times.rank_end.push_back(end[static_cast<std::size_t>(last)]);
+    times.makespan = std::max(times.makespan, times.rank_end.back());
+  }
+  for (std::int32_t last : last_of_place_) {
+    times.chunk_end.push_back(end[static_cast<std::size_t>(last)]);
+    times.chunk_last.push_back(
+        costs[static_cast<std::size_t>(steps_[static_cast<std::size_t>(last - kFirst)].cost)].takes);
+  }
 }
 
 std::shared_ptr<const PipelineTable> PipelineTables::find(const std::string& schedule, int ranks, int chunks,

@@ -32,6 +32,15 @@ struct PipelineTimes {
   std::vector<double> chunk_last;  // how long that action takes
 };
 
+// What a rank holds of micro-batches when an action of a schedule with a split backward pass begins, by chunk.
+struct InFlight {
+  Body body = Body::Forward;
+  std::int32_t chunk = 0;
+  std::vector<std::int32_t> whole, half;  // that have come forward; of which gradients of weights are left to compute
+
+  auto operator<=>(const InFlight&) const = default;
+};
+
 // A schedule, ready to be played.
 class PipelineTable {
  public:
@@ -45,24 +54,30 @@ class PipelineTable {
   // Micro-batches in flight of each chunk when the rank has most chunks' worth of them: between the forward pass and
   // the end of the backward pass, in issue order.
   const std::vector<std::int32_t>& in_flight(int rank) const { return in_flight_[static_cast<std::size_t>(rank)]; }
+  // The same where the backward pass is split, at the beginning of actions, the ones that hold no more than another
+  // left out; empty: it is not.
+  const std::vector<InFlight>& in_flight_split(int rank) const { return split_[static_cast<std::size_t>(rank)]; }
 
   // `transfer`: from the end of an action on one rank to the start of the next on another.
   void play(const std::vector<StageTimes>& stages, double transfer, PipelineTimes& times) const;
 
  private:
+  // Ends of actions have places in one list, behind two that are there before: 0, and never.
+  static constexpr std::int32_t kStart = 0, kNever = 1, kFirst = 2;
   struct Step {
-    std::int32_t before = -1;  // on its rank
-    std::int32_t needs = -1;   // of the neighbouring stage
-    std::int32_t place = 0;    // rank · chunks + chunk
-    std::int32_t stage = 0;
-    Body body{};
-    bool remote = false;  // what it needs is on another rank
-    bool last_backward = false;
+    std::int32_t before = kStart;  // on its rank
+    std::int32_t needs = kNever;   // of the neighbouring stage
+    std::int32_t cost = 0;         // by stage, body and whether what it needs is on another rank
   };
+  static std::int32_t cost_of(std::int32_t stage, Body body, bool remote) {
+    return (stage * 4 + static_cast<std::int32_t>(body)) * 2 + (remote ? 1 : 0);
+  }
   int ranks_ = 1, chunks_ = 1, micro_batches_ = 1;
   std::vector<Step> steps_;
+  std::vector<std::int32_t> last_of_rank_, last_of_place_;  // actions; of a place, the last micro-batch's backward
   std::vector<std::int32_t> stage_at_;
   std::vector<std::vector<std::int32_t>> in_flight_;
+  std::vector<std::vector<InFlight>> split_;
 };
 
 // Tables by shape. Safe from several threads.

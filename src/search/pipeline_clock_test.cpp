@@ -99,5 +99,43 @@ TEST(PipelineClock, RecomputesWhileItWaits) {
   EXPECT_EQ(found.makespan, 7);
 }
 
+// Before every action of a split schedule some moment of the table holds as much of every chunk, in both states.
+RC_GTEST_PROP(PipelineClock, MomentsOfASplitScheduleHoldAllThatIsInFlight, ()) {
+  Shape shape = random_shape();
+  shape.schedule = *rc::gen::element<std::string>("zb-h1", "zb-v");
+  shape.chunks = shape.schedule == "zb-v" ? 2 : 1;
+  const Result<Schedule> schedule = make_schedule({shape.schedule, shape.ranks, 2 * shape.ranks, shape.chunks});
+  RC_PRE(schedule.ok());
+  const PipelineTable table(*schedule);
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    const std::vector<InFlight>& moments = table.in_flight_split(rank);
+    const auto chunks = static_cast<std::size_t>(shape.chunks);
+    std::vector<std::int32_t> whole(chunks, 0), half(chunks, 0);
+    for (const Action& action : schedule->actions[static_cast<std::size_t>(rank)]) {
+      RC_ASSERT(std::any_of(moments.begin(), moments.end(), [&](const InFlight& moment) {
+        bool holds = moment.body == action.body && moment.chunk == action.chunk;
+        for (std::size_t chunk = 0; chunk < chunks; ++chunk)
+          holds = holds && moment.whole[chunk] >= whole[chunk] && moment.half[chunk] >= half[chunk];
+        return holds;
+      }));
+      const auto chunk = static_cast<std::size_t>(action.chunk);
+      whole[chunk] += action.body == Body::Forward ? 1 : action.body == Body::BackwardInput ? -1 : 0;
+      half[chunk] += action.body == Body::BackwardInput ? 1 : action.body == Body::BackwardWeight ? -1 : 0;
+    }
+  }
+}
+
+// Rank 0 of two, four micro-batches: F F I W F I W F I W I W holds at most two, one of them with its weights' part
+// left.
+TEST(PipelineClock, ASplitScheduleOfTwoRanksHoldsTwo) {
+  const Result<Schedule> schedule = make_schedule({"zb-h1", 2, 4, 1});
+  ASSERT_TRUE(schedule.ok());
+  const PipelineTable table(*schedule);
+  std::int32_t most = 0;
+  for (const InFlight& moment : table.in_flight_split(0)) most = std::max(most, moment.whole[0] + moment.half[0]);
+  EXPECT_EQ(most, 2);
+  EXPECT_TRUE(PipelineTable(*make_schedule({"1f1b", 2, 4, 1})).in_flight_split(0).empty());
+}
+
 }  // namespace
 }  // namespace weft

@@ -47,16 +47,19 @@ PlanRequest request_of(const PlanProblem& problem, const BlockShape& shape) {
 // the layers, then what comes after.
 class Reader {
  public:
-  Reader(const PlanProblem& problem, const Plan& plan, const PlayedPlan& played)
+  Reader(const PlanProblem& problem, const Plan& plan, PlayedPlan played)
       : problem_(problem),
         plan_(plan),
-        played_(played),
+        played_(std::move(played)),
         layers_(find_layers(plan.training.graph)),
         count_(static_cast<int>(layers_.count())),
         section_of_op_(graph().ops().size(), -1),
         section_of_tensor_(graph().tensors().size(), -1),
-        expert_(graph().tensors().size(), 0) {
+        expert_(graph().tensors().size(), 0),
+        moments_(graph().tensors().size()),
+        owner_(graph().tensors().size()) {
     settle_sections();
+    for (const auto& [parameter, sum] : plan.training.accumulated) owner_[graph().tensors()[sum].storage] = parameter;
     sections_.resize(static_cast<std::size_t>(count_) + 2);
     differentiated_.resize(sections_.size(), 0);
   }
@@ -86,6 +89,8 @@ class Reader {
     }
     costs.boundary_bytes = boundary_bytes();
     costs.step_fixed = step_fixed_;
+    for (const Buffer& buffer : program().buffers)
+      if (buffer.kind == BufferKind::Parameter) costs.axes = program().meshes[buffer.layout.mesh].axes();
     return costs;
   }
 
@@ -143,6 +148,50 @@ class Reader {
     return AgentId(0);
   }
 
+  // When parameters are read and their gradients there.
+  void note_parameters(const Compute& compute, const Span& span, bool backward) {
+    const Graph& of = graph();
+    const auto inputs = of.inputs(compute.op);
+    if (of.kind(compute.op) == OpKind::Accumulate) {
+      const TensorId parameter = owner_[of.tensors()[inputs.front()].storage];
+      if (!parameter.valid()) return;
+      moments_[parameter].ready = std::max(moments_[parameter].ready, span.start);
+      const Layout& sum = program().buffers[compute.inputs.front()].layout;
+      const int tensor = program().meshes[sum.mesh].axis_named("tp");
+      moments_[parameter].apart = tensor >= 0 && sum.partial[static_cast<std::size_t>(tensor)].has_value();
+      return;
+    }
+    for (TensorId input : inputs) {
+      if (of.tensors()[input].kind != TensorKind::Parameter || section_of_tensor_[input] < 0) continue;
+      Moments& moments = moments_[input];
+      if (moments.use[backward] < 0) moments.use[backward] = span.start;
+      moments.done[backward] = std::max(moments.done[backward], span.end);
+    }
+  }
+
+  void note_communication(const Task& task, const Span& span, int section, bool backward) {
+    const Workload& workload = played_.priced.workload;
+    const WorkId id = task.meeting.valid() ? workload.meetings[task.meeting].work : task.work;
+    if (!id.valid()) return;
+    const Work& work = workload.works[id];
+    const double moving = seconds(span.end - span.work - work.fixed);
+    if (work.links.empty() || moving <= 0) return;
+    LinkLoads loads;
+    for (const LinkUse& use : work.links) {
+      const FlowLink& link = workload.links[use.link];
+      const double load =
+          static_cast<double>(use.coefficient) / static_cast<double>(kOne) * static_cast<double>(work.bytes) / moving;
+      if (link.capacity > 0) loads.push_back({LinkId(link.label), load / static_cast<double>(link.capacity)});
+    }
+    SectionCost& of = at(section);
+    const auto same = [&](const LinkLoads& each) { return alike(each, loads); };
+    const auto known = std::find_if(of.loads.begin(), of.loads.end(), same);
+    const auto index = static_cast<std::size_t>(known - of.loads.begin());
+    if (known == of.loads.end()) of.loads.push_back(std::move(loads));
+    (backward ? of.backward_said : of.forward_said)
+        .push_back({seconds(span.work), seconds(span.end - span.work), index});
+  }
+
   void read_times() {
     const AgentId id = agent();
     const Agent& agent = played_.priced.workload.agents[id];
@@ -172,7 +221,10 @@ class Reader {
           last = std::max(last, span.end);
         }
       }
+      if (looked_at)
+        if (const auto* compute = std::get_if<Compute>(&instruction.what)) note_parameters(*compute, span, backward);
       const Task& task = agent.tasks[span.task];
+      if (looked_at) note_communication(task, span, current, backward);
       if (!task.work.valid()) return;
       const Work& work = played_.priced.workload.works[task.work];
       if (is_communication(work)) return;
@@ -187,7 +239,7 @@ class Reader {
       }
       if (!looked_at) return;
       const int own = current;
-      const ComputeShare share{seconds(work.fixed), work.sm_share, work.memory_share};
+      const ComputeShare share{seconds(work.fixed), work.sm_share, work.memory_share, work.waves};
       if (span.play == kForward) {
         at(own).compute_forward += share.time;
         at(own).forward_shares.push_back(share);
@@ -207,12 +259,16 @@ class Reader {
     for (std::size_t s = 0; s < sections_.size(); ++s) {
       const Picoseconds to = s + 1 == sections_.size() ? play_end[kForward] : std::max(from, section_end[0][s]);
       sections_[s].forward = seconds(to - from);
+      began_[0].push_back(from);
+      for (Communicating& each : sections_[s].forward_said) each.start -= seconds(from);
       from = to;
     }
     from = play_end[kBackward - 1];
     for (std::size_t s = sections_.size(); s-- > 0;) {
       const Picoseconds to = s == 0 ? std::max(from, play_end[kBackward]) : std::max(from, section_end[1][s]);
       sections_[s].backward = seconds(to - from);
+      began_[1].insert(began_[1].begin(), from);
+      for (Communicating& each : sections_[s].backward_said) each.start -= seconds(from);
       from = to;
     }
     // A layer waits for the last collective of the one above, as far as it has nothing to recompute beside it. Here
@@ -226,35 +282,62 @@ class Reader {
                    sections_[s].backward + waits_for(s, sections_[s]) - waits_for(s + 1, sections_[s]));
   }
 
+  // Two micro-batches that are neither first nor last: one with its backward pass in one, one with it in two parts.
   void read_memory() {
+    Schedule& schedule = played_.compiled.schedule;
+    schedule.micro_batches = 4;
+    schedule.route_of.assign(4, 0);
+    schedule.actions.front() = {{Body::Forward, 1},
+                                {Body::Backward, 1},
+                                {Body::Forward, 2},
+                                {Body::BackwardInput, 2},
+                                {Body::BackwardWeight, 2}};
     const std::vector<MemoryClass> classes = memory_classes(played_.compiled, plan_.cluster, plan_.ranks());
     const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, number_types(plan_, plan_.stack),
                                classes.front());
-    for (const bool backward : {false, true}) {
-      const std::size_t play = backward ? 3 : 2;
-      const BodyMemory& body = memory.body(play);
-      const std::vector<InstructionId>& instructions = memory.instructions(play);
-      int section = backward ? count_ + 1 : 0;
-      std::size_t change = 0;
-      for (std::size_t position = 0; position < instructions.size(); ++position) {
-        if (const int own = section_of(instructions[position]); own >= 0) section = own;
-        SectionCost& of = at(section);
-        std::int64_t& net = backward ? of.net_backward : of.net_forward;
-        std::int64_t& most = backward ? of.most_backward : of.most_forward;
-        for (; change < body.changes.size() && body.changes[change].position == position; ++change) {
-          net += body.changes[change].bytes;
-          most = std::max(most, net);
-        }
+    read_body(memory, 0, &SectionCost::most_forward, &SectionCost::net_forward);
+    read_body(memory, 1, &SectionCost::most_backward, nullptr);
+    read_body(memory, 3, &SectionCost::most_input, &SectionCost::net_input);
+    read_body(memory, 4, &SectionCost::most_weight, nullptr);
+  }
+
+  void read_body(const MemoryOfClass& memory, std::size_t play, std::int64_t SectionCost::*most,
+                 std::int64_t SectionCost::*left) {
+    const BodyMemory& body = memory.body(play);
+    const std::vector<InstructionId>& instructions = memory.instructions(play);
+    int section = play == 0 ? 0 : count_ + 1;
+    std::vector<std::int64_t> net(sections_.size(), 0);
+    std::size_t change = 0;
+    for (std::size_t position = 0; position < instructions.size(); ++position) {
+      if (const int own = section_of(instructions[position]); own >= 0) section = own;
+      std::int64_t& held = net[static_cast<std::size_t>(section)];
+      for (; change < body.changes.size() && body.changes[change].position == position; ++change) {
+        held += body.changes[change].bytes;
+        at(section).*most = std::max(at(section).*most, held);
       }
     }
+    if (left)
+      for (std::size_t s = 0; s < sections_.size(); ++s) sections_[s].*left = net[s];
   }
 
   void read_kept() {
+    IdVec<TensorId, DType> gradient_type(graph().tensors().size(), DType{});
     IdVec<TensorId, char> gradient(graph().tensors().size(), 0);
-    for (const auto& [parameter, sum] : plan_.training.accumulated) gradient[graph().tensors()[sum].storage] = 1;
+    for (const auto& [parameter, sum] : plan_.training.accumulated) {
+      gradient[graph().tensors()[sum].storage] = 1;
+      gradient_type[parameter] = graph().tensors()[sum].type.dtype;
+    }
+    // In the order of the graph, which all shapes have in common.
+    std::vector<BufferId> buffers;
     for (BufferId id : program().buffers.ids()) {
       const Buffer& buffer = program().buffers[id];
-      if (buffer.memory != id || (buffer.kind != BufferKind::Parameter && buffer.kind != BufferKind::State)) continue;
+      if (buffer.memory == id && (buffer.kind == BufferKind::Parameter || buffer.kind == BufferKind::State))
+        buffers.push_back(id);
+    }
+    std::stable_sort(buffers.begin(), buffers.end(),
+                     [&](BufferId a, BufferId b) { return program().buffers[a].tensor < program().buffers[b].tensor; });
+    for (BufferId id : buffers) {
+      const Buffer& buffer = program().buffers[id];
       const Tensor& tensor = graph().tensors()[buffer.tensor];
       const std::int64_t elements = largest_local_elements(buffer.layout, program().meshes[buffer.layout.mesh]);
       const std::int64_t bytes = bytes_of(tensor.type.dtype, elements);
@@ -265,10 +348,33 @@ class Reader {
       if (buffer.kind == BufferKind::Parameter) {
         kept.parameters += bytes;
         (expert ? of.stored_expert_elements : of.stored_elements) += elements;
+        if (section < 0) continue;
+        ParameterCost& made = add_parameter(buffer, of);
+        made.elements = elements;
+        made.weights = bytes;
+        made.gradients = bytes_of(gradient_type[buffer.tensor], elements);
       } else {
         (gradient[buffer.tensor] ? kept.gradients : kept.optimizer) += bytes;
       }
     }
+  }
+
+  ParameterCost& add_parameter(const Buffer& buffer, SectionCost& of) {
+    const auto section = static_cast<std::size_t>(section_of_tensor_[buffer.tensor]);
+    const Moments& moments = moments_[buffer.tensor];
+    ParameterCost& made = of.parameters.emplace_back();
+    made.layout = buffer.layout;
+    made.apart = moments.apart;
+    const auto since = [&](Picoseconds moment, bool backward, double never) {
+      const double takes = backward ? of.backward : of.forward;
+      return moment < 0 ? never : std::clamp(seconds(moment - began_[backward][section]), 0.0, takes);
+    };
+    made.forward_use = since(moments.use[0], false, 0);
+    made.backward_use = since(moments.use[1], true, 0);
+    made.backward_ready = since(moments.ready, true, of.backward);
+    of.forward_done = std::max(of.forward_done, since(moments.done[0], false, 0));
+    of.backward_done = std::max(of.backward_done, since(moments.done[1], true, 0));
+    return made;
   }
 
   // What the last operator of the first layer makes.
@@ -288,14 +394,21 @@ class Reader {
 
   const PlanProblem& problem_;
   const Plan& plan_;
-  const PlayedPlan& played_;
+  PlayedPlan played_;
   const Layers layers_;
   const int count_;
   IdVec<OpId, int> section_of_op_;
   IdVec<TensorId, int> section_of_tensor_;  // of parameters and what is kept for them
   IdVec<TensorId, char> expert_;
   std::vector<SectionCost> sections_;
-  std::vector<char> differentiated_;  // sections whose first gradient operator has come
+  struct Moments {
+    Picoseconds use[2] = {-1, -1}, done[2] = {-1, -1}, ready = -1;  // −1: never
+    bool apart = false;
+  };
+  IdVec<TensorId, Moments> moments_;   // of parameters
+  IdVec<TensorId, TensorId> owner_;    // of sums of gradients: the parameter
+  std::vector<Picoseconds> began_[2];  // sections, forward and backward
+  std::vector<char> differentiated_;   // sections whose first gradient operator has come
   double step_fixed_ = 0;
   int current_[2] = {0, 0};  // of the forward and the backward pass
 };
@@ -306,8 +419,8 @@ Result<BlockCosts> probe_block(const PlanProblem& problem, const CostModel& cost
                                SharedPlans& plans) {
   WEFT_TRY(Plan plan, plans.make(request_of(problem, shape)));
   plan.stack = problem.stack;  // with constants of its own, perhaps
-  WEFT_TRY(const PlayedPlan played, play_plan(plan, cost, {.record = true}));
-  return Reader(problem, plan, played).run();
+  WEFT_TRY(PlayedPlan played, play_plan(plan, cost, {.record = true}));
+  return Reader(problem, plan, std::move(played)).run();
 }
 
 }  // namespace weft

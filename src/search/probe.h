@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "cost/cost.h"
+#include "search/group_cost.h"
 #include "search/hybrid_plan.h"
 #include "search/shared_plans.h"
+#include "strategy/layout.h"
 
 namespace weft {
 
@@ -37,7 +39,23 @@ struct KeptBytes {
 // A computation's share of the device, for what runs beside it.
 struct ComputeShare {
   double time = 0;  // seconds
-  std::int32_t sm_share = 0, memory_share = 0;
+  std::int32_t sm_share = 0, memory_share = 0, waves = 0;
+};
+
+// Communication inside a section, in seconds from the beginning of the section's pass.
+struct Communicating {
+  double start = 0, takes = 0;
+  std::size_t loads = 0;  // SectionCost::loads
+};
+
+// A parameter of a section: how operators want it, and when, in seconds from the beginning of the section's pass.
+struct ParameterCost {
+  Layout layout;                             // on the probe's mesh (BlockCosts::axes)
+  bool apart = false;                        // its gradient is a sum over tensor-parallel devices too
+  std::int64_t elements = 0;                 // of a device, …
+  std::int64_t weights = 0, gradients = 0;   // … and their bytes as they are kept
+  double forward_use = 0, backward_use = 0;  // first
+  double backward_ready = 0;                 // its gradient
 };
 
 struct SectionCost {
@@ -47,18 +65,25 @@ struct SectionCost {
   double accumulate = 0;             // of backward: adding to gradients, which ZeRO-2 does on parts
   double compute_forward = 0, compute_backward = 0;  // computing alone
   std::vector<ComputeShare> forward_shares, backward_shares;
-  double optimizer = 0;  // seconds of the step's operators, nothing spread
+  std::vector<LinkLoads> loads;                            // of communication inside the section, …
+  std::vector<Communicating> forward_said, backward_said;  // … and when it is, in order
+  double optimizer = 0;                                    // seconds of the step's operators, nothing spread
   int optimizer_operators = 0;
   KeptBytes dense, expert;
+  std::vector<ParameterCost> parameters;
+  double forward_done = 0, backward_done = 0;                    // seconds until no parameter is needed any more
   std::int64_t stored_elements = 0, stored_expert_elements = 0;  // of parameters, on one device
-  // Memory that comes and goes: what is left behind, and the most above what was held before.
-  std::int64_t net_forward = 0, most_forward = 0, net_backward = 0, most_backward = 0;
+  // Memory that comes and goes: what is left behind, and the most above what was held before. The backward pass takes
+  // away what the forward pass left; in two parts, the weights' part what the input's part has left too.
+  std::int64_t net_forward = 0, most_forward = 0, most_backward = 0;
+  std::int64_t net_input = 0, most_input = 0, most_weight = 0;
 };
 
 struct BlockCosts {
   SectionCost before, after;
   std::vector<SectionCost> kinds;
   std::int64_t boundary_bytes = 0;  // of what a device hands to the next stage
+  std::vector<MeshAxis> axes;       // of the probe's mesh
   double step_fixed = 0;            // of the step: what does not belong to a parameter
 };
 
