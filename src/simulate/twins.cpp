@@ -1,6 +1,7 @@
 #include "simulate/twins.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace weft::engine {
 namespace {
@@ -9,8 +10,6 @@ bool same_shape(const Task& a, const Task& b) {
   return a.stream == b.stream && a.when == b.when && a.host_waits == b.host_waits && a.host == b.host &&
          a.after == b.after;
 }
-
-bool same(const Task& a, const Task& b) { return a == b; }
 
 // Nobody else is there: what it takes depends on who else communicates.
 bool communicates_alone(const Task& task, const IdVec<WorkId, Work>& works) {
@@ -84,7 +83,7 @@ std::vector<std::uint32_t> Twins::edit(const std::vector<AgentEdit>& edits, cons
         return set.before == before && same_edit(edits[set.first], edits[i], alike);
       });
     };
-    const auto found = find(sames, [](const Task& a, const Task& b) { return same(a, b); });
+    const auto found = find(sames, std::equal_to<Task>());
     keys[agent] = static_cast<std::uint32_t>(found - sames.begin()) + 1;
     const auto alone = [&](const Task& task) { return communicates_alone(task, works); };
     if (std::any_of(edits[i].added.begin(), edits[i].added.end(), alone) ||
