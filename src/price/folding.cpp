@@ -58,16 +58,20 @@ Partition partition(const Communications& communications, const Cluster& cluster
   result.link.resize(links);
   std::vector<std::uint32_t> group_class(groups.size());
   if (fold != Fold::Alike) {
-    for (CommGroupId id : groups.ids()) {
-      result.group[id] = id.index();
-      for (std::size_t m = 0; m < groups[id].members.size(); ++m) {
+    for (CommGroupId id : groups.ids()) result.group[id] = id.index();
+    if (fold == Fold::None) {
+      std::iota(result.device.begin(), result.device.end(), 0u);
+      result.devices = static_cast<std::uint32_t>(colour.size());
+    } else {
+      for (CommGroupId id : groups.ids()) {
+        const CommGroup& group = groups[id];
         // Where nothing leaves its device, it does not matter which group that is.
-        const std::uint64_t own = groups[id].local ? mix(groups[id].kind.index()) : id.index();
-        colour[groups[id].members[m]] += mix(own, m < groups[id].senders ? 1 : 2);
+        const std::uint64_t own = group.local ? mix(group.kind.index()) : id.index();
+        for (std::size_t m = 0; m < group.members.size(); ++m)
+          colour[group.members[m]] += mix(own, m < group.senders ? 1 : 2);
       }
+      result.devices = renumber(colour, result.device);
     }
-    if (fold == Fold::None) std::iota(colour.begin(), colour.end(), 0u);
-    result.devices = renumber(colour, result.device);
     std::iota(result.link.begin(), result.link.end(), 0u);
     result.groups = static_cast<std::uint32_t>(groups.size());
     result.link_classes = static_cast<std::uint32_t>(links);

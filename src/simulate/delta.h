@@ -72,6 +72,7 @@ class Simulator {
   Simulator& operator=(Simulator&&) noexcept;
   ~Simulator();
 
+  // Brings agents that another stands for up to date first: not from several threads at once.
   const Workload& workload() const;
   Picoseconds makespan() const;
   // When each agent's last task ends.

@@ -49,7 +49,8 @@ Picoseconds play_file(const Case& on, const std::string& yaml) {
   const CompileOptions options = compile_options(on.stack);
   const CompiledStrategy compiled = compile_strategy(on.training, resolved, options.gradients).value();
   const Priced priced =
-      price(compiled.program, compiled.schedule, on.training, on.cluster, on.cost, on.stack, {.fold = Fold::None}).value();
+      price(compiled.program, compiled.schedule, on.training, on.cluster, on.cost, on.stack, {.fold = Fold::None})
+          .value();
   return simulate(priced.workload, {.network = Network::Fifo}).value().makespan;
 }
 
@@ -69,6 +70,36 @@ TEST(Soap, WhatIsFoundIsAFileThatTakesAsLong) {
           << candidate.name;
     }
   }
+}
+
+// Two nodes whose groups take turns on a NIC: who is in which of them matters.
+TEST(Soap, DevicesThatAreTheSameAreOneAgentUnderAnyNetwork) {
+  const Case rnn("rnnlm:hidden=256,vocab=2000", 256, "k80x4:2", 4);
+  const Proposals proposals(rnn.training, 4);
+  const Schedule schedule = make_schedule({"gpipe", 1, 1, 0}).value();
+  Rng rng(3);
+  int played = 0, folded = 0;
+  for (int i = 0; i < 60; ++i) {
+    SoapMeshes meshes({4, 2, 1}, rnn.devices);
+    SoapStrategy strategy =
+        i % 2 == 0 ? data_parallel_strategy(rnn.training, meshes) : expert_strategy(rnn.training, rnn.cluster, meshes);
+    for (int k = 0; k < i % 6; ++k)
+      for (const auto& [op, config] : proposals.draw(strategy.ops, meshes, rng)) strategy.ops[op] = config;
+    strategy.meshes = meshes.meshes();
+    const Result<Program> program = compile_strategy(rnn.problem, strategy);
+    if (!program.ok()) continue;
+    ++played;
+    const auto priced = [&](Fold fold) {
+      return price(*program, schedule, rnn.training, rnn.cluster, rnn.cost, rnn.stack, {.fold = fold}).value();
+    };
+    const Priced all = priced(Fold::None), same = priced(Fold::Same);
+    folded += same.agents.size() < all.agents.size();
+    for (const Network network : {Network::Fifo, Network::Fair})
+      EXPECT_EQ(simulate(same.workload, {.network = network}).value().makespan,
+                simulate(all.workload, {.network = network}).value().makespan);
+  }
+  EXPECT_GT(played, 20);
+  EXPECT_GT(folded, 5);
 }
 
 TEST(Soap, TheSameSeedFindsTheSameOnOneThreadAndTwo) {
