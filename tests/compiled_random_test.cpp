@@ -76,7 +76,7 @@ SpreadPlan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
     plan.placing = random_placing(graph, rng);
   }
   plan.keep_gathered_input = rng.below(4) == 0;
-  if (plan.memory.zero == 3 && rng.below(2) == 0) {  // gathered in units of three parameters, ahead of their use
+  if (plan.memory.zero() == 3 && rng.below(2) == 0) {  // gathered in units of three parameters, ahead of their use
     plan.parameters.unit.resize(graph.tensors().size(), -1);
     int parameters = 0;
     for (TensorId id : graph.tensors().ids())

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "base/check.h"
-#include "compile/parameter_layout.h"
 #include "graph/routing.h"
 
 namespace weft {
@@ -284,9 +283,7 @@ void Lowering::given(TensorId tensor, const Layout& wanted) {
     return;
   }
   const bool weight_part = std::exchange(weight_part_, false);
-  const Spread spread = options_.memory.of(tensor);
-  const BufferId buffer = keep(tensor, spread.zero >= 3 ? split_over(wanted, mesh(wanted.mesh), spread.over) : wanted,
-                               BufferKind::Parameter);
+  const BufferId buffer = keep(tensor, weight_layout(tensor, wanted), BufferKind::Parameter);
   program_.buffers[buffer].on_host = offloads(Stored::Weights);
   weight_part_ = weight_part;
   const Home* const was = home_before(tensor, wanted.mesh);

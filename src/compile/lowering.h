@@ -169,6 +169,8 @@ class Lowering {
 
   // parameters.cpp
   Home& home(TensorId parameter, MeshId on);
+  Layout weight_layout(TensorId parameter, const Layout& used) const;
+  Layout gradient_layout(const Home& of) const;
   Layout step_layout(const Home& of) const;
   BufferId sum_in(const Home& home, const Layout& layout) const;
   Status reduce_sums(OpId op, Home& kept, BufferId here, Chain& chain, EventCode& code);

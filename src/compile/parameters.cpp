@@ -32,10 +32,20 @@ BufferId Lowering::store(BufferId from, BufferId target) {
   return stored;
 }
 
-// How the optimizer state of a parameter is kept on a mesh.
+// How a parameter that operators use in this layout is kept on a mesh; its gradient; its optimizer state. Each is cut
+// on from the one before, so that between them only the last cuts are made or gathered.
+Layout Lowering::weight_layout(TensorId parameter, const Layout& used) const {
+  const ParameterStorage& storage = options_.memory.of(parameter);
+  return split_over(used, mesh(used.mesh), storage.weights, storage.ratio);
+}
+Layout Lowering::gradient_layout(const Home& of) const {
+  const TensorId parameter = program_.buffers[of.buffer].tensor;
+  const ParameterStorage& storage = options_.memory.of(parameter);
+  return split_over(weight_layout(parameter, of.used), mesh(of.mesh), storage.gradients, storage.ratio);
+}
 Layout Lowering::step_layout(const Home& of) const {
-  const Spread spread = options_.memory.of(program_.buffers[of.buffer].tensor);
-  return spread.zero >= 1 ? split_over(of.used, mesh(of.mesh), spread.over) : of.used;
+  const ParameterStorage& storage = options_.memory.of(program_.buffers[of.buffer].tensor);
+  return split_over(gradient_layout(of), mesh(of.mesh), storage.optimizer, storage.ratio);
 }
 
 // Gradients accumulate in place, on each mesh for itself, in the form they are made; terms made in another form have a
@@ -47,8 +57,8 @@ Status Lowering::accumulate(const Event& event, EventCode& code) {
   const TensorId parameter = parameter_of_[buffer];
   Home& kept = home(parameter, mesh_of(event.turn));
   kept.fresh = true;
-  const bool reduce_first = options_.memory.of(parameter).zero >= 2;
-  Layout layout = reduce_first ? step_layout(kept) : plan_.made[gradient];
+  const bool reduce_first = options_.memory.of(parameter).gradients != 0;
+  Layout layout = reduce_first ? gradient_layout(kept) : plan_.made[gradient];
   layout.mesh = kept.mesh;
   Chain term{event.turn, {}, parameter, {}, {}};
   if (reduce_first) sink_ = &term.steps;
@@ -153,7 +163,7 @@ void Lowering::add_chain(Chain chain, Chain::Purpose purpose) {
 
 // Parameters that are kept in parts on the device and gathered a unit at a time.
 bool Lowering::gathers_in_units(TensorId tensor) const {
-  return options_.memory.of(tensor).zero >= 3 && !options_.parameters.unit.empty() &&
+  return options_.memory.of(tensor).weights != 0 && !options_.parameters.unit.empty() &&
          graph_.tensors()[tensor].kind == TensorKind::Parameter && !offloads(Stored::Weights);
 }
 

@@ -119,12 +119,15 @@ class Placer {
           into.over[kind] |= own.over[kind];
           into.offload[kind] = into.offload[kind] || own.offload[kind];
         }
+        into.ratio.insert(own.ratio.begin(), own.ratio.end());
       }
-    for (const MeshChoices& choices : strategy_.choices)
+    for (const MeshChoices& choices : strategy_.choices) {
       for (std::size_t kind = 0; kind < kStoredKinds; ++kind) {
         placed_.storage.over[kind] |= choices.storage.over[kind];
         placed_.storage.offload[kind] = placed_.storage.offload[kind] || choices.storage.offload[kind];
       }
+      placed_.storage.ratio.insert(choices.storage.ratio.begin(), choices.storage.ratio.end());
+    }
     for (const auto& [op, placement] : strategy_.placed) {
       const std::vector<MeshAxis>& degrees = strategy_.placements[placement].axes();
       for (std::size_t i = 0; first_placed_ + i < names_.size(); ++i)

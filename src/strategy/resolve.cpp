@@ -154,9 +154,15 @@ class Resolver {
                     fmt::format("'{}' covers no module, operator or tensor{}", rule.match,
                                 did_you_mean(rule.match, known_nodes())));
       for (const auto& [axis, split] : rule.compute) check_mesh_axis(i, axis);
-      for (const auto& [axis, dim] : rule.inputs) check_mesh_axis(i, axis);
-      for (const Storage& storage : rule.memory)
+      for (const auto& [axis, split] : rule.inputs) check_mesh_axis(i, axis);
+      for (const Storage& storage : rule.memory) {
         for (const std::string& axis : storage.over.value_or(std::vector<std::string>{})) check_mesh_axis(i, axis);
+        for (const auto& [axis, ratio] : storage.ratio) check_mesh_axis(i, axis);
+      }
+      if (const Storage& saved = rule.stored(Stored::Activations); saved.over || !saved.ratio.empty())
+        faults_.add("contradiction", i,
+                    "memory: activations are saved as their operators split them; split those otherwise "
+                    "(sequence_parallel, inputs), recompute, or offload");
       if (rule.place && !rule.compute.empty())
         faults_.add("contradiction", i, "an operator is split over mesh axes or placed on devices, not both");
       if (backward && (rule.recompute || rule.place))
@@ -211,6 +217,8 @@ class Resolver {
         rule = config.over[kind]->rule;
       }
       if (config.offload[kind]) storage.offload[kind] = config.offload[kind]->value;
+      for (const auto& [axis, ratio] : config.ratio[kind])
+        add_ratio(choices, axis, ratio, static_cast<Stored>(kind), storage);
     }
     const auto within = [](MeshAxes inner, MeshAxes outer) { return (inner & ~outer) == 0; };
     if (!within(storage.axes_of(Stored::Weights), storage.axes_of(Stored::Optimizer)) ||
@@ -220,6 +228,27 @@ class Resolver {
           "contradiction", *rule,
           "memory: weights are spread over no more axes than gradients, gradients no more than optimizer state");
     return storage;
+  }
+  void add_ratio(const MeshChoices& choices, const std::string& name, const Inherited<std::vector<std::int64_t>>& ratio,
+                 Stored kind, StorageChoice& into) {
+    const auto wrong = [&](const std::string& message) {
+      faults_.add_once("contradiction", ratio.rule, fmt::format("memory: {}: {}", name_of(kind), message));
+    };
+    for (std::size_t m = 0; m < choices.axes.size(); ++m) {
+      const MeshAxis& axis = choices.axes[m];
+      if (axis.name != name || axis.size == 1) continue;
+      if ((into.axes_of(kind) >> m & 1u) == 0)
+        return wrong(fmt::format("a ratio for {}, which they are not spread over; write over: [{}]", name, name));
+      if (static_cast<int>(ratio.value.size()) != axis.size)
+        return wrong(fmt::format("ratio {} has {} shares, but {}={}", fmt::join(ratio.value, ":"), ratio.value.size(),
+                                 name, axis.size));
+      if (std::any_of(ratio.value.begin(), ratio.value.end(), [](std::int64_t share) { return share < 1; }))
+        return wrong("the shares of a ratio are at least 1");
+      const auto [known, fresh] = into.ratio.try_emplace(static_cast<int>(m), reduced(ratio.value));
+      if (!fresh && known->second != reduced(ratio.value))
+        return wrong(fmt::format("{} in the ratio {}, other kinds in another; write one for all", name,
+                                 fmt::join(ratio.value, ":")));
+    }
   }
   void choose_storage(MeshChoices& choices) {
     choices.storage = storage_of(choices, inheritance_.of(""));

@@ -19,6 +19,7 @@ namespace weft {
 struct StorageChoice {
   std::array<MeshAxes, kStoredKinds> over = {};
   std::array<bool, kStoredKinds> offload = {};
+  std::map<int, Shares> ratio = {};  // by mesh axis: uneven shares, of all kinds that are spread over it
 
   MeshAxes axes_of(Stored kind) const { return over[static_cast<std::size_t>(kind)]; }
   // ZeRO stage: 0 nothing is spread, 1 optimizer state, 2 gradients too, 3 weights too.

@@ -21,12 +21,14 @@ std::optional<Enum> named(const std::array<std::string_view, n>& names, std::str
 void inherit(const Rule& rule, std::size_t index, int depth, NodeConfig& config) {
   for (const auto& [mesh_axis, split] : rule.compute)
     config.compute.insert_or_assign(mesh_axis, Inherited<Split>{split, index, depth});
-  for (const auto& [mesh_axis, dim] : rule.inputs)
-    config.inputs.insert_or_assign(mesh_axis, Inherited<int>{dim, index, depth});
+  for (const auto& [mesh_axis, split] : rule.inputs)
+    config.inputs.insert_or_assign(mesh_axis, Inherited<InputSplit>{split, index, depth});
   for (std::size_t kind = 0; kind < kStoredKinds; ++kind) {
     const Storage& storage = rule.memory[kind];
     if (storage.over) config.over[kind] = {*storage.over, index, depth};
     if (storage.offload) config.offload[kind] = {*storage.offload, index, depth};
+    for (const auto& [mesh_axis, ratio] : storage.ratio)
+      config.ratio[kind].insert_or_assign(mesh_axis, Inherited<std::vector<std::int64_t>>{ratio, index, depth});
   }
   if (rule.recompute) config.recompute = {*rule.recompute, index, depth};
   if (rule.place) config.place = {*rule.place, index, depth};
