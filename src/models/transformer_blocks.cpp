@@ -187,7 +187,7 @@ TensorId TransformerBlocks::experts(TensorId x) {
         b.op1(OpKind::AuxLoss, "aux_loss", {logits, index}, {{"groups", moe.groups}, {"coefficient", moe.aux_loss}}));
 
   Attrs exchange{
-      {"experts", moe.experts}, {"capacity", expert_capacity(moe, seq / moe.groups)}, {"groups", moe.groups}};
+      {"experts", moe.experts}, {"capacity", expert_capacity(moe, seq / moe.group_count())}, {"groups", moe.groups}};
   if (moe.capacity_factor <= 0) exchange.set("dropless", std::int64_t{1});
   if (moe.top_groups > 0) {
     exchange.set("expert_groups", moe.expert_groups);

@@ -11,9 +11,9 @@
 
 namespace weft {
 
-// Ranks are numbered tp, cp, ep, dp, copies, innermost first; ep is a part of dp, beyond that of cp.
+// Ranks are numbered tp, cp, ep, dp, copies, innermost first; ep is a part of cp, beyond that of dp (shorthand.h).
 ReplicaGroups replica_groups(const HybridPlan& plan) {
-  const std::int64_t ep_of_dp = std::gcd<std::int64_t>(plan.ep, plan.dp), ep_of_cp = plan.ep / ep_of_dp;
+  const std::int64_t ep_of_cp = std::gcd<std::int64_t>(plan.ep, plan.cp), ep_of_dp = plan.ep / ep_of_cp;
   const std::int64_t tp = plan.tp, cp = plan.cp;
   ReplicaGroups groups;
   groups.copies = {plan.copies, tp * cp * plan.dp / plan.copies};
