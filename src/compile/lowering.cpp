@@ -196,7 +196,7 @@ Result<BufferId> Lowering::make_as(TensorId tensor, Layout wanted) {
     // A part of a parameter or state is looked at where it lies.
     if (of_parameter_ && step.collective == Collective::Slice)
       program_.buffers[next].memory = program_.buffers[best.source].memory;
-    emit(wanted.mesh, Communicate{step.collective, step.mesh_axis, step.reducer, std::move(inputs), {next}});
+    emit(wanted.mesh, Communicate{step.collective, step.axes, step.reducer, std::move(inputs), {next}});
     best.source = next;
   }
   return best.source;

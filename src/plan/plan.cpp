@@ -99,6 +99,7 @@ class PlanMaker {
     WEFT_TRY(Model model, load(info.kind, shape, stack, tp, zigzag, vocabulary, parameters));
 
     if (model.info.kind == ModelKind::Imported) WEFT_TRY_OK(take_from_file(model, batch, precision));
+    if (parallelism) WEFT_TRY_OK(check_experts(*parallelism, model.graph));
 
     const TrainingOptions options = training_options(model, precision);
     WEFT_TRY(TrainingGraph training, make_training_graph(std::move(model.graph), options));
@@ -129,6 +130,13 @@ class PlanMaker {
     if (request_.micro_batch && (*request_.micro_batch < 1 || *request_.micro_batch > kMostMicroBatch))
       return error("--micro-batch {}: from 1 to {} samples", *request_.micro_batch, grouped(kMostMicroBatch));
     return Ok{};
+  }
+
+  // Degrees of experts mean nothing to a model that has none.
+  Status check_experts(const Parallelism& plan, const Graph& graph) const {
+    if (plan.ep == 1 || has_operator(graph, OpKind::Dispatch)) return Ok{};
+    return error("strategy: ep={} spreads experts over devices, but {} has none; leave ep out", plan.ep,
+                 request_.model);
   }
 
   Result<SoftwareStack> choose_stack(const ModelInfo& info) {

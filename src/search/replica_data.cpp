@@ -27,8 +27,8 @@ ReplicaGroups replica_groups(const HybridPlan& plan) {
 
 namespace {
 
-// Collectives by mesh axis, in order.
-using Way = std::vector<std::pair<Collective, int>>;
+// Collectives over mesh axes, in order.
+using Way = std::vector<std::pair<Collective, MeshAxes>>;
 
 class Finder {
  public:
@@ -48,11 +48,13 @@ class Finder {
     add_section(block_.after);
     if (problem_.model.tied_embeddings) {
       const std::int64_t bytes = width(sent_gradients(), block_.before.dense.gradients, block_.before.stored_elements);
+      JointShape replicas;
       for (const GroupShape& axis :
-           {groups_.data, groups_.experts, groups_.context, groups_.expert_context, groups_.copies})
-        data_.tied_reduce += costs_.collective(Collective::AllReduce, axis, bytes).seconds;
+           {groups_.copies, groups_.data, groups_.experts, groups_.context, groups_.expert_context})
+        replicas.add(axis);
+      data_.tied_reduce = costs_.collective(Collective::AllReduce, replicas, bytes).seconds;
     }
-    data_.whole_world = costs_.collective(Collective::AllReduce, {problem_.devices, 1}, 8).seconds;
+    data_.whole_world = costs_.collective(Collective::AllReduce, GroupShape{problem_.devices, 1}, 8).seconds;
     double all = 0;
     for (const ReplicaData::Step& step : data_.steps) all += step.part;
     for (ReplicaData::Step& step : data_.steps) step.part /= all;
@@ -122,7 +124,7 @@ class Finder {
     const Result<std::vector<ReshardStep>> steps = reshard(from, to, mesh_);
     WEFT_CHECK(steps.ok(), "a parameter's way to where it is kept");
     for (const ReshardStep& step : *steps)
-      if (step.collective != Collective::Slice) made.emplace_back(step.collective, step.mesh_axis);
+      if (step.collective != Collective::Slice) made.emplace_back(step.collective, step.axes);
     return made;
   }
 
@@ -160,13 +162,16 @@ class Finder {
   // Bytes of whole parameters along a way; sums become smaller on it, gathered parts larger.
   double take(const Way& way, std::int64_t bytes) {
     double seconds = 0;
-    for (const auto& [collective, axis] : way)
-      if (collective == Collective::AllGather) bytes /= shapes_[static_cast<std::size_t>(axis)].size;
-    for (const auto& [collective, axis] : way) {
-      const GroupShape& shape = shapes_[static_cast<std::size_t>(axis)];
-      if (collective == Collective::AllGather) bytes *= shape.size;
+    for (const auto& [collective, axes] : way)
+      if (collective == Collective::AllGather) bytes /= mesh_.group_size(axes);
+    for (const auto& [collective, axes] : way) {
+      const int size = mesh_.group_size(axes);
+      if (collective == Collective::AllGather) bytes *= size;
+      JointShape shape;
+      for (std::size_t axis = 0; axis < shapes_.size(); ++axis)
+        if (axes >> axis & 1u) shape.add(shapes_[axis]);
       GroupCost::Taken taken = costs_.collective(collective, shape, bytes);
-      if (collective == Collective::ReduceScatter) bytes /= shape.size;
+      if (collective == Collective::ReduceScatter) bytes /= size;
       time_of_share_[{taken.sm_share, taken.memory_share}] += taken.seconds;
       seconds += taken.seconds;
       if (of_layer_ && plan_.zero >= 2 && taken.seconds > 0) add_step(std::move(taken));
