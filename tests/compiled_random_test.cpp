@@ -113,11 +113,17 @@ SpreadPlan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
       plan.choices.ops[m][op] = {possible[rng.below(possible.size())]};
     }
   }
-  // Spread over any axes, for one to three micro-batches; sources of their own, so that nothing else depends on them.
-  Rng memory = rng.split(2);
+  // What the stack settles: streams of collectives and types on the wire and of products; a source of its own.
+  Rng stack = rng.split(2);
+  plan.tensor_overlap = stack.below(3) != 0;
+  if (stack.below(2) == 0) plan.types.sent_gradients = DType::BF16;
+  if (stack.below(2) == 0) plan.types.sent_parameters = DType::F8;
+  if (stack.below(2) == 0) plan.types.products = Arithmetic::kFp8;
+  // Spread over any axes, for one to three micro-batches; again a source of its own.
+  Rng memory = rng.split(3);
   plan.memory.over = static_cast<MeshAxes>(memory.between(1, 3));
   plan.schedule = make_schedule({"gpipe", 1, static_cast<std::int32_t>(memory.between(1, 3)), 0}).value();
-  // Attention around rings, some of them in one another.
+  // Attention around rings, some of them in one another; a source of its own, so that nothing else depends on it.
   Rng rings = rng.split(1);
   plan.choices.ring = static_cast<MeshAxes>(rings.below(4));
   for (OpId op : graph.ops().ids())
