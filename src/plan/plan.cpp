@@ -111,6 +111,7 @@ class PlanMaker {
     WEFT_TRY(Model model, load(info.kind, shape, stack, tp, zigzag, vocabulary, parameters));
 
     if (model.info.kind == ModelKind::Imported) WEFT_TRY_OK(take_from_file(model, batch, precision));
+    if (parallelism) WEFT_TRY_OK(check_experts(*parallelism, model.graph));
 
     const TrainingOptions options = training_options(model, precision);
     WEFT_TRY(TrainingGraph training, make_training_graph(std::move(model.graph), options));
@@ -141,6 +142,16 @@ class PlanMaker {
     if (request_.micro_batch && (*request_.micro_batch < 1 || *request_.micro_batch > kMostMicroBatch))
       return error("--micro-batch {}: from 1 to {} samples", *request_.micro_batch, grouped(kMostMicroBatch));
     return Ok{};
+  }
+
+  // Degrees of experts mean nothing to a model that has none.
+  Status check_experts(const Parallelism& plan, const Graph& graph) const {
+    if ((plan.ep == 1 && plan.etp == plan.tp) || has_operator(graph, OpKind::Dispatch)) return Ok{};
+    if (plan.ep == 1)
+      return error("strategy: etp={} cuts experts over devices, but {} has none; leave etp out", plan.etp,
+                   request_.model);
+    return error("strategy: ep={} spreads experts over devices, but {} has none; leave ep out", plan.ep,
+                 request_.model);
   }
 
   Result<SoftwareStack> choose_stack(const ModelInfo& info) {
@@ -309,15 +320,8 @@ std::vector<DeviceId> Plan::ranks() const {
 Result<Plan> make_plan(const PlanRequest& request) { return PlanMaker(request).make(); }
 
 Result<CompiledStrategy> compile_plan(const Plan& plan) {
-  const SoftwareStack& stack = plan.stack;
-  const GradientSync gradients{stack.gradient_overlap.value, stack.gradient_bucket.value};
-  const ParameterSync parameters{{},
-                                 stack.prefetch_forward.value,
-                                 stack.prefetch_backward.value,
-                                 stack.gathers_in_flight.value,
-                                 stack.reshard_after_forward.value};
-  Result<CompiledStrategy> compiled =
-      compile_strategy(plan.training, plan.resolved, gradients, parameters, stack.keep_gathered_input.value);
+  const CompileOptions options = compile_options(plan.stack, number_types(plan.precision, plan.stack));
+  Result<CompiledStrategy> compiled = compile_strategy(plan.training, plan.resolved, options);
   if (!compiled.ok())
     return compiled.error().at(names_a_file(plan.request.strategy) ? plan.request.strategy : "strategy");
   return compiled;
