@@ -46,7 +46,7 @@ class Finder {
     for (const SectionCost& kind : block_.kinds) add_section(kind);
     of_layer_ = false;
     add_section(block_.after);
-    if (problem_.model.tied_embeddings) {
+    if (problem_.model.tied_embeddings && block_.before.dense.gradients > 0) {
       const std::int64_t bytes = width(sent_gradients(), block_.before.dense.gradients, block_.before.stored_elements);
       for (const GroupShape& axis :
            {groups_.data, groups_.experts, groups_.context, groups_.expert_context, groups_.copies})
@@ -212,8 +212,10 @@ class Finder {
     for (std::size_t i = 0; i < section.parameters.size(); ++i) {
       const ParameterCost& parameter = section.parameters[i];
       const Ways& ways = ways_of(parameter);
-      add(gathers, ways.gather, width(sent_weights(), parameter.weights, parameter.elements), i);
-      add(reduces, ways.reduce, width(sent_gradients(), parameter.gradients, parameter.elements), i);
+      if (parameter.trained || plan_.zero >= 3)
+        add(gathers, ways.gather, width(sent_weights(), parameter.weights, parameter.elements), i);
+      if (parameter.trained)
+        add(reduces, ways.reduce, width(sent_gradients(), parameter.gradients, parameter.elements), i);
     }
     for (Piece& piece : gathers) {
       made.gathers.push_back({joined(piece.way, piece.bytes), std::move(piece.parameters)});
