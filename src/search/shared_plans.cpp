@@ -12,9 +12,10 @@ Result<Plan> SharedPlans::make(const PlanRequest& request) {
   const std::int64_t dp = words.dp.value_or(words.fsdp.value_or(0) * words.replicate.value_or(0));
   if (dp == 0 || !words.mbs) return make_plan(request);
   const std::int64_t cp = words.cp.value_or(1);
-  const std::string key = fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", request.model, request.cluster,
-                                      request.seq.value_or(0), request.dtype, request.stack, dp * *words.mbs,
-                                      words.tp.value_or(1), words.cp_mode == ContextMode::AllToAll ? 1 : cp);
+  const std::string key =
+      fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}", request.model, request.cluster, request.seq.value_or(0), request.dtype,
+                  request.stack, request.freeze, dp * *words.mbs, words.tp.value_or(1),
+                  words.cp_mode == ContextMode::AllToAll ? 1 : cp);
   std::shared_ptr<const Plan> like;
   {
     const std::lock_guard lock(mutex_);
