@@ -424,8 +424,8 @@ void PricedProgram::open_meetings(const Instruction& instruction, KindId kind, E
     if (cost.latency == 0 && cost.bytes == 0) continue;
     MeetingId meeting = std::exchange(meeting_of_[id], {});
     if (!meeting.valid()) meeting = new_meeting();
-    const WorkId work =
-        works_.communication(id.index(), cost, [&](const CommunicateCost& of) { return links_of(group, of); });
+    const WorkId work = works_.communication(
+        id.index(), cost, [&](const CommunicateCost& of, Work& made) { made.links = links_of(group, of); });
     put_meeting(meeting, {work, parties(id)});
     entry.meetings.emplace_back(id, meeting);
   }
@@ -451,8 +451,8 @@ void PricedProgram::price_communication(InstructionId id, const Instruction& ins
         task.meeting = meeting_of_[group];
       } else if (const CommunicateCost& cost = communications.cost_of(instruction, communications.groups()[group]);
                  cost.latency != 0 || cost.bytes != 0) {
-        task.work = works_.communication(group.index(), cost, [&](const CommunicateCost& of) {
-          return links_of(communications.groups()[group], of);
+        task.work = works_.communication(group.index(), cost, [&](const CommunicateCost& of, Work& made) {
+          made.links = links_of(communications.groups()[group], of);
         });
       }
       pricer_.add_host(task, instruction);
