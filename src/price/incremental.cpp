@@ -127,6 +127,8 @@ WorkloadEdit PricedProgram::reprice(const ProgramEdit& edit, const Workload& now
       if (removed_[id] != kKept) begin(id, before_[id], body_of(body));
   for (InstructionId id : edit.rewritten) begin(id, id, entries_[id].body);
   std::uint32_t stamp = 0;
+  first_slots_.clear();
+  reached_.assign(body_count(program_), 0);
   for (const BodyEdit& body : edit.bodies) assign_slots(body, ++stamp);
   begin_all_after_moved();
   for (const BodyEdit& body : edit.bodies)
