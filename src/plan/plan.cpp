@@ -8,7 +8,9 @@
 #include <set>
 #include <utility>
 
+#include "base/checked.h"
 #include "base/units.h"
+#include "plan/freeze.h"
 #include "strategy/validate.h"
 #include "strategy/yaml.h"
 
@@ -113,8 +115,13 @@ class PlanMaker {
     if (model.info.kind == ModelKind::Imported) WEFT_TRY_OK(take_from_file(model, batch, precision));
     if (parallelism) WEFT_TRY_OK(check_experts(*parallelism, model.graph));
 
-    const TrainingOptions options = training_options(model, precision);
-    WEFT_TRY(TrainingGraph training, make_training_graph(std::move(model.graph), options));
+    TrainingOptions options = training_options(model, precision);
+    WEFT_TRY(options.frozen, frozen_parameters(model.graph, request_.freeze));
+    Result<TrainingGraph> differentiated = make_training_graph(std::move(model.graph), options);
+    if (!differentiated.ok())
+      return request_.freeze.empty() ? differentiated.error()
+                                     : differentiated.error().at(fmt::format("--freeze '{}'", request_.freeze));
+    TrainingGraph training = std::move(differentiated).value();
     Strategy strategy = parallelism ? expand(*parallelism, training.graph) : std::move(*from_file);
     if (!request_.devices.empty() && parallelism) strategy.mesh.devices = request_.devices;
     WEFT_TRY(ResolvedStrategy resolved, resolve_all(strategy, training, cluster));
@@ -302,6 +309,12 @@ class PlanMaker {
 };
 
 }  // namespace
+
+std::int64_t Plan::frozen_parameters() const {
+  std::int64_t count = 0;
+  for (TensorId id : options.frozen) count += *checked_product(training.graph.tensors()[id].type.shape);
+  return count;
+}
 
 std::vector<DeviceId> Plan::ranks() const {
   std::vector<DeviceId> devices;

@@ -453,6 +453,8 @@ std::string headline(const Plan& plan) {
   if (plan.vocabulary.padded())
     parameters += fmt::format("; {} as stored, the vocabulary padded from {} to {}", grouped(plan.stored_parameters()),
                               grouped(plan.vocabulary.published), grouped(plan.vocabulary.stored));
+  if (const std::int64_t frozen = plan.frozen_parameters(); frozen > 0)
+    parameters += fmt::format("; {} of them frozen", human_count(static_cast<double>(frozen)));
   line("parameters", parameters);
   std::string samples = fmt::format("{} sample{}", grouped(batch.global_batch), batch.global_batch == 1 ? "" : "s");
   if (plan.model.counts_tokens && plan.model.seq > 0)

@@ -463,7 +463,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     return 0;
   };
   const int first_rank = rank_of(0), last_rank = rank_of(last_stage);
-  const bool tied = problem_.model.tied_embeddings && first_rank != last_rank;
+  const bool tied = problem_.model.tied_embeddings && first_rank != last_rank && block.before.dense.gradients > 0;
   double summed = 0;
 
   // Gradients: reduced beside the last micro-batch's backward pass, or after it.

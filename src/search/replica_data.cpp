@@ -47,7 +47,7 @@ class Finder {
     for (const SectionCost& kind : block_.kinds) add_section(kind);
     of_layer_ = false;
     add_section(block_.after);
-    if (problem_.model.tied_embeddings) {
+    if (problem_.model.tied_embeddings && block_.before.dense.gradients > 0) {
       const std::int64_t bytes =
           width(types_.sent_gradients, block_.before.dense.gradients, block_.before.stored_elements);
       JointShape replicas;
@@ -205,8 +205,10 @@ class Finder {
     for (std::size_t i = 0; i < section.parameters.size(); ++i) {
       const ParameterCost& parameter = section.parameters[i];
       const Ways& ways = ways_of(parameter);
-      add(gathers, ways.gather, width(types_.sent_parameters, parameter.weights, parameter.elements), i);
-      add(reduces, ways.reduce, width(types_.sent_gradients, parameter.gradients, parameter.elements), i);
+      if (parameter.trained || plan_.zero >= 3)
+        add(gathers, ways.gather, width(types_.sent_parameters, parameter.weights, parameter.elements), i);
+      if (parameter.trained)
+        add(reduces, ways.reduce, width(types_.sent_gradients, parameter.gradients, parameter.elements), i);
     }
     for (Piece& piece : gathers) {
       made.gathers.push_back({joined(piece.way, piece.bytes), std::move(piece.parameters)});

@@ -24,8 +24,8 @@ Result<Plan> SharedPlans::make(const PlanRequest& request) {
   const std::int64_t cp = words.cp.value_or(1);
   const bool heads_over_cp = words.cp_mode == ContextMode::AllToAll;
   std::string key =
-      fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", request.model, request.cluster, request.seq.value_or(0), request.dtype,
-                  request.stack, dp * *words.mbs, words.tp.value_or(1), heads_over_cp ? 1 : cp);
+      fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}", request.model, request.cluster, request.seq.value_or(0), request.dtype,
+                  request.stack, request.freeze, dp * *words.mbs, words.tp.value_or(1), heads_over_cp ? 1 : cp);
   if (has_experts(request)) key += fmt::format("|{}|{}|{}", cp, words.sp.value_or(1), heads_over_cp);
   std::shared_ptr<const Plan> like;
   {

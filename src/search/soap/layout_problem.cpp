@@ -172,13 +172,13 @@ class Builder {
     Weight result;
     const DType dtype = graph_.tensors()[tensor].type.dtype;
     const Layout whole = without_halos(layout);
-    result.cost = price(gradient_made(whole, split), whole, dtype);
     const Shape local = local_shape(whole, mesh_, 0);
     std::int64_t elements = 1;
     for (std::int64_t extent : local) elements *= extent;
     result.bytes = bytes_of(dtype, elements);
     const auto update = updates_.find(tensor);
-    if (update == updates_.end()) return result;
+    if (update == updates_.end()) return result;  // frozen
+    result.cost = price(gradient_made(whole, split), whole, dtype);
     std::set<TensorId> held = {tensor};
     for (OpId op : update->second) {
       const Signature& signature = graph_.signature(op);
