@@ -127,6 +127,8 @@ WorkloadEdit PricedProgram::reprice(const ProgramEdit& edit, const Workload& now
       if (removed_[id] != kKept) begin(id, before_[id], body_of(body));
   for (InstructionId id : edit.rewritten) begin(id, id, entries_[id].body);
   std::uint32_t stamp = 0;
+  first_slots_.clear();
+  reached_.assign(body_count(program_), 0);
   for (const BodyEdit& body : edit.bodies) assign_slots(body, ++stamp);
   begin_all_after_moved();
   for (const BodyEdit& body : edit.bodies)
@@ -424,8 +426,8 @@ void PricedProgram::open_meetings(const Instruction& instruction, KindId kind, E
     if (cost.latency == 0 && cost.bytes == 0) continue;
     MeetingId meeting = std::exchange(meeting_of_[id], {});
     if (!meeting.valid()) meeting = new_meeting();
-    const WorkId work =
-        works_.communication(id.index(), cost, [&](const CommunicateCost& of) { return links_of(group, of); });
+    const WorkId work = works_.communication(
+        id.index(), cost, [&](const CommunicateCost& of, Work& made) { made.links = links_of(group, of); });
     put_meeting(meeting, {work, parties(id)});
     entry.meetings.emplace_back(id, meeting);
   }
@@ -451,8 +453,8 @@ void PricedProgram::price_communication(InstructionId id, const Instruction& ins
         task.meeting = meeting_of_[group];
       } else if (const CommunicateCost& cost = communications.cost_of(instruction, communications.groups()[group]);
                  cost.latency != 0 || cost.bytes != 0) {
-        task.work = works_.communication(group.index(), cost, [&](const CommunicateCost& of) {
-          return links_of(communications.groups()[group], of);
+        task.work = works_.communication(group.index(), cost, [&](const CommunicateCost& of, Work& made) {
+          made.links = links_of(communications.groups()[group], of);
         });
       }
       pricer_.add_host(task, instruction);

@@ -207,8 +207,10 @@ class PricedProgram {
   IdVec<CommGroupId, MeetingId> meeting_of_;
   std::vector<std::pair<CommGroupId, MeetingId>> met_before_;  // by the instruction being priced
   std::vector<InstructionId> moved_;                           // that stay, but in another slot
-  std::vector<const Entry*> waits_;                            // of the instruction being priced
-  Task task_;                                                  // being priced
+  std::vector<std::uint32_t> first_slots_;  // where each edit of a body begins; along a body they ascend
+  std::vector<std::uint32_t> reached_;      // by body: the last of these so far
+  std::vector<const Entry*> waits_;         // of the instruction being priced
+  Task task_;                               // being priced
   std::vector<IdVec<BodyId, Projection>> projections_;
   std::vector<std::pair<std::uint32_t, BodyId>> touched_;
   std::vector<SendChange> sends_;

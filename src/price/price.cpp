@@ -177,11 +177,16 @@ class Pricer {
     const CommunicateCost& cost = communications_.cost_of(instruction, communications_.groups()[group]);
     if (cost.latency == 0 && cost.bytes == 0) return;
     const std::uint32_t group_class = classes_.group[group];
-    const WorkId work = works_.communication(group_class, cost, [&](const CommunicateCost& of) {
-      std::vector<LinkUse> links;
+    const WorkId work = works_.communication(group_class, cost, [&](const CommunicateCost& of, Work& made) {
+      if (of.bytes <= kUnfeltBytes) return;
       for (const auto& [route, load] : class_loads_[group_class])
-        if (route == of.route && of.bytes > kUnfeltBytes) links.push_back(load);
-      return links;
+        if (route == of.route) made.links.push_back(load);
+      // Interference slows what one group would have alone, not what is left to it when all of its class share a link.
+      Work single{.links = {}};
+      for (const LinkIncidence& load : classes_.loads[group])
+        if (load.route == of.route) single.links.push_back({FlowLinkId(classes_.link[load.link]), load.coefficient});
+      const std::int64_t alone = isolated_rate(single, priced_.workload.links);
+      if (alone != isolated_rate({.links = made.links}, priced_.workload.links)) made.alone = alone;
     });
     if (const std::int32_t count = parties(group); count > 1) {
       const auto [found, added] =

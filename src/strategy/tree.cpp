@@ -1,7 +1,10 @@
 #include "strategy/tree.h"
 
 #include <algorithm>
+#include <numeric>
 #include <tuple>
+
+#include "strategy/layout.h"
 
 namespace weft {
 namespace {
@@ -46,6 +49,44 @@ int MeshDeclaration::size_of(std::string_view axis) const {
   for (const MeshAxis& known : axes)
     if (known.name == axis) return known.size;
   return 1;
+}
+
+namespace {
+
+// How a mesh axis splits the tokens of inputs; null where it does not.
+const InputSplit* tokens_over(const Strategy& strategy, const std::string& axis) {
+  for (const Rule& rule : strategy.rules)
+    if (const auto found = rule.inputs.find(axis); found != rule.inputs.end() && found->second.dim == 1)
+      return &found->second;
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> sequence_cuts(const Strategy& strategy) {
+  enum class Cutting : std::uint8_t { None, Context, Sums };
+  const auto cutting = [&](const std::string& axis) {
+    if (const auto found = strategy.reduce_onto.find(axis); found != strategy.reduce_onto.end() && found->second == "s")
+      return Cutting::Sums;
+    return tokens_over(strategy, axis) ? Cutting::Context : Cutting::None;
+  };
+  std::vector<std::int64_t> cuts;
+  Cutting last = Cutting::None;
+  for (const MeshAxis& axis : strategy.mesh.axes) {
+    std::int64_t size = axis.size;  // of all stages' meshes: what all of them divide
+    if (const InputSplit* const tokens = tokens_over(strategy, axis.name))
+      size = units_of(reduced(tokens->ratio), axis.size);
+    for (const Stage& stage : strategy.schedule.stages)
+      if (stage.mesh) size = std::lcm(size, std::max(1, stage.mesh->size_of(axis.name)));
+    const Cutting now = cutting(axis.name);
+    if (now == Cutting::None || size == 1) continue;
+    if (now == last)
+      cuts.back() *= size;
+    else
+      cuts.push_back(size);
+    last = now;
+  }
+  return cuts;
 }
 
 Inheritance::Inheritance(const Strategy& strategy) : strategy_(strategy) {
