@@ -304,7 +304,7 @@ std::string groups_text(const StrategyReport& report) {
   for (const GroupKind& kind : report.groups)
     table.add({label_of(kind), fmt::format("{}", kind.size), grouped(kind.count),
                kind.degree == kPipelineAxis && kind.first.size() <= 4 ? fmt::format("{}", fmt::join(kind.first, " → "))
-                                                                    : short_list(kind.first),
+                                                                      : short_list(kind.first),
                links_of(kind), fmt::format("{} / {}", human(kind.alone), human(kind.together))});
   return table.print() + "\n";
 }
@@ -338,7 +338,7 @@ std::string stages_text(const Plan& plan, const StrategyReport& report, const Sc
     table.add({name, text, human_count(static_cast<double>(stage.parameters)), sent(stage.sent_forward),
                sent(stage.sent_backward)});
   }
-  if (plan.resolved.ranks.size() < 2) return "";
+  if (plan.resolved.ranks().size() < 2) return "";
   return table.print() + "\n";
 }
 
