@@ -19,14 +19,15 @@
 
 namespace weft {
 
-// How a parameter, its gradient and its optimizer state are sharded beyond what the operators need (ZeRO): the
-// data-parallel mesh axes that cut each, weights over no more of them than gradients, those over no more than optimizer
-// state.
+// How a parameter, its gradient and its optimizer state are kept: sharded beyond what the operators need (ZeRO), by the
+// data-parallel mesh axes that cut each — weights by no more of them than gradients, those by no more than optimizer
+// state —, and on the device or on the host.
 struct ParameterStorage {
-  MeshAxes weights = 0;              // gathered where they are used
-  MeshAxes gradients = 0;            // reduced every micro-batch
-  MeshAxes optimizer = 0;            // updated in parts
-  std::map<int, Shares> ratio = {};  // by mesh axis: uneven shares
+  MeshAxes weights = 0;                         // gathered where they are used
+  MeshAxes gradients = 0;                       // reduced every micro-batch
+  MeshAxes optimizer = 0;                       // updated in parts
+  std::map<int, Shares> ratio = {};             // by mesh axis: uneven shares
+  std::array<bool, kStoredKinds> offload = {};  // what lives in the host's memory
 
   ParameterStorage() = default;
   // Optimizer state over these axes; from stage 2 gradients too, from 3 weights too.
@@ -35,8 +36,9 @@ struct ParameterStorage {
   int zero() const { return weights != 0 ? 3 : gradients != 0 ? 2 : optimizer != 0 ? 1 : 0; }
 };
 struct MemoryPlan : ParameterStorage {
-  std::array<bool, kStoredKinds> offload = {};                         // what lives in the host's memory
   std::vector<std::pair<TensorId, ParameterStorage>> parameters = {};  // kept in another way than the rest, in order
+  // Forward operators whose results wait for backward in the host's memory, in order; where `offload` says so, all do.
+  std::vector<OpId> saved_on_host = {};
 
   MemoryPlan() = default;
   MemoryPlan(ParameterStorage rest) : ParameterStorage(std::move(rest)) {}
@@ -46,6 +48,17 @@ struct MemoryPlan : ParameterStorage {
     const auto own = std::lower_bound(parameters.begin(), parameters.end(), parameter,
                                       [](const auto& each, TensorId id) { return each.first < id; });
     return own == parameters.end() || own->first != parameter ? *this : own->second;
+  }
+  bool saves_on_host(OpId maker) const {
+    return offload[static_cast<std::size_t>(Stored::Activations)] ||
+           std::binary_search(saved_on_host.begin(), saved_on_host.end(), maker);
+  }
+  bool offloads_anything() const {
+    const auto any = [](const ParameterStorage& storage) {
+      return std::find(storage.offload.begin(), storage.offload.end(), true) != storage.offload.end();
+    };
+    return any(*this) || !saved_on_host.empty() ||
+           std::any_of(parameters.begin(), parameters.end(), [&](const auto& each) { return any(each.second); });
   }
   // Of all parameters.
   int most_zero() const {

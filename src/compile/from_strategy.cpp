@@ -38,6 +38,7 @@ ParameterStorage parameter_storage(const StorageChoice& choice) {
   storage.gradients = choice.axes_of(Stored::Gradients);
   storage.optimizer = choice.axes_of(Stored::Optimizer);
   storage.ratio = choice.ratio;
+  storage.offload = choice.offload;
   return storage;
 }
 
@@ -58,13 +59,9 @@ Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const R
   }
   WEFT_TRY(const ShardingPlan plan, plan_sharding(training, placed.placing, placed.choices));
   MemoryPlan memory = parameter_storage(placed.storage);
-  memory.offload = placed.storage.offload;
-  for (const auto& [id, own] : placed.parameters) {
-    if (own.offload != placed.storage.offload)
-      return error("{} is kept on the host in another way than the rest, which is not compiled; write offload for '**'",
-                   training.graph.name(id));
-    memory.parameters.emplace_back(id, parameter_storage(own));
-  }
+  memory.offload[static_cast<std::size_t>(Stored::Activations)] = false;  // by operator
+  memory.saved_on_host = strategy.saved_on_host;
+  for (const auto& [id, own] : placed.parameters) memory.parameters.emplace_back(id, parameter_storage(own));
   if (memory.most_zero() >= 3) options.parameters.unit = units_of(training.graph, memory);
   options.memory = std::move(memory);
   WEFT_TRY(Program program, compile(training, placed.placing, plan, options, strategy.recompute));

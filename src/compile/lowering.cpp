@@ -285,7 +285,7 @@ void Lowering::given(TensorId tensor, const Layout& wanted) {
   }
   const bool weight_part = std::exchange(weight_part_, false);
   const BufferId buffer = keep(tensor, weight_layout(tensor, wanted), BufferKind::Parameter);
-  program_.buffers[buffer].on_host = offloads(Stored::Weights);
+  program_.buffers[buffer].on_host = offloads(Stored::Weights, tensor);
   weight_part_ = weight_part;
   const Home* const was = home_before(tensor, wanted.mesh);
   const bool fresh = !was || was->buffer != buffer || was->used != wanted;
@@ -426,7 +426,7 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
       }
       if (!chosen.valid()) continue;
       if (whole > 1) chosen = as_read_first(events[it->event], chosen);
-      if (offloads(Stored::Activations)) chosen = send_to_host(chosen, events);
+      if (options_.memory.saves_on_host(graph_.tensors()[tensor].producer)) chosen = send_to_host(chosen, events);
       set_kind(chosen, BufferKind::Saved);
       saved.push_back(chosen);
     }

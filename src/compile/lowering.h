@@ -190,7 +190,9 @@ class Lowering {
   BufferId store(BufferId from, BufferId home);
   void update_in_place(BufferId written, BufferId target);
   bool on_mesh(TensorId tensor, MeshId on) const;
-  bool offloads(Stored kind) const { return options_.memory.offload[static_cast<std::size_t>(kind)]; }
+  bool offloads(Stored kind, TensorId parameter) const {
+    return options_.memory.of(parameter).offload[static_cast<std::size_t>(kind)];
+  }
 
   const TrainingGraph& training_;
   const Graph& graph_;

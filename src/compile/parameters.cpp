@@ -65,7 +65,7 @@ Status Lowering::accumulate(const Event& event, EventCode& code) {
   WEFT_TRY(const BufferId ready, as(gradient, layout));
   BufferId sum = sum_in(kept, layout);
   if (!sum.valid()) {
-    sum = add_buffer(buffer, layout, BufferKind::State, offloads(Stored::Gradients));
+    sum = add_buffer(buffer, layout, BufferKind::State, offloads(Stored::Gradients, parameter));
     kept.add_sum(sum);
   }
   passage_.result = sum;
@@ -164,7 +164,7 @@ void Lowering::add_chain(Chain chain, Chain::Purpose purpose) {
 // Parameters that are kept in parts on the device and gathered a unit at a time.
 bool Lowering::gathers_in_units(TensorId tensor) const {
   return options_.memory.of(tensor).weights != 0 && !options_.parameters.unit.empty() &&
-         graph_.tensors()[tensor].kind == TensorKind::Parameter && !offloads(Stored::Weights);
+         graph_.tensors()[tensor].kind == TensorKind::Parameter && !offloads(Stored::Weights, tensor);
 }
 
 // The copies of a parameter that is kept on several meshes, and what each has of its gradient, whole on its mesh.
@@ -346,7 +346,7 @@ Status Lowering::optimize_copy(TurnId turn, const Layout& layout, Home& copy) {
       if (copy.read.valid()) available_[inputs[i]].push_back(copy.read);
     } else if (tensor.kind == TensorKind::State && !tensor.producer.valid() && !on_mesh(inputs[i], layout.mesh)) {
       const BufferId state = keep(inputs[i], wanted, BufferKind::State);
-      program_.buffers[state].on_host = offloads(Stored::Optimizer);
+      program_.buffers[state].on_host = offloads(Stored::Optimizer, optimized_by_[op]);
     }
     WEFT_TRY(const BufferId input, as(inputs[i], wanted));
     if (gradient) {
