@@ -167,7 +167,9 @@ Lowering::Route Lowering::cheapest(TensorId tensor, const Layout& wanted, std::o
   for (BufferId id : available_[tensor]) {
     const Buffer& buffer = program_.buffers[id];
     if (buffer.layout.mesh != wanted.mesh || !usable(id)) continue;
-    std::shared_ptr<const Resharding> way = memo_.reshard(buffer.layout, wanted, mesh(wanted.mesh));
+    std::shared_ptr<const Resharding> way =
+        memo_.reshard(buffer.layout, wanted, mesh(wanted.mesh), of_parameter_ ? nullptr : options_.prices,
+                      graph_.tensors()[tensor].type.dtype);
     if (way->problem) {
       problem = way->problem;
       continue;

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "cost/step_prices.h"
 #include "cost/tuning.h"
 #include "forecast/critical.h"
 
@@ -297,7 +298,8 @@ Result<PlayedProgram> play_compiled(const Plan& plan, const SoftwareStack& of, c
 Result<PlayedPlan> play_plan(const Plan& plan, const CostModel& cost, const ForecastOptions& options,
                              PlayTimes* times) {
   Stopwatch watch;
-  WEFT_TRY(CompiledStrategy compiled, compile_plan(plan));
+  const StepPrices prices(plan.cluster, cost);
+  WEFT_TRY(CompiledStrategy compiled, compile_plan(plan, &prices));
   if (times) times->compile = watch.lap();
   WEFT_TRY(PlayedProgram played, play_compiled(plan, plan.stack, compiled, cost, options, times));
   return PlayedPlan{std::move(compiled), std::move(played.priced), std::move(played.run), played.folded};

@@ -332,8 +332,9 @@ std::vector<DeviceId> Plan::ranks() const {
 
 Result<Plan> make_plan(const PlanRequest& request) { return PlanMaker(request).make(); }
 
-Result<CompiledStrategy> compile_plan(const Plan& plan) {
-  const CompileOptions options = compile_options(plan.stack, number_types(plan.precision, plan.stack));
+Result<CompiledStrategy> compile_plan(const Plan& plan, const StepPrice* prices) {
+  CompileOptions options = compile_options(plan.stack, number_types(plan.precision, plan.stack));
+  options.prices = prices;
   Result<CompiledStrategy> compiled = compile_strategy(plan.training, plan.resolved, options);
   if (!compiled.ok())
     return compiled.error().at(names_a_file(plan.request.strategy) ? plan.request.strategy : "strategy");

@@ -74,6 +74,7 @@ struct Plan {
 
 Result<Plan> make_plan(const PlanRequest& request);
 
-Result<CompiledStrategy> compile_plan(const Plan& plan);
+// With prices at hand, resharding of activations is chosen by them.
+Result<CompiledStrategy> compile_plan(const Plan& plan, const StepPrice* prices = nullptr);
 
 }  // namespace weft
