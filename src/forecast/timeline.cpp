@@ -15,11 +15,16 @@ Activity activity_of(const Program& program, const Instruction& instruction) {
   const auto* communicate = std::get_if<Communicate>(&instruction.what);
   if (!communicate) return Activity::Compute;
   if (instruction.stream == Stream::Data || instruction.mesh == program.world) return Activity::Data;
-  const std::string& axis =
-      program.meshes[instruction.mesh].axes()[static_cast<std::size_t>(communicate->mesh_axis)].name;
-  if (axis == "cp" || axis == "ecp") return Activity::Context;
-  if (axis == "ep") return Activity::Expert;
-  return Activity::Tensor;
+  // What concerns experts among others is theirs, what concerns nothing but the context its own.
+  const Mesh& mesh = program.meshes[instruction.mesh];
+  bool context = true;
+  for (std::size_t axis = 0; axis < mesh.axes().size(); ++axis) {
+    if ((communicate->axes >> axis & 1u) == 0) continue;
+    const std::string& name = mesh.axes()[axis].name;
+    if (name == "ep") return Activity::Expert;
+    context = context && (name == "cp" || name == "ecp");
+  }
+  return context ? Activity::Context : Activity::Tensor;
 }
 
 // Waiting there is waiting for another stage.

@@ -101,6 +101,7 @@ class PlanMaker {
     WEFT_TRY(Model model, load(info.kind, shape, stack, tp, zigzag, vocabulary, parameters));
 
     if (model.info.kind == ModelKind::Imported) WEFT_TRY_OK(take_from_file(model, batch, precision));
+    if (parallelism) WEFT_TRY_OK(check_experts(*parallelism, model.graph));
 
     TrainingOptions options = training_options(model, precision);
     WEFT_TRY(options.frozen, frozen_parameters(model.graph, request_.freeze));
@@ -136,6 +137,13 @@ class PlanMaker {
     if (request_.micro_batch && (*request_.micro_batch < 1 || *request_.micro_batch > kMostMicroBatch))
       return error("--micro-batch {}: from 1 to {} samples", *request_.micro_batch, grouped(kMostMicroBatch));
     return Ok{};
+  }
+
+  // Degrees of experts mean nothing to a model that has none.
+  Status check_experts(const Parallelism& plan, const Graph& graph) const {
+    if (plan.ep == 1 || has_operator(graph, OpKind::Dispatch)) return Ok{};
+    return error("strategy: ep={} spreads experts over devices, but {} has none; leave ep out", plan.ep,
+                 request_.model);
   }
 
   Result<SoftwareStack> choose_stack(const ModelInfo& info) {
@@ -293,15 +301,8 @@ std::vector<DeviceId> Plan::ranks() const {
 Result<Plan> make_plan(const PlanRequest& request) { return PlanMaker(request).make(); }
 
 Result<CompiledStrategy> compile_plan(const Plan& plan) {
-  const SoftwareStack& stack = plan.stack;
-  const GradientSync gradients{stack.gradient_overlap.value, stack.gradient_bucket.value};
-  const ParameterSync parameters{{},
-                                 stack.prefetch_forward.value,
-                                 stack.prefetch_backward.value,
-                                 stack.gathers_in_flight.value,
-                                 stack.reshard_after_forward.value};
-  Result<CompiledStrategy> compiled =
-      compile_strategy(plan.training, plan.resolved, gradients, parameters, stack.keep_gathered_input.value);
+  const CompileOptions options = compile_options(plan.stack, number_types(plan.precision, plan.stack));
+  Result<CompiledStrategy> compiled = compile_strategy(plan.training, plan.resolved, options);
   if (!compiled.ok())
     return compiled.error().at(names_a_file(plan.request.strategy) ? plan.request.strategy : "strategy");
   return compiled;

@@ -31,7 +31,7 @@ class PricedProgram {
  public:
   // All are kept by reference. Devices play the bodies of the pipeline rank that they are of now.
   PricedProgram(const Program& program, const Schedule& schedule, const TrainingGraph& training, const Cluster& cluster,
-                const CostModel& cost, const SoftwareStack& stack, const NumberTypes& types = {});
+                const CostModel& cost, const SoftwareStack& stack);
   PricedProgram(const PricedProgram&) = delete;
   PricedProgram& operator=(const PricedProgram&) = delete;
 
@@ -207,8 +207,10 @@ class PricedProgram {
   IdVec<CommGroupId, MeetingId> meeting_of_;
   std::vector<std::pair<CommGroupId, MeetingId>> met_before_;  // by the instruction being priced
   std::vector<InstructionId> moved_;                           // that stay, but in another slot
-  std::vector<const Entry*> waits_;                            // of the instruction being priced
-  Task task_;                                                  // being priced
+  std::vector<std::uint32_t> first_slots_;  // where each edit of a body begins; along a body they ascend
+  std::vector<std::uint32_t> reached_;      // by body: the last of these so far
+  std::vector<const Entry*> waits_;         // of the instruction being priced
+  Task task_;                               // being priced
   std::vector<IdVec<BodyId, Projection>> projections_;
   std::vector<std::pair<std::uint32_t, BodyId>> touched_;
   std::vector<SendChange> sends_;

@@ -65,8 +65,7 @@ std::vector<SyncReport> sync_reports(const Plan& plan, const CompiledStrategy& c
     const Buffer& buffer = program.buffers[communicate->inputs[0]];
     const Cargo cargo = cargo_of(graph, buffer.tensor);
     if (cargo == Cargo::Scalars) return;
-    const std::string group =
-        program.meshes[instruction.mesh].axes()[static_cast<std::size_t>(communicate->mesh_axis)].name;
+    const std::string group = program.meshes[instruction.mesh].names_of(communicate->axes);
     const DType dtype = graph.tensors()[buffer.tensor].type.dtype;
     SyncReport& sync = found[{cargo, !in_backward, group, communicate->collective, dtype}];
     if (sync.count.empty()) {

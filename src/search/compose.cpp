@@ -170,9 +170,13 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
   const SoftwareStack& stack = problem_.stack;
   const bool tied = problem_.model.tied_embeddings && plan.pp > 1;
   int communicators = (plan.tp > 1) + (plan.pp > 1) + (tied ? 1 : 0);
-  for (const GroupShape& axis : {groups.data, groups.experts, groups.context, groups.expert_context})
-    communicators += axis.size > 1;
-  if (plan.copies > 1) ++communicators;
+  // Of activations over the context, of tokens over the experts, of gradients over all replicas (dense ones, and those
+  // of experts) and over the copies.
+  communicators += plan.cp > 1;
+  communicators += plan.ep > 1;
+  communicators += groups.shards() > std::max(plan.cp, plan.ep);
+  communicators += plan.ep > 1 && groups.expert_shards() > 1;
+  communicators += plan.copies > 1;
   const bool one_axis =
       plan.tp == problem_.devices || plan.dp / plan.copies == problem_.devices || plan.cp == problem_.devices;
   if (problem_.devices > 1 && !one_axis) ++communicators;  // of all devices

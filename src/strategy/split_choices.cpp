@@ -240,7 +240,8 @@ void SplitChooser::check_heads(const OperatorMesh& mesh, const ShardingChoices& 
   for (const TensorParallel::Heads& heads : rules_.structure.heads) {
     const Signature& signature = rules_.graph.signature(heads.op);
     const int axis = signature.axis_named("g");
-    if (axis < 0 || !mesh.runs(heads.op)) continue;
+    // Placed on devices of its own, it has a split of its own, whatever its columns have.
+    if (axis < 0 || !mesh.runs(heads.op) || rules_.configs[heads.op]->place) continue;
     const std::int64_t groups = signature.axes[static_cast<std::size_t>(axis)].size;
     for (std::size_t m = 0; m < mesh.axes.size(); ++m) {
       const auto& ops = choices.ops[m];

@@ -394,13 +394,12 @@ std::int64_t TimePrices::compute(const Signature& signature, const AxisSlices& s
 }
 
 std::int64_t TimePrices::move(const ReshardStep& step, const Layout& before, const Mesh& mesh, DType dtype) {
-  const auto [found, fresh] = communicators_.try_emplace({step.mesh_axis, step.collective});
+  const auto [found, fresh] = communicators_.try_emplace({step.axes, step.collective});
   if (fresh) {
-    // Groups along an axis may lie differently in the cluster: the first and the last of them stand for all.
-    const MeshAxes along = MeshAxes{1} << step.mesh_axis;
-    for (int position : std::set<int>{mesh.group_leader(0, along), mesh.group_leader(mesh.size() - 1, along)}) {
+    // Groups along the same axes may lie differently in the cluster: the first and the last of them stand for all.
+    for (int position : std::set<int>{mesh.group_leader(0, step.axes), mesh.group_leader(mesh.size() - 1, step.axes)}) {
       std::vector<DeviceId> devices;
-      for (int member : mesh.group(position, along))
+      for (int member : mesh.group(position, step.axes))
         devices.push_back(mesh.devices()[static_cast<std::size_t>(member)]);
       found->second.push_back(make_communicator(cluster_, devices, step.collective));
     }
