@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 
+#include "program/last_micro_batch.h"
 #include "program/program.h"
 #include "reference/block.h"
 
@@ -16,8 +17,9 @@ class Interpreter {
  public:
   // `leaf` gives the whole value of an input (for every micro-batch), a scalar (for every step), a parameter or state.
   using Leaf = std::function<Block(TensorId, int micro_batch)>;
-  Interpreter(const Program& program, const Graph& graph, Leaf leaf)
-      : program_(program), graph_(graph), leaf_(std::move(leaf)) {}
+  // `last`: as a smaller last micro-batch plays it.
+  Interpreter(const Program& program, const Graph& graph, Leaf leaf, std::optional<LastMicroBatch> last = {})
+      : program_(program), graph_(graph), last_(last), leaf_(std::move(leaf)) {}
 
   // Numbers that the program sends or multiplies in narrower types are rounded to them; otherwise they stay exact, so
   // that a program can be compared with one device whatever its types.
@@ -37,6 +39,10 @@ class Interpreter {
     int micro_batch;  // −1: kept from step to step
     auto operator<=>(const Slot&) const = default;
   };
+  // As the micro-batch at hand has them.
+  bool plays_last() const { return last_ && micro_batch_ + 1 == micro_batches_; }
+  const Program& program() const { return plays_last() ? last_->program : program_; }
+  const Graph& graph() const { return plays_last() ? last_->graph : graph_; }
   Slot slot(BufferId buffer) const;
   void begin_step();
   bool play(const Instruction& instruction);  // false: it must wait
@@ -51,9 +57,10 @@ class Interpreter {
 
   const Program& program_;
   const Graph& graph_;
+  const std::optional<LastMicroBatch> last_;
   Leaf leaf_;
   bool rounds_ = false;
-  int micro_batch_ = 0;
+  int micro_batch_ = 0, micro_batches_ = 0;
   std::map<Slot, std::vector<Block>> values_;                         // one block per position of the buffer's mesh
   std::map<std::pair<TransferId, int>, std::vector<Block>> mailbox_;  // sent and not yet received
 };

@@ -81,8 +81,20 @@ std::string problem_of(const TrainingGraph& training, const Program& program, co
 
 }  // namespace
 
+double OneDevice::share_of(int micro_batch) const {
+  const auto samples = [](const Graph& graph) {
+    for (const Tensor& tensor : graph.tensors())
+      if (tensor.kind == TensorKind::Input && !tensor.type.shape.empty())
+        return static_cast<double>(tensor.type.shape.front());
+    return 1.0;
+  };
+  double all = 0;
+  for (int m = 0; m < micro_batches_; ++m) all += samples(graph_of(m));
+  return samples(graph_of(micro_batch)) / all;
+}
+
 Block OneDevice::given(TensorId id, int micro_batch) const {
-  const Tensor& tensor = training_.graph.tensors()[id];
+  const Tensor& tensor = graph_of(micro_batch).tensors()[id];
   const int samples = played_ * micro_batches_ + micro_batch;
   const auto uniform = [&](int stream, std::size_t element) {
     return Rng(id.index() * 1000003ULL + static_cast<std::uint64_t>(stream)).split(element).uniform();
@@ -95,7 +107,7 @@ Block OneDevice::given(TensorId id, int micro_batch) const {
               : tensor.name == "learning_rate" ? numbers_.learning_rate
                                                : numbers_.loss_scale;
     else if (tensor.name == "loss_weight")
-      value = 1.0 / micro_batches_;
+      value = share_of(micro_batch);
     else if (tensor.name == "position_ids")
       value = static_cast<double>(static_cast<std::int64_t>(i) % tensor.type.shape.back());
     else if (tensor.kind == TensorKind::Input && !is_floating(tensor.type.dtype))
@@ -115,9 +127,9 @@ Block OneDevice::kept(TensorId leaf) const {
 
 // The same graph once per micro-batch, sums carried over; the optimizer's operators count the last time.
 void OneDevice::play() {
-  const Graph& graph = training_.graph;
   std::map<TensorId, Block> sums;
   for (int m = 0; m < micro_batches_; ++m) {
+    const Graph& graph = graph_of(m);
     values_ = run_graph(
         graph,
         [&](TensorId id, Block& block) {
@@ -126,13 +138,14 @@ void OneDevice::play() {
           const auto sum = sums.find(id);
           block = sum != sums.end() ? sum->second : leaf_of_step ? given(id, m) : kept(id);
         },
-        shards_);
+        &graph == last_ ? last_shards_ : shards_);
     for (OpId op : graph.ops().ids())
       if (accumulates(graph.kind(op))) {
         const TensorId sum = graph.outputs(op)[0];
         sums.insert_or_assign(graph.tensors()[sum].storage, values_[sum]);
       }
   }
+  const Graph& graph = training_.graph;
   for (TensorId id : graph.tensors().ids())
     if (graph.tensors()[id].kind == TensorKind::Update && graph.tensors()[id].storage != id)
       kept_.insert_or_assign(graph.tensors()[id].storage, values_[id]);
@@ -140,11 +153,16 @@ void OneDevice::play() {
 }
 
 std::string differs_from_one_device(const TrainingGraph& training, const Program& program, const Schedule& schedule,
-                                    const std::vector<StepNumbers>& steps) {
+                                    const std::vector<StepNumbers>& steps, std::optional<LastMicroBatch> last) {
   const Graph& graph = training.graph;
+  if (last)
+    if (const Status good = verify(last->program, last->graph, schedule); !good.ok())
+      return "verifier of the last micro-batch: " + good.error().message;
   if (const Status good = verify(program, graph, schedule); !good.ok()) return "verifier: " + good.error().message;
-  OneDevice one(training, schedule.micro_batches, shards_of(program, graph));
-  Interpreter interpreter(program, graph, [&](TensorId id, int m) { return one.given(id, m); });
+  OneDevice one(training, schedule.micro_batches, shards_of(program, graph), last ? &last->graph : nullptr,
+                last ? shards_of(last->program, last->graph) : Shards());
+  Interpreter interpreter(
+      program, graph, [&](TensorId id, int m) { return one.given(id, m); }, last);
   try {
     for (const StepNumbers& numbers : steps) {
       one.begin(numbers);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "graph/training.h"
+#include "program/last_micro_batch.h"
 #include "program/program.h"
 #include "reference/run_graph.h"
 
@@ -19,8 +20,14 @@ struct StepNumbers {
 // Training of the graph on one device, step by step, with seeded samples and weights.
 class OneDevice {
  public:
-  OneDevice(const TrainingGraph& training, int micro_batches, Shards shards = {})
-      : training_(training), micro_batches_(micro_batches), shards_(std::move(shards)) {}
+  // `last`: the graph of the last micro-batch, where that has fewer samples.
+  OneDevice(const TrainingGraph& training, int micro_batches, Shards shards = {}, const Graph* last = nullptr,
+            Shards last_shards = {})
+      : training_(training),
+        micro_batches_(micro_batches),
+        shards_(std::move(shards)),
+        last_(last),
+        last_shards_(std::move(last_shards)) {}
 
   // The whole value of a leaf for a micro-batch of the step at hand: samples, the step's numbers, weights as they are
   // when training begins. States are zero.
@@ -35,9 +42,17 @@ class OneDevice {
   Block kept(TensorId leaf) const;
 
  private:
+  const Graph& graph_of(int micro_batch) const {
+    return last_ && micro_batch + 1 == micro_batches_ ? *last_ : training_.graph;
+  }
+  // Of the step's samples, those of a micro-batch.
+  double share_of(int micro_batch) const;
+
   const TrainingGraph& training_;
   const int micro_batches_;
   const Shards shards_;
+  const Graph* const last_;
+  const Shards last_shards_;
   StepNumbers numbers_;
   int played_ = 0;
   IdVec<TensorId, Block> values_;
@@ -48,6 +63,7 @@ class OneDevice {
 // update differs by more than 1e-9, a result that does, or what the verifier or the interpreter found. BatchNorm on one
 // device groups samples as the program's shards do.
 std::string differs_from_one_device(const TrainingGraph& training, const Program& program, const Schedule& schedule,
-                                    const std::vector<StepNumbers>& steps = {StepNumbers{}});
+                                    const std::vector<StepNumbers>& steps = {StepNumbers{}},
+                                    std::optional<LastMicroBatch> last = {});
 
 }  // namespace weft::reference
