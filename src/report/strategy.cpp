@@ -302,8 +302,8 @@ std::string groups_text(const StrategyReport& report) {
   Table table{{{}, {.right = true}, {.right = true}, {}, {}, {.right = true}}};
   table.add({"group", "size", "groups", "first group", "links", "each way, alone / all at once"});
   for (const GroupKind& kind : report.groups)
-    table.add({kind.axis, fmt::format("{}", kind.size), grouped(kind.count),
-               kind.axis == kPipelineAxis && kind.first.size() <= 4 ? fmt::format("{}", fmt::join(kind.first, " → "))
+    table.add({label_of(kind), fmt::format("{}", kind.size), grouped(kind.count),
+               kind.degree == kPipelineAxis && kind.first.size() <= 4 ? fmt::format("{}", fmt::join(kind.first, " → "))
                                                                     : short_list(kind.first),
                links_of(kind), fmt::format("{} / {}", human(kind.alone), human(kind.together))});
   return table.print() + "\n";

@@ -15,7 +15,8 @@ Json values(const std::vector<Bytes>& bytes) {
 }
 
 Json to_json(const GroupKind& kind) {
-  return {{"axis", kind.axis},
+  return {{"axis", kind.degree},
+          {"over", kind.over},
           {"size", kind.size},
           {"groups", kind.count},
           {"first", kind.first},

@@ -11,9 +11,9 @@
 
 namespace weft {
 
-// Ranks are numbered tp, cp, ep, dp, copies, innermost first; ep is a part of dp, beyond that of cp.
+// Ranks are numbered tp, cp, ep, dp, copies, innermost first; ep is a part of cp, beyond that of dp (shorthand.h).
 ReplicaGroups replica_groups(const HybridPlan& plan) {
-  const std::int64_t ep_of_dp = std::gcd<std::int64_t>(plan.ep, plan.dp), ep_of_cp = plan.ep / ep_of_dp;
+  const std::int64_t ep_of_cp = std::gcd<std::int64_t>(plan.ep, plan.cp), ep_of_dp = plan.ep / ep_of_cp;
   const std::int64_t tp = plan.tp, cp = plan.cp;
   ReplicaGroups groups;
   groups.copies = {plan.copies, tp * cp * plan.dp / plan.copies};
@@ -108,14 +108,7 @@ class Finder {
         const std::vector<Cut> cuts = std::exchange(factor.cuts, {});
         for (const Cut& cut : cuts) {
           const std::string& name = block_.axes[static_cast<std::size_t>(cut.mesh_axis)].name;
-          // Of experts the probe may have other parts along dp and cp.
-          const bool experts = name == "ep" || name == "ecp";
-          for (const std::string_view axis :
-               experts ? std::vector<std::string_view>{"ep", "ecp"} : std::vector<std::string_view>{name}) {
-            const int at = mesh_.axis_named(axis);
-            const auto same = [&](const Cut& each) { return each.mesh_axis == at; };
-            if (at >= 0 && std::none_of(factor.cuts.begin(), factor.cuts.end(), same)) factor.cuts.push_back({at, {}});
-          }
+          if (const int axis = mesh_.axis_named(name); axis >= 0) factor.cuts.push_back({axis, {}});
         }
       }
     return layout;
