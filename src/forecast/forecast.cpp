@@ -280,8 +280,9 @@ Result<PlayedProgram> play_compiled(const Plan& plan, const SoftwareStack& of, c
   SoftwareStack stack = of;
   if (!options.host) stack.graph_capture.value = true;
   const auto priced_with = [&](bool fold) {
-    return price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, stack,
-                 {.fold = fold ? Fold::Alike : Fold::None});
+    PriceOptions pricing{.fold = fold ? Fold::Alike : Fold::None};
+    if (compiled.last) pricing.last.emplace(LastMicroBatch{*compiled.last, plan.last->graph});
+    return price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, stack, pricing);
   };
   bool folded = options.fold;
   WEFT_TRY(Priced priced, priced_with(folded));

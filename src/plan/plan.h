@@ -62,6 +62,7 @@ struct Plan {
   std::optional<Parallelism> parallelism;  // when the strategy was written in shorthand
   Strategy strategy;
   TrainingGraph training;
+  std::optional<TrainingGraph> last;  // of the last micro-batch, where it is smaller than the others
   ResolvedStrategy resolved;
   std::vector<std::string> assumptions;
 
