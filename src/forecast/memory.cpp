@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-bool is_kept(BufferKind kind) { return kind == BufferKind::Parameter || kind == BufferKind::State; }
+bool is_kept(BufferKind kind) { return outlives_micro_batches(kind); }
 
 // The pipeline rank that plays each mesh's instructions; −1: none, or all (the world).
 IdVec<MeshId, std::int32_t> ranks_of_meshes(const CompiledStrategy& compiled) {
@@ -119,6 +119,7 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
     const Buffer& buffer = program.buffers[id];
     if (buffer.memory != id || buffer.on_host || !is_kept(buffer.kind) || !own[buffer.layout.mesh]) continue;
     Bytes& kind = buffer.kind == BufferKind::Parameter ? kept_.parameters
+                  : buffer.kind != BufferKind::State   ? kept_.buffers
                   : gradient_[buffer.tensor]           ? kept_.gradients
                                                        : kept_.optimizer;
     kind += bytes_of_buffer(id);

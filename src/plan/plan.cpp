@@ -282,7 +282,7 @@ class PlanMaker {
     options.gradient_dtype = precision.gradients;
     options.moment_dtype = precision.moments;
     if (!adam && model.info.kind != ModelKind::Recurrent) options.clip_norm.reset();
-    options.overflow_check = precision.stored == DType::F16;
+    options.loss_scaling = precision.stored == DType::F16;
     assumptions_.push_back(fmt::format("optimizer {}{}", name_of(options.optimizer),
                                        options.clip_norm ? ", gradients clipped by their norm" : ""));
     if (has_operator(model.graph, OpKind::Dispatch)) assumptions_.emplace_back("experts: balanced routing");

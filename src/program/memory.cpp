@@ -12,7 +12,7 @@ Bytes bytes_of_buffer(const Program& program, const Graph& graph, BufferId id) {
                    largest_local_elements(buffer.layout, program.meshes[buffer.layout.mesh]))};
 }
 
-bool kept(BufferKind kind) { return kind == BufferKind::Parameter || kind == BufferKind::State; }
+bool kept(BufferKind kind) { return outlives_micro_batches(kind); }
 
 }  // namespace
 
@@ -40,6 +40,7 @@ std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& 
       const Buffer& buffer = program.buffers[id];
       if (buffer.memory != id || buffer.on_host || !kept(buffer.kind) || !meshes.contains(buffer.layout.mesh)) continue;
       Bytes& kind = buffer.kind == BufferKind::Parameter ? now.parameters
+                    : buffer.kind != BufferKind::State   ? now.buffers
                     : gradients.contains(buffer.tensor)  ? now.gradients
                                                          : now.optimizer;
       kind += bytes_of_buffer(program, graph, id);

@@ -1,6 +1,7 @@
 #include "reference/interpreter.h"
 
 #include <cmath>
+#include <set>
 #include <stdexcept>
 
 #include "reference/kernels.h"
@@ -50,15 +51,14 @@ std::vector<Block> parts_of(const Layout& layout, const Mesh& mesh) {
 Interpreter::Slot Interpreter::slot(BufferId id) const {
   const BufferId storage = program_.buffers[id].storage;
   const BufferKind kind = program_.buffers[storage].kind;
-  const bool kept = kind == BufferKind::Parameter || kind == BufferKind::State;
-  return {storage, kept ? -1 : micro_batch_};
+  return {storage, outlives_micro_batches(kind) ? -1 : micro_batch_};
 }
 
 const std::vector<Block>& Interpreter::read(BufferId id) {
   const Buffer& buffer = program_.buffers[id];
   const auto found = values_.find(slot(id));
   if (found != values_.end()) return found->second;
-  if (buffer.kind == BufferKind::Saved || buffer.kind == BufferKind::Temporary)
+  if (buffer.kind == BufferKind::Saved || buffer.kind == BufferKind::Temporary || buffer.kind == BufferKind::Result)
     throw std::runtime_error("buffer " + std::to_string(id.index()) + " of " + graph_.name(buffer.tensor) +
                              " is read before it is written");
   std::vector<Block> parts = parts_of(buffer.layout, program_.meshes[buffer.layout.mesh]);
@@ -224,9 +224,13 @@ bool Interpreter::receive(const Transfer& transfer, TransferId id) {
   return true;
 }
 
-void Interpreter::sum_scalars(const SumScalars& sum, const Mesh& world) {
-  std::vector<Block> totals = parts_of(program_.buffers[sum.output].layout, world);
-  for (BufferId input : sum.inputs) {
+void Interpreter::sum_scalars(const SumScalars& sums, const Mesh& world) {
+  std::vector<std::vector<Block>> totals;
+  for (BufferId output : sums.outputs) totals.push_back(parts_of(program_.buffers[output].layout, world));
+  std::size_t sum = 0, left = sums.counts[0];
+  for (BufferId input : sums.inputs) {
+    while (left == 0) left = sums.counts[++sum];
+    --left;
     const Layout& layout = program_.buffers[input].layout;
     const Mesh& mesh = program_.meshes[layout.mesh];
     MeshAxes replicated_along = 0;
@@ -234,10 +238,10 @@ void Interpreter::sum_scalars(const SumScalars& sum, const Mesh& world) {
       if (!layout.partial[axis]) replicated_along |= MeshAxes{1} << axis;
     for (int position = 0; position < mesh.size(); ++position)
       if (mesh.group_leader(position, replicated_along) == position)
-        totals[static_cast<std::size_t>(world.position_of(mesh.devices()[static_cast<std::size_t>(position)]))]
+        totals[sum][static_cast<std::size_t>(world.position_of(mesh.devices()[static_cast<std::size_t>(position)]))]
             .values()[0] += read(input)[static_cast<std::size_t>(position)].values()[0];
   }
-  write(sum.output, std::move(totals));
+  for (std::size_t i = 0; i < totals.size(); ++i) write(sums.outputs[i], std::move(totals[i]));
 }
 
 bool Interpreter::play(const Instruction& instruction) {
@@ -258,7 +262,21 @@ bool Interpreter::play(const Instruction& instruction) {
   return true;
 }
 
+// Scalars are given anew, results are not there yet, and what accumulations add to is zero.
+void Interpreter::begin_step() {
+  std::set<TensorId> accumulators;
+  for (OpId op : graph_.ops().ids())
+    if (graph_.kind(op) == OpKind::Accumulate || graph_.kind(op) == OpKind::AccumulateLoss)
+      accumulators.insert(graph_.tensors()[graph_.inputs(op)[0]].storage);
+  std::erase_if(values_, [&](const auto& entry) {
+    const Buffer& buffer = program_.buffers[entry.first.storage];
+    return buffer.kind == BufferKind::Scalar || buffer.kind == BufferKind::Result ||
+           (buffer.kind == BufferKind::State && accumulators.contains(graph_.tensors()[buffer.tensor].storage));
+  });
+}
+
 void Interpreter::run(const Schedule& schedule) {
+  begin_step();
   struct Step {
     InstructionId instruction;
     int micro_batch;
@@ -288,8 +306,7 @@ void Interpreter::run(const Schedule& schedule) {
   for (InstructionId id : program_.step)
     if (!play(program_.instructions[id])) throw std::runtime_error("the step receives what nobody has sent");
   const auto kept = [&](BufferId id) {  // or a view of what is
-    const BufferKind kind = program_.buffers[program_.buffers[id].memory].kind;
-    return kind == BufferKind::Parameter || kind == BufferKind::State;
+    return outlives_micro_batches(program_.buffers[program_.buffers[id].memory].kind);
   };
   for (const auto& [held, parts] : values_)
     if (held.micro_batch >= 0 && !kept(held.storage))
@@ -319,7 +336,9 @@ Block Interpreter::whole(BufferId id) const {
     const Block& part = sums[static_cast<std::size_t>(position)];
     part.for_each([&](const std::vector<std::int64_t>& at, std::size_t offset) {
       const double value = part.values()[offset];
-      if (seen.at(at) != 0 && !(std::fabs(result.at(at) - value) <= 1e-9 * std::max(1.0, std::fabs(value))))
+      const bool same = std::fabs(result.at(at) - value) <= 1e-9 * std::max(1.0, std::fabs(value)) ||
+                        (!std::isfinite(value) && !std::isfinite(result.at(at)));
+      if (seen.at(at) != 0 && !same)
         throw std::runtime_error("replicas of " + graph_.name(buffer.tensor) +
                                  " differ: " + std::to_string(result.at(at)) + " and " + std::to_string(value) +
                                  " at device " + std::to_string(position));

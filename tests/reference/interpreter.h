@@ -9,11 +9,12 @@
 
 namespace weft::reference {
 
-// One step of training. Every pipeline rank plays its actions in the schedule's order; its devices go in step, as they
-// have one issue order. A receive waits for its send; when no rank can go on, the program is deadlocked.
+// Steps of training, one after the other. Every pipeline rank plays its actions in the schedule's order; its devices go
+// in step, as they have one issue order. A receive waits for its send; when no rank can go on, the program is
+// deadlocked.
 class Interpreter {
  public:
-  // `leaf` gives the whole value of an input (per micro-batch), parameter or state; accumulators start at zero.
+  // `leaf` gives the whole value of an input (for every micro-batch), a scalar (for every step), a parameter or state.
   using Leaf = std::function<Block(TensorId, int micro_batch)>;
   Interpreter(const Program& program, const Graph& graph, Leaf leaf)
       : program_(program), graph_(graph), leaf_(std::move(leaf)) {}
@@ -26,7 +27,8 @@ class Interpreter {
   // says, or ranks wait for each other for ever.
   void run(const Schedule& schedule);
 
-  // The whole tensor of a buffer that outlives the step, put together from the devices; throws when replicas differ.
+  // The whole tensor of a buffer that outlives the step, put together from the devices; throws when replicas differ, or
+  // nothing has been there.
   Block whole(BufferId buffer) const;
 
  private:
@@ -36,12 +38,13 @@ class Interpreter {
     auto operator<=>(const Slot&) const = default;
   };
   Slot slot(BufferId buffer) const;
+  void begin_step();
   bool play(const Instruction& instruction);  // false: it must wait
   void compute(const Compute& compute, const Mesh& mesh);
   void communicate(const Communicate& communicate, const Mesh& mesh);
   void softmax_merge(const Communicate& communicate, const Mesh& mesh);
   void combine(const Combine& combine, const Mesh& mesh);
-  void sum_scalars(const SumScalars& sum, const Mesh& world);
+  void sum_scalars(const SumScalars& sums, const Mesh& world);
   bool receive(const Transfer& transfer, TransferId id);
   const std::vector<Block>& read(BufferId buffer);
   void write(BufferId buffer, std::vector<Block> parts);

@@ -1,16 +1,53 @@
 // Whether a program trains as one device does.
 #pragma once
 
+#include <map>
 #include <string>
+#include <vector>
 
 #include "graph/training.h"
 #include "program/program.h"
+#include "reference/run_graph.h"
 
 namespace weft::reference {
 
-// One step on one device and by the program, with the same seeded values: empty, or the first parameter whose gradient
-// or update differs by more than 1e-9, or what the verifier or the interpreter found. BatchNorm on one device groups
-// samples as the program's shards do.
-std::string differs_from_one_device(const TrainingGraph& training, const Program& program, const Schedule& schedule);
+// What a player gives with a step.
+struct StepNumbers {
+  double step = 1, learning_rate = 0.01, loss_scale = 1;
+};
+
+// Training of the graph on one device, step by step, with seeded samples and weights.
+class OneDevice {
+ public:
+  OneDevice(const TrainingGraph& training, int micro_batches, Shards shards = {})
+      : training_(training), micro_batches_(micro_batches), shards_(std::move(shards)) {}
+
+  // The whole value of a leaf for a micro-batch of the step at hand: samples, the step's numbers, weights as they are
+  // when training begins. States are zero.
+  Block given(TensorId leaf, int micro_batch) const;
+  // The numbers for `given`; the step after the last that was played.
+  void begin(const StepNumbers& numbers) { numbers_ = numbers; }
+  void play();
+
+  // Everything as the last micro-batch and the step left it.
+  const IdVec<TensorId, Block>& values() const { return values_; }
+  // A parameter or state as it is now.
+  Block kept(TensorId leaf) const;
+
+ private:
+  const TrainingGraph& training_;
+  const int micro_batches_;
+  const Shards shards_;
+  StepNumbers numbers_;
+  int played_ = 0;
+  IdVec<TensorId, Block> values_;
+  std::map<TensorId, Block> kept_;  // what steps have changed, by storage
+};
+
+// Steps on one device and by the program, with the same seeded values: empty, or the first parameter whose gradient or
+// update differs by more than 1e-9, a result that does, or what the verifier or the interpreter found. BatchNorm on one
+// device groups samples as the program's shards do.
+std::string differs_from_one_device(const TrainingGraph& training, const Program& program, const Schedule& schedule,
+                                    const std::vector<StepNumbers>& steps = {StepNumbers{}});
 
 }  // namespace weft::reference
