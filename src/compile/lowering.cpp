@@ -380,7 +380,7 @@ void Lowering::reduce_scalars(const Event& last, EventCode& code) {
   if (wholes.empty()) return;
   InstructionList* const before = std::exchange(sink_, &code.then);
   rank_ = kAfter;
-  emit(program_.world, Communicate{Collective::AllReduce, 0, Reducer::Sum, std::move(parts), std::move(wholes)});
+  emit(program_.world, Communicate{Collective::AllReduce, axis_set(0), Reducer::Sum, std::move(parts), std::move(wholes)});
   rank_ = kBefore;
   sink_ = before;
 }
