@@ -295,7 +295,7 @@ void Lowering::given(TensorId tensor, const Layout& wanted) {
   weight_part_ = weight_part;
   const Home* const was = home_before(tensor, wanted.mesh);
   const bool fresh = !was || was->buffer != buffer || was->used != wanted;
-  code_->homes[tensor].push_back({wanted.mesh, buffer, wanted, {}, {}, {}, {}, {}, fresh});
+  code_->homes[tensor].push_back({.mesh = wanted.mesh, .buffer = buffer, .used = wanted, .fresh = fresh});
 }
 
 Status Lowering::need(const Event& event, EventCode& code) {
@@ -380,7 +380,8 @@ void Lowering::reduce_scalars(const Event& last, EventCode& code) {
   if (wholes.empty()) return;
   InstructionList* const before = std::exchange(sink_, &code.then);
   rank_ = kAfter;
-  emit(program_.world, Communicate{Collective::AllReduce, axis_set(0), Reducer::Sum, std::move(parts), std::move(wholes)});
+  emit(program_.world,
+       Communicate{Collective::AllReduce, axis_set(0), Reducer::Sum, std::move(parts), std::move(wholes)});
   rank_ = kBefore;
   sink_ = before;
 }
