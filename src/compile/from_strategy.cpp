@@ -46,6 +46,12 @@ Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const R
     if (!strategy.placed.empty())
       return error("schedule {} holds every stage twice, which leaves no room for operators placed one by one",
                    chosen.name);
+    if (last)
+      return error(
+          "schedule {} holds every stage twice, and only one of the two would see the smaller last micro-batch; choose "
+          "a "
+          "global batch that divides, or another schedule",
+          chosen.name);
     mirror_stages(placed.placing, schedule);
   }
   WEFT_TRY(const ShardingPlan plan, plan_sharding(training, placed.placing, placed.choices));

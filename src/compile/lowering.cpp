@@ -297,7 +297,7 @@ void Lowering::given(TensorId tensor, const Layout& wanted) {
   weight_part_ = weight_part;
   const Home* const was = home_before(tensor, wanted.mesh);
   const bool fresh = !was || was->buffer != buffer || was->used != wanted;
-  code_->homes[tensor].push_back({wanted.mesh, buffer, wanted, {}, {}, {}, {}, {}, fresh});
+  code_->homes[tensor].push_back({.mesh = wanted.mesh, .buffer = buffer, .used = wanted, .fresh = fresh});
 }
 
 Status Lowering::need(const Event& event, EventCode& code) {

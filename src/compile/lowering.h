@@ -174,6 +174,8 @@ class Lowering {
   BufferId sum_in(const Home& home, const Layout& layout) const;
   Status reduce_sums(OpId op, Home& kept, BufferId here, Chain& chain, EventCode& code);
   Status accumulate(const Event& event, EventCode& code);
+  Status accumulate_parts(const Event& event, Home& kept, BufferId ready, EventCode& code);
+  BufferId add_to_sum(OpId op, Home& kept, BufferId term);
   Status sum_tied_gradients();
   struct Tie;
   Status exchange(Tie& tie);

@@ -57,6 +57,8 @@ class MemoryOfClass {
   std::size_t plays() const { return plays_.size(); }
   const BodyMemory& body(std::size_t play) const { return *plays_[play]; }
   std::int32_t micro_batch(std::size_t play) const;
+  bool is_first(std::size_t play) const { return micro_batch(play) == visits_[play].first; }
+  bool is_last(std::size_t play) const { return micro_batch(play) == visits_[play].last; }
   // The instructions of a play, of which `position` counts.
   const std::vector<InstructionId>& instructions(std::size_t play) const;
 
@@ -92,6 +94,8 @@ class MemoryOfClass {
   std::vector<const BodyMemory*> plays_;
   std::vector<std::unique_ptr<BodyMemory>> made_;
   IdVec<BufferId, char> saved_;
+  IdVec<BufferId, char> made_in_sums_;  // in the first micro-batch
+  std::vector<Visits> visits_;          // by play, of its place
   IdVec<TensorId, char> gradient_;
   bool smaller_ = false;
   mutable IdVec<BufferId, std::int64_t> bytes_;

@@ -90,11 +90,11 @@ const std::vector<InstructionId>& body_of(const Program& program, const Schedule
   return action.body == Body::Forward ? program.stages[stage].forward : program.stages[stage].backward;
 }
 
-bool plays(const Action& action, const Instruction& instruction, std::int32_t micro_batches) {
+bool plays(const Action& action, const Instruction& instruction, const Visits& visits) {
   if (action.body == Body::BackwardInput && instruction.weight_part) return false;
   if (action.body == Body::BackwardWeight && !instruction.weight_part) return false;
-  if (instruction.guard == Guard::FirstMicroBatch) return action.micro_batch == 0;
-  return instruction.guard != Guard::LastMicroBatch || action.micro_batch + 1 == micro_batches;
+  if (instruction.guard == Guard::FirstMicroBatch) return action.micro_batch == visits.first;
+  return instruction.guard != Guard::LastMicroBatch || action.micro_batch == visits.last;
 }
 
 }  // namespace weft

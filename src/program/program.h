@@ -34,8 +34,8 @@ enum class BufferKind : std::uint8_t {
   Input,      // given with every micro-batch
   Scalar,     // one number, given with every step: learning rate, loss scale
   Parameter,  // kept from step to step
-  // Gradient accumulators, optimizer state, master weights: kept from step to step. What accumulations add to is zero
-  // when a step begins.
+  // Gradient accumulators, optimizer state, master weights: kept from step to step. What accumulations add to, and none
+  // begins, is zero when a step begins.
   State,
   Saved,  // made in the forward body of a micro-batch, freed in its backward body: one slot per micro-batch in flight
   Temporary,  // made and freed within a body
@@ -67,6 +67,10 @@ struct Compute {
   OpSharding sharding;
   BufferList inputs, outputs;
   std::optional<Arithmetic> products = {};  // factors of its products are rounded to this; none: as they are stored
+  // Of an accumulation: the sum begins with its term. In the first micro-batch that comes to its stage the term is made
+  // in the sum's own memory, so nothing is read, added or moved; in later ones it is added. (PyTorch's AccumulateGrad
+  // takes the first gradient over; Megatron's fused products write instead of adding.)
+  bool begins = false;
 
   bool operator==(const Compute&) const = default;
 };
@@ -142,7 +146,7 @@ struct Free {
   bool operator==(const Free&) const = default;
 };
 
-// For which micro-batches of a step an instruction is played.
+// For which micro-batches of a step an instruction is played: the first or the last of those that come to its stage.
 enum class Guard : std::uint8_t { Always, FirstMicroBatch, LastMicroBatch };
 
 // A device works on its streams side by side; on each in issue order.
@@ -201,10 +205,10 @@ std::span<const BufferId> writes_of(const Program& program, const Instruction& i
 std::size_t program_stage(const Program& program, const Schedule& schedule, Place place);
 
 // The body that a rank plays for an action, and whether the action plays an instruction of it: a split backward plays
-// its part, guards let through their micro-batch.
+// its part, guards let through their micro-batch of those that come to the action's place.
 const std::vector<InstructionId>& body_of(const Program& program, const Schedule& schedule, std::size_t rank,
                                           const Action& action);
-bool plays(const Action& action, const Instruction& instruction, std::int32_t micro_batches);
+bool plays(const Action& action, const Instruction& instruction, const Visits& visits);
 
 // Readable text: meshes, buffers and bodies, one instruction a line (program_text.h reads it back).
 std::string print(const Program& program, const Graph& graph);

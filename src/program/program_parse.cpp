@@ -430,7 +430,7 @@ class Parser {
         WEFT_TRY(sharding.mesh, reference(in, "mesh", 'm', p_.meshes));
       }
       const Mesh& mesh = p_.meshes[sharding.mesh];
-      for (in.skip_blanks(); !in.at_end() && !in.at("after ") && !in.at("in "); in.skip_blanks())
+      for (in.skip_blanks(); !in.at_end() && !in.at("after ") && !in.at("in ") && !in.at("begins"); in.skip_blanks())
         WEFT_TRY_OK(parse_split(in, signature, mesh, sharding));
     }
     if (in.take_after_blanks("in ")) {
@@ -438,6 +438,7 @@ class Parser {
       compute.products = arithmetic_named(in.word(" \t\r"));
       if (!compute.products) return error("expected what products run in, such as tf32, found {}", found.here());
     }
+    compute.begins = in.take_after_blanks("begins");
     instruction.what = std::move(compute);
     return Ok{};
   }

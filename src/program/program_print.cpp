@@ -156,6 +156,7 @@ class Printer {
     if (elsewhere) fmt::format_to(out_, " on m{}", what.sharding.mesh.index());
     text_ += split;
     if (what.products) fmt::format_to(out_, " in {}", name(*what.products));
+    if (what.begins) text_ += " begins";
   }
   void print_what(const Communicate& what, MeshId on) {
     print_results(what.outputs);
@@ -261,6 +262,7 @@ class DevicePrinter {
     if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
       fmt::format_to(out_, "{} {}", weft::name_of(graph_.kind(compute->op)), graph_.name(compute->op));
       if (compute->products) fmt::format_to(out_, " in {}", name(*compute->products));
+      if (compute->begins) text_ += " begins";
     } else if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
       const Mesh& mesh = program_.meshes[instruction.mesh];
       std::vector<DeviceId> group;

@@ -225,7 +225,14 @@ class LayoutChecker {
       return Ok{};
     };
     WEFT_TRY_OK(check(compute.inputs, inputs));
-    return check(compute.outputs, outputs);
+    WEFT_TRY_OK(check(compute.outputs, outputs));
+    // What begins a sum is all of it: an accumulation's term, laid out as the sum is.
+    if (compute.begins &&
+        (graph_.kind(compute.op) != OpKind::Accumulate || layout(compute.inputs[1]) != layout(compute.outputs[0]) ||
+         program_.instructions[id].guard != Guard::Always))
+      return error("{} does not begin a sum: it is no accumulation of every micro-batch whose term is laid out like it",
+                   described(program_, graph_, id));
+    return Ok{};
   }
 
   // Terms and result are the same tensors in the same layouts.

@@ -82,6 +82,7 @@ class RandomWorkload {
     return draw == 0   ? PlayedFor::FirstMicroBatch
            : draw == 1 ? PlayedFor::LastMicroBatch
            : draw == 2 ? PlayedFor::AllButLastMicroBatch
+           : draw == 3 ? PlayedFor::AfterFirst
                        : PlayedFor::EveryMicroBatch;
   }
 
@@ -141,10 +142,11 @@ class RandomWorkload {
 
   // A computation, a communication of one agent, or a meeting, as operation `index` of the body.
   void put_in(BodyId body, std::size_t index, WorkloadEdit& edit) {
-    const PlayedFor when = random_guard();
+    PlayedFor when = random_guard();
     const std::size_t agents = workload().agents.size();
     const bool plain = options_.plain > 0 && rng_.below(10) < static_cast<std::uint64_t>(options_.plain);
     const std::uint64_t kind = plain ? 0 : rng_.below(4);
+    if (kind == 3 && when == PlayedFor::AfterFirst) when = PlayedFor::EveryMicroBatch;
     Operation operation;
     const auto add = [&](AgentId id, Task task) {
       task.when = when;

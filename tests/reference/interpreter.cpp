@@ -1,6 +1,7 @@
 #include "reference/interpreter.h"
 
 #include <cmath>
+#include <limits>
 #include <set>
 #include <stdexcept>
 
@@ -64,6 +65,9 @@ const std::vector<Block>& Interpreter::read(BufferId id) {
   std::vector<Block> parts = parts_of(buffer.layout, program().meshes[buffer.layout.mesh]);
   const Block value = leaf_(buffer.tensor, micro_batch_);
   for (Block& part : parts) part.copy_from(value);
+  if (begun_.contains(buffer.storage))
+    for (Block& part : parts)
+      for (double& each : part.values()) each = std::numeric_limits<double>::quiet_NaN();
   return values_[slot(id)] = std::move(parts);
 }
 
@@ -90,7 +94,10 @@ void Interpreter::compute(const Compute& compute, const Mesh& mesh) {
     }
     for (const Operand& output : signature.outputs) made.emplace_back(signature, output, slices);
     if (rounds_ && compute.products) round_factors(signature, *compute.products, inputs);
-    run_kernel(signature, slices, inputs, made);
+    if (compute.begins && first_)
+      made[0].copy_from(inputs[1]);
+    else
+      run_kernel(signature, slices, inputs, made);
     for (std::size_t i = 0; i < made.size(); ++i) outputs[i].push_back(std::move(made[i]));
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) write(compute.outputs[i], std::move(outputs[i]));
@@ -263,12 +270,17 @@ bool Interpreter::play(const Instruction& instruction) {
   return true;
 }
 
-// Scalars are given anew, results are not there yet, and what accumulations add to is zero.
+// Scalars are given anew, results are not there yet, and what accumulations add to is zero, unless one begins it: then
+// it is nothing.
 void Interpreter::begin_step() {
   std::set<TensorId> accumulators;
   for (OpId op : graph().ops().ids())
     if (graph().kind(op) == OpKind::Accumulate || graph().kind(op) == OpKind::AccumulateLoss)
       accumulators.insert(graph().tensors()[graph().inputs(op)[0]].storage);
+  begun_.clear();
+  for (const Instruction& instruction : program().instructions)
+    if (const auto* compute = std::get_if<Compute>(&instruction.what); compute && compute->begins)
+      begun_.insert(program().buffers[compute->outputs[0]].storage);
   std::erase_if(values_, [&](const auto& entry) {
     const Buffer& buffer = program().buffers[entry.first.storage];
     return buffer.kind == BufferKind::Scalar || buffer.kind == BufferKind::Result ||
@@ -282,13 +294,18 @@ void Interpreter::run(const Schedule& schedule) {
   struct Step {
     InstructionId instruction;
     int micro_batch;
+    bool first;
   };
+  const std::vector<Visits> visits = visits_by_place(schedule);
   std::vector<std::vector<Step>> queues(static_cast<std::size_t>(schedule.ranks));
   for (std::size_t rank = 0; rank < queues.size(); ++rank)
-    for (const Action& action : schedule.actions[rank])
+    for (const Action& action : schedule.actions[rank]) {
+      const Visits& here =
+          visits[rank * static_cast<std::size_t>(schedule.chunks) + static_cast<std::size_t>(action.chunk)];
       for (InstructionId id : body_of(program(), schedule, rank, action))
-        if (plays(action, program().instructions[id], schedule.micro_batches))
-          queues[rank].push_back({id, action.micro_batch});
+        if (plays(action, program().instructions[id], here))
+          queues[rank].push_back({id, action.micro_batch, action.micro_batch == here.first});
+    }
   std::vector<std::size_t> next(queues.size(), 0);
   for (bool progress = true; progress;) {
     progress = false;
@@ -296,6 +313,7 @@ void Interpreter::run(const Schedule& schedule) {
       while (next[rank] < queues[rank].size()) {
         const Step& step = queues[rank][next[rank]];
         micro_batch_ = step.micro_batch;
+        first_ = step.first;
         if (!play(program().instructions[step.instruction])) break;
         ++next[rank];
         progress = true;

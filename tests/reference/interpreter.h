@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 
 #include "program/last_micro_batch.h"
 #include "program/program.h"
@@ -61,6 +62,8 @@ class Interpreter {
   Leaf leaf_;
   bool rounds_ = false;
   int micro_batch_ = 0, micro_batches_ = 0;
+  bool first_ = false;                                                // it is the first that comes to the stage
+  std::set<BufferId> begun_;                                          // sums that begin with a term
   std::map<Slot, std::vector<Block>> values_;                         // one block per position of the buffer's mesh
   std::map<std::pair<TransferId, int>, std::vector<Block>> mailbox_;  // sent and not yet received
 };
