@@ -54,9 +54,6 @@ std::int64_t line_of(const Violation& violation) {
   return line.ok() ? *line : 0;
 }
 
-// A schedule is a table of them.
-constexpr std::int64_t kMostMicroBatches = std::int64_t{1} << 20;
-
 class PlanMaker {
  public:
   explicit PlanMaker(const PlanRequest& request) : request_(request) {}
@@ -67,7 +64,9 @@ class PlanMaker {
     ModelOptions shape{.seq = request_.seq};
     WEFT_TRY(const ModelInfo info, describe_model(request_.model, shape));
     WEFT_TRY(SoftwareStack stack, choose_stack(info));
-    WEFT_TRY(Precision precision, choose_precision(request_.dtype, stack, assumptions_));
+    const std::size_t told_before = assumptions_.size();
+    std::vector<std::string> told;  // of the precision; an imported file may have one of its own
+    WEFT_TRY(Precision precision, choose_precision(request_.dtype, stack, told));
     tell_sequence(info);
     const std::int64_t devices =
         request_.devices.empty() ? cluster.device_count() : static_cast<std::int64_t>(request_.devices.size());
@@ -98,7 +97,8 @@ class PlanMaker {
     const std::int64_t zigzag = context == ContextMode::AllToAll ? 1 : cp;
     WEFT_TRY(Model model, load(info.kind, shape, stack, tp, zigzag, vocabulary, parameters));
 
-    if (model.info.kind == ModelKind::Imported) WEFT_TRY_OK(take_from_file(model, batch, precision));
+    if (model.info.kind == ModelKind::Imported) WEFT_TRY_OK(take_from_file(model, batch, stack, precision, told));
+    assumptions_.insert(assumptions_.begin() + static_cast<std::ptrdiff_t>(told_before), told.begin(), told.end());
 
     const TrainingOptions options = training_options(model, precision);
     WEFT_TRY(TrainingGraph training, make_training_graph(std::move(model.graph), options));
@@ -151,7 +151,8 @@ class PlanMaker {
   }
 
   // An imported file has a type and, unless it is symbolic, a batch of its own.
-  Status take_from_file(const Model& model, const BatchPlan& batch, Precision& precision) const {
+  Status take_from_file(const Model& model, const BatchPlan& batch, const SoftwareStack& stack, Precision& precision,
+                        std::vector<std::string>& told) const {
     bool samples_seen = false;  // the first input counts them
     for (TensorId id : model.graph.tensors().ids()) {
       const Tensor& tensor = model.graph.tensors()[id];
@@ -165,9 +166,9 @@ class PlanMaker {
       if (tensor.kind == TensorKind::Parameter && precision.stored != tensor.type.dtype) {
         if (!request_.dtype.empty())
           return error("--dtype {}: {} has {} weights", request_.dtype, request_.model, name_of(tensor.type.dtype));
-        precision.stored = tensor.type.dtype;
-        precision.name = name_of(tensor.type.dtype);
-        if (tensor.type.dtype == DType::F32) precision = {precision.name, DType::F32, DType::F32, false};
+        told.clear();
+        WEFT_TRY(precision, choose_precision(name_of(tensor.type.dtype), stack, told));
+        told.insert(told.begin(), fmt::format("dtype {}: the file's (--dtype)", precision.name));
       }
     }
     return Ok{};
