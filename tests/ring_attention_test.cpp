@@ -114,8 +114,7 @@ TEST(RingAttention, KeysAreNotGatheredBesideOtherAxes) {
         const Instruction& instruction = each.program.instructions[id];
         const auto* communicate = std::get_if<Communicate>(&instruction.what);
         if (!communicate || instruction.stream != Stream::Tensor) continue;
-        const std::string& axis =
-            each.program.meshes[instruction.mesh].axes()[static_cast<std::size_t>(communicate->mesh_axis)].name;
+        const std::string axis = each.program.meshes[instruction.mesh].names_of(communicate->axes);
         EXPECT_EQ(communicate->collective == Collective::Shift, axis == "cp")
             << name_of(communicate->collective) << " over " << axis;
       }
@@ -125,9 +124,8 @@ TEST(RingAttention, KeysAreNotGatheredBesideOtherAxes) {
 // to do. What is on its way goes beside the computation even where a stack does not overlap tensor-parallel
 // collectives.
 TEST(RingAttention, IsPricedByWhatTheMaskLetsThrough) {
-  const ProgramCase each = program_case(kRoomy, "cp=4,cp_mode=ring", 8);
-  SoftwareStack stack = find_stack("megatron-lm").value();
-  stack.tensor_overlap.value = false;
+  const ProgramCase each = program_case(kRoomy, "cp=4,cp_mode=ring", 8, "dgx-h100:2", {.tensor_overlap = false});
+  const SoftwareStack stack = find_stack("megatron-lm").value();
   const AnalyticCost cost(stack);
   const Priced priced = price(each.program, each.schedule, each.training, parse_cluster("dgx-h100:1").value(), cost,
                               stack, {.fold = Fold::None})
@@ -176,7 +174,7 @@ TEST_F(BrokenRing, AShiftHandsOnByOne) {
   const auto shift_by_two = [](Communicate& what, Program& program) {
     if (what.collective != Collective::Shift) return false;
     Layout& layout = program.buffers[what.outputs[0]].layout;
-    layout = rotated(layout, what.mesh_axis, 1, program.meshes[layout.mesh]);
+    layout = rotated(layout, std::countr_zero(what.axes), 1, program.meshes[layout.mesh]);
     return true;
   };
   EXPECT_THAT(problem<Communicate>(shift_by_two), HasSubstr("it hands each part along cp to the next device"));

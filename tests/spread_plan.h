@@ -18,8 +18,17 @@ struct SpreadPlan {
   GradientSync gradients = {.bucket = Bytes{200}};
   ParameterSync parameters = {};
   bool keep_gathered_input = false;
+  bool tensor_overlap = true;
+  NumberTypes types = {};
 
-  CompileOptions options() const { return {memory, gradients, parameters, keep_gathered_input, {}}; }
+  CompileOptions options() const {
+    return {.memory = memory,
+            .gradients = gradients,
+            .parameters = parameters,
+            .keep_gathered_input = keep_gathered_input,
+            .tensor_overlap = tensor_overlap,
+            .types = types};
+  }
 };
 
 // What is wrong with a program of this plan. BatchNorm's statistics are a shard's own and one device takes the
@@ -31,6 +40,11 @@ inline std::string problem_of(const TrainingGraph& training, const SpreadPlan& s
       if (training.graph.kind(compute->op) == OpKind::BatchNorm && compute->sharding != plan.ops[compute->op])
         return training.graph.name(compute->op) + " is split otherwise than planned";
   return reference::differs_from_one_device(training, program, spread.schedule);
+}
+
+inline Result<Program> compiled(const TrainingGraph& training, const SpreadPlan& spread) {
+  WEFT_TRY(const ShardingPlan plan, plan_sharding(training, spread.placing, spread.choices));
+  return compile(training, spread.placing, plan, spread.options(), spread.recompute);
 }
 
 // The same after planning and compiling it.

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "base/check.h"
 #include "compile/parameter_layout.h"
+#include "graph/routing.h"
 
 namespace weft {
 
@@ -107,11 +109,26 @@ Stream Lowering::stream_of(const What& what) const {
   if (adds_reduced_) return Stream::Data;
   const auto* communicate = std::get_if<Communicate>(&what);
   if (!communicate || communicate->collective == Collective::Slice) return Stream::Compute;
-  return of_parameter_ || phase_ == Phase::Step ? Stream::Data : Stream::Tensor;
+  if (of_parameter_ || phase_ == Phase::Step) return Stream::Data;
+  return options_.tensor_overlap || communicate->collective == Collective::Shift ? Stream::Tensor : Stream::Compute;
+}
+
+// Gradients and parameters may be sent in a type of their own, and routed tokens once to every device.
+void Lowering::settle_sending(Communicate& communicate) const {
+  if (communicate.collective == Collective::Slice) return;
+  const TensorId tensor = program_.buffers[communicate.inputs[0]].tensor;
+  if (of_parameter_) {
+    const NumberTypes& types = options_.types;
+    const auto& sent = communicate.collective == Collective::AllGather ? types.sent_parameters : types.sent_gradients;
+    if (sent != graph_.tensors()[tensor].type.dtype) communicate.wire = sent;
+  } else if (communicate.collective == Collective::AllToAll) {
+    communicate.tokens_once = options_.tokens_once && routed_by(graph_, tensor).valid();
+  }
 }
 
 InstructionId Lowering::emit(MeshId on, What what, InstructionId as) {
   const Stream stream = stream_of(what);
+  if (auto* communicate = std::get_if<Communicate>(&what)) settle_sending(*communicate);
   Instruction instruction{on, guard_, weight_part_, std::move(what), stream, {}};
   const InstructionId id = as.valid() ? as : number_of(instruction);
   program_.instructions[id] = std::move(instruction);
@@ -196,7 +213,7 @@ Result<BufferId> Lowering::make_as(TensorId tensor, Layout wanted) {
     // A part of a parameter or state is looked at where it lies.
     if (of_parameter_ && step.collective == Collective::Slice)
       program_.buffers[next].memory = program_.buffers[best.source].memory;
-    emit(wanted.mesh, Communicate{step.collective, step.mesh_axis, step.reducer, std::move(inputs), {next}});
+    emit(wanted.mesh, Communicate{step.collective, step.axes, step.reducer, std::move(inputs), {next}});
     best.source = next;
   }
   return best.source;
@@ -336,15 +353,28 @@ void Lowering::make(const Event& event, EventCode& code) {
   use(code.buffer, by, kMain);
 }
 
-// What forward exchanged is kept as it is read: it takes no more memory. What it gathered does.
+// Of the forms that forward made on the way, the one from which the least is sent to what is read, if it takes no more
+// memory: what was exchanged is kept so, what was exchanged and then gathered as it was before the gather.
 BufferId Lowering::as_read_first(const Event& event, BufferId made) {
   const Layout& wanted = split(event.turn).inputs[event.operand];
   if (is_partial(wanted) || wanted != without_halos(wanted)) return made;
-  const auto elements = [&](const Layout& layout) { return largest_local_elements(layout, mesh(layout.mesh)); };
-  if (!options_.keep_gathered_input && elements(wanted) > elements(program_.buffers[made].layout)) return made;
-  for (BufferId each : available_[event.tensor])
-    if (program_.buffers[each].layout == wanted) return each;
-  return made;
+  const auto elements = [&](BufferId id) {
+    const Layout& layout = program_.buffers[id].layout;
+    return largest_local_elements(layout, mesh(layout.mesh));
+  };
+  BufferId nearest = made;
+  double least = std::numeric_limits<double>::infinity();
+  for (BufferId each : available_[event.tensor]) {
+    const Layout& layout = program_.buffers[each].layout;
+    if (layout.mesh != wanted.mesh || is_partial(layout) || layout != without_halos(layout)) continue;
+    if (!options_.keep_gathered_input && elements(each) > elements(made)) continue;
+    const std::shared_ptr<const Resharding> way = memo_.reshard(layout, wanted, mesh(wanted.mesh));
+    const double sent = std::accumulate(way->sent.begin(), way->sent.end(), 0.0);
+    if (way->problem || sent >= least) continue;
+    nearest = each;
+    least = sent;
+  }
+  return nearest;
 }
 
 // What backward reads of forward is saved on the mesh that reads it, as it was made there; what was partial, in the
@@ -525,7 +555,8 @@ void Lowering::write_main(TurnId id, const IdVec<GroupId, GroupCode>& groups) {
     instruction.what = Compute{turn.op,
                                split(id).sharding,
                                {buffers.begin(), buffers.begin() + outputs},
-                               {buffers.begin() + outputs, buffers.end()}};
+                               {buffers.begin() + outputs, buffers.end()},
+                               products_of(options_.types, graph_, turn.op)};
   }
   program_.instructions[mains_[id]] = std::move(instruction);
   add_waits(mains_[id]);

@@ -1,7 +1,7 @@
 // Every communication of a program on its devices: which groups it has and which links they load.
 //
-// A *kind* is a pattern: a collective along a mesh axis, a transfer between two layouts, copies to the host. It has one
-// group per set of devices that communicate; groups of the same shape cost the same. Kinds are shared by all
+// A *kind* is a pattern: a collective along some mesh axes, a transfer between two layouts, copies to the host. It has
+// one group per set of devices that communicate; groups of the same shape cost the same. Kinds are shared by all
 // instructions of their pattern.
 #pragma once
 
@@ -10,7 +10,6 @@
 
 #include "base/hash.h"
 #include "cost/cost.h"
-#include "price/number_types.h"
 #include "program/program.h"
 
 namespace weft {
@@ -53,9 +52,8 @@ int arrangements(const Program& program, BufferId from, BufferId to);
 class Communications {
  public:
   // `transfers_in_parts`: what several receivers will hold alike is sent to each in part and gathered among them.
-  // `tokens_once`: rows of a token for several experts of one device go there once.
   Communications(const Program& program, const Graph& graph, const Cluster& cluster, const CostModel& cost,
-                 const NumberTypes& types = {}, bool transfers_in_parts = false, bool tokens_once = false);
+                 bool transfers_in_parts = false);
 
   // The kind of an instruction that communicates; invalid for others.
   KindId kind_of(const Instruction& instruction);
@@ -73,7 +71,7 @@ class Communications {
   const IdVec<ShapeId, std::vector<std::uint32_t>>& routes_used() const { return routes_used_; }
 
  private:
-  KindId collective_kind(MeshId mesh, int axis, Collective collective);
+  KindId collective_kind(MeshId mesh, MeshAxes along, Collective collective);
   KindId transfer_kind(const Transfer& transfer);
   // Mesh axes along which receivers hold the same and sit in one node.
   MeshAxes alike_in_node(const Layout& to, const Mesh& receivers) const;
@@ -84,21 +82,21 @@ class Communications {
   ShapeId shape_of(const Communicator& communicator);
   std::uint32_t world_position(DeviceId device) const;
   std::int64_t bytes_of_elements(BufferId buffer, std::int64_t elements) const;
-  // Of rows that are routed to experts along `members` devices, the share that is sent.
+  // Of rows that are routed to experts along `members` devices, the share that is sent where a token goes to each of
+  // them once.
   double sent_share(TensorId rows, std::size_t members) const;
 
   const Program& program_;
   const Graph& graph_;
   const Cluster& cluster_;
   const CostModel& cost_;
-  const NumberTypes types_;
-  const bool transfers_in_parts_, tokens_once_;
+  const bool transfers_in_parts_;
   IdVec<KindId, CommKind> kinds_;
   IdVec<CommGroupId, CommGroup> groups_;
   std::vector<Communicator> communicators_;
   std::vector<ShapeId> shape_of_communicator_;
   IdVec<ShapeId, std::vector<std::uint32_t>> routes_used_;
-  std::map<std::tuple<MeshId, int, Collective>, KindId> collectives_;
+  std::map<std::tuple<MeshId, MeshAxes, Collective>, KindId> collectives_;
   std::map<std::pair<MeshId, bool>, KindId> copies_;
   std::map<std::pair<MeshId, MeshId>, std::vector<std::pair<std::pair<Layout, Layout>, KindId>>> transfers_;
   std::map<std::tuple<const NodeType*, Collective, std::vector<int>>, std::uint32_t> inside_node_;

@@ -18,14 +18,13 @@ bool same_but_for_label(const Task& a, const Task& b) {
 }  // namespace
 
 PricedProgram::PricedProgram(const Program& program, const Schedule& schedule, const TrainingGraph& training,
-                             const Cluster& cluster, const CostModel& cost, const SoftwareStack& stack,
-                             const NumberTypes& types)
+                             const Cluster& cluster, const CostModel& cost, const SoftwareStack& stack)
     : program_(program),
       schedule_(schedule),
       cluster_(cluster),
       cost_(cost),
       world_(program.meshes[program.world]),
-      pricer_(program, training.graph, cluster, cost, stack, types),
+      pricer_(program, training.graph, cluster, cost, stack),
       ranks_(program, schedule) {}
 
 // Everything is new, in a workload of agents that do nothing.
@@ -427,8 +426,8 @@ void PricedProgram::open_meetings(const Instruction& instruction, KindId kind, E
     if (cost.latency == 0 && cost.bytes == 0) continue;
     MeetingId meeting = std::exchange(meeting_of_[id], {});
     if (!meeting.valid()) meeting = new_meeting();
-    const WorkId work =
-        works_.communication(id.index(), cost, [&](const CommunicateCost& of) { return links_of(group, of); });
+    const WorkId work = works_.communication(
+        id.index(), cost, [&](const CommunicateCost& of, Work& made) { made.links = links_of(group, of); });
     put_meeting(meeting, {work, parties(id)});
     entry.meetings.emplace_back(id, meeting);
   }
@@ -454,8 +453,8 @@ void PricedProgram::price_communication(InstructionId id, const Instruction& ins
         task.meeting = meeting_of_[group];
       } else if (const CommunicateCost& cost = communications.cost_of(instruction, communications.groups()[group]);
                  cost.latency != 0 || cost.bytes != 0) {
-        task.work = works_.communication(group.index(), cost, [&](const CommunicateCost& of) {
-          return links_of(communications.groups()[group], of);
+        task.work = works_.communication(group.index(), cost, [&](const CommunicateCost& of, Work& made) {
+          made.links = links_of(communications.groups()[group], of);
         });
       }
       pricer_.add_host(task, instruction);

@@ -24,7 +24,7 @@ class Pricer {
         cost_(cost),
         options_(options),
         world_(program.meshes[program.world]),
-        pricer_(program, training.graph, cluster, cost, stack, options.types),
+        pricer_(program, training.graph, cluster, cost, stack),
         communications_(pricer_.communications()),
         ranks_(program, schedule),
         kind_of_(program.instructions.size()),
@@ -177,11 +177,16 @@ class Pricer {
     const CommunicateCost& cost = communications_.cost_of(instruction, communications_.groups()[group]);
     if (cost.latency == 0 && cost.bytes == 0) return;
     const std::uint32_t group_class = classes_.group[group];
-    const WorkId work = works_.communication(group_class, cost, [&](const CommunicateCost& of) {
-      std::vector<LinkUse> links;
+    const WorkId work = works_.communication(group_class, cost, [&](const CommunicateCost& of, Work& made) {
+      if (of.bytes <= kUnfeltBytes) return;
       for (const auto& [route, load] : class_loads_[group_class])
-        if (route == of.route && of.bytes > kUnfeltBytes) links.push_back(load);
-      return links;
+        if (route == of.route) made.links.push_back(load);
+      // Interference slows what one group would have alone, not what is left to it when all of its class share a link.
+      Work single{.links = {}};
+      for (const LinkIncidence& load : classes_.loads[group])
+        if (load.route == of.route) single.links.push_back({FlowLinkId(classes_.link[load.link]), load.coefficient});
+      const std::int64_t alone = isolated_rate(single, priced_.workload.links);
+      if (alone != isolated_rate({.links = made.links}, priced_.workload.links)) made.alone = alone;
     });
     if (const std::int32_t count = parties(group); count > 1) {
       const auto [found, added] =
@@ -262,16 +267,16 @@ class Pricer {
     constexpr std::size_t kLately = 16;
     std::vector<Known>& known = known_[graph_.ops()[compute.op].signature];
     const OpSharding& split = compute.sharding;
-    const std::optional<Arithmetic> products = products_of(options_.types, graph_, compute.op);
     for (std::size_t i = known.size(); i-- > 0 && known.size() - i <= kLately;) {
       const Known& each = known[i];
       const OpSharding& other = *each.split;
-      if (each.position == position && each.spec == &spec && each.products == products && other.axes == split.axes &&
-          other.outer == split.outer && (each.mesh == &mesh || each.mesh->axes() == mesh.axes()))
+      if (each.position == position && each.spec == &spec && each.products == compute.products &&
+          other.axes == split.axes && other.outer == split.outer &&
+          (each.mesh == &mesh || each.mesh->axes() == mesh.axes()))
         return each.work;
     }
     const WorkId work = works_.compute(pricer_.compute_cost(compute, mesh, position));
-    known.push_back({&split, &mesh, &spec, position, products, work});
+    known.push_back({&split, &mesh, &spec, position, compute.products, work});
     return work;
   }
 

@@ -7,7 +7,8 @@ WorkId Works::compute(const ComputeCost& cost) {
       ids_.try_emplace(Key{-1, cost.waves, cost.time, cost.sm_share, cost.memory_share}, WorkId(all_.size()));
   if (added) {
     keys_.push_back(found->first);
-    all_.push_back({cost.time, 0, 0, {}, cost.sm_share, cost.memory_share, cost.waves});
+    all_.push_back(
+        {.fixed = cost.time, .sm_share = cost.sm_share, .memory_share = cost.memory_share, .waves = cost.waves});
   }
   return found->second;
 }

@@ -17,14 +17,20 @@ class Works {
   IdVec<WorkId, Work> take() { return std::move(all_); }
 
   WorkId compute(const ComputeCost& cost);
-  // `group`: whose links it loads; `links(cost)` tells them, when the work is new.
-  template <class Links>
-  WorkId communication(std::uint32_t group, const CommunicateCost& cost, const Links& links) {
+  // `group`: whose links it loads; `add_links(cost, work)` adds them, when the work is new.
+  template <class AddLinks>
+  WorkId communication(std::uint32_t group, const CommunicateCost& cost, const AddLinks& add_links) {
     const auto [found, added] =
         ids_.try_emplace(Key{group, cost.route, cost.latency, cost.bytes, cost.cap}, WorkId(all_.size()));
     if (added) {
       keys_.push_back(found->first);
-      all_.push_back({cost.latency, cost.bytes, cost.cap, links(cost), cost.sm_share, cost.memory_share});
+      Work work{.fixed = cost.latency,
+                .bytes = cost.bytes,
+                .cap = cost.cap,
+                .sm_share = cost.sm_share,
+                .memory_share = cost.memory_share};
+      add_links(cost, work);
+      all_.push_back(std::move(work));
     }
     return found->second;
   }

@@ -8,11 +8,13 @@
 // Not here: durations (src/cost), the order of bodies (schedule.h).
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "base/id.h"
 #include "base/short_vec.h"
 #include "graph/training.h"
@@ -55,17 +57,23 @@ struct Compute {
   OpId op;
   OpSharding sharding;
   BufferList inputs, outputs;
+  std::optional<Arithmetic> products = {};  // factors of its products are rounded to this; none: as they are stored
 
   bool operator==(const Compute&) const = default;
 };
 
-// A collective among the devices that differ in one mesh axis. Several buffers: a bucket, moved as one. A softmax merge
-// also reads, as its last input, the log-sum-exp that weighs the contributions.
+// A collective among the devices that differ in these mesh axes alone: one group, whatever the axes are called. Several
+// buffers: a bucket, moved as one. A softmax merge also reads, as its last input, the log-sum-exp that weighs the
+// contributions.
 struct Communicate {
   Collective collective{};
-  int mesh_axis = -1;
+  MeshAxes axes = 0;
   Reducer reducer = Reducer::Sum;
   BufferList inputs, outputs;
+  std::optional<DType> wire = {};  // what is sent is rounded to this type; none: it is sent as it is stored
+  // Of an all-to-all of rows that are routed to experts: a token goes once to a device that has several of its experts,
+  // and its rows are made there (DeepEP, HybridEP).
+  bool tokens_once = false;
 
   bool operator==(const Communicate&) const = default;
 };

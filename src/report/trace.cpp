@@ -178,7 +178,7 @@ class TraceWriter {
     const auto of = std::find_if(classes_.begin(), classes_.end(), [&](const MemoryClass& each) {
       return std::find(each.devices.begin(), each.devices.end(), device) != each.devices.end();
     });
-    const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, number_types(plan_, plan_.stack), *of);
+    const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, *of);
     HeldBytes held = memory.kept();
     count_memory(process, 0, held);
 
@@ -246,10 +246,10 @@ class TraceWriter {
         made.args = compute_args(*compute, instruction, device);
       } else if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
         const Mesh& mesh = program_.meshes[instruction.mesh];
-        const MeshAxis& axis = mesh.axes()[static_cast<std::size_t>(communicate->mesh_axis)];
-        made.args = fmt::format(R"("bytes_sent":{},"group":{},"devices":{},"buffers":{},)",
-                                bytes_sent(program_, graph_, *communicate).value, json_text(axis.name), axis.size,
-                                communicate->inputs.size());
+        made.args =
+            fmt::format(R"("bytes_sent":{},"group":{},"devices":{},"buffers":{},)",
+                        bytes_sent(program_, graph_, *communicate).value, json_text(mesh.names_of(communicate->axes)),
+                        mesh.group_size(communicate->axes), communicate->inputs.size());
       } else if (const auto* send = std::get_if<Send>(&instruction.what)) {
         made.args = fmt::format(R"("bytes_sent":{},)", bytes_sent(program_, graph_, *send).value);
       }

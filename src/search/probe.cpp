@@ -28,6 +28,7 @@ std::int64_t replicas_of(const PlanProblem& problem, const BlockShape& shape) {
 PlanRequest request_of(const PlanProblem& problem, const BlockShape& shape) {
   PlanRequest request = problem.request;
   request.model = problem.layers.short_model;
+  request.freeze = problem.layers.short_freeze;
   const std::int64_t replicas = replicas_of(problem, shape);
   const RecomputeWords again = words_of(shape.recompute, problem.layers);
   request.strategy = fmt::format("tp={},cp={},ep={},dp={},pp=1,recompute={},mbs={}", shape.tp, shape.cp, shape.ep,
@@ -293,8 +294,7 @@ class Reader {
                                 {Body::BackwardInput, 2},
                                 {Body::BackwardWeight, 2}};
     const std::vector<MemoryClass> classes = memory_classes(played_.compiled, plan_.cluster, plan_.ranks());
-    const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, number_types(plan_, plan_.stack),
-                               classes.front());
+    const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, classes.front());
     read_body(memory, 0, &SectionCost::most_forward, &SectionCost::net_forward);
     read_body(memory, 1, &SectionCost::most_backward, nullptr);
     read_body(memory, 3, &SectionCost::most_input, &SectionCost::net_input);
@@ -321,7 +321,7 @@ class Reader {
   }
 
   void read_kept() {
-    IdVec<TensorId, DType> gradient_type(graph().tensors().size(), DType{});
+    IdVec<TensorId, std::optional<DType>> gradient_type(graph().tensors().size());
     IdVec<TensorId, char> gradient(graph().tensors().size(), 0);
     for (const auto& [parameter, sum] : plan_.training.accumulated) {
       gradient[graph().tensors()[sum].storage] = 1;
@@ -352,7 +352,8 @@ class Reader {
         ParameterCost& made = add_parameter(buffer, of);
         made.elements = elements;
         made.weights = bytes;
-        made.gradients = bytes_of(gradient_type[buffer.tensor], elements);
+        made.trained = gradient_type[buffer.tensor].has_value();
+        if (made.trained) made.gradients = bytes_of(*gradient_type[buffer.tensor], elements);
       } else {
         (gradient[buffer.tensor] ? kept.gradients : kept.optimizer) += bytes;
       }

@@ -113,7 +113,7 @@ Hop make_hop(std::uint32_t count, const PositionOf& position, const StepOf& step
   hop.stream = 0xff;
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint8_t stream = step_of(i).stream;
-    hop.streams = static_cast<std::uint8_t>(hop.streams | 1u << stream);
+    hop.streams = static_cast<StreamMask>(hop.streams | 1u << stream);
     hop.stream = std::min(hop.stream, stream);
   }
   for (std::uint32_t i = 0; i < count; ++i) {

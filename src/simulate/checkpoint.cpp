@@ -114,7 +114,7 @@ void Machine::put(Index agent, const Stand& stand) {
     steps_[stream] = nullptr;
     if (s.head.play == script.plays()) continue;
     steps_[stream] = &script.step(s.head);
-    if ((occupied >> i & 1) == 0) state.idle = static_cast<std::uint8_t>(state.idle | 1u << i);
+    if ((occupied >> i & 1) == 0) state.idle = static_cast<StreamMask>(state.idle | 1u << i);
     if ((state.meeting >> i & 1) != 0) come_[steps_[stream]->subject] += alike_[agent];
   }
 }
@@ -138,8 +138,7 @@ void Machine::restore_flows(const Checkpoint& checkpoint, Picoseconds shift) {
       queues_.join(flow, work.links);
     } else if (state.phase == Phase::Flowing) {
       const WorkId id(state.work);
-      const auto cap = static_cast<std::int64_t>(Wide{layout_.rate[id]} * state.slowest / kOne);
-      shares_.restore(flow, work.links, std::max<std::int64_t>(cap, 1), layout_.link_limit[id], state.rate);
+      shares_.restore(flow, work.links, cap_of(state), layout_.link_limit[id], state.rate);
     }
     if (state.phase != Phase::Queued) agenda_.set(flow, state.end);
   }

@@ -60,8 +60,9 @@ void Machine::workload_changed(std::uint32_t first_changed_work) {
     const Work& work = workload_.works[id];
     layout_.rate[id] = isolated_rate(work, workload_.links);
     layout_.link_limit[id] = work.links.empty() ? std::numeric_limits<std::int64_t>::max()
-                             : work.cap == 0    ? layout_.rate[id]
-                                                : isolated_rate(Work{.links = work.links}, workload_.links);
+                             : work.cap == 0 && work.alone == 0
+                                 ? layout_.rate[id]
+                                 : isolated_rate(Work{.links = work.links}, workload_.links);
     layout_.interference |= options_.network == Network::Fair && (work.sm_share != 0 || work.memory_share != 0);
   }
   layout_.parties.resize(workload_.meetings.size());
@@ -114,7 +115,7 @@ void Machine::reset() {
       streams_[stream].head = head;
       if (head.play == script.plays()) continue;
       steps_[stream] = &script.step(head);
-      state.idle = static_cast<std::uint8_t>(state.idle | bit_of(s));
+      state.idle = static_cast<StreamMask>(state.idle | bit_of(s));
     }
     if (state.idle != 0) agenda_.set(actor_of_agent(agent), 0);
   }
@@ -180,7 +181,7 @@ void Machine::finish_computations(Index agent, Picoseconds now) {
     if (rows_[first + s].last != kNoStep) catch_up(agent, first + s, now);
     if (streams_[first + s].end > now) continue;
     rows_[first + s].last = kNoStep;
-    state.computing = static_cast<std::uint8_t>(state.computing & ~bit_of(s));
+    state.computing = static_cast<StreamMask>(state.computing & ~bit_of(s));
     end_step(agent, first + s, now);
     if (state.communicating != 0) mark(agent);
   }
@@ -327,7 +328,7 @@ void Machine::end_step(Index agent, Index stream, Picoseconds now) {
   let_go(state, stream);
   if (s.head.play == script.plays()) return;
   steps_[stream] = &script.step(s.head);
-  state.idle = static_cast<std::uint8_t>(state.idle | bit_of(step.stream));
+  state.idle = static_cast<StreamMask>(state.idle | bit_of(step.stream));
 }
 
 // Begins all that can begin now. True: a communication could, but the agent is ahead of the agenda.
@@ -351,8 +352,8 @@ bool Machine::begin_steps(Index agent, Picoseconds now) {
       if (step.wait_count != 0 && !may_begin(agent, stream, step)) {
         Hold& hold = holds_[first + s.awaited_stream];
         if (hold.streams == 0 || s.awaited < hold.until) hold.until = s.awaited;
-        hold.streams = static_cast<std::uint8_t>(hold.streams | bit_of(bit));
-        state.held = static_cast<std::uint8_t>(state.held | bit_of(bit));
+        hold.streams = static_cast<StreamMask>(hold.streams | bit_of(bit));
+        state.held = static_cast<StreamMask>(state.held | bit_of(bit));
         continue;
       }
       if (!unhosted && !(s.head < state.cursor) && !is_issued(agent, s.head, now, state.next)) continue;
@@ -364,14 +365,14 @@ bool Machine::begin_steps(Index agent, Picoseconds now) {
       tasks_ += alike_[agent];
       if (TaskTimes* t = times(agent, s.head)) t->start = now;
       if (limited) again |= begun(agent, now);
-      state.idle = static_cast<std::uint8_t>(state.idle & ~bit_of(bit));
+      state.idle = static_cast<StreamMask>(state.idle & ~bit_of(bit));
       if (step.kind != StepKind::Compute) {
         arrive(agent, stream, step);
       } else if (step.duration == 0) {
         end_step(agent, stream, now);
         again = true;
       } else {
-        state.computing = static_cast<std::uint8_t>(state.computing | bit_of(bit));
+        state.computing = static_cast<StreamMask>(state.computing | bit_of(bit));
         s.remaining = Wide{step.duration} * kOne;
         s.since = now;
         s.end = now + (state.compute_speed == kOne ? step.duration : time_at_rate(s.remaining, state.compute_speed));
@@ -479,11 +480,11 @@ void Machine::arrive(Index agent, Index stream, const Step& step) {
   const Index flow = flow_of(stream, step);
   if (step.kind == StepKind::Solo) {
     flows_[flow].work = step.subject;
-    state.communicating = static_cast<std::uint8_t>(state.communicating | bit_of(step.stream));
+    state.communicating = static_cast<StreamMask>(state.communicating | bit_of(step.stream));
     starting_.push_back(flow);
     return;
   }
-  state.meeting = static_cast<std::uint8_t>(state.meeting | bit_of(step.stream));
+  state.meeting = static_cast<StreamMask>(state.meeting | bit_of(step.stream));
   const Meeting& meeting = workload_.meetings[MeetingId(step.subject)];
   if ((come_[step.subject] += alike_[agent]) < meeting.parties) return;
   come_[step.subject] = 0;
@@ -491,9 +492,9 @@ void Machine::arrive(Index agent, Index stream, const Step& step) {
   for (const Layout::Party& party : parties(flow)) {
     if (!acts(party.agent)) continue;
     AgentState& other = agents_[party.agent];
-    const std::uint8_t bit = bit_of(party.stream - layout_.first_stream[party.agent]);
-    other.meeting = static_cast<std::uint8_t>(other.meeting & ~bit);
-    other.communicating = static_cast<std::uint8_t>(other.communicating | bit);
+    const StreamMask bit = bit_of(party.stream - layout_.first_stream[party.agent]);
+    other.meeting = static_cast<StreamMask>(other.meeting & ~bit);
+    other.communicating = static_cast<StreamMask>(other.communicating | bit);
   }
   starting_.push_back(flow);
 }

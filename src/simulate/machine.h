@@ -34,7 +34,7 @@ struct StreamState {
   bool waits = false;
 };
 
-inline std::uint8_t bit_of(std::uint32_t stream) { return static_cast<std::uint8_t>(1u << stream); }
+inline StreamMask bit_of(std::uint32_t stream) { return static_cast<StreamMask>(1u << stream); }
 
 struct AgentState {
   Place cursor;               // the next step the host issues
@@ -43,8 +43,8 @@ struct AgentState {
   Picoseconds busy_since = 0, busy = 0, idle_since = 0, host_bound = 0, end = 0;
   std::int32_t outstanding = 0;  // issued and not begun; counted where run_ahead limits it
   // One bit per stream.
-  std::uint8_t idle = 0, computing = 0, meeting = 0, communicating = 0;
-  std::uint8_t held = 0;      // of the idle: wait for a stream that has not come so far
+  StreamMask idle = 0, computing = 0, meeting = 0, communicating = 0;
+  StreamMask held = 0;        // of the idle: wait for a stream that has not come so far
   bool host_blocked = false;  // by a task that it waits for
   bool was_busy = false, was_occupied = false;
   // Of active communications, and the speeds that follow: in units of 1/kOne.
@@ -65,7 +65,7 @@ struct RowState {
 // Idle streams that wait for one, one bit each, and the first place that it must come past.
 struct Hold {
   Place until;
-  std::uint8_t streams = 0;
+  StreamMask streams = 0;
 };
 
 enum class Phase : std::uint8_t { None, Latency, Flowing, Queued, Holding };
@@ -208,7 +208,7 @@ class Machine {
   void let_go(AgentState& state, Index stream) {
     Hold& hold = holds_[stream];
     if (hold.streams == 0 || !(hold.until < streams_[stream].head)) return;
-    state.held = static_cast<std::uint8_t>(state.held & ~std::exchange(hold.streams, 0));
+    state.held = static_cast<StreamMask>(state.held & ~std::exchange(hold.streams, 0));
   }
   bool is_issued(Index agent, Place place, Picoseconds now, Picoseconds& next_issue);
   bool issue_next(Index agent, Picoseconds now);
@@ -232,6 +232,12 @@ class Machine {
   Index acting(Index stream) const {
     const Index agent = layout_.agent_of[stream];
     return stream - layout_.first_stream[agent] + layout_.first_stream[leader_[agent]];
+  }
+  // What interference leaves of the rate that the flow has alone, and no more than its links allow.
+  std::int64_t cap_of(const FlowState& flow) const {
+    const WorkId work(flow.work);
+    const auto slowed = static_cast<std::int64_t>(Wide{layout_.rate[work]} * flow.slowest / kOne);
+    return std::clamp<std::int64_t>(slowed, 1, layout_.link_limit[work]);
   }
   const Work& work_of(Index flow) const { return workload_.works[WorkId(flows_[flow].work)]; }
   const std::vector<Layout::Party>& parties(Index flow) const { return layout_.parties[flow - streams_.size()]; }

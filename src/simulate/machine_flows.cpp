@@ -35,8 +35,8 @@ void Machine::end_communication(Index flow) {
   state.phase = Phase::None;
   const auto leave = [&](Index agent, Index stream) {
     AgentState& a = agents_[agent];
-    const std::uint8_t bit = bit_of(stream - layout_.first_stream[agent]);
-    a.communicating = static_cast<std::uint8_t>(a.communicating & ~bit);
+    const StreamMask bit = bit_of(stream - layout_.first_stream[agent]);
+    a.communicating = static_cast<StreamMask>(a.communicating & ~bit);
     if (layout_.interference) {
       a.sm_share -= work.sm_share;
       a.memory_share -= work.memory_share;
@@ -93,9 +93,8 @@ void Machine::start(Index flow) {
   state.slowest = kOne;
   state.at_slowest = 0;
   if (options_.network == Network::Fifo) {
-    const Picoseconds time = work.bytes == 0
-                                 ? work.fixed
-                                 : work.fixed + time_at_rate(work.bytes * kPerByte, layout_.rate[WorkId(state.work)]);
+    const Picoseconds time =
+        work.bytes == 0 ? work.fixed : work.fixed + time_at_rate(work.bytes * kPerByte, cap_of(state));
     state.arrival = arrivals_++;
     if (queues_.join(flow, work.links)) {
       state.phase = Phase::Holding;
@@ -136,9 +135,7 @@ void Machine::join_links(Index flow) {
   state.remaining = work.bytes * kPerByte;
   state.since = now_;
   state.rate = 0;
-  const WorkId id(state.work);
-  const auto cap = static_cast<std::int64_t>(Wide{layout_.rate[id]} * state.slowest / kOne);
-  shares_.add(flow, work.links, std::max<std::int64_t>(cap, 1), layout_.link_limit[id]);
+  shares_.add(flow, work.links, cap_of(state), layout_.link_limit[WorkId(state.work)]);
 }
 
 void Machine::set_rate(Index flow, std::int64_t rate) {
@@ -242,8 +239,7 @@ void Machine::apply_speed(Index flow) {
   FlowState& state = flows_[flow];
   if (state.at_slowest == 0) find_slowest(flow);
   if (state.phase != Phase::Flowing) return;
-  const auto cap = static_cast<std::int64_t>(Wide{layout_.rate[WorkId(state.work)]} * state.slowest / kOne);
-  shares_.set_cap(flow, std::max<std::int64_t>(cap, 1));
+  shares_.set_cap(flow, cap_of(state));
 }
 
 }  // namespace weft::engine

@@ -258,7 +258,7 @@ bool ScriptPatch::put(AgentScript& script, ScriptIndex& index, const Workload& w
     link(script, which, before, stream, position);
     Block& block = touch(script, {which, position});
     block.insert(position, step, tasks[k]);
-    block.hop.streams = static_cast<std::uint8_t>(block.hop.streams | 1u << stream);
+    block.hop.streams = static_cast<StreamMask>(block.hop.streams | 1u << stream);
     set_position(index, which, tasks[k], position);
     added_.push_back({which, position});
     ++script.executed_;

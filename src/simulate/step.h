@@ -59,8 +59,8 @@ struct Hop {
   std::uint16_t steps = 0;
   std::uint8_t awaited_stream = 0;
   std::uint8_t stream = 0;
-  std::uint8_t streams = 0;  // that have steps at these places, one bit each; perhaps others
-  bool noted = false;        // while a patch is finished
+  StreamMask streams = 0;  // that have steps at these places, one bit each; perhaps others
+  bool noted = false;      // while a patch is finished
 
   StepWait wait() const { return {awaited_body, awaited, TaskId(), awaited_stream}; }
   // Waits for those too. False, and nothing has changed: it cannot.

@@ -74,6 +74,7 @@ Status check_work(WorkId id, const Work& work, const IdVec<FlowLinkId, FlowLink>
   if (work.fixed < 0 || work.fixed > kLongest)
     return fault(fmt::format("fixed time {} ps: between 0 and {}", work.fixed, kLongest));
   if (work.bytes < 0) return fault(fmt::format("{} bytes: not below 0", work.bytes));
+  if (work.alone < 0) return fault(fmt::format("{} B/s alone: not below 0", work.alone));
   if (work.cap < 0) return fault(fmt::format("cap {} B/s: not below 0 (0: none)", work.cap));
   for (const LinkUse& load : work.links) {
     if (!links.contains(load.link)) return fault(fmt::format("link {} does not exist", load.link.index()));
@@ -117,6 +118,7 @@ Status check_meeting(const Workload& workload, MeetingId id) {
 
 std::int64_t isolated_rate(const Work& work, const IdVec<FlowLinkId, FlowLink>& links) {
   std::int64_t rate = work.cap > 0 ? work.cap : work.links.empty() ? 0 : std::numeric_limits<std::int64_t>::max();
+  if (work.alone > 0) return std::max<std::int64_t>(1, std::min(rate, work.alone));
   for (const LinkUse& load : work.links) {
     const Wide share = Wide{links[load.link].capacity} * kOne / load.coefficient;
     if (share < rate) rate = static_cast<std::int64_t>(share);

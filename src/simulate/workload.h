@@ -50,8 +50,11 @@ struct Work {
   std::int64_t bytes = 0;
   std::int64_t cap = 0;             // bytes per second; 0: none
   std::vector<LinkUse> links = {};  // each link once
-  std::int32_t sm_share = 0;        // of the agent's compute units, while it is active: in units of 1/kOne
-  std::int32_t memory_share = 0;    // of the agent's memory bandwidth
+  // Bytes per second that the links allow one communication that is alone, where their coefficients are those of
+  // several at once (an agent that stands for devices which share a link); 0: what the coefficients say.
+  std::int64_t alone = 0;
+  std::int32_t sm_share = 0;      // of the agent's compute units, while it is active: in units of 1/kOne
+  std::int32_t memory_share = 0;  // of the agent's memory bandwidth
   std::int32_t waves =
       0;  // of a computation in equal blocks, one on each unit at a time: in 1/256; 0: it spreads evenly
 
@@ -70,7 +73,8 @@ struct Meeting {
 
 enum class PlayedFor : std::uint8_t { EveryMicroBatch, FirstMicroBatch, LastMicroBatch };
 
-inline constexpr int kMaxStreams = 8;
+inline constexpr int kMaxStreams = 16;
+using StreamMask = std::uint16_t;  // one bit per stream
 
 struct Task {
   // One of the two is valid: work of the agent alone (a compute task, or a communication with nobody to wait for), or a
@@ -161,8 +165,8 @@ inline constexpr Picoseconds kTimeLimit = Picoseconds{1} << 61;
 
 inline bool is_communication(const Work& work) { return work.bytes > 0 || !work.links.empty(); }
 
-// Bytes per second of a communication that is alone: min(cap, min over links ⌊capacity·kOne / coefficient⌋), at least
-// 1; 0 for work without cap and links.
+// Bytes per second of a communication that is alone: min(cap, min over links ⌊capacity·kOne / coefficient⌋, or what
+// `alone` says instead), at least 1; 0 for work without cap and links.
 std::int64_t isolated_rate(const Work& work, const IdVec<FlowLinkId, FlowLink>& links);
 
 // What the work takes alone: fixed + ⌈bytes·10¹² / isolated rate⌉.

@@ -138,6 +138,9 @@ std::string SplitChooser::does_not_divide(OpId op, std::string_view axis, std::i
     remedy = fmt::format("pad it, vocab={}", times((size - 1) / unit + 1, unit));
   } else if (kind == OpKind::ExpertLinear && axis == "e") {
     what = fmt::format("{} experts do", size);
+    if (cut > 1 || mesh_axis.name != "ep")  // parts of ep that refine other degrees
+      return fmt::format("{}: {} not divide over {} parts (ep); choose ep so that it divides {}", rules_.names[op],
+                         what, parts, size);
   } else if (kind == OpKind::Attention && axis == "g") {
     what = fmt::format("{} key/value heads do", size);
   }

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "reference/kernels.h"
+#include "reference/rounding.h"
 
 namespace weft::reference {
 namespace {
@@ -13,6 +14,21 @@ std::vector<std::int64_t> positions_in(const std::vector<Range>& ranges) {
   for (const Range& range : ranges)
     for (std::int64_t at = range.begin; at < range.end; ++at) list.push_back(at);
   return list;
+}
+
+// Factors of a product are the inputs that have an axis it sums over.
+void round_factors(const Signature& signature, Arithmetic to, std::vector<Block>& inputs) {
+  AxisSet kept;
+  for (const Operand& output : signature.outputs) kept = kept | output.axes();
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    bool factor = false;
+    for (const AxisSet& product : signature.contractions)
+      for (int axis = 0; axis < static_cast<int>(signature.axes.size()); ++axis)
+        factor =
+            factor || (signature.inputs[i].axes().contains(axis) && product.contains(axis) && !kept.contains(axis));
+    if (!factor) continue;
+    for (double& value : inputs[i].values()) value = rounded(value, to);
+  }
 }
 
 }  // namespace
@@ -73,6 +89,7 @@ void Interpreter::compute(const Compute& compute, const Mesh& mesh) {
       inputs.push_back(read(input)[static_cast<std::size_t>(at)]);
     }
     for (const Operand& output : signature.outputs) made.emplace_back(signature, output, slices);
+    if (rounds_ && compute.products) round_factors(signature, *compute.products, inputs);
     run_kernel(signature, slices, inputs, made);
     for (std::size_t i = 0; i < made.size(); ++i) outputs[i].push_back(std::move(made[i]));
   }
@@ -88,7 +105,7 @@ void Interpreter::softmax_merge(const Communicate& communicate, const Mesh& mesh
   for (int position = 0; position < mesh.size(); ++position)
     out[static_cast<std::size_t>(position)].for_each([&](const std::vector<std::int64_t>& at, std::size_t offset) {
       double total = 0, sum = 0;
-      for (int member : mesh.group(position, MeshAxes{1} << communicate.mesh_axis)) {
+      for (int member : mesh.group(position, communicate.axes)) {
         const double weight = std::exp(weights[static_cast<std::size_t>(member)].at({at[0], at[2] / size, at[1]}));
         total += weight;
         sum += weight * values[static_cast<std::size_t>(member)].at(at);
@@ -103,13 +120,13 @@ void Interpreter::communicate(const Communicate& communicate, const Mesh& mesh) 
   for (std::size_t b = 0; b < communicate.inputs.size(); ++b) {
     const std::vector<Block>& in = read(communicate.inputs[b]);
     std::vector<Block> out = parts_of(program_.buffers[communicate.outputs[b]].layout, mesh);
-    const bool sums = communicate.collective == Collective::AllReduce ||
-                      communicate.collective == Collective::ReduceScatter ||
-                      communicate.collective == Collective::HaloSum;
+    const bool reduces =
+        communicate.collective == Collective::AllReduce || communicate.collective == Collective::ReduceScatter;
+    const bool sums = reduces || communicate.collective == Collective::HaloSum;
     for (int position = 0; position < mesh.size(); ++position) {
       const std::vector<int> members = communicate.collective == Collective::Slice
                                            ? std::vector<int>{position}
-                                           : mesh.group(position, MeshAxes{1} << communicate.mesh_axis);
+                                           : mesh.group(position, communicate.axes);
       Block& target = out[static_cast<std::size_t>(position)];
       std::vector<double>& values = target.values();
       target.for_each([&](const std::vector<std::int64_t>& at, std::size_t offset) {
@@ -117,8 +134,11 @@ void Interpreter::communicate(const Communicate& communicate, const Mesh& mesh) 
         double total = 0;
         for (int member : members) {
           const Block& source = in[static_cast<std::size_t>(member)];
-          if (!source.holds(at)) continue;
-          const double value = source.at(at);
+          if (!source.holds(at)) {
+            if (reduces) throw std::runtime_error("a member of a reduction does not hold what it must contribute to");
+            continue;
+          }
+          const double value = rounds_ && communicate.wire ? rounded(source.at(at), *communicate.wire) : source.at(at);
           if (!found || !sums) {
             if (!found) total = value;
           } else {
@@ -141,7 +161,7 @@ void Interpreter::communicate(const Communicate& communicate, const Mesh& mesh) 
           found = true;
         }
         if (!found) throw std::runtime_error("a collective does not find an element it must deliver");
-        values[offset] = total;
+        values[offset] = rounds_ && communicate.wire ? rounded(total, *communicate.wire) : total;
       });
     }
     write(communicate.outputs[b], std::move(out));
