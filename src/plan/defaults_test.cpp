@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <map>
+#include <cstdlib>
 #include <string>
 
 #include "plan/plan.h"
 #include "small_zoo.h"
+#include "strategy/yaml.h"
 
 namespace weft {
 namespace {
@@ -139,6 +139,22 @@ TEST(Defaults, SaidAloudTheyChangeNothing) {
       }
   EXPECT_GT(plans, 500);
   fmt::print("{} plans, {} times a default said aloud\n", plans, said);
+}
+
+// A file has a type of its own, and a strategy file a count of micro-batches.
+TEST(Defaults, OfFilesToo) {
+  const char* const source = std::getenv("WEFT_SOURCE_DIR");
+  ASSERT_NE(source, nullptr);
+  const std::string imported = std::string(source) + "/tests/onnx/bert_base_dynamic.onnx";
+  EXPECT_GE(check_law({.model = imported, .cluster = "dgx-a100:1", .strategy = "dp=8"}), 6);
+  for (const SmallModel& model :
+       {small_model(*find_in_zoo("resnet18").value()), small_model(*find_in_zoo("gpt2-124m").value())}) {
+    SCOPED_TRACE(model.spec);
+    PlanRequest request{.model = model.spec, .cluster = "dgx-a100:1", .strategy = "dp=4,pp=2,ga=4"};
+    request.tree = to_yaml(make_plan(request).value().strategy);
+    request.strategy = "found.yaml";
+    EXPECT_GE(check_law(request), 4);
+  }
 }
 
 // 32 samples for each of 8 devices in one micro-batch, whoever asks for 256; more of them in as large ones, as far as
