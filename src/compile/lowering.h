@@ -150,6 +150,7 @@ class Lowering {
   Status lower_event(const Event& event, EventCode& code);
   Status need(const Event& event, EventCode& code);
   void make(const Event& event, EventCode& code);
+  void reduce_scalars(const Event& last, EventCode& code);
   BufferId as_read_first(const Event& event, BufferId made);
   void begin_backward(GroupId group, std::size_t from);
   BufferId send_to_host(BufferId buffer, std::span<const Event> events);

@@ -26,9 +26,7 @@ class Weighing {
       for (TaskId id : agent.bodies[play.body]) {
         const Task& task = agent.tasks[id];
         const bool plays =
-            task.when == PlayedFor::EveryMicroBatch ||
-            (task.when == PlayedFor::FirstMicroBatch && play.micro_batch == 0) ||
-            (task.when == PlayedFor::LastMicroBatch && play.micro_batch == played.priced.workload.micro_batches - 1);
+            is_played(task.when, play.micro_batch == 0, play.micro_batch + 1 == played.priced.workload.micro_batches);
         if (plays && task.label < program_.instructions.size()) ++times[task.label];
       }
     for (const auto& [label, count] : times) weigh(InstructionId(label), count);

@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-bool is_kept(BufferKind kind) { return kind == BufferKind::Parameter || kind == BufferKind::State; }
+bool is_kept(BufferKind kind) { return outlives_micro_batches(kind); }
 
 // The pipeline rank that plays each mesh's instructions; −1: none, or all (the world).
 IdVec<MeshId, std::int32_t> ranks_of_meshes(const CompiledStrategy& compiled) {
@@ -119,6 +119,7 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
     const Buffer& buffer = program.buffers[id];
     if (buffer.memory != id || buffer.on_host || !is_kept(buffer.kind) || !own[buffer.layout.mesh]) continue;
     Bytes& kind = buffer.kind == BufferKind::Parameter ? kept_.parameters
+                  : buffer.kind != BufferKind::State   ? kept_.buffers
                   : gradient_[buffer.tensor]           ? kept_.gradients
                                                        : kept_.optimizer;
     kind += bytes_of_buffer(id);
@@ -176,8 +177,8 @@ const std::vector<InstructionId>& MemoryOfClass::instructions(std::size_t play) 
 }
 
 Bytes MemoryOfClass::bytes_of_buffer(BufferId id) const {
-  if (bytes_[id] >= 0) return {bytes_[id]};
-  const Program& program = compiled_.program;
+  if (!smaller_ && bytes_[id] >= 0) return {bytes_[id]};
+  const Program& program = smaller_ ? *compiled_.last : compiled_.program;
   const Buffer& buffer = program.buffers[id];
   const Mesh& mesh = program.meshes[buffer.layout.mesh];
   std::int64_t elements = 1;
@@ -187,8 +188,9 @@ Bytes MemoryOfClass::bytes_of_buffer(BufferId id) const {
   } else {
     elements = largest_local_elements(buffer.layout, mesh);
   }
-  bytes_[id] = bytes_of(training_.graph.tensors()[buffer.tensor].type.dtype, elements);
-  return {bytes_[id]};
+  const std::int64_t bytes = bytes_of(training_.graph.tensors()[buffer.tensor].type.dtype, elements);
+  if (!smaller_) bytes_[id] = bytes;
+  return {bytes};
 }
 
 std::int64_t MemoryOfClass::scratch_of(const Instruction& instruction) const {
@@ -220,6 +222,7 @@ void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
   const Program& program = compiled_.program;
   IdVec<BufferId, char> held(program.buffers.size(), 0);
   IdVec<BufferId, int> net(program.buffers.size(), 0);
+  smaller_ = compiled_.last && micro_batch(plays.front()) + 1 == compiled_.schedule.micro_batches;
   for (std::size_t play : plays) {
     auto body = std::make_unique<BodyMemory>();
     const Guard only_now = micro_batch(play) == 0 ? Guard::FirstMicroBatch : Guard::Always;
@@ -265,6 +268,7 @@ void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
     plays_[play] = body.get();
     made_.push_back(std::move(body));
   }
+  smaller_ = false;
 }
 
 MemoryOfClass::Peak MemoryOfClass::peak() const {

@@ -77,7 +77,7 @@ class MemoryOfClass {
   std::vector<Alive> alive_at(const Peak& peak) const;
 
  private:
-  Bytes bytes_of_buffer(BufferId id) const;
+  Bytes bytes_of_buffer(BufferId id) const;  // in a smaller last micro-batch while `smaller_`
   std::int64_t scratch_of(const Instruction& instruction) const;
   void play_micro_batch(const std::vector<std::size_t>& plays);
   std::string_view kind_of(BufferId id) const;
@@ -93,6 +93,7 @@ class MemoryOfClass {
   std::vector<std::unique_ptr<BodyMemory>> made_;
   IdVec<BufferId, char> saved_;
   IdVec<TensorId, char> gradient_;
+  bool smaller_ = false;
   mutable IdVec<BufferId, std::int64_t> bytes_;
   HeldBytes kept_;
   std::vector<BufferId> kept_buffers_;

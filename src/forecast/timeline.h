@@ -79,8 +79,7 @@ class Timeline {
                  last = agent.plays[play].micro_batch + 1 == workload_.micro_batches;
       for (TaskId task_id : agent.bodies[agent.plays[play].body]) {
         const Task& task = agent.tasks[task_id];
-        if ((task.when == PlayedFor::FirstMicroBatch && !first) || (task.when == PlayedFor::LastMicroBatch && !last))
-          continue;
+        if (!is_played(task.when, first, last)) continue;
         visit(play, task_id, task, times[executed++]);
       }
     }

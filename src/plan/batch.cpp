@@ -85,9 +85,8 @@ Result<Parallelism> complete_with_batch(const Shorthand& shorthand, std::int64_t
   WEFT_TRY(Parallelism plan, complete(shorthand, devices, request));
   if (counts_open) tell_global_batch(plan.global_batch(), defaults, assumptions);
   if (plan.last_micro_batch != plan.micro_batch)
-    assumptions.push_back(
-        fmt::format("the last micro-batch has {} samples per replica; it is counted as the others, of {}",
-                    plan.last_micro_batch, plan.micro_batch));
+    assumptions.push_back(fmt::format("the last micro-batch has {} sample{} per replica, the others {}",
+                                      plan.last_micro_batch, plan.last_micro_batch == 1 ? "" : "s", plan.micro_batch));
   if (!shorthand.dp && !shorthand.fsdp && plan.dp > 1)
     assumptions.push_back(fmt::format("dp={} fills the {} devices", plan.dp, devices));
   if (!shorthand.sp && plan.sequence_parallel)

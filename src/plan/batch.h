@@ -27,6 +27,7 @@ struct BatchPlan {
   std::int64_t global_batch = 1;
 
   std::int64_t graph_batch() const { return micro_batch * replicas; }
+  std::int64_t last_graph_batch() const { return last_micro_batch * replicas; }
   bool operator==(const BatchPlan&) const = default;
 };
 

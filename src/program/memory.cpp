@@ -12,11 +12,12 @@ Bytes bytes_of_buffer(const Program& program, const Graph& graph, BufferId id) {
                    largest_local_elements(buffer.layout, program.meshes[buffer.layout.mesh]))};
 }
 
-bool kept(BufferKind kind) { return kind == BufferKind::Parameter || kind == BufferKind::State; }
+bool kept(BufferKind kind) { return outlives_micro_batches(kind); }
 
 }  // namespace
 
-std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& training, const Schedule& schedule) {
+std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& training, const Schedule& schedule,
+                                   const std::optional<Program>& last) {
   const Graph& graph = training.graph;
   std::set<TensorId> gradients;
   for (const auto& [parameter, sum] : training.accumulated) gradients.insert(graph.tensors()[sum].storage);
@@ -40,15 +41,17 @@ std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& 
       const Buffer& buffer = program.buffers[id];
       if (buffer.memory != id || buffer.on_host || !kept(buffer.kind) || !meshes.contains(buffer.layout.mesh)) continue;
       Bytes& kind = buffer.kind == BufferKind::Parameter ? now.parameters
+                    : buffer.kind != BufferKind::State   ? now.buffers
                     : gradients.contains(buffer.tensor)  ? now.gradients
                                                          : now.optimizer;
       kind += bytes_of_buffer(program, graph, id);
     }
     HeldBytes peak = now;
     std::set<std::pair<BufferId, std::int32_t>> held;
-    const auto account = [&](BufferId id, std::int64_t sign) {
+    const auto account = [&](BufferId id, std::int32_t micro_batch, std::int64_t sign) {
       Bytes& kind = saved[id] ? now.activations : now.buffers;
-      kind += bytes_of_buffer(program, graph, id) * sign;
+      const bool smaller = last && micro_batch + 1 == schedule.micro_batches;
+      kind += bytes_of_buffer(smaller ? *last : program, graph, id) * sign;
     };
     const auto play = [&](const Instruction& instruction, std::int32_t micro_batch) {
       for (const auto& list : {reads_of(program, instruction), writes_of(program, instruction)})
@@ -56,11 +59,11 @@ std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& 
           const BufferId root = program.buffers[id].memory;
           if (!kept(program.buffers[root].kind) && !program.buffers[root].on_host &&
               held.insert({root, micro_batch}).second)
-            account(root, 1);
+            account(root, micro_batch, 1);
         }
       if (now.total() > peak.total()) peak = now;
       if (const auto* free = std::get_if<Free>(&instruction.what))
-        if (held.erase({free->buffer, micro_batch}) > 0) account(free->buffer, -1);
+        if (held.erase({free->buffer, micro_batch}) > 0) account(free->buffer, micro_batch, -1);
     };
     for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)])
       for (InstructionId id : body_of(program, schedule, static_cast<std::size_t>(rank), action))

@@ -15,7 +15,9 @@ struct HeldBytes {
 };
 
 // The most that one device of each pipeline rank holds at a time, in the schedule's order: every allocation and free
-// counted, views not twice; uneven parts by the largest. Cost: linear in instructions times micro-batches.
-std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& training, const Schedule& schedule);
+// counted, views not twice; uneven parts by the largest. `last`: the program of a smaller last micro-batch, where there
+// is one. Cost: linear in instructions times micro-batches.
+std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& training, const Schedule& schedule,
+                                   const std::optional<Program>& last = {});
 
 }  // namespace weft

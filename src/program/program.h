@@ -32,12 +32,21 @@ using InstructionList = ShortVec<InstructionId>;
 // How long a buffer lives.
 enum class BufferKind : std::uint8_t {
   Input,      // given with every micro-batch
+  Scalar,     // one number, given with every step: learning rate, loss scale
   Parameter,  // kept from step to step
-  State,      // gradient accumulators, optimizer state, master weights: kept from step to step
+  // Gradient accumulators, optimizer state, master weights: kept from step to step. What accumulations add to is zero
+  // when a step begins.
+  State,
   Saved,  // made in the forward body of a micro-batch, freed in its backward body: one slot per micro-batch in flight
   Temporary,  // made and freed within a body
+  Result,     // one number that the step leaves with every device, for its player: the mean loss
 };
 std::string_view name_of(BufferKind kind);
+// Whether it has one place for all micro-batches, and is not freed.
+constexpr bool outlives_micro_batches(BufferKind kind) {
+  return kind == BufferKind::Scalar || kind == BufferKind::Parameter || kind == BufferKind::State ||
+         kind == BufferKind::Result;
+}
 
 // A tensor in one layout. A tensor may have several buffers: as made, gathered, reduced.
 struct Buffer {
@@ -100,9 +109,11 @@ struct Receive {
 
 // Adds scalars that live on any meshes into one contribution per device of the world: each device adds those it holds,
 // a replicated one only on its first device, so that an all-reduce over the world gives the sum of all, each once.
+// Several sums, one after the other: the first has the first counts[0] inputs, and so on.
 struct SumScalars {
   BufferList inputs;
-  BufferId output;  // partial over the world
+  ShortVec<std::uint32_t> counts;
+  BufferList outputs;  // partial over the world
 
   bool operator==(const SumScalars&) const = default;
 };

@@ -171,7 +171,15 @@ class Printer {
     fmt::format_to(out_, "b{} = receive by t{}", program_.transfers[what.transfer].to.index(), what.transfer.index());
   }
   void print_what(const SumScalars& what, MeshId) {
-    fmt::format_to(out_, "b{} = sum scalars({})", what.output.index(), print_buffers(what.inputs));
+    print_results(what.outputs);
+    text_ += "sum scalars(";
+    const BufferId* next = what.inputs.begin();
+    for (const std::uint32_t count : what.counts) {
+      if (next != what.inputs.begin()) text_ += "; ";
+      text_ += print_buffers({next, count});
+      next += count;
+    }
+    text_ += ')';
   }
   void print_what(const Copy& what, MeshId) {
     fmt::format_to(out_, "b{} = copy(b{})", what.to.index(), what.from.index());

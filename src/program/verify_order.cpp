@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-bool kept(BufferKind kind) { return kind == BufferKind::Parameter || kind == BufferKind::State; }
+bool kept(BufferKind kind) { return outlives_micro_batches(kind); }
 std::size_t at(Stream stream) { return static_cast<std::size_t>(stream); }
 
 class ClassPlayer {

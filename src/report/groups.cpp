@@ -84,7 +84,7 @@ std::vector<GroupKind> group_kinds(const Plan& plan) {
   const auto add_mesh = [&](const Mesh& mesh) {
     for (const auto& [name, axes] : degrees_of(mesh)) {
       if (!groups.contains(name)) {
-        GroupKind& kind = kinds.emplace_back(GroupKind{.degree = name});
+        GroupKind& kind = kinds.emplace_back(GroupKind{.degree = name, .over = {}});
         for (std::size_t axis = 0; axis < mesh.axes().size(); ++axis)
           if (axes >> axis & 1u) kind.over.push_back(mesh.axes()[axis].name);
       }

@@ -79,7 +79,10 @@ class RandomWorkload {
 
   PlayedFor random_guard() {
     const std::uint64_t draw = rng_.below(8);
-    return draw == 0 ? PlayedFor::FirstMicroBatch : draw == 1 ? PlayedFor::LastMicroBatch : PlayedFor::EveryMicroBatch;
+    return draw == 0   ? PlayedFor::FirstMicroBatch
+           : draw == 1 ? PlayedFor::LastMicroBatch
+           : draw == 2 ? PlayedFor::AllButLastMicroBatch
+                       : PlayedFor::EveryMicroBatch;
   }
 
   // A change that keeps the workload free of deadlock: operations put in, taken out, exchanged, moved; a work, meeting,

@@ -4,18 +4,6 @@
 
 namespace weft::engine {
 
-bool is_played(PlayedFor when, std::size_t kind) {
-  switch (when) {
-    case PlayedFor::EveryMicroBatch:
-      return true;
-    case PlayedFor::FirstMicroBatch:
-      return (kind & 1) != 0;
-    case PlayedFor::LastMicroBatch:
-      return (kind & 2) != 0;
-  }
-  return false;
-}
-
 Step make_step(const Workload& workload, const Task& task) {
   Step step;
   step.host = task.host;

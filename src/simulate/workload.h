@@ -71,7 +71,20 @@ struct Meeting {
   bool operator==(const Meeting&) const = default;
 };
 
-enum class PlayedFor : std::uint8_t { EveryMicroBatch, FirstMicroBatch, LastMicroBatch };
+enum class PlayedFor : std::uint8_t { EveryMicroBatch, FirstMicroBatch, LastMicroBatch, AllButLastMicroBatch };
+constexpr bool is_played(PlayedFor when, bool first, bool last) {
+  switch (when) {
+    case PlayedFor::EveryMicroBatch:
+      return true;
+    case PlayedFor::FirstMicroBatch:
+      return first;
+    case PlayedFor::LastMicroBatch:
+      return last;
+    case PlayedFor::AllButLastMicroBatch:
+      return !last;
+  }
+  return false;
+}
 
 inline constexpr int kMaxStreams = 16;
 using StreamMask = std::uint16_t;  // one bit per stream
