@@ -36,11 +36,10 @@ Result<std::string> show_strategy(const StrategyArguments& arguments) {
   WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan, by_volume ? nullptr : &prices));
   if (by_volume) {
     const SymbolicReport costs = symbolic_costs(plan, compiled);
-    return arguments.json ? to_json(plan, compiled, costs, tiers).dump(2) + "\n"
-                          : describe(plan, compiled, costs, tiers);
+    return arguments.json ? to_text(to_json(plan, compiled, costs, tiers)) : describe(plan, compiled, costs, tiers);
   }
   const StrategyReport found = report_strategy(plan, compiled);
-  return arguments.json ? to_json(plan, compiled, found).dump(2) + "\n" : describe(plan, compiled, found);
+  return arguments.json ? to_text(to_json(plan, compiled, found)) : describe(plan, compiled, found);
 }
 
 struct ProgramArguments {
@@ -56,10 +55,8 @@ Result<std::string> show_program(const ProgramArguments& arguments) {
   WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan, &prices));
   if (arguments.rank) return rank_text(plan, compiled, *arguments.rank);
   if (arguments.stage) return stage_text(plan, compiled, *arguments.stage);
-  return arguments.json ? program_json(plan, compiled).dump(2) + "\n" : describe_program(plan, compiled);
+  return arguments.json ? to_text(program_json(plan, compiled)) : describe_program(plan, compiled);
 }
-
-int finish(const Result<std::string>& text) { return text.ok() ? say(*text) : report(text.error()); }
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 //
 // Defaults: language models take about 4 M tokens per step, rounded to whole micro-batches of all replicas; others 32
 // samples per device. A micro-batch that nobody gave has one sample per replica, or what 32 per device leave to it.
+// Saying a default aloud changes nothing: 32 samples per device that were asked for are cut as those that were not.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,9 @@
 #include "strategy/tree.h"
 
 namespace weft {
+
+// A schedule is a table of them.
+inline constexpr std::int64_t kMostMicroBatches = std::int64_t{1} << 20;
 
 struct BatchPlan {
   std::int64_t replicas = 1;       // that samples are spread over: dp

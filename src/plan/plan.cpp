@@ -62,9 +62,6 @@ std::int64_t line_of(const Violation& violation) {
   return line.ok() ? *line : 0;
 }
 
-// A schedule is a table of them.
-constexpr std::int64_t kMostMicroBatches = std::int64_t{1} << 20;
-
 class PlanMaker {
  public:
   explicit PlanMaker(const PlanRequest& request) : request_(request) {}
@@ -75,7 +72,9 @@ class PlanMaker {
     ModelOptions shape{.seq = request_.seq};
     WEFT_TRY(const ModelInfo info, describe_model(request_.model, shape));
     WEFT_TRY(SoftwareStack stack, choose_stack(info));
-    WEFT_TRY(Precision precision, choose_precision(request_.dtype, stack, assumptions_));
+    const std::size_t told_before = assumptions_.size();
+    std::vector<std::string> told;  // of the precision; an imported file may have one of its own
+    WEFT_TRY(Precision precision, choose_precision(request_.dtype, stack, told));
     tell_sequence(info);
     const std::int64_t devices =
         request_.devices.empty() ? cluster.device_count() : static_cast<std::int64_t>(request_.devices.size());
@@ -112,7 +111,8 @@ class PlanMaker {
     WEFT_TRY_OK(settle_groups(info, parallelism ? parallelism->sequence_cuts() : sequence_cuts(*from_file)));
     WEFT_TRY(Model model, load(info.kind, shape, stack, tp, zigzag, vocabulary, parameters));
 
-    if (model.info.kind == ModelKind::Imported) WEFT_TRY_OK(take_from_file(model, batch, precision));
+    if (model.info.kind == ModelKind::Imported) WEFT_TRY_OK(take_from_file(model, batch, stack, precision, told));
+    assumptions_.insert(assumptions_.begin() + static_cast<std::ptrdiff_t>(told_before), told.begin(), told.end());
     if (parallelism) WEFT_TRY_OK(check_experts(*parallelism, model.graph));
 
     TrainingOptions options = training_options(model, precision);
@@ -196,16 +196,17 @@ class PlanMaker {
     }
     return Ok{};
   }
-  Status take_from_file(const Model& model, const BatchPlan& batch, Precision& precision) const {
+  Status take_from_file(const Model& model, const BatchPlan& batch, const SoftwareStack& stack, Precision& precision,
+                        std::vector<std::string>& told) const {
     WEFT_TRY_OK(check_samples(model, batch, batch.graph_batch()));
     for (TensorId id : model.graph.tensors().ids()) {
       const Tensor& tensor = model.graph.tensors()[id];
       if (tensor.kind == TensorKind::Parameter && precision.stored != tensor.type.dtype) {
         if (!request_.dtype.empty())
           return error("--dtype {}: {} has {} weights", request_.dtype, request_.model, name_of(tensor.type.dtype));
-        precision.stored = tensor.type.dtype;
-        precision.name = name_of(tensor.type.dtype);
-        if (tensor.type.dtype == DType::F32) precision = {precision.name, DType::F32, DType::F32, false};
+        told.clear();
+        WEFT_TRY(precision, choose_precision(name_of(tensor.type.dtype), stack, told));
+        told.insert(told.begin(), fmt::format("dtype {}: the file's (--dtype)", precision.name));
       }
     }
     return Ok{};

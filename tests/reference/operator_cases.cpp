@@ -164,6 +164,10 @@ std::vector<CaseGenerator> make_cases() {
       const I t = some(rng, 2, 4);
       return OperatorCase{OpKind::Softmax, {{"causal", causal}, {"scale", 0.5}}, {{"x", {2, 2, t, t}}}};
     });
+  add("softmax in a window", [](Rng& rng) {
+    const I t = some(rng, 3, 5);
+    return OperatorCase{OpKind::Softmax, {{"causal", I{1}}, {"window", I{2}}}, {{"x", {2, 2, t, t}}}};
+  });
   add("max pool", [](Rng& rng) { return pool(rng, "max"); });
   add("average pool", [](Rng& rng) { return pool(rng, "avg"); });
   for (const char* fn : {"sum", "mean", "max"})
