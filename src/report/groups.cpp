@@ -51,14 +51,15 @@ std::vector<std::pair<std::string, MeshAxes>> degrees_of(const Mesh& mesh) {
     return axes;
   };
   const bool hybrid = set({"replicate"}) != 0, folded = set({"etp", "eptp"}) != 0;
-  const MeshAxes tensor = set({"tp", "etp", "eptp"}), experts = set({"ep", "ecp", "eptp"});
+  const MeshAxes experts = set({"ep", "ecp", "eptp"});
+  const MeshAxes copies = set({"dp", "fsdp", "replicate", "cp"}) | (folded ? set({"tp"}) : 0);
   std::vector<std::pair<std::string, MeshAxes>> degrees = {
-      {"tp", tensor},
+      {"tp", set({"tp", "etp", "eptp"})},
       {"etp", set({"etp"})},
       {"cp", set({"cp", "ecp"})},
       {"ep", experts},
-      {hybrid ? "fsdp" : "dp", set({"dp", "fsdp", "ep"})},
-      {"edp", experts != 0 || folded ? set({"dp", "fsdp", "replicate", "cp", folded ? "tp" : "cp"}) : 0}};
+      {std::string(hybrid ? "fsdp" : "dp"), set({"dp", "fsdp", "ep"})},
+      {"edp", experts != 0 || folded ? copies : 0}};
   MeshAxes named = 0;
   for (const auto& [name, axes] : degrees) named |= name == "edp" ? 0 : axes;
   for (std::size_t axis = 0; axis < mesh.axes().size(); ++axis)
@@ -84,7 +85,7 @@ std::vector<GroupKind> group_kinds(const Plan& plan) {
   const auto add_mesh = [&](const Mesh& mesh) {
     for (const auto& [name, axes] : degrees_of(mesh)) {
       if (!groups.contains(name)) {
-        GroupKind& kind = kinds.emplace_back(GroupKind{.degree = name});
+        GroupKind& kind = kinds.emplace_back(GroupKind{.degree = name, .over = {}});
         for (std::size_t axis = 0; axis < mesh.axes().size(); ++axis)
           if (axes >> axis & 1u) kind.over.push_back(mesh.axes()[axis].name);
       }
