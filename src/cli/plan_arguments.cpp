@@ -6,7 +6,8 @@ const char* const kStrategyWords =
     "\nThe strategy in one line: degrees tp cp pp dp (a missing dp fills the cluster), vpp=2 model chunks per pipeline\n"
     "rank, zero=0..3, fsdp=8,replicate=4 hybrid sharding, sp=0|1 sequence parallelism, cp_mode=gather|a2a|ring,\n"
     "recompute=none|selective|full|op, mbs= micro-batch, ga= micro-batches per step, schedule=, stages=8+8+7+9,\n"
-    "order=tp-cp-ep-dp-pp, offload=, h= and w= of images, tables=1 for embedding tables.\n"
+    "order=tp-cp-ep-dp-pp, offload=optimizer+activations:layers.*.mlp, h= and w= of images, tables=1 for embedding\n"
+    "tables.\n"
     "Experts lie over ep devices and are cut over etp of the tp devices (default tp); ep divides tp/etp*cp*dp and takes\n"
     "the nearest devices, of tp first, then cp, then dp: with tp=8,etp=1,ep=8 an ep group is a tp group.\n";
 
