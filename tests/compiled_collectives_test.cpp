@@ -65,7 +65,7 @@ TEST(CompiledProgram, ShardedParametersAreGatheredLayerByLayer) {
   const TrainingGraph training = make_training_graph(std::move(graph)).value();
   const ResolvedStrategy resolved = resolve(strategy, training, cluster).value();
   const auto count = [&](const ParameterSync& sync) {
-    const Program program = compile_strategy(training, resolved, {}, sync).value().program;
+    const Program program = compile_strategy(training, resolved, {.parameters = sync}).value().program;
     const auto in = [&](const std::vector<InstructionId>& body, Collective collective) {
       int found = 0;
       for (InstructionId id : body)

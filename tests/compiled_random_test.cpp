@@ -113,6 +113,12 @@ SpreadPlan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
       plan.choices.ops[m][op] = {possible[rng.below(possible.size())]};
     }
   }
+  // What the stack settles: streams of collectives and types on the wire and of products; a source of its own.
+  Rng stack = rng.split(2);
+  plan.tensor_overlap = stack.below(3) != 0;
+  if (stack.below(2) == 0) plan.types.sent_gradients = DType::BF16;
+  if (stack.below(2) == 0) plan.types.sent_parameters = DType::F8;
+  if (stack.below(2) == 0) plan.types.products = Arithmetic::kFp8;
   // Attention around rings, some of them in one another; a source of its own, so that nothing else depends on it.
   Rng rings = rng.split(1);
   plan.choices.ring = static_cast<MeshAxes>(rings.below(4));

@@ -23,7 +23,7 @@ TrainingGraph zoo(const std::string& spec, std::int64_t batch, std::optional<std
 Result<CompiledStrategy> compiled(const TrainingGraph& training, const Strategy& strategy) {
   static const Cluster cluster = parse_cluster("dgx-h100:1").value();
   WEFT_TRY(const ResolvedStrategy resolved, resolve(strategy, training, cluster, "plan.yaml"));
-  return compile_strategy(training, resolved, {.bucket = Bytes{200}});
+  return compile_strategy(training, resolved, {.gradients = {.bucket = Bytes{200}}});
 }
 std::string problem(const TrainingGraph& training, const Strategy& strategy) {
   const Result<CompiledStrategy> plan = compiled(training, strategy);

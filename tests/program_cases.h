@@ -30,14 +30,15 @@ inline std::int64_t devices_named(const Shorthand& shorthand) {
 
 // A model under a strategy in shorthand, on as many devices as it names.
 inline ProgramCase program_case(const std::string& model, const std::string& strategy, std::int64_t seq = 4,
-                                const std::string& cluster = "dgx-h100:2") {
+                                const std::string& cluster = "dgx-h100:2", const CompileOptions& options = {},
+                                DType dtype = DType::BF16, const TrainingOptions& trained = {}) {
   const Shorthand shorthand = parse_shorthand(strategy).value();
   const Parallelism parallelism = complete(shorthand, devices_named(shorthand)).value();
-  Graph graph = build_model(model, {.batch = parallelism.graph_batch(), .seq = seq}).value();
+  Graph graph = build_model(model, {.batch = parallelism.graph_batch(), .seq = seq, .dtype = dtype}).value();
   const Strategy expanded = expand(parallelism, graph);
-  TrainingGraph training = make_training_graph(std::move(graph)).value();
+  TrainingGraph training = make_training_graph(std::move(graph), trained).value();
   const ResolvedStrategy resolved = resolve(expanded, training, parse_cluster(cluster).value()).value();
-  CompiledStrategy compiled = compile_strategy(training, resolved).value();
+  CompiledStrategy compiled = compile_strategy(training, resolved, options).value();
   return {std::move(training), std::move(compiled.program), std::move(compiled.schedule)};
 }
 

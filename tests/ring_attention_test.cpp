@@ -125,9 +125,8 @@ TEST(RingAttention, KeysAreNotGatheredBesideOtherAxes) {
 // to do. What is on its way goes beside the computation even where a stack does not overlap tensor-parallel
 // collectives.
 TEST(RingAttention, IsPricedByWhatTheMaskLetsThrough) {
-  const ProgramCase each = program_case(kRoomy, "cp=4,cp_mode=ring", 8);
-  SoftwareStack stack = find_stack("megatron-lm").value();
-  stack.tensor_overlap.value = false;
+  const ProgramCase each = program_case(kRoomy, "cp=4,cp_mode=ring", 8, "dgx-h100:2", {.tensor_overlap = false});
+  const SoftwareStack stack = find_stack("megatron-lm").value();
   const AnalyticCost cost(stack);
   const Priced priced = price(each.program, each.schedule, each.training, parse_cluster("dgx-h100:1").value(), cost,
                               stack, {.fold = Fold::None})

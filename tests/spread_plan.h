@@ -18,8 +18,17 @@ struct SpreadPlan {
   GradientSync gradients = {.bucket = Bytes{200}};
   ParameterSync parameters = {};
   bool keep_gathered_input = false;
+  bool tensor_overlap = true;
+  NumberTypes types = {};
 
-  CompileOptions options() const { return {memory, gradients, parameters, keep_gathered_input, {}}; }
+  CompileOptions options() const {
+    return {.memory = memory,
+            .gradients = gradients,
+            .parameters = parameters,
+            .keep_gathered_input = keep_gathered_input,
+            .tensor_overlap = tensor_overlap,
+            .types = types};
+  }
 };
 
 // What is wrong with a program of this plan. BatchNorm's statistics are a shard's own and one device takes the

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/arithmetic.h"
 #include "base/units.h"
 
 namespace weft {
@@ -18,12 +19,6 @@ struct Figure {
 
   bool operator==(const Figure&) const = default;
 };
-
-// The arithmetic a matrix product runs in; each has a dense (not sparse) peak of its own.
-enum class Arithmetic { kFp32, kTf32, kFp16, kBf16, kFp8, kFp4 };
-inline constexpr std::array kArithmetics = {Arithmetic::kFp32, Arithmetic::kTf32, Arithmetic::kFp16,
-                                            Arithmetic::kBf16, Arithmetic::kFp8,  Arithmetic::kFp4};
-std::string_view name(Arithmetic arithmetic);
 
 struct DeviceSpec {
   std::string name;             // "h100-sxm": how specs and files call it

@@ -7,10 +7,6 @@
 
 namespace weft {
 
-std::string_view name(Arithmetic arithmetic) {
-  constexpr std::string_view names[] = {"fp32", "tf32", "fp16", "bf16", "fp8", "fp4"};
-  return names[static_cast<std::size_t>(arithmetic)];
-}
 std::string_view name(VertexKind kind) {
   constexpr std::string_view names[] = {"device", "switch", "pcie-switch", "socket", "nic"};
   return names[static_cast<std::size_t>(kind)];

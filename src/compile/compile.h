@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "compile/number_types.h"
 #include "program/program.h"
 #include "strategy/sharding.h"
 #include "strategy/tree.h"
@@ -67,6 +68,11 @@ struct CompileOptions {
   ParameterSync parameters = {};
   bool keep_gathered_input = false;  // what forward gathered of an activation is saved, not gathered again for backward
   std::vector<int> buckets = {};     // of every accumulation, in order; empty: by GradientSync::bucket
+  // Collectives on activations have a stream of their own; otherwise they take their turn among the computations.
+  // (Rings always overlap: that is what they are for.)
+  bool tensor_overlap = true;
+  bool tokens_once = false;  // Communicate::tokens_once, wherever tokens are routed
+  NumberTypes types = {};
 };
 
 // `recompute`: forward operators that run again in the backward body instead of keeping what they made

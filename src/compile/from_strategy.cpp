@@ -35,8 +35,7 @@ IdVec<TensorId, int> units_of(const Graph& graph, const MemoryPlan& memory) {
 }  // namespace
 
 Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const ResolvedStrategy& strategy,
-                                          const GradientSync& gradients, ParameterSync parameters,
-                                          bool keep_gathered_input) {
+                                          CompileOptions options) {
   const ScheduleChoice& chosen = strategy.schedule;
   WEFT_TRY(Schedule schedule,
            make_schedule({chosen.name, static_cast<std::int32_t>(chosen.ranks),
@@ -56,10 +55,22 @@ Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const R
                    training.graph.name(id));
     memory.parameters.push_back({id, {own.zero(), own.axes_of(Stored::Optimizer)}});
   }
-  if (memory.most_zero() >= 3) parameters.unit = units_of(training.graph, memory);
-  const CompileOptions options{std::move(memory), gradients, std::move(parameters), keep_gathered_input, {}};
+  if (memory.most_zero() >= 3) options.parameters.unit = units_of(training.graph, memory);
+  options.memory = std::move(memory);
   WEFT_TRY(Program program, compile(training, placed.placing, plan, options, strategy.recompute));
   return CompiledStrategy{std::move(program), std::move(schedule)};
+}
+
+CompileOptions compile_options(const SoftwareStack& stack, const NumberTypes& types) {
+  return {.gradients = {.overlap = stack.gradient_overlap.value, .bucket = stack.gradient_bucket.value},
+          .parameters = {.prefetch_forward = stack.prefetch_forward.value,
+                         .prefetch_backward = stack.prefetch_backward.value,
+                         .in_flight = stack.gathers_in_flight.value,
+                         .reshard_after_forward = stack.reshard_after_forward.value},
+          .keep_gathered_input = stack.keep_gathered_input.value,
+          .tensor_overlap = stack.tensor_overlap.value,
+          .tokens_once = stack.tokens_once.value,
+          .types = types};
 }
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 
 #include "compile/compile.h"
 #include "strategy/resolve.h"
+#include "strategy/stack.h"
 
 namespace weft {
 
@@ -15,9 +16,12 @@ struct CompiledStrategy {
 // may have meshes of different shapes, operators devices of their own. An error names what the strategy asks and the
 // compiler does not do: parameters stored each in its way.
 //
-// Of `parameters` the units are filled in here where weights are spread: every layer is one, the rest another.
+// Of `options` memory is filled in here, and the units of parameters where weights are spread: every layer is one, the
+// rest another.
 Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const ResolvedStrategy& strategy,
-                                          const GradientSync& gradients = {}, ParameterSync parameters = {},
-                                          bool keep_gathered_input = false);
+                                          CompileOptions options = {});
+
+// What the software stack settles of a program, and the types it computes and sends in.
+CompileOptions compile_options(const SoftwareStack& stack, const NumberTypes& types = {});
 
 }  // namespace weft

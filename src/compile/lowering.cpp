@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "compile/parameter_layout.h"
+#include "graph/routing.h"
 
 namespace weft {
 
@@ -107,11 +108,26 @@ Stream Lowering::stream_of(const What& what) const {
   if (adds_reduced_) return Stream::Data;
   const auto* communicate = std::get_if<Communicate>(&what);
   if (!communicate || communicate->collective == Collective::Slice) return Stream::Compute;
-  return of_parameter_ || phase_ == Phase::Step ? Stream::Data : Stream::Tensor;
+  if (of_parameter_ || phase_ == Phase::Step) return Stream::Data;
+  return options_.tensor_overlap || communicate->collective == Collective::Shift ? Stream::Tensor : Stream::Compute;
+}
+
+// Gradients and parameters may be sent in a type of their own, and routed tokens once to every device.
+void Lowering::settle_sending(Communicate& communicate) const {
+  if (communicate.collective == Collective::Slice) return;
+  const TensorId tensor = program_.buffers[communicate.inputs[0]].tensor;
+  if (of_parameter_) {
+    const NumberTypes& types = options_.types;
+    const auto& sent = communicate.collective == Collective::AllGather ? types.sent_parameters : types.sent_gradients;
+    if (sent != graph_.tensors()[tensor].type.dtype) communicate.wire = sent;
+  } else if (communicate.collective == Collective::AllToAll) {
+    communicate.tokens_once = options_.tokens_once && routed_by(graph_, tensor).valid();
+  }
 }
 
 InstructionId Lowering::emit(MeshId on, What what, InstructionId as) {
   const Stream stream = stream_of(what);
+  if (auto* communicate = std::get_if<Communicate>(&what)) settle_sending(*communicate);
   Instruction instruction{on, guard_, weight_part_, std::move(what), stream, {}};
   const InstructionId id = as.valid() ? as : number_of(instruction);
   program_.instructions[id] = std::move(instruction);
@@ -525,7 +541,8 @@ void Lowering::write_main(TurnId id, const IdVec<GroupId, GroupCode>& groups) {
     instruction.what = Compute{turn.op,
                                split(id).sharding,
                                {buffers.begin(), buffers.begin() + outputs},
-                               {buffers.begin() + outputs, buffers.end()}};
+                               {buffers.begin() + outputs, buffers.end()},
+                               products_of(options_.types, graph_, turn.op)};
   }
   program_.instructions[mains_[id]] = std::move(instruction);
   add_waits(mains_[id]);

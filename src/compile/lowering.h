@@ -134,6 +134,7 @@ class Lowering {
   BufferId keep(TensorId tensor, Layout layout, BufferKind kind);
   InstructionId emit(MeshId on, What what, InstructionId as = {});  // `as`: one that keeps its number
   Stream stream_of(const What& what) const;
+  void settle_sending(Communicate& communicate) const;
 
   // What only weight gradients made must not be read by others in backward: where it is split it comes later.
   bool usable(BufferId id) const { return weight_part_ || phase_ == Phase::Step || !weight_only_[id]; }

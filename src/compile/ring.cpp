@@ -146,7 +146,7 @@ void Lowering::write_ring(TurnId id, const BufferList& operands) {
     BufferList made;
     for (std::size_t i = 0; i < outputs; ++i)
       made.push_back(fresh(inputs + i, operand_layout(signature, true, i, split, on)));
-    emit(whole.mesh, Compute{turn.op, split, here, made});
+    emit(whole.mesh, Compute{turn.op, split, here, made, products_of(options_.types, graph_, turn.op)});
     here = std::move(next);
     if (step == 0) {
       for (std::size_t i = 0; i < outputs; ++i) sums[inputs + i] = made[i];

@@ -13,7 +13,7 @@ class Weighing {
   Weighing(const Plan& plan, const PlayedPlan& played, const CostModel& cost)
       : program_(played.compiled.program),
         graph_(plan.training.graph),
-        pricer_(program_, graph_, plan.cluster, cost, plan.stack, number_types(plan, plan.stack)),
+        pricer_(program_, graph_, plan.cluster, cost, plan.stack),
         cluster_(plan.cluster) {}
 
   StepEvidence run(const PlayedPlan& played) {

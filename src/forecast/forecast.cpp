@@ -109,7 +109,7 @@ class Judge {
   void memory(const Timeline* timeline) {
     const MemoryOverheads& overheads = memory_overheads();
     for (const MemoryClass& of : memory_classes(played_.compiled, plan_.cluster, ranks_)) {
-      const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, number_types(plan_, plan_.stack), of);
+      const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, of);
       const MemoryOfClass::Peak peak = memory.peak();
       const DeviceSpec& spec = plan_.cluster.spec(of.devices.front());
       ClassForecast made;
@@ -273,24 +273,16 @@ const ClassForecast* Forecast::fullest() const {
   return found == memory.end() ? nullptr : &*found;
 }
 
-NumberTypes number_types(const Plan& plan, const SoftwareStack& stack) {
-  const bool narrow = plan.precision.stored != DType::F32;  // fp32 runs send fp32
-  return {.products = plan.precision.products,
-          .sent_gradients = narrow ? stack.gradient_communication_dtype.value : std::nullopt,
-          .sent_parameters = narrow ? stack.weight_communication_dtype.value : std::nullopt};
-}
-
 Result<PlayedProgram> play_compiled(const Plan& plan, const SoftwareStack& of, const CompiledStrategy& compiled,
                                     const CostModel& cost, const ForecastOptions& options, PlayTimes* times) {
   PlayTimes ignored;
   PlayTimes& taken = times ? *times : ignored;
   Stopwatch watch;
-  const NumberTypes types = number_types(plan, of);
   SoftwareStack stack = of;
   if (!options.host) stack.graph_capture.value = true;
   const auto priced_with = [&](bool fold) {
     return price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, stack,
-                 {.fold = fold ? Fold::Alike : Fold::None, .types = types});
+                 {.fold = fold ? Fold::Alike : Fold::None});
   };
   bool folded = options.fold;
   WEFT_TRY(Priced priced, priced_with(folded));

@@ -124,8 +124,6 @@ struct Forecast {
 
 // Dense, of all ranks together, in the arithmetic of matrix products.
 FlopsPerSecond peak_of(const Plan& plan);
-// The types that the plan's precision and a stack compute and send numbers in.
-NumberTypes number_types(const Plan& plan, const SoftwareStack& stack);
 
 Forecast judge(const Plan& plan, const PlayedPlan& played, const ForecastOptions& options = {});
 

@@ -318,19 +318,21 @@ TEST(Forecast, TokensGoOnceToADeviceWithSeveralOfTheirExperts) {
                                .seq = 1024});
     const CompiledStrategy compiled = compile_plan(plan).value();
     const AnalyticCost cost(plan.stack);
-    Communications copies(compiled.program, plan.training.graph, plan.cluster, cost, {}, false, false),
-        once(compiled.program, plan.training.graph, plan.cluster, cost, {}, false, true);
+    Communications communications(compiled.program, plan.training.graph, plan.cluster, cost);
     int exchanges = 0;
     for (const Instruction& instruction : compiled.program.instructions) {
       const auto* communicate = std::get_if<Communicate>(&instruction.what);
       if (!communicate || communicate->collective != Collective::AllToAll) continue;
       ++exchanges;
-      const auto payload = [&](Communications& of) {
-        return of.payload_of(instruction, of.groups()[of.kinds()[of.kind_of(instruction)].group_at.front()]);
+      const auto payload = [&](bool once) {
+        Instruction sent = instruction;
+        std::get<Communicate>(sent.what).tokens_once = once;
+        const KindId kind = communications.kind_of(sent);
+        return communications.payload_of(sent, communications.groups()[communications.kinds()[kind].group_at.front()]);
       };
-      EXPECT_NEAR(static_cast<double>(payload(once).bytes) / static_cast<double>(payload(copies).bytes), each.sent,
+      EXPECT_NEAR(static_cast<double>(payload(true).bytes) / static_cast<double>(payload(false).bytes), each.sent,
                   1e-5);
-      EXPECT_EQ(payload(copies).arranged, each.arranged * payload(copies).bytes);
+      EXPECT_EQ(payload(false).arranged, each.arranged * payload(false).bytes);
     }
     EXPECT_EQ(exchanges, 4);  // rows there and back, forward and backward: none is exchanged again
   }

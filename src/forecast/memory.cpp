@@ -96,7 +96,7 @@ std::vector<MemoryClass> memory_classes(const CompiledStrategy& compiled, const 
 }
 
 MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGraph& training,
-                             const SoftwareStack& stack, const NumberTypes& types, const MemoryClass& of)
+                             const SoftwareStack& stack, const MemoryClass& of)
     : compiled_(compiled),
       training_(training),
       stack_(stack),
@@ -114,6 +114,7 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
   IdVec<MeshId, char> own(program.meshes.size(), 0);
   for (MeshId id : of.meshes) own[id] = 1;
   own[program.world] = 1;
+  const IdVec<TensorId, std::int8_t> narrow = narrow_copies(program, training.graph);
   for (BufferId id : program.buffers.ids()) {
     const Buffer& buffer = program.buffers[id];
     if (buffer.memory != id || buffer.on_host || !is_kept(buffer.kind) || !own[buffer.layout.mesh]) continue;
@@ -123,7 +124,8 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
     kind += bytes_of_buffer(id);
     kept_buffers_.push_back(id);
     if (buffer.kind == BufferKind::Parameter)
-      kept_.parameters += narrow_copies(training.graph, buffer.tensor, types, bytes_of_buffer(id));
+      kept_.parameters +=
+          bytes_of_buffer(id) * 8 / bits_of(training.graph.tensors()[buffer.tensor].type.dtype) * narrow[buffer.tensor];
   }
 
   const auto add_body = [&](const std::vector<InstructionId>& from, const auto& takes) {
@@ -193,7 +195,7 @@ std::int64_t MemoryOfClass::scratch_of(const Instruction& instruction) const {
   // An all-to-all by expert or sequence arrives, or is made, in another order than it is used in. Where tokens are sent
   // once, what arrives is smaller than what it is spread to.
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what);
-      communicate && communicate->collective == Collective::AllToAll && !stack_.tokens_once.value) {
+      communicate && communicate->collective == Collective::AllToAll && !communicate->tokens_once) {
     std::int64_t most = 0;
     for (std::size_t i = 0; i < communicate->inputs.size(); ++i)
       if (arrangements(compiled_.program, communicate->inputs[i], communicate->outputs[i]) > 0)
@@ -328,13 +330,16 @@ std::vector<MemoryOfClass::Alive> MemoryOfClass::alive_at(const Peak& peak) cons
   return alive;
 }
 
-Bytes narrow_copies(const Graph& graph, TensorId parameter, const NumberTypes& types, Bytes stored) {
-  for (const auto& use : graph.uses(parameter)) {
-    const std::optional<Arithmetic> products = products_of(types, graph, use.op);
-    if (products == Arithmetic::kFp8 || products == Arithmetic::kFp4)
-      return {stored.value * 8 / bits_of(graph.tensors()[parameter].type.dtype) * 2};
+IdVec<TensorId, std::int8_t> narrow_copies(const Program& program, const Graph& graph) {
+  IdVec<TensorId, std::int8_t> bytes(graph.tensors().size(), 0);
+  for (const Instruction& instruction : program.instructions) {
+    const auto* compute = std::get_if<Compute>(&instruction.what);
+    if (!compute || (compute->products != Arithmetic::kFp8 && compute->products != Arithmetic::kFp4)) continue;
+    for (BufferId input : compute->inputs)
+      if (const TensorId read = program.buffers[input].tensor; graph.tensors()[read].kind == TensorKind::Parameter)
+        bytes[read] = 2;
   }
-  return {};
+  return bytes;
 }
 
 const MemoryOverheads& memory_overheads() {

@@ -14,7 +14,6 @@
 
 #include "cluster/cluster.h"
 #include "compile/from_strategy.h"
-#include "price/number_types.h"
 #include "program/memory.h"
 #include "strategy/stack.h"
 
@@ -51,7 +50,7 @@ struct BodyMemory {
 class MemoryOfClass {
  public:
   MemoryOfClass(const CompiledStrategy& compiled, const TrainingGraph& training, const SoftwareStack& stack,
-                const NumberTypes& types, const MemoryClass& of);
+                const MemoryClass& of);
 
   HeldBytes kept() const { return kept_; }  // from step to step
   // Of the rank's actions in order; the last is the step.
@@ -99,8 +98,9 @@ class MemoryOfClass {
   std::vector<BufferId> kept_buffers_;
 };
 
-// Weights of fp8 products are kept in that type too, as they are and transposed (Transformer Engine).
-Bytes narrow_copies(const Graph& graph, TensorId parameter, const NumberTypes& types, Bytes stored);
+// Of every parameter, the bytes kept besides for each element: weights of fp8 products are kept in that type too, as
+// they are and transposed (Transformer Engine).
+IdVec<TensorId, std::int8_t> narrow_copies(const Program& program, const Graph& graph);
 
 // Bytes beyond what a program allocates, each with its source.
 struct MemoryOverheads {

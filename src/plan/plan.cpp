@@ -280,15 +280,8 @@ std::vector<DeviceId> Plan::ranks() const {
 Result<Plan> make_plan(const PlanRequest& request) { return PlanMaker(request).make(); }
 
 Result<CompiledStrategy> compile_plan(const Plan& plan) {
-  const SoftwareStack& stack = plan.stack;
-  const GradientSync gradients{stack.gradient_overlap.value, stack.gradient_bucket.value};
-  const ParameterSync parameters{{},
-                                 stack.prefetch_forward.value,
-                                 stack.prefetch_backward.value,
-                                 stack.gathers_in_flight.value,
-                                 stack.reshard_after_forward.value};
-  Result<CompiledStrategy> compiled =
-      compile_strategy(plan.training, plan.resolved, gradients, parameters, stack.keep_gathered_input.value);
+  const CompileOptions options = compile_options(plan.stack, number_types(plan.precision, plan.stack));
+  Result<CompiledStrategy> compiled = compile_strategy(plan.training, plan.resolved, options);
   if (!compiled.ok())
     return compiled.error().at(names_a_file(plan.request.strategy) ? plan.request.strategy : "strategy");
   return compiled;

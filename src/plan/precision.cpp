@@ -72,4 +72,11 @@ Result<Precision> choose_precision(std::string_view asked, const SoftwareStack& 
   return precision;
 }
 
+NumberTypes number_types(const Precision& precision, const SoftwareStack& stack) {
+  const bool narrow = precision.stored != DType::F32;  // fp32 runs send fp32
+  return {.products = precision.products,
+          .sent_gradients = narrow ? stack.gradient_communication_dtype.value : std::nullopt,
+          .sent_parameters = narrow ? stack.weight_communication_dtype.value : std::nullopt};
+}
+
 }  // namespace weft

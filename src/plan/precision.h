@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cluster/device.h"
+#include "compile/number_types.h"
 #include "graph/dtype.h"
 #include "strategy/stack.h"
 
@@ -32,5 +32,8 @@ struct Precision {
 // for what is stored differently from the stack.
 Result<Precision> choose_precision(std::string_view word, const SoftwareStack& stack,
                                    std::vector<std::string>& assumptions);
+
+// What a step in this precision computes and sends numbers in.
+NumberTypes number_types(const Precision& precision, const SoftwareStack& stack);
 
 }  // namespace weft

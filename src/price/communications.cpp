@@ -5,20 +5,14 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "graph/routing.h"
 #include "program/slice_moves.h"
 
 namespace weft {
 
 Communications::Communications(const Program& program, const Graph& graph, const Cluster& cluster,
-                               const CostModel& cost, const NumberTypes& types, bool transfers_in_parts,
-                               bool tokens_once)
-    : program_(program),
-      graph_(graph),
-      cluster_(cluster),
-      cost_(cost),
-      types_(types),
-      transfers_in_parts_(transfers_in_parts),
-      tokens_once_(tokens_once) {}
+                               const CostModel& cost, bool transfers_in_parts)
+    : program_(program), graph_(graph), cluster_(cluster), cost_(cost), transfers_in_parts_(transfers_in_parts) {}
 
 std::uint32_t Communications::world_position(DeviceId device) const {
   return static_cast<std::uint32_t>(program_.meshes[program_.world].position_of(device));
@@ -252,40 +246,29 @@ int arrangements(const Program& program, BufferId from_id, BufferId to_id) {
 // Tokens choose evenly: of k experts among E on n devices, E/n on each, they reach n (1 − C(E − E/n, k) / C(E, k))
 // devices. Where they choose within some groups of experts (DeepSeek-V3), the same holds among those groups' devices.
 double Communications::sent_share(TensorId rows, std::size_t members) const {
-  const auto share = [&](OpId op) -> std::optional<double> {
-    const OpKind kind = graph_.kind(op);
-    if (kind != OpKind::Dispatch && kind != OpKind::Combine) return std::nullopt;
-    const Signature& signature = graph_.signature(op);
-    const auto chosen = static_cast<double>(signature.axes[static_cast<std::size_t>(signature.axis_named("j"))].size);
-    const auto groups = static_cast<double>(std::max<std::int64_t>(1, signature.attrs.integer("expert_groups", 1)));
-    const double open = static_cast<double>(signature.attrs.integer("top_groups", 0)) / groups;
-    const double of_all = open > 0 ? std::min(1.0, open) : 1;
-    const double experts = static_cast<double>(signature.attrs.integer("experts", 1)) * of_all,
-                 devices = std::max(1.0, static_cast<double>(members) * of_all), each = experts / devices;
-    double missed = 1;
-    for (double i = 0; i < chosen; ++i) missed *= std::max(0.0, experts - each - i) / std::max(1.0, experts - i);
-    return std::min(1.0, devices * (1 - missed) / chosen);
-  };
-  if (!tokens_once_) return 1;
-  if (const OpId producer = graph_.tensors()[rows].producer; producer.valid())
-    if (const auto found = share(producer)) return *found;
-  for (const auto& use : graph_.uses(rows))
-    if (const auto found = share(use.op)) return *found;
-  return 1;
+  const OpId router = routed_by(graph_, rows);
+  WEFT_CHECK(router.valid(), "{} is sent once per token and not routed", graph_.name(rows));
+  const Signature& signature = graph_.signature(router);
+  const auto chosen = static_cast<double>(signature.axes[static_cast<std::size_t>(signature.axis_named("j"))].size);
+  const auto groups = static_cast<double>(std::max<std::int64_t>(1, signature.attrs.integer("expert_groups", 1)));
+  const double open = static_cast<double>(signature.attrs.integer("top_groups", 0)) / groups;
+  const double of_all = open > 0 ? std::min(1.0, open) : 1;
+  const double experts = static_cast<double>(signature.attrs.integer("experts", 1)) * of_all,
+               devices = std::max(1.0, static_cast<double>(members) * of_all), each = experts / devices;
+  double missed = 1;
+  for (double i = 0; i < chosen; ++i) missed *= std::max(0.0, experts - each - i) / std::max(1.0, experts - i);
+  return std::min(1.0, devices * (1 - missed) / chosen);
 }
 
 Payload Communications::payload_of(const Instruction& instruction, const CommGroup& group) const {
-  // Gradients are reduced and parameters gathered on the data stream, perhaps in a type of their own.
-  std::optional<DType> sent;
-  if (const auto* communicate = std::get_if<Communicate>(&instruction.what);
-      communicate && instruction.stream == Stream::Data)
-    sent = communicate->collective == Collective::AllGather ? types_.sent_parameters : types_.sent_gradients;
-  const auto local = [&](BufferId id) {
-    const Buffer& buffer = program_.buffers[id];
-    const std::int64_t elements = largest_local_elements(buffer.layout, program_.meshes[buffer.layout.mesh]);
-    return sent ? weft::bytes_of(*sent, elements) : bytes_of_elements(id, elements);
+  const auto elements = [&](BufferId id) {
+    const Layout& layout = program_.buffers[id].layout;
+    return largest_local_elements(layout, program_.meshes[layout.mesh]);
   };
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
+    const auto local = [&](BufferId id) {
+      return communicate->wire ? weft::bytes_of(*communicate->wire, elements(id)) : bytes_of_elements(id, elements(id));
+    };
     Payload payload;
     std::int64_t& bytes = payload.bytes;
     for (std::size_t i = 0; i < communicate->outputs.size(); ++i) {
@@ -293,7 +276,8 @@ Payload Communications::payload_of(const Instruction& instruction, const CommGro
       switch (communicate->collective) {
         case Collective::AllToAll: {
           const BufferId from = communicate->inputs[i];
-          const double share = sent_share(program_.buffers[from].tensor, group.members.size());
+          const double share =
+              communicate->tokens_once ? sent_share(program_.buffers[from].tensor, group.members.size()) : 1;
           bytes += static_cast<std::int64_t>(static_cast<double>(before) * share);
           payload.arranged += before * arrangements(program_, from, communicate->outputs[i]);
           break;
@@ -310,7 +294,8 @@ Payload Communications::payload_of(const Instruction& instruction, const CommGro
     }
     return payload;
   }
-  if (const auto* copy = std::get_if<Copy>(&instruction.what)) return {local(copy->from)};
+  if (const auto* copy = std::get_if<Copy>(&instruction.what))
+    return {bytes_of_elements(copy->from, elements(copy->from))};
   const auto* send = std::get_if<Send>(&instruction.what);
   const TransferId transfer = send ? send->transfer : std::get<Receive>(instruction.what).transfer;
   return {bytes_of_elements(program_.transfers[transfer].from, group.moved)};

@@ -10,7 +10,6 @@
 
 #include "base/hash.h"
 #include "cost/cost.h"
-#include "price/number_types.h"
 #include "program/program.h"
 
 namespace weft {
@@ -53,9 +52,8 @@ int arrangements(const Program& program, BufferId from, BufferId to);
 class Communications {
  public:
   // `transfers_in_parts`: what several receivers will hold alike is sent to each in part and gathered among them.
-  // `tokens_once`: rows of a token for several experts of one device go there once.
   Communications(const Program& program, const Graph& graph, const Cluster& cluster, const CostModel& cost,
-                 const NumberTypes& types = {}, bool transfers_in_parts = false, bool tokens_once = false);
+                 bool transfers_in_parts = false);
 
   // The kind of an instruction that communicates; invalid for others.
   KindId kind_of(const Instruction& instruction);
@@ -84,15 +82,15 @@ class Communications {
   ShapeId shape_of(const Communicator& communicator);
   std::uint32_t world_position(DeviceId device) const;
   std::int64_t bytes_of_elements(BufferId buffer, std::int64_t elements) const;
-  // Of rows that are routed to experts along `members` devices, the share that is sent.
+  // Of rows that are routed to experts along `members` devices, the share that is sent where a token goes to each of
+  // them once.
   double sent_share(TensorId rows, std::size_t members) const;
 
   const Program& program_;
   const Graph& graph_;
   const Cluster& cluster_;
   const CostModel& cost_;
-  const NumberTypes types_;
-  const bool transfers_in_parts_, tokens_once_;
+  const bool transfers_in_parts_;
   IdVec<KindId, CommKind> kinds_;
   IdVec<CommGroupId, CommGroup> groups_;
   std::vector<Communicator> communicators_;

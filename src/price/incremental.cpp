@@ -18,14 +18,13 @@ bool same_but_for_label(const Task& a, const Task& b) {
 }  // namespace
 
 PricedProgram::PricedProgram(const Program& program, const Schedule& schedule, const TrainingGraph& training,
-                             const Cluster& cluster, const CostModel& cost, const SoftwareStack& stack,
-                             const NumberTypes& types)
+                             const Cluster& cluster, const CostModel& cost, const SoftwareStack& stack)
     : program_(program),
       schedule_(schedule),
       cluster_(cluster),
       cost_(cost),
       world_(program.meshes[program.world]),
-      pricer_(program, training.graph, cluster, cost, stack, types),
+      pricer_(program, training.graph, cluster, cost, stack),
       ranks_(program, schedule) {}
 
 // Everything is new, in a workload of agents that do nothing.

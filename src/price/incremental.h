@@ -31,7 +31,7 @@ class PricedProgram {
  public:
   // All are kept by reference. Devices play the bodies of the pipeline rank that they are of now.
   PricedProgram(const Program& program, const Schedule& schedule, const TrainingGraph& training, const Cluster& cluster,
-                const CostModel& cost, const SoftwareStack& stack, const NumberTypes& types = {});
+                const CostModel& cost, const SoftwareStack& stack);
   PricedProgram(const PricedProgram&) = delete;
   PricedProgram& operator=(const PricedProgram&) = delete;
 

@@ -14,12 +14,7 @@ Picoseconds picoseconds(Seconds time) { return static_cast<Picoseconds>(time.val
 Task InstructionPricer::blank(InstructionId id) const {
   const Instruction& instruction = program_.instructions[id];
   Task task;
-  Stream stream = instruction.stream;
-  // A ring is one for the sake of overlap.
-  const auto* communicate = std::get_if<Communicate>(&instruction.what);
-  const bool shifts = communicate && communicate->collective == Collective::Shift;
-  if (stream == Stream::Tensor && !stack_.tensor_overlap.value && !shifts) stream = Stream::Compute;
-  task.stream = static_cast<std::uint8_t>(stream);
+  task.stream = static_cast<std::uint8_t>(instruction.stream);
   task.label = id.index();
   task.when = instruction.guard == Guard::FirstMicroBatch  ? PlayedFor::FirstMicroBatch
               : instruction.guard == Guard::LastMicroBatch ? PlayedFor::LastMicroBatch
@@ -70,7 +65,7 @@ ComputeCost InstructionPricer::compute_cost(const Compute& compute, const Mesh& 
   for (const AxisSlice& slice : slices) extents_.push_back(slice.size());
   return cost_.compute(ComputeQuery{&signature, extents_,
                                     &cluster_.spec(mesh.devices()[static_cast<std::size_t>(position)]),
-                                    products_of(types_, graph_, compute.op), attended_share(signature, slices)});
+                                    compute.products, attended_share(signature, slices)});
 }
 
 const ComputeCost& InstructionPricer::combine_cost(const Combine& combine, const Mesh& mesh, const DeviceSpec& device) {

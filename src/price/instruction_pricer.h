@@ -16,14 +16,13 @@ class InstructionPricer {
  public:
   // All are kept by reference.
   InstructionPricer(const Program& program, const Graph& graph, const Cluster& cluster, const CostModel& cost,
-                    const SoftwareStack& stack, const NumberTypes& types = {})
+                    const SoftwareStack& stack)
       : program_(program),
         graph_(graph),
         cluster_(cluster),
         cost_(cost),
         stack_(stack),
-        types_(types),
-        communications_(program, graph, cluster, cost, types, stack.p2p_in_parts.value, stack.tokens_once.value) {}
+        communications_(program, graph, cluster, cost, stack.p2p_in_parts.value) {}
 
   Communications& communications() { return communications_; }
   const Communications& communications() const { return communications_; }
@@ -50,14 +49,11 @@ class InstructionPricer {
   Agent agent(DeviceId device, Workload& workload);
 
  private:
-  // What the operator multiplies in, where it is not in its operands' type.
-
   const Program& program_;
   const Graph& graph_;
   const Cluster& cluster_;
   const CostModel& cost_;
   const SoftwareStack& stack_;
-  const NumberTypes types_;
   Communications communications_;
   std::vector<std::int64_t> extents_;
   std::map<const DeviceSpec*, std::uint32_t> interference_;

@@ -24,7 +24,7 @@ class Pricer {
         cost_(cost),
         options_(options),
         world_(program.meshes[program.world]),
-        pricer_(program, training.graph, cluster, cost, stack, options.types),
+        pricer_(program, training.graph, cluster, cost, stack),
         communications_(pricer_.communications()),
         ranks_(program, schedule),
         kind_of_(program.instructions.size()),
@@ -267,16 +267,16 @@ class Pricer {
     constexpr std::size_t kLately = 16;
     std::vector<Known>& known = known_[graph_.ops()[compute.op].signature];
     const OpSharding& split = compute.sharding;
-    const std::optional<Arithmetic> products = products_of(options_.types, graph_, compute.op);
     for (std::size_t i = known.size(); i-- > 0 && known.size() - i <= kLately;) {
       const Known& each = known[i];
       const OpSharding& other = *each.split;
-      if (each.position == position && each.spec == &spec && each.products == products && other.axes == split.axes &&
-          other.outer == split.outer && (each.mesh == &mesh || each.mesh->axes() == mesh.axes()))
+      if (each.position == position && each.spec == &spec && each.products == compute.products &&
+          other.axes == split.axes && other.outer == split.outer &&
+          (each.mesh == &mesh || each.mesh->axes() == mesh.axes()))
         return each.work;
     }
     const WorkId work = works_.compute(pricer_.compute_cost(compute, mesh, position));
-    known.push_back({&split, &mesh, &spec, position, products, work});
+    known.push_back({&split, &mesh, &spec, position, compute.products, work});
     return work;
   }
 

@@ -11,7 +11,6 @@
 #include "base/result.h"
 #include "cost/cost.h"
 #include "graph/training.h"
-#include "price/number_types.h"
 #include "program/program.h"
 #include "strategy/stack.h"
 
@@ -23,7 +22,6 @@ enum class Fold : std::uint8_t { None, Same, Alike };
 
 struct PriceOptions {
   Fold fold = Fold::Alike;
-  NumberTypes types = {};
 };
 
 // What an agent stands for.

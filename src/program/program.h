@@ -8,11 +8,13 @@
 // Not here: durations (src/cost), the order of bodies (schedule.h).
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "base/id.h"
 #include "base/short_vec.h"
 #include "graph/training.h"
@@ -55,6 +57,7 @@ struct Compute {
   OpId op;
   OpSharding sharding;
   BufferList inputs, outputs;
+  std::optional<Arithmetic> products = {};  // factors of its products are rounded to this; none: as they are stored
 
   bool operator==(const Compute&) const = default;
 };
@@ -66,6 +69,10 @@ struct Communicate {
   int mesh_axis = -1;
   Reducer reducer = Reducer::Sum;
   BufferList inputs, outputs;
+  std::optional<DType> wire = {};  // what is sent is rounded to this type; none: it is sent as it is stored
+  // Of an all-to-all of rows that are routed to experts: a token goes once to a device that has several of its experts,
+  // and its rows are made there (DeepEP, HybridEP).
+  bool tokens_once = false;
 
   bool operator==(const Communicate&) const = default;
 };

@@ -393,6 +393,12 @@ class Parser {
       return error("expected 'over' and an axis of mesh m{} after {}", instruction.mesh.index(), name_of(*collective));
     WEFT_TRY(communicate.inputs, parse_arguments(in));
     communicate.outputs = std::move(outputs);
+    if (in.take_after_blanks("as ")) {
+      const Scanner found = in;
+      communicate.wire = dtype_named(in.word(" \t\r"));
+      if (!communicate.wire) return error("expected the type that is sent, such as bf16, found {}", found.here());
+    }
+    communicate.tokens_once = in.take_after_blanks("once");
     instruction.what = std::move(communicate);
     return Ok{};
   }
@@ -411,8 +417,13 @@ class Parser {
         WEFT_TRY(sharding.mesh, reference(in, "mesh", 'm', p_.meshes));
       }
       const Mesh& mesh = p_.meshes[sharding.mesh];
-      for (in.skip_blanks(); !in.at_end() && !in.at("after "); in.skip_blanks())
+      for (in.skip_blanks(); !in.at_end() && !in.at("after ") && !in.at("in "); in.skip_blanks())
         WEFT_TRY_OK(parse_split(in, signature, mesh, sharding));
+    }
+    if (in.take_after_blanks("in ")) {
+      const Scanner found = in;
+      compute.products = arithmetic_named(in.word(" \t\r"));
+      if (!compute.products) return error("expected what products run in, such as tf32, found {}", found.here());
     }
     instruction.what = std::move(compute);
     return Ok{};

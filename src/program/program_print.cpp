@@ -69,6 +69,12 @@ std::string print_sharding(const OpSharding& sharding, const Signature& signatur
   return text;
 }
 
+// " as bf16 once": how it goes over the wire.
+std::string print_sent(const Communicate& what) {
+  return fmt::format("{}{}", what.wire ? fmt::format(" as {}", name_of(*what.wire)) : "",
+                     what.tokens_once ? " once" : "");
+}
+
 std::string_view name_of(Guard guard) {
   return guard == Guard::Always ? "" : guard == Guard::FirstMicroBatch ? " first" : " last";
 }
@@ -149,6 +155,7 @@ class Printer {
     if (!split.empty() || elsewhere) text_ += " by";
     if (elsewhere) fmt::format_to(out_, " on m{}", what.sharding.mesh.index());
     text_ += split;
+    if (what.products) fmt::format_to(out_, " in {}", name(*what.products));
   }
   void print_what(const Communicate& what, MeshId on) {
     print_results(what.outputs);
@@ -156,6 +163,7 @@ class Printer {
     if (what.reducer != Reducer::Sum) fmt::format_to(out_, "{} ", name_of(what.reducer));
     fmt::format_to(out_, "over {}({})", program_.meshes[on].axes()[static_cast<std::size_t>(what.mesh_axis)].name,
                    print_buffers(what.inputs));
+    text_ += print_sent(what);
   }
   void print_what(const Send& what, MeshId) {
     fmt::format_to(out_, "send b{} by t{}", program_.transfers[what.transfer].from.index(), what.transfer.index());
@@ -245,6 +253,7 @@ class DevicePrinter {
     if (!writes.empty()) fmt::format_to(out_, "{} = ", writes);
     if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
       fmt::format_to(out_, "{} {}", weft::name_of(graph_.kind(compute->op)), graph_.name(compute->op));
+      if (compute->products) fmt::format_to(out_, " in {}", name(*compute->products));
     } else if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
       const Mesh& mesh = program_.meshes[instruction.mesh];
       std::vector<DeviceId> group;
@@ -254,6 +263,7 @@ class DevicePrinter {
       if (communicate->reducer != Reducer::Sum) fmt::format_to(out_, "{} ", name_of(communicate->reducer));
       fmt::format_to(out_, "over {}", mesh.axes()[static_cast<std::size_t>(communicate->mesh_axis)].name);
       if (communicate->collective != Collective::Slice) fmt::format_to(out_, " {{{}}}", print_devices(group));
+      text_ += print_sent(*communicate);
     } else if (const auto* send = std::get_if<Send>(&instruction.what)) {
       const Transfer& transfer = program_.transfers[send->transfer];
       fmt::format_to(out_, "send t{} to m{}", send->transfer.index(),

@@ -176,7 +176,7 @@ class TraceWriter {
     const auto of = std::find_if(classes_.begin(), classes_.end(), [&](const MemoryClass& each) {
       return std::find(each.devices.begin(), each.devices.end(), device) != each.devices.end();
     });
-    const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, number_types(plan_, plan_.stack), *of);
+    const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, *of);
     HeldBytes held = memory.kept();
     count_memory(process, 0, held);
 

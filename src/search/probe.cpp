@@ -293,8 +293,7 @@ class Reader {
                                 {Body::BackwardInput, 2},
                                 {Body::BackwardWeight, 2}};
     const std::vector<MemoryClass> classes = memory_classes(played_.compiled, plan_.cluster, plan_.ranks());
-    const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, number_types(plan_, plan_.stack),
-                               classes.front());
+    const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, classes.front());
     read_body(memory, 0, &SectionCost::most_forward, &SectionCost::net_forward);
     read_body(memory, 1, &SectionCost::most_backward, nullptr);
     read_body(memory, 3, &SectionCost::most_input, &SectionCost::net_input);

@@ -141,7 +141,7 @@ Result<PlanProblem> pose(const PlanRequest& request) {
   if (!found.ok()) return found.error().at("--stack");
   problem.stack = *found;
   std::vector<std::string> ignored;  // every plan tells it
-  WEFT_TRY_OK(choose_precision(request.dtype, problem.stack, ignored));
+  WEFT_TRY(problem.precision, choose_precision(request.dtype, problem.stack, ignored));
   if (request.global_batch && (*request.global_batch < 1 || *request.global_batch > (std::int64_t{1} << 24)))
     return error("--global-batch {}: from 1 to {} samples per step", *request.global_batch,
                  grouped(std::int64_t{1} << 24));

@@ -30,6 +30,7 @@ struct PlanProblem {
   PlanRequest request;  // batch, sequence and type as settled; strategy empty
   Cluster cluster;
   SoftwareStack stack;
+  Precision precision;
   ModelInfo model;
   LayerPattern layers;
   std::int64_t devices = 1;

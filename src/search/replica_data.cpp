@@ -37,6 +37,7 @@ class Finder {
         costs_(costs),
         plan_(plan),
         block_(block),
+        types_(number_types(problem.precision, problem.stack)),
         groups_(replica_groups(plan)),
         mesh_(make_mesh()) {}
 
@@ -47,7 +48,8 @@ class Finder {
     of_layer_ = false;
     add_section(block_.after);
     if (problem_.model.tied_embeddings) {
-      const std::int64_t bytes = width(sent_gradients(), block_.before.dense.gradients, block_.before.stored_elements);
+      const std::int64_t bytes =
+          width(types_.sent_gradients, block_.before.dense.gradients, block_.before.stored_elements);
       for (const GroupShape& axis :
            {groups_.data, groups_.experts, groups_.context, groups_.expert_context, groups_.copies})
         data_.tied_reduce += costs_.collective(Collective::AllReduce, axis, bytes).seconds;
@@ -146,13 +148,6 @@ class Finder {
     return known_.emplace_back(Ways{used, parameter.apart, way(kept, used), way(made, kept)});
   }
 
-  std::optional<DType> sent_gradients() const {
-    return wide() ? std::nullopt : problem_.stack.gradient_communication_dtype.value;
-  }
-  std::optional<DType> sent_weights() const {
-    return wide() ? std::nullopt : problem_.stack.weight_communication_dtype.value;
-  }
-  bool wide() const { return problem_.request.dtype == "fp32" || problem_.request.dtype == "tf32"; }
   static std::int64_t width(const std::optional<DType>& sent, std::int64_t bytes, std::int64_t elements) {
     return sent ? bytes_of(*sent, elements) : bytes;
   }
@@ -212,8 +207,8 @@ class Finder {
     for (std::size_t i = 0; i < section.parameters.size(); ++i) {
       const ParameterCost& parameter = section.parameters[i];
       const Ways& ways = ways_of(parameter);
-      add(gathers, ways.gather, width(sent_weights(), parameter.weights, parameter.elements), i);
-      add(reduces, ways.reduce, width(sent_gradients(), parameter.gradients, parameter.elements), i);
+      add(gathers, ways.gather, width(types_.sent_parameters, parameter.weights, parameter.elements), i);
+      add(reduces, ways.reduce, width(types_.sent_gradients, parameter.gradients, parameter.elements), i);
     }
     for (Piece& piece : gathers) {
       made.gathers.push_back({joined(piece.way, piece.bytes), std::move(piece.parameters)});
@@ -229,6 +224,7 @@ class Finder {
   GroupCosts& costs_;
   const HybridPlan& plan_;
   const BlockCosts& block_;
+  const NumberTypes types_;
   const ReplicaGroups groups_;
   MeshAxes over_ = 0;
   std::vector<GroupShape> shapes_;  // by mesh axis

@@ -108,21 +108,20 @@ double layer_bytes(const Plan& plan, const CompiledStrategy& compiled) {
   const Graph& graph = plan.training.graph;
   std::set<TensorId> gradients;
   for (const auto& [parameter, sum] : plan.training.accumulated) gradients.insert(graph.tensors()[sum].storage);
+  const IdVec<TensorId, std::int8_t> narrow = narrow_copies(program, graph);
   double kept = 0;
   for (BufferId id : program.buffers.ids()) {
     const Buffer& buffer = program.buffers[id];
     const bool own =
         buffer.kind == BufferKind::Parameter || (buffer.kind == BufferKind::State && gradients.contains(buffer.tensor));
     if (buffer.memory != id || !own || !in_layer(graph.name(buffer.tensor))) continue;
-    const Bytes stored = {bytes_of(graph.tensors()[buffer.tensor].type.dtype,
-                                   largest_local_elements(buffer.layout, program.meshes[buffer.layout.mesh]))};
-    kept += static_cast<double>(stored.value);
-    if (buffer.kind == BufferKind::Parameter)
-      kept += static_cast<double>(narrow_copies(graph, buffer.tensor, number_types(plan, plan.stack), stored).value);
+    const std::int64_t elements = largest_local_elements(buffer.layout, program.meshes[buffer.layout.mesh]);
+    kept += static_cast<double>(bytes_of(graph.tensors()[buffer.tensor].type.dtype, elements) +
+                                elements * narrow[buffer.tensor]);
   }
   const std::vector<DeviceId> ranks = plan.ranks();
   const std::vector<MemoryClass> classes = memory_classes(compiled, plan.cluster, ranks);
-  const MemoryOfClass memory(compiled, plan.training, plan.stack, number_types(plan, plan.stack), classes.front());
+  const MemoryOfClass memory(compiled, plan.training, plan.stack, classes.front());
   double now = kept, most = kept;
   for (std::size_t play = 0; play + 1 < memory.plays(); ++play)  // the last is the step
     for (const MemoryChange& change : memory.body(play).changes) {

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "reference/kernels.h"
+#include "reference/rounding.h"
 
 namespace weft::reference {
 namespace {
@@ -13,6 +14,21 @@ std::vector<std::int64_t> positions_in(const std::vector<Range>& ranges) {
   for (const Range& range : ranges)
     for (std::int64_t at = range.begin; at < range.end; ++at) list.push_back(at);
   return list;
+}
+
+// Factors of a product are the inputs that have an axis it sums over.
+void round_factors(const Signature& signature, Arithmetic to, std::vector<Block>& inputs) {
+  AxisSet kept;
+  for (const Operand& output : signature.outputs) kept = kept | output.axes();
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    bool factor = false;
+    for (const AxisSet& product : signature.contractions)
+      for (int axis = 0; axis < static_cast<int>(signature.axes.size()); ++axis)
+        factor =
+            factor || (signature.inputs[i].axes().contains(axis) && product.contains(axis) && !kept.contains(axis));
+    if (!factor) continue;
+    for (double& value : inputs[i].values()) value = rounded(value, to);
+  }
 }
 
 }  // namespace
@@ -73,6 +89,7 @@ void Interpreter::compute(const Compute& compute, const Mesh& mesh) {
       inputs.push_back(read(input)[static_cast<std::size_t>(at)]);
     }
     for (const Operand& output : signature.outputs) made.emplace_back(signature, output, slices);
+    if (rounds_ && compute.products) round_factors(signature, *compute.products, inputs);
     run_kernel(signature, slices, inputs, made);
     for (std::size_t i = 0; i < made.size(); ++i) outputs[i].push_back(std::move(made[i]));
   }
@@ -118,7 +135,7 @@ void Interpreter::communicate(const Communicate& communicate, const Mesh& mesh) 
         for (int member : members) {
           const Block& source = in[static_cast<std::size_t>(member)];
           if (!source.holds(at)) continue;
-          const double value = source.at(at);
+          const double value = rounds_ && communicate.wire ? rounded(source.at(at), *communicate.wire) : source.at(at);
           if (!found || !sums) {
             if (!found) total = value;
           } else {
@@ -141,7 +158,7 @@ void Interpreter::communicate(const Communicate& communicate, const Mesh& mesh) 
           found = true;
         }
         if (!found) throw std::runtime_error("a collective does not find an element it must deliver");
-        values[offset] = total;
+        values[offset] = rounds_ && communicate.wire ? rounded(total, *communicate.wire) : total;
       });
     }
     write(communicate.outputs[b], std::move(out));

@@ -18,6 +18,10 @@ class Interpreter {
   Interpreter(const Program& program, const Graph& graph, Leaf leaf)
       : program_(program), graph_(graph), leaf_(std::move(leaf)) {}
 
+  // Numbers that the program sends or multiplies in narrower types are rounded to them; otherwise they stay exact, so
+  // that a program can be compared with one device whatever its types.
+  void round_as_typed() { rounds_ = true; }
+
   // Throws std::runtime_error when a device reads what it does not hold, a result does not have the layout the program
   // says, or ranks wait for each other for ever.
   void run(const Schedule& schedule);
@@ -45,6 +49,7 @@ class Interpreter {
   const Program& program_;
   const Graph& graph_;
   Leaf leaf_;
+  bool rounds_ = false;
   int micro_batch_ = 0;
   std::map<Slot, std::vector<Block>> values_;                         // one block per position of the buffer's mesh
   std::map<std::pair<TransferId, int>, std::vector<Block>> mailbox_;  // sent and not yet received

@@ -9,13 +9,6 @@
 
 namespace weft {
 
-CompileOptions compile_options(const SoftwareStack& stack) {
-  CompileOptions options;
-  options.gradients = {stack.gradient_overlap.value, stack.gradient_bucket.value};
-  options.keep_gathered_input = stack.keep_gathered_input.value;
-  return options;
-}
-
 std::int64_t bytes_sent(const Program& program, const Graph& graph) {
   double total = 0;
   const auto dtype_of = [&](BufferId id) { return graph.tensors()[program.buffers[id].tensor].type.dtype; };
@@ -27,7 +20,7 @@ std::int64_t bytes_sent(const Program& program, const Graph& graph) {
         const ReshardStep step{communicate->collective, communicate->mesh_axis, communicate->reducer,
                                program.buffers[communicate->outputs[i]].layout};
         const double elements = elements_sent(step, program.buffers[communicate->inputs[i]].layout, mesh);
-        total += elements * mesh.size() * bits_of(dtype_of(communicate->outputs[i])) / 8;
+        total += elements * mesh.size() * bits_of(communicate->wire.value_or(dtype_of(communicate->outputs[i]))) / 8;
       }
     } else if (const auto* send = std::get_if<Send>(&instruction.what)) {
       const Transfer& transfer = program.transfers[send->transfer];
@@ -51,7 +44,7 @@ MemoryNeed memory_need(const SoapProblem& problem, const Program& program, const
   const CompiledStrategy compiled{program, schedule};
   MemoryNeed need;
   for (const MemoryClass& of : memory_classes(compiled, problem.cluster, program.meshes[program.world].devices())) {
-    const HeldBytes held = MemoryOfClass(compiled, problem.training, problem.stack, {}, of).peak().held;
+    const HeldBytes held = MemoryOfClass(compiled, problem.training, problem.stack, of).peak().held;
     const MemoryOverheads& overheads = memory_overheads();
     const Bytes total = reserved_estimate(held) + overheads.context.value +
                         overheads.communicator.value * communicators_of(compiled, of);

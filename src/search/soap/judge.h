@@ -1,7 +1,7 @@
 // What a SOAP strategy takes, in full: planned, compiled, priced and played anew, its memory counted.
 #pragma once
 
-#include "compile/compile.h"
+#include "compile/from_strategy.h"
 #include "cost/cost.h"
 #include "search/soap/op_strategy.h"
 #include "simulate/engine.h"
@@ -42,9 +42,6 @@ Result<Picoseconds> play_fifo(const SoapProblem& problem, const SoapStrategy& st
 // The same in two steps, for whoever can tell from the program that it is not worth playing.
 Result<Program> compile_strategy(const SoapProblem& problem, const SoapStrategy& strategy);
 Result<Picoseconds> play_fair(const SoapProblem& problem, const Program& program);
-
-// How the stack wants gradients to be reduced.
-CompileOptions compile_options(const SoftwareStack& stack);
 
 // Bytes that devices send in a step: collectives by the ring algorithm, transfers by their blocks.
 std::int64_t bytes_sent(const Program& program, const Graph& graph);

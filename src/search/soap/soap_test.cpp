@@ -47,7 +47,7 @@ Picoseconds play_file(const Case& on, const std::string& yaml) {
   const Strategy strategy = parse_strategy(yaml, "found.yaml").value();
   const ResolvedStrategy resolved = resolve(strategy, on.training, on.cluster, "found.yaml").value();
   const CompileOptions options = compile_options(on.stack);
-  const CompiledStrategy compiled = compile_strategy(on.training, resolved, options.gradients).value();
+  const CompiledStrategy compiled = compile_strategy(on.training, resolved, options).value();
   const Priced priced =
       price(compiled.program, compiled.schedule, on.training, on.cluster, on.cost, on.stack, {.fold = Fold::None})
           .value();

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "cluster/device.h"
+#include "base/arithmetic.h"
 #include "graph/graph.h"
 
 namespace weft {

@@ -1,0 +1,179 @@
+// What a stack settles of a program: the types it sends and multiplies in, the stream of collectives on activations,
+// tokens that are sent once. It stands in the program, and the reference plays it.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/random.h"
+#include "program/program_text.h"
+#include "program/verify.h"
+#include "program_cases.h"
+#include "reference/interpreter.h"
+#include "reference/one_device.h"
+#include "reference/rounding.h"
+
+namespace weft {
+namespace {
+
+using reference::Block;
+using reference::rounded;
+
+// bf16 has 7 bits after the point: 1 + 2⁻⁸ lies halfway between 1 and 1 + 2⁻⁷ and goes to the even one, 1 + 3·2⁻⁸ to
+// 1 + 2⁻⁶. fp8 (e4m3) ends at 448 and has steps of 2⁻⁵ from ¼ on; fp16's least step is 2⁻²⁴.
+TEST(Rounding, GoesToTheNearestValueOfTheType) {
+  EXPECT_EQ(rounded(1 + std::ldexp(1, -8), DType::BF16), 1);
+  EXPECT_EQ(rounded(1 + 3 * std::ldexp(1, -8), DType::BF16), 1 + std::ldexp(1, -6));
+  EXPECT_EQ(rounded(-1 - 1.5 * std::ldexp(1, -8), DType::BF16), -1 - std::ldexp(1, -7));
+  EXPECT_EQ(rounded(500, DType::F8), 448);
+  EXPECT_EQ(rounded(0.3, DType::F8), 0.3125);
+  EXPECT_EQ(rounded(std::ldexp(1, -25), DType::F16), 0);
+  EXPECT_EQ(rounded(3 * std::ldexp(1, -26), DType::F16), std::ldexp(1, -24));
+  EXPECT_EQ(rounded(1 + std::ldexp(1, -11), Arithmetic::kTf32), 1);
+  EXPECT_EQ(rounded(1 + std::ldexp(1, -10), Arithmetic::kTf32), 1 + std::ldexp(1, -10));
+  EXPECT_EQ(rounded(5, Arithmetic::kFp4), 4);
+  EXPECT_EQ(rounded(0.1, DType::I64), 0.1);
+}
+
+ProgramCase sgd_case(const std::string& model, const std::string& strategy, const CompileOptions& options) {
+  return program_case(model, strategy, 4, "dgx-h100:2", options, DType::F32,
+                      {.optimizer = OptimizerKind::Sgd, .master_weights = false, .gradient_dtype = DType::F32});
+}
+
+double leaf(const Tensor& tensor, TensorId id, int micro_batch, std::size_t i) {
+  Rng rng = Rng(7).split(id.index() * 1000003 + static_cast<std::uint64_t>(micro_batch) * 7919 + i);
+  if (tensor.type.dtype == DType::I64 || tensor.type.dtype == DType::I32) return static_cast<double>(rng.below(16));
+  if (tensor.kind == TensorKind::Parameter) return 0.8 * rng.uniform() - 0.4;
+  return tensor.kind == TensorKind::Input ? 2 * rng.uniform() - 1 : 0;
+}
+
+// The largest difference that rounding makes to the change of a parameter, as a share of the largest change.
+double rounding_error(const ProgramCase& each) {
+  const Graph& graph = each.training.graph;
+  const auto value = [&](TensorId id, int micro_batch) {
+    Block block(graph.tensors()[id].type.shape);
+    for (std::size_t i = 0; i < block.values().size(); ++i)
+      block.values()[i] = leaf(graph.tensors()[id], id, micro_batch, i);
+    return block;
+  };
+  reference::Interpreter exact(each.program, graph, value), typed(each.program, graph, value);
+  typed.round_as_typed();
+  exact.run(each.schedule);
+  typed.run(each.schedule);
+  double change = 0, error = 0;
+  for (BufferId id : each.program.buffers.ids()) {
+    const Buffer& buffer = each.program.buffers[id];
+    const Tensor& tensor = graph.tensors()[buffer.tensor];
+    if (buffer.kind != BufferKind::Parameter || tensor.kind != TensorKind::Update) continue;
+    const Block a = exact.whole(id), b = typed.whole(id), before = value(tensor.storage, 0);
+    for (std::size_t i = 0; i < a.values().size(); ++i) {
+      change = std::max(change, std::fabs(a.values()[i] - before.values()[i]));
+      error = std::max(error, std::fabs(a.values()[i] - b.values()[i]));
+    }
+  }
+  return error / change;
+}
+
+template <class F>
+void for_each_collective(const ProgramCase& each, const F& look) {
+  for (const Instruction& instruction : each.program.instructions)
+    if (const auto* what = std::get_if<Communicate>(&instruction.what); what && what->collective != Collective::Slice)
+      look(instruction, *what, each.training.graph.tensors()[each.program.buffers[what->inputs[0]].tensor]);
+}
+
+void expect_sound(const ProgramCase& each) {
+  EXPECT_TRUE(verify(each.program, each.training.graph, each.schedule).ok());
+  EXPECT_EQ(parse_program(print(each.program, each.training.graph), each.training.graph, "text").value(), each.program);
+  EXPECT_EQ(reference::differs_from_one_device(each.training, each.program, each.schedule), "");
+}
+
+// Two contributions, each rounded to 8 significant bits, and their sum again: at most 3·2⁻⁹ of the larger ones.
+TEST(SentTypes, OfGradientsStandInTheProgramAndRoundThem) {
+  const ProgramCase plain = sgd_case(kSmallLlama, "dp=2,tp=2", {});
+  const ProgramCase each = sgd_case(kSmallLlama, "dp=2,tp=2", {.types = {.sent_gradients = DType::BF16}});
+  expect_sound(each);
+  int gradients = 0;
+  for_each_collective(each, [&](const Instruction& instruction, const Communicate& what, const Tensor&) {
+    EXPECT_EQ(what.wire.has_value(), instruction.stream == Stream::Data && instruction.mesh != each.program.world);
+    gradients += what.wire.has_value();
+  });
+  EXPECT_GT(gradients, 0);
+  EXPECT_EQ(rounding_error(plain), 0);
+  EXPECT_GT(rounding_error(each), 1e-5);
+  EXPECT_LT(rounding_error(each), std::ldexp(1, -7));
+}
+
+// ZeRO-3 gathers every weight; weights of at most 0.4 rounded to fp8 are off by up to 2⁻⁴ of themselves.
+TEST(SentTypes, OfParametersStandInTheProgramAndRoundThem) {
+  const ProgramCase each = sgd_case(kSmallLlama, "dp=2,zero=3", {.types = {.sent_parameters = DType::F8}});
+  expect_sound(each);
+  int gathers = 0;
+  for_each_collective(each, [&](const Instruction&, const Communicate& what, const Tensor& tensor) {
+    EXPECT_EQ(what.wire.has_value(), what.collective == Collective::AllGather && tensor.kind == TensorKind::Parameter);
+    gathers += what.wire.has_value();
+  });
+  EXPECT_GT(gathers, 0);
+  EXPECT_GT(rounding_error(each), 1e-3);
+  EXPECT_LT(rounding_error(each), 0.5);
+}
+
+TEST(SentTypes, AreTheStoredOnesWhereTheseAreTheSame) {
+  const ProgramCase each = sgd_case(kSmallLlama, "dp=2", {.types = {.sent_gradients = DType::F32}});
+  for_each_collective(each,
+                      [&](const Instruction&, const Communicate& what, const Tensor&) { EXPECT_FALSE(what.wire); });
+}
+
+TEST(ProductTypes, OfTf32AreThoseOfAllProducts) {
+  const ProgramCase each = sgd_case(kSmallLlama, "tp=2", {.types = {.products = Arithmetic::kTf32}});
+  expect_sound(each);
+  int products = 0;
+  for (const Instruction& instruction : each.program.instructions)
+    if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
+      const Signature& signature = each.training.graph.signature(compute->op);
+      EXPECT_EQ(compute->products.has_value(), !signature.contractions.empty())
+          << each.training.graph.name(compute->op);
+      products += compute->products.has_value();
+    }
+  EXPECT_GT(products, 0);
+  EXPECT_GT(rounding_error(each), 1e-6);
+  EXPECT_LT(rounding_error(each), 1e-2);  // 11 significant bits, a few products deep
+}
+
+TEST(ProductTypes, OfFp8AreThoseOfTheBlocksLinears) {
+  const ProgramCase each = sgd_case(kSmallLlama, "tp=2", {.types = {.products = Arithmetic::kFp8}});
+  expect_sound(each);
+  for (const Instruction& instruction : each.program.instructions)
+    if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
+      const std::string name = each.training.graph.name(compute->op);
+      const bool linear = each.training.graph.kind(compute->op) == OpKind::Linear && name.find("layers.") == 0;
+      EXPECT_EQ(compute->products.has_value(), linear) << name;
+    }
+  EXPECT_GT(rounding_error(each), 1e-3);
+}
+
+// Without overlap collectives on activations take their turn on the stream of computation, but for rings.
+TEST(TensorOverlap, IsAStreamOfItsOwn) {
+  for (const char* strategy : {"tp=2,dp=2", "tp=2,cp=2,cp_mode=ring", "tp=2,pp=2"})
+    for (const bool overlap : {true, false}) {
+      const ProgramCase each = sgd_case(kSmallLlama, strategy, {.tensor_overlap = overlap});
+      expect_sound(each);
+      for_each_collective(each, [&](const Instruction& instruction, const Communicate& what, const Tensor&) {
+        if (instruction.stream == Stream::Data) return;
+        const bool beside = overlap || what.collective == Collective::Shift;
+        EXPECT_EQ(instruction.stream, beside ? Stream::Tensor : Stream::Compute) << strategy;
+      });
+    }
+}
+
+TEST(TokensOnce, IsSaidOfRowsThatAreRouted) {
+  const ProgramCase each = sgd_case(kSmallMoe, "dp=4,ep=2", {.tokens_once = true});
+  expect_sound(each);
+  int once = 0;
+  for_each_collective(each, [&](const Instruction&, const Communicate& what, const Tensor&) {
+    EXPECT_EQ(what.tokens_once, what.collective == Collective::AllToAll);
+    once += what.tokens_once;
+  });
+  EXPECT_EQ(once, 2 * 4);  // of two layers: to the experts and back, forward and backward
+}
+
+}  // namespace
+}  // namespace weft
