@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "compile/compilation.h"
+#include "compile/from_strategy.h"
 #include "cost/analytic.h"
 #include "models/models.h"
 #include "price/price.h"
@@ -35,15 +36,12 @@ class Comparison {
  private:
   using Places = IdVec<TaskId, std::pair<std::size_t, std::size_t>>;
 
-  // Tasks of a body that do something: who waits for nothing and takes no time need not be there.
   static std::vector<std::vector<TaskId>> bodies_of(const Agent& agent, Places& places) {
     places.resize(agent.tasks.size(), {~0u, ~0u});
     std::vector<std::vector<TaskId>> bodies;
     for (const std::vector<TaskId>& body : agent.bodies) {
       std::vector<TaskId>& list = bodies.emplace_back();
       for (TaskId id : body) {
-        const Task& task = agent.tasks[id];
-        if (task.label == ~0u && task.after.empty()) continue;
         places[id] = {bodies.size(), list.size()};
         list.push_back(id);
       }
@@ -152,6 +150,7 @@ class Law {
     options_.network = network;
     options_.compile.memory = {described.zero, 0b01};
     options_.compile.gradients.bucket = Bytes{1000};
+    options_.compile.transfers = compile_options(stack_, cluster_).transfers;
     const Graph& graph = training_.graph;
     ShardingChoices choices;
     choices.ops.resize(2);

@@ -62,6 +62,16 @@ struct ParameterSync {
   bool reshard_after_forward = true;  // otherwise what forward gathered is kept for backward
 };
 
+// How tensors go from mesh to mesh.
+struct TransferSync {
+  // Computation goes on while what a body sends is on its way; otherwise it waits, at the body's end, until all that
+  // has arrived.
+  bool overlap = true;
+  // Of every device, its node: what receivers in one node will hold alike is sent to each in part and gathered among
+  // them (Megatron-LM's scatter and gather). Empty: every receiver is sent all that it needs.
+  std::vector<int> node = {};
+};
+
 struct CompileOptions {
   MemoryPlan memory = {};
   GradientSync gradients = {};
@@ -73,6 +83,7 @@ struct CompileOptions {
   bool tensor_overlap = true;
   bool tokens_once = false;  // Communicate::tokens_once, wherever tokens are routed
   NumberTypes types = {};
+  TransferSync transfers = {};
 };
 
 // `recompute`: forward operators that run again in the backward body instead of keeping what they made

@@ -66,10 +66,12 @@ Status Lowering::accumulate(const Event& event, EventCode& code) {
   BufferId total = sum;
   if (program_.buffers[sum].on_host) {
     const BufferId loaded = add_buffer(buffer, layout, BufferKind::Temporary);
+    copies_in_turn_ = terms_of_[buffer].size() > 1;  // the next term reads what this one writes
     emit(kept.mesh, Copy{sum, loaded});
+    copies_in_turn_ = false;
     total = add_buffer(buffer, layout, BufferKind::Temporary);
     emit(kept.mesh, Compute{op, sharding, {loaded, ready}, {total}});
-    emit(kept.mesh, Copy{total, sum});
+    store(total, sum);
   } else {
     // What was reduced is added where it was reduced: computation does not wait for it.
     adds_reduced_ = reduce_first && options_.gradients.overlap;

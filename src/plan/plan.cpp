@@ -280,7 +280,7 @@ std::vector<DeviceId> Plan::ranks() const {
 Result<Plan> make_plan(const PlanRequest& request) { return PlanMaker(request).make(); }
 
 Result<CompiledStrategy> compile_plan(const Plan& plan) {
-  const CompileOptions options = compile_options(plan.stack, number_types(plan.precision, plan.stack));
+  const CompileOptions options = compile_options(plan.stack, plan.cluster, number_types(plan.precision, plan.stack));
   Result<CompiledStrategy> compiled = compile_strategy(plan.training, plan.resolved, options);
   if (!compiled.ok())
     return compiled.error().at(names_a_file(plan.request.strategy) ? plan.request.strategy : "strategy");

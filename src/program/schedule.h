@@ -112,6 +112,18 @@ Result<Schedule> make_schedule(const ScheduleOptions& options);
 // An error names the action at fault, or the cycle of ranks that wait for one another.
 Status check_schedule(const Schedule& schedule);
 
+// One order of all actions of all ranks that agrees with each rank's own and with what actions need of one another: as
+// they end if F, I and W take a tick each. Who follows it waits only for what comes earlier in it. Of actions that end
+// together, those come first that began first, then those that are further along the pipeline. The schedule is one that
+// check_schedule accepts. Cost: it is played and sorted.
+struct RankedAction {
+  std::int32_t rank = 0;
+  std::int32_t action = 0;  // of the rank's
+
+  bool operator==(const RankedAction&) const = default;
+};
+std::vector<RankedAction> total_order(const Schedule& schedule);
+
 // Time in any unit, the same for all.
 using Ticks = std::int64_t;
 

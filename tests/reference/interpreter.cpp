@@ -3,6 +3,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "program/issue_order.h"
 #include "reference/kernels.h"
 #include "reference/rounding.h"
 
@@ -260,12 +261,17 @@ void Interpreter::run(const Schedule& schedule) {
     InstructionId instruction;
     int micro_batch;
   };
-  std::vector<std::vector<Step>> queues(static_cast<std::size_t>(schedule.ranks));
+  const IdVec<MeshId, std::int32_t> rank_of = ranks_of_meshes(program_, schedule);
+  const std::vector<std::vector<IssuedBody>> issued = issue_order(program_, schedule);
+  std::vector<std::vector<Step>> queues(issued.size());
   for (std::size_t rank = 0; rank < queues.size(); ++rank)
-    for (const Action& action : schedule.actions[rank])
-      for (InstructionId id : body_of(program_, schedule, rank, action))
-        if (plays(action, program_.instructions[id], schedule.micro_batches))
-          queues[rank].push_back({id, action.micro_batch});
+    for (const IssuedBody& each : issued[rank])
+      if (each.action != IssuedBody::kStep)
+        for (InstructionId id : body_at(program_, each.body))
+          if (const Instruction& instruction = program_.instructions[id];
+              rank_of[instruction.mesh] == static_cast<std::int32_t>(rank) &&
+              plays(each, instruction, schedule.micro_batches))
+            queues[rank].push_back({id, each.micro_batch});
   std::vector<std::size_t> next(queues.size(), 0);
   for (bool progress = true; progress;) {
     progress = false;
