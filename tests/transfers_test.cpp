@@ -50,7 +50,8 @@ SpreadPlan staged(const TrainingGraph& training, int layers, const Schedule& sch
   const std::pair<int, int> shapes[] = {{1, 1}, {2, 1}, {1, 2}, {2, 2}};
   const auto first_shape = shapes[rng.below(4)];
   for (std::int32_t rank = 0; rank < schedule.ranks; ++rank) {
-    const auto [x, y] = alike ? first_shape : shapes[rng.below(4)];
+    // A stage that is held twice is split alike.
+    const auto [x, y] = alike || schedule.routes.size() > 1 ? first_shape : shapes[rng.below(4)];
     std::vector<DeviceId> devices;
     for (int i = 0; i < x * y; ++i) devices.emplace_back(static_cast<std::size_t>(4 * rank + i));
     grids.push_back(Mesh::make({{"x", x}, {"y", y}}, devices).value());
@@ -97,40 +98,41 @@ TEST(Transfers, OfAnyGraphUnderAnyScheduleAndStackComeToTheEnd) {
   Rng rng(1);
   int played = 0, transfers = 0, skipping = 0;
   for (const std::string& stack_name : stack_names())
-    for (const std::string& name : schedule_names()) {
-      const int ranks = kSizes[rng.below(rng.below(8) == 0 ? 9 : 6)];
-      const Result<Schedule> schedule = schedule_for(name, ranks, rng);
-      if (!schedule.ok()) continue;  // dualpipe takes an even number of ranks
-      SCOPED_TRACE(fmt::format("{} {} pp={} m={}", stack_name, name, ranks, schedule->micro_batches));
-      const int layers = schedule->stages() + static_cast<int>(rng.below(static_cast<std::uint64_t>(ranks)));
-      const TrainingGraph training = skipping_network(layers, rng);
-      const SpreadPlan plan = staged(training, layers, *schedule, rng, rng.below(2) == 0);
-      SoftwareStack stack = find_stack(stack_name).value();
-      stack.graph_capture.value = false;
-      stack.run_ahead.value = std::array{1, 2, 5, 30, 1000}[rng.below(5)];
-      CompileOptions options = compile_options(stack, cluster);
-      options.memory = {static_cast<int>(rng.below(4)), 0b01};
-      const ShardingPlan sharding = plan_sharding(training, plan.placing, plan.choices).value();
-      const Program program = compile(training, plan.placing, sharding, options, plan.recompute).value();
-      const Status verified = verify(program, training.graph, *schedule);
-      ASSERT_TRUE(verified.ok()) << verified.error().message;
-      const AnalyticCost cost(stack);
-      const Priced priced = price(program, *schedule, training, cluster, cost, stack).value();
-      for (const Network network : {Network::Fair, Network::Fifo}) {
-        const auto run = simulate(priced.workload, {.network = network});
-        ASSERT_TRUE(run.ok()) << run.error().message;
+    for (const std::string& name : schedule_names())
+      for (int i = 0; i < 4; ++i) {
+        const int ranks = kSizes[rng.below(std::size(kSizes))];
+        const Result<Schedule> schedule = schedule_for(name, ranks, rng);
+        if (!schedule.ok()) continue;  // dualpipe takes an even number of ranks
+        SCOPED_TRACE(fmt::format("{} {} pp={} m={}", stack_name, name, ranks, schedule->micro_batches));
+        const int layers = schedule->stages() + static_cast<int>(rng.below(static_cast<std::uint64_t>(ranks)));
+        const TrainingGraph training = skipping_network(layers, rng);
+        const SpreadPlan plan = staged(training, layers, *schedule, rng, rng.below(2) == 0);
+        SoftwareStack stack = find_stack(stack_name).value();
+        stack.graph_capture.value = false;
+        stack.run_ahead.value = std::array{1, 2, 5, 30, 1000}[rng.below(5)];
+        CompileOptions options = compile_options(stack, cluster);
+        options.memory = {static_cast<int>(rng.below(4)), 0b01};
+        const ShardingPlan sharding = plan_sharding(training, plan.placing, plan.choices).value();
+        const Program program = compile(training, plan.placing, sharding, options, plan.recompute).value();
+        const Status verified = verify(program, training.graph, *schedule);
+        ASSERT_TRUE(verified.ok()) << verified.error().message;
+        const AnalyticCost cost(stack);
+        const Priced priced = price(program, *schedule, training, cluster, cost, stack).value();
+        for (const Network network : {Network::Fair, Network::Fifo}) {
+          const auto run = simulate(priced.workload, {.network = network});
+          ASSERT_TRUE(run.ok()) << run.error().message;
+        }
+        ++played;
+        transfers += static_cast<int>(program.transfers.size());
+        for (const Transfer& transfer : program.transfers) {
+          const int from = plan.placing.stage_of[program.buffers[transfer.from].layout.mesh],
+                    to = plan.placing.stage_of[program.buffers[transfer.to].layout.mesh];
+          skipping += std::abs(from - to) > 1;
+        }
       }
-      ++played;
-      transfers += static_cast<int>(program.transfers.size());
-      for (const Transfer& transfer : program.transfers) {
-        const int from = plan.placing.stage_of[program.buffers[transfer.from].layout.mesh],
-                  to = plan.placing.stage_of[program.buffers[transfer.to].layout.mesh];
-        skipping += std::abs(from - to) > 1;
-      }
-    }
   fmt::print("{} pipelines, {} transfers, {} of them past a stage: no deadlock\n", played, transfers, skipping);
-  EXPECT_GT(played, 200);
-  EXPECT_GT(skipping, 1000);
+  EXPECT_GT(played, 900);
+  EXPECT_GT(skipping, 30000);
 }
 
 // Order and streams are one thing, values another: the same networks train as one device does, with parts gathered on
@@ -138,7 +140,7 @@ TEST(Transfers, OfAnyGraphUnderAnyScheduleAndStackComeToTheEnd) {
 TEST(Transfers, TrainAsOneDeviceDoes) {
   Rng rng(2);
   int played = 0, gathered = 0, waits = 0;
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 400; ++i) {
     const std::string name = schedule_names()[rng.below(schedule_names().size())];
     const Result<Schedule> schedule = schedule_for(name, static_cast<int>(rng.between(2, 4)), rng);
     if (!schedule.ok()) continue;
@@ -164,9 +166,9 @@ TEST(Transfers, TrainAsOneDeviceDoes) {
     for (const Instruction& each : program.instructions) waits += std::holds_alternative<Wait>(each.what);
   }
   fmt::print("{} pipelines like one device, {} transfers into parts, {} waits\n", played, gathered, waits);
-  EXPECT_GT(played, 40);
-  EXPECT_GT(gathered, 50);
-  EXPECT_GT(waits, 50);
+  EXPECT_GT(played, 300);
+  EXPECT_GT(gathered, 1000);
+  EXPECT_GT(waits, 1000);
 }
 
 // Two ranks that take the micro-batches in different orders: a table that check_schedule accepts. Rank 1 needs
@@ -193,7 +195,8 @@ TEST(Transfers, AreMatchedByMicroBatchWhateverOrderEachRankTakes) {
     EXPECT_EQ(problem_of(training, plan, sharding, program), "");
     // Rank 1 issues F0's receive, then F1's: as rank 0 sends them.
     std::vector<std::int32_t> received;
-    for (const IssuedBody& each : issue_order(program, schedule)[1])
+    const std::vector<std::vector<IssuedBody>> issued = issue_order(program, schedule);
+    for (const IssuedBody& each : issued[1])
       if (each.action == IssuedBody::kForeign && each.part == Body::Forward) received.push_back(each.micro_batch);
     EXPECT_EQ(received, (std::vector<std::int32_t>{0, 1}));
   }

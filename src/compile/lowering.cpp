@@ -211,9 +211,13 @@ Result<BufferId> Lowering::make_as(TensorId tensor, Layout wanted) {
       WEFT_TRY(const BufferId weights, merge_weights(tensor, program_.buffers[best.source].layout));
       inputs.push_back(weights);
     }
-    // A part of a parameter or state is looked at where it lies.
-    if (of_parameter_ && step.collective == Collective::Slice)
-      program_.buffers[next].memory = program_.buffers[best.source].memory;
+    // A part of a parameter or state is looked at where it lies; of what a micro-batch makes only by the step, or it
+    // could not be freed by those that the step does not follow.
+    const BufferId memory = program_.buffers[best.source].memory;
+    const BufferKind kind = program_.buffers[memory].kind;
+    if (of_parameter_ && step.collective == Collective::Slice &&
+        (phase_ == Phase::Step || kind == BufferKind::Parameter || kind == BufferKind::State))
+      program_.buffers[next].memory = memory;
     emit(wanted.mesh, Communicate{step.collective, step.mesh_axis, step.reducer, std::move(inputs), {next}});
     best.source = next;
   }
