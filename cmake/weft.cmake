@@ -29,7 +29,7 @@ function(weft_test name)
   # RapidCheck draws its seed from the clock unless told; tests must be repeatable.
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES
-    ENVIRONMENT "RC_PARAMS=seed=20240229;WEFT_RANDOM_PLANS=${WEFT_RANDOM_PLANS};WEFT_SOURCE_DIR=${PROJECT_SOURCE_DIR};WEFT_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/weft")
+    ENVIRONMENT "RC_PARAMS=seed=20240229;WEFT_RANDOM_PLANS=${WEFT_RANDOM_PLANS};WEFT_PROPOSALS=${WEFT_PROPOSALS};WEFT_SOURCE_DIR=${PROJECT_SOURCE_DIR};WEFT_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/weft")
 endfunction()
 
 # Embeds text files in the library TARGET as a table: `std::span<const EmbeddedFile> NAME()` declared in base/embedded.h's form.

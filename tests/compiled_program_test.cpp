@@ -156,7 +156,7 @@ TEST(CompiledProgram, ShorthandStrategiesTrainAsOneDevice) {
     ASSERT_TRUE(shorthand.ok()) << text << ": " << shorthand.error().message;
     const Result<Parallelism> parallelism = complete(*shorthand, devices_named(*shorthand));
     ASSERT_TRUE(parallelism.ok()) << text << ": " << parallelism.error().message;
-    Graph graph = build_model(model, {.batch = parallelism->graph_batch(), .seq = 4}).value();
+    Graph graph = routed_graph(model, *parallelism, 4);
     const Strategy strategy = expand(*parallelism, graph);
     const TrainingGraph training = make_training_graph(std::move(graph), {.master_weights = false}).value();
     const Result<ResolvedStrategy> resolved = resolve(strategy, training, cluster);

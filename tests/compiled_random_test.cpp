@@ -119,6 +119,10 @@ SpreadPlan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
   if (stack.below(2) == 0) plan.types.sent_gradients = DType::BF16;
   if (stack.below(2) == 0) plan.types.sent_parameters = DType::F8;
   if (stack.below(2) == 0) plan.types.products = Arithmetic::kFp8;
+  // Spread over any axes, for one to three micro-batches; again a source of its own.
+  Rng memory = rng.split(3);
+  plan.memory.over = static_cast<MeshAxes>(memory.between(1, 3));
+  plan.schedule = make_schedule({"gpipe", 1, static_cast<std::int32_t>(memory.between(1, 3)), 0}).value();
   // Attention around rings, some of them in one another; a source of its own, so that nothing else depends on it.
   Rng rings = rng.split(1);
   plan.choices.ring = static_cast<MeshAxes>(rings.below(4));
@@ -147,6 +151,15 @@ void change_one_operator(const TrainingGraph& training, SpreadPlan& plan, Rng& r
 struct EditCounts {
   std::atomic<int> edits = 0, instructions = 0, all = 0;
 };
+
+// Collectives over several mesh axes at once.
+int joint_collectives(const Program& program) {
+  int joint = 0;
+  for (const Instruction& instruction : program.instructions)
+    if (const auto* communicate = std::get_if<Communicate>(&instruction.what))
+      joint += std::popcount(communicate->axes) > 1 && communicate->collective != Collective::Slice;
+  return joint;
+}
 
 // The law of recompilation: after any edit the program is the one a full compilation gives; undone, the one before.
 // The edited program is then played.
@@ -203,7 +216,7 @@ TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
   const int plans = wanted ? std::atoi(wanted) : 2100;
   const std::vector<SmallModel> models = small_models();
   std::vector<std::string> problems(static_cast<std::size_t>(plans));
-  std::atomic<int> next = 0, rings = 0;
+  std::atomic<int> next = 0, rings = 0, joint = 0;
   EditCounts counts;
   const auto play = [&] {
     for (int i = next++; i < plans; i = next++) {
@@ -213,6 +226,8 @@ TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
       if (const Result<ShardingPlan> sharding = plan_sharding(model.training, plan.placing, plan.choices);
           sharding.ok() && ring_turns(model.training, *sharding, plan.placing) > 0)
         ++rings;
+      if (const Result<Program> program = compiled(model.training, plan); program.ok())
+        joint += joint_collectives(*program) > 0;
       problems[static_cast<std::size_t>(i)] =
           i % 4 < 2 ? problem_of(model.training, plan) : problem_of_edits(model.training, plan, rng, counts);
     }
@@ -226,10 +241,12 @@ TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
     EXPECT_EQ(problems[i], "") << models[i % models.size()].name << " plan " << i;
   }
   EXPECT_GT(rings, plans / 20);
+  EXPECT_GT(joint, plans / 4);
   fmt::print(
-      "{} random strategies played, {} of them with rings, {} mismatches; {} edits recompiled, {} of {} instructions "
-      "written anew\n",
-      plans, rings.load(), mismatches, counts.edits.load(), counts.instructions.load(), counts.all.load());
+      "{} random strategies played, {} of them with rings, {} with collectives over several axes, {} mismatches; {} "
+      "edits recompiled, {} of {} instructions written anew\n",
+      plans, rings.load(), joint.load(), mismatches, counts.edits.load(), counts.instructions.load(),
+      counts.all.load());
 }
 
 }  // namespace

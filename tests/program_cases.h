@@ -1,6 +1,8 @@
 // Compiled programs for the tests of what is done with programs.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <string>
@@ -28,13 +30,22 @@ inline std::int64_t devices_named(const Shorthand& shorthand) {
   return devices;
 }
 
+// The graph of a micro-batch; with experts, every part of the sequence routes its own tokens.
+inline Graph routed_graph(std::string model, const Parallelism& parallelism, std::int64_t seq,
+                          DType dtype = DType::BF16) {
+  const std::vector<std::int64_t> cuts = parallelism.sequence_cuts();
+  if (!cuts.empty() && describe_model(model).value().experts > 0)
+    model += fmt::format(",groups={}", fmt::join(cuts, "x"));
+  return build_model(model, {.batch = parallelism.graph_batch(), .seq = seq, .dtype = dtype}).value();
+}
+
 // A model under a strategy in shorthand, on as many devices as it names.
 inline ProgramCase program_case(const std::string& model, const std::string& strategy, std::int64_t seq = 4,
                                 const std::string& cluster = "dgx-h100:2", const CompileOptions& options = {},
                                 DType dtype = DType::BF16, const TrainingOptions& trained = {}) {
   const Shorthand shorthand = parse_shorthand(strategy).value();
   const Parallelism parallelism = complete(shorthand, devices_named(shorthand)).value();
-  Graph graph = build_model(model, {.batch = parallelism.graph_batch(), .seq = seq, .dtype = dtype}).value();
+  Graph graph = routed_graph(model, parallelism, seq, dtype);
   const Strategy expanded = expand(parallelism, graph);
   TrainingGraph training = make_training_graph(std::move(graph), trained).value();
   const ResolvedStrategy resolved = resolve(expanded, training, parse_cluster(cluster).value()).value();

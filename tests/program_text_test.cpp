@@ -130,7 +130,7 @@ TEST_F(TinyText, IsReadAsItStands) {
   EXPECT_EQ(reduce.stream, Stream::Tensor);
   EXPECT_EQ(reduce.after, InstructionList{InstructionId(0)});
   EXPECT_EQ(std::get<Communicate>(reduce.what),
-            (Communicate{Collective::AllReduce, 1, Reducer::Sum, {BufferId(2)}, {BufferId(3)}}));
+            (Communicate{Collective::AllReduce, axis_set(1), Reducer::Sum, {BufferId(2)}, {BufferId(3)}}));
   EXPECT_TRUE(program->instructions[InstructionId(7)].weight_part);
 }
 
@@ -181,13 +181,23 @@ TEST_F(TinyText, TellsWhereAndWhatIsWrong) {
   EXPECT_THAT(problem("op fc(", "op gc("), HasSubstr("p.weft:13: 'gc' is not in the graph"));
   EXPECT_THAT(problem("by k:tp", "by j:tp"), HasSubstr("p.weft:13: expected an axis of the operator"));
   EXPECT_THAT(problem("(b0, b1)", "(b0, b12)"), HasSubstr("p.weft:13: buffer b12: there are b0 to b4"));
-  EXPECT_THAT(problem("over tp", "over pp"), HasSubstr("p.weft:15: expected 'over' and an axis of mesh m0"));
+  EXPECT_THAT(problem("over tp", "over pp"),
+              HasSubstr("p.weft:15: expected 'over' and axes of mesh m0, such as 'over dp,cp'"));
+  EXPECT_THAT(problem("over tp", "over tp,tp"), HasSubstr("p.weft:15: expected 'over' and axes of mesh m0"));
   EXPECT_THAT(problem("free b2 after #2", "free b2 after #88"), HasSubstr("p.weft:16: instruction #88 is not there"));
   EXPECT_THAT(problem("#5 m0", "#4 m0"), HasSubstr("p.weft:18: instruction #4 is there twice"));
   EXPECT_THAT(problem("#5 m0", "#50 m0"), HasSubstr("p.weft:18: instruction #50: there are 8"));
   EXPECT_THAT(problem("b4 = receive", "b3 = receive"), HasSubstr("p.weft:19: transfer t0 is of b4 here, not of b3"));
   EXPECT_THAT(problem("stage 0 backward", "stage 1 backward"), HasSubstr("p.weft:20: stage 1 backward"));
   EXPECT_THAT(problem("step:\n", ""), HasSubstr("no step; end with 'step:'"));
+}
+
+TEST_F(TinyText, CollectivesOverSeveralAxesAreReadAsTheyAreWritten) {
+  std::string joint = text;
+  joint.replace(joint.find("over tp"), 7, "over dp,tp");
+  const Program program = parse_program(joint, graph, "p.weft").value();
+  EXPECT_EQ(std::get<Communicate>(program.instructions[InstructionId(2)].what).axes, 0b11u);
+  EXPECT_EQ(print(program, graph), joint);
 }
 
 TEST_F(TinyText, OneDeviceSeesItsOwnPartsAndGroups) {

@@ -343,7 +343,7 @@ TEST(VerifyLayouts, ACollectiveOfAnotherMeaningIsFound) {
 TEST(VerifyLayouts, ACollectiveOverAnotherAxisIsFound) {
   Sharded broken;
   Communicate& gather = broken.find(Collective::AllGather);
-  gather.mesh_axis = 1 - gather.mesh_axis;
+  gather.axes ^= 0b11;
   EXPECT_THAT(broken.problem(), HasSubstr("it takes a cut along"));
 }
 
@@ -358,7 +358,7 @@ TEST(VerifyLayouts, WhatAGatherLeavesDependsOnTheOrderOfCuts) {
   GraphBuilder b("line");
   b.result(b.op1(OpKind::Unary, "relu", {b.input("x", DType::F32, {8})}, {{"fn", "relu"}}));
   const Graph graph = std::move(b).freeze().value();
-  const auto problem = [&](const std::string& from, const std::string& to) {
+  const auto problem = [&](const std::string& from, const std::string& to, MeshAxes axes = axis_set(0)) {
     Program program;
     program.world = program.meshes.push_back(
         Mesh::make({{"a", 2}, {"b", 2}}, {DeviceId(0), DeviceId(1), DeviceId(2), DeviceId(3)}).value());
@@ -368,9 +368,9 @@ TEST(VerifyLayouts, WhatAGatherLeavesDependsOnTheOrderOfCuts) {
         {TensorId(0), parse_layout(before, MeshId(0), mesh).value(), BufferKind::Input, BufferId(0), BufferId(0)});
     program.buffers.push_back(
         {TensorId(0), parse_layout(after, MeshId(0), mesh).value(), BufferKind::Temporary, BufferId(1), BufferId(1)});
-    program.instructions.push_back({MeshId(0), Guard::Always, false,
-                                    Communicate{Collective::AllGather, 0, Reducer::Sum, {BufferId(0)}, {BufferId(1)}},
-                                    Stream::Tensor});
+    program.instructions.push_back(
+        {MeshId(0), Guard::Always, false,
+         Communicate{Collective::AllGather, axes, Reducer::Sum, {BufferId(0)}, {BufferId(1)}}, Stream::Tensor});
     for (std::size_t buffer : {0, 1})
       program.instructions.push_back(
           {MeshId(0), Guard::Always, false, Free{BufferId(buffer)}, Stream::Compute, {InstructionId(0)}});
@@ -381,6 +381,13 @@ TEST(VerifyLayouts, WhatAGatherLeavesDependsOnTheOrderOfCuts) {
   EXPECT_EQ(problem("[8:b,a]", "[8:b]"), "");
   EXPECT_EQ(problem("[8:a,b]", "[2 4:b]"), "");
   EXPECT_EQ(problem("[8:a(5+3)]", "[8]"), "");
+  // Both at once: in any order.
+  EXPECT_EQ(problem("[8:a,b]", "[8]", 0b11), "");
+  EXPECT_EQ(problem("[8:b,a]", "[8]", 0b11), "");
+  EXPECT_THAT(problem("[8:a,b]", "[2 4:b]", 0b11), HasSubstr("it takes a cut along a,b away"));
+  EXPECT_THAT(problem("[8:a]", "[8]", 0b11), HasSubstr("it takes a cut along a,b away"));
+  EXPECT_THAT(problem("[8:a]", "[8]", 0), HasSubstr("is over no mesh axes"));
+  EXPECT_THAT(problem("[8:a]", "[8]", 0b100), HasSubstr("is over no mesh axes"));
   EXPECT_THAT(problem("[8:a,b]", "[8:b]"), HasSubstr("the groups along a do not have together what dimension 0 needs"));
   EXPECT_THAT(problem("[8:b,a]", "[2 4:b]"), HasSubstr("do not have together"));
   EXPECT_THAT(problem("[8:a]", "[8] P(b)"), HasSubstr("it changes nothing along b"));

@@ -114,8 +114,7 @@ TEST(RingAttention, KeysAreNotGatheredBesideOtherAxes) {
         const Instruction& instruction = each.program.instructions[id];
         const auto* communicate = std::get_if<Communicate>(&instruction.what);
         if (!communicate || instruction.stream != Stream::Tensor) continue;
-        const std::string& axis =
-            each.program.meshes[instruction.mesh].axes()[static_cast<std::size_t>(communicate->mesh_axis)].name;
+        const std::string axis = each.program.meshes[instruction.mesh].names_of(communicate->axes);
         EXPECT_EQ(communicate->collective == Collective::Shift, axis == "cp")
             << name_of(communicate->collective) << " over " << axis;
       }
@@ -175,7 +174,7 @@ TEST_F(BrokenRing, AShiftHandsOnByOne) {
   const auto shift_by_two = [](Communicate& what, Program& program) {
     if (what.collective != Collective::Shift) return false;
     Layout& layout = program.buffers[what.outputs[0]].layout;
-    layout = rotated(layout, what.mesh_axis, 1, program.meshes[layout.mesh]);
+    layout = rotated(layout, std::countr_zero(what.axes), 1, program.meshes[layout.mesh]);
     return true;
   };
   EXPECT_THAT(problem<Communicate>(shift_by_two), HasSubstr("it hands each part along cp to the next device"));

@@ -44,6 +44,11 @@ inline std::string problem_of(const TrainingGraph& training, const SpreadPlan& s
   return reference::differs_from_one_device(training, program, spread.schedule);
 }
 
+inline Result<Program> compiled(const TrainingGraph& training, const SpreadPlan& spread) {
+  WEFT_TRY(const ShardingPlan plan, plan_sharding(training, spread.placing, spread.choices));
+  return compile(training, spread.placing, plan, spread.options(), spread.recompute);
+}
+
 // The same after planning and compiling it.
 inline std::string problem_of(const TrainingGraph& training, const SpreadPlan& spread) {
   const Result<ShardingPlan> plan = plan_sharding(training, spread.placing, spread.choices);

@@ -54,11 +54,11 @@ std::vector<GroupTraffic> traffic(const Plan& plan, const std::vector<Instructio
     const auto* communicate = std::get_if<Communicate>(&instruction.what);
     if (!communicate || communicate->collective == Collective::Slice) continue;
     const Mesh& mesh = program.meshes[instruction.mesh];
-    const MeshAxes along = MeshAxes{1} << communicate->mesh_axis;
+    const MeshAxes along = communicate->axes;
     double sent = 0;
     for (std::size_t i = 0; i < communicate->outputs.size(); ++i) {
       const Buffer& from = program.buffers[communicate->inputs[i]];
-      const ReshardStep step{communicate->collective, communicate->mesh_axis, communicate->reducer,
+      const ReshardStep step{communicate->collective, along, communicate->reducer,
                              program.buffers[communicate->outputs[i]].layout};
       const DType dtype = plan.graph().tensors()[from.tensor].type.dtype;
       sent += elements_sent(step, from.layout, mesh) * bits_of(dtype) / 8;

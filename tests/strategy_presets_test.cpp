@@ -269,7 +269,8 @@ TEST(Resolve, StoresParametersAsTheirOwnRuleSays) {
   EXPECT_EQ(storage.zero(), 2);
   EXPECT_TRUE(storage.offload[static_cast<std::size_t>(Stored::Optimizer)]);
 }
-TEST(Expand, RefinesDataAndContextAxesForExperts) {
+// Whole experts lie over the innermost devices: what etp leaves of tp, then cp, then dp.
+TEST(Expand, RefinesTheAxesOfOtherDegreesForExperts) {
   const Graph graph = model(kMixtral);
   const auto axes = [&](const char* shorthand, std::int64_t devices) {
     std::string text;
@@ -278,7 +279,12 @@ TEST(Expand, RefinesDataAndContextAxesForExperts) {
     return text;
   };
   EXPECT_EQ(axes("ep=4,tp=2", 16), "dp2 ep4 tp2 ");
-  EXPECT_EQ(axes("dp=2,cp=4,ep=4,tp=1", 8), "ep2 cp2 ecp2 ");
+  EXPECT_EQ(axes("dp=2,cp=4,ep=4,tp=1", 8), "dp2 ecp4 ");
+  EXPECT_EQ(axes("dp=2,cp=2,ep=4,tp=1", 4), "ep2 ecp2 ");
+  EXPECT_EQ(axes("tp=8,etp=2,ep=2", 16), "dp2 tp2 etp2 eptp2 ");
+  EXPECT_EQ(axes("tp=8,etp=1,ep=8", 16), "dp2 eptp8 ");
+  EXPECT_EQ(axes("tp=2,etp=1,cp=2,ep=8", 16), "dp2 ep2 ecp2 eptp2 ");
+  EXPECT_EQ(axes("tp=4,etp=4,ep=2", 8), "ep2 tp4 ");  // as without etp
   EXPECT_EQ(axes("fsdp=4,replicate=2,pp=2", 16), "pp2 replicate2 fsdp4 ");
   EXPECT_EQ(axes("tp=2,cp=2,cp_mode=a2a", 8), "dp2 tp2 cp2 ");
 }
@@ -294,6 +300,7 @@ TEST(Expand, NumbersRanksInTheOrderGiven) {
   EXPECT_EQ(order("tp=2,pp=2,order=dp-tp-pp", 16), "dp-tp-pp");
   EXPECT_EQ(order("tp=2,pp=2,ep=2,order=dp-tp-pp", 16), "ep-dp-tp-pp");
   EXPECT_EQ(order("tp=2,pp=2,fsdp=2,replicate=2,order=dp-tp-pp", 16), "fsdp-replicate-tp-pp");
+  EXPECT_EQ(order("tp=8,etp=2,ep=2", 16), "etp-eptp-tp-dp");  // an expert's own group first
   // Heads are cut by tp, then cp, but tp stays innermost.
   EXPECT_EQ(order("tp=2,cp=2,cp_mode=a2a", 16), "tp-cp-dp");
 }
@@ -319,8 +326,13 @@ TEST(Validate, FindsNothingWrongWithPresets) {
   for (const char* shorthand : {"dp=8", "tp=2", "tp=2,pp=2,vpp=2", "zero=3", "fsdp=4,replicate=2", "cp=2,cp_mode=a2a",
                                 "tp=2,cp=2,cp_mode=ring,recompute=full,offload=optimizer"})
     EXPECT_THAT(violations(kLlama, expanded(kLlama, shorthand)), IsEmpty()) << shorthand;
-  EXPECT_THAT(violations(kMixtral, expanded(kMixtral, "ep=4,tp=2,zero=1")), IsEmpty());
-  EXPECT_THAT(violations(kMixtral, expanded(kMixtral, "dp=2,cp=4,ep=4,pp=1")), IsEmpty());
+  // Tokens are routed in groups, one for every part of the sequence.
+  for (const auto& [shorthand, groups] :
+       {std::pair("ep=4,tp=2,zero=1", "2"), std::pair("dp=2,cp=4,ep=4,pp=1", "4"), std::pair("tp=2,sp=0,ep=4", "1"),
+        std::pair("tp=4,etp=2,cp=2,ep=4,zero=1", "2x4"), std::pair("tp=4,etp=1,ep=4,zero=3", "4")}) {
+    const std::string routed = std::string(kMixtral) + ",kv_heads=4,groups=" + groups;
+    EXPECT_THAT(violations(routed, expanded(routed, shorthand)), IsEmpty()) << shorthand;
+  }
 }
 TEST(Validate, NamesWhatDoesNotDivide) {
   EXPECT_THAT(violations(kLlama, expanded(kLlama, "tp=4")),
@@ -336,6 +348,12 @@ TEST(Validate, NamesWhatDoesNotDivide) {
               ElementsAre(HasSubstr("layers.0.moe.experts.gate_up: 4 experts do not divide over ep=8; choose ep so "
                                     "that 8 divides 4"),
                           HasSubstr("layers.0.moe.experts.down: 4 experts")));
+  const std::string routed = std::string(kMixtral) + ",kv_heads=4,groups=4";
+  EXPECT_THAT(
+      violations(routed, expanded(routed, "tp=4,etp=1,ep=8")),
+      ElementsAre(HasSubstr("layers.0.moe.experts.gate_up: 4 experts do not divide over 8 parts (ep); choose ep "
+                            "so that it divides 4"),
+                  HasSubstr("layers.0.moe.experts.down: 4 experts")));
   EXPECT_THAT(
       violations("llama3-8b:layers=4,hidden=32,heads=4,kv_heads=4,ffn=62,vocab=256", expanded(kLlama, "tp=4")),
       ElementsAre(HasSubstr("layers.0.mlp.gate_up: axis n of 124 does not divide over tp=4 within 2 parts; choose "

@@ -374,6 +374,8 @@ void add_plan(CLI::App& app, Chosen& chosen) {
                       "bf16, fp16, fp32, tf32, fp8, mxfp8, nvfp4, amp-bf16, amp-fp16 (default: the stack's)");
   command->add_option("--stack", request.stack,
                       "software stack (default: megatron-lm, for other than language models pytorch-ddp)");
+  command->add_option("--freeze", request.freeze,
+                      "parameters that are not trained: globs joined by +, !glob takes back: embed+layers.*.mlp");
   command
       ->add_option(
           "--search", arguments->search,

@@ -3,11 +3,12 @@
 namespace weft {
 
 const char* const kStrategyWords =
-    "\nThe strategy in one line: degrees tp cp pp dp ep (a missing dp fills the cluster), vpp=2 model chunks per "
-    "pipeline\n"
+    "\nThe strategy in one line: degrees tp cp pp dp (a missing dp fills the cluster), vpp=2 model chunks per pipeline\n"
     "rank, zero=0..3, fsdp=8,replicate=4 hybrid sharding, sp=0|1 sequence parallelism, cp_mode=gather|a2a|ring,\n"
     "recompute=none|selective|full|op, mbs= micro-batch, ga= micro-batches per step, schedule=, stages=8+8+7+9,\n"
-    "order=tp-cp-ep-dp-pp, offload=, h= and w= of images, tables=1 for embedding tables.\n";
+    "order=tp-cp-ep-dp-pp, offload=, h= and w= of images, tables=1 for embedding tables.\n"
+    "Experts lie over ep devices and are cut over etp of the tp devices (default tp); ep divides tp/etp*cp*dp and takes\n"
+    "the nearest devices, of tp first, then cp, then dp: with tp=8,etp=1,ep=8 an ep group is a tp group.\n";
 
 void add_plan_arguments(CLI::App& command, PlanRequest& request) {
   command.add_option("--model", request.model, "zoo name with overrides, config.json or .onnx file")->required();
@@ -23,6 +24,8 @@ void add_plan_arguments(CLI::App& command, PlanRequest& request) {
                      "bf16, fp16, fp32, tf32, fp8, mxfp8, nvfp4, amp-bf16, amp-fp16 (default: the stack's)");
   command.add_option("--stack", request.stack,
                      "software stack (default: megatron-lm, for other than language models pytorch-ddp)");
+  command.add_option("--freeze", request.freeze,
+                     "parameters that are not trained: globs joined by +, !glob takes back: embed+layers.*.mlp");
 }
 
 }  // namespace weft

@@ -79,7 +79,8 @@ Status check_words(const SimulateArguments& arguments) {
                         {"--micro-batch", request.micro_batch.has_value(), false},
                         {"--seq", request.seq.has_value(), false},
                         {"--dtype", !request.dtype.empty(), false},
-                        {"--stack", !request.stack.empty(), false}};
+                        {"--stack", !request.stack.empty(), false},
+                        {"--freeze", !request.freeze.empty(), false}};
   for (const Word& word : words) {
     if (!arguments.plan.empty() && word.given) return error("{}: {} says it; leave one out", word.name, arguments.plan);
     if (arguments.plan.empty() && word.needed && !word.given)

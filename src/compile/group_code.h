@@ -39,8 +39,8 @@ struct Chain {
     Publish,     // an updated parameter, to all that keep it whole (ZeRO-1, 2)
     Gather,      // a parameter that is kept in parts, before it is used (ZeRO-3)
   };
-  // What makes chains alike: the same steps one after the other (reduced over one mesh axis, then another).
-  using Step = std::tuple<MeshId, Collective, int, Reducer, DType>;
+  // What makes chains alike: the same steps one after the other (reduced over some mesh axes, then others).
+  using Step = std::tuple<MeshId, Collective, MeshAxes, Reducer, DType>;
   struct Key {
     Purpose purpose{};
     std::vector<Step> steps;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "base/check.h"
 #include "compile/parameter_layout.h"
@@ -218,7 +219,7 @@ Result<BufferId> Lowering::make_as(TensorId tensor, Layout wanted) {
     if (of_parameter_ && step.collective == Collective::Slice &&
         (phase_ == Phase::Step || kind == BufferKind::Parameter || kind == BufferKind::State))
       program_.buffers[next].memory = memory;
-    emit(wanted.mesh, Communicate{step.collective, step.mesh_axis, step.reducer, std::move(inputs), {next}});
+    emit(wanted.mesh, Communicate{step.collective, step.axes, step.reducer, std::move(inputs), {next}});
     best.source = next;
   }
   return best.source;
@@ -400,15 +401,28 @@ void Lowering::make(const Event& event, EventCode& code) {
   use(code.buffer, by, kMain);
 }
 
-// What forward exchanged is kept as it is read: it takes no more memory. What it gathered does.
+// Of the forms that forward made on the way, the one from which the least is sent to what is read, if it takes no more
+// memory: what was exchanged is kept so, what was exchanged and then gathered as it was before the gather.
 BufferId Lowering::as_read_first(const Event& event, BufferId made) {
   const Layout& wanted = split(event.turn).inputs[event.operand];
   if (is_partial(wanted) || wanted != without_halos(wanted)) return made;
-  const auto elements = [&](const Layout& layout) { return largest_local_elements(layout, mesh(layout.mesh)); };
-  if (!options_.keep_gathered_input && elements(wanted) > elements(program_.buffers[made].layout)) return made;
-  for (BufferId each : available_[event.tensor])
-    if (program_.buffers[each].layout == wanted) return each;
-  return made;
+  const auto elements = [&](BufferId id) {
+    const Layout& layout = program_.buffers[id].layout;
+    return largest_local_elements(layout, mesh(layout.mesh));
+  };
+  BufferId nearest = made;
+  double least = std::numeric_limits<double>::infinity();
+  for (BufferId each : available_[event.tensor]) {
+    const Layout& layout = program_.buffers[each].layout;
+    if (layout.mesh != wanted.mesh || is_partial(layout) || layout != without_halos(layout)) continue;
+    if (!options_.keep_gathered_input && elements(each) > elements(made)) continue;
+    const std::shared_ptr<const Resharding> way = memo_.reshard(layout, wanted, mesh(wanted.mesh));
+    const double sent = std::accumulate(way->sent.begin(), way->sent.end(), 0.0);
+    if (way->problem || sent >= least) continue;
+    nearest = each;
+    least = sent;
+  }
+  return nearest;
 }
 
 // What backward reads of forward is saved on the mesh that reads it, as it was made there; what was partial, in the

@@ -147,7 +147,7 @@ void Lowering::add_chain(Chain chain, Chain::Purpose purpose) {
   for (InstructionId id : chain.steps) {
     const Instruction& instruction = program_.instructions[id];
     const auto& step = std::get<Communicate>(instruction.what);
-    chain.key.steps.emplace_back(instruction.mesh, step.collective, step.mesh_axis, step.reducer,
+    chain.key.steps.emplace_back(instruction.mesh, step.collective, step.axes, step.reducer,
                                  graph_.tensors()[program_.buffers[step.inputs[0]].tensor].type.dtype);
   }
   code_->chains.push_back(std::move(chain));

@@ -94,7 +94,7 @@ void Lowering::write_ring(TurnId id, const BufferList& operands) {
     return fresh(operand, rotated(program_.buffers[from].layout, axis, 1, on));
   };
   const auto shift = [&](int axis, BufferList from, BufferList to, InstructionId as = {}) {
-    emit(whole.mesh, Communicate{Collective::Shift, axis, Reducer::Sum, std::move(from), std::move(to)}, as);
+    emit(whole.mesh, Communicate{Collective::Shift, axis_set(axis), Reducer::Sum, std::move(from), std::move(to)}, as);
   };
   std::vector<std::size_t> carried, resting, collecting;
   for (std::size_t i = 0; i < inputs; ++i)

@@ -55,8 +55,15 @@ Expression elements(const Signature& signature, const Operand& operand) {
 
 }  // namespace
 
-Expression volume_factor(Collective collective, const std::string& n) {
-  const Expression part = Expression::less_one(n) * Expression::symbol(n, -1);
+Expression volume_factor(Collective collective, const std::vector<std::string>& degrees) {
+  Expression part;  // (n − 1) / n
+  if (degrees.size() == 1) {
+    part = Expression::less_one(degrees[0]) * Expression::symbol(degrees[0], -1);
+  } else {
+    Expression own(1);
+    for (const std::string& degree : degrees) own = own * Expression::symbol(degree, -1);
+    part = Expression(1) - own;
+  }
   switch (collective) {
     case Collective::AllReduce:
       return Expression(2) * part;
@@ -79,7 +86,7 @@ OperatorVolumes operator_volumes(const Signature& forward) {
   for (const Axis& axis : forward.axes) found.sizes[axis.name] = axis.size;
   Expression flops;
   for (const AxisSet& contraction : forward.contractions) flops += Expression(2) * product(forward, contraction);
-  const Expression all_reduce = volume_factor(Collective::AllReduce, kWays);
+  const Expression all_reduce = volume_factor(Collective::AllReduce, {kWays});
   // An output by its name, the gradient of an input by "d" and its name.
   const auto operand_named = [&](const std::string& name) -> const Operand& {
     for (int i = 0; i < forward.operand_count(); ++i) {

@@ -17,8 +17,8 @@
 
 namespace weft {
 
-// Bytes a rank sends per byte of V, among n.
-Expression volume_factor(Collective collective, const std::string& n);
+// Bytes a rank sends per byte of V, among n devices, n the product of the degrees.
+Expression volume_factor(Collective collective, const std::vector<std::string>& degrees);
 
 // An operator's axis, split over some devices.
 struct AxisVolume {

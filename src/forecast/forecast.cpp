@@ -228,9 +228,7 @@ std::string sort_of(const Program& program, const Graph& graph, InstructionId id
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what))
     return fmt::format(
         "{} over {}", name_of(communicate->collective),
-        instruction.mesh == program.world
-            ? "world"
-            : program.meshes[instruction.mesh].axes()[static_cast<std::size_t>(communicate->mesh_axis)].name);
+        instruction.mesh == program.world ? "world" : program.meshes[instruction.mesh].names_of(communicate->axes));
   if (std::holds_alternative<Send>(instruction.what)) return "send";
   if (std::holds_alternative<Receive>(instruction.what)) return "receive";
   if (const auto* copy = std::get_if<Copy>(&instruction.what))

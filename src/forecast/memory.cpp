@@ -336,24 +336,24 @@ Bytes reserved_estimate(const HeldBytes& held) {
 int communicators_of(const CompiledStrategy& compiled, const MemoryClass& of) {
   const Program& program = compiled.program;
   const DeviceId device = of.devices.front();
-  std::set<std::pair<MeshId, int>> axes;
+  std::set<std::pair<MeshId, MeshAxes>> axes;
   bool transfers = false;
   for (const Instruction& instruction : program.instructions) {
     const bool own = instruction.mesh == program.world ||
                      std::find(of.meshes.begin(), of.meshes.end(), instruction.mesh) != of.meshes.end();
     if (!own) continue;
     if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
-      if (communicate->collective != Collective::Slice) axes.emplace(instruction.mesh, communicate->mesh_axis);
+      if (communicate->collective != Collective::Slice) axes.emplace(instruction.mesh, communicate->axes);
     } else {
       transfers = transfers || std::holds_alternative<Send>(instruction.what) ||
                   std::holds_alternative<Receive>(instruction.what);
     }
   }
   std::set<std::vector<DeviceId>> groups;
-  for (const auto& [id, axis] : axes) {
+  for (const auto& [id, along] : axes) {
     const Mesh& mesh = program.meshes[id];
     std::vector<DeviceId> members;
-    for (int position : mesh.group(mesh.position_of(device), MeshAxes{1} << axis))
+    for (int position : mesh.group(mesh.position_of(device), along))
       members.push_back(mesh.devices()[static_cast<std::size_t>(position)]);
     if (members.size() > 1) groups.insert(std::move(members));
   }

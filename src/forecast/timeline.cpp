@@ -8,18 +8,39 @@
 namespace weft {
 namespace {
 
-Activity activity_of(const Program& program, const Instruction& instruction) {
+// Whether rows of experts go to them or come back.
+bool exchanges_rows(const Program& program, const Graph& graph, const Communicate& communicate) {
+  if (communicate.collective != Collective::AllToAll) return false;
+  const auto routes = [&](OpId op) {
+    const OpKind kind = graph.kind(op);
+    return kind == OpKind::Dispatch || kind == OpKind::DispatchWeights || kind == OpKind::Combine ||
+           kind == OpKind::WeighRows || kind == OpKind::ExpertLinear;
+  };
+  const TensorId rows = program.buffers[communicate.inputs.front()].tensor;
+  const auto uses = graph.uses(rows);
+  const OpId producer = graph.tensors()[rows].producer;
+  return (producer.valid() && routes(producer)) ||
+         std::any_of(uses.begin(), uses.end(), [&](const Use& use) { return routes(use.op); });
+}
+
+Activity activity_of(const Program& program, const Graph& graph, const Instruction& instruction) {
   if (std::holds_alternative<Send>(instruction.what) || std::holds_alternative<Receive>(instruction.what))
     return Activity::Pipeline;
   if (std::holds_alternative<Copy>(instruction.what)) return Activity::Offload;
   const auto* communicate = std::get_if<Communicate>(&instruction.what);
   if (!communicate) return Activity::Compute;
   if (instruction.stream == Stream::Data || instruction.mesh == program.world) return Activity::Data;
-  const std::string& axis =
-      program.meshes[instruction.mesh].axes()[static_cast<std::size_t>(communicate->mesh_axis)].name;
-  if (axis == "cp" || axis == "ecp") return Activity::Context;
-  if (axis == "ep") return Activity::Expert;
-  return Activity::Tensor;
+  if (exchanges_rows(program, graph, *communicate)) return Activity::Expert;
+  // What concerns experts among others is theirs, what concerns nothing but the context its own.
+  const Mesh& mesh = program.meshes[instruction.mesh];
+  bool context = true;
+  for (std::size_t axis = 0; axis < mesh.axes().size(); ++axis) {
+    if ((communicate->axes >> axis & 1u) == 0) continue;
+    const std::string& name = mesh.axes()[axis].name;
+    if (name == "ep") return Activity::Expert;
+    context = context && (name == "cp" || name == "ecp");
+  }
+  return context ? Activity::Context : Activity::Tensor;
 }
 
 // Waiting there is waiting for another stage.
@@ -39,7 +60,7 @@ std::string_view name_of(Activity activity) {
 IdVec<InstructionId, Activity> activities_of(const Program& program, const Graph& graph) {
   IdVec<InstructionId, Activity> activities(program.instructions.size());
   for (InstructionId id : program.instructions.ids()) {
-    activities[id] = activity_of(program, program.instructions[id]);
+    activities[id] = activity_of(program, graph, program.instructions[id]);
     if (const auto* compute = std::get_if<Compute>(&program.instructions[id].what))
       if (graph.ops()[compute->op].phase == Phase::Step) activities[id] = Activity::Optimizer;
   }

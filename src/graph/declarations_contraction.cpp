@@ -107,9 +107,9 @@ const OpEntry kOperators[] = {
     {OpKind::ExpertLinear, "expert_linear", "",
      [](const Attrs&, Inputs) -> Result<Declaration> {
        return Declaration{
-           // m: the rows routed to an expert; an average when routing is dropless.
-           .notation = "x[e,m,k] w[e,k,n] -> y[e,m,n]",
-           .sample = "m",
+           // "...": the rows routed to an expert, by their groups (declarations_routing.cpp).
+           .notation = "x[e,...,k] w[e,k,n] -> y[e,...,n]",
+           .sample = "...",
            .parameter = "e",
            .linear = "x w",
            .contractions = "*",

@@ -1,25 +1,45 @@
 // Lookup by index, and the routing of tokens to experts.
 //
-// Tokens x[b, n.t] form b·n groups of t tokens. Within a group each token picks j of e experts; an expert takes at most
-// c rows of a group (its capacity), in token order. Expert buffers y[e, b.n.c, k] keep the group axes, so that
-// splitting groups on one side and experts on the other is exactly an all-to-all. Dropless routing has no limit: c is
-// then the average number of rows, which stands for the true, data-dependent one.
-#include "base/checked.h"
+// The tokens of each of b samples form n groups of t. Within a group each token picks j of e experts; an expert takes
+// at most c rows of a group (its capacity), in token order. Dropless routing has no limit: c is then the average number
+// of rows, which stands for the true, data-dependent one.
+//
+// `groups` may be a product, groups=[2,4] where the sequence is cut into 2 parts and each again into 4 (context and
+// sequence parallelism): tokens x[b, n0.n1.t], expert buffers y[e, b, n0, n1, c, k]. As every cut of the tokens has a
+// dimension of the buffers to itself, tokens split in whatever way on one side and experts on the other are exactly an
+// all-to-all apart.
+#include <fmt/format.h>
+
 #include "graph/declaration.h"
 
 namespace weft {
 namespace {
 
-struct Routing {
+// The group axes of the attribute `groups`: "n0.n1" in a dimension of tokens, "n0,n1" as dimensions of a buffer.
+struct Groups {
   std::vector<std::pair<std::string, std::int64_t>> sizes;
+  std::string product, dims, sample = "b";
+
+  explicit Groups(const Attrs& attrs) {
+    for (std::int64_t size : attrs.integers("groups", {1})) {
+      const std::string axis = fmt::format("n{}", sizes.size());
+      product += (sizes.empty() ? "" : ".") + axis;
+      dims += (sizes.empty() ? "" : ",") + axis;
+      sample += " " + axis;
+      sizes.emplace_back(axis, size);
+    }
+  }
 };
 
-Result<Routing> routing(std::string_view op, const Attrs& attrs) {
+// The same with the sizes of what is routed: experts and their capacity.
+Result<Groups> routing(std::string_view op, const Attrs& attrs) {
   const std::int64_t experts = attrs.integer("experts", 0), capacity = attrs.integer("capacity", 0);
-  const std::int64_t groups = attrs.integer("groups", 1);
-  if (experts <= 0 || capacity <= 0 || groups <= 0)
-    return error("{}: experts={}, capacity={} and groups={} must be positive", op, experts, capacity, groups);
-  return Routing{{{"e", experts}, {"c", capacity}, {"n", groups}}};
+  if (experts <= 0 || capacity <= 0)
+    return error("{}: experts={} and capacity={} must be positive", op, experts, capacity);
+  Groups groups(attrs);
+  groups.sizes.emplace_back("e", experts);
+  groups.sizes.emplace_back("c", capacity);
+  return groups;
 }
 
 const OpEntry kOperators[] = {
@@ -51,25 +71,27 @@ const OpEntry kOperators[] = {
            .gradients = {"grad: dweights x index -> dx"},
        };
      }},
-    {OpKind::AuxLoss, "aux_loss", "groups:int coefficient:num",
+    {OpKind::AuxLoss, "aux_loss", "groups:ints coefficient:num",
      [](const Attrs& attrs, Inputs) -> Result<Declaration> {
+       const Groups groups(attrs);
        return Declaration{
            // Switch Transformer's load-balancing loss of each group, averaged over the groups of the global batch.
-           .notation = "x[b,n.t,e] index[b,n.t,j] -> loss[]:f32",
-           .sizes = {{"n", attrs.integer("groups", 1)}},
-           .sample = "b n",
+           .notation = fmt::format("x[b,{0}.t,e] index[b,{0}.t,j] -> loss[]:f32", groups.product),
+           .sizes = groups.sizes,
+           .sample = groups.sample,
            .whole = "t e j",
            .pointwise = 6,
            .gradients = {"grad: dloss x index -> dx"},
        };
      }},
-    {OpKind::Dispatch, "dispatch", "experts:int capacity:int groups:int dropless:int expert_groups:int top_groups:int",
+    {OpKind::Dispatch, "dispatch",
+     "experts:int capacity:int groups:ints dropless:int expert_groups:int top_groups:int",
      [](const Attrs& attrs, Inputs) -> Result<Declaration> {
-       WEFT_TRY(Routing sizes, routing("dispatch", attrs));
+       WEFT_TRY(const Groups groups, routing("dispatch", attrs));
        return Declaration{
-           .notation = "x[b,n.t,k] index[b,n.t,j] -> y[e,b.n.c,k]",
-           .sizes = std::move(sizes.sizes),
-           .sample = "b n",
+           .notation = fmt::format("x[b,{0}.t,k] index[b,{0}.t,j] -> y[e,b,{1},c,k]", groups.product, groups.dims),
+           .sizes = groups.sizes,
+           .sample = groups.sample,
            .whole = "t j c",
            .parameter = "e",
            .linear = "x",
@@ -78,14 +100,14 @@ const OpEntry kOperators[] = {
        };
      }},
     {OpKind::DispatchWeights, "dispatch_weights",
-     "experts:int capacity:int groups:int dropless:int expert_groups:int top_groups:int",
+     "experts:int capacity:int groups:ints dropless:int expert_groups:int top_groups:int",
      [](const Attrs& attrs, Inputs) -> Result<Declaration> {
-       WEFT_TRY(Routing sizes, routing("dispatch_weights", attrs));
+       WEFT_TRY(const Groups groups, routing("dispatch_weights", attrs));
        return Declaration{
            // The weight of each row, sent along with it.
-           .notation = "weights[b,n.t,j] index[b,n.t,j] -> y[e,b.n.c]",
-           .sizes = std::move(sizes.sizes),
-           .sample = "b n",
+           .notation = fmt::format("weights[b,{0}.t,j] index[b,{0}.t,j] -> y[e,b,{1},c]", groups.product, groups.dims),
+           .sizes = groups.sizes,
+           .sample = groups.sample,
            .whole = "t j c",
            .parameter = "e",
            .linear = "weights",
@@ -96,8 +118,8 @@ const OpEntry kOperators[] = {
     {OpKind::WeighRows, "weigh_rows", "",
      [](const Attrs&, Inputs) -> Result<Declaration> {
        return Declaration{
-           .notation = "x[e,m,f] weights[e,m] -> y[e,m,f]",
-           .sample = "m",
+           .notation = "x[e,...,f] weights[e,...] -> y[e,...,f]",
+           .sample = "...",
            .parameter = "e",
            .linear = "x weights",
            .pointwise = 1,
@@ -105,23 +127,24 @@ const OpEntry kOperators[] = {
        };
      }},
     {OpKind::Combine, "combine",
-     "experts:int capacity:int groups:int dropless:int expert_groups:int top_groups:int weighed:int",
+     "experts:int capacity:int groups:ints dropless:int expert_groups:int top_groups:int weighed:int",
      [](const Attrs& attrs, Inputs) -> Result<Declaration> {
-       WEFT_TRY(Routing sizes, routing("combine", attrs));
+       WEFT_TRY(const Groups groups, routing("combine", attrs));
        if (attrs.integer("weighed", 0))  // the rows were weighed already: they are added up
          return Declaration{
-             .notation = "y[e,b.n.c,k] index[b,n.t,j] -> z[b,n.t,k]",
-             .sizes = std::move(sizes.sizes),
-             .sample = "b n",
+             .notation = fmt::format("y[e,b,{1},c,k] index[b,{0}.t,j] -> z[b,{0}.t,k]", groups.product, groups.dims),
+             .sizes = groups.sizes,
+             .sample = groups.sample,
              .whole = "t j c",
              .linear = "y",
              .pointwise = 1,
              .gradients = {"grad_y: dz index -> dy"},
          };
        return Declaration{
-           .notation = "y[e,b.n.c,k] weights[b,n.t,j] index[b,n.t,j] -> z[b,n.t,k]",
-           .sizes = std::move(sizes.sizes),
-           .sample = "b n",
+           .notation = fmt::format("y[e,b,{1},c,k] weights[b,{0}.t,j] index[b,{0}.t,j] -> z[b,{0}.t,k]", groups.product,
+                                   groups.dims),
+           .sizes = groups.sizes,
+           .sample = groups.sample,
            .whole = "t j c",
            .linear = "y weights",
            .pointwise = 2,

@@ -90,15 +90,20 @@ TEST(Operators, ConvolutionsHaveHalos) {
 }
 
 TEST(Operators, GroupedExpertBuffersTurnAnAllToAllIntoARename) {
-  const Signature dispatch =
-      make_signature(OpKind::Dispatch,
-                     {{"experts", std::int64_t{8}}, {"capacity", std::int64_t{4}}, {"groups", std::int64_t{2}}},
-                     std::vector<TensorType>{{DType::BF16, {2, 32, 16}}, {DType::I64, {2, 32, 2}}})
-          .value();
-  EXPECT_EQ(notation_of(dispatch), "x[b,n.t,k] index[b,n.t,j] -> y[e,b.n.c,k]");
-  EXPECT_EQ(rule_text(dispatch, "b"), "S(0) S(0) -> S(1)");
-  EXPECT_EQ(rule_text(dispatch, "n"), "S(1) S(1) -> S(1/2)");  // inside each of the two samples
-  EXPECT_EQ(rule_text(dispatch, "e"), "R R -> S(0)");
+  const auto dispatch = [](std::vector<std::int64_t> groups) {
+    return make_signature(OpKind::Dispatch,
+                          {{"experts", std::int64_t{8}}, {"capacity", std::int64_t{4}}, {"groups", std::move(groups)}},
+                          std::vector<TensorType>{{DType::BF16, {2, 32, 16}}, {DType::I64, {2, 32, 2}}})
+        .value();
+  };
+  const Signature plain = dispatch({2}), nested = dispatch({2, 4});
+  EXPECT_EQ(notation_of(plain), "x[b,n0.t,k] index[b,n0.t,j] -> y[e,b,n0,c,k]");
+  EXPECT_EQ(rule_text(plain, "b"), "S(0) S(0) -> S(1)");
+  EXPECT_EQ(rule_text(plain, "n0"), "S(1) S(1) -> S(2)");
+  EXPECT_EQ(rule_text(plain, "e"), "R R -> S(0)");
+  // Two parts of the sequence, each in four: every cut has a dimension of its own.
+  EXPECT_EQ(notation_of(nested), "x[b,n0.n1.t,k] index[b,n0.n1.t,j] -> y[e,b,n0,n1,c,k]");
+  EXPECT_EQ(rule_text(nested, "n1"), "S(1/2) S(1/2) -> S(3)");
 }
 
 TEST(Operators, ReshapeFindsTheCommonFactors) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 
 #include "base/check.h"
 
@@ -44,7 +45,7 @@ class BackwardBuilder {
     if (!loss_.valid() || !builder_.shape(loss_).empty())
       return error("training needs a scalar loss as the graph's first result");
     mark_what_needs_gradients();
-    if (!needs_gradient_[loss_]) return error("the loss depends on no parameter");
+    if (!needs_gradient_[loss_]) return error("the loss depends on no parameter that is trained");
     // The gradient that enters backward: 1, or the loss scale.
     add(loss_, builder_.input("loss_scale", DType::F32, {}));
 
@@ -63,6 +64,7 @@ class BackwardBuilder {
   void mark_what_needs_gradients() {
     for (TensorId id : IdRange<TensorId>(forward_tensors_))
       needs_gradient_[id] = graph().tensors()[id].kind == TensorKind::Parameter;
+    for (TensorId id : options_.frozen) needs_gradient_[id] = 0;
     // Per signature, the inputs a gradient can flow to: the same for every operator that shares it.
     IdVec<SignatureId, std::vector<Gradient>> gradients(graph().signatures().size());
     for (SignatureId id : gradients.ids()) gradients[id] = gradients_of(graph().signatures()[id]);
@@ -318,10 +320,16 @@ std::vector<TensorId> saved_tensors(const TrainingGraph& training, const Recompu
   const auto save = [&](TensorId id) {
     if (graph.tensors()[id].kind == TensorKind::Activation) saved[graph.tensors()[id].storage] = 1;
   };
+  // A region below everything that is trained has no backward products and is not computed again.
+  std::set<int> differentiated;
+  for (const Op& op : graph.ops())
+    if (op.phase == Phase::Backward) differentiated.insert(regions.of(op.forward));
   for (OpId op : graph.ops().ids()) {
     const Op& described = graph.ops()[op];
     const bool backward = described.phase == Phase::Backward && described.forward.valid();
-    if (!backward && !(described.phase == Phase::Forward && regions.again(op))) continue;
+    const bool again =
+        described.phase == Phase::Forward && regions.again(op) && differentiated.contains(regions.of(op));
+    if (!backward && !again) continue;
     const int region = regions.of(backward ? described.forward : op);
     for (TensorId input : graph.inputs(op)) {
       const OpId producer = graph.tensors()[input].producer;

@@ -23,6 +23,9 @@ struct TrainingOptions {
   std::optional<DType> gradient_dtype = {};  // of the accumulators; unset: the parameter's
   std::optional<double> clip_norm = 1.0;     // clip by the global gradient norm; unset: do not
   bool overflow_check = false;               // fp16: count non-finite gradients and skip the step on any
+  // Parameters that are not trained: they have no gradient and no optimizer state, and nothing is differentiated that
+  // only they would need.
+  std::vector<TensorId> frozen = {};
 };
 
 struct TrainingGraph {

@@ -66,6 +66,7 @@ void describe(const TransformerConfig& config, ModelInfo& info) {
   info.kind = config.structure == Structure::Vision ? ModelKind::Vision : ModelKind::Language;
   info.counts_tokens = config.structure != Structure::Vision;
   info.layers = config.layers;
+  info.experts = config.moe.experts;
   if (config.structure == Structure::EncoderDecoder)
     info.layers += config.decoder_layers > 0 ? config.decoder_layers : config.layers;
   info.context = config.structure == Structure::Vision ? 0 : config.context;

@@ -78,7 +78,6 @@ constexpr IntegerField<T> kTransformerIntegers[] = {
     {"shared_ffn", 0, kMost, [](T& c, std::int64_t v) { c.moe.shared_ffn = v; }},
     {"first_dense", 0, 10'000, [](T& c, std::int64_t v) { c.moe.first_dense = v; }},
     {"moe_every", 1, 10'000, [](T& c, std::int64_t v) { c.moe.every = v; }},
-    {"groups", 1, kMost, [](T& c, std::int64_t v) { c.moe.groups = v; }},
     {"expert_groups", 1, 100'000, [](T& c, std::int64_t v) { c.moe.expert_groups = v; }},
     {"top_groups", 0, 100'000, [](T& c, std::int64_t v) { c.moe.top_groups = v; }},
     {"weigh_rows", 0, 1, [](T& c, std::int64_t v) { c.moe.weigh_rows = v != 0; }},
@@ -128,11 +127,26 @@ Status set_dropout(Config& config, std::string_view text) {
   return Ok{};
 }
 
+// "2x4": the tokens of a sample in 2 parts, each of them in 4.
+Status set_groups(T& config, std::string_view text) {
+  config.moe.groups.clear();
+  for (std::string_view rest = text; config.moe.groups.size() < 5;) {
+    const std::size_t end = std::min(rest.find('x'), rest.size());
+    const Result<std::int64_t> factor = parse_integer(rest.substr(0, end), "groups");
+    if (!factor.ok()) return error("groups={}: write a number of token groups per sample, 8 or 2x4", text);
+    config.moe.groups.push_back(*factor);
+    if (end == rest.size()) break;
+    rest.remove_prefix(end + 1);
+  }
+  return Ok{};
+}
+
 constexpr TextField<T> kTransformerTexts[] = {
     {"positions", set_positions},
     {"activation", set_activation},
     {"norm", set_norm},
     {"dropout", set_dropout<T>},
+    {"groups", set_groups},
     {"capacity_factor",
      [](T& config, std::string_view text) -> Status {
        WEFT_TRY(config.moe.capacity_factor, parse_number("capacity_factor", text));

@@ -24,7 +24,8 @@ Status check_moe(const TransformerConfig& config) {
   WEFT_TRY_OK(within("shared_ffn", moe.shared_ffn, 0, 1LL << 24));
   WEFT_TRY_OK(within("first_dense", moe.first_dense, 0, 10'000));
   WEFT_TRY_OK(within("every", moe.every, 1, 10'000));
-  WEFT_TRY_OK(within("groups", moe.groups, 1, 1LL << 24));
+  if (moe.groups.empty() || moe.groups.size() > 4) return error("groups: write 1 to 4 factors, 2x4");
+  for (std::int64_t factor : moe.groups) WEFT_TRY_OK(within("groups", factor, 1, 1 << 15));
   WEFT_TRY_OK(within("expert_groups", moe.expert_groups, 1, moe.experts));
   if (moe.top_groups < 0 || moe.top_groups > moe.expert_groups || moe.experts % moe.expert_groups != 0 ||
       (moe.top_groups > 0 && moe.experts / moe.expert_groups * moe.top_groups < moe.top_k))
@@ -276,8 +277,8 @@ Status check(const TransformerConfig& config) {
 }
 
 void build_transformer(GraphBuilder& builder, const TransformerConfig& config, const StepShape& step) {
-  if (config.moe.experts > 0 && step.seq % config.moe.groups != 0)
-    return builder.fail(error("groups={} does not divide seq={}", config.moe.groups, step.seq));
+  if (config.moe.experts > 0 && step.seq % config.moe.group_count() != 0)
+    return builder.fail(error("groups={} does not divide seq={}", fmt::join(config.moe.groups, "x"), step.seq));
   TransformerBuilder(builder, config, step).build();
 }
 

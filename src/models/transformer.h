@@ -8,7 +8,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "graph/graph.h"
@@ -37,8 +40,9 @@ struct MoeConfig {
   std::int64_t first_dense = 0;  // the first layers that stay dense (DeepSeek)
   std::int64_t every = 1;        // every k-th layer has experts, the others are dense (GShard: 2)
   double capacity_factor = 0;  // 0: dropless; else an expert takes ceil(tokens · top_k / experts · factor) of a group
-  std::int64_t groups = 1;     // token groups per sample, each with a capacity of its own
-  bool sigmoid_score = false;  // else softmax
+  // Token groups per sample, each with a capacity of its own: a product, as the sequence is cut over devices.
+  std::vector<std::int64_t> groups = {1};
+  bool sigmoid_score = false;                      // else softmax
   std::int64_t expert_groups = 1, top_groups = 0;  // experts are chosen within the best groups (DeepSeek); 0: in all
   bool weigh_rows = false;  // a choice's weight multiplies the activation, not the result: the same sum, other traffic
   bool correction_bias = false;  // DeepSeek-V3's per-expert bias for load balance
@@ -46,6 +50,9 @@ struct MoeConfig {
   double scale = 1;
   double aux_loss = 0;  // coefficient of the load-balancing loss; 0: none
 
+  std::int64_t group_count() const {
+    return std::accumulate(groups.begin(), groups.end(), std::int64_t{1}, std::multiplies<>());
+  }
   bool operator==(const MoeConfig&) const = default;
 };
 

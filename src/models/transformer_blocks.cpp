@@ -29,11 +29,11 @@ std::string_view function_of(Activation activation) {
   return "?";
 }
 
-// Tokens of one group that an expert takes: all that come (on average) when dropless.
+// Tokens of one group that an expert takes: all that come, on average, when dropless.
 std::int64_t expert_capacity(const MoeConfig& moe, std::int64_t tokens_per_group) {
-  const double factor = moe.capacity_factor > 0 ? moe.capacity_factor : 1;
-  const double rows = static_cast<double>(tokens_per_group * moe.top_k) / static_cast<double>(moe.experts) * factor;
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(rows)));
+  const double average = static_cast<double>(tokens_per_group * moe.top_k) / static_cast<double>(moe.experts);
+  const double rows = moe.capacity_factor > 0 ? std::ceil(average * moe.capacity_factor) : std::round(average);
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(rows));
 }
 
 }  // namespace
@@ -187,7 +187,7 @@ TensorId TransformerBlocks::experts(TensorId x) {
         b.op1(OpKind::AuxLoss, "aux_loss", {logits, index}, {{"groups", moe.groups}, {"coefficient", moe.aux_loss}}));
 
   Attrs exchange{
-      {"experts", moe.experts}, {"capacity", expert_capacity(moe, seq / moe.groups)}, {"groups", moe.groups}};
+      {"experts", moe.experts}, {"capacity", expert_capacity(moe, seq / moe.group_count())}, {"groups", moe.groups}};
   if (moe.capacity_factor <= 0) exchange.set("dropless", std::int64_t{1});
   if (moe.top_groups > 0) {
     exchange.set("expert_groups", moe.expert_groups);

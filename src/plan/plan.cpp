@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <utility>
 
+#include "base/checked.h"
 #include "base/units.h"
+#include "plan/freeze.h"
 #include "strategy/validate.h"
 #include "strategy/yaml.h"
 
@@ -19,6 +22,11 @@ std::string with_override(const std::string& spec, const std::string& item) {
   const std::size_t suffix = std::min(spec.find(".json"), spec.size());
   const bool has_any = spec.find(':', suffix == spec.size() ? 0 : suffix) != std::string::npos;
   return spec + (has_any ? "," : ":") + item;
+}
+
+bool has_override(const std::string& spec, std::string_view key) {
+  return spec.find(fmt::format(":{}=", key)) != std::string::npos ||
+         spec.find(fmt::format(",{}=", key)) != std::string::npos;
 }
 
 bool has_operator(const Graph& graph, OpKind kind) {
@@ -90,18 +98,30 @@ class PlanMaker {
                    grouped(batch.micro_batches), grouped(kMostMicroBatches));
     shape.batch = batch.graph_batch();
     shape.dtype = precision.stored;
-    const std::int64_t tp = parallelism ? parallelism->tp : from_file->mesh.size_of("tp");
+    const auto degree = [&](std::initializer_list<std::string_view> axes) {
+      std::int64_t product = 1;
+      for (std::string_view axis : axes) product *= from_file->mesh.size_of(axis);
+      return product;
+    };
+    const std::int64_t tp = parallelism ? parallelism->tp : degree({"tp", "etp", "eptp"});
     Vocabulary vocabulary;
     std::int64_t parameters = 0;
-    const std::int64_t cp = parallelism ? parallelism->cp : from_file->mesh.size_of("cp");
+    const std::int64_t cp = parallelism ? parallelism->cp : degree({"cp", "ecp"});
     const ContextMode context = parallelism ? parallelism->cp_mode : from_file->context;
     const std::int64_t zigzag = context == ContextMode::AllToAll ? 1 : cp;
+    WEFT_TRY_OK(settle_groups(info, parallelism ? parallelism->sequence_cuts() : sequence_cuts(*from_file)));
     WEFT_TRY(Model model, load(info.kind, shape, stack, tp, zigzag, vocabulary, parameters));
 
     if (model.info.kind == ModelKind::Imported) WEFT_TRY_OK(take_from_file(model, batch, precision));
+    if (parallelism) WEFT_TRY_OK(check_experts(*parallelism, model.graph));
 
-    const TrainingOptions options = training_options(model, precision);
-    WEFT_TRY(TrainingGraph training, make_training_graph(std::move(model.graph), options));
+    TrainingOptions options = training_options(model, precision);
+    WEFT_TRY(options.frozen, frozen_parameters(model.graph, request_.freeze));
+    Result<TrainingGraph> differentiated = make_training_graph(std::move(model.graph), options);
+    if (!differentiated.ok())
+      return request_.freeze.empty() ? differentiated.error()
+                                     : differentiated.error().at(fmt::format("--freeze '{}'", request_.freeze));
+    TrainingGraph training = std::move(differentiated).value();
     Strategy strategy = parallelism ? expand(*parallelism, training.graph) : std::move(*from_file);
     if (!request_.devices.empty() && parallelism) strategy.mesh.devices = request_.devices;
     WEFT_TRY(ResolvedStrategy resolved, resolve_all(strategy, training, cluster));
@@ -129,6 +149,16 @@ class PlanMaker {
     if (request_.micro_batch && (*request_.micro_batch < 1 || *request_.micro_batch > kMostMicroBatch))
       return error("--micro-batch {}: from 1 to {} samples", *request_.micro_batch, grouped(kMostMicroBatch));
     return Ok{};
+  }
+
+  // Degrees of experts mean nothing to a model that has none.
+  Status check_experts(const Parallelism& plan, const Graph& graph) const {
+    if ((plan.ep == 1 && plan.etp == plan.tp) || has_operator(graph, OpKind::Dispatch)) return Ok{};
+    if (plan.ep == 1)
+      return error("strategy: etp={} cuts experts over devices, but {} has none; leave etp out", plan.etp,
+                   request_.model);
+    return error("strategy: ep={} spreads experts over devices, but {} has none; leave ep out", plan.ep,
+                 request_.model);
   }
 
   Result<SoftwareStack> choose_stack(const ModelInfo& info) {
@@ -184,10 +214,26 @@ class PlanMaker {
     return Ok{};
   }
 
+  // Experts take tokens where they lie: every part of the sequence routes its own.
+  Status settle_groups(const ModelInfo& info, const std::vector<std::int64_t>& cuts) {
+    if (info.experts == 0 || cuts.empty() || has_override(request_.model, "groups")) return Ok{};
+    const std::int64_t parts = std::accumulate(cuts.begin(), cuts.end(), std::int64_t{1}, std::multiplies<>());
+    if (info.seq % parts != 0)
+      return error(
+          "{}: a sequence of {} does not divide into the {} parts that the strategy cuts it into, each of "
+          "which routes its own tokens to experts; choose --seq so that it does, lower cp or tp, or write sp=0",
+          request_.model, info.seq, parts);
+    groups_ = fmt::format("groups={}", fmt::join(cuts, "x"));
+    assumptions_.push_back(fmt::format(
+        "tokens are routed to experts in {} groups per sample, one for every part of the sequence (--model …:groups=)",
+        parts));
+    return Ok{};
+  }
+
   // The graph as the stack has it: attention in one kernel or several, the vocabulary padded.
   Result<Model> load(ModelKind kind, const ModelOptions& shape, const SoftwareStack& stack, std::int64_t tp,
                      std::int64_t zigzag, Vocabulary& vocabulary, std::int64_t& parameters) {
-    std::string spec = request_.model;
+    std::string spec = groups_.empty() ? request_.model : with_override(request_.model, groups_);
     if (kind != ModelKind::Language) {  // neither padded nor built of other kernels
       WEFT_TRY(Model model, load_model(spec, shape));
       WEFT_TRY_OK(check_shape(model, shape));
@@ -258,10 +304,17 @@ class PlanMaker {
   }
 
   const PlanRequest& request_;
+  std::string groups_;  // of tokens that are routed to experts, as an override of the model; empty: as it has them
   std::vector<std::string> assumptions_;
 };
 
 }  // namespace
+
+std::int64_t Plan::frozen_parameters() const {
+  std::int64_t count = 0;
+  for (TensorId id : options.frozen) count += *checked_product(training.graph.tensors()[id].type.shape);
+  return count;
+}
 
 std::vector<DeviceId> Plan::ranks() const {
   std::vector<DeviceId> devices;

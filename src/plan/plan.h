@@ -37,7 +37,8 @@ struct PlanRequest {
   std::optional<std::int64_t> seq = {};                             // tokens per sample
   std::string dtype = {};                                           // empty: the stack's
   std::vector<std::int64_t> devices = {};                           // of the cluster, by rank; empty: all of them
-  std::string stack = {};  // empty: megatron-lm for language models, pytorch-ddp for others
+  std::string stack = {};   // empty: megatron-lm for language models, pytorch-ddp for others
+  std::string freeze = {};  // globs of parameters that are not trained (plan/freeze.h)
 };
 
 // The vocabulary as published, and as the stack stores it.
@@ -65,6 +66,7 @@ struct Plan {
   std::vector<std::string> assumptions;
 
   std::int64_t stored_parameters() const { return training.graph.parameter_count(); }
+  std::int64_t frozen_parameters() const;  // of those, the ones that are not trained
   std::int64_t tokens_per_step() const { return batch.global_batch * model.seq; }  // 0: samples have no tokens
   // The devices in the order of ranks.
   std::vector<DeviceId> ranks() const;

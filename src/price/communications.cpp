@@ -22,7 +22,7 @@ KindId Communications::kind_of(const Instruction& instruction) {
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what))
     return communicate->collective == Collective::Slice
                ? KindId()
-               : collective_kind(instruction.mesh, communicate->mesh_axis, communicate->collective);
+               : collective_kind(instruction.mesh, communicate->axes, communicate->collective);
   if (const auto* send = std::get_if<Send>(&instruction.what)) return transfer_kind(program_.transfers[send->transfer]);
   if (const auto* receive = std::get_if<Receive>(&instruction.what))
     return transfer_kind(program_.transfers[receive->transfer]);
@@ -31,15 +31,14 @@ KindId Communications::kind_of(const Instruction& instruction) {
   return KindId();
 }
 
-KindId Communications::collective_kind(MeshId mesh_id, int axis, Collective collective) {
-  const auto [found, added] = collectives_.try_emplace({mesh_id, axis, collective});
+KindId Communications::collective_kind(MeshId mesh_id, MeshAxes along, Collective collective) {
+  const auto [found, added] = collectives_.try_emplace({mesh_id, along, collective});
   if (!added) return found->second;
   const Mesh& mesh = program_.meshes[mesh_id];
   const KindId kind = found->second =
       kinds_.push_back({mesh_id, {}, std::vector<CommGroupId>(static_cast<std::size_t>(mesh.size()))});
-  const MeshAxes along = MeshAxes{1} << axis;
   for (int leader = 0; leader < mesh.size(); ++leader) {
-    if (mesh.coordinate(leader, axis) != 0) continue;
+    if (mesh.group_leader(leader, along) != leader) continue;
     const std::vector<int> positions = mesh.group(leader, along);
     std::vector<DeviceId> devices;
     std::vector<std::uint32_t> members;

@@ -1,7 +1,7 @@
 // Every communication of a program on its devices: which groups it has and which links they load.
 //
-// A *kind* is a pattern: a collective along a mesh axis, a transfer between two layouts, copies to the host. It has one
-// group per set of devices that communicate; groups of the same shape cost the same. Kinds are shared by all
+// A *kind* is a pattern: a collective along some mesh axes, a transfer between two layouts, copies to the host. It has
+// one group per set of devices that communicate; groups of the same shape cost the same. Kinds are shared by all
 // instructions of their pattern.
 #pragma once
 
@@ -69,7 +69,7 @@ class Communications {
   const IdVec<ShapeId, std::vector<std::uint32_t>>& routes_used() const { return routes_used_; }
 
  private:
-  KindId collective_kind(MeshId mesh, int axis, Collective collective);
+  KindId collective_kind(MeshId mesh, MeshAxes along, Collective collective);
   KindId transfer_kind(const Transfer& transfer);
   KindId copy_kind(MeshId mesh, bool to_host);
   std::uint32_t add_communicator(Communicator communicator);
@@ -91,7 +91,7 @@ class Communications {
   std::vector<Communicator> communicators_;
   std::vector<ShapeId> shape_of_communicator_;
   IdVec<ShapeId, std::vector<std::uint32_t>> routes_used_;
-  std::map<std::tuple<MeshId, int, Collective>, KindId> collectives_;
+  std::map<std::tuple<MeshId, MeshAxes, Collective>, KindId> collectives_;
   std::map<std::pair<MeshId, bool>, KindId> copies_;
   std::map<std::pair<MeshId, MeshId>, std::vector<std::pair<std::pair<Layout, Layout>, KindId>>> transfers_;
   std::map<std::tuple<const NodeType*, Collective, std::vector<int>>, std::uint32_t> inside_node_;

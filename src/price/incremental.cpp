@@ -122,6 +122,8 @@ WorkloadEdit PricedProgram::reprice(const ProgramEdit& edit, const Workload& now
       if (removed_[id] != kKept) begin(id, before_[id], body_of(body));
   for (InstructionId id : edit.rewritten) begin(id, id, entries_[id].body);
   std::uint32_t stamp = 0;
+  first_slots_.clear();
+  reached_.assign(body_count(program_), 0);
   for (const BodyEdit& body : edit.bodies) assign_slots(body, ++stamp);
   begin_all_after_moved();
   for (const BodyEdit& body : edit.bodies)
@@ -142,7 +144,10 @@ WorkloadEdit PricedProgram::reprice(const ProgramEdit& edit, const Workload& now
         removed_at_[id] = same_[id] = 0;
         before_[id] = {};
       }
-  for (const CountChange& each : journal_.counts) projections_[each.agent][each.body].changes.clear();
+  for (const CountChange& each : journal_.counts) {
+    projections_[each.agent][each.body].behind.clear();
+    projections_[each.agent][each.body].ahead = 0;
+  }
 
   for (std::size_t i = journal_.works; i < works_.all().size(); ++i)
     edit_.works.emplace_back(WorkId(i), works_.all()[WorkId(i)]);

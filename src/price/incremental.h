@@ -124,7 +124,9 @@ class PricedProgram {
     std::vector<TaskId> out, in;
     std::uint32_t before = 0;  // in the first slot, and before the place
     bool touched = false;
-    std::vector<std::pair<std::uint32_t, std::int32_t>> changes;  // of counts, by slot, since the last commit
+    // Since the last commit: changes of counts at and after the place that was asked for last, and the sum of others.
+    std::vector<std::pair<std::uint32_t, std::int32_t>> behind;
+    std::int32_t ahead = 0;
   };
 
   void adopt_meshes();
@@ -158,8 +160,8 @@ class PricedProgram {
   template <class Visit>
   void each_place(const Entry& of, std::size_t source, const Visit& visit) const;
   void count(const CountChange& change);
-  // Tasks of the agent's body in slots before.
-  std::uint32_t tasks_before(std::uint32_t agent, BodyId body, std::uint32_t slot) const;
+  // Tasks of the agent's body in slots before; of one that is not before the last that was asked for.
+  std::uint32_t tasks_before(std::uint32_t agent, BodyId body, std::uint32_t slot);
 
   const Program& program_;
   const Schedule& schedule_;
@@ -197,8 +199,10 @@ class PricedProgram {
   IdVec<CommGroupId, MeetingId> meeting_of_;
   std::vector<std::pair<CommGroupId, MeetingId>> met_before_;  // by the instruction being priced
   std::vector<InstructionId> moved_;                           // that stay, but in another slot
-  std::vector<const Entry*> waits_;                            // of the instruction being priced
-  Task task_;                                                  // being priced
+  std::vector<std::uint32_t> first_slots_;  // where each edit of a body begins; along a body they ascend
+  std::vector<std::uint32_t> reached_;      // by body: the last of these so far
+  std::vector<const Entry*> waits_;         // of the instruction being priced
+  Task task_;                               // being priced
   std::vector<IdVec<BodyId, Projection>> projections_;
   std::vector<std::pair<std::uint32_t, BodyId>> touched_;
 };

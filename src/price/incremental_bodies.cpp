@@ -17,15 +17,18 @@ void PricedProgram::each_place(const Entry& of, std::size_t source, const Visit&
 }
 
 void PricedProgram::count(const CountChange& change) {
-  projections_[change.agent][change.body].changes.emplace_back(change.slot, change.change);
+  projections_[change.agent][change.body].behind.emplace_back(change.slot, change.change);
   journal_.counts.push_back(change);
 }
 
-std::uint32_t PricedProgram::tasks_before(std::uint32_t agent, BodyId body, std::uint32_t slot) const {
-  std::int32_t count = counts_[agent][body].before(slot);
-  for (const auto& [at, change] : projections_[agent][body].changes)
-    if (at < slot) count += change;
-  return static_cast<std::uint32_t>(count);
+std::uint32_t PricedProgram::tasks_before(std::uint32_t agent, BodyId body, std::uint32_t slot) {
+  Projection& since = projections_[agent][body];
+  std::erase_if(since.behind, [&](const auto& change) {
+    if (change.first >= slot) return false;
+    since.ahead += change.second;
+    return true;
+  });
+  return static_cast<std::uint32_t>(counts_[agent][body].before(slot) + since.ahead);
 }
 
 std::uint32_t PricedProgram::body_of(const BodyEdit& edit) const {
@@ -38,7 +41,7 @@ std::uint32_t PricedProgram::body_of(const BodyEdit& edit) const {
 // its agent's body is what the slots before hold, and those of its slot that stand before it.
 void PricedProgram::assign_slots(const BodyEdit& edit, std::uint32_t stamp) {
   const std::uint32_t source = body_of(edit);
-  std::uint32_t slot = first_slot(edit);
+  std::uint32_t slot = first_slots_.emplace_back(reached_[source] = std::max(reached_[source], first_slot(edit)));
   for (InstructionId id : edit.removed) removed_at_[id] = stamp;
   for (InstructionId id : edit.added) {
     const InstructionId before = before_[id].valid() ? before_[id] : id;
@@ -55,6 +58,8 @@ void PricedProgram::assign_slots(const BodyEdit& edit, std::uint32_t stamp) {
   }
 }
 
+// Of what is taken out, or else of what stands before. The latter may have come there with another edit, out of a place
+// that the edits have passed: then the slot they have reached is this one's too, since places are counted slot by slot.
 std::uint32_t PricedProgram::first_slot(const BodyEdit& edit) const {
   if (!edit.removed.empty()) return entries_[edit.removed.front()].slot;
   return edit.position > 0 ? entry(body_at(program_, body_of(edit))[edit.position - 1]).slot : 0;
@@ -77,7 +82,7 @@ void PricedProgram::begin_all_after_moved() {
 void PricedProgram::splice(const BodyEdit& edit, std::uint32_t stamp) {
   const std::size_t source = body_of(edit);
   const std::vector<InstructionId>& body = body_at(program_, source);
-  const std::uint32_t first = first_slot(edit);
+  const std::uint32_t first = first_slots_[stamp - 1];
   touched_.clear();
   const auto touch = [&](std::uint32_t agent, BodyId at) -> Projection& {
     Projection& projection = projections_[agent][at];

@@ -9,7 +9,7 @@ bool alike(const Program& program, const Instruction& a, const Instruction& b) {
   if (const auto* compute = std::get_if<Compute>(&a.what)) return compute->op == std::get<Compute>(b.what).op;
   if (const auto* communicate = std::get_if<Communicate>(&a.what)) {
     const auto& other = std::get<Communicate>(b.what);
-    return communicate->collective == other.collective && communicate->mesh_axis == other.mesh_axis;
+    return communicate->collective == other.collective && communicate->axes == other.axes;
   }
   const auto mesh_of = [&](BufferId buffer) { return program.buffers[buffer].layout.mesh; };
   if (const auto* send = std::get_if<Send>(&a.what))

@@ -63,11 +63,12 @@ struct Compute {
   bool operator==(const Compute&) const = default;
 };
 
-// A collective among the devices that differ in one mesh axis. Several buffers: a bucket, moved as one. A softmax merge
-// also reads, as its last input, the log-sum-exp that weighs the contributions.
+// A collective among the devices that differ in these mesh axes alone: one group, whatever the axes are called. Several
+// buffers: a bucket, moved as one. A softmax merge also reads, as its last input, the log-sum-exp that weighs the
+// contributions.
 struct Communicate {
   Collective collective{};
-  int mesh_axis = -1;
+  MeshAxes axes = 0;
   Reducer reducer = Reducer::Sum;
   BufferList inputs, outputs;
   std::optional<DType> wire = {};  // what is sent is rounded to this type; none: it is sent as it is stored

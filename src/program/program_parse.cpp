@@ -393,10 +393,15 @@ class Parser {
       word = in.word(" \t\r");
     }
     const Mesh& mesh = p_.meshes[instruction.mesh];
-    const std::string_view axis = in.word(" \t\r(");
-    communicate.mesh_axis = mesh.axis_named(axis);
-    if (word != "over" || communicate.mesh_axis < 0)
-      return error("expected 'over' and an axis of mesh m{} after {}", instruction.mesh.index(), name_of(*collective));
+    bool axes_there = word == "over";
+    do {
+      const int axis = mesh.axis_named(in.word(" \t\r(,"));
+      axes_there = axes_there && axis >= 0 && (communicate.axes & axis_set(axis)) == 0;
+      if (axes_there) communicate.axes |= axis_set(axis);
+    } while (axes_there && in.take(","));
+    if (!axes_there)
+      return error("expected 'over' and axes of mesh m{}, such as 'over dp,cp', after {}", instruction.mesh.index(),
+                   name_of(*collective));
     WEFT_TRY(communicate.inputs, parse_arguments(in));
     communicate.outputs = std::move(outputs);
     if (in.take_after_blanks("as ")) {

@@ -161,8 +161,7 @@ class Printer {
     print_results(what.outputs);
     fmt::format_to(out_, "{} ", name_of(what.collective));
     if (what.reducer != Reducer::Sum) fmt::format_to(out_, "{} ", name_of(what.reducer));
-    fmt::format_to(out_, "over {}({})", program_.meshes[on].axes()[static_cast<std::size_t>(what.mesh_axis)].name,
-                   print_buffers(what.inputs));
+    fmt::format_to(out_, "over {}({})", program_.meshes[on].names_of(what.axes), print_buffers(what.inputs));
     text_ += print_sent(what);
   }
   void print_what(const Send& what, MeshId) {
@@ -258,11 +257,11 @@ class DevicePrinter {
     } else if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
       const Mesh& mesh = program_.meshes[instruction.mesh];
       std::vector<DeviceId> group;
-      for (int member : mesh.group(position_[instruction.mesh], MeshAxes{1} << communicate->mesh_axis))
+      for (int member : mesh.group(position_[instruction.mesh], communicate->axes))
         group.push_back(mesh.devices()[static_cast<std::size_t>(member)]);
       fmt::format_to(out_, "{} ", name_of(communicate->collective));
       if (communicate->reducer != Reducer::Sum) fmt::format_to(out_, "{} ", name_of(communicate->reducer));
-      fmt::format_to(out_, "over {}", mesh.axes()[static_cast<std::size_t>(communicate->mesh_axis)].name);
+      fmt::format_to(out_, "over {}", mesh.names_of(communicate->axes));
       if (communicate->collective != Collective::Slice) fmt::format_to(out_, " {{{}}}", print_devices(group));
       text_ += print_sent(*communicate);
     } else if (const auto* send = std::get_if<Send>(&instruction.what)) {

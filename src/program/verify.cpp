@@ -17,9 +17,8 @@ std::string described(const Program& program, const Graph& graph, InstructionId 
   if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
     what = graph.name(compute->op);
   } else if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
-    const auto& axes = program.meshes[instruction.mesh].axes();
-    const auto axis = static_cast<std::size_t>(communicate->mesh_axis);
-    what = fmt::format("{} over {}", name_of(communicate->collective), axis < axes.size() ? axes[axis].name : "?");
+    const std::string along = program.meshes[instruction.mesh].names_of(communicate->axes);
+    what = fmt::format("{} over {}", name_of(communicate->collective), along.empty() ? "?" : along);
     if (!communicate->outputs.empty()) what += " of " + tensor(communicate->outputs.front());
   } else if (const auto* send = std::get_if<Send>(&instruction.what)) {
     what = "send of " + tensor(program.transfers[send->transfer].from);

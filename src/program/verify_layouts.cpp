@@ -2,12 +2,13 @@
 //
 // What a collective must give is found by writing a dimension in mixed radix. The dimension [1024: dp, tp] on dp=2 and
 // tp=4 has the digits dp·2, tp·4, 128, outer first: a device holds the positions whose dp and tp digits are its
-// coordinates and whose third digit is anything. To gather an axis is to set its digit free, to scatter along it the
+// coordinates and whose third digit is anything. To gather axes is to set their digits free, to scatter along them the
 // reverse; two dimensions are held alike if their digits are the same, neighbouring free ones taken as one. Uneven cuts
-// have no digits: a factor with one is a digit of its own kind, from which only the last cut can be taken.
+// have no digits: a factor with one is a digit of its own kind, from which only the last cuts can be taken.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "base/checked.h"
 #include "program/verify_parts.h"
@@ -30,8 +31,8 @@ bool is_uneven(const Factor& factor) {
   return std::any_of(factor.cuts.begin(), factor.cuts.end(), [](const Cut& cut) { return !cut.sizes.empty(); });
 }
 
-// `gathered`: a mesh axis to be taken as free.
-Digits digits_of(const DimLayout& dim, const Mesh& mesh, int gathered) {
+// `gathered`: mesh axes to be taken as free.
+Digits digits_of(const DimLayout& dim, const Mesh& mesh, MeshAxes gathered) {
   Digits digits;
   const auto add = [&](Digit digit) {
     if (digit.size == 1 && digit.uneven.empty()) return;
@@ -42,7 +43,7 @@ Digits digits_of(const DimLayout& dim, const Mesh& mesh, int gathered) {
       digits.push_back(std::move(digit));
   };
   for (Factor factor : dim) {
-    if (!factor.cuts.empty() && factor.cuts.back().mesh_axis == gathered) factor.cuts.pop_back();
+    while (!factor.cuts.empty() && (gathered & axis_set(factor.cuts.back().mesh_axis)) != 0) factor.cuts.pop_back();
     if (is_uneven(factor)) {
       add({factor.size, kFree, factor.cuts});
       continue;
@@ -50,7 +51,7 @@ Digits digits_of(const DimLayout& dim, const Mesh& mesh, int gathered) {
     std::int64_t rest = factor.size;
     for (const Cut& cut : factor.cuts) {
       const int parts = mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
-      add({parts, cut.mesh_axis == gathered ? kFree : cut.mesh_axis});
+      add({parts, (gathered & axis_set(cut.mesh_axis)) != 0 ? kFree : cut.mesh_axis});
       rest /= parts;
     }
     add({rest});
@@ -60,12 +61,12 @@ Digits digits_of(const DimLayout& dim, const Mesh& mesh, int gathered) {
 
 bool has_halo(const Cut& cut) { return cut.halo_low != 0 || cut.halo_high != 0 || cut.halo_sum; }
 
-const Cut* cut_by(const Layout& layout, int axis) {
+bool has_halo_along(const Layout& layout, MeshAxes axes) {
   for (const DimLayout& dim : layout.dims)
     for (const Factor& factor : dim)
       for (const Cut& cut : factor.cuts)
-        if (cut.mesh_axis == axis) return &cut;
-  return nullptr;
+        if ((axes & axis_set(cut.mesh_axis)) != 0 && has_halo(cut)) return true;
+  return false;
 }
 
 class LayoutChecker {
@@ -242,8 +243,8 @@ class LayoutChecker {
   Status check_communicate(InstructionId id, const Communicate& communicate) const {
     const Mesh& mesh = program_.meshes[program_.instructions[id].mesh];
     const auto named = [&] { return described(program_, graph_, id); };
-    if (communicate.mesh_axis < 0 || static_cast<std::size_t>(communicate.mesh_axis) >= mesh.axes().size())
-      return error("{} is over no mesh axis", named());
+    if (communicate.axes == 0 || communicate.axes >> mesh.axes().size() != 0)
+      return error("{} is over no mesh axes", named());
     const bool weighed = communicate.reducer == Reducer::SoftmaxMerge;
     if (communicate.outputs.empty() || communicate.inputs.size() != communicate.outputs.size() + (weighed ? 1 : 0))
       return error("{} takes {} buffers and gives {}", named(), communicate.inputs.size(), communicate.outputs.size());
@@ -260,55 +261,61 @@ class LayoutChecker {
   // What is wrong with a change of layout that this collective claims to make.
   std::string change_problem(const Communicate& communicate, const Layout& in, const Layout& out,
                              const Mesh& mesh) const {
-    const int axis = communicate.mesh_axis;
-    const auto a = static_cast<std::size_t>(axis);
-    const std::string& along = mesh.axes()[a].name;
+    const MeshAxes axes = communicate.axes;
+    const auto along = [&] { return mesh.names_of(axes); };
     const bool halos =
         communicate.collective == Collective::HaloExchange || communicate.collective == Collective::HaloSum;
     const bool reduces =
         communicate.collective == Collective::AllReduce || communicate.collective == Collective::ReduceScatter;
     if (in.local != out.local) return "what is local to a device stays so";
-    for (std::size_t other = 0; other < in.partial.size(); ++other)
-      if (other != a && in.partial[other] != out.partial[other])
-        return fmt::format("it changes nothing along {}", mesh.axes()[other].name);
-    if (reduces ? in.partial[a] != communicate.reducer || out.partial[a] : in.partial[a] != out.partial[a])
-      return fmt::format("the result must {} along {}",
-                         reduces ? fmt::format("be whole, the {} of what is partial", name_of(communicate.reducer))
-                                 : std::string("be partial or whole as before"),
-                         along);
+    for (std::size_t axis = 0; axis < in.partial.size(); ++axis) {
+      const bool own = (axes >> axis & 1u) != 0;
+      if (!own && in.partial[axis] != out.partial[axis])
+        return fmt::format("it changes nothing along {}", mesh.axes()[axis].name);
+      if (own && (reduces ? in.partial[axis] != communicate.reducer || out.partial[axis]
+                          : in.partial[axis] != out.partial[axis]))
+        return fmt::format("the result must {} along {}",
+                           reduces ? fmt::format("be whole, the {} of what is partial", name_of(communicate.reducer))
+                                   : std::string("be partial or whole as before"),
+                           mesh.axes()[axis].name);
+    }
+    const int axis = std::countr_zero(axes);
+    if ((halos || communicate.collective == Collective::Shift) && axes != axis_set(axis))
+      return fmt::format("it goes along one mesh axis, not {}", along());
     if (halos) return halo_problem(communicate.collective, in, out, axis);
 
     if (communicate.collective == Collective::Shift)
-      return cut_by(in, axis) && rotated(in, axis, 1, mesh) == out
+      return (split_axes(in) & axes) != 0 && rotated(in, axis, 1, mesh) == out
                  ? ""
-                 : fmt::format("it hands each part along {} to the next device", along);
+                 : fmt::format("it hands each part along {} to the next device", along());
     if (is_rotated(in) || is_rotated(out)) return "what is on its way around a ring is only shifted";
 
-    const Cut* const before = cut_by(in, axis);
-    const Cut* const after = cut_by(out, axis);
-    const auto is = [&](bool cut_before, bool cut_after) { return !before == !cut_before && !after == !cut_after; };
+    const MeshAxes before = split_axes(in) & axes, after = split_axes(out) & axes;
+    const auto is = [&](bool cut_before, bool cut_after) {
+      return before == (cut_before ? axes : 0) && after == (cut_after ? axes : 0);
+    };
     switch (communicate.collective) {
       case Collective::AllReduce:
-        if (!is(false, false)) return fmt::format("it leaves no cut along {}", along);
+        if (!is(false, false)) return fmt::format("it leaves no cut along {}", along());
         break;
       case Collective::AllGather:
-        if (!is(true, false)) return fmt::format("it takes a cut along {} away", along);
+        if (!is(true, false)) return fmt::format("it takes a cut along {} away", along());
         break;
       case Collective::ReduceScatter:
       case Collective::Slice:
-        if (!is(false, true)) return fmt::format("it makes a cut along {}", along);
+        if (!is(false, true)) return fmt::format("it makes a cut along {}", along());
         break;
       case Collective::AllToAll:
-        if (!is(true, true)) return fmt::format("it moves a cut along {}", along);
+        if (!is(true, true)) return fmt::format("it moves a cut along {}", along());
         break;
       default:
         break;
     }
-    if ((before && has_halo(*before)) || (after && has_halo(*after))) return "halos are exchanged or summed apart";
-    // With the axis free on both sides, all is held as before: the group together has what it had.
+    if (has_halo_along(in, axes) || has_halo_along(out, axes)) return "halos are exchanged or summed apart";
+    // With the axes free on both sides, all is held as before: the group together has what it had.
     for (std::size_t d = 0; d < in.dims.size(); ++d)
-      if (digits_of(in.dims[d], mesh, axis) != digits_of(out.dims[d], mesh, axis))
-        return fmt::format("the groups along {} do not have together what dimension {} needs", along, d);
+      if (digits_of(in.dims[d], mesh, axes) != digits_of(out.dims[d], mesh, axes))
+        return fmt::format("the groups along {} do not have together what dimension {} needs", along(), d);
     return "";
   }
 

@@ -41,6 +41,33 @@ void measure_chain(const Cluster& cluster, const std::vector<Group>& chains, Gro
   for (const Group& chain : chains) kind.most_nodes = std::max(kind.most_nodes, shape(cluster, chain).nodes);
 }
 
+// The degrees that the axes of a mesh make up (strategy/shorthand.h): those of experts refine the others.
+std::vector<std::pair<std::string, MeshAxes>> degrees_of(const Mesh& mesh) {
+  const auto set = [&](std::initializer_list<std::string_view> names) {
+    MeshAxes axes = 0;
+    for (std::string_view name : names)
+      if (const int axis = mesh.axis_named(name); axis >= 0 && mesh.axes()[static_cast<std::size_t>(axis)].size > 1)
+        axes |= MeshAxes{1} << axis;
+    return axes;
+  };
+  const bool hybrid = set({"replicate"}) != 0, folded = set({"etp", "eptp"}) != 0;
+  const MeshAxes tensor = set({"tp", "etp", "eptp"}), experts = set({"ep", "ecp", "eptp"});
+  std::vector<std::pair<std::string, MeshAxes>> degrees = {
+      {"tp", tensor},
+      {"etp", set({"etp"})},
+      {"cp", set({"cp", "ecp"})},
+      {"ep", experts},
+      {hybrid ? "fsdp" : "dp", set({"dp", "fsdp", "ep"})},
+      {"edp", experts != 0 || folded ? set({"dp", "fsdp", "replicate", "cp", folded ? "tp" : "cp"}) : 0}};
+  MeshAxes named = 0;
+  for (const auto& [name, axes] : degrees) named |= name == "edp" ? 0 : axes;
+  for (std::size_t axis = 0; axis < mesh.axes().size(); ++axis)
+    if ((named >> axis & 1u) == 0 && mesh.axes()[axis].size > 1)
+      degrees.emplace_back(mesh.axes()[axis].name, MeshAxes{1} << axis);
+  std::erase_if(degrees, [](const auto& degree) { return degree.second == 0; });
+  return degrees;
+}
+
 }  // namespace
 
 std::vector<GroupKind> group_kinds(const Plan& plan) {
@@ -51,31 +78,32 @@ std::vector<GroupKind> group_kinds(const Plan& plan) {
     for (DeviceId device : group) numbers.push_back(rank_of.at(device));
     return numbers;
   };
-  // Groups of every axis over all pipeline ranks, by name; axes of placed operators are theirs alone.
-  std::vector<std::string> names;
+  // Groups of every degree over all pipeline ranks; axes of placed operators are theirs alone.
+  std::vector<GroupKind> kinds;
   std::map<std::string, std::vector<Group>> groups;
   const auto add_mesh = [&](const Mesh& mesh) {
-    for (int axis = 0; axis < static_cast<int>(mesh.axes().size()); ++axis) {
-      const MeshAxis& described = mesh.axes()[static_cast<std::size_t>(axis)];
-      if (described.size < 2) continue;
-      if (!groups.contains(described.name)) names.push_back(described.name);
+    for (const auto& [name, axes] : degrees_of(mesh)) {
+      if (!groups.contains(name)) {
+        GroupKind& kind = kinds.emplace_back(GroupKind{.degree = name});
+        for (std::size_t axis = 0; axis < mesh.axes().size(); ++axis)
+          if (axes >> axis & 1u) kind.over.push_back(mesh.axes()[axis].name);
+      }
       for (int position = 0; position < mesh.size(); ++position) {
-        if (mesh.coordinate(position, axis) != 0) continue;
+        if (mesh.group_leader(position, axes) != position) continue;
         Group group;
-        for (int member : mesh.group(position, MeshAxes{1} << axis))
-          group.push_back(mesh.devices()[static_cast<std::size_t>(member)]);
-        groups[described.name].push_back(std::move(group));
+        for (int member : mesh.group(position, axes)) group.push_back(mesh.devices()[static_cast<std::size_t>(member)]);
+        std::sort(group.begin(), group.end(), [&](DeviceId a, DeviceId b) { return rank_of.at(a) < rank_of.at(b); });
+        groups[name].push_back(std::move(group));
       }
     }
   };
   for (const RankMesh& rank : plan.resolved.ranks) add_mesh(rank.mesh);
-  std::vector<GroupKind> kinds;
-  for (const std::string& name : names) {
-    GroupKind kind{.axis = name, .count = static_cast<std::int64_t>(groups[name].size())};
-    for (const Group& group : groups[name]) kind.size = std::max(kind.size, static_cast<int>(group.size()));
-    kind.first = ranks(groups[name].front());
-    measure(plan.cluster, groups[name], kind);
-    kinds.push_back(std::move(kind));
+  for (GroupKind& kind : kinds) {
+    const std::vector<Group>& of = groups[kind.degree];
+    kind.count = static_cast<std::int64_t>(of.size());
+    for (const Group& group : of) kind.size = std::max(kind.size, static_cast<int>(group.size()));
+    kind.first = ranks(of.front());
+    measure(plan.cluster, of, kind);
   }
   // Innermost first: the members of the innermost axis are the closest ranks.
   std::stable_sort(kinds.begin(), kinds.end(), [](const GroupKind& a, const GroupKind& b) {
@@ -87,7 +115,8 @@ std::vector<GroupKind> group_kinds(const Plan& plan) {
     std::vector<Group> chains(most);
     for (const RankMesh& rank : plan.resolved.ranks)
       for (std::size_t i = 0; i < most; ++i) chains[i].push_back(rank.mesh.devices()[i]);
-    GroupKind kind{.axis = std::string(kPipelineAxis),
+    GroupKind kind{.degree = std::string(kPipelineAxis),
+                   .over = {std::string(kPipelineAxis)},
                    .size = static_cast<int>(plan.resolved.ranks.size()),
                    .count = static_cast<std::int64_t>(chains.size())};
     kind.first = ranks(chains.front());
@@ -95,6 +124,11 @@ std::vector<GroupKind> group_kinds(const Plan& plan) {
     kinds.push_back(std::move(kind));
   }
   return kinds;
+}
+
+std::string label_of(const GroupKind& kind) {
+  if (kind.over == std::vector{kind.degree}) return kind.degree;
+  return fmt::format("{} = {}", kind.degree, fmt::join(kind.over, "·"));
 }
 
 std::string links_of(const GroupKind& kind) {

@@ -9,9 +9,10 @@
 
 namespace weft {
 
-// Devices that differ in one mesh axis; of the pipeline, the devices that a micro-batch goes through.
+// Devices that differ along the mesh axes of one degree; of the pipeline, the devices that a micro-batch goes through.
 struct GroupKind {
-  std::string axis;
+  std::string degree;             // "ep"
+  std::vector<std::string> over;  // its mesh axes: a degree of experts refines others, ep = ecp·eptp
   int size = 1;
   std::int64_t count = 0;                // groups of this kind
   std::vector<std::int64_t> first = {};  // ranks of the first of them
@@ -22,9 +23,12 @@ struct GroupKind {
                  together = {};  // of a ring over the slowest group: by itself, and when all of the kind run
 };
 
-// Mesh axes of more than one device, innermost ranks first, the pipeline last. Where stages have meshes of their own,
-// the sizes are the largest.
+// Degrees of more than one device, innermost ranks first, the pipeline last; with experts also the devices that hold
+// copies of one (edp). Where stages have meshes of their own, the sizes are the largest.
 std::vector<GroupKind> group_kinds(const Plan& plan);
+
+// "tp", or "ep = ecp·eptp" where the degree is not a mesh axis of its own
+std::string label_of(const GroupKind& kind);
 
 // "NVSwitch, inside a node"
 std::string links_of(const GroupKind& kind);

@@ -200,7 +200,7 @@ class Collector {
     const OpId home = home_of(op);
     if (!home.valid()) return;
     OperatorMove found{communicate.collective,
-                       program_.meshes[mesh_id].axes()[static_cast<std::size_t>(communicate.mesh_axis)].name,
+                       program_.meshes[mesh_id].names_of(communicate.axes),
                        cargo_of(graph_, tensor),
                        bytes_sent(program_, graph_, communicate),
                        backward,

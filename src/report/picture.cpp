@@ -29,7 +29,7 @@ class Drawing {
     for (std::size_t rank = 0; rank < plan.resolved.ranks.size(); ++rank)
       for (DeviceId device : plan.resolved.ranks[rank].mesh.devices()) pipeline_rank_.emplace(device, rank);
     const std::vector<GroupKind> kinds = group_kinds(plan);
-    if (!kinds.empty() && kinds.front().axis != kPipelineAxis) innermost_ = kinds.front().axis;
+    if (!kinds.empty() && kinds.front().degree != kPipelineAxis) innermost_ = kinds.front();
   }
 
   std::string draw() {
@@ -40,8 +40,9 @@ class Drawing {
       if (nodes <= kMostNodes || node < kShownFirst || node + 1 == nodes) rows.push_back(row_of(node));
     const bool boxes = boxes_fit(rows);
     std::string text = boxes ? drawn(rows) : listed(rows);
-    if (!innermost_.empty())
-      text += fmt::format("  {} one {} group; numbers are ranks\n", boxes ? "a box is" : "between bars is", innermost_);
+    if (!innermost_.degree.empty())
+      text += fmt::format("  {} one {} group; numbers are ranks\n", boxes ? "a box is" : "between bars is",
+                          innermost_.degree);
     return text;
   }
 
@@ -63,7 +64,9 @@ class Drawing {
     std::vector<std::string> parts;
     for (int axis = 0; axis < static_cast<int>(mesh.axes().size()); ++axis) {
       const MeshAxis& described = mesh.axes()[static_cast<std::size_t>(axis)];
-      if (described.size > 1 && described.name != innermost_)
+      const bool inside =
+          std::find(innermost_.over.begin(), innermost_.over.end(), described.name) != innermost_.over.end();
+      if (described.size > 1 && !inside)
         parts.push_back(fmt::format("{} {}", described.name, mesh.coordinate(position, axis)));
     }
     return fmt::format("{}", fmt::join(parts, " "));
@@ -145,7 +148,7 @@ class Drawing {
   const Plan& plan_;
   std::map<DeviceId, std::int64_t> rank_of_;
   std::map<DeviceId, std::size_t> pipeline_rank_;
-  std::string innermost_;
+  GroupKind innermost_;
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 namespace weft {
 
-// Boxes are groups of the innermost mesh axis, labelled with the other coordinates. Nodes beyond a few are left out.
+// Boxes are groups of the innermost degree, labelled with the other coordinates. Nodes beyond a few are left out.
 std::string draw_ranks(const Plan& plan);
 
 }  // namespace weft

@@ -61,6 +61,7 @@ PlanRequest PlanFile::request() const {
   if (seq > 0) request.seq = seq;
   request.dtype = dtype;
   request.stack = stack;
+  request.freeze = freeze;
   if (names_a_file(strategy)) request.tree = tree;
   return request;
 }
@@ -85,6 +86,7 @@ PlanFile plan_file(const Plan& plan, const PlayedPlan& played, const Forecast& f
   file.dtype = plan.precision.name;
   file.global_batch = plan.batch.global_batch;
   file.seq = plan.model.counts_tokens ? plan.model.seq : 0;
+  file.freeze = plan.request.freeze;
   file.strategy = plan.request.strategy;
   file.tree = to_yaml(plan.strategy);
   file.program = fingerprint(played.compiled.program, plan.training.graph);
@@ -122,6 +124,7 @@ std::string print(const PlanFile& file) {
                {"prediction", file.prediction},
                {"assumptions", file.assumptions},
                {"provenance", file.provenance}};
+  if (!file.freeze.empty()) json["freeze"] = file.freeze;
   if (!file.calibration.empty()) json["calibration"] = file.calibration;
   if (file.headroom != PlanFile().headroom) json["headroom"] = file.headroom;
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -147,6 +150,7 @@ Result<PlanFile> parse_plan_file(std::string_view text, std::string_view name) {
   WEFT_TRY_OK(keys.take("program", file.program));
   WEFT_TRY_OK(keys.take("prediction", file.prediction));
   if (!file.prediction.is_object()) return error("{}: 'prediction' is of another type", name);
+  WEFT_TRY_OK(keys.take_if_any("freeze", file.freeze));
   WEFT_TRY_OK(keys.take_if_any("calibration", file.calibration));
   WEFT_TRY_OK(keys.take_if_any("headroom", file.headroom));
   if (!(file.headroom >= 0 && file.headroom < 1))

@@ -20,6 +20,7 @@ struct PlanFile {
 
   std::string model, cluster, stack, dtype;
   std::int64_t global_batch = 1, seq = 0;  // seq 0: samples have no tokens
+  std::string freeze;                      // globs of parameters that are not trained; empty: none
   std::string strategy;                    // shorthand
   std::string tree;                        // YAML
   std::string program;                     // fingerprint of the compiled program's text

@@ -116,9 +116,9 @@ class Printer {
     return fmt::format("{}", fmt::join(names, ", "));
   }
   // The ranks' own ids of the members of its group.
-  std::string members(const Mesh& mesh, int axis) const {
+  std::string members(const Mesh& mesh, MeshAxes axes) const {
     std::vector<std::int64_t> devices;
-    for (int position : mesh.group(mesh.position_of(device_), MeshAxes{1} << axis))
+    for (int position : mesh.group(mesh.position_of(device_), axes))
       devices.push_back(mesh.devices()[static_cast<std::size_t>(position)].index());
     return short_list(devices);
   }
@@ -140,10 +140,9 @@ class Printer {
       text += fmt::format("{} = {} {}({})", list(compute->outputs, true), name_of(graph_.kind(compute->op)),
                           graph_.name(compute->op), list(compute->inputs, false));
     } else if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
-      text +=
-          fmt::format("{} = {} over {} {{{}}} ({})", list(communicate->outputs, true), name_of(communicate->collective),
-                      mesh.axes()[static_cast<std::size_t>(communicate->mesh_axis)].name,
-                      members(mesh, communicate->mesh_axis), list(communicate->inputs, false));
+      text += fmt::format("{} = {} over {} {{{}}} ({})", list(communicate->outputs, true),
+                          name_of(communicate->collective), mesh.names_of(communicate->axes),
+                          members(mesh, communicate->axes), list(communicate->inputs, false));
       if (communicate->collective != Collective::Slice)
         text += fmt::format("  # sends {}", human(bytes_sent(program_, graph_, *communicate)));
     } else if (const auto* send = std::get_if<Send>(&instruction.what)) {

@@ -65,8 +65,7 @@ std::vector<SyncReport> sync_reports(const Plan& plan, const CompiledStrategy& c
     const Buffer& buffer = program.buffers[communicate->inputs[0]];
     const Cargo cargo = cargo_of(graph, buffer.tensor);
     if (cargo == Cargo::Scalars) return;
-    const std::string group =
-        program.meshes[instruction.mesh].axes()[static_cast<std::size_t>(communicate->mesh_axis)].name;
+    const std::string group = program.meshes[instruction.mesh].names_of(communicate->axes);
     const DType dtype = graph.tensors()[buffer.tensor].type.dtype;
     SyncReport& sync = found[{cargo, !in_backward, group, communicate->collective, dtype}];
     if (sync.count.empty()) {
@@ -303,8 +302,8 @@ std::string groups_text(const StrategyReport& report) {
   Table table{{{}, {.right = true}, {.right = true}, {}, {}, {.right = true}}};
   table.add({"group", "size", "groups", "first group", "links", "each way, alone / all at once"});
   for (const GroupKind& kind : report.groups)
-    table.add({kind.axis, fmt::format("{}", kind.size), grouped(kind.count),
-               kind.axis == kPipelineAxis && kind.first.size() <= 4 ? fmt::format("{}", fmt::join(kind.first, " → "))
+    table.add({label_of(kind), fmt::format("{}", kind.size), grouped(kind.count),
+               kind.degree == kPipelineAxis && kind.first.size() <= 4 ? fmt::format("{}", fmt::join(kind.first, " → "))
                                                                     : short_list(kind.first),
                links_of(kind), fmt::format("{} / {}", human(kind.alone), human(kind.together))});
   return table.print() + "\n";
@@ -454,6 +453,8 @@ std::string headline(const Plan& plan) {
   if (plan.vocabulary.padded())
     parameters += fmt::format("; {} as stored, the vocabulary padded from {} to {}", grouped(plan.stored_parameters()),
                               grouped(plan.vocabulary.published), grouped(plan.vocabulary.stored));
+  if (const std::int64_t frozen = plan.frozen_parameters(); frozen > 0)
+    parameters += fmt::format("; {} of them frozen", human_count(static_cast<double>(frozen)));
   line("parameters", parameters);
   std::string samples = fmt::format("{} sample{}", grouped(batch.global_batch), batch.global_batch == 1 ? "" : "s");
   if (plan.model.counts_tokens && plan.model.seq > 0)

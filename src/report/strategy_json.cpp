@@ -15,7 +15,8 @@ Json values(const std::vector<Bytes>& bytes) {
 }
 
 Json to_json(const GroupKind& kind) {
-  return {{"axis", kind.axis},
+  return {{"axis", kind.degree},
+          {"over", kind.over},
           {"size", kind.size},
           {"groups", kind.count},
           {"first", kind.first},
@@ -77,6 +78,7 @@ Json plan_json(const Plan& plan) {
           {"optimizer", name_of(plan.options.optimizer)},
           {"parameters", plan.parameters},
           {"stored_parameters", plan.stored_parameters()},
+          {"frozen_parameters", plan.frozen_parameters()},
           {"vocabulary", plan.vocabulary.published > 0
                              ? Json{{"published", plan.vocabulary.published}, {"stored", plan.vocabulary.stored}}
                              : Json()},

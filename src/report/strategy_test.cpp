@@ -155,12 +155,12 @@ TEST(ShowStrategy, TheBubbleIsTheClosedForm) {
 TEST(ShowStrategy, GroupsKnowTheirLinks) {
   const std::vector<GroupKind>& groups = llama().report.groups;
   ASSERT_EQ(groups.size(), 3u);
-  EXPECT_EQ(groups[0].axis, "tp");
+  EXPECT_EQ(groups[0].degree, "tp");
   EXPECT_EQ(groups[0].first, (std::vector<std::int64_t>{0, 1, 2, 3}));
   EXPECT_EQ(groups[1].first, (std::vector<std::int64_t>{0, 4}));
   EXPECT_EQ(groups[0].most_nodes, 1);
   EXPECT_DOUBLE_EQ(groups[0].together.value, 450e9);
-  EXPECT_EQ(groups[2].axis, "pp");
+  EXPECT_EQ(groups[2].degree, "pp");
   EXPECT_EQ(groups[2].first, (std::vector<std::int64_t>{0, 8}));
   EXPECT_EQ(groups[2].most_nodes, 2);
   EXPECT_EQ(groups[2].count, 8);

@@ -100,11 +100,16 @@ std::string without_layer(const std::string& name, const std::vector<std::string
 SymbolicVolume symbolic_volume(const Program& program, const Graph& graph, const Communicate& communicate) {
   SymbolicVolume found;
   const Mesh& mesh = program.meshes[program.buffers[communicate.inputs[0]].layout.mesh];
-  const MeshAxis& along = mesh.axes()[static_cast<std::size_t>(communicate.mesh_axis)];
   const Collective collective = communicate.collective;
-  if (along.size > 1) found.bindings[symbol_of(along)] = along.size;
-  const Rational factor = volume_factor(collective, "n").at({{"n", along.size}});
-  const Expression degree = along.size > 1 ? volume_factor(collective, symbol_of(along)) : Expression(factor);
+  std::vector<std::string> degrees;
+  for (std::size_t axis = 0; axis < mesh.axes().size(); ++axis) {
+    const MeshAxis& along = mesh.axes()[axis];
+    if ((communicate.axes >> axis & 1u) == 0 || along.size == 1) continue;
+    degrees.push_back(symbol_of(along));
+    found.bindings[degrees.back()] = along.size;
+  }
+  const Rational factor = volume_factor(collective, {"n"}).at({{"n", mesh.group_size(communicate.axes)}});
+  const Expression degree = degrees.empty() ? Expression(factor) : volume_factor(collective, degrees);
   const bool bucket = communicate.outputs.size() > 1;
   std::map<std::string, std::string> parts;  // of a bucket: by cuts and type, a symbol
   for (std::size_t i = 0; i < communicate.outputs.size(); ++i) {
@@ -244,8 +249,7 @@ class Collector {
       if (communicate->collective == Collective::Slice) return;
       const Mesh& mesh = program_.meshes[instruction.mesh];
       count_move(program_.buffers[communicate->inputs[0]].tensor, communicate->outputs.size() - 1,
-                 std::string(name_of(communicate->collective)),
-                 mesh.axes()[static_cast<std::size_t>(communicate->mesh_axis)].name,
+                 std::string(name_of(communicate->collective)), mesh.names_of(communicate->axes),
                  symbolic_volume(program_, graph_, *communicate));
     } else if (const auto* send = std::get_if<Send>(&instruction.what)) {
       count_move(program_.buffers[program_.transfers[send->transfer].from].tensor, 0, "send",

@@ -240,10 +240,10 @@ class TraceWriter {
         made.args = compute_args(*compute, instruction, device);
       } else if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
         const Mesh& mesh = program_.meshes[instruction.mesh];
-        const MeshAxis& axis = mesh.axes()[static_cast<std::size_t>(communicate->mesh_axis)];
-        made.args = fmt::format(R"("bytes_sent":{},"group":{},"devices":{},"buffers":{},)",
-                                bytes_sent(program_, graph_, *communicate).value, json_text(axis.name), axis.size,
-                                communicate->inputs.size());
+        made.args =
+            fmt::format(R"("bytes_sent":{},"group":{},"devices":{},"buffers":{},)",
+                        bytes_sent(program_, graph_, *communicate).value, json_text(mesh.names_of(communicate->axes)),
+                        mesh.group_size(communicate->axes), communicate->inputs.size());
       } else if (const auto* send = std::get_if<Send>(&instruction.what)) {
         made.args = fmt::format(R"("bytes_sent":{},)", bytes_sent(program_, graph_, *send).value);
       }

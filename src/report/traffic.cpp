@@ -45,7 +45,7 @@ Bytes bytes_sent(const Program& program, const Graph& graph, const Communicate& 
   for (std::size_t i = 0; i < communicate.outputs.size(); ++i) {
     const Buffer& from = program.buffers[communicate.inputs[i]];
     const Buffer& to = program.buffers[communicate.outputs[i]];
-    const ReshardStep step{communicate.collective, communicate.mesh_axis, communicate.reducer, to.layout};
+    const ReshardStep step{communicate.collective, communicate.axes, communicate.reducer, to.layout};
     bits += elements_sent(step, from.layout, program.meshes[from.layout.mesh]) *
             bits_of(graph.tensors()[from.tensor].type.dtype);
   }
@@ -109,9 +109,8 @@ std::vector<StepTraffic> traffic_of(const Plan& plan, const CompiledStrategy& co
       const Mesh& mesh = program.meshes[instruction.mesh];
       if (communicate->collective == Collective::Slice) return;
       const Cargo cargo = cargo_of(graph, program.buffers[communicate->inputs[0]].tensor);
-      add({cargo, mesh.axes()[static_cast<std::size_t>(communicate->mesh_axis)].name,
-           std::string(name_of(communicate->collective))},
-          rank, times, bytes_sent(program, graph, *communicate));
+      add({cargo, mesh.names_of(communicate->axes), std::string(name_of(communicate->collective))}, rank, times,
+          bytes_sent(program, graph, *communicate));
     } else if (const auto* send = std::get_if<Send>(&instruction.what)) {
       const Bytes bytes = bytes_sent(program, graph, *send);
       if (bytes.value == 0) return;

@@ -170,9 +170,13 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
   const SoftwareStack& stack = problem_.stack;
   const bool tied = problem_.model.tied_embeddings && plan.pp > 1;
   int communicators = (plan.tp > 1) + (plan.pp > 1) + (tied ? 1 : 0);
-  for (const GroupShape& axis : {groups.data, groups.experts, groups.context, groups.expert_context})
-    communicators += axis.size > 1;
-  if (plan.copies > 1) ++communicators;
+  // Of activations over the context, of tokens over the experts, of gradients over all replicas (dense ones, and those
+  // of experts) and over the copies.
+  communicators += plan.cp > 1;
+  communicators += plan.ep > 1;
+  communicators += groups.shards() > std::max(plan.cp, plan.ep);
+  communicators += plan.ep > 1 && groups.expert_shards() > 1;
+  communicators += plan.copies > 1;
   const bool one_axis =
       plan.tp == problem_.devices || plan.dp / plan.copies == problem_.devices || plan.cp == problem_.devices;
   if (problem_.devices > 1 && !one_axis) ++communicators;  // of all devices
@@ -459,7 +463,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     return 0;
   };
   const int first_rank = rank_of(0), last_rank = rank_of(last_stage);
-  const bool tied = problem_.model.tied_embeddings && first_rank != last_rank;
+  const bool tied = problem_.model.tied_embeddings && first_rank != last_rank && block.before.dense.gradients > 0;
   double summed = 0;
 
   // Gradients: reduced beside the last micro-batch's backward pass, or after it.

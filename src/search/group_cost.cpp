@@ -77,23 +77,32 @@ GroupCost::Taken GroupCost::of(const CostModel& cost, std::int64_t bytes) const 
   return taken;
 }
 
-const GroupCost& GroupCosts::group(Collective collective, const GroupShape& shape) {
+const GroupCost& GroupCosts::group(Collective collective, const JointShape& shape) {
   const std::lock_guard lock(mutex_);
   const auto [found, fresh] = groups_.try_emplace({collective, shape});
   if (!fresh) return found->second;
   const auto members = [&](std::int64_t first) {
+    std::vector<std::int64_t> ranks = {first};
+    for (const GroupShape& axis : shape.axes()) {
+      std::vector<std::int64_t> next;
+      for (std::int64_t rank : ranks)
+        for (std::int64_t i = 0; i < axis.size; ++i) next.push_back(rank + i * axis.stride);
+      ranks = std::move(next);
+    }
     std::vector<DeviceId> devices;
-    for (std::int64_t i = 0; i < shape.size; ++i) devices.push_back(problem_.device_at(first + i * shape.stride));
+    for (std::int64_t rank : ranks) devices.push_back(problem_.device_at(rank));
     return make_communicator(problem_.cluster, devices, collective);
   };
-  const std::int64_t span = shape.size * shape.stride;
-  const bool crosses = (shape.size - 1) * shape.stride >= problem_.per_node;
+  std::int64_t reach = 0;  // from the first member to the last
+  for (const GroupShape& axis : shape.axes()) reach += (axis.size - 1) * axis.stride;
   std::vector<Communicator> beside;
-  if (!crosses || !own_nics(problem_)) {
-    // Groups that have a device in the first node: one for each place below the stride, then those after the first.
+  if (reach < problem_.per_node || !own_nics(problem_)) {
+    // Groups whose first device is in the first node: it is the first along every axis.
     for (std::int64_t first = 1; first < std::min(problem_.per_node, problem_.devices); ++first) {
-      const bool leads = first % span < shape.stride;
-      if (leads && first + (shape.size - 1) * shape.stride < problem_.devices) beside.push_back(members(first));
+      const bool leads = std::all_of(shape.axes().begin(), shape.axes().end(), [&](const GroupShape& axis) {
+        return first % (axis.size * axis.stride) < axis.stride;
+      });
+      if (leads && first + reach < problem_.devices) beside.push_back(members(first));
     }
   }
   return found->second = GroupCost(problem_.cluster, cost_, members(0), beside);
@@ -112,8 +121,8 @@ const GroupCost& GroupCosts::pair(std::int64_t distance) {
   return found->second = GroupCost(problem_.cluster, cost_, from(0), beside);
 }
 
-GroupCost::Taken GroupCosts::collective(Collective collective, const GroupShape& shape, std::int64_t bytes) {
-  if (shape.size <= 1) return {};
+GroupCost::Taken GroupCosts::collective(Collective collective, const JointShape& shape, std::int64_t bytes) {
+  if (shape.axes().empty()) return {};
   return group(collective, shape).of(cost_, bytes);
 }
 

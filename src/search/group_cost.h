@@ -19,6 +19,32 @@ struct GroupShape {
 
   auto operator<=>(const GroupShape&) const = default;
 };
+// Groups in a grid, along several such axes at once, the major one first. Kept short: no axis of one device, and two
+// axes that together step evenly are one.
+class JointShape {
+ public:
+  JointShape() = default;
+  JointShape(const GroupShape& axis) { add(axis); }  // NOLINT: a group along one axis is one
+  // One more, minor to the others.
+  void add(const GroupShape& axis) {
+    if (axis.size == 1) return;
+    if (!axes_.empty() && axes_.back().stride == axis.size * axis.stride)
+      axes_.back() = {axes_.back().size * axis.size, axis.stride};
+    else
+      axes_.push_back(axis);
+  }
+  const std::vector<GroupShape>& axes() const { return axes_; }
+  std::int64_t size() const {
+    std::int64_t size = 1;
+    for (const GroupShape& axis : axes_) size *= axis.size;
+    return size;
+  }
+
+  auto operator<=>(const JointShape&) const = default;
+
+ private:
+  std::vector<GroupShape> axes_;
+};
 
 // A communication's load on a link of a device, of the link's capacity.
 struct LinkLoad {
@@ -61,18 +87,18 @@ class GroupCosts {
  public:
   GroupCosts(const PlanProblem& problem, const CostModel& cost) : problem_(problem), cost_(cost) {}
 
-  GroupCost::Taken collective(Collective collective, const GroupShape& shape, std::int64_t bytes);
+  GroupCost::Taken collective(Collective collective, const JointShape& shape, std::int64_t bytes);
   // From every device to the one `distance` ranks further.
   GroupCost::Taken transfer(std::int64_t distance, std::int64_t bytes);
 
  private:
-  const GroupCost& group(Collective collective, const GroupShape& shape);
+  const GroupCost& group(Collective collective, const JointShape& shape);
   const GroupCost& pair(std::int64_t distance);
 
   const PlanProblem& problem_;
   const CostModel& cost_;
   std::mutex mutex_;
-  std::map<std::pair<Collective, GroupShape>, GroupCost> groups_;
+  std::map<std::pair<Collective, JointShape>, GroupCost> groups_;
   std::map<std::int64_t, GroupCost> pairs_;
 };
 

@@ -46,6 +46,7 @@ Parallelism parallelism_of(const HybridPlan& plan, const LayerPattern& layers) {
   made.tp = plan.tp;
   made.cp = plan.cp;
   made.ep = plan.ep;
+  made.etp = plan.tp;
   made.pp = plan.pp;
   made.dp = plan.dp;
   made.fsdp = plan.dp / plan.copies;
@@ -99,6 +100,7 @@ std::string shorthand_of(const Parallelism& plan) {
   words.dp = plan.dp;
   if (plan.cp > 1) words.cp = plan.cp, words.cp_mode = plan.cp_mode;
   if (plan.ep > 1) words.ep = plan.ep;
+  if (plan.etp < plan.tp) words.etp = plan.etp;
   if (plan.h > 1) words.h = plan.h;
   if (plan.w > 1) words.w = plan.w;
   const bool hybrid = plan.fsdp < plan.dp;

@@ -28,6 +28,7 @@ std::int64_t replicas_of(const PlanProblem& problem, const BlockShape& shape) {
 PlanRequest request_of(const PlanProblem& problem, const BlockShape& shape) {
   PlanRequest request = problem.request;
   request.model = problem.layers.short_model;
+  request.freeze = problem.layers.short_freeze;
   const std::int64_t replicas = replicas_of(problem, shape);
   const RecomputeWords again = words_of(shape.recompute, problem.layers);
   request.strategy = fmt::format("tp={},cp={},ep={},dp={},pp=1,recompute={},mbs={}", shape.tp, shape.cp, shape.ep,
@@ -319,7 +320,7 @@ class Reader {
   }
 
   void read_kept() {
-    IdVec<TensorId, DType> gradient_type(graph().tensors().size(), DType{});
+    IdVec<TensorId, std::optional<DType>> gradient_type(graph().tensors().size());
     IdVec<TensorId, char> gradient(graph().tensors().size(), 0);
     for (const auto& [parameter, sum] : plan_.training.accumulated) {
       gradient[graph().tensors()[sum].storage] = 1;
@@ -350,7 +351,8 @@ class Reader {
         ParameterCost& made = add_parameter(buffer, of);
         made.elements = elements;
         made.weights = bytes;
-        made.gradients = bytes_of(gradient_type[buffer.tensor], elements);
+        made.trained = gradient_type[buffer.tensor].has_value();
+        if (made.trained) made.gradients = bytes_of(*gradient_type[buffer.tensor], elements);
       } else {
         (gradient[buffer.tensor] ? kept.gradients : kept.optimizer) += bytes;
       }

@@ -51,6 +51,7 @@ struct Communicating {
 // A parameter of a section: how operators want it, and when, in seconds from the beginning of the section's pass.
 struct ParameterCost {
   Layout layout;                             // on the probe's mesh (BlockCosts::axes)
+  bool trained = true;                       // it has a gradient
   bool apart = false;                        // its gradient is a sum over tensor-parallel devices too
   std::int64_t elements = 0;                 // of a device, …
   std::int64_t weights = 0, gradients = 0;   // … and their bytes as they are kept

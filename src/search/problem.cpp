@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/units.h"
+#include "plan/freeze.h"
 #include "strategy/layers.h"
 
 namespace weft {
@@ -15,14 +16,17 @@ namespace {
 constexpr std::int64_t kTokensPerStep = std::int64_t{1} << 22;
 constexpr std::int64_t kSamplesPerDevice = 32;
 
-// Layers with equal operators in equal order are of one kind.
+// Layers with equal operators in equal order are of one kind; where parameters are frozen, also backward and in the
+// step (a training graph).
 LayerPattern pattern_of(const Graph& graph) {
   const Layers layers = find_layers(graph);
   std::vector<std::vector<std::uint32_t>> does(static_cast<std::size_t>(layers.count()));
   LayerPattern pattern;
   pattern.simple = layers.count() > 0;
-  for (OpId op : graph.ops().ids())
-    if (layers.of[op] >= 0) does[static_cast<std::size_t>(layers.of[op])].push_back(graph.ops()[op].signature.index());
+  for (OpId op : graph.ops().ids()) {
+    const OpId of = graph.ops()[op].forward.valid() ? graph.ops()[op].forward : op;
+    if (layers.of[of] >= 0) does[static_cast<std::size_t>(layers.of[of])].push_back(graph.ops()[op].signature.index());
+  }
   std::map<std::vector<std::uint32_t>, int> known;
   for (std::size_t i = 0; i < does.size(); ++i) {
     const auto [found, fresh] = known.try_emplace(does[i], pattern.kinds);
@@ -34,7 +38,7 @@ LayerPattern pattern_of(const Graph& graph) {
 }
 
 // The shortest model with every kind of layer. Where some first layers differ from the rest, one of them is enough.
-void shorten(const std::string& model, const ModelOptions& shape, LayerPattern& pattern) {
+void shorten(const std::string& model, const ModelOptions& shape, bool frozen, LayerPattern& pattern) {
   const auto first_of = [&](int kind) {
     return std::find(pattern.kind.begin(), pattern.kind.end(), kind) - pattern.kind.begin();
   };
@@ -42,6 +46,7 @@ void shorten(const std::string& model, const ModelOptions& shape, LayerPattern& 
   const std::int64_t count = std::min(all, pattern.count());
   pattern.short_model = with_layers(model, count);
   pattern.short_kind.assign(pattern.kind.begin(), pattern.kind.begin() + count);
+  if (frozen) return;
   const auto heads = static_cast<std::int64_t>(std::count(pattern.kind.begin(), pattern.kind.end(), 0));
   if (pattern.kinds != 2 || heads < 2 || first_of(1) != heads) return;
   const std::string shorter = with_layers(model, 2) + ",first_dense=1";
@@ -53,11 +58,28 @@ void shorten(const std::string& model, const ModelOptions& shape, LayerPattern& 
   }
 }
 
+Result<LayerPattern> layers_of(const PlanRequest& request, const ModelOptions& shape, const Graph& graph) {
+  if (request.freeze.empty()) {
+    LayerPattern pattern = pattern_of(graph);
+    shorten(request.model, shape, false, pattern);
+    return pattern;
+  }
+  TrainingOptions options;
+  WEFT_TRY(options.frozen, frozen_parameters(graph, request.freeze));
+  WEFT_TRY(const TrainingGraph training, make_training_graph(graph, options));
+  LayerPattern pattern = pattern_of(training.graph);
+  shorten(request.model, shape, true, pattern);
+  if (const Result<Model> built = load_model(pattern.short_model, shape); built.ok())
+    pattern.short_freeze = freeze_in(built->graph, request.freeze);
+  return pattern;
+}
+
 // Of the products of a layer, which `recompute=op` keeps, the one whose output takes most memory; of two alike, the one
 // that takes fewer operations to make again. Looked for in the short model, on one device, as the stack builds it.
 std::vector<std::string> widest_products(const PlanProblem& problem) {
   PlanRequest request = problem.request;
   request.model = problem.layers.short_model;
+  request.freeze = problem.layers.short_freeze;
   request.strategy = "tp=1,pp=1,dp=1,mbs=1,recompute=op";
   request.global_batch = 1;
   request.devices = {static_cast<std::int64_t>(problem.device_at(0).index())};
@@ -150,8 +172,7 @@ Result<PlanProblem> pose(const PlanRequest& request) {
   problem.model = model.info;
   problem.global_batch = settle_batch(request, model.info, problem.devices, problem.assumptions);
   problem.request.global_batch = problem.global_batch;
-  problem.layers = pattern_of(model.graph);
-  shorten(request.model, shape, problem.layers);
+  WEFT_TRY(problem.layers, layers_of(request, shape, model.graph));
   if (model.info.kind == ModelKind::Imported || model.info.kind == ModelKind::Recurrent) problem.layers.simple = false;
   if (problem.layers.simple) problem.layers.widest = widest_products(problem);
   problem.parameters = model.graph.parameter_count();

@@ -16,6 +16,7 @@ struct LayerPattern {
   int kinds = 0;
   // A model with fewer layers that has every kind, and the kinds of its layers: what costs are read from.
   std::string short_model;
+  std::string short_freeze;  // of the request's `freeze`, what covers something in it
   std::vector<int> short_kind;
   // Of every kind of layer the product that leaves most behind where all else is computed again, as globs:
   // "layers.*.mlp.gate_up". Empty: not known.

@@ -11,9 +11,9 @@
 
 namespace weft {
 
-// Ranks are numbered tp, cp, ep, dp, copies, innermost first; ep is a part of dp, beyond that of cp.
+// Ranks are numbered tp, cp, ep, dp, copies, innermost first; ep is a part of cp, beyond that of dp (shorthand.h).
 ReplicaGroups replica_groups(const HybridPlan& plan) {
-  const std::int64_t ep_of_dp = std::gcd<std::int64_t>(plan.ep, plan.dp), ep_of_cp = plan.ep / ep_of_dp;
+  const std::int64_t ep_of_cp = std::gcd<std::int64_t>(plan.ep, plan.cp), ep_of_dp = plan.ep / ep_of_cp;
   const std::int64_t tp = plan.tp, cp = plan.cp;
   ReplicaGroups groups;
   groups.copies = {plan.copies, tp * cp * plan.dp / plan.copies};
@@ -27,8 +27,8 @@ ReplicaGroups replica_groups(const HybridPlan& plan) {
 
 namespace {
 
-// Collectives by mesh axis, in order.
-using Way = std::vector<std::pair<Collective, int>>;
+// Collectives over mesh axes, in order.
+using Way = std::vector<std::pair<Collective, MeshAxes>>;
 
 class Finder {
  public:
@@ -47,14 +47,16 @@ class Finder {
     for (const SectionCost& kind : block_.kinds) add_section(kind);
     of_layer_ = false;
     add_section(block_.after);
-    if (problem_.model.tied_embeddings) {
+    if (problem_.model.tied_embeddings && block_.before.dense.gradients > 0) {
       const std::int64_t bytes =
           width(types_.sent_gradients, block_.before.dense.gradients, block_.before.stored_elements);
+      JointShape replicas;
       for (const GroupShape& axis :
-           {groups_.data, groups_.experts, groups_.context, groups_.expert_context, groups_.copies})
-        data_.tied_reduce += costs_.collective(Collective::AllReduce, axis, bytes).seconds;
+           {groups_.copies, groups_.data, groups_.experts, groups_.context, groups_.expert_context})
+        replicas.add(axis);
+      data_.tied_reduce = costs_.collective(Collective::AllReduce, replicas, bytes).seconds;
     }
-    data_.whole_world = costs_.collective(Collective::AllReduce, {problem_.devices, 1}, 8).seconds;
+    data_.whole_world = costs_.collective(Collective::AllReduce, GroupShape{problem_.devices, 1}, 8).seconds;
     double all = 0;
     for (const ReplicaData::Step& step : data_.steps) all += step.part;
     for (ReplicaData::Step& step : data_.steps) step.part /= all;
@@ -106,14 +108,7 @@ class Finder {
         const std::vector<Cut> cuts = std::exchange(factor.cuts, {});
         for (const Cut& cut : cuts) {
           const std::string& name = block_.axes[static_cast<std::size_t>(cut.mesh_axis)].name;
-          // Of experts the probe may have other parts along dp and cp.
-          const bool experts = name == "ep" || name == "ecp";
-          for (const std::string_view axis :
-               experts ? std::vector<std::string_view>{"ep", "ecp"} : std::vector<std::string_view>{name}) {
-            const int at = mesh_.axis_named(axis);
-            const auto same = [&](const Cut& each) { return each.mesh_axis == at; };
-            if (at >= 0 && std::none_of(factor.cuts.begin(), factor.cuts.end(), same)) factor.cuts.push_back({at, {}});
-          }
+          if (const int axis = mesh_.axis_named(name); axis >= 0) factor.cuts.push_back({axis, {}});
         }
       }
     return layout;
@@ -124,7 +119,7 @@ class Finder {
     const Result<std::vector<ReshardStep>> steps = reshard(from, to, mesh_);
     WEFT_CHECK(steps.ok(), "a parameter's way to where it is kept");
     for (const ReshardStep& step : *steps)
-      if (step.collective != Collective::Slice) made.emplace_back(step.collective, step.mesh_axis);
+      if (step.collective != Collective::Slice) made.emplace_back(step.collective, step.axes);
     return made;
   }
 
@@ -155,13 +150,16 @@ class Finder {
   // Bytes of whole parameters along a way; sums become smaller on it, gathered parts larger.
   double take(const Way& way, std::int64_t bytes) {
     double seconds = 0;
-    for (const auto& [collective, axis] : way)
-      if (collective == Collective::AllGather) bytes /= shapes_[static_cast<std::size_t>(axis)].size;
-    for (const auto& [collective, axis] : way) {
-      const GroupShape& shape = shapes_[static_cast<std::size_t>(axis)];
-      if (collective == Collective::AllGather) bytes *= shape.size;
+    for (const auto& [collective, axes] : way)
+      if (collective == Collective::AllGather) bytes /= mesh_.group_size(axes);
+    for (const auto& [collective, axes] : way) {
+      const int size = mesh_.group_size(axes);
+      if (collective == Collective::AllGather) bytes *= size;
+      JointShape shape;
+      for (std::size_t axis = 0; axis < shapes_.size(); ++axis)
+        if (axes >> axis & 1u) shape.add(shapes_[axis]);
       GroupCost::Taken taken = costs_.collective(collective, shape, bytes);
-      if (collective == Collective::ReduceScatter) bytes /= shape.size;
+      if (collective == Collective::ReduceScatter) bytes /= size;
       time_of_share_[{taken.sm_share, taken.memory_share}] += taken.seconds;
       seconds += taken.seconds;
       if (of_layer_ && plan_.zero >= 2 && taken.seconds > 0) add_step(std::move(taken));
@@ -207,8 +205,10 @@ class Finder {
     for (std::size_t i = 0; i < section.parameters.size(); ++i) {
       const ParameterCost& parameter = section.parameters[i];
       const Ways& ways = ways_of(parameter);
-      add(gathers, ways.gather, width(types_.sent_parameters, parameter.weights, parameter.elements), i);
-      add(reduces, ways.reduce, width(types_.sent_gradients, parameter.gradients, parameter.elements), i);
+      if (parameter.trained || plan_.zero >= 3)
+        add(gathers, ways.gather, width(types_.sent_parameters, parameter.weights, parameter.elements), i);
+      if (parameter.trained)
+        add(reduces, ways.reduce, width(types_.sent_gradients, parameter.gradients, parameter.elements), i);
     }
     for (Piece& piece : gathers) {
       made.gathers.push_back({joined(piece.way, piece.bytes), std::move(piece.parameters)});

@@ -4,6 +4,16 @@
 
 namespace weft {
 
+bool SharedPlans::has_experts(const PlanRequest& request) {
+  const std::lock_guard lock(mutex_);
+  const auto [known, fresh] = has_experts_.try_emplace(request.model, false);
+  if (fresh) {
+    const Result<ModelInfo> info = describe_model(request.model, {.seq = request.seq});
+    known->second = info.ok() && info->experts > 0;
+  }
+  return known->second;
+}
+
 Result<Plan> SharedPlans::make(const PlanRequest& request) {
   if (!request.tree.empty() || names_a_file(request.strategy) || !request.global_batch || request.micro_batch)
     return make_plan(request);
@@ -12,9 +22,11 @@ Result<Plan> SharedPlans::make(const PlanRequest& request) {
   const std::int64_t dp = words.dp.value_or(words.fsdp.value_or(0) * words.replicate.value_or(0));
   if (dp == 0 || !words.mbs) return make_plan(request);
   const std::int64_t cp = words.cp.value_or(1);
-  const std::string key = fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", request.model, request.cluster,
-                                      request.seq.value_or(0), request.dtype, request.stack, dp * *words.mbs,
-                                      words.tp.value_or(1), words.cp_mode == ContextMode::AllToAll ? 1 : cp);
+  const bool heads_over_cp = words.cp_mode == ContextMode::AllToAll;
+  std::string key =
+      fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}", request.model, request.cluster, request.seq.value_or(0), request.dtype,
+                  request.stack, request.freeze, dp * *words.mbs, words.tp.value_or(1), heads_over_cp ? 1 : cp);
+  if (has_experts(request)) key += fmt::format("|{}|{}|{}", cp, words.sp.value_or(1), heads_over_cp);
   std::shared_ptr<const Plan> like;
   {
     const std::lock_guard lock(mutex_);

@@ -67,6 +67,7 @@ void Simulator::State::leave(MeetingId meeting, const Layout::Party& party) {
   const auto at = std::find_if(parties.begin(), parties.end(), [&](const Layout::Party& each) {
     return each.agent == party.agent && each.stream == party.stream;
   });
+  WEFT_CHECK(at != parties.end(), "agent {} leaves meeting {}, to which it did not come", party.agent, meeting.index());
   if (--at->tasks == 0) parties.erase(at);
 }
 

@@ -27,6 +27,23 @@ bool has_input(std::uint64_t mask, std::size_t input) {
   return mask == ~std::uint64_t{0} || (input < 64 && (mask >> input & 1u) != 0);
 }
 
+// How splitting the axis splits the operand, blocks that are one per device left out (see AxisPlacement).
+std::optional<Placement> split_of(const Signature& signature, const Operand& operand, int axis,
+                                  const OpSharding& settled, const Mesh& mesh) {
+  std::optional<Placement> split = operand_split(signature, operand, axis);
+  if (!split || split->outer == 1) return split;
+  for (int factor : operand.dims[static_cast<std::size_t>(split->dim)].factors) {
+    if (factor == axis) break;
+    const auto at = static_cast<std::size_t>(factor);
+    std::int64_t parts = settled.outer.empty() || settled.outer[at] == 1 ? 1 : 0;
+    for (const Cut& cut : settled.axes[at])
+      parts *= cut.sizes.empty() ? mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)].size : 0;
+    if (parts != signature.axes[at].size) break;
+    split->outer /= parts;
+  }
+  return split;
+}
+
 class Decider {
  public:
   Decider(const AxisContext& context, OpId op, const OpSharding& settled, std::span<const AxisChoice* const> chosen)
@@ -170,7 +187,7 @@ class Decider {
     if (from.placement.kind != Placement::Kind::Split) return;
     const Operand& operand = signature_.inputs[input];
     for (int axis = 0; axis < static_cast<int>(signature_.axes.size()); ++axis) {
-      const auto split = operand_split(signature_, operand, axis);
+      const auto split = split_of(signature_, operand, axis, settled_, mesh_);
       if (!split || split->dim != from.placement.dim) continue;
       // The tensor's blocks may lie outside the axis (equal) or inside it (a cut within blocks of the axis).
       if (from.placement.outer % split->outer != 0) continue;
@@ -229,12 +246,13 @@ bool windowed(const Signature& signature, int axis) {
   return false;
 }
 
-AxisPlacement output_placement(const Signature& signature, std::size_t output, const AxisDecision& decision) {
+AxisPlacement output_placement(const Signature& signature, std::size_t output, const AxisDecision& decision,
+                               const OpSharding& settled, const Mesh& mesh) {
   if (decision.partial_inputs != 0) return {Placement::partial(), {}};
   if (decision.axis < 0) return {};
   const Operand& operand = signature.outputs[output];
-  auto split = operand_split(signature, operand, decision.axis);
-  if (!split && decision.ring >= 0) split = operand_split(signature, operand, decision.ring);
+  auto split = split_of(signature, operand, decision.axis, settled, mesh);
+  if (!split && decision.ring >= 0) split = split_of(signature, operand, decision.ring, settled, mesh);
   if (!split) {
     Placement local;
     local.kind = Placement::Kind::Local;

@@ -19,7 +19,9 @@ struct AxisDecision {
   bool operator==(const AxisDecision&) const = default;
 };
 
-// How a tensor is placed along the mesh axis.
+// How a tensor is placed along the mesh axis. Blocks that the mesh axes before it cut down to one per device do not
+// count in `placement.outer`: of a dimension n.t that one mesh axis cuts into n parts and the next within each part,
+// the next cuts what is there.
 struct AxisPlacement {
   Placement placement = {};
   std::vector<std::int64_t> sizes = {};  // of uneven splits: elements of a block of the dimension, per coordinate
@@ -53,7 +55,8 @@ Result<AxisDecision> decide(const AxisContext& context, OpId op, const OpShardin
 // A window's parts overlap their neighbours', so one mesh axis at most cuts an axis that has one.
 bool windowed(const Signature& signature, int axis);
 
-// How the operator's output is placed as a consequence.
-AxisPlacement output_placement(const Signature& signature, std::size_t output, const AxisDecision& decision);
+// How the operator's output is placed as a consequence; `settled` has its cuts by the mesh axes before this one.
+AxisPlacement output_placement(const Signature& signature, std::size_t output, const AxisDecision& decision,
+                               const OpSharding& settled, const Mesh& mesh);
 
 }  // namespace weft

@@ -61,6 +61,13 @@ int Mesh::group_size(MeshAxes along) const {
   return size;
 }
 
+std::string Mesh::names_of(MeshAxes axes) const {
+  std::string names;
+  for (std::size_t axis = 0; axis < axes_.size(); ++axis)
+    if (axes >> axis & 1u) names += (names.empty() ? "" : ",") + axes_[axis].name;
+  return names;
+}
+
 std::vector<int> Mesh::group(int position, MeshAxes along) const {
   std::vector<int> members = {group_leader(position, along)};
   for (int axis = 0; axis < static_cast<int>(axes_.size()); ++axis) {

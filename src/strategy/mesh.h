@@ -1,7 +1,7 @@
 // A device mesh: devices in a grid with named axes, the last axis fastest. Any factorisation of any list of devices.
 //
 // A *group* along some axes is the set of devices that share the coordinates of all other axes: the members of a
-// collective.
+// collective, in row-major order of those axes.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@ struct MeshAxis {
 // A set of mesh axes; bit i stands for axis i.
 using MeshAxes = std::uint32_t;
 inline constexpr int kMaxMeshAxes = 16;
+constexpr MeshAxes axis_set(int axis) { return MeshAxes{1} << axis; }
 
 class Mesh {
  public:
@@ -50,6 +51,9 @@ class Mesh {
   // The first member of that group: groups are named by it.
   int group_leader(int position, MeshAxes along) const;
   int group_size(MeshAxes along) const;
+
+  // "dp,cp": the names of a set of axes, major first.
+  std::string names_of(MeshAxes axes) const;
 
   bool operator==(const Mesh& other) const { return axes_ == other.axes_ && devices_ == other.devices_; }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "strategy/structure.h"
 
@@ -145,24 +146,49 @@ std::vector<Rule> zero(int stage, std::span<const std::string> axes) {
   return {std::move(rule)};
 }
 
-std::vector<Rule> tensor_parallel(const Graph& graph, const std::string& axis) {
+std::vector<Rule> expert_zero(const Graph& graph, int stage, std::span<const std::string> axes) {
+  std::vector<Rule> rules;
+  std::set<std::string> modules;
+  for (OpId op : forward_ops(graph))
+    if (graph.kind(op) == OpKind::ExpertLinear && modules.insert(layer_glob(graph.name(op))).second)
+      for (Rule& rule : zero(stage, axes)) {
+        rule.match = layer_glob(graph.name(op));
+        rules.push_back(std::move(rule));
+      }
+  return rules;
+}
+
+std::vector<Rule> tensor_parallel(const Graph& graph, std::span<const std::string> axes,
+                                  std::span<const std::string> expert_axes) {
   OpRules rules(graph);
   const Layers layers = find_layers(graph);
+  const auto add = [&](OpId op, const Split& split) {
+    const bool experts = graph.kind(op) == OpKind::ExpertLinear || graph.kind(op) == OpKind::WeighRows;
+    for (const std::string& axis : experts ? expert_axes : axes) rules.add(op, axis, split);
+  };
   for (const TensorParallelOp& found : find_tensor_parallel(graph, layers).ops) {
     switch (found.role) {
       case TensorRole::Column:
       case TensorRole::Head:
-        rules.add(found.op, axis, {"n", found.outer});
+        add(found.op, {"n", found.outer});
         break;
       case TensorRole::Row:
-        rules.add(found.op, axis, {"k"});
+        add(found.op, {"k"});
+        // Weights of rows come with the tokens, by parts of the sequence; the rows they weigh have parts of features.
+        if (const OpId made = graph.tensors()[graph.inputs(found.op)[0]].producer;
+            made.valid() && graph.kind(made) == OpKind::WeighRows)
+          add(made, {"f"});
         break;
       case TensorRole::Vocabulary:
-        rules.add(found.op, axis, {"v"});
+        add(found.op, {"v"});
         break;
     }
   }
   return std::move(rules).take();
+}
+
+std::vector<Rule> tensor_parallel(const Graph& graph, const std::string& axis) {
+  return tensor_parallel(graph, std::span(&axis, 1), std::span(&axis, 1));
 }
 
 std::vector<Rule> expert_parallel(const Graph& graph, std::span<const std::string> axes) {

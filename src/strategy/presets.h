@@ -22,8 +22,13 @@ std::vector<Rule> context_parallel(const Graph& graph, const std::string& axis, 
 // ZeRO (Rajbhandari et al. 2020) over the axes: 1 optimizer state, 2 gradients too, 3 weights too (FSDP). Over some
 // only of the data-parallel axes: hybrid sharding (HSDP).
 std::vector<Rule> zero(int stage, std::span<const std::string> axes);
-// Megatron's columns, rows, vocabulary and head, found by structure (structure.h).
-std::vector<Rule> tensor_parallel(const Graph& graph, const std::string& axis);
+// The same for the weights of experts alone, which may have copies on other devices.
+std::vector<Rule> expert_zero(const Graph& graph, int stage, std::span<const std::string> axes);
+// Megatron's columns, rows, vocabulary and head, found by structure (structure.h), over the axes, major first; those of
+// experts over axes of their own.
+std::vector<Rule> tensor_parallel(const Graph& graph, std::span<const std::string> axes,
+                                  std::span<const std::string> expert_axes);
+std::vector<Rule> tensor_parallel(const Graph& graph, const std::string& axis);  // all over one
 // Whole experts over the axes, major first.
 std::vector<Rule> expert_parallel(const Graph& graph, std::span<const std::string> axes);
 // DLRM (Naumov et al. 2019): embedding tables split by columns over the axis, by rows where columns are too few,

@@ -1,6 +1,7 @@
 #include "strategy/reshard.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "base/check.h"
@@ -30,7 +31,7 @@ std::string_view name_of(Collective collective) {
 }
 
 double elements_sent(const ReshardStep& step, const Layout& before, const Mesh& mesh) {
-  const double n = mesh.axes()[static_cast<std::size_t>(step.mesh_axis)].size;
+  const double n = mesh.group_size(step.axes);
   const auto local = static_cast<double>(largest_local_elements(before, mesh)),
              after = static_cast<double>(largest_local_elements(step.to, mesh));
   switch (step.collective) {
@@ -58,19 +59,39 @@ namespace {
 bool has_halo(const Cut& cut) { return cut.halo_low != 0 || cut.halo_high != 0 || cut.halo_sum; }
 
 // Layouts without halos are moved between by taking cuts away from the end of each dimension's list and adding others
-// there.
+// there, and by reducing partial sums.
 class Planner {
  public:
   Planner(const Layout& from, const Layout& to, const Mesh& mesh)
-      : to_(to), mesh_(mesh), best_cost_(std::numeric_limits<double>::infinity()) {
+      : to_(to), to_splits_(split_axes(to)), mesh_(mesh), best_cost_(std::numeric_limits<double>::infinity()) {
     for (std::size_t d = 0; d < from.dims.size(); ++d) keep_.push_back(common_cuts(from.dims[d], to.dims[d]));
     plan_.reserve(8);
     search(from, 0);
   }
   bool found() const { return best_cost_ < std::numeric_limits<double>::infinity(); }
-  std::vector<ReshardStep> take() { return std::move(best_); }
+
+  // The best plan, steps in turn that may be one made one.
+  std::vector<ReshardStep> take() {
+    std::vector<ReshardStep> joined;
+    for (ReshardStep& step : best_) {
+      if (!joined.empty() && joins(joined.back(), step.collective)) {
+        joined.back().axes |= step.axes;
+        joined.back().to = std::move(step.to);
+      } else {
+        joined.push_back(std::move(step));
+      }
+    }
+    return joined;
+  }
 
  private:
+  // In turn these send what a joint one sends.
+  static bool joins(const ReshardStep& before, Collective collective) {
+    return before.collective == collective &&
+           (collective == Collective::AllGather || collective == Collective::ReduceScatter ||
+            collective == Collective::Slice);
+  }
+
   static std::size_t cut_count(const DimLayout& dim) {
     std::size_t count = 0;
     for (const Factor& factor : dim) count += factor.cuts.size();
@@ -99,13 +120,25 @@ class Planner {
     while (count < cut_count(a) && count < cut_count(b) && prefix(a, count + 1) == prefix(b, count + 1)) ++count;
     return count;
   }
+  // Whether the dimension has the first cuts of the one wanted and no others.
+  bool in_line(const DimLayout& now, std::size_t d) const {
+    const std::size_t count = cut_count(now);
+    return count <= cut_count(to_.dims[d]) && now == prefix(to_.dims[d], count);
+  }
+  // The next cut that the dimension wants; none where it must lose some first, or has all.
+  const Cut* next_cut(const DimLayout& now, std::size_t d) const {
+    const std::size_t count = cut_count(now);
+    return count < cut_count(to_.dims[d]) && in_line(now, d) ? &cut_at(to_.dims[d], count) : nullptr;
+  }
+  void add_next_cut(Layout& layout, std::size_t d) const {
+    layout.dims[d] = prefix(to_.dims[d], cut_count(layout.dims[d]) + 1);
+  }
 
-  bool is_split(const Layout& layout, int axis) const { return split_axes(layout) >> axis & 1u; }
-
-  void try_step(const Layout& now, double cost, Collective collective, int axis, Reducer reducer, Layout next) {
-    ReshardStep step{collective, axis, reducer, std::move(next)};
+  void try_step(const Layout& now, double cost, Collective collective, MeshAxes axes, Reducer reducer, Layout next) {
+    ReshardStep step{collective, axes, reducer, std::move(next)};
     // A tiny fee per step prefers fewer of equal volume.
-    const double total = cost + elements_sent(step, now, mesh_) + 1e-6;
+    const double fee = !plan_.empty() && joins(plan_.back(), collective) ? 0 : 1e-6;
+    const double total = cost + elements_sent(step, now, mesh_) + fee;
     if (total >= best_cost_) return;
     plan_.push_back(std::move(step));
     const Layout after = plan_.back().to;
@@ -113,7 +146,7 @@ class Planner {
     plan_.pop_back();
   }
 
-  // Depth-first over the order of steps; each step settles at least one cut or partial sum, so the depth is bounded.
+  // Depth-first over the order of steps; each settles at least one cut or partial sum, so the depth is bounded.
   void search(const Layout& now, double cost) {
     if (now == to_) {
       if (cost < best_cost_) {
@@ -122,55 +155,96 @@ class Planner {
       }
       return;
     }
-    if (plan_.size() >= 8) return;
-    // Where the next cut of a dimension may be added: it has lost what it must lose.
-    std::vector<std::pair<std::size_t, const Cut*>> wanted;
+    try_reductions(now, cost);
+    for (std::size_t d = 0; d < now.dims.size(); ++d)
+      if (const Cut* const cut = next_cut(now.dims[d], d)) {
+        const int axis = cut->mesh_axis;
+        if ((split_axes(now) & axis_set(axis)) != 0 || now.partial[static_cast<std::size_t>(axis)]) continue;
+        Layout next = now;
+        add_next_cut(next, d);
+        try_step(now, cost, Collective::Slice, axis_set(axis), Reducer::Sum, std::move(next));
+      }
+    MeshAxes movable = 0;  // that cut a dimension which must lose them
     for (std::size_t d = 0; d < now.dims.size(); ++d) {
+      if (in_line(now.dims[d], d)) continue;
       const std::size_t count = cut_count(now.dims[d]);
-      if (count < cut_count(to_.dims[d]) && now.dims[d] == prefix(to_.dims[d], count))
-        wanted.emplace_back(d, &cut_at(to_.dims[d], count));
-    }
-    const auto with_cut_added = [&](std::size_t d) {
-      Layout next = now;
-      next.dims[d] = prefix(to_.dims[d], cut_count(now.dims[d]) + 1);
-      return next;
-    };
-    for (int axis = 0; axis < static_cast<int>(mesh_.axes().size()); ++axis) {
-      const auto& reducer = now.partial[static_cast<std::size_t>(axis)];
-      if (!reducer || to_.partial[static_cast<std::size_t>(axis)]) continue;
-      Layout reduced = now;
-      reduced.partial[static_cast<std::size_t>(axis)].reset();
-      try_step(now, cost, Collective::AllReduce, axis, *reducer, reduced);
-      if (*reducer != Reducer::Sum) continue;
-      for (const auto& [d, cut] : wanted)
-        if (cut->mesh_axis == axis) {
-          Layout next = with_cut_added(d);
-          next.partial[static_cast<std::size_t>(axis)].reset();
-          try_step(now, cost, Collective::ReduceScatter, axis, Reducer::Sum, std::move(next));
-        }
-    }
-    for (const auto& [d, cut] : wanted) {
-      const int axis = cut->mesh_axis;
-      if (!is_split(now, axis) && !now.partial[static_cast<std::size_t>(axis)])
-        try_step(now, cost, Collective::Slice, axis, Reducer::Sum, with_cut_added(d));
-    }
-    for (std::size_t d = 0; d < now.dims.size(); ++d) {
-      const std::size_t count = cut_count(now.dims[d]);
-      if (count <= keep_[d] || now.dims[d] == prefix(to_.dims[d], count)) continue;
-      const int axis = cut_at(now.dims[d], count - 1).mesh_axis;
+      for (std::size_t c = keep_[d]; c < count; ++c) movable |= axis_set(cut_at(now.dims[d], c).mesh_axis);
       Layout gathered = now;
       gathered.dims[d] = prefix(now.dims[d], count - 1);
-      try_step(now, cost, Collective::AllGather, axis, Reducer::Sum, gathered);
-      for (const auto& [other, cut] : wanted)
-        if (other != d && cut->mesh_axis == axis) {
-          Layout next = gathered;
-          next.dims[other] = prefix(to_.dims[other], cut_count(now.dims[other]) + 1);
-          try_step(now, cost, Collective::AllToAll, axis, Reducer::Sum, std::move(next));
-        }
+      try_step(now, cost, Collective::AllGather, axis_set(cut_at(now.dims[d], count - 1).mesh_axis), Reducer::Sum,
+               std::move(gathered));
+    }
+    movable &= to_splits_;
+    for (MeshAxes axes = movable; axes != 0; axes = (axes - 1) & movable) try_all_to_all(now, cost, axes);
+  }
+
+  void try_reductions(const Layout& now, double cost) {
+    MeshAxes left = 0;
+    for (int axis = 0; axis < static_cast<int>(mesh_.axes().size()); ++axis)
+      if (now.partial[static_cast<std::size_t>(axis)] && !to_.partial[static_cast<std::size_t>(axis)])
+        left |= axis_set(axis);
+    while (left != 0) {
+      const Reducer reducer = *now.partial[static_cast<std::size_t>(std::countr_zero(left))];
+      MeshAxes alike = 0;
+      for (int axis = 0; axis < static_cast<int>(mesh_.axes().size()); ++axis)
+        if ((left >> axis & 1u) != 0 && now.partial[static_cast<std::size_t>(axis)] == reducer) alike |= axis_set(axis);
+      left &= ~alike;
+      // Axes that will not cut the tensor are reduced together: apart they send more. Those that will are scattered
+      // along, unless that must wait for cuts to go that are worth keeping meanwhile.
+      const MeshAxes whole = alike & ~to_splits_, scattered = alike & to_splits_;
+      for (MeshAxes some = scattered;; some = (some - 1) & scattered) {
+        if (whole != 0) try_all_reduce(now, cost, whole | some, reducer);
+        if (some == 0) break;
+        try_all_reduce(now, cost, some, reducer);
+      }
+      if (reducer == Reducer::Sum) try_reduce_scatters(now, cost, alike);
     }
   }
 
+  void try_all_reduce(const Layout& now, double cost, MeshAxes axes, Reducer reducer) {
+    Layout reduced = now;
+    for (std::size_t axis = 0; axis < mesh_.axes().size(); ++axis)
+      if (axes >> axis & 1u) reduced.partial[axis].reset();
+    try_step(now, cost, Collective::AllReduce, axes, reducer, std::move(reduced));
+  }
+
+  void try_reduce_scatters(const Layout& now, double cost, MeshAxes partial) {
+    for (std::size_t d = 0; d < now.dims.size(); ++d) {
+      const Cut* const cut = next_cut(now.dims[d], d);
+      if (!cut || (partial & axis_set(cut->mesh_axis)) == 0) continue;
+      Layout next = now;
+      add_next_cut(next, d);
+      next.partial[static_cast<std::size_t>(cut->mesh_axis)].reset();
+      try_step(now, cost, Collective::ReduceScatter, axis_set(cut->mesh_axis), Reducer::Sum, std::move(next));
+    }
+  }
+
+  // All cuts by these axes go where they are wanted, if they are the last of their dimensions and the next wanted.
+  void try_all_to_all(const Layout& now, double cost, MeshAxes axes) {
+    Layout next = now;
+    MeshAxes taken = 0, added = 0;
+    for (std::size_t d = 0; d < now.dims.size(); ++d) {
+      if (in_line(now.dims[d], d)) continue;
+      std::size_t count = cut_count(now.dims[d]);
+      for (; count > keep_[d]; --count) {
+        const MeshAxes last = axis_set(cut_at(now.dims[d], count - 1).mesh_axis);
+        if ((axes & last) == 0) break;
+        taken |= last;
+      }
+      next.dims[d] = prefix(now.dims[d], count);
+    }
+    if (taken != axes) return;
+    for (std::size_t d = 0; d < now.dims.size(); ++d)
+      for (const Cut* cut = next_cut(next.dims[d], d); cut && (axes & axis_set(cut->mesh_axis)) != 0;
+           cut = next_cut(next.dims[d], d)) {
+        added |= axis_set(cut->mesh_axis);
+        add_next_cut(next, d);
+      }
+    if (added == axes) try_step(now, cost, Collective::AllToAll, axes, Reducer::Sum, std::move(next));
+  }
+
   const Layout& to_;
+  const MeshAxes to_splits_;
   const Mesh& mesh_;
   std::vector<std::size_t> keep_;
   std::vector<ReshardStep> plan_, best_;
@@ -191,7 +265,7 @@ void add_halo_steps(const Layout& layout, Collective collective, std::vector<Res
           changing.halo_low = changing.halo_high = 0;
           changing.halo_sum = false;
         }
-        steps.push_back({collective, cut.mesh_axis, Reducer::Sum, now});
+        steps.push_back({collective, axis_set(cut.mesh_axis), Reducer::Sum, now});
       }
 }
 

@@ -1,9 +1,20 @@
 // Resharding: from one layout of a tensor to another on the same mesh, as a sequence of collectives.
 //
-// Each step moves along one mesh axis: all-gather (split → replicated), slice (replicated → split, no communication),
-// all-reduce (partial → replicated), reduce-scatter (partial → split), all-to-all (split one way → another), halo
-// exchange and halo sum for windows. Among the orders that the nesting of cuts allows, the one that sends the fewest
-// bytes is taken.
+// A step moves along one mesh axis or several at once: all-gather (split → replicated), slice (replicated → split, no
+// communication), all-reduce (partial → replicated), reduce-scatter (partial → split), all-to-all (split one way →
+// another), halo exchange and halo sum for windows. Its members are the devices of Mesh::group(position, axes).
+//
+// What each member gets is what the layout after the step gives to its position, whatever the order of the members:
+// after a reduce-scatter of [1024] over {dp, cp} onto [1024: cp, dp], the member at dp = 1, cp = 0 has the second part
+// of the first half. The cuts may fall on one dimension, on several, or inside the parts of earlier cuts (a strided
+// shard); what goes to one member need not lie together in memory.
+//
+// Among the orders that the nesting of cuts allows, the one that sends the fewest bytes is taken, and of those the one
+// with the fewest steps. One all-reduce of V elements over n·m devices sends 2(nm−1)/nm·V; two in turn, over n and over
+// m, send more: 2(n−1)/n·V + 2(m−1)/m·V. The same holds for all-to-alls. Gathers in turn send what a joint one sends,
+// and so do reduce-scatters: they are joined for the sake of the steps. A sum over {fsdp, replicate} that is kept cut
+// by fsdp alone stays in two steps: a reduce-scatter over n = fsdp and an all-reduce of the part over m = replicate
+// send (n+1−2/m)/n·V, a joint all-reduce 2(n−1/m)/n·V.
 #pragma once
 
 #include <vector>
@@ -27,7 +38,7 @@ std::string_view name_of(Collective collective);
 
 struct ReshardStep {
   Collective collective{};
-  int mesh_axis = -1;
+  MeshAxes axes = 0;
   Reducer reducer = Reducer::Sum;
   Layout to;  // the layout after the step
 
@@ -39,9 +50,9 @@ struct ReshardStep {
 // which are few.
 Result<std::vector<ReshardStep>> reshard(const Layout& from, const Layout& to, const Mesh& mesh);
 
-// Elements that one device sends in a step, by the ring algorithm: 2(n−1)/n·V for an all-reduce of V elements,
-// (n−1)/n·V for the others, V the larger of the local sizes before and after, for an all-to-all the local size; a shift
-// sends all of it.
+// Elements that one device sends in a step among n devices, by the ring algorithm: 2(n−1)/n·V for an all-reduce of V
+// elements, (n−1)/n·V for the others, V the larger of the local sizes before and after, for an all-to-all the local
+// size; a shift sends all of it.
 double elements_sent(const ReshardStep& step, const Layout& before, const Mesh& mesh);
 
 }  // namespace weft

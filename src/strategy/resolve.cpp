@@ -44,7 +44,10 @@ class Resolver {
       choose_storage(choices);
     }
     chooser.check_axes();
-    for (const MeshChoices& choices : resolved_.choices) chooser.check_heads(operators_on(choices), choices.sharding);
+    for (const MeshChoices& choices : resolved_.choices) {
+      chooser.check_heads(operators_on(choices), choices.sharding);
+      check_routing(choices);
+    }
     place_ops();
     IdVec<OpId, std::optional<Inherited<Recompute>>> modes;
     for (const NodeConfig* config : configs_) modes.push_back(config->recompute);
@@ -231,6 +234,33 @@ class Resolver {
       if (graph_.tensors()[id].kind != TensorKind::Parameter) continue;
       StorageChoice own = storage_of(choices, inheritance_.of(graph_.name(id)));
       if (own != choices.storage) choices.parameters.emplace(id, own);
+    }
+  }
+
+  // Tokens are routed where they lie: a part of the sequence that is no routing group would be gathered first, and its
+  // experts' work done on every device of the group.
+  void check_routing(const MeshChoices& choices) {
+    for (OpId op : graph_.ops().ids()) {
+      if (graph_.ops()[op].phase != Phase::Forward) return;
+      if (graph_.kind(op) != OpKind::Dispatch || !runs_on(choices, op)) continue;
+      std::int64_t groups = 1, context = 1, sums = 1;
+      for (std::int64_t factor : graph_.signature(op).attrs.integers("groups", {1})) groups *= factor;
+      for (std::size_t m = 0; m < choices.axes.size(); ++m) {
+        const auto& inputs = choices.sharding.inputs[m];
+        if (std::any_of(inputs.begin(), inputs.end(), [](const auto& input) { return input.second.dim == 1; }))
+          context *= choices.axes[m].size;
+        else if (choices.sharding.reduce_onto[m] == "s")
+          sums *= choices.axes[m].size;
+      }
+      const std::int64_t tokens = graph_.tensors()[graph_.inputs(op)[0]].type.shape[1];
+      const std::int64_t parts = tokens % (context * sums) == 0 ? context * sums : context;
+      if (groups % parts != 0)
+        faults_.add(
+            "contradiction", strategy_.mesh.line, "mesh",
+            fmt::format("{}: tokens are routed in {} group{} per sample, but the sequence is cut into {} parts, "
+                        "each of which routes its own; build the model with groups={}",
+                        names_[op], groups, groups == 1 ? "" : "s", parts, fmt::join(sequence_cuts(strategy_), "x")));
+      return;
     }
   }
 

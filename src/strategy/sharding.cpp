@@ -266,7 +266,7 @@ class ShardingPlanner::Settler {
       sharding = &splitting.steps[m].after;
       const auto outputs = graph_.outputs(op);
       for (std::size_t i = 0; i < outputs.size(); ++i) {
-        AxisPlacement placement = output_placement(graph_.signature(op), i, decision);
+        AxisPlacement placement = output_placement(graph_.signature(op), i, decision, *sharding, mesh(sharding->mesh));
         AxisPlacement& placed = state.placed[outputs[i]];
         if (placement == placed) continue;
         if (changed_) changed_->tensors.emplace_back(m, outputs[i], std::move(placed));

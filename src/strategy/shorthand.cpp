@@ -25,12 +25,13 @@ struct NumberKey {
   std::optional<std::int64_t> Shorthand::*field;
   std::int64_t least, most;
 };
-constexpr std::array<NumberKey, 15> kNumbers = {{
+constexpr std::array<NumberKey, 16> kNumbers = {{
     {"tp", &Shorthand::tp, 1, kMostDegree},
     {"cp", &Shorthand::cp, 1, kMostDegree},
     {"pp", &Shorthand::pp, 1, kMostDegree},
     {"dp", &Shorthand::dp, 1, kMostDegree},
     {"ep", &Shorthand::ep, 1, kMostDegree},
+    {"etp", &Shorthand::etp, 1, kMostDegree},
     {"vpp", &Shorthand::vpp, 1, 1024},
     {"zero", &Shorthand::zero, 0, 3},
     {"fsdp", &Shorthand::fsdp, 1, kMostDegree},
@@ -219,8 +220,15 @@ Status complete_degrees(const Shorthand& given, std::int64_t devices, Parallelis
     return error("tp·cp·pp·dp = {}·{}·{}·{} = {}, but the cluster has {} devices; change a degree or leave dp out",
                  plan.tp, plan.cp, plan.pp, plan.dp, plan.world(), devices);
   plan.ep = given.ep.value_or(1);
-  if (plan.dp * plan.cp % plan.ep != 0)
-    return error("ep={} does not divide dp·cp = {}·{} = {}", plan.ep, plan.dp, plan.cp, plan.dp * plan.cp);
+  plan.etp = given.etp.value_or(plan.tp);
+  if (plan.tp % plan.etp != 0)
+    return error("etp={} does not divide tp={}: experts are cut over some of the devices that tp cuts layers over",
+                 plan.etp, plan.tp);
+  // Of hybrid sharding, experts lie over one copy.
+  const std::int64_t replicas = plan.fsdp, places = replicas * plan.cp * (plan.tp / plan.etp);
+  if (places % plan.ep != 0)
+    return error("ep={} does not divide {}·cp·tp/etp = {}·{}·{}/{} = {}; choose a divisor of {}", plan.ep,
+                 plan.fsdp < plan.dp ? "fsdp" : "dp", replicas, plan.cp, plan.tp, plan.etp, places, places);
   return Ok{};
 }
 
@@ -298,6 +306,11 @@ Result<Parallelism> complete(const Shorthand& given, std::int64_t devices, const
     if (given.sp.value_or(0) == 1 && plan.tp == 1)
       return error("sp=1 needs tp > 1: it splits by sequence what tensor parallelism leaves whole");
     if (given.cp_mode && plan.cp == 1) return error("cp_mode={} needs cp > 1", name_of(*given.cp_mode));
+    if (plan.etp < plan.tp && given.sp.value_or(1) == 0)
+      return error(
+          "etp={} below tp={} needs sp=1: without it every tp rank has all tokens, and experts that are not "
+          "cut over all of tp would compute them more than once; leave out sp or etp",
+          plan.etp, plan.tp);
     return Ok{};
   };
   const Status status = all();
@@ -321,14 +334,15 @@ std::vector<std::string> rank_order(const Parallelism& plan, const MeshDeclarati
   std::vector<std::string> usual, order;
   for (auto axis = mesh.axes.rbegin(); axis != mesh.axes.rend(); ++axis) usual.push_back(axis->name);
   std::vector<std::string> named = plan.order;
-  if (named.empty() && plan.cp_mode == ContextMode::AllToAll) named = {"tp", "cp", "ep", "dp", "pp"};
-  if (named.empty()) return {};
+  if (named.empty()) named = {"tp", "cp", "ep", "dp", "pp"};
   const auto add = [&](const std::string& axis) {
     const bool known = std::find(usual.begin(), usual.end(), axis) != usual.end();
     if (known && std::find(order.begin(), order.end(), axis) == order.end()) order.push_back(axis);
   };
   const bool ep_named = std::find(named.begin(), named.end(), "ep") != named.end();
+  if (plan.h * plan.w > 1 && plan.order.empty()) add("w"), add("h");
   for (const std::string& name : named) {
+    if (name == "tp") add("etp"), add("eptp");
     if (name == "cp") add("ecp");
     if (name == "dp" && !ep_named) add("ep");
     if (name == "dp") add("fsdp");
@@ -338,43 +352,71 @@ std::vector<std::string> rank_order(const Parallelism& plan, const MeshDeclarati
   return order == usual ? std::vector<std::string>{} : order;
 }
 
+// The mesh, and which of its axes carry what.
+struct FoldedMesh {
+  MeshDeclaration mesh;
+  std::vector<std::string> data, context, tensor;   // that cut samples, the sequence, and layers
+  std::vector<std::string> experts, expert_tensor;  // that whole experts lie over, and that cut each of them
+  std::vector<std::string> shards, expert_shards;   // that ZeRO spreads parameters over, and those of experts
+};
+
+FoldedMesh fold(const Parallelism& plan) {
+  FoldedMesh made;
+  // Whole experts take the innermost devices: what etp leaves of tp, then cp, then dp.
+  const std::int64_t beside_etp = plan.tp / plan.etp, ep_of_tp = std::gcd(plan.ep, beside_etp);
+  const std::int64_t ep_of_cp = std::gcd(plan.ep / ep_of_tp, plan.cp), ep_of_dp = plan.ep / ep_of_tp / ep_of_cp;
+  const auto add = [&](const char* name, std::int64_t size, std::vector<std::string>& role) {
+    if (size == 1) return false;
+    made.mesh.axes.push_back({name, static_cast<int>(size)});
+    role.push_back(name);
+    return true;
+  };
+  std::vector<std::string> none;
+  const auto add_tensor = [&] {
+    if (plan.etp == plan.tp) {
+      if (add("tp", plan.tp, made.tensor)) made.expert_tensor = {"tp"};
+      return;
+    }
+    add("tp", beside_etp / ep_of_tp, made.tensor);
+    if (add("etp", plan.etp, made.tensor)) made.expert_tensor = {"etp"};
+    if (add("eptp", ep_of_tp, made.tensor)) made.experts.push_back("eptp");
+  };
+  const bool hybrid = plan.fsdp < plan.dp;
+  add("pp", plan.pp, none);
+  if (hybrid) add("replicate", plan.dp / plan.fsdp, made.data);
+  add(hybrid ? "fsdp" : "dp", plan.fsdp / ep_of_dp, made.shards);
+  if (add("ep", ep_of_dp, made.shards)) made.experts.push_back("ep");
+  made.data.insert(made.data.end(), made.shards.begin(), made.shards.end());
+  const bool heads_over_cp = plan.cp > 1 && plan.cp_mode == ContextMode::AllToAll;
+  // Heads are cut by tp first, each part again by cp; ranks keep the usual order.
+  if (heads_over_cp) add_tensor();
+  add("cp", plan.cp / ep_of_cp, made.context);
+  if (add("ecp", ep_of_cp, made.context)) made.experts.push_back("ecp");
+  if (!heads_over_cp) add_tensor();
+  add("h", plan.h, none);
+  add("w", plan.w, none);
+  made.mesh.order = rank_order(plan, made.mesh);
+  made.shards.insert(made.shards.end(), made.context.begin(), made.context.end());
+  // Devices that tp cuts layers over but etp does not cut experts over hold copies of them.
+  made.expert_shards = made.shards;
+  if (plan.etp < plan.tp && beside_etp > ep_of_tp) made.expert_shards.push_back("tp");
+  return made;
+}
+
 }  // namespace
+
+std::vector<std::int64_t> Parallelism::sequence_cuts() const {
+  std::vector<std::int64_t> cuts;
+  if (cp > 1) cuts.push_back(cp);
+  if (sequence_parallel && tp > 1)
+    cuts.insert(cp_mode == ContextMode::AllToAll ? cuts.begin() : cuts.end(), tp);  // as heads are cut
+  return cuts;
+}
 
 Strategy expand(const Parallelism& plan, const Graph& graph) {
   Strategy strategy;
-  // ep takes its share of dp first, of cp beyond that.
-  const std::int64_t ep_of_dp = std::gcd(plan.ep, plan.fsdp), ep_of_cp = plan.ep / ep_of_dp;
-  std::vector<std::string> data, shards, experts;
-  const auto add = [&](const char* name, std::int64_t size) {
-    if (size > 1) strategy.mesh.axes.push_back({name, static_cast<int>(size)});
-    return size > 1;
-  };
-  const bool hybrid = plan.fsdp < plan.dp;
-  add("pp", plan.pp);
-  if (hybrid) {
-    if (add("replicate", plan.dp / plan.fsdp)) data.push_back("replicate");
-    if (add("fsdp", plan.fsdp / ep_of_dp)) shards.push_back("fsdp");
-  } else if (add("dp", plan.dp / ep_of_dp)) {
-    shards.push_back("dp");
-  }
-  if (add("ep", ep_of_dp)) {
-    shards.push_back("ep");
-    experts.push_back("ep");
-  }
-  data.insert(data.end(), shards.begin(), shards.end());
-  const bool heads_over_cp = plan.cp > 1 && plan.cp_mode == ContextMode::AllToAll;
-  // Heads are cut by tp first, each part again by cp; ranks keep the usual order.
-  if (heads_over_cp) add("tp", plan.tp);
-  std::vector<std::string> context;
-  if (add("cp", plan.cp / ep_of_cp)) context.push_back("cp");
-  if (add("ecp", ep_of_cp)) {
-    context.push_back("ecp");
-    experts.push_back("ecp");
-  }
-  if (!heads_over_cp) add("tp", plan.tp);
-  add("h", plan.h);
-  add("w", plan.w);
-  strategy.mesh.order = rank_order(plan, strategy.mesh);
+  const FoldedMesh folded = fold(plan);
+  strategy.mesh = folded.mesh;
 
   strategy.schedule.name = plan.schedule;
   strategy.schedule.micro_batches = plan.micro_batches;
@@ -385,23 +427,24 @@ Strategy expand(const Parallelism& plan, const Graph& graph) {
     strategy.schedule.stages.push_back(std::move(stage));
   }
   strategy.context = plan.cp_mode;
-  if (plan.sequence_parallel && plan.tp > 1) strategy.reduce_onto["tp"] = "s";
+  if (plan.sequence_parallel)
+    for (const std::string& axis : folded.tensor) strategy.reduce_onto[axis] = "s";
 
   const auto append = [&](std::vector<Rule> rules) {
     for (Rule& rule : rules) strategy.rules.push_back(std::move(rule));
   };
-  std::span<const std::string> samples = data;
-  if (plan.tables && !data.empty()) {
-    append(hybrid_tables(graph, data.front(), strategy.mesh.size_of(data.front())));
+  std::span<const std::string> samples = folded.data;
+  if (plan.tables && !samples.empty()) {
+    append(hybrid_tables(graph, samples.front(), strategy.mesh.size_of(samples.front())));
     samples = samples.subspan(1);
   }
   if (!samples.empty()) append(data_parallel(graph, samples));
-  for (const std::string& axis : context) append(context_parallel(graph, axis, plan.cp_mode));
+  for (const std::string& axis : folded.context) append(context_parallel(graph, axis, plan.cp_mode));
   if (plan.h * plan.w > 1) append(spatial(graph, plan.h > 1 ? "h" : "", plan.w > 1 ? "w" : ""));
-  if (plan.tp > 1) append(tensor_parallel(graph, "tp"));
-  if (!experts.empty()) append(expert_parallel(graph, experts));
-  shards.insert(shards.end(), context.begin(), context.end());
-  append(zero(plan.zero, shards));
+  if (!folded.tensor.empty()) append(tensor_parallel(graph, folded.tensor, folded.expert_tensor));
+  if (!folded.experts.empty()) append(expert_parallel(graph, folded.experts));
+  append(zero(plan.zero, folded.shards));
+  if (folded.expert_shards != folded.shards) append(expert_zero(graph, plan.zero, folded.expert_shards));
   Rule root;
   root.match = "**";
   if (plan.recompute != Recompute::None) root.recompute = plan.recompute;

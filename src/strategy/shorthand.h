@@ -5,13 +5,20 @@
 //                                             Parallelism::graph_batch() samples, one micro-batch of all replicas
 //   expand(parallelism, graph)                the strategy tree, by the presets
 //
-// Keys: tp cp pp dp ep degrees (default 1; one may be left out of the product and is inferred, dp unless it is given) ·
-// vpp model chunks per pipeline rank · zero 0…3 · fsdp and replicate, hybrid sharding: dp = fsdp·replicate, zero=3 · sp
-// 0 or 1, sequence parallelism (default 1 if tp > 1) · cp_mode gather, a2a, ring · recompute none, selective, full, op
-// · full modules that are recomputed as a whole besides, layers.*.mlp (joined by +) · mbs micro-batch per replica · ga
-// micro-batches per step · schedule · stages layers per stage, 8+8+7+9 · order of ranks, innermost first,
-// tp-cp-ep-dp-pp · offload optimizer, gradients, weights, activations (joined by +) · h and w, degrees of image height
-// and width · tables=1, embedding tables split over dp (DLRM).
+// Keys: tp cp pp dp degrees (default 1; one may be left out of the product and is inferred, dp unless it is given) · ep
+// and etp, degrees of experts (below) · vpp model chunks per pipeline rank · zero 0…3 · fsdp and replicate, hybrid
+// sharding: dp = fsdp·replicate, zero=3 · sp 0 or 1, sequence parallelism (default 1 if tp > 1) · cp_mode gather, a2a,
+// ring · recompute none, selective, full, op · full modules that are recomputed as a whole besides, layers.*.mlp
+// (joined by +) · mbs micro-batch per replica · ga micro-batches per step · schedule · stages layers per stage, 8+8+7+9
+// · order of ranks, innermost first, tp-cp-ep-dp-pp · offload optimizer, gradients, weights, activations (joined by +)
+// · h and w, degrees of image height and width · tables=1, embedding tables split over dp (DLRM).
+//
+// Experts have degrees of their own on the same devices (Megatron Core's folding): each is cut over `etp` of the tp
+// devices (default all of them) and whole experts lie over `ep` devices; ep divides tp/etp·cp·dp. Layers with experts
+// number their ranks etp, ep, then the copies of an expert, innermost first: an ep group has the nearest devices, those
+// that etp leaves of tp first, then those of cp, then of dp. With tp=8,etp=1,ep=8 it is the tp group. Experts take
+// tokens where they lie, every part of the sequence (cp, and tp where sp=1) a routing group of its own: an all-to-all
+// over ep, a gather over etp, the products, and back.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +34,7 @@
 namespace weft {
 
 struct Shorthand {
-  std::optional<std::int64_t> tp, cp, pp, dp, ep, vpp, zero, fsdp, replicate, sp, mbs, ga, h, w, tables;
+  std::optional<std::int64_t> tp, cp, pp, dp, ep, etp, vpp, zero, fsdp, replicate, sp, mbs, ga, h, w, tables;
   std::optional<ContextMode> cp_mode;
   std::optional<Recompute> recompute;
   std::string schedule;  // empty: by pp and vpp
@@ -54,7 +61,8 @@ struct BatchRequest {
 
 // A shorthand with nothing left open.
 struct Parallelism {
-  std::int64_t tp = 1, cp = 1, pp = 1, dp = 1, ep = 1, h = 1, w = 1;  // dp excludes cp; ep divides dp·cp
+  std::int64_t tp = 1, cp = 1, pp = 1, dp = 1, h = 1, w = 1;  // dp excludes cp
+  std::int64_t ep = 1, etp = 1;                               // etp divides tp, and ep tp/etp·cp·dp
   std::int64_t vpp = 1;
   int zero = 0;
   std::int64_t fsdp = 1;  // of dp, the part that shards are spread over: dp itself unless hybrid
@@ -72,13 +80,17 @@ struct Parallelism {
   std::int64_t world() const { return tp * cp * pp * dp * h * w; }
   std::int64_t graph_batch() const { return micro_batch * dp; }
   std::int64_t global_batch() const { return dp * (micro_batch * (micro_batches - 1) + last_micro_batch); }
+  // Into how many parts the sequence is cut, and each of them again, major first; empty: it is whole. Every part routes
+  // its own tokens to experts, so the model is built with these groups.
+  std::vector<std::int64_t> sequence_cuts() const;
   bool operator==(const Parallelism&) const = default;
 };
 
 Result<Parallelism> complete(const Shorthand& shorthand, std::int64_t devices, const BatchRequest& batch = {});
 
-// The tree. Mesh axes, major first: pp, dp (with hybrid sharding: replicate, fsdp), ep, cp, tp, and h, w for images;
-// axes of size 1 are left out. `ep` refines dp, and beyond it cp (axis `ecp`).
+// The tree. Mesh axes, major first: pp, dp (with hybrid sharding: replicate, fsdp), cp, tp, and h, w for images; axes
+// of size 1 are left out. Degrees of experts refine them: tp becomes tp·etp·eptp, cp becomes cp·ecp and dp becomes
+// dp·ep, where experts lie over eptp, ecp and ep.
 Strategy expand(const Parallelism& parallelism, const Graph& graph);
 
 }  // namespace weft

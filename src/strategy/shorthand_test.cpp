@@ -20,7 +20,7 @@ TEST(Shorthand, SettlesEveryDegree) {
   const Parallelism plan =
       completed("tp=8,pp=16,dp=8,vpp=2,zero=1,sp=1,recompute=selective,mbs=1", 1024, {.global_batch = 1536}).value();
   Parallelism expected;
-  expected.tp = 8;
+  expected.tp = expected.etp = 8;
   expected.pp = 16;
   expected.dp = expected.fsdp = 8;
   expected.vpp = 2;
@@ -83,7 +83,13 @@ TEST(Shorthand, RejectsWithTheRemedy) {
       {"dp=8", "strategy: tp·cp·pp·dp = 1·1·1·8 = 8, but the cluster has 64 devices; change a degree or leave dp out"},
       {"tp=2,pp=2,dp=2",
        "strategy: tp·cp·pp·dp = 2·1·2·2 = 8, but the cluster has 64 devices; change a degree or leave dp out"},
-      {"ep=3", "strategy: ep=3 does not divide dp·cp = 64·1 = 64"},
+      {"ep=3", "strategy: ep=3 does not divide dp·cp·tp/etp = 64·1·1/1 = 64; choose a divisor of 64"},
+      {"tp=4,ep=64", "strategy: ep=64 does not divide dp·cp·tp/etp = 16·1·4/4 = 16; choose a divisor of 16"},
+      {"tp=4,etp=3",
+       "strategy: etp=3 does not divide tp=4: experts are cut over some of the devices that tp cuts layers over"},
+      {"tp=4,etp=2,sp=0",
+       "strategy: etp=2 below tp=4 needs sp=1: without it every tp rank has all tokens, and experts that are not cut "
+       "over all of tp would compute them more than once; leave out sp or etp"},
       {"vpp=2", "strategy: vpp=2 needs pp > 1: chunks are interleaved over pipeline ranks"},
       {"pp=4,vpp=2,schedule=1f1b",
        "strategy: schedule=1f1b has one model chunk per pipeline rank, not vpp=2; write schedule=interleaved"},
@@ -118,9 +124,9 @@ Shorthand random_shorthand() {
   const auto maybe = [](std::optional<std::int64_t>& field, std::int64_t least, std::int64_t most) {
     if (*rc::gen::arbitrary<bool>()) field = *rc::gen::inRange(least, most + 1);
   };
-  for (auto field :
-       {&Shorthand::tp, &Shorthand::cp, &Shorthand::pp, &Shorthand::dp, &Shorthand::ep, &Shorthand::vpp,
-        &Shorthand::fsdp, &Shorthand::replicate, &Shorthand::mbs, &Shorthand::ga, &Shorthand::h, &Shorthand::w})
+  for (auto field : {&Shorthand::tp, &Shorthand::cp, &Shorthand::pp, &Shorthand::dp, &Shorthand::ep, &Shorthand::etp,
+                     &Shorthand::vpp, &Shorthand::fsdp, &Shorthand::replicate, &Shorthand::mbs, &Shorthand::ga,
+                     &Shorthand::h, &Shorthand::w})
     maybe(made.*field, 1, 1024);
   maybe(made.zero, 0, 3);
   maybe(made.sp, 0, 1);
@@ -144,7 +150,8 @@ RC_GTEST_PROP(ShorthandLaws, ParseOfPrintIsIdentity, ()) {
 }
 RC_GTEST_PROP(ShorthandLaws, WhatIsCompletedFillsTheClusterAndTheBatch, ()) {
   Shorthand made;
-  for (auto field : {&Shorthand::tp, &Shorthand::cp, &Shorthand::pp, &Shorthand::ep, &Shorthand::mbs, &Shorthand::fsdp})
+  for (auto field : {&Shorthand::tp, &Shorthand::cp, &Shorthand::pp, &Shorthand::ep, &Shorthand::etp, &Shorthand::mbs,
+                     &Shorthand::fsdp})
     if (*rc::gen::arbitrary<bool>()) made.*field = *rc::gen::element<std::int64_t>(1, 2, 3, 4);
   const std::int64_t devices = *rc::gen::element<std::int64_t>(1, 8, 48, 96, 576);
   const std::int64_t batch = devices * *rc::gen::inRange(1, 16);
@@ -153,7 +160,8 @@ RC_GTEST_PROP(ShorthandLaws, WhatIsCompletedFillsTheClusterAndTheBatch, ()) {
   if (!plan.ok()) return;
   RC_ASSERT(plan->world() == devices);
   RC_ASSERT(plan->global_batch() == batch);
-  RC_ASSERT(plan->dp * plan->cp % plan->ep == 0);
+  RC_ASSERT(plan->tp % plan->etp == 0);
+  RC_ASSERT(plan->fsdp * plan->cp * plan->tp / plan->etp % plan->ep == 0);
 }
 RC_GTEST_PROP(ShorthandLaws, AnyTextIsParsedOrRejected, (const std::string& text)) {
   const Result<Shorthand> parsed = parse_shorthand(text);

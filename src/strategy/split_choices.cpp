@@ -138,6 +138,9 @@ std::string SplitChooser::does_not_divide(OpId op, std::string_view axis, std::i
     remedy = fmt::format("pad it, vocab={}", times((size - 1) / unit + 1, unit));
   } else if (kind == OpKind::ExpertLinear && axis == "e") {
     what = fmt::format("{} experts do", size);
+    if (cut > 1 || mesh_axis.name != "ep")  // parts of ep that refine other degrees
+      return fmt::format("{}: {} not divide over {} parts (ep); choose ep so that it divides {}", rules_.names[op],
+                         what, parts, size);
   } else if (kind == OpKind::Attention && axis == "g") {
     what = fmt::format("{} key/value heads do", size);
   }
@@ -240,7 +243,8 @@ void SplitChooser::check_heads(const OperatorMesh& mesh, const ShardingChoices& 
   for (const TensorParallel::Heads& heads : rules_.structure.heads) {
     const Signature& signature = rules_.graph.signature(heads.op);
     const int axis = signature.axis_named("g");
-    if (axis < 0 || !mesh.runs(heads.op)) continue;
+    // Placed on devices of its own, it has a split of its own, whatever its columns have.
+    if (axis < 0 || !mesh.runs(heads.op) || rules_.configs[heads.op]->place) continue;
     const std::int64_t groups = signature.axes[static_cast<std::size_t>(axis)].size;
     for (std::size_t m = 0; m < mesh.axes.size(); ++m) {
       const auto& ops = choices.ops[m];

@@ -79,6 +79,7 @@ class PairFinder {
         break;
       case OpKind::Binary:
       case OpKind::Select:
+      case OpKind::WeighRows:
         if (joined.foreign) end(joined);
         break;
       case OpKind::Unary:

@@ -1,6 +1,7 @@
 #include "strategy/tree.h"
 
 #include <algorithm>
+#include <numeric>
 #include <tuple>
 
 namespace weft {
@@ -44,6 +45,34 @@ int MeshDeclaration::size_of(std::string_view axis) const {
   for (const MeshAxis& known : axes)
     if (known.name == axis) return known.size;
   return 1;
+}
+
+std::vector<std::int64_t> sequence_cuts(const Strategy& strategy) {
+  enum class Cutting : std::uint8_t { None, Context, Sums };
+  const auto cutting = [&](const std::string& axis) {
+    if (const auto found = strategy.reduce_onto.find(axis); found != strategy.reduce_onto.end() && found->second == "s")
+      return Cutting::Sums;
+    const bool context = std::any_of(strategy.rules.begin(), strategy.rules.end(), [&](const Rule& rule) {
+      const auto found = rule.inputs.find(axis);
+      return found != rule.inputs.end() && found->second == 1;
+    });
+    return context ? Cutting::Context : Cutting::None;
+  };
+  std::vector<std::int64_t> cuts;
+  Cutting last = Cutting::None;
+  for (const MeshAxis& axis : strategy.mesh.axes) {
+    std::int64_t size = axis.size;  // of all stages' meshes: what all of them divide
+    for (const Stage& stage : strategy.schedule.stages)
+      if (stage.mesh) size = std::lcm(size, std::max(1, stage.mesh->size_of(axis.name)));
+    const Cutting now = cutting(axis.name);
+    if (now == Cutting::None || size == 1) continue;
+    if (now == last)
+      cuts.back() *= size;
+    else
+      cuts.push_back(size);
+    last = now;
+  }
+  return cuts;
 }
 
 Inheritance::Inheritance(const Strategy& strategy) : strategy_(strategy) {

@@ -137,6 +137,11 @@ struct Strategy {
   bool operator==(const Strategy&) const = default;
 };
 
+// Into how many parts the strategy cuts the sequence, and each of them again, major first; empty: it is whole. Cuts of
+// the inputs' tokens (context parallelism) are one factor, those that partial sums are scattered onto another. The
+// tokens of every part are routed to experts by themselves: a model with experts is built with these groups.
+std::vector<std::int64_t> sequence_cuts(const Strategy& strategy);
+
 // What a node inherits, each field with the rule it comes from.
 template <class T>
 struct Inherited {

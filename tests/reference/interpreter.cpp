@@ -106,7 +106,7 @@ void Interpreter::softmax_merge(const Communicate& communicate, const Mesh& mesh
   for (int position = 0; position < mesh.size(); ++position)
     out[static_cast<std::size_t>(position)].for_each([&](const std::vector<std::int64_t>& at, std::size_t offset) {
       double total = 0, sum = 0;
-      for (int member : mesh.group(position, MeshAxes{1} << communicate.mesh_axis)) {
+      for (int member : mesh.group(position, communicate.axes)) {
         const double weight = std::exp(weights[static_cast<std::size_t>(member)].at({at[0], at[2] / size, at[1]}));
         total += weight;
         sum += weight * values[static_cast<std::size_t>(member)].at(at);
@@ -121,13 +121,13 @@ void Interpreter::communicate(const Communicate& communicate, const Mesh& mesh) 
   for (std::size_t b = 0; b < communicate.inputs.size(); ++b) {
     const std::vector<Block>& in = read(communicate.inputs[b]);
     std::vector<Block> out = parts_of(program_.buffers[communicate.outputs[b]].layout, mesh);
-    const bool sums = communicate.collective == Collective::AllReduce ||
-                      communicate.collective == Collective::ReduceScatter ||
-                      communicate.collective == Collective::HaloSum;
+    const bool reduces =
+        communicate.collective == Collective::AllReduce || communicate.collective == Collective::ReduceScatter;
+    const bool sums = reduces || communicate.collective == Collective::HaloSum;
     for (int position = 0; position < mesh.size(); ++position) {
       const std::vector<int> members = communicate.collective == Collective::Slice
                                            ? std::vector<int>{position}
-                                           : mesh.group(position, MeshAxes{1} << communicate.mesh_axis);
+                                           : mesh.group(position, communicate.axes);
       Block& target = out[static_cast<std::size_t>(position)];
       std::vector<double>& values = target.values();
       target.for_each([&](const std::vector<std::int64_t>& at, std::size_t offset) {
@@ -135,7 +135,10 @@ void Interpreter::communicate(const Communicate& communicate, const Mesh& mesh) 
         double total = 0;
         for (int member : members) {
           const Block& source = in[static_cast<std::size_t>(member)];
-          if (!source.holds(at)) continue;
+          if (!source.holds(at)) {
+            if (reduces) throw std::runtime_error("a member of a reduction does not hold what it must contribute to");
+            continue;
+          }
           const double value = rounds_ && communicate.wire ? rounded(source.at(at), *communicate.wire) : source.at(at);
           if (!found || !sums) {
             if (!found) total = value;

@@ -97,15 +97,25 @@ void router(const Kernel& k) {
   });
 }
 
+// The axes that count groups of tokens: samples b, then n0, n1, ….
+std::vector<std::size_t> groups_of(const Kernel& k) {
+  std::vector<std::size_t> axes = {k.axis("b")};
+  for (std::size_t i = 0; i < k.signature.attrs.integers("groups", {1}).size(); ++i)
+    axes.push_back(k.axis("n" + std::to_string(i)));
+  return axes;
+}
+
 // Load balance of each group: experts · Σ_e (share of picks of e) · (mean probability of e), averaged over groups.
 void aux_loss(const Kernel& k) {
   const Ref x = k.in("x"), index = k.in("index");
   const std::int64_t experts = k.size("e"), tokens = k.size("t"), chosen = k.size("j");
-  const double groups = static_cast<double>(k.size("b") * k.size("n")),
-               coefficient = k.signature.attrs.number("coefficient", 1.0);
+  const std::vector<std::size_t> group_axes = groups_of(k);
+  double groups = 1;
+  for (std::size_t axis : group_axes) groups *= static_cast<double>(k.signature.axes[axis].size);
+  const double coefficient = k.signature.attrs.number("coefficient", 1.0);
   const bool backward = !k.signature.gradient.empty();
   At at = k.start();
-  k.for_each(k.axes({"b", "n"}), at, [&] {
+  k.for_each(groups_of(k), at, [&] {
     std::vector<double> share(static_cast<std::size_t>(experts), 0.0), mean(share);
     std::vector<std::vector<double>> probability(static_cast<std::size_t>(tokens), share);
     for (std::int64_t t = 0; t < tokens; ++t) {
@@ -154,7 +164,7 @@ void for_each_routed(const Kernel& k, const Ref& index, At& at, F&& f) {
   const AxisSlice& experts = k.slices[k.axis("e")];
   for (std::int64_t i = 0; i < experts.size(); ++i)
     held[static_cast<std::size_t>(global_position(experts, k.size("e"), i))] = 1;
-  k.for_each(k.axes({"b", "n"}), at, [&] {
+  k.for_each(groups_of(k), at, [&] {
     std::map<std::int64_t, std::int64_t> used;
     for (std::int64_t t = 0; t < tokens; ++t)
       for (std::int64_t j = 0; j < chosen; ++j) {
@@ -209,7 +219,7 @@ void route(const Kernel& k) {
 void weigh_rows(const Kernel& k) {
   const std::string& gradient = k.signature.gradient;
   At at = k.start();
-  k.for_each(k.axes({"e", "m", "f"}), at, [&] {
+  k.for_each(k.all_axes(), at, [&] {
     if (gradient.empty())
       k.out("y")(at) = k.in("x")(at)*k.in("weights")(at);
     else if (gradient == "grad_x")

@@ -82,7 +82,8 @@ std::vector<CaseGenerator> make_cases() {
     });
   add("expert_linear", [](Rng& rng) {
     const I e = some(rng, 2, 4), k = some(rng, 2, 3);
-    return OperatorCase{OpKind::ExpertLinear, {}, {{"x", {e, some(rng, 2, 4), k}}, {"w", {e, k, some(rng, 2, 4)}}}};
+    return OperatorCase{
+        OpKind::ExpertLinear, {}, {{"x", {e, 2, some(rng, 2, 4), 2, k}}, {"w", {e, k, some(rng, 2, 4)}}}};
   });
   add("batched matmul", [](Rng& rng) {
     const I k = some(rng, 2, 4);
@@ -225,36 +226,36 @@ std::vector<CaseGenerator> make_cases() {
     });
   add("aux_loss", [](Rng&) {
     return OperatorCase{
-        OpKind::AuxLoss, {{"groups", I{2}}}, {{"x", {3, 6, 4}}, {"index", {3, 6, 2}, Values::Below, 4}}};
+        OpKind::AuxLoss, {{"groups", std::vector<I>{2}}}, {{"x", {3, 6, 4}}, {"index", {3, 6, 2}, Values::Below, 4}}};
   });
   for (I capacity : {1, 3, 8})
     add(fmt::format("dispatch capacity={}", capacity), [=](Rng&) {
       return OperatorCase{OpKind::Dispatch,
-                          {{"experts", I{4}}, {"capacity", capacity}, {"groups", I{2}}},
+                          {{"experts", I{4}}, {"capacity", capacity}, {"groups", std::vector<I>{2}}},
                           {{"x", {2, 8, 3}}, {"index", {2, 8, 2}, Values::Below, 4}}};
     });
   for (I capacity : {1, 3, 8})
     add(fmt::format("combine capacity={}", capacity), [=](Rng&) {
       return OperatorCase{
           OpKind::Combine,
-          {{"experts", I{4}}, {"capacity", capacity}, {"groups", I{2}}},
-          {{"y", {4, 2 * 2 * capacity, 3}}, {"weights", {2, 8, 2}}, {"index", {2, 8, 2}, Values::Below, 4}}};
+          {{"experts", I{4}}, {"capacity", capacity}, {"groups", std::vector<I>{2}}},
+          {{"y", {4, 2, 2, capacity, 3}}, {"weights", {2, 8, 2}}, {"index", {2, 8, 2}, Values::Below, 4}}};
     });
   for (I capacity : {1, 3, 8})
     add(fmt::format("dispatch_weights capacity={}", capacity), [=](Rng&) {
       return OperatorCase{OpKind::DispatchWeights,
-                          {{"experts", I{4}}, {"capacity", capacity}, {"groups", I{2}}},
+                          {{"experts", I{4}}, {"capacity", capacity}, {"groups", std::vector<I>{2}}},
                           {{"weights", {2, 8, 2}}, {"index", {2, 8, 2}, Values::Below, 4}}};
     });
   for (I capacity : {1, 3, 8})
     add(fmt::format("combine of weighed rows capacity={}", capacity), [=](Rng&) {
       return OperatorCase{OpKind::Combine,
-                          {{"experts", I{4}}, {"capacity", capacity}, {"groups", I{2}}, {"weighed", I{1}}},
-                          {{"y", {4, 2 * 2 * capacity, 3}}, {"index", {2, 8, 2}, Values::Below, 4}}};
+                          {{"experts", I{4}}, {"capacity", capacity}, {"groups", std::vector<I>{2}}, {"weighed", I{1}}},
+                          {{"y", {4, 2, 2, capacity, 3}}, {"index", {2, 8, 2}, Values::Below, 4}}};
     });
   add("weigh_rows", [](Rng& rng) {
     const I rows = some(rng, 2, 5);
-    return OperatorCase{OpKind::WeighRows, {}, {{"x", {3, rows, 4}}, {"weights", {3, rows}}}};
+    return OperatorCase{OpKind::WeighRows, {}, {{"x", {3, 2, rows, 4}}, {"weights", {3, 2, rows}}}};
   });
 
   for (I outer : {1, 3}) {

@@ -32,9 +32,9 @@ class Grouper {
     }
   }
 
-  // Groups by work, the largest first; fewer than two: nothing to place.
+  // Fewer than two groups: nothing to place.
   bool group(const Grouping& by) {
-    work_.assign(by.parts, 0);
+    groups_.assign(by.parts, {});
     for (Layer& layer : layers_) {
       const std::vector<std::size_t> alike = first_units(layer.unit);
       const auto place = static_cast<std::size_t>(std::find(alike.begin(), alike.end(), layer.unit) - alike.begin());
@@ -44,13 +44,16 @@ class Grouper {
     }
     for (Layer& layer : layers_)
       if (by.apart && layer.group == kNone && layer.flops * static_cast<double>(2 * (by.parts + 1)) > all_flops_) {
-        layer.group = work_.size();
-        work_.push_back(0);
+        layer.group = groups_.size();
+        groups_.emplace_back();
       }
     for (Layer& layer : layers_)
       if (layer.group == kNone) layer.group = group_beside(layer.unit);
-    for (const Layer& layer : layers_) work_[layer.group] += layer.flops;
-    return std::count_if(work_.begin(), work_.end(), [](double work) { return work > 0; }) > 1;
+    for (const Layer& layer : layers_) {
+      groups_[layer.group].flops += layer.flops;
+      ++groups_[layer.group].layers;
+    }
+    return std::count_if(groups_.begin(), groups_.end(), [](const Group& group) { return group.layers > 0; }) > 1;
   }
 
   // On the first nodes alone, or all; none where a group would have none.
@@ -88,6 +91,11 @@ class Grouper {
     std::size_t group;
   };
 
+  struct Group {
+    double flops = 0;  // 0 also for look-ups in tables, which must be somewhere all the same
+    std::size_t layers = 0;
+  };
+
   bool weighs(std::size_t u) const {
     for (TensorId input : graph_.inputs(proposals_.units()[u].front()))
       if (graph_.tensors()[input].kind == TensorKind::Parameter) return true;
@@ -121,33 +129,34 @@ class Grouper {
     return 0;
   }
 
-  // A run of `count` for each group: divisors of it, about as the work, each beginning at a multiple of its length.
+  // A run of `count` for each group that has layers: divisors of it, about as the work, each beginning at a multiple of
+  // its length.
   std::vector<std::pair<std::size_t, std::size_t>> shares(std::size_t count) const {
-    std::vector<std::size_t> size(work_.size(), 0);
+    std::vector<std::size_t> size(groups_.size(), 0);
     std::size_t taken = 0;
     const auto larger = [&](std::size_t now) {
       std::size_t next = now + 1;
       while (next <= count && count % next != 0) ++next;
       return next;
     };
-    for (std::size_t g = 0; g < work_.size(); ++g)
-      if (work_[g] > 0) taken += size[g] = 1;
+    for (std::size_t g = 0; g < groups_.size(); ++g)
+      if (groups_[g].layers > 0) taken += size[g] = 1;
     while (true) {
       std::size_t neediest = kNone;
-      for (std::size_t g = 0; g < work_.size(); ++g)
+      for (std::size_t g = 0; g < groups_.size(); ++g)
         if (size[g] > 0 && taken - size[g] + larger(size[g]) <= count &&
-            (neediest == kNone ||
-             work_[g] * static_cast<double>(size[neediest]) > work_[neediest] * static_cast<double>(size[g])))
+            (neediest == kNone || groups_[g].flops * static_cast<double>(size[neediest]) >
+                                      groups_[neediest].flops * static_cast<double>(size[g])))
           neediest = g;
       if (neediest == kNone) break;
       taken += larger(size[neediest]) - size[neediest];
       size[neediest] = larger(size[neediest]);
     }
     if (taken > count) return {};
-    std::vector<std::size_t> order(work_.size());
+    std::vector<std::size_t> order(groups_.size());
     for (std::size_t g = 0; g < order.size(); ++g) order[g] = g;
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return size[a] > size[b]; });
-    std::vector<std::pair<std::size_t, std::size_t>> ranges(work_.size());
+    std::vector<std::pair<std::size_t, std::size_t>> ranges(groups_.size());
     std::size_t first = 0;
     for (std::size_t g : order) {
       if (size[g] == 0) continue;
@@ -209,7 +218,7 @@ class Grouper {
   const Proposals& proposals_;
   std::vector<Layer> layers_;  // with weights
   IdVec<OpId, std::size_t> layer_of_;
-  std::vector<double> work_;  // by group
+  std::vector<Group> groups_;
   double all_flops_ = 0;
 };
 

@@ -17,7 +17,7 @@ std::int64_t bytes_sent(const Program& program, const Graph& graph) {
     const Mesh& mesh = program.meshes[instruction.mesh];
     if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
       for (std::size_t i = 0; i < communicate->outputs.size(); ++i) {
-        const ReshardStep step{communicate->collective, communicate->mesh_axis, communicate->reducer,
+        const ReshardStep step{communicate->collective, communicate->axes, communicate->reducer,
                                program.buffers[communicate->outputs[i]].layout};
         const double elements = elements_sent(step, program.buffers[communicate->inputs[i]].layout, mesh);
         total += elements * mesh.size() * bits_of(communicate->wire.value_or(dtype_of(communicate->outputs[i]))) / 8;

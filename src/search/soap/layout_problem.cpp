@@ -172,13 +172,13 @@ class Builder {
     Weight result;
     const DType dtype = graph_.tensors()[tensor].type.dtype;
     const Layout whole = without_halos(layout);
-    result.cost = price(gradient_made(whole, split), whole, dtype);
     const Shape local = local_shape(whole, mesh_, 0);
     std::int64_t elements = 1;
     for (std::int64_t extent : local) elements *= extent;
     result.bytes = bytes_of(dtype, elements);
     const auto update = updates_.find(tensor);
-    if (update == updates_.end()) return result;
+    if (update == updates_.end()) return result;  // frozen
+    result.cost = price(gradient_made(whole, split), whole, dtype);
     std::set<TensorId> held = {tensor};
     for (OpId op : update->second) {
       const Signature& signature = graph_.signature(op);
@@ -394,13 +394,12 @@ std::int64_t TimePrices::compute(const Signature& signature, const AxisSlices& s
 }
 
 std::int64_t TimePrices::move(const ReshardStep& step, const Layout& before, const Mesh& mesh, DType dtype) {
-  const auto [found, fresh] = communicators_.try_emplace({step.mesh_axis, step.collective});
+  const auto [found, fresh] = communicators_.try_emplace({step.axes, step.collective});
   if (fresh) {
-    // Groups along an axis may lie differently in the cluster: the first and the last of them stand for all.
-    const MeshAxes along = MeshAxes{1} << step.mesh_axis;
-    for (int position : std::set<int>{mesh.group_leader(0, along), mesh.group_leader(mesh.size() - 1, along)}) {
+    // Groups along the same axes may lie differently in the cluster: the first and the last of them stand for all.
+    for (int position : std::set<int>{mesh.group_leader(0, step.axes), mesh.group_leader(mesh.size() - 1, step.axes)}) {
       std::vector<DeviceId> devices;
-      for (int member : mesh.group(position, along))
+      for (int member : mesh.group(position, step.axes))
         devices.push_back(mesh.devices()[static_cast<std::size_t>(member)]);
       found->second.push_back(make_communicator(cluster_, devices, step.collective));
     }

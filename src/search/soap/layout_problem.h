@@ -44,7 +44,7 @@ class TimePrices final : public LayoutPrices {
   const Cluster& cluster_;
   const CostModel& cost_;
   std::vector<const DeviceSpec*> specs_;  // distinct
-  std::map<std::pair<int, Collective>, std::vector<Communicator>> communicators_;
+  std::map<std::pair<MeshAxes, Collective>, std::vector<Communicator>> communicators_;
 };
 
 // Volumes alone (SMSG), with no constant of any device: bytes that a rank sends. Matrix products are split over all

@@ -144,15 +144,43 @@ std::array<int, kSoapAxes> sizes_of(const Mesh& mesh) {
   return {mesh.axes()[0].size, mesh.axes()[1].size, mesh.axes()[2].size};
 }
 
-// Whether axes of the mesh that follow one another split alike.
+// Whether several axes of the mesh split alike.
 bool repeats(const OpConfig& config, const Mesh& mesh) {
-  int before = -1;
+  for (std::size_t m = 0; m < kSoapAxes; ++m)
+    for (std::size_t before = 0; before < m; ++before)
+      if (config.split[m] >= 0 && config.split[m] == config.split[before] && mesh.axes()[m].size > 1 &&
+          mesh.axes()[before].size > 1)
+        return true;
+  return false;
+}
+
+// The same parts on the same devices by a mesh on which axes that split alike are one: of x and z along b and y along
+// n, one of x·z and one of y, with the devices in that order.
+OpConfig merged(const OpConfig& config, const Mesh& mesh, SoapMeshes& meshes) {
+  OpConfig result;
+  std::array<int, kSoapAxes> sizes = {1, 1, 1};
+  std::array<std::size_t, kSoapAxes> into{};  // by axis of the mesh: which one it is a part of
+  // Begun at the second axis: a mesh of an operator's own is not the grid, whatever its shape.
+  std::size_t used = 0;
   for (std::size_t m = 0; m < kSoapAxes; ++m) {
     if (mesh.axes()[m].size == 1) continue;
-    if (config.split[m] >= 0 && config.split[m] == before) return true;
-    before = config.split[m];
+    std::size_t at = 1;
+    while (at <= used && result.split[at] != config.split[m]) ++at;
+    used = std::max(used, at);
+    result.split[at] = config.split[m];
+    sizes[at] *= mesh.axes()[m].size;
+    into[m] = at;
   }
-  return false;
+  std::vector<DeviceId> devices(mesh.devices().size());
+  for (int position = 0; position < mesh.size(); ++position) {
+    std::array<int, kSoapAxes> part = {0, 0, 0};
+    for (std::size_t m = 0; m < kSoapAxes; ++m)
+      part[into[m]] = part[into[m]] * mesh.axes()[m].size + mesh.coordinate(position, static_cast<int>(m));
+    const int there = (part[0] * sizes[1] + part[1]) * sizes[2] + part[2];
+    devices[static_cast<std::size_t>(there)] = mesh.devices()[static_cast<std::size_t>(position)];
+  }
+  result.mesh = meshes.id_of(sizes, devices);
+  return result;
 }
 
 // The grid of all devices that a tree of the strategy has: its own if operators need that, else the one on which most
@@ -185,17 +213,7 @@ SoapStrategy as_written(const SoapStrategy& strategy) {
       config.mesh = meshes.id_of(sizes_of(mesh), mesh.devices());
       continue;
     }
-    // Begun at the second axis: a mesh of an operator's own is not the grid, whatever its shape.
-    std::array<int, kSoapAxes> sizes = {1, 1, 1};
-    OpConfig merged;
-    std::size_t used = 0;
-    for (std::size_t m = 0; m < kSoapAxes; ++m) {
-      if (mesh.axes()[m].size == 1) continue;
-      if (used == 0 || merged.split[used] != config.split[m]) merged.split[++used] = config.split[m];
-      sizes[used] *= mesh.axes()[m].size;
-    }
-    merged.mesh = meshes.id_of(sizes, mesh.devices());
-    config = merged;
+    config = merged(config, mesh, meshes);
   }
   written.meshes = meshes.meshes();
   return written;
@@ -220,15 +238,8 @@ Strategy to_tree(const SoapStrategy& strategy, const Graph& graph) {
           rule.compute[mesh.axes()[m].name] = {axes[m]->axis, axes[m]->outer, {}};
     } else {
       rule.place.emplace();
-      std::vector<MeshAxis>& degrees = rule.place->degrees;
-      for (std::size_t m = 0; m < kSoapAxes; ++m) {
-        if (mesh.axes()[m].size == 1) continue;
-        // Two axes that split the same, major first, are one.
-        if (!degrees.empty() && degrees.back().name == axes[m]->axis)
-          degrees.back().size *= mesh.axes()[m].size;
-        else
-          degrees.push_back({axes[m]->axis, mesh.axes()[m].size});
-      }
+      for (std::size_t m = 0; m < kSoapAxes; ++m)
+        if (mesh.axes()[m].size > 1) rule.place->degrees.push_back({axes[m]->axis, mesh.axes()[m].size});
       for (DeviceId device : mesh.devices()) rule.place->devices.push_back(device.index());
     }
     tree.rules.push_back(std::move(rule));

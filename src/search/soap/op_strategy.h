@@ -60,7 +60,7 @@ std::vector<std::optional<AxisChoice>> axes_of(const OpConfig& config, const Sig
 // The strategy as its tree says it: on a mesh of an operator's own, axes that split alike are one.
 SoapStrategy as_written(const SoapStrategy& strategy);
 
-// The strategy as a tree, for files and every other use of strategies. One rule per operator.
+// The strategy, as it is written, as a tree, for files and every other use of strategies. One rule per operator.
 Strategy to_tree(const SoapStrategy& strategy, const Graph& graph);
 
 // How many devices that follow one another share a node, if it is as many for all; else 1.

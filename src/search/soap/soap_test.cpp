@@ -174,6 +174,49 @@ TEST(Soap, AVocabularyIsSplitOverSomeOfTheDevices) {
   EXPECT_EQ(play_file(rnn, to_yaml(to_tree(strategy, graph))), judged->fifo);
 }
 
+// b over x and z with n over y between them: b in 2·2 parts, of which part 2·i + k has n in 2 parts on the devices
+// (i, 0, k) and (i, 1, k), numbered 4·i + 2·j + k.
+TEST(Soap, AxesThatSplitAlikeAreWrittenAsOne) {
+  const Case lenet("lenet", 64, "k80x4:4");
+  SoapMeshes meshes({16, 1, 1}, lenet.devices);
+  const std::vector<DeviceId> first_half(lenet.devices.begin(), lenet.devices.begin() + 8);
+  const Graph& graph = lenet.training.graph;
+  SoapStrategy strategy = data_parallel_strategy(lenet.training, meshes);
+  for (OpId op : strategy.ops.ids()) {
+    const Signature& signature = graph.signature(op);
+    if (signature.kind != OpKind::Linear) continue;
+    const auto b = static_cast<std::int8_t>(signature.axis_named("b")),
+               n = static_cast<std::int8_t>(signature.axis_named("n"));
+    if (!divides(signature, n, 2)) continue;
+    strategy.ops[op] = {meshes.id_of({2, 2, 2}, first_half), {b, n, b}};
+    strategy.meshes = meshes.meshes();
+    const SoapStrategy written = as_written(strategy);
+    const Mesh& mesh = written.meshes[written.ops[op].mesh];
+    EXPECT_EQ(mesh.axes(), (std::vector<MeshAxis>{{"x", 1}, {"y", 4}, {"z", 2}}));
+    EXPECT_EQ(written.ops[op].split, (std::array<std::int8_t, kSoapAxes>{-1, b, n}));
+    std::vector<DeviceId> devices;
+    for (const int device : {0, 2, 1, 3, 4, 6, 5, 7}) devices.emplace_back(static_cast<std::size_t>(device));
+    EXPECT_EQ(mesh.devices(), devices);
+    const Strategy tree = to_tree(written, graph);
+    EXPECT_EQ(parse_strategy(to_yaml(tree), "found.yaml").value(), tree);
+    EXPECT_EQ(play_file(lenet, to_yaml(tree)), judge(lenet.problem, written).value().fifo);
+    return;
+  }
+  FAIL() << "no linear layer";
+}
+
+// Tables do no products, but a group of them needs a device as well.
+TEST(Soap, GroupsOfTablesArePlaced) {
+  const Case dlrm("dlrm:rows=256,tables=6", 64, "k80x4:2");
+  SoapMeshes meshes({8, 1, 1}, dlrm.devices);
+  const std::vector<SoapStrategy> grouped = grouped_strategies(dlrm.training, Proposals(dlrm.training, 4), meshes);
+  EXPECT_GT(grouped.size(), 4u);
+  for (const SoapStrategy& strategy : grouped) {
+    const Result<SoapJudgement> judged = judge(dlrm.problem, strategy);
+    EXPECT_TRUE(judged.ok()) << judged.error().message;
+  }
+}
+
 TEST(Soap, GroupsOfLayersHaveDevicesOfTheirOwn) {
   const Case rnn("nmt:hidden=64,vocab=2048", 128, "k80x4:4", 3);
   SoapMeshes meshes({16, 1, 1}, rnn.devices);

@@ -1,0 +1,164 @@
+// Laws of whole predictions, over models, clusters, stacks and strategies drawn at random: every plan that compiles
+// runs to its end, a breakdown sums to its step, devices folded into one answer as they would each by itself, and more
+// work takes no less time.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+#include "base/random.h"
+#include "cost/analytic.h"
+#include "forecast/forecast.h"
+#include "program/schedule.h"
+
+namespace weft {
+namespace {
+
+struct ModelShape {
+  std::string family;  // with all overrides but the layers
+  int layers;          // 0: it has none to count
+  bool tokens, experts;
+};
+const ModelShape kModels[] = {
+    {"llama3-8b:hidden=512,heads=8,kv_heads=8,ffn=1024,vocab=4096", 8, true, false},
+    {"gpt2-124m:hidden=512,heads=8,vocab=4096", 8, true, false},
+    {"mixtral-8x7b:hidden=256,heads=8,kv_heads=8,ffn=512,vocab=4096,experts=8,capacity_factor=2", 8, true, true},
+    {"t5-11b:hidden=256,heads=8,ffn=512,vocab=4096", 8, true, false},
+    {"resnet50", 0, false, false},
+    {"nmt:hidden=256,vocab=4096", 0, false, false},
+};
+// Odd nodes, two kinds of devices, one node.
+const std::pair<const char*, int> kClusters[] = {
+    {"dgx-h100:1", 8}, {"dgx-a100:2", 16}, {"dgx-a100:3", 24}, {"dgx-h100:1+dgx-a100:1", 16}, {"a40x4:2", 8}};
+
+template <class List>
+const auto& any_of(const List& list, Rng& rng) {
+  return list[rng.below(std::size(list))];
+}
+
+// Degrees of which each divides what the ones before have left of the devices.
+std::string random_strategy(const ModelShape& model, std::int64_t devices, Rng& rng) {
+  const auto degree = [&](std::int64_t most, bool wanted) {
+    std::int64_t chosen = 1;
+    while (wanted && chosen < most && devices % 2 == 0 && rng.below(2) == 0) {
+      chosen *= 2;
+      devices /= 2;
+    }
+    return chosen;
+  };
+  const std::int64_t tp = degree(8, model.tokens), pp = degree(8, rng.below(2) == 0), cp = degree(4, model.tokens);
+  std::string text = fmt::format("tp={},pp={},dp={}", tp, pp, devices);
+  if (cp > 1) text += fmt::format(",cp={},cp_mode={}", cp, any_of(std::array{"gather", "a2a", "ring"}, rng));
+  if (tp > 1 && rng.below(3) == 0) text += ",sp=0";
+  if (model.experts && devices % 2 == 0 && rng.below(2) == 0) text += ",ep=2";
+  text += fmt::format(",zero={}", rng.below(4));
+  if (rng.below(3) == 0) text += fmt::format(",recompute={}", any_of(std::array{"full", "op", "selective"}, rng));
+  if (rng.below(4) == 0)
+    text += fmt::format(",offload={}", any_of(std::array{"optimizer", "activations", "weights", "gradients"}, rng));
+  if (pp > 1) {
+    const std::vector<std::string> schedules = schedule_names();
+    const std::string& schedule = any_of(schedules, rng);
+    text += ",schedule=" + schedule;
+    if (schedule == "interleaved") text += ",vpp=2";
+  }
+  return text;
+}
+
+struct Drawn {
+  PlanRequest request;
+  const ModelShape* shape = nullptr;
+};
+
+Drawn draw(Rng& rng) {
+  const ModelShape& model = any_of(kModels, rng);
+  const auto& [cluster, devices] = any_of(kClusters, rng);
+  PlanRequest request{.model = model.family, .cluster = cluster, .strategy = random_strategy(model, devices, rng)};
+  if (model.layers > 0) request.model += fmt::format(",layers={}", model.layers);
+  request.global_batch = static_cast<std::int64_t>(devices) * (rng.below(2) == 0 ? 2 : 4);
+  if (model.tokens) request.seq = 256;
+  static const std::vector<std::string> stacks = stack_names();
+  request.stack = any_of(stacks, rng);
+  return {std::move(request), &model};
+}
+
+struct Counts {
+  std::atomic<int> refused = 0, played = 0, folded = 0, breakdowns = 0, growths = 0;
+};
+
+std::string problem_of(const Drawn& drawn, Counts& counts) {
+  const Result<Plan> plan = make_plan(drawn.request);
+  if (!plan.ok()) {
+    ++counts.refused;
+    return {};
+  }
+  const AnalyticCost cost(plan->stack);
+  const Result<Forecast> found = forecast(*plan, cost, {.record = true});
+  if (!found.ok()) return found.error().message;
+  ++counts.played;
+  if (found->breakdown->total() != found->step)
+    return fmt::format("the breakdown sums to {} ps, the step takes {}", found->breakdown->total(), found->step);
+  ++counts.breakdowns;
+  const Result<Forecast> unfolded = forecast(*plan, cost, {.fold = false});
+  if (!unfolded.ok()) return unfolded.error().message;
+  if (unfolded->step != found->step) return fmt::format("folded {} ps, unfolded {}", found->step, unfolded->step);
+  ++counts.folded;
+  // More of one thing: micro-batches, tokens, layers.
+  const auto grown = [&](const char* what, const PlanRequest& request, bool holds_more) -> std::string {
+    const Result<Plan> larger = make_plan(request);
+    if (!larger.ok()) return {};
+    const Result<Forecast> more = forecast(*larger, cost);
+    if (!more.ok()) return more.error().message;
+    if (more->step < found->step) return fmt::format("{}: {} ps, less than {}", what, more->step, found->step);
+    if (holds_more && more->fullest()->allocated.total() < found->fullest()->allocated.total())
+      return fmt::format("{}: {} bytes, less than {}", what, more->fullest()->allocated.total().value,
+                         found->fullest()->allocated.total().value);
+    ++counts.growths;
+    return {};
+  };
+  PlanRequest batch = drawn.request, tokens = drawn.request, layers = drawn.request;
+  *batch.global_batch *= 2;
+  batch.micro_batch = plan->batch.micro_batch;
+  std::string problem = grown("twice the micro-batches", batch, false);
+  if (problem.empty() && drawn.shape->tokens) {
+    *tokens.seq *= 2;
+    problem = grown("twice the tokens", tokens, true);
+  }
+  if (problem.empty() && drawn.shape->layers > 0) {
+    layers.model = fmt::format("{},layers={}", drawn.shape->family, 2 * drawn.shape->layers);
+    problem = grown("twice the layers", layers, true);
+  }
+  return problem;
+}
+
+// WEFT_RANDOM_PLANS sets how many; sanitizer builds draw fewer.
+TEST(Laws, HoldOfPlansDrawnAtRandom) {
+  const char* const wanted = std::getenv("WEFT_RANDOM_PLANS");
+  const int plans = (wanted ? std::atoi(wanted) : 2100) / 3;
+  std::vector<std::string> problems(static_cast<std::size_t>(plans));
+  std::atomic<int> next = 0;
+  Counts counts;
+  const auto play = [&] {
+    for (int i = next++; i < plans; i = next++) {
+      Rng rng = Rng(2026).split(static_cast<std::uint64_t>(i));
+      const Drawn drawn = draw(rng);
+      const std::string problem = problem_of(drawn, counts);
+      if (!problem.empty())
+        problems[static_cast<std::size_t>(i)] = fmt::format(
+            "--model {} --cluster {} --strategy {} --global-batch {} --stack {}: {}", drawn.request.model,
+            drawn.request.cluster, drawn.request.strategy, *drawn.request.global_batch, drawn.request.stack, problem);
+    }
+  };
+  std::thread other(play);
+  play();
+  other.join();
+  for (const std::string& problem : problems)
+    if (!problem.empty()) ADD_FAILURE() << problem;
+  EXPECT_GT(counts.played, plans / 3);
+  fmt::print("{} plans drawn, {} refused; {} breakdowns sum to their step, {} folded as unfolded, {} of more work\n",
+             plans, counts.refused.load(), counts.breakdowns.load(), counts.folded.load(), counts.growths.load());
+}
+
+}  // namespace
+}  // namespace weft

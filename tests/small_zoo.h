@@ -1,0 +1,52 @@
+// The models of the zoo, made small: of every kind of network that it has, few layers, narrow, short sequences.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "models/zoo.h"
+
+namespace weft {
+
+struct SmallModel {
+  std::string name;                 // in the zoo
+  std::string spec;                 // with what makes it small
+  std::optional<std::int64_t> seq;  // where samples have one
+};
+
+inline SmallModel small_model(const ZooEntry& entry) {
+  if (const auto* transformer = std::get_if<TransformerConfig>(&entry.config)) {
+    // 16 heads: a multiple of every model's heads of keys and values.
+    const std::string sizes = ":layers=2,hidden=1024,heads=16,ffn=256";
+    if (transformer->structure == Structure::Vision) return {entry.name, entry.name + sizes, {}};
+    return {entry.name, entry.name + sizes + ",vocab=1024", 64};
+  }
+  if (std::holds_alternative<RecurrentConfig>(entry.config))
+    return {entry.name, entry.name + ":layers=2,hidden=64,vocab=256", 4};
+  if (std::holds_alternative<RecommenderConfig>(entry.config))
+    return {entry.name, entry.name + ":rows=256,tables=6", {}};
+  return {entry.name, entry.name, {}};
+}
+
+inline std::vector<SmallModel> small_zoo() {
+  std::vector<SmallModel> models;
+  for (const ZooEntry& entry : zoo()) models.push_back(small_model(entry));
+  return models;
+}
+
+// The first of every family, as `weft show models` has them: one line each.
+inline std::vector<SmallModel> small_families() {
+  std::vector<SmallModel> firsts;
+  std::string family;
+  for (const ZooEntry& entry : zoo()) {
+    const std::string stem = entry.name.substr(0, std::min(entry.name.find_first_of("-0123456789"), entry.name.size()));
+    if (stem != family) firsts.push_back(small_model(entry));
+    family = stem;
+  }
+  return firsts;
+}
+
+}  // namespace weft
