@@ -1,7 +1,9 @@
 // The player, and the verifier: a table is a schedule if it can be played, with any durations.
 #include <algorithm>
 #include <span>
+#include <tuple>
 
+#include "base/check.h"
 #include "base/checked.h"
 #include "program/schedule.h"
 
@@ -159,6 +161,16 @@ class Player {
   }
   Playback take() { return std::move(playback_); }
 
+  // Actions that went together, and when.
+  struct Unit {
+    Ticks start = 0, end = 0;
+    std::int32_t behind = 0;  // how far its stage is from where its direction leads
+    std::int32_t rank = 0, first = 0, count = 0;
+
+    auto operator<=>(const Unit&) const = default;
+  };
+  void note_units(std::vector<Unit>& units) { units_ = &units; }
+
  private:
   static constexpr Ticks kNever = -1;
   static constexpr std::size_t kMostNamed = 8;
@@ -240,6 +252,11 @@ class Player {
     }
     const Ticks lasts = together.size() == 1 ? sum : std::max(longest, sum - costs_.pair_saving);
     if (next_[rank] == 0) mine.start = start;
+    if (units_) {
+      const std::int32_t stage = stage_of(rank, together.front());
+      units_->push_back({start, start + lasts, together.front().body == Body::Forward ? stages_ - stage : stage, rank,
+                         static_cast<std::int32_t>(next_[rank]), static_cast<std::int32_t>(together.size())});
+    }
     next_[rank] += together.size();
     mine.end = start + lasts;
     mine.busy += lasts;
@@ -316,6 +333,7 @@ class Player {
   std::vector<std::int32_t> held_;                 // chunk activations now, by place
   std::vector<std::int32_t> held_by_rank_;
   Playback playback_;
+  std::vector<Unit>* units_ = nullptr;
 };
 
 Status check_costs(const Schedule& s, const PlayCosts& costs) {
@@ -345,6 +363,23 @@ Result<Playback> play(const Schedule& schedule, const PlayCosts& costs) {
   player.run();
   WEFT_TRY_OK(player.finished());
   return player.take();
+}
+
+std::vector<RankedAction> total_order(const Schedule& schedule) {
+  const PlayCosts costs;
+  const std::vector<std::int32_t> stage_at = stages_by_place(schedule);
+  std::vector<Player::Unit> units;
+  Player player(schedule, stage_at, costs);
+  player.note_units(units);
+  player.run();
+  static_cast<void>(player.finished().value());
+  std::sort(units.begin(), units.end(), [](const Player::Unit& a, const Player::Unit& b) {
+    return std::tie(a.end, a.start, a.behind, a.rank) < std::tie(b.end, b.start, b.behind, b.rank);
+  });
+  std::vector<RankedAction> order;
+  for (const Player::Unit& unit : units)
+    for (std::int32_t i = 0; i < unit.count; ++i) order.push_back({unit.rank, unit.first + i});
+  return order;
 }
 
 Status check_schedule(const Schedule& schedule) {
