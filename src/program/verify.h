@@ -8,6 +8,7 @@ namespace weft {
 
 // Holds of a program that passes, under this schedule:
 //   names      everything named is there; an instruction stands in one body; a transfer is sent once, received once
+//              and in the same body
 //   layouts    parts make up their tensors; a collective's outputs follow from its inputs (an all-gather takes a cut
 //              away, a reduce-scatter makes a cut of a partial sum, …); only copies touch the host's memory
 //   values     every read has a write before it in the same micro-batch; nothing is used after it was freed; everything
