@@ -8,6 +8,7 @@
 #include "compile/from_strategy.h"
 #include "cost/analytic.h"
 #include "forecast/forecast.h"
+#include "price/incremental.h"
 #include "price/price.h"
 #include "program/issue_order.h"
 #include "program/verify.h"
@@ -169,6 +170,55 @@ TEST(Transfers, TrainAsOneDeviceDoes) {
   EXPECT_GT(played, 300);
   EXPECT_GT(gathered, 1000);
   EXPECT_GT(waits, 1000);
+}
+
+// Pricing that follows a program plays every rank's part in every action, whether it receives something there or not.
+TEST(Transfers, TakeAsLongWhereThePriceFollowsTheProgram) {
+  const Cluster cluster = parse_cluster("p100x4:8").value();
+  Rng rng(5);
+  for (const std::string& name : schedule_names())
+    for (const char* stack_name : {"megatron-lm", "megatron-2021", "pytorch-ddp"}) {
+      const Result<Schedule> schedule = schedule_for(name, static_cast<int>(rng.between(2, 8)), rng);
+      if (!schedule.ok()) continue;
+      SCOPED_TRACE(fmt::format("{} {} pp={}", stack_name, name, schedule->ranks));
+      const int layers = schedule->stages() + 2;
+      const TrainingGraph training = skipping_network(layers, rng);
+      const SpreadPlan plan = staged(training, layers, *schedule, rng, rng.below(2) == 0);
+      const SoftwareStack stack = find_stack(stack_name).value();
+      const ShardingPlan sharding = plan_sharding(training, plan.placing, plan.choices).value();
+      const Program program =
+          compile(training, plan.placing, sharding, compile_options(stack, cluster), plan.recompute).value();
+      const AnalyticCost cost(stack);
+      const Priced once = price(program, *schedule, training, cluster, cost, stack, {.fold = Fold::None}).value();
+      PricedProgram following(program, *schedule, training, cluster, cost, stack);
+      EXPECT_EQ(simulate(following.price().value()).value().makespan, simulate(once.workload).value().makespan);
+    }
+}
+
+// Optimizer states come from the host and go back, on a link that carries both at once: were the copies one after
+// another, the step would take all of their times.
+TEST(Transfers, BetweenDeviceAndHostGoBothWaysAtOnce) {
+  const Plan plan = make_plan({.model = "gpt2-124m:layers=2",
+                               .cluster = "dgx-a100:1",
+                               .strategy = "dp=1,offload=optimizer",
+                               .global_batch = 1,
+                               .seq = 64,
+                               .devices = {0}})
+                        .value();
+  const CompiledStrategy compiled = compile_plan(plan).value();
+  const AnalyticCost cost(plan.stack);
+  const Priced priced =
+      price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, plan.stack).value();
+  std::array<Picoseconds, kStreams> alone{};
+  for (const Task& task : priced.workload.agents[AgentId(0)].tasks)
+    if (task.work.valid()) alone[task.stream] += isolated_time(priced.workload.works[task.work], priced.workload.links);
+  const Picoseconds out = alone[static_cast<std::size_t>(Stream::CopyOut)],
+                    in = alone[static_cast<std::size_t>(Stream::CopyIn)];
+  const Picoseconds step = simulate(priced.workload).value().makespan;
+  EXPECT_GT(in, 0.9 * static_cast<double>(out));  // master weights and two moments each way
+  EXPECT_LT(in, 1.1 * static_cast<double>(out));
+  EXPECT_GE(step, std::max(in, out));
+  EXPECT_LT(step, in + out);
 }
 
 // Two ranks that take the micro-batches in different orders: a table that check_schedule accepts. Rank 1 needs
