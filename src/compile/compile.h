@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "compile/number_types.h"
 #include "program/program.h"
+#include "strategy/reshard.h"
 #include "strategy/sharding.h"
 #include "strategy/tree.h"
 
@@ -73,6 +74,9 @@ struct CompileOptions {
   bool tensor_overlap = true;
   bool tokens_once = false;  // Communicate::tokens_once, wherever tokens are routed
   NumberTypes types = {};
+  // Decides how activations get from one layout to another where fewer bytes take more steps; none: bytes do.
+  // Parameters and gradients travel with others (buckets), which bytes tell better than the price of one alone.
+  const StepPrice* prices = nullptr;
 };
 
 // `recompute`: forward operators that run again in the backward body instead of keeping what they made

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "program/last_micro_batch.h"
 #include "strategy/layers.h"
 #include "strategy/placing.h"
 
@@ -35,7 +36,7 @@ IdVec<TensorId, int> units_of(const Graph& graph, const MemoryPlan& memory) {
 }  // namespace
 
 Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const ResolvedStrategy& strategy,
-                                          CompileOptions options) {
+                                          CompileOptions options, const Graph* last) {
   const ScheduleChoice& chosen = strategy.schedule;
   WEFT_TRY(Schedule schedule,
            make_schedule({chosen.name, static_cast<std::int32_t>(chosen.ranks),
@@ -45,6 +46,12 @@ Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const R
     if (!strategy.placed.empty())
       return error("schedule {} holds every stage twice, which leaves no room for operators placed one by one",
                    chosen.name);
+    if (last)
+      return error(
+          "schedule {} holds every stage twice, and only one of the two would see the smaller last micro-batch; choose "
+          "a "
+          "global batch that divides, or another schedule",
+          chosen.name);
     mirror_stages(placed.placing, schedule);
   }
   WEFT_TRY(const ShardingPlan plan, plan_sharding(training, placed.placing, placed.choices));
@@ -58,7 +65,11 @@ Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const R
   if (memory.most_zero() >= 3) options.parameters.unit = units_of(training.graph, memory);
   options.memory = std::move(memory);
   WEFT_TRY(Program program, compile(training, placed.placing, plan, options, strategy.recompute));
-  return CompiledStrategy{std::move(program), std::move(schedule)};
+  CompiledStrategy compiled{std::move(program), std::move(schedule)};
+  if (last) {
+    WEFT_TRY(compiled.last, for_last_micro_batch(compiled.program, training.graph, *last));
+  }
+  return compiled;
 }
 
 CompileOptions compile_options(const SoftwareStack& stack, const NumberTypes& types) {

@@ -10,6 +10,7 @@ namespace weft {
 struct CompiledStrategy {
   Program program;
   Schedule schedule;
+  std::optional<Program> last = {};  // as a smaller last micro-batch plays it (program/last_micro_batch.h)
 };
 
 // Places stages and operators on their meshes, settles every operator's split, makes the schedule and compiles. Stages
@@ -17,9 +18,9 @@ struct CompiledStrategy {
 // compiler does not do: parameters stored each in its way.
 //
 // Of `options` memory is filled in here, and the units of parameters where weights are spread: every layer is one, the
-// rest another.
+// rest another. `last`: the graph of a smaller last micro-batch, where there is one.
 Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const ResolvedStrategy& strategy,
-                                          CompileOptions options = {});
+                                          CompileOptions options = {}, const Graph* last = nullptr);
 
 // What the software stack settles of a program, and the types it computes and sends in.
 CompileOptions compile_options(const SoftwareStack& stack, const NumberTypes& types = {});

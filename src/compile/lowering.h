@@ -150,6 +150,7 @@ class Lowering {
   Status lower_event(const Event& event, EventCode& code);
   Status need(const Event& event, EventCode& code);
   void make(const Event& event, EventCode& code);
+  void reduce_scalars(const Event& last, EventCode& code);
   BufferId as_read_first(const Event& event, BufferId made);
   void begin_backward(GroupId group, std::size_t from);
   BufferId send_to_host(BufferId buffer, std::span<const Event> events);
@@ -173,6 +174,8 @@ class Lowering {
   BufferId sum_in(const Home& home, const Layout& layout) const;
   Status reduce_sums(OpId op, Home& kept, BufferId here, Chain& chain, EventCode& code);
   Status accumulate(const Event& event, EventCode& code);
+  Status accumulate_parts(const Event& event, Home& kept, BufferId ready, EventCode& code);
+  BufferId add_to_sum(OpId op, Home& kept, BufferId term);
   Status sum_tied_gradients();
   struct Tie;
   Status exchange(Tie& tie);

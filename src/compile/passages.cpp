@@ -231,7 +231,8 @@ void Lowering::keep_passage(const Passage& old) {
     if (homes == before_->homes.end()) continue;
     for (const Home& home : homes->second)
       if (home.buffer == owned.id)
-        code_->homes[owned.available].push_back({home.mesh, home.buffer, home.used, {}, {}, {}, {}, {}, false});
+        code_->homes[owned.available].push_back(
+            {.mesh = home.mesh, .buffer = home.buffer, .used = home.used, .fresh = false});
   }
   for (std::uint32_t i = old.begin.instruction; i < old.end.instruction; ++i) {
     before_->instructions[i].shared = true;

@@ -359,5 +359,37 @@ TEST(Forecast, TokensGoOnceToADeviceWithSeveralOfTheirExperts) {
   }
 }
 
+// LLM Foundry takes batches that micro-batches of 3 do not divide: 15, 16 and 18 samples per replica are 5·3, 5·3 + 1
+// and 6·3. The sixteenth costs less than two more would, and at least what it computes.
+TEST(Forecast, ASmallerLastMicroBatchTakesAndHoldsLess) {
+  const auto of = [](std::int64_t batch, const char* strategy) {
+    return make_plan({.model = "mpt-7b:layers=4",
+                      .cluster = "dgx-a100:1",
+                      .strategy = strategy,
+                      .global_batch = batch,
+                      .stack = "llm-foundry"})
+        .value();
+  };
+  for (const char* strategy : {"dp=8,mbs=3", "pp=2,dp=4,mbs=3"}) {
+    const std::int64_t replicas = strategy[0] == 'd' ? 8 : 4;
+    std::vector<Picoseconds> times;
+    for (const std::int64_t samples : {15, 16, 18}) {
+      const Plan plan = of(samples * replicas, strategy);
+      EXPECT_EQ(plan.last.has_value(), samples == 16);
+      times.push_back(play_plan(plan, AnalyticCost(plan.stack)).value().run.makespan);
+    }
+    EXPECT_LT(times[0], times[1]) << strategy;
+    EXPECT_LT(times[1], times[0] + (times[2] - times[0]) * 2 / 3) << strategy;
+  }
+  // A last micro-batch that is as large as the others changes nothing.
+  Plan plan = of(120, "dp=8,mbs=3");
+  CompiledStrategy compiled = compile_plan(plan).value();
+  const AnalyticCost cost(plan.stack);
+  const Picoseconds alone = play_compiled(plan, plan.stack, compiled, cost).value().run.makespan;
+  compiled.last = compiled.program;
+  plan.last = plan.training;
+  EXPECT_EQ(play_compiled(plan, plan.stack, compiled, cost).value().run.makespan, alone);
+}
+
 }  // namespace
 }  // namespace weft

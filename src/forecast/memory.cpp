@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-bool is_kept(BufferKind kind) { return kind == BufferKind::Parameter || kind == BufferKind::State; }
+bool is_kept(BufferKind kind) { return outlives_micro_batches(kind); }
 
 // The pipeline rank that plays each mesh's instructions; −1: none, or all (the world).
 IdVec<MeshId, std::int32_t> ranks_of_meshes(const CompiledStrategy& compiled) {
@@ -102,6 +102,7 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
       stack_(stack),
       class_(of),
       saved_(compiled.program.buffers.size(), 0),
+      made_in_sums_(made_in_sums(compiled.program, training.graph)),
       gradient_(training.graph.tensors().size(), 0),
       bytes_(compiled.program.buffers.size(), -1) {
   const Program& program = compiled.program;
@@ -119,6 +120,7 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
     const Buffer& buffer = program.buffers[id];
     if (buffer.memory != id || buffer.on_host || !is_kept(buffer.kind) || !own[buffer.layout.mesh]) continue;
     Bytes& kind = buffer.kind == BufferKind::Parameter ? kept_.parameters
+                  : buffer.kind != BufferKind::State   ? kept_.buffers
                   : gradient_[buffer.tensor]           ? kept_.gradients
                                                        : kept_.optimizer;
     kind += bytes_of_buffer(id);
@@ -135,6 +137,7 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
   };
   const std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(of.rank)];
   std::vector<std::vector<std::size_t>> of_micro_batch(static_cast<std::size_t>(schedule.micro_batches));
+  const std::vector<Visits> visits = visits_by_place(schedule);
   for (const Action& action : actions) {
     const auto [found, fresh] = index_.try_emplace({action.body, action.chunk}, bodies_.size());
     if (fresh)
@@ -145,19 +148,21 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
       });
     of_micro_batch[static_cast<std::size_t>(action.micro_batch)].push_back(body_of_play_.size());
     body_of_play_.push_back(found->second);
+    visits_.push_back(visits[static_cast<std::size_t>(of.rank * schedule.chunks + action.chunk)]);
   }
   // The step goes on with what the last micro-batch has left.
   of_micro_batch.back().push_back(body_of_play_.size());
   body_of_play_.push_back(bodies_.size());
+  visits_.push_back({-1, schedule.micro_batches - 1});
   add_body(program.step, [](const Instruction&) { return true; });
 
   plays_.resize(body_of_play_.size());
-  std::map<std::pair<int, std::vector<std::size_t>>, std::size_t> like;  // guards and bodies → first micro-batch
+  std::map<std::vector<std::size_t>, std::size_t> like;  // bodies, with what guards let through → first micro-batch
   for (std::size_t m = 0; m < of_micro_batch.size(); ++m) {
     std::vector<std::size_t> bodies;
-    for (std::size_t play : of_micro_batch[m]) bodies.push_back(body_of_play_[play]);
-    const int guards = (m == 0 ? 1 : 0) + (m + 1 == of_micro_batch.size() ? 2 : 0);
-    const auto [found, fresh] = like.try_emplace({guards, std::move(bodies)}, m);
+    for (std::size_t play : of_micro_batch[m])
+      bodies.push_back(4 * body_of_play_[play] + (is_first(play) ? 1 : 0) + (is_last(play) ? 2 : 0));
+    const auto [found, fresh] = like.try_emplace(std::move(bodies), m);
     if (fresh) {
       play_micro_batch(of_micro_batch[m]);
     } else {
@@ -176,8 +181,8 @@ const std::vector<InstructionId>& MemoryOfClass::instructions(std::size_t play) 
 }
 
 Bytes MemoryOfClass::bytes_of_buffer(BufferId id) const {
-  if (bytes_[id] >= 0) return {bytes_[id]};
-  const Program& program = compiled_.program;
+  if (!smaller_ && bytes_[id] >= 0) return {bytes_[id]};
+  const Program& program = smaller_ ? *compiled_.last : compiled_.program;
   const Buffer& buffer = program.buffers[id];
   const Mesh& mesh = program.meshes[buffer.layout.mesh];
   std::int64_t elements = 1;
@@ -187,8 +192,9 @@ Bytes MemoryOfClass::bytes_of_buffer(BufferId id) const {
   } else {
     elements = largest_local_elements(buffer.layout, mesh);
   }
-  bytes_[id] = bytes_of(training_.graph.tensors()[buffer.tensor].type.dtype, elements);
-  return {bytes_[id]};
+  const std::int64_t bytes = bytes_of(training_.graph.tensors()[buffer.tensor].type.dtype, elements);
+  if (!smaller_) bytes_[id] = bytes;
+  return {bytes};
 }
 
 std::int64_t MemoryOfClass::scratch_of(const Instruction& instruction) const {
@@ -220,10 +226,10 @@ void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
   const Program& program = compiled_.program;
   IdVec<BufferId, char> held(program.buffers.size(), 0);
   IdVec<BufferId, int> net(program.buffers.size(), 0);
+  smaller_ = compiled_.last && micro_batch(plays.front()) + 1 == compiled_.schedule.micro_batches;
   for (std::size_t play : plays) {
     auto body = std::make_unique<BodyMemory>();
-    const Guard only_now = micro_batch(play) == 0 ? Guard::FirstMicroBatch : Guard::Always;
-    const bool last = micro_batch(play) + 1 == compiled_.schedule.micro_batches;
+    const bool first = is_first(play), last = is_last(play);
     const auto count = [&](std::size_t position, BufferId id, std::int64_t bytes, bool activation) {
       if (bytes == 0) return;
       body->changes.push_back({static_cast<std::uint32_t>(position), id, bytes, activation});
@@ -240,7 +246,7 @@ void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
     const std::vector<InstructionId>& list = instructions(play);
     for (std::size_t position = 0; position < list.size(); ++position) {
       const Instruction& instruction = program.instructions[list[position]];
-      if (instruction.guard == Guard::FirstMicroBatch && only_now != Guard::FirstMicroBatch) continue;
+      if (instruction.guard == Guard::FirstMicroBatch && !first) continue;
       if (instruction.guard == Guard::LastMicroBatch && !last) continue;
       if (const auto* free = std::get_if<Free>(&instruction.what)) {
         if (held[free->buffer]) change(position, free->buffer, -1);
@@ -249,7 +255,8 @@ void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
       for (const auto& touched : {reads_of(program, instruction), writes_of(program, instruction)})
         for (BufferId id : touched) {
           const BufferId root = program.buffers[id].memory;
-          if (!is_kept(program.buffers[root].kind) && !program.buffers[root].on_host && !held[root])
+          if (!is_kept(program.buffers[root].kind) && !program.buffers[root].on_host && !held[root] &&
+              !(first && made_in_sums_[root]))
             change(position, root, 1);
         }
       if (const std::int64_t scratch = scratch_of(instruction); scratch > 0)
@@ -265,6 +272,7 @@ void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
     plays_[play] = body.get();
     made_.push_back(std::move(body));
   }
+  smaller_ = false;
 }
 
 MemoryOfClass::Peak MemoryOfClass::peak() const {

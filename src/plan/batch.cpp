@@ -32,6 +32,22 @@ std::int64_t nearest_count(std::string_view schedule_name, std::int64_t ranks, s
 
 std::int64_t rounded_ratio(std::int64_t a, std::int64_t b) { return std::max<std::int64_t>(1, (a + b / 2) / b); }
 
+// A micro-batch that nobody gave: one sample of a language model; of others what 32 samples per device leave to a
+// replica and one of its micro-batches, or the most below it into which the samples that were asked for divide.
+std::int64_t default_micro_batch(const Parallelism& plan, std::int64_t devices, bool counts_given,
+                                 std::optional<std::int64_t> global_batch, const BatchDefaults& defaults) {
+  if (defaults.tokens) return 1;
+  const std::int64_t usual = rounded_ratio(kSamplesPerDevice * devices, plan.dp * plan.micro_batches);
+  if (!global_batch || counts_given) return usual;
+  const std::int64_t samples = *global_batch / plan.dp;  // of a replica, in a step
+  if (samples < 1 || *global_batch % plan.dp != 0) return 1;
+  const PipelineSchedule& schedule = *find_schedule(plan.schedule);
+  const std::int64_t most = std::min(samples, kMostMicroBatches);
+  for (std::int64_t count = std::max(plan.micro_batches, ceil_div(samples, usual)); count <= most; ++count)
+    if (samples % count == 0 && schedule_violations(schedule, plan.pp, plan.vpp, count).empty()) return samples / count;
+  return 1;
+}
+
 void tell_micro_batch(std::int64_t micro_batch, std::vector<std::string>& assumptions) {
   assumptions.push_back(fmt::format("micro-batch of {} sample{} per replica (--micro-batch or mbs=)",
                                     grouped(micro_batch), micro_batch == 1 ? "" : "s"));
@@ -55,12 +71,8 @@ Result<Parallelism> complete_with_batch(const Shorthand& shorthand, std::int64_t
   const bool sizes_open = !shorthand.mbs && !request.micro_batch;
   const bool counts_open = !shorthand.ga && !request.global_batch;
   if (sizes_open && !(shorthand.ga && request.global_batch)) {
-    if (!defaults.tokens && counts_open) {
-      request.micro_batch = rounded_ratio(kSamplesPerDevice * devices, first.dp * first.micro_batches);
-    } else if (!request.global_batch) {
-      request.micro_batch = 1;
-    }
-    tell_micro_batch(request.micro_batch.value_or(1), assumptions);
+    request.micro_batch = default_micro_batch(first, devices, shorthand.ga.has_value(), request.global_batch, defaults);
+    tell_micro_batch(*request.micro_batch, assumptions);
   }
   if (counts_open) {
     const std::int64_t unit = first.dp * (shorthand.mbs ? *shorthand.mbs : request.micro_batch.value_or(1));
@@ -73,9 +85,8 @@ Result<Parallelism> complete_with_batch(const Shorthand& shorthand, std::int64_t
   WEFT_TRY(Parallelism plan, complete(shorthand, devices, request));
   if (counts_open) tell_global_batch(plan.global_batch(), defaults, assumptions);
   if (plan.last_micro_batch != plan.micro_batch)
-    assumptions.push_back(
-        fmt::format("the last micro-batch has {} samples per replica; it is counted as the others, of {}",
-                    plan.last_micro_batch, plan.micro_batch));
+    assumptions.push_back(fmt::format("the last micro-batch has {} sample{} per replica, the others {}",
+                                      plan.last_micro_batch, plan.last_micro_batch == 1 ? "" : "s", plan.micro_batch));
   if (!shorthand.dp && !shorthand.fsdp && plan.dp > 1)
     assumptions.push_back(fmt::format("dp={} fills the {} devices", plan.dp, devices));
   if (!shorthand.sp && plan.sequence_parallel)
@@ -83,7 +94,8 @@ Result<Parallelism> complete_with_batch(const Shorthand& shorthand, std::int64_t
   if (shorthand.schedule.empty() && plan.pp > 1)
     assumptions.push_back(fmt::format("schedule {} (schedule=)", plan.schedule));
   if (shorthand.order.empty() && devices > 1)
-    assumptions.emplace_back("ranks are numbered tp, cp, ep, dp, pp, innermost first (order=)");
+    assumptions.push_back(fmt::format("ranks are numbered {}tp, cp, ep, dp, pp, innermost first (order=)",
+                                      plan.h * plan.w > 1 ? "w, h, " : ""));
   return plan;
 }
 

@@ -16,8 +16,10 @@ Task InstructionPricer::blank(InstructionId id) const {
   Task task;
   task.stream = static_cast<std::uint8_t>(instruction.stream);
   task.label = id.index();
+  const auto* compute = std::get_if<Compute>(&instruction.what);
   task.when = instruction.guard == Guard::FirstMicroBatch  ? PlayedFor::FirstMicroBatch
               : instruction.guard == Guard::LastMicroBatch ? PlayedFor::LastMicroBatch
+              : compute && compute->begins                 ? PlayedFor::AfterFirst
                                                            : PlayedFor::EveryMicroBatch;
   return task;
 }

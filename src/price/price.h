@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "cost/cost.h"
 #include "graph/training.h"
+#include "program/last_micro_batch.h"
 #include "program/program.h"
 #include "strategy/stack.h"
 
@@ -22,6 +23,7 @@ enum class Fold : std::uint8_t { None, Same, Alike };
 
 struct PriceOptions {
   Fold fold = Fold::Alike;
+  std::optional<LastMicroBatch> last = {};  // where it is smaller than the others
 };
 
 // What an agent stands for.

@@ -12,11 +12,25 @@ Bytes bytes_of_buffer(const Program& program, const Graph& graph, BufferId id) {
                    largest_local_elements(buffer.layout, program.meshes[buffer.layout.mesh]))};
 }
 
-bool kept(BufferKind kind) { return kind == BufferKind::Parameter || kind == BufferKind::State; }
+bool kept(BufferKind kind) { return outlives_micro_batches(kind); }
 
 }  // namespace
 
-std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& training, const Schedule& schedule) {
+IdVec<BufferId, char> made_in_sums(const Program& program, const Graph& graph) {
+  IdVec<BufferId, char> begins(program.buffers.size(), 0);
+  for (const Instruction& instruction : program.instructions) {
+    const auto* compute = std::get_if<Compute>(&instruction.what);
+    if (!compute || !compute->begins) continue;
+    const BufferId term = compute->inputs[1];
+    const Buffer &made = program.buffers[term], &sum = program.buffers[compute->outputs[0]];
+    begins[term] = made.memory == term && made.kind == BufferKind::Temporary && sum.kind == BufferKind::State &&
+                   !sum.on_host && graph.uses(made.tensor).size() == 1;
+  }
+  return begins;
+}
+
+std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& training, const Schedule& schedule,
+                                   const std::optional<Program>& last) {
   const Graph& graph = training.graph;
   std::set<TensorId> gradients;
   for (const auto& [parameter, sum] : training.accumulated) gradients.insert(graph.tensors()[sum].storage);
@@ -25,6 +39,12 @@ std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& 
   IdVec<BufferId, char> saved(program.buffers.size(), 0);
   for (const Buffer& buffer : program.buffers)
     if (buffer.kind == BufferKind::Saved) saved[buffer.memory] = 1;
+
+  const IdVec<BufferId, char> begins = made_in_sums(program, graph);
+  const std::vector<Visits> visits = visits_by_place(schedule);
+  const auto place = [&](std::int32_t rank, std::int32_t chunk) {
+    return static_cast<std::size_t>(rank * schedule.chunks + chunk);
+  };
 
   std::vector<HeldBytes> peaks;
   for (std::int32_t rank = 0; rank < schedule.ranks; ++rank) {
@@ -40,35 +60,38 @@ std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& 
       const Buffer& buffer = program.buffers[id];
       if (buffer.memory != id || buffer.on_host || !kept(buffer.kind) || !meshes.contains(buffer.layout.mesh)) continue;
       Bytes& kind = buffer.kind == BufferKind::Parameter ? now.parameters
+                    : buffer.kind != BufferKind::State   ? now.buffers
                     : gradients.contains(buffer.tensor)  ? now.gradients
                                                          : now.optimizer;
       kind += bytes_of_buffer(program, graph, id);
     }
     HeldBytes peak = now;
     std::set<std::pair<BufferId, std::int32_t>> held;
-    const auto account = [&](BufferId id, std::int64_t sign) {
+    const auto account = [&](BufferId id, std::int32_t micro_batch, std::int64_t sign) {
       Bytes& kind = saved[id] ? now.activations : now.buffers;
-      kind += bytes_of_buffer(program, graph, id) * sign;
+      const bool smaller = last && micro_batch + 1 == schedule.micro_batches;
+      kind += bytes_of_buffer(smaller ? *last : program, graph, id) * sign;
     };
-    const auto play = [&](const Instruction& instruction, std::int32_t micro_batch) {
+    const auto play = [&](const Instruction& instruction, std::int32_t micro_batch, bool first) {
       for (const auto& list : {reads_of(program, instruction), writes_of(program, instruction)})
         for (BufferId id : list) {
           const BufferId root = program.buffers[id].memory;
-          if (!kept(program.buffers[root].kind) && !program.buffers[root].on_host &&
+          if (!kept(program.buffers[root].kind) && !program.buffers[root].on_host && !(first && begins[root]) &&
               held.insert({root, micro_batch}).second)
-            account(root, 1);
+            account(root, micro_batch, 1);
         }
       if (now.total() > peak.total()) peak = now;
       if (const auto* free = std::get_if<Free>(&instruction.what))
-        if (held.erase({free->buffer, micro_batch}) > 0) account(free->buffer, -1);
+        if (held.erase({free->buffer, micro_batch}) > 0) account(free->buffer, micro_batch, -1);
     };
     for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)])
       for (InstructionId id : body_of(program, schedule, static_cast<std::size_t>(rank), action))
         if (const Instruction& instruction = program.instructions[id];
-            plays(action, instruction, schedule.micro_batches))
-          play(instruction, action.micro_batch);
+            plays(action, instruction, visits[place(rank, action.chunk)]))
+          play(instruction, action.micro_batch, action.micro_batch == visits[place(rank, action.chunk)].first);
     for (InstructionId id : program.step)
-      if (meshes.contains(program.instructions[id].mesh)) play(program.instructions[id], schedule.micro_batches - 1);
+      if (meshes.contains(program.instructions[id].mesh))
+        play(program.instructions[id], schedule.micro_batches - 1, false);
     peaks.push_back(peak);
   }
   return peaks;

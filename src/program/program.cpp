@@ -10,6 +10,8 @@ std::string_view name_of(BufferKind kind) {
   switch (kind) {
     case BufferKind::Input:
       return "input";
+    case BufferKind::Scalar:
+      return "scalar";
     case BufferKind::Parameter:
       return "parameter";
     case BufferKind::State:
@@ -18,6 +20,8 @@ std::string_view name_of(BufferKind kind) {
       return "saved";
     case BufferKind::Temporary:
       return "temporary";
+    case BufferKind::Result:
+      return "result";
   }
   return "?";
 }
@@ -59,7 +63,7 @@ std::span<const BufferId> writes_of(const Program& program, const Instruction& i
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) return communicate->outputs;
   if (const auto* receive = std::get_if<Receive>(&instruction.what))
     return {&program.transfers[receive->transfer].to, 1};
-  if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) return {&sum->output, 1};
+  if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) return sum->outputs;
   if (const auto* copy = std::get_if<Copy>(&instruction.what)) return {&copy->to, 1};
   if (const auto* combine = std::get_if<Combine>(&instruction.what)) return combine->outputs;
   return {};
@@ -86,11 +90,11 @@ const std::vector<InstructionId>& body_of(const Program& program, const Schedule
   return action.body == Body::Forward ? program.stages[stage].forward : program.stages[stage].backward;
 }
 
-bool plays(const Action& action, const Instruction& instruction, std::int32_t micro_batches) {
+bool plays(const Action& action, const Instruction& instruction, const Visits& visits) {
   if (action.body == Body::BackwardInput && instruction.weight_part) return false;
   if (action.body == Body::BackwardWeight && !instruction.weight_part) return false;
-  if (instruction.guard == Guard::FirstMicroBatch) return action.micro_batch == 0;
-  return instruction.guard != Guard::LastMicroBatch || action.micro_batch + 1 == micro_batches;
+  if (instruction.guard == Guard::FirstMicroBatch) return action.micro_batch == visits.first;
+  return instruction.guard != Guard::LastMicroBatch || action.micro_batch == visits.last;
 }
 
 }  // namespace weft

@@ -96,6 +96,12 @@ class LayoutChecker {
     const std::size_t axes = mesh.axes().size();
     const Shape& shape = graph_.tensors()[tensor(id)].type.shape;
     if (of.dims.size() != shape.size()) return "its layout is of another shape";
+    const BufferKind kind = program_.buffers[id].kind;
+    if (kind == BufferKind::Scalar || kind == BufferKind::Result) {
+      if (!shape.empty() || is_partial(of))
+        return fmt::format("is no {}: one number, the same everywhere", name_of(kind));
+      if (kind == BufferKind::Result && of.mesh != program_.world) return "is no result: every device must have it";
+    }
     if (of.partial.size() != axes || of.local >> axes != 0) return "its layout is of another mesh";
     MeshAxes used = of.local;
     for (std::size_t axis = 0; axis < axes; ++axis)
@@ -186,6 +192,13 @@ class LayoutChecker {
     if (const auto* communicate = std::get_if<Communicate>(&instruction.what))
       return check_communicate(id, *communicate);
     if (const auto* combine = std::get_if<Combine>(&instruction.what)) return check_combine(id, *combine);
+    if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) {
+      std::size_t terms = 0;
+      for (std::uint32_t count : sum->counts) terms += count;
+      if (sum->counts.size() != sum->outputs.size() || terms != sum->inputs.size())
+        return error("{} has {} sums of {} terms in all, but {} results and {} inputs", described(program_, graph_, id),
+                     sum->counts.size(), terms, sum->outputs.size(), sum->inputs.size());
+    }
     if (const auto* copy = std::get_if<Copy>(&instruction.what)) {
       if (program_.buffers[copy->from].on_host == program_.buffers[copy->to].on_host)
         return error("{} does not copy between device and host", described(program_, graph_, id));
@@ -212,7 +225,14 @@ class LayoutChecker {
       return Ok{};
     };
     WEFT_TRY_OK(check(compute.inputs, inputs));
-    return check(compute.outputs, outputs);
+    WEFT_TRY_OK(check(compute.outputs, outputs));
+    // What begins a sum is all of it: an accumulation's term, laid out as the sum is.
+    if (compute.begins &&
+        (graph_.kind(compute.op) != OpKind::Accumulate || layout(compute.inputs[1]) != layout(compute.outputs[0]) ||
+         program_.instructions[id].guard != Guard::Always))
+      return error("{} does not begin a sum: it is no accumulation of every micro-batch whose term is laid out like it",
+                   described(program_, graph_, id));
+    return Ok{};
   }
 
   // Terms and result are the same tensors in the same layouts.

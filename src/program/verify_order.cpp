@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-bool kept(BufferKind kind) { return kind == BufferKind::Parameter || kind == BufferKind::State; }
+bool kept(BufferKind kind) { return outlives_micro_batches(kind); }
 std::size_t at(Stream stream) { return static_cast<std::size_t>(stream); }
 
 class ClassPlayer {
@@ -25,10 +25,12 @@ class ClassPlayer {
         schedule_(schedule),
         of_(of),
         micro_batches_(static_cast<std::size_t>(schedule.micro_batches)),
+        visits_(visits_by_place(schedule)),
         member_(program.meshes.size(), 0),
         place_(program.instructions.size(), kNowhere),
         buffer_place_(program.buffers.size(), kNowhere),
-        memory_place_(program.buffers.size(), kNowhere) {
+        memory_place_(program.buffers.size(), kNowhere),
+        begun_(program.buffers.size(), kGiven) {
     for (MeshId mesh : of.meshes) member_[mesh] = 1;
   }
 
@@ -38,9 +40,9 @@ class ClassPlayer {
       const auto rank = static_cast<std::size_t>(of_.rank);
       for (const Action& action : schedule_.actions[rank]) {
         const std::size_t stage = program_stage(program_, schedule_, {of_.rank, action.chunk});
+        now_ = visits_[rank * static_cast<std::size_t>(schedule_.chunks) + static_cast<std::size_t>(action.chunk)];
         for (InstructionId id : action.body == Body::Forward ? forward_[stage] : backward_[stage])
-          if (plays(action, program_.instructions[id], schedule_.micro_batches))
-            WEFT_TRY_OK(issue(id, action.micro_batch));
+          if (plays(action, program_.instructions[id], now_)) WEFT_TRY_OK(issue(id, action.micro_batch));
       }
     }
     for (InstructionId id : step_) WEFT_TRY_OK(issue(id, schedule_.micro_batches - 1));
@@ -55,6 +57,7 @@ class ClassPlayer {
  private:
   static constexpr std::uint32_t kNowhere = 0xffffffffu;
   enum Held : char { kUntouched, kHeld, kFreed };
+  enum Begun : char { kGiven, kNotBegun, kBegun };
   // By stream the last use so far, as its number on the stream; 0: none.
   struct Uses {
     Clock reads = {}, writes = {};
@@ -110,6 +113,8 @@ class ClassPlayer {
     };
     add(reads_of(program_, instruction), false);
     add(writes_of(program_, instruction), true);
+    if (const auto* compute = std::get_if<Compute>(&instruction.what); compute && compute->begins)
+      begun_[program_.buffers[compute->outputs[0]].storage] = kNotBegun;
     if (const auto* free = std::get_if<Free>(&instruction.what)) find_place(free->buffer);
   }
   void find_place(BufferId id) {
@@ -136,8 +141,8 @@ class ClassPlayer {
                                   issued_.begin() + static_cast<std::ptrdiff_t>(row + micro_batches_));
       if (found == 0) {
         const Guard guard = program_.instructions[before].guard;
-        if ((guard == Guard::FirstMicroBatch && micro_batch != 0) ||
-            (guard == Guard::LastMicroBatch && micro_batch + 1 != schedule_.micro_batches))
+        if ((guard == Guard::FirstMicroBatch && micro_batch != now_.first) ||
+            (guard == Guard::LastMicroBatch && micro_batch != now_.last))
           continue;
         return error("{} waits for {}, which comes later: wait only for what the micro-batch has issued",
                      described(program_, graph_, id), described(program_, graph_, before));
@@ -182,6 +187,9 @@ class ClassPlayer {
     play_.streams[stream].push_back(where);
     issued_[place_[id] * micro_batches_ + m] = where + 1;
 
+    const auto* compute = std::get_if<Compute>(&instruction.what);
+    if (compute && compute->begins && micro_batch == now_.first)
+      begun_[program_.buffers[compute->outputs[0]].storage] = kBegun;
     const std::uint32_t first = first_access_[place_[id]], last = first_access_[place_[id] + 1];
     for (std::uint32_t i = first; i < last; ++i) WEFT_TRY_OK(check(id, accesses_[i], m, clock));
     for (std::uint32_t i = first; i < last; ++i) {
@@ -200,6 +208,8 @@ class ClassPlayer {
     const std::size_t memory = slot(buffer.memory, m);
     const auto named = [&] { return described(program_, graph_, access.buffer); };
     const auto by = [&] { return described(program_, graph_, id); };
+    if (!access.write && begun_[buffer.storage] == kNotBegun)
+      return error("{} is read before anything begins it, by {}", named(), by());
     if (!kept(program_.buffers[buffer.storage].kind)) {
       if (held_[memory] == kFreed)
         return error("{} is {} after it was freed, by {}", named(), access.write ? "written" : "read", by());
@@ -244,6 +254,8 @@ class ClassPlayer {
   const Schedule& schedule_;
   const RankClass& of_;
   const std::size_t micro_batches_;
+  const std::vector<Visits> visits_;
+  Visits now_ = {};  // of the place whose body is issued
   IdVec<MeshId, char> member_;
   std::vector<std::vector<InstructionId>> forward_, backward_;  // by stage
   std::vector<InstructionId> step_;
@@ -256,6 +268,8 @@ class ClassPlayer {
   std::vector<std::size_t> first_slot_;  // by memory, into uses_ and held_: one slot per micro-batch, or one if kept
   std::vector<std::uint32_t> first_access_;  // by instruction, into accesses_
   std::vector<Access> accesses_;
+
+  IdVec<BufferId, char> begun_;  // of sums that an accumulation begins: whether it has
 
   ClassPlay play_;
   std::vector<std::uint32_t> number_;      // by place in the order: on its stream, from 1

@@ -431,9 +431,9 @@ std::vector<HeldBytes> memory_of(const Plan& plan, const CompiledStrategy& compi
     };
     if (all.ok() && few.ok() &&
         std::equal(all->ranks.begin(), all->ranks.end(), few->ranks.begin(), few->ranks.end(), same))
-      return peak_memory(compiled.program, plan.training, *shorter);
+      return peak_memory(compiled.program, plan.training, *shorter, compiled.last);
   }
-  return peak_memory(compiled.program, plan.training, schedule);
+  return peak_memory(compiled.program, plan.training, schedule, compiled.last);
 }
 
 std::string headline(const Plan& plan) {

@@ -152,7 +152,9 @@ class Decider {
 
   // A gradient accumulator takes the form of what is added to it, whatever was added before: the terms of a weight that
   // many operators share stay independent of one another.
-  bool is_running_sum(std::size_t input) const { return input == 0 && signature_.kind == OpKind::Accumulate; }
+  bool is_running_sum(std::size_t input) const {
+    return input == 0 && (signature_.kind == OpKind::Accumulate || signature_.kind == OpKind::AccumulateLoss);
+  }
 
   // Whether the inputs of a linear group are partial sums that the operator may pass on.
   bool passes_partial(std::uint64_t mask) const {

@@ -274,12 +274,15 @@ Status complete_batch(const Shorthand& given, const BatchRequest& batch, Paralle
     }
     plan.micro_batch = mbs.value_or(1);
     const std::int64_t unit = plan.micro_batch * plan.dp;
-    const bool rest_allowed = batch.smaller_last && global % plan.dp == 0;
-    if (global % unit != 0 && !rest_allowed)
+    if (batch.smaller_last && global % plan.dp != 0)
+      return error("global batch {} does not divide over dp={} replicas; the nearest that do: {}", global, plan.dp,
+                   nearest_batches(global, plan.dp));
+    if (global % unit != 0 && !batch.smaller_last)
       return error("global batch {} does not divide by mbs·dp = {}·{} = {}; the nearest that do: {}", global,
                    plan.micro_batch, plan.dp, unit, nearest_batches(global, unit));
     plan.micro_batches = ceil_div(global, unit);
     plan.last_micro_batch = global / plan.dp - (plan.micro_batches - 1) * plan.micro_batch;
+    if (plan.micro_batches == 1) plan.micro_batch = plan.last_micro_batch;
     if (ga && *ga != plan.micro_batches)
       return error("ga={} contradicts the global batch: {} = mbs {} · dp {} · {} micro-batches; leave one out", *ga,
                    global, plan.micro_batch, plan.dp, plan.micro_batches);

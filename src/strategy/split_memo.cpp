@@ -129,10 +129,11 @@ std::shared_ptr<const SplitOp> SplitMemo::split_as(OpId op, const Layout& layout
   return last;
 }
 
-std::shared_ptr<const Resharding> SplitMemo::reshard(const Layout& from, const Layout& to, const Mesh& mesh) {
-  return known(reshardings_, ReshardKey{from, to}, [&] {
+std::shared_ptr<const Resharding> SplitMemo::reshard(const Layout& from, const Layout& to, const Mesh& mesh,
+                                                     const StepPrice* price, DType dtype) {
+  return known(reshardings_, ReshardKey{from, to, price ? bits_of(dtype) : 0}, [&] {
     Resharding made;
-    Result<std::vector<ReshardStep>> steps = weft::reshard(from, to, mesh);
+    Result<std::vector<ReshardStep>> steps = weft::reshard(from, to, mesh, price, dtype);
     if (!steps.ok()) {
       made.problem = steps.error();
       return std::make_shared<const Resharding>(std::move(made));

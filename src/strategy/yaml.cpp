@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
+#include "base/read_file.h"
 #include "base/units.h"
 #include "base/yaml_node.h"
 
@@ -345,11 +344,9 @@ Result<Strategy> parse_strategy(std::string_view text, std::string_view file) {
 }
 
 Result<Strategy> read_strategy(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  std::ostringstream text;
-  if (!stream || !(text << stream.rdbuf()))
-    return error("cannot read it as a file; or write degrees, tp=8,pp=2").at(path);
-  return parse_strategy(text.str(), path);
+  constexpr FileKind kStrategy{"a strategy file (.yaml), or write degrees, tp=8,pp=2", YamlNode::kMostBytes};
+  WEFT_TRY(const std::string text, read_file(path, kStrategy));
+  return parse_strategy(text, path);
 }
 
 std::string to_yaml(const Strategy& strategy) {
