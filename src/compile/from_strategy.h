@@ -16,7 +16,7 @@ struct CompiledStrategy {
 
 // Places stages and operators on their meshes, settles every operator's split, makes the schedule and compiles. Stages
 // may have meshes of different shapes, operators devices of their own. An error names what the strategy asks and the
-// compiler does not do: parameters stored each in its way.
+// compiler does not do.
 //
 // Of `options` memory is filled in here, and the units of parameters where weights are spread: every layer is one, the
 // rest another. `last`: the graph of a smaller last micro-batch, where there is one.

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "compile/parameter_layout.h"
 #include "graph/routing.h"
 
 namespace weft {
@@ -338,10 +337,8 @@ void Lowering::given(TensorId tensor, const Layout& wanted) {
     return;
   }
   const bool weight_part = std::exchange(weight_part_, false);
-  const Spread spread = options_.memory.of(tensor);
-  const BufferId buffer = keep(tensor, spread.zero >= 3 ? split_over(wanted, mesh(wanted.mesh), spread.over) : wanted,
-                               BufferKind::Parameter);
-  program_.buffers[buffer].on_host = offloads(Stored::Weights);
+  const BufferId buffer = keep(tensor, weight_layout(tensor, wanted), BufferKind::Parameter);
+  program_.buffers[buffer].on_host = offloads(Stored::Weights, tensor);
   weight_part_ = weight_part;
   const Home* const was = home_before(tensor, wanted.mesh);
   const bool fresh = !was || was->buffer != buffer || was->used != wanted;
@@ -512,7 +509,7 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
       }
       if (!chosen.valid()) continue;
       if (whole > 1) chosen = as_read_first(events[it->event], chosen);
-      if (offloads(Stored::Activations)) chosen = send_to_host(chosen, events);
+      if (options_.memory.saves_on_host(graph_.tensors()[tensor].producer)) chosen = send_to_host(chosen, events);
       set_kind(chosen, BufferKind::Saved);
       saved.push_back(chosen);
     }

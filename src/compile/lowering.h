@@ -171,6 +171,8 @@ class Lowering {
 
   // parameters.cpp
   Home& home(TensorId parameter, MeshId on);
+  Layout weight_layout(TensorId parameter, const Layout& used) const;
+  Layout gradient_layout(const Home& of) const;
   Layout step_layout(const Home& of) const;
   BufferId sum_in(const Home& home, const Layout& layout) const;
   Status reduce_sums(OpId op, Home& kept, BufferId here, Chain& chain, EventCode& code);
@@ -192,7 +194,9 @@ class Lowering {
   BufferId store(BufferId from, BufferId home);
   void update_in_place(BufferId written, BufferId target);
   bool on_mesh(TensorId tensor, MeshId on) const;
-  bool offloads(Stored kind) const { return options_.memory.offload[static_cast<std::size_t>(kind)]; }
+  bool offloads(Stored kind, TensorId parameter) const {
+    return options_.memory.of(parameter).offload[static_cast<std::size_t>(kind)];
+  }
 
   const TrainingGraph& training_;
   const Graph& graph_;

@@ -18,7 +18,7 @@ bool is_uneven(const Layout& layout) {
   for (const DimLayout& dim : layout.dims)
     for (const Factor& factor : dim)
       for (const Cut& cut : factor.cuts)
-        if (!cut.sizes.empty()) return true;
+        if (!cut.shares.empty()) return true;
   return false;
 }
 
@@ -43,12 +43,12 @@ std::vector<MemoryClass> memory_classes(const CompiledStrategy& compiled, const 
   const Program& program = compiled.program;
   const IdVec<MeshId, std::int32_t> rank_of = ranks_of_meshes(program, compiled.schedule);
   // Mesh axes along which some buffer has uneven parts, and the ways in which they are uneven.
-  IdVec<MeshId, std::set<std::tuple<int, int, std::vector<std::int64_t>>>> uneven(program.meshes.size());
+  IdVec<MeshId, std::set<std::tuple<int, int, Shares>>> uneven(program.meshes.size());
   for (const Buffer& buffer : program.buffers)
     for (const DimLayout& dim : buffer.layout.dims)
       for (const Factor& factor : dim)
         for (const Cut& cut : factor.cuts)
-          if (!cut.sizes.empty()) uneven[buffer.layout.mesh].emplace(cut.mesh_axis, cut.rotate, cut.sizes);
+          if (!cut.shares.empty()) uneven[buffer.layout.mesh].emplace(cut.mesh_axis, cut.rotate, cut.shares);
 
   std::map<DeviceId, std::vector<std::uint64_t>> keys;
   std::map<DeviceId, std::vector<MeshId>> meshes;
@@ -60,10 +60,10 @@ std::vector<MemoryClass> memory_classes(const CompiledStrategy& compiled, const 
       meshes[device].push_back(id);
       std::vector<std::uint64_t>& key = keys[device];
       key.push_back(id.index());
-      for (const auto& [axis, rotate, sizes] : uneven[id]) {
-        const auto parts = static_cast<int>(sizes.size());
+      for (const auto& [axis, rotate, shares] : uneven[id]) {
+        const auto parts = static_cast<int>(shares.size());
         const int part = ((mesh.coordinate(position, axis) - rotate) % parts + parts) % parts;
-        key.push_back(static_cast<std::uint64_t>(sizes[static_cast<std::size_t>(part)]));
+        key.push_back(static_cast<std::uint64_t>(shares[static_cast<std::size_t>(part)]));
       }
     }
   }

@@ -348,7 +348,7 @@ std::vector<DeviceId> Plan::ranks() const {
   }
   // Devices are ranks, in their own order.
   std::set<DeviceId> used;
-  for (const RankMesh& rank : resolved.ranks) used.insert(rank.mesh.devices().begin(), rank.mesh.devices().end());
+  for (const StageMesh& rank : resolved.ranks()) used.insert(rank.mesh.devices().begin(), rank.mesh.devices().end());
   for (const Mesh& mesh : resolved.placements) used.insert(mesh.devices().begin(), mesh.devices().end());
   devices.assign(used.begin(), used.end());
   return devices;
