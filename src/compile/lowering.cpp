@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "compile/parameter_layout.h"
 #include "graph/routing.h"
 
 namespace weft {
@@ -316,7 +317,7 @@ Layout Lowering::in_parts(const Layout& layout) const {
     for (const DimLayout& dim : cut.dims)
       for (const Factor& factor : dim)
         for (const Cut& each : factor.cuts)
-          even = even && (static_cast<std::size_t>(each.mesh_axis) != axis || each.sizes.empty());
+          even = even && (static_cast<std::size_t>(each.mesh_axis) != axis || each.shares.empty());
     if (!even) continue;
     part = std::move(cut);
     alike |= one;
