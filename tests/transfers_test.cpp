@@ -148,7 +148,7 @@ TEST(Transfers, TrainAsOneDeviceDoes) {
     const int layers = schedule->stages() + static_cast<int>(rng.below(3));
     const TrainingGraph training = skipping_network(layers, rng);
     SpreadPlan plan = staged(training, layers, *schedule, rng, rng.below(2) == 0);
-    plan.memory = {{static_cast<int>(rng.below(4)), 0b01}, {}};
+    plan.memory = {static_cast<int>(rng.below(4)), 0b01};
     for (bool& offload : plan.memory.offload) offload = rng.below(3) == 0;
     plan.transfers.overlap = rng.below(2) == 0;
     if (rng.below(2) == 0)

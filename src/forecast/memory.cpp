@@ -109,7 +109,7 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
     const Buffer& buffer = program.buffers[id];
     if (buffer.memory != id || buffer.on_host || !is_kept(buffer.kind) || !own[buffer.layout.mesh]) continue;
     Bytes& kind = buffer.kind == BufferKind::Parameter ? kept_.parameters
-                  : buffer.kind != BufferKind::State   ? kept_.buffers
+                  : kind_of(id) == "buffers"           ? kept_.buffers
                   : gradient_[buffer.tensor]           ? kept_.gradients
                                                        : kept_.optimizer;
     kind += bytes_of_buffer(id);
@@ -277,7 +277,8 @@ MemoryOfClass::Peak MemoryOfClass::peak() const {
 std::string_view MemoryOfClass::kind_of(BufferId id) const {
   const Buffer& buffer = compiled_.program.buffers[id];
   if (buffer.kind == BufferKind::Parameter) return "parameters";
-  if (buffer.kind == BufferKind::State) return gradient_[buffer.tensor] ? "gradients" : "optimizer";
+  if (buffer.kind == BufferKind::State && !sums_losses(training_.graph, buffer.tensor))
+    return gradient_[buffer.tensor] ? "gradients" : "optimizer";
   return saved_[id] ? "activations" : "buffers";
 }
 

@@ -51,10 +51,10 @@ std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& 
     for (BufferId id : program.buffers.ids()) {
       const Buffer& buffer = program.buffers[id];
       if (buffer.memory != id || buffer.on_host || !kept(buffer.kind) || rank_of[buffer.layout.mesh] != rank) continue;
-      Bytes& kind = buffer.kind == BufferKind::Parameter ? now.parameters
-                    : buffer.kind != BufferKind::State   ? now.buffers
-                    : gradients.contains(buffer.tensor)  ? now.gradients
-                                                         : now.optimizer;
+      Bytes& kind = buffer.kind == BufferKind::Parameter                                    ? now.parameters
+                    : buffer.kind != BufferKind::State || sums_losses(graph, buffer.tensor) ? now.buffers
+                    : gradients.contains(buffer.tensor)                                     ? now.gradients
+                                                                                            : now.optimizer;
       kind += bytes_of_buffer(program, graph, id);
     }
     HeldBytes peak = now;
