@@ -73,6 +73,68 @@ void check_folder(const std::string& folder) {
 
 TEST(Cli, ErrorsSayWhatIsWrongAndWhatToDo) { check_folder("errors"); }
 
+// With stdout somewhere else; what is left is stderr.
+Outcome run_with_stdout(const std::string& arguments, const std::string& redirection) {
+  return run(arguments + " 3>&1 1>" + redirection + " 2>&3 3>&-; exit $?; :", true);
+}
+
+// A full disk, and a caller that has closed stdout: the answer is lost, and that is said.
+TEST(Cli, AnAnswerThatCannotBeWrittenIsAFailure) {
+  const std::string plan = "--model gpt2-124m:layers=2 --cluster dgx-a100:1 --strategy dp=8 --global-batch 8 --seq 64";
+  const std::string commands[] = {"--help",
+                                  "--version",
+                                  "show models",
+                                  "show model gpt2-124m --json",
+                                  "show cluster dgx-a100:1 --json",
+                                  "show strategy --json " + plan,
+                                  "show program --json " + plan,
+                                  "simulate " + plan,
+                                  "simulate --json " + plan,
+                                  "plan --json --budget 4 --model gpt2-124m:layers=2 --cluster dgx-a100:1 --seq 64"};
+  for (const std::string& command : commands) {
+    const Outcome full = run_with_stdout(command, "/dev/full");
+    EXPECT_EQ(full.text, "weft: stdout: cannot be written: No space left on device\n") << command;
+    EXPECT_EQ(full.exit_code, 1) << command;
+  }
+  const Outcome closed = run_with_stdout("show models", "&-");
+  EXPECT_EQ(closed.text, "weft: stdout: cannot be written: Bad file descriptor\n");
+  EXPECT_EQ(closed.exit_code, 1);
+}
+
+TEST(Cli, AFileThatCannotBeWrittenIsAFailureAndTheAnswerIsPrinted) {
+  const std::string plan = "--model gpt2-124m:layers=2 --cluster dgx-a100:1 --strategy dp=8 --global-batch 8 --seq 64";
+  const Outcome trace = run("simulate " + plan + " --json --trace /dev/full");
+  EXPECT_EQ(trace.exit_code, 1);
+  EXPECT_NE(trace.text.find("\"step_time_s\""), std::string::npos);
+  EXPECT_NE(trace.text.find("weft: --trace: /dev/full: cannot be written: No space left on device\n"),
+            std::string::npos);
+  // A file that stdout's number would be lent to, were it free: it has the trace and nothing else.
+  const fs::path path = fs::path(::testing::TempDir()) / "weft_cli_closed.json";
+  const Outcome closed = run_with_stdout("simulate " + plan + " --trace " + path.string(), "&-");
+  EXPECT_EQ(closed.exit_code, 1);
+  std::ifstream file(path);
+  EXPECT_TRUE(nlohmann::json::parse(file, nullptr, false).is_object());
+  fs::remove(path);
+  // Found before anything is searched.
+  const fs::path folder = fs::path(::testing::TempDir()) / "weft_cli_out";
+  fs::create_directories(folder / "plan.json");
+  const Outcome out = run("plan --model gpt2-124m:layers=2 --cluster dgx-a100:1 --seq 64 --out " + folder.string());
+  EXPECT_EQ(out.exit_code, 2);
+  EXPECT_EQ(out.text, "weft: --out: " + (folder / "plan.json").string() + ": cannot be written: Is a directory\n");
+  fs::remove_all(folder);
+}
+
+// A name that is no UTF-8 does not keep a model from being shown.
+TEST(Cli, JsonOfANameThatIsNoUtf8HasItReplaced) {
+  const fs::path path = fs::path(::testing::TempDir()) / "weft_\xff.json";
+  std::ofstream(path) << R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 256,
+                               "n_positions": 128})";
+  const Outcome shown = run("show model '" + path.string() + "' --json", false);
+  fs::remove(path);
+  EXPECT_EQ(shown.exit_code, 0);
+  EXPECT_TRUE(nlohmann::json::parse(shown.text, nullptr, false).is_object());
+}
+
 TEST(Cli, OutputReadsAsRecorded) { check_folder("golden"); }
 
 TEST(Cli, JsonIsOneObjectWithThePromisedKeys) {

@@ -75,7 +75,7 @@ TEST(ProgramText, UnevenPartsHalosAndHostBuffersSurviveIt) {
   for (OpId op : graph.ops().ids())
     if (graph.ops()[op].phase == Phase::Forward && graph.kind(op) == OpKind::Conv2d)
       choices.ops[0][op] = {"h", 1, {6, 4, 2}};
-  MemoryPlan memory{1, 0b1, {}};
+  MemoryPlan memory{1, 0b1};
   memory.offload[static_cast<std::size_t>(Stored::Optimizer)] = true;
   memory.offload[static_cast<std::size_t>(Stored::Activations)] = true;
   const Program program = compile(training, placing, plan_sharding(training, placing, choices).value(), {memory, {}},
@@ -246,7 +246,7 @@ RC_GTEST_PROP(LayoutText, ParseOfPrintIsIdentity, ()) {
       for (Cut& cut : factor.cuts) {
         const int axis = below(3);
         cut = {axis, {}, below(3), below(3), below(2) == 1, axis == 2 ? 0 : below(2)};
-        for (int i = below(4); i > 0; --i) cut.sizes.push_back(below(100));
+        for (int i = below(4); i > 0; --i) cut.shares.push_back(below(100));
       }
     }
   }

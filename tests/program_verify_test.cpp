@@ -398,6 +398,29 @@ TEST(VerifyLayouts, WhatAGatherLeavesDependsOnTheOrderOfCuts) {
   EXPECT_THAT(problem("[9:a(5+4)]", "[8]"), HasSubstr("its layout is of another shape"));
 }
 
+TEST(VerifyScalars, WhatComesWithAStepIsNotWrittenAndAResultIsWrittenInIt) {
+  const auto of_kind = [](const Program& program, BufferKind kind) {
+    BufferId found;
+    for (BufferId id : program.buffers.ids())
+      if (program.buffers[id].kind == kind) found = id;
+    return found;
+  };
+  Good given;
+  given.program.buffers[of_kind(given.program, BufferKind::Result)].kind = BufferKind::Scalar;
+  EXPECT_THAT(given.problem(), HasSubstr("is given with the step, and written"));
+  Good untold;
+  untold.program.buffers[of_kind(untold.program, BufferKind::Scalar)].kind = BufferKind::Result;
+  EXPECT_THAT(untold.problem(), HasSubstr("is a result that the step does not write"));
+  Good tensor;
+  for (Buffer& buffer : tensor.program.buffers)
+    if (buffer.kind == BufferKind::Input && !buffer.layout.dims.empty()) buffer.kind = BufferKind::Scalar;
+  EXPECT_THAT(tensor.problem(), HasSubstr("is no scalar: one number, the same everywhere"));
+  Good sums;
+  for (Instruction& instruction : sums.program.instructions)
+    if (auto* sum = std::get_if<SumScalars>(&instruction.what)) sum->counts[0] += 1;
+  EXPECT_THAT(sums.problem(), HasSubstr("has 2 sums of"));
+}
+
 TEST(VerifyLayouts, HostMemoryIsOnlyCopied) {
   Good good;
   for (InstructionId id : good.program.stages[0].forward)

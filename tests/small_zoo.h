@@ -19,8 +19,8 @@ struct SmallModel {
 
 inline SmallModel small_model(const ZooEntry& entry) {
   if (const auto* transformer = std::get_if<TransformerConfig>(&entry.config)) {
-    // 16 heads: a multiple of every model's heads of keys and values.
-    const std::string sizes = ":layers=2,hidden=1024,heads=16,ffn=256";
+    // 16 heads: a multiple of every model's heads of keys and values; of 128, at least as wide as any rotates.
+    const std::string sizes = ":layers=2,hidden=2048,heads=16,ffn=256";
     if (transformer->structure == Structure::Vision) return {entry.name, entry.name + sizes, {}};
     return {entry.name, entry.name + sizes + ",vocab=1024", 64};
   }

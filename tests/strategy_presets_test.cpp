@@ -34,7 +34,7 @@ std::vector<std::string> lines(const std::vector<Rule>& rules) {
       line += fmt::format(" {}={}", mesh_axis, split.axis.empty() ? "-" : split.axis);
       if (split.outer > 1) line += fmt::format("/{}", split.outer);
     }
-    for (const auto& [mesh_axis, dim] : rule.inputs) line += fmt::format(" {}:{}", mesh_axis, dim);
+    for (const auto& [mesh_axis, split] : rule.inputs) line += fmt::format(" {}:{}", mesh_axis, split.dim);
     out.push_back(std::move(line));
   }
   return out;
@@ -226,7 +226,7 @@ TEST(Resolve, SharesUnevenlyInTheRatioGiven) {
   const auto& choices = plan->choices[0].sharding.ops[0];
   ASSERT_EQ(choices.size(), 4u);
   // 64 in 3:2:1 is 32 + 21⅓ + 10⅔; the element left over goes to the largest remainder.
-  EXPECT_EQ(choices.begin()->second.sizes, (std::vector<std::int64_t>{32, 21, 11}));
+  EXPECT_EQ(choices.begin()->second.shares, (std::vector<std::int64_t>{32, 21, 11}));
 }
 TEST(Resolve, GivesStagesMeshesOfTheirOwn) {
   Strategy strategy;

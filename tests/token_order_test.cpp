@@ -52,7 +52,7 @@ TEST(TokenOrder, TrainsAsInTheirOwnOrder) {
           const std::int64_t from = tokens ? place / kSeq * kSeq + token_position(place % kSeq, kSeq, parts) : place;
           const double uniform =
               Rng(std::hash<std::string>()(tensor.name)).split(static_cast<std::uint64_t>(from)).uniform();
-          block.values()[i] = tensor.name == "loss_scale"            ? 1
+          block.values()[i] = tensor.name == "loss_weight"           ? 1
                               : tensor.name == "position_ids"        ? static_cast<double>(from % kSeq)
                               : tokens                               ? std::floor(10 * uniform)
                               : tensor.kind == TensorKind::Parameter ? 0.8 * uniform - 0.4

@@ -1,13 +1,14 @@
 #include "base/csv.h"
 
 #include <algorithm>
-#include <fstream>
 #include <set>
+
+#include "base/read_file.h"
 
 namespace weft {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+constexpr FileKind kTable{"a table of comma-separated values (.csv)", std::size_t{64} << 20};
 
 std::string trimmed(std::string_view text) {
   const std::size_t from = text.find_first_not_of(" \t"), to = text.find_last_not_of(" \t");
@@ -103,11 +104,7 @@ Result<CsvTable> parse_csv(std::string_view text, std::string_view file) {
 }
 
 Result<CsvTable> read_csv(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return error("cannot open the file").at(path);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (file.bad()) return error("cannot read the file").at(path);
-  if (text.size() > kMostBytes) return error("more than 64 MiB: too large a table").at(path);
+  WEFT_TRY(const std::string text, read_file(path, kTable));
   if (text.find('\0') != std::string::npos) return error("not a text file").at(path);
   return parse_csv(text, path);
 }

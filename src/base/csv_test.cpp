@@ -34,7 +34,7 @@ TEST(Csv, RowsThatCannotBeReadAreAtFault) {
 TEST(Csv, AFileWithoutAHeaderOrWithAColumnTwiceIsAnError) {
   EXPECT_THAT(parse_csv("\n\n", "t.csv").error().message, HasSubstr("t.csv: no header"));
   EXPECT_THAT(parse_csv("a,b,A\n", "t.csv").error().message, HasSubstr("t.csv:1: column 'a' is there twice"));
-  EXPECT_THAT(read_csv("/nowhere.csv").error().message, HasSubstr("/nowhere.csv: cannot open"));
+  EXPECT_THAT(read_csv("/nowhere.csv").error().message, HasSubstr("/nowhere.csv: cannot be read: No such file"));
 }
 
 RC_GTEST_PROP(CsvLaws, WhatIsQuotedComesBack, ()) {

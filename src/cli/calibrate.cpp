@@ -3,9 +3,9 @@
 
 #include <memory>
 
+#include "base/whole_file.h"
 #include "cli/commands.h"
 #include "cli/progress.h"
-#include "report/trace.h"
 
 namespace weft {
 namespace {
@@ -17,7 +17,7 @@ struct CalibrateArguments {
   bool no_folds = false, json = false;
 };
 
-Result<std::string> run_calibration(const CalibrateArguments& arguments) {
+Result<Answer> run_calibration(const CalibrateArguments& arguments) {
   CalibrateOptions options = arguments.options;
   options.cross_validate = !arguments.no_folds;
   if (options.rounds < 1 || options.rounds > 100) return error("--rounds {}: from 1 to 100", options.rounds);
@@ -39,13 +39,9 @@ Result<std::string> run_calibration(const CalibrateArguments& arguments) {
   WEFT_TRY(const CalibrationResult result, calibrate(files, options));
   progress.done();
   file->write(overlay_of(result));
-  if (const Status finished = file->finish(); !finished.ok()) return finished.error().at("--out");
-  return arguments.json ? json_of(result) : describe(result);
-}
-
-int calibrate_files(const CalibrateArguments& arguments) {
-  const Result<std::string> printed = run_calibration(arguments);
-  return printed.ok() ? say(*printed) : report(printed.error());
+  Answer answer{arguments.json ? json_of(result) : describe(result)};
+  if (const Status finished = file->finish(); !finished.ok()) answer.unwritten = finished.error().at("--out");
+  return answer;
 }
 
 }  // namespace
@@ -78,7 +74,7 @@ void add_calibrate(CLI::App& app, Chosen& chosen) {
   command->add_flag("--no-folds", arguments->no_folds, "do not leave rows out to see how well it generalises");
   command->add_option("--rounds", arguments->options.rounds, "rounds of fitting and simulating")->capture_default_str();
   command->add_flag("--json", arguments->json, "one JSON object (docs/schema)");
-  command->callback([arguments, &chosen] { chosen = [arguments] { return calibrate_files(*arguments); }; });
+  command->callback([arguments, &chosen] { chosen = [arguments] { return finish(run_calibration(*arguments)); }; });
 }
 
 }  // namespace weft

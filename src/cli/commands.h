@@ -5,11 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 
-#include "base/result.h"
+#include "cli/answer.h"
 
 namespace weft {
-
-inline constexpr int kDone = 0, kNotFeasible = 1, kBadInput = 2;
 
 // What the chosen command will do; empty until parsing has chosen one.
 using Chosen = std::function<int()>;
@@ -24,10 +22,5 @@ void add_calibrate(CLI::App& app, Chosen& chosen);
 void add_validate(CLI::App& app, Chosen& chosen);
 void add_profile(CLI::App& app, Chosen& chosen);
 void add_show_profile(CLI::App& show, Chosen& chosen);
-
-// Prints "weft: message" on stderr and returns exit code 2.
-int report(const Error& error);
-// Prints the text on stdout; an unwritable stdout (a closed pipe) is not our error.
-int say(std::string_view text);
 
 }  // namespace weft

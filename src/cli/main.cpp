@@ -1,24 +1,10 @@
 #include <fmt/format.h>
 
-#include <cstdio>
-
 #include "base/memory.h"
 #include "base/suggest.h"
 #include "cli/commands.h"
 
 namespace weft {
-
-int report(const Error& error) {
-  fmt::print(stderr, "weft: {}\n", error.message);
-  return kBadInput;
-}
-
-int say(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
-  return kDone;
-}
-
 namespace {
 
 constexpr const char* kDescription =
@@ -93,6 +79,7 @@ int run(int argc, char** argv) {
 }  // namespace weft
 
 int main(int argc, char** argv) {
+  weft::hold_standard_streams();
   weft::keep_freed_memory();
   return weft::run(argc, argv);
 }

@@ -14,6 +14,7 @@
 
 #include "base/suggest.h"
 #include "base/units.h"
+#include "base/whole_file.h"
 #include "cli/commands.h"
 #include "cli/cost_arguments.h"
 #include "cli/progress.h"
@@ -130,22 +131,19 @@ Status check(const PlanArguments& arguments) {
   return Ok{};
 }
 
-struct Printed {
-  std::string text;
-  bool feasible = true;
-};
-
 Status write_file(const std::string& path, std::string_view text) {
   WEFT_TRY(WholeFile file, WholeFile::create(path));
   file.write(text);
   return file.finish();
 }
 
-// plan.json, trace.json, and the tree by itself for weft simulate --strategy.
+constexpr std::array kFiles = {"plan.json", "strategy.yaml", "trace.json"};
+
+// The plan, the tree by itself for weft simulate --strategy, and a trace of the step.
 Status write_out(const std::string& folder, const PlanFile& file, const Plan& plan, const PlayedPlan& played) {
-  WEFT_TRY_OK(write_file(folder + "/plan.json", print(file)));
-  WEFT_TRY_OK(write_file(folder + "/strategy.yaml", file.tree));
-  WEFT_TRY(WholeFile trace, WholeFile::create(folder + "/trace.json"));
+  WEFT_TRY_OK(write_file(fmt::format("{}/{}", folder, kFiles[0]), print(file)));
+  WEFT_TRY_OK(write_file(fmt::format("{}/{}", folder, kFiles[1]), file.tree));
+  WEFT_TRY(WholeFile trace, WholeFile::create(fmt::format("{}/{}", folder, kFiles[2])));
   WEFT_TRY_OK(write_trace(trace, plan, played));
   return trace.finish();
 }
@@ -156,6 +154,9 @@ Status make_folder(const std::string& folder) {
   std::filesystem::create_directories(folder, problem);
   if (problem || !std::filesystem::is_directory(folder))
     return error("--out {}: no folder can be made there{}", folder, problem ? ": " + problem.message() : "");
+  for (const char* file : kFiles)
+    if (const auto created = WholeFile::create(fmt::format("{}/{}", folder, file)); !created.ok())
+      return created.error().at("--out");
   return Ok{};
 }
 
@@ -253,7 +254,7 @@ Result<Searched> search_any(const PlanProblem& problem, const CostModel& cost, c
   return Searched{"enumerate and mcmc", std::move(outcome)};
 }
 
-Result<Printed> run_search(const PlanArguments& arguments) {
+Result<Answer> run_search(const PlanArguments& arguments) {
   WEFT_TRY_OK(check(arguments));
   EnumerateOptions options;
   PlanTableOptions table;
@@ -287,12 +288,12 @@ Result<Printed> run_search(const PlanArguments& arguments) {
   WEFT_TRY(const Searched searched, search_any(problem, cost, arguments, options));
   const auto& [search, outcome] = searched;
 
-  Printed printed{{}, !outcome.best.empty()};
+  Answer answer{.feasible = !outcome.best.empty()};
   // The winner once more, with its run kept, for who reads all of it.
   std::optional<Plan> plan;
   std::optional<PlayedPlan> played;
   std::optional<Forecast> found;
-  if (printed.feasible && (arguments.json || !arguments.out.empty())) {
+  if (answer.feasible && (arguments.json || !arguments.out.empty())) {
     progress.now("simulating the winner");
     PlanRequest winner = problem.request;
     winner.strategy = outcome.best.front().strategy;
@@ -308,10 +309,11 @@ Result<Printed> run_search(const PlanArguments& arguments) {
     PlanFile file = plan_file(*plan, *played, *found, outcome, search, arguments.seed);
     file.calibration = arguments.cost.calibration;
     file.headroom = options.judge.headroom;
-    WEFT_TRY_OK(write_out(arguments.out, file, *plan, *played));
+    if (const Status written = write_out(arguments.out, file, *plan, *played); !written.ok())
+      answer.unwritten = written.error().at("--out");
   }
   std::vector<Sensitivity> what_if;
-  if (printed.feasible && arguments.explain && outcome.best.front().parallelism) {
+  if (answer.feasible && arguments.explain && outcome.best.front().parallelism) {
     progress.now("asking what if");
     WEFT_TRY(what_if, sensitivities(problem, cost, options));
   }
@@ -325,25 +327,19 @@ Result<Printed> run_search(const PlanArguments& arguments) {
     const bool named = plan && (plan->parallelism || !arguments.out.empty());
     json["shorthand"] = named ? nlohmann::json(plan->request.strategy) : nlohmann::json();
     json["tree"] = plan ? nlohmann::json(outcome.best.front().tree) : nlohmann::json();
-    printed.text = json.dump(2) + "\n";
-    return printed;
+    answer.text = to_text(json);
+    return answer;
   }
-  printed.text = printed.feasible ? describe(problem, outcome, table) : describe_miss(problem, outcome);
-  if (printed.feasible && !outcome.best.front().parallelism) {
+  answer.text = answer.feasible ? describe(problem, outcome, table) : describe_miss(problem, outcome);
+  if (answer.feasible && !outcome.best.front().parallelism) {
     WEFT_TRY(const Strategy tree, parse_strategy(outcome.best.front().tree, "strategy"));
-    printed.text += "\noperators\n" + summarise_rules(tree);
+    answer.text += "\noperators\n" + summarise_rules(tree);
   }
-  if (printed.feasible && arguments.explain)
-    printed.text += "\n" + explain(outcome) + (what_if.empty() ? "" : "\n" + describe(what_if, outcome));
-  if (plan) printed.text += fmt::format("\nwritten: {0}/plan.json, {0}/trace.json, {0}/strategy.yaml\n", arguments.out);
-  return printed;
-}
-
-int find_plan(const PlanArguments& arguments) {
-  const Result<Printed> printed = run_search(arguments);
-  if (!printed.ok()) return report(printed.error());
-  say(printed->text);
-  return printed->feasible ? kDone : kNotFeasible;
+  if (answer.feasible && arguments.explain)
+    answer.text += "\n" + explain(outcome) + (what_if.empty() ? "" : "\n" + describe(what_if, outcome));
+  if (plan && !answer.unwritten)
+    answer.text += fmt::format("\nwritten: {0}/plan.json, {0}/trace.json, {0}/strategy.yaml\n", arguments.out);
+  return answer;
 }
 
 }  // namespace
@@ -397,7 +393,7 @@ void add_plan(CLI::App& app, Chosen& chosen) {
   CLI::Option* why = command->add_flag("--explain", arguments->explain, "why the winner won, and what would change it");
   command->add_flag("--timing", arguments->timing, "also how long weft itself took");
   command->add_flag("--json", arguments->json, "one JSON object (docs/schema)")->excludes(why);
-  command->callback([arguments, &chosen] { chosen = [arguments] { return find_plan(*arguments); }; });
+  command->callback([arguments, &chosen] { chosen = [arguments] { return finish(run_search(*arguments)); }; });
 }
 
 }  // namespace weft

@@ -1,12 +1,13 @@
 // weft profile, weft show profile: databases of measured events.
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/csv.h"
+#include "base/read_file.h"
 #include "base/units.h"
+#include "base/whole_file.h"
 #include "cli/commands.h"
 #include "profile/database.h"
 #include "profile/table.h"
@@ -23,8 +24,11 @@ struct ImportArguments {
 // Of tools/measure_gpu.py's provenance.json beside the table: when it was made; empty where there is none.
 std::string date_beside(const std::string& path) {
   const std::size_t slash = path.rfind('/');
-  std::ifstream file(path.substr(0, slash == std::string::npos ? 0 : slash + 1) + "provenance.json");
-  const nlohmann::json made = nlohmann::json::parse(file, nullptr, false);
+  constexpr FileKind kProvenance{"a provenance.json of tools/measure_gpu.py", 1 << 20};
+  const Result<std::string> text =
+      read_file(path.substr(0, slash == std::string::npos ? 0 : slash + 1) + "provenance.json", kProvenance);
+  if (!text.ok()) return "";
+  const nlohmann::json made = nlohmann::json::parse(*text, nullptr, false);
   if (!made.is_array() || made.empty() || !made[0].is_object() || !made[0].contains("date")) return "";
   return made[0]["date"].is_string() ? made[0]["date"].get<std::string>() : "";
 }
@@ -59,15 +63,16 @@ struct ExportArguments {
   std::string database, out;
 };
 
-Result<std::string> export_table(const ExportArguments& arguments) {
+Result<Answer> export_table(const ExportArguments& arguments) {
   WEFT_TRY(const std::vector<MeasuredEvent> events, read_profile(arguments.database));
   const std::string table = profile_csv(events);
-  if (arguments.out.empty()) return table;
-  std::ofstream file(arguments.out, std::ios::binary);
-  file << table;
-  file.close();
-  if (!file) return error("--out {}: cannot be written", arguments.out);
-  return fmt::format("{}: {} events\n", arguments.out, grouped(static_cast<std::int64_t>(events.size())));
+  if (arguments.out.empty()) return Answer{table};
+  Result<WholeFile> file = WholeFile::create(arguments.out);
+  if (!file.ok()) return file.error().at("--out");
+  file->write(table);
+  if (const Status finished = file->finish(); !finished.ok())
+    return Answer{.text = "", .unwritten = finished.error().at("--out")};
+  return Answer{fmt::format("{}: {} events\n", arguments.out, grouped(static_cast<std::int64_t>(events.size())))};
 }
 
 struct MergeArguments {
@@ -130,7 +135,7 @@ Result<std::string> show_profile(const std::string& path, bool json) {
                                    {"most_s", row.most_s},
                                    {"variants", row.variants},
                                    {"last", row.last}});
-    return made.dump(2) + "\n";
+    return to_text(made);
   }
   std::string text = fmt::format("{}: {} events, {} samples\n", path, grouped(static_cast<std::int64_t>(events.size())),
                                  grouped(samples));
@@ -156,8 +161,6 @@ Result<std::string> show_profile(const std::string& path, bool json) {
   if (!table.rows.empty()) text += table.print();
   return text;
 }
-
-int finish(const Result<std::string>& text) { return text.ok() ? say(*text) : report(text.error()); }
 
 }  // namespace
 

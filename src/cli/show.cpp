@@ -47,15 +47,13 @@ Result<std::string> show_model(const ModelArguments& arguments) {
     options.opaque[item.substr(0, equals)] = flops;
   }
   WEFT_TRY(Model model, load_model(arguments.name, options));
-  if (arguments.form == "table") return arguments.json ? to_json(model).dump(2) + "\n" : describe(model);
+  if (arguments.form == "table") return arguments.json ? to_text(to_json(model)) : describe(model);
   if (arguments.training) {
     WEFT_TRY(TrainingGraph training, make_training_graph(std::move(model.graph)));
     model.graph = std::move(training.graph);
   }
   return arguments.form == "dot" ? to_dot(model.graph) : print(model.graph, {.axes = true});
 }
-
-int finish(const Result<std::string>& text) { return text.ok() ? say(*text) : report(text.error()); }
 
 void add_show_model(CLI::App& show, Chosen& chosen) {
   const auto arguments = std::make_shared<ModelArguments>();
@@ -89,7 +87,7 @@ struct ClusterArguments {
 Result<std::string> show_cluster(const ClusterArguments& arguments) {
   WEFT_TRY(const Cluster cluster, parse_cluster(arguments.name));
   if (arguments.yaml) return to_yaml(cluster);
-  return arguments.json ? to_json(cluster).dump(2) + "\n" : describe(cluster);
+  return arguments.json ? to_text(to_json(cluster)) : describe(cluster);
 }
 
 void add_show_cluster(CLI::App& show, Chosen& chosen) {

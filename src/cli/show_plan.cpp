@@ -4,6 +4,8 @@
 
 #include "cli/commands.h"
 #include "cli/plan_arguments.h"
+#include "cost/analytic.h"
+#include "cost/step_prices.h"
 #include "report/program.h"
 #include "report/strategy.h"
 #include "report/symbolic.h"
@@ -28,14 +30,16 @@ Result<std::string> show_strategy(const StrategyArguments& arguments) {
   WEFT_TRY(const Plan plan, make_plan(arguments.request));
   if (arguments.yaml) return to_yaml(plan.strategy);
   if (arguments.tree) return draw_tree(plan.strategy);
-  WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan));
-  if (!arguments.costs.empty()) {
+  const AnalyticCost cost(plan.stack);
+  const StepPrices prices(plan.cluster, cost);
+  const bool by_volume = !arguments.costs.empty();
+  WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan, by_volume ? nullptr : &prices));
+  if (by_volume) {
     const SymbolicReport costs = symbolic_costs(plan, compiled);
-    return arguments.json ? to_json(plan, compiled, costs, tiers).dump(2) + "\n"
-                          : describe(plan, compiled, costs, tiers);
+    return arguments.json ? to_text(to_json(plan, compiled, costs, tiers)) : describe(plan, compiled, costs, tiers);
   }
   const StrategyReport found = report_strategy(plan, compiled);
-  return arguments.json ? to_json(plan, compiled, found).dump(2) + "\n" : describe(plan, compiled, found);
+  return arguments.json ? to_text(to_json(plan, compiled, found)) : describe(plan, compiled, found);
 }
 
 struct ProgramArguments {
@@ -46,13 +50,13 @@ struct ProgramArguments {
 
 Result<std::string> show_program(const ProgramArguments& arguments) {
   WEFT_TRY(const Plan plan, make_plan(arguments.request));
-  WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan));
+  const AnalyticCost cost(plan.stack);
+  const StepPrices prices(plan.cluster, cost);
+  WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan, &prices));
   if (arguments.rank) return rank_text(plan, compiled, *arguments.rank);
   if (arguments.stage) return stage_text(plan, compiled, *arguments.stage);
-  return arguments.json ? program_json(plan, compiled).dump(2) + "\n" : describe_program(plan, compiled);
+  return arguments.json ? to_text(program_json(plan, compiled)) : describe_program(plan, compiled);
 }
-
-int finish(const Result<std::string>& text) { return text.ok() ? say(*text) : report(text.error()); }
 
 }  // namespace
 

@@ -103,12 +103,7 @@ Status check(const SimulateArguments& arguments) {
   return Ok{};
 }
 
-struct Printed {
-  std::string text;
-  bool feasible = true;
-};
-
-Result<Printed> run_simulation(const SimulateArguments& arguments) {
+Result<Answer> run_simulation(const SimulateArguments& arguments) {
   WEFT_TRY_OK(check(arguments));
   std::optional<WholeFile> file;
   std::optional<RemoveOnInterrupt> guarded;
@@ -163,6 +158,7 @@ Result<Printed> run_simulation(const SimulateArguments& arguments) {
   }
   if (arguments.cost.model == "measured") found.evidence = evidence_of(plan, played, *cost.model);
   const auto judged = std::chrono::steady_clock::now();
+  Answer answer{.feasible = found.feasible};
   std::optional<TraceCounts> traced;
   if (file) {
     trace.progress = [&](double share) {
@@ -170,8 +166,7 @@ Result<Printed> run_simulation(const SimulateArguments& arguments) {
       return true;
     };
     WEFT_TRY(traced, write_trace(*file, plan, played, trace));
-    Status finished = file->finish();
-    if (!finished.ok()) return finished.error().at("--trace");
+    if (const Status finished = file->finish(); !finished.ok()) answer.unwritten = finished.error().at("--trace");
     guarded.reset();
   }
   const auto written = std::chrono::steady_clock::now();
@@ -185,7 +180,6 @@ Result<Printed> run_simulation(const SimulateArguments& arguments) {
                                                               {"judge", seconds(simulated, judged)},
                                                               {"trace", seconds(judged, written)},
                                                               {"all", seconds(start, written)}};
-  Printed printed{{}, found.feasible};
   if (arguments.json) {
     nlohmann::json json = to_json(plan, played, found);
     json["network"] = arguments.network;
@@ -195,32 +189,25 @@ Result<Printed> run_simulation(const SimulateArguments& arguments) {
           {"path", arguments.plan}, {"same_program", *same_program}, {"step_time_s", planned->predicted_s()}};
     if (arguments.timing)
       for (const auto& [part, time] : timing) json["timing_s"][part] = time;
-    printed.text = json.dump(2) + "\n";
-    return printed;
+    answer.text = to_text(json);
+    return answer;
   }
-  printed.text = describe(plan, played, found);
-  if (arguments.gantt) printed.text += "\n" + draw_gantt(plan, played, terminal_width());
-  if (traced) {
-    printed.text += fmt::format("\ntrace: {}, {} events of {} process{}", arguments.trace, grouped(traced->events),
-                                traced->processes, traced->processes == 1 ? "" : "es");
+  answer.text = describe(plan, played, found);
+  if (arguments.gantt) answer.text += "\n" + draw_gantt(plan, played, terminal_width());
+  if (traced && !answer.unwritten) {
+    answer.text += fmt::format("\ntrace: {}, {} events of {} process{}", arguments.trace, grouped(traced->events),
+                               traced->processes, traced->processes == 1 ? "" : "es");
     if (traced->detailed_micro_batches < played.priced.workload.micro_batches)
-      printed.text += fmt::format("; {} of {} micro-batches operator by operator (--trace-tasks 0: all)",
-                                  traced->detailed_micro_batches, played.priced.workload.micro_batches);
-    printed.text += "\n  open it at https://ui.perfetto.dev or chrome://tracing\n";
+      answer.text += fmt::format("; {} of {} micro-batches operator by operator (--trace-tasks 0: all)",
+                                 traced->detailed_micro_batches, played.priced.workload.micro_batches);
+    answer.text += "\n  open it at https://ui.perfetto.dev or chrome://tracing\n";
   }
   if (arguments.timing) {
-    printed.text += "\ntook";
-    for (const auto& [part, time] : timing) printed.text += fmt::format(" · {} {:.3f} s", part, time);
-    printed.text += "\n";
+    answer.text += "\ntook";
+    for (const auto& [part, time] : timing) answer.text += fmt::format(" · {} {:.3f} s", part, time);
+    answer.text += "\n";
   }
-  return printed;
-}
-
-int simulate_plan(const SimulateArguments& arguments) {
-  const Result<Printed> printed = run_simulation(arguments);
-  if (!printed.ok()) return report(printed.error());
-  say(printed->text);
-  return printed->feasible ? kDone : kNotFeasible;
+  return answer;
 }
 
 }  // namespace
@@ -233,7 +220,7 @@ void add_simulate(CLI::App& app, Chosen& chosen) {
       std::string(kStrategyWords) +
       "\nEvery operator, collective and transfer gets a duration from the cost model and is played on its device's\n"
       "streams; communications that meet on a link share it. Devices that do the same are simulated once. A plan that\n"
-      "does not fit its devices' memory is printed all the same, with what is too much; the exit code is then 1.\n"
+      "does not fit its devices' memory is answer all the same, with what is too much; the exit code is then 1.\n"
       "\nExamples:\n"
       "  weft simulate --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1\n"
       "  weft simulate --model gpt3-175b --cluster dgx-a100:128 --strategy tp=8,pp=16,dp=8 --global-batch 1536 \\\n"
@@ -263,7 +250,7 @@ void add_simulate(CLI::App& app, Chosen& chosen) {
                       "100,000)");
   command->add_flag("--timing", arguments->timing, "also how long weft itself took");
   command->add_flag("--json", arguments->json, "one JSON object (docs/schema)")->excludes(gantt);
-  command->callback([arguments, &chosen] { chosen = [arguments] { return simulate_plan(*arguments); }; });
+  command->callback([arguments, &chosen] { chosen = [arguments] { return finish(run_simulation(*arguments)); }; });
 }
 
 }  // namespace weft

@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/whole_file.h"
 #include "cli/commands.h"
 #include "cli/progress.h"
 #include "cost/calibration.h"
-#include "report/trace.h"
 #include "validate/searched.h"
 
 namespace weft {
@@ -21,7 +21,7 @@ struct ValidateArguments {
   bool json = false, markdown = false, timing = false, plan = false;
 };
 
-Result<std::string> run_validation(const ValidateArguments& arguments) {
+Result<Answer> run_validation(const ValidateArguments& arguments) {
   if (!arguments.options.stack.empty()) {
     const Result<SoftwareStack> stack = find_stack(arguments.options.stack);
     if (!stack.ok()) return stack.error().at("--stack");
@@ -62,10 +62,10 @@ Result<std::string> run_validation(const ValidateArguments& arguments) {
         }};
     const SearchValidation found = validate_search(files, searching);
     progress.done();
-    if (arguments.json) return json_of(found);
+    if (arguments.json) return Answer{json_of(found)};
     std::string text = describe(found, options.worst);
     if (arguments.timing) text += fmt::format("\ntook {:.1f} s\n", seconds_since());
-    return text;
+    return Answer{std::move(text)};
   }
   Validation validation = validate_measured(files, options);
   for (const auto& [path, table] : curves)
@@ -73,24 +73,20 @@ Result<std::string> run_validation(const ValidateArguments& arguments) {
   for (const auto& [path, table] : layers)
     validation.layers.push_back(validate_layers(table, path, options.calibration));
   const double seconds = seconds_since();
+  Answer answer;
   if (!arguments.plot.empty()) {
     Result<WholeFile> file = WholeFile::create(arguments.plot);
     if (!file.ok()) return file.error().at("--plot");
     file->write(plot_of(validation));
-    if (const Status finished = file->finish(); !finished.ok()) return finished.error().at("--plot");
+    if (const Status finished = file->finish(); !finished.ok()) answer.unwritten = finished.error().at("--plot");
   }
-  if (arguments.json) return json_of(validation);
-  if (arguments.markdown) return markdown_of(validation);
-  std::string text = describe(validation);
-  if (arguments.timing)
-    text += fmt::format("\ntook {:.1f} s: {:.1f} rows per second\n", seconds,
-                        static_cast<double>(validation.predictions.size()) / seconds);
-  return text;
-}
-
-int validate_files(const ValidateArguments& arguments) {
-  const Result<std::string> printed = run_validation(arguments);
-  return printed.ok() ? say(*printed) : report(printed.error());
+  answer.text = arguments.json       ? json_of(validation)
+                : arguments.markdown ? markdown_of(validation)
+                                     : describe(validation);
+  if (arguments.timing && !arguments.json && !arguments.markdown)
+    answer.text += fmt::format("\ntook {:.1f} s: {:.1f} rows per second\n", seconds,
+                               static_cast<double>(validation.predictions.size()) / seconds);
+  return answer;
 }
 
 }  // namespace
@@ -131,7 +127,7 @@ void add_validate(CLI::App& app, Chosen& chosen) {
   command->add_flag("--markdown", arguments->markdown, "the scores alone, as docs/accuracy.md has them")
       ->excludes(json)
       ->excludes(plan);
-  command->callback([arguments, &chosen] { chosen = [arguments] { return validate_files(*arguments); }; });
+  command->callback([arguments, &chosen] { chosen = [arguments] { return finish(run_validation(*arguments)); }; });
 }
 
 }  // namespace weft

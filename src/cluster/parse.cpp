@@ -2,9 +2,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
+#include <filesystem>
 #include <optional>
 
+#include "base/read_file.h"
 #include "base/suggest.h"
 #include "cluster/cluster.h"
 #include "cluster/library.h"
@@ -48,16 +49,9 @@ std::pair<std::string_view, std::optional<std::string_view>> name_and_options(st
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
-Result<std::string> read_file(std::string_view path) {
-  std::ifstream file{std::string(path), std::ios::binary};
-  if (!file) return error("cannot open the file").at(path);
-  std::string text(YamlNode::kMostBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad() || (file.fail() && !file.eof())) return error("cannot read the file").at(path);
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > YamlNode::kMostBytes)
-    return error("more than {} bytes: not a cluster file", YamlNode::kMostBytes).at(path);
-  return text;
+Result<std::string> read_cluster_file(std::string_view path) {
+  constexpr FileKind kCluster{"a cluster file (.yaml, or .xml of NCCL)", YamlNode::kMostBytes};
+  return read_file(std::string(path), kCluster);
 }
 
 // The node type with another device in every place, and other NIC rates. Its name tells what changed.
@@ -296,7 +290,7 @@ Result<std::shared_ptr<const NodeType>> only_node(const FileContents& contents, 
 
 Result<GroupSpec> file_group(std::string_view text) {
   const auto [path, options] = name_and_options(text);
-  WEFT_TRY(const std::string content, read_file(path));
+  WEFT_TRY(const std::string content, read_cluster_file(path));
   std::shared_ptr<const NodeType> type;
   Library own;
   if (path.ends_with(".xml")) {
@@ -380,9 +374,9 @@ Result<Cluster> parse_cluster(std::string_view spec) {
   const std::vector<std::string_view> parts = split(spec, "+");
   // A file alone may describe a whole cluster.
   if (is_file(spec) && ends_with_any(spec) && !spec.ends_with(".xml")) {
-    std::ifstream probe{std::string(spec)};
-    if (probe || parts.size() == 1) {
-      WEFT_TRY(const std::string text, read_file(spec));
+    std::error_code unknown;
+    if (parts.size() == 1 || std::filesystem::exists(spec, unknown)) {
+      WEFT_TRY(const std::string text, read_cluster_file(spec));
       return parse_cluster_yaml(text, spec);
     }
   }

@@ -84,7 +84,7 @@ class Compactor {
   void rename(Receive& what) { rename(what.transfer); }
   void rename(SumScalars& what) {
     rename(what.inputs);
-    rename(what.output);
+    rename(what.outputs);
   }
   void rename(Copy& what) {
     rename(what.from);

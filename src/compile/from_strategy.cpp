@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "program/last_micro_batch.h"
 #include "strategy/layers.h"
 #include "strategy/placing.h"
 
@@ -27,15 +28,25 @@ IdVec<TensorId, int> units_of(const Graph& graph, const MemoryPlan& memory) {
   const Layers layers = find_layers(graph);
   IdVec<TensorId, int> unit(graph.tensors().size(), -1);
   for (TensorId id : graph.tensors().ids())
-    if (graph.tensors()[id].kind == TensorKind::Parameter && !graph.uses(id).empty() && memory.of(id).zero >= 3)
+    if (graph.tensors()[id].kind == TensorKind::Parameter && !graph.uses(id).empty() && memory.of(id).weights != 0)
       unit[id] = layers.of[graph.uses(id)[0].op] + 1;
   return unit;
+}
+
+ParameterStorage parameter_storage(const StorageChoice& choice) {
+  ParameterStorage storage;
+  storage.weights = choice.axes_of(Stored::Weights);
+  storage.gradients = choice.axes_of(Stored::Gradients);
+  storage.optimizer = choice.axes_of(Stored::Optimizer);
+  storage.ratio = choice.ratio;
+  storage.offload = choice.offload;
+  return storage;
 }
 
 }  // namespace
 
 Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const ResolvedStrategy& strategy,
-                                          CompileOptions options) {
+                                          CompileOptions options, const Graph* last) {
   const ScheduleChoice& chosen = strategy.schedule;
   WEFT_TRY(Schedule schedule,
            make_schedule({chosen.name, static_cast<std::int32_t>(chosen.ranks),
@@ -45,20 +56,27 @@ Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const R
     if (!strategy.placed.empty())
       return error("schedule {} holds every stage twice, which leaves no room for operators placed one by one",
                    chosen.name);
+    if (last)
+      return error(
+          "schedule {} holds every stage twice, and only one of the two would see the smaller last micro-batch; choose "
+          "a "
+          "global batch that divides, or another schedule",
+          chosen.name);
     mirror_stages(placed.placing, schedule);
   }
   WEFT_TRY(const ShardingPlan plan, plan_sharding(training, placed.placing, placed.choices));
-  MemoryPlan memory{{placed.storage.zero(), placed.storage.axes_of(Stored::Optimizer)}, placed.storage.offload};
-  for (const auto& [id, own] : placed.parameters) {
-    if (own.offload != placed.storage.offload)
-      return error("{} is kept on the host in another way than the rest, which is not compiled; write offload for '**'",
-                   training.graph.name(id));
-    memory.parameters.push_back({id, {own.zero(), own.axes_of(Stored::Optimizer)}});
-  }
+  MemoryPlan memory = parameter_storage(placed.storage);
+  memory.offload[static_cast<std::size_t>(Stored::Activations)] = false;  // by operator
+  memory.saved_on_host = strategy.saved_on_host;
+  for (const auto& [id, own] : placed.parameters) memory.parameters.emplace_back(id, parameter_storage(own));
   if (memory.most_zero() >= 3) options.parameters.unit = units_of(training.graph, memory);
   options.memory = std::move(memory);
   WEFT_TRY(Program program, compile(training, placed.placing, plan, options, strategy.recompute));
-  return CompiledStrategy{std::move(program), std::move(schedule)};
+  CompiledStrategy compiled{std::move(program), std::move(schedule)};
+  if (last) {
+    WEFT_TRY(compiled.last, for_last_micro_batch(compiled.program, training.graph, *last));
+  }
+  return compiled;
 }
 
 CompileOptions compile_options(const SoftwareStack& stack, const Cluster& cluster, const NumberTypes& types) {

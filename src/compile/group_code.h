@@ -19,14 +19,15 @@ struct EventCode {
 // A parameter on a mesh that keeps it.
 struct Home {
   MeshId mesh;
-  BufferId buffer;    // as it is kept
-  Layout used;        // as its operators use it
-  BufferId gradient;  // accumulated here
-  BufferList others;  // the same of terms that are made in other forms
-  BufferId reduced;   // the same in backward, reduced; invalid where the step does that
-  BufferId total;     // in the step: the gradient, with the terms of all homes
-  BufferId read;      // the same as the optimizer reads it
-  bool fresh = true;  // something about it is lowered anew
+  BufferId buffer;         // as it is kept
+  Layout used;             // as its operators use it
+  BufferId gradient = {};  // accumulated here
+  BufferList others = {};  // the same of terms that are made in other forms
+  BufferList terms = {};   // of the micro-batch, added up by form and not yet reduced onto the parts that are kept
+  BufferId reduced = {};   // the same in backward, reduced; invalid where the step does that
+  BufferId total = {};     // in the step: the gradient, with the terms of all homes
+  BufferId read = {};      // the same as the optimizer reads it
+  bool fresh = true;       // something about it is lowered anew
 
   void add_sum(BufferId sum) { gradient.valid() ? others.push_back(sum) : static_cast<void>(gradient = sum); }
 };
@@ -35,7 +36,7 @@ struct Home {
 struct Chain {
   enum class Purpose : std::uint8_t {
     ReduceSum,   // of a gradient, when all its terms are in
-    ReduceTerm,  // of a gradient, each by itself, and then added (ZeRO-2, 3)
+    ReduceTerm,  // of what a micro-batch adds to a gradient, before it is added (ZeRO-2, 3)
     Publish,     // an updated parameter, to all that keep it whole (ZeRO-1, 2)
     Gather,      // a parameter that is kept in parts, before it is used (ZeRO-3)
   };
@@ -111,7 +112,7 @@ struct GroupCode {
   std::vector<Chain> chains;
   MeshId collector;      // where the gradients of many homes are added up; invalid: nowhere
   MeshId first_term;     // from where the first comes
-  BufferId total;        // their sum there
+  BufferId total = {};   // their sum there
   InstructionId summed;  // made by
   std::vector<Passage> passages;
   // In the order they were made.

@@ -63,7 +63,7 @@ void Lowering::add_frees() {
   };
   for (const auto& [id, shared, available] : code_->buffers) {
     const Buffer& buffer = program_.buffers[id];
-    if (buffer.memory != id || buffer.kind == BufferKind::Parameter || buffer.kind == BufferKind::State) continue;
+    if (buffer.memory != id || outlives_micro_batches(buffer.kind)) continue;
     const LastUse& last = last_use(id);
     if (!last.turn.valid()) continue;
     FreeAt at{last.turn,

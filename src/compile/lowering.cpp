@@ -169,7 +169,9 @@ Lowering::Route Lowering::cheapest(TensorId tensor, const Layout& wanted, std::o
   for (BufferId id : available_[tensor]) {
     const Buffer& buffer = program_.buffers[id];
     if (buffer.layout.mesh != wanted.mesh || !usable(id)) continue;
-    std::shared_ptr<const Resharding> way = memo_.reshard(buffer.layout, wanted, mesh(wanted.mesh));
+    std::shared_ptr<const Resharding> way =
+        memo_.reshard(buffer.layout, wanted, mesh(wanted.mesh), of_parameter_ ? nullptr : options_.prices,
+                      graph_.tensors()[tensor].type.dtype);
     if (way->problem) {
       problem = way->problem;
       continue;
@@ -315,7 +317,7 @@ Layout Lowering::in_parts(const Layout& layout) const {
     for (const DimLayout& dim : cut.dims)
       for (const Factor& factor : dim)
         for (const Cut& each : factor.cuts)
-          even = even && (static_cast<std::size_t>(each.mesh_axis) != axis || each.sizes.empty());
+          even = even && (static_cast<std::size_t>(each.mesh_axis) != axis || each.shares.empty());
     if (!even) continue;
     part = std::move(cut);
     alike |= one;
@@ -323,24 +325,25 @@ Layout Lowering::in_parts(const Layout& layout) const {
   return part;
 }
 
-// Inputs and parameters are there on every mesh that reads them.
+// Inputs, scalars and parameters are there on every mesh that reads them, and so is what adds up losses.
 void Lowering::given(TensorId tensor, const Layout& wanted) {
   const TensorKind kind = graph_.tensors()[tensor].kind;
-  if (kind != TensorKind::Input && kind != TensorKind::Parameter) return;
-  if (on_mesh(tensor, wanted.mesh)) return;
-  if (kind == TensorKind::Input) {
-    keep(tensor, without_halos(wanted), BufferKind::Input);
+  const bool leaf = !graph_.tensors()[tensor].producer.valid();
+  if (!leaf || on_mesh(tensor, wanted.mesh)) return;
+  if (kind != TensorKind::Parameter) {
+    keep(tensor, without_halos(wanted),
+         kind == TensorKind::Input    ? BufferKind::Input
+         : kind == TensorKind::Scalar ? BufferKind::Scalar
+                                      : BufferKind::State);
     return;
   }
   const bool weight_part = std::exchange(weight_part_, false);
-  const Spread spread = options_.memory.of(tensor);
-  const BufferId buffer = keep(tensor, spread.zero >= 3 ? split_over(wanted, mesh(wanted.mesh), spread.over) : wanted,
-                               BufferKind::Parameter);
-  program_.buffers[buffer].on_host = offloads(Stored::Weights);
+  const BufferId buffer = keep(tensor, weight_layout(tensor, wanted), BufferKind::Parameter);
+  program_.buffers[buffer].on_host = offloads(Stored::Weights, tensor);
   weight_part_ = weight_part;
   const Home* const was = home_before(tensor, wanted.mesh);
   const bool fresh = !was || was->buffer != buffer || was->used != wanted;
-  code_->homes[tensor].push_back({wanted.mesh, buffer, wanted, {}, {}, {}, {}, {}, fresh});
+  code_->homes[tensor].push_back({.mesh = wanted.mesh, .buffer = buffer, .used = wanted, .fresh = fresh});
 }
 
 Status Lowering::need(const Event& event, EventCode& code) {
@@ -374,7 +377,9 @@ Status Lowering::need(const Event& event, EventCode& code) {
       WEFT_TRY(code.buffer, as(event.tensor, wanted));
     }
   } else {  // a scalar that everybody has, read by an optimizer
-    WEFT_TRY(code.buffer, as(event.tensor, replicated(program_.world, mesh(program_.world), {})));
+    const Layout everywhere = replicated(program_.world, mesh(program_.world), {});
+    given(event.tensor, everywhere);
+    WEFT_TRY(code.buffer, as(event.tensor, everywhere));
     use(code.buffer, InstructionId(), kMain);
     return Ok{};
   }
@@ -391,14 +396,42 @@ void Lowering::make(const Event& event, EventCode& code) {
     code.buffer = keep(event.tensor, partial, BufferKind::Temporary);
   } else {
     code.buffer = keep(event.tensor, split(event.turn).outputs[event.operand], BufferKind::Temporary);
-    if (const int viewed = signature.outputs[event.operand].aliases; viewed >= 0)
-      program_.buffers[code.buffer].memory =
-          program_.buffers[code_->events[sequence_.operands(event.turn)[static_cast<std::size_t>(viewed)].event].buffer]
-              .memory;
+    if (const int viewed = signature.outputs[event.operand].aliases; viewed >= 0) {
+      const OperandRef of = sequence_.operands(event.turn)[static_cast<std::size_t>(viewed)];
+      const BufferId target = code_->events[of.event].buffer;
+      program_.buffers[code.buffer].memory = program_.buffers[target].memory;
+      if (program_.buffers[target].kind == BufferKind::State) {  // the sum of losses, updated in place
+        update_in_place(code.buffer, target);
+        program_.buffers[code.buffer].kind = BufferKind::State;
+      }
+    }
   }
   const InstructionId by = maker(event);
   writer_[code.buffer] = by;
   use(code.buffer, by, kMain);
+  if (turn.kind == TurnKind::ScalarSum && event.operand + 1 == signature.outputs.size()) reduce_scalars(event, code);
+}
+
+// The sums of all devices, in one collective; what is told to the player stays.
+void Lowering::reduce_scalars(const Event& last, EventCode& code) {
+  const auto sums = graph_.outputs(sequence_.turns()[last.turn].op);
+  const auto is_result = [&](TensorId tensor) {
+    return std::find(graph_.results().begin(), graph_.results().end(), tensor) != graph_.results().end();
+  };
+  const Layout everywhere = replicated(program_.world, mesh(program_.world), {});
+  BufferList parts, wholes;
+  for (TensorId sum : sums) {
+    parts.push_back(available_[sum].front());
+    if (mesh(program_.world).size() > 1) wholes.push_back(keep(sum, everywhere, BufferKind::Temporary));
+    if (is_result(sum)) program_.buffers[available_[sum].back()].kind = BufferKind::Result;
+  }
+  if (wholes.empty()) return;
+  InstructionList* const before = std::exchange(sink_, &code.then);
+  rank_ = kAfter;
+  emit(program_.world,
+       Communicate{Collective::AllReduce, axis_set(0), Reducer::Sum, std::move(parts), std::move(wholes)});
+  rank_ = kBefore;
+  sink_ = before;
 }
 
 // Of the forms that forward made on the way, the one from which the least is sent to what is read, if it takes no more
@@ -477,7 +510,7 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
       }
       if (!chosen.valid()) continue;
       if (whole > 1) chosen = as_read_first(events[it->event], chosen);
-      if (offloads(Stored::Activations)) chosen = send_to_host(chosen, events);
+      if (options_.memory.saves_on_host(graph_.tensors()[tensor].producer)) chosen = send_to_host(chosen, events);
       set_kind(chosen, BufferKind::Saved);
       saved.push_back(chosen);
     }
@@ -595,9 +628,18 @@ void Lowering::write_main(TurnId id, const IdVec<GroupId, GroupCode>& groups) {
   if (goes_around(id)) return write_ring(id, buffers);
   Instruction instruction{mesh_of(id), Guard::Always, turn.weight_part, {}, Stream::Compute, {}};
   if (turn.kind == TurnKind::ScalarSum) {
-    const BufferId output = buffers.back();
-    buffers.pop_back();
-    instruction.what = SumScalars{std::move(buffers), output};
+    const std::vector<std::int64_t> counts = graph_.signature(turn.op).attrs.integers("counts", {});
+    SumScalars sum{{}, ShortVec<std::uint32_t>(counts.size()), {}};
+    for (const OperandRef& ref : sequence_.operands(id)) {
+      const Event& event = sequence_.events(ref.group)[ref.event];
+      const BufferId buffer = groups[ref.group].events[ref.event].buffer;
+      (event.output ? sum.outputs : sum.inputs).push_back(buffer);
+      if (event.output) continue;
+      std::size_t at = 0;  // the sum that the term is of
+      for (std::int64_t left = event.operand; left >= counts[at]; ++at) left -= counts[at];
+      ++sum.counts[at];
+    }
+    instruction.what = std::move(sum);
   } else {
     const std::size_t outputs = buffers.size() - graph_.outputs(turn.op).size();
     instruction.what = Compute{turn.op,

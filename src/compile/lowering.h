@@ -151,6 +151,7 @@ class Lowering {
   Status lower_event(const Event& event, EventCode& code);
   Status need(const Event& event, EventCode& code);
   void make(const Event& event, EventCode& code);
+  void reduce_scalars(const Event& last, EventCode& code);
   BufferId as_read_first(const Event& event, BufferId made);
   void begin_backward(GroupId group, std::size_t from);
   BufferId send_to_host(BufferId buffer, std::span<const Event> events);
@@ -170,10 +171,14 @@ class Lowering {
 
   // parameters.cpp
   Home& home(TensorId parameter, MeshId on);
+  Layout weight_layout(TensorId parameter, const Layout& used) const;
+  Layout gradient_layout(const Home& of) const;
   Layout step_layout(const Home& of) const;
   BufferId sum_in(const Home& home, const Layout& layout) const;
   Status reduce_sums(OpId op, Home& kept, BufferId here, Chain& chain, EventCode& code);
   Status accumulate(const Event& event, EventCode& code);
+  Status accumulate_parts(const Event& event, Home& kept, BufferId ready, EventCode& code);
+  BufferId add_to_sum(OpId op, Home& kept, BufferId term);
   Status sum_tied_gradients();
   struct Tie;
   Status exchange(Tie& tie);
@@ -189,7 +194,9 @@ class Lowering {
   BufferId store(BufferId from, BufferId home);
   void update_in_place(BufferId written, BufferId target);
   bool on_mesh(TensorId tensor, MeshId on) const;
-  bool offloads(Stored kind) const { return options_.memory.offload[static_cast<std::size_t>(kind)]; }
+  bool offloads(Stored kind, TensorId parameter) const {
+    return options_.memory.of(parameter).offload[static_cast<std::size_t>(kind)];
+  }
 
   const TrainingGraph& training_;
   const Graph& graph_;

@@ -32,69 +32,120 @@ BufferId Lowering::store(BufferId from, BufferId target) {
   return stored;
 }
 
-// How the optimizer state of a parameter is kept on a mesh.
+// How a parameter that operators use in this layout is kept on a mesh; its gradient; its optimizer state. Each is cut
+// on from the one before, so that between them only the last cuts are made or gathered.
+Layout Lowering::weight_layout(TensorId parameter, const Layout& used) const {
+  const ParameterStorage& storage = options_.memory.of(parameter);
+  return split_over(used, mesh(used.mesh), storage.weights, storage.ratio);
+}
+Layout Lowering::gradient_layout(const Home& of) const {
+  const TensorId parameter = program_.buffers[of.buffer].tensor;
+  const ParameterStorage& storage = options_.memory.of(parameter);
+  return split_over(weight_layout(parameter, of.used), mesh(of.mesh), storage.gradients, storage.ratio);
+}
 Layout Lowering::step_layout(const Home& of) const {
-  const Spread spread = options_.memory.of(program_.buffers[of.buffer].tensor);
-  return spread.zero >= 1 ? split_over(of.used, mesh(of.mesh), spread.over) : of.used;
+  const ParameterStorage& storage = options_.memory.of(program_.buffers[of.buffer].tensor);
+  return split_over(gradient_layout(of), mesh(of.mesh), storage.optimizer, storage.ratio);
 }
 
 // Gradients accumulate in place, on each mesh for itself, in the form they are made; terms made in another form have a
-// sum of their own, so that each form is reduced once. ZeRO-2 and 3 keep the sum split, so each term is reduced first;
-// otherwise the sums are reduced when all terms are in, once per step.
+// sum of their own, so that each form is reduced once, when all terms of the step are in. Where the sum is kept in
+// parts (ZeRO-2, 3), the terms of one micro-batch are added up so, and what they come to is reduced every micro-batch.
 Status Lowering::accumulate(const Event& event, EventCode& code) {
   const OpId op = sequence_.turns()[event.turn].op;
   const TensorId gradient = graph_.inputs(op)[1], buffer = graph_.tensors()[graph_.outputs(op)[0]].storage;
   const TensorId parameter = parameter_of_[buffer];
   Home& kept = home(parameter, mesh_of(event.turn));
   kept.fresh = true;
-  const bool reduce_first = options_.memory.of(parameter).zero >= 2;
-  Layout layout = reduce_first ? step_layout(kept) : plan_.made[gradient];
-  layout.mesh = kept.mesh;
-  Chain term{event.turn, {}, parameter, {}, {}};
-  if (reduce_first) sink_ = &term.steps;
-  WEFT_TRY(const BufferId ready, as(gradient, layout));
+  Layout made = plan_.made[gradient];
+  made.mesh = kept.mesh;
+  WEFT_TRY(const BufferId ready, as(gradient, made));
+  if (options_.memory.of(parameter).gradients != 0) return accumulate_parts(event, kept, ready, code);
+
+  BufferId total = add_to_sum(op, kept, ready);
+  const bool tied = code_->homes.at(parameter).size() > 1;
+  if (tied || terms_of_[buffer].back() != event.turn) return Ok{};
+  Chain chain{event.turn, {}, parameter, {}, {}};
+  guard_ = Guard::LastMicroBatch;
+  // The last sum that was added to is still here, if it lives on the host.
+  const bool on_host = program_.buffers[passage_.result].on_host;
+  const Status done = reduce_sums(op, kept, on_host ? total : BufferId(), chain, code);
+  guard_ = Guard::Always;
+  available_[buffer].clear();
+  WEFT_TRY_OK(done);
+  if (!chain.steps.empty()) add_chain(std::move(chain), Chain::Purpose::ReduceSum);
+  return Ok{};
+}
+
+// Adds a term to the sum of its form, on the host or here; a sum that is not there yet begins with it. Gives the total
+// as it is here.
+BufferId Lowering::add_to_sum(OpId op, Home& kept, BufferId term) {
+  const TensorId buffer = graph_.tensors()[graph_.outputs(op)[0]].storage;
+  const Layout layout = program_.buffers[term].layout;
   BufferId sum = sum_in(kept, layout);
-  if (!sum.valid()) {
-    sum = add_buffer(buffer, layout, BufferKind::State, offloads(Stored::Gradients));
+  const bool begins = !sum.valid();
+  if (begins) {
+    sum = add_buffer(buffer, layout, BufferKind::State, offloads(Stored::Gradients, parameter_of_[buffer]));
     kept.add_sum(sum);
   }
   passage_.result = sum;
-
-  InstructionList added;
-  sink_ = term.steps.empty() ? &code.before : &added;
-  const OpSharding sharding = memo_.split_as(op, layout, mesh(layout.mesh))->sharding;
-  BufferId total = sum;
+  Compute add{op, memo_.split_as(op, layout, mesh(layout.mesh))->sharding, {sum, term}, {sum}, {}, begins};
   if (program_.buffers[sum].on_host) {
     const BufferId loaded = add_buffer(buffer, layout, BufferKind::Temporary);
     copies_in_turn_ = terms_of_[buffer].size() > 1;  // the next term reads what this one writes
     emit(kept.mesh, Copy{sum, loaded});
     copies_in_turn_ = false;
-    total = add_buffer(buffer, layout, BufferKind::Temporary);
-    emit(kept.mesh, Compute{op, sharding, {loaded, ready}, {total}});
+    const BufferId total = add_buffer(buffer, layout, BufferKind::Temporary);
+    add.inputs[0] = loaded;
+    add.outputs[0] = total;
+    emit(kept.mesh, std::move(add));
     store(total, sum);
-  } else {
-    // What was reduced is added where it was reduced: computation does not wait for it.
-    adds_reduced_ = reduce_first && options_.gradients.overlap;
-    const InstructionId add = emit(kept.mesh, Compute{op, sharding, {sum, ready}, {sum}});
-    adds_reduced_ = false;
-    if (terms_of_[buffer].size() > 1) {  // in whatever order they are issued
-      adders_[sum].push_back(add);
-      passage_.adder = add;
-    }
+    return total;
   }
-  term.then = std::move(added);
+  const InstructionId by = emit(kept.mesh, std::move(add));
+  if (terms_of_[buffer].size() > 1) {  // in whatever order they are issued
+    adders_[sum].push_back(by);
+    passage_.adder = by;
+  }
+  return sum;
+}
 
-  const bool tied = code_->homes.at(parameter).size() > 1;
-  if (!tied && !reduce_first && terms_of_[buffer].back() == event.turn) {
-    guard_ = Guard::LastMicroBatch;
-    // The last sum that was added to is still here, if it lives on the host.
-    const Status done = reduce_sums(op, kept, program_.buffers[sum].on_host ? total : BufferId(), term, code);
-    guard_ = Guard::Always;
-    available_[buffer].clear();
-    WEFT_TRY_OK(done);
+// The terms of a micro-batch are added up as they are made, each form by itself; when the last is in, each is reduced
+// onto the parts that are kept.
+Status Lowering::accumulate_parts(const Event& event, Home& kept, BufferId ready, EventCode& code) {
+  const OpId op = sequence_.turns()[event.turn].op;
+  const TensorId buffer = graph_.tensors()[graph_.outputs(op)[0]].storage;
+  const Layout made = program_.buffers[ready].layout;
+  const auto so_far = std::find_if(kept.terms.begin(), kept.terms.end(),
+                                   [&](BufferId each) { return program_.buffers[each].layout == made; });
+  if (so_far == kept.terms.end()) {
+    kept.terms.push_back(ready);
+  } else {
+    // In the memory of the first, unless somebody else reads that.
+    const TensorId first = program_.buffers[*so_far].tensor;
+    const BufferId sum = graph_.uses(first).size() == 1 ? *so_far : add_buffer(first, made, BufferKind::Temporary);
+    emit(kept.mesh, Compute{op, memo_.split_as(op, made, mesh(made.mesh))->sharding, {*so_far, ready}, {sum}});
+    *so_far = sum;
   }
-  if (!term.steps.empty())
-    add_chain(std::move(term), reduce_first ? Chain::Purpose::ReduceTerm : Chain::Purpose::ReduceSum);
+  const std::vector<TurnId>& turns = terms_of_[buffer];
+  const bool more = std::any_of(turns.begin(), turns.end(),
+                                [&](TurnId turn) { return turn > event.turn && mesh_of(turn) == kept.mesh; });
+  if (more) return Ok{};
+  Chain chain{event.turn, {}, parameter_of_[buffer], {}, {}};
+  sink_ = &chain.steps;
+  BufferList reduced;
+  for (BufferId term : std::exchange(kept.terms, {})) {
+    const TensorId tensor = program_.buffers[term].tensor;
+    available_[tensor] = {term};
+    WEFT_TRY(const BufferId part, as(tensor, gradient_layout(kept)));
+    reduced.push_back(part);
+  }
+  // What was reduced is added where it was reduced: computation does not wait for it.
+  sink_ = chain.steps.empty() ? &code.before : &chain.then;
+  adds_reduced_ = options_.gradients.overlap && !offloads(Stored::Gradients, parameter_of_[buffer]);
+  for (BufferId part : reduced) add_to_sum(op, kept, part);
+  adds_reduced_ = false;
+  if (!chain.steps.empty()) add_chain(std::move(chain), Chain::Purpose::ReduceTerm);
   return Ok{};
 }
 
@@ -155,8 +206,8 @@ void Lowering::add_chain(Chain chain, Chain::Purpose purpose) {
 
 // Parameters that are kept in parts on the device and gathered a unit at a time.
 bool Lowering::gathers_in_units(TensorId tensor) const {
-  return options_.memory.of(tensor).zero >= 3 && !options_.parameters.unit.empty() &&
-         graph_.tensors()[tensor].kind == TensorKind::Parameter && !offloads(Stored::Weights);
+  return options_.memory.of(tensor).weights != 0 && !options_.parameters.unit.empty() &&
+         graph_.tensors()[tensor].kind == TensorKind::Parameter && !offloads(Stored::Weights, tensor);
 }
 
 // The copies of a parameter that is kept on several meshes, and what each has of its gradient, whole on its mesh.
@@ -338,7 +389,7 @@ Status Lowering::optimize_copy(TurnId turn, const Layout& layout, Home& copy) {
       if (copy.read.valid()) available_[inputs[i]].push_back(copy.read);
     } else if (tensor.kind == TensorKind::State && !tensor.producer.valid() && !on_mesh(inputs[i], layout.mesh)) {
       const BufferId state = keep(inputs[i], wanted, BufferKind::State);
-      program_.buffers[state].on_host = offloads(Stored::Optimizer);
+      program_.buffers[state].on_host = offloads(Stored::Optimizer, optimized_by_[op]);
     }
     WEFT_TRY(const BufferId input, as(inputs[i], wanted));
     if (gradient) {

@@ -55,9 +55,7 @@ Result<GroupCode> Lowering::lower_again(GroupId group, GroupCode& before, Overwr
   before_ = &before;
   overwritten_ = &journal;
   touched_ = &touched;
-  const auto& offload = options_.memory.offload;
-  keeping_ = options_.memory.most_zero() == 0 && !options_.keep_gathered_input &&
-             std::none_of(offload.begin(), offload.end(), [](bool each) { return each; });
+  keeping_ = options_.memory.most_zero() == 0 && !options_.keep_gathered_input && !options_.memory.offloads_anything();
   if (!keeping_) touched.chains = touched.step = true;
   differences_.clear();
   rewritten_.clear();
@@ -231,7 +229,8 @@ void Lowering::keep_passage(const Passage& old) {
     if (homes == before_->homes.end()) continue;
     for (const Home& home : homes->second)
       if (home.buffer == owned.id)
-        code_->homes[owned.available].push_back({home.mesh, home.buffer, home.used, {}, {}, {}, {}, {}, false});
+        code_->homes[owned.available].push_back(
+            {.mesh = home.mesh, .buffer = home.buffer, .used = home.used, .fresh = false});
   }
   for (std::uint32_t i = old.begin.instruction; i < old.end.instruction; ++i) {
     before_->instructions[i].shared = true;

@@ -8,7 +8,7 @@ namespace {
 
 TurnKind step_kind(const Signature& signature) {
   if (signature.kind == OpKind::AddScalars) return TurnKind::ScalarSum;
-  return signature.inputs.front().dims.empty() ? TurnKind::Scalar : TurnKind::Optimizer;
+  return signature.kind == OpKind::ClipCoefficient ? TurnKind::Scalar : TurnKind::Optimizer;
 }
 
 bool makes_weight_gradients_only(const Graph& graph, OpId op) {
@@ -40,7 +40,7 @@ class UnionFind {
 Sequence::Sequence(const TrainingGraph& training, const RecomputeRegions& recompute, int routes) {
   order(training, recompute, routes);
   group(training, routes);
-  list_events(training.graph);
+  list_events(training.graph, routes);
 }
 
 void Sequence::order(const TrainingGraph& training, const RecomputeRegions& recompute, int routes) {
@@ -85,6 +85,7 @@ void Sequence::group(const TrainingGraph& training, int routes) {
   const Graph& graph = training.graph;
   UnionFind sets(graph.tensors().size());
   const auto is_world_scalar = [&](TensorId tensor) {
+    if (graph.tensors()[tensor].kind == TensorKind::Scalar) return true;
     const OpId producer = graph.tensors()[tensor].producer;
     return producer.valid() && graph.ops()[producer].phase == Phase::Step &&
            step_kind(graph.signature(producer)) != TurnKind::Optimizer;
@@ -95,8 +96,10 @@ void Sequence::group(const TrainingGraph& training, int routes) {
     for (std::size_t i = 0; i < outputs.size(); ++i)
       if (const int viewed = signature.outputs[i].aliases; viewed >= 0)
         sets.join(outputs[i], inputs[static_cast<std::size_t>(viewed)]);
-    // What weighs the contributions of attention over split keys is reduced along with them.
-    if (std::any_of(signature.outputs.begin(), signature.outputs.end(),
+    // What weighs the contributions of attention over split keys is reduced along with them; sums of scalars are
+    // reduced in one.
+    if (signature.kind == OpKind::AddScalars ||
+        std::any_of(signature.outputs.begin(), signature.outputs.end(),
                     [](const Operand& output) { return output.reducer == Reducer::LogSumExp; }))
       for (TensorId output : outputs) sets.join(outputs.front(), output);
     const bool step = graph.ops()[op].phase == Phase::Step;
@@ -116,8 +119,7 @@ void Sequence::group(const TrainingGraph& training, int routes) {
     }
     const GroupId group = group_of_[id] = group_of_[root];
     const Tensor& tensor = graph.tensors()[id];
-    if (tensor.kind == TensorKind::Parameter || tensor.kind == TensorKind::State)
-      parameter_[group] = shared_[group] = 1;
+    if (tensor.kind == TensorKind::Parameter) parameter_[group] = shared_[group] = 1;
     if (tensor.producer.valid() && graph.ops()[tensor.producer].phase == Phase::Step) shared_[group] = 1;
   }
   groups_per_route_ = parameter_.size();
@@ -137,7 +139,7 @@ void Sequence::group(const TrainingGraph& training, int routes) {
   for_all([&](GroupId group, TensorId tensor) { tensors_.add(group, tensor); });
 }
 
-void Sequence::list_events(const Graph& graph) {
+void Sequence::list_events(const Graph& graph, int routes) {
   const auto for_all = [&](const auto& take) {
     for (TurnId id : turns_.ids()) {
       const Turn& turn = turns_[id];
@@ -152,7 +154,13 @@ void Sequence::list_events(const Graph& graph) {
         for (std::size_t i = 0; i < inputs.size(); ++i)
           if (group_of(inputs[i], turn.route) != group_of(inputs.front(), turn.route)) refer(inputs[i], i, false);
       } else {
-        for (std::size_t i = 0; i < inputs.size(); ++i) refer(inputs[i], i, false);
+        for (std::size_t i = 0; i < inputs.size(); ++i) {
+          refer(inputs[i], i, false);
+          // Sums have the terms of both routes.
+          if (const GroupId other = group_of(inputs[i], routes - 1);
+              turn.kind == TurnKind::ScalarSum && other != group_of(inputs[i], 0))
+            take(other, Event{id, static_cast<std::uint32_t>(i), false, inputs[i]});
+        }
         for (std::size_t i = 0; i < outputs.size(); ++i) refer(outputs[i], i, true);
       }
     }

@@ -94,7 +94,7 @@ class Sequence {
  private:
   void order(const TrainingGraph& training, const RecomputeRegions& recompute, int routes);
   void group(const TrainingGraph& training, int routes);
-  void list_events(const Graph& graph);
+  void list_events(const Graph& graph, int routes);
 
   IdVec<TurnId, Turn> turns_;
   ListsById<OpId, TurnId> turns_of_;

@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-
+#include "base/read_file.h"
 #include "base/suggest.h"
 #include "base/yaml_node.h"
 
@@ -163,11 +162,8 @@ Result<Calibration> parse_calibration(std::string_view text, std::string_view fi
 }
 
 Result<Calibration> read_calibration(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return error("{}: cannot open the file", path);
-  std::string text(YamlNode::kMostBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  constexpr FileKind kCalibration{"a calibration file (.yaml), as weft calibrate writes it", YamlNode::kMostBytes};
+  WEFT_TRY(const std::string text, read_file(path, kCalibration));
   return parse_calibration(text, path);
 }
 

@@ -264,6 +264,8 @@ void run_kernels(KernelSequence& kernels) {
     case OpKind::Reshape:
     case OpKind::Transpose:
     case OpKind::Expand:
+    case OpKind::AccumulateLoss:
+    case OpKind::ScaleLoss:
     case OpKind::AddScalars:
     case OpKind::ClipCoefficient:
       return add_plain_pass(kernels);

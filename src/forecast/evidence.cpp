@@ -22,15 +22,12 @@ class Weighing {
     device_ = played.priced.agents[last].devices.front();
     const Agent& agent = played.priced.workload.agents[last];
     std::map<std::uint32_t, std::int64_t> times;  // by instruction
+    const IdVec<BodyId, PlayedRange> ranges = played_ranges(agent);
     for (const Play& play : agent.plays)
-      for (TaskId id : agent.bodies[play.body]) {
-        const Task& task = agent.tasks[id];
-        const bool plays =
-            task.when == PlayedFor::EveryMicroBatch ||
-            (task.when == PlayedFor::FirstMicroBatch && play.micro_batch == 0) ||
-            (task.when == PlayedFor::LastMicroBatch && play.micro_batch == played.priced.workload.micro_batches - 1);
-        if (plays && task.label < program_.instructions.size()) ++times[task.label];
-      }
+      for (TaskId id : agent.bodies[play.body])
+        if (const Task& task = agent.tasks[id];
+            works_in(task, ranges[play.body], play.micro_batch) && task.label < program_.instructions.size())
+          ++times[task.label];
     for (const auto& [label, count] : times) weigh(InstructionId(label), count);
     StepEvidence evidence;
     double all = 0, squares = 0;

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "cost/step_prices.h"
 #include "cost/tuning.h"
 #include "forecast/critical.h"
 
@@ -276,8 +277,9 @@ Result<PlayedProgram> play_compiled(const Plan& plan, const SoftwareStack& of, c
   SoftwareStack stack = of;
   if (!options.host) stack.graph_capture.value = true;
   const auto priced_with = [&](bool fold) {
-    return price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, stack,
-                 {.fold = fold ? Fold::Alike : Fold::None});
+    PriceOptions pricing{.fold = fold ? Fold::Alike : Fold::None};
+    if (compiled.last) pricing.last.emplace(LastMicroBatch{*compiled.last, plan.last->graph});
+    return price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, stack, pricing);
   };
   bool folded = options.fold;
   WEFT_TRY(Priced priced, priced_with(folded));
@@ -294,7 +296,8 @@ Result<PlayedProgram> play_compiled(const Plan& plan, const SoftwareStack& of, c
 Result<PlayedPlan> play_plan(const Plan& plan, const CostModel& cost, const ForecastOptions& options,
                              PlayTimes* times) {
   Stopwatch watch;
-  WEFT_TRY(CompiledStrategy compiled, compile_plan(plan));
+  const StepPrices prices(plan.cluster, cost);
+  WEFT_TRY(CompiledStrategy compiled, compile_plan(plan, &prices));
   if (times) times->compile = watch.lap();
   WEFT_TRY(PlayedProgram played, play_compiled(plan, plan.stack, compiled, cost, options, times));
   return PlayedPlan{std::move(compiled), std::move(played.priced), std::move(played.run), played.folded};

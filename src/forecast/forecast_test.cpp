@@ -297,6 +297,27 @@ TEST(Forecast, PlainCrossEntropyHoldsItsLogitsInFp32) {
   EXPECT_EQ(held(false) - held(true), 4 * 8 * 1024 * padded_vocabulary(plan.stack, 50257, 1));
 }
 
+// Whatever devices experts lie over: rows go there and back once in forward and once in backward, and that is time of
+// experts, although the devices are those of tensor and context parallelism. What is gathered over etp after the
+// exchange is gathered again for the weight gradient, not exchanged again.
+TEST(Forecast, RowsAreExchangedOnceByExpertsThatShareTheDevicesOfOtherDegrees) {
+  const Plan plan = plan_of({.model = "mixtral-8x7b:layers=1,hidden=256,heads=4,kv_heads=4,expert_ffn=64,vocab=1024",
+                             .cluster = "dgx-h100:1",
+                             .strategy = "tp=4,etp=2,cp=2,ep=4",
+                             .global_batch = 1,
+                             .seq = 1024});
+  const CompiledStrategy compiled = compile_plan(plan).value();
+  const IdVec<InstructionId, Activity> activities = activities_of(compiled.program, plan.training.graph);
+  int exchanges = 0;
+  for (InstructionId id : compiled.program.instructions.ids()) {
+    const auto* communicate = std::get_if<Communicate>(&compiled.program.instructions[id].what);
+    if (!communicate || communicate->collective != Collective::AllToAll) continue;
+    ++exchanges;
+    EXPECT_EQ(activities[id], Activity::Expert);
+  }
+  EXPECT_EQ(exchanges, 4);
+}
+
 // Of 32 experts in 8 groups a token chooses 8 in 4 groups, 16 experts on 4 of 8 devices: it misses one of these with
 // C(12, 8) / C(16, 8) = 495 / 12,870. With an expert each on 8 devices, 2 chosen are on 2. Four experts of a device
 // come from all others mixed up; one has nothing to be put in order.
@@ -336,6 +357,38 @@ TEST(Forecast, TokensGoOnceToADeviceWithSeveralOfTheirExperts) {
     }
     EXPECT_EQ(exchanges, 4);  // rows there and back, forward and backward: none is exchanged again
   }
+}
+
+// LLM Foundry takes batches that micro-batches of 3 do not divide: 15, 16 and 18 samples per replica are 5·3, 5·3 + 1
+// and 6·3. The sixteenth costs less than two more would, and at least what it computes.
+TEST(Forecast, ASmallerLastMicroBatchTakesAndHoldsLess) {
+  const auto of = [](std::int64_t batch, const char* strategy) {
+    return make_plan({.model = "mpt-7b:layers=4",
+                      .cluster = "dgx-a100:1",
+                      .strategy = strategy,
+                      .global_batch = batch,
+                      .stack = "llm-foundry"})
+        .value();
+  };
+  for (const char* strategy : {"dp=8,mbs=3", "pp=2,dp=4,mbs=3"}) {
+    const std::int64_t replicas = strategy[0] == 'd' ? 8 : 4;
+    std::vector<Picoseconds> times;
+    for (const std::int64_t samples : {15, 16, 18}) {
+      const Plan plan = of(samples * replicas, strategy);
+      EXPECT_EQ(plan.last.has_value(), samples == 16);
+      times.push_back(play_plan(plan, AnalyticCost(plan.stack)).value().run.makespan);
+    }
+    EXPECT_LT(times[0], times[1]) << strategy;
+    EXPECT_LT(times[1], times[0] + (times[2] - times[0]) * 2 / 3) << strategy;
+  }
+  // A last micro-batch that is as large as the others changes nothing.
+  Plan plan = of(120, "dp=8,mbs=3");
+  CompiledStrategy compiled = compile_plan(plan).value();
+  const AnalyticCost cost(plan.stack);
+  const Picoseconds alone = play_compiled(plan, plan.stack, compiled, cost).value().run.makespan;
+  compiled.last = compiled.program;
+  plan.last = plan.training;
+  EXPECT_EQ(play_compiled(plan, plan.stack, compiled, cost).value().run.makespan, alone);
 }
 
 }  // namespace

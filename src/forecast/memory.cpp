@@ -12,13 +12,13 @@
 namespace weft {
 namespace {
 
-bool is_kept(BufferKind kind) { return kind == BufferKind::Parameter || kind == BufferKind::State; }
+bool is_kept(BufferKind kind) { return outlives_micro_batches(kind); }
 
 bool is_uneven(const Layout& layout) {
   for (const DimLayout& dim : layout.dims)
     for (const Factor& factor : dim)
       for (const Cut& cut : factor.cuts)
-        if (!cut.sizes.empty()) return true;
+        if (!cut.shares.empty()) return true;
   return false;
 }
 
@@ -43,12 +43,12 @@ std::vector<MemoryClass> memory_classes(const CompiledStrategy& compiled, const 
   const Program& program = compiled.program;
   const IdVec<MeshId, std::int32_t> rank_of = ranks_of_meshes(program, compiled.schedule);
   // Mesh axes along which some buffer has uneven parts, and the ways in which they are uneven.
-  IdVec<MeshId, std::set<std::tuple<int, int, std::vector<std::int64_t>>>> uneven(program.meshes.size());
+  IdVec<MeshId, std::set<std::tuple<int, int, Shares>>> uneven(program.meshes.size());
   for (const Buffer& buffer : program.buffers)
     for (const DimLayout& dim : buffer.layout.dims)
       for (const Factor& factor : dim)
         for (const Cut& cut : factor.cuts)
-          if (!cut.sizes.empty()) uneven[buffer.layout.mesh].emplace(cut.mesh_axis, cut.rotate, cut.sizes);
+          if (!cut.shares.empty()) uneven[buffer.layout.mesh].emplace(cut.mesh_axis, cut.rotate, cut.shares);
 
   std::map<DeviceId, std::vector<std::uint64_t>> keys;
   std::map<DeviceId, std::vector<MeshId>> meshes;
@@ -60,10 +60,10 @@ std::vector<MemoryClass> memory_classes(const CompiledStrategy& compiled, const 
       meshes[device].push_back(id);
       std::vector<std::uint64_t>& key = keys[device];
       key.push_back(id.index());
-      for (const auto& [axis, rotate, sizes] : uneven[id]) {
-        const auto parts = static_cast<int>(sizes.size());
+      for (const auto& [axis, rotate, shares] : uneven[id]) {
+        const auto parts = static_cast<int>(shares.size());
         const int part = ((mesh.coordinate(position, axis) - rotate) % parts + parts) % parts;
-        key.push_back(static_cast<std::uint64_t>(sizes[static_cast<std::size_t>(part)]));
+        key.push_back(static_cast<std::uint64_t>(shares[static_cast<std::size_t>(part)]));
       }
     }
   }
@@ -91,6 +91,7 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
       class_(of),
       issued_((*of.issued)[static_cast<std::size_t>(of.rank)]),
       saved_(compiled.program.buffers.size(), 0),
+      made_in_sums_(made_in_sums(compiled.program, training.graph)),
       gradient_(training.graph.tensors().size(), 0),
       bytes_(compiled.program.buffers.size(), -1) {
   const Program& program = compiled.program;
@@ -108,6 +109,7 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
     const Buffer& buffer = program.buffers[id];
     if (buffer.memory != id || buffer.on_host || !is_kept(buffer.kind) || !own[buffer.layout.mesh]) continue;
     Bytes& kind = buffer.kind == BufferKind::Parameter ? kept_.parameters
+                  : buffer.kind != BufferKind::State   ? kept_.buffers
                   : gradient_[buffer.tensor]           ? kept_.gradients
                                                        : kept_.optimizer;
     kind += bytes_of_buffer(id);
@@ -133,12 +135,12 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
   }
 
   plays_.resize(body_of_play_.size());
-  std::map<std::pair<int, std::vector<std::size_t>>, std::size_t> like;  // guards and bodies → first micro-batch
+  std::map<std::vector<std::size_t>, std::size_t> like;  // bodies, with what guards let through → first micro-batch
   for (std::size_t m = 0; m < of_micro_batch.size(); ++m) {
     std::vector<std::size_t> bodies;
-    for (std::size_t play : of_micro_batch[m]) bodies.push_back(body_of_play_[play]);
-    const int guards = (m == 0 ? 1 : 0) + (m + 1 == of_micro_batch.size() ? 2 : 0);
-    const auto [found, fresh] = like.try_emplace({guards, std::move(bodies)}, m);
+    for (std::size_t play : of_micro_batch[m])
+      bodies.push_back(4 * body_of_play_[play] + (is_first(play) ? 1 : 0) + (is_last(play) ? 2 : 0));
+    const auto [found, fresh] = like.try_emplace(std::move(bodies), m);
     if (fresh) {
       play_micro_batch(of_micro_batch[m]);
     } else {
@@ -153,8 +155,8 @@ const std::vector<InstructionId>& MemoryOfClass::instructions(std::size_t play) 
 }
 
 Bytes MemoryOfClass::bytes_of_buffer(BufferId id) const {
-  if (bytes_[id] >= 0) return {bytes_[id]};
-  const Program& program = compiled_.program;
+  if (!smaller_ && bytes_[id] >= 0) return {bytes_[id]};
+  const Program& program = smaller_ ? *compiled_.last : compiled_.program;
   const Buffer& buffer = program.buffers[id];
   const Mesh& mesh = program.meshes[buffer.layout.mesh];
   std::int64_t elements = 1;
@@ -164,8 +166,9 @@ Bytes MemoryOfClass::bytes_of_buffer(BufferId id) const {
   } else {
     elements = largest_local_elements(buffer.layout, mesh);
   }
-  bytes_[id] = bytes_of(training_.graph.tensors()[buffer.tensor].type.dtype, elements);
-  return {bytes_[id]};
+  const std::int64_t bytes = bytes_of(training_.graph.tensors()[buffer.tensor].type.dtype, elements);
+  if (!smaller_) bytes_[id] = bytes;
+  return {bytes};
 }
 
 std::int64_t MemoryOfClass::scratch_of(const Instruction& instruction) const {
@@ -197,8 +200,10 @@ void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
   const Program& program = compiled_.program;
   IdVec<BufferId, char> held(program.buffers.size(), 0);
   IdVec<BufferId, int> net(program.buffers.size(), 0);
+  smaller_ = compiled_.last && issued(plays.front()).micro_batch + 1 == compiled_.schedule.micro_batches;
   for (std::size_t play : plays) {
     auto body = std::make_unique<BodyMemory>();
+    const bool first = is_first(play);
     const auto count = [&](std::size_t position, BufferId id, std::int64_t bytes, bool activation) {
       if (bytes == 0) return;
       body->changes.push_back({static_cast<std::uint32_t>(position), id, bytes, activation});
@@ -215,7 +220,7 @@ void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
     const std::vector<InstructionId>& list = instructions(play);
     for (std::size_t position = 0; position < list.size(); ++position) {
       const Instruction& instruction = program.instructions[list[position]];
-      if (!is_let_through(instruction.guard, issued_[play].micro_batch, compiled_.schedule.micro_batches)) continue;
+      if (!is_let_through(instruction.guard, issued_[play].micro_batch, issued_[play].visits)) continue;
       if (const auto* free = std::get_if<Free>(&instruction.what)) {
         if (held[free->buffer]) change(position, free->buffer, -1);
         continue;
@@ -223,7 +228,8 @@ void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
       for (const auto& touched : {reads_of(program, instruction), writes_of(program, instruction)})
         for (BufferId id : touched) {
           const BufferId root = program.buffers[id].memory;
-          if (!is_kept(program.buffers[root].kind) && !program.buffers[root].on_host && !held[root])
+          if (!is_kept(program.buffers[root].kind) && !program.buffers[root].on_host && !held[root] &&
+              !(first && made_in_sums_[root]))
             change(position, root, 1);
         }
       if (const std::int64_t scratch = scratch_of(instruction); scratch > 0)
@@ -239,6 +245,7 @@ void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
     plays_[play] = body.get();
     made_.push_back(std::move(body));
   }
+  smaller_ = false;
 }
 
 MemoryOfClass::Peak MemoryOfClass::peak() const {

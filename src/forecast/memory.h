@@ -59,6 +59,8 @@ class MemoryOfClass {
   std::size_t plays() const { return plays_.size(); }
   const BodyMemory& body(std::size_t play) const { return *plays_[play]; }
   const IssuedBody& issued(std::size_t play) const { return issued_[play]; }
+  bool is_first(std::size_t play) const { return issued(play).micro_batch == issued(play).visits.first; }
+  bool is_last(std::size_t play) const { return issued(play).micro_batch == issued(play).visits.last; }
   // The instructions of a play, of which `position` counts.
   const std::vector<InstructionId>& instructions(std::size_t play) const;
 
@@ -79,7 +81,7 @@ class MemoryOfClass {
   std::vector<Alive> alive_at(const Peak& peak) const;
 
  private:
-  Bytes bytes_of_buffer(BufferId id) const;
+  Bytes bytes_of_buffer(BufferId id) const;  // in a smaller last micro-batch while `smaller_`
   std::int64_t scratch_of(const Instruction& instruction) const;
   void play_micro_batch(const std::vector<std::size_t>& plays);
   std::string_view kind_of(BufferId id) const;
@@ -95,7 +97,9 @@ class MemoryOfClass {
   std::vector<const BodyMemory*> plays_;
   std::vector<std::unique_ptr<BodyMemory>> made_;
   IdVec<BufferId, char> saved_;
+  IdVec<BufferId, char> made_in_sums_;  // in the first micro-batch
   IdVec<TensorId, char> gradient_;
+  bool smaller_ = false;
   mutable IdVec<BufferId, std::int64_t> bytes_;
   HeldBytes kept_;
   std::vector<BufferId> kept_buffers_;

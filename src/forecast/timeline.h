@@ -71,16 +71,13 @@ class Timeline {
   void walk(AgentId id, Visit&& visit) const {
     const Agent& agent = workload_.agents[id];
     const std::vector<TaskTimes>& times = run_.agents[id].tasks;
+    const IdVec<BodyId, PlayedRange> ranges = played_ranges(agent);
     std::size_t executed = 0;
     for (std::uint32_t play = 0; play < agent.plays.size(); ++play) {
-      const bool first = agent.plays[play].micro_batch == 0,
-                 last = agent.plays[play].micro_batch + 1 == workload_.micro_batches;
-      for (TaskId task_id : agent.bodies[agent.plays[play].body]) {
-        const Task& task = agent.tasks[task_id];
-        if ((task.when == PlayedFor::FirstMicroBatch && !first) || (task.when == PlayedFor::LastMicroBatch && !last))
-          continue;
-        visit(play, task_id, task, times[executed++]);
-      }
+      const Play& here = agent.plays[play];
+      for (TaskId task_id : agent.bodies[here.body])
+        if (const Task& task = agent.tasks[task_id]; is_in(task, ranges[here.body], here.micro_batch))
+          visit(play, task_id, task, times[executed++]);
     }
   }
 

@@ -98,10 +98,11 @@ const OpEntry kOperators[] = {
            .gradients = {"grad: dy x gamma rstd -> dx dgamma"},
        };
      }},
-    {OpKind::Softmax, "softmax", "causal:int scale:num",
+    {OpKind::Softmax, "softmax", "causal:int scale:num window:int",
      [](const Attrs&, Inputs) -> Result<Declaration> {
        return Declaration{
-           // Causal: position t of row q is masked when t > q, q the last dimension but one.
+           // Causal: position t of row q is masked when t > q, q the last dimension but one; in a window of w also when
+           // q − t ≥ w.
            .notation = "x[...,t] -> y[...,t]", .sample = "b", .whole = "t", .pointwise = 5,
            .gradients = {"grad: dy y -> dx"},
        };

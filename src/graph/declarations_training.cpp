@@ -9,9 +9,10 @@ namespace {
 
 // An optimizer step: parameter, gradient and states in; the updated ones out, in place. master=1: an fp32 copy of the
 // parameter is kept and updated, and the parameter is rounded from it. scaled=1: gradients are multiplied by scale[]
-// first (clipping, loss scaling; 0 skips the step).
+// first (clipping, loss scaling); where it is 0 nothing changes. `scalars`: lr[], the learning rate, and step[], the
+// number of the step from 1, which corrects the bias of moments that began at zero.
 Declaration optimizer(const Attrs& attrs, std::initializer_list<std::string_view> states, std::string_view output,
-                      double cost) {
+                      std::string_view scalars, double cost) {
   std::string in = "p[...] g[...]", out = fmt::format("new_{}[...]", output), aliases = output == "p" ? "new_p:p" : "";
   const auto add = [&](std::string_view state) {
     in += fmt::format(" {}[...]", state);
@@ -22,7 +23,7 @@ Declaration optimizer(const Attrs& attrs, std::initializer_list<std::string_view
   for (std::string_view state : states) add(state);
   if (attrs.integer("scaled", 0)) in += " scale[]";
   return {
-      .notation = in + " -> " + out,
+      .notation = fmt::format("{} {} -> {}", in, scalars, out),
       .sample = "",
       .pointwise = cost,
       .aliases = aliases,
@@ -61,6 +62,27 @@ Result<Declaration> opaque(const Attrs& attrs, Inputs inputs) {
   return declaration;
 }
 
+// Several sums at once, one after the other: names="loss squares", counts=[1,3] adds x0, and then x1, x2 and x3.
+Result<Declaration> add_scalars(const Attrs& attrs, Inputs inputs) {
+  const auto terms = static_cast<std::int64_t>(inputs.size());
+  const std::vector<std::int64_t> counts = attrs.integers("counts", {terms});
+  std::string notation;
+  for (std::int64_t i = 0; i < terms; ++i) notation += fmt::format("x{}[] ", i);
+  notation += "->";
+  std::string_view names = attrs.text("names", "y");
+  std::int64_t left = terms;
+  for (std::int64_t count : counts) {
+    const std::size_t end = std::min(names.find(' '), names.size());
+    if (count < 1 || count > left || end == 0)
+      return error("add_scalars: counts must add up to the inputs and have a name each");
+    left -= count;
+    notation += fmt::format(" {}[]:f32", names.substr(0, end));
+    names.remove_prefix(std::min(end + 1, names.size()));
+  }
+  if (left != 0 || !names.empty()) return error("add_scalars: counts must add up to the inputs and have a name each");
+  return Declaration{.notation = notation, .sample = "", .linear = "*", .pointwise = 1};
+}
+
 const OpEntry kOperators[] = {
     {OpKind::Accumulate, "accumulate", "",
      [](const Attrs&, Inputs) -> Result<Declaration> {
@@ -73,25 +95,40 @@ const OpEntry kOperators[] = {
            .parameter_shaped = true,
        };
      }},
-    {OpKind::Sgd, "sgd", "master:int scaled:int weight_decay:num lr:num",
-     [](const Attrs& attrs, Inputs) -> Result<Declaration> { return optimizer(attrs, {}, "p", 3); }},
-    {OpKind::Momentum, "momentum", "master:int scaled:int momentum:num weight_decay:num lr:num",
-     [](const Attrs& attrs, Inputs) -> Result<Declaration> { return optimizer(attrs, {"m"}, "p", 5); }},
-    {OpKind::Adam, "adam", "master:int scaled:int decoupled:int beta1:num beta2:num eps:num weight_decay:num lr:num",
+    {OpKind::AccumulateLoss, "accumulate_loss", "",
+     [](const Attrs&, Inputs) -> Result<Declaration> {
+       // Of micro-batches, each by its share of the step's tokens; over devices it stays the partial sum it is.
+       return Declaration{
+           .notation = "acc[] loss[] weight[] -> out[]:f32",
+           .sample = "",
+           .linear = "acc+loss",
+           .pointwise = 2,
+           .aliases = "out:acc",
+       };
+     }},
+    {OpKind::ScaleLoss, "scale_loss", "",
+     [](const Attrs&, Inputs) -> Result<Declaration> {
+       return Declaration{.notation = "weight[] loss_scale[] -> dloss[]:f32", .sample = "", .pointwise = 1};
+     }},
+    {OpKind::Sgd, "sgd", "master:int scaled:int weight_decay:num",
+     [](const Attrs& attrs, Inputs) -> Result<Declaration> { return optimizer(attrs, {}, "p", "lr[]", 3); }},
+    {OpKind::Momentum, "momentum", "master:int scaled:int momentum:num weight_decay:num",
+     [](const Attrs& attrs, Inputs) -> Result<Declaration> { return optimizer(attrs, {"m"}, "p", "lr[]", 5); }},
+    {OpKind::Adam, "adam", "master:int scaled:int decoupled:int beta1:num beta2:num eps:num weight_decay:num",
      [](const Attrs& attrs, Inputs) -> Result<Declaration> {
-       return optimizer(attrs, {"m", "v"}, "p", 14);
+       return optimizer(attrs, {"m", "v"}, "p", "lr[] step[]", 14);
      }},
     // LAMB in two: the update direction, then its application scaled by |p| / |update| over the whole tensor.
     {OpKind::LambUpdate, "lamb_update", "scaled:int beta1:num beta2:num eps:num weight_decay:num",
      [](const Attrs& attrs, Inputs) -> Result<Declaration> {
-       return optimizer(attrs, {"m", "v"}, "u", 14);
+       return optimizer(attrs, {"m", "v"}, "u", "step[]", 14);
      }},
-    {OpKind::LambApply, "lamb_apply", "master:int lr:num",
+    {OpKind::LambApply, "lamb_apply", "master:int",
      [](const Attrs& attrs, Inputs) -> Result<Declaration> {
        const bool master = attrs.integer("master", 0) != 0;
        return Declaration{
-           .notation = master ? "p[...] u[...] p2[] u2[] master[...] -> new_p[...] new_master[...]:f32"
-                              : "p[...] u[...] p2[] u2[] -> new_p[...]",
+           .notation = master ? "p[...] u[...] p2[] u2[] lr[] master[...] -> new_p[...] new_master[...]:f32"
+                              : "p[...] u[...] p2[] u2[] lr[] -> new_p[...]",
            .sample = "",
            .pointwise = 2,
            .aliases = master ? "new_p:p new_master:master" : "new_p:p",
@@ -107,17 +144,13 @@ const OpEntry kOperators[] = {
        // The number of NaN and infinite elements: the fp16 overflow check.
        return Declaration{.notation = "g[...] -> y[]:f32", .sample = "", .pointwise = 1, .parameter_shaped = true};
      }},
-    {OpKind::AddScalars, "add_scalars", "",
-     [](const Attrs&, Inputs inputs) -> Result<Declaration> {
-       std::string notation;
-       for (std::size_t i = 0; i < inputs.size(); ++i) notation += fmt::format("x{}[] ", i);
-       return Declaration{.notation = notation + "-> y[]:f32", .sample = "", .linear = "*", .pointwise = 1};
-     }},
-    {OpKind::ClipCoefficient, "clip_coefficient", "max_norm:num overflow:int clip:int loss_scale:num",
+    {OpKind::AddScalars, "add_scalars", "counts:ints names:str", add_scalars},
+    {OpKind::ClipCoefficient, "clip_coefficient", "max_norm:num clip:int scaled:int",
      [](const Attrs& attrs, Inputs) -> Result<Declaration> {
-       // min(1, max_norm / √squares) / loss_scale, or 0 where a gradient overflowed.
+       // min(1, max_norm / norm), norm = √squares; of a scaled loss min(1, max_norm · loss_scale / norm) / loss_scale,
+       // or 0 where a gradient is not finite.
        std::string inputs = attrs.integer("clip", 1) ? "squares[] " : "";
-       if (attrs.integer("overflow", 0)) inputs += "bad[] ";
+       if (attrs.integer("scaled", 0)) inputs += "non_finite[] loss_scale[] ";
        return Declaration{.notation = inputs + "-> scale[]:f32", .sample = "", .pointwise = 4};
      }},
     {OpKind::Opaque, "opaque", "outputs:str flops:num", opaque},

@@ -14,6 +14,8 @@ std::string_view name_of(TensorKind kind) {
   switch (kind) {
     case TensorKind::Input:
       return "input";
+    case TensorKind::Scalar:
+      return "scalar";
     case TensorKind::Parameter:
       return "param";
     case TensorKind::Activation:
@@ -299,6 +301,9 @@ TensorId GraphBuilder::add_leaf(TensorKind kind, std::string name, DType dtype, 
 
 TensorId GraphBuilder::input(std::string name, DType dtype, Shape shape) {
   return add_leaf(TensorKind::Input, std::move(name), dtype, std::move(shape));
+}
+TensorId GraphBuilder::scalar(std::string name, DType dtype) {
+  return add_leaf(TensorKind::Scalar, std::move(name), dtype, {});
 }
 TensorId GraphBuilder::parameter(std::string name, DType dtype, Shape shape) {
   return add_leaf(TensorKind::Parameter, std::move(name), dtype, std::move(shape));

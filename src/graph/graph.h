@@ -23,7 +23,8 @@ using ModuleId = Id<struct ModuleTag>;
 using SignatureId = Id<struct SignatureTag>;
 
 enum class TensorKind : std::uint8_t {
-  Input,       // given with every step: samples, labels
+  Input,       // given with every micro-batch: samples, labels
+  Scalar,      // one number given with every step: step number, learning rate, loss scale
   Parameter,   // trained
   Activation,  // made by the forward pass
   Gradient,    // made by the backward pass
@@ -83,7 +84,8 @@ class Graph {
   std::span<const TensorId> inputs(OpId op) const { return slice(op_inputs_, input_start_, op.index()); }
   std::span<const TensorId> outputs(OpId op) const { return slice(op_outputs_, output_start_, op.index()); }
   std::span<const Use> uses(TensorId tensor) const { return slice(uses_, use_start_, tensor.index()); }
-  const std::vector<TensorId>& results() const { return results_; }  // what the graph is evaluated for: the loss
+  // What the graph is evaluated for: the loss; of a training graph also the numbers that a step ends with.
+  const std::vector<TensorId>& results() const { return results_; }
 
   const Signature& signature(OpId op) const { return signatures_[ops_[op].signature]; }
   OpKind kind(OpId op) const { return signature(op).kind; }
@@ -142,6 +144,7 @@ class GraphBuilder {
   [[nodiscard]] Scope scope(ModuleId module);
 
   TensorId input(std::string name, DType dtype, Shape shape);
+  TensorId scalar(std::string name, DType dtype);
   TensorId parameter(std::string name, DType dtype, Shape shape);
   TensorId state(std::string name, DType dtype, Shape shape);
 

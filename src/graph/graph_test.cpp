@@ -178,7 +178,7 @@ TEST(Text, ParseUndoesPrint) {
   const Graph forward = tiny_model();
   EXPECT_EQ(parse_graph(print(forward), "tiny").value(), forward);
   for (OptimizerKind optimizer : {OptimizerKind::Sgd, OptimizerKind::AdamW, OptimizerKind::Lamb}) {
-    const Graph training = make_training_graph(forward, {.optimizer = optimizer, .overflow_check = true}).value().graph;
+    const Graph training = make_training_graph(forward, {.optimizer = optimizer, .loss_scaling = true}).value().graph;
     const std::string text = print(training, {.axes = true});
     const Result<Graph> again = parse_graph(text, "tiny");
     ASSERT_TRUE(again.ok()) << again.error().message;

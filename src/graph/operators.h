@@ -62,6 +62,8 @@ enum class OpKind : std::uint8_t {
   Expand,
   // training
   Accumulate,
+  AccumulateLoss,
+  ScaleLoss,
   Sgd,
   Momentum,
   Adam,

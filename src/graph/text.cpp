@@ -128,7 +128,7 @@ class GraphParser {
       named_ = true;
       return Ok{};
     }
-    if (word == "input" || word == "param" || word == "state") return parse_leaf(word, line);
+    if (word == "input" || word == "scalar" || word == "param" || word == "state") return parse_leaf(word, line);
     if (word == "op" || word == "back" || word == "step") return parse_op(word, line);
     if (word == "grad") return parse_gradient(line);
     if (word == "result") {
@@ -136,7 +136,7 @@ class GraphParser {
       builder_.result(tensor);
       return Ok{};
     }
-    return error("'{}': a line starts with input, param, state, op, grad, back, step or result", word);
+    return error("'{}': a line starts with input, scalar, param, state, op, grad, back, step or result", word);
   }
 
   Result<TensorId> tensor_named(std::string_view name) const {
@@ -156,11 +156,13 @@ class GraphParser {
   Status parse_leaf(std::string_view word, std::string_view line) {
     const std::string_view full = take_word(line);
     WEFT_TRY(const TensorType type, parse_tensor_type(line));
+    if (word == "scalar" && !type.shape.empty()) return error("scalar {}: one number has no dimensions", full);
     std::optional<GraphBuilder::Scope> scope;
     const std::string name = enter(full, scope);
-    const TensorId id = word == "input"   ? builder_.input(name, type.dtype, type.shape)
-                        : word == "param" ? builder_.parameter(name, type.dtype, type.shape)
-                                          : builder_.state(name, type.dtype, type.shape);
+    const TensorId id = word == "input"    ? builder_.input(name, type.dtype, type.shape)
+                        : word == "scalar" ? builder_.scalar(name, type.dtype)
+                        : word == "param"  ? builder_.parameter(name, type.dtype, type.shape)
+                                           : builder_.state(name, type.dtype, type.shape);
     if (!tensors_.emplace(full, id).second) return error("tensor '{}' is defined twice", full);
     return Ok{};
   }

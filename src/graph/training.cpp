@@ -46,9 +46,7 @@ class BackwardBuilder {
       return error("training needs a scalar loss as the graph's first result");
     mark_what_needs_gradients();
     if (!needs_gradient_[loss_]) return error("the loss depends on no parameter that is trained");
-    // The gradient that enters backward: 1, or the loss scale.
-    add(loss_, builder_.input("loss_scale", DType::F32, {}));
-
+    begin_backward();
     for (std::size_t i = forward_ops_; i-- > 0;) backward_of(OpId(i));
     const OpId first_step(graph().ops().size());
     step();
@@ -82,6 +80,23 @@ class BackwardBuilder {
         needs_gradient_[output] = is_floating(graph().tensors()[output].type.dtype);
     }
     gradients_ = std::move(gradients);
+  }
+
+  // The sum of the micro-batches' losses, and the gradient that enters backward.
+  void begin_backward() {
+    const TensorId weight = builder_.input("loss_weight", DType::F32, {});
+    TensorId entering = weight;
+    if (options_.loss_scaling) {
+      const auto scope = builder_.scope("optimizer");
+      loss_scale_ = builder_.scalar("loss_scale", DType::F32);
+      const TensorId inputs[] = {weight, loss_scale_};
+      entering = builder_.op(OpKind::ScaleLoss, "scale_loss", inputs, {}, Phase::Backward).front();
+    }
+    const Op producer = graph().ops()[graph().tensors()[loss_].producer];
+    const auto scope = builder_.scope(producer.module);
+    const TensorId inputs[] = {builder_.state(producer.name + "_sum", DType::F32, {}), loss_, weight};
+    loss_sum_ = builder_.op(OpKind::AccumulateLoss, producer.name + "@accumulate", inputs, {}, Phase::Backward).front();
+    add(loss_, entering);
   }
 
   // One more term of the gradient of `tensor`. Parameters accumulate at once, so that the term can be freed.
@@ -213,38 +228,51 @@ class BackwardBuilder {
     return builder_.op(kind, std::move(name), inputs, std::move(attrs), Phase::Step);
   }
 
-  // Clipping and the overflow check give one factor for all gradients.
-  std::optional<TensorId> gradient_scale() {
-    if (!options_.clip_norm && !options_.overflow_check) return std::nullopt;
-    const auto over_all = [&](OpKind kind, const std::string& suffix, const std::string& total) {
-      std::vector<TensorId> parts;
+  // The sums over all devices, taken together. Back comes one factor for all gradients, of clipping and loss scaling.
+  std::optional<TensorId> sum_over_all() {
+    std::vector<TensorId> terms = {loss_sum_};
+    std::vector<std::int64_t> counts = {1};
+    std::string names = "loss";
+    const auto add_terms = [&](OpKind kind, const std::string& name) {
       for (const auto& [parameter, gradient] : accumulated_) {
         const Tensor& described = graph().tensors()[parameter];
         const auto scope = builder_.scope(described.module);
-        parts.push_back(step_op(kind, described.name + suffix, {gradient}).front());
+        terms.push_back(step_op(kind, described.name + "@" + name, {gradient}).front());
       }
-      return step_op(OpKind::AddScalars, total, parts).front();
+      counts.push_back(static_cast<std::int64_t>(accumulated_.size()));
+      names += " " + name;
     };
-    std::vector<TensorId> inputs;
-    Attrs attrs{{"clip", std::int64_t{options_.clip_norm ? 1 : 0}},
-                {"overflow", std::int64_t{options_.overflow_check ? 1 : 0}}};
+    if (options_.clip_norm) add_terms(OpKind::SumSquares, "squares");
+    if (options_.loss_scaling) add_terms(OpKind::NonFinite, "non_finite");
     const auto scope = builder_.scope("optimizer");
-    if (options_.clip_norm) {
-      attrs.set("max_norm", *options_.clip_norm);
-      inputs.push_back(over_all(OpKind::SumSquares, "@squares", "squares"));
-    }
-    if (options_.overflow_check) inputs.push_back(over_all(OpKind::NonFinite, "@non_finite", "non_finite"));
+    std::vector<TensorId> inputs = step_op(OpKind::AddScalars, "sums", terms, {{"counts", counts}, {"names", names}});
+    if (!builder_.ok()) return std::nullopt;
+    for (TensorId sum : inputs) builder_.result(sum);
+    inputs.erase(inputs.begin());  // the loss
+    if (inputs.empty()) return std::nullopt;
+    Attrs attrs{{"clip", std::int64_t{options_.clip_norm ? 1 : 0}},
+                {"scaled", std::int64_t{options_.loss_scaling ? 1 : 0}}};
+    if (options_.clip_norm) attrs.set("max_norm", *options_.clip_norm);
+    if (options_.loss_scaling) inputs.push_back(loss_scale_);
     return step_op(OpKind::ClipCoefficient, "clip", inputs, attrs).front();
   }
 
   void step() {
-    const std::optional<TensorId> scale = gradient_scale();
+    const std::optional<TensorId> scale = sum_over_all();
+    TensorId rate, number;
+    {
+      const auto scope = builder_.scope("optimizer");
+      rate = builder_.scalar("learning_rate", DType::F32);
+      const bool counts = options_.optimizer != OptimizerKind::Sgd && options_.optimizer != OptimizerKind::Momentum;
+      if (counts) number = builder_.scalar("step", DType::I64);
+    }
     const auto updates = accumulated_;
     const bool lamb = options_.optimizer == OptimizerKind::Lamb;
     std::array<Attrs, 2> attributes;  // without and with master weights
     if (!lamb) attributes[1].set("master", std::int64_t{1});
     for (Attrs& each : attributes) {
       if (scale) each.set("scaled", std::int64_t{1});
+      if (options_.weight_decay != 0) each.set("weight_decay", options_.weight_decay);
       if (options_.optimizer == OptimizerKind::AdamW) each.set("decoupled", std::int64_t{1});
     }
     for (const auto& [parameter, gradient] : updates) {
@@ -266,6 +294,8 @@ class BackwardBuilder {
       if (options_.optimizer != OptimizerKind::Sgd && options_.optimizer != OptimizerKind::Momentum)
         inputs.push_back(state("v", options_.moment_dtype));
       if (scale) inputs.push_back(*scale);
+      if (!lamb) inputs.push_back(rate);
+      if (number.valid()) inputs.push_back(number);
       const std::string name = described.name + "@step";
       switch (options_.optimizer) {
         case OptimizerKind::Sgd:
@@ -283,7 +313,7 @@ class BackwardBuilder {
           const TensorId weight = master ? master_copy : parameter;
           const TensorId p2 = step_op(OpKind::SumSquares, described.name + "@norm", {weight}).front();
           const TensorId u2 = step_op(OpKind::SumSquares, described.name + "@update_norm", {update}).front();
-          std::vector<TensorId> apply = {parameter, update, p2, u2};
+          std::vector<TensorId> apply = {parameter, update, p2, u2, rate};
           if (master) apply.push_back(master_copy);
           step_op(OpKind::LambApply, name, apply, {{"master", std::int64_t{master ? 1 : 0}}});
           break;
@@ -294,6 +324,7 @@ class BackwardBuilder {
 
   std::size_t forward_ops_, forward_tensors_;
   TensorId loss_;
+  TensorId loss_sum_, loss_scale_;  // over the micro-batches; invalid without loss scaling
   GraphBuilder builder_;
   const TrainingOptions& options_;
   IdVec<TensorId, std::vector<TensorId>> contributions_;
@@ -326,7 +357,7 @@ std::vector<TensorId> saved_tensors(const TrainingGraph& training, const Recompu
     if (op.phase == Phase::Backward) differentiated.insert(regions.of(op.forward));
   for (OpId op : graph.ops().ids()) {
     const Op& described = graph.ops()[op];
-    const bool backward = described.phase == Phase::Backward && described.forward.valid();
+    const bool backward = described.phase == Phase::Backward;
     const bool again =
         described.phase == Phase::Forward && regions.again(op) && differentiated.contains(regions.of(op));
     if (!backward && !again) continue;

@@ -3,6 +3,13 @@
 // Given a frozen forward graph whose first result is a scalar loss; back comes one graph in three phases. Backward
 // products are operators of their own ("layers.3.fc1@grad_weight") that name what they read of the forward pass, so
 // what must be kept (saved tensors) is simply what they read. Cost: O(operators).
+//
+// Numbers that enter and leave. With every micro-batch comes `loss_weight`, its share of the step's tokens (1/m of m
+// alike): it weighs the micro-batch's loss and is the gradient that enters backward. With every step come
+// `optimizer.step`, which counts the steps taken from 1, `optimizer.learning_rate` and, with loss scaling,
+// `optimizer.loss_scale`. A step ends with `optimizer.sums.loss`, the mean loss of the global batch; with clipping also
+// `squares`, the square of the gradients' norm (of the scaled ones, where the loss is scaled); with loss scaling also
+// `non_finite`: above 0 the step was skipped, its number is used again and the loss scale lowered.
 #pragma once
 
 #include <optional>
@@ -22,7 +29,10 @@ struct TrainingOptions {
   DType moment_dtype = DType::F32;           // of the optimizer's moments
   std::optional<DType> gradient_dtype = {};  // of the accumulators; unset: the parameter's
   std::optional<double> clip_norm = 1.0;     // clip by the global gradient norm; unset: do not
-  bool overflow_check = false;               // fp16: count non-finite gradients and skip the step on any
+  double weight_decay = 0;
+  // fp16: the loss is multiplied by a scale and the gradients divided by it; a step in which one of them is not finite
+  // changes nothing.
+  bool loss_scaling = false;
   // Parameters that are not trained: they have no gradient and no optimizer state, and nothing is differentiated that
   // only they would need.
   std::vector<TensorId> frozen = {};

@@ -145,7 +145,8 @@ std::string error_of(std::string_view json) {
 }
 
 TEST(HfConfigErrors, AMissingFileIsNamed) {
-  EXPECT_EQ(build_model("no/such/config.json").error().message, "no/such/config.json: cannot be opened");
+  EXPECT_EQ(build_model("no/such/config.json").error().message,
+            "no/such/config.json: cannot be read: No such file or directory; name a config.json of Hugging Face");
 }
 
 TEST(HfConfigErrors, AMissingFieldIsNamedWithItsFile) {

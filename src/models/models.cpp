@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
 #include <numeric>
-#include <sstream>
 
 #include "base/checked.h"
+#include "base/read_file.h"
 #include "base/units.h"
 #include "models/onnx_import.h"
 #include "models/zoo.h"
@@ -14,8 +13,8 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t kDefaultSeqLimit = 8192;   // longer contexts are trained at this length first
-constexpr std::size_t kMostFileBytes = 16 << 20;  // a config.json has a few kilobytes
+constexpr std::int64_t kDefaultSeqLimit = 8192;  // longer contexts are trained at this length first
+constexpr FileKind kConfig{"a config.json of Hugging Face", 16 << 20};  // most have a few kilobytes
 
 // A spec that has been read: what to build, and how it is fed.
 struct Resolved {
@@ -35,21 +34,11 @@ std::pair<std::string_view, std::string_view> cut_overrides(std::string_view spe
   return {spec.substr(0, colon), spec.substr(colon + 1)};
 }
 
-Result<std::string> read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return error("{}: cannot be opened", path);
-  std::string text(kMostFileBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kMostFileBytes) return error("{}: larger than 16 MiB; not a config.json", path);
-  return text;
-}
-
 Result<Resolved> find(std::string_view name) {
   Resolved resolved;
   if (is_json(name)) {
     const std::string path(name);
-    WEFT_TRY(const std::string text, read_file(path));
+    WEFT_TRY(const std::string text, read_file(path, kConfig));
     WEFT_TRY(resolved.config, import_hf_config(text, path));
     resolved.info.name = path;
     resolved.info.source = path;

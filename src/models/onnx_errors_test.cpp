@@ -14,9 +14,12 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(ImportOnnxErrors, FilesThatCannotBeRead) {
-  EXPECT_EQ(import_onnx("/nowhere/m.onnx").error().message,
-            "/nowhere/m.onnx: cannot be read: No such file or directory");
-  EXPECT_EQ(import_onnx("/tmp").error().message, "/tmp: is not a file");
+  EXPECT_EQ(
+      import_onnx("/nowhere/m.onnx").error().message,
+      "/nowhere/m.onnx: cannot be read: No such file or directory; name an ONNX file (of a larger model, with its "
+      "weights as external data)");
+  EXPECT_EQ(import_onnx("/tmp").error().message,
+            "/tmp: is a directory; name an ONNX file (of a larger model, with its weights as external data)");
   const auto bytes = [](std::string_view text) { return import_onnx_bytes(text, "m.onnx").error().message; };
   EXPECT_EQ(bytes(""), "m.onnx: holds no nodes; is it an ONNX model?");
   EXPECT_EQ(bytes("model: {name: \"resnet\"}"),

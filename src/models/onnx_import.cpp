@@ -158,9 +158,8 @@ Result<Graph> import_model(OnnxModel model, std::string_view name, const OnnxOpt
 }  // namespace
 
 Result<Graph> import_onnx(const std::string& path, const OnnxOptions& options) {
-  auto model = read_onnx_file(path, options);
-  if (!model.ok()) return model.error().at(path);
-  auto graph = import_model(std::move(model).value(), std::filesystem::path(path).stem().string(), options);
+  WEFT_TRY(OnnxModel model, read_onnx_file(path, options));
+  auto graph = import_model(std::move(model), std::filesystem::path(path).stem().string(), options);
   return graph.ok() ? std::move(graph) : graph.error().at(path);
 }
 

@@ -1,16 +1,12 @@
 #include "models/onnx_reader.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <google/protobuf/io/zero_copy_stream_impl.h>
 #include <google/protobuf/stubs/logging.h>
 #include <onnx/onnx_pb.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -18,6 +14,7 @@
 #include <queue>
 
 #include "base/checked.h"
+#include "base/read_file.h"
 #include "models/onnx_shapes.h"
 
 namespace weft {
@@ -328,14 +325,9 @@ Result<OnnxModel> read_model(const onnx::ModelProto& proto, const OnnxOptions& o
   return model;
 }
 
-// Closes the file it was opened from.
-struct File {
-  int descriptor = -1;
-  ~File() {
-    if (descriptor >= 0) ::close(descriptor);
-  }
-};
-
+// Protobuf reads no more.
+constexpr FileKind kOnnx{"an ONNX file (of a larger model, with its weights as external data)",
+                         std::size_t{2047} << 20};
 constexpr std::string_view kNotOnnx = "is not an ONNX file, or is cut short: its protobuf encoding does not parse";
 
 }  // namespace
@@ -356,18 +348,13 @@ std::string describe(const OnnxNode& node) {
 }
 
 Result<OnnxModel> read_onnx_file(const std::string& path, const OnnxOptions& options) {
-  const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  struct stat status {};
-  if (file.descriptor < 0 || ::fstat(file.descriptor, &status) != 0)
-    return error("cannot be read: {}", std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) return error("is not a file");
-  if (status.st_size > std::numeric_limits<int>::max())
-    return error("holds {} bytes; protobuf reads at most 2 GiB: export the weights as external data", status.st_size);
+  WEFT_TRY(const InputFile file, InputFile::open(path, kOnnx));
   const google::protobuf::LogSilencer silence;
   onnx::ModelProto proto;
-  google::protobuf::io::FileInputStream stream(file.descriptor);
-  if (!proto.ParseFromZeroCopyStream(&stream)) return error("{}", kNotOnnx);
-  return read_model(proto, options);
+  google::protobuf::io::FileInputStream stream(file.descriptor());
+  if (!proto.ParseFromZeroCopyStream(&stream)) return error("{}", kNotOnnx).at(path);
+  Result<OnnxModel> model = read_model(proto, options);
+  return model.ok() ? std::move(model) : model.error().at(path);
 }
 
 Result<OnnxModel> read_onnx_bytes(std::string_view bytes, const OnnxOptions& options) {

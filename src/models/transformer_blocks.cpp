@@ -140,11 +140,12 @@ TensorId TransformerBlocks::unfused_core(TensorId q, TensorId k, TensorId v, std
           : 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, net_.shape(q).back() / heads)));
   Attrs softmax;
   if (options.causal) softmax.set("causal", std::int64_t{1});
-  if (config_.attention_softcap > 0) softmax.set("softcap", config_.attention_softcap);
-  if (bias.valid()) {
-    // The bias is added to scaled scores.
+  if (options.window > 0) softmax.set("window", options.window);
+  if (bias.valid() || config_.attention_softcap > 0) {
+    // Scaled scores are capped, and the bias is added to what comes of it.
     if (scale != 1) scores = net_.unary("scale", scores, "scale", scale);
-    scores = net_.add("bias", scores, bias);
+    if (config_.attention_softcap > 0) scores = net_.unary("softcap", scores, "softcap", config_.attention_softcap);
+    if (bias.valid()) scores = net_.add("bias", scores, bias);
   } else {
     softmax.set("scale", scale);
   }

@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "base/checked.h"
 #include "base/units.h"
+#include "strategy/layout.h"
 #include "strategy/schedules.h"
 
 namespace weft {
@@ -32,6 +33,22 @@ std::int64_t nearest_count(std::string_view schedule_name, std::int64_t ranks, s
 
 std::int64_t rounded_ratio(std::int64_t a, std::int64_t b) { return std::max<std::int64_t>(1, (a + b / 2) / b); }
 
+// A micro-batch that nobody gave: one sample of a language model; of others what 32 samples per device leave to a
+// replica and one of its micro-batches, or the most below it into which the samples that were asked for divide.
+std::int64_t default_micro_batch(const Parallelism& plan, std::int64_t devices, bool counts_given,
+                                 std::optional<std::int64_t> global_batch, const BatchDefaults& defaults) {
+  if (defaults.tokens) return 1;
+  const std::int64_t usual = rounded_ratio(kSamplesPerDevice * devices, plan.dp * plan.micro_batches);
+  if (!global_batch || counts_given) return usual;
+  const std::int64_t samples = *global_batch / plan.dp;  // of a replica, in a step
+  if (samples < 1 || *global_batch % plan.dp != 0) return 1;
+  const PipelineSchedule& schedule = *find_schedule(plan.schedule);
+  const std::int64_t most = std::min(samples, kMostMicroBatches);
+  for (std::int64_t count = std::max(plan.micro_batches, ceil_div(samples, usual)); count <= most; ++count)
+    if (samples % count == 0 && schedule_violations(schedule, plan.pp, plan.vpp, count).empty()) return samples / count;
+  return 1;
+}
+
 void tell_micro_batch(std::int64_t micro_batch, std::vector<std::string>& assumptions) {
   assumptions.push_back(fmt::format("micro-batch of {} sample{} per replica (--micro-batch or mbs=)",
                                     grouped(micro_batch), micro_batch == 1 ? "" : "s"));
@@ -55,12 +72,8 @@ Result<Parallelism> complete_with_batch(const Shorthand& shorthand, std::int64_t
   const bool sizes_open = !shorthand.mbs && !request.micro_batch;
   const bool counts_open = !shorthand.ga && !request.global_batch;
   if (sizes_open && !(shorthand.ga && request.global_batch)) {
-    if (!defaults.tokens && counts_open) {
-      request.micro_batch = rounded_ratio(kSamplesPerDevice * devices, first.dp * first.micro_batches);
-    } else if (!request.global_batch) {
-      request.micro_batch = 1;
-    }
-    tell_micro_batch(request.micro_batch.value_or(1), assumptions);
+    request.micro_batch = default_micro_batch(first, devices, shorthand.ga.has_value(), request.global_batch, defaults);
+    tell_micro_batch(*request.micro_batch, assumptions);
   }
   if (counts_open) {
     const std::int64_t unit = first.dp * (shorthand.mbs ? *shorthand.mbs : request.micro_batch.value_or(1));
@@ -73,9 +86,8 @@ Result<Parallelism> complete_with_batch(const Shorthand& shorthand, std::int64_t
   WEFT_TRY(Parallelism plan, complete(shorthand, devices, request));
   if (counts_open) tell_global_batch(plan.global_batch(), defaults, assumptions);
   if (plan.last_micro_batch != plan.micro_batch)
-    assumptions.push_back(
-        fmt::format("the last micro-batch has {} samples per replica; it is counted as the others, of {}",
-                    plan.last_micro_batch, plan.micro_batch));
+    assumptions.push_back(fmt::format("the last micro-batch has {} sample{} per replica, the others {}",
+                                      plan.last_micro_batch, plan.last_micro_batch == 1 ? "" : "s", plan.micro_batch));
   if (!shorthand.dp && !shorthand.fsdp && plan.dp > 1)
     assumptions.push_back(fmt::format("dp={} fills the {} devices", plan.dp, devices));
   if (!shorthand.sp && plan.sequence_parallel)
@@ -83,7 +95,8 @@ Result<Parallelism> complete_with_batch(const Shorthand& shorthand, std::int64_t
   if (shorthand.schedule.empty() && plan.pp > 1)
     assumptions.push_back(fmt::format("schedule {} (schedule=)", plan.schedule));
   if (shorthand.order.empty() && devices > 1)
-    assumptions.emplace_back("ranks are numbered tp, cp, ep, dp, pp, innermost first (order=)");
+    assumptions.push_back(fmt::format("ranks are numbered {}tp, cp, ep, dp, pp, innermost first (order=)",
+                                      plan.h * plan.w > 1 ? "w, h, " : ""));
   return plan;
 }
 
@@ -95,11 +108,11 @@ Result<BatchPlan> batch_of_file(const Strategy& strategy, std::int64_t devices, 
                                 const BatchDefaults& defaults, std::vector<std::string>& assumptions) {
   // Samples are spread over the mesh axes that split the first dimension of inputs, or over the parts of placed
   // operators.
-  std::set<std::string> axes;
+  std::map<std::string, const InputSplit*> axes;
   std::int64_t placed = 1;
   for (const Rule& rule : strategy.rules) {
-    for (const auto& [axis, dim] : rule.inputs)
-      if (dim == 0) axes.insert(axis);
+    for (const auto& [axis, split] : rule.inputs)
+      if (split.dim == 0) axes[axis] = &split;
     if (rule.place)
       for (const MeshAxis& degree : rule.place->degrees)
         if (degree.name == "b") placed = std::max<std::int64_t>(placed, degree.size);
@@ -107,10 +120,18 @@ Result<BatchPlan> batch_of_file(const Strategy& strategy, std::int64_t devices, 
   constexpr std::int64_t kMost = std::int64_t{1} << 24;
   BatchPlan plan;
   plan.replicas = placed;
-  for (const std::string& axis : axes)
-    plan.replicas = std::min(kMost, plan.replicas * std::max(1, strategy.mesh.size_of(axis)));
+  std::int64_t shares = placed;
+  for (const auto& [axis, split] : axes) {
+    const int parts = std::max(1, strategy.mesh.size_of(axis));
+    plan.replicas = std::min(kMost, plan.replicas * parts);
+    shares = std::min(kMost, shares * (parts == 1 ? 1 : units_of(reduced(split->ratio), parts)));
+    if (parts > 1 && !split->ratio.empty()) plan.shares = 0;
+  }
+  if (plan.shares) plan.shares = shares;
   plan.micro_batches = std::clamp<std::int64_t>(strategy.schedule.micro_batches, 1, kMost);
-  const std::int64_t unit = plan.replicas * plan.micro_batches;
+  const std::int64_t unit = shares * plan.micro_batches;
+  const std::string among = plan.shares ? fmt::format("{} shares of {} replicas", shares, plan.replicas)
+                                        : fmt::format("{} replicas", plan.replicas);
   if (request.micro_batch && *request.micro_batch < 1)
     return error("--micro-batch {}: at least 1", *request.micro_batch);
   if (request.global_batch) {
@@ -119,17 +140,15 @@ Result<BatchPlan> batch_of_file(const Strategy& strategy, std::int64_t devices, 
     if (global % unit != 0) {
       const std::int64_t below = global / unit * unit;
       return error(
-          "--global-batch {} does not divide by the strategy's {} replicas · {} micro-batches = {}; the nearest that "
-          "do: {}",
-          global, plan.replicas, plan.micro_batches, unit,
+          "--global-batch {} does not divide by the strategy's {} · {} micro-batches = {}; the nearest that do: {}",
+          global, among, plan.micro_batches, unit,
           below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit));
     }
     plan.micro_batch = global / unit;
     if (request.micro_batch && *request.micro_batch != plan.micro_batch)
       return error(
-          "--micro-batch {} contradicts --global-batch {}: with {} replicas and {} micro-batches it is {}; leave "
-          "one out",
-          *request.micro_batch, global, plan.replicas, plan.micro_batches, plan.micro_batch);
+          "--micro-batch {} contradicts --global-batch {}: with {} and {} micro-batches it is {}; leave one out",
+          *request.micro_batch, global, among, plan.micro_batches, plan.micro_batch);
   } else if (request.micro_batch) {
     plan.micro_batch = *request.micro_batch;
   } else {

@@ -62,9 +62,6 @@ std::int64_t line_of(const Violation& violation) {
   return line.ok() ? *line : 0;
 }
 
-// A schedule is a table of them.
-constexpr std::int64_t kMostMicroBatches = std::int64_t{1} << 20;
-
 class PlanMaker {
  public:
   explicit PlanMaker(const PlanRequest& request) : request_(request) {}
@@ -75,7 +72,9 @@ class PlanMaker {
     ModelOptions shape{.seq = request_.seq};
     WEFT_TRY(const ModelInfo info, describe_model(request_.model, shape));
     WEFT_TRY(SoftwareStack stack, choose_stack(info));
-    WEFT_TRY(Precision precision, choose_precision(request_.dtype, stack, assumptions_));
+    const std::size_t told_before = assumptions_.size();
+    std::vector<std::string> told;  // of the precision; an imported file may have one of its own
+    WEFT_TRY(Precision precision, choose_precision(request_.dtype, stack, told));
     tell_sequence(info);
     const std::int64_t devices =
         request_.devices.empty() ? cluster.device_count() : static_cast<std::int64_t>(request_.devices.size());
@@ -112,7 +111,8 @@ class PlanMaker {
     WEFT_TRY_OK(settle_groups(info, parallelism ? parallelism->sequence_cuts() : sequence_cuts(*from_file)));
     WEFT_TRY(Model model, load(info.kind, shape, stack, tp, zigzag, vocabulary, parameters));
 
-    if (model.info.kind == ModelKind::Imported) WEFT_TRY_OK(take_from_file(model, batch, precision));
+    if (model.info.kind == ModelKind::Imported) WEFT_TRY_OK(take_from_file(model, batch, stack, precision, told));
+    assumptions_.insert(assumptions_.begin() + static_cast<std::ptrdiff_t>(told_before), told.begin(), told.end());
     if (parallelism) WEFT_TRY_OK(check_experts(*parallelism, model.graph));
 
     TrainingOptions options = training_options(model, precision);
@@ -122,6 +122,7 @@ class PlanMaker {
       return request_.freeze.empty() ? differentiated.error()
                                      : differentiated.error().at(fmt::format("--freeze '{}'", request_.freeze));
     TrainingGraph training = std::move(differentiated).value();
+    WEFT_TRY(std::optional<TrainingGraph> last, last_micro_batch(batch, shape, options));
     Strategy strategy = parallelism ? expand(*parallelism, training.graph) : std::move(*from_file);
     if (!request_.devices.empty() && parallelism) strategy.mesh.devices = request_.devices;
     WEFT_TRY(ResolvedStrategy resolved, resolve_all(strategy, training, cluster));
@@ -137,6 +138,7 @@ class PlanMaker {
                 parallelism,
                 std::move(strategy),
                 std::move(training),
+                std::move(last),
                 std::move(resolved),
                 std::move(assumptions_)};
   }
@@ -181,23 +183,30 @@ class PlanMaker {
   }
 
   // An imported file has a type and, unless it is symbolic, a batch of its own.
-  Status take_from_file(const Model& model, const BatchPlan& batch, Precision& precision) const {
-    bool samples_seen = false;  // the first input counts them
+  Status check_samples(const Model& model, const BatchPlan& batch, std::int64_t samples) const {
     for (TensorId id : model.graph.tensors().ids()) {
       const Tensor& tensor = model.graph.tensors()[id];
-      if (tensor.kind == TensorKind::Input && !tensor.type.shape.empty() && !std::exchange(samples_seen, true) &&
-          tensor.type.shape[0] != batch.graph_batch())
-        return error(
-            "{}: its input {} has {} samples, but the strategy takes {} (micro-batch {} · {} replicas); choose "
-            "--micro-batch so that they agree, or export the file with a symbolic batch",
-            request_.model, model.graph.name(id), tensor.type.shape[0], batch.graph_batch(), batch.micro_batch,
-            batch.replicas);
+      if (tensor.kind != TensorKind::Input || tensor.type.shape.empty()) continue;
+      if (tensor.type.shape[0] == samples) return Ok{};  // the first input counts them
+      return error(
+          "{}: its input {} has {} samples, but the strategy takes {} (micro-batch {} · {} replicas); choose "
+          "--micro-batch so that they agree, or export the file with a symbolic batch",
+          request_.model, model.graph.name(id), tensor.type.shape[0], samples, samples / batch.replicas,
+          batch.replicas);
+    }
+    return Ok{};
+  }
+  Status take_from_file(const Model& model, const BatchPlan& batch, const SoftwareStack& stack, Precision& precision,
+                        std::vector<std::string>& told) const {
+    WEFT_TRY_OK(check_samples(model, batch, batch.graph_batch()));
+    for (TensorId id : model.graph.tensors().ids()) {
+      const Tensor& tensor = model.graph.tensors()[id];
       if (tensor.kind == TensorKind::Parameter && precision.stored != tensor.type.dtype) {
         if (!request_.dtype.empty())
           return error("--dtype {}: {} has {} weights", request_.dtype, request_.model, name_of(tensor.type.dtype));
-        precision.stored = tensor.type.dtype;
-        precision.name = name_of(tensor.type.dtype);
-        if (tensor.type.dtype == DType::F32) precision = {precision.name, DType::F32, DType::F32, false};
+        told.clear();
+        WEFT_TRY(precision, choose_precision(name_of(tensor.type.dtype), stack, told));
+        told.insert(told.begin(), fmt::format("dtype {}: the file's (--dtype)", precision.name));
       }
     }
     return Ok{};
@@ -212,6 +221,18 @@ class PlanMaker {
     if (request_.seq && model.info.seq != *request_.seq)
       return error("{}: seq= contradicts --seq {}; keep one", request_.model, *request_.seq);
     return Ok{};
+  }
+
+  // The graph of the last micro-batch, where it has fewer samples.
+  Result<std::optional<TrainingGraph>> last_micro_batch(const BatchPlan& batch, ModelOptions shape,
+                                                        const TrainingOptions& options) const {
+    std::optional<TrainingGraph> last;
+    if (batch.last_micro_batch == batch.micro_batch) return last;
+    shape.batch = batch.last_graph_batch();
+    WEFT_TRY(Model model, load_model(spec_, shape));
+    if (model.info.kind == ModelKind::Imported) WEFT_TRY_OK(check_samples(model, batch, shape.batch));
+    WEFT_TRY(last, make_training_graph(std::move(model.graph), options));
+    return last;
   }
 
   // Experts take tokens where they lie: every part of the sequence routes its own.
@@ -238,6 +259,7 @@ class PlanMaker {
       WEFT_TRY(Model model, load_model(spec, shape));
       WEFT_TRY_OK(check_shape(model, shape));
       parameters = model.graph.parameter_count();
+      spec_ = spec;
       return model;
     }
     // What the stack would have otherwise, one layer shows as well as all.
@@ -265,6 +287,7 @@ class PlanMaker {
       assumptions_.push_back(
           "tokens in zigzag order over cp, so that causal attention is even (--model …:zigzag=1: not)");
     }
+    spec_ = spec;
     WEFT_TRY(Model whole, load_model(spec, shape));
     parameters = whole.graph.parameter_count() - added;
     return whole;
@@ -282,7 +305,7 @@ class PlanMaker {
     options.gradient_dtype = precision.gradients;
     options.moment_dtype = precision.moments;
     if (!adam && model.info.kind != ModelKind::Recurrent) options.clip_norm.reset();
-    options.overflow_check = precision.stored == DType::F16;
+    options.loss_scaling = precision.stored == DType::F16;
     assumptions_.push_back(fmt::format("optimizer {}{}", name_of(options.optimizer),
                                        options.clip_norm ? ", gradients clipped by their norm" : ""));
     if (has_operator(model.graph, OpKind::Dispatch)) assumptions_.emplace_back("experts: balanced routing");
@@ -304,6 +327,7 @@ class PlanMaker {
   }
 
   const PlanRequest& request_;
+  std::string spec_;    // the model as it is built: the request's, with what the stack adds
   std::string groups_;  // of tokens that are routed to experts, as an override of the model; empty: as it has them
   std::vector<std::string> assumptions_;
 };
@@ -324,7 +348,7 @@ std::vector<DeviceId> Plan::ranks() const {
   }
   // Devices are ranks, in their own order.
   std::set<DeviceId> used;
-  for (const RankMesh& rank : resolved.ranks) used.insert(rank.mesh.devices().begin(), rank.mesh.devices().end());
+  for (const StageMesh& rank : resolved.ranks()) used.insert(rank.mesh.devices().begin(), rank.mesh.devices().end());
   for (const Mesh& mesh : resolved.placements) used.insert(mesh.devices().begin(), mesh.devices().end());
   devices.assign(used.begin(), used.end());
   return devices;
@@ -332,9 +356,11 @@ std::vector<DeviceId> Plan::ranks() const {
 
 Result<Plan> make_plan(const PlanRequest& request) { return PlanMaker(request).make(); }
 
-Result<CompiledStrategy> compile_plan(const Plan& plan) {
-  const CompileOptions options = compile_options(plan.stack, plan.cluster, number_types(plan.precision, plan.stack));
-  Result<CompiledStrategy> compiled = compile_strategy(plan.training, plan.resolved, options);
+Result<CompiledStrategy> compile_plan(const Plan& plan, const StepPrice* prices) {
+  CompileOptions options = compile_options(plan.stack, plan.cluster, number_types(plan.precision, plan.stack));
+  options.prices = prices;
+  Result<CompiledStrategy> compiled =
+      compile_strategy(plan.training, plan.resolved, options, plan.last ? &plan.last->graph : nullptr);
   if (!compiled.ok())
     return compiled.error().at(names_a_file(plan.request.strategy) ? plan.request.strategy : "strategy");
   return compiled;

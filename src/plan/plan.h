@@ -62,6 +62,7 @@ struct Plan {
   std::optional<Parallelism> parallelism;  // when the strategy was written in shorthand
   Strategy strategy;
   TrainingGraph training;
+  std::optional<TrainingGraph> last;  // of the last micro-batch, where it is smaller than the others
   ResolvedStrategy resolved;
   std::vector<std::string> assumptions;
 
@@ -74,6 +75,7 @@ struct Plan {
 
 Result<Plan> make_plan(const PlanRequest& request);
 
-Result<CompiledStrategy> compile_plan(const Plan& plan);
+// With prices at hand, resharding of activations is chosen by them.
+Result<CompiledStrategy> compile_plan(const Plan& plan, const StepPrice* prices = nullptr);
 
 }  // namespace weft

@@ -16,8 +16,10 @@ Task InstructionPricer::blank(InstructionId id) const {
   Task task;
   task.stream = static_cast<std::uint8_t>(instruction.stream);
   task.label = id.index();
+  const auto* compute = std::get_if<Compute>(&instruction.what);
   task.when = instruction.guard == Guard::FirstMicroBatch  ? PlayedFor::FirstMicroBatch
               : instruction.guard == Guard::LastMicroBatch ? PlayedFor::LastMicroBatch
+              : compute && compute->begins                 ? PlayedFor::AfterFirst
                                                            : PlayedFor::EveryMicroBatch;
   return task;
 }
@@ -36,7 +38,7 @@ bool InstructionPricer::is_uniform(const Compute& compute, const Mesh& mesh) con
     std::int64_t left = signature.axes[a].size / (compute.sharding.outer.empty() ? 1 : compute.sharding.outer[a]);
     for (const Cut& cut : compute.sharding.axes[a]) {
       const int parts = mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
-      if (!cut.sizes.empty() || left % parts != 0) return false;
+      if (!cut.shares.empty() || left % parts != 0) return false;
       left /= parts;
     }
     // Masks let the last queries see more, where the order of tokens does not make up for it.

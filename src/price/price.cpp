@@ -31,7 +31,12 @@ class Pricer {
         uniform_(program.instructions.size(), -1),
         uniform_works_(program.instructions.size()),
         known_(training.graph.signatures().size()),
-        task_of_(program.instructions.size()) {}
+        task_of_(program.instructions.size()) {
+    if (options.last) {
+      last_pricer_.emplace(options.last->program, options.last->graph, cluster, cost, stack);
+      last_task_.resize(program.instructions.size());
+    }
+  }
 
   Result<Priced> run() {
     for (DeviceId device : world_.devices())
@@ -83,6 +88,7 @@ class Pricer {
         if (std::find(asked.begin(), asked.end(), described.shape) != asked.end() && described.moved == 0) continue;
         asked.push_back(described.shape);
         communications_.cost_of(instruction, described);
+        if (options_.last) communications_.cost_of(described, last_payload(instruction, described));
       }
     });
   }
@@ -174,8 +180,23 @@ class Pricer {
     return parties_[id];
   }
 
-  void communicate(Task& task, const Instruction& instruction, CommGroupId group, std::uint32_t key) {
-    const CommunicateCost& cost = communications_.cost_of(instruction, communications_.groups()[group]);
+  // Of a smaller last micro-batch: tensors shrink as a whole.
+  Payload last_payload(const Instruction& instruction, const CommGroup& group) const {
+    Payload payload = communications_.payload_of(instruction, group);
+    const auto reads = reads_of(program_, instruction);
+    const BufferId moved = reads.empty() ? writes_of(program_, instruction).front() : reads.front();
+    const TensorId tensor = program_.buffers[moved].tensor;
+    const std::int64_t usual = graph_.bytes(tensor).value, smaller = options_.last->graph.bytes(tensor).value;
+    if (usual == smaller) return payload;
+    for (std::int64_t* bytes : {&payload.bytes, &payload.arranged})
+      *bytes = static_cast<std::int64_t>(static_cast<__int128>(*bytes) * smaller / usual);
+    return payload;
+  }
+
+  void communicate(Task& task, const Instruction& instruction, CommGroupId group, std::uint32_t key, bool last) {
+    const CommGroup& described = communications_.groups()[group];
+    const CommunicateCost& cost = last ? communications_.cost_of(described, last_payload(instruction, described))
+                                       : communications_.cost_of(instruction, described);
     if (cost.latency == 0 && cost.bytes == 0) return;
     const std::uint32_t group_class = classes_.group[group];
     const WorkId work = works_.communication(group_class, cost, [&](const CommunicateCost& of, Work& made) {
@@ -191,7 +212,8 @@ class Pricer {
     });
     if (const std::int32_t count = parties(group); count > 1) {
       const auto [found, added] =
-          meetings_.try_emplace(std::uint64_t{group_class} << 32 | key, MeetingId(priced_.workload.meetings.size()));
+          (last ? last_meetings_ : meetings_)
+              .try_emplace(std::uint64_t{group_class} << 32 | key, MeetingId(priced_.workload.meetings.size()));
       if (added) priced_.workload.meetings.push_back({work, count});
       task.meeting = found->second;
     } else {
@@ -207,17 +229,26 @@ class Pricer {
     std::vector<int> at(program_.meshes.size(), -1);
     for (MeshId mesh : program_.meshes.ids()) at[mesh.index()] = program_.meshes[mesh].position_of(device);
 
-    const auto task_of = [&](InstructionId instruction_id) {
-      if (const TaskId known = known_task(id, instruction_id); known.valid()) return known;
-      const Instruction& instruction = program_.instructions[instruction_id];
-      Task task = make_task(instruction_id, device, at[instruction.mesh.index()]);
-      for (InstructionId before : instruction.after)
-        if (const TaskId known = known_task(id, before); known.valid()) task.after.push_back(known);
-      if (std::holds_alternative<Receive>(instruction.what)) wait_for_own_send(task, instruction, id);
-      if (const auto* send = std::get_if<Send>(&instruction.what)) sent_[send->transfer.index()] = instruction_id;
-      const TaskId made = agent.tasks.push_back(std::move(task));
-      task_of_[instruction_id] = {id, made};
-      return made;
+    // The instruction's task, and besides the one of a smaller last micro-batch, where that has less to do.
+    const auto add_task = [&](InstructionId instruction_id, std::vector<TaskId>& list) {
+      if (!known_task(id, instruction_id).valid()) {
+        const Instruction& instruction = program_.instructions[instruction_id];
+        Task task = make_task(instruction_id, device, at[instruction.mesh.index()]);
+        for (InstructionId before : instruction.after) wait_for(task, before, id);
+        if (std::holds_alternative<Receive>(instruction.what)) wait_for_own_send(task, instruction, id);
+        if (const auto* send = std::get_if<Send>(&instruction.what)) sent_[send->transfer.index()] = instruction_id;
+        std::optional<Task> smaller;
+        if (options_.last && task.when == PlayedFor::EveryMicroBatch && (task.work.valid() || task.meeting.valid())) {
+          smaller = make_task(instruction_id, device, at[instruction.mesh.index()], true);
+          smaller->after = task.after;
+          smaller->when = PlayedFor::LastMicroBatch;
+          task.when = PlayedFor::AllButLastMicroBatch;
+        }
+        task_of_[instruction_id] = {id, agent.tasks.push_back(std::move(task))};
+        if (options_.last) last_task_[instruction_id] = smaller ? agent.tasks.push_back(std::move(*smaller)) : TaskId();
+      }
+      list.push_back(task_of_[instruction_id].second);
+      if (options_.last && last_task_[instruction_id].valid()) list.push_back(last_task_[instruction_id]);
     };
     const RankPlays& plays = ranks_.plays(priced_.agents[id].rank);
     agent.plays = plays.plays;
@@ -227,7 +258,7 @@ class Pricer {
         const Instruction& instruction = program_.instructions[instruction_id];
         if (at[instruction.mesh.index()] < 0 || std::holds_alternative<Free>(instruction.what)) continue;
         if (!body.takes(instruction.weight_part)) continue;
-        list.push_back(task_of(instruction_id));
+        add_task(instruction_id, list);
       }
     }
   }
@@ -237,12 +268,23 @@ class Pricer {
     return task_of_[id].first == agent ? task_of_[id].second : TaskId();
   }
 
+  void wait_for(Task& task, InstructionId before, AgentId agent) const {
+    const TaskId known = known_task(agent, before);
+    if (!known.valid()) return;
+    task.after.push_back(known);
+    if (options_.last && last_task_[before].valid()) task.after.push_back(last_task_[before]);
+  }
+
   // What comes with the device's own sending, from itself or from others, is there once that is complete.
   void wait_for_own_send(Task& task, const Instruction& instruction, AgentId agent) const {
     if (task.meeting.valid() || task.work.valid()) return;
     const auto sent = sent_.find(std::get<Receive>(instruction.what).transfer.index());
-    if (sent == sent_.end()) return;
-    if (const TaskId known = known_task(agent, sent->second); known.valid()) task.after.push_back(known);
+    if (sent != sent_.end()) wait_for(task, sent->second, agent);
+  }
+
+  WorkId last_work(InstructionId id, const Mesh& mesh, int position) {
+    const auto& compute = std::get<Compute>(options_.last->program.instructions[id].what);
+    return works_.compute(last_pricer_->compute_cost(compute, mesh, position));
   }
 
   // The work of an operator that is the same on every device of its kind.
@@ -277,21 +319,23 @@ class Pricer {
     return work;
   }
 
-  Task make_task(InstructionId id, DeviceId device, int position) {
+  // `last`: as a smaller last micro-batch has it.
+  Task make_task(InstructionId id, DeviceId device, int position, bool last = false) {
     const Instruction& instruction = program_.instructions[id];
     Task task = pricer_.blank(id);
     if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
       const Mesh& mesh = program_.meshes[instruction.mesh];
-      const WorkId work = is_uniform(id) ? uniform_work(id, *compute, mesh, position)
-                                         : works_.compute(pricer_.compute_cost(*compute, mesh, position));
+      const WorkId work = last             ? last_work(id, mesh, position)
+                          : is_uniform(id) ? uniform_work(id, *compute, mesh, position)
+                                           : works_.compute(pricer_.compute_cost(*compute, mesh, position));
       if (works_.all()[work].fixed == 0) return task;  // a view
       task.work = work;
       pricer_.add_host(task, instruction);
       return task;
     }
     if (const auto* combine = std::get_if<Combine>(&instruction.what)) {
-      task.work =
-          works_.compute(pricer_.combine_cost(*combine, program_.meshes[instruction.mesh], cluster_.spec(device)));
+      task.work = works_.compute((last ? *last_pricer_ : pricer_)
+                                     .combine_cost(*combine, program_.meshes[instruction.mesh], cluster_.spec(device)));
       pricer_.add_host(task, instruction);
       return task;
     }
@@ -303,7 +347,7 @@ class Pricer {
     std::uint32_t key = id.index();
     if (const auto* send = std::get_if<Send>(&instruction.what)) key = ~send->transfer.index();
     if (const auto* receive = std::get_if<Receive>(&instruction.what)) key = ~receive->transfer.index();
-    communicate(task, instruction, group, key);
+    communicate(task, instruction, group, key, last);
     pricer_.add_host(task, instruction);
     return task;
   }
@@ -316,6 +360,7 @@ class Pricer {
   const PriceOptions& options_;
   const Mesh& world_;
   InstructionPricer pricer_;
+  std::optional<InstructionPricer> last_pricer_;  // of a smaller last micro-batch
   Communications& communications_;
   Ranks ranks_;
   Works works_;
@@ -336,9 +381,11 @@ class Pricer {
   std::map<std::pair<InstructionId, const DeviceSpec*>, WorkId> other_works_;
   IdVec<SignatureId, std::vector<Known>> known_;
   IdVec<InstructionId, std::pair<AgentId, TaskId>> task_of_;  // as it was made last
+  IdVec<InstructionId, TaskId> last_task_;                    // besides, of a smaller last micro-batch
   IdVec<CommGroupId, std::int32_t> parties_;                  // 0: not counted yet
-  std::unordered_map<std::uint64_t, MeetingId> meetings_;     // by class of groups and what brings them together
-  std::unordered_map<std::uint32_t, InstructionId> sent_;     // transfer → its send
+  // By class of groups and what brings them together.
+  std::unordered_map<std::uint64_t, MeetingId> meetings_, last_meetings_;
+  std::unordered_map<std::uint32_t, InstructionId> sent_;  // transfer → its send
 };
 
 }  // namespace

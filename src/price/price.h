@@ -12,6 +12,7 @@
 #include "cost/cost.h"
 #include "graph/training.h"
 #include "program/issue_order.h"
+#include "program/last_micro_batch.h"
 #include "strategy/stack.h"
 
 namespace weft {
@@ -22,6 +23,7 @@ enum class Fold : std::uint8_t { None, Same, Alike };
 
 struct PriceOptions {
   Fold fold = Fold::Alike;
+  std::optional<LastMicroBatch> last = {};  // where it is smaller than the others
 };
 
 // What an agent stands for.

@@ -1,5 +1,7 @@
 #include "profile/sqlite.h"
 
+#include "base/read_file.h"
+
 namespace weft::sqlite {
 
 Error failure(sqlite3* connection, const std::string& path) {
@@ -24,6 +26,8 @@ Error failure(sqlite3* connection, const std::string& path) {
 }
 
 Result<Connection> open(const std::string& name, int flags, const std::string& path) {
+  // SQLite would wait for a pipe and take a directory for a file that is missing.
+  WEFT_TRY_OK(check_regular_file(path, "a profile database; weft profile import --db makes one"));
   sqlite3* raw = nullptr;
   const int status = sqlite3_open_v2(name.c_str(), &raw, flags, nullptr);
   Connection connection(raw);

@@ -41,6 +41,7 @@ std::vector<std::vector<IssuedBody>> issue_order(const Program& program, const S
     for (std::int32_t chunk = 0; chunk < schedule.chunks; ++chunk)
       stage_at.push_back(program_stage(program, schedule, {rank, chunk}));
 
+  const std::vector<Visits> visits = visits_by_place(schedule);
   std::vector<std::vector<IssuedBody>> issued(ranks);
   std::vector<std::int32_t> others;
   for (const RankedAction& at : total_order(schedule)) {
@@ -48,7 +49,7 @@ std::vector<std::vector<IssuedBody>> issue_order(const Program& program, const S
     const Action& action = schedule.actions[rank][static_cast<std::size_t>(at.action)];
     const std::size_t place = rank * static_cast<std::size_t>(schedule.chunks) + static_cast<std::size_t>(action.chunk);
     IssuedBody play{2 * stage_at[place] + (action.body == Body::Forward ? 0 : 1), action.body, action.micro_batch,
-                    at.action};
+                    at.action, visits[place]};
     issued[rank].push_back(play);
     play.action = IssuedBody::kForeign;
     others.clear();
@@ -65,7 +66,11 @@ std::vector<std::vector<IssuedBody>> issue_order(const Program& program, const S
       if (other != at.rank) issued[static_cast<std::size_t>(other)].push_back(play);
   }
   for (std::vector<IssuedBody>& list : issued)
-    list.push_back({body_count(program) - 1, Body::Forward, schedule.micro_batches - 1, IssuedBody::kStep});
+    list.push_back({body_count(program) - 1,
+                    Body::Forward,
+                    schedule.micro_batches - 1,
+                    IssuedBody::kStep,
+                    {-1, schedule.micro_batches - 1}});
   return issued;
 }
 

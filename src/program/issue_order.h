@@ -18,6 +18,7 @@ struct IssuedBody {
   Body part = Body::Forward;
   std::int32_t micro_batch = 0;
   std::int32_t action = kStep;  // of the rank's own, or one of these
+  Visits visits = {};           // of the place whose body it is
 
   static constexpr std::int32_t kStep = -1, kForeign = -2;  // another rank's action
 
@@ -25,9 +26,9 @@ struct IssuedBody {
 };
 
 // Whether the rank, playing the body, plays an instruction of it that is on one of its meshes.
-inline bool plays(const IssuedBody& issued, const Instruction& instruction, std::int32_t micro_batches) {
+inline bool plays(const IssuedBody& issued, const Instruction& instruction) {
   return in_part(issued.part, instruction.weight_part) &&
-         is_let_through(instruction.guard, issued.micro_batch, micro_batches);
+         is_let_through(instruction.guard, issued.micro_batch, issued.visits);
 }
 
 // "F3.1", "step"; of another rank's action "receive".

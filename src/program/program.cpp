@@ -10,6 +10,8 @@ std::string_view name_of(BufferKind kind) {
   switch (kind) {
     case BufferKind::Input:
       return "input";
+    case BufferKind::Scalar:
+      return "scalar";
     case BufferKind::Parameter:
       return "parameter";
     case BufferKind::State:
@@ -18,6 +20,8 @@ std::string_view name_of(BufferKind kind) {
       return "saved";
     case BufferKind::Temporary:
       return "temporary";
+    case BufferKind::Result:
+      return "result";
   }
   return "?";
 }
@@ -61,7 +65,7 @@ std::span<const BufferId> writes_of(const Program& program, const Instruction& i
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) return communicate->outputs;
   if (const auto* receive = std::get_if<Receive>(&instruction.what))
     return {&program.transfers[receive->transfer].to, 1};
-  if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) return {&sum->output, 1};
+  if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) return sum->outputs;
   if (const auto* copy = std::get_if<Copy>(&instruction.what)) return {&copy->to, 1};
   if (const auto* combine = std::get_if<Combine>(&instruction.what)) return combine->outputs;
   return {};

@@ -33,12 +33,21 @@ using InstructionList = ShortVec<InstructionId>;
 // How long a buffer lives.
 enum class BufferKind : std::uint8_t {
   Input,      // given with every micro-batch
+  Scalar,     // one number, given with every step: learning rate, loss scale
   Parameter,  // kept from step to step
-  State,      // gradient accumulators, optimizer state, master weights: kept from step to step
+  // Gradient accumulators, optimizer state, master weights: kept from step to step. What accumulations add to, and none
+  // begins, is zero when a step begins.
+  State,
   Saved,  // made in the forward body of a micro-batch, freed in its backward body: one slot per micro-batch in flight
   Temporary,  // made and freed within a body; what is received, from the sender's body to the reader's
+  Result,     // one number that the step leaves with every device, for its player: the mean loss
 };
 std::string_view name_of(BufferKind kind);
+// Whether it has one place for all micro-batches, and is not freed.
+constexpr bool outlives_micro_batches(BufferKind kind) {
+  return kind == BufferKind::Scalar || kind == BufferKind::Parameter || kind == BufferKind::State ||
+         kind == BufferKind::Result;
+}
 
 // A tensor in one layout. A tensor may have several buffers: as made, gathered, reduced.
 struct Buffer {
@@ -59,6 +68,10 @@ struct Compute {
   OpSharding sharding;
   BufferList inputs, outputs;
   std::optional<Arithmetic> products = {};  // factors of its products are rounded to this; none: as they are stored
+  // Of an accumulation: the sum begins with its term. In the first micro-batch that comes to its stage the term is made
+  // in the sum's own memory, so nothing is read, added or moved; in later ones it is added. (PyTorch's AccumulateGrad
+  // takes the first gradient over; Megatron's fused products write instead of adding.)
+  bool begins = false;
 
   bool operator==(const Compute&) const = default;
 };
@@ -101,9 +114,11 @@ struct Receive {
 
 // Adds scalars that live on any meshes into one contribution per device of the world: each device adds those it holds,
 // a replicated one only on its first device, so that an all-reduce over the world gives the sum of all, each once.
+// Several sums, one after the other: the first has the first counts[0] inputs, and so on.
 struct SumScalars {
   BufferList inputs;
-  BufferId output;  // partial over the world
+  ShortVec<std::uint32_t> counts;
+  BufferList outputs;  // partial over the world
 
   bool operator==(const SumScalars&) const = default;
 };
@@ -138,7 +153,7 @@ struct Free {
   bool operator==(const Free&) const = default;
 };
 
-// For which micro-batches of a step an instruction is played.
+// For which micro-batches of a step an instruction is played: the first or the last of those that come to its stage.
 enum class Guard : std::uint8_t { Always, FirstMicroBatch, LastMicroBatch };
 
 // A device works on its streams side by side; on each in issue order.
@@ -206,14 +221,14 @@ inline const std::vector<InstructionId>& body_at(const Program& program, std::si
   return body % 2 == 0 ? stage.forward : stage.backward;
 }
 // The body of an action, and whether the action plays an instruction of it: a split backward plays its part, guards let
-// through their micro-batch.
+// through their micro-batch of those that come to the action's place.
 std::size_t body_of(const Program& program, const Schedule& schedule, std::size_t rank, const Action& action);
 inline bool in_part(Body part, bool weight_part) {
   return part == Body::BackwardInput ? !weight_part : part != Body::BackwardWeight || weight_part;
 }
-inline bool is_let_through(Guard guard, std::int32_t micro_batch, std::int32_t micro_batches) {
-  return guard == Guard::FirstMicroBatch ? micro_batch == 0
-                                         : guard != Guard::LastMicroBatch || micro_batch + 1 == micro_batches;
+inline bool is_let_through(Guard guard, std::int32_t micro_batch, const Visits& visits) {
+  return guard == Guard::FirstMicroBatch ? micro_batch == visits.first
+                                         : guard != Guard::LastMicroBatch || micro_batch == visits.last;
 }
 
 // Readable text: meshes, buffers and bodies, one instruction a line (program_text.h reads it back).

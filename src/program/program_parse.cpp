@@ -169,9 +169,11 @@ class Parser {
     WEFT_TRY_OK(next(in, "buffer", 'b', p_.buffers));
     const BufferId id(p_.buffers.size());
     const std::string_view kind_name = in.word(" \t\r");
-    const auto kind = one_of(kind_name, {BufferKind::Input, BufferKind::Parameter, BufferKind::State, BufferKind::Saved,
-                                         BufferKind::Temporary});
-    if (!kind) return error("expected input, parameter, state, saved or temporary after the buffer's number");
+    const auto kind =
+        one_of(kind_name, {BufferKind::Input, BufferKind::Scalar, BufferKind::Parameter, BufferKind::State,
+                           BufferKind::Saved, BufferKind::Temporary, BufferKind::Result});
+    if (!kind)
+      return error("expected input, scalar, parameter, state, saved, temporary or result after the buffer's number");
     WEFT_TRY(const TensorId tensor, tensors_.find(in.word(" \t\r")));
     WEFT_TRY(const MeshId mesh, reference(in, "mesh", 'm', p_.meshes));
     in.skip_blanks();
@@ -338,8 +340,14 @@ class Parser {
     }
     if (in.take("sum scalars")) {
       SumScalars sum;
-      WEFT_TRY(sum.output, single(outputs, "a sum of scalars"));
-      WEFT_TRY(sum.inputs, parse_arguments(in));
+      if (!in.take("(")) return error("expected '(', found {}", in.here());
+      do {
+        WEFT_TRY(const BufferList terms, parse_buffers(in));
+        sum.counts.push_back(static_cast<std::uint32_t>(terms.size()));
+        sum.inputs.append(terms.begin(), terms.end());
+      } while (in.take_after_blanks(";"));
+      if (!in.take_after_blanks(")")) return error("expected ')' or ';' and the next sum, found {}", in.here());
+      sum.outputs = std::move(outputs);
       instruction.what = std::move(sum);
       return Ok{};
     }
@@ -428,7 +436,7 @@ class Parser {
         WEFT_TRY(sharding.mesh, reference(in, "mesh", 'm', p_.meshes));
       }
       const Mesh& mesh = p_.meshes[sharding.mesh];
-      for (in.skip_blanks(); !in.at_end() && !in.at("after ") && !in.at("in "); in.skip_blanks())
+      for (in.skip_blanks(); !in.at_end() && !in.at("after ") && !in.at("in ") && !in.at("begins"); in.skip_blanks())
         WEFT_TRY_OK(parse_split(in, signature, mesh, sharding));
     }
     if (in.take_after_blanks("in ")) {
@@ -436,6 +444,7 @@ class Parser {
       compute.products = arithmetic_named(in.word(" \t\r"));
       if (!compute.products) return error("expected what products run in, such as tf32, found {}", found.here());
     }
+    compute.begins = in.take_after_blanks("begins");
     instruction.what = std::move(compute);
     return Ok{};
   }

@@ -156,6 +156,7 @@ class Printer {
     if (elsewhere) fmt::format_to(out_, " on m{}", what.sharding.mesh.index());
     text_ += split;
     if (what.products) fmt::format_to(out_, " in {}", name(*what.products));
+    if (what.begins) text_ += " begins";
   }
   void print_what(const Communicate& what, MeshId on) {
     print_results(what.outputs);
@@ -171,7 +172,15 @@ class Printer {
     fmt::format_to(out_, "b{} = receive by t{}", program_.transfers[what.transfer].to.index(), what.transfer.index());
   }
   void print_what(const SumScalars& what, MeshId) {
-    fmt::format_to(out_, "b{} = sum scalars({})", what.output.index(), print_buffers(what.inputs));
+    print_results(what.outputs);
+    text_ += "sum scalars(";
+    const BufferId* next = what.inputs.begin();
+    for (const std::uint32_t count : what.counts) {
+      if (next != what.inputs.begin()) text_ += "; ";
+      text_ += print_buffers({next, count});
+      next += count;
+    }
+    text_ += ')';
   }
   void print_what(const Copy& what, MeshId) {
     fmt::format_to(out_, "b{} = copy(b{})", what.to.index(), what.from.index());
@@ -254,6 +263,7 @@ class DevicePrinter {
     if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
       fmt::format_to(out_, "{} {}", weft::name_of(graph_.kind(compute->op)), graph_.name(compute->op));
       if (compute->products) fmt::format_to(out_, " in {}", name(*compute->products));
+      if (compute->begins) text_ += " begins";
     } else if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
       const Mesh& mesh = program_.meshes[instruction.mesh];
       std::vector<DeviceId> group;

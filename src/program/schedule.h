@@ -71,6 +71,14 @@ struct Schedule {
 // The stage of every place, by rank · chunks + chunk.
 std::vector<std::int32_t> stages_by_place(const Schedule& schedule);
 
+// The first and the last micro-batch that come to a place: where stages are held twice, of those that take its route.
+struct Visits {
+  std::int32_t first = 0, last = 0;
+
+  bool operator==(const Visits&) const = default;
+};
+std::vector<Visits> visits_by_place(const Schedule& schedule);  // by rank · chunks + chunk
+
 // A stage held in several places, whose gradients are summed over them before the optimizer step.
 struct ReplicatedStage {
   std::int32_t stage = 0;

@@ -25,7 +25,8 @@ std::string described(const Program& program, const Graph& graph, InstructionId 
   } else if (const auto* receive = std::get_if<Receive>(&instruction.what)) {
     what = "receive of " + tensor(program.transfers[receive->transfer].to);
   } else if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) {
-    what = "sum of scalars " + tensor(sum->output);
+    what = "sum of scalars";
+    if (!sum->outputs.empty()) what += " " + tensor(sum->outputs.front());
   } else if (const auto* copy = std::get_if<Copy>(&instruction.what)) {
     what = "copy of " + tensor(copy->from);
   } else if (const auto* combine = std::get_if<Combine>(&instruction.what)) {
@@ -84,7 +85,7 @@ class Names {
   bool has_all(const Communicate& what) const { return has(what.inputs) && has(what.outputs); }
   bool has_all(const Send& what) const { return program_.transfers.contains(what.transfer); }
   bool has_all(const Receive& what) const { return program_.transfers.contains(what.transfer); }
-  bool has_all(const SumScalars& what) const { return has(what.inputs) && has(what.output); }
+  bool has_all(const SumScalars& what) const { return has(what.inputs) && has(what.outputs); }
   bool has_all(const Copy& what) const { return has(what.from) && has(what.to); }
   bool has_all(const Free& what) const { return has(what.buffer); }
   bool has_all(const Combine& what) const { return has(what.inputs) && has(what.outputs); }
@@ -116,6 +117,7 @@ class Names {
       return Ok{};
     };
     for (std::size_t body = 0; body < body_count(program_); ++body) WEFT_TRY_OK(place(body));
+    WEFT_TRY_OK(check_scalars());
     for (TransferId id : program_.transfers.ids()) {
       if (sent[id] != 1 || received[id] != 1)
         return error("transfer t{} is sent {} times and received {} times", id.index(), sent[id], received[id]);
@@ -131,6 +133,23 @@ class Names {
           return error("{} waits for {}: nothing may wait for a free", described(program_, graph_, id),
                        described(program_, graph_, before));
       }
+    return Ok{};
+  }
+
+  // What comes with a step is not written, what it leaves behind is written once, in the step.
+  Status check_scalars() const {
+    IdVec<BufferId, int> written(program_.buffers.size(), 0), in_step(program_.buffers.size(), 0);
+    for (const Instruction& instruction : program_.instructions)
+      for (BufferId id : writes_of(program_, instruction)) ++written[id];
+    for (InstructionId id : program_.step)
+      for (BufferId each : writes_of(program_, program_.instructions[id])) ++in_step[each];
+    for (BufferId id : program_.buffers.ids()) {
+      const BufferKind kind = program_.buffers[id].kind;
+      if (kind == BufferKind::Scalar && written[id] > 0)
+        return error("{} is given with the step, and written", described(program_, graph_, id));
+      if (kind == BufferKind::Result && (written[id] != 1 || in_step[id] != 1))
+        return error("{} is a result that the step does not write, or not once", described(program_, graph_, id));
+    }
     return Ok{};
   }
 

@@ -11,6 +11,7 @@ namespace weft {
 //              and in the same body
 //   layouts    parts make up their tensors; a collective's outputs follow from its inputs (an all-gather takes a cut
 //              away, a reduce-scatter makes a cut of a partial sum, …); only copies touch the host's memory
+//   scalars    what is given with a step is not written; a result is one number, written once, in the step, for all
 //   values     every read has a write before it in the same micro-batch; nothing is used after it was freed; everything
 //              that is made is freed exactly once
 //   streams    uses of one memory of which one writes, and its free, are ordered as they are issued, by the order on

@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-bool kept(BufferKind kind) { return kind == BufferKind::Parameter || kind == BufferKind::State; }
+bool kept(BufferKind kind) { return outlives_micro_batches(kind); }
 std::size_t at(Stream stream) { return static_cast<std::size_t>(stream); }
 
 class ClassPlayer {
@@ -28,16 +28,18 @@ class ClassPlayer {
         member_(program.meshes.size(), 0),
         place_(program.instructions.size(), kNowhere),
         buffer_place_(program.buffers.size(), kNowhere),
-        memory_place_(program.buffers.size(), kNowhere) {
+        memory_place_(program.buffers.size(), kNowhere),
+        begun_(program.buffers.size(), kGiven) {
     for (MeshId mesh : of.meshes) member_[mesh] = 1;
   }
 
   Result<ClassPlay> run() {
     lay_out();
-    for (const IssuedBody& each : issued_bodies_)
+    for (const IssuedBody& each : issued_bodies_) {
+      now_ = each.visits;
       for (InstructionId id : bodies_[each.body])
-        if (plays(each, program_.instructions[id], static_cast<std::int32_t>(micro_batches_)))
-          WEFT_TRY_OK(issue(id, each.micro_batch));
+        if (plays(each, program_.instructions[id])) WEFT_TRY_OK(issue(id, each.micro_batch));
+    }
     for (std::size_t i = 0; i < roots_.size(); ++i)
       for (std::size_t slot = first_slot_[i]; slot < first_slot_[i + 1]; ++slot)
         if (held_[slot] == kHeld)
@@ -51,6 +53,7 @@ class ClassPlayer {
   static constexpr std::uint32_t kStreamBits = 4;
   static_assert(kStreams <= 1 << kStreamBits);
   enum Held : char { kUntouched, kHeld, kFreed };
+  enum Begun : char { kGiven, kNotBegun, kBegun };
   // By stream the last use so far, as its number on the stream; 0: none.
   struct Uses {
     Clock reads = {}, writes = {};
@@ -102,6 +105,8 @@ class ClassPlayer {
     };
     add(reads_of(program_, instruction), false);
     add(writes_of(program_, instruction), true);
+    if (const auto* compute = std::get_if<Compute>(&instruction.what); compute && compute->begins)
+      begun_[program_.buffers[compute->outputs[0]].storage] = kNotBegun;
     if (const auto* free = std::get_if<Free>(&instruction.what)) find_place(free->buffer);
   }
   void find_place(BufferId id) {
@@ -128,8 +133,8 @@ class ClassPlayer {
                                   issued_.begin() + static_cast<std::ptrdiff_t>(row + micro_batches_));
       if (found == 0) {
         const Guard guard = program_.instructions[before].guard;
-        if ((guard == Guard::FirstMicroBatch && micro_batch != 0) ||
-            (guard == Guard::LastMicroBatch && static_cast<std::size_t>(micro_batch) + 1 != micro_batches_))
+        if ((guard == Guard::FirstMicroBatch && micro_batch != now_.first) ||
+            (guard == Guard::LastMicroBatch && micro_batch != now_.last))
           continue;
         return error("{} waits for {}, which comes later: wait only for what the micro-batch has issued",
                      described(program_, graph_, id), described(program_, graph_, before));
@@ -174,6 +179,9 @@ class ClassPlayer {
     play_.streams[stream].push_back(where);
     issued_[place_[id] * micro_batches_ + m] = where + 1;
 
+    const auto* compute = std::get_if<Compute>(&instruction.what);
+    if (compute && compute->begins && micro_batch == now_.first)
+      begun_[program_.buffers[compute->outputs[0]].storage] = kBegun;
     const std::uint32_t first = first_access_[place_[id]], last = first_access_[place_[id] + 1];
     for (std::uint32_t i = first; i < last; ++i) WEFT_TRY_OK(check(id, accesses_[i], m, clock));
     for (std::uint32_t i = first; i < last; ++i) {
@@ -193,6 +201,8 @@ class ClassPlayer {
     const std::size_t memory = slot(buffer.memory, m);
     const auto named = [&] { return described(program_, graph_, access.buffer); };
     const auto by = [&] { return described(program_, graph_, id); };
+    if (!access.write && begun_[buffer.storage] == kNotBegun)
+      return error("{} is read before anything begins it, by {}", named(), by());
     if (!kept(program_.buffers[buffer.storage].kind)) {
       if (held_[memory] == kFreed)
         return error("{} is {} after it was freed, by {}", named(), access.write ? "written" : "read", by());
@@ -237,6 +247,7 @@ class ClassPlayer {
   const Graph& graph_;
   const std::vector<IssuedBody>& issued_bodies_;
   const std::size_t micro_batches_;
+  Visits now_ = {};  // of the place whose body is issued
   IdVec<MeshId, char> member_;
   std::vector<std::vector<InstructionId>> bodies_;  // the class's own instructions of each
 
@@ -248,6 +259,8 @@ class ClassPlayer {
   std::vector<std::size_t> first_slot_;  // by memory, into uses_ and held_: one slot per micro-batch, or one if kept
   std::vector<std::uint32_t> first_access_;  // by instruction, into accesses_
   std::vector<Access> accesses_;
+
+  IdVec<BufferId, char> begun_;  // of sums that an accumulation begins: whether it has
 
   ClassPlay play_;
   std::vector<std::uint32_t> number_;      // by place in the order: on its stream, from 1

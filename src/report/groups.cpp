@@ -51,14 +51,15 @@ std::vector<std::pair<std::string, MeshAxes>> degrees_of(const Mesh& mesh) {
     return axes;
   };
   const bool hybrid = set({"replicate"}) != 0, folded = set({"etp", "eptp"}) != 0;
-  const MeshAxes tensor = set({"tp", "etp", "eptp"}), experts = set({"ep", "ecp", "eptp"});
+  const MeshAxes experts = set({"ep", "ecp", "eptp"});
+  const MeshAxes copies = set({"dp", "fsdp", "replicate", "cp"}) | (folded ? set({"tp"}) : 0);
   std::vector<std::pair<std::string, MeshAxes>> degrees = {
-      {"tp", tensor},
+      {"tp", set({"tp", "etp", "eptp"})},
       {"etp", set({"etp"})},
       {"cp", set({"cp", "ecp"})},
       {"ep", experts},
-      {hybrid ? "fsdp" : "dp", set({"dp", "fsdp", "ep"})},
-      {"edp", experts != 0 || folded ? set({"dp", "fsdp", "replicate", "cp", folded ? "tp" : "cp"}) : 0}};
+      {std::string(hybrid ? "fsdp" : "dp"), set({"dp", "fsdp", "ep"})},
+      {"edp", experts != 0 || folded ? copies : 0}};
   MeshAxes named = 0;
   for (const auto& [name, axes] : degrees) named |= name == "edp" ? 0 : axes;
   for (std::size_t axis = 0; axis < mesh.axes().size(); ++axis)
@@ -78,13 +79,13 @@ std::vector<GroupKind> group_kinds(const Plan& plan) {
     for (DeviceId device : group) numbers.push_back(rank_of.at(device));
     return numbers;
   };
-  // Groups of every degree over all pipeline ranks; axes of placed operators are theirs alone.
+  // Groups of every degree over all meshes of stages, each once; axes of placed operators are theirs alone.
   std::vector<GroupKind> kinds;
   std::map<std::string, std::vector<Group>> groups;
   const auto add_mesh = [&](const Mesh& mesh) {
     for (const auto& [name, axes] : degrees_of(mesh)) {
       if (!groups.contains(name)) {
-        GroupKind& kind = kinds.emplace_back(GroupKind{.degree = name});
+        GroupKind& kind = kinds.emplace_back(GroupKind{.degree = name, .over = {}});
         for (std::size_t axis = 0; axis < mesh.axes().size(); ++axis)
           if (axes >> axis & 1u) kind.over.push_back(mesh.axes()[axis].name);
       }
@@ -97,7 +98,10 @@ std::vector<GroupKind> group_kinds(const Plan& plan) {
       }
     }
   };
-  for (const RankMesh& rank : plan.resolved.ranks) add_mesh(rank.mesh);
+  const std::vector<StageMesh>& meshes = plan.resolved.meshes;
+  for (auto stage = meshes.begin(); stage != meshes.end(); ++stage)
+    if (std::none_of(meshes.begin(), stage, [&](const StageMesh& before) { return before.mesh == stage->mesh; }))
+      add_mesh(stage->mesh);
   for (GroupKind& kind : kinds) {
     const std::vector<Group>& of = groups[kind.degree];
     kind.count = static_cast<std::int64_t>(of.size());
@@ -109,15 +113,16 @@ std::vector<GroupKind> group_kinds(const Plan& plan) {
   std::stable_sort(kinds.begin(), kinds.end(), [](const GroupKind& a, const GroupKind& b) {
     return a.first[1] - a.first[0] < b.first[1] - b.first[0];
   });
-  if (plan.resolved.ranks.size() > 1) {
+  const std::span<const StageMesh> pipeline = plan.resolved.ranks();
+  if (pipeline.size() > 1) {
     std::size_t most = std::numeric_limits<std::size_t>::max();
-    for (const RankMesh& rank : plan.resolved.ranks) most = std::min(most, rank.mesh.devices().size());
+    for (const StageMesh& rank : pipeline) most = std::min(most, rank.mesh.devices().size());
     std::vector<Group> chains(most);
-    for (const RankMesh& rank : plan.resolved.ranks)
+    for (const StageMesh& rank : pipeline)
       for (std::size_t i = 0; i < most; ++i) chains[i].push_back(rank.mesh.devices()[i]);
     GroupKind kind{.degree = std::string(kPipelineAxis),
                    .over = {std::string(kPipelineAxis)},
-                   .size = static_cast<int>(plan.resolved.ranks.size()),
+                   .size = static_cast<int>(pipeline.size()),
                    .count = static_cast<std::int64_t>(chains.size())};
     kind.first = ranks(chains.front());
     measure_chain(plan.cluster, chains, kind);

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <type_traits>
 
+#include "base/read_file.h"
 #include "report/simulation.h"
 #include "search/search.h"
 #include "strategy/yaml.h"
@@ -161,9 +161,8 @@ Result<PlanFile> parse_plan_file(std::string_view text, std::string_view name) {
 }
 
 Result<PlanFile> read_plan_file(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) return error("{}: cannot be read", path);
-  const std::string text((std::istreambuf_iterator<char>(stream)), {});
+  constexpr FileKind kPlan{"a plan.json of weft plan --out", std::size_t{64} << 20};
+  WEFT_TRY(const std::string text, read_file(path, kPlan));
   return parse_plan_file(text, path);
 }
 

@@ -155,7 +155,7 @@ class Printer {
       text += fmt::format("{} = receive t{}{}  # {}", typed(transfer.to), receive->transfer.index(),
                           peer(" from", transfer.to, transfer.from), graph_.name(program_.buffers[transfer.to].tensor));
     } else if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) {
-      text += fmt::format("{} = sum scalars ({})", typed(sum->output), list(sum->inputs, false));
+      text += fmt::format("{} = sum scalars ({})", list(sum->outputs, true), list(sum->inputs, false));
     } else if (const auto* combine = std::get_if<Combine>(&instruction.what)) {
       text += fmt::format("{} = combine {} ({})", list(combine->outputs, true), name_of(combine->reducer),
                           list(combine->inputs, false));

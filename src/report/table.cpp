@@ -41,7 +41,7 @@ std::string wrapped(const std::vector<std::string>& words, std::string_view sepa
 
 namespace {
 
-// The lines of a cell, none wider than `most` where it can be broken.
+// The lines of a cell, none wider than `most` but for a word that is.
 std::vector<std::string> lines_of(std::string_view cell, std::size_t most) {
   std::vector<std::string> lines;
   for (;;) {
@@ -51,6 +51,7 @@ std::vector<std::string> lines_of(std::string_view cell, std::size_t most) {
       std::size_t cut = std::string_view::npos;
       for (std::size_t at = rest.find(' '); at != std::string_view::npos; at = rest.find(' ', at + 1))
         if (columns(rest.substr(0, at)) <= most && at > 0) cut = at;
+      if (cut == std::string_view::npos) cut = rest.find(' ', 1);
       if (cut == std::string_view::npos) break;
       lines.emplace_back(rest.substr(0, cut));
       rest.remove_prefix(cut + 1);

@@ -22,7 +22,9 @@ namespace {
 constexpr int kBodies = 0, kHost = kStreams + 1;
 int thread_of(const Task& task) { return 1 + task.stream; }
 
-std::string json_text(std::string_view text) { return nlohmann::json(text).dump(); }
+std::string json_text(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
 // Microseconds, every picosecond of them.
 void append_time(fmt::memory_buffer& out, Picoseconds time) {

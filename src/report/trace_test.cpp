@@ -224,32 +224,6 @@ TEST_F(Trace, BeyondAFewTasksTellsBodies) {
   EXPECT_EQ(sends, 16);                   // what goes between stages is told always
 }
 
-TEST_F(Trace, AFileAppearsWholeOrNotAtAll) {
-  {
-    WholeFile file = WholeFile::create(path("a.json")).value();
-    file.write("half of ");
-    EXPECT_FALSE(fs::exists(path("a.json")));
-  }
-  EXPECT_EQ(files(), 0u);  // given up: nothing is left
-  std::ofstream(path("b.json")) << "before";
-  {
-    WholeFile file = WholeFile::create(path("b.json")).value();
-    file.write("after");
-    EXPECT_EQ(read(path("b.json")), "before");
-    EXPECT_TRUE(file.finish().ok());
-  }
-  EXPECT_EQ(read(path("b.json")), "after");
-  EXPECT_EQ(files(), 1u);
-  EXPECT_FALSE(WholeFile::create(path("no/such/folder.json")).ok());
-  EXPECT_FALSE(WholeFile::create(folder_.string()).ok());
-  EXPECT_FALSE(WholeFile::create("").ok());
-  WholeFile full = WholeFile::create("/dev/full").value();  // not a file: written as it is
-  full.write(std::string(1 << 20, 'x'));
-  const Status finished = full.finish();
-  ASSERT_FALSE(finished.ok());
-  EXPECT_EQ(finished.error().message, "/dev/full: cannot be written: No space left on device");
-}
-
 TEST_F(Trace, StopsWhenAsked) {
   const Played of = play({.model = "gpt2-124m:layers=4", .cluster = "dgx-a100:1", .strategy = "pp=2,dp=4,ga=16"});
   {

@@ -287,6 +287,9 @@ struct Composer::StageWork {
   double transfer = 0;               // between stages, where nobody waits for it
 };
 
+// Of the time of adding to gradients, what a micro-batch saves on the average: in the first, sums begin.
+double Composer::begun(const HybridPlan& plan, const SectionCost& cost) { return cost.accumulate / plan.micro_batches; }
+
 void Composer::play_replicas(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data,
                              const Stages& stages, StageWork& work) const {
   const SoftwareStack& stack = problem_.stack;
@@ -310,7 +313,7 @@ void Composer::play_replicas(const HybridPlan& plan, const BlockCosts& block, co
     made.forward_spans = sharing[static_cast<std::size_t>(i)].forward_spans;
     made.backward_spans = sharing[static_cast<std::size_t>(i)].backward_spans;
     // What was reduced is added in parts, on the stream that reduced it or, where computation waits for it, by that.
-    const double adds = cost.accumulate / static_cast<double>(groups.shards());
+    const double adds = (cost.accumulate - begun(plan, cost)) / static_cast<double>(groups.shards());
     if (!overlap) made.adds = adds;
     made.forward_done = cost.forward_done;
     made.backward_done = std::min(cost.backward_done, made.backward);
@@ -385,8 +388,9 @@ const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const Block
     if (sharing && cost.backward > 0)
       slow += (1 / (*sharing)[static_cast<std::size_t>(i)].backward.compute - 1) *
               std::min(1.0, cost.compute_backward / cost.backward);
-    const double weight = std::min(cost.backward_weight, 0.9 * cost.backward);
-    effective.push_back({cost.forward, cost.backward - weight, weight, slow});
+    const double backward = cost.backward - begun(plan, cost);
+    const double weight = std::min(std::max(0.0, cost.backward_weight - begun(plan, cost)), 0.9 * backward);
+    effective.push_back({cost.forward, backward - weight, weight, slow});
   }
 
   std::vector<StageTimes>& times = work.stages;
@@ -538,7 +542,8 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
   const auto busiest_rank = static_cast<int>(std::max_element(work.begin(), work.end()) - work.begin());
   for (int chunk = 0; chunk < table.chunks(); ++chunk)
     for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(busiest_rank, chunk))])
-      made.compute_s += micro_batches * (at(section).compute_forward + at(section).compute_backward);
+      made.compute_s +=
+          micro_batches * (at(section).compute_forward + at(section).compute_backward) - at(section).accumulate;
   made.communication_s = micro_batches * busiest - made.compute_s;
   made.bubble_s = played.makespan - micro_batches * busiest;
 }

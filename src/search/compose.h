@@ -94,6 +94,7 @@ class Composer {
   const StageWork& work_of(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data,
                            const Stages& stages) const;
   // Stages whose replicas talk in every micro-batch (ZeRO-2 and 3).
+  static double begun(const HybridPlan& plan, const SectionCost& cost);
   void play_replicas(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data, const Stages& stages,
                      StageWork& work) const;
   // What a micro-batch takes at least of a section, without what runs beside it; its times are multiplied by `scale`.

@@ -103,7 +103,8 @@ double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const
   const double micro_batches = plan.micro_batches;
   double bound = 0, lead = 0, least_tail = std::numeric_limits<double>::infinity();
   for (int rank = 0; rank < table.ranks(); ++rank) {
-    double own = 0, stream = 0;                    // of a micro-batch
+    double own = 0, stream = 0;                    // of a micro-batch that adds to gradients, …
+    double begun = 0;                              // … which the first does not
     double reduce = 0, gather = 0, optimizer = 0;  // once per step; gradients after the last micro-batch has come
     for (int chunk = 0; chunk < table.chunks(); ++chunk) {
       double most_waits = 0;
@@ -116,6 +117,7 @@ double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const
         if (spread && plan.zero < 2) reduce += said.reduce;
         if (spread && plan.zero > 0 && plan.zero < 3) gather += said.gather;
         optimizer += at(section).optimizer;
+        if (!spread || plan.zero < 2) begun += scale * at(section).accumulate;
       }
       own -= most_waits;  // one section may wait beside another pass
     }
@@ -124,11 +126,11 @@ double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const
     least_tail = std::min(least_tail, std::max(optimizer, gather));
     // The last micro-batch of a chunk may come a round of micro-batches before the end.
     const double before = std::max(0.0, micro_batches - (table.chunks() > 1 ? table.ranks() : 1));
-    bound = std::max(bound, lead + std::max(micro_batches * own, before * own + reduce));
+    bound = std::max(bound, lead + std::max(micro_batches * own, before * own + reduce) - begun);
     if (plan.schedule != PlanSchedule::ZeroBubbleV && plan.schedule != PlanSchedule::ZeroBubbleH1)
       for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, 0))])
-        lead += scale * (at(section).forward + at(section).backward - at(section).recompute_head -
-                         (spread && plan.zero >= 2 ? at(section).accumulate : 0));
+        lead +=
+            scale * (at(section).forward + at(section).backward - at(section).recompute_head - at(section).accumulate);
   }
   return bound + least_tail;
 }

@@ -1,5 +1,6 @@
 #include "search/judge.h"
 
+#include "cost/step_prices.h"
 #include "strategy/yaml.h"
 
 namespace weft {
@@ -11,13 +12,15 @@ constexpr std::int64_t kMostRecorded = 5'000'000;
 // Of one device of every pipeline rank.
 std::int64_t tasks_of(const CompiledStrategy& compiled) {
   std::size_t instructions = 0;
-  for (const StageProgram& stage : compiled.program.stages) instructions += stage.forward.size() + stage.backward.size();
+  for (const StageProgram& stage : compiled.program.stages)
+    instructions += stage.forward.size() + stage.backward.size();
   return static_cast<std::int64_t>(instructions) * compiled.schedule.micro_batches;
 }
 
 Result<Judged> judge_plan(const PlanProblem& problem, const CostModel& cost, Plan plan, const JudgeOptions& options) {
   plan.stack = problem.stack;  // with constants of its own, perhaps
-  WEFT_TRY(CompiledStrategy compiled, compile_plan(plan));
+  const StepPrices prices(plan.cluster, cost);
+  WEFT_TRY(CompiledStrategy compiled, compile_plan(plan, &prices));
   const ForecastOptions playing{
       .network = options.network, .record = tasks_of(compiled) <= kMostRecorded, .headroom = options.headroom};
   WEFT_TRY(PlayedProgram program, play_compiled(plan, plan.stack, compiled, cost, playing));

@@ -47,6 +47,7 @@ Result<Plan> SharedPlans::make(const PlanRequest& request) {
       request.devices.empty() ? like->cluster.device_count() : static_cast<std::int64_t>(request.devices.size());
   WEFT_TRY(const Parallelism parallelism,
            complete(words, devices, {request.global_batch, {}, like->stack.smaller_last_batch.value}));
+  if (batch_of(parallelism).last_graph_batch() != like->batch.last_graph_batch()) return make_plan(request);
   Strategy strategy = expand(parallelism, like->training.graph);
   if (!request.devices.empty()) strategy.mesh.devices = request.devices;
   Result<ResolvedStrategy> resolved = resolve(strategy, like->training, like->cluster);

@@ -32,9 +32,11 @@ RC_GTEST_PROP(Laws, AStreamTakesAtLeastItsWorkAlone, (std::uint64_t seed)) {
   for (const AgentId id : workload.agents.ids()) {
     const AgentScript script(workload, workload.agents[id]);
     std::array<Picoseconds, kMaxStreams> alone{};
+    const IdVec<BodyId, PlayedRange> ranges = played_ranges(workload.agents[id]);
     for (std::uint32_t p = 0; p < script.plays(); ++p)
       for (const TaskId task_id : script.script(p).tasks) {
         const Task& task = workload.agents[id].tasks[task_id];
+        if (!works_in(task, ranges[script.play(p).body], script.play(p).micro_batch)) continue;
         const WorkId work = task.meeting.valid() ? workload.meetings[task.meeting].work : task.work;
         if (work.valid()) alone[task.stream] += isolated_time(workload.works[work], workload.links);
       }
@@ -50,12 +52,12 @@ RC_GTEST_PROP(Laws, BytesOnLinksAreThoseOfTheTasks, (std::uint64_t seed)) {
   RandomWorkload random(Rng(seed), {});
   const Workload& workload = random.workload();
   IdVec<FlowLinkId, Wide> expected(workload.links.size());
-  for (const Agent& agent : workload.agents)
+  for (const Agent& agent : workload.agents) {
+    const IdVec<BodyId, PlayedRange> ranges = played_ranges(agent);
     for (const Play& p : agent.plays)
       for (const TaskId id : agent.bodies[p.body]) {
         const Task& task = agent.tasks[id];
-        if (task.when == PlayedFor::FirstMicroBatch && p.micro_batch != 0) continue;
-        if (task.when == PlayedFor::LastMicroBatch && p.micro_batch != workload.micro_batches - 1) continue;
+        if (!works_in(task, ranges[p.body], p.micro_batch)) continue;
         const WorkId work = task.meeting.valid() ? workload.meetings[task.meeting].work : task.work;
         if (!work.valid()) continue;
         // Each party of a meeting brings its part; the greatest number of parties is 5, and 60 divides by all up to it.
@@ -63,6 +65,7 @@ RC_GTEST_PROP(Laws, BytesOnLinksAreThoseOfTheTasks, (std::uint64_t seed)) {
         for (const LinkUse& load : workload.works[work].links)
           expected[load.link] += Wide{part} * workload.works[work].bytes * load.coefficient;
       }
+  }
   const Run run = play(workload, random_network(random.rng()));
   for (const FlowLinkId id : workload.links.ids()) {
     RC_ASSERT(run.carried[id] == static_cast<std::int64_t>(expected[id] / 60 / kOne));

@@ -79,7 +79,11 @@ class RandomWorkload {
 
   PlayedFor random_guard() {
     const std::uint64_t draw = rng_.below(8);
-    return draw == 0 ? PlayedFor::FirstMicroBatch : draw == 1 ? PlayedFor::LastMicroBatch : PlayedFor::EveryMicroBatch;
+    return draw == 0   ? PlayedFor::FirstMicroBatch
+           : draw == 1 ? PlayedFor::LastMicroBatch
+           : draw == 2 ? PlayedFor::AllButLastMicroBatch
+           : draw == 3 ? PlayedFor::AfterFirst
+                       : PlayedFor::EveryMicroBatch;
   }
 
   // A change that keeps the workload free of deadlock: operations put in, taken out, exchanged, moved; a work, meeting,
@@ -138,10 +142,11 @@ class RandomWorkload {
 
   // A computation, a communication of one agent, or a meeting, as operation `index` of the body.
   void put_in(BodyId body, std::size_t index, WorkloadEdit& edit) {
-    const PlayedFor when = random_guard();
+    PlayedFor when = random_guard();
     const std::size_t agents = workload().agents.size();
     const bool plain = options_.plain > 0 && rng_.below(10) < static_cast<std::uint64_t>(options_.plain);
     const std::uint64_t kind = plain ? 0 : rng_.below(4);
+    if (kind == 3 && when == PlayedFor::AfterFirst) when = PlayedFor::EveryMicroBatch;
     Operation operation;
     const auto add = [&](AgentId id, Task task) {
       task.when = when;

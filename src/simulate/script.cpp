@@ -4,22 +4,14 @@
 
 namespace weft::engine {
 
-bool is_played(PlayedFor when, std::size_t kind) {
-  switch (when) {
-    case PlayedFor::EveryMicroBatch:
-      return true;
-    case PlayedFor::FirstMicroBatch:
-      return (kind & 1) != 0;
-    case PlayedFor::LastMicroBatch:
-      return (kind & 2) != 0;
-  }
-  return false;
-}
-
-Step make_step(const Workload& workload, const Task& task) {
+Step make_step(const Workload& workload, const Task& task, std::size_t kind) {
   Step step;
-  step.host = task.host;
   step.stream = task.stream;
+  if (task.when == PlayedFor::AfterFirst && (kind & 1) != 0) {
+    step.subject = WorkId().index();  // it only has its place
+    return step;
+  }
+  step.host = task.host;
   step.host_waits = task.host_waits;
   if (task.meeting.valid()) {
     step.kind = StepKind::Meet;
@@ -39,8 +31,8 @@ namespace {
 
 constexpr std::size_t kKinds = 4;  // of micro-batches: bit 0: it is the first, bit 1: it is the last
 
-std::size_t kind_of(std::int32_t micro_batch, std::int32_t micro_batches) {
-  return (micro_batch == 0 ? 1u : 0u) + (micro_batch == micro_batches - 1 ? 2u : 0u);
+std::size_t kind_of(std::int32_t micro_batch, const PlayedRange& range) {
+  return (micro_batch == range.first ? 1u : 0u) + (micro_batch == range.last ? 2u : 0u);
 }
 
 // Where a task stands in the bodies of its agent, for one kind of micro-batch.
@@ -143,7 +135,7 @@ Script make_script(const Workload& workload, const Agent& agent, BodyId body, st
     const Task& task = agent.tasks[id];
     if (!is_played(task.when, kind)) continue;
     const auto position = static_cast<std::uint32_t>(script.steps.size());
-    script.steps.push_back(make_step(workload, task));
+    script.steps.push_back(make_step(workload, task, kind));
     script.tasks.push_back(id);
     chain(script, last);
     if (!task.after.empty()) add_waits(agent, body, occurrences, position, script);
@@ -159,11 +151,12 @@ AgentScript::AgentScript(const Workload& workload, const Agent& agent, BlockPool
                          [](const Task& t) { return t.when != PlayedFor::EveryMicroBatch; });
   for (const Task& task : agent.tasks) streams_ = std::max(streams_, task.stream + 1);
 
+  const IdVec<BodyId, PlayedRange> ranges = played_ranges(agent);
   std::vector<std::uint32_t> script_of(agent.bodies.size() * kKinds, kNoStep);
   last_play_.assign(agent.bodies.size() * micro_batches_, kNoStep);
   played_.reserve(agent.plays.size());
   for (const Play& play : agent.plays) {
-    const std::size_t kind = guarded_ ? kind_of(play.micro_batch, workload.micro_batches) : 0;
+    const std::size_t kind = guarded_ ? kind_of(play.micro_batch, ranges[play.body]) : 0;
     std::uint32_t& script = script_of[play.body.index() * kKinds + kind];
     if (script == kNoStep) {
       script = static_cast<std::uint32_t>(made_of_.size());

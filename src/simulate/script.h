@@ -95,9 +95,11 @@ class TaskPositions {
 };
 
 // For one kind of micro-batch (bit 0: it is the first, bit 1: it is the last).
-bool is_played(PlayedFor when, std::size_t kind);
+inline bool is_played(PlayedFor when, std::size_t kind) {
+  return weft::is_played(when, (kind & 1) != 0, (kind & 2) != 0);
+}
 // Without waits.
-Step make_step(const Workload& workload, const Task& task);
+Step make_step(const Workload& workload, const Task& task, std::size_t kind);
 
 // Adds to what a step waits for, from `from` on in the list. A stream is in order, so of several waits for one stream
 // in one play the last counts.

@@ -139,7 +139,7 @@ bool ScriptPatch::change(AgentScript& script, ScriptIndex& index, const Workload
     Block& block = touch(script, {i, position});
     Step& step = block.steps[block.at(position)];
     const std::uint32_t next = step.next;
-    step = make_step(workload, now);
+    step = make_step(workload, now, script.made_of_[i].second);
     step.next = next;
     changed_.push_back({i, position});
   }
@@ -253,7 +253,7 @@ bool ScriptPatch::put(AgentScript& script, ScriptIndex& index, const Workload& w
     if (in.blocks[position / Block::kPlaces]->count == Block::kRoom) return false;
     const int stream = agent.tasks[tasks[k]].stream;
     const std::uint32_t before = before_in_stream(in, position, stream);
-    Step step = make_step(workload, agent.tasks[tasks[k]]);
+    Step step = make_step(workload, agent.tasks[tasks[k]], script.made_of_[which].second);
     step.next = before == kNoStep ? in.first[static_cast<std::size_t>(stream)] : in.step(before).next;
     link(script, which, before, stream, position);
     Block& block = touch(script, {which, position});

@@ -98,6 +98,8 @@ Status check_work(WorkId id, const Work& work, const IdVec<FlowLinkId, FlowLink>
 
 Status check_task(const Workload& workload, const Agent& agent, const Task& task) {
   if (task.work.valid() && task.meeting.valid()) return error("names a work and a meeting: one of the two");
+  if (task.meeting.valid() && task.when == PlayedFor::AfterFirst)
+    return error("meets others, but not in the first micro-batch: a meeting is played for the first, the last or all");
   if (task.work.valid() && !workload.works.contains(task.work))
     return error("work {} does not exist", task.work.index());
   if (task.meeting.valid() && !workload.meetings.contains(task.meeting))
@@ -156,13 +158,23 @@ std::int32_t communication_speed(const Interference& law, const DeviceLoad& comp
   return static_cast<std::int32_t>(std::clamp<Wide>(Wide{kOne} * kOne / load, kSlowest, kOne));
 }
 
+IdVec<BodyId, PlayedRange> played_ranges(const Agent& agent) {
+  IdVec<BodyId, PlayedRange> ranges(agent.bodies.size());
+  for (const Play& play : agent.plays) {
+    PlayedRange& range = ranges[play.body];
+    if (range.first < 0 || play.micro_batch < range.first) range.first = play.micro_batch;
+    range.last = std::max(range.last, play.micro_batch);
+  }
+  return ranges;
+}
+
 Picoseconds busiest_stream(const Workload& workload) {
   IdVec<WorkId, Picoseconds> alone(workload.works.size());
   for (const WorkId id : workload.works.ids()) alone[id] = isolated_time(workload.works[id], workload.links);
   using Streams = std::array<Picoseconds, kMaxStreams>;
   Picoseconds most = 0;
   for (const Agent& agent : workload.agents) {
-    IdVec<BodyId, std::array<Streams, 3>> bodies(agent.bodies.size());  // by when tasks are played
+    IdVec<BodyId, std::array<Streams, 4>> bodies(agent.bodies.size());  // by when tasks are played
     const auto add = [&](Picoseconds& sum, Picoseconds time) { sum = std::min(kTimeLimit, sum + time); };
     for (const BodyId body : agent.bodies.ids())
       for (const TaskId id : agent.bodies[body]) {
@@ -171,12 +183,13 @@ Picoseconds busiest_stream(const Workload& workload) {
         if (work.valid()) add(bodies[body][static_cast<std::size_t>(task.when)][task.stream], alone[work]);
       }
     Streams sums{};
+    const IdVec<BodyId, PlayedRange> ranges = played_ranges(agent);
     for (const Play& play : agent.plays)
       for (std::size_t stream = 0; stream < sums.size(); ++stream) {
-        const auto& [every, first, last] = bodies[play.body];
+        const auto& [every, first, last, after_first] = bodies[play.body];
         add(sums[stream], every[stream]);
-        if (play.micro_batch == 0) add(sums[stream], first[stream]);
-        if (play.micro_batch == workload.micro_batches - 1) add(sums[stream], last[stream]);
+        add(sums[stream], play.micro_batch == ranges[play.body].first ? first[stream] : after_first[stream]);
+        if (play.micro_batch == ranges[play.body].last) add(sums[stream], last[stream]);
       }
     most = std::max(most, *std::max_element(sums.begin(), sums.end()));
   }

@@ -71,7 +71,28 @@ struct Meeting {
   bool operator==(const Meeting&) const = default;
 };
 
-enum class PlayedFor : std::uint8_t { EveryMicroBatch, FirstMicroBatch, LastMicroBatch };
+// First and last: of the micro-batches for which the agent plays the body.
+enum class PlayedFor : std::uint8_t {
+  EveryMicroBatch,
+  FirstMicroBatch,
+  LastMicroBatch,
+  AllButLastMicroBatch,
+  AfterFirst,  // every one, but in the first it only has its place: it takes no time, of the host neither. No meeting
+};
+constexpr bool is_played(PlayedFor when, bool first, bool last) {
+  switch (when) {
+    case PlayedFor::EveryMicroBatch:
+    case PlayedFor::AfterFirst:
+      return true;
+    case PlayedFor::FirstMicroBatch:
+      return first;
+    case PlayedFor::LastMicroBatch:
+      return last;
+    case PlayedFor::AllButLastMicroBatch:
+      return !last;
+  }
+  return false;
+}
 
 inline constexpr int kMaxStreams = 16;
 using StreamMask = std::uint16_t;  // one bit per stream
@@ -159,6 +180,19 @@ struct Workload {
 
   bool operator==(const Workload&) const = default;
 };
+
+// The first and the last micro-batch for which an agent plays each body; −1: it does not.
+struct PlayedRange {
+  std::int32_t first = -1, last = -1;
+};
+IdVec<BodyId, PlayedRange> played_ranges(const Agent& agent);
+// Whether a task of the body is in a play of it, and whether it does anything there.
+inline bool is_in(const Task& task, const PlayedRange& range, std::int32_t micro_batch) {
+  return is_played(task.when, micro_batch == range.first, micro_batch == range.last);
+}
+inline bool works_in(const Task& task, const PlayedRange& range, std::int32_t micro_batch) {
+  return is_in(task, range, micro_batch) && (task.when != PlayedFor::AfterFirst || micro_batch != range.first);
+}
 
 // No time in a workload or a run exceeds this: 26 days. What would is an error.
 inline constexpr Picoseconds kTimeLimit = Picoseconds{1} << 61;

@@ -62,32 +62,32 @@ bool has_halo(const Cut& cut) { return cut.halo_low != 0 || cut.halo_high != 0 |
 // there, and by reducing partial sums.
 class Planner {
  public:
-  Planner(const Layout& from, const Layout& to, const Mesh& mesh)
-      : to_(to), to_splits_(split_axes(to)), mesh_(mesh), best_cost_(std::numeric_limits<double>::infinity()) {
+  // By bytes; a price has the word only where fewer bytes take more than one step.
+  Planner(const Layout& from, const Layout& to, const Mesh& mesh, const StepPrice* price, DType dtype)
+      : to_(to), to_splits_(split_axes(to)), mesh_(mesh), dtype_(dtype) {
     for (std::size_t d = 0; d < from.dims.size(); ++d) keep_.push_back(common_cuts(from.dims[d], to.dims[d]));
     plan_.reserve(8);
     search(from, 0);
+    if (!price || best_.size() < 2) return;
+    price_ = price;
+    best_cost_ = kNone;
+    search(from, 0);
   }
-  bool found() const { return best_cost_ < std::numeric_limits<double>::infinity(); }
-
-  // The best plan, steps in turn that may be one made one.
-  std::vector<ReshardStep> take() {
-    std::vector<ReshardStep> joined;
-    for (ReshardStep& step : best_) {
-      if (!joined.empty() && joins(joined.back(), step.collective)) {
-        joined.back().axes |= step.axes;
-        joined.back().to = std::move(step.to);
-      } else {
-        joined.push_back(std::move(step));
-      }
-    }
-    return joined;
-  }
+  bool found() const { return best_cost_ < kNone; }
+  std::vector<ReshardStep> take() { return std::move(best_); }
 
  private:
+  static constexpr double kNone = std::numeric_limits<double>::infinity();
+
+  struct Planned {
+    ReshardStep step;
+    Layout before;
+    double price = 0;
+  };
+
   // In turn these send what a joint one sends.
-  static bool joins(const ReshardStep& before, Collective collective) {
-    return before.collective == collective &&
+  bool joins(Collective collective) const {
+    return !plan_.empty() && plan_.back().step.collective == collective &&
            (collective == Collective::AllGather || collective == Collective::ReduceScatter ||
             collective == Collective::Slice);
   }
@@ -135,24 +135,36 @@ class Planner {
   }
 
   void try_step(const Layout& now, double cost, Collective collective, MeshAxes axes, Reducer reducer, Layout next) {
-    ReshardStep step{collective, axes, reducer, std::move(next)};
+    const ReshardStep step{collective, axes, reducer, std::move(next)};
+    if (joins(collective)) {  // one step with the one before
+      const Planned alone = plan_.back();
+      Planned& joint = plan_.back();
+      joint.step.axes |= axes;
+      joint.step.to = step.to;
+      joint.price = priced(joint.step, joint.before);
+      go_on(step.to, price_ ? cost - alone.price + joint.price : cost + elements_sent(step, now, mesh_));
+      plan_.back() = alone;
+      if (!price_) return;
+    }
+    const double price = priced(step, now);
+    plan_.push_back({step, now, price});
     // A tiny fee per step prefers fewer of equal volume.
-    const double fee = !plan_.empty() && joins(plan_.back(), collective) ? 0 : 1e-6;
-    const double total = cost + elements_sent(step, now, mesh_) + fee;
-    if (total >= best_cost_) return;
-    plan_.push_back(std::move(step));
-    const Layout after = plan_.back().to;
-    search(after, total);
+    go_on(step.to, cost + (price_ ? price : elements_sent(step, now, mesh_) + 1e-6));
     plan_.pop_back();
+  }
+  double priced(const ReshardStep& step, const Layout& before) const {
+    return price_ && step.collective != Collective::Slice ? price_->of(step, before, mesh_, dtype_) : 0;
+  }
+  void go_on(const Layout& after, double cost) {
+    if (cost < best_cost_) search(after, cost);
   }
 
   // Depth-first over the order of steps; each settles at least one cut or partial sum, so the depth is bounded.
   void search(const Layout& now, double cost) {
     if (now == to_) {
-      if (cost < best_cost_) {
-        best_cost_ = cost;
-        best_ = plan_;
-      }
+      best_cost_ = cost;
+      best_.clear();
+      for (const Planned& each : plan_) best_.push_back(each.step);
       return;
     }
     try_reductions(now, cost);
@@ -246,9 +258,12 @@ class Planner {
   const Layout& to_;
   const MeshAxes to_splits_;
   const Mesh& mesh_;
+  const DType dtype_;
+  const StepPrice* price_ = nullptr;
   std::vector<std::size_t> keep_;
-  std::vector<ReshardStep> plan_, best_;
-  double best_cost_;
+  std::vector<Planned> plan_;
+  std::vector<ReshardStep> best_;
+  double best_cost_ = kNone;
 };
 
 // One halo step per cut that has one: sums leave the halo of `from`, exchanges fill that of `to`.
@@ -271,7 +286,8 @@ void add_halo_steps(const Layout& layout, Collective collective, std::vector<Res
 
 }  // namespace
 
-Result<std::vector<ReshardStep>> reshard(const Layout& from, const Layout& to, const Mesh& mesh) {
+Result<std::vector<ReshardStep>> reshard(const Layout& from, const Layout& to, const Mesh& mesh, const StepPrice* price,
+                                         DType dtype) {
   std::vector<ReshardStep> steps;
   if (from == to) return steps;
   if (from.local != to.local) return error("a value local to each device cannot be moved");
@@ -290,7 +306,7 @@ Result<std::vector<ReshardStep>> reshard(const Layout& from, const Layout& to, c
   };
   if (sums(to)) return error("nothing becomes a halo sum");
   if (sums(from)) add_halo_steps(from, Collective::HaloSum, steps);
-  Planner planner(plain_from, plain_to, mesh);
+  Planner planner(plain_from, plain_to, mesh, price, dtype);
   if (!planner.found()) return error("no sequence of collectives leads from one layout to the other");
   for (ReshardStep& step : planner.take()) steps.push_back(std::move(step));
   if (plain_to != to) add_halo_steps(to, Collective::HaloExchange, steps);

@@ -10,16 +10,18 @@
 // shard); what goes to one member need not lie together in memory.
 //
 // Among the orders that the nesting of cuts allows, the one that sends the fewest bytes is taken, and of those the one
-// with the fewest steps. One all-reduce of V elements over n·m devices sends 2(nm−1)/nm·V; two in turn, over n and over
-// m, send more: 2(n−1)/n·V + 2(m−1)/m·V. The same holds for all-to-alls. Gathers in turn send what a joint one sends,
-// and so do reduce-scatters: they are joined for the sake of the steps. A sum over {fsdp, replicate} that is kept cut
-// by fsdp alone stays in two steps: a reduce-scatter over n = fsdp and an all-reduce of the part over m = replicate
-// send (n+1−2/m)/n·V, a joint all-reduce 2(n−1/m)/n·V.
+// with the fewest steps; where that takes several steps and prices are at hand, the one that costs least. One
+// all-reduce of V elements over n·m devices sends 2(nm−1)/nm·V; two in turn, over n and over m, send more: 2(n−1)/n·V +
+// 2(m−1)/m·V. The same holds for all-to-alls. Gathers in turn send what a joint one sends, and so do reduce-scatters:
+// they are joined for the sake of the steps. A sum over {fsdp, replicate} that is kept cut by fsdp alone stays in two
+// steps: a reduce-scatter over n = fsdp and an all-reduce of the part over m = replicate send (n+1−2/m)/n·V, a joint
+// all-reduce 2(n−1/m)/n·V.
 #pragma once
 
 #include <vector>
 
 #include "base/result.h"
+#include "graph/dtype.h"
 #include "strategy/layout.h"
 
 namespace weft {
@@ -45,10 +47,18 @@ struct ReshardStep {
   bool operator==(const ReshardStep&) const = default;
 };
 
+// What a step costs by itself, in any unit: what decides between fewer bytes and fewer steps.
+class StepPrice {
+ public:
+  virtual ~StepPrice() = default;
+  virtual double of(const ReshardStep& step, const Layout& before, const Mesh& mesh, DType dtype) const = 0;
+};
+
 // The steps, none when the layouts are equal. An error where no sequence exists: a local value has one layout only,
 // nothing becomes partial, and what is on its way around a ring stays in it. Cost: grows with the orders of the steps,
 // which are few.
-Result<std::vector<ReshardStep>> reshard(const Layout& from, const Layout& to, const Mesh& mesh);
+Result<std::vector<ReshardStep>> reshard(const Layout& from, const Layout& to, const Mesh& mesh,
+                                         const StepPrice* price = nullptr, DType dtype = DType::F32);
 
 // Elements that one device sends in a step among n devices, by the ring algorithm: 2(n−1)/n·V for an all-reduce of V
 // elements, (n−1)/n·V for the others, V the larger of the local sizes before and after, for an all-to-all the local

@@ -36,7 +36,7 @@ class ShardingPlanner::Settler {
       axes_[m].decided.resize(graph_.ops().size());
       axes_[m].placed.resize(graph_.tensors().size());
       for (const auto& [tensor, choice] : choices_.inputs[m])
-        axes_[m].placed[tensor] = {Placement::split(choice.dim), choice.sizes};
+        axes_[m].placed[tensor] = {Placement::split(choice.dim), reduced(choice.shares)};
     }
     for (const Signature& signature : graph_.signatures())
       uncut_.push_back(SharedVec<std::vector<Cut>>(signature.axes.size()));
@@ -132,13 +132,16 @@ class ShardingPlanner::Settler {
     return {products_.data() + product_start_[forward.index()], products_.data() + product_start_[forward.index() + 1]};
   }
 
-  // A parameter's gradient accumulates where it is made. Other gradients are summed where their terms are made, so that
-  // one tensor crosses a border and not each term; terms of different meshes where the sum is read, which is where the
-  // tensor was made. Both belong to no forward operator.
-  bool accumulates(OpId op) const { return graph_.kind(op) == OpKind::Accumulate; }
+  // A parameter's gradient accumulates where it is made, and so does the loss; it is scaled where backward begins.
+  // Other gradients are summed where their terms are made, so that one tensor crosses a border and not each term; terms
+  // of different meshes where the sum is read, which is where the tensor was made. They belong to no forward operator.
+  bool accumulates(OpId op) const {
+    return graph_.kind(op) == OpKind::Accumulate || graph_.kind(op) == OpKind::AccumulateLoss;
+  }
+  bool scales_loss(OpId op) const { return graph_.kind(op) == OpKind::ScaleLoss; }
   bool sums(OpId op) const {
     const Op& described = graph_.ops()[op];
-    return described.phase == Phase::Backward && !described.forward.valid() && !accumulates(op);
+    return described.phase == Phase::Backward && !described.forward.valid() && !accumulates(op) && !scales_loss(op);
   }
 
   // The mesh of every operator up to the step: forward as given, the rest by what they belong to.
@@ -151,6 +154,8 @@ class ShardingPlanner::Settler {
     }
     for (OpId op : IdRange<OpId>(first_step_.index()))
       if (sums(op)) mesh_of_[op] = mesh_of_sum(op);
+    for (OpId op : IdRange<OpId>(first_step_.index()))
+      if (scales_loss(op)) mesh_of_[op] = mesh_of_[graph_.uses(graph_.outputs(op)[0]).front().op];
     for (OpId op : IdRange<OpId>(first_step_.index()))
       if (accumulates(op)) mesh_of_[op] = mesh_of_[graph_.tensors()[graph_.inputs(op)[1]].producer];
   }
@@ -189,7 +194,12 @@ class ShardingPlanner::Settler {
       wait_for_readers(op);  // partial sums pass on within one mesh only
       if (!sums(op))
         for (OpId product : products(op)) moving.emplace_back(product, there);
-      for (TensorId input : graph_.inputs(op)) add_sum(graph_.tensors()[input].producer);
+      for (TensorId input : graph_.inputs(op)) {
+        const OpId producer = graph_.tensors()[input].producer;
+        add_sum(producer);
+        if (producer.valid() && scales_loss(producer) && graph_.uses(input).front().op == op)
+          moving.emplace_back(producer, there);
+      }
       for (TensorId output : graph_.outputs(op))
         for (const Use& use : graph_.uses(output)) {
           add_sum(use.op);
@@ -301,7 +311,7 @@ class ShardingPlanner::Settler {
       for (int each : {decision.axis, decision.ring}) {
         if (each < 0) continue;
         const auto axis = static_cast<std::size_t>(each);
-        sharding.axes[axis].push_back(Cut{mesh_axis, decision.sizes});
+        sharding.axes[axis].push_back(Cut{mesh_axis, decision.shares});
         if (decision.outer > 1) {
           if (sharding.outer.empty()) sharding.outer.assign(sharding.axes.size(), 1);
           sharding.outer[axis] = decision.outer;

@@ -17,7 +17,7 @@ void mix(std::size_t& hash, const std::vector<Cut>& cuts) {
   mix(hash, cuts.size());
   for (const Cut& cut : cuts) {
     mix(hash, static_cast<std::uint64_t>(cut.mesh_axis));
-    for (std::int64_t size : cut.sizes) mix(hash, static_cast<std::uint64_t>(size));
+    for (std::int64_t share : cut.shares) mix(hash, static_cast<std::uint64_t>(share));
   }
 }
 
@@ -129,10 +129,11 @@ std::shared_ptr<const SplitOp> SplitMemo::split_as(OpId op, const Layout& layout
   return last;
 }
 
-std::shared_ptr<const Resharding> SplitMemo::reshard(const Layout& from, const Layout& to, const Mesh& mesh) {
-  return known(reshardings_, ReshardKey{from, to}, [&] {
+std::shared_ptr<const Resharding> SplitMemo::reshard(const Layout& from, const Layout& to, const Mesh& mesh,
+                                                     const StepPrice* price, DType dtype) {
+  return known(reshardings_, ReshardKey{from, to, price ? bits_of(dtype) : 0}, [&] {
     Resharding made;
-    Result<std::vector<ReshardStep>> steps = weft::reshard(from, to, mesh);
+    Result<std::vector<ReshardStep>> steps = weft::reshard(from, to, mesh, price, dtype);
     if (!steps.ok()) {
       made.problem = steps.error();
       return std::make_shared<const Resharding>(std::move(made));

@@ -37,7 +37,9 @@ class SplitMemo {
   std::shared_ptr<const SplitOp> split(OpId op, const OpSharding& sharding, const Mesh& mesh);
   // An operator on parameter-shaped tensors (one axis per dimension of its first input), split to work on this layout.
   std::shared_ptr<const SplitOp> split_as(OpId op, const Layout& layout, const Mesh& mesh);
-  std::shared_ptr<const Resharding> reshard(const Layout& from, const Layout& to, const Mesh& mesh);
+  // By bytes, or by the price for elements of a type; always the same one.
+  std::shared_ptr<const Resharding> reshard(const Layout& from, const Layout& to, const Mesh& mesh,
+                                            const StepPrice* price = nullptr, DType dtype = DType::F32);
 
  private:
   struct SplitKey {
@@ -52,6 +54,7 @@ class SplitMemo {
   };
   struct ReshardKey {
     Layout from, to;
+    int bits = 0;  // of an element, where a price decides
     bool operator==(const ReshardKey&) const = default;
   };
   struct Hash {

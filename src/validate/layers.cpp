@@ -7,6 +7,7 @@
 
 #include "cluster/library.h"
 #include "cost/analytic.h"
+#include "cost/step_prices.h"
 #include "forecast/forecast.h"
 #include "validate/mapping.h"
 #include "validate/score.h"
@@ -148,9 +149,10 @@ Result<LayerPoint> compare(const MeasuredRow& row, const Calibration& calibratio
     return error("forward_ms, backward_ms or max_allocated_bytes: no number above zero");
   WEFT_TRY(const PlanRequest request, request_of(row));
   WEFT_TRY(Plan plan, make_plan(request));
-  WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan));
   const SoftwareStack stack = calibration.over(plan.stack);
   const AnalyticCost cost(stack, calibration.tuning);
+  const StepPrices prices(plan.cluster, cost);
+  WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan, &prices));
   WEFT_TRY(const PlayedProgram played, play_compiled(plan, stack, compiled, cost, {.record = true}));
   const Timeline timeline(played.priced.workload, played.run);
   LayerPoint point{row.line, std::string(row.text("case")), *forward * 1e-3, *backward * 1e-3, *bytes / kGibi, 0, 0, 0};

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cost/analytic.h"
+#include "cost/step_prices.h"
 
 namespace weft {
 namespace {
@@ -43,7 +44,9 @@ Result<double> measured_seconds(const MeasuredRow& row, const Plan& plan, const 
 Result<PlannedRow> plan_row(const MeasuredRow& row, const std::string& stack) {
   WEFT_TRY(MappedRow mapped, built_in_mapping_rules().map(row, stack));
   WEFT_TRY(Plan plan, make_plan(mapped.request));
-  WEFT_TRY(CompiledStrategy compiled, compile_plan(plan));
+  const AnalyticCost cost(plan.stack);
+  const StepPrices prices(plan.cluster, cost);
+  WEFT_TRY(CompiledStrategy compiled, compile_plan(plan, &prices));
   WEFT_TRY(const double measured, measured_seconds(row, plan, compiled));
   if (!(measured > 0) || !std::isfinite(measured))
     return error("{} cannot be compared: the model has no products to count", name_of(row.measure));

@@ -1,6 +1,8 @@
 #include "reference/interpreter.h"
 
 #include <cmath>
+#include <limits>
+#include <set>
 #include <stdexcept>
 
 #include "program/issue_order.h"
@@ -49,49 +51,54 @@ std::vector<Block> parts_of(const Layout& layout, const Mesh& mesh) {
 }
 
 Interpreter::Slot Interpreter::slot(BufferId id) const {
-  const BufferId storage = program_.buffers[id].storage;
-  const BufferKind kind = program_.buffers[storage].kind;
-  const bool kept = kind == BufferKind::Parameter || kind == BufferKind::State;
-  return {storage, kept ? -1 : micro_batch_};
+  const BufferId storage = program().buffers[id].storage;
+  const BufferKind kind = program().buffers[storage].kind;
+  return {storage, outlives_micro_batches(kind) ? -1 : micro_batch_};
 }
 
 const std::vector<Block>& Interpreter::read(BufferId id) {
-  const Buffer& buffer = program_.buffers[id];
+  const Buffer& buffer = program().buffers[id];
   const auto found = values_.find(slot(id));
   if (found != values_.end()) return found->second;
-  if (buffer.kind == BufferKind::Saved || buffer.kind == BufferKind::Temporary)
-    throw std::runtime_error("buffer " + std::to_string(id.index()) + " of " + graph_.name(buffer.tensor) +
+  if (buffer.kind == BufferKind::Saved || buffer.kind == BufferKind::Temporary || buffer.kind == BufferKind::Result)
+    throw std::runtime_error("buffer " + std::to_string(id.index()) + " of " + graph().name(buffer.tensor) +
                              " is read before it is written");
-  std::vector<Block> parts = parts_of(buffer.layout, program_.meshes[buffer.layout.mesh]);
+  std::vector<Block> parts = parts_of(buffer.layout, program().meshes[buffer.layout.mesh]);
   const Block value = leaf_(buffer.tensor, micro_batch_);
   for (Block& part : parts) part.copy_from(value);
+  if (begun_.contains(buffer.storage))
+    for (Block& part : parts)
+      for (double& each : part.values()) each = std::numeric_limits<double>::quiet_NaN();
   return values_[slot(id)] = std::move(parts);
 }
 
 void Interpreter::write(BufferId id, std::vector<Block> parts) {
-  const Buffer& buffer = program_.buffers[id];
-  const std::vector<Block> expected = parts_of(buffer.layout, program_.meshes[buffer.layout.mesh]);
+  const Buffer& buffer = program().buffers[id];
+  const std::vector<Block> expected = parts_of(buffer.layout, program().meshes[buffer.layout.mesh]);
   for (std::size_t i = 0; i < parts.size(); ++i)
     if (parts[i].held() != expected[i].held())
-      throw std::runtime_error("buffer of " + graph_.name(buffer.tensor) + " is not laid out as the program says: " +
-                               print(buffer.layout, program_.meshes[buffer.layout.mesh]));
+      throw std::runtime_error("buffer of " + graph().name(buffer.tensor) + " is not laid out as the program says: " +
+                               print(buffer.layout, program().meshes[buffer.layout.mesh]));
   values_[slot(id)] = std::move(parts);
 }
 
 void Interpreter::compute(const Compute& compute, const Mesh& mesh) {
-  const Signature& signature = graph_.signature(compute.op);
+  const Signature& signature = graph().signature(compute.op);
   std::vector<std::vector<Block>> outputs(compute.outputs.size());
   for (int position = 0; position < mesh.size(); ++position) {
     const AxisSlices slices = axis_slices(signature, compute.sharding, mesh, position);
     std::vector<Block> inputs, made;
     for (BufferId input : compute.inputs) {
-      const Mesh& there = program_.meshes[program_.buffers[input].layout.mesh];  // the world's, for some scalars
+      const Mesh& there = program().meshes[program().buffers[input].layout.mesh];  // the world's, for some scalars
       const int at = &there == &mesh ? position : there.position_of(mesh.devices()[static_cast<std::size_t>(position)]);
       inputs.push_back(read(input)[static_cast<std::size_t>(at)]);
     }
     for (const Operand& output : signature.outputs) made.emplace_back(signature, output, slices);
     if (rounds_ && compute.products) round_factors(signature, *compute.products, inputs);
-    run_kernel(signature, slices, inputs, made);
+    if (compute.begins && first_)
+      made[0].copy_from(inputs[1]);
+    else
+      run_kernel(signature, slices, inputs, made);
     for (std::size_t i = 0; i < made.size(); ++i) outputs[i].push_back(std::move(made[i]));
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) write(compute.outputs[i], std::move(outputs[i]));
@@ -100,9 +107,9 @@ void Interpreter::compute(const Compute& compute, const Mesh& mesh) {
 // y[b,q,h.d] of every shard weighed by exp(lse[b,h,q]).
 void Interpreter::softmax_merge(const Communicate& communicate, const Mesh& mesh) {
   const std::vector<Block> values = read(communicate.inputs[0]), weights = read(communicate.inputs[1]);
-  const std::int64_t heads = graph_.tensors()[program_.buffers[communicate.inputs[1]].tensor].type.shape[1];
-  const std::int64_t size = graph_.tensors()[program_.buffers[communicate.inputs[0]].tensor].type.shape[2] / heads;
-  std::vector<Block> out = parts_of(program_.buffers[communicate.outputs[0]].layout, mesh);
+  const std::int64_t heads = graph().tensors()[program().buffers[communicate.inputs[1]].tensor].type.shape[1];
+  const std::int64_t size = graph().tensors()[program().buffers[communicate.inputs[0]].tensor].type.shape[2] / heads;
+  std::vector<Block> out = parts_of(program().buffers[communicate.outputs[0]].layout, mesh);
   for (int position = 0; position < mesh.size(); ++position)
     out[static_cast<std::size_t>(position)].for_each([&](const std::vector<std::int64_t>& at, std::size_t offset) {
       double total = 0, sum = 0;
@@ -120,7 +127,7 @@ void Interpreter::communicate(const Communicate& communicate, const Mesh& mesh) 
   if (communicate.reducer == Reducer::SoftmaxMerge) return softmax_merge(communicate, mesh);
   for (std::size_t b = 0; b < communicate.inputs.size(); ++b) {
     const std::vector<Block>& in = read(communicate.inputs[b]);
-    std::vector<Block> out = parts_of(program_.buffers[communicate.outputs[b]].layout, mesh);
+    std::vector<Block> out = parts_of(program().buffers[communicate.outputs[b]].layout, mesh);
     const bool reduces =
         communicate.collective == Collective::AllReduce || communicate.collective == Collective::ReduceScatter;
     const bool sums = reduces || communicate.collective == Collective::HaloSum;
@@ -176,7 +183,7 @@ void Interpreter::combine(const Combine& combine, const Mesh& mesh) {
     return read(combine.inputs[i])[static_cast<std::size_t>(position)];
   };
   std::vector<std::vector<Block>> out;
-  for (BufferId output : combine.outputs) out.push_back(parts_of(program_.buffers[output].layout, mesh));
+  for (BufferId output : combine.outputs) out.push_back(parts_of(program().buffers[output].layout, mesh));
   for (int position = 0; position < mesh.size(); ++position) {
     const auto p = static_cast<std::size_t>(position);
     if (combine.reducer == Reducer::Sum) {
@@ -192,8 +199,8 @@ void Interpreter::combine(const Combine& combine, const Mesh& mesh) {
                                  ? largest
                                  : largest + std::log(std::exp(a.at(at) - largest) + std::exp(b.at(at) - largest));
     });
-    const std::int64_t heads = graph_.tensors()[program_.buffers[combine.outputs[1]].tensor].type.shape[1];
-    const std::int64_t size = graph_.tensors()[program_.buffers[combine.outputs[0]].tensor].type.shape[2] / heads;
+    const std::int64_t heads = graph().tensors()[program().buffers[combine.outputs[1]].tensor].type.shape[1];
+    const std::int64_t size = graph().tensors()[program().buffers[combine.outputs[0]].tensor].type.shape[2] / heads;
     out[0][p].for_each([&](const std::vector<std::int64_t>& at, std::size_t offset) {
       const std::vector<std::int64_t> row = {at[0], at[2] / size, at[1]};
       const double total = lse.at(row);
@@ -209,8 +216,8 @@ void Interpreter::combine(const Combine& combine, const Mesh& mesh) {
 bool Interpreter::receive(const Transfer& transfer, TransferId id) {
   const auto sent = mailbox_.find({id, micro_batch_});
   if (sent == mailbox_.end()) return false;
-  const Buffer& to = program_.buffers[transfer.to];
-  std::vector<Block> parts = parts_of(to.layout, program_.meshes[to.layout.mesh]);
+  const Buffer& to = program().buffers[transfer.to];
+  std::vector<Block> parts = parts_of(to.layout, program().meshes[to.layout.mesh]);
   for (Block& part : parts)
     part.for_each([&](const std::vector<std::int64_t>& at, std::size_t offset) {
       for (const Block& source : sent->second)
@@ -218,33 +225,38 @@ bool Interpreter::receive(const Transfer& transfer, TransferId id) {
           part.values()[offset] = source.at(at);
           return;
         }
-      throw std::runtime_error("a transfer of " + graph_.name(to.tensor) + " does not find an element it must deliver");
+      throw std::runtime_error("a transfer of " + graph().name(to.tensor) +
+                               " does not find an element it must deliver");
     });
   mailbox_.erase(sent);
   write(transfer.to, std::move(parts));
   return true;
 }
 
-void Interpreter::sum_scalars(const SumScalars& sum, const Mesh& world) {
-  std::vector<Block> totals = parts_of(program_.buffers[sum.output].layout, world);
-  for (BufferId input : sum.inputs) {
-    const Layout& layout = program_.buffers[input].layout;
-    const Mesh& mesh = program_.meshes[layout.mesh];
+void Interpreter::sum_scalars(const SumScalars& sums, const Mesh& world) {
+  std::vector<std::vector<Block>> totals;
+  for (BufferId output : sums.outputs) totals.push_back(parts_of(program().buffers[output].layout, world));
+  std::size_t sum = 0, left = sums.counts[0];
+  for (BufferId input : sums.inputs) {
+    while (left == 0) left = sums.counts[++sum];
+    --left;
+    const Layout& layout = program().buffers[input].layout;
+    const Mesh& mesh = program().meshes[layout.mesh];
     MeshAxes replicated_along = 0;
     for (std::size_t axis = 0; axis < mesh.axes().size(); ++axis)
       if (!layout.partial[axis]) replicated_along |= MeshAxes{1} << axis;
     for (int position = 0; position < mesh.size(); ++position)
       if (mesh.group_leader(position, replicated_along) == position)
-        totals[static_cast<std::size_t>(world.position_of(mesh.devices()[static_cast<std::size_t>(position)]))]
+        totals[sum][static_cast<std::size_t>(world.position_of(mesh.devices()[static_cast<std::size_t>(position)]))]
             .values()[0] += read(input)[static_cast<std::size_t>(position)].values()[0];
   }
-  write(sum.output, std::move(totals));
+  for (std::size_t i = 0; i < totals.size(); ++i) write(sums.outputs[i], std::move(totals[i]));
 }
 
 bool Interpreter::play(const Instruction& instruction) {
-  const Mesh& mesh = program_.meshes[instruction.mesh];
+  const Mesh& mesh = program().meshes[instruction.mesh];
   if (const auto* receive_half = std::get_if<Receive>(&instruction.what))
-    return receive(program_.transfers[receive_half->transfer], receive_half->transfer);
+    return receive(program().transfers[receive_half->transfer], receive_half->transfer);
   if (const auto* operation = std::get_if<Compute>(&instruction.what)) compute(*operation, mesh);
   if (const auto* collective = std::get_if<Communicate>(&instruction.what)) communicate(*collective, mesh);
   if (const auto* sum = std::get_if<SumScalars>(&instruction.what)) sum_scalars(*sum, mesh);
@@ -252,17 +264,38 @@ bool Interpreter::play(const Instruction& instruction) {
   if (const auto* copy = std::get_if<Copy>(&instruction.what)) write(copy->to, read(copy->from));
   if (const auto* free = std::get_if<Free>(&instruction.what))
     std::erase_if(values_, [&](const auto& entry) {  // with every view of the memory
-      return entry.first.micro_batch == micro_batch_ && program_.buffers[entry.first.storage].memory == free->buffer;
+      return entry.first.micro_batch == micro_batch_ && program().buffers[entry.first.storage].memory == free->buffer;
     });
   if (const auto* send = std::get_if<Send>(&instruction.what))
-    mailbox_[{send->transfer, micro_batch_}] = read(program_.transfers[send->transfer].from);
+    mailbox_[{send->transfer, micro_batch_}] = read(program().transfers[send->transfer].from);
   return true;
 }
 
+// Scalars are given anew, results are not there yet, and what accumulations add to is zero, unless one begins it: then
+// it is nothing.
+void Interpreter::begin_step() {
+  std::set<TensorId> accumulators;
+  for (OpId op : graph().ops().ids())
+    if (graph().kind(op) == OpKind::Accumulate || graph().kind(op) == OpKind::AccumulateLoss)
+      accumulators.insert(graph().tensors()[graph().inputs(op)[0]].storage);
+  begun_.clear();
+  for (const Instruction& instruction : program().instructions)
+    if (const auto* compute = std::get_if<Compute>(&instruction.what); compute && compute->begins)
+      begun_.insert(program().buffers[compute->outputs[0]].storage);
+  std::erase_if(values_, [&](const auto& entry) {
+    const Buffer& buffer = program().buffers[entry.first.storage];
+    return buffer.kind == BufferKind::Scalar || buffer.kind == BufferKind::Result ||
+           (buffer.kind == BufferKind::State && accumulators.contains(graph().tensors()[buffer.tensor].storage));
+  });
+}
+
 void Interpreter::run(const Schedule& schedule) {
+  micro_batches_ = schedule.micro_batches;
+  begin_step();
   struct Step {
     InstructionId instruction;
     int micro_batch;
+    bool first;
   };
   const IdVec<MeshId, std::int32_t> rank_of = ranks_of_meshes(program_, schedule);
   const std::vector<std::vector<IssuedBody>> issued = issue_order(program_, schedule);
@@ -272,9 +305,8 @@ void Interpreter::run(const Schedule& schedule) {
       if (each.action != IssuedBody::kStep)
         for (InstructionId id : body_at(program_, each.body))
           if (const Instruction& instruction = program_.instructions[id];
-              rank_of[instruction.mesh] == static_cast<std::int32_t>(rank) &&
-              plays(each, instruction, schedule.micro_batches))
-            queues[rank].push_back({id, each.micro_batch});
+              rank_of[instruction.mesh] == static_cast<std::int32_t>(rank) && plays(each, instruction))
+            queues[rank].push_back({id, each.micro_batch, each.micro_batch == each.visits.first});
   std::vector<std::size_t> next(queues.size(), 0);
   for (bool progress = true; progress;) {
     progress = false;
@@ -282,7 +314,8 @@ void Interpreter::run(const Schedule& schedule) {
       while (next[rank] < queues[rank].size()) {
         const Step& step = queues[rank][next[rank]];
         micro_batch_ = step.micro_batch;
-        if (!play(program_.instructions[step.instruction])) break;
+        first_ = step.first;
+        if (!play(program().instructions[step.instruction])) break;
         ++next[rank];
         progress = true;
       }
@@ -291,22 +324,22 @@ void Interpreter::run(const Schedule& schedule) {
     if (next[rank] < queues[rank].size())
       throw std::runtime_error("deadlock: rank " + std::to_string(rank) + " waits for ever");
   micro_batch_ = schedule.micro_batches - 1;
-  for (InstructionId id : program_.step)
-    if (!play(program_.instructions[id])) throw std::runtime_error("the step receives what nobody has sent");
+  for (InstructionId id : program().step)
+    if (!play(program().instructions[id])) throw std::runtime_error("the step receives what nobody has sent");
   const auto kept = [&](BufferId id) {  // or a view of what is
-    const BufferKind kind = program_.buffers[program_.buffers[id].memory].kind;
-    return kind == BufferKind::Parameter || kind == BufferKind::State;
+    return outlives_micro_batches(program().buffers[program().buffers[id].memory].kind);
   };
   for (const auto& [held, parts] : values_)
     if (held.micro_batch >= 0 && !kept(held.storage))
-      throw std::runtime_error("a buffer of " + graph_.name(program_.buffers[held.storage].tensor) + " is never freed");
+      throw std::runtime_error("a buffer of " + graph().name(program().buffers[held.storage].tensor) +
+                               " is never freed");
 }
 
 Block Interpreter::whole(BufferId id) const {
-  const Buffer& buffer = program_.buffers[id];
-  const Mesh& mesh = program_.meshes[buffer.layout.mesh];
+  const Buffer& buffer = program().buffers[id];
+  const Mesh& mesh = program().meshes[buffer.layout.mesh];
   const std::vector<Block>& parts = values_.at(slot(id));
-  const Shape& shape = graph_.tensors()[buffer.tensor].type.shape;
+  const Shape& shape = graph().tensors()[buffer.tensor].type.shape;
   MeshAxes partial = 0;
   for (std::size_t axis = 0; axis < buffer.layout.partial.size(); ++axis)
     if (buffer.layout.partial[axis]) partial |= MeshAxes{1} << axis;
@@ -325,8 +358,10 @@ Block Interpreter::whole(BufferId id) const {
     const Block& part = sums[static_cast<std::size_t>(position)];
     part.for_each([&](const std::vector<std::int64_t>& at, std::size_t offset) {
       const double value = part.values()[offset];
-      if (seen.at(at) != 0 && !(std::fabs(result.at(at) - value) <= 1e-9 * std::max(1.0, std::fabs(value))))
-        throw std::runtime_error("replicas of " + graph_.name(buffer.tensor) +
+      const bool same = std::fabs(result.at(at) - value) <= 1e-9 * std::max(1.0, std::fabs(value)) ||
+                        (!std::isfinite(value) && !std::isfinite(result.at(at)));
+      if (seen.at(at) != 0 && !same)
+        throw std::runtime_error("replicas of " + graph().name(buffer.tensor) +
                                  " differ: " + std::to_string(result.at(at)) + " and " + std::to_string(value) +
                                  " at device " + std::to_string(position));
       result.at(at) = value;
@@ -334,7 +369,7 @@ Block Interpreter::whole(BufferId id) const {
     });
   }
   for (double held : seen.values())
-    if (held == 0) throw std::runtime_error("nobody holds a part of " + graph_.name(buffer.tensor));
+    if (held == 0) throw std::runtime_error("nobody holds a part of " + graph().name(buffer.tensor));
   return result;
 }
 

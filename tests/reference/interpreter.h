@@ -3,20 +3,23 @@
 
 #include <functional>
 #include <map>
+#include <set>
 
+#include "program/last_micro_batch.h"
 #include "program/program.h"
 #include "reference/block.h"
 
 namespace weft::reference {
 
-// One step of training. Every pipeline rank plays what it issues in order (program/issue_order.h); its devices go in
-// step. A receive waits for its send; when no rank can go on, the program is deadlocked.
+// Steps of training, one after the other. Every pipeline rank plays what it issues in order (program/issue_order.h);
+// its devices go in step. A receive waits for its send; when no rank can go on, the program is deadlocked.
 class Interpreter {
  public:
-  // `leaf` gives the whole value of an input (per micro-batch), parameter or state; accumulators start at zero.
+  // `leaf` gives the whole value of an input (for every micro-batch), a scalar (for every step), a parameter or state.
   using Leaf = std::function<Block(TensorId, int micro_batch)>;
-  Interpreter(const Program& program, const Graph& graph, Leaf leaf)
-      : program_(program), graph_(graph), leaf_(std::move(leaf)) {}
+  // `last`: as a smaller last micro-batch plays it.
+  Interpreter(const Program& program, const Graph& graph, Leaf leaf, std::optional<LastMicroBatch> last = {})
+      : program_(program), graph_(graph), last_(last), leaf_(std::move(leaf)) {}
 
   // Numbers that the program sends or multiplies in narrower types are rounded to them; otherwise they stay exact, so
   // that a program can be compared with one device whatever its types.
@@ -26,7 +29,8 @@ class Interpreter {
   // says, or ranks wait for each other for ever.
   void run(const Schedule& schedule);
 
-  // The whole tensor of a buffer that outlives the step, put together from the devices; throws when replicas differ.
+  // The whole tensor of a buffer that outlives the step, put together from the devices; throws when replicas differ, or
+  // nothing has been there.
   Block whole(BufferId buffer) const;
 
  private:
@@ -35,22 +39,30 @@ class Interpreter {
     int micro_batch;  // −1: kept from step to step
     auto operator<=>(const Slot&) const = default;
   };
+  // As the micro-batch at hand has them.
+  bool plays_last() const { return last_ && micro_batch_ + 1 == micro_batches_; }
+  const Program& program() const { return plays_last() ? last_->program : program_; }
+  const Graph& graph() const { return plays_last() ? last_->graph : graph_; }
   Slot slot(BufferId buffer) const;
+  void begin_step();
   bool play(const Instruction& instruction);  // false: it must wait
   void compute(const Compute& compute, const Mesh& mesh);
   void communicate(const Communicate& communicate, const Mesh& mesh);
   void softmax_merge(const Communicate& communicate, const Mesh& mesh);
   void combine(const Combine& combine, const Mesh& mesh);
-  void sum_scalars(const SumScalars& sum, const Mesh& world);
+  void sum_scalars(const SumScalars& sums, const Mesh& world);
   bool receive(const Transfer& transfer, TransferId id);
   const std::vector<Block>& read(BufferId buffer);
   void write(BufferId buffer, std::vector<Block> parts);
 
   const Program& program_;
   const Graph& graph_;
+  const std::optional<LastMicroBatch> last_;
   Leaf leaf_;
   bool rounds_ = false;
-  int micro_batch_ = 0;
+  int micro_batch_ = 0, micro_batches_ = 0;
+  bool first_ = false;                                                // it is the first that comes to the stage
+  std::set<BufferId> begun_;                                          // sums that begin with a term
   std::map<Slot, std::vector<Block>> values_;                         // one block per position of the buffer's mesh
   std::map<std::pair<TransferId, int>, std::vector<Block>> mailbox_;  // sent and not yet received
 };

@@ -104,12 +104,14 @@ void softmax(const Kernel& k) {
   const std::vector<std::size_t> outer = rows(k, {"t"});
   const double scale = k.signature.attrs.number("scale", 1.0);
   const bool causal = k.signature.attrs.integer("causal", 0) != 0;
+  const std::int64_t window = k.signature.attrs.integer("window", 0);
   const std::size_t row_axis = outer.empty() ? 0 : outer.back();
   At at = k.start();
   if (k.signature.gradient.empty()) {
     const Ref x = k.in("x"), y = k.out("y");
     const auto score = [&] {
-      if (causal && at[k.axis("t")] > at[row_axis]) return kMinus;
+      const std::int64_t behind = at[row_axis] - at[k.axis("t")];
+      if ((causal && behind < 0) || (window > 0 && behind >= window)) return kMinus;
       return x(at) * scale;
     };
     k.for_each(outer, at, [&] {

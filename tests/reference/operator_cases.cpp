@@ -56,14 +56,16 @@ OperatorCase pool(Rng& rng, const std::string& fn) {
           {{"x", {2, 3, some(rng, 7, 9), 6}}}};
 }
 
-OperatorCase optimizer(OpKind kind, I master, I scaled, std::vector<std::string> states) {
+OperatorCase optimizer(OpKind kind, I master, I scaled, const std::vector<std::string>& states) {
   const Shape shape = {4, 3};
   OperatorCase result{kind, {{"scaled", scaled}, {"weight_decay", 0.1}}, {{"p", shape}, {"g", shape}}};
   if (kind != OpKind::LambUpdate) result.attrs.set("master", master);
   if (kind == OpKind::Adam) result.attrs.set("decoupled", scaled);
   if (master) result.inputs.push_back({"master", shape});
-  for (std::string& state : states) result.inputs.push_back({std::move(state), shape, Values::Positive});
+  for (const std::string& state : states) result.inputs.push_back({state, shape, Values::Positive});
   if (scaled) result.inputs.push_back({"scale", {}, Values::Positive});
+  if (kind != OpKind::LambUpdate) result.inputs.push_back({"lr", {}, Values::Positive});
+  if (states.size() == 2) result.inputs.push_back({"step", {}, Values::Positive});
   return result;
 }
 
@@ -162,6 +164,10 @@ std::vector<CaseGenerator> make_cases() {
       const I t = some(rng, 2, 4);
       return OperatorCase{OpKind::Softmax, {{"causal", causal}, {"scale", 0.5}}, {{"x", {2, 2, t, t}}}};
     });
+  add("softmax in a window", [](Rng& rng) {
+    const I t = some(rng, 3, 5);
+    return OperatorCase{OpKind::Softmax, {{"causal", I{1}}, {"window", I{2}}}, {{"x", {2, 2, t, t}}}};
+  });
   add("max pool", [](Rng& rng) { return pool(rng, "max"); });
   add("average pool", [](Rng& rng) { return pool(rng, "avg"); });
   for (const char* fn : {"sum", "mean", "max"})
@@ -303,17 +309,34 @@ std::vector<CaseGenerator> make_cases() {
     add(fmt::format("lamb_update {}", flag), [=](Rng&) { return optimizer(OpKind::LambUpdate, 0, flag, {"m", "v"}); });
   }
   add("lamb_apply", [](Rng&) {
-    return OperatorCase{
-        OpKind::LambApply,
-        {{"master", I{1}}},
-        {{"p", {3, 4}}, {"u", {3, 4}}, {"p2", {}, Values::Positive}, {"u2", {}, Values::Positive}, {"master", {3, 4}}}};
+    return OperatorCase{OpKind::LambApply,
+                        {{"master", I{1}}},
+                        {{"p", {3, 4}},
+                         {"u", {3, 4}},
+                         {"p2", {}, Values::Positive},
+                         {"u2", {}, Values::Positive},
+                         {"lr", {}, Values::Positive},
+                         {"master", {3, 4}}}};
   });
   add("sum_squares", [](Rng&) { return OperatorCase{OpKind::SumSquares, {}, {{"g", {3, 4}}}}; });
   add("non_finite", [](Rng&) { return OperatorCase{OpKind::NonFinite, {}, {{"g", {3, 4}}}}; });
-  add("add_scalars", [](Rng&) { return OperatorCase{OpKind::AddScalars, {}, {{"x0", {}}, {"x1", {}}, {"x2", {}}}}; });
+  add("accumulate_loss", [](Rng&) {
+    return OperatorCase{OpKind::AccumulateLoss, {}, {{"acc", {}}, {"loss", {}}, {"weight", {}, Values::Positive}}};
+  });
+  add("scale_loss", [](Rng&) {
+    return OperatorCase{
+        OpKind::ScaleLoss, {}, {{"weight", {}, Values::Positive}, {"loss_scale", {}, Values::Positive}}};
+  });
+  add("add_scalars", [](Rng&) {
+    return OperatorCase{OpKind::AddScalars,
+                        {{"counts", std::vector<I>{1, 2}}, {"names", "loss squares"}},
+                        {{"x0", {}}, {"x1", {}}, {"x2", {}}}};
+  });
   add("clip_coefficient", [](Rng&) {
     return OperatorCase{
-        OpKind::ClipCoefficient, {{"overflow", I{1}}}, {{"squares", {}, Values::Positive}, {"bad", {}, Values::Bits}}};
+        OpKind::ClipCoefficient,
+        {{"scaled", I{1}}},
+        {{"squares", {}, Values::Positive}, {"non_finite", {}, Values::Bits}, {"loss_scale", {}, Values::Positive}}};
   });
   return cases;
 }
@@ -386,7 +409,7 @@ void fill_leaf(const OperatorCase& operator_case, const Graph& graph, TensorId i
         break;
     }
   }
-  if (tensor.name == "loss_scale") values.assign(values.size(), 1.0);
+  if (tensor.name == "loss_weight" || tensor.kind == TensorKind::Scalar) values.assign(values.size(), 1.0);
   if (tensor.kind == TensorKind::State) values.assign(values.size(), 0.0);
 }
 

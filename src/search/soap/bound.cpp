@@ -45,6 +45,7 @@ SoapBound lower_bound(const SoapProblem& problem, const std::vector<DeviceId>& d
   Picoseconds path = 0;
   for (OpId op : graph.ops().ids()) {
     std::optional<Least>& of = least[graph.ops()[op].signature];
+    if (!of && graph.kind(op) == OpKind::Accumulate) of = Least{};  // of one micro-batch: a sum begins with its term
     if (!of) {
       const Signature& signature = graph.signature(op);
       of = Least{std::numeric_limits<Picoseconds>::max(), std::numeric_limits<double>::max()};

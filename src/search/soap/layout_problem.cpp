@@ -360,25 +360,10 @@ class Builder {
   std::map<std::tuple<SignatureId, std::int64_t, bool, std::size_t>, Ends> ends_;  // by blocks of outputs too
 };
 
-std::int64_t bytes_moved(const ReshardStep& step, const Layout& before, const Mesh& mesh, DType dtype) {
-  const std::int64_t from = bytes_of(dtype, largest_local_elements(before, mesh)),
-                     to = bytes_of(dtype, largest_local_elements(step.to, mesh));
-  switch (step.collective) {
-    case Collective::AllToAll:
-      return from;
-    case Collective::HaloExchange:
-      return to - from;
-    case Collective::HaloSum:
-      return from - to;
-    default:
-      return std::max(from, to);
-  }
-}
-
 }  // namespace
 
 TimePrices::TimePrices(const Cluster& cluster, const CostModel& cost, const Mesh& mesh)
-    : cluster_(cluster), cost_(cost) {
+    : cost_(cost), steps_(cluster, cost) {
   for (DeviceId device : mesh.devices())
     if (const DeviceSpec* spec = &cluster.spec(device); std::find(specs_.begin(), specs_.end(), spec) == specs_.end())
       specs_.push_back(spec);
@@ -394,22 +379,7 @@ std::int64_t TimePrices::compute(const Signature& signature, const AxisSlices& s
 }
 
 std::int64_t TimePrices::move(const ReshardStep& step, const Layout& before, const Mesh& mesh, DType dtype) {
-  const auto [found, fresh] = communicators_.try_emplace({step.axes, step.collective});
-  if (fresh) {
-    // Groups along the same axes may lie differently in the cluster: the first and the last of them stand for all.
-    for (int position : std::set<int>{mesh.group_leader(0, step.axes), mesh.group_leader(mesh.size() - 1, step.axes)}) {
-      std::vector<DeviceId> devices;
-      for (int member : mesh.group(position, step.axes))
-        devices.push_back(mesh.devices()[static_cast<std::size_t>(member)]);
-      found->second.push_back(make_communicator(cluster_, devices, step.collective));
-    }
-  }
-  const std::int64_t bytes = bytes_moved(step, before, mesh, dtype);
-  std::int64_t slowest = 0;
-  for (const Communicator& communicator : found->second)
-    if (!communicator.routes.empty() && bytes > 0)
-      slowest = std::max(slowest, isolated_time(cost_.communicate({&communicator, bytes, false})));
-  return slowest;
+  return steps_.time_of(step, before, mesh, dtype);
 }
 
 std::int64_t VolumePrices::compute(const Signature& signature, const AxisSlices& slices) {

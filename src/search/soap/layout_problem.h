@@ -13,7 +13,7 @@
 // Cost: per distinct edge, the distinct layouts of both ends.
 #pragma once
 
-#include "cost/cost.h"
+#include "cost/step_prices.h"
 #include "graph/training.h"
 #include "search/soap/elimination.h"
 #include "strategy/sharding.h"
@@ -41,10 +41,9 @@ class TimePrices final : public LayoutPrices {
   std::int64_t move(const ReshardStep& step, const Layout& before, const Mesh& mesh, DType dtype) override;
 
  private:
-  const Cluster& cluster_;
   const CostModel& cost_;
+  const StepPrices steps_;
   std::vector<const DeviceSpec*> specs_;  // distinct
-  std::map<std::pair<MeshAxes, Collective>, std::vector<Communicator>> communicators_;
 };
 
 // Volumes alone (SMSG), with no constant of any device: bytes that a rank sends. Matrix products are split over all

@@ -186,6 +186,7 @@ Layout OptimumBound::parameter_layout(TensorId parameter, OpId with, const OpCon
 // Of the part on the first device; parts are even.
 Picoseconds OptimumBound::time_of(OpId op, OpId with, const OpConfig& config) const {
   const Signature& signature = graph_.signature(op);
+  if (signature.kind == OpKind::Accumulate) return 0;  // of one micro-batch: a sum begins with its term
   const Mesh& mesh = space_.meshes.meshes()[config.mesh];
   const DeviceSpec& device = problem_.cluster.spec(DeviceId(0));
   if (parameter_of_[op].valid()) {

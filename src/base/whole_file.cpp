@@ -1,3 +1,5 @@
+#include "base/whole_file.h"
+
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -5,8 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
-
-#include "report/trace.h"
 
 namespace weft {
 namespace {
