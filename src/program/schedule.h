@@ -120,10 +120,10 @@ Result<Schedule> make_schedule(const ScheduleOptions& options);
 // An error names the action at fault, or the cycle of ranks that wait for one another.
 Status check_schedule(const Schedule& schedule);
 
-// One order of all actions of all ranks that agrees with each rank's own and with what actions need of one another: as
-// they end if F, I and W take a tick each. Who follows it waits only for what comes earlier in it. Of actions that end
-// together, those come first that began first, then those that are further along the pipeline. The schedule is one that
-// check_schedule accepts. Cost: it is played and sorted.
+// One order of all actions of all ranks that agrees with each rank's own and with what actions need of one another: by
+// when they must end at the latest for the schedule to take no longer, if F, I and W take a tick each. Of actions that
+// must end together, those come first that must begin first, then those that are further along the pipeline. The
+// schedule is one that check_schedule accepts. Cost: it is played, and the actions are sorted.
 struct RankedAction {
   std::int32_t rank = 0;
   std::int32_t action = 0;  // of the rank's
