@@ -89,6 +89,16 @@ struct ParameterSync {
   bool reshard_after_forward = true;  // otherwise what forward gathered is kept for backward
 };
 
+// How tensors go from mesh to mesh.
+struct TransferSync {
+  // Computation goes on while what a body sends is on its way; otherwise it waits, at the body's end, until all that
+  // has arrived.
+  bool overlap = true;
+  // Of every device, its node: what receivers in one node will hold alike is sent to each in part and gathered among
+  // them (Megatron-LM's scatter and gather). Empty: every receiver is sent all that it needs.
+  std::vector<int> node = {};
+};
+
 struct CompileOptions {
   MemoryPlan memory = {};
   GradientSync gradients = {};
@@ -103,6 +113,7 @@ struct CompileOptions {
   // Decides how activations get from one layout to another where fewer bytes take more steps; none: bytes do.
   // Parameters and gradients travel with others (buckets), which bytes tell better than the price of one alone.
   const StepPrice* prices = nullptr;
+  TransferSync transfers = {};
 };
 
 // `recompute`: forward operators that run again in the backward body instead of keeping what they made

@@ -79,7 +79,11 @@ Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const R
   return compiled;
 }
 
-CompileOptions compile_options(const SoftwareStack& stack, const NumberTypes& types) {
+CompileOptions compile_options(const SoftwareStack& stack, const Cluster& cluster, const NumberTypes& types) {
+  TransferSync transfers{.overlap = stack.p2p_overlap.value, .node = {}};
+  if (stack.p2p_in_parts.value)
+    for (std::int64_t device = 0; device < cluster.device_count(); ++device)
+      transfers.node.push_back(static_cast<int>(cluster.node_of(DeviceId(static_cast<std::size_t>(device))).index()));
   return {.gradients = {.overlap = stack.gradient_overlap.value, .bucket = stack.gradient_bucket.value},
           .parameters = {.prefetch_forward = stack.prefetch_forward.value,
                          .prefetch_backward = stack.prefetch_backward.value,
@@ -88,7 +92,8 @@ CompileOptions compile_options(const SoftwareStack& stack, const NumberTypes& ty
           .keep_gathered_input = stack.keep_gathered_input.value,
           .tensor_overlap = stack.tensor_overlap.value,
           .tokens_once = stack.tokens_once.value,
-          .types = types};
+          .types = types,
+          .transfers = std::move(transfers)};
 }
 
 }  // namespace weft

@@ -1,6 +1,7 @@
 // A resolved strategy as the compiler takes it.
 #pragma once
 
+#include "cluster/cluster.h"
 #include "compile/compile.h"
 #include "strategy/resolve.h"
 #include "strategy/stack.h"
@@ -22,7 +23,7 @@ struct CompiledStrategy {
 Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const ResolvedStrategy& strategy,
                                           CompileOptions options = {}, const Graph* last = nullptr);
 
-// What the software stack settles of a program, and the types it computes and sends in.
-CompileOptions compile_options(const SoftwareStack& stack, const NumberTypes& types = {});
+// What the software stack settles of a program on this cluster, and the types it computes and sends in.
+CompileOptions compile_options(const SoftwareStack& stack, const Cluster& cluster, const NumberTypes& types = {});
 
 }  // namespace weft

@@ -145,6 +145,7 @@ class Lowering {
   Result<BufferId> merge_weights(TensorId tensor, Layout contributions);
   Result<bool> bring(TensorId tensor, const Layout& wanted);
   Result<bool> bring_from(BufferId source, const Layout& wanted);
+  Layout in_parts(const Layout& layout) const;
   void given(TensorId tensor, const Layout& wanted);
   Status lower_events(GroupId group, GroupCode& code);
   Status lower_event(const Event& event, EventCode& code);
@@ -248,7 +249,9 @@ class Lowering {
   std::vector<MeshId> changed_terms_;                     // where other terms are added than before
   IdVec<BufferId, std::uint32_t> free_before_;            // in before_->frees, + 1
   bool of_parameter_ = false;
-  bool adds_reduced_ = false;  // emitting the addition of gradients that were reduced
+  bool adds_reduced_ = false;    // emitting the addition of gradients that were reduced
+  bool copies_in_turn_ = false;  // emitting a copy that must keep its turn among those to the host
+  bool gathers_parts_ = false;   // emitting what puts the parts of a transfer together
   TurnId turn_;
   Phase phase_ = Phase::Forward;
   bool weight_part_ = false;

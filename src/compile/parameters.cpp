@@ -92,12 +92,14 @@ BufferId Lowering::add_to_sum(OpId op, Home& kept, BufferId term) {
   Compute add{op, memo_.split_as(op, layout, mesh(layout.mesh))->sharding, {sum, term}, {sum}, {}, begins};
   if (program_.buffers[sum].on_host) {
     const BufferId loaded = add_buffer(buffer, layout, BufferKind::Temporary);
+    copies_in_turn_ = terms_of_[buffer].size() > 1;  // the next term reads what this one writes
     emit(kept.mesh, Copy{sum, loaded});
+    copies_in_turn_ = false;
     const BufferId total = add_buffer(buffer, layout, BufferKind::Temporary);
     add.inputs[0] = loaded;
     add.outputs[0] = total;
     emit(kept.mesh, std::move(add));
-    emit(kept.mesh, Copy{total, sum});
+    store(total, sum);
     return total;
   }
   const InstructionId by = emit(kept.mesh, std::move(add));

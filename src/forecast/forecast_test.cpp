@@ -297,6 +297,27 @@ TEST(Forecast, PlainCrossEntropyHoldsItsLogitsInFp32) {
   EXPECT_EQ(held(false) - held(true), 4 * 8 * 1024 * padded_vocabulary(plan.stack, 50257, 1));
 }
 
+// Whatever devices experts lie over: rows go there and back once in forward and once in backward, and that is time of
+// experts, although the devices are those of tensor and context parallelism. What is gathered over etp after the
+// exchange is gathered again for the weight gradient, not exchanged again.
+TEST(Forecast, RowsAreExchangedOnceByExpertsThatShareTheDevicesOfOtherDegrees) {
+  const Plan plan = plan_of({.model = "mixtral-8x7b:layers=1,hidden=256,heads=4,kv_heads=4,expert_ffn=64,vocab=1024",
+                             .cluster = "dgx-h100:1",
+                             .strategy = "tp=4,etp=2,cp=2,ep=4",
+                             .global_batch = 1,
+                             .seq = 1024});
+  const CompiledStrategy compiled = compile_plan(plan).value();
+  const IdVec<InstructionId, Activity> activities = activities_of(compiled.program, plan.training.graph);
+  int exchanges = 0;
+  for (InstructionId id : compiled.program.instructions.ids()) {
+    const auto* communicate = std::get_if<Communicate>(&compiled.program.instructions[id].what);
+    if (!communicate || communicate->collective != Collective::AllToAll) continue;
+    ++exchanges;
+    EXPECT_EQ(activities[id], Activity::Expert);
+  }
+  EXPECT_EQ(exchanges, 4);
+}
+
 // Of 32 experts in 8 groups a token chooses 8 in 4 groups, 16 experts on 4 of 8 devices: it misses one of these with
 // C(12, 8) / C(16, 8) = 495 / 12,870. With an expert each on 8 devices, 2 chosen are on 2. Four experts of a device
 // come from all others mixed up; one has nothing to be put in order.

@@ -357,7 +357,7 @@ std::vector<DeviceId> Plan::ranks() const {
 Result<Plan> make_plan(const PlanRequest& request) { return PlanMaker(request).make(); }
 
 Result<CompiledStrategy> compile_plan(const Plan& plan, const StepPrice* prices) {
-  CompileOptions options = compile_options(plan.stack, number_types(plan.precision, plan.stack));
+  CompileOptions options = compile_options(plan.stack, plan.cluster, number_types(plan.precision, plan.stack));
   options.prices = prices;
   Result<CompiledStrategy> compiled =
       compile_strategy(plan.training, plan.resolved, options, plan.last ? &plan.last->graph : nullptr);

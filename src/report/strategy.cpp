@@ -306,6 +306,10 @@ std::string groups_text(const StrategyReport& report) {
                kind.degree == kPipelineAxis && kind.first.size() <= 4 ? fmt::format("{}", fmt::join(kind.first, " → "))
                                                                       : short_list(kind.first),
                links_of(kind), fmt::format("{} / {}", human(kind.alone), human(kind.together))});
+  // Links take what the other columns leave of the page.
+  std::size_t others = 2;
+  for (std::size_t column : {0, 1, 2, 3, 5}) others += table.width(column) + 2;
+  table.columns[4].most = std::max<std::size_t>(24, kPageColumns - others);
   return table.print() + "\n";
 }
 
