@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <thread>
@@ -60,13 +58,6 @@ Placing random_placing(const Graph& graph, Rng& rng) {
   placing.mesh_of.resize(graph.ops().size(), MeshId(0));
   for (MeshId& mesh : placing.mesh_of) mesh = MeshId(rng.below(4));
   return placing;
-}
-
-// Uneven shares of a mesh axis of two or three devices.
-Shares random_shares(int parts, Rng& rng) {
-  const std::array<Shares, 3> of_two = {Shares{3, 1}, {1, 2}, {1, 3}},
-                              of_three = {Shares{2, 1, 1}, {1, 1, 2}, {1, 2, 3}};
-  return parts == 2 ? of_two[rng.below(3)] : parts == 3 ? of_three[rng.below(3)] : Shares{};
 }
 
 // A mesh of up to two axes, and for some operators any axis that divides; inputs split here and there.
@@ -132,24 +123,6 @@ SpreadPlan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
   Rng memory = rng.split(3);
   plan.memory = {plan.memory.zero(), static_cast<MeshAxes>(memory.between(1, 3))};
   plan.schedule = make_schedule({"gpipe", 1, static_cast<std::int32_t>(memory.between(1, 3)), 0}).value();
-  // Uneven shares here and there, of one mesh axis or of both; a source of its own.
-  Rng shares = rng.split(4);
-  for (OpId op : graph.ops().ids()) {
-    std::array<AxisChoice*, 2> chosen = {};
-    for (std::size_t m = 0; m < 2; ++m)
-      if (const auto found = plan.choices.ops[m].find(op); found != plan.choices.ops[m].end())
-        chosen[m] = &found->second;
-    for (std::size_t m = 0; m < 2; ++m) {
-      if (!chosen[m] || chosen[m]->axis.empty() || shares.below(3) != 0) continue;
-      const Shares uneven = random_shares(axes[m].size, shares);
-      const AxisChoice* const other = chosen[1 - m];
-      const std::int64_t taken =
-          other && other->axis == chosen[m]->axis ? units_of(other->shares, axes[1 - m].size) : 1;
-      const Signature& signature = graph.signature(op);
-      const Axis& axis = signature.axes[static_cast<std::size_t>(signature.axis_named(chosen[m]->axis))];
-      if (axis.size % (taken * units_of(uneven, axes[m].size)) == 0) chosen[m]->shares = uneven;
-    }
-  }
   // Attention around rings, some of them in one another; a source of its own, so that nothing else depends on it.
   Rng rings = rng.split(1);
   plan.choices.ring = static_cast<MeshAxes>(rings.below(4));
@@ -171,9 +144,6 @@ void change_one_operator(const TrainingGraph& training, SpreadPlan& plan, Rng& r
     for (int a = 0; a < static_cast<int>(signature.axes.size()); ++a)
       if (splittable(signature, a)) possible.push_back(signature.axes[static_cast<std::size_t>(a)].name);
     plan.choices.ops[m][op] = {possible[rng.below(possible.size())]};
-    Rng shares = rng.split(5);
-    const int parts = plan.placing.meshes[MeshId(0)].axes()[m].size;
-    if (shares.below(4) == 0) plan.choices.ops[m][op].shares = random_shares(parts, shares);
   }
   if (plan.placing.meshes.size() > 2) plan.placing.mesh_of[op] = MeshId(rng.below(plan.placing.meshes.size() - 1));
 }
@@ -246,7 +216,7 @@ TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
   const int plans = wanted ? std::atoi(wanted) : 2100;
   const std::vector<SmallModel> models = small_models();
   std::vector<std::string> problems(static_cast<std::size_t>(plans));
-  std::atomic<int> next = 0, rings = 0, joint = 0, uneven = 0;
+  std::atomic<int> next = 0, rings = 0, joint = 0;
   EditCounts counts;
   const auto play = [&] {
     for (int i = next++; i < plans; i = next++) {
@@ -254,14 +224,8 @@ TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
       Rng rng = Rng(99).split(static_cast<std::uint64_t>(i));
       const SpreadPlan plan = random_plan(model.training, rng, i % 2 == 1);
       if (const Result<ShardingPlan> sharding = plan_sharding(model.training, plan.placing, plan.choices);
-          sharding.ok()) {
-        rings += ring_turns(model.training, *sharding, plan.placing) > 0;
-        uneven += std::any_of(sharding->ops.begin(), sharding->ops.end(), [](const OpSharding& op) {
-          return std::any_of(op.axes.begin(), op.axes.end(), [](const std::vector<Cut>& cuts) {
-            return std::any_of(cuts.begin(), cuts.end(), [](const Cut& cut) { return !cut.shares.empty(); });
-          });
-        });
-      }
+          sharding.ok() && ring_turns(model.training, *sharding, plan.placing) > 0)
+        ++rings;
       if (const Result<Program> program = compiled(model.training, plan); program.ok())
         joint += joint_collectives(*program) > 0;
       problems[static_cast<std::size_t>(i)] =
@@ -278,12 +242,10 @@ TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
   }
   EXPECT_GT(rings, plans / 20);
   EXPECT_GT(joint, plans / 4);
-  EXPECT_GT(uneven, plans / 5);
   fmt::print(
-      "{} random strategies played, {} of them with rings, {} with collectives over several axes, {} with "
-      "uneven shares, {} mismatches; {} "
+      "{} random strategies played, {} of them with rings, {} with collectives over several axes, {} mismatches; {} "
       "edits recompiled, {} of {} instructions written anew\n",
-      plans, rings.load(), joint.load(), uneven.load(), mismatches, counts.edits.load(), counts.instructions.load(),
+      plans, rings.load(), joint.load(), mismatches, counts.edits.load(), counts.instructions.load(),
       counts.all.load());
 }
 

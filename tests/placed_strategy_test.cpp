@@ -344,35 +344,6 @@ TEST(PlacedStrategy, ModulesStoreTheirParametersInWaysOfTheirOwn) {
       }
 }
 
-// Samples 3:1 on a stage of two replicas after one that has a single device: what it computes is taken up in these
-// shares, and so are the labels.
-TEST(PlacedStrategy, AStageOfOneReplicaHandsUnevenSharesOn) {
-  const TrainingGraph training = zoo(kLlama, 4, 4);
-  const Strategy strategy = parse_strategy(
-                                "mesh: {axes: {pp: 2, dp: 2}}\n"
-                                "schedule:\n"
-                                "  micro_batches: 2\n"
-                                "  stages:\n"
-                                "    - {layers: 1, mesh: {axes: {dp: 1}, devices: [0]}}\n"
-                                "    - {layers: 1, mesh: {axes: {dp: 2}, devices: [1, 2]}}\n"
-                                "rules: [{match: '**', inputs: {dp: {dim: 0, ratio: [3, 1]}}}]\n",
-                                "plan.yaml")
-                                .value();
-  EXPECT_EQ(problem(training, strategy), "");
-  const Program program = compiled(training, strategy).value().program;
-  int samples = 0, uneven = 0;
-  for (const Instruction& instruction : program.instructions)
-    if (const auto* compute = std::get_if<Compute>(&instruction.what); compute && instruction.mesh == MeshId(1)) {
-      const int axis = training.graph.signature(compute->op).axis_named("b");
-      if (axis < 0) continue;
-      ++samples;
-      const std::vector<Cut>& cuts = compute->sharding.axes[static_cast<std::size_t>(axis)];
-      uneven += cuts.size() == 1 && cuts[0].shares == Shares{3, 1};
-    }
-  EXPECT_GT(samples, 10);
-  EXPECT_EQ(uneven, samples);
-}
-
 // Model chunks of one pipeline rank in grids of their own: rank 0 plays stages 0 and 2 (of a V, 0 and 3) with tp=4 and
 // with dp=2, tp=2, rank 1 the others with dp=2 and with tp=2.
 TEST(PlacedStrategy, ChunksOfARankHaveMeshesOfDifferentShapes) {
