@@ -145,16 +145,15 @@ Result<Schedule> make_schedule(const ScheduleOptions& options) {
 }
 
 std::vector<Visits> visits_by_place(const Schedule& schedule) {
-  std::vector<Visits> of_route(schedule.routes.size(), {-1, -1});
-  for (std::size_t m = 0; m < schedule.route_of.size(); ++m) {
-    Visits& visits = of_route[static_cast<std::size_t>(schedule.route_of[m])];
-    visits.last = static_cast<std::int32_t>(m);
-    if (visits.first < 0) visits.first = visits.last;
-  }
   std::vector<Visits> by_place(static_cast<std::size_t>(schedule.ranks * schedule.chunks), {-1, -1});
-  for (std::size_t route = 0; route < schedule.routes.size(); ++route)
-    for (const Place& place : schedule.routes[route])
-      by_place[static_cast<std::size_t>(place.rank * schedule.chunks + place.chunk)] = of_route[route];
+  for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank)
+    for (const Action& action : schedule.actions[rank]) {
+      if (action.body != Body::Backward && action.body != Body::BackwardWeight) continue;
+      Visits& visits =
+          by_place[rank * static_cast<std::size_t>(schedule.chunks) + static_cast<std::size_t>(action.chunk)];
+      visits.last = action.micro_batch;
+      if (visits.first < 0) visits.first = visits.last;
+    }
   return by_place;
 }
 

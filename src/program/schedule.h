@@ -71,7 +71,8 @@ struct Schedule {
 // The stage of every place, by rank · chunks + chunk.
 std::vector<std::int32_t> stages_by_place(const Schedule& schedule);
 
-// The first and the last micro-batch that come to a place: where stages are held twice, of those that take its route.
+// The first and the last micro-batch whose weights' gradients a place makes, in the order it plays them: these begin and
+// end its sums. Where stages are held twice, they are among those that take its route.
 struct Visits {
   std::int32_t first = 0, last = 0;
 

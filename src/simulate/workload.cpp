@@ -162,8 +162,8 @@ IdVec<BodyId, PlayedRange> played_ranges(const Agent& agent) {
   IdVec<BodyId, PlayedRange> ranges(agent.bodies.size());
   for (const Play& play : agent.plays) {
     PlayedRange& range = ranges[play.body];
-    if (range.first < 0 || play.micro_batch < range.first) range.first = play.micro_batch;
-    range.last = std::max(range.last, play.micro_batch);
+    if (range.first < 0) range.first = play.micro_batch;
+    range.last = play.micro_batch;
   }
   return ranges;
 }

@@ -182,7 +182,7 @@ struct Workload {
   bool operator==(const Workload&) const = default;
 };
 
-// The first and the last micro-batch for which an agent plays each body; −1: it does not.
+// The first and the last micro-batch for which an agent plays each body, in its order; −1: it does not.
 struct PlayedRange {
   std::int32_t first = -1, last = -1;
 };
