@@ -185,12 +185,10 @@ Picoseconds busiest_stream(const Workload& workload) {
     Streams sums{};
     const IdVec<BodyId, PlayedRange> ranges = played_ranges(agent);
     for (const Play& play : agent.plays)
-      for (std::size_t stream = 0; stream < sums.size(); ++stream) {
-        const auto& [every, first, last, all_but_last, after_first] = bodies[play.body];
-        add(sums[stream], every[stream]);
-        add(sums[stream], play.micro_batch == ranges[play.body].first ? first[stream] : after_first[stream]);
-        add(sums[stream], play.micro_batch == ranges[play.body].last ? last[stream] : all_but_last[stream]);
-      }
+      for (std::size_t when = 0; when < kPlayedFor; ++when)
+        if (works_in(Task{.when = static_cast<PlayedFor>(when)}, ranges[play.body], play.micro_batch))
+          for (std::size_t stream = 0; stream < sums.size(); ++stream)
+            add(sums[stream], bodies[play.body][when][stream]);
     most = std::max(most, *std::max_element(sums.begin(), sums.end()));
   }
   return most;
