@@ -77,7 +77,7 @@ TEST(FrozenParameters, TheRestTrainsAsOnOneDeviceUnderEveryStrategy) {
         ++played;
       }
   EXPECT_EQ(played, 2 * 12 * 5);
-  for (const char* strategy : {"ep=2,dp=4", "tp=2,dp=2,ep=2,zero=1", "dp=4,ep=2,zero=3"})
+  for (const char* strategy : {"ep=2,dp=4", "tp=2,dp=2,ep=2,sp=0,zero=1", "dp=4,ep=2,zero=3"})
     EXPECT_EQ(problem_of(kSmallMoe, strategy, "layers.*.moe.experts"), "") << strategy;
 }
 

@@ -76,7 +76,7 @@ SpreadPlan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
     plan.placing = random_placing(graph, rng);
   }
   plan.keep_gathered_input = rng.below(4) == 0;
-  if (plan.memory.zero == 3 && rng.below(2) == 0) {  // gathered in units of three parameters, ahead of their use
+  if (plan.memory.zero() == 3 && rng.below(2) == 0) {  // gathered in units of three parameters, ahead of their use
     plan.parameters.unit.resize(graph.tensors().size(), -1);
     int parameters = 0;
     for (TensorId id : graph.tensors().ids())
@@ -121,7 +121,7 @@ SpreadPlan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
   if (stack.below(2) == 0) plan.types.products = Arithmetic::kFp8;
   // Spread over any axes, for one to three micro-batches; again a source of its own.
   Rng memory = rng.split(3);
-  plan.memory.over = static_cast<MeshAxes>(memory.between(1, 3));
+  plan.memory = {plan.memory.zero(), static_cast<MeshAxes>(memory.between(1, 3))};
   plan.schedule = make_schedule({"gpipe", 1, static_cast<std::int32_t>(memory.between(1, 3)), 0}).value();
   // Attention around rings, some of them in one another; a source of its own, so that nothing else depends on it.
   Rng rings = rng.split(1);

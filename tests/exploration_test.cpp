@@ -9,6 +9,7 @@
 
 #include "base/random.h"
 #include "compile/compilation.h"
+#include "compile/from_strategy.h"
 #include "cost/analytic.h"
 #include "models/models.h"
 #include "price/price.h"
@@ -50,6 +51,7 @@ class Law {
     options_.network = network;
     options_.compile.memory = {described.zero, 0b01};
     options_.compile.gradients.bucket = Bytes{1000};
+    options_.compile.transfers = compile_options(stack_, cluster_).transfers;
     const Graph& graph = training_.graph;
     ShardingChoices choices;
     choices.ops.resize(2);

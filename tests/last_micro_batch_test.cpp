@@ -1,5 +1,6 @@
 // A last micro-batch with fewer samples: played by the same program on smaller tensors, it trains as one device does on
 // the same samples.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "program/memory.h"
@@ -50,7 +51,6 @@ TEST(LastMicroBatch, TrainsAsOneDeviceOnItsSamples) {
       {kSmallLlama, "pp=2,mbs=2,ga=4", 1},
       {kSmallLlama, "tp=2,pp=2,dp=2,mbs=3,ga=3,zero=1,recompute=selective", 1},
       {kSmallLlama, "pp=2,mbs=2,ga=4,schedule=zb-h1", 1},
-      {kSmallLlama, "pp=2,mbs=2,ga=4,schedule=dualpipe", 1},
       {kSmallMoe, "dp=2,ep=2,mbs=2,ga=2", 1},
       {kSmallMoe, "tp=2,dp=2,ep=2,mbs=3,ga=2,zero=1", 2},
       {kSmallLlama, "dp=2,mbs=2,ga=2,zero=3,offload=optimizer+gradients+weights+activations", 1},
@@ -88,6 +88,14 @@ TEST(LastMicroBatch, ItHoldsLess) {
   const HeldBytes less = peak_memory(compiled.program, of.training, compiled.schedule, compiled.last)[0];
   EXPECT_EQ(less.parameters, all.parameters);
   EXPECT_NEAR(static_cast<double>(less.activations.value) / static_cast<double>(all.activations.value), 4.0 / 6, 0.01);
+}
+
+// Of the two places that hold a stage only one would see it.
+TEST(LastMicroBatch, IsRefusedWhereStagesAreHeldTwice) {
+  const Case of = last_case(kSmallLlama, "pp=2,mbs=2,ga=4,schedule=dualpipe", 1);
+  ASSERT_FALSE(of.compiled.ok());
+  EXPECT_THAT(of.compiled.error().message,
+              testing::HasSubstr("choose a global batch that divides, or another schedule"));
 }
 
 TEST(LastMicroBatch, OneThatDoesNotDivideIsRefused) {

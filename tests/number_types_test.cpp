@@ -42,6 +42,7 @@ ProgramCase sgd_case(const std::string& model, const std::string& strategy, cons
 double leaf(const Tensor& tensor, TensorId id, int micro_batch, std::size_t i) {
   Rng rng = Rng(7).split(id.index() * 1000003 + static_cast<std::uint64_t>(micro_batch) * 7919 + i);
   if (tensor.type.dtype == DType::I64 || tensor.type.dtype == DType::I32) return static_cast<double>(rng.below(16));
+  if (tensor.kind == TensorKind::Scalar || tensor.type.shape.empty()) return 1;  // learning rate, weight of the loss
   if (tensor.kind == TensorKind::Parameter) return 0.8 * rng.uniform() - 0.4;
   return tensor.kind == TensorKind::Input ? 2 * rng.uniform() - 1 : 0;
 }

@@ -257,7 +257,7 @@ Strategy any_strategy(const TrainingGraph& training, bool stages, Rng& rng) {
   const std::vector<std::string> axes = {"x", "y"};
   const bool has_y = std::any_of(meshes.begin(), meshes.end(), [](const auto& mesh) { return mesh.axes.size() == 2; });
   for (std::size_t m = 0; m < (has_y ? 2u : 1u); ++m) {
-    if (rng.below(2) == 0) root.inputs[axes[m]] = 0;
+    if (rng.below(2) == 0) root.inputs[axes[m]] = {0};
     if (rng.below(3) == 0 && graph.signature(OpId(0)).axis_named("s") >= 0) strategy.reduce_onto[axes[m]] = "s";
   }
   for (std::size_t kind : {2u, 1u, 0u})  // optimizer state, gradients, weights: each only with the one before
@@ -344,14 +344,40 @@ TEST(PlacedStrategy, ModulesStoreTheirParametersInWaysOfTheirOwn) {
       }
 }
 
-TEST(PlacedStrategy, SaysWhatIsNotCompiled) {
-  const TrainingGraph training = zoo(kGpt, 4, 4);
-  EXPECT_EQ(
-      problem(training,
-              "mesh: {axes: {dp: 2}}\nrules: [{match: embed.tokens, memory: {optimizer: {offload: "
-              "cpu}}}]\n"),
-      "embed.tokens.weight is kept on the host in another way than the rest, which is not compiled; write offload "
-      "for '**'");
+// Model chunks of one pipeline rank in grids of their own: rank 0 plays stages 0 and 2 (of a V, 0 and 3) with tp=4 and
+// with dp=2, tp=2, rank 1 the others with dp=2 and with tp=2.
+TEST(PlacedStrategy, ChunksOfARankHaveMeshesOfDifferentShapes) {
+  const auto rules = [](const char* zero) {
+    return fmt::format(
+        "rules:\n"
+        "  - {{match: '**', inputs: {{dp: 0}}{}}}\n"
+        "  - {{match: embed.tokens, compute: {{tp: v}}}}\n"
+        "  - {{match: layers.*.attn.qkv, compute: {{tp: n}}}}\n"
+        "  - {{match: layers.*.attn.out, compute: {{tp: k}}}}\n"
+        "  - {{match: layers.*.mlp.down, compute: {{tp: k}}}}\n",
+        zero);
+  };
+  const std::string tensor = "{layers: 1, mesh: {axes: {tp: 4}, devices: [0..3]}}",
+                    both = "{layers: 1, mesh: {axes: {dp: 2, tp: 2}, devices: [1, 0, 3, 2]}}",
+                    data = "{layers: 1, mesh: {axes: {dp: 2}, devices: [4, 5]}}",
+                    narrow = "{layers: 1, mesh: {axes: {tp: 2}, devices: [5, 4]}}", as_the_other = "{layers: 1}";
+  const TrainingGraph training = zoo("llama3-8b:layers=4,hidden=16,heads=8,kv_heads=8,ffn=16,vocab=16", 4, 4);
+  const TrainingGraph tied = zoo("gpt2-124m:layers=4,hidden=16,heads=8,vocab=16", 4, 4);
+  for (const char* zero : {"", ", memory: {optimizer: {over: [dp]}}",
+                           ", memory: {optimizer: {over: [dp]}, gradients: {over: [dp]}, weights: {over: [dp]}}"}) {
+    const auto yaml = [&](const char* schedule, const std::vector<std::string>& stages) {
+      return fmt::format(
+          "mesh: {{axes: {{pp: 2, dp: 2}}}}\nschedule:\n  name: {}\n  micro_batches: 4\n  stages: [{}]\n{}", schedule,
+          fmt::join(stages, ", "), rules(zero));
+    };
+    for (const TrainingGraph* model : {&training, &tied}) {
+      EXPECT_EQ(problem(*model, yaml("interleaved\n  interleave: 2", {tensor, data, both, narrow})), "") << zero;
+      EXPECT_EQ(problem(*model, yaml("interleaved\n  interleave: 2", {tensor, data, as_the_other, as_the_other})), "")
+          << zero;
+      EXPECT_EQ(problem(*model, yaml("zb-v", {tensor, data, narrow, both})), "") << zero;
+      EXPECT_EQ(problem(*model, yaml("dualpipe-v", {both, narrow, data, tensor})), "") << zero;
+    }
+  }
 }
 
 }  // namespace

@@ -40,6 +40,20 @@ TEST(ProgramText, CompiledProgramsSurviveIt) {
   }
 }
 
+// Two stages of two tensor-parallel devices: an activation is sent in halves and gathered; computation waits for what
+// was sent, and copies from the host for gradients that were written there.
+TEST(ProgramText, WaitsAndTransfersInPartsSurviveIt) {
+  const CompileOptions options{.transfers = {.overlap = false, .node = std::vector<int>(16, 0)}};
+  const ProgramCase each = program_case(kSmallLlama, "tp=2,pp=2,sp=0,ga=3,offload=gradients", 4, "dgx-h100:2", options);
+  const std::string text = print(each.program, each.training.graph);
+  EXPECT_THAT(text, testing::ContainsRegex(" send: send b[0-9]+ by t0 after #[0-9]+\n.*\n"));
+  EXPECT_THAT(text, testing::ContainsRegex(" m1 receive: b[0-9]+ = receive by t0\n"));
+  EXPECT_THAT(text, testing::ContainsRegex(" m0 compute: wait after #[0-9]+\n"));
+  EXPECT_THAT(text, testing::ContainsRegex(" m0 copy-in weight: wait after #[0-9]+\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("all-gather over tp\\(b[0-9]+\\) after #[0-9]+\n"));
+  expect_survives(each.program, each.training.graph, "waits");
+}
+
 // A convolution over rows in uneven parts, with halos forward and sums of halos backward; optimizer state and
 // activations on the host.
 TEST(ProgramText, UnevenPartsHalosAndHostBuffersSurviveIt) {
@@ -61,7 +75,7 @@ TEST(ProgramText, UnevenPartsHalosAndHostBuffersSurviveIt) {
   for (OpId op : graph.ops().ids())
     if (graph.ops()[op].phase == Phase::Forward && graph.kind(op) == OpKind::Conv2d)
       choices.ops[0][op] = {"h", 1, {6, 4, 2}};
-  MemoryPlan memory{1, 0b1, {}};
+  MemoryPlan memory{1, 0b1};
   memory.offload[static_cast<std::size_t>(Stored::Optimizer)] = true;
   memory.offload[static_cast<std::size_t>(Stored::Activations)] = true;
   const Program program = compile(training, placing, plan_sharding(training, placing, choices).value(), {memory, {}},
@@ -69,8 +83,8 @@ TEST(ProgramText, UnevenPartsHalosAndHostBuffersSurviveIt) {
                               .value();
   const std::string text = print(program, graph);
   EXPECT_THAT(text, HasSubstr("mesh m0 rows=3: 4, 1, 9\n"));
-  EXPECT_THAT(text, HasSubstr("12:rows(6+4+2)-1+1]"));
-  EXPECT_THAT(text, HasSubstr("12:rows(6+4+2)Σ-1+1]"));
+  EXPECT_THAT(text, HasSubstr("12:rows(3+2+1)-1+1]"));
+  EXPECT_THAT(text, HasSubstr("12:rows(3+2+1)Σ-1+1]"));
   EXPECT_THAT(text, HasSubstr(" on host\n"));
   EXPECT_THAT(text, HasSubstr(" = halo-sum over rows("));
   EXPECT_THAT(text, HasSubstr(" = copy(b"));
@@ -232,7 +246,7 @@ RC_GTEST_PROP(LayoutText, ParseOfPrintIsIdentity, ()) {
       for (Cut& cut : factor.cuts) {
         const int axis = below(3);
         cut = {axis, {}, below(3), below(3), below(2) == 1, axis == 2 ? 0 : below(2)};
-        for (int i = below(4); i > 0; --i) cut.sizes.push_back(below(100));
+        for (int i = below(4); i > 0; --i) cut.shares.push_back(below(100));
       }
     }
   }

@@ -110,14 +110,14 @@ Layout random_layout(const Shape& shape, const Mesh& mesh, Rng& rng, bool may_be
     Factor& factor = factors[rng.below(factors.size())];
     const int parts = mesh.axes()[static_cast<std::size_t>(axis)].size;
     Cut cut{axis, {}};
-    if (factor.cuts.empty() && rng.below(6) == 0) {
-      cut.sizes.assign(static_cast<std::size_t>(parts), factor.size / parts);
-      ++cut.sizes.front();
-      --cut.sizes.back();
-    } else if (!factor.cuts.empty() && !factor.cuts.back().sizes.empty()) {
-      continue;  // an uneven part is not cut again
+    std::int64_t unit = factor.size;
+    for (const Cut& before : factor.cuts)
+      unit /= units_of(before.shares, mesh.axes()[static_cast<std::size_t>(before.mesh_axis)].size);
+    if (rng.below(5) == 0) {
+      cut.shares.assign(static_cast<std::size_t>(parts), 1);
+      ++cut.shares[rng.below(static_cast<std::uint64_t>(parts))];
     }
-    factor.cuts.push_back(std::move(cut));
+    if (unit % units_of(cut.shares, parts) == 0) factor.cuts.push_back(std::move(cut));
   }
   for (std::size_t d = 0; d < shape.size(); ++d) layout.dims[d] = {factors[d]};
   canonicalize(layout, mesh);

@@ -30,15 +30,12 @@ class WorkloadComparison {
  private:
   using Places = IdVec<TaskId, std::pair<std::size_t, std::size_t>>;
 
-  // Tasks of a body that do something: who waits for nothing and takes no time need not be there.
   static std::vector<std::vector<TaskId>> bodies_of(const Agent& agent, Places& places) {
     places.resize(agent.tasks.size(), {~0u, ~0u});
     std::vector<std::vector<TaskId>> bodies;
     for (const std::vector<TaskId>& body : agent.bodies) {
       std::vector<TaskId>& list = bodies.emplace_back();
       for (TaskId id : body) {
-        const Task& task = agent.tasks[id];
-        if (task.label == ~0u && task.after.empty()) continue;
         places[id] = {bodies.size(), list.size()};
         list.push_back(id);
       }

@@ -23,7 +23,7 @@ std::map<std::string, std::vector<double>> train(const std::string& model, std::
     const bool tokens = tensor.kind == TensorKind::Input && !tensor.type.shape.empty();
     for (std::size_t i = 0; i < block.values().size(); ++i) {
       const double uniform = Rng(std::hash<std::string>()(graph.name(id))).split(i).uniform();
-      block.values()[i] = tensor.name == "loss_scale"     ? 1
+      block.values()[i] = tensor.name == "loss_weight"    ? 1
                           : tensor.name == "position_ids" ? static_cast<double>(static_cast<std::int64_t>(i) % seq)
                           : tokens                        ? std::floor(10 * uniform)
                           : tensor.kind == TensorKind::Parameter ? 4 * uniform - 2

@@ -49,8 +49,8 @@ std::optional<AxisChoice> any_choice(const Signature& signature, int degree, Rng
   if (rng.below(10) == 0 && axis.size % 2 == 0) choice.outer = 2;
   if (rng.below(8) == 0 && degree > 1 && axis.size >= 2 * degree) {
     choice.outer = 1;
-    choice.sizes.assign(static_cast<std::size_t>(degree), 1);
-    choice.sizes.front() = axis.size - (degree - 1);
+    choice.shares.assign(static_cast<std::size_t>(degree), 1);
+    choice.shares.front() = axis.size - (degree - 1);
   }
   return choice;
 }

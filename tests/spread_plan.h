@@ -20,6 +20,7 @@ struct SpreadPlan {
   bool keep_gathered_input = false;
   bool tensor_overlap = true;
   NumberTypes types = {};
+  TransferSync transfers = {};
 
   CompileOptions options() const {
     return {.memory = memory,
@@ -27,7 +28,8 @@ struct SpreadPlan {
             .parameters = parameters,
             .keep_gathered_input = keep_gathered_input,
             .tensor_overlap = tensor_overlap,
-            .types = types};
+            .types = types,
+            .transfers = transfers};
   }
 };
 

@@ -163,17 +163,74 @@ TEST(StrategyErrors, ConfigurationsThatExcludeEachOther) {
                           "plan.yaml:6: stage 1: a mesh of its own needs its devices [contradiction]"));
 }
 
+TEST(StrategyErrors, MeshesOfStagesThatOneRankCannotPlay) {
+  EXPECT_THAT(faults("mesh: {axes: {pp: 2, dp: 2}}\n"
+                     "schedule:\n"
+                     "  name: interleaved\n"
+                     "  interleave: 2\n"
+                     "  micro_batches: 2\n"
+                     "  stages:\n"
+                     "    - {layers: 1, mesh: {axes: {dp: 2}, devices: [0, 1]}}\n"
+                     "    - {layers: 1, mesh: {axes: {tp: 2}, devices: [2, 3]}}\n"
+                     "    - {layers: 1, mesh: {axes: {tp: 2}, devices: [1, 4]}}\n"
+                     "    - 1\n"),
+              ElementsAre("plan.yaml:9: stage 2 is played by pipeline rank 0, as stage 0 is, and needs a mesh of the "
+                          "same devices [contradiction]"));
+  EXPECT_THAT(faults("mesh: {axes: {pp: 2, dp: 2}}\n"
+                     "schedule:\n"
+                     "  name: dualpipe\n"
+                     "  micro_batches: 4\n"
+                     "  stages:\n"
+                     "    - {layers: 2, mesh: {axes: {dp: 2}, devices: [0, 1]}}\n"
+                     "    - {layers: 2, mesh: {axes: {tp: 2}, devices: [2, 3]}}\n"),
+              ElementsAre("plan.yaml:7: schedule dualpipe holds every stage twice, on the devices of two ranks, so all "
+                          "stages need meshes of one shape; stage 1 has another than stage 0 [contradiction]"));
+}
+
+TEST(StrategyErrors, RatiosOfInputsAndOfStorageThatDoNotFit) {
+  // Samples: 8 in 3:2 leaves thirds of a sample; 3:1 four shares, of which a second axis halves each: 8.
+  EXPECT_THAT(faults("mesh: {axes: {dp: 2, ep: 2}}\n"
+                     "rules: [{match: '**', inputs: {dp: {dim: 0, ratio: [3, 2]}}}]\n"),
+              testing::Contains(
+                  "plan.yaml:2: tokens: batch 8 does not divide into 5 shares (dp 3:2); the nearest that do: 5 or "
+                  "10 [does-not-divide]"));
+  EXPECT_THAT(faults("mesh: {axes: {dp: 2, ep: 2}}\n"
+                     "rules: [{match: '**', inputs: {dp: {dim: 0, ratio: [3, 1]}, ep: 0}}]\n"),
+              ElementsAre());
+  EXPECT_THAT(faults("mesh: {axes: {dp: 2}}\n"
+                     "rules: [{match: '**', inputs: {dp: {dim: 0, ratio: [3, 2, 1]}}}]\n"),
+              ElementsAre("plan.yaml:2: inputs: ratio 3:2:1 has 3 shares, but dp=2; write one of at least 1 per device "
+                          "[contradiction]"));
+  EXPECT_THAT(
+      faults("mesh: {axes: {dp: 2, ep: 2}}\n"
+             "rules:\n"
+             "  - {match: '**', memory: {optimizer: {over: [dp], ratio: {ep: [3, 1]}}}}\n"
+             "  - {match: layers.0, memory: {optimizer: {over: [dp], ratio: {dp: [3, 2, 1]}}}}\n"
+             "  - {match: layers.1, memory: {optimizer: {over: [dp, ep], ratio: {dp: [3, 1]}}, gradients: {over: [dp], "
+             "ratio: {dp: [1, 3]}}}}\n"
+             "  - {match: layers.2, memory: {activations: {over: [dp]}}}\n"),
+      ElementsAre("plan.yaml:6: memory: activations are saved as their operators split them; split those otherwise "
+                  "(sequence_parallel, inputs), recompute, or offload [contradiction]",
+                  "plan.yaml:3: memory: optimizer: a ratio for ep, which over does not name; add it there "
+                  "[contradiction]",
+                  "plan.yaml:4: memory: optimizer: ratio 3:2:1 has 3 shares, but dp=2 [contradiction]",
+                  "plan.yaml:5: memory: optimizer: dp in the ratio 3:1, other kinds in another; write one for all "
+                  "[contradiction]"));
+}
+
 TEST(StrategyErrors, RatiosThatDoNotFit) {
-  EXPECT_THAT(faults("mesh: {axes: {dp: 2, tp: 2}}\n"
-                     "rules:\n"
-                     "  - {match: layers.*.mlp.down, compute: {tp: {axis: k, ratio: [3, 2, 1]}}}\n"
-                     "  - {match: head.logits, compute: {tp: {axis: n, ratio: [1000, 1]}}}\n"
-                     "  - {match: layers.*.attn.out, compute: {dp: k, tp: {axis: k, ratio: [3, 1]}}}\n"),
-              ElementsAre("plan.yaml:5: layers.0.attn.out: axis k is cut by another mesh axis before tp; an axis with "
-                          "a ratio is cut once [contradiction]",
-                          "plan.yaml:3: ratio 3:2:1 has 3 shares, but tp=2 [contradiction]",
-                          "plan.yaml:4: head.logits: axis n of 256 in the ratio 1000:1 leaves a device nothing; take a "
-                          "flatter ratio [does-not-divide]"));
+  EXPECT_THAT(
+      faults("mesh: {axes: {dp: 2, tp: 2}}\n"
+             "rules:\n"
+             "  - {match: layers.*.mlp.down, compute: {tp: {axis: k, ratio: [3, 2, 1]}}}\n"
+             "  - {match: head.logits, compute: {tp: {axis: n, ratio: [1000, 1]}}}\n"
+             "  - {match: layers.*.attn.out, compute: {dp: {axis: k, ratio: [31, 1]}, tp: k}}\n"),
+      ElementsAre(
+          "plan.yaml:5: layers.0.attn.out: axis k of 32 does not divide over tp=2 within 32 parts; choose tp so "
+          "that 64 divides 32 [does-not-divide]",
+          "plan.yaml:3: ratio 3:2:1 has 3 shares, but tp=2 [contradiction]",
+          "plan.yaml:4: head.logits: axis n of 256 in the ratio 1000:1 leaves a device nothing; take a "
+          "flatter ratio [does-not-divide]"));
 }
 
 TEST(StrategyErrors, AWindowCutTwice) {

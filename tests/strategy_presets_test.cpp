@@ -34,7 +34,7 @@ std::vector<std::string> lines(const std::vector<Rule>& rules) {
       line += fmt::format(" {}={}", mesh_axis, split.axis.empty() ? "-" : split.axis);
       if (split.outer > 1) line += fmt::format("/{}", split.outer);
     }
-    for (const auto& [mesh_axis, dim] : rule.inputs) line += fmt::format(" {}:{}", mesh_axis, dim);
+    for (const auto& [mesh_axis, split] : rule.inputs) line += fmt::format(" {}:{}", mesh_axis, split.dim);
     out.push_back(std::move(line));
   }
   return out;
@@ -155,9 +155,10 @@ TEST(Resolve, CutsLayersIntoStagesWithEmbeddingFirstAndHeadLast) {
   EXPECT_EQ(stage["head.loss"], 1);
   EXPECT_EQ(stage["layers.2.attn.qkv@grad_weight"], -1);
   // Ranks are numbered tp, dp, pp: stage 1 has devices 4 to 7, dp major.
-  ASSERT_EQ(plan.ranks.size(), 2u);
-  EXPECT_EQ(plan.ranks[1].mesh.devices(), (std::vector<DeviceId>{DeviceId(4), DeviceId(5), DeviceId(6), DeviceId(7)}));
-  EXPECT_EQ(plan.ranks[1].mesh.axes(), (std::vector<MeshAxis>{{"dp", 2}, {"tp", 2}}));
+  ASSERT_EQ(plan.ranks().size(), 2u);
+  EXPECT_EQ(plan.ranks()[1].mesh.devices(),
+            (std::vector<DeviceId>{DeviceId(4), DeviceId(5), DeviceId(6), DeviceId(7)}));
+  EXPECT_EQ(plan.ranks()[1].mesh.axes(), (std::vector<MeshAxis>{{"dp", 2}, {"tp", 2}}));
   EXPECT_EQ(plan.choices.front().storage.zero(), 1);
   EXPECT_EQ(plan.choices.front().storage.axes_of(Stored::Optimizer), 0b01u);
   EXPECT_EQ(plan.schedule, (ScheduleChoice{"1f1b", 2, 1, 16}));
@@ -165,8 +166,9 @@ TEST(Resolve, CutsLayersIntoStagesWithEmbeddingFirstAndHeadLast) {
 TEST(Resolve, TakesRankOrderFromTheStrategy) {
   // dp innermost: neighbours in dp are neighbouring devices; position is dp·2 + tp, rank tp·2 + dp.
   const ResolvedStrategy plan = resolved(kLlama, "tp=2,dp=4,order=dp-tp", "dgx-h100:1");
-  EXPECT_EQ(plan.ranks[0].mesh.devices(), (std::vector<DeviceId>{DeviceId(0), DeviceId(4), DeviceId(1), DeviceId(5),
-                                                                 DeviceId(2), DeviceId(6), DeviceId(3), DeviceId(7)}));
+  EXPECT_EQ(plan.ranks()[0].mesh.devices(),
+            (std::vector<DeviceId>{DeviceId(0), DeviceId(4), DeviceId(1), DeviceId(5), DeviceId(2), DeviceId(6),
+                                   DeviceId(3), DeviceId(7)}));
 }
 TEST(Resolve, RecomputesLayersCoresOrElementwiseOperators) {
   const TrainingGraph training = training_of(model(kLlama));
@@ -226,7 +228,7 @@ TEST(Resolve, SharesUnevenlyInTheRatioGiven) {
   const auto& choices = plan->choices[0].sharding.ops[0];
   ASSERT_EQ(choices.size(), 4u);
   // 64 in 3:2:1 is 32 + 21⅓ + 10⅔; the element left over goes to the largest remainder.
-  EXPECT_EQ(choices.begin()->second.sizes, (std::vector<std::int64_t>{32, 21, 11}));
+  EXPECT_EQ(choices.begin()->second.shares, (std::vector<std::int64_t>{32, 21, 11}));
 }
 TEST(Resolve, GivesStagesMeshesOfTheirOwn) {
   Strategy strategy;
@@ -240,10 +242,10 @@ TEST(Resolve, GivesStagesMeshesOfTheirOwn) {
   const Cluster cluster = parse_cluster("dgx-h100:1").value();
   const Result<ResolvedStrategy> plan = resolve(strategy, training, cluster);
   ASSERT_TRUE(plan.ok()) << plan.error().message;
-  EXPECT_EQ(plan->ranks[0].mesh.size(), 4);
-  EXPECT_EQ(plan->ranks[1].mesh.devices(), (std::vector<DeviceId>{DeviceId(6), DeviceId(7)}));
-  EXPECT_NE(plan->ranks[0].choices, plan->ranks[1].choices);
-  EXPECT_FALSE(plan->choices[plan->ranks[0].choices].sharding.ops[1].empty());
+  EXPECT_EQ(plan->ranks()[0].mesh.size(), 4);
+  EXPECT_EQ(plan->ranks()[1].mesh.devices(), (std::vector<DeviceId>{DeviceId(6), DeviceId(7)}));
+  EXPECT_NE(plan->ranks()[0].choices, plan->ranks()[1].choices);
+  EXPECT_FALSE(plan->choices[plan->ranks()[0].choices].sharding.ops[1].empty());
   strategy.schedule.stages[1].mesh->devices = {3, 4};
   EXPECT_THAT(resolve(strategy, training, cluster).error().message, HasSubstr("stages 0 and 1 both have device 3"));
 }

@@ -56,7 +56,7 @@ class Walk {
         rng_(seed),
         now_(data_parallel_strategy(on.training, meshes_).ops) {
     options_.network = rng_.below(2) == 0 ? Network::Fifo : Network::Fair;
-    options_.compile = compile_options(on.stack);
+    options_.compile = compile_options(on.stack, on.cluster);
     const SoapStrategy start = strategy();
     exploration_.emplace(Exploration::make(on.training, placing_of(start, on.training.graph),
                                            choices_of(start, on.training.graph), schedule_, on.cluster, on.cost,

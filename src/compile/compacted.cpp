@@ -94,6 +94,7 @@ class Compactor {
     rename(what.inputs);
     rename(what.outputs);
   }
+  void rename(Wait&) {}
   void rename(Free& what) { rename(what.buffer); }
 
   Program from_;  // taken apart

@@ -39,7 +39,8 @@ Compilation::Compilation(const TrainingGraph& training, const Placing& placing, 
       options_(options),
       sequence_(training, recompute, placing.mirror.empty() ? 1 : 2),
       lowering_(training_, sequence_, placing_, plan_, options_, program_),
-      buckets_(training_.graph, sequence_, options_, program_) {
+      buckets_(training_.graph, sequence_, options_, program_),
+      body_ends_(options_, program_, lowering_) {
   program_.world = placing.world;
   int stages = 0;
   for (int stage : placing.stage_of) stages = std::max(stages, stage + 1);
@@ -159,7 +160,11 @@ void Compilation::assemble(TurnId id) {
   const auto place = [&](InstructionId instruction) {
     const MeshId mesh = program_.instructions[instruction].mesh;
     const std::uint32_t step = static_cast<std::uint32_t>(2 * program_.stages.size());
-    const auto stage = static_cast<std::uint32_t>(std::max(placing_.stage_of[mesh], 0));
+    // What is received stands where it is sent.
+    MeshId at = mesh;
+    if (const auto* receive = std::get_if<Receive>(&program_.instructions[instruction].what))
+      at = program_.buffers[program_.transfers[receive->transfer].from].layout.mesh;
+    const auto stage = static_cast<std::uint32_t>(std::max(placing_.stage_of[at], 0));
     segment.push_back(
         {instruction, turn.phase == Phase::Step ? step : 2 * stage + (turn.phase == Phase::Backward), mesh});
   };
@@ -222,6 +227,14 @@ void Compilation::assemble(TurnId id) {
   place_frees(InstructionId());
 
   place_buckets(false);
+  if (turn.kind == TurnKind::BodyEnd) {
+    const auto overwrites = [&](InstructionId wait) {
+      if (journal_.open) remember(wait);
+    };
+    for (InstructionId wait : body_ends_.waits(turn.phase, overwrites)) place(wait);
+  } else if (turn.phase != Phase::Step) {
+    body_ends_.turn_issues(id, turn.phase, segment);
+  }
 }
 
 void Compilation::write_bodies() {
@@ -337,7 +350,8 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
   groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
 
   journal_.open = true;
-  std::vector<TurnId> turns;
+  body_ends_.begin_change();
+  std::vector<TurnId> turns = sequence_.body_ends();
   for (OpId op : changed) turns.insert(turns.end(), sequence_.turns_of(op).begin(), sequence_.turns_of(op).end());
   std::vector<BucketId> buckets;
   lowering_.mark_changed(changed, true);
@@ -418,6 +432,7 @@ void Compilation::undo() {
     now = std::move(old);
   }
   lowering_.put_back(journal_.overwritten);
+  body_ends_.undo();
   for (auto& [turn, old] : journal_.segments) segments_[turn] = std::move(old);
   for (auto& [turn, old] : journal_.rings) lowering_.put_ring(turn, std::move(old));
   for (BodyBefore& old : journal_.bodies) {

@@ -14,6 +14,7 @@
 
 #include <span>
 
+#include "compile/body_ends.h"
 #include "compile/buckets.h"
 #include "program/edit.h"
 
@@ -93,6 +94,7 @@ class Compilation {
   Sequence sequence_;
   Lowering lowering_;
   Buckets buckets_;
+  BodyEnds body_ends_;
   IdVec<GroupId, GroupCode> groups_;
   IdVec<BucketId, BucketCode> bucket_code_;
   IdVec<TurnId, Segment> segments_;

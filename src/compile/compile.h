@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <vector>
 
 #include "base/result.h"
@@ -19,26 +20,51 @@
 
 namespace weft {
 
-// Where parameters, gradients and optimizer state are kept, beyond what the operators need (ZeRO).
-struct Spread {
-  // 0: everywhere alike. 1: optimizer state split over `over`. 2: gradients too, reduced every micro-batch. 3:
-  // parameters too, gathered where they are used.
-  int zero = 0;
-  MeshAxes over = 0;  // the data-parallel mesh axes
-};
-struct MemoryPlan : Spread {
-  std::array<bool, kStoredKinds> offload = {};               // what lives in the host's memory
-  std::vector<std::pair<TensorId, Spread>> parameters = {};  // kept in another way than the rest, in order
+// How a parameter, its gradient and its optimizer state are kept: sharded beyond what the operators need (ZeRO), by the
+// data-parallel mesh axes that cut each — weights by no more of them than gradients, those by no more than optimizer
+// state —, and on the device or on the host.
+struct ParameterStorage {
+  MeshAxes weights = 0;                         // gathered where they are used
+  MeshAxes gradients = 0;                       // reduced every micro-batch
+  MeshAxes optimizer = 0;                       // updated in parts
+  std::map<int, Shares> ratio = {};             // by mesh axis: uneven shares
+  std::array<bool, kStoredKinds> offload = {};  // what lives in the host's memory
 
-  Spread of(TensorId parameter) const {
+  ParameterStorage() = default;
+  // Optimizer state over these axes; from stage 2 gradients too, from 3 weights too.
+  ParameterStorage(int zero, MeshAxes over)
+      : weights(zero >= 3 ? over : 0), gradients(zero >= 2 ? over : 0), optimizer(zero >= 1 ? over : 0) {}
+  int zero() const { return weights != 0 ? 3 : gradients != 0 ? 2 : optimizer != 0 ? 1 : 0; }
+};
+struct MemoryPlan : ParameterStorage {
+  std::vector<std::pair<TensorId, ParameterStorage>> parameters = {};  // kept in another way than the rest, in order
+  // Forward operators whose results wait for backward in the host's memory, in order; where `offload` says so, all do.
+  std::vector<OpId> saved_on_host = {};
+
+  MemoryPlan() = default;
+  MemoryPlan(ParameterStorage rest) : ParameterStorage(std::move(rest)) {}
+  MemoryPlan(int zero, MeshAxes over) : ParameterStorage(zero, over) {}
+
+  const ParameterStorage& of(TensorId parameter) const {
     const auto own = std::lower_bound(parameters.begin(), parameters.end(), parameter,
                                       [](const auto& each, TensorId id) { return each.first < id; });
-    return own == parameters.end() || own->first != parameter ? Spread(*this) : own->second;
+    return own == parameters.end() || own->first != parameter ? *this : own->second;
+  }
+  bool saves_on_host(OpId maker) const {
+    return offload[static_cast<std::size_t>(Stored::Activations)] ||
+           std::binary_search(saved_on_host.begin(), saved_on_host.end(), maker);
+  }
+  bool offloads_anything() const {
+    const auto any = [](const ParameterStorage& storage) {
+      return std::find(storage.offload.begin(), storage.offload.end(), true) != storage.offload.end();
+    };
+    return any(*this) || !saved_on_host.empty() ||
+           std::any_of(parameters.begin(), parameters.end(), [&](const auto& each) { return any(each.second); });
   }
   // Of all parameters.
   int most_zero() const {
-    int most = zero;
-    for (const auto& [parameter, own] : parameters) most = std::max(most, own.zero);
+    int most = zero();
+    for (const auto& [parameter, own] : parameters) most = std::max(most, own.zero());
     return most;
   }
 };
@@ -63,6 +89,16 @@ struct ParameterSync {
   bool reshard_after_forward = true;  // otherwise what forward gathered is kept for backward
 };
 
+// How tensors go from mesh to mesh.
+struct TransferSync {
+  // Computation goes on while what a body sends is on its way; otherwise it waits, at the body's end, until all that
+  // has arrived.
+  bool overlap = true;
+  // Of every device, its node: what receivers in one node will hold alike is sent to each in part and gathered among
+  // them (Megatron-LM's scatter and gather). Empty: every receiver is sent all that it needs.
+  std::vector<int> node = {};
+};
+
 struct CompileOptions {
   MemoryPlan memory = {};
   GradientSync gradients = {};
@@ -77,6 +113,7 @@ struct CompileOptions {
   // Decides how activations get from one layout to another where fewer bytes take more steps; none: bytes do.
   // Parameters and gradients travel with others (buckets), which bytes tell better than the price of one alone.
   const StepPrice* prices = nullptr;
+  TransferSync transfers = {};
 };
 
 // `recompute`: forward operators that run again in the backward body instead of keeping what they made

@@ -28,9 +28,19 @@ IdVec<TensorId, int> units_of(const Graph& graph, const MemoryPlan& memory) {
   const Layers layers = find_layers(graph);
   IdVec<TensorId, int> unit(graph.tensors().size(), -1);
   for (TensorId id : graph.tensors().ids())
-    if (graph.tensors()[id].kind == TensorKind::Parameter && !graph.uses(id).empty() && memory.of(id).zero >= 3)
+    if (graph.tensors()[id].kind == TensorKind::Parameter && !graph.uses(id).empty() && memory.of(id).weights != 0)
       unit[id] = layers.of[graph.uses(id)[0].op] + 1;
   return unit;
+}
+
+ParameterStorage parameter_storage(const StorageChoice& choice) {
+  ParameterStorage storage;
+  storage.weights = choice.axes_of(Stored::Weights);
+  storage.gradients = choice.axes_of(Stored::Gradients);
+  storage.optimizer = choice.axes_of(Stored::Optimizer);
+  storage.ratio = choice.ratio;
+  storage.offload = choice.offload;
+  return storage;
 }
 
 }  // namespace
@@ -55,13 +65,10 @@ Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const R
     mirror_stages(placed.placing, schedule);
   }
   WEFT_TRY(const ShardingPlan plan, plan_sharding(training, placed.placing, placed.choices));
-  MemoryPlan memory{{placed.storage.zero(), placed.storage.axes_of(Stored::Optimizer)}, placed.storage.offload};
-  for (const auto& [id, own] : placed.parameters) {
-    if (own.offload != placed.storage.offload)
-      return error("{} is kept on the host in another way than the rest, which is not compiled; write offload for '**'",
-                   training.graph.name(id));
-    memory.parameters.push_back({id, {own.zero(), own.axes_of(Stored::Optimizer)}});
-  }
+  MemoryPlan memory = parameter_storage(placed.storage);
+  memory.offload[static_cast<std::size_t>(Stored::Activations)] = false;  // by operator
+  memory.saved_on_host = strategy.saved_on_host;
+  for (const auto& [id, own] : placed.parameters) memory.parameters.emplace_back(id, parameter_storage(own));
   if (memory.most_zero() >= 3) options.parameters.unit = units_of(training.graph, memory);
   options.memory = std::move(memory);
   WEFT_TRY(Program program, compile(training, placed.placing, plan, options, strategy.recompute));
@@ -72,7 +79,11 @@ Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const R
   return compiled;
 }
 
-CompileOptions compile_options(const SoftwareStack& stack, const NumberTypes& types) {
+CompileOptions compile_options(const SoftwareStack& stack, const Cluster& cluster, const NumberTypes& types) {
+  TransferSync transfers{.overlap = stack.p2p_overlap.value, .node = {}};
+  if (stack.p2p_in_parts.value)
+    for (std::int64_t device = 0; device < cluster.device_count(); ++device)
+      transfers.node.push_back(static_cast<int>(cluster.node_of(DeviceId(static_cast<std::size_t>(device))).index()));
   return {.gradients = {.overlap = stack.gradient_overlap.value, .bucket = stack.gradient_bucket.value},
           .parameters = {.prefetch_forward = stack.prefetch_forward.value,
                          .prefetch_backward = stack.prefetch_backward.value,
@@ -81,7 +92,8 @@ CompileOptions compile_options(const SoftwareStack& stack, const NumberTypes& ty
           .keep_gathered_input = stack.keep_gathered_input.value,
           .tensor_overlap = stack.tensor_overlap.value,
           .tokens_once = stack.tokens_once.value,
-          .types = types};
+          .types = types,
+          .transfers = std::move(transfers)};
 }
 
 }  // namespace weft

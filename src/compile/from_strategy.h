@@ -1,6 +1,7 @@
 // A resolved strategy as the compiler takes it.
 #pragma once
 
+#include "cluster/cluster.h"
 #include "compile/compile.h"
 #include "strategy/resolve.h"
 #include "strategy/stack.h"
@@ -15,14 +16,14 @@ struct CompiledStrategy {
 
 // Places stages and operators on their meshes, settles every operator's split, makes the schedule and compiles. Stages
 // may have meshes of different shapes, operators devices of their own. An error names what the strategy asks and the
-// compiler does not do: parameters stored each in its way.
+// compiler does not do.
 //
 // Of `options` memory is filled in here, and the units of parameters where weights are spread: every layer is one, the
 // rest another. `last`: the graph of a smaller last micro-batch, where there is one.
 Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const ResolvedStrategy& strategy,
                                           CompileOptions options = {}, const Graph* last = nullptr);
 
-// What the software stack settles of a program, and the types it computes and sends in.
-CompileOptions compile_options(const SoftwareStack& stack, const NumberTypes& types = {});
+// What the software stack settles of a program on this cluster, and the types it computes and sends in.
+CompileOptions compile_options(const SoftwareStack& stack, const Cluster& cluster, const NumberTypes& types = {});
 
 }  // namespace weft

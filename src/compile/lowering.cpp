@@ -105,10 +105,12 @@ Stream Lowering::stream_of(const What& what) const {
   const bool back = phase_ != Phase::Forward;
   if (std::holds_alternative<Send>(what)) return back ? Stream::SendBack : Stream::Send;
   if (std::holds_alternative<Receive>(what)) return back ? Stream::ReceiveBack : Stream::Receive;
-  if (std::holds_alternative<Copy>(what)) return Stream::Copy;
+  if (const auto* copy = std::get_if<Copy>(&what))
+    return program_.buffers[copy->to].on_host || copies_in_turn_ ? Stream::CopyOut : Stream::CopyIn;
   if (adds_reduced_) return Stream::Data;
   const auto* communicate = std::get_if<Communicate>(&what);
   if (!communicate || communicate->collective == Collective::Slice) return Stream::Compute;
+  if (gathers_parts_ && phase_ == Phase::Step) return Stream::Tensor;
   if (of_parameter_ || phase_ == Phase::Step) return Stream::Data;
   return options_.tensor_overlap || communicate->collective == Collective::Shift ? Stream::Tensor : Stream::Compute;
 }
@@ -212,9 +214,13 @@ Result<BufferId> Lowering::make_as(TensorId tensor, Layout wanted) {
       WEFT_TRY(const BufferId weights, merge_weights(tensor, program_.buffers[best.source].layout));
       inputs.push_back(weights);
     }
-    // A part of a parameter or state is looked at where it lies.
-    if (of_parameter_ && step.collective == Collective::Slice)
-      program_.buffers[next].memory = program_.buffers[best.source].memory;
+    // A part of a parameter or state is looked at where it lies; of what a micro-batch makes only by the step, or it
+    // could not be freed by those that the step does not follow.
+    const BufferId memory = program_.buffers[best.source].memory;
+    const BufferKind kind = program_.buffers[memory].kind;
+    if (of_parameter_ && step.collective == Collective::Slice &&
+        (phase_ == Phase::Step || kind == BufferKind::Parameter || kind == BufferKind::State))
+      program_.buffers[next].memory = memory;
     emit(wanted.mesh, Communicate{step.collective, step.axes, step.reducer, std::move(inputs), {next}});
     best.source = next;
   }
@@ -269,12 +275,54 @@ Result<bool> Lowering::bring_from(BufferId source, const Layout& wanted) {
     here = without_halos(from);
     for (auto& reducer : here.partial) reducer.reset();
   }
-  WEFT_TRY(const BufferId ready, as(tensor, here));
-  const BufferId arrived = keep(tensor, there, BufferKind::Temporary);
+  WEFT_TRY(BufferId ready, as(tensor, here));
+  const Layout part = in_parts(there);
+  if (part != there && alike) {
+    here.dims = part.dims;
+    WEFT_TRY(ready, as(tensor, here));
+  }
+  const BufferId arrived =
+      part == there ? keep(tensor, there, BufferKind::Temporary) : add_buffer(tensor, part, BufferKind::Temporary);
   const TransferId transfer = number_of(Transfer{ready, arrived});
   emit(from.mesh, Send{transfer});
   emit(wanted.mesh, Receive{transfer});
+  if (part == there) return true;
+  // Parts serve the way alone: what is read, and perhaps saved, is whole.
+  available_[tensor].push_back(arrived);
+  gathers_parts_ = true;
+  const Result<BufferId> whole = as(tensor, there);
+  gathers_parts_ = false;
+  erase_if(available_[tensor], [&](BufferId id) { return id == arrived; });
+  if (!whole.ok()) return whole.error();
   return true;
+}
+
+// The layout cut along the mesh axes over which devices of one node hold the same, as far as it divides.
+Layout Lowering::in_parts(const Layout& layout) const {
+  const std::vector<int>& node = options_.transfers.node;
+  if (node.empty()) return layout;
+  const Mesh& on = mesh(layout.mesh);
+  const auto node_at = [&](int position) { return node[on.devices()[static_cast<std::size_t>(position)].index()]; };
+  Layout part = layout;
+  MeshAxes alike = 0;
+  for (std::size_t axis = 0; axis < on.axes().size(); ++axis) {
+    const MeshAxes one = MeshAxes{1} << axis;
+    if (on.axes()[axis].size == 1 || (split_axes(layout) & one) != 0) continue;
+    bool inside = true;
+    for (int position = 0; position < on.size() && inside; ++position)
+      inside = node_at(position) == node_at(on.group_leader(position, alike | one));
+    if (!inside) continue;
+    Layout cut = split_over(part, on, one);
+    bool even = true;
+    for (const DimLayout& dim : cut.dims)
+      for (const Factor& factor : dim)
+        for (const Cut& each : factor.cuts)
+          even = even && (static_cast<std::size_t>(each.mesh_axis) != axis || each.shares.empty());
+    if (!even) continue;
+    part = std::move(cut);
+    alike |= one;
+  }
+  return part;
 }
 
 // Inputs, scalars and parameters are there on every mesh that reads them, and so is what adds up losses.
@@ -290,10 +338,8 @@ void Lowering::given(TensorId tensor, const Layout& wanted) {
     return;
   }
   const bool weight_part = std::exchange(weight_part_, false);
-  const Spread spread = options_.memory.of(tensor);
-  const BufferId buffer = keep(tensor, spread.zero >= 3 ? split_over(wanted, mesh(wanted.mesh), spread.over) : wanted,
-                               BufferKind::Parameter);
-  program_.buffers[buffer].on_host = offloads(Stored::Weights);
+  const BufferId buffer = keep(tensor, weight_layout(tensor, wanted), BufferKind::Parameter);
+  program_.buffers[buffer].on_host = offloads(Stored::Weights, tensor);
   weight_part_ = weight_part;
   const Home* const was = home_before(tensor, wanted.mesh);
   const bool fresh = !was || was->buffer != buffer || was->used != wanted;
@@ -464,7 +510,7 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
       }
       if (!chosen.valid()) continue;
       if (whole > 1) chosen = as_read_first(events[it->event], chosen);
-      if (offloads(Stored::Activations)) chosen = send_to_host(chosen, events);
+      if (options_.memory.saves_on_host(graph_.tensors()[tensor].producer)) chosen = send_to_host(chosen, events);
       set_kind(chosen, BufferKind::Saved);
       saved.push_back(chosen);
     }

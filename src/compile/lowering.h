@@ -145,6 +145,7 @@ class Lowering {
   Result<BufferId> merge_weights(TensorId tensor, Layout contributions);
   Result<bool> bring(TensorId tensor, const Layout& wanted);
   Result<bool> bring_from(BufferId source, const Layout& wanted);
+  Layout in_parts(const Layout& layout) const;
   void given(TensorId tensor, const Layout& wanted);
   Status lower_events(GroupId group, GroupCode& code);
   Status lower_event(const Event& event, EventCode& code);
@@ -170,6 +171,8 @@ class Lowering {
 
   // parameters.cpp
   Home& home(TensorId parameter, MeshId on);
+  Layout weight_layout(TensorId parameter, const Layout& used) const;
+  Layout gradient_layout(const Home& of) const;
   Layout step_layout(const Home& of) const;
   BufferId sum_in(const Home& home, const Layout& layout) const;
   Status reduce_sums(OpId op, Home& kept, BufferId here, Chain& chain, EventCode& code);
@@ -191,7 +194,9 @@ class Lowering {
   BufferId store(BufferId from, BufferId home);
   void update_in_place(BufferId written, BufferId target);
   bool on_mesh(TensorId tensor, MeshId on) const;
-  bool offloads(Stored kind) const { return options_.memory.offload[static_cast<std::size_t>(kind)]; }
+  bool offloads(Stored kind, TensorId parameter) const {
+    return options_.memory.of(parameter).offload[static_cast<std::size_t>(kind)];
+  }
 
   const TrainingGraph& training_;
   const Graph& graph_;
@@ -244,7 +249,9 @@ class Lowering {
   std::vector<MeshId> changed_terms_;                     // where other terms are added than before
   IdVec<BufferId, std::uint32_t> free_before_;            // in before_->frees, + 1
   bool of_parameter_ = false;
-  bool adds_reduced_ = false;  // emitting the addition of gradients that were reduced
+  bool adds_reduced_ = false;    // emitting the addition of gradients that were reduced
+  bool copies_in_turn_ = false;  // emitting a copy that must keep its turn among those to the host
+  bool gathers_parts_ = false;   // emitting what puts the parts of a transfer together
   TurnId turn_;
   Phase phase_ = Phase::Forward;
   bool weight_part_ = false;

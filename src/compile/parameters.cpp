@@ -32,10 +32,20 @@ BufferId Lowering::store(BufferId from, BufferId target) {
   return stored;
 }
 
-// How the optimizer state of a parameter is kept on a mesh.
+// How a parameter that operators use in this layout is kept on a mesh; its gradient; its optimizer state. Each is cut
+// on from the one before, so that between them only the last cuts are made or gathered.
+Layout Lowering::weight_layout(TensorId parameter, const Layout& used) const {
+  const ParameterStorage& storage = options_.memory.of(parameter);
+  return split_over(used, mesh(used.mesh), storage.weights, storage.ratio);
+}
+Layout Lowering::gradient_layout(const Home& of) const {
+  const TensorId parameter = program_.buffers[of.buffer].tensor;
+  const ParameterStorage& storage = options_.memory.of(parameter);
+  return split_over(weight_layout(parameter, of.used), mesh(of.mesh), storage.gradients, storage.ratio);
+}
 Layout Lowering::step_layout(const Home& of) const {
-  const Spread spread = options_.memory.of(program_.buffers[of.buffer].tensor);
-  return spread.zero >= 1 ? split_over(of.used, mesh(of.mesh), spread.over) : of.used;
+  const ParameterStorage& storage = options_.memory.of(program_.buffers[of.buffer].tensor);
+  return split_over(gradient_layout(of), mesh(of.mesh), storage.optimizer, storage.ratio);
 }
 
 // Gradients accumulate in place, on each mesh for itself, in the form they are made; terms made in another form have a
@@ -50,7 +60,7 @@ Status Lowering::accumulate(const Event& event, EventCode& code) {
   Layout made = plan_.made[gradient];
   made.mesh = kept.mesh;
   WEFT_TRY(const BufferId ready, as(gradient, made));
-  if (options_.memory.of(parameter).zero >= 2) return accumulate_parts(event, kept, ready, code);
+  if (options_.memory.of(parameter).gradients != 0) return accumulate_parts(event, kept, ready, code);
 
   BufferId total = add_to_sum(op, kept, ready);
   const bool tied = code_->homes.at(parameter).size() > 1;
@@ -75,19 +85,21 @@ BufferId Lowering::add_to_sum(OpId op, Home& kept, BufferId term) {
   BufferId sum = sum_in(kept, layout);
   const bool begins = !sum.valid();
   if (begins) {
-    sum = add_buffer(buffer, layout, BufferKind::State, offloads(Stored::Gradients));
+    sum = add_buffer(buffer, layout, BufferKind::State, offloads(Stored::Gradients, parameter_of_[buffer]));
     kept.add_sum(sum);
   }
   passage_.result = sum;
   Compute add{op, memo_.split_as(op, layout, mesh(layout.mesh))->sharding, {sum, term}, {sum}, {}, begins};
   if (program_.buffers[sum].on_host) {
     const BufferId loaded = add_buffer(buffer, layout, BufferKind::Temporary);
+    copies_in_turn_ = terms_of_[buffer].size() > 1;  // the next term reads what this one writes
     emit(kept.mesh, Copy{sum, loaded});
+    copies_in_turn_ = false;
     const BufferId total = add_buffer(buffer, layout, BufferKind::Temporary);
     add.inputs[0] = loaded;
     add.outputs[0] = total;
     emit(kept.mesh, std::move(add));
-    emit(kept.mesh, Copy{total, sum});
+    store(total, sum);
     return total;
   }
   const InstructionId by = emit(kept.mesh, std::move(add));
@@ -125,12 +137,12 @@ Status Lowering::accumulate_parts(const Event& event, Home& kept, BufferId ready
   for (BufferId term : std::exchange(kept.terms, {})) {
     const TensorId tensor = program_.buffers[term].tensor;
     available_[tensor] = {term};
-    WEFT_TRY(const BufferId part, as(tensor, step_layout(kept)));
+    WEFT_TRY(const BufferId part, as(tensor, gradient_layout(kept)));
     reduced.push_back(part);
   }
   // What was reduced is added where it was reduced: computation does not wait for it.
   sink_ = chain.steps.empty() ? &code.before : &chain.then;
-  adds_reduced_ = options_.gradients.overlap && !offloads(Stored::Gradients);
+  adds_reduced_ = options_.gradients.overlap && !offloads(Stored::Gradients, parameter_of_[buffer]);
   for (BufferId part : reduced) add_to_sum(op, kept, part);
   adds_reduced_ = false;
   if (!chain.steps.empty()) add_chain(std::move(chain), Chain::Purpose::ReduceTerm);
@@ -194,8 +206,8 @@ void Lowering::add_chain(Chain chain, Chain::Purpose purpose) {
 
 // Parameters that are kept in parts on the device and gathered a unit at a time.
 bool Lowering::gathers_in_units(TensorId tensor) const {
-  return options_.memory.of(tensor).zero >= 3 && !options_.parameters.unit.empty() &&
-         graph_.tensors()[tensor].kind == TensorKind::Parameter && !offloads(Stored::Weights);
+  return options_.memory.of(tensor).weights != 0 && !options_.parameters.unit.empty() &&
+         graph_.tensors()[tensor].kind == TensorKind::Parameter && !offloads(Stored::Weights, tensor);
 }
 
 // The copies of a parameter that is kept on several meshes, and what each has of its gradient, whole on its mesh.
@@ -377,7 +389,7 @@ Status Lowering::optimize_copy(TurnId turn, const Layout& layout, Home& copy) {
       if (copy.read.valid()) available_[inputs[i]].push_back(copy.read);
     } else if (tensor.kind == TensorKind::State && !tensor.producer.valid() && !on_mesh(inputs[i], layout.mesh)) {
       const BufferId state = keep(inputs[i], wanted, BufferKind::State);
-      program_.buffers[state].on_host = offloads(Stored::Optimizer);
+      program_.buffers[state].on_host = offloads(Stored::Optimizer, optimized_by_[op]);
     }
     WEFT_TRY(const BufferId input, as(inputs[i], wanted));
     if (gradient) {

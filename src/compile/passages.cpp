@@ -55,9 +55,7 @@ Result<GroupCode> Lowering::lower_again(GroupId group, GroupCode& before, Overwr
   before_ = &before;
   overwritten_ = &journal;
   touched_ = &touched;
-  const auto& offload = options_.memory.offload;
-  keeping_ = options_.memory.most_zero() == 0 && !options_.keep_gathered_input &&
-             std::none_of(offload.begin(), offload.end(), [](bool each) { return each; });
+  keeping_ = options_.memory.most_zero() == 0 && !options_.keep_gathered_input && !options_.memory.offloads_anything();
   if (!keeping_) touched.chains = touched.step = true;
   differences_.clear();
   rewritten_.clear();

@@ -55,6 +55,7 @@ void Sequence::order(const TrainingGraph& training, const RecomputeRegions& reco
   for (int route = 0; route < routes; ++route)
     for (OpId op : IdRange<OpId>(training.first_backward.index()))
       add({op, TurnKind::Operator, Phase::Forward, false, route});
+  body_ends_.push_back(turns_.push_back({OpId(), TurnKind::BodyEnd, Phase::Forward, false, 0}));
   for (int route = 0; route < routes; ++route) {
     std::vector<char> recomputed(static_cast<std::size_t>(regions), 0);
     for (OpId op : IdRange<OpId>(training.first_backward, training.first_step)) {
@@ -67,6 +68,7 @@ void Sequence::order(const TrainingGraph& training, const RecomputeRegions& reco
            makes_weight_gradients_only(graph, op), route});
     }
   }
+  body_ends_.push_back(turns_.push_back({OpId(), TurnKind::BodyEnd, Phase::Backward, false, 0}));
   reduction_ = turns_.push_back({OpId(), TurnKind::Reduction, Phase::Step, false, 0});
   for (OpId op : IdRange<OpId>(training.first_step, OpId(graph.ops().size())))
     add({op, step_kind(graph.signature(op)), Phase::Step, false, 0});

@@ -25,6 +25,7 @@ enum class TurnKind : std::uint8_t {
   Optimizer,   // an operator on a parameter and what belongs to it
   ScalarSum,   // over all parameters
   Scalar,      // on scalars that everybody has
+  BodyEnd,     // the end of forward, and of backward: no operator
   Reduction,   // the place, after the last backward, for gradients that are reduced all at once; no operator
 };
 
@@ -88,6 +89,7 @@ class Sequence {
   std::span<const OperandRef> operands(TurnId turn) const { return operands_[turn]; }
   std::span<const TurnId> turns_of(OpId op) const { return turns_of_[op]; }
   TurnId reduction() const { return reduction_; }
+  const std::vector<TurnId>& body_ends() const { return body_ends_; }
 
  private:
   void order(const TrainingGraph& training, const RecomputeRegions& recompute, int routes);
@@ -97,6 +99,7 @@ class Sequence {
   IdVec<TurnId, Turn> turns_;
   ListsById<OpId, TurnId> turns_of_;
   TurnId reduction_;
+  std::vector<TurnId> body_ends_;
   IdVec<TensorId, GroupId> group_of_;
   IdVec<GroupId, char> parameter_, shared_;
   ListsById<GroupId, TensorId> tensors_;

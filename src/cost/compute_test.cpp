@@ -265,9 +265,14 @@ TEST(Compute, WinogradOfFewChannelsRunsInNarrowTiles) {
 // AdamW over one billion parameters: weight, gradient, master and two moments; 2+2+4+4+4 read, 2+4+4+4 written.
 TEST(Compute, AnOptimizerStepTakesItsBytes) {
   const std::int64_t n = 1'000'000'000;
-  const Signature op = signature(
-      OpKind::Adam, {{"master", 1}},
-      {{DType::BF16, {n}, true}, {DType::BF16, {n}}, {DType::F32, {n}}, {DType::F32, {n}}, {DType::F32, {n}}});
+  const Signature op = signature(OpKind::Adam, {{"master", 1}},
+                                 {{DType::BF16, {n}, true},
+                                  {DType::BF16, {n}},
+                                  {DType::F32, {n}},
+                                  {DType::F32, {n}},
+                                  {DType::F32, {n}},
+                                  {DType::F32, {}},
+                                  {DType::F32, {}}});
   const ComputeCost cost = model().compute({.signature = &op, .device = &device("h100-sxm")});
   EXPECT_EQ(cost.bytes, 30 * n);
   EXPECT_NEAR(static_cast<double>(cost.time) * 1e-12, 30e9 / (0.742 * 3.35e12), 1e-5);

@@ -1,5 +1,7 @@
 #include "explore/exploration.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "compile/compilation.h"
 #include "price/incremental.h"
@@ -29,7 +31,10 @@ Result<Exploration> Exploration::make(const TrainingGraph& training, Placing pla
   WEFT_TRY_OK(state->compilation.compile());
   state->priced.emplace(state->compilation.program(), schedule, training, cluster, cost, stack);
   WEFT_TRY(Workload workload, state->priced->price());
-  WEFT_TRY(state->simulator, Simulator::make(std::move(workload), {options.network, options.checkpoints, kStreams}));
+  const auto& offload = options.compile.memory.offload;
+  const bool copies = std::find(offload.begin(), offload.end(), true) != offload.end();
+  const int streams = copies ? kStreams : static_cast<int>(Stream::CopyOut);  // those of copies are the last
+  WEFT_TRY(state->simulator, Simulator::make(std::move(workload), {options.network, options.checkpoints, streams}));
   return Exploration(std::move(state));
 }
 

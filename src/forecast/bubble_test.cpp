@@ -54,7 +54,7 @@ Bubbles bubbles_of(const std::string& strategy) {
   for (AgentId agent : played.priced.agents.ids()) {
     Picoseconds first = kTimeLimit, last = 0, busy = 0;
     timeline.for_each(agent, [&](const Span& span) {
-      if (span.instruction == kNoInstruction || communicates(activities[InstructionId(span.instruction)])) return;
+      if (communicates(activities[InstructionId(span.instruction)])) return;
       if (span.start == span.end) return;
       first = std::min(first, span.start);
       last = std::max(last, span.end);

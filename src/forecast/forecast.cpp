@@ -123,8 +123,7 @@ class Judge {
       made.device_total = made.reserved + overheads.context.value + overheads.communicator.value * made.communicators;
       made.capacity = spec.memory_usable.value.value > 0 ? spec.memory_usable.value : spec.memory.value;
       made.budget = {static_cast<std::int64_t>(static_cast<double>(made.capacity.value) * (1 - options_.headroom))};
-      const std::vector<Action>& actions = played_.compiled.schedule.actions[static_cast<std::size_t>(of.rank)];
-      made.peak_play = peak.play < actions.size() ? name_of(actions[peak.play]) : "step";
+      made.peak_play = name_of_play(played_.compiled.schedule, of.rank, memory.issued(peak.play));
       if (peak.at.valid()) made.peak_at = title_of(program(), graph(), peak.at);
       if (timeline || !made.fits()) made.largest = memory.alive_at(peak);
       if (made.largest.size() > options_.culprits) made.largest.resize(options_.culprits);
@@ -171,8 +170,6 @@ class Judge {
         sums["host"] += stretch.time;
       } else if (stretch.part == PathPart::Sharing) {
         sums["sharing links and device"] += stretch.time;
-      } else if (stretch.instruction == kNoInstruction) {
-        sums["waits"] += stretch.time;
       } else {
         const auto [found, fresh] = names.try_emplace(stretch.instruction);
         if (fresh) found->second = sort_of(program(), graph(), InstructionId(stretch.instruction));
@@ -238,7 +235,7 @@ std::string sort_of(const Program& program, const Graph& graph, InstructionId id
   if (const auto* copy = std::get_if<Copy>(&instruction.what))
     return program.buffers[copy->to].on_host ? "copy to host" : "copy from host";
   if (std::holds_alternative<SumScalars>(instruction.what)) return "sum scalars";
-  return "free";
+  return std::holds_alternative<Wait>(instruction.what) ? "wait" : "free";
 }
 
 std::string title_of(const Program& program, const Graph& graph, InstructionId id) {

@@ -91,6 +91,8 @@ TEST(Isolated, EveryKindOfInstructionTakesWhatTheCostModelSays) {
     for (InstructionId id : program.instructions.ids()) {
       const Instruction& instruction = program.instructions[id];
       if (std::holds_alternative<Free>(instruction.what) || std::holds_alternative<Receive>(instruction.what)) continue;
+      // A sum that begins takes nothing in the first micro-batch, which is the one that is played here.
+      if (const auto* compute = std::get_if<Compute>(&instruction.what); compute && compute->begins) continue;
       std::string kind = sort_of(program, plan.training.graph, id);
       if (const auto* compute = std::get_if<Compute>(&instruction.what))
         kind += plan.training.graph.signature(compute->op).gradient;

@@ -14,25 +14,11 @@ namespace {
 
 bool is_kept(BufferKind kind) { return outlives_micro_batches(kind); }
 
-// The pipeline rank that plays each mesh's instructions; −1: none, or all (the world).
-IdVec<MeshId, std::int32_t> ranks_of_meshes(const CompiledStrategy& compiled) {
-  const Program& program = compiled.program;
-  IdVec<MeshId, std::int32_t> ranks(program.meshes.size(), -1);
-  for (std::int32_t rank = 0; rank < compiled.schedule.ranks; ++rank)
-    for (std::int32_t chunk = 0; chunk < compiled.schedule.chunks; ++chunk) {
-      const StageProgram& stage = program.stages[program_stage(program, compiled.schedule, {rank, chunk})];
-      for (const auto* body : {&stage.forward, &stage.backward})
-        for (InstructionId id : *body) ranks[program.instructions[id].mesh] = rank;
-    }
-  ranks[program.world] = -1;
-  return ranks;
-}
-
 bool is_uneven(const Layout& layout) {
   for (const DimLayout& dim : layout.dims)
     for (const Factor& factor : dim)
       for (const Cut& cut : factor.cuts)
-        if (!cut.sizes.empty()) return true;
+        if (!cut.shares.empty()) return true;
   return false;
 }
 
@@ -55,14 +41,14 @@ std::string without_numbers(const std::string& name) {
 std::vector<MemoryClass> memory_classes(const CompiledStrategy& compiled, const Cluster& cluster,
                                         const std::vector<DeviceId>& ranks) {
   const Program& program = compiled.program;
-  const IdVec<MeshId, std::int32_t> rank_of = ranks_of_meshes(compiled);
+  const IdVec<MeshId, std::int32_t> rank_of = ranks_of_meshes(program, compiled.schedule);
   // Mesh axes along which some buffer has uneven parts, and the ways in which they are uneven.
-  IdVec<MeshId, std::set<std::tuple<int, int, std::vector<std::int64_t>>>> uneven(program.meshes.size());
+  IdVec<MeshId, std::set<std::tuple<int, int, Shares>>> uneven(program.meshes.size());
   for (const Buffer& buffer : program.buffers)
     for (const DimLayout& dim : buffer.layout.dims)
       for (const Factor& factor : dim)
         for (const Cut& cut : factor.cuts)
-          if (!cut.sizes.empty()) uneven[buffer.layout.mesh].emplace(cut.mesh_axis, cut.rotate, cut.sizes);
+          if (!cut.shares.empty()) uneven[buffer.layout.mesh].emplace(cut.mesh_axis, cut.rotate, cut.shares);
 
   std::map<DeviceId, std::vector<std::uint64_t>> keys;
   std::map<DeviceId, std::vector<MeshId>> meshes;
@@ -74,19 +60,21 @@ std::vector<MemoryClass> memory_classes(const CompiledStrategy& compiled, const 
       meshes[device].push_back(id);
       std::vector<std::uint64_t>& key = keys[device];
       key.push_back(id.index());
-      for (const auto& [axis, rotate, sizes] : uneven[id]) {
-        const auto parts = static_cast<int>(sizes.size());
+      for (const auto& [axis, rotate, shares] : uneven[id]) {
+        const auto parts = static_cast<int>(shares.size());
         const int part = ((mesh.coordinate(position, axis) - rotate) % parts + parts) % parts;
-        key.push_back(static_cast<std::uint64_t>(sizes[static_cast<std::size_t>(part)]));
+        key.push_back(static_cast<std::uint64_t>(shares[static_cast<std::size_t>(part)]));
       }
     }
   }
   std::map<std::pair<std::vector<std::uint64_t>, const DeviceSpec*>, std::size_t> known;
+  const auto issued =
+      std::make_shared<const std::vector<std::vector<IssuedBody>>>(issue_order(program, compiled.schedule));
   std::vector<MemoryClass> classes;
   for (DeviceId device : ranks) {
     const auto [found, fresh] = known.try_emplace({keys[device], &cluster.spec(device)}, classes.size());
     if (fresh) {
-      MemoryClass& made = classes.emplace_back(MemoryClass{meshes[device], {}, 0});
+      MemoryClass& made = classes.emplace_back(MemoryClass{meshes[device], {}, 0, issued});
       for (MeshId id : made.meshes)
         if (rank_of[id] >= 0) made.rank = rank_of[id];
     }
@@ -101,6 +89,7 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
       training_(training),
       stack_(stack),
       class_(of),
+      issued_((*of.issued)[static_cast<std::size_t>(of.rank)]),
       saved_(compiled.program.buffers.size(), 0),
       made_in_sums_(made_in_sums(compiled.program, training.graph)),
       gradient_(training.graph.tensors().size(), 0),
@@ -120,7 +109,7 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
     const Buffer& buffer = program.buffers[id];
     if (buffer.memory != id || buffer.on_host || !is_kept(buffer.kind) || !own[buffer.layout.mesh]) continue;
     Bytes& kind = buffer.kind == BufferKind::Parameter ? kept_.parameters
-                  : buffer.kind != BufferKind::State   ? kept_.buffers
+                  : kind_of(id) == "buffers"           ? kept_.buffers
                   : gradient_[buffer.tensor]           ? kept_.gradients
                                                        : kept_.optimizer;
     kind += bytes_of_buffer(id);
@@ -130,31 +119,20 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
           bytes_of_buffer(id) * 8 / bits_of(training.graph.tensors()[buffer.tensor].type.dtype) * narrow[buffer.tensor];
   }
 
-  const auto add_body = [&](const std::vector<InstructionId>& from, const auto& takes) {
-    std::vector<InstructionId>& body = bodies_.emplace_back();
-    for (InstructionId id : from)
-      if (own[program.instructions[id].mesh] && takes(program.instructions[id])) body.push_back(id);
-  };
-  const std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(of.rank)];
-  std::vector<std::vector<std::size_t>> of_micro_batch(static_cast<std::size_t>(schedule.micro_batches));
-  const std::vector<Visits> visits = visits_by_place(schedule);
-  for (const Action& action : actions) {
-    const auto [found, fresh] = index_.try_emplace({action.body, action.chunk}, bodies_.size());
-    if (fresh)
-      add_body(body_of(program, schedule, static_cast<std::size_t>(of.rank), action), [&](const Instruction& each) {
-        return action.body == Body::BackwardInput    ? !each.weight_part
-               : action.body == Body::BackwardWeight ? each.weight_part
-                                                     : true;
-      });
-    of_micro_batch[static_cast<std::size_t>(action.micro_batch)].push_back(body_of_play_.size());
-    body_of_play_.push_back(found->second);
-    visits_.push_back(visits[static_cast<std::size_t>(of.rank * schedule.chunks + action.chunk)]);
-  }
   // The step goes on with what the last micro-batch has left.
-  of_micro_batch.back().push_back(body_of_play_.size());
-  body_of_play_.push_back(bodies_.size());
-  visits_.push_back({-1, schedule.micro_batches - 1});
-  add_body(program.step, [](const Instruction&) { return true; });
+  std::vector<std::vector<std::size_t>> of_micro_batch(static_cast<std::size_t>(schedule.micro_batches));
+  for (const IssuedBody& each : issued_) {
+    const auto [found, fresh] = index_.try_emplace({each.body, each.part}, bodies_.size());
+    if (fresh) {
+      std::vector<InstructionId>& body = bodies_.emplace_back();
+      for (InstructionId id : body_at(program, each.body))
+        if (const Instruction& instruction = program.instructions[id];
+            own[instruction.mesh] && in_part(each.part, instruction.weight_part))
+          body.push_back(id);
+    }
+    of_micro_batch[static_cast<std::size_t>(each.micro_batch)].push_back(body_of_play_.size());
+    body_of_play_.push_back(found->second);
+  }
 
   plays_.resize(body_of_play_.size());
   std::map<std::vector<std::size_t>, std::size_t> like;  // bodies, with what guards let through → first micro-batch
@@ -172,10 +150,6 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
   }
 }
 
-std::int32_t MemoryOfClass::micro_batch(std::size_t play) const {
-  const std::vector<Action>& actions = compiled_.schedule.actions[static_cast<std::size_t>(class_.rank)];
-  return play < actions.size() ? actions[play].micro_batch : compiled_.schedule.micro_batches - 1;
-}
 const std::vector<InstructionId>& MemoryOfClass::instructions(std::size_t play) const {
   return bodies_[body_of_play_[play]];
 }
@@ -226,10 +200,10 @@ void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
   const Program& program = compiled_.program;
   IdVec<BufferId, char> held(program.buffers.size(), 0);
   IdVec<BufferId, int> net(program.buffers.size(), 0);
-  smaller_ = compiled_.last && micro_batch(plays.front()) + 1 == compiled_.schedule.micro_batches;
+  smaller_ = compiled_.last && issued(plays.front()).micro_batch + 1 == compiled_.schedule.micro_batches;
   for (std::size_t play : plays) {
     auto body = std::make_unique<BodyMemory>();
-    const bool first = is_first(play), last = is_last(play);
+    const bool first = is_first(play);
     const auto count = [&](std::size_t position, BufferId id, std::int64_t bytes, bool activation) {
       if (bytes == 0) return;
       body->changes.push_back({static_cast<std::uint32_t>(position), id, bytes, activation});
@@ -246,8 +220,7 @@ void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
     const std::vector<InstructionId>& list = instructions(play);
     for (std::size_t position = 0; position < list.size(); ++position) {
       const Instruction& instruction = program.instructions[list[position]];
-      if (instruction.guard == Guard::FirstMicroBatch && !first) continue;
-      if (instruction.guard == Guard::LastMicroBatch && !last) continue;
+      if (!is_let_through(instruction.guard, issued_[play].micro_batch, issued_[play].visits)) continue;
       if (const auto* free = std::get_if<Free>(&instruction.what)) {
         if (held[free->buffer]) change(position, free->buffer, -1);
         continue;
@@ -304,7 +277,8 @@ MemoryOfClass::Peak MemoryOfClass::peak() const {
 std::string_view MemoryOfClass::kind_of(BufferId id) const {
   const Buffer& buffer = compiled_.program.buffers[id];
   if (buffer.kind == BufferKind::Parameter) return "parameters";
-  if (buffer.kind == BufferKind::State) return gradient_[buffer.tensor] ? "gradients" : "optimizer";
+  if (buffer.kind == BufferKind::State && !sums_losses(training_.graph, buffer.tensor))
+    return gradient_[buffer.tensor] ? "gradients" : "optimizer";
   return saved_[id] ? "activations" : "buffers";
 }
 

@@ -5,7 +5,7 @@
 // lie in the same meshes hold the same; where parts are uneven, those with equal shares.
 //
 // A micro-batch leaves the same traces whenever it is played, so a body is walked once for each kind of micro-batch
-// and the schedule only adds up. Cost: the instructions of a class, and its actions.
+// and the schedule only adds up. Cost: the instructions of a class, and its plays.
 #pragma once
 
 #include <map>
@@ -14,6 +14,7 @@
 
 #include "cluster/cluster.h"
 #include "compile/from_strategy.h"
+#include "program/issue_order.h"
 #include "program/memory.h"
 #include "strategy/stack.h"
 
@@ -21,9 +22,10 @@ namespace weft {
 
 // Devices that hold the same.
 struct MemoryClass {
-  std::vector<MeshId> meshes;     // that they lie in, the world left out
-  std::vector<DeviceId> devices;  // in the order of ranks
-  std::int32_t rank = 0;          // of the pipeline
+  std::vector<MeshId> meshes;                                                    // that they lie in, the world left out
+  std::vector<DeviceId> devices;                                                 // in the order of ranks
+  std::int32_t rank = 0;                                                         // of the pipeline
+  std::shared_ptr<const std::vector<std::vector<IssuedBody>>> issued = nullptr;  // by rank: its plays, in order
 };
 std::vector<MemoryClass> memory_classes(const CompiledStrategy& compiled, const Cluster& cluster,
                                         const std::vector<DeviceId>& ranks);
@@ -53,12 +55,12 @@ class MemoryOfClass {
                 const MemoryClass& of);
 
   HeldBytes kept() const { return kept_; }  // from step to step
-  // Of the rank's actions in order; the last is the step.
+  // Of all that the rank issues, in order; the last is the step.
   std::size_t plays() const { return plays_.size(); }
   const BodyMemory& body(std::size_t play) const { return *plays_[play]; }
-  std::int32_t micro_batch(std::size_t play) const;
-  bool is_first(std::size_t play) const { return micro_batch(play) == visits_[play].first; }
-  bool is_last(std::size_t play) const { return micro_batch(play) == visits_[play].last; }
+  const IssuedBody& issued(std::size_t play) const { return issued_[play]; }
+  bool is_first(std::size_t play) const { return issued(play).micro_batch == issued(play).visits.first; }
+  bool is_last(std::size_t play) const { return issued(play).micro_batch == issued(play).visits.last; }
   // The instructions of a play, of which `position` counts.
   const std::vector<InstructionId>& instructions(std::size_t play) const;
 
@@ -88,14 +90,14 @@ class MemoryOfClass {
   const TrainingGraph& training_;
   const SoftwareStack& stack_;
   const MemoryClass& class_;
+  const std::vector<IssuedBody>& issued_;
   std::vector<std::vector<InstructionId>> bodies_;  // own instructions, by action kind
   std::vector<std::size_t> body_of_play_;
-  std::map<std::pair<Body, std::int32_t>, std::size_t> index_;
+  std::map<std::pair<std::size_t, Body>, std::size_t> index_;
   std::vector<const BodyMemory*> plays_;
   std::vector<std::unique_ptr<BodyMemory>> made_;
   IdVec<BufferId, char> saved_;
   IdVec<BufferId, char> made_in_sums_;  // in the first micro-batch
-  std::vector<Visits> visits_;          // by play, of its place
   IdVec<TensorId, char> gradient_;
   bool smaller_ = false;
   mutable IdVec<BufferId, std::int64_t> bytes_;

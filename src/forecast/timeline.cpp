@@ -45,7 +45,6 @@ Activity activity_of(const Program& program, const Graph& graph, const Instructi
 
 // Waiting there is waiting for another stage.
 bool joins_stages(const Program& program, const IdVec<InstructionId, Activity>& activities, const Span& span) {
-  if (span.instruction == kNoInstruction) return true;
   const InstructionId id(span.instruction);
   return activities[id] == Activity::Pipeline || program.instructions[id].mesh == program.world;
 }
@@ -123,9 +122,7 @@ void for_each_moment(std::span<const Span> spans, const Agent& agent, const IdVe
   });
 
   std::array<const Span*, kMaxStreams> works{}, waits{};
-  const auto computes = [&](const Span& span) {
-    return span.instruction == kNoInstruction || !communicates(activities[InstructionId(span.instruction)]);
-  };
+  const auto computes = [&](const Span& span) { return !communicates(activities[InstructionId(span.instruction)]); };
   const auto now_doing = [&]() -> std::pair<Doing, const Span*> {
     for (const Span* span : works)
       if (span && computes(*span)) return {Doing::Compute, span};
@@ -176,9 +173,7 @@ StepBreakdown break_down_step(const Timeline& timeline, AgentId agent, const IdV
                     switch (moment.doing) {
                       case Doing::Compute:
                       case Doing::Communicate:
-                        breakdown[moment.span->instruction == kNoInstruction
-                                      ? Activity::Compute
-                                      : activities[InstructionId(moment.span->instruction)]] += time;
+                        breakdown[activities[InstructionId(moment.span->instruction)]] += time;
                         break;
                       case Doing::Bubble:
                         breakdown.bubble += time;

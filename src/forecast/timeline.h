@@ -30,12 +30,10 @@ inline bool communicates(Activity activity) { return activity >= Activity::Tenso
 
 IdVec<InstructionId, Activity> activities_of(const Program& program, const Graph& graph);
 
-inline constexpr std::uint32_t kNoInstruction = 0xffffffff;  // a task that only waits
-
 // An executed task.
 struct Span {
   TaskId task;
-  std::uint32_t instruction = 0;  // kNoInstruction: none
+  std::uint32_t instruction = 0;
   std::uint32_t play = 0;
   std::uint32_t meeting_time = 0;  // how often its meeting was held before
   Picoseconds issued = 0;

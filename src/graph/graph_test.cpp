@@ -93,13 +93,13 @@ TEST(Training, AddsBackwardAccumulationAndStep) {
   for (OpId op : graph.ops().ids())
     if (graph.ops()[op].phase == Phase::Backward) names.push_back(graph.name(op));
   EXPECT_THAT(names, testing::ElementsAre(
-                         "head.loss@grad", "head.entropy@grad", "head.linear@grad_input", "head.linear@grad_weight",
-                         "embed.weight@accumulate", "layers.1.act@grad", "layers.1.bias@grad_bias",
-                         "layers.1.bias@accumulate", "layers.1.linear@grad_input", "layers.1.linear@grad_weight",
-                         "layers.1.weight@accumulate", "layers.0.residual@sum_dy1", "layers.0.act@grad",
-                         "layers.0.bias@grad_bias", "layers.0.bias@accumulate", "layers.0.linear@grad_input",
-                         "layers.0.linear@grad_weight", "layers.0.weight@accumulate", "embed.lookup@sum_dy1",
-                         "embed.lookup@grad_weight", "embed.weight@accumulate2"));
+                         "head.loss@accumulate", "head.loss@grad", "head.entropy@grad", "head.linear@grad_input",
+                         "head.linear@grad_weight", "embed.weight@accumulate", "layers.1.act@grad",
+                         "layers.1.bias@grad_bias", "layers.1.bias@accumulate", "layers.1.linear@grad_input",
+                         "layers.1.linear@grad_weight", "layers.1.weight@accumulate", "layers.0.residual@sum_dy1",
+                         "layers.0.act@grad", "layers.0.bias@grad_bias", "layers.0.bias@accumulate",
+                         "layers.0.linear@grad_input", "layers.0.linear@grad_weight", "layers.0.weight@accumulate",
+                         "embed.lookup@sum_dy1", "embed.lookup@grad_weight", "embed.weight@accumulate2"));
   // AdamW with clipping: one norm per parameter (5), their sum, the factor, one step per parameter.
   EXPECT_EQ(graph.ops().size() - training.first_step.index(), 5 + 1 + 1 + 5u);
   for (OpId op : IdRange<OpId>(training.first_step, OpId(graph.ops().size())))
@@ -126,12 +126,12 @@ TEST(Training, OptimizersKeepTheirStates) {
     return bytes;
   };
   const I parameters = tiny_model().parameter_count();
-  // bf16 gradients 2 bytes; fp32 master 4; Adam's moments 8, momentum 4.
-  EXPECT_EQ(state_bytes(OptimizerKind::AdamW, true), parameters * (2 + 4 + 8));
-  EXPECT_EQ(state_bytes(OptimizerKind::Adam, false), parameters * (2 + 8));
-  EXPECT_EQ(state_bytes(OptimizerKind::Lamb, true), parameters * (2 + 4 + 8));
-  EXPECT_EQ(state_bytes(OptimizerKind::Momentum, true), parameters * (2 + 4 + 4));
-  EXPECT_EQ(state_bytes(OptimizerKind::Sgd, true), parameters * (2 + 4));
+  // bf16 gradients 2 bytes; fp32 master 4; Adam's moments 8, momentum 4. Besides one fp32 number that adds up losses.
+  EXPECT_EQ(state_bytes(OptimizerKind::AdamW, true), parameters * (2 + 4 + 8) + 4);
+  EXPECT_EQ(state_bytes(OptimizerKind::Adam, false), parameters * (2 + 8) + 4);
+  EXPECT_EQ(state_bytes(OptimizerKind::Lamb, true), parameters * (2 + 4 + 8) + 4);
+  EXPECT_EQ(state_bytes(OptimizerKind::Momentum, true), parameters * (2 + 4 + 4) + 4);
+  EXPECT_EQ(state_bytes(OptimizerKind::Sgd, true), parameters * (2 + 4) + 4);
 }
 
 TEST(Training, NeedsAScalarLossThatDependsOnAParameter) {
@@ -157,7 +157,7 @@ TEST(Training, SavesWhatBackwardReadsAndRegionsSaveTheirInputs) {
   RecomputeRegions regions = RecomputeRegions::none(graph);
   EXPECT_THAT(names(regions),
               testing::ElementsAre("embed.lookup.y", "layers.0.bias.y", "layers.0.residual.y", "layers.1.bias.y",
-                                   "layers.1.residual.y", "head.linear.y", "head.entropy.lse"));
+                                   "layers.1.residual.y", "head.linear.y", "head.entropy.lse", "head.loss.loss"));
   // Both layers recomputed: only their inputs stay. The gelu inputs (the bias outputs) go.
   for (OpId op : IdRange<OpId>(training.first_backward.index())) {
     const std::string name = graph.name(op);
@@ -165,13 +165,13 @@ TEST(Training, SavesWhatBackwardReadsAndRegionsSaveTheirInputs) {
     if (name.starts_with("layers.1.")) regions.region[op] = 1;
   }
   EXPECT_THAT(names(regions), testing::ElementsAre("embed.lookup.y", "layers.0.residual.y", "layers.1.residual.y",
-                                                   "head.linear.y", "head.entropy.lse"));
+                                                   "head.linear.y", "head.entropy.lse", "head.loss.loss"));
   // Products are kept: what they make stays, what they read is computed again.
   for (OpId op : IdRange<OpId>(training.first_backward.index()))
     regions.kept[op] = regions.region[op] >= 0 && !graph.signature(op).contractions.empty();
   EXPECT_THAT(names(regions),
               testing::ElementsAre("embed.lookup.y", "layers.0.linear.y", "layers.0.residual.y", "layers.1.linear.y",
-                                   "layers.1.residual.y", "head.linear.y", "head.entropy.lse"));
+                                   "layers.1.residual.y", "head.linear.y", "head.entropy.lse", "head.loss.loss"));
 }
 
 TEST(Text, ParseUndoesPrint) {
@@ -209,7 +209,7 @@ TEST(Text, ErrorsNameFileLineAndRemedy) {
   EXPECT_EQ(message("graph g\ninput x f32[2]\nop y = unary(x) {fn=\"relu\"} -> f32[3]"),
             "g.weft:3: y makes f32[2], but the line says f32[3]");
   EXPECT_EQ(message("graph g\nfrob x"),
-            "g.weft:2: 'frob': a line starts with input, param, state, op, grad, back, step or result");
+            "g.weft:2: 'frob': a line starts with input, scalar, param, state, op, grad, back, step or result");
 }
 
 // Any damage to a valid text is an error or another valid graph, never a crash.

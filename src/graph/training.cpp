@@ -379,4 +379,10 @@ Bytes saved_bytes(const TrainingGraph& training, const RecomputeRegions& regions
   return total;
 }
 
+bool sums_losses(const Graph& graph, TensorId state) {
+  const auto uses = graph.uses(graph.tensors()[state].storage);
+  return std::any_of(uses.begin(), uses.end(),
+                     [&](const Use& use) { return graph.kind(use.op) == OpKind::AccumulateLoss && use.input == 0; });
+}
+
 }  // namespace weft

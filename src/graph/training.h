@@ -44,6 +44,9 @@ struct TrainingGraph {
   std::vector<std::pair<TensorId, TensorId>> accumulated;  // parameter → its gradient after the last accumulation
 };
 
+// Whether a state adds up the losses of micro-batches.
+bool sums_losses(const Graph& graph, TensorId state);
+
 Result<TrainingGraph> make_training_graph(Graph forward, const TrainingOptions& options = {});
 
 // Forward operators whose outputs are not kept but computed again in the backward pass, by region: operators of one

@@ -89,7 +89,7 @@ TEST(Summary, ActivationBytesGrowLinearlyWithLayersAndBatch) {
   const double units = static_cast<double>(two - one) / (1024.0 * 1024 * 2);
   EXPECT_GT(units, 15.5);
   EXPECT_LT(units, 18.5);
-  EXPECT_EQ(bytes("gpt2-medium:layers=1,batch=2"), 2 * one);
+  EXPECT_EQ(bytes("gpt2-medium:layers=1,batch=2"), 2 * one - 4);  // the loss is one number, whatever the batch
 }
 
 }  // namespace

@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "base/checked.h"
 #include "base/units.h"
+#include "strategy/layout.h"
 #include "strategy/schedules.h"
 
 namespace weft {
@@ -107,11 +108,11 @@ Result<BatchPlan> batch_of_file(const Strategy& strategy, std::int64_t devices, 
                                 const BatchDefaults& defaults, std::vector<std::string>& assumptions) {
   // Samples are spread over the mesh axes that split the first dimension of inputs, or over the parts of placed
   // operators.
-  std::set<std::string> axes;
+  std::map<std::string, const InputSplit*> axes;
   std::int64_t placed = 1;
   for (const Rule& rule : strategy.rules) {
-    for (const auto& [axis, dim] : rule.inputs)
-      if (dim == 0) axes.insert(axis);
+    for (const auto& [axis, split] : rule.inputs)
+      if (split.dim == 0) axes[axis] = &split;
     if (rule.place)
       for (const MeshAxis& degree : rule.place->degrees)
         if (degree.name == "b") placed = std::max<std::int64_t>(placed, degree.size);
@@ -119,10 +120,18 @@ Result<BatchPlan> batch_of_file(const Strategy& strategy, std::int64_t devices, 
   constexpr std::int64_t kMost = std::int64_t{1} << 24;
   BatchPlan plan;
   plan.replicas = placed;
-  for (const std::string& axis : axes)
-    plan.replicas = std::min(kMost, plan.replicas * std::max(1, strategy.mesh.size_of(axis)));
+  std::int64_t shares = placed;
+  for (const auto& [axis, split] : axes) {
+    const int parts = std::max(1, strategy.mesh.size_of(axis));
+    plan.replicas = std::min(kMost, plan.replicas * parts);
+    shares = std::min(kMost, shares * (parts == 1 ? 1 : units_of(reduced(split->ratio), parts)));
+    if (parts > 1 && !split->ratio.empty()) plan.shares = 0;
+  }
+  if (plan.shares) plan.shares = shares;
   plan.micro_batches = std::clamp<std::int64_t>(strategy.schedule.micro_batches, 1, kMost);
-  const std::int64_t unit = plan.replicas * plan.micro_batches;
+  const std::int64_t unit = shares * plan.micro_batches;
+  const std::string among = plan.shares ? fmt::format("{} shares of {} replicas", shares, plan.replicas)
+                                        : fmt::format("{} replicas", plan.replicas);
   if (request.micro_batch && *request.micro_batch < 1)
     return error("--micro-batch {}: at least 1", *request.micro_batch);
   if (request.global_batch) {
@@ -131,17 +140,15 @@ Result<BatchPlan> batch_of_file(const Strategy& strategy, std::int64_t devices, 
     if (global % unit != 0) {
       const std::int64_t below = global / unit * unit;
       return error(
-          "--global-batch {} does not divide by the strategy's {} replicas · {} micro-batches = {}; the nearest that "
-          "do: {}",
-          global, plan.replicas, plan.micro_batches, unit,
+          "--global-batch {} does not divide by the strategy's {} · {} micro-batches = {}; the nearest that do: {}",
+          global, among, plan.micro_batches, unit,
           below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit));
     }
     plan.micro_batch = global / unit;
     if (request.micro_batch && *request.micro_batch != plan.micro_batch)
       return error(
-          "--micro-batch {} contradicts --global-batch {}: with {} replicas and {} micro-batches it is {}; leave "
-          "one out",
-          *request.micro_batch, global, plan.replicas, plan.micro_batches, plan.micro_batch);
+          "--micro-batch {} contradicts --global-batch {}: with {} and {} micro-batches it is {}; leave one out",
+          *request.micro_batch, global, among, plan.micro_batches, plan.micro_batch);
   } else if (request.micro_batch) {
     plan.micro_batch = *request.micro_batch;
   } else {

@@ -21,13 +21,14 @@ inline constexpr std::int64_t kMostMicroBatches = std::int64_t{1} << 20;
 
 struct BatchPlan {
   std::int64_t replicas = 1;       // that samples are spread over: dp
-  std::int64_t micro_batch = 1;    // samples per replica
+  std::int64_t micro_batch = 1;    // samples per replica; of uneven replicas, per share
   std::int64_t micro_batches = 1;  // per step
   std::int64_t last_micro_batch = 1;
   std::int64_t global_batch = 1;
+  std::optional<std::int64_t> shares = {};  // of replicas that get uneven shares of the samples: their sum
 
-  std::int64_t graph_batch() const { return micro_batch * replicas; }
-  std::int64_t last_graph_batch() const { return last_micro_batch * replicas; }
+  std::int64_t graph_batch() const { return micro_batch * shares.value_or(replicas); }
+  std::int64_t last_graph_batch() const { return last_micro_batch * shares.value_or(replicas); }
   bool operator==(const BatchPlan&) const = default;
 };
 

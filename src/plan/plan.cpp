@@ -348,7 +348,7 @@ std::vector<DeviceId> Plan::ranks() const {
   }
   // Devices are ranks, in their own order.
   std::set<DeviceId> used;
-  for (const RankMesh& rank : resolved.ranks) used.insert(rank.mesh.devices().begin(), rank.mesh.devices().end());
+  for (const StageMesh& rank : resolved.ranks()) used.insert(rank.mesh.devices().begin(), rank.mesh.devices().end());
   for (const Mesh& mesh : resolved.placements) used.insert(mesh.devices().begin(), mesh.devices().end());
   devices.assign(used.begin(), used.end());
   return devices;
@@ -357,7 +357,7 @@ std::vector<DeviceId> Plan::ranks() const {
 Result<Plan> make_plan(const PlanRequest& request) { return PlanMaker(request).make(); }
 
 Result<CompiledStrategy> compile_plan(const Plan& plan, const StepPrice* prices) {
-  CompileOptions options = compile_options(plan.stack, number_types(plan.precision, plan.stack));
+  CompileOptions options = compile_options(plan.stack, plan.cluster, number_types(plan.precision, plan.stack));
   options.prices = prices;
   Result<CompiledStrategy> compiled =
       compile_strategy(plan.training, plan.resolved, options, plan.last ? &plan.last->graph : nullptr);

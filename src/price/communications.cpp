@@ -11,8 +11,8 @@
 namespace weft {
 
 Communications::Communications(const Program& program, const Graph& graph, const Cluster& cluster,
-                               const CostModel& cost, bool transfers_in_parts)
-    : program_(program), graph_(graph), cluster_(cluster), cost_(cost), transfers_in_parts_(transfers_in_parts) {}
+                               const CostModel& cost)
+    : program_(program), graph_(graph), cluster_(cluster), cost_(cost) {}
 
 std::uint32_t Communications::world_position(DeviceId device) const {
   return static_cast<std::uint32_t>(program_.meshes[program_.world].position_of(device));
@@ -86,21 +86,6 @@ KindId Communications::copy_kind(MeshId mesh_id, bool to_host) {
   return kind;
 }
 
-MeshAxes Communications::alike_in_node(const Layout& to, const Mesh& receivers) const {
-  MeshAxes alike = 0;
-  for (std::size_t axis = 0; axis < receivers.axes().size(); ++axis) {
-    const MeshAxes one = MeshAxes{1} << axis;
-    if (receivers.axes()[axis].size == 1 || (split_axes(to) & one) != 0) continue;
-    bool inside = true;
-    for (int position = 0; position < receivers.size() && inside; ++position)
-      inside = cluster_.node_of(receivers.devices()[static_cast<std::size_t>(position)]) ==
-               cluster_.node_of(
-                   receivers.devices()[static_cast<std::size_t>(receivers.group_leader(position, alike | one))]);
-    if (inside) alike |= one;
-  }
-  return alike;
-}
-
 // Senders and receivers that are joined by moves are one group.
 KindId Communications::transfer_kind(const Transfer& transfer) {
   const Layout &from = program_.buffers[transfer.from].layout, &to = program_.buffers[transfer.to].layout;
@@ -121,12 +106,7 @@ KindId Communications::transfer_kind(const Transfer& transfer) {
     return i;
   };
   const auto join = [&](int a, int b) { parent[static_cast<std::size_t>(std::max(a, b))] = std::min(a, b); };
-  const MeshAxes alike = transfers_in_parts_ ? alike_in_node(to, receivers) : 0;
-  const std::int64_t parts = receivers.group_size(alike);
-  for (const SliceMove& move : moves) {
-    join(find(move.from), find(senders.size() + move.to));
-    if (parts > 1) join(find(move.from), find(senders.size() + receivers.group_leader(move.to, alike)));
-  }
+  for (const SliceMove& move : moves) join(find(move.from), find(senders.size() + move.to));
   std::map<int, std::vector<const SliceMove*>> components;
   for (const SliceMove& move : moves) components[find(move.from)].push_back(&move);
   for (const auto& [root, list] : components) {
@@ -139,15 +119,8 @@ KindId Communications::transfer_kind(const Transfer& transfer) {
       const DeviceId a = senders.devices()[static_cast<std::size_t>(move->from)],
                      b = receivers.devices()[static_cast<std::size_t>(move->to)];
       if (a == b) continue;
-      const std::int64_t part = std::max<std::int64_t>(1, move->elements / parts);
-      const auto add = [&](DeviceId source) {
-        blocks.push_back({source, b, part});
-        elements += part;
-      };
-      add(a);
-      if (parts == 1) continue;
-      for (int peer : receivers.group(move->to, alike))
-        if (peer != move->to) add(receivers.devices()[static_cast<std::size_t>(peer)]);
+      blocks.push_back({a, b, std::max<std::int64_t>(1, move->elements)});
+      elements += blocks.back().bytes;
     }
     for (auto* positions : {&sending, &receiving}) {
       std::sort(positions->begin(), positions->end());

@@ -51,9 +51,7 @@ int arrangements(const Program& program, BufferId from, BufferId to);
 
 class Communications {
  public:
-  // `transfers_in_parts`: what several receivers will hold alike is sent to each in part and gathered among them.
-  Communications(const Program& program, const Graph& graph, const Cluster& cluster, const CostModel& cost,
-                 bool transfers_in_parts = false);
+  Communications(const Program& program, const Graph& graph, const Cluster& cluster, const CostModel& cost);
 
   // The kind of an instruction that communicates; invalid for others.
   KindId kind_of(const Instruction& instruction);
@@ -73,8 +71,6 @@ class Communications {
  private:
   KindId collective_kind(MeshId mesh, MeshAxes along, Collective collective);
   KindId transfer_kind(const Transfer& transfer);
-  // Mesh axes along which receivers hold the same and sit in one node.
-  MeshAxes alike_in_node(const Layout& to, const Mesh& receivers) const;
   KindId copy_kind(MeshId mesh, bool to_host);
   std::uint32_t add_communicator(Communicator communicator);
   std::uint32_t mover_of(std::span<const BlockMove> blocks);
@@ -90,7 +86,6 @@ class Communications {
   const Graph& graph_;
   const Cluster& cluster_;
   const CostModel& cost_;
-  const bool transfers_in_parts_;
   IdVec<KindId, CommKind> kinds_;
   IdVec<CommGroupId, CommGroup> groups_;
   std::vector<Communicator> communicators_;

@@ -25,7 +25,7 @@ PricedProgram::PricedProgram(const Program& program, const Schedule& schedule, c
       cost_(cost),
       world_(program.meshes[program.world]),
       pricer_(program, training.graph, cluster, cost, stack),
-      ranks_(program, schedule) {}
+      ranks_(program, schedule, Foreign::All) {}
 
 // Everything is new, in a workload of agents that do nothing.
 Result<Workload> PricedProgram::price() {
@@ -53,13 +53,8 @@ Result<Workload> PricedProgram::price() {
     agent.plays = plays.plays;
     agent.bodies.resize(plays.bodies.size());
     auto& counts = counts_.emplace_back();
-    auto& waiting = waiting_.emplace_back();
-    for (BodyId body : plays.bodies.ids()) {
+    for (BodyId body : plays.bodies.ids())
       counts[counts.push_back({})].resize(body_at(program_, plays.bodies[body].source).size());
-      if (!pricer_.waits_for_sends()) continue;
-      waiting.push_back(agent.tasks.push_back(pricer_.wait_for_sends({})));
-      agent.bodies[body].push_back(waiting[body]);
-    }
     projections_.emplace_back(plays.bodies.size());
     workload.agents.push_back(std::move(agent));
   }
@@ -149,7 +144,6 @@ WorkloadEdit PricedProgram::reprice(const ProgramEdit& edit, const Workload& now
         removed_at_[id] = same_[id] = 0;
         before_[id] = {};
       }
-  write_waits_for_sends();
   for (const CountChange& each : journal_.counts) {
     projections_[each.agent][each.body].behind.clear();
     projections_[each.agent][each.body].ahead = 0;

@@ -101,12 +101,6 @@ class PricedProgram {
     std::uint32_t slot = 0;
     std::int32_t change = 0;
   };
-  struct SendChange {
-    std::uint32_t agent = 0;
-    BodyId body;
-    TaskId task;
-    bool added = false;
-  };
   struct Journal {
     bool open = false;
     std::size_t works = 0;  // that there were
@@ -168,7 +162,6 @@ class PricedProgram {
   void count(const CountChange& change);
   // Tasks of the agent's body in slots before; of one that is not before the last that was asked for.
   std::uint32_t tasks_before(std::uint32_t agent, BodyId body, std::uint32_t slot);
-  void write_waits_for_sends();
 
   const Program& program_;
   const Schedule& schedule_;
@@ -187,8 +180,7 @@ class PricedProgram {
 
   IdVec<InstructionId, Entry> entries_;
   IdVec<TransferId, InstructionId> sent_;
-  std::vector<IdVec<BodyId, Counts>> counts_;   // by agent
-  std::vector<IdVec<BodyId, TaskId>> waiting_;  // the task that waits for what a body sends
+  std::vector<IdVec<BodyId, Counts>> counts_;  // by agent
   std::vector<std::vector<TaskId>> free_tasks_;
   std::vector<MeetingId> free_meetings_;
   Journal journal_;
@@ -213,7 +205,6 @@ class PricedProgram {
   Task task_;                               // being priced
   std::vector<IdVec<BodyId, Projection>> projections_;
   std::vector<std::pair<std::uint32_t, BodyId>> touched_;
-  std::vector<SendChange> sends_;
 };
 
 }  // namespace weft

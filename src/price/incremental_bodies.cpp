@@ -95,7 +95,6 @@ void PricedProgram::splice(const BodyEdit& edit, std::uint32_t stamp) {
       touch(agent, at).out.push_back(task);
       if (same_[id] == stamp) return;
       count({agent, at, old.slot, -1});
-      if (old.sends) sends_.push_back({agent, at, task, false});
     });
   }
   for (InstructionId id : edit.added) {
@@ -104,7 +103,6 @@ void PricedProgram::splice(const BodyEdit& edit, std::uint32_t stamp) {
       touch(agent, at).in.push_back(task);
       if (same_[id] == stamp) return;
       count({agent, at, now.slot, 1});
-      if (now.sends) sends_.push_back({agent, at, task, true});
     });
   }
   for (std::size_t i = edit.position; i-- > 0;) {
@@ -132,27 +130,6 @@ void PricedProgram::splice(const BodyEdit& edit, std::uint32_t stamp) {
     projection.before = 0;
     projection.touched = false;
   }
-}
-
-void PricedProgram::write_waits_for_sends() {
-  if (pricer_.waits_for_sends()) {
-    std::stable_sort(sends_.begin(), sends_.end(), [](const SendChange& a, const SendChange& b) {
-      return std::pair(a.agent, a.body) < std::pair(b.agent, b.body);
-    });
-    for (std::size_t i = 0; i < sends_.size();) {
-      const auto [agent, body, task, added] = sends_[i];
-      const TaskId waiting = waiting_[agent][body];
-      Task wait = now_->agents[AgentId(agent)].tasks[waiting];
-      // All that went before all that came: a number may be given to another.
-      std::size_t last = i;
-      for (; last < sends_.size() && sends_[last].agent == agent && sends_[last].body == body; ++last)
-        if (!sends_[last].added) erase_if(wait.after, [&](TaskId sent) { return sent == sends_[last].task; });
-      for (; i < last; ++i)
-        if (sends_[i].added) wait.after.push_back(sends_[i].task);
-      put(agent, waiting, std::move(wait));
-    }
-  }
-  sends_.clear();
 }
 
 }  // namespace weft

@@ -32,21 +32,13 @@ void InstructionPricer::add_host(Task& task, const Instruction& instruction) con
   if (compute) task.host_waits = stack_.sync_on_norm.value && graph_.kind(compute->op) == OpKind::ClipCoefficient;
 }
 
-Task InstructionPricer::wait_for_sends(ShortVec<TaskId> sends) const {
-  Task wait;
-  wait.stream = static_cast<std::uint8_t>(Stream::Compute);
-  wait.label = ~0u;
-  wait.after = std::move(sends);
-  return wait;
-}
-
 bool InstructionPricer::is_uniform(const Compute& compute, const Mesh& mesh) const {
   const Signature& signature = graph_.signature(compute.op);
   for (std::size_t a = 0; a < compute.sharding.axes.size(); ++a) {
     std::int64_t left = signature.axes[a].size / (compute.sharding.outer.empty() ? 1 : compute.sharding.outer[a]);
     for (const Cut& cut : compute.sharding.axes[a]) {
       const int parts = mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
-      if (!cut.sizes.empty() || left % parts != 0) return false;
+      if (!cut.shares.empty() || left % parts != 0) return false;
       left /= parts;
     }
     // Masks let the last queries see more, where the order of tokens does not make up for it.

@@ -22,7 +22,7 @@ class InstructionPricer {
         cluster_(cluster),
         cost_(cost),
         stack_(stack),
-        communications_(program, graph, cluster, cost, stack.p2p_in_parts.value) {}
+        communications_(program, graph, cluster, cost) {}
 
   Communications& communications() { return communications_; }
   const Communications& communications() const { return communications_; }
@@ -31,10 +31,6 @@ class InstructionPricer {
   Task blank(InstructionId id) const;
   // Adds what it takes to issue the instruction, to a task with work.
   void add_host(Task& task, const Instruction& instruction) const;
-  // Does the device have to stop computing until what a body sends has arrived?
-  bool waits_for_sends() const { return !stack_.p2p_overlap.value; }
-  // The task that does.
-  Task wait_for_sends(ShortVec<TaskId> sends) const;
 
   // Whether every device of the mesh has the same amount of the operator to do.
   bool is_uniform(const Compute& compute, const Mesh& mesh) const;

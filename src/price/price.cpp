@@ -62,6 +62,7 @@ class Pricer {
       priced_.workload.agents[agent].stands_for = static_cast<std::int32_t>(priced_.agents[agent].devices.size());
     }
     priced_.workload.works = works_.take();
+    priced_.issued = ranks_.issued();
     return std::move(priced_);
   }
 
@@ -253,18 +254,12 @@ class Pricer {
     agent.plays = plays.plays;
     for (const RankBody& body : plays.bodies) {
       std::vector<TaskId>& list = agent.bodies[agent.bodies.push_back({})];
-      ShortVec<TaskId> sends;
       for (InstructionId instruction_id : body_at(program_, body.source)) {
         const Instruction& instruction = program_.instructions[instruction_id];
         if (at[instruction.mesh.index()] < 0 || std::holds_alternative<Free>(instruction.what)) continue;
         if (!body.takes(instruction.weight_part)) continue;
-        const std::size_t before = list.size();
         add_task(instruction_id, list);
-        if (std::holds_alternative<Send>(instruction.what))
-          for (std::size_t i = before; i < list.size(); ++i) sends.push_back(list[i]);
       }
-      if (!sends.empty() && pricer_.waits_for_sends())
-        list.push_back(agent.tasks.push_back(pricer_.wait_for_sends(std::move(sends))));
     }
   }
 

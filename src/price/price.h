@@ -11,8 +11,8 @@
 #include "base/result.h"
 #include "cost/cost.h"
 #include "graph/training.h"
+#include "program/issue_order.h"
 #include "program/last_micro_batch.h"
-#include "program/program.h"
 #include "strategy/stack.h"
 
 namespace weft {
@@ -35,6 +35,7 @@ struct PricedAgent {
 struct Priced {
   Workload workload;  // labels of tasks are instructions, of links the cluster's
   IdVec<AgentId, PricedAgent> agents;
+  std::vector<std::vector<IssuedBody>> issued;  // by pipeline rank: what each play of its agents is
   // Where no link is shared by two groups, nobody waits for another's turn on it, and folding what is alike is exact
   // under fifo too.
   bool exact_under_fifo = true;

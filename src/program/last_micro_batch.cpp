@@ -25,8 +25,8 @@ class Shrinker {
       const Status shrunk = shrink(made.buffers[id]);
       if (!shrunk.ok()) return shrunk.error();
     }
-    for (Instruction& instruction : made.instructions)
-      if (auto* compute = std::get_if<Compute>(&instruction.what)) WEFT_TRY_OK(shrink(*compute));
+    for (const Instruction& instruction : made.instructions)
+      if (const auto* compute = std::get_if<Compute>(&instruction.what)) WEFT_TRY_OK(check(*compute));
     return made;
   }
 
@@ -55,17 +55,12 @@ class Shrinker {
     return found;
   }
 
-  // Parts shrink in proportion; all of them must be whole.
-  bool shrink(std::vector<Cut>& cuts, std::int64_t size, const Shrunk& by, const Mesh& mesh) const {
-    for (Cut& cut : cuts) {
-      for (std::int64_t& part : cut.sizes) {
-        if (part * by.after % by.before != 0) return false;
-        part = part * by.after / by.before;
-      }
-      const int degree = mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
-      if (!cut.sizes.empty()) return cuts.size() == 1;
-      if (size % degree != 0) return false;
-      size /= degree;
+  // Cuts give shares of what there is, whatever that is; all parts must be whole.
+  static bool divides(std::int64_t size, const std::vector<Cut>& cuts, const Mesh& mesh) {
+    for (const Cut& cut : cuts) {
+      const std::int64_t units = units_of(cut.shares, mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)].size);
+      if (size % units != 0) return false;
+      size /= units;
     }
     return true;
   }
@@ -90,19 +85,19 @@ class Shrinker {
       Factor& factor = dim[at];
       if (factor.size * by.after % by.before != 0) return does_not_divide(buffer.tensor);
       factor.size = factor.size * by.after / by.before;
-      if (!shrink(factor.cuts, factor.size, by, mesh)) return does_not_divide(buffer.tensor);
+      if (!divides(factor.size, factor.cuts, mesh)) return does_not_divide(buffer.tensor);
     }
     canonicalize(buffer.layout, mesh);
     return Ok{};
   }
 
-  Status shrink(Compute& compute) const {
+  // Its split holds for fewer samples as it is.
+  Status check(const Compute& compute) const {
     const Signature &of = graph_.signature(compute.op), &to = smaller_.signature(compute.op);
     for (std::size_t a = 0; a < of.axes.size(); ++a) {
       if (of.axes[a].size == to.axes[a].size || compute.sharding.axes[a].empty()) continue;
       const std::int64_t outer = compute.sharding.outer.empty() ? 1 : compute.sharding.outer[a];
-      if (!shrink(compute.sharding.axes[a], to.axes[a].size / outer, {1, of.axes[a].size, to.axes[a].size},
-                  program_.meshes[compute.sharding.mesh]))
+      if (!divides(to.axes[a].size / outer, compute.sharding.axes[a], program_.meshes[compute.sharding.mesh]))
         return does_not_divide(graph_.outputs(compute.op).front());
     }
     return Ok{};

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "program/issue_order.h"
+
 namespace weft {
 namespace {
 
@@ -41,28 +43,18 @@ std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& 
     if (buffer.kind == BufferKind::Saved) saved[buffer.memory] = 1;
 
   const IdVec<BufferId, char> begins = made_in_sums(program, graph);
-  const std::vector<Visits> visits = visits_by_place(schedule);
-  const auto place = [&](std::int32_t rank, std::int32_t chunk) {
-    return static_cast<std::size_t>(rank * schedule.chunks + chunk);
-  };
-
+  const IdVec<MeshId, std::int32_t> rank_of = ranks_of_meshes(program, schedule);
+  const std::vector<std::vector<IssuedBody>> issued = issue_order(program, schedule);
   std::vector<HeldBytes> peaks;
   for (std::int32_t rank = 0; rank < schedule.ranks; ++rank) {
-    // What the rank's stages keep: everything their bodies and the step touch on their meshes.
-    std::set<MeshId> meshes;
-    for (std::int32_t chunk = 0; chunk < schedule.chunks; ++chunk) {
-      const StageProgram& stage = program.stages[program_stage(program, schedule, {rank, chunk})];
-      for (const auto* body : {&stage.forward, &stage.backward})
-        for (InstructionId id : *body) meshes.insert(program.instructions[id].mesh);
-    }
     HeldBytes now;
     for (BufferId id : program.buffers.ids()) {
       const Buffer& buffer = program.buffers[id];
-      if (buffer.memory != id || buffer.on_host || !kept(buffer.kind) || !meshes.contains(buffer.layout.mesh)) continue;
-      Bytes& kind = buffer.kind == BufferKind::Parameter ? now.parameters
-                    : buffer.kind != BufferKind::State   ? now.buffers
-                    : gradients.contains(buffer.tensor)  ? now.gradients
-                                                         : now.optimizer;
+      if (buffer.memory != id || buffer.on_host || !kept(buffer.kind) || rank_of[buffer.layout.mesh] != rank) continue;
+      Bytes& kind = buffer.kind == BufferKind::Parameter                                    ? now.parameters
+                    : buffer.kind != BufferKind::State || sums_losses(graph, buffer.tensor) ? now.buffers
+                    : gradients.contains(buffer.tensor)                                     ? now.gradients
+                                                                                            : now.optimizer;
       kind += bytes_of_buffer(program, graph, id);
     }
     HeldBytes peak = now;
@@ -84,14 +76,11 @@ std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& 
       if (const auto* free = std::get_if<Free>(&instruction.what))
         if (held.erase({free->buffer, micro_batch}) > 0) account(free->buffer, micro_batch, -1);
     };
-    for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)])
-      for (InstructionId id : body_of(program, schedule, static_cast<std::size_t>(rank), action))
+    for (const IssuedBody& each : issued[static_cast<std::size_t>(rank)])
+      for (InstructionId id : body_at(program, each.body))
         if (const Instruction& instruction = program.instructions[id];
-            plays(action, instruction, visits[place(rank, action.chunk)]))
-          play(instruction, action.micro_batch, action.micro_batch == visits[place(rank, action.chunk)].first);
-    for (InstructionId id : program.step)
-      if (meshes.contains(program.instructions[id].mesh))
-        play(program.instructions[id], schedule.micro_batches - 1, false);
+            rank_of[instruction.mesh] == rank && plays(each, instruction))
+          play(instruction, each.micro_batch, each.micro_batch == each.visits.first);
     peaks.push_back(peak);
   }
   return peaks;

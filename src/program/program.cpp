@@ -42,8 +42,10 @@ std::string_view name_of(Stream stream) {
       return "receive";
     case Stream::ReceiveBack:
       return "receive-back";
-    case Stream::Copy:
-      return "copy";
+    case Stream::CopyOut:
+      return "copy-out";
+    case Stream::CopyIn:
+      return "copy-in";
   }
   return "?";
 }
@@ -84,17 +86,9 @@ std::size_t program_stage(const Program& program, const Schedule& schedule, Plac
   WEFT_CHECK(false, "rank {} has no chunk {}", place.rank, place.chunk);
 }
 
-const std::vector<InstructionId>& body_of(const Program& program, const Schedule& schedule, std::size_t rank,
-                                          const Action& action) {
+std::size_t body_of(const Program& program, const Schedule& schedule, std::size_t rank, const Action& action) {
   const std::size_t stage = program_stage(program, schedule, {static_cast<std::int32_t>(rank), action.chunk});
-  return action.body == Body::Forward ? program.stages[stage].forward : program.stages[stage].backward;
-}
-
-bool plays(const Action& action, const Instruction& instruction, const Visits& visits) {
-  if (action.body == Body::BackwardInput && instruction.weight_part) return false;
-  if (action.body == Body::BackwardWeight && !instruction.weight_part) return false;
-  if (instruction.guard == Guard::FirstMicroBatch) return action.micro_batch == visits.first;
-  return instruction.guard != Guard::LastMicroBatch || action.micro_batch == visits.last;
+  return 2 * stage + (action.body == Body::Forward ? 0 : 1);
 }
 
 }  // namespace weft

@@ -3,7 +3,8 @@
 // It is written once for all ranks. An instruction belongs to a mesh and is executed by each of its devices, on the
 // part of its buffers that the layouts give to that device; the instructions of one rank, in order, are its issue
 // order. All ranks agree on one total order of instructions within a body, so collectives meet. Micro-batches are not
-// unrolled: a stage has bodies, and the schedule says when a rank plays which body for which micro-batch.
+// unrolled: a stage has bodies, and the schedule says when a rank plays which body for which micro-batch. Other ranks
+// play their part in it too, what they receive from it (issue_order.h), so that all agree on the order of transfers.
 //
 // Not here: durations (src/cost), the order of bodies (schedule.h).
 #pragma once
@@ -38,7 +39,7 @@ enum class BufferKind : std::uint8_t {
   // begins, is zero when a step begins.
   State,
   Saved,  // made in the forward body of a micro-batch, freed in its backward body: one slot per micro-batch in flight
-  Temporary,  // made and freed within a body
+  Temporary,  // made and freed within a body; what is received, from the sender's body to the reader's
   Result,     // one number that the step leaves with every device, for its player: the mean loss
 };
 std::string_view name_of(BufferKind kind);
@@ -93,7 +94,7 @@ struct Communicate {
 
 // A tensor on its way from one mesh to another: block moves between the devices that hold a part and those that need
 // it. Played in two halves, Send by the devices of `from`'s mesh and Receive by those of `to`'s, matched by transfer
-// and micro-batch.
+// and micro-batch. Both stand in the body that sends, so they come in the same order for both sides.
 struct Transfer {
   BufferId from, to;
 
@@ -131,6 +132,12 @@ struct Combine {
   bool operator==(const Combine&) const = default;
 };
 
+// Does nothing itself: what comes after it on its stream waits until all that it is `after` is complete. (A stack that
+// does not overlap transfers stops computing until what a body sends has arrived.)
+struct Wait {
+  bool operator==(const Wait&) const = default;
+};
+
 // Moves a buffer between device and host, in the same layout.
 struct Copy {
   BufferId from, to;
@@ -152,15 +159,16 @@ enum class Guard : std::uint8_t { Always, FirstMicroBatch, LastMicroBatch };
 // A device works on its streams side by side; on each in issue order.
 enum class Stream : std::uint8_t {
   Compute,
-  Tensor,    // collectives on activations: somebody waits for them
+  Tensor,    // collectives on activations, and on what the step receives: somebody waits for them
   Data,      // collectives on parameters and gradients
   Send,      // activations to other meshes
-  SendBack,  // gradients: on a stream of their own, or a schedule that mixes both directions would block
+  SendBack,  // gradients: to the other side, whose pace is not that of the activations' receivers
   Receive,
   ReceiveBack,
-  Copy,  // between device and host
+  CopyOut,  // from device to host
+  CopyIn,   // and back: the host's link carries both at once
 };
-inline constexpr int kStreams = 8;
+inline constexpr int kStreams = 9;
 std::string_view name_of(Stream stream);
 
 struct Instruction {
@@ -168,7 +176,7 @@ struct Instruction {
   Guard guard = Guard::Always;
   bool weight_part =
       false;  // of the backward body: only gradients of weights wait for it (zero-bubble schedules split it off)
-  std::variant<Compute, Communicate, Send, Receive, SumScalars, Copy, Free, Combine> what;
+  std::variant<Compute, Communicate, Send, Receive, SumScalars, Copy, Free, Combine, Wait> what;
   Stream stream = Stream::Compute;
   // Instructions on other streams that this one waits for, on its own devices: earlier ones of the body, or of an
   // earlier body of the same micro-batch. (Record and wait; the order on one stream needs none.)
@@ -177,7 +185,8 @@ struct Instruction {
   bool operator==(const Instruction&) const = default;
 };
 
-// The bodies of a pipeline stage; its instructions may be of several meshes.
+// The bodies of a pipeline stage; its instructions may be of several meshes, and other stages' meshes receive in them
+// what they send.
 struct StageProgram {
   std::vector<InstructionId> forward, backward;
 
@@ -204,11 +213,23 @@ std::span<const BufferId> writes_of(const Program& program, const Instruction& i
 // follow all of the first.
 std::size_t program_stage(const Program& program, const Schedule& schedule, Place place);
 
-// The body that a rank plays for an action, and whether the action plays an instruction of it: a split backward plays
-// its part, guards let through their micro-batch of those that come to the action's place.
-const std::vector<InstructionId>& body_of(const Program& program, const Schedule& schedule, std::size_t rank,
-                                          const Action& action);
-bool plays(const Action& action, const Instruction& instruction, const Visits& visits);
+// Bodies by number: 2·stage, 2·stage + 1 for backward, last the step.
+inline std::size_t body_count(const Program& program) { return 2 * program.stages.size() + 1; }
+inline const std::vector<InstructionId>& body_at(const Program& program, std::size_t body) {
+  if (body == 2 * program.stages.size()) return program.step;
+  const StageProgram& stage = program.stages[body / 2];
+  return body % 2 == 0 ? stage.forward : stage.backward;
+}
+// The body of an action, and whether the action plays an instruction of it: a split backward plays its part, guards let
+// through their micro-batch of those that come to the action's place.
+std::size_t body_of(const Program& program, const Schedule& schedule, std::size_t rank, const Action& action);
+inline bool in_part(Body part, bool weight_part) {
+  return part == Body::BackwardInput ? !weight_part : part != Body::BackwardWeight || weight_part;
+}
+inline bool is_let_through(Guard guard, std::int32_t micro_batch, const Visits& visits) {
+  return guard == Guard::FirstMicroBatch ? micro_batch == visits.first
+                                         : guard != Guard::LastMicroBatch || micro_batch == visits.last;
+}
 
 // Readable text: meshes, buffers and bodies, one instruction a line (program_text.h reads it back).
 std::string print(const Program& program, const Graph& graph);

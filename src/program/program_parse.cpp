@@ -254,8 +254,9 @@ class Parser {
     while (!in.take_after_blanks(":")) {
       const Scanner found = in;
       const std::string_view word = in.word();
-      if (const auto stream = one_of(word, {Stream::Compute, Stream::Tensor, Stream::Data, Stream::Send,
-                                            Stream::SendBack, Stream::Receive, Stream::ReceiveBack, Stream::Copy});
+      if (const auto stream =
+              one_of(word, {Stream::Compute, Stream::Tensor, Stream::Data, Stream::Send, Stream::SendBack,
+                            Stream::Receive, Stream::ReceiveBack, Stream::CopyOut, Stream::CopyIn});
           stream && !on_stream) {
         instruction.stream = *stream;
         on_stream = true;
@@ -278,7 +279,8 @@ class Parser {
     }
     WEFT_TRY_OK(end(in));
     if (!on_stream && !std::holds_alternative<Free>(instruction.what))
-      return error("only a free is on no stream; write compute, tensor, data, send, receive or copy after the mesh");
+      return error(
+          "only a free is on no stream; write compute, tensor, data, send, receive or copy-out after the mesh");
     lines_.push_back({id, line_, std::move(instruction)});
     place(id);
     return Ok{};
@@ -312,6 +314,10 @@ class Parser {
     if (in.take("free ")) {
       WEFT_TRY(const BufferId buffer, reference(in, "buffer", 'b', p_.buffers));
       instruction.what = Free{buffer};
+      return Ok{};
+    }
+    if (in.take("wait")) {
+      instruction.what = Wait{};
       return Ok{};
     }
     if (in.take("send ")) {
@@ -385,7 +391,7 @@ class Parser {
       return error(
           "expected 'b1 = op NAME(b0)', a collective, 'receive by t0', 'copy(b0)', 'sum scalars(b0)', 'combine sum(b0, "
           "b1)', "
-          "'send b0 by t0' or 'free b0', found {}",
+          "'send b0 by t0', 'wait' or 'free b0', found {}",
           start.here());
     Communicate communicate;
     communicate.collective = *collective;

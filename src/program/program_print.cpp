@@ -189,6 +189,7 @@ class Printer {
     print_results(what.outputs);
     fmt::format_to(out_, "combine {}({})", name_of(what.reducer), print_buffers(what.inputs));
   }
+  void print_what(const Wait&, MeshId) { text_ += "wait"; }
   void print_what(const Free& what, MeshId) { fmt::format_to(out_, "free b{}", what.buffer.index()); }
 
   const Program& program_;
@@ -287,10 +288,12 @@ class DevicePrinter {
       text_ += "copy";
     } else if (const auto* combine = std::get_if<Combine>(&instruction.what)) {
       fmt::format_to(out_, "combine {}", name_of(combine->reducer));
+    } else if (std::holds_alternative<Wait>(instruction.what)) {
+      text_ += "wait";
     }
     if (const auto* released = std::get_if<Free>(&instruction.what))
       fmt::format_to(out_, "free {}", held({&released->buffer, 1}));
-    else if (!std::holds_alternative<Receive>(instruction.what))
+    else if (!std::holds_alternative<Receive>(instruction.what) && !std::holds_alternative<Wait>(instruction.what))
       fmt::format_to(out_, " ({})", reads);
     std::vector<InstructionId> waits;
     for (InstructionId before : instruction.after)

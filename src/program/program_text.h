@@ -13,6 +13,8 @@
 //     #1 m0 tensor: b3 = all-reduce over tp(b2) after #0
 //     #2 m0: free b2 after #1
 //     #3 m0 send: send b4 by t0 after #1
+//     #4 m2 receive: b5 = receive by t0
+//     #5 m0 compute: wait after #3
 //   stage 0 backward:
 //     #9 m0 compute weight: b8 = op fc@grad_weight(b3, b7) by k:tp[outer 2] partial(dp:0)
 //     #10 m0 data last: b11 = all-reduce over dp(b8) after #9

@@ -5,11 +5,12 @@
 namespace weft {
 namespace {
 
-// By mesh: the stages in whose bodies it has instructions; −1 for the step.
+// By mesh: the stages that it is of, in whose bodies it has more than receives from them; −1 for the step.
 IdVec<MeshId, std::vector<std::int32_t>> stages_of_meshes(const Program& program) {
   IdVec<MeshId, std::vector<std::int32_t>> stages(program.meshes.size());
   const auto add = [&](const std::vector<InstructionId>& body, std::int32_t stage) {
     for (InstructionId id : body) {
+      if (stage >= 0 && std::holds_alternative<Receive>(program.instructions[id].what)) continue;
       std::vector<std::int32_t>& known = stages[program.instructions[id].mesh];
       if (known.empty() || known.back() != stage) known.push_back(stage);
     }

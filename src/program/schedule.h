@@ -74,6 +74,8 @@ std::vector<std::int32_t> stages_by_place(const Schedule& schedule);
 // The first and the last micro-batch that come to a place: where stages are held twice, of those that take its route.
 struct Visits {
   std::int32_t first = 0, last = 0;
+
+  bool operator==(const Visits&) const = default;
 };
 std::vector<Visits> visits_by_place(const Schedule& schedule);  // by rank · chunks + chunk
 
@@ -117,6 +119,18 @@ Result<Schedule> make_schedule(const ScheduleOptions& options);
 // F of a stage needs F of the stage before; B needs B of the stage after and the stage's own F; W needs its own B.
 // An error names the action at fault, or the cycle of ranks that wait for one another.
 Status check_schedule(const Schedule& schedule);
+
+// One order of all actions of all ranks that agrees with each rank's own and with what actions need of one another: by
+// when they must end at the latest for the schedule to take no longer, if F, I and W take a tick each. Of actions that
+// must end together, those come first that must begin first, then those that are further along the pipeline. The
+// schedule is one that check_schedule accepts. Cost: it is played, and the actions are sorted.
+struct RankedAction {
+  std::int32_t rank = 0;
+  std::int32_t action = 0;  // of the rank's
+
+  bool operator==(const RankedAction&) const = default;
+};
+std::vector<RankedAction> total_order(const Schedule& schedule);
 
 // Time in any unit, the same for all.
 using Ticks = std::int64_t;

@@ -1,7 +1,9 @@
 // The player, and the verifier: a table is a schedule if it can be played, with any durations.
 #include <algorithm>
 #include <span>
+#include <tuple>
 
+#include "base/check.h"
 #include "base/checked.h"
 #include "program/schedule.h"
 
@@ -159,6 +161,40 @@ class Player {
   }
   Playback take() { return std::move(playback_); }
 
+  // Actions that went together, and when.
+  struct Unit {
+    Ticks start = 0, end = 0;
+    std::int32_t behind = 0;  // how far its stage is from where its direction leads
+    std::int32_t rank = 0;
+    std::size_t first = 0, count = 0;  // of the rank's actions
+  };
+  void note_units(std::vector<Unit>& units) { units_ = &units; }
+  // Moves each as late as those that need it, and the rank's next, allow. Cost: sorts them.
+  void delay(std::vector<Unit>& units) const {
+    std::sort(units.begin(), units.end(), [](const Unit& a, const Unit& b) { return a.start < b.start; });
+    // The latest end of what has not been moved yet is given by those after it, which have.
+    std::vector<Ticks> next(next_.size(), playback_.makespan);  // by rank: when its next unit starts
+    std::vector<Ticks> forward(forward_end_.size(), playback_.makespan), backward = forward;  // must have ended then
+    for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
+      const auto rank = static_cast<std::size_t>(unit->rank);
+      const std::span<const Action> together(&s_.actions[rank][unit->first], unit->count);
+      Ticks end = next[rank];
+      for (const Action& a : together) {
+        const std::size_t at = this->unit(a.micro_batch, stage_of(unit->rank, a));
+        if (a.body == Body::Forward) end = std::min(end, forward[at]);
+        if (a.body == Body::Backward || a.body == Body::BackwardInput) end = std::min(end, backward[at]);
+      }
+      unit->start += end - unit->end;
+      unit->end = end;
+      next[rank] = unit->start;
+      for (const Action& a : together)
+        for_each_need(a, stage_of(unit->rank, a), [&](const Need& need) {
+          Ticks& by = (need.body == Body::Forward ? forward : backward)[this->unit(need.micro_batch, need.stage)];
+          by = std::min(by, unit->start);
+        });
+    }
+  }
+
  private:
   static constexpr Ticks kNever = -1;
   static constexpr std::size_t kMostNamed = 8;
@@ -240,6 +276,11 @@ class Player {
     }
     const Ticks lasts = together.size() == 1 ? sum : std::max(longest, sum - costs_.pair_saving);
     if (next_[rank] == 0) mine.start = start;
+    if (units_) {
+      const std::int32_t stage = stage_of(rank, together.front());
+      units_->push_back({start, start + lasts, together.front().body == Body::Forward ? stages_ - stage : stage, rank,
+                         next_[rank], together.size()});
+    }
     next_[rank] += together.size();
     mine.end = start + lasts;
     mine.busy += lasts;
@@ -316,6 +357,7 @@ class Player {
   std::vector<std::int32_t> held_;                 // chunk activations now, by place
   std::vector<std::int32_t> held_by_rank_;
   Playback playback_;
+  std::vector<Unit>* units_ = nullptr;
 };
 
 Status check_costs(const Schedule& s, const PlayCosts& costs) {
@@ -345,6 +387,25 @@ Result<Playback> play(const Schedule& schedule, const PlayCosts& costs) {
   player.run();
   WEFT_TRY_OK(player.finished());
   return player.take();
+}
+
+std::vector<RankedAction> total_order(const Schedule& schedule) {
+  const PlayCosts costs;
+  const std::vector<std::int32_t> stage_at = stages_by_place(schedule);
+  std::vector<Player::Unit> units;
+  Player player(schedule, stage_at, costs);
+  player.note_units(units);
+  player.run();
+  static_cast<void>(player.finished().value());
+  player.delay(units);
+  std::sort(units.begin(), units.end(), [](const Player::Unit& a, const Player::Unit& b) {
+    return std::tie(a.end, a.start, a.behind, a.rank) < std::tie(b.end, b.start, b.behind, b.rank);
+  });
+  std::vector<RankedAction> order;
+  for (const Player::Unit& unit : units)
+    for (std::size_t i = 0; i < unit.count; ++i)
+      order.push_back({unit.rank, static_cast<std::int32_t>(unit.first + i)});
+  return order;
 }
 
 Status check_schedule(const Schedule& schedule) {

@@ -32,6 +32,8 @@ std::string described(const Program& program, const Graph& graph, InstructionId 
   } else if (const auto* combine = std::get_if<Combine>(&instruction.what)) {
     what = fmt::format("combine {}", name_of(combine->reducer));
     if (!combine->outputs.empty()) what += " of " + tensor(combine->outputs.front());
+  } else if (std::holds_alternative<Wait>(instruction.what)) {
+    what = "wait";
   } else if (const auto* free = std::get_if<Free>(&instruction.what)) {
     what = "free of " + tensor(free->buffer);
   }
@@ -87,38 +89,42 @@ class Names {
   bool has_all(const Copy& what) const { return has(what.from) && has(what.to); }
   bool has_all(const Free& what) const { return has(what.buffer); }
   bool has_all(const Combine& what) const { return has(what.inputs) && has(what.outputs); }
+  bool has_all(const Wait&) const { return true; }
 
   // Instructions stand in one body; waits name some that do; halves of transfers are there once, where they must be.
   Status check_bodies() const {
     IdVec<InstructionId, char> placed(program_.instructions.size(), 0);
     IdVec<TransferId, int> sent(program_.transfers.size(), 0), received(program_.transfers.size(), 0);
-    const auto place = [&](const std::vector<InstructionId>& body) -> Status {
-      for (InstructionId id : body) {
+    IdVec<TransferId, std::size_t> sent_in(program_.transfers.size(), 0), received_in(program_.transfers.size(), 0);
+    const auto place = [&](std::size_t body) -> Status {
+      for (InstructionId id : body_at(program_, body)) {
         if (!program_.instructions.contains(id)) return error("a body names #{}, which is not there", id.index());
         if (placed[id]++) return error("{} stands in the bodies twice", described(program_, graph_, id));
         const Instruction& instruction = program_.instructions[id];
         if (const auto* send = std::get_if<Send>(&instruction.what)) {
           ++sent[send->transfer];
+          sent_in[send->transfer] = body;
           if (program_.buffers[program_.transfers[send->transfer].from].layout.mesh != instruction.mesh)
             return error("transfer t{} is sent by another mesh than holds it", send->transfer.index());
         }
         if (const auto* receive = std::get_if<Receive>(&instruction.what)) {
           ++received[receive->transfer];
+          received_in[receive->transfer] = body;
           if (program_.buffers[program_.transfers[receive->transfer].to].layout.mesh != instruction.mesh)
             return error("transfer t{} is received by another mesh than needs it", receive->transfer.index());
         }
       }
       return Ok{};
     };
-    for (const StageProgram& stage : program_.stages) {
-      WEFT_TRY_OK(place(stage.forward));
-      WEFT_TRY_OK(place(stage.backward));
-    }
-    WEFT_TRY_OK(place(program_.step));
+    for (std::size_t body = 0; body < body_count(program_); ++body) WEFT_TRY_OK(place(body));
     WEFT_TRY_OK(check_scalars());
-    for (TransferId id : program_.transfers.ids())
+    for (TransferId id : program_.transfers.ids()) {
       if (sent[id] != 1 || received[id] != 1)
         return error("transfer t{} is sent {} times and received {} times", id.index(), sent[id], received[id]);
+      if (sent_in[id] != received_in[id])
+        return error("transfer t{} is received in another body than it is sent in: both sides must agree on its turn",
+                     id.index());
+    }
     for (InstructionId id : program_.instructions.ids())
       for (InstructionId before : program_.instructions[id].after) {
         if (!program_.instructions.contains(before) || (placed[id] && !placed[before]))
@@ -158,9 +164,12 @@ Status verify(const Program& program, const Graph& graph, const Schedule& schedu
   WEFT_TRY_OK(check_layouts(program, graph));
   WEFT_TRY_OK(check_schedule(schedule));
   WEFT_TRY(const std::vector<RankClass> classes, rank_classes(program, schedule));
+  const std::vector<std::vector<IssuedBody>> issued = issue_order(program, schedule);
+  const std::vector<IssuedBody> step = {issued.front().back()};
   std::vector<ClassPlay> plays;
   for (const RankClass& each : classes) {
-    WEFT_TRY(ClassPlay play, play_class(program, graph, schedule, each));
+    const std::vector<IssuedBody>& own = each.rank < 0 ? step : issued[static_cast<std::size_t>(each.rank)];
+    WEFT_TRY(ClassPlay play, play_class(program, graph, own, schedule.micro_batches, each));
     plays.push_back(std::move(play));
   }
   return check_meetings(program, graph, classes, plays, schedule.micro_batches);

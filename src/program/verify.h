@@ -8,6 +8,7 @@ namespace weft {
 
 // Holds of a program that passes, under this schedule:
 //   names      everything named is there; an instruction stands in one body; a transfer is sent once, received once
+//              and in the same body
 //   layouts    parts make up their tensors; a collective's outputs follow from its inputs (an all-gather takes a cut
 //              away, a reduce-scatter makes a cut of a partial sum, …); only copies touch the host's memory
 //   scalars    what is given with a step is not written; a result is one number, written once, in the step, for all

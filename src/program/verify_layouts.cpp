@@ -3,8 +3,9 @@
 // What a collective must give is found by writing a dimension in mixed radix. The dimension [1024: dp, tp] on dp=2 and
 // tp=4 has the digits dp·2, tp·4, 128, outer first: a device holds the positions whose dp and tp digits are its
 // coordinates and whose third digit is anything. To gather axes is to set their digits free, to scatter along them the
-// reverse; two dimensions are held alike if their digits are the same, neighbouring free ones taken as one. Uneven cuts
-// have no digits: a factor with one is a digit of its own kind, from which only the last cuts can be taken.
+// reverse; two dimensions are held alike if their digits are the same, neighbouring free ones taken as one. An uneven
+// cut and what follows it in a factor have no digits: they are one of its own kind, from which only the last cuts can
+// be taken. Its shares are of any size, so that it takes in what is free behind it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,15 +22,11 @@ constexpr int kFree = -1;
 struct Digit {
   std::int64_t size = 1;
   int axis = kFree;
-  std::vector<Cut> uneven = {};  // of a factor that has an uneven cut: all its cuts
+  std::vector<Cut> uneven = {};  // an uneven cut, and all that follow it in its factor
 
   bool operator==(const Digit&) const = default;
 };
 using Digits = std::vector<Digit>;
-
-bool is_uneven(const Factor& factor) {
-  return std::any_of(factor.cuts.begin(), factor.cuts.end(), [](const Cut& cut) { return !cut.sizes.empty(); });
-}
 
 // `gathered`: mesh axes to be taken as free.
 Digits digits_of(const DimLayout& dim, const Mesh& mesh, MeshAxes gathered) {
@@ -37,24 +34,21 @@ Digits digits_of(const DimLayout& dim, const Mesh& mesh, MeshAxes gathered) {
   const auto add = [&](Digit digit) {
     if (digit.size == 1 && digit.uneven.empty()) return;
     const bool free = digit.axis == kFree && digit.uneven.empty();
-    if (free && !digits.empty() && digits.back().axis == kFree && digits.back().uneven.empty())
+    if (free && !digits.empty() && digits.back().axis == kFree)
       digits.back().size *= digit.size;
     else
       digits.push_back(std::move(digit));
   };
   for (Factor factor : dim) {
     while (!factor.cuts.empty() && (gathered & axis_set(factor.cuts.back().mesh_axis)) != 0) factor.cuts.pop_back();
-    if (is_uneven(factor)) {
-      add({factor.size, kFree, factor.cuts});
-      continue;
-    }
     std::int64_t rest = factor.size;
-    for (const Cut& cut : factor.cuts) {
-      const int parts = mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
-      add({parts, (gathered & axis_set(cut.mesh_axis)) != 0 ? kFree : cut.mesh_axis});
+    auto cut = factor.cuts.begin();
+    for (; cut != factor.cuts.end() && cut->shares.empty(); ++cut) {
+      const int parts = mesh.axes()[static_cast<std::size_t>(cut->mesh_axis)].size;
+      add({parts, (gathered & axis_set(cut->mesh_axis)) != 0 ? kFree : cut->mesh_axis});
       rest /= parts;
     }
-    add({rest});
+    add({rest, kFree, {cut, factor.cuts.end()}});
   }
   return digits;
 }
@@ -109,14 +103,13 @@ class LayoutChecker {
         if (used >> axis & 1u) return fmt::format("is both local and partial along {}", mesh.axes()[axis].name);
         used |= MeshAxes{1} << axis;
       }
-    std::vector<std::int64_t> parts;
     for (std::size_t d = 0; d < shape.size(); ++d) {
       std::int64_t extent = 1;
       for (const Factor& factor : of.dims[d]) {
         if (factor.size < 1 || shape[d] % factor.size != 0 || extent > shape[d] / factor.size)
           return "its layout is of another shape";
         extent *= factor.size;
-        parts = {factor.size};  // the sizes that parts have so far
+        std::int64_t unit = factor.size;  // all parts so far are multiples of it
         for (const Cut& cut : factor.cuts) {
           if (cut.mesh_axis < 0 || static_cast<std::size_t>(cut.mesh_axis) >= axes) return "is cut by no mesh axis";
           const MeshAxis& by = mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)];
@@ -125,32 +118,26 @@ class LayoutChecker {
           if (cut.halo_low < 0 || cut.halo_high < 0) return "has a negative halo";
           if (cut.rotate < 0 || cut.rotate >= by.size)
             return fmt::format("is handed on beyond the ring of {}", by.name);
-          if (!cut_parts(parts, cut, by.size))
+          const std::optional<std::int64_t> units = checked_units(cut, by.size);
+          if (!units || unit % *units != 0)
             return fmt::format("the parts along {} do not make up dimension {}", by.name, d);
+          unit /= *units;
         }
       }
       if (extent != shape[d]) return "its layout is of another shape";
     }
     return "";
   }
-  static bool cut_parts(std::vector<std::int64_t>& parts, const Cut& cut, int degree) {
-    if (cut.sizes.empty()) {
-      for (std::int64_t& part : parts) {
-        if (part % degree != 0) return false;
-        part /= degree;
-      }
-      return true;
+  // Of how many equal units the cut hands out shares; none when it is no cut into so many parts.
+  static std::optional<std::int64_t> checked_units(const Cut& cut, int degree) {
+    if (cut.shares.empty()) return degree;
+    if (cut.shares.size() != static_cast<std::size_t>(degree)) return std::nullopt;
+    std::optional<std::int64_t> units = 0;
+    for (std::int64_t share : cut.shares) {
+      units = share < 0 ? std::nullopt : checked_add(*units, share);
+      if (!units) return std::nullopt;
     }
-    if (parts.size() != 1 || cut.sizes.size() != static_cast<std::size_t>(degree)) return false;
-    std::int64_t left = parts[0];
-    for (std::int64_t size : cut.sizes) {
-      if (size < 0 || size > left) return false;
-      left -= size;
-    }
-    parts = cut.sizes;
-    std::sort(parts.begin(), parts.end());
-    parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
-    return left == 0;
+    return *units > 0 ? units : std::nullopt;
   }
 
   Status check_transfer(TransferId id) const {
@@ -217,6 +204,12 @@ class LayoutChecker {
     if (compute.sharding.mesh != program_.instructions[id].mesh ||
         compute.sharding.axes.size() != graph_.signature(compute.op).axes.size())
       return error("{}: its sharding is of another mesh or operator", described(program_, graph_, id));
+    const std::vector<MeshAxis>& axes = program_.meshes[compute.sharding.mesh].axes();
+    for (const std::vector<Cut>& cuts : compute.sharding.axes)
+      for (const Cut& cut : cuts)
+        if (!checked_units(cut, axes[static_cast<std::size_t>(cut.mesh_axis)].size))
+          return error("{}: its shares are not those of the parts along {}", described(program_, graph_, id),
+                       axes[static_cast<std::size_t>(cut.mesh_axis)].name);
     const auto check = [&](const BufferList& buffers, std::span<const TensorId> tensors) -> Status {
       for (std::size_t i = 0; i < buffers.size(); ++i)
         if (graph_.tensors()[tensor(buffers[i])].type.shape != graph_.tensors()[tensors[i]].type.shape)
@@ -350,7 +343,7 @@ class LayoutChecker {
         for (Cut& cut : factor.cuts)
           if (cut.mesh_axis == axis) {
             found = has_halo(cut) && cut.halo_sum == sum;
-            cut = {.mesh_axis = cut.mesh_axis, .sizes = cut.sizes, .rotate = cut.rotate};
+            cut = {.mesh_axis = cut.mesh_axis, .shares = cut.shares, .rotate = cut.rotate};
           }
     if (!found) return sum ? "it adds up a halo of sums" : "it fills a halo";
     return expected == (sum ? out : in) ? "" : "it changes nothing but the halo";

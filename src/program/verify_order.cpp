@@ -19,13 +19,12 @@ std::size_t at(Stream stream) { return static_cast<std::size_t>(stream); }
 
 class ClassPlayer {
  public:
-  ClassPlayer(const Program& program, const Graph& graph, const Schedule& schedule, const RankClass& of)
+  ClassPlayer(const Program& program, const Graph& graph, const std::vector<IssuedBody>& issued,
+              std::int32_t micro_batches, const RankClass& of)
       : program_(program),
         graph_(graph),
-        schedule_(schedule),
-        of_(of),
-        micro_batches_(static_cast<std::size_t>(schedule.micro_batches)),
-        visits_(visits_by_place(schedule)),
+        issued_bodies_(issued),
+        micro_batches_(static_cast<std::size_t>(micro_batches)),
         member_(program.meshes.size(), 0),
         place_(program.instructions.size(), kNowhere),
         buffer_place_(program.buffers.size(), kNowhere),
@@ -36,16 +35,11 @@ class ClassPlayer {
 
   Result<ClassPlay> run() {
     lay_out();
-    if (of_.rank >= 0) {
-      const auto rank = static_cast<std::size_t>(of_.rank);
-      for (const Action& action : schedule_.actions[rank]) {
-        const std::size_t stage = program_stage(program_, schedule_, {of_.rank, action.chunk});
-        now_ = visits_[rank * static_cast<std::size_t>(schedule_.chunks) + static_cast<std::size_t>(action.chunk)];
-        for (InstructionId id : action.body == Body::Forward ? forward_[stage] : backward_[stage])
-          if (plays(action, program_.instructions[id], now_)) WEFT_TRY_OK(issue(id, action.micro_batch));
-      }
+    for (const IssuedBody& each : issued_bodies_) {
+      now_ = each.visits;
+      for (InstructionId id : bodies_[each.body])
+        if (plays(each, program_.instructions[id])) WEFT_TRY_OK(issue(id, each.micro_batch));
     }
-    for (InstructionId id : step_) WEFT_TRY_OK(issue(id, schedule_.micro_batches - 1));
     for (std::size_t i = 0; i < roots_.size(); ++i)
       for (std::size_t slot = first_slot_[i]; slot < first_slot_[i + 1]; ++slot)
         if (held_[slot] == kHeld)
@@ -56,6 +50,8 @@ class ClassPlayer {
 
  private:
   static constexpr std::uint32_t kNowhere = 0xffffffffu;
+  static constexpr std::uint32_t kStreamBits = 4;
+  static_assert(kStreams <= 1 << kStreamBits);
   enum Held : char { kUntouched, kHeld, kFreed };
   enum Begun : char { kGiven, kNotBegun, kBegun };
   // By stream the last use so far, as its number on the stream; 0: none.
@@ -81,14 +77,10 @@ class ClassPlayer {
         }
       return list;
     };
-    forward_.resize(program_.stages.size());
-    backward_.resize(program_.stages.size());
-    for (std::int32_t stage : of_.stages) {
-      const auto s = static_cast<std::size_t>(stage);
-      forward_[s] = own(program_.stages[s].forward);
-      backward_[s] = own(program_.stages[s].backward);
-    }
-    step_ = own(program_.step);
+    bodies_.resize(body_count(program_));
+    std::vector<char> listed(bodies_.size(), 0);
+    for (const IssuedBody& each : issued_bodies_)
+      if (!std::exchange(listed[each.body], 1)) bodies_[each.body] = own(body_at(program_, each.body));
     const std::size_t instructions = first_access_.size();
     first_access_.push_back(static_cast<std::uint32_t>(accesses_.size()));
     first_slot_.push_back(0);
@@ -196,7 +188,8 @@ class ClassPlayer {
       const Access& access = accesses_[i];
       Uses& uses = uses_[slot(program_.buffers[access.buffer].memory, m)];
       (access.write && !access.view ? uses.writes : uses.reads)[stream] = number;
-      if (access.write) made_[buffer_place_[access.buffer] * micro_batches_ + m] = number << 3 | std::uint32_t(stream);
+      if (access.write)
+        made_[buffer_place_[access.buffer] * micro_batches_ + m] = number << kStreamBits | std::uint32_t(stream);
     }
     last_[stream] = clock;
     last_[stream][stream] = number;
@@ -216,8 +209,9 @@ class ClassPlayer {
       const std::uint32_t made = made_[buffer_place_[access.buffer] * micro_batches_ + m];
       if (!access.write && buffer.kind != BufferKind::Input) {
         if (made == 0) return error("{} is read before it is written, by {}", named(), by());
-        if (made >> 3 > clock[made & 7])  // a view, made on another stream
-          return error("{} reads {} without waiting for {}", by(), named(), named_use(made & 7, made >> 3));
+        const std::uint32_t number = made >> kStreamBits, stream = made & ((1u << kStreamBits) - 1);
+        if (number > clock[stream])  // a view, made on another stream
+          return error("{} reads {} without waiting for {}", by(), named(), named_use(stream, number));
       }
     }
     if (!kept(program_.buffers[buffer.memory].kind)) held_[memory] = kHeld;
@@ -251,14 +245,11 @@ class ClassPlayer {
 
   const Program& program_;
   const Graph& graph_;
-  const Schedule& schedule_;
-  const RankClass& of_;
+  const std::vector<IssuedBody>& issued_bodies_;
   const std::size_t micro_batches_;
-  const std::vector<Visits> visits_;
   Visits now_ = {};  // of the place whose body is issued
   IdVec<MeshId, char> member_;
-  std::vector<std::vector<InstructionId>> forward_, backward_;  // by stage
-  std::vector<InstructionId> step_;
+  std::vector<std::vector<InstructionId>> bodies_;  // the class's own instructions of each
 
   // Tables by instruction and buffer are dense in what the class touches: these say where each one is.
   IdVec<InstructionId, std::uint32_t> place_;
@@ -276,16 +267,16 @@ class ClassPlayer {
   std::array<Clock, kStreams> last_ = {};  // complete when the last one of the stream is
   IdVec<InstructionId, char> in_step_;
   std::vector<std::uint32_t> issued_;  // by instruction and micro-batch: place in the order + 1
-  std::vector<std::uint32_t> made_;    // by buffer and micro-batch: who wrote it, number · 8 + stream
+  std::vector<std::uint32_t> made_;    // by buffer and micro-batch: who wrote it, number · 16 + stream
   std::vector<Uses> uses_;
   std::vector<char> held_;
 };
 
 }  // namespace
 
-Result<ClassPlay> play_class(const Program& program, const Graph& graph, const Schedule& schedule,
-                             const RankClass& of) {
-  return ClassPlayer(program, graph, schedule, of).run();
+Result<ClassPlay> play_class(const Program& program, const Graph& graph, const std::vector<IssuedBody>& issued,
+                             std::int32_t micro_batches, const RankClass& of) {
+  return ClassPlayer(program, graph, issued, micro_batches, of).run();
 }
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "program/issue_order.h"
 #include "program/rank_classes.h"
 
 namespace weft {
@@ -36,7 +37,8 @@ struct ClassPlay {
 
 // verify_order.cpp: plays one class in issue order. Every read has a write before it, nothing is used after it was
 // freed, everything is freed once; conflicting uses of a memory, and its free, are ordered by streams and waits.
-Result<ClassPlay> play_class(const Program& program, const Graph& graph, const Schedule& schedule, const RankClass& of);
+Result<ClassPlay> play_class(const Program& program, const Graph& graph, const std::vector<IssuedBody>& issued,
+                             std::int32_t micro_batches, const RankClass& of);
 
 // verify_meetings.cpp: plays all classes together with zero durations. A collective is one meeting of all devices of
 // its mesh, a transfer one of those that send and those that receive.

@@ -68,6 +68,9 @@ class Gantt {
   const std::vector<Action>& actions(AgentId agent) const {
     return schedule_.actions[static_cast<std::size_t>(played_.priced.agents[agent].rank)];
   }
+  const IssuedBody& issued(AgentId agent, std::uint32_t play) const {
+    return played_.priced.issued[static_cast<std::size_t>(played_.priced.agents[agent].rank)][play];
+  }
 
   // The whole step if a forward body's name fits there; else its beginning and its end at that scale.
   void choose_windows() {
@@ -76,8 +79,8 @@ class Gantt {
     Picoseconds forward = 0;
     std::map<std::uint32_t, Window> bodies;
     for (const Span& span : spans) {
-      const auto play = static_cast<std::size_t>(span.play);
-      if (play >= actions(agents_.front()).size() || actions(agents_.front())[play].body != Body::Forward) continue;
+      const IssuedBody& play = issued(agents_.front(), span.play);
+      if (play.action < 0 || play.part != Body::Forward) continue;
       if (span.start == span.end || played_.priced.workload.agents[agents_.front()].tasks[span.task].stream !=
                                         static_cast<std::uint8_t>(Stream::Compute))
         continue;
@@ -120,9 +123,10 @@ class Gantt {
 
   // "F3────", or letters alone where the name does not fit.
   std::string block(AgentId agent, std::uint32_t play, std::size_t width) const {
-    const bool step = play >= actions(agent).size();
-    const Body body = step ? Body::Forward : actions(agent)[play].body;
-    const std::string name = step ? "S" : name_of(actions(agent)[play]);
+    const IssuedBody& of = issued(agent, play);
+    const bool step = of.action == IssuedBody::kStep;
+    const Body body = of.part;
+    const std::string name = step ? "S" : name_of_play(schedule_, played_.priced.agents[agent].rank, of);
     const std::string_view fill = step ? "▒" : body == Body::Forward ? "─" : body == Body::BackwardWeight ? "╌" : "═";
     if (columns(name) > width) return repeated(name.substr(0, 1), width);
     return name + repeated(fill, width - columns(name));

@@ -79,7 +79,7 @@ std::vector<GroupKind> group_kinds(const Plan& plan) {
     for (DeviceId device : group) numbers.push_back(rank_of.at(device));
     return numbers;
   };
-  // Groups of every degree over all pipeline ranks; axes of placed operators are theirs alone.
+  // Groups of every degree over all meshes of stages, each once; axes of placed operators are theirs alone.
   std::vector<GroupKind> kinds;
   std::map<std::string, std::vector<Group>> groups;
   const auto add_mesh = [&](const Mesh& mesh) {
@@ -98,7 +98,10 @@ std::vector<GroupKind> group_kinds(const Plan& plan) {
       }
     }
   };
-  for (const RankMesh& rank : plan.resolved.ranks) add_mesh(rank.mesh);
+  const std::vector<StageMesh>& meshes = plan.resolved.meshes;
+  for (auto stage = meshes.begin(); stage != meshes.end(); ++stage)
+    if (std::none_of(meshes.begin(), stage, [&](const StageMesh& before) { return before.mesh == stage->mesh; }))
+      add_mesh(stage->mesh);
   for (GroupKind& kind : kinds) {
     const std::vector<Group>& of = groups[kind.degree];
     kind.count = static_cast<std::int64_t>(of.size());
@@ -110,15 +113,16 @@ std::vector<GroupKind> group_kinds(const Plan& plan) {
   std::stable_sort(kinds.begin(), kinds.end(), [](const GroupKind& a, const GroupKind& b) {
     return a.first[1] - a.first[0] < b.first[1] - b.first[0];
   });
-  if (plan.resolved.ranks.size() > 1) {
+  const std::span<const StageMesh> pipeline = plan.resolved.ranks();
+  if (pipeline.size() > 1) {
     std::size_t most = std::numeric_limits<std::size_t>::max();
-    for (const RankMesh& rank : plan.resolved.ranks) most = std::min(most, rank.mesh.devices().size());
+    for (const StageMesh& rank : pipeline) most = std::min(most, rank.mesh.devices().size());
     std::vector<Group> chains(most);
-    for (const RankMesh& rank : plan.resolved.ranks)
+    for (const StageMesh& rank : pipeline)
       for (std::size_t i = 0; i < most; ++i) chains[i].push_back(rank.mesh.devices()[i]);
     GroupKind kind{.degree = std::string(kPipelineAxis),
                    .over = {std::string(kPipelineAxis)},
-                   .size = static_cast<int>(plan.resolved.ranks.size()),
+                   .size = static_cast<int>(pipeline.size()),
                    .count = static_cast<std::int64_t>(chains.size())};
     kind.first = ranks(chains.front());
     measure_chain(plan.cluster, chains, kind);

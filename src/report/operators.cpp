@@ -235,8 +235,9 @@ std::string marked_shape(const Layout& layout, const Mesh& mesh) {
       for (const Cut& cut : factor.cuts) {
         const MeshAxis& axis = mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)];
         if (axis.size == 1) continue;
-        uneven = uneven || !cut.sizes.empty();
-        part = cut.sizes.empty() ? part / axis.size : *std::max_element(cut.sizes.begin(), cut.sizes.end());
+        uneven = uneven || !cut.shares.empty();
+        part /= units_of(cut.shares, axis.size);
+        if (!cut.shares.empty()) part *= *std::max_element(cut.shares.begin(), cut.shares.end());
         cuts += "·" + axis.name;
         if (cut.halo_low + cut.halo_high > 0) cuts += fmt::format("+{}", cut.halo_low + cut.halo_high);
       }

@@ -26,8 +26,8 @@ class Drawing {
  public:
   explicit Drawing(const Plan& plan) : plan_(plan) {
     for (DeviceId device : plan.ranks()) rank_of_.emplace(device, static_cast<std::int64_t>(rank_of_.size()));
-    for (std::size_t rank = 0; rank < plan.resolved.ranks.size(); ++rank)
-      for (DeviceId device : plan.resolved.ranks[rank].mesh.devices()) pipeline_rank_.emplace(device, rank);
+    for (std::size_t rank = 0; rank < plan.resolved.ranks().size(); ++rank)
+      for (DeviceId device : plan.resolved.ranks()[rank].mesh.devices()) pipeline_rank_.emplace(device, rank);
     const std::vector<GroupKind> kinds = group_kinds(plan);
     if (!kinds.empty() && kinds.front().degree != kPipelineAxis) innermost_ = kinds.front();
   }
@@ -47,7 +47,7 @@ class Drawing {
   }
 
  private:
-  bool pipelined() const { return plan_.resolved.ranks.size() > 1; }
+  bool pipelined() const { return plan_.resolved.ranks().size() > 1; }
 
   // "stage 0"; with several chunks, the stages of the rank are told elsewhere.
   std::string stage_of(DeviceId device) const {
@@ -59,7 +59,7 @@ class Drawing {
   std::string coordinates(DeviceId device) const {
     const auto found = pipeline_rank_.find(device);
     if (found == pipeline_rank_.end()) return "";
-    const Mesh& mesh = plan_.resolved.ranks[found->second].mesh;
+    const Mesh& mesh = plan_.resolved.ranks()[found->second].mesh;
     const int position = mesh.position_of(device);
     std::vector<std::string> parts;
     for (int axis = 0; axis < static_cast<int>(mesh.axes().size()); ++axis) {

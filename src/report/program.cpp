@@ -50,14 +50,20 @@ BodyCount count(std::string name, const std::vector<InstructionId>& body, const 
   return sum;
 }
 
-std::vector<BodyCount> bodies_of(const ProgramClass& of, const Program& program) {
-  std::vector<BodyCount> bodies;
-  for (std::int64_t stage : of.stages) {
-    const StageProgram& code = program.stages[static_cast<std::size_t>(stage)];
-    bodies.push_back(count(fmt::format("stage {} forward", stage), code.forward, of, program));
-    bodies.push_back(count(fmt::format("stage {} backward", stage), code.backward, of, program));
+// The bodies in which the class plays something: those of its stages, and those it receives something in.
+std::vector<std::pair<std::string, const std::vector<InstructionId>*>> bodies_of(
+    const ProgramClass& of, const Program& program, std::optional<std::int64_t> only_stage = std::nullopt) {
+  std::vector<std::pair<std::string, const std::vector<InstructionId>*>> bodies;
+  for (std::size_t body = 0; body + 1 < body_count(program); ++body) {
+    const auto stage = static_cast<std::int64_t>(body / 2);
+    const std::vector<InstructionId>& list = body_at(program, body);
+    const bool own = std::find(of.stages.begin(), of.stages.end(), stage) != of.stages.end();
+    const auto played = [&](InstructionId id) { return plays_on(of, program, program.instructions[id]); };
+    const bool shown = only_stage ? own && stage == *only_stage : own || std::any_of(list.begin(), list.end(), played);
+    if (!shown) continue;
+    bodies.emplace_back(fmt::format("stage {} {}", stage, body % 2 == 0 ? "forward" : "backward"), &list);
   }
-  bodies.push_back(count("step", program.step, of, program));
+  bodies.emplace_back("step", &program.step);
   return bodies;
 }
 
@@ -153,6 +159,8 @@ class Printer {
     } else if (const auto* combine = std::get_if<Combine>(&instruction.what)) {
       text += fmt::format("{} = combine {} ({})", list(combine->outputs, true), name_of(combine->reducer),
                           list(combine->inputs, false));
+    } else if (std::holds_alternative<Wait>(instruction.what)) {
+      text += "wait";
     } else if (const auto* free = std::get_if<Free>(&instruction.what)) {
       text += fmt::format("free {}", name(free->buffer));
     }
@@ -188,13 +196,8 @@ std::string text_of(const Plan& plan, const CompiledStrategy& compiled, const Pr
     text += fmt::format("mesh m{}: {}\n", id.index(), fmt::join(at, ", "));
   }
   text += printer.holds();
-  for (std::int64_t stage : of.stages) {
-    if (only_stage && stage != *only_stage) continue;
-    const StageProgram& code = program.stages[static_cast<std::size_t>(stage)];
-    text += printer.body(fmt::format("stage {} forward", stage), code.forward);
-    text += printer.body(fmt::format("stage {} backward", stage), code.backward);
-  }
-  return text + printer.body("step", program.step);
+  for (const auto& [name, list] : bodies_of(of, program, only_stage)) text += printer.body(name, *list);
+  return text;
 }
 
 std::vector<std::int32_t> in_flight_of(const Schedule& schedule) {
@@ -226,6 +229,7 @@ std::vector<ProgramClass> program_classes(const Plan& plan, const CompiledStrate
       const StageProgram& code = program.stages[stage];
       const auto played = [&](InstructionId id) {
         const MeshId mesh = program.instructions[id].mesh;
+        if (std::holds_alternative<Receive>(program.instructions[id].what)) return false;
         return std::find(of.meshes.begin(), of.meshes.end(), mesh) != of.meshes.end();
       };
       if (std::any_of(code.forward.begin(), code.forward.end(), played))
@@ -261,7 +265,8 @@ std::string describe_program(const Plan& plan, const CompiledStrategy& compiled)
       continue;
     }
     bool first = true;
-    for (const BodyCount& body : bodies_of(classes[i], program)) {
+    for (const auto& [name, list] : bodies_of(classes[i], program)) {
+      const BodyCount body = count(name, *list, classes[i], program);
       table.add({first ? fmt::format("{}", i) : "", first ? short_list(classes[i].ranks) : "", body.name,
                  grouped(body.all()), grouped(body.compute), grouped(body.collectives), grouped(body.sends),
                  grouped(body.receives), grouped(body.frees)});
@@ -284,7 +289,8 @@ Json program_json(const Plan& plan, const CompiledStrategy& compiled) {
   json["classes"] = Json::array();
   for (const ProgramClass& of : program_classes(plan, compiled)) {
     Json bodies = Json::array();
-    for (const BodyCount& body : bodies_of(of, program))
+    for (const auto& [name, list] : bodies_of(of, program)) {
+      const BodyCount body = count(name, *list, of, program);
       bodies.push_back({{"name", body.name},
                         {"instructions", body.all()},
                         {"compute", body.compute},
@@ -292,6 +298,7 @@ Json program_json(const Plan& plan, const CompiledStrategy& compiled) {
                         {"sends", body.sends},
                         {"receives", body.receives},
                         {"frees", body.frees}});
+    }
     json["classes"].push_back({{"ranks", of.ranks}, {"stages", of.stages}, {"bodies", std::move(bodies)}});
   }
   json["traffic"] = to_json(traffic_of(plan, compiled));

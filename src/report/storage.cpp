@@ -26,6 +26,7 @@ std::vector<HeldKind> held_kinds(const Plan& plan, const CompiledStrategy& compi
   for (BufferId id : program.buffers.ids()) {
     const Buffer& buffer = program.buffers[id];
     if (buffer.memory != id || (buffer.kind != BufferKind::Parameter && buffer.kind != BufferKind::State)) continue;
+    if (buffer.kind == BufferKind::State && sums_losses(graph, buffer.tensor)) continue;
     const Tensor& tensor = graph.tensors()[buffer.tensor];
     const Stored kind = buffer.kind == BufferKind::Parameter ? Stored::Weights
                         : gradients.contains(buffer.tensor)  ? Stored::Gradients

@@ -304,7 +304,7 @@ std::string groups_text(const StrategyReport& report) {
   for (const GroupKind& kind : report.groups)
     table.add({label_of(kind), fmt::format("{}", kind.size), grouped(kind.count),
                kind.degree == kPipelineAxis && kind.first.size() <= 4 ? fmt::format("{}", fmt::join(kind.first, " → "))
-                                                                    : short_list(kind.first),
+                                                                      : short_list(kind.first),
                links_of(kind), fmt::format("{} / {}", human(kind.alone), human(kind.together))});
   // Links take what the other columns leave of the page.
   std::size_t others = 2;
@@ -342,16 +342,16 @@ std::string stages_text(const Plan& plan, const StrategyReport& report, const Sc
     table.add({name, text, human_count(static_cast<double>(stage.parameters)), sent(stage.sent_forward),
                sent(stage.sent_backward)});
   }
-  if (plan.resolved.ranks.size() < 2) return "";
+  if (plan.resolved.ranks().size() < 2) return "";
   return table.print() + "\n";
 }
 
 std::string schedule_text(const Plan& plan, const StrategyReport& report, const Schedule& schedule) {
   const BatchPlan& batch = plan.batch;
   std::string text =
-      fmt::format("schedule: {}{} micro-batch{} of {} sample{} per replica",
-                  schedule.ranks == 1 ? "" : schedule.name + ", ", grouped(batch.micro_batches),
-                  batch.micro_batches == 1 ? "" : "es", grouped(batch.micro_batch), batch.micro_batch == 1 ? "" : "s");
+      fmt::format("schedule: {}{} micro-batch{} of {} sample{} per {}", schedule.ranks == 1 ? "" : schedule.name + ", ",
+                  grouped(batch.micro_batches), batch.micro_batches == 1 ? "" : "es", grouped(batch.micro_batch),
+                  batch.micro_batch == 1 ? "" : "s", batch.shares ? "share" : "replica");
   if (schedule.ranks == 1) return text + "\n\n";
   text += fmt::format("; bubble {:.1f} % of the step with stages alike\n", 100 * report.bubble);
   constexpr std::size_t kActions = 14, kRanks = 6;
@@ -464,9 +464,10 @@ std::string headline(const Plan& plan) {
   if (plan.model.counts_tokens && plan.model.seq > 0)
     samples += fmt::format(" of {} tokens = {} tokens", grouped(plan.model.seq),
                            human_count(static_cast<double>(plan.tokens_per_step())));
-  line("step", fmt::format("{}: micro-batch {} · {} replica{} · {} micro-batch{}", samples, grouped(batch.micro_batch),
-                           grouped(batch.replicas), batch.replicas == 1 ? "" : "s", grouped(batch.micro_batches),
-                           batch.micro_batches == 1 ? "" : "es"));
+  const std::string shares = batch.shares ? fmt::format("{} shares of ", grouped(*batch.shares)) : "";
+  line("step", fmt::format("{}: micro-batch {} · {}{} replica{} · {} micro-batch{}", samples,
+                           grouped(batch.micro_batch), shares, grouped(batch.replicas), batch.replicas == 1 ? "" : "s",
+                           grouped(batch.micro_batches), batch.micro_batches == 1 ? "" : "es"));
   const int weight = bits_of(plan.precision.stored) / 8, gradient = bits_of(plan.precision.gradients) / 8;
   const int states = plan.options.optimizer == OptimizerKind::Sgd        ? 0
                      : plan.options.optimizer == OptimizerKind::Momentum ? 4

@@ -90,6 +90,7 @@ Json plan_json(const Plan& plan) {
           {"micro_batch", plan.batch.micro_batch},
           {"micro_batches", plan.batch.micro_batches},
           {"replicas", plan.batch.replicas},
+          {"shares", plan.batch.shares ? Json(*plan.batch.shares) : Json()},
           {"assumptions", plan.assumptions}};
 }
 

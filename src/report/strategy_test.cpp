@@ -185,7 +185,7 @@ TEST(ShowStrategy, FsdpMovesThreeTimesTheWeights) {
 TEST(ShowStrategy, DataParallelReducesEveryGradientOnce) {
   const Shown one = shown({.model = "resnet50", .cluster = "dgx-a100:1", .strategy = "dp=8"});
   EXPECT_EQ(sent(one.report, Cargo::Gradients, "all-reduce", "dp", 0).value, 25557032 * 4 * 2 * 7 / 8);
-  EXPECT_EQ(one.report.traffic.size(), 1u);
+  EXPECT_EQ(one.report.traffic.size(), 2u);  // and the loss
   EXPECT_THAT(one.text(), HasSubstr("only samples are split"));
 }
 

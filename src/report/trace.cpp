@@ -232,10 +232,6 @@ class TraceWriter {
     std::vector<TaskWords> words(agent.tasks.size());
     for (TaskId id : agent.tasks.ids()) {
       TaskWords& made = words[id.index()];
-      if (agent.tasks[id].label == kNoInstruction) {
-        made = {R"("wait for sends")", R"("wait")", "", false};
-        continue;
-      }
       const InstructionId instruction_id(agent.tasks[id].label);
       const Instruction& instruction = program_.instructions[instruction_id];
       const Activity activity = activities_[instruction_id];
@@ -337,14 +333,14 @@ class TraceWriter {
       to = span.end;
     }
     if (from == to) return;
-    const std::vector<Action>& actions =
-        played_.compiled.schedule.actions[static_cast<std::size_t>(played_.priced.agents[process.agent].rank)];
-    const std::string name = play < actions.size() ? name_of(actions[play]) : "step";
-    const std::string_view body = play >= actions.size()                       ? R"("step")"
-                                  : actions[play].body == Body::Forward        ? R"("forward")"
-                                  : actions[play].body == Body::BackwardWeight ? R"("backward, weights")"
-                                  : actions[play].body == Body::BackwardInput  ? R"("backward, inputs")"
-                                                                               : R"("backward")";
+    const std::int32_t rank = played_.priced.agents[process.agent].rank;
+    const IssuedBody& issued = played_.priced.issued[static_cast<std::size_t>(rank)][play];
+    const std::string name = name_of_play(played_.compiled.schedule, rank, issued);
+    const std::string_view body = issued.action == IssuedBody::kStep    ? R"("step")"
+                                  : issued.part == Body::Forward        ? R"("forward")"
+                                  : issued.part == Body::BackwardWeight ? R"("backward, weights")"
+                                  : issued.part == Body::BackwardInput  ? R"("backward, inputs")"
+                                                                        : R"("backward")";
     complete(process.rank, kBodies, from, to, json_text(name), body,
              fmt::format(R"(,"args":{{"micro_batch":{}}})", agent.plays[play].micro_batch));
   }

@@ -75,7 +75,10 @@ std::vector<std::int32_t> ranks_of_mesh(const CompiledStrategy& compiled, MeshId
   const std::vector<std::int32_t> stages = stages_by_place(schedule);
   for (std::int32_t place = 0; place < schedule.ranks * schedule.chunks; ++place) {
     const StageProgram& stage = program.stages[static_cast<std::size_t>(stages[static_cast<std::size_t>(place)])];
-    const auto on_mesh = [&](InstructionId id) { return program.instructions[id].mesh == mesh; };
+    const auto on_mesh = [&](InstructionId id) {
+      const Instruction& each = program.instructions[id];
+      return each.mesh == mesh && !std::holds_alternative<Receive>(each.what);
+    };
     if ((std::any_of(stage.forward.begin(), stage.forward.end(), on_mesh) ||
          std::any_of(stage.backward.begin(), stage.backward.end(), on_mesh)) &&
         (ranks.empty() || ranks.back() != place / schedule.chunks))

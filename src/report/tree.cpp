@@ -33,15 +33,20 @@ std::string describe(const Split& split, const std::string& mesh_axis) {
 
 std::vector<std::string> describe(const Rule& rule) {
   std::vector<std::string> says;
-  for (const auto& [axis, dim] : rule.inputs)
-    says.push_back(dim < 0    ? fmt::format("inputs whole over {}", axis)
-                   : dim == 0 ? fmt::format("samples over {}", axis)
-                              : fmt::format("dimension {} of inputs over {}", dim, axis));
+  const auto as = [](const std::vector<std::int64_t>& ratio) {
+    return ratio.empty() ? std::string() : fmt::format(" as {}", fmt::join(ratio, ":"));
+  };
+  for (const auto& [axis, split] : rule.inputs)
+    says.push_back(split.dim < 0 ? fmt::format("inputs whole over {}", axis)
+                   : split.dim == 0
+                       ? fmt::format("samples over {}{}", axis, as(split.ratio))
+                       : fmt::format("dimension {} of inputs over {}{}", split.dim, axis, as(split.ratio)));
   for (const auto& [axis, split] : rule.compute) says.push_back(describe(split, axis));
   for (int kind = 0; kind < kStoredKinds; ++kind) {
     const Storage& storage = rule.stored(static_cast<Stored>(kind));
     const std::string_view name = name_of(static_cast<Stored>(kind));
     if (storage.over) says.push_back(fmt::format("{} spread over {}", name, fmt::join(*storage.over, ", ")));
+    for (const auto& [axis, ratio] : storage.ratio) says.push_back(fmt::format("{} over {}{}", name, axis, as(ratio)));
     if (storage.offload) says.push_back(fmt::format("{} on the {}", name, *storage.offload ? "host" : "device"));
   }
   if (rule.recompute) says.push_back(fmt::format("recompute {}", name_of(*rule.recompute)));

@@ -205,7 +205,6 @@ class Reader {
     current_[1] = count_ + 1;
     for (auto& ends : section_end) ends.assign(sections_.size(), 0);
     timeline.for_each(id, [&](const Span& span) {
-      if (span.instruction == kNoInstruction) return;
       const Instruction& instruction = program().instructions[InstructionId(span.instruction)];
       if (instruction.stream == Stream::Data || span.play > kStep) return;
       play_end[span.play] = std::max(play_end[span.play], span.end);

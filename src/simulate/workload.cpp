@@ -174,7 +174,7 @@ Picoseconds busiest_stream(const Workload& workload) {
   using Streams = std::array<Picoseconds, kMaxStreams>;
   Picoseconds most = 0;
   for (const Agent& agent : workload.agents) {
-    IdVec<BodyId, std::array<Streams, 4>> bodies(agent.bodies.size());  // by when tasks are played
+    IdVec<BodyId, std::array<Streams, kPlayedFor>> bodies(agent.bodies.size());  // by when tasks are played
     const auto add = [&](Picoseconds& sum, Picoseconds time) { sum = std::min(kTimeLimit, sum + time); };
     for (const BodyId body : agent.bodies.ids())
       for (const TaskId id : agent.bodies[body]) {
@@ -186,10 +186,10 @@ Picoseconds busiest_stream(const Workload& workload) {
     const IdVec<BodyId, PlayedRange> ranges = played_ranges(agent);
     for (const Play& play : agent.plays)
       for (std::size_t stream = 0; stream < sums.size(); ++stream) {
-        const auto& [every, first, last, after_first] = bodies[play.body];
+        const auto& [every, first, last, all_but_last, after_first] = bodies[play.body];
         add(sums[stream], every[stream]);
         add(sums[stream], play.micro_batch == ranges[play.body].first ? first[stream] : after_first[stream]);
-        if (play.micro_batch == ranges[play.body].last) add(sums[stream], last[stream]);
+        add(sums[stream], play.micro_batch == ranges[play.body].last ? last[stream] : all_but_last[stream]);
       }
     most = std::max(most, *std::max_element(sums.begin(), sums.end()));
   }

@@ -79,6 +79,7 @@ enum class PlayedFor : std::uint8_t {
   AllButLastMicroBatch,
   AfterFirst,  // every one, but in the first it only has its place: it takes no time, of the host neither. No meeting
 };
+inline constexpr std::size_t kPlayedFor = 5;
 constexpr bool is_played(PlayedFor when, bool first, bool last) {
   switch (when) {
     case PlayedFor::EveryMicroBatch:

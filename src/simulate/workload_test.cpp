@@ -64,7 +64,8 @@ TEST(Check, NamesWhatIsWrong) {
   EXPECT_EQ(fault([](Workload& w) { w.meetings[MeetingId(0)].parties = 3; }),
             "meeting 0: has 3 parties but 2 agents come to it");
   EXPECT_EQ(fault([](Workload& w) { w.meetings[MeetingId(0)].parties = 0; }), "meeting 0: 0 parties: 1 at least");
-  EXPECT_EQ(fault([&](Workload& w) { w.agents[a].tasks[TaskId(1)].stream = 8; }), "agent 0: task 1: stream 8: below 8");
+  EXPECT_EQ(fault([&](Workload& w) { w.agents[a].tasks[TaskId(1)].stream = 16; }),
+            "agent 0: task 1: stream 16: below 16");
   EXPECT_EQ(fault([&](Workload& w) { w.agents[a].tasks[TaskId(0)].work = WorkId(9); }),
             "agent 0: task 0: work 9 does not exist");
   EXPECT_EQ(fault([&](Workload& w) { w.agents[a].tasks[TaskId(1)].meeting = MeetingId(9); }),

@@ -37,7 +37,7 @@ std::optional<Placement> split_of(const Signature& signature, const Operand& ope
     const auto at = static_cast<std::size_t>(factor);
     std::int64_t parts = settled.outer.empty() || settled.outer[at] == 1 ? 1 : 0;
     for (const Cut& cut : settled.axes[at])
-      parts *= cut.sizes.empty() ? mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)].size : 0;
+      parts *= cut.shares.empty() ? mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)].size : 0;
     if (parts != signature.axes[at].size) break;
     split->outer /= parts;
   }
@@ -65,23 +65,20 @@ class Decider {
       return error("{}: {} has no axis '{}' ({})", graph_.name(op_), name_of(signature_.kind), choice.axis,
                    fmt::join(names, ", "));
     }
-    if (degree_ == 1) return splittable(signature_, axis) ? AxisDecision{axis, choice.outer, {}, 0} : AxisDecision{};
+    const Shares shares = reduced(choice.shares);
+    if (degree_ == 1)
+      return splittable(signature_, axis) ? AxisDecision{axis, choice.outer, shares, 0} : AxisDecision{};
     if (!splittable(signature_, axis))
       return error("{}: axis {} of {} cannot be split", graph_.name(op_), choice.axis, name_of(signature_.kind));
     const std::int64_t size = signature_.axes[static_cast<std::size_t>(axis)].size;
-    if (choice.sizes.empty() && !divides(axis, choice.outer, degree_))
+    if (shares.empty() && !divides(axis, choice.outer, degree_))
       return error("{}: axis {} of size {} does not divide over {} devices", graph_.name(op_), choice.axis, size,
                    degree_);
-    if (!choice.sizes.empty()) {
-      std::int64_t total = 0;
-      for (std::int64_t share : choice.sizes) total += share;
-      if (static_cast<int>(choice.sizes.size()) != degree_ || total * choice.outer != size)
-        return error("{}: axis {} of size {} is not cut into {} by shares {}", graph_.name(op_), choice.axis, size,
-                     degree_, fmt::join(choice.sizes, ":"));
-      if (!cuts(axis).empty())
-        return error("{}: axis {} is cut by two mesh axes, one of them unevenly", graph_.name(op_), choice.axis);
-    }
-    return AxisDecision{axis, choice.outer, choice.sizes, 0};
+    if (!shares.empty() &&
+        (static_cast<int>(shares.size()) != degree_ || !divides(axis, choice.outer, units_of(shares, degree_))))
+      return error("{}: axis {} of size {} is not cut into {} by shares {}", graph_.name(op_), choice.axis, size,
+                   degree_, fmt::join(choice.shares, ":"));
+    return AxisDecision{axis, choice.outer, shares, 0};
   }
 
   // A backward product has its forward operator's axes. Where partial sums went through forward, the gradient that
@@ -89,7 +86,7 @@ class Decider {
   AxisDecision as_forward() const {
     const AxisDecision& forward = context_.state.decided[graph_.ops()[op_].forward];
     if (forward.partial_inputs != 0 || forward.axis < 0) return {};
-    return fits(forward.axis, forward.outer, forward.sizes) ? forward : AxisDecision{};
+    return fits(forward.axis, forward.outer, forward.shares) ? forward : AxisDecision{};
   }
 
   AxisDecision follow_inputs() {
@@ -114,10 +111,7 @@ class Decider {
     if (!context_.ring || signature_.kind != OpKind::Attention || decision.axis < 0) return decision;
     if (decision.axis != signature_.axis_named("q")) return decision;
     const int keys = signature_.axis_named("t");
-    const auto size = [&](int axis) { return signature_.axes[static_cast<std::size_t>(axis)].size; };
-    const bool alike = decision.sizes.empty() ? divides(keys, decision.outer, degree_)
-                                              : size(keys) == size(decision.axis) && cuts(keys).empty();
-    if (alike) decision.ring = keys;
+    if (degree_ == 1 || divides(keys, decision.outer, units_of(decision.shares, degree_))) decision.ring = keys;
     return decision;
   }
 
@@ -125,29 +119,29 @@ class Decider {
   const AxisPlacement& placed(TensorId tensor) const { return context_.state.placed[tensor]; }
   const std::vector<Cut>& cuts(int axis) const { return settled_.axes[static_cast<std::size_t>(axis)]; }
 
-  // Whether what the mesh axes settled before leave of an axis divides into parts.
-  bool divides(int axis, std::int64_t outer, std::int64_t parts) const {
+  // Whether what the mesh axes settled before leave of an axis divides into so many equal units.
+  bool divides(int axis, std::int64_t outer, std::int64_t units) const {
     std::int64_t size = signature_.axes[static_cast<std::size_t>(axis)].size / outer;
     if (!cuts(axis).empty() && windowed(signature_, axis)) return false;
     for (const Cut& cut : cuts(axis)) {
-      const int taken = mesh_.axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
+      const std::int64_t taken = units_of(cut.shares, mesh_.axes()[static_cast<std::size_t>(cut.mesh_axis)].size);
       if (size % taken != 0) return false;
       size /= taken;
     }
-    return size % parts == 0;
+    return size % units == 0;
   }
 
   // Whether the axis can be cut here by propagation, beside the cuts before and those chosen for later mesh axes.
-  bool fits(int axis, std::int64_t outer, const std::vector<std::int64_t>& sizes) const {
+  bool fits(int axis, std::int64_t outer, const Shares& shares) const {
     if (degree_ == 1) return true;
-    std::int64_t parts = degree_;
+    std::int64_t units = units_of(shares, degree_);
     for (std::size_t later = static_cast<std::size_t>(context_.mesh_axis) + 1; later < chosen_.size(); ++later) {
       const int degree = mesh_.axes()[later].size;
       if (!chosen_[later] || degree == 1 || signature_.axis_named(chosen_[later]->axis) != axis) continue;
-      if (!sizes.empty() || !chosen_[later]->sizes.empty() || windowed(signature_, axis)) return false;
-      parts *= degree;
+      if (windowed(signature_, axis)) return false;
+      units *= units_of(reduced(chosen_[later]->shares), degree);
     }
-    return sizes.empty() ? divides(axis, outer, parts) : cuts(axis).empty();
+    return divides(axis, outer, units);
   }
 
   // A gradient accumulator takes the form of what is added to it, whatever was added before: the terms of a weight that
@@ -177,10 +171,10 @@ class Decider {
     return true;
   }
 
-  void consider(int axis, std::int64_t outer, std::vector<std::int64_t> sizes) {
-    if (!splittable(signature_, axis) || !fits(axis, outer, sizes)) return;
+  void consider(int axis, std::int64_t outer, Shares shares) {
+    if (!splittable(signature_, axis) || !fits(axis, outer, shares)) return;
     const auto rank = [&](int each) { return preference(signature_.axes[static_cast<std::size_t>(each)].kind); };
-    if (!best_ || rank(axis) < rank(best_->axis)) best_ = AxisDecision{axis, outer, std::move(sizes), 0};
+    if (!best_ || rank(axis) < rank(best_->axis)) best_ = AxisDecision{axis, outer, std::move(shares), 0};
   }
 
   // Considers the axes that the input is already split on.
@@ -196,25 +190,18 @@ class Decider {
       const std::int64_t outer = from.placement.outer / split->outer;
       const std::int64_t size = signature_.axes[static_cast<std::size_t>(axis)].size;
       if (outer >= size || size % outer != 0) continue;
-      if (auto sizes = axis_sizes(from, operand.dims[static_cast<std::size_t>(from.placement.dim)], size / outer))
-        consider(axis, outer, std::move(*sizes));
+      if (auto shares = axis_shares(from, operand.dims[static_cast<std::size_t>(from.placement.dim)], size))
+        consider(axis, outer, std::move(*shares));
     }
   }
 
-  // Shares of an axis block of `size` elements that follow from those of a tensor's dimension; none when they do not
-  // fit it. Those of a mesh with another number of devices say nothing here.
-  std::optional<std::vector<std::int64_t>> axis_sizes(const AxisPlacement& from, const DimIndex& dim,
-                                                      std::int64_t size) const {
-    if (static_cast<int>(from.sizes.size()) != degree_) return std::vector<std::int64_t>{};
-    std::vector<std::int64_t> sizes = from.sizes;
-    const std::int64_t unit = dim.windowed() ? dim.window.stride : dim.size / from.placement.outer / size;
-    std::int64_t total = 0;
-    for (std::int64_t& share : sizes) {
-      if (share % unit != 0) return std::nullopt;
-      total += share /= unit;
-    }
-    if (total != size) return std::nullopt;
-    return sizes;
+  // Shares of an axis of `size` elements that follow from those of a tensor's dimension; none when they do not fit it.
+  // Those of a mesh with another number of devices say nothing here; a single device hands them on.
+  std::optional<Shares> axis_shares(const AxisPlacement& from, const DimIndex& dim, std::int64_t size) const {
+    if (from.shares.empty() || degree_ == 1) return from.shares;
+    if (static_cast<int>(from.shares.size()) != degree_) return Shares{};
+    if (dim.windowed() && size * dim.window.stride != dim.size) return std::nullopt;
+    return from.shares;
   }
 
   const AxisContext& context_;
@@ -261,14 +248,8 @@ AxisPlacement output_placement(const Signature& signature, std::size_t output, c
     return {operand.local.contains(decision.axis) ? local : Placement::partial(operand.reducer), {}};
   }
   AxisPlacement result{Placement::split(split->dim, split->outer * decision.outer), {}};
-  if (decision.sizes.empty()) return result;
-  const Placement& placement = result.placement;
-  const DimIndex& dim = operand.dims[static_cast<std::size_t>(placement.dim)];
   // A window's parts begin at its stride; the layout of the operand says exactly where, and nothing follows them.
-  if (dim.windowed()) return result;
-  const std::int64_t block = signature.axes[static_cast<std::size_t>(decision.axis)].size / decision.outer;
-  result.sizes = decision.sizes;
-  for (std::int64_t& share : result.sizes) share *= dim.size / placement.outer / block;
+  if (!operand.dims[static_cast<std::size_t>(split->dim)].windowed()) result.shares = decision.shares;
   return result;
 }
 

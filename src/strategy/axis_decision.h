@@ -12,7 +12,7 @@ namespace weft {
 struct AxisDecision {
   int axis = -1;  // the operator's axis that is split; −1: none
   std::int64_t outer = 1;
-  std::vector<std::int64_t> sizes = {};
+  Shares shares = {};                // of an uneven split
   std::uint64_t partial_inputs = 0;  // not 0: these inputs are partial sums and so are the outputs
   int ring = -1;                     // another axis, split alike: its parts go around a ring
 
@@ -24,7 +24,7 @@ struct AxisDecision {
 // the next cuts what is there.
 struct AxisPlacement {
   Placement placement = {};
-  std::vector<std::int64_t> sizes = {};  // of uneven splits: elements of a block of the dimension, per coordinate
+  Shares shares = {};  // of an uneven split
 
   bool operator==(const AxisPlacement&) const = default;
 };

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <numeric>
+#include <utility>
 
 #include "base/check.h"
 #include "base/checked.h"
@@ -13,13 +15,22 @@ namespace {
 
 int degree(const Mesh& mesh, int axis) { return mesh.axes()[static_cast<std::size_t>(axis)].size; }
 
-// Sizes of an even cut of `extent`, or none when it divides: then evenness needs no words.
-std::vector<std::int64_t> even_sizes(std::int64_t extent, int parts) {
-  if (extent % parts == 0) return {};
-  std::vector<std::int64_t> sizes;
-  for (const AxisSlice& slice : split_evenly(Axis{"", extent, AxisKind::Attribute, 1}, parts))
-    sizes.push_back(slice.size());
-  return sizes;
+std::int64_t units_of(const Cut& cut, const Mesh& mesh) {
+  return weft::units_of(cut.shares, degree(mesh, cut.mesh_axis));
+}
+std::int64_t largest_share(const Cut& cut) {
+  return cut.shares.empty() ? 1 : *std::max_element(cut.shares.begin(), cut.shares.end());
+}
+
+// Says in shares how the even cuts of an operator's axis cut what does not divide by them.
+void settle_even_cuts(Factor& factor, const Mesh& mesh) {
+  std::int64_t unit = factor.size;  // every part so far is a multiple of it
+  for (Cut& cut : factor.cuts) {
+    const int parts = degree(mesh, cut.mesh_axis);
+    if (cut.shares.empty() && unit % parts != 0)
+      cut.shares = reduced(nearest_shares(unit, 1, Shares(static_cast<std::size_t>(parts), 1)));
+    unit /= units_of(cut, mesh);
+  }
 }
 
 bool has_halo(const Factor& factor) {
@@ -33,17 +44,17 @@ bool has_halo(const Layout& layout) {
   });
 }
 
-bool is_even(const Factor& factor) {
-  return std::all_of(factor.cuts.begin(), factor.cuts.end(), [](const Cut& cut) { return cut.sizes.empty(); });
+std::int64_t largest_part(const Factor& factor, const Mesh& mesh) {
+  std::int64_t part = factor.size;
+  for (const Cut& cut : factor.cuts) part = part / units_of(cut, mesh) * largest_share(cut);
+  return part;
 }
 
-// Cuts of mesh axes of one device cut nothing; sizes that are all equal say nothing.
+// Cuts of mesh axes of one device cut nothing.
 void simplify_cuts(Factor& factor, const Mesh& mesh) {
   std::erase_if(factor.cuts, [&](const Cut& cut) { return degree(mesh, cut.mesh_axis) == 1; });
   for (Cut& cut : factor.cuts)
-    if (!cut.sizes.empty() &&
-        std::adjacent_find(cut.sizes.begin(), cut.sizes.end(), std::not_equal_to<>()) == cut.sizes.end())
-      cut.sizes.clear();
+    if (!cut.shares.empty()) cut.shares = reduced(std::move(cut.shares));
 }
 
 void canonicalize(DimLayout& dim, const Mesh& mesh) {
@@ -54,15 +65,11 @@ void canonicalize(DimLayout& dim, const Mesh& mesh) {
     if (!merged.empty() && !has_halo(merged.back())) {
       Factor& last = merged.back();
       if (factor.cuts.empty()) {  // whole blocks: each part of the outer factor takes its blocks along
-        for (Cut& cut : last.cuts)
-          for (std::int64_t& size : cut.sizes) size *= factor.size;
         last.size *= factor.size;
         continue;
       }
       // One block per device of the outer factor: what cuts inside it cuts the part again.
-      std::int64_t parts = 1;
-      for (const Cut& cut : last.cuts) parts *= degree(mesh, cut.mesh_axis);
-      if (!last.cuts.empty() && parts == last.size && is_even(last)) {
+      if (!last.cuts.empty() && largest_part(last, mesh) == 1) {
         last.size *= factor.size;
         last.cuts.insert(last.cuts.end(), factor.cuts.begin(), factor.cuts.end());
         continue;
@@ -79,13 +86,13 @@ Range own_range(const Factor& factor, const Mesh& mesh, int position) {
   for (const Cut& cut : factor.cuts) {
     const int parts = degree(mesh, cut.mesh_axis);
     const int part = (mesh.coordinate(position, cut.mesh_axis) + parts - cut.rotate % parts) % parts;
-    if (cut.sizes.empty()) {
-      const std::int64_t width = (range.end - range.begin) / parts;
-      range.begin += part * width;
-      range.end = range.begin + width;
+    const std::int64_t unit = (range.end - range.begin) / units_of(cut, mesh);
+    if (cut.shares.empty()) {
+      range.begin += part * unit;
+      range.end = range.begin + unit;
     } else {
-      for (int i = 0; i < part; ++i) range.begin += cut.sizes[static_cast<std::size_t>(i)];
-      range.end = range.begin + cut.sizes[static_cast<std::size_t>(part)];
+      for (int i = 0; i < part; ++i) range.begin += cut.shares[static_cast<std::size_t>(i)] * unit;
+      range.end = range.begin + cut.shares[static_cast<std::size_t>(part)] * unit;
     }
   }
   return range;
@@ -101,13 +108,13 @@ Range held_range(const Factor& factor, const Mesh& mesh, int position) {
   return range;
 }
 
-// Where the parts of a windowed dimension begin: at stride · the first window of each part; the last part takes the
-// rest.
-std::vector<std::int64_t> owner_sizes(const DimIndex& dim, const Axis& axis, const Cut& cut, int parts) {
-  std::vector<std::int64_t> windows = cut.sizes;
+// How a windowed dimension is shared out: a part begins at stride · its first window; the last part takes the rest.
+Shares owner_shares(const DimIndex& dim, const Axis& axis, const Cut& cut, int parts) {
+  Shares windows = cut.shares;
+  for (std::int64_t& share : windows) share *= axis.size / weft::units_of(cut.shares, parts);
   if (windows.empty())
     for (const AxisSlice& slice : split_evenly(axis, parts)) windows.push_back(slice.size());
-  std::vector<std::int64_t> sizes;
+  Shares sizes;
   std::int64_t first_window = 0, begin = 0;
   for (int part = 0; part < parts; ++part) {
     first_window += windows[static_cast<std::size_t>(part)];
@@ -115,10 +122,43 @@ std::vector<std::int64_t> owner_sizes(const DimIndex& dim, const Axis& axis, con
     sizes.push_back(end - begin);
     begin = end;
   }
-  return sizes;
+  return reduced(std::move(sizes));
 }
 
 }  // namespace
+
+Shares reduced(Shares shares) {
+  std::int64_t divisor = 0;
+  for (std::int64_t share : shares) divisor = std::gcd(divisor, share);
+  if (divisor > 1)
+    for (std::int64_t& share : shares) share /= divisor;
+  if (std::adjacent_find(shares.begin(), shares.end(), std::not_equal_to<>()) == shares.end()) shares.clear();
+  return shares;
+}
+
+std::int64_t units_of(const Shares& shares, int parts) {
+  return shares.empty() ? parts : std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
+}
+
+Shares nearest_shares(std::int64_t size, std::int64_t granule, const Shares& ratio) {
+  const std::int64_t units = size / granule, sum = std::accumulate(ratio.begin(), ratio.end(), std::int64_t{0});
+  Shares parts;
+  std::vector<std::pair<std::int64_t, std::size_t>> remainders;
+  std::int64_t given = 0;
+  for (std::size_t i = 0; i < ratio.size(); ++i) {
+    // units · ratio / sum, without the product of the two large ones.
+    const std::int64_t rest = units % sum * ratio[i];
+    parts.push_back(units / sum * ratio[i] + rest / sum);
+    given += parts.back();
+    remainders.emplace_back(-(rest % sum), i);
+  }
+  std::sort(remainders.begin(), remainders.end());
+  for (std::int64_t left = units - given; left > 0; --left)
+    ++parts[remainders[static_cast<std::size_t>(left - 1)].second];
+  for (std::int64_t& part : parts) part *= granule;
+  parts.back() += size % granule;
+  return parts;
+}
 
 Layout replicated(MeshId id, const Mesh& mesh, const Shape& shape) {
   Layout layout{id, {}, PartialAxes(mesh.axes().size()), 0};
@@ -153,7 +193,7 @@ Layout operand_layout(const Signature& signature, bool output, std::size_t index
         if (!cuts.empty()) {
           WEFT_CHECK(cuts.size() == 1, "a windowed axis is cut by one mesh axis");
           const Placement placement = *operand_split(signature, operand, a);
-          factor.cuts = {Cut{cuts[0].mesh_axis, owner_sizes(dim, axis, cuts[0], degree(mesh, cuts[0].mesh_axis)),
+          factor.cuts = {Cut{cuts[0].mesh_axis, owner_shares(dim, axis, cuts[0], degree(mesh, cuts[0].mesh_axis)),
                              placement.halo_low, placement.halo_high, output}};
         }
       } else {
@@ -162,12 +202,7 @@ Layout operand_layout(const Signature& signature, bool output, std::size_t index
           factors.push_back({outer, {}});
           factor.size /= outer;
         }
-        std::int64_t left = factor.size;
-        for (Cut& cut : factor.cuts) {
-          const int parts = degree(mesh, cut.mesh_axis);
-          if (cut.sizes.empty()) cut.sizes = even_sizes(left, parts);
-          left = ceil_div(left, parts);
-        }
+        settle_even_cuts(factor, mesh);
       }
       factors.push_back(std::move(factor));
     }
@@ -200,12 +235,7 @@ AxisSlices axis_slices(const Signature& signature, const OpSharding& sharding, c
     if (sharding.axes[a].empty()) continue;
     const std::int64_t outer = sharding.outer.empty() ? 1 : sharding.outer[a];
     Factor factor{signature.axes[a].size / outer, sharding.axes[a]};
-    std::int64_t left = factor.size;
-    for (Cut& cut : factor.cuts) {
-      const int parts = degree(mesh, cut.mesh_axis);
-      if (cut.sizes.empty()) cut.sizes = even_sizes(left, parts);
-      left = ceil_div(left, parts);
-    }
+    settle_even_cuts(factor, mesh);
     const Range range = own_range(factor, mesh, position);
     slices[a] = {outer, range.begin, range.end};
   }
@@ -216,7 +246,7 @@ Layout without_halos(Layout layout) {
   if (!has_halo(std::as_const(layout))) return layout;
   for (DimLayout& dim : layout.dims)
     for (Factor& factor : dim)
-      for (Cut& cut : factor.cuts) cut = Cut{.mesh_axis = cut.mesh_axis, .sizes = cut.sizes, .rotate = cut.rotate};
+      for (Cut& cut : factor.cuts) cut = Cut{.mesh_axis = cut.mesh_axis, .shares = cut.shares, .rotate = cut.rotate};
   return layout;
 }
 
@@ -273,8 +303,7 @@ std::int64_t largest_local_elements(const Layout& layout, const Mesh& mesh) {
     for (const Factor& factor : dim) {
       std::int64_t part = factor.size;
       for (const Cut& cut : factor.cuts) {
-        const std::int64_t own = cut.sizes.empty() ? part / degree(mesh, cut.mesh_axis)
-                                                   : *std::max_element(cut.sizes.begin(), cut.sizes.end());
+        const std::int64_t own = part / units_of(cut, mesh) * largest_share(cut);
         part = std::min(part, own + cut.halo_low + cut.halo_high);
       }
       elements *= part;
@@ -301,7 +330,7 @@ std::string print(const std::vector<Cut>& cuts, const Mesh& mesh) {
   for (const Cut& cut : cuts) {
     if (!text.empty()) text += ',';
     text += mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)].name;
-    if (!cut.sizes.empty()) text += fmt::format("({})", fmt::join(cut.sizes, "+"));
+    if (!cut.shares.empty()) text += fmt::format("({})", fmt::join(cut.shares, "+"));
     if (cut.halo_low || cut.halo_high || cut.halo_sum)
       text += fmt::format("{}-{}+{}", cut.halo_sum ? "Σ" : "", cut.halo_low, cut.halo_high);
     if (cut.rotate) text += fmt::format(">{}", cut.rotate);
@@ -380,10 +409,10 @@ class Reader {
       WEFT_TRY(cut.mesh_axis, axis());
       if (take("(")) {
         do {
-          WEFT_TRY(const std::int64_t size, number());
-          cut.sizes.push_back(size);
+          WEFT_TRY(const std::int64_t share, number());
+          cut.shares.push_back(share);
         } while (take("+"));
-        if (!take(")")) return expected("')' after the sizes of the parts");
+        if (!take(")")) return expected("')' after the shares of the parts");
       }
       cut.halo_sum = take("Σ");
       if (take("-")) {

@@ -7,6 +7,12 @@
 //   [4096: tp]            contiguous columns over tp
 //   [8] [512: tp]         8 blocks, each cut over tp: a strided shard
 //   [1024: dp, tp]        cut over dp, each part again over tp
+//   [1024: dp(3+1), tp]   three quarters and one quarter over dp, each part halved over tp
+//
+// A cut gives its parts shares of what the cuts before it left, whatever that is; nothing in it is a size. So the same
+// cut does for heads, for their columns and for every tensor that has them, and cuts follow one another freely. The sum
+// of the shares (of an even cut, the number of parts) must divide what is cut: 1024 into 3+1 and then into 2 works
+// because 4 · 2 divides 1024.
 //
 // Layouts are kept in one canonical form (factors merged where the cut is the same), so equal layouts compare equal
 // however they came about: heads 0…3 of 8 and columns 0…511 of 1024 are the same thing.
@@ -30,10 +36,19 @@ namespace weft {
 
 using MeshId = Id<struct MeshTag>;
 
-// One mesh axis cutting a factor. Even unless `sizes` (one per coordinate, summing to what is cut) says otherwise.
+// What each part of a cut gets, by coordinate: 3, 2, 1. Without a common divisor; none when all are equal.
+using Shares = std::vector<std::int64_t>;
+Shares reduced(Shares shares);
+// Of how many equal units a cut into `parts` hands out its shares: what is cut must divide by it.
+std::int64_t units_of(const Shares& shares, int parts);
+// The shares of `size` elements, in whole granules, that come nearest to a ratio: by largest remainder, the first of
+// equals; what is no whole granule goes to the last.
+Shares nearest_shares(std::int64_t size, std::int64_t granule, const Shares& ratio);
+
+// One mesh axis cutting a factor, evenly unless there are shares.
 struct Cut {
   int mesh_axis = -1;
-  std::vector<std::int64_t> sizes = {};
+  Shares shares = {};
   // Elements of the neighbours' parts held besides (inputs of windows), or contributed to (`halo_sum`, their
   // gradients).
   std::int64_t halo_low = 0, halo_high = 0;
@@ -82,7 +97,8 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-// Which mesh axes split each axis of an operator, major first; uneven where a cut gives sizes.
+// Which mesh axes split each axis of an operator, major first; uneven where a cut has shares. An even cut of an axis
+// that does not divide is as even as whole elements allow.
 //
 // A mesh axis that splits two axes (the queries and the keys of attention) goes around a ring: every part of the one
 // meets every part of the other, step by step (compile/ring.cpp). One step is the same with the second axis rotated.
@@ -133,7 +149,7 @@ std::int64_t largest_local_elements(const Layout& layout, const Mesh& mesh);
 // Text in which nothing is lost:
 //   [128:dp][4096][1024:tp] P(dp)      dimensions, each a product of factors with their cuts; partial sums
 //   [8 512:tp] P(dp,max) L(cp)         8 blocks, each cut; another reducer; local
-//   [12:h(6+4+2)-1+1]                  uneven parts, one element of each neighbour held besides; Σ-1+1: contributed to
+//   [12:h(3+2+1)-1+1]                  uneven parts, one element of each neighbour held besides; Σ-1+1: contributed to
 //   [1024:cp>1]                        each device holds the part before its own: handed on once around the ring
 std::string print(const Layout& layout, const Mesh& mesh);
 std::string print(const std::vector<Cut>& cuts, const Mesh& mesh);  // "dp,tp"

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "strategy/schedules.h"
 
 namespace weft {
 namespace {
@@ -65,15 +64,12 @@ class Placer {
   }
 
   Status place_stages() {
-    const PipelineSchedule* schedule = find_schedule(strategy_.schedule.name);
-    WEFT_CHECK(schedule, "a resolved strategy has a known schedule");
-    for (std::int64_t stage = 0; stage < strategy_.stages; ++stage) {
-      const RankMesh& rank =
-          strategy_.ranks[static_cast<std::size_t>(rank_of_stage(*schedule, strategy_.schedule.ranks, stage))];
+    for (std::size_t stage = 0; stage < strategy_.meshes.size(); ++stage) {
+      const auto& [mesh, choices] = strategy_.meshes[stage];
       std::vector<std::size_t> axis_of;
-      for (const MeshAxis& axis : rank.mesh.axes()) axis_of.push_back(static_cast<std::size_t>(index_of(axis.name)));
-      WEFT_TRY_OK(add(rank.mesh, axis_of, static_cast<int>(stage)));
-      choices_of_stage_.push_back(&strategy_.choices[rank.choices]);
+      for (const MeshAxis& axis : mesh.axes()) axis_of.push_back(static_cast<std::size_t>(index_of(axis.name)));
+      WEFT_TRY_OK(add(mesh, axis_of, static_cast<int>(stage)));
+      choices_of_stage_.push_back(&strategy_.choices[choices]);
     }
     placed_.placing.mesh_of.resize(graph_.ops().size(), MeshId(0));
     for (OpId op : graph_.ops().ids())
@@ -119,12 +115,15 @@ class Placer {
           into.over[kind] |= own.over[kind];
           into.offload[kind] = into.offload[kind] || own.offload[kind];
         }
+        into.ratio.insert(own.ratio.begin(), own.ratio.end());
       }
-    for (const MeshChoices& choices : strategy_.choices)
+    for (const MeshChoices& choices : strategy_.choices) {
       for (std::size_t kind = 0; kind < kStoredKinds; ++kind) {
         placed_.storage.over[kind] |= choices.storage.over[kind];
         placed_.storage.offload[kind] = placed_.storage.offload[kind] || choices.storage.offload[kind];
       }
+      placed_.storage.ratio.insert(choices.storage.ratio.begin(), choices.storage.ratio.end());
+    }
     for (const auto& [op, placement] : strategy_.placed) {
       const std::vector<MeshAxis>& degrees = strategy_.placements[placement].axes();
       for (std::size_t i = 0; first_placed_ + i < names_.size(); ++i)

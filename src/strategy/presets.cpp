@@ -85,7 +85,7 @@ void except_inputs(const Graph& graph, const std::vector<std::string>& axes, int
     if (static_cast<int>(shape.size()) <= value || shape[static_cast<std::size_t>(value)] == 1) continue;
     Rule& rule = exceptions[layer_glob(graph.name(id))];
     rule.match = layer_glob(graph.name(id));
-    for (const std::string& axis : axes) rule.inputs[axis] = -1;
+    for (const std::string& axis : axes) rule.inputs[axis] = {-1};
   }
   for (auto& [match, rule] : exceptions) rules.push_back(std::move(rule));
 }
@@ -109,7 +109,7 @@ OpId linear_after(const Graph& graph, OpId op) {
 std::vector<Rule> data_parallel(const Graph& graph, std::span<const std::string> axes) {
   Rule all;
   all.match = "**";
-  for (const std::string& axis : axes) all.inputs[axis] = 0;
+  for (const std::string& axis : axes) all.inputs[axis] = {0};
   std::vector<Rule> rules = {std::move(all)};
   except_inputs(graph, {axes.begin(), axes.end()}, &InputDims::sample, 0, rules);
   return rules;
@@ -118,7 +118,7 @@ std::vector<Rule> data_parallel(const Graph& graph, std::span<const std::string>
 std::vector<Rule> context_parallel(const Graph& graph, const std::string& axis, ContextMode mode) {
   Rule all;
   all.match = "**";
-  all.inputs[axis] = 1;
+  all.inputs[axis] = {1};
   std::vector<Rule> rules = {std::move(all)};
   except_inputs(graph, {axis}, &InputDims::sequence, 1, rules);
   if (mode != ContextMode::AllToAll) return rules;
@@ -211,7 +211,7 @@ std::vector<Rule> hybrid_tables(const Graph& graph, const std::string& axis, int
     if (graph.tensors()[ids].kind != TensorKind::Input) continue;
     Rule& rule = whole_ids[layer_glob(graph.name(ids))];
     rule.match = layer_glob(graph.name(ids));
-    rule.inputs[axis] = -1;
+    rule.inputs[axis] = {-1};
   }
   for (auto& [match, rule] : whole_ids) rules.push_back(std::move(rule));
   for (Rule& rule : std::move(by_op).take()) rules.push_back(std::move(rule));
@@ -225,8 +225,8 @@ std::vector<Rule> spatial(const Graph& graph, const std::string& height_axis, co
     if (tensor.kind != TensorKind::Input || tensor.type.shape.size() != 4) continue;
     Rule rule;
     rule.match = graph.name(id);
-    if (!height_axis.empty()) rule.inputs[height_axis] = 2;
-    if (!width_axis.empty()) rule.inputs[width_axis] = 3;
+    if (!height_axis.empty()) rule.inputs[height_axis] = {2};
+    if (!width_axis.empty()) rule.inputs[width_axis] = {3};
     rules.push_back(std::move(rule));
   }
   return rules;

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "base/checked.h"
+#include "strategy/schedules.h"
 
 namespace weft {
 namespace {
@@ -36,18 +38,55 @@ std::vector<std::string> all_operator_axes(const Strategy& strategy, const Repor
   return names;
 }
 
-void check_disjoint(const Strategy& strategy, const std::vector<Mesh>& ranks, const Report& report) {
+// The pipeline ranks of a strategy and the stages each of them plays; of an unknown schedule, one each.
+struct StagesOfRanks {
+  const PipelineSchedule* schedule;
+  std::int64_t ranks, stages;
+
+  explicit StagesOfRanks(const Strategy& strategy)
+      : schedule(find_schedule(strategy.schedule.name)), ranks(strategy.mesh.size_of(kPipelineAxis)), stages(ranks) {
+    if (schedule) stages = stage_count(*schedule, ranks, std::max<std::int64_t>(strategy.schedule.interleave, 1));
+  }
+  std::size_t rank_of(std::size_t stage) const {
+    return schedule ? static_cast<std::size_t>(rank_of_stage(*schedule, ranks, static_cast<std::int64_t>(stage)))
+                    : stage;
+  }
+};
+
+// Ranks have devices of their own; all stages of a rank have the same. (The first stages are one of each rank.)
+void check_devices(const Strategy& strategy, const std::vector<Mesh>& meshes, const StagesOfRanks& of,
+                   const Report& report) {
   const std::vector<Stage>& stages = strategy.schedule.stages;
+  const auto contradiction = [&](std::size_t stage, const std::string& message) {
+    const bool own = stage < stages.size() && stages[stage].mesh;
+    report("contradiction", own ? stages[stage].mesh->line : strategy.schedule.line, "schedule", message);
+  };
   std::map<DeviceId, std::size_t> rank_of;
   std::set<std::pair<std::size_t, std::size_t>> told;
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank)
-    for (DeviceId device : ranks[rank].devices()) {
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(of.ranks); ++rank)
+    for (DeviceId device : meshes[rank].devices()) {
       const auto [known, fresh] = rank_of.try_emplace(device, rank);
       if (fresh || !told.insert({known->second, rank}).second) continue;
-      const bool own = rank < stages.size() && stages[rank].mesh;
-      report("contradiction", own ? stages[rank].mesh->line : strategy.schedule.line, "schedule",
-             fmt::format("stages {} and {} both have device {}", known->second, rank, device.index()));
+      contradiction(rank, fmt::format("stages {} and {} both have device {}", known->second, rank, device.index()));
     }
+  for (std::size_t stage = static_cast<std::size_t>(of.ranks); stage < meshes.size(); ++stage) {
+    const std::size_t rank = of.rank_of(stage);
+    const bool same = meshes[stage].size() == meshes[rank].size() &&
+                      std::all_of(meshes[stage].devices().begin(), meshes[stage].devices().end(),
+                                  [&](DeviceId device) { return meshes[rank].position_of(device) >= 0; });
+    if (!same)
+      contradiction(stage,
+                    fmt::format("stage {} is played by pipeline rank {}, as stage {} is, and needs a mesh of the "
+                                "same devices",
+                                stage, rank, rank));
+  }
+  if (!of.schedule || !of.schedule->bidirectional) return;
+  for (std::size_t stage = 1; stage < meshes.size(); ++stage)
+    if (meshes[stage].axes() != meshes[0].axes())
+      contradiction(stage,
+                    fmt::format("schedule {} holds every stage twice, on the devices of two ranks, so all stages "
+                                "need meshes of one shape; stage {} has another than stage 0",
+                                of.schedule->name, stage));
 }
 
 }  // namespace
@@ -142,13 +181,12 @@ StrategyMeshes find_meshes(const Strategy& strategy, const Cluster& cluster, con
   StrategyMeshes meshes;
   meshes.operator_axes = all_operator_axes(strategy, report);
   meshes.names = names_of(strategy.mesh.axes);
+  const StagesOfRanks of(strategy);
   const bool whole = sound(strategy.mesh);
-  if (whole) meshes.ranks = rank_meshes(strategy.mesh);
-  bool own_meshes = false;
+  std::vector<std::optional<Mesh>> own_meshes(whole ? static_cast<std::size_t>(of.stages) : 0);
   for (std::size_t stage = 0; stage < strategy.schedule.stages.size(); ++stage) {
     const auto& own = strategy.schedule.stages[stage].mesh;
     if (!own) continue;
-    own_meshes = true;
     for (const MeshAxis& axis : own->axes) meshes.names.push_back(axis.name);
     const auto contradiction = [&](std::string_view message) {
       report("contradiction", own->line, "schedule", fmt::format("stage {}: {}", stage, message));
@@ -157,14 +195,22 @@ StrategyMeshes find_meshes(const Strategy& strategy, const Cluster& cluster, con
       contradiction("its mesh cannot have stages");
     else if (own->devices.empty())
       contradiction("a mesh of its own needs its devices");
-    else if (whole && stage >= meshes.ranks.size())
-      contradiction("a mesh of its own needs one stage per pipeline rank");
-    else if (sound(*own) && whole)
-      meshes.ranks[stage] = rank_meshes(*own).front();
+    else if (sound(*own) && stage < own_meshes.size())
+      own_meshes[stage] = rank_meshes(*own).front();
+  }
+  if (whole) {
+    const std::vector<Mesh> ranks = rank_meshes(strategy.mesh);
+    std::vector<const Mesh*> of_rank;  // of a stage that has no mesh of its own
+    for (const Mesh& mesh : ranks) of_rank.push_back(&mesh);
+    for (std::size_t stage = own_meshes.size(); stage-- > 0;)
+      if (own_meshes[stage]) of_rank[of.rank_of(stage)] = &*own_meshes[stage];
+    for (std::size_t stage = 0; stage < own_meshes.size(); ++stage)
+      meshes.stages.push_back(own_meshes[stage] ? *own_meshes[stage] : *of_rank[of.rank_of(stage)]);
+    if (std::any_of(own_meshes.begin(), own_meshes.end(), [](const auto& own) { return own.has_value(); }))
+      check_devices(strategy, meshes.stages, of, report);
   }
   std::sort(meshes.names.begin(), meshes.names.end());
   meshes.names.erase(std::unique(meshes.names.begin(), meshes.names.end()), meshes.names.end());
-  if (own_meshes) check_disjoint(strategy, meshes.ranks, report);
   return meshes;
 }
 

@@ -17,9 +17,12 @@ std::vector<MeshAxis> operator_axes(const MeshDeclaration& mesh);
 // The mesh of each pipeline rank, of a sound declaration.
 std::vector<Mesh> rank_meshes(const MeshDeclaration& mesh);
 
-// All meshes of a strategy: its own, cut into pipeline ranks, and those of single stages.
+// All meshes of a strategy: its own, cut into pipeline ranks, and those of single stages. A stage without a mesh of its
+// own has that of the other stages of its rank.
 struct StrategyMeshes {
-  std::vector<Mesh> ranks;                 // by pipeline rank; none when the strategy's mesh is not sound
+  // By stage; none when the strategy's mesh is not sound. Stages of one pipeline rank have the same devices, in grids
+  // of their own where they say so.
+  std::vector<Mesh> stages;
   std::vector<std::string> operator_axes;  // that split operators on some mesh, the strategy's first
   std::vector<std::string> names;          // of all axes, sorted
 };

@@ -52,6 +52,10 @@ class Resolver {
     IdVec<OpId, std::optional<Inherited<Recompute>>> modes;
     for (const NodeConfig* config : configs_) modes.push_back(config->recompute);
     resolved_.recompute = assign_recompute(modes, graph_, layers_);
+    for (OpId op : graph_.ops().ids())
+      if (const auto& offload = configs_[op]->offload[static_cast<std::size_t>(Stored::Activations)];
+          offload && offload->value && graph_.ops()[op].phase == Phase::Forward)
+        resolved_.saved_on_host.push_back(op);
     resolve_ring();
     return std::move(resolved_);
   }
@@ -107,15 +111,16 @@ class Resolver {
       for (const std::string& name : meshes.operator_axes) axes.push_back({name, size_of(name)});
       return axes;
     };
-    for (Mesh& mesh : meshes.ranks) {
+    for (Mesh& mesh : meshes.stages) {
       const std::size_t choices = choices_for(sizes([&](const std::string& name) {
         const int axis = mesh.axis_named(name);
         return axis < 0 ? 1 : mesh.axes()[static_cast<std::size_t>(axis)].size;
       }));
-      resolved_.ranks.push_back({std::move(mesh), choices});
+      resolved_.meshes.push_back({std::move(mesh), choices});
     }
     // Without meshes there are faults; the rest is looked at as far as the declaration goes.
-    if (meshes.ranks.empty()) choices_for(sizes([&](const std::string& name) { return strategy_.mesh.size_of(name); }));
+    if (meshes.stages.empty())
+      choices_for(sizes([&](const std::string& name) { return strategy_.mesh.size_of(name); }));
   }
   std::size_t choices_for(std::vector<MeshAxis> axes) {
     for (std::size_t i = 0; i < resolved_.choices.size(); ++i)
@@ -128,13 +133,11 @@ class Resolver {
   }
   // Whether an operator runs on a mesh with these choices; on all of them while the meshes are not known.
   bool runs_on(const MeshChoices& choices, OpId op) const {
-    if (resolved_.ranks.empty() || resolved_.choices.size() == 1) return true;
-    const PipelineSchedule* schedule = find_schedule(strategy_.schedule.name);
+    if (resolved_.meshes.empty() || resolved_.choices.size() == 1) return true;
     const OpId forward = graph_.ops()[op].phase == Phase::Forward ? op : graph_.ops()[op].forward;
-    if (!schedule || !forward.valid()) return true;
-    const auto rank =
-        static_cast<std::size_t>(rank_of_stage(*schedule, resolved_.schedule.ranks, resolved_.stage[forward]));
-    return &choices == &resolved_.choices[resolved_.ranks[rank].choices];
+    if (!forward.valid()) return true;
+    const auto stage = static_cast<std::size_t>(resolved_.stage[forward]);
+    return &choices == &resolved_.choices[resolved_.meshes[stage].choices];
   }
 
   void check_mesh_axis(std::size_t rule, const std::string& axis) {
@@ -157,9 +160,15 @@ class Resolver {
                     fmt::format("'{}' covers no module, operator or tensor{}", rule.match,
                                 did_you_mean(rule.match, known_nodes())));
       for (const auto& [axis, split] : rule.compute) check_mesh_axis(i, axis);
-      for (const auto& [axis, dim] : rule.inputs) check_mesh_axis(i, axis);
-      for (const Storage& storage : rule.memory)
+      for (const auto& [axis, split] : rule.inputs) check_mesh_axis(i, axis);
+      for (const Storage& storage : rule.memory) {
         for (const std::string& axis : storage.over.value_or(std::vector<std::string>{})) check_mesh_axis(i, axis);
+        for (const auto& [axis, ratio] : storage.ratio) check_mesh_axis(i, axis);
+      }
+      if (const Storage& saved = rule.stored(Stored::Activations); saved.over || !saved.ratio.empty())
+        faults_.add("contradiction", i,
+                    "memory: activations are saved as their operators split them; split those otherwise "
+                    "(sequence_parallel, inputs), recompute, or offload");
       if (rule.place && !rule.compute.empty())
         faults_.add("contradiction", i, "an operator is split over mesh axes or placed on devices, not both");
       if (backward && (rule.recompute || rule.place))
@@ -214,6 +223,8 @@ class Resolver {
         rule = config.over[kind]->rule;
       }
       if (config.offload[kind]) storage.offload[kind] = config.offload[kind]->value;
+      for (const auto& [axis, ratio] : config.ratio[kind])
+        add_ratio(choices, axis, ratio, static_cast<Stored>(kind), storage);
     }
     const auto within = [](MeshAxes inner, MeshAxes outer) { return (inner & ~outer) == 0; };
     if (!within(storage.axes_of(Stored::Weights), storage.axes_of(Stored::Optimizer)) ||
@@ -223,6 +234,27 @@ class Resolver {
           "contradiction", *rule,
           "memory: weights are spread over no more axes than gradients, gradients no more than optimizer state");
     return storage;
+  }
+  void add_ratio(const MeshChoices& choices, const std::string& name, const Inherited<std::vector<std::int64_t>>& ratio,
+                 Stored kind, StorageChoice& into) {
+    const auto wrong = [&](const std::string& message) {
+      faults_.add_once("contradiction", ratio.rule, fmt::format("memory: {}: {}", name_of(kind), message));
+    };
+    for (std::size_t m = 0; m < choices.axes.size(); ++m) {
+      const MeshAxis& axis = choices.axes[m];
+      if (axis.name != name || axis.size == 1) continue;
+      if ((into.axes_of(kind) >> m & 1u) == 0)
+        return wrong(fmt::format("a ratio for {}, which over does not name; add it there", name));
+      if (static_cast<int>(ratio.value.size()) != axis.size)
+        return wrong(fmt::format("ratio {} has {} shares, but {}={}", fmt::join(ratio.value, ":"), ratio.value.size(),
+                                 name, axis.size));
+      if (std::any_of(ratio.value.begin(), ratio.value.end(), [](std::int64_t share) { return share < 1; }))
+        return wrong("the shares of a ratio are at least 1");
+      const auto [known, fresh] = into.ratio.try_emplace(static_cast<int>(m), reduced(ratio.value));
+      if (!fresh && known->second != reduced(ratio.value))
+        return wrong(fmt::format("{} in the ratio {}, other kinds in another; write one for all", name,
+                                 fmt::join(ratio.value, ":")));
+    }
   }
   void choose_storage(MeshChoices& choices) {
     choices.storage = storage_of(choices, inheritance_.of(""));
@@ -247,8 +279,10 @@ class Resolver {
       for (std::int64_t factor : graph_.signature(op).attrs.integers("groups", {1})) groups *= factor;
       for (std::size_t m = 0; m < choices.axes.size(); ++m) {
         const auto& inputs = choices.sharding.inputs[m];
-        if (std::any_of(inputs.begin(), inputs.end(), [](const auto& input) { return input.second.dim == 1; }))
-          context *= choices.axes[m].size;
+        const auto cut =
+            std::find_if(inputs.begin(), inputs.end(), [](const auto& input) { return input.second.dim == 1; });
+        if (cut != inputs.end())
+          context *= choices.axes[m].size == 1 ? 1 : units_of(cut->second.shares, choices.axes[m].size);
         else if (choices.sharding.reduce_onto[m] == "s")
           sums *= choices.axes[m].size;
       }
@@ -304,12 +338,10 @@ class Resolver {
 
   // A pipeline rank plays its own stages only, so what is placed stays among its devices.
   void check_stage_of_placement(OpId op, std::size_t rule, const std::vector<DeviceId>& devices) {
-    if (resolved_.schedule.ranks <= 1 || resolved_.ranks.empty()) return;
-    const PipelineSchedule* schedule = find_schedule(strategy_.schedule.name);
+    if (resolved_.schedule.ranks <= 1 || resolved_.meshes.empty()) return;
     const int stage = resolved_.stage[op];
-    if (!schedule || stage < 0) return;  // no stage: a backward operator, whose rule is a fault already
-    const Mesh& mesh =
-        resolved_.ranks[static_cast<std::size_t>(rank_of_stage(*schedule, resolved_.schedule.ranks, stage))].mesh;
+    if (stage < 0) return;  // a backward operator, whose rule is a fault already
+    const Mesh& mesh = resolved_.meshes[static_cast<std::size_t>(stage)].mesh;
     const auto wrong =
         std::find_if(devices.begin(), devices.end(), [&](DeviceId device) { return mesh.position_of(device) < 0; });
     if (wrong != devices.end())

@@ -6,7 +6,9 @@
 // Cost: rules with wildcards × forward operators; does not depend on the number of devices but for the meshes' lists.
 #pragma once
 
+#include <algorithm>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,7 @@ namespace weft {
 struct StorageChoice {
   std::array<MeshAxes, kStoredKinds> over = {};
   std::array<bool, kStoredKinds> offload = {};
+  std::map<int, Shares> ratio = {};  // by mesh axis: uneven shares, of all kinds that are spread over it
 
   MeshAxes axes_of(Stored kind) const { return over[static_cast<std::size_t>(kind)]; }
   // ZeRO stage: 0 nothing is spread, 1 optimizer state, 2 gradients too, 3 weights too.
@@ -43,23 +46,29 @@ struct ScheduleChoice {
   bool operator==(const ScheduleChoice&) const = default;
 };
 
-struct RankMesh {
+struct StageMesh {
   Mesh mesh;
   std::size_t choices = 0;  // index into ResolvedStrategy::choices
 };
 
 struct ResolvedStrategy {
-  std::vector<RankMesh> ranks;       // by pipeline rank
-  std::vector<MeshChoices> choices;  // one for all ranks unless their meshes differ
+  std::vector<StageMesh> meshes;     // by stage; those of one pipeline rank are of the same devices
+  std::vector<MeshChoices> choices;  // one for all stages unless their meshes differ
   ScheduleChoice schedule;
   std::int64_t stages = 1;
   IdVec<OpId, int> stage;  // forward operators; −1 others
   RecomputeRegions recompute;
+  std::vector<OpId> saved_on_host;  // forward operators whose results wait for backward in the host's memory, in order
   ContextMode context = ContextMode::Gather;
   MeshAxes ring = 0;  // with ContextMode::Ring: the mesh axes, of choices[0], that attention passes keys around
   // Operators placed by themselves: their own mesh, whose axes are named like the operator's axes they split.
   std::vector<Mesh> placements;
   std::map<OpId, std::size_t> placed;
+
+  // By pipeline rank: its first stage's, which has all its devices.
+  std::span<const StageMesh> ranks() const {
+    return std::span(meshes).first(std::min(meshes.size(), static_cast<std::size_t>(schedule.ranks)));
+  }
 };
 
 // The first violation is the error, with the number of others.

@@ -36,7 +36,7 @@ class ShardingPlanner::Settler {
       axes_[m].decided.resize(graph_.ops().size());
       axes_[m].placed.resize(graph_.tensors().size());
       for (const auto& [tensor, choice] : choices_.inputs[m])
-        axes_[m].placed[tensor] = {Placement::split(choice.dim), choice.sizes};
+        axes_[m].placed[tensor] = {Placement::split(choice.dim), reduced(choice.shares)};
     }
     for (const Signature& signature : graph_.signatures())
       uncut_.push_back(SharedVec<std::vector<Cut>>(signature.axes.size()));
@@ -311,7 +311,7 @@ class ShardingPlanner::Settler {
       for (int each : {decision.axis, decision.ring}) {
         if (each < 0) continue;
         const auto axis = static_cast<std::size_t>(each);
-        sharding.axes[axis].push_back(Cut{mesh_axis, decision.sizes});
+        sharding.axes[axis].push_back(Cut{mesh_axis, decision.shares});
         if (decision.outer > 1) {
           if (sharding.outer.empty()) sharding.outer.assign(sharding.axes.size(), 1);
           sharding.outer[axis] = decision.outer;

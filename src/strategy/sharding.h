@@ -22,9 +22,9 @@ namespace weft {
 
 // An explicit choice for one operator on one mesh axis.
 struct AxisChoice {
-  std::string axis;                      // of the operator; empty: not split by this mesh axis
-  std::int64_t outer = 1;                // inside each of so many blocks
-  std::vector<std::int64_t> sizes = {};  // uneven shares, one per coordinate
+  std::string axis;        // of the operator; empty: not split by this mesh axis
+  std::int64_t outer = 1;  // inside each of so many blocks
+  Shares shares = {};      // of an uneven split, by coordinate
 
   bool operator==(const AxisChoice&) const = default;
 };
@@ -32,7 +32,7 @@ struct AxisChoice {
 // The dimension of an input that a mesh axis splits.
 struct InputChoice {
   int dim = 0;
-  std::vector<std::int64_t> sizes = {};  // uneven shares, one per coordinate
+  Shares shares = {};  // of an uneven split, by coordinate
 };
 
 struct ShardingChoices {

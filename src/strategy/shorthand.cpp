@@ -102,13 +102,18 @@ Status parse_text(std::string_view key, std::string_view value, Shorthand& into)
     }
   } else {
     for (std::string_view part : split_on(value, '+')) {
+      const std::size_t colon = std::min(part.find(':'), part.size());
       int kind = 0;
-      while (kind < kStoredKinds && name_of(static_cast<Stored>(kind)) != part) ++kind;
+      while (kind < kStoredKinds && name_of(static_cast<Stored>(kind)) != part.substr(0, colon)) ++kind;
       if (kind == kStoredKinds)
         return error("offload={}: write weights, gradients, optimizer or activations, joined by +", shown(value));
-      if (std::find(into.offload.begin(), into.offload.end(), static_cast<Stored>(kind)) != into.offload.end())
-        return error("offload={}: {} given twice", shown(value), part);
-      into.offload.push_back(static_cast<Stored>(kind));
+      Offload offload{static_cast<Stored>(kind), std::string(part.substr(std::min(colon + 1, part.size())))};
+      if (colon + 1 == part.size())
+        return error("offload={}: write the modules, {}:layers.*.mlp, or leave the colon out", shown(value),
+                     name_of(offload.kind));
+      if (std::find(into.offload.begin(), into.offload.end(), offload) != into.offload.end())
+        return error("offload={}: {} given twice", shown(value), shown(part));
+      into.offload.push_back(std::move(offload));
     }
   }
   return Ok{};
@@ -162,8 +167,9 @@ std::string print(const Shorthand& shorthand) {
   if (!shorthand.schedule.empty()) items.push_back("schedule=" + shorthand.schedule);
   if (!shorthand.stages.empty()) items.push_back(fmt::format("stages={}", fmt::join(shorthand.stages, "+")));
   if (!shorthand.order.empty()) items.push_back(fmt::format("order={}", fmt::join(shorthand.order, "-")));
-  std::vector<std::string_view> offload;
-  for (Stored kind : shorthand.offload) offload.push_back(name_of(kind));
+  std::vector<std::string> offload;
+  for (const auto& [kind, modules] : shorthand.offload)
+    offload.push_back(std::string(name_of(kind)) + (modules.empty() ? "" : ":") + modules);
   if (!offload.empty()) items.push_back(fmt::format("offload={}", fmt::join(offload, "+")));
   return fmt::format("{}", fmt::join(items, ","));
 }
@@ -451,8 +457,15 @@ Strategy expand(const Parallelism& plan, const Graph& graph) {
   Rule root;
   root.match = "**";
   if (plan.recompute != Recompute::None) root.recompute = plan.recompute;
-  for (Stored kind : plan.offload) root.stored(kind).offload = true;
-  if (root.recompute || !plan.offload.empty()) append({std::move(root)});
+  for (const auto& [kind, modules] : plan.offload)
+    if (modules.empty()) root.stored(kind).offload = true;
+  append({std::move(root)});
+  for (const auto& [kind, modules] : plan.offload) {
+    if (modules.empty()) continue;
+    Rule rule{.match = modules};
+    rule.stored(kind).offload = true;
+    append({std::move(rule)});
+  }
   for (const std::string& module : plan.full) append({Rule{.match = module, .recompute = Recompute::Full}});
   // What is said of the root is one rule.
   Rule all;

@@ -10,8 +10,9 @@
 // sharding: dp = fsdp·replicate, zero=3 · sp 0 or 1, sequence parallelism (default 1 if tp > 1) · cp_mode gather, a2a,
 // ring · recompute none, selective, full, op · full modules that are recomputed as a whole besides, layers.*.mlp
 // (joined by +) · mbs micro-batch per replica · ga micro-batches per step · schedule · stages layers per stage, 8+8+7+9
-// · order of ranks, innermost first, tp-cp-ep-dp-pp · offload optimizer, gradients, weights, activations (joined by +)
-// · h and w, degrees of image height and width · tables=1, embedding tables split over dp (DLRM).
+// · order of ranks, innermost first, tp-cp-ep-dp-pp · offload optimizer, gradients, weights, activations (joined by +),
+// of some modules activations:layers.*.mlp · h and w, degrees of image height and width · tables=1, embedding tables
+// split over dp (DLRM).
 //
 // Experts have degrees of their own on the same devices (Megatron Core's folding): each is cut over `etp` of the tp
 // devices (default all of them) and whole experts lie over `ep` devices; ep divides tp/etp·cp·dp. Layers with experts
@@ -33,6 +34,14 @@
 
 namespace weft {
 
+// What is kept in the host's memory: a kind, of some modules or of all.
+struct Offload {
+  Stored kind{};
+  std::string modules = {};  // a glob; empty: all
+
+  bool operator==(const Offload&) const = default;
+};
+
 struct Shorthand {
   std::optional<std::int64_t> tp, cp, pp, dp, ep, etp, vpp, zero, fsdp, replicate, sp, mbs, ga, h, w, tables;
   std::optional<ContextMode> cp_mode;
@@ -41,7 +50,7 @@ struct Shorthand {
   std::vector<std::int64_t> stages;
   std::vector<std::string> order;
   std::vector<std::string> full;
-  std::vector<Stored> offload;
+  std::vector<Offload> offload;
 
   bool operator==(const Shorthand&) const = default;
 };
@@ -75,7 +84,7 @@ struct Parallelism {
   std::vector<std::int64_t> stages = {};
   std::vector<std::string> order = {};
   std::vector<std::string> full = {};  // globs of modules that are recomputed as a whole
-  std::vector<Stored> offload = {};
+  std::vector<Offload> offload = {};
 
   std::int64_t world() const { return tp * cp * pp * dp * h * w; }
   std::int64_t graph_batch() const { return micro_batch * dp; }

@@ -78,6 +78,9 @@ TEST(Shorthand, RejectsWithTheRemedy) {
        "strategy: order=tp-xp: 'xp' is none of tp, cp, ep, dp, pp, h, w, replicate, fsdp; write innermost first, "
        "tp-cp-ep-dp-pp"},
       {"offload=disk", "strategy: offload=disk: write weights, gradients, optimizer or activations, joined by +"},
+      {"offload=weights:",
+       "strategy: offload=weights:: write the modules, weights:layers.*.mlp, or leave the colon out"},
+      {"offload=weights:a+weights:a", "strategy: offload=weights:a+weights:a: weights:a given twice"},
       {"tp=3", "strategy: 64 devices do not divide by the degrees given, 3; choose degrees whose product divides 64"},
       {"tp=128", "strategy: tp·cp·pp·dp = 128·1·1·1 is more than the cluster's 64 devices; lower a degree"},
       {"dp=8", "strategy: tp·cp·pp·dp = 1·1·1·8 = 8, but the cluster has 64 devices; change a degree or leave dp out"},
@@ -137,7 +140,8 @@ Shorthand random_shorthand() {
   if (*rc::gen::arbitrary<bool>()) made.schedule = "zb-h1";
   made.stages = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 100));
   if (*rc::gen::arbitrary<bool>()) made.order = {"dp", "tp", "pp"};
-  if (*rc::gen::arbitrary<bool>()) made.offload = {Stored::Optimizer, Stored::Activations};
+  if (*rc::gen::arbitrary<bool>())
+    made.offload = {{Stored::Optimizer}, {Stored::Activations}, {Stored::Weights, "layers.*.mlp"}};
   return made;
 }
 RC_GTEST_PROP(ShorthandLaws, ParseOfPrintIsIdentity, ()) {

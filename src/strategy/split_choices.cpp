@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "base/checked.h"
@@ -13,28 +12,12 @@
 namespace weft {
 namespace {
 
-// Integer shares of `size` in the given ratio, in granules, by largest remainder; what is no whole granule goes to the
-// last.
-std::vector<std::int64_t> shares(std::int64_t size, std::int64_t granule, const std::vector<std::int64_t>& ratio) {
-  const std::int64_t units = size / granule, sum = std::accumulate(ratio.begin(), ratio.end(), std::int64_t{0});
-  std::vector<std::int64_t> parts;
-  std::vector<std::pair<std::int64_t, std::size_t>> remainders;
-  std::int64_t given = 0;
-  for (std::size_t i = 0; i < ratio.size(); ++i) {
-    parts.push_back(units * ratio[i] / sum);
-    given += parts.back();
-    remainders.emplace_back(-(units * ratio[i] % sum), i);
-  }
-  std::sort(remainders.begin(), remainders.end());
-  for (std::int64_t left = units - given; left > 0; --left)
-    ++parts[remainders[static_cast<std::size_t>(left - 1)].second];
-  for (std::int64_t& part : parts) part *= granule;
-  parts.back() += size % granule;
-  return parts;
-}
-
 // A product that stays where it is when it would overflow: already more parts than anything has elements.
 std::int64_t times(std::int64_t parts, std::int64_t more) { return checked_mul(parts, more).value_or(parts); }
+
+bool positive(const Shares& ratio) {
+  return std::all_of(ratio.begin(), ratio.end(), [](std::int64_t share) { return share >= 1; });
+}
 
 }  // namespace
 
@@ -71,8 +54,7 @@ void SplitChooser::choose_ops(const OperatorMesh& mesh, ShardingChoices& choices
       const int axis = signature.axis_named(split.axis);
       if (axis < 0 || !splittable_or_single(signature, axis)) continue;
       applied_.insert({rule, mesh.axes[m].name});
-      if (split.outer < 1 ||
-          std::any_of(split.ratio.begin(), split.ratio.end(), [](auto share) { return share < 1; })) {
+      if (split.outer < 1 || !positive(split.ratio)) {
         faults_.add_once("contradiction", rule, "outer and the shares of a ratio are at least 1");
         continue;
       }
@@ -89,34 +71,30 @@ void SplitChooser::choose_ops(const OperatorMesh& mesh, ShardingChoices& choices
 void SplitChooser::choose_axis(OpId op, int axis, const Split& split, std::size_t rule, const MeshAxis& mesh_axis,
                                std::int64_t& cut, std::map<OpId, AxisChoice>& into) const {
   AxisChoice choice{split.axis, split.outer, {}};
+  const Axis& known = rules_.graph.signature(op).axes[static_cast<std::size_t>(axis)];
+  const std::int64_t size = known.size % cut == 0 ? known.size / cut : 0;
   if (mesh_axis.size <= 1) {  // cuts nothing, but what follows on a larger mesh takes it up
+    if (!split.ratio.empty()) choice.shares = reduced(nearest_shares(size, known.granule, split.ratio));
     into[op] = std::move(choice);
     return;
   }
-  const Axis& known = rules_.graph.signature(op).axes[static_cast<std::size_t>(axis)];
-  const std::int64_t size = known.size % cut == 0 ? known.size / cut : 0;
   if (!split.ratio.empty()) {
     if (static_cast<int>(split.ratio.size()) != mesh_axis.size)
       faults_.add_once("contradiction", rule,
                        fmt::format("ratio {} has {} shares, but {}={}", fmt::join(split.ratio, ":"), split.ratio.size(),
                                    mesh_axis.name, mesh_axis.size));
-    else if (cut > split.outer)
-      faults_.add_once(
-          "contradiction", rule,
-          fmt::format("{}: axis {} is cut by another mesh axis before {}; an axis with a ratio is cut once",
-                      rules_.names[op], split.axis, mesh_axis.name));
     else if (size / mesh_axis.size < known.granule)
       faults_.add_once("does-not-divide", rule, does_not_divide(op, split.axis, known.size, mesh_axis, cut));
     else
-      choice.sizes = shares(size, known.granule, split.ratio);
-    if (std::find(choice.sizes.begin(), choice.sizes.end(), 0) != choice.sizes.end())
+      choice.shares = reduced(nearest_shares(size, known.granule, split.ratio));
+    if (!positive(choice.shares))
       faults_.add_once("does-not-divide", rule,
                        fmt::format("{}: axis {} of {} in the ratio {} leaves a device nothing; take a flatter ratio",
                                    rules_.names[op], split.axis, known.size, fmt::join(split.ratio, ":")));
   } else if (size == 0 || size % mesh_axis.size != 0) {
     faults_.add_once("does-not-divide", rule, does_not_divide(op, split.axis, known.size, mesh_axis, cut));
   }
-  cut = times(cut, mesh_axis.size);
+  cut = times(cut, units_of(choice.shares, mesh_axis.size));
   into[op] = std::move(choice);
 }
 
@@ -148,6 +126,7 @@ std::string SplitChooser::does_not_divide(OpId op, std::string_view axis, std::i
                      cut > 1 ? fmt::format(" within {} parts", cut) : "", remedy);
 }
 
+// Samples are counted by whoever chooses the batch, so a ratio of them is exact: it is not rounded as one of heads is.
 void SplitChooser::choose_inputs(const OperatorMesh& mesh, ShardingChoices& choices) const {
   for (TensorId id : rules_.graph.tensors().ids()) {
     const Tensor& tensor = rules_.graph.tensors()[id];
@@ -158,20 +137,35 @@ void SplitChooser::choose_inputs(const OperatorMesh& mesh, ShardingChoices& choi
     std::map<int, std::int64_t> parts;
     for (std::size_t m = 0; m < mesh.axes.size(); ++m) {
       const auto found = config.inputs.find(mesh.axes[m].name);
-      if (found == config.inputs.end() || found->second.value < 0) continue;
-      const int dim = found->second.value;
+      if (found == config.inputs.end() || found->second.value.dim < 0) continue;
+      const auto& [dim, ratio] = found->second.value;
+      const MeshAxis& axis = mesh.axes[m];
       if (dim >= static_cast<int>(tensor.type.shape.size())) continue;
       const std::int64_t size = tensor.type.shape[static_cast<std::size_t>(dim)];
       if (size == 1) continue;  // broadcast over the batch
+      InputChoice& choice = choices.inputs[m][id] = {dim, {}};
+      if (!positive(ratio) || (axis.size > 1 && !ratio.empty() && static_cast<int>(ratio.size()) != axis.size)) {
+        faults_.add_once("contradiction", found->second.rule,
+                         fmt::format("inputs: ratio {} has {} shares, but {}={}; write one of at least 1 per device",
+                                     fmt::join(ratio, ":"), ratio.size(), axis.name, axis.size));
+        continue;
+      }
+      choice.shares = reduced(ratio);  // of a single device: taken up on a larger mesh
+      if (axis.size == 1) continue;
       std::int64_t& cut = parts.try_emplace(dim, 1).first->second;
-      cut = times(cut, mesh.axes[m].size);
-      if (size % cut != 0)
-        faults_.add_once(
-            "does-not-divide", found->second.rule,
-            fmt::format("{}: {} {} does not divide over {} parts ({}={}); choose a {} that is a multiple",
-                        rules_.graph.name(id), dim == 0 ? "batch" : fmt::format("dimension {} of", dim), size, cut,
-                        mesh.axes[m].name, mesh.axes[m].size, dim == 0 ? "micro-batch" : "size"));
-      choices.inputs[m][id] = {dim};
+      cut = times(cut, units_of(choice.shares, axis.size));
+      if (size % cut == 0) continue;
+      const std::string what = fmt::format("{}: {} {}", rules_.graph.name(id),
+                                           dim == 0 ? "batch" : fmt::format("dimension {} of", dim), size);
+      const std::int64_t below = size / cut * cut;
+      faults_.add_once(
+          "does-not-divide", found->second.rule,
+          choice.shares.empty()
+              ? fmt::format("{} does not divide over {} parts ({}={}); choose a {} that is a multiple", what, cut,
+                            axis.name, axis.size, dim == 0 ? "micro-batch" : "size")
+              : fmt::format("{} does not divide into {} shares ({} {}); the nearest that do: {}", what, cut, axis.name,
+                            fmt::join(ratio, ":"),
+                            below == 0 ? fmt::format("{}", cut) : fmt::format("{} or {}", below, below + cut)));
     }
   }
 }
@@ -194,10 +188,12 @@ void SplitChooser::choose_reduction(const OperatorMesh& mesh, ShardingChoices& c
       choices.reduce_onto[m] = axis;
       // The sequence is cut by the axes that split tokens, each part again by this one.
       std::int64_t parts = mesh.axes[m].size;
-      for (std::size_t other = 0; other < mesh.axes.size(); ++other)
-        if (std::any_of(choices.inputs[other].begin(), choices.inputs[other].end(),
-                        [](const auto& input) { return input.second.dim == 1; }))
-          parts = times(parts, mesh.axes[other].size);
+      for (std::size_t other = 0; other < mesh.axes.size(); ++other) {
+        const auto tokens = std::find_if(choices.inputs[other].begin(), choices.inputs[other].end(),
+                                         [](const auto& input) { return input.second.dim == 1; });
+        if (mesh.axes[other].size > 1 && tokens != choices.inputs[other].end())
+          parts = times(parts, units_of(tokens->second.shares, mesh.axes[other].size));
+      }
       for (const TensorParallelOp& found : rules_.structure.ops) {
         const Signature& signature = rules_.graph.signature(found.op);
         const int index = signature.axis_named(axis);
@@ -250,14 +246,14 @@ void SplitChooser::check_heads(const OperatorMesh& mesh, const ShardingChoices& 
       const auto& ops = choices.ops[m];
       const auto column = std::find_if(heads.columns.begin(), heads.columns.end(), [&](OpId op) {
         const auto found = ops.find(op);
-        return found != ops.end() && found->second.axis == "n" && found->second.sizes.empty();
+        return found != ops.end() && found->second.axis == "n" && found->second.shares.empty();
       });
       if (column == heads.columns.end() || ops.contains(heads.op)) continue;
       std::int64_t parts = mesh.axes[m].size;
       for (std::size_t other = 0; other < mesh.axes.size(); ++other)
         if (const auto found = choices.ops[other].find(heads.op);
             found != choices.ops[other].end() && found->second.axis == "g")
-          parts = times(parts, mesh.axes[other].size);
+          parts = times(parts, units_of(found->second.shares, mesh.axes[other].size));
       const auto& config = rules_.configs[*column]->compute;
       if (groups % parts != 0)
         faults_.add_once(

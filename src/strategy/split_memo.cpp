@@ -17,7 +17,7 @@ void mix(std::size_t& hash, const std::vector<Cut>& cuts) {
   mix(hash, cuts.size());
   for (const Cut& cut : cuts) {
     mix(hash, static_cast<std::uint64_t>(cut.mesh_axis));
-    for (std::int64_t size : cut.sizes) mix(hash, static_cast<std::uint64_t>(size));
+    for (std::int64_t share : cut.shares) mix(hash, static_cast<std::uint64_t>(share));
   }
 }
 

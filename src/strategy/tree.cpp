@@ -4,6 +4,8 @@
 #include <numeric>
 #include <tuple>
 
+#include "strategy/layout.h"
+
 namespace weft {
 namespace {
 
@@ -22,12 +24,14 @@ std::optional<Enum> named(const std::array<std::string_view, n>& names, std::str
 void inherit(const Rule& rule, std::size_t index, int depth, NodeConfig& config) {
   for (const auto& [mesh_axis, split] : rule.compute)
     config.compute.insert_or_assign(mesh_axis, Inherited<Split>{split, index, depth});
-  for (const auto& [mesh_axis, dim] : rule.inputs)
-    config.inputs.insert_or_assign(mesh_axis, Inherited<int>{dim, index, depth});
+  for (const auto& [mesh_axis, split] : rule.inputs)
+    config.inputs.insert_or_assign(mesh_axis, Inherited<InputSplit>{split, index, depth});
   for (std::size_t kind = 0; kind < kStoredKinds; ++kind) {
     const Storage& storage = rule.memory[kind];
     if (storage.over) config.over[kind] = {*storage.over, index, depth};
     if (storage.offload) config.offload[kind] = {*storage.offload, index, depth};
+    for (const auto& [mesh_axis, ratio] : storage.ratio)
+      config.ratio[kind].insert_or_assign(mesh_axis, Inherited<std::vector<std::int64_t>>{ratio, index, depth});
   }
   if (rule.recompute) config.recompute = {*rule.recompute, index, depth};
   if (rule.place) config.place = {*rule.place, index, depth};
@@ -47,21 +51,31 @@ int MeshDeclaration::size_of(std::string_view axis) const {
   return 1;
 }
 
+namespace {
+
+// How a mesh axis splits the tokens of inputs; null where it does not.
+const InputSplit* tokens_over(const Strategy& strategy, const std::string& axis) {
+  for (const Rule& rule : strategy.rules)
+    if (const auto found = rule.inputs.find(axis); found != rule.inputs.end() && found->second.dim == 1)
+      return &found->second;
+  return nullptr;
+}
+
+}  // namespace
+
 std::vector<std::int64_t> sequence_cuts(const Strategy& strategy) {
   enum class Cutting : std::uint8_t { None, Context, Sums };
   const auto cutting = [&](const std::string& axis) {
     if (const auto found = strategy.reduce_onto.find(axis); found != strategy.reduce_onto.end() && found->second == "s")
       return Cutting::Sums;
-    const bool context = std::any_of(strategy.rules.begin(), strategy.rules.end(), [&](const Rule& rule) {
-      const auto found = rule.inputs.find(axis);
-      return found != rule.inputs.end() && found->second == 1;
-    });
-    return context ? Cutting::Context : Cutting::None;
+    return tokens_over(strategy, axis) ? Cutting::Context : Cutting::None;
   };
   std::vector<std::int64_t> cuts;
   Cutting last = Cutting::None;
   for (const MeshAxis& axis : strategy.mesh.axes) {
     std::int64_t size = axis.size;  // of all stages' meshes: what all of them divide
+    if (const InputSplit* const tokens = tokens_over(strategy, axis.name))
+      size = units_of(reduced(tokens->ratio), axis.size);
     for (const Stage& stage : strategy.schedule.stages)
       if (stage.mesh) size = std::lcm(size, std::max(1, stage.mesh->size_of(axis.name)));
     const Cutting now = cutting(axis.name);

@@ -41,6 +41,14 @@ struct Split {
   bool operator==(const Split&) const = default;
 };
 
+// One mesh axis over the graph's inputs: the dimension it splits.
+struct InputSplit {
+  int dim = 0;                           // −1: not split by the mesh axis
+  std::vector<std::int64_t> ratio = {};  // as of Split
+
+  bool operator==(const InputSplit&) const = default;
+};
+
 enum class Stored : std::uint8_t { Weights, Gradients, Optimizer, Activations };
 inline constexpr int kStoredKinds = 4;
 std::string_view name_of(Stored kind);
@@ -48,6 +56,8 @@ std::string_view name_of(Stored kind);
 struct Storage {
   std::optional<std::vector<std::string>> over = {};  // mesh axes, beyond what the computation splits
   std::optional<bool> offload = {};                   // to the host's memory
+  // By mesh axis of `over`: uneven shares, so that a device with more memory keeps more.
+  std::map<std::string, std::vector<std::int64_t>> ratio = {};
 
   bool operator==(const Storage&) const = default;
 };
@@ -71,8 +81,8 @@ struct OpPlacement {
 
 struct Rule {
   std::string match;
-  std::map<std::string, Split> compute = {};  // by mesh axis
-  std::map<std::string, int> inputs = {};     // by mesh axis: the dimension of the graph's inputs; −1: whole
+  std::map<std::string, Split> compute = {};      // by mesh axis
+  std::map<std::string, InputSplit> inputs = {};  // by mesh axis
   std::array<Storage, kStoredKinds> memory = {};
   std::optional<Recompute> recompute = {};
   std::optional<OpPlacement> place = {};
@@ -151,9 +161,10 @@ struct Inherited {
 };
 struct NodeConfig {
   std::map<std::string, Inherited<Split>> compute;
-  std::map<std::string, Inherited<int>> inputs;
+  std::map<std::string, Inherited<InputSplit>> inputs;
   std::array<std::optional<Inherited<std::vector<std::string>>>, kStoredKinds> over;
   std::array<std::optional<Inherited<bool>>, kStoredKinds> offload;
+  std::array<std::map<std::string, Inherited<std::vector<std::int64_t>>>, kStoredKinds> ratio;
   std::optional<Inherited<Recompute>> recompute;
   std::optional<Inherited<OpPlacement>> place;
 };

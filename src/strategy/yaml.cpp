@@ -194,17 +194,41 @@ class Reader {
     if (const YamlNode* outer = fields.find("outer")) {
       WEFT_TRY(read.outer, outer->integer("outer", 1, kMostNumber));
     }
-    if (const YamlNode* ratio = fields.find("ratio")) {
-      WEFT_TRY(const std::vector<YamlNode> items, list(*ratio, "ratio"));
-      for (const YamlNode& item : items) {
-        WEFT_TRY(const std::int64_t share, item.integer("share", 1, 1'000'000));
-        read.ratio.push_back(share);
-      }
+    if (const YamlNode* shares = fields.find("ratio")) {
+      WEFT_TRY(read.ratio, ratio(*shares));
+    }
+    return read;
+  }
+  Result<std::vector<std::int64_t>> ratio(const YamlNode& node) {
+    WEFT_TRY(const std::vector<YamlNode> items, list(node, "ratio"));
+    std::vector<std::int64_t> read;
+    for (const YamlNode& item : items) {
+      WEFT_TRY(const std::int64_t share, item.integer("share", 1, 1'000'000));
+      read.push_back(share);
+    }
+    return read;
+  }
+  Result<InputSplit> input_split(const YamlNode& node) {
+    const auto dimension = [](const YamlNode& of) { return of.integer("dimension", -1, 63); };
+    InputSplit read;
+    if (node.is_scalar()) {
+      WEFT_TRY(const std::int64_t dim, dimension(node));
+      read.dim = static_cast<int>(dim);
+      return read;
+    }
+    static const std::string known[] = {"dim", "ratio"};
+    WEFT_TRY(const YamlMap fields, map(node, "inputs", known));
+    WEFT_TRY(const YamlNode dim_node, fields.require("dim"));
+    WEFT_TRY(const std::int64_t dim, dimension(dim_node));
+    read.dim = static_cast<int>(dim);
+    if (const YamlNode* shares = fields.find("ratio")) {
+      WEFT_TRY(read.ratio, ratio(*shares));
+      if (dim < 0) return dim_node.fail("dim -1 leaves inputs whole: leave the ratio out");
     }
     return read;
   }
   Result<Storage> storage(const YamlNode& node) {
-    static const std::string known[] = {"over", "offload"};
+    static const std::string known[] = {"over", "offload", "ratio"};
     WEFT_TRY(const YamlMap fields, map(node, "memory", known));
     Storage read;
     if (const YamlNode* over = fields.find("over")) {
@@ -214,6 +238,13 @@ class Reader {
       WEFT_TRY(const std::string where, offload->text("offload"));
       if (where != "cpu" && where != "none") return offload->fail("offload: write cpu or none");
       read.offload = where == "cpu";
+    }
+    if (const YamlNode* ratios = fields.find("ratio")) {
+      WEFT_TRY(const YamlMap axes, map(*ratios, "ratio"));
+      for (const YamlMap::Entry& entry : axes.entries()) {
+        WEFT_TRY_OK(check_name(entry.key_node, entry.key, "mesh axis"));
+        WEFT_TRY(read.ratio[entry.key], ratio(entry.value));
+      }
     }
     return read;
   }
@@ -235,8 +266,7 @@ class Reader {
       WEFT_TRY(const YamlMap dims, map(*inputs, "inputs"));
       for (const YamlMap::Entry& entry : dims.entries()) {
         WEFT_TRY_OK(check_name(entry.key_node, entry.key, "mesh axis"));
-        WEFT_TRY(const std::int64_t dim, entry.value.integer("dimension", -1, 63));
-        read.inputs[entry.key] = static_cast<int>(dim);
+        WEFT_TRY(read.inputs[entry.key], input_split(entry.value));
       }
     }
     if (const YamlNode* memory = fields.find("memory")) {
@@ -315,24 +345,31 @@ std::string written(const Stage& stage) {
   if (stage.mesh) items.push_back("mesh: " + written(*stage.mesh));
   return fmt::format("{{{}}}", fmt::join(items, ", "));
 }
+std::string written(const std::vector<std::int64_t>& ratio) { return fmt::format("[{}]", fmt::join(ratio, ", ")); }
 std::string written(const Split& split) {
   if (split.axis.empty()) return "none";
   if (split.outer == 1 && split.ratio.empty()) return written(split.axis);
   std::string text = "{axis: " + written(split.axis);
   if (split.outer != 1) text += fmt::format(", outer: {}", split.outer);
-  if (!split.ratio.empty()) text += fmt::format(", ratio: [{}]", fmt::join(split.ratio, ", "));
+  if (!split.ratio.empty()) text += ", ratio: " + written(split.ratio);
   return text + "}";
+}
+std::string written(const InputSplit& split) {
+  if (split.ratio.empty()) return fmt::format("{}", split.dim);
+  return fmt::format("{{dim: {}, ratio: {}}}", split.dim, written(split.ratio));
+}
+std::string written(const Storage& storage);
+template <class Values>
+std::string written_map(const Values& values) {
+  std::vector<std::string> items;
+  for (const auto& [key, value] : values) items.push_back(fmt::format("{}: {}", written(key), written(value)));
+  return fmt::format("{{{}}}", fmt::join(items, ", "));
 }
 std::string written(const Storage& storage) {
   std::vector<std::string> items;
   if (storage.over) items.push_back("over: " + written(*storage.over));
   if (storage.offload) items.emplace_back(*storage.offload ? "offload: cpu" : "offload: none");
-  return fmt::format("{{{}}}", fmt::join(items, ", "));
-}
-template <class Values, class Write>
-std::string written_map(const Values& values, Write write) {
-  std::vector<std::string> items;
-  for (const auto& [key, value] : values) items.push_back(fmt::format("{}: {}", written(key), write(value)));
+  if (!storage.ratio.empty()) items.push_back("ratio: " + written_map(storage.ratio));
   return fmt::format("{{{}}}", fmt::join(items, ", "));
 }
 
@@ -361,23 +398,18 @@ std::string to_yaml(const Strategy& strategy) {
     for (const Stage& stage : schedule.stages) stages.push_back(written(stage));
     text += fmt::format("  stages: [{}]\n", fmt::join(stages, ", "));
   }
-  if (!strategy.reduce_onto.empty())
-    text += "sequence_parallel: " +
-            written_map(strategy.reduce_onto, [](const std::string& axis) { return written(axis); }) + "\n";
+  if (!strategy.reduce_onto.empty()) text += "sequence_parallel: " + written_map(strategy.reduce_onto) + "\n";
   if (strategy.context != ContextMode::Gather) text += fmt::format("context: {}\n", name_of(strategy.context));
   if (!strategy.rules.empty()) text += "rules:\n";
   for (const Rule& rule : strategy.rules) {
     text += "  - match: " + written(rule.match) + "\n";
-    if (!rule.inputs.empty())
-      text += "    inputs: " + written_map(rule.inputs, [](int dim) { return fmt::format("{}", dim); }) + "\n";
-    if (!rule.compute.empty())
-      text += "    compute: " + written_map(rule.compute, [](const Split& split) { return written(split); }) + "\n";
+    if (!rule.inputs.empty()) text += "    inputs: " + written_map(rule.inputs) + "\n";
+    if (!rule.compute.empty()) text += "    compute: " + written_map(rule.compute) + "\n";
     std::map<std::string, Storage> memory;
     for (int kind = 0; kind < kStoredKinds; ++kind)
       if (const Storage& storage = rule.stored(static_cast<Stored>(kind)); storage != Storage{})
         memory[std::string(name_of(static_cast<Stored>(kind)))] = storage;
-    if (!memory.empty())
-      text += "    memory: " + written_map(memory, [](const Storage& storage) { return written(storage); }) + "\n";
+    if (!memory.empty()) text += "    memory: " + written_map(memory) + "\n";
     if (rule.recompute) text += fmt::format("    recompute: {}\n", name_of(*rule.recompute));
     if (rule.place)
       text += fmt::format("    place: {{degrees: {}, devices: {}}}\n", written(rule.place->degrees),

@@ -84,6 +84,9 @@ MeshDeclaration random_mesh() {
   mesh.devices = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 9));
   return mesh;
 }
+std::vector<std::int64_t> random_ratio() {
+  return *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(1, 9));
+}
 Rule random_rule() {
   Rule rule;
   rule.match = random_name();
@@ -92,14 +95,17 @@ Rule random_rule() {
     if (*rc::gen::inRange(0, 4) > 0) {
       split.axis = random_name();
       split.outer = *rc::gen::inRange(1, 4);
-      split.ratio = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(1, 9));
+      split.ratio = random_ratio();
     }
     rule.compute[random_name()] = split;
-    rule.inputs[random_name()] = *rc::gen::inRange(-1, 4);
+    InputSplit input{*rc::gen::inRange(-1, 4), {}};
+    if (input.dim >= 0) input.ratio = random_ratio();
+    rule.inputs[random_name()] = input;
   }
   for (Storage& storage : rule.memory) {
     if (*rc::gen::arbitrary<bool>()) storage.over = random_names();
     if (*rc::gen::arbitrary<bool>()) storage.offload = *rc::gen::arbitrary<bool>();
+    if (*rc::gen::arbitrary<bool>()) storage.ratio[random_name()] = random_ratio();
   }
   if (*rc::gen::arbitrary<bool>()) rule.recompute = static_cast<Recompute>(*rc::gen::inRange(0, 4));
   if (*rc::gen::arbitrary<bool>()) {

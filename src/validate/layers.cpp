@@ -90,7 +90,7 @@ bool in_layer(std::string_view name) { return name.find(kLayer) != std::string_v
 double layer_seconds(const Timeline& timeline, const Plan& plan, const CompiledStrategy& compiled, std::uint32_t play) {
   Picoseconds begin = -1, end = 0, added = 0;
   timeline.for_each(AgentId(0), [&](const Span& span) {
-    if (span.play != play || span.instruction == kNoInstruction) return;
+    if (span.play != play) return;
     const InstructionId id(span.instruction);
     if (compiled.program.instructions[id].stream == Stream::Data) return;
     if (!in_layer(title_of(compiled.program, plan.training.graph, id))) return;

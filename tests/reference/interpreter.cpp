@@ -5,6 +5,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "program/issue_order.h"
 #include "reference/kernels.h"
 #include "reference/rounding.h"
 
@@ -296,16 +297,16 @@ void Interpreter::run(const Schedule& schedule) {
     int micro_batch;
     bool first;
   };
-  const std::vector<Visits> visits = visits_by_place(schedule);
-  std::vector<std::vector<Step>> queues(static_cast<std::size_t>(schedule.ranks));
+  const IdVec<MeshId, std::int32_t> rank_of = ranks_of_meshes(program_, schedule);
+  const std::vector<std::vector<IssuedBody>> issued = issue_order(program_, schedule);
+  std::vector<std::vector<Step>> queues(issued.size());
   for (std::size_t rank = 0; rank < queues.size(); ++rank)
-    for (const Action& action : schedule.actions[rank]) {
-      const Visits& here =
-          visits[rank * static_cast<std::size_t>(schedule.chunks) + static_cast<std::size_t>(action.chunk)];
-      for (InstructionId id : body_of(program(), schedule, rank, action))
-        if (plays(action, program().instructions[id], here))
-          queues[rank].push_back({id, action.micro_batch, action.micro_batch == here.first});
-    }
+    for (const IssuedBody& each : issued[rank])
+      if (each.action != IssuedBody::kStep)
+        for (InstructionId id : body_at(program_, each.body))
+          if (const Instruction& instruction = program_.instructions[id];
+              rank_of[instruction.mesh] == static_cast<std::int32_t>(rank) && plays(each, instruction))
+            queues[rank].push_back({id, each.micro_batch, each.micro_batch == each.visits.first});
   std::vector<std::size_t> next(queues.size(), 0);
   for (bool progress = true; progress;) {
     progress = false;

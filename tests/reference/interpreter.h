@@ -11,9 +11,8 @@
 
 namespace weft::reference {
 
-// Steps of training, one after the other. Every pipeline rank plays its actions in the schedule's order; its devices go
-// in step, as they have one issue order. A receive waits for its send; when no rank can go on, the program is
-// deadlocked.
+// Steps of training, one after the other. Every pipeline rank plays what it issues in order (program/issue_order.h);
+// its devices go in step. A receive waits for its send; when no rank can go on, the program is deadlocked.
 class Interpreter {
  public:
   // `leaf` gives the whole value of an input (for every micro-batch), a scalar (for every step), a parameter or state.

@@ -101,17 +101,18 @@ def optimizers(rng):
                          else torch.optim.SGD(parts, lr=1e-4, momentum=0.9, **options))
             return optimizer.step
         return make
+    scalars = ["f32[]"]  # the learning rate; Adam also has the step's number
     for n, dtype in itertools.product((1 << 16, 1 << 20, 1 << 23, 1 << 25, 1 << 27, 1 << 29), ("f32", "bf16")):
         p = t(dtype, n)
         for variant in ("fused", "foreach", "loop"):
             if dtype == "bf16" and variant == "loop":
                 continue
-            yield Case("optimizer", "adam", {"decoupled": 1}, " ".join([p] * 4), step("adam", variant, n), variant=variant)
+            yield Case("optimizer", "adam", {"decoupled": 1}, " ".join([p] * 4 + scalars * 2), step("adam", variant, n), variant=variant)
         for variant in ("fused", "foreach"):
-            yield Case("optimizer", "momentum", {}, " ".join([p] * 3), step("momentum", variant, n), variant=variant)
+            yield Case("optimizer", "momentum", {}, " ".join([p] * 3 + scalars), step("momentum", variant, n), variant=variant)
     for n, cut in ((1 << 27, 1 << 20), (1 << 27, 1 << 16)):  # many tensors, as a model has
         for variant in ("fused", "foreach"):
-            yield Case("optimizer", "adam", {"decoupled": 1}, " ".join([t("f32", n)] * 4), step("adam", variant, cut),
+            yield Case("optimizer", "adam", {"decoupled": 1}, " ".join([t("f32", n)] * 4 + scalars * 2), step("adam", variant, cut),
                        variant=f"{variant}_{n // cut}_tensors")
 
 

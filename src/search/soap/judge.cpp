@@ -96,12 +96,12 @@ Result<Program> compile_with(const SoapProblem& problem, const SoapStrategy& giv
 }  // namespace
 
 Result<Program> compile_strategy(const SoapProblem& problem, const SoapStrategy& strategy) {
-  return compile_with(problem, strategy, compile_options(problem.stack));
+  return compile_with(problem, strategy, compile_options(problem.stack, problem.cluster));
 }
 
 Result<Picoseconds> play_fifo(const SoapProblem& problem, const SoapStrategy& strategy, std::vector<int> buckets,
                               std::optional<Picoseconds> bound) {
-  CompileOptions options = compile_options(problem.stack);
+  CompileOptions options = compile_options(problem.stack, problem.cluster);
   options.buckets = std::move(buckets);
   WEFT_TRY(const Program program, compile_with(problem, strategy, options));
   WEFT_TRY(const Schedule schedule, make_schedule({"gpipe", 1, 1, 0}));

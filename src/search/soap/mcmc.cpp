@@ -164,7 +164,7 @@ class Chain {
     for (const OpConfig& config : configs) used.ops.push_back({keep(config.mesh), config.split});
     const Graph& graph = problem_.training.graph;
     ExploreOptions options;
-    options.compile = compile_options(problem_.stack);
+    options.compile = compile_options(problem_.stack, problem_.cluster);
     options.compile.buckets = std::move(buckets);
     WEFT_TRY(Exploration exploration,
              Exploration::make(problem_.training, placing_of(used, graph), choices_of(used, graph), schedule_,

@@ -35,7 +35,7 @@ TEST(Optimum, McmcReachesThatOfLeNetAndOfTwoStepsOfALanguageModel) {
   for (const char* model : {"lenet", "rnnlm:seq=2"}) {
     const Small small(model);
     const SoapOutcome walked = search_soap(small.training, small.cluster, small.cost, small.stack,
-                                           {.budget = {.evaluations = 4000}, .slack = 0})
+                                           {.budget = {.evaluations = 12000}, .slack = 0})
                                    .value();
     const Optimum optimum = find_optimum(small.problem, {.known = walked.judged.fifo, .checks = 100});
     EXPECT_TRUE(optimum.complete) << model;

@@ -46,7 +46,7 @@ struct Case {
 Picoseconds play_file(const Case& on, const std::string& yaml) {
   const Strategy strategy = parse_strategy(yaml, "found.yaml").value();
   const ResolvedStrategy resolved = resolve(strategy, on.training, on.cluster, "found.yaml").value();
-  const CompileOptions options = compile_options(on.stack);
+  const CompileOptions options = compile_options(on.stack, on.cluster);
   const CompiledStrategy compiled = compile_strategy(on.training, resolved, options).value();
   const Priced priced =
       price(compiled.program, compiled.schedule, on.training, on.cluster, on.cost, on.stack, {.fold = Fold::None})
