@@ -23,7 +23,8 @@ Case last_case(const std::string& model, const std::string& text, std::int64_t s
   const Shorthand shorthand = parse_shorthand(text).value();
   const Parallelism parallelism = complete(shorthand, devices_named(shorthand)).value();
   const auto training = [&](std::int64_t batch) {
-    return make_training_graph(build_model(model, {.batch = batch, .seq = seq}).value(), {.master_weights = false})
+    return make_training_graph(build_model(routed_model(model, parallelism), {.batch = batch, .seq = seq}).value(),
+                               {.master_weights = false})
         .value();
   };
   TrainingGraph usual = training(parallelism.graph_batch()), last = training(samples * parallelism.dp);

@@ -30,13 +30,18 @@ inline std::int64_t devices_named(const Shorthand& shorthand) {
   return devices;
 }
 
-// The graph of a micro-batch; with experts, every part of the sequence routes its own tokens.
-inline Graph routed_graph(std::string model, const Parallelism& parallelism, std::int64_t seq,
-                          DType dtype = DType::BF16) {
+// The model; with experts, every part of the sequence routes its own tokens.
+inline std::string routed_model(const std::string& model, const Parallelism& parallelism) {
   const std::vector<std::int64_t> cuts = parallelism.sequence_cuts();
-  if (!cuts.empty() && describe_model(model).value().experts > 0)
-    model += fmt::format(",groups={}", fmt::join(cuts, "x"));
-  return build_model(model, {.batch = parallelism.graph_batch(), .seq = seq, .dtype = dtype}).value();
+  if (cuts.empty() || describe_model(model).value().experts == 0) return model;
+  return fmt::format("{},groups={}", model, fmt::join(cuts, "x"));
+}
+
+// Its graph of a micro-batch.
+inline Graph routed_graph(const std::string& model, const Parallelism& parallelism, std::int64_t seq,
+                          DType dtype = DType::BF16) {
+  return build_model(routed_model(model, parallelism), {.batch = parallelism.graph_batch(), .seq = seq, .dtype = dtype})
+      .value();
 }
 
 // A model under a strategy in shorthand, on as many devices as it names.
