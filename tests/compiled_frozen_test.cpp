@@ -27,7 +27,7 @@ Frozen freeze(Graph graph, const std::string& globs) {
 std::string problem_of(const char* model, const std::string& text, const std::string& globs) {
   const Shorthand shorthand = parse_shorthand(text).value();
   const Parallelism parallelism = complete(shorthand, devices_named(shorthand)).value();
-  Graph graph = build_model(model, {.batch = parallelism.graph_batch(), .seq = 4}).value();
+  Graph graph = routed_graph(model, parallelism, 4);
   const Strategy strategy = expand(parallelism, graph);
   const auto [training, frozen] = freeze(std::move(graph), globs);
   const Result<ResolvedStrategy> resolved = resolve(strategy, training, parse_cluster("dgx-h100:1").value());
@@ -77,7 +77,7 @@ TEST(FrozenParameters, TheRestTrainsAsOnOneDeviceUnderEveryStrategy) {
         ++played;
       }
   EXPECT_EQ(played, 2 * 12 * 5);
-  for (const char* strategy : {"ep=2,dp=4", "tp=2,dp=2,ep=2,sp=0,zero=1", "dp=4,ep=2,zero=3"})
+  for (const char* strategy : {"ep=2,dp=4", "tp=2,dp=2,ep=2,zero=1", "dp=4,ep=2,zero=3"})
     EXPECT_EQ(problem_of(kSmallMoe, strategy, "layers.*.moe.experts"), "") << strategy;
 }
 

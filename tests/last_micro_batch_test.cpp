@@ -53,7 +53,7 @@ TEST(LastMicroBatch, TrainsAsOneDeviceOnItsSamples) {
       {kSmallLlama, "tp=2,pp=2,dp=2,mbs=3,ga=3,zero=1,recompute=selective", 1},
       {kSmallLlama, "pp=2,mbs=2,ga=4,schedule=zb-h1", 1},
       {kSmallMoe, "dp=2,ep=2,mbs=2,ga=2", 1},
-      {kSmallMoe, "tp=2,dp=2,ep=2,sp=0,mbs=3,ga=2,zero=1", 2},
+      {kSmallMoe, "tp=2,dp=2,ep=2,mbs=3,ga=2,zero=1", 2},
       {kSmallLlama, "dp=2,mbs=2,ga=2,zero=3,offload=optimizer+gradients+weights+activations", 1},
   };
   for (const auto& [model, strategy, samples] : cases) {
