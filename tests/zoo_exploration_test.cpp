@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <cstdlib>
 #include <optional>
 
@@ -143,45 +144,45 @@ class Walk {
   IdVec<MeshId, MeshId> known_;  // by number here: the exploration's
 };
 
-TEST(ZooExploration, EveryFamilyIsWalkedExactly) {
-  std::int64_t accepted = 0, rejected = 0, abandoned = 0, refused = 0;
-  std::uint64_t seed = 1;
-  for (const SmallModel& model : small_families()) {
-    SCOPED_TRACE(model.spec);
-    const Trained network(model);
-    Walk walk(network, seed++);
-    walk.play(proposals_each());
-    if (HasFatalFailure()) return;
-    EXPECT_GT(walk.accepted, proposals_each() / 8);
-    accepted += walk.accepted;
-    rejected += walk.rejected;
-    abandoned += walk.abandoned;
-    refused += walk.refused;
-  }
-  fmt::print("{} families: {} proposals accepted, {} rejected, {} abandoned, {} refused\n", small_families().size(),
-             accepted, rejected, abandoned, refused);
+class ZooExploration : public testing::TestWithParam<std::size_t> {
+ protected:
+  static SmallModel model() { return small_families()[GetParam()]; }
+};
+
+TEST_P(ZooExploration, IsWalkedExactly) {
+  const Trained network(model());
+  Walk walk(network, GetParam() + 1);
+  walk.play(proposals_each());
+  if (HasFatalFailure()) return;
+  EXPECT_GT(walk.accepted, proposals_each() / 8);
+  fmt::print("{} accepted, {} rejected, {} abandoned, {} refused\n", walk.accepted, walk.rejected, walk.abandoned,
+             walk.refused);
 }
 
 // With all that the search does before it walks: exact and symbolic plans, groups of layers, whole layers at a time.
-TEST(ZooExploration, McmcEndsForEveryFamilyWithAStrategyThatIsAFile) {
-  std::int64_t simulated = 0;
-  for (const SmallModel& model : small_families()) {
-    SCOPED_TRACE(model.spec);
-    const Trained network(model);
-    const Result<SoapOutcome> found =
-        search_soap(network.training, network.cluster, network.cost, network.stack,
-                    {.search = SoapSearch::Mcmc, .budget = {.evaluations = proposals_each()}, .seed = 1, .threads = 1});
-    ASSERT_TRUE(found.ok()) << found.error().message;
-    EXPECT_TRUE(found->feasible);
-    simulated += found->counts.simulated;
-    const Result<Strategy> read = parse_strategy(to_yaml(found->tree), "found.yaml");
-    ASSERT_TRUE(read.ok()) << read.error().message;
-    EXPECT_EQ(*read, found->tree);
-    const Result<ResolvedStrategy> resolved = resolve(*read, network.training, network.cluster, "found.yaml");
-    ASSERT_TRUE(resolved.ok()) << resolved.error().message;
-  }
-  fmt::print("{} strategies simulated\n", simulated);
+TEST_P(ZooExploration, McmcEndsWithAStrategyThatIsAFile) {
+  const Trained network(model());
+  const Result<SoapOutcome> found =
+      search_soap(network.training, network.cluster, network.cost, network.stack,
+                  {.search = SoapSearch::Mcmc, .budget = {.evaluations = proposals_each()}, .seed = 1, .threads = 1});
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_TRUE(found->feasible);
+  const Result<Strategy> read = parse_strategy(to_yaml(found->tree), "found.yaml");
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(*read, found->tree);
+  const Result<ResolvedStrategy> resolved = resolve(*read, network.training, network.cluster, "found.yaml");
+  ASSERT_TRUE(resolved.ok()) << resolved.error().message;
+  fmt::print("{} strategies simulated\n", found->counts.simulated);
 }
+
+// gtest's names are letters, digits and underscores.
+std::string name_of(const testing::TestParamInfo<std::size_t>& info) {
+  std::string name = small_families()[info.param].name;
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Zoo, ZooExploration, testing::Range(std::size_t{0}, small_families().size()), name_of);
 
 }  // namespace
 }  // namespace weft

@@ -393,7 +393,7 @@ std::vector<OpChange> Proposals::change_module(const IdVec<OpId, OpConfig>& now,
 
 std::vector<OpChange> Proposals::move_group(const IdVec<OpId, OpConfig>& now, SoapMeshes& meshes, Rng& rng) const {
   const MeshId from = now[units_[layers_[rng.below(layers_.size())]].front()].mesh;
-  const std::vector<DeviceId>& devices = meshes.meshes()[from].devices();
+  const std::vector<DeviceId> devices = meshes.meshes()[from].devices();  // a copy: new meshes move the old ones
   const Block block = random_block(meshes, rng);
   std::vector<OpChange> changes;
   for (const Unit& unit : units_) {
