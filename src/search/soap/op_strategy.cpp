@@ -22,8 +22,8 @@ bool has_kind(const TrainingGraph& training, OpKind kind) {
 OpConfig by_samples(const Signature& signature, const std::vector<DeviceId>& devices, SoapMeshes& meshes) {
   const int samples = sample_axis(signature), count = static_cast<int>(devices.size());
   if (samples < 0 || !divides(signature, samples, count))
-    return {meshes.id_of({1, 1, 1}, {devices.front()}), {-1, -1, -1}};
-  return {meshes.id_of({count, 1, 1}, devices), {static_cast<std::int8_t>(samples), -1, -1}};
+    return meshes.config({1, 1, 1}, {-1, -1, -1}, {devices.front()});
+  return meshes.config({count, 1, 1}, {samples, -1, -1}, devices);
 }
 
 // How deep in a recurrent network an operator is: cells by the layers before them, others as the deepest they read.
@@ -59,6 +59,20 @@ MeshId SoapMeshes::id_of(std::array<int, kSoapAxes> sizes, const std::vector<Dev
     meshes_.push_back(std::move(mesh).value());
   }
   return found->second;
+}
+
+OpConfig SoapMeshes::config(std::array<int, kSoapAxes> sizes, std::array<int, kSoapAxes> split,
+                            const std::vector<DeviceId>& devices) {
+  OpConfig config;
+  std::size_t used = 0;
+  for (std::size_t m = 0; m < kSoapAxes; ++m) {
+    if (sizes[m] == 1) continue;
+    sizes[used] = sizes[m];
+    config.split[used++] = static_cast<std::int8_t>(split[m]);
+  }
+  for (std::size_t m = used; m < kSoapAxes; ++m) sizes[m] = 1;
+  config.mesh = id_of(sizes, devices);
+  return config;
 }
 
 int devices_per_node(const Cluster& cluster, const std::vector<DeviceId>& devices) {

@@ -33,6 +33,10 @@ class SoapMeshes {
   explicit SoapMeshes(std::array<int, kSoapAxes> grid, std::vector<DeviceId> devices);
 
   MeshId id_of(std::array<int, kSoapAxes> sizes, const std::vector<DeviceId>& devices);
+  // An operator cut along `split` into `sizes` parts. One way to say it: axes with more than one device come first, so
+  // that operators cut alike share a mesh, and their gradients a bucket.
+  OpConfig config(std::array<int, kSoapAxes> sizes, std::array<int, kSoapAxes> split,
+                  const std::vector<DeviceId>& devices);
   const IdVec<MeshId, Mesh>& meshes() const { return meshes_; }
   const std::vector<DeviceId>& devices() const { return devices_; }
 

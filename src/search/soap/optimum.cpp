@@ -30,8 +30,7 @@ OptimumSpace make_space(const TrainingGraph& training) {
       const int count = static_cast<int>(devices.size());
       if (count == 3) continue;
       const auto add = [&](std::array<int, kSoapAxes> sizes, int a, int b) {
-        const OpConfig config{space.meshes.id_of(sizes, devices),
-                              {static_cast<std::int8_t>(a), static_cast<std::int8_t>(b), -1}};
+        const OpConfig config = space.meshes.config(sizes, {a, b, -1}, devices);
         UnitChoice choice{space.proposals.change_units({u}, config, space.meshes), set};
         if (choice.ops.empty()) return;
         of.push_back(choice);
@@ -46,7 +45,6 @@ OptimumSpace make_space(const TrainingGraph& training) {
       if (count == kOptimumDevices) add({kOptimumDevices, 1, 1}, -1, -1);
       for (int a = 0; count > 1 && a < axes; ++a) {
         add({count, 1, 1}, a, -1);
-        add({1, count, 1}, -1, a);
         for (int b = a + 1; count == 4 && b < axes; ++b) add({2, 2, 1}, a, b);
       }
     }

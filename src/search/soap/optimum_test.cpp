@@ -31,19 +31,6 @@ struct Small {
   SoapProblem problem;
 };
 
-// How an operator is split and on which devices, whatever the axes of its grid are called.
-using Splits = std::pair<std::vector<std::pair<int, int>>, std::vector<DeviceId>>;
-Splits splits_of(const SoapStrategy& strategy, OpId op) {
-  const OpConfig& config = strategy.ops[op];
-  const Mesh& mesh = strategy.meshes[config.mesh];
-  Splits splits{{}, mesh.devices()};
-  for (std::size_t m = 0; m < kSoapAxes; ++m)
-    if (mesh.axes()[m].size > 1) splits.first.emplace_back(config.split[m], mesh.axes()[m].size);
-  return splits;
-}
-
-// Grids that differ only in which of their axes has the devices are different meshes to the compiler, whose gradients
-// are in buckets of their own: the same splits may take microseconds more by other names.
 TEST(Optimum, McmcReachesThatOfLeNetAndOfTwoStepsOfALanguageModel) {
   for (const char* model : {"lenet", "rnnlm:seq=2"}) {
     const Small small(model);
@@ -52,14 +39,8 @@ TEST(Optimum, McmcReachesThatOfLeNetAndOfTwoStepsOfALanguageModel) {
                                    .value();
     const Optimum optimum = find_optimum(small.problem, {.known = walked.judged.fifo, .checks = 100});
     EXPECT_TRUE(optimum.complete) << model;
-    for (OpId op : walked.strategy.ops.ids()) {
-      const SoapStrategy& best = optimum.better ? *optimum.better : walked.strategy;
-      EXPECT_EQ(splits_of(walked.strategy, op), splits_of(best, op)) << small.training.graph.name(op);
-    }
-    if (std::string_view(model) == "lenet") {
-      EXPECT_EQ(optimum.time, walked.judged.fifo);
-    }
-    EXPECT_LE(static_cast<double>(walked.judged.fifo), 1.0002 * static_cast<double>(optimum.time)) << model;
+    EXPECT_FALSE(optimum.better) << model << ": " << optimum.time << " ps";
+    EXPECT_EQ(optimum.time, walked.judged.fifo) << model;
     EXPECT_GT(optimum.checked, 50) << model;
   }
 }

@@ -215,8 +215,7 @@ std::vector<OpChange> Proposals::stagger(std::size_t u, const Parting& parting, 
     const Signature& signature = graph_.signature(units_[layers[l]].front());
     const int samples = sample_axis(signature), parts = static_cast<int>(devices.size());
     if (samples < 0 || !divides(signature, samples, parts)) return {};
-    const OpConfig head{meshes.id_of({parts, 1, 1}, devices),
-                        {static_cast<std::int8_t>(parts > 1 ? samples : -1), -1, -1}};
+    const OpConfig head = meshes.config({parts, 1, 1}, {samples, -1, -1}, devices);
     for (const OpChange& change : change_units(by_weight_[layers[l]], head, meshes)) changes.push_back(change);
   }
   return changes;
@@ -232,10 +231,8 @@ std::vector<OpConfig> Proposals::usual_configs(OpId op, const Block& block, Soap
   const std::vector<DeviceId> devices = devices_of(block, meshes);
   std::vector<OpConfig> configs;
   const auto add = [&](std::size_t outer, std::size_t inner, int by_outer, int by_inner) {
-    OpConfig config{
-        {},
-        {static_cast<std::int8_t>(outer > 1 ? by_outer : -1), static_cast<std::int8_t>(inner > 1 ? by_inner : -1), -1}};
-    config.mesh = meshes.id_of({static_cast<int>(outer), static_cast<int>(inner), 1}, devices);
+    const OpConfig config =
+        meshes.config({static_cast<int>(outer), static_cast<int>(inner), 1}, {by_outer, by_inner, -1}, devices);
     if (fits(op, config, meshes.meshes()[config.mesh]) &&
         std::find(configs.begin(), configs.end(), config) == configs.end())
       configs.push_back(config);
@@ -316,7 +313,7 @@ std::optional<OpConfig> Proposals::random_config(OpId op, SoapMeshes& meshes, Rn
   }
   const std::vector<DeviceId> devices = random_devices(meshes, rng);
   std::array<int, kSoapAxes> sizes = {1, 1, 1};
-  OpConfig config;
+  std::array<int, kSoapAxes> split = {-1, -1, -1};
   auto left = static_cast<std::int64_t>(devices.size());
   std::vector<char> taken(signature.axes.size(), 0);
   for (std::size_t m = 0; m < kSoapAxes && left > 1; ++m) {
@@ -335,11 +332,11 @@ std::optional<OpConfig> Proposals::random_config(OpId op, SoapMeshes& meshes, Rn
     const int axis = by_samples ? samples : possible[rng.below(possible.size())];
     taken[static_cast<std::size_t>(axis)] = 1;
     sizes[m] = static_cast<int>(degree);
-    config.split[m] = static_cast<std::int8_t>(axis);
+    split[m] = axis;
     left /= degree;
   }
   if (left > 1) return std::nullopt;
-  config.mesh = meshes.id_of(sizes, devices);
+  const OpConfig config = meshes.config(sizes, split, devices);
   return fits(op, config, meshes.meshes()[config.mesh]) ? std::optional(config) : std::nullopt;
 }
 
@@ -376,17 +373,15 @@ std::vector<OpChange> Proposals::change_module(const IdVec<OpId, OpConfig>& now,
   const auto count = static_cast<int>(devices.size());
   int outputs = 1;  // parts of what weights index
   while (outputs * 2 <= count && count % (outputs * 2) == 0 && rng.below(3) == 0) outputs *= 2;
-  const MeshId mesh = meshes.id_of({count / outputs, outputs, 1}, devices);
   std::vector<OpChange> changes;
   for (OpId op : ops) {
     const Signature& signature = graph_.signature(op);
-    OpConfig config{mesh, {-1, -1, -1}};
-    if (count / outputs > 1) config.split[0] = static_cast<std::int8_t>(sample_axis(signature));
+    int inside = -1;
     for (AxisKind kind : {AxisKind::Parameter, AxisKind::Attribute})
-      for (int a = 0; outputs > 1 && config.split[1] < 0 && a < static_cast<int>(signature.axes.size()); ++a)
-        if (signature.axes[static_cast<std::size_t>(a)].kind == kind && divides(signature, a, outputs))
-          config.split[1] = static_cast<std::int8_t>(a);
-    if (fits(op, config, meshes.meshes()[mesh])) changes.emplace_back(op, config);
+      for (int a = 0; outputs > 1 && inside < 0 && a < static_cast<int>(signature.axes.size()); ++a)
+        if (signature.axes[static_cast<std::size_t>(a)].kind == kind && divides(signature, a, outputs)) inside = a;
+    const OpConfig config = meshes.config({count / outputs, outputs, 1}, {sample_axis(signature), inside, -1}, devices);
+    if (fits(op, config, meshes.meshes()[config.mesh])) changes.emplace_back(op, config);
   }
   return changes;
 }
@@ -522,11 +517,14 @@ std::vector<OpChange> Proposals::draw(const IdVec<OpId, OpConfig>& now, SoapMesh
     const std::uint64_t alike = rng.below(6);
     const std::vector<std::size_t> one = {u};
     changes = change_units(alike == 0 ? by_name_[u] : alike <= 3 ? by_weight_[u] : one, *head, meshes);
-    // The operator alone, or with some of those that follow it.
+    // The operator alone, or with some of those that follow it; on the grid the others may be whole on every device.
     if (alike >= 4 && rng.below(2) == 0) {
-      const Unit some(unit.begin(), unit.begin() + static_cast<std::ptrdiff_t>(1 + rng.below(unit.size())));
+      const auto some = unit.begin() + static_cast<std::ptrdiff_t>(1 + rng.below(unit.size()));
       changes.clear();
-      if (!change_unit(some, *head, meshes, changes)) changes.clear();
+      if (!change_unit({unit.begin(), some}, *head, meshes, changes))
+        changes.clear();
+      else if (head->mesh == MeshId(0) && rng.below(2) == 0)
+        for (auto rest = some; rest != unit.end(); ++rest) changes.emplace_back(*rest, OpConfig{});
     }
   }
   std::erase_if(changes, [&](const OpChange& change) { return now[change.first] == change.second; });
