@@ -535,7 +535,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     exposed_data += std::max(0.0, exchanged - finish);
     finish = std::max(finish, exchanged);
   }
-  const double norm = 2 * data.whole_world + block.step_fixed;
+  const double norm = data.whole_world + block.step_fixed;
   made.step_s = finish + norm + step_tail;
   made.optimizer_s = norm + step_tail;
   made.data_s = exposed_data;
