@@ -22,14 +22,14 @@ accuracy: deps  ## compare predictions with the measured runs of MEASURED (defau
 	@ls $(MEASURED)/*.csv > /dev/null 2>&1 || { echo "no measured runs: $(MEASURED)/*.csv is not there; name the folder, make accuracy MEASURED=DIR"; exit 1; }
 	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
 	@cmake --build --preset release --target weft cost_check
-	$(WEFT) validate $(MEASURED)/*.csv $(wildcard $(addprefix $(MEASURED)/aux/,nccl_allreduce*.csv comm_curves*.csv moe_layer*.csv)) --timing
+	$(WEFT) validate --rules tools/published_runs.yaml $(MEASURED)/*.csv $(wildcard $(addprefix $(MEASURED)/aux/,nccl_allreduce*.csv comm_curves*.csv moe_layer*.csv)) --timing
 	MEASURED=$(MEASURED) build/release/bin/cost_check
 
 calibrate: deps  ## fit the built-in constants of devices, links and stacks anew to the runs of MEASURED
 	@ls $(MEASURED)/*.csv > /dev/null 2>&1 || { echo "no measured runs: $(MEASURED)/*.csv is not there; name the folder, make calibrate MEASURED=DIR"; exit 1; }
 	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
 	@cmake --build --preset release --target weft
-	$(WEFT) calibrate $(MEASURED)/*.csv --from-priors --out presets/cost/fitted.yaml
+	$(WEFT) calibrate --rules tools/published_runs.yaml $(MEASURED)/*.csv --from-priors --out presets/cost/fitted.yaml
 
 test: deps  ## build and run every test
 	@cmake --preset dev > build/dev.log 2>&1 || { cat build/dev.log; exit 1; }

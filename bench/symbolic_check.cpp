@@ -96,11 +96,12 @@ Status random_plans(int plans, double slower, double flops_per_byte) {
 }
 
 Status measured_plans(const std::vector<std::string>& paths) {
+  WEFT_TRY(const MappingRules rules, read_mapping_rules("tools/published_runs.yaml"));
   for (const std::string& path : paths) {
     if (!std::ifstream(path))
       return error("{}: not there; the table of measured runs is needed, nothing was compared", path);
     WEFT_TRY(const MeasuredFile file, read_measured(path));
-    const Validation analytic = validate_measured({file}, {.worst = 0});
+    const Validation analytic = validate_measured({file}, {.rules = rules, .worst = 0});
     std::map<std::string, std::array<std::vector<double>, 4>> groups;
     for (const Prediction& row : analytic.predictions) {
       WEFT_TRY(const Plan plan, make_plan(row.request));

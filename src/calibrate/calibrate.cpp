@@ -32,7 +32,9 @@ class Calibrator {
  public:
   Calibrator(const std::vector<MeasuredFile>& files, const CalibrateOptions& options,
              std::vector<FittedConstant> constants)
-      : options_(options), rows_(files, options.threads, result_.skipped), one_table_(files.size() == 1) {
+      : options_(options),
+        rows_(files, options.rules, options.threads, result_.skipped),
+        one_table_(files.size() == 1) {
     for (FittedConstant& constant : constants) {
       std::vector<std::size_t> touched = rows_.touched_by(constant);
       if (touched.empty()) {

@@ -19,11 +19,12 @@
 #include <vector>
 
 #include "calibrate/constants.h"
-#include "validate/measured.h"
+#include "validate/mapping.h"
 
 namespace weft {
 
 struct CalibrateOptions {
+  MappingRules rules = {};             // what rows of publications mean
   std::vector<std::string> only = {};  // names of constants, or beginnings and a star; none: all
   bool from_priors = false;            // pull to the list's priors; else to the present constants
   bool cross_validate = true;

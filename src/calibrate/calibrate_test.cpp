@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "json_schema.h"
+#include "published_rules.h"
 #include "validate/validate.h"
 
 namespace weft {
@@ -37,7 +38,8 @@ std::vector<double> seconds_with(double sustained) {
     for (const char* type : {"fp16", "bf16", "tf32"})
       EXPECT_TRUE(changed.set(fmt::format("devices/{}/sustained/{}", device, type), sustained, "test").ok());
   const std::vector<MeasuredFile> files = {table(rows({1, 1, 1}), "t.csv")};
-  const Validation found = validate_measured(files, {.worst = 0, .threads = 1, .calibration = &changed});
+  const Validation found =
+      validate_measured(files, {.rules = published_rules(), .worst = 0, .threads = 1, .calibration = &changed});
   std::vector<double> seconds;
   for (const Prediction& row : found.predictions) seconds.push_back(row.predicted_s);
   return seconds;
@@ -46,7 +48,7 @@ std::vector<double> seconds_with(double sustained) {
 TEST(Calibrate, FindsTheConstantThatTheRunsWereMadeWith) {
   const std::vector<MeasuredFile> files = {table(rows(seconds_with(0.7)), "t.csv")};
   const Result<CalibrationResult> found =
-      calibrate(files, {.only = {"a100-products"}, .cross_validate = false, .threads = 1});
+      calibrate(files, {.rules = published_rules(), .only = {"a100-products"}, .cross_validate = false, .threads = 1});
   ASSERT_TRUE(found.ok()) << found.error().message;
   ASSERT_EQ(found->constants.size(), 1u);
   // Three rows against a pull: within 2 % of the truth, from wherever it is now.
@@ -58,7 +60,7 @@ TEST(Calibrate, FindsTheConstantThatTheRunsWereMadeWith) {
 
 TEST(Calibrate, WritesAFileThatReadsBackToTheSameConstants) {
   const std::vector<MeasuredFile> files = {table(rows(seconds_with(0.7)), "t.csv")};
-  const CalibrateOptions options{.only = {"a100-*", "nic"}, .rounds = 1, .threads = 2};
+  const CalibrateOptions options{.rules = published_rules(), .only = {"a100-*", "nic"}, .rounds = 1, .threads = 2};
   const Result<CalibrationResult> found = calibrate(files, options);
   ASSERT_TRUE(found.ok()) << found.error().message;
   const std::string text = overlay_of(*found);
@@ -84,7 +86,8 @@ TEST(Calibrate, PredictsWhatAFoldLeavesOut) {
   const std::vector<double> seconds = seconds_with(0.7);
   const std::vector<MeasuredFile> files = {table(rows({seconds[0], seconds[1]}), "a.csv"),
                                            table(rows(seconds), "b.csv")};
-  const Result<CalibrationResult> found = calibrate(files, {.only = {"a100-products"}, .rounds = 2, .threads = 1});
+  const Result<CalibrationResult> found =
+      calibrate(files, {.rules = published_rules(), .only = {"a100-products"}, .rounds = 2, .threads = 1});
   ASSERT_TRUE(found.ok()) << found.error().message;
   ASSERT_EQ(found->left_out.size(), 2u);  // no run of 64 devices: no fold by scale
   EXPECT_EQ(found->left_out[0].name, "without a.csv");
@@ -95,14 +98,17 @@ TEST(Calibrate, PredictsWhatAFoldLeavesOut) {
 TEST(Calibrate, SkipsBadRowsByLineAndNamesUnknownConstants) {
   const std::vector<MeasuredFile> files = {
       table("mine,A100-80GB,none,8,gpt2-xl,8,1,1024,bf16,1,1,1,0,none,megatron-lm,1\n" + rows({1, 1}), "t.csv")};
-  const Result<CalibrationResult> found = calibrate(files, {.only = {"a100-products"}, .rounds = 1, .threads = 1});
+  const Result<CalibrationResult> found =
+      calibrate(files, {.rules = published_rules(), .only = {"a100-products"}, .rounds = 1, .threads = 1});
   ASSERT_TRUE(found.ok()) << found.error().message;
   ASSERT_EQ(found->skipped.size(), 1u);
   EXPECT_EQ(found->skipped[0].line, 2);
-  const Result<CalibrationResult> misspelt = calibrate(files, {.only = {"a100-product"}, .threads = 1});
+  const Result<CalibrationResult> misspelt =
+      calibrate(files, {.rules = published_rules(), .only = {"a100-product"}, .threads = 1});
   ASSERT_FALSE(misspelt.ok());
   EXPECT_THAT(misspelt.error().message, testing::HasSubstr("a100-products"));
-  const Result<CalibrationResult> nobody = calibrate(files, {.only = {"h100-*"}, .threads = 1});
+  const Result<CalibrationResult> nobody =
+      calibrate(files, {.rules = published_rules(), .only = {"h100-*"}, .threads = 1});
   ASSERT_FALSE(nobody.ok());
   EXPECT_THAT(nobody.error().message, testing::HasSubstr("none of the constants"));
 }

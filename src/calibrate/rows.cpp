@@ -9,7 +9,8 @@
 
 namespace weft {
 
-FitRows::FitRows(const std::vector<MeasuredFile>& files, int threads, std::vector<SkippedRow>& skipped)
+FitRows::FitRows(const std::vector<MeasuredFile>& files, const MappingRules& rules, int threads,
+                 std::vector<SkippedRow>& skipped)
     : threads_(threads) {
   std::vector<const MeasuredRow*> rows;
   for (const MeasuredFile& file : files) {
@@ -17,7 +18,7 @@ FitRows::FitRows(const std::vector<MeasuredFile>& files, int threads, std::vecto
     for (const MeasuredRow& row : file.rows) rows.push_back(&row);
   }
   std::vector<std::optional<Result<PlannedRow>>> planned(rows.size());
-  side_by_side(rows.size(), threads, [&](std::size_t i) { planned[i] = plan_row(*rows[i]); });
+  side_by_side(rows.size(), threads, [&](std::size_t i) { planned[i] = plan_row(*rows[i], rules); });
   const Tuning& tuning = built_in_tuning();
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (!planned[i]->ok()) {

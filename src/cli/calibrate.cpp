@@ -6,13 +6,14 @@
 #include "base/whole_file.h"
 #include "cli/commands.h"
 #include "cli/progress.h"
+#include "cli/rules_argument.h"
 
 namespace weft {
 namespace {
 
 struct CalibrateArguments {
   std::vector<std::string> files;
-  std::string out, calibration;
+  std::string out, calibration, rules;
   CalibrateOptions options;
   bool no_folds = false, json = false;
 };
@@ -31,6 +32,7 @@ Result<Answer> run_calibration(const CalibrateArguments& arguments) {
     WEFT_TRY(MeasuredFile file, read_measured(path));
     files.push_back(std::move(file));
   }
+  WEFT_TRY(options.rules, rules_for(files, arguments.rules));
   Result<WholeFile> file = WholeFile::create(arguments.out);
   if (!file.ok()) return file.error().at("--out");
   Progress progress;
@@ -51,23 +53,20 @@ void add_calibrate(CLI::App& app, Chosen& chosen) {
   CLI::App* command =
       app.add_subcommand("calibrate", "Fit constants of devices, links and stacks to measured runs, and say how well.");
   command->footer(
-      "\nTables have the columns of `weft validate`: gpu, gpus, gpus_per_node, model, layers, hidden, heads, "
-      "kv_heads,\n"
-      "ffn, vocab, seq, micro_batch, global_batch, dtype, tp, pp, dp, cp, ep, vpp, zero_stage, recompute, stack, and "
-      "one\n"
-      "of iter_time_s, tokens_per_s_total, tokens_per_s_per_gpu, samples_per_s, tflops_per_gpu or mfu_pct. A row that\n"
-      "cannot be read or planned is told by its line and skipped. What is fitted, with bounds and priors, is listed "
-      "in\n"
+      "\nTables have the columns of `weft validate`. A row that cannot be read or planned is told by its line and\n"
+      "skipped. What is fitted, with bounds and priors, is listed in\n"
       "presets/calibration.yaml; each constant is pulled to its present value, so that few rows move it little.\n"
       "FILE is for --calibration of `weft simulate` and `weft validate`. The same input gives the same bytes.\n"
       "\nExamples:\n"
       "  weft calibrate my-runs.csv --out my-cluster.yaml\n"
       "  weft validate my-runs.csv --calibration my-cluster.yaml\n"
-      "  weft calibrate ../shared/measured/*.csv --from-priors --out presets/cost/fitted.yaml    the built-in ones\n");
+      "  weft calibrate ../shared/measured/*.csv --rules tools/published_runs.yaml --from-priors \\\n"
+      "      --out presets/cost/fitted.yaml                                             the built-in ones\n");
   command->add_option("files", arguments->files, "tables of measured runs (.csv)")->required();
   command->add_option("--out", arguments->out, "the file of fitted constants (YAML)")->required();
   command->add_option("--only", arguments->options.only, "constants to fit: names, or beginnings and a star")
       ->delimiter(',');
+  add_rules_argument(*command, arguments->rules);
   command->add_option("--calibration", arguments->calibration, "begin with the constants of this file");
   command->add_flag("--from-priors", arguments->options.from_priors,
                     "pull to the priors of the list instead of the present values");

@@ -17,6 +17,7 @@
 #include "base/whole_file.h"
 #include "cli/commands.h"
 #include "cli/cost_arguments.h"
+#include "cli/plan_arguments.h"
 #include "cli/progress.h"
 #include "cost/analytic.h"
 #include "report/plan_file.h"
@@ -183,6 +184,7 @@ Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel
                     .threads = options.threads,
                     .headroom = options.judge.headroom,
                     .on_progress = options.progress};
+  for (std::int64_t rank = 0; rank < problem.devices; ++rank) asked.devices.push_back(problem.device_at(rank));
   WEFT_TRY(const SoapOutcome found, search_soap(whole.training, problem.cluster, cost, problem.stack, asked));
   const std::string name = arguments.out.empty() ? fmt::format("a decision for every operator ({})", name_of(search))
                                                  : arguments.out + "/strategy.yaml";
@@ -363,6 +365,7 @@ void add_plan(CLI::App& app, Chosen& chosen) {
   PlanRequest& request = arguments->request;
   command->add_option("--model", request.model, "zoo name with overrides, config.json or .onnx file")->required();
   command->add_option("--cluster", request.cluster, "preset:nodes, several joined by +, or a file")->required();
+  add_device_count(*command, request);
   command->add_option("--global-batch", request.global_batch,
                       "samples per step (default: about 4 M tokens, or 32 per device)");
   command->add_option("--seq", request.seq, "tokens per sample (default: the model's, at most 8192)");

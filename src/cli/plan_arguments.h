@@ -10,6 +10,9 @@ namespace weft {
 // Adds --model, --cluster, --strategy and what refines them; parsing fills the request.
 void add_plan_arguments(CLI::App& command, PlanRequest& request);
 
+// Adds --devices.
+void add_device_count(CLI::App& command, PlanRequest& request);
+
 // What --strategy understands, for the help of every such command.
 extern const char* const kStrategyWords;
 

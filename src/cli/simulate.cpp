@@ -75,6 +75,7 @@ Status check_words(const SimulateArguments& arguments) {
   const Word words[] = {{"--model", !request.model.empty(), true},
                         {"--cluster", !request.cluster.empty(), true},
                         {"--strategy", !request.strategy.empty(), true},
+                        {"--devices", request.device_count.has_value(), false},
                         {"--global-batch", request.global_batch.has_value(), false},
                         {"--micro-batch", request.micro_batch.has_value(), false},
                         {"--seq", request.seq.has_value(), false},

@@ -8,6 +8,7 @@
 #include "base/whole_file.h"
 #include "cli/commands.h"
 #include "cli/progress.h"
+#include "cli/rules_argument.h"
 #include "cost/calibration.h"
 #include "validate/searched.h"
 
@@ -17,7 +18,7 @@ namespace {
 struct ValidateArguments {
   std::vector<std::string> files;
   ValidateOptions options;
-  std::string calibration, plot;
+  std::string calibration, plot, rules;
   bool json = false, markdown = false, timing = false, plan = false;
 };
 
@@ -42,6 +43,7 @@ Result<Answer> run_validation(const ValidateArguments& arguments) {
     files.push_back(std::move(file));
   }
   ValidateOptions options = arguments.options;
+  WEFT_TRY(options.rules, rules_for(files, arguments.rules, !curves.empty() || !layers.empty()));
   std::optional<Calibration> calibration;
   if (!arguments.calibration.empty()) {
     Result<Calibration> read = read_calibration(arguments.calibration);
@@ -57,7 +59,7 @@ Result<Answer> run_validation(const ValidateArguments& arguments) {
     Progress progress;
     progress.now("predicting what was run");
     const SearchedOptions searching{
-        options.stack, options.calibration, options.threads, [&](std::size_t done, std::size_t of) {
+        options.rules, options.stack, options.calibration, options.threads, [&](std::size_t done, std::size_t of) {
           progress.now("searching plans for the same problems", static_cast<double>(done) / static_cast<double>(of));
         }};
     const SearchValidation found = validate_search(files, searching);
@@ -69,9 +71,9 @@ Result<Answer> run_validation(const ValidateArguments& arguments) {
   }
   Validation validation = validate_measured(files, options);
   for (const auto& [path, table] : curves)
-    validation.curves.push_back(validate_curves(table, path, options.calibration));
+    validation.curves.push_back(validate_curves(table, path, options.rules, options.calibration));
   for (const auto& [path, table] : layers)
-    validation.layers.push_back(validate_layers(table, path, options.calibration));
+    validation.layers.push_back(validate_layers(table, path, options.rules, options.calibration));
   const double seconds = seconds_since();
   Answer answer;
   if (!arguments.plot.empty()) {
@@ -95,16 +97,21 @@ void add_validate(CLI::App& app, Chosen& chosen) {
   const auto arguments = std::make_shared<ValidateArguments>();
   CLI::App* command = app.add_subcommand("validate", "Compare predictions with measured runs, row by row and in sum.");
   command->footer(
-      "\nA table has one run per row: gpu, gpus, gpus_per_node, model, layers, hidden, heads, kv_heads, ffn, vocab, "
+      "\nA table has one run per row, in the words of weft simulate: model, cluster, devices, strategy, stack, dtype, "
       "seq,\n"
-      "micro_batch, global_batch, dtype, tp, pp, dp, cp, ep, vpp, zero_stage, recompute, stack, and what was "
-      "measured:\n"
-      "iter_time_s, tokens_per_s_total, tokens_per_s_per_gpu, samples_per_s, tflops_per_gpu or mfu_pct; mem_gb in "
-      "GiB.\n"
-      "Each row is planned and simulated as it was run (presets/measured.yaml). Rows that cannot be are skipped and\n"
-      "listed with the reason. Errors are fractions of time; τ is Kendall's, within rows that differ in the plan "
+      "global_batch; and what was measured: measured_step_s, measured_mem_gib of mem_kind allocated, reserved or "
+      "device.\n"
+      "Rows of one `set` are scored together. Each row is planned and simulated as it was run; one that cannot be is\n"
+      "skipped and listed with the reason. Errors are fractions of time; τ is Kendall's, within rows that differ in "
+      "the plan "
       "alone.\n"
-      "Also read: curves of all-reduces (gpu, ngpus, size_bytes or size_mb, time_ms) and layers of experts (gpu, "
+      "Also read, by rules that say what node, stack and model their words mean (--rules; tools/published_runs.yaml "
+      "has\n"
+      "those of published tables): runs as publications print them (gpu, gpus, gpus_per_node, model, layers, hidden,\n"
+      "heads, kv_heads, ffn, vocab, seq, micro_batch, global_batch, dtype, tp, pp, dp, cp, ep, vpp, zero_stage,\n"
+      "recompute, stack, and iter_time_s, tokens_per_s_total, tokens_per_s_per_gpu, samples_per_s, tflops_per_gpu or\n"
+      "mfu_pct; mem_gb in GiB), curves of all-reduces (gpu, ngpus, size_bytes or size_mb, time_ms) and layers of "
+      "experts (gpu, "
       "case,\n"
       "forward_ms, backward_ms, max_allocated_bytes, model), told by their columns.\n"
       "With --plan, weft plan searches each run's model, cluster and batch; what it finds should be predicted at least "
@@ -112,9 +119,11 @@ void add_validate(CLI::App& app, Chosen& chosen) {
       "fast as the plan that was run, and where it is not the reason is told.\n"
       "\nExamples:\n"
       "  weft validate runs/*.csv --top 5\n"
-      "  weft validate runs/*.csv --plan\n");
+      "  weft validate runs/*.csv --plan\n"
+      "  weft validate published/*.csv --rules tools/published_runs.yaml\n");
   command->add_option("files", arguments->files, "tables of measured runs (.csv)")->required();
-  command->add_option("--stack", arguments->options.stack, "software stack of all rows (default: by row and source)");
+  add_rules_argument(*command, arguments->rules);
+  command->add_option("--stack", arguments->options.stack, "software stack of all rows (default: by row and rules)");
   command->add_option("--calibration", arguments->calibration,
                       "constants over the built-in ones, as weft calibrate writes them");
   command->add_option("--top", arguments->options.worst, "how many of the worst rows to explain")

@@ -183,6 +183,35 @@ void Cluster::append_host_path(DeviceId device, std::vector<LinkId>& out) const 
   if (socket >= 0) at.type->append_route(at.type->device_vertices()[at.index], socket, at.first_link, out);
 }
 
+Result<std::vector<DeviceId>> devices_evenly(const Cluster& cluster, std::int64_t count) {
+  const std::int64_t nodes = cluster.node_count();
+  if (count > cluster.device_count())
+    return error("{} devices: the cluster has {}; name more nodes", grouped(count), grouped(cluster.device_count()));
+  if (count < nodes)
+    return error("{} devices: the cluster has {} nodes, each with one at least; name fewer nodes", grouped(count),
+                 grouped(nodes));
+  // Nodes too small for their part leave the rest to the others.
+  std::vector<std::int64_t> of_node(static_cast<std::size_t>(nodes), 0);
+  for (std::int64_t left = count; left > 0;) {
+    std::vector<std::size_t> open;
+    for (std::size_t node = 0; node < of_node.size(); ++node)
+      if (of_node[node] < cluster.type_of(NodeId(node)).device_count()) open.push_back(node);
+    const auto share = left / static_cast<std::int64_t>(open.size());
+    auto more = left % static_cast<std::int64_t>(open.size());
+    for (std::size_t node : open) {
+      const std::int64_t room = cluster.type_of(NodeId(node)).device_count() - of_node[node];
+      const std::int64_t taken = std::min(room, share + (more-- > 0 ? 1 : 0));
+      of_node[node] += taken;
+      left -= taken;
+    }
+  }
+  std::vector<DeviceId> devices;
+  for (std::size_t node = 0; node < of_node.size(); ++node)
+    for (DeviceId device : cluster.devices_of(NodeId(node)))
+      if (cluster.index_in_node(device) < of_node[node]) devices.push_back(device);
+  return devices;
+}
+
 bool Cluster::operator==(const Cluster& other) const {
   return fabric_.spec() == other.fabric_.spec() &&
          std::equal(groups_.begin(), groups_.end(), other.groups_.begin(), other.groups_.end(),

@@ -111,6 +111,10 @@ class Cluster {
 //   places) fabric=switch|fat-tree|rail|dragonfly  leaf=16 (nodes)  oversubscription=4
 Result<Cluster> parse_cluster(std::string_view spec);
 
+// So many of its devices, in order: evenly over the nodes, the first of each; where they do not divide, the first nodes
+// have one more. Fewer than nodes, or more than devices: an error.
+Result<std::vector<DeviceId>> devices_evenly(const Cluster& cluster, std::int64_t count);
+
 // The same from a text; `name` stands for the file in messages. Never reads another file.
 Result<Cluster> parse_cluster_yaml(std::string_view text, std::string_view name);
 // A node type from an NCCL_TOPO_DUMP_FILE dump (also RCCL's). The device is the one `device` names, else what

@@ -284,5 +284,30 @@ RC_GTEST_PROP(ClusterLaw, RandomNodesRouteEverywhere, ()) {
   RC_ASSERT(*parse_cluster_yaml(to_yaml(*cluster), "again.yaml") == *cluster);
 }
 
+TEST(DevicesEvenly, AreTheFirstOfEachNode) {
+  const auto indices = [](const Result<std::vector<DeviceId>>& devices) {
+    std::vector<std::size_t> all;
+    for (DeviceId device : devices.value()) all.push_back(device.index());
+    return all;
+  };
+  const Cluster two = parse_cluster("dgx-h100:2").value();
+  EXPECT_EQ(indices(devices_evenly(two, 4)), (std::vector<std::size_t>{0, 1, 8, 9}));
+  EXPECT_EQ(indices(devices_evenly(two, 5)), (std::vector<std::size_t>{0, 1, 2, 8, 9}));
+  EXPECT_EQ(devices_evenly(two, 16)->size(), 16u);
+  // A node too small for its part leaves the rest to the others.
+  const Cluster mixed = parse_cluster("p100x4:1+dgx-h100:1").value();
+  EXPECT_EQ(indices(devices_evenly(mixed, 10)), (std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(indices(devices_evenly(mixed, 4)), (std::vector<std::size_t>{0, 1, 4, 5}));
+  // Of racks, each has its part of the trays.
+  const Cluster racks = parse_cluster("gb200-nvl72:2").value();
+  const std::vector<DeviceId> half = devices_evenly(racks, 128).value();
+  EXPECT_EQ(racks.node_of(half[63]).index(), 0u);
+  EXPECT_EQ(racks.node_of(half[64]).index(), 1u);
+  EXPECT_EQ(devices_evenly(two, 17).error().message, "17 devices: the cluster has 16; name more nodes");
+  EXPECT_EQ(devices_evenly(two, 1).error().message,
+            "1 devices: the cluster has 2 nodes, each with one at least; name fewer nodes");
+  EXPECT_FALSE(devices_evenly(two, -3).ok());
+}
+
 }  // namespace
 }  // namespace weft

@@ -69,6 +69,7 @@ class PlanMaker {
   Result<Plan> make() {
     WEFT_TRY_OK(check_numbers());
     WEFT_TRY(Cluster cluster, parse_cluster(request_.cluster));
+    WEFT_TRY(const std::vector<std::int64_t> chosen, chosen_devices(request_, cluster));
     ModelOptions shape{.seq = request_.seq};
     WEFT_TRY(const ModelInfo info, describe_model(request_.model, shape));
     WEFT_TRY(SoftwareStack stack, choose_stack(info));
@@ -76,8 +77,7 @@ class PlanMaker {
     std::vector<std::string> told;  // of the precision; an imported file may have one of its own
     WEFT_TRY(Precision precision, choose_precision(request_.dtype, stack, told));
     tell_sequence(info);
-    const std::int64_t devices =
-        request_.devices.empty() ? cluster.device_count() : static_cast<std::int64_t>(request_.devices.size());
+    const std::int64_t devices = chosen.empty() ? cluster.device_count() : static_cast<std::int64_t>(chosen.size());
     std::optional<Parallelism> parallelism;
     std::optional<Strategy> from_file;
     BatchPlan batch;
@@ -124,7 +124,7 @@ class PlanMaker {
     TrainingGraph training = std::move(differentiated).value();
     WEFT_TRY(std::optional<TrainingGraph> last, last_micro_batch(batch, shape, options));
     Strategy strategy = parallelism ? expand(*parallelism, training.graph) : std::move(*from_file);
-    if (!request_.devices.empty() && parallelism) strategy.mesh.devices = request_.devices;
+    if (!chosen.empty() && strategy.mesh.devices.empty()) strategy.mesh.devices = chosen;
     WEFT_TRY(ResolvedStrategy resolved, resolve_all(strategy, training, cluster));
     return Plan{request_,
                 std::move(cluster),
@@ -352,6 +352,18 @@ std::vector<DeviceId> Plan::ranks() const {
   for (const Mesh& mesh : resolved.placements) used.insert(mesh.devices().begin(), mesh.devices().end());
   devices.assign(used.begin(), used.end());
   return devices;
+}
+
+Result<std::vector<std::int64_t>> chosen_devices(const PlanRequest& request, const Cluster& cluster) {
+  for (std::int64_t device : request.devices)
+    if (device < 0 || device >= cluster.device_count())
+      return error("device {}: the cluster has {}", device, cluster.device_count());
+  std::vector<std::int64_t> chosen = request.devices;
+  if (!chosen.empty() || !request.device_count || *request.device_count == cluster.device_count()) return chosen;
+  const Result<std::vector<DeviceId>> evenly = devices_evenly(cluster, *request.device_count);
+  if (!evenly.ok()) return evenly.error().at("--devices");
+  for (DeviceId device : *evenly) chosen.push_back(device.index());
+  return chosen;
 }
 
 Result<Plan> make_plan(const PlanRequest& request) { return PlanMaker(request).make(); }

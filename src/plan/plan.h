@@ -36,7 +36,8 @@ struct PlanRequest {
   std::optional<std::int64_t> global_batch = {}, micro_batch = {};  // samples per step; per micro-batch and replica
   std::optional<std::int64_t> seq = {};                             // tokens per sample
   std::string dtype = {};                                           // empty: the stack's
-  std::vector<std::int64_t> devices = {};                           // of the cluster, by rank; empty: all of them
+  std::optional<std::int64_t> device_count = {};                    // of the cluster, evenly over its nodes; none: all
+  std::vector<std::int64_t> devices = {};                           // of the cluster, by rank; empty: as counted
   std::string stack = {};   // empty: megatron-lm for language models, pytorch-ddp for others
   std::string freeze = {};  // globs of parameters that are not trained (plan/freeze.h)
 };
@@ -74,6 +75,9 @@ struct Plan {
 };
 
 Result<Plan> make_plan(const PlanRequest& request);
+
+// The request's devices by rank, where it counts or names them; empty: all of the cluster.
+Result<std::vector<std::int64_t>> chosen_devices(const PlanRequest& request, const Cluster& cluster);
 
 // With prices at hand, resharding of activations is chosen by them.
 Result<CompiledStrategy> compile_plan(const Plan& plan, const StepPrice* prices = nullptr);

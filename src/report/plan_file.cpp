@@ -56,6 +56,7 @@ PlanRequest PlanFile::request() const {
   PlanRequest request;
   request.model = model;
   request.cluster = cluster;
+  if (devices > 0) request.device_count = devices;
   request.strategy = strategy;
   request.global_batch = global_batch;
   if (seq > 0) request.seq = seq;
@@ -82,6 +83,7 @@ PlanFile plan_file(const Plan& plan, const PlayedPlan& played, const Forecast& f
   PlanFile file;
   file.model = plan.request.model;
   file.cluster = plan.request.cluster;
+  file.devices = plan.request.device_count.value_or(0);
   file.stack = plan.stack.name;
   file.dtype = plan.precision.name;
   file.global_batch = plan.batch.global_batch;
@@ -124,6 +126,7 @@ std::string print(const PlanFile& file) {
                {"prediction", file.prediction},
                {"assumptions", file.assumptions},
                {"provenance", file.provenance}};
+  if (file.devices > 0) json["devices"] = file.devices;
   if (!file.freeze.empty()) json["freeze"] = file.freeze;
   if (!file.calibration.empty()) json["calibration"] = file.calibration;
   if (file.headroom != PlanFile().headroom) json["headroom"] = file.headroom;
@@ -150,6 +153,7 @@ Result<PlanFile> parse_plan_file(std::string_view text, std::string_view name) {
   WEFT_TRY_OK(keys.take("program", file.program));
   WEFT_TRY_OK(keys.take("prediction", file.prediction));
   if (!file.prediction.is_object()) return error("{}: 'prediction' is of another type", name);
+  WEFT_TRY_OK(keys.take_if_any("devices", file.devices));
   WEFT_TRY_OK(keys.take_if_any("freeze", file.freeze));
   WEFT_TRY_OK(keys.take_if_any("calibration", file.calibration));
   WEFT_TRY_OK(keys.take_if_any("headroom", file.headroom));

@@ -19,6 +19,7 @@ struct PlanFile {
   static constexpr int kVersion = 1;
 
   std::string model, cluster, stack, dtype;
+  std::int64_t devices = 0;                // of the cluster, evenly over its nodes; 0: all
   std::int64_t global_batch = 1, seq = 0;  // seq 0: samples have no tokens
   std::string freeze;                      // globs of parameters that are not trained; empty: none
   std::string strategy;                    // shorthand

@@ -126,10 +126,8 @@ std::int64_t settle_batch(const PlanRequest& request, const ModelInfo& model, st
 
 Status count_devices(PlanProblem& problem) {
   const Cluster& cluster = problem.cluster;
+  WEFT_TRY(problem.request.devices, chosen_devices(problem.request, cluster));
   const std::vector<std::int64_t>& chosen = problem.request.devices;
-  for (std::int64_t device : chosen)
-    if (device < 0 || device >= cluster.device_count())
-      return error("device {}: the cluster has {}", device, cluster.device_count());
   problem.devices = chosen.empty() ? cluster.device_count() : static_cast<std::int64_t>(chosen.size());
   std::map<NodeId, std::int64_t> of_node;
   for (std::int64_t rank = 0; rank < problem.devices; ++rank) ++of_node[cluster.node_of(problem.device_at(rank))];

@@ -32,8 +32,9 @@ std::string letters(std::string_view text) {
 
 class Curves {
  public:
-  explicit Curves(const Calibration* calibration)
-      : calibration_(calibration ? *calibration : Calibration{}),
+  Curves(const MappingRules& rules, const Calibration* calibration)
+      : rules_(rules),
+        calibration_(calibration ? *calibration : Calibration{}),
         stack_(plain_stack()),
         cost_(stack_, calibration_.tuning) {}
 
@@ -76,8 +77,8 @@ class Curves {
   }
 
   Result<const Communicator*> group_of(const MeasuredRow& row, std::int64_t devices) {
-    const std::string node = built_in_mapping_rules().node_of(row);
-    if (node.empty()) return error("gpu '{}': no node preset is known for it", row.text("gpu").substr(0, 40));
+    const std::string node = rules_.node_of(row);
+    if (node.empty()) return error("gpu '{}': no rule names its node", row.text("gpu").substr(0, 40));
     const std::pair key(node, devices);
     if (const auto found = groups_.find(key); found != groups_.end()) return &found->second;
     WEFT_TRY(Cluster cluster, parse_cluster(node));
@@ -89,6 +90,7 @@ class Curves {
     return &groups_.emplace(key, make_communicator(kept, members, Collective::AllReduce)).first->second;
   }
 
+  const MappingRules& rules_;
   const Calibration calibration_;
   const SoftwareStack stack_;
   const AnalyticCost cost_;
@@ -106,9 +108,10 @@ bool is_table_of_curves(const CsvTable& table) {
          (has("time_ms") || has("out_of_place_time_ns"));
 }
 
-CurveValidation validate_curves(const CsvTable& table, const std::string& file, const Calibration* calibration) {
+CurveValidation validate_curves(const CsvTable& table, const std::string& file, const MappingRules& rules,
+                                const Calibration* calibration) {
   CurveValidation out{file, {}, {}, 0, 0};
-  Curves curves(calibration);
+  Curves curves(rules, calibration);
   std::vector<double> errors;
   for (const CsvRow& from : table.rows) {
     MeasuredRow row{.file = file, .line = from.line, .cells = {}};

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "cost/calibration.h"
-#include "validate/measured.h"
+#include "validate/mapping.h"
 
 namespace weft {
 
@@ -26,7 +26,7 @@ struct CurveValidation {
 };
 
 bool is_table_of_curves(const CsvTable& table);
-CurveValidation validate_curves(const CsvTable& table, const std::string& file,
+CurveValidation validate_curves(const CsvTable& table, const std::string& file, const MappingRules& rules,
                                 const Calibration* calibration = nullptr);
 
 }  // namespace weft

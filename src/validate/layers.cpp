@@ -47,7 +47,7 @@ std::int64_t number_in(const std::vector<std::string>& list, std::string_view le
   return 0;
 }
 
-Result<PlanRequest> request_of(const MeasuredRow& row) {
+Result<PlanRequest> request_of(const MeasuredRow& row, const MappingRules& rules) {
   const std::vector<std::string> parts = words(row.text("case"), '_');
   if (parts.size() != 4) return error("case '{}': write MODEL_DISPATCHER_tp1ep8_bf16", row.text("case").substr(0, 60));
   std::vector<std::string> shapes;
@@ -69,8 +69,8 @@ Result<PlanRequest> request_of(const MeasuredRow& row) {
       "mixtral-8x7b:layers=1,hidden={},heads={},kv_heads={},experts={},top_k={},expert_ffn={},shared_ffn={},"
       "activation=gelu,weigh_rows=1,vocab=1024,context={}",
       hidden, hidden / 128, hidden / 128, experts, top, ffn, shared, seq);
-  const std::string node = built_in_mapping_rules().node_of(row);
-  if (node.empty()) return error("gpu '{}': no node preset is known for it", row.text("gpu").substr(0, 40));
+  const std::string node = rules.node_of(row);
+  if (node.empty()) return error("gpu '{}': no rule names its node", row.text("gpu").substr(0, 40));
   request.cluster = node + ":1";
   request.strategy = fmt::format("tp={},dp={},ep={}", tp, ep, ep);
   request.seq = seq;
@@ -142,12 +142,12 @@ Calibration cold(Calibration calibration) {
   return calibration;
 }
 
-Result<LayerPoint> compare(const MeasuredRow& row, const Calibration& calibration) {
+Result<LayerPoint> compare(const MeasuredRow& row, const MappingRules& rules, const Calibration& calibration) {
   const auto forward = positive(row.text("forward_ms")), backward = positive(row.text("backward_ms")),
              bytes = positive(row.text("max_allocated_bytes"));
   if (!forward || !backward || !bytes)
     return error("forward_ms, backward_ms or max_allocated_bytes: no number above zero");
-  WEFT_TRY(const PlanRequest request, request_of(row));
+  WEFT_TRY(const PlanRequest request, request_of(row, rules));
   WEFT_TRY(Plan plan, make_plan(request));
   const SoftwareStack stack = calibration.over(plan.stack);
   const AnalyticCost cost(stack, calibration.tuning);
@@ -170,7 +170,8 @@ bool is_table_of_layers(const CsvTable& table) {
   return true;
 }
 
-LayerValidation validate_layers(const CsvTable& table, const std::string& file, const Calibration* calibration) {
+LayerValidation validate_layers(const CsvTable& table, const std::string& file, const MappingRules& rules,
+                                const Calibration* calibration) {
   LayerValidation out{file, {}, {}, 0, 0, 0};
   const Calibration constants = cold(calibration ? *calibration : Calibration{});
   std::vector<double> forward, backward, memory;
@@ -178,7 +179,8 @@ LayerValidation validate_layers(const CsvTable& table, const std::string& file, 
     MeasuredRow row{.file = file, .line = from.line, .cells = {}};
     for (std::size_t i = 0; i < std::min(table.columns.size(), from.cells.size()); ++i)
       if (!from.cells[i].empty()) row.cells[table.columns[i]] = from.cells[i];
-    Result<LayerPoint> point = from.fault.empty() ? compare(row, constants) : Result<LayerPoint>(Error{from.fault});
+    Result<LayerPoint> point =
+        from.fault.empty() ? compare(row, rules, constants) : Result<LayerPoint>(Error{from.fault});
     if (!point.ok()) {
       out.skipped.push_back({file, from.line, point.error().message});
       continue;

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "cost/calibration.h"
-#include "validate/measured.h"
+#include "validate/mapping.h"
 
 namespace weft {
 
@@ -31,7 +31,7 @@ struct LayerValidation {
 };
 
 bool is_table_of_layers(const CsvTable& table);
-LayerValidation validate_layers(const CsvTable& table, const std::string& file,
+LayerValidation validate_layers(const CsvTable& table, const std::string& file, const MappingRules& rules,
                                 const Calibration* calibration = nullptr);
 
 }  // namespace weft

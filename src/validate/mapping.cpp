@@ -4,14 +4,11 @@
 #include <array>
 #include <set>
 
-#include "base/check.h"
-#include "base/embedded.h"
+#include "base/read_file.h"
 #include "base/units.h"
 #include "base/yaml_node.h"
 
 namespace weft {
-
-std::span<const EmbeddedFile> measured_presets();  // written by cmake/embed.cmake
 
 namespace {
 
@@ -95,9 +92,9 @@ class RuleReader {
   using Rule = MappingRules::Rule;
 
   static Result<Rule> read_rule(const YamlNode& node) {
-    static const std::string known[] = {"if",         "node",       "stack",    "base",          "model",
-                                        "fill_model", "fill_dtype", "strategy", "fill_strategy", "memory",
-                                        "seq",        "why",        "set",      "score",         "fit"};
+    static const std::string known[] = {
+        "if",       "node",          "trays",  "stack", "base", "model", "fill_model", "fill_dtype",
+        "strategy", "fill_strategy", "memory", "seq",   "why",  "set",   "score",      "fit"};
     WEFT_TRY(const YamlMap fields, node.map("rule", known));
     Rule rule;
     WEFT_TRY(const YamlNode conditions, fields.require("if"));
@@ -106,10 +103,17 @@ class RuleReader {
       WEFT_TRY(MappingRules::Condition condition, read_condition(entry));
       rule.conditions.push_back(std::move(condition));
     }
-    const std::pair<std::string_view, std::string*> texts[] = {
-        {"node", &rule.node},     {"stack", &rule.stack}, {"base", &rule.base}, {"fill_dtype", &rule.fill_dtype},
-        {"memory", &rule.memory}, {"seq", &rule.seq},     {"why", &rule.why},   {"set", &rule.set},
-        {"score", &rule.score},   {"fit", &rule.fit}};
+    const std::pair<std::string_view, std::string*> texts[] = {{"node", &rule.node},
+                                                               {"trays", &rule.trays},
+                                                               {"stack", &rule.stack},
+                                                               {"base", &rule.base},
+                                                               {"fill_dtype", &rule.fill_dtype},
+                                                               {"memory", &rule.memory},
+                                                               {"seq", &rule.seq},
+                                                               {"why", &rule.why},
+                                                               {"set", &rule.set},
+                                                               {"score", &rule.score},
+                                                               {"fit", &rule.fit}};
     for (const auto& [name, into] : texts)
       if (const YamlNode* value = fields.find(name)) {
         WEFT_TRY(*into, value->text(name));
@@ -129,8 +133,9 @@ class RuleReader {
       }
     if (!rule.score.empty() && rule.score != "time" && rule.score != "scaling")
       return node.fail("score '{}': write time or scaling", rule.score);
-    if (!rule.fit.empty() && rule.fit != "yes" && rule.fit != "no")
-      return node.fail("fit '{}': write yes or no", rule.fit);
+    for (const auto& [name, answer] : {std::pair("fit", rule.fit), std::pair("trays", rule.trays)})
+      if (!answer.empty() && answer != "yes" && answer != "no")
+        return node.fail("{} '{}': write yes or no", name, answer);
     if (rule.why.empty()) return node.fail("a rule without its source; add why:");
     return rule;
   }
@@ -239,10 +244,41 @@ std::string uneven_stages(const MeasuredRow& row) {
 
 }  // namespace
 
+namespace {
+
+std::optional<MemoryKind> memory_kind_named(std::string_view name) {
+  for (const MemoryKind kind : {MemoryKind::Allocated, MemoryKind::Reserved, MemoryKind::Device})
+    if (name_of(kind) == name) return kind;
+  return std::nullopt;
+}
+
+// What was typed is the plan.
+MappedRow typed_row(const MeasuredRow& row) {
+  MappedRow mapped;
+  PlanRequest& request = mapped.request;
+  const std::pair<std::string_view, std::string*> words[] = {
+      {"model", &request.model}, {"cluster", &request.cluster}, {"strategy", &request.strategy},
+      {"stack", &request.stack}, {"dtype", &request.dtype},     {"set", &mapped.set}};
+  for (const auto& [column, word] : words) *word = row.text(column);
+  request.device_count = row.number("devices");
+  request.seq = row.number("seq");
+  request.global_batch = row.number("global_batch");
+  mapped.memory = memory_kind_named(row.text("mem_kind")).value_or(mapped.memory);
+  return mapped;
+}
+
+}  // namespace
+
 Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& stack) const {
+  if (row.typed) {
+    MappedRow typed = typed_row(row);
+    if (!stack.empty()) typed.request.stack = stack;
+    return typed;
+  }
   MappedRow mapped;
   PlanRequest& request = mapped.request;
   std::string node, base, memory, seq;
+  bool trays = false;  // gpus_per_node are those of a tray; nodes are filled
   ItemList model, strategy;
   for (std::string_view column : kShapes)
     if (const auto value = row.number(column)) model.set(std::string(column), fmt::format("{}", *value));
@@ -272,6 +308,7 @@ Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& s
   for (const Rule& rule : rules_) {
     if (!rule.fits(row)) continue;
     if (!rule.node.empty()) node = rule.node;
+    if (!rule.trays.empty()) trays = rule.trays == "yes";
     if (!rule.stack.empty()) request.stack = rule.stack;
     if (!rule.base.empty()) base = rule.base;
     if (!rule.memory.empty()) memory = rule.memory;
@@ -290,15 +327,14 @@ Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& s
   }
   if (!row.text("stack").empty()) request.stack = row.text("stack");
   if (!stack.empty()) request.stack = stack;
-  for (const MemoryKind kind : {MemoryKind::Allocated, MemoryKind::Reserved, MemoryKind::Device})
-    if (name_of(kind) == memory) mapped.memory = kind;
+  mapped.memory = memory_kind_named(memory).value_or(mapped.memory);
 
   // The model: its shapes, else its name. Where shapes are given, the family has the operators.
   const std::string named = zoo_model_named(row.text("model"));
   const bool has_shapes = row.number("hidden").has_value() && row.number("layers").has_value();
-  request.model = (has_shapes && !base.empty()) || named.empty() ? base : named;
+  request.model = has_shapes && !base.empty() ? base : named;
   if (request.model.empty())
-    return error("model '{}': neither a name of the zoo nor of a family that shapes can be laid over",
+    return error("model '{}': not a name of the zoo, nor of a family with layers and hidden to lay over it",
                  row.text("model").substr(0, 60));
   WEFT_TRY(const ModelInfo info, describe_model(request.model));
   request.seq = row.number("seq");
@@ -310,19 +346,17 @@ Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& s
     request.seq.reset();
   }
 
-  // The cluster: whole nodes of the preset, enough for the row's devices.
+  // The cluster: nodes of the preset, enough for the row's devices.
   const std::int64_t gpus = *row.number("gpus");
-  if (node.empty()) return error("gpu '{}': no node preset is known for it", row.text("gpu").substr(0, 40));
+  if (node.empty()) return error("gpu '{}': no rule names its node", row.text("gpu").substr(0, 40));
   WEFT_TRY(const Cluster one, parse_cluster(node));
   const std::int64_t per_node = one.device_count();
-  // Fewer devices a node than it has: the first ones.
-  const std::int64_t used = std::min(row.number("gpus_per_node").value_or(per_node), per_node);
+  const std::int64_t used = trays ? per_node : std::min(row.number("gpus_per_node").value_or(per_node), per_node);
   if (row.number("gpus_per_node").value_or(1) > per_node && gpus > per_node)
     return error("{} devices a node, but {} has {}: no node preset is known for it", *row.number("gpus_per_node"), node,
                  per_node);
   const std::int64_t nodes = (gpus + used - 1) / used;
-  if (gpus != nodes * per_node)
-    for (std::int64_t rank = 0; rank < gpus; ++rank) request.devices.push_back(rank / used * per_node + rank % used);
+  if (gpus != nodes * per_node) request.device_count = gpus;
   request.cluster = fmt::format("{}:{}", node, nodes);
 
   std::int64_t world = 1;
@@ -346,14 +380,10 @@ Result<MappingRules> parse_mapping_rules(std::string_view text, std::string_view
   return RuleReader().run(root);
 }
 
-const MappingRules& built_in_mapping_rules() {
-  static const MappingRules rules = [] {
-    const EmbeddedFile& file = measured_presets().front();
-    Result<MappingRules> read = parse_mapping_rules(file.text, file.path);
-    WEFT_CHECK(read.ok(), "{}", read.error().message);  // a preset that does not read is a bug of ours
-    return std::move(read).value();
-  }();
-  return rules;
+Result<MappingRules> read_mapping_rules(const std::string& path) {
+  constexpr FileKind kRules{"a file of rules (.yaml)", std::size_t{1} << 20};
+  WEFT_TRY(const std::string text, read_file(path, kRules));
+  return parse_mapping_rules(text, path);
 }
 
 }  // namespace weft

@@ -1,7 +1,8 @@
-// From a measured row to the plan that was run: rules as data (presets/measured.yaml) lay what a source's own pages say
-// over the row's cells.
+// From a measured row to the plan that was run.
 //
-// The model is the zoo's by its name, or its family's with the row's shapes; the cluster is a node preset by the name
+// A row in the words of the command line is that plan. For one as publications print it, rules as data lay what a
+// source's own pages say over the row's cells (tools/published_runs.yaml has those of the published tables):
+// the model is the zoo's by its name, or its family's with the row's shapes; the cluster is a node preset by the name
 // of the device; degrees, batch and type are the cells'; the stack is the row's `stack` column, else that of its
 // source.
 #pragma once
@@ -27,6 +28,7 @@ struct MappedRow {
   std::vector<std::string> overrides;  // "vocab 51200 → 50257: STACKS 0: …": where a rule contradicts a cell
 };
 
+// None, unless read: rows in the words of the command line need none.
 class MappingRules {
  public:
   // The node preset of the row's devices; empty: none is known.
@@ -49,7 +51,7 @@ class MappingRules {
   using Items = std::vector<std::pair<std::string, std::string>>;  // key = value
   struct Rule {
     std::vector<Condition> conditions;
-    std::string node, stack, base, fill_dtype, memory, seq, set, score, fit, why;
+    std::string node, trays, stack, base, fill_dtype, memory, seq, set, score, fit, why;
     Items model, fill_model, strategy, fill_strategy;
 
     bool fits(const MeasuredRow& row) const;
@@ -57,9 +59,9 @@ class MappingRules {
   std::vector<Rule> rules_;
 };
 
-// Of a file in the form of presets/measured.yaml.
+// Of a file in the form of tools/published_runs.yaml.
 Result<MappingRules> parse_mapping_rules(std::string_view text, std::string_view file);
-const MappingRules& built_in_mapping_rules();
+Result<MappingRules> read_mapping_rules(const std::string& path);
 
 // "fp16 (AMP)", "amp_bf16", "FP8-MX": the word that --dtype understands; empty for an empty cell.
 Result<std::string> dtype_word(std::string_view cell);

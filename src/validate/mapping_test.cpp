@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "published_rules.h"
+
 namespace weft {
 namespace {
 
@@ -65,7 +67,7 @@ TEST(Mapping, ARowBecomesItsPlan) {
       rows_of(kHeader +
               "Megatron-LM,H100,64,8,Llama 3.1 70B,80,8192,64,8,28672,128256,8192,1,128,bf16,4,4,2,2,1,full,14,,,,\n");
   ASSERT_EQ(file.rows.size(), 1u);
-  const Result<MappedRow> mapped = built_in_mapping_rules().map(file.rows[0]);
+  const Result<MappedRow> mapped = published_rules().map(file.rows[0]);
   ASSERT_TRUE(mapped.ok()) << mapped.error().message;
   const PlanRequest& request = mapped->request;
   EXPECT_EQ(request.cluster, "dgx-h100:8");
@@ -77,12 +79,59 @@ TEST(Mapping, ARowBecomesItsPlan) {
   EXPECT_TRUE(mapped->overrides.empty());
 }
 
-TEST(Mapping, FewerDevicesThanANodeHasAreItsFirstOnes) {
+TEST(Mapping, FewerDevicesThanNodesHaveAreEvenlyOnThem) {
   const MeasuredFile file = rows_of(kHeader + "Megatron-LM,A100-80GB,4,2,gpt2,,,,,,,1024,1,4,bf16,1,1,4,1,,,1,,,,\n");
-  const Result<MappedRow> mapped = built_in_mapping_rules().map(file.rows[0]);
+  const Result<MappedRow> mapped = published_rules().map(file.rows[0]);
   ASSERT_TRUE(mapped.ok()) << mapped.error().message;
   EXPECT_EQ(mapped->request.cluster, "dgx-a100:2");
-  EXPECT_THAT(mapped->request.devices, ElementsAre(0, 1, 8, 9));  // two of each node of eight
+  EXPECT_EQ(mapped->request.device_count, 4);
+  const Cluster cluster = parse_cluster("dgx-a100:2").value();
+  EXPECT_THAT(chosen_devices(mapped->request, cluster).value(), ElementsAre(0, 1, 8, 9));
+}
+
+TEST(Mapping, TraysOfARackAreFilledBeforeTheNextRack) {
+  const MeasuredFile file = rows_of(kHeader + "Megatron-LM,GB200,8,4,gpt2,,,,,,,1024,1,8,bf16,1,1,8,1,,,1,,,,\n");
+  const Result<MappedRow> mapped = published_rules().map(file.rows[0]);
+  ASSERT_TRUE(mapped.ok()) << mapped.error().message;
+  EXPECT_EQ(mapped->request.cluster, "gb200-nvl72:1");
+  EXPECT_EQ(mapped->request.device_count, 8);
+}
+
+TEST(Mapping, AnUnknownModelIsNeverItsNearestRelative) {
+  const MeasuredFile file = rows_of(kHeader + "x,H100,8,8,llama9-70b,,,,,,,1024,1,8,bf16,1,1,8,1,,,1,,,,\n");
+  EXPECT_THAT(published_rules().map(file.rows[0]).error().message, HasSubstr("model 'llama9-70b'"));
+}
+
+TEST(Mapping, ARowInTheWordsOfTheCommandLineIsItsPlan) {
+  const MeasuredFile file = rows_of(
+      "set,model,cluster,devices,strategy,stack,dtype,seq,global_batch,measured_step_s,measured_mem_gib,mem_kind\n"
+      "mine,\"gpt3-1.3b:layers=10,dropout=0\",p3dn:1,2,\"dp=2,mbs=4\",alpa,fp16,1024,8,0.58,24.4,allocated\n"
+      "mine,gpt2,p3dn:1,,dp=8,,,,8,0.1,,\n"
+      "mine,gpt2,p3dn:1,0,dp=8,,,,8,0.1,,\n"
+      "mine,gpt2,p3dn:1,,,,,,8,0.1,,\n"
+      "mine,gpt2,p3dn:1,,dp=8,,,,8,nan,,\n"
+      "mine,gpt2,p3dn:1,,dp=8,,,,8,0.1,3,guessed\n");
+  ASSERT_EQ(file.rows.size(), 2u);
+  const Result<MappedRow> mapped = MappingRules().map(file.rows[0]);
+  ASSERT_TRUE(mapped.ok()) << mapped.error().message;
+  const PlanRequest& request = mapped->request;
+  EXPECT_EQ(request.model, "gpt3-1.3b:layers=10,dropout=0");
+  EXPECT_EQ(request.cluster, "p3dn:1");
+  EXPECT_EQ(request.device_count, 2);
+  EXPECT_EQ(request.strategy, "dp=2,mbs=4");
+  EXPECT_EQ(request.stack, "alpa");
+  EXPECT_EQ(request.dtype, "fp16");
+  EXPECT_EQ(request.seq, 1024);
+  EXPECT_EQ(request.global_batch, 8);
+  EXPECT_EQ(mapped->memory, MemoryKind::Allocated);
+  EXPECT_EQ(mapped->set, "mine");
+  EXPECT_EQ(file.rows[0].memory_gib, 24.4);
+  EXPECT_FALSE(MappingRules().map(file.rows[1])->request.device_count);
+  std::vector<std::string> reasons;
+  for (const SkippedRow& row : file.skipped) reasons.push_back(row.reason);
+  EXPECT_THAT(reasons, ElementsAre("devices '0': not a whole number of at least 1", "strategy is empty",
+                                   "measured_step_s 'nan': not a number above zero",
+                                   "mem_kind 'guessed': write allocated, reserved or device"));
 }
 
 TEST(Mapping, RulesThatContradictACellSaySo) {
@@ -109,7 +158,7 @@ TEST(Mapping, WhatCannotBeMappedHasAReason) {
                                     "x,H100,8,8,gpt2,,,,,,,1024,1,8,bf16,2,1,8,1,,,1,,,,\n"
                                     "x,H100,8,8,gpt2,,,,,,,1024,1,8,int3,1,1,8,1,,,1,,,,\n");
   std::vector<std::string> reasons;
-  for (const MeasuredRow& row : file.rows) reasons.push_back(built_in_mapping_rules().map(row).error().message);
+  for (const MeasuredRow& row : file.rows) reasons.push_back(published_rules().map(row).error().message);
   EXPECT_THAT(reasons, ElementsAre(HasSubstr("gpu 'TPU'"), HasSubstr("model 'wonder-net'"),
                                    "tp·pp·dp·cp = 16, but the row has 8 devices", HasSubstr("dtype 'int3'")));
 }
@@ -131,9 +180,7 @@ TEST(Mapping, LayersThatDoNotDivideAreFewerAtTheEnds) {
       "H100,128,llama,126,16384,128,16,8192,8,16,1,,1\n"
       "H100,128,llama,128,16384,128,16,8192,8,16,1,,1\n");
   ASSERT_EQ(file.rows.size(), 2u);
-  const auto strategy = [&](std::size_t i) {
-    return built_in_mapping_rules().map(file.rows[i], "").value().request.strategy;
-  };
+  const auto strategy = [&](std::size_t i) { return published_rules().map(file.rows[i], "").value().request.strategy; };
   EXPECT_THAT(strategy(0), HasSubstr("stages=7+8+8+8+8+8+8+8+8+8+8+8+8+8+8+7"));
   EXPECT_THAT(strategy(1), testing::Not(HasSubstr("stages=")));
 }

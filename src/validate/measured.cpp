@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <span>
 
 namespace weft {
 namespace {
@@ -14,6 +15,9 @@ constexpr std::array<std::string_view, 17> kWhole = {
 constexpr std::array<std::string_view, 6> kNeeded = {"gpu", "gpus", "model", "global_batch", "tp", "dp"};
 constexpr std::array<std::string_view, 6> kMeasures = {"iter_time_s",   "tokens_per_s_total", "tokens_per_s_per_gpu",
                                                        "samples_per_s", "tflops_per_gpu",     "mfu_pct"};
+constexpr std::array<std::string_view, 5> kTypedNeeded = {"model", "cluster", "strategy", "global_batch",
+                                                          "measured_step_s"};
+constexpr std::array<std::string_view, 3> kTypedWhole = {"devices", "seq", "global_batch"};
 constexpr std::int64_t kMostWhole = std::int64_t{1} << 40;
 
 // Decimal digits in any usual form; none: not a number, or not a finite one.
@@ -56,16 +60,36 @@ Status read_measures(MeasuredRow& row) {
   return error("nothing measured: {} are empty", fmt::join(kMeasures, ", "));
 }
 
-Status check(MeasuredRow& row) {
-  for (std::string_view column : kNeeded)
-    if (row.text(column).empty() && column != "tp" && column != "dp") return error("{} is empty", column);
-  for (std::string_view column : kWhole) {
+Status check_whole(const MeasuredRow& row, std::span<const std::string_view> columns) {
+  for (std::string_view column : columns) {
     const std::string_view text = row.text(column);
     if (text.empty()) continue;
     const std::optional<double> whole = parse_number(text);
     if (!whole || *whole < 1 || *whole > static_cast<double>(kMostWhole) || std::floor(*whole) != *whole)
       return error("{} '{}': not a whole number of at least 1", column, text.substr(0, 40));
   }
+  return Ok{};
+}
+
+Status check_typed(MeasuredRow& row) {
+  for (std::string_view column : kTypedNeeded)
+    if (row.text(column).empty()) return error("{} is empty", column);
+  WEFT_TRY_OK(check_whole(row, kTypedWhole));
+  WEFT_TRY(const std::optional<double> seconds, positive(row, "measured_step_s"));
+  row.measure = Measure::Time;
+  row.value = *seconds;
+  WEFT_TRY(row.memory_gib, positive(row, "measured_mem_gib"));
+  const std::string_view kind = row.text("mem_kind");
+  if (kind.empty()) row.memory_gib.reset();  // who knows what was measured?
+  if (row.memory_gib && kind != "allocated" && kind != "reserved" && kind != "device")
+    return error("mem_kind '{}': write allocated, reserved or device", kind.substr(0, 40));
+  return Ok{};
+}
+
+Status check(MeasuredRow& row) {
+  for (std::string_view column : kNeeded)
+    if (row.text(column).empty() && column != "tp" && column != "dp") return error("{} is empty", column);
+  WEFT_TRY_OK(check_whole(row, kWhole));
   WEFT_TRY_OK(read_measures(row));
   WEFT_TRY(row.memory_gib, positive(row, "mem_gb"));
   return Ok{};
@@ -94,19 +118,22 @@ Result<MeasuredFile> measured_rows(const CsvTable& table, const std::string& fil
   const auto has = [&](std::string_view column) {
     return std::find(table.columns.begin(), table.columns.end(), column) != table.columns.end();
   };
-  for (std::string_view column : kNeeded)
+  const bool typed = has("cluster") && has("strategy");
+  const std::span<const std::string_view> needed =
+      typed ? std::span<const std::string_view>(kTypedNeeded) : std::span<const std::string_view>(kNeeded);
+  for (std::string_view column : needed)
     if (!has(column))
-      return error("no column '{}': not a table of measured runs; it needs {} and one of {}", column,
-                   fmt::join(kNeeded, ", "), fmt::join(kMeasures, ", "))
+      return error("no column '{}': not a table of measured runs; it needs {}, or {} and one of {}", column,
+                   fmt::join(kTypedNeeded, ", "), fmt::join(kNeeded, ", "), fmt::join(kMeasures, ", "))
           .at(file);
-  if (std::none_of(kMeasures.begin(), kMeasures.end(), has))
+  if (!typed && std::none_of(kMeasures.begin(), kMeasures.end(), has))
     return error("no column of a measure: one of {}", fmt::join(kMeasures, ", ")).at(file);
   MeasuredFile out{file, {}, {}};
   for (const CsvRow& from : table.rows) {
-    MeasuredRow row{.file = file, .line = from.line, .cells = {}};
+    MeasuredRow row{.file = file, .line = from.line, .typed = typed, .cells = {}};
     for (std::size_t i = 0; i < table.columns.size(); ++i)
       if (!from.cells[i].empty()) row.cells[table.columns[i]] = from.cells[i];
-    const Status checked = from.fault.empty() ? check(row) : Status(Error{from.fault});
+    const Status checked = !from.fault.empty() ? Status(Error{from.fault}) : typed ? check_typed(row) : check(row);
     if (checked.ok())
       out.rows.push_back(std::move(row));
     else

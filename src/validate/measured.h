@@ -1,8 +1,11 @@
 // A measured run: one row of a table, checked, and what it measured.
 //
-// Columns are found by name, in any order; those that are not known are left alone. What a row must have: gpu, gpus,
-// model, global_batch and one measure. Compared is iteration time, else tokens per second, else samples per second,
-// else TFLOP/s or MFU.
+// Columns are found by name, in any order; those that are not known are left alone. Two forms:
+//  - as one would type it: model, cluster, devices, strategy, stack, dtype, seq, global_batch are the words of the
+//    command line, and measured_step_s, measured_mem_gib what came of it. Nothing is guessed: memory of no mem_kind is
+//    not compared.
+//  - as publications print it: gpu, gpus, model, shapes and degrees, and one measure: iteration time, else tokens per
+//    second, else samples per second, else TFLOP/s or MFU. Rules (mapping.h) say what was run.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +25,7 @@ std::string_view name_of(Measure measure);  // "iteration time", …
 struct MeasuredRow {
   std::string file;
   int line = 0;
+  bool typed = false;                                     // in the words of the command line
   std::map<std::string, std::string, std::less<>> cells;  // by column, the empty ones left out
 
   Measure measure{};

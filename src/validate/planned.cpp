@@ -41,8 +41,8 @@ Result<double> measured_seconds(const MeasuredRow& row, const Plan& plan, const 
 
 }  // namespace
 
-Result<PlannedRow> plan_row(const MeasuredRow& row, const std::string& stack) {
-  WEFT_TRY(MappedRow mapped, built_in_mapping_rules().map(row, stack));
+Result<PlannedRow> plan_row(const MeasuredRow& row, const MappingRules& rules, const std::string& stack) {
+  WEFT_TRY(MappedRow mapped, rules.map(row, stack));
   WEFT_TRY(Plan plan, make_plan(mapped.request));
   const AnalyticCost cost(plan.stack);
   const StepPrices prices(plan.cluster, cost);

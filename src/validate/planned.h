@@ -14,8 +14,8 @@ struct PlannedRow {
   double measured_s = 0;  // per step
 };
 
-// `stack`: instead of what rows and sources say, unless empty.
-Result<PlannedRow> plan_row(const MeasuredRow& row, const std::string& stack = {});
+// `stack`: instead of what rows and rules say, unless empty.
+Result<PlannedRow> plan_row(const MeasuredRow& row, const MappingRules& rules, const std::string& stack = {});
 
 // The step's time with other constants. Cost: pricing and simulating.
 Result<double> predicted_seconds(const PlannedRow& row, const Calibration& calibration);

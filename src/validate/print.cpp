@@ -30,6 +30,14 @@ void add_score(Table& table, const TableScore& score) {
 
 std::string where(const Prediction& row) { return fmt::format("{}:{}", short_name(row.file), row.line); }
 
+// A strategy that names many layers, by its begin.
+std::string plan_words(const Prediction& row) {
+  constexpr std::size_t kMost = 100;
+  const std::string& strategy = row.request.strategy;
+  return fmt::format("{} {} {}{}", row.model, row.request.cluster, strategy.substr(0, kMost),
+                     strategy.size() > kMost ? "…" : "");
+}
+
 std::string parts_of(const Prediction& row) {
   std::vector<std::string> parts;
   const StepBreakdown& breakdown = *row.breakdown;
@@ -100,6 +108,7 @@ nlohmann::json prediction_json(const Prediction& row) {
                            {"global_batch", *row.request.global_batch},
                            {"dtype", row.request.dtype},
                            {"stack", row.request.stack}}}};
+  if (row.request.device_count) json["plan"]["devices"] = *row.request.device_count;
   if (row.request.micro_batch) json["plan"]["micro_batch"] = *row.request.micro_batch;
   if (row.request.seq) json["plan"]["seq"] = *row.request.seq;
   if (row.predicted_gib)
@@ -161,9 +170,9 @@ std::string describe(const Validation& validation) {
     rows.add({"worst", "plan", "measured", "predicted", "error", "where the time goes"});
     for (std::size_t index : validation.worst) {
       const Prediction& row = validation.predictions[index];
-      rows.add({where(row), fmt::format("{} {} {}", row.model, row.request.cluster, row.request.strategy),
-                fmt::format("{:.4g} s", row.measured_s), fmt::format("{:.4g} s", row.predicted_s),
-                signed_percent(row.error), row.breakdown ? parts_of(row) : ""});
+      rows.add({where(row), plan_words(row), fmt::format("{:.4g} s", row.measured_s),
+                fmt::format("{:.4g} s", row.predicted_s), signed_percent(row.error),
+                row.breakdown ? parts_of(row) : ""});
     }
     rows.columns[1].most = 34;
     rows.columns[5].most = 36;

@@ -23,7 +23,7 @@ struct Published {
 };
 
 Result<Published> predict(const MeasuredRow& row, const SearchedOptions& options) {
-  WEFT_TRY(PlannedRow planned, plan_row(row, options.stack));
+  WEFT_TRY(PlannedRow planned, plan_row(row, options.rules, options.stack));
   if (!planned.plan.parallelism) return error("its plan is not one of degrees");
   if (options.calibration) planned.plan.stack = options.calibration->over(std::move(planned.plan.stack));
   const Plan& plan = planned.plan;
@@ -44,7 +44,7 @@ double headroom_for(const Published& published) {
 
 // The same for all runs of one problem.
 std::string problem_of(const PlanRequest& request, double headroom) {
-  return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", request.model, request.cluster, fmt::join(request.devices, ","),
+  return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", request.model, request.cluster, request.device_count.value_or(0),
                      request.global_batch.value_or(0), request.seq.value_or(0), request.dtype, request.stack, headroom);
 }
 

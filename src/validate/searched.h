@@ -40,6 +40,7 @@ struct SearchValidation {
 };
 
 struct SearchedOptions {
+  MappingRules rules = {};
   std::string stack = {};
   const Calibration* calibration = nullptr;
   int threads = 0;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "json_schema.h"
+#include "published_rules.h"
 
 namespace weft {
 namespace {
@@ -25,7 +26,7 @@ std::vector<MeasuredFile> small_file() {
 }
 
 TEST(Searched, WhatIsFoundIsAtLeastAsFastAsWhatWasRun) {
-  const SearchValidation found = validate_search(small_file());
+  const SearchValidation found = validate_search(small_file(), {.rules = published_rules()});
   ASSERT_EQ(found.rows.size(), 4u);
   EXPECT_EQ(found.problems, 2u);
   EXPECT_EQ(found.skipped.size(), 1u);
@@ -39,8 +40,8 @@ TEST(Searched, WhatIsFoundIsAtLeastAsFastAsWhatWasRun) {
 }
 
 TEST(Searched, TheSameBytesWithAnyNumberOfThreads) {
-  const std::string one = json_of(validate_search(small_file(), {.threads = 1}));
-  EXPECT_EQ(one, json_of(validate_search(small_file(), {.threads = 3})));
+  const std::string one = json_of(validate_search(small_file(), {.rules = published_rules(), .threads = 1}));
+  EXPECT_EQ(one, json_of(validate_search(small_file(), {.rules = published_rules(), .threads = 3})));
   const char* source = std::getenv("WEFT_SOURCE_DIR");
   ASSERT_NE(source, nullptr);
   std::ifstream schema(std::string(source) + "/docs/schema/validate-plan.schema.json");
@@ -53,7 +54,8 @@ TEST(Searched, APlanThatDoesNotFitByTheMemoryModelIsSearchedWithAsMuch) {
       "source,gpu,gpus,gpus_per_node,model,seq,micro_batch,global_batch,dtype,tp,pp,dp,recompute,iter_time_s\n"
       "Megatron-LM,A100,8,8,llama3-8b,8192,8,64,bf16,1,1,8,none,0.1\n",
       "t.csv");
-  const SearchValidation found = validate_search({measured_rows(*table, "t.csv").value()});
+  const SearchValidation found =
+      validate_search({measured_rows(*table, "t.csv").value()}, {.rules = published_rules()});
   ASSERT_EQ(found.rows.size(), 1u);
   EXPECT_FALSE(found.rows[0].published_fits);
   EXPECT_TRUE(found.rows[0].holds()) << found.rows[0].why;

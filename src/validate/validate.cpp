@@ -16,7 +16,8 @@ constexpr std::size_t kGroupForRegret = 5;
 
 std::string group_of(const MeasuredRow& row) {
   std::string key;
-  for (std::string_view column : {"source", "model", "layers", "hidden", "gpu", "gpus", "global_batch", "seq", "dtype"})
+  for (std::string_view column : {"source", "set", "model", "layers", "hidden", "gpu", "gpus", "cluster", "devices",
+                                  "stack", "global_batch", "seq", "dtype"})
     key += fmt::format("{}{}", key.empty() ? "" : " · ", row.text(column));
   return key;
 }
@@ -25,7 +26,7 @@ std::string group_of(const MeasuredRow& row) {
 std::string scaling_of(const MeasuredRow& row) {
   std::string key;
   for (std::string_view column :
-       {"source", "model", "layers", "hidden", "gpu", "micro_batch", "seq", "dtype", "tp", "pp"})
+       {"source", "set", "model", "layers", "hidden", "gpu", "strategy", "micro_batch", "seq", "dtype", "tp", "pp"})
     key += fmt::format("{}{}", key.empty() ? "" : " · ", row.text(column));
   return key;
 }
@@ -42,7 +43,7 @@ Bytes memory_of(const Forecast& found, MemoryKind kind) {
 }
 
 Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& options, bool record) {
-  WEFT_TRY(PlannedRow planned, plan_row(row, options.stack));
+  WEFT_TRY(PlannedRow planned, plan_row(row, options.rules, options.stack));
   if (options.calibration) planned.plan.stack = options.calibration->over(std::move(planned.plan.stack));
   const Plan& plan = planned.plan;
   const AnalyticCost cost(plan.stack, options.calibration ? options.calibration->tuning : built_in_tuning());
@@ -54,10 +55,10 @@ Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& option
   MappedRow& mapped = planned.mapped;
   Prediction out{.file = row.file,
                  .line = row.line,
-                 .source = std::string(row.text("source")),
+                 .source = std::string(row.text(row.typed ? "set" : "source")),
                  .model = std::string(row.text("model")),
-                 .gpu = std::string(row.text("gpu")),
-                 .gpus = *row.number("gpus"),
+                 .gpu = std::string(row.text(row.typed ? "cluster" : "gpu")),
+                 .gpus = static_cast<std::int64_t>(plan.ranks().size()),
                  .request = std::move(mapped.request),
                  .overrides = std::move(mapped.overrides),
                  .group = group_of(row),

@@ -25,7 +25,7 @@ namespace weft {
 struct Prediction {
   std::string file;
   int line = 0;
-  std::string source, model, gpu;
+  std::string source, model, gpu;  // of a row in the words of the command line: its set, model and cluster
   std::int64_t gpus = 0;
   PlanRequest request;
   std::vector<std::string> overrides;
@@ -72,7 +72,8 @@ struct Validation {
 };
 
 struct ValidateOptions {
-  std::string stack = {};                    // instead of what rows and sources say
+  MappingRules rules = {};                   // what rows of publications mean
+  std::string stack = {};                    // instead of what rows and rules say
   std::size_t worst = 10;                    // rows that are told where their time goes
   int threads = 0;                           // 0: as many as the machine has
   const Calibration* calibration = nullptr;  // of the cost model; none: the built-in constants

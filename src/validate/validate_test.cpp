@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "json_schema.h"
+#include "published_rules.h"
 
 namespace weft {
 namespace {
@@ -25,7 +26,7 @@ std::vector<MeasuredFile> small_file() {
 }
 
 TEST(Validate, ErrorsAreFractionsOfTime) {
-  const Validation found = validate_measured(small_file(), {.worst = 1});
+  const Validation found = validate_measured(small_file(), {.rules = published_rules(), .worst = 1});
   ASSERT_EQ(found.predictions.size(), 3u);
   double sum = 0;
   for (const Prediction& row : found.predictions) {
@@ -46,8 +47,8 @@ TEST(Validate, ErrorsAreFractionsOfTime) {
 }
 
 TEST(Validate, TheSameBytesWithAnyNumberOfThreads) {
-  const std::string one = json_of(validate_measured(small_file(), {.threads = 1}));
-  EXPECT_EQ(one, json_of(validate_measured(small_file(), {.threads = 3})));
+  const std::string one = json_of(validate_measured(small_file(), {.rules = published_rules(), .threads = 1}));
+  EXPECT_EQ(one, json_of(validate_measured(small_file(), {.rules = published_rules(), .threads = 3})));
   const nlohmann::json json = nlohmann::json::parse(one);
   EXPECT_EQ(json["files"][0]["rows"], 3);
   EXPECT_EQ(json["total"]["skipped"][0]["line"], 5);
@@ -72,7 +73,7 @@ std::vector<MeasuredFile> two_frameworks() {
 }
 
 TEST(Validate, FrameworksThatAreNotModelledCountByTheirScalingAlone) {
-  const Validation found = validate_measured(two_frameworks(), {.worst = 0, .threads = 1});
+  const Validation found = validate_measured(two_frameworks(), {.rules = published_rules(), .worst = 0, .threads = 1});
   ASSERT_EQ(found.predictions.size(), 4u) << found.skipped.front().reason;
   const auto& rows = found.predictions;
   EXPECT_DOUBLE_EQ(found.total.mape, (std::abs(rows[0].error) + std::abs(rows[1].error)) / 2);
@@ -95,7 +96,7 @@ TEST(Validate, CurvesOfAllReducesAreComparedWithTheCostModel) {
                              "c.csv")
                              .value();
   ASSERT_TRUE(is_table_of_curves(table));
-  const CurveValidation found = validate_curves(table, "c.csv");
+  const CurveValidation found = validate_curves(table, "c.csv", published_rules());
   ASSERT_EQ(found.points.size(), 1u);
   EXPECT_EQ(found.points[0].bytes, std::int64_t{1} << 30);
   EXPECT_LT(std::abs(found.points[0].error), 0.1);
@@ -111,7 +112,7 @@ TEST(Validate, LayersOfExpertsAreComparedWithThoseInsideAStep) {
                              "l.csv")
                              .value();
   ASSERT_TRUE(is_table_of_layers(table));
-  const LayerValidation found = validate_layers(table, "l.csv");
+  const LayerValidation found = validate_layers(table, "l.csv", published_rules());
   ASSERT_EQ(found.points.size(), 1u) << found.skipped.front().reason;
   const LayerPoint& point = found.points[0];
   // 1024 tokens to 2 experts of 3 · 1024 · 4096 weights, 2 FLOPs each, at no more than 989 TFLOP/s.
@@ -128,14 +129,15 @@ TEST(Validate, ACalibrationLaysItsConstantsOverTheBuiltInOnes) {
   Calibration slow;
   for (const char* type : {"fp16", "bf16"})
     ASSERT_TRUE(slow.set(fmt::format("devices/a100-80-sxm/sustained/{}", type), 0.3, "test").ok());
-  const Validation before = validate_measured(small_file(), {.worst = 0});
-  const Validation after = validate_measured(small_file(), {.worst = 0, .calibration = &slow});
+  const Validation before = validate_measured(small_file(), {.rules = published_rules(), .worst = 0});
+  const Validation after =
+      validate_measured(small_file(), {.rules = published_rules(), .worst = 0, .calibration = &slow});
   for (std::size_t i = 0; i < before.predictions.size(); ++i)
     EXPECT_GT(after.predictions[i].predicted_s, before.predictions[i].predicted_s);
 }
 
 TEST(Validate, ThePlotHasACircleForEveryRow) {
-  const Validation found = validate_measured(small_file(), {.worst = 0});
+  const Validation found = validate_measured(small_file(), {.rules = published_rules(), .worst = 0});
   const std::string page = plot_of(found);
   std::size_t circles = 0;
   for (std::size_t at = page.find("<circle"); at != std::string::npos; at = page.find("<circle", at + 1)) ++circles;
@@ -145,7 +147,7 @@ TEST(Validate, ThePlotHasACircleForEveryRow) {
 }
 
 TEST(Validate, AStackOfAllRowsTakesTheirPlace) {
-  const Validation found = validate_measured(small_file(), {.stack = "pytorch-ddp"});
+  const Validation found = validate_measured(small_file(), {.rules = published_rules(), .stack = "pytorch-ddp"});
   for (const Prediction& row : found.predictions) EXPECT_EQ(row.request.stack, "pytorch-ddp");
 }
 
