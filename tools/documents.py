@@ -6,6 +6,7 @@ In the fenced blocks of README.md and docs/:
                      stands for paragraphs that are left out
   ```sh              a block of commands to try, each of which must succeed ("exit code 1" in the comment above: fail so).
                      They run in one folder that has the files of the repository, so a file that one writes others read.
+docs/commands.md has an example of every command that --help lists.
 In these and every README:
   `path/of/file.h`                exists, seen from the repository, from src/ or from the document; a bare name anywhere
   `path/of/file.h`: `Name`, `n`   the file has these words
@@ -115,6 +116,16 @@ def renew(path, known):
     return text, faults
 
 
+def listed(path, known, words="weft"):
+    """Commands that `--help` lists and the document has no example of."""
+    with tempfile.TemporaryDirectory() as folder:
+        text = Commands(folder, known).run(f"{words} --help")[0]
+    below = text.split("\nSubcommands:\n")[1:]
+    if not below:
+        return [] if re.search(rf"^{words}\b", path.read_text(), re.M) else [f"no example of {words}"]
+    return [fault for name in re.findall(r"^  (\w+)", below[0], re.M) for fault in listed(path, known, f"{words} {name}")]
+
+
 def cited(path, files):
     """What a document cites that is not there."""
     text = path.read_text()
@@ -153,6 +164,8 @@ def main():
         faults = cited(path, files)
         if path in SHOWING:
             text, different = renew(path, known)
+            if path.name == "commands.md":
+                faults += listed(path, known)
             faults += different if check else [each for each in different if not each.endswith(DIFFERS)]
             if not check and text != path.read_text():
                 path.write_text(text)
