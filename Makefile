@@ -4,7 +4,7 @@ WEFT := build/release/bin/weft
 FUZZ_SECONDS ?= 10
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help demo accuracy calibrate test test-asan test-tsan fuzz bench deps format clean
+.PHONY: help demo accuracy calibrate test test-asan test-tsan fuzz bench deps documents format clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -71,6 +71,11 @@ deps:
 	  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing > build/apt.log 2>&1 \
 	    || { tail -n 20 build/apt.log; exit 1; }; \
 	fi
+
+documents: deps  ## write what the commands print into README.md and docs/
+	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
+	@cmake --build --preset release --target weft
+	tools/documents.py
 
 format:  ## rewrite the sources with clang-format
 	@git ls-files '*.h' '*.cpp' | xargs clang-format -i

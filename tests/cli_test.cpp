@@ -294,18 +294,6 @@ TEST(Cli, AStrategyFileIsReadBack) {
   std::remove(path.c_str());
 }
 
-// `tools/readme_demo.py` writes it anew.
-TEST(Cli, TheReadmeShowsWhatTheDemoPrints) {
-  std::ifstream file(fs::path(environment("WEFT_SOURCE_DIR")) / "README.md");
-  const std::string readme((std::istreambuf_iterator<char>(file)), {});
-  for (const char* arguments :
-       {"plan --model llama3-70b --cluster dgx-h100:16 --global-batch 1024 --seq 8192 --tokens 1T",
-        "show strategy --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1",
-        "simulate --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1"})
-    EXPECT_NE(readme.find(std::string("$ weft ") + arguments + "\n" + run(arguments).text), std::string::npos)
-        << arguments;
-}
-
 TEST(Cli, TheTextFormOfATrainingStepIsPrinted) {
   const Outcome outcome = run("show model gpt2-124m --form text --training", false);
   EXPECT_EQ(outcome.exit_code, 0);
