@@ -124,7 +124,11 @@ class PlanMaker {
     TrainingGraph training = std::move(differentiated).value();
     WEFT_TRY(std::optional<TrainingGraph> last, last_micro_batch(batch, shape, options));
     Strategy strategy = parallelism ? expand(*parallelism, training.graph) : std::move(*from_file);
-    if (!chosen.empty() && strategy.mesh.devices.empty()) strategy.mesh.devices = chosen;
+    std::size_t mesh_size = 1;
+    for (const MeshAxis& axis : strategy.mesh.axes) mesh_size *= static_cast<std::size_t>(axis.size);
+    // A tree of another size knows its devices.
+    if (!chosen.empty() && (parallelism || (strategy.mesh.devices.empty() && mesh_size == chosen.size())))
+      strategy.mesh.devices = chosen;
     WEFT_TRY(ResolvedStrategy resolved, resolve_all(strategy, training, cluster));
     return Plan{request_,
                 std::move(cluster),
