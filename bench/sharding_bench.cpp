@@ -2,8 +2,8 @@
 // itself, its samples over 64 devices.
 #include <benchmark/benchmark.h>
 
+#include "layout/sharding.h"
 #include "models/models.h"
-#include "strategy/sharding.h"
 
 namespace weft {
 namespace {

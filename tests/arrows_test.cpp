@@ -67,6 +67,45 @@ TEST(Arrows, EveryIncludeIsInTheTable) {
   EXPECT_GT(files, 30);
 }
 
+// Types defined at namespace scope, by their full name; what is in an unnamed namespace belongs to its file alone.
+std::vector<std::string> types_in(std::istream& file) {
+  static const std::regex opened(R"re(namespace ([a-z_:]+) \{)re");
+  static const std::regex type(R"re((?:struct|class|enum class|enum) (\w+)(?: final)?(?: :[^{;]*)? \{.*)re");
+  std::vector<std::string> found;
+  std::string line, space;
+  bool unnamed = false;
+  while (std::getline(file, line)) {
+    std::smatch match;
+    if (line == "namespace {") unnamed = true;
+    if (line == "}  // namespace") unnamed = false;
+    if (std::regex_match(line, match, opened)) space = match[1];
+    if (!unnamed && std::regex_match(line, match, type)) found.push_back(space + "::" + match[1].str());
+  }
+  return found;
+}
+
+TEST(Arrows, EveryTypeIsDefinedOnce) {
+  std::map<std::string, fs::path> known;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(source_dir() / "src")) {
+    const std::string extension = entry.path().extension().string();
+    if ((extension != ".h" && extension != ".cpp") || entry.path().stem().string().ends_with("_test")) continue;
+    std::ifstream file(entry.path());
+    for (const std::string& name : types_in(file)) {
+      const auto [at, fresh] = known.try_emplace(name, entry.path());
+      EXPECT_TRUE(fresh) << name << " is defined in " << at->second << " and in " << entry.path()
+                         << ": the linker would take one for the other";
+    }
+  }
+  EXPECT_GT(known.size(), 300u);
+}
+
+TEST(Arrows, TypesAreFoundWithTheirNamespaces) {
+  std::istringstream text(
+      "namespace weft {\nstruct A {\nclass B final : public A {\nenum class C : int { X };\nstruct Declared;\n"
+      "namespace {\nstruct Own {\n}  // namespace\nstruct D {};\n");
+  EXPECT_EQ(types_in(text), (std::vector<std::string>{"weft::A", "weft::B", "weft::C", "weft::D"}));
+}
+
 TEST(Arrows, TheTableHasNoCycle) {
   std::ifstream readme(source_dir() / "src/README.md");
   Arrows arrows = read_table(readme);

@@ -9,10 +9,10 @@
 
 #include "base/random.h"
 #include "compile/from_strategy.h"
+#include "layout/axis_decision.h"
 #include "models/models.h"
 #include "small_networks.h"
 #include "spread_plan.h"
-#include "strategy/axis_decision.h"
 #include "strategy/yaml.h"
 
 namespace weft {

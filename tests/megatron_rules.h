@@ -4,7 +4,7 @@
 #include <string>
 
 #include "graph/training.h"
-#include "strategy/sharding.h"
+#include "layout/sharding.h"
 
 namespace weft {
 

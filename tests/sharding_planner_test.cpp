@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
+#include "layout/sharding.h"
 #include "models/models.h"
-#include "strategy/sharding.h"
 
 namespace weft {
 namespace {

@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/id.h"
+#include "base/device_id.h"
 #include "base/result.h"
 #include "cluster/device.h"
 #include "cluster/fabric.h"
@@ -26,7 +26,6 @@
 
 namespace weft {
 
-using DeviceId = Id<struct DeviceTag>;
 using NodeId = Id<struct NodeTag>;
 
 struct NodeGroup {

@@ -13,9 +13,9 @@
 
 #include "base/result.h"
 #include "compile/number_types.h"
+#include "layout/reshard.h"
+#include "layout/sharding.h"
 #include "program/program.h"
-#include "strategy/reshard.h"
-#include "strategy/sharding.h"
 #include "strategy/tree.h"
 
 namespace weft {

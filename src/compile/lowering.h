@@ -17,7 +17,7 @@
 #include "base/result.h"
 #include "compile/compile.h"
 #include "compile/group_code.h"
-#include "strategy/split_memo.h"
+#include "layout/split_memo.h"
 
 namespace weft {
 

@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "cluster/cluster.h"
-#include "strategy/reshard.h"
+#include "layout/reshard.h"
 
 namespace weft {
 

@@ -72,7 +72,7 @@ double attended_share(const Signature& signature);  // of the whole
 
 struct CommunicateQuery {
   const Communicator* communicator = nullptr;
-  // Of the largest member: as in elements_sent (strategy/reshard.h), the larger of its local sizes before and after;
+  // Of the largest member: as in elements_sent (layout/reshard.h), the larger of its local sizes before and after;
   // for an all-to-all its local size; for halos and transfers what it sends; for block moves the sum over all of them.
   std::int64_t bytes = 0;
   bool uneven = false;        // members' parts differ: a gather becomes a broadcast from each

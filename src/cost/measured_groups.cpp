@@ -15,7 +15,7 @@ constexpr double kPerDoubling = 0.1;  // uncertainty that each doubling of the g
 }  // namespace
 
 MeasuredGroups::MeasuredGroups(Traffic traffic, const std::vector<MeasuredTransfer>& measured) : traffic_(traffic) {
-  std::map<GroupShape, std::map<std::int64_t, std::vector<MeasuredTransfer>>> by_shape;
+  std::map<MeasuredGroupShape, std::map<std::int64_t, std::vector<MeasuredTransfer>>> by_shape;
   for (const MeasuredTransfer& each : measured) by_shape[each.shape][each.bytes].push_back(each);
   for (auto& [shape, sizes] : by_shape) {
     Curve& curve = curves_.emplace_back(Curve{shape, {}});
@@ -55,7 +55,7 @@ MeasuredGroups::MeasuredGroups(Traffic traffic, const std::vector<MeasuredTransf
   fit_error_ = rows.empty() ? 0 : std::sqrt(squares / static_cast<double>(rows.size()));
 }
 
-std::array<double, MeasuredGroups::kTerms> MeasuredGroups::terms(const GroupShape& shape, double bytes) const {
+std::array<double, MeasuredGroups::kTerms> MeasuredGroups::terms(const MeasuredGroupShape& shape, double bytes) const {
   const auto n = static_cast<double>(shape.members), nodes = static_cast<double>(shape.nodes),
              each = static_cast<double>(shape.most_per_node);
   const bool reduces = traffic_ == Traffic::AllReduce;
@@ -67,7 +67,7 @@ std::array<double, MeasuredGroups::kTerms> MeasuredGroups::terms(const GroupShap
   return {1, inside, between, shape.nodes == 1 ? volume * bytes : 0, shape.nodes > 1 ? volume * bytes : 0};
 }
 
-double MeasuredGroups::fitted(const GroupShape& shape, double bytes) const {
+double MeasuredGroups::fitted(const MeasuredGroupShape& shape, double bytes) const {
   const std::array<double, kTerms> row = terms(shape, bytes);
   double sum = 0;
   for (std::size_t i = 0; i < kTerms; ++i) sum += row[i] * fit_[i];
@@ -98,7 +98,7 @@ MeasuredGroups::Answer MeasuredGroups::along(const Curve& curve, std::int64_t by
   return {time, {Origin::Scaled, static_cast<float>(end.spread + fit_error_)}};
 }
 
-std::optional<MeasuredGroups::Answer> MeasuredGroups::at(const GroupShape& shape, std::int64_t bytes) const {
+std::optional<MeasuredGroups::Answer> MeasuredGroups::at(const MeasuredGroupShape& shape, std::int64_t bytes) const {
   const Curve* nearest = nullptr;
   double distance = 0;
   std::int64_t largest = 0;

@@ -16,14 +16,14 @@
 
 namespace weft {
 
-struct GroupShape {
+struct MeasuredGroupShape {
   std::int64_t members = 1, nodes = 1, most_per_node = 1;
 
-  auto operator<=>(const GroupShape&) const = default;
+  auto operator<=>(const MeasuredGroupShape&) const = default;
 };
 
 struct MeasuredTransfer {
-  GroupShape shape;
+  MeasuredGroupShape shape;
   std::int64_t bytes = 0;
   double seconds = 0, spread = 0;  // spread: a share
 };
@@ -37,18 +37,18 @@ class MeasuredGroups {
     Evidence evidence = {};
   };
   // None: nothing was measured at the level of this shape.
-  std::optional<Answer> at(const GroupShape& shape, std::int64_t bytes) const;
+  std::optional<Answer> at(const MeasuredGroupShape& shape, std::int64_t bytes) const;
 
   double fit_error() const { return fit_error_; }  // of relative time, root of the mean square
 
  private:
   static constexpr int kTerms = 5;
   struct Curve {
-    GroupShape shape;
+    MeasuredGroupShape shape;
     std::vector<MeasuredTransfer> points;  // by bytes
   };
-  std::array<double, kTerms> terms(const GroupShape& shape, double bytes) const;
-  double fitted(const GroupShape& shape, double bytes) const;
+  std::array<double, kTerms> terms(const MeasuredGroupShape& shape, double bytes) const;
+  double fitted(const MeasuredGroupShape& shape, double bytes) const;
   Answer along(const Curve& curve, std::int64_t bytes) const;
 
   Traffic traffic_;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cost/cost.h"
-#include "strategy/reshard.h"
+#include "layout/reshard.h"
 
 namespace weft {
 

@@ -20,8 +20,8 @@
 
 #include "compile/compile.h"
 #include "cost/cost.h"
+#include "layout/sharding.h"
 #include "simulate/delta.h"
-#include "strategy/sharding.h"
 #include "strategy/stack.h"
 
 namespace weft {

@@ -16,44 +16,45 @@ std::size_t group_size(std::size_t parts) { return std::max(kMostParts, (parts +
 
 }  // namespace
 
-TensorId Layers::parameter(std::string_view layer, std::string name, Shape shape) {
+TensorId LayerBuilder::parameter(std::string_view layer, std::string name, Shape shape) {
   const auto scope = b_.scope(layer);
   return b_.parameter(std::move(name), dtype_, std::move(shape));
 }
 
-TensorId Layers::linear(const std::string& name, TensorId x, std::int64_t out, bool bias) {
+TensorId LayerBuilder::linear(const std::string& name, TensorId x, std::int64_t out, bool bias) {
   const TensorId weight = parameter(name, "weight", {shape(x).back(), out});
   const TensorId y = b_.op1(OpKind::Linear, name, {x, weight});
   return bias ? add_bias(name, y) : y;
 }
 
-TensorId Layers::tied_linear(const std::string& name, TensorId x, TensorId table) {
+TensorId LayerBuilder::tied_linear(const std::string& name, TensorId x, TensorId table) {
   return b_.op1(OpKind::Linear, name, {x, table}, {{"transposed", std::int64_t{1}}});
 }
 
-TensorId Layers::add_bias(const std::string& name, TensorId x) {
+TensorId LayerBuilder::add_bias(const std::string& name, TensorId x) {
   return b_.op1(OpKind::Bias, name + "_bias", {x, parameter(name, "bias", {shape(x).back()})});
 }
 
-Layers::Lookup Layers::embedding(const std::string& name, TensorId ids, std::int64_t rows, std::int64_t width) {
+LayerBuilder::Lookup LayerBuilder::embedding(const std::string& name, TensorId ids, std::int64_t rows,
+                                             std::int64_t width) {
   const TensorId table = parameter(name, "weight", {rows, width});
   return {b_.op1(OpKind::Embedding, name, {ids, table}), table};
 }
 
-TensorId Layers::layer_norm(const std::string& name, TensorId x, bool bias) {
+TensorId LayerBuilder::layer_norm(const std::string& name, TensorId x, bool bias) {
   const std::int64_t width = shape(x).back();
   const TensorId gamma = parameter(name, "weight", {width});
   if (!bias) return b_.op1(OpKind::LayerNorm, name, {x, gamma}, {{"bias", std::int64_t{0}}});
   return b_.op1(OpKind::LayerNorm, name, {x, gamma, parameter(name, "bias", {width})});
 }
 
-TensorId Layers::rms_norm(const std::string& name, TensorId x, std::int64_t heads) {
+TensorId LayerBuilder::rms_norm(const std::string& name, TensorId x, std::int64_t heads) {
   Attrs attrs;
   if (heads > 1) attrs.set("heads", heads);
   return b_.op1(OpKind::RmsNorm, name, {x, parameter(name, "weight", {shape(x).back() / heads})}, attrs);
 }
 
-TensorId Layers::batch_norm(const std::string& name, TensorId x, double eps) {
+TensorId LayerBuilder::batch_norm(const std::string& name, TensorId x, double eps) {
   const std::int64_t channels = shape(x).size() > 1 ? shape(x)[1] : 1;
   const TensorId gamma = parameter(name, "weight", {channels}), beta = parameter(name, "bias", {channels});
   return b_.op1(OpKind::BatchNorm, name, {x, gamma, beta}, {{"eps", eps}});
@@ -61,7 +62,7 @@ TensorId Layers::batch_norm(const std::string& name, TensorId x, double eps) {
 
 namespace {
 
-Attrs window_attrs(const Layers::Window& window) {
+Attrs window_attrs(const LayerBuilder::Window& window) {
   Attrs attrs;
   if (window.stride != 1) attrs.set("stride", std::vector<std::int64_t>{window.stride, window.stride});
   if (window.pad_height != 0 || window.pad_width != 0)
@@ -71,7 +72,7 @@ Attrs window_attrs(const Layers::Window& window) {
 
 }  // namespace
 
-TensorId Layers::conv2d(const std::string& name, TensorId x, std::int64_t out, Window window, bool bias) {
+TensorId LayerBuilder::conv2d(const std::string& name, TensorId x, std::int64_t out, Window window, bool bias) {
   const std::int64_t channels = shape(x).size() > 1 ? shape(x)[1] : 1;
   const TensorId weight = parameter(name, "weight", {out, channels, window.height, window.width});
   const TensorId y = b_.op1(OpKind::Conv2d, name, {x, weight}, window_attrs(window));
@@ -79,7 +80,7 @@ TensorId Layers::conv2d(const std::string& name, TensorId x, std::int64_t out, W
   return b_.op1(OpKind::Bias, name + "_bias", {y, parameter(name, "bias", {out})}, {{"dim", std::int64_t{1}}});
 }
 
-TensorId Layers::pool2d(const std::string& name, TensorId x, std::string_view fn, Window window, bool ceil) {
+TensorId LayerBuilder::pool2d(const std::string& name, TensorId x, std::string_view fn, Window window, bool ceil) {
   Attrs attrs = window_attrs(window);
   attrs.set("fn", std::string(fn));
   attrs.set("kernel", std::vector<std::int64_t>{window.height, window.width});
@@ -88,32 +89,32 @@ TensorId Layers::pool2d(const std::string& name, TensorId x, std::string_view fn
   return b_.op1(OpKind::Pool2d, name, {x}, attrs);
 }
 
-TensorId Layers::global_mean(const std::string& name, TensorId x) {
+TensorId LayerBuilder::global_mean(const std::string& name, TensorId x) {
   return b_.op1(OpKind::Reduce, name, {x}, {{"fn", std::string("mean")}, {"dims", std::vector<std::int64_t>{2, 3}}});
 }
 
-TensorId Layers::flatten(const std::string& name, TensorId x) {
+TensorId LayerBuilder::flatten(const std::string& name, TensorId x) {
   std::int64_t width = 1;
   for (std::size_t d = 1; d < shape(x).size(); ++d) width *= shape(x)[d];
   return reshape(name, x, {shape(x).front(), width});
 }
 
-TensorId Layers::unary(const std::string& name, TensorId x, std::string_view fn, double value) {
+TensorId LayerBuilder::unary(const std::string& name, TensorId x, std::string_view fn, double value) {
   Attrs attrs{{"fn", std::string(fn)}};
   if (value != 0) attrs.set("value", value);
   return b_.op1(OpKind::Unary, name, {x}, attrs);
 }
 
-TensorId Layers::add(const std::string& name, TensorId a, TensorId b) {
+TensorId LayerBuilder::add(const std::string& name, TensorId a, TensorId b) {
   return b_.op1(OpKind::Binary, name, {a, b}, {{"fn", std::string("add")}});
 }
 
-TensorId Layers::dropout(const std::string& name, TensorId x, double p) {
+TensorId LayerBuilder::dropout(const std::string& name, TensorId x, double p) {
   return p > 0 ? b_.op1(OpKind::Dropout, name, {x}, {{"p", p}}) : x;
 }
 
-TensorId Layers::concat(const std::string& name, const std::vector<TensorId>& parts, std::int64_t dim,
-                        std::int64_t outer) {
+TensorId LayerBuilder::concat(const std::string& name, const std::vector<TensorId>& parts, std::int64_t dim,
+                              std::int64_t outer) {
   if (parts.size() > kMostParts) {
     std::vector<TensorId> joined;
     const std::size_t size = group_size(parts.size());
@@ -130,8 +131,8 @@ TensorId Layers::concat(const std::string& name, const std::vector<TensorId>& pa
   return b_.op(OpKind::Concat, name, parts, attrs).front();
 }
 
-std::vector<TensorId> Layers::split(const std::string& name, TensorId x, std::int64_t dim,
-                                    std::vector<std::int64_t> sizes, std::int64_t outer) {
+std::vector<TensorId> LayerBuilder::split(const std::string& name, TensorId x, std::int64_t dim,
+                                          std::vector<std::int64_t> sizes, std::int64_t outer) {
   if (sizes.size() > kMostParts) {
     std::vector<std::vector<std::int64_t>> groups;
     std::vector<std::int64_t> totals;
@@ -158,21 +159,21 @@ std::vector<TensorId> Layers::split(const std::string& name, TensorId x, std::in
   return b_.op(OpKind::Split, name, {x}, attrs);
 }
 
-TensorId Layers::reshape(const std::string& name, TensorId x, Shape shape) {
+TensorId LayerBuilder::reshape(const std::string& name, TensorId x, Shape shape) {
   return b_.op1(OpKind::Reshape, name, {x}, {{"shape", std::move(shape)}});
 }
 
-TensorId Layers::transpose(const std::string& name, TensorId x, std::vector<std::int64_t> perm) {
+TensorId LayerBuilder::transpose(const std::string& name, TensorId x, std::vector<std::int64_t> perm) {
   return b_.op1(OpKind::Transpose, name, {x}, {{"perm", std::move(perm)}});
 }
 
-TensorId Layers::position(const std::string& name, TensorId x, std::int64_t at) {
+TensorId LayerBuilder::position(const std::string& name, TensorId x, std::int64_t at) {
   const TensorId one =
       b_.op1(OpKind::Slice, name + "_slice", {x}, {{"dim", std::int64_t{1}}, {"begin", at}, {"end", at + 1}});
   return reshape(name, one, {shape(x).front(), shape(x).back()});
 }
 
-TensorId Layers::cross_entropy(const std::string& name, TensorId logits, TensorId labels) {
+TensorId LayerBuilder::cross_entropy(const std::string& name, TensorId logits, TensorId labels) {
   const std::vector<TensorId> rows = b_.op(OpKind::CrossEntropy, name + "_rows", {logits, labels});
   return b_.op1(OpKind::NllLoss, name, {rows[0], rows[1]});
 }

@@ -13,9 +13,9 @@
 
 namespace weft {
 
-class Layers {
+class LayerBuilder {
  public:
-  Layers(GraphBuilder& builder, DType dtype) : b_(builder), dtype_(dtype) {}
+  LayerBuilder(GraphBuilder& builder, DType dtype) : b_(builder), dtype_(dtype) {}
 
   GraphBuilder& builder() { return b_; }
   DType dtype() const { return dtype_; }

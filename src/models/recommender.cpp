@@ -22,7 +22,7 @@ Status check(const RecommenderConfig& config) {
 }
 
 void build_recommender(GraphBuilder& b, const RecommenderConfig& config, const StepShape& step) {
-  Layers net(b, step.dtype);
+  LayerBuilder net(b, step.dtype);
   std::vector<TensorId> features;
   {
     const auto scope = b.scope("bottom");

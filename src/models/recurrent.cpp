@@ -118,7 +118,7 @@ class RecurrentBuilder {
   GraphBuilder& b_;
   const RecurrentConfig& config_;
   const StepShape& step_;
-  Layers net_;
+  LayerBuilder net_;
 };
 
 }  // namespace

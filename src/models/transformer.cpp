@@ -90,7 +90,7 @@ class TransformerBuilder {
   // Token embedding with what is added to it.
   TensorId embed(TensorId ids) {
     const auto scope = b_.scope("embed");
-    const Layers::Lookup lookup = net_.embedding("tokens", ids, config_.vocab, config_.hidden);
+    const LayerBuilder::Lookup lookup = net_.embedding("tokens", ids, config_.vocab, config_.hidden);
     table_ = lookup.table;
     TensorId x = lookup.y;
     if (config_.embedding_scale != 1) x = net_.unary("scale", x, "scale", config_.embedding_scale);
@@ -212,7 +212,7 @@ class TransformerBuilder {
       const auto scope = b_.scope("embed");
       const TensorId image =
           b_.input("image", step_.dtype, {step_.batch, config_.channels, config_.image, config_.image});
-      x = net_.conv2d("patches", image, config_.hidden, Layers::square(config_.patch, config_.patch), true);
+      x = net_.conv2d("patches", image, config_.hidden, LayerBuilder::square(config_.patch, config_.patch), true);
       x = net_.reshape("patches_flat", x, {step_.batch, config_.hidden, patches});
       x = net_.transpose("patches_rows", x, {0, 2, 1});
       TensorId token = net_.parameter("class_token", "weight", {1, 1, config_.hidden});
@@ -233,7 +233,7 @@ class TransformerBuilder {
   const TransformerConfig& config_;
   const StepShape& step_;
   TransformerBlocks blocks_;
-  Layers& net_;
+  LayerBuilder& net_;
   TensorId table_;
 };
 

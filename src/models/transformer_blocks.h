@@ -14,7 +14,7 @@ class TransformerBlocks {
   TransformerBlocks(GraphBuilder& builder, const TransformerConfig& config, DType dtype)
       : config_(config), net_(builder, dtype) {}
 
-  Layers& net() { return net_; }
+  LayerBuilder& net() { return net_; }
   TensorId norm(const std::string& name, TensorId x);
 
   struct AttentionOptions {
@@ -48,7 +48,7 @@ class TransformerBlocks {
   TensorId feed_forward(std::int64_t index, TensorId x);
 
   const TransformerConfig& config_;
-  Layers net_;
+  LayerBuilder net_;
   std::vector<TensorId> auxiliary_losses_;
   TensorId alibi_;
 };

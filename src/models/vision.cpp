@@ -36,7 +36,7 @@ class VisionBuilder {
   }
 
  private:
-  TensorId conv_relu(const std::string& name, TensorId x, std::int64_t out, Layers::Window window) {
+  TensorId conv_relu(const std::string& name, TensorId x, std::int64_t out, LayerBuilder::Window window) {
     return net_.unary(name + "_relu", net_.conv2d(name, x, out, window, true), "relu");
   }
   TensorId linear_relu(const std::string& name, TensorId x, std::int64_t out) {
@@ -45,8 +45,8 @@ class VisionBuilder {
 
   // LeCun et al. 1998, with full connections between C3 and S2 and ReLU, as it is usually taught now.
   TensorId lenet(TensorId x) {
-    x = net_.pool2d("pool1", conv_relu("conv1", x, 6, Layers::square(5)), "max", Layers::square(2, 2));
-    x = net_.pool2d("pool2", conv_relu("conv2", x, 16, Layers::square(5)), "max", Layers::square(2, 2));
+    x = net_.pool2d("pool1", conv_relu("conv1", x, 6, LayerBuilder::square(5)), "max", LayerBuilder::square(2, 2));
+    x = net_.pool2d("pool2", conv_relu("conv2", x, 16, LayerBuilder::square(5)), "max", LayerBuilder::square(2, 2));
     x = linear_relu("fc1", net_.flatten("flatten", x), 120);
     return net_.linear("fc3", linear_relu("fc2", x, 84), config_.classes, true);
   }
@@ -66,7 +66,7 @@ class VisionBuilder {
                     side, side));
       return x;
     }
-    return net_.pool2d(name, x, "avg", Layers::square(from - (side - 1) * stride, stride));
+    return net_.pool2d(name, x, "avg", LayerBuilder::square(from - (side - 1) * stride, stride));
   }
 
   TensorId classifier(TensorId x) {
@@ -81,12 +81,12 @@ class VisionBuilder {
   TensorId alexnet(TensorId x) {
     {
       const auto scope = b_.scope("features");
-      const Layers::Window pool = Layers::square(3, 2);
-      x = net_.pool2d("pool1", conv_relu("conv1", x, 64, Layers::square(11, 4, 2)), "max", pool);
-      x = net_.pool2d("pool2", conv_relu("conv2", x, 192, Layers::square(5, 1, 2)), "max", pool);
-      x = conv_relu("conv3", x, 384, Layers::square(3, 1, 1));
-      x = conv_relu("conv4", x, 256, Layers::square(3, 1, 1));
-      x = net_.pool2d("pool5", conv_relu("conv5", x, 256, Layers::square(3, 1, 1)), "max", pool);
+      const LayerBuilder::Window pool = LayerBuilder::square(3, 2);
+      x = net_.pool2d("pool1", conv_relu("conv1", x, 64, LayerBuilder::square(11, 4, 2)), "max", pool);
+      x = net_.pool2d("pool2", conv_relu("conv2", x, 192, LayerBuilder::square(5, 1, 2)), "max", pool);
+      x = conv_relu("conv3", x, 384, LayerBuilder::square(3, 1, 1));
+      x = conv_relu("conv4", x, 256, LayerBuilder::square(3, 1, 1));
+      x = net_.pool2d("pool5", conv_relu("conv5", x, 256, LayerBuilder::square(3, 1, 1)), "max", pool);
       x = pool_to("pool", x, 6);
     }
     return classifier(x);
@@ -98,8 +98,8 @@ class VisionBuilder {
       std::int64_t channels = 64;
       for (std::size_t stage = 0; stage < config_.blocks.size(); ++stage) {
         for (std::int64_t i = 0; i < config_.blocks[stage]; ++i)
-          x = conv_relu(fmt::format("conv{}_{}", stage + 1, i + 1), x, channels, Layers::square(3, 1, 1));
-        x = net_.pool2d(fmt::format("pool{}", stage + 1), x, "max", Layers::square(2, 2));
+          x = conv_relu(fmt::format("conv{}_{}", stage + 1, i + 1), x, channels, LayerBuilder::square(3, 1, 1));
+        x = net_.pool2d(fmt::format("pool{}", stage + 1), x, "max", LayerBuilder::square(2, 2));
         channels = std::min<std::int64_t>(512, channels * 2);
       }
       x = pool_to("pool", x, 7);
@@ -107,7 +107,7 @@ class VisionBuilder {
     return classifier(x);
   }
 
-  TensorId conv_bn(const std::string& index, TensorId x, std::int64_t out, Layers::Window window) {
+  TensorId conv_bn(const std::string& index, TensorId x, std::int64_t out, LayerBuilder::Window window) {
     return net_.batch_norm("bn" + index, net_.conv2d("conv" + index, x, out, window, false), kEps);
   }
 
@@ -115,24 +115,25 @@ class VisionBuilder {
     const TensorId shortcut_input = x;
     const auto channels = [&] { return net_.shape(shortcut_input).size() > 1 ? net_.shape(shortcut_input)[1] : 0; };
     if (config_.bottleneck) {
-      x = net_.unary("relu1", conv_bn("1", x, inner, Layers::square(1)), "relu");
-      x = net_.unary("relu2", conv_bn("2", x, inner, Layers::square(3, stride, 1)), "relu");
-      x = conv_bn("3", x, out, Layers::square(1));
+      x = net_.unary("relu1", conv_bn("1", x, inner, LayerBuilder::square(1)), "relu");
+      x = net_.unary("relu2", conv_bn("2", x, inner, LayerBuilder::square(3, stride, 1)), "relu");
+      x = conv_bn("3", x, out, LayerBuilder::square(1));
     } else {
-      x = net_.unary("relu1", conv_bn("1", x, out, Layers::square(3, stride, 1)), "relu");
-      x = conv_bn("2", x, out, Layers::square(3, 1, 1));
+      x = net_.unary("relu1", conv_bn("1", x, out, LayerBuilder::square(3, stride, 1)), "relu");
+      x = conv_bn("2", x, out, LayerBuilder::square(3, 1, 1));
     }
     TensorId shortcut = shortcut_input;
     if (stride != 1 || channels() != out) {
       const auto scope = b_.scope("downsample");
-      shortcut = net_.batch_norm("bn", net_.conv2d("conv", shortcut, out, Layers::square(1, stride), false), kEps);
+      shortcut =
+          net_.batch_norm("bn", net_.conv2d("conv", shortcut, out, LayerBuilder::square(1, stride), false), kEps);
     }
     return net_.unary("relu", net_.add("add", x, shortcut), "relu");
   }
 
   TensorId resnet(TensorId x) {
-    x = net_.unary("relu", conv_bn("1", x, 64, Layers::square(7, 2, 3)), "relu");
-    x = net_.pool2d("maxpool", x, "max", Layers::square(3, 2, 1));
+    x = net_.unary("relu", conv_bn("1", x, 64, LayerBuilder::square(7, 2, 3)), "relu");
+    x = net_.pool2d("maxpool", x, "max", LayerBuilder::square(3, 2, 1));
     for (std::size_t stage = 0; stage < config_.blocks.size(); ++stage) {
       const std::int64_t base = std::int64_t{64} << stage, inner = config_.width << stage;
       for (std::int64_t i = 0; i < config_.blocks[stage] && b_.ok(); ++i) {
@@ -146,7 +147,7 @@ class VisionBuilder {
   GraphBuilder& b_;
   const VisionConfig& config_;
   const StepShape& step_;
-  Layers net_;
+  LayerBuilder net_;
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include "base/checked.h"
 #include "base/units.h"
-#include "strategy/layout.h"
+#include "layout/layout.h"
 #include "strategy/schedules.h"
 
 namespace weft {

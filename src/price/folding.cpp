@@ -27,10 +27,10 @@ std::uint32_t renumber(const std::vector<std::uint64_t>& colours, std::vector<st
 
 }  // namespace
 
-Partition partition(const Communications& communications, const Cluster& cluster, const CostModel& cost,
-                    std::vector<std::uint64_t> colour, Fold fold) {
+FoldedDevices partition(const Communications& communications, const Cluster& cluster, const CostModel& cost,
+                        std::vector<std::uint64_t> colour, Fold fold) {
   const IdVec<CommGroupId, CommGroup>& groups = communications.groups();
-  Partition result;
+  FoldedDevices result;
   result.device.resize(colour.size());
   result.group.resize(groups.size());
   result.loads.resize(groups.size());

@@ -24,7 +24,7 @@ struct LinkIncidence {
   std::int64_t coefficient = 0;
 };
 
-struct Partition {
+struct FoldedDevices {
   std::vector<std::uint32_t> device;  // class, by position in the world; numbered by first member
   IdVec<CommGroupId, std::uint32_t> group;
   std::vector<std::uint32_t> link;
@@ -36,7 +36,7 @@ struct Partition {
 
 // `colour`: what separates devices to begin with. Unless things that are alike are folded, every group and link is a
 // class of its own.
-Partition partition(const Communications& communications, const Cluster& cluster, const CostModel& cost,
-                    std::vector<std::uint64_t> colour, Fold fold);
+FoldedDevices partition(const Communications& communications, const Cluster& cluster, const CostModel& cost,
+                        std::vector<std::uint64_t> colour, Fold fold);
 
 }  // namespace weft

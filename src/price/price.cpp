@@ -364,7 +364,7 @@ class Pricer {
   Communications& communications_;
   Ranks ranks_;
   Works works_;
-  Partition classes_;
+  FoldedDevices classes_;
   Priced priced_;
   IdVec<InstructionId, KindId> kind_of_;
   IdVec<InstructionId, std::int8_t> uniform_;

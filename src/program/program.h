@@ -19,9 +19,9 @@
 #include "base/id.h"
 #include "base/short_vec.h"
 #include "graph/training.h"
+#include "layout/layout.h"
+#include "layout/reshard.h"
 #include "program/schedule.h"
-#include "strategy/layout.h"
-#include "strategy/reshard.h"
 
 namespace weft {
 

@@ -4,7 +4,7 @@
 //   mesh m0 dp=2 tp=4: 0…7                                  devices row by row, the last axis fastest; "0…56 by 8"
 //   mesh m1 world=8: 0…7
 //   world m1
-//   buffer b0 input tokens m0 [4:dp][8]                     kind, tensor, mesh and layout (strategy/layout.h)
+//   buffer b0 input tokens m0 [4:dp][8]                     kind, tensor, mesh and layout (layout/layout.h)
 //   buffer b7 temporary layers.0.mlp.flat.y m0 [32:dp][512] views b6
 //   buffer b9 state fc.weight_master' m0 [512:tp] updates b8, on host
 //   transfer t0: b4 -> b5

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "strategy/layout.h"
+#include "layout/layout.h"
 
 namespace weft {
 

@@ -1,6 +1,6 @@
 // What a program's instructions send, per device, and what that adds up to in a step.
 //
-// Bytes are those of ring algorithms (strategy/reshard.h): an all-reduce of V sends 2(n−1)/n·V. Uneven parts count by
+// Bytes are those of ring algorithms (layout/reshard.h): an all-reduce of V sends 2(n−1)/n·V. Uneven parts count by
 // the largest.
 #pragma once
 

@@ -267,8 +267,8 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
 
 // From every device to the one `distance` ranks further. What a group of them in one node will hold alike may be sent
 // to each in part, while they gather it from one another.
-double Composer::sent(std::int64_t distance, std::int64_t bytes, const GroupShape& alike) const {
-  const GroupShape gathering = problem_.stack.p2p_in_parts.value ? alike : GroupShape{};
+double Composer::sent(std::int64_t distance, std::int64_t bytes, const StridedGroup& alike) const {
+  const StridedGroup gathering = problem_.stack.p2p_in_parts.value ? alike : StridedGroup{};
   const std::lock_guard lock(mutex_);
   const auto [found, fresh] = transfers_.try_emplace({distance, bytes, gathering}, 0);
   if (fresh)
@@ -527,7 +527,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
   }
   if (tied) {
     const std::int64_t of_stage = problem_.devices / plan.pp;
-    const GroupShape replicas{of_stage <= problem_.per_node ? plan.dp * plan.cp : 1, plan.tp};
+    const StridedGroup replicas{of_stage <= problem_.per_node ? plan.dp * plan.cp : 1, plan.tp};
     // The last stage is done first: what it sends arrives while the first one still reduces, over the same links.
     const double ways = spread ? 2 : 1;
     const double exchanged =

@@ -88,7 +88,7 @@ class Composer {
   };
   Need memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
                  const PipelineTable& table) const;
-  double sent(std::int64_t distance, std::int64_t bytes, const GroupShape& alike) const;
+  double sent(std::int64_t distance, std::int64_t bytes, const StridedGroup& alike) const;
   // Sections with the communication that every micro-batch has, and stages made of them.
   struct StageWork;
   const StageWork& work_of(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data,
@@ -121,7 +121,7 @@ class Composer {
   mutable std::map<DataKey, std::unique_ptr<const ReplicaData>> data_;
   mutable std::map<std::tuple<const BlockCosts*, std::int32_t, std::int32_t>, std::vector<BesideData>> device_sharing_;
   mutable std::map<std::pair<const BlockCosts*, const ReplicaData*>, std::vector<BesideData>> sharing_;
-  mutable std::map<std::tuple<std::int64_t, std::int64_t, GroupShape>, double> transfers_;
+  mutable std::map<std::tuple<std::int64_t, std::int64_t, StridedGroup>, double> transfers_;
   mutable std::map<std::tuple<PlanSchedule, int, int, int>, PipelineClock> clocks_;
 };
 

@@ -18,15 +18,16 @@ bool own_nics(const PlanProblem& problem) {
 }  // namespace
 
 bool alike(const LinkLoads& one, const LinkLoads& other) {
-  return std::equal(one.begin(), one.end(), other.begin(), other.end(), [](const LinkLoad& a, const LinkLoad& b) {
-    return a.link == b.link && std::abs(a.share - b.share) < 0.01;
-  });
+  return std::equal(one.begin(), one.end(), other.begin(), other.end(),
+                    [](const DeviceLinkLoad& a, const DeviceLinkLoad& b) {
+                      return a.link == b.link && std::abs(a.share - b.share) < 0.01;
+                    });
 }
 
 Sharing share_links(const LinkLoads& one, const LinkLoads& other) {
   Sharing sharing;
-  for (const LinkLoad& a : one)
-    for (const LinkLoad& b : other) {
+  for (const DeviceLinkLoad& a : one)
+    for (const DeviceLinkLoad& b : other) {
       if (a.link != b.link || a.share + b.share <= 1) continue;
       const double of_a = a.share <= 0.5 ? a.share : std::max(0.5, 1 - b.share);
       const double of_b = b.share <= 0.5 ? b.share : std::max(0.5, 1 - a.share);
@@ -73,7 +74,7 @@ GroupCost::Taken GroupCost::of(const CostModel& cost, std::int64_t bytes) const 
   const double moving = rate > 0 ? static_cast<double>(found.bytes) / rate : 0;
   Taken taken{static_cast<double>(found.latency) * 1e-12 + moving, found.sm_share, found.memory_share,
               rate > 0 ? cap / rate : 1, loads_[found.route]};
-  for (LinkLoad& load : taken.links) load.share *= rate;
+  for (DeviceLinkLoad& load : taken.links) load.share *= rate;
   return taken;
 }
 
@@ -83,7 +84,7 @@ const GroupCost& GroupCosts::group(Collective collective, const JointShape& shap
   if (!fresh) return found->second;
   const auto members = [&](std::int64_t first) {
     std::vector<std::int64_t> ranks = {first};
-    for (const GroupShape& axis : shape.axes()) {
+    for (const StridedGroup& axis : shape.axes()) {
       std::vector<std::int64_t> next;
       for (std::int64_t rank : ranks)
         for (std::int64_t i = 0; i < axis.size; ++i) next.push_back(rank + i * axis.stride);
@@ -94,12 +95,12 @@ const GroupCost& GroupCosts::group(Collective collective, const JointShape& shap
     return make_communicator(problem_.cluster, devices, collective);
   };
   std::int64_t reach = 0;  // from the first member to the last
-  for (const GroupShape& axis : shape.axes()) reach += (axis.size - 1) * axis.stride;
+  for (const StridedGroup& axis : shape.axes()) reach += (axis.size - 1) * axis.stride;
   std::vector<Communicator> beside;
   if (reach < problem_.per_node || !own_nics(problem_)) {
     // Groups whose first device is in the first node: it is the first along every axis.
     for (std::int64_t first = 1; first < std::min(problem_.per_node, problem_.devices); ++first) {
-      const bool leads = std::all_of(shape.axes().begin(), shape.axes().end(), [&](const GroupShape& axis) {
+      const bool leads = std::all_of(shape.axes().begin(), shape.axes().end(), [&](const StridedGroup& axis) {
         return first % (axis.size * axis.stride) < axis.stride;
       });
       if (leads && first + reach < problem_.devices) beside.push_back(members(first));

@@ -14,44 +14,44 @@
 namespace weft {
 
 // Groups of `size` devices, `stride` apart, the first at device 0 and the others beside it.
-struct GroupShape {
+struct StridedGroup {
   std::int64_t size = 1, stride = 1;
 
-  auto operator<=>(const GroupShape&) const = default;
+  auto operator<=>(const StridedGroup&) const = default;
 };
 // Groups in a grid, along several such axes at once, the major one first. Kept short: no axis of one device, and two
 // axes that together step evenly are one.
 class JointShape {
  public:
   JointShape() = default;
-  JointShape(const GroupShape& axis) { add(axis); }  // NOLINT: a group along one axis is one
+  JointShape(const StridedGroup& axis) { add(axis); }  // NOLINT: a group along one axis is one
   // One more, minor to the others.
-  void add(const GroupShape& axis) {
+  void add(const StridedGroup& axis) {
     if (axis.size == 1) return;
     if (!axes_.empty() && axes_.back().stride == axis.size * axis.stride)
       axes_.back() = {axes_.back().size * axis.size, axis.stride};
     else
       axes_.push_back(axis);
   }
-  const std::vector<GroupShape>& axes() const { return axes_; }
+  const std::vector<StridedGroup>& axes() const { return axes_; }
   std::int64_t size() const {
     std::int64_t size = 1;
-    for (const GroupShape& axis : axes_) size *= axis.size;
+    for (const StridedGroup& axis : axes_) size *= axis.size;
     return size;
   }
 
   auto operator<=>(const JointShape&) const = default;
 
  private:
-  std::vector<GroupShape> axes_;
+  std::vector<StridedGroup> axes_;
 };
 
 // A communication's load on a link of a device, of the link's capacity.
-struct LinkLoad {
+struct DeviceLinkLoad {
   LinkId link;
   double share = 0;
 };
-using LinkLoads = std::vector<LinkLoad>;
+using LinkLoads = std::vector<DeviceLinkLoad>;
 bool alike(const LinkLoads& one, const LinkLoads& other);
 // How fast two communications of a device are beside one another, of what each is alone: where they ask more of a link
 // than it has, the one that asks less than half gets it all.

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "cost/cost.h"
+#include "layout/layout.h"
 #include "search/group_cost.h"
 #include "search/hybrid_plan.h"
 #include "search/shared_plans.h"
-#include "strategy/layout.h"
 
 namespace weft {
 

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "compile/parameter_layout.h"
-#include "strategy/reshard.h"
+#include "layout/reshard.h"
 
 namespace weft {
 
@@ -51,12 +51,12 @@ class Finder {
       const std::int64_t bytes =
           width(types_.sent_gradients, block_.before.dense.gradients, block_.before.stored_elements);
       JointShape replicas;
-      for (const GroupShape& axis :
+      for (const StridedGroup& axis :
            {groups_.copies, groups_.data, groups_.experts, groups_.context, groups_.expert_context})
         replicas.add(axis);
       data_.tied_reduce = costs_.collective(Collective::AllReduce, replicas, bytes).seconds;
     }
-    data_.whole_world = costs_.collective(Collective::AllReduce, GroupShape{problem_.devices, 1}, 8).seconds;
+    data_.whole_world = costs_.collective(Collective::AllReduce, StridedGroup{problem_.devices, 1}, 8).seconds;
     double all = 0;
     for (const ReplicaData::Step& step : data_.steps) all += step.part;
     for (ReplicaData::Step& step : data_.steps) step.part /= all;
@@ -74,7 +74,7 @@ class Finder {
   // The axes of the strategy tree (strategy/shorthand.cpp), without stages.
   Mesh make_mesh() {
     std::vector<MeshAxis> axes;
-    const auto add = [&](const char* name, const GroupShape& group, bool spreads) {
+    const auto add = [&](const char* name, const StridedGroup& group, bool spreads) {
       if (group.size == 1) return;
       if (spreads) over_ |= MeshAxes{1} << axes.size();
       axes.push_back({name, static_cast<int>(group.size)});
@@ -227,7 +227,7 @@ class Finder {
   const NumberTypes types_;
   const ReplicaGroups groups_;
   MeshAxes over_ = 0;
-  std::vector<GroupShape> shapes_;  // by mesh axis
+  std::vector<StridedGroup> shapes_;  // by mesh axis
   const Mesh mesh_;
   std::vector<Ways> known_;
   bool of_layer_ = false;

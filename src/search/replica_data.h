@@ -16,9 +16,9 @@ namespace weft {
 
 // Groups of ranks along the axes that gradients are summed over.
 struct ReplicaGroups {
-  GroupShape data, experts, context, expert_context;
-  GroupShape copies;  // of what is spread: sums of parts are added up over them
-  GroupShape tensor;
+  StridedGroup data, experts, context, expert_context;
+  StridedGroup copies;  // of what is spread: sums of parts are added up over them
+  StridedGroup tensor;
 
   std::int64_t shards() const { return data.size * experts.size * context.size * expert_context.size; }
   std::int64_t expert_shards() const { return data.size * context.size; }

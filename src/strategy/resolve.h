@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "strategy/sharding.h"
+#include "layout/sharding.h"
 #include "strategy/validate.h"
 
 namespace weft {

@@ -7,7 +7,7 @@
 
 #include "base/checked.h"
 #include "base/suggest.h"
-#include "strategy/axis_decision.h"
+#include "layout/axis_decision.h"
 
 namespace weft {
 namespace {

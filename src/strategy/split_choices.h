@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "layout/sharding.h"
 #include "strategy/faults.h"
-#include "strategy/sharding.h"
 #include "strategy/structure.h"
 
 namespace weft {

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "strategy/layout.h"
+#include "layout/layout.h"
 
 namespace weft {
 namespace {

@@ -20,8 +20,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "layout/mesh.h"
 #include "strategy/glob.h"
-#include "strategy/mesh.h"
 
 namespace weft {
 

@@ -203,11 +203,11 @@ std::optional<LayerwisePipeline> best_layerwise(const LayerwiseProblem& problem)
       if (time >= kNoTime) return std::nullopt;
       return time / micro_batches;
     };
-    const std::optional<Partition> partition = best_partition(cut);
+    const std::optional<StagePartition> partition = best_partition(cut);
     if (!partition || (best && best->time <= partition->step)) continue;
     best = LayerwisePipeline{{}, partition->stages, micro_batches, partition->step};
     for (std::size_t s = 0; s < partition->stages.size(); ++s) {
-      const Partition::Stage& stage = partition->stages[s];
+      const StagePartition::Stage& stage = partition->stages[s];
       const auto flight =
           std::min<std::int64_t>(micro_batches, static_cast<std::int64_t>(partition->stages.size() - s));
       best->stages.push_back(*best_layers(*table, {stage.first, stage.last, sizes[stage.mesh], flight, micro_batches},

@@ -75,7 +75,7 @@ TimesByLength best_times(const LayerTable& table, const StageRange& range, Bytes
 // A whole model: stages, each with its plan.
 struct LayerwisePipeline {
   std::vector<LayerwisePlan> stages;
-  std::vector<Partition::Stage> cut;
+  std::vector<StagePartition::Stage> cut;
   std::int64_t micro_batches = 1;
   Picoseconds time = 0;  // of a step
 };

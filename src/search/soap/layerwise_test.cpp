@@ -16,7 +16,7 @@
 namespace weft {
 namespace {
 
-TEST(Partition, IsTheBestOfAllCutsAndMeshes) {
+TEST(StagePartition, IsTheBestOfAllCutsAndMeshes) {
   Rng rng(11);
   int found = 0;
   for (int i = 0; i < 200; ++i) {
@@ -54,7 +54,7 @@ TEST(Partition, IsTheBestOfAllCutsAndMeshes) {
         }
     };
     cut(cut, layers, devices, 0, 0, 0);
-    const std::optional<Partition> partition = best_partition(problem);
+    const std::optional<StagePartition> partition = best_partition(problem);
     ASSERT_EQ(partition.has_value(), best != std::numeric_limits<Picoseconds>::max()) << i;
     if (!partition) continue;
     ++found;
@@ -145,7 +145,7 @@ TEST(Layerwise, APipelineIsWorthItWhereAStageFitsAndTheWholeDoesNot) {
   const std::optional<LayerwisePipeline> found = best_layerwise(problem);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->time, 50);
-  EXPECT_EQ(found->cut, (std::vector<Partition::Stage>{{0, 1, 0}, {1, 2, 0}}));
+  EXPECT_EQ(found->cut, (std::vector<StagePartition::Stage>{{0, 1, 0}, {1, 2, 0}}));
   // Three layers: the longer stage, whichever it is, takes 20; 30 + (4 − 1)·20 = 90.
   LayerTable longer = table;
   longer.layers = 3;

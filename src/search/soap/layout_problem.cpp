@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/check.h"
-#include "strategy/axis_decision.h"
+#include "layout/axis_decision.h"
 #include "strategy/structure.h"
 
 namespace weft {

@@ -5,7 +5,7 @@
 //   pair cost    the tensor to the layout its reader needs, its gradient back
 //   memory       weights with gradients and optimizer state, and what forward keeps for backward, of one device
 //
-// Everything follows from the layout algebra (strategy/layout.h, reshard.h) and is priced one piece at a time; what
+// Everything follows from the layout algebra (layout/layout.h, reshard.h) and is priced one piece at a time; what
 // overlaps in a run adds up here. Operators of one signature that share a weight (the steps of a recurrent layer) are
 // one variable. Backward is the dual of forward: where an operator splits an axis that an input lacks, the input's
 // gradient is a partial sum.
@@ -15,8 +15,8 @@
 
 #include "cost/step_prices.h"
 #include "graph/training.h"
+#include "layout/sharding.h"
 #include "search/soap/elimination.h"
-#include "strategy/sharding.h"
 
 namespace weft {
 

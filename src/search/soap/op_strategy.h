@@ -11,8 +11,8 @@
 
 #include "base/random.h"
 #include "graph/training.h"
+#include "layout/sharding.h"
 #include "search/soap/layout_problem.h"
-#include "strategy/sharding.h"
 #include "strategy/tree.h"
 
 namespace weft {

@@ -19,7 +19,7 @@ class Partitioner {
         flights_(static_cast<std::size_t>(
             std::min<std::int64_t>(problem.micro_batches, static_cast<std::int64_t>(stages_)))) {}
 
-  std::optional<Partition> run() {
+  std::optional<StagePartition> run() {
     std::set<Picoseconds> slowest;
     times_.assign(layers_ * (layers_ + 1) * problem_.mesh_sizes.size() * flights_, kTooLong);
     for (std::size_t first = 0; first < layers_; ++first)
@@ -30,7 +30,7 @@ class Partitioner {
               this->time(first, last, mesh, flight) = *time;
               slowest.insert(*time);
             }
-    std::optional<Partition> best;
+    std::optional<StagePartition> best;
     if (slowest.empty()) return best;
     // No limit on the slowest stage gives the least sum there is; what is feasible for one limit is for all above it.
     solve(*slowest.rbegin());
@@ -87,8 +87,8 @@ class Partitioner {
           }
     }
   }
-  Partition traced(std::size_t stages, Picoseconds step) {
-    Partition partition{{}, step};
+  StagePartition traced(std::size_t stages, Picoseconds step) {
+    StagePartition partition{{}, step};
     std::size_t first = 0, devices = devices_;
     for (; stages > 0; --stages) {
       const Cell& cell = least(stages, first, devices);
@@ -107,7 +107,7 @@ class Partitioner {
 
 }  // namespace
 
-std::optional<Partition> best_partition(const PartitionProblem& problem) {
+std::optional<StagePartition> best_partition(const PartitionProblem& problem) {
   if (problem.layers == 0 || problem.devices < 1 || problem.mesh_sizes.empty() || problem.micro_batches < 1 ||
       problem.most_stages == 0)
     return std::nullopt;

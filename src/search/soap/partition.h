@@ -32,7 +32,7 @@ struct PartitionProblem {
       stage_time;
 };
 
-struct Partition {
+struct StagePartition {
   struct Stage {
     std::size_t first = 0, last = 0, mesh = 0;
 
@@ -42,6 +42,6 @@ struct Partition {
   Picoseconds step = 0;
 };
 
-std::optional<Partition> best_partition(const PartitionProblem& problem);
+std::optional<StagePartition> best_partition(const PartitionProblem& problem);
 
 }  // namespace weft

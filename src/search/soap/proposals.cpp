@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "strategy/axis_decision.h"
+#include "layout/axis_decision.h"
 
 namespace weft {
 namespace {

@@ -16,7 +16,7 @@
 #include <string>
 
 #include "graph/training.h"
-#include "strategy/layout.h"
+#include "layout/layout.h"
 
 namespace weft {
 

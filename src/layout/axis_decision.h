@@ -5,7 +5,7 @@
 #pragma once
 
 #include "graph/graph.h"
-#include "strategy/sharding.h"
+#include "layout/sharding.h"
 
 namespace weft {
 

@@ -10,8 +10,8 @@
 #include <unordered_map>
 
 #include "graph/graph.h"
-#include "strategy/layout.h"
-#include "strategy/reshard.h"
+#include "layout/layout.h"
+#include "layout/reshard.h"
 
 namespace weft {
 

@@ -1,4 +1,4 @@
-#include "strategy/mesh.h"
+#include "layout/mesh.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // The algebra of cuts: parts tile what is cut, and a layout has one form.
-#include "strategy/layout.h"
+#include "layout/layout.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "strategy/split_memo.h"
+#include "layout/split_memo.h"
 
 #include <gtest/gtest.h>
 

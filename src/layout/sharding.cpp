@@ -1,12 +1,12 @@
-#include "strategy/sharding.h"
+#include "layout/sharding.h"
 
 #include <algorithm>
 #include <array>
 #include <queue>
 
 #include "base/check.h"
-#include "strategy/axis_decision.h"
-#include "strategy/split_memo.h"
+#include "layout/axis_decision.h"
+#include "layout/split_memo.h"
 
 namespace weft {
 

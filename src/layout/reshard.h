@@ -22,7 +22,7 @@
 
 #include "base/result.h"
 #include "graph/dtype.h"
-#include "strategy/layout.h"
+#include "layout/layout.h"
 
 namespace weft {
 

@@ -29,8 +29,8 @@
 #include "base/id.h"
 #include "base/result.h"
 #include "graph/placement.h"
-#include "strategy/mesh.h"
-#include "strategy/shared_vec.h"
+#include "layout/mesh.h"
+#include "layout/shared_vec.h"
 
 namespace weft {
 

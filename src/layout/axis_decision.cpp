@@ -1,4 +1,4 @@
-#include "strategy/axis_decision.h"
+#include "layout/axis_decision.h"
 
 #include <fmt/format.h>
 

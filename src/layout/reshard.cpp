@@ -1,4 +1,4 @@
-#include "strategy/reshard.h"
+#include "layout/reshard.h"
 
 #include <algorithm>
 #include <bit>

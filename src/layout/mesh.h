@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/device_id.h"
 #include "base/result.h"
-#include "cluster/cluster.h"
 
 namespace weft {
 

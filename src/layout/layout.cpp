@@ -1,4 +1,4 @@
-#include "strategy/layout.h"
+#include "layout/layout.h"
 
 #include <fmt/format.h>
 
