@@ -16,7 +16,7 @@
 #include "compile/compilation.h"
 #include "cost/analytic.h"
 #include "cpu_seconds.h"
-#include "explore/exploration.h"
+#include "soap/exploration.h"
 #include "models/models.h"
 #include "price/price.h"
 

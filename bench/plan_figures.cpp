@@ -13,8 +13,8 @@
 #include "base/memory.h"
 #include "cost/analytic.h"
 #include "cpu_seconds.h"
-#include "search/enumerate.h"
-#include "search/parallel.h"
+#include "hybrid/enumerate.h"
+#include "problem/parallel.h"
 
 namespace weft {
 namespace {

@@ -1,4 +1,4 @@
-// The best strategy of a small network on one small node, for certain (search/soap/optimum.h), and whether MCMC finds
+// The best strategy of a small network on one small node, for certain (soap/optimum.h), and whether MCMC finds
 // it.
 //
 //   soap_optimum lenet|rnnlm [--nodes 50000000] [--evaluations 20000] [--checks 2000]
@@ -10,9 +10,9 @@
 #include "cost/analytic.h"
 #include "cpu_seconds.h"
 #include "models/models.h"
-#include "search/soap/mcmc.h"
-#include "search/soap/optimum.h"
-#include "search/soap/soap.h"
+#include "soap/mcmc.h"
+#include "soap/optimum.h"
+#include "soap/soap.h"
 
 namespace weft {
 namespace {

@@ -9,8 +9,8 @@
 #include <cstdlib>
 
 #include "cost/analytic.h"
-#include "search/enumerate.h"
-#include "search/hybrid_problem.h"
+#include "hybrid/enumerate.h"
+#include "hybrid/hybrid_search_space.h"
 
 namespace weft {
 namespace {

@@ -1,6 +1,6 @@
 // The law of delta: after any proposals, accepted and rejected, the workload is the one that planning, compiling and
 // pricing anew gives, and its run takes as long.
-#include "explore/exploration.h"
+#include "soap/exploration.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>

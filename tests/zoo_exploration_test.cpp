@@ -8,13 +8,13 @@
 #include <optional>
 
 #include "cost/analytic.h"
-#include "explore/exploration.h"
+#include "soap/exploration.h"
 #include "models/models.h"
 #include "price/price.h"
 #include "same_workload.h"
-#include "search/soap/mcmc.h"
-#include "search/soap/proposals.h"
-#include "search/soap/soap.h"
+#include "soap/mcmc.h"
+#include "soap/proposals.h"
+#include "soap/soap.h"
 #include "small_zoo.h"
 #include "strategy/resolve.h"
 #include "strategy/yaml.h"

@@ -10,7 +10,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 
 #include "base/suggest.h"
 #include "base/units.h"
@@ -25,8 +24,7 @@
 #include "report/simulation.h"
 #include "report/trace.h"
 #include "report/tree.h"
-#include "search/enumerate.h"
-#include "search/soap/soap.h"
+#include "search/find_plan.h"
 #include "strategy/yaml.h"
 
 namespace weft {
@@ -41,8 +39,6 @@ struct PlanArguments {
   double headroom = 4;  // per cent
   bool explain = false, timing = false, json = false;
 };
-
-constexpr std::array kSearches = {"auto", "enumerate", "exact", "mcmc", "hap", "symbolic"};
 
 // Ctrl-C asks the search to stop; the second one ends weft. A handler can reach only what is static.
 class StopOnInterrupt {
@@ -108,19 +104,11 @@ Result<std::vector<PlanSchedule>> parse_schedules(const std::string& text) {
   return schedules;
 }
 
-// The searches over operator graphs.
-std::optional<SoapSearch> soap_search(std::string_view name) {
-  for (SoapSearch search : {SoapSearch::Exact, SoapSearch::Symbolic, SoapSearch::Mcmc})
-    if (name_of(search) == name) return search;
-  return std::nullopt;
-}
-
 Status check(const PlanArguments& arguments) {
-  const std::vector<std::string> known(kSearches.begin(), kSearches.end());
+  if (arguments.search == "hap") return error("--search hap: not there yet; {} are", fmt::join(kSearchNames, ", "));
+  const std::vector<std::string> known(kSearchNames.begin(), kSearchNames.end());
   if (std::find(known.begin(), known.end(), arguments.search) == known.end())
     return error("--search '{}': unknown{}", arguments.search, did_you_mean(arguments.search, known));
-  if (arguments.search == "hap")
-    return error("--search hap: not there yet; auto, enumerate, exact, mcmc and symbolic are");
   WEFT_TRY_OK(check(arguments.cost));
   if (arguments.cost.model != "analytic")
     return error("--cost {}: plans are searched by the analytic model", arguments.cost.model);
@@ -161,104 +149,14 @@ Status make_folder(const std::string& folder) {
   return Ok{};
 }
 
-constexpr std::int64_t kAutoProposals = 2000, kAutoDevices = 64;  // of searches over operators, unless asked for
-
-std::string data_parallel(const PlanProblem& problem) {
-  return fmt::format("dp={},mbs={}", problem.devices, problem.global_batch / problem.devices);
-}
-
-// A decision for every operator, the whole batch at once. What is found is judged as any plan is.
-Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel& cost, SoapSearch search,
-                                     const PlanArguments& arguments, const EnumerateOptions& options,
-                                     bool alone = true) {
-  if (problem.global_batch % problem.devices != 0)
-    return error("--search {}: a global batch of {} does not divide over {} devices; use a multiple", name_of(search),
-                 grouped(problem.global_batch), grouped(problem.devices));
-  const SearchClock clock(options.budget);
-  PlanRequest request = problem.request;
-  request.strategy = data_parallel(problem);
-  WEFT_TRY(const Plan whole, make_plan(request));
-  SoapRequest asked{.search = search,
-                    .budget = options.budget,
-                    .seed = static_cast<std::uint64_t>(arguments.seed),
-                    .threads = options.threads,
-                    .headroom = options.judge.headroom,
-                    .on_progress = options.progress};
-  for (std::int64_t rank = 0; rank < problem.devices; ++rank) asked.devices.push_back(problem.device_at(rank));
-  WEFT_TRY(const SoapOutcome found, search_soap(whole.training, problem.cluster, cost, problem.stack, asked));
-  const std::string name = arguments.out.empty() ? fmt::format("a decision for every operator ({})", name_of(search))
-                                                 : arguments.out + "/strategy.yaml";
-
-  PlanOutcome outcome;
-  WEFT_TRY(Judged winner, judge_tree(problem, cost, name, found.tree, options.judge));
-  Baseline baseline{"data parallel", request.strategy, {}, {}};
-  if (Result<Judged> judged = judge_strategy(problem, cost, request.strategy, options.judge); judged.ok())
-    baseline.judged = std::move(judged).value();
-  else
-    baseline.why_not = judged.error().message;
-  for (const std::optional<Judged>& each : {std::optional(winner), baseline.judged})
-    if (each && each->score().fits()) outcome.best.push_back(*each);
-  std::stable_sort(outcome.best.begin(), outcome.best.end(),
-                   [](const Judged& a, const Judged& b) { return a.score() < b.score(); });
-  if (outcome.best.empty()) outcome.closest = std::move(winner);
-  outcome.baselines.push_back(std::move(baseline));
-  // Micro-batches in a pipeline may be done before the longest path of a whole batch is, but not with less work.
-  outcome.lower_bound_s = static_cast<double>(alone ? found.bound.value() : found.bound.work) * 1e-12;
-  outcome.counts = found.counts;
-  outcome.stopped_by = found.stopped_by;
-  outcome.seconds = clock.seconds();
-  return outcome;
-}
-
-// Adds what another search of the same problem found.
-void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
-  for (Judged& each : other.best) outcome.best.push_back(std::move(each));
-  std::stable_sort(outcome.best.begin(), outcome.best.end(),
-                   [](const Judged& a, const Judged& b) { return a.score() < b.score(); });
-  // Plans that both know, as the first names them.
-  std::set<std::string> seen;
-  std::erase_if(outcome.best, [&](const Judged& each) { return !seen.insert(each.tree).second; });
-  if (outcome.best.size() > top) outcome.best.resize(top);
-  if (other.closest && (!outcome.closest || other.closest->score() < outcome.closest->score()))
-    outcome.closest = std::move(other.closest);
-  if (!outcome.best.empty()) outcome.closest.reset();
-  outcome.counts.considered += other.counts.considered;
-  outcome.counts.composed += other.counts.composed;
-  outcome.counts.simulated += other.counts.simulated;
-  for (const auto& [reason, count] : other.counts.pruned) outcome.counts.pruned[reason] += count;
-  if (outcome.stopped_by == StoppedBy::Itself) outcome.stopped_by = other.stopped_by;
-  outcome.lower_bound_s = other.lower_bound_s;
-  outcome.seconds += other.seconds;
-}
-
-struct Searched {
-  std::string by;  // the search, or those that were joined
-  PlanOutcome outcome;
-};
-
-// Layered models by enumeration; others, whose hybrid space is small, operator by operator as well.
-Result<Searched> search_any(const PlanProblem& problem, const CostModel& cost, const PlanArguments& arguments,
-                            const EnumerateOptions& options) {
-  if (const std::optional<SoapSearch> search = soap_search(arguments.search)) {
-    WEFT_TRY(PlanOutcome found, search_operators(problem, cost, *search, arguments, options));
-    return Searched{arguments.search, std::move(found)};
-  }
-  const bool both = arguments.search == "auto" && !problem.layers.simple && problem.devices > 1 &&
-                    problem.devices <= kAutoDevices && problem.global_batch % problem.devices == 0;
-  EnumerateOptions part = options;
-  if (both) part.budget.seconds /= 2;
-  WEFT_TRY(PlanOutcome outcome, enumerate(problem, cost, part));
-  if (!both || outcome.stopped_by == StoppedBy::Cancelled) return Searched{"enumerate", std::move(outcome)};
-  if (part.budget.evaluations == 0) part.budget.evaluations = kAutoProposals;
-  Result<PlanOutcome> operators = search_operators(problem, cost, SoapSearch::Mcmc, arguments, part, false);
-  if (!operators.ok()) return Searched{"enumerate", std::move(outcome)};  // an operator that it does not know
-  join(outcome, std::move(operators).value(), options.top);
-  return Searched{"enumerate and mcmc", std::move(outcome)};
-}
-
 Result<Answer> run_search(const PlanArguments& arguments) {
   WEFT_TRY_OK(check(arguments));
-  EnumerateOptions options;
+  FindOptions finding;
+  finding.search =
+      static_cast<Search>(std::find(kSearchNames.begin(), kSearchNames.end(), arguments.search) - kSearchNames.begin());
+  finding.seed = static_cast<std::uint64_t>(arguments.seed);
+  if (!arguments.out.empty()) finding.tree_file = arguments.out + "/strategy.yaml";
+  EnumerateOptions& options = finding.enumerate;
   PlanTableOptions table;
   WEFT_TRY(options.budget, parse_budget(arguments.budget));
   if (!arguments.tokens.empty()) {
@@ -287,7 +185,7 @@ Result<Answer> run_search(const PlanArguments& arguments) {
                  now.of > 0 ? static_cast<double>(now.done) / static_cast<double>(now.of) : -1);
   };
   progress.now("searching");
-  WEFT_TRY(const Searched searched, search_any(problem, cost, arguments, options));
+  WEFT_TRY(const FoundPlan searched, find_plan(problem, cost, finding));
   const auto& [search, outcome] = searched;
 
   Answer answer{.feasible = !outcome.best.empty()};
@@ -378,8 +276,8 @@ void add_plan(CLI::App& app, Chosen& chosen) {
   command
       ->add_option(
           "--search", arguments->search,
-          "auto (enumerate, and mcmc for models without alike layers), enumerate (hybrid parallelism); exact, mcmc, "
-          "symbolic (a decision for every operator)")
+          "auto (enumerate, and mcmc for models without alike layers), enumerate (hybrid parallelism), layerwise (a "
+          "decision for every layer); exact, mcmc, symbolic (a decision for every operator)")
       ->capture_default_str();
   add_cost_arguments(*command, arguments->cost);
   command->add_option("--schedules", arguments->schedules,

@@ -6,7 +6,7 @@
 
 #include "base/read_file.h"
 #include "report/simulation.h"
-#include "search/search.h"
+#include "problem/budget.h"
 #include "strategy/yaml.h"
 
 namespace weft {

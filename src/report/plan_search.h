@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "search/enumerate.h"
+#include "hybrid/enumerate.h"
 #include "search/sensitivity.h"
 
 namespace weft {

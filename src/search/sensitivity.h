@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "search/enumerate.h"
+#include "hybrid/enumerate.h"
 
 namespace weft {
 

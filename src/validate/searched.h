@@ -12,7 +12,7 @@
 
 #include <functional>
 
-#include "search/enumerate.h"
+#include "hybrid/enumerate.h"
 #include "validate/validate.h"
 
 namespace weft {

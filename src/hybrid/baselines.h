@@ -1,0 +1,24 @@
+// What people do without a search: always among the candidates, so that a search never returns less.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "hybrid/hybrid_plan.h"
+
+namespace weft {
+
+struct BaselineRule {
+  std::string_view name;   // "data parallel"
+  std::string_view words;  // what it stands for
+  // Plans that follow the rule, the most usual first. The first that fits is taken, or with `best` the fastest.
+  std::function<std::vector<std::size_t>(std::span<const HybridPlan>)> members;
+  bool best = false;
+};
+
+// Data parallel · FSDP · Megatron's 3D rule of thumb. The problem outlives them.
+std::vector<BaselineRule> baseline_rules(const PlanProblem& problem);
+
+}  // namespace weft

@@ -1,0 +1,33 @@
+// Enumerate: every plan of the hybrid space considered, the most promising simulated.
+//
+//   1. the space (hybrid_space.h), what does not divide left out
+//   2. baselines: data parallel, FSDP, Megatron's rule of thumb, each with the best of its own knobs, simulated
+//   3. plans that do not fit, or whose lower bound is above the best known, are put aside; the others get their time by
+//      composition (compose.h)
+//   4. the fastest of them are simulated until none that is left can be expected to win
+//
+// The winner is the fastest by simulation, so it is never slower than a baseline. Models whose layers cannot be
+// composed (no layers, encoder and decoder, imported) have smaller spaces; their plans are all simulated.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "hybrid/compose.h"
+#include "hybrid/hybrid_space.h"
+#include "problem/outcome.h"
+
+namespace weft {
+
+struct EnumerateOptions {
+  SpaceOptions space = {};
+  SearchBudget budget = {};
+  JudgeOptions judge = {};
+  int threads = 0;      // 0: all cores
+  std::size_t top = 5;  // plans to return
+  OnProgress progress = {};
+};
+
+Result<PlanOutcome> enumerate(const PlanProblem& problem, const CostModel& cost, const EnumerateOptions& options = {});
+
+}  // namespace weft

@@ -1,0 +1,189 @@
+#include "hybrid/enumerate.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "cost/analytic.h"
+#include "hybrid/hybrid_search_space.h"
+
+namespace weft {
+namespace {
+
+PlanRequest asked(const char* model, const char* cluster, std::int64_t batch) {
+  PlanRequest request;
+  request.model = model;
+  request.cluster = cluster;
+  request.global_batch = batch;
+  return request;
+}
+
+struct Found {
+  PlanProblem problem;
+  PlanOutcome outcome;
+};
+
+Result<Found> find(const PlanRequest& request, const EnumerateOptions& options = {}) {
+  WEFT_TRY(PlanProblem problem, pose(request));
+  const AnalyticCost cost(problem.stack);
+  WEFT_TRY(PlanOutcome outcome, enumerate(problem, cost, options));
+  return Found{std::move(problem), std::move(outcome)};
+}
+
+void expect_lawful(const PlanOutcome& outcome) {
+  ASSERT_FALSE(outcome.best.empty());
+  const Judged& winner = outcome.best.front();
+  EXPECT_TRUE(winner.forecast.feasible);
+  for (const Judged& other : outcome.best) EXPECT_LE(winner.score(), other.score()) << other.strategy;
+  for (const Baseline& baseline : outcome.baselines) {
+    EXPECT_NE(baseline.judged.has_value(), !baseline.why_not.empty()) << baseline.name;
+    if (baseline.judged) {
+      EXPECT_LE(winner.score(), baseline.judged->score()) << baseline.name;
+    }
+  }
+  EXPECT_LE(outcome.lower_bound_s, winner.forecast.step_s);  // 0: unknown
+  EXPECT_GE(outcome.gap(), 0);
+  std::int64_t accounted = outcome.counts.composed;
+  for (const auto& [reason, count] : outcome.counts.pruned) accounted += count;
+  if (outcome.counts.composed > 0) {
+    EXPECT_EQ(accounted, outcome.counts.considered);
+  }
+  for (std::size_t i = 1; i < outcome.front.size(); ++i) {  // slower, and smaller
+    EXPECT_GE(outcome.front[i].step_s, outcome.front[i - 1].step_s);
+    EXPECT_LT(outcome.front[i].memory, outcome.front[i - 1].memory);
+  }
+}
+
+TEST(Enumerate, TheWinnerIsNeverSlowerThanABaselineOrAnotherCandidate) {
+  for (const PlanRequest& request :
+       {asked("gpt2-124m", "dgx-a100:1", 64), asked("llama3-8b:layers=8", "dgx-h100:2", 32),
+        asked("mixtral-8x7b:layers=4", "dgx-h100:1", 32)}) {
+    const Result<Found> found = find(request);
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    expect_lawful(found->outcome);
+  }
+}
+
+TEST(Enumerate, ModelsThatCannotBeComposedAreSimulated) {
+  EnumerateOptions few;
+  few.budget.evaluations = 8;
+  for (const PlanRequest& request : {asked("resnet50", "dgx-a100:1", 256), asked("t5-base", "dgx-a100:1", 32),
+                                     asked("vit-b-16", "dgx-a100:1", 256)}) {
+    const Result<Found> found = find(request, few);
+    ASSERT_TRUE(found.ok()) << request.model << ": " << found.error().message;
+    expect_lawful(found->outcome);
+  }
+}
+
+TEST(Enumerate, FindsTheSameOnOneThreadAndOnTwo) {
+  EnumerateOptions one, two;
+  one.threads = 1;
+  two.threads = 2;
+  const Result<Found> a = find(asked("gpt2-124m", "dgx-a100:2", 64), one),
+                      b = find(asked("gpt2-124m", "dgx-a100:2", 64), two);
+  ASSERT_TRUE(a.ok() && b.ok());
+  ASSERT_EQ(a->outcome.best.size(), b->outcome.best.size());
+  for (std::size_t i = 0; i < a->outcome.best.size(); ++i) {
+    EXPECT_EQ(a->outcome.best[i].strategy, b->outcome.best[i].strategy);
+    EXPECT_EQ(a->outcome.best[i].forecast.step, b->outcome.best[i].forecast.step);
+  }
+  EXPECT_EQ(a->outcome.counts.pruned, b->outcome.counts.pruned);
+  EXPECT_EQ(a->outcome.counts.simulated, b->outcome.counts.simulated);
+  EXPECT_EQ(a->outcome.lower_bound_s, b->outcome.lower_bound_s);
+}
+
+// No time at all leaves the baselines.
+TEST(Enumerate, WithoutABudgetTheBestBaselineIsReturned) {
+  EnumerateOptions none;
+  none.budget.seconds = 1e-9;
+  const Result<Found> found = find(asked("gpt2-124m", "dgx-a100:1", 64), none);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->outcome.stopped_by, StoppedBy::Time);
+  expect_lawful(found->outcome);
+  std::set<std::string> baselines;
+  for (const Baseline& baseline : found->outcome.baselines)
+    if (baseline.judged) baselines.insert(baseline.judged->strategy);
+  for (const Judged& judged : found->outcome.best) EXPECT_TRUE(baselines.contains(judged.strategy));
+}
+
+TEST(Enumerate, SaysWhatComesClosestWhereNothingFits) {
+  const Result<Found> found = find(asked("llama3-70b", "dgx-a100:1", 8));
+  ASSERT_TRUE(found.ok());
+  EXPECT_TRUE(found->outcome.best.empty());
+  ASSERT_TRUE(found->outcome.closest.has_value());
+  EXPECT_GT(found->outcome.closest->score().over.value, 0);
+}
+
+// A prime batch leaves one replica: 8 devices, 7 samples.
+TEST(Enumerate, ABatchThatFewDegreesDivideStillHasPlans) {
+  const Result<Found> found = find(asked("gpt2-124m", "dgx-a100:1", 7));
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  for (const Judged& judged : found->outcome.best) EXPECT_EQ(judged.parallelism->global_batch(), 7);
+}
+
+TEST(HybridSpace, EveryPlanHasTheBatchAndTheDevicesAsked) {
+  const Result<PlanProblem> problem = pose(asked("llama3-8b", "dgx-h100:4", 96));
+  ASSERT_TRUE(problem.ok());
+  const HybridSpace space = enumerate_space(*problem, SpaceOptions::whole());
+  ASSERT_GT(space.plans.size(), 1000u);
+  std::set<HybridPlan> seen;
+  for (const HybridPlan& plan : space.plans) {
+    const Parallelism parallelism = parallelism_of(plan, problem->layers);
+    EXPECT_EQ(parallelism.world(), 32);
+    EXPECT_EQ(parallelism.global_batch(), 96);
+    EXPECT_TRUE(seen.insert(plan).second) << shorthand_of(parallelism);
+  }
+}
+
+// What is printed is what `weft simulate` reads.
+TEST(HybridSpace, TheShorthandOfAPlanIsReadBack) {
+  const Result<PlanProblem> problem = pose(asked("mixtral-8x7b", "dgx-h100:4", 64));
+  ASSERT_TRUE(problem.ok());
+  const HybridSpace space = enumerate_space(*problem);
+  for (std::size_t i = 0; i < space.plans.size(); i += 97) {
+    const Parallelism parallelism = parallelism_of(space.plans[i], problem->layers);
+    const Result<Shorthand> words = parse_shorthand(shorthand_of(parallelism));
+    ASSERT_TRUE(words.ok()) << words.error().message;
+    const Result<Parallelism> read = complete(*words, 32, {.global_batch = 64});
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    EXPECT_EQ(*read, parallelism) << shorthand_of(parallelism);
+  }
+}
+
+// What is widest in a layer follows from the graph, the stack's included.
+TEST(HybridSpace, TheWidestProductOfEveryKindOfLayerIsFound) {
+  const auto widest = [](PlanRequest request) {
+    const Result<PlanProblem> problem = pose(request);
+    return problem.ok() ? problem->layers.widest : std::vector<std::string>{problem.error().message};
+  };
+  using Globs = std::vector<std::string>;
+  EXPECT_EQ(widest(asked("llama3-8b", "dgx-h100:1", 8)), Globs{"layers.*.mlp.gate_up"});
+  EXPECT_EQ(widest(asked("gpt3-13b", "dgx-a100:1", 8)), Globs{"layers.*.mlp.up"});
+  EXPECT_EQ(widest(asked("mixtral-8x7b", "dgx-h100:1", 8)), Globs{"layers.*.moe.experts.gate_up"});
+  EXPECT_EQ(widest(asked("deepseek-v3", "dgx-h100:1", 8)),
+            (Globs{"layers.*.mlp.gate_up", "layers.*.moe.experts.down"}));
+  EXPECT_TRUE(widest(asked("resnet50", "dgx-a100:1", 64)).empty());  // not one stack of layers
+}
+
+TEST(HybridSpace, APlanIsFoundFromItsParallelism) {
+  const Result<PlanProblem> problem = pose(asked("llama3-8b", "dgx-h100:2", 32));
+  ASSERT_TRUE(problem.ok());
+  for (const HybridPlan& plan : enumerate_space(*problem).plans)
+    EXPECT_EQ(hybrid_plan_of(parallelism_of(plan, problem->layers), problem->layers), plan);
+  Parallelism other = parallelism_of({.dp = 16}, problem->layers);
+  other.recompute = Recompute::Op;
+  other.full = {"layers.*.attn.qkv"};
+  EXPECT_EQ(hybrid_plan_of(other, problem->layers), std::nullopt);
+}
+
+// 7 layers over 3 stages: the odd one in the middle; with light ends 9 = 3 + 3 + 3, less one at either end.
+TEST(HybridSpace, StagesAreCutWithTheRestInTheMiddle) {
+  EXPECT_EQ(stage_layers(7, 3, StageSplit::Even), (std::vector<std::int64_t>{2, 3, 2}));
+  EXPECT_EQ(stage_layers(7, 3, StageSplit::LightEnds), (std::vector<std::int64_t>{2, 3, 2}));
+  EXPECT_EQ(stage_layers(8, 4, StageSplit::Even), (std::vector<std::int64_t>{2, 2, 2, 2}));
+  EXPECT_EQ(stage_layers(10, 4, StageSplit::LightEnds), (std::vector<std::int64_t>{2, 3, 3, 2}));
+  EXPECT_TRUE(stage_layers(2, 4, StageSplit::Even).empty());
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,128 @@
+#include "hybrid/hybrid_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "strategy/schedules.h"
+
+namespace weft {
+
+std::string_view name_of(PlanSchedule schedule) {
+  constexpr std::string_view names[kPlanSchedules] = {"1f1b", "interleaved", "zb-h1", "zb-v", "gpipe"};
+  return names[static_cast<std::size_t>(schedule)];
+}
+
+std::vector<std::int64_t> stage_layers(std::int64_t layers, std::int64_t stages, StageSplit split) {
+  const std::int64_t ends = split == StageSplit::LightEnds ? 2 : 0;
+  const std::int64_t each = (layers + ends) / stages, rest = (layers + ends) % stages;
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), each);
+  // What is left over goes to the middle, where neither embedding nor head is.
+  const std::int64_t first = (stages - rest + 1) / 2;
+  for (std::int64_t i = 0; i < rest; ++i) ++counts[static_cast<std::size_t>(first + i)];
+  if (split == StageSplit::LightEnds) --counts.front(), --counts.back();
+  if (*std::min_element(counts.begin(), counts.end()) < 1) return {};
+  return counts;
+}
+
+RecomputeWords words_of(PlanRecompute recompute, const LayerPattern& layers) {
+  switch (recompute) {
+    case PlanRecompute::None:
+      return {Recompute::None};
+    case PlanRecompute::Selective:
+      return {Recompute::Selective};
+    case PlanRecompute::Full:
+      return {Recompute::Full};
+    case PlanRecompute::Op:
+      return {Recompute::Op};
+    case PlanRecompute::OpAndWide:
+      break;
+  }
+  return {Recompute::Op, layers.widest};
+}
+
+Parallelism parallelism_of(const HybridPlan& plan, const LayerPattern& layers) {
+  Parallelism made;
+  made.tp = plan.tp;
+  made.cp = plan.cp;
+  made.ep = plan.ep;
+  made.etp = plan.tp;
+  made.pp = plan.pp;
+  made.dp = plan.dp;
+  made.fsdp = plan.dp / plan.copies;
+  made.vpp = plan.vpp;
+  made.zero = plan.zero;
+  made.sequence_parallel = plan.sequence_parallel;
+  made.cp_mode = plan.cp_mode;
+  RecomputeWords recompute = words_of(plan.recompute, layers);
+  made.recompute = recompute.recompute;
+  made.full = std::move(recompute.full);
+  made.micro_batch = made.last_micro_batch = plan.micro_batch;
+  made.micro_batches = plan.micro_batches;
+  made.schedule = name_of(plan.schedule);
+  const std::int64_t stages = std::int64_t{plan.pp} * plan.vpp;
+  if (stages > 1 && (plan.split != StageSplit::Even || layers.count() % stages != 0))
+    made.stages = stage_layers(layers.count(), stages, plan.split);
+  return made;
+}
+
+std::optional<HybridPlan> hybrid_plan_of(const Parallelism& parallelism, const LayerPattern& layers) {
+  HybridPlan plan;
+  plan.tp = static_cast<std::int32_t>(parallelism.tp);
+  plan.cp = static_cast<std::int32_t>(parallelism.cp);
+  plan.ep = static_cast<std::int32_t>(parallelism.ep);
+  plan.pp = static_cast<std::int32_t>(parallelism.pp);
+  plan.dp = static_cast<std::int32_t>(parallelism.dp);
+  plan.vpp = static_cast<std::int32_t>(parallelism.vpp);
+  plan.micro_batch = static_cast<std::int32_t>(parallelism.micro_batch);
+  plan.micro_batches = static_cast<std::int32_t>(parallelism.micro_batches);
+  plan.zero = static_cast<std::int8_t>(parallelism.zero);
+  plan.copies = static_cast<std::int32_t>(parallelism.dp / parallelism.fsdp);
+  plan.sequence_parallel = parallelism.sequence_parallel;
+  for (const PlanRecompute each : {PlanRecompute::Selective, PlanRecompute::Full, PlanRecompute::Op})
+    if (words_of(each, layers).recompute == parallelism.recompute) plan.recompute = each;
+  if (!parallelism.full.empty()) plan.recompute = PlanRecompute::OpAndWide;
+  if (plan.cp > 1) plan.cp_mode = parallelism.cp_mode;
+  for (int schedule = 0; schedule < kPlanSchedules; ++schedule)
+    if (name_of(static_cast<PlanSchedule>(schedule)) == parallelism.schedule)
+      plan.schedule = static_cast<PlanSchedule>(schedule);
+  for (const StageSplit split : {StageSplit::Even, StageSplit::LightEnds}) {
+    plan.split = split;
+    if (parallelism_of(plan, layers) == parallelism) return plan;
+  }
+  return std::nullopt;
+}
+
+std::string shorthand_of(const Parallelism& plan) {
+  Shorthand words;
+  words.tp = plan.tp;
+  words.pp = plan.pp;
+  words.dp = plan.dp;
+  if (plan.cp > 1) words.cp = plan.cp, words.cp_mode = plan.cp_mode;
+  if (plan.ep > 1) words.ep = plan.ep;
+  if (plan.etp < plan.tp) words.etp = plan.etp;
+  if (plan.h > 1) words.h = plan.h;
+  if (plan.w > 1) words.w = plan.w;
+  const bool hybrid = plan.fsdp < plan.dp;
+  if (hybrid) {
+    words.fsdp = plan.fsdp;
+    words.replicate = plan.dp / plan.fsdp;
+    words.dp.reset();
+  } else {
+    words.zero = plan.zero;
+  }
+  if (plan.tp > 1) words.sp = plan.sequence_parallel ? 1 : 0;
+  if (plan.recompute != Recompute::None) words.recompute = plan.recompute;
+  words.mbs = plan.micro_batch;
+  const PipelineSchedule* schedule = find_schedule(plan.schedule);
+  if (plan.vpp > 1 && schedule && schedule->chunks == 0) words.vpp = plan.vpp;
+  if (plan.pp > 1 && plan.schedule != "1f1b" && plan.schedule != "interleaved") words.schedule = plan.schedule;
+  words.stages = plan.stages;
+  words.order = plan.order;
+  words.full = plan.full;
+  words.offload = plan.offload;
+  if (plan.tables) words.tables = 1;
+  return print(words);
+}
+
+}  // namespace weft

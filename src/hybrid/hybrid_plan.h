@@ -1,0 +1,63 @@
+// A plan of the hybrid space in a few numbers: what an enumeration goes through by the hundred thousand.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "problem/problem.h"
+
+namespace weft {
+
+enum class PlanSchedule : std::uint8_t { OneForwardOneBackward, Interleaved, ZeroBubbleH1, ZeroBubbleV, GPipe };
+inline constexpr int kPlanSchedules = 5;
+std::string_view name_of(PlanSchedule schedule);  // "1f1b", "interleaved", "zb-h1", "zb-v", "gpipe"
+
+// What the backward pass computes again.
+enum class PlanRecompute : std::uint8_t {
+  None,
+  Selective,  // core attention
+  Full,       // whole layers
+  Op,         // everything but products
+  OpAndWide,  // and of those the widest of every layer (LayerPattern::widest), with less memory and more time than `Op`
+};
+
+// How layers are dealt to stages.
+enum class StageSplit : std::uint8_t {
+  Even,       // equal counts; what does not divide goes to the middle
+  LightEnds,  // embedding and head count as a layer each
+};
+
+struct HybridPlan {
+  std::int32_t tp = 1, cp = 1, ep = 1, pp = 1, dp = 1, vpp = 1;
+  std::int32_t micro_batch = 1, micro_batches = 1;
+  std::int8_t zero = 0;
+  std::int32_t copies = 1;  // of what ZeRO-3 spreads, each over dp / copies replicas (hybrid sharding)
+  bool sequence_parallel = false;
+  PlanRecompute recompute = PlanRecompute::None;
+  ContextMode cp_mode = ContextMode::Gather;
+  PlanSchedule schedule = PlanSchedule::OneForwardOneBackward;
+  StageSplit split = StageSplit::Even;
+
+  auto operator<=>(const HybridPlan&) const = default;
+};
+
+// Layers of every stage, in order; empty where a stage would have none.
+std::vector<std::int64_t> stage_layers(std::int64_t layers, std::int64_t stages, StageSplit split);
+
+// The words of a shorthand that say it.
+struct RecomputeWords {
+  Recompute recompute = Recompute::None;
+  std::vector<std::string> full = {};
+};
+RecomputeWords words_of(PlanRecompute recompute, const LayerPattern& layers);
+
+Parallelism parallelism_of(const HybridPlan& plan, const LayerPattern& layers);
+// The plan of a parallelism; none: it has something that no plan of the space has.
+std::optional<HybridPlan> hybrid_plan_of(const Parallelism& parallelism, const LayerPattern& layers);
+// "tp=4,pp=4,dp=8,vpp=5,zero=1,sp=1,mbs=1": what `weft simulate --strategy` takes.
+std::string shorthand_of(const Parallelism& parallelism);
+
+}  // namespace weft

@@ -1,0 +1,426 @@
+#include "hybrid/probe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "forecast/forecast.h"
+#include "strategy/layers.h"
+
+namespace weft {
+namespace {
+
+constexpr int kMicroBatches = 3;  // of which the middle one is looked at
+
+double seconds(Picoseconds time) { return static_cast<double>(time) * 1e-12; }
+
+// So many replicas that they fill a node, as the replicas and stages beside it do, and hold all experts.
+std::int64_t replicas_of(const PlanProblem& problem, const BlockShape& shape) {
+  const std::int64_t one = shape.tp * shape.cp;
+  std::int64_t replicas = std::max<std::int64_t>(1, problem.per_node / one);
+  if (replicas * shape.cp % shape.ep != 0) replicas = shape.ep / std::gcd(shape.ep, shape.cp);
+  return replicas;
+}
+
+PlanRequest request_of(const PlanProblem& problem, const BlockShape& shape) {
+  PlanRequest request = problem.request;
+  request.model = problem.layers.short_model;
+  request.freeze = problem.layers.short_freeze;
+  const std::int64_t replicas = replicas_of(problem, shape);
+  const RecomputeWords again = words_of(shape.recompute, problem.layers);
+  request.strategy = fmt::format("tp={},cp={},ep={},dp={},pp=1,recompute={},mbs={}", shape.tp, shape.cp, shape.ep,
+                                 replicas, name_of(again.recompute), shape.micro_batch);
+  if (!again.full.empty()) request.strategy += fmt::format(",full={}", fmt::join(again.full, "+"));
+  if (shape.tp > 1) request.strategy += fmt::format(",sp={}", shape.sequence_parallel ? 1 : 0);
+  if (shape.cp > 1) request.strategy += fmt::format(",cp_mode={}", name_of(shape.cp_mode));
+  request.micro_batch.reset();
+  request.global_batch = replicas * shape.micro_batch * kMicroBatches;
+  request.devices.resize(static_cast<std::size_t>(replicas * shape.tp * shape.cp));
+  for (std::size_t rank = 0; rank < request.devices.size(); ++rank)
+    request.devices[rank] = problem.device_at(static_cast<std::int64_t>(rank)).index();
+  return request;
+}
+
+// Reads the costs off a played instance. Sections are numbered in the order of the network: 0 before the layers, then
+// the layers, then what comes after.
+class Reader {
+ public:
+  Reader(const PlanProblem& problem, const Plan& plan, PlayedPlan played)
+      : problem_(problem),
+        plan_(plan),
+        played_(std::move(played)),
+        layers_(find_layers(plan.training.graph)),
+        count_(static_cast<int>(layers_.count())),
+        section_of_op_(graph().ops().size(), -1),
+        section_of_tensor_(graph().tensors().size(), -1),
+        expert_(graph().tensors().size(), 0),
+        moments_(graph().tensors().size()),
+        owner_(graph().tensors().size()) {
+    settle_sections();
+    for (const auto& [parameter, sum] : plan.training.accumulated) owner_[graph().tensors()[sum].storage] = parameter;
+    sections_.resize(static_cast<std::size_t>(count_) + 2);
+    differentiated_.resize(sections_.size(), 0);
+  }
+
+  BlockCosts run() {
+    read_times();
+    read_memory();
+    read_kept();
+    BlockCosts costs;
+    costs.before = sections_.front();
+    costs.after = sections_.back();
+    costs.kinds.resize(static_cast<std::size_t>(problem_.layers.kinds));
+    // Layers of a kind differ a little where devices wait for one another: their mean adds up to what they take.
+    std::vector<int> alike(costs.kinds.size(), 0);
+    for (int layer = 0; layer < count_; ++layer) {
+      const auto kind = static_cast<std::size_t>(problem_.layers.short_kind[static_cast<std::size_t>(layer)]);
+      SectionCost& of = costs.kinds[kind];
+      const double forward = of.forward, backward = of.backward;
+      of = sections_[static_cast<std::size_t>(layer) + 1];
+      of.forward += forward;
+      of.backward += backward;
+      ++alike[kind];
+    }
+    for (std::size_t kind = 0; kind < costs.kinds.size(); ++kind) {
+      costs.kinds[kind].forward /= std::max(1, alike[kind]);
+      costs.kinds[kind].backward /= std::max(1, alike[kind]);
+    }
+    costs.boundary_bytes = boundary_bytes();
+    costs.step_fixed = step_fixed_;
+    for (const Buffer& buffer : program().buffers)
+      if (buffer.kind == BufferKind::Parameter) costs.axes = program().meshes[buffer.layout.mesh].axes();
+    return costs;
+  }
+
+ private:
+  const Graph& graph() const { return plan_.training.graph; }
+  const Program& program() const { return played_.compiled.program; }
+
+  // Forward operators by the layer, backward ones by theirs; what belongs to a parameter by who reads it first.
+  void settle_sections() {
+    const Graph& of = graph();
+    std::unordered_map<std::string, TensorId> parameters;
+    bool layer_seen = false;
+    for (OpId op : of.ops().ids()) {
+      if (of.ops()[op].phase != Phase::Forward) break;
+      const int layer = layers_.of[op];
+      layer_seen = layer_seen || layer >= 0;
+      section_of_op_[op] = layer >= 0 ? layer + 1 : layer_seen ? count_ + 1 : 0;
+      for (TensorId input : of.inputs(op)) {
+        if (of.tensors()[input].kind != TensorKind::Parameter || section_of_tensor_[input] >= 0) continue;
+        section_of_tensor_[input] = section_of_op_[op];
+        expert_[input] = of.kind(op) == OpKind::ExpertLinear;
+        parameters.emplace(of.name(input), input);
+      }
+    }
+    for (TensorId id : of.tensors().ids()) {
+      if (of.tensors()[id].kind != TensorKind::State) continue;
+      const std::string name = of.name(id);  // "<parameter>_grad", "_master", "_m", "_v"
+      const auto found = parameters.find(name.substr(0, name.rfind('_')));
+      if (found == parameters.end()) continue;
+      section_of_tensor_[id] = section_of_tensor_[found->second];
+      expert_[id] = expert_[found->second];
+    }
+    for (OpId op : of.ops().ids()) {
+      if (section_of_op_[op] >= 0) continue;
+      if (const OpId forward = of.ops()[op].forward; forward.valid()) {
+        section_of_op_[op] = section_of_op_[forward];
+        continue;
+      }
+      for (TensorId input : of.inputs(op))
+        if (const int section = section_of_tensor_[of.tensors()[input].storage]; section >= 0)
+          section_of_op_[op] = section;
+    }
+  }
+
+  int section_of(OpId op) const { return section_of_op_[op]; }
+  // The section of a computation; −1: none of its own.
+  int section_of(InstructionId id) const {
+    const auto* compute = std::get_if<Compute>(&program().instructions[id].what);
+    return compute ? section_of(compute->op) : -1;
+  }
+
+  AgentId agent() const {
+    for (AgentId id : played_.priced.agents.ids())
+      if (played_.priced.agents[id].devices.front() == plan_.ranks().front()) return id;
+    return AgentId(0);
+  }
+
+  // When parameters are read and their gradients there.
+  void note_parameters(const Compute& compute, const Span& span, bool backward) {
+    const Graph& of = graph();
+    const auto inputs = of.inputs(compute.op);
+    if (of.kind(compute.op) == OpKind::Accumulate) {
+      const TensorId parameter = owner_[of.tensors()[inputs.front()].storage];
+      if (!parameter.valid()) return;
+      moments_[parameter].ready = std::max(moments_[parameter].ready, span.start);
+      const Layout& sum = program().buffers[compute.inputs.front()].layout;
+      const int tensor = program().meshes[sum.mesh].axis_named("tp");
+      moments_[parameter].apart = tensor >= 0 && sum.partial[static_cast<std::size_t>(tensor)].has_value();
+      return;
+    }
+    for (TensorId input : inputs) {
+      if (of.tensors()[input].kind != TensorKind::Parameter || section_of_tensor_[input] < 0) continue;
+      Moments& moments = moments_[input];
+      if (moments.use[backward] < 0) moments.use[backward] = span.start;
+      moments.done[backward] = std::max(moments.done[backward], span.end);
+    }
+  }
+
+  void note_communication(const Task& task, const Span& span, int section, bool backward) {
+    const Workload& workload = played_.priced.workload;
+    const WorkId id = task.meeting.valid() ? workload.meetings[task.meeting].work : task.work;
+    if (!id.valid()) return;
+    const Work& work = workload.works[id];
+    const double moving = seconds(span.end - span.work - work.fixed);
+    if (work.links.empty() || moving <= 0) return;
+    LinkLoads loads;
+    for (const LinkUse& use : work.links) {
+      const FlowLink& link = workload.links[use.link];
+      const double load =
+          static_cast<double>(use.coefficient) / static_cast<double>(kOne) * static_cast<double>(work.bytes) / moving;
+      if (link.capacity > 0) loads.push_back({LinkId(link.label), load / static_cast<double>(link.capacity)});
+    }
+    SectionCost& of = at(section);
+    const auto same = [&](const LinkLoads& each) { return alike(each, loads); };
+    const auto known = std::find_if(of.loads.begin(), of.loads.end(), same);
+    const auto index = static_cast<std::size_t>(known - of.loads.begin());
+    if (known == of.loads.end()) of.loads.push_back(std::move(loads));
+    (backward ? of.backward_said : of.forward_said)
+        .push_back({seconds(span.work), seconds(span.end - span.work), index});
+  }
+
+  void read_times() {
+    const AgentId id = agent();
+    const Agent& agent = played_.priced.workload.agents[id];
+    const Timeline timeline(played_.priced.workload, played_.run);
+    // Plays: F0 B0 F1 B1 F2 B2 step.
+    constexpr std::uint32_t kForward = 2, kBackward = 3, kStep = 2 * kMicroBatches;
+    std::vector<Picoseconds> play_end(kStep + 1, 0);
+    std::vector<Picoseconds> section_end[2];
+    std::vector<Picoseconds> last_end(sections_.size(), 0);  // backward, collectives too
+    current_[1] = count_ + 1;
+    for (auto& ends : section_end) ends.assign(sections_.size(), 0);
+    timeline.for_each(id, [&](const Span& span) {
+      const Instruction& instruction = program().instructions[InstructionId(span.instruction)];
+      if (instruction.stream == Stream::Data || span.play > kStep) return;
+      play_end[span.play] = std::max(play_end[span.play], span.end);
+      const bool backward = span.play == kBackward, looked_at = backward || span.play == kForward;
+      int& current = current_[backward];  // a collective belongs to the computation before it
+      const int section = section_of(InstructionId(span.instruction));
+      if (looked_at) {
+        if (section >= 0) current = section;
+        // Backward, a section's last collective is the next one's, which waits for it or recomputes beside it.
+        Picoseconds& end = section_end[backward][static_cast<std::size_t>(current)];
+        if (!backward || section >= 0) end = std::max(end, span.end);
+        if (backward) {
+          Picoseconds& last = last_end[static_cast<std::size_t>(current)];
+          last = std::max(last, span.end);
+        }
+      }
+      if (looked_at)
+        if (const auto* compute = std::get_if<Compute>(&instruction.what)) note_parameters(*compute, span, backward);
+      const Task& task = agent.tasks[span.task];
+      if (looked_at) note_communication(task, span, current, backward);
+      if (!task.work.valid()) return;
+      const Work& work = played_.priced.workload.works[task.work];
+      if (is_communication(work)) return;
+      if (span.play == kStep) {
+        if (section < 0) {
+          step_fixed_ += seconds(std::max(work.fixed, task.host));
+        } else {
+          at(section).optimizer += seconds(work.fixed);
+          ++at(section).optimizer_operators;
+        }
+        return;
+      }
+      if (!looked_at) return;
+      const int own = current;
+      const ComputeShare share{seconds(work.fixed), work.sm_share, work.memory_share, work.waves};
+      if (span.play == kForward) {
+        at(own).compute_forward += share.time;
+        at(own).forward_shares.push_back(share);
+      } else {
+        at(own).compute_backward += share.time;
+        at(own).backward_shares.push_back(share);
+        if (instruction.weight_part) at(own).backward_weight += share.time;
+        const auto* compute = std::get_if<Compute>(&instruction.what);
+        const bool again = compute && graph().ops()[compute->op].phase == Phase::Forward;
+        if (!again) differentiated_[static_cast<std::size_t>(own)] = 1;
+        if (again && !differentiated_[static_cast<std::size_t>(own)]) at(own).recompute_head += share.time;
+        if (compute && graph().kind(compute->op) == OpKind::Accumulate) at(own).accumulate += share.time;
+      }
+    });
+    // Where one section ends the next begins.
+    Picoseconds from = play_end[kForward - 1];
+    for (std::size_t s = 0; s < sections_.size(); ++s) {
+      const Picoseconds to = s + 1 == sections_.size() ? play_end[kForward] : std::max(from, section_end[0][s]);
+      sections_[s].forward = seconds(to - from);
+      began_[0].push_back(from);
+      for (Communicating& each : sections_[s].forward_said) each.start -= seconds(from);
+      from = to;
+    }
+    from = play_end[kBackward - 1];
+    for (std::size_t s = sections_.size(); s-- > 0;) {
+      const Picoseconds to = s == 0 ? std::max(from, play_end[kBackward]) : std::max(from, section_end[1][s]);
+      sections_[s].backward = seconds(to - from);
+      began_[1].insert(began_[1].begin(), from);
+      for (Communicating& each : sections_[s].backward_said) each.start -= seconds(from);
+      from = to;
+    }
+    // A layer waits for the last collective of the one above, as far as it has nothing to recompute beside it. Here
+    // another section may be above it; in the whole network it is mostly one of its own kind.
+    const auto waits_for = [&](std::size_t above, const SectionCost& layer) {
+      return std::max(0.0, seconds(last_end[above] - section_end[1][above]) - layer.recompute_head);
+    };
+    for (std::size_t s = 1; s <= static_cast<std::size_t>(count_); ++s)
+      sections_[s].backward =
+          std::max(sections_[s].compute_backward,
+                   sections_[s].backward + waits_for(s, sections_[s]) - waits_for(s + 1, sections_[s]));
+  }
+
+  // Two micro-batches that are neither first nor last: one with its backward pass in one, one with it in two parts.
+  void read_memory() {
+    Schedule& schedule = played_.compiled.schedule;
+    schedule.micro_batches = 4;
+    schedule.route_of.assign(4, 0);
+    schedule.actions.front() = {{Body::Forward, 1},
+                                {Body::Backward, 1},
+                                {Body::Forward, 2},
+                                {Body::BackwardInput, 2},
+                                {Body::BackwardWeight, 2}};
+    const std::vector<MemoryClass> classes = memory_classes(played_.compiled, plan_.cluster, plan_.ranks());
+    const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, classes.front());
+    read_body(memory, 0, &SectionCost::most_forward, &SectionCost::net_forward);
+    read_body(memory, 1, &SectionCost::most_backward, nullptr);
+    read_body(memory, 3, &SectionCost::most_input, &SectionCost::net_input);
+    read_body(memory, 4, &SectionCost::most_weight, nullptr);
+  }
+
+  void read_body(const MemoryOfClass& memory, std::size_t play, std::int64_t SectionCost::*most,
+                 std::int64_t SectionCost::*left) {
+    const BodyMemory& body = memory.body(play);
+    const std::vector<InstructionId>& instructions = memory.instructions(play);
+    int section = play == 0 ? 0 : count_ + 1;
+    std::vector<std::int64_t> net(sections_.size(), 0);
+    std::size_t change = 0;
+    for (std::size_t position = 0; position < instructions.size(); ++position) {
+      if (const int own = section_of(instructions[position]); own >= 0) section = own;
+      std::int64_t& held = net[static_cast<std::size_t>(section)];
+      for (; change < body.changes.size() && body.changes[change].position == position; ++change) {
+        held += body.changes[change].bytes;
+        at(section).*most = std::max(at(section).*most, held);
+      }
+    }
+    if (left)
+      for (std::size_t s = 0; s < sections_.size(); ++s) sections_[s].*left = net[s];
+  }
+
+  void read_kept() {
+    IdVec<TensorId, std::optional<DType>> gradient_type(graph().tensors().size());
+    IdVec<TensorId, char> gradient(graph().tensors().size(), 0);
+    for (const auto& [parameter, sum] : plan_.training.accumulated) {
+      gradient[graph().tensors()[sum].storage] = 1;
+      gradient_type[parameter] = graph().tensors()[sum].type.dtype;
+    }
+    // In the order of the graph, which all shapes have in common.
+    std::vector<BufferId> buffers;
+    for (BufferId id : program().buffers.ids()) {
+      const Buffer& buffer = program().buffers[id];
+      if (buffer.memory == id && (buffer.kind == BufferKind::Parameter || buffer.kind == BufferKind::State))
+        buffers.push_back(id);
+    }
+    std::stable_sort(buffers.begin(), buffers.end(),
+                     [&](BufferId a, BufferId b) { return program().buffers[a].tensor < program().buffers[b].tensor; });
+    for (BufferId id : buffers) {
+      const Buffer& buffer = program().buffers[id];
+      const Tensor& tensor = graph().tensors()[buffer.tensor];
+      const std::int64_t elements = largest_local_elements(buffer.layout, program().meshes[buffer.layout.mesh]);
+      const std::int64_t bytes = bytes_of(tensor.type.dtype, elements);
+      const int section = section_of_tensor_[buffer.tensor];
+      SectionCost& of = at(section < 0 ? 0 : section);
+      const bool expert = expert_[buffer.tensor] != 0;
+      KeptBytes& kept = expert ? of.expert : of.dense;
+      if (buffer.kind == BufferKind::Parameter) {
+        kept.parameters += bytes;
+        (expert ? of.stored_expert_elements : of.stored_elements) += elements;
+        if (section < 0) continue;
+        ParameterCost& made = add_parameter(buffer, of);
+        made.elements = elements;
+        made.weights = bytes;
+        made.trained = gradient_type[buffer.tensor].has_value();
+        if (made.trained) made.gradients = bytes_of(*gradient_type[buffer.tensor], elements);
+      } else {
+        (gradient[buffer.tensor] ? kept.gradients : kept.optimizer) += bytes;
+      }
+    }
+  }
+
+  ParameterCost& add_parameter(const Buffer& buffer, SectionCost& of) {
+    const auto section = static_cast<std::size_t>(section_of_tensor_[buffer.tensor]);
+    const Moments& moments = moments_[buffer.tensor];
+    ParameterCost& made = of.parameters.emplace_back();
+    made.layout = buffer.layout;
+    made.apart = moments.apart;
+    const auto since = [&](Picoseconds moment, bool backward, double never) {
+      const double takes = backward ? of.backward : of.forward;
+      return moment < 0 ? never : std::clamp(seconds(moment - began_[backward][section]), 0.0, takes);
+    };
+    made.forward_use = since(moments.use[0], false, 0);
+    made.backward_use = since(moments.use[1], true, 0);
+    made.backward_ready = since(moments.ready, true, of.backward);
+    of.forward_done = std::max(of.forward_done, since(moments.done[0], false, 0));
+    of.backward_done = std::max(of.backward_done, since(moments.done[1], true, 0));
+    return made;
+  }
+
+  // What the last operator of the first layer makes.
+  std::int64_t boundary_bytes() const {
+    std::int64_t bytes = 0;
+    for (InstructionId id : program().stages.front().forward) {
+      const auto* compute = std::get_if<Compute>(&program().instructions[id].what);
+      if (!compute || section_of(compute->op) != 1) continue;
+      const Buffer& made = program().buffers[compute->outputs.front()];
+      bytes = bytes_of(graph().tensors()[made.tensor].type.dtype,
+                       largest_local_elements(made.layout, program().meshes[made.layout.mesh]));
+    }
+    return bytes;
+  }
+
+  SectionCost& at(int section) { return sections_[static_cast<std::size_t>(section)]; }
+
+  const PlanProblem& problem_;
+  const Plan& plan_;
+  PlayedPlan played_;
+  const Layers layers_;
+  const int count_;
+  IdVec<OpId, int> section_of_op_;
+  IdVec<TensorId, int> section_of_tensor_;  // of parameters and what is kept for them
+  IdVec<TensorId, char> expert_;
+  std::vector<SectionCost> sections_;
+  struct Moments {
+    Picoseconds use[2] = {-1, -1}, done[2] = {-1, -1}, ready = -1;  // −1: never
+    bool apart = false;
+  };
+  IdVec<TensorId, Moments> moments_;   // of parameters
+  IdVec<TensorId, TensorId> owner_;    // of sums of gradients: the parameter
+  std::vector<Picoseconds> began_[2];  // sections, forward and backward
+  std::vector<char> differentiated_;   // sections whose first gradient operator has come
+  double step_fixed_ = 0;
+  int current_[2] = {0, 0};  // of the forward and the backward pass
+};
+
+}  // namespace
+
+Result<BlockCosts> probe_block(const PlanProblem& problem, const CostModel& cost, const BlockShape& shape,
+                               SharedPlans& plans) {
+  WEFT_TRY(Plan plan, plans.make(request_of(problem, shape)));
+  plan.stack = problem.stack;  // with constants of its own, perhaps
+  WEFT_TRY(PlayedPlan played, play_plan(plan, cost, {.record = true}));
+  return Reader(problem, plan, std::move(played)).run();
+}
+
+}  // namespace weft

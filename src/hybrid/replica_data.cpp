@@ -1,0 +1,245 @@
+#include "hybrid/replica_data.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+
+#include "base/check.h"
+#include "compile/parameter_layout.h"
+#include "layout/reshard.h"
+
+namespace weft {
+
+// Ranks are numbered tp, cp, ep, dp, copies, innermost first; ep is a part of cp, beyond that of dp (shorthand.h).
+ReplicaGroups replica_groups(const HybridPlan& plan) {
+  const std::int64_t ep_of_cp = std::gcd<std::int64_t>(plan.ep, plan.cp), ep_of_dp = plan.ep / ep_of_cp;
+  const std::int64_t tp = plan.tp, cp = plan.cp;
+  ReplicaGroups groups;
+  groups.copies = {plan.copies, tp * cp * plan.dp / plan.copies};
+  groups.data = {plan.dp / ep_of_dp / plan.copies, tp * cp * ep_of_dp};
+  groups.experts = {ep_of_dp, tp * cp};
+  groups.context = {cp / ep_of_cp, tp * ep_of_cp};
+  groups.expert_context = {ep_of_cp, tp};
+  groups.tensor = {tp, 1};
+  return groups;
+}
+
+namespace {
+
+// Collectives over mesh axes, in order.
+using Way = std::vector<std::pair<Collective, MeshAxes>>;
+
+class Finder {
+ public:
+  Finder(const PlanProblem& problem, GroupCosts& costs, const HybridPlan& plan, const BlockCosts& block)
+      : problem_(problem),
+        costs_(costs),
+        plan_(plan),
+        block_(block),
+        types_(number_types(problem.precision, problem.stack)),
+        groups_(replica_groups(plan)),
+        mesh_(make_mesh()) {}
+
+  ReplicaData run() {
+    add_section(block_.before);
+    of_layer_ = true;
+    for (const SectionCost& kind : block_.kinds) add_section(kind);
+    of_layer_ = false;
+    add_section(block_.after);
+    if (problem_.model.tied_embeddings && block_.before.dense.gradients > 0) {
+      const std::int64_t bytes =
+          width(types_.sent_gradients, block_.before.dense.gradients, block_.before.stored_elements);
+      JointShape replicas;
+      for (const StridedGroup& axis :
+           {groups_.copies, groups_.data, groups_.experts, groups_.context, groups_.expert_context})
+        replicas.add(axis);
+      data_.tied_reduce = costs_.collective(Collective::AllReduce, replicas, bytes).seconds;
+    }
+    data_.whole_world = costs_.collective(Collective::AllReduce, StridedGroup{problem_.devices, 1}, 8).seconds;
+    double all = 0;
+    for (const ReplicaData::Step& step : data_.steps) all += step.part;
+    for (ReplicaData::Step& step : data_.steps) step.part /= all;
+    double longest = 0;
+    for (const auto& [share, seconds] : time_of_share_)
+      if (seconds > longest) {
+        longest = seconds;
+        data_.sm_share = share.first;
+        data_.memory_share = share.second;
+      }
+    return std::move(data_);
+  }
+
+ private:
+  // The axes of the strategy tree (strategy/shorthand.cpp), without stages.
+  Mesh make_mesh() {
+    std::vector<MeshAxis> axes;
+    const auto add = [&](const char* name, const StridedGroup& group, bool spreads) {
+      if (group.size == 1) return;
+      if (spreads) over_ |= MeshAxes{1} << axes.size();
+      axes.push_back({name, static_cast<int>(group.size)});
+      shapes_.push_back(group);
+    };
+    add("replicate", groups_.copies, false);
+    add("dp", groups_.data, true);
+    add("ep", groups_.experts, true);
+    add("cp", groups_.context, true);
+    add("ecp", groups_.expert_context, true);
+    add("tp", groups_.tensor, false);
+    if (axes.empty()) {
+      axes.push_back({"dp", 1});
+      shapes_.push_back({});
+    }
+    std::size_t size = 1;
+    for (const MeshAxis& axis : axes) size *= static_cast<std::size_t>(axis.size);
+    std::vector<DeviceId> devices;
+    for (std::size_t i = 0; i < size; ++i) devices.emplace_back(i);
+    Result<Mesh> mesh = Mesh::make(std::move(axes), std::move(devices));
+    WEFT_CHECK(mesh.ok(), "a mesh of replicas");
+    return std::move(mesh).value();
+  }
+
+  // As operators want it, on the plan's mesh.
+  Layout wanted(const ParameterCost& parameter) const {
+    Layout layout = replicated(parameter.layout.mesh, mesh_, {});
+    layout.dims = parameter.layout.dims;
+    for (std::size_t dim = 0; dim < layout.dims.size(); ++dim)
+      for (Factor& factor : layout.dims[dim]) {
+        const std::vector<Cut> cuts = std::exchange(factor.cuts, {});
+        for (const Cut& cut : cuts) {
+          const std::string& name = block_.axes[static_cast<std::size_t>(cut.mesh_axis)].name;
+          if (const int axis = mesh_.axis_named(name); axis >= 0) factor.cuts.push_back({axis, {}});
+        }
+      }
+    return layout;
+  }
+
+  Way way(const Layout& from, const Layout& to) const {
+    Way made;
+    const Result<std::vector<ReshardStep>> steps = reshard(from, to, mesh_);
+    WEFT_CHECK(steps.ok(), "a parameter's way to where it is kept");
+    for (const ReshardStep& step : *steps)
+      if (step.collective != Collective::Slice) made.emplace_back(step.collective, step.axes);
+    return made;
+  }
+
+  struct Ways {
+    Layout layout;
+    bool apart;
+    Way gather, reduce;
+  };
+  const Ways& ways_of(const ParameterCost& parameter) {
+    const Layout used = wanted(parameter);
+    for (const Ways& each : known_)
+      if (each.layout == used && each.apart == parameter.apart) return each;
+    const Layout kept = plan_.zero > 0 ? split_over(used, mesh_, over_) : used;
+    Layout made = used;
+    const MeshAxes cut = split_axes(used);
+    for (std::size_t axis = 0; axis < mesh_.axes().size(); ++axis) {
+      const bool tensor = mesh_.axes()[axis].name == "tp";
+      if ((cut >> axis & 1u) == 0 && (!tensor || parameter.apart) && mesh_.axes()[axis].size > 1)
+        made.partial[axis] = Reducer::Sum;
+    }
+    return known_.emplace_back(Ways{used, parameter.apart, way(kept, used), way(made, kept)});
+  }
+
+  static std::int64_t width(const std::optional<DType>& sent, std::int64_t bytes, std::int64_t elements) {
+    return sent ? bytes_of(*sent, elements) : bytes;
+  }
+
+  // Bytes of whole parameters along a way; sums become smaller on it, gathered parts larger.
+  double take(const Way& way, std::int64_t bytes) {
+    double seconds = 0;
+    for (const auto& [collective, axes] : way)
+      if (collective == Collective::AllGather) bytes /= mesh_.group_size(axes);
+    for (const auto& [collective, axes] : way) {
+      const int size = mesh_.group_size(axes);
+      if (collective == Collective::AllGather) bytes *= size;
+      JointShape shape;
+      for (std::size_t axis = 0; axis < shapes_.size(); ++axis)
+        if (axes >> axis & 1u) shape.add(shapes_[axis]);
+      GroupCost::Taken taken = costs_.collective(collective, shape, bytes);
+      if (collective == Collective::ReduceScatter) bytes /= size;
+      time_of_share_[{taken.sm_share, taken.memory_share}] += taken.seconds;
+      seconds += taken.seconds;
+      if (of_layer_ && plan_.zero >= 2 && taken.seconds > 0) add_step(std::move(taken));
+    }
+    return seconds;
+  }
+
+  void add_step(GroupCost::Taken taken) {
+    for (ReplicaData::Step& step : data_.steps)
+      if (step.spare == taken.spare && alike(step.links, taken.links)) {
+        step.part += taken.seconds;
+        return;
+      }
+    data_.steps.push_back({taken.seconds, taken.spare, std::move(taken.links)});
+  }
+
+  // Small sections travel together until a bucket is full; each has its share of the time. ZeRO-3 has units instead.
+  double joined(const Way& way, std::int64_t bytes) {
+    const std::int64_t bucket = problem_.stack.gradient_bucket.value.value;
+    const std::int64_t layers = std::max<std::int64_t>(1, problem_.layers.count() / plan_.pp);
+    const std::int64_t together =
+        plan_.zero == 3
+            ? 1
+            : std::clamp<std::int64_t>((bucket > 0 ? bucket : 1LL << 30) / std::max<std::int64_t>(1, bytes), 1, layers);
+    return take(way, bytes * together) / static_cast<double>(together);
+  }
+
+  void add_section(const SectionCost& section) {
+    SectionData& made = data_.sections.emplace_back();
+    struct Piece {
+      Way way;
+      std::int64_t bytes = 0;
+      std::vector<std::int32_t> parameters = {};
+    };
+    std::vector<Piece> gathers, reduces;
+    const auto add = [](std::vector<Piece>& to, const Way& way, std::int64_t bytes, std::size_t parameter) {
+      if (way.empty()) return;
+      auto piece = std::find_if(to.begin(), to.end(), [&](const Piece& each) { return each.way == way; });
+      if (piece == to.end()) piece = to.insert(to.end(), {way});
+      piece->bytes += bytes;
+      piece->parameters.push_back(static_cast<std::int32_t>(parameter));
+    };
+    for (std::size_t i = 0; i < section.parameters.size(); ++i) {
+      const ParameterCost& parameter = section.parameters[i];
+      const Ways& ways = ways_of(parameter);
+      if (parameter.trained || plan_.zero >= 3)
+        add(gathers, ways.gather, width(types_.sent_parameters, parameter.weights, parameter.elements), i);
+      if (parameter.trained)
+        add(reduces, ways.reduce, width(types_.sent_gradients, parameter.gradients, parameter.elements), i);
+    }
+    for (Piece& piece : gathers) {
+      made.gathers.push_back({joined(piece.way, piece.bytes), std::move(piece.parameters)});
+      made.gather += made.gathers.back().seconds;
+    }
+    for (Piece& piece : reduces) {
+      made.reduces.push_back({joined(piece.way, piece.bytes), std::move(piece.parameters)});
+      made.reduce += made.reduces.back().seconds;
+    }
+  }
+
+  const PlanProblem& problem_;
+  GroupCosts& costs_;
+  const HybridPlan& plan_;
+  const BlockCosts& block_;
+  const NumberTypes types_;
+  const ReplicaGroups groups_;
+  MeshAxes over_ = 0;
+  std::vector<StridedGroup> shapes_;  // by mesh axis
+  const Mesh mesh_;
+  std::vector<Ways> known_;
+  bool of_layer_ = false;
+  std::map<std::pair<std::int32_t, std::int32_t>, double> time_of_share_;  // of units and memory: seconds
+  ReplicaData data_;
+};
+
+}  // namespace
+
+ReplicaData make_replica_data(const PlanProblem& problem, GroupCosts& groups, const HybridPlan& plan,
+                              const BlockCosts& block) {
+  return Finder(problem, groups, plan, block).run();
+}
+
+}  // namespace weft

@@ -1,0 +1,176 @@
+#include "search/find_plan.h"
+
+#include <algorithm>
+#include <set>
+
+#include "soap/layer_table.h"
+#include "soap/layerwise_tree.h"
+#include "soap/soap.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t kAutoProposals = 2000, kAutoDevices = 64;  // of walks over operators, unless asked for
+
+bool by_score(const Judged& a, const Judged& b) { return a.score() < b.score(); }
+
+std::string name_of_tree(const FindOptions& options, std::string_view what) {
+  return options.tree_file.empty() ? fmt::format("{} ({})", what, name_of(options.search)) : options.tree_file;
+}
+
+std::string data_parallel(const PlanProblem& problem) {
+  return fmt::format("dp={},mbs={}", problem.devices, problem.global_batch / problem.devices);
+}
+
+// What a search over trees found, beside data parallelism, judged as any plan is.
+PlanOutcome compared(const PlanProblem& problem, const CostModel& cost, Judged winner, const JudgeOptions& judging) {
+  PlanOutcome outcome;
+  Baseline baseline{"data parallel", data_parallel(problem), {}, {}};
+  if (Result<Judged> judged = judge_strategy(problem, cost, baseline.words, judging); judged.ok())
+    baseline.judged = std::move(judged).value();
+  else
+    baseline.why_not = judged.error().message;
+  for (const std::optional<Judged>& each : {std::optional(winner), baseline.judged})
+    if (each && each->score().fits()) outcome.best.push_back(*each);
+  std::stable_sort(outcome.best.begin(), outcome.best.end(), by_score);
+  if (outcome.best.empty()) outcome.closest = std::move(winner);
+  outcome.baselines.push_back(std::move(baseline));
+  return outcome;
+}
+
+// A decision for every operator, the whole batch at once.
+Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel& cost, SoapSearch search,
+                                     const FindOptions& options, bool alone) {
+  if (problem.global_batch % problem.devices != 0)
+    return error("--search {}: a global batch of {} does not divide over {} devices; use a multiple", name_of(search),
+                 grouped(problem.global_batch), grouped(problem.devices));
+  const SearchClock clock(options.enumerate.budget);
+  PlanRequest request = problem.request;
+  request.strategy = data_parallel(problem);
+  WEFT_TRY(const Plan whole, make_plan(request));
+  SoapRequest asked{.search = search,
+                    .budget = options.enumerate.budget,
+                    .seed = options.seed,
+                    .threads = options.enumerate.threads,
+                    .headroom = options.enumerate.judge.headroom,
+                    .on_progress = options.enumerate.progress};
+  for (std::int64_t rank = 0; rank < problem.devices; ++rank) asked.devices.push_back(problem.device_at(rank));
+  WEFT_TRY(const SoapOutcome found, search_soap(whole.training, problem.cluster, cost, problem.stack, asked));
+  const std::string name = options.tree_file.empty()
+                               ? fmt::format("a decision for every operator ({})", name_of(search))
+                               : options.tree_file;
+  WEFT_TRY(Judged winner, judge_tree(problem, cost, name, found.tree, options.enumerate.judge));
+  PlanOutcome outcome = compared(problem, cost, std::move(winner), options.enumerate.judge);
+  // Micro-batches in a pipeline may be done before the longest path of a whole batch is, but not with less work.
+  outcome.lower_bound_s = static_cast<double>(alone ? found.bound.value() : found.bound.work) * 1e-12;
+  outcome.counts = found.counts;
+  outcome.stopped_by = found.stopped_by;
+  outcome.seconds = clock.seconds();
+  return outcome;
+}
+
+// A decision for every layer (tensor and data parallelism, recomputation), in pipeline stages with meshes of their own.
+Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
+  constexpr Bytes kQuantum{64 << 20};  // of memory: finer ones cost time and change nothing
+  if (!problem.layers.simple)
+    return error("--search layerwise: {} has no layers that are alike; use mcmc or auto", problem.request.model);
+  const SearchClock clock(options.enumerate.budget);
+  LayerTableRequest request{.plan = problem.request, .devices = static_cast<int>(problem.devices)};
+  request.plan.devices.clear();  // a layer's options choose their own
+  std::map<std::int64_t, LayerTable> tables;
+  std::vector<std::int64_t> micro_batches;
+  StoppedBy stopped = StoppedBy::Itself;
+  std::string why = "no option of a layer compiles";
+  for (std::int64_t m = 1; m <= problem.global_batch && stopped == StoppedBy::Itself; m *= 2) {
+    if (problem.global_batch % m != 0) break;
+    Result<LayerTable> table = make_layer_table(request, m);
+    stopped = clock.after(static_cast<std::int64_t>(tables.size()));
+    if (!table.ok()) {
+      why = table.error().message;
+      continue;
+    }
+    tables.emplace(m, std::move(table).value());
+    micro_batches.push_back(m);
+  }
+  if (tables.empty()) return error("--search layerwise: {}", why);
+  Bytes capacity = problem.cluster.spec(problem.device_at(0)).memory.value;
+  for (std::int64_t rank = 1; rank < problem.devices; ++rank)
+    capacity = std::min(capacity, problem.cluster.spec(problem.device_at(rank)).memory.value);
+  WEFT_TRY(const Bytes limit, layer_memory_limit(request, capacity, options.enumerate.judge.headroom));
+  const std::optional<SaidPlan> found =
+      best_said({static_cast<int>(problem.devices), micro_batches, [&](std::int64_t m) { return &tables.at(m); }, limit,
+                 kQuantum, static_cast<std::size_t>(problem.devices)});
+  if (!found)
+    return error("--search layerwise: nothing fits the {} that a device has for layers; use auto", human(limit));
+  WEFT_TRY(const Model model, load_model(problem.request.model, {.batch = 1, .seq = problem.request.seq}));
+  WEFT_TRY(const Strategy tree, to_tree(found->pipeline, found->tables.at(found->pipeline.micro_batches), model.graph));
+  WEFT_TRY(Judged winner, judge_tree(problem, cost, name_of_tree(options, "a decision for every layer"), tree,
+                                     options.enumerate.judge));
+  PlanOutcome outcome = compared(problem, cost, std::move(winner), options.enumerate.judge);
+  for (const auto& [m, table] : tables) outcome.counts.composed += static_cast<std::int64_t>(table.options.size());
+  outcome.counts.considered = outcome.counts.composed;
+  outcome.counts.simulated = 1;
+  outcome.stopped_by = stopped;
+  outcome.seconds = clock.seconds();
+  return outcome;
+}
+
+// Adds what another search of the same problem found.
+void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
+  for (Judged& each : other.best) outcome.best.push_back(std::move(each));
+  std::stable_sort(outcome.best.begin(), outcome.best.end(), by_score);
+  // Plans that both know, as the first names them.
+  std::set<std::string> seen;
+  std::erase_if(outcome.best, [&](const Judged& each) { return !seen.insert(each.tree).second; });
+  if (outcome.best.size() > top) outcome.best.resize(top);
+  if (other.closest && (!outcome.closest || other.closest->score() < outcome.closest->score()))
+    outcome.closest = std::move(other.closest);
+  if (!outcome.best.empty()) outcome.closest.reset();
+  outcome.counts.considered += other.counts.considered;
+  outcome.counts.composed += other.counts.composed;
+  outcome.counts.simulated += other.counts.simulated;
+  for (const auto& [reason, count] : other.counts.pruned) outcome.counts.pruned[reason] += count;
+  if (outcome.stopped_by == StoppedBy::Itself) outcome.stopped_by = other.stopped_by;
+  outcome.lower_bound_s = other.lower_bound_s;
+  outcome.seconds += other.seconds;
+}
+
+// Layered models by enumeration; others, whose hybrid space is small, operator by operator as well.
+Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
+  const bool both = options.search == Search::Auto && !problem.layers.simple && problem.devices > 1 &&
+                    problem.devices <= kAutoDevices && problem.global_batch % problem.devices == 0;
+  FindOptions part = options;
+  if (both) part.enumerate.budget.seconds /= 2;
+  WEFT_TRY(PlanOutcome outcome, enumerate(problem, cost, part.enumerate));
+  if (!both || outcome.stopped_by == StoppedBy::Cancelled) return FoundPlan{"enumerate", std::move(outcome)};
+  if (part.enumerate.budget.evaluations == 0) part.enumerate.budget.evaluations = kAutoProposals;
+  Result<PlanOutcome> operators = search_operators(problem, cost, SoapSearch::Mcmc, part, false);
+  if (!operators.ok()) return FoundPlan{"enumerate", std::move(outcome)};  // an operator that it does not know
+  join(outcome, std::move(operators).value(), options.enumerate.top);
+  return FoundPlan{"enumerate and mcmc", std::move(outcome)};
+}
+
+}  // namespace
+
+Result<FoundPlan> find_plan(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
+  const auto alone = [&](Result<PlanOutcome> outcome) -> Result<FoundPlan> {
+    if (!outcome.ok()) return outcome.error();
+    return FoundPlan{std::string(name_of(options.search)), std::move(outcome).value()};
+  };
+  switch (options.search) {
+    case Search::Auto:
+    case Search::Enumerate:
+      return search_hybrid(problem, cost, options);
+    case Search::Exact:
+      return alone(search_operators(problem, cost, SoapSearch::Exact, options, true));
+    case Search::Mcmc:
+      return alone(search_operators(problem, cost, SoapSearch::Mcmc, options, true));
+    case Search::Symbolic:
+      return alone(search_operators(problem, cost, SoapSearch::Symbolic, options, true));
+    case Search::Layerwise:
+      return alone(search_layers(problem, cost, options));
+  }
+  return error("no such search");
+}
+
+}  // namespace weft

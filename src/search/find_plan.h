@@ -1,0 +1,36 @@
+// The front door of all searches: the best plan of a problem.
+//
+//   find_plan(problem, cost, {.search = Search::Auto, .enumerate = {.budget = {.seconds = 30}}})
+//
+// Auto enumerates the hybrid space (src/hybrid), and for models without equal layers also walks the operator space
+// (src/soap) and joins what both found. Whatever the search, plans are compared by one judge (problem/judge.h), data
+// parallelism is among them, and the same request gives the same plan unless time or a person stopped it.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "hybrid/enumerate.h"
+
+namespace weft {
+
+enum class Search : std::uint8_t { Auto, Enumerate, Exact, Mcmc, Symbolic, Layerwise };
+inline constexpr std::array<std::string_view, 6> kSearchNames = {"auto", "enumerate", "exact",
+                                                                 "mcmc", "symbolic",  "layerwise"};
+constexpr std::string_view name_of(Search search) { return kSearchNames[static_cast<std::size_t>(search)]; }
+
+struct FindOptions {
+  Search search = Search::Auto;
+  EnumerateOptions enumerate = {};  // budget, judge and threads are every search's
+  std::uint64_t seed = 1;           // of walks
+  std::string tree_file = {};       // what a plan that is a tree is called; empty: by its search
+};
+
+struct FoundPlan {
+  std::string by;  // the search, or those that were joined: "enumerate and mcmc"
+  PlanOutcome outcome;
+};
+
+Result<FoundPlan> find_plan(const PlanProblem& problem, const CostModel& cost, const FindOptions& options = {});
+
+}  // namespace weft

@@ -1,0 +1,65 @@
+#include "search/find_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cost/analytic.h"
+
+namespace weft {
+namespace {
+
+using testing::HasSubstr;
+
+Result<FoundPlan> found(const PlanRequest& request, const FindOptions& options) {
+  WEFT_TRY(const PlanProblem problem, pose(request));
+  return find_plan(problem, AnalyticCost(problem.stack), options);
+}
+
+const PlanRequest kSmallGpt{.model = "gpt2-124m:hidden=256,heads=4,vocab=1024,layers=6",
+                            .cluster = "dgx1-v100-32:1",
+                            .strategy = {},
+                            .global_batch = 16,
+                            .seq = 128};
+
+// Every search returns plans of one judge: simulated, fastest first, data parallelism at hand.
+TEST(FindPlan, EverySearchIsComparedWithDataParallelism) {
+  for (std::size_t s = 0; s < kSearchNames.size(); ++s) {
+    SCOPED_TRACE(kSearchNames[s]);
+    const Result<FoundPlan> plan =
+        found(kSmallGpt, {.search = static_cast<Search>(s), .enumerate = {.budget = {.evaluations = 30}}});
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    const PlanOutcome& outcome = plan->outcome;
+    ASSERT_FALSE(outcome.best.empty());
+    const auto parallel = std::find_if(outcome.baselines.begin(), outcome.baselines.end(),
+                                       [](const Baseline& each) { return each.name == "data parallel"; });
+    ASSERT_NE(parallel, outcome.baselines.end());
+    if (parallel->judged) {
+      EXPECT_LE(outcome.best.front().forecast.step_s, parallel->judged->forecast.step_s);
+    }
+    for (std::size_t i = 1; i < outcome.best.size(); ++i)
+      EXPECT_LE(outcome.best[i - 1].score(), outcome.best[i].score());
+  }
+}
+
+TEST(FindPlan, LayerWiseIsATreeThatSimulatesAsItWasJudged) {
+  const FoundPlan plan = found(kSmallGpt, {.search = Search::Layerwise, .tree_file = "found.yaml"}).value();
+  EXPECT_EQ(plan.by, "layerwise");
+  const auto tree = std::find_if(plan.outcome.best.begin(), plan.outcome.best.end(),
+                                 [](const Judged& each) { return each.strategy == "found.yaml"; });
+  ASSERT_NE(tree, plan.outcome.best.end());
+  PlanRequest again = kSmallGpt;
+  again.strategy = tree->strategy;
+  again.tree = tree->tree;
+  const Plan made = make_plan(again).value();
+  EXPECT_EQ(forecast(made, AnalyticCost(made.stack)).value().step, tree->forecast.step);
+}
+
+TEST(FindPlan, WhatASearchCannotDoIsTold) {
+  PlanRequest request{.model = "alexnet", .cluster = "p100x4:1", .strategy = {}, .global_batch = 16};
+  EXPECT_THAT(found(request, {.search = Search::Layerwise}).error().message, HasSubstr("no layers that are alike"));
+  request.global_batch = 6;
+  EXPECT_THAT(found(request, {.search = Search::Mcmc}).error().message, HasSubstr("does not divide over 4 devices"));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,203 @@
+#include "soap/layer_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "cost/analytic.h"
+#include "forecast/forecast.h"
+#include "problem/parallel.h"
+#include "soap/layout_choices.h"
+#include "strategy/layers.h"
+
+namespace weft {
+namespace {
+
+std::vector<int> prime_factors(int number) {
+  std::vector<int> factors;
+  for (int prime = 2; number > 1; ++prime)
+    for (; number % prime == 0; number /= prime) factors.push_back(prime);
+  return factors;
+}
+
+// Every degree of tensor parallelism inside a group of devices, and what goes with it.
+std::vector<LayerOption> options_on(int devices) {
+  std::vector<LayerOption> options;
+  for (int tp = 1; tp <= devices; ++tp) {
+    if (devices % tp != 0) continue;
+    for (int zero : {0, 1, 3}) {
+      if (zero > 0 && devices == tp) continue;
+      for (bool recompute : {false, true}) options.push_back({tp, devices / tp, zero, recompute});
+    }
+  }
+  return options;
+}
+
+// A short instance of the model, played with one micro-batch and with two.
+struct Played {
+  Picoseconds once = 0, twice = 0;
+  HeldBytes held;                    // with one
+  Bytes overhead;                    // of the device, beside what is allocated
+  std::optional<TensorType> border;  // the tensor that goes from layer to layer
+};
+
+class TableMaker {
+ public:
+  TableMaker(const LayerTableRequest& request, const Cluster& cluster, std::int64_t micro_batches)
+      : request_(request), cluster_(cluster), samples_(*request.plan.global_batch / micro_batches) {}
+
+  Result<LayerTable> run(int devices) {
+    LayerTable table;
+    WEFT_TRY(const ModelInfo info, describe_model(request_.plan.model));
+    table.layers = static_cast<std::size_t>(info.layers);
+    for (int group = 1; group <= devices; ++group)
+      if (devices % group == 0)
+        for (const LayerOption& option : options_on(group)) table.options.push_back(option);
+    // Instances of one layer and of two, of every option.
+    std::vector<Result<Played>> played(2 * table.options.size(), error("not played"));
+    for_each_index(played.size(), 0, 1,
+                   [&](std::size_t i) { played[i] = play(table.options[i / 2], 1 + static_cast<int>(i % 2)); });
+    std::string why = "no option";
+    const std::vector<LayerOption> options = std::exchange(table.options, {});
+    for (std::size_t i = 0; i < options.size(); ++i) {
+      const Result<Played>&one = played[2 * i], &two = played[2 * i + 1];
+      if (one.ok() && two.ok())
+        add(options[i], *one, *two, table);
+      else
+        why = (one.ok() ? two : one).error().message;
+    }
+    if (table.options.empty()) return error("{}: no way to split a layer compiles: {}", request_.plan.model, why);
+    add_changes(table);
+    return table;
+  }
+
+  Result<Played> play(const LayerOption& option, int layers) const {
+    if (samples_ % option.dp != 0) return error("{} samples do not divide over dp={}", samples_, option.dp);
+    PlanRequest plan = request_.plan;
+    plan.model += fmt::format("{}layers={}", plan.model.find(':') == std::string::npos ? ":" : ",", layers);
+    plan.strategy = fmt::format("tp={},dp={},zero={}{}", option.tp, option.dp, option.zero,
+                                option.recompute ? ",recompute=full" : "");
+    plan.micro_batch = samples_ / option.dp;
+    plan.global_batch = samples_;
+    for (std::int64_t i = 0; i < option.devices(); ++i) plan.devices.push_back(i);
+    WEFT_TRY(const Plan made, make_plan(plan));
+    const AnalyticCost cost(made.stack);
+    WEFT_TRY(const PlayedPlan once, play_plan(made, cost));
+    const Forecast forecast = judge(made, once);
+    // The program does not know how many micro-batches there are; its schedule does.
+    const ScheduleChoice& chosen = made.resolved.schedule;
+    WEFT_TRY(Schedule schedule, make_schedule({chosen.name, static_cast<std::int32_t>(chosen.ranks), 2,
+                                               static_cast<std::int32_t>(chosen.chunks)}));
+    WEFT_TRY(const PlayedProgram twice,
+             play_compiled(made, made.stack, {once.compiled.program, std::move(schedule)}, cost));
+    return Played{once.run.makespan, twice.run.makespan, forecast.fullest()->allocated,
+                  forecast.fullest()->device_total - forecast.fullest()->allocated.total(),
+                  border_of(made.training.graph)};
+  }
+
+ private:
+  static Bytes states(const HeldBytes& held) { return held.parameters + held.gradients + held.optimizer; }
+  static Bytes others(const HeldBytes& held) { return held.activations + held.buffers; }
+  static Picoseconds positive(Picoseconds time) { return std::max<Picoseconds>(0, time); }
+  static Bytes positive(Bytes bytes) { return std::max(Bytes{0}, bytes); }
+
+  void add(const LayerOption& option, const Played& one, const Played& two, LayerTable& table) {
+    if (!shape_) shape_ = one.border;
+    const Picoseconds once = two.once - one.once, twice = two.twice - one.twice;
+    LayerCost layer{positive(twice - once), positive(2 * once - twice), positive(states(two.held) - states(one.held)),
+                    positive(others(two.held) - others(one.held))};
+    const Picoseconds rest_once = one.once - once, rest_twice = one.twice - twice;
+    const Bytes rest = positive(states(one.held) - layer.states);
+    // Embedding and head have as many weights; the head has the time and the memory of logits.
+    table.first.push_back({0, 0, rest / 2, {}});
+    table.last.push_back({positive(rest_twice - rest_once), positive(2 * rest_once - rest_twice), rest - rest / 2,
+                          positive(others(one.held) - layer.activations)});
+    table.options.push_back(option);
+    table.layer.push_back(layer);
+  }
+
+  static std::optional<TensorType> border_of(const Graph& graph) {
+    const Layers layers = find_layers(graph);
+    for (OpId op : graph.ops().ids()) {
+      if (graph.ops()[op].phase != Phase::Forward || layers.of[op] < 0) continue;
+      for (TensorId input : graph.inputs(op)) {
+        const Tensor& tensor = graph.tensors()[input];
+        if (tensor.producer.valid() && layers.of[tensor.producer] != layers.of[op]) return tensor.type;
+      }
+    }
+    return std::nullopt;
+  }
+
+  // Samples are cut over the outer devices; from one option to another they are gathered or cut further.
+  void add_changes(LayerTable& table) {
+    const std::size_t count = table.options.size();
+    table.change.assign(count, std::vector<Picoseconds>(count, 0));
+    if (!shape_) return;
+    SoftwareStack stack = find_stack(request_.plan.stack.empty() ? "megatron-lm" : request_.plan.stack).value();
+    const AnalyticCost cost(stack);
+    for (std::size_t from = 0; from < count; ++from)
+      for (std::size_t to = 0; to < count; ++to) {
+        const LayerOption &a = table.options[from], &b = table.options[to];
+        if (a.dp == b.dp || a.devices() != b.devices()) continue;
+        std::vector<MeshAxis> axes;
+        std::vector<DeviceId> devices;
+        for (int size : prime_factors(a.devices())) axes.push_back({fmt::format("a{}", axes.size()), size});
+        for (int i = 0; i < a.devices(); ++i) devices.emplace_back(static_cast<std::size_t>(i));
+        const Result<Mesh> mesh = Mesh::make(axes, devices);
+        if (!mesh.ok()) continue;
+        TimePrices prices(cluster_, cost, *mesh);
+        const auto layout = [&](int dp) {
+          Shape shape = shape_->shape;
+          shape.front() = samples_;
+          Layout made = replicated(MeshId(0), *mesh, shape);
+          int parts = 1;
+          std::vector<Cut>& cuts = made.dims.front().front().cuts;
+          for (std::size_t m = 0; m < axes.size() && parts < dp; ++m) {
+            cuts.push_back({static_cast<int>(m)});
+            parts *= axes[m].size;
+          }
+          canonicalize(made, *mesh);
+          return made;
+        };
+        table.change[from][to] =
+            moved(layout(a.dp), layout(b.dp), *mesh, prices) + moved(layout(b.dp), layout(a.dp), *mesh, prices);
+      }
+  }
+  Picoseconds moved(const Layout& from, const Layout& to, const Mesh& mesh, TimePrices& prices) const {
+    const Result<std::vector<ReshardStep>> steps = reshard(from, to, mesh);
+    if (!steps.ok()) return 0;
+    Picoseconds time = 0;
+    const Layout* before = &from;
+    for (const ReshardStep& step : *steps) {
+      if (step.collective != Collective::Slice) time += prices.move(step, *before, mesh, shape_->dtype);
+      before = &step.to;
+    }
+    return time;
+  }
+
+  const LayerTableRequest& request_;
+  const Cluster& cluster_;
+  const std::int64_t samples_;       // of a micro-batch, all replicas
+  std::optional<TensorType> shape_;  // of the border
+};
+
+}  // namespace
+
+Result<LayerTable> make_layer_table(const LayerTableRequest& request, std::int64_t micro_batches) {
+  if (!request.plan.global_batch) return error("a table of layers needs a global batch");
+  if (micro_batches < 1 || *request.plan.global_batch % micro_batches != 0)
+    return error("{} samples do not divide into {} micro-batches", *request.plan.global_batch, micro_batches);
+  WEFT_TRY(const Cluster cluster, parse_cluster(request.plan.cluster));
+  const int devices = request.devices > 0 ? request.devices : static_cast<int>(cluster.device_count());
+  return TableMaker(request, cluster, micro_batches).run(devices);
+}
+
+Result<Bytes> layer_memory_limit(const LayerTableRequest& request, Bytes capacity, double headroom) {
+  WEFT_TRY(const Cluster cluster, parse_cluster(request.plan.cluster));
+  const TableMaker maker(request, cluster, *request.plan.global_batch);
+  WEFT_TRY(const Played played, maker.play({1, 1, 0, true}, 1));
+  return Bytes{static_cast<std::int64_t>((1 - headroom) * static_cast<double>(capacity.value))} - played.overhead;
+}
+
+}  // namespace weft
