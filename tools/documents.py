@@ -156,7 +156,13 @@ def cited(path, files):
 
 
 def main():
-    check = "--check" in sys.argv[1:]
+    if sys.argv[1:] not in ([], ["--check"]):
+        print(__doc__)
+        return 0 if sys.argv[1:] in (["--help"], ["-h"]) else 2
+    if not os.access(WEFT, os.X_OK):
+        print(f"{WEFT}: no binary; build it (make demo), or name it in WEFT_BIN")
+        return 2
+    check = sys.argv[1:] == ["--check"]
     known, failed = {}, False
     files = [os.path.relpath(file, ROOT) for entry in sorted(ROOT.iterdir()) if entry.name not in ("build", ".git")
              for file in ([entry] if entry.is_file() else sorted(each for each in entry.rglob("*") if each.is_file()))]
