@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "compile/parameter_layout.h"
+#include "compile/uneven_parts.h"
 #include "graph/routing.h"
 
 namespace weft {
@@ -115,7 +116,8 @@ Stream Lowering::stream_of(const What& what) const {
   return options_.tensor_overlap || communicate->collective == Collective::Shift ? Stream::Tensor : Stream::Compute;
 }
 
-// Gradients and parameters may be sent in a type of their own, and routed tokens once to every device.
+// Gradients and parameters may be sent in a type of their own, routed tokens once to every device, uneven parts padded
+// or grouped.
 void Lowering::settle_sending(Communicate& communicate) const {
   if (communicate.collective == Collective::Slice) return;
   const TensorId tensor = program_.buffers[communicate.inputs[0]].tensor;
@@ -126,6 +128,7 @@ void Lowering::settle_sending(Communicate& communicate) const {
   } else if (communicate.collective == Collective::AllToAll) {
     communicate.tokens_once = options_.tokens_once && routed_by(graph_, tensor).valid();
   }
+  communicate.parts = settled_parts(program_, graph_, communicate, options_);
 }
 
 InstructionId Lowering::emit(MeshId on, What what, InstructionId as) {
