@@ -96,6 +96,33 @@ TEST(CompiledOffload, RandomModulesOnTheHostTrainAsOneDevice) {
   fmt::print("{} plans played, {} with something on the host, {} buffers in all\n", plans, partly, on_host);
 }
 
+// Sums on the host that the step reduces: what it reads is brought back once, by the last micro-batch. (The totals of
+// all micro-batches were once left on the device for it, and only the last one's freed.)
+TEST(CompiledOffload, GradientsThatAreReducedAfterBackwardAreBroughtBackOnce) {
+  const TrainingGraph training =
+      make_training_graph(build_model("gpt2-124m:layers=2,hidden=8,heads=2,vocab=16", {.batch = 4, .seq = 4}).value(),
+                          {.master_weights = false})
+          .value();
+  const Cluster cluster = parse_cluster("dgx-h100:1").value();
+  for (const char* text : {"dp=2,ga=3,offload=gradients", "dp=2,ga=3,zero=1,offload=gradients+optimizer",
+                           "dp=2,pp=2,ga=3,schedule=zb-h1,offload=gradients", "tp=2,dp=2,ga=2,offload=gradients"}) {
+    const Shorthand words = parse_shorthand(text).value();
+    const std::int64_t devices = words.dp.value_or(1) * words.tp.value_or(1) * words.pp.value_or(1);
+    const Strategy strategy = expand(complete(words, devices).value(), training.graph);
+    const CompiledStrategy compiled =
+        compile_strategy(training, resolve(strategy, training, cluster, "plan.yaml").value(),
+                         {.gradients = {.overlap = false, .bucket = Bytes{200}}})
+            .value();
+    EXPECT_EQ(reference::differs_from_one_device(training, compiled.program, compiled.schedule), "") << text;
+    int reduced = 0;
+    for (InstructionId id : compiled.program.step)
+      if (const auto* communicate = std::get_if<Communicate>(&compiled.program.instructions[id].what))
+        for (BufferId input : communicate->inputs)
+          reduced += training.graph.tensors()[compiled.program.buffers[input].tensor].kind == TensorKind::State;
+    EXPECT_GT(reduced, 0) << text;
+  }
+}
+
 // The shorthand's word for it.
 TEST(CompiledOffload, ActivationsOfTheNamedModulesOnly) {
   const TrainingGraph training =

@@ -60,6 +60,46 @@ Placing random_placing(const Graph& graph, Rng& rng) {
   return placing;
 }
 
+// Shares of four units in all, one device with more than the others: they divide what small models have.
+Shares random_shares(int parts, Rng& rng) {
+  Shares shares(static_cast<std::size_t>(parts), 1);
+  shares[rng.below(shares.size())] += 4 - parts;
+  return shares;
+}
+
+// Some of what a plan splits, in uneven shares instead: operators and inputs wherever that divides; what is stored; and
+// how uneven parts are gathered and scattered.
+void make_uneven(const TrainingGraph& training, SpreadPlan& plan, const std::vector<MeshAxis>& axes, Rng& rng) {
+  const Graph& graph = training.graph;
+  const auto divides = [&](const SpreadPlan& changed) {
+    return plan_sharding(training, changed.placing, changed.choices).ok();
+  };
+  for (std::size_t m = 0; m < 2; ++m) {
+    if (axes[m].size == 1) continue;
+    SpreadPlan changed = plan;
+    for (auto& [op, choice] : changed.choices.ops[m])
+      if (!choice.axis.empty() && graph.ops()[op].phase == Phase::Forward && rng.below(3) == 0)
+        choice.shares = random_shares(axes[m].size, rng);
+    if (divides(changed)) plan = changed;
+    changed = plan;
+    const Shares shares = random_shares(axes[m].size, rng);
+    for (auto& [id, choice] : changed.choices.inputs[m]) choice.shares = shares;
+    if (rng.below(2) == 0 && divides(changed)) plan = changed;
+    if (rng.below(2) == 0)
+      for (int i = 0; i < axes[m].size; ++i) plan.memory.ratio[static_cast<int>(m)].push_back(rng.between(1, 4));
+  }
+  switch (rng.below(4)) {
+    case 0:
+      plan.uneven_parts = Parts::Padded;
+      break;
+    case 1:
+      plan.uneven_parts = Parts::Grouped;
+      break;
+    default:
+      plan.prices = std::make_shared<PricePerCallAndByte>(static_cast<double>(rng.below(200)), 1);
+  }
+}
+
 // A mesh of up to two axes, and for some operators any axis that divides; inputs split here and there.
 SpreadPlan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
   const Graph& graph = training.graph;
@@ -131,6 +171,8 @@ SpreadPlan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
       for (std::size_t m = 0; m < 2; ++m)
         if ((plan.choices.ring >> m & 1u) != 0 && 4 % (axes[0].size * axes[1].size) == 0 && rings.below(3) != 0)
           plan.choices.ops[m][op] = {"q"};
+  Rng uneven = rng.split(4);
+  if (uneven.below(3) != 0) make_uneven(training, plan, axes, uneven);
   return plan;
 }
 
@@ -144,6 +186,9 @@ void change_one_operator(const TrainingGraph& training, SpreadPlan& plan, Rng& r
     for (int a = 0; a < static_cast<int>(signature.axes.size()); ++a)
       if (splittable(signature, a)) possible.push_back(signature.axes[static_cast<std::size_t>(a)].name);
     plan.choices.ops[m][op] = {possible[rng.below(possible.size())]};
+    const int parts = plan.placing.meshes[MeshId(0)].axes()[m].size;
+    if (!plan.choices.ops[m][op].axis.empty() && parts > 1 && rng.below(3) == 0)
+      plan.choices.ops[m][op].shares = random_shares(parts, rng);
   }
   if (plan.placing.meshes.size() > 2) plan.placing.mesh_of[op] = MeshId(rng.below(plan.placing.meshes.size() - 1));
 }
@@ -151,6 +196,15 @@ void change_one_operator(const TrainingGraph& training, SpreadPlan& plan, Rng& r
 struct EditCounts {
   std::atomic<int> edits = 0, instructions = 0, all = 0;
 };
+
+// Whether it gathers or scatters some uneven parts so.
+bool has_parts(const Program& program, Parts parts) {
+  for (const Instruction& instruction : program.instructions)
+    if (const auto* communicate = std::get_if<Communicate>(&instruction.what);
+        communicate && communicate->parts == parts)
+      return true;
+  return false;
+}
 
 // Collectives over several mesh axes at once.
 int joint_collectives(const Program& program) {
@@ -216,7 +270,7 @@ TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
   const int plans = wanted ? std::atoi(wanted) : 2100;
   const std::vector<SmallModel> models = small_models();
   std::vector<std::string> problems(static_cast<std::size_t>(plans));
-  std::atomic<int> next = 0, rings = 0, joint = 0;
+  std::atomic<int> next = 0, rings = 0, joint = 0, padded = 0, grouped = 0;
   EditCounts counts;
   const auto play = [&] {
     for (int i = next++; i < plans; i = next++) {
@@ -226,8 +280,11 @@ TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
       if (const Result<ShardingPlan> sharding = plan_sharding(model.training, plan.placing, plan.choices);
           sharding.ok() && ring_turns(model.training, *sharding, plan.placing) > 0)
         ++rings;
-      if (const Result<Program> program = compiled(model.training, plan); program.ok())
+      if (const Result<Program> program = compiled(model.training, plan); program.ok()) {
         joint += joint_collectives(*program) > 0;
+        padded += has_parts(*program, Parts::Padded);
+        grouped += has_parts(*program, Parts::Grouped);
+      }
       problems[static_cast<std::size_t>(i)] =
           i % 4 < 2 ? problem_of(model.training, plan) : problem_of_edits(model.training, plan, rng, counts);
     }
@@ -242,11 +299,14 @@ TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
   }
   EXPECT_GT(rings, plans / 20);
   EXPECT_GT(joint, plans / 4);
+  EXPECT_GT(padded, plans / 20);
+  EXPECT_GT(grouped, plans / 20);
   fmt::print(
-      "{} random strategies played, {} of them with rings, {} with collectives over several axes, {} mismatches; {} "
-      "edits recompiled, {} of {} instructions written anew\n",
-      plans, rings.load(), joint.load(), mismatches, counts.edits.load(), counts.instructions.load(),
-      counts.all.load());
+      "{} random strategies played, {} of them with rings, {} with collectives over several axes, {} with padded "
+      "parts, "
+      "{} with grouped ones, {} mismatches; {} edits recompiled, {} of {} instructions written anew\n",
+      plans, rings.load(), joint.load(), padded.load(), grouped.load(), mismatches, counts.edits.load(),
+      counts.instructions.load(), counts.all.load());
 }
 
 }  // namespace

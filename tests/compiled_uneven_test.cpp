@@ -221,7 +221,8 @@ TEST(CompiledProgram, RandomUnevenSharesOfTwoMeshAxesTrainAsOneDevice) {
     for (int i = next++; i < plans; i = next++) {
       const TrainingGraph& training = models[static_cast<std::size_t>(i) % models.size()];
       Rng rng = Rng(31).split(static_cast<std::uint64_t>(i));
-      const SpreadPlan plan = random_uneven_plan(training, rng);
+      SpreadPlan plan = random_uneven_plan(training, rng);
+      plan.uneven_parts = i / 4 % 2 == 0 ? Parts::Padded : Parts::Grouped;
       problems[static_cast<std::size_t>(i)] = problem_of(training, plan);
       if (const auto sharding = plan_sharding(training, plan.placing, plan.choices); sharding.ok())
         seen.count(training, *sharding);

@@ -76,11 +76,21 @@ TEST(ProgramText, UnevenPartsHalosAndHostBuffersSurviveIt) {
     if (graph.ops()[op].phase == Phase::Forward && graph.kind(op) == OpKind::Conv2d)
       choices.ops[0][op] = {"h", 1, {6, 4, 2}};
   MemoryPlan memory{1, 0b1};
+  memory.ratio[0] = {3, 2, 1};
   memory.offload[static_cast<std::size_t>(Stored::Optimizer)] = true;
   memory.offload[static_cast<std::size_t>(Stored::Activations)] = true;
-  const Program program = compile(training, placing, plan_sharding(training, placing, choices).value(), {memory, {}},
-                                  RecomputeRegions::none(graph))
-                              .value();
+  const ShardingPlan plan = plan_sharding(training, placing, choices).value();
+  const auto compiled = [&](Parts parts) {
+    return compile(training, placing, plan, {.memory = memory, .uneven_parts = parts}, RecomputeRegions::none(graph))
+        .value();
+  };
+  for (Parts parts : {Parts::Padded, Parts::Grouped}) {
+    const Program each = compiled(parts);
+    EXPECT_THAT(print(each, graph),
+                testing::ContainsRegex(fmt::format("all-gather over rows\\([b0-9, ]+\\) {}", name_of(parts))));
+    expect_survives(each, graph, std::string(name_of(parts)));
+  }
+  const Program program = compiled(Parts::Grouped);
   const std::string text = print(program, graph);
   EXPECT_THAT(text, HasSubstr("mesh m0 rows=3: 4, 1, 9\n"));
   EXPECT_THAT(text, HasSubstr("12:rows(3+2+1)-1+1]"));

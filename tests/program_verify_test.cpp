@@ -358,7 +358,8 @@ TEST(VerifyLayouts, WhatAGatherLeavesDependsOnTheOrderOfCuts) {
   GraphBuilder b("line");
   b.result(b.op1(OpKind::Unary, "relu", {b.input("x", DType::F32, {8})}, {{"fn", "relu"}}));
   const Graph graph = std::move(b).freeze().value();
-  const auto problem = [&](const std::string& from, const std::string& to, MeshAxes axes = axis_set(0)) {
+  const auto problem = [&](const std::string& from, const std::string& to, MeshAxes axes = axis_set(0),
+                           Parts parts = Parts::Even) {
     Program program;
     program.world = program.meshes.push_back(
         Mesh::make({{"a", 2}, {"b", 2}}, {DeviceId(0), DeviceId(1), DeviceId(2), DeviceId(3)}).value());
@@ -370,7 +371,8 @@ TEST(VerifyLayouts, WhatAGatherLeavesDependsOnTheOrderOfCuts) {
         {TensorId(0), parse_layout(after, MeshId(0), mesh).value(), BufferKind::Temporary, BufferId(1), BufferId(1)});
     program.instructions.push_back(
         {MeshId(0), Guard::Always, false,
-         Communicate{Collective::AllGather, axes, Reducer::Sum, {BufferId(0)}, {BufferId(1)}}, Stream::Tensor});
+         Communicate{Collective::AllGather, axes, Reducer::Sum, {BufferId(0)}, {BufferId(1)}, {}, false, parts},
+         Stream::Tensor});
     for (std::size_t buffer : {0, 1})
       program.instructions.push_back(
           {MeshId(0), Guard::Always, false, Free{BufferId(buffer)}, Stream::Compute, {InstructionId(0)}});
@@ -380,7 +382,17 @@ TEST(VerifyLayouts, WhatAGatherLeavesDependsOnTheOrderOfCuts) {
   };
   EXPECT_EQ(problem("[8:b,a]", "[8:b]"), "");
   EXPECT_EQ(problem("[8:a,b]", "[2 4:b]"), "");
-  EXPECT_EQ(problem("[8:a(5+3)]", "[8]"), "");
+  EXPECT_EQ(problem("[8:a(5+3)]", "[8]", axis_set(0), Parts::Padded), "");
+  EXPECT_EQ(problem("[8:a(5+3)]", "[8]", axis_set(0), Parts::Grouped), "");
+  EXPECT_THAT(problem("[8:a(5+3)]", "[8]"),
+              HasSubstr("of parts of different sizes along a, which are padded or grouped"));
+  EXPECT_THAT(problem("[8:a]", "[8]", axis_set(0), Parts::Padded),
+              HasSubstr("is padded, but its parts along a are of one size"));
+  // What other axes cut unevenly is the same for all members.
+  EXPECT_EQ(problem("[8:b(3+1),a]", "[8:b(3+1)]"), "");
+  EXPECT_THAT(problem("[8:b(3+1),a]", "[8:b(3+1)]", axis_set(0), Parts::Grouped),
+              HasSubstr("is grouped, but its parts along a are of one size"));
+  EXPECT_EQ(problem("[8:b(3+1),a]", "[8]", 0b11, Parts::Grouped), "");
   // Both at once: in any order.
   EXPECT_EQ(problem("[8:a,b]", "[8]", 0b11), "");
   EXPECT_EQ(problem("[8:b,a]", "[8]", 0b11), "");

@@ -215,9 +215,10 @@ class Exhaustion {
   std::vector<std::pair<Layout, double>> reached_;
 };
 
-// The steps as a program, played with real numbers: a sum over n devices that all have x is n·x.
+// The steps as a program, played with real numbers: a sum over n devices that all have x is n·x. Parts of different
+// sizes are padded or grouped.
 std::string problem_when_played(const Shape& shape, const Layout& from, const std::vector<ReshardStep>& steps,
-                                const Mesh& mesh) {
+                                const Mesh& mesh, Parts uneven) {
   if (steps.empty()) return "";
   GraphBuilder builder("x");
   const TensorId x = builder.state("x", DType::F32, shape);
@@ -233,10 +234,17 @@ std::string problem_when_played(const Shape& shape, const Layout& from, const st
   BufferId last = add_buffer(from);
   std::int64_t times = 1;
   for (const ReshardStep& step : steps) {
+    const Layout* const cut = cut_side(step.collective, program.buffers[last].layout, step.to);
+    const Parts parts = cut && has_uneven_parts(*cut, step.axes) ? uneven : Parts::Even;
     const BufferId next = add_buffer(step.to);
     program.stages[0].forward.push_back(
         program.instructions.push_back({.mesh = MeshId(0),
-                                        .what = Communicate{step.collective, step.axes, step.reducer, {last}, {next}},
+                                        .what = Communicate{.collective = step.collective,
+                                                            .axes = step.axes,
+                                                            .reducer = step.reducer,
+                                                            .inputs = {last},
+                                                            .outputs = {next},
+                                                            .parts = parts},
                                         .stream = Stream::Compute}));
     if (step.collective == Collective::AllReduce || step.collective == Collective::ReduceScatter)
       times *= mesh.group_size(step.axes);
@@ -264,6 +272,9 @@ class LinearPrice final : public StepPrice {
   LinearPrice(double step, double element) : step_(step), element_(element) {}
   double of(const ReshardStep& step, const Layout& before, const Mesh& mesh, DType) const override {
     return step_ + element_ * elements_sent(step, before, mesh);
+  }
+  double of_parts(Collective, MeshAxes, Parts, const PartSizes& bytes, const Mesh&) const override {
+    return step_ + element_ * static_cast<double>(bytes.largest);
   }
   double of(const Layout& from, const std::vector<ReshardStep>& steps, const Mesh& mesh) const {
     double total = 0;
@@ -309,7 +320,7 @@ TEST(Reshard, WhatAPriceChoosesCostsNoMoreAndAllArrives) {
     const LinearPrice price(static_cast<double>(rng.below(20'000)), 1);
     const auto by_bytes = reshard(from, to, mesh).value(), by_price = reshard(from, to, mesh, &price).value();
     ASSERT_LE(price.of(from, by_price, mesh), price.of(from, by_bytes, mesh) + 1e-6) << what;
-    ASSERT_EQ(problem_when_played(shape, from, by_price, mesh), "") << what;
+    ASSERT_EQ(problem_when_played(shape, from, by_price, mesh, Parts::Grouped), "") << what;
     others += by_price != by_bytes;
   }
   EXPECT_GT(others, 20);
@@ -331,13 +342,51 @@ TEST(Reshard, NoSequenceSendsLessAndAllArrives) {
     const auto steps = reshard(from, to, mesh);
     ASSERT_TRUE(steps.ok()) << what;
     ASSERT_NEAR(sent(from, *steps, mesh), Exhaustion(from, to, mesh).least(), 1e-6) << what;
-    ASSERT_EQ(problem_when_played(shape, from, *steps, mesh), "") << what;
+    ASSERT_EQ(problem_when_played(shape, from, *steps, mesh, i % 2 == 0 ? Parts::Padded : Parts::Grouped), "") << what;
     for (const ReshardStep& step : *steps) joint += std::popcount(step.axes) > 1;
     uneven += what.find('+') != std::string::npos;
   }
   EXPECT_GT(joint, cases / 4);
   EXPECT_GT(uneven, cases / 20);
   fmt::print("{} reshardings played, {} steps over several axes, {} with uneven parts\n", cases, joint, uneven);
+}
+
+// What members have, counted device by device: of the group with the largest part. Without shares along the axes all
+// are of one size, with them they are not.
+TEST(Reshard, PartSizesAreThoseOfTheMembers) {
+  int uneven = 0, over_several = 0;
+  for (int i = 0; i < 2000; ++i) {
+    Rng rng = Rng(29).split(static_cast<std::uint64_t>(i));
+    const Mesh mesh = mesh_of({{"a", 2}, {"b", static_cast<int>(rng.between(2, 3))}, {"c", 3}});
+    const Shape shape(static_cast<std::size_t>(rng.between(1, 2)), 216);
+    const Layout layout = random_layout(shape, mesh, rng, false);
+    const auto axes = static_cast<MeshAxes>(rng.between(1, 7)) & split_axes(layout);
+    if (axes == 0) continue;
+    const auto elements = [&](int position) {
+      std::int64_t product = 1;
+      for (std::int64_t size : local_shape(layout, mesh, position)) product *= size;
+      return product;
+    };
+    PartSizes counted;
+    bool differ = false;
+    for (int leader = 0; leader < mesh.size(); ++leader) {
+      if (mesh.group_leader(leader, axes) != leader) continue;
+      PartSizes group{0, 0, elements(leader)};
+      for (int member : mesh.group(leader, axes)) {
+        group.all += elements(member);
+        group.largest = std::max(group.largest, elements(member));
+        group.smallest = std::min(group.smallest, elements(member));
+      }
+      differ = differ || group.smallest != group.largest;
+      if (group.largest > counted.largest) counted = group;
+    }
+    ASSERT_EQ(part_sizes(layout, axes, mesh), counted) << print(layout, mesh) << " along " << mesh.names_of(axes);
+    ASSERT_EQ(has_uneven_parts(layout, axes), differ) << print(layout, mesh) << " along " << mesh.names_of(axes);
+    uneven += differ;
+    over_several += differ && std::popcount(axes) > 1;
+  }
+  EXPECT_GT(uneven, 100);
+  EXPECT_GT(over_several, 30);
 }
 
 }  // namespace

@@ -1,12 +1,31 @@
 // A training graph spread over devices split by split, and whether it then trains as one device does.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "compile/compile.h"
 #include "reference/one_device.h"
 
 namespace weft {
+
+// So much a call and so much a byte: grouped parts take as many calls as there are members and move what there is,
+// padded ones one call and members times the largest.
+class PricePerCallAndByte final : public StepPrice {
+ public:
+  PricePerCallAndByte(double call, double byte) : call_(call), byte_(byte) {}
+  double of(const ReshardStep& step, const Layout& before, const Mesh& mesh, DType dtype) const override {
+    return call_ + byte_ * elements_sent(step, before, mesh) * bits_of(dtype) / 8;
+  }
+  double of_parts(Collective, MeshAxes axes, Parts parts, const PartSizes& bytes, const Mesh& mesh) const override {
+    const double members = mesh.group_size(axes);
+    return parts == Parts::Padded ? call_ + byte_ * members * static_cast<double>(bytes.largest)
+                                  : call_ * members + byte_ * static_cast<double>(bytes.all);
+  }
+
+ private:
+  const double call_, byte_;
+};
 
 // How a training graph is spread over devices.
 struct SpreadPlan {
@@ -21,6 +40,8 @@ struct SpreadPlan {
   bool tensor_overlap = true;
   NumberTypes types = {};
   TransferSync transfers = {};
+  std::optional<Parts> uneven_parts = {};
+  std::shared_ptr<const StepPrice> prices = {};
 
   CompileOptions options() const {
     return {.memory = memory,
@@ -28,7 +49,9 @@ struct SpreadPlan {
             .parameters = parameters,
             .keep_gathered_input = keep_gathered_input,
             .tensor_overlap = tensor_overlap,
+            .uneven_parts = uneven_parts,
             .types = types,
+            .prices = prices.get(),
             .transfers = transfers};
   }
 };

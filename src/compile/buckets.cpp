@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "compile/uneven_parts.h"
+
 namespace weft {
 
 Buckets::Buckets(const Graph& graph, const Sequence& sequence, const CompileOptions& options, Program& program)
@@ -179,7 +181,11 @@ BucketCode Buckets::join(BucketId bucket, const IdVec<GroupId, GroupCode>& group
         auto& all = std::get<Communicate>(joined.what);
         all.inputs.push_back(step.inputs[0]);
         all.outputs.push_back(step.outputs[0]);
+        if (step.parts != Parts::Even) all.parts = step.parts;
       }
+      // Uneven if one of them is; which way, by all of them.
+      if (auto& all = std::get<Communicate>(joined.what); all.parts != Parts::Even && piece.members.size() > 1)
+        all.parts = settled_parts(program_, graph_, all, options_);
       InstructionId id;
       if (old != before.end()) {
         id = old->joined[s];

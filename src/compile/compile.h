@@ -109,9 +109,13 @@ struct CompileOptions {
   // (Rings always overlap: that is what they are for.)
   bool tensor_overlap = true;
   bool tokens_once = false;  // Communicate::tokens_once, wherever tokens are routed
+  // How parts of different sizes are gathered and scattered: padded or grouped. None: whichever `prices` say takes
+  // less; without prices, grouped, which sends fewer bytes.
+  std::optional<Parts> uneven_parts = {};
   NumberTypes types = {};
   // Decides how activations get from one layout to another where fewer bytes take more steps; none: bytes do.
-  // Parameters and gradients travel with others (buckets), which bytes tell better than the price of one alone.
+  // Parameters and gradients travel with others (buckets), which bytes tell better than the price of one alone; how
+  // uneven parts are executed is settled for the whole bucket, by its price.
   const StepPrice* prices = nullptr;
   TransferSync transfers = {};
 };

@@ -92,6 +92,7 @@ CompileOptions compile_options(const SoftwareStack& stack, const Cluster& cluste
           .keep_gathered_input = stack.keep_gathered_input.value,
           .tensor_overlap = stack.tensor_overlap.value,
           .tokens_once = stack.tokens_once.value,
+          .uneven_parts = stack.uneven_parts.value,
           .types = types,
           .transfers = std::move(transfers)};
 }

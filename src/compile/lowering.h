@@ -152,6 +152,8 @@ class Lowering {
   Status need(const Event& event, EventCode& code);
   void make(const Event& event, EventCode& code);
   void reduce_scalars(const Event& last, EventCode& code);
+
+  // saved.cpp
   BufferId as_read_first(const Event& event, BufferId made);
   void begin_backward(GroupId group, std::size_t from);
   BufferId send_to_host(BufferId buffer, std::span<const Event> events);

@@ -166,6 +166,15 @@ Status Lowering::reduce_sums(OpId op, Home& kept, BufferId here, Chain& chain, E
   const auto main =
       std::find_if(sums.begin(), sums.end(), [&](BufferId each) { return is_partial(program_.buffers[each].layout); });
   if (main != sums.end()) std::rotate(sums.begin(), main, main + 1);
+  // What the step reduces is brought back from the host by the last micro-batch: its own total would have to be kept
+  // until then, and so would those of the micro-batches before it, which nothing in the step frees.
+  if (here.valid() && !options_.gradients.overlap && program_.buffers[sums.front()].layout != wanted) {
+    here = add_buffer(buffer, program_.buffers[here].layout, BufferKind::Temporary);
+    sink_ = &code.before;
+    copies_in_turn_ = true;  // after it has been stored
+    emit(kept.mesh, Copy{passage_.result, here});
+    copies_in_turn_ = false;
+  }
   if (here.valid())
     sums[static_cast<std::size_t>(std::find(sums.begin(), sums.end(), passage_.result) - sums.begin())] = here;
   const BufferId first = sums.front();

@@ -108,6 +108,10 @@ CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
       rate *= tuning.tree.value;
       seen_rate *= tuning.tree.value;
     }
+    if (query.parts == Parts::Grouped) {
+      rate *= tuning.grouped.value;
+      seen_rate *= tuning.grouped.value;
+    }
 
     CommunicateCost cost{.bytes = round_up(route.volume * static_cast<double>(query.bytes)), .route = index};
     const bool copied = group.traffic == Traffic::HostCopy;
@@ -128,7 +132,8 @@ CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
       if (group.traffic == Traffic::Transfer || group.traffic == Traffic::Halo || group.traffic == Traffic::Shift)
         start = tuning.transfer.value.value;
       if (copied) start = tuning.host_copy.value.value;
-      if (group.traffic == Traffic::AllToAll || query.uneven) start += (members - 1) * tuning.message.value.value;
+      if (group.traffic == Traffic::AllToAll || query.parts == Parts::Grouped)
+        start += (members - 1) * tuning.message.value.value;
       const double latency = start + route.steps_inside * (inside + route.latency_inside.value) +
                              route.steps_between * (between + route.latency_between.value);
       cost.latency = picoseconds(latency);

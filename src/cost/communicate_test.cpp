@@ -385,5 +385,67 @@ RC_GTEST_PROP(CommunicateLaws, MoreNetworkBandwidthIsNeverSlower, ()) {
   RC_ASSERT(isolated_time(model.communicate({&after, bytes})) <= isolated_time(model.communicate({&before, bytes})));
 }
 
+// Parts of an all-gather of `bytes` in all, one member with `share` of them and the others alike.
+PartSizes one_large_part(std::int64_t bytes, double share, std::int64_t members) {
+  const auto largest = static_cast<std::int64_t>(share * static_cast<double>(bytes));
+  return {.all = bytes, .largest = largest, .smallest = (bytes - largest) / (members - 1)};
+}
+double seconds(const CostModel& model, const Communicator& group, Parts parts, const PartSizes& bytes) {
+  return static_cast<double>(isolated_time(model.communicate(query_of_parts(group, parts, bytes)))) * 1e-12;
+}
+
+// On a link without overheads and memory without cost: padded (n−1) times the largest part, grouped all but the
+// smallest, at the rate that grouped calls reach.
+TEST(UnevenParts, PaddedMovesMembersTimesTheLargestGroupedWhatThereIs) {
+  Tuning tuning = ideal();
+  const AnalyticCost model = with_nvls(false, tuning);
+  const Cluster node = cluster("dgx-h100:1");
+  for (Collective collective : {Collective::AllGather, Collective::ReduceScatter}) {
+    const Communicator group = make_communicator(node, devices(4), collective);
+    const PartSizes bytes{.all = 8 * kGiB, .largest = 5 * kGiB, .smallest = kGiB};
+    const double copies =
+        2.0 * 13 * kGiB / (3.35e12);  // 5 GiB into the padded part, 8 out of the others, at most so fast
+    const double latency = 3 * 1e-6;
+    EXPECT_GE(seconds(model, group, Parts::Padded, bytes), 3.0 * 5 * kGiB / 450e9 + latency + copies);
+    CommunicateQuery moved = query_of_parts(group, Parts::Padded, bytes);
+    moved.arranged = 0;
+    EXPECT_NEAR(static_cast<double>(isolated_time(model.communicate(moved))) * 1e-12, 3.0 * 5 * kGiB / 450e9 + latency,
+                1e-6);
+    const double rate = 450e9 * tuning.communication.grouped.value;
+    EXPECT_NEAR(seconds(model, group, Parts::Grouped, bytes), 7.0 * kGiB / rate + latency, 1e-6);
+  }
+}
+
+// HAP's measurement, which the rate of grouped calls is from: they overtake where the largest part is 1.8 times the
+// even one, of 4 MB on 4 GPUs: here one on each of four of its machines, 10.4 Gb/s apart.
+TEST(UnevenParts, GroupedOvertakesPaddedWhereHapMeasuredIt) {
+  const Cluster machines = cluster("v100x8:4");
+  const AnalyticCost model = with_nvls(false);
+  const Communicator group = make_communicator(machines, devices(4, 8), Collective::AllGather);
+  double crossover = 0;
+  for (double ratio = 1; ratio < 4 && crossover == 0; ratio += 0.01) {
+    const PartSizes bytes = one_large_part(4'000'000, ratio / 4, 4);
+    if (seconds(model, group, Parts::Grouped, bytes) <= seconds(model, group, Parts::Padded, bytes)) crossover = ratio;
+  }
+  EXPECT_NEAR(crossover, 1.8, 0.1);
+}
+
+// One of n members has nine tenths: padded moves 0.9·(n−1) times what there is over a link, grouped at most once what
+// there is. (Of two members both move the same, and padded does so at the full rate.) Tiny parts are bound by latency,
+// of which n grouped calls have more than one padded one.
+TEST(UnevenParts, PaddedIsCheaperForTinyPartsAndDearerForLargeOnes) {
+  const AnalyticCost model = with_nvls(false);
+  for (const char* spec : {"dgx-h100:1", "dgx-a100:4", "dgx-v100:2"})
+    for (std::int64_t members : {3, 4, 8})
+      for (Collective collective : {Collective::AllGather, Collective::ReduceScatter}) {
+        const Communicator group = make_communicator(cluster(spec), devices(members), collective);
+        const PartSizes tiny = one_large_part(10 * 64, 0.9, members), large = one_large_part(kGiB, 0.9, members);
+        EXPECT_LT(seconds(model, group, Parts::Padded, tiny), seconds(model, group, Parts::Grouped, tiny))
+            << spec << members;
+        EXPECT_GT(seconds(model, group, Parts::Padded, large), seconds(model, group, Parts::Grouped, large))
+            << spec << members;
+      }
+}
+
 }  // namespace
 }  // namespace weft

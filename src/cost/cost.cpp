@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/checked.h"
 #include "graph/operators.h"
 #include "graph/token_order.h"
 
@@ -90,6 +91,19 @@ double attended_share(const Signature& signature) {
   if (signature.kind != OpKind::Attention) return 1;
   return attended_share(signature, whole_axis(signature.axes[static_cast<std::size_t>(signature.axis_named("q"))]),
                         whole_axis(signature.axes[static_cast<std::size_t>(signature.axis_named("t"))]));
+}
+
+CommunicateQuery query_of_parts(const Communicator& communicator, Parts parts, const PartSizes& bytes) {
+  const auto members = static_cast<std::int64_t>(communicator.members.size());
+  if (parts == Parts::Padded)
+    return {.communicator = &communicator,
+            .bytes = members * bytes.largest,
+            .parts = parts,
+            .arranged = bytes.largest + bytes.all};
+  const std::int64_t busiest = bytes.all - bytes.smallest;
+  return {.communicator = &communicator,
+          .bytes = members > 1 ? busiest + ceil_div(busiest, members - 1) : bytes.all,
+          .parts = parts};
 }
 
 }  // namespace weft

@@ -75,9 +75,15 @@ struct CommunicateQuery {
   // Of the largest member: as in elements_sent (layout/reshard.h), the larger of its local sizes before and after;
   // for an all-to-all its local size; for halos and transfers what it sends; for block moves the sum over all of them.
   std::int64_t bytes = 0;
-  bool uneven = false;        // members' parts differ: a gather becomes a broadcast from each
+  // Padded: `bytes` are members times the largest part. Grouped: those of the even collective whose busiest link would
+  // carry as much.
+  Parts parts = Parts::Even;
   std::int64_t arranged = 0;  // bytes put in order in memory before or after
 };
+// Of an all-gather or a reduce-scatter of parts of different sizes, in bytes. Padded: each member copies its part into
+// one of the largest's size, and all of them out of the padded ones (or the reverse, of a reduce-scatter). Grouped: on
+// the way around the ring from each member to the one before it, the link into a member carries all parts but its own.
+CommunicateQuery query_of_parts(const Communicator& communicator, Parts parts, const PartSizes& bytes);
 
 struct CommunicateCost {
   Picoseconds latency = 0;  // before bytes move at the full rate

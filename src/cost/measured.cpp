@@ -291,7 +291,7 @@ CommunicateCost MeasuredCost::one(const CommunicateQuery& query) const {
   CommunicateCost cost = analytic_.communicate(query);
   const Communicator& group = *query.communicator;
   const auto known = devices_.find(group.device);
-  if (known == devices_.end() || query.uneven || cost.cap == 0) return cost;
+  if (known == devices_.end() || query.parts == Parts::Grouped || cost.cap == 0) return cost;
   const auto measured = known->second.groups.find(group.traffic);
   if (measured == known->second.groups.end()) return cost;
   if (group.traffic == Traffic::Transfer && group.members.size() != 2) return cost;  // block moves of many
@@ -308,7 +308,10 @@ CommunicateCost MeasuredCost::one(const CommunicateQuery& query) const {
     const auto allowed = static_cast<std::int64_t>(static_cast<__int128>(carried) * kOne / narrow.coefficient);
     if (limit == 0 || allowed < limit) limit = allowed;
   }
-  const Picoseconds wanted = picoseconds(answer->seconds), before = isolated_time(cost);
+  CommunicateQuery in_order = query;  // what was measured
+  in_order.arranged = 0;
+  const Picoseconds arranging = query.arranged > 0 ? cost.latency - analytic_.communicate(in_order).latency : 0;
+  const Picoseconds wanted = picoseconds(answer->seconds) + arranging, before = isolated_time(cost);
   const double ratio = static_cast<double>(wanted) / static_cast<double>(std::max<Picoseconds>(before, 1));
   const double rate = std::max(1.0, static_cast<double>(cost.cap) / ratio);
   cost.cap = limit > 0 ? std::min(limit, static_cast<std::int64_t>(std::min(rate, 4e18)))

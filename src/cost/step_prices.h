@@ -3,6 +3,7 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,13 +14,16 @@ namespace weft {
 
 class StepPrices final : public StepPrice {
  public:
-  // Kept by reference.
-  StepPrices(const Cluster& cluster, const CostModel& cost) : cluster_(cluster), cost_(cost) {}
+  // Both are kept by reference. `uneven`: how parts of different sizes are executed; none: the cheaper way.
+  StepPrices(const Cluster& cluster, const CostModel& cost, std::optional<Parts> uneven = {})
+      : cluster_(cluster), cost_(cost), uneven_(uneven) {}
 
   // Of the slower of the first and the last group along the axes: these stand for all, which may lie differently in the
   // cluster. Safe to call from several threads.
   double of(const ReshardStep& step, const Layout& before, const Mesh& mesh, DType dtype) const override;
   Picoseconds time_of(const ReshardStep& step, const Layout& before, const Mesh& mesh, DType dtype) const;
+  double of_parts(Collective collective, MeshAxes axes, Parts parts, const PartSizes& bytes,
+                  const Mesh& mesh) const override;
 
  private:
   struct OfMesh {
@@ -27,8 +31,14 @@ class StepPrices final : public StepPrice {
     std::map<std::pair<MeshAxes, Collective>, std::vector<Communicator>> communicators;
   };
 
+  // With the lock held.
+  const std::vector<Communicator>& communicators(Collective collective, MeshAxes axes, const Mesh& mesh) const;
+  Picoseconds time_of_parts(Collective collective, MeshAxes axes, Parts parts, const PartSizes& bytes,
+                            const Mesh& mesh) const;
+
   const Cluster& cluster_;
   const CostModel& cost_;
+  const std::optional<Parts> uneven_;
   mutable std::mutex mutex_;
   mutable std::vector<OfMesh> known_;
 };

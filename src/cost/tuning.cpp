@@ -295,11 +295,13 @@ class Reader {
   }
 
   Status communication(const YamlNode& node) {
-    static const std::string known[] = {"tree",    "nvls_step",     "transfer",   "host_copy",
-                                        "message", "memory_reduce", "memory_move"};
+    static const std::string known[] = {"tree",      "grouped", "nvls_step",     "transfer",
+                                        "host_copy", "message", "memory_reduce", "memory_move"};
     WEFT_TRY(const YamlMap fields, node.map("communication", known));
     CommunicationTuning& tuning = into_.communication;
     if (const YamlNode* value = fields.find("tree")) WEFT_TRY_OK(figure(*value, "tree", 0.001, 1, tuning.tree));
+    if (const YamlNode* value = fields.find("grouped"))
+      WEFT_TRY_OK(figure(*value, "grouped", 0.001, 1, tuning.grouped));
     WEFT_TRY_OK(seconds(fields, "nvls_step", tuning.nvls_step));
     WEFT_TRY_OK(seconds(fields, "transfer", tuning.transfer));
     WEFT_TRY_OK(seconds(fields, "host_copy", tuning.host_copy));
@@ -411,6 +413,7 @@ std::optional<TuningConstant> communication_constant(CommunicationTuning& tuning
     }
   if (parts.size() != 2 || parts[0] != "communication") return std::nullopt;
   if (parts[1] == "tree") return constant(tuning.tree, 0.001, 1);
+  if (parts[1] == "grouped") return constant(tuning.grouped, 0.001, 1);
   if (parts[1] == "nvls_step") return constant(tuning.nvls_step, 0, 1);
   if (parts[1] == "transfer") return constant(tuning.transfer, 0, 1);
   if (parts[1] == "host_copy") return constant(tuning.host_copy, 0, 1);

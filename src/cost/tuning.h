@@ -141,6 +141,7 @@ struct CommunicationTuning {
   std::array<LinkTuning, kLinkKinds> links;
   std::array<ProtocolTuning, kProtocols> protocols;
   Figure<double> tree;                        // rate of trees between nodes over that of rings
+  Figure<double> grouped;                     // rate of broadcasts or reductions by each member over that of a ring
   Figure<Seconds> nvls_step;                  // a pass through the switch
   Figure<Seconds> transfer;                   // start of a send and its receive
   Figure<Seconds> host_copy;                  // start of a copy engine

@@ -296,7 +296,7 @@ Result<PlayedProgram> play_compiled(const Plan& plan, const SoftwareStack& of, c
 Result<PlayedPlan> play_plan(const Plan& plan, const CostModel& cost, const ForecastOptions& options,
                              PlayTimes* times) {
   Stopwatch watch;
-  const StepPrices prices(plan.cluster, cost);
+  const StepPrices prices(plan.cluster, cost, plan.stack.uneven_parts.value);
   WEFT_TRY(CompiledStrategy compiled, compile_plan(plan, &prices));
   if (times) times->compile = watch.lap();
   WEFT_TRY(PlayedProgram played, play_compiled(plan, plan.stack, compiled, cost, options, times));

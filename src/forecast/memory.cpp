@@ -182,6 +182,13 @@ std::int64_t MemoryOfClass::scratch_of(const Instruction& instruction) const {
         most = std::max(most, bytes_of_buffer(communicate->outputs[i]).value);
     return most;
   }
+  // A padded part, and the padded parts of all members.
+  if (const auto* communicate = std::get_if<Communicate>(&instruction.what);
+      communicate && communicate->parts == Parts::Padded) {
+    const Program& program = smaller_ ? *compiled_.last : compiled_.program;
+    return part_bytes(program, training_.graph, *communicate).largest *
+           (1 + program.meshes[instruction.mesh].group_size(communicate->axes));
+  }
   const auto* compute = std::get_if<Compute>(&instruction.what);
   if (!compute) return 0;
   const double each = scratch_per_element(training_.graph.signature(compute->op), stack_);

@@ -67,7 +67,7 @@ GroupCost::GroupCost(const Cluster& cluster, const CostModel& cost, Communicator
 
 GroupCost::Taken GroupCost::of(const CostModel& cost, std::int64_t bytes) const {
   if (communicator_.routes.empty() || bytes <= 0) return {};
-  const CommunicateCost found = cost.communicate(CommunicateQuery{&communicator_, bytes, false});
+  const CommunicateCost found = cost.communicate(CommunicateQuery{&communicator_, bytes});
   const auto cap = static_cast<double>(found.cap);
   double rate = cap;
   if (const double limit = limit_[found.route]; limit > 0) rate = std::min(rate, limit);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -30,8 +31,42 @@ std::string_view name_of(Collective collective) {
   return "?";
 }
 
-double elements_sent(const ReshardStep& step, const Layout& before, const Mesh& mesh) {
+std::string_view name_of(Parts parts) {
+  return parts == Parts::Even ? "even" : parts == Parts::Padded ? "padded" : "grouped";
+}
+
+bool has_uneven_parts(const Layout& layout, MeshAxes axes) {
+  for (const DimLayout& dim : layout.dims)
+    for (const Factor& factor : dim)
+      for (const Cut& cut : factor.cuts)
+        if (!cut.shares.empty() && (axes & axis_set(cut.mesh_axis)) != 0) return true;
+  return false;
+}
+
+// A part is the product of its shares along the axes, of what the other cuts leave; coordinates along different axes
+// are independent, so that extremes and sums multiply.
+PartSizes part_sizes(const Layout& layout, MeshAxes axes, const Mesh& mesh) {
+  const std::int64_t largest = largest_local_elements(layout, mesh);
+  PartSizes sizes{largest, largest, largest};
+  for (const DimLayout& dim : layout.dims)
+    for (const Factor& factor : dim)
+      for (const Cut& cut : factor.cuts) {
+        if ((axes & axis_set(cut.mesh_axis)) == 0) continue;
+        if (cut.shares.empty()) {
+          sizes.all *= mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)].size;
+          continue;
+        }
+        const auto [least, most] = std::minmax_element(cut.shares.begin(), cut.shares.end());
+        sizes.smallest = sizes.smallest / *most * *least;
+        sizes.all = sizes.all / *most * std::accumulate(cut.shares.begin(), cut.shares.end(), std::int64_t{0});
+      }
+  return sizes;
+}
+
+double elements_sent(const ReshardStep& step, const Layout& before, const Mesh& mesh, Parts parts) {
   const double n = mesh.group_size(step.axes);
+  if (parts == Parts::Padded)
+    return (n - 1) * static_cast<double>(largest_local_elements(*cut_side(step.collective, before, step.to), mesh));
   const auto local = static_cast<double>(largest_local_elements(before, mesh)),
              after = static_cast<double>(largest_local_elements(step.to, mesh));
   switch (step.collective) {

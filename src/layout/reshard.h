@@ -38,6 +38,17 @@ enum class Collective : std::uint8_t {
 };
 std::string_view name_of(Collective collective);
 
+// How an all-gather or a reduce-scatter is executed. Where some cut along its axes has shares, its members have parts
+// of different sizes, which NCCL's collectives do not take: either is then a choice, both give the same. (All-to-alls,
+// halos and shifts are sends and receives between pairs and take any sizes; the members of an all-reduce hold alike.)
+enum class Parts : std::uint8_t {
+  Even,     // all parts are of one size: one collective, in place
+  Padded,   // every part is copied into one of the largest's size: one collective, members × largest (FSDP2)
+  Grouped,  // a broadcast of each member's part to all (a reduction of it to its member), exactly as large as it is,
+            // all launched together (c10d's all_gather and reduce_scatter of lists)
+};
+std::string_view name_of(Parts parts);
+
 struct ReshardStep {
   Collective collective{};
   MeshAxes axes = 0;
@@ -47,11 +58,42 @@ struct ReshardStep {
   bool operator==(const ReshardStep&) const = default;
 };
 
-// What a step costs by itself, in any unit: what decides between fewer bytes and fewer steps.
+// Of the members' parts of an all-gather or a reduce-scatter, in the group where they are largest; in elements or
+// bytes.
+struct PartSizes {
+  std::int64_t all = 0;  // of the members together
+  std::int64_t largest = 0, smallest = 0;
+
+  // Of a bucket: each tensor is padded by itself.
+  PartSizes& operator+=(const PartSizes& other) {
+    all += other.all;
+    largest += other.largest;
+    smallest += other.smallest;
+    return *this;
+  }
+  bool operator==(const PartSizes&) const = default;
+};
+// Of the two layouts of an all-gather or a reduce-scatter, the one that is cut along its axes; null of other
+// collectives.
+inline const Layout* cut_side(Collective collective, const Layout& before, const Layout& after) {
+  return collective == Collective::AllGather ? &before : collective == Collective::ReduceScatter ? &after : nullptr;
+}
+// Whether the devices that differ in these mesh axes alone have parts of different sizes. Cost: one look at each cut.
+bool has_uneven_parts(const Layout& layout, MeshAxes axes);
+PartSizes part_sizes(const Layout& layout, MeshAxes axes, const Mesh& mesh);
+inline PartSizes bytes_of(DType dtype, const PartSizes& elements) {
+  return {bytes_of(dtype, elements.all), bytes_of(dtype, elements.largest), bytes_of(dtype, elements.smallest)};
+}
+
+// What a step costs by itself, in any unit: what decides between fewer bytes and fewer steps, and between padded and
+// grouped parts.
 class StepPrice {
  public:
   virtual ~StepPrice() = default;
   virtual double of(const ReshardStep& step, const Layout& before, const Mesh& mesh, DType dtype) const = 0;
+  // Of parts of different sizes in bytes, padded or grouped.
+  virtual double of_parts(Collective collective, MeshAxes axes, Parts parts, const PartSizes& bytes,
+                          const Mesh& mesh) const = 0;
 };
 
 // The steps, none when the layouts are equal. An error where no sequence exists: a local value has one layout only,
@@ -62,7 +104,8 @@ Result<std::vector<ReshardStep>> reshard(const Layout& from, const Layout& to, c
 
 // Elements that one device sends in a step among n devices, by the ring algorithm: 2(n−1)/n·V for an all-reduce of V
 // elements, (n−1)/n·V for the others, V the larger of the local sizes before and after, for an all-to-all the local
-// size; a shift sends all of it.
-double elements_sent(const ReshardStep& step, const Layout& before, const Mesh& mesh);
+// size; a shift sends all of it. Padded parts: (n−1) times the largest. Grouped ones: (n−1)/n·V on average, V less the
+// smallest part at most.
+double elements_sent(const ReshardStep& step, const Layout& before, const Mesh& mesh, Parts parts = Parts::Even);
 
 }  // namespace weft

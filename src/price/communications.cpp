@@ -241,6 +241,11 @@ Payload Communications::payload_of(const Instruction& instruction, const CommGro
     const auto local = [&](BufferId id) {
       return communicate->wire ? weft::bytes_of(*communicate->wire, elements(id)) : bytes_of_elements(id, elements(id));
     };
+    if (communicate->parts != Parts::Even) {
+      const CommunicateQuery query = query_of_parts(communicators_[group.prototype], communicate->parts,
+                                                    part_bytes(program_, graph_, *communicate));
+      return {query.bytes, query.arranged, query.parts};
+    }
     Payload payload;
     std::int64_t& bytes = payload.bytes;
     for (std::size_t i = 0; i < communicate->outputs.size(); ++i) {
@@ -282,7 +287,8 @@ const CommunicateCost& Communications::cost_of(const CommGroup& group, const Pay
   if (added) {
     const Communicator& communicator = communicators_[group.prototype];
     if (!communicator.routes.empty() && payload.bytes > 0) {
-      found->second = cost_.communicate(CommunicateQuery{&communicator, payload.bytes, false, payload.arranged});
+      found->second =
+          cost_.communicate(CommunicateQuery{&communicator, payload.bytes, payload.parts, payload.arranged});
       std::vector<std::uint32_t>& used = routes_used_[group.shape];
       if (found->second.bytes > kUnfeltBytes && std::find(used.begin(), used.end(), found->second.route) == used.end())
         used.push_back(found->second.route);

@@ -42,6 +42,7 @@ inline constexpr std::int64_t kUnfeltBytes = 16 << 10;
 struct Payload {
   std::int64_t bytes = 0;
   std::int64_t arranged = 0;  // put in order in memory, so that what goes to (or came from) one member lies together
+  Parts parts = Parts::Even;
 
   auto operator<=>(const Payload&) const = default;
 };

@@ -19,7 +19,7 @@ std::int64_t tasks_of(const CompiledStrategy& compiled) {
 
 Result<Judged> judge_plan(const PlanProblem& problem, const CostModel& cost, Plan plan, const JudgeOptions& options) {
   plan.stack = problem.stack;  // with constants of its own, perhaps
-  const StepPrices prices(plan.cluster, cost);
+  const StepPrices prices(plan.cluster, cost, plan.stack.uneven_parts.value);
   WEFT_TRY(CompiledStrategy compiled, compile_plan(plan, &prices));
   const ForecastOptions playing{
       .network = options.network, .record = tasks_of(compiled) <= kMostRecorded, .headroom = options.headroom};

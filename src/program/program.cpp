@@ -50,6 +50,26 @@ std::string_view name_of(Stream stream) {
   return "?";
 }
 
+bool has_uneven_parts(const Program& program, const Communicate& communicate) {
+  for (std::size_t i = 0; i < communicate.outputs.size(); ++i) {
+    const Layout* const cut = cut_side(communicate.collective, program.buffers[communicate.inputs[i]].layout,
+                                       program.buffers[communicate.outputs[i]].layout);
+    if (cut && has_uneven_parts(*cut, communicate.axes)) return true;
+  }
+  return false;
+}
+
+PartSizes part_bytes(const Program& program, const Graph& graph, const Communicate& communicate) {
+  PartSizes bytes;
+  for (std::size_t i = 0; i < communicate.outputs.size(); ++i) {
+    const Buffer &from = program.buffers[communicate.inputs[i]], &to = program.buffers[communicate.outputs[i]];
+    bytes += bytes_of(communicate.wire.value_or(graph.tensors()[from.tensor].type.dtype),
+                      part_sizes(*cut_side(communicate.collective, from.layout, to.layout), communicate.axes,
+                                 program.meshes[from.layout.mesh]));
+  }
+  return bytes;
+}
+
 std::span<const BufferId> reads_of(const Program& program, const Instruction& instruction) {
   if (const auto* compute = std::get_if<Compute>(&instruction.what)) return compute->inputs;
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) return communicate->inputs;

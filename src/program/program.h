@@ -88,6 +88,9 @@ struct Communicate {
   // Of an all-to-all of rows that are routed to experts: a token goes once to a device that has several of its experts,
   // and its rows are made there (DeepEP, HybridEP).
   bool tokens_once = false;
+  // Of an all-gather or a reduce-scatter: padded or grouped if and only if, of some buffer, members have parts of
+  // different sizes. A bucket is executed one way: its even parts are padded by nothing, or broadcast with the others.
+  Parts parts = Parts::Even;
 
   bool operator==(const Communicate&) const = default;
 };
@@ -208,6 +211,11 @@ struct Program {
 // The buffers an instruction reads, and those it writes, as they stand in it. A send reads, a receive writes.
 std::span<const BufferId> reads_of(const Program& program, const Instruction& instruction);
 std::span<const BufferId> writes_of(const Program& program, const Instruction& instruction);
+
+// Whether a collective gathers or scatters parts of different sizes, of any of its buffers.
+bool has_uneven_parts(const Program& program, const Communicate& communicate);
+// The parts of an all-gather or a reduce-scatter in bytes on the wire, of all its buffers together.
+PartSizes part_bytes(const Program& program, const Graph& graph, const Communicate& communicate);
 
 // The program's stage at a place of the pipeline. Where stages are held twice (DualPipe), those of the second route
 // follow all of the first.

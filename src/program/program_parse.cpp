@@ -418,6 +418,8 @@ class Parser {
       if (!communicate.wire) return error("expected the type that is sent, such as bf16, found {}", found.here());
     }
     communicate.tokens_once = in.take_after_blanks("once");
+    for (Parts parts : {Parts::Padded, Parts::Grouped})
+      if (communicate.parts == Parts::Even && in.take_after_blanks(name_of(parts))) communicate.parts = parts;
     instruction.what = std::move(communicate);
     return Ok{};
   }

@@ -18,8 +18,9 @@
 //   stage 0 backward:
 //     #9 m0 compute weight: b8 = op fc@grad_weight(b3, b7) by k:tp[outer 2] partial(dp:0)
 //     #10 m0 data last: b11 = all-reduce over dp(b8) after #9
+//     #11 m0 data last: b13 = all-gather over dp(b12) as bf16 padded    wire type; parts of different sizes: or grouped
 //   step:
-//     #11 m0 compute: b12, b13 = op fc.weight@step(b11, b6) by n:tp outer 1
+//     #12 m0 compute: b12, b13 = op fc.weight@step(b11, b6) by n:tp outer 1
 //
 // An instruction's line has its number, mesh, stream (none: a free), `first` or `last` for a guard, `weight` for the
 // weight part of backward; what it reads and writes; how an operator is split, by operator axis: mesh axes, [outer n]

@@ -268,6 +268,13 @@ class LayoutChecker {
       if (const std::string problem = change_problem(communicate, layout(in), layout(out), mesh); !problem.empty())
         return error("{}: {} becomes {}, but {}", named(), print(layout(in), mesh), print(layout(out), mesh), problem);
     }
+    const bool uneven = has_uneven_parts(program_, communicate);
+    if (uneven && communicate.parts == Parts::Even)
+      return error("{} is of parts of different sizes along {}, which are padded or grouped", named(),
+                   mesh.names_of(communicate.axes));
+    if (!uneven && communicate.parts != Parts::Even)
+      return error("{} is {}, but its parts along {} are of one size", named(), name_of(communicate.parts),
+                   mesh.names_of(communicate.axes));
     return Ok{};
   }
 

@@ -118,6 +118,11 @@ SymbolicVolume symbolic_volume(const Program& program, const Graph& graph, const
     const auto program_elements = [&](const Buffer& buffer) {
       return bits_to_bytes(largest_local_elements(buffer.layout, mesh), dtype);
     };
+    // As elements_sent has it: padded parts count by the largest.
+    const Rational sends = communicate.parts == Parts::Padded
+                               ? program_elements(collective == Collective::AllGather ? from : to) *
+                                     Rational(mesh.group_size(communicate.axes) - 1)
+                               : factor * program_elements(counts_before(collective) ? from : to);
     Bindings own;
     std::vector<Expression> sizes = Dimensions(graph, from.tensor, own).sizes;
     if (bucket) {
@@ -133,7 +138,7 @@ SymbolicVolume symbolic_volume(const Program& program, const Graph& graph, const
       found.bindings[symbol->second] += count;
       sizes.assign(sizes.size(), Expression(1));
       if (!fresh) {
-        found.program = found.program + factor * program_elements(counts_before(collective) ? from : to);
+        found.program = found.program + sends;
         continue;
       }
       own.clear();
@@ -141,7 +146,7 @@ SymbolicVolume symbolic_volume(const Program& program, const Graph& graph, const
       const Buffer& counted = counts_before(collective) ? from : to;
       found.sent += degree * whole * even_elements(counted.layout, mesh, sizes, own) *
                     Expression(Rational::of(bits_of(dtype), 8));
-      found.program = found.program + factor * program_elements(counted);
+      found.program = found.program + sends;
       found.bindings.insert(own.begin(), own.end());
       continue;
     }
@@ -156,7 +161,7 @@ SymbolicVolume symbolic_volume(const Program& program, const Graph& graph, const
       found.program = found.program + program_elements(from) - program_elements(to);
     } else {
       found.sent += degree * (counts_before(collective) ? before : after);
-      found.program = found.program + factor * program_elements(counts_before(collective) ? from : to);
+      found.program = found.program + sends;
     }
     found.bindings.insert(own.begin(), own.end());
   }

@@ -46,7 +46,7 @@ Bytes bytes_sent(const Program& program, const Graph& graph, const Communicate& 
     const Buffer& from = program.buffers[communicate.inputs[i]];
     const Buffer& to = program.buffers[communicate.outputs[i]];
     const ReshardStep step{communicate.collective, communicate.axes, communicate.reducer, to.layout};
-    bits += elements_sent(step, from.layout, program.meshes[from.layout.mesh]) *
+    bits += elements_sent(step, from.layout, program.meshes[from.layout.mesh], communicate.parts) *
             bits_of(graph.tensors()[from.tensor].type.dtype);
   }
   return {std::llround(bits / 8)};

@@ -19,7 +19,8 @@ std::int64_t bytes_sent(const Program& program, const Graph& graph) {
       for (std::size_t i = 0; i < communicate->outputs.size(); ++i) {
         const ReshardStep step{communicate->collective, communicate->axes, communicate->reducer,
                                program.buffers[communicate->outputs[i]].layout};
-        const double elements = elements_sent(step, program.buffers[communicate->inputs[i]].layout, mesh);
+        const double elements =
+            elements_sent(step, program.buffers[communicate->inputs[i]].layout, mesh, communicate->parts);
         total += elements * mesh.size() * bits_of(communicate->wire.value_or(dtype_of(communicate->outputs[i]))) / 8;
       }
     } else if (const auto* send = std::get_if<Send>(&instruction.what)) {

@@ -252,7 +252,7 @@ Picoseconds OptimumBound::transferred(const Layout& from, const Layout& to, DTyp
     }
     if (!waits) return 0;
     const Communicator communicator = make_block_moves(problem_.cluster, blocks);
-    quickest = std::min(quickest, isolated_time(problem_.cost.communicate({&communicator, bytes, false})));
+    quickest = std::min(quickest, isolated_time(problem_.cost.communicate({&communicator, bytes})));
   }
   return quickest;
 }

@@ -54,6 +54,16 @@ Status read_value(const YamlNode& node, std::string_view what, std::optional<DTy
   return Ok{};
 }
 
+Status read_value(const YamlNode& node, std::string_view what, std::optional<Parts>& value) {
+  WEFT_TRY(const std::string text, node.text(what));
+  value.reset();
+  for (Parts parts : {Parts::Padded, Parts::Grouped})
+    if (text == name_of(parts)) value = parts;
+  if (!value && text != "cheaper")
+    return node.fail("{} '{}': write padded, grouped or cheaper", what, text.substr(0, 40));
+  return Ok{};
+}
+
 using Citations = std::map<std::string, std::string>;
 
 class StackReader {
@@ -175,6 +185,7 @@ std::string shown(Seconds seconds) { return human(seconds); }
 std::string shown(int number) { return fmt::format("{}", number); }
 std::string shown(double number) { return fmt::format("{:g}", number); }
 std::string shown(bool flag) { return flag ? "true" : "false"; }
+std::string shown(const std::optional<Parts>& parts) { return parts ? std::string(name_of(*parts)) : "cheaper"; }
 std::string shown(const std::optional<DType>& dtype) { return dtype ? std::string(name_of(*dtype)) : "none"; }
 
 }  // namespace
@@ -198,6 +209,7 @@ const std::vector<Knob>& stack_knobs() {
       {"tensor_overlap", &S::tensor_overlap},
       {"p2p_overlap", &S::p2p_overlap},
       {"p2p_in_parts", &S::p2p_in_parts},
+      {"uneven_parts", &S::uneven_parts},
       {"tokens_once", &S::tokens_once},
       {"keep_gathered_input", &S::keep_gathered_input},
       {"fused_attention", &S::fused_attention},

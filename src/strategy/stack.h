@@ -15,6 +15,7 @@
 #include "base/units.h"
 #include "cluster/device.h"
 #include "graph/dtype.h"
+#include "layout/reshard.h"
 
 namespace weft {
 
@@ -30,9 +31,11 @@ struct SoftwareStack {
   Figure<int> gathers_in_flight;
   Figure<bool> reshard_after_forward;  // gathered weights are dropped and gathered again for the backward pass
   // Tensor and pipeline parallelism.
-  Figure<bool> tensor_overlap;       // collectives run beside the products they belong to
-  Figure<bool> p2p_overlap;          // sends and receives between stages run beside computation
-  Figure<bool> p2p_in_parts;         // what tensor-parallel ranks hold alike is sent in parts and gathered on arrival
+  Figure<bool> tensor_overlap;  // collectives run beside the products they belong to
+  Figure<bool> p2p_overlap;     // sends and receives between stages run beside computation
+  Figure<bool> p2p_in_parts;    // what tensor-parallel ranks hold alike is sent in parts and gathered on arrival
+  // Gathers and scatters of parts of different sizes: padded to the largest, or grouped; none: whichever is cheaper.
+  Figure<std::optional<Parts>> uneven_parts;
   Figure<bool> tokens_once;          // a token goes once to a device that has several of its experts (DeepEP, HybridEP)
   Figure<bool> keep_gathered_input;  // sequence parallelism: kept for the weight gradient, not gathered again
   // Kernels that are one, or a sequence of plain ones.
@@ -63,9 +66,10 @@ struct SoftwareStack {
 
 // One record per knob, in the order of the file: for readers, writers and documentation.
 struct Knob {
-  using Field = std::variant<Figure<Bytes> SoftwareStack::*, Figure<Seconds> SoftwareStack::*,
-                             Figure<int> SoftwareStack::*, Figure<double> SoftwareStack::*,
-                             Figure<bool> SoftwareStack::*, Figure<std::optional<DType>> SoftwareStack::*>;
+  using Field =
+      std::variant<Figure<Bytes> SoftwareStack::*, Figure<Seconds> SoftwareStack::*, Figure<int> SoftwareStack::*,
+                   Figure<double> SoftwareStack::*, Figure<bool> SoftwareStack::*,
+                   Figure<std::optional<DType>> SoftwareStack::*, Figure<std::optional<Parts>> SoftwareStack::*>;
   std::string_view name;
   Field field;
 };

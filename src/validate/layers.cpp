@@ -151,7 +151,7 @@ Result<LayerPoint> compare(const MeasuredRow& row, const MappingRules& rules, co
   WEFT_TRY(Plan plan, make_plan(request));
   const SoftwareStack stack = calibration.over(plan.stack);
   const AnalyticCost cost(stack, calibration.tuning);
-  const StepPrices prices(plan.cluster, cost);
+  const StepPrices prices(plan.cluster, cost, plan.stack.uneven_parts.value);
   WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan, &prices));
   WEFT_TRY(const PlayedProgram played, play_compiled(plan, stack, compiled, cost, {.record = true}));
   const Timeline timeline(played.priced.workload, played.run);

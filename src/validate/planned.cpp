@@ -45,7 +45,7 @@ Result<PlannedRow> plan_row(const MeasuredRow& row, const MappingRules& rules, c
   WEFT_TRY(MappedRow mapped, rules.map(row, stack));
   WEFT_TRY(Plan plan, make_plan(mapped.request));
   const AnalyticCost cost(plan.stack);
-  const StepPrices prices(plan.cluster, cost);
+  const StepPrices prices(plan.cluster, cost, plan.stack.uneven_parts.value);
   WEFT_TRY(CompiledStrategy compiled, compile_plan(plan, &prices));
   WEFT_TRY(const double measured, measured_seconds(row, plan, compiled));
   if (!(measured > 0) || !std::isfinite(measured))

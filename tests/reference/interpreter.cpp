@@ -125,6 +125,9 @@ void Interpreter::softmax_merge(const Communicate& communicate, const Mesh& mesh
 
 void Interpreter::communicate(const Communicate& communicate, const Mesh& mesh) {
   if (communicate.reducer == Reducer::SoftmaxMerge) return softmax_merge(communicate, mesh);
+  if (communicate.collective == Collective::AllGather ||
+      (communicate.collective == Collective::ReduceScatter && communicate.reducer == Reducer::Sum))
+    return gather_or_scatter(communicate, mesh);
   for (std::size_t b = 0; b < communicate.inputs.size(); ++b) {
     const std::vector<Block>& in = read(communicate.inputs[b]);
     std::vector<Block> out = parts_of(program().buffers[communicate.outputs[b]].layout, mesh);

@@ -48,6 +48,7 @@ class Interpreter {
   bool play(const Instruction& instruction);  // false: it must wait
   void compute(const Compute& compute, const Mesh& mesh);
   void communicate(const Communicate& communicate, const Mesh& mesh);
+  void gather_or_scatter(const Communicate& communicate, const Mesh& mesh);
   void softmax_merge(const Communicate& communicate, const Mesh& mesh);
   void combine(const Combine& combine, const Mesh& mesh);
   void sum_scalars(const SumScalars& sums, const Mesh& world);

@@ -34,6 +34,14 @@ class Ref {
       offset = block_->step(offset, d, index_of(operand_->dims[d], at));
     return block_->values()[offset];
   }
+  // The dimension's index at these positions, and whether it depends on an axis.
+  std::int64_t index(std::size_t d, const At& at) const { return index_of(operand_->dims[d], at); }
+  bool moves(std::size_t d, std::size_t axis) const {
+    const DimIndex& dim = operand_->dims[d];
+    for (int factor : dim.factors)
+      if (static_cast<std::size_t>(factor) == axis) return true;
+    return dim.windowed() && static_cast<std::size_t>(dim.window.kernel) == axis;
+  }
   double get(const At& at) const { return present() ? (*this)(at) : 0.0; }
   double& direct(const std::vector<std::int64_t>& global) const { return block_->at(global); }
   const Operand& operand() const { return *operand_; }

@@ -1,4 +1,5 @@
 // Contractions: sums of products straight from the index notation; attention and the LSTM cell by their formulas.
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -8,12 +9,62 @@
 namespace weft::reference {
 namespace {
 
+// An operand while one axis runs and the others stand still: only the dimensions that move with it are looked up anew.
+class Line {
+ public:
+  Line(const Ref& ref, std::size_t axis) : ref_(ref) {
+    std::size_t stride = 1;
+    for (std::size_t d = ref.operand().dims.size(); d-- > 0;) {
+      (ref.moves(d, axis) ? moving_ : standing_).push_back({d, stride});
+      stride *= ref.block().held()[d].size();
+    }
+  }
+  // False: outside of the tensor wherever the axis stands.
+  bool begin(const At& at) {
+    fixed_ = 0;
+    return add(standing_, at, fixed_);
+  }
+  // Null: outside of the tensor.
+  double* find(const At& at) const {
+    std::size_t offset = fixed_;
+    return add(moving_, at, offset) ? ref_.block().values().data() + offset : nullptr;
+  }
+
+ private:
+  struct Dim {
+    std::size_t index, stride;
+  };
+  bool add(const std::vector<Dim>& dims, const At& at, std::size_t& offset) const {
+    for (const Dim& dim : dims) {
+      const std::int64_t position = ref_.index(dim.index, at);
+      if (position < 0 || position >= ref_.operand().dims[dim.index].size) return false;
+      offset += ref_.block().step(0, dim.index, position) * dim.stride;
+    }
+    return true;
+  }
+
+  const Ref ref_;
+  std::vector<Dim> moving_, standing_;
+  std::size_t fixed_ = 0;
+};
+
 // out[…] += a[…]·b[…] over all axes: linear, matmul and convolution, forward and both backward products alike.
 void einsum(const Kernel& k) {
   const Ref a = k.in(0), b = k.in(1), y = k.out(0);
   At at = k.start();
-  k.for_each(k.all_axes(), at, [&] {
-    if (a.inside(at) && b.inside(at) && y.inside(at)) y(at) += a(at) * b(at);
+  std::vector<std::size_t> outer = k.all_axes();
+  if (outer.empty()) return;
+  const std::size_t inner = outer.back();
+  outer.pop_back();
+  std::array<Line, 3> lines = {Line(a, inner), Line(b, inner), Line(y, inner)};
+  k.for_each(outer, at, [&] {
+    for (Line& line : lines)
+      if (!line.begin(at)) return;
+    for (std::int64_t i = 0; i < k.slices[inner].size(); ++i) {
+      at[inner] = global_position(k.slices[inner], k.signature.axes[inner].size, i);
+      double *const left = lines[0].find(at), *const right = left ? lines[1].find(at) : nullptr;
+      if (double* const sum = right ? lines[2].find(at) : nullptr) *sum += *left * *right;
+    }
   });
 }
 
