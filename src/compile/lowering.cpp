@@ -89,7 +89,7 @@ BufferId Lowering::add_buffer(TensorId tensor, Layout layout, BufferKind kind, b
   buffer.storage = buffer.memory = id;
   program_.buffers[id] = std::move(buffer);
   writer_[id] = {};
-  weight_only_[id] = weight_part_;
+  readers_[id] = weight_part_ ? Readers::WeightPart : Readers::All;
   return id;
 }
 
@@ -218,9 +218,15 @@ Result<BufferId> Lowering::make_as(TensorId tensor, Layout wanted) {
     // could not be freed by those that the step does not follow.
     const BufferId memory = program_.buffers[best.source].memory;
     const BufferKind kind = program_.buffers[memory].kind;
-    if (of_parameter_ && step.collective == Collective::Slice &&
-        (phase_ == Phase::Step || kind == BufferKind::Parameter || kind == BufferKind::State))
+    if (in_place_ || (of_parameter_ && step.collective == Collective::Slice &&
+                      (phase_ == Phase::Step || kind == BufferKind::Parameter || kind == BufferKind::State)))
       program_.buffers[next].memory = memory;
+    // What a split backward gathers of an activation that it computed again, its weights' part gathers once more: the
+    // zero-bubble fork of Megatron-LM keeps the part that sequence parallelism leaves with each device in its
+    // WeightGradStore. (Gradients are kept as they were gathered for both parts there, and so here.)
+    if (options_.split_backward && !options_.keep_gathered_input && phase_ == Phase::Backward && !weight_part_ &&
+        step.collective == Collective::AllGather && graph_.tensors()[tensor].kind == TensorKind::Activation)
+      readers_[next] = Readers::InputPart;
     emit(wanted.mesh, Communicate{step.collective, step.axes, step.reducer, std::move(inputs), {next}});
     best.source = next;
   }

@@ -107,7 +107,9 @@ class Lowering {
   Id take(std::vector<Owned<Id>>& from, std::uint32_t Passage::At::*at, const Matches& matches);
   void write_over(InstructionId id);
   void forget_adders(BufferId id);
-  void remember_origin(BufferId id) { overwritten_->origins.push_back({id, {writer_[id], weight_only_[id]}}); }
+  void remember_origin(BufferId id) {
+    overwritten_->origins.push_back({id, {writer_[id], static_cast<char>(readers_[id])}});
+  }
 
   // passages.cpp
   Passage::At here() const;
@@ -136,8 +138,16 @@ class Lowering {
   Stream stream_of(const What& what) const;
   void settle_sending(Communicate& communicate) const;
 
-  // What only weight gradients made must not be read by others in backward: where it is split it comes later.
-  bool usable(BufferId id) const { return weight_part_ || phase_ == Phase::Step || !weight_only_[id]; }
+  // Who may read a buffer that backward made, where it is split into the input's part and, later, the weights'. What
+  // only weight gradients made must not be read by others, which come before it.
+  enum class Readers : char {
+    All,
+    WeightPart,
+    InputPart,  // an activation gathered for it: the weights' part gathers again, so that it is not held in between
+  };
+  bool usable(BufferId id) const {
+    return phase_ == Phase::Step || readers_[id] != (weight_part_ ? Readers::InputPart : Readers::WeightPart);
+  }
   Result<BufferId> as(TensorId tensor, const Layout& wanted);
   Result<BufferId> make_as(TensorId tensor, Layout wanted);
   struct Route;
@@ -224,7 +234,7 @@ class Lowering {
   IdVec<InstructionId, char> unsettled_;  // written, and not in its place yet
   std::vector<LastUse> last_uses_;        // in the group that is being lowered
   IdVec<BufferId, std::uint32_t> last_use_at_;
-  IdVec<BufferId, char> weight_only_;
+  IdVec<BufferId, Readers> readers_;
 
   bool once_ = false;
 
@@ -249,6 +259,7 @@ class Lowering {
   std::vector<MeshId> changed_terms_;                     // where other terms are added than before
   IdVec<BufferId, std::uint32_t> free_before_;            // in before_->frees, + 1
   bool of_parameter_ = false;
+  bool in_place_ = false;        // what is made by collectives lies where their source does
   bool adds_reduced_ = false;    // emitting the addition of gradients that were reduced
   bool copies_in_turn_ = false;  // emitting a copy that must keep its turn among those to the host
   bool gathers_parts_ = false;   // emitting what puts the parts of a transfer together

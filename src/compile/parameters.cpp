@@ -137,8 +137,12 @@ Status Lowering::accumulate_parts(const Event& event, Home& kept, BufferId ready
   for (BufferId term : std::exchange(kept.terms, {})) {
     const TensorId tensor = program_.buffers[term].tensor;
     available_[tensor] = {term};
-    WEFT_TRY(const BufferId part, as(tensor, gradient_layout(kept)));
-    reduced.push_back(part);
+    // DeepSpeed's stage 2 reduces in the bucket itself; units (FSDP's reduce-scatter) have a result of their own.
+    in_place_ = options_.memory.of(parameter_of_[buffer]).weights == 0 && graph_.uses(tensor).size() == 1;
+    const Result<BufferId> part = as(tensor, gradient_layout(kept));
+    in_place_ = false;
+    if (!part.ok()) return part.error();
+    reduced.push_back(*part);
   }
   // What was reduced is added where it was reduced: computation does not wait for it.
   sink_ = chain.steps.empty() ? &code.before : &chain.then;

@@ -150,7 +150,8 @@ void Lowering::note_differences() {
     if (std::find(differences_.begin(), differences_.end(), at) == differences_.end()) differences_.push_back(at);
   };
   for (std::size_t i = origins_begin_; i < overwritten_->origins.size(); ++i)
-    if (const auto& [id, old] = overwritten_->origins[i]; old != Overwritten::Origin{writer_[id], weight_only_[id]}) {
+    if (const auto& [id, old] = overwritten_->origins[i];
+        old != Overwritten::Origin{writer_[id], static_cast<char>(readers_[id])}) {
       note(id);
       rewritten_.push_back(id);
     }
