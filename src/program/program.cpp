@@ -50,6 +50,10 @@ std::string_view name_of(Stream stream) {
   return "?";
 }
 
+DType sent_type(const Program& program, const Graph& graph, const Communicate& communicate, BufferId buffer) {
+  return communicate.wire.value_or(graph.tensors()[program.buffers[buffer].tensor].type.dtype);
+}
+
 std::span<const BufferId> reads_of(const Program& program, const Instruction& instruction) {
   if (const auto* compute = std::get_if<Compute>(&instruction.what)) return compute->inputs;
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) return communicate->inputs;

@@ -209,6 +209,9 @@ struct Program {
 std::span<const BufferId> reads_of(const Program& program, const Instruction& instruction);
 std::span<const BufferId> writes_of(const Program& program, const Instruction& instruction);
 
+// The type that a collective sends the elements of one of its buffers in: the wire's, or the one they are stored in.
+DType sent_type(const Program& program, const Graph& graph, const Communicate& communicate, BufferId buffer);
+
 // The program's stage at a place of the pipeline. Where stages are held twice (DualPipe), those of the second route
 // follow all of the first.
 std::size_t program_stage(const Program& program, const Schedule& schedule, Place place);
