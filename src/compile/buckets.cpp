@@ -39,7 +39,10 @@ void Buckets::assign_by_size(const IdVec<GroupId, GroupCode>& groups) {
   std::map<int, BucketId> of_unit;
   // 0: all at once. Sums that must not overlap with backward go together, so that they wait for the last of them.
   const auto limit_of = [&](Chain::Purpose purpose) {
-    return purpose == Chain::Purpose::ReduceSum && !options_.gradients.overlap ? 0 : options_.gradients.bucket.value;
+    const GradientSync& sync = options_.gradients;
+    if (purpose == Chain::Purpose::ReduceSum && !sync.overlap) return std::int64_t{0};
+    return purpose == Chain::Purpose::ReduceTerm && sync.term_bucket.value > 0 ? sync.term_bucket.value
+                                                                               : sync.bucket.value;
   };
   std::size_t next = 0;
   BucketId last;

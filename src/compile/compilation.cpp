@@ -100,7 +100,7 @@ std::vector<InstructionId>& Compilation::body(std::uint32_t index) {
 void Compilation::cover_all_readers(const FreeAt& free, TurnId last) {
   InstructionList& after = program_.instructions[free.free].after;
   std::vector<std::pair<MeshId, InstructionId>> by_mesh;
-  for (const Event& event : sequence_.events(sequence_.group_of(free.tensor, 0))) {
+  for (const OperandUse& event : sequence_.events(sequence_.group_of(free.tensor, 0))) {
     const Turn& turn = sequence_.turns()[event.turn];
     if (turn.kind != TurnKind::Optimizer || event.turn > last) continue;
     const OperandRef own = sequence_.operands(event.turn).front();

@@ -74,8 +74,12 @@ struct GradientSync {
   // Reduce a gradient as soon as its last term is in, in the backward body of the last micro-batch, while earlier
   // layers are still being differentiated; otherwise all together after backward.
   bool overlap = true;
-  // Gradients that are reduced alike travel together until they reach this many bytes. PyTorch's DDP: 25 MiB.
+  // Gradients that are reduced alike travel together until they reach this many bytes; 0: all of them. PyTorch's DDP:
+  // 25 MiB.
   Bytes bucket{25 << 20};
+  // The same of what a micro-batch adds to gradients that are kept in parts (ZeRO-2): so much of it is held whole. 0:
+  // as `bucket`.
+  Bytes term_bucket{0};
 };
 
 // How parameters that are kept in parts (ZeRO-3, FSDP) come together, and those that are updated in parts (ZeRO-1, 2).
@@ -104,6 +108,7 @@ struct CompileOptions {
   GradientSync gradients = {};
   ParameterSync parameters = {};
   bool keep_gathered_input = false;  // what forward gathered of an activation is saved, not gathered again for backward
+  bool split_backward = false;       // the schedule plays the weights' part of backward later than the input's
   std::vector<int> buckets = {};     // of every accumulation, in order; empty: by GradientSync::bucket
   // Collectives on activations have a stream of their own; otherwise they take their turn among the computations.
   // (Rings always overlap: that is what they are for.)

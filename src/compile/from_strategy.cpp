@@ -33,6 +33,13 @@ IdVec<TensorId, int> units_of(const Graph& graph, const MemoryPlan& memory) {
   return unit;
 }
 
+bool splits_backward(const Schedule& schedule) {
+  for (const std::vector<Action>& actions : schedule.actions)
+    for (const Action& action : actions)
+      if (action.body == Body::BackwardWeight) return true;
+  return false;
+}
+
 ParameterStorage parameter_storage(const StorageChoice& choice) {
   ParameterStorage storage;
   storage.weights = choice.axes_of(Stored::Weights);
@@ -71,6 +78,7 @@ Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const R
   for (const auto& [id, own] : placed.parameters) memory.parameters.emplace_back(id, parameter_storage(own));
   if (memory.most_zero() >= 3) options.parameters.unit = units_of(training.graph, memory);
   options.memory = std::move(memory);
+  options.split_backward = splits_backward(schedule);
   WEFT_TRY(Program program, compile(training, placed.placing, plan, options, strategy.recompute));
   CompiledStrategy compiled{std::move(program), std::move(schedule)};
   if (last) {
@@ -84,7 +92,9 @@ CompileOptions compile_options(const SoftwareStack& stack, const Cluster& cluste
   if (stack.p2p_in_parts.value)
     for (std::int64_t device = 0; device < cluster.device_count(); ++device)
       transfers.node.push_back(static_cast<int>(cluster.node_of(DeviceId(static_cast<std::size_t>(device))).index()));
-  return {.gradients = {.overlap = stack.gradient_overlap.value, .bucket = stack.gradient_bucket.value},
+  return {.gradients = {.overlap = stack.gradient_overlap.value,
+                        .bucket = stack.gradient_bucket.value,
+                        .term_bucket = stack.scatter_bucket.value},
           .parameters = {.prefetch_forward = stack.prefetch_forward.value,
                          .prefetch_backward = stack.prefetch_backward.value,
                          .in_flight = stack.gathers_in_flight.value,

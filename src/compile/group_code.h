@@ -139,7 +139,7 @@ struct Overwritten {
   std::vector<std::pair<BufferId, Buffer>> buffers;
   struct Origin {
     InstructionId writer;
-    char weight_only = 0;
+    char readers = 0;  // Lowering::Readers
     bool operator==(const Origin&) const = default;
   };
   std::vector<std::pair<BufferId, Origin>> origins;

@@ -89,7 +89,7 @@ BufferId Lowering::add_buffer(TensorId tensor, Layout layout, BufferKind kind, b
   buffer.storage = buffer.memory = id;
   program_.buffers[id] = std::move(buffer);
   writer_[id] = {};
-  weight_only_[id] = weight_part_;
+  readers_[id] = weight_part_ ? Readers::WeightPart : Readers::All;
   return id;
 }
 
@@ -220,9 +220,15 @@ Result<BufferId> Lowering::make_as(TensorId tensor, Layout wanted) {
     // could not be freed by those that the step does not follow.
     const BufferId memory = program_.buffers[best.source].memory;
     const BufferKind kind = program_.buffers[memory].kind;
-    if (of_parameter_ && step.collective == Collective::Slice &&
-        (phase_ == Phase::Step || kind == BufferKind::Parameter || kind == BufferKind::State))
+    if (in_place_ || (of_parameter_ && step.collective == Collective::Slice &&
+                      (phase_ == Phase::Step || kind == BufferKind::Parameter || kind == BufferKind::State)))
       program_.buffers[next].memory = memory;
+    // What a split backward gathers of an activation that it computed again, its weights' part gathers once more: the
+    // zero-bubble fork of Megatron-LM keeps the part that sequence parallelism leaves with each device in its
+    // WeightGradStore. (Gradients are kept as they were gathered for both parts there, and so here.)
+    if (options_.split_backward && !options_.keep_gathered_input && phase_ == Phase::Backward && !weight_part_ &&
+        step.collective == Collective::AllGather && graph_.tensors()[tensor].kind == TensorKind::Activation)
+      readers_[next] = Readers::InputPart;
     emit(wanted.mesh, Communicate{step.collective, step.axes, step.reducer, std::move(inputs), {next}});
     best.source = next;
   }
@@ -348,7 +354,7 @@ void Lowering::given(TensorId tensor, const Layout& wanted) {
   code_->homes[tensor].push_back({.mesh = wanted.mesh, .buffer = buffer, .used = wanted, .fresh = fresh});
 }
 
-Status Lowering::need(const Event& event, EventCode& code) {
+Status Lowering::need(const OperandUse& event, EventCode& code) {
   const Turn& turn = sequence_.turns()[event.turn];
   if (turn.kind == TurnKind::ScalarSum) {  // contributions are added where they are
     code.buffer = available_[event.tensor].front();
@@ -389,7 +395,7 @@ Status Lowering::need(const Event& event, EventCode& code) {
   return Ok{};
 }
 
-void Lowering::make(const Event& event, EventCode& code) {
+void Lowering::make(const OperandUse& event, EventCode& code) {
   const Turn& turn = sequence_.turns()[event.turn];
   const Signature& signature = graph_.signature(turn.op);
   if (turn.kind == TurnKind::ScalarSum) {
@@ -415,7 +421,7 @@ void Lowering::make(const Event& event, EventCode& code) {
 }
 
 // The sums of all devices, in one collective; what is told to the player stays.
-void Lowering::reduce_scalars(const Event& last, EventCode& code) {
+void Lowering::reduce_scalars(const OperandUse& last, EventCode& code) {
   const auto sums = graph_.outputs(sequence_.turns()[last.turn].op);
   const auto is_result = [&](TensorId tensor) {
     return std::find(graph_.results().begin(), graph_.results().end(), tensor) != graph_.results().end();
@@ -437,7 +443,7 @@ void Lowering::reduce_scalars(const Event& last, EventCode& code) {
 }
 
 Status Lowering::lower_events(GroupId group, GroupCode& code) {
-  const std::span<const Event> events = sequence_.events(group);
+  const std::span<const OperandUse> events = sequence_.events(group);
   code.events.assign(events.size(), {});
   code_ = &code;
   of_parameter_ = sequence_.is_parameter(group);
@@ -446,7 +452,7 @@ Status Lowering::lower_events(GroupId group, GroupCode& code) {
   weight_part_ = false;
   for (TensorId tensor : sequence_.tensors(group)) available_[tensor].clear();
   for (std::size_t i = 0; i < events.size(); ++i) {
-    const Event& event = events[i];
+    const OperandUse& event = events[i];
     const Turn& turn = sequence_.turns()[event.turn];
     begin_event(static_cast<std::uint32_t>(i));
     if (turn.phase != phase_) {
@@ -477,7 +483,7 @@ Status Lowering::lower_events(GroupId group, GroupCode& code) {
   return Ok{};
 }
 
-Status Lowering::lower_event(const Event& event, EventCode& code) {
+Status Lowering::lower_event(const OperandUse& event, EventCode& code) {
   const Turn& turn = sequence_.turns()[event.turn];
   const bool term = turn.kind == TurnKind::Accumulate;
   if (keeping_ && phase_ != Phase::Step)
@@ -523,7 +529,7 @@ void Lowering::write_main(TurnId id, const IdVec<GroupId, GroupCode>& groups) {
     const std::vector<std::int64_t> counts = graph_.signature(turn.op).attrs.integers("counts", {});
     SumScalars sum{{}, ShortVec<std::uint32_t>(counts.size()), {}};
     for (const OperandRef& ref : sequence_.operands(id)) {
-      const Event& event = sequence_.events(ref.group)[ref.event];
+      const OperandUse& event = sequence_.events(ref.group)[ref.event];
       const BufferId buffer = groups[ref.group].events[ref.event].buffer;
       (event.output ? sum.outputs : sum.inputs).push_back(buffer);
       if (event.output) continue;

@@ -7,7 +7,7 @@
 // forward saved, in the layout it was made; parameters have homes, where they are kept and their gradients accumulate.
 //
 // A group is lowered by itself (`lower`), in the order of its events; what it makes is kept per event, and the program
-// is put together from that (assembly.h). Not here: buckets, bodies.
+// is put together from that (compilation.h). Not here: buckets, bodies.
 #pragma once
 
 #include <optional>
@@ -107,7 +107,9 @@ class Lowering {
   Id take(std::vector<Owned<Id>>& from, std::uint32_t Passage::At::*at, const Matches& matches);
   void write_over(InstructionId id);
   void forget_adders(BufferId id);
-  void remember_origin(BufferId id) { overwritten_->origins.push_back({id, {writer_[id], weight_only_[id]}}); }
+  void remember_origin(BufferId id) {
+    overwritten_->origins.push_back({id, {writer_[id], static_cast<char>(readers_[id])}});
+  }
 
   // passages.cpp
   Passage::At here() const;
@@ -119,11 +121,11 @@ class Lowering {
   void end_passage();
   void keep_passage(const Passage& old);
   void note_differences();
-  bool stays(const Event& event, const Passage& old);
-  bool finds_the_same(const Event& event, const Passage& old) const;
-  bool term_stays(const Event& event, const Passage& old);
+  bool stays(const OperandUse& event, const Passage& old);
+  bool finds_the_same(const OperandUse& event, const Passage& old) const;
+  bool term_stays(const OperandUse& event, const Passage& old);
   bool differs(TensorId tensor, MeshId on) const;
-  void keep_term(const Event& event, const Passage& old);
+  void keep_term(const OperandUse& event, const Passage& old);
   void find_changed_terms(GroupId group);
   bool other_terms(MeshId on) const;
   Home* home_before(TensorId parameter, MeshId on);
@@ -136,8 +138,16 @@ class Lowering {
   Stream stream_of(const What& what) const;
   void settle_sending(Communicate& communicate) const;
 
-  // What only weight gradients made must not be read by others in backward: where it is split it comes later.
-  bool usable(BufferId id) const { return weight_part_ || phase_ == Phase::Step || !weight_only_[id]; }
+  // Who may read a buffer that backward made, where it is split into the input's part and, later, the weights'. What
+  // only weight gradients made must not be read by others, which come before it.
+  enum class Readers : char {
+    All,
+    WeightPart,
+    InputPart,  // an activation gathered for it: the weights' part gathers again, so that it is not held in between
+  };
+  bool usable(BufferId id) const {
+    return phase_ == Phase::Step || readers_[id] != (weight_part_ ? Readers::InputPart : Readers::WeightPart);
+  }
   Result<BufferId> as(TensorId tensor, const Layout& wanted);
   Result<BufferId> make_as(TensorId tensor, Layout wanted);
   struct Route;
@@ -148,15 +158,15 @@ class Lowering {
   Layout in_parts(const Layout& layout) const;
   void given(TensorId tensor, const Layout& wanted);
   Status lower_events(GroupId group, GroupCode& code);
-  Status lower_event(const Event& event, EventCode& code);
-  Status need(const Event& event, EventCode& code);
-  void make(const Event& event, EventCode& code);
-  void reduce_scalars(const Event& last, EventCode& code);
+  Status lower_event(const OperandUse& event, EventCode& code);
+  Status need(const OperandUse& event, EventCode& code);
+  void make(const OperandUse& event, EventCode& code);
+  void reduce_scalars(const OperandUse& last, EventCode& code);
 
   // saved.cpp
-  BufferId as_read_first(const Event& event, BufferId made);
+  BufferId as_read_first(const OperandUse& event, BufferId made);
   void begin_backward(GroupId group, std::size_t from);
-  BufferId send_to_host(BufferId buffer, std::span<const Event> events);
+  BufferId send_to_host(BufferId buffer, std::span<const OperandUse> events);
   void begin_step(GroupId group);
 
   // liveness.cpp
@@ -168,7 +178,7 @@ class Lowering {
 
   // ring.cpp
   bool goes_around(TurnId turn) const;
-  InstructionId maker(const Event& event);  // of an output
+  InstructionId maker(const OperandUse& event);  // of an output
   void write_ring(TurnId turn, const BufferList& operands);
 
   // parameters.cpp
@@ -178,8 +188,8 @@ class Lowering {
   Layout step_layout(const Home& of) const;
   BufferId sum_in(const Home& home, const Layout& layout) const;
   Status reduce_sums(OpId op, Home& kept, BufferId here, Chain& chain, EventCode& code);
-  Status accumulate(const Event& event, EventCode& code);
-  Status accumulate_parts(const Event& event, Home& kept, BufferId ready, EventCode& code);
+  Status accumulate(const OperandUse& event, EventCode& code);
+  Status accumulate_parts(const OperandUse& event, Home& kept, BufferId ready, EventCode& code);
   BufferId add_to_sum(OpId op, Home& kept, BufferId term);
   Status sum_tied_gradients();
   struct Tie;
@@ -189,7 +199,7 @@ class Lowering {
   Result<BufferId> part(MeshId a, MeshId b, bool may_stay, const Make& make);
   Result<BufferId> bring_term(const Tie& tie, std::size_t to, BufferId held);
   void add_term(const Tie& tie, std::size_t at, BufferId a, BufferId b, BufferId sum);
-  Status optimize(const Event& event);
+  Status optimize(const OperandUse& event);
   Status optimize_copy(TurnId turn, const Layout& layout, Home& copy);
   void add_chain(Chain chain, Chain::Purpose purpose);
   bool gathers_in_units(TensorId tensor) const;
@@ -226,7 +236,7 @@ class Lowering {
   IdVec<InstructionId, char> unsettled_;  // written, and not in its place yet
   std::vector<LastUse> last_uses_;        // in the group that is being lowered
   IdVec<BufferId, std::uint32_t> last_use_at_;
-  IdVec<BufferId, char> weight_only_;
+  IdVec<BufferId, Readers> readers_;
 
   bool once_ = false;
 
@@ -251,6 +261,7 @@ class Lowering {
   std::vector<MeshId> changed_terms_;                     // where other terms are added than before
   IdVec<BufferId, std::uint32_t> free_before_;            // in before_->frees, + 1
   bool of_parameter_ = false;
+  bool in_place_ = false;        // what is made by collectives lies where their source does
   bool adds_reduced_ = false;    // emitting the addition of gradients that were reduced
   bool copies_in_turn_ = false;  // emitting a copy that must keep its turn among those to the host
   bool gathers_parts_ = false;   // emitting what puts the parts of a transfer together

@@ -53,7 +53,7 @@ void Lowering::reserve(std::size_t count) {
   program_.instructions.reserve(count);
   writer_.reserve(count);
   last_use_at_.reserve(count);
-  weight_only_.reserve(count);
+  readers_.reserve(count);
   joined_.reserve(count);
   unsettled_.reserve(count);
 }
@@ -97,7 +97,7 @@ BufferId Lowering::number_of(const Buffer& buffer) {
     if (!writer_.contains(id)) {
       writer_.push_back({});
       last_use_at_.push_back(0);
-      weight_only_.push_back(0);
+      readers_.push_back(Readers::All);
     }
     if (!adders_.empty()) adders_.erase(id);
   }
@@ -156,7 +156,7 @@ void Lowering::put_back(Overwritten& journal) {
   backwards(journal.buffers, [&](BufferId id, Buffer& old) { program_.buffers[id] = std::move(old); });
   backwards(journal.origins, [&](BufferId id, const Overwritten::Origin& old) {
     writer_[id] = old.writer;
-    weight_only_[id] = old.weight_only;
+    readers_[id] = static_cast<Readers>(old.readers);
   });
   backwards(journal.adders, [&](BufferId id, InstructionList& old) { adders_[id] = std::move(old); });
 }

@@ -51,7 +51,7 @@ Layout Lowering::step_layout(const Home& of) const {
 // Gradients accumulate in place, on each mesh for itself, in the form they are made; terms made in another form have a
 // sum of their own, so that each form is reduced once, when all terms of the step are in. Where the sum is kept in
 // parts (ZeRO-2, 3), the terms of one micro-batch are added up so, and what they come to is reduced every micro-batch.
-Status Lowering::accumulate(const Event& event, EventCode& code) {
+Status Lowering::accumulate(const OperandUse& event, EventCode& code) {
   const OpId op = sequence_.turns()[event.turn].op;
   const TensorId gradient = graph_.inputs(op)[1], buffer = graph_.tensors()[graph_.outputs(op)[0]].storage;
   const TensorId parameter = parameter_of_[buffer];
@@ -112,7 +112,7 @@ BufferId Lowering::add_to_sum(OpId op, Home& kept, BufferId term) {
 
 // The terms of a micro-batch are added up as they are made, each form by itself; when the last is in, each is reduced
 // onto the parts that are kept.
-Status Lowering::accumulate_parts(const Event& event, Home& kept, BufferId ready, EventCode& code) {
+Status Lowering::accumulate_parts(const OperandUse& event, Home& kept, BufferId ready, EventCode& code) {
   const OpId op = sequence_.turns()[event.turn].op;
   const TensorId buffer = graph_.tensors()[graph_.outputs(op)[0]].storage;
   const Layout made = program_.buffers[ready].layout;
@@ -137,8 +137,12 @@ Status Lowering::accumulate_parts(const Event& event, Home& kept, BufferId ready
   for (BufferId term : std::exchange(kept.terms, {})) {
     const TensorId tensor = program_.buffers[term].tensor;
     available_[tensor] = {term};
-    WEFT_TRY(const BufferId part, as(tensor, gradient_layout(kept)));
-    reduced.push_back(part);
+    // DeepSpeed's stage 2 reduces in the bucket itself; units (FSDP's reduce-scatter) have a result of their own.
+    in_place_ = options_.memory.of(parameter_of_[buffer]).weights == 0 && graph_.uses(tensor).size() == 1;
+    const Result<BufferId> part = as(tensor, gradient_layout(kept));
+    in_place_ = false;
+    if (!part.ok()) return part.error();
+    reduced.push_back(*part);
   }
   // What was reduced is added where it was reduced: computation does not wait for it.
   sink_ = chain.steps.empty() ? &code.before : &chain.then;
@@ -358,7 +362,7 @@ Status Lowering::collect(Tie& tie) {
 }
 
 // Optimizer operators run on every mesh that keeps the parameter, on the layout of its optimizer state.
-Status Lowering::optimize(const Event& event) {
+Status Lowering::optimize(const OperandUse& event) {
   const OpId op = sequence_.turns()[event.turn].op;
   const OpKind kind = graph_.kind(op);
   std::vector<Home>& copies = code_->homes.at(optimized_by_[op]);

@@ -150,7 +150,8 @@ void Lowering::note_differences() {
     if (std::find(differences_.begin(), differences_.end(), at) == differences_.end()) differences_.push_back(at);
   };
   for (std::size_t i = origins_begin_; i < overwritten_->origins.size(); ++i)
-    if (const auto& [id, old] = overwritten_->origins[i]; old != Overwritten::Origin{writer_[id], weight_only_[id]}) {
+    if (const auto& [id, old] = overwritten_->origins[i];
+        old != Overwritten::Origin{writer_[id], static_cast<char>(readers_[id])}) {
       note(id);
       rewritten_.push_back(id);
     }
@@ -188,7 +189,7 @@ BufferId Lowering::elsewhere(TensorId tensor, MeshId on) const {
   return BufferId();
 }
 
-bool Lowering::stays(const Event& event, const Passage& old) {
+bool Lowering::stays(const OperandUse& event, const Passage& old) {
   const Turn& turn = sequence_.turns()[event.turn];
   if (changed_[turn.op] || old.depends) return false;
   if (turn.kind == TurnKind::Accumulate) return term_stays(event, old);
@@ -206,7 +207,7 @@ bool Lowering::stays(const Event& event, const Passage& old) {
 }
 
 // Whatever else there is: a buffer in the layout wanted, which was there before, is the first that is.
-bool Lowering::finds_the_same(const Event& event, const Passage& old) const {
+bool Lowering::finds_the_same(const OperandUse& event, const Passage& old) const {
   if (old.begin.buffer != old.end.buffer) return false;
   const BufferId found = before_->events[event_].buffer;
   if (std::find(rewritten_.begin(), rewritten_.end(), found) != rewritten_.end()) return false;
@@ -258,7 +259,7 @@ Home* Lowering::home_before(TensorId parameter, MeshId on) {
 }
 
 void Lowering::find_changed_terms(GroupId group) {
-  const std::span<const Event> events = sequence_.events(group);
+  const std::span<const OperandUse> events = sequence_.events(group);
   for (std::size_t i = 0; i < events.size(); ++i) {
     const Turn& turn = sequence_.turns()[events[i].turn];
     if (turn.kind != TurnKind::Accumulate) continue;
@@ -281,7 +282,7 @@ bool has_sum(const Home& home, BufferId sum) {
 }  // namespace
 
 // A term is added as it was if it and the sum it is added to are what they were.
-bool Lowering::term_stays(const Event& event, const Passage& old) {
+bool Lowering::term_stays(const OperandUse& event, const Passage& old) {
   const OpId op = sequence_.turns()[event.turn].op;
   const TensorId gradient = graph_.inputs(op)[1], sum = graph_.tensors()[graph_.outputs(op)[0]].storage;
   const TensorId parameter = parameter_of_[sum];
@@ -301,7 +302,7 @@ bool Lowering::term_stays(const Event& event, const Passage& old) {
   return tied == was_tied && (tied || !other_terms(old.mesh));
 }
 
-void Lowering::keep_term(const Event& event, const Passage& old) {
+void Lowering::keep_term(const OperandUse& event, const Passage& old) {
   const OpId op = sequence_.turns()[event.turn].op;
   const TensorId sum = graph_.tensors()[graph_.outputs(op)[0]].storage, parameter = parameter_of_[sum];
   Home& is = home(parameter, old.mesh);

@@ -41,7 +41,7 @@ bool Lowering::goes_around(TurnId turn) const {
          !ring_of(graph_.signature(op), plan_.ops[op]).along.empty();
 }
 
-InstructionId Lowering::maker(const Event& event) {
+InstructionId Lowering::maker(const OperandUse& event) {
   if (!goes_around(event.turn)) return mains_[event.turn];
   const Signature& signature = graph_.signature(sequence_.turns()[event.turn].op);
   if (!signature.outputs[event.operand].axes().contains(signature.axis_named("t"))) return mains_[event.turn];

@@ -10,7 +10,7 @@ namespace weft {
 
 // Of the forms that forward made on the way, the one from which the least is sent to what is read, if it takes no more
 // memory: what was exchanged is kept so, what was exchanged and then gathered as it was before the gather.
-BufferId Lowering::as_read_first(const Event& event, BufferId made) {
+BufferId Lowering::as_read_first(const OperandUse& event, BufferId made) {
   const Layout& wanted = split(event.turn).inputs[event.operand];
   if (is_partial(wanted) || wanted != without_halos(wanted)) return made;
   const auto elements = [&](BufferId id) {
@@ -35,7 +35,7 @@ BufferId Lowering::as_read_first(const Event& event, BufferId made) {
 // What backward reads of forward is saved on the mesh that reads it, as it was made there; what was partial, in the
 // first whole form it had. What is computed again is not kept.
 void Lowering::begin_backward(GroupId group, std::size_t from) {
-  const std::span<const Event> events = sequence_.events(group);
+  const std::span<const OperandUse> events = sequence_.events(group);
   struct Wanted {
     TensorId tensor;
     MeshId mesh;
@@ -97,7 +97,7 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
 }
 
 // After the last turn of forward that makes or reads it.
-BufferId Lowering::send_to_host(BufferId buffer, std::span<const Event> events) {
+BufferId Lowering::send_to_host(BufferId buffer, std::span<const OperandUse> events) {
   const TensorId tensor = program_.buffers[buffer].tensor;
   const Layout layout = program_.buffers[buffer].layout;
   const BufferId stored = add_buffer(tensor, layout, BufferKind::Saved, true);

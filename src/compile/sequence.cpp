@@ -145,7 +145,7 @@ void Sequence::list_events(const Graph& graph, int routes) {
       const Turn& turn = turns_[id];
       if (!turn.op.valid()) continue;
       const auto refer = [&](TensorId tensor, std::size_t operand, bool output) {
-        take(group_of(tensor, turn.route), Event{id, static_cast<std::uint32_t>(operand), output, tensor});
+        take(group_of(tensor, turn.route), OperandUse{id, static_cast<std::uint32_t>(operand), output, tensor});
       };
       const auto inputs = graph.inputs(turn.op), outputs = graph.outputs(turn.op);
       if (turn.kind == TurnKind::Accumulate || turn.kind == TurnKind::Optimizer) {
@@ -159,7 +159,7 @@ void Sequence::list_events(const Graph& graph, int routes) {
           // Sums have the terms of both routes.
           if (const GroupId other = group_of(inputs[i], routes - 1);
               turn.kind == TurnKind::ScalarSum && other != group_of(inputs[i], 0))
-            take(other, Event{id, static_cast<std::uint32_t>(i), false, inputs[i]});
+            take(other, OperandUse{id, static_cast<std::uint32_t>(i), false, inputs[i]});
         }
         for (std::size_t i = 0; i < outputs.size(); ++i) refer(outputs[i], i, true);
       }
@@ -167,14 +167,14 @@ void Sequence::list_events(const Graph& graph, int routes) {
   };
   events_.expect(groups());
   operands_.expect(turns_.size());
-  for_all([&](GroupId group, const Event& event) {
+  for_all([&](GroupId group, const OperandUse& event) {
     events_.count(group);
     operands_.count(event.turn);
   });
   events_.allot();
   operands_.allot();
   IdVec<GroupId, std::uint32_t> listed(groups(), 0);
-  for_all([&](GroupId group, const Event& event) {
+  for_all([&](GroupId group, const OperandUse& event) {
     operands_.add(event.turn, {group, listed[group]++});
     events_.add(group, event);
   });

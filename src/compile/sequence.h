@@ -37,7 +37,7 @@ struct Turn {
   int route = 0;             // where stages are held twice: by which route of the pipeline
 };
 
-struct Event {
+struct OperandUse {
   TurnId turn;
   std::uint32_t operand = 0;
   bool output = false;
@@ -76,7 +76,7 @@ class Sequence {
 
   const IdVec<TurnId, Turn>& turns() const { return turns_; }
   std::size_t groups() const { return parameter_.size(); }
-  std::span<const Event> events(GroupId group) const { return events_[group]; }
+  std::span<const OperandUse> events(GroupId group) const { return events_[group]; }
   std::span<const TensorId> tensors(GroupId group) const { return tensors_[group]; }
   // Whether the group is a parameter's.
   bool is_parameter(GroupId group) const { return parameter_[group]; }
@@ -103,7 +103,7 @@ class Sequence {
   IdVec<TensorId, GroupId> group_of_;
   IdVec<GroupId, char> parameter_, shared_;
   ListsById<GroupId, TensorId> tensors_;
-  ListsById<GroupId, Event> events_;
+  ListsById<GroupId, OperandUse> events_;
   std::size_t groups_per_route_ = 0;
   ListsById<TurnId, OperandRef> operands_;
 };

@@ -63,11 +63,15 @@ PartSizes part_bytes(const Program& program, const Graph& graph, const Communica
   PartSizes bytes;
   for (std::size_t i = 0; i < communicate.outputs.size(); ++i) {
     const Buffer &from = program.buffers[communicate.inputs[i]], &to = program.buffers[communicate.outputs[i]];
-    bytes += bytes_of(communicate.wire.value_or(graph.tensors()[from.tensor].type.dtype),
+    bytes += bytes_of(sent_type(program, graph, communicate, communicate.inputs[i]),
                       part_sizes(*cut_side(communicate.collective, from.layout, to.layout), communicate.axes,
                                  program.meshes[from.layout.mesh]));
   }
   return bytes;
+}
+
+DType sent_type(const Program& program, const Graph& graph, const Communicate& communicate, BufferId buffer) {
+  return communicate.wire.value_or(graph.tensors()[program.buffers[buffer].tensor].type.dtype);
 }
 
 std::span<const BufferId> reads_of(const Program& program, const Instruction& instruction) {

@@ -216,6 +216,8 @@ std::span<const BufferId> writes_of(const Program& program, const Instruction& i
 bool has_uneven_parts(const Program& program, const Communicate& communicate);
 // The parts of an all-gather or a reduce-scatter in bytes on the wire, of all its buffers together.
 PartSizes part_bytes(const Program& program, const Graph& graph, const Communicate& communicate);
+// The type that a collective sends the elements of one of its buffers in: the wire's, or the one they are stored in.
+DType sent_type(const Program& program, const Graph& graph, const Communicate& communicate, BufferId buffer);
 
 // The program's stage at a place of the pipeline. Where stages are held twice (DualPipe), those of the second route
 // follow all of the first.

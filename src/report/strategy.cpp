@@ -66,7 +66,7 @@ std::vector<SyncReport> sync_reports(const Plan& plan, const CompiledStrategy& c
     const Cargo cargo = cargo_of(graph, buffer.tensor);
     if (cargo == Cargo::Scalars) return;
     const std::string group = program.meshes[instruction.mesh].names_of(communicate->axes);
-    const DType dtype = graph.tensors()[buffer.tensor].type.dtype;
+    const DType dtype = sent_type(program, graph, *communicate, communicate->inputs[0]);
     SyncReport& sync = found[{cargo, !in_backward, group, communicate->collective, dtype}];
     if (sync.count.empty()) {
       sync = {cargo, communicate->collective, group, dtype, in_backward, {}, {}};
@@ -468,15 +468,15 @@ std::string headline(const Plan& plan) {
   line("step", fmt::format("{}: micro-batch {} · {}{} replica{} · {} micro-batch{}", samples,
                            grouped(batch.micro_batch), shares, grouped(batch.replicas), batch.replicas == 1 ? "" : "s",
                            grouped(batch.micro_batches), batch.micro_batches == 1 ? "" : "es"));
-  const int weight = bits_of(plan.precision.stored) / 8, gradient = bits_of(plan.precision.gradients) / 8;
-  const int states = plan.options.optimizer == OptimizerKind::Sgd        ? 0
-                     : plan.options.optimizer == OptimizerKind::Momentum ? 4
-                                                                         : 8;
-  const int optimizer = states + (plan.precision.masters ? 4 : 0);
-  line("precision",
-       fmt::format("{}: {} weights, {} gradients, {}{} = {}+{}+{} bytes per parameter", plan.precision.name,
-                   name_of(plan.precision.stored), name_of(plan.precision.gradients), name_of(plan.options.optimizer),
-                   plan.precision.masters ? " with f32 masters" : "", weight, gradient, optimizer));
+  const KeptTypes weights = kept_types(plan.training, Stored::Weights);
+  const KeptTypes gradients = kept_types(plan.training, Stored::Gradients);
+  const KeptTypes states = kept_types(plan.training, Stored::Optimizer);
+  std::string precision = fmt::format("{}: {} weights", plan.precision.name, weights.names());
+  if (!gradients.elements.empty()) precision += fmt::format(", {} gradients", gradients.names());
+  precision +=
+      fmt::format(", {}{}", name_of(plan.options.optimizer), plan.precision.masters ? " with f32 masters" : "");
+  line("precision", fmt::format("{} = {:.4g}+{:.4g}+{:.4g} bytes per parameter", precision, weights.bytes_each(),
+                                gradients.bytes_each(), states.bytes_each()));
   line("stack", fmt::format("{}: {}", plan.stack.name, plan.stack.title));
   return text + "\n";
 }

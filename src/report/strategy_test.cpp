@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "report/table.h"
@@ -179,6 +181,72 @@ TEST(ShowStrategy, FsdpMovesThreeTimesTheWeights) {
   // The embedding's backward pass needs no table.
   EXPECT_NEAR(gathered / (2 * (2 * psi - 128256.0 * 4096) * 7 / 8), 1, 1e-9);
   EXPECT_EQ(one.report.held[0].cuts.front().first, std::vector<std::string>{"dp"});
+}
+
+// Types and bytes are those of what the program keeps and sends, for every stack and precision: on one device nothing
+// is cut, so its buffers have the bytes per parameter that the headline tells.
+TEST(ShowStrategy, TellsTheTypesThatAreKept) {
+  for (const std::string& stack : stack_names())
+    for (const char* const dtype : {"", "bf16", "fp32", "fp8", "amp-fp16"})
+      for (const char* const freeze : {"", "layers.0"}) {
+        const Shown one = shown({.model = "llama3-8b:hidden=256,heads=4,kv_heads=4,ffn=512,vocab=1024,layers=2",
+                                 .cluster = "dgx-h100:1",
+                                 .strategy = "dp=1,ga=2",
+                                 .seq = 64,
+                                 .dtype = dtype,
+                                 .devices = {0},
+                                 .stack = stack,
+                                 .freeze = freeze});
+        SCOPED_TRACE(fmt::format("{} {} {}", stack, dtype, freeze));
+        const std::int64_t all = one.plan.stored_parameters(), trained = all - one.plan.frozen_parameters();
+        std::map<Stored, std::map<DType, std::int64_t>> kept;  // elements in buffers of the program
+        const Graph& graph = one.plan.training.graph;
+        std::set<TensorId> sums;
+        for (const auto& [parameter, sum] : one.plan.training.accumulated) sums.insert(graph.tensors()[sum].storage);
+        const Program& program = one.compiled.program;
+        for (BufferId id : program.buffers.ids()) {
+          const Buffer& buffer = program.buffers[id];
+          const Tensor& tensor = graph.tensors()[buffer.tensor];
+          const bool weight = buffer.kind == BufferKind::Parameter;
+          if (buffer.memory != id || tensor.type.shape.empty() || (!weight && buffer.kind != BufferKind::State))
+            continue;
+          kept[weight                         ? Stored::Weights
+               : sums.contains(buffer.tensor) ? Stored::Gradients
+                                              : Stored::Optimizer][tensor.type.dtype] +=
+              largest_local_elements(buffer.layout, program.meshes[buffer.layout.mesh]);
+        }
+        std::vector<std::string> figures;
+        for (const Stored kind : {Stored::Weights, Stored::Gradients, Stored::Optimizer}) {
+          std::int64_t bytes = 0;
+          for (const auto& [type, elements] : kept[kind]) bytes += bytes_of(type, elements);
+          figures.push_back(fmt::format("{}", bytes / (kind == Stored::Weights ? all : trained)));
+        }
+        EXPECT_THAT(one.text(), HasSubstr(fmt::format("= {} bytes per parameter", fmt::join(figures, "+"))));
+        for (const HeldKind& held : one.report.held)
+          for (const auto& [type, elements] : kept[held.kind])
+            EXPECT_THAT(held.types, HasSubstr(std::string(name_of(type))));
+      }
+}
+
+// What is sent counts in the type it is sent in. FSDP sums in fp32 and sends bf16; Megatron-LM sums in fp32, and of a
+// term of ZeRO-2, which is made in bf16, sends fp32.
+TEST(ShowStrategy, TellsTheTypesThatAreSent) {
+  const auto reduced = [](const char* stack, const char* zero) {
+    const Shown one = shown({.model = "llama3-8b:layers=2",
+                             .cluster = "dgx-h100:1",
+                             .strategy = fmt::format("dp=8,ga=1,{}", zero),
+                             .stack = stack});
+    for (const SyncReport& sync : one.report.syncs)
+      if (sync.cargo == Cargo::Gradients) {
+        EXPECT_EQ(sync.dtype, stack[0] == 'p' ? DType::BF16 : DType::F32);
+      }
+    return static_cast<double>(sent(one.report, Cargo::Gradients, "reduce-scatter", "dp", 0).value) /
+           (static_cast<double>(one.plan.stored_parameters()) * 7 / 8);
+  };
+  EXPECT_NEAR(reduced("pytorch-fsdp", "zero=1"), 2, 1e-9);
+  EXPECT_NEAR(reduced("megatron-lm", "zero=1"), 4, 1e-9);
+  EXPECT_NEAR(reduced("megatron-lm", "zero=2"), 4, 1e-9);
+  EXPECT_NEAR(reduced("megatron-lm", "zero=3"), 4, 1e-9);
 }
 
 // ResNet-50, data parallel: the fp32 gradients of 25,557,032 parameters, all-reduced: 2 · 7/8 of them sent.

@@ -114,7 +114,7 @@ SymbolicVolume symbolic_volume(const Program& program, const Graph& graph, const
   std::map<std::string, std::string> parts;  // of a bucket: by cuts and type, a symbol
   for (std::size_t i = 0; i < communicate.outputs.size(); ++i) {
     const Buffer &from = program.buffers[communicate.inputs[i]], &to = program.buffers[communicate.outputs[i]];
-    const DType dtype = graph.tensors()[from.tensor].type.dtype;
+    const DType dtype = sent_type(program, graph, communicate, communicate.inputs[i]);
     const auto program_elements = [&](const Buffer& buffer) {
       return bits_to_bytes(largest_local_elements(buffer.layout, mesh), dtype);
     };

@@ -47,7 +47,7 @@ Bytes bytes_sent(const Program& program, const Graph& graph, const Communicate& 
     const Buffer& to = program.buffers[communicate.outputs[i]];
     const ReshardStep step{communicate.collective, communicate.axes, communicate.reducer, to.layout};
     bits += elements_sent(step, from.layout, program.meshes[from.layout.mesh], communicate.parts) *
-            bits_of(graph.tensors()[from.tensor].type.dtype);
+            bits_of(sent_type(program, graph, communicate, communicate.inputs[i]));
   }
   return {std::llround(bits / 8)};
 }

@@ -201,6 +201,7 @@ const std::vector<Knob>& stack_knobs() {
   using S = SoftwareStack;
   static const std::vector<Knob> knobs = {
       {"gradient_bucket", &S::gradient_bucket},
+      {"scatter_bucket", &S::scatter_bucket},
       {"gradient_overlap", &S::gradient_overlap},
       {"prefetch_forward", &S::prefetch_forward},
       {"prefetch_backward", &S::prefetch_backward},

@@ -24,6 +24,7 @@ struct SoftwareStack {
 
   // Gradients.
   Figure<Bytes> gradient_bucket;  // of gradients reduced together; 0: all at once
+  Figure<Bytes> scatter_bucket;  // of gradients scattered together where each device keeps a part (ZeRO-2); 0: as above
   Figure<bool> gradient_overlap;  // buckets are reduced while the backward pass goes on
   // Weights that are spread (ZeRO, FSDP).
   Figure<bool> prefetch_forward;  // the next unit is gathered before it is needed

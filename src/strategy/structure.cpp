@@ -120,13 +120,18 @@ class PairFinder {
   // What the inputs carry together. A foreign operand that is broadcast is a mask or a bias by head, not a residual.
   Flow join(OpId op) {
     Flow joined;
-    const std::int64_t elements = graph_.signature(op).outputs.front().elements();
+    const Signature& signature = graph_.signature(op);
+    const Operand& output = signature.outputs.front();
     bool any = false;
     for (std::size_t i = 0; i < graph_.inputs(op).size(); ++i) {
       const Flow& flow = flow_[graph_.inputs(op)[i]];
+      const Operand& input = signature.inputs[i];
       any = any || flow.foreign;
       joined.crossed = joined.crossed || flow.crossed;
-      if (flow.foreign && graph_.signature(op).inputs[i].elements() >= elements) joined.foreign = true;
+      // By its axes too: along a single sample a bias has as many elements as the scores it is added to.
+      const bool broadcast = input.elements() < output.elements() ||
+                             (input.axes() != output.axes() && (input.axes() | output.axes()) == output.axes());
+      if (flow.foreign && !broadcast) joined.foreign = true;
       joined.sources.insert(joined.sources.end(), flow.sources.begin(), flow.sources.end());
     }
     std::sort(joined.sources.begin(), joined.sources.end());
