@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cluster/cluster.h"
 #include "strategy/stages.h"
 
 namespace weft {
