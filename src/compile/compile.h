@@ -108,7 +108,7 @@ struct CompileOptions {
   GradientSync gradients = {};
   ParameterSync parameters = {};
   bool keep_gathered_input = false;  // what forward gathered of an activation is saved, not gathered again for backward
-  bool split_backward = false;       // the schedule plays the weights' part of backward later than the input's
+  bool split_backward = false;       // a schedule plays the weights' part of backward later than the input's
   std::vector<int> buckets = {};     // of every accumulation, in order; empty: by GradientSync::bucket
   // Collectives on activations have a stream of their own; otherwise they take their turn among the computations.
   // (Rings always overlap: that is what they are for.)

@@ -29,7 +29,8 @@ Composer::Composer(const PlanProblem& problem, const CostModel& cost, double hea
 }
 
 BlockShape Composer::shape_of(const HybridPlan& plan) {
-  return {plan.tp, plan.cp, plan.ep, plan.micro_batch, plan.sequence_parallel, plan.recompute, plan.cp_mode};
+  const bool split = plan.schedule == PlanSchedule::ZeroBubbleH1 || plan.schedule == PlanSchedule::ZeroBubbleV;
+  return {plan.tp, plan.cp, plan.ep, plan.micro_batch, plan.sequence_parallel, plan.recompute, plan.cp_mode, split};
 }
 
 void Composer::prepare(std::span<const HybridPlan> plans, int threads) {

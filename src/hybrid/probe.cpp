@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "cost/step_prices.h"
 #include "forecast/forecast.h"
 #include "strategy/layers.h"
 
@@ -419,7 +420,10 @@ Result<BlockCosts> probe_block(const PlanProblem& problem, const CostModel& cost
                                SharedPlans& plans) {
   WEFT_TRY(Plan plan, plans.make(request_of(problem, shape)));
   plan.stack = problem.stack;  // with constants of its own, perhaps
-  WEFT_TRY(PlayedPlan played, play_plan(plan, cost, {.record = true}));
+  const StepPrices prices(plan.cluster, cost, plan.stack.uneven_parts.value);
+  WEFT_TRY(CompiledStrategy compiled, compile_plan(plan, &prices, shape.split_backward));
+  WEFT_TRY(PlayedProgram program, play_compiled(plan, plan.stack, compiled, cost, {.record = true}));
+  PlayedPlan played{std::move(compiled), std::move(program.priced), std::move(program.run), program.folded};
   return Reader(problem, plan, std::move(played)).run();
 }
 

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "cost/cost.h"
-#include "layout/layout.h"
 #include "hybrid/group_cost.h"
 #include "hybrid/hybrid_plan.h"
+#include "layout/layout.h"
 #include "problem/shared_plans.h"
 
 namespace weft {
@@ -27,6 +27,7 @@ struct BlockShape {
   bool sequence_parallel = false;
   PlanRecompute recompute = PlanRecompute::None;
   ContextMode cp_mode = ContextMode::Gather;
+  bool split_backward = false;  // into the input's part and, later, the weights' (zero-bubble schedules)
 
   auto operator<=>(const BlockShape&) const = default;
 };

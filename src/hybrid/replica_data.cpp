@@ -178,7 +178,9 @@ class Finder {
 
   // Small sections travel together until a bucket is full; each has its share of the time. ZeRO-3 has units instead.
   double joined(const Way& way, std::int64_t bytes) {
-    const std::int64_t bucket = problem_.stack.gradient_bucket.value.value;
+    const SoftwareStack& stack = problem_.stack;
+    const bool scatters = plan_.zero == 2 && stack.scatter_bucket.value.value > 0;
+    const std::int64_t bucket = (scatters ? stack.scatter_bucket : stack.gradient_bucket).value.value;
     const std::int64_t layers = std::max<std::int64_t>(1, problem_.layers.count() / plan_.pp);
     const std::int64_t together =
         plan_.zero == 3

@@ -79,7 +79,8 @@ Result<Plan> make_plan(const PlanRequest& request);
 // The request's devices by rank, where it counts or names them; empty: all of the cluster.
 Result<std::vector<std::int64_t>> chosen_devices(const PlanRequest& request, const Cluster& cluster);
 
-// With prices at hand, resharding of activations is chosen by them.
-Result<CompiledStrategy> compile_plan(const Plan& plan, const StepPrice* prices = nullptr);
+// With prices at hand, resharding of activations is chosen by them. `split_backward`: for schedules that play backward
+// in two parts, whatever the plan's own does.
+Result<CompiledStrategy> compile_plan(const Plan& plan, const StepPrice* prices = nullptr, bool split_backward = false);
 
 }  // namespace weft
