@@ -36,7 +36,7 @@ struct PlanArguments {
   CostArguments cost;
   std::int64_t seed = 1, top = 5;
   int threads = 0;
-  double headroom = 4;  // per cent
+  double headroom = 100 * kHeadroom;  // per cent
   bool explain = false, timing = false, json = false;
 };
 

@@ -196,12 +196,12 @@ void MeasuredCost::learn(std::span<const MeasuredEvent> profile, const DeviceSpe
     if (analytic == 0) continue;  // part of its neighbour's kernel here
     PlacedShape placed = place(query);
     if (event.variant == "back_to_back") {
-      under_load.emplace_back(std::move(placed), sample.mean_s / (static_cast<double>(analytic) * 1e-12));
+      under_load.emplace_back(std::move(placed), sample.mean_s / (seconds_of(analytic)));
       continue;
     }
     if (updates_tensors(signature->kind) && *std::max_element(placed.sizes.begin(), placed.sizes.end()) < kManyElements)
       continue;
-    const double seconds = static_cast<double>(analytic) * 1e-12;
+    const double seconds = seconds_of(analytic);
     families[std::move(placed.family)].push_back(
         {*fit, sample.date, {std::move(placed.sizes), sample.mean_s / seconds, spread, seconds}});
     ++operators_;
@@ -254,7 +254,7 @@ ComputeCost MeasuredCost::one(const ComputeQuery& query) const {
   ComputeCost cost = analytic_.compute(query);
   const auto known = devices_.find(query.device);
   if (cost.time == 0 || known == devices_.end()) return cost;
-  const double seconds = static_cast<double>(cost.time) * 1e-12;
+  const double seconds = seconds_of(cost.time);
   Correction correction = correct(known->second, query, seconds);
   if (is_product(query.signature->kind) && seconds * correction.ratio >= known->second.loaded_from)
     correction.ratio *= known->second.loaded;

@@ -66,11 +66,11 @@ Picoseconds StepPrices::time_of(const ReshardStep& step, const Layout& before, c
 double StepPrices::of_parts(Collective collective, MeshAxes axes, Parts parts, const PartSizes& bytes,
                             const Mesh& mesh) const {
   const std::lock_guard lock(mutex_);
-  return static_cast<double>(time_of_parts(collective, axes, parts, bytes, mesh)) * 1e-12;
+  return seconds_of(time_of_parts(collective, axes, parts, bytes, mesh));
 }
 
 double StepPrices::of(const ReshardStep& step, const Layout& before, const Mesh& mesh, DType dtype) const {
-  return static_cast<double>(time_of(step, before, mesh, dtype)) * 1e-12;
+  return seconds_of(time_of(step, before, mesh, dtype));
 }
 
 }  // namespace weft

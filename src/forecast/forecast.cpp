@@ -15,8 +15,6 @@
 namespace weft {
 namespace {
 
-double seconds(Picoseconds time) { return static_cast<double>(time) * 1e-12; }
-
 class Stopwatch {
  public:
   double lap() {
@@ -38,7 +36,7 @@ class Judge {
 
   Forecast run() {
     result_.step = played_.run.makespan;
-    result_.step_s = seconds(result_.step);
+    result_.step_s = seconds_of(result_.step);
     result_.agents = static_cast<std::int64_t>(played_.priced.agents.size());
     result_.tasks = played_.run.tasks;
     result_.events = played_.run.events;
@@ -121,8 +119,8 @@ class Judge {
       made.reserved = reserved_estimate(peak.held) + kept_beside(peak.held);
       made.communicators = communicators_of(played_.compiled, of);
       made.device_total = made.reserved + overheads.context.value + overheads.communicator.value * made.communicators;
-      made.capacity = spec.memory_usable.value.value > 0 ? spec.memory_usable.value : spec.memory.value;
-      made.budget = {static_cast<std::int64_t>(static_cast<double>(made.capacity.value) * (1 - options_.headroom))};
+      made.capacity = capacity_of(spec);
+      made.budget = memory_budget(made.capacity, options_.headroom);
       made.peak_play = name_of_play(played_.compiled.schedule, of.rank, memory.issued(peak.play));
       if (peak.at.valid()) made.peak_at = title_of(program(), graph(), peak.at);
       if (timeline || !made.fits()) made.largest = memory.alive_at(peak);

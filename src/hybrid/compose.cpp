@@ -22,10 +22,8 @@ Composer::Composer(const PlanProblem& problem, const CostModel& cost, double hea
       cost_(cost),
       interference_(cost.interference(problem.cluster.spec(DeviceId(0)))),
       groups_(problem, cost) {
-  const DeviceSpec& spec = problem.cluster.spec(DeviceId(0));
-  const Bytes capacity = spec.memory_usable.value.value > 0 ? spec.memory_usable.value : spec.memory.value;
-  budget_ = capacity.value > 0 ? static_cast<std::int64_t>(static_cast<double>(capacity.value) * (1 - headroom))
-                               : std::numeric_limits<std::int64_t>::max();
+  const Bytes capacity = capacity_of(problem.cluster.spec(problem.device_at(0)));
+  budget_ = capacity.value > 0 ? memory_budget(capacity, headroom).value : std::numeric_limits<std::int64_t>::max();
 }
 
 BlockShape Composer::shape_of(const HybridPlan& plan) {

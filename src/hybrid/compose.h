@@ -20,6 +20,7 @@
 #include <span>
 #include <tuple>
 
+#include "forecast/memory.h"
 #include "hybrid/group_cost.h"
 #include "hybrid/hybrid_plan.h"
 #include "hybrid/pipeline_clock.h"
@@ -44,7 +45,7 @@ struct Composition {
 class Composer {
  public:
   // All are kept by reference.
-  Composer(const PlanProblem& problem, const CostModel& cost, double headroom = 0.04);
+  Composer(const PlanProblem& problem, const CostModel& cost, double headroom = kHeadroom);
 
   // Probes the shapes of these plans, on so many threads. Plans whose shape does not compile cannot be composed.
   void prepare(std::span<const HybridPlan> plans, int threads);

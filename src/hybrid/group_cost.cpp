@@ -72,8 +72,8 @@ GroupCost::Taken GroupCost::of(const CostModel& cost, std::int64_t bytes) const 
   double rate = cap;
   if (const double limit = limit_[found.route]; limit > 0) rate = std::min(rate, limit);
   const double moving = rate > 0 ? static_cast<double>(found.bytes) / rate : 0;
-  Taken taken{static_cast<double>(found.latency) * 1e-12 + moving, found.sm_share, found.memory_share,
-              rate > 0 ? cap / rate : 1, loads_[found.route]};
+  Taken taken{seconds_of(found.latency) + moving, found.sm_share, found.memory_share, rate > 0 ? cap / rate : 1,
+              loads_[found.route]};
   for (DeviceLinkLoad& load : taken.links) load.share *= rate;
   return taken;
 }

@@ -16,8 +16,6 @@ namespace {
 
 constexpr int kMicroBatches = 3;  // of which the middle one is looked at
 
-double seconds(Picoseconds time) { return static_cast<double>(time) * 1e-12; }
-
 // So many replicas that they fill a node, as the replicas and stages beside it do, and hold all experts.
 std::int64_t replicas_of(const PlanProblem& problem, const BlockShape& shape) {
   const std::int64_t one = shape.tp * shape.cp;
@@ -176,7 +174,7 @@ class Reader {
     const WorkId id = task.meeting.valid() ? workload.meetings[task.meeting].work : task.work;
     if (!id.valid()) return;
     const Work& work = workload.works[id];
-    const double moving = seconds(span.end - span.work - work.fixed);
+    const double moving = seconds_of(span.end - span.work - work.fixed);
     if (work.links.empty() || moving <= 0) return;
     LinkLoads loads;
     for (const LinkUse& use : work.links) {
@@ -191,7 +189,7 @@ class Reader {
     const auto index = static_cast<std::size_t>(known - of.loads.begin());
     if (known == of.loads.end()) of.loads.push_back(std::move(loads));
     (backward ? of.backward_said : of.forward_said)
-        .push_back({seconds(span.work), seconds(span.end - span.work), index});
+        .push_back({seconds_of(span.work), seconds_of(span.end - span.work), index});
   }
 
   void read_times() {
@@ -231,16 +229,16 @@ class Reader {
       if (is_communication(work)) return;
       if (span.play == kStep) {
         if (section < 0) {
-          step_fixed_ += seconds(std::max(work.fixed, task.host));
+          step_fixed_ += seconds_of(std::max(work.fixed, task.host));
         } else {
-          at(section).optimizer += seconds(work.fixed);
+          at(section).optimizer += seconds_of(work.fixed);
           ++at(section).optimizer_operators;
         }
         return;
       }
       if (!looked_at) return;
       const int own = current;
-      const ComputeShare share{seconds(work.fixed), work.sm_share, work.memory_share, work.waves};
+      const ComputeShare share{seconds_of(work.fixed), work.sm_share, work.memory_share, work.waves};
       if (span.play == kForward) {
         at(own).compute_forward += share.time;
         at(own).forward_shares.push_back(share);
@@ -259,23 +257,23 @@ class Reader {
     Picoseconds from = play_end[kForward - 1];
     for (std::size_t s = 0; s < sections_.size(); ++s) {
       const Picoseconds to = s + 1 == sections_.size() ? play_end[kForward] : std::max(from, section_end[0][s]);
-      sections_[s].forward = seconds(to - from);
+      sections_[s].forward = seconds_of(to - from);
       began_[0].push_back(from);
-      for (Communicating& each : sections_[s].forward_said) each.start -= seconds(from);
+      for (Communicating& each : sections_[s].forward_said) each.start -= seconds_of(from);
       from = to;
     }
     from = play_end[kBackward - 1];
     for (std::size_t s = sections_.size(); s-- > 0;) {
       const Picoseconds to = s == 0 ? std::max(from, play_end[kBackward]) : std::max(from, section_end[1][s]);
-      sections_[s].backward = seconds(to - from);
+      sections_[s].backward = seconds_of(to - from);
       began_[1].insert(began_[1].begin(), from);
-      for (Communicating& each : sections_[s].backward_said) each.start -= seconds(from);
+      for (Communicating& each : sections_[s].backward_said) each.start -= seconds_of(from);
       from = to;
     }
     // A layer waits for the last collective of the one above, as far as it has nothing to recompute beside it. Here
     // another section may be above it; in the whole network it is mostly one of its own kind.
     const auto waits_for = [&](std::size_t above, const SectionCost& layer) {
-      return std::max(0.0, seconds(last_end[above] - section_end[1][above]) - layer.recompute_head);
+      return std::max(0.0, seconds_of(last_end[above] - section_end[1][above]) - layer.recompute_head);
     };
     for (std::size_t s = 1; s <= static_cast<std::size_t>(count_); ++s)
       sections_[s].backward =
@@ -368,7 +366,7 @@ class Reader {
     made.apart = moments.apart;
     const auto since = [&](Picoseconds moment, bool backward, double never) {
       const double takes = backward ? of.backward : of.forward;
-      return moment < 0 ? never : std::clamp(seconds(moment - began_[backward][section]), 0.0, takes);
+      return moment < 0 ? never : std::clamp(seconds_of(moment - began_[backward][section]), 0.0, takes);
     };
     made.forward_use = since(moments.use[0], false, 0);
     made.backward_use = since(moments.use[1], true, 0);

@@ -173,7 +173,7 @@ class PlanMaker {
       if (!stack.ok()) return stack.error().at("--stack");
       return stack;
     }
-    const std::string_view name = info.kind == ModelKind::Language ? "megatron-lm" : "pytorch-ddp";
+    const std::string_view name = default_stack(info.kind);
     assumptions_.push_back(fmt::format("stack {} (--stack)", name));
     return find_stack(name);
   }
@@ -357,6 +357,8 @@ std::vector<DeviceId> Plan::ranks() const {
   devices.assign(used.begin(), used.end());
   return devices;
 }
+
+std::string_view default_stack(ModelKind kind) { return kind == ModelKind::Language ? "megatron-lm" : "pytorch-ddp"; }
 
 Result<std::vector<std::int64_t>> chosen_devices(const PlanRequest& request, const Cluster& cluster) {
   for (std::int64_t device : request.devices)

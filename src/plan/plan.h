@@ -76,6 +76,9 @@ struct Plan {
 
 Result<Plan> make_plan(const PlanRequest& request);
 
+// The software stack where none is named.
+std::string_view default_stack(ModelKind kind);
+
 // The request's devices by rank, where it counts or names them; empty: all of the cluster.
 Result<std::vector<std::int64_t>> chosen_devices(const PlanRequest& request, const Cluster& cluster);
 

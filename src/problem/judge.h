@@ -35,7 +35,7 @@ struct Judged {
 
 struct JudgeOptions {
   Network network = Network::Fair;
-  double headroom = 0.04;
+  double headroom = kHeadroom;
 };
 
 // An error: the strategy does not apply to the model or the cluster, or the compiler does not do it.

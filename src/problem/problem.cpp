@@ -154,9 +154,7 @@ Result<PlanProblem> pose(const PlanRequest& request) {
   WEFT_TRY(problem.cluster, parse_cluster(request.cluster));
   ModelOptions shape{.seq = request.seq};
   WEFT_TRY(problem.model, describe_model(request.model, shape));
-  const std::string stack = !request.stack.empty()                      ? request.stack
-                            : problem.model.kind == ModelKind::Language ? "megatron-lm"
-                                                                        : "pytorch-ddp";
+  const std::string stack(request.stack.empty() ? default_stack(problem.model.kind) : request.stack);
   Result<SoftwareStack> found = find_stack(stack);
   if (!found.ok()) return found.error().at("--stack");
   problem.stack = *found;

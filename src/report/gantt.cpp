@@ -51,8 +51,8 @@ class Gantt {
   std::string draw() {
     if (played_.run.makespan == 0) return "";
     std::string text = "timeline: ";
-    text += fmt::format("{}, a column is {}\n", human(Seconds{static_cast<double>(played_.run.makespan) * 1e-12}),
-                        human(Seconds{static_cast<double>(column_) * 1e-12}));
+    text += fmt::format("{}, a column is {}\n", human(Seconds{seconds_of(played_.run.makespan)}),
+                        human(Seconds{seconds_of(column_)}));
     constexpr std::size_t kMostLines = 40;
     for (std::size_t i = 0; i < agents_.size(); ++i) {
       if (agents_.size() > kMostLines && i >= kMostLines / 2 && i + kMostLines / 2 < agents_.size()) {

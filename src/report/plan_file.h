@@ -26,7 +26,7 @@ struct PlanFile {
   std::string tree;                        // YAML
   std::string program;                     // fingerprint of the compiled program's text
   std::string calibration;                 // file of constants that were over the built-in ones; empty: none
-  double headroom = 0.04;                  // of a device's memory that was to stay free
+  double headroom = kHeadroom;             // of a device's memory that was to stay free
   nlohmann::json prediction;               // as `weft simulate --json` has it
   std::vector<std::string> assumptions;
   nlohmann::json provenance;  // the search, its counts, bound and gap

@@ -13,7 +13,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-double seconds(Picoseconds time) { return static_cast<double>(time) * 1e-12; }
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 constexpr double kSecondsPerDay = 86400;
@@ -115,7 +114,7 @@ std::vector<Loss> losses(const Forecast& of, const Forecast& best) {
   std::vector<Loss> found;
   if (!of.breakdown || !best.breakdown) return found;
   const auto add = [&](std::string what, Picoseconds mine, Picoseconds theirs) {
-    if (mine != theirs) found.push_back({std::move(what), seconds(mine - theirs)});
+    if (mine != theirs) found.push_back({std::move(what), seconds_of(mine - theirs)});
   };
   const StepBreakdown &a = *of.breakdown, &b = *best.breakdown;
   // What is computed again is part of computing; its share is that of its FLOPs.

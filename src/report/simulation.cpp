@@ -14,8 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-double seconds(Picoseconds time) { return static_cast<double>(time) * 1e-12; }
-std::string human(Picoseconds time) { return weft::human(Seconds{seconds(time)}); }
+std::string human(Picoseconds time) { return weft::human(Seconds{seconds_of(time)}); }
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 // The rows of a breakdown, in the order of printing: key, words, time.
@@ -236,7 +235,7 @@ Json to_json(const Plan& plan, const PlayedPlan& played, const Forecast& forecas
     row["fits"] = of.fits();
     row["overshoot_bytes"] = of.overshoot().value;
     row["peak"] = {
-        {"in", of.peak_play}, {"at", of.peak_at}, {"time_s", of.peak_time ? Json(seconds(*of.peak_time)) : Json()}};
+        {"in", of.peak_play}, {"at", of.peak_at}, {"time_s", of.peak_time ? Json(seconds_of(*of.peak_time)) : Json()}};
     row["largest"] = Json::array();
     for (const MemoryOfClass::Alive& alive : of.largest)
       row["largest"].push_back(
@@ -245,10 +244,10 @@ Json to_json(const Plan& plan, const PlayedPlan& played, const Forecast& forecas
   }
   if (forecast.breakdown) {
     json["breakdown_s"] = Json::object();
-    for (const Part& part : parts_of(*forecast.breakdown)) json["breakdown_s"][part.key] = seconds(part.time);
+    for (const Part& part : parts_of(*forecast.breakdown)) json["breakdown_s"][part.key] = seconds_of(part.time);
   }
   json["last_ranks"] = forecast.last;
-  json["host_bound_s"] = seconds(forecast.host_bound);
+  json["host_bound_s"] = seconds_of(forecast.host_bound);
   json["links"] = Json::array();
   for (const BusiestLink& use : forecast.links)
     json["links"].push_back({{"kind", use.kind},
@@ -258,7 +257,7 @@ Json to_json(const Plan& plan, const PlayedPlan& played, const Forecast& forecas
                              {"bytes_per_s", use.capacity}});
   json["critical_path"] = Json::array();
   for (const PathShare& share : forecast.critical_path)
-    json["critical_path"].push_back({{"what", share.what}, {"time_s", seconds(share.time)}});
+    json["critical_path"].push_back({{"what", share.what}, {"time_s", seconds_of(share.time)}});
   if (forecast.relative) json["units"] = "relative";
   if (forecast.evidence) {
     Json& evidence = json["evidence"];

@@ -53,6 +53,7 @@ Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel
                     .seed = options.seed,
                     .threads = options.enumerate.threads,
                     .headroom = options.enumerate.judge.headroom,
+                    .types = number_types(problem.precision, problem.stack),
                     .on_progress = options.enumerate.progress};
   for (std::int64_t rank = 0; rank < problem.devices; ++rank) asked.devices.push_back(problem.device_at(rank));
   WEFT_TRY(const SoapOutcome found, search_soap(whole.training, problem.cluster, cost, problem.stack, asked));
@@ -62,7 +63,7 @@ Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel
   WEFT_TRY(Judged winner, judge_tree(problem, cost, name, found.tree, options.enumerate.judge));
   PlanOutcome outcome = compared(problem, cost, std::move(winner), options.enumerate.judge);
   // Micro-batches in a pipeline may be done before the longest path of a whole batch is, but not with less work.
-  outcome.lower_bound_s = static_cast<double>(alone ? found.bound.value() : found.bound.work) * 1e-12;
+  outcome.lower_bound_s = seconds_of(alone ? found.bound.value() : found.bound.work);
   outcome.counts = found.counts;
   outcome.stopped_by = found.stopped_by;
   outcome.seconds = clock.seconds();
@@ -93,9 +94,9 @@ Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& c
     micro_batches.push_back(m);
   }
   if (tables.empty()) return error("--search layerwise: {}", why);
-  Bytes capacity = problem.cluster.spec(problem.device_at(0)).memory.value;
+  Bytes capacity = capacity_of(problem.cluster.spec(problem.device_at(0)));
   for (std::int64_t rank = 1; rank < problem.devices; ++rank)
-    capacity = std::min(capacity, problem.cluster.spec(problem.device_at(rank)).memory.value);
+    capacity = std::min(capacity, capacity_of(problem.cluster.spec(problem.device_at(rank))));
   WEFT_TRY(const Bytes limit, layer_memory_limit(request, capacity, options.enumerate.judge.headroom));
   const std::optional<SaidPlan> found =
       best_said({static_cast<int>(problem.devices), micro_batches, [&](std::int64_t m) { return &tables.at(m); }, limit,

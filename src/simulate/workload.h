@@ -20,6 +20,7 @@
 namespace weft {
 
 using Picoseconds = std::int64_t;
+constexpr double seconds_of(Picoseconds time) { return static_cast<double>(time) * 1e-12; }
 using AgentId = Id<struct AgentTag>;
 using TaskId = Id<struct TaskTag>;  // of one agent's tasks; stable under edits
 using WorkId = Id<struct WorkTag>;

@@ -50,10 +50,9 @@ MemoryNeed memory_need(const SoapProblem& problem, const Program& program, const
     const Bytes total = reserved_estimate(held) + overheads.context.value +
                         overheads.communicator.value * communicators_of(compiled, of);
     need.most_held = std::max(need.most_held, total);
-    const Bytes capacity = problem.cluster.spec(of.devices.front()).memory.value;
+    const Bytes capacity = capacity_of(problem.cluster.spec(of.devices.front()));
     if (capacity.value == 0) continue;
-    const Bytes budget{static_cast<std::int64_t>((1 - problem.headroom) * static_cast<double>(capacity.value))};
-    need.over_budget = std::max(need.over_budget, total - budget);
+    need.over_budget = std::max(need.over_budget, total - memory_budget(capacity, problem.headroom));
   }
   return need;
 }
@@ -97,12 +96,12 @@ Result<Program> compile_with(const SoapProblem& problem, const SoapStrategy& giv
 }  // namespace
 
 Result<Program> compile_strategy(const SoapProblem& problem, const SoapStrategy& strategy) {
-  return compile_with(problem, strategy, compile_options(problem.stack, problem.cluster));
+  return compile_with(problem, strategy, compile_options(problem.stack, problem.cluster, problem.types));
 }
 
 Result<Picoseconds> play_fifo(const SoapProblem& problem, const SoapStrategy& strategy, std::vector<int> buckets,
                               std::optional<Picoseconds> bound) {
-  CompileOptions options = compile_options(problem.stack, problem.cluster);
+  CompileOptions options = compile_options(problem.stack, problem.cluster, problem.types);
   options.buckets = std::move(buckets);
   WEFT_TRY(const Program program, compile_with(problem, strategy, options));
   WEFT_TRY(const Schedule schedule, make_schedule({"gpipe", 1, 1, 0}));

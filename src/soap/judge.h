@@ -3,8 +3,9 @@
 
 #include "compile/from_strategy.h"
 #include "cost/cost.h"
-#include "soap/op_strategy.h"
+#include "forecast/memory.h"
 #include "simulate/engine.h"
+#include "soap/op_strategy.h"
 #include "strategy/stack.h"
 
 namespace weft {
@@ -15,7 +16,8 @@ struct SoapProblem {
   const Cluster& cluster;
   const CostModel& cost;
   const SoftwareStack& stack;
-  double headroom = 0.04;  // of a device's memory that stays free
+  double headroom = kHeadroom;
+  NumberTypes types = {};
 };
 
 struct SoapJudgement {

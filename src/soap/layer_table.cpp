@@ -134,7 +134,8 @@ class TableMaker {
     const std::size_t count = table.options.size();
     table.change.assign(count, std::vector<Picoseconds>(count, 0));
     if (!shape_) return;
-    SoftwareStack stack = find_stack(request_.plan.stack.empty() ? "megatron-lm" : request_.plan.stack).value();
+    SoftwareStack stack =
+        find_stack(request_.plan.stack.empty() ? default_stack(ModelKind::Language) : request_.plan.stack).value();
     const AnalyticCost cost(stack);
     for (std::size_t from = 0; from < count; ++from)
       for (std::size_t to = 0; to < count; ++to) {
@@ -197,7 +198,7 @@ Result<Bytes> layer_memory_limit(const LayerTableRequest& request, Bytes capacit
   WEFT_TRY(const Cluster cluster, parse_cluster(request.plan.cluster));
   const TableMaker maker(request, cluster, *request.plan.global_batch);
   WEFT_TRY(const Played played, maker.play({1, 1, 0, true}, 1));
-  return Bytes{static_cast<std::int64_t>((1 - headroom) * static_cast<double>(capacity.value))} - played.overhead;
+  return memory_budget(capacity, headroom) - played.overhead;
 }
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cost/cost.h"
+#include "forecast/memory.h"
 #include "plan/plan.h"
 #include "soap/layerwise.h"
 
@@ -20,6 +21,6 @@ Result<LayerTable> make_layer_table(const LayerTableRequest& request, std::int64
 
 // Memory that the options' layers may take of a device: its capacity less the headroom and what a process needs
 // besides.
-Result<Bytes> layer_memory_limit(const LayerTableRequest& request, Bytes capacity, double headroom = 0.04);
+Result<Bytes> layer_memory_limit(const LayerTableRequest& request, Bytes capacity, double headroom = kHeadroom);
 
 }  // namespace weft

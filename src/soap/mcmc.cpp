@@ -164,7 +164,7 @@ class Chain {
     for (const OpConfig& config : configs) used.ops.push_back({keep(config.mesh), config.split});
     const Graph& graph = problem_.training.graph;
     ExploreOptions options;
-    options.compile = compile_options(problem_.stack, problem_.cluster);
+    options.compile = compile_options(problem_.stack, problem_.cluster, problem_.types);
     options.compile.buckets = std::move(buckets);
     WEFT_TRY(Exploration exploration,
              Exploration::make(problem_.training, placing_of(used, graph), choices_of(used, graph), schedule_,
@@ -294,7 +294,7 @@ class Mcmc {
       in_parallel(chains_.size(), threads_, [&](std::size_t i) { chains_[i]->play(round, clock); });
       done += round * static_cast<std::int64_t>(chains_.size());
       meet(before);
-      if (on_progress) on_progress({done, budget_.evaluations, static_cast<double>(best_time_) * 1e-12});
+      if (on_progress) on_progress({done, budget_.evaluations, seconds_of(best_time_)});
     }
     for (const auto& chain : chains_) {
       outcome.counts.considered += chain->counts().considered;

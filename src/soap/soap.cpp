@@ -18,7 +18,9 @@ class SoapSearcher {
  public:
   SoapSearcher(const TrainingGraph& training, const Cluster& cluster, const CostModel& cost, const SoftwareStack& stack,
                const SoapRequest& request)
-      : problem_{training, cluster, cost, stack, request.headroom}, request_(request), devices_(request.devices) {
+      : problem_{training, cluster, cost, stack, request.headroom, request.types},
+        request_(request),
+        devices_(request.devices) {
     if (devices_.empty())
       for (std::int64_t i = 0; i < cluster.device_count(); ++i) devices_.emplace_back(static_cast<std::size_t>(i));
     per_node_ = devices_per_node(cluster, devices_);

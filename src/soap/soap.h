@@ -27,7 +27,8 @@ struct SoapRequest {
   SearchBudget budget = {};
   std::uint64_t seed = 1;
   int threads = 0;                     // 0: as many as the machine has
-  double headroom = 0.04;              // of a device's memory that stays free
+  double headroom = kHeadroom;         // of a device's memory that stays free
+  NumberTypes types = {};              // of products, and of what is sent
   double slack = 0.002;                // how much longer a step may take than the fastest, to move fewer bytes
   std::vector<double> slacks = {};     // MCMC: more of them, ascending, whose thriftiest are candidates and no more
   std::vector<DeviceId> devices = {};  // empty: all of the cluster

@@ -245,7 +245,7 @@ class TiedWalk {
       for (Chain& chain : chains_)
         if (Chain::measure(chain.best()) > Chain::measure(leader->best()) * (1 + chain.temperature()))
           chain.start(best_, best_time_, best_bytes_);
-      if (on_progress) on_progress({done_, budget_.evaluations, static_cast<double>(best_time_) * 1e-12});
+      if (on_progress) on_progress({done_, budget_.evaluations, seconds_of(best_time_)});
     }
   }
 

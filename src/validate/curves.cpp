@@ -58,8 +58,7 @@ class Curves {
                      0,
                      0};
     WEFT_TRY(const Communicator* group, group_of(row, point.devices));
-    point.predicted_s =
-        static_cast<double>(isolated_time(cost_.communicate(CommunicateQuery{group, point.bytes}))) * 1e-12;
+    point.predicted_s = seconds_of(isolated_time(cost_.communicate(CommunicateQuery{group, point.bytes})));
     point.error = point.predicted_s / point.measured_s - 1;
     return point;
   }

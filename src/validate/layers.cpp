@@ -100,7 +100,7 @@ double layer_seconds(const Timeline& timeline, const Plan& plan, const CompiledS
     if (begin < 0 || span.start < begin) begin = span.start;
     end = std::max(end, span.end);
   });
-  return begin < 0 ? 0 : static_cast<double>(end - begin - added) * 1e-12;
+  return begin < 0 ? 0 : seconds_of(end - begin - added);
 }
 
 // The most that the layer's parameters, gradients and activations hold at a time.

@@ -57,7 +57,7 @@ Result<double> predicted_seconds(const PlannedRow& row, const Calibration& calib
   const SoftwareStack stack = calibration.over(row.plan.stack);
   const AnalyticCost cost(stack, calibration.tuning);
   WEFT_TRY(const PlayedProgram played, play_compiled(row.plan, stack, row.compiled, cost));
-  return static_cast<double>(played.run.makespan) * 1e-12;
+  return seconds_of(played.run.makespan);
 }
 
 }  // namespace weft

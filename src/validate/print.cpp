@@ -42,7 +42,7 @@ std::string parts_of(const Prediction& row) {
   std::vector<std::string> parts;
   const StepBreakdown& breakdown = *row.breakdown;
   const auto add = [&](std::string_view name, Picoseconds time) {
-    const double share = static_cast<double>(time) * 1e-12 / row.predicted_s;
+    const double share = seconds_of(time) / row.predicted_s;
     if (share >= 0.005) parts.push_back(fmt::format("{} {:.0f} %", name, 100 * share));
   };
   for (int i = 0; i < kActivities; ++i) {
@@ -120,12 +120,12 @@ nlohmann::json prediction_json(const Prediction& row) {
     nlohmann::json& breakdown = json["breakdown_s"];
     for (int i = 0; i < kActivities; ++i) {
       const auto activity = static_cast<Activity>(i);
-      breakdown[std::string(name_of(activity))] = static_cast<double>((*row.breakdown)[activity]) * 1e-12;
+      breakdown[std::string(name_of(activity))] = seconds_of((*row.breakdown)[activity]);
     }
-    breakdown["bubble"] = static_cast<double>(row.breakdown->bubble) * 1e-12;
-    breakdown["waiting"] = static_cast<double>(row.breakdown->waiting) * 1e-12;
-    breakdown["host"] = static_cast<double>(row.breakdown->host_bound) * 1e-12;
-    breakdown["done"] = static_cast<double>(row.breakdown->done) * 1e-12;
+    breakdown["bubble"] = seconds_of(row.breakdown->bubble);
+    breakdown["waiting"] = seconds_of(row.breakdown->waiting);
+    breakdown["host"] = seconds_of(row.breakdown->host_bound);
+    breakdown["done"] = seconds_of(row.breakdown->done);
     for (const auto& [what, time] : row.path) json["critical_path_s"][what] = time;
   }
   return json;

@@ -77,8 +77,7 @@ Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& option
     out.memory_error = *out.predicted_gib / *row.memory_gib - 1;
   }
   out.breakdown = found.breakdown;
-  for (const PathShare& share : found.critical_path)
-    out.path.emplace_back(share.what, static_cast<double>(share.time) * 1e-12);
+  for (const PathShare& share : found.critical_path) out.path.emplace_back(share.what, seconds_of(share.time));
   return out;
 }
 
