@@ -53,25 +53,26 @@ PlanRequest llama(std::string strategy) {
 }
 
 // n = dp·cp = 16 in five ways. Megatron-LM sums in f32: an all-reduce sends 2·15/16·4 bytes per parameter, a
-// reduce-scatter half of it; ZeRO-2 and 3 scatter what each of the 16/dp micro-batches adds, which is bf16.
+// reduce-scatter half of it; ZeRO-2 and 3 scatter what each of the 16/dp micro-batches adds, which is made in bf16 and
+// sent in f32 too.
 TEST(Gradients, AreReducedInOneGroupHoweverDpAndCpAreFactored) {
   int cases = 0;
   for (int zero = 0; zero <= 3; ++zero)
     for (const int cp : {1, 2, 4, 8, 16}) {
       const Case each = compiled(llama(fmt::format("cp={},zero={}", cp, zero)));
       const std::int64_t parameters = parameters_of(each), times = zero >= 2 ? each.compiled.schedule.micro_batches : 1;
-      const std::int64_t stored = zero >= 2 ? 2 : 4;
-      EXPECT_EQ(gradients_sent(each), times * (zero == 0 ? 2 : 1) * 15 * stored * parameters / 16)
+      EXPECT_EQ(gradients_sent(each), times * (zero == 0 ? 2 : 1) * 15 * 4 * parameters / 16)
           << "cp=" << cp << " zero=" << zero;
       ++cases;
     }
   fmt::print("{} of {} cases\n", cases, 20);
 }
 
-// fsdp = 8, replicate = 2: 7/8 of the terms are scattered inside, then the part is all-reduced across, 2·1/2 of 1/8.
+// fsdp = 8, replicate = 2: 7/8 of the terms are scattered inside, then the part is all-reduced across, 2·1/2 of 1/8;
+// all in f32.
 TEST(Gradients, OfHybridShardingAreScatteredInsideAndSummedAcross) {
   const Case each = compiled(llama("fsdp=8,replicate=2"));
-  EXPECT_EQ(gradients_sent(each), (7 + 1) * 2 * parameters_of(each) / 8);
+  EXPECT_EQ(gradients_sent(each), (7 + 1) * 4 * parameters_of(each) / 8);
 }
 
 // Every gradient takes one collective over the devices that hold the same: 8 of dense ones, 8/ep of experts'.
