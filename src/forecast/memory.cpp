@@ -172,6 +172,9 @@ Bytes MemoryOfClass::bytes_of_buffer(BufferId id) const {
 }
 
 std::int64_t MemoryOfClass::scratch_of(const Instruction& instruction) const {
+  if (const auto* communicate = std::get_if<Communicate>(&instruction.what); communicate && communicate->staged)
+    return staging_bytes(compiled_.program, training_.graph, *communicate,
+                         [&](BufferId id) { return bytes_of_buffer(id).value; });
   // An all-to-all by expert or sequence arrives, or is made, in another order than it is used in. Where tokens are sent
   // once, what arrives is smaller than what it is spread to.
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what);
@@ -297,7 +300,7 @@ std::vector<MemoryOfClass::Alive> MemoryOfClass::alive_at(const Peak& peak) cons
     else
       scratch += change.bytes;
   }
-  if (scratch > 0) groups[{"scratch of kernels", "buffers"}] = {"scratch of kernels", "buffers", 1, {scratch}};
+  if (scratch > 0) groups[{"scratch and staging", "buffers"}] = {"scratch and staging", "buffers", 1, {scratch}};
   for (const auto& [id, times] : count) {
     if (times == 0) continue;
     const std::string name = without_numbers(training_.graph.name(compiled_.program.buffers[id].tensor));

@@ -88,6 +88,10 @@ struct Communicate {
   // Of an all-to-all of rows that are routed to experts: a token goes once to a device that has several of its experts,
   // and its rows are made there (DeepEP, HybridEP).
   bool tokens_once = false;
+  // What it moves goes through one contiguous buffer, packed before and unpacked after: members of a bucket that lie
+  // apart, parts that others' parts lie between. The player allocates it for as long as the collective runs
+  // (`staging_bytes`, memory.h).
+  bool staged = false;
 
   bool operator==(const Communicate&) const = default;
 };

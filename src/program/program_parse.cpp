@@ -418,6 +418,7 @@ class Parser {
       if (!communicate.wire) return error("expected the type that is sent, such as bf16, found {}", found.here());
     }
     communicate.tokens_once = in.take_after_blanks("once");
+    communicate.staged = in.take_after_blanks("staged");
     instruction.what = std::move(communicate);
     return Ok{};
   }

@@ -69,10 +69,10 @@ std::string print_sharding(const OpSharding& sharding, const Signature& signatur
   return text;
 }
 
-// " as bf16 once": how it goes over the wire.
+// " as bf16 once staged": how it goes over the wire.
 std::string print_sent(const Communicate& what) {
-  return fmt::format("{}{}", what.wire ? fmt::format(" as {}", name_of(*what.wire)) : "",
-                     what.tokens_once ? " once" : "");
+  return fmt::format("{}{}{}", what.wire ? fmt::format(" as {}", name_of(*what.wire)) : "",
+                     what.tokens_once ? " once" : "", what.staged ? " staged" : "");
 }
 
 std::string_view name_of(Guard guard) {
