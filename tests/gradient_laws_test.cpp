@@ -53,7 +53,8 @@ PlanRequest llama(std::string strategy) {
 }
 
 // n = dp·cp = 16 in five ways. Megatron-LM sums in f32: an all-reduce sends 2·15/16·4 bytes per parameter, a
-// reduce-scatter half of it; ZeRO-2 and 3 scatter what each of the 16/dp micro-batches adds, bf16 sent as f32.
+// reduce-scatter half of it; ZeRO-2 and 3 scatter what each of the 16/dp micro-batches adds, which is made in bf16 and
+// sent in f32 too.
 TEST(Gradients, AreReducedInOneGroupHoweverDpAndCpAreFactored) {
   int cases = 0;
   for (int zero = 0; zero <= 3; ++zero)
@@ -67,7 +68,8 @@ TEST(Gradients, AreReducedInOneGroupHoweverDpAndCpAreFactored) {
   fmt::print("{} of {} cases\n", cases, 20);
 }
 
-// fsdp = 8, replicate = 2: 7/8 of the terms are scattered inside, then the part is all-reduced across, 2·1/2 of 1/8.
+// fsdp = 8, replicate = 2: 7/8 of the terms are scattered inside, then the part is all-reduced across, 2·1/2 of 1/8;
+// all in f32.
 TEST(Gradients, OfHybridShardingAreScatteredInsideAndSummedAcross) {
   const Case each = compiled(llama("fsdp=8,replicate=2"));
   EXPECT_EQ(gradients_sent(each), (7 + 1) * 4 * parameters_of(each) / 8);

@@ -146,5 +146,93 @@ TEST(GradientSync, BucketsJoinGradientsInTheOrderTheyBecomeReady) {
   EXPECT_LT(some, 28);
 }
 
+// What a staged collective holds besides, worked out from the elements of its members.
+std::int64_t staged_bytes(const Compiled& c, const std::vector<InstructionId>& body, std::int64_t* count = nullptr) {
+  std::int64_t most = 0;
+  for (InstructionId id : body)
+    if (const auto* each = std::get_if<Communicate>(&c.program.instructions[id].what); each && each->staged) {
+      std::int64_t bytes = 0;
+      for (BufferId input : each->inputs) {
+        const TensorType& type = c.training.graph.tensors()[c.program.buffers[input].tensor].type;
+        std::int64_t elements = 1;
+        for (std::int64_t size : type.shape) elements *= size;  // gradients are whole on every device
+        bytes += elements * bits_of(each->wire.value_or(type.dtype)) / 8;
+      }
+      most = std::max(most, bytes);
+      if (count) ++*count;
+    }
+  return most;
+}
+
+// Gradients that do not lie in their bucket are copied there: all at once after backward, when activations are gone,
+// that is the gradients once more; bucket by bucket, one bucket more at the most.
+TEST(GradientSync, BucketsThatGradientsDoNotLieInAreHeldWhileTheyTravel) {
+  const std::string model = "gpt2-124m:layers=2,hidden=128,heads=4,vocab=1024,dropout=0";
+  const auto peak = [&](const Compiled& c) { return peak_memory(c.program, c.training, c.schedule)[0]; };
+  const auto with = [&](bool overlap, bool flat) {
+    return compiled(model, 2, 0, 1, 1, DType::BF16, {.overlap = overlap, .bucket = Bytes{1 << 16}, .flat = flat});
+  };
+  const Compiled late = with(false, false), early = with(true, false);
+  const std::int64_t gradients = 2 * late.training.graph.parameter_count();
+  EXPECT_EQ(staged_bytes(late, late.program.step), gradients);
+  EXPECT_EQ(peak(late).activations.value, 0);
+  EXPECT_GE(peak(late).buffers.value, gradients);
+  EXPECT_LT(peak(late).buffers.value, gradients + 100);  // and scalars
+  EXPECT_LT(peak(with(false, true)).total().value, peak(late).total().value);
+
+  std::int64_t buckets = 0;
+  const std::int64_t largest = staged_bytes(early, early.program.stages[0].backward, &buckets);
+  EXPECT_GT(buckets, 5);
+  const std::int64_t excess = peak(early).total().value - peak(with(true, true)).total().value;
+  EXPECT_GT(excess, 0);
+  EXPECT_LE(excess, largest);
+  std::int64_t flat = 0;
+  for (const bool overlap : {false, true}) {
+    const Compiled c = with(overlap, true);
+    staged_bytes(c, c.program.step, &flat);
+    staged_bytes(c, c.program.stages[0].backward, &flat);
+  }
+  EXPECT_EQ(flat, 0);
+}
+
+// An activation cut along its last dimension is gathered part by part, and its rows put together from that; one cut
+// along its sequences lies together.
+TEST(ProgramMemory, PartsThatLieApartAreGatheredThroughACopy) {
+  Result<Model> loaded =
+      load_model("llama3-8b:layers=1,hidden=64,heads=4,kv_heads=4,ffn=128,vocab=256", {.batch = 2, .seq = 8});
+  const TrainingGraph training = make_training_graph(std::move(loaded->graph)).value();
+  const Graph& graph = training.graph;
+  Placing placing;
+  placing.meshes.push_back(Mesh::make({{"tp", 2}}, {DeviceId(0), DeviceId(1)}).value());
+  placing.stage_of.push_back(0);
+  placing.mesh_of.resize(graph.ops().size(), MeshId(0));
+  const auto staged = [&](const char* split, const char* axis) {
+    ShardingChoices choices;
+    choices.ops.resize(1);
+    choices.inputs.resize(1);
+    choices.reduce_onto.resize(1);
+    for (OpId op : graph.ops().ids())
+      if (graph.name(op) == split) choices.ops[0][op] = {axis};
+    const ShardingPlan plan = plan_sharding(training, placing, choices).value();
+    const Program program = compile(training, placing, plan, {}, RecomputeRegions::none(graph)).value();
+    std::pair<int, int> found;  // gathers of activations, and those that are staged
+    for (InstructionId id : program.stages[0].forward)
+      if (const auto* each = std::get_if<Communicate>(&program.instructions[id].what);
+          each && each->collective == Collective::AllGather) {
+        ++found.first;
+        found.second += each->staged;
+        const auto bytes = [&](BufferId) { return std::int64_t{1000}; };
+        EXPECT_EQ(staging_bytes(program, graph, *each, bytes), each->staged ? 1000 : 0);
+      }
+    return found;
+  };
+  const auto [columns, apart] = staged("layers.0.attn.out", "n");
+  EXPECT_GT(columns, 0);
+  EXPECT_EQ(apart, columns);
+  const auto [sequences, together] = staged("layers.0.attn_norm", "s");
+  EXPECT_GT(sequences, 0);
+  EXPECT_EQ(together, 0);
+}
+
 }  // namespace
 }  // namespace weft

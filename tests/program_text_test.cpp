@@ -54,6 +54,17 @@ TEST(ProgramText, WaitsAndTransfersInPartsSurviveIt) {
   expect_survives(each.program, each.training.graph, "waits");
 }
 
+// Parameters and gradients that are copied into buckets and out of them.
+TEST(ProgramText, StagedBucketsSurviveIt) {
+  CompileOptions options;
+  options.gradients.flat = options.parameters.flat = false;
+  for (const char* const strategy : {"dp=4", "dp=4,zero=3", "tp=2,dp=2,zero=1"}) {
+    const ProgramCase each = program_case(kSmallLlama, strategy, 4, "dgx-h100:2", options);
+    EXPECT_THAT(print(each.program, each.training.graph), HasSubstr(" staged"));
+    expect_survives(each.program, each.training.graph, strategy);
+  }
+}
+
 // A convolution over rows in uneven parts, with halos forward and sums of halos backward; optimizer state and
 // activations on the host.
 TEST(ProgramText, UnevenPartsHalosAndHostBuffersSurviveIt) {

@@ -57,8 +57,8 @@ void Buckets::assign_by_size(const IdVec<GroupId, GroupCode>& groups) {
       const auto chain = std::find_if(chains.begin(), chains.end(), [&](const Chain& each) {
         return each.turn == turn && each.key.purpose != Chain::Purpose::Gather;
       });
-      const bool in_units = chain != chains.end() && chain->key.purpose == Chain::Purpose::ReduceTerm &&
-                            !options_.parameters.unit.empty() && options_.parameters.unit[chain->tensor] >= 0;
+      const bool in_units =
+          chain != chains.end() && chain->key.purpose == Chain::Purpose::ReduceTerm && in_unit(chain->tensor);
       if (in_units) {  // gradients leave as their parameters came
         const auto [found, added] = of_unit.try_emplace(options_.parameters.unit[chain->tensor]);
         if (added) found->second = new_bucket();
@@ -149,6 +149,21 @@ bool Buckets::belongs(const Chain& chain, BucketId bucket, const Source& source)
          turn.route == unit.route;
 }
 
+// Whether the members of a bucket lie apart and are copied into a buffer of its own. Terms that fill a bucket of a
+// given size are reduced in it (Lowering::accumulate_parts), so that is where they lie.
+bool Buckets::is_staged(Chain::Purpose purpose, const Chain& member) const {
+  switch (purpose) {
+    case Chain::Purpose::ReduceSum:
+      return !options_.gradients.flat;
+    case Chain::Purpose::ReduceTerm:
+      return in_unit(member.tensor) && !options_.gradients.flat;
+    case Chain::Purpose::Publish:
+    case Chain::Purpose::Gather:
+      return !options_.parameters.flat;
+  }
+  return false;
+}
+
 BucketCode Buckets::join(BucketId bucket, const IdVec<GroupId, GroupCode>& groups, const BucketCode& before,
                          Lowering& lowering, const std::function<void(InstructionId)>& touched) const {
   BucketCode pieces;
@@ -186,9 +201,12 @@ BucketCode Buckets::join(BucketId bucket, const IdVec<GroupId, GroupCode>& group
         all.outputs.push_back(step.outputs[0]);
         if (step.parts != Parts::Even) all.parts = step.parts;
       }
+      auto& all = std::get<Communicate>(joined.what);
       // Uneven if one of them is; which way, by all of them.
-      if (auto& all = std::get<Communicate>(joined.what); all.parts != Parts::Even && piece.members.size() > 1)
+      if (all.parts != Parts::Even && piece.members.size() > 1)
         all.parts = settled_parts(program_, graph_, all, options_);
+      all.staged = all.collective != Collective::Slice &&
+                   is_staged(piece.key.purpose, groups[piece.members[0].group].chains[piece.members[0].chain]);
       InstructionId id;
       if (old != before.end()) {
         id = old->joined[s];

@@ -64,6 +64,11 @@ class Buckets {
   BucketId new_bucket();
   void assign_by_size(const IdVec<GroupId, GroupCode>& groups);
   void assign_units();
+  // Of a parameter that is gathered with a unit.
+  bool in_unit(TensorId parameter) const {
+    return !options_.parameters.unit.empty() && options_.parameters.unit[parameter] >= 0;
+  }
+  bool is_staged(Chain::Purpose purpose, const Chain& member) const;
   bool by_size(TurnKind kind) const { return kind == TurnKind::Accumulate || kind == TurnKind::Optimizer; }
 
   const Graph& graph_;

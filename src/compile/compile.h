@@ -80,6 +80,8 @@ struct GradientSync {
   // The same of what a micro-batch adds to gradients that are kept in parts (ZeRO-2): so much of it is held whole. 0:
   // as `bucket`.
   Bytes term_bucket{0};
+  bool flat =
+      true;  // gradients lie in the buckets they travel in; otherwise they are copied there (Communicate::staged)
 };
 
 // How parameters that are kept in parts (ZeRO-3, FSDP) come together, and those that are updated in parts (ZeRO-1, 2).
@@ -91,6 +93,7 @@ struct ParameterSync {
   bool prefetch_forward = true, prefetch_backward = true;
   int in_flight = 2;                  // units gathered and not yet done with, at most
   bool reshard_after_forward = true;  // otherwise what forward gathered is kept for backward
+  bool flat = true;                   // as gradients
 };
 
 // How tensors go from mesh to mesh.

@@ -159,6 +159,21 @@ void Lowering::add_waits(InstructionId id) {
   }
 }
 
+// Whether the parts that an activation is gathered from, or scattered to, lie apart in it: something varies outside of
+// the dimension that is cut. Samples and sequences do not: Megatron-LM lays activations out with sequences outermost,
+// so that what sequence parallelism gathers lies together; those who gather samples, with samples outermost.
+bool Lowering::lies_apart(const ReshardStep& step, const Layout& from) const {
+  if (step.collective != Collective::AllGather && step.collective != Collective::ReduceScatter) return false;
+  constexpr std::size_t kOuter = 2;  // samples, sequences
+  std::size_t changed = kOuter;
+  while (changed < from.dims.size() && from.dims[changed] == step.to.dims[changed]) ++changed;
+  if (changed >= from.dims.size()) return false;
+  const Mesh& on = mesh(from.mesh);
+  const Shape before = local_shape(from, on, 0);
+  return std::any_of(before.begin(), before.begin() + static_cast<std::ptrdiff_t>(changed),
+                     [](std::int64_t size) { return size > 1; });
+}
+
 struct Lowering::Route {
   double cost = std::numeric_limits<double>::infinity();
   BufferId source;
@@ -229,7 +244,11 @@ Result<BufferId> Lowering::make_as(TensorId tensor, Layout wanted) {
     if (options_.split_backward && !options_.keep_gathered_input && phase_ == Phase::Backward && !weight_part_ &&
         step.collective == Collective::AllGather && graph_.tensors()[tensor].kind == TensorKind::Activation)
       readers_[next] = Readers::InputPart;
-    emit(wanted.mesh, Communicate{step.collective, step.axes, step.reducer, std::move(inputs), {next}});
+    Communicate what{step.collective, step.axes, step.reducer, std::move(inputs), {next}};
+    // (Parameters are cut as flat tensors, and so is what is sent in parts: Megatron-LM's
+    // split_tensor_into_1d_equal_chunks.)
+    what.staged = !of_parameter_ && !gathers_parts_ && lies_apart(step, program_.buffers[best.source].layout);
+    emit(wanted.mesh, std::move(what));
     best.source = next;
   }
   return best.source;

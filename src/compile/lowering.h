@@ -152,6 +152,7 @@ class Lowering {
   Result<BufferId> make_as(TensorId tensor, Layout wanted);
   struct Route;
   Route cheapest(TensorId tensor, const Layout& wanted, std::optional<Error>& problem);
+  bool lies_apart(const ReshardStep& step, const Layout& from) const;
   Result<BufferId> merge_weights(TensorId tensor, Layout contributions);
   Result<bool> bring(TensorId tensor, const Layout& wanted);
   Result<bool> bring_from(BufferId source, const Layout& wanted);

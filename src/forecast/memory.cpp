@@ -180,6 +180,16 @@ Bytes MemoryOfClass::bytes_of_buffer(BufferId id) const {
 }
 
 std::int64_t MemoryOfClass::scratch_of(const Instruction& instruction) const {
+  // A padded part, and the padded parts of all members: they are contiguous, staged or not.
+  if (const auto* communicate = std::get_if<Communicate>(&instruction.what);
+      communicate && communicate->parts == Parts::Padded) {
+    const Program& program = smaller_ ? *compiled_.last : compiled_.program;
+    return part_bytes(program, training_.graph, *communicate).largest *
+           (1 + program.meshes[instruction.mesh].group_size(communicate->axes));
+  }
+  if (const auto* communicate = std::get_if<Communicate>(&instruction.what); communicate && communicate->staged)
+    return staging_bytes(compiled_.program, training_.graph, *communicate,
+                         [&](BufferId id) { return bytes_of_buffer(id).value; });
   // An all-to-all by expert or sequence arrives, or is made, in another order than it is used in. Where tokens are sent
   // once, what arrives is smaller than what it is spread to.
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what);
@@ -189,13 +199,6 @@ std::int64_t MemoryOfClass::scratch_of(const Instruction& instruction) const {
       if (arrangements(compiled_.program, communicate->inputs[i], communicate->outputs[i]) > 0)
         most = std::max(most, bytes_of_buffer(communicate->outputs[i]).value);
     return most;
-  }
-  // A padded part, and the padded parts of all members.
-  if (const auto* communicate = std::get_if<Communicate>(&instruction.what);
-      communicate && communicate->parts == Parts::Padded) {
-    const Program& program = smaller_ ? *compiled_.last : compiled_.program;
-    return part_bytes(program, training_.graph, *communicate).largest *
-           (1 + program.meshes[instruction.mesh].group_size(communicate->axes));
   }
   const auto* compute = std::get_if<Compute>(&instruction.what);
   if (!compute) return 0;
@@ -312,7 +315,7 @@ std::vector<MemoryOfClass::Alive> MemoryOfClass::alive_at(const Peak& peak) cons
     else
       scratch += change.bytes;
   }
-  if (scratch > 0) groups[{"scratch of kernels", "buffers"}] = {"scratch of kernels", "buffers", 1, {scratch}};
+  if (scratch > 0) groups[{"scratch and staging", "buffers"}] = {"scratch and staging", "buffers", 1, {scratch}};
   for (const auto& [id, times] : count) {
     if (times == 0) continue;
     const std::string name = without_numbers(training_.graph.name(compiled_.program.buffers[id].tensor));

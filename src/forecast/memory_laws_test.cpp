@@ -8,7 +8,8 @@
 //   ZeRO-2  holds the gradients of a micro-batch whole until their bucket is full, and a part of their sum beside them.
 //           Where one bucket takes all gradients of a device, that is more than ZeRO-1's whole sums: by those parts.
 //   ZeRO-3  holds the units that are gathered whole, and a part of all weights beside them. Where a stage has no more
-//           layers than are gathered at a time, that is more than whole weights: by those parts.
+//           layers than are gathered at a time, that is more than whole weights: by those parts. Where parameters are
+//           not flat, also by the buffers that a unit is copied out of, and its gradients into.
 //   full    recomputation of a layer brings back all of it at once, selective only the core of one attention. Where
 //           backward is split, what weight gradients read of the layers behind is held whatever is recomputed, and
 //           only that is left of the difference: one layer of one micro-batch.
@@ -67,9 +68,13 @@ bool is_true_exception(std::size_t i, std::int64_t excess, const std::vector<Pea
   const Peak &before = peaks[i - 1], &now = peaks[i];
   if (!of.by_zero)
     return i == 2 && splits_backward(of.strategies[i]) && excess <= peaks[0].activations / of.layers_of_stage;
-  if (i == 3) return excess <= now.parameters && of.layers_of_stage <= 2;
-  // A bucket is closed when it is full: the last gradient in it may be as large as the rest.
   const Result<SoftwareStack> stack = find_stack(of.base.stack);
+  if (i == 3) {
+    const bool flat = stack->flat_parameters.value && stack->flat_gradients.value;
+    const std::int64_t unit = before.parameters / of.layers_of_stage;
+    return excess <= now.parameters + (flat ? 0 : 2 * unit) && of.layers_of_stage <= (flat ? 2 : 4);
+  }
+  // A bucket is closed when it is full: the last gradient in it may be as large as the rest.
   const std::int64_t bucket = std::max(stack->scatter_bucket.value.value, stack->gradient_bucket.value.value);
   return i == 2 && excess <= now.gradients && before.gradients <= 2 * bucket;
 }

@@ -72,7 +72,12 @@ std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& 
               held.insert({root, micro_batch}).second)
             account(root, micro_batch, 1);
         }
-      if (now.total() > peak.total()) peak = now;
+      HeldBytes most = now;  // while it runs
+      if (const auto* communicate = std::get_if<Communicate>(&instruction.what))
+        most.buffers.value += staging_bytes(program, graph, *communicate, [&](BufferId id) {
+          return bytes_of_buffer(last && micro_batch + 1 == schedule.micro_batches ? *last : program, graph, id).value;
+        });
+      if (most.total() > peak.total()) peak = most;
       if (const auto* free = std::get_if<Free>(&instruction.what))
         if (held.erase({free->buffer, micro_batch}) > 0) account(free->buffer, micro_batch, -1);
     };

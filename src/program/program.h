@@ -91,6 +91,10 @@ struct Communicate {
   // Of an all-gather or a reduce-scatter: padded or grouped if and only if, of some buffer, members have parts of
   // different sizes. A bucket is executed one way: its even parts are padded by nothing, or broadcast with the others.
   Parts parts = Parts::Even;
+  // What it moves goes through one contiguous buffer, packed before and unpacked after: members of a bucket that lie
+  // apart, parts that others' parts lie between. The player allocates it for as long as the collective runs
+  // (`staging_bytes`, memory.h).
+  bool staged = false;
 
   bool operator==(const Communicate&) const = default;
 };

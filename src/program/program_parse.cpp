@@ -420,6 +420,7 @@ class Parser {
     communicate.tokens_once = in.take_after_blanks("once");
     for (Parts parts : {Parts::Padded, Parts::Grouped})
       if (communicate.parts == Parts::Even && in.take_after_blanks(name_of(parts))) communicate.parts = parts;
+    communicate.staged = in.take_after_blanks("staged");
     instruction.what = std::move(communicate);
     return Ok{};
   }

@@ -69,11 +69,11 @@ std::string print_sharding(const OpSharding& sharding, const Signature& signatur
   return text;
 }
 
-// " as bf16 once", " padded": how it goes over the wire.
+// " as bf16 once padded staged": how it goes over the wire.
 std::string print_sent(const Communicate& what) {
-  return fmt::format("{}{}{}", what.wire ? fmt::format(" as {}", name_of(*what.wire)) : "",
-                     what.tokens_once ? " once" : "",
-                     what.parts != Parts::Even ? fmt::format(" {}", name_of(what.parts)) : "");
+  return fmt::format(
+      "{}{}{}{}", what.wire ? fmt::format(" as {}", name_of(*what.wire)) : "", what.tokens_once ? " once" : "",
+      what.parts != Parts::Even ? fmt::format(" {}", name_of(what.parts)) : "", what.staged ? " staged" : "");
 }
 
 std::string_view name_of(Guard guard) {

@@ -144,8 +144,9 @@ class Printer {
                           name_of(communicate->collective), mesh.names_of(communicate->axes),
                           members(mesh, communicate->axes), list(communicate->inputs, false));
       if (communicate->collective != Collective::Slice)
-        text += fmt::format("  # sends {}{}", human(bytes_sent(program_, graph_, *communicate)),
-                            communicate->parts == Parts::Even ? "" : fmt::format(", {}", name_of(communicate->parts)));
+        text += fmt::format("  # sends {}{}{}", human(bytes_sent(program_, graph_, *communicate)),
+                            communicate->parts == Parts::Even ? "" : fmt::format(", {}", name_of(communicate->parts)),
+                            communicate->staged ? ", through a contiguous copy" : "");
     } else if (const auto* send = std::get_if<Send>(&instruction.what)) {
       const Transfer& transfer = program_.transfers[send->transfer];
       text += fmt::format("send t{}{} ({})  # {}, {}", send->transfer.index(), peer(" to", transfer.from, transfer.to),

@@ -202,10 +202,12 @@ const std::vector<Knob>& stack_knobs() {
   static const std::vector<Knob> knobs = {
       {"gradient_bucket", &S::gradient_bucket},
       {"scatter_bucket", &S::scatter_bucket},
+      {"flat_gradients", &S::flat_gradients},
       {"gradient_overlap", &S::gradient_overlap},
       {"prefetch_forward", &S::prefetch_forward},
       {"prefetch_backward", &S::prefetch_backward},
       {"gathers_in_flight", &S::gathers_in_flight},
+      {"flat_parameters", &S::flat_parameters},
       {"reshard_after_forward", &S::reshard_after_forward},
       {"tensor_overlap", &S::tensor_overlap},
       {"p2p_overlap", &S::p2p_overlap},

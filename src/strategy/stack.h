@@ -25,11 +25,13 @@ struct SoftwareStack {
   // Gradients.
   Figure<Bytes> gradient_bucket;  // of gradients reduced together; 0: all at once
   Figure<Bytes> scatter_bucket;  // of gradients scattered together where each device keeps a part (ZeRO-2); 0: as above
+  Figure<bool> flat_gradients;   // they lie in the buckets that they are reduced in; otherwise they are copied there
   Figure<bool> gradient_overlap;  // buckets are reduced while the backward pass goes on
   // Weights that are spread (ZeRO, FSDP).
   Figure<bool> prefetch_forward;  // the next unit is gathered before it is needed
   Figure<bool> prefetch_backward;
   Figure<int> gathers_in_flight;
+  Figure<bool> flat_parameters;  // they are gathered where they lie; otherwise in a buffer that they are copied from
   Figure<bool> reshard_after_forward;  // gathered weights are dropped and gathered again for the backward pass
   // Tensor and pipeline parallelism.
   Figure<bool> tensor_overlap;  // collectives run beside the products they belong to
