@@ -78,7 +78,7 @@ Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const R
   for (const auto& [id, own] : placed.parameters) memory.parameters.emplace_back(id, parameter_storage(own));
   if (memory.most_zero() >= 3) options.parameters.unit = units_of(training.graph, memory);
   options.memory = std::move(memory);
-  options.split_backward = splits_backward(schedule);
+  options.split_backward = options.split_backward || splits_backward(schedule);
   WEFT_TRY(Program program, compile(training, placed.placing, plan, options, strategy.recompute));
   CompiledStrategy compiled{std::move(program), std::move(schedule)};
   if (last) {

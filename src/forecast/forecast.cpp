@@ -297,7 +297,7 @@ Result<PlayedPlan> play_plan(const Plan& plan, const CostModel& cost, const Fore
                              PlayTimes* times) {
   Stopwatch watch;
   const StepPrices prices(plan.cluster, cost);
-  WEFT_TRY(CompiledStrategy compiled, compile_plan(plan, &prices));
+  WEFT_TRY(CompiledStrategy compiled, compile_plan(plan, &prices, options.split_backward));
   if (times) times->compile = watch.lap();
   WEFT_TRY(PlayedProgram played, play_compiled(plan, plan.stack, compiled, cost, options, times));
   return PlayedPlan{std::move(compiled), std::move(played.priced), std::move(played.run), played.folded};

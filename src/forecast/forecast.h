@@ -27,11 +27,12 @@ namespace weft {
 
 struct ForecastOptions {
   Network network = Network::Fair;
-  bool fold = true;          // devices that do the same are one agent, where that is exact
-  bool record = false;       // keep every task's times: breakdown, critical path and moments need them
-  bool host = true;          // hosts take time to issue work; relative times know none
-  double headroom = 0.04;    // of a device's memory that is to stay free
-  std::size_t culprits = 5;  // how many of the largest groups of buffers are named
+  bool fold = true;             // devices that do the same are one agent, where that is exact
+  bool record = false;          // keep every task's times: breakdown, critical path and moments need them
+  bool split_backward = false;  // the program of a schedule that splits backward, whatever the plan's (search/probe.h)
+  bool host = true;             // hosts take time to issue work; relative times know none
+  double headroom = 0.04;       // of a device's memory that is to stay free
+  std::size_t culprits = 5;     // how many of the largest groups of buffers are named
 };
 
 // A plan that has been played.

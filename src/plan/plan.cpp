@@ -356,9 +356,10 @@ std::vector<DeviceId> Plan::ranks() const {
 
 Result<Plan> make_plan(const PlanRequest& request) { return PlanMaker(request).make(); }
 
-Result<CompiledStrategy> compile_plan(const Plan& plan, const StepPrice* prices) {
+Result<CompiledStrategy> compile_plan(const Plan& plan, const StepPrice* prices, bool split_backward) {
   CompileOptions options = compile_options(plan.stack, plan.cluster, number_types(plan.precision, plan.stack));
   options.prices = prices;
+  options.split_backward = split_backward;
   Result<CompiledStrategy> compiled =
       compile_strategy(plan.training, plan.resolved, options, plan.last ? &plan.last->graph : nullptr);
   if (!compiled.ok())

@@ -75,7 +75,8 @@ struct Plan {
 
 Result<Plan> make_plan(const PlanRequest& request);
 
-// With prices at hand, resharding of activations is chosen by them.
-Result<CompiledStrategy> compile_plan(const Plan& plan, const StepPrice* prices = nullptr);
+// With prices at hand, resharding of activations is chosen by them. `split_backward`: as for a schedule that splits the
+// backward pass, where the plan's own does not.
+Result<CompiledStrategy> compile_plan(const Plan& plan, const StepPrice* prices = nullptr, bool split_backward = false);
 
 }  // namespace weft

@@ -29,7 +29,10 @@ Composer::Composer(const PlanProblem& problem, const CostModel& cost, double hea
 }
 
 BlockShape Composer::shape_of(const HybridPlan& plan) {
-  return {plan.tp, plan.cp, plan.ep, plan.micro_batch, plan.sequence_parallel, plan.recompute, plan.cp_mode};
+  // Where something is computed again and gathered, programs of schedules that split backward are not the others'.
+  const bool split = plan.schedule == PlanSchedule::ZeroBubbleH1 || plan.schedule == PlanSchedule::ZeroBubbleV;
+  const bool differs = split && plan.recompute != PlanRecompute::None && plan.tp * plan.cp > 1;
+  return {plan.tp, plan.cp, plan.ep, plan.micro_batch, plan.sequence_parallel, plan.recompute, plan.cp_mode, differs};
 }
 
 void Composer::prepare(std::span<const HybridPlan> plans, int threads) {

@@ -419,7 +419,7 @@ Result<BlockCosts> probe_block(const PlanProblem& problem, const CostModel& cost
                                SharedPlans& plans) {
   WEFT_TRY(Plan plan, plans.make(request_of(problem, shape)));
   plan.stack = problem.stack;  // with constants of its own, perhaps
-  WEFT_TRY(PlayedPlan played, play_plan(plan, cost, {.record = true}));
+  WEFT_TRY(PlayedPlan played, play_plan(plan, cost, {.record = true, .split_backward = shape.split_backward}));
   return Reader(problem, plan, std::move(played)).run();
 }
 

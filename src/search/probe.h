@@ -27,6 +27,7 @@ struct BlockShape {
   bool sequence_parallel = false;
   PlanRecompute recompute = PlanRecompute::None;
   ContextMode cp_mode = ContextMode::Gather;
+  bool split_backward = false;  // what the weights' part reads is gathered again for it
 
   auto operator<=>(const BlockShape&) const = default;
 };
