@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 #include "compile/parameter_layout.h"
@@ -145,13 +146,16 @@ InstructionId Lowering::emit(MeshId on, What what, InstructionId as) {
 void Lowering::add_waits(InstructionId id) {
   Instruction& instruction = program_.instructions[id];
   instruction.after.clear();
+  // Waited for once each; sums of scalars read hundreds of buffers.
+  if (last_waiter_.size() < program_.instructions.size()) last_waiter_.resize(program_.instructions.size(), 0);
+  ++waiter_;
+  const auto wait_for = [&](InstructionId writer) {
+    if (writer.valid() && program_.instructions[writer].stream != instruction.stream &&
+        std::exchange(last_waiter_[writer], waiter_) != waiter_)
+      instruction.after.push_back(writer);
+  };
   for (BufferId read : reads_of(program_, instruction)) {
     if (!read.valid()) continue;  // comes later: a scalar of another group
-    const auto wait_for = [&](InstructionId writer) {
-      if (writer.valid() && program_.instructions[writer].stream != instruction.stream &&
-          std::find(instruction.after.begin(), instruction.after.end(), writer) == instruction.after.end())
-        instruction.after.push_back(writer);
-    };
     if (const auto adders = adders_.find(read); adders != adders_.end())
       for (InstructionId adder : adders->second) wait_for(adder);
     else

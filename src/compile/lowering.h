@@ -234,6 +234,8 @@ class Lowering {
   IdVec<BufferId, InstructionId> writer_;
   std::unordered_map<BufferId, InstructionList> adders_;  // of gradients with several terms: all that add
   IdVec<InstructionId, InstructionId> joined_;
+  IdVec<InstructionId, std::uint64_t> last_waiter_;  // of add_waits: the last call that found it, by number
+  std::uint64_t waiter_ = 0;
   IdVec<InstructionId, char> unsettled_;  // written, and not in its place yet
   std::vector<LastUse> last_uses_;        // in the group that is being lowered
   IdVec<BufferId, std::uint32_t> last_use_at_;
