@@ -77,8 +77,11 @@ documents: deps  ## write what the commands print into README.md and docs/
 	@cmake --build --preset release --target weft
 	tools/documents.py
 
-format:  ## rewrite the sources with clang-format
-	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
+format: deps  ## rewrite the sources with clang-format
+	@git ls-files '*.h' '*.cpp' | xargs clang-format-14 -i
+
+check-format: deps  ## fail where clang-format would rewrite the sources
+	@git ls-files '*.h' '*.cpp' | xargs clang-format-14 --dry-run -Werror
 
 clean:  ## remove build/
 	rm -rf build

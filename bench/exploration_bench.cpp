@@ -16,9 +16,9 @@
 #include "compile/compilation.h"
 #include "cost/analytic.h"
 #include "cpu_seconds.h"
-#include "soap/exploration.h"
 #include "models/models.h"
 #include "price/price.h"
+#include "soap/exploration.h"
 
 namespace weft {
 namespace {

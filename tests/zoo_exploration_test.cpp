@@ -8,14 +8,14 @@
 #include <optional>
 
 #include "cost/analytic.h"
-#include "soap/exploration.h"
 #include "models/models.h"
 #include "price/price.h"
 #include "same_workload.h"
+#include "small_zoo.h"
+#include "soap/exploration.h"
 #include "soap/mcmc.h"
 #include "soap/proposals.h"
 #include "soap/soap.h"
-#include "small_zoo.h"
 #include "strategy/resolve.h"
 #include "strategy/yaml.h"
 

@@ -18,7 +18,8 @@ struct FitRow {
 class FitRows {
  public:
   // Rows that cannot be planned go to `skipped`; those whose time is not compared are left out.
-  FitRows(const std::vector<MeasuredFile>& files, const MappingRules& rules, int threads, std::vector<SkippedRow>& skipped);
+  FitRows(const std::vector<MeasuredFile>& files, const MappingRules& rules, int threads,
+          std::vector<SkippedRow>& skipped);
 
   std::size_t size() const { return rows_.size(); }
   const FitRow& operator[](std::size_t row) const { return rows_[row]; }

@@ -84,8 +84,7 @@ const OpEntry kOperators[] = {
            .gradients = {"grad: dloss x index -> dx"},
        };
      }},
-    {OpKind::Dispatch, "dispatch",
-     "experts:int capacity:int groups:ints dropless:int expert_groups:int top_groups:int",
+    {OpKind::Dispatch, "dispatch", "experts:int capacity:int groups:ints dropless:int expert_groups:int top_groups:int",
      [](const Attrs& attrs, Inputs) -> Result<Declaration> {
        WEFT_TRY(const Groups groups, routing("dispatch", attrs));
        return Declaration{

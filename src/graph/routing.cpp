@@ -3,9 +3,7 @@
 namespace weft {
 
 OpId routed_by(const Graph& graph, TensorId rows) {
-  const auto routes = [&](OpId op) {
-    return graph.kind(op) == OpKind::Dispatch || graph.kind(op) == OpKind::Combine;
-  };
+  const auto routes = [&](OpId op) { return graph.kind(op) == OpKind::Dispatch || graph.kind(op) == OpKind::Combine; };
   if (const OpId producer = graph.tensors()[rows].producer; producer.valid() && routes(producer)) return producer;
   for (const auto& use : graph.uses(rows))
     if (routes(use.op)) return use.op;

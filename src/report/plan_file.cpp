@@ -5,8 +5,8 @@
 #include <type_traits>
 
 #include "base/read_file.h"
-#include "report/simulation.h"
 #include "problem/budget.h"
+#include "report/simulation.h"
 #include "strategy/yaml.h"
 
 namespace weft {
