@@ -4,7 +4,7 @@ WEFT := build/release/bin/weft
 FUZZ_SECONDS ?= 10
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help demo accuracy calibrate test test-asan test-tsan fuzz bench deps documents format clean
+.PHONY: help demo accuracy calibrate test test-asan test-tsan fuzz bench deps documents format check-format clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -44,7 +44,7 @@ test-asan: deps  ## the same tests, or TESTS="a_test b_test", under the address 
 	@cmake --build --preset asan $(if $(TESTS),--target $(TESTS))
 	ctest --preset asan $(if $(TESTS),$(call only,$(TESTS)))
 
-PARALLEL_TESTS := validate_test search_test calibrate_test
+PARALLEL_TESTS := validate_test hybrid_test soap_test search_test calibrate_test
 test-tsan: deps  ## the tests of what runs in parallel, under the thread sanitizer
 	@cmake --preset tsan > build/tsan.log 2>&1 || { cat build/tsan.log; exit 1; }
 	@cmake --build --preset tsan --target $(PARALLEL_TESTS)
