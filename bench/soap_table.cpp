@@ -228,7 +228,7 @@ void exposed() {
       const double nodes = static_cast<double>(devices) / per_node;
       fmt::print("| {} | {} | {:.1f} | {:.1f} | {:.3f} | {:.0f} | {:.1f} | {:.0f} |\n", row.title, cluster_name,
                  ms(all), ms(one), over(all, one), 1e-6 * static_cast<double>(bytes),
-                 ms(isolated_time(cost.communicate({&ring, bytes, false}))),
+                 ms(isolated_time(cost.communicate({.communicator = &ring, .bytes = bytes}))),
                  1e-6 * static_cast<double>(bytes) * ((per_node - 1) / 4.0 + nodes - 1));
       std::fflush(stdout);
     }
@@ -349,7 +349,7 @@ double gap_of(const TrainingGraph& training, const Cluster& cluster, const CostM
 // Linear layers of random widths with an activation between them.
 TrainingGraph random_chain(Rng& rng) {
   GraphBuilder builder("chain");
-  Layers net(builder, DType::F32);
+  LayerBuilder net(builder, DType::F32);
   const std::int64_t batch = std::int64_t{64} << rng.below(6);
   TensorId x = builder.input("x", DType::F32, {batch, std::int64_t{64} << rng.below(7)});
   const int layers = static_cast<int>(rng.between(3, 10));
