@@ -1,5 +1,7 @@
 #include "cli/rules_argument.h"
 
+#include <algorithm>
+
 namespace weft {
 
 void add_rules_argument(CLI::App& command, std::string& path) {

@@ -14,8 +14,8 @@ constexpr std::int64_t kAutoProposals = 2000, kAutoDevices = 64;  // of walks ov
 
 bool by_score(const Judged& a, const Judged& b) { return a.score() < b.score(); }
 
-std::string name_of_tree(const FindOptions& options, std::string_view what) {
-  return options.tree_file.empty() ? fmt::format("{} ({})", what, name_of(options.search)) : options.tree_file;
+std::string name_of_tree(const FindOptions& options, std::string_view what, std::string_view search) {
+  return options.tree_file.empty() ? fmt::format("{} ({})", what, search) : options.tree_file;
 }
 
 std::string data_parallel(const PlanProblem& problem) {
@@ -57,9 +57,7 @@ Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel
                     .on_progress = options.enumerate.progress};
   for (std::int64_t rank = 0; rank < problem.devices; ++rank) asked.devices.push_back(problem.device_at(rank));
   WEFT_TRY(const SoapOutcome found, search_soap(whole.training, problem.cluster, cost, problem.stack, asked));
-  const std::string name = options.tree_file.empty()
-                               ? fmt::format("a decision for every operator ({})", name_of(search))
-                               : options.tree_file;
+  const std::string name = name_of_tree(options, "a decision for every operator", name_of(search));
   WEFT_TRY(Judged winner, judge_tree(problem, cost, name, found.tree, options.enumerate.judge));
   PlanOutcome outcome = compared(problem, cost, std::move(winner), options.enumerate.judge);
   // Micro-batches in a pipeline may be done before the longest path of a whole batch is, but not with less work.
@@ -105,8 +103,9 @@ Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& c
     return error("--search layerwise: nothing fits the {} that a device has for layers; use auto", human(limit));
   WEFT_TRY(const Model model, load_model(problem.request.model, {.batch = 1, .seq = problem.request.seq}));
   WEFT_TRY(const Strategy tree, to_tree(found->pipeline, found->tables.at(found->pipeline.micro_batches), model.graph));
-  WEFT_TRY(Judged winner, judge_tree(problem, cost, name_of_tree(options, "a decision for every layer"), tree,
-                                     options.enumerate.judge));
+  WEFT_TRY(Judged winner,
+           judge_tree(problem, cost, name_of_tree(options, "a decision for every layer", name_of(options.search)), tree,
+                      options.enumerate.judge));
   PlanOutcome outcome = compared(problem, cost, std::move(winner), options.enumerate.judge);
   for (const auto& [m, table] : tables) outcome.counts.composed += static_cast<std::int64_t>(table.options.size());
   outcome.counts.considered = outcome.counts.composed;

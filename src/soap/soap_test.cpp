@@ -326,6 +326,31 @@ TEST(Soap, ALayoutPlanFitsItsMemoryOrThereIsNone) {
   EXPECT_TRUE(limited(1 << 12).option.empty());
 }
 
+// The judge of plans (forecast) fills what the driver reports of a device, and so does this one.
+TEST(Soap, MemoryIsWhatTheDriverReportsNotWhatIsSold) {
+  const Case lenet("lenet", 256, "k80x4:1");
+  const DeviceSpec& k80 = lenet.cluster.spec(DeviceId(0));
+  const Bytes usable = capacity_of(k80), sold = k80.memory.value;
+  ASSERT_LT(usable, sold);
+  SoapMeshes meshes({4, 1, 1}, lenet.devices);
+  const SoapStrategy parallel = data_parallel_strategy(lenet.training, meshes);
+  SoapProblem problem = lenet.problem;
+  const auto held = static_cast<double>(judge(problem, parallel)->most_held.value);
+  // A headroom that leaves enough of what is sold, and too little of what there is.
+  problem.headroom = 1 - 2 * held / static_cast<double>(usable.value + sold.value);
+  ASSERT_LT(held, static_cast<double>(memory_budget(sold, problem.headroom).value));
+  EXPECT_GT(judge(problem, parallel)->over_budget.value, 0);
+}
+
+TEST(Soap, ProductsRunInTheTypesOfTheProblem) {
+  const Case alexnet("alexnet", 256, "dgx-a100:1");
+  SoapMeshes meshes({8, 1, 1}, alexnet.devices);
+  const SoapStrategy parallel = data_parallel_strategy(alexnet.training, meshes);
+  SoapProblem rounded = alexnet.problem;
+  rounded.types.products = Arithmetic::kTf32;
+  EXPECT_LT(judge(rounded, parallel)->fair, judge(alexnet.problem, parallel)->fair);
+}
+
 TEST(Soap, BadRequestsAreToldApart) {
   const Case lenet("lenet", 256, "p100x4:1");
   const Result<SoapOutcome> outside =
