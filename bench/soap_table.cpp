@@ -429,11 +429,12 @@ void symbolic(const Arguments& arguments) {
       fmt::print("| {} | no expert plan fits |\n", each.title);
       continue;
     }
-    const AnalyticCost cost(plan->stack);
+    const AnalyticCost cost(plan->stack());
     const double start = cpu_seconds();
-    const Planned found = plan_by_volume(plan->training, 8);
+    const Planned found = plan_by_volume(plan->training(), 8);
     const double taken = cpu_seconds() - start;
-    const Result<SoapJudgement> judged = judge({plan->training, plan->cluster, cost, plan->stack}, found.strategy);
+    const Result<SoapJudgement> judged =
+        judge({plan->training(), plan->cluster(), cost, plan->stack()}, found.strategy);
     if (!judged.ok()) {
       fmt::print("| {} | {} | {:.1f} | {} |\n", each.title, best_name, ms(best->step), judged.error().message);
       continue;
@@ -458,15 +459,17 @@ void print_layerwise(const LayerwisePipeline& plan, const LayerTable& table) {
 }
 
 void layerwise(const Arguments& arguments) {
-  const LayerTableRequest request{
-      .plan = {.model = "llama2-7b", .cluster = "dgx-a100-40:1", .strategy = {}, .global_batch = 64, .seq = 4096}};
+  const auto job = std::make_shared<const TrainingJob>(
+      settle({.model = "llama2-7b", .cluster = "dgx-a100-40:1", .global_batch = 64, .seq = 4096}).value());
+  const AnalyticCost cost(job->stack);
+  const LayerTableRequest request{job, cost};
   const Bytes capacity{static_cast<std::int64_t>(arguments.number("gib", 36)) << 30};
   using Clock = std::chrono::steady_clock;
   const auto began = Clock::now();
   double start = cpu_seconds();
   std::map<std::int64_t, LayerTable> tables;
   std::vector<std::int64_t> micro_batches;
-  for (std::int64_t m = 1; m <= *request.plan.global_batch; m *= 2) {
+  for (std::int64_t m = 1; m <= *job->global_batch(); m *= 2) {
     Result<LayerTable> table = make_layer_table(request, m);
     if (!table.ok()) continue;
     tables.emplace(m, std::move(table).value());
@@ -507,7 +510,7 @@ void layerwise(const Arguments& arguments) {
   played.strategy = file;
   const Result<Plan> plan = make_plan(played);
   const Result<Forecast> forecast =
-      plan.ok() ? weft::forecast(*plan, AnalyticCost(plan->stack)) : Result<Forecast>(plan.error());
+      plan.ok() ? weft::forecast(*plan, AnalyticCost(plan->stack())) : Result<Forecast>(plan.error());
   if (forecast.ok())
     fmt::print("{} simulated: {:.3f} s per step, {} on the fullest device\n", file, forecast->step_s,
                human(forecast->fullest()->device_total));

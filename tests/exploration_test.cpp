@@ -3,6 +3,7 @@
 #include "soap/exploration.h"
 
 #include <fmt/core.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <set>

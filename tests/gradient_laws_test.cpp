@@ -35,9 +35,9 @@ std::int64_t gradients_sent(const Case& each) {
 
 std::int64_t parameters_of(const Case& each) {
   std::int64_t elements = 0;
-  for (const auto& [parameter, gradient] : each.plan.training.accumulated) {
+  for (const auto& [parameter, gradient] : each.plan.training().accumulated) {
     std::int64_t own = 1;
-    for (std::int64_t extent : each.plan.training.graph.tensors()[parameter].type.shape) own *= extent;
+    for (std::int64_t extent : each.plan.training().graph.tensors()[parameter].type.shape) own *= extent;
     elements += own;
   }
   return elements;
@@ -85,7 +85,7 @@ TEST(Gradients, OfExpertsAreReducedOverTheDevicesThatHoldTheSameOnes) {
                                 .micro_batch = 1,
                                 .seq = 512});
     const Program& program = each.compiled.program;
-    const Graph& graph = each.plan.training.graph;
+    const Graph& graph = each.plan.training().graph;
     std::map<TensorId, std::vector<int>> sizes;  // by accumulator, of the groups of its reductions
     for (const Instruction& instruction : program.instructions) {
       const auto* communicate = std::get_if<Communicate>(&instruction.what);
@@ -95,7 +95,7 @@ TEST(Gradients, OfExpertsAreReducedOverTheDevicesThatHoldTheSameOnes) {
           sizes[graph.tensors()[tensor].storage].push_back(
               program.meshes[instruction.mesh].group_size(communicate->axes));
     }
-    for (const auto& [parameter, gradient] : each.plan.training.accumulated) {
+    for (const auto& [parameter, gradient] : each.plan.training().accumulated) {
       const bool expert = graph.name(parameter).find("experts") != std::string::npos;
       const int group = expert ? 8 / static_cast<int>(each.plan.parallelism->ep) : 8;
       EXPECT_EQ(sizes[graph.tensors()[gradient].storage], group == 1 ? std::vector<int>{} : std::vector{group})
@@ -138,10 +138,10 @@ TEST(Gradients, OfSharedWeightsAreReducedOncePerMicroBatch) {
 
 // Time of additions to gradients, over a step of one device.
 Picoseconds adding(const Case& each) {
-  const AnalyticCost cost(each.plan.stack);
-  const Priced priced =
-      price(each.compiled.program, each.compiled.schedule, each.plan.training, each.plan.cluster, cost, each.plan.stack)
-          .value();
+  const AnalyticCost cost(each.plan.stack());
+  const Priced priced = price(each.compiled.program, each.compiled.schedule, each.plan.training(), each.plan.cluster(),
+                              cost, each.plan.stack())
+                            .value();
   const Agent& agent = priced.workload.agents[AgentId(0)];
   const IdVec<BodyId, PlayedRange> ranges = played_ranges(agent);
   Picoseconds time = 0;
@@ -152,7 +152,7 @@ Picoseconds adding(const Case& each) {
           !works_in(task, ranges[play.body], play.micro_batch))
         continue;
       const auto* compute = std::get_if<Compute>(&each.compiled.program.instructions[InstructionId(task.label)].what);
-      if (compute && each.plan.training.graph.kind(compute->op) == OpKind::Accumulate && task.work.valid())
+      if (compute && each.plan.training().graph.kind(compute->op) == OpKind::Accumulate && task.work.valid())
         time += priced.workload.works[task.work].fixed;
     }
   return time;

@@ -1,5 +1,6 @@
 // Strategies from YAML whose stages have groups of different shapes, and whose operators have devices of their own,
 // train as one device does.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

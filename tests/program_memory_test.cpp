@@ -1,4 +1,5 @@
 // Memory that follows from programs, against the formulas people use.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "compile/compile.h"

@@ -1,4 +1,5 @@
 // A plan that follows edits is the plan of the edited strategy, and says exactly what changed.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/random.h"

@@ -1,4 +1,5 @@
 // Figures that people know strategies by, counted in compiled programs.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 // Presets on small models: which axis every operator is split on, which stage it is in, what is computed again.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

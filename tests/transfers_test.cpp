@@ -206,9 +206,9 @@ TEST(Transfers, BetweenDeviceAndHostGoBothWaysAtOnce) {
                                .devices = {0}})
                         .value();
   const CompiledStrategy compiled = compile_plan(plan).value();
-  const AnalyticCost cost(plan.stack);
+  const AnalyticCost cost(plan.stack());
   const Priced priced =
-      price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, plan.stack).value();
+      price(compiled.program, compiled.schedule, plan.training(), plan.cluster(), cost, plan.stack()).value();
   std::array<Picoseconds, kStreams> alone{};
   for (const Task& task : priced.workload.agents[AgentId(0)].tasks)
     if (task.work.valid()) alone[task.stream] += isolated_time(priced.workload.works[task.work], priced.workload.links);
@@ -293,9 +293,9 @@ TEST(Transfers, OfPlansThatUsedToBlockComeToTheEnd) {
     const Result<Plan> plan = make_plan(request);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
     const CompiledStrategy compiled = compile_plan(*plan).value();
-    const Status verified = verify(compiled.program, plan->training.graph, compiled.schedule);
+    const Status verified = verify(compiled.program, plan->training().graph, compiled.schedule);
     EXPECT_TRUE(verified.ok()) << verified.error().message;
-    const Result<Forecast> found = forecast(*plan, AnalyticCost(plan->stack));
+    const Result<Forecast> found = forecast(*plan, AnalyticCost(plan->stack()));
     EXPECT_TRUE(found.ok()) << found.error().message;
   };
   comes_to_the_end({.model = "t5-small:layers=8", .cluster = "dgx-a100:1", .strategy = "pp=8,ga=16,dp=1", .seq = 64});

@@ -1,6 +1,7 @@
 // Searches over single operators walk any network of the zoo: the law of delta (exploration_test.cpp) along walks of
 // what MCMC proposes, and MCMC itself, for every family. WEFT_PROPOSALS sets how many proposals a family gets.
 #include <fmt/core.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cctype>

@@ -1,5 +1,6 @@
 // Every model of the zoo compiles for every software stack.
 #include <fmt/core.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <set>
@@ -33,7 +34,7 @@ std::set<std::string> faults(const std::vector<SmallModel>& models, const char* 
         continue;
       }
       if (!verified) continue;
-      if (const Status status = verify(compiled->program, plan->training.graph, compiled->schedule); !status.ok())
+      if (const Status status = verify(compiled->program, plan->training().graph, compiled->schedule); !status.ok())
         note(status.error());
     }
   fmt::print("{} models × {} stacks by {}\n", models.size(), stack_names().size(), strategy);

@@ -4,7 +4,6 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -99,6 +98,7 @@ class IdVec {
 
 }  // namespace weft
 
+// std::hash is declared by <vector>; <functional> would bring ten thousand lines more to every file.
 template <class Tag>
 struct std::hash<weft::Id<Tag>> {
   std::size_t operator()(weft::Id<Tag> id) const noexcept { return id.index(); }

@@ -29,9 +29,9 @@ FitRows::FitRows(const std::vector<MeasuredFile>& files, const MappingRules& rul
     if (!row.planned.mapped.fitted || !row.planned.mapped.timed) continue;
     const Plan& plan = row.planned.plan;
     const std::vector<DeviceId> ranks = plan.ranks();
-    row.device = tuning.of(plan.cluster.spec(ranks.front())).name;
+    row.device = tuning.of(plan.cluster().spec(ranks.front())).name;
     std::set<NodeId> nodes;
-    for (DeviceId device : ranks) nodes.insert(plan.cluster.node_of(device));
+    for (DeviceId device : ranks) nodes.insert(plan.cluster().node_of(device));
     row.nodes = static_cast<int>(nodes.size());
     rows_.push_back(std::move(row));
   }
@@ -43,7 +43,7 @@ std::vector<std::size_t> FitRows::touched_by(const FittedConstant& constant) con
     const FitRow& row = rows_[i];
     const auto touches = [&](const std::string& place) {
       if (place.starts_with("devices/" + row.device + "/")) return true;
-      if (place.starts_with("stacks/" + row.planned.plan.stack.name + "/")) return true;
+      if (place.starts_with("stacks/" + row.planned.plan.stack().name + "/")) return true;
       if (place.starts_with("devices/") || place.starts_with("stacks/")) return false;
       if (place.starts_with("links/nic/") || place.starts_with("links/fabric/")) return row.nodes > 1;
       return row.planned.plan.ranks().size() > 1;

@@ -1,5 +1,7 @@
 #include "cluster/library.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>

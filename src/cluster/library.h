@@ -2,6 +2,7 @@
 // library, compiled into the binary; a user's file is read on top of it and may use or shadow its names.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>

@@ -1,4 +1,6 @@
 // Specs and files to clusters: `NAME:COUNT,option=value+...`, cluster YAML, and node types from files.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>

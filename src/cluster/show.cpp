@@ -1,5 +1,7 @@
 #include "cluster/show.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>

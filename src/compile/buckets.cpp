@@ -1,6 +1,7 @@
 #include "compile/buckets.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "compile/uneven_parts.h"

@@ -1,6 +1,7 @@
 #include "compile/compilation.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/check.h"
 

@@ -12,6 +12,7 @@
 // besides, one pass over the bodies' lists of numbers.
 #pragma once
 
+#include <functional>
 #include <span>
 
 #include "compile/body_ends.h"

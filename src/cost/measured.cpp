@@ -1,7 +1,10 @@
 #include "cost/measured.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 
 #include "base/check.h"

@@ -12,9 +12,9 @@ class Weighing {
  public:
   Weighing(const Plan& plan, const PlayedPlan& played, const CostModel& cost)
       : program_(played.compiled.program),
-        graph_(plan.training.graph),
-        pricer_(program_, graph_, plan.cluster, cost, plan.stack),
-        cluster_(plan.cluster) {}
+        graph_(plan.training().graph),
+        pricer_(program_, graph_, plan.cluster(), cost, plan.stack()),
+        cluster_(plan.cluster()) {}
 
   StepEvidence run(const PlayedPlan& played) {
     AgentId last(0);

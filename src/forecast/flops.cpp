@@ -35,7 +35,7 @@ void mark_products_after(const Graph& graph, OpId op, std::vector<char>& marked)
 }  // namespace
 
 StepFlops flops_of(const Plan& plan, const CompiledStrategy& compiled) {
-  const Graph& graph = plan.training.graph;
+  const Graph& graph = plan.training().graph;
   // Products whose size is the vocabulary's, and those under a causal mask; marked at their forward operator.
   std::vector<char> vocabulary(graph.ops().size(), 0), causal(graph.ops().size(), 0);
   for (OpId op : graph.ops().ids()) {
@@ -50,9 +50,9 @@ StepFlops flops_of(const Plan& plan, const CompiledStrategy& compiled) {
     if (const OpId scores = product_behind(graph, graph.inputs(op)[0]); scores.valid()) causal[scores.index()] = 1;
     mark_products_after(graph, op, causal);
   }
-  const double published = plan.vocabulary.stored > 0 ? static_cast<double>(plan.vocabulary.published) /
-                                                            static_cast<double>(plan.vocabulary.stored)
-                                                      : 1;
+  const double published = plan.model->vocabulary.stored > 0 ? static_cast<double>(plan.model->vocabulary.published) /
+                                                                   static_cast<double>(plan.model->vocabulary.stored)
+                                                             : 1;
   const auto flops = [&](OpId op) {
     const double all = contraction_flops(graph.signature(op)).value;
     return vocabulary[forward_of(graph, op).index()] ? all * published : all;

@@ -20,7 +20,7 @@ TEST(Folding, CopiesThatShareALinkAreSlowedByWhatOneHasAlone) {
                                .micro_batch = 1,
                                .seq = 512})
                         .value();
-  const AnalyticCost cost(plan.stack);
+  const AnalyticCost cost(plan.stack());
   const Forecast folded = forecast(plan, cost).value();
   EXPECT_EQ(folded.agents, 1);
   EXPECT_EQ(folded.step, forecast(plan, cost, {.fold = false}).value().step);
@@ -55,7 +55,7 @@ TEST(Folding, IsExactForRandomStrategiesWithOffload) {
         .seq = 256};
     const Result<Plan> plan = make_plan(request);
     if (!plan.ok()) continue;  // the batch or the layers do not divide
-    const AnalyticCost cost(plan->stack);
+    const AnalyticCost cost(plan->stack());
     const Result<Forecast> folded = forecast(*plan, cost);
     if (!folded.ok()) continue;
     const Forecast all = forecast(*plan, cost, {.fold = false}).value();

@@ -1,7 +1,7 @@
 // What a plan will take: step time, throughput, utilisation, memory, and where the time goes. The front door to
 // everything that judges plans.
 //
-//   forecast(plan, AnalyticCost(plan.stack))                      a plan's figures, for searches and comparisons
+//   forecast(plan, AnalyticCost(plan.stack()))                      a plan's figures, for searches and comparisons
 //   play_plan(plan, cost, {.record = true}), then judge(plan, …)  the same, with the run kept for traces and drawings
 //
 // Out of memory is a value: `feasible` is false, and the class at fault says by how much, when and with which tensors.
@@ -12,6 +12,7 @@
 #pragma once
 
 #include <array>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,11 +28,12 @@ namespace weft {
 
 struct ForecastOptions {
   Network network = Network::Fair;
-  bool fold = true;             // devices that do the same are one agent, where that is exact
-  bool record = false;          // keep every task's times: breakdown, critical path and moments need them
-  bool host = true;             // hosts take time to issue work; relative times know none
-  double headroom = kHeadroom;  // of a device's memory that is to stay free
-  std::size_t culprits = 5;     // how many of the largest groups of buffers are named
+  bool fold = true;     // devices that do the same are one agent, where that is exact
+  bool record = false;  // keep every task's times: breakdown, critical path and moments need them
+  // Unless a device of each pipeline rank has more tasks than this in all, which would take much memory.
+  std::int64_t most_recorded = std::numeric_limits<std::int64_t>::max();
+  bool host = true;          // hosts take time to issue work; relative times know none
+  std::size_t culprits = 5;  // how many of the largest groups of buffers are named
 };
 
 // A plan that has been played.
@@ -40,6 +42,7 @@ struct PlayedPlan {
   Priced priced;
   Run run;
   bool folded = false;
+  bool recorded = false;  // the run has every task's times
 };
 // Wall-clock seconds of each part, for those who ask.
 struct PlayTimes {
@@ -50,11 +53,13 @@ struct PlayTimes {
 struct PlayedProgram {
   Priced priced;
   Run run;
-  bool folded = false;
+  bool folded = false, recorded = false;
 };
 Result<PlayedProgram> play_compiled(const Plan& plan, const SoftwareStack& stack, const CompiledStrategy& compiled,
                                     const CostModel& cost, const ForecastOptions& options = {},
                                     PlayTimes* times = nullptr);
+Result<PlayedPlan> play_plan(const Plan& plan, CompiledStrategy compiled, const CostModel& cost,
+                             const ForecastOptions& options = {}, PlayTimes* times = nullptr);
 Result<PlayedPlan> play_plan(const Plan& plan, const CostModel& cost, const ForecastOptions& options = {},
                              PlayTimes* times = nullptr);
 

@@ -16,7 +16,7 @@ void BM_Judge(benchmark::State& state) {
                                .seq = 2048})
                         .value();
   const ForecastOptions options{.record = record};
-  const PlayedPlan played = play_plan(plan, AnalyticCost(plan.stack), options).value();
+  const PlayedPlan played = play_plan(plan, AnalyticCost(plan.stack()), options).value();
   for (auto _ : state) benchmark::DoNotOptimize(judge(plan, played, options));
 }
 BENCHMARK(BM_Judge)

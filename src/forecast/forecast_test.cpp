@@ -18,7 +18,7 @@ Plan plan_of(const PlanRequest& request) {
 }
 
 Forecast forecast_of(const Plan& plan, const ForecastOptions& options = {}) {
-  Result<Forecast> made = forecast(plan, AnalyticCost(plan.stack), options);
+  Result<Forecast> made = forecast(plan, AnalyticCost(plan.stack()), options);
   EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
   return std::move(made).value();
 }
@@ -32,7 +32,7 @@ TEST(Forecast, ModelFlopsAreThoseOfThePaper) {
                              .global_batch = 16,
                              .micro_batch = 1,
                              .seq = 2048});
-  ASSERT_TRUE(plan.vocabulary.padded());  // 51,200 stored; 50,257 count
+  ASSERT_TRUE(plan.model->vocabulary.padded());  // 51,200 stored; 50,257 count
   const Forecast found = forecast_of(plan);
   const double tokens = 16.0 * 2048, layers = 96, h = 12288;
   const double layer_flops = 72 * tokens * layers * h * h;
@@ -144,7 +144,7 @@ TEST(Forecast, MemoryIsWhatTheProgramHolds) {
   for (const PlanRequest& request : requests) {
     const Plan plan = plan_of(request);
     const CompiledStrategy compiled = compile_plan(plan).value();
-    const std::vector<HeldBytes> expected = peak_memory(compiled.program, plan.training, compiled.schedule);
+    const std::vector<HeldBytes> expected = peak_memory(compiled.program, plan.training(), compiled.schedule);
     const Forecast found = forecast_of(plan);
     ASSERT_EQ(found.memory.size(), expected.size()) << request.strategy;
     for (std::size_t rank = 0; rank < expected.size(); ++rank) {
@@ -187,7 +187,11 @@ TEST(Forecast, TooMuchMemoryIsInfeasibleWithACulprit) {
   EXPECT_GT(*of.peak_time, 0);
   EXPECT_LE(*of.peak_time, found.step);
   // With all of the memory to use it is no better; on devices of 80 GB it fits.
-  EXPECT_FALSE(forecast_of(plan, {.headroom = 0}).feasible);
+  PlanRequest all = plan.job->words;
+  all.strategy = plan.name;
+  all.micro_batch = 2;
+  all.headroom = 0;
+  EXPECT_FALSE(forecast_of(plan_of(all)).feasible);
   EXPECT_TRUE(forecast_of(plan_of({.model = "gpt3-2.7b",
                                    .cluster = "dgx-a100:2",
                                    .strategy = "dp=16",
@@ -242,8 +246,10 @@ TEST(Forecast, StagesSendInPartsWhatTensorParallelRanksHoldAlike) {
                          .stack = "megatron-lm"})
                   .value();
   const auto sent = [&](bool in_parts) {
-    plan.stack.p2p_in_parts.value = in_parts;
-    const AnalyticCost cost(plan.stack);
+    SoftwareStack stack = plan.stack();
+    stack.p2p_in_parts.value = in_parts;
+    plan = with_stack(std::move(plan), std::move(stack));
+    const AnalyticCost cost(plan.stack());
     const Forecast found = forecast(plan, cost).value();
     for (const BusiestLink& link : found.links)
       if (link.kind == "nic") return static_cast<double>(link.bytes);
@@ -269,7 +275,7 @@ TEST(Forecast, UtilisationIsOfThePeakThatProductsRunIn) {
       {"bf16", Arithmetic::kBf16}, {"tf32", Arithmetic::kTf32}, {"fp8", Arithmetic::kFp8}, {"fp32", Arithmetic::kFp32}};
   for (const auto& [name, arithmetic] : types) {
     const Plan plan = plan_of(small_llama(name));
-    EXPECT_EQ(peak_of(plan).value, 8 * product_rate(plan.cluster.spec(DeviceId(0)), arithmetic).peak.value) << name;
+    EXPECT_EQ(peak_of(plan).value, 8 * product_rate(plan.cluster().spec(DeviceId(0)), arithmetic).peak.value) << name;
   }
 }
 
@@ -291,10 +297,12 @@ TEST(Forecast, PlainCrossEntropyHoldsItsLogitsInFp32) {
                        .micro_batch = 8,
                        .seq = 1024});
   const auto held = [&](bool fused) {
-    plan.stack.fused_cross_entropy.value = fused;
+    SoftwareStack stack = plan.stack();
+    stack.fused_cross_entropy.value = fused;
+    plan = with_stack(std::move(plan), std::move(stack));
     return forecast_of(plan).memory.front().allocated.total().value;
   };
-  EXPECT_EQ(held(false) - held(true), 4 * 8 * 1024 * padded_vocabulary(plan.stack, 50257, 1));
+  EXPECT_EQ(held(false) - held(true), 4 * 8 * 1024 * padded_vocabulary(plan.stack(), 50257, 1));
 }
 
 // Whatever devices experts lie over: rows go there and back once in forward and once in backward, and that is time of
@@ -307,7 +315,7 @@ TEST(Forecast, RowsAreExchangedOnceByExpertsThatShareTheDevicesOfOtherDegrees) {
                              .global_batch = 1,
                              .seq = 1024});
   const CompiledStrategy compiled = compile_plan(plan).value();
-  const IdVec<InstructionId, Activity> activities = activities_of(compiled.program, plan.training.graph);
+  const IdVec<InstructionId, Activity> activities = activities_of(compiled.program, plan.training().graph);
   int exchanges = 0;
   for (InstructionId id : compiled.program.instructions.ids()) {
     const auto* communicate = std::get_if<Communicate>(&compiled.program.instructions[id].what);
@@ -338,8 +346,8 @@ TEST(Forecast, TokensGoOnceToADeviceWithSeveralOfTheirExperts) {
                                .micro_batch = 1,
                                .seq = 1024});
     const CompiledStrategy compiled = compile_plan(plan).value();
-    const AnalyticCost cost(plan.stack);
-    Communications communications(compiled.program, plan.training.graph, plan.cluster, cost);
+    const AnalyticCost cost(plan.stack());
+    Communications communications(compiled.program, plan.training().graph, plan.cluster(), cost);
     int exchanges = 0;
     for (const Instruction& instruction : compiled.program.instructions) {
       const auto* communicate = std::get_if<Communicate>(&instruction.what);
@@ -375,8 +383,8 @@ TEST(Forecast, ASmallerLastMicroBatchTakesAndHoldsLess) {
     std::vector<Picoseconds> times;
     for (const std::int64_t samples : {15, 16, 18}) {
       const Plan plan = of(samples * replicas, strategy);
-      EXPECT_EQ(plan.last.has_value(), samples == 16);
-      times.push_back(play_plan(plan, AnalyticCost(plan.stack)).value().run.makespan);
+      EXPECT_EQ(plan.model->last.has_value(), samples == 16);
+      times.push_back(play_plan(plan, AnalyticCost(plan.stack())).value().run.makespan);
     }
     EXPECT_LT(times[0], times[1]) << strategy;
     EXPECT_LT(times[1], times[0] + (times[2] - times[0]) * 2 / 3) << strategy;
@@ -384,11 +392,13 @@ TEST(Forecast, ASmallerLastMicroBatchTakesAndHoldsLess) {
   // A last micro-batch that is as large as the others changes nothing.
   Plan plan = of(120, "dp=8,mbs=3");
   CompiledStrategy compiled = compile_plan(plan).value();
-  const AnalyticCost cost(plan.stack);
-  const Picoseconds alone = play_compiled(plan, plan.stack, compiled, cost).value().run.makespan;
+  const AnalyticCost cost(plan.stack());
+  const Picoseconds alone = play_compiled(plan, plan.stack(), compiled, cost).value().run.makespan;
   compiled.last = compiled.program;
-  plan.last = plan.training;
-  EXPECT_EQ(play_compiled(plan, plan.stack, compiled, cost).value().run.makespan, alone);
+  TrainedModel with_last = *plan.model;
+  with_last.last = plan.training();
+  plan.model = std::make_shared<const TrainedModel>(std::move(with_last));
+  EXPECT_EQ(play_compiled(plan, plan.stack(), compiled, cost).value().run.makespan, alone);
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ std::string problem_of(const Drawn& drawn, Counts& counts) {
     ++counts.refused;
     return {};
   }
-  const AnalyticCost cost(plan->stack);
+  const AnalyticCost cost(plan->stack());
   const Result<Forecast> found = forecast(*plan, cost, {.record = true});
   if (!found.ok()) return found.error().message;
   ++counts.played;

@@ -20,13 +20,6 @@
 
 namespace weft {
 
-// Of a device's memory, what is to stay free unless told otherwise.
-inline constexpr double kHeadroom = 0.04;
-// What a program can have of a device: as the driver reports it, or as sold where nobody knows. 0: unknown.
-Bytes capacity_of(const DeviceSpec& device);
-// What a plan may fill of it.
-Bytes memory_budget(Bytes capacity, double headroom);
-
 // Devices that hold the same.
 struct MemoryClass {
   std::vector<MeshId> meshes;                                                    // that they lie in, the world left out

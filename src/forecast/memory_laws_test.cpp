@@ -35,8 +35,8 @@ Result<Peak> peak_of(const PlanRequest& request) {
   WEFT_TRY(const Plan plan, make_plan(request));
   WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan));
   Peak peak;
-  for (const MemoryClass& of : memory_classes(compiled, plan.cluster, plan.ranks())) {
-    const MemoryOfClass memory(compiled, plan.training, plan.stack, of);
+  for (const MemoryClass& of : memory_classes(compiled, plan.cluster(), plan.ranks())) {
+    const MemoryOfClass memory(compiled, plan.training(), plan.stack(), of);
     if (const HeldBytes held = memory.peak().held; held.total().value > peak.total) {
       peak.total = held.total().value;
       peak.activations = held.activations.value;

@@ -1,6 +1,7 @@
 #include "forecast/timeline.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "base/check.h"

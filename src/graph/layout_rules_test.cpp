@@ -1,5 +1,6 @@
 // The proof of the axis algebra: every operator, forward and backward, executed shard by shard under every split it
 // allows, recombined by its layout rules, must give what the whole operator gives.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

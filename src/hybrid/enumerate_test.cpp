@@ -25,7 +25,7 @@ struct Found {
 
 Result<Found> find(const PlanRequest& request, const EnumerateOptions& options = {}) {
   WEFT_TRY(PlanProblem problem, pose(request));
-  const AnalyticCost cost(problem.stack);
+  const AnalyticCost cost(problem.stack());
   WEFT_TRY(PlanOutcome outcome, enumerate(problem, cost, options));
   return Found{std::move(problem), std::move(outcome)};
 }

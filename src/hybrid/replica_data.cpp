@@ -37,7 +37,7 @@ class Finder {
         costs_(costs),
         plan_(plan),
         block_(block),
-        types_(number_types(problem.precision, problem.stack)),
+        types_(number_types(problem.job->precision, problem.stack())),
         groups_(replica_groups(plan)),
         mesh_(make_mesh()) {}
 
@@ -47,7 +47,7 @@ class Finder {
     for (const SectionCost& kind : block_.kinds) add_section(kind);
     of_layer_ = false;
     add_section(block_.after);
-    if (problem_.model.tied_embeddings && block_.before.dense.gradients > 0) {
+    if (problem_.model().tied_embeddings && block_.before.dense.gradients > 0) {
       const std::int64_t bytes =
           width(types_.sent_gradients, block_.before.dense.gradients, block_.before.stored_elements);
       JointShape replicas;
@@ -178,7 +178,7 @@ class Finder {
 
   // Small sections travel together until a bucket is full; each has its share of the time. ZeRO-3 has units instead.
   double joined(const Way& way, std::int64_t bytes) {
-    const SoftwareStack& stack = problem_.stack;
+    const SoftwareStack& stack = problem_.stack();
     const bool scatters = plan_.zero == 2 && stack.scatter_bucket.value.value > 0;
     const std::int64_t bucket = (scatters ? stack.scatter_bucket : stack.gradient_bucket).value.value;
     const std::int64_t layers = std::max<std::int64_t>(1, problem_.layers.count() / plan_.pp);

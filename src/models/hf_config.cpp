@@ -1,5 +1,7 @@
 // Hugging Face config.json → TransformerConfig. One reader per model_type; fields and defaults as in
 // `transformers`.
+#include <fmt/format.h>
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 

@@ -144,6 +144,8 @@ Result<Model> load_onnx(std::string_view name, std::string_view overrides, const
   info.name = info.source = std::string(name);
   info.kind = ModelKind::Imported;
   info.batch = import.dims.contains("batch") ? import.dims.at("batch") : options.batch;
+  for (const Tensor& tensor : graph.tensors())
+    if (tensor.kind == TensorKind::Parameter) info.weights = tensor.type.dtype;
   return Model{std::move(info), std::move(graph)};
 }
 
@@ -188,6 +190,16 @@ Result<ModelInfo> describe_model(std::string_view spec, const ModelOptions& opti
   }
   WEFT_TRY(Resolved resolved, resolve(spec, options));
   return std::move(resolved.info);
+}
+
+std::string with_override(std::string_view spec, std::string_view key, std::string_view value) {
+  const bool has_any = cut_overrides(spec).first.size() < spec.size();
+  return fmt::format("{}{}{}={}", spec, has_any ? "," : ":", key, value);
+}
+
+bool has_override(std::string_view spec, std::string_view key) {
+  const std::string items = fmt::format(",{}", cut_overrides(spec).second);
+  return items.find(fmt::format(",{}=", key)) != std::string::npos;
 }
 
 std::vector<std::string> model_names() {

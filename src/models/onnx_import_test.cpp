@@ -1,5 +1,6 @@
 #include "models/onnx_import.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/inotify.h>
 #include <unistd.h>

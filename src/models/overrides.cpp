@@ -1,4 +1,6 @@
 // "layers=12,vocab=32000": one table of fields per kind of model.
+#include <fmt/format.h>
+
 #include <charconv>
 #include <limits>
 #include <span>

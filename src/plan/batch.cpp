@@ -13,9 +13,6 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t kTokensPerStep = std::int64_t{1} << 22;  // "about 4 M" (Llama 3: 4 M at first, then more)
-constexpr std::int64_t kSamplesPerDevice = 32;
-
 // The count of micro-batches nearest to `wanted` that the schedule takes.
 std::int64_t nearest_count(std::string_view schedule_name, std::int64_t ranks, std::int64_t interleave,
                            std::int64_t wanted) {

@@ -16,6 +16,10 @@
 
 namespace weft {
 
+// Default steps: of language models "about 4 M" tokens (Llama 3: 4 M at first, then more), of others so many samples.
+inline constexpr std::int64_t kTokensPerStep = std::int64_t{1} << 22;
+inline constexpr std::int64_t kSamplesPerDevice = 32;
+
 // A schedule is a table of them.
 inline constexpr std::int64_t kMostMicroBatches = std::int64_t{1} << 20;
 

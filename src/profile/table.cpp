@@ -1,5 +1,7 @@
 #include "profile/table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>

@@ -1,4 +1,6 @@
 // Schedules as text: print and parse.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <optional>

@@ -30,7 +30,7 @@ class Gantt {
         program_(played.compiled.program),
         schedule_(played.compiled.schedule),
         timeline_(played.priced.workload, played.run),
-        activities_(activities_of(program_, plan.training.graph)),
+        activities_(activities_of(program_, plan.training().graph)),
         agents_(representatives(plan, played)) {
     const char* what = schedule_.chunks > 1 ? "rank" : "stage";
     std::map<std::int32_t, int> lines;

@@ -107,7 +107,7 @@ std::vector<GroupKind> group_kinds(const Plan& plan) {
     kind.count = static_cast<std::int64_t>(of.size());
     for (const Group& group : of) kind.size = std::max(kind.size, static_cast<int>(group.size()));
     kind.first = ranks(of.front());
-    measure(plan.cluster, of, kind);
+    measure(plan.cluster(), of, kind);
   }
   // Innermost first: the members of the innermost axis are the closest ranks.
   std::stable_sort(kinds.begin(), kinds.end(), [](const GroupKind& a, const GroupKind& b) {
@@ -125,7 +125,7 @@ std::vector<GroupKind> group_kinds(const Plan& plan) {
                    .size = static_cast<int>(pipeline.size()),
                    .count = static_cast<std::int64_t>(chains.size())};
     kind.first = ranks(chains.front());
-    measure_chain(plan.cluster, chains, kind);
+    measure_chain(plan.cluster(), chains, kind);
     kinds.push_back(std::move(kind));
   }
   return kinds;

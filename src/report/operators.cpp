@@ -44,7 +44,7 @@ std::string role_of(OpKind kind, std::string_view axis) {
 class Collector {
  public:
   Collector(const Plan& plan, const CompiledStrategy& compiled)
-      : program_(compiled.program), graph_(plan.training.graph), layers_(find_layers(graph_)) {
+      : program_(compiled.program), graph_(plan.training().graph), layers_(find_layers(graph_)) {
     for (OpId op : graph_.ops().ids()) {
       if (graph_.ops()[op].phase != Phase::Forward) break;
       forward_named_.emplace(graph_.name(op), op);

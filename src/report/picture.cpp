@@ -34,7 +34,7 @@ class Drawing {
 
   std::string draw() {
     constexpr std::int64_t kMostNodes = 4, kShownFirst = 3;
-    const std::int64_t nodes = plan_.cluster.node_count();
+    const std::int64_t nodes = plan_.cluster().node_count();
     std::vector<NodeRow> rows;
     for (std::int64_t node = 0; node < nodes; ++node)
       if (nodes <= kMostNodes || node < kShownFirst || node + 1 == nodes) rows.push_back(row_of(node));
@@ -74,7 +74,7 @@ class Drawing {
 
   NodeRow row_of(std::int64_t node) const {
     NodeRow row{node, "", {}};
-    const IdRange<DeviceId> devices = plan_.cluster.devices_of(NodeId(static_cast<std::size_t>(node)));
+    const IdRange<DeviceId> devices = plan_.cluster().devices_of(NodeId(static_cast<std::size_t>(node)));
     row.stage = stage_of(*devices.begin());
     bool one_stage = true;
     for (DeviceId device : devices) one_stage = one_stage && stage_of(device) == row.stage;

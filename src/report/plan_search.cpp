@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "report/table.h"
+#include "strategy/yaml.h"
 
 namespace weft {
 namespace {
@@ -47,16 +48,16 @@ std::string memory_text(const Forecast& forecast) {
 }
 
 std::string headline(const PlanProblem& problem) {
-  const DeviceSpec& spec = problem.cluster.spec(DeviceId(0));
-  std::vector<std::string> words = {problem.model.name,
+  const DeviceSpec& spec = problem.cluster().spec(DeviceId(0));
+  std::vector<std::string> words = {problem.model().name,
                                     fmt::format("{} parameters", human_count(static_cast<double>(problem.parameters)))};
   words.push_back(fmt::format(
-      "{} × {}{}", grouped(problem.devices), problem.cluster.homogeneous() ? spec.title : "devices of several kinds",
-      problem.cluster.node_count() > 1 ? fmt::format(" in {} nodes", grouped(problem.cluster.node_count())) : ""));
-  words.push_back(problem.model.counts_tokens ? fmt::format("{} × {} tokens per step", grouped(problem.global_batch),
-                                                            grouped(problem.model.seq))
-                                              : fmt::format("{} samples per step", grouped(problem.global_batch)));
-  words.push_back(fmt::format("stack {}", problem.stack.name));
+      "{} × {}{}", grouped(problem.devices), problem.cluster().homogeneous() ? spec.title : "devices of several kinds",
+      problem.cluster().node_count() > 1 ? fmt::format(" in {} nodes", grouped(problem.cluster().node_count())) : ""));
+  words.push_back(problem.model().counts_tokens ? fmt::format("{} × {} tokens per step", grouped(problem.global_batch),
+                                                              grouped(problem.model().seq))
+                                                : fmt::format("{} samples per step", grouped(problem.global_batch)));
+  words.push_back(fmt::format("stack {}", problem.stack().name));
   return wrapped(words, " · ", "");
 }
 
@@ -194,16 +195,16 @@ std::string describe_miss(const PlanProblem& problem, const PlanOutcome& outcome
     text += wrapped({"of which"}, "", "  ") + wrapped(largest, ", ", "    ");
     text += "what would make it fit\n";
     const double times = static_cast<double>(full.device_total.value) / static_cast<double>(full.budget.value);
-    const auto nodes = static_cast<std::int64_t>(static_cast<double>(problem.cluster.node_count()) * times) + 1;
+    const auto nodes = static_cast<std::int64_t>(static_cast<double>(problem.cluster().node_count()) * times) + 1;
     text += fmt::format("  about {} nodes instead of {}: what is kept is spread over more devices\n", grouped(nodes),
-                        grouped(problem.cluster.node_count()));
+                        grouped(problem.cluster().node_count()));
     text += fmt::format("  devices with {} of memory\n", human(full.device_total * 26 / 25));
     const Parallelism& plan = outcome.closest->parallelism.value_or(Parallelism{});
     if (plan.zero < 3 && plan.dp * plan.cp > 1) text += "  ZeRO 3 (zero=3), which spreads weights too\n";
     if (plan.recompute != Recompute::Full) text += "  recompute=full, which keeps one tensor per layer\n";
     if (plan.micro_batch > 1) text += "  a smaller micro-batch\n";
-    if (problem.model.seq > 1024)
-      text += fmt::format("  a shorter sequence than {} (--seq)\n", grouped(problem.model.seq));
+    if (problem.model().seq > 1024)
+      text += fmt::format("  a shorter sequence than {} (--seq)\n", grouped(problem.model().seq));
     text += "  state in the host's memory (offload=optimizer in a strategy for weft simulate)\n";
   }
   return text + "\n" + wrapped(counts_text(outcome, false), ", ", "  ");
@@ -266,9 +267,10 @@ std::string explain(const PlanOutcome& outcome) {
   }
   text += memory.print();
   text += "\nits tree (weft show strategy has more)\n";
-  for (std::size_t at = 0; at < best.tree.size();) {
-    const std::size_t end = std::min(best.tree.find('\n', at), best.tree.size());
-    text += "  " + best.tree.substr(at, end - at) + "\n";
+  const std::string tree = to_yaml(best.tree);
+  for (std::size_t at = 0; at < tree.size();) {
+    const std::size_t end = std::min(tree.find('\n', at), tree.size());
+    text += "  " + tree.substr(at, end - at) + "\n";
     at = end + 1;
   }
   return text;
@@ -276,12 +278,12 @@ std::string explain(const PlanOutcome& outcome) {
 
 Json to_json(const PlanProblem& problem, const PlanOutcome& outcome, const PlanTableOptions& options) {
   Json json;
-  json["model"] = problem.request.model;
-  json["cluster"] = problem.request.cluster;
+  json["model"] = problem.job->words.model;
+  json["cluster"] = problem.job->words.cluster;
   json["devices"] = problem.devices;
   json["global_batch"] = problem.global_batch;
-  json["seq"] = problem.model.seq > 0 ? Json(problem.model.seq) : Json();
-  json["stack"] = problem.stack.name;
+  json["seq"] = problem.model().seq > 0 ? Json(problem.model().seq) : Json();
+  json["stack"] = problem.stack().name;
   json["feasible"] = !outcome.best.empty();
   const Forecast* best = outcome.best.empty() ? nullptr : &outcome.best.front().forecast;
   json["candidates"] = Json::array();

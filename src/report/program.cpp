@@ -71,7 +71,7 @@ std::vector<std::pair<std::string, const std::vector<InstructionId>*>> bodies_of
 class Printer {
  public:
   Printer(const Plan& plan, const Program& program, const ProgramClass& of, DeviceId device)
-      : graph_(plan.training.graph), program_(program), of_(of), device_(device) {}
+      : graph_(plan.training().graph), program_(program), of_(of), device_(device) {}
 
   std::string body(std::string_view name, const std::vector<InstructionId>& instructions) const {
     std::string text = fmt::format("{}:\n", name);

@@ -17,7 +17,7 @@ namespace {
 
 std::vector<StageReport> stage_reports(const Plan& plan, const CompiledStrategy& compiled) {
   const Schedule& schedule = compiled.schedule;
-  const Graph& graph = plan.training.graph;
+  const Graph& graph = plan.training().graph;
   const Layers layers = find_layers(graph);
   std::vector<StageReport> stages(static_cast<std::size_t>(schedule.stages()));
   std::vector<std::set<TensorId>> parameters(stages.size());
@@ -54,7 +54,7 @@ std::vector<StageReport> stage_reports(const Plan& plan, const CompiledStrategy&
 
 std::vector<SyncReport> sync_reports(const Plan& plan, const CompiledStrategy& compiled) {
   const Program& program = compiled.program;
-  const Graph& graph = plan.training.graph;
+  const Graph& graph = plan.training().graph;
   const auto ranks = static_cast<std::size_t>(compiled.schedule.ranks);
   using Key = std::tuple<Cargo, bool, std::string, Collective, DType>;
   std::map<Key, SyncReport> found;
@@ -431,53 +431,54 @@ std::vector<HeldBytes> memory_of(const Plan& plan, const CompiledStrategy& compi
     };
     if (all.ok() && few.ok() &&
         std::equal(all->ranks.begin(), all->ranks.end(), few->ranks.begin(), few->ranks.end(), same))
-      return peak_memory(compiled.program, plan.training, *shorter, compiled.last);
+      return peak_memory(compiled.program, plan.training(), *shorter, compiled.last);
   }
-  return peak_memory(compiled.program, plan.training, schedule, compiled.last);
+  return peak_memory(compiled.program, plan.training(), schedule, compiled.last);
 }
 
 std::string headline(const Plan& plan) {
   const BatchPlan& batch = plan.batch;
   const auto ranks = static_cast<std::int64_t>(plan.ranks().size());
-  std::string text = fmt::format("{} on {}: {}\n", plan.request.model, plan.request.cluster, plan.request.strategy);
+  std::string text = fmt::format("{} on {}: {}\n", plan.job->words.model, plan.job->words.cluster, plan.name);
   const auto line = [&](std::string_view what, const std::string& value) {
     text += fmt::format("  {:<12}{}\n", what, value);
   };
   std::vector<std::string> axes;
   for (const MeshAxis& axis : plan.strategy.mesh.axes) axes.push_back(fmt::format("{}={}", axis.name, axis.size));
-  const DeviceSpec& spec = plan.cluster.spec(DeviceId(0));
+  const DeviceSpec& spec = plan.cluster().spec(DeviceId(0));
   line("devices",
-       fmt::format("{} × {}{}{}", grouped(plan.cluster.device_count()),
-                   plan.cluster.homogeneous() ? spec.title : "devices of several kinds",
-                   plan.cluster.node_count() > 1 ? fmt::format(" in {} nodes", grouped(plan.cluster.node_count())) : "",
-                   ranks < plan.cluster.device_count() ? fmt::format(", {} of them used", grouped(ranks)) : ""));
+       fmt::format(
+           "{} × {}{}{}", grouped(plan.cluster().device_count()),
+           plan.cluster().homogeneous() ? spec.title : "devices of several kinds",
+           plan.cluster().node_count() > 1 ? fmt::format(" in {} nodes", grouped(plan.cluster().node_count())) : "",
+           ranks < plan.cluster().device_count() ? fmt::format(", {} of them used", grouped(ranks)) : ""));
   if (!axes.empty()) line("mesh", fmt::format("{}, major first", fmt::join(axes, " · ")));
   std::string parameters =
-      fmt::format("{} ({})", human_count(static_cast<double>(plan.parameters)), grouped(plan.parameters));
-  if (plan.vocabulary.padded())
+      fmt::format("{} ({})", human_count(static_cast<double>(plan.model->parameters)), grouped(plan.model->parameters));
+  if (plan.model->vocabulary.padded())
     parameters += fmt::format("; {} as stored, the vocabulary padded from {} to {}", grouped(plan.stored_parameters()),
-                              grouped(plan.vocabulary.published), grouped(plan.vocabulary.stored));
+                              grouped(plan.model->vocabulary.published), grouped(plan.model->vocabulary.stored));
   if (const std::int64_t frozen = plan.frozen_parameters(); frozen > 0)
     parameters += fmt::format("; {} of them frozen", human_count(static_cast<double>(frozen)));
   line("parameters", parameters);
   std::string samples = fmt::format("{} sample{}", grouped(batch.global_batch), batch.global_batch == 1 ? "" : "s");
-  if (plan.model.counts_tokens && plan.model.seq > 0)
-    samples += fmt::format(" of {} tokens = {} tokens", grouped(plan.model.seq),
+  if (plan.model->info.counts_tokens && plan.model->info.seq > 0)
+    samples += fmt::format(" of {} tokens = {} tokens", grouped(plan.model->info.seq),
                            human_count(static_cast<double>(plan.tokens_per_step())));
   const std::string shares = batch.shares ? fmt::format("{} shares of ", grouped(*batch.shares)) : "";
   line("step", fmt::format("{}: micro-batch {} · {}{} replica{} · {} micro-batch{}", samples,
                            grouped(batch.micro_batch), shares, grouped(batch.replicas), batch.replicas == 1 ? "" : "s",
                            grouped(batch.micro_batches), batch.micro_batches == 1 ? "" : "es"));
-  const KeptTypes weights = kept_types(plan.training, Stored::Weights);
-  const KeptTypes gradients = kept_types(plan.training, Stored::Gradients);
-  const KeptTypes states = kept_types(plan.training, Stored::Optimizer);
-  std::string precision = fmt::format("{}: {} weights", plan.precision.name, weights.names());
+  const KeptTypes weights = kept_types(plan.training(), Stored::Weights);
+  const KeptTypes gradients = kept_types(plan.training(), Stored::Gradients);
+  const KeptTypes states = kept_types(plan.training(), Stored::Optimizer);
+  std::string precision = fmt::format("{}: {} weights", plan.job->precision.name, weights.names());
   if (!gradients.elements.empty()) precision += fmt::format(", {} gradients", gradients.names());
-  precision +=
-      fmt::format(", {}{}", name_of(plan.options.optimizer), plan.precision.masters ? " with f32 masters" : "");
+  precision += fmt::format(", {}{}", name_of(plan.model->options.optimizer),
+                           plan.job->precision.masters ? " with f32 masters" : "");
   line("precision", fmt::format("{} = {:.4g}+{:.4g}+{:.4g} bytes per parameter", precision, weights.bytes_each(),
                                 gradients.bytes_each(), states.bytes_each()));
-  line("stack", fmt::format("{}: {}", plan.stack.name, plan.stack.title));
+  line("stack", fmt::format("{}: {}", plan.stack().name, plan.stack().title));
   return text + "\n";
 }
 
@@ -509,8 +510,8 @@ std::string memory_table(const Plan& plan, const Schedule& schedule, const std::
   const auto worst = std::max_element(memory.begin(), memory.end(),
                                       [](const HeldBytes& a, const HeldBytes& b) { return a.total() < b.total(); });
   // The smallest device of each pipeline rank would need one row per kind; the cluster's first kind stands for all.
-  const DeviceSpec& spec = plan.cluster.spec(DeviceId(0));
-  if (plan.cluster.homogeneous() && spec.memory_usable.value.value > 0)
+  const DeviceSpec& spec = plan.cluster().spec(DeviceId(0));
+  if (plan.cluster().homogeneous() && spec.memory_usable.value.value > 0)
     text += fmt::format("  {} has {}; the fullest device holds {:.1f} % of it, context and fragmentation not counted\n",
                         spec.title, human(spec.memory_usable.value), 100 * (worst->total() / spec.memory_usable.value));
   return text + "\n";

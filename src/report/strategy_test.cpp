@@ -1,6 +1,7 @@
 // The figures of a sketch against those that people work out by hand.
 #include "report/strategy.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -200,9 +201,9 @@ TEST(ShowStrategy, TellsTheTypesThatAreKept) {
         SCOPED_TRACE(fmt::format("{} {} {}", stack, dtype, freeze));
         const std::int64_t all = one.plan.stored_parameters(), trained = all - one.plan.frozen_parameters();
         std::map<Stored, std::map<DType, std::int64_t>> kept;  // elements in buffers of the program
-        const Graph& graph = one.plan.training.graph;
+        const Graph& graph = one.plan.training().graph;
         std::set<TensorId> sums;
-        for (const auto& [parameter, sum] : one.plan.training.accumulated) sums.insert(graph.tensors()[sum].storage);
+        for (const auto& [parameter, sum] : one.plan.training().accumulated) sums.insert(graph.tensors()[sum].storage);
         const Program& program = one.compiled.program;
         for (BufferId id : program.buffers.ids()) {
           const Buffer& buffer = program.buffers[id];
@@ -267,7 +268,7 @@ TEST(ShowStrategy, PeakMemoryOfManyMicroBatchesIsThatOfAFew) {
     request.global_batch = 8 * 40;
     const Plan plan = make_plan(request).value();
     const CompiledStrategy compiled = compile_plan(plan).value();
-    EXPECT_EQ(memory_of(plan, compiled), peak_memory(compiled.program, plan.training, compiled.schedule)) << strategy;
+    EXPECT_EQ(memory_of(plan, compiled), peak_memory(compiled.program, plan.training(), compiled.schedule)) << strategy;
   }
 }
 

@@ -196,7 +196,7 @@ class Collector {
   Collector(const Plan& plan, const CompiledStrategy& compiled)
       : program_(compiled.program),
         schedule_(compiled.schedule),
-        graph_(plan.training.graph),
+        graph_(plan.training().graph),
         layers_(find_layers(graph_).names),
         ranks_(static_cast<std::size_t>(compiled.schedule.ranks)) {
     const std::vector<std::int32_t> stages = stages_by_place(schedule_);
@@ -383,7 +383,7 @@ namespace {
 template <class Visit>
 void for_each_product(const Plan& plan, const Visit& visit) {
   std::set<SignatureId> seen;
-  const Graph& graph = plan.training.graph;
+  const Graph& graph = plan.training().graph;
   const std::vector<std::string> layers = find_layers(graph).names;
   for (OpId op : graph.ops().ids()) {
     if (graph.ops()[op].phase != Phase::Forward) break;
@@ -452,10 +452,10 @@ std::string describe(const Plan& plan, const CompiledStrategy& compiled, const S
 nlohmann::json to_json(const Plan& plan, const CompiledStrategy& compiled, const SymbolicReport& report,
                        const std::map<std::string, double>& tiers) {
   using Json = nlohmann::json;
-  Json json = {{"model", plan.request.model},       {"cluster", plan.request.cluster},
-               {"strategy", plan.request.strategy}, {"global_batch", plan.batch.global_batch},
-               {"products", Json::array()},         {"communication", Json::array()},
-               {"splits", Json::array()},           {"ranks", Json::array()}};
+  Json json = {{"model", plan.job->words.model}, {"cluster", plan.job->words.cluster},
+               {"strategy", plan.name},          {"global_batch", plan.batch.global_batch},
+               {"products", Json::array()},      {"communication", Json::array()},
+               {"splits", Json::array()},        {"ranks", Json::array()}};
   for (const SymbolicProduct& product : report.products)
     json["products"].push_back({{"name", product.what},
                                 {"product", product.direction},

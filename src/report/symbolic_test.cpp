@@ -35,7 +35,7 @@ struct Checked {
 Checked check_volumes(const Made& made) {
   Checked checked;
   const Program& program = made.compiled.program;
-  const Graph& graph = made.plan.training.graph;
+  const Graph& graph = made.plan.training().graph;
   const auto check = [&](const SymbolicVolume& volume, Bytes sent, InstructionId id) {
     const Rational bytes = volume.sent.at(volume.bindings);
     EXPECT_EQ(std::llround(volume.program.value()), sent.value) << "instruction " << id.index();
@@ -119,7 +119,7 @@ TEST(SymbolicReport, TotalsAreThoseOfTheTraffic) {
 TEST(SymbolicReport, DataParallelismSendsTheWeightsThatLackTheSamples) {
   const Result<Made> made = make("gpt2-124m:layers=2", "dgx-a100:1", "dp=8", 8);
   ASSERT_TRUE(made.ok()) << made.error().message;
-  const Graph& graph = made->plan.training.graph;
+  const Graph& graph = made->plan.training().graph;
   Rational elements;  // of weights' gradients, by the split of every operator's first axis
   for (OpId op : graph.ops().ids()) {
     if (graph.ops()[op].phase != Phase::Forward) break;
@@ -136,7 +136,7 @@ TEST(SymbolicReport, DataParallelismSendsTheWeightsThatLackTheSamples) {
     if (move.how == "all-reduce" && move.group == "dp" && move.bindings.contains("p"))
       sent = sent + move.bytes * Rational(move.times[0]);
   // fp32 gradients: 4 bytes, 2·7/8 of each. The table of tokens is the head's weight too, and reduced once.
-  const Rational tied(made->plan.vocabulary.stored * 768);
+  const Rational tied(made->plan.model->vocabulary.stored * 768);
   EXPECT_EQ(sent, (elements - tied) * Rational::of(4 * 2 * 7, 8));
   EXPECT_EQ(elements - tied, Rational(graph.parameter_count()));
 }

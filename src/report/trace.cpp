@@ -73,20 +73,20 @@ class TraceWriter {
         played_(played),
         options_(options),
         program_(played.compiled.program),
-        graph_(plan.training.graph),
+        graph_(plan.training().graph),
         workload_(played.priced.workload),
         timeline_(workload_, played.run),
         activities_(activities_of(program_, graph_)),
         devices_(plan.ranks()),
-        classes_(memory_classes(played.compiled, plan.cluster, devices_)) {}
+        classes_(memory_classes(played.compiled, plan.cluster(), devices_)) {}
 
   Result<TraceCounts> run() {
     choose_processes();
     choose_detail();
     number_flows();
     put(R"({"displayTimeUnit":"ms","otherData":{)");
-    put(fmt::format(R"("model":{},"cluster":{},"strategy":{}}},"traceEvents":[)", json_text(plan_.request.model),
-                    json_text(plan_.request.cluster), json_text(plan_.request.strategy)));
+    put(fmt::format(R"("model":{},"cluster":{},"strategy":{}}},"traceEvents":[)", json_text(plan_.job->words.model),
+                    json_text(plan_.job->words.cluster), json_text(plan_.name)));
     for (const Process& process : processes_)
       if (!write_process(process)) return error("interrupted");
     put("\n]}\n");
@@ -109,7 +109,7 @@ class TraceWriter {
       const DeviceId device = devices_[static_cast<std::size_t>(rank)];
       processes_.push_back({agent, rank,
                             fmt::format("stage {} · {} · node {}", played_.priced.agents[agent].rank, ranks,
-                                        plan_.cluster.node_of(device).index())});
+                                        plan_.cluster().node_of(device).index())});
     };
     if (options_.ranks.empty()) {
       for (AgentId agent : representatives(plan_, played_)) {
@@ -178,7 +178,7 @@ class TraceWriter {
     const auto of = std::find_if(classes_.begin(), classes_.end(), [&](const MemoryClass& each) {
       return std::find(each.devices.begin(), each.devices.end(), device) != each.devices.end();
     });
-    const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, *of);
+    const MemoryOfClass memory(played_.compiled, plan_.training(), plan_.stack(), *of);
     HeldBytes held = memory.kept();
     count_memory(process, 0, held);
 

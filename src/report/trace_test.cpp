@@ -27,7 +27,7 @@ struct Played {
 };
 Played play(const PlanRequest& request) {
   Plan plan = make_plan(request).value();
-  PlayedPlan played = play_plan(plan, AnalyticCost(plan.stack), {.record = true}).value();
+  PlayedPlan played = play_plan(plan, AnalyticCost(plan.stack()), {.record = true}).value();
   return {std::move(plan), std::move(played)};
 }
 

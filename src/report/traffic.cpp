@@ -90,7 +90,7 @@ std::vector<std::int32_t> ranks_of_mesh(const CompiledStrategy& compiled, MeshId
 std::vector<StepTraffic> traffic_of(const Plan& plan, const CompiledStrategy& compiled) {
   const Program& program = compiled.program;
   const Schedule& schedule = compiled.schedule;
-  const Graph& graph = plan.training.graph;
+  const Graph& graph = plan.training().graph;
   using Key = std::tuple<Cargo, std::string, std::string>;  // cargo, group, how
   const auto ranks = static_cast<std::size_t>(schedule.ranks);
   std::map<Key, StepTraffic> found;

@@ -93,9 +93,9 @@ double layer_seconds(const Timeline& timeline, const Plan& plan, const CompiledS
     if (span.play != play) return;
     const InstructionId id(span.instruction);
     if (compiled.program.instructions[id].stream == Stream::Data) return;
-    if (!in_layer(title_of(compiled.program, plan.training.graph, id))) return;
+    if (!in_layer(title_of(compiled.program, plan.training().graph, id))) return;
     if (const auto* compute = std::get_if<Compute>(&compiled.program.instructions[id].what);
-        compute && plan.training.graph.kind(compute->op) == OpKind::Accumulate)
+        compute && plan.training().graph.kind(compute->op) == OpKind::Accumulate)
       added += span.end - span.start;
     if (begin < 0 || span.start < begin) begin = span.start;
     end = std::max(end, span.end);
@@ -106,9 +106,9 @@ double layer_seconds(const Timeline& timeline, const Plan& plan, const CompiledS
 // The most that the layer's parameters, gradients and activations hold at a time.
 double layer_bytes(const Plan& plan, const CompiledStrategy& compiled) {
   const Program& program = compiled.program;
-  const Graph& graph = plan.training.graph;
+  const Graph& graph = plan.training().graph;
   std::set<TensorId> gradients;
-  for (const auto& [parameter, sum] : plan.training.accumulated) gradients.insert(graph.tensors()[sum].storage);
+  for (const auto& [parameter, sum] : plan.training().accumulated) gradients.insert(graph.tensors()[sum].storage);
   const IdVec<TensorId, std::int8_t> narrow = narrow_copies(program, graph);
   double kept = 0;
   for (BufferId id : program.buffers.ids()) {
@@ -121,8 +121,8 @@ double layer_bytes(const Plan& plan, const CompiledStrategy& compiled) {
                                 elements * narrow[buffer.tensor]);
   }
   const std::vector<DeviceId> ranks = plan.ranks();
-  const std::vector<MemoryClass> classes = memory_classes(compiled, plan.cluster, ranks);
-  const MemoryOfClass memory(compiled, plan.training, plan.stack, classes.front());
+  const std::vector<MemoryClass> classes = memory_classes(compiled, plan.cluster(), ranks);
+  const MemoryOfClass memory(compiled, plan.training(), plan.stack(), classes.front());
   double now = kept, most = kept;
   for (std::size_t play = 0; play + 1 < memory.plays(); ++play)  // the last is the step
     for (const MemoryChange& change : memory.body(play).changes) {
@@ -148,12 +148,10 @@ Result<LayerPoint> compare(const MeasuredRow& row, const MappingRules& rules, co
   if (!forward || !backward || !bytes)
     return error("forward_ms, backward_ms or max_allocated_bytes: no number above zero");
   WEFT_TRY(const PlanRequest request, request_of(row, rules));
-  WEFT_TRY(Plan plan, make_plan(request));
-  const SoftwareStack stack = calibration.over(plan.stack);
-  const AnalyticCost cost(stack, calibration.tuning);
-  const StepPrices prices(plan.cluster, cost, plan.stack.uneven_parts.value);
-  WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan, &prices));
-  WEFT_TRY(const PlayedProgram played, play_compiled(plan, stack, compiled, cost, {.record = true}));
+  WEFT_TRY(const Plan plan, make_plan(request, calibration));
+  const AnalyticCost cost(plan.stack(), plan.job->tuning);
+  WEFT_TRY(const PlayedPlan played, play_plan(plan, cost, {.record = true}));
+  const CompiledStrategy& compiled = played.compiled;
   const Timeline timeline(played.priced.workload, played.run);
   LayerPoint point{row.line, std::string(row.text("case")), *forward * 1e-3, *backward * 1e-3, *bytes / kGibi, 0, 0, 0};
   point.predicted_forward_s = layer_seconds(timeline, plan, compiled, 0);

@@ -1,7 +1,10 @@
 #include "validate/mapping.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <set>
 
 #include "base/read_file.h"

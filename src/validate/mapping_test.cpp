@@ -85,8 +85,7 @@ TEST(Mapping, FewerDevicesThanNodesHaveAreEvenlyOnThem) {
   ASSERT_TRUE(mapped.ok()) << mapped.error().message;
   EXPECT_EQ(mapped->request.cluster, "dgx-a100:2");
   EXPECT_EQ(mapped->request.device_count, 4);
-  const Cluster cluster = parse_cluster("dgx-a100:2").value();
-  EXPECT_THAT(chosen_devices(mapped->request, cluster).value(), ElementsAre(0, 1, 8, 9));
+  EXPECT_THAT(settle(mapped->request).value().devices, ElementsAre(0, 1, 8, 9));
 }
 
 TEST(Mapping, TraysOfARackAreFilledBeforeTheNextRack) {

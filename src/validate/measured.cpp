@@ -1,5 +1,7 @@
 #include "validate/measured.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>

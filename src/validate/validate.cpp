@@ -42,15 +42,13 @@ Bytes memory_of(const Forecast& found, MemoryKind kind) {
   return most;
 }
 
-Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& options, bool record) {
-  WEFT_TRY(PlannedRow planned, plan_row(row, options.rules, options.stack));
-  if (options.calibration) planned.plan.stack = options.calibration->over(std::move(planned.plan.stack));
+Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& options, const Calibration& calibration,
+                           bool record) {
+  WEFT_TRY(PlannedRow planned, plan_row(row, options.rules, options.stack, calibration));
   const Plan& plan = planned.plan;
-  const AnalyticCost cost(plan.stack, options.calibration ? options.calibration->tuning : built_in_tuning());
+  const AnalyticCost cost(plan.stack(), plan.job->tuning);
   const ForecastOptions forecasting{.record = record};
-  WEFT_TRY(PlayedProgram program, play_compiled(plan, plan.stack, planned.compiled, cost, forecasting));
-  const PlayedPlan played{std::move(planned.compiled), std::move(program.priced), std::move(program.run),
-                          program.folded};
+  WEFT_TRY(const PlayedPlan played, play_plan(plan, std::move(planned.compiled), cost, forecasting));
   const Forecast found = judge(plan, played, forecasting);
   MappedRow& mapped = planned.mapped;
   Prediction out{.file = row.file,
@@ -158,6 +156,7 @@ void score_all(const std::vector<MeasuredFile>& files, Validation& out) {
 }  // namespace
 
 Validation validate_measured(const std::vector<MeasuredFile>& files, const ValidateOptions& options) {
+  const Calibration calibration = options.calibration ? *options.calibration : Calibration{};
   std::vector<const MeasuredRow*> rows;
   Validation out;
   for (const MeasuredFile& file : files) {
@@ -165,7 +164,8 @@ Validation validate_measured(const std::vector<MeasuredFile>& files, const Valid
     out.skipped.insert(out.skipped.end(), file.skipped.begin(), file.skipped.end());
   }
   std::vector<std::optional<Result<Prediction>>> found(rows.size());
-  side_by_side(rows.size(), options.threads, [&](std::size_t i) { found[i] = predict(*rows[i], options, false); });
+  side_by_side(rows.size(), options.threads,
+               [&](std::size_t i) { found[i] = predict(*rows[i], options, calibration, false); });
   std::vector<const MeasuredRow*> row_of;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (found[i]->ok()) {
@@ -188,7 +188,7 @@ Validation validate_measured(const std::vector<MeasuredFile>& files, const Valid
   });
   out.worst.resize(std::min(out.worst.size(), options.worst));
   side_by_side(out.worst.size(), options.threads, [&](std::size_t i) {
-    Result<Prediction> again = predict(*row_of[out.worst[i]], options, true);
+    Result<Prediction> again = predict(*row_of[out.worst[i]], options, calibration, true);
     if (again.ok()) out.predictions[out.worst[i]] = std::move(again).value();
   });
 
