@@ -5,7 +5,7 @@
 namespace weft {
 namespace {
 
-// A search that tries millions of splits forgets them all now and then.
+// Bounds the memory of searches that try millions of splits: at this size the cache is cleared.
 constexpr std::size_t kMostKnown = 20'000;
 
 void mix(std::size_t& hash, std::uint64_t value) {
@@ -31,7 +31,7 @@ void mix(std::size_t& hash, const Layout& layout) {
     if (layout.partial[axis]) mix(hash, axis);
 }
 
-// The entry, made if there is none.
+// The entry of `key`, made if there is none.
 template <class Map, class Key, class Make>
 typename Map::mapped_type known(Map& map, const Key& key, const Make& make) {
   if (const auto found = map.find(key); found != map.end()) return found->second;
@@ -45,7 +45,7 @@ OpSharding sharding_for(const Signature& signature, const Layout& layout) {
   sharding.axes.resize(signature.axes.size());
   sharding.outer.assign(signature.axes.size(), 1);
   for (std::size_t axis = 0; axis < layout.partial.size(); ++axis)
-    if (layout.partial[axis]) {  // contributions pass through: every operator here is linear in all it reads
+    if (layout.partial[axis]) {  // partial sums pass through: every operator here is linear in all its inputs
       sharding.partial |= MeshAxes{1} << axis;
       sharding.partial_inputs = ~std::uint64_t{0};
     }
