@@ -11,7 +11,7 @@
 #include "base/checked.h"
 #include "base/units.h"
 #include "plan/freeze.h"
-#include "strategy/validate.h"
+#include "strategy/violations.h"
 #include "strategy/yaml.h"
 
 namespace weft {
