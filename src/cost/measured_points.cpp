@@ -10,15 +10,15 @@
 namespace weft {
 namespace {
 
-// Measured twice, the same product differs by 1.2 % in the median and by 6 % in one of ten cases
-// (measurements/h200/README.md): a normal distribution with this deviation.
+// Two measurements of the same product differ by 1.2 % in the median and by 6 % in one of ten cases
+// (measurements/h200/README.md): relative standard deviation of a repetition.
 constexpr double kRepeat = 0.02;
-// Farther than this many doublings along one axis, a point says little of the kernel.
+// A point farther than this many doublings along one axis is not representative.
 constexpr double kReach = 4;
 constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
 
 constexpr std::uint64_t kWholeAxis = std::uint64_t{1} << 62;
-constexpr int kOwnAxis = 48;  // bits from here on tell axes apart that must not be multiplied
+constexpr int kOwnAxis = 48;  // bits from here on distinguish axes that must not be multiplied
 
 std::uint64_t arithmetic_of(const ComputeQuery& query) {
   if (query.arithmetic) return static_cast<std::uint64_t>(*query.arithmetic) + 100;
@@ -77,7 +77,7 @@ PlacedShape place(const ComputeQuery& query) {
       if (family.words.find(word) == std::string::npos) family.words += word;
     }
   }
-  // The mask sees which query is which.
+  // Masks depend on positions, so queries and keys are not merged with other axes.
   if (signature.kind == OpKind::Attention)
     for (const char* name : {"q", "t"})
       if (const int axis = signature.axis_named(name); axis >= 0) keep_apart(axis);
@@ -118,9 +118,8 @@ FamilyPoints::FamilyPoints(std::vector<MeasuredPoint> points) : points_(std::mov
   interpolation_error_ = bracketed_count > 0 ? std::sqrt(bracketed / bracketed_count) : std::max(apart, nearest_error_);
 }
 
-// The nearest point of every orthant around the shape. Where these lie on both sides of it along every axis, they are
-// weighted by the inverse of their distance — along one axis that is linear interpolation — squared where axes are
-// several.
+// Finds the nearest point of every orthant around the shape. If these are on both sides of it along every axis, they
+// are weighted by inverse distance — along one axis that is linear interpolation —, squared if there are several axes.
 FamilyPoints::Found FamilyPoints::look(const std::vector<double>& logs, std::size_t leave_out) const {
   struct Neighbour {
     std::uint64_t orthant;
