@@ -149,9 +149,9 @@ CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
       best_time = time;
     }
   }
-  if (query.arranged > 0) {
+  if (query.repacked > 0) {
     const double rate = memory_rate(*group.device).peak.value * plain_share(Pass::Gather, device);
-    best.latency += picoseconds(2 * static_cast<double>(query.arranged) / rate);  // read and written
+    best.latency += picoseconds(2 * static_cast<double>(query.repacked) / rate);  // read and written
   }
   return best;
 }

@@ -409,7 +409,7 @@ TEST(UnevenParts, PaddedMovesMembersTimesTheLargestGroupedWhatThereIs) {
     const double latency = 3 * 1e-6;
     EXPECT_GE(seconds(model, group, Parts::Padded, bytes), 3.0 * 5 * kGiB / 450e9 + latency + copies);
     CommunicateQuery moved = query_of_parts(group, Parts::Padded, bytes);
-    moved.arranged = 0;
+    moved.repacked = 0;
     EXPECT_NEAR(static_cast<double>(isolated_time(model.communicate(moved))) * 1e-12, 3.0 * 5 * kGiB / 450e9 + latency,
                 1e-6);
     const double rate = 450e9 * tuning.communication.grouped.value;

@@ -99,7 +99,7 @@ CommunicateQuery query_of_parts(const Communicator& communicator, Parts parts, c
     return {.communicator = &communicator,
             .bytes = members * bytes.largest,
             .parts = parts,
-            .arranged = bytes.largest + bytes.all};
+            .repacked = bytes.largest + bytes.all};
   const std::int64_t busiest = bytes.all - bytes.smallest;
   return {.communicator = &communicator,
           .bytes = members > 1 ? busiest + ceil_div(busiest, members - 1) : bytes.all,

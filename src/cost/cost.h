@@ -78,7 +78,7 @@ struct CommunicateQuery {
   // Padded: `bytes` is members × the largest part. Grouped: `bytes` is that of an even collective with the same load on
   // the busiest link.
   Parts parts = Parts::Even;
-  std::int64_t arranged = 0;  // bytes copied in memory before or after (padding)
+  std::int64_t repacked = 0;  // bytes copied in memory before or after, to pad or permute blocks
 };
 // The query for an all-gather or a reduce-scatter of parts of different sizes, in bytes. Padded: each member copies its
 // part into a padded buffer and all parts out of the padded result (a reduce-scatter the reverse). Grouped: a ring

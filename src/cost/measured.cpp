@@ -309,9 +309,9 @@ CommunicateCost MeasuredCost::one(const CommunicateQuery& query) const {
     if (limit == 0 || allowed < limit) limit = allowed;
   }
   CommunicateQuery in_order = query;  // as measured, without the copies of padding
-  in_order.arranged = 0;
-  const Picoseconds arranging = query.arranged > 0 ? cost.latency - analytic_.communicate(in_order).latency : 0;
-  const Picoseconds wanted = picoseconds(answer->seconds) + arranging, before = isolated_time(cost);
+  in_order.repacked = 0;
+  const Picoseconds repacking = query.repacked > 0 ? cost.latency - analytic_.communicate(in_order).latency : 0;
+  const Picoseconds wanted = picoseconds(answer->seconds) + repacking, before = isolated_time(cost);
   const double ratio = static_cast<double>(wanted) / static_cast<double>(std::max<Picoseconds>(before, 1));
   const double rate = std::max(1.0, static_cast<double>(cost.cap) / ratio);
   cost.cap = limit > 0 ? std::min(limit, static_cast<std::int64_t>(std::min(rate, 4e18)))
