@@ -116,7 +116,7 @@ class Judge {
       made.pipeline_rank = of.rank;
       made.device = spec.title;
       made.allocated = peak.held;
-      made.reserved = reserved_estimate(peak.held) + kept_beside(peak.held);
+      made.reserved = reserved_estimate(peak.held) + framework_buffers(peak.held);
       made.communicators = communicators_of(played_.compiled, of);
       made.device_total = made.reserved + overheads.context.value + overheads.communicator.value * made.communicators;
       made.capacity = capacity_of(spec);
@@ -133,15 +133,15 @@ class Judge {
                      [](const ClassForecast& a, const ClassForecast& b) { return a.pipeline_rank < b.pipeline_rank; });
   }
 
-  // Flat copies and buffers of the framework, by the parameters that the device holds.
-  // Those of an optimizer that is spread (ZeRO); others make them for the step alone, where activations are gone.
-  Bytes kept_beside(const HeldBytes& held) const {
+  // Flat copies and buffers of the framework, by the parameters that the device holds. Only with a sharded optimizer
+  // (ZeRO); others allocate them for the optimizer step alone, when activations have been freed.
+  Bytes framework_buffers(const HeldBytes& held) const {
     if (!plan_.parallelism || plan_.parallelism->zero == 0) return {};
     const std::int64_t each = std::max<std::int64_t>(1, bytes_of(plan_.precision.stored, 1));
     return {held.parameters.value / each * plan_.stack.kept_per_parameter.value};
   }
 
-  // When the compute stream of the class comes to the peak: the last computation issued until then.
+  // When the compute stream of the class reaches the peak: the last computation issued until then.
   std::optional<Picoseconds> time_of(const Timeline& timeline, const MemoryClass& of,
                                      const MemoryOfClass::Peak& peak) const {
     for (AgentId agent : played_.priced.agents.ids()) {

@@ -157,7 +157,7 @@ class TraceWriter {
       timeline_.for_each(process.agent, [&](const Span& span) {
         const MeetingId meeting = agent.tasks[span.task].meeting;
         if (!meeting.valid()) return;
-        held[meeting.index()] = std::max<std::int64_t>(held[meeting.index()], span.meeting_time + 1);
+        held[meeting.index()] = std::max<std::int64_t>(held[meeting.index()], span.occurrence + 1);
         if (!std::exchange(seen[span.task.index()], 1))
           parties_[meeting.index()].list.emplace_back(process.agent, span.task);
       });
@@ -309,7 +309,7 @@ class TraceWriter {
     const auto own =
         std::find(parties.list.begin(), parties.list.end(), std::pair(process.agent, span.task)) - parties.list.begin();
     const std::int64_t joints = static_cast<std::int64_t>(parties.list.size()) - 1;
-    const std::int64_t flow = parties.first_flow + span.meeting_time * joints;
+    const std::int64_t flow = parties.first_flow + span.occurrence * joints;
     // It begins with the work and ends in the midst of it: both within the slices it joins.
     if (own > 0) flow_event("f", process.rank, thread, span.work + (span.end - span.work) / 2, flow + own - 1);
     if (own < joints) flow_event("s", process.rank, thread, span.work, flow + own);
