@@ -190,7 +190,7 @@ TEST_F(Database, ALockedFileSaysSo) {
   ASSERT_TRUE(writer.ok()) << writer.error().message;
   EXPECT_THAT(writer->add(std::vector{measured(product(1024), 1e-5)}).error().message,
               HasSubstr("locked by another process"));
-  EXPECT_EQ(read_profile(path("a.db")).value().size(), 1u);  // readers go on beside a writer
+  EXPECT_EQ(read_profile(path("a.db")).value().size(), 1u);  // readers can work during a write
   sqlite3_close(other);
 }
 
@@ -202,7 +202,7 @@ TEST_F(Database, AFileThatMayOnlyBeReadIsReadAndNotWritten) {
   fs::permissions(path("a.db"), fs::perms::owner_read | fs::perms::others_read);
   fs::permissions(folder_,
                   fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec);
-  // As somebody whom permissions bind, which root is not.
+  // As another user, as permissions do not apply to root.
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
