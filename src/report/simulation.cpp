@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 std::string human(Picoseconds time) { return weft::human(Seconds{seconds_of(time)}); }
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
-// The rows of a breakdown, in the order of printing: key, words, time.
+// The rows of a breakdown, in the order of printing: key, label, time.
 struct Part {
   std::string key, words;
   Picoseconds time = 0;
@@ -112,7 +112,7 @@ std::string memory_text(const Plan& plan, const PlayedPlan& played, const Foreca
                {}}};
   table.add({"memory at the peak", "weights", "gradients", "optimizer", "activations", "buffers", "allocated",
              "reserved", "device", "of it", ""});
-  // The fullest class of each pipeline rank stands for it.
+  // The fullest class of each pipeline rank represents it.
   std::vector<const ClassForecast*> rows;
   for (const ClassForecast& of : forecast.memory) {
     if (rows.empty() || rows.back()->pipeline_rank != of.pipeline_rank) {
