@@ -1,4 +1,4 @@
-// A measured run made ready: planned and compiled once, to be priced and simulated as often as wanted.
+// A measured run, planned and compiled once, to be priced and simulated repeatedly.
 #pragma once
 
 #include "cost/calibration.h"
@@ -14,7 +14,7 @@ struct PlannedRow {
   double measured_s = 0;  // per step
 };
 
-// `stack`: instead of what rows and rules say, unless empty.
+// `stack` overrides rows and rules, unless empty.
 Result<PlannedRow> plan_row(const MeasuredRow& row, const MappingRules& rules, const std::string& stack = {});
 
 // The step's time with other constants. Cost: pricing and simulating.

@@ -8,13 +8,13 @@
 #include <mutex>
 
 #include "cost/analytic.h"
+#include "validate/parallel_for.h"
 #include "validate/planned.h"
-#include "validate/side_by_side.h"
 
 namespace weft {
 namespace {
 
-// A run as it was published, predicted.
+// A published run with its prediction.
 struct Published {
   PlanRequest request;
   Parallelism parallelism;
@@ -34,7 +34,7 @@ Result<Published> predict(const MeasuredRow& row, const SearchedOptions& options
   return Published{plan.request, *plan.parallelism, planned.measured_s, judge(plan, played)};
 }
 
-// Of a device's memory that is to stay free. Below 0: more than there is, where the published plan takes more.
+// The share of a device's memory that must stay free. Below 0 if the published plan exceeds the memory.
 double headroom_for(const Published& published) {
   const ForecastOptions usual;
   const ClassForecast* full = published.forecast.fullest();
@@ -42,13 +42,13 @@ double headroom_for(const Published& published) {
   return 1 - std::nextafter(full->device_total / full->capacity, 1e9);
 }
 
-// The same for all runs of one problem.
+// A key of the problem: equal for all its runs.
 std::string problem_of(const PlanRequest& request, double headroom) {
   return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", request.model, request.cluster, request.device_count.value_or(0),
                      request.global_batch.value_or(0), request.seq.value_or(0), request.dtype, request.stack, headroom);
 }
 
-// A problem searched, and what is needed to say why a published plan was missed.
+// A searched problem, with the data to explain why a published plan was missed.
 class Searched {
  public:
   Searched(const PlanRequest& request, double headroom, const SearchedOptions& options)
@@ -111,7 +111,7 @@ SearchValidation validate_search(const std::vector<MeasuredFile>& files, const S
     out.skipped.insert(out.skipped.end(), file.skipped.begin(), file.skipped.end());
   }
   std::vector<std::optional<Result<Published>>> published(rows.size());
-  side_by_side(rows.size(), options.threads, [&](std::size_t i) { published[i] = predict(*rows[i], options); });
+  parallel_for(rows.size(), options.threads, [&](std::size_t i) { published[i] = predict(*rows[i], options); });
 
   std::vector<Searched> problems;
   std::vector<std::size_t> problem_of_row(rows.size(), 0);
@@ -127,7 +127,7 @@ SearchValidation validate_search(const std::vector<MeasuredFile>& files, const S
   }
   std::mutex mutex;
   std::size_t done = 0;
-  side_by_side(problems.size(), options.threads, [&](std::size_t i) {
+  parallel_for(problems.size(), options.threads, [&](std::size_t i) {
     problems[i].run();
     const std::lock_guard lock(mutex);
     if (options.progress) options.progress(++done, problems.size());
