@@ -137,14 +137,14 @@ std::optional<Traffic> traffic_named(std::string_view name) {
 }  // namespace
 
 bool is_device(std::string_view measured, const DeviceSpec& device) {
-  const std::vector<std::string> said = words_of(measured), name = words_of(device.name),
+  const std::vector<std::string> reported = words_of(measured), name = words_of(device.name),
                                  title = words_of(device.title);
-  if (said.empty() || name.empty()) return false;
-  if (said == name || said == title) return true;
+  if (reported.empty() || name.empty()) return false;
+  if (reported == name || reported == title) return true;
   const auto pcie = [](const std::vector<std::string>& words) {
     return std::find(words.begin(), words.end(), "pcie") != words.end();
   };
-  return said.front() == name.front() && pcie(said) == (pcie(name) || pcie(title));
+  return reported.front() == name.front() && pcie(reported) == (pcie(name) || pcie(title));
 }
 
 Result<std::unique_ptr<MeasuredCost>> MeasuredCost::make(std::span<const MeasuredEvent> profile, std::string_view file,
