@@ -130,14 +130,14 @@ class Calibrator {
     point.slopes.assign(constants_.size(), {});
     std::size_t next = 0;
     for (std::size_t c = 0; c < constants_.size(); ++c) {
-      std::vector<std::size_t> felt;
+      std::vector<std::size_t> sensitive;
       for (std::size_t r : touched_[c]) {
         const double slope = (errors[next++] - point.errors[r]) / by[c];
         if (std::abs(slope) < kLeastPower) continue;
         point.slopes[c].push_back({r, slope});
-        felt.push_back(r);
+        sensitive.push_back(r);
       }
-      touched_[c] = std::move(felt);
+      touched_[c] = std::move(sensitive);
     }
   }
 

@@ -274,13 +274,13 @@ std::string fabric_picture(const Cluster& cluster) {
                        dragonfly->nodes_per_router, dragonfly->routers_per_group);
   } else {
     const auto& tree = std::get<TreeFabric>(fabric.spec());
-    const std::string apart = tree.rails ? "one per rail for " : "";
+    const std::string per_rail = tree.rails ? "one per rail for " : "";
     std::vector<std::string> levels = {tree.levels.empty() ? "[ one switch, every NIC at its own rate ]"
                                        : tree.rails        ? "[ spine: rails meet here ]"
                                                            : "[ core ]"};
     for (std::size_t level = tree.levels.size(); level-- > 0;) {
       const std::string_view what = level > 0 ? "pod switches" : tree.rails ? "rail switches" : "leaf switches";
-      levels.push_back(fmt::format("[ {}: {}{} nodes, {} ]", what, apart, tree.levels[level].nodes,
+      levels.push_back(fmt::format("[ {}: {}{} nodes, {} ]", what, per_rail, tree.levels[level].nodes,
                                    tree.levels[level].oversubscription == 1
                                        ? "full bandwidth upwards"
                                        : fmt::format("oversubscribed {:g}:1", tree.levels[level].oversubscription)));

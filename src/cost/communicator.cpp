@@ -235,10 +235,10 @@ class Builder {
     const int entry = pattern.entries[ring];
     std::rotate(way.begin(), std::find(way.begin(), way.end(), entry), way.end());
     if (!pattern.on_switch) return way;
-    const auto mate = std::find_if(way.begin() + 1, way.end(), [&](int other) {
+    const auto same_rail = std::find_if(way.begin() + 1, way.end(), [&](int other) {
       return cluster_.rail_of(result_.members[block[other]]) == cluster_.rail_of(result_.members[block[entry]]);
     });
-    if (mate != way.end()) std::rotate(mate, mate + 1, way.end());
+    if (same_rail != way.end()) std::rotate(same_rail, same_rail + 1, way.end());
     return way;
   }
 

@@ -59,7 +59,7 @@ PlacedShape place(const ComputeQuery& query) {
   for (std::size_t axis = 0; axis < signature.axes.size(); ++axis)
     roles.emplace_back(signature.axes[axis].kind == AxisKind::Whole ? kWholeAxis : 0,
                        query.extents.empty() ? signature.axes[axis].size : query.extents[axis]);
-  const auto keep_apart = [&](int axis) {
+  const auto separate = [&](int axis) {
     roles[static_cast<std::size_t>(axis)].first |= static_cast<std::uint64_t>(axis + 1) << kOwnAxis;
   };
   for (int i = 0; i < signature.operand_count(); ++i) {
@@ -69,8 +69,8 @@ PlacedShape place(const ComputeQuery& query) {
       if (axes.contains(static_cast<int>(axis))) roles[axis].first |= std::uint64_t{1} << std::min(i, kOwnAxis - 1);
     for (const DimIndex& dim : operand.dims) {
       if (!dim.windowed()) continue;
-      keep_apart(dim.factors[0]);
-      keep_apart(dim.window.kernel);
+      separate(dim.factors[0]);
+      separate(dim.window.kernel);
       const Window& window = dim.window;
       const std::string word = fmt::format(" {}:{}/{}-{}-{}", dim.window.kernel, window.stride, window.dilation,
                                            window.pad_low, window.pad_high);
@@ -80,7 +80,7 @@ PlacedShape place(const ComputeQuery& query) {
   // Masks depend on positions, so queries and keys are not merged with other axes.
   if (signature.kind == OpKind::Attention)
     for (const char* name : {"q", "t"})
-      if (const int axis = signature.axis_named(name); axis >= 0) keep_apart(axis);
+      if (const int axis = signature.axis_named(name); axis >= 0) separate(axis);
   std::sort(roles.begin(), roles.end());
   for (const auto& [role, size] : roles) {
     if (family.roles.empty() || family.roles.back() != role) {
@@ -113,9 +113,10 @@ FamilyPoints::FamilyPoints(std::vector<MeasuredPoint> points) : points_(std::mov
   }
   double variance = 0;
   for (double ratio : log_ratio_) variance += (ratio - mean) * (ratio - mean) / static_cast<double>(points_.size());
-  const double apart = std::sqrt(variance);
-  nearest_error_ = nearest_count > 0 ? std::sqrt(nearest / nearest_count) : apart;
-  interpolation_error_ = bracketed_count > 0 ? std::sqrt(bracketed / bracketed_count) : std::max(apart, nearest_error_);
+  const double deviation = std::sqrt(variance);
+  nearest_error_ = nearest_count > 0 ? std::sqrt(nearest / nearest_count) : deviation;
+  interpolation_error_ =
+      bracketed_count > 0 ? std::sqrt(bracketed / bracketed_count) : std::max(deviation, nearest_error_);
 }
 
 // Finds the nearest point of every orthant around the shape. If these are on both sides of it along every axis, they

@@ -180,23 +180,27 @@ class Judge {
   }
 
   void assume() {
-    std::vector<std::string>& told = result_.assumptions;
-    told.emplace_back(options_.network == Network::Fair
-                          ? "network: concurrent communications share links max-min fairly (--network)"
-                          : "network: a link serves one communication at a time, in order of arrival (--network)");
+    std::vector<std::string>& assumptions = result_.assumptions;
+    assumptions.emplace_back(
+        options_.network == Network::Fair
+            ? "network: concurrent communications share links max-min fairly (--network)"
+            : "network: a link serves one communication at a time, in order of arrival (--network)");
     if (options_.fold && !played_.folded && options_.network == Network::Fifo)
-      told.emplace_back("every device is simulated: groups of one class share links, which fifo does not treat alike");
-    told.push_back(
+      assumptions.emplace_back(
+          "every device is simulated: groups of one class share links, which fifo does not treat alike");
+    assumptions.push_back(
         fmt::format("MFU: products of forward and backward, published vocabulary, attention in full, over "
                     "the dense {} peak of all ranks",
                     name(result_.arithmetic)));
     const MemoryOverheads& overheads = memory_overheads();
-    told.push_back(
+    assumptions.push_back(
         fmt::format("memory reserved: allocated + {:.1f} % of activations and buffers, in segments of {} (estimate)",
                     100 * overheads.fragmentation.value, human(overheads.segment.value)));
-    told.push_back(fmt::format("memory of the device: reserved + {} of context + {} per communicator (estimates)",
-                               human(overheads.context.value), human(overheads.communicator.value)));
-    told.push_back(fmt::format("{:.3g} % of a device's memory stays free (--headroom)", 100 * options_.headroom));
+    assumptions.push_back(
+        fmt::format("memory of the device: reserved + {} of context + {} per communicator (estimates)",
+                    human(overheads.context.value), human(overheads.communicator.value)));
+    assumptions.push_back(
+        fmt::format("{:.3g} % of a device's memory stays free (--headroom)", 100 * options_.headroom));
   }
 
   const Plan& plan_;

@@ -256,7 +256,7 @@ GraphBuilder::Scope GraphBuilder::scope(ModuleId module) {
   return Scope(*this, previous);
 }
 
-// Names stand unquoted in text forms and globs, and dots separate modules.
+// Names are unquoted in text forms and globs, and dots separate modules.
 bool GraphBuilder::valid_name(std::string_view name, std::string_view what) {
   bool good = !name.empty();
   for (const char c : name)

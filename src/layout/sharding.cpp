@@ -262,7 +262,7 @@ class ShardingPlanner::Settler {
     std::array<const AxisChoice*, kMaxMeshAxes> chosen = {};
     for (std::size_t m = 0; m < axes_.size(); ++m)
       if (const auto found = choices_.ops[m].find(op); found != choices_.ops[m].end()) chosen[m] = &found->second;
-    bool placed_anew = false, decided_anew = false;
+    bool placement_changed = false, decision_changed = false;
     for (std::size_t m = 0; m < axes_.size(); ++m) {
       AxisState& state = axes_[m];
       WEFT_TRY(AxisDecision decision, decide({graph_, placing_.meshes, mesh_of_, static_cast<int>(m),
@@ -282,16 +282,16 @@ class ShardingPlanner::Settler {
         if (placement == placed) continue;
         if (changed_) changed_->tensors.emplace_back(m, outputs[i], std::move(placed));
         placed = std::move(placement);
-        placed_anew = true;
+        placement_changed = true;
       }
       if (decision == state.decided[op]) continue;
       if (changed_) changed_->decided.emplace_back(m, op, std::move(state.decided[op]));
       state.decided[op] = std::move(decision);
-      decided_anew = true;
+      decision_changed = true;
     }
     if (changed_) {
-      if (placed_anew) wait_for_readers(op);
-      if (decided_anew)
+      if (placement_changed) wait_for_readers(op);
+      if (decision_changed)
         for (OpId product : products(op)) wait(product);
       if (*sharding == plan_.ops[op]) return Ok{};
       changed_->ops.emplace_back(op, std::move(plan_.ops[op]));

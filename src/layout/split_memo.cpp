@@ -85,14 +85,14 @@ std::size_t SplitMemo::Hash::operator()(const ReshardKey& key) const {
   return hash;
 }
 
-MeshId SplitMemo::first_alike(MeshId id, const Mesh& mesh) {
-  if (!alike_.contains(id)) alike_.resize(id.index() + 1);
-  MeshId& alike = alike_[id];
-  if (alike.valid()) return alike;
+MeshId SplitMemo::first_with_axes(MeshId id, const Mesh& mesh) {
+  if (!with_axes_.contains(id)) with_axes_.resize(id.index() + 1);
+  MeshId& found = with_axes_[id];
+  if (found.valid()) return found;
   for (const auto& [first, axes] : shapes_)
-    if (axes == mesh.axes()) return alike = first;
+    if (axes == mesh.axes()) return found = first;
   shapes_.emplace_back(id, mesh.axes());
-  return alike = id;
+  return found = id;
 }
 
 std::shared_ptr<const SplitOp> SplitMemo::split(OpId op, const OpSharding& sharding, const Mesh& mesh) {
@@ -100,7 +100,7 @@ std::shared_ptr<const SplitOp> SplitMemo::split(OpId op, const OpSharding& shard
   if (last && last->sharding == sharding) return last;
   return last = known(splits_, SplitKey{graph_.ops()[op].signature, sharding}, [&] {
            const Signature& signature = graph_.signature(op);
-           if (const MeshId first = first_alike(sharding.mesh, mesh); first != sharding.mesh) {
+           if (const MeshId first = first_with_axes(sharding.mesh, mesh); first != sharding.mesh) {
              OpSharding there = sharding;
              there.mesh = first;
              SplitOp same = *split(op, there, mesh);

@@ -64,12 +64,12 @@ class SplitMemo {
   };
 
   // The first known mesh with the same axes: results for one are valid for the other.
-  MeshId first_alike(MeshId id, const Mesh& mesh);
+  MeshId first_with_axes(MeshId id, const Mesh& mesh);
 
   const Graph& graph_;
   IdVec<SignatureId, std::shared_ptr<const SplitOp>> last_split_;
   IdVec<SignatureId, std::pair<Layout, std::shared_ptr<const SplitOp>>> last_split_as_;
-  IdVec<MeshId, MeshId> alike_;
+  IdVec<MeshId, MeshId> with_axes_;
   std::vector<std::pair<MeshId, std::vector<MeshAxis>>> shapes_;
   std::unordered_map<SplitKey, std::shared_ptr<const SplitOp>, Hash> splits_;
   std::unordered_map<LayoutKey, std::shared_ptr<const SplitOp>, Hash> splits_as_;

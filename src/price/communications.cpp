@@ -206,11 +206,11 @@ int repackings(const Program& program, BufferId from_id, BufferId to_id) {
   const Buffer &from = program.buffers[from_id], &to = program.buffers[to_id];
   const Mesh& mesh = program.meshes[from.layout.mesh];
   const Shape before = local_shape(from.layout, mesh, 0), after = local_shape(to.layout, mesh, 0);
-  bool apart = false, cut = false, joined = false;
+  bool outer_varies = false, cut = false, joined = false;
   for (std::size_t dim = 0; dim < before.size(); ++dim) {
-    cut = cut || (after[dim] < before[dim] && apart);
-    joined = joined || (after[dim] > before[dim] && apart);
-    apart = apart || std::min(before[dim], after[dim]) > 1;
+    cut = cut || (after[dim] < before[dim] && outer_varies);
+    joined = joined || (after[dim] > before[dim] && outer_varies);
+    outer_varies = outer_varies || std::min(before[dim], after[dim]) > 1;
   }
   return (cut ? 1 : 0) + (joined ? 1 : 0);
 }

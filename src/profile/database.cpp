@@ -64,8 +64,9 @@ Result<int> schema_of(sqlite3* connection, const std::string& path) {
 Status check_pages(sqlite3* connection, const std::string& path) {
   WEFT_TRY(Statement statement, Statement::prepare(connection, "PRAGMA quick_check(1)", path));
   WEFT_TRY(const bool found, statement.step());
-  const std::string said = found ? statement.text(0) : "";
-  if (said != "ok") return error("damaged ({}); restore it from a copy or import its tables again", said).at(path);
+  const std::string verdict = found ? statement.text(0) : "";
+  if (verdict != "ok")
+    return error("damaged ({}); restore it from a copy or import its tables again", verdict).at(path);
   return Ok{};
 }
 

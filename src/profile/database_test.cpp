@@ -233,18 +233,18 @@ TEST_F(Database, AKilledWriterLosesAtMostTheSampleItWasWriting) {
     }
   }
   ::close(pipe_ends[1]);
-  int told = 0, count = 0;
-  while (count < 60 && ::read(pipe_ends[0], &told, sizeof told) == sizeof told) ++count;
+  int committed = 0, count = 0;
+  while (count < 60 && ::read(pipe_ends[0], &committed, sizeof committed) == sizeof committed) ++count;
   ::kill(child, SIGKILL);
   int status = 0;
   ::waitpid(child, &status, 0);
   ASSERT_TRUE(WIFSIGNALED(status));
-  for (int more = 0; ::read(pipe_ends[0], &more, sizeof more) == sizeof more;) told = more;
+  for (int more = 0; ::read(pipe_ends[0], &more, sizeof more) == sizeof more;) committed = more;
   ::close(pipe_ends[0]);
   const auto read = read_profile(file);
   ASSERT_TRUE(read.ok()) << read.error().message;
-  EXPECT_GE(read->size(), static_cast<std::size_t>(told));
-  EXPECT_LE(read->size(), static_cast<std::size_t>(told) + 1);
+  EXPECT_GE(read->size(), static_cast<std::size_t>(committed));
+  EXPECT_LE(read->size(), static_cast<std::size_t>(committed) + 1);
   Result<ProfileDatabase> again = ProfileDatabase::to_write(file);
   ASSERT_TRUE(again.ok()) << again.error().message;
   EXPECT_EQ(again->add(std::vector{measured(product(1 << 20), 1e-3)}).value(), 1);

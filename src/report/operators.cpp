@@ -122,7 +122,7 @@ class Collector {
 
   // The forward operator that a tensor's producer belongs to: itself, the one it is a backward product of, or the one a
   // sum of gradients is named after.
-  OpId home_of(OpId op) const {
+  OpId owner_of(OpId op) const {
     if (!op.valid()) return {};
     if (graph_.ops()[op].phase == Phase::Forward) return op;
     if (graph_.ops()[op].forward.valid()) return graph_.ops()[op].forward;
@@ -197,9 +197,9 @@ class Collector {
                       communicate.collective == Collective::ReduceScatter ||
                       communicate.collective == Collective::HaloSum;
     OpId op = sums ? producer : read_by == reader.end() ? producer : read_by->second;
-    if (!home_of(op).valid()) op = sums && read_by != reader.end() ? read_by->second : producer;
-    const OpId home = home_of(op);
-    if (!home.valid()) return;
+    if (!owner_of(op).valid()) op = sums && read_by != reader.end() ? read_by->second : producer;
+    const OpId owner = owner_of(op);
+    if (!owner.valid()) return;
     OperatorMove found{communicate.collective,
                        program_.meshes[mesh_id].names_of(communicate.axes),
                        cargo_of(graph_, tensor),
@@ -207,7 +207,7 @@ class Collector {
                        backward,
                        !sums,
                        graph_.signature(op).gradient};
-    rows_[home].moves.push_back(std::move(found));
+    rows_[owner].moves.push_back(std::move(found));
   }
 
   const Program& program_;

@@ -182,16 +182,17 @@ std::set<std::string> sample_axes(const std::vector<OperatorRow>& rows) {
   return axes;
 }
 
-std::string splits_of(const OperatorRow& row, const std::set<std::string>& told, bool tell_recomputed) {
+std::string splits_of(const OperatorRow& row, const std::set<std::string>& common_axes, bool show_recomputed) {
   std::vector<std::string> parts;
   for (const OperatorSplit& split : row.splits) {
-    const bool all_told = split.samples && std::all_of(split.over.begin(), split.over.end(),
-                                                       [&](const std::string& axis) { return told.contains(axis); });
-    if (all_told) continue;
+    const bool all_common =
+        split.samples && std::all_of(split.over.begin(), split.over.end(),
+                                     [&](const std::string& axis) { return common_axes.contains(axis); });
+    if (all_common) continue;
     parts.push_back(
         fmt::format("{}{}/{}", split.role.empty() ? "" : split.role + ": ", split.axis, fmt::join(split.over, "·")));
   }
-  if (row.recomputed && tell_recomputed) parts.empty() ? void(parts.emplace_back("↻")) : void(parts.back() += " ↻");
+  if (row.recomputed && show_recomputed) parts.empty() ? void(parts.emplace_back("↻")) : void(parts.back() += " ↻");
   return fmt::format("{}", fmt::join(parts, "\n"));
 }
 
@@ -201,20 +202,20 @@ std::string section_title(const OperatorSection& section) {
 }
 
 std::string section_text(const OperatorSection& section, bool pipelined) {
-  const std::set<std::string> told = sample_axes(section.rows);
+  const std::set<std::string> common_axes = sample_axes(section.rows);
   std::string title = section_title(section);
   if (pipelined) title += fmt::format(" · stage{} {}", section.stages.size() > 1 ? "s" : "", ranges(section.stages));
   const bool all_recomputed =
       std::all_of(section.rows.begin(), section.rows.end(), [](const OperatorRow& row) { return row.recomputed; });
   if (all_recomputed) title += " · recomputed in the backward pass";
-  if (!told.empty()) title += fmt::format(" · samples over {}", fmt::join(told, "·"));
+  if (!common_axes.empty()) title += fmt::format(" · samples over {}", fmt::join(common_axes, "·"));
   constexpr std::size_t kMostRows = 40;
   Table table{{{.most = 24}, {.most = 24}, {}, {.most = 24}, {.most = 24}}};
   table.add({"operator", "split", "local shapes", "forward", "backward"});
   for (std::size_t i = 0; i < section.rows.size() && i < kMostRows; ++i) {
     const OperatorRow& row = section.rows[i];
-    table.add(
-        {row.name, splits_of(row, told, !all_recomputed), shapes_of(row), moves_of(row, false), moves_of(row, true)});
+    table.add({row.name, splits_of(row, common_axes, !all_recomputed), shapes_of(row), moves_of(row, false),
+               moves_of(row, true)});
   }
   // Shapes take the width that the other columns leave.
   std::size_t others = 2;
@@ -253,9 +254,10 @@ std::string legend(const StrategyReport& report) {
 }
 
 // Whether a section's operators need no table: only samples are split, without communication.
-bool plain(const OperatorSection& section, const std::set<std::string>& told) {
-  return std::all_of(section.rows.begin(), section.rows.end(),
-                     [&](const OperatorRow& row) { return row.moves.empty() && splits_of(row, told, false).empty(); });
+bool plain(const OperatorSection& section, const std::set<std::string>& common_axes) {
+  return std::all_of(section.rows.begin(), section.rows.end(), [&](const OperatorRow& row) {
+    return row.moves.empty() && splits_of(row, common_axes, false).empty();
+  });
 }
 
 // Sections that only split samples, one line each.

@@ -23,7 +23,7 @@ struct Block {
     return step / kInitialSteps * kPlaces + (2 * (step % kInitialSteps) + 1) * (kPlaces / kInitialSteps / 2);
   }
 
-  BlockPool* home = nullptr;
+  BlockPool* pool = nullptr;
   std::uint32_t users = 0;
   std::uint32_t count = 0;  // number of steps, in order
   std::uint64_t stamp = 0;  // the edit that made it
@@ -102,7 +102,7 @@ class BlockPool {
 };
 
 inline BlockRef::~BlockRef() {
-  if (block_ != nullptr && --block_->users == 0) block_->home->take(block_);
+  if (block_ != nullptr && --block_->users == 0) block_->pool->take(block_);
 }
 
 // The hop over the steps of the first stream among `count` steps in order. Step i is at `position(i)` and waits for

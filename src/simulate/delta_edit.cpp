@@ -338,22 +338,22 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
   };
 
   // Scripts patched in place also get the changes of their meetings; all others are rebuilt.
-  std::vector<char> anew(workload.agents.size());
+  std::vector<char> rebuilt(workload.agents.size());
   std::vector<Edited> edited;
-  std::vector<std::uint32_t> edited_of(anew.size(), kNoStep);
-  for (const Undo::OfAgent& agent : undo.agents) anew[agent.agent.index()] = agent.same_as == kNoStep;
+  std::vector<std::uint32_t> edited_of(rebuilt.size(), kNoStep);
+  for (const Undo::OfAgent& agent : undo.agents) rebuilt[agent.agent.index()] = agent.same_as == kNoStep;
   for (const ScriptPatch& patch : undo.patches) {
     const AgentScript& script = machine->script(patch.agent());
     if (static_cast<std::uint32_t>(script.streams()) > machine->streams_of(patch.agent())) return std::nullopt;
-    anew[patch.agent()] = 0;
+    rebuilt[patch.agent()] = 0;
     edited_of[patch.agent()] = static_cast<std::uint32_t>(edited.size());
     edited.push_back({patch.agent(), ScriptDiff(script, patch), {script, index[patch.agent()].positions, &patch}});
   }
   if (anything)
-    for (std::uint32_t agent = 0; agent < anew.size(); ++agent)
+    for (std::uint32_t agent = 0; agent < rebuilt.size(); ++agent)
       for (const Script& script : machine->script(agent).scripts())
         script.each([&](std::uint32_t, const Step& step, TaskId) {
-          if (replaced(step)) anew[agent] = 1;
+          if (replaced(step)) rebuilt[agent] = 1;
         });
   // A reused meeting number has no earlier parties.
   IdVec<MeetingId, std::uint32_t> came(meeting_replaced.size());
@@ -370,7 +370,7 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
   for (const auto& meeting : undo.meetings)
     if (meeting.before.has_value() && is_met_before(meeting.id))
       for (const Layout::Party& party : machine->layout().parties[meeting.id.index()]) {
-        if (anew[party.agent] != 0 || !twins.leads(AgentId(party.agent))) continue;
+        if (rebuilt[party.agent] != 0 || !twins.leads(AgentId(party.agent))) continue;
         const AgentScript& script = machine->script(party.agent);
         if (edited_of[party.agent] == kNoStep) {
           edited_of[party.agent] = static_cast<std::uint32_t>(edited.size());
@@ -386,9 +386,9 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
           }
       }
 
-  undo.scripts.reserve(static_cast<std::size_t>(std::count(anew.begin(), anew.end(), 1)));
-  for (std::uint32_t agent = 0; agent < anew.size(); ++agent) {
-    if (anew[agent] == 0) continue;
+  undo.scripts.reserve(static_cast<std::size_t>(std::count(rebuilt.begin(), rebuilt.end(), 1)));
+  for (std::uint32_t agent = 0; agent < rebuilt.size(); ++agent) {
+    if (rebuilt[agent] == 0) continue;
     const Agent& source = workload.agents[AgentId(agent)];
     const AgentScript& before = machine->script(agent);
     AgentScript script(workload, source, &pool);

@@ -5,14 +5,14 @@
 //   λ_l = ⌊(C_l·kOne − Σ_settled c_il·r_i) / Σ_active c_il⌋ for every link with active flows, at least 1
 //   λ   = the smallest λ_l, or the smallest cap of an active flow if that is smaller
 //   every active flow on a link with λ_l = λ, or with cap λ, is settled at rate λ
-// All that reach λ are settled at once, so rates depend on the set of flows alone, not on the order in which they came.
+// All that reach λ are settled at once, so rates depend on the set of flows alone, not on the order of their arrival.
 // λ never falls from one round to the next: r ≤ R/W leaves (R − w·r)/(W − w) ≥ R/W. Rates are whole bytes per second,
 // at least 1: a link with less capacity than flows carries more than it should.
 //
 // Nothing below the first rate that changes can change. Take a flow away that has rate r: the rounds with λ < r are
 // as before, because its links only fill later. Add one: the same read backwards, and its rate is at least
 // min(cap, min_l ⌊C_l·kOne/Σ c_il⌋). So `update` looks only at flows that are connected to a change through flows at or
-// above that level. Alone on its links, a flow costs its links; else O(Σ loads + links·log links) of what it looks at.
+// above that level. Alone on its links, a flow costs O(links); else O(Σ loads + links·log links) over those flows.
 // No allocation once the vectors have grown.
 #pragma once
 

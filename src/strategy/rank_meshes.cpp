@@ -63,11 +63,11 @@ void check_devices(const Strategy& strategy, const std::vector<Mesh>& meshes, co
     report("contradiction", own ? stages[stage].mesh->line : strategy.schedule.line, "schedule", message);
   };
   std::map<DeviceId, std::size_t> rank_of;
-  std::set<std::pair<std::size_t, std::size_t>> told;
+  std::set<std::pair<std::size_t, std::size_t>> reported;
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(of.ranks); ++rank)
     for (DeviceId device : meshes[rank].devices()) {
       const auto [known, fresh] = rank_of.try_emplace(device, rank);
-      if (fresh || !told.insert({known->second, rank}).second) continue;
+      if (fresh || !reported.insert({known->second, rank}).second) continue;
       contradiction(rank, fmt::format("stages {} and {} both have device {}", known->second, rank, device.index()));
     }
   for (std::size_t stage = static_cast<std::size_t>(of.ranks); stage < meshes.size(); ++stage) {
