@@ -308,7 +308,7 @@ CommunicateCost MeasuredCost::one(const CommunicateQuery& query) const {
     const auto allowed = static_cast<std::int64_t>(static_cast<__int128>(carried) * kOne / narrow.coefficient);
     if (limit == 0 || allowed < limit) limit = allowed;
   }
-  CommunicateQuery in_order = query;  // as measured, without the copies of padding
+  CommunicateQuery in_order = query;  // as measured: without repacking
   in_order.repacked = 0;
   const Picoseconds repacking = query.repacked > 0 ? cost.latency - analytic_.communicate(in_order).latency : 0;
   const Picoseconds wanted = picoseconds(answer->seconds) + repacking, before = isolated_time(cost);

@@ -22,7 +22,7 @@ std::vector<Rule> context_parallel(const Graph& graph, const std::string& axis, 
 // ZeRO (Rajbhandari et al. 2020) over the axes: 1 optimizer state, 2 gradients too, 3 weights too (FSDP). Over only
 // some of the data-parallel axes it is hybrid sharding (HSDP).
 std::vector<Rule> zero(int stage, std::span<const std::string> axes);
-// The same for the weights of experts alone, whose replicas are on other devices.
+// The same for the weights of experts alone, whose replicas may be on other devices than those of dense weights.
 std::vector<Rule> expert_zero(const Graph& graph, int stage, std::span<const std::string> axes);
 // Megatron's column- and row-parallel linears, vocabulary and head, found by structure (structure.h), over the axes,
 // major first; linears of experts over axes of their own.
