@@ -35,7 +35,7 @@
 #include "cost/analytic.h"
 #include "cpu_seconds.h"
 #include "forecast/forecast.h"
-#include "models/layers.h"
+#include "models/layer_builder.h"
 #include "models/models.h"
 #include "soap/layer_table.h"
 #include "soap/layerwise_tree.h"

@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// A 32-bit index into the columns of one kind of thing. Default-constructed: none.
+// A 32-bit index into the columns of one kind of object. A default-constructed id is invalid.
 template <class Tag>
 class Id {
  public:

@@ -21,7 +21,7 @@ class Weighing {
     while (played.run.agents[last].end < played.run.makespan) ++last;
     device_ = played.priced.agents[last].devices.front();
     const Agent& agent = played.priced.workload.agents[last];
-    std::map<std::uint32_t, std::int64_t> times;  // by instruction
+    std::map<std::uint32_t, std::int64_t> times;  // executions, by instruction
     const IdVec<BodyId, PlayedRange> ranges = played_ranges(agent);
     for (const Play& play : agent.plays)
       for (TaskId id : agent.bodies[play.body])

@@ -10,7 +10,7 @@ OpId forward_of(const Graph& graph, OpId op) {
   return forward.valid() ? forward : op;
 }
 
-// The product that a tensor comes from, through pointwise operators and views; none.
+// The product that a tensor comes from, through pointwise operators and views; invalid if none.
 OpId product_behind(const Graph& graph, TensorId tensor) {
   for (OpId op = graph.tensors()[tensor].producer; op.valid(); op = graph.tensors()[graph.inputs(op)[0]].producer) {
     if (contraction_flops(graph.signature(op)).value > 0) return op;
@@ -19,7 +19,7 @@ OpId product_behind(const Graph& graph, TensorId tensor) {
   return {};
 }
 
-// Marks the products that read what an operator makes, as it is or through pointwise operators and views.
+// Marks the products that read an operator's output, directly or through pointwise operators and views.
 void mark_products_after(const Graph& graph, OpId op, std::vector<char>& marked) {
   for (TensorId output : graph.outputs(op))
     for (const Use& use : graph.uses(output)) {

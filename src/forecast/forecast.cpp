@@ -117,7 +117,7 @@ class Judge {
       made.pipeline_rank = of.rank;
       made.device = spec.title;
       made.allocated = peak.held;
-      made.reserved = reserved_estimate(peak.held) + kept_beside(peak.held);
+      made.reserved = reserved_estimate(peak.held) + framework_buffers(peak.held);
       made.communicators = communicators_of(played_.compiled, of);
       made.device_total = made.reserved + overheads.context.value + overheads.communicator.value * made.communicators;
       made.capacity = capacity_of(spec);
@@ -134,15 +134,15 @@ class Judge {
                      [](const ClassForecast& a, const ClassForecast& b) { return a.pipeline_rank < b.pipeline_rank; });
   }
 
-  // Flat copies and buffers of the framework, by the parameters that the device holds.
-  // Those of an optimizer that is spread (ZeRO); others make them for the step alone, where activations are gone.
-  Bytes kept_beside(const HeldBytes& held) const {
+  // Flat copies and buffers of the framework, by the parameters that the device holds. Only with a sharded optimizer
+  // (ZeRO); others allocate them for the optimizer step alone, when activations have been freed.
+  Bytes framework_buffers(const HeldBytes& held) const {
     if (!plan_.parallelism || plan_.parallelism->zero == 0) return {};
     const std::int64_t each = std::max<std::int64_t>(1, bytes_of(plan_.job->precision.stored, 1));
     return {held.parameters.value / each * plan_.stack().kept_per_parameter.value};
   }
 
-  // When the compute stream of the class comes to the peak: the last computation issued until then.
+  // When the compute stream of the class reaches the peak: the last computation issued until then.
   std::optional<Picoseconds> time_of(const Timeline& timeline, const MemoryClass& of,
                                      const MemoryOfClass::Peak& peak) const {
     for (AgentId agent : played_.priced.agents.ids()) {
@@ -181,23 +181,26 @@ class Judge {
   }
 
   void assume() {
-    std::vector<std::string>& told = result_.assumptions;
-    told.emplace_back(options_.network == Network::Fair
-                          ? "network: concurrent communications share links max-min fairly (--network)"
-                          : "network: a link serves one communication at a time, in order of arrival (--network)");
+    std::vector<std::string>& assumptions = result_.assumptions;
+    assumptions.emplace_back(
+        options_.network == Network::Fair
+            ? "network: concurrent communications share links max-min fairly (--network)"
+            : "network: a link serves one communication at a time, in order of arrival (--network)");
     if (options_.fold && !played_.folded && options_.network == Network::Fifo)
-      told.emplace_back("every device is simulated: groups of one class share links, which fifo does not treat alike");
-    told.push_back(
+      assumptions.emplace_back(
+          "every device is simulated: groups of one class share links, which fifo does not treat alike");
+    assumptions.push_back(
         fmt::format("MFU: products of forward and backward, published vocabulary, attention in full, over "
                     "the dense {} peak of all ranks",
                     name(result_.arithmetic)));
     const MemoryOverheads& overheads = memory_overheads();
-    told.push_back(
+    assumptions.push_back(
         fmt::format("memory reserved: allocated + {:.1f} % of activations and buffers, in segments of {} (estimate)",
                     100 * overheads.fragmentation.value, human(overheads.segment.value)));
-    told.push_back(fmt::format("memory of the device: reserved + {} of context + {} per communicator (estimates)",
-                               human(overheads.context.value), human(overheads.communicator.value)));
-    told.push_back(
+    assumptions.push_back(
+        fmt::format("memory of the device: reserved + {} of context + {} per communicator (estimates)",
+                    human(overheads.context.value), human(overheads.communicator.value)));
+    assumptions.push_back(
         fmt::format("{:.3g} % of a device's memory stays free (--headroom)", 100 * plan_.job->words.headroom));
   }
 

@@ -1,4 +1,4 @@
-// What judging a played plan adds to playing it: what a search pays per plan, and with recording.
+// The time of judging a simulated plan in addition to simulating it, without recording (as in searches) and with it.
 #include <benchmark/benchmark.h>
 
 #include "cost/analytic.h"

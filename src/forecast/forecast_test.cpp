@@ -92,7 +92,7 @@ TEST(Forecast, TheBreakdownSumsToTheStep) {
       const Forecast found = forecast_of(plan, {.network = network, .record = true});
       ASSERT_TRUE(found.breakdown.has_value());
       EXPECT_EQ(found.breakdown->total(), found.step) << request.model;
-      EXPECT_EQ(found.breakdown->done, 0);  // of the last to end
+      EXPECT_EQ(found.breakdown->done, 0);  // of the agent that ends last
       EXPECT_EQ(found.breakdown->host_bound, found.host_bound) << request.model;
       Picoseconds path = 0;
       for (const PathShare& share : found.critical_path) path += share.time;
@@ -151,7 +151,7 @@ TEST(Forecast, MemoryIsWhatTheProgramHolds) {
       const HeldBytes& held = found.memory[rank].allocated;
       EXPECT_EQ(held.parameters, expected[rank].parameters);
       EXPECT_EQ(held.gradients, expected[rank].gradients);
-      // Scalars of the world count here too.
+      // Scalars on the world mesh count here too.
       EXPECT_NEAR(static_cast<double>(held.total().value), static_cast<double>(expected[rank].total().value), 64)
           << request.strategy << " rank " << rank;
     }
@@ -159,7 +159,7 @@ TEST(Forecast, MemoryIsWhatTheProgramHolds) {
 }
 
 // Proteus calls a plan of 56 GB on 32 GB devices feasible. GPT with 2.65 B parameters, data parallel in fp16 on V100s
-// of 32 GB: 16 bytes per parameter are 42 GB, activations come on top.
+// of 32 GB: 16 bytes per parameter are 42 GB, plus activations.
 TEST(Forecast, TooMuchMemoryIsInfeasibleWithACulprit) {
   const Plan plan = plan_of({.model = "gpt3-2.7b",
                              .cluster = "dgx2:1",
@@ -288,7 +288,7 @@ TEST(Forecast, Fp8KeepsItsWeightsTwiceMoreInAByteEach) {
   EXPECT_EQ(parameters("fp8") - parameters("bf16"), 2 * linears * 2);
 }
 
-// One layer and a vocabulary: the peak is at the loss, and a plain one holds its logits in fp32 too.
+// One layer and a vocabulary: the peak is at the loss, and an unfused loss also holds its logits in fp32.
 TEST(Forecast, PlainCrossEntropyHoldsItsLogitsInFp32) {
   Plan plan = plan_of({.model = "gpt2-124m:layers=1",
                        .cluster = "dgx-h100:1",
@@ -305,9 +305,10 @@ TEST(Forecast, PlainCrossEntropyHoldsItsLogitsInFp32) {
   EXPECT_EQ(held(false) - held(true), 4 * 8 * 1024 * padded_vocabulary(plan.stack(), 50257, 1));
 }
 
-// Whatever devices experts lie over: rows go there and back once in forward and once in backward, and that is time of
-// experts, although the devices are those of tensor and context parallelism. What is gathered over etp after the
-// exchange is gathered again for the weight gradient, not exchanged again.
+// Over whatever devices experts are distributed, rows are exchanged there and back once in forward and once in
+// backward, and that time counts as expert communication, although the devices are those of tensor and context
+// parallelism. Rows gathered over etp after the exchange are gathered again for the weight gradient, not exchanged
+// again.
 TEST(Forecast, RowsAreExchangedOnceByExpertsThatShareTheDevicesOfOtherDegrees) {
   const Plan plan = plan_of({.model = "mixtral-8x7b:layers=1,hidden=256,heads=4,kv_heads=4,expert_ffn=64,vocab=1024",
                              .cluster = "dgx-h100:1",
@@ -327,13 +328,13 @@ TEST(Forecast, RowsAreExchangedOnceByExpertsThatShareTheDevicesOfOtherDegrees) {
 }
 
 // Of 32 experts in 8 groups a token chooses 8 in 4 groups, 16 experts on 4 of 8 devices: it misses one of these with
-// C(12, 8) / C(16, 8) = 495 / 12,870. With an expert each on 8 devices, 2 chosen are on 2. Four experts of a device
-// come from all others mixed up; one has nothing to be put in order.
+// probability C(12, 8) / C(16, 8) = 495 / 12,870. With one expert on each of 8 devices, 2 chosen are on 2. With four
+// experts per device, received rows must be permuted by expert; with one they need not.
 TEST(Forecast, TokensGoOnceToADeviceWithSeveralOfTheirExperts) {
   struct Case {
     const char* experts;
     double sent;
-    int arranged;
+    int repacked;
   };
   for (const Case& each : {Case{"experts=32,top_k=8,expert_groups=8,top_groups=4", 4 * (1 - 495.0 / 12870) / 8, 1},
                            Case{"experts=8,top_k=2", 1, 0}}) {
@@ -361,14 +362,14 @@ TEST(Forecast, TokensGoOnceToADeviceWithSeveralOfTheirExperts) {
       };
       EXPECT_NEAR(static_cast<double>(payload(true).bytes) / static_cast<double>(payload(false).bytes), each.sent,
                   1e-5);
-      EXPECT_EQ(payload(false).arranged, each.arranged * payload(false).bytes);
+      EXPECT_EQ(payload(false).repacked, each.repacked * payload(false).bytes);
     }
     EXPECT_EQ(exchanges, 4);  // rows there and back, forward and backward: none is exchanged again
   }
 }
 
-// LLM Foundry takes batches that micro-batches of 3 do not divide: 15, 16 and 18 samples per replica are 5·3, 5·3 + 1
-// and 6·3. The sixteenth costs less than two more would, and at least what it computes.
+// LLM Foundry allows batches that micro-batches of 3 do not divide: 15, 16 and 18 samples per replica are 5·3, 5·3 + 1
+// and 6·3. The sixteenth sample costs less than two more would, and at least its computation.
 TEST(Forecast, ASmallerLastMicroBatchTakesAndHoldsLess) {
   const auto of = [](std::int64_t batch, const char* strategy) {
     return make_plan({.model = "mpt-7b:layers=4",

@@ -1,4 +1,4 @@
-// An instruction alone takes what the cost model says it takes, for every kind of instruction.
+// An instruction alone takes the time that the cost model gives, for every kind of instruction.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// The program with nothing but these instructions, played once: of each pipeline rank those of its meshes.
+// The time of the program with only these instructions, run once: on each pipeline rank those of its meshes.
 Picoseconds time_alone(const Plan& plan, const CompiledStrategy& compiled, const std::vector<InstructionId>& kept) {
   Program program = compiled.program;
   for (StageProgram& stage : program.stages) {
@@ -91,7 +91,7 @@ TEST(Isolated, EveryKindOfInstructionTakesWhatTheCostModelSays) {
     for (InstructionId id : program.instructions.ids()) {
       const Instruction& instruction = program.instructions[id];
       if (std::holds_alternative<Free>(instruction.what) || std::holds_alternative<Receive>(instruction.what)) continue;
-      // A sum that begins takes nothing in the first micro-batch, which is the one that is played here.
+      // The first term of an accumulation takes no time in the first micro-batch, which is the one run here.
       if (const auto* compute = std::get_if<Compute>(&instruction.what); compute && compute->begins) continue;
       std::string kind = sort_of(program, plan.training().graph, id);
       if (const auto* compute = std::get_if<Compute>(&instruction.what))

@@ -11,7 +11,8 @@
 
 namespace weft {
 
-// Ranks are numbered tp, cp, ep, dp, copies, innermost first; ep is a part of cp, beyond that of dp (shorthand.h).
+// Ranks are numbered tp, cp, ep, dp, copies, innermost first; ep is a part of cp, beyond that of dp
+// (strategy/shorthand.h).
 ReplicaGroups replica_groups(const HybridPlan& plan) {
   const std::int64_t ep_of_cp = std::gcd<std::int64_t>(plan.ep, plan.cp), ep_of_dp = plan.ep / ep_of_cp;
   const std::int64_t tp = plan.tp, cp = plan.cp;

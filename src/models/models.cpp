@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kDefaultSeqLimit = 8192;  // longer contexts are trained at this length first
 constexpr FileKind kConfig{"a config.json of Hugging Face", 16 << 20};  // most have a few kilobytes
 
-// A spec that has been read: what to build, and how it is fed.
+// A parsed spec: the configuration to build and the shape of its input.
 struct Resolved {
   ModelInfo info;
   ModelConfig config;
@@ -110,7 +110,7 @@ void build(GraphBuilder& builder, const RecommenderConfig& config, const StepSha
   build_recommender(builder, config, step);
 }
 
-// Sums over the graph must stay within 64 bits for whoever counts parameters or bytes later.
+// Sums of parameters and of bytes over the graph must fit into 64 bits.
 Status check_total(const Graph& graph) {
   constexpr std::int64_t kMost = 1LL << 58;  // elements; 2^61 bytes of fp64
   std::int64_t total = 0;

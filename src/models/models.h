@@ -5,7 +5,7 @@
 //   build_model("path/config.json", {})                  a Hugging Face configuration, overrides allowed too
 //   build_model("model.onnx:batch=8,seq=128", {})        an ONNX file; overrides bind its symbolic dimensions
 //
-// What comes back is the forward graph up to the loss. Not here: backward and optimizer (graph/training.h), weights.
+// The result is the forward graph up to the loss. Not here: backward and optimizer (graph/training.h), weights.
 // Cost: linear in the number of operators, a few milliseconds for the largest model.
 #pragma once
 
@@ -25,7 +25,7 @@ struct ModelOptions {
   std::int64_t batch = 1;                // samples per step; published figures are for one
   std::optional<std::int64_t> seq = {};  // tokens per sample; the model's default when absent
   DType dtype = DType::BF16;             // of parameters and activations; an ONNX file has its own
-  // ONNX operators without axes to take as unsplittable, with the FLOPs of one call; "*": all of them.
+  // ONNX operators without known axes to import as unsplittable, with the FLOPs of one call; "*": all of them.
   std::map<std::string, double> opaque = {};
 };
 

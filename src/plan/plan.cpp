@@ -8,7 +8,7 @@
 
 #include "base/checked.h"
 #include "base/units.h"
-#include "strategy/validate.h"
+#include "strategy/violations.h"
 #include "strategy/yaml.h"
 
 namespace weft {

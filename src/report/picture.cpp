@@ -11,14 +11,14 @@
 namespace weft {
 namespace {
 
-// Neighbours on a node that belong together.
+// Adjacent devices of a node that are drawn as one group.
 struct Box {
   std::string label;                // "dp 1"
-  std::vector<std::int64_t> ranks;  // −1: nothing runs there
+  std::vector<std::int64_t> ranks;  // −1: the device is unused
 };
 struct NodeRow {
   std::int64_t node = 0;
-  std::string stage;  // of the whole node; empty when its devices are of several
+  std::string stage;  // of the whole node; empty if its devices have several
   std::vector<Box> boxes;
 };
 
@@ -49,7 +49,7 @@ class Drawing {
  private:
   bool pipelined() const { return plan_.resolved.ranks().size() > 1; }
 
-  // "stage 0"; with several chunks, the stages of the rank are told elsewhere.
+  // "stage 0"; with several chunks, the stages of the rank are listed elsewhere.
   std::string stage_of(DeviceId device) const {
     const auto found = pipeline_rank_.find(device);
     if (found == pipeline_rank_.end()) return "idle";
@@ -130,7 +130,7 @@ class Drawing {
     return text;
   }
 
-  // One line per box where nodes are too wide to be drawn.
+  // One line per box if nodes are too wide to be drawn.
   std::string listed(const std::vector<NodeRow>& rows) const {
     Table table{{{}, {}, {}}};
     for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Takes keys out of an object, with errors that name them.
+// Reads keys of an object, with errors that name them.
 class Keys {
  public:
   Keys(const Json& json, std::string_view file) : json_(json), file_(file) {}
@@ -38,7 +38,7 @@ class Keys {
       return Ok{};
     }
   }
-  // Leaves what is not there as it is.
+  // An absent key leaves the value unchanged.
   template <class T>
   Status take_if_any(const char* key, T& into) const {
     return json_.contains(key) ? take(key, into) : Status(Ok{});

@@ -18,7 +18,7 @@ std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share);
 
 constexpr double kSecondsPerDay = 86400;
 
-// The shorthand as people read it: spaces for commas, and stages that are alike counted, 15+6×16+15.
+// The shorthand for display: spaces for commas, and equal stages counted, 15+6×16+15.
 std::string spaced(std::string text) {
   if (const std::size_t at = text.find("stages="); at != std::string::npos) {
     const std::size_t from = at + 7, to = std::min(text.find(',', from), text.size());
@@ -61,7 +61,7 @@ std::string headline(const PlanProblem& problem) {
   return wrapped(words, " · ", "");
 }
 
-// In parts, to be joined with commas.
+// The parts of a list, to be joined with commas.
 std::vector<std::string> counts_text(const PlanOutcome& outcome, bool with_seconds) {
   const SearchCounts& counts = outcome.counts;
   std::vector<std::string> parts;
@@ -118,7 +118,7 @@ std::vector<Loss> losses(const Forecast& of, const Forecast& best) {
     if (mine != theirs) found.push_back({std::move(what), seconds_of(mine - theirs)});
   };
   const StepBreakdown &a = *of.breakdown, &b = *best.breakdown;
-  // What is computed again is part of computing; its share is that of its FLOPs.
+  // Recomputation is part of computing; its share is that of its FLOPs.
   const auto again = [](const Forecast& each, const StepBreakdown& parts) {
     const double all = (each.flops.model + each.flops.recomputed).value;
     return all > 0 ? static_cast<Picoseconds>(each.flops.recomputed.value / all *

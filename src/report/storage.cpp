@@ -12,7 +12,7 @@ namespace weft {
 
 namespace {
 
-// Weights, gradients or optimizer state; none: it is not kept from step to step, or sums up losses.
+// Weights, gradients or optimizer state; none: it is not kept between steps, or accumulates losses.
 std::optional<Stored> kind_of(const TrainingGraph& training, const std::set<TensorId>& gradients, TensorId id) {
   const TensorKind kind = training.graph.tensors()[id].kind;
   if (kind == TensorKind::Parameter) return Stored::Weights;

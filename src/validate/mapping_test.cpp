@@ -170,7 +170,7 @@ TEST(Mapping, NamesAndTypesAreReadHoweverTheyAreSpelt) {
   const std::pair<const char*, const char*> types[] = {{"amp_bf16", "amp-bf16"}, {"fp16 (AMP)", "amp-fp16"},
                                                        {"TF32", "tf32"},         {"FP8-MX", "mxfp8"},
                                                        {"amp_fp8", "fp8"},       {"", ""}};
-  for (const auto& [cell, word] : types) EXPECT_EQ(dtype_word(cell).value(), word);
+  for (const auto& [cell, word] : types) EXPECT_EQ(dtype_option(cell).value(), word);
 }
 
 TEST(Mapping, LayersThatDoNotDivideAreFewerAtTheEnds) {

@@ -9,8 +9,8 @@
 namespace weft {
 namespace {
 
-// Tables of 2021 and before count what is recomputed in their FLOP/s, as Narayanan et al. 2021 do; later ones count the
-// model's alone.
+// Tables of 2021 and before include recomputation in their FLOP/s, as Narayanan et al. 2021 do; later ones count the
+// model's FLOPs alone.
 bool counts_recomputation(const MeasuredRow& row) {
   int year = 0;
   const std::string_view date = row.text("date");

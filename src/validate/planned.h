@@ -1,4 +1,4 @@
-// A measured run made ready: planned and compiled once, to be priced and simulated as often as wanted.
+// A measured run, planned and compiled once, to be priced and simulated repeatedly.
 #pragma once
 
 #include "cost/calibration.h"

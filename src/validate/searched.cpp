@@ -8,13 +8,13 @@
 #include <mutex>
 
 #include "cost/analytic.h"
+#include "validate/parallel_for.h"
 #include "validate/planned.h"
-#include "validate/side_by_side.h"
 
 namespace weft {
 namespace {
 
-// A run as it was published, predicted.
+// A published run with its prediction.
 struct Published {
   PlanRequest request;
   Parallelism parallelism;
@@ -31,7 +31,7 @@ Result<Published> predict(const MeasuredRow& row, const SearchedOptions& options
   return Published{std::move(planned.mapped.request), *plan.parallelism, planned.measured_s, judge(plan, played)};
 }
 
-// Of a device's memory that is to stay free. Below 0: more than there is, where the published plan takes more.
+// The share of a device's memory that must stay free. Below 0 if the published plan exceeds the memory.
 double headroom_for(const Published& published) {
   const ClassForecast* full = published.forecast.fullest();
   if (!full || full->fits()) return kHeadroom;
@@ -45,7 +45,7 @@ std::string problem_of(const PlanRequest& request) {
                      request.headroom);
 }
 
-// A problem searched, and what is needed to say why a published plan was missed.
+// A searched problem, with the data to explain why a published plan was missed.
 class Searched {
  public:
   Searched(PlanRequest request, const Calibration& calibration)
@@ -105,7 +105,7 @@ SearchValidation validate_search(const std::vector<MeasuredFile>& files, const S
     out.skipped.insert(out.skipped.end(), file.skipped.begin(), file.skipped.end());
   }
   std::vector<std::optional<Result<Published>>> published(rows.size());
-  side_by_side(rows.size(), options.threads,
+  parallel_for(rows.size(), options.threads,
                [&](std::size_t i) { published[i] = predict(*rows[i], options, calibration); });
 
   std::vector<Searched> problems;
@@ -122,7 +122,7 @@ SearchValidation validate_search(const std::vector<MeasuredFile>& files, const S
   }
   std::mutex mutex;
   std::size_t done = 0;
-  side_by_side(problems.size(), options.threads, [&](std::size_t i) {
+  parallel_for(problems.size(), options.threads, [&](std::size_t i) {
     problems[i].run();
     const std::lock_guard lock(mutex);
     if (options.progress) options.progress(++done, problems.size());

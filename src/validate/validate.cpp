@@ -5,8 +5,8 @@
 #include <map>
 
 #include "cost/analytic.h"
+#include "validate/parallel_for.h"
 #include "validate/planned.h"
-#include "validate/side_by_side.h"
 
 namespace weft {
 namespace {
@@ -22,7 +22,7 @@ std::string group_of(const MeasuredRow& row) {
   return key;
 }
 
-// Weak scaling: each device has the same batch, however many there are.
+// The key of weak scaling: rows with the same batch per device.
 std::string scaling_of(const MeasuredRow& row) {
   std::string key;
   for (std::string_view column :
@@ -79,7 +79,7 @@ Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& option
   return out;
 }
 
-// Ratios of the time of eight devices to that of one, where both were measured and each device does the same.
+// Scores the ratios of the time of eight devices to that of one, if both were measured with the same batch per device.
 void score_scaling(const std::vector<const Prediction*>& rows, TableScore& score) {
   std::map<std::string, std::map<std::int64_t, const Prediction*>> by_count;
   for (const Prediction* each : rows) by_count[each->file + each->scaling].emplace(each->gpus, each);
@@ -164,7 +164,7 @@ Validation validate_measured(const std::vector<MeasuredFile>& files, const Valid
     out.skipped.insert(out.skipped.end(), file.skipped.begin(), file.skipped.end());
   }
   std::vector<std::optional<Result<Prediction>>> found(rows.size());
-  side_by_side(rows.size(), options.threads,
+  parallel_for(rows.size(), options.threads,
                [&](std::size_t i) { found[i] = predict(*rows[i], options, calibration, false); });
   std::vector<const MeasuredRow*> row_of;
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -187,7 +187,7 @@ Validation validate_measured(const std::vector<MeasuredFile>& files, const Valid
     return std::abs(out.predictions[a].error) > std::abs(out.predictions[b].error);
   });
   out.worst.resize(std::min(out.worst.size(), options.worst));
-  side_by_side(out.worst.size(), options.threads, [&](std::size_t i) {
+  parallel_for(out.worst.size(), options.threads, [&](std::size_t i) {
     Result<Prediction> again = predict(*row_of[out.worst[i]], options, calibration, true);
     if (again.ok()) out.predictions[out.worst[i]] = std::move(again).value();
   });

@@ -1,4 +1,4 @@
-#include "validate/layers.h"
+#include "validate/expert_layers.h"
 
 #include <algorithm>
 #include <charconv>
@@ -79,14 +79,14 @@ Result<PlanRequest> request_of(const MeasuredRow& row, const MappingRules& rules
   if (parts[1] != "a2a" && parts[1] != "deepep" && parts[1] != "hybridep")
     return error("case '{}': dispatcher '{}': write a2a, deepep or hybridep", row.text("case").substr(0, 60), parts[1]);
   request.stack = parts[1] == "a2a" ? "megatron-moe-layer" : "megatron-moe-layer-deepep";
-  WEFT_TRY(request.dtype, dtype_word(parts[3]));
+  WEFT_TRY(request.dtype, dtype_option(parts[3]));
   return request;
 }
 
 bool in_layer(std::string_view name) { return name.find(kLayer) != std::string_view::npos; }
 
-// From the begin of the layer's first to the end of its last task in a play, less what adds to gradients of earlier
-// micro-batches: there were none. Reductions of gradients are not its own.
+// From the start of the layer's first task to the end of its last in a play, without gradient accumulation, as the
+// measurement had a single micro-batch, and without reductions of gradients.
 double layer_seconds(const Timeline& timeline, const Plan& plan, const CompiledStrategy& compiled, std::uint32_t play) {
   Picoseconds begin = -1, end = 0, added = 0;
   timeline.for_each(AgentId(0), [&](const Span& span) {
@@ -103,7 +103,7 @@ double layer_seconds(const Timeline& timeline, const Plan& plan, const CompiledS
   return begin < 0 ? 0 : seconds_of(end - begin - added);
 }
 
-// The most that the layer's parameters, gradients and activations hold at a time.
+// The peak memory of the layer's parameters, gradients and activations.
 double layer_bytes(const Plan& plan, const CompiledStrategy& compiled) {
   const Program& program = compiled.program;
   const Graph& graph = plan.training().graph;
@@ -136,7 +136,7 @@ double layer_bytes(const Plan& plan, const CompiledStrategy& compiled) {
   return most;
 }
 
-// A layer alone does not heat its device: products run at the clock of single calls.
+// A single layer does not load its device for long: products run at the clock of single calls.
 Calibration cold(Calibration calibration) {
   for (DeviceTuning& device : calibration.tuning.devices) device.load_clock.value = 1;
   return calibration;

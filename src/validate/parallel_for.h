@@ -1,4 +1,4 @@
-// Many pieces of work on all cores, each by its number: what comes out does not depend on how many there are.
+// Independent work items on several threads.
 #pragma once
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 
 namespace weft {
 
-// Calls work(i) for every i below count, from as many threads; 0: as many as the machine has.
+// Calls work(i) for every i below `count` from `threads` threads; 0: as many as the machine has.
 template <class Work>
-void side_by_side(std::size_t count, int threads, const Work& work) {
+void parallel_for(std::size_t count, int threads, const Work& work) {
   if (threads <= 0) threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   std::atomic<std::size_t> next = 0;
   const auto run = [&] {

@@ -1,8 +1,8 @@
-// The layers that models are composed of: an operator together with the parameters it trains.
+// Builds the layers that models are composed of: an operator together with its parameters.
 //
 // A layer named `fc1` adds the operator `fc1` to the current module and its parameters `fc1.weight`,
-// `fc1.bias`; a bias that is an operator of its own is called `fc1_bias`. After an error (see GraphBuilder)
-// every call is harmless.
+// `fc1.bias`; a bias that is an operator of its own is called `fc1_bias`. After an error calls do nothing, as those of
+// GraphBuilder.
 #pragma once
 
 #include <string>

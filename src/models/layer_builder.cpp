@@ -1,4 +1,4 @@
-#include "models/layers.h"
+#include "models/layer_builder.h"
 
 #include <fmt/format.h>
 
@@ -7,11 +7,11 @@
 namespace weft {
 namespace {
 
-// A signature keeps a bit per input, of itself and of its gradient; wider joins and cuts are made in two
+// A signature has one bit per input, and so has that of its gradient; a concat or split of more parts is made in two
 // levels.
 constexpr std::size_t kMostParts = 32;
 
-// Parts per piece such that there are at most kMostParts pieces.
+// Parts per group such that there are at most kMostParts groups.
 std::size_t group_size(std::size_t parts) { return std::max(kMostParts, (parts + kMostParts - 1) / kMostParts); }
 
 }  // namespace
