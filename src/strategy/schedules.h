@@ -1,5 +1,5 @@
 // Properties of pipeline schedules by name, needed before src/program makes their tables: the number of stages and the
-// micro-batches they need. (This folder cannot include src/program; tests/schedule_needs_test.cpp checks that the
+// micro-batches they need. (This folder cannot include src/program; src/program/schedule_needs_test.cpp checks that the
 // tables of both agree.)
 #pragma once
 

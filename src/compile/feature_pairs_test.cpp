@@ -15,7 +15,7 @@
 #include "plan/freeze.h"
 #include "program_cases.h"
 #include "reference/one_device.h"
-#include "spread_plan.h"
+#include "sharded_plan.h"
 #include "strategy/yaml.h"
 
 namespace weft {

@@ -28,7 +28,7 @@ class PricePerCallAndByte final : public StepPrice {
 };
 
 // How a training graph is spread over devices.
-struct SpreadPlan {
+struct ShardedPlan {
   Placing placing;
   ShardingChoices choices;
   MemoryPlan memory = {};
@@ -58,7 +58,7 @@ struct SpreadPlan {
 
 // What is wrong with a program of this plan. BatchNorm's statistics are a shard's own and one device takes the
 // program's shards, so those must be the planned ones.
-inline std::string problem_of(const TrainingGraph& training, const SpreadPlan& spread, const ShardingPlan& plan,
+inline std::string problem_of(const TrainingGraph& training, const ShardedPlan& spread, const ShardingPlan& plan,
                               const Program& program) {
   for (const Instruction& instruction : program.instructions)
     if (const auto* compute = std::get_if<Compute>(&instruction.what))
@@ -67,13 +67,13 @@ inline std::string problem_of(const TrainingGraph& training, const SpreadPlan& s
   return reference::differs_from_one_device(training, program, spread.schedule);
 }
 
-inline Result<Program> compiled(const TrainingGraph& training, const SpreadPlan& spread) {
+inline Result<Program> compiled(const TrainingGraph& training, const ShardedPlan& spread) {
   WEFT_TRY(const ShardingPlan plan, plan_sharding(training, spread.placing, spread.choices));
   return compile(training, spread.placing, plan, spread.options(), spread.recompute);
 }
 
 // The same after planning and compiling it.
-inline std::string problem_of(const TrainingGraph& training, const SpreadPlan& spread) {
+inline std::string problem_of(const TrainingGraph& training, const ShardedPlan& spread) {
   const Result<ShardingPlan> plan = plan_sharding(training, spread.placing, spread.choices);
   if (!plan.ok()) return plan.error().message;
   const Result<Program> program = compile(training, spread.placing, *plan, spread.options(), spread.recompute);

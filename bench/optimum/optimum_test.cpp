@@ -1,4 +1,4 @@
-#include "soap/optimum.h"
+#include "optimum/optimum.h"
 
 #include <gtest/gtest.h>
 

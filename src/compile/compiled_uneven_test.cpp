@@ -11,21 +11,21 @@
 #include "compile/from_strategy.h"
 #include "layout/axis_decision.h"
 #include "models/models.h"
+#include "sharded_plan.h"
 #include "small_networks.h"
-#include "spread_plan.h"
 #include "strategy/yaml.h"
 
 namespace weft {
 namespace {
 
 // One mesh axis of three devices that get 3, 2 and 1 shares.
-SpreadPlan uneven_plan(const TrainingGraph& training, int zero) {
+ShardedPlan uneven_plan(const TrainingGraph& training, int zero) {
   std::vector<DeviceId> devices = {DeviceId(0), DeviceId(1), DeviceId(2)};
-  SpreadPlan plan{on_one_mesh(training.graph, Mesh::make({{"x", 3}}, devices).value()),
-                  {},
-                  {zero, 0b1},
-                  RecomputeRegions::none(training.graph),
-                  make_schedule({"gpipe", 1, 2, 0}).value()};
+  ShardedPlan plan{on_one_mesh(training.graph, Mesh::make({{"x", 3}}, devices).value()),
+                   {},
+                   {zero, 0b1},
+                   RecomputeRegions::none(training.graph),
+                   make_schedule({"gpipe", 1, 2, 0}).value()};
   plan.choices.ops.resize(1);
   plan.choices.inputs.resize(1);
   plan.choices.reduce_onto.resize(1);
@@ -45,7 +45,7 @@ TEST(CompiledProgram, UnevenSharesTrainAsOneDevice) {
           "mixtral-8x7b:layers=1,hidden=8,heads=4,kv_heads=2,ffn=4,vocab=16,experts=4,capacity_factor=2,weigh_rows="
           "1"}) {
       const TrainingGraph training = load(model, 6);
-      SpreadPlan plan = uneven_plan(training, zero);
+      ShardedPlan plan = uneven_plan(training, zero);
       for (TensorId id : training.graph.tensors().ids())
         if (training.graph.tensors()[id].kind == TensorKind::Input &&
             training.graph.tensors()[id].type.shape.size() == 2 && training.graph.tensors()[id].type.shape[0] == 6)
@@ -55,7 +55,7 @@ TEST(CompiledProgram, UnevenSharesTrainAsOneDevice) {
     // Heads and columns 3:2:1 (six heads of 2, twelve columns of the MLP), experts 3:2:1 of six.
     const TrainingGraph training =
         load("mixtral-8x7b:layers=1,hidden=12,heads=6,kv_heads=6,ffn=4,vocab=12,experts=6,capacity_factor=2", 2);
-    SpreadPlan plan = uneven_plan(training, zero);
+    ShardedPlan plan = uneven_plan(training, zero);
     for (OpId op : training.graph.ops().ids()) {
       const std::string name = training.graph.name(op);
       if (name.ends_with("attn.qkv")) plan.choices.ops[0][op] = {"n", 1, {18, 12, 6}};  // a head has 3 · 2 columns
@@ -72,7 +72,7 @@ TEST(CompiledProgram, UnevenSharesTrainAsOneDevice) {
                 .value(),
             {.master_weights = false})
             .value();
-    SpreadPlan ring = uneven_plan(tokens, zero);
+    ShardedPlan ring = uneven_plan(tokens, zero);
     ring.choices.ring = 0b1;
     for (TensorId id : tokens.graph.tensors().ids())
       if (const Tensor& tensor = tokens.graph.tensors()[id];
@@ -82,7 +82,7 @@ TEST(CompiledProgram, UnevenSharesTrainAsOneDevice) {
     EXPECT_GT(ring_turns(tokens, plan_sharding(tokens, ring.placing, ring.choices).value(), ring.placing), 0);
     // Rows of an image 6:4:2 of twelve: windows with halos over uneven parts.
     const TrainingGraph cnn = make_training_graph(small_cnn(), {.master_weights = false}).value();
-    SpreadPlan rows = uneven_plan(cnn, zero);
+    ShardedPlan rows = uneven_plan(cnn, zero);
     for (OpId op : cnn.graph.ops().ids())
       if (cnn.graph.name(op) == "conv1.conv" || cnn.graph.name(op) == "conv2.conv")
         rows.choices.ops[0][op] = {"h", 1, {6, 4, 2}};
@@ -124,11 +124,11 @@ std::optional<Shares> random_shares(std::int64_t left, int parts, Rng& rng) {
 
 // Two mesh axes, most of what is split split by both in random shares; stored in random shares of random sets of them;
 // in one stage or two.
-SpreadPlan random_uneven_plan(const TrainingGraph& training, Rng& rng) {
+ShardedPlan random_uneven_plan(const TrainingGraph& training, Rng& rng) {
   const Graph& graph = training.graph;
   const std::vector<MeshAxis> axes = {{"x", static_cast<int>(rng.between(2, 3))}, {"y", 2}};
   const int stages = static_cast<int>(rng.between(1, 2)), devices = axes[0].size * axes[1].size;
-  SpreadPlan plan{{}, {}, {}, RecomputeRegions::none(graph), make_schedule({"1f1b", stages, 2, 0}).value()};
+  ShardedPlan plan{{}, {}, {}, RecomputeRegions::none(graph), make_schedule({"1f1b", stages, 2, 0}).value()};
   for (int stage = 0; stage < stages; ++stage) {
     std::vector<DeviceId> own;
     for (int i = 0; i < devices; ++i) own.emplace_back(static_cast<std::size_t>(stage * devices + i));
@@ -221,7 +221,7 @@ TEST(CompiledProgram, RandomUnevenSharesOfTwoMeshAxesTrainAsOneDevice) {
     for (int i = next++; i < plans; i = next++) {
       const TrainingGraph& training = models[static_cast<std::size_t>(i) % models.size()];
       Rng rng = Rng(31).split(static_cast<std::uint64_t>(i));
-      SpreadPlan plan = random_uneven_plan(training, rng);
+      ShardedPlan plan = random_uneven_plan(training, rng);
       plan.uneven_parts = i / 4 % 2 == 0 ? Parts::Padded : Parts::Grouped;
       problems[static_cast<std::size_t>(i)] = problem_of(training, plan);
       if (const auto sharding = plan_sharding(training, plan.placing, plan.choices); sharding.ok())

@@ -10,8 +10,8 @@
 #include "base/random.h"
 #include "compile/compilation.h"
 #include "models/models.h"
+#include "sharded_plan.h"
 #include "small_networks.h"
-#include "spread_plan.h"
 
 namespace weft {
 namespace {
@@ -69,14 +69,14 @@ Shares random_shares(int parts, Rng& rng) {
 
 // Some of what a plan splits, in uneven shares instead: operators and inputs wherever that divides; what is stored; and
 // how uneven parts are gathered and scattered.
-void make_uneven(const TrainingGraph& training, SpreadPlan& plan, const std::vector<MeshAxis>& axes, Rng& rng) {
+void make_uneven(const TrainingGraph& training, ShardedPlan& plan, const std::vector<MeshAxis>& axes, Rng& rng) {
   const Graph& graph = training.graph;
-  const auto divides = [&](const SpreadPlan& changed) {
+  const auto divides = [&](const ShardedPlan& changed) {
     return plan_sharding(training, changed.placing, changed.choices).ok();
   };
   for (std::size_t m = 0; m < 2; ++m) {
     if (axes[m].size == 1) continue;
-    SpreadPlan changed = plan;
+    ShardedPlan changed = plan;
     for (auto& [op, choice] : changed.choices.ops[m])
       if (!choice.axis.empty() && graph.ops()[op].phase == Phase::Forward && rng.below(3) == 0)
         choice.shares = random_shares(axes[m].size, rng);
@@ -101,16 +101,16 @@ void make_uneven(const TrainingGraph& training, SpreadPlan& plan, const std::vec
 }
 
 // A mesh of up to two axes, and for some operators any axis that divides; inputs split here and there.
-SpreadPlan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
+ShardedPlan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
   const Graph& graph = training.graph;
   std::vector<MeshAxis> axes = {{"x", static_cast<int>(rng.between(1, 3))}, {"y", static_cast<int>(rng.between(1, 2))}};
   std::vector<DeviceId> devices;
   for (int i = 0; i < axes[0].size * axes[1].size; ++i) devices.emplace_back(static_cast<std::size_t>(i));
-  SpreadPlan plan{on_one_mesh(graph, Mesh::make(axes, devices).value()),
-                  {},
-                  {static_cast<int>(rng.between(0, 3)), 0b01},
-                  RecomputeRegions::none(graph),
-                  make_schedule({"gpipe", 1, 2, 0}).value()};
+  ShardedPlan plan{on_one_mesh(graph, Mesh::make(axes, devices).value()),
+                   {},
+                   {static_cast<int>(rng.between(0, 3)), 0b01},
+                   RecomputeRegions::none(graph),
+                   make_schedule({"gpipe", 1, 2, 0}).value()};
   if (placed) {
     axes = {{"x", 2}, {"y", 2}};
     plan.placing = random_placing(graph, rng);
@@ -177,7 +177,7 @@ SpreadPlan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
 }
 
 // Changes how one forward operator is split (and sometimes where it runs), any legal way.
-void change_one_operator(const TrainingGraph& training, SpreadPlan& plan, Rng& rng) {
+void change_one_operator(const TrainingGraph& training, ShardedPlan& plan, Rng& rng) {
   const Graph& graph = training.graph;
   const OpId op(rng.below(training.first_backward.index()));
   const Signature& signature = graph.signature(op);
@@ -217,7 +217,7 @@ int joint_collectives(const Program& program) {
 
 // The law of recompilation: after any edit the program is the one a full compilation gives; undone, the one before.
 // The edited program is then played.
-std::string problem_of_edits(const TrainingGraph& training, SpreadPlan plan, Rng& rng, EditCounts& counts) {
+std::string problem_of_edits(const TrainingGraph& training, ShardedPlan plan, Rng& rng, EditCounts& counts) {
   plan.placing = with_world(plan.placing).value();
   Result<ShardingPlan> planned = plan_sharding(training, plan.placing, plan.choices);
   if (!planned.ok()) return planned.error().message;
@@ -228,7 +228,7 @@ std::string problem_of_edits(const TrainingGraph& training, SpreadPlan plan, Rng
   options.buckets = compilation.buckets();
   for (int edit = 0; edit < 3; ++edit) {
     const Program before = compacted(compilation.program());
-    const SpreadPlan plan_before = plan;
+    const ShardedPlan plan_before = plan;
     const ShardingPlan current_before = current;
     change_one_operator(training, plan, rng);
     Result<ShardingPlan> next = plan_sharding(training, plan.placing, plan.choices);
@@ -276,7 +276,7 @@ TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
     for (int i = next++; i < plans; i = next++) {
       const SmallModel& model = models[static_cast<std::size_t>(i) % models.size()];
       Rng rng = Rng(99).split(static_cast<std::uint64_t>(i));
-      const SpreadPlan plan = random_plan(model.training, rng, i % 2 == 1);
+      const ShardedPlan plan = random_plan(model.training, rng, i % 2 == 1);
       if (const Result<ShardingPlan> sharding = plan_sharding(model.training, plan.placing, plan.choices);
           sharding.ok() && ring_turns(model.training, *sharding, plan.placing) > 0)
         ++rings;

@@ -1,10 +1,10 @@
-#include "soap/optimum.h"
+#include "optimum/optimum.h"
 
 #include <algorithm>
 #include <map>
 
 #include "base/check.h"
-#include "soap/optimum_bound.h"
+#include "optimum/optimum_bound.h"
 
 namespace weft {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "megatron_rules.h"
 #include "program_cases.h"
-#include "spread_plan.h"
+#include "sharded_plan.h"
 
 namespace weft {
 namespace {

@@ -12,8 +12,8 @@
 #include "price/price.h"
 #include "program/issue_order.h"
 #include "program/verify.h"
+#include "sharded_plan.h"
 #include "simulate/engine.h"
-#include "spread_plan.h"
 
 namespace weft {
 namespace {
@@ -44,9 +44,9 @@ int layer_of(const Graph& graph, OpId op, int layers) {
 }
 
 // Layers in stages as the schedule has them, each rank's devices in a grid of their own.
-SpreadPlan staged(const TrainingGraph& training, int layers, const Schedule& schedule, Rng& rng, bool alike) {
+ShardedPlan staged(const TrainingGraph& training, int layers, const Schedule& schedule, Rng& rng, bool alike) {
   const Graph& graph = training.graph;
-  SpreadPlan plan{.placing = {}, .choices = {}, .recompute = RecomputeRegions::none(graph), .schedule = schedule};
+  ShardedPlan plan{.placing = {}, .choices = {}, .recompute = RecomputeRegions::none(graph), .schedule = schedule};
   std::vector<Mesh> grids;  // by rank
   const std::pair<int, int> shapes[] = {{1, 1}, {2, 1}, {1, 2}, {2, 2}};
   const auto first_shape = shapes[rng.below(4)];
@@ -107,7 +107,7 @@ TEST(Transfers, OfAnyGraphUnderAnyScheduleAndStackComeToTheEnd) {
         SCOPED_TRACE(fmt::format("{} {} pp={} m={}", stack_name, name, ranks, schedule->micro_batches));
         const int layers = schedule->stages() + static_cast<int>(rng.below(static_cast<std::uint64_t>(ranks)));
         const TrainingGraph training = skipping_network(layers, rng);
-        const SpreadPlan plan = staged(training, layers, *schedule, rng, rng.below(2) == 0);
+        const ShardedPlan plan = staged(training, layers, *schedule, rng, rng.below(2) == 0);
         SoftwareStack stack = find_stack(stack_name).value();
         stack.graph_capture.value = false;
         stack.run_ahead.value = std::array{1, 2, 5, 30, 1000}[rng.below(5)];
@@ -147,7 +147,7 @@ TEST(Transfers, TrainAsOneDeviceDoes) {
     if (!schedule.ok()) continue;
     const int layers = schedule->stages() + static_cast<int>(rng.below(3));
     const TrainingGraph training = skipping_network(layers, rng);
-    SpreadPlan plan = staged(training, layers, *schedule, rng, rng.below(2) == 0);
+    ShardedPlan plan = staged(training, layers, *schedule, rng, rng.below(2) == 0);
     plan.memory = {static_cast<int>(rng.below(4)), 0b01};
     for (bool& offload : plan.memory.offload) offload = rng.below(3) == 0;
     plan.transfers.overlap = rng.below(2) == 0;
@@ -183,7 +183,7 @@ TEST(Transfers, TakeAsLongWhereThePriceFollowsTheProgram) {
       SCOPED_TRACE(fmt::format("{} {} pp={}", stack_name, name, schedule->ranks));
       const int layers = schedule->stages() + 2;
       const TrainingGraph training = skipping_network(layers, rng);
-      const SpreadPlan plan = staged(training, layers, *schedule, rng, rng.below(2) == 0);
+      const ShardedPlan plan = staged(training, layers, *schedule, rng, rng.below(2) == 0);
       const SoftwareStack stack = find_stack(stack_name).value();
       const ShardingPlan sharding = plan_sharding(training, plan.placing, plan.choices).value();
       const Program program =
@@ -236,7 +236,7 @@ TEST(Transfers, AreMatchedByMicroBatchWhateverOrderEachRankTakes) {
   Rng rng(3);
   const TrainingGraph training = skipping_network(2, rng);
   for (const bool overlap : {true, false}) {
-    SpreadPlan plan = staged(training, 2, schedule, rng, true);
+    ShardedPlan plan = staged(training, 2, schedule, rng, true);
     plan.transfers.overlap = overlap;
     const ShardingPlan sharding = plan_sharding(training, plan.placing, plan.choices).value();
     const Program program = compile(training, plan.placing, sharding, plan.options(), plan.recompute).value();

@@ -1,4 +1,4 @@
-#include "soap/optimum_bound.h"
+#include "optimum/optimum_bound.h"
 
 #include <algorithm>
 #include <array>
