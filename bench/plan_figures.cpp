@@ -110,16 +110,16 @@ Status distsim() {
       plan.dp = 16 / tp / pp;
       plan.micro_batches = 16 / plan.dp;
       composer.prepare({&plan, 1}, 1);
-      const std::string strategy = shorthand_of(parallelism_of(plan, problem.layers));
+      const std::string strategy = print(shorthand_of(parallelism_of(plan, problem.layers)));
       const double start = cpu_seconds();
-      PlanRequest own = problem.request;
+      PlanRequest own = problem.job->words;
       own.strategy = strategy;
       WEFT_TRY(const Plan whole, make_plan(own));
       const double made_plan = cpu_seconds();
       WEFT_TRY(CompiledStrategy compiled, compile_plan(whole));
       const double made_program = cpu_seconds();
       PlayTimes times;
-      WEFT_TRY(PlayedProgram program, play_compiled(whole, whole.stack, compiled, cost, {}, &times));
+      WEFT_TRY(PlayedProgram program, play_compiled(whole, whole.stack(), compiled, cost, {}, &times));
       const double simulated = cpu_seconds();
       // Seconds of the processor, in the parts that the clock on the wall has.
       const double pricing = (simulated - made_program) * times.price / (times.price + times.simulate);

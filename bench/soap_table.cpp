@@ -405,19 +405,20 @@ void symbolic(const Arguments& arguments) {
     std::optional<Forecast> best;
     std::optional<Plan> plan;
     for (const char* strategy : {"dp=8", "tp=2,dp=4", "tp=4,dp=2", "tp=8"}) {
-      Result<Plan> made = make_plan({.model = each.model,
-                                     .cluster = on,
-                                     .strategy = strategy,
-                                     .global_batch = each.batch,
-                                     .seq = each.seq,
-                                     .dtype = "fp16",
-                                     .stack = "pytorch-ddp"});
+      PlanRequest request{.model = each.model,
+                          .cluster = on,
+                          .strategy = strategy,
+                          .global_batch = each.batch,
+                          .seq = each.seq,
+                          .dtype = "fp16",
+                          .stack = "pytorch-ddp"};
+      Result<Plan> made = make_plan(request);
       if (!made.ok()) continue;
       // One micro-batch, as the searches over operators have it.
-      made->request.micro_batch = each.batch / made->batch.replicas;
-      made = make_plan(made->request);
+      request.micro_batch = each.batch / made->batch.replicas;
+      made = make_plan(request);
       if (!made.ok()) continue;
-      const AnalyticCost cost(made->stack);
+      const AnalyticCost cost(made->stack());
       Result<Forecast> forecast = weft::forecast(*made, cost);
       if (!forecast.ok() || !forecast->feasible) continue;
       if (best && best->step <= forecast->step) continue;
@@ -475,7 +476,7 @@ void layerwise(const Arguments& arguments) {
     tables.emplace(m, std::move(table).value());
     micro_batches.push_back(m);
   }
-  const Bytes limit = layer_memory_limit(request, capacity).value();
+  const Bytes limit = layer_memory_limit(request, memory_budget(capacity, kHeadroom)).value();
   const double tabled = cpu_seconds() - start;
   start = cpu_seconds();
   const LayerwiseProblem problem{8,     micro_batches,   [&](std::int64_t m) { return &tables.at(m); },
@@ -498,7 +499,7 @@ void layerwise(const Arguments& arguments) {
   const LayerTable& table = said->tables.at(said->pipeline.micro_batches);
   fmt::print("the best that a strategy tree can say: {:.2f} CPU s\n", cpu_seconds() - start);
   print_layerwise(said->pipeline, table);
-  const Graph graph = build_model(request.plan.model, {.batch = 1, .seq = request.plan.seq}).value();
+  const Graph graph = build_model(job->words.model, {.batch = 1, .seq = job->words.seq}).value();
   const Result<Strategy> tree = to_tree(said->pipeline, table, graph);
   if (!tree.ok()) {
     fmt::print("{}\n", tree.error().message);
@@ -506,7 +507,7 @@ void layerwise(const Arguments& arguments) {
   }
   const std::string file = arguments.text("out", "/tmp") + "/layerwise.yaml";
   std::ofstream(file) << to_yaml(*tree);
-  PlanRequest played = request.plan;
+  PlanRequest played = job->words;
   played.strategy = file;
   const Result<Plan> plan = make_plan(played);
   const Result<Forecast> forecast =

@@ -38,7 +38,7 @@ void compare(const PlanRequest& request, int samples, Errors& errors, const Spac
     const HybridPlan& plan = space.plans[rng.below(space.plans.size())];
     composer.prepare({&plan, 1}, 1);
     const std::optional<Composition> made = composer.compose(plan);
-    const std::string strategy = shorthand_of(parallelism_of(plan, problem->layers));
+    const std::string strategy = print(shorthand_of(parallelism_of(plan, problem->layers)));
     const Result<Judged> judged =
         judge_strategy(*problem, cost, choose_strategy(parallelism_of(plan, problem->layers)));
     ASSERT_EQ(made.has_value(), judged.ok()) << strategy << "\n" << (judged.ok() ? "" : judged.error().message);
@@ -153,7 +153,7 @@ TEST(Compose, OrdersPlansOfBertAsTheSimulatorDoes) {
   for (std::int32_t tp = 1; tp <= 16; tp *= 2)
     for (std::int32_t pp = 1; tp * pp <= 16; pp *= 2) {
       const HybridPlan plan{.tp = tp, .pp = pp, .dp = 16 / tp / pp, .micro_batches = tp * pp};
-      const std::string strategy = shorthand_of(parallelism_of(plan, problem->layers));
+      const std::string strategy = print(shorthand_of(parallelism_of(plan, problem->layers)));
       composer.prepare({&plan, 1}, 1);
       const std::optional<Composition> made = composer.compose(plan);
       const Result<Judged> judged =
@@ -186,7 +186,7 @@ TEST(Compose, RecomputingTheWidestProductsIsBetweenKeepingThemAndRecomputingAll)
     Rng rng(20240301);
     for (int i = 0; i < 12; ++i) {
       const HybridPlan& plan = space.plans[rng.below(space.plans.size())];
-      const std::string strategy = request.model + " " + shorthand_of(parallelism_of(plan, problem->layers));
+      const std::string strategy = request.model + " " + print(shorthand_of(parallelism_of(plan, problem->layers)));
       std::vector<Composition> made;
       for (const PlanRecompute recompute : {PlanRecompute::Op, PlanRecompute::OpAndWide, PlanRecompute::Full}) {
         HybridPlan relative = plan;

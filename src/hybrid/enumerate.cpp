@@ -459,7 +459,8 @@ class Enumeration {
     for (std::size_t i : order_) {  // fastest first
       if (results_[i]->memory >= least) continue;
       least = results_[i]->memory;
-      outcome_.front.push_back({shorthand_of(parallelism_of(plans_[i], problem_.layers)), results_[i]->step_s, least});
+      outcome_.front.push_back(
+          {print(shorthand_of(parallelism_of(plans_[i], problem_.layers))), results_[i]->step_s, least});
     }
   }
 

@@ -102,11 +102,12 @@ void place_on(const std::vector<std::int64_t>& devices, bool by_degrees, Strateg
 }  // namespace
 
 StrategyChoice choose_strategy(const Parallelism& parallelism) {
-  return {.name = shorthand_of(parallelism),
+  const Shorthand shorthand = shorthand_of(parallelism);
+  return {.name = print(shorthand),
           .parallelism = parallelism,
           .tree = {},
           .batch = batch_of(parallelism),
-          .assumptions = {}};
+          .assumptions = defaults_of(shorthand, parallelism)};
 }
 
 Result<StrategyChoice> choose_strategy(const TrainingJob& job, std::string name, Strategy tree) {

@@ -491,7 +491,7 @@ Strategy expand(const Parallelism& plan, const Graph& graph) {
   return strategy;
 }
 
-std::string shorthand_of(const Parallelism& plan) {
+Shorthand shorthand_of(const Parallelism& plan) {
   Shorthand words;
   words.tp = plan.tp;
   words.pp = plan.pp;
@@ -520,7 +520,7 @@ std::string shorthand_of(const Parallelism& plan) {
   words.full = plan.full;
   words.offload = plan.offload;
   if (plan.tables) words.tables = 1;
-  return print(words);
+  return words;
 }
 
 }  // namespace weft

@@ -98,7 +98,7 @@ struct Parallelism {
 Result<Parallelism> complete(const Shorthand& shorthand, std::int64_t devices, const BatchRequest& batch = {});
 
 // "tp=4,pp=4,dp=8,vpp=5,zero=1,sp=1,mbs=1": what `weft simulate --strategy` takes.
-std::string shorthand_of(const Parallelism& parallelism);
+Shorthand shorthand_of(const Parallelism& parallelism);
 
 // The tree. Mesh axes, major first: pp, dp (with hybrid sharding: replicate, fsdp), cp, tp, and h, w for images; axes
 // of size 1 are left out. Degrees of experts refine them: tp becomes tp·etp·eptp, cp becomes cp·ecp and dp becomes
