@@ -7,15 +7,16 @@
 #include <map>
 #include <vector>
 
-#include "compile/lowering.h"
+#include "compile/compile.h"
+#include "compile/numbering.h"
 
 namespace weft {
 
 class BodyEnds {
  public:
-  // Both are kept by reference.
-  BodyEnds(const CompileOptions& options, Program& program, Lowering& lowering)
-      : options_(options), program_(program), lowering_(lowering) {}
+  // All are kept by reference.
+  BodyEnds(const CompileOptions& options, Program& program, Numbering& numbering)
+      : options_(options), program_(program), numbering_(numbering) {}
 
   // The turn issues these now, in this order, and nothing else.
   template <class Instructions>
@@ -30,7 +31,7 @@ class BodyEnds {
     for (auto& [end, waiting] : ends_) {
       if (end.phase != phase || waiting.awaited.empty()) continue;
       const Instruction wait = make_wait(end, waiting);
-      if (!waiting.wait.valid()) waiting.wait = lowering_.new_instruction(wait);
+      if (!waiting.wait.valid()) waiting.wait = numbering_.new_instruction(wait);
       if (program_.instructions[waiting.wait] != wait) {
         overwrites(waiting.wait);
         program_.instructions[waiting.wait] = wait;
@@ -65,7 +66,7 @@ class BodyEnds {
 
   const CompileOptions& options_;
   Program& program_;
-  Lowering& lowering_;
+  Numbering& numbering_;
   std::map<End, Waiting> ends_;
   std::map<End, Awaited> before_;  // of those that the open change has changed
 };

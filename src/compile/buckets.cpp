@@ -213,15 +213,15 @@ BucketCode Buckets::join(BucketId bucket, const IdVec<GroupId, GroupCode>& group
         touched(id);
         program_.instructions[id] = std::move(joined);
       } else {
-        id = lowering.new_instruction(std::move(joined));
+        id = lowering.numbering().new_instruction(std::move(joined));
       }
       piece.joined.push_back(id);
-      lowering.add_waits(id);
+      lowering.waits().write(id);
       Instruction& written = program_.instructions[id];
       if (s == 0 && unit.wait_for.valid()) written.after.push_back(lowering.main(unit.wait_for));
-      for (BufferId output : std::get<Communicate>(written.what).outputs) lowering.set_writer(output, id);
+      for (BufferId output : std::get<Communicate>(written.what).outputs) lowering.origins().set_writer(output, id);
       for (const BucketPiece::Member& member : piece.members)
-        lowering.set_joined(groups[member.group].chains[member.chain].steps[s], id);
+        lowering.waits().set_joined(groups[member.group].chains[member.chain].steps[s], id);
     }
   }
   return pieces;

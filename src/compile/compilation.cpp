@@ -40,7 +40,7 @@ Compilation::Compilation(const TrainingGraph& training, const Placing& placing, 
       sequence_(training, recompute, placing.mirror.empty() ? 1 : 2),
       lowering_(training_, sequence_, placing_, plan_, options_, program_),
       buckets_(training_.graph, sequence_, options_, program_),
-      body_ends_(options_, program_, lowering_) {
+      body_ends_(options_, program_, lowering_.numbering()) {
   program_.world = placing.world;
   int stages = 0;
   for (int stage : placing.stage_of) stages = std::max(stages, stage + 1);
@@ -80,7 +80,7 @@ Status Compilation::compile() {
 }
 
 Result<Program> Compilation::compile_once() {
-  lowering_.keep_nothing();
+  lowering_.lower_once();
   WEFT_TRY_OK(lower_all());
   for (TurnId turn : sequence_.turns().ids()) {
     lowering_.write_main(turn, groups_);
@@ -135,7 +135,7 @@ void Compilation::place_piece(const BucketPiece& piece, const std::function<void
   const auto place_frees = [&](InstructionId anchor) {
     for (const FreeAt* free : frees) {
       if (free->anchor != anchor) continue;
-      lowering_.settle_free(*free);
+      lowering_.waits().settle(*free);
       place(free->free);
     }
   };
@@ -146,7 +146,7 @@ void Compilation::place_piece(const BucketPiece& piece, const std::function<void
   }
   for (const Chain* chain : chains)
     for (InstructionId then : chain->then) {
-      lowering_.settle_waits(then);
+      lowering_.waits().settle(then);
       place(then);
       place_frees(then);
     }
@@ -192,15 +192,15 @@ void Compilation::assemble(TurnId id) {
       const FreeAt* const free = *it;
       if (!anchor.valid()) {  // what it waits for belongs to other groups
         if (journal_.open) remember(free->free);
-        lowering_.unsettle(free->free);
+        lowering_.waits().unsettle(free->free);
       }
-      lowering_.settle_free(*free);
+      lowering_.waits().settle(*free);
       if (!anchor.valid()) cover_all_readers(*free, id);
       place(free->free);
     }
   };
   const auto place_with_frees = [&](InstructionId instruction) {
-    lowering_.settle_waits(instruction);
+    lowering_.waits().settle(instruction);
     place(instruction);
     place_frees(instruction);
   };
@@ -213,7 +213,7 @@ void Compilation::assemble(TurnId id) {
   place_buckets(true);
   for (const OperandRef& ref : operands)
     for (InstructionId before : groups_[ref.group].events[ref.event].before) place_with_frees(before);
-  if (const RingCode* ring = lowering_.ring(id)) {
+  if (const RingCode* ring = lowering_.rings().code(id)) {
     for (InstructionId each : ring->order) {
       place(each);
       place_frees(each);
@@ -386,19 +386,19 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
 
   ProgramEdit edit;
   for (TurnId turn : turns) {
-    const InstructionId main = lowering_.main(turn), shift = lowering_.last_shift(turn);
-    const bool whole = main.valid() && !shift.valid() && !lowering_.ring(turn);  // it is written whole
+    const InstructionId main = lowering_.main(turn), shift = lowering_.rings().last_shift(turn);
+    const bool whole = main.valid() && !shift.valid() && !lowering_.rings().code(turn);  // it is written whole
     Instruction before;
     if (whole)
       before = std::exchange(program_.instructions[main], Instruction());
     else
       for (InstructionId kept : {main, shift})
         if (kept.valid()) remember(kept);
-    RingCode ring = lowering_.take_ring(turn);
+    RingCode ring = lowering_.rings().take(turn);
     lowering_.write_main(turn, groups_);
     if (whole && program_.instructions[main] != before)
       journal_.overwritten.instructions.emplace_back(main, std::move(before));
-    if (!ring.order.empty() || lowering_.ring(turn)) journal_.rings.emplace_back(turn, std::move(ring));
+    if (!ring.order.empty() || lowering_.rings().code(turn)) journal_.rings.emplace_back(turn, std::move(ring));
     journal_.segments.emplace_back(turn, std::exchange(segments_[turn], Segment()));
     assemble(turn);
     segments_[turn] = assembled_;
@@ -419,7 +419,7 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
 void Compilation::undo() {
   if (!journal_.open) return;
   for (auto& [group, old] : journal_.groups) {
-    lowering_.release(groups_[group]);
+    lowering_.numbering().release(groups_[group]);
     groups_[group] = std::move(old);
     share_nothing(groups_[group]);
   }
@@ -428,13 +428,13 @@ void Compilation::undo() {
     BucketCode& now = bucket_code_[bucket];
     for (const BucketPiece& piece : now)
       if (std::none_of(old.begin(), old.end(), [&](const BucketPiece& each) { return each.key == piece.key; }))
-        for (InstructionId id : piece.joined) lowering_.drop_instruction(id);
+        for (InstructionId id : piece.joined) lowering_.numbering().drop_instruction(id);
     now = std::move(old);
   }
-  lowering_.put_back(journal_.overwritten);
+  lowering_.numbering().put_back(journal_.overwritten);
   body_ends_.undo();
   for (auto& [turn, old] : journal_.segments) segments_[turn] = std::move(old);
-  for (auto& [turn, old] : journal_.rings) lowering_.put_ring(turn, std::move(old));
+  for (auto& [turn, old] : journal_.rings) lowering_.rings().put(turn, std::move(old));
   for (BodyBefore& old : journal_.bodies) {
     std::swap(body(old.body), old.list);
     std::swap(spans_[old.body], old.spans);
@@ -444,22 +444,22 @@ void Compilation::undo() {
     for (const BucketPiece& piece : bucket_code_[bucket])
       for (InstructionId id : piece.joined)
         for (BufferId output : std::get<Communicate>(program_.instructions[id].what).outputs)
-          lowering_.set_writer(output, id);
+          lowering_.origins().set_writer(output, id);
   close_journal();
 }
 
 void Compilation::commit() {
   if (!journal_.open) return;
   for (const auto& [group, old] : journal_.groups) {
-    lowering_.release(old);
+    lowering_.numbering().release(old);
     share_nothing(groups_[group]);
   }
-  for (const auto& [turn, old] : journal_.rings) lowering_.release(old.owned);
+  for (const auto& [turn, old] : journal_.rings) lowering_.numbering().release(old.owned);
   for (const auto& [bucket, old] : journal_.buckets)
     for (const BucketPiece& piece : old) {
       const BucketCode& now = bucket_code_[bucket];
       if (std::none_of(now.begin(), now.end(), [&](const BucketPiece& each) { return each.key == piece.key; }))
-        for (InstructionId id : piece.joined) lowering_.drop_instruction(id);
+        for (InstructionId id : piece.joined) lowering_.numbering().drop_instruction(id);
     }
   close_journal();
 }
