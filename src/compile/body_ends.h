@@ -1,7 +1,8 @@
-// What waits at the end of a body, and for what.
+// The waits at the end of a body.
 //
-// Computation, where transfers do not run beside it: for what the body has sent to have arrived. Copies from the host:
-// for gradients that the body has written there, which the next micro-batch reads again to add its own.
+// Where a stack does not overlap transfers with computation, the compute stream waits until all that the body has sent
+// has arrived. The stream of copies from the host waits until the body's gradients have been written there, because the
+// next micro-batch reads them again to add its own.
 #pragma once
 
 #include <map>
@@ -18,13 +19,13 @@ class BodyEnds {
   BodyEnds(const CompileOptions& options, Program& program, Numbering& numbering)
       : options_(options), program_(program), numbering_(numbering) {}
 
-  // The turn issues these now, in this order, and nothing else.
+  // Replaces what the turn issues by this list, in its order.
   template <class Instructions>
   void turn_issues(TurnId turn, Phase phase, const Instructions& list) {
     forget(turn, phase);
     for (const auto& each : list) note(turn, phase, each.instruction);
   }
-  // The waits at the end of the phase's bodies; `overwrites(id)` is told before one of them is changed.
+  // The waits at the end of the phase's bodies; `overwrites(id)` is called before one of them is changed.
   template <class Overwrites>
   std::vector<InstructionId> waits(Phase phase, const Overwrites& overwrites) {
     std::vector<InstructionId> list;
@@ -40,7 +41,7 @@ class BodyEnds {
     }
     return list;
   }
-  // From here on changes can be taken back; or need not be any more.
+  // `undo` returns to the state at the last call of this.
   void begin_change() { before_.clear(); }
   void undo();
 

@@ -96,7 +96,8 @@ std::vector<InstructionId>& Compilation::body(std::uint32_t index) {
   return index % 2 == 0 ? stage.forward : stage.backward;
 }
 
-// What everybody has is read by the optimizer of every parameter: the last of them on each mesh frees it.
+// A scalar that all devices have is read by the optimizer of every parameter: its free waits for the last of them on
+// each mesh.
 void Compilation::cover_all_readers(const FreeAt& free, TurnId last) {
   InstructionList& after = program_.instructions[free.free].after;
   std::vector<std::pair<MeshId, InstructionId>> by_mesh;
@@ -152,7 +153,7 @@ void Compilation::place_piece(const BucketPiece& piece, const std::function<void
     }
 }
 
-// Puts together a turn's segment, in `assembled_`.
+// Collects a turn's instructions, in order, in `assembled_`.
 void Compilation::assemble(TurnId id) {
   const Turn& turn = sequence_.turns()[id];
   Segment& segment = assembled_;
@@ -160,7 +161,7 @@ void Compilation::assemble(TurnId id) {
   const auto place = [&](InstructionId instruction) {
     const MeshId mesh = program_.instructions[instruction].mesh;
     const std::uint32_t step = static_cast<std::uint32_t>(2 * program_.stages.size());
-    // What is received stands where it is sent.
+    // A receive stands in the body that sends (Transfer).
     MeshId at = mesh;
     if (const auto* receive = std::get_if<Receive>(&program_.instructions[instruction].what))
       at = program_.buffers[program_.transfers[receive->transfer].from].layout.mesh;
@@ -169,7 +170,7 @@ void Compilation::assemble(TurnId id) {
         {instruction, turn.phase == Phase::Step ? step : 2 * stage + (turn.phase == Phase::Backward), mesh});
   };
   const auto operands = sequence_.operands(id);
-  // After one instruction in the order of their tensors.
+  // By the instruction that they follow, then by tensor.
   std::vector<const FreeAt*>& frees = frees_;
   frees.clear();
   const auto add_frees = [&](GroupId group, TurnId at) {
@@ -190,7 +191,7 @@ void Compilation::assemble(TurnId id) {
                                         [](const FreeAt* free, InstructionId at) { return free->anchor < at; });
     for (auto it = first; it != frees.end() && (*it)->anchor == anchor; ++it) {
       const FreeAt* const free = *it;
-      if (!anchor.valid()) {  // what it waits for belongs to other groups
+      if (!anchor.valid()) {  // it waits for instructions of other groups, which may have changed
         if (journal_.open) remember(free->free);
         lowering_.waits().unsettle(free->free);
       }
@@ -204,7 +205,7 @@ void Compilation::assemble(TurnId id) {
     place(instruction);
     place_frees(instruction);
   };
-  // Buckets are issued where a unit is gathered ahead, or where their last chain is there.
+  // A bucket is issued before the turn where it gathers a unit ahead, after the turn where its last chain is ready.
   const auto place_buckets = [&](bool ahead) {
     for (BucketId bucket : buckets_.at(id))
       for (const BucketPiece& piece : bucket_code_[bucket])
@@ -262,7 +263,7 @@ void Compilation::edit_bodies(ProgramEdit& edit) {
     if (!edits[b].empty()) edit_body(b, edits[b], edit);
 }
 
-// What stands between the turns that have changed is copied as it is.
+// Writes a body anew: segments that have changed as they are now, and what is between them copied from before.
 void Compilation::edit_body(std::uint32_t b, const std::vector<std::size_t>& edits, ProgramEdit& edit) {
   BodyBefore old;
   if (!spare_bodies_.empty()) {
@@ -308,7 +309,7 @@ void Compilation::edit_body(std::uint32_t b, const std::vector<std::size_t>& edi
   copy_until(TurnId());
 }
 
-// Between those that stay, one after the other.
+// Adds one edit for every stretch between instructions that are in the segment before and after, in the same order.
 void Compilation::note_changes(std::uint32_t b, const Segment& out, const Segment& in, std::size_t position,
                                ProgramEdit& edit) {
   place_in_.resize(program_.instructions.size());
@@ -404,7 +405,7 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
     segments_[turn] = assembled_;
   }
   edit_bodies(edit);
-  // What a bucket joins stands in no body itself.
+  // Collectives that a bucket has joined stand in no body themselves, so they are no part of the edit.
   std::vector<InstructionId> joined;
   for (const auto& [group, old] : journal_.groups)
     for (const GroupCode* code : {&old, static_cast<const GroupCode*>(&groups_[group])})
@@ -423,7 +424,7 @@ void Compilation::undo() {
     groups_[group] = std::move(old);
     share_nothing(groups_[group]);
   }
-  // Joined instructions that only the new buckets have; those of the old ones come back with their contents.
+  // Gives back the joined instructions that only the new buckets have; the contents of the old ones are in the journal.
   for (auto& [bucket, old] : journal_.buckets) {
     BucketCode& now = bucket_code_[bucket];
     for (const BucketPiece& piece : now)
@@ -439,7 +440,7 @@ void Compilation::undo() {
     std::swap(body(old.body), old.list);
     std::swap(spans_[old.body], old.spans);
   }
-  // What buckets reduce is written by them again.
+  // The writers of what the old buckets reduce.
   for (auto& [bucket, old] : journal_.buckets)
     for (const BucketPiece& piece : bucket_code_[bucket])
       for (InstructionId id : piece.joined)
@@ -464,7 +465,7 @@ void Compilation::commit() {
   close_journal();
 }
 
-// What it has grown to serves the next change.
+// Keeps the memory of the journal's lists for the next change.
 void Compilation::close_journal() {
   for (BodyBefore& body : journal_.bodies) spare_bodies_.push_back(std::move(body));
   journal_.clear();

@@ -47,7 +47,7 @@ class Emitter {
   // Copies to the host what is stored there as `target`.
   void store_on_host(BufferId from, BufferId target);
 
-  // The chain's steps have been emitted; what makes it alike with others follows from them.
+  // Adds a chain whose steps have been emitted; its key follows from them.
   void add_chain(Chain chain, Chain::Purpose purpose);
 
  private:

@@ -100,8 +100,8 @@ Status GradientSums::accumulate_sharded(const OperandUse& event, const Term& ter
   }
   // What was reduced is added on the stream that reduced it: computation does not wait for it.
   position_.sink = chain.steps.empty() ? &code.before : &chain.then;
-  const bool beside = options_.gradients.overlap && !homes_.offloads(Stored::Gradients, term.parameter);
-  for (BufferId shard : reduced) add_to_sum(term, home, shard, beside ? Stream::Data : Stream::Compute);
+  const bool overlapped = options_.gradients.overlap && !homes_.offloads(Stored::Gradients, term.parameter);
+  for (BufferId shard : reduced) add_to_sum(term, home, shard, overlapped ? Stream::Data : Stream::Compute);
   if (!chain.steps.empty()) emitter_.add_chain(std::move(chain), Chain::Purpose::ReduceTerm);
   return Ok{};
 }

@@ -43,7 +43,7 @@ class GradientSums {
   void begin_change(GroupId group);
   // Whether a term is added as it was: it and the sum it is added to are what they were.
   bool stays(const OperandUse& event, const Passage& old);
-  // The term's passage stays: its home learns of the sum.
+  // Records in its home a term whose passage stays.
   void keep(const OperandUse& event, const Passage& old);
 
  private:
