@@ -82,9 +82,10 @@ Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const R
   options.split_backward = options.split_backward || splits_backward(schedule);
   WEFT_TRY(Program program, compile(training, placed.placing, plan, options, strategy.recompute));
   CompiledStrategy compiled{std::move(program), std::move(schedule)};
-  if (compiled.program.stages.size() > 1) check_compiled(compiled.program, training.graph, compiled.schedule);
+  check_compiled(compiled.program, training.graph, compiled.schedule);
   if (last) {
     WEFT_TRY(compiled.last, for_last_micro_batch(compiled.program, training.graph, *last));
+    check_compiled(*compiled.last, *last, compiled.schedule);
   }
   return compiled;
 }
