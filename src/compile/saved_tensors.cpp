@@ -1,29 +1,28 @@
-// What crosses from forward to backward, and what is left for the step: which buffer of a tensor is saved, on the
-// device or on the host.
+#include "compile/saved_tensors.h"
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
 
-#include "compile/lowering.h"
-
 namespace weft {
 
-// Of the forms that forward made on the way, the one from which the least is sent to what is read, if it takes no more
-// memory: what was exchanged is kept so, what was exchanged and then gathered as it was before the gather.
-BufferId Lowering::as_read_first(const OperandUse& event, BufferId made) {
-  const Layout& wanted = split(event.turn).inputs[event.operand];
+// Of the layouts that forward made on the way to its readers, the one from which the least is sent to the first reader
+// in backward, if it takes no more memory than `made`: an activation after its all-to-all is kept so; one that was then
+// gathered, as it was before the gather.
+BufferId SavedTensors::cheapest_to_read(const OperandUse& event, BufferId made) {
+  const Layout& wanted = splits_.of(event.turn).inputs[event.operand];
   if (is_partial(wanted) || wanted != without_halos(wanted)) return made;
   const auto elements = [&](BufferId id) {
     const Layout& layout = program_.buffers[id].layout;
-    return largest_local_elements(layout, mesh(layout.mesh));
+    return largest_local_elements(layout, splits_.mesh(layout.mesh));
   };
   BufferId nearest = made;
   double least = std::numeric_limits<double>::infinity();
-  for (BufferId each : available_[event.tensor]) {
+  for (BufferId each : buffers_.of(event.tensor)) {
     const Layout& layout = program_.buffers[each].layout;
     if (layout.mesh != wanted.mesh || is_partial(layout) || layout != without_halos(layout)) continue;
     if (!options_.keep_gathered_input && elements(each) > elements(made)) continue;
-    const std::shared_ptr<const Resharding> way = memo_.reshard(layout, wanted, mesh(wanted.mesh));
+    const std::shared_ptr<const Resharding> way = splits_.reshard(layout, wanted);
     const double sent = std::accumulate(way->sent.begin(), way->sent.end(), 0.0);
     if (way->problem || sent >= least) continue;
     nearest = each;
@@ -32,9 +31,9 @@ BufferId Lowering::as_read_first(const OperandUse& event, BufferId made) {
   return nearest;
 }
 
-// What backward reads of forward is saved on the mesh that reads it, as it was made there; what was partial, in the
-// first whole form it had. What is computed again is not kept.
-void Lowering::begin_backward(GroupId group, std::size_t from) {
+// What backward reads of forward is saved on the mesh that reads it, in the layout in which it was made there; partial
+// sums, in the first layout without them. What is recomputed is not saved.
+void SavedTensors::begin_backward(GroupId group, std::size_t from) {
   const std::span<const OperandUse> events = sequence_.events(group);
   struct Wanted {
     TensorId tensor;
@@ -43,16 +42,16 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
     auto operator<=>(const Wanted&) const = default;
   };
   std::vector<Wanted> wanted;
-  std::vector<TensorId> remade;
+  std::vector<TensorId> recomputed;
   for (std::size_t i = from; i < events.size(); ++i) {
     const Turn& turn = sequence_.turns()[events[i].turn];
     if (turn.phase != Phase::Backward || turn.kind != TurnKind::Operator) continue;
     const TensorId tensor = events[i].tensor;
     if (events[i].output) {
-      remade.push_back(tensor);
-    } else if (std::find(remade.begin(), remade.end(), tensor) == remade.end()) {
-      const bool as_before = before_ && !changed_[turn.op];
-      wanted.push_back({tensor, as_before ? before_->passages[i].mesh : mesh_of(events[i].turn), i});
+      recomputed.push_back(tensor);
+    } else if (std::find(recomputed.begin(), recomputed.end(), tensor) == recomputed.end()) {
+      const bool as_before = group_.before && !differences_.changed(turn.op);
+      wanted.push_back({tensor, as_before ? group_.before->passages[i].mesh : splits_.mesh_of(events[i].turn), i});
     }
   }
   std::sort(wanted.begin(), wanted.end());
@@ -61,13 +60,14 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
   };
   wanted.erase(std::unique(wanted.begin(), wanted.end(), same), wanted.end());
   for (TensorId tensor : sequence_.tensors(group)) {
+    BufferList& available = buffers_.of(tensor);
     if (graph_.tensors()[tensor].kind != TensorKind::Activation) {
       if (graph_.tensors()[tensor].kind == TensorKind::Parameter && !options_.parameters.reshard_after_forward) {
-        for (BufferId each : available_[tensor])
-          if (program_.buffers[each].kind == BufferKind::Temporary) set_kind(each, BufferKind::Saved);
+        for (BufferId each : available)
+          if (program_.buffers[each].kind == BufferKind::Temporary) numbering_.set_kind(each, BufferKind::Saved);
         continue;
       }
-      erase_if(available_[tensor], [&](BufferId each) { return program_.buffers[each].kind == BufferKind::Temporary; });
+      erase_if(available, [&](BufferId each) { return program_.buffers[each].kind == BufferKind::Temporary; });
       continue;
     }
     BufferList saved;
@@ -75,44 +75,45 @@ void Lowering::begin_backward(GroupId group, std::size_t from) {
          it != wanted.end() && it->tensor == tensor; ++it) {
       BufferId chosen;
       std::size_t whole = 0;
-      for (BufferId each : available_[tensor]) {
+      for (BufferId each : available) {
         const Layout& layout = program_.buffers[each].layout;
         if (layout.mesh != it->mesh) continue;
         if (!chosen.valid() || (is_partial(program_.buffers[chosen].layout) && !is_partial(layout)))
-          chosen = each;  // one that only ever was partial is reduced again
+          chosen = each;  // partial sums that forward never reduced are saved as they are, and reduced in backward
         whole += !is_partial(layout);
       }
       if (!chosen.valid()) continue;
-      if (whole > 1) chosen = as_read_first(events[it->event], chosen);
-      if (options_.memory.saves_on_host(graph_.tensors()[tensor].producer)) chosen = send_to_host(chosen, events);
-      set_kind(chosen, BufferKind::Saved);
+      if (whole > 1) chosen = cheapest_to_read(events[it->event], chosen);
+      if (options_.memory.saves_on_host(graph_.tensors()[tensor].producer))
+        chosen = save_on_host(chosen, events.first(from));
+      numbering_.set_kind(chosen, BufferKind::Saved);
       saved.push_back(chosen);
     }
-    for (BufferId each : available_[tensor])
+    for (BufferId each : available)
       if (program_.buffers[each].kind == BufferKind::Saved &&
           std::find(saved.begin(), saved.end(), each) == saved.end())
-        set_kind(each, BufferKind::Temporary);
-    available_[tensor] = std::move(saved);
+        numbering_.set_kind(each, BufferKind::Temporary);
+    available = std::move(saved);
   }
 }
 
-// After the last turn of forward that makes or reads it.
-BufferId Lowering::send_to_host(BufferId buffer, std::span<const OperandUse> events) {
+// Copies it after the last turn of forward that makes or reads it.
+BufferId SavedTensors::save_on_host(BufferId buffer, std::span<const OperandUse> forward) {
   const TensorId tensor = program_.buffers[buffer].tensor;
   const Layout layout = program_.buffers[buffer].layout;
-  const BufferId stored = add_buffer(tensor, layout, BufferKind::Saved, true);
-  const std::size_t last = last_forward_[tensor] - 1;
-  turn_ = events[last].turn;
-  rank_ = kAfter;
-  sink_ = &code_->events[last].then;
-  emit(layout.mesh, Copy{buffer, stored});
-  rank_ = kBefore;
+  const BufferId stored = emitter_.add_buffer(tensor, layout, BufferKind::Saved, true);
+  std::size_t last = forward.size() - 1;
+  while (forward[last].tensor != tensor) --last;
+  position_.turn = forward[last].turn;
+  position_.sink = &group_.code->events[last].then;
+  const Temporarily in_turn(position_.in_turn, InTurn::After);
+  emitter_.emit(layout.mesh, Copy{buffer, stored});
   return stored;
 }
 
-void Lowering::begin_step(GroupId group) {
+void SavedTensors::begin_step(GroupId group) {
   for (TensorId tensor : sequence_.tensors(group))
-    erase_if(available_[tensor], [&](BufferId id) {
+    erase_if(buffers_.of(tensor), [&](BufferId id) {
       const BufferKind kind = program_.buffers[id].kind;
       return kind == BufferKind::Temporary || kind == BufferKind::Saved;
     });
