@@ -1,8 +1,9 @@
 # One library per folder of src/, whose DEPENDS are the arrows of src/README.md.
 #
-#   weft_library(graph SOURCES a.cpp ... DEPENDS base LINKS fmt::fmt TESTS a_test.cpp ... BENCHES a_bench.cpp ...)
+#   weft_library(graph SOURCES a.cpp ... DEPENDS base LINKS fmt::fmt TESTS a_test.cpp ... BENCHES a_bench.cpp ... ALONE b.cpp ...)
 #
-# makes the library weft_graph, one test binary graph_test and, with WEFT_BENCHMARKS, graph_bench.
+# makes the library weft_graph, one test binary graph_test and, with WEFT_BENCHMARKS, graph_bench. ALONE: sources with
+# file-local names that neighbours have too, which WEFT_UNITY must not join with them.
 include(GoogleTest OPTIONAL)
 
 # What nearly every file reads is parsed once: `weft_headers` for the library, `weft_test_headers` for the tests.
@@ -30,9 +31,16 @@ function(weft_use_precompiled target from)
   endif()
 endfunction()
 
+# With WEFT_UNITY the compiler gets eight sources of TARGET at a time: a third less work, where nobody edits single files.
+function(weft_join_sources target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${WEFT_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+endfunction()
+
 function(weft_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LINKS;TESTS;TEST_DEPENDS;BENCHES" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LINKS;TESTS;TEST_DEPENDS;BENCHES;ALONE" ${ARGN})
   add_library(weft_${name} STATIC ${ARG_SOURCES})
+  weft_join_sources(weft_${name})
+  set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_include_directories(weft_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   list(TRANSFORM ARG_DEPENDS PREPEND weft_)
   target_link_libraries(weft_${name} PUBLIC ${ARG_DEPENDS} ${ARG_LINKS})
