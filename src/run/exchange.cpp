@@ -25,8 +25,11 @@ std::vector<SliceMove> moves_of(const Program& program, const Transfer& transfer
   return slice_moves(from, program.meshes[from.mesh], to, program.meshes[to.mesh]);
 }
 
+// Both ways between two devices are groups of their own: each way, sends and receives come in one order, but what one
+// sends and what it receives are not ordered alike on both sides.
 GroupKey pair_on(Stream stream, int from, int to) {
-  return {{std::min(from, to), std::max(from, to)}, static_cast<int>(stream)};
+  const int way = from < to ? 0 : kControlChannel + 1;
+  return {{std::min(from, to), std::max(from, to)}, static_cast<int>(stream) + way};
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace weft::runtime {
 // A set of devices that meet on one stream.
 struct GroupKey {
   std::vector<int> devices;  // ascending; a member's number is its place here
-  int channel = 0;           // the stream; of transfers the sender's
+  int channel = 0;           // the stream; of transfers the sender's, and which way they go
 
   auto operator<=>(const GroupKey&) const = default;
 };

@@ -320,17 +320,27 @@ void Executor::Player::step(const StepNumbers& numbers) {
                  "b{} of {} is never freed", id.index(), graph().name(buffer(id).tensor));
 }
 
+// Computing is done when it is issued; only communication can be on its way still. The host may wait for what has all
+// its halves before this place in the order of all ranks: collectives and receives. The other half of a send may come
+// after it, so nobody waits for a send but a Wait, which has both halves before it; that costs nothing, as a send takes a
+// copy. A free waits for nothing: what is on its way holds its own memory.
+void Executor::Player::wait_for_earlier(const Instruction& instruction) {
+  if (std::holds_alternative<Free>(instruction.what)) return;
+  for (InstructionId before : instruction.after) {
+    if (std::holds_alternative<Send>(program().instructions[before].what) &&
+        !std::holds_alternative<Wait>(instruction.what))
+      continue;
+    const auto found = std::find_if(in_flight_.begin(), in_flight_.end(), [&](const Flight& flight) {
+      return flight->instruction == before && flight->micro_batch == at_.micro_batch;
+    });
+    if (found != in_flight_.end()) complete(Flight(*found));
+  }
+}
+
 void Executor::Player::play(const Played& played) {
   const Instruction& instruction = program().instructions[played.instruction];
   const Planned& planned = variant().planned[played.instruction];
-  // Computing is done when it is issued; only communication can be on its way still.
-  if (!in_flight_.empty())
-    for (InstructionId before : instruction.after) {
-      const auto found = std::find_if(in_flight_.begin(), in_flight_.end(), [&](const Flight& flight) {
-        return flight->instruction == before && flight->micro_batch == played.micro_batch;
-      });
-      if (found != in_flight_.end()) complete(Flight(*found));
-    }
+  if (!in_flight_.empty()) wait_for_earlier(instruction);
   if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
     play_compute(*compute, std::get<PlannedCompute>(planned), played.first);
   } else if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {

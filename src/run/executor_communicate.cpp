@@ -237,7 +237,8 @@ void Executor::Player::play_send(TransferId id, const PlannedTransfer& planned) 
   std::vector<std::unique_ptr<Work>> works;
   for (std::size_t i = 0; i < planned.exchange.sent.size(); ++i) {
     const Part& part = planned.exchange.sent[i];
-    const Tensor dense = taken(held, part.runs, part.shape).contiguous();
+    const Tensor dense = at::empty(part.shape, held.options());
+    copy_out(held, part.runs, dense);
     const Tensor message = dense.view({-1}).view(at::kByte);
     const bool first = device_ < part.device;
     const std::vector<std::int64_t> counts =

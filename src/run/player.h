@@ -109,6 +109,7 @@ class Executor::Player {
   void complete_all();
   Flight launch(std::vector<std::unique_ptr<Work>> works, std::function<void()> finish);
 
+  void wait_for_earlier(const Instruction& instruction);
   void play(const Played& played);
   void play_compute(const Compute& compute, const PlannedCompute& planned, bool first);
   void play_exchange(const Communicate& communicate, const PlannedExchange& planned);
