@@ -12,6 +12,7 @@
 
 #include "bundle/bundle.h"
 #include "reference/one_device.h"
+#include "run/check.h"
 #include "run/executor.h"
 
 namespace weft {
@@ -131,6 +132,30 @@ inline std::string run_differs_from_one_device(const TrainingGraph& training, co
     }
   }
   return {};
+}
+
+// Steps of training by executors on synthetic values: empty, or what differs from the same on one device, unsharded.
+inline std::string run_differs_from_unsharded(const Bundle& bundle, int steps = 2) {
+  const runtime::Rendezvous rendezvous = runtime::Rendezvous::in_process();
+  const runtime::LeafValues values = runtime::synthetic_values(bundle);
+  return on_all_ranks(bundle.world_size(), [&](int rank) -> std::string {
+    auto executor = runtime::Executor::make(bundle, rank, rendezvous, values, {.timeout = Seconds{30}, .mask_seed = 7});
+    if (!executor.ok()) return executor.error().message;
+    std::optional<runtime::Unsharded> one_device;
+    if (rank == 0) one_device.emplace(bundle, values, 7);
+    std::string problem;
+    for (int step = 1; step <= steps; ++step) {
+      const runtime::StepNumbers numbers{static_cast<double>(step), bundle.learning_rate, 1};
+      if (const Status played = (*executor)->step(numbers); !played.ok()) return played.error().message;
+      const auto compared = runtime::check_step(**executor, one_device ? &*one_device : nullptr, bundle, rank, numbers);
+      if (!compared.ok()) return compared.error().message;
+      for (const runtime::Comparison& each : *compared)
+        if (!each.ok() && problem.empty())
+          problem = "step " + std::to_string(step) + ": " + each.name + " differs by " +
+                    std::to_string(each.difference) + ", replicas by " + std::to_string(each.spread);
+    }
+    return problem;
+  });
 }
 
 }  // namespace weft

@@ -190,6 +190,16 @@ class Reader {
 
 std::string_view name_of(Numbers numbers) { return numbers == Numbers::Float64 ? "float64" : "as-stored"; }
 
+Program numbered_by_rank(Program program) {
+  const Mesh world = program.meshes[program.world];
+  for (Mesh& mesh : program.meshes) {
+    std::vector<DeviceId> ranks;
+    for (DeviceId device : mesh.devices()) ranks.emplace_back(static_cast<std::size_t>(world.position_of(device)));
+    mesh = Mesh::make(mesh.axes(), std::move(ranks)).value();
+  }
+  return program;
+}
+
 std::string print(const Bundle& bundle) {
   std::string text = fmt::format("{}\nmodel {}\nstrategy {}\nnumbers {}\nlearning-rate {}\nseed {}\n", kFirstLine,
                                  one_line(bundle.model), one_line(bundle.strategy), name_of(bundle.numbers),

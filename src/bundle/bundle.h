@@ -56,6 +56,10 @@ struct Bundle {
   bool operator==(const Bundle&) const = default;
 };
 
+// The program with its devices numbered by rank, 0 … n−1: their places in the world. (A plan's are those of its
+// cluster, of which it may use some.)
+Program numbered_by_rank(Program program);
+
 std::string print(const Bundle& bundle);
 // Errors: "file:line: …", the line counted from the top of the bundle. What comes back has a program that the verifier
 // accepts under its schedule, on devices 0 … n−1. Cost: that of parsing and verifying.

@@ -380,8 +380,7 @@ void Executor::Player::play_compute(const Compute& compute, const PlannedCompute
         inputs[input] = inputs[input].clone();
   std::uint64_t salt = 0;
   if (options_.mask_seed)
-    salt = *options_.mask_seed + static_cast<std::uint64_t>(compute.op.index()) * 0x9e3779b97f4a7c15ULL +
-           static_cast<std::uint64_t>(step_ * bundle_.schedule.micro_batches + at_.micro_batch) * 0xd1342543de82ef95ULL;
+    salt = mask_salt(*options_.mask_seed, compute.op, step_ * bundle_.schedule.micro_batches + at_.micro_batch);
   std::vector<Tensor> outputs = runtime::compute(signature, planned.slices, inputs, salt, bundle_.numbers);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     // A view is one where the program knows it as one: others may be freed or updated by themselves.

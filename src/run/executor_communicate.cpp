@@ -137,6 +137,7 @@ Tensor Executor::Player::reduced_now(Tensor tensor, const PlannedReduce& planned
   Tensor flat = tensor.contiguous().clone();
   if (planned.group.devices.size() < 2) return flat;
   waiting_ = true;
+  if (options_.progress) options_.progress({step_, at_.micro_batch, at_.instruction, true});
   communicator_->all_reduce(planned.group, flat, reduction)->wait();
   waiting_ = false;
   return flat;

@@ -45,9 +45,11 @@ void for_each_block(const Tensor& held, const Runs& runs, const Tensor& part, co
 
 bool is_narrow(at::ScalarType type) { return type == at::kBFloat16 || type == at::kHalf; }
 
-bool is_native(OpKind kind) {
-  return contraction_kernel(kind) != nullptr || kind == OpKind::Conv1d || kind == OpKind::Conv2d ||
-         movement_kernel(kind) != nullptr || training_kernel(kind) != nullptr;
+// What computes in narrow types as they are: what moves elements or keeps wide sums itself, and products where there are
+// units for them. (Without them oneDNN's kernels are slow at best.)
+bool is_native(OpKind kind, bool on_cpu) {
+  if (movement_kernel(kind) || training_kernel(kind)) return true;
+  return !on_cpu && (contraction_kernel(kind) || kind == OpKind::Conv1d || kind == OpKind::Conv2d);
 }
 
 }  // namespace
@@ -88,7 +90,7 @@ std::vector<Tensor> compute(const Signature& signature, const AxisSlices& slices
   const KernelFunction function = kernel_for(signature);
   WEFT_CHECK(function, "no kernel for {}", name_of(signature.kind));
   std::vector<Tensor> wide;
-  if (!is_native(signature.kind)) {
+  if (!inputs.empty() && !is_native(signature.kind, inputs[0].is_cpu())) {
     bool narrow = false;
     for (const Tensor& input : inputs) narrow = narrow || is_narrow(input.scalar_type());
     if (narrow)

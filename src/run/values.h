@@ -37,6 +37,12 @@ void for_each_index(const Region& part, const Shape& shape, const F& f, std::siz
 // one over their inputs, gains 1, offsets 0; master weights as their weights.
 LeafValues synthetic_values(const Bundle& bundle);
 
+// What the masks of one operator are drawn from in one micro-batch, counted since training began.
+inline std::uint64_t mask_salt(std::uint64_t seed, OpId op, std::int64_t micro_batch) {
+  return seed + static_cast<std::uint64_t>(op.index()) * 0x9e3779b97f4a7c15ULL +
+         static_cast<std::uint64_t>(micro_batch) * 0xd1342543de82ef95ULL;
+}
+
 // The share of a step's samples that a micro-batch has: `loss_weight`.
 double share_of_samples(const Bundle& bundle, std::int32_t micro_batch);
 
