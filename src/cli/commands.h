@@ -24,6 +24,7 @@ void add_simulate(CLI::App& app, Chosen& chosen);
 void add_calibrate(CLI::App& app, Chosen& chosen);
 void add_validate(CLI::App& app, Chosen& chosen);
 void add_profile(CLI::App& app, Chosen& chosen);
+void add_run(CLI::App& app, Chosen& chosen);
 void add_show_profile(CLI::App& show, Chosen& chosen);
 
 }  // namespace weft

@@ -25,4 +25,7 @@ namespace weft {
 // played.
 Status verify(const Program& program, const Graph& graph, const Schedule& schedule);
 
+// An instruction in words, for messages: "#7 (all-reduce over tp of layers.0.mlp.down.y)".
+std::string described(const Program& program, const Graph& graph, InstructionId instruction);
+
 }  // namespace weft

@@ -8,12 +8,12 @@
 
 #include "program/issue_order.h"
 #include "program/rank_classes.h"
+#include "program/verify.h"
 
 namespace weft {
 
-// "buffer b12 of layers.0.mlp.up.y", "#7 (all-reduce over tp of layers.0.mlp.down.y)"
-std::string described(const Program& program, const Graph& graph, BufferId buffer);
-std::string described(const Program& program, const Graph& graph, InstructionId instruction);
+std::string described(const Program& program, const Graph& graph,
+                      BufferId buffer);  // "buffer b12 of layers.0.mlp.up.y"
 
 // verify_layouts.cpp: layouts cut their tensors into whole parts; operands lie on their instruction's mesh and, on the
 // host, are only copied; what a collective gives follows from what it takes.

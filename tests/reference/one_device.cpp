@@ -9,9 +9,7 @@
 #include "reference/interpreter.h"
 
 namespace weft::reference {
-namespace {
 
-// The parts in which the program computes each operator.
 Shards shards_of(const Program& program, const Graph& graph) {
   IdVec<OpId, const Compute*> computed(graph.ops().size(), nullptr);
   for (const Instruction& instruction : program.instructions)
@@ -28,6 +26,8 @@ Shards shards_of(const Program& program, const Graph& graph) {
     return distinct;
   };
 }
+
+namespace {
 
 // Beyond 1e-9; where a step overflows, what is not finite counts as equal.
 bool differ(const Block& actual, const Block& expected) {

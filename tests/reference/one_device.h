@@ -17,6 +17,9 @@ struct StepNumbers {
   double step = 1, learning_rate = 0.01, loss_scale = 1;
 };
 
+// The parts in which the program computes each operator. Refers to both.
+Shards shards_of(const Program& program, const Graph& graph);
+
 // Training of the graph on one device, step by step, with seeded samples and weights.
 class OneDevice {
  public:

@@ -1,0 +1,26 @@
+# libtorch, for src/run: the target weft_torch where it is found, Debian's (libtorch-dev, libgloo-dev) or that of a PyTorch
+# (-DCMAKE_PREFIX_PATH=$(python3 -c 'import torch; print(torch.__path__[0])'), with Gloo's headers in WEFT_GLOO_INCLUDE).
+find_path(WEFT_TORCH_INCLUDE ATen/core/Tensor.h)
+find_path(WEFT_GLOO_INCLUDE gloo/context.h)
+find_library(WEFT_TORCH_LIBRARY torch)
+find_library(WEFT_TORCH_CPU_LIBRARY torch_cpu)
+find_library(WEFT_C10_LIBRARY c10)
+find_library(WEFT_GLOO_LIBRARY gloo) # a PyTorch has it inside
+set(WEFT_TORCH_FOUND OFF)
+if(WEFT_TORCH_INCLUDE AND WEFT_GLOO_INCLUDE AND WEFT_TORCH_LIBRARY AND WEFT_TORCH_CPU_LIBRARY AND WEFT_C10_LIBRARY)
+  set(WEFT_TORCH_FOUND ON)
+endif()
+
+option(WEFT_RUN "Build src/run, which trains for real (needs libtorch)" ${WEFT_TORCH_FOUND})
+if(WEFT_RUN)
+  if(NOT WEFT_TORCH_FOUND)
+    message(FATAL_ERROR "WEFT_RUN: libtorch was not found; install libtorch-dev and libgloo-dev, or set CMAKE_PREFIX_PATH")
+  endif()
+  add_library(weft_torch INTERFACE)
+  target_include_directories(weft_torch SYSTEM INTERFACE ${WEFT_TORCH_INCLUDE} ${WEFT_GLOO_INCLUDE})
+  target_compile_definitions(weft_torch INTERFACE USE_C10D_GLOO)
+  target_link_libraries(weft_torch INTERFACE ${WEFT_TORCH_LIBRARY} ${WEFT_TORCH_CPU_LIBRARY} ${WEFT_C10_LIBRARY})
+  if(WEFT_GLOO_LIBRARY)
+    target_link_libraries(weft_torch INTERFACE ${WEFT_GLOO_LIBRARY})
+  endif()
+endif()

@@ -1,0 +1,270 @@
+// weft run: a plan for real, every rank a process of this machine, or one of those that a launcher has started.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "bundle/bundle.h"
+#include "cli/commands.h"
+#include "cli/plan_arguments.h"
+#include "report/plan_file.h"
+#include "run/environment.h"
+#include "run/launch.h"
+
+namespace weft {
+namespace {
+
+struct RunArguments {
+  PlanRequest request;
+  std::string plan;    // a file that has all of it
+  std::string bundle;  // where to write what ranks read, instead of running it
+  std::int64_t ranks = 0, steps = 5, threads = 1;
+  std::uint64_t seed = 1;
+  double learning_rate = 1e-3, timeout = 60;
+  bool check = false, timing = false, json = false;
+};
+
+Status check_words(const RunArguments& arguments) {
+  if (arguments.plan.empty() && arguments.request.model.empty())
+    return error("--model or a plan.json is required\nTry 'weft run --help'.");
+  if (!arguments.plan.empty() && !(arguments.request.model + arguments.request.strategy).empty())
+    return error("--model and --strategy: {} says them; leave one out", arguments.plan);
+  if (arguments.ranks < 0 || arguments.ranks > 1024) return error("--ranks {}: from 1 to 1024", arguments.ranks);
+  if (arguments.steps < 1) return error("--steps {}: at least 1", arguments.steps);
+  if (arguments.threads < 1) return error("--threads {}: at least 1", arguments.threads);
+  if (!(arguments.timeout > 0)) return error("--timeout {}: seconds, more than 0", arguments.timeout);
+  return Ok{};
+}
+
+// What is left out gets defaults for a run on processors: small batches, fp32. Each is told.
+Result<PlanRequest> settled(const RunArguments& arguments, std::int64_t ranks, std::vector<std::string>& assumptions) {
+  PlanRequest request = arguments.request;
+  if (!arguments.plan.empty()) {
+    WEFT_TRY(const PlanFile planned, read_plan_file(arguments.plan));
+    PlanRequest from_file = planned.request();
+    if (!request.dtype.empty()) from_file.dtype = request.dtype;
+    return from_file;
+  }
+  if (request.cluster.empty()) {
+    request.cluster = fmt::format("dgx-a100:{}", (ranks + 7) / 8);
+    assumptions.push_back(fmt::format("planned as for {} (--cluster); run on this machine", request.cluster));
+  }
+  if (!request.device_count) request.device_count = ranks;
+  if (request.strategy.empty()) {
+    request.strategy = fmt::format("dp={}", ranks);
+    assumptions.push_back(fmt::format("strategy {} (--strategy)", request.strategy));
+  }
+  if (request.dtype.empty()) {
+    request.dtype = "fp32";
+    assumptions.push_back("dtype fp32 (--dtype)");
+  }
+  if (!request.seq) {
+    WEFT_TRY(const ModelInfo info, describe_model(request.model));
+    if (info.seq > 128) {
+      request.seq = 128;
+      assumptions.push_back("128 tokens per sample (--seq)");
+    }
+  }
+  if (!request.global_batch && !names_a_file(request.strategy)) {
+    WEFT_TRY(const Shorthand shorthand, parse_shorthand(request.strategy));
+    if (!shorthand.ga) {
+      WEFT_TRY(const Parallelism degrees, complete(shorthand, ranks));
+      const std::int64_t samples = request.micro_batch.value_or(shorthand.mbs.value_or(1));
+      request.global_batch = degrees.dp * degrees.pp * samples;
+      assumptions.push_back(fmt::format("{} samples per step (--global-batch)", *request.global_batch));
+    }
+  }
+  return request;
+}
+
+struct Made {
+  Bundle bundle;
+  std::vector<std::string> assumptions;
+};
+
+Result<Made> make_bundle(const RunArguments& arguments, std::int64_t ranks) {
+  Made made;
+  WEFT_TRY(PlanRequest request, settled(arguments, ranks, made.assumptions));
+  // fp64 is a way to hold the numbers of an fp32 plan.
+  const bool exact = request.dtype == "fp64" || request.dtype == "float64";
+  if (exact) request.dtype = "fp32";
+  WEFT_TRY(const Plan plan, make_plan(request));
+  WEFT_TRY(CompiledStrategy compiled, compile_plan(plan));
+  if (const auto world = static_cast<std::int64_t>(plan.ranks().size());
+      arguments.ranks > 0 && world != arguments.ranks)
+    return error("--ranks {}: the plan is for {} ranks", arguments.ranks, world);
+  for (const Op& op : plan.graph().ops())
+    if (plan.graph().signatures()[op.signature].attrs.integer("dropless", 0)) {
+      made.assumptions.push_back(
+          "dropless routing is run with the capacity of balanced experts: tokens beyond it are dropped "
+          "(capacity_factor=)");
+      break;
+    }
+  made.bundle = {.model = plan.job->words.model,
+                 .strategy = plan.name,
+                 .numbers = exact ? Numbers::Float64 : Numbers::AsStored,
+                 .learning_rate = arguments.learning_rate,
+                 .seed = arguments.seed,
+                 .graph = plan.graph(),
+                 .program = numbered_by_rank(std::move(compiled.program)),
+                 .schedule = std::move(compiled.schedule)};
+  if (compiled.last && plan.model->last)
+    made.bundle.last = Bundle::Last{plan.model->last->graph, numbered_by_rank(std::move(*compiled.last))};
+  return made;
+}
+
+// A directory of its own, gone with what is in it.
+class TemporaryDirectory {
+ public:
+  static Result<TemporaryDirectory> make() {
+    std::string path = (std::filesystem::temp_directory_path() / "weft-run-XXXXXX").string();
+    if (!::mkdtemp(path.data())) return error("{}: {}", path, std::strerror(errno));
+    return TemporaryDirectory(path);
+  }
+  TemporaryDirectory(TemporaryDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+  void keep() { path_.clear(); }
+
+ private:
+  explicit TemporaryDirectory(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+// This process becomes the rank that a launcher has started.
+Result<Answer> become_rank(const RunArguments& arguments, const runtime::RankPlace& place) {
+  if (arguments.ranks > 0 && arguments.ranks != place.world)
+    return error("--ranks {}: the launcher has started {}", arguments.ranks, place.world);
+  WEFT_TRY(std::string program, runtime::rank_program());
+  WEFT_TRY(const Made made, make_bundle(arguments, place.world));
+  std::string path = (std::filesystem::temp_directory_path() / "weft-bundle-XXXXXX").string();
+  const int file = ::mkstemp(path.data());
+  if (file < 0) return error("{}: {}", path, std::strerror(errno));
+  ::close(file);
+  WEFT_TRY_OK(write_bundle(made.bundle, path));
+  std::string steps = std::to_string(arguments.steps), timeout = fmt::format("{}", arguments.timeout);
+  std::string words[] = {"--remove-bundle", "--steps", "--timeout", "--check"};
+  std::vector<char*> argv = {program.data(), path.data(),     words[0].data(), words[1].data(),
+                             steps.data(),   words[2].data(), timeout.data()};
+  if (arguments.check) argv.push_back(words[3].data());
+  argv.push_back(nullptr);
+  ::execv(program.c_str(), argv.data());
+  return error("{}: {}", program, std::strerror(errno));
+}
+
+int run(const RunArguments& arguments) {
+  if (const Status good = check_words(arguments); !good.ok()) return report(good.error());
+  const auto place = runtime::place_in([](const char* name) { return std::getenv(name); });
+  if (!place.ok()) return report(place.error());
+  if (*place && (*place)->world > 1) return finish(become_rank(arguments, **place));
+
+  const Result<Made> made = make_bundle(arguments, std::max<std::int64_t>(arguments.ranks, 1));
+  if (!made.ok()) return report(made.error());
+  const Bundle& bundle = made->bundle;
+  if (!arguments.bundle.empty()) {
+    if (const Status written = write_bundle(bundle, arguments.bundle); !written.ok())
+      return report(written.error().at("--bundle"));
+    return say(fmt::format("{}: {} ranks, {} instructions; run it with weft-rank\n", arguments.bundle,
+                           bundle.world_size(), bundle.program.instructions.size()));
+  }
+  const Result<std::string> program = runtime::rank_program();
+  if (!program.ok()) return report(program.error());
+  const Result<TemporaryDirectory> directory = TemporaryDirectory::make();
+  if (!directory.ok()) return report(directory.error());
+  const std::string file = directory->path() + "/bundle";
+  if (const Status written = write_bundle(bundle, file); !written.ok()) return report(written.error());
+
+  nlohmann::json json = {{"model", bundle.model},
+                         {"strategy", bundle.strategy},
+                         {"ranks", bundle.world_size()},
+                         {"numbers", name_of(bundle.numbers)},
+                         {"steps", nlohmann::json::array()},
+                         {"assumptions", made->assumptions}};
+  if (!arguments.json) {
+    say(fmt::format("{} · {} · {} ranks · {} micro-batches a step\n", bundle.model, bundle.strategy,
+                    bundle.world_size(), bundle.schedule.micro_batches));
+    for (const std::string& each : made->assumptions) say(fmt::format("  assumed: {}\n", each));
+  }
+  bool passed = true;
+  runtime::LaunchOptions options{.rank_program = *program,
+                                 .bundle = file,
+                                 .steps = static_cast<int>(arguments.steps),
+                                 .check = arguments.check,
+                                 .timeout = Seconds{arguments.timeout},
+                                 .threads = static_cast<int>(arguments.threads)};
+  options.on_step = [&](const runtime::StepReport& step) {
+    nlohmann::json each = {{"step", step.step}, {"loss", step.loss}};
+    if (arguments.timing) each["time_s"] = step.time.value;
+    json["steps"].push_back(std::move(each));
+    if (!arguments.json)
+      say(fmt::format("step {:<4} loss {:<10.6f} {:.3f} s\n", step.step, step.loss, step.time.value));
+  };
+  options.on_check = [&](const runtime::CheckReport& check) {
+    const bool good = check.difference <= check.bound;
+    passed = passed && good;
+    json["check"].push_back({{"step", check.step},
+                             {"tensor", check.name},
+                             {"difference", check.difference},
+                             {"bound", check.bound},
+                             {"ok", good}});
+    if (!arguments.json)
+      say(fmt::format("  as on one device to {:.1e}, bound {:.0e}{}: {}\n", check.difference, check.bound,
+                      good ? "" : "  FAILED", check.name));
+  };
+  const Result<runtime::LaunchOutcome> outcome = runtime::launch(bundle, directory->path(), options);
+  if (!outcome.ok()) return report(outcome.error());
+  using Kind = runtime::LaunchOutcome::Kind;
+  if (outcome->kind == Kind::BadInput) return report({outcome->message});
+  if (outcome->kind != Kind::Done) {
+    report({outcome->message});
+    return kFailed;
+  }
+  if (arguments.json) {
+    if (const int said = say(to_text(json)); said != kDone) return said;
+  }
+  return passed ? kDone : kFailed;
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Chosen& chosen) {
+  const auto arguments = std::make_shared<RunArguments>();
+  CLI::App* command =
+      app.add_subcommand("run", "Train for real by a plan: every rank a process, on libtorch and Gloo.");
+  command->footer(
+      std::string(kStrategyWords) +
+      "\nRanks are started on this machine, or by torchrun --no-python, mpirun or srun, whose variables are honoured.\n"
+      "Samples and weights are drawn from a seed, by name and index, so that any strategy trains the same function.\n"
+      "--check trains on one device beside it and compares loss, gradients and weights; the exit code is then 1 where\n"
+      "they differ by more than the type's rounding.\n"
+      "\nExamples:\n"
+      "  weft run --model gpt2-124m:layers=2,hidden=64,heads=4,vocab=512 --strategy tp=2,dp=2 --ranks 4 --check\n"
+      "  weft run --model resnet18 --strategy dp=2 --ranks 2 --steps 3 --dtype fp64 --check\n"
+      "  weft run found/plan.json --ranks 8                    what weft plan --out found wrote\n"
+      "  weft run --model gpt2-124m --strategy dp=8 --ranks 8 --bundle run.weft   for weft-rank elsewhere\n");
+  command->add_option("plan,--plan", arguments->plan, "a plan.json of weft plan --out, instead of what follows");
+  add_plan_arguments(*command, arguments->request);
+  for (const char* word : {"--model", "--cluster", "--strategy"}) command->get_option(word)->required(false);
+  command->add_option("--ranks", arguments->ranks, "processes (default: 1; a plan's own)");
+  command->add_option("--steps", arguments->steps, "of training")->capture_default_str();
+  command->add_option("--lr", arguments->learning_rate, "learning rate")->capture_default_str();
+  command->add_option("--seed", arguments->seed, "of samples and weights")->capture_default_str();
+  command->add_flag("--check", arguments->check, "compare every step with one device, unsharded");
+  command->add_option("--timeout", arguments->timeout, "seconds after which a rank that does not answer ends the run")
+      ->capture_default_str();
+  command->add_option("--threads", arguments->threads, "threads of a rank")->capture_default_str();
+  command->add_option("--bundle", arguments->bundle, "write what ranks read to this file, and run nothing");
+  command->add_flag("--timing", arguments->timing, "also how long steps took, in --json");
+  command->add_flag("--json", arguments->json, "one JSON object");
+  command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace weft

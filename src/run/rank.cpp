@@ -1,0 +1,151 @@
+#include "run/rank.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+#include "run/check.h"
+#include "run/environment.h"
+#include "run/executor.h"
+#include "run/progress_page.h"
+
+namespace weft::runtime {
+namespace {
+
+constexpr int kDone = 0, kFailed = 1, kBadInput = 2;
+
+// To the launcher, or to whoever reads stdout and stderr.
+class Reports {
+ public:
+  explicit Reports(int rank) : rank_(rank) {
+    if (const char* const pipe = std::getenv("WEFT_REPORTS")) pipe_ = std::atoi(pipe);
+  }
+  void step(std::int64_t step, double loss, double seconds) const {
+    if (rank_ != 0) return;
+    if (pipe_ >= 0)
+      say(fmt::format("step {} {} {}\n", step, loss, seconds));
+    else
+      fmt::print("step {}  loss {:.6f}  {:.3f} s\n", step, loss, seconds);
+  }
+  void check(std::int64_t step, const Comparison& worst) const {
+    if (pipe_ >= 0)
+      say(fmt::format("check {} {} {} {}\n", step, std::max(worst.difference, worst.spread), worst.bound, worst.name));
+    else
+      fmt::print("step {}  {} differs by {:.1e}, bound {:.0e}\n", step, worst.name, worst.difference, worst.bound);
+  }
+  int bad(const Error& error) const {
+    tell("bad", error);
+    return kBadInput;
+  }
+  int failed(const Error& error) const {
+    tell("error", error);
+    return kFailed;
+  }
+
+ private:
+  void tell(const char* word, const Error& error) const {
+    std::string message = error.message;
+    for (char& c : message)
+      if (c == '\n') c = ' ';
+    if (pipe_ >= 0)
+      say(fmt::format("{} {}\n", word, message));
+    else if (rank_ == 0 || std::strcmp(word, "bad") != 0)  // what is wrong with the input is said once
+      fmt::print(stderr, "weft: rank {}: {}\n", rank_, message);
+  }
+  void say(const std::string& line) const {
+    std::size_t at = 0;
+    while (at < line.size()) {
+      const ssize_t written = ::write(pipe_, line.data() + at, line.size() - at);
+      if (written <= 0) return;
+      at += static_cast<std::size_t>(written);
+    }
+  }
+
+  const int rank_;
+  int pipe_ = -1;
+};
+
+const Comparison* worst_of(const std::vector<Comparison>& list) {
+  const Comparison* worst = nullptr;
+  for (const Comparison& each : list)
+    if (!worst || (!each.ok() && worst->ok()) ||
+        (each.ok() == worst->ok() &&
+         std::max(each.difference, each.spread) > std::max(worst->difference, worst->spread)))
+      worst = &each;
+  return worst;
+}
+
+}  // namespace
+
+int run_rank(const RankOptions& options) {
+  Result<std::optional<RankPlace>> found = place_in([](const char* name) { return std::getenv(name); });
+  if (!found.ok()) return Reports(0).bad(found.error());
+  const RankPlace place = found->value_or(RankPlace{});
+  const Reports reports(place.rank);
+  const Result<Bundle> bundle = read_bundle(options.bundle);
+  if (options.remove_bundle) ::unlink(options.bundle.c_str());
+  if (!bundle.ok()) return reports.bad(bundle.error());
+  if (place.world != bundle->world_size())
+    return reports.bad(
+        error("{}: is for {} ranks, and {} were started", options.bundle, bundle->world_size(), place.world));
+  if (const Status good = check_kernels(bundle->graph, bundle->numbers); !good.ok()) return reports.bad(good.error());
+
+  if (const char* const threads = std::getenv("OMP_NUM_THREADS")) at::set_num_threads(std::max(1, std::atoi(threads)));
+  ExecutorOptions playing{.timeout = options.timeout, .mask_seed = bundle->seed, .progress = {}};
+  std::optional<ProgressPage> page;
+  if (const char* const path = std::getenv("WEFT_PROGRESS")) {
+    Result<ProgressPage> opened = ProgressPage::open(path, place.world);
+    if (!opened.ok()) return reports.failed(opened.error());
+    page.emplace(std::move(opened).value());
+    ProgressSlot* const slot = &page->of(place.rank);
+    playing.progress = [slot](const Progress& now) {
+      slot->step.store(now.step, std::memory_order_relaxed);
+      slot->micro_batch.store(now.micro_batch, std::memory_order_relaxed);
+      slot->instruction.store(now.instruction.index(), std::memory_order_relaxed);
+      slot->waiting.store(now.waiting ? 1 : 0, std::memory_order_relaxed);
+      slot->beats.fetch_add(1, std::memory_order_release);
+    };
+  }
+  std::optional<Rendezvous> rendezvous;
+  if (place.world == 1) {
+    rendezvous.emplace(Rendezvous::in_process());
+  } else {
+    Result<Rendezvous> met = Rendezvous::over_tcp(place.host, place.port, place.rank, place.world, options.timeout);
+    if (!met.ok()) return place.rank == 0 ? reports.bad(met.error()) : reports.failed(met.error());
+    rendezvous.emplace(std::move(met).value());
+  }
+  const LeafValues values = synthetic_values(*bundle);
+  Result<std::unique_ptr<Executor>> executor = Executor::make(*bundle, place.rank, *rendezvous, values, playing);
+  if (!executor.ok()) return reports.failed(executor.error());
+  std::optional<Unsharded> one_device;
+  if (options.check && place.rank == 0) one_device.emplace(*bundle, values, bundle->seed);
+
+  TensorId loss;
+  for (TensorId result : bundle->graph.results())
+    if (bundle->graph.name(result).ends_with("sums.loss")) loss = result;
+  bool good = true;
+  for (int step = 1; step <= options.steps; ++step) {
+    const StepNumbers numbers{static_cast<double>(step), bundle->learning_rate, 1};
+    const auto begun = std::chrono::steady_clock::now();
+    if (const Status played = (*executor)->step(numbers); !played.ok()) return reports.failed(played.error());
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+    const std::optional<double> value = loss.valid() ? (*executor)->result(loss) : std::nullopt;
+    reports.step(step, value.value_or(0), took.count());
+    if (!options.check) continue;
+    const Result<std::vector<Comparison>> compared =
+        check_step(**executor, one_device ? &*one_device : nullptr, *bundle, place.rank, numbers);
+    if (!compared.ok()) return reports.failed(compared.error());
+    if (const Comparison* const worst = worst_of(*compared)) {
+      reports.check(step, *worst);
+      good = good && worst->ok();
+    }
+  }
+  // Only device 0 has compared; without a launcher its exit code is what tells.
+  return good || std::getenv("WEFT_REPORTS") ? kDone : kFailed;
+}
+
+}  // namespace weft::runtime

@@ -1,0 +1,23 @@
+// One rank as a process: reads the bundle, meets the others, trains, reports.
+//
+// Reports are lines of text (launch.h) to the launcher's pipe; without one, to stdout, in words.
+#pragma once
+
+#include <string>
+
+#include "base/units.h"
+
+namespace weft::runtime {
+
+struct RankOptions {
+  std::string bundle;          // path of the file
+  bool remove_bundle = false;  // once it is read
+  int steps = 1;
+  bool check = false;
+  Seconds timeout{60};
+};
+
+// The exit code: 0 done, 1 a check or the run failed, 2 bad input.
+int run_rank(const RankOptions& options);
+
+}  // namespace weft::runtime

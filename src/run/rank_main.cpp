@@ -1,0 +1,32 @@
+// weft-rank BUNDLE [--steps N] [--check] [--timeout SECONDS]: one rank of a run. `weft run` starts as many as it needs;
+// torchrun --no-python, mpirun and srun can too.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "run/rank.h"
+
+int main(int argc, char** argv) {
+  weft::runtime::RankOptions options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--steps" && i + 1 < argc)
+      options.steps = std::atoi(argv[++i]);
+    else if (word == "--timeout" && i + 1 < argc)
+      options.timeout = weft::Seconds{std::atof(argv[++i])};
+    else if (word == "--check")
+      options.check = true;
+    else if (word == "--remove-bundle")
+      options.remove_bundle = true;
+    else if (!word.starts_with('-') && options.bundle.empty())
+      options.bundle = word;
+    else
+      options.bundle.clear(), i = argc;
+  }
+  if (options.bundle.empty() || options.steps < 1 || !(options.timeout.value > 0)) {
+    fmt::print(stderr, "usage: weft-rank BUNDLE [--steps N] [--check] [--timeout SECONDS]\n");
+    return 2;
+  }
+  return weft::runtime::run_rank(options);
+}

@@ -1,0 +1,49 @@
+// Where the numbers of a run come from: samples, weights as training begins, and what enters a step.
+//
+// Every value is a function of the tensor's name and the element's index in the whole tensor; of samples also of their
+// number since training began. So all ranks draw what one device would, whatever the split, and a step sees the same
+// samples under any strategy with the same global batch.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "bundle/bundle.h"
+#include "run/region.h"
+
+namespace weft::runtime {
+
+// What a player gives with a step; the first is 1.
+struct StepNumbers {
+  double step = 1, learning_rate = 1e-3, loss_scale = 1;
+};
+
+// Fills in a part of a leaf (input, parameter or state), in row-major order. `step` counts from 0, `micro_batch` within
+// the step; of parameters and states both are 0.
+using LeafValues = std::function<void(TensorId leaf, std::int64_t step, std::int32_t micro_batch, const Region& part,
+                                      std::span<double>)>;
+
+// Calls f(index in the whole tensor) for every element of a part, in its order.
+template <class F>
+void for_each_index(const Region& part, const Shape& shape, const F& f, std::size_t dim = 0, std::int64_t index = 0) {
+  if (dim == shape.size()) return f(index);
+  for (const Range& range : part.dims[dim])
+    for (std::int64_t at = range.begin; at < range.end; ++at)
+      for_each_index(part, shape, f, dim + 1, index * shape[dim] + at);
+}
+
+// Tokens and labels below what tables and classes there are, images between −1 and 1; weights uniform with a variance of
+// one over their inputs, gains 1, offsets 0; master weights as their weights.
+LeafValues synthetic_values(const Bundle& bundle);
+
+// What the masks of one operator are drawn from in one micro-batch, counted since training began.
+inline std::uint64_t mask_salt(std::uint64_t seed, OpId op, std::int64_t micro_batch) {
+  return seed + static_cast<std::uint64_t>(op.index()) * 0x9e3779b97f4a7c15ULL +
+         static_cast<std::uint64_t>(micro_batch) * 0xd1342543de82ef95ULL;
+}
+
+// The share of a step's samples that a micro-batch has: `loss_weight`.
+double share_of_samples(const Bundle& bundle, std::int32_t micro_batch);
+
+}  // namespace weft::runtime
