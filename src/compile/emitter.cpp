@@ -42,7 +42,7 @@ void Emitter::settle_sending(Communicate& communicate) const {
   communicate.parts = settled_parts(program_, graph_, communicate, options_);
 }
 
-InstructionId Emitter::write(InstructionId id, MeshId on, What what, Stream stream) {
+InstructionId Emitter::write(InstructionId id, MeshId on, What&& what, Stream stream) {
   if (auto* communicate = std::get_if<Communicate>(&what)) settle_sending(*communicate);
   Instruction instruction{on, position_.guard, position_.weight_part, std::move(what), stream, {}};
   if (!id.valid()) id = numbering_.of(instruction);

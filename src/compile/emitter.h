@@ -31,7 +31,7 @@ class Emitter {
   // On the stream that is usual for it, or on the one given; appended to the position's list.
   InstructionId emit(MeshId on, What what) {
     const Stream stream = stream_of(what);
-    return emit(on, std::move(what), stream);
+    return write(InstructionId(), on, std::move(what), stream);
   }
   InstructionId emit(MeshId on, What what, Stream stream) {
     return write(InstructionId(), on, std::move(what), stream);
@@ -53,7 +53,7 @@ class Emitter {
  private:
   Stream stream_of(const What& what) const;
   void settle_sending(Communicate& communicate) const;
-  InstructionId write(InstructionId id, MeshId on, What what, Stream stream);
+  InstructionId write(InstructionId id, MeshId on, What&& what, Stream stream);
 
   const Graph& graph_;
   const CompileOptions& options_;

@@ -15,6 +15,7 @@ class Liveness {
            Passages& passages)
       : program_(program), group_(group), position_(position), numbering_(numbering), passages_(passages) {}
 
+  void reserve(std::size_t buffers) { last_use_at_.reserve(buffers); }
   // Forgets the uses noted for another group.
   void begin_code() { last_uses_.clear(); }
   // Indexes the frees that the group had before the change, and forgets them again.

@@ -32,7 +32,9 @@ Lowering::Lowering(const TrainingGraph& training, const Sequence& sequence, cons
                       parameter_tensors_, reuse_),
       optimizer_step_(graph_, sequence, program, group_, position_, splits_, emitter_, buffers_, parameter_tensors_,
                       homes_, reuse_) {
-  numbering_.reserve(3 * sequence.turns().size());  // mostly more than there will be
+  const std::size_t expected = 3 * sequence.turns().size();  // mostly more than there will be
+  numbering_.reserve(expected);
+  liveness_.reserve(expected);
   for (TurnId turn : sequence.turns().ids()) {
     const TurnKind kind = sequence.turns()[turn].kind;
     if (kind == TurnKind::Operator || kind == TurnKind::ScalarSum || kind == TurnKind::Scalar)
@@ -61,22 +63,22 @@ Result<GroupCode> Lowering::lower(GroupId group) {
     numbering_.release(made);
     return done.error();
   }
-  GroupCode code;
-  code.events = std::move(made.events);
-  code.frees = made.frees;
-  code.chains = std::move(made.chains);
-  if (group_.once) return code;
-  code.homes = std::move(made.homes);
-  code.collector = made.collector;
-  code.first_term = made.first_term;
-  code.total = made.total;
-  code.summed = made.summed;
-  code.passages = made.passages;
-  code.buffers = made.buffers;
-  code.instructions = made.instructions;
-  code.transfers = made.transfers;
-  code.uses = made.uses;
-  return code;
+  if (group_.once)
+    return GroupCode{
+        std::move(made.events), made.frees, {}, std::move(made.chains), {}, {}, {}, {}, {}, {}, {}, {}, {}};
+  return GroupCode{std::move(made.events),
+                   made.frees,
+                   std::move(made.homes),
+                   std::move(made.chains),
+                   made.collector,
+                   made.first_term,
+                   made.total,
+                   made.summed,
+                   made.passages,
+                   made.buffers,
+                   made.instructions,
+                   made.transfers,
+                   made.uses};
 }
 
 Result<GroupCode> Lowering::lower_again(GroupId group, GroupCode& before, Overwritten& journal, Touched& touched) {
