@@ -1,6 +1,7 @@
 // weft run: a plan for real, every rank a process of this machine, or one of those that a launcher has started.
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>

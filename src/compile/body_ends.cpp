@@ -36,7 +36,10 @@ void BodyEnds::note(TurnId turn, Phase phase, InstructionId id) {
     const Buffer& to = program_.buffers[copy->to];
     if (!to.on_host || program_.buffers[to.memory].kind != BufferKind::State) return;
     end.waits = Stream::CopyIn;
-  } else if (!std::holds_alternative<Send>(instruction.what) || options_.transfers.overlap) {
+  } else if (const auto* send = std::get_if<Send>(&instruction.what)) {
+    const Buffer& from = program_.buffers[program_.transfers[send->transfer].from];
+    if (options_.transfers.overlap && !outlives_micro_batches(program_.buffers[from.memory].kind)) return;
+  } else {
     return;
   }
   Waiting& waiting = ends_[end];

@@ -1,7 +1,8 @@
 // The waits at the end of a body.
 //
 // Where a stack does not overlap transfers with computation, the compute stream waits until all that the body has sent
-// has arrived. The stream of copies from the host waits until the body's gradients have been written there, because the
+// has arrived; where it does, only until what is sent out of stored parameters has, which the optimizer overwrites (an
+// activation's memory is freed after its send instead). The stream of copies from the host waits until the body's gradients have been written there, because the
 // next micro-batch reads them again to add its own.
 #pragma once
 

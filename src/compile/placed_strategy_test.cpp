@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "compile/from_strategy.h"
 #include "models/models.h"
+#include "program/verify.h"
 #include "reference/one_device.h"
 #include "strategy/layers.h"
 #include "strategy/placing.h"
@@ -378,6 +379,27 @@ TEST(PlacedStrategy, ChunksOfARankHaveMeshesOfDifferentShapes) {
       EXPECT_EQ(problem(*model, yaml("zb-v", {tensor, data, narrow, both})), "") << zero;
       EXPECT_EQ(problem(*model, yaml("dualpipe-v", {both, narrow, data, tensor})), "") << zero;
     }
+  }
+}
+
+// A class token is a parameter that an operator shows as an activation: what is sent out of its memory has left before
+// the optimizer writes there, also where sends overlap computation.
+TEST(PlacedStrategy, AParameterThatIsSentIsNotOverwrittenOnTheWay) {
+  const TrainingGraph training = zoo("vit-b:layers=1", 4, {});
+  const Strategy strategy = parse_strategy(
+                                "mesh: {axes: {dp: 1}}\n"
+                                "rules:\n"
+                                "  - {match: embed.class_token, place: {degrees: {}, devices: [1]}}\n",
+                                "plan.yaml")
+                                .value();
+  const Cluster cluster = parse_cluster("dgx-h100:1").value();
+  const ResolvedStrategy resolved = resolve(strategy, training, cluster, "plan.yaml").value();
+  for (const bool overlap : {true, false}) {
+    CompileOptions options;
+    options.transfers.overlap = overlap;
+    const CompiledStrategy plan = compile_strategy(training, resolved, options).value();
+    const Status verified = verify(plan.program, training.graph, plan.schedule);
+    EXPECT_TRUE(verified.ok()) << verified.error().message;
   }
 }
 
