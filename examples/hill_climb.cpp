@@ -10,7 +10,7 @@
 
 #include "cost/analytic.h"
 #include "hybrid/enumerate.h"
-#include "hybrid/hybrid_search_space.h"
+#include "hybrid/hybrid_problem.h"
 
 namespace weft {
 namespace {

@@ -18,7 +18,7 @@ Composer::Composer(const PlanProblem& problem, const CostModel& cost)
 }
 
 BlockShape Composer::shape_of(const HybridPlan& plan) {
-  // Where something is computed again and gathered, programs of schedules that split backward are not the others'.
+  // Recomputation that gathers activations compiles differently in schedules that split the backward pass.
   const bool split = plan.schedule == PlanSchedule::ZeroBubbleH1 || plan.schedule == PlanSchedule::ZeroBubbleV;
   const bool differs = split && plan.recompute != PlanRecompute::None && plan.tp * plan.cp > 1;
   return {plan.tp, plan.cp, plan.ep, plan.micro_batch, plan.sequence_parallel, plan.recompute, plan.cp_mode, differs};
@@ -37,11 +37,11 @@ void Composer::prepare(std::span<const HybridPlan> plans, int threads) {
   for (std::size_t i = 0; i < shapes.size(); ++i) blocks_.emplace(shapes[i], std::move(found[i]));
 }
 
-const ReplicaData& Composer::data_of(const HybridPlan& plan, const BlockCosts& block) const {
+const DataParallelCosts& Composer::data_of(const HybridPlan& plan, const BlockCosts& block) const {
   const DataKey key{plan.tp, plan.cp, plan.ep, plan.dp, plan.zero, plan.copies, plan.sequence_parallel};
   const std::lock_guard lock(mutex_);
-  std::unique_ptr<const ReplicaData>& known = data_[key];
-  if (!known) known = std::make_unique<ReplicaData>(make_replica_data(problem_, groups_, plan, block));
+  std::unique_ptr<const DataParallelCosts>& known = data_[key];
+  if (!known) known = std::make_unique<DataParallelCosts>(data_parallel_costs(problem_, groups_, plan, block));
   return *known;
 }
 
@@ -58,7 +58,7 @@ const PipelineClock& Composer::clock_of(const HybridPlan& plan) const {
       .first->second;
 }
 
-bool Composer::deal_sections(const HybridPlan& plan, Stages& stages) const {
+bool Composer::assign_sections(const HybridPlan& plan, Stages& stages) const {
   const std::int64_t count = std::int64_t{plan.pp} * plan.vpp;
   const std::vector<std::int64_t> layers = stage_layers(problem_.layers.count(), count, plan.split);
   if (layers.empty()) return false;
@@ -77,7 +77,7 @@ bool Composer::deal_sections(const HybridPlan& plan, Stages& stages) const {
 std::optional<std::int64_t> Composer::memory(const HybridPlan& plan) const {
   const BlockCosts* block = block_of(plan);
   thread_local Stages stages;
-  if (!block || !deal_sections(plan, stages)) return std::nullopt;
+  if (!block || !assign_sections(plan, stages)) return std::nullopt;
   const PipelineClock& clock = clock_of(plan);
   if (!clock.valid()) return std::nullopt;
   return memory_of(plan, *block, stages, clock.table()).memory;
@@ -86,7 +86,7 @@ std::optional<std::int64_t> Composer::memory(const HybridPlan& plan) const {
 std::optional<Composition> Composer::compose(const HybridPlan& plan, double bound_above) const {
   const BlockCosts* block = block_of(plan);
   thread_local Stages stages;
-  if (!block || !deal_sections(plan, stages)) return std::nullopt;
+  if (!block || !assign_sections(plan, stages)) return std::nullopt;
   const PipelineClock& clock = clock_of(plan);
   if (!clock.valid()) return std::nullopt;
   Composition made;

@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// What a pass over a stage leaves behind, and the most above what was held before it.
+// Memory of a pass over a stage: the change from its beginning to its end, and its peak above its beginning.
 struct Passed {
   std::int64_t net = 0, most = 0;
 
@@ -40,8 +40,8 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
   const SoftwareStack& stack = problem_.stack();
   const bool tied = problem_.model().tied_embeddings && plan.pp > 1;
   int communicators = (plan.tp > 1) + (plan.pp > 1) + (tied ? 1 : 0);
-  // Of activations over the context, of tokens over the experts, of gradients over all replicas (dense ones, and those
-  // of experts) and over the copies.
+  // Communicators: context parallelism, expert parallelism, gradients over all replicas (dense and expert ones), and
+  // copies of hybrid sharding.
   communicators += plan.cp > 1;
   communicators += plan.ep > 1;
   communicators += groups.shards() > std::max(plan.cp, plan.ep);
@@ -51,7 +51,7 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
       plan.tp == problem_.devices || plan.dp / plan.copies == problem_.devices || plan.cp == problem_.devices;
   if (problem_.devices > 1 && !one_axis) ++communicators;  // of all devices
   const MemoryOverheads& overheads = memory_overheads();
-  // What a device keeps of a section, spread as the plan says.
+  // What a device keeps of a section, sharded by the plan's ZeRO stage. unit: bytes that ZeRO-3 gathers for it.
   struct Kept {
     HeldBytes held;
     std::int64_t elements = 0, unit = 0;
@@ -105,9 +105,9 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
       const std::vector<std::int32_t>& in_flight = table.in_flight(rank);
       for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
         const Chunk& of = chunks[chunk];
-        // A table may be a short one that stands for many micro-batches; GPipe keeps them all.
+        // A short table may stand for more micro-batches than it has; GPipe keeps all of them.
         saved_all += (plan.schedule == PlanSchedule::GPipe ? plan.micro_batches : in_flight[chunk]) * of.forward.net;
-        // Above all that is in flight: in the forward pass of the last, in the backward pass of the first.
+        // The peak above all that is in flight: in the last one's forward pass or in the first one's backward pass.
         above = std::max({above, of.forward.most - of.forward.net, of.backward.most});
       }
     } else {
@@ -126,9 +126,9 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
     held.buffers.value = above;
     if (plan.zero >= 3 && groups.shards() > 1)
       held.buffers.value += std::max(1, stack.gathers_in_flight.value) * largest_unit;
-    // Flat copies of a spread optimizer, by the parameters that the device holds.
-    const std::int64_t beside = plan.zero > 0 ? elements * stack.kept_per_parameter.value : 0;
-    const std::int64_t total = reserved_estimate(held).value + beside + overheads.context.value.value +
+    // Flat copies that a sharded optimizer keeps, in proportion to the parameters that the device holds.
+    const std::int64_t flat_copies = plan.zero > 0 ? elements * stack.kept_per_parameter.value : 0;
+    const std::int64_t total = reserved_estimate(held).value + flat_copies + overheads.context.value.value +
                                overheads.communicator.value.value * communicators;
     if (total > fullest.memory) fullest = {total, saved_all};
   }

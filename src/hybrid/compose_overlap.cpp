@@ -7,28 +7,28 @@
 namespace weft {
 namespace {
 
-constexpr double kShortSpan = 0.02;  // of a pass: communication that is not looked at by itself
+constexpr double kShortSpan = 0.02;  // share of a pass: shorter communication counts in the pass's mean speed only
 
 }  // namespace
 
-Beside Composer::device_sharing(const std::vector<ComputeShare>& shares, const ReplicaData& data) const {
+OverlapSpeed Composer::device_sharing(const std::vector<ComputeShare>& shares, const DataParallelCosts& data) const {
   const auto one = static_cast<double>(kOne);
-  const DeviceLoad said{data.sm_share, data.memory_share, 0};
-  double alone = 0, beside = 0, moved = 0;
+  const DeviceLoad communication{data.sm_share, data.memory_share, 0};
+  double alone = 0, overlapped = 0, moved = 0;
   for (const ComputeShare& share : shares) {
     const DeviceLoad load{share.sm_share, share.memory_share, share.waves};
-    const double takes = share.time * one / compute_speed(interference_, load, said);
+    const double takes = share.time * one / compute_speed(interference_, load, communication);
     alone += share.time;
-    beside += takes;
-    moved += takes * communication_speed(interference_, load, said) / one;
+    overlapped += takes;
+    moved += takes * communication_speed(interference_, load, communication) / one;
   }
-  return alone > 0 ? Beside{alone / beside, moved / beside} : Beside{};
+  return alone > 0 ? OverlapSpeed{alone / overlapped, moved / overlapped} : OverlapSpeed{};
 }
 
-const std::vector<Composer::BesideData>& Composer::device_sharing(const BlockCosts& block,
-                                                                  const ReplicaData& data) const {
+const std::vector<Composer::SectionOverlap>& Composer::device_sharing(const BlockCosts& block,
+                                                                      const DataParallelCosts& data) const {
   const std::lock_guard lock(mutex_);
-  std::vector<BesideData>& known = device_sharing_[{&block, data.sm_share, data.memory_share}];
+  std::vector<SectionOverlap>& known = device_sharing_[{&block, data.sm_share, data.memory_share}];
   if (!known.empty()) return known;
   const auto add = [&](const SectionCost& of) {
     known.push_back({device_sharing(of.forward_shares, data), device_sharing(of.backward_shares, data)});
@@ -39,54 +39,58 @@ const std::vector<Composer::BesideData>& Composer::device_sharing(const BlockCos
   return known;
 }
 
-const std::vector<Composer::BesideData>& Composer::sharing_of(const BlockCosts& block, const ReplicaData& data) const {
-  const std::vector<BesideData>& device = device_sharing(block, data);
+const std::vector<Composer::SectionOverlap>& Composer::sharing_of(const BlockCosts& block,
+                                                                  const DataParallelCosts& data) const {
+  const std::vector<SectionOverlap>& device = device_sharing(block, data);
   const std::lock_guard lock(mutex_);
-  std::vector<BesideData>& known = sharing_[{&block, &data}];
+  std::vector<SectionOverlap>& known = sharing_[{&block, &data}];
   if (!known.empty()) return known;
-  // What communication inside a section leaves to the replicas' and they to it.
+  // Speeds of communication inside a section and of data-parallel communication on the links that they share.
   const auto share = [&](const LinkLoads& inside) {
-    Beside beside{0, 0};
-    for (const ReplicaData::Step& step : data.steps) {
+    OverlapSpeed speed{0, 0};
+    for (const DataParallelCosts::Step& step : data.steps) {
       const Sharing sharing = share_links(inside, step.links);
-      beside.compute += step.part * sharing.one;
-      beside.say += step.part * sharing.other;
+      speed.compute += step.part * sharing.one;
+      speed.communicate += step.part * sharing.other;
     }
-    return data.steps.empty() ? Beside{} : beside;
+    return data.steps.empty() ? OverlapSpeed{} : speed;
   };
-  const auto add_pass = [&](double takes, double compute, Beside own, const std::vector<Communicating>& said,
-                            const std::vector<Beside>& loads, std::vector<StreamSpan>& spans) {
-    if (takes <= 0) return Beside{};
-    double say = data.steps.empty() ? 1 : 0;
-    for (const ReplicaData::Step& step : data.steps) say += step.part * std::min(1.0, own.say * step.spare);
-    double rest = takes, longer = 0, lost = 0;  // seconds that are in no span
-    for (const Communicating& each : said) {
-      const Beside& beside = loads[each.loads];
+  const auto add_pass = [&](double takes, double compute, OverlapSpeed own,
+                            const std::vector<CommunicationSpan>& inside, const std::vector<OverlapSpeed>& loads,
+                            std::vector<StreamSpan>& spans) {
+    if (takes <= 0) return OverlapSpeed{};
+    double communicate = data.steps.empty() ? 1 : 0;
+    for (const DataParallelCosts::Step& step : data.steps)
+      communicate += step.part * std::min(1.0, own.communicate * step.spare);
+    double rest = takes, longer = 0, lost = 0;  // rest: seconds outside of all spans
+    for (const CommunicationSpan& each : inside) {
+      const OverlapSpeed& speed = loads[each.loads];
       const double start = std::max(each.start, spans.empty() ? 0 : spans.back().end), end = each.start + each.takes;
-      if (end <= start || beside.compute + beside.say >= 2) continue;
+      if (end <= start || speed.compute + speed.communicate >= 2) continue;
       const bool short_one = end - start < kShortSpan * takes;
-      if (short_one) {  // counted in the mean
-        longer += (end - start) * (1 / beside.compute - 1);
-        lost += (end - start) / beside.compute * (1 - beside.say);
+      if (short_one) {  // counts in the mean
+        longer += (end - start) * (1 / speed.compute - 1);
+        lost += (end - start) / speed.compute * (1 - speed.communicate);
       } else {
-        spans.push_back({start, end, beside});
+        spans.push_back({start, end, speed});
         rest -= end - start;
       }
     }
     compute = std::min(compute, rest);
     longer += compute * (1 / own.compute - 1);
-    lost += compute / own.compute * (1 - say);
+    lost += compute / own.compute * (1 - communicate);
     rest = std::max(rest, 1e-12);
-    return Beside{rest / (rest + longer), std::max(1.0 / 64, 1 - lost / (rest + longer))};
+    return OverlapSpeed{rest / (rest + longer), std::max(1.0 / 64, 1 - lost / (rest + longer))};
   };
   const auto add = [&](const SectionCost& of) {
-    const BesideData& alone = device[known.size()];
-    std::vector<Beside> loads;
+    const SectionOverlap& alone = device[known.size()];
+    std::vector<OverlapSpeed> loads;
     for (const LinkLoads& each : of.loads) loads.push_back(share(each));
-    BesideData& made = known.emplace_back();
-    made.forward = add_pass(of.forward, of.compute_forward, alone.forward, of.forward_said, loads, made.forward_spans);
-    made.backward =
-        add_pass(of.backward, of.compute_backward, alone.backward, of.backward_said, loads, made.backward_spans);
+    SectionOverlap& made = known.emplace_back();
+    made.forward =
+        add_pass(of.forward, of.compute_forward, alone.forward, of.forward_communication, loads, made.forward_spans);
+    made.backward = add_pass(of.backward, of.compute_backward, alone.backward, of.backward_communication, loads,
+                             made.backward_spans);
   };
   add(block.before);
   for (const SectionCost& kind : block.kinds) add(kind);

@@ -1,5 +1,5 @@
-// The step time of a plan: sections become stages, stages a pipeline; then gradients that are still to be reduced and the
-// optimizer's step.
+// The step time of a plan: sections become stages, stages a pipeline; then gradients that are still to be reduced and
+// the optimizer's step.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -8,9 +8,9 @@
 
 namespace weft {
 
-// From every device to the one `distance` ranks further. What a group of them in one node will hold alike may be sent
-// to each in part, while they gather it from one another.
-double Composer::sent(std::int64_t distance, std::int64_t bytes, const StridedGroup& alike) const {
+// Of a transfer from every device to the one `distance` ranks further. Where the receiving group of one node `alike`
+// will hold the same tensor, the stack may send a part to each, and they all-gather the parts.
+double Composer::transfer_time(std::int64_t distance, std::int64_t bytes, const StridedGroup& alike) const {
   const StridedGroup gathering = problem_.stack().p2p_in_parts.value ? alike : StridedGroup{};
   const std::lock_guard lock(mutex_);
   const auto [found, fresh] = transfers_.try_emplace({distance, bytes, gathering}, 0);
@@ -26,44 +26,46 @@ struct Composer::StageWork {
   };
   std::vector<Effective> sections;
   std::vector<StageTimes> stages;
-  std::vector<StreamTimes> streams;  // of stages whose replicas talk in every micro-batch; empty: they do not
-  double transfer = 0;               // between stages, where nobody waits for it
+  std::vector<StreamTimes> streams;  // by stage, with data-parallel communication in every micro-batch; else empty
+  double transfer = 0;               // between stages, where the sender does not wait for it
 };
 
-// Of the time of adding to gradients, what a micro-batch saves on the average: in the first, sums begin.
-double Composer::begun(const HybridPlan& plan, const SectionCost& cost) { return cost.accumulate / plan.micro_batches; }
+double Composer::skipped_accumulation(const HybridPlan& plan, const SectionCost& cost) {
+  return cost.accumulate / plan.micro_batches;
+}
 
-void Composer::play_replicas(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data,
-                             const Stages& stages, StageWork& work) const {
+void Composer::play_data_parallel(const HybridPlan& plan, const BlockCosts& block, const DataParallelCosts& data,
+                                  const Stages& stages, StageWork& work) const {
   const SoftwareStack& stack = problem_.stack();
   const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
   const auto at = [&](std::int32_t i) -> const SectionCost& {
     return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
   };
   const ReplicaGroups groups = replica_groups(plan);
-  const std::vector<BesideData>& sharing = sharing_of(block, data);
+  const std::vector<SectionOverlap>& sharing = sharing_of(block, data);
   const bool overlap = stack.gradient_overlap.value;
   thread_local std::vector<StreamSection> streamed;
   streamed.resize(static_cast<std::size_t>(sections));
   for (std::int32_t i = 0; i < sections; ++i) {
     const SectionCost& cost = at(i);
-    const SectionData& said = data.sections[static_cast<std::size_t>(i)];
+    const SectionSync& sync = data.sections[static_cast<std::size_t>(i)];
     StreamSection& made = streamed[static_cast<std::size_t>(i)];
     made.forward = cost.forward;
     made.backward = cost.backward - cost.accumulate;
-    made.forward_beside = sharing[static_cast<std::size_t>(i)].forward;
-    made.backward_beside = sharing[static_cast<std::size_t>(i)].backward;
+    made.forward_overlap = sharing[static_cast<std::size_t>(i)].forward;
+    made.backward_overlap = sharing[static_cast<std::size_t>(i)].backward;
     made.forward_spans = sharing[static_cast<std::size_t>(i)].forward_spans;
     made.backward_spans = sharing[static_cast<std::size_t>(i)].backward_spans;
-    // What was reduced is added in parts, on the stream that reduced it or, where computation waits for it, by that.
-    const double adds = (cost.accumulate - begun(plan, cost)) / static_cast<double>(groups.shards());
+    // Reduced gradients are accumulated in shards: on the communication stream or, where computation waits for
+    // reductions, on the computation stream.
+    const double adds = (cost.accumulate - skipped_accumulation(plan, cost)) / static_cast<double>(groups.shards());
     if (!overlap) made.adds = adds;
     made.forward_done = cost.forward_done;
     made.backward_done = std::min(cost.backward_done, made.backward);
     made.gathers.clear();
     made.reduces.clear();
     if (plan.zero == 3)
-      for (const SaidPiece& piece : said.gathers) {
+      for (const FusedCollective& piece : sync.gathers) {
         StreamGather& of = made.gathers.emplace_back();
         of.forward = piece.seconds;
         if (stack.reshard_after_forward.value && i > 0) of.backward = piece.seconds;
@@ -74,16 +76,16 @@ void Composer::play_replicas(const HybridPlan& plan, const BlockCosts& block, co
           of.backward_use = std::min(of.backward_use, each.backward_use);
         }
       }
-    for (const SaidPiece& piece : said.reduces) {
+    for (const FusedCollective& piece : sync.reduces) {
       StreamReduce& of = made.reduces.emplace_back();
       of.takes = piece.seconds;
-      if (overlap) of.takes += adds * piece.seconds / said.reduce;
+      if (overlap) of.takes += adds * piece.seconds / sync.reduce;
       for (std::int32_t parameter : piece.parameters)
         of.ready = std::max(of.ready, cost.parameters[static_cast<std::size_t>(parameter)].backward_ready);
       of.ready = std::min(of.ready, made.backward);
     }
   }
-  // What belongs to no layer is a unit of its own: gathered at the beginning, reduced in the end.
+  // Parameters of no layer are one unit, gathered at the beginning and reduced at the end.
   const bool rest = plan.zero == 3 && stages.sections.size() == 1;
   if (rest) {
     StreamSection &first = streamed.front(), &last = streamed.back();
@@ -112,34 +114,36 @@ void Composer::play_replicas(const HybridPlan& plan, const BlockCosts& block, co
   }
 }
 
-const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data,
-                                             const Stages& stages) const {
+const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const BlockCosts& block,
+                                             const DataParallelCosts& data, const Stages& stages) const {
   const SoftwareStack& stack = problem_.stack();
   const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
   const auto at = [&](std::int32_t i) -> const SectionCost& {
     return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
   };
-  const bool spread = plan.dp * plan.cp > 1;
+  const bool has_replicas = plan.dp * plan.cp > 1;
   thread_local StageWork work;
   std::vector<StageWork::Effective>& effective = work.sections;
   effective.clear();
   work.streams.clear();
-  const std::vector<BesideData>* const sharing = spread && plan.zero < 2 ? &device_sharing(block, data) : nullptr;
+  const std::vector<SectionOverlap>* const sharing =
+      has_replicas && plan.zero < 2 ? &device_sharing(block, data) : nullptr;
   for (std::int32_t i = 0; i < sections; ++i) {
     const SectionCost& cost = at(i);
     double slow = 1;
     if (sharing && cost.backward > 0)
       slow += (1 / (*sharing)[static_cast<std::size_t>(i)].backward.compute - 1) *
               std::min(1.0, cost.compute_backward / cost.backward);
-    const double backward = cost.backward - begun(plan, cost);
-    const double weight = std::min(std::max(0.0, cost.backward_weight - begun(plan, cost)), 0.9 * backward);
+    const double backward = cost.backward - skipped_accumulation(plan, cost);
+    const double weight =
+        std::min(std::max(0.0, cost.backward_weight - skipped_accumulation(plan, cost)), 0.9 * backward);
     effective.push_back({cost.forward, backward - weight, weight, slow});
   }
 
   std::vector<StageTimes>& times = work.stages;
   times.assign(stages.sections.size(), {});
-  if (spread && plan.zero >= 2) {
-    play_replicas(plan, block, data, stages, work);
+  if (has_replicas && plan.zero >= 2) {
+    play_data_parallel(plan, block, data, stages, work);
   } else {
     for (std::size_t stage = 0; stage < times.size(); ++stage)
       for (std::int32_t section : stages.sections[stage]) {
@@ -154,26 +158,28 @@ const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const Block
   double& transfer = work.transfer;
   transfer = 0;
   if (plan.pp > 1) {
-    transfer = sent(problem_.devices / plan.pp, block.boundary_bytes, {plan.sequence_parallel ? 1 : plan.tp, 1});
-    if (!stack.p2p_overlap.value)  // who sends waits
+    transfer =
+        transfer_time(problem_.devices / plan.pp, block.boundary_bytes, {plan.sequence_parallel ? 1 : plan.tp, 1});
+    if (!stack.p2p_overlap.value)  // the sender waits
       for (std::size_t stage = 0; stage < times.size(); ++stage) {
         if (stage + 1 < times.size()) times[stage].forward += transfer;
         if (stage > 0) times[stage].backward_input += transfer;
       }
-    if (!stack.p2p_overlap.value) transfer = 0;  // in the sender's time
+    if (!stack.p2p_overlap.value) transfer = 0;  // it is in the sender's time
   }
   return work;
 }
 
-void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data, const Stages& stages,
-                         const PipelineClock& clock, double bound_above, Composition& made) const {
+void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const DataParallelCosts& data,
+                         const Stages& stages, const PipelineClock& clock, double bound_above,
+                         Composition& made) const {
   const SoftwareStack& stack = problem_.stack();
   const PipelineTable& table = clock.table();
   const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
   const auto at = [&](std::int32_t i) -> const SectionCost& {
     return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
   };
-  const bool spread = plan.dp * plan.cp > 1;
+  const bool has_replicas = plan.dp * plan.cp > 1;
   made.bound_s = bound_of(plan, block, data, stages, table, 1);
   if (bound_above > 0 && made.bound_s > bound_above) return;
   const StageWork& stage_work = work_of(plan, block, data, stages);
@@ -182,7 +188,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
 
   const double micro_batches = plan.micro_batches;
   double busiest = 0, exposed_data = 0;
-  thread_local std::vector<double> work;  // of a rank and micro-batch
+  thread_local std::vector<double> work;  // by rank, of one micro-batch
   work.assign(static_cast<std::size_t>(table.ranks()), 0);
   for (int rank = 0; rank < table.ranks(); ++rank) {
     double& own = work[static_cast<std::size_t>(rank)];
@@ -202,7 +208,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     clock.play(times, stage_work.transfer, played);
   }
 
-  // A table that the first and the last stage have is summed after the backward pass, by both, and exchanged.
+  // The gradient of a tied embedding is reduced on the first and on the last stage after backward, then exchanged.
   const int last_stage = static_cast<int>(stages.sections.size()) - 1;
   const auto rank_of = [&](int stage) {
     for (int place = 0; place < table.ranks() * table.chunks(); ++place)
@@ -213,7 +219,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
   const bool tied = problem_.model().tied_embeddings && first_rank != last_rank && block.before.dense.gradients > 0;
   double summed = 0;
 
-  // Gradients: reduced beside the last micro-batch's backward pass, or after it.
+  // Gradients are reduced during the last micro-batch's backward pass, or after it.
   const ReplicaGroups groups = replica_groups(plan);
   double finish = 0, step_tail = 0;
   for (int rank = 0; rank < table.ranks(); ++rank) {
@@ -225,25 +231,25 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
       order.emplace_back(played.chunk_end[static_cast<std::size_t>(rank * table.chunks() + chunk)], chunk);
     std::sort(order.begin(), order.end());
     double late = 0;
-    const bool split = !table.in_flight_split(rank).empty();  // the last pass has the weights' part alone
+    const bool split = !table.in_flight_split(rank).empty();  // the last pass computes gradients of weights only
     for (const auto& [chunk_end, chunk] : order) {
       const auto place = static_cast<std::size_t>(rank * table.chunks() + chunk);
       const auto& list = stages.sections[static_cast<std::size_t>(table.stage_at(rank, chunk))];
       double now = chunk_end - played.chunk_last[place] + late;
       for (auto section = list.rbegin(); section != list.rend(); ++section) {
         const StageWork::Effective& of = effective[static_cast<std::size_t>(*section)];
-        const SectionData& said = data.sections[static_cast<std::size_t>(*section)];
+        const SectionSync& sync = data.sections[static_cast<std::size_t>(*section)];
         const double alone = split ? of.weight : of.input + of.weight;
         const double busy = std::clamp(data_free - now, 0.0, alone);
         const double extra = plan.zero < 2 ? busy * (of.slow - 1) / std::max(of.slow, 1.0) : 0;
         now += alone + extra;
         late += extra;
-        if (spread && plan.zero < 2 && !(tied && *section == 0))
-          data_free = std::max(stack.gradient_overlap.value ? now : end + late, data_free) + said.reduce;
+        if (has_replicas && plan.zero < 2 && !(tied && *section == 0))
+          data_free = std::max(stack.gradient_overlap.value ? now : end + late, data_free) + sync.reduce;
         const SectionCost& cost = at(*section);
         optimizer += cost.optimizer;
         operators += cost.optimizer_operators;
-        gather += said.gather;
+        gather += sync.gather;
       }
       if (!stage_work.streams.empty())
         data_free = std::max(data_free,
@@ -263,22 +269,22 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     double step = plan.zero > 0 ? optimizer / static_cast<double>(groups.shards()) : optimizer;
     if (!stack.graph_capture.value) step = std::max(step, operators * stack.host_per_operator.value.value);
     if (plan.zero == 1 || plan.zero == 2) {
-      // Buckets are gathered while others are still updated.
-      if (spread) step = std::max(step, gather) + 0.25 * std::min(step, gather);
+      // Buckets are gathered while others are still being updated; a quarter of the shorter one is not hidden.
+      if (has_replicas) step = std::max(step, gather) + 0.25 * std::min(step, gather);
     }
     step_tail = std::max(step_tail, step);
   }
   if (tied) {
     const std::int64_t of_stage = problem_.devices / plan.pp;
     const StridedGroup replicas{of_stage <= problem_.per_node ? plan.dp * plan.cp : 1, plan.tp};
-    // The last stage is done first: what it sends arrives while the first one still reduces, over the same links.
-    const double ways = spread ? 2 : 1;
+    // The last stage ends first: its gradient arrives while the first stage still reduces, over the same links.
+    const double ways = has_replicas ? 2 : 1;
     const double exchanged =
-        summed + ways * sent((last_rank - first_rank) * of_stage, block.before.dense.gradients, replicas);
+        summed + ways * transfer_time((last_rank - first_rank) * of_stage, block.before.dense.gradients, replicas);
     exposed_data += std::max(0.0, exchanged - finish);
     finish = std::max(finish, exchanged);
   }
-  const double norm = data.whole_world + block.step_fixed;
+  const double norm = data.world_all_reduce + block.step_fixed;
   made.step_s = finish + norm + step_tail;
   made.optimizer_s = norm + step_tail;
   made.data_s = exposed_data;

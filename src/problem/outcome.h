@@ -12,8 +12,8 @@
 namespace weft {
 
 struct Baseline {
-  std::string name;   // "data parallel"
-  std::string words;  // what it stands for
+  std::string name;         // "data parallel"
+  std::string description;  // in one line
   std::optional<Judged> judged;
   std::string why_not;  // where there is none
 };
