@@ -491,16 +491,16 @@ void layerwise(const Arguments& arguments) {
   }
   print_layerwise(*found, tables.at(found->micro_batches));
   start = cpu_seconds();
-  const std::optional<SaidPlan> said = best_said(problem);
-  if (!said) {
+  const std::optional<ExpressiblePlan> expressible = best_expressible(problem);
+  if (!expressible) {
     fmt::print("no plan of one ZeRO stage and one mesh per pipeline stage fits\n");
     return;
   }
-  const LayerTable& table = said->tables.at(said->pipeline.micro_batches);
+  const LayerTable& table = expressible->tables.at(expressible->pipeline.micro_batches);
   fmt::print("the best that a strategy tree can say: {:.2f} CPU s\n", cpu_seconds() - start);
-  print_layerwise(said->pipeline, table);
+  print_layerwise(expressible->pipeline, table);
   const Graph graph = build_model(job->words.model, {.batch = 1, .seq = job->words.seq}).value();
-  const Result<Strategy> tree = to_tree(said->pipeline, table, graph);
+  const Result<Strategy> tree = to_tree(expressible->pipeline, table, graph);
   if (!tree.ok()) {
     fmt::print("{}\n", tree.error().message);
     return;

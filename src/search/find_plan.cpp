@@ -100,9 +100,9 @@ Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& c
   }
   if (tables.empty()) return error("--search layerwise: {}", why);
   WEFT_TRY(const Bytes limit, layer_memory_limit(request, problem.memory_budget()));
-  const std::optional<SaidPlan> found =
-      best_said({static_cast<int>(problem.devices), micro_batches, [&](std::int64_t m) { return &tables.at(m); }, limit,
-                 kQuantum, static_cast<std::size_t>(problem.devices)});
+  const std::optional<ExpressiblePlan> found =
+      best_expressible({static_cast<int>(problem.devices), micro_batches, [&](std::int64_t m) { return &tables.at(m); },
+                        limit, kQuantum, static_cast<std::size_t>(problem.devices)});
   if (!found)
     return error("--search layerwise: nothing fits the {} that a device has for layers; use auto", human(limit));
   WEFT_TRY(const Model model, load_model(problem.job->words.model, {.batch = 1, .seq = problem.job->words.seq}));
