@@ -1,4 +1,4 @@
-// How long compilation takes, and with what it grows: layers and stages, not ranks.
+// The time of compilation, and what it grows with: layers and stages, not ranks.
 #include <benchmark/benchmark.h>
 #include <sys/resource.h>
 
@@ -61,7 +61,7 @@ void compile_case(benchmark::State& state, const Case& c) {
     instructions = program->instructions.size();
   }
   state.counters["instructions"] = static_cast<double>(instructions);
-  // Of the process until now: run one case alone to know its own.
+  // The peak of the process so far: run one case alone for its own.
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   state.counters["peak_MiB"] = static_cast<double>(usage.ru_maxrss) / 1024;
@@ -89,7 +89,8 @@ void BM_Gpt2DataParallel(benchmark::State& state) {
 }
 BENCHMARK(BM_Gpt2DataParallel)->Arg(8)->Arg(256)->Unit(benchmark::kMillisecond);
 
-// One operator of a network in the SOAP space: 64 devices in a row, every operator split some way that divides.
+// Recompilation of one operator in the SOAP space: 64 devices along one axis, every operator with some split that
+// divides.
 struct SoapCase {
   TrainingGraph training;
   Placing placing;
@@ -129,7 +130,7 @@ void BM_CompileFully(benchmark::State& state, const std::string& model) {
   }
 }
 
-// A random operator is taken to a single device and back; the plan's own change is not timed.
+// A random operator is moved to a single device and back; the change of the sharding plan is not timed.
 void BM_Recompile(benchmark::State& state, const std::string& model) {
   const SoapCase c = make_soap_case(model);
   const Graph& graph = c.training.graph;

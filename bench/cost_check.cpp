@@ -3,11 +3,11 @@
 //   cost_check [--device h200] [--tuning FILE.yaml] [--all|--fitted] [--by-label] [--rows] [--json] [FILE.csv…]
 //   cost_check --fit ENTRY [--only GROUP] [--source NAME] FILE.csv…
 //
-// Asks the models for the operators of measured tables (cost_check_rows.h) and prints, for each device and operator,
-// the error on the rows that are held out of fits; --all or --fitted take the others too, by the analytic model alone.
-// The measured model has the rows that are not held out as its profile (cost_check_measured.h). Without files:
-// measurements/h200 and what is there of $MEASURED/aux (default ../shared/measured), saying what is not. --tuning lays
-// constants over the built-in ones. --fit prints an entry's constants, fitted (cost_check_fit.h).
+// Predicts the operators of measured tables (cost_check_rows.h) and prints, for each device and operator, the error on
+// rows held out of fits; with --all all rows, with --fitted the others, by the analytic model only.
+// The profile of the measured model are the rows that are not held out (cost_check_measured.h). Without files:
+// measurements/h200 and those of $MEASURED/aux (default ../shared/measured) that exist; missing ones are reported.
+// --tuning overrides built-in constants. --fit prints the fitted constants of an entry (cost_check_fit.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -63,7 +63,7 @@ class Ratios {
 };
 
 struct Errors {
-  Ratios analytic, measured;  // measured: none where it has seen the rows, and of interference
+  Ratios analytic, measured;  // measured: only of held-out rows, and not of interference
 
   void print(std::string_view name) const {
     fmt::print("{:<64} {:>5} {:>7.3f} {:>7.3f} {:>7.3f} {:>8.1f} {:>8.1f}", name, analytic.count(),
@@ -97,7 +97,7 @@ struct Options {
 
 bool counts(bool held_out, Share share) { return share == Share::All || held_out == (share == Share::HeldOut); }
 
-// The tables that are measured here, then those that may lie beside the repository.
+// The repository's own tables, then those that may exist outside of it.
 std::vector<std::string> default_files(std::vector<std::string>& absent) {
   const char* named = std::getenv("MEASURED");
   const std::filesystem::path shared = named ? named : "../shared/measured";
@@ -233,37 +233,37 @@ Status run(const Options& options) {
   return Ok{};
 }
 
-int start(int count, char** words) {
+int start(int count, char** arguments) {
   Options options;
   for (int i = 1; i < count; ++i) {
-    const std::string_view word = words[i];
+    const std::string_view argument = arguments[i];
     const bool more = i + 1 < count;
-    if (word == "--rows")
+    if (argument == "--rows")
       options.rows = true;
-    else if (word == "--json")
+    else if (argument == "--json")
       options.json = true;
-    else if (word == "--by-label")
+    else if (argument == "--by-label")
       options.labels = true;
-    else if (word == "--all")
+    else if (argument == "--all")
       options.share = Share::All;
-    else if (word == "--fitted")
+    else if (argument == "--fitted")
       options.share = Share::Fitted;
-    else if (word == "--device" && more)
-      options.device = words[++i];
-    else if (word == "--tuning" && more)
-      options.tuning = words[++i];
-    else if (word == "--fit" && more)
-      options.fit = words[++i];
-    else if (word == "--only" && more)
-      options.only = words[++i];
-    else if (word == "--source" && more)
-      options.source = words[++i];
-    else if (word.starts_with("--")) {
+    else if (argument == "--device" && more)
+      options.device = arguments[++i];
+    else if (argument == "--tuning" && more)
+      options.tuning = arguments[++i];
+    else if (argument == "--fit" && more)
+      options.fit = arguments[++i];
+    else if (argument == "--only" && more)
+      options.only = arguments[++i];
+    else if (argument == "--source" && more)
+      options.source = arguments[++i];
+    else if (argument.starts_with("--")) {
       std::cerr << "usage: cost_check [--device h200] [--tuning FILE] [--all|--fitted] [--by-label] [--rows] [--json] "
                    "[--fit ENTRY [--only GROUP] [--source NAME]] [FILE.csv…]\n";
       return 2;
     } else
-      options.files.emplace_back(word);
+      options.files.emplace_back(argument);
   }
   const Status status = run(options);
   if (status.ok()) return 0;
@@ -274,4 +274,4 @@ int start(int count, char** words) {
 }  // namespace
 }  // namespace weft
 
-int main(int count, char** words) { return weft::start(count, words); }
+int main(int count, char** arguments) { return weft::start(count, arguments); }

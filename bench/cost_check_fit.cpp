@@ -15,11 +15,11 @@ namespace {
 using Rows = std::vector<const MeasuredOperator*>;
 
 constexpr int kAgain = 6;
-constexpr double kInertia = 0.0005;  // of mean |log| that a constant must gain to move by a factor of e
+constexpr double kInertia = 0.0005;  // decrease of the mean |log| required to move a constant by a factor of e
 
 struct Group {
   std::vector<std::string> constants;
-  std::vector<std::string> families;  // of the rows that count; empty: all
+  std::vector<std::string> families;  // of the rows used; empty: all
 };
 
 bool is_optional(std::string_view name) {
@@ -60,7 +60,7 @@ std::vector<Group> groups() {
   all.push_back({{"grouped", "grouped_start"}, {"grouped", "group_matmul"}});
   for (std::size_t i = 0; i < kPasses; ++i) {
     const auto pass = static_cast<Pass>(i);
-    if (pass == Pass::Transform || pass == Pass::TransformWindows) continue;  // with the rest of convolutions
+    if (pass == Pass::Transform || pass == Pass::TransformWindows) continue;  // fitted with convolutions
     const std::string_view n = name_of(pass);
     std::vector<std::string> families = {"pointwise", "norm",      "softmax", "batch_norm", "pool",
                                          "embedding", "optimizer", "gelu",    "ln"};
@@ -69,7 +69,7 @@ std::vector<Group> groups() {
     Group group{{fmt::format("{}.share", n), fmt::format("{}.elements", n), fmt::format("{}.units", n),
                  fmt::format("{}.start", n), fmt::format("{}.least", n)},
                 families};
-    // One tensor alone is not what an optimizer sees: many go in one launch.
+    // Measured on single tensors; an optimizer updates many in one launch, so only the share is fitted.
     if (pass == Pass::Optimizer || pass == Pass::PlainOptimizer) group.constants.resize(1);
     if (pass == Pass::Turn)
       group.constants.insert(group.constants.end(),
@@ -99,7 +99,7 @@ class Fit {
   void run(Group group) {
     const Rows rows = rows_of(group);
     if (rows.size() < 3) return;
-    // Where measuring takes longer than launches do, rows say nothing of them.
+    // Where the shortest measurable time exceeds launch times, these cannot be fitted.
     if (std::any_of(rows.begin(), rows.end(), [](const MeasuredOperator* row) { return row->least > 0; }))
       std::erase_if(group.constants, [](const std::string& name) {
         return name.ends_with(".start") || name.ends_with(".least") || name == "kernel";
@@ -112,7 +112,7 @@ class Fit {
     start_ = *device_;
     group_ = &group;
     double best = descend(rows, group);
-    // Again from nearby, as often as a valley may be a side valley.
+    // Restarts from nearby points, against local minima.
     Rng rng(1);
     for (int again = 0; again < kAgain; ++again) {
       const DeviceTuning kept = *device_;
@@ -139,7 +139,7 @@ class Fit {
       }
       *value = std::stod(fmt::format("{:.3g}", *value));
       if (*value == 0) continue;
-      // What moved for nothing goes back.
+      // A constant that moved without improving the loss is reset.
       const double moved = *value;
       best = loss(rows);
       *value = *constant(start_, name);
@@ -174,7 +174,7 @@ class Fit {
           std::find(group.families.begin(), group.families.end(), row->family) != group.families.end())
         candidates.push_back(row);
     for (const MeasuredOperator* row : candidates) before.push_back(predicted_seconds(*row, tuning_));
-    // A pass that nobody measured is asked for through its share alone.
+    // Optional constants of passes that were not measured are not changed: only the share takes effect.
     for (const std::string& name : group.constants)
       if (double* value = constant(*device_, name); value && !is_optional(name)) *value = *value * 0.37 + 1e-4;
     for (std::size_t i = 0; i < candidates.size(); ++i)
@@ -184,7 +184,7 @@ class Fit {
   }
 
   double descend(const Rows& rows, const Group& group) {
-    // Far from the rows all count, near them those that are off count less.
+    // First a loose limit on a row's loss, then a tight one, against outliers.
     most_ = 4;
     double best = loss(rows);
     static constexpr double kSteps[] = {4, 2, 1.4, 1.2, 1.1, 1.05, 1.02, 1.4, 1.2, 1.1, 1.05, 1.02, 1.01};
@@ -227,7 +227,7 @@ class Fit {
     return sum / static_cast<double>(rows.size()) + drift();
   }
 
-  // Constants that the rows say little of stay where they were.
+  // A pull to the initial values, for constants that the rows hardly determine.
   double drift() const {
     double sum = 0;
     DeviceTuning &now = *device_, &then = const_cast<DeviceTuning&>(start_);
@@ -380,7 +380,7 @@ Result<FittedDevice> fit_device(const std::vector<MeasuredOperator>& rows, const
   if (found == start.devices.end()) return error("no entry '{}' in presets/cost/devices.yaml", entry);
   Fit fit(rows, start, entry);
   if (!fit.has_rows()) return error("no measured operator is of a device that '{}' describes", entry);
-  // Twice: groups lean on each other.
+  // Twice, since groups depend on each other.
   for (int round = 0; round < 2; ++round)
     for (const Group& group : groups())
       if (group.constants.front().find(only) != std::string::npos) fit.run(group);

@@ -51,7 +51,7 @@ Result<std::vector<Row>> read_rows(const std::string& path) {
   return rows;
 }
 
-// FNV-1a of what the row measures: which share it falls in does not depend on the order of rows or on the times.
+// FNV-1a of what the row measures, so that held-out rows do not depend on the order of rows or on times.
 bool is_held_out(const Row& row, std::initializer_list<std::string_view> columns, std::uint64_t one_in) {
   std::uint64_t hash = 14695981039346656037u;
   for (std::string_view column : columns)
@@ -84,7 +84,7 @@ Result<Signature> own_signature(const Row& row) {
   return make(*kind, attrs, std::move(inputs), row.at("direction"));
 }
 
-// Which kernels are one, as the row's variant says; eager PyTorch fuses no biases and activations.
+// Fused kernels by the row's variant; eager PyTorch does not fuse biases and activations.
 KernelChoice own_kernels(std::string_view variant) {
   const bool plain = variant.starts_with("unfused");
   KernelChoice kernels{.attention = !plain, .norm = !plain};
@@ -112,7 +112,7 @@ Result<MeasuredOperator> own_operator(const Row& row, const std::shared_ptr<cons
   if (dtype == "tf32") op.arithmetic = Arithmetic::kTf32;
   if (dtype == "fp8") op.arithmetic = Arithmetic::kFp8;
   op.kernels = own_kernels(variant);
-  // A call between pauses is a burst by itself; products at about three quarters of the peak.
+  // A call between pauses is a burst of its own; products at about three quarters of the peak.
   if (variant != "back_to_back") {
     const ProductRate rate = product_rate(*device, op.arithmetic.value_or(Arithmetic::kBf16));
     op.kernels.burst = 1e-6 + contraction_flops(*op.signature).value / (0.75 * rate.peak.value);
@@ -129,7 +129,7 @@ Result<MeasuredTable> own_table(const std::vector<Row>& rows, std::string_view d
   for (const Row& row : rows)
     if (row.at("operator") == "nothing") nothing = std::stod(row.at("us_median")) * 1e-6;
   for (const Row& row : rows) {
-    // Calls from a warm cache and host times are other tables.
+    // Calls with a warm cache and host times are not compared here.
     if (row.at("family") == "host" || (row.at("cache") != "cold" && row.at("family") != "sustained")) continue;
     Result<MeasuredOperator> op = own_operator(row, device, device_name);
     if (!op.ok()) {
@@ -165,8 +165,7 @@ Row parameters_of(std::string_view text) {
 }
 std::int64_t whole(const Row& row, std::string_view name) { return std::stoll(row.find(name)->second); }
 
-// m × n over k as the product of training that has this layout: TN forward, NN of the input's gradient, NT the
-// weight's.
+// The training product m × n × k with this layout: TN forward, NN the input's gradient, NT the weight's gradient.
 Result<Signature> simumax_product(const Row& p) {
   const std::int64_t m = whole(p, "m"), k = whole(p, "k"), n = whole(p, "n");
   const std::string& layout = p.at("layout");
@@ -216,7 +215,7 @@ Result<MeasuredTable> simumax_table(const std::vector<Row>& rows) {
                              : p.contains("out_dtype")                    ? p.at("out_dtype")
                                                                           : system;
     if (out == "fp32") signature->outputs[0].dtype = DType::F32;
-    // Its counts: attention in full, causal or not, five products backward for two forward.
+    // SimuMax counts attention in full, causal or not, with five products backward for two forward.
     const double flops = contraction_flops(*signature).value * (kind == "sdp_bwd" ? 1.25 : 1);
     op.seconds = flops / (std::stod(row.at("peak_tflops")) * 1e12 * std::stod(row.at("measured_efficiency")));
     op.device_name = device_name;
@@ -241,7 +240,7 @@ Result<MeasuredTable> simumax_table(const std::vector<Row>& rows) {
 Result<Signature> neusight_signature(const Row& row, const Row& p) {
   const std::string& op = row.at("op");
   const auto f32 = [](Shape shape) { return TensorType{DType::F32, std::move(shape)}; };
-  // The middle size is the one summed over: 768 of m=2048; n=768; k=30522, BERT's vocabulary.
+  // The second size is the contracted one: 768 in m=2048; n=768; k=30522 (BERT's vocabulary).
   if (op == "linear")
     return make(OpKind::Linear, {{"transposed", std::int64_t{1}}},
                 {f32({whole(p, "m"), whole(p, "n")}), f32({whole(p, "k"), whole(p, "n")})}, "forward");
@@ -278,11 +277,11 @@ Result<std::string> neusight_device(std::string_view gpu) {
   return found->second;
 }
 
-// Its times hold the host's. No call of an operator is shorter than the host takes for it: the shortest but one in a
-// hundred. And every call begins late by what the line through calls of growing size has at no bytes (least relative
-// squares, those that take at least a third longer than the shortest); products as late as sums. Convolutions, for
-// which the library chooses an algorithm and its scratch at every call, begin as late as the very shortest of them
-// takes: its kernel is a few microseconds. All from rows that are not held out.
+// NeuSight's times include the host's. A call takes at least the host's time for its operator, estimated by the first
+// percentile of its times. The overhead of every call is the intercept of a line through times against bytes (least
+// relative squares over calls at least a third longer than the shortest); matrix products have that of additions. For
+// convolutions, where the library chooses an algorithm and workspace at every call, it is the shortest of their times,
+// whose kernel takes a few microseconds. All estimates use rows that are not held out.
 void take_out_host_time(std::vector<MeasuredOperator>& rows) {
   using Key = std::pair<std::string, std::string>;  // device, operator
   const auto is_product = [](const MeasuredOperator& op) { return contraction_flops(*op.signature).value > 0; };

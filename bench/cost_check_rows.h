@@ -4,7 +4,7 @@
 //   SimuMax, efficiencies            aux/gemm_attention_efficiency_simumax.csv: products and attention, A100 and B200
 //   NeuSight, fp32 forward times     aux/op_times_fp32_neusight.csv: seven devices
 //
-// A table is known by its header. Rows that are no operator of Weft are counted by their reason.
+// Tables are recognised by their headers. Rows without an equivalent operator in Weft are counted by reason.
 #pragma once
 
 #include <map>
@@ -24,9 +24,9 @@ struct MeasuredOperator {
   std::optional<Arithmetic> arithmetic;
   KernelChoice kernels;
   double seconds = 0;   // measured
-  double calls = 1;     // of the operator in it
-  double overhead = 0;  // of measuring, in `seconds`: what two events around nothing take
-  double least = 0;     // that is measured however short the kernels are: the host's time
+  double calls = 1;     // calls of the operator in `seconds`
+  double overhead = 0;  // of measuring, included in `seconds`: the time between two events with nothing between
+  double least = 0;     // the shortest measurable time: the host's
   bool held_out = false;
 
   ComputeQuery query() const {
@@ -39,16 +39,16 @@ struct MeasuredTable {
   std::map<std::string, int> skipped;  // reason → rows
 };
 
-// `device`: whose rows tools/measure_gpu.py wrote. Held out, by a hash of what the row measures: a tenth of those, a
-// third of the other tables'.
+// `device`: of rows written by tools/measure_gpu.py. Held out by a hash of what a row measures: a tenth of those, a
+// third of other tables.
 Result<MeasuredTable> read_measured_operators(const std::string& path, std::string_view device);
 
 // One table of interference (tools/measure_gpu.py --only interference).
 struct MeasuredInterference {
-  MeasuredOperator alone;                      // its `seconds` are those alone
-  std::string beside;                          // copy, reduce, hold, copy_to_host, …
-  double units = 0;                            // compute units held
-  double bytes_per_second = 0;                 // of the other alone, read and written
+  MeasuredOperator alone;                      // `seconds`: without the other kernel
+  std::string beside;                          // the other kernel: copy, reduce, hold, copy_to_host, …
+  double units = 0;                            // compute units that the other kernel occupies
+  double bytes_per_second = 0;                 // of the other kernel alone, read and written
   double slowdown = 1, slowdown_of_other = 0;  // 0: not measured
 };
 Result<std::vector<MeasuredInterference>> read_measured_interference(const std::string& path, std::string_view device);

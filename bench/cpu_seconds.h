@@ -1,4 +1,4 @@
-// Seconds of processors that this process has taken: other users of the machine do not count.
+// CPU seconds of this process, which other users of the machine do not affect.
 #pragma once
 
 #include <time.h>

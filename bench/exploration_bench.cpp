@@ -1,13 +1,13 @@
-// What a search pays for a proposal: one operator's change followed through plan, program, price and run, against doing
-// all of it anew.
+// The cost of a proposal in a search: one operator's change propagated through plan, program, prices and run, against
+// computing all of them from scratch.
 //
 // Proposals are uniformly random in the SOAP space (FlexFlow, MLSys'19): any forward operator, to any contiguous
 // aligned 1, 2, 4, … 64 of 64 devices in any grid of two axes, each axis splitting any axis of the operator that it
-// divides, or none. It is accepted when it is better, and one in fifty of those that are up to 2 % worse. Hosts take no
-// time, as in FlexFlow's simulator. The full way gets only the meshes that are in use.
+// divides, or none. A proposal is accepted if it is faster; of those up to 2 % slower, one in fifty. Hosts take no
+// time, as in FlexFlow's simulator. Computation from scratch gets only the meshes in use.
 //
-// One walk follows changes, another over the same proposals does everything anew: as a search would do the one or the
-// other, so neither finds its caches full of what the other left.
+// One walk is incremental, another computes the same proposals from scratch: separate walks, as a search would do one
+// or the other, so that neither profits from the other's cached memory.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -28,7 +28,7 @@ constexpr int kDevices = 64;
 
 double since(double start) { return cpu_seconds() - start; }
 
-// WEFT_FULL_EVERY=n: every n-th proposal only is done anew as well.
+// WEFT_FULL_EVERY=n: only every n-th proposal is also computed from scratch.
 int full_every() {
   const char* const wanted = std::getenv("WEFT_FULL_EVERY");
   return wanted != nullptr ? std::max(1, std::atoi(wanted)) : 1;
@@ -98,7 +98,7 @@ ShardingEdit random_edit(const Problem& problem, const IdVec<MeshId, Mesh>& mesh
   return edit;
 }
 
-// The placing without meshes that nobody is on.
+// The placing without meshes that no operator uses.
 Placing trimmed(const Placing& placing, OpId first_backward) {
   Placing result;
   IdVec<MeshId, MeshId> now(placing.meshes.size());
@@ -120,7 +120,7 @@ struct Parts {
   double sum() const { return plan + compile + price + simulate; }
 };
 
-// Everything anew. The makespan.
+// The makespan, computed from scratch.
 Picoseconds play_fully(const Problem& problem, const ShardingPlanner& planner, const CompileOptions& options,
                        const AnalyticCost& cost, Network network, Parts& parts) {
   const Placing placing = trimmed(planner.placing(), problem.training.first_backward);
@@ -143,7 +143,7 @@ Picoseconds play_fully(const Problem& problem, const ShardingPlanner& planner, c
   return run.makespan;
 }
 
-// A proposal, what takes it back, and what came of it.
+// A proposal, the edit that undoes it, and its outcome.
 struct Proposal {
   ShardingEdit edit, back;
   Picoseconds makespan = 0;
@@ -236,7 +236,7 @@ BENCHMARK_CAPTURE(BM_Proposals, inception_v3_fair, "inception-v3", Network::Fair
     ->Unit(benchmark::kSecond);
 BENCHMARK_CAPTURE(BM_Proposals, nmt_fair, "nmt", Network::Fair)->Arg(1000)->Iterations(1)->Unit(benchmark::kSecond);
 
-// The same proposals, plan and program alone, each taken back.
+// The same proposals for plan and program only, each undone.
 void BM_Recompile(benchmark::State& state, const char* model) {
   const Problem problem = make_problem(model);
   const RecomputeRegions none = RecomputeRegions::none(problem.training.graph);
@@ -271,7 +271,7 @@ void BM_Recompile(benchmark::State& state, const char* model) {
         }
         delta += taken;
       }
-      // A search keeps some and takes others back; here half and half.
+      // A search accepts some and rejects others; here half and half.
       if (edited.ok() && rng.below(2) == 0) continue;
       if (edited.ok()) compilation.undo();
       if (!planner.change(back).ok()) return state.SkipWithError("no way back");

@@ -1,5 +1,5 @@
-// Figures of the enumeration: how many plans a second get time and memory, how long whole searches take, and DistSim's
-// use-case judged in full and by composition. Prints wall-clock and processor seconds; asserts nothing.
+// Figures of the enumeration: plans per second that get time and memory, the time of whole searches, and DistSim's use
+// case by simulation and by composition. Prints wall-clock and processor seconds; asserts nothing.
 //
 //   build/release/bin/plan_figures [rates] [pruned] [searches] [distsim]       (default: all)
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ PlanRequest asked(const char* model, const char* cluster, std::int64_t batch, st
   return request;
 }
 
-// Time and memory for every plan of the space, no bounds.
+// Time and memory of every plan of the space, without pruning.
 Status rate(const char* model, const char* cluster, std::int64_t batch, std::int64_t seq, bool context) {
   const Watch watch;
   WEFT_TRY(const PlanProblem problem, pose(asked(model, cluster, batch, seq)));
@@ -61,7 +61,7 @@ Status rate(const char* model, const char* cluster, std::int64_t batch, std::int
   return Ok{};
 }
 
-// The same space, bounds and memory prune; baselines are all that is simulated.
+// The same space with pruning by bounds and memory; only baselines are simulated.
 Status pruned_rate(const char* model, const char* cluster, std::int64_t batch, std::int64_t seq) {
   WEFT_TRY(const PlanProblem problem, pose(asked(model, cluster, batch, seq)));
   const AnalyticCost cost(problem.stack());
@@ -89,7 +89,7 @@ Status whole_search(const char* model, const char* cluster, std::int64_t batch, 
   return Ok{};
 }
 
-// 48-layer BERT on 16 A40, batch 16: the 15 ways to write 16 = tp · pp · dp (Lu et al., CF'23, section 6).
+// 48-layer BERT on 16 A40, batch 16: the 15 factorisations 16 = tp · pp · dp (Lu et al., CF'23, section 6).
 Status distsim() {
   PlanRequest request = asked("bert-large:layers=48", "a40x4:4", 16, 512);
   WEFT_TRY(const PlanProblem problem, pose(request));
@@ -121,7 +121,7 @@ Status distsim() {
       PlayTimes times;
       WEFT_TRY(PlayedProgram program, play_compiled(whole, whole.stack(), compiled, cost, {}, &times));
       const double simulated = cpu_seconds();
-      // Seconds of the processor, in the parts that the clock on the wall has.
+      // CPU seconds, divided in the proportions of wall-clock time.
       const double pricing = (simulated - made_program) * times.price / (times.price + times.simulate);
       const PlayedPlan played{std::move(compiled), std::move(program.priced), std::move(program.run), program.folded};
       const Forecast found = judge(whole, played);

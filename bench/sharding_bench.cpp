@@ -1,5 +1,5 @@
-// One operator's change against planning everything, for searches over placements (FlexFlow's): every operator by
-// itself, its samples over 64 devices.
+// Replanning after a change of one operator against planning everything, for searches over placements (FlexFlow's):
+// every operator individually placed, its samples over 64 devices.
 #include <benchmark/benchmark.h>
 
 #include "layout/sharding.h"
@@ -46,7 +46,7 @@ void BM_PlanAll(benchmark::State& state, const char* model, std::optional<std::i
   state.counters["operators"] = static_cast<double>(c.training.first_step.index());
 }
 
-// Operators with weights in turn: to a quarter of the samples and half of the channels on other devices, and back.
+// Each operator with weights in turn is split 4 ways by samples and 2 ways by channels on other devices, then restored.
 void BM_ChangeOne(benchmark::State& state, const char* model, std::optional<std::int64_t> steps) {
   const Case c = make_case(model, steps);
   const Graph& graph = c.training.graph;
@@ -75,7 +75,7 @@ void BM_ChangeOne(benchmark::State& state, const char* model, std::optional<std:
   state.counters["proposals"] = static_cast<double>(proposals.size());
 }
 
-// Twice the steps are twice the plan, but not twice the change.
+// Twice as many unrolled steps double the plan, but not the change.
 BENCHMARK_CAPTURE(BM_PlanAll, inception, "inception-v3", std::nullopt)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(BM_ChangeOne, inception, "inception-v3", std::nullopt)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(BM_PlanAll, nmt_20_steps, "nmt", 20)->Unit(benchmark::kMicrosecond);

@@ -1,10 +1,10 @@
-// Communication at the price that FlexFlow's own simulator puts on it (scripts/simulator.cc of its repository):
-// replicas of a parameter are summed at one of them and sent back, one after another, in
+// Communication by the cost model of FlexFlow's own simulator (scripts/simulator.cc of its repository): gradients of a
+// parameter's replicas are summed on one of them and sent back, one after another, in
 //
 //   (devices of a node − 1) · bytes / 4 GB/s + (nodes − 1) · bytes / 1 GB/s
 //
-// and copies keep no compute units busy. Everything else as the analytic model has it. Where a ring takes the same time
-// on any number of nodes, this grows with them: 15.75 s per GB on 16 nodes of four, instead of 0.3.
+// and copies occupy no compute units. Everything else is the analytic model. A ring takes the same time on any number
+// of nodes, but this grows with them: 15.75 s per GB on 16 nodes of four, instead of 0.3.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// The best strategy of a small network on one small node, for certain (soap/optimum.h), and whether MCMC finds
-// it.
+// The optimal strategy of a small network on one small node (optimum/optimum.h), and whether MCMC finds it.
 //
 //   soap_optimum lenet|rnnlm [--nodes 50000000] [--evaluations 20000] [--checks 2000]
 #include <fmt/format.h>

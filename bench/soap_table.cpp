@@ -2,15 +2,15 @@
 //
 //   soap_table flexflow [--cpu-seconds 120] [--cluster k80x4:16] [--model nmt] [--seed 1] [--out DIR] [--trace]
 //     FlexFlow's evaluation (Jia, Zaharia, Aiken, MLSys'19) on Weft's simulator: six networks on two clusters, searched
-//     by MCMC, against data parallelism and the experts' strategies. As there: 64 samples per device, AlexNet 256 in
-//     all; 40 unrolled steps; fp32; hosts take no time and communication runs beside computation. --out: the strategies
-//     found, as files. --trace: the best so far, after every round.
+//     by MCMC, against data parallelism and expert strategies. As there: 64 samples per device, AlexNet 256 in total;
+//     40 unrolled steps; fp32; hosts take no time and communication overlaps computation. --out: the strategies found,
+//     as files. --trace: the best so far, after every round.
 //     --slack 0.02: how much longer a step may take than the fastest found, to move fewer bytes (0.002).
-//     --price flexflow: gradients are summed as slowly as FlexFlow's own simulator has it (soap_flexflow.h).
+//     --price flexflow: gradient reductions by the cost model of FlexFlow's own simulator (soap_flexflow.h).
 //   soap_table front [--cpu-seconds 120] [--cluster k80x4:16] [--model nmt:seq=40] [--price flexflow]
 //     Time against bytes: the fewest bytes for little more time than the fastest takes, and for more of it.
 //   soap_table exposed
-//     What data parallelism has to gain: its step, that of one device with its share of the samples, all gradients in
+//     What data parallelism could gain: its step, that of one device with its share of the samples, all gradients in
 //     one ring, and the same by the rule of FlexFlow's simulator: one parameter after another, (devices of a node − 1)
 //     · bytes / 4 GB/s + (nodes − 1) · bytes / 1 GB/s (scripts/simulator.cc of its repository).
 //   soap_table long [--model nmt] [--cluster k80x4:16] [--seconds 60] [--minutes 30] [--threads 2]
@@ -18,10 +18,10 @@
 //   soap_table speed [--cpu-seconds 10]      proposals per second at 4, 16 and 64 devices, on one thread
 //   soap_table symbolic                      symbolic plans against experts' on 8 V100; gaps to exact
 //   soap_table layerwise [--gib 36] [--out DIR]
-//     Llama-2-7B on 8 devices of 36 GB, every layer by itself; and the best that a strategy tree can say, as a file
-//     that is then simulated.
+//     Llama-2-7B on 8 devices of 36 GB, with a decision for every layer; and the best plan that a strategy tree can
+//     express, as a file that is then simulated.
 //
-// Time is of the processor, unless a clock is named: 120 seconds are a minute of two cores.
+// Seconds are CPU seconds unless stated otherwise: 120 are a minute of two cores.
 #include <fmt/format.h>
 #include <fmt/ostream.h>
 
@@ -67,7 +67,7 @@ SoftwareStack flexflow_stack() {
   SoftwareStack stack = without_host_time(find_stack("pytorch-ddp").value());
   stack.p2p_overlap.value = true;
   stack.tensor_overlap.value = true;
-  stack.keep_gathered_input.value = true;  // what an operator was sent stays until its backward pass
+  stack.keep_gathered_input.value = true;  // received inputs are kept until the backward pass
   return stack;
 }
 
@@ -77,7 +77,7 @@ TrainingGraph flexflow_graph(const std::string& model, std::int64_t batch) {
       .value();
 }
 
-// What communication costs: links as they are, or as FlexFlow's own simulator has it.
+// The cost model: analytic, or with communication as in FlexFlow's own simulator.
 std::unique_ptr<CostModel> cost_of(const Arguments& arguments, const SoftwareStack& stack) {
   if (arguments.text("price", "") == "flexflow") return std::make_unique<FlexFlowCost>(stack);
   return std::make_unique<AnalyticCost>(stack);
@@ -92,7 +92,7 @@ struct Row {
 constexpr Row kRows[] = {{"AlexNet", "alexnet", 256, "1.3 to 3.3"},  {"Inception-v3", "inception-v3", 0, "1.3 to 3.3"},
                          {"ResNet-101", "resnet101", 0, "1.0"},      {"RNNTC", "rnntc:seq=40", 0, "1.3 to 3.3"},
                          {"RNNLM", "rnnlm:seq=40", 0, "1.3 to 3.3"}, {"NMT", "nmt:seq=40", 0, "1.3 to 3.3"}};
-// The only ones whose bytes the paper has: NMT on 64 K80.
+// The only ones whose bytes the paper gives: NMT on 64 K80.
 constexpr const char* kPaperBytes = "65.8 / 24.2 / 12.1 = 5.4";
 
 void compare(const Row& row, const std::string& cluster_name, const Arguments& arguments) {
@@ -160,7 +160,7 @@ void flexflow(const Arguments& arguments) {
       if (std::string(row.model).starts_with(model)) compare(row, each, arguments);
 }
 
-// Time against bytes: what is found for the least time, and the fewest bytes for a little more of it, and more.
+// The front of time against bytes: the fastest plan, and the fewest bytes within growing slacks of its time.
 void front(const Arguments& arguments) {
   const Cluster cluster = parse_cluster(arguments.text("cluster", "k80x4:16")).value();
   const TrainingGraph training = flexflow_graph(arguments.text("model", "nmt:seq=40"), 64 * cluster.device_count());
@@ -234,7 +234,7 @@ void exposed() {
     }
 }
 
-// One search, for so many seconds by the clock.
+// One search for this many wall-clock seconds.
 SoapOutcome search_for(const TrainingGraph& training, const Cluster& cluster, double seconds,
                        const Arguments& arguments) {
   const SoftwareStack stack = flexflow_stack();
@@ -307,7 +307,7 @@ struct Planned {
   std::string grid;
 };
 
-// The plan that sends least, over all grids of the devices.
+// The plan with the least communication volume, over all grids of the devices.
 Planned plan_by_volume(const TrainingGraph& training, int devices) {
   std::vector<DeviceId> all;
   for (int i = 0; i < devices; ++i) all.emplace_back(static_cast<std::size_t>(i));
@@ -325,7 +325,7 @@ Planned plan_by_volume(const TrainingGraph& training, int devices) {
   return best;
 }
 
-// What the volumes' plan costs on the clock of the exact search, over what exact finds, on one grid.
+// The symbolic plan's objective in the exact search over the exact optimum, on one grid.
 double gap_of(const TrainingGraph& training, const Cluster& cluster, const CostModel& cost,
               std::array<int, kSoapAxes> grid) {
   std::vector<DeviceId> all;
@@ -385,7 +385,7 @@ void gaps() {
   }
 }
 
-// The best that people write for eight devices of one node: data parallel, Megatron's tensor parallelism, and mixes.
+// The best hand-written plan for eight devices of one node: data parallelism, Megatron's tensor parallelism, and mixes.
 void symbolic(const Arguments& arguments) {
   struct Case {
     const char *title, *model;
@@ -414,7 +414,7 @@ void symbolic(const Arguments& arguments) {
                           .stack = "pytorch-ddp"};
       Result<Plan> made = make_plan(request);
       if (!made.ok()) continue;
-      // One micro-batch, as the searches over operators have it.
+      // One micro-batch, as in searches over operators.
       request.micro_batch = each.batch / made->batch.replicas;
       made = make_plan(request);
       if (!made.ok()) continue;
@@ -491,16 +491,16 @@ void layerwise(const Arguments& arguments) {
   }
   print_layerwise(*found, tables.at(found->micro_batches));
   start = cpu_seconds();
-  const std::optional<SaidPlan> said = best_said(problem);
-  if (!said) {
+  const std::optional<ExpressiblePlan> expressible = best_expressible(problem);
+  if (!expressible) {
     fmt::print("no plan of one ZeRO stage and one mesh per pipeline stage fits\n");
     return;
   }
-  const LayerTable& table = said->tables.at(said->pipeline.micro_batches);
+  const LayerTable& table = expressible->tables.at(expressible->pipeline.micro_batches);
   fmt::print("the best that a strategy tree can say: {:.2f} CPU s\n", cpu_seconds() - start);
-  print_layerwise(said->pipeline, table);
+  print_layerwise(expressible->pipeline, table);
   const Graph graph = build_model(job->words.model, {.batch = 1, .seq = job->words.seq}).value();
-  const Result<Strategy> tree = to_tree(said->pipeline, table, graph);
+  const Result<Strategy> tree = to_tree(expressible->pipeline, table, graph);
   if (!tree.ok()) {
     fmt::print("{}\n", tree.error().message);
     return;

@@ -1,4 +1,4 @@
-// From words to a step time: how long each part takes, and with what it grows.
+// From a request to a step time: the time of each part, and what it grows with.
 #include <benchmark/benchmark.h>
 #include <sys/resource.h>
 
@@ -20,7 +20,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Compile, price and simulate; what the model and the cluster are is settled before.
+// Compiles, prices and simulates a plan; making the plan is not timed.
 void step(benchmark::State& state, const PlanRequest& request, bool fold, Network network = Network::Fair) {
   const Result<Plan> plan = make_plan(request);
   if (!plan.ok()) return state.SkipWithError(plan.error().message.c_str());
@@ -53,7 +53,7 @@ void step(benchmark::State& state, const PlanRequest& request, bool fold, Networ
   state.counters["tasks"] = tasks / steps;
   state.counters["Mtasks_per_s"] = tasks / parts.simulate * 1e-6;
   state.counters["step_s"] = makespan;
-  // Of the process until now: run one case alone to know its own.
+  // The peak of the process so far: run one case alone for its own.
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   state.counters["peak_MiB"] = static_cast<double>(usage.ru_maxrss) / 1024;
@@ -77,7 +77,7 @@ BENCHMARK(BM_Gpt2DataParallel)
     ->Args({256, 1})
     ->Unit(benchmark::kMillisecond);
 
-// Layers, micro-batches, stages and ranks, one at a time.
+// Growth with layers, micro-batches, stages and ranks, one at a time.
 void BM_Gpt3(benchmark::State& state) {
   const std::int64_t layers = state.range(0), pp = state.range(1), dp = state.range(2), micro = state.range(3);
   step(state,

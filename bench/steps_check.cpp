@@ -1,11 +1,11 @@
-// Whole training steps on one device: the analytic and the measured cost model beside measured steps.
+// Whole training steps on one device: the analytic and the measured cost model against measured steps.
 //
 //   steps_check --db h200.db [--cluster dgx-h200:1] [--kinds MODEL] [STEPS.csv]
 //   steps_check --db h200.db --held-out
 //
-// STEPS.csv: rows of tools/measure_steps.py (measurements/h200/steps.csv). Compared is the time of all kernels, and for
-// the step as a whole where the host keeps up. Without it, a list of models that were not run: the two models side by
-// side. --kinds prints one row's time by sort of operator. --held-out predicts a tenth of the profile's cold operators
+// STEPS.csv: rows of tools/measure_steps.py (measurements/h200/steps.csv). Compared are the time of all kernels and,
+// where the host keeps up, that of the whole step. Without it, the two cost models are compared on models that were not
+// run. --kinds prints one row's time by kind of operator. --held-out predicts a tenth of the profile's cold operators
 // from the others.
 #include <fmt/format.h>
 
@@ -100,7 +100,7 @@ Result<Predicted> predict(const Plan& plan, const CostModel& cost) {
   made.evidence = evidence_of(plan, played, cost);
   for (const PathShare& share : judge(plan, played, {.record = true}).critical_path) {
     const double ms = static_cast<double>(share.time) * 1e-9;
-    // What the steps of tools/measure_steps.py do not have: they are of one micro-batch and clip no gradients.
+    // Steps of tools/measure_steps.py have one micro-batch and no gradient clipping, so these are left out.
     if (share.what == "accumulate" || share.what == "sum_squares" || share.what == "clip_coefficient")
       made.ms -= ms;
     else
@@ -109,7 +109,7 @@ Result<Predicted> predict(const Plan& plan, const CostModel& cost) {
   return made;
 }
 
-// FNV-1a of what was measured: which tenth it is in.
+// FNV-1a of what was measured decides which tenth it is in.
 std::uint64_t tenth_of(const Event& event) {
   std::uint64_t hash = 14695981039346656037u;
   for (const std::string* part : {&event.op, &event.attributes, &event.shapes, &event.dtype, &event.direction})
@@ -123,15 +123,15 @@ Status hold_out(const std::string& database, const std::string& cluster_name) {
   WEFT_TRY(const SoftwareStack stack, find_stack("pytorch-bf16"));
   std::vector<MeasuredEvent> known, held_out;
   for (const MeasuredEvent& event : profile) {
-    if (event.event.variant == "back_to_back") continue;  // what is held out is of single calls
+    if (event.event.variant == "back_to_back") continue;  // single calls only
     (tenth_of(event.event) == 0 ? held_out : known).push_back(event);
   }
   WEFT_TRY(const std::unique_ptr<MeasuredCost> measured, MeasuredCost::make(known, database, cluster, stack));
   const AnalyticCost analytic(stack);
   std::map<std::string, std::array<std::vector<double>, 2>> wrong;
-  std::vector<double> within;  // errors over the uncertainty that was told
+  std::vector<double> within;  // errors divided by the stated uncertainty
   for (const MeasuredEvent& event : held_out) {
-    // Kernels that the stack runs; the others answer another question.
+    // Only kernels that the stack runs.
     const std::string& variant = event.event.variant;
     if (event.event.cache != "cold" || variant.starts_with("foreach") || variant == "loop" || variant == "bmm" ||
         variant == "grouped_mm_skewed" || variant == "flash" || variant == "default" || variant == "unfused_f32_copy" ||
@@ -223,21 +223,21 @@ Status run(const std::string& database, const std::string& cluster, const std::s
   return Ok{};
 }
 
-int start(int count, char** words) {
+int start(int count, char** arguments) {
   std::string database, cluster = "dgx-h200:1", kinds, steps;
   bool held_out = false;
   for (int i = 1; i < count; ++i) {
-    const std::string_view word = words[i];
-    if (word == "--db" && i + 1 < count)
-      database = words[++i];
-    else if (word == "--cluster" && i + 1 < count)
-      cluster = words[++i];
-    else if (word == "--kinds" && i + 1 < count)
-      kinds = words[++i];
-    else if (word == "--held-out")
+    const std::string_view argument = arguments[i];
+    if (argument == "--db" && i + 1 < count)
+      database = arguments[++i];
+    else if (argument == "--cluster" && i + 1 < count)
+      cluster = arguments[++i];
+    else if (argument == "--kinds" && i + 1 < count)
+      kinds = arguments[++i];
+    else if (argument == "--held-out")
       held_out = true;
     else
-      steps = word;
+      steps = argument;
   }
   const Status status =
       database.empty()
@@ -252,4 +252,4 @@ int start(int count, char** words) {
 }  // namespace
 }  // namespace weft
 
-int main(int count, char** words) { return weft::start(count, words); }
+int main(int count, char** arguments) { return weft::start(count, arguments); }

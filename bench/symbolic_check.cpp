@@ -1,10 +1,10 @@
-// How the symbolic model orders plans.
+// How well the symbolic model ranks plans.
 //
 //   symbolic_check random [PLANS] [SLOWER] [FLOPS_PER_BYTE]
 //                                               against the simulator with analytic costs, on links SLOWER times slower
-//   symbolic_check measured RUNS.csv…         against measured runs, beside the analytic model
+//   symbolic_check measured RUNS.csv…         against measured runs, with the analytic model for comparison
 //
-// Kendall's τ within groups that differ in the plan alone. `random` draws tp, dp and zero at fixed pipeline depth and
+// Kendall's τ within groups that differ only in the plan. `random` draws tp, dp and zero at fixed pipeline depth and
 // micro-batch, as many plans for each of a few models and clusters.
 #include <fmt/format.h>
 
@@ -20,7 +20,7 @@
 namespace weft {
 namespace {
 
-// The analytic model on links that carry less.
+// The analytic model with slower links.
 class SlowLinks final : public CostModel {
  public:
   SlowLinks(const SoftwareStack& stack, double slower) : model_(stack), slower_(slower) {}
@@ -129,8 +129,8 @@ Status measured_plans(const std::vector<std::string>& paths) {
   return Ok{};
 }
 
-int start(int count, char** words) {
-  const std::vector<std::string> arguments(words + 1, words + count);
+int start(int count, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + count);
   Status status =
       error("usage: symbolic_check random [PLANS] [SLOWER] [FLOPS_PER_BYTE] | symbolic_check measured RUNS.csv…");
   if (!arguments.empty() && arguments[0] == "random")
@@ -147,4 +147,4 @@ int start(int count, char** words) {
 }  // namespace
 }  // namespace weft
 
-int main(int count, char** words) { return weft::start(count, words); }
+int main(int count, char** argv) { return weft::start(count, argv); }

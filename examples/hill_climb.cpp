@@ -1,21 +1,21 @@
-// A search of one's own, in one file: hill climbing with restarts, on any problem that has the SearchProblem concept.
+// A user-written search in one file: hill climbing with restarts, on any problem that models SearchProblem.
 //
 //   hill_climb [MODEL CLUSTER [GLOBAL_BATCH]]
 //
-// finds a plan by it, lets the simulator confirm it, and compares with what `weft plan` finds. Exits with 1 if it is
-// more than a tenth slower.
+// finds a plan, simulates it, and compares it with the plan of `weft plan`. Exits with 1 if it is more than a tenth
+// slower.
 #include <fmt/format.h>
 
 #include <cstdlib>
 
 #include "cost/analytic.h"
 #include "hybrid/enumerate.h"
-#include "hybrid/hybrid_search_space.h"
+#include "hybrid/hybrid_problem.h"
 
 namespace weft {
 namespace {
 
-// Goes to a neighbour while that is faster; after `patience` neighbours that are not, starts somewhere else.
+// Moves to a neighbour if that is faster; after `patience` neighbours that are not, restarts from a random candidate.
 template <SearchProblem P>
 SearchFound<P> hill_climb(const P& problem, const SearchBudget& budget, std::uint64_t seed, int patience = 50) {
   SearchFound<P> found;

@@ -1,5 +1,5 @@
 // Any bytes as a strategy, in shorthand and as YAML: an error, or a value whose text parses back to itself and whose
-// faults are told; one without faults gives meshes and a split of every operator.
+// violations are listed; one without violations gives meshes and a split of every operator.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -11,7 +11,7 @@
 
 namespace {
 
-// Two layers of a column, an activation and a row between an embedding and a loss.
+// An embedding, two layers of column-parallel linear, activation and row-parallel linear, and a loss.
 weft::TrainingGraph small_model() {
   using weft::OpKind;
   weft::GraphBuilder b("small");
@@ -28,7 +28,7 @@ weft::TrainingGraph small_model() {
   return weft::make_training_graph(std::move(b).freeze().value()).value();
 }
 
-// Windows, and no layers.
+// A convolutional network: windows, and no repeated layers.
 weft::TrainingGraph small_images() {
   using weft::OpKind;
   const auto two = [](std::int64_t value) { return std::vector<std::int64_t>{value, value}; };
@@ -43,7 +43,7 @@ weft::TrainingGraph small_images() {
   return weft::make_training_graph(std::move(b).freeze().value()).value();
 }
 
-// Faults are told; without any there are meshes and a split of every operator.
+// Violations are listed; without any there are meshes and a split of every operator.
 void apply(const weft::Strategy& strategy, const weft::TrainingGraph& model) {
   static const weft::Cluster cluster = weft::parse_cluster("dgx-h100:2").value();
   const std::vector<weft::Violation> violations = weft::validate(strategy, model, cluster, "fuzz.yaml");

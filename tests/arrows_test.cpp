@@ -109,7 +109,7 @@ TEST(Arrows, TypesAreFoundWithTheirNamespaces) {
 TEST(Arrows, TheTableHasNoCycle) {
   std::ifstream readme(source_dir() / "src/README.md");
   Arrows arrows = read_table(readme);
-  // Take away folders without arrows until none are left.
+  // Remove folders without arrows until none are left.
   while (!arrows.empty()) {
     std::set<std::string> leaves;
     for (const auto& [folder, targets] : arrows)

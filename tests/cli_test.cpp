@@ -1,4 +1,4 @@
-// The command line as a person meets it. Each file of tests/errors and tests/golden holds commands and what they print:
+// The command line, end to end. Each file of tests/errors and tests/golden has commands and their output:
 //
 //   $ weft show model lama3-8b
 //   weft: model 'lama3-8b': not in the zoo; did you mean …
@@ -73,12 +73,12 @@ void check_folder(const std::string& folder) {
 
 TEST(Cli, ErrorsSayWhatIsWrongAndWhatToDo) { check_folder("errors"); }
 
-// With stdout somewhere else; what is left is stderr.
+// With stdout redirected; the captured text is stderr.
 Outcome run_with_stdout(const std::string& arguments, const std::string& redirection) {
   return run(arguments + " 3>&1 1>" + redirection + " 2>&3 3>&-; exit $?; :", true);
 }
 
-// A full disk, and a caller that has closed stdout: the answer is lost, and that is said.
+// A full disk, and a caller that has closed stdout: the answer is lost, which is reported.
 TEST(Cli, AnAnswerThatCannotBeWrittenIsAFailure) {
   const std::string plan = "--model gpt2-124m:layers=2 --cluster dgx-a100:1 --strategy dp=8 --global-batch 8 --seq 64";
   const std::string commands[] = {"--help",
@@ -108,14 +108,14 @@ TEST(Cli, AFileThatCannotBeWrittenIsAFailureAndTheAnswerIsPrinted) {
   EXPECT_NE(trace.text.find("\"step_time_s\""), std::string::npos);
   EXPECT_NE(trace.text.find("weft: --trace: /dev/full: cannot be written: No space left on device\n"),
             std::string::npos);
-  // A file that stdout's number would be lent to, were it free: it has the trace and nothing else.
+  // With stdout closed, the trace file must not get its descriptor: it contains the trace and nothing else.
   const fs::path path = fs::path(::testing::TempDir()) / "weft_cli_closed.json";
   const Outcome closed = run_with_stdout("simulate " + plan + " --trace " + path.string(), "&-");
   EXPECT_EQ(closed.exit_code, 1);
   std::ifstream file(path);
   EXPECT_TRUE(nlohmann::json::parse(file, nullptr, false).is_object());
   fs::remove(path);
-  // Found before anything is searched.
+  // Reported before the search.
   const fs::path folder = fs::path(::testing::TempDir()) / "weft_cli_out";
   fs::create_directories(folder / "plan.json");
   const Outcome out = run("plan --model gpt2-124m:layers=2 --cluster dgx-a100:1 --seq 64 --out " + folder.string());
@@ -124,7 +124,7 @@ TEST(Cli, AFileThatCannotBeWrittenIsAFailureAndTheAnswerIsPrinted) {
   fs::remove_all(folder);
 }
 
-// A name that is no UTF-8 does not keep a model from being shown.
+// A name that is not valid UTF-8 does not prevent a model from being shown.
 TEST(Cli, JsonOfANameThatIsNoUtf8HasItReplaced) {
   const fs::path path = fs::path(::testing::TempDir()) / "weft_\xff.json";
   std::ofstream(path) << R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 256,
@@ -187,7 +187,7 @@ TEST(Cli, JsonOfPlansIsAsTheirSchemasSay) {
       ASSERT_EQ(outcome.exit_code, 0) << plan;
       const auto json = nlohmann::json::parse(outcome.text);
       EXPECT_EQ(weft::departures(json, schema), std::vector<std::string>{}) << plan;
-      // The checker can fail: without a key, or with one of another type.
+      // The checker can fail: on a missing key, or one of another type.
       nlohmann::json broken = json;
       broken.erase("memory");
       broken["traffic"][0]["group"] = 1;
@@ -273,14 +273,14 @@ TEST(Cli, ATraceIsWrittenWholeOrNotAtAll) {
   ASSERT_EQ(run(plan + "--trace " + path).exit_code, 0);
   EXPECT_EQ(text(), first);
   std::remove(path.c_str());
-  // A plan that is wrong leaves nothing behind.
+  // An invalid plan leaves no files.
   EXPECT_EQ(run("simulate --model gpt2-124m --cluster dgx-a100:1 --strategy pp=3 --trace " + path).exit_code, 2);
   EXPECT_FALSE(fs::exists(path));
   for (const fs::directory_entry& entry : fs::directory_iterator(::testing::TempDir()))
     EXPECT_EQ(entry.path().string().find("weft_cli_test_trace"), std::string::npos) << entry.path();
 }
 
-// What --yaml prints is the same plan again.
+// The output of --yaml is read back as the same plan.
 TEST(Cli, AStrategyFileIsReadBack) {
   const std::string plan = "show strategy --model llama3-8b --cluster dgx-h100:2 ";
   const std::string path = ::testing::TempDir() + "weft_cli_test.yaml";

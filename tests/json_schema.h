@@ -7,7 +7,7 @@
 
 namespace weft {
 
-// Where the value departs from the schema, one line each; a keyword that is not checked is a departure too.
+// The places where a value violates the schema, one per line; an unsupported keyword counts as one too.
 inline void check_schema(const nlohmann::json& value, const nlohmann::json& schema, const std::string& at,
                          std::vector<std::string>& faults) {
   const auto is = [&](const std::string& type) {

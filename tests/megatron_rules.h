@@ -1,4 +1,5 @@
-// Megatron's rules for the models of the zoo: degrees of parallelism, the splits they mean, and what is computed again.
+// Megatron's rules for the models of the zoo: degrees of parallelism, the splits that follow from them, and
+// recomputation.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// weft plan as a person and a program meet it; its words for bad input are in tests/errors/plan.txt.
+// weft plan, end to end, as text and as JSON; its error messages are in tests/errors/plan.txt.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -94,7 +94,7 @@ TEST(PlanCli, WritesAPlanThatIsStableAndCompilesToTheSameProgram) {
   ASSERT_TRUE(compiled.ok());
   EXPECT_EQ(fingerprint(compiled->program, plan->training().graph), file->program);
 
-  // The tree by itself is the same plan.
+  // The tree alone gives the same plan.
   const Json again =
       Json::parse(run("simulate --model gpt2-124m --cluster dgx-a100:1 --global-batch 64 --json --strategy '" +
                       (inside / "strategy.yaml").string() + "'")
@@ -105,7 +105,7 @@ TEST(PlanCli, WritesAPlanThatIsStableAndCompilesToTheSameProgram) {
   fs::remove_all(folder);
 }
 
-// A decision for every operator: never worse than data parallelism, and the file takes the time that was promised.
+// A decision for every operator: never slower than data parallelism, and the file is simulated in the time printed.
 TEST(PlanCli, SearchesOperatorGraphs) {
   const fs::path folder = fs::temp_directory_path() / "weft_plan_cli_test_soap";
   for (const char* search : {"exact", "symbolic", "mcmc"}) {
@@ -126,13 +126,13 @@ TEST(PlanCli, SearchesOperatorGraphs) {
     }
   }
   fs::remove_all(folder);
-  // Without a folder the tree is told, by runs of operators.
-  const Outcome told = run("plan --model lenet --cluster p100x4:1 --global-batch 256 --budget 50 --search mcmc");
-  EXPECT_EQ(told.exit_code, 0);
-  EXPECT_NE(told.text.find("a decision for every operator (mcmc)"), std::string::npos) << told.text;
+  // Without --out the tree is printed, by runs of operators.
+  const Outcome printed = run("plan --model lenet --cluster p100x4:1 --global-batch 256 --budget 50 --search mcmc");
+  EXPECT_EQ(printed.exit_code, 0);
+  EXPECT_NE(printed.text.find("a decision for every operator (mcmc)"), std::string::npos) << printed.text;
 }
 
-// Models without alike layers are searched both ways: never worse than either.
+// Models without equal layers get both searches: the result is never worse than either.
 TEST(PlanCli, AutoSearchesOperatorsOfModelsWithoutAlikeLayers) {
   const std::string words = "plan --model alexnet --cluster p100x4:1 --global-batch 128 --budget 200 --json --search ";
   const Json both = Json::parse(run(words + "auto").text), hybrid = Json::parse(run(words + "enumerate").text);
@@ -146,7 +146,7 @@ TEST(PlanCli, AutoSearchesOperatorsOfModelsWithoutAlikeLayers) {
   EXPECT_EQ(run(words + "auto --threads 1").text, run(words + "auto --threads 2").text);
 }
 
-// What was found is predicted again from its file alone, to the picosecond: hybrid plans and trees.
+// A plan file alone reproduces the prediction to the picosecond: hybrid plans and trees.
 TEST(PlanCli, SimulatesWhatAPlanFileHolds) {
   const fs::path folder = fs::path(::testing::TempDir()) / "weft_plan_file_test";
   for (const std::string& words :

@@ -1,4 +1,4 @@
-// Compiled programs for the tests of what is done with programs.
+// Compiled programs, for tests of passes over programs.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ struct ProgramCase {
   Schedule schedule;
 };
 
-// The product of the degrees that a shorthand names.
+// The product of the degrees in a shorthand.
 inline std::int64_t devices_named(const Shorthand& shorthand) {
   std::int64_t devices = 1;
   for (const auto& degree :
@@ -37,14 +37,14 @@ inline std::string routed_model(const std::string& model, const Parallelism& par
   return fmt::format("{},groups={}", model, fmt::join(cuts, "x"));
 }
 
-// Its graph of a micro-batch.
+// The training graph of a micro-batch.
 inline Graph routed_graph(const std::string& model, const Parallelism& parallelism, std::int64_t seq,
                           DType dtype = DType::BF16) {
   return build_model(routed_model(model, parallelism), {.batch = parallelism.graph_batch(), .seq = seq, .dtype = dtype})
       .value();
 }
 
-// A model under a strategy in shorthand, on as many devices as it names.
+// A model compiled by a strategy in shorthand, on as many devices as its degrees multiply to.
 inline ProgramCase program_case(const std::string& model, const std::string& strategy, std::int64_t seq = 4,
                                 const std::string& cluster = "dgx-h100:2", const CompileOptions& options = {},
                                 DType dtype = DType::BF16, const TrainingOptions& trained = {}) {

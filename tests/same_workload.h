@@ -1,4 +1,4 @@
-// Workloads that are the same but for the numbers of tasks, works, meetings and links.
+// Equality of workloads up to the numbering of tasks, works, meetings and links.
 #pragma once
 
 #include <fmt/format.h>
@@ -42,7 +42,8 @@ class WorkloadComparison {
     }
     return bodies;
   }
-  // What the task waits for. On its own stream it need not wait, and of what goes on another in order the last counts.
+  // The tasks that a task waits for, in canonical form: without those of its own stream, and of those that another
+  // stream executes in order only the last.
   static auto waits(const Agent& agent, TaskId id, const Places& places) {
     const Task& task = agent.tasks[id];
     std::vector<std::pair<std::size_t, std::size_t>> list;
@@ -111,7 +112,7 @@ class WorkloadComparison {
   IdVec<MeetingId, char> used_;
 };
 
-// Where the second is another than the first; empty: nowhere.
+// The first difference; empty: none.
 inline std::string departure(const Workload& a, const Workload& b) { return WorkloadComparison(a, b).run(); }
 
 }  // namespace weft

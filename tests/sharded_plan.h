@@ -1,4 +1,4 @@
-// A training graph spread over devices split by split, and whether it then trains as one device does.
+// A training graph sharded over devices, and whether it then trains as on one device.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace weft {
 
-// So much a call and so much a byte: grouped parts take as many calls as there are members and move what there is,
-// padded ones one call and members times the largest.
+// A price per call and per byte: grouped parts take one call per member and move all bytes; padded parts take one call
+// and move members × the largest part.
 class PricePerCallAndByte final : public StepPrice {
  public:
   PricePerCallAndByte(double call, double byte) : call_(call), byte_(byte) {}
@@ -27,7 +27,7 @@ class PricePerCallAndByte final : public StepPrice {
   const double call_, byte_;
 };
 
-// How a training graph is spread over devices.
+// How a training graph is sharded over devices.
 struct ShardedPlan {
   Placing placing;
   ShardingChoices choices;
@@ -56,32 +56,32 @@ struct ShardedPlan {
   }
 };
 
-// What is wrong with a program of this plan. BatchNorm's statistics are a shard's own and one device takes the
-// program's shards, so those must be the planned ones.
-inline std::string problem_of(const TrainingGraph& training, const ShardedPlan& spread, const ShardingPlan& plan,
+// How a program of this plan differs from training on one device; empty: not at all. Statistics of BatchNorm are local
+// to shards, and the run on one device uses the program's shards, so those must be the planned ones.
+inline std::string problem_of(const TrainingGraph& training, const ShardedPlan& sharded, const ShardingPlan& plan,
                               const Program& program) {
   for (const Instruction& instruction : program.instructions)
     if (const auto* compute = std::get_if<Compute>(&instruction.what))
       if (training.graph.kind(compute->op) == OpKind::BatchNorm && compute->sharding != plan.ops[compute->op])
         return training.graph.name(compute->op) + " is split otherwise than planned";
-  return reference::differs_from_one_device(training, program, spread.schedule);
+  return reference::differs_from_one_device(training, program, sharded.schedule);
 }
 
-inline Result<Program> compiled(const TrainingGraph& training, const ShardedPlan& spread) {
-  WEFT_TRY(const ShardingPlan plan, plan_sharding(training, spread.placing, spread.choices));
-  return compile(training, spread.placing, plan, spread.options(), spread.recompute);
+inline Result<Program> compiled(const TrainingGraph& training, const ShardedPlan& sharded) {
+  WEFT_TRY(const ShardingPlan plan, plan_sharding(training, sharded.placing, sharded.choices));
+  return compile(training, sharded.placing, plan, sharded.options(), sharded.recompute);
 }
 
-// The same after planning and compiling it.
-inline std::string problem_of(const TrainingGraph& training, const ShardedPlan& spread) {
-  const Result<ShardingPlan> plan = plan_sharding(training, spread.placing, spread.choices);
+// Plans, compiles and compares.
+inline std::string problem_of(const TrainingGraph& training, const ShardedPlan& sharded) {
+  const Result<ShardingPlan> plan = plan_sharding(training, sharded.placing, sharded.choices);
   if (!plan.ok()) return plan.error().message;
-  const Result<Program> program = compile(training, spread.placing, *plan, spread.options(), spread.recompute);
+  const Result<Program> program = compile(training, sharded.placing, *plan, sharded.options(), sharded.recompute);
   if (!program.ok()) return program.error().message;
-  return problem_of(training, spread, *plan, *program);
+  return problem_of(training, sharded, *plan, *program);
 }
 
-// Operators that a plan sends around rings: a mesh axis splits two of their axes.
+// Operators whose operands are passed around rings: a mesh axis splits two of their axes.
 inline int ring_turns(const TrainingGraph& training, const ShardingPlan& plan, const Placing& placing) {
   int rings = 0;
   for (OpId op : training.graph.ops().ids()) {

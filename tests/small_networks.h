@@ -1,5 +1,5 @@
-// Small networks of kinds that the zoo has no small model of: a convolutional one with a skip and a batch norm, and a
-// recommender with tables.
+// Small networks of kinds of which the zoo has no small model: a convolutional one with a skip connection and batch
+// norm, and a recommender with embedding tables.
 #pragma once
 
 #include <fmt/format.h>

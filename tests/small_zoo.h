@@ -1,4 +1,4 @@
-// The models of the zoo, made small: of every kind of network that it has, few layers, narrow, short sequences.
+// The models of the zoo, made small: few layers, narrow, short sequences.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,13 @@ namespace weft {
 
 struct SmallModel {
   std::string name;                 // in the zoo
-  std::string spec;                 // with what makes it small
-  std::optional<std::int64_t> seq;  // where samples have one
+  std::string spec;                 // with overrides that make it small
+  std::optional<std::int64_t> seq;  // if samples are sequences
 };
 
 inline SmallModel small_model(const ZooEntry& entry) {
   if (const auto* transformer = std::get_if<TransformerConfig>(&entry.config)) {
-    // 16 heads: a multiple of every model's heads of keys and values; of 128, at least as wide as any rotates.
+    // 16 heads are a multiple of every model's key-value heads; 128 wide, at least as wide as any rotary embedding.
     const std::string sizes = ":layers=2,hidden=2048,heads=16,ffn=256";
     if (transformer->structure == Structure::Vision) return {entry.name, entry.name + sizes, {}};
     return {entry.name, entry.name + sizes + ",vocab=1024", 64};
@@ -37,7 +37,7 @@ inline std::vector<SmallModel> small_zoo() {
   return models;
 }
 
-// The first of every family, as `weft show models` has them: one line each.
+// The first model of every family of `weft show models`.
 inline std::vector<SmallModel> small_families() {
   std::vector<SmallModel> firsts;
   std::string family;

@@ -34,7 +34,7 @@ OptimumSpace make_space(const TrainingGraph& training) {
         UnitChoice choice{space.proposals.change_units({u}, config, space.meshes), set};
         if (choice.ops.empty()) return;
         of.push_back(choice);
-        // On the grid of all devices the last operators may also be whole on every device.
+        // On the grid of all devices the last operators may also be replicated.
         const bool whole = a < 0 && b < 0;
         for (std::size_t i = choice.ops.size(); config.mesh == MeshId(0) && !whole && i-- > 1;) {
           choice.ops[i].second = {MeshId(0), {-1, -1, -1}};
@@ -80,7 +80,7 @@ class Branching {
     if (unit == space_.choices.size()) return leaf();
     std::vector<std::pair<Picoseconds, const UnitChoice*>> order;
     for (const UnitChoice& choice : space_.choices[unit]) {
-      // New devices come in ascending order: the union is a prefix again.
+      // New devices are used in ascending order, so the used devices are a prefix.
       const unsigned all = used | choice.devices;
       if ((all & (all + 1)) != 0) continue;
       ++found_.nodes;
@@ -111,8 +111,8 @@ class Branching {
     found_.better = std::move(strategy);
   }
 
-  // Strategies at random, in runs: the first of a run has one configuration for all operators alike, as good ones do,
-  // and each of the others changes a unit of the last.
+  // Random strategies in sequences: the first of a sequence has similar configurations for all operators, as good
+  // strategies do, and each next one changes a unit of the one before.
   void check() {
     constexpr std::int64_t kRun = 8;
     Rng rng(1);

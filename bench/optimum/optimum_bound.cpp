@@ -19,7 +19,7 @@ OpSharding sharding_of(const Signature& signature, const OpConfig& config) {
 }
 }  // namespace
 
-// What a bound plays on: compute streams, and streams of reductions.
+// Simulated devices of a bound: compute streams, and streams of reductions.
 struct OptimumBound::Devices {
   std::array<Picoseconds, kOptimumDevices> free = {}, busy = {}, reduced_from = {}, reducing = {};
 
@@ -80,8 +80,8 @@ void OptimumBound::find_readers() {
       unit_of_[space_.proposals.units()[u][i]] = static_cast<int>(u);
       position_[space_.proposals.units()[u][i]] = i;
     }
-  // Accumulations and steps run where the operator that reads their parameter does. A parameter of two readers is
-  // kept by each of them, or by both together; of one with more nothing is known.
+  // Accumulation and optimizer step run where the parameter's reader does. A parameter with two readers is stored by
+  // each of them, or by both together; those with more readers are ignored.
   std::map<TensorId, std::vector<OpId>> readers;
   std::map<TensorId, TensorId> summed;  // a gradient to its parameter
   for (const auto& [parameter, gradient] : training_.accumulated)
@@ -144,12 +144,12 @@ void OptimumBound::price_choices() {
       const OpConfig& config = choice.ops[position_[with]].second;
       times_[op].push_back(time_of(op, with, config));
       sums_[op].push_back(op >= training_.first_step ? sum_of(op, with, config, DType::F32) : 0);
-      // What a reduction adds to one that is under way: buckets join them.
+      // The marginal time of a reduction that joins a bucket with others.
       rates_[op].push_back(
           op >= training_.first_step
               ? std::clamp<Picoseconds>(sum_of(op, with, config, DType::F64) - sums_[op].back(), 0, sums_[op].back())
               : 0);
-      // Of a shared one perhaps half: scattered before it is added, if the other reader wants it so.
+      // Of a shared parameter perhaps half: a reduce-scatter, if the other reader has it sharded.
       const Picoseconds sum = shared_[op] ? sums_[op].back() / 2 : sums_[op].back();
       const Picoseconds own = shared_[op] && op < training_.first_step ? 0 : times_[op].back();
       least_[op] = std::min(least_[op], own + sum);
@@ -161,7 +161,7 @@ void OptimumBound::price_choices() {
 }
 
 void OptimumBound::find_work_left() {
-  // Device time that units take at least, from each one to the last.
+  // The least device time of all units from each one to the last.
   left_.assign(space_.choices.size() + 1, 0);
   std::vector<std::vector<Picoseconds>> work(space_.choices.size());
   for (std::size_t u = 0; u < space_.choices.size(); ++u) work[u].resize(space_.choices[u].size(), 0);
@@ -186,7 +186,7 @@ Layout OptimumBound::parameter_layout(TensorId parameter, OpId with, const OpCon
 // Of the part on the first device; parts are even.
 Picoseconds OptimumBound::time_of(OpId op, OpId with, const OpConfig& config) const {
   const Signature& signature = graph_.signature(op);
-  if (signature.kind == OpKind::Accumulate) return 0;  // of one micro-batch: a sum begins with its term
+  if (signature.kind == OpKind::Accumulate) return 0;  // with one micro-batch nothing is added to a gradient
   const Mesh& mesh = space_.meshes.meshes()[config.mesh];
   const DeviceSpec& device = problem_.cluster.spec(DeviceId(0));
   if (parameter_of_[op].valid()) {
@@ -221,7 +221,7 @@ Picoseconds OptimumBound::priced(const Layout& from, const Layout& to, DType dty
   }
   return time;
 }
-// Senders and receivers that are joined by moves communicate together: the quickest of these groups.
+// Senders and receivers connected by moves form groups that communicate together: the time of the fastest group.
 Picoseconds OptimumBound::transferred(const Layout& from, const Layout& to, DType dtype) const {
   if (is_partial(from)) return 0;
   const Mesh &senders = space_.meshes.meshes()[from.mesh], &receivers = space_.meshes.meshes()[to.mesh];
@@ -293,7 +293,7 @@ Picoseconds OptimumBound::of(const std::vector<const UnitChoice*>& chosen, std::
     }
     Picoseconds start = 0;
     const auto inputs = graph_.inputs(op);
-    // Terms of a shared parameter's gradient are added in any order, or each to a copy of its own.
+    // Terms of a shared parameter's gradient are added in any order, or to separate copies.
     const bool term = shared_[op] && op < training_.first_step;
     for (std::size_t i = term ? 1 : 0; i < inputs.size(); ++i) {
       const OpId producer = graph_.tensors()[inputs[i]].producer;
@@ -317,7 +317,7 @@ Picoseconds OptimumBound::of(const std::vector<const UnitChoice*>& chosen, std::
   return std::max(last, devices.last(left_[assigned]));
 }
 
-// Whether both readers of a parameter are assigned, and each has it as it reads it.
+// Whether both readers of a parameter are assigned, and each stores it in the layout in which it reads it.
 bool OptimumBound::kept_as_read(OpId op) const {
   const UnitChoice *const a = choice_of(shared_[op]->first), *const b = choice_of(shared_[op]->second);
   return a && b &&
@@ -325,20 +325,20 @@ bool OptimumBound::kept_as_read(OpId op) const {
           index_of(shared_[op]->first, a) == index_of(shared_[op]->second, b));
 }
 
-// The step of a parameter whose first reader is assigned. On one mesh there is one copy, cut as the first reader has
-// it. On two there are two, each summed by itself, sent to the other, added, and stepped.
+// The optimizer step of a parameter whose first reader is assigned. On one mesh there is one copy, in the first
+// reader's layout. On two meshes there are two copies: each gradient is reduced, sent to the other, added, and applied.
 Picoseconds OptimumBound::step_shared(OpId op, const UnitChoice& first, Devices& devices) {
   const Shared& shared = *shared_[op];
   const std::size_t a = index_of(shared.first, &first);
   const Picoseconds here = end_[shared.accumulates_first], there = end_[shared.accumulates_second];
   const UnitChoice* const second = choice_of(shared.second);
-  const bool apart = second && first.ops.front().second.mesh != second->ops.front().second.mesh;
+  const bool on_two_meshes = second && first.ops.front().second.mesh != second->ops.front().second.mesh;
   const std::size_t b = second ? index_of(shared.second, second) : a;
-  if (!second || (!apart && a != b)) {
+  if (!second || (!on_two_meshes && a != b)) {
     const Picoseconds other = second ? sums_[op][b] / 2 : 0;
     return devices.compute(first.devices, std::max(here + sums_[op][a] / 2, there + other), times_[op][a]);
   }
-  if (!apart) {
+  if (!on_two_meshes) {
     const Picoseconds start = std::max(here, there);
     devices.reduce(first.devices, start, rates_[op][a]);
     return devices.compute(first.devices, start + sums_[op][a], times_[op][a]);
@@ -351,7 +351,7 @@ Picoseconds OptimumBound::step_shared(OpId op, const UnitChoice& first, Devices&
   const Picoseconds two = devices.compute(second->devices, std::max(sum_there, sum_here + to_second), times_[op][b]);
   return std::max(one, two);
 }
-// A summed gradient's way from the second reader's copy to the first's, and back.
+// Transfer times of a reduced gradient from the second reader's copy to the first's, and back.
 const std::pair<Picoseconds, Picoseconds>& OptimumBound::tied(OpId op, std::size_t a, std::size_t b) {
   const Shared& shared = *shared_[op];
   const std::size_t count = space_.choices[unit(shared.second)].size();

@@ -1,12 +1,12 @@
-// A step time that no strategy beats which runs some units of operators in given ways (optimum.h): the bound of a
-// branch.
+// A lower bound on the step time of all strategies in which some units of operators have given configurations: the
+// bound of a branch (optimum.h).
 //
-// All operators — forward, backward, step — are played in their order on the compute streams of their devices; those of
-// units that are not assigned yet take the least time that any configuration has, on no device. Between operators that
-// are assigned, a change of layout takes its time alone, and so does a transfer that all receivers wait for.
-// A gradient that must be summed is, and what a device reduces follows one another. A parameter that two operators read
-// is kept by each: gradients are summed on each mesh and sent to the other. Work that is left is spread over all
-// devices evenly. Every wait for links takes no time.
+// All operators — forward, backward, optimizer step — run in order on the compute streams of their devices; those of
+// units not yet assigned take the least time of any configuration, on no device. Between assigned operators, resharding
+// takes its isolated time, and so does a transfer that all receivers wait for. Gradients that need a reduction are
+// reduced, and the reductions of a device follow one another. A parameter read by two operators is stored by each:
+// gradients are reduced on each mesh and sent to the other. Remaining work is divided evenly over all devices.
+// Contention for links is neglected.
 #pragma once
 
 #include "soap/judge.h"
@@ -16,10 +16,10 @@ namespace weft {
 
 inline constexpr int kOptimumDevices = 4;
 
-// One way to run a unit: its operators' configurations.
+// One choice for a unit: the configurations of its operators.
 struct UnitChoice {
   std::vector<OpChange> ops;
-  unsigned devices = 0;  // bits
+  unsigned devices = 0;  // bit set
 };
 
 struct OptimumSpace {
@@ -33,12 +33,12 @@ class OptimumBound {
   // Both are kept by reference.
   OptimumBound(const SoapProblem& problem, const OptimumSpace& space);
 
-  // The first `assigned` units are run as chosen. Remembers what moves take.
+  // The first `assigned` units have the chosen configurations. Caches resharding times.
   Picoseconds of(const std::vector<const UnitChoice*>& chosen, std::size_t assigned);
 
  private:
   struct Devices;
-  // Of accumulations and steps of a parameter that two operators read.
+  // Accumulations and optimizer steps of a parameter read by two operators.
   struct Shared {
     OpId first, second;
     OpId accumulates_first, accumulates_second;
@@ -75,7 +75,7 @@ class OptimumBound {
   std::vector<Picoseconds> left_;                             // device time of units from each one to the last
   IdVec<OpId, std::vector<std::vector<Picoseconds>>> moves_;  // by input and both choices; −1: not known yet
   IdVec<OpId, std::vector<std::pair<Picoseconds, Picoseconds>>> tied_;
-  // Of the bound being found.
+  // State of the bound being computed.
   const std::vector<const UnitChoice*>* chosen_ = nullptr;
   std::size_t assigned_ = 0;
   IdVec<OpId, Picoseconds> end_;

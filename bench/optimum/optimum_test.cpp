@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// A network on four P100, 64 samples each, hosts without time.
+// A network on four P100 with 64 samples each, without host time.
 struct Small {
   explicit Small(const std::string& model)
       : training(make_training_graph(build_model(model, {.batch = 256, .dtype = DType::F32}).value(),

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/check.h"
-#include "validate/parallel_for.h"
+#include "problem/parallel.h"
 
 namespace weft {
 
@@ -18,7 +18,7 @@ FitRows::FitRows(const std::vector<MeasuredFile>& files, const MappingRules& rul
     for (const MeasuredRow& row : file.rows) rows.push_back(&row);
   }
   std::vector<std::optional<Result<PlannedRow>>> planned(rows.size());
-  parallel_for(rows.size(), threads, [&](std::size_t i) { planned[i] = plan_row(*rows[i], rules); });
+  for_each_index(rows.size(), threads, 1, [&](std::size_t i) { planned[i] = plan_row(*rows[i], rules); });
   const Tuning& tuning = built_in_tuning();
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (!planned[i]->ok()) {
@@ -55,7 +55,7 @@ std::vector<std::size_t> FitRows::touched_by(const FittedConstant& constant) con
 
 std::vector<double> FitRows::errors(const std::vector<Try>& tries) const {
   std::vector<double> out(tries.size());
-  parallel_for(tries.size(), threads_, [&](std::size_t i) {
+  for_each_index(tries.size(), threads_, 1, [&](std::size_t i) {
     const PlannedRow& planned = rows_[tries[i].row].planned;
     const Result<double> predicted = predicted_seconds(planned, *tries[i].with);
     // A compiled row can be simulated with any constants.

@@ -1,5 +1,4 @@
-// The commands of `weft`. Each adds itself to the parser and runs, when chosen, after parsing; it returns the exit
-// code.
+// The commands of `weft`. Each adds itself to the parser and, if chosen, runs after parsing and returns the exit code.
 #pragma once
 
 #include <functional>
@@ -12,11 +11,11 @@ class App;
 
 namespace weft {
 
-// What the chosen command will do; empty until parsing has chosen one.
+// Runs the chosen command; empty until parsing has chosen one.
 using Chosen = std::function<int()>;
 
 void add_show(CLI::App& app, Chosen& chosen);
-// Its parts that show plans (show_plan.cpp).
+// The subcommands of `show` for plans (show_plan.cpp).
 void add_show_strategy(CLI::App& show, Chosen& chosen);
 void add_show_program(CLI::App& show, Chosen& chosen);
 void add_plan(CLI::App& app, Chosen& chosen);

@@ -1,4 +1,4 @@
-// The words that choose where durations come from.
+// The options that choose the cost model.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@ struct ChosenCost {
 };
 // The built-in constants, or those of --calibration over them.
 Result<Calibration> calibration_of(const CostArguments& arguments);
-// For one plan, which outlives the model.
+// For one job, which must outlive the model.
 Result<ChosenCost> choose_cost(const CostArguments& arguments, const TrainingJob& job);
 
 }  // namespace weft

@@ -25,7 +25,7 @@ constexpr const char* kDescription =
     "  weft profile import --db h200.db operators.csv       measured operators, for simulate --cost measured\n"
     "  weft show models | clusters          what there is to choose from\n";
 
-// A wrong sub-command is a misspelling more often than not.
+// Suggests the nearest command: an unknown one is mostly a misspelling.
 std::string unknown_command(const CLI::App& app, const std::string& word) {
   std::vector<std::string> known;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
@@ -56,15 +56,15 @@ int run(int argc, char** argv) {
   add_validate(app, chosen);
   add_calibrate(app, chosen);
   add_profile(app, chosen);
-  if (argc == 1) return say(app.help());
+  if (argc == 1) return print_text(app.help());
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     const auto [command, path] = chosen_command(app);
     const std::size_t parent = path.rfind(' ');  // CLI11 adds the command's own name itself
-    return say(command->help(parent == std::string::npos ? "" : path.substr(0, parent)));
+    return print_text(command->help(parent == std::string::npos ? "" : path.substr(0, parent)));
   } catch (const CLI::CallForVersion&) {
-    return say(app.version() + "\n");
+    return print_text(app.version() + "\n");
   } catch (const CLI::ParseError& problem) {
     const auto [command, path] = chosen_command(app);
     const std::vector<std::string> rest = app.remaining(true);
@@ -76,7 +76,7 @@ int run(int argc, char** argv) {
     return report(
         {fmt::format("{}\nTry '{} --help'.", misspelt ? unknown_command(*command, rest.front()) : message, path)});
   }
-  return chosen ? chosen() : say(app.help());
+  return chosen ? chosen() : print_text(app.help());
 }
 
 }  // namespace

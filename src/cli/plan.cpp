@@ -87,7 +87,7 @@ Result<SearchBudget> parse_budget(const std::string& text) {
   const Result<Seconds> seconds = parse_seconds(text);
   if (!seconds.ok() || seconds->value < 0)
     return error("--budget '{}': a time, 30s, or a number of simulations, 64", text);
-  budget.seconds = std::max(seconds->value, 1e-9);  // 0 s: no time at all, which leaves the baselines
+  budget.seconds = std::max(seconds->value, 1e-9);  // 0 s: only the baselines are simulated
   return budget;
 }
 
@@ -130,7 +130,7 @@ Status write_file(const std::string& path, std::string_view text) {
 
 constexpr std::array kFiles = {"plan.json", "strategy.yaml", "trace.json"};
 
-// The plan, the tree by itself for weft simulate --strategy, and a trace of the step.
+// Writes the plan, its tree for weft simulate --strategy, and a trace of the step.
 Status write_out(const std::string& folder, const PlanFile& file, const Plan& plan, const PlayedPlan& played) {
   WEFT_TRY_OK(write_file(fmt::format("{}/{}", folder, kFiles[0]), print(file)));
   WEFT_TRY_OK(write_file(fmt::format("{}/{}", folder, kFiles[1]), file.tree));
@@ -139,7 +139,7 @@ Status write_out(const std::string& folder, const PlanFile& file, const Plan& pl
   return trace.finish();
 }
 
-// Before anything is computed for it.
+// Makes the folder and checks, before the search, that the files can be written.
 Status make_folder(const std::string& folder) {
   std::error_code problem;
   std::filesystem::create_directories(folder, problem);
@@ -190,7 +190,7 @@ Result<Answer> run_search(const PlanArguments& arguments) {
   const auto& [search, outcome] = searched;
 
   Answer answer{.feasible = !outcome.best.empty()};
-  // The winner once more, with its run kept, for who reads all of it.
+  // The winner is simulated once more with its timeline recorded, for the full report.
   std::optional<Plan> plan;
   std::optional<PlayedPlan> played;
   std::optional<Forecast> found;

@@ -4,7 +4,7 @@
 
 namespace weft {
 
-const char* const kStrategyWords =
+const char* const kStrategyHelp =
     "\nThe strategy in one line: degrees tp cp pp dp (a missing dp fills the cluster), vpp=2 model chunks per "
     "pipeline\n"
     "rank, zero=0..3, fsdp=8,replicate=4 hybrid sharding, sp=0|1 sequence parallelism, cp_mode=gather|a2a|ring,\n"

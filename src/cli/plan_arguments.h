@@ -1,4 +1,4 @@
-// The words that name a plan, shared by every command that works on one.
+// The options that describe a plan, shared by every command that takes one.
 #pragma once
 
 #include "plan/plan.h"
@@ -15,7 +15,7 @@ void add_plan_arguments(CLI::App& command, PlanRequest& request);
 // Adds --devices.
 void add_device_count(CLI::App& command, PlanRequest& request);
 
-// What --strategy understands, for the help of every such command.
-extern const char* const kStrategyWords;
+// The syntax of --strategy, for the help of these commands.
+extern const char* const kStrategyHelp;
 
 }  // namespace weft

@@ -24,8 +24,8 @@ struct ImportArguments {
   std::vector<std::string> files;
 };
 
-// Of tools/measure_gpu.py's provenance.json beside the table: when it was made; empty where there is none.
-std::string date_beside(const std::string& path) {
+// The date in provenance.json in the table's folder (written by tools/measure_gpu.py); empty if there is none.
+std::string provenance_date(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   constexpr FileKind kProvenance{"a provenance.json of tools/measure_gpu.py", 1 << 20};
   const Result<std::string> text =
@@ -41,7 +41,7 @@ Result<std::string> import_tables(const ImportArguments& arguments) {
   std::string text;
   for (const std::string& path : arguments.files) {
     WEFT_TRY(const CsvTable table, read_csv(path));
-    const std::string date = arguments.date.empty() ? date_beside(path) : arguments.date;
+    const std::string date = arguments.date.empty() ? provenance_date(path) : arguments.date;
     WEFT_TRY(ProfileTable rows, profile_rows(table, path, {.date = date, .source = path}));
     text += fmt::format("{}: {} row{}, {} skipped\n", path, grouped(static_cast<std::int64_t>(table.rows.size())),
                         table.rows.size() == 1 ? "" : "s", grouped(static_cast<std::int64_t>(rows.skipped.size())));
@@ -84,7 +84,7 @@ struct MergeArguments {
 };
 
 Result<std::string> merge_databases(const MergeArguments& arguments) {
-  // All are read before one is added.
+  // All tables are read before any is added.
   for (const std::string& path : arguments.from) {
     if (const auto events = read_profile(path); !events.ok()) return events.error();
   }

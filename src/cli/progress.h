@@ -1,4 +1,4 @@
-// A line on stderr that says what is going on: only on a terminal, and only once it has taken a second.
+// A progress line on stderr: only on a terminal, and only after a second.
 #pragma once
 
 #include <condition_variable>
@@ -14,9 +14,9 @@ class Progress {
   ~Progress() { done(); }
   Progress(const Progress&) = delete;
 
-  // `share` of the part that is done; below 0: nobody knows.
+  // `share`: the fraction of this part that is done; below 0: unknown.
   void now(std::string_view part, double share = -1);
-  // Takes the line away.
+  // Removes the line.
   void done();
 
  private:
@@ -27,7 +27,7 @@ class Progress {
   std::string part_;
   double share_ = -1;
   bool done_ = false;
-  std::thread drawing_;  // none where stderr is no terminal
+  std::thread drawing_;  // not started if stderr is not a terminal
 };
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// --rules: what the words of published tables mean, for the commands that read them.
+// --rules: how names in published tables map to nodes, stacks and models, for the commands that read such tables.
 #pragma once
 
 #include "validate/mapping.h"
@@ -11,7 +11,7 @@ namespace weft {
 
 void add_rules_argument(CLI::App& command, std::string& path);
 
-// The rules of the file; none where there is none. An error: tables as publications print them, and no file.
+// The rules of the file; empty rules without a file. An error: published tables without a file.
 Result<MappingRules> rules_for(const std::vector<MeasuredFile>& files, const std::string& path, bool needed = false);
 
 }  // namespace weft

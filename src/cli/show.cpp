@@ -119,10 +119,10 @@ void add_show(CLI::App& app, Chosen& chosen) {
   add_show_program(*show, chosen);
   add_show_profile(*show, chosen);
   show->add_subcommand("models", "The models of the zoo.")->callback([&chosen] {
-    chosen = [] { return say(list_models()); };
+    chosen = [] { return print_text(list_models()); };
   });
   show->add_subcommand("clusters", "The cluster presets.")->callback([&chosen] {
-    chosen = [] { return say(describe_presets()); };
+    chosen = [] { return print_text(describe_presets()); };
   });
 }
 

@@ -66,7 +66,7 @@ void add_show_strategy(CLI::App& show, Chosen& chosen) {
   CLI::App* command = show.add_subcommand(
       "strategy", "A plan as an expert would sketch it: ranks, groups and links, splits, collectives, memory.");
   command->footer(
-      std::string(kStrategyWords) +
+      std::string(kStrategyHelp) +
       "\nExamples:\n"
       "  weft show strategy --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1\n"
       "  weft show strategy --model resnet50 --cluster dgx-a100:1 --strategy dp=8\n"
@@ -93,7 +93,7 @@ void add_show_program(CLI::App& show, Chosen& chosen) {
       "program",
       "The compiled plan: rank classes and their instructions, bytes by collective and group, memory by kind.");
   command->footer(
-      std::string(kStrategyWords) +
+      std::string(kStrategyHelp) +
       "\nExamples:\n"
       "  weft show program --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1\n"
       "  weft show program --model gpt2 --cluster dgx-h100:1 --strategy tp=2,dp=4 --rank 3     every instruction\n");

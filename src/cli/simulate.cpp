@@ -26,7 +26,7 @@ namespace {
 
 struct SimulateArguments {
   PlanRequest request;
-  std::string plan;  // a file that has all of it
+  std::string plan;  // a plan file, instead of the request
   CostArguments cost;
   std::string network = "fair", trace, trace_ranks;
   std::optional<std::int64_t> trace_tasks;
@@ -34,7 +34,7 @@ struct SimulateArguments {
   bool no_fold = false, gantt = false, timing = false, json = false;
 };
 
-// While it lives, Ctrl-C removes the unfinished file before weft ends. A handler can reach only what is static.
+// During its lifetime, Ctrl-C removes the unfinished file before weft ends. A handler can reach only what is static.
 class RemoveOnInterrupt {
  public:
   explicit RemoveOnInterrupt(const std::string& path) {
@@ -59,40 +59,41 @@ class RemoveOnInterrupt {
   std::array<void (*)(int), kSignals.size()> before_{};
 };
 
-// Of the terminal, where there is one.
+// The width of the terminal, if there is one.
 std::size_t terminal_width() {
   winsize size{};
   if (::isatty(STDOUT_FILENO) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return 100;
 }
 
-// Either a plan's file or the words of a plan.
-Status check_words(const SimulateArguments& arguments) {
+// Either a plan file or the options that describe a plan.
+Status check_options(const SimulateArguments& arguments) {
   const PlanRequest& request = arguments.request;
-  struct Word {
+  struct Option {
     const char* name;
     bool given, needed;
   };
-  const Word words[] = {{"--model", !request.model.empty(), true},
-                        {"--cluster", !request.cluster.empty(), true},
-                        {"--strategy", !request.strategy.empty(), true},
-                        {"--devices", request.device_count.has_value(), false},
-                        {"--global-batch", request.global_batch.has_value(), false},
-                        {"--micro-batch", request.micro_batch.has_value(), false},
-                        {"--seq", request.seq.has_value(), false},
-                        {"--dtype", !request.dtype.empty(), false},
-                        {"--stack", !request.stack.empty(), false},
-                        {"--freeze", !request.freeze.empty(), false}};
-  for (const Word& word : words) {
-    if (!arguments.plan.empty() && word.given) return error("{}: {} says it; leave one out", word.name, arguments.plan);
-    if (arguments.plan.empty() && word.needed && !word.given)
-      return error("{} is required\nTry 'weft simulate --help'.", word.name);
+  const Option options[] = {{"--model", !request.model.empty(), true},
+                            {"--cluster", !request.cluster.empty(), true},
+                            {"--strategy", !request.strategy.empty(), true},
+                            {"--devices", request.device_count.has_value(), false},
+                            {"--global-batch", request.global_batch.has_value(), false},
+                            {"--micro-batch", request.micro_batch.has_value(), false},
+                            {"--seq", request.seq.has_value(), false},
+                            {"--dtype", !request.dtype.empty(), false},
+                            {"--stack", !request.stack.empty(), false},
+                            {"--freeze", !request.freeze.empty(), false}};
+  for (const Option& option : options) {
+    if (!arguments.plan.empty() && option.given)
+      return error("{}: {} says it; leave one out", option.name, arguments.plan);
+    if (arguments.plan.empty() && option.needed && !option.given)
+      return error("{} is required\nTry 'weft simulate --help'.", option.name);
   }
   return Ok{};
 }
 
 Status check(const SimulateArguments& arguments) {
-  WEFT_TRY_OK(check_words(arguments));
+  WEFT_TRY_OK(check_options(arguments));
   WEFT_TRY_OK(check(arguments.cost));
   if (arguments.network != "fair" && arguments.network != "fifo")
     return error("--network '{}': write fair or fifo", arguments.network);
@@ -218,7 +219,7 @@ void add_simulate(CLI::App& app, Chosen& chosen) {
   CLI::App* command = app.add_subcommand(
       "simulate", "Play one training step in simulated time: step time, throughput, MFU, memory, where time goes.");
   command->footer(
-      std::string(kStrategyWords) +
+      std::string(kStrategyHelp) +
       "\nEvery operator, collective and transfer gets a duration from the cost model and is played on its device's\n"
       "streams; communications that meet on a link share it. Devices that do the same are simulated once. A plan that\n"
       "does not fit its devices' memory is answer all the same, with what is too much; the exit code is then 1.\n"
@@ -233,7 +234,7 @@ void add_simulate(CLI::App& app, Chosen& chosen) {
       "  weft simulate --model gpt2-124m --cluster dgx-h200:1 --strategy dp=8 --cost measured --db h200.db\n");
   command->add_option("plan,--plan", arguments->plan, "a plan.json of weft plan --out, instead of what follows");
   add_plan_arguments(*command, arguments->request);
-  for (const char* word : {"--model", "--cluster", "--strategy"}) command->get_option(word)->required(false);
+  for (const char* option : {"--model", "--cluster", "--strategy"}) command->get_option(option)->required(false);
   add_cost_arguments(*command, arguments->cost);
   command
       ->add_option("--network", arguments->network,

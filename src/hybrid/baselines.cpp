@@ -14,15 +14,15 @@ std::vector<std::size_t> those(std::span<const HybridPlan> plans, const Keep& ke
   return found;
 }
 
-// Without knobs that few frameworks have.
+// Data parallelism only, without options that few frameworks have.
 bool replicas_only(const HybridPlan& plan) {
   return plan.tp == 1 && plan.cp == 1 && plan.ep == 1 && plan.pp == 1 && plan.copies == 1 &&
          plan.recompute != PlanRecompute::OpAndWide;
 }
 
-// Tensor parallelism fills the node, the shortest pipeline that fits the rest (Narayanan et al. 2021, takeaways 1 and
-// 2), optimizer state spread, one sample per micro-batch; whole layers are recomputed only if nothing else fits.
-// Experts take the place of tensor parallelism in the node (Megatron-Core's advice for mixtures).
+// Tensor parallelism fills the node; across nodes the shortest pipeline that fits (Narayanan et al. 2021, takeaways 1
+// and 2); optimizer state is sharded; one sample per micro-batch; whole layers are recomputed only if nothing else
+// fits. Expert parallelism replaces tensor parallelism in the node (Megatron-Core's advice for mixtures of experts).
 std::vector<std::size_t> rule_of_thumb(std::span<const HybridPlan> plans, const PlanProblem& problem) {
   const auto usual = [](const HybridPlan& plan) {
     return plan.cp == 1 && plan.vpp == 1 && plan.schedule == PlanSchedule::OneForwardOneBackward &&

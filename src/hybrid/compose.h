@@ -1,16 +1,16 @@
-// A plan's time and memory without simulating it: costs of its sections (probe.h), put together by the pipeline's
-// schedule (pipeline_clock.h), with what replicas and stages say to one another (group_cost.h).
+// A plan's time and memory without simulating it: costs of its sections (probe.h), combined by the pipeline's schedule
+// (pipeline_clock.h), with collectives among replicas (data_parallel_cost.h) and transfers between stages.
 //
-//   step  = the pipeline, its stages as uneven as they are, transfers between them; a stage whose replicas talk in
-//   every
-//           micro-batch as two streams (two_streams.h)
+//   step  = the pipeline's makespan, with its uneven stages and the transfers between them; a stage that communicates
+//           with its replicas in every micro-batch (ZeRO-2 and 3) as two streams (two_streams.h)
 //         + gradients that are not yet reduced when the last backward pass ends
-//         + the optimizer's step and the gathering of what was updated in parts
-//   memory of a rank = what it keeps + micro-batches in flight · what each leaves behind + the most above it
+//         + the optimizer's step and the all-gather of parameters that were updated in shards
+//   memory of a rank = parameters, gradients and optimizer state
+//         + micro-batches in flight · activations that each saves + the largest temporary memory above these
 //
-// Probes and groups are found once for all plans that share them (`prepare`), so that a plan costs some microseconds.
-// What is left out is small: links that stages share with the rest, buckets across layers.
-// compose_test.cpp holds it to the simulator.
+// Probes and costs of collectives are found once for all plans that share them (`prepare`), so that a plan takes some
+// microseconds. Neglected, because small: contention of stages' transfers with other communication, buckets that span
+// layers. compose_test.cpp compares with the simulator. The members are defined in compose.cpp and compose_*.cpp.
 #pragma once
 
 #include <array>
@@ -21,20 +21,20 @@
 #include <tuple>
 
 #include "forecast/memory.h"
+#include "hybrid/data_parallel_cost.h"
 #include "hybrid/group_cost.h"
 #include "hybrid/hybrid_plan.h"
 #include "hybrid/pipeline_clock.h"
 #include "hybrid/probe.h"
-#include "hybrid/replica_data.h"
 #include "hybrid/two_streams.h"
 
 namespace weft {
 
 struct Composition {
   double step_s = 0;
-  double bound_s = 0;       // the busiest rank's work and the way to it and back: no plan of these stages is faster
+  double bound_s = 0;       // lower bound: the busiest rank's work, and the first micro-batch's way to it and back
   std::int64_t memory = 0;  // of the fullest rank's device, context and communicators included
-  std::int64_t saved = 0;   // of it, what micro-batches in flight leave behind: grows as they do
+  std::int64_t saved = 0;   // of it: activations of micro-batches in flight, proportional to their size
   std::int64_t budget = 0;  // 0: unknown
   // Where the time goes, on the busiest rank.
   double compute_s = 0, communication_s = 0, bubble_s = 0, data_s = 0, optimizer_s = 0;
@@ -44,28 +44,29 @@ struct Composition {
 
 class Composer {
  public:
-  // All are kept by reference.
+  // Both are kept by reference.
   Composer(const PlanProblem& problem, const CostModel& cost);
 
-  // Probes the shapes of these plans, on so many threads. Plans whose shape does not compile cannot be composed.
+  // Probes the shapes of these plans on `threads` threads. Plans whose shape does not compile cannot be composed.
   void prepare(std::span<const HybridPlan> plans, int threads);
   std::size_t probes() const { return blocks_.size(); }
 
-  // None where the plan's shape does not compile or the schedule does not take it. Safe from several threads.
-  // A plan that does not fit or whose bound is above `bound_above` (0: none) gets no time.
+  // None where the plan's shape does not compile or its schedule does not exist for these numbers. Safe from several
+  // threads. Given `bound_above` (0: none), no time is computed for a plan that does not fit or whose lower bound is
+  // above it.
   std::optional<Composition> compose(const HybridPlan& plan, double bound_above = 0) const;
-  // What no plan beats that differs from this one in what it recomputes, nor this one itself, found without a probe of
-  // its own: from one without recomputation and of so large a micro-batch, which takes the least per sample. None where
-  // that was not prepared (`relaxed`).
+  // A lower bound on the time of this plan and of every plan that differs from it only in what it recomputes. It needs
+  // no probe of this plan's shape, but one without recomputation and with `micro_batch` samples, the largest
+  // micro-batch, whose time per sample is least (`relaxed`). None where that was not prepared.
   std::optional<double> bound(const HybridPlan& plan, std::int32_t micro_batch) const;
   static HybridPlan relaxed(HybridPlan plan, std::int32_t micro_batch);
-  // Its memory alone.
+  // As Composition::memory.
   std::optional<std::int64_t> memory(const HybridPlan& plan) const;
-  std::int64_t budget() const { return budget_; }  // of a device; no limit: the largest number
+  std::int64_t budget() const { return budget_; }  // bytes of a device; the largest number: no limit
 
  private:
   using DataKey = std::array<std::int32_t, 7>;  // tp, cp, ep, dp, zero, copies, sequence parallelism
-  // The sections of every stage. Indices: 0 before the layers, 1 + kind, the last after them.
+  // The sections of every stage, by index: 0 the embedding, 1 + kind a layer, the last the head.
   struct Stages {
     std::vector<std::vector<std::int32_t>> sections;
   };
@@ -73,41 +74,42 @@ class Composer {
   static BlockShape shape_of(const HybridPlan& plan);
   const BlockCosts* block_of(const HybridPlan& plan) const;  // null: does not compile, or was not prepared
   const PipelineClock& clock_of(const HybridPlan& plan) const;
-  bool deal_sections(const HybridPlan& plan, Stages& stages) const;
-  const ReplicaData& data_of(const HybridPlan& plan, const BlockCosts& block) const;
-  // How sections compute beside data-parallel communication, and how fast that is beside their computation.
-  struct BesideData {
-    Beside forward, backward;
+  bool assign_sections(const HybridPlan& plan, Stages& stages) const;
+  const DataParallelCosts& data_of(const HybridPlan& plan, const BlockCosts& block) const;
+  // Speeds of a section's passes and of data-parallel communication while they overlap.
+  struct SectionOverlap {
+    OverlapSpeed forward, backward;
     std::vector<StreamSpan> forward_spans = {}, backward_spans = {};
   };
-  const std::vector<BesideData>& device_sharing(const BlockCosts& block, const ReplicaData& data) const;
-  Beside device_sharing(const std::vector<ComputeShare>& shares, const ReplicaData& data) const;
-  // The same with links that communication of the section loads too.
-  const std::vector<BesideData>& sharing_of(const BlockCosts& block, const ReplicaData& data) const;
+  const std::vector<SectionOverlap>& device_sharing(const BlockCosts& block, const DataParallelCosts& data) const;
+  OverlapSpeed device_sharing(const std::vector<ComputeShare>& shares, const DataParallelCosts& data) const;
+  // The same, with links that communication inside the section uses too.
+  const std::vector<SectionOverlap>& sharing_of(const BlockCosts& block, const DataParallelCosts& data) const;
   struct Need {
     std::int64_t memory = 0, saved = 0;
   };
   Need memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
                  const PipelineTable& table) const;
-  double sent(std::int64_t distance, std::int64_t bytes, const StridedGroup& alike) const;
-  // Sections with the communication that every micro-batch has, and stages made of them.
+  double transfer_time(std::int64_t distance, std::int64_t bytes, const StridedGroup& alike) const;
+  // Times of sections and stages for one micro-batch, with the communication that recurs in every micro-batch.
   struct StageWork;
-  const StageWork& work_of(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data,
+  const StageWork& work_of(const HybridPlan& plan, const BlockCosts& block, const DataParallelCosts& data,
                            const Stages& stages) const;
-  // Stages whose replicas talk in every micro-batch (ZeRO-2 and 3).
-  static double begun(const HybridPlan& plan, const SectionCost& cost);
-  void play_replicas(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data, const Stages& stages,
-                     StageWork& work) const;
-  // What a micro-batch takes at least of a section, without what runs beside it; its times are multiplied by `scale`.
-  struct Least {
-    double own = 0;    // computation, and communication it always waits for
-    double said = 0;   // what replicas say, one after the other
-    double waits = 0;  // of own: communication
+  // Seconds per micro-batch, on average, that the first one saves: it writes gradients instead of adding to them.
+  static double skipped_accumulation(const HybridPlan& plan, const SectionCost& cost);
+  // Stages with data-parallel communication in every micro-batch (ZeRO-2 and 3), as two streams.
+  void play_data_parallel(const HybridPlan& plan, const BlockCosts& block, const DataParallelCosts& data,
+                          const Stages& stages, StageWork& work) const;
+  // The least time of a micro-batch in a section, without interference; times of the probe are multiplied by `scale`.
+  struct MinimumTime {
+    double own = 0;            // computation, and communication that it always waits for
+    double communication = 0;  // data-parallel communication, one collective after the other
+    double waits = 0;          // of own: the communication
   };
-  Least least_of(const HybridPlan& plan, const SectionCost& cost, const SectionData& said, double scale) const;
-  double bound_of(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data, const Stages& stages,
+  MinimumTime minimum_of(const HybridPlan& plan, const SectionCost& cost, const SectionSync& sync, double scale) const;
+  double bound_of(const HybridPlan& plan, const BlockCosts& block, const DataParallelCosts& data, const Stages& stages,
                   const PipelineTable& table, double scale) const;
-  void set_times(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data, const Stages& stages,
+  void set_times(const HybridPlan& plan, const BlockCosts& block, const DataParallelCosts& data, const Stages& stages,
                  const PipelineClock& clock, double bound_above, Composition& made) const;
 
   const PlanProblem& problem_;
@@ -119,9 +121,10 @@ class Composer {
   mutable GroupCosts groups_;
   mutable PipelineTables tables_;
   mutable std::mutex mutex_;
-  mutable std::map<DataKey, std::unique_ptr<const ReplicaData>> data_;
-  mutable std::map<std::tuple<const BlockCosts*, std::int32_t, std::int32_t>, std::vector<BesideData>> device_sharing_;
-  mutable std::map<std::pair<const BlockCosts*, const ReplicaData*>, std::vector<BesideData>> sharing_;
+  mutable std::map<DataKey, std::unique_ptr<const DataParallelCosts>> data_;
+  mutable std::map<std::tuple<const BlockCosts*, std::int32_t, std::int32_t>, std::vector<SectionOverlap>>
+      device_sharing_;
+  mutable std::map<std::pair<const BlockCosts*, const DataParallelCosts*>, std::vector<SectionOverlap>> sharing_;
   mutable std::map<std::tuple<std::int64_t, std::int64_t, StridedGroup>, double> transfers_;
   mutable std::map<std::tuple<PlanSchedule, int, int, int>, PipelineClock> clocks_;
 };

@@ -1,4 +1,4 @@
-// Composition held to the simulator: the same plans judged both ways.
+// Composition against the simulator: time and memory of the same plans by both.
 #include "hybrid/compose.h"
 
 #include <fmt/format.h>
@@ -84,19 +84,19 @@ TEST(Compose, AgreesWithTheSimulatorOnRandomPlans) {
                    .stack = "megatron-deepspeed"};
   for (std::int64_t rank = 0; rank < 16; ++rank) some.devices.push_back(rank / 4 * 8 + rank % 4);
   compare(some, 15, errors);
-  // Backward passes in two parts.
+  // Split backward passes.
   const SpaceOptions split{.schedules = {PlanSchedule::GPipe, PlanSchedule::ZeroBubbleH1, PlanSchedule::ZeroBubbleV}};
   compare({.model = "gpt3-13b", .cluster = "dgx-a100:2", .strategy = "", .global_batch = 64, .seq = 2048}, 30, errors,
           split);
   compare({.model = "mixtral-8x7b", .cluster = "dgx-h100:2", .strategy = "", .global_batch = 64, .seq = 4096}, 15,
           errors, split, [](const HybridPlan& plan) { return plan.pp > 1; });
-  // Copies on groups of nodes.
+  // Hybrid sharding: copies on groups of nodes.
   SpaceOptions spread{.zero = {3}};
   spread.most_tensor = 2;
   compare({.model = "llama3-8b", .cluster = "dgx-h100:8", .strategy = "", .global_batch = 128, .stack = "maxtext"}, 15,
           errors, spread);
-  // What is spread comes together in every micro-batch: ahead of its use or not, beside computation or not, with
-  // experts that talk over the same links.
+  // Sharded weights are gathered in every micro-batch: with and without prefetching, with and without overlap, and with
+  // expert-parallel communication over the same links.
   const SpaceOptions units{.schedules = {PlanSchedule::OneForwardOneBackward}, .zero = {2, 3}};
   compare({.model = "mixtral-8x7b", .cluster = "dgx-h100:4", .strategy = "", .global_batch = 64, .seq = 4096}, 30,
           errors, units);
@@ -141,8 +141,8 @@ TEST(Compose, TheBoundOfExpertsSpreadByThemselvesHolds) {
   EXPECT_LE(made->bound_s, judged->forecast.step_s);
 }
 
-// The ways to write 16 = tp · pp · dp for a network whose layers end in an all-reduce, backward, and whose embedding
-// the head has too, over slow links (Lu et al., CF'23): composed and simulated, in the same order.
+// All factorisations 16 = tp · pp · dp of a network whose layers end in an all-reduce in backward and whose embedding
+// is tied to its head, over slow links (Lu et al., CF'23): composition ranks them as simulation does.
 TEST(Compose, OrdersPlansOfBertAsTheSimulatorDoes) {
   const Result<PlanProblem> problem =
       pose({.model = "bert-large:layers=48", .cluster = "a40x4:4", .strategy = "", .global_batch = 16, .seq = 512});
@@ -166,7 +166,7 @@ TEST(Compose, OrdersPlansOfBertAsTheSimulatorDoes) {
   for (std::size_t i = 1; i < times.size(); ++i) EXPECT_LE(times[i - 1].second, times[i].second) << i;
 }
 
-// What the search leaves such plans out by, where the one that keeps more fits or the one that keeps less does not.
+// The order by which the search prunes plans with OpAndWide where Op surely fits or Full does not.
 TEST(Compose, RecomputingTheWidestProductsIsBetweenKeepingThemAndRecomputingAll) {
   for (const PlanRequest& request :
        {PlanRequest{.model = "llama3-8b", .cluster = "dgx-h100:2", .strategy = "", .global_batch = 64, .seq = 8192},

@@ -14,14 +14,14 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kBatch = 8192;       // plans composed before the best is looked at again
-constexpr std::size_t kRound = 4;          // plans simulated before
-constexpr std::int64_t kSimulations = 40;  // of a search, unless told
-constexpr double kKeep = 1.25;             // plans that may be so much slower than the best are composed
-constexpr double kDoubt = 1.01;            // composition may be wrong by so much
-constexpr double kSafe = 0.99;             // sections as played and as bounds take them may differ by so much
-constexpr double kSurely = 1.1;            // a plan composed to need so much more memory than there is has no chance
-constexpr std::size_t kFamilies = 8;       // other degrees whose best plan is simulated
+constexpr std::size_t kBatch = 8192;       // plans composed with one threshold, before it is updated
+constexpr std::size_t kRound = 4;          // plans simulated likewise
+constexpr std::int64_t kSimulations = 40;  // of a search, unless the budget gives another number
+constexpr double kKeep = 1.25;             // plans whose bound is at most this factor above the best time are composed
+constexpr double kDoubt = 1.01;            // factor by which composition may be wrong
+constexpr double kSafe = 0.99;             // by how much simulated sections may be below those of bounds
+constexpr double kSurely = 1.1;            // a plan composed to need this factor more memory than available is hopeless
+constexpr std::size_t kFamilies = 8;       // other combinations of degrees whose best plan is simulated
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class Enumeration {
@@ -63,7 +63,7 @@ class Enumeration {
   }
 
  private:
-  // Where every plan is simulated there are fewer of them.
+  // A smaller space, where every plan is simulated.
   SpaceOptions without_composition(SpaceOptions options) const {
     options.schedules = {PlanSchedule::OneForwardOneBackward};
     options.zero = {0, 1, 3};
@@ -82,11 +82,11 @@ class Enumeration {
     return reason == StoppedBy::Itself;
   }
 
-  void tell(std::int64_t done, std::int64_t of) const {
+  void report_progress(std::int64_t done, std::int64_t of) const {
     if (options_.progress) options_.progress({done, of, best_ == kNever ? 0 : best_});
   }
 
-  // Simulates these plans, in their order; those that fit are known from then on.
+  // Simulates these plans and records the results in their order.
   void simulate(const std::vector<std::size_t>& indices) {
     std::vector<std::optional<Judged>> judged(indices.size());
     std::vector<std::string> problems(indices.size());
@@ -142,7 +142,7 @@ class Enumeration {
     }
     simulate(chosen);
     for (std::size_t r = 0; r < rules.size(); ++r) {
-      Baseline baseline{std::string(rules[r].name), std::string(rules[r].words), {}, {}};
+      Baseline baseline{std::string(rules[r].name), std::string(rules[r].description), {}, {}};
       if (at[r] < 0) {
         baseline.why_not = too_large[r]         ? "out of memory"
                            : members[r].empty() ? why_empty(rules[r])
@@ -189,20 +189,20 @@ class Enumeration {
     return found == members.end() ? std::nullopt : std::optional(*found);
   }
 
-  // The plan that needs least memory of those that differ in recomputation and micro-batch only.
+  // Of the plans that differ only in recomputation and micro-batch, the one that needs the least memory.
   static HybridPlan leanest(HybridPlan plan) {
     plan.micro_batches *= plan.micro_batch;
     plan.micro_batch = 1;
     plan.recompute = PlanRecompute::Full;
     return plan;
   }
-  // Plans that differ in micro-batch only are one.
+  // Equal for plans that differ only in the micro-batch.
   static HybridPlan any_micro_batch(HybridPlan plan) {
     plan.micro_batches = plan.micro_batch = 0;
     return plan;
   }
 
-  // Plans by what they have in common, each with its number in a list of those.
+  // The distinct values of common(plan), sorted; `number` gets each plan's index in that list.
   template <class Common>
   std::vector<HybridPlan> numbered_by(const Common& common, std::vector<std::size_t>& number) const {
     std::vector<HybridPlan> list;
@@ -215,18 +215,19 @@ class Enumeration {
     return list;
   }
 
-  // What is known of a plan's memory from smaller micro-batches.
+  // The memory of a plan as composed with a smaller micro-batch.
   struct Smaller {
     std::int64_t memory = 0, saved = 0;
     std::int32_t size = 1;
 
-    // What it needs with a larger one: no less than samples leave behind.
+    // A lower bound on its memory with a larger micro-batch: saved activations grow with the samples.
     double least(std::int32_t larger) const {
       return static_cast<double>(memory) + kSafe * static_cast<double>(saved) * (1.0 * larger / size - 1);
     }
   };
 
-  // Of every kind of plan that also recomputes the widest products, the kind that differs from it in recomputing so.
+  // For every kind of plan with OpAndWide, the kind that differs from it only in having `recompute` instead; otherwise
+  // kinds.size().
   static std::vector<std::size_t> relatives(const std::vector<HybridPlan>& kinds, PlanRecompute recompute) {
     std::vector<std::size_t> found(kinds.size(), kinds.size());
     for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
@@ -239,7 +240,7 @@ class Enumeration {
     return found;
   }
 
-  // Plans of growing micro-batches: where one does not fit a larger one does not either, and is not looked at.
+  // In order of growing micro-batches: where one does not fit, larger ones do not fit either and are pruned.
   void compose_all() {
     std::vector<std::size_t> lean_of, kind_of;
     const std::vector<HybridPlan> lean = numbered_by(leanest, lean_of), kinds = numbered_by(any_micro_batch, kind_of);
@@ -260,7 +261,7 @@ class Enumeration {
     fastest_ = best_;
     const auto budget = static_cast<double>(composer_.budget());
     const std::vector<double> least = bounds_without_probes(by_size);
-    std::vector<Smaller> smaller(kinds.size() + 1);  // the last: of no kind
+    std::vector<Smaller> smaller(kinds.size() + 1);  // the last: for no kind
     const auto keeping_more = relatives(kinds, PlanRecompute::Op), keeping_less = relatives(kinds, PlanRecompute::Full);
     for (const auto& same_size : by_size) {
       const auto size = same_size.first;
@@ -282,8 +283,7 @@ class Enumeration {
       };
       if (!go_on()) break;
       compose(kept);
-      // Between two relatives in memory and in time: of use where the faster one does not fit, or may turn out not to,
-      // and the smaller one does.
+      // OpAndWide is between Op and Full in memory and in time: useful only where Op does not surely fit and Full does.
       std::erase_if(between, [&](std::size_t i) {
         const Smaller &more = smaller[keeping_more[kind_of[i]]], &less = smaller[keeping_less[kind_of[i]]];
         const bool faster_fits =
@@ -307,7 +307,8 @@ class Enumeration {
     composer_.prepare(shapes, options_.threads);
   }
 
-  // Many shapes are out of the question at any size: one probe of the largest tells, with what it takes per sample.
+  // Lower bounds on all plans from probes of the largest micro-batch only, by its time per sample: many shapes are too
+  // slow at any micro-batch and need no probes of their own.
   std::vector<double> bounds_without_probes(const std::map<std::int32_t, std::vector<std::size_t>>& by_size) {
     std::vector<double> least(plans_.size(), 0);
     if (by_size.empty() || fastest_ == kNever) return least;
@@ -335,7 +336,7 @@ class Enumeration {
         results_[indices[from + i]] = composer_.compose(plans_[indices[from + i]], above);
       });
       for (std::size_t i = from; i < from + count; ++i) count_composed(indices[i]);
-      tell(outcome_.counts.composed, static_cast<std::int64_t>(plans_.size()));
+      report_progress(outcome_.counts.composed, static_cast<std::int64_t>(plans_.size()));
     }
   }
 
@@ -382,9 +383,9 @@ class Enumeration {
       const std::vector<std::size_t> round = take_round();
       if (round.empty()) break;
       simulate(round);
-      tell(outcome_.counts.simulated, most);
+      report_progress(outcome_.counts.simulated, most);
     }
-    // The best of other degrees, to compare with.
+    // The best plans with other degrees, for comparison.
     std::set<Family> seen;
     for (const auto& [index, judged] : simulated_) seen.insert(family_of(plans_[index]));
     std::vector<std::size_t> others;
@@ -395,7 +396,7 @@ class Enumeration {
       if (!done_[i] && seen.insert(family_of(plans_[i])).second) others.push_back(i);
     }
     if (go_on() && !others.empty()) simulate(others);
-    // Nothing fits: say what comes closest.
+    // Nothing fits: find the plan that comes closest.
     if (simulated_.empty() && go_on()) {
       std::vector<std::pair<std::int64_t, std::size_t>> needs;
       for (std::size_t i = 0; i < plans_.size(); ++i)
@@ -412,7 +413,7 @@ class Enumeration {
     std::vector<std::size_t> all;
     for (std::size_t i = 0; i < plans_.size(); ++i)
       if (!done_[i]) all.push_back(i);
-    // What splits less and recomputes less first.
+    // Plans that split less and recompute less come first.
     std::stable_sort(all.begin(), all.end(), [&](std::size_t a, std::size_t b) {
       const auto key = [](const HybridPlan& plan) {
         return std::tuple(plan.tp * plan.pp * plan.cp, plan.recompute, -plan.micro_batch);
@@ -429,7 +430,7 @@ class Enumeration {
       const std::size_t left = static_cast<std::size_t>(most - outcome_.counts.simulated);
       const std::size_t to = std::min({all.size(), from + kRound, from + left});
       simulate({all.begin() + static_cast<std::ptrdiff_t>(from), all.begin() + static_cast<std::ptrdiff_t>(to)});
-      tell(outcome_.counts.simulated, std::min<std::int64_t>(most, static_cast<std::int64_t>(all.size())));
+      report_progress(outcome_.counts.simulated, std::min<std::int64_t>(most, static_cast<std::int64_t>(all.size())));
     }
   }
 
@@ -438,7 +439,7 @@ class Enumeration {
       return std::pair(a.second.score(), a.first) < std::pair(b.second.score(), b.first);
     });
     set_front();
-    // The best of each choice of degrees, the winner's neighbours only to fill up.
+    // The best plan of each combination of degrees; others only to fill up the list.
     std::vector<std::size_t> shown, rest;
     std::set<Family> seen;
     for (std::size_t i = 0; i < simulated_.size(); ++i)

@@ -1,10 +1,10 @@
-// Enumerate: every plan of the hybrid space considered, the most promising simulated.
+// Enumerative search: every plan of the hybrid space is considered, the most promising are simulated.
 //
 //   1. the space (hybrid_space.h), what does not divide left out
-//   2. baselines: data parallel, FSDP, Megatron's rule of thumb, each with the best of its own knobs, simulated
-//   3. plans that do not fit, or whose lower bound is above the best known, are put aside; the others get their time by
-//      composition (compose.h)
-//   4. the fastest of them are simulated until none that is left can be expected to win
+//   2. baselines: data parallel, FSDP, Megatron's rule of thumb, each with its best remaining options, simulated
+//   3. plans that do not fit, or whose lower bound is above the best known time, are pruned; the others get their time
+//      by composition (compose.h)
+//   4. the fastest of them are simulated until no remaining one can be expected to win
 //
 // The winner is the fastest by simulation, so it is never slower than a baseline. Models whose layers cannot be
 // composed (no layers, encoder and decoder, imported) have smaller spaces; their plans are all simulated.

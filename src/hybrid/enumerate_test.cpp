@@ -5,7 +5,7 @@
 #include <set>
 
 #include "cost/analytic.h"
-#include "hybrid/hybrid_search_space.h"
+#include "hybrid/hybrid_problem.h"
 
 namespace weft {
 namespace {
@@ -92,7 +92,7 @@ TEST(Enumerate, FindsTheSameOnOneThreadAndOnTwo) {
   EXPECT_EQ(a->outcome.lower_bound_s, b->outcome.lower_bound_s);
 }
 
-// No time at all leaves the baselines.
+// With no time at all only the baselines are simulated.
 TEST(Enumerate, WithoutABudgetTheBestBaselineIsReturned) {
   EnumerateOptions none;
   none.budget.seconds = 1e-9;
@@ -135,7 +135,7 @@ TEST(HybridSpace, EveryPlanHasTheBatchAndTheDevicesAsked) {
   }
 }
 
-// What is printed is what `weft simulate` reads.
+// `weft simulate` reads the shorthand that is printed.
 TEST(HybridSpace, TheShorthandOfAPlanIsReadBack) {
   const Result<PlanProblem> problem = pose(asked("mixtral-8x7b", "dgx-h100:4", 64));
   ASSERT_TRUE(problem.ok());
@@ -150,7 +150,7 @@ TEST(HybridSpace, TheShorthandOfAPlanIsReadBack) {
   }
 }
 
-// What is widest in a layer follows from the graph, the stack's included.
+// The widest matrix product of a layer is found in the graph, with the stack's fused products.
 TEST(HybridSpace, TheWidestProductOfEveryKindOfLayerIsFound) {
   const auto widest = [](PlanRequest request) {
     const Result<PlanProblem> problem = pose(request);
@@ -176,7 +176,7 @@ TEST(HybridSpace, APlanIsFoundFromItsParallelism) {
   EXPECT_EQ(hybrid_plan_of(other, problem->layers), std::nullopt);
 }
 
-// 7 layers over 3 stages: the odd one in the middle; with light ends 9 = 3 + 3 + 3, less one at either end.
+// 7 layers over 3 stages: the remaining one in the middle; with light ends 9 = 3 + 3 + 3, less one at either end.
 TEST(HybridSpace, StagesAreCutWithTheRestInTheMiddle) {
   EXPECT_EQ(stage_layers(7, 3, StageSplit::Even), (std::vector<std::int64_t>{2, 3, 2}));
   EXPECT_EQ(stage_layers(7, 3, StageSplit::LightEnds), (std::vector<std::int64_t>{2, 3, 2}));

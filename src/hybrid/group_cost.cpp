@@ -6,7 +6,7 @@
 namespace weft {
 namespace {
 
-// Do all devices of the first node have a NIC of their own?
+// Whether every device of the first node has a NIC of its own.
 bool own_nics(const PlanProblem& problem) {
   std::vector<int> rails;
   for (std::int64_t device = 0; device < problem.per_node; ++device)
@@ -38,18 +38,18 @@ Sharing share_links(const LinkLoads& one, const LinkLoads& other) {
 }
 
 GroupCost::GroupCost(const Cluster& cluster, const CostModel& cost, Communicator own,
-                     const std::vector<Communicator>& beside)
+                     const std::vector<Communicator>& concurrent)
     : communicator_(std::move(own)), limit_(communicator_.routes.size(), 0), loads_(communicator_.routes.size()) {
   for (std::size_t route = 0; route < communicator_.routes.size(); ++route) {
     std::map<LinkId, std::int64_t> load;
     for (const LinkShare& share : communicator_.routes[route].links) load[share.link] = share.coefficient;
-    for (const Communicator& other : beside) {
+    for (const Communicator& other : concurrent) {
       if (route >= other.routes.size()) continue;
       for (const LinkShare& share : other.routes[route].links)
         if (const auto found = load.find(share.link); found != load.end()) found->second += share.coefficient;
     }
     for (const auto& [link, coefficient] : load) {
-      if (beside.empty()) break;
+      if (concurrent.empty()) break;
       const Link described = cluster.link(link);
       if (described.ample) continue;
       const double rate = static_cast<double>(cost.capacity(described)) * static_cast<double>(kOne) /
@@ -96,30 +96,30 @@ const GroupCost& GroupCosts::group(Collective collective, const JointShape& shap
   };
   std::int64_t reach = 0;  // from the first member to the last
   for (const StridedGroup& axis : shape.axes()) reach += (axis.size - 1) * axis.stride;
-  std::vector<Communicator> beside;
+  std::vector<Communicator> concurrent;
   if (reach < problem_.per_node || !own_nics(problem_)) {
     // Groups whose first device is in the first node: it is the first along every axis.
     for (std::int64_t first = 1; first < std::min(problem_.per_node, problem_.devices); ++first) {
       const bool leads = std::all_of(shape.axes().begin(), shape.axes().end(), [&](const StridedGroup& axis) {
         return first % (axis.size * axis.stride) < axis.stride;
       });
-      if (leads && first + reach < problem_.devices) beside.push_back(members(first));
+      if (leads && first + reach < problem_.devices) concurrent.push_back(members(first));
     }
   }
-  return found->second = GroupCost(problem_.cluster(), cost_, members(0), beside);
+  return found->second = GroupCost(problem_.cluster(), cost_, members(0), concurrent);
 }
 
 const GroupCost& GroupCosts::pair(std::int64_t distance) {
   const std::lock_guard lock(mutex_);
   const auto [found, fresh] = pairs_.try_emplace(distance);
   if (!fresh) return found->second;
-  std::vector<Communicator> beside;
+  std::vector<Communicator> concurrent;
   const auto from = [&](std::int64_t device) {
     return make_transfer(problem_.cluster(), problem_.device_at(device), problem_.device_at(device + distance));
   };
   for (std::int64_t device = 1; device < std::min(problem_.per_node, problem_.devices - distance); ++device)
-    beside.push_back(from(device));
-  return found->second = GroupCost(problem_.cluster(), cost_, from(0), beside);
+    concurrent.push_back(from(device));
+  return found->second = GroupCost(problem_.cluster(), cost_, from(0), concurrent);
 }
 
 GroupCost::Taken GroupCosts::collective(Collective collective, const JointShape& shape, std::int64_t bytes) {

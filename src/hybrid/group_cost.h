@@ -1,5 +1,5 @@
-// What a communication takes when every group of its kind does it at once, as the replicas of a plan do: the cost
-// model's figure for one group, with the links that the groups beside it load too.
+// The time of a communication when every group of its kind performs it at once, as the replicas of a plan do: the cost
+// model's time for one group, with links shared with the other groups.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace weft {
 
-// Groups of `size` devices, `stride` apart, the first at device 0 and the others beside it.
+// Groups of `size` devices at distance `stride`: the first contains device 0, the others are translations of it.
 struct StridedGroup {
   std::int64_t size = 1, stride = 1;
 
   auto operator<=>(const StridedGroup&) const = default;
 };
-// Groups in a grid, along several such axes at once, the major one first. Kept short: no axis of one device, and two
-// axes that together step evenly are one.
+// Groups that are grids along several such axes, the major one first. Canonical: no axis of one device, and two axes
+// that form one with a constant stride are merged.
 class JointShape {
  public:
   JointShape() = default;
   JointShape(const StridedGroup& axis) { add(axis); }  // NOLINT: a group along one axis is one
-  // One more, minor to the others.
+  // One more axis, minor to the others.
   void add(const StridedGroup& axis) {
     if (axis.size == 1) return;
     if (!axes_.empty() && axes_.back().stride == axis.size * axis.stride)
@@ -46,43 +46,44 @@ class JointShape {
   std::vector<StridedGroup> axes_;
 };
 
-// A communication's load on a link of a device, of the link's capacity.
+// The share of a link's capacity that a communication of a device uses.
 struct DeviceLinkLoad {
   LinkId link;
   double share = 0;
 };
 using LinkLoads = std::vector<DeviceLinkLoad>;
 bool alike(const LinkLoads& one, const LinkLoads& other);
-// How fast two communications of a device are beside one another, of what each is alone: where they ask more of a link
-// than it has, the one that asks less than half gets it all.
+// Speeds of two concurrent communications of a device, as fractions of their speeds alone. Where together they need
+// more of a link than it has, one that needs at most half of it gets what it needs (max-min fairness).
 struct Sharing {
   double one = 1, other = 1;
 };
 Sharing share_links(const LinkLoads& one, const LinkLoads& other);
 
-// One group's communicator, and the rate that its links leave to it on each route.
+// One group's communicator, and the rate available to it on each route while the other groups communicate too.
 class GroupCost {
  public:
   struct Taken {
     double seconds = 0;
     std::int32_t sm_share = 0, memory_share = 0;
-    double spare = 1;      // the rate it could have by itself, of the one that its links leave to it: at least 1
+    double spare = 1;      // its rate alone over its rate with the other groups: at least 1
     LinkLoads links = {};  // of the group's first device
   };
 
   GroupCost() = default;
-  // `beside`: groups that communicate at the same time.
-  GroupCost(const Cluster& cluster, const CostModel& cost, Communicator own, const std::vector<Communicator>& beside);
+  // `concurrent`: groups that communicate at the same time.
+  GroupCost(const Cluster& cluster, const CostModel& cost, Communicator own,
+            const std::vector<Communicator>& concurrent);
 
   Taken of(const CostModel& cost, std::int64_t bytes) const;
 
  private:
   Communicator communicator_;
   std::vector<double> limit_;     // bytes per second, by route; 0: none
-  std::vector<LinkLoads> loads_;  // of the first device at a rate of one byte per second, by route
+  std::vector<LinkLoads> loads_;  // by route: of the first device at a rate of one byte per second
 };
 
-// Costs by shape, each found once. Safe from several threads.
+// Costs by shape, each computed once. Safe from several threads.
 class GroupCosts {
  public:
   GroupCosts(const PlanProblem& problem, const CostModel& cost) : problem_(problem), cost_(cost) {}

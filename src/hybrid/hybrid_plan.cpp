@@ -17,7 +17,7 @@ std::vector<std::int64_t> stage_layers(std::int64_t layers, std::int64_t stages,
   const std::int64_t ends = split == StageSplit::LightEnds ? 2 : 0;
   const std::int64_t each = (layers + ends) / stages, rest = (layers + ends) % stages;
   std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), each);
-  // What is left over goes to the middle, where neither embedding nor head is.
+  // The remainder goes to the middle stages, which have neither embedding nor head.
   const std::int64_t first = (stages - rest + 1) / 2;
   for (std::int64_t i = 0; i < rest; ++i) ++counts[static_cast<std::size_t>(first + i)];
   if (split == StageSplit::LightEnds) --counts.front(), --counts.back();
@@ -25,7 +25,7 @@ std::vector<std::int64_t> stage_layers(std::int64_t layers, std::int64_t stages,
   return counts;
 }
 
-RecomputeWords words_of(PlanRecompute recompute, const LayerPattern& layers) {
+RecomputeOptions recompute_options(PlanRecompute recompute, const LayerPattern& layers) {
   switch (recompute) {
     case PlanRecompute::None:
       return {Recompute::None};
@@ -54,7 +54,7 @@ Parallelism parallelism_of(const HybridPlan& plan, const LayerPattern& layers) {
   made.zero = plan.zero;
   made.sequence_parallel = plan.sequence_parallel;
   made.cp_mode = plan.cp_mode;
-  RecomputeWords recompute = words_of(plan.recompute, layers);
+  RecomputeOptions recompute = recompute_options(plan.recompute, layers);
   made.recompute = recompute.recompute;
   made.full = std::move(recompute.full);
   made.micro_batch = made.last_micro_batch = plan.micro_batch;
@@ -80,7 +80,7 @@ std::optional<HybridPlan> hybrid_plan_of(const Parallelism& parallelism, const L
   plan.copies = static_cast<std::int32_t>(parallelism.dp / parallelism.fsdp);
   plan.sequence_parallel = parallelism.sequence_parallel;
   for (const PlanRecompute each : {PlanRecompute::Selective, PlanRecompute::Full, PlanRecompute::Op})
-    if (words_of(each, layers).recompute == parallelism.recompute) plan.recompute = each;
+    if (recompute_options(each, layers).recompute == parallelism.recompute) plan.recompute = each;
   if (!parallelism.full.empty()) plan.recompute = PlanRecompute::OpAndWide;
   if (plan.cp > 1) plan.cp_mode = parallelism.cp_mode;
   for (int schedule = 0; schedule < kPlanSchedules; ++schedule)

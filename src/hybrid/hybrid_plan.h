@@ -1,4 +1,4 @@
-// A plan of the hybrid space in a few numbers: what an enumeration goes through by the hundred thousand.
+// A plan of the hybrid space in a few numbers, small enough to enumerate hundreds of thousands.
 #pragma once
 
 #include <compare>
@@ -20,13 +20,13 @@ enum class PlanRecompute : std::uint8_t {
   None,
   Selective,  // core attention
   Full,       // whole layers
-  Op,         // everything but products
-  OpAndWide,  // and of those the widest of every layer (LayerPattern::widest), with less memory and more time than `Op`
+  Op,         // everything but matrix products
+  OpAndWide,  // Op, and the widest matrix product of every layer (LayerPattern::widest): less memory and more time
 };
 
-// How layers are dealt to stages.
+// How layers are assigned to stages.
 enum class StageSplit : std::uint8_t {
-  Even,       // equal counts; what does not divide goes to the middle
+  Even,       // equal counts; a remainder goes to the middle stages
   LightEnds,  // embedding and head count as a layer each
 };
 
@@ -34,7 +34,7 @@ struct HybridPlan {
   std::int32_t tp = 1, cp = 1, ep = 1, pp = 1, dp = 1, vpp = 1;
   std::int32_t micro_batch = 1, micro_batches = 1;
   std::int8_t zero = 0;
-  std::int32_t copies = 1;  // of what ZeRO-3 spreads, each over dp / copies replicas (hybrid sharding)
+  std::int32_t copies = 1;  // of what ZeRO-3 shards, each over dp / copies replicas (hybrid sharding)
   bool sequence_parallel = false;
   PlanRecompute recompute = PlanRecompute::None;
   ContextMode cp_mode = ContextMode::Gather;
@@ -47,15 +47,15 @@ struct HybridPlan {
 // Layers of every stage, in order; empty where a stage would have none.
 std::vector<std::int64_t> stage_layers(std::int64_t layers, std::int64_t stages, StageSplit split);
 
-// The words of a shorthand that say it.
-struct RecomputeWords {
+// The shorthand options of a recomputation: recompute= and the globs of full=.
+struct RecomputeOptions {
   Recompute recompute = Recompute::None;
   std::vector<std::string> full = {};
 };
-RecomputeWords words_of(PlanRecompute recompute, const LayerPattern& layers);
+RecomputeOptions recompute_options(PlanRecompute recompute, const LayerPattern& layers);
 
 Parallelism parallelism_of(const HybridPlan& plan, const LayerPattern& layers);
-// The plan of a parallelism; none: it has something that no plan of the space has.
+// The plan with this parallelism; none where it is outside of the hybrid space.
 std::optional<HybridPlan> hybrid_plan_of(const Parallelism& parallelism, const LayerPattern& layers);
 
 }  // namespace weft

@@ -12,7 +12,7 @@ std::vector<std::int64_t> divisors(std::int64_t number, std::int64_t most) {
   return found;
 }
 
-// A group of so many neighbours fills nodes, or nodes are filled by groups.
+// Whether groups of this many neighbours fill whole nodes, or whole groups fill a node.
 bool on_node_boundaries(std::int64_t group, std::int64_t node) { return node % group == 0 || group % node == 0; }
 
 class Enumeration {
@@ -99,7 +99,7 @@ class Enumeration {
         const std::int64_t stages = plan_.pp * vpp;
         const bool even = stages == 1 || layers % stages == 0;
         const bool light = options_.light_ends && stages > 1 && (layers + 2) % stages == 0;
-        // Chunks of different sizes only where there is one to a rank.
+        // Chunks of different sizes only with one chunk per rank.
         if (!even && !light && chunked) {
           ++space_.left_out;
           continue;
@@ -117,10 +117,10 @@ class Enumeration {
     const std::int64_t stages = std::int64_t{plan_.pp} * plan_.vpp;
     if (stages > 1 && stage_layers(problem_.layers.count(), stages, split).empty()) return;
     plan_.split = split;
-    const bool spread = std::int64_t{plan_.dp} * plan_.cp > 1;
+    const bool has_replicas = std::int64_t{plan_.dp} * plan_.cp > 1;
     for (int zero : options_.zero) {
-      if (zero > 0 && !spread) continue;
-      // Gradients and weights in parts are for all micro-batches of a stage at once: no stack pipelines them.
+      if (zero > 0 && !has_replicas) continue;
+      // No stack combines sharded gradients and weights with a pipeline.
       if (zero >= 2 && plan_.pp > 1 && !options_.pipelined_zero) continue;
       plan_.zero = static_cast<std::int8_t>(zero);
       for (std::int64_t copies : numbers_of_copies()) {
@@ -130,15 +130,15 @@ class Enumeration {
     }
   }
 
-  // Every copy on nodes of its own, at least one of them. For stacks that gather weights ahead of their use: in others,
-  // sums over copies would stand in the way of the next weights.
+  // Every copy on whole nodes of its own. Only for stacks that prefetch weights: in others, all-reduces over copies
+  // would delay the next gather.
   std::vector<std::int64_t> numbers_of_copies() const {
     const bool ahead = problem_.stack().gathers_in_flight.value >= 2;
     if (!options_.hybrid_sharding || !ahead || plan_.zero != 3 || plan_.pp > 1 || plan_.ep > 1) return {1};
     std::vector<std::int64_t> found;
     for (std::int64_t copies : divisors(plan_.dp, std::max<std::int64_t>(1, problem_.devices / problem_.per_node)))
       if (copies == 1 || problem_.devices / copies % problem_.per_node == 0) found.push_back(copies);
-    if (found.back() == plan_.dp && plan_.dp > 1) found.pop_back();  // nothing is spread
+    if (found.back() == plan_.dp && plan_.dp > 1) found.pop_back();  // nothing would be sharded
     return found;
   }
 

@@ -100,7 +100,7 @@ PipelineTable::PipelineTable(const Schedule& schedule)
 
 void PipelineTable::play(const std::vector<StageTimes>& stages, double transfer, PipelineTimes& times) const {
   struct Cost {
-    double takes, waits;  // waits: from the end of what it needs
+    double takes, waits;  // waits: from the end of `needs` to its own start
   };
   thread_local std::vector<Cost> costs;
   costs.resize(stages.size() * 8);
@@ -160,7 +160,7 @@ std::shared_ptr<const PipelineTable> PipelineTables::find(const std::string& sch
 PipelineClock::PipelineClock(PipelineTables& tables, const std::string& schedule, int ranks, int chunks,
                              int micro_batches)
     : micro_batches_(micro_batches) {
-  // Schedules take multiples of the ranks everywhere, or any number: keep the rest of the division.
+  // A schedule takes multiples of the number of ranks, or any number: keep the remainder.
   const int once = 2 * ranks + micro_batches % ranks;
   if (micro_batches <= once + ranks) {
     first_ = tables.find(schedule, ranks, chunks, micro_batches);
@@ -177,7 +177,7 @@ void PipelineClock::play(const std::vector<StageTimes>& stages, double transfer,
   if (!second_) return;
   const double once = times.makespan;
   second_->play(stages, transfer, times);
-  // What as many micro-batches as ranks add: in the end never less than the busiest rank's work on them.
+  // The time that as many micro-batches as ranks add; in the limit at least the busiest rank's work on them.
   double busiest = 0;
   for (int rank = 0; rank < second_->ranks(); ++rank) {
     double work = 0;

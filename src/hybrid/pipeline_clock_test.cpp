@@ -57,7 +57,7 @@ Both play_both(const Shape& shape, const std::vector<StageCost>& costs, Ticks tr
   return both;
 }
 
-// src/program plays the whole table with integers; the clock plays some of it and goes on in a straight line.
+// src/program plays the whole table with integers; the clock plays a part of it and extrapolates linearly.
 RC_GTEST_PROP(PipelineClock, PlaysAShortStepAsTheScheduleItself, ()) {
   Shape shape = random_shape();
   shape.micro_batches = std::min(shape.micro_batches, 3 * shape.ranks);
@@ -71,10 +71,10 @@ RC_GTEST_PROP(PipelineClock, PlaysAShortStepAsTheScheduleItself, ()) {
 
 RC_GTEST_PROP(PipelineClock, GoesOnInAStraightLineWithinTwoPercent, ()) {
   Shape shape = random_shape();
-  RC_PRE(shape.schedule == "1f1b" || shape.schedule == "interleaved");  // zero-bubble orders settle later
+  RC_PRE(shape.schedule == "1f1b" || shape.schedule == "interleaved");  // zero-bubble schedules become periodic later
   shape.micro_batches = shape.ranks * *rc::gen::inRange(8, 20);
   const std::vector<StageCost> costs =
-      random_costs(shape, 50);  // the more uneven, the longer until the line is straight
+      random_costs(shape, 50);  // the more uneven, the later the schedule becomes periodic
   const Ticks transfer = *rc::gen::inRange<Ticks>(0, 5);
   const auto [found, played] = play_both(shape, costs, transfer);
   const double whole = static_cast<double>(played.makespan);
@@ -89,8 +89,8 @@ TEST(PipelineClock, CountsMicroBatchesInFlight) {
   for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(clock.table().in_flight(rank).front(), 4 - rank);
 }
 
-// What is recomputed before the gradient comes is hidden by waiting for it: 2 ranks, 1 micro-batch, F = 1, B = 3 of
-// which 1 is recomputed. Rank 0: F 0–1; rank 1: F 1–2, B 2–5; rank 0 recomputes from 4 on and ends at 5 + 2 = 7.
+// Recomputation before the gradient arrives is hidden by the wait for it: 2 ranks, 1 micro-batch, F = 1, B = 3 of
+// which 1 is recomputation. Rank 0: F 0–1; rank 1: F 1–2, B 2–5; rank 0 recomputes from 4 on and ends at 5 + 2 = 7.
 TEST(PipelineClock, RecomputesWhileItWaits) {
   PipelineTables tables;
   const PipelineClock clock(tables, "1f1b", 2, 1, 1);
@@ -99,7 +99,7 @@ TEST(PipelineClock, RecomputesWhileItWaits) {
   EXPECT_EQ(found.makespan, 7);
 }
 
-// Before every action of a split schedule some moment of the table holds as much of every chunk, in both states.
+// For every action of a split schedule some recorded moment holds at least as many micro-batches of every chunk.
 RC_GTEST_PROP(PipelineClock, MomentsOfASplitScheduleHoldAllThatIsInFlight, ()) {
   Shape shape = random_shape();
   shape.schedule = *rc::gen::element<std::string>("zb-h1", "zb-v");
@@ -125,8 +125,8 @@ RC_GTEST_PROP(PipelineClock, MomentsOfASplitScheduleHoldAllThatIsInFlight, ()) {
   }
 }
 
-// Rank 0 of two, four micro-batches: F F I W F I W F I W I W holds at most two, one of them with its weights' part
-// left.
+// Rank 0 of two, four micro-batches: F F I W F I W F I W I W holds at most two, one of them with gradients of weights
+// left to compute.
 TEST(PipelineClock, ASplitScheduleOfTwoRanksHoldsTwo) {
   const Result<Schedule> schedule = make_schedule({"zb-h1", 2, 4, 1});
   ASSERT_TRUE(schedule.ok());

@@ -14,9 +14,9 @@
 namespace weft {
 namespace {
 
-constexpr int kMicroBatches = 3;  // of which the middle one is looked at
+constexpr int kMicroBatches = 3;  // of which the middle one is measured
 
-// So many replicas that they fill a node, as the replicas and stages beside it do, and hold all experts.
+// As many replicas as fill a node, as in the whole plan, and hold all experts.
 std::int64_t replicas_of(const PlanProblem& problem, const BlockShape& shape) {
   const std::int64_t one = shape.tp * shape.cp;
   std::int64_t replicas = std::max<std::int64_t>(1, problem.per_node / one);
@@ -48,8 +48,8 @@ Parallelism parallelism_of(const PlanProblem& problem, const BlockShape& shape, 
   return parallelism_of(plan, problem.layers);
 }
 
-// Reads the costs off a played instance. Sections are numbered in the order of the network: 0 before the layers, then
-// the layers, then what comes after.
+// Reads the costs from a simulated instance. Sections are numbered in the order of the network: 0 the embedding, then
+// the layers, then the head.
 class Reader {
  public:
   Reader(const PlanProblem& problem, const Plan& plan, PlayedPlan played)
@@ -77,7 +77,7 @@ class Reader {
     costs.before = sections_.front();
     costs.after = sections_.back();
     costs.kinds.resize(static_cast<std::size_t>(problem_.layers.kinds));
-    // Layers of a kind differ a little where devices wait for one another: their mean adds up to what they take.
+    // Layers of a kind differ slightly where devices wait for one another; the mean preserves their sum.
     std::vector<int> alike(costs.kinds.size(), 0);
     for (int layer = 0; layer < count_; ++layer) {
       const auto kind = static_cast<std::size_t>(problem_.layers.short_kind[static_cast<std::size_t>(layer)]);
@@ -103,7 +103,8 @@ class Reader {
   const Graph& graph() const { return plan_.training().graph; }
   const Program& program() const { return played_.compiled.program; }
 
-  // Forward operators by the layer, backward ones by theirs; what belongs to a parameter by who reads it first.
+  // A forward operator belongs to its layer's section, a backward operator to its forward operator's; a parameter and
+  // its state belong to the section of the first operator that reads it.
   void settle_sections() {
     const Graph& of = graph();
     std::unordered_map<std::string, TensorId> parameters;
@@ -141,7 +142,7 @@ class Reader {
   }
 
   int section_of(OpId op) const { return section_of_op_[op]; }
-  // The section of a computation; −1: none of its own.
+  // The section of a computation; −1: not a computation, or in no section.
   int section_of(InstructionId id) const {
     const auto* compute = std::get_if<Compute>(&program().instructions[id].what);
     return compute ? section_of(compute->op) : -1;
@@ -153,7 +154,7 @@ class Reader {
     return AgentId(0);
   }
 
-  // When parameters are read and their gradients there.
+  // Records when parameters are read and when their gradients are ready.
   void note_parameters(const Compute& compute, const Span& span, bool backward) {
     const Graph& of = graph();
     const auto inputs = of.inputs(compute.op);
@@ -163,7 +164,7 @@ class Reader {
       moments_[parameter].ready = std::max(moments_[parameter].ready, span.start);
       const Layout& sum = program().buffers[compute.inputs.front()].layout;
       const int tensor = program().meshes[sum.mesh].axis_named("tp");
-      moments_[parameter].apart = tensor >= 0 && sum.partial[static_cast<std::size_t>(tensor)].has_value();
+      moments_[parameter].summed_over_tp = tensor >= 0 && sum.partial[static_cast<std::size_t>(tensor)].has_value();
       return;
     }
     for (TensorId input : inputs) {
@@ -193,7 +194,7 @@ class Reader {
     const auto known = std::find_if(of.loads.begin(), of.loads.end(), same);
     const auto index = static_cast<std::size_t>(known - of.loads.begin());
     if (known == of.loads.end()) of.loads.push_back(std::move(loads));
-    (backward ? of.backward_said : of.forward_said)
+    (backward ? of.backward_communication : of.forward_communication)
         .push_back({seconds_of(span.work), seconds_of(span.end - span.work), index});
   }
 
@@ -201,7 +202,7 @@ class Reader {
     const AgentId id = agent();
     const Agent& agent = played_.priced.workload.agents[id];
     const Timeline timeline(played_.priced.workload, played_.run);
-    // Plays: F0 B0 F1 B1 F2 B2 step.
+    // Bodies in order: F0 B0 F1 B1 F2 B2 step.
     constexpr std::uint32_t kForward = 2, kBackward = 3, kStep = 2 * kMicroBatches;
     std::vector<Picoseconds> play_end(kStep + 1, 0);
     std::vector<Picoseconds> section_end[2];
@@ -217,7 +218,8 @@ class Reader {
       const int section = section_of(InstructionId(span.instruction));
       if (looked_at) {
         if (section >= 0) current = section;
-        // Backward, a section's last collective is the next one's, which waits for it or recomputes beside it.
+        // In backward, a section's last collective counts in the next section, which waits for it or recomputes during
+        // it.
         Picoseconds& end = section_end[backward][static_cast<std::size_t>(current)];
         if (!backward || section >= 0) end = std::max(end, span.end);
         if (backward) {
@@ -264,7 +266,7 @@ class Reader {
       const Picoseconds to = s + 1 == sections_.size() ? play_end[kForward] : std::max(from, section_end[0][s]);
       sections_[s].forward = seconds_of(to - from);
       began_[0].push_back(from);
-      for (Communicating& each : sections_[s].forward_said) each.start -= seconds_of(from);
+      for (CommunicationSpan& each : sections_[s].forward_communication) each.start -= seconds_of(from);
       from = to;
     }
     from = play_end[kBackward - 1];
@@ -272,11 +274,11 @@ class Reader {
       const Picoseconds to = s == 0 ? std::max(from, play_end[kBackward]) : std::max(from, section_end[1][s]);
       sections_[s].backward = seconds_of(to - from);
       began_[1].insert(began_[1].begin(), from);
-      for (Communicating& each : sections_[s].backward_said) each.start -= seconds_of(from);
+      for (CommunicationSpan& each : sections_[s].backward_communication) each.start -= seconds_of(from);
       from = to;
     }
-    // A layer waits for the last collective of the one above, as far as it has nothing to recompute beside it. Here
-    // another section may be above it; in the whole network it is mostly one of its own kind.
+    // A layer waits for the last collective of the section above, except while it has something to recompute. In the
+    // probe that may be another kind of section; in the whole network it is mostly a layer of its own kind.
     const auto waits_for = [&](std::size_t above, const SectionCost& layer) {
       return std::max(0.0, seconds_of(last_end[above] - section_end[1][above]) - layer.recompute_head);
     };
@@ -286,7 +288,7 @@ class Reader {
                    sections_[s].backward + waits_for(s, sections_[s]) - waits_for(s + 1, sections_[s]));
   }
 
-  // Two micro-batches that are neither first nor last: one with its backward pass in one, one with it in two parts.
+  // Two micro-batches that are neither first nor last: one with a whole backward pass, one with a split one.
   void read_memory() {
     Schedule& schedule = played_.compiled.schedule;
     schedule.micro_batches = 4;
@@ -330,7 +332,7 @@ class Reader {
       gradient[graph().tensors()[sum].storage] = 1;
       gradient_type[parameter] = graph().tensors()[sum].type.dtype;
     }
-    // In the order of the graph, which all shapes have in common.
+    // In the order of the graph, which is the same for all shapes.
     std::vector<BufferId> buffers;
     for (BufferId id : program().buffers.ids()) {
       const Buffer& buffer = program().buffers[id];
@@ -368,7 +370,7 @@ class Reader {
     const Moments& moments = moments_[buffer.tensor];
     ParameterCost& made = of.parameters.emplace_back();
     made.layout = buffer.layout;
-    made.apart = moments.apart;
+    made.summed_over_tp = moments.summed_over_tp;
     const auto since = [&](Picoseconds moment, bool backward, double never) {
       const double takes = backward ? of.backward : of.forward;
       return moment < 0 ? never : std::clamp(seconds_of(moment - began_[backward][section]), 0.0, takes);
@@ -381,7 +383,7 @@ class Reader {
     return made;
   }
 
-  // What the last operator of the first layer makes.
+  // Bytes of the result of the first layer's last operator, on one device.
   std::int64_t boundary_bytes() const {
     std::int64_t bytes = 0;
     for (InstructionId id : program().stages.front().forward) {
@@ -402,19 +404,19 @@ class Reader {
   const Layers layers_;
   const int count_;
   IdVec<OpId, int> section_of_op_;
-  IdVec<TensorId, int> section_of_tensor_;  // of parameters and what is kept for them
+  IdVec<TensorId, int> section_of_tensor_;  // of parameters and their state
   IdVec<TensorId, char> expert_;
   std::vector<SectionCost> sections_;
   struct Moments {
     Picoseconds use[2] = {-1, -1}, done[2] = {-1, -1}, ready = -1;  // −1: never
-    bool apart = false;
+    bool summed_over_tp = false;
   };
   IdVec<TensorId, Moments> moments_;   // of parameters
-  IdVec<TensorId, TensorId> owner_;    // of sums of gradients: the parameter
-  std::vector<Picoseconds> began_[2];  // sections, forward and backward
-  std::vector<char> differentiated_;   // sections whose first gradient operator has come
+  IdVec<TensorId, TensorId> owner_;    // by gradient: its parameter
+  std::vector<Picoseconds> began_[2];  // by section, forward and backward
+  std::vector<char> differentiated_;   // by section: whether its first gradient operator has been seen
   double step_fixed_ = 0;
-  int current_[2] = {0, 0};  // of the forward and the backward pass
+  int current_[2] = {0, 0};  // current section in the forward and in the backward pass
 };
 
 }  // namespace

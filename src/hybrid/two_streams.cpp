@@ -8,29 +8,29 @@
 namespace weft {
 namespace {
 
-constexpr int kPlayed = 3;  // micro-batches, at most
-// Sections of one kind that follow one another, and how many more of them: what these add, all others do.
+constexpr int kPlayed = 3;  // most micro-batches that are simulated one by one
+// Of a long run of equal sections, kAlike and kAlike + kMore are simulated; the others are extrapolated linearly.
 constexpr std::size_t kAlike = 5, kMore = 2;
 
-// What the streams do in a micro-batch, in order. A count of what the other stream must have done before in this
-// micro-batch; 0: nothing.
-struct Computing {
+// The items of both streams in one micro-batch, in issue order. `communicated` and `computed` count the items of the
+// other stream, of the same micro-batch, that must have ended before this one starts; 0: none.
+struct Computation {
   double takes;
-  int said;
-  double slower, slows;  // beside what is said: how much longer it takes, and makes that take
-  double compute, say;   // the inverse of both
+  int communicated;
+  double slower, slows;         // overlapped: the factors by which it takes longer and makes communication take longer
+  double compute, communicate;  // the inverse of both
 };
-struct Saying {
+struct Communication {
   double takes;
   int computed;
 };
-// What happens in a section's pass, in this order where several things do at once.
+// Events of a section's pass; simultaneous ones are in this order. Turn: the overlap speeds change.
 enum class What : std::uint8_t { Use, Ready, Done, Turn };
 struct Point {
   double at;
   What what;
-  double takes;                    // the gather before its use, the reduction after it is ready
-  const Beside* beside = nullptr;  // from a turn on
+  double takes;                         // of the gather before a use, or of the reduction of a ready gradient
+  const OverlapSpeed* speed = nullptr;  // from a turn on
 };
 
 void insert(std::vector<Point>& points, const Point& point) {
@@ -39,24 +39,24 @@ void insert(std::vector<Point>& points, const Point& point) {
 }
 
 struct Orders {
-  std::vector<Computing> compute;
-  std::vector<Saying> say;
-  int forward = 0;  // of compute: the forward pass
+  std::vector<Computation> compute;
+  std::vector<Communication> communicate;
+  int forward = 0;  // how many of `compute` are the forward pass
 
-  // For whoever writes them.
-  std::vector<std::vector<Point>> points;  // of each section, in this pass
-  std::vector<int> ends;                   // by position: computation until a section is done with its parameters
-  std::vector<int> first;                  // by position, of what is said: the first gather
+  // Workspace of Issue.
+  std::vector<std::vector<Point>> points;  // by section, of the current pass
+  std::vector<int> ends;   // by position: index of the computation after which the section needs no parameters
+  std::vector<int> first;  // by position: index of the section's first gather in `communicate`
 };
 
-// Writes the orders down as the compiler issues them.
+// Lists the items of both streams in the order in which the compiler issues them.
 class Issue {
  public:
   Issue(std::span<const StreamSection> sections, std::span<const std::int32_t> stage, const StreamRules& rules,
         Orders& orders)
       : sections_(sections), stage_(stage), rules_(rules), orders_(orders) {
     orders_.compute.clear();
-    orders_.say.clear();
+    orders_.communicate.clear();
     orders_.ends.resize(stage.size());
     orders_.first.resize(stage.size());
   }
@@ -68,7 +68,7 @@ class Issue {
     const bool ahead = backward ? rules_.ahead_backward : rules_.ahead_forward;
     int issued = 0;
     for (int position = 0; position < count; ++position) {
-      // Forward there are gathers alone: when each is issued does not matter.
+      // The forward pass has gathers only, so the moment of issue does not matter there.
       while (issued < count && issued <= position + (backward && ahead ? 1 : 0)) gather(issued++, ahead);
       compute(position);
     }
@@ -97,37 +97,38 @@ class Issue {
       if (!section.gathers.empty())
         insert(points, {std::min(takes, backward_ ? section.backward_done : section.forward_done), What::Done, 0});
       for (const StreamSpan& span : backward_ ? section.backward_spans : section.forward_spans) {
-        insert(points, {std::min(takes, span.start), What::Turn, 0, &span.beside});
-        insert(points, {std::min(takes, span.end), What::Turn, 0, &beside_of(section)});
+        insert(points, {std::min(takes, span.start), What::Turn, 0, &span.speed});
+        insert(points, {std::min(takes, span.end), What::Turn, 0, &speed_of(section)});
       }
     }
   }
-  void add_computing(double takes, int said, const Beside& beside) {
-    orders_.compute.push_back({takes, said, 1 / beside.compute, 1 / beside.say, beside.compute, beside.say});
+  void add_computation(double takes, int communicated, const OverlapSpeed& speed) {
+    orders_.compute.push_back(
+        {takes, communicated, 1 / speed.compute, 1 / speed.communicate, speed.compute, speed.communicate});
   }
-  const Beside& beside_of(const StreamSection& section) const {
-    return backward_ ? section.backward_beside : section.forward_beside;
+  const OverlapSpeed& speed_of(const StreamSection& section) const {
+    return backward_ ? section.backward_overlap : section.forward_overlap;
   }
 
-  // No more sections are gathered than may be in flight: one waits until an earlier one is done with its parameters.
-  // What is issued before the section before it does not wait for that.
+  // At most `in_flight` sections are gathered at once: a gather waits until an earlier section needs its parameters no
+  // more. One that is issued ahead of the preceding section does not wait for that section.
   void gather(int position, bool ahead) {
     const int limit = std::max(rules_.in_flight, 1), other = position - limit;
-    const bool waits = other >= 0 && !(ahead && limit == 1) && !(other == 0 && !backward_ && rules_.first_stays);
+    const bool waits = other >= 0 && !(ahead && limit == 1) && !(other == 0 && !backward_ && rules_.keep_first);
     const int computed = waits ? orders_.ends[static_cast<std::size_t>(other)] : 0;
-    orders_.first[static_cast<std::size_t>(position)] = static_cast<int>(orders_.say.size());
+    orders_.first[static_cast<std::size_t>(position)] = static_cast<int>(orders_.communicate.size());
     for (const Point& point : orders_.points[at(position)])
-      if (point.what == What::Use) orders_.say.push_back({point.takes, computed});
+      if (point.what == What::Use) orders_.communicate.push_back({point.takes, computed});
   }
 
   void compute(int position) {
     const StreamSection& section = sections_[at(position)];
     const double takes = backward_ ? section.backward : section.forward;
-    const Beside* beside = &beside_of(section);
+    const OverlapSpeed* speed = &speed_of(section);
     double done = 0;
     int gathered = orders_.first[static_cast<std::size_t>(position)], needs = 0;
     const auto go_on = [&](double until) {
-      add_computing(until - done, needs, *beside);
+      add_computation(until - done, needs, *speed);
       done = until;
       needs = 0;
     };
@@ -135,12 +136,13 @@ class Issue {
       if (point.at > done || ((point.what == What::Ready || point.what == What::Done) && needs > 0)) go_on(point.at);
       const auto computed = static_cast<int>(orders_.compute.size());
       if (point.what == What::Use) needs = ++gathered;
-      if (point.what == What::Ready) orders_.say.push_back({point.takes, computed});
+      if (point.what == What::Ready) orders_.communicate.push_back({point.takes, computed});
       if (point.what == What::Done) orders_.ends[static_cast<std::size_t>(position)] = computed;
-      if (point.what == What::Turn) beside = point.beside;
+      if (point.what == What::Turn) speed = point.speed;
     }
     if (takes > done || needs > 0) go_on(takes);
-    if (backward_ && !rules_.overlap) add_computing(section.adds, static_cast<int>(orders_.say.size()), *beside);
+    if (backward_ && !rules_.overlap)
+      add_computation(section.adds, static_cast<int>(orders_.communicate.size()), *speed);
   }
 
   std::span<const StreamSection> sections_;
@@ -159,13 +161,15 @@ StreamTimes play_all(std::span<const StreamSection> sections, std::span<const st
 
   StreamTimes times;
   const int played = std::min(micro_batches, kPlayed);
-  const auto computes = static_cast<int>(orders.compute.size()), says = static_cast<int>(orders.say.size());
+  const auto computes = static_cast<int>(orders.compute.size()),
+             communications = static_cast<int>(orders.communicate.size());
   double now = 0, start = 0, lag = 0, lag_grows = 0;
-  std::array<double, kPlayed> computed = {}, said = {};
-  int c = 0, s = 0, c_round = 0, s_round = 0;  // what comes next, and the micro-batch it is of
+  std::array<double, kPlayed> computed = {}, communicated = {};
+  int c = 0, s = 0, c_round = 0,
+      s_round = 0;  // next item and its micro-batch: c computation, s data-parallel communication
   double c_left = 0, s_left = 0;
   const auto load_compute = [&] { c_left = orders.compute[static_cast<std::size_t>(c)].takes; };
-  const auto load_say = [&] { s_left = orders.say[static_cast<std::size_t>(s)].takes; };
+  const auto load_communication = [&] { s_left = orders.communicate[static_cast<std::size_t>(s)].takes; };
   const auto end_compute = [&] {
     if (++c == orders.forward) times.forward = now - start;
     if (c == computes) {
@@ -176,52 +180,52 @@ StreamTimes play_all(std::span<const StreamSection> sections, std::span<const st
     }
     load_compute();
   };
-  const auto end_say = [&] {
-    if (++s == says) {
-      said[static_cast<std::size_t>(s_round)] = now;
+  const auto end_communication = [&] {
+    if (++s == communications) {
+      communicated[static_cast<std::size_t>(s_round)] = now;
       s = 0;
       ++s_round;
     }
-    if (says > 0) load_say();
+    if (communications > 0) load_communication();
   };
   WEFT_CHECK(computes > 0, "a stage without computation");
   load_compute();
-  if (says > 0)
-    load_say();
+  if (communications > 0)
+    load_communication();
   else
     s_round = played;
   while (c_round < played || s_round < played) {
-    const Computing& compute = orders.compute[static_cast<std::size_t>(c)];
-    const bool may_compute =
-        c_round < played && (compute.said == 0 || s_round > c_round || (s_round == c_round && s >= compute.said));
-    bool may_say = s_round < played;
-    if (may_say) {
-      const int needs = orders.say[static_cast<std::size_t>(s)].computed;
-      may_say = needs == 0 || c_round > s_round || (c_round == s_round && c >= needs);
+    const Computation& compute = orders.compute[static_cast<std::size_t>(c)];
+    const bool may_compute = c_round < played && (compute.communicated == 0 || s_round > c_round ||
+                                                  (s_round == c_round && s >= compute.communicated));
+    bool may_communicate = s_round < played;
+    if (may_communicate) {
+      const int needs = orders.communicate[static_cast<std::size_t>(s)].computed;
+      may_communicate = needs == 0 || c_round > s_round || (c_round == s_round && c >= needs);
     }
-    if (may_compute && may_say) {
+    if (may_compute && may_communicate) {
       const double c_takes = c_left * compute.slower, s_takes = s_left * compute.slows;
       if (c_takes <= s_takes) {
         now += c_takes;
-        s_left -= c_takes * compute.say;
+        s_left -= c_takes * compute.communicate;
         end_compute();
       } else {
         now += s_takes;
         c_left -= s_takes * compute.compute;
-        end_say();
+        end_communication();
       }
     } else if (may_compute) {
       now += c_left;
       end_compute();
     } else {
-      WEFT_CHECK(may_say, "two streams wait for one another");
+      WEFT_CHECK(may_communicate, "two streams wait for one another");
       now += s_left;
-      end_say();
+      end_communication();
     }
   }
   const auto last = static_cast<std::size_t>(played - 1);
-  lag = says > 0 ? said[last] - computed[last] : 0;
-  if (says > 0 && played > 1) lag_grows = lag - (said[last - 1] - computed[last - 1]);
+  lag = communications > 0 ? communicated[last] - computed[last] : 0;
+  if (communications > 0 && played > 1) lag_grows = lag - (communicated[last - 1] - computed[last - 1]);
   const int others = micro_batches - played;
   times.all = computed[last] + others * (times.forward + times.backward);
   times.lag = std::max(0.0, lag + others * lag_grows);
@@ -232,7 +236,7 @@ StreamTimes play_all(std::span<const StreamSection> sections, std::span<const st
 
 StreamTimes play_streams(std::span<const StreamSection> sections, std::span<const std::int32_t> stage,
                          const StreamRules& rules, int micro_batches) {
-  std::size_t longest = 0, at = 0;  // sections of one kind that follow one another
+  std::size_t longest = 0, at = 0;  // the longest run of equal sections
   for (std::size_t first = 0, i = 0; i < stage.size(); ++i) {
     if (stage[i] != stage[first]) first = i;
     if (i + 1 - first > longest) longest = i + 1 - first, at = first;

@@ -1,16 +1,16 @@
-// A stage's computation beside what its replicas say to one another in every micro-batch (ZeRO-2 and 3).
+// A stage whose computation overlaps data-parallel communication of every micro-batch (ZeRO-2 and 3).
 //
-// A device computes on one stream and talks to its replicas on another, each in the order in which the compiler issues
-// it (compile/buckets.h):
-//   - parameters of a section are gathered before it computes, a section ahead where the stack prefetches; no more of
-//     them than may be in flight, so a gather waits until an earlier section needs its own no more;
-//   - gradients of a section leave when the last of them is there; the next section's parameters are behind them in the
-//     stream, or those of the one after it where the stack prefetches.
-// So parameters may wait for all of a layer's gradients, and computation for both. With durations given, the two
-// streams are played as they are. What runs beside the other stream is slower, by factors that do not depend on what
-// the other does: they share the device and, with communication inside a section, links.
-// Cost: some 10 ns per piece of a section, pass and micro-batch. A few micro-batches and a few of many layers are
-// played; the others add as much as the last of them.
+// A device has one stream for computation and one for collectives among replicas. Each executes in the order in which
+// the compiler issues (compile/buckets.h):
+//   - a section's parameters are gathered before it computes, one section ahead where the stack prefetches. At most
+//     `in_flight` sections are gathered at once: a gather waits until an earlier section needs its parameters no more;
+//   - a section's gradients are reduced when the last of them is ready. In the stream, the parameters of the next
+//     section follow them, or with prefetching those of the section after the next.
+// So a gather may wait for all reductions of a layer, and computation for both. The two streams are simulated with
+// given durations. While both are busy each is slower, by factors that do not depend on the other's current item: they
+// share the device and, with communication inside a section, links.
+// Cost: some 10 ns per collective of a section, pass and micro-batch. A few micro-batches and, of many equal layers, a
+// few layers are simulated; the others are extrapolated linearly.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 
 namespace weft {
 
-// Parameters of a section that are gathered together, and gradients that are reduced together. Durations in any unit,
-// and when they are first used or ready, from the beginning of the section's pass.
+// Parameters of a section that are gathered by one collective, and gradients that are reduced by one. Durations, in any
+// unit; moments of first use or of readiness since the beginning of the section's pass.
 struct StreamGather {
   double forward = 0, backward = 0;
   double forward_use = 0, backward_use = 0;
@@ -29,39 +29,39 @@ struct StreamReduce {
   double takes = 0, ready = 0;
 };
 
-// How fast two streams are beside one another, of what each is alone.
-struct Beside {
-  double compute = 1, say = 1;
+// Speeds of the two streams while both are busy, as fractions of their speeds alone.
+struct OverlapSpeed {
+  double compute = 1, communicate = 1;
 };
 
-// A part of a section's pass with factors of its own: communication inside it.
+// A part of a section's pass with speeds of its own: communication inside the section.
 struct StreamSpan {
   double start = 0, end = 0;
-  Beside beside;
+  OverlapSpeed speed;
 };
 
 struct StreamSection {
   double forward = 0, backward = 0;  // alone
-  Beside forward_beside = {}, backward_beside = {};
-  std::span<const StreamSpan> forward_spans = {}, backward_spans = {};  // in order, apart from one another
-  double forward_done = 0, backward_done = 0;                           // from then on it needs no parameters
-  double adds = 0;                                                      // computation that waits for the reductions
+  OverlapSpeed forward_overlap = {}, backward_overlap = {};
+  std::span<const StreamSpan> forward_spans = {}, backward_spans = {};  // in order, disjoint
+  double forward_done = 0, backward_done = 0;                           // when its parameters are no longer needed
+  double adds = 0;  // accumulation of reduced gradients, where computation waits for reductions
   std::vector<StreamGather> gathers = {};
   std::vector<StreamReduce> reduces = {};
 };
 
 struct StreamRules {
   bool ahead_forward = true, ahead_backward = true;  // gathers are issued a section ahead
-  int in_flight = 2;                                 // sections gathered and not yet computed, at most
+  int in_flight = 2;                                 // most sections that are gathered and not yet computed
   bool overlap = true;                               // computation does not wait for reductions
-  bool first_stays =
-      false;  // what the first section gathers forward is in use until the last: nobody waits for its end
+  // What the first section gathers in the forward pass is in use until the last section: no gather waits for its end.
+  bool keep_first = false;
 };
 
 struct StreamTimes {
-  double forward = 0, backward = 0;  // of a micro-batch after the first ones
+  double forward = 0, backward = 0;  // of a micro-batch in the steady state
   double all = 0;  // computation of all micro-batches, one forward and one backward pass after another
-  double lag = 0;  // from its end until replicas have said all
+  double lag = 0;  // from the end of computation to the end of data-parallel communication
 };
 
 // `stage`: indices into `sections`, in the order of the network.

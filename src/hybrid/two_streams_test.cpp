@@ -24,9 +24,9 @@ StreamTimes play(const StreamSection& section, std::size_t layers, const StreamR
   return play_streams({&section, 1}, stage, rules, micro_batches);
 }
 
-// Nothing ahead, one in flight: G0 C0 G1 C1 forward, 2·(3 + 2). Backward the first gather waits for nobody, so 2 of its
-// 3 are beside the last of forward; then each layer's gather is behind the gradients of the one before: G1 C1 R1 G0 C0,
-// 1 + 4 + 5 + 3 + 4; the last reduction is left.
+// No prefetching, one section in flight: G0 C0 G1 C1 forward, 2·(3 + 2). The first gather of backward waits for
+// nothing, so 2 of its 3 overlap the last forward computation; then each layer's gather is queued behind the previous
+// layer's reduction: G1 C1 R1 G0 C0, 1 + 4 + 5 + 3 + 4; the last reduction remains.
 TEST(TwoStreams, ParametersWaitForTheGradientsBeforeThem) {
   const StreamTimes times = play(layer(), 2, {false, false, 1, true, false});
   EXPECT_DOUBLE_EQ(times.forward, 10);
@@ -34,17 +34,17 @@ TEST(TwoStreams, ParametersWaitForTheGradientsBeforeThem) {
   EXPECT_DOUBLE_EQ(times.lag, 5);
 }
 
-// A layer ahead. Forward G0 0–3, G1 3–6, C0 3–5, C1 6–8; backward on the stream G1 G0 R1 R0, at once: G1 6–9, G0 9–12,
-// C1 9–13, C0 13–17, R1 13–18, R0 18–23.
-TEST(TwoStreams, GathersAheadRunBesideComputation) {
+// Gathers one layer ahead. Forward G0 0–3, G1 3–6, C0 3–5, C1 6–8; the backward stream G1 G0 R1 R0 starts at once:
+// G1 6–9, G0 9–12, C1 9–13, C0 13–17, R1 13–18, R0 18–23.
+TEST(TwoStreams, GathersAheadOverlapComputation) {
   const StreamTimes times = play(layer(), 2, {true, true, 2, true, false});
   EXPECT_DOUBLE_EQ(times.forward, 8);
   EXPECT_DOUBLE_EQ(times.backward, 9);
   EXPECT_DOUBLE_EQ(times.lag, 6);
 }
 
-// Computation that waits for reductions and takes 1 to add what came, beside the next gather: 1 + 4 + 5 + 3 + 4 + 5
-// + 1.
+// Computation waits for reductions and takes 1 to accumulate their result, which overlaps the next gather:
+// 1 + 4 + 5 + 3 + 4 + 5 + 1.
 TEST(TwoStreams, WithoutOverlapComputationWaitsForReductions) {
   StreamSection section = layer();
   section.adds = 1;
@@ -53,26 +53,26 @@ TEST(TwoStreams, WithoutOverlapComputationWaitsForReductions) {
   EXPECT_DOUBLE_EQ(times.lag, 0);
 }
 
-// A layer of 4 that is half as fast beside a reduction of 5: the second layer backward has 5 beside it, of which it
-// does 2.5; the rest alone.
-TEST(TwoStreams, ComputationBesideCommunicationIsSlower) {
+// A layer of 4 that computes at half speed during a reduction of 5: in the second layer of backward it completes 2.5 in
+// those 5 and the remaining 1.5 alone.
+TEST(TwoStreams, ComputationThatOverlapsCommunicationIsSlower) {
   StreamSection section;
   section.backward = 4;
-  section.backward_beside.compute = 0.5;
+  section.backward_overlap.compute = 0.5;
   section.reduces = {{5, 4}};
   const StreamTimes times = play(section, 2, {});
   EXPECT_DOUBLE_EQ(times.backward, 4 + 5 + 1.5);
   EXPECT_DOUBLE_EQ(times.lag, 5);
 }
 
-// The same where 2 of the 4 are communication on the same links: in these the reduction is half as fast.
-TEST(TwoStreams, CommunicationInsideASectionCountsWhenItIs) {
+// The same where 2 of the 4 are communication on the same links: during those the reduction has half its speed.
+TEST(TwoStreams, CommunicationInsideASectionSlowsReductionsWhileItLasts) {
   const std::vector<StreamSpan> spans{{0, 2, {1, 0.5}}};
   StreamSection section;
   section.backward = 4;
   section.backward_spans = spans;
   section.reduces = {{2, 4}};
-  // R1 begins with C0: 1 of it in the span, the other by 3. C0 takes 4.
+  // R1 begins with C0: 1 of its 2 is done in the span, the rest by 3. C0 takes 4.
   const StreamTimes times = play(section, 2, {});
   EXPECT_DOUBLE_EQ(times.backward, 8);
   EXPECT_DOUBLE_EQ(times.lag, 2);
@@ -87,24 +87,24 @@ RC_GTEST_PROP(TwoStreams, AreNeverFasterThanEitherStreamNorSlowerThanOneAfterThe
   section.forward_done = any(0, section.forward);
   section.backward_done = any(0, section.backward);
   const int pieces = *rc::gen::inRange(0, 4);
-  double said = 0;
+  double communicated = 0;
   for (int i = 0; i < pieces; ++i) {
     section.gathers.push_back({any(0, 3), any(0, 3), any(0, section.forward), any(0, section.backward)});
     section.reduces.push_back({any(0, 3), any(0, section.backward)});
-    said += section.gathers.back().forward + section.gathers.back().backward + section.reduces.back().takes;
+    communicated += section.gathers.back().forward + section.gathers.back().backward + section.reduces.back().takes;
   }
   const StreamRules rules{*rc::gen::arbitrary<bool>(), *rc::gen::arbitrary<bool>(), *rc::gen::inRange(1, 4),
                           *rc::gen::arbitrary<bool>(), *rc::gen::arbitrary<bool>()};
   const auto layers = static_cast<std::size_t>(*rc::gen::inRange(1, 9));
-  const int micro_batches = *rc::gen::inRange(1, 4);  // all are played
+  const int micro_batches = *rc::gen::inRange(1, 4);  // all are simulated
   const StreamTimes times = play(section, layers, rules, micro_batches);
   const double all = static_cast<double>(layers) * micro_batches, computed = section.forward + section.backward;
   RC_ASSERT(times.all + 1e-9 >= all * computed);
-  RC_ASSERT(times.all + times.lag + 1e-9 >= all * said);
-  RC_ASSERT(times.all + times.lag - 1e-9 <= all * (computed + said));
+  RC_ASSERT(times.all + times.lag + 1e-9 >= all * communicated);
+  RC_ASSERT(times.all + times.lag - 1e-9 <= all * (computed + communicated));
 }
 
-// Thirty layers are played as seven and what two of them add.
+// Thirty equal layers are extrapolated from five and seven.
 RC_GTEST_PROP(TwoStreams, ManyLayersAddWhatAFewDo, ()) {
   StreamSection section = layer();
   section.forward = section.forward_done = any(0.5, 6);
@@ -113,7 +113,7 @@ RC_GTEST_PROP(TwoStreams, ManyLayersAddWhatAFewDo, ()) {
   const StreamRules rules{*rc::gen::arbitrary<bool>(), *rc::gen::arbitrary<bool>(), *rc::gen::inRange(1, 3),
                           *rc::gen::arbitrary<bool>(), false};
   const StreamTimes many = play(section, 30, rules, 6);
-  // Two kinds that are the same in turns: every layer is played.
+  // Two identical kinds alternate: every layer is simulated.
   const std::vector<StreamSection> both{section, section};
   std::vector<std::int32_t> turns(30);
   for (std::size_t i = 0; i < turns.size(); ++i) turns[i] = static_cast<std::int32_t>(i % 2);

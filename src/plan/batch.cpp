@@ -20,7 +20,7 @@ std::int64_t nearest_count(std::string_view schedule_name, std::int64_t ranks, s
   const auto fits = [&](std::int64_t count) {
     return count >= 1 && schedule_violations(schedule, ranks, interleave, count).empty();
   };
-  // Needs are multiples of the ranks and least counts of them: within a few times the ranks there is one.
+  // Schedules require multiples or minima of the number of ranks, so a valid count is within a few times that number.
   for (std::int64_t away = 0; away <= 4 * ranks + 2; ++away) {
     if (fits(wanted + away)) return wanted + away;
     if (fits(wanted - away)) return wanted - away;
@@ -30,8 +30,8 @@ std::int64_t nearest_count(std::string_view schedule_name, std::int64_t ranks, s
 
 std::int64_t rounded_ratio(std::int64_t a, std::int64_t b) { return std::max<std::int64_t>(1, (a + b / 2) / b); }
 
-// A micro-batch that nobody gave: one sample of a language model; of others what 32 samples per device leave to a
-// replica and one of its micro-batches, or the most below it into which the samples that were asked for divide.
+// The default micro-batch: one sample for language models; for others what 32 samples per device amount to per replica
+// and micro-batch, or the largest size below that which divides a given batch.
 std::int64_t default_micro_batch(const Parallelism& plan, std::int64_t devices, bool counts_given,
                                  std::optional<std::int64_t> global_batch, const BatchDefaults& defaults) {
   if (defaults.tokens) return 1;
@@ -46,11 +46,11 @@ std::int64_t default_micro_batch(const Parallelism& plan, std::int64_t devices, 
   return 1;
 }
 
-void tell_micro_batch(std::int64_t micro_batch, std::vector<std::string>& assumptions) {
+void assume_micro_batch(std::int64_t micro_batch, std::vector<std::string>& assumptions) {
   assumptions.push_back(fmt::format("micro-batch of {} sample{} per replica (--micro-batch or mbs=)",
                                     grouped(micro_batch), micro_batch == 1 ? "" : "s"));
 }
-void tell_global_batch(std::int64_t global, const BatchDefaults& defaults, std::vector<std::string>& assumptions) {
+void assume_global_batch(std::int64_t global, const BatchDefaults& defaults, std::vector<std::string>& assumptions) {
   assumptions.push_back(
       defaults.tokens && defaults.seq > 0
           ? fmt::format("global batch {}: about 4 M tokens, in whole micro-batches (--global-batch)", grouped(global))
@@ -62,7 +62,7 @@ void tell_global_batch(std::int64_t global, const BatchDefaults& defaults, std::
 
 Result<Parallelism> complete_with_batch(const Shorthand& shorthand, std::int64_t devices, BatchRequest request,
                                         const BatchDefaults& defaults, std::vector<std::string>& assumptions) {
-  // Once without a batch, to know the replicas.
+  // First without a batch, to find the number of replicas.
   BatchRequest open = request;
   open.global_batch.reset();
   WEFT_TRY(const Parallelism first, complete(shorthand, devices, open));
@@ -70,7 +70,7 @@ Result<Parallelism> complete_with_batch(const Shorthand& shorthand, std::int64_t
   const bool counts_open = !shorthand.ga && !request.global_batch;
   if (sizes_open && !(shorthand.ga && request.global_batch)) {
     request.micro_batch = default_micro_batch(first, devices, shorthand.ga.has_value(), request.global_batch, defaults);
-    tell_micro_batch(*request.micro_batch, assumptions);
+    assume_micro_batch(*request.micro_batch, assumptions);
   }
   if (counts_open) {
     const std::int64_t unit = first.dp * (shorthand.mbs ? *shorthand.mbs : request.micro_batch.value_or(1));
@@ -81,7 +81,7 @@ Result<Parallelism> complete_with_batch(const Shorthand& shorthand, std::int64_t
     request.global_batch = unit * nearest_count(first.schedule, first.pp, first.vpp, wanted);
   }
   WEFT_TRY(Parallelism plan, complete(shorthand, devices, request));
-  if (counts_open) tell_global_batch(plan.global_batch(), defaults, assumptions);
+  if (counts_open) assume_global_batch(plan.global_batch(), defaults, assumptions);
   if (plan.last_micro_batch != plan.micro_batch)
     assumptions.push_back(fmt::format("the last micro-batch has {} sample{} per replica, the others {}",
                                       plan.last_micro_batch, plan.last_micro_batch == 1 ? "" : "s", plan.micro_batch));
@@ -91,16 +91,17 @@ Result<Parallelism> complete_with_batch(const Shorthand& shorthand, std::int64_t
 }
 
 std::vector<std::string> defaults_of(const Shorthand& shorthand, const Parallelism& plan) {
-  std::vector<std::string> told;
+  std::vector<std::string> defaults;
   if (!shorthand.dp && !shorthand.fsdp && plan.dp > 1)
-    told.push_back(fmt::format("dp={} fills the {} devices", plan.dp, plan.world()));
+    defaults.push_back(fmt::format("dp={} fills the {} devices", plan.dp, plan.world()));
   if (!shorthand.sp && plan.sequence_parallel)
-    told.emplace_back("sequence parallelism, since tp > 1 (sp=0 turns it off)");
-  if (shorthand.schedule.empty() && plan.pp > 1) told.push_back(fmt::format("schedule {} (schedule=)", plan.schedule));
+    defaults.emplace_back("sequence parallelism, since tp > 1 (sp=0 turns it off)");
+  if (shorthand.schedule.empty() && plan.pp > 1)
+    defaults.push_back(fmt::format("schedule {} (schedule=)", plan.schedule));
   if (shorthand.order.empty() && plan.world() > 1)
-    told.push_back(fmt::format("ranks are numbered {}tp, cp, ep, dp, pp, innermost first (order=)",
-                               plan.h * plan.w > 1 ? "w, h, " : ""));
-  return told;
+    defaults.push_back(fmt::format("ranks are numbered {}tp, cp, ep, dp, pp, innermost first (order=)",
+                                   plan.h * plan.w > 1 ? "w, h, " : ""));
+  return defaults;
 }
 
 BatchPlan batch_of(const Parallelism& plan) {
@@ -109,8 +110,8 @@ BatchPlan batch_of(const Parallelism& plan) {
 
 Result<BatchPlan> batch_of_file(const Strategy& strategy, std::int64_t devices, const BatchRequest& request,
                                 const BatchDefaults& defaults, std::vector<std::string>& assumptions) {
-  // Samples are spread over the mesh axes that split the first dimension of inputs, or over the parts of placed
-  // operators.
+  // Samples are divided over the mesh axes that split the first dimension of inputs, or over the parts of operators
+  // placed individually.
   std::map<std::string, const InputSplit*> axes;
   std::int64_t placed = 1;
   for (const Rule& rule : strategy.rules) {
@@ -156,7 +157,7 @@ Result<BatchPlan> batch_of_file(const Strategy& strategy, std::int64_t devices, 
     plan.micro_batch = *request.micro_batch;
   } else {
     plan.micro_batch = defaults.tokens ? 1 : rounded_ratio(kSamplesPerDevice * devices, unit);
-    tell_micro_batch(plan.micro_batch, assumptions);
+    assume_micro_batch(plan.micro_batch, assumptions);
   }
   plan.last_micro_batch = plan.micro_batch;
   const auto global = checked_mul(plan.micro_batch, unit);

@@ -1,4 +1,4 @@
-// The law of defaults: every default that a plan tells can be said aloud, alone or with the others, and changes
+// The law of defaults: stating any default that a plan lists in its assumptions, alone or with the others, changes
 // nothing.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -14,28 +14,28 @@
 namespace weft {
 namespace {
 
-// A default as it is told, "global batch 256: about 32 samples per device (--global-batch)", and the word to say it
-// with.
-struct Told {
-  std::string word;   // "--global-batch", "schedule="
-  std::string value;  // "256"
+// A default that a plan used, read from its assumption "global batch 256: about 32 samples per device
+// (--global-batch)": the option that states it, and its value.
+struct UsedDefault {
+  std::string option;  // "--global-batch", "schedule="
+  std::string value;   // "256"
 };
 
-// What stands in the sentence after `before`, up to a space or colon.
+// The text after `before` in the sentence, up to a space or colon.
 std::string value_after(const std::string& sentence, const std::string& before) {
   const std::size_t from = sentence.find(before);
   if (from == std::string::npos) return "";
   std::string value = sentence.substr(from + before.size());
   value = value.substr(0, value.find_first_of(": "));
-  std::erase(value, ',');  // of thousands
+  std::erase(value, ',');  // separators of thousands
   return value;
 }
 
-std::vector<Told> told_by(const Plan& plan) {
+std::vector<UsedDefault> used_defaults(const Plan& plan) {
   struct Sentence {
     const char* ends;
     const char* before;
-    const char* word;
+    const char* option;
   };
   constexpr Sentence kSentences[] = {{"(--global-batch)", "global batch ", "--global-batch"},
                                      {"(--micro-batch or mbs=)", "micro-batch of ", "--micro-batch"},
@@ -47,13 +47,13 @@ std::vector<Told> told_by(const Plan& plan) {
                                      {"(sp=0 turns it off)", "", "sp="},
                                      {"devices", "dp=", "dp="},
                                      {"innermost first (order=)", "numbered ", "order="}};
-  std::vector<Told> told;
+  std::vector<UsedDefault> used;
   for (const std::string& sentence : plan.assumptions)
     for (const Sentence& known : kSentences) {
       if (!sentence.ends_with(known.ends)) continue;
       std::string value = value_after(sentence, known.before);
-      if (std::string(known.word) == "sp=") value = "1";
-      if (std::string(known.word) == "order=") {
+      if (std::string(known.option) == "sp=") value = "1";
+      if (std::string(known.option) == "order=") {
         value = sentence.substr(sentence.find(known.before) + 9);
         value = value.substr(0, value.find(", innermost"));
         std::string joined;
@@ -61,30 +61,30 @@ std::vector<Told> told_by(const Plan& plan) {
           if (c != ' ') joined += c == ',' ? '-' : c;
         value = joined;
       }
-      if (std::string(known.word) == "dp=" && sentence.rfind("dp=", 0) != 0) continue;
-      told.push_back({known.word, value});
+      if (std::string(known.option) == "dp=" && sentence.rfind("dp=", 0) != 0) continue;
+      used.push_back({known.option, value});
       break;
     }
-  return told;
+  return used;
 }
 
-void say(PlanRequest& request, const Told& told) {
-  if (told.word == "--global-batch") {
-    request.global_batch = std::stoll(told.value);
-  } else if (told.word == "--micro-batch") {
-    request.micro_batch = std::stoll(told.value);
-  } else if (told.word == "--seq") {
-    request.seq = std::stoll(told.value);
-  } else if (told.word == "--dtype") {
-    request.dtype = told.value;
-  } else if (told.word == "--stack") {
-    request.stack = told.value;
+void state(PlanRequest& request, const UsedDefault& used) {
+  if (used.option == "--global-batch") {
+    request.global_batch = std::stoll(used.value);
+  } else if (used.option == "--micro-batch") {
+    request.micro_batch = std::stoll(used.value);
+  } else if (used.option == "--seq") {
+    request.seq = std::stoll(used.value);
+  } else if (used.option == "--dtype") {
+    request.dtype = used.value;
+  } else if (used.option == "--stack") {
+    request.stack = used.value;
   } else {
-    request.strategy += fmt::format(",{}{}", told.word, told.value);
+    request.strategy += fmt::format(",{}{}", used.option, used.value);
   }
 }
 
-// Everything about a plan but the words it was asked for in.
+// The first difference between two plans, apart from their requests; empty: none.
 std::string departure(const Plan& a, const Plan& b) {
   if (a.batch != b.batch)
     return fmt::format("{} micro-batches of {} instead of {} of {}", b.batch.micro_batches, b.batch.micro_batch,
@@ -97,51 +97,51 @@ std::string departure(const Plan& a, const Plan& b) {
   return "";
 }
 
-// How many defaults were said aloud, one by one and all together.
+// Checks the law for one request; the number of plans made with stated defaults.
 int check_law(const PlanRequest& request) {
   const Result<Plan> plan = make_plan(request);
   if (!plan.ok()) return 0;
-  const std::vector<Told> all = told_by(*plan);
+  const std::vector<UsedDefault> all = used_defaults(*plan);
   PlanRequest with_all = request;
-  for (const Told& told : all) {
-    PlanRequest aloud = request;
-    say(aloud, told);
-    say(with_all, told);
-    const Result<Plan> again = make_plan(aloud);
-    EXPECT_TRUE(again.ok()) << told.word << " " << told.value << ": " << again.error().message;
+  for (const UsedDefault& used : all) {
+    PlanRequest explicit_request = request;
+    state(explicit_request, used);
+    state(with_all, used);
+    const Result<Plan> again = make_plan(explicit_request);
+    EXPECT_TRUE(again.ok()) << used.option << " " << used.value << ": " << again.error().message;
     if (again.ok()) {
-      EXPECT_EQ(departure(*plan, *again), "") << told.word << " " << told.value;
+      EXPECT_EQ(departure(*plan, *again), "") << used.option << " " << used.value;
     }
   }
   const Result<Plan> again = make_plan(with_all);
   EXPECT_TRUE(again.ok()) << again.error().message;
   if (again.ok()) {
     EXPECT_EQ(departure(*plan, *again), "") << "all of them";
-    // What is left is told, but not for want of a word.
-    EXPECT_TRUE(told_by(*again).empty()) << told_by(*again).front().word;
+    // What remains in the assumptions are no defaults that an option could state.
+    EXPECT_TRUE(used_defaults(*again).empty()) << used_defaults(*again).front().option;
   }
   return static_cast<int>(all.size()) + 1;
 }
 
-TEST(Defaults, SaidAloudTheyChangeNothing) {
+TEST(Defaults, StatingThemChangesNothing) {
   const char* const strategies[] = {
       "tp=1",  "tp=2", "pp=2",      "tp=2,pp=2", "pp=4,schedule=gpipe", "pp=2,vpp=2", "fsdp=4", "h=2",
       "mbs=4", "ga=4", "pp=2,ga=8", "cp=2",      "tp=2,cp=2,zero=1"};
-  int said = 0, plans = 0;
+  int stated = 0, plans = 0;
   for (const SmallModel& model : small_families())
     for (const char* cluster : {"dgx-a100:1", "dgx-h100:3", "p100x4:2"})
       for (const char* strategy : strategies) {
         SCOPED_TRACE(fmt::format("{} on {} by {}", model.spec, cluster, strategy));
         const PlanRequest request{.model = model.spec, .cluster = cluster, .strategy = strategy};
         const int these = check_law(request);
-        said += these;
+        stated += these;
         plans += these > 0 ? 1 : 0;
       }
   EXPECT_GT(plans, 500);
-  fmt::print("{} plans, {} times a default said aloud\n", plans, said);
+  fmt::print("{} plans, {} times a default stated\n", plans, stated);
 }
 
-// A file has a type of its own, and a strategy file a count of micro-batches.
+// An imported model has a number type of its own, and a strategy file a count of micro-batches.
 TEST(Defaults, OfFilesToo) {
   const char* const source = std::getenv("WEFT_SOURCE_DIR");
   ASSERT_NE(source, nullptr);
@@ -157,8 +157,8 @@ TEST(Defaults, OfFilesToo) {
   }
 }
 
-// 32 samples for each of 8 devices in one micro-batch, whoever asks for 256; more of them in as large ones, as far as
-// they divide: 250 per replica in 10 of 25, since 8 of 32 would be 256.
+// 256 samples on 8 devices are one micro-batch of 32 each; larger batches have the largest micro-batches up to 32 that
+// divide them: 250 per replica are 10 of 25, since 8 of 32 would be 256.
 TEST(Defaults, ABatchOfImagesIsCutIntoWhatADeviceTakes) {
   const auto batch = [](std::int64_t global, const char* strategy) {
     PlanRequest request{.model = "resnet50", .cluster = "dgx-a100:1", .strategy = strategy};

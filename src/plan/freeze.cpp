@@ -14,7 +14,7 @@ namespace {
 
 struct Item {
   std::string_view text;  // as written
-  bool trained = false;   // behind !
+  bool trained = false;   // after !
   Glob glob;
 };
 
@@ -36,7 +36,7 @@ bool covers_any(const Graph& graph, const Item& item) {
   return false;
 }
 
-// Every parameter and module above one, layers folded.
+// Names of all parameters and of the modules above them, with layer numbers replaced by *.
 std::vector<std::string> known_nodes(const Graph& graph) {
   std::set<std::string> known;
   for (TensorId id : graph.tensors().ids()) {

@@ -13,7 +13,7 @@ Result<Plan> with_cache(const PlanRequest& request, GraphCache& graphs) {
   return make_plan(job, std::move(choice), &graphs);
 }
 
-// Plans that share a graph are those that make_plan gives by itself: same graph, same strategy, same assumptions.
+// Plans made with a cache equal those made without: same graph, same strategy, same assumptions.
 TEST(GraphCache, PlansAreAsTheyWouldBeByThemselves) {
   GraphCache graphs(4);
   PlanRequest request{.model = "llama3-8b:layers=4", .cluster = "dgx-h100:2", .global_batch = 32, .seq = 8192};
@@ -35,10 +35,10 @@ TEST(GraphCache, PlansAreAsTheyWouldBeByThemselves) {
     shared_again += shared->model.get() == shared_before ? 1 : 0;
     shared_before = shared->model.get();
   }
-  EXPECT_EQ(shared_again, 5);  // of seven: all have 8 samples and tp=2, and two a zigzag over cp=2
+  EXPECT_EQ(shared_again, 5);  // of seven: all have 8 samples and tp=2, two a zigzag order over cp=2
 }
 
-// Experts route the tokens of every part of the sequence by themselves: such plans have graphs of their own.
+// Every part of a split sequence routes its own tokens to experts, so such plans have graphs of their own.
 TEST(GraphCache, ModelsWithExpertsAreKeyedByTheirRouting) {
   GraphCache graphs(4);
   PlanRequest request{.model = "mixtral-8x7b:layers=1", .cluster = "dgx-h100:1", .global_batch = 32, .seq = 1024};

@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-// The request's devices by rank, where it counts or names them; empty: all of the cluster.
+// The request's devices by rank, if it counts or lists them; empty: all of the cluster.
 Result<std::vector<std::int64_t>> chosen_devices(const PlanRequest& request, const Cluster& cluster) {
   for (std::int64_t device : request.devices)
     if (device < 0 || device >= cluster.device_count())
@@ -31,23 +31,23 @@ Result<SoftwareStack> choose_stack(const PlanRequest& request, ModelKind kind, s
   return find_stack(name);
 }
 
-// An imported file has weights of a type of its own.
+// The number type of an imported file is that of its weights.
 Result<Precision> settle_precision(const PlanRequest& request, const ModelInfo& model, const SoftwareStack& stack,
                                    std::vector<std::string>& assumptions) {
-  std::vector<std::string> told;
-  WEFT_TRY(Precision precision, choose_precision(request.dtype, stack, told));
+  std::vector<std::string> added;
+  WEFT_TRY(Precision precision, choose_precision(request.dtype, stack, added));
   if (model.weights && *model.weights != precision.stored) {
     if (!request.dtype.empty())
       return error("--dtype {}: {} has {} weights", request.dtype, request.model, name_of(*model.weights));
-    told.clear();
-    WEFT_TRY(precision, choose_precision(name_of(*model.weights), stack, told));
-    told.insert(told.begin(), fmt::format("dtype {}: the file's (--dtype)", precision.name));
+    added.clear();
+    WEFT_TRY(precision, choose_precision(name_of(*model.weights), stack, added));
+    added.insert(added.begin(), fmt::format("dtype {}: the file's (--dtype)", precision.name));
   }
-  assumptions.insert(assumptions.end(), told.begin(), told.end());
+  assumptions.insert(assumptions.end(), added.begin(), added.end());
   return precision;
 }
 
-void tell_sequence(const PlanRequest& request, const ModelInfo& model, std::vector<std::string>& assumptions) {
+void assume_sequence(const PlanRequest& request, const ModelInfo& model, std::vector<std::string>& assumptions) {
   if (request.seq || model.seq == 0) return;
   assumptions.push_back(
       model.counts_tokens
@@ -73,7 +73,7 @@ Result<TrainingJob> settle(const PlanRequest& request, const Calibration& calibr
   job.stack = calibration.over(std::move(stack));
   job.tuning = calibration.tuning;
   WEFT_TRY(job.precision, settle_precision(request, job.model, job.stack, job.assumptions));
-  tell_sequence(request, job.model, job.assumptions);
+  assume_sequence(request, job.model, job.assumptions);
   return job;
 }
 

@@ -1,10 +1,10 @@
-// A training job: what is trained, on which devices, by which software, in which number types. All of a plan but how the
-// model is split.
+// A training job: what is trained, on which devices, by which software, in which number types. All of a plan except the
+// strategy.
 //
 //   settle({.model = "llama3-8b", .cluster = "dgx-h100:2"}, calibration)
 //
-// Words are read here and nowhere behind: what follows takes typed values. A job is settled once and then shared,
-// unchanged, by every plan made for it. What the request leaves out gets its default, told in `assumptions`.
+// The user's words are read here only; everything after takes typed values. A job is settled once and then shared,
+// unchanged, by every plan made for it. What the request leaves out gets its default, listed in `assumptions`.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct PlanRequest {
   std::string model;                                                // zoo name with overrides, config.json or .onnx
   std::string cluster;                                              // preset:nodes, or a file
   std::string strategy = {};                                        // shorthand, or a YAML file
-  std::string tree = {};                                            // the text of that file, where it is at hand
+  std::string tree = {};                                            // the text of that file, if already read
   std::optional<std::int64_t> global_batch = {}, micro_batch = {};  // samples per step; per micro-batch and replica
   std::optional<std::int64_t> seq = {};                             // tokens per sample
   std::string dtype = {};                                           // empty: the stack's
@@ -40,7 +40,7 @@ struct PlanRequest {
 };
 
 struct TrainingJob {
-  PlanRequest words;                       // as asked, without strategy: for messages and files
+  PlanRequest words;                       // the request without strategy: for messages and files
   std::shared_ptr<const Cluster> cluster;  // never null
   std::vector<std::int64_t> devices;       // of the cluster, by rank; empty: all, in their order
   ModelInfo model;                         // of one sample
@@ -49,7 +49,7 @@ struct TrainingJob {
   Precision precision;
   std::vector<std::string> assumptions;  // what was chosen here, and why
 
-  // Samples per step, where they are settled; else every strategy has its own default.
+  // Samples per step; none: every strategy has its own default.
   std::optional<std::int64_t> global_batch() const { return words.global_batch; }
   std::int64_t device_count() const {
     return devices.empty() ? cluster->device_count() : static_cast<std::int64_t>(devices.size());
@@ -57,7 +57,7 @@ struct TrainingJob {
   DeviceId device_at(std::int64_t rank) const {
     return DeviceId(static_cast<std::size_t>(devices.empty() ? rank : devices[static_cast<std::size_t>(rank)]));
   }
-  // What a plan may fill of the device's memory; 0: its capacity is unknown.
+  // How much of the device's memory a plan may use; 0: its capacity is unknown.
   Bytes memory_budget_of(DeviceId device) const {
     return memory_budget(capacity_of(cluster->spec(device)), words.headroom);
   }
@@ -66,7 +66,7 @@ struct TrainingJob {
 // Errors name the word at fault and the remedy.
 Result<TrainingJob> settle(const PlanRequest& request, const Calibration& calibration = {});
 
-// The same job with another model: a shorter one, of which costs are read.
+// The same job with another model: a shorter one, from which costs of layers are read.
 Result<TrainingJob> with_model(TrainingJob job, const std::string& model);
 
 // The software stack where none is named.

@@ -1,4 +1,4 @@
-// How much of a device's memory a plan may fill: the one rule for searches, forecasts and what-if questions.
+// How much of a device's memory a plan may use: one rule for searches, forecasts and what-if questions.
 #pragma once
 
 #include "base/units.h"
@@ -8,9 +8,9 @@ namespace weft {
 
 // Share of a device's memory that stays free unless the user says otherwise.
 inline constexpr double kHeadroom = 0.04;
-// What a program can have of a device: as the driver reports it, or as sold where that is unknown. 0: neither is known.
+// The memory available to a program: as the driver reports it, else the nominal size. 0: neither is known.
 Bytes capacity_of(const DeviceSpec& device);
-// What a plan may fill of it.
+// The part of it that a plan may use.
 Bytes memory_budget(Bytes capacity, double headroom);
 
 }  // namespace weft

@@ -14,13 +14,13 @@
 namespace weft {
 namespace {
 
-// The line that ends a violation's place, "plan.yaml:12"; 0 where there is none.
+// The line number at the end of a violation's place, "plan.yaml:12"; 0: none.
 std::int64_t line_of(const Violation& violation) {
   const Result<std::int64_t> line = parse_integer(violation.place.substr(violation.place.rfind(':') + 1), "line");
   return line.ok() ? *line : 0;
 }
 
-Status check_words(const PlanRequest& request) {
+Status check_request(const PlanRequest& request) {
   constexpr std::int64_t kMostMicroBatch = std::int64_t{1} << 19;
   if (request.strategy.empty())
     return error("--strategy: empty; write degrees, tp=8,pp=2, or the name of a .yaml file");
@@ -49,7 +49,7 @@ Result<StrategyChoice> choose_tree(const TrainingJob& job, std::string name, Str
   return choice;
 }
 
-// Degrees of experts mean nothing to a model that has none.
+// Degrees of expert parallelism are an error for a model without experts.
 Status check_experts(const TrainingJob& job, const Parallelism& plan, const Graph& graph) {
   if (plan.ep == 1 && plan.etp == plan.tp) return Ok{};
   for (OpId op : graph.ops().ids())
@@ -69,7 +69,7 @@ GraphShape shape_of(const TrainingJob& job, const StrategyChoice& choice) {
   };
   GraphShape shape{.batch = choice.batch.graph_batch(), .last_batch = choice.batch.last_graph_batch()};
   shape.tp = plan ? plan->tp : degree({"tp", "etp", "eptp"});
-  // With all-to-alls every device has whole sequences of its heads.
+  // With all-to-alls every device has the whole sequence for its heads.
   const ContextMode context = plan ? plan->cp_mode : choice.tree.context;
   if (context != ContextMode::AllToAll) shape.zigzag = plan ? plan->cp : degree({"cp", "ecp"});
   if (job.model.experts > 0 && !has_override(job.words.model, "groups"))
@@ -91,7 +91,7 @@ Result<ResolvedStrategy> resolve_all(const Strategy& strategy, const TrainingGra
   return Error{std::move(message)};
 }
 
-// Devices by rank, unless the tree knows its own: one that names them, or of another size.
+// Assigns the job's devices by rank, unless a tree lists devices of its own or has a mesh of another size.
 void place_on(const std::vector<std::int64_t>& devices, bool by_degrees, Strategy& strategy) {
   std::size_t mesh_size = 1;
   for (const MeshAxis& axis : strategy.mesh.axes) mesh_size *= static_cast<std::size_t>(axis.size);
@@ -115,7 +115,7 @@ Result<StrategyChoice> choose_strategy(const TrainingJob& job, std::string name,
 }
 
 Result<StrategyChoice> choose_strategy(const TrainingJob& job, const PlanRequest& request) {
-  WEFT_TRY_OK(check_words(request));
+  WEFT_TRY_OK(check_request(request));
   if (!request.tree.empty() || names_a_file(request.strategy)) {
     WEFT_TRY(Strategy tree,
              request.tree.empty() ? read_strategy(request.strategy) : parse_strategy(request.tree, request.strategy));
@@ -142,7 +142,7 @@ std::vector<DeviceId> Plan::ranks() const {
     for (std::int64_t device : strategy.mesh.devices) devices.emplace_back(static_cast<std::size_t>(device));
     return devices;
   }
-  // Devices are ranks, in their own order.
+  // Without a list of devices, ranks are the used devices in ascending order.
   std::set<DeviceId> used;
   for (const StageMesh& rank : resolved.ranks()) used.insert(rank.mesh.devices().begin(), rank.mesh.devices().end());
   for (const Mesh& mesh : resolved.placements) used.insert(mesh.devices().begin(), mesh.devices().end());
@@ -151,7 +151,7 @@ std::vector<DeviceId> Plan::ranks() const {
 }
 
 Result<Plan> make_plan(const PlanRequest& request, const Calibration& calibration) {
-  WEFT_TRY_OK(check_words(request));
+  WEFT_TRY_OK(check_request(request));
   WEFT_TRY(TrainingJob settled, settle(request, calibration));
   const auto job = std::make_shared<const TrainingJob>(std::move(settled));
   WEFT_TRY(StrategyChoice choice, choose_strategy(*job, request));

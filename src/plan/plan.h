@@ -1,11 +1,11 @@
-// A plan: one training job by one strategy, with nothing left open. The way from command-line words to a program.
+// A plan: one training job by one strategy, with nothing left open. The way from a request to a program. Start here.
 //
-//   make_plan({.model = "llama3-8b", .cluster = "dgx-h100:2", .strategy = "tp=4,pp=2,dp=2,zero=1"})   from words
-//   make_plan(job, choose_strategy(job, parallelism), &graphs)                                                 in a search
-//   compile_plan(plan)                                                    the program and its schedule
+//   make_plan({.model = "llama3-8b", .cluster = "dgx-h100:2", .strategy = "tp=4,pp=2,dp=2,zero=1"})   of a user
+//   make_plan(job, choose_strategy(parallelism), &graphs)                                              in a search
+//   compile_plan(plan)                                                          the program and its schedule
 //
-// What the request leaves out gets the defaults of SEMANTICS, each told in `assumptions`. An error names the word at
-// fault and the remedy; violations of the strategy come all together, one a line.
+// What the request leaves out gets a default, each listed in `assumptions`. An error names the word at fault and the
+// remedy; violations of the strategy are reported all together, one per line.
 // Not here: choosing the strategy (search), times (src/simulate), tables (src/report).
 // Cost: linear in operators; a few times the model's own build, or a third of it where the graph is known.
 #pragma once
@@ -28,9 +28,9 @@ namespace weft {
 
 // How a job is split, before its graph is built: degrees, or a tree.
 struct StrategyChoice {
-  std::string name;                        // shorthand or file, as messages and tables call it
-  std::optional<Parallelism> parallelism;  // where it is one of degrees
-  Strategy tree;                           // where it is not
+  std::string name;                        // shorthand or file, as messages and tables show it
+  std::optional<Parallelism> parallelism;  // if it is given by degrees
+  Strategy tree;                           // otherwise
   BatchPlan batch;
   std::vector<std::string> assumptions;  // defaults of the batch
 };
@@ -38,15 +38,15 @@ struct StrategyChoice {
 StrategyChoice choose_strategy(const Parallelism& parallelism);
 // A tree; the samples of its micro-batches come from the job's global batch.
 Result<StrategyChoice> choose_strategy(const TrainingJob& job, std::string name, Strategy tree);
-// The strategy of a request, in words.
+// The strategy of a request: shorthand or a file.
 Result<StrategyChoice> choose_strategy(const TrainingJob& job, const PlanRequest& request);
 
 struct Plan {
   std::shared_ptr<const TrainingJob> job;     // never null
-  std::shared_ptr<const TrainedModel> model;  // never null; shared by plans that agree in its shape
+  std::shared_ptr<const TrainedModel> model;  // never null; shared by plans with the same GraphShape
   std::string name;                           // of the strategy: shorthand or file
   BatchPlan batch;
-  std::optional<Parallelism> parallelism;  // where the strategy is one of degrees
+  std::optional<Parallelism> parallelism;  // if the strategy is given by degrees
   Strategy strategy;
   ResolvedStrategy resolved;
   std::vector<std::string> assumptions;  // the job's, the strategy's and the model's
@@ -63,14 +63,14 @@ struct Plan {
 };
 
 Result<Plan> make_plan(const PlanRequest& request, const Calibration& calibration = {});
-// `graphs`: of this job, or of one that differs in devices and batch alone.
+// `graphs`: a cache for this job, or for one that differs only in devices and batch.
 Result<Plan> make_plan(std::shared_ptr<const TrainingJob> job, StrategyChoice choice, GraphCache* graphs = nullptr);
 
 // The same plan under a stack that differs in times and memory, not in the graph it builds.
 Plan with_stack(Plan plan, SoftwareStack stack);
 
-// With prices at hand, resharding of activations is chosen by them. `split_backward`: for schedules that play backward
-// in two parts, whatever the plan's own does.
+// With `prices`, resharding of activations is chosen by them. `split_backward`: compile for schedules with a split
+// backward pass, even if the plan's schedule has none.
 Result<CompiledStrategy> compile_plan(const Plan& plan, const StepPrice* prices = nullptr, bool split_backward = false);
 
 }  // namespace weft

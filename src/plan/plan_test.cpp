@@ -1,4 +1,4 @@
-// From words to plans: defaults, and what contradicts.
+// From requests to plans: defaults and contradictions.
 #include "plan/plan.h"
 
 #include <gmock/gmock.h>
@@ -44,7 +44,7 @@ TEST(Plan, ALanguageModelTakesAboutFourMillionTokensByDefault) {
   EXPECT_THAT(plan.assumptions, Contains(HasSubstr("vocabulary padded")));
 }
 
-// Of the padding, that is: whatever the stack has otherwise.
+// Padding of the vocabulary is not counted, whatever the stack.
 TEST(Plan, ParametersAreThePublishedOnes) {
   for (const std::string& model : model_names()) {
     if (describe_model(model).value().kind != ModelKind::Language) continue;
@@ -96,7 +96,7 @@ TEST(Plan, AFileSaysTheSameAsTheShorthandItCameFrom) {
   EXPECT_EQ(again.training().graph, plan.training().graph);
 }
 
-TEST(Plan, TypesFollowTheWordAndTheStack) {
+TEST(Plan, TypesFollowTheOptionAndTheStack) {
   const auto types = [](const std::string& dtype, const std::string& stack) {
     PlanRequest request = small("dp=16");
     request.dtype = dtype;
@@ -145,7 +145,7 @@ TEST(Plan, ContradictionsAndUnknownWordsAreErrors) {
   EXPECT_THAT(fault(small("tp=4,dp=8")), HasSubstr("more than the cluster's 16 devices"));
 }
 
-// Every violation of a strategy, one a line.
+// Every violation of a strategy, one per line.
 TEST(Plan, AllViolationsAreTold) {
   const std::string path = ::testing::TempDir() + "weft_plan_violations.yaml";
   std::ofstream(path) << "mesh: {axes: {dp: 2, tp: 3}}\n"

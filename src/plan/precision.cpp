@@ -10,12 +10,12 @@
 namespace weft {
 namespace {
 
-struct Word {
+struct TypeName {
   std::string_view name;
   DType stored;
   bool autocast;
 };
-constexpr std::array<Word, 9> kWords = {{
+constexpr std::array<TypeName, 9> kTypeNames = {{
     {"bf16", DType::BF16, false},
     {"fp16", DType::F16, false},
     {"fp32", DType::F32, false},
@@ -27,13 +27,13 @@ constexpr std::array<Word, 9> kWords = {{
     {"amp-fp16", DType::F16, true},
 }};
 
-const Word* find_word(std::string_view name) {
-  for (const Word& word : kWords)
-    if (word.name == name) return &word;
+const TypeName* find_type_name(std::string_view name) {
+  for (const TypeName& found : kTypeNames)
+    if (found.name == name) return &found;
   // Other spellings of the plain types: float32, half.
   if (const auto dtype = dtype_named(name))
-    for (const Word& word : kWords)
-      if (word.stored == *dtype) return &word;
+    for (const TypeName& found : kTypeNames)
+      if (found.stored == *dtype) return &found;
   return nullptr;
 }
 
@@ -43,32 +43,32 @@ Result<Precision> choose_precision(std::string_view asked, const SoftwareStack& 
                                    std::vector<std::string>& assumptions) {
   const DType stack_weight = stack.weight_dtype.value.value_or(DType::BF16);
   const std::string_view by_default = stack_weight == DType::F16 ? "fp16" : "bf16";
-  const Word* word = find_word(asked.empty() ? by_default : asked);
-  if (!word) {
+  const TypeName* found = find_type_name(asked.empty() ? by_default : asked);
+  if (!found) {
     std::vector<std::string> names;
-    for (const Word& each : kWords) names.emplace_back(each.name);
+    for (const TypeName& each : kTypeNames) names.emplace_back(each.name);
     return error("--dtype '{}': write one of {}{}", asked, fmt::join(names, ", "), did_you_mean(asked, names));
   }
-  Precision precision{std::string(word->name), word->stored, word->stored, false};
-  if (word->name == "tf32") precision.products = Arithmetic::kTf32;
-  if (word->name == "fp8" || word->name == "mxfp8") precision.products = Arithmetic::kFp8;
-  if (word->name == "nvfp4") precision.products = Arithmetic::kFp4;
+  Precision precision{std::string(found->name), found->stored, found->stored, false};
+  if (found->name == "tf32") precision.products = Arithmetic::kTf32;
+  if (found->name == "fp8" || found->name == "mxfp8") precision.products = Arithmetic::kFp8;
+  if (found->name == "nvfp4") precision.products = Arithmetic::kFp4;
   if (asked.empty()) assumptions.push_back(fmt::format("dtype {} (--dtype)", precision.name));
-  if (word->stored == DType::BF16 && !word->autocast && word->name != "bf16")
+  if (found->stored == DType::BF16 && !found->autocast && found->name != "bf16")
     assumptions.push_back(
-        fmt::format("{}: linears of the blocks multiply in it; tensors are stored in bf16", word->name));
-  // Gradients as the stack keeps them: in the weights' type, or in one of their own.
+        fmt::format("{}: linears of the blocks multiply in it; tensors are stored in bf16", found->name));
+  // Gradients as the stack stores them: in the weights' type, or in their own.
   if (const auto gradient = stack.gradient_dtype.value; gradient && *gradient != stack_weight)
     precision.gradients = *gradient;
-  const bool autocast = word->stored != DType::F32 && (word->autocast || stack_weight == DType::F32);
+  const bool autocast = found->stored != DType::F32 && (found->autocast || stack_weight == DType::F32);
   if (autocast) precision.gradients = DType::F32;
-  if (word->stored != DType::F32) precision.moments = stack.moment_dtype.value.value_or(DType::F32);
-  precision.masters = word->stored != DType::F32 && (autocast || stack.master_dtype.value.has_value());
+  if (found->stored != DType::F32) precision.moments = stack.moment_dtype.value.value_or(DType::F32);
+  precision.masters = found->stored != DType::F32 && (autocast || stack.master_dtype.value.has_value());
   if (autocast)
     assumptions.push_back(fmt::format(
         "fp32 weights cast to {0} where they are used: counted as {0} weights and fp32 masters, {1} bytes more "
         "per parameter",
-        name_of(word->stored), bits_of(word->stored) / 8));
+        name_of(found->stored), bits_of(found->stored) / 8));
   return precision;
 }
 

@@ -18,7 +18,7 @@ bool has_operator(const Graph& graph, OpKind kind) {
   return false;
 }
 
-// Every attention is one operator, and tokens see those before them only.
+// Whether every attention is one operator with a causal mask.
 bool is_causal(const Graph& graph) {
   bool causal = false;
   for (OpId op : graph.ops().ids()) {
@@ -29,8 +29,8 @@ bool is_causal(const Graph& graph) {
   return causal;
 }
 
-// What the loss chooses among: the classes that the cross-entropy's logits have. The most, where there are several
-// losses (BERT's next sentence is one of two).
+// The number of classes of the cross-entropy loss; of several losses, the largest (BERT's next-sentence loss has two
+// classes).
 std::int64_t vocabulary_of(const Graph& graph) {
   std::int64_t classes = 0;
   for (OpId op : graph.ops().ids())
@@ -65,7 +65,7 @@ class ModelBuilder {
   }
 
  private:
-  // Experts take tokens where they lie: every part of the sequence routes its own.
+  // Tokens are routed to experts where they are stored: every part of the sequence routes its own.
   Status settle_routing() {
     if (shape_.routing.empty()) return Ok{};
     const std::int64_t parts =
@@ -76,21 +76,21 @@ class ModelBuilder {
           "which routes its own tokens to experts; choose --seq so that it does, lower cp or tp, or write sp=0",
           words_.model, job_.model.seq, parts);
     spec_ = with_override(spec_, "groups", fmt::format("{}", fmt::join(shape_.routing, "x")));
-    tell(fmt::format(
+    assume(fmt::format(
         "tokens are routed to experts in {} groups per sample, one for every part of the sequence (--model …:groups=)",
         parts));
     return Ok{};
   }
 
-  // The graph as the stack has it; `spec_` is then the model as it was built.
+  // The model as the stack builds it; `spec_` becomes the specification that was built.
   Result<Model> load() {
-    if (job_.model.kind != ModelKind::Language) {  // neither padded nor built of other kernels
+    if (job_.model.kind != ModelKind::Language) {  // stacks change language models only
       WEFT_TRY(Model model, load_model(spec_, options_));
       WEFT_TRY_OK(check_shape(model.info));
       result_.parameters = model.graph.parameter_count();
       return model;
     }
-    // What the stack builds differently, one layer shows as well as all.
+    // One layer is enough to see what the stack builds differently.
     WEFT_TRY(const Model model, load_model(with_override(spec_, "layers", "1"), options_));
     WEFT_TRY_OK(check_shape(model.info));
     WEFT_TRY(const std::int64_t added, pad_vocabulary(model.graph));
@@ -98,19 +98,19 @@ class ModelBuilder {
     if (!stack.fused_attention.value && !has_override(words_.model, "fused_attention") &&
         has_operator(model.graph, OpKind::Attention)) {
       spec_ = with_override(spec_, "fused_attention", "0");
-      tell(fmt::format("attention in separate kernels, as {} has it", stack.name));
+      assume(fmt::format("attention in separate kernels, as {} has it", stack.name));
     }
     if (shape_.zigzag > 1 && stack.fused_attention.value && !has_override(words_.model, "zigzag") &&
         model.info.seq % (2 * shape_.zigzag) == 0 && is_causal(model.graph)) {
       spec_ = with_override(spec_, "zigzag", fmt::format("{}", shape_.zigzag));
-      tell("tokens in zigzag order over cp, so that causal attention is even (--model …:zigzag=1: not)");
+      assume("tokens in zigzag order over cp, so that causal attention is even (--model …:zigzag=1: not)");
     }
     WEFT_TRY(Model whole, load_model(spec_, options_));
     result_.parameters = whole.graph.parameter_count() - added;
     return whole;
   }
 
-  // How many parameters the padding adds.
+  // Returns the number of parameters that the padding adds.
   Result<std::int64_t> pad_vocabulary(const Graph& one_layer) {
     Vocabulary& vocabulary = result_.vocabulary;
     vocabulary.published = vocabulary.stored = vocabulary_of(one_layer);
@@ -118,8 +118,9 @@ class ModelBuilder {
     if (!vocabulary.padded()) return std::int64_t{0};
     spec_ = with_override(spec_, "vocab", fmt::format("{}", vocabulary.stored));
     WEFT_TRY(const Model padded, load_model(with_override(spec_, "layers", "1"), options_));
-    tell(fmt::format("vocabulary padded from {} to {}, a multiple of {}·tp: counted in memory, not in parameters",
-                     grouped(vocabulary.published), grouped(vocabulary.stored), job_.stack.vocabulary_multiple.value));
+    assume(fmt::format("vocabulary padded from {} to {}, a multiple of {}·tp: counted in memory, not in parameters",
+                       grouped(vocabulary.published), grouped(vocabulary.stored),
+                       job_.stack.vocabulary_multiple.value));
     return padded.graph.parameter_count() - one_layer.parameter_count();
   }
 
@@ -134,12 +135,12 @@ class ModelBuilder {
     return Ok{};
   }
 
-  // An imported file has, unless it is symbolic, a batch of its own.
+  // An imported file has a batch size of its own, unless it is symbolic.
   Status check_samples(const Graph& graph, std::int64_t samples) const {
     for (TensorId id : graph.tensors().ids()) {
       const Tensor& tensor = graph.tensors()[id];
       if (tensor.kind != TensorKind::Input || tensor.type.shape.empty()) continue;
-      if (tensor.type.shape[0] == samples) return Ok{};  // the first input counts them
+      if (tensor.type.shape[0] == samples) return Ok{};  // the first input decides
       return error(
           "{}: its input {} has {} samples, but the strategy takes {} in a micro-batch of all replicas; choose "
           "--micro-batch so that they agree, or export the file with a symbolic batch",
@@ -150,7 +151,7 @@ class ModelBuilder {
 
   TrainingOptions training_options(const Model& model) {
     TrainingOptions options;
-    // Transformers, wherever they come from: attention in one kernel, or norms over features.
+    // Transformers, also imported ones: they have attention in one kernel, or norms over features.
     const bool adam = model.info.kind == ModelKind::Language || has_operator(model.graph, OpKind::Attention) ||
                       has_operator(model.graph, OpKind::LayerNorm);
     options.optimizer = adam                                        ? OptimizerKind::AdamW
@@ -161,9 +162,9 @@ class ModelBuilder {
     options.moment_dtype = job_.precision.moments;
     if (!adam && model.info.kind != ModelKind::Recurrent) options.clip_norm.reset();
     options.loss_scaling = job_.precision.stored == DType::F16;
-    tell(fmt::format("optimizer {}{}", name_of(options.optimizer),
-                     options.clip_norm ? ", gradients clipped by their norm" : ""));
-    if (has_operator(model.graph, OpKind::Dispatch)) tell("experts: balanced routing");
+    assume(fmt::format("optimizer {}{}", name_of(options.optimizer),
+                       options.clip_norm ? ", gradients clipped by their norm" : ""));
+    if (has_operator(model.graph, OpKind::Dispatch)) assume("experts: balanced routing");
     return options;
   }
 
@@ -176,13 +177,13 @@ class ModelBuilder {
     return Ok{};
   }
 
-  void tell(std::string assumption) { result_.assumptions.push_back(std::move(assumption)); }
+  void assume(std::string assumption) { result_.assumptions.push_back(std::move(assumption)); }
 
   const TrainingJob& job_;
   const PlanRequest& words_;
   const GraphShape& shape_;
   ModelOptions options_;
-  std::string spec_;  // the model as it is built: the request's, with what the stack and the strategy override
+  std::string spec_;  // the request's model with the overrides of stack and strategy
   TrainedModel result_;
 };
 

@@ -1,7 +1,7 @@
 // The training graph of a job, as its software stack builds it for a strategy: attention in one kernel or several, the
-// vocabulary padded, tokens in the order that context parallelism wants.
+// vocabulary padded, tokens in the order that balances context parallelism.
 //
-// A strategy shapes the graph in a few numbers only (GraphShape): plans that agree in them share one graph.
+// The graph depends on the strategy through a few numbers only (GraphShape): plans that agree in them share one graph.
 #pragma once
 
 #include <compare>
@@ -21,7 +21,7 @@
 
 namespace weft {
 
-// What a job's training graph depends on besides the job.
+// What a job's training graph depends on in addition to the job.
 struct GraphShape {
   std::int64_t batch = 1, last_batch = 1;  // samples of a micro-batch of all replicas, and of the last one
   std::int64_t tp = 1;                     // stacks pad the vocabulary to a multiple of it
@@ -46,13 +46,12 @@ struct TrainedModel {
   TrainingOptions options;
   TrainingGraph training;
   std::optional<TrainingGraph> last;     // of the last micro-batch, where it is smaller than the others
-  std::vector<std::string> assumptions;  // what the stack and the strategy made of the model
+  std::vector<std::string> assumptions;  // how the stack and the strategy changed the model
 };
 
 Result<TrainedModel> build_trained_model(const TrainingJob& job, const GraphShape& shape);
 
-// The latest graphs that were built, for jobs that differ in devices and batch but not in model, sequence, number types
-// and stack. Safe from several threads.
+// The most recently built graphs, for jobs that differ only in devices and batch. Safe from several threads.
 class GraphCache {
  public:
   explicit GraphCache(std::size_t most) : most_(most) {}

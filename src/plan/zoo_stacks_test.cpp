@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// What keeps the models from being compiled by this strategy, for any stack.
+// The errors of compiling every model by this strategy, for every stack.
 std::set<std::string> faults(const std::vector<SmallModel>& models, const char* strategy, bool verified) {
   std::set<std::string> found;
   for (const SmallModel& model : models)
@@ -45,7 +45,8 @@ TEST(ZooStacks, EveryModelCompilesForEveryStack) {
   EXPECT_EQ(faults(small_zoo(), "dp=8,mbs=1,ga=1", false), std::set<std::string>());
 }
 
-// Heads, experts and what lies between them over two devices, in two stages. (The 197 tokens of a ViT do not divide.)
+// Tensor parallelism over two devices in two stages; without sequence parallelism, since the 197 tokens of a ViT do not
+// divide.
 TEST(ZooStacks, EveryFamilyOfTransformersIsSplitForEveryStack) {
   std::vector<SmallModel> transformers;
   for (const SmallModel& model : small_families())

@@ -9,7 +9,7 @@ Result<StrategyChoice> choice_of(const TrainingJob& job, const Judged& judged) {
 
 Result<Judged> judge_strategy(const PlanProblem& problem, const CostModel& cost, StrategyChoice choice,
                               GraphCache* graphs) {
-  // Beyond this a step is not recorded, and nobody says where its time goes: a record has some 100 bytes per task.
+  // Most tasks of a step that is recorded, at some 100 bytes per task; longer steps have no breakdown of their time.
   constexpr std::int64_t kMostRecorded = 5'000'000;
   WEFT_TRY(const Plan plan, make_plan(problem.job, std::move(choice), graphs));
   WEFT_TRY(Forecast found, forecast(plan, cost, {.record = true, .most_recorded = kMostRecorded}));

@@ -10,10 +10,10 @@
 
 namespace weft {
 
-// What a plan takes, in the order in which plans are compared: what does not fit loses to what does.
+// How plans are compared: first by the memory that they lack, then by step time.
 struct Score {
-  Bytes over;            // what the fullest device lacks
-  Picoseconds step = 0;  // of time
+  Bytes over;            // bytes over the budget of the fullest device
+  Picoseconds step = 0;  // picoseconds
 
   auto operator<=>(const Score&) const = default;
   bool fits() const { return over.value == 0; }
@@ -21,7 +21,7 @@ struct Score {
 
 // A strategy and its forecast.
 struct Judged {
-  std::string strategy;  // shorthand or a file
+  std::string strategy;  // shorthand or the name of a file
   std::optional<Parallelism> parallelism;
   Strategy tree;
   Forecast forecast;
@@ -32,11 +32,11 @@ struct Judged {
   }
 };
 
-// The strategy of a plan that was judged, to plan it again.
+// The strategy of a judged plan, to make the plan again.
 Result<StrategyChoice> choice_of(const TrainingJob& job, const Judged& judged);
 
-// An error: the strategy does not apply to the model or the cluster, or the compiler does not do it.
-// `graphs`: of plans of this problem that were judged before.
+// An error: the strategy does not apply to the model or the cluster, or does not compile. `graphs`: a cache of training
+// graphs for plans of this problem.
 Result<Judged> judge_strategy(const PlanProblem& problem, const CostModel& cost, StrategyChoice choice,
                               GraphCache* graphs = nullptr);
 

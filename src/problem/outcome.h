@@ -1,5 +1,5 @@
-// What a search returns: the best plans it simulated, what they were compared with, and how far they may be from the
-// best of their space.
+// What a search returns: the best plans that it simulated, the baselines, and a bound on how far the best plan is from
+// the optimum of the space.
 #pragma once
 
 #include <optional>
@@ -12,13 +12,13 @@
 namespace weft {
 
 struct Baseline {
-  std::string name;   // "data parallel"
-  std::string words;  // what it stands for
+  std::string name;         // "data parallel"
+  std::string description;  // in one line
   std::optional<Judged> judged;
-  std::string why_not;  // where there is none
+  std::string why_not;  // why there is no plan
 };
 
-// A plan of the front: none is both faster and smaller.
+// A plan of the Pareto front of time and memory.
 struct FrontPlan {
   std::string strategy;
   double step_s = 0;
@@ -28,15 +28,15 @@ struct FrontPlan {
 struct PlanOutcome {
   std::vector<Judged> best;  // simulated plans that fit, fastest first, baselines among them
   std::vector<Baseline> baselines;
-  std::optional<Judged> closest;  // where nothing fits: the one that lacks least
-  std::vector<FrontPlan> front;   // time against memory, by composition
-  double lower_bound_s = 0;       // no plan of the space is faster; 0: unknown
+  std::optional<Judged> closest;  // if nothing fits: the plan that lacks the least memory
+  std::vector<FrontPlan> front;   // composed plans, fastest first
+  double lower_bound_s = 0;       // on every plan of the space; 0: unknown
   SearchCounts counts;
   StoppedBy stopped_by = StoppedBy::Itself;
   double seconds = 0;
-  double composition_error = 0;  // of the winner: composed over simulated, less 1
+  double composition_error = 0;  // of the winner: composed time / simulated time − 1
 
-  double gap() const;
+  double gap() const;  // best time / lower bound − 1; 0: unknown
 };
 
 }  // namespace weft

@@ -7,8 +7,8 @@
 
 #include <functional>
 
-// The thread sanitizer does not see how oneTBB, which is not instrumented, hands work over: it is told here, and to
-// overlook the library's own.
+// The thread sanitizer cannot see how oneTBB, which is not instrumented, synchronises threads: work handed to a thread
+// and back is annotated here, and reports from inside the library are suppressed.
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>
 

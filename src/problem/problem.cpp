@@ -13,8 +13,8 @@
 namespace weft {
 namespace {
 
-// Layers with equal operators in equal order are of one kind; where parameters are frozen, also backward and in the
-// step (a training graph).
+// Layers with equal operators in equal order are of one kind. Given a training graph (where parameters are frozen),
+// backward and optimizer operators must be equal too.
 LayerPattern pattern_of(const Graph& graph) {
   const Layers layers = find_layers(graph);
   std::vector<std::vector<std::uint32_t>> does(static_cast<std::size_t>(layers.count()));
@@ -34,7 +34,7 @@ LayerPattern pattern_of(const Graph& graph) {
   return pattern;
 }
 
-// The shortest model with every kind of layer. Where some first layers differ from the rest, one of them is enough.
+// The shortest model with every kind of layer. Of several leading layers that differ from the rest, one is enough.
 std::string shortest_model(const TrainingJob& job, bool frozen, LayerPattern& pattern) {
   const std::string& model = job.words.model;
   const auto first_of = [&](int kind) {
@@ -79,8 +79,8 @@ Result<LayerPattern> layers_of(const TrainingJob& job, const Graph& graph) {
   return pattern;
 }
 
-// Of the products of a layer, which `recompute=op` keeps, the one whose output takes most memory; of two alike, the one
-// that takes fewer operations to make again. Looked for in the short model, on one device, as the stack builds it.
+// Of the matrix products of a layer, which `recompute=op` keeps, the one with the largest output; of two equally large,
+// the one with fewer FLOPs. Found in the short model on one device, as the stack builds it.
 std::vector<std::string> widest_products(const LayerPattern& pattern) {
   TrainingJob one = *pattern.short_job;
   one.words.global_batch = 1;
@@ -106,7 +106,7 @@ std::vector<std::string> widest_products(const LayerPattern& pattern) {
   std::vector<std::string> globs;
   for (std::size_t layer = 0; layer < widest.size(); ++layer) {
     if (!widest[layer].op.valid()) continue;
-    // "layers.3.mlp.up" names one; every layer has it.
+    // From the name in one layer, "layers.3.mlp.up", to all layers: "layers.*.mlp.up".
     const std::string& of = layers.names[layer];
     const std::string glob = of.substr(0, of.rfind('.')) + ".*" + graph.name(widest[layer].op).substr(of.size());
     if (std::find(globs.begin(), globs.end(), glob) == globs.end()) globs.push_back(glob);
@@ -114,16 +114,16 @@ std::vector<std::string> widest_products(const LayerPattern& pattern) {
   return globs;
 }
 
-// Searches settle the batch before any strategy, so that all their plans take the same samples.
-std::int64_t default_batch(const TrainingJob& job, std::vector<std::string>& told) {
+// Searches settle the batch before any strategy, so that all plans process the same samples.
+std::int64_t default_batch(const TrainingJob& job, std::vector<std::string>& assumptions) {
   const ModelInfo& model = job.model;
   if (model.counts_tokens && model.seq > 0) {
     const std::int64_t samples = std::max<std::int64_t>(1, (kTokensPerStep + model.seq / 2) / model.seq);
-    told.push_back(fmt::format("global batch {}: about 4 M tokens (--global-batch)", grouped(samples)));
+    assumptions.push_back(fmt::format("global batch {}: about 4 M tokens (--global-batch)", grouped(samples)));
     return samples;
   }
   const std::int64_t samples = kSamplesPerDevice * job.device_count();
-  told.push_back(
+  assumptions.push_back(
       fmt::format("global batch {}: {} samples per device (--global-batch)", grouped(samples), kSamplesPerDevice));
   return samples;
 }
@@ -150,7 +150,7 @@ void count_heads_and_experts(const Graph& graph, PlanProblem& problem) {
     if (signature.kind == OpKind::ExpertLinear)
       problem.experts = problem.experts == 1 ? size("e") : std::gcd(problem.experts, size("e"));
   }
-  // Attention in separate operators has heads too; the compiler says which degrees divide them.
+  // Attention in separate operators has heads too; the compiler rejects degrees that do not divide them.
   if (heads == 0 && problem.model().kind == ModelKind::Language) heads = problem.per_node;
   problem.heads = std::max<std::int64_t>(1, heads);
   problem.splits_tensors = heads > 0;

@@ -8,8 +8,8 @@
 namespace weft {
 namespace {
 
-// Two words for one type are one problem, to the picosecond and the byte.
-TEST(Problem, WordsForOneNumberTypeGiveOneAnswer) {
+// Two spellings of one number type pose the same problem, to the picosecond and the byte.
+TEST(Problem, SpellingsOfOneNumberTypeGiveOneAnswer) {
   const auto judged = [](const char* dtype) {
     const PlanProblem problem = pose({.model = "gpt3-1.3b:layers=2",
                                       .cluster = "a40x4:1",
@@ -27,8 +27,8 @@ TEST(Problem, WordsForOneNumberTypeGiveOneAnswer) {
   EXPECT_EQ(one.forecast.fullest()->device_total, other.forecast.fullest()->device_total);
 }
 
-// What a search judges is what `weft simulate` says of the same words.
-TEST(Problem, TheJudgeSaysWhatAForecastOfTheSameWordsSays) {
+// A search judges a strategy as `weft simulate` does for the same request.
+TEST(Problem, TheJudgeAgreesWithTheForecastOfTheSameRequest) {
   PlanRequest request{
       .model = "llama3-8b:layers=4", .cluster = "dgx-h100:2", .global_batch = 32, .seq = 2048, .headroom = 0.1};
   const PlanProblem problem = pose(request).value();
@@ -45,7 +45,7 @@ TEST(Problem, TheJudgeSaysWhatAForecastOfTheSameWordsSays) {
   }
 }
 
-// Constants of a calibration are in the problem from the start.
+// A problem is posed with the constants of the calibration.
 TEST(Problem, ACalibrationIsInTheStackBeforeAnyPlanIsMade) {
   Calibration slow;
   ASSERT_TRUE(slow.set("stacks/megatron-lm/host_per_operator", 1e-3, "a test").ok());

@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t kAutoProposals = 2000, kAutoDevices = 64;  // of walks over operators, unless asked for
+constexpr std::int64_t kAutoProposals = 2000, kAutoDevices = 64;  // limits of MCMC in Search::Auto
 
 bool by_score(const Judged& a, const Judged& b) { return a.score() < b.score(); }
 
@@ -17,7 +17,7 @@ std::string name_of_tree(const FindOptions& options, std::string_view what, std:
   return options.tree_file.empty() ? fmt::format("{} ({})", what, search) : options.tree_file;
 }
 
-// The whole batch at once, on every device its part.
+// The whole batch as one micro-batch, divided over all devices.
 Result<StrategyChoice> data_parallel(const PlanProblem& problem) {
   PlanRequest request;
   request.strategy = fmt::format("dp={},mbs={}", problem.devices, problem.global_batch / problem.devices);
@@ -30,7 +30,7 @@ Result<Judged> judge_tree(const PlanProblem& problem, const CostModel& cost, con
   return judge_strategy(problem, cost, std::move(choice));
 }
 
-// What a search over trees found, beside data parallelism, judged as any plan is.
+// The plan that a search over strategy trees found, compared with data parallelism.
 Result<PlanOutcome> compared(const PlanProblem& problem, const CostModel& cost, Judged winner) {
   PlanOutcome outcome;
   WEFT_TRY(StrategyChoice replicas, data_parallel(problem));
@@ -47,7 +47,7 @@ Result<PlanOutcome> compared(const PlanProblem& problem, const CostModel& cost, 
   return outcome;
 }
 
-// A decision for every operator, the whole batch at once.
+// A decision for every operator, with one micro-batch.
 Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel& cost, SoapSearch search,
                                      const FindOptions& options, bool alone) {
   if (problem.global_batch % problem.devices != 0)
@@ -68,7 +68,7 @@ Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel
   const std::string name = name_of_tree(options, "a decision for every operator", name_of(search));
   WEFT_TRY(Judged winner, judge_tree(problem, cost, name, found.tree));
   WEFT_TRY(PlanOutcome outcome, compared(problem, cost, std::move(winner)));
-  // Micro-batches in a pipeline may be done before the longest path of a whole batch is, but not with less work.
+  // A pipeline of micro-batches may be faster than the longest path of the whole batch, but does not have less work.
   outcome.lower_bound_s = seconds_of(alone ? found.bound.value() : found.bound.work);
   outcome.counts = found.counts;
   outcome.stopped_by = found.stopped_by;
@@ -76,9 +76,9 @@ Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel
   return outcome;
 }
 
-// A decision for every layer (tensor and data parallelism, recomputation), in pipeline stages with meshes of their own.
+// A decision for every layer (tensor and data parallelism, recomputation), in pipeline stages each with its own mesh.
 Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
-  constexpr Bytes kQuantum{64 << 20};  // of memory: finer ones cost time and change nothing
+  constexpr Bytes kQuantum{64 << 20};  // of memory: finer ones take time and do not change plans
   if (!problem.layers.simple)
     return error("--search layerwise: {} has no layers that are alike; use mcmc or auto", problem.job->words.model);
   const SearchClock clock(options.enumerate.budget);
@@ -100,9 +100,9 @@ Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& c
   }
   if (tables.empty()) return error("--search layerwise: {}", why);
   WEFT_TRY(const Bytes limit, layer_memory_limit(request, problem.memory_budget()));
-  const std::optional<SaidPlan> found =
-      best_said({static_cast<int>(problem.devices), micro_batches, [&](std::int64_t m) { return &tables.at(m); }, limit,
-                 kQuantum, static_cast<std::size_t>(problem.devices)});
+  const std::optional<ExpressiblePlan> found =
+      best_expressible({static_cast<int>(problem.devices), micro_batches, [&](std::int64_t m) { return &tables.at(m); },
+                        limit, kQuantum, static_cast<std::size_t>(problem.devices)});
   if (!found)
     return error("--search layerwise: nothing fits the {} that a device has for layers; use auto", human(limit));
   WEFT_TRY(const Model model, load_model(problem.job->words.model, {.batch = 1, .seq = problem.job->words.seq}));
@@ -118,11 +118,11 @@ Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& c
   return outcome;
 }
 
-// Adds what another search of the same problem found.
+// Merges the outcome of another search of the same problem.
 void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
   for (Judged& each : other.best) outcome.best.push_back(std::move(each));
   std::stable_sort(outcome.best.begin(), outcome.best.end(), by_score);
-  // Plans that both know, as the first names them.
+  // A plan found by both is kept once, with the name that the first gave it.
   const auto known = [&](std::size_t i) {
     return std::any_of(outcome.best.begin(), outcome.best.begin() + static_cast<std::ptrdiff_t>(i),
                        [&](const Judged& before) { return before.tree == outcome.best[i].tree; });
@@ -142,7 +142,7 @@ void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
   outcome.seconds += other.seconds;
 }
 
-// Layered models by enumeration; others, whose hybrid space is small, operator by operator as well.
+// Enumeration; for models without equal layers, whose hybrid space is small, also MCMC over operators.
 Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
   const bool both = options.search == Search::Auto && !problem.layers.simple && problem.devices > 1 &&
                     problem.devices <= kAutoDevices && problem.global_batch % problem.devices == 0;
@@ -152,7 +152,7 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
   if (!both || outcome.stopped_by == StoppedBy::Cancelled) return FoundPlan{"enumerate", std::move(outcome)};
   if (part.enumerate.budget.evaluations == 0) part.enumerate.budget.evaluations = kAutoProposals;
   Result<PlanOutcome> operators = search_operators(problem, cost, SoapSearch::Mcmc, part, false);
-  if (!operators.ok()) return FoundPlan{"enumerate", std::move(outcome)};  // an operator that it does not know
+  if (!operators.ok()) return FoundPlan{"enumerate", std::move(outcome)};  // e.g. an operator that it does not support
   join(outcome, std::move(operators).value(), options.enumerate.top);
   return FoundPlan{"enumerate and mcmc", std::move(outcome)};
 }

@@ -2,9 +2,9 @@
 //
 //   find_plan(problem, cost, {.search = Search::Auto, .enumerate = {.budget = {.seconds = 30}}})
 //
-// Auto enumerates the hybrid space (src/hybrid), and for models without equal layers also walks the operator space
-// (src/soap) and joins what both found. Whatever the search, plans are compared by one judge (problem/judge.h), data
-// parallelism is among them, and the same request gives the same plan unless time or a person stopped it.
+// Auto enumerates the hybrid space (src/hybrid); for models without equal layers it also runs MCMC over operators
+// (src/soap) and merges the results. Whatever the search, plans are compared by one judge (problem/judge.h), data
+// parallelism is a candidate, and the same request gives the same plan unless time or a user stopped it.
 #pragma once
 
 #include <array>
@@ -21,13 +21,13 @@ constexpr std::string_view name_of(Search search) { return kSearchNames[static_c
 
 struct FindOptions {
   Search search = Search::Auto;
-  EnumerateOptions enumerate = {};  // budget, judge and threads are every search's
-  std::uint64_t seed = 1;           // of walks
-  std::string tree_file = {};       // what a plan that is a tree is called; empty: by its search
+  EnumerateOptions enumerate = {};  // budget, threads and progress are used by every search
+  std::uint64_t seed = 1;           // of MCMC
+  std::string tree_file = {};       // the name of a plan that is a strategy tree; empty: named after its search
 };
 
 struct FoundPlan {
-  std::string by;  // the search, or those that were joined: "enumerate and mcmc"
+  std::string by;  // the search or searches: "enumerate and mcmc"
   PlanOutcome outcome;
 };
 

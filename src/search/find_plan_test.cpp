@@ -22,7 +22,7 @@ const PlanRequest kSmallGpt{.model = "gpt2-124m:hidden=256,heads=4,vocab=1024,la
                             .global_batch = 16,
                             .seq = 128};
 
-// Every search returns plans of one judge: simulated, fastest first, data parallelism at hand.
+// Every search returns plans of one judge: simulated, fastest first, with data parallelism among the baselines.
 TEST(FindPlan, EverySearchIsComparedWithDataParallelism) {
   for (std::size_t s = 0; s < kSearchNames.size(); ++s) {
     SCOPED_TRACE(kSearchNames[s]);

@@ -3,7 +3,7 @@
 namespace weft {
 namespace {
 
-// The same costs where every link and algorithm is twice as fast.
+// The same costs with twice the bandwidth of every link and algorithm.
 class TwiceTheBandwidth final : public CostModel {
  public:
   explicit TwiceTheBandwidth(const CostModel& cost) : cost_(cost) {}
@@ -45,7 +45,7 @@ Result<std::vector<Sensitivity>> sensitivities(const PlanProblem& problem, const
   const TwiceTheBandwidth faster(cost);
   WEFT_TRY_OK(add("bandwidth × 2", enumerate(problem, faster, few)));
   TrainingJob roomier = *problem.job;
-  roomier.words.headroom = 1 - 2 * (1 - roomier.words.headroom);  // below 0: more than there is
+  roomier.words.headroom = 1 - 2 * (1 - roomier.words.headroom);  // a negative headroom: more memory than there is
   PlanProblem roomy = problem;
   roomy.job = std::make_shared<const TrainingJob>(std::move(roomier));
   WEFT_TRY_OK(add("memory × 2", enumerate(roomy, cost, few)));

@@ -1,4 +1,4 @@
-// What would change the answer: the same search with faster links, more memory, a larger batch.
+// How the best plan changes: the same search with faster links, more memory, a larger batch.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace weft {
 
 struct Sensitivity {
   std::string what;      // "bandwidth × 2"
-  std::string strategy;  // that wins then; empty: nothing fits
+  std::string strategy;  // of the best plan then; empty: nothing fits
   double step_s = 0;
   double samples_per_s = 0;
 };

@@ -6,9 +6,9 @@
 namespace weft {
 namespace {
 
-struct Least {
+struct Minimum {
   Picoseconds time = 0;
-  double work = 0;  // picoseconds of devices
+  double work = 0;  // device-picoseconds
 };
 
 // Calls visit(extents, parts) for every split into a number of parts that divides `devices`.
@@ -39,20 +39,21 @@ SoapBound lower_bound(const SoapProblem& problem, const std::vector<DeviceId>& d
   const Graph& graph = problem.training.graph;
   std::set<const DeviceSpec*> specs;
   for (DeviceId device : devices) specs.insert(&problem.cluster.spec(device));
-  IdVec<SignatureId, std::optional<Least>> least(graph.signatures().size());
+  IdVec<SignatureId, std::optional<Minimum>> least(graph.signatures().size());
   IdVec<OpId, Picoseconds> end(graph.ops().size(), 0);
   double work = 0;
   Picoseconds path = 0;
   for (OpId op : graph.ops().ids()) {
-    std::optional<Least>& of = least[graph.ops()[op].signature];
-    if (!of && graph.kind(op) == OpKind::Accumulate) of = Least{};  // of one micro-batch: a sum begins with its term
+    std::optional<Minimum>& of = least[graph.ops()[op].signature];
+    if (!of && graph.kind(op) == OpKind::Accumulate)
+      of = Minimum{};  // with one micro-batch nothing is added to a gradient
     if (!of) {
       const Signature& signature = graph.signature(op);
-      of = Least{std::numeric_limits<Picoseconds>::max(), std::numeric_limits<double>::max()};
+      of = Minimum{std::numeric_limits<Picoseconds>::max(), std::numeric_limits<double>::max()};
       each_split(signature, static_cast<std::int64_t>(devices.size()),
                  [&](const std::vector<std::int64_t>& extents, std::int64_t parts) {
                    for (const DeviceSpec* spec : specs) {
-                     // Masks let the first queries of a part see less: as little as a part can.
+                     // With a mask a part may have almost no unmasked pairs: take the least.
                      const double attended = signature.kind == OpKind::Attention && parts > 1 ? 0 : -1;
                      const Picoseconds time = problem.cost.compute({&signature, extents, spec, {}, attended}).time;
                      of->time = std::min(of->time, time);

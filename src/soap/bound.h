@@ -1,10 +1,10 @@
-// A step time that no strategy of the SOAP space can beat.
+// A lower bound on the step time of every strategy of the SOAP space.
 //
-//   work   every operator at the split that wastes least: Σ min over splits (time · parts) / devices
-//   path   every operator at the split that is fastest, along the longest path of the training graph
+//   work   every operator at its most efficient split: Σ min over splits (time · parts) / devices
+//   path   every operator at its fastest split, along the longest path of the training graph
 //
-// The larger of the two. Communication and hosts take no time, devices are all as fast as the fastest: admissible.
-// Splits: into any number of parts that divides that of the devices, along up to three axes.
+// The bound is the larger of the two. It is admissible: communication and hosts take no time, and all devices are as
+// fast as the fastest. Splits are into any number of parts that divides the number of devices, along up to three axes.
 #pragma once
 
 #include "soap/judge.h"

@@ -13,7 +13,7 @@ using Option = ChoiceProblem::Option;
 
 std::int64_t sum(std::int64_t a, std::int64_t b) { return std::min(kNever, a + b); }
 
-// The cheapest cost alone.
+// Costs only, without a memory limit.
 struct Cheapest {
   using Value = std::int64_t;
   static Value of(const Option& option) { return option.cost; }
@@ -60,7 +60,7 @@ struct Front {
 
 using TableId = Id<struct TableTag>;
 
-// Entries of tables whose order of elimination does not matter for time.
+// Tables with up to this many entries are cheap in any order of elimination.
 constexpr std::size_t kSmallTable = 4096;
 
 template <class Algebra>
@@ -76,8 +76,9 @@ class Elimination {
     Assignment chosen;
     Value rest = algebra_.of(Option{});
     std::vector<VariableId> order;
-    // Small tables go in rounds, in each of which nobody's neighbour is eliminated twice: equal layers then meet the
-    // same neighbours, and a chain of them is halved again and again. Large tables: the smallest first.
+    // Variables with small tables are eliminated in rounds, and no variable loses two neighbours in one round: equal
+    // layers then have equal neighbours, and a chain of them is halved in every round. Otherwise the smallest table
+    // comes first.
     struct Turn {
       bool large = false;
       int round = 0;
@@ -116,9 +117,9 @@ class Elimination {
     TableId table;
     std::vector<VariableId> scope;  // ascending
     bool used = false;
-    Option point;  // of a message with fronts: what was taken of it
+    Option point;  // of a message with fronts: the chosen point
   };
-  // A part of what a variable was eliminated from, and the message it left.
+  // Factors from which a variable was eliminated together, and the resulting message.
   struct Bucket {
     std::vector<std::size_t> factors;
     std::size_t message = 0;
@@ -177,7 +178,7 @@ class Elimination {
   }
   std::size_t left_by(VariableId v) const { return entries_over(around(v)); }
 
-  // Factors in groups whose messages are small enough; one group where all are together.
+  // The factors of a variable in groups whose messages are small enough; one group if possible.
   std::vector<std::vector<std::size_t>> groups_of(VariableId v) const {
     std::vector<std::vector<std::size_t>> groups;
     std::vector<std::set<VariableId>> scopes;
@@ -208,7 +209,7 @@ class Elimination {
       for (std::size_t f : group) scope.insert(factors_[f].scope.begin(), factors_[f].scope.end());
       scope.erase(v);
       std::vector<VariableId> local(scope.begin(), scope.end());
-      // What it is made from, in terms of places: the same for equal layers.
+      // The factors' tables with positions of variables instead of ids: the same for equal layers.
       std::vector<std::vector<std::size_t>> key;
       for (std::size_t f : group) {
         key.push_back({factors_[f].table.index()});
@@ -233,7 +234,7 @@ class Elimination {
     if (buckets.size() > 1) chosen.exact = false;
   }
 
-  // For each factor, how far a step of each local variable, and of v (the last), goes in its table.
+  // For each factor, the strides of the local variables, and of v (the last), in its table.
   std::vector<std::vector<std::size_t>> strides(VariableId v, const std::vector<std::size_t>& group,
                                                 const std::vector<VariableId>& local) const {
     std::vector<std::vector<std::size_t>> result;
@@ -314,20 +315,20 @@ class Elimination {
   static std::int64_t lowest(std::int64_t value) { return value; }
   static std::int64_t lowest(const std::vector<Option>& front) { return front.back().cost; }
 
-  // Of the last messages, which have no variables, the points whose sum is the cheapest.
+  // Chooses points of the final messages, which have no variables, with the cheapest sum.
   void choose_points(const Value& rest, const std::vector<VariableId>& order) {
     if constexpr (std::is_same_v<Algebra, Front>) {
       std::vector<std::size_t> last;
       for (VariableId v : order)
         for (const Bucket& bucket : buckets_[v])
           if (factors_[bucket.message].scope.empty()) last.push_back(bucket.message);
-      spread(rest.back(), last, std::vector<std::uint32_t>(problem_.own.size(), 0));
+      distribute(rest.back(), last, std::vector<std::uint32_t>(problem_.own.size(), 0));
     } else {
       static_cast<void>(rest), static_cast<void>(order);
     }
   }
-  // Points of the factors' fronts that add up to the target, or to less; false if there are none.
-  bool spread(Option target, const std::vector<std::size_t>& factors, const std::vector<std::uint32_t>& option) {
+  // Chooses points of the factors' fronts whose memory adds up to at most the target's; false if there are none.
+  bool distribute(Option target, const std::vector<std::size_t>& factors, const std::vector<std::uint32_t>& option) {
     if constexpr (std::is_same_v<Algebra, Front>) {
       std::vector<Value> sums = {algebra_.of(Option{})};
       for (std::size_t f : factors) sums.push_back(algebra_.plus(sums.back(), entry_of(f, option)));
@@ -363,9 +364,9 @@ class Elimination {
     }
     option[v.index()] = best;
     if constexpr (std::is_same_v<Algebra, Front>)
-      for (const Bucket& bucket : buckets_[v]) spread(factors_[bucket.message].point, bucket.factors, option);
+      for (const Bucket& bucket : buckets_[v]) distribute(factors_[bucket.message].point, bucket.factors, option);
   }
-  // The sum of a bucket, in no more memory than its message was given.
+  // The cheapest sum of a bucket within the memory of its message's chosen point.
   std::int64_t cost_within(const Bucket& bucket, const std::vector<std::uint32_t>& option) const {
     Value value = algebra_.of(Option{});
     for (std::size_t f : bucket.factors) value = algebra_.plus(value, entry_of(f, option));
@@ -393,7 +394,7 @@ class Elimination {
 }  // namespace
 
 Assignment choose_best(const ChoiceProblem& problem, const EliminationOptions& options) {
-  // Most limits do not bind; without fronts it is faster.
+  // Most limits do not bind, and without fronts elimination is faster.
   Assignment free = Elimination(problem, options, Cheapest{}).run();
   if (!problem.memory_limit || free.lower_bound >= kNever ||
       (!free.option.empty() && free.memory <= *problem.memory_limit))

@@ -1,18 +1,18 @@
-// Min-plus elimination: the cheapest option of every variable under a sum of tables, each over one or two variables,
-// with the memory that options take as a limit. The mathematics of the exact and the symbolic search.
+// Min-plus variable elimination: choose an option for every variable so that a sum of tables, each over one or two
+// variables, is least, under a limit on memory. Used by the exact and the symbolic search.
 //
 //   minimise  Σ_v own[v](x_v) + Σ_(a,b) table(x_a, x_b)      subject to  Σ_v memory[v](x_v) ≤ limit
 //
-// A variable is eliminated by minimising over it the sum of the tables it stands in: what is left is a table over its
-// neighbours. Variables go in the order that makes the smallest tables. Tables with the same numbers are one, and what
-// follows from the same tables is found once: a hundred equal layers cost as much as one. With a memory limit, entries
-// are Pareto fronts of (memory, cost); memory is counted in quanta, so that fronts stay short.
+// A variable is eliminated by minimising over it the sum of the tables that contain it; the result is a table over its
+// neighbours. Variables are eliminated in the order that makes the smallest tables. Equal tables are stored once, and
+// eliminations from equal tables are computed once: a hundred equal layers cost as much as one. With a memory limit,
+// entries are Pareto fronts of (memory, cost); memory is counted in quanta, so that fronts stay short.
 //
-// Where a table would grow past `most_entries`, the sum is cut into parts that are minimised each by itself
-// (mini-buckets: Dechter, Rish 2003). The result is then a lower bound, the options found are improved by local search,
-// and `exact` is false.
+// Where a table would have more than `most_entries`, the sum is divided into parts that are minimised separately
+// (mini-buckets: Dechter, Rish 2003). The result is then a lower bound, the chosen options are improved by local
+// search, and `exact` is false.
 //
-// Cost: of each distinct elimination, its table's entries × the options of the variable (× the fronts' lengths).
+// Cost of each distinct elimination: its table's entries × the options of the variable (× the lengths of fronts).
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ namespace weft {
 
 using VariableId = Id<struct VariableTag>;
 
-// No plan: an option or a pair of options that cannot be. Sums of costs stay at it.
+// The cost of an impossible option or pair of options. Sums saturate at it.
 inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max() / 4;
 
 struct ChoiceProblem {
@@ -37,10 +37,10 @@ struct ChoiceProblem {
     auto operator<=>(const Option&) const = default;
   };
   struct Pair {
-    VariableId a, b;        // different
-    std::size_t table = 0;  // cost of (option of a, option of b), the latter fastest
+    VariableId a, b;        // not equal
+    std::size_t table = 0;  // costs by (option of a, option of b), row-major
   };
-  IdVec<VariableId, std::vector<Option>> own;  // by variable: its options, one at least
+  IdVec<VariableId, std::vector<Option>> own;  // by variable: its options, at least one
   std::vector<Pair> pairs;
   std::vector<std::vector<std::int64_t>> tables;
   std::optional<std::int32_t> memory_limit = {};  // quanta
@@ -49,24 +49,24 @@ struct ChoiceProblem {
 struct Assignment {
   std::vector<std::uint32_t> option;  // by variable; empty: no options fit
   std::int64_t cost = kNever;
-  std::int64_t lower_bound = 0;  // of any options
+  std::int64_t lower_bound = 0;  // on the cost of all assignments
   std::int32_t memory = 0;
-  bool exact = true;  // cost = lower bound, by elimination alone
+  bool exact = true;  // cost = lower bound: no table was divided
   std::int64_t eliminations = 0, distinct = 0;
   std::size_t largest_table = 0;
 };
 
 struct EliminationOptions {
-  std::size_t most_entries = std::size_t{1} << 20;  // of a table
+  std::size_t most_entries = std::size_t{1} << 20;  // of one table
 };
 
 Assignment choose_best(const ChoiceProblem& problem, const EliminationOptions& options = {});
 
-// The judge: what given options cost and take. kNever if some do not go together; the limit is not looked at.
+// Cost and memory of given options; kNever if some are incompatible. The memory limit is not checked.
 ChoiceProblem::Option judge_choice(const ChoiceProblem& problem, const std::vector<std::uint32_t>& option);
 
-// Changes one variable at a time to what is best for it, until nothing gets better; keeps within the memory limit once
-// it is there.
+// Coordinate descent: changes one variable at a time to its best option until nothing improves. Exceeding the memory
+// limit counts before cost.
 void improve_choice(const ChoiceProblem& problem, std::vector<std::uint32_t>& option);
 
 }  // namespace weft

@@ -102,8 +102,8 @@ TEST(Elimination, BoundsWhatItCannotHold) {
 }
 
 TEST(Elimination, FindsEqualLayersOnce) {
-  // A chain of 100 layers of three variables each, all with the same tables: in each round every second variable goes,
-  // always the same six and what is left at the ends; 300 variables are halved 9 times.
+  // A chain of 100 layers of three variables each, all with the same tables: every round eliminates every second
+  // variable, with the same six tables apart from the ends; 300 variables are halved 9 times.
   Rng rng(9);
   ChoiceProblem problem;
   const auto table = [&] {

@@ -17,7 +17,7 @@ struct Exploration::State {
   Compilation compilation;
   std::optional<PricedProgram> priced;
   std::optional<Simulator> simulator;
-  std::vector<ShardingEdit> back;  // take the open proposal back; none: nothing is open
+  std::vector<ShardingEdit> back;  // undo the open proposal; empty: none is open
 
   void plan_back() { WEFT_CHECK(planner.change(std::exchange(back, {})).ok(), "what was planned divides"); }
 };
@@ -33,7 +33,7 @@ Result<Exploration> Exploration::make(const TrainingGraph& training, Placing pla
   WEFT_TRY(Workload workload, state->priced->price());
   const auto& offload = options.compile.memory.offload;
   const bool copies = std::find(offload.begin(), offload.end(), true) != offload.end();
-  const int streams = copies ? kStreams : static_cast<int>(Stream::CopyOut);  // those of copies are the last
+  const int streams = copies ? kStreams : static_cast<int>(Stream::CopyOut);  // the streams of copies are the last
   WEFT_TRY(state->simulator, Simulator::make(std::move(workload), {options.network, options.checkpoints, streams}));
   return Exploration(std::move(state));
 }

@@ -1,16 +1,16 @@
-// What if: a strategy, its program, its price and its run, kept in step while a search changes a few operators at a
-// time. The way a search asks for step times.
+// The step time of a strategy that changes a few operators at a time: sharding plan, program, workload and run are kept
+// up to date incrementally.
 //
 //   Exploration exploration = Exploration::make(training, placing, choices, …).value();
 //   exploration.add_mesh(mesh);
-//   exploration.propose({op, axes, mesh})        exactly the makespan of planning, compiling, pricing and simulating
-//   anew exploration.accept();  or  exploration.reject();
+//   exploration.propose({op, axes, mesh})     exactly the makespan of planning, compiling, pricing and simulating anew
+//   exploration.accept();  or  exploration.reject();
 //
-// Every device is an agent of its own. An error (the split does not divide, nothing leads from one layout to another, a
-// deadlock) leaves all as it was. Same proposals, same answers.
+// Every device is an agent of its own. An error (the split does not divide, no resharding exists between two layouts, a
+// deadlock) leaves everything unchanged. The same proposals give the same answers.
 //
 // Cost of a proposal: what it changes (the operator, those it shares tensors with, its gradient buckets) on its
-// devices, and the tasks that are replayed; fastest where hosts take no time (`simulate/README.md`). Not here: which
+// devices, and the tasks that are replayed; least where hosts take no time (`simulate/README.md`). Not here: which
 // proposals to make, which to accept.
 #pragma once
 
@@ -34,8 +34,8 @@ struct ExploreOptions {
 
 class Exploration {
  public:
-  // Training graph, schedule, cluster, cost model and stack are kept by reference. Devices that no mesh has yet join
-  // only if `placing` has a world with them.
+  // Training graph, schedule, cluster, cost model and stack are kept by reference. Devices that are in
+  // no mesh yet can be used later only if the world of `placing` contains them.
   static Result<Exploration> make(const TrainingGraph& training, Placing placing, ShardingChoices choices,
                                   const Schedule& schedule, const Cluster& cluster, const CostModel& cost,
                                   const SoftwareStack& stack, const ExploreOptions& options = {});
@@ -43,23 +43,23 @@ class Exploration {
   Exploration& operator=(Exploration&&) noexcept;
   ~Exploration();
 
-  // As they are, an open proposal included.
+  // The current state, including an open proposal.
   const ShardingPlanner& planner() const;
   const Program& program() const;
   const Workload& workload() const;
   Picoseconds makespan() const;
-  // How gradients are bucketed, for a full compilation to do it the same way.
+  // The assignment of gradients to buckets, to repeat it in a full compilation.
   std::vector<int> buckets() const;
 
-  // One more mesh for operators to move to, with the axes of the others, of devices in the world.
+  // Adds a mesh to which operators can move; it has the axes of the others and devices of the world.
   Result<MeshId> add_mesh(Mesh mesh, int stage = 0);
 
-  // Makes the change and says what comes of it; it is then open until accepted or rejected, unless it was abandoned
-  // because its makespan is sure to pass `bound`.
+  // Makes the change and simulates it. It is then open until accepted or rejected, unless it was abandoned because its
+  // makespan certainly exceeds `bound`.
   Result<Outcome> propose(const ShardingEdit& edit, std::optional<Picoseconds> bound = std::nullopt) {
     return propose(std::span(&edit, 1), bound);
   }
-  // Several operators, each once, changed together: one proposal.
+  // One proposal that changes several operators, each once.
   Result<Outcome> propose(std::span<const ShardingEdit> edits, std::optional<Picoseconds> bound = std::nullopt);
   void accept();
   void reject();

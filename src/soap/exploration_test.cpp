@@ -1,5 +1,5 @@
-// The law of delta: after any proposals, accepted and rejected, the workload is the one that planning, compiling and
-// pricing anew gives, and its run takes as long.
+// Incremental = from scratch: after any proposals, accepted and rejected, workload and makespan equal those of
+// planning, compiling, pricing and simulating anew.
 #include "soap/exploration.h"
 
 #include <fmt/core.h>

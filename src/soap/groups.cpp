@@ -9,9 +9,9 @@ namespace {
 constexpr std::size_t kMostGroups = 8;
 
 struct Grouping {
-  std::size_t parts;  // of layers that are alike
-  bool blocks;        // each part a run of layers; otherwise in turn
-  bool apart;         // layers like no other that do much of the work are groups of their own
+  std::size_t parts;  // groups that similar layers are divided into
+  bool blocks;        // consecutive layers share a group; otherwise round-robin
+  bool heavy_alone;   // a unique layer with a large part of the FLOPs is a group of its own
 };
 
 class Grouper {
@@ -20,7 +20,7 @@ class Grouper {
       : graph_(training.graph), first_backward_(training.first_backward), proposals_(proposals) {
     layer_of_.resize(training.first_backward.index(), kNone);
     for (std::size_t u : proposals.layers()) {
-      if (!weighs(u)) continue;
+      if (!has_weights(u)) continue;
       double flops = 0;
       for (std::size_t unit : proposals.repeated(u))
         for (OpId op : proposals.units()[unit]) {
@@ -32,7 +32,7 @@ class Grouper {
     }
   }
 
-  // Fewer than two groups: nothing to place.
+  // False: fewer than two groups.
   bool group(const Grouping& by) {
     groups_.assign(by.parts, {});
     for (Layer& layer : layers_) {
@@ -43,12 +43,13 @@ class Grouper {
         layer.group = by.blocks ? place * by.parts / alike.size() : place % by.parts;
     }
     for (Layer& layer : layers_)
-      if (by.apart && layer.group == kNone && layer.flops * static_cast<double>(2 * (by.parts + 1)) > all_flops_) {
+      if (by.heavy_alone && layer.group == kNone &&
+          layer.flops * static_cast<double>(2 * (by.parts + 1)) > all_flops_) {
         layer.group = groups_.size();
         groups_.emplace_back();
       }
     for (Layer& layer : layers_)
-      if (layer.group == kNone) layer.group = group_beside(layer.unit);
+      if (layer.group == kNone) layer.group = group_of_neighbour(layer.unit);
     for (const Layer& layer : layers_) {
       groups_[layer.group].flops += layer.flops;
       ++groups_[layer.group].layers;
@@ -56,7 +57,7 @@ class Grouper {
     return std::count_if(groups_.begin(), groups_.end(), [](const Group& group) { return group.layers > 0; }) > 1;
   }
 
-  // On the first nodes alone, or all; none where a group would have none.
+  // On the first `nodes` nodes; an empty strategy if a group would get no devices.
   SoapStrategy place(bool by_nodes, std::size_t nodes, SoapMeshes& meshes, SoapStrategy strategy) const {
     const std::size_t inside = proposals_.inside_of(meshes);
     const std::vector<std::pair<std::size_t, std::size_t>> ranges = shares(by_nodes ? nodes : inside);
@@ -86,17 +87,17 @@ class Grouper {
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   struct Layer {
-    std::size_t unit;  // its first
+    std::size_t unit;  // its first unit
     double flops;
     std::size_t group;
   };
 
   struct Group {
-    double flops = 0;  // 0 also for look-ups in tables, which must be somewhere all the same
+    double flops = 0;  // 0 for embeddings, which need devices nevertheless
     std::size_t layers = 0;
   };
 
-  bool weighs(std::size_t u) const {
+  bool has_weights(std::size_t u) const {
     for (TensorId input : graph_.inputs(proposals_.units()[u].front()))
       if (graph_.tensors()[input].kind == TensorKind::Parameter) return true;
     return false;
@@ -108,8 +109,8 @@ class Grouper {
     return firsts;
   }
 
-  // Of the nearest layer with a group: what it reads first, or else what it feeds.
-  std::size_t group_beside(std::size_t u) const {
+  // The group of the nearest layer that has one: upstream first, then downstream.
+  std::size_t group_of_neighbour(std::size_t u) const {
     for (bool backwards : {true, false}) {
       std::vector<OpId> queue = proposals_.units()[u];
       std::set<OpId> seen(queue.begin(), queue.end());
@@ -129,8 +130,8 @@ class Grouper {
     return 0;
   }
 
-  // A run of `count` for each group that has layers: divisors of it, about as the work, each beginning at a multiple of
-  // its length.
+  // For each group with layers a range (first, size) of `count` places: sizes divide `count` and are roughly in
+  // proportion to FLOPs; each range begins at a multiple of its size.
   std::vector<std::pair<std::size_t, std::size_t>> shares(std::size_t count) const {
     std::vector<std::size_t> size(groups_.size(), 0);
     std::size_t taken = 0;
@@ -168,8 +169,8 @@ class Grouper {
     return ranges;
   }
 
-  // Bytes that a layer moves in a step: gradients of its weights around a ring, copies of what it reads for every part
-  // of its outputs and their gradients, and what leaves the unit split by outputs, there and back.
+  // Bytes that a layer moves in a step: the all-reduce of its weights' gradients, copies of its inputs for every part
+  // of its outputs and their gradients, and outputs of the unit that are gathered, forward and backward.
   double moved(std::size_t u, const OpConfig& config, const SoapMeshes& meshes) const {
     const Mesh& mesh = meshes.meshes()[config.mesh];
     double total = 0;
@@ -216,7 +217,7 @@ class Grouper {
   const Graph& graph_;
   const OpId first_backward_;
   const Proposals& proposals_;
-  std::vector<Layer> layers_;  // with weights
+  std::vector<Layer> layers_;  // layers with weights
   IdVec<OpId, std::size_t> layer_of_;
   std::vector<Group> groups_;
   double all_flops_ = 0;
@@ -238,9 +239,9 @@ std::vector<SoapStrategy> grouped_strategies(const TrainingGraph& training, cons
   };
   for (std::size_t parts = 1; parts <= std::min(kMostGroups, grouper.most_alike()); ++parts)
     for (bool blocks : {true, false})
-      for (bool apart : {true, false}) {
+      for (bool heavy_alone : {true, false}) {
         if (parts == 1 && !blocks) continue;
-        if (!grouper.group({parts, blocks, apart})) continue;
+        if (!grouper.group({parts, blocks, heavy_alone})) continue;
         for (bool by_nodes : {false, true})
           for (std::size_t nodes = all; nodes > 0 && 4 * nodes >= all; nodes /= 2)
             add(grouper.place(by_nodes, nodes, meshes, parallel));

@@ -1,18 +1,18 @@
-// Strategies in which groups of layers have devices of their own (FlexFlow's recurrent networks, GNMT): seeds that no
-// change of one layer leads to.
+// Strategies in which groups of layers run on disjoint devices (FlexFlow's recurrent networks, GNMT): starting points
+// that no change of a single layer leads to.
 //
-// Layers that are alike (names but for numbers) go to groups by their place among themselves, in blocks or in turn, so
-// that layers of one depth meet; a layer that does a good part of all work is a group by itself; the others go with
-// whom they feed or read. Each group gets parts of all nodes, or whole nodes, about as its work; inside, every layer is
-// split as moves least: its gradients, against copies of what it reads and what leaves it. Nothing of a device is
-// asked.
+// Similar layers (equal names but for numbers) are assigned to groups by their position among themselves, in blocks or
+// round-robin, so that layers of one depth share a group; a layer with a large part of all FLOPs may be a group by
+// itself; the others join the group of a layer that they read or feed. Each group gets a part of every node, or whole
+// nodes, roughly in proportion to its FLOPs; inside, every layer has the split that moves the fewest bytes: its
+// gradients, against copies of its inputs and its outputs. Costs of devices are not used.
 #pragma once
 
 #include "soap/proposals.h"
 
 namespace weft {
 
-// Each at most once; none where all layers are one group. Their times are for others to judge.
+// Distinct strategies, not yet judged; none where all layers are one group.
 std::vector<SoapStrategy> grouped_strategies(const TrainingGraph& training, const Proposals& proposals,
                                              SoapMeshes& meshes);
 

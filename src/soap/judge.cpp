@@ -59,7 +59,7 @@ MemoryNeed memory_need(const SoapProblem& problem, const Program& program, const
 
 namespace {
 
-// Without meshes that nobody is on, so that nothing is made for them.
+// Without meshes that no operator uses, so that no communicators are made for them.
 SoapStrategy trimmed(const SoapStrategy& strategy) {
   SoapStrategy result{strategy.name, {}, {}, strategy.outer};
   IdVec<MeshId, MeshId> now(strategy.meshes.size());
@@ -114,7 +114,7 @@ Result<Picoseconds> play_fifo(const SoapProblem& problem, const SoapStrategy& st
 Result<SoapJudgement> judge(const SoapProblem& problem, const SoapStrategy& strategy) {
   WEFT_TRY(const Program program, compile_strategy(problem, strategy));
   WEFT_TRY(const Schedule schedule, make_schedule({"gpipe", 1, 1, 0}));
-  // What is alike is exactly that under fair sharing, not always first in, first out.
+  // Fold::Alike is exact under fair sharing only; with fifo links devices must be the same.
   WEFT_TRY(const Run fifo, play(problem, program, schedule, Fold::Same, Network::Fifo));
   WEFT_TRY(const Run fair, play(problem, program, schedule, Fold::Alike, Network::Fair));
   const MemoryNeed need = memory_need(problem, program, schedule);

@@ -1,4 +1,4 @@
-// What a SOAP strategy takes, in full: planned, compiled, priced and played anew, its memory counted.
+// Time and memory of a SOAP strategy: planned, compiled, priced and simulated from scratch.
 #pragma once
 
 #include "compile/from_strategy.h"
@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// What a strategy is judged on. Everything outlives the search.
+// The problem on which strategies are judged. Everything referenced outlives the search.
 struct SoapProblem {
   const TrainingGraph& training;
   const Cluster& cluster;
@@ -22,34 +22,34 @@ struct SoapProblem {
 };
 
 struct SoapJudgement {
-  Picoseconds fifo = 0, fair = 0;  // of a step
-  Bytes over_budget;               // that the fullest device lacks; 0: it fits
-  Bytes most_held;                 // of the fullest device, in all
-  std::int64_t bytes_moved = 0;    // between devices, in a step, all together
+  Picoseconds fifo = 0, fair = 0;  // step time by network model
+  Bytes over_budget;               // of the fullest device; 0: it fits
+  Bytes most_held;                 // total of the fullest device
+  std::int64_t bytes_moved = 0;    // between devices in a step, in total
 };
 
-// An error: what does not compile.
+// An error: it does not compile.
 Result<SoapJudgement> judge(const SoapProblem& problem, const SoapStrategy& strategy);
 
-// The same under fair sharing alone, without memory; devices that do the same are one, which is exact. Many times
-// quicker where nodes are alike.
+// Only the time under fair sharing. Devices that do the same are simulated as one, which is exact and many times faster
+// where nodes are alike.
 struct FairPlay {
   Program program;
   Picoseconds time = 0;
 };
 Result<FairPlay> play_fair(const SoapProblem& problem, const SoapStrategy& strategy);
-// Under links that are first in, first out, gradients in these buckets; devices that are the same are one. What an
-// Exploration of the strategy would say, for less; where that is more than the bound, perhaps not all of it.
+// Only the time with fifo links and gradients in these buckets: the makespan of an Exploration of the strategy,
+// computed faster. If that exceeds `bound`, some lower bound on it that exceeds `bound` too.
 Result<Picoseconds> play_fifo(const SoapProblem& problem, const SoapStrategy& strategy, std::vector<int> buckets,
                               std::optional<Picoseconds> bound);
-// The same in two steps, for whoever can tell from the program that it is not worth playing.
+// play_fair in two steps, to skip the simulation of a program that moves too many bytes.
 Result<Program> compile_strategy(const SoapProblem& problem, const SoapStrategy& strategy);
 Result<Picoseconds> play_fair(const SoapProblem& problem, const Program& program);
 
-// Bytes that devices send in a step: collectives by the ring algorithm, transfers by their blocks.
+// Bytes that devices send in a step: collectives by the ring algorithm, transfers by the blocks that move.
 std::int64_t bytes_sent(const Program& program, const Graph& graph);
 
-// The fullest device's need against its memory less the headroom.
+// Memory of the fullest device, and the most that any device is over its budget.
 struct MemoryNeed {
   Bytes most_held, over_budget;
 };

@@ -20,7 +20,7 @@ std::vector<int> prime_factors(int number) {
   return factors;
 }
 
-// Every degree of tensor parallelism inside a group of devices, and what goes with it.
+// Every tensor-parallel degree on this many devices, with every ZeRO stage, with and without recomputation.
 std::vector<LayerOption> options_on(int devices) {
   std::vector<LayerOption> options;
   for (int tp = 1; tp <= devices; ++tp) {
@@ -33,12 +33,12 @@ std::vector<LayerOption> options_on(int devices) {
   return options;
 }
 
-// A short instance of the model, played with one micro-batch and with two.
+// A short instance of the model, simulated with one micro-batch and with two.
 struct Played {
   Picoseconds once = 0, twice = 0;
   HeldBytes held;                    // with one
-  Bytes overhead;                    // of the device, beside what is allocated
-  std::optional<TensorType> border;  // the tensor that goes from layer to layer
+  Bytes overhead;                    // of the device, in addition to what is allocated
+  std::optional<TensorType> border;  // the tensor passed from layer to layer
 };
 
 class TableMaker {
@@ -52,7 +52,7 @@ class TableMaker {
     for (int group = 1; group <= devices; ++group)
       if (devices % group == 0)
         for (const LayerOption& option : options_on(group)) table.options.push_back(option);
-    // Instances of one layer and of two, of every option.
+    // Every option with one layer and with two.
     std::vector<Result<Played>> played(2 * table.options.size(), error("not played"));
     for_each_index(played.size(), 0, 1,
                    [&](std::size_t i) { played[i] = play(table.options[i / 2], 1 + static_cast<int>(i % 2)); });
@@ -86,7 +86,7 @@ class TableMaker {
     WEFT_TRY(const Plan made, make_plan(std::make_shared<const TrainingJob>(std::move(job)), choose_strategy(split)));
     WEFT_TRY(const PlayedPlan once, play_plan(made, cost_));
     const Forecast forecast = judge(made, once);
-    // The program does not know how many micro-batches there are; its schedule does.
+    // The program is the same for any number of micro-batches; only the schedule changes.
     const ScheduleChoice& chosen = made.resolved.schedule;
     WEFT_TRY(Schedule schedule, make_schedule({chosen.name, static_cast<std::int32_t>(chosen.ranks), 2,
                                                static_cast<std::int32_t>(chosen.chunks)}));
@@ -109,7 +109,7 @@ class TableMaker {
                     positive(others(two.held) - others(one.held))};
     const Picoseconds rest_once = one.once - once, rest_twice = one.twice - twice;
     const Bytes rest = positive(states(one.held) - layer.states);
-    // Embedding and head have as many weights; the head has the time and the memory of logits.
+    // Embedding and head share the remaining weights equally; time and memory of the logits belong to the head.
     table.first.push_back({0, 0, rest / 2, {}});
     table.last.push_back({positive(rest_twice - rest_once), positive(2 * rest_once - rest_twice), rest - rest / 2,
                           positive(others(one.held) - layer.activations)});
@@ -129,7 +129,7 @@ class TableMaker {
     return std::nullopt;
   }
 
-  // Samples are cut over the outer devices; from one option to another they are gathered or cut further.
+  // Samples are split over the outer mesh axes; between options they are gathered or split further.
   void add_changes(LayerTable& table) {
     const std::size_t count = table.options.size();
     table.change.assign(count, std::vector<Picoseconds>(count, 0));
@@ -176,8 +176,8 @@ class TableMaker {
 
   const TrainingJob& job_;
   const CostModel& cost_;
-  const std::int64_t samples_;       // of a micro-batch, all replicas
-  std::optional<TensorType> shape_;  // of the border
+  const std::int64_t samples_;       // of a micro-batch of all replicas
+  std::optional<TensorType> shape_;  // of the tensor between layers
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
-// The table of a model's layers, from the compiler, the cost model and the simulator: instances of one and two layers,
-// played with one and two micro-batches, under every option. What the second layer adds is a layer's cost; what the
-// second micro-batch adds to that is its cost per micro-batch; the rest is what stands before and after the layers.
+// The table of costs of a model's layers, by the compiler, the cost model and the simulator: models of one and two
+// layers are simulated with one and two micro-batches under every option. The difference between two layers and one is
+// the cost of a layer; its difference between two micro-batches and one is the cost per micro-batch; the rest belongs
+// to embedding and head.
 #pragma once
 
 #include "cost/cost.h"
@@ -11,16 +12,16 @@
 namespace weft {
 
 struct LayerTableRequest {
-  std::shared_ptr<const TrainingJob> job;  // its global batch is settled
+  std::shared_ptr<const TrainingJob> job;  // with a global batch
   const CostModel& cost;
-  int devices = 0;  // most of a stage; 0: all of the job's
+  int devices = 0;  // most devices of a stage; 0: all of the job's
 };
 
 // For one number of micro-batches; options that do not divide or compile are left out. An error where none is left.
-// Cost: two plans compiled and played twice per option, on all cores.
+// Cost: per option two plans compiled and simulated twice, on all cores.
 Result<LayerTable> make_layer_table(const LayerTableRequest& request, std::int64_t micro_batches);
 
-// Memory that the options' layers may take of a device: its budget less what a process needs besides.
+// The memory of a device that layers may use: its budget less what every process needs (context, fragmentation).
 Result<Bytes> layer_memory_limit(const LayerTableRequest& request, Bytes budget);
 
 }  // namespace weft

@@ -13,8 +13,8 @@ LayerCost plus(const LayerCost& a, const LayerCost& b) {
   return {a.micro_batch + b.micro_batch, a.step + b.step, a.states + b.states, a.activations + b.activations};
 }
 
-// What the layers of a stage cost.
-struct Weighing {
+// Time and memory of the layers of a stage.
+struct StageCosts {
   const LayerTable& table;
   const StageRange& range;
   Bytes quantum;
@@ -39,7 +39,7 @@ std::vector<std::size_t> usable_options(const LayerTable& table, int devices) {
   return usable;
 }
 
-// The same model from its last layer to its first.
+// The table of the model in reverse order of layers.
 LayerTable turned_around(const LayerTable& table) {
   LayerTable turned = table;
   std::swap(turned.first, turned.last);
@@ -63,13 +63,14 @@ std::optional<LayerwisePlan> best_layers(const LayerTable& table, const StageRan
   const auto quanta = static_cast<std::size_t>(std::max<std::int64_t>(0, limit.value / quantum.value));
   if (layers == 0 || options == 0) return std::nullopt;
 
-  const Weighing weighing{table, range, quantum};
+  const StageCosts stage{table, range, quantum};
   const auto cost_of = [&](std::size_t layer, std::size_t o) {
-    return weighing.cost(layer, usable[o], layer + 1 == table.layers);
+    return stage.cost(layer, usable[o], layer + 1 == table.layers);
   };
-  const auto weighed = [&](const LayerCost& cost) { return weighing.time(cost); };
-  const auto taken = [&](const LayerCost& cost) { return weighing.quanta(cost); };
-  // best[o][q]: the layers so far, the last by option o, in q quanta at most. from: the option before.
+  const auto time_of = [&](const LayerCost& cost) { return stage.time(cost); };
+  const auto quanta_of = [&](const LayerCost& cost) { return stage.quanta(cost); };
+  // best[o][q]: the least time of the layers so far, the last one with option o, in at most q quanta. from: the option
+  // of the layer before.
   const std::size_t row = quanta + 1;
   std::vector<Picoseconds> best(options * row, kNoTime), next(options * row);
   std::vector<std::vector<std::uint16_t>> from(layers, std::vector<std::uint16_t>(options * row, 0));
@@ -77,8 +78,8 @@ std::optional<LayerwisePlan> best_layers(const LayerTable& table, const StageRan
     std::fill(next.begin(), next.end(), kNoTime);
     for (std::size_t o = 0; o < options; ++o) {
       const LayerCost cost = cost_of(range.first + l, o);
-      const std::size_t own = taken(cost);
-      const Picoseconds time = weighed(cost);
+      const std::size_t own = quanta_of(cost);
+      const Picoseconds time = time_of(cost);
       for (std::size_t q = own; q <= quanta; ++q) {
         Picoseconds& least = next[o * row + q];
         if (l == 0) {
@@ -106,11 +107,11 @@ std::optional<LayerwisePlan> best_layers(const LayerTable& table, const StageRan
     plan.option[l] = usable[o];
     plan.micro_batch += cost.micro_batch;
     plan.step += cost.step;
-    plan.memory += quantum * static_cast<std::int64_t>(taken(cost));
+    plan.memory += quantum * static_cast<std::int64_t>(quanta_of(cost));
     if (l == 0) break;
     const std::size_t before = from[l][o * row + q];
     plan.micro_batch += table.change[usable[before]][usable[o]];
-    q -= taken(cost);
+    q -= quanta_of(cost);
     o = before;
   }
   return plan;
@@ -121,8 +122,8 @@ TimesByLength best_times(const LayerTable& table, const StageRange& range, Bytes
   const std::size_t layers = table.layers - range.first;
   TimesByLength result{std::vector<Picoseconds>(layers + 1, kNoTime), kNoTime};
   const auto quanta = static_cast<std::size_t>(std::max<std::int64_t>(0, limit.value / quantum.value));
-  const Weighing weighing{table, range, quantum};
-  // Kinds of layout: options between which, and to and from all others, changes cost the same.
+  const StageCosts stage{table, range, quantum};
+  // Kinds of layout: options between which resharding is free, and with equal costs to and from all others.
   std::vector<std::size_t> kind_of, first_of;
   for (std::size_t o : usable) {
     std::size_t kind = 0;
@@ -136,7 +137,7 @@ TimesByLength best_times(const LayerTable& table, const StageRange& range, Bytes
     if (kind == first_of.size()) first_of.push_back(o);
     kind_of.push_back(kind);
   }
-  // reach[k][q]: the least, on the way to a layer of layout k, with q quanta or fewer taken so far.
+  // reach[k][q]: the least time before a layer of layout k, with at most q quanta used so far.
   const std::size_t row = quanta + 1, kinds = first_of.size();
   std::vector<std::vector<Picoseconds>> reach(kinds, std::vector<Picoseconds>(row, 0)), least = reach;
   for (std::size_t l = 0; l < layers; ++l) {
@@ -145,9 +146,9 @@ TimesByLength best_times(const LayerTable& table, const StageRange& range, Bytes
     for (const bool ends : {true, false}) {
       if (ends != last) continue;
       for (std::size_t o = 0; o < usable.size(); ++o) {
-        const LayerCost cost = weighing.cost(range.first + l, usable[o], ends);
-        const std::size_t own = weighing.quanta(cost);
-        const Picoseconds time = weighing.time(cost);
+        const LayerCost cost = stage.cost(range.first + l, usable[o], ends);
+        const std::size_t own = stage.quanta(cost);
+        const Picoseconds time = stage.time(cost);
         const Picoseconds* from = reach[kind_of[o]].data();
         Picoseconds* to = least[kind_of[o]].data();
         for (std::size_t q = own; q < row; ++q) to[q] = std::min(to[q], from[q - own] + time);
@@ -178,8 +179,8 @@ std::optional<LayerwisePipeline> best_layerwise(const LayerwiseProblem& problem)
     std::vector<int> sizes;
     for (const LayerOption& option : table->options)
       if (std::find(sizes.begin(), sizes.end(), option.devices()) == sizes.end()) sizes.push_back(option.devices());
-    // Stages of as many layers are the same wherever they lie, but for the first and the last layer; those that end the
-    // model are the first ones of the model turned around.
+    // Stages of equal length cost the same, unless they contain the first or the last layer; stages at the end are
+    // found as stages at the beginning of the reversed model.
     const LayerTable turned = turned_around(*table);
     std::map<std::tuple<bool, std::size_t, std::size_t, std::int64_t>, TimesByLength> known;
     const auto times_from = [&](bool from_the_end, std::size_t first, std::size_t mesh,
@@ -194,7 +195,7 @@ std::optional<LayerwisePipeline> best_layerwise(const LayerwiseProblem& problem)
     PartitionProblem cut{table->layers, problem.devices, sizes, micro_batches, problem.most_stages, {}};
     cut.stage_time = [&](std::size_t first, std::size_t last, std::size_t mesh,
                          std::int64_t in_flight) -> std::optional<Picoseconds> {
-      // What happens once a step is spread over its micro-batches.
+      // The time that occurs once per step is divided over its micro-batches.
       const std::size_t length = last - first;
       const Picoseconds time = length == table->layers ? times_from(false, 0, mesh, in_flight).to_the_end
                                : last == table->layers ? times_from(true, 0, mesh, in_flight).inside[length]

@@ -36,7 +36,7 @@ TEST(StagePartition, IsTheBestOfAllCutsAndMeshes) {
       if (static_cast<std::int64_t>(last - first) * in_flight > 4 * sizes[mesh]) return std::nullopt;
       return sum * 4 / sizes[mesh] + static_cast<Picoseconds>((salt >> (first + mesh)) % 7);
     };
-    // Every way, by recursion; stages from the end, because that says what is in flight.
+    // All partitions by recursion, from the last stage, since the position from the end decides what is in flight.
     Picoseconds best = std::numeric_limits<Picoseconds>::max();
     const auto cut = [&](const auto& self, std::size_t last, int left, std::size_t stages, Picoseconds sum,
                          Picoseconds slowest) -> void {
@@ -112,7 +112,7 @@ TEST(Layerwise, IsTheBestOfAllOptionsThatFit) {
     }
     const std::optional<LayerwisePlan> plan = best_layers(table, range, limit, quantum);
     ASSERT_EQ(best_times(table, range, limit, quantum).to_the_end, plan ? best : kNoTime) << i;
-    // The same by stages of the whole pipeline: one stage, all of its layers.
+    // The same as a pipeline of one stage with all layers.
     StageRange alone = range;
     alone.in_flight = 1;
     const std::optional<LayerwisePlan> single = best_layers(table, alone, limit, quantum);
@@ -146,7 +146,7 @@ TEST(Layerwise, APipelineIsWorthItWhereAStageFitsAndTheWholeDoesNot) {
   ASSERT_TRUE(found);
   EXPECT_EQ(found->time, 50);
   EXPECT_EQ(found->cut, (std::vector<StagePartition::Stage>{{0, 1, 0}, {1, 2, 0}}));
-  // Three layers: the longer stage, whichever it is, takes 20; 30 + (4 − 1)·20 = 90.
+  // Three layers: one of the stages has two and takes 20; 30 + (4 − 1)·20 = 90.
   LayerTable longer = table;
   longer.layers = 3;
   const auto three = best_layerwise({2, {4}, [&](std::int64_t) { return &longer; }, Bytes{220}, Bytes{1}, 2});
@@ -173,7 +173,7 @@ TEST(LayerTable, SumsUpToWhatTheWholeModelTakes) {
     EXPECT_LT(table->layer[o].micro_batch, table->layer[o + 1].micro_batch) << print(table->options[o]);
     EXPECT_GT(table->layer[o].activations, table->layer[o + 1].activations) << print(table->options[o]);
   }
-  // Six layers of one option: two micro-batches, by the sum and by the forecast of the whole.
+  // Six layers of one option, two micro-batches: the sum of the table against the forecast of the whole model.
   for (std::size_t o = 0; o < table->options.size(); ++o) {
     const LayerOption& option = table->options[o];
     const LayerCost &layer = table->layer[o], &last = table->last[o];
@@ -189,7 +189,7 @@ TEST(LayerTable, SumsUpToWhatTheWholeModelTakes) {
   }
 }
 
-// As `weft simulate --strategy` plays a file.
+// As `weft simulate --strategy` simulates a file.
 double simulated(const PlanRequest& request, const Strategy& tree) {
   const std::string file = testing::TempDir() + "layerwise.yaml";
   std::ofstream(file) << to_yaml(tree);
@@ -210,15 +210,16 @@ TEST(LayerwiseTree, WhatATreeCanSayTakesAsLongAsWasSummed) {
   for (std::int64_t m : {2, 8}) tables.emplace(m, make_layer_table({job, AnalyticCost(job->stack)}, m).value());
   const Graph graph = build_model(words.model, {.batch = 1, .seq = 128}).value();
   std::set<std::string> plans;
-  // The less memory, the more has to be spread, recomputed or cut into stages.
+  // With less memory more has to be sharded, recomputed or divided into stages.
   for (std::int64_t megabytes : {4000, 80, 60, 50, 40, 30}) {
-    const std::optional<SaidPlan> said = best_said(
+    const std::optional<ExpressiblePlan> expressible = best_expressible(
         {4, {2, 8}, [&](std::int64_t m) { return &tables.at(m); }, Bytes{megabytes << 20}, Bytes{1 << 18}, 4});
-    if (!said) continue;
-    const Result<Strategy> tree = to_tree(said->pipeline, said->tables.at(said->pipeline.micro_batches), graph);
+    if (!expressible) continue;
+    const Result<Strategy> tree =
+        to_tree(expressible->pipeline, expressible->tables.at(expressible->pipeline.micro_batches), graph);
     ASSERT_TRUE(tree.ok()) << tree.error().message;
     plans.insert(to_yaml(*tree));
-    EXPECT_NEAR(static_cast<double>(said->pipeline.time) / simulated(words, *tree), 1, 0.15) << megabytes;
+    EXPECT_NEAR(static_cast<double>(expressible->pipeline.time) / simulated(words, *tree), 1, 0.15) << megabytes;
   }
   EXPECT_GE(plans.size(), 4u);
 }

@@ -9,14 +9,14 @@
 namespace weft {
 namespace {
 
-// No plan is as long. Small enough to be added for every layer and micro-batch.
+// 1000 s: more than any plan takes, and small enough to be added for every layer and micro-batch without overflow.
 constexpr Picoseconds kForbidden = Picoseconds{1'000} * 1'000'000'000'000;
 
 bool of_one_mesh(const LayerOption& a, const LayerOption& b) { return a.tp == b.tp && a.dp == b.dp; }
 
 }  // namespace
 
-LayerTable in_words_of_a_tree(const LayerTable& table, int zero) {
+LayerTable expressible_options(const LayerTable& table, int zero) {
   LayerTable result;
   result.layers = table.layers;
   std::vector<std::size_t> kept;
@@ -33,20 +33,21 @@ LayerTable in_words_of_a_tree(const LayerTable& table, int zero) {
   return result;
 }
 
-std::optional<SaidPlan> best_said(const LayerwiseProblem& problem) {
-  std::optional<SaidPlan> best;
+std::optional<ExpressiblePlan> best_expressible(const LayerwiseProblem& problem) {
+  std::optional<ExpressiblePlan> best;
   for (int zero : {0, 1, 3}) {
     std::map<std::int64_t, LayerTable> tables;
     for (std::int64_t micro_batches : problem.micro_batches)
       if (const LayerTable* table = problem.table_of(micro_batches))
-        tables.emplace(micro_batches, in_words_of_a_tree(*table, zero));
-    LayerwiseProblem said = problem;
-    said.table_of = [&](std::int64_t micro_batches) {
+        tables.emplace(micro_batches, expressible_options(*table, zero));
+    LayerwiseProblem expressible = problem;
+    expressible.table_of = [&](std::int64_t micro_batches) {
       const auto found = tables.find(micro_batches);
       return found == tables.end() ? nullptr : &found->second;
     };
-    std::optional<LayerwisePipeline> found = best_layerwise(said);
-    if (found && (!best || found->time < best->pipeline.time)) best = SaidPlan{std::move(*found), std::move(tables)};
+    std::optional<LayerwisePipeline> found = best_layerwise(expressible);
+    if (found && (!best || found->time < best->pipeline.time))
+      best = ExpressiblePlan{std::move(*found), std::move(tables)};
   }
   return best;
 }

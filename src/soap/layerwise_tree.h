@@ -1,8 +1,8 @@
-// Layer-wise plans as strategy trees, which `weft simulate --strategy` takes.
+// Layer-wise plans as strategy trees, which `weft simulate --strategy` reads.
 //
-// The trees written here have one ZeRO stage for all layers and one mesh for a pipeline stage; recomputation may differ
-// from layer to layer. `in_words_of_a_tree` leaves of a table what can be said so; what is found in it has a tree.
-// (Rules could name a ZeRO stage for a layer; layers on meshes of their own they could not.)
+// These trees have one ZeRO stage for all layers and one mesh per pipeline stage; recomputation may differ from layer
+// to layer. `expressible_options` restricts a table to such plans, so that every plan found in it has a tree. (Rules of
+// a tree could give single layers a ZeRO stage, but not a mesh.)
 #pragma once
 
 #include <map>
@@ -13,17 +13,17 @@
 
 namespace weft {
 
-// Options of this ZeRO stage (0 where there is nothing to spread), and no change of mesh from layer to layer.
-LayerTable in_words_of_a_tree(const LayerTable& table, int zero);
+// Options of this ZeRO stage (0 where dp is 1), with changes of mesh between layers forbidden.
+LayerTable expressible_options(const LayerTable& table, int zero);
 
-// The best plan that a tree can say, of any ZeRO stage, with the tables that its options are of.
-struct SaidPlan {
+// The best plan that a tree can express, over all ZeRO stages, with the tables that its options refer to.
+struct ExpressiblePlan {
   LayerwisePipeline pipeline;
-  std::map<std::int64_t, LayerTable> tables;  // by micro-batches
+  std::map<std::int64_t, LayerTable> tables;  // by number of micro-batches
 };
-std::optional<SaidPlan> best_said(const LayerwiseProblem& problem);
+std::optional<ExpressiblePlan> best_expressible(const LayerwiseProblem& problem);
 
-// The graph is of the whole model. An error says what a tree has no words for.
+// `graph`: of the whole model. An error names what a tree cannot express.
 Result<Strategy> to_tree(const LayerwisePipeline& pipeline, const LayerTable& table, const Graph& graph);
 
 }  // namespace weft

@@ -32,8 +32,8 @@ int parts_of(const std::vector<std::string>& split, const Mesh& mesh) {
   return parts;
 }
 
-// A gradient is a partial sum along the mesh axes that split the operator but not the operand; what windows hold beyond
-// their part is what their gradients contribute to.
+// The layout in which an operand's gradient is computed: a partial sum along the mesh axes that split the operator but
+// not the operand; gradients of halos are added to the neighbours' parts.
 Layout gradient_made(Layout layout, MeshAxes split) {
   for (std::size_t m = 0; m < layout.partial.size(); ++m)
     if ((split & ~split_axes(layout)) >> m & 1u) layout.partial[m] = Reducer::Sum;
@@ -42,7 +42,7 @@ Layout gradient_made(Layout layout, MeshAxes split) {
       for (Cut& cut : factor.cuts) cut.halo_sum = cut.halo_low + cut.halo_high > 0;
   return layout;
 }
-// The gradient of a partial sum is needed whole.
+// The layout in which an output's gradient is needed: that of a partial sum is replicated.
 Layout gradient_needed(Layout layout) {
   for (auto& partial : layout.partial) partial.reset();
   return without_halos(std::move(layout));
@@ -88,7 +88,8 @@ class Builder {
         if (graph_.tensors()[input].kind == TensorKind::Parameter) updates_[input].push_back(op);
   }
 
-  // Operators of one signature that share a weight are one; a weight belongs to the first that reads it.
+  // Operators of one signature that share a weight are one variable; a weight belongs to the first operator that reads
+  // it.
   void find_variables() {
     std::vector<std::uint32_t> root(training_.first_backward.index());
     std::iota(root.begin(), root.end(), 0u);
@@ -132,7 +133,7 @@ class Builder {
     std::erase_if(splits, [&](const auto& split) { return parts_of(split, mesh_) < most; });
   }
 
-  // Layouts are numbered, so that what moves between two of them is priced once.
+  // Layouts are numbered, so that resharding between two of them is priced once.
   std::size_t number(Layout layout, DType dtype) {
     const auto [found, fresh] =
         numbers_.try_emplace(print(layout, mesh_) + std::string(name_of(dtype)), layouts_.size());
@@ -157,7 +158,7 @@ class Builder {
     return total;
   }
 
-  // The devices with the most to do: the first of even parts, the last of what a mask lets through.
+  // The busiest device: the first; of causal attention the last, whose part has the most unmasked pairs.
   std::int64_t computed(const Signature& signature, const OpSharding& sharding) {
     const std::int64_t first = prices_.compute(signature, axis_slices(signature, sharding, mesh_, 0));
     if (signature.kind != OpKind::Attention) return first;
@@ -167,7 +168,7 @@ class Builder {
   struct Weight {
     std::int64_t cost = 0, bytes = 0;
   };
-  // What a weight that the operator has in this layout takes after backward, and holds.
+  // Gradient reduction and optimizer time of a weight in this layout, and its bytes with optimizer state.
   Weight weight(TensorId tensor, const Layout& layout, MeshAxes split) {
     Weight result;
     const DType dtype = graph_.tensors()[tensor].type.dtype;
@@ -242,7 +243,7 @@ class Builder {
     return found->second;
   }
 
-  // Layouts of one operand, by option: as forward has it, and its gradient.
+  // Layouts of an operand and of its gradient, by option.
   struct Ends {
     std::vector<std::size_t> forward, backward;
   };
@@ -292,14 +293,14 @@ class Builder {
           from = &cached_ends(maker, true, tensor.output);
           back = differentiable(reader, i) && !products_[maker].empty();
         } else if (tensor.kind == TensorKind::Parameter && variable_[owner(inputs[i])] != variable_[reader]) {
-          // A weight that operators of different kinds share.
+          // A weight shared by operators of different kinds.
           maker = owner(inputs[i]);
           from = &cached_ends(maker, false, graph_.uses(inputs[i]).front().input);
         } else {
           continue;
         }
         const Ends& to = cached_ends(reader, false, i);
-        // A shared weight's gradient ends in the form that its owner keeps.
+        // The gradient of a shared weight is resharded to its owner's layout.
         const Ends kept{from->forward, from->forward};
         const Ends& there = tensor.producer.valid() ? *from : kept;
         const VariableId a = variable_[maker], b = variable_[reader];
@@ -326,7 +327,7 @@ class Builder {
         between[{a, b}].push_back(found->second);
       }
     }
-    // Several edges between two variables are one table.
+    // Several edges between two variables are summed into one table.
     std::map<std::vector<std::size_t>, std::size_t> sums;
     for (auto& [ends, tables] : between) {
       std::sort(tables.begin(), tables.end());

@@ -1,14 +1,14 @@
-// A training graph on one mesh as a sum of tables: a variable per operator, an option per way of splitting it over the
-// mesh's axes, and the cost of moving what one makes to where another needs it.
+// A training graph on one mesh as a sum of tables (elimination.h): a variable per operator, an option per way of
+// splitting it over the mesh axes, and the cost of resharding tensors between operators.
 //
-//   own cost     the operator and its backward products, the reduction of its weights' gradients, the optimizer's step
-//   pair cost    the tensor to the layout its reader needs, its gradient back
-//   memory       weights with gradients and optimizer state, and what forward keeps for backward, of one device
+//   own cost     the operator, its backward operators, the reduction of its weights' gradients, the optimizer's step
+//   pair cost    resharding of a tensor to the layout that its reader needs, and of its gradient back
+//   memory       weights, gradients, optimizer state and saved tensors, on one device
 //
-// Everything follows from the layout algebra (layout/layout.h, layout/reshard.h) and is priced one piece at a time;
-// what overlaps in a run adds up here. Operators of one signature that share a weight (the steps of a recurrent layer)
-// are one variable. Backward is the dual of forward: where an operator splits an axis that an input lacks, the input's
-// gradient is a partial sum.
+// Everything follows from the layout algebra (layout/layout.h, layout/reshard.h). Costs are summed: overlap of
+// computation and communication is not modelled. Operators of one signature that share a weight (the steps of a
+// recurrent layer) are one variable. Backward is the dual of forward: where an operator splits an axis that an input
+// lacks, the input's gradient is a partial sum.
 //
 // Cost: per distinct edge, the distinct layouts of both ends.
 #pragma once
@@ -20,15 +20,15 @@
 
 namespace weft {
 
-// What pieces cost, in any unit.
+// Prices of operators and resharding steps, in any unit.
 class LayoutPrices {
  public:
   virtual ~LayoutPrices() = default;
-  // An operator's part on the device that has most to do.
+  // An operator's part on the busiest device.
   virtual std::int64_t compute(const Signature& signature, const AxisSlices& slices) = 0;
-  // A step from one layout to another, for elements of a type.
+  // One resharding step of a tensor of this type.
   virtual std::int64_t move(const ReshardStep& step, const Layout& before, const Mesh& mesh, DType dtype) = 0;
-  // Whether options that leave devices idle on matrix products are left out.
+  // Whether splits of matrix products that leave devices idle are excluded.
   virtual bool balanced() const { return false; }
 };
 
@@ -46,9 +46,9 @@ class TimePrices final : public LayoutPrices {
   std::vector<const DeviceSpec*> specs_;  // distinct
 };
 
-// Volumes alone (SMSG), with no constant of any device: bytes that a rank sends. Matrix products are split over all
-// devices as far as they go; among plans that send the same, the one that touches less memory: a byte touched counts
-// 1/kTouched of a byte sent.
+// Communication volume only (SMSG), without constants of devices: bytes that a rank sends. Matrix products are split
+// over as many devices as possible. Among plans that send the same, the one that accesses less memory wins: a byte
+// accessed counts 1/kTouched of a byte sent.
 class VolumePrices final : public LayoutPrices {
  public:
   static constexpr std::int64_t kTouched = 1024;
@@ -58,22 +58,22 @@ class VolumePrices final : public LayoutPrices {
 };
 
 struct LayoutProblemOptions {
-  Bytes memory_limit = {};  // of a device; 0: none
+  Bytes memory_limit = {};  // of a device; 0: no limit
   Bytes quantum = {};       // 0: the limit / 4096; each option's bytes are rounded to the nearest
 };
 
 struct LayoutProblem {
   ChoiceProblem choices;
-  IdVec<VariableId, std::vector<OpId>> ops;                         // that the variable stands for
+  IdVec<VariableId, std::vector<OpId>> ops;                         // operators of the variable
   IdVec<VariableId, std::vector<std::vector<std::string>>> splits;  // by option and mesh axis; "": not split
-  IdVec<VariableId, std::int64_t> outer;  // blocks inside each of which outputs ("n") are cut: packed keys and values
+  IdVec<VariableId, std::int64_t> outer;  // blocks inside each of which outputs ("n") are split: packed keys and values
   Bytes quantum;
 };
 
 LayoutProblem make_layout_problem(const TrainingGraph& training, const Mesh& mesh, LayoutPrices& prices,
                                   const LayoutProblemOptions& options = {});
 
-// Explicit for every forward operator.
+// Explicit choices for every forward operator.
 ShardingChoices sharding_choices(const LayoutProblem& problem, const std::vector<std::uint32_t>& option,
                                  std::size_t mesh_axes);
 

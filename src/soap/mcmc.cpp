@@ -2,22 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 
 #include "base/check.h"
 #include "compile/compilation.h"
+#include "problem/parallel.h"
 #include "soap/exploration.h"
 #include "soap/proposals.h"
 
 namespace weft {
 namespace {
 
-// Past so many operators it is quicker to play all anew than to follow the change.
+// Proposals that change more operators are compiled and simulated from scratch, which is faster.
 constexpr std::size_t kFewChanges = 16;
-constexpr std::size_t kSmallNetwork = 64;  // units of operators
-// Seeds up to so much slower than the best have a chain of their own.
+constexpr std::size_t kSmallNetwork = 64;  // units of operators (proposals.h), at most
+// Seeds up to this factor slower than the best start chains of their own.
 constexpr double kNearBest = 1.1;
-constexpr double kWorthJudging = 1.03;
+constexpr double kWorthJudging = 1.03;  // results up to this factor slower than the best are judged in full
 
 class Chain {
  public:
@@ -34,10 +34,10 @@ class Chain {
   Picoseconds time() const { return exploration_ ? exploration_->makespan() : 0; }
   double temperature() const { return temperature_; }
 
-  // Begins anew: everything is compiled for this strategy, its gradients bucketed for it.
+  // Compiles the strategy from scratch, with gradient buckets of its own.
   Status start(const SoapStrategy& strategy) {
     outer_ = strategy.outer;
-    now_ = adopted(strategy);
+    now_ = renumbered(strategy);
     WEFT_TRY(Anew anew, make(now_, {}));
     exploration_.emplace(std::move(anew.exploration));
     known_ = std::move(anew.known);
@@ -46,9 +46,9 @@ class Chain {
     return Ok{};
   }
 
-  // Goes to a strategy by one change; anew where that cannot be.
+  // Moves to a strategy by one proposal, or from scratch if that fails.
   void go_to(const SoapStrategy& strategy) {
-    const IdVec<OpId, OpConfig> there = adopted(strategy);
+    const IdVec<OpId, OpConfig> there = renumbered(strategy);
     std::vector<OpChange> changes;
     for (OpId op : there.ids())
       if (there[op] != now_[op]) changes.emplace_back(op, there[op]);
@@ -95,9 +95,9 @@ class Chain {
     }
   }
 
-  // Takes over what another strategy has otherwise than `before` and this one has not changed, if that helps.
+  // Adopts the changes from `before` to `other` in operators that this chain has not changed, if that helps.
   bool take_over(const SoapStrategy& before, const SoapStrategy& other) {
-    const IdVec<OpId, OpConfig> old = adopted(before), there = adopted(other);
+    const IdVec<OpId, OpConfig> old = renumbered(before), there = renumbered(other);
     std::vector<OpChange> changes;
     for (OpId op : now_.ids())
       if (there[op] != old[op] && now_[op] == old[op]) changes.emplace_back(op, there[op]);
@@ -118,7 +118,7 @@ class Chain {
   const SearchCounts& counts() const { return counts_; }
   std::int64_t accepted() const { return accepted_; }
 
-  // The next proposals are these, and not random.
+  // The next proposals are these instead of random ones.
   void open_with(std::vector<std::vector<OpChange>> openings) { openings_ = std::move(openings); }
   std::vector<std::vector<OpChange>> openings() {
     std::vector<std::vector<OpChange>> all = proposals_.staggered(meshes_);
@@ -137,8 +137,8 @@ class Chain {
   static std::array<int, kSoapAxes> sizes_of(const Mesh& mesh) {
     return {mesh.axes()[0].size, mesh.axes()[1].size, mesh.axes()[2].size};
   }
-  // With this chain's numbers of meshes.
-  IdVec<OpId, OpConfig> adopted(const SoapStrategy& strategy) { return weft::adopted(strategy, meshes_); }
+  // With the mesh ids of this chain.
+  IdVec<OpId, OpConfig> renumbered(const SoapStrategy& strategy) { return weft::renumbered(strategy, meshes_); }
   MeshId known(MeshId mesh) {
     if (known_.size() <= mesh.index()) known_.resize(meshes_.meshes().size());
     if (!known_[mesh].valid()) {
@@ -172,7 +172,7 @@ class Chain {
     return Anew{std::move(exploration), std::move(known)};
   }
 
-  // Open until it is kept or taken back, unless it was abandoned.
+  // The proposal is open until keep() or take_back(), unless it was abandoned.
   Result<Outcome> propose(const std::vector<OpChange>& changes, std::optional<Picoseconds> bound) {
     if (changes.size() > kFewChanges) {
       IdVec<OpId, OpConfig> configs = now_;
@@ -219,9 +219,9 @@ class Chain {
   Rng rng_;
   SoapMeshes meshes_;
   std::map<OpId, std::int64_t> outer_;
-  IdVec<MeshId, MeshId> known_;  // by this chain's number: the exploration's
+  IdVec<MeshId, MeshId> known_;  // from mesh ids of this chain to those of the exploration
   std::optional<Exploration> exploration_;
-  std::optional<Anew> anew_;  // an open proposal that was made so
+  std::optional<Anew> anew_;  // an open proposal that was compiled from scratch
   IdVec<OpId, OpConfig> now_, best_;
   Picoseconds best_time_ = 0;
   std::vector<ShardingEdit> edits_;
@@ -231,19 +231,6 @@ class Chain {
   std::int64_t accepted_ = 0;
 };
 
-// Runs work(0) … work(count − 1), each once, on some threads.
-template <class Work>
-void in_parallel(std::size_t count, int threads, const Work& work) {
-  std::atomic<std::size_t> next = 0;
-  const auto worker = [&] {
-    for (std::size_t i = next++; i < count; i = next++) work(i);
-  };
-  std::vector<std::thread> pool;
-  for (int t = 1; t < threads && static_cast<std::size_t>(t) < count; ++t) pool.emplace_back(worker);
-  worker();
-  for (std::thread& thread : pool) thread.join();
-}
-
 class Mcmc {
  public:
   Mcmc(const SoapProblem& problem, int per_node, const SearchBudget& budget, const McmcOptions& options)
@@ -252,10 +239,8 @@ class Mcmc {
         budget_(budget),
         options_(options),
         proposals_(problem.training, per_node),
-        threads_(options.threads > 0 ? options.threads
-                                     : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))),
         schedule_(make_schedule({"gpipe", 1, 1, 0}).value()) {
-    // Every unit of operators some hundred times.
+    // Default: some hundred proposals per unit of operators.
     if (budget_.evaluations == 0)
       budget_.evaluations = 200 * static_cast<std::int64_t>(proposals_.units().size()) + 2000;
   }
@@ -271,13 +256,14 @@ class Mcmc {
     for (std::size_t i = 0; i < temperatures.size(); ++i)
       chains_.push_back(std::make_unique<Chain>(problem_, proposals_, schedule_, temperatures[i],
                                                 Rng(options_.seed).split(i), best_));
-    // The coldest chain begins with the best seed, the others with the next ones that are not far behind.
+    // The coldest chain starts from the best seed, the others from the next ones that are not far behind.
     std::vector<SoapStrategy> starts(chains_.size(), best_);
     for (std::size_t i = 0; i < chains_.size() && i < ordered_.size(); ++i)
       if (static_cast<double>(ordered_[i].first) <= kNearBest * static_cast<double>(best_time_))
         starts[i] = *ordered_[i].second;
     std::vector<char> fine(chains_.size(), 0);
-    in_parallel(chains_.size(), threads_, [&](std::size_t i) { fine[i] = chains_[i]->start(starts[i]).ok(); });
+    for_each_index(chains_.size(), options_.threads, 1,
+                   [&](std::size_t i) { fine[i] = chains_[i]->start(starts[i]).ok(); });
     WEFT_CHECK(std::find(fine.begin(), fine.end(), 0) == fine.end(), "seeds compile");
     // Each chain tries its share of the openings first.
     for (std::size_t i = 0; i < chains_.size(); ++i) {
@@ -291,9 +277,9 @@ class Mcmc {
     while ((outcome.stopped_by = clock.after(done)) == StoppedBy::Itself) {
       const std::int64_t left = (budget_.evaluations - done) / static_cast<std::int64_t>(chains_.size());
       const int round = static_cast<int>(std::clamp<std::int64_t>(left, 1, options_.round));
-      in_parallel(chains_.size(), threads_, [&](std::size_t i) { chains_[i]->play(round, clock); });
+      for_each_index(chains_.size(), options_.threads, 1, [&](std::size_t i) { chains_[i]->play(round, clock); });
       done += round * static_cast<std::int64_t>(chains_.size());
-      meet(before);
+      exchange(before);
       if (on_progress) on_progress({done, budget_.evaluations, seconds_of(best_time_)});
     }
     for (const auto& chain : chains_) {
@@ -329,7 +315,8 @@ class Mcmc {
     return Ok{};
   }
 
-  // Keeps a strategy if it is the best in truth: chains go on with the gradients' buckets that they began with.
+  // Judges a strategy in full and keeps it if it is the best. Chains keep the gradient buckets that they started with,
+  // so their own times may differ.
   bool take(const SoapStrategy& strategy) {
     const Result<SoapJudgement> judged = judge(problem_, strategy);
     if (!judged.ok() || judged->over_budget.value > 0) return false;
@@ -340,15 +327,15 @@ class Mcmc {
     return true;
   }
 
-  // Chains walk by links that are first in, first out; what is returned is the best under fair sharing of all judged.
+  // Chains use fifo links; the result is the best under fair sharing of all strategies judged in full.
   void remember(const SoapStrategy& strategy, Picoseconds fair) {
     if (fairest_time_ > 0 && fair >= fairest_time_) return;
     fairest_ = strategy;
     fairest_time_ = fair;
   }
 
-  // `before`: what each chain had after the last meeting.
-  void meet(std::vector<SoapStrategy>& before) {
+  // `before`: the best strategy of each chain after the last exchange.
+  void exchange(std::vector<SoapStrategy>& before) {
     std::vector<SoapStrategy> found(chains_.size());
     std::vector<std::size_t> order(chains_.size());
     for (std::size_t i = 0; i < chains_.size(); ++i) {
@@ -364,13 +351,13 @@ class Mcmc {
         if (i != order.front()) leader.take_over(before[i], found[i]);
       take(leader.best());
     }
-    // Where a full judgement costs little, all that come near have one.
+    // In small networks a full judgement is cheap: judge every result near the best.
     if (proposals_.units().size() <= kSmallNetwork)
       for (std::size_t i : order)
         if (found[i].ops != before[i].ops && near_best(chains_[i]->best_time(), kWorthJudging)) take(found[i]);
-    in_parallel(chains_.size(), threads_, [&](std::size_t i) {
+    for_each_index(chains_.size(), options_.threads, 1, [&](std::size_t i) {
       Chain& chain = *chains_[i];
-      // Warm chains wander; whoever is far behind, or thinks too well of what it found, starts from the best.
+      // Restart from the best: chains far behind it, and chains whose own time is below that of a full judgement.
       if (chain.best_time() < best_time_ || !near_best(chain.best_time(), 1 + 4 * chain.temperature()))
         WEFT_CHECK(chain.start(best_).ok(), "what a chain found compiles");
       before[i] = chain.best();
@@ -385,7 +372,6 @@ class Mcmc {
   SearchBudget budget_;
   const McmcOptions& options_;
   const Proposals proposals_;
-  const int threads_;
   const Schedule schedule_;
   std::vector<std::unique_ptr<Chain>> chains_;
   std::vector<std::pair<Picoseconds, const SoapStrategy*>> ordered_;  // seeds that fit, the best first

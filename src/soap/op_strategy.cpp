@@ -18,7 +18,7 @@ bool has_kind(const TrainingGraph& training, OpKind kind) {
   return false;
 }
 
-// Samples over the devices, or the first of them alone.
+// Split by samples over the devices, or whole on the first of them.
 OpConfig by_samples(const Signature& signature, const std::vector<DeviceId>& devices, SoapMeshes& meshes) {
   const int samples = sample_axis(signature), count = static_cast<int>(devices.size());
   if (samples < 0 || !divides(signature, samples, count))
@@ -26,7 +26,8 @@ OpConfig by_samples(const Signature& signature, const std::vector<DeviceId>& dev
   return meshes.config({count, 1, 1}, {samples, -1, -1}, devices);
 }
 
-// How deep in a recurrent network an operator is: cells by the layers before them, others as the deepest they read.
+// The depth of operators in a recurrent network: of a cell, the number of layers up to it; of others, of their deepest
+// input.
 IdVec<OpId, int> depths(const TrainingGraph& training) {
   const Graph& graph = training.graph;
   IdVec<OpId, int> depth(training.first_backward.index(), 0);
@@ -38,7 +39,7 @@ IdVec<OpId, int> depths(const TrainingGraph& training) {
       if (tensor.kind == TensorKind::Parameter && !weight.valid()) weight = input;
       if (tensor.producer.valid()) depth[op] = std::max(depth[op], depth[tensor.producer]);
     }
-    if (!weight.valid() || graph.signature(op).contractions.empty()) continue;  // look-ups and biases are no layers
+    if (!weight.valid() || graph.signature(op).contractions.empty()) continue;  // embeddings and biases are not layers
     const auto [found, fresh] = of_weight.try_emplace(weight, depth[op] + 1);
     depth[op] = found->second;
   }
@@ -99,7 +100,7 @@ bool divides(const Signature& signature, int axis, std::int64_t parts) {
   return parts == 1 || (splittable(signature, axis) && of.size % parts == 0 && of.size / parts % of.granule == 0);
 }
 
-IdVec<OpId, OpConfig> adopted(const SoapStrategy& strategy, SoapMeshes& meshes) {
+IdVec<OpId, OpConfig> renumbered(const SoapStrategy& strategy, SoapMeshes& meshes) {
   IdVec<MeshId, MeshId> now(strategy.meshes.size());
   IdVec<OpId, OpConfig> ops;
   for (const OpConfig& config : strategy.ops) {
@@ -158,7 +159,7 @@ std::array<int, kSoapAxes> sizes_of(const Mesh& mesh) {
   return {mesh.axes()[0].size, mesh.axes()[1].size, mesh.axes()[2].size};
 }
 
-// Whether several axes of the mesh split alike.
+// Whether several mesh axes split the same axis of the operator.
 bool repeats(const OpConfig& config, const Mesh& mesh) {
   for (std::size_t m = 0; m < kSoapAxes; ++m)
     for (std::size_t before = 0; before < m; ++before)
@@ -168,13 +169,13 @@ bool repeats(const OpConfig& config, const Mesh& mesh) {
   return false;
 }
 
-// The same parts on the same devices by a mesh on which axes that split alike are one: of x and z along b and y along
-// n, one of x·z and one of y, with the devices in that order.
+// The same parts on the same devices with mesh axes merged that split the same axis: from x and z along b and y along n
+// to one axis of size x·z and one of size y, with devices reordered accordingly.
 OpConfig merged(const OpConfig& config, const Mesh& mesh, SoapMeshes& meshes) {
   OpConfig result;
   std::array<int, kSoapAxes> sizes = {1, 1, 1};
-  std::array<std::size_t, kSoapAxes> into{};  // by axis of the mesh: which one it is a part of
-  // Begun at the second axis: a mesh of an operator's own is not the grid, whatever its shape.
+  std::array<std::size_t, kSoapAxes> into{};  // by mesh axis: the merged axis that contains it
+  // Starts at the second axis, so that the result differs from the grid even if it has the same shape.
   std::size_t used = 0;
   for (std::size_t m = 0; m < kSoapAxes; ++m) {
     if (mesh.axes()[m].size == 1) continue;
@@ -197,8 +198,8 @@ OpConfig merged(const OpConfig& config, const Mesh& mesh, SoapMeshes& meshes) {
   return result;
 }
 
-// The grid of all devices that a tree of the strategy has: its own if operators need that, else the one on which most
-// have axes that split alike, which only the grid can say.
+// The mesh that becomes the tree's grid of all devices: mesh 0 if operators need it, else the one with the most
+// operators that have two mesh axes on one axis, which only the grid can express.
 MeshId grid_to_write(const SoapStrategy& strategy) {
   if (!strategy.outer.empty()) return MeshId(0);
   IdVec<MeshId, int> needed(strategy.meshes.size(), 0);
@@ -284,7 +285,7 @@ SoapStrategy expert_strategy(const TrainingGraph& training, const Cluster& clust
     int deepest = 0;
     for (int d : depth) deepest = std::max(deepest, d);
     for (OpId op : forward_ops(training)) {
-      // Layers in order over the devices of a node, as evenly as they go.
+      // Layers in order over the devices of a node, as evenly as possible.
       const auto at = static_cast<std::size_t>(depth[op]) * each / static_cast<std::size_t>(deepest + 1);
       std::vector<DeviceId> devices;
       for (const auto& [node, members] : nodes) devices.push_back(members[at]);

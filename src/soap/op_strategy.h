@@ -1,7 +1,7 @@
-// A strategy of the SOAP space (FlexFlow, MLSys'19): every forward operator by itself on devices of its own, split
-// along any of its axes. And the ones that searches start from.
+// A strategy of the SOAP space (FlexFlow, MLSys'19): every forward operator is placed on its own list of devices and
+// split along any of its axes. Also the strategies that searches start from.
 //
-// All meshes have three axes. Mesh 0 has all devices, in the grid on which exact and symbolic plans are made; there an
+// All meshes have three axes. Mesh 0 is the grid of all devices, on which exact and symbolic plans are made; there an
 // operator may also be replicated along an axis. On every other mesh each axis with more than one device splits the
 // operator: that is FlexFlow's configuration, a degree per axis and a list of devices.
 #pragma once
@@ -26,15 +26,15 @@ struct OpConfig {
   bool operator==(const OpConfig&) const = default;
 };
 
-// Meshes by what they are; ids are never given twice.
+// Meshes by shape and devices, each with one id.
 class SoapMeshes {
  public:
-  // `grid`: of all devices; its product is their number.
+  // `grid`: the shape of mesh 0.
   explicit SoapMeshes(std::array<int, kSoapAxes> grid, std::vector<DeviceId> devices);
 
   MeshId id_of(std::array<int, kSoapAxes> sizes, const std::vector<DeviceId>& devices);
-  // An operator cut along `split` into `sizes` parts. One way to say it: axes with more than one device come first, so
-  // that operators cut alike share a mesh, and their gradients a bucket.
+  // An operator split along `split` into `sizes` parts, in canonical form: axes with more than one device come first,
+  // so that equally split operators share a mesh, and their gradients a bucket.
   OpConfig config(std::array<int, kSoapAxes> sizes, std::array<int, kSoapAxes> split,
                   const std::vector<DeviceId>& devices);
   const IdVec<MeshId, Mesh>& meshes() const { return meshes_; }
@@ -50,40 +50,41 @@ struct SoapStrategy {
   std::string name;                         // where it comes from: "data parallel"
   IdVec<MeshId, Mesh> meshes;               // 0: all devices
   IdVec<OpId, OpConfig> ops;                // forward operators
-  std::map<OpId, std::int64_t> outer = {};  // blocks in which outputs are cut, where not 1 (layout_choices.h)
+  std::map<OpId, std::int64_t> outer = {};  // blocks in which outputs are split, where not 1 (layout_choices.h)
 };
 
-// A strategy's configurations by these numbers of meshes.
-IdVec<OpId, OpConfig> adopted(const SoapStrategy& strategy, SoapMeshes& meshes);
+// A strategy's configurations with the mesh ids of `meshes`.
+IdVec<OpId, OpConfig> renumbered(const SoapStrategy& strategy, SoapMeshes& meshes);
 
 Placing placing_of(const SoapStrategy& strategy, const Graph& graph);
 ShardingChoices choices_of(const SoapStrategy& strategy, const Graph& graph);
 std::vector<std::optional<AxisChoice>> axes_of(const OpConfig& config, const Signature& signature,
                                                std::int64_t outer = 1);
 
-// The strategy as its tree says it: on a mesh of an operator's own, axes that split alike are one.
+// The strategy in the form that a tree can express: on meshes other than the grid, mesh axes that split the same axis
+// of an operator are merged.
 SoapStrategy as_written(const SoapStrategy& strategy);
 
-// The strategy, as it is written, as a tree, for files and every other use of strategies. One rule per operator.
+// The strategy, after as_written, as a strategy tree with one rule per operator.
 Strategy to_tree(const SoapStrategy& strategy, const Graph& graph);
 
-// How many devices that follow one another share a node, if it is as many for all; else 1.
+// The number of consecutive devices that share a node, if equal for all nodes; else 1.
 int devices_per_node(const Cluster& cluster, const std::vector<DeviceId>& devices);
 
-// The first axis of samples; −1: none.
+// The first sample axis; −1: none.
 int sample_axis(const Signature& signature);
-// Whether an operator can be split into so many parts along an axis, alone.
+// Whether an operator can be split into `parts` along this axis alone.
 bool divides(const Signature& signature, int axis, std::int64_t parts);
 
-// Every operator's samples over all devices; without samples that divide, on the first device.
+// Every operator's samples over all devices; an operator whose samples do not divide is on the first device.
 SoapStrategy data_parallel_strategy(const TrainingGraph& training, SoapMeshes& meshes);
 
-// What FlexFlow compares with: for convolutional networks samples, but fully connected layers by their outputs ("one
-// weird trick", Krizhevsky 2014); for recurrent ones samples over nodes, and inside a node layer by layer on its
-// devices (GNMT, Wu et al. 2016); for others data parallel.
+// The expert strategies of FlexFlow's comparison: convolutional networks by samples, but fully connected layers by
+// outputs ("one weird trick", Krizhevsky 2014); recurrent networks by samples over nodes, with layers on different
+// devices of a node (GNMT, Wu et al. 2016); others data parallel.
 SoapStrategy expert_strategy(const TrainingGraph& training, const Cluster& cluster, SoapMeshes& meshes);
 
-// A plan on mesh 0.
+// The strategy of options chosen for a layout problem on mesh 0.
 SoapStrategy strategy_of(const LayoutProblem& problem, const std::vector<std::uint32_t>& option,
                          const TrainingGraph& training, const SoapMeshes& meshes);
 

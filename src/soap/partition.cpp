@@ -32,7 +32,7 @@ class Partitioner {
             }
     std::optional<StagePartition> best;
     if (slowest.empty()) return best;
-    // No limit on the slowest stage gives the least sum there is; what is feasible for one limit is for all above it.
+    // Without a limit on the slowest stage the sum is least. Feasible limits are those above some threshold.
     solve(*slowest.rbegin());
     Picoseconds least_sum = kTooLong;
     for (std::size_t s = 1; s <= stages_; ++s) least_sum = std::min(least_sum, least(s, 0, devices_).sum);
@@ -65,7 +65,7 @@ class Partitioner {
   Picoseconds& time(std::size_t first, std::size_t last, std::size_t mesh, std::size_t flight) {
     return times_[((first * (layers_ + 1) + last) * problem_.mesh_sizes.size() + mesh) * flights_ + flight - 1];
   }
-  // Layers from `first` to the end in so many stages on so many devices.
+  // The least sum for layers from `first` to the end, in `stages` stages on `devices` devices.
   Cell& least(std::size_t stages, std::size_t first, std::size_t devices) {
     return cells_[(stages * (layers_ + 1) + first) * (devices_ + 1) + devices];
   }

@@ -22,7 +22,7 @@ std::string without_numbers(const std::string& name) {
 
 bool by_operator(const OpChange& a, const OpChange& b) { return a.first < b.first; }
 
-// Those that change something, each by operator.
+// Distinct, non-empty changes, each sorted by operator.
 std::vector<std::vector<OpChange>> in_order(std::vector<std::vector<OpChange>> all) {
   std::erase_if(all, [](const std::vector<OpChange>& changes) { return changes.empty(); });
   for (std::vector<OpChange>& changes : all) std::sort(changes.begin(), changes.end(), by_operator);
@@ -104,8 +104,7 @@ bool Proposals::fits(OpId op, const OpConfig& config, const Mesh& mesh) const {
   return true;
 }
 
-// What both sides have whole is cut anyhow: along what is not cut yet of what they share, samples first; a loss has
-// none.
+// Where neither side determines a split: a free axis of the shared tensor, samples first.
 int Proposals::spare_axis(const Signature& signature, const Operand& shared, const OpConfig& so_far, int parts) const {
   const int samples = sample_axis(signature);
   const auto free = [&](int a) {
@@ -146,7 +145,7 @@ std::optional<OpConfig> Proposals::follow(OpId from, const OpConfig& config, OpI
       const std::int64_t parts = mesh.axes()[m].size;
       if (divides(needed, a, parts)) result = with;
     }
-    // Nothing to share: by samples, or whole on the grid of all devices; on others something must be cut.
+    // No common dimension: by samples or replicated on the grid of all devices; on other meshes every axis must split.
     if (result.split[m] < 0 && config.split[m] >= 0)
       result.split[m] = static_cast<std::int8_t>(
           config.mesh == MeshId(0) ? sample_axis(needed) : spare_axis(needed, *there, result, mesh.axes()[m].size));
@@ -172,7 +171,7 @@ std::vector<DeviceId> Proposals::random_devices(const SoapMeshes& meshes, Rng& r
 Proposals::Block Proposals::random_block(const SoapMeshes& meshes, Rng& rng) const {
   const std::size_t count = meshes.devices().size(), inside = inside_of(meshes);
   const std::vector<std::size_t> of_nodes = divisors_of(count / inside), of_places = divisors_of(inside);
-  // All nodes and all places half of the time: what covers the cluster is seldom wrong.
+  // All nodes, and all places, half of the time: using the whole cluster is mostly best.
   const std::size_t nodes = rng.below(2) == 0 ? of_nodes.back() : of_nodes[rng.below(of_nodes.size())];
   const std::size_t places = rng.below(2) == 0 ? of_places.back() : of_places[rng.below(of_places.size())];
   const std::size_t node = rng.below(count / inside / nodes) * nodes, place = rng.below(inside / places) * places;
@@ -188,9 +187,9 @@ std::vector<DeviceId> Proposals::devices_of(const Block& block, const SoapMeshes
   return devices;
 }
 
-std::vector<Proposals::Parting> Proposals::partings(const SoapMeshes& meshes) const {
+std::vector<Proposals::Staggering> Proposals::staggerings(const SoapMeshes& meshes) const {
   const std::size_t count = meshes.devices().size(), inside = inside_of(meshes);
-  std::vector<Parting> result;
+  std::vector<Staggering> result;
   for (std::size_t groups : divisors_of(inside))
     for (bool blocks : {true, false})
       if (groups > 1) result.push_back({groups, false, blocks});
@@ -200,7 +199,7 @@ std::vector<Proposals::Parting> Proposals::partings(const SoapMeshes& meshes) co
   return result;
 }
 
-std::vector<OpChange> Proposals::stagger(std::size_t u, const Parting& parting, SoapMeshes& meshes) const {
+std::vector<OpChange> Proposals::stagger(std::size_t u, const Staggering& staggering, SoapMeshes& meshes) const {
   std::vector<std::size_t> layers;
   for (std::size_t each : by_name_[u])
     if (by_weight_[each].front() == each) layers.push_back(each);
@@ -208,9 +207,9 @@ std::vector<OpChange> Proposals::stagger(std::size_t u, const Parting& parting, 
   const std::size_t inside = inside_of(meshes), nodes = meshes.devices().size() / inside;
   std::vector<OpChange> changes;
   for (std::size_t l = 0; l < layers.size(); ++l) {
-    const std::size_t groups = parting.groups, group = parting.blocks ? l * groups / layers.size() : l % groups;
-    const Block block = parting.by_nodes ? Block{group * (nodes / groups), nodes / groups, 0, inside}
-                                         : Block{0, nodes, group * (inside / groups), inside / groups};
+    const std::size_t groups = staggering.groups, group = staggering.blocks ? l * groups / layers.size() : l % groups;
+    const Block block = staggering.by_nodes ? Block{group * (nodes / groups), nodes / groups, 0, inside}
+                                            : Block{0, nodes, group * (inside / groups), inside / groups};
     const std::vector<DeviceId> devices = devices_of(block, meshes);
     const Signature& signature = graph_.signature(units_[layers[l]].front());
     const int samples = sample_axis(signature), parts = static_cast<int>(devices.size());
@@ -239,7 +238,7 @@ std::vector<OpConfig> Proposals::usual_configs(OpId op, const Block& block, Soap
   };
   add(devices.size(), 1, samples, -1);
   for (std::size_t parts : divisors_of(block.places)) add(devices.size() / parts, parts, samples, outputs);
-  // The same samples on the same grid as outputs may be: from one to the other nothing leaves a node.
+  // By samples on the grid used for outputs: resharding from one to the other stays inside nodes.
   add(block.nodes, block.places, samples, samples);
   add(devices.size(), 1, outputs, -1);
   return configs;
@@ -257,7 +256,7 @@ std::vector<OpConfig> Proposals::usual_everywhere(OpId op, SoapMeshes& meshes) c
 }
 
 std::optional<OpConfig> Proposals::random_usual(OpId op, SoapMeshes& meshes, Rng& rng) const {
-  // Parts of all nodes, or now and then some of the nodes alone.
+  // Parts of all nodes, or sometimes of some nodes only.
   const std::vector<OpConfig> usual =
       rng.below(4) == 0 ? usual_configs(op, random_block(meshes, rng), meshes) : usual_everywhere(op, meshes);
   return usual.empty() ? std::nullopt : std::optional(usual[rng.below(usual.size())]);
@@ -278,7 +277,7 @@ std::vector<std::vector<OpChange>> Proposals::staggered(SoapMeshes& meshes) cons
   std::set<std::size_t> seen;
   for (std::size_t u : layers_)
     if (seen.insert(by_name_[u].front()).second)
-      for (const Parting& parting : partings(meshes)) result.push_back(stagger(u, parting, meshes));
+      for (const Staggering& staggering : staggerings(meshes)) result.push_back(stagger(u, staggering, meshes));
   return in_order(std::move(result));
 }
 
@@ -317,7 +316,7 @@ std::optional<OpConfig> Proposals::random_config(OpId op, SoapMeshes& meshes, Rn
   auto left = static_cast<std::int64_t>(devices.size());
   std::vector<char> taken(signature.axes.size(), 0);
   for (std::size_t m = 0; m < kSoapAxes && left > 1; ++m) {
-    // All that is left by one axis, or a part of it; half of the time samples come first.
+    // All remaining devices along one axis, or a part of them; samples first half of the time.
     std::vector<std::int64_t> degrees = {left};
     if (m + 1 < kSoapAxes)
       for (std::int64_t d = 2; d < left; ++d)
@@ -371,7 +370,7 @@ std::vector<OpChange> Proposals::change_module(const IdVec<OpId, OpConfig>& now,
   const std::vector<OpId>& ops = in_module_[modules[rng.below(modules.size())]];
   const std::vector<DeviceId> devices = random_devices(meshes, rng);
   const auto count = static_cast<int>(devices.size());
-  int outputs = 1;  // parts of what weights index
+  int outputs = 1;  // parts of the output axis
   while (outputs * 2 <= count && count % (outputs * 2) == 0 && rng.below(3) == 0) outputs *= 2;
   std::vector<OpChange> changes;
   for (OpId op : ops) {
@@ -388,7 +387,8 @@ std::vector<OpChange> Proposals::change_module(const IdVec<OpId, OpConfig>& now,
 
 std::vector<OpChange> Proposals::move_group(const IdVec<OpId, OpConfig>& now, SoapMeshes& meshes, Rng& rng) const {
   const MeshId from = now[units_[layers_[rng.below(layers_.size())]].front()].mesh;
-  const std::vector<DeviceId> devices = meshes.meshes()[from].devices();  // a copy: new meshes move the old ones
+  const std::vector<DeviceId> devices =
+      meshes.meshes()[from].devices();  // a copy: adding meshes invalidates references
   const Block block = random_block(meshes, rng);
   std::vector<OpChange> changes;
   for (const Unit& unit : units_) {
@@ -399,7 +399,7 @@ std::vector<OpChange> Proposals::move_group(const IdVec<OpId, OpConfig>& now, So
     for (std::int8_t axis : is.split)
       by_outputs =
           by_outputs || (axis >= 0 && signature.axes[static_cast<std::size_t>(axis)].kind == AxisKind::Parameter);
-    // As it was split: by samples, or by outputs inside nodes.
+    // Split as before: by samples, or by outputs inside nodes.
     const std::vector<OpConfig> usual = usual_configs(unit.front(), block, meshes);
     const auto alike = std::find_if(usual.begin(), usual.end(), [&](const OpConfig& config) {
       return by_outputs == std::any_of(config.split.begin(), config.split.end(), [&](std::int8_t axis) {
@@ -415,15 +415,16 @@ void Proposals::add_followers(std::map<OpId, OpConfig>& changes, const SoapMeshe
   for (const Unit& unit : units_) {
     if (changes.contains(unit.front())) continue;
     std::optional<OpConfig> head;
-    bool weighs = false;
+    bool has_weights = false;
     for (TensorId input : graph_.inputs(unit.front())) {
       const Tensor& tensor = graph_.tensors()[input];
-      weighs = weighs || tensor.kind == TensorKind::Parameter;
+      has_weights = has_weights || tensor.kind == TensorKind::Parameter;
       const auto found = head || !tensor.producer.valid() ? changes.end() : changes.find(tensor.producer);
       if (found != changes.end()) head = follow(tensor.producer, found->second, unit.front(), meshes.meshes());
     }
     std::vector<OpChange> of_unit;
-    if (!weighs && head && change_unit(unit, *head, meshes, of_unit)) changes.insert(of_unit.begin(), of_unit.end());
+    if (!has_weights && head && change_unit(unit, *head, meshes, of_unit))
+      changes.insert(of_unit.begin(), of_unit.end());
   }
 }
 
@@ -438,10 +439,10 @@ std::vector<OpId> Proposals::neighbours(const Unit& unit) const {
 }
 
 std::vector<OpChange> Proposals::stagger_any(SoapMeshes& meshes, Rng& rng) const {
-  const std::vector<Parting> all = partings(meshes);
+  const std::vector<Staggering> all = staggerings(meshes);
   if (all.empty()) return {};
-  const Parting& parting = all[rng.below(all.size())];
-  return stagger(layers_[rng.below(layers_.size())], parting, meshes);
+  const Staggering& staggering = all[rng.below(all.size())];
+  return stagger(layers_[rng.below(layers_.size())], staggering, meshes);
 }
 
 std::vector<OpChange> Proposals::draw_layers(const IdVec<OpId, OpConfig>& now, SoapMeshes& meshes, Rng& rng) const {
@@ -451,7 +452,7 @@ std::vector<OpChange> Proposals::draw_layers(const IdVec<OpId, OpConfig>& now, S
     changes = kind == 0 ? change_module(now, meshes, rng) : stagger_any(meshes, rng);
   } else if (kind == 12) {
     changes = move_group(now, meshes, rng);
-  } else if (kind == 13) {  // what only reads comes to a layer that stays
+  } else if (kind == 13) {  // units without weights move to a layer that stays
     std::map<OpId, OpConfig> all;
     for (std::size_t unit : by_weight_[layers_[rng.below(layers_.size())]])
       for (OpId op : units_[unit]) all[op] = now[op];
@@ -464,9 +465,9 @@ std::vector<OpChange> Proposals::draw_layers(const IdVec<OpId, OpConfig>& now, S
       const Unit& unit = units_[u];
       std::optional<OpConfig> head;
       if (kind <= 3) {
-        const std::vector<OpId> beside = neighbours(unit);
-        if (beside.empty()) return {};
-        const OpId from = beside[rng.below(beside.size())];
+        const std::vector<OpId> adjacent = neighbours(unit);
+        if (adjacent.empty()) return {};
+        const OpId from = adjacent[rng.below(adjacent.size())];
         head = follow(from, now[from], unit.front(), meshes.meshes());
       } else if (kind == 4) {
         head = random_config(unit.front(), meshes, rng);
@@ -496,9 +497,9 @@ std::vector<OpChange> Proposals::draw(const IdVec<OpId, OpConfig>& now, SoapMesh
     const Unit& unit = units_[u];
     std::optional<OpConfig> head;
     if (kind <= 4) {  // along an edge
-      const std::vector<OpId> beside = neighbours(unit);
-      if (beside.empty()) return {};
-      const OpId from = beside[rng.below(beside.size())];
+      const std::vector<OpId> adjacent = neighbours(unit);
+      if (adjacent.empty()) return {};
+      const OpId from = adjacent[rng.below(adjacent.size())];
       head = follow(from, now[from], unit.front(), meshes.meshes());
     } else if (kind <= 6) {  // other devices
       const OpConfig& is = now[unit.front()];
@@ -517,7 +518,7 @@ std::vector<OpChange> Proposals::draw(const IdVec<OpId, OpConfig>& now, SoapMesh
     const std::uint64_t alike = rng.below(6);
     const std::vector<std::size_t> one = {u};
     changes = change_units(alike == 0 ? by_name_[u] : alike <= 3 ? by_weight_[u] : one, *head, meshes);
-    // The operator alone, or with some of those that follow it; on the grid the others may be whole on every device.
+    // Only the head, or also some of the operators after it; on the grid the others may be replicated.
     if (alike >= 4 && rng.below(2) == 0) {
       const auto some = unit.begin() + static_cast<std::ptrdiff_t>(1 + rng.below(unit.size()));
       changes.clear();

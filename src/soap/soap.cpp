@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kExactGrids = 3;  // that exact plans are made on: pricing them takes time
+constexpr std::size_t kExactGrids = 3;  // for exact plans, whose pricing takes time
 
 class SoapSearcher {
  public:
@@ -65,7 +65,7 @@ class SoapSearcher {
     return outcome_.candidates.emplace_back(std::move(candidate));
   }
 
-  // Memory that a device has for a plan: what its capacity leaves beside what every process needs.
+  // The memory budget of the smallest device.
   Bytes memory_limit() const {
     Bytes least;
     for (DeviceId device : devices_) {
@@ -104,7 +104,7 @@ class SoapSearcher {
       strategy.name = name_of(search);
       plans.push_back({g, std::move(strategy), std::move(chosen)});
     }
-    // Symbolic plans are ranked by their volume, not by any clock; exact ones are judged, all of them.
+    // Of symbolic plans only the one with the least volume is judged; of exact plans all are.
     std::stable_sort(plans.begin(), plans.end(),
                      [](const Planned& a, const Planned& b) { return a.chosen.cost < b.chosen.cost; });
     if (search == SoapSearch::Symbolic && plans.size() > 1) plans.resize(1);
@@ -117,7 +117,7 @@ class SoapSearcher {
   }
 
   Status walk() {
-    // Chains share one grid: that of the best plan on a grid.
+    // Chains share one grid: that of the best exact or symbolic plan.
     std::size_t best_plan = 0;
     for (std::size_t i = 0; i < strategies_.size(); ++i) {
       const auto& judged = outcome_.candidates[i].judged;
@@ -136,7 +136,7 @@ class SoapSearcher {
     seeds.push_back(data_parallel_strategy(problem_.training, meshes));
     seeds.push_back(expert_strategy(problem_.training, problem_.cluster, meshes));
     seeds.push_back(random_strategy(meshes));
-    // Whole layers first: what they share decides most, and an operator alone cannot.
+    // Whole layers first: which devices they share matters most, and no change of a single operator decides it.
     SearchBudget coarse = left();
     coarse.evaluations = (coarse.evaluations + 2) / 3;
     coarse.seconds /= 3;
@@ -180,7 +180,7 @@ class SoapSearcher {
     for (const auto& [reason, number] : counts.pruned) outcome_.counts.pruned[reason] += number;
   }
 
-  // Data parallel, after as many random changes as it has units of operators.
+  // Data parallelism after one random change per unit of operators.
   SoapStrategy random_strategy(SoapMeshes& meshes) const {
     SoapStrategy strategy = data_parallel_strategy(problem_.training, meshes);
     strategy.name = "random";
@@ -192,7 +192,8 @@ class SoapSearcher {
     return strategy;
   }
 
-  // Among those that take little longer than the fastest, and no longer than what people do: what moves least.
+  // Of the candidates within the slack, and not slower than data parallelism or the expert strategy: the one that moves
+  // the fewest bytes.
   void save_bytes() {
     auto limit = static_cast<Picoseconds>(static_cast<double>(outcome_.judged.fair) * (1 + request_.slack));
     for (const SoapCandidate& each : outcome_.candidates)

@@ -42,7 +42,7 @@ struct Case {
   std::vector<DeviceId> devices;
 };
 
-// As `weft simulate` plays a file.
+// As `weft simulate` simulates a file.
 Picoseconds play_file(const Case& on, const std::string& yaml) {
   const Strategy strategy = parse_strategy(yaml, "found.yaml").value();
   const ResolvedStrategy resolved = resolve(strategy, on.training, on.cluster, "found.yaml").value();
@@ -63,7 +63,7 @@ TEST(Soap, WhatIsFoundIsAFileThatTakesAsLong) {
     EXPECT_GE(found.gap, 0);
     for (const SoapCandidate& candidate : found.candidates) {
       ASSERT_TRUE(candidate.judged) << candidate.name << ": " << candidate.error;
-      // Within the slack, who moves fewer bytes wins; never at the cost of being slower than what people do.
+      // Within the slack the fewest bytes win, but never slower than data parallelism or the expert strategy.
       const bool ours = candidate.name != "data parallel" && candidate.name != "expert";
       EXPECT_LE(static_cast<double>(found.judged.fair),
                 static_cast<double>(candidate.judged->fair) * (ours ? 1 + SoapRequest().slack : 1))
@@ -72,7 +72,7 @@ TEST(Soap, WhatIsFoundIsAFileThatTakesAsLong) {
   }
 }
 
-// Two nodes whose groups take turns on a NIC: who is in which of them matters.
+// Two nodes whose groups share a NIC: it matters which devices are in which group.
 TEST(Soap, DevicesThatAreTheSameAreOneAgentUnderAnyNetwork) {
   const Case rnn("rnnlm:hidden=256,vocab=2000", 256, "k80x4:2", 4);
   const Proposals proposals(rnn.training, 4);
@@ -120,7 +120,7 @@ TEST(Soap, AWalkOverLayersIsNoSlowerThanItsSeedsAndThriftyWithinItsSlack) {
   const TiedOutcome found =
       search_tied(rnn.problem, seeds, {.evaluations = 900}, {.patience = 3, .slacks = {0.2, 1}}).value();
   const SoapJudgement fastest = judge(rnn.problem, found.fastest).value();
-  EXPECT_EQ(fastest.fair, found.fair);  // folded as it is unfolded
+  EXPECT_EQ(fastest.fair, found.fair);  // the same with and without folding
   for (const SoapStrategy& seed : seeds) EXPECT_LE(fastest.fair, judge(rnn.problem, seed).value().fair);
   EXPECT_EQ(fastest.bytes_moved, found.bytes);
   ASSERT_FALSE(found.thrifty.empty());
@@ -135,7 +135,7 @@ TEST(Soap, AWalkOverLayersIsNoSlowerThanItsSeedsAndThriftyWithinItsSlack) {
   }
 }
 
-// As FlexFlow counts them: every replica but one sends its gradient and gets the sum back.
+// As FlexFlow counts bytes: every replica but one sends its gradient and receives the sum.
 TEST(Soap, DataParallelismMovesEveryParameterThereAndBack) {
   const Case rnn("rnnlm:hidden=64,vocab=256", 64, "k80x4:2", 3);
   SoapMeshes meshes({8, 1, 1}, rnn.devices);
@@ -147,12 +147,12 @@ TEST(Soap, DataParallelismMovesEveryParameterThereAndBack) {
       parameters += elements * 4;
     }
   const SoapJudgement judged = judge(rnn.problem, data_parallel_strategy(rnn.training, meshes)).value();
-  // Beside them only what is as small as a loss.
+  // Everything else is as small as a loss.
   EXPECT_GE(judged.bytes_moved, 2 * 7 * parameters);
   EXPECT_LE(judged.bytes_moved, 2 * 7 * parameters + 4096);
 }
 
-// A loss has no samples of its own to split: it must not keep the layer before it from some of the devices.
+// A loss cannot be split by samples; that must not restrict the devices of the layer before it.
 TEST(Soap, AVocabularyIsSplitOverSomeOfTheDevices) {
   const Case rnn("rnnlm:hidden=64,vocab=256", 64, "k80x4:2", 4);
   SoapMeshes meshes({8, 1, 1}, rnn.devices);
@@ -205,7 +205,7 @@ TEST(Soap, AxesThatSplitAlikeAreWrittenAsOne) {
   FAIL() << "no linear layer";
 }
 
-// Tables do no products, but a group of them needs a device as well.
+// Embeddings have no matrix products, but a group of them needs a device too.
 TEST(Soap, GroupsOfTablesArePlaced) {
   const Case dlrm("dlrm:rows=256,tables=6", 64, "k80x4:2");
   SoapMeshes meshes({8, 1, 1}, dlrm.devices);
@@ -292,7 +292,7 @@ TEST(Soap, ExactIsNoWorseThanAnyOtherPlanUnderItsOwnJudge) {
     improve_choice(timed.choices, option);
     EXPECT_LE(best.cost, judge_choice(timed.choices, option).cost);
   }
-  // What volumes choose, on the clock of the exact search: every option of theirs is one of its own.
+  // The symbolic choice by the objective of the exact search: every option of the former is one of the latter.
   const LayoutProblem by_volume = make_layout_problem(gpt.training, mesh, volumes);
   const Assignment symbolic = choose_best(by_volume.choices);
   std::vector<std::uint32_t> same;
@@ -303,7 +303,7 @@ TEST(Soap, ExactIsNoWorseThanAnyOtherPlanUnderItsOwnJudge) {
     same.push_back(static_cast<std::uint32_t>(at - timed.splits[v].begin()));
   }
   EXPECT_LE(best.cost, judge_choice(timed.choices, same).cost);
-  // Three layers have the variables of one, three times, and fewer things to find out.
+  // Three layers have three times the variables of one, but fewer distinct eliminations per variable.
   EXPECT_LT(best.distinct, best.eliminations);
 }
 
@@ -318,7 +318,7 @@ TEST(Soap, ALayoutPlanFitsItsMemoryOrThereIsNone) {
   const auto limited = [&](std::int64_t bytes) {
     return choose_best(make_layout_problem(lenet.training, mesh, times, {Bytes{bytes}, Bytes{1 << 12}}).choices);
   };
-  // As much as the best takes is enough; a little less makes it slower, or takes it away.
+  // The memory of the best assignment is enough; with a little less the result is slower, or there is none.
   EXPECT_EQ(limited(std::int64_t{free.memory} << 12).cost, free.cost);
   const Assignment less = limited(std::int64_t{free.memory - 1} << 12);
   EXPECT_LT(less.option.empty() ? 0 : less.memory, free.memory);
@@ -326,7 +326,7 @@ TEST(Soap, ALayoutPlanFitsItsMemoryOrThereIsNone) {
   EXPECT_TRUE(limited(1 << 12).option.empty());
 }
 
-// The judge of plans (forecast) fills what the driver reports of a device, and so does this one.
+// The budget is that of forecasts: the memory that the driver reports, less the headroom.
 TEST(Soap, MemoryIsWhatTheDriverReportsNotWhatIsSold) {
   const Case lenet("lenet", 256, "k80x4:1");
   const DeviceSpec& k80 = lenet.cluster.spec(DeviceId(0));
@@ -336,7 +336,7 @@ TEST(Soap, MemoryIsWhatTheDriverReportsNotWhatIsSold) {
   const SoapStrategy parallel = data_parallel_strategy(lenet.training, meshes);
   SoapProblem problem = lenet.problem;
   const auto held = static_cast<double>(judge(problem, parallel)->most_held.value);
-  // A headroom that leaves enough of what is sold, and too little of what there is.
+  // A headroom that leaves enough of the nominal memory, and too little of what the driver reports.
   problem.headroom = 1 - 2 * held / static_cast<double>(usable.value + sold.value);
   ASSERT_LT(held, static_cast<double>(memory_budget(sold, problem.headroom).value));
   EXPECT_GT(judge(problem, parallel)->over_budget.value, 0);

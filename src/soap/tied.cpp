@@ -10,14 +10,14 @@
 namespace weft {
 namespace {
 
-constexpr double kWorthwhile = 0.0005;      // a gain that is worth going on for
-constexpr std::size_t kSeedsStaggered = 6;  // the fastest of them
+constexpr double kWorthwhile = 0.0005;      // relative improvement that resets the patience
+constexpr std::size_t kSeedsStaggered = 6;  // how many of the fastest seeds are staggered
 
-// What a walk compares: a step's time, or the bytes moved where time is within a limit.
+// A strategy with what a walk minimises: step time, or bytes moved within a time limit.
 struct Found {
   IdVec<OpId, OpConfig> ops;
   Picoseconds time = 0;
-  std::int64_t bytes = 0;  // 0: not asked for
+  std::int64_t bytes = 0;  // 0: the walk minimises time
 };
 
 class Chain {
@@ -32,10 +32,10 @@ class Chain {
 
   void start(const SoapStrategy& strategy, Picoseconds time, std::int64_t bytes) {
     outer_ = strategy.outer;
-    now_ = {adopted(strategy, meshes_), time, bytes};
+    now_ = {renumbered(strategy, meshes_), time, bytes};
     best_ = now_;
   }
-  // Staggers layers one way after the other, as far as that helps.
+  // Tries all staggered placements of layers and keeps those that help.
   void stagger(const SearchClock& clock) {
     openings_ = proposals_.staggered(meshes_);
     play(static_cast<int>(openings_.size()), 0, clock);
@@ -47,11 +47,11 @@ class Chain {
 
   bool opening() const { return opened_ < openings_.size(); }
 
-  // `time_limit`: 0 to walk by time; else by bytes, where the step takes no longer.
+  // `time_limit`: 0 to minimise time; otherwise bytes are minimised over steps within this time.
   void play(int proposals, Picoseconds time_limit, const SearchClock& clock) {
     for (int i = 0; i < proposals; ++i) {
       if (clock.after(0) != StoppedBy::Itself) return;
-      const double spread = -temperature_ * std::log(1 - rng_.uniform());
+      const double tolerance = -temperature_ * std::log(1 - rng_.uniform());
       const std::vector<OpChange> changes = draw();
       ++counts_.considered;
       if (changes.empty()) {
@@ -67,7 +67,7 @@ class Chain {
       }
       if (time_limit > 0) {
         next.bytes = bytes_sent(*program, problem_.training.graph);
-        if (measure(next) > measure(now_) * (1 + spread)) {
+        if (measure(next) > measure(now_) * (1 + tolerance)) {
           ++counts_.pruned["bytes"];
           continue;
         }
@@ -79,8 +79,8 @@ class Chain {
       }
       ++counts_.simulated;
       next.time = *time;
-      if (time_limit > 0 ? next.time > time_limit : measure(next) > measure(now_) * (1 + spread)) continue;
-      // Memory is looked at last: few proposals get here.
+      if (time_limit > 0 ? next.time > time_limit : measure(next) > measure(now_) * (1 + tolerance)) continue;
+      // Memory is checked last: few proposals get here.
       if (measure(next) < measure(best_)) {
         if (memory_need(problem_, *program, schedule_).over_budget.value > 0) {
           ++counts_.pruned["memory"];
@@ -168,7 +168,7 @@ class TiedWalk {
     Picoseconds time;
   };
 
-  // The fastest seeds, their layers staggered where that helps; the best first.
+  // The fastest seeds, with layers staggered where that helps, fastest first.
   std::vector<Start> staggered(const SearchClock& clock) {
     const std::size_t count = std::min(kSeedsStaggered, seeds_.size());
     std::vector<std::optional<Chain>> each(count);
@@ -224,7 +224,7 @@ class TiedWalk {
     return Ok{};
   }
 
-  // Until nothing has been found for a while.
+  // Runs rounds until `patience` of them brought no improvement.
   void walk(Picoseconds time_limit, const SearchClock& clock, const OnProgress& on_progress) {
     const auto still_opening = [](const Chain& chain) { return chain.opening(); };
     const int patience = time_limit > 0 ? (options_.patience + 1) / 2 : options_.patience;
@@ -241,7 +241,7 @@ class TiedWalk {
       best_time_ = leader->best().time;
       best_bytes_ = leader->best().bytes;
       if (Chain::measure(leader->best()) < before * (1 - kWorthwhile)) idle = 0;
-      // Warm chains wander; whoever is far behind starts from the best.
+      // Chains far behind restart from the best; those at higher temperatures may be further behind.
       for (Chain& chain : chains_)
         if (Chain::measure(chain.best()) > Chain::measure(leader->best()) * (1 + chain.temperature()))
           chain.start(best_, best_time_, best_bytes_);
@@ -254,7 +254,7 @@ class TiedWalk {
   const Proposals proposals_;
   const SearchBudget budget_;
   const TiedOptions& options_;
-  std::vector<Seed> seeds_;  // that fit, the fastest first
+  std::vector<Seed> seeds_;  // that fit, fastest first
   std::vector<Chain> chains_;
   SoapStrategy best_;
   Picoseconds best_time_ = 0;

@@ -1,5 +1,6 @@
-// Searches over single operators walk any network of the zoo: the law of delta (exploration_test.cpp) along walks of
-// what MCMC proposes, and MCMC itself, for every family. WEFT_PROPOSALS sets how many proposals a family gets.
+// Searches over single operators on every family of networks of the zoo: incremental simulation equals simulation from
+// scratch (exploration_test.cpp) along walks of MCMC's proposals, and MCMC itself runs. WEFT_PROPOSALS sets the number
+// of proposals per family.
 #include <fmt/core.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -124,7 +125,7 @@ class Walk {
     ASSERT_EQ(exploration_->makespan(), simulate(priced.workload, {.network = options_.network}).value().makespan);
   }
 
-  // What a search prints is a file: parse ∘ print = identity, and it is a strategy for the network.
+  // The tree is printed as a file: parse ∘ print = identity, and it applies to the network.
   void read_back() const {
     const Strategy tree = to_tree(as_written(strategy()), on_.training.graph);
     const Result<Strategy> read = parse_strategy(to_yaml(tree), "found.yaml");
@@ -142,7 +143,7 @@ class Walk {
   const Schedule schedule_ = make_schedule({"gpipe", 1, 1, 0}).value();
   ExploreOptions options_;
   std::optional<Exploration> exploration_;
-  IdVec<MeshId, MeshId> known_;  // by number here: the exploration's
+  IdVec<MeshId, MeshId> known_;  // from mesh ids here to those of the exploration
 };
 
 class ZooExploration : public testing::TestWithParam<std::size_t> {
@@ -160,7 +161,7 @@ TEST_P(ZooExploration, IsWalkedExactly) {
              walk.refused);
 }
 
-// With all that the search does before it walks: exact and symbolic plans, groups of layers, whole layers at a time.
+// The whole search: exact and symbolic plans, groups of layers, the walk over whole layers, the walk over operators.
 TEST_P(ZooExploration, McmcEndsWithAStrategyThatIsAFile) {
   const Trained network(model());
   const Result<SoapOutcome> found =

@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "cost/analytic.h"
-#include "validate/parallel_for.h"
+#include "problem/parallel.h"
 #include "validate/planned.h"
 
 namespace weft {
@@ -105,8 +105,8 @@ SearchValidation validate_search(const std::vector<MeasuredFile>& files, const S
     out.skipped.insert(out.skipped.end(), file.skipped.begin(), file.skipped.end());
   }
   std::vector<std::optional<Result<Published>>> published(rows.size());
-  parallel_for(rows.size(), options.threads,
-               [&](std::size_t i) { published[i] = predict(*rows[i], options, calibration); });
+  for_each_index(rows.size(), options.threads, 1,
+                 [&](std::size_t i) { published[i] = predict(*rows[i], options, calibration); });
 
   std::vector<Searched> problems;
   std::vector<std::size_t> problem_of_row(rows.size(), 0);
@@ -122,7 +122,7 @@ SearchValidation validate_search(const std::vector<MeasuredFile>& files, const S
   }
   std::mutex mutex;
   std::size_t done = 0;
-  parallel_for(problems.size(), options.threads, [&](std::size_t i) {
+  for_each_index(problems.size(), options.threads, 1, [&](std::size_t i) {
     problems[i].run();
     const std::lock_guard lock(mutex);
     if (options.progress) options.progress(++done, problems.size());

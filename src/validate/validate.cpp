@@ -5,7 +5,7 @@
 #include <map>
 
 #include "cost/analytic.h"
-#include "validate/parallel_for.h"
+#include "problem/parallel.h"
 #include "validate/planned.h"
 
 namespace weft {
@@ -164,8 +164,8 @@ Validation validate_measured(const std::vector<MeasuredFile>& files, const Valid
     out.skipped.insert(out.skipped.end(), file.skipped.begin(), file.skipped.end());
   }
   std::vector<std::optional<Result<Prediction>>> found(rows.size());
-  parallel_for(rows.size(), options.threads,
-               [&](std::size_t i) { found[i] = predict(*rows[i], options, calibration, false); });
+  for_each_index(rows.size(), options.threads, 1,
+                 [&](std::size_t i) { found[i] = predict(*rows[i], options, calibration, false); });
   std::vector<const MeasuredRow*> row_of;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (found[i]->ok()) {
@@ -187,7 +187,7 @@ Validation validate_measured(const std::vector<MeasuredFile>& files, const Valid
     return std::abs(out.predictions[a].error) > std::abs(out.predictions[b].error);
   });
   out.worst.resize(std::min(out.worst.size(), options.worst));
-  parallel_for(out.worst.size(), options.threads, [&](std::size_t i) {
+  for_each_index(out.worst.size(), options.threads, 1, [&](std::size_t i) {
     Result<Prediction> again = predict(*row_of[out.worst[i]], options, calibration, true);
     if (again.ok()) out.predictions[out.worst[i]] = std::move(again).value();
   });

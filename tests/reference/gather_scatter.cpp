@@ -1,6 +1,6 @@
-// All-gathers and reduce-scatters as they are called: messages of numbers in a row, without coordinates, that each
-// member fills from its blocks and takes apart again. One collective has messages of one size; parts that differ are
-// padded to one, or sent in messages of their own.
+// All-gathers and reduce-scatters as libraries perform them: contiguous messages without coordinates, which each member
+// packs from its blocks and unpacks again. One collective has messages of one size; parts of different sizes are
+// padded, or sent in separate messages.
 #include <limits>
 #include <stdexcept>
 
@@ -12,7 +12,7 @@ namespace {
 
 using Message = std::vector<double>;
 
-// What the buffers of a collective come to for one group of devices. `parts`: on the side where they are cut.
+// The messages of a collective for one group of devices. `parts`: the blocks on the side where tensors are split.
 class Group {
  public:
   Group(const Communicate& communicate, std::vector<int> members, const std::vector<const std::vector<Block>*>& parts)
@@ -26,8 +26,8 @@ class Group {
 
   const std::vector<int>& members() const { return members_; }
 
-  // The message about one member's parts: `fill` gives the numbers of one of them. Only in padded messages is a part
-  // followed by something, which nobody may read.
+  // Packs the message of one member's parts; `fill` gives the numbers of a part. Only padded messages have padding
+  // after a part, which must not be read.
   template <class Fill>
   Message message(int owner, const Fill& fill) const {
     Message message;
@@ -39,7 +39,7 @@ class Group {
     }
     return message;
   }
-  // The same taken apart: where each part begins.
+  // Unpacks: the offset of each part.
   template <class Take>
   void take_apart(int owner, const Message& message, const Take& take) const {
     std::size_t at = 0;
@@ -51,7 +51,7 @@ class Group {
     if (at != message.size()) throw std::runtime_error("a message is not as long as the parts in it");
   }
 
-  // One collective takes messages of one size; broadcasts and reductions of their own may have any.
+  // One collective has messages of one size; separate broadcasts and reductions may have any.
   void check_sizes(const std::vector<Message>& messages) const {
     if (communicate_.parts == Parts::Grouped) return;
     for (const Message& message : messages)

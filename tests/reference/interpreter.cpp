@@ -104,7 +104,7 @@ void Interpreter::compute(const Compute& compute, const Mesh& mesh) {
   for (std::size_t i = 0; i < outputs.size(); ++i) write(compute.outputs[i], std::move(outputs[i]));
 }
 
-// y[b,q,h.d] of every shard weighed by exp(lse[b,h,q]).
+// y[b,q,h.d] of every shard, weighted by exp(lse[b,h,q]).
 void Interpreter::softmax_merge(const Communicate& communicate, const Mesh& mesh) {
   const std::vector<Block> values = read(communicate.inputs[0]), weights = read(communicate.inputs[1]);
   const std::int64_t heads = graph().tensors()[program().buffers[communicate.inputs[1]].tensor].type.shape[1];
@@ -179,7 +179,7 @@ void Interpreter::communicate(const Communicate& communicate, const Mesh& mesh) 
   }
 }
 
-// Each device by itself: a sum, or y[b,q,h.d] weighed by exp(lse[b,h,q]) and the weights' own sum.
+// On each device: a sum, or y[b,q,h.d] weighted by exp(lse[b,h,q]) and the sum of these weights.
 void Interpreter::combine(const Combine& combine, const Mesh& mesh) {
   const std::size_t results = combine.outputs.size();
   const auto term = [&](std::size_t i, int position) -> const Block& {
@@ -274,8 +274,8 @@ bool Interpreter::play(const Instruction& instruction) {
   return true;
 }
 
-// Scalars are given anew, results are not there yet, and what accumulations add to is zero, unless one begins it: then
-// it is nothing.
+// Before a step: scalars are set again, results are absent, and accumulators are zero, or absent if a first term
+// initialises them.
 void Interpreter::begin_step() {
   std::set<TensorId> accumulators;
   for (OpId op : graph().ops().ids())

@@ -11,13 +11,14 @@
 
 namespace weft::reference {
 
-// Steps of training, one after the other. Every pipeline rank plays what it issues in order (program/issue_order.h);
-// its devices go in step. A receive waits for its send; when no rank can go on, the program is deadlocked.
+// Steps of training, one after the other. Every pipeline rank executes its instructions in issue order
+// (program/issue_order.h), all its devices together. A receive waits for its send; if no rank can continue, the program
+// is deadlocked.
 class Interpreter {
  public:
   // `leaf` gives the whole value of an input (for every micro-batch), a scalar (for every step), a parameter or state.
   using Leaf = std::function<Block(TensorId, int micro_batch)>;
-  // `last`: as a smaller last micro-batch plays it.
+  // `last`: the program of a smaller last micro-batch.
   Interpreter(const Program& program, const Graph& graph, Leaf leaf, std::optional<LastMicroBatch> last = {})
       : program_(program), graph_(graph), last_(last), leaf_(std::move(leaf)) {}
 
@@ -26,11 +27,11 @@ class Interpreter {
   void round_as_typed() { rounds_ = true; }
 
   // Throws std::runtime_error when a device reads what it does not hold, a result does not have the layout the program
-  // says, or ranks wait for each other for ever.
+  // states, or ranks are deadlocked.
   void run(const Schedule& schedule);
 
-  // The whole tensor of a buffer that outlives the step, put together from the devices; throws when replicas differ, or
-  // nothing has been there.
+  // The whole tensor of a buffer that outlives the step, assembled from the devices; throws if replicas differ or it
+  // was never written.
   Block whole(BufferId buffer) const;
 
  private:
@@ -39,7 +40,7 @@ class Interpreter {
     int micro_batch;  // −1: kept from step to step
     auto operator<=>(const Slot&) const = default;
   };
-  // As the micro-batch at hand has them.
+  // Of the current micro-batch.
   bool plays_last() const { return last_ && micro_batch_ + 1 == micro_batches_; }
   const Program& program() const { return plays_last() ? last_->program : program_; }
   const Graph& graph() const { return plays_last() ? last_->graph : graph_; }
@@ -62,8 +63,8 @@ class Interpreter {
   Leaf leaf_;
   bool rounds_ = false;
   int micro_batch_ = 0, micro_batches_ = 0;
-  bool first_ = false;                                                // it is the first that comes to the stage
-  std::set<BufferId> begun_;                                          // sums that begin with a term
+  bool first_ = false;                                                // it is the stage's first micro-batch
+  std::set<BufferId> begun_;                                          // accumulators that this term initialises
   std::map<Slot, std::vector<Block>> values_;                         // one block per position of the buffer's mesh
   std::map<std::pair<TransferId, int>, std::vector<Block>> mailbox_;  // sent and not yet received
 };

@@ -1,4 +1,4 @@
-// What every kernel is written in: named operands addressed by the positions of the operator's axes.
+// The vocabulary of kernels: named operands, addressed by the positions of the operator's axes.
 #pragma once
 
 #include <span>
@@ -14,7 +14,7 @@ namespace weft::reference {
 
 using At = std::vector<std::int64_t>;  // the global position of every axis
 
-// An operand under the current positions. Absent operands (a gradient nobody asked for) read as zero.
+// An operand under the current positions. Absent operands (gradients that are not needed) read as zero.
 class Ref {
  public:
   Ref() = default;

@@ -9,7 +9,7 @@
 namespace weft::reference {
 namespace {
 
-// An operand while one axis runs and the others stand still: only the dimensions that move with it are looked up anew.
+// An operand along one axis with the others fixed: only dimensions that depend on that axis are recomputed.
 class Line {
  public:
   Line(const Ref& ref, std::size_t axis) : ref_(ref) {
@@ -19,7 +19,7 @@ class Line {
       stride *= ref.block().held()[d].size();
     }
   }
-  // False: outside of the tensor wherever the axis stands.
+  // False: outside of the tensor at every position of the axis.
   bool begin(const At& at) {
     fixed_ = 0;
     return add(standing_, at, fixed_);

@@ -29,7 +29,7 @@ Shards shards_of(const Program& program, const Graph& graph) {
 
 namespace {
 
-// Beyond 1e-9; where a step overflows, what is not finite counts as equal.
+// Differs by more than 1e-9; where a step overflows, non-finite values count as equal.
 bool differ(const Block& actual, const Block& expected) {
   for (std::size_t i = 0; i < actual.values().size(); ++i)
     if (!(std::fabs(actual.values()[i] - expected.values()[i]) <=
@@ -41,7 +41,7 @@ bool differ(const Block& actual, const Block& expected) {
 
 bool accumulates(OpKind kind) { return kind == OpKind::Accumulate || kind == OpKind::AccumulateLoss; }
 
-// What the program has made of a step; empty, or what differs.
+// Compares the state after a step; empty, or the first difference.
 std::string problem_of(const TrainingGraph& training, const Program& program, const Interpreter& interpreter,
                        const IdVec<TensorId, Block>& values) {
   const Graph& graph = training.graph;

@@ -1,4 +1,4 @@
-// Whether a program trains as one device does.
+// Whether a program trains as one device would.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace weft::reference {
 
-// What a player gives with a step.
+// The scalar inputs of a step.
 struct StepNumbers {
   double step = 1, learning_rate = 0.01, loss_scale = 1;
 };
@@ -32,14 +32,14 @@ class OneDevice {
         last_(last),
         last_shards_(std::move(last_shards)) {}
 
-  // The whole value of a leaf for a micro-batch of the step at hand: samples, the step's numbers, weights as they are
-  // when training begins. States are zero.
+  // The whole value of a leaf for a micro-batch of the current step: samples, the step's scalars, initial weights.
+  // States are zero.
   Block given(TensorId leaf, int micro_batch) const;
-  // The numbers for `given`; the step after the last that was played.
+  // Sets the scalars of the next step, which `given` then returns; play() executes the step.
   void begin(const StepNumbers& numbers) { numbers_ = numbers; }
   void play();
 
-  // Everything as the last micro-batch and the step left it.
+  // All tensors after the last micro-batch and the step.
   const IdVec<TensorId, Block>& values() const { return values_; }
   // A parameter or state as it is now.
   Block kept(TensorId leaf) const;
@@ -48,7 +48,7 @@ class OneDevice {
   const Graph& graph_of(int micro_batch) const {
     return last_ && micro_batch + 1 == micro_batches_ ? *last_ : training_.graph;
   }
-  // Of the step's samples, those of a micro-batch.
+  // The share of the step's samples that a micro-batch has.
   double share_of(int micro_batch) const;
 
   const TrainingGraph& training_;
@@ -59,7 +59,7 @@ class OneDevice {
   StepNumbers numbers_;
   int played_ = 0;
   IdVec<TensorId, Block> values_;
-  std::map<TensorId, Block> kept_;  // what steps have changed, by storage
+  std::map<TensorId, Block> kept_;  // values that steps have changed, by storage
 };
 
 // Steps on one device and by the program, with the same seeded values: empty, or the first parameter whose gradient or

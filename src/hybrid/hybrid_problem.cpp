@@ -1,4 +1,4 @@
-#include "hybrid/hybrid_search_space.h"
+#include "hybrid/hybrid_problem.h"
 
 namespace weft {
 namespace {

@@ -1,4 +1,4 @@
-#include "hybrid/replica_data.h"
+#include "hybrid/data_parallel_cost.h"
 
 #include <algorithm>
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// Ranks are numbered tp, cp, ep, dp, copies, innermost first; ep is a part of cp, beyond that of dp
+// Ranks are numbered tp, cp, ep, dp, copies, innermost first; ep takes its devices from cp first, then from dp
 // (strategy/shorthand.h).
 ReplicaGroups replica_groups(const HybridPlan& plan) {
   const std::int64_t ep_of_cp = std::gcd<std::int64_t>(plan.ep, plan.cp), ep_of_dp = plan.ep / ep_of_cp;
@@ -28,7 +28,7 @@ ReplicaGroups replica_groups(const HybridPlan& plan) {
 
 namespace {
 
-// Collectives over mesh axes, in order.
+// A sequence of collectives over mesh axes.
 using Way = std::vector<std::pair<Collective, MeshAxes>>;
 
 class Finder {
@@ -42,7 +42,7 @@ class Finder {
         groups_(replica_groups(plan)),
         mesh_(make_mesh()) {}
 
-  ReplicaData run() {
+  DataParallelCosts run() {
     add_section(block_.before);
     of_layer_ = true;
     for (const SectionCost& kind : block_.kinds) add_section(kind);
@@ -57,10 +57,10 @@ class Finder {
         replicas.add(axis);
       data_.tied_reduce = costs_.collective(Collective::AllReduce, replicas, bytes).seconds;
     }
-    data_.whole_world = costs_.collective(Collective::AllReduce, StridedGroup{problem_.devices, 1}, 8).seconds;
+    data_.world_all_reduce = costs_.collective(Collective::AllReduce, StridedGroup{problem_.devices, 1}, 8).seconds;
     double all = 0;
-    for (const ReplicaData::Step& step : data_.steps) all += step.part;
-    for (ReplicaData::Step& step : data_.steps) step.part /= all;
+    for (const DataParallelCosts::Step& step : data_.steps) all += step.part;
+    for (DataParallelCosts::Step& step : data_.steps) step.part /= all;
     double longest = 0;
     for (const auto& [share, seconds] : time_of_share_)
       if (seconds > longest) {
@@ -75,9 +75,9 @@ class Finder {
   // The axes of the strategy tree (strategy/shorthand.cpp), without stages.
   Mesh make_mesh() {
     std::vector<MeshAxis> axes;
-    const auto add = [&](const char* name, const StridedGroup& group, bool spreads) {
+    const auto add = [&](const char* name, const StridedGroup& group, bool shards) {
       if (group.size == 1) return;
-      if (spreads) over_ |= MeshAxes{1} << axes.size();
+      if (shards) over_ |= MeshAxes{1} << axes.size();
       axes.push_back({name, static_cast<int>(group.size)});
       shapes_.push_back(group);
     };
@@ -100,7 +100,7 @@ class Finder {
     return std::move(mesh).value();
   }
 
-  // As operators want it, on the plan's mesh.
+  // The layout in which operators use the parameter, on the plan's mesh.
   Layout wanted(const ParameterCost& parameter) const {
     Layout layout = replicated(parameter.layout.mesh, mesh_, {});
     layout.dims = parameter.layout.dims;
@@ -126,29 +126,30 @@ class Finder {
 
   struct Ways {
     Layout layout;
-    bool apart;
+    bool summed_over_tp;
     Way gather, reduce;
   };
   const Ways& ways_of(const ParameterCost& parameter) {
     const Layout used = wanted(parameter);
     for (const Ways& each : known_)
-      if (each.layout == used && each.apart == parameter.apart) return each;
+      if (each.layout == used && each.summed_over_tp == parameter.summed_over_tp) return each;
     const Layout kept = plan_.zero > 0 ? split_over(used, mesh_, over_) : used;
     Layout made = used;
     const MeshAxes cut = split_axes(used);
     for (std::size_t axis = 0; axis < mesh_.axes().size(); ++axis) {
       const bool tensor = mesh_.axes()[axis].name == "tp";
-      if ((cut >> axis & 1u) == 0 && (!tensor || parameter.apart) && mesh_.axes()[axis].size > 1)
+      if ((cut >> axis & 1u) == 0 && (!tensor || parameter.summed_over_tp) && mesh_.axes()[axis].size > 1)
         made.partial[axis] = Reducer::Sum;
     }
-    return known_.emplace_back(Ways{used, parameter.apart, way(kept, used), way(made, kept)});
+    return known_.emplace_back(Ways{used, parameter.summed_over_tp, way(kept, used), way(made, kept)});
   }
 
   static std::int64_t width(const std::optional<DType>& sent, std::int64_t bytes, std::int64_t elements) {
     return sent ? bytes_of(*sent, elements) : bytes;
   }
 
-  // Bytes of whole parameters along a way; sums become smaller on it, gathered parts larger.
+  // Seconds of a sequence of collectives. `bytes`: of whole parameters; reduce-scatters shrink them, gathers enlarge
+  // them.
   double take(const Way& way, std::int64_t bytes) {
     double seconds = 0;
     for (const auto& [collective, axes] : way)
@@ -169,7 +170,7 @@ class Finder {
   }
 
   void add_step(GroupCost::Taken taken) {
-    for (ReplicaData::Step& step : data_.steps)
+    for (DataParallelCosts::Step& step : data_.steps)
       if (step.spare == taken.spare && alike(step.links, taken.links)) {
         step.part += taken.seconds;
         return;
@@ -177,7 +178,7 @@ class Finder {
     data_.steps.push_back({taken.seconds, taken.spare, std::move(taken.links)});
   }
 
-  // Small sections travel together until a bucket is full; each has its share of the time. ZeRO-3 has units instead.
+  // Small sections share a bucket until it is full; each gets its share of the time. ZeRO-3 has units instead.
   double joined(const Way& way, std::int64_t bytes) {
     const SoftwareStack& stack = problem_.stack();
     const bool scatters = plan_.zero == 2 && stack.scatter_bucket.value.value > 0;
@@ -191,7 +192,7 @@ class Finder {
   }
 
   void add_section(const SectionCost& section) {
-    SectionData& made = data_.sections.emplace_back();
+    SectionSync& made = data_.sections.emplace_back();
     struct Piece {
       Way way;
       std::int64_t bytes = 0;
@@ -234,14 +235,15 @@ class Finder {
   const Mesh mesh_;
   std::vector<Ways> known_;
   bool of_layer_ = false;
-  std::map<std::pair<std::int32_t, std::int32_t>, double> time_of_share_;  // of units and memory: seconds
-  ReplicaData data_;
+  std::map<std::pair<std::int32_t, std::int32_t>, double>
+      time_of_share_;  // seconds by shares of compute units and memory bandwidth
+  DataParallelCosts data_;
 };
 
 }  // namespace
 
-ReplicaData make_replica_data(const PlanProblem& problem, GroupCosts& groups, const HybridPlan& plan,
-                              const BlockCosts& block) {
+DataParallelCosts data_parallel_costs(const PlanProblem& problem, GroupCosts& groups, const HybridPlan& plan,
+                                      const BlockCosts& block) {
   return Finder(problem, groups, plan, block).run();
 }
 

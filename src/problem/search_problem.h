@@ -1,13 +1,13 @@
-// What a search may ask of a problem, and nothing else: write a search against this concept in one file, and it runs on
-// every problem that has it (examples/hill_climb.cpp does). HybridProblem (hybrid/hybrid_search_space.h) is one.
+// The interface between a search and its problem. A search written against this concept (examples/hill_climb.cpp) runs
+// on every problem that models it, such as HybridProblem (hybrid/hybrid_problem.h).
 //
 //   random(rng)              any candidate of the space
-//   neighbour(candidate, rng) one that is almost the same
-//   judge(candidate)         its step time in seconds; none where it does not fit or cannot be built
-//   name(candidate)          as people and `weft simulate` read it
+//   neighbour(candidate, rng) a similar candidate
+//   judge(candidate)         its step time in seconds; none if it does not fit or does not compile
+//   name(candidate)          as shorthand, for people and `weft simulate`
 //
-// All are const and safe from several threads. Random numbers come from the generator that is passed in, so that a seed
-// gives the same search everywhere.
+// All are const and safe from several threads. Random numbers come only from the generator that is passed in, so that a
+// seed determines the search.
 #pragma once
 
 #include <concepts>

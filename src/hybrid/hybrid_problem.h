@@ -1,9 +1,9 @@
-// The hybrid space as a SearchProblem, judged by composition.
+// The hybrid space as a SearchProblem (problem/search_problem.h), whose judge is composition.
 #pragma once
 
 #include "hybrid/compose.h"
 #include "hybrid/hybrid_space.h"
-#include "problem/search_space.h"
+#include "problem/search_problem.h"
 
 namespace weft {
 
@@ -15,7 +15,7 @@ class HybridProblem {
   HybridProblem(const PlanProblem& problem, const CostModel& cost, const SpaceOptions& options = {}, int threads = 0);
 
   HybridPlan random(Rng& rng) const { return space_.plans[rng.below(space_.plans.size())]; }
-  // Of some plans drawn at random, the one that has most in common.
+  // Of some plans drawn at random, the one with the most fields equal to those of `plan`.
   HybridPlan neighbour(const HybridPlan& plan, Rng& rng) const;
   std::optional<double> judge(const HybridPlan& plan) const;
   std::string name(const HybridPlan& plan) const { return print(shorthand_of(parallelism_of(plan, problem_.layers))); }

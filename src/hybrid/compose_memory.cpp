@@ -1,0 +1,138 @@
+// The memory of a plan's fullest rank: what it keeps from step to step, what micro-batches in flight hold, and the
+// largest temporary memory above both.
+#include <algorithm>
+
+#include "forecast/memory.h"
+#include "hybrid/compose.h"
+
+namespace weft {
+namespace {
+
+// Memory of a pass over a stage: the change from its beginning to its end, and its peak above its beginning.
+struct Passed {
+  std::int64_t net = 0, most = 0;
+
+  void add(std::int64_t above, std::int64_t left) {
+    most = std::max(most, net + above);
+    net += left;
+  }
+};
+struct Chunk {
+  Passed forward, backward, input, weight;
+
+  const Passed& of(Body body) const {
+    return body == Body::Forward         ? forward
+           : body == Body::Backward      ? backward
+           : body == Body::BackwardInput ? input
+                                         : weight;
+  }
+};
+
+}  // namespace
+
+Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
+                                   const PipelineTable& table) const {
+  const ReplicaGroups groups = replica_groups(plan);
+  const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
+  const auto at = [&](std::int32_t i) -> const SectionCost& {
+    return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
+  };
+  const SoftwareStack& stack = problem_.stack();
+  const bool tied = problem_.model().tied_embeddings && plan.pp > 1;
+  int communicators = (plan.tp > 1) + (plan.pp > 1) + (tied ? 1 : 0);
+  // Communicators: context parallelism, expert parallelism, gradients over all replicas (dense and expert ones), and
+  // copies of hybrid sharding.
+  communicators += plan.cp > 1;
+  communicators += plan.ep > 1;
+  communicators += groups.shards() > std::max(plan.cp, plan.ep);
+  communicators += plan.ep > 1 && groups.expert_shards() > 1;
+  communicators += plan.copies > 1;
+  const bool one_axis =
+      plan.tp == problem_.devices || plan.dp / plan.copies == problem_.devices || plan.cp == problem_.devices;
+  if (problem_.devices > 1 && !one_axis) ++communicators;  // of all devices
+  const MemoryOverheads& overheads = memory_overheads();
+  // What a device keeps of a section, sharded by the plan's ZeRO stage. unit: bytes that ZeRO-3 gathers for it.
+  struct Kept {
+    HeldBytes held;
+    std::int64_t elements = 0, unit = 0;
+  };
+  thread_local std::vector<Kept> kept_of;
+  kept_of.clear();
+  for (std::int32_t i = 0; i < sections; ++i) {
+    const SectionCost& section = at(i);
+    Kept& made = kept_of.emplace_back();
+    for (const bool expert : {false, true}) {
+      const KeptBytes& kept = expert ? section.expert : section.dense;
+      const std::int64_t shards = expert ? groups.expert_shards() : groups.shards();
+      made.held.parameters.value += plan.zero >= 3 ? kept.parameters / shards : kept.parameters;
+      made.held.gradients.value += plan.zero >= 2 ? kept.gradients / shards : kept.gradients;
+      made.held.optimizer.value += plan.zero >= 1 ? kept.optimizer / shards : kept.optimizer;
+      made.elements +=
+          (expert ? section.stored_expert_elements : section.stored_elements) / (plan.zero >= 3 ? shards : 1);
+    }
+    if (i > 0 && i + 1 < sections) made.unit = section.dense.parameters + section.expert.parameters;
+  }
+  Need fullest;
+  for (int rank = 0; rank < table.ranks(); ++rank) {
+    HeldBytes held;
+    std::int64_t largest_unit = 0, saved_all = 0, above = 0, elements = 0;
+    const auto keep = [&](std::int32_t section) {
+      const Kept& kept = kept_of[static_cast<std::size_t>(section)];
+      held.parameters += kept.held.parameters;
+      held.gradients += kept.held.gradients;
+      held.optimizer += kept.held.optimizer;
+      elements += kept.elements;
+      largest_unit = std::max(largest_unit, kept.unit);
+    };
+    thread_local std::vector<Chunk> chunks;
+    chunks.clear();
+    for (int chunk = 0; chunk < table.chunks(); ++chunk) {
+      const int stage = table.stage_at(rank, chunk);
+      const std::vector<std::int32_t>& list = stages.sections[static_cast<std::size_t>(stage)];
+      for (std::int32_t section : list) keep(section);
+      if (tied && stage + 1 == plan.pp * plan.vpp) keep(0);
+      Chunk& of = chunks.emplace_back();
+      for (std::int32_t section : list) of.forward.add(at(section).most_forward, at(section).net_forward);
+      const bool split = !table.in_flight_split(rank).empty();
+      for (auto section = list.rbegin(); section != list.rend(); ++section) {
+        const SectionCost& cost = at(*section);
+        if (!split) of.backward.add(cost.most_backward, -cost.net_forward);
+        if (split) of.input.add(cost.most_input, cost.net_input);
+        if (split) of.weight.add(cost.most_weight, -cost.net_forward - cost.net_input);
+      }
+    }
+    if (table.in_flight_split(rank).empty()) {
+      const std::vector<std::int32_t>& in_flight = table.in_flight(rank);
+      for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+        const Chunk& of = chunks[chunk];
+        // A short table may stand for more micro-batches than it has; GPipe keeps all of them.
+        saved_all += (plan.schedule == PlanSchedule::GPipe ? plan.micro_batches : in_flight[chunk]) * of.forward.net;
+        // The peak above all that is in flight: in the last one's forward pass or in the first one's backward pass.
+        above = std::max({above, of.forward.most - of.forward.net, of.backward.most});
+      }
+    } else {
+      for (const InFlight& moment : table.in_flight_split(rank)) {
+        std::int64_t saved = 0;
+        for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk)
+          saved += moment.whole[chunk] * chunks[chunk].forward.net +
+                   moment.half[chunk] * (chunks[chunk].forward.net + chunks[chunk].input.net);
+        const std::int64_t most = chunks[static_cast<std::size_t>(moment.chunk)].of(moment.body).most;
+        if (saved + most <= saved_all + above) continue;
+        saved_all = saved;
+        above = most;
+      }
+    }
+    held.activations.value = saved_all;
+    held.buffers.value = above;
+    if (plan.zero >= 3 && groups.shards() > 1)
+      held.buffers.value += std::max(1, stack.gathers_in_flight.value) * largest_unit;
+    // Flat copies that a sharded optimizer keeps, in proportion to the parameters that the device holds.
+    const std::int64_t flat_copies = plan.zero > 0 ? elements * stack.kept_per_parameter.value : 0;
+    const std::int64_t total = reserved_estimate(held).value + flat_copies + overheads.context.value.value +
+                               overheads.communicator.value.value * communicators;
+    if (total > fullest.memory) fullest = {total, saved_all};
+  }
+  return fullest;
+}
+
+}  // namespace weft

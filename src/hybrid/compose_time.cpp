@@ -1,0 +1,300 @@
+// The step time of a plan: sections become stages, stages a pipeline; then gradients that are still to be reduced and
+// the optimizer's step.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "hybrid/compose.h"
+
+namespace weft {
+
+// Of a transfer from every device to the one `distance` ranks further. Where the receiving group of one node `alike`
+// will hold the same tensor, the stack may send a part to each, and they all-gather the parts.
+double Composer::transfer_time(std::int64_t distance, std::int64_t bytes, const StridedGroup& alike) const {
+  const StridedGroup gathering = problem_.stack().p2p_in_parts.value ? alike : StridedGroup{};
+  const std::lock_guard lock(mutex_);
+  const auto [found, fresh] = transfers_.try_emplace({distance, bytes, gathering}, 0);
+  if (fresh)
+    found->second = std::max(groups_.transfer(distance, bytes / gathering.size).seconds,
+                             groups_.collective(Collective::AllGather, gathering, bytes).seconds);
+  return found->second;
+}
+
+struct Composer::StageWork {
+  struct Effective {
+    double forward, input, weight, slow;
+  };
+  std::vector<Effective> sections;
+  std::vector<StageTimes> stages;
+  std::vector<StreamTimes> streams;  // by stage, with data-parallel communication in every micro-batch; else empty
+  double transfer = 0;               // between stages, where the sender does not wait for it
+};
+
+double Composer::skipped_accumulation(const HybridPlan& plan, const SectionCost& cost) {
+  return cost.accumulate / plan.micro_batches;
+}
+
+void Composer::play_data_parallel(const HybridPlan& plan, const BlockCosts& block, const DataParallelCosts& data,
+                                  const Stages& stages, StageWork& work) const {
+  const SoftwareStack& stack = problem_.stack();
+  const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
+  const auto at = [&](std::int32_t i) -> const SectionCost& {
+    return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
+  };
+  const ReplicaGroups groups = replica_groups(plan);
+  const std::vector<SectionOverlap>& sharing = sharing_of(block, data);
+  const bool overlap = stack.gradient_overlap.value;
+  thread_local std::vector<StreamSection> streamed;
+  streamed.resize(static_cast<std::size_t>(sections));
+  for (std::int32_t i = 0; i < sections; ++i) {
+    const SectionCost& cost = at(i);
+    const SectionSync& sync = data.sections[static_cast<std::size_t>(i)];
+    StreamSection& made = streamed[static_cast<std::size_t>(i)];
+    made.forward = cost.forward;
+    made.backward = cost.backward - cost.accumulate;
+    made.forward_overlap = sharing[static_cast<std::size_t>(i)].forward;
+    made.backward_overlap = sharing[static_cast<std::size_t>(i)].backward;
+    made.forward_spans = sharing[static_cast<std::size_t>(i)].forward_spans;
+    made.backward_spans = sharing[static_cast<std::size_t>(i)].backward_spans;
+    // Reduced gradients are accumulated in shards: on the communication stream or, where computation waits for
+    // reductions, on the computation stream.
+    const double adds = (cost.accumulate - skipped_accumulation(plan, cost)) / static_cast<double>(groups.shards());
+    if (!overlap) made.adds = adds;
+    made.forward_done = cost.forward_done;
+    made.backward_done = std::min(cost.backward_done, made.backward);
+    made.gathers.clear();
+    made.reduces.clear();
+    if (plan.zero == 3)
+      for (const FusedCollective& piece : sync.gathers) {
+        StreamGather& of = made.gathers.emplace_back();
+        of.forward = piece.seconds;
+        if (stack.reshard_after_forward.value && i > 0) of.backward = piece.seconds;
+        of.forward_use = of.backward_use = std::numeric_limits<double>::infinity();
+        for (std::int32_t parameter : piece.parameters) {
+          const ParameterCost& each = cost.parameters[static_cast<std::size_t>(parameter)];
+          of.forward_use = std::min(of.forward_use, each.forward_use);
+          of.backward_use = std::min(of.backward_use, each.backward_use);
+        }
+      }
+    for (const FusedCollective& piece : sync.reduces) {
+      StreamReduce& of = made.reduces.emplace_back();
+      of.takes = piece.seconds;
+      if (overlap) of.takes += adds * piece.seconds / sync.reduce;
+      for (std::int32_t parameter : piece.parameters)
+        of.ready = std::max(of.ready, cost.parameters[static_cast<std::size_t>(parameter)].backward_ready);
+      of.ready = std::min(of.ready, made.backward);
+    }
+  }
+  // Parameters of no layer are one unit, gathered at the beginning and reduced at the end.
+  const bool rest = plan.zero == 3 && stages.sections.size() == 1;
+  if (rest) {
+    StreamSection &first = streamed.front(), &last = streamed.back();
+    if (problem_.model().tied_embeddings && stack.reshard_after_forward.value)
+      for (const StreamGather& piece : first.gathers) last.gathers.push_back({0, piece.forward, 0, 0});
+    for (StreamGather& piece : last.gathers)
+      if (piece.forward > 0) first.gathers.push_back({std::exchange(piece.forward, 0), 0, 0, 0});
+    for (const StreamReduce& piece : last.reduces) first.reduces.push_back({piece.takes, first.backward});
+    last.reduces.clear();
+  }
+  const StreamRules rules{stack.prefetch_forward.value, stack.prefetch_backward.value, stack.gathers_in_flight.value,
+                          overlap, rest};
+  const int micro_batches = stages.sections.size() == 1 ? plan.micro_batches : std::min(plan.micro_batches, 2);
+  for (std::size_t stage = 0; stage < stages.sections.size(); ++stage) {
+    const bool same = stage > 0 && stages.sections[stage] == stages.sections[stage - 1];
+    work.streams.push_back(same ? work.streams.back()
+                                : play_streams(streamed, stages.sections[stage], rules, micro_batches));
+    double weight = 0;
+    for (std::int32_t section : stages.sections[stage]) weight += at(section).backward_weight;
+    const StreamTimes& of = work.streams.back();
+    weight = std::min(weight, 0.9 * of.backward);
+    StageTimes& times = work.stages[stage];
+    times.forward = of.forward;
+    times.backward_input = of.backward - weight;
+    times.backward_weight = weight;
+  }
+}
+
+const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const BlockCosts& block,
+                                             const DataParallelCosts& data, const Stages& stages) const {
+  const SoftwareStack& stack = problem_.stack();
+  const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
+  const auto at = [&](std::int32_t i) -> const SectionCost& {
+    return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
+  };
+  const bool has_replicas = plan.dp * plan.cp > 1;
+  thread_local StageWork work;
+  std::vector<StageWork::Effective>& effective = work.sections;
+  effective.clear();
+  work.streams.clear();
+  const std::vector<SectionOverlap>* const sharing =
+      has_replicas && plan.zero < 2 ? &device_sharing(block, data) : nullptr;
+  for (std::int32_t i = 0; i < sections; ++i) {
+    const SectionCost& cost = at(i);
+    double slow = 1;
+    if (sharing && cost.backward > 0)
+      slow += (1 / (*sharing)[static_cast<std::size_t>(i)].backward.compute - 1) *
+              std::min(1.0, cost.compute_backward / cost.backward);
+    const double backward = cost.backward - skipped_accumulation(plan, cost);
+    const double weight =
+        std::min(std::max(0.0, cost.backward_weight - skipped_accumulation(plan, cost)), 0.9 * backward);
+    effective.push_back({cost.forward, backward - weight, weight, slow});
+  }
+
+  std::vector<StageTimes>& times = work.stages;
+  times.assign(stages.sections.size(), {});
+  if (has_replicas && plan.zero >= 2) {
+    play_data_parallel(plan, block, data, stages, work);
+  } else {
+    for (std::size_t stage = 0; stage < times.size(); ++stage)
+      for (std::int32_t section : stages.sections[stage]) {
+        const StageWork::Effective& of = effective[static_cast<std::size_t>(section)];
+        times[stage].forward += of.forward;
+        times[stage].backward_input += of.input;
+        times[stage].backward_weight += of.weight;
+      }
+  }
+  for (std::size_t stage = 0; stage < times.size(); ++stage)
+    times[stage].backward_head = at(stages.sections[stage].back()).recompute_head;
+  double& transfer = work.transfer;
+  transfer = 0;
+  if (plan.pp > 1) {
+    transfer =
+        transfer_time(problem_.devices / plan.pp, block.boundary_bytes, {plan.sequence_parallel ? 1 : plan.tp, 1});
+    if (!stack.p2p_overlap.value)  // the sender waits
+      for (std::size_t stage = 0; stage < times.size(); ++stage) {
+        if (stage + 1 < times.size()) times[stage].forward += transfer;
+        if (stage > 0) times[stage].backward_input += transfer;
+      }
+    if (!stack.p2p_overlap.value) transfer = 0;  // it is in the sender's time
+  }
+  return work;
+}
+
+void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const DataParallelCosts& data,
+                         const Stages& stages, const PipelineClock& clock, double bound_above,
+                         Composition& made) const {
+  const SoftwareStack& stack = problem_.stack();
+  const PipelineTable& table = clock.table();
+  const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
+  const auto at = [&](std::int32_t i) -> const SectionCost& {
+    return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
+  };
+  const bool has_replicas = plan.dp * plan.cp > 1;
+  made.bound_s = bound_of(plan, block, data, stages, table, 1);
+  if (bound_above > 0 && made.bound_s > bound_above) return;
+  const StageWork& stage_work = work_of(plan, block, data, stages);
+  const std::vector<StageWork::Effective>& effective = stage_work.sections;
+  const std::vector<StageTimes>& times = stage_work.stages;
+
+  const double micro_batches = plan.micro_batches;
+  double busiest = 0, exposed_data = 0;
+  thread_local std::vector<double> work;  // by rank, of one micro-batch
+  work.assign(static_cast<std::size_t>(table.ranks()), 0);
+  for (int rank = 0; rank < table.ranks(); ++rank) {
+    double& own = work[static_cast<std::size_t>(rank)];
+    for (int chunk = 0; chunk < table.chunks(); ++chunk) {
+      const StageTimes& of = times[static_cast<std::size_t>(table.stage_at(rank, chunk))];
+      own += of.forward + of.backward_input + of.backward_weight;
+    }
+    busiest = std::max(busiest, own);
+  }
+
+  thread_local PipelineTimes played;
+  if (!stage_work.streams.empty() && times.size() == 1) {
+    const double all = stage_work.streams.front().all;
+    played = {all, {all}, {all}, {times.front().backward_input + times.front().backward_weight}};
+    busiest = work.front() = all / micro_batches;
+  } else {
+    clock.play(times, stage_work.transfer, played);
+  }
+
+  // The gradient of a tied embedding is reduced on the first and on the last stage after backward, then exchanged.
+  const int last_stage = static_cast<int>(stages.sections.size()) - 1;
+  const auto rank_of = [&](int stage) {
+    for (int place = 0; place < table.ranks() * table.chunks(); ++place)
+      if (table.stage_at(place / table.chunks(), place % table.chunks()) == stage) return place / table.chunks();
+    return 0;
+  };
+  const int first_rank = rank_of(0), last_rank = rank_of(last_stage);
+  const bool tied = problem_.model().tied_embeddings && first_rank != last_rank && block.before.dense.gradients > 0;
+  double summed = 0;
+
+  // Gradients are reduced during the last micro-batch's backward pass, or after it.
+  const ReplicaGroups groups = replica_groups(plan);
+  double finish = 0, step_tail = 0;
+  for (int rank = 0; rank < table.ranks(); ++rank) {
+    double data_free = 0, end = played.rank_end[static_cast<std::size_t>(rank)], optimizer = 0, gather = 0;
+    int operators = 0;
+    thread_local std::vector<std::pair<double, int>> order;
+    order.clear();
+    for (int chunk = 0; chunk < table.chunks(); ++chunk)
+      order.emplace_back(played.chunk_end[static_cast<std::size_t>(rank * table.chunks() + chunk)], chunk);
+    std::sort(order.begin(), order.end());
+    double late = 0;
+    const bool split = !table.in_flight_split(rank).empty();  // the last pass computes gradients of weights only
+    for (const auto& [chunk_end, chunk] : order) {
+      const auto place = static_cast<std::size_t>(rank * table.chunks() + chunk);
+      const auto& list = stages.sections[static_cast<std::size_t>(table.stage_at(rank, chunk))];
+      double now = chunk_end - played.chunk_last[place] + late;
+      for (auto section = list.rbegin(); section != list.rend(); ++section) {
+        const StageWork::Effective& of = effective[static_cast<std::size_t>(*section)];
+        const SectionSync& sync = data.sections[static_cast<std::size_t>(*section)];
+        const double alone = split ? of.weight : of.input + of.weight;
+        const double busy = std::clamp(data_free - now, 0.0, alone);
+        const double extra = plan.zero < 2 ? busy * (of.slow - 1) / std::max(of.slow, 1.0) : 0;
+        now += alone + extra;
+        late += extra;
+        if (has_replicas && plan.zero < 2 && !(tied && *section == 0))
+          data_free = std::max(stack.gradient_overlap.value ? now : end + late, data_free) + sync.reduce;
+        const SectionCost& cost = at(*section);
+        optimizer += cost.optimizer;
+        operators += cost.optimizer_operators;
+        gather += sync.gather;
+      }
+      if (!stage_work.streams.empty())
+        data_free = std::max(data_free,
+                             chunk_end + stage_work.streams[static_cast<std::size_t>(table.stage_at(rank, chunk))].lag);
+    }
+    end += late;
+    if (tied && (rank == first_rank || rank == last_rank)) {
+      data_free = std::max(end, data_free) + data.tied_reduce;
+      summed = std::max(summed, data_free);
+      if (rank == last_rank) {
+        optimizer += block.before.optimizer;
+        operators += block.before.optimizer_operators;
+      }
+    }
+    finish = std::max(finish, std::max(end, data_free));
+    exposed_data = std::max(exposed_data, std::max(0.0, data_free - end));
+    double step = plan.zero > 0 ? optimizer / static_cast<double>(groups.shards()) : optimizer;
+    if (!stack.graph_capture.value) step = std::max(step, operators * stack.host_per_operator.value.value);
+    if (plan.zero == 1 || plan.zero == 2) {
+      // Buckets are gathered while others are still being updated; a quarter of the shorter one is not hidden.
+      if (has_replicas) step = std::max(step, gather) + 0.25 * std::min(step, gather);
+    }
+    step_tail = std::max(step_tail, step);
+  }
+  if (tied) {
+    const std::int64_t of_stage = problem_.devices / plan.pp;
+    const StridedGroup replicas{of_stage <= problem_.per_node ? plan.dp * plan.cp : 1, plan.tp};
+    // The last stage ends first: its gradient arrives while the first stage still reduces, over the same links.
+    const double ways = has_replicas ? 2 : 1;
+    const double exchanged =
+        summed + ways * transfer_time((last_rank - first_rank) * of_stage, block.before.dense.gradients, replicas);
+    exposed_data += std::max(0.0, exchanged - finish);
+    finish = std::max(finish, exchanged);
+  }
+  const double norm = data.world_all_reduce + block.step_fixed;
+  made.step_s = finish + norm + step_tail;
+  made.optimizer_s = norm + step_tail;
+  made.data_s = exposed_data;
+  const auto busiest_rank = static_cast<int>(std::max_element(work.begin(), work.end()) - work.begin());
+  for (int chunk = 0; chunk < table.chunks(); ++chunk)
+    for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(busiest_rank, chunk))])
+      made.compute_s +=
+          micro_batches * (at(section).compute_forward + at(section).compute_backward) - at(section).accumulate;
+  made.communication_s = micro_batches * busiest - made.compute_s;
+  made.bubble_s = played.makespan - micro_batches * busiest;
+}
+
+}  // namespace weft
