@@ -23,6 +23,8 @@ void add_simulate(CLI::App& app, Chosen& chosen);
 void add_calibrate(CLI::App& app, Chosen& chosen);
 void add_validate(CLI::App& app, Chosen& chosen);
 void add_profile(CLI::App& app, Chosen& chosen);
+// The subcommand of `profile` that fills a database (measure.cpp).
+void add_profile_measure(CLI::App& profile, Chosen& chosen);
 void add_run(CLI::App& app, Chosen& chosen);
 void add_show_profile(CLI::App& show, Chosen& chosen);
 

@@ -13,6 +13,8 @@
 #include "bundle/bundle.h"
 #include "cli/commands.h"
 #include "cli/plan_arguments.h"
+#include "cli/run_request.h"
+#include "cli/temporary_directory.h"
 #include "report/plan_file.h"
 #include "run/environment.h"
 #include "run/launch.h"
@@ -42,45 +44,12 @@ Status check_words(const RunArguments& arguments) {
   return Ok{};
 }
 
-// What is left out gets defaults for a run on processors: small batches, fp32. Each is told.
 Result<PlanRequest> settled(const RunArguments& arguments, std::int64_t ranks, std::vector<std::string>& assumptions) {
-  PlanRequest request = arguments.request;
-  if (!arguments.plan.empty()) {
-    WEFT_TRY(const PlanFile planned, read_plan_file(arguments.plan));
-    PlanRequest from_file = planned.request();
-    if (!request.dtype.empty()) from_file.dtype = request.dtype;
-    return from_file;
-  }
-  if (request.cluster.empty()) {
-    request.cluster = fmt::format("dgx-a100:{}", (ranks + 7) / 8);
-    assumptions.push_back(fmt::format("planned as for {} (--cluster); run on this machine", request.cluster));
-  }
-  if (!request.device_count) request.device_count = ranks;
-  if (request.strategy.empty()) {
-    request.strategy = fmt::format("dp={}", ranks);
-    assumptions.push_back(fmt::format("strategy {} (--strategy)", request.strategy));
-  }
-  if (request.dtype.empty()) {
-    request.dtype = "fp32";
-    assumptions.push_back("dtype fp32 (--dtype)");
-  }
-  if (!request.seq) {
-    WEFT_TRY(const ModelInfo info, describe_model(request.model));
-    if (info.seq > 128) {
-      request.seq = 128;
-      assumptions.push_back("128 tokens per sample (--seq)");
-    }
-  }
-  if (!request.global_batch && !names_a_file(request.strategy)) {
-    WEFT_TRY(const Shorthand shorthand, parse_shorthand(request.strategy));
-    if (!shorthand.ga) {
-      WEFT_TRY(const Parallelism degrees, complete(shorthand, ranks));
-      const std::int64_t samples = request.micro_batch.value_or(shorthand.mbs.value_or(1));
-      request.global_batch = degrees.dp * degrees.pp * samples;
-      assumptions.push_back(fmt::format("{} samples per step (--global-batch)", *request.global_batch));
-    }
-  }
-  return request;
+  if (arguments.plan.empty()) return as_run(arguments.request, ranks, assumptions);
+  WEFT_TRY(const PlanFile planned, read_plan_file(arguments.plan));
+  PlanRequest from_file = planned.request();
+  if (!arguments.request.dtype.empty()) from_file.dtype = arguments.request.dtype;
+  return from_file;
 }
 
 struct Made {
@@ -118,27 +87,6 @@ Result<Made> make_bundle(const RunArguments& arguments, std::int64_t ranks) {
     made.bundle.last = Bundle::Last{plan.model->last->graph, numbered_by_rank(std::move(*compiled.last))};
   return made;
 }
-
-// A directory of its own, gone with what is in it.
-class TemporaryDirectory {
- public:
-  static Result<TemporaryDirectory> make() {
-    std::string path = (std::filesystem::temp_directory_path() / "weft-run-XXXXXX").string();
-    if (!::mkdtemp(path.data())) return error("{}: {}", path, std::strerror(errno));
-    return TemporaryDirectory(path);
-  }
-  TemporaryDirectory(TemporaryDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-  void keep() { path_.clear(); }
-
- private:
-  explicit TemporaryDirectory(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-};
 
 // This process becomes the rank that a launcher has started.
 Result<Answer> become_rank(const RunArguments& arguments, const runtime::RankPlace& place) {
@@ -178,7 +126,7 @@ int run(const RunArguments& arguments) {
   }
   const Result<std::string> program = runtime::rank_program();
   if (!program.ok()) return report(program.error());
-  const Result<TemporaryDirectory> directory = TemporaryDirectory::make();
+  const Result<TemporaryDirectory> directory = TemporaryDirectory::make("weft-run");
   if (!directory.ok()) return report(directory.error());
   const std::string file = directory->path() + "/bundle";
   if (const Status written = write_bundle(bundle, file); !written.ok()) return report(written.error());

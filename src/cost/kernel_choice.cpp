@@ -12,7 +12,8 @@ KernelChoice kernels_of(const SoftwareStack& stack) {
           .batch_norm = stack.fused_batch_norm.value,
           .channels_last = stack.channels_last.value,
           .product_rate = stack.product_rate.value,
-          .attention_generation = stack.attention_generation.value};
+          .attention_generation = stack.attention_generation.value,
+          .weft = stack.weft_kernels.value};
 }
 
 }  // namespace weft

@@ -12,6 +12,7 @@ struct KernelChoice {
   double burst = 0;
   double product_rate = 1;
   int attention_generation = 3;
+  bool weft = false;  // those of src/run
 };
 KernelChoice kernels_of(const SoftwareStack& stack);
 

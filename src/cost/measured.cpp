@@ -39,12 +39,6 @@ bool is_product(OpKind kind) {
 
 constexpr std::int64_t kManyElements = std::int64_t{1} << 25;  // from here on the start of a call is negligible
 
-std::optional<Arithmetic> arithmetic_of(std::string_view dtype) {
-  if (dtype == "tf32") return Arithmetic::kTf32;
-  if (dtype == "fp8") return Arithmetic::kFp8;
-  return std::nullopt;  // that of the operands' type
-}
-
 // How far a measured kernel is from the one that the stack runs: 0 is the same, more is less alike; none: another
 // kernel. Unknown variants count as the operator's own kernel.
 std::optional<int> fit_of(OpKind kind, const Event& event, const KernelChoice& stack, bool autocast) {
@@ -53,6 +47,9 @@ std::optional<int> fit_of(OpKind kind, const Event& event, const KernelChoice& s
   const auto has = [&](std::string_view part) { return variant.find(part) != std::string_view::npos; };
   // Large tensors are rarely in the caches; of events measured both ways the cold one is used.
   const int cache = event.cache == "warm" ? 10 : 0;
+  // What the executor measured of itself is another kernel than any library's.
+  if (event.variant == kWeftVariant) return stack.weft ? std::optional(cache) : std::nullopt;
+  if (stack.weft) return std::nullopt;
   switch (kind) {
     case OpKind::Attention:
       if (!stack.attention) return is("unfused") ? std::optional(cache) : std::nullopt;
@@ -194,7 +191,15 @@ void MeasuredCost::learn(std::span<const MeasuredEvent> profile, const DeviceSpe
     if (!signature.ok()) continue;  // an operator that this version does not know
     const std::optional<int> fit = fit_of(signature->kind, event, kernels, autocast);
     if (!fit) continue;
-    const ComputeQuery query{.signature = &*signature, .device = &device, .arithmetic = arithmetic_of(event.dtype)};
+    const Result<AxisSlices> slices = slices_of(event, *signature);
+    if (!slices.ok()) continue;
+    std::vector<std::int64_t> extents;
+    for (const AxisSlice& slice : *slices) extents.push_back(slice.size());
+    const ComputeQuery query{.signature = &*signature,
+                             .extents = extents,
+                             .device = &device,
+                             .arithmetic = measured_arithmetic(event.dtype),
+                             .attended = attended_share(*signature, *slices)};
     const Picoseconds analytic = analytic_.compute(query).time;
     if (analytic == 0) continue;  // fused into its neighbour's kernel in this stack
     PlacedShape placed = place(query);
@@ -202,7 +207,8 @@ void MeasuredCost::learn(std::span<const MeasuredEvent> profile, const DeviceSpe
       under_load.emplace_back(std::move(placed), sample.mean_s / (seconds_of(analytic)));
       continue;
     }
-    if (updates_tensors(signature->kind) && *std::max_element(placed.sizes.begin(), placed.sizes.end()) < kManyElements)
+    if (!kernels.weft && updates_tensors(signature->kind) &&
+        *std::max_element(placed.sizes.begin(), placed.sizes.end()) < kManyElements)
       continue;
     const double seconds = seconds_of(analytic);
     families[std::move(placed.family)].push_back(
@@ -270,7 +276,7 @@ ComputeCost MeasuredCost::one(const ComputeQuery& query) const {
 
 Correction MeasuredCost::correct(const OfDevice& known, const ComputeQuery& query, double analytic) const {
   const PlacedShape placed = place(query);
-  if (!updates_tensors(placed.family.kind))
+  if (weft_kernels_ || !updates_tensors(placed.family.kind))
     if (const auto family = known.families.find(placed.family); family != known.families.end()) {
       Correction found = family->second.at(placed.sizes);
       // A part with its own share of the mask differs from the measured whole.

@@ -8,7 +8,7 @@
 // The software stack chooses among measured kernels (fused or not, channels last, generation of attention); those it
 // would not run are left out. Products measured back to back (variant back_to_back), at the clock under the power
 // limit, give the slowdown of large products under load. An optimizer updates all tensors in a few calls, so only its
-// rate is used, from large tensors. An operator that is fused into its neighbour's kernel takes no time, as in the
+// rate is used, from large tensors; that of Weft's own executor makes one call for each tensor. An operator that is fused into its neighbour's kernel takes no time, as in the
 // analytic model.
 //
 // Cost: construction is linear in events, times their family's size for the uncertainty; a query a few microseconds,
@@ -60,13 +60,15 @@ class MeasuredCost final : public CostModel {
     double loaded_from = 0, loaded = 1;
   };
 
-  MeasuredCost(const SoftwareStack& stack, const Tuning& tuning) : analytic_(stack, tuning) {}
+  MeasuredCost(const SoftwareStack& stack, const Tuning& tuning)
+      : analytic_(stack, tuning), weft_kernels_(stack.weft_kernels.value) {}
   void learn(std::span<const MeasuredEvent> profile, const DeviceSpec& device, const SoftwareStack& stack);
   ComputeCost one(const ComputeQuery& query) const;
   CommunicateCost one(const CommunicateQuery& query) const;
   Correction correct(const OfDevice& known, const ComputeQuery& query, double analytic) const;
 
   AnalyticCost analytic_;
+  bool weft_kernels_;
   std::map<const DeviceSpec*, OfDevice> devices_;
   std::int64_t operators_ = 0, communications_ = 0;
 };

@@ -41,6 +41,12 @@ double spread_of(double log2_error) { return exp2_of(log2_error) - 1; }
 
 }  // namespace
 
+std::optional<Arithmetic> measured_arithmetic(std::string_view dtype) {
+  if (dtype == "tf32") return Arithmetic::kTf32;
+  if (dtype == "fp8") return Arithmetic::kFp8;
+  return std::nullopt;
+}
+
 PlacedShape place(const ComputeQuery& query) {
   const Signature& signature = *query.signature;
   PlacedShape placed{{.kind = signature.kind, .gradient = signature.gradient}, {}};

@@ -29,6 +29,8 @@ struct PlacedShape {
   std::vector<std::int64_t> sizes;  // by role
 };
 PlacedShape place(const ComputeQuery& query);
+// Of an event's type: tf32 and fp8 are of the products alone; none: that of the operands' type.
+std::optional<Arithmetic> measured_arithmetic(std::string_view dtype);
 
 struct MeasuredPoint {
   std::vector<std::int64_t> sizes;

@@ -29,7 +29,10 @@ void InstructionPricer::add_host(Task& task, const Instruction& instruction) con
   const bool local = compute || std::holds_alternative<Combine>(instruction.what);
   if (!stack_.graph_capture.value)
     task.host = picoseconds(local ? stack_.host_per_operator.value : stack_.host_per_collective.value);
-  if (compute) task.host_waits = stack_.sync_on_norm.value && graph_.kind(compute->op) == OpKind::ClipCoefficient;
+  if (local && stack_.host_computes.value)
+    task.host_waits = true;
+  else if (compute)
+    task.host_waits = stack_.sync_on_norm.value && graph_.kind(compute->op) == OpKind::ClipCoefficient;
 }
 
 bool InstructionPricer::is_uniform(const Compute& compute, const Mesh& mesh) const {
@@ -62,17 +65,26 @@ ComputeCost InstructionPricer::compute_cost(const Compute& compute, const Mesh& 
                                     compute.products, attended_share(signature, slices)});
 }
 
-const ComputeCost& InstructionPricer::combine_cost(const Combine& combine, const Mesh& mesh, const DeviceSpec& device) {
+Signature InstructionPricer::combine_signature(const Combine& combine, const Mesh& mesh) const {
+  const auto [dtype, elements] = combined(combine, mesh);
+  const TensorType term{dtype, {elements}};
+  return make_signature(OpKind::Binary, {{"fn", "add"}}, std::vector{term, term}).value();
+}
+
+std::pair<DType, std::int64_t> InstructionPricer::combined(const Combine& combine, const Mesh& mesh) const {
   const DType dtype = graph_.tensors()[program_.buffers[combine.outputs[0]].tensor].type.dtype;
   std::int64_t bytes = 0;
   for (BufferId output : combine.outputs)
     bytes += bytes_of(graph_.tensors()[program_.buffers[output].tensor].type.dtype,
                       largest_local_elements(program_.buffers[output].layout, mesh));
-  const std::int64_t elements = std::max<std::int64_t>(1, bytes * 8 / bits_of(dtype));
+  return {dtype, std::max<std::int64_t>(1, bytes * 8 / bits_of(dtype))};
+}
+
+const ComputeCost& InstructionPricer::combine_cost(const Combine& combine, const Mesh& mesh, const DeviceSpec& device) {
+  const auto [dtype, elements] = combined(combine, mesh);
   const auto [found, added] = combine_costs_.try_emplace({&device, dtype, elements});
   if (added) {
-    const TensorType term{dtype, {elements}};
-    const Signature sum = make_signature(OpKind::Binary, {{"fn", "add"}}, std::vector{term, term}).value();
+    const Signature sum = combine_signature(combine, mesh);
     found->second = cost_.compute(ComputeQuery{&sum, {}, &device});
   }
   return found->second;

@@ -38,6 +38,8 @@ class InstructionPricer {
   ComputeCost compute_cost(const Compute& compute, const Mesh& mesh, int position);
   // One pass over memory: reads both terms, writes the result. Of uneven parts the largest counts.
   const ComputeCost& combine_cost(const Combine& combine, const Mesh& mesh, const DeviceSpec& device);
+  // The addition that it is priced as.
+  Signature combine_signature(const Combine& combine, const Mesh& mesh) const;
   // The group of the instruction to which the device, at a position of its mesh, belongs. None: it has no data to wait
   // for, or takes part by its own send.
   CommGroupId group_of(const Instruction& instruction, KindId kind, DeviceId device, int position) const;
@@ -46,6 +48,9 @@ class InstructionPricer {
   Agent agent(DeviceId device, Workload& workload);
 
  private:
+  // Type and elements of what a Combine gives, all outputs together.
+  std::pair<DType, std::int64_t> combined(const Combine& combine, const Mesh& mesh) const;
+
   const Program& program_;
   const Graph& graph_;
   const Cluster& cluster_;

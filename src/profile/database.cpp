@@ -33,6 +33,19 @@ constexpr std::array<const char*, kProfileSchema> kSteps = {
          UNIQUE(event, date, mean_s, spread_s, count)) STRICT;)",
     // 2: where a sample came from
     "ALTER TABLE sample ADD COLUMN source TEXT NOT NULL DEFAULT '';",
+    // 3: parts of operators. A key cannot be changed, so the table is made again.
+    R"(CREATE TABLE event_with_part(
+         id INTEGER PRIMARY KEY,
+         device TEXT NOT NULL, stack TEXT NOT NULL, operator TEXT NOT NULL, variant TEXT NOT NULL, cache TEXT NOT NULL,
+         attributes TEXT NOT NULL, shapes TEXT NOT NULL, dtype TEXT NOT NULL, direction TEXT NOT NULL,
+         part TEXT NOT NULL,
+         bytes INTEGER NOT NULL, members INTEGER NOT NULL, nodes INTEGER NOT NULL, most_per_node INTEGER NOT NULL,
+         UNIQUE(device, stack, operator, variant, cache, attributes, shapes, dtype, direction, part, bytes, members,
+                nodes, most_per_node)) STRICT;
+       INSERT INTO event_with_part SELECT id, device, stack, operator, variant, cache, attributes, shapes, dtype,
+         direction, '', bytes, members, nodes, most_per_node FROM event;
+       DROP TABLE event;
+       ALTER TABLE event_with_part RENAME TO event;)",
 };
 
 Status migrate(sqlite3* connection, int from, int to, const std::string& path) {
@@ -113,7 +126,7 @@ Result<Connection> updated_copy(sqlite3* old, int schema, const std::string& pat
 void bind_event(Statement& statement, const Event& event) {
   int column = 0;
   for (const std::string* text : {&event.device, &event.stack, &event.op, &event.variant, &event.cache,
-                                  &event.attributes, &event.shapes, &event.dtype, &event.direction})
+                                  &event.attributes, &event.shapes, &event.dtype, &event.direction, &event.part})
     statement.bind(++column, *text);
   for (const std::int64_t value : {event.bytes, event.members, event.nodes, event.most_per_node})
     statement.bind(++column, value);
@@ -123,7 +136,7 @@ Event read_event(const Statement& statement) {
   Event event;
   int column = 0;
   for (std::string* text : {&event.device, &event.stack, &event.op, &event.variant, &event.cache, &event.attributes,
-                            &event.shapes, &event.dtype, &event.direction})
+                            &event.shapes, &event.dtype, &event.direction, &event.part})
     *text = statement.text(column++);
   for (std::int64_t* value : {&event.bytes, &event.members, &event.nodes, &event.most_per_node})
     *value = statement.integer(column++);
@@ -131,19 +144,20 @@ Event read_event(const Statement& statement) {
 }
 
 constexpr std::string_view kEventColumns =
-    "device, stack, operator, variant, cache, attributes, shapes, dtype, direction, bytes, members, nodes, "
-    "most_per_node";
+    "device, stack, operator, variant, cache, attributes, shapes, dtype, direction, part, bytes, members, "
+    "nodes, most_per_node";
 
 Result<std::int64_t> add_all(sqlite3* connection, std::span<const MeasuredEvent> events, const std::string& path) {
-  WEFT_TRY(Statement known, Statement::prepare(connection,
-                                               "SELECT id FROM event WHERE device=? AND stack=? AND operator=? AND "
-                                               "variant=? AND cache=? AND attributes=? AND shapes=? AND dtype=? AND "
-                                               "direction=? AND bytes=? AND members=? AND nodes=? AND most_per_node=?",
-                                               path));
+  WEFT_TRY(Statement known,
+           Statement::prepare(connection,
+                              "SELECT id FROM event WHERE device=? AND stack=? AND operator=? AND "
+                              "variant=? AND cache=? AND attributes=? AND shapes=? AND dtype=? AND "
+                              "direction=? AND part=? AND bytes=? AND members=? AND nodes=? AND most_per_node=?",
+                              path));
   WEFT_TRY(
       Statement event,
-      Statement::prepare(connection,
-                         fmt::format("INSERT INTO event({}) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)", kEventColumns), path));
+      Statement::prepare(
+          connection, fmt::format("INSERT INTO event({}) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)", kEventColumns), path));
   WEFT_TRY(Statement sample,
            Statement::prepare(
                connection,
@@ -221,7 +235,7 @@ Result<std::vector<MeasuredEvent>> read_profile(const std::string& path) {
   for (;;) {
     WEFT_TRY(const bool more, rows.step());
     if (!more) break;
-    found[read_event(rows)].push_back({rows.real(13), rows.real(14), rows.integer(15), rows.text(16), rows.text(17)});
+    found[read_event(rows)].push_back({rows.real(14), rows.real(15), rows.integer(16), rows.text(17), rows.text(18)});
   }
   std::vector<MeasuredEvent> events;
   for (auto& [event, samples] : found) {

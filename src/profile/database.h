@@ -23,7 +23,7 @@ struct sqlite3;
 
 namespace weft {
 
-inline constexpr int kProfileSchema = 2;
+inline constexpr int kProfileSchema = 3;
 
 class ProfileDatabase {
  public:

@@ -152,7 +152,7 @@ TEST_F(Database, FilesThatCannotBeUsedAreNamedAndLeftAlone) {
   };
   { ASSERT_TRUE(ProfileDatabase::to_write(path("newer.db")).ok()); }
   execute(path("newer.db"), "PRAGMA user_version = 99; PRAGMA wal_checkpoint;");
-  refuses("newer.db", "schema 99, but this Weft knows up to 2; use a newer Weft");
+  refuses("newer.db", "schema 99, but this Weft knows up to 3; use a newer Weft");
 
   execute(path("other.db"), "CREATE TABLE songs(name TEXT)");
   refuses("other.db", "no profile of Weft's");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <sstream>
 
@@ -18,6 +19,21 @@ constexpr std::array<std::string_view, 8> kCollectives = {"all-reduce", "reduce-
 Status in_range(std::string_view what, std::int64_t value, std::int64_t least, std::int64_t most) {
   if (value < least || value > most) return error("{} {}: from {} to {}", what, value, least, most);
   return Ok{};
+}
+
+std::vector<std::string> split(std::string_view text, std::string_view at) {
+  std::vector<std::string> words;
+  while (!text.empty()) {
+    const std::size_t end = text.find_first_of(at);
+    if (end != 0) words.emplace_back(text.substr(0, end));
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+  }
+  return words;
+}
+
+// Of a gradient that passes through unchanged, where it is an operator all the same (a cast, a part).
+std::string operator_name(const Gradient& gradient) {
+  return gradient.name.empty() ? "grad_" + gradient.writes[0].substr(1) : gradient.name;
 }
 
 }  // namespace
@@ -81,13 +97,78 @@ Result<Signature> signature_of(const Event& event) {
   }
   WEFT_TRY(Signature forward, make_signature(*kind, attrs, inputs));
   if (event.direction == "forward") return forward;
+  const std::size_t bracket = event.direction.find('(');
+  const std::string name = event.direction.substr(0, bracket);
   std::vector<std::string> names = {"forward"};
-  for (const Gradient& gradient : gradients_of(forward)) {
-    if (gradient.name.empty()) continue;
-    if (gradient.name == event.direction) return gradient_signature(forward, gradient);
-    names.push_back(gradient.name);
+  for (Gradient& gradient : gradients_of(forward)) {
+    if (!gradient.name.empty()) names.push_back(gradient.name);
+    gradient.name = operator_name(gradient);
+    if (gradient.name != name) continue;
+    if (bracket != std::string::npos) {
+      if (event.direction.back() != ')') return error("direction '{}': no ) at its end", event.direction);
+      const std::vector<std::string> reads = split(event.direction.substr(bracket + 1), ",)");
+      std::erase_if(gradient.reads, [&](const std::string& read) {
+        return std::find(reads.begin(), reads.end(), read) == reads.end();
+      });
+      if (gradient.reads != reads)
+        return error("direction '{}': {} does not read these, in this order", event.direction, gradient.name);
+    }
+    return gradient_signature(forward, gradient);
   }
   return error("direction '{}': {} has {}", event.direction, event.op, fmt::join(names, ", "));
+}
+
+Result<AxisSlices> slices_of(const Event& event, const Signature& signature) {
+  AxisSlices slices = whole_axes(signature);
+  for (const std::string& word : split(event.part, " ")) {
+    const std::size_t equals = word.find('=');
+    const int axis = signature.axis_named(word.substr(0, equals));
+    if (axis < 0) return error("part '{}': {} has no such axis", word, event.op);
+    const std::int64_t size = signature.axes[static_cast<std::size_t>(axis)].size;
+    AxisSlice slice;
+    const char *at = word.data() + std::min(equals + 1, word.size()), *const end = word.data() + word.size();
+    bool good = equals != std::string::npos;
+    const auto number = [&](std::int64_t& value) {
+      const auto [rest, status] = std::from_chars(at, end, value);
+      good = good && status == std::errc();
+      at = rest;
+    };
+    number(slice.begin);
+    good = good && at != end && *at++ == ':';
+    if (good) number(slice.end);
+    if (good && at != end) {
+      good = *at++ == '/';
+      if (good) number(slice.outer);
+    }
+    if (!good || at != end || slice.outer < 1 || size % slice.outer != 0 || slice.begin < 0 ||
+        slice.end <= slice.begin || slice.end > size / slice.outer)
+      return error("part '{}': write {}=begin:end within {}, or begin:end/blocks", word, word.substr(0, equals), size);
+    slices[static_cast<std::size_t>(axis)] = slice;
+  }
+  return slices;
+}
+
+Event event_of(const Signature& forward, const Signature& signature, const AxisSlices& slices) {
+  Event event;
+  event.op = name_of(forward.kind);
+  event.attributes = forward.attrs.empty() ? "" : print(forward.attrs);
+  for (const Operand& input : forward.inputs)
+    event.shapes += (event.shapes.empty() ? "" : " ") + print(TensorType{input.dtype, input.shape()});
+  event.direction = signature.gradient.empty() ? "forward" : signature.gradient;
+  for (const Gradient& gradient : gradients_of(forward)) {
+    if (operator_name(gradient) != signature.gradient) continue;
+    std::vector<std::string> reads;
+    for (const Operand& input : signature.inputs) reads.push_back(input.name);
+    if (reads != gradient.reads) event.direction += fmt::format("({})", fmt::join(reads, ","));
+  }
+  for (std::size_t axis = 0; axis < slices.size(); ++axis) {
+    const AxisSlice& slice = slices[axis];
+    if (slice == whole_axis(signature.axes[axis])) continue;
+    event.part +=
+        fmt::format("{}{}={}:{}", event.part.empty() ? "" : " ", signature.axes[axis].name, slice.begin, slice.end);
+    if (slice.outer != 1) event.part += fmt::format("/{}", slice.outer);
+  }
+  return event;
 }
 
 Status check(const Event& event) {
@@ -104,6 +185,8 @@ Status check(const Event& event) {
   WEFT_TRY_OK(in_range("members of a computation", event.members, 1, 1));
   const Result<Signature> signature = signature_of(event);
   if (!signature.ok()) return signature.error();
+  const Result<AxisSlices> slices = slices_of(event, *signature);
+  if (!slices.ok()) return slices.error();
   return Ok{};
 }
 

@@ -2,6 +2,8 @@
 //
 //   computation     an operator of Weft with its attributes, the types of its inputs and the product that was timed:
 //                   linear {transposed=1} "bf16[4096,1024] bf16[4096,1024]" bf16 grad_weight
+//                   Of a part of an operator, the types are those of the whole, and `part` has the slices of the axes
+//                   that are not: "n=512:1024", or "n=0:64/2" for positions 0 to 63 of each half
 //   communication   a collective of `bytes` bytes among `members` devices on `nodes` nodes: all-reduce 1048576 8 1
 //
 // `variant` names the kernel or library, `cache` whether its data was in the device's caches (cold, warm).
@@ -17,6 +19,9 @@
 
 namespace weft {
 
+// The variant of events that a rank measured with the kernels and communicators of src/run.
+inline constexpr const char* kWeftVariant = "weft";
+
 struct Event {
   std::string device = {};  // as its driver calls it: "NVIDIA H200"
   std::string stack = {};   // software and its versions: "torch 2.11.0+cu130"
@@ -25,7 +30,10 @@ struct Event {
   std::string attributes = {};  // "{causal=1, heads=16}", as print(Attrs) writes them
   std::string shapes = {};      // types of the inputs: "bf16[4096,1024] bf16[4096,1024]"
   std::string dtype = {};       // of the arithmetic: "bf16", "tf32"
-  std::string direction = {};   // "forward", or a gradient's name: "grad_weight"
+  // "forward", or a gradient's name: "grad_weight". Where gradients of some outputs are missing, with what it reads:
+  // "grad(dx0,x)".
+  std::string direction = {};
+  std::string part = {};  // slices of axes; empty: the whole operator
   // Of communications: bytes as in cost/cost.h's CommunicateQuery, and the group's shape. Between nodes: nodes > 1.
   std::int64_t bytes = 0, members = 1, nodes = 1, most_per_node = 1;
 
@@ -55,8 +63,13 @@ Sample pooled(const std::vector<Sample>& samples);
 
 bool is_communication(const Event& event);
 
-// The operator that a computation's event ran. Errors name the operator, attribute, type or direction at fault.
+// The operator that a computation's event ran, whole, and its part. Errors name the operator, attribute, type,
+// direction or axis at fault.
 Result<Signature> signature_of(const Event& event);
+Result<AxisSlices> slices_of(const Event& event, const Signature& signature);
+// The event of an operator's part: operator, attributes, shapes, direction and part. `forward` is the operator itself, or
+// that whose backward product it is.
+Event event_of(const Signature& forward, const Signature& signature, const AxisSlices& slices);
 
 // Checks an event, and a sample: numbers in range, a known operator with inputs that fit it, or a collective.
 Status check(const Event& event);

@@ -10,8 +10,8 @@
 namespace weft {
 namespace {
 
-constexpr std::array<std::string_view, 18> kColumns = {
-    "device", "stack",   "operator", "variant",       "cache",  "attributes", "shapes", "dtype", "direction",
+constexpr std::array<std::string_view, 19> kColumns = {
+    "device", "stack",   "operator", "variant",       "cache",  "attributes", "shapes", "dtype", "direction", "part",
     "bytes",  "members", "nodes",    "most_per_node", "mean_s", "spread_s",   "count",  "date",  "source"};
 constexpr double kDeciles = 2.5631031310892007;  // from the first to the last decile of a normal distribution, in σ
 
@@ -60,7 +60,8 @@ Result<MeasuredEvent> own_row(const Columns& columns, const CsvRow& row) {
               .attributes = text("attributes"),
               .shapes = text("shapes"),
               .dtype = text("dtype"),
-              .direction = text("direction")};
+              .direction = text("direction"),
+              .part = text("part")};
   WEFT_TRY(event.bytes, columns.whole(row, "bytes"));
   WEFT_TRY(event.members, columns.whole(row, "members"));
   WEFT_TRY(event.nodes, columns.whole(row, "nodes"));
@@ -142,7 +143,8 @@ Result<ProfileTable> profile_rows(const CsvTable& table, std::string_view file, 
   if (measure_gpu)
     for (std::string_view name : kMeasured) WEFT_TRY_OK(need(name));
   else
-    for (std::string_view name : kColumns) WEFT_TRY_OK(need(name));
+    for (std::string_view name : kColumns)
+      if (name != "part") WEFT_TRY_OK(need(name));  // older tables have whole operators only
 
   ProfileTable found;
   for (const CsvRow& row : table.rows) {
@@ -171,7 +173,7 @@ std::string profile_csv(const std::vector<MeasuredEvent>& events) {
     for (const Sample& sample : measured.samples) {
       const Event& event = measured.event;
       for (const std::string* cell : {&event.device, &event.stack, &event.op, &event.variant, &event.cache,
-                                      &event.attributes, &event.shapes, &event.dtype, &event.direction})
+                                      &event.attributes, &event.shapes, &event.dtype, &event.direction, &event.part})
         text += quoted(*cell) + ",";
       text += fmt::format("{},{},{},{},{},{},{},{},{}\n", event.bytes, event.members, event.nodes, event.most_per_node,
                           sample.mean_s, sample.spread_s, sample.count, quoted(sample.date), quoted(sample.source));

@@ -31,27 +31,21 @@ using Clock = std::chrono::steady_clock;
 volatile std::sig_atomic_t interrupted_by = 0;
 void interrupt(int signal) { interrupted_by = signal; }
 
-// While it lives, Ctrl-C only leaves a note.
-class CatchInterrupts {
- public:
-  CatchInterrupts() {
-    interrupted_by = 0;
-    struct sigaction action {};
-    action.sa_handler = interrupt;
-    ::sigaction(SIGINT, &action, &before_[0]);
-    ::sigaction(SIGTERM, &action, &before_[1]);
-  }
-  ~CatchInterrupts() {
-    ::sigaction(SIGINT, &before_[0], nullptr);
-    ::sigaction(SIGTERM, &before_[1], nullptr);
-  }
-  CatchInterrupts(const CatchInterrupts&) = delete;
+}  // namespace
 
- private:
-  struct sigaction before_[2];
-};
+CatchInterrupts::CatchInterrupts() {
+  interrupted_by = 0;
+  struct sigaction action {};
+  action.sa_handler = interrupt;
+  ::sigaction(SIGINT, &action, &before_[0]);
+  ::sigaction(SIGTERM, &action, &before_[1]);
+}
+CatchInterrupts::~CatchInterrupts() {
+  ::sigaction(SIGINT, &before_[0], nullptr);
+  ::sigaction(SIGTERM, &before_[1], nullptr);
+}
+bool CatchInterrupts::came() const { return interrupted_by != 0; }
 
-// A port of this machine that nobody listens on now.
 Result<int> free_port() {
   const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (listener < 0) return error("no socket: {}", std::strerror(errno));
@@ -66,6 +60,8 @@ Result<int> free_port() {
   if (!bound) return error("no free port: {}", std::strerror(problem));
   return static_cast<int>(ntohs(address.sin_port));
 }
+
+namespace {
 
 struct Child {
   pid_t pid = -1;

@@ -6,6 +6,7 @@
 // its instruction. Ranks die with their launcher, whatever ends that. Knows nothing of libtorch.
 #pragma once
 
+#include <csignal>
 #include <functional>
 #include <string>
 #include <vector>
@@ -53,6 +54,21 @@ struct LaunchOutcome {
 // `bundle` names instructions; `directory` is for files of the run (what ranks write to stderr), and is the caller's to
 // remove. Blocks until every rank has ended. SIGINT and SIGTERM are handled while it runs.
 Result<LaunchOutcome> launch(const Bundle& bundle, const std::string& directory, const LaunchOptions& options);
+
+// While it lives, SIGINT and SIGTERM only leave a note. One at a time.
+class CatchInterrupts {
+ public:
+  CatchInterrupts();
+  ~CatchInterrupts();
+  CatchInterrupts(const CatchInterrupts&) = delete;
+  bool came() const;
+
+ private:
+  struct sigaction before_[2];
+};
+
+// A port of this machine that nobody listens on now.
+Result<int> free_port();
 
 // Where weft-rank lies: beside this program. An error where it does not: weft was built without libtorch.
 Result<std::string> rank_program();

@@ -1,13 +1,20 @@
 // weft-rank BUNDLE [--steps N] [--check] [--timeout SECONDS]: one rank of a run. `weft run` starts as many as it needs;
 // torchrun --no-python, mpirun and srun can too.
+// weft-rank --measure EVENTS [--budget SECONDS]: one of the ranks that measure a list of events (run/measure.h).
 #include <fmt/format.h>
 
 #include <cstdlib>
 #include <string_view>
 
+#include "run/measure.h"
 #include "run/rank.h"
 
 int main(int argc, char** argv) {
+  if (argc >= 3 && std::string_view(argv[1]) == "--measure") {
+    weft::runtime::MeasureOptions measuring;
+    if (argc == 5 && std::string_view(argv[3]) == "--budget") measuring.budget = weft::Seconds{std::atof(argv[4])};
+    return weft::runtime::measure_rank(argv[2], measuring);
+  }
   weft::runtime::RankOptions options;
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];

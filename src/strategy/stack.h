@@ -47,6 +47,7 @@ struct SoftwareStack {
   Figure<bool> channels_last;        // otherwise 16-bit convolutions transpose their inputs and outputs
   Figure<double> product_rate;       // the share of the device's rate of products that the stack's libraries reach
   Figure<double> collective_rate;    // the share of the links' rate that the stack's collectives reach
+  Figure<bool> weft_kernels;         // every operator is one kernel of src/run, each tensor's update a call of its own
   Figure<int> attention_generation;  // of the fused kernel: 1 FlashAttention and Triton's, 2 FlashAttention-2, 3 newer
   Figure<int> vocabulary_multiple;   // the vocabulary is padded to this times tp; 0: not at all
   Figure<int> kept_per_parameter;    // bytes of flat copies and buffers that the framework keeps besides the states
@@ -56,6 +57,7 @@ struct SoftwareStack {
   // The host that issues the work.
   Figure<Seconds> host_per_operator, host_per_collective;
   Figure<int> run_ahead;            // most operators issued and not yet begun
+  Figure<bool> host_computes;       // operators run on the host that issues them, one after the other
   Figure<bool> sync_on_norm;        // the host waits for the device once per step, to read the gradient norm
   Figure<bool> graph_capture;       // CUDA graphs: no host time per operator
   Figure<bool> nvls;                // in-switch reductions are used where the switch has them

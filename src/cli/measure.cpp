@@ -1,0 +1,298 @@
+// weft profile measure: the events of plans, measured on this machine by the ranks that would run them.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "base/whole_file.h"
+#include "cli/commands.h"
+#include "cli/plan_arguments.h"
+#include "cli/progress.h"
+#include "cli/run_request.h"
+#include "cli/temporary_directory.h"
+#include "cluster/cluster.h"
+#include "measure/events_of_plan.h"
+#include "measure/machine.h"
+#include "profile/database.h"
+#include "profile/event_list.h"
+#include "run/measure_launch.h"
+
+namespace weft {
+namespace {
+
+struct MeasureArguments {
+  PlanRequest request;
+  std::vector<std::string> models, strategies;
+  std::string database, cluster_out, budget = "60s", device;
+  std::int64_t ranks = 0, threads = 1;
+  bool list = false, json = false;
+};
+
+constexpr std::int64_t kMostRanks = 8;    // larger groups are extrapolated
+constexpr std::int64_t kEnoughRuns = 7;   // of an event that is not measured again
+constexpr std::size_t kSavedAtOnce = 32;  // samples: a commit waits for the disk, which would disturb what is measured
+
+Result<Seconds> checked_budget(const MeasureArguments& arguments) {
+  const Result<Seconds> budget = parse_seconds(arguments.budget);
+  if (!budget.ok() || !(budget->value > 0)) return error("--budget '{}': a time, 60s or 5min", arguments.budget);
+  if (arguments.ranks < 0 || arguments.ranks > kMostRanks)
+    return error("--ranks {}: from 1 to {}; larger groups are extrapolated", arguments.ranks, kMostRanks);
+  if (arguments.threads < 1) return error("--threads {}: at least 1", arguments.threads);
+  if (arguments.models.empty() != arguments.strategies.empty() && arguments.models.empty())
+    return error("--strategy {}: of which --model?", arguments.strategies.front());
+  if (arguments.models.empty() && arguments.cluster_out.empty())
+    return error("--model or --cluster-out is required\nTry 'weft profile measure --help'.");
+  if (arguments.database.empty() && !arguments.list)
+    return error("--db is required: the database that samples are added to");
+  return budget;
+}
+
+// What is to be measured, of all models under all strategies.
+struct Wanted {
+  std::vector<EventUse> events;
+  std::int64_t elsewhere = 0;  // events between nodes, which one machine cannot measure
+  std::vector<std::string> assumptions;
+};
+
+Result<Wanted> wanted(const MeasureArguments& arguments, std::int64_t ranks) {
+  Wanted wanted;
+  std::vector<std::vector<EventUse>> lists;
+  const std::vector<std::string> by_default = {""};
+  for (const std::string& model : arguments.models)
+    for (const std::string& strategy : arguments.strategies.empty() ? by_default : arguments.strategies) {
+      PlanRequest request = arguments.request;
+      request.model = model;
+      request.strategy = strategy;
+      std::vector<std::string> assumptions;
+      WEFT_TRY(request, as_run(request, request.device_count.value_or(ranks), assumptions));
+      WEFT_TRY(const Plan plan, make_plan(request));
+      WEFT_TRY(std::vector<EventUse> events, events_of(plan));
+      lists.push_back(std::move(events));
+      for (const std::string& each : assumptions)
+        if (std::find(wanted.assumptions.begin(), wanted.assumptions.end(), each) == wanted.assumptions.end())
+          wanted.assumptions.push_back(each);
+    }
+  // Of larger groups than there are ranks, the same bytes in the groups there are: what a fit extrapolates from.
+  std::vector<EventUse> possible;
+  for (std::vector<EventUse>& list : lists)
+    for (EventUse& use : list) {
+      if (use.event.nodes > 1) {
+        ++wanted.elsewhere;
+        continue;
+      }
+      if (use.event.members <= ranks) {
+        possible.push_back(std::move(use));
+        continue;
+      }
+      for (std::int64_t members = 2; members <= ranks; members *= 2) {
+        EventUse smaller = use;
+        smaller.event.members = smaller.event.most_per_node = members;
+        possible.push_back(std::move(smaller));
+      }
+    }
+  for (const Event& probe : machine_probes(static_cast<int>(ranks))) possible.push_back({probe, 0});
+  wanted.events = merged({possible});
+  return wanted;
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  char text[32];
+  return std::string(text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%MZ", &parts));
+}
+
+Status write_whole(const std::string& path, const std::string& text) {
+  WEFT_TRY(WholeFile file, WholeFile::create(path));
+  file.write(text);
+  return file.finish();
+}
+
+struct Measured {
+  std::size_t measured = 0;
+  runtime::LaunchOutcome outcome;
+};
+
+// Samples are in the database as they come, a few at a time.
+Result<Measured> measure(const std::vector<EventUse>& events, const MeasureArguments& arguments, const Machine& machine,
+                         std::int64_t ranks, Seconds budget) {
+  WEFT_TRY(const std::string program, runtime::rank_program());
+  WEFT_TRY(ProfileDatabase database, ProfileDatabase::to_write(arguments.database));
+  WEFT_TRY(const TemporaryDirectory directory, TemporaryDirectory::make("weft-measure"));
+  std::vector<Event> list;
+  for (const EventUse& use : events) list.push_back(use.event);
+  const std::string path = directory.path() + "/events";
+  WEFT_TRY_OK(write_whole(path, print_events(list)));
+
+  Progress progress;
+  Measured done;
+  std::vector<MeasuredEvent> unsaved;
+  Status saved = Ok{};
+  const auto save = [&] {
+    if (const Result<std::int64_t> added = database.add(unsaved); !added.ok() && saved.ok()) saved = added.error();
+    unsaved.clear();
+  };
+  const std::string date = today();
+  progress.now(fmt::format("measuring {} events", events.size()), 0);
+  runtime::MeasureLaunchOptions options{.rank_program = program,
+                                        .events = path,
+                                        .directory = directory.path(),
+                                        .ranks = static_cast<int>(ranks),
+                                        .threads = static_cast<int>(arguments.threads),
+                                        .budget = budget};
+  options.on_sample = [&](std::size_t at, const Sample& sample) {
+    if (at >= list.size() || !check(sample).ok()) return;
+    Event event = list[at];
+    event.device = machine.name;
+    event.stack = kWeftVariant;
+    event.variant = kWeftVariant;
+    Sample dated = sample;
+    dated.date = date;
+    dated.source = fmt::format("weft profile measure, {} ranks", ranks);
+    unsaved.push_back({std::move(event), {std::move(dated)}});
+    ++done.measured;
+    if (unsaved.size() >= kSavedAtOnce) save();
+    progress.now(fmt::format("measuring {} events", events.size()),
+                 static_cast<double>(at + 1) / static_cast<double>(events.size()));
+  };
+  Result<runtime::LaunchOutcome> outcome = runtime::launch_measuring(options);
+  save();
+  if (!saved.ok()) return saved.error();
+  if (!outcome.ok()) return outcome.error();
+  done.outcome = *outcome;
+  return done;
+}
+
+// Reads back what it writes.
+Status write_cluster(const MeasureArguments& arguments, const Machine& machine, std::int64_t ranks) {
+  WEFT_TRY(const std::vector<MeasuredEvent> profile, read_profile(arguments.database));
+  WEFT_TRY(const std::string text, cluster_file(machine, static_cast<int>(ranks), profile));
+  WEFT_TRY_OK(parse_cluster_yaml(text, arguments.cluster_out));
+  return write_whole(arguments.cluster_out, text);
+}
+
+std::string listed(const std::vector<EventUse>& events) {
+  std::string text;
+  for (const EventUse& use : events) {
+    const Event& event = use.event;
+    text += is_communication(event)
+                ? fmt::format("{:>6}  {} {} bytes among {}\n", use.instructions, event.op, event.bytes, event.members)
+                : fmt::format("{:>6}  {} {} {} {} {}\n", use.instructions, event.op, event.direction, event.shapes,
+                              event.attributes, event.part);
+  }
+  return text;
+}
+
+int run_measure(const MeasureArguments& arguments) {
+  const Result<Seconds> budget = checked_budget(arguments);
+  if (!budget.ok()) return report(budget.error());
+  Machine machine = this_machine(static_cast<int>(arguments.threads));
+  if (!arguments.device.empty()) machine.name = arguments.device;
+  const std::int64_t ranks = arguments.ranks > 0 ? arguments.ranks : std::min(2, machine.cores);
+  Result<Wanted> found = wanted(arguments, ranks);
+  if (!found.ok()) return report(found.error());
+  std::int64_t instructions = 0;
+  for (const EventUse& use : found->events) instructions += use.instructions;
+  if (arguments.list) return print_text(listed(found->events));
+
+  std::vector<EventUse> events = found->events;
+  if (std::filesystem::exists(arguments.database)) {
+    const Result<std::vector<MeasuredEvent>> known = read_profile(arguments.database);
+    if (!known.ok()) return report(known.error());
+    drop_measured(events, *known, machine.name, kWeftVariant, kEnoughRuns);
+  }
+  const auto begun = std::chrono::steady_clock::now();
+  Measured done;
+  if (!events.empty()) {
+    const Result<Measured> measured = measure(events, arguments, machine, ranks, *budget);
+    if (!measured.ok()) return report(measured.error());
+    done = *measured;
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+  using Kind = runtime::LaunchOutcome::Kind;
+  if (done.outcome.kind == Kind::BadInput) return report({done.outcome.message});
+  if (done.outcome.kind == Kind::Failed) report({done.outcome.message});
+  const std::size_t left = events.size() - done.measured, before = found->events.size() - events.size();
+  if (arguments.json) {
+    const nlohmann::json json = {{"database", arguments.database},
+                                 {"device", machine.name},
+                                 {"ranks", ranks},
+                                 {"events", found->events.size()},
+                                 {"instructions", instructions},
+                                 {"measured_before", before},
+                                 {"measured", done.measured},
+                                 {"left", left},
+                                 {"between_nodes", found->elsewhere},
+                                 {"interrupted", done.outcome.kind == Kind::Interrupted},
+                                 {"assumptions", found->assumptions}};
+    if (const int said = print_text(to_text(json)); said != kDone) return said;
+  } else {
+    std::string text = fmt::format("{}, {} rank{} at once\n", machine.title, ranks, ranks == 1 ? "" : "s");
+    for (const std::string& each : found->assumptions) text += fmt::format("  assumed: {}\n", each);
+    text += fmt::format("{} events of {} instructions: {} measured in {}, {} before", found->events.size(),
+                        grouped(instructions), done.measured, human(Seconds{took.count()}), before);
+    if (left > 0)
+      text += fmt::format(", {} left{}; the same command goes on with them", left,
+                          done.outcome.kind == Kind::Interrupted ? " (interrupted)" : " (--budget)");
+    if (found->elsewhere > 0) text += fmt::format("; {} between nodes cannot be measured here", found->elsewhere);
+    if (const int said = print_text(fmt::format("{}\n{}: device {}\n", text, arguments.database, machine.name));
+        said != kDone)
+      return said;
+  }
+  if (!arguments.cluster_out.empty() && done.outcome.kind == Kind::Done)
+    if (const Status written = write_cluster(arguments, machine, ranks); !written.ok())
+      return report(written.error().at("--cluster-out"));
+  return done.outcome.kind == Kind::Done ? kDone : kFailed;
+}
+
+}  // namespace
+
+void add_profile_measure(CLI::App& profile, Chosen& chosen) {
+  const auto arguments = std::make_shared<MeasureArguments>();
+  CLI::App* command = profile.add_subcommand(
+      "measure", "Measure what plans consist of, on this machine, by the kernels and communicators of weft run.");
+  command->footer(
+      "\nEvery plan is compiled as weft run does; each distinct operator and communication is measured once, whatever\n"
+      "number of instructions it stands for, while all ranks do the same. What the database has is not measured "
+      "again;\n"
+      "Ctrl-C and a spent budget keep what was measured. Groups larger than --ranks are extrapolated from smaller "
+      "ones.\n"
+      "\nExamples:\n"
+      "  weft profile measure --model gpt2-124m:layers=2,hidden=64,heads=4,vocab=512 --strategy tp=2 --strategy dp=2 "
+      "\\\n"
+      "      --ranks 2 --db here.db --cluster-out here.yaml\n"
+      "  weft simulate --model gpt2-124m:layers=2,hidden=64,heads=4,vocab=512 --strategy tp=2 --cluster here.yaml \\\n"
+      "      --seq 128 --global-batch 1 --dtype fp32 --stack weft --cost measured --db here.db\n");
+  PlanRequest& request = arguments->request;
+  command
+      ->add_option("--model", arguments->models, "zoo name with overrides, config.json or .onnx file; may be repeated")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--strategy", arguments->strategies, "tp=2,dp=2,... or a .yaml file; may be repeated (default: dp)")
+      ->allow_extra_args(false);
+  command->add_option("--cluster", request.cluster, "what the plans are for (default: cpu-node)");
+  command->add_option("--devices", request.device_count, "of the plans (default: --ranks)");
+  command->add_option("--global-batch", request.global_batch, "samples per step (default: as weft run)");
+  command->add_option("--micro-batch", request.micro_batch, "samples per micro-batch and replica (default: 1)");
+  command->add_option("--seq", request.seq, "tokens per sample (default: as weft run)");
+  command->add_option("--dtype", request.dtype, "fp32, bf16, fp16 (default: fp32)");
+  command->add_option("--stack", request.stack, "software stack (default: weft)");
+  command->add_option("--db", arguments->database, "the database; made where there is none");
+  command->add_option("--ranks", arguments->ranks, "processes that measure at once, up to 8 (default: 2)");
+  command->add_option("--threads", arguments->threads, "threads of a rank")->capture_default_str();
+  command->add_option("--budget", arguments->budget, "time to spend on measuring")->capture_default_str();
+  command->add_option("--device", arguments->device, "what the device is called (default: after its processor)");
+  command->add_option("--cluster-out", arguments->cluster_out, "write this machine as a cluster file");
+  command->add_flag("--list", arguments->list, "show the events and the instructions of each, and measure nothing");
+  command->add_flag("--json", arguments->json, "one JSON object");
+  command->callback([arguments, &chosen] { chosen = [arguments] { return run_measure(*arguments); }; });
+}
+
+}  // namespace weft

@@ -1,0 +1,29 @@
+// The machine that measures, as a cluster file: a device for each core, what a rank reaches on it while the others are
+// busy too, and the links between ranks. Every figure is read off a few events of the profile (`machine_probes`).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "profile/event.h"
+
+namespace weft {
+
+struct Machine {
+  std::string name;   // of its devices, in cluster files and profiles: "xeonplatinum8481c-core"
+  std::string title;  // "Intel Xeon Platinum 8481C, 1 thread"
+  int cores = 1;
+  Bytes memory;  // of all
+};
+// As /proc says. `threads`: of a rank.
+Machine this_machine(int threads);
+
+// A large product, a pass over memory, and messages between two ranks of a byte to many.
+std::vector<Event> machine_probes(int ranks);
+
+// A cluster file of one node, read back by parse_cluster_yaml. The profile has the probes under the machine's name; an
+// error names what is missing.
+Result<std::string> cluster_file(const Machine& machine, int ranks, const std::vector<MeasuredEvent>& profile);
+
+}  // namespace weft

@@ -1,0 +1,220 @@
+#include "run/measure.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+
+#include "base/read_file.h"
+#include "profile/event_list.h"
+#include "run/environment.h"
+#include "run/measured_work.h"
+
+namespace weft::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begun) { return std::chrono::duration<double>(Clock::now() - begun).count(); }
+
+constexpr double kDeciles = 2.5631031310892007;  // from the first to the last decile of a normal distribution, in σ
+constexpr double kMedian = 1.2533141373155;      // standard error of the median over that of the mean, there
+
+double quantile(const std::vector<double>& sorted, double share) {
+  return sorted[static_cast<std::size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5)];
+}
+
+Sample sample_of(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  Sample sample;
+  sample.mean_s = std::max(quantile(times, 0.5), 1e-9);  // the clock's step
+  sample.spread_s = (quantile(times, 0.9) - quantile(times, 0.1)) / kDeciles;
+  sample.count = static_cast<std::int64_t>(times.size());
+  return sample;
+}
+
+class Measuring {
+ public:
+  Measuring(std::span<const Event> events, int rank, int world, const Rendezvous& rendezvous,
+            const MeasureOptions& options)
+      : rank_(rank), world_(world), options_(options) {
+    std::set<std::int64_t> sizes;
+    for (const Event& event : events)
+      if (is_communication(event) && event.members > 1) sizes.insert(event.members);
+    std::vector<GroupKey> groups;
+    for (const std::int64_t size : sizes) groups.push_back(first_ranks(static_cast<int>(size), 0));
+    if (world > 1) groups.push_back(control_ = first_ranks(world, kControlChannel));
+    communicator_ = std::make_unique<Communicator>(rendezvous, rank, groups, options.timeout);
+  }
+
+  // What rank 0 says, everywhere; also a moment when all are here.
+  double agreed(double value) {
+    if (world_ == 1) return value;
+    const at::Tensor said = at::zeros({1}, at::TensorOptions(at::kDouble));
+    if (rank_ == 0) said.fill_(value);
+    communicator_->all_reduce(control_, said, Communicator::Reduction::Sum)->wait();
+    return said.item().toDouble();
+  }
+
+  Result<Sample> measure(const Event& event, double limit) {
+    if (is_communication(event) && event.members > 1) return communication(event, limit);
+    std::function<void()> run;
+    if (is_communication(event)) {
+      run = communication_of(event, *communicator_, {}, rank_);
+    } else {
+      WEFT_TRY(run, computation_of(event, options_.numbers));
+    }
+    agreed(0);
+    return repeated(limit, [&](std::vector<double>& times, std::int64_t runs) {
+      for (std::int64_t i = 0; i < runs; ++i) times.push_back(timed(run));
+    });
+  }
+
+ private:
+  static GroupKey first_ranks(int count, int channel) {
+    GroupKey key;
+    for (int i = 0; i < count; ++i) key.devices.push_back(i);
+    key.channel = channel;
+    return key;
+  }
+  static double timed(const std::function<void()>& run) {
+    const auto begun = Clock::now();
+    run();
+    return seconds_since(begun);
+  }
+
+  // Warms up, then adds rounds of runs until their median is known or the time is over.
+  template <class Round>
+  Sample repeated(double limit, const Round& round) {
+    const auto begun = Clock::now();
+    std::vector<double> times;
+    round(times, 2);
+    times.clear();
+    std::int64_t runs = options_.least_runs;
+    while (true) {
+      round(times, runs);
+      runs = std::clamp<std::int64_t>(static_cast<std::int64_t>(times.size()), 1, 64);
+      const Sample now = sample_of(times);
+      const double error = kMedian * now.spread_s / std::sqrt(static_cast<double>(now.count)) / now.mean_s;
+      if (error <= options_.precision || now.count >= options_.most_runs || seconds_since(begun) > limit) return now;
+    }
+  }
+
+  // Members go on together: rank 0 says how often.
+  Sample communication(const Event& event, double limit) {
+    const GroupKey group = first_ranks(static_cast<int>(event.members), 0);
+    if (rank_ >= event.members) return {};
+    const std::function<void()> run = communication_of(event, *communicator_, group, rank_);
+    const auto begun = Clock::now();
+    std::vector<double> times;
+    std::int64_t runs = 2;
+    bool warm = false;
+    while (true) {
+      const at::Tensor own = at::empty({runs}, at::TensorOptions(at::kDouble));
+      for (std::int64_t i = 0; i < runs; ++i) {
+        together(group);
+        static_cast<double*>(own.data_ptr())[i] = -timed(run);
+      }
+      // The largest of the negative times is the least time: the other members wait in theirs.
+      communicator_->all_reduce(group, own, Communicator::Reduction::Max)->wait();
+      if (warm)
+        for (std::int64_t i = 0; i < runs; ++i) times.push_back(-static_cast<double*>(own.data_ptr())[i]);
+      std::int64_t next = options_.least_runs;
+      if (warm) {
+        const Sample now = sample_of(times);
+        const double error = kMedian * now.spread_s / std::sqrt(static_cast<double>(now.count)) / now.mean_s;
+        next = std::clamp<std::int64_t>(now.count, 1, 64);
+        if (error <= options_.precision || now.count >= options_.most_runs || seconds_since(begun) > limit) next = 0;
+      }
+      const at::Tensor said = at::zeros({1}, at::TensorOptions(at::kDouble));
+      if (rank_ == 0) said.fill_(static_cast<double>(next));
+      communicator_->all_reduce(group, said, Communicator::Reduction::Sum)->wait();
+      runs = static_cast<std::int64_t>(said.item().toDouble());
+      warm = true;
+      if (runs == 0) return sample_of(times);
+    }
+  }
+
+  void together(const GroupKey& group) {
+    const at::Tensor nothing = at::zeros({1}, at::TensorOptions(at::kDouble));
+    communicator_->all_reduce(group, nothing, Communicator::Reduction::Sum)->wait();
+  }
+
+  const int rank_, world_;
+  const MeasureOptions options_;
+  GroupKey control_;
+  std::unique_ptr<Communicator> communicator_;
+};
+
+// One line for one event, for messages.
+std::string named(const Event& event) {
+  return is_communication(event)
+             ? fmt::format("{} of {} bytes among {}", event.op, event.bytes, event.members)
+             : fmt::format("{} {} {} {} {}", event.op, event.attributes, event.shapes, event.direction, event.part);
+}
+
+}  // namespace
+
+Result<std::size_t> measure_events(std::span<const Event> events, int rank, int world, const Rendezvous& rendezvous,
+                                   const MeasureOptions& options,
+                                   const std::function<void(std::size_t, const Sample&)>& report) {
+  for (const Event& event : events)
+    if (event.members > world) return error("{}: needs {} ranks, and {} measure", named(event), event.members, world);
+  std::size_t at = 0;
+  try {
+    Measuring measuring(events, rank, world, rendezvous, options);
+    const auto begun = Clock::now();
+    for (; at < events.size(); ++at) {
+      // An even share of what is left of the budget; nothing: it is over.
+      const double left = options.budget.value - seconds_since(begun);
+      const double limit = measuring.agreed(left <= 0 ? 0 : left / static_cast<double>(events.size() - at));
+      if (limit <= 0) break;
+      const Result<Sample> sample = measuring.measure(events[at], limit);
+      if (!sample.ok()) return error("{}: {}", named(events[at]), sample.error().message);
+      if (rank == 0) report(at, *sample);
+    }
+  } catch (const std::exception& problem) {
+    const std::string what = problem.what();
+    return error("{}: {}", at < events.size() ? named(events[at]) : "meeting", what.substr(0, what.find('\n')));
+  }
+  return at;
+}
+
+int measure_rank(const std::string& path, const MeasureOptions& options) {
+  const Result<std::optional<RankPlace>> found = place_in([](const char* name) { return std::getenv(name); });
+  const RankPlace place = found.ok() ? found->value_or(RankPlace{}) : RankPlace{};
+  const auto fail = [&](int code, const Error& error) {
+    if (place.rank == 0 || code != 2) fmt::print(stderr, "weft: rank {}: {}\n", place.rank, error.message);
+    return code;
+  };
+  if (!found.ok()) return fail(2, found.error());
+  constexpr FileKind kList{"a list of events", 64 << 20};
+  const Result<std::string> text = read_file(path, kList);
+  if (!text.ok()) return fail(2, text.error());
+  const Result<std::vector<Event>> events = parse_events(*text, path);
+  if (!events.ok()) return fail(2, events.error());
+  if (const char* const threads = std::getenv("OMP_NUM_THREADS")) at::set_num_threads(std::max(1, std::atoi(threads)));
+  std::optional<Rendezvous> rendezvous;
+  if (place.world == 1) {
+    rendezvous.emplace(Rendezvous::in_process());
+  } else {
+    Result<Rendezvous> met = Rendezvous::over_tcp(place.host, place.port, place.rank, place.world, options.timeout);
+    if (!met.ok()) return fail(1, met.error());
+    rendezvous.emplace(std::move(met).value());
+  }
+  const Result<std::size_t> measured =
+      measure_events(*events, place.rank, place.world, *rendezvous, options, [](std::size_t at, const Sample& sample) {
+        fmt::print("sample {} {} {} {}\n", at, sample.mean_s, sample.spread_s, sample.count);
+        std::fflush(stdout);
+      });
+  return measured.ok() ? 0 : fail(1, measured.error());
+}
+
+}  // namespace weft::runtime
