@@ -67,8 +67,8 @@ Shares random_shares(int parts, Rng& rng) {
   return shares;
 }
 
-// Some of what a plan splits, in uneven shares instead: operators and inputs wherever that divides; what is stored; and
-// how uneven parts are gathered and scattered.
+// Uneven shares instead of even ones for some splits of a plan: operators and inputs where that divides, and storage;
+// and how uneven parts are gathered and scattered.
 void make_uneven(const TrainingGraph& training, ShardedPlan& plan, const std::vector<MeshAxis>& axes, Rng& rng) {
   const Graph& graph = training.graph;
   const auto divides = [&](const ShardedPlan& changed) {
@@ -159,11 +159,11 @@ ShardedPlan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
   if (stack.below(2) == 0) plan.types.sent_gradients = DType::BF16;
   if (stack.below(2) == 0) plan.types.sent_parameters = DType::F8;
   if (stack.below(2) == 0) plan.types.products = Arithmetic::kFp8;
-  // Spread over any axes, for one to three micro-batches; again a source of its own.
+  // Sharded over any axes, for one to three micro-batches; with a random source of its own too.
   Rng memory = rng.split(3);
   plan.memory = {plan.memory.zero(), static_cast<MeshAxes>(memory.between(1, 3))};
   plan.schedule = make_schedule({"gpipe", 1, static_cast<std::int32_t>(memory.between(1, 3)), 0}).value();
-  // Attention around rings, some of them in one another; a source of its own, so that nothing else depends on it.
+  // Ring attention, with some rings nested; a random source of its own, so that other draws do not depend on it.
   Rng rings = rng.split(1);
   plan.choices.ring = static_cast<MeshAxes>(rings.below(4));
   for (OpId op : graph.ops().ids())
@@ -215,8 +215,8 @@ int joint_collectives(const Program& program) {
   return joint;
 }
 
-// The law of recompilation: after any edit the program is the one a full compilation gives; undone, the one before.
-// The edited program is then played.
+// The law of recompilation: after any edit the program equals that of a full compilation; after undo, the previous one.
+// The edited program is then executed.
 std::string problem_of_edits(const TrainingGraph& training, ShardedPlan plan, Rng& rng, EditCounts& counts) {
   plan.placing = with_world(plan.placing).value();
   Result<ShardingPlan> planned = plan_sharding(training, plan.placing, plan.choices);
@@ -264,7 +264,7 @@ std::string problem_of_edits(const TrainingGraph& training, ShardedPlan plan, Rn
   return problem_of(training, plan, current, compacted(compilation.program()));
 }
 
-// WEFT_RANDOM_PLANS sets how many; sanitizer builds play fewer.
+// WEFT_RANDOM_PLANS sets how many; sanitizer builds run fewer.
 TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
   const char* const wanted = std::getenv("WEFT_RANDOM_PLANS");
   const int plans = wanted ? std::atoi(wanted) : 2100;
