@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -110,6 +111,7 @@ Result<Made> make_bundle(const RunArguments& arguments, std::int64_t ranks) {
                  .numbers = exact ? Numbers::Float64 : Numbers::AsStored,
                  .learning_rate = arguments.learning_rate,
                  .seed = arguments.seed,
+                 .vocabulary = plan.vocabulary.published,
                  .graph = plan.training.graph,
                  .program = numbered_by_rank(std::move(compiled.program)),
                  .schedule = std::move(compiled.schedule)};
@@ -225,7 +227,7 @@ int run(const RunArguments& arguments) {
   if (outcome->kind == Kind::BadInput) return report({outcome->message});
   if (outcome->kind != Kind::Done) {
     report({outcome->message});
-    return kFailed;
+    return outcome->kind == Kind::Interrupted ? 128 + SIGINT : kFailed;
   }
   if (arguments.json) {
     if (const int said = say(to_text(json)); said != kDone) return said;

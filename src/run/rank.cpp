@@ -122,7 +122,12 @@ int run_rank(const RankOptions& options) {
   Result<std::unique_ptr<Executor>> executor = Executor::make(*bundle, place.rank, *rendezvous, values, playing);
   if (!executor.ok()) return reports.failed(executor.error());
   std::optional<Unsharded> one_device;
-  if (options.check && place.rank == 0) one_device.emplace(*bundle, values, bundle->seed);
+  if (options.check && place.rank == 0)
+    one_device.emplace(*bundle, values, bundle->seed, [&page] {
+      if (!page) return;
+      page->of(0).waiting.store(0, std::memory_order_relaxed);
+      page->of(0).beats.fetch_add(1, std::memory_order_release);
+    });
 
   TensorId loss;
   for (TensorId result : bundle->graph.results())

@@ -31,7 +31,7 @@ struct Rule {
 
 class Rules {
  public:
-  explicit Rules(const Graph& graph) : graph_(graph) {}
+  Rules(const Graph& graph, std::int64_t vocabulary) : graph_(graph), vocabulary_(vocabulary) {}
 
   Rule rule_of(TensorId id) const {
     const Tensor& tensor = graph_.tensors()[id];
@@ -62,6 +62,8 @@ class Rules {
     const auto uses = graph_.uses(id);
     return std::any_of(uses.begin(), uses.end(), [&](const Use& use) { return operand(use).name == "target"; });
   }
+  // Rows that a stack has added to a table are nobody's.
+  std::int64_t below(std::int64_t rows) const { return vocabulary_ > 0 ? std::min(rows, vocabulary_) : rows; }
   // The smallest of the tables it looks up and the classes it is one of, also after it was cut or reshaped.
   std::int64_t indices_below(TensorId id) const {
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
@@ -72,9 +74,9 @@ class Rules {
         if (graph_.ops()[use.op].phase != Phase::Forward) continue;
         const Signature& signature = graph_.signature(use.op);
         if (signature.kind == OpKind::Embedding && operand(use).name == "ids")
-          least = std::min(least, signature.inputs[1].dims[0].size);
+          least = std::min(least, below(signature.inputs[1].dims[0].size));
         else if (signature.kind == OpKind::CrossEntropy && operand(use).name == "target")
-          least = std::min(least, signature.inputs[0].dims.back().size);
+          least = std::min(least, below(signature.inputs[0].dims.back().size));
         else
           for (TensorId output : graph_.outputs(use.op))
             if (!is_floating(graph_.tensors()[output].type.dtype)) self(self, output);
@@ -103,6 +105,7 @@ class Rules {
   }
 
   const Graph& graph_;
+  const std::int64_t vocabulary_;
 };
 
 }  // namespace
@@ -119,7 +122,7 @@ double share_of_samples(const Bundle& bundle, std::int32_t micro_batch) {
 
 LeafValues synthetic_values(const Bundle& bundle) {
   IdVec<TensorId, Rule> rules;
-  const Rules of(bundle.graph);
+  const Rules of(bundle.graph, bundle.vocabulary);
   for (TensorId id : bundle.graph.tensors().ids())
     rules.push_back(bundle.graph.tensors()[id].producer.valid() ? Rule{} : of.rule_of(id));
   const std::int64_t samples = samples_of(bundle.graph);

@@ -37,10 +37,15 @@ void for_each_index(const Region& part, const Shape& shape, const F& f, std::siz
 // one over their inputs, gains 1, offsets 0; master weights as their weights.
 LeafValues synthetic_values(const Bundle& bundle);
 
-// What the masks of one operator are drawn from in one micro-batch, counted since training began.
-inline std::uint64_t mask_salt(std::uint64_t seed, OpId op, std::int64_t micro_batch) {
-  return seed + static_cast<std::uint64_t>(op.index()) * 0x9e3779b97f4a7c15ULL +
-         static_cast<std::uint64_t>(micro_batch) * 0xd1342543de82ef95ULL;
+// What the masks of one operator are drawn from in one step, and at which element a micro-batch begins: samples are the
+// outermost axis, so that they get the same masks however a step's samples are cut into micro-batches.
+inline std::uint64_t mask_salt(std::uint64_t seed, const Graph& graph, OpId op, std::int64_t step,
+                               std::int32_t micro_batch) {
+  std::uint64_t elements = 1;
+  for (const Axis& axis : graph.signature(op).axes) elements *= static_cast<std::uint64_t>(axis.size);
+  return seed + (static_cast<std::uint64_t>(op.index()) + 1) * 0x9e3779b97f4a7c15ULL +
+         static_cast<std::uint64_t>(step + 1) * 0xd1342543de82ef95ULL +
+         elements * static_cast<std::uint64_t>(micro_batch);
 }
 
 // The share of a step's samples that a micro-batch has: `loss_weight`.
