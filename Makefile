@@ -4,7 +4,7 @@ WEFT := build/release/bin/weft
 FUZZ_SECONDS ?= 10
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help demo accuracy calibrate test test-asan test-tsan fuzz bench deps documents format check-format clean
+.PHONY: help demo tidy accuracy calibrate test test-asan test-tsan fuzz bench deps documents format check-format clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -79,6 +79,11 @@ documents: deps  ## write what the commands print into README.md and docs/
 
 format: deps  ## rewrite the sources with clang-format
 	@git ls-files '*.h' '*.cpp' | xargs clang-format-14 -i
+
+TIDY_FOLDERS ?= base layout program plan problem search
+tidy: deps  ## clang-tidy (.clang-tidy) over the sources of TIDY_FOLDERS
+	@cmake -S . -B build/tidy -G Ninja -DCMAKE_CXX_COMPILER=clang++-14 -DCMAKE_C_COMPILER=clang-14 -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DWEFT_PRECOMPILE=OFF > build/tidy.log 2>&1 || { cat build/tidy.log; exit 1; }
+	@ls $(patsubst %,src/%/*.cpp,$(TIDY_FOLDERS)) | grep -v _test.cpp | xargs -P 2 -n 4 clang-tidy-14 -p build/tidy --quiet 2> /dev/null
 
 check-format: deps  ## fail where clang-format would rewrite the sources
 	@git ls-files '*.h' '*.cpp' | xargs clang-format-14 --dry-run -Werror

@@ -9,6 +9,7 @@
 // One walk follows changes, another over the same proposals does everything anew: as a search would do the one or the
 // other, so neither finds its caches full of what the other left.
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
 #include <cstdlib>
 

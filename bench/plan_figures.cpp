@@ -44,7 +44,7 @@ PlanRequest asked(const char* model, const char* cluster, std::int64_t batch, st
 Status rate(const char* model, const char* cluster, std::int64_t batch, std::int64_t seq, bool context) {
   const Watch watch;
   WEFT_TRY(const PlanProblem problem, pose(asked(model, cluster, batch, seq)));
-  const AnalyticCost cost(problem.stack);
+  const AnalyticCost cost(problem.stack());
   SpaceOptions options = SpaceOptions::whole();
   if (!context) options.least_context = seq;
   const HybridSpace space = enumerate_space(problem, options);
@@ -64,7 +64,7 @@ Status rate(const char* model, const char* cluster, std::int64_t batch, std::int
 // The same space, bounds and memory prune; baselines are all that is simulated.
 Status pruned_rate(const char* model, const char* cluster, std::int64_t batch, std::int64_t seq) {
   WEFT_TRY(const PlanProblem problem, pose(asked(model, cluster, batch, seq)));
-  const AnalyticCost cost(problem.stack);
+  const AnalyticCost cost(problem.stack());
   EnumerateOptions options;
   options.space = SpaceOptions::whole();
   options.budget.evaluations = 4;
@@ -78,7 +78,7 @@ Status pruned_rate(const char* model, const char* cluster, std::int64_t batch, s
 Status whole_search(const char* model, const char* cluster, std::int64_t batch, std::int64_t seq) {
   const Watch watch;
   WEFT_TRY(const PlanProblem problem, pose(asked(model, cluster, batch, seq)));
-  const AnalyticCost cost(problem.stack);
+  const AnalyticCost cost(problem.stack());
   WEFT_TRY(const PlanOutcome outcome, enumerate(problem, cost));
   if (outcome.best.empty()) return error("{} on {}: nothing fits", model, cluster);
   fmt::print(
@@ -93,7 +93,7 @@ Status whole_search(const char* model, const char* cluster, std::int64_t batch, 
 Status distsim() {
   PlanRequest request = asked("bert-large:layers=48", "a40x4:4", 16, 512);
   WEFT_TRY(const PlanProblem problem, pose(request));
-  const AnalyticCost cost(problem.stack);
+  const AnalyticCost cost(problem.stack());
   Composer composer(problem, cost);
   struct Row {
     std::string strategy;
@@ -110,16 +110,16 @@ Status distsim() {
       plan.dp = 16 / tp / pp;
       plan.micro_batches = 16 / plan.dp;
       composer.prepare({&plan, 1}, 1);
-      const std::string strategy = shorthand_of(parallelism_of(plan, problem.layers));
+      const std::string strategy = print(shorthand_of(parallelism_of(plan, problem.layers)));
       const double start = cpu_seconds();
-      PlanRequest own = problem.request;
+      PlanRequest own = problem.job->words;
       own.strategy = strategy;
       WEFT_TRY(const Plan whole, make_plan(own));
       const double made_plan = cpu_seconds();
       WEFT_TRY(CompiledStrategy compiled, compile_plan(whole));
       const double made_program = cpu_seconds();
       PlayTimes times;
-      WEFT_TRY(PlayedProgram program, play_compiled(whole, whole.stack, compiled, cost, {}, &times));
+      WEFT_TRY(PlayedProgram program, play_compiled(whole, whole.stack(), compiled, cost, {}, &times));
       const double simulated = cpu_seconds();
       // Seconds of the processor, in the parts that the clock on the wall has.
       const double pricing = (simulated - made_program) * times.price / (times.price + times.simulate);

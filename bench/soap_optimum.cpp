@@ -10,8 +10,8 @@
 #include "cost/analytic.h"
 #include "cpu_seconds.h"
 #include "models/models.h"
+#include "optimum/optimum.h"
 #include "soap/mcmc.h"
-#include "soap/optimum.h"
 #include "soap/soap.h"
 
 namespace weft {

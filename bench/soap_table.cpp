@@ -35,7 +35,7 @@
 #include "cost/analytic.h"
 #include "cpu_seconds.h"
 #include "forecast/forecast.h"
-#include "models/layers.h"
+#include "models/layer_builder.h"
 #include "models/models.h"
 #include "soap/layer_table.h"
 #include "soap/layerwise_tree.h"
@@ -405,19 +405,20 @@ void symbolic(const Arguments& arguments) {
     std::optional<Forecast> best;
     std::optional<Plan> plan;
     for (const char* strategy : {"dp=8", "tp=2,dp=4", "tp=4,dp=2", "tp=8"}) {
-      Result<Plan> made = make_plan({.model = each.model,
-                                     .cluster = on,
-                                     .strategy = strategy,
-                                     .global_batch = each.batch,
-                                     .seq = each.seq,
-                                     .dtype = "fp16",
-                                     .stack = "pytorch-ddp"});
+      PlanRequest request{.model = each.model,
+                          .cluster = on,
+                          .strategy = strategy,
+                          .global_batch = each.batch,
+                          .seq = each.seq,
+                          .dtype = "fp16",
+                          .stack = "pytorch-ddp"};
+      Result<Plan> made = make_plan(request);
       if (!made.ok()) continue;
       // One micro-batch, as the searches over operators have it.
-      made->request.micro_batch = each.batch / made->batch.replicas;
-      made = make_plan(made->request);
+      request.micro_batch = each.batch / made->batch.replicas;
+      made = make_plan(request);
       if (!made.ok()) continue;
-      const AnalyticCost cost(made->stack);
+      const AnalyticCost cost(made->stack());
       Result<Forecast> forecast = weft::forecast(*made, cost);
       if (!forecast.ok() || !forecast->feasible) continue;
       if (best && best->step <= forecast->step) continue;
@@ -429,11 +430,12 @@ void symbolic(const Arguments& arguments) {
       fmt::print("| {} | no expert plan fits |\n", each.title);
       continue;
     }
-    const AnalyticCost cost(plan->stack);
+    const AnalyticCost cost(plan->stack());
     const double start = cpu_seconds();
-    const Planned found = plan_by_volume(plan->training, 8);
+    const Planned found = plan_by_volume(plan->training(), 8);
     const double taken = cpu_seconds() - start;
-    const Result<SoapJudgement> judged = judge({plan->training, plan->cluster, cost, plan->stack}, found.strategy);
+    const Result<SoapJudgement> judged =
+        judge({plan->training(), plan->cluster(), cost, plan->stack()}, found.strategy);
     if (!judged.ok()) {
       fmt::print("| {} | {} | {:.1f} | {} |\n", each.title, best_name, ms(best->step), judged.error().message);
       continue;
@@ -458,21 +460,23 @@ void print_layerwise(const LayerwisePipeline& plan, const LayerTable& table) {
 }
 
 void layerwise(const Arguments& arguments) {
-  const LayerTableRequest request{
-      .plan = {.model = "llama2-7b", .cluster = "dgx-a100-40:1", .strategy = {}, .global_batch = 64, .seq = 4096}};
+  const auto job = std::make_shared<const TrainingJob>(
+      settle({.model = "llama2-7b", .cluster = "dgx-a100-40:1", .global_batch = 64, .seq = 4096}).value());
+  const AnalyticCost cost(job->stack);
+  const LayerTableRequest request{job, cost};
   const Bytes capacity{static_cast<std::int64_t>(arguments.number("gib", 36)) << 30};
   using Clock = std::chrono::steady_clock;
   const auto began = Clock::now();
   double start = cpu_seconds();
   std::map<std::int64_t, LayerTable> tables;
   std::vector<std::int64_t> micro_batches;
-  for (std::int64_t m = 1; m <= *request.plan.global_batch; m *= 2) {
+  for (std::int64_t m = 1; m <= *job->global_batch(); m *= 2) {
     Result<LayerTable> table = make_layer_table(request, m);
     if (!table.ok()) continue;
     tables.emplace(m, std::move(table).value());
     micro_batches.push_back(m);
   }
-  const Bytes limit = layer_memory_limit(request, capacity).value();
+  const Bytes limit = layer_memory_limit(request, memory_budget(capacity, kHeadroom)).value();
   const double tabled = cpu_seconds() - start;
   start = cpu_seconds();
   const LayerwiseProblem problem{8,     micro_batches,   [&](std::int64_t m) { return &tables.at(m); },
@@ -495,7 +499,7 @@ void layerwise(const Arguments& arguments) {
   const LayerTable& table = said->tables.at(said->pipeline.micro_batches);
   fmt::print("the best that a strategy tree can say: {:.2f} CPU s\n", cpu_seconds() - start);
   print_layerwise(said->pipeline, table);
-  const Graph graph = build_model(request.plan.model, {.batch = 1, .seq = request.plan.seq}).value();
+  const Graph graph = build_model(job->words.model, {.batch = 1, .seq = job->words.seq}).value();
   const Result<Strategy> tree = to_tree(said->pipeline, table, graph);
   if (!tree.ok()) {
     fmt::print("{}\n", tree.error().message);
@@ -503,11 +507,11 @@ void layerwise(const Arguments& arguments) {
   }
   const std::string file = arguments.text("out", "/tmp") + "/layerwise.yaml";
   std::ofstream(file) << to_yaml(*tree);
-  PlanRequest played = request.plan;
+  PlanRequest played = job->words;
   played.strategy = file;
   const Result<Plan> plan = make_plan(played);
   const Result<Forecast> forecast =
-      plan.ok() ? weft::forecast(*plan, AnalyticCost(plan->stack)) : Result<Forecast>(plan.error());
+      plan.ok() ? weft::forecast(*plan, AnalyticCost(plan->stack())) : Result<Forecast>(plan.error());
   if (forecast.ok())
     fmt::print("{} simulated: {:.3f} s per step, {} on the fullest device\n", file, forecast->step_s,
                human(forecast->fullest()->device_total));

@@ -24,7 +24,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 void step(benchmark::State& state, const PlanRequest& request, bool fold, Network network = Network::Fair) {
   const Result<Plan> plan = make_plan(request);
   if (!plan.ok()) return state.SkipWithError(plan.error().message.c_str());
-  const AnalyticCost cost(plan->stack);
+  const AnalyticCost cost(plan->stack());
   Parts parts;
   double tasks = 0, agents = 0, makespan = 0;
   for (auto _ : state) {
@@ -33,8 +33,8 @@ void step(benchmark::State& state, const PlanRequest& request, bool fold, Networ
     if (!compiled.ok()) return state.SkipWithError(compiled.error().message.c_str());
     parts.compile += seconds_since(start);
     start = std::chrono::steady_clock::now();
-    const Result<Priced> priced = price(compiled->program, compiled->schedule, plan->training, plan->cluster, cost,
-                                        plan->stack, {.fold = fold ? Fold::Alike : Fold::None});
+    const Result<Priced> priced = price(compiled->program, compiled->schedule, plan->training(), plan->cluster(), cost,
+                                        plan->stack(), {.fold = fold ? Fold::Alike : Fold::None});
     if (!priced.ok()) return state.SkipWithError(priced.error().message.c_str());
     parts.price += seconds_since(start);
     start = std::chrono::steady_clock::now();

@@ -183,15 +183,17 @@ Status run(const std::string& database, const std::string& cluster, const std::s
     if (each.seq > 0) request.seq = each.seq;
     request.devices = {0};
     WEFT_TRY(Plan plan, make_plan(request));
-    plan.stack.channels_last.value = each.channels_last;
-    plan.stack.attention_generation.value = 3;  // PyTorch 2.11 takes cuDNN's on Hopper (steps_kernels.csv)
+    SoftwareStack stack = plan.stack();
+    stack.channels_last.value = each.channels_last;
+    stack.attention_generation.value = 3;  // PyTorch 2.11 takes cuDNN's on Hopper (steps_kernels.csv)
     // Products add the biases of linear layers themselves (addmm); convolutions do not. One knob says so of biases and
     // of gated activations, which eager PyTorch runs as two kernels: models have the ones or the others.
-    plan.stack.fused_bias_activation.value =
+    stack.fused_bias_activation.value =
         each.model.starts_with("gpt") || each.model.starts_with("bert") || each.model.starts_with("vit");
-    const AnalyticCost analytic(plan.stack);
+    plan = with_stack(std::move(plan), std::move(stack));
+    const AnalyticCost analytic(plan.stack());
     WEFT_TRY(const std::unique_ptr<MeasuredCost> measured,
-             MeasuredCost::make(profile, database, plan.cluster, plan.stack));
+             MeasuredCost::make(profile, database, plan.cluster(), plan.stack()));
     WEFT_TRY(const Predicted a, predict(plan, analytic));
     WEFT_TRY(const Predicted m, predict(plan, *measured));
     const auto percent = [&](double predicted) { return 100 * (predicted / each.kernel_ms - 1); };

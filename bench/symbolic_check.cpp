@@ -75,7 +75,7 @@ Status random_plans(int plans, double slower, double flops_per_byte) {
       const Result<Plan> plan = make_plan(request);
       if (!plan.ok() || std::find(seen.begin(), seen.end(), strategy) != seen.end()) continue;
       seen.push_back(strategy);
-      WEFT_TRY(const Forecast slow, forecast(*plan, SlowLinks(plan->stack, slower)));
+      WEFT_TRY(const Forecast slow, forecast(*plan, SlowLinks(plan->stack(), slower)));
       WEFT_TRY(const Forecast relative,
                forecast(*plan, SymbolicCost({.flops_per_byte = flops_per_byte}), {.host = false}));
       WEFT_TRY(const Forecast weighed,

@@ -45,11 +45,12 @@ SearchFound<P> hill_climb(const P& problem, const SearchBudget& budget, std::uin
 
 Result<bool> run(const PlanRequest& request) {
   WEFT_TRY(const PlanProblem problem, pose(request));
-  const AnalyticCost cost(problem.stack);
+  const AnalyticCost cost(problem.stack());
   const HybridProblem hybrid(problem, cost);
   const SearchFound<HybridProblem> climbed = hill_climb(hybrid, {.evaluations = 4000}, 1);
   if (!climbed.best) return error("nothing fits of {} plans", climbed.counts.considered);
-  WEFT_TRY(const Judged judged, judge_strategy(problem, cost, hybrid.name(*climbed.best)));
+  WEFT_TRY(const Judged judged,
+           judge_strategy(problem, cost, choose_strategy(parallelism_of(*climbed.best, problem.layers))));
   WEFT_TRY(const PlanOutcome best, enumerate(problem, cost));
   fmt::print("hill climbing  {}  composed {:.4f} s, simulated {:.4f} s\n", judged.strategy, climbed.step_s,
              judged.forecast.step_s);

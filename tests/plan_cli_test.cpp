@@ -92,7 +92,7 @@ TEST(PlanCli, WritesAPlanThatIsStableAndCompilesToTheSameProgram) {
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   const Result<CompiledStrategy> compiled = compile_plan(*plan);
   ASSERT_TRUE(compiled.ok());
-  EXPECT_EQ(fingerprint(compiled->program, plan->training.graph), file->program);
+  EXPECT_EQ(fingerprint(compiled->program, plan->training().graph), file->program);
 
   // The tree by itself is the same plan.
   const Json again =

@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "models/models.h"
 #include "small_networks.h"
-#include "spread_plan.h"
+#include "sharded_plan.h"
 
 namespace weft {
 
@@ -65,14 +65,14 @@ inline Shares random_shares(int parts, Rng& rng) {
 
 // Some of what a plan splits, in uneven shares instead: operators and inputs wherever that divides; what is stored; and
 // how uneven parts are gathered and scattered.
-inline void make_uneven(const TrainingGraph& training, SpreadPlan& plan, const std::vector<MeshAxis>& axes, Rng& rng) {
+inline void make_uneven(const TrainingGraph& training, ShardedPlan& plan, const std::vector<MeshAxis>& axes, Rng& rng) {
   const Graph& graph = training.graph;
-  const auto divides = [&](const SpreadPlan& changed) {
+  const auto divides = [&](const ShardedPlan& changed) {
     return plan_sharding(training, changed.placing, changed.choices).ok();
   };
   for (std::size_t m = 0; m < 2; ++m) {
     if (axes[m].size == 1) continue;
-    SpreadPlan changed = plan;
+    ShardedPlan changed = plan;
     for (auto& [op, choice] : changed.choices.ops[m])
       if (!choice.axis.empty() && graph.ops()[op].phase == Phase::Forward && rng.below(3) == 0)
         choice.shares = random_shares(axes[m].size, rng);
@@ -97,12 +97,12 @@ inline void make_uneven(const TrainingGraph& training, SpreadPlan& plan, const s
 }
 
 // A mesh of up to two axes, and for some operators any axis that divides; inputs split here and there.
-inline SpreadPlan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
+inline ShardedPlan random_plan(const TrainingGraph& training, Rng& rng, bool placed) {
   const Graph& graph = training.graph;
   std::vector<MeshAxis> axes = {{"x", static_cast<int>(rng.between(1, 3))}, {"y", static_cast<int>(rng.between(1, 2))}};
   std::vector<DeviceId> devices;
   for (int i = 0; i < axes[0].size * axes[1].size; ++i) devices.emplace_back(static_cast<std::size_t>(i));
-  SpreadPlan plan{on_one_mesh(graph, Mesh::make(axes, devices).value()),
+  ShardedPlan plan{on_one_mesh(graph, Mesh::make(axes, devices).value()),
                   {},
                   {static_cast<int>(rng.between(0, 3)), 0b01},
                   RecomputeRegions::none(graph),

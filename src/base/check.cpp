@@ -1,5 +1,7 @@
 #include "base/check.h"
 
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <cstdlib>
 

@@ -2,7 +2,7 @@
 // user errors travel as Result<T> (result.h), infeasible plans as scores.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 

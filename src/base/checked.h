@@ -1,4 +1,4 @@
-// Integer arithmetic that says when it overflows: sizes from files must never wrap around silently.
+// Integer arithmetic that reports overflow: sizes from files must never wrap around silently.
 #pragma once
 
 #include <cstdint>

@@ -11,20 +11,21 @@
 namespace weft {
 
 struct CsvRow {
-  int line = 0;  // of the file, where the row begins
+  int line = 0;  // line of the file on which the row begins
   std::vector<std::string> cells;
-  std::string fault;  // why the row cannot be read; empty: it can
+  std::string fault;  // why the row cannot be read; empty when it can
 };
 
 struct CsvTable {
   std::vector<std::string> columns;
-  std::vector<CsvRow> rows;  // as many cells as columns, unless at fault
+  std::vector<CsvRow> rows;  // as many cells as columns, unless the row has a fault
 };
 
 // The first row names the columns; names are trimmed and in lower case. Missing cells at the end of a row are empty.
-// A row with more cells than columns, or whose quote is never closed, is at fault. An error: no header, a column twice.
+// A row with more cells than columns, or with a quote that is never closed, has a fault. A missing header, or one that
+// names a column twice, is an error.
 Result<CsvTable> parse_csv(std::string_view text, std::string_view file);
-// The same of a file, of at most 64 MiB.
+// The same for a file of at most 64 MiB.
 Result<CsvTable> read_csv(const std::string& path);
 
 }  // namespace weft

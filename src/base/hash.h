@@ -1,4 +1,4 @@
-// A hash of numbers in a row, for maps with such keys.
+// A hash of a sequence of integers, for maps with such keys.
 #pragma once
 
 #include <cstddef>

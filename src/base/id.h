@@ -4,7 +4,6 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -13,7 +12,7 @@
 
 namespace weft {
 
-// A 32-bit index into the columns of one kind of thing. Default-constructed: none.
+// A 32-bit index into the columns of one kind of object. A default-constructed id is invalid.
 template <class Tag>
 class Id {
  public:
@@ -99,6 +98,7 @@ class IdVec {
 
 }  // namespace weft
 
+// std::hash is declared by <vector>; <functional> would bring ten thousand lines more to every file.
 template <class Tag>
 struct std::hash<weft::Id<Tag>> {
   std::size_t operator()(weft::Id<Tag> id) const noexcept { return id.index(); }

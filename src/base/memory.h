@@ -1,11 +1,11 @@
-// How the process gets memory from the system.
+// How the process returns memory to the system.
 #pragma once
 
 namespace weft {
 
-// What one plan gives back is the next one's: freed memory stays with the process, large blocks too, instead of going
-// back to the system and coming again in pages of zeros. For programs that judge one plan after the other, at the start
-// of main; it changes when memory is returned, never how much is used.
+// Keeps freed memory, large blocks too, in the process instead of returning it to the system, so that the next plan
+// does not fault in zeroed pages again. For programs that evaluate one plan after another; call it at the start of
+// main. It changes when memory is returned, never how much is used.
 void keep_freed_memory();
 
 }  // namespace weft

@@ -31,7 +31,7 @@ class Rng {
   // Uniform in [0, 1), 53 random bits.
   double uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
 
-  // A generator of its own for `stream`; depends on the seed and the stream only, not on what was drawn.
+  // An independent generator for `stream`; it depends on the seed and the stream only, not on the numbers drawn so far.
   Rng split(std::uint64_t stream) const { return Rng(mix(seed_ ^ mix(stream + kGolden))); }
 
  private:

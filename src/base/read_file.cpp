@@ -20,7 +20,7 @@ std::string_view name_of(mode_t mode) {
   return "a file";
 }
 
-// "512 KiB", "64 MiB"; kinds of files have round bounds.
+// "512 KiB", "64 MiB"; the largest sizes of kinds are whole KiB or MiB.
 std::string rounded(std::size_t bytes) {
   constexpr std::size_t kKi = 1024;
   if (bytes % (kKi * kKi) == 0) return fmt::format("{} MiB", bytes / (kKi * kKi));

@@ -74,7 +74,7 @@ TEST_F(ReadFile, AFileThatMayNotBeReadIsAnError) {
 
 TEST_F(ReadFile, LibrariesThatOpenByNameAreGivenRegularFilesAlone) {
   EXPECT_TRUE(check_regular_file(written("notes", "x"), "notes").ok());
-  EXPECT_TRUE(check_regular_file(path("none"), "notes").ok());  // theirs to make
+  EXPECT_TRUE(check_regular_file(path("none"), "notes").ok());  // the library may create it
   EXPECT_EQ(check_regular_file(folder_.string(), "notes").error().message,
             folder_.string() + ": is a directory; name notes");
   EXPECT_EQ(check_regular_file("/dev/zero", "notes").error().message, "/dev/zero: is a device; name notes");

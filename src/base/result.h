@@ -4,7 +4,7 @@
 //   cluster.yaml:14: bandwidth '400': unit missing; write 400Gbps or 50GB/s
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <optional>
 #include <string>

@@ -1,4 +1,4 @@
-// A list whose items keep their memory when it is cleared, for the next ones to use.
+// A list whose items keep their allocations when it is cleared, so that later items reuse them.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@ namespace weft {
 template <class Item>
 class Reused {
  public:
-  // As `Item::clear` leaves it.
+  // The new item is in the state that `Item::clear` leaves.
   Item& add() {
     if (used_ == items_.size()) items_.emplace_back();
     return items_[used_++];
   }
-  // Items stay where they are until there are more.
+  // References to items stay valid while there are at most `size`.
   void reserve(std::size_t size) { items_.reserve(size); }
   void drop_last() { items_[--used_].clear(); }
   void clear() {

@@ -1,4 +1,4 @@
-// A vector of ids that are mostly few: up to four lie in the object itself, which is as large as a std::vector.
+// A vector of ids with small-buffer storage: up to four lie in the object itself, which is as large as a std::vector.
 #pragma once
 
 #include <algorithm>

@@ -13,7 +13,7 @@ using Short = ShortVec<std::uint32_t>;
 
 std::vector<std::uint32_t> items(const Short& list) { return {list.begin(), list.end()}; }
 
-// Whatever is done to both, in the object or out of it, it holds what a std::vector holds.
+// After the same operations a ShortVec, in its own storage or on the heap, holds what a std::vector holds.
 RC_GTEST_PROP(ShortVec, IsAVector, (const std::vector<std::uint8_t>& todo)) {
   std::vector<std::uint32_t> expected;
   Short list;

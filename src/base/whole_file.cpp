@@ -22,7 +22,7 @@ Result<WholeFile> WholeFile::create(const std::string& path) {
   struct stat found {};
   const bool exists = ::stat(path.c_str(), &found) == 0;
   if (exists && S_ISDIR(found.st_mode)) return unwritable(path, EISDIR);
-  // The partial file could be renamed onto one that must not be written.
+  // Renaming needs write permission on the directory only, so it would replace a read-only file.
   if (exists && ::access(path.c_str(), W_OK) != 0) return unwritable(path, errno);
   WholeFile file;
   file.path_ = path;

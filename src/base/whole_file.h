@@ -1,4 +1,4 @@
-// Files that Weft writes.
+// Output files, written whole or not at all.
 #pragma once
 
 #include <cstdio>
@@ -9,24 +9,25 @@
 
 namespace weft {
 
-// A file that appears whole or not at all. What is not a file (a pipe, a terminal) is written as it is.
+// A file that appears whole or not at all: written under a temporary name and renamed. A pipe or a terminal is written
+// directly.
 class WholeFile {
  public:
-  // An error says why the path cannot be written, before anything is computed for it.
+  // The error tells why the path cannot be written; call it before computing the content.
   static Result<WholeFile> create(const std::string& path);
   WholeFile(WholeFile&& other) noexcept;
   WholeFile& operator=(WholeFile&&) = delete;
-  ~WholeFile();  // removes what was not finished
+  ~WholeFile();  // removes the temporary file unless it was finished
 
   void write(std::string_view text);
   Status finish();
-  // What to remove should the process end before: empty where there is no such file.
+  // The temporary file to remove if the process is interrupted; empty if there is none.
   const std::string& unfinished() const { return partial_; }
 
  private:
   WholeFile() = default;
 
-  std::string path_, partial_;  // partial: empty where the path is written directly
+  std::string path_, partial_;  // partial_ is empty if the path is written directly
   std::FILE* file_ = nullptr;
   int problem_ = 0;  // errno of the first failure
 };

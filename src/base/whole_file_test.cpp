@@ -26,7 +26,7 @@ TEST(WholeFile, AppearsWholeOrNotAtAll) {
     file.write("half of ");
     EXPECT_FALSE(fs::exists(path("a.json")));
   }
-  EXPECT_EQ(files(), 0);  // given up: nothing is left
+  EXPECT_EQ(files(), 0);  // abandoned: no file is left
   std::ofstream(path("b.json")) << "before";
   {
     WholeFile file = WholeFile::create(path("b.json")).value();
@@ -43,7 +43,7 @@ TEST(WholeFile, AppearsWholeOrNotAtAll) {
 }
 
 TEST(WholeFile, AFullDiskIsAnErrorWhenItIsFinished) {
-  WholeFile full = WholeFile::create("/dev/full").value();  // not a file: written as it is
+  WholeFile full = WholeFile::create("/dev/full").value();  // a device: written directly
   full.write(std::string(1 << 20, 'x'));
   const Status finished = full.finish();
   ASSERT_FALSE(finished.ok());

@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// What a value looks like in a message: whole if short, cut if not.
+// A value as an error message shows it: whole if short, else truncated.
 std::string shown(const std::string& text) { return text.size() <= 60 ? text : text.substr(0, 57) + "..."; }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A YAML value that knows its file and line, so that whatever is wrong with it can be said in place. yaml-cpp
-// stays behind this header: its exceptions are caught in yaml_node.cpp.
+// A YAML value that knows its file and line, for error messages. yaml-cpp is used behind this header only: its
+// exceptions are caught in yaml_node.cpp.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -16,15 +16,15 @@ namespace weft {
 
 class YamlMap;
 
-// What a file is, for messages about the whole of it.
+// What a file is, for error messages about the file as a whole.
 struct YamlFileKind {
   std::string_view name;     // "a cluster file"
-  std::string_view example;  // the least that one says: "cluster: dgx-h100:2"
+  std::string_view example;  // the shortest valid one: "cluster: dgx-h100:2"
 };
 
 class YamlNode {
  public:
-  // Files describe hardware and plans, not data: anything larger is refused before it costs memory.
+  // Files describe hardware and plans, not data: a larger one is refused before it is read into memory.
   static constexpr std::size_t kMostBytes = std::size_t{512} * 1024;
 
   static Result<YamlNode> load(std::string_view text, std::string_view file, const YamlFileKind& kind);
@@ -41,8 +41,8 @@ class YamlNode {
   Result<double> number(std::string_view what) const;
   Result<bool> boolean(std::string_view what) const;
   Result<std::vector<YamlNode>> list(std::string_view what) const;
-  // A map of any keys, or of the `known` ones only (a misspelt key gets the nearest). Keys are unique
-  // scalars.
+  // A map with any keys, or with the `known` ones only (the error for a misspelt key suggests the nearest). Keys are
+  // unique scalars.
   Result<YamlMap> map(std::string_view what) const;
   Result<YamlMap> map(std::string_view what, std::span<const std::string> known) const;
 

@@ -14,15 +14,15 @@
 namespace weft {
 namespace {
 
-constexpr double kNudge = 0.03;                         // how far a constant is moved to see what follows
-constexpr double kFelt = 1e-4;                          // a power below this is none
-constexpr double kFirstReach = 0.3, kLastReach = 0.02;  // how far, in logarithms, a round may go
-constexpr double kWorthwhile = 1e-3;                    // of the loss: less gained ends the rounds
-constexpr std::int64_t kFew = 4, kMany = 64;            // devices, of the fold by scale
+constexpr double kPerturbation = 0.03;                  // perturbation of a constant, in logarithms
+constexpr double kLeastPower = 1e-4;                    // a smaller power counts as 0
+constexpr double kFirstReach = 0.3, kLastReach = 0.02;  // trust region of a round, in logarithms
+constexpr double kWorthwhile = 1e-3;                    // a smaller gain of the loss ends the rounds
+constexpr std::int64_t kFew = 4, kMany = 64;            // devices of the fold by scale
 
 std::string short_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// Four digits: what the file says is what was simulated.
+// Rounds to four digits, so that the values in the file are those simulated.
 double rounded(double value) {
   const std::string text = fmt::format("{:.4g}", value);
   return std::stod(text);
@@ -69,7 +69,7 @@ class Calibrator {
   }
 
  private:
-  // Values of the constants, the rows' errors there, and how these move with each constant.
+  // Values of the constants, the rows' errors there, and their slopes by constant.
   struct Point {
     std::vector<double> values, errors;
     std::vector<std::vector<FitProblem::Slope>> slopes;
@@ -97,7 +97,7 @@ class Calibrator {
     return errors_of(tries);
   }
 
-  // Rows of one table share their mistakes: ten times the rows say about three times as much.
+  // Rows of one table have correlated errors: ten times the rows have about three times the weight.
   template <class Keep>
   std::vector<double> weights_of(const Keep& keep) const {
     std::map<std::string, int> counts;
@@ -112,15 +112,15 @@ class Calibrator {
     return one_table_ ? std::string(rows_[r].row->text("source")) : rows_[r].row->file;
   }
 
-  // Moves every constant a little and simulates the rows it touches. Rows that do not feel it are not asked again.
+  // Perturbs every constant and simulates the rows that depend on it. Rows with slope 0 are not simulated again.
   void measure_slopes(Point& point) {
     std::vector<Calibration> nudged;
     std::vector<double> by;
     nudged.reserve(constants_.size());
     std::vector<FitRows::Try> tries;
     for (std::size_t c = 0; c < constants_.size(); ++c) {
-      const double up = point.values[c] * (1 + kNudge);
-      const double value = up <= constants_[c].most ? up : point.values[c] / (1 + kNudge);
+      const double up = point.values[c] * (1 + kPerturbation);
+      const double value = up <= constants_[c].most ? up : point.values[c] / (1 + kPerturbation);
       by.push_back(std::log(value / point.values[c]));
       nudged.push_back(with(point.values));
       put(nudged.back(), c, value);
@@ -130,14 +130,14 @@ class Calibrator {
     point.slopes.assign(constants_.size(), {});
     std::size_t next = 0;
     for (std::size_t c = 0; c < constants_.size(); ++c) {
-      std::vector<std::size_t> felt;
+      std::vector<std::size_t> sensitive;
       for (std::size_t r : touched_[c]) {
         const double slope = (errors[next++] - point.errors[r]) / by[c];
-        if (std::abs(slope) < kFelt) continue;
+        if (std::abs(slope) < kLeastPower) continue;
         point.slopes[c].push_back({r, slope});
-        felt.push_back(r);
+        sensitive.push_back(r);
       }
-      touched_[c] = std::move(felt);
+      touched_[c] = std::move(sensitive);
     }
   }
 
@@ -191,7 +191,7 @@ class Calibrator {
     measure_slopes(point);
   }
 
-  // Fits to some rows, by what is known around the point, and simulates those that were left out.
+  // Fits to some rows with the slopes at the point, and simulates those that were left out.
   template <class Fitted, class Tested>
   void fold(const std::string& name, const Point& point, const std::vector<double>& present,
             const std::vector<double>& target, const Fitted& fitted, const Tested& tested) {
@@ -295,7 +295,7 @@ class Calibrator {
   FitRows rows_;
   bool one_table_ = false;
   std::vector<FittedConstant> constants_;
-  std::vector<std::vector<std::size_t>> touched_;  // rows, by constant
+  std::vector<std::vector<std::size_t>> touched_;  // rows that depend on each constant
   std::vector<double> present_, target_;
 };
 

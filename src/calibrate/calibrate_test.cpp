@@ -21,7 +21,7 @@ MeasuredFile table(const std::string& rows, const std::string& name) {
   return measured_rows(parse_csv(kHeader + rows, name).value(), name).value();
 }
 
-// Runs of two sizes on one to eight A100, with whatever times; large enough that the host does not limit them.
+// Runs of two sizes on one to eight A100, with the given times; large enough not to be host-bound.
 std::string rows(const std::vector<double>& seconds) {
   const char* shapes[] = {"1,8,gpt2-medium,16,8,1024,bf16,1,1,1", "2,8,gpt2-medium,16,8,1024,bf16,2,1,1",
                           "8,8,gpt2-large,64,8,1024,bf16,2,1,4"};
@@ -31,7 +31,7 @@ std::string rows(const std::vector<double>& seconds) {
   return text;
 }
 
-// What Weft itself predicts with a constant of another value: a measurement whose answer is known.
+// Weft's own predictions with another value of a constant: a measurement whose fit is known.
 std::vector<double> seconds_with(double sustained) {
   Calibration changed;
   for (const char* device : {"a100-80-sxm", "a100-40-sxm"})
@@ -51,7 +51,7 @@ TEST(Calibrate, FindsTheConstantThatTheRunsWereMadeWith) {
       calibrate(files, {.rules = published_rules(), .only = {"a100-products"}, .cross_validate = false, .threads = 1});
   ASSERT_TRUE(found.ok()) << found.error().message;
   ASSERT_EQ(found->constants.size(), 1u);
-  // Three rows against a pull: within 2 % of the truth, from wherever it is now.
+  // Three rows against the prior: within 2 % of the truth, from any start.
   EXPECT_NEAR(found->constants[0].fitted, 0.7, 0.014);
   EXPECT_EQ(found->constants[0].rows, 3);
   EXPECT_LT(found->files.back().fitted, 0.02);
@@ -74,7 +74,7 @@ TEST(Calibrate, WritesAFileThatReadsBackToTheSameConstants) {
   std::ifstream schema(std::string(source) + "/docs/schema/calibrate.schema.json");
   EXPECT_EQ(departures(nlohmann::json::parse(json_of(*found)), nlohmann::json::parse(schema)),
             std::vector<std::string>{});
-  // One node: nobody feels the network.
+  // One node: no row depends on the network.
   EXPECT_THAT(found->untouched, testing::Contains("nic"));
   // The same input, the same bytes, however many threads.
   CalibrateOptions alone = options;

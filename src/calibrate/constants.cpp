@@ -84,7 +84,7 @@ const std::vector<FittedConstant>& built_in_fitted_constants() {
   static const std::vector<FittedConstant> constants = [] {
     const EmbeddedFile& file = calibration_presets().front();
     Result<std::vector<FittedConstant>> read = parse_fitted_constants(file.text, file.path);
-    WEFT_CHECK(read.ok(), "{}", read.error().message);  // a preset that does not read is a bug of ours
+    WEFT_CHECK(read.ok(), "{}", read.error().message);  // a preset that does not parse is a bug in Weft
     return std::move(read).value();
   }();
   return constants;

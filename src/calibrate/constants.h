@@ -1,4 +1,4 @@
-// Which constants are fitted: names, where each lives, its bounds and its prior (presets/calibration.yaml).
+// The fitted constants: names, paths, bounds and priors (presets/calibration.yaml).
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace weft {
 
-// One number in one or several places (cost/calibration.h): 80 GB and 40 GB A100 share their rates.
+// One number at one or several paths (cost/calibration.h): 80 GB and 40 GB A100 share their rates.
 struct FittedConstant {
   std::string name;
-  std::vector<std::string> places;  // of all, the first one's value counts as the present one
+  std::vector<std::string> places;  // the first one's value is the present value
   double least = 0, most = 1;
-  Figure<double> prior;  // where it would be without any run: from single operators, data sheets or papers
-  double spread = 0.1;   // of the prior, as a share: how far off it may well be
+  Figure<double> prior;  // its value without any run: from single operators, data sheets or papers
+  double spread = 0.1;   // relative standard deviation of the prior
 
   bool operator==(const FittedConstant&) const = default;
 };
@@ -24,7 +24,7 @@ struct FittedConstant {
 Result<std::vector<FittedConstant>> parse_fitted_constants(std::string_view text, std::string_view file);
 const std::vector<FittedConstant>& built_in_fitted_constants();
 
-// Those that words choose: a name, or its beginning and a star. An error: a word that chooses none.
+// The constants selected by names, or by prefixes with a star. An error if one selects none.
 Result<std::vector<FittedConstant>> chosen_constants(const std::vector<FittedConstant>& all,
                                                      const std::vector<std::string>& words);
 

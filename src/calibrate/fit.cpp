@@ -11,12 +11,12 @@ double rho(double error) {
   return std::sqrt(1 + u * u) - 1;
 }
 
-// A point with the rows' errors there, so that one step along one constant costs that constant's rows alone.
+// A point with the rows' errors there, so that a step along one constant visits only the rows that depend on it.
 class Search {
  public:
   explicit Search(const FitProblem& problem) : problem_(problem), x_(problem.slopes.size(), 0), error_(problem.error) {}
 
-  // How much the loss changes when constant c goes to `value`.
+  // The change of the loss when constant c is set to `value`.
   double change(std::size_t c, double value) const {
     const double by = value - x_[c];
     double sum = prior(c, value) - prior(c, x_[c]);
@@ -42,7 +42,7 @@ class Search {
 };
 
 constexpr double kFirstStep = 0.1, kLastStep = 1e-4;
-constexpr double kGain = 1e-9;  // less is none: rounding must not keep the search going
+constexpr double kGain = 1e-9;  // a smaller gain counts as none, so that rounding does not prolong the search
 constexpr int kMostRounds = 2000;
 
 }  // namespace
@@ -78,7 +78,7 @@ std::vector<double> pattern_search(const FitProblem& problem) {
       if (search.x()[c] == before[c]) step[c] /= 2;
     }
     if (moved) {
-      // Constants that trade against each other make narrow valleys: go on in the direction of the whole round.
+      // Correlated constants make narrow valleys: continue in the direction of the whole round.
       const std::vector<double> here = search.x();
       double gained = 0;
       for (std::size_t c = 0; c < constants; ++c) {

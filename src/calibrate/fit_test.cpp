@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-constexpr double kFree = 1e6;  // a spread so wide that nothing pulls
+constexpr double kFree = 1e6;  // a spread so wide that the prior has no weight
 
 FitProblem problem_of(std::vector<double> errors, std::vector<std::vector<FitProblem::Slope>> slopes, double spread) {
   const std::size_t constants = slopes.size();
@@ -28,7 +28,7 @@ TEST(PatternSearch, TakesAConstantToWhereItsRowsHaveNoError) {
 }
 
 TEST(PatternSearch, TellsConstantsApartByTheRowsThatFeelOneAlone) {
-  // Row 0 feels both, row 1 the first alone: x0 = 0.1, so x1 = 0.3 − 0.1.
+  // Row 0 depends on both, row 1 on the first alone: x0 = 0.1, so x1 = 0.3 − 0.1.
   const FitProblem problem = problem_of({-0.3, -0.1}, {{{0, 1}, {1, 1}}, {{0, 1}}}, kFree);
   const std::vector<double> x = pattern_search(problem);
   EXPECT_NEAR(x[0], 0.1, 2e-3);
@@ -36,7 +36,7 @@ TEST(PatternSearch, TellsConstantsApartByTheRowsThatFeelOneAlone) {
 }
 
 TEST(PatternSearch, LetsAnOutlierPullLittle) {
-  // Nine rows want 0, one wants 1. Of squares the mean, 0.1, would be least; here it stays within half a scale of 0.
+  // Nine rows are fitted by 0, one by 1. Least squares would give the mean, 0.1; here x stays within half a scale of 0.
   std::vector<double> errors(10, 0);
   errors[9] = -1;
   std::vector<FitProblem::Slope> slopes;
@@ -45,7 +45,7 @@ TEST(PatternSearch, LetsAnOutlierPullLittle) {
 }
 
 TEST(PatternSearch, PullsToThePriorWhereRowsSayLittle) {
-  // One row wants 0.1, which is two scales off: the pull of a spread of 0.02 outweighs it, one of 0.5 does not.
+  // One row is fitted by 0.1, which is two scales off: a prior with spread 0.02 outweighs it, one with 0.5 does not.
   const std::vector<double> tight = pattern_search(problem_of({-0.1}, {{{0, 1}}}, 0.02));
   const std::vector<double> wide = pattern_search(problem_of({-0.1}, {{{0, 1}}}, 0.5));
   EXPECT_LT(tight[0], 0.025);
@@ -59,7 +59,7 @@ TEST(PatternSearch, StaysWithinBounds) {
 }
 
 TEST(PatternSearch, FollowsTheValleyOfConstantsThatTrade) {
-  // Both rows feel x0 − x1 strongly and x0 + x1 a little: a narrow valley along the diagonal, 0.4 long.
+  // Both rows depend on x0 − x1 strongly and on x0 + x1 a little: a narrow valley along the diagonal, 0.4 long.
   const FitProblem problem = problem_of({0, -0.08}, {{{0, 1}, {1, 0.1}}, {{0, -1}, {1, 0.1}}}, kFree);
   const std::vector<double> x = pattern_search(problem);
   EXPECT_NEAR(x[0], 0.4, 0.02);

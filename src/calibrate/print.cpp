@@ -48,8 +48,8 @@ void add_scores(std::string& text, const std::string& title, const std::vector<F
 
 std::string overlay_of(const CalibrationResult& result) {
   using Items = std::vector<std::string>;
-  std::map<std::string, std::map<std::string, Items>> sections;      // by section and name; none: the section's own
-  std::map<std::pair<std::string, std::string>, Items> of_products;  // by device and key: of each arithmetic
+  std::map<std::string, std::map<std::string, Items>> sections;      // by section and name; empty: the section's own
+  std::map<std::pair<std::string, std::string>, Items> of_products;  // by device and key: values of each arithmetic
   for (const FittedValue& value : result.constants)
     for (const std::string& place : value.constant.places) {
       const std::vector<std::string> parts = parts_of(place);

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/check.h"
-#include "validate/side_by_side.h"
+#include "validate/parallel_for.h"
 
 namespace weft {
 
@@ -18,7 +18,7 @@ FitRows::FitRows(const std::vector<MeasuredFile>& files, const MappingRules& rul
     for (const MeasuredRow& row : file.rows) rows.push_back(&row);
   }
   std::vector<std::optional<Result<PlannedRow>>> planned(rows.size());
-  side_by_side(rows.size(), threads, [&](std::size_t i) { planned[i] = plan_row(*rows[i], rules); });
+  parallel_for(rows.size(), threads, [&](std::size_t i) { planned[i] = plan_row(*rows[i], rules); });
   const Tuning& tuning = built_in_tuning();
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (!planned[i]->ok()) {
@@ -29,9 +29,9 @@ FitRows::FitRows(const std::vector<MeasuredFile>& files, const MappingRules& rul
     if (!row.planned.mapped.fitted || !row.planned.mapped.timed) continue;
     const Plan& plan = row.planned.plan;
     const std::vector<DeviceId> ranks = plan.ranks();
-    row.device = tuning.of(plan.cluster.spec(ranks.front())).name;
+    row.device = tuning.of(plan.cluster().spec(ranks.front())).name;
     std::set<NodeId> nodes;
-    for (DeviceId device : ranks) nodes.insert(plan.cluster.node_of(device));
+    for (DeviceId device : ranks) nodes.insert(plan.cluster().node_of(device));
     row.nodes = static_cast<int>(nodes.size());
     rows_.push_back(std::move(row));
   }
@@ -43,7 +43,7 @@ std::vector<std::size_t> FitRows::touched_by(const FittedConstant& constant) con
     const FitRow& row = rows_[i];
     const auto touches = [&](const std::string& place) {
       if (place.starts_with("devices/" + row.device + "/")) return true;
-      if (place.starts_with("stacks/" + row.planned.plan.stack.name + "/")) return true;
+      if (place.starts_with("stacks/" + row.planned.plan.stack().name + "/")) return true;
       if (place.starts_with("devices/") || place.starts_with("stacks/")) return false;
       if (place.starts_with("links/nic/") || place.starts_with("links/fabric/")) return row.nodes > 1;
       return row.planned.plan.ranks().size() > 1;
@@ -55,10 +55,10 @@ std::vector<std::size_t> FitRows::touched_by(const FittedConstant& constant) con
 
 std::vector<double> FitRows::errors(const std::vector<Try>& tries) const {
   std::vector<double> out(tries.size());
-  side_by_side(tries.size(), threads_, [&](std::size_t i) {
+  parallel_for(tries.size(), threads_, [&](std::size_t i) {
     const PlannedRow& planned = rows_[tries[i].row].planned;
     const Result<double> predicted = predicted_seconds(planned, *tries[i].with);
-    // What has been compiled can be played, whatever its constants.
+    // A compiled row can be simulated with any constants.
     WEFT_CHECK(predicted.ok(), "{}", predicted.error().message);
     out[i] = std::log(*predicted / planned.measured_s);
   });

@@ -1,4 +1,4 @@
-// Measured runs made ready to be simulated with one set of constants after the other.
+// Measured runs, planned and compiled once, to be simulated with many sets of constants.
 #pragma once
 
 #include <vector>
@@ -11,19 +11,19 @@ namespace weft {
 struct FitRow {
   const MeasuredRow* row = nullptr;
   PlannedRow planned;
-  std::string device;  // whose constants its devices have (cost/tuning.h)
+  std::string device;  // name of the constants of its devices (cost/tuning.h)
   int nodes = 1;
 };
 
 class FitRows {
  public:
-  // Rows that cannot be planned go to `skipped`; those whose time is not compared are left out.
+  // Rows that cannot be planned are added to `skipped`; those whose time is not scored are left out.
   FitRows(const std::vector<MeasuredFile>& files, const MappingRules& rules, int threads,
           std::vector<SkippedRow>& skipped);
 
   std::size_t size() const { return rows_.size(); }
   const FitRow& operator[](std::size_t row) const { return rows_[row]; }
-  // Rows whose time the constant may change: told by device, stack and links, without simulating.
+  // Rows whose time may depend on the constant, judged by device, stack and links, without simulating.
   std::vector<std::size_t> touched_by(const FittedConstant& constant) const;
 
   // log(predicted / measured) of each of these (row, constants) pairs.

@@ -1,6 +1,7 @@
 // weft calibrate: constants fitted to measured runs.
 #include "calibrate/calibrate.h"
 
+#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "base/whole_file.h"

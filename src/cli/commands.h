@@ -2,10 +2,13 @@
 // code.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 
 #include "cli/answer.h"
+
+namespace CLI {
+class App;
+}
 
 namespace weft {
 

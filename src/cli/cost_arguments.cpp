@@ -1,5 +1,7 @@
 #include "cli/cost_arguments.h"
 
+#include <CLI/CLI.hpp>
+
 #include "base/suggest.h"
 #include "cost/analytic.h"
 #include "cost/measured.h"
@@ -39,11 +41,11 @@ Result<Calibration> calibration_of(const CostArguments& arguments) {
   return read;
 }
 
-Result<ChosenCost> choose_cost(const CostArguments& arguments, const Plan& plan, const Tuning& tuning) {
+Result<ChosenCost> choose_cost(const CostArguments& arguments, const TrainingJob& job) {
   if (arguments.model == "measured") {
     WEFT_TRY(const std::vector<MeasuredEvent> profile, read_profile(arguments.database));
     WEFT_TRY(std::unique_ptr<MeasuredCost> cost,
-             MeasuredCost::make(profile, arguments.database, plan.cluster, plan.stack, tuning));
+             MeasuredCost::make(profile, arguments.database, *job.cluster, job.stack, job.tuning));
     std::string assumed = fmt::format(
         "durations: measured, {} events of operators and {} of communications in {}; where it has none, the analytic "
         "cost model (--cost)",
@@ -54,7 +56,7 @@ Result<ChosenCost> choose_cost(const CostArguments& arguments, const Plan& plan,
     return ChosenCost{std::make_unique<SymbolicCost>(),
                       {"durations: the symbolic cost model (--cost): relative units, one picosecond per byte sent or "
                        "per 1,000 FLOPs; they order plans and promise no seconds, rates or utilisation"}};
-  ChosenCost analytic{std::make_unique<AnalyticCost>(plan.stack, tuning),
+  ChosenCost analytic{std::make_unique<AnalyticCost>(job.stack, job.tuning),
                       {"durations: the analytic cost model (--cost)"}};
   if (!arguments.calibration.empty())
     analytic.assumptions.push_back(

@@ -1,12 +1,15 @@
 // The words that choose where durations come from.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "cost/calibration.h"
 #include "cost/cost.h"
-#include "plan/plan.h"
+#include "plan/job.h"
+
+namespace CLI {
+class App;
+}
 
 namespace weft {
 
@@ -23,6 +26,6 @@ struct ChosenCost {
 // The built-in constants, or those of --calibration over them.
 Result<Calibration> calibration_of(const CostArguments& arguments);
 // For one plan, which outlives the model.
-Result<ChosenCost> choose_cost(const CostArguments& arguments, const Plan& plan, const Tuning& tuning);
+Result<ChosenCost> choose_cost(const CostArguments& arguments, const TrainingJob& job);
 
 }  // namespace weft

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
+
 #include "base/memory.h"
 #include "base/suggest.h"
 #include "cli/commands.h"

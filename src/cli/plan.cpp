@@ -1,6 +1,8 @@
 // weft plan: the best strategy for a model on a cluster.
+#include <fmt/format.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -168,7 +170,6 @@ Result<Answer> run_search(const PlanArguments& arguments) {
   if (!arguments.out.empty()) WEFT_TRY_OK(make_folder(arguments.out));
   options.top = static_cast<std::size_t>(arguments.top);
   options.threads = arguments.threads;
-  options.judge.headroom = arguments.headroom / 100;
   table.seconds = arguments.timing || (!arguments.json && ::isatty(STDOUT_FILENO));
 
   StopOnInterrupt interrupt;
@@ -176,10 +177,10 @@ Result<Answer> run_search(const PlanArguments& arguments) {
   Progress progress;
   progress.now("reading the model");
   WEFT_TRY(const Calibration calibration, calibration_of(arguments.cost));
-  WEFT_TRY(PlanProblem posed, pose(arguments.request));
-  posed.stack = calibration.over(std::move(posed.stack));
-  const PlanProblem problem = std::move(posed);
-  const AnalyticCost cost(problem.stack, calibration.tuning);
+  PlanRequest request = arguments.request;
+  request.headroom = arguments.headroom / 100;
+  WEFT_TRY(const PlanProblem problem, pose(request, calibration));
+  const AnalyticCost cost(problem.stack(), problem.job->tuning);
   options.progress = [&](const SearchProgress& now) {
     progress.now(now.best_s > 0 ? fmt::format("searching, best {}", human(Seconds{now.best_s})) : "searching",
                  now.of > 0 ? static_cast<double>(now.done) / static_cast<double>(now.of) : -1);
@@ -195,12 +196,9 @@ Result<Answer> run_search(const PlanArguments& arguments) {
   std::optional<Forecast> found;
   if (answer.feasible && (arguments.json || !arguments.out.empty())) {
     progress.now("simulating the winner");
-    PlanRequest winner = problem.request;
-    winner.strategy = outcome.best.front().strategy;
-    if (!outcome.best.front().parallelism) winner.tree = outcome.best.front().tree;
-    const ForecastOptions all{.record = true, .headroom = options.judge.headroom};
-    WEFT_TRY(plan, make_plan(winner));
-    plan->stack = problem.stack;
+    WEFT_TRY(StrategyChoice winner, choice_of(*problem.job, outcome.best.front()));
+    const ForecastOptions all{.record = true};
+    WEFT_TRY(plan, make_plan(problem.job, std::move(winner)));
     WEFT_TRY(played, play_plan(*plan, cost, all));
     found = judge(*plan, *played, all);
     found->assumptions.insert(found->assumptions.end(), problem.assumptions.begin(), problem.assumptions.end());
@@ -208,7 +206,6 @@ Result<Answer> run_search(const PlanArguments& arguments) {
   if (plan && !arguments.out.empty()) {
     PlanFile file = plan_file(*plan, *played, *found, outcome, search, arguments.seed);
     file.calibration = arguments.cost.calibration;
-    file.headroom = options.judge.headroom;
     if (const Status written = write_out(arguments.out, file, *plan, *played); !written.ok())
       answer.unwritten = written.error().at("--out");
   }
@@ -225,16 +222,14 @@ Result<Answer> run_search(const PlanArguments& arguments) {
     json["best"] = plan ? to_json(*plan, *played, *found) : nlohmann::json();
     if (plan) json["best"]["network"] = "fair", json["best"]["cost"] = arguments.cost.model;
     const bool named = plan && (plan->parallelism || !arguments.out.empty());
-    json["shorthand"] = named ? nlohmann::json(plan->request.strategy) : nlohmann::json();
-    json["tree"] = plan ? nlohmann::json(outcome.best.front().tree) : nlohmann::json();
+    json["shorthand"] = named ? nlohmann::json(plan->name) : nlohmann::json();
+    json["tree"] = plan ? nlohmann::json(to_yaml(outcome.best.front().tree)) : nlohmann::json();
     answer.text = to_text(json);
     return answer;
   }
   answer.text = answer.feasible ? describe(problem, outcome, table) : describe_miss(problem, outcome);
-  if (answer.feasible && !outcome.best.front().parallelism) {
-    WEFT_TRY(const Strategy tree, parse_strategy(outcome.best.front().tree, "strategy"));
-    answer.text += "\noperators\n" + summarise_rules(tree);
-  }
+  if (answer.feasible && !outcome.best.front().parallelism)
+    answer.text += "\noperators\n" + summarise_rules(outcome.best.front().tree);
   if (answer.feasible && arguments.explain)
     answer.text += "\n" + explain(outcome) + (what_if.empty() ? "" : "\n" + describe(what_if, outcome));
   if (plan && !answer.unwritten)

@@ -1,5 +1,7 @@
 #include "cli/plan_arguments.h"
 
+#include <CLI/CLI.hpp>
+
 namespace weft {
 
 const char* const kStrategyWords =

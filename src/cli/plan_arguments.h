@@ -1,9 +1,11 @@
 // The words that name a plan, shared by every command that works on one.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include "plan/plan.h"
+
+namespace CLI {
+class App;
+}
 
 namespace weft {
 

@@ -1,4 +1,7 @@
 // weft profile, weft show profile: databases of measured events.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>

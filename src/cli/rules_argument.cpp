@@ -1,5 +1,6 @@
 #include "cli/rules_argument.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
 namespace weft {

@@ -1,9 +1,11 @@
 // --rules: what the words of published tables mean, for the commands that read them.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include "validate/mapping.h"
+
+namespace CLI {
+class App;
+}
 
 namespace weft {
 

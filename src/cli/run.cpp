@@ -99,24 +99,24 @@ Result<Made> make_bundle(const RunArguments& arguments, std::int64_t ranks) {
   if (const auto world = static_cast<std::int64_t>(plan.ranks().size());
       arguments.ranks > 0 && world != arguments.ranks)
     return error("--ranks {}: the plan is for {} ranks", arguments.ranks, world);
-  for (const Op& op : plan.training.graph.ops())
-    if (plan.training.graph.signatures()[op.signature].attrs.integer("dropless", 0)) {
+  for (const Op& op : plan.graph().ops())
+    if (plan.graph().signatures()[op.signature].attrs.integer("dropless", 0)) {
       made.assumptions.push_back(
           "dropless routing is run with the capacity of balanced experts: tokens beyond it are dropped "
           "(capacity_factor=)");
       break;
     }
-  made.bundle = {.model = plan.request.model,
-                 .strategy = plan.request.strategy,
+  made.bundle = {.model = plan.job->words.model,
+                 .strategy = plan.name,
                  .numbers = exact ? Numbers::Float64 : Numbers::AsStored,
                  .learning_rate = arguments.learning_rate,
                  .seed = arguments.seed,
-                 .vocabulary = plan.vocabulary.published,
-                 .graph = plan.training.graph,
+                 .vocabulary = plan.model->vocabulary.published,
+                 .graph = plan.graph(),
                  .program = numbered_by_rank(std::move(compiled.program)),
                  .schedule = std::move(compiled.schedule)};
-  if (compiled.last && plan.last)
-    made.bundle.last = Bundle::Last{plan.last->graph, numbered_by_rank(std::move(*compiled.last))};
+  if (compiled.last && plan.model->last)
+    made.bundle.last = Bundle::Last{plan.model->last->graph, numbered_by_rank(std::move(*compiled.last))};
   return made;
 }
 

@@ -1,4 +1,5 @@
 // weft show strategy, weft show program: a plan before anything runs.
+#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -30,8 +31,8 @@ Result<std::string> show_strategy(const StrategyArguments& arguments) {
   WEFT_TRY(const Plan plan, make_plan(arguments.request));
   if (arguments.yaml) return to_yaml(plan.strategy);
   if (arguments.tree) return draw_tree(plan.strategy);
-  const AnalyticCost cost(plan.stack);
-  const StepPrices prices(plan.cluster, cost, plan.stack.uneven_parts.value);
+  const AnalyticCost cost(plan.stack());
+  const StepPrices prices(plan.cluster(), cost, plan.stack().uneven_parts.value);
   const bool by_volume = !arguments.costs.empty();
   WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan, by_volume ? nullptr : &prices));
   if (by_volume) {
@@ -50,8 +51,8 @@ struct ProgramArguments {
 
 Result<std::string> show_program(const ProgramArguments& arguments) {
   WEFT_TRY(const Plan plan, make_plan(arguments.request));
-  const AnalyticCost cost(plan.stack);
-  const StepPrices prices(plan.cluster, cost, plan.stack.uneven_parts.value);
+  const AnalyticCost cost(plan.stack());
+  const StepPrices prices(plan.cluster(), cost, plan.stack().uneven_parts.value);
   WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan, &prices));
   if (arguments.rank) return rank_text(plan, compiled, *arguments.rank);
   if (arguments.stage) return stage_text(plan, compiled, *arguments.stage);

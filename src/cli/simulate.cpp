@@ -2,6 +2,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -118,16 +119,16 @@ Result<Answer> run_simulation(const SimulateArguments& arguments) {
   progress.now("making the plan");
   const auto start = std::chrono::steady_clock::now();
   CostArguments costs = arguments.cost;
-  double headroom = arguments.headroom.value_or(4) / 100;
+  PlanRequest request = arguments.request;
   std::optional<PlanFile> planned;
   if (!arguments.plan.empty()) {
     WEFT_TRY(planned, read_plan_file(arguments.plan));
     if (costs.calibration.empty()) costs.calibration = planned->calibration;
-    if (!arguments.headroom) headroom = planned->headroom;
+    request = planned->request();
   }
+  if (arguments.headroom) request.headroom = *arguments.headroom / 100;
   WEFT_TRY(const Calibration calibration, calibration_of(costs));
-  WEFT_TRY(Plan plan, make_plan(planned ? planned->request() : arguments.request));
-  plan.stack = calibration.over(std::move(plan.stack));
+  WEFT_TRY(const Plan plan, make_plan(request, calibration));
   const auto made = std::chrono::steady_clock::now();
   TraceOptions trace;
   if (!arguments.trace_ranks.empty()) {
@@ -135,12 +136,11 @@ Result<Answer> run_simulation(const SimulateArguments& arguments) {
   }
   if (arguments.trace_tasks) trace.most_tasks = *arguments.trace_tasks;
 
-  WEFT_TRY(const ChosenCost cost, choose_cost(costs, plan, calibration.tuning));
+  WEFT_TRY(const ChosenCost cost, choose_cost(costs, *plan.job));
   const ForecastOptions options{.network = arguments.network == "fair" ? Network::Fair : Network::Fifo,
                                 .fold = !arguments.no_fold,
                                 .record = true,
-                                .host = arguments.cost.model != "symbolic",
-                                .headroom = headroom};
+                                .host = arguments.cost.model != "symbolic"};
   PlayTimes times;
   progress.now("simulating");
   WEFT_TRY(const PlayedPlan played, play_plan(plan, *cost.model, options, &times));
@@ -151,7 +151,7 @@ Result<Answer> run_simulation(const SimulateArguments& arguments) {
   found.relative = arguments.cost.model == "symbolic";
   std::optional<bool> same_program;
   if (planned) {
-    same_program = fingerprint(played.compiled.program, plan.training.graph) == planned->program;
+    same_program = fingerprint(played.compiled.program, plan.training().graph) == planned->program;
     found.assumptions.push_back(
         fmt::format("{}: {}, predicted to take {} when it was found", arguments.plan,
                     *same_program ? "compiled to the same program" : "now compiled to another program",

@@ -1,6 +1,7 @@
 // weft validate: predicted against measured.
 #include "validate/validate.h"
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <memory>

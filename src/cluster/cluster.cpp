@@ -9,8 +9,8 @@
 namespace weft {
 namespace {
 
-// One name, one meaning: groups may come from several files, and a report or a printed file tells them apart
-// by name.
+// A name must have one meaning: groups may come from several files, and reports and printed files identify them by
+// name.
 Status check_names(const std::vector<NodeGroup>& groups) {
   std::map<std::string_view, const NodeType*> types;
   std::map<std::string_view, const DeviceSpec*> devices;
@@ -190,7 +190,7 @@ Result<std::vector<DeviceId>> devices_evenly(const Cluster& cluster, std::int64_
   if (count < nodes)
     return error("{} devices: the cluster has {} nodes, each with one at least; name fewer nodes", grouped(count),
                  grouped(nodes));
-  // Nodes too small for their part leave the rest to the others.
+  // The part that a small node cannot hold goes to the others.
   std::vector<std::int64_t> of_node(static_cast<std::size_t>(nodes), 0);
   for (std::int64_t left = count; left > 0;) {
     std::vector<std::size_t> open;

@@ -1,12 +1,12 @@
-// Where training runs: devices, the links between them, and the way from any device to any other.
+// Where training runs: devices, the links between them, and the route from any device to any other.
 //
 // Start here. Given a spec such as `dgx-h100:16`, `dgx1-v100:2+p100x8:6`, `rack.yaml` or `topology.xml:4`,
 // parse_cluster gives a Cluster: a frozen value, cheap to copy, safe to share between threads.
 //
 // Devices, nodes and links are numbered without gaps: groups in the order of the spec, nodes in order,
-// devices in order. Each link is one direction. A node's links follow from its number and its type's, a
-// fabric's from arithmetic; so a cluster of 16,384 devices takes the memory and time of its few node types,
-// and a path takes its own length.
+// devices in order. Each link has one direction. The links of nodes and of the fabric are computed from their
+// numbers, not stored: a cluster of 16,384 devices takes the memory of its few node types, and a path costs
+// its length.
 //
 // Not here: how long a collective takes (src/cost), how flows share a link (src/simulate).
 #pragma once
@@ -38,7 +38,7 @@ struct Link {
   LinkKind kind = LinkKind::kFabric;
   BytesPerSecond bandwidth;
   Seconds latency;
-  bool ample = false;  // of a fabric: wide enough for all NICs below it, so it never limits anybody
+  bool ample = false;  // a fabric link as wide as all NICs below it together: never a bottleneck
 };
 
 class Cluster {
@@ -73,19 +73,19 @@ class Cluster {
 
   // Appends the links from a to b in order; none if a = b. Cost: the length of the path.
   // Between nodes: a's route to its NIC, the fabric, b's NIC to b. On a rail-optimised fabric a first moves
-  // over scale-up links to the device on b's rail, if there is one (NCCL calls it PXN), so that rails need
-  // not meet at the spine.
+  // over scale-up links to the device on b's rail, if there is one (NCCL's PXN), so that the path avoids the
+  // spine.
   void append_path(DeviceId a, DeviceId b, std::vector<LinkId>& out) const;
   std::vector<LinkId> path(DeviceId a, DeviceId b) const;
-  // Appends the links from a device to its host's memory; `reverse` of each gives the way back. Nothing
-  // without sockets.
+  // Appends the links from a device to its host's memory; `reverse` of each gives the opposite direction.
+  // Appends nothing if the node has no sockets.
   void append_host_path(DeviceId device, std::vector<LinkId>& out) const;
 
   // Same groups and fabric, hence the same devices, links and paths.
   bool operator==(const Cluster& other) const;
 
  private:
-  struct Run {  // a group placed in the numbering
+  struct Run {  // the consecutive numbers of one group
     std::int64_t first_node = 0, first_device = 0, first_link = 0;
   };
   std::size_t group_of_node(NodeId node) const;
@@ -110,14 +110,14 @@ class Cluster {
 //   places) fabric=switch|fat-tree|rail|dragonfly  leaf=16 (nodes)  oversubscription=4
 Result<Cluster> parse_cluster(std::string_view spec);
 
-// So many of its devices, in order: evenly over the nodes, the first of each; where they do not divide, the first nodes
-// have one more. Fewer than nodes, or more than devices: an error.
+// `count` devices in order, evenly over the nodes and the first of each node; if `count` does not divide, the first
+// nodes have one more. An error if there are fewer than nodes or more than devices.
 Result<std::vector<DeviceId>> devices_evenly(const Cluster& cluster, std::int64_t count);
 
-// The same from a text; `name` stands for the file in messages. Never reads another file.
+// A cluster from YAML text; `name` is the file name in error messages. Never reads another file.
 Result<Cluster> parse_cluster_yaml(std::string_view text, std::string_view name);
 // A node type from an NCCL_TOPO_DUMP_FILE dump (also RCCL's). The device is the one `device` names, else what
-// the PCI id says, else the usual one of the compute capability (`sm`, `gcn`).
+// of the PCI id, else the usual one of the compute capability (`sm`, `gcn`).
 Result<NodeType> parse_nccl_topology(std::string_view text, std::string_view name, std::string_view device = {});
 
 // Every preset node, without aliases, sorted.

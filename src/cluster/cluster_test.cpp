@@ -48,7 +48,7 @@ TEST(Cluster, NumbersDevicesAndNodesGroupByGroup) {
 TEST(Cluster, GpusOfANodeTalkOverTheNvswitch) {
   const Cluster cluster = cluster_of("dgx-h100:2");
   const std::vector<LinkId> path = cluster.path(device(0), device(1));
-  // gpu0 and gpu1 also share a PCIe switch, as many hops away: the wider way wins.
+  // gpu0 and gpu1 also share a PCIe switch, as many hops away: the wider route wins.
   EXPECT_THAT(names(cluster, path), ElementsAre("node0.gpu0 > nvswitch", "node0.nvswitch > gpu1"));
   EXPECT_EQ(bottleneck(cluster, path).value, 450e9);
   EXPECT_DOUBLE_EQ(latency(cluster, path).value, 1e-6);  // 2 × 500 ns
@@ -173,7 +173,8 @@ TEST(Group, ARingOverPcieSharesTheSocketsOnce) {
   EXPECT_EQ(across, 16);
 }
 
-// Follows a path through the node types: consecutive links must meet, inside nodes and at the network.
+// Follows a path through the node types: each link must start where the one before ends, inside nodes and at the
+// network.
 void expect_walk(const Cluster& cluster, DeviceId a, DeviceId b) {
   const std::vector<LinkId> path = cluster.path(a, b);
   if (a == b) {
@@ -294,11 +295,11 @@ TEST(DevicesEvenly, AreTheFirstOfEachNode) {
   EXPECT_EQ(indices(devices_evenly(two, 4)), (std::vector<std::size_t>{0, 1, 8, 9}));
   EXPECT_EQ(indices(devices_evenly(two, 5)), (std::vector<std::size_t>{0, 1, 2, 8, 9}));
   EXPECT_EQ(devices_evenly(two, 16)->size(), 16u);
-  // A node too small for its part leaves the rest to the others.
+  // The part that a small node cannot hold goes to the others.
   const Cluster mixed = parse_cluster("p100x4:1+dgx-h100:1").value();
   EXPECT_EQ(indices(devices_evenly(mixed, 10)), (std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
   EXPECT_EQ(indices(devices_evenly(mixed, 4)), (std::vector<std::size_t>{0, 1, 4, 5}));
-  // Of racks, each has its part of the trays.
+  // Each of two racks contributes half of the devices.
   const Cluster racks = parse_cluster("gb200-nvl72:2").value();
   const std::vector<DeviceId> half = devices_evenly(racks, 128).value();
   EXPECT_EQ(racks.node_of(half[63]).index(), 0u);

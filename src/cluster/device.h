@@ -1,4 +1,4 @@
-// What one device can do: peaks, memory, engines. Every number travels with its source.
+// The peaks, memory and engines of one device. Every number has its source.
 #pragma once
 
 #include <array>
@@ -25,14 +25,13 @@ struct DeviceSpec {
   std::string title;            // "H100 SXM 80 GB": how people call it
   std::string architecture;     // "Hopper"
   Figure<Bytes> memory;         // as sold
-  Figure<Bytes> memory_usable;  // as the driver reports: what a program can have
+  Figure<Bytes> memory_usable;  // as the driver reports it: available to a program
   Figure<BytesPerSecond> memory_bandwidth;
   Figure<int> compute_units;  // streaming multiprocessors, compute units or cores
-  Figure<int> copy_engines;   // copies that run beside kernels
+  Figure<int> copy_engines;   // copies that run concurrently with kernels
   std::array<std::optional<Figure<FlopsPerSecond>>, kArithmetics.size()> peaks;
 
-  // The dense peak, or null where the device has no such arithmetic (the cost model chooses what to fall back
-  // on).
+  // The dense peak, or null if the device lacks the arithmetic (the cost model then chooses another).
   const Figure<FlopsPerSecond>* peak(Arithmetic arithmetic) const {
     const auto& figure = peaks[static_cast<std::size_t>(arithmetic)];
     return figure ? &*figure : nullptr;

@@ -59,9 +59,9 @@ Fabric::Fabric(FabricSpec spec, std::vector<NodeRun> runs) : spec_(std::move(spe
   if (tree.rails) planes_ = static_cast<int>(rails);
   for (const TreeFabric::Level& level : tree.levels) {
     const std::int64_t switches = ceil_div(nodes_, level.nodes);
-    // A single switch has nothing above it, unless rails must still meet.
+    // A single switch has no level above it, unless rails must still be joined.
     if (switches == 1 && !tree.rails) break;
-    storeys_.push_back({level.nodes, switches, level.oversubscription, link_count_});
+    levels_.push_back({level.nodes, switches, level.oversubscription, link_count_});
     link_count_ += 2 * switches * planes_;
     if (switches == 1) break;
   }
@@ -88,13 +88,13 @@ Fabric::Capacity Fabric::link(std::int64_t offset) const {
     const std::int64_t local = groups_ * shape->routers_per_group * (shape->routers_per_group - 1);
     return {offset < local ? shape->local.value : shape->global.value, shape->latency.value, false};
   }
-  const auto storey = std::prev(std::upper_bound(storeys_.begin(), storeys_.end(), offset,
-                                                 [](std::int64_t id, const Storey& s) { return id < s.first_link; }));
-  const std::int64_t index = (offset - storey->first_link) / 2;
+  const auto level = std::prev(std::upper_bound(levels_.begin(), levels_.end(), offset,
+                                                [](std::int64_t id, const TreeLevel& s) { return id < s.first_link; }));
+  const std::int64_t index = (offset - level->first_link) / 2;
   const std::int64_t block = index / planes_;
   const int rail = planes_ == 1 ? kAllRails : static_cast<int>(index % planes_);
-  const double below = rate_below(block * storey->nodes, (block + 1) * storey->nodes, rail);
-  return {{below / storey->oversubscription}, std::get<TreeFabric>(spec_).latency.value, storey->oversubscription <= 1};
+  const double below = rate_below(block * level->nodes, (block + 1) * level->nodes, rail);
+  return {{below / level->oversubscription}, std::get<TreeFabric>(spec_).latency.value, level->oversubscription <= 1};
 }
 
 std::int64_t Fabric::router_link(std::int64_t group, std::int64_t from, std::int64_t to) const {
@@ -114,7 +114,7 @@ void Fabric::append_path(std::int64_t node_a, int rail_a, std::int64_t node_b, i
     std::int64_t at = router_a % routers;
     const std::int64_t target = router_b % routers;
     if (group_a != group_b) {
-      // Global links of a group are dealt over its routers in turn.
+      // Global links of a group are assigned to its routers round-robin.
       const std::int64_t port_a = group_b < group_a ? group_b : group_b - 1;
       const std::int64_t port_b = group_a < group_b ? group_a : group_a - 1;
       if (at != port_a % routers) push(router_link(group_a, at, port_a % routers));
@@ -124,15 +124,15 @@ void Fabric::append_path(std::int64_t node_a, int rail_a, std::int64_t node_b, i
     if (at != target) push(router_link(group_b, at, target));
     return;
   }
-  if (storeys_.empty()) return;
+  if (levels_.empty()) return;
   const bool change_rail = planes_ > 1 && rail_a != rail_b;
   std::size_t top = 0;
-  while (top < storeys_.size() && (change_rail || node_a / storeys_[top].nodes != node_b / storeys_[top].nodes)) ++top;
+  while (top < levels_.size() && (change_rail || node_a / levels_[top].nodes != node_b / levels_[top].nodes)) ++top;
   const auto plane = [&](int rail) { return planes_ > 1 ? rail : 0; };
   for (std::size_t level = 0; level < top; ++level)
-    push(storeys_[level].first_link + 2 * (node_a / storeys_[level].nodes * planes_ + plane(rail_a)));
+    push(levels_[level].first_link + 2 * (node_a / levels_[level].nodes * planes_ + plane(rail_a)));
   for (std::size_t level = top; level-- > 0;)
-    push(storeys_[level].first_link + 2 * (node_b / storeys_[level].nodes * planes_ + plane(rail_b)) + 1);
+    push(levels_[level].first_link + 2 * (node_b / levels_[level].nodes * planes_ + plane(rail_b)) + 1);
 }
 
 std::int64_t Fabric::reverse(std::int64_t offset) const {
@@ -162,26 +162,26 @@ std::vector<Fabric::Tier> Fabric::tiers() const {
     add("global", groups_ * (groups_ - 1), shape->global.value);
     return tiers;
   }
-  for (const Storey& storey : storeys_) {
-    Tier tier{planes_ > 1 ? "rail switch" : "leaf switch", 2 * storey.switches * planes_, {}, {}, {}};
+  for (const TreeLevel& level : levels_) {
+    Tier tier{planes_ > 1 ? "rail switch" : "leaf switch", 2 * level.switches * planes_, {}, {}, {}};
     if (!tiers.empty()) tier.name = tiers.size() == 1 ? "pod switch" : fmt::format("level {} switch", tiers.size() + 1);
-    // Blocks between the borders of two runs are alike, so only blocks at a border need a look.
-    std::vector<std::int64_t> blocks = {0, storey.switches - 1};
+    // Blocks between the borders of two runs are identical, so only blocks at a border are inspected.
+    std::vector<std::int64_t> blocks = {0, level.switches - 1};
     std::int64_t border = 0;
     for (const NodeRun& run : runs_) {
       border += run.nodes;
       for (std::int64_t near = -1; near <= 1; ++near)
-        blocks.push_back(std::clamp<std::int64_t>(border / storey.nodes + near, 0, storey.switches - 1));
+        blocks.push_back(std::clamp<std::int64_t>(border / level.nodes + near, 0, level.switches - 1));
     }
     tier.slowest.value = std::numeric_limits<double>::infinity();
     for (std::int64_t block : blocks)
       for (int plane = 0; plane < planes_; ++plane) {
-        const BytesPerSecond rate = link(storey.first_link + 2 * (block * planes_ + plane)).bandwidth;
+        const BytesPerSecond rate = link(level.first_link + 2 * (block * planes_ + plane)).bandwidth;
         if (rate.value <= 0) continue;  // a rail that no node of this block has
         tier.slowest = std::min(tier.slowest, rate);
         tier.fastest = std::max(tier.fastest, rate);
       }
-    tier.total.value = 2 * rate_below(0, nodes_, kAllRails) / storey.oversubscription;
+    tier.total.value = 2 * rate_below(0, nodes_, kAllRails) / level.oversubscription;
     tiers.push_back(tier);
   }
   return tiers;
@@ -197,8 +197,8 @@ BytesPerSecond Fabric::bisection() const {
       least = std::min(least, static_cast<double>(links) * (one_group ? shape->local : shape->global).value.value);
     return {least};
   }
-  for (const Storey& storey : storeys_)
-    if (storey.switches > 1) least = std::min(least, rate_below(0, nodes_, kAllRails) / storey.oversubscription / 2);
+  for (const TreeLevel& level : levels_)
+    if (level.switches > 1) least = std::min(least, rate_below(0, nodes_, kAllRails) / level.oversubscription / 2);
   return {least};
 }
 

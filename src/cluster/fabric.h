@@ -1,17 +1,16 @@
-// The network between nodes. A spec says its shape; a Fabric is the spec bound to the nodes of one cluster.
+// The network between nodes. A FabricSpec describes its shape; a Fabric is the spec bound to the nodes of one cluster.
 //
 // Nothing is stored per node: the links of a path and the capacity of a link follow from arithmetic on node
-// numbers, so a fabric of 100,000 nodes costs what one of ten does.
+// numbers, so a fabric of 100,000 nodes costs as little as one of ten.
 //
 // TreeFabric covers three of the usual shapes. A level groups `nodes` consecutive nodes under one switch,
 // whose links to the level above are one fat link each way, of the capacity of all NICs below divided by the
 // oversubscription:
 //   single switch    no levels: every NIC at its own rate into an ideal crossbar
 //   fat tree         levels = leaf, pod, ...; above the last level an ideal core
-//   rail-optimised   `rails`: each level has one switch per rail; NIC r of a node is on rail r. Rails meet
-//   only above the
-//                    last level (the spine). Cluster::append_path avoids that by changing rails inside the
-//                    node first.
+//   rail-optimised   `rails`: each level has one switch per rail; NIC r of a node is on rail r. Rails are joined
+//                    only above the last level (the spine); Cluster::append_path avoids it by changing rails
+//                    inside the node first.
 // DragonflyFabric: routers of a group are joined all to all by local links, groups all to all by one global
 // link per pair; routes are minimal (local, global, local).
 #pragma once
@@ -71,9 +70,9 @@ class Fabric {
   struct Capacity {
     BytesPerSecond bandwidth;
     Seconds latency;
-    bool ample = false;  // carries all NICs below it at their full rate: it never limits anybody
+    bool ample = false;  // as wide as all NICs below it together: never a bottleneck
   };
-  // One storey of the fabric, for reports: `links` directed links of like role.
+  // One level of the fabric, for reports: `links` directed links with the same role.
   struct Tier {
     std::string name;
     std::int64_t links = 0;
@@ -92,7 +91,7 @@ class Fabric {
   // `first`.
   void append_path(std::int64_t node_a, int rail_a, std::int64_t node_b, int rail_b, LinkId first,
                    std::vector<LinkId>& out) const;
-  // The same link the other way.
+  // The same link in the opposite direction.
   std::int64_t reverse(std::int64_t offset) const;
 
   std::vector<Tier> tiers() const;
@@ -100,7 +99,7 @@ class Fabric {
   BytesPerSecond bisection() const;
 
  private:
-  struct Storey {           // one level of a tree
+  struct TreeLevel {        // one level of a tree
     std::int64_t nodes;     // below one switch
     std::int64_t switches;  // per rail
     double oversubscription;
@@ -113,9 +112,9 @@ class Fabric {
   FabricSpec spec_;
   std::vector<NodeRun> runs_;
   std::int64_t nodes_ = 0;
-  int planes_ = 1;  // rails kept apart; 1 without rails
+  int planes_ = 1;  // switches per level and position: one per rail; 1 without rails
   std::int64_t link_count_ = 0;
-  std::vector<Storey> storeys_;
+  std::vector<TreeLevel> levels_;
   std::int64_t groups_ = 0;  // dragonfly
 };
 

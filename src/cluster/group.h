@@ -1,4 +1,4 @@
-// What a group of devices has between its members: the links of a ring over them, and the group's shape.
+// The links of a ring over a group of devices, and the group's extent over nodes.
 #pragma once
 
 #include <span>
@@ -17,7 +17,7 @@ struct LinkLoad {
 // The links of the ring ring[0] → ring[1] → … → ring[0], each with its multiplicity, by link id. Empty for
 // one member. Cost: the summed path lengths, plus a sort of them.
 std::vector<LinkLoad> ring_links(const Cluster& cluster, std::span<const DeviceId> ring);
-// The same for a reused workspace.
+// The same with a workspace that the caller reuses.
 void ring_links(const Cluster& cluster, std::span<const DeviceId> ring, std::vector<LinkLoad>& uses,
                 std::vector<LinkId>& scratch);
 

@@ -1,4 +1,4 @@
-// Files that are cut, mangled or malicious end in an error or in a cluster, soon and in little memory.
+// Truncated, mangled or malicious files give an error or a cluster, quickly and with little memory.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 

@@ -1,5 +1,7 @@
 #include "cluster/library.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -211,7 +213,7 @@ class NodeReader {
     return Ok{};
   }
 
-  // [from, to, link] or [from, to, link, count]. The longer of two ranges is dealt over the shorter in equal
+  // [from, to, link] or [from, to, link, count]. The longer of two ranges is divided over the shorter in equal
   // blocks; `mesh` wires the first range all to all, `pairs` two by two, `network` wires NICs to the fabric.
   // A list of wires may stand for one wire (once), so that files can share them through an anchor.
   Status wire(const YamlNode& node, bool nested = false) {

@@ -1,7 +1,8 @@
-// What a description file defines: device kinds, link types and node types, by name. The presets are one such
+// The definitions of a description file: device kinds, link types and node types, by name. The presets are one such
 // library, compiled into the binary; a user's file is read on top of it and may use or shadow its names.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>

@@ -1,7 +1,7 @@
 // Import of NCCL_TOPO_DUMP_FILE dumps: <system> <cpu> <pci> ... <gpu> <nvlink/> and <nic> <net/>.
 //
-// The dump gives the tree and the widths; what it leaves out (bandwidth per NVLink, latency, the device's
-// name) is taken from the presets by compute capability.
+// The dump gives the tree and the widths; what it lacks (bandwidth per NVLink, latency, the device's name) is
+// taken from the presets by compute capability.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kMostDepth = 32;
 
-// What a compute capability (or gfx number) stands for unless the user names the device.
+// The device of a compute capability (or gfx number) unless the user names one.
 struct Capability {
   std::string_view id, device, lane;  // `lane`: the preset link of one NVLink or xGMI lane
   double lane_share;                  // of that link's bandwidth
@@ -40,7 +40,7 @@ constexpr Capability kCapabilities[] = {
     {"gfx950", "mi355x", "xgmi-mi355x", 1},
 };
 
-// The device by its PCI id (the public pci.ids list), which newer dumps carry: surer than the capability.
+// The device of a PCI id (the public pci.ids list), which newer dumps contain: more specific than the capability.
 struct PciDevice {
   std::string_view id, device;
 };
@@ -81,7 +81,7 @@ class Importer {
     if (gpus_.empty()) return error("no <gpu> below a <cpu>; run NCCL on at least one GPU to write the dump").at(file_);
     for (std::size_t a = 0; a < sockets.size(); ++a)
       for (std::size_t b = a + 1; b < sockets.size(); ++b) {
-        // The dump does not say how sockets are joined.
+        // The dump does not contain the links between sockets.
         const bool amd = std::string_view(system.child("cpu").attribute("vendor").value()) == "AuthenticAMD";
         WEFT_TRY_OK(add_wire(sockets[a], sockets[b], preset_link(amd ? "epyc-xgmi" : "upi"), 1, system));
       }
@@ -292,7 +292,7 @@ class Importer {
     if (count < 1 || count > 1000) return fail(c2c, "count '{}': from 1 to 1000", c2c.attribute("count").value());
     LinkType link = preset_link("nvlink-c2c");
     link.name = fmt::format("c2c-{:g}MBps", bandwidth);
-    std::erase(link.name, '+');  // of an exponent; names do not hold it
+    std::erase(link.name, '+');  // from an exponent; not allowed in names
     link.bandwidth = {{bandwidth * 1e6}, fmt::format("bw of <c2c> in {}", file_)};
     return add_wire(gpu.vertex, gpu.socket, std::move(link), static_cast<int>(count), c2c);
   }
@@ -318,7 +318,7 @@ class Importer {
   NodeParts parts_;
   std::vector<Gpu> gpus_;
   std::set<std::string> ports_seen_;
-  int socket_ = 0;  // the one whose tree is being read
+  int socket_ = 0;  // the socket whose tree is being read
   int switches_ = 0, nics_ = 0;
 };
 

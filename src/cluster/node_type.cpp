@@ -180,8 +180,7 @@ void NodeType::find_routes() {
     route_towards(target, false, hops, width, next);
     if (std::count(next.begin(), next.end(), -1) > 1) {  // besides the target itself
       route_towards(target, true, hops, width, last_resort);
-      // A vertex that must go through a device joins that device's own route, so every walk still ends at the
-      // target.
+      // A vertex that must go through a device joins that device's own route, so every route ends at the target.
       for (int v = 0; v < vertices; ++v)
         if (next[v] < 0) next[v] = last_resort[v];
     }
@@ -193,7 +192,7 @@ void NodeType::find_routes() {
 void NodeType::append_route(int from, int to, LinkId first, std::vector<LinkId>& out) const {
   const std::size_t vertices = parts_.vertices.size();
   const std::size_t start = out.size();
-  const bool back = from > to;  // the way back is the way there reversed
+  const bool back = from > to;  // routes are symmetric
   int at = back ? to : from;
   const int target = back ? from : to;
   while (at != target) {

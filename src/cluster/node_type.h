@@ -3,10 +3,10 @@
 // A wire is duplex and becomes two directed links, 2·wire (from → to) and 2·wire + 1 (back), each with the
 // bandwidth of one direction. The wire of a NIC towards the fabric ends at kNetwork.
 //
-// Routes are found once per node type, by fewest hops, then widest bottleneck, then lowest ids; the way back
-// is the way there reversed. Devices and NICs do not forward unless no other way exists: two V100 of a DGX-1
-// without an NVLink between them talk over PCIe and the sockets, as peer-to-peer copies do. `devices_forward`
-// lifts that (xGMI routes through GPUs).
+// Routes are found once per node type, by fewest hops, then widest bottleneck, then lowest ids; routes are
+// symmetric. Devices and NICs do not forward unless there is no other route: two V100 of a DGX-1 without an
+// NVLink between them communicate over PCIe and the sockets, as peer-to-peer copies do. `devices_forward`
+// allows forwarding (xGMI routes through GPUs).
 #pragma once
 
 #include <cstdint>
@@ -51,11 +51,11 @@ struct Vertex {
 struct Wire {
   int from = 0, to = 0;
   int type = 0;   // index into NodeParts::link_types
-  int count = 1;  // parallel lanes: the bandwidth is theirs in sum
+  int count = 1;  // parallel lanes, whose bandwidths add up
   bool operator==(const Wire&) const = default;
 };
 
-// What a node type is made of, as read from a file; NodeType::make checks it.
+// The parts of a node type, as read from a file; NodeType::make checks them.
 struct NodeParts {
   static constexpr int kNetwork = -1;
 
@@ -66,13 +66,13 @@ struct NodeParts {
   std::vector<Vertex> vertices;
   std::vector<Wire> wires;
   bool devices_forward = false;
-  FabricSpec fabric;  // what joins such nodes unless told otherwise
+  FabricSpec fabric;  // the default fabric between such nodes
 };
 bool operator==(const NodeParts& a, const NodeParts& b);
 
 class NodeType {
  public:
-  // Limits that no real node reaches and that keep a hostile file from costing much.
+  // Limits that no real node reaches; they bound the cost of a hostile file.
   static constexpr std::size_t kMostVertices = 512, kMostWires = 8192;
 
   // Checks the parts (names unique, no self loop, connected, one network wire per NIC, a device at least) and

@@ -1,4 +1,6 @@
 // Specs and files to clusters: `NAME:COUNT,option=value+...`, cluster YAML, and node types from files.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -69,7 +71,7 @@ Result<std::shared_ptr<const NodeType>> changed(const std::shared_ptr<const Node
   }
   if (nic) {
     std::string tag = fmt::format(".{:g}Gbps", nic->value * 8 / 1e9);
-    std::erase(tag, '+');  // of an exponent: '+' joins groups
+    std::erase(tag, '+');  // from an exponent: '+' separates groups
     parts.name += tag;
     parts.title += fmt::format(", NICs of {:g} Gb/s", nic->value * 8 / 1e9);
     for (Wire& wire : parts.wires)
@@ -227,7 +229,7 @@ Result<Cluster> joined_presets(std::string_view spec, const Library& own) {
   return join(std::move(groups));
 }
 
-// What a YAML file holds: its own names and, if it has that section, a cluster.
+// The content of a YAML file: its definitions and, if it has that section, a cluster.
 struct FileContents {
   Library own;
   std::optional<Cluster> cluster;
@@ -294,7 +296,7 @@ Result<GroupSpec> file_group(std::string_view text) {
   std::shared_ptr<const NodeType> type;
   Library own;
   if (path.ends_with(".xml")) {
-    // `device=` must act while reading: without it a dump of an unknown capability has no device at all.
+    // `device=` is needed while reading: a dump of an unknown capability has no device otherwise.
     std::string device;
     for (std::string_view option : split(options.value_or(""), ":,"))
       if (option.starts_with("device=")) device = option.substr(7);
@@ -312,7 +314,7 @@ Result<GroupSpec> file_group(std::string_view text) {
 }
 
 bool is_file(std::string_view text) {
-  // The name only: an option may hold a '/' of its own (net=50GB/s).
+  // Only the name is examined: an option may contain a '/' (net=50GB/s).
   const std::string_view name = name_and_options(text).first;
   return ends_with_any(name) || name.find('/') != std::string_view::npos;
 }

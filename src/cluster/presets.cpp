@@ -10,7 +10,7 @@ std::span<const EmbeddedFile> cluster_presets();  // written by cmake/embed.cmak
 const Library& preset_library() {
   static const Library library = [] {
     Library presets;
-    // The build lists devices and links before nodes. A preset that does not read is a bug of ours.
+    // The build lists devices and links before nodes. A preset that does not parse is a bug in Weft.
     for (const EmbeddedFile& file : cluster_presets()) {
       const Result<YamlNode> root = YamlNode::load(file.text, file.path, kClusterFile);
       WEFT_CHECK(root.ok(), "{}", root.error().message);

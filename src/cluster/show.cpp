@@ -1,5 +1,7 @@
 #include "cluster/show.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -10,7 +12,7 @@ namespace weft {
 namespace {
 
 std::string rate(BytesPerSecond bandwidth) { return human(bandwidth); }
-// Networks are sold in bits.
+// Network rates are given in bits per second.
 std::string bits(BytesPerSecond bandwidth) {
   const double gigabits = bandwidth.value * 8 / 1e9;
   return gigabits >= 10000 ? fmt::format("{:.4g} Tb/s", gigabits / 1000) : fmt::format("{:.4g} Gb/s", gigabits);
@@ -63,7 +65,7 @@ class NodePicture {
     return bits(type_.link(type_.uplink(static_cast<int>(nic))).bandwidth) + " to the network";
   }
 
-  // What hangs below a vertex, each child once: walked away from the sockets, scale-up links left out.
+  // The wires to the vertices below `vertex`, away from the sockets, each child once; scale-up links are left out.
   std::vector<int> child_wires(int vertex, const std::vector<bool>& seen) const {
     std::vector<int> wires;
     for (int w : wires_[vertex])
@@ -76,7 +78,7 @@ class NodePicture {
   void subtree(int vertex, const std::string& indent, std::vector<bool>& seen, std::string& out) const {
     const std::vector<int> wires = child_wires(vertex, seen);
     for (int w : wires) seen[other(w, vertex)] = true;
-    // Runs of leaves on like wires share a line.
+    // Consecutive leaves on equal wires share a line.
     std::vector<std::vector<int>> rows;
     const auto leaf = [&](int w) { return child_wires(other(w, vertex), seen).empty(); };
     for (int w : wires) {
@@ -144,7 +146,7 @@ class NodePicture {
   }
 
   static std::string blank_numbers(const std::string& tree) {
-    // Names are followed by padding, figures by a unit: numbers at the end of a word are of names.
+    // Names are followed by padding, figures by a unit: digits at the end of a word belong to a name.
     std::string out;
     for (std::size_t i = 0; i < tree.size(); ++i) {
       const bool digit = tree[i] >= '0' && tree[i] <= '9';
@@ -187,7 +189,7 @@ class NodePicture {
     return repeat("═", left) + " " + text + " " + repeat("═", width - inner - left);
   }
 
-  // Direct links between devices in GB/s per direction; a dot where traffic takes another way.
+  // Direct links between devices in GB/s per direction; a dot where there is none.
   std::string matrix() const {
     const auto devices = type_.device_vertices();
     std::map<std::pair<int, int>, double> direct;
@@ -274,20 +276,19 @@ std::string fabric_picture(const Cluster& cluster) {
                        dragonfly->nodes_per_router, dragonfly->routers_per_group);
   } else {
     const auto& tree = std::get<TreeFabric>(fabric.spec());
-    const std::string apart = tree.rails ? "one per rail for " : "";
-    std::vector<std::string> storeys = {tree.levels.empty() ? "[ one switch, every NIC at its own rate ]"
-                                        : tree.rails        ? "[ spine: rails meet here ]"
-                                                            : "[ core ]"};
+    const std::string per_rail = tree.rails ? "one per rail for " : "";
+    std::vector<std::string> levels = {tree.levels.empty() ? "[ one switch, every NIC at its own rate ]"
+                                       : tree.rails        ? "[ spine: rails meet here ]"
+                                                           : "[ core ]"};
     for (std::size_t level = tree.levels.size(); level-- > 0;) {
       const std::string_view what = level > 0 ? "pod switches" : tree.rails ? "rail switches" : "leaf switches";
-      storeys.push_back(fmt::format("[ {}: {}{} nodes, {} ]", what, apart, tree.levels[level].nodes,
-                                    tree.levels[level].oversubscription == 1
-                                        ? "full bandwidth upwards"
-                                        : fmt::format("oversubscribed {:g}:1", tree.levels[level].oversubscription)));
+      levels.push_back(fmt::format("[ {}: {}{} nodes, {} ]", what, per_rail, tree.levels[level].nodes,
+                                   tree.levels[level].oversubscription == 1
+                                       ? "full bandwidth upwards"
+                                       : fmt::format("oversubscribed {:g}:1", tree.levels[level].oversubscription)));
     }
-    storeys.push_back(
-        fmt::format("[ {} node{} ]", grouped(cluster.node_count()), cluster.node_count() == 1 ? "" : "s"));
-    for (std::size_t i = 0; i < storeys.size(); ++i) out += (i > 0 ? "        │\n    " : "    ") + storeys[i] + "\n";
+    levels.push_back(fmt::format("[ {} node{} ]", grouped(cluster.node_count()), cluster.node_count() == 1 ? "" : "s"));
+    for (std::size_t i = 0; i < levels.size(); ++i) out += (i > 0 ? "        │\n    " : "    ") + levels[i] + "\n";
   }
   for (const Fabric::Tier& tier : fabric.tiers()) {
     const std::string each =

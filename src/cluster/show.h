@@ -1,4 +1,4 @@
-// A cluster for people and for programs: what `weft show cluster` prints.
+// A cluster as text and as JSON: the output of `weft show cluster`.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,7 +8,7 @@
 
 namespace weft {
 
-// Headline, one section per kind of node (picture, peaks with their sources), the fabric and what it carries.
+// Headline, one section per kind of node (picture, peaks with their sources), the fabric and its bandwidths.
 std::string describe(const Cluster& cluster);
 
 // {devices, nodes, groups: [{preset, title, nodes, devices_per_node, device, ...}], links: [...], fabric:

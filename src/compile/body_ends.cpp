@@ -44,7 +44,7 @@ void BodyEnds::note(TurnId turn, Phase phase, InstructionId id) {
   waiting.awaited.insert(of_turn(waiting.awaited, turn).second, {turn, id});
 }
 
-// A stream is in order, so the last is enough.
+// Waits for the last instruction only: those before it on the same stream are complete then.
 Instruction BodyEnds::make_wait(const End& end, const Waiting& waiting) {
   return {.mesh = end.mesh,
           .weight_part = end.weight_part,

@@ -1,36 +1,38 @@
-// What waits at the end of a body, and for what.
+// The waits at the end of a body.
 //
-// Computation, where transfers do not run beside it: for what the body has sent to have arrived. Copies from the host:
-// for gradients that the body has written there, which the next micro-batch reads again to add its own.
+// Where a stack does not overlap transfers with computation, the compute stream waits until all that the body has sent
+// has arrived. The stream of copies from the host waits until the body's gradients have been written there, because the
+// next micro-batch reads them again to add its own.
 #pragma once
 
 #include <map>
 #include <vector>
 
-#include "compile/lowering.h"
+#include "compile/compile.h"
+#include "compile/numbering.h"
 
 namespace weft {
 
 class BodyEnds {
  public:
-  // Both are kept by reference.
-  BodyEnds(const CompileOptions& options, Program& program, Lowering& lowering)
-      : options_(options), program_(program), lowering_(lowering) {}
+  // All are kept by reference.
+  BodyEnds(const CompileOptions& options, Program& program, Numbering& numbering)
+      : options_(options), program_(program), numbering_(numbering) {}
 
-  // The turn issues these now, in this order, and nothing else.
+  // Replaces what the turn issues by this list, in its order.
   template <class Instructions>
   void turn_issues(TurnId turn, Phase phase, const Instructions& list) {
     forget(turn, phase);
     for (const auto& each : list) note(turn, phase, each.instruction);
   }
-  // The waits at the end of the phase's bodies; `overwrites(id)` is told before one of them is changed.
+  // The waits at the end of the phase's bodies; `overwrites(id)` is called before one of them is changed.
   template <class Overwrites>
   std::vector<InstructionId> waits(Phase phase, const Overwrites& overwrites) {
     std::vector<InstructionId> list;
     for (auto& [end, waiting] : ends_) {
       if (end.phase != phase || waiting.awaited.empty()) continue;
       const Instruction wait = make_wait(end, waiting);
-      if (!waiting.wait.valid()) waiting.wait = lowering_.new_instruction(wait);
+      if (!waiting.wait.valid()) waiting.wait = numbering_.new_instruction(wait);
       if (program_.instructions[waiting.wait] != wait) {
         overwrites(waiting.wait);
         program_.instructions[waiting.wait] = wait;
@@ -39,7 +41,7 @@ class BodyEnds {
     }
     return list;
   }
-  // From here on changes can be taken back; or need not be any more.
+  // `undo` returns to the state at the last call of this.
   void begin_change() { before_.clear(); }
   void undo();
 
@@ -65,7 +67,7 @@ class BodyEnds {
 
   const CompileOptions& options_;
   Program& program_;
-  Lowering& lowering_;
+  Numbering& numbering_;
   std::map<End, Waiting> ends_;
   std::map<End, Awaited> before_;  // of those that the open change has changed
 };

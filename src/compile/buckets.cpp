@@ -1,6 +1,7 @@
 #include "compile/buckets.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "compile/uneven_parts.h"
@@ -37,7 +38,8 @@ void Buckets::assign_by_size(const IdVec<GroupId, GroupCode>& groups) {
   };
   std::map<Chain::Key, Open> open;
   std::map<int, BucketId> of_unit;
-  // 0: all at once. Sums that must not overlap with backward go together, so that they wait for the last of them.
+  // Bytes at which a bucket is full; 0: never. Sums that must not overlap with backward share one, which starts when
+  // the last of them is ready.
   const auto limit_of = [&](Chain::Purpose purpose) {
     const GradientSync& sync = options_.gradients;
     if (purpose == Chain::Purpose::ReduceSum && !sync.overlap) return std::int64_t{0};
@@ -59,7 +61,7 @@ void Buckets::assign_by_size(const IdVec<GroupId, GroupCode>& groups) {
       });
       const bool in_units =
           chain != chains.end() && chain->key.purpose == Chain::Purpose::ReduceTerm && in_unit(chain->tensor);
-      if (in_units) {  // gradients leave as their parameters came
+      if (in_units) {  // gradients are reduced in the units in which their parameters are gathered
         const auto [found, added] = of_unit.try_emplace(options_.parameters.unit[chain->tensor]);
         if (added) found->second = new_bucket();
         bucket = found->second;
@@ -88,7 +90,7 @@ void Buckets::assign_by_size(const IdVec<GroupId, GroupCode>& groups) {
   }
 }
 
-// A unit is first used, in each phase, by the first turn that needs one of its parameters.
+// One bucket for every unit, phase and route. A unit is used first by the first turn that needs one of its parameters.
 void Buckets::assign_units() {
   const ParameterSync& sync = options_.parameters;
   std::map<std::tuple<Phase, int, int>, BucketId> known;
@@ -115,7 +117,7 @@ void Buckets::assign_units() {
         sources.push_back({group, TurnId()});
     }
   }
-  // Issued a unit ahead, and no more of them at a time than may be in flight.
+  // Each is issued where the one before it is used first, and no more are gathered at a time than may be in flight.
   for (std::size_t i = 0; i < order.size(); ++i) {
     Unit& unit = unit_[order[i]];
     const auto alike = [&](std::size_t j) {
@@ -124,7 +126,7 @@ void Buckets::assign_units() {
     const bool ahead = unit.phase == Phase::Forward ? sync.prefetch_forward : sync.prefetch_backward;
     if (ahead && i > 0 && alike(i - 1)) unit.host = uses[order[i - 1]].first;
     const auto limit = static_cast<std::size_t>(std::max(sync.in_flight, 1));
-    // (The rest of the network, used first and last, is there all the time.)
+    // (The unit of what is outside the layers is used first and last, so it stays gathered throughout: no wait.)
     if (i >= limit && alike(i - limit) && uses[order[i - limit]].second < unit.host)
       unit.wait_for = uses[order[i - limit]].second;
     at_[unit.host].push_back(order[i]);
@@ -149,8 +151,8 @@ bool Buckets::belongs(const Chain& chain, BucketId bucket, const Source& source)
          turn.route == unit.route;
 }
 
-// Whether the members of a bucket lie apart and are copied into a buffer of its own. Terms that fill a bucket of a
-// given size are reduced in it (Lowering::accumulate_parts), so that is where they lie.
+// Whether the members of a bucket are not contiguous and are copied into a buffer of its own. Terms that fill a bucket
+// of a given size are made and reduced in it (gradient_sums.h), so they are contiguous.
 bool Buckets::is_staged(Chain::Purpose purpose, const Chain& member) const {
   switch (purpose) {
     case Chain::Purpose::ReduceSum:
@@ -176,7 +178,7 @@ BucketCode Buckets::join(BucketId bucket, const IdVec<GroupId, GroupCode>& group
       auto piece =
           std::find_if(pieces.begin(), pieces.end(), [&](const BucketPiece& each) { return each.key == chain.key; });
       if (piece == pieces.end()) piece = pieces.insert(pieces.end(), {chain.key, {}, false, {}, {}});
-      // What is ready starts when the last is; a sum that must not overlap with backward, after it.
+      // Issued at the turn of its last chain; a sum that must not overlap with backward, after the last backward.
       const bool late = chain.key.purpose == Chain::Purpose::ReduceSum && !options_.gradients.overlap;
       piece->ahead = chain.key.purpose == Chain::Purpose::Gather;
       piece->turn = piece->ahead ? unit.host : late ? sequence_.reduction() : chain.turn;
@@ -202,7 +204,7 @@ BucketCode Buckets::join(BucketId bucket, const IdVec<GroupId, GroupCode>& group
         if (step.parts != Parts::Even) all.parts = step.parts;
       }
       auto& all = std::get<Communicate>(joined.what);
-      // Uneven if one of them is; which way, by all of them.
+      // Uneven if one of them is; padded or grouped is chosen for all of them together.
       if (all.parts != Parts::Even && piece.members.size() > 1)
         all.parts = settled_parts(program_, graph_, all, options_);
       all.staged = all.collective != Collective::Slice &&
@@ -213,15 +215,15 @@ BucketCode Buckets::join(BucketId bucket, const IdVec<GroupId, GroupCode>& group
         touched(id);
         program_.instructions[id] = std::move(joined);
       } else {
-        id = lowering.new_instruction(std::move(joined));
+        id = lowering.numbering().new_instruction(std::move(joined));
       }
       piece.joined.push_back(id);
-      lowering.add_waits(id);
+      lowering.waits().write(id);
       Instruction& written = program_.instructions[id];
       if (s == 0 && unit.wait_for.valid()) written.after.push_back(lowering.main(unit.wait_for));
-      for (BufferId output : std::get<Communicate>(written.what).outputs) lowering.set_writer(output, id);
+      for (BufferId output : std::get<Communicate>(written.what).outputs) lowering.origins().set_writer(output, id);
       for (const BucketPiece::Member& member : piece.members)
-        lowering.set_joined(groups[member.group].chains[member.chain].steps[s], id);
+        lowering.waits().set_joined(groups[member.group].chains[member.chain].steps[s], id);
     }
   }
   return pieces;

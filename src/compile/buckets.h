@@ -1,9 +1,10 @@
-// Buckets: collectives on parameters and gradients that are alike travel together.
+// Buckets: collectives on several parameters or gradients are joined into one.
 //
-// Gradients are joined in the order in which they become ready, until a bucket is full, and start when the last of them
-// is there; updated parameters likewise after the optimizer. Parameters that are kept in parts are gathered unit by
-// unit, a unit ahead of where it is used. Buckets are fixed once, so that a later change to one operator touches its
-// own buckets only; within a bucket, chains of different device groups travel apart.
+// Gradients join a bucket in the order in which they become ready, until it is full, and its collective starts when the
+// last of them is ready; updated parameters likewise after the optimizer. Sharded parameters (ZeRO-3) are gathered unit
+// by unit, a unit ahead of where it is used. Which chains share a bucket is settled once, so that a later change to one
+// operator touches its own buckets only; within a bucket, only chains with the same collectives on the same devices are
+// joined.
 #pragma once
 
 #include <functional>
@@ -14,7 +15,7 @@ namespace weft {
 
 using BucketId = Id<struct BucketTag>;
 
-// The joined collectives of a bucket on one device group, in the order they are issued, and where.
+// The chains of a bucket that are joined, the collectives that they become, and where those are issued.
 struct BucketPiece {
   struct Member {
     GroupId group;
@@ -33,7 +34,7 @@ class Buckets {
   // All are kept by reference.
   Buckets(const Graph& graph, const Sequence& sequence, const CompileOptions& options, Program& program);
 
-  // Settles which chains share a bucket: by the size of what they move now; or as `options.buckets` says.
+  // Settles which chains share a bucket: by `options.buckets`; where that is empty, by the bytes that they move now.
   void assign(const IdVec<GroupId, GroupCode>& groups);
   std::vector<int> assignment() const;  // for options.buckets
   std::size_t count() const { return sources_.size(); }
@@ -42,29 +43,29 @@ class Buckets {
   // Buckets that may have pieces at a turn.
   const std::vector<BucketId>& at(TurnId turn) const { return at_[turn]; }
 
-  // Joins what is alike. Instructions of `before` with the same key are written anew, so that those who wait for them
-  // need not change; `touched` hears of each before it is changed.
+  // Joins the bucket's chains by key. Instructions of `before` with the same key keep their numbers and are written
+  // over, so that instructions that wait for them need not change; `touched` is called with each before that.
   BucketCode join(BucketId bucket, const IdVec<GroupId, GroupCode>& groups, const BucketCode& before,
                   Lowering& lowering, const std::function<void(InstructionId)>& touched) const;
 
  private:
-  // Whose chains a bucket has: those of a turn, or a unit's in one phase.
+  // Where the chains of a bucket come from: a group's chains of one turn, or those of its unit, phase and route.
   struct Source {
     GroupId group;
-    TurnId turn;  // invalid: of the unit, phase and route
+    TurnId turn;  // invalid: by the unit
   };
   struct Unit {
     int unit = -1, route = 0;
     Phase phase = Phase::Forward;
     TurnId host;      // where it is gathered
-    TurnId wait_for;  // what must be done with before, so that not too many are in flight
+    TurnId wait_for;  // the last use of an earlier unit, which must be over so that not too many are gathered at once
   };
 
   bool belongs(const Chain& chain, BucketId bucket, const Source& source) const;
   BucketId new_bucket();
   void assign_by_size(const IdVec<GroupId, GroupCode>& groups);
   void assign_units();
-  // Of a parameter that is gathered with a unit.
+  // Whether a parameter is gathered with a unit.
   bool in_unit(TensorId parameter) const {
     return !options_.parameters.unit.empty() && options_.parameters.unit[parameter] >= 0;
   }

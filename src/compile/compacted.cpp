@@ -53,7 +53,7 @@ class Compactor {
     if (!buffers_[id].valid()) {
       buffers_[id] = BufferId(order_.size());
       order_.push_back(id);
-      // What it shares memory with comes along, used or not.
+      // The buffers whose memory it shares are kept too, even if no instruction names them.
       BufferId storage = from_.buffers[id].storage, memory = from_.buffers[id].memory;
       rename(storage);
       rename(memory);
@@ -97,7 +97,7 @@ class Compactor {
   void rename(Wait&) {}
   void rename(Free& what) { rename(what.buffer); }
 
-  Program from_;  // taken apart
+  Program from_;  // its buffers and instructions are moved out
   Program to_;
   IdVec<InstructionId, InstructionId> instructions_;
   IdVec<BufferId, BufferId> buffers_;

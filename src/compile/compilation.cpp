@@ -1,6 +1,7 @@
 #include "compile/compilation.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/check.h"
 
@@ -40,7 +41,7 @@ Compilation::Compilation(const TrainingGraph& training, const Placing& placing, 
       sequence_(training, recompute, placing.mirror.empty() ? 1 : 2),
       lowering_(training_, sequence_, placing_, plan_, options_, program_),
       buckets_(training_.graph, sequence_, options_, program_),
-      body_ends_(options_, program_, lowering_) {
+      body_ends_(options_, program_, lowering_.numbering()) {
   program_.world = placing.world;
   int stages = 0;
   for (int stage : placing.stage_of) stages = std::max(stages, stage + 1);
@@ -80,7 +81,7 @@ Status Compilation::compile() {
 }
 
 Result<Program> Compilation::compile_once() {
-  lowering_.keep_nothing();
+  lowering_.lower_once();
   WEFT_TRY_OK(lower_all());
   for (TurnId turn : sequence_.turns().ids()) {
     lowering_.write_main(turn, groups_);
@@ -96,7 +97,8 @@ std::vector<InstructionId>& Compilation::body(std::uint32_t index) {
   return index % 2 == 0 ? stage.forward : stage.backward;
 }
 
-// What everybody has is read by the optimizer of every parameter: the last of them on each mesh frees it.
+// A scalar that all devices have is read by the optimizer of every parameter: its free waits for the last of them on
+// each mesh.
 void Compilation::cover_all_readers(const FreeAt& free, TurnId last) {
   InstructionList& after = program_.instructions[free.free].after;
   std::vector<std::pair<MeshId, InstructionId>> by_mesh;
@@ -135,7 +137,7 @@ void Compilation::place_piece(const BucketPiece& piece, const std::function<void
   const auto place_frees = [&](InstructionId anchor) {
     for (const FreeAt* free : frees) {
       if (free->anchor != anchor) continue;
-      lowering_.settle_free(*free);
+      lowering_.waits().settle(*free);
       place(free->free);
     }
   };
@@ -146,13 +148,13 @@ void Compilation::place_piece(const BucketPiece& piece, const std::function<void
   }
   for (const Chain* chain : chains)
     for (InstructionId then : chain->then) {
-      lowering_.settle_waits(then);
+      lowering_.waits().settle(then);
       place(then);
       place_frees(then);
     }
 }
 
-// Puts together a turn's segment, in `assembled_`.
+// Collects a turn's instructions, in order, in `assembled_`.
 void Compilation::assemble(TurnId id) {
   const Turn& turn = sequence_.turns()[id];
   Segment& segment = assembled_;
@@ -160,7 +162,7 @@ void Compilation::assemble(TurnId id) {
   const auto place = [&](InstructionId instruction) {
     const MeshId mesh = program_.instructions[instruction].mesh;
     const std::uint32_t step = static_cast<std::uint32_t>(2 * program_.stages.size());
-    // What is received stands where it is sent.
+    // A receive stands in the body that sends (Transfer).
     MeshId at = mesh;
     if (const auto* receive = std::get_if<Receive>(&program_.instructions[instruction].what))
       at = program_.buffers[program_.transfers[receive->transfer].from].layout.mesh;
@@ -169,7 +171,7 @@ void Compilation::assemble(TurnId id) {
         {instruction, turn.phase == Phase::Step ? step : 2 * stage + (turn.phase == Phase::Backward), mesh});
   };
   const auto operands = sequence_.operands(id);
-  // After one instruction in the order of their tensors.
+  // By the instruction that they follow, then by tensor.
   std::vector<const FreeAt*>& frees = frees_;
   frees.clear();
   const auto add_frees = [&](GroupId group, TurnId at) {
@@ -190,21 +192,21 @@ void Compilation::assemble(TurnId id) {
                                         [](const FreeAt* free, InstructionId at) { return free->anchor < at; });
     for (auto it = first; it != frees.end() && (*it)->anchor == anchor; ++it) {
       const FreeAt* const free = *it;
-      if (!anchor.valid()) {  // what it waits for belongs to other groups
+      if (!anchor.valid()) {  // it waits for instructions of other groups, which may have changed
         if (journal_.open) remember(free->free);
-        lowering_.unsettle(free->free);
+        lowering_.waits().unsettle(free->free);
       }
-      lowering_.settle_free(*free);
+      lowering_.waits().settle(*free);
       if (!anchor.valid()) cover_all_readers(*free, id);
       place(free->free);
     }
   };
   const auto place_with_frees = [&](InstructionId instruction) {
-    lowering_.settle_waits(instruction);
+    lowering_.waits().settle(instruction);
     place(instruction);
     place_frees(instruction);
   };
-  // Buckets are issued where a unit is gathered ahead, or where their last chain is there.
+  // A bucket is issued before the turn where it gathers a unit ahead, after the turn where its last chain is ready.
   const auto place_buckets = [&](bool ahead) {
     for (BucketId bucket : buckets_.at(id))
       for (const BucketPiece& piece : bucket_code_[bucket])
@@ -213,7 +215,7 @@ void Compilation::assemble(TurnId id) {
   place_buckets(true);
   for (const OperandRef& ref : operands)
     for (InstructionId before : groups_[ref.group].events[ref.event].before) place_with_frees(before);
-  if (const RingCode* ring = lowering_.ring(id)) {
+  if (const RingCode* ring = lowering_.rings().code(id)) {
     for (InstructionId each : ring->order) {
       place(each);
       place_frees(each);
@@ -262,7 +264,7 @@ void Compilation::edit_bodies(ProgramEdit& edit) {
     if (!edits[b].empty()) edit_body(b, edits[b], edit);
 }
 
-// What stands between the turns that have changed is copied as it is.
+// Writes a body anew: segments that have changed as they are now, and what is between them copied from before.
 void Compilation::edit_body(std::uint32_t b, const std::vector<std::size_t>& edits, ProgramEdit& edit) {
   BodyBefore old;
   if (!spare_bodies_.empty()) {
@@ -308,7 +310,7 @@ void Compilation::edit_body(std::uint32_t b, const std::vector<std::size_t>& edi
   copy_until(TurnId());
 }
 
-// Between those that stay, one after the other.
+// Adds one edit for every stretch between instructions that are in the segment before and after, in the same order.
 void Compilation::note_changes(std::uint32_t b, const Segment& out, const Segment& in, std::size_t position,
                                ProgramEdit& edit) {
   place_in_.resize(program_.instructions.size());
@@ -386,25 +388,25 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
 
   ProgramEdit edit;
   for (TurnId turn : turns) {
-    const InstructionId main = lowering_.main(turn), shift = lowering_.last_shift(turn);
-    const bool whole = main.valid() && !shift.valid() && !lowering_.ring(turn);  // it is written whole
+    const InstructionId main = lowering_.main(turn), shift = lowering_.rings().last_shift(turn);
+    const bool whole = main.valid() && !shift.valid() && !lowering_.rings().code(turn);  // it is written whole
     Instruction before;
     if (whole)
       before = std::exchange(program_.instructions[main], Instruction());
     else
       for (InstructionId kept : {main, shift})
         if (kept.valid()) remember(kept);
-    RingCode ring = lowering_.take_ring(turn);
+    RingCode ring = lowering_.rings().take(turn);
     lowering_.write_main(turn, groups_);
     if (whole && program_.instructions[main] != before)
       journal_.overwritten.instructions.emplace_back(main, std::move(before));
-    if (!ring.order.empty() || lowering_.ring(turn)) journal_.rings.emplace_back(turn, std::move(ring));
+    if (!ring.order.empty() || lowering_.rings().code(turn)) journal_.rings.emplace_back(turn, std::move(ring));
     journal_.segments.emplace_back(turn, std::exchange(segments_[turn], Segment()));
     assemble(turn);
     segments_[turn] = assembled_;
   }
   edit_bodies(edit);
-  // What a bucket joins stands in no body itself.
+  // Collectives that a bucket has joined stand in no body themselves, so they are no part of the edit.
   std::vector<InstructionId> joined;
   for (const auto& [group, old] : journal_.groups)
     for (const GroupCode* code : {&old, static_cast<const GroupCode*>(&groups_[group])})
@@ -419,52 +421,52 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
 void Compilation::undo() {
   if (!journal_.open) return;
   for (auto& [group, old] : journal_.groups) {
-    lowering_.release(groups_[group]);
+    lowering_.numbering().release(groups_[group]);
     groups_[group] = std::move(old);
     share_nothing(groups_[group]);
   }
-  // Joined instructions that only the new buckets have; those of the old ones come back with their contents.
+  // Gives back the joined instructions that only the new buckets have; the contents of the old ones are in the journal.
   for (auto& [bucket, old] : journal_.buckets) {
     BucketCode& now = bucket_code_[bucket];
     for (const BucketPiece& piece : now)
       if (std::none_of(old.begin(), old.end(), [&](const BucketPiece& each) { return each.key == piece.key; }))
-        for (InstructionId id : piece.joined) lowering_.drop_instruction(id);
+        for (InstructionId id : piece.joined) lowering_.numbering().drop_instruction(id);
     now = std::move(old);
   }
-  lowering_.put_back(journal_.overwritten);
+  lowering_.numbering().put_back(journal_.overwritten);
   body_ends_.undo();
   for (auto& [turn, old] : journal_.segments) segments_[turn] = std::move(old);
-  for (auto& [turn, old] : journal_.rings) lowering_.put_ring(turn, std::move(old));
+  for (auto& [turn, old] : journal_.rings) lowering_.rings().put(turn, std::move(old));
   for (BodyBefore& old : journal_.bodies) {
     std::swap(body(old.body), old.list);
     std::swap(spans_[old.body], old.spans);
   }
-  // What buckets reduce is written by them again.
+  // The writers of what the old buckets reduce.
   for (auto& [bucket, old] : journal_.buckets)
     for (const BucketPiece& piece : bucket_code_[bucket])
       for (InstructionId id : piece.joined)
         for (BufferId output : std::get<Communicate>(program_.instructions[id].what).outputs)
-          lowering_.set_writer(output, id);
+          lowering_.origins().set_writer(output, id);
   close_journal();
 }
 
 void Compilation::commit() {
   if (!journal_.open) return;
   for (const auto& [group, old] : journal_.groups) {
-    lowering_.release(old);
+    lowering_.numbering().release(old);
     share_nothing(groups_[group]);
   }
-  for (const auto& [turn, old] : journal_.rings) lowering_.release(old.owned);
+  for (const auto& [turn, old] : journal_.rings) lowering_.numbering().release(old.owned);
   for (const auto& [bucket, old] : journal_.buckets)
     for (const BucketPiece& piece : old) {
       const BucketCode& now = bucket_code_[bucket];
       if (std::none_of(now.begin(), now.end(), [&](const BucketPiece& each) { return each.key == piece.key; }))
-        for (InstructionId id : piece.joined) lowering_.drop_instruction(id);
+        for (InstructionId id : piece.joined) lowering_.numbering().drop_instruction(id);
     }
   close_journal();
 }
 
-// What it has grown to serves the next change.
+// Keeps the memory of the journal's lists for the next change.
 void Compilation::close_journal() {
   for (BodyBefore& body : journal_.bodies) spare_bodies_.push_back(std::move(body));
   journal_.clear();

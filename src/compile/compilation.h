@@ -1,6 +1,6 @@
 // A compiled program that can be changed: after a change to how some operators are split, only what depends on them is
-// compiled again, and the result is the program that a full compilation would give (up to the numbering of what it
-// consists of: `compacted`). The way a search uses the compiler.
+// compiled again, and the result is the program that a full compilation would give, up to the numbers of instructions,
+// buffers and transfers (`compacted`). Searches that change one operator at a time use the compiler so.
 //
 //   Compilation compilation(training, placing, plan, options, recompute);
 //   compilation.compile();
@@ -12,6 +12,7 @@
 // besides, one pass over the bodies' lists of numbers.
 #pragma once
 
+#include <functional>
 #include <span>
 
 #include "compile/body_ends.h"
@@ -29,14 +30,14 @@ class Compilation {
   Compilation& operator=(const Compilation&) = delete;
 
   Status compile();
-  // The program, compacted, that will not change.
+  // The same for a program that will not change, compacted. The compilation is of no use afterwards.
   Result<Program> compile_once();
   const Program& program() const { return program_; }
-  // How gradients are bucketed, for a full compilation to do it the same way (CompileOptions::buckets).
+  // Which gradients share a bucket, for another compilation to do the same (CompileOptions::buckets).
   std::vector<int> buckets() const { return buckets_.assignment(); }
 
-  // Operators, forward and backward, whose entry of the plan has changed since. The last change is committed first. On
-  // an error nothing has changed.
+  // `changed`: the operators, forward and backward, whose entry of the plan has changed since the last call. Commits
+  // the change before it. On an error the program stays as it was.
   Result<ProgramEdit> recompile(std::span<const OpId> changed);
   void undo();
   void commit();
@@ -50,7 +51,7 @@ class Compilation {
     bool operator==(const Placed&) const = default;
   };
   using Segment = std::vector<Placed>;
-  // So many instructions of a body are the turn's.
+  // Consecutive instructions of a body that belong to one turn.
   struct Span {
     TurnId turn;
     std::uint32_t count = 0;
@@ -80,7 +81,7 @@ class Compilation {
   void place_piece(const BucketPiece& piece, const std::function<void(InstructionId)>& place);
   void cover_all_readers(const FreeAt& free, TurnId last);
   std::vector<InstructionId>& body(std::uint32_t index);
-  // Puts the segments together; after a change, those of the journal anew.
+  // Joins the segments into bodies; after a change, replaces in the bodies the segments that the journal has.
   void write_bodies();
   void edit_bodies(ProgramEdit& edit);
   void edit_body(std::uint32_t body, const std::vector<std::size_t>& edits, ProgramEdit& edit);
@@ -102,16 +103,16 @@ class Compilation {
   std::vector<TurnId> freeing_scalars_;   // turns at whose end a scalar that all optimizers read is freed
   Journal journal_;
   std::vector<BodyBefore> spare_bodies_;
-  Segment assembled_;                             // the turn's
+  Segment assembled_;                             // of the turn that `assemble` was called for last
   std::vector<const FreeAt*> frees_;              // scratch
   IdVec<InstructionId, std::uint32_t> place_in_;  // scratch, all 0
 };
 
-// The same program with nothing left over: instructions numbered in the order of the bodies, buffers and transfers in
-// the order they are used.
+// The same program without unused numbers: instructions are numbered in the order of the bodies, buffers and transfers
+// in the order of their use.
 Program compacted(Program program);
 
-// The placing with a world.
+// The placing with a mesh of all devices (Placing::world), added where it has none.
 Result<Placing> with_world(Placing placing);
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compile/check_compiled.h"
 #include "program/last_micro_batch.h"
 #include "strategy/layers.h"
 #include "strategy/placing.h"
@@ -9,7 +10,7 @@
 namespace weft {
 namespace {
 
-// Every stage once more, on the devices of the rank that has it by the other route.
+// Adds a second mesh for every stage: the devices of the rank that holds it for micro-batches of the other route.
 void mirror_stages(Placing& placing, const Schedule& schedule) {
   const std::vector<Place>&first = schedule.routes.front(), &second = schedule.routes.back();
   const std::size_t stages = first.size();
@@ -23,7 +24,7 @@ void mirror_stages(Placing& placing, const Schedule& schedule) {
   }
 }
 
-// FSDP's units: a parameter belongs to the layer that uses it first, or to the rest.
+// FSDP's units: a sharded parameter belongs to the layer that uses it first, or to the unit of all outside the layers.
 IdVec<TensorId, int> units_of(const Graph& graph, const MemoryPlan& memory) {
   const Layers layers = find_layers(graph);
   IdVec<TensorId, int> unit(graph.tensors().size(), -1);
@@ -73,7 +74,7 @@ Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const R
   }
   WEFT_TRY(const ShardingPlan plan, plan_sharding(training, placed.placing, placed.choices));
   MemoryPlan memory = parameter_storage(placed.storage);
-  memory.offload[static_cast<std::size_t>(Stored::Activations)] = false;  // by operator
+  memory.offload[static_cast<std::size_t>(Stored::Activations)] = false;  // saved_on_host lists the operators
   memory.saved_on_host = strategy.saved_on_host;
   for (const auto& [id, own] : placed.parameters) memory.parameters.emplace_back(id, parameter_storage(own));
   if (memory.most_zero() >= 3) options.parameters.unit = units_of(training.graph, memory);
@@ -81,8 +82,10 @@ Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const R
   options.split_backward = options.split_backward || splits_backward(schedule);
   WEFT_TRY(Program program, compile(training, placed.placing, plan, options, strategy.recompute));
   CompiledStrategy compiled{std::move(program), std::move(schedule)};
+  check_compiled(compiled.program, training.graph, compiled.schedule);
   if (last) {
     WEFT_TRY(compiled.last, for_last_micro_batch(compiled.program, training.graph, *last));
+    check_compiled(*compiled.last, *last, compiled.schedule);
   }
   return compiled;
 }

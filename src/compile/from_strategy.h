@@ -1,4 +1,4 @@
-// A resolved strategy as the compiler takes it.
+// From a resolved strategy and a software stack to a compiled program and its schedule.
 #pragma once
 
 #include "cluster/cluster.h"
@@ -15,15 +15,16 @@ struct CompiledStrategy {
 };
 
 // Places stages and operators on their meshes, settles every operator's split, makes the schedule and compiles. Stages
-// may have meshes of different shapes, operators devices of their own. An error names what the strategy asks and the
-// compiler does not do.
+// may have meshes of different shapes, operators devices of their own. An error names what the strategy asks for and
+// the compiler does not do.
 //
-// Of `options` memory is filled in here, and the units of parameters where weights are spread: every layer is one, the
-// rest another. `last`: the graph of a smaller last micro-batch, where there is one.
+// `options.memory` is filled in here, and so are the units of parameters (ParameterSync) where weights are sharded:
+// every layer is one, the rest of the model another. `last`: the graph of a smaller last micro-batch, where there is
+// one.
 Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const ResolvedStrategy& strategy,
                                           CompileOptions options = {}, const Graph* last = nullptr);
 
-// What the software stack settles of a program on this cluster, and the types it computes and sends in.
+// The options that follow from a software stack on a cluster, and from the types to compute and send in.
 CompileOptions compile_options(const SoftwareStack& stack, const Cluster& cluster, const NumberTypes& types = {});
 
 }  // namespace weft

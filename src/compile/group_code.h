@@ -1,4 +1,5 @@
-// What lowering makes of a group of tensors: its part of the program, in passages that stay or are lowered anew.
+// What lowering makes of one group of tensors (sequence.h): its part of the program, and what it takes to lower the
+// group again after a change to some operators.
 #pragma once
 
 #include <array>
@@ -12,35 +13,35 @@ namespace weft {
 
 // What a group contributes to one of its events.
 struct EventCode {
-  BufferId buffer;               // that the turn reads or writes
+  BufferId buffer;               // the buffer that the turn reads or writes
   InstructionList before, then;  // issued before the turn's own instruction, and after it
 };
 
-// A parameter on a mesh that keeps it.
+// A mesh that stores a parameter and accumulates its gradient; a tied weight that is used on two stages has two.
 struct Home {
   MeshId mesh;
-  BufferId buffer;         // as it is kept
-  Layout used;             // as its operators use it
-  BufferId gradient = {};  // accumulated here
-  BufferList others = {};  // the same of terms that are made in other forms
-  BufferList terms = {};   // of the micro-batch, added up by form and not yet reduced onto the parts that are kept
-  BufferId reduced = {};   // the same in backward, reduced; invalid where the step does that
-  BufferId total = {};     // in the step: the gradient, with the terms of all homes
-  BufferId read = {};      // the same as the optimizer reads it
-  bool fresh = true;       // something about it is lowered anew
+  BufferId buffer;         // the stored parameter
+  Layout used;             // the layout in which the operators of this mesh use it
+  BufferId gradient = {};  // the first sum of gradient terms; its layout is that of the first term
+  BufferList others = {};  // sums of terms that are made in other layouts, one per layout
+  BufferList terms = {};   // ZeRO-2, 3: terms of this micro-batch, one sum per layout, not reduce-scattered yet
+  BufferId reduced = {};   // the gradient after its reduction in the backward body; invalid where the step reduces it
+  BufferId total = {};     // in the step: the gradient summed over all homes
+  BufferId read = {};      // in the step: `total` in the layout in which the optimizer read it last
+  bool fresh = true;       // something here was lowered anew, so later passages of this home are lowered anew too
 
   void add_sum(BufferId sum) { gradient.valid() ? others.push_back(sum) : static_cast<void>(gradient = sum); }
 };
 
-// Collectives on one parameter or gradient, which buckets join with others' (buckets.h).
+// Successive collectives on one parameter or gradient, which buckets join with those of others (buckets.h).
 struct Chain {
   enum class Purpose : std::uint8_t {
-    ReduceSum,   // of a gradient, when all its terms are in
-    ReduceTerm,  // of what a micro-batch adds to a gradient, before it is added (ZeRO-2, 3)
-    Publish,     // an updated parameter, to all that keep it whole (ZeRO-1, 2)
-    Gather,      // a parameter that is kept in parts, before it is used (ZeRO-3)
+    ReduceSum,   // reduces a gradient when all its terms have been added
+    ReduceTerm,  // reduces what a micro-batch adds to a gradient, before it is added (ZeRO-2, 3)
+    Publish,     // gathers an updated parameter on all devices that store it whole (ZeRO-1, 2)
+    Gather,      // gathers a sharded parameter before it is used (ZeRO-3)
   };
-  // What makes chains alike: the same steps one after the other (reduced over some mesh axes, then others).
+  // Chains with equal keys are joined: the same collectives in the same order (over some mesh axes, then others).
   using Step = std::tuple<MeshId, Collective, MeshAxes, Reducer, DType>;
   struct Key {
     Purpose purpose{};
@@ -49,60 +50,67 @@ struct Chain {
   };
   TurnId turn;
   Key key;
-  TensorId tensor;  // the parameter, but for Publish its update
-  InstructionList steps;
-  InstructionList then;  // issued after them
+  TensorId tensor;        // the parameter; of Publish the updated parameter
+  InstructionList steps;  // the collectives
+  InstructionList then;   // issued after them
 };
 
-// The last use of a buffer on every stream; those of the weight part, which a split backward plays later, apart.
+// The last use of a buffer on every stream: [0] outside, [1] inside the weight part of backward, which a schedule with
+// a split backward plays later.
 using LastOnStreams = std::array<std::array<InstructionId, kStreams>, 2>;
 
+// The free of a buffer, and where in its turn it stands.
 struct FreeAt {
   TurnId turn;
-  InstructionId anchor;  // the free follows it; invalid: at the end of the turn
+  InstructionId anchor;  // the free follows this instruction; invalid: it stands at the end of the turn
   InstructionId free;
   BufferId buffer;
   TensorId tensor;
   Guard guard = Guard::Always;
   bool weight_part = false;
   LastOnStreams uses = {};
-  std::uint32_t owned = 0;  // the free, in the group's instructions
+  std::uint32_t owned = 0;  // index of the free in GroupCode::instructions
 };
 
-// A buffer, instruction or transfer that a group has in the program.
+// A buffer, instruction or transfer of the program that belongs to a group.
 template <class Id>
 struct Owned {
   Id id;
-  bool shared = false;  // by the code of the group before a change and after it
-  TensorId available;   // of a buffer: to later events that need this tensor; invalid: it is not
+  bool shared = false;  // belongs to the code of the group both before and after the open change
+  TensorId available;   // of a buffer: the tensor whose later events may use it; invalid: none may
 };
 
-// A use of a buffer, with all that its last use tells.
+// Where in a turn an instruction is issued, relative to the turn's own.
+enum class InTurn : std::int8_t { Before, Own, After };
+
+// A use of a buffer, with all that follows from it if it is the last.
 struct UseAt {
-  BufferId buffer;  // the root of its views
+  BufferId buffer;  // the one whose memory is used: Buffer::memory
   InstructionId by;
   TurnId turn;
-  std::int8_t rank = 0;  // within the turn: before its own instruction, that, after it
+  InTurn in_turn = InTurn::Before;
   Stream stream = Stream::Compute;
   Phase phase = Phase::Forward;
   Guard guard = Guard::Always;
   bool weight_part = false;
-  bool ahead = false;  // by what is issued ahead of its turn
+  bool ahead = false;  // `by` is issued in an earlier turn (a prefetched gather)
 };
 
-// A stretch of a group's code that is lowered, or stays as it was, as a whole (passages.cpp): what happens at an event,
-// or of that the part of one mesh or pair of meshes; last, all frees.
+// A passage is the stretch of a group's code that is either lowered anew or stays as a whole when the group is lowered
+// again: the code of one event; in the step, the part of an event on one mesh or between two; last, all frees.
 struct Passage {
+  // A place in the lists of GroupCode.
   struct At {
     std::uint32_t buffer = 0, instruction = 0, transfer = 0, use = 0, chain = 0;
   };
-  std::uint32_t event = 0, part = 0;
-  At begin, end;         // in the lists of the group
-  MeshId mesh;           // of the turn
-  BufferId source;       // on another mesh, that was brought here
-  BufferId result;       // of a part; the sum that a term is added to
-  InstructionId adder;   // that added a term of a gradient
-  bool depends = false;  // on more than is told here
+  std::uint32_t event = 0;
+  std::uint32_t part = 0;  // Passages::part_of its meshes; 0 where an event is one passage
+  At begin, end;
+  MeshId mesh;          // the mesh of the turn
+  BufferId source;      // the buffer on another mesh that was sent to this one
+  BufferId result;      // of a part: what it makes; of a gradient term: the sum that it is added to
+  InstructionId adder;  // the instruction that adds a gradient term
+  bool anew = false;    // depends on more than is recorded here: always lowered anew
 };
 
 struct GroupCode {
@@ -110,10 +118,11 @@ struct GroupCode {
   std::vector<FreeAt> frees;  // by turn
   std::map<TensorId, std::vector<Home>> homes;
   std::vector<Chain> chains;
-  MeshId collector;      // where the gradients of many homes are added up; invalid: nowhere
-  MeshId first_term;     // from where the first comes
-  BufferId total = {};   // their sum there
-  InstructionId summed;  // made by
+  // Of a parameter with more than two homes:
+  MeshId collector;      // the home that adds up the gradients of all; invalid: none
+  MeshId first_term;     // the home whose gradient is added first
+  BufferId total = {};   // the sum on `collector`
+  InstructionId summed;  // the last addition to it
   std::vector<Passage> passages;
   // In the order they were made.
   std::vector<Owned<BufferId>> buffers;
@@ -124,25 +133,35 @@ struct GroupCode {
 
 // What lowering a group again has changed.
 struct Touched {
-  std::vector<TurnId> turns;  // in any order, some perhaps twice
+  std::vector<TurnId> turns;  // in any order, possibly repeated
   bool chains = false;
-  bool step = false;  // what happens in the step
+  bool step = false;  // code of the step
 };
 
-// There is no code of the group but this.
+// Marks the code as the only one of its group: no change is open.
 void share_nothing(GroupCode& code);
 
-// What stood in the program before it was written over.
+// Who may read a buffer that backward made, where a schedule plays backward in two parts: the input gradients', and
+// later the weight gradients'. What the weight part made must not be read by the input part, which runs before it.
+enum class Readers : std::uint8_t {
+  All,
+  WeightPart,
+  InputPart,  // an activation gathered for the input part; the weight part gathers it again rather than holding it
+};
+
+// Where the contents of a buffer come from.
+struct BufferOrigin {
+  InstructionId writer;
+  Readers readers = Readers::All;
+  bool operator==(const BufferOrigin&) const = default;
+};
+
+// What stood in the program before a change wrote over it, in the order of writing.
 struct Overwritten {
   std::vector<std::pair<InstructionId, Instruction>> instructions;
   std::vector<std::pair<InstructionId, InstructionId>> joined;
   std::vector<std::pair<BufferId, Buffer>> buffers;
-  struct Origin {
-    InstructionId writer;
-    char readers = 0;  // Lowering::Readers
-    bool operator==(const Origin&) const = default;
-  };
-  std::vector<std::pair<BufferId, Origin>> origins;
+  std::vector<std::pair<BufferId, BufferOrigin>> origins;
   std::vector<std::pair<BufferId, InstructionList>> adders;
 
   void clear() {
@@ -154,7 +173,7 @@ struct Overwritten {
   }
 };
 
-// A turn that goes around a ring: its instructions and frees, in order, and what of them it owns.
+// A turn of ring attention: its instructions and frees in order, and which of them it owns.
 struct RingCode {
   GroupCode owned;
   InstructionList order;

@@ -1,38 +1,38 @@
-// How long buffers live: every use is noted, and after the last one of a memory comes its free.
-#include <algorithm>
+#include "compile/liveness.h"
 
-#include "compile/lowering.h"
+#include <algorithm>
 
 namespace weft {
 
-void Lowering::use_all(InstructionId by) {
-  const Instruction& instruction = program_.instructions[by];
-  for (BufferId id : reads_of(program_, instruction))
-    if (id.valid()) use(id, by, rank_);
-  for (BufferId id : writes_of(program_, instruction)) {
-    use(id, by, rank_);
-    writer_[id] = by;
-  }
+void Liveness::begin_change() {
+  const std::vector<FreeAt>& frees = group_.before->frees;
+  free_before_.resize(program_.buffers.size());
+  for (std::size_t i = 0; i < frees.size(); ++i) free_before_[frees[i].buffer] = static_cast<std::uint32_t>(i + 1);
 }
 
-void Lowering::use(BufferId id, InstructionId by, int rank) {
-  const Stream stream = rank == kMain ? Stream::Compute : program_.instructions[by].stream;
-  note_use({program_.buffers[id].memory, by, turn_, static_cast<std::int8_t>(rank), stream, phase_, guard_,
-            weight_part_, ahead_});
+void Liveness::end_change() {
+  for (const FreeAt& free : group_.before->frees) free_before_[free.buffer] = 0;
 }
 
-// What stands of other groups in `last_use_at_` points nowhere, or to another's.
-Lowering::LastUse& Lowering::last_use(BufferId buffer) {
+void Liveness::use(BufferId id, InstructionId by, InTurn in_turn) {
+  const Stream stream = in_turn == InTurn::Own ? Stream::Compute : program_.instructions[by].stream;
+  note({program_.buffers[id].memory, by, position_.turn, in_turn, stream, position_.phase, position_.guard,
+        position_.weight_part, position_.ahead});
+}
+
+// `last_use_at_` is not cleared between groups: what it has of another group points nowhere, or to another buffer.
+Liveness::LastUse& Liveness::last_use(BufferId buffer) {
+  if (!last_use_at_.contains(buffer)) last_use_at_.resize(program_.buffers.size());
   std::uint32_t& at = last_use_at_[buffer];
   if (at >= last_uses_.size() || last_uses_[at].of != buffer) {
     at = static_cast<std::uint32_t>(last_uses_.size());
-    last_uses_.push_back({.of = buffer, .turn = {}, .anchor = {}});
+    last_uses_.push_back({.of = buffer});
   }
   return last_uses_[at];
 }
 
-void Lowering::note_use(const UseAt& use) {
-  if (!once_) code_->uses.push_back(use);
+void Liveness::note(const UseAt& use) {
+  if (!group_.once) group_.code->uses.push_back(use);
   LastUse& last = last_use(use.buffer);
   const bool used_in_phase = last.turn.valid() && last.phase == use.phase;
   if (!used_in_phase) {
@@ -42,7 +42,7 @@ void Lowering::note_use(const UseAt& use) {
   }
   last.weight_part = last.weight_part || use.weight_part;
   InstructionId& on_stream = last.by_stream[use.weight_part ? 1 : 0][static_cast<std::size_t>(use.stream)];
-  const bool earlier = last.turn.valid() && std::pair(use.turn, int{use.rank}) < std::pair(last.turn, last.rank);
+  const bool earlier = last.turn.valid() && std::pair(use.turn, use.in_turn) < std::pair(last.turn, last.in_turn);
   if (earlier || (use.ahead && used_in_phase && !last.ahead)) {
     if (!on_stream.valid() || use.ahead) on_stream = use.by;
     return;
@@ -51,17 +51,16 @@ void Lowering::note_use(const UseAt& use) {
   if (use.by.valid()) on_stream = use.by;
   last.turn = use.turn;
   last.anchor = use.by;
-  last.rank = use.rank;
+  last.in_turn = use.in_turn;
 }
 
-// A free after the last use of every memory that does not outlive the step. What weight gradients read is freed among
-// them, so that a split backward frees it as well. It waits for the last use on every stream, and nobody waits for it.
-void Lowering::add_frees() {
-  begin_passage(0, MeshId());
+void Liveness::add_frees() {
+  passages_.begin(0, MeshId());
+  GroupCode &code = *group_.code, *const before = group_.before;
   const auto touch = [&](TurnId turn) {
-    if (touched_) touched_->turns.push_back(turn);
+    if (group_.touched) group_.touched->turns.push_back(turn);
   };
-  for (const auto& [id, shared, available] : code_->buffers) {
+  for (const auto& [id, shared, available] : code.buffers) {
     const Buffer& buffer = program_.buffers[id];
     if (buffer.memory != id || outlives_micro_batches(buffer.kind)) continue;
     const LastUse& last = last_use(id);
@@ -74,42 +73,30 @@ void Lowering::add_frees() {
               last.guard,
               last.weight_part,
               last.by_stream,
-              static_cast<std::uint32_t>(code_->instructions.size())};
+              static_cast<std::uint32_t>(code.instructions.size())};
     const FreeAt* old = nullptr;
-    if (before_ && free_before_.contains(id) && free_before_[id] > 0) old = &before_->frees[free_before_[id] - 1];
+    if (before && free_before_.contains(id) && free_before_[id] > 0) old = &before->frees[free_before_[id] - 1];
     if (old && (old->guard != at.guard || old->weight_part != at.weight_part)) old = nullptr;
-    if (old) before_->instructions[old->owned].shared = true;
-    if (keeping_ && !touched_->chains && old && old->turn == at.turn && old->anchor == at.anchor &&
+    if (old) before->instructions[old->owned].shared = true;
+    if (group_.keeps && !group_.touched->chains && old && old->turn == at.turn && old->anchor == at.anchor &&
         old->uses == at.uses) {
       at.free = old->free;
-      code_->instructions.push_back({at.free, true, {}});
+      code.instructions.push_back({at.free, true, {}});
     } else {
-      at.free = own(old ? old->free : InstructionId());
+      at.free = numbering_.own(old ? old->free : InstructionId());
       program_.instructions[at.free] = {buffer.layout.mesh, at.guard, at.weight_part, Free{id}, Stream::Compute, {}};
       touch(at.turn);
       if (old) touch(old->turn);
     }
-    code_->frees.push_back(std::move(at));
+    code.frees.push_back(std::move(at));
   }
-  end_passage();
-  if (before_)
-    for (const FreeAt& old : before_->frees)
-      if (!before_->instructions[old.owned].shared) touch(old.turn);
+  passages_.end();
+  if (before)
+    for (const FreeAt& old : before->frees)
+      if (!before->instructions[old.owned].shared) touch(old.turn);
   const auto earlier = [](const FreeAt& a, const FreeAt& b) { return a.turn < b.turn; };
-  if (!std::is_sorted(code_->frees.begin(), code_->frees.end(), earlier))
-    std::stable_sort(code_->frees.begin(), code_->frees.end(), earlier);
-}
-
-void Lowering::settle_free(const FreeAt& free) {
-  if (!std::exchange(unsettled_[free.free], 0)) return;
-  InstructionList& after = program_.instructions[free.free].after;
-  after.clear();
-  for (const auto& uses : free.uses)
-    for (InstructionId use : uses) {
-      if (!use.valid()) continue;
-      if (joined_[use].valid()) use = joined_[use];
-      if (std::find(after.begin(), after.end(), use) == after.end()) after.push_back(use);
-    }
+  if (!std::is_sorted(code.frees.begin(), code.frees.end(), earlier))
+    std::stable_sort(code.frees.begin(), code.frees.end(), earlier);
 }
 
 }  // namespace weft

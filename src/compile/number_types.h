@@ -1,4 +1,4 @@
-// The types that a step computes and sends numbers in, where they are not those the graph stores them in.
+// The number types that a step computes and sends in, where they are other than those that the graph stores.
 #pragma once
 
 #include <optional>
@@ -9,11 +9,13 @@
 namespace weft {
 
 struct NumberTypes {
-  std::optional<Arithmetic> products = {};  // tf32: of all fp32; narrower types: of the linears of blocks
-  std::optional<DType> sent_gradients = {}, sent_parameters = {};
+  // Factors of matrix products are rounded to this: tf32 those of all fp32 products, narrower types (fp8) those of the
+  // linear operators inside layers.
+  std::optional<Arithmetic> products = {};
+  std::optional<DType> sent_gradients = {}, sent_parameters = {};  // wire types of collectives
 };
 
-// What the products of an operator run in, where that is not their operands' own type.
+// The type that the factors of an operator's products are rounded to; none: they are used as they are stored.
 std::optional<Arithmetic> products_of(const NumberTypes& types, const Graph& graph, OpId op);
 
 }  // namespace weft

@@ -1,9 +1,7 @@
-// Numbers of buffers, instructions and transfers. What a group makes again when it is lowered again, for the same event
-// and alike, keeps its number, so that a change to one operator leaves the rest of the program as it is.
+#include "compile/numbering.h"
+
 #include <algorithm>
 
-#include "base/check.h"
-#include "compile/lowering.h"
 #include "program/edit.h"
 
 namespace weft {
@@ -28,10 +26,29 @@ void give_back(const std::vector<Owned<Id>>& list, std::vector<Id>& free, IdVec<
 
 }  // namespace
 
-// Looks in the same passage of the group as it was.
+void Numbering::reserve(std::size_t count) {
+  program_.buffers.reserve(count);
+  program_.instructions.reserve(count);
+  origins_.reserve(count);
+  waits_.reserve(count);
+}
+
+InstructionId Numbering::new_instruction(Instruction instruction) {
+  InstructionId id;
+  if (free_instructions_.empty()) {
+    id = program_.instructions.push_back(std::move(instruction));
+  } else {
+    id = free_instructions_.back();
+    free_instructions_.pop_back();
+    program_.instructions[id] = std::move(instruction);
+  }
+  waits_.add(id);
+  return id;
+}
+
 template <class Id, class Matches>
-Id Lowering::take(std::vector<Owned<Id>>& from, std::uint32_t Passage::At::*at, const Matches& matches) {
-  constexpr std::uint32_t kFar = 16;  // farther apart they are rarely the same, and looking costs
+Id Numbering::take_over(std::vector<Owned<Id>>& from, std::uint32_t Passage::At::*at, const Matches& matches) {
+  constexpr std::uint32_t kFar = 16;  // farther on, little is found that matches, and the search would cost
   const std::uint32_t last = std::min(limit_.*at, next_.*at + kFar);
   for (std::uint32_t i = next_.*at; i < last; ++i)
     if (!from[i].shared && matches(from[i].id)) {
@@ -42,123 +59,87 @@ Id Lowering::take(std::vector<Owned<Id>>& from, std::uint32_t Passage::At::*at, 
   return Id();
 }
 
-void Lowering::write_over(InstructionId id) {
-  overwritten_->instructions.emplace_back(id, std::move(program_.instructions[id]));
-  overwritten_->joined.emplace_back(id, std::exchange(joined_[id], InstructionId()));
-}
-
-// Room for so many buffers, and as many instructions.
-void Lowering::reserve(std::size_t count) {
-  program_.buffers.reserve(count);
-  program_.instructions.reserve(count);
-  writer_.reserve(count);
-  last_use_at_.reserve(count);
-  readers_.reserve(count);
-  joined_.reserve(count);
-  unsettled_.reserve(count);
-}
-
-InstructionId Lowering::new_instruction(Instruction instruction) {
-  if (free_instructions_.empty()) {
-    joined_.push_back({});
-    unsettled_.push_back(0);
-    return program_.instructions.push_back(std::move(instruction));
-  }
-  const InstructionId id = free_instructions_.back();
-  free_instructions_.pop_back();
-  joined_[id] = {};
-  program_.instructions[id] = std::move(instruction);
-  return id;
-}
-
-// Whoever adds to a gradient is told anew.
-void Lowering::forget_adders(BufferId id) {
-  const auto adders = adders_.find(id);
-  if (adders == adders_.end()) return;
-  if (overwritten_) overwritten_->adders.emplace_back(id, std::move(adders->second));
-  adders_.erase(adders);
-}
-
-// One in the same layout is the same buffer.
-BufferId Lowering::number_of(const Buffer& buffer) {
+// Buffers of one tensor in the same layout and memory are alike.
+BufferId Numbering::of(const Buffer& buffer) {
   BufferId id;
-  if (before_)
-    id = take(before_->buffers, &Passage::At::buffer, [&](BufferId old) {
+  if (group_.before)
+    id = take_over(group_.before->buffers, &Passage::At::buffer, [&](BufferId old) {
       const Buffer& other = program_.buffers[old];
       return other.tensor == buffer.tensor && other.layout == buffer.layout && other.on_host == buffer.on_host;
     });
   const bool shared = id.valid();
   if (shared) {
-    overwritten_->buffers.emplace_back(id, std::move(program_.buffers[id]));
+    group_.journal->buffers.emplace_back(id, std::move(program_.buffers[id]));
     remember_origin(id);
-    forget_adders(id);
+    origins_.forget_adders(id, group_.journal);
   } else {
     id = take_or_add(free_buffers_, program_.buffers);
-    if (!writer_.contains(id)) {
-      writer_.push_back({});
-      last_use_at_.push_back(0);
-      readers_.push_back(Readers::All);
-    }
-    if (!adders_.empty()) adders_.erase(id);
+    origins_.add(id);
   }
-  code_->buffers.push_back({id, shared, {}});
+  group_.code->buffers.push_back({id, shared, {}});
   return id;
 }
 
-TransferId Lowering::number_of(const Transfer& transfer) {
+TransferId Numbering::of(const Transfer& transfer) {
   TransferId id;
-  if (before_)
-    id = take(before_->transfers, &Passage::At::transfer,
-              [&](TransferId old) { return program_.transfers[old] == transfer; });
+  if (group_.before)
+    id = take_over(group_.before->transfers, &Passage::At::transfer,
+                   [&](TransferId old) { return program_.transfers[old] == transfer; });
   const bool shared = id.valid();
   if (!shared) {
     id = take_or_add(free_transfers_, program_.transfers);
     program_.transfers[id] = transfer;
   }
-  code_->transfers.push_back({id, shared, {}});
+  group_.code->transfers.push_back({id, shared, {}});
   return id;
 }
 
-// The instruction is the group's: one it had before, or a new one.
-InstructionId Lowering::own(InstructionId id) {
-  const bool shared = id.valid();
-  if (shared)
-    write_over(id);
-  else
-    id = new_instruction({});
-  unsettled_[id] = 1;
-  code_->instructions.push_back({id, shared, {}});
-  return id;
-}
-
-InstructionId Lowering::number_of(const Instruction& instruction) {
+InstructionId Numbering::of(const Instruction& instruction) {
   InstructionId id;
-  if (before_)
-    id = take(before_->instructions, &Passage::At::instruction,
-              [&](InstructionId old) { return alike(program_, program_.instructions[old], instruction); });
+  if (group_.before)
+    id = take_over(group_.before->instructions, &Passage::At::instruction,
+                   [&](InstructionId old) { return alike(program_, program_.instructions[old], instruction); });
   return own(id);
 }
 
-void Lowering::release(const GroupCode& code) {
+InstructionId Numbering::own(InstructionId id) {
+  const bool shared = id.valid();
+  if (shared) {
+    group_.journal->instructions.emplace_back(id, std::move(program_.instructions[id]));
+    group_.journal->joined.emplace_back(id, waits_.joined(id));
+    waits_.set_joined(id, {});
+  } else {
+    id = new_instruction({});
+  }
+  waits_.unsettle(id);
+  group_.code->instructions.push_back({id, shared, {}});
+  return id;
+}
+
+void Numbering::set_kind(BufferId id, BufferKind kind) {
+  Buffer& buffer = program_.buffers[id];
+  if (buffer.kind == kind) return;
+  if (group_.journal) group_.journal->buffers.emplace_back(id, buffer);
+  buffer.kind = kind;
+}
+
+void Numbering::release(const GroupCode& code) {
   give_back(code.buffers, free_buffers_, program_.buffers);
   give_back(code.instructions, free_instructions_, program_.instructions);
   give_back(code.transfers, free_transfers_, program_.transfers);
 }
 
-// Of several changes to one thing the first is taken back last.
-void Lowering::put_back(Overwritten& journal) {
+// From the last to the first: of several changes to one thing the first is undone last.
+void Numbering::put_back(Overwritten& journal) {
   const auto backwards = [](auto& list, const auto& restore) {
     for (auto it = list.rbegin(); it != list.rend(); ++it) restore(it->first, it->second);
   };
   backwards(journal.instructions,
             [&](InstructionId id, Instruction& old) { program_.instructions[id] = std::move(old); });
-  backwards(journal.joined, [&](InstructionId id, InstructionId old) { joined_[id] = old; });
+  backwards(journal.joined, [&](InstructionId id, InstructionId old) { waits_.set_joined(id, old); });
   backwards(journal.buffers, [&](BufferId id, Buffer& old) { program_.buffers[id] = std::move(old); });
-  backwards(journal.origins, [&](BufferId id, const Overwritten::Origin& old) {
-    writer_[id] = old.writer;
-    readers_[id] = static_cast<Readers>(old.readers);
-  });
-  backwards(journal.adders, [&](BufferId id, InstructionList& old) { adders_[id] = std::move(old); });
+  backwards(journal.origins, [&](BufferId id, const BufferOrigin& old) { origins_.set(id, old); });
+  backwards(journal.adders, [&](BufferId id, InstructionList& old) { origins_.set_adders(id, std::move(old)); });
 }
 
 void share_nothing(GroupCode& code) {

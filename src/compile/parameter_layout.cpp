@@ -19,7 +19,7 @@ Layout split_over(const Layout& layout, const Mesh& mesh, MeshAxes over, const s
     for (DimLayout& dim : result.dims) {
       if (dim.empty()) continue;
       Factor& factor = dim.back();      // the innermost factor can always be cut again
-      std::int64_t unit = factor.size;  // what is left of it everywhere, or a multiple
+      std::int64_t unit = factor.size;  // elements that all parts after its cuts are multiples of
       for (const Cut& before : factor.cuts) unit /= units_of(before.shares, degree(before.mesh_axis));
       const bool divides = unit % units == 0;
       if (std::pair(divides, unit) > std::pair(best_divides, best_unit)) {

@@ -7,9 +7,9 @@
 
 namespace weft {
 
-// The layout with the data-parallel axes `over` cutting it too, in the shares of `ratio` where it has the axis: for
-// each axis the dimension with the largest part that divides, else the longest, in whole elements as near to the shares
-// as they come. A tensor too small or already cut by an axis stays as it is along it.
+// The layout cut by the data-parallel axes `over` as well, in the shares of `ratio` where it has the axis. Each axis
+// cuts the dimension with the largest part that divides; if none divides, the longest, in whole elements as near to the
+// shares as possible. An axis that already cuts the tensor is left out, and so is one for which it is too small.
 Layout split_over(const Layout& layout, const Mesh& mesh, MeshAxes over, const std::map<int, Shares>& ratio = {});
 
 }  // namespace weft

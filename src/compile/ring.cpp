@@ -1,26 +1,13 @@
-// Attention around a ring (Liu, Zaharia, Abbeel: Ring Attention with Blockwise Transformers, 2023).
-//
-// Where a mesh axis splits both the queries and the keys, each device has one part of either, and every pair of parts
-// must meet. In n steps the keys and values are handed from device to device; a step computes on the parts that are
-// there while the next ones are on their way:
-//
-//   k₁, v₁ = shift(k₀, v₀)     y₀, lse₀ = attention(q, k₀, v₀)
-//   k₂, v₂ = shift(k₁, v₁)     y₁, lse₁ = attention(q, k₁, v₁)     y, lse = combine(y₀, lse₀, y₁, lse₁) …
-//
-// The gradient does the same with the final y and lse. What it adds to the keys travels with them: after each step the
-// sum so far is handed on, and one shift after the last step it is home, whole. Several mesh axes are rings in rings:
-// the innermost is shifted along until it is around, then once the next (a modular Gray code). Nobody ever holds all
-// keys.
+#include "compile/ring.h"
+
 #include "base/check.h"
-#include "compile/lowering.h"
 
 namespace weft {
 namespace {
 
-// The axis whose parts are carried around, and the mesh axes they go along, major first; none where there is no ring.
 struct Ring {
-  std::size_t axis = 0;
-  std::vector<int> along = {};
+  std::size_t axis = 0;         // the operator's axis whose parts travel: keys
+  std::vector<int> along = {};  // the mesh axes that they are shifted along, major first; none: there is no ring
 };
 
 Ring ring_of(const Signature& signature, const OpSharding& sharding) {
@@ -35,74 +22,77 @@ Ring ring_of(const Signature& signature, const OpSharding& sharding) {
 
 }  // namespace
 
-bool Lowering::goes_around(TurnId turn) const {
+bool Rings::is_ring(TurnId turn) const {
   const OpId op = sequence_.turns()[turn].op;
   return sequence_.turns()[turn].kind == TurnKind::Operator && graph_.kind(op) == OpKind::Attention &&
-         !ring_of(graph_.signature(op), plan_.ops[op]).along.empty();
+         !ring_of(graph_.signature(op), splits_.planned(op)).along.empty();
 }
 
-InstructionId Lowering::maker(const OperandUse& event) {
-  if (!goes_around(event.turn)) return mains_[event.turn];
-  const Signature& signature = graph_.signature(sequence_.turns()[event.turn].op);
-  if (!signature.outputs[event.operand].axes().contains(signature.axis_named("t"))) return mains_[event.turn];
-  InstructionId& last = homecoming_[event.turn];
-  if (!last.valid()) last = new_instruction({.mesh = {}, .what = {}, .stream = Stream::Tensor});
+InstructionId Rings::maker(const OperandUse& output, InstructionId main) {
+  if (!is_ring(output.turn)) return main;
+  const Signature& signature = graph_.signature(sequence_.turns()[output.turn].op);
+  if (!signature.outputs[output.operand].axes().contains(signature.axis_named("t"))) return main;
+  InstructionId& last = last_shifts_[output.turn];
+  if (!last.valid()) last = numbering_.new_instruction({.mesh = {}, .what = {}, .stream = Stream::Tensor});
   return last;
 }
 
-RingCode Lowering::take_ring(TurnId turn) {
-  const auto found = rings_.find(turn);
-  if (found == rings_.end()) return {};
+RingCode Rings::take(TurnId turn) {
+  const auto found = written_.find(turn);
+  if (found == written_.end()) return {};
   RingCode code = std::move(found->second);
-  rings_.erase(found);
+  written_.erase(found);
   return code;
 }
 
-void Lowering::put_ring(TurnId turn, RingCode code) {
-  release(take_ring(turn).owned);
-  if (!code.order.empty()) rings_[turn] = std::move(code);
+void Rings::put(TurnId turn, RingCode code) {
+  numbering_.release(take(turn).owned);
+  if (!code.order.empty()) written_[turn] = std::move(code);
 }
 
-void Lowering::write_ring(TurnId id, const BufferList& operands) {
+void Rings::write(TurnId id, const BufferList& operands, InstructionId main) {
   const Turn& turn = sequence_.turns()[id];
   const Signature& signature = graph_.signature(turn.op);
-  const OpSharding whole = this->split(id).sharding;
+  const OpSharding whole = splits_.of(id).sharding;
   const Ring ring = ring_of(signature, whole);
-  const Mesh& on = mesh(whole.mesh);
+  const Mesh& on = splits_.mesh(whole.mesh);
   const auto degree = [&](int axis) { return on.axes()[static_cast<std::size_t>(axis)].size; };
 
   RingCode code;
-  code_ = &code.owned;
-  last_uses_.clear();
-  sink_ = &code.order;
-  turn_ = id;
-  phase_ = turn.phase;
-  guard_ = Guard::Always;
-  weight_part_ = turn.weight_part;
-  of_parameter_ = false;
-  rank_ = 0;
+  group_.code = &code.owned;
+  group_.of_parameter = false;
+  liveness_.begin_code();
+  position_ = {.turn = id, .phase = turn.phase, .weight_part = turn.weight_part, .sink = &code.order};
 
-  // Operands by what becomes of them: carried around, made at rest, made for what is carried.
+  // Operands by what becomes of them: inputs that are shifted, outputs that stay in place, outputs whose sums are shifted
+  // along with the inputs.
   const std::size_t inputs = signature.inputs.size(), outputs = signature.outputs.size();
   const auto moves = [&](bool output, std::size_t i) {
     return (output ? signature.outputs : signature.inputs)[i].axes().contains(static_cast<int>(ring.axis));
   };
   const auto fresh = [&](std::size_t operand, const Layout& layout) {
-    return add_buffer(program_.buffers[operands[operand]].tensor, layout, BufferKind::Temporary);
+    return emitter_.add_buffer(program_.buffers[operands[operand]].tensor, layout, BufferKind::Temporary);
   };
-  const auto handed_on = [&](std::size_t operand, BufferId from, int axis) {
+  const auto shifted_from = [&](std::size_t operand, BufferId from, int axis) {
     return fresh(operand, rotated(program_.buffers[from].layout, axis, 1, on));
   };
-  const auto shift = [&](int axis, BufferList from, BufferList to, InstructionId as = {}) {
-    emit(whole.mesh, Communicate{Collective::Shift, axis_set(axis), Reducer::Sum, std::move(from), std::move(to)}, as);
+  const auto emit = [&](Emitter::What what, InstructionId as = {}) {
+    if (as.valid())
+      emitter_.emit_as(as, whole.mesh, std::move(what));
+    else
+      emitter_.emit(whole.mesh, std::move(what));
   };
-  std::vector<std::size_t> carried, resting, collecting;
+  const auto shift = [&](int axis, BufferList from, BufferList to, InstructionId as = {}) {
+    emit(Communicate{Collective::Shift, axis_set(axis), Reducer::Sum, std::move(from), std::move(to)}, as);
+  };
+  std::vector<std::size_t> shifted, resting, travelling;
   for (std::size_t i = 0; i < inputs; ++i)
-    if (moves(false, i)) carried.push_back(i);
-  for (std::size_t i = 0; i < outputs; ++i) (moves(true, i) ? collecting : resting).push_back(inputs + i);
-  // What is at rest is made by the turn's main instruction: one combination of all of it.
+    if (moves(false, i)) shifted.push_back(i);
+  for (std::size_t i = 0; i < outputs; ++i) (moves(true, i) ? travelling : resting).push_back(inputs + i);
+  // What stays in place is made by the turn's main instruction: one combination of all of it.
   const bool merges = signature.outputs[resting.front() - inputs].reducer == Reducer::SoftmaxMerge;
-  WEFT_CHECK(resting.size() == (merges ? 2 : 1), "{} has {} outputs at rest", graph_.name(turn.op), resting.size());
+  WEFT_CHECK(resting.size() == (merges ? 2 : 1), "{} has {} outputs that stay in place", graph_.name(turn.op),
+             resting.size());
 
   int steps = 1;
   for (int axis : ring.along) steps *= degree(axis);
@@ -128,31 +118,31 @@ void Lowering::write_ring(TurnId id, const BufferList& operands) {
     BufferList next = here;
     if (!last) {
       BufferList from, to;
-      for (std::size_t i : carried) {
-        next[i] = handed_on(i, here[i], after);
+      for (std::size_t i : shifted) {
+        next[i] = shifted_from(i, here[i], after);
         from.push_back(here[i]);
         to.push_back(next[i]);
       }
       shift(after, std::move(from), std::move(to));
     }
-    if (step > 0 && !collecting.empty()) {
+    if (step > 0 && !travelling.empty()) {
       BufferList from, to;
-      for (std::size_t i : collecting) {
+      for (std::size_t i : travelling) {
         from.push_back(sums[i]);
-        to.push_back(sums[i] = handed_on(i, sums[i], before));
+        to.push_back(sums[i] = shifted_from(i, sums[i], before));
       }
       shift(before, std::move(from), std::move(to));
     }
     BufferList made;
     for (std::size_t i = 0; i < outputs; ++i)
       made.push_back(fresh(inputs + i, operand_layout(signature, true, i, split, on)));
-    emit(whole.mesh, Compute{turn.op, split, here, made, products_of(options_.types, graph_, turn.op)});
+    emit(Compute{turn.op, split, here, made, products_of(options_.types, graph_, turn.op)});
     here = std::move(next);
     if (step == 0) {
       for (std::size_t i = 0; i < outputs; ++i) sums[inputs + i] = made[i];
       continue;
     }
-    // What is at rest is whole after the last step; what is collected still has its way home to go.
+    // After the last step what stays in place is complete; sums that travel are not yet where their keys belong.
     const auto combine = [&](Reducer reducer, const std::vector<std::size_t>& of, InstructionId as) {
       Combine terms{reducer, {}, {}};
       for (std::size_t i : of) terms.inputs.push_back(sums[i]);
@@ -161,41 +151,41 @@ void Lowering::write_ring(TurnId id, const BufferList& operands) {
         sums[i] = as.valid() ? operands[i] : fresh(i, program_.buffers[made[i - inputs]].layout);
         terms.outputs.push_back(sums[i]);
       }
-      emit(whole.mesh, std::move(terms), as);
+      emit(std::move(terms), as);
     };
-    for (std::size_t i : collecting) combine(Reducer::Sum, {i}, InstructionId());
-    combine(merges ? Reducer::SoftmaxMerge : Reducer::Sum, resting, last ? mains_[id] : InstructionId());
+    for (std::size_t i : travelling) combine(Reducer::Sum, {i}, InstructionId());
+    combine(merges ? Reducer::SoftmaxMerge : Reducer::Sum, resting, last ? main : InstructionId());
   }
-  // Home: on along every axis until it is around.
-  if (!collecting.empty()) {
-    std::vector<int> way;
+  // Shifts them on along every axis until they have been around.
+  if (!travelling.empty()) {
+    std::vector<int> left;
     for (const Cut& cut : split.axes[ring.axis])
       for (int rotate = cut.rotate; rotate != 0; rotate = (rotate + 1) % degree(cut.mesh_axis))
-        way.push_back(cut.mesh_axis);
-    for (std::size_t s = 0; s < way.size(); ++s) {
-      const bool arrives = s + 1 == way.size();
+        left.push_back(cut.mesh_axis);
+    for (std::size_t s = 0; s < left.size(); ++s) {
+      const bool last = s + 1 == left.size();
       BufferList from, to;
-      for (std::size_t i : collecting) {
+      for (std::size_t i : travelling) {
         from.push_back(sums[i]);
-        to.push_back(sums[i] = arrives ? operands[i] : handed_on(i, sums[i], way[s]));
+        to.push_back(sums[i] = last ? operands[i] : shifted_from(i, sums[i], left[s]));
       }
-      shift(way[s], std::move(from), std::move(to), arrives ? homecoming_.at(id) : InstructionId());
+      shift(left[s], std::move(from), std::move(to), last ? last_shifts_.at(id) : InstructionId());
     }
   }
 
-  add_frees();
+  liveness_.add_frees();
   InstructionList order;
   for (InstructionId each : code.order) {
     order.push_back(each);
     for (const FreeAt& free : code.owned.frees) {
       if (free.anchor != each) continue;
-      settle_free(free);
+      waits_.settle(free);
       order.push_back(free.free);
     }
   }
   code.order = std::move(order);
-  code_ = nullptr;
-  put_ring(id, std::move(code));
+  group_.code = nullptr;
+  put(id, std::move(code));
 }
 
 }  // namespace weft

@@ -59,7 +59,7 @@ void Sequence::order(const TrainingGraph& training, const RecomputeRegions& reco
   for (int route = 0; route < routes; ++route) {
     std::vector<char> recomputed(static_cast<std::size_t>(regions), 0);
     for (OpId op : IdRange<OpId>(training.first_backward, training.first_step)) {
-      // Before the first backward product of a region, its forward operators run again.
+      // Before the first backward operator of a recomputed region, its forward operators run again.
       if (const int region = recompute.of(graph.ops()[op].forward);
           region >= 0 && !std::exchange(recomputed[static_cast<std::size_t>(region)], 1))
         for (OpId again : region_ops[static_cast<std::size_t>(region)])
@@ -96,8 +96,8 @@ void Sequence::group(const TrainingGraph& training, int routes) {
     for (std::size_t i = 0; i < outputs.size(); ++i)
       if (const int viewed = signature.outputs[i].aliases; viewed >= 0)
         sets.join(outputs[i], inputs[static_cast<std::size_t>(viewed)]);
-    // What weighs the contributions of attention over split keys is reduced along with them; sums of scalars are
-    // reduced in one.
+    // The log-sum-exp that weighs the contributions of attention over split keys is reduced along with them; sums of
+    // scalars are reduced in one collective.
     if (signature.kind == OpKind::AddScalars ||
         std::any_of(signature.outputs.begin(), signature.outputs.end(),
                     [](const Operand& output) { return output.reducer == Reducer::LogSumExp; }))
@@ -150,13 +150,13 @@ void Sequence::list_events(const Graph& graph, int routes) {
       const auto inputs = graph.inputs(turn.op), outputs = graph.outputs(turn.op);
       if (turn.kind == TurnKind::Accumulate || turn.kind == TurnKind::Optimizer) {
         refer(inputs.front(), 0, false);
-        // What everybody has is read where it is; its own group only learns that it is still in use.
+        // A scalar that all devices have is read where it is; the event extends its life in its own group.
         for (std::size_t i = 0; i < inputs.size(); ++i)
           if (group_of(inputs[i], turn.route) != group_of(inputs.front(), turn.route)) refer(inputs[i], i, false);
       } else {
         for (std::size_t i = 0; i < inputs.size(); ++i) {
           refer(inputs[i], i, false);
-          // Sums have the terms of both routes.
+          // Sums over all parameters have the terms of both routes.
           if (const GroupId other = group_of(inputs[i], routes - 1);
               turn.kind == TurnKind::ScalarSum && other != group_of(inputs[i], 0))
             take(other, OperandUse{id, static_cast<std::uint32_t>(i), false, inputs[i]});

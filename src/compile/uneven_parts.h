@@ -5,8 +5,8 @@
 
 namespace weft {
 
-// Of one collective with all its buffers, by what it moves in all: so a bucket is settled when it is joined. Even parts
-// have no choice. Cost where parts are even: one look at each cut.
+// The choice for one collective, by the bytes of all its buffers together; that of a bucket is made when it is joined.
+// Parts::Even where all parts have one size. Cost of that: one look at each cut.
 Parts settled_parts(const Program& program, const Graph& graph, const Communicate& communicate,
                     const CompileOptions& options);
 

@@ -53,8 +53,8 @@ Interference AnalyticCost::interference(const DeviceSpec& device) const {
           .wave_weight = fixed(tuning.wave_weight.value)};
 }
 
-// time = start + steps · (step + links' latency) + bytes / rate, for every algorithm and protocol. The one taken is the
-// least as the library sees it: it knows the links inside nodes and the NICs, not the switches between nodes.
+// time = start + steps · (step + links' latency) + bytes / rate, for every algorithm and protocol. The choice minimises
+// the time as NCCL estimates it: from the links inside nodes and the NICs, not from the switches between nodes.
 CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
   const Communicator& group = *query.communicator;
   const CommunicationTuning& tuning = tuning_.communication;
@@ -68,7 +68,7 @@ CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
     const bool in_switch = route.algorithm == Algorithm::Nvls || route.algorithm == Algorithm::NvlsTree;
     if (in_switch && (!nvls_ || device.nvls.value <= 0)) continue;
 
-    // What the links allow in whole bytes per second, as the engine computes it, and what algorithms make of it.
+    // The rate that the links allow, in whole bytes per second as the engine computes it, and the algorithm's rate.
     std::int64_t limit = 0;
     double rate = 0, seen_rate = 0;
     LinkKind slowest = LinkKind::kMemory;
@@ -149,9 +149,9 @@ CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
       best_time = time;
     }
   }
-  if (query.arranged > 0) {
+  if (query.repacked > 0) {
     const double rate = memory_rate(*group.device).peak.value * plain_share(Pass::Gather, device);
-    best.latency += picoseconds(2 * static_cast<double>(query.arranged) / rate);  // read and written
+    best.latency += picoseconds(2 * static_cast<double>(query.repacked) / rate);  // read and written
   }
   return best;
 }

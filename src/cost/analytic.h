@@ -12,7 +12,7 @@ namespace weft {
 
 class AnalyticCost final : public CostModel {
  public:
-  // The stack says which operators are one kernel, and whether switches reduce. `tuning` outlives the model.
+  // The stack determines which operators are fused and whether switches reduce (NVLS). `tuning` outlives the model.
   explicit AnalyticCost(const SoftwareStack& stack, const Tuning& tuning = built_in_tuning());
 
   using CostModel::communicate;

@@ -7,13 +7,13 @@
 namespace weft {
 namespace {
 
-constexpr double kAttentionUnits = 0.9;  // that attention needs: shorter blocks fill in (measurements/h200, rows hold)
-constexpr double kAttentionRows = 128;   // queries of one thread block of fused attention
+constexpr double kAttentionUnits = 0.9;     // share of units that attention keeps busy (measurements/h200, rows hold)
+constexpr double kAttentionRows = 128;      // queries of one thread block of fused attention
 constexpr double kBackwardProducts = 1.25;  // fused attention computes the scores once more: 5 products instead of 4
 
 double heads_of(const LocalPart& part) { return part.extent("b") * part.extent("g") * part.extent("r"); }
 
-// Blocks of queries walk along the keys they see; they end unevenly where a mask makes some shorter.
+// Thread blocks of queries iterate over the keys that they attend to; a mask makes some shorter, so they end unevenly.
 void add_fused(KernelSequence& kernels) {
   const LocalPart& part = kernels.part;
   const DeviceTuning& tuning = kernels.tuning;
@@ -39,7 +39,7 @@ void add_fused(KernelSequence& kernels) {
   const double per_key = 2 * rows * (e + d) * (backward ? 2 * kBackwardProducts : 1) / unit_rate;
   const double ramp = (backward ? tuning.attention_ramp_backward : tuning.attention_ramp_forward).value;
   const bool masked = share_of_pairs < 1;
-  // A block sees whole tiles of keys, half of one too many on the diagonal; the last one sees the most.
+  // A block computes whole tiles of keys, half a tile too many on the diagonal; the last block has the most keys.
   const double seen = std::min(keys, keys * share_of_pairs + (masked ? kAttentionRows / 2 : 0));
   const double longest = (masked ? std::min(keys, 2 * keys * share_of_pairs + kAttentionRows) : keys) + ramp;
   const double waves = blocks / units;
@@ -52,8 +52,8 @@ void add_fused(KernelSequence& kernels) {
               bytes);
 }
 
-// One kernel scales, masks and takes the softmax; or each is one, and the mask fills a copy. `once`: bytes of the
-// scores, read and written.
+// One fused kernel scales, masks and takes the softmax; or each is a kernel, and masking writes a copy. `once`: bytes
+// of reading and writing the scores once.
 void add_softmax_of_scores(KernelSequence& kernels, Pass pass, double bytes, double once, double rows, double scores) {
   if (!kernels.choice.bias_activation) {
     kernels.add_stream(once, kernels.tuning.stream.value);
@@ -65,7 +65,7 @@ void add_softmax_of_scores(KernelSequence& kernels, Pass pass, double bytes, dou
   kernels.add_pass(pass, bytes, rows, scores);
 }
 
-// Products of queries and keys, softmax over all scores, product with the values; nothing is saved by masks.
+// Product of queries and keys, softmax over all scores, product with the values; masks save no work.
 void add_plain(KernelSequence& kernels) {
   const LocalPart& part = kernels.part;
   const Signature& signature = part.signature();
@@ -103,7 +103,7 @@ void add_plain(KernelSequence& kernels) {
 }  // namespace
 
 void add_attention(KernelSequence& kernels) {
-  if (kernels.attended() == 0) return;  // the mask lets nothing through: nothing is started
+  if (kernels.attended() == 0) return;  // every pair is masked: no kernel is launched
   if (kernels.choice.attention)
     add_fused(kernels);
   else

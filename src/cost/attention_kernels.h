@@ -1,4 +1,4 @@
-// Attention as kernels: one fused kernel each way, or products with a softmax of all scores between them.
+// Attention as kernels: one fused kernel forward and one backward, or products with a softmax of all scores between.
 #pragma once
 
 #include "cost/kernel_sequence.h"
@@ -7,7 +7,7 @@ namespace weft {
 
 void add_attention(KernelSequence& kernels);
 
-// A softmax by itself; of scores (causal) it comes with their scale and mask.
+// A softmax operator; if it is of attention scores (causal), with their scale and mask.
 void add_softmax(KernelSequence& kernels);
 
 }  // namespace weft

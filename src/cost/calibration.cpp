@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-// A stack's knob as a number; null: not of that kind.
+// A stack's knob as a number; the member of another type is null.
 struct KnobNumber {
   double* value = nullptr;
   std::string* source = nullptr;

@@ -20,7 +20,7 @@ TEST(Calibration, LaysConstantsOverTheBuiltInOnes) {
   const SoftwareStack stack = read->over(find_stack("megatron-lm").value());
   EXPECT_DOUBLE_EQ(stack.host_per_operator.value.value, 9e-6);
   EXPECT_EQ(stack.product_rate.source, "twelve runs");
-  // What it does not say stays.
+  // Constants that it does not contain are unchanged.
   const Calibration before;
   EXPECT_DOUBLE_EQ(read->value("devices/h100-sxm/sustained/bf16").value(),
                    before.value("devices/h100-sxm/sustained/bf16").value());

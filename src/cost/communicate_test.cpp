@@ -35,7 +35,7 @@ double bus(const CostModel& model, const Communicator& group, std::int64_t bytes
   return factor * static_cast<double>(bytes) / seconds(model, group, bytes) / 1e9;
 }
 
-// Links at their nominal rate, no overheads: what is left is the algorithm.
+// Links at their nominal rate and no overheads: only the algorithm's volume and latency remain.
 Tuning ideal() {
   std::string text = "devices: {default: {collective: 1, collective_fill: 0, nvls: 1},\n";
   for (const char* name : {"Ampere", "Hopper", "Volta", "a100-80-sxm", "h100-sxm", "v100-16", "v100-32"})
@@ -67,7 +67,8 @@ TEST(Ring, TakesTwoTimesAllButOneShareOverTheLink) {
 }
 
 TEST(Ring, LeavesANodeOverTheNicItCameInByIfAMemberSharesIt) {
-  // Four NICs for eight devices, two each; rails meet only above the rail switches, and senders do not change rails.
+  // Four NICs for eight devices, two devices each; rails are joined only above the rail switches, and senders do not
+  // change rails.
   const Cluster nodes = cluster("a100-800g:4");
   const auto crosses = [&](const std::vector<DeviceId>& members) {
     const Communicator group = make_communicator(nodes, members, Collective::AllReduce);
@@ -135,7 +136,7 @@ TEST(Ring, FillsAHybridCubeMesh) {
   EXPECT_NEAR(bus(with_nvls(false), pair, kGiB), 22.55, 0.05 * 22.55);
   const Communicator four = make_communicator(cluster("dgx1-v100:1"), devices(4), Collective::AllReduce);
   EXPECT_NEAR(bus(with_nvls(false), four, kGiB), 85.4, 0.06 * 85.4);
-  // The fifth hangs on the first alone: no ring, one channel of a tree.
+  // The fifth is connected to the first alone: no ring, one channel of a tree.
   const Communicator five = make_communicator(cluster("dgx1-v100:1"), devices(5), Collective::AllReduce);
   EXPECT_NEAR(bus(with_nvls(false), five, kGiB), 37.2, 0.05 * 37.2);
 }
@@ -152,7 +153,7 @@ TEST(RingPacking, UsesEveryLaneAtMostOnceAndEveryDeviceOnce) {
     for (int i = 0; i < 8; ++i) EXPECT_EQ(sorted[i], i);
     for (int i = 0; i < 8; ++i) EXPECT_GE(--lanes[ring[i]][ring[(i + 1) % 8]] + lanes[ring[(i + 1) % 8]][ring[i]], 0);
   }
-  EXPECT_TRUE(pack_rings({{0, 1, 0}, {1, 0, 1}, {0, 1, 0}}).empty());  // a path is no ring
+  EXPECT_TRUE(pack_rings({{0, 1, 0}, {1, 0, 1}, {0, 1, 0}}).empty());  // three devices in a line have no ring
 }
 
 // Anchors, within 5 %.
@@ -230,7 +231,7 @@ TEST(AllToAll, OfManyVisitsSomePairsAndLoadsEveryNicAlike) {
     }
   EXPECT_EQ(least, most);
   EXPECT_LT(group.routes[0].hops.size(), 20'000u);
-  // 504 of 512 destinations are in other nodes; the sample takes all of them to be.
+  // 504 of 512 destinations are in other nodes; the sampled pairs all are.
   const Tuning tuning = ideal();
   EXPECT_NEAR(seconds(with_nvls(false, tuning), group, 64 * kGiB), 64.0 * kGiB * 511 / 512 / 50e9, 0.01);
 }
@@ -241,8 +242,8 @@ TEST(Halo, MovesHalfOfTheBytesEachWay) {
   EXPECT_NEAR(seconds(with_nvls(false, tuning), group, kGiB), kGiB / 450e9, 1e-5);
 }
 
-// Everybody sends all of it to the next at once, along links that nobody else uses: 450 GB/s through the switch, 50
-// GB/s where the ring crosses nodes, whichever part of it does.
+// All members send to the next at once, along links that no other uses: 450 GB/s through the switch, 50 GB/s if any hop
+// of the ring crosses nodes.
 TEST(Shift, MovesAllOfItToTheNextInTheRing) {
   const Tuning tuning = ideal();
   const Communicator inside = make_communicator(cluster("dgx-h100:1"), devices(4), Collective::Shift);
@@ -352,7 +353,7 @@ TEST(Communicate, LinksCarryWhatTheHopsSend) {
       sent += hop.bytes * static_cast<double>(where.path(group.members[hop.from], group.members[hop.to]).size());
     for (const LinkShare& share : route.links)
       carried += static_cast<double>(share.coefficient) / static_cast<double>(kOne) * route.volume;
-    // Links of a tree count as loaded alike, which is a little more than they carry at its ends.
+    // All links of a tree are counted with the load of the busiest, slightly more than they carry at its ends.
     const bool tree = route.algorithm == Algorithm::Tree || route.algorithm == Algorithm::NvlsTree;
     EXPECT_GE(carried, (1 - 1e-3) * sent) << name_of(route.algorithm);
     EXPECT_LE(carried, (tree ? 1.05 : 1 + 1e-3) * sent) << name_of(route.algorithm);
@@ -385,7 +386,7 @@ RC_GTEST_PROP(CommunicateLaws, MoreNetworkBandwidthIsNeverSlower, ()) {
   RC_ASSERT(isolated_time(model.communicate({&after, bytes})) <= isolated_time(model.communicate({&before, bytes})));
 }
 
-// Parts of an all-gather of `bytes` in all, one member with `share` of them and the others alike.
+// Parts of an all-gather of `bytes` in total: one member has `share` of them, the others equal parts of the rest.
 PartSizes one_large_part(std::int64_t bytes, double share, std::int64_t members) {
   const auto largest = static_cast<std::int64_t>(share * static_cast<double>(bytes));
   return {.all = bytes, .largest = largest, .smallest = (bytes - largest) / (members - 1)};
@@ -394,8 +395,8 @@ double seconds(const CostModel& model, const Communicator& group, Parts parts, c
   return static_cast<double>(isolated_time(model.communicate(query_of_parts(group, parts, bytes)))) * 1e-12;
 }
 
-// On a link without overheads and memory without cost: padded (n−1) times the largest part, grouped all but the
-// smallest, at the rate that grouped calls reach.
+// With ideal links and free memory traffic: padded sends (n−1) times the largest part, grouped all but the smallest, at
+// the rate of grouped calls.
 TEST(UnevenParts, PaddedMovesMembersTimesTheLargestGroupedWhatThereIs) {
   Tuning tuning = ideal();
   const AnalyticCost model = with_nvls(false, tuning);
@@ -408,7 +409,7 @@ TEST(UnevenParts, PaddedMovesMembersTimesTheLargestGroupedWhatThereIs) {
     const double latency = 3 * 1e-6;
     EXPECT_GE(seconds(model, group, Parts::Padded, bytes), 3.0 * 5 * kGiB / 450e9 + latency + copies);
     CommunicateQuery moved = query_of_parts(group, Parts::Padded, bytes);
-    moved.arranged = 0;
+    moved.repacked = 0;
     EXPECT_NEAR(static_cast<double>(isolated_time(model.communicate(moved))) * 1e-12, 3.0 * 5 * kGiB / 450e9 + latency,
                 1e-6);
     const double rate = 450e9 * tuning.communication.grouped.value;
@@ -416,8 +417,8 @@ TEST(UnevenParts, PaddedMovesMembersTimesTheLargestGroupedWhatThereIs) {
   }
 }
 
-// HAP's measurement, which the rate of grouped calls is from: they overtake where the largest part is 1.8 times the
-// even one, of 4 MB on 4 GPUs: here one on each of four of its machines, 10.4 Gb/s apart.
+// The rate of grouped calls is from HAP's measurement: they become faster if the largest part is 1.8 times the even
+// one, for 4 MB on 4 GPUs: here one on each of four of its machines, joined by 10.4 Gb/s.
 TEST(UnevenParts, GroupedOvertakesPaddedWhereHapMeasuredIt) {
   const Cluster machines = cluster("v100x8:4");
   const AnalyticCost model = with_nvls(false);
@@ -430,9 +431,9 @@ TEST(UnevenParts, GroupedOvertakesPaddedWhereHapMeasuredIt) {
   EXPECT_NEAR(crossover, 1.8, 0.1);
 }
 
-// One of n members has nine tenths: padded moves 0.9·(n−1) times what there is over a link, grouped at most once what
-// there is. (Of two members both move the same, and padded does so at the full rate.) Tiny parts are bound by latency,
-// of which n grouped calls have more than one padded one.
+// One of n members has nine tenths: padded moves 0.9·(n−1) times the total over a link, grouped at most the total once.
+// (With two members both move the same, and padded does so at the full rate.) Tiny parts are bound by latency, of which
+// n grouped calls have more than one padded call.
 TEST(UnevenParts, PaddedIsCheaperForTinyPartsAndDearerForLargeOnes) {
   const AnalyticCost model = with_nvls(false);
   for (const char* spec : {"dgx-h100:1", "dgx-a100:4", "dgx-v100:2"})

@@ -12,19 +12,19 @@
 namespace weft {
 namespace {
 
-// An all-to-all of more members visits as many pairs as this many have.
+// A larger all-to-all visits a sample of as many pairs as this many members have.
 constexpr std::size_t kPairsOf = 128;
 
-// The members of one node, as indices into the communicator's.
+// The members in one node, as indices into the communicator's members.
 using Block = std::vector<std::uint32_t>;
 
-// How rings run through the members of a node: the same for all nodes of a type with members in the same places.
+// The rings through the members of a node: the same for all nodes of a type with members in the same positions.
 struct Pattern {
   std::vector<std::vector<int>> rings;    // directed, as positions in the block
-  std::vector<int> doors;                 // one member for each NIC in use: rings enter the node there
-  std::vector<std::vector<int>> through;  // by door: the ring's way through the node, out over the same NIC if it can
+  std::vector<int> entries;               // one member per NIC in use, at which a ring enters the node
+  std::vector<std::vector<int>> through;  // by entry: the ring's order of members, out over the same NIC if possible
   bool on_switch = false;                 // every member reaches every other through a scale-up switch
-  std::vector<std::pair<int, int>> spanning;  // where direct links join all but hold no ring: a tree of them
+  std::vector<std::pair<int, int>> spanning;  // if direct links connect all members but have no ring: a tree
   BytesPerSecond lane;                        // the narrowest direct link
 };
 
@@ -39,7 +39,7 @@ class Builder {
     std::size_t block = 0;
     for (std::uint32_t i = 0; i < members.size(); ++i) {
       const NodeId node = cluster.node_of(members[i]);
-      if (node != last) {  // members of a node mostly follow one another
+      if (node != last) {  // members of a node are mostly consecutive
         const auto [at, fresh] = block_of.try_emplace(node, blocks_.size());
         if (fresh) blocks_.emplace_back();
         block = at->second;
@@ -58,7 +58,7 @@ class Builder {
 
   Communicator take() { return std::move(result_); }
 
-  // Rings first: trees and switches go through nodes by the patterns found for them.
+  // Must come first: trees and NVLS use the patterns found for rings.
   void add_ring() {
     find_patterns();
     const int n = static_cast<int>(result_.members.size()), nodes = result_.nodes;
@@ -70,7 +70,7 @@ class Builder {
       if (nodes == 1) continue;
       const std::size_t next = b + 1 == blocks_.size() ? 0 : b + 1;
       for (std::size_t ring = 0; ring < rings_; ++ring)
-        hops.push_back({leaving(b, ring), blocks_[next][door(next, ring)], volume / static_cast<double>(rings_)});
+        hops.push_back({leaving(b, ring), blocks_[next][entry(next, ring)], volume / static_cast<double>(rings_)});
     }
     const int passes = all_reduce ? 2 : 1;
     const int between = nodes == 1 ? 0 : passes * (nodes - 1);
@@ -92,7 +92,7 @@ class Builder {
     for (std::size_t b = 0; b < blocks_.size(); ++b) {
       std::vector<Hop> chain;
       add_inside(b, 1, false, chain);
-      for (const Hop& hop : chain) {  // up to the node's door, and down again
+      for (const Hop& hop : chain) {  // up to the node's entry, and down again
         hops.push_back(hop);
         hops.push_back({hop.to, hop.from, hop.bytes});
       }
@@ -107,7 +107,7 @@ class Builder {
     std::vector<Hop> hops;
     for (const Block& block : blocks_) {
       const double n = static_cast<double>(block.size());
-      // Up and down the switch, once for every member: the links of a ring are just those.
+      // To the switch and back once per member: these are the links of a ring.
       for (std::size_t i = 0; i < block.size(); ++i)
         hops.push_back({block[i], block[i + 1 == block.size() ? 0 : i + 1], 1 + 1 / n});
     }
@@ -122,11 +122,11 @@ class Builder {
     const double share = static_cast<double>(n - 1) / static_cast<double>(n) / static_cast<double>(shifts);
     std::vector<Hop> hops;
     for (std::size_t k = 0; k < shifts; ++k) {
-      const std::size_t shift = 1 + (2 * k + 1) * (n - 1) / (2 * shifts);  // the middle of each stretch
+      const std::size_t shift = 1 + (2 * k + 1) * (n - 1) / (2 * shifts);  // the middle of each interval of shifts
       for (std::size_t i = 0; i < n; ++i)
         hops.push_back({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>((i + shift) % n), share});
     }
-    // Messages do not wait for one another, but a member sends them one after the other.
+    // Messages do not depend on one another, but a member sends them in turn.
     add_route(Algorithm::Direct, std::move(hops), result_.most_per_node > 1 ? 1 : 0, result_.nodes > 1 ? 1 : 0);
   }
 
@@ -139,7 +139,7 @@ class Builder {
     add_route(Algorithm::Direct, std::move(hops), result_.most_per_node > 1 ? 1 : 0, result_.nodes > 1 ? 1 : 0);
   }
 
-  // Each to the next, the last to the first: all of V at once.
+  // Each member sends V to the next, the last to the first.
   void add_next() {
     const auto n = static_cast<std::uint32_t>(result_.members.size());
     std::vector<Hop> hops;
@@ -178,8 +178,8 @@ class Builder {
       if (fresh) patterns_.push_back(pattern(block));
       index.push_back(at->second);
     }
-    rings_ = patterns_[0].doors.size();
-    for (const Pattern& found : patterns_) rings_ = std::min(rings_, found.doors.size());
+    rings_ = patterns_[0].entries.size();
+    for (const Pattern& found : patterns_) rings_ = std::min(rings_, found.entries.size());
     for (std::size_t i : index) pattern_of_.push_back(&patterns_[i]);
   }
 
@@ -221,27 +221,28 @@ class Builder {
       const int rail = cluster_.rail_of(result_.members[block[i]]);
       if (std::find(rails.begin(), rails.end(), rail) != rails.end()) continue;
       rails.push_back(rail);
-      pattern.doors.push_back(i);
+      pattern.entries.push_back(i);
     }
-    for (std::size_t ring = 0; ring < pattern.doors.size(); ++ring)
+    for (std::size_t ring = 0; ring < pattern.entries.size(); ++ring)
       pattern.through.push_back(way_through(block, pattern, ring));
     return pattern;
   }
 
-  // From the door around the ring. Through a switch any order will do: a member of the door's rail goes last.
+  // The order of a ring from its entry. Through a switch any order is possible: a member on the entry's rail comes
+  // last.
   std::vector<int> way_through(const Block& block, const Pattern& pattern, std::size_t ring) const {
     std::vector<int> way = pattern.rings[ring % pattern.rings.size()];
-    const int door = pattern.doors[ring];
-    std::rotate(way.begin(), std::find(way.begin(), way.end(), door), way.end());
+    const int entry = pattern.entries[ring];
+    std::rotate(way.begin(), std::find(way.begin(), way.end(), entry), way.end());
     if (!pattern.on_switch) return way;
-    const auto mate = std::find_if(way.begin() + 1, way.end(), [&](int other) {
-      return cluster_.rail_of(result_.members[block[other]]) == cluster_.rail_of(result_.members[block[door]]);
+    const auto same_rail = std::find_if(way.begin() + 1, way.end(), [&](int other) {
+      return cluster_.rail_of(result_.members[block[other]]) == cluster_.rail_of(result_.members[block[entry]]);
     });
-    if (mate != way.end()) std::rotate(mate, mate + 1, way.end());
+    if (same_rail != way.end()) std::rotate(same_rail, same_rail + 1, way.end());
     return way;
   }
 
-  // The widest tree of direct links, grown from the first member, as (parent, child); empty if they do not join all.
+  // The widest tree of direct links, grown from the first member, as (parent, child); empty if they do not connect all.
   static std::vector<std::pair<int, int>> spanning_tree(const std::vector<std::vector<double>>& direct) {
     const int n = static_cast<int>(direct.size());
     std::vector<bool> joined(direct.size(), false);
@@ -263,15 +264,16 @@ class Builder {
     return tree;
   }
 
-  // Where ring number `ring` enters a node, and the member before it in the ring, from which it leaves.
-  std::size_t door(std::size_t block, std::size_t ring) const {
-    return static_cast<std::size_t>(pattern_of_[block]->doors[ring]);
+  // The member at which ring number `ring` enters a node, and the one before it in the ring, from which it leaves.
+  std::size_t entry(std::size_t block, std::size_t ring) const {
+    return static_cast<std::size_t>(pattern_of_[block]->entries[ring]);
   }
   std::uint32_t leaving(std::size_t block, std::size_t ring) const {
     return blocks_[block][pattern_of_[block]->through[ring].back()];
   }
 
-  // The hops inside a node of rings that carry `bytes` in sum: closed ones, or those that leave before their door.
+  // Adds the hops inside a node of rings that carry `bytes` in total: closed rings, or open ones that leave the node
+  // before returning to their entry.
   void add_inside(std::size_t b, double bytes, bool closed, std::vector<Hop>& hops) const {
     const Block& block = blocks_[b];
     const std::size_t n = block.size();
@@ -310,7 +312,7 @@ class Builder {
       for (const auto& [child, above] : {std::pair{i, parent}, std::pair{mirror, mirror_parent}})
         for (std::size_t ring = 0; ring < rings_; ++ring) {
           const double bytes = 0.5 / static_cast<double>(rings_);
-          const std::uint32_t low = blocks_[child][door(child, ring)], high = blocks_[above][door(above, ring)];
+          const std::uint32_t low = blocks_[child][entry(child, ring)], high = blocks_[above][entry(above, ring)];
           hops.push_back({low, high, bytes});
           hops.push_back({high, low, bytes});
         }
@@ -339,7 +341,7 @@ class Builder {
     result_.routes.push_back(std::move(route));
   }
 
-  // Through the fabric everybody counts as far apart, as NCCL's own model has it: one latency between nodes.
+  // One latency for all pairs of nodes, the farthest, as in NCCL's own model.
   Seconds across_fabric() {
     if (!across_) {
       across_ = Seconds{0};
@@ -350,7 +352,7 @@ class Builder {
     return *across_;
   }
 
-  // One load per link, by link id: over an array of all ids in between where that is not much longer, else by sorting.
+  // Sums the loads per link, by link id: in an array over the range of ids if that is not much longer, else by sorting.
   void add_up_loads() {
     if (loads_.empty()) return;
     LinkId first = loads_[0].first, last = first;
@@ -377,8 +379,8 @@ class Builder {
     loads_.resize(count);
   }
 
-  // Who is a leaf of one tree is an inner node of the other, but for the ends: links of a kind count as loaded alike,
-  // as the busiest of them. So nodes that are alike stay alike (src/price folds them).
+  // A leaf of one tree is an inner node of the other, except at the ends: all links of a kind get the load of the
+  // busiest, so that equivalent nodes stay equivalent (src/price folds them).
   void level_loads() {
     std::array<double, kLinkKinds> most = {};
     for (const auto& [link, bytes] : loads_) {
@@ -388,14 +390,14 @@ class Builder {
     for (auto& [link, bytes] : loads_) bytes = most[static_cast<std::size_t>(cluster_.link(link).kind)];
   }
 
-  // From the collected loads to coefficients and the links that limit.
+  // Converts the collected loads to coefficients and finds the bottleneck links.
   void settle(Route& route) {
     add_up_loads();
     if (route.algorithm == Algorithm::Tree || route.algorithm == Algorithm::NvlsTree) level_loads();
     for (const auto& [link, bytes] : loads_) route.volume = std::max(route.volume, bytes);
     route.links.reserve(loads_.size());
     for (const auto& [link, bytes] : loads_) {
-      // Upwards, so that no link carries more than it can; a billionth of slack keeps sums of shares whole.
+      // Rounded up, so that no link exceeds its capacity; 1e-9 of slack absorbs rounding errors of sums of shares.
       const double exact = bytes / route.volume * static_cast<double>(kOne);
       auto coefficient = static_cast<std::int64_t>(exact - 1e-9 * static_cast<double>(kOne));
       if (static_cast<double>(coefficient) < exact - 1e-9 * static_cast<double>(kOne)) ++coefficient;
@@ -415,7 +417,7 @@ class Builder {
   std::vector<Block> blocks_;
   std::vector<Pattern> patterns_;
   std::vector<const Pattern*> pattern_of_;  // by block
-  std::size_t rings_ = 1;                   // rings that cross nodes: NICs that every node has
+  std::size_t rings_ = 1;                   // rings that cross nodes: as many as the NICs that every node has
   std::vector<LinkId> path_;
   std::vector<std::pair<LinkId, double>> loads_;
   std::vector<double> by_link_;

@@ -1,9 +1,9 @@
-// The ways a communication can take through the links: found once per group of devices, used for every size.
+// The routes of a communication through the links: found once per group of devices, used for every size.
 //
-// A route is an algorithm on a group: which member sends to which, with what share of the bytes, hence which links
-// carry how much. Let V be the bytes of a query; a link carries at most `volume`·V, and every other link its
-// coefficient (largest: kOne) of that. So the links of a Work follow from (communicator, route) alone, and only numbers
-// depend on V.
+// A route is an algorithm on a group: which member sends to which, with what share of the bytes, hence the load of
+// every link. Let V be the bytes of a query; the busiest link carries `volume`·V, and every other link its coefficient
+// (over kOne) of that. So the links of a simulated communication depend on communicator and route alone; V only scales
+// them.
 //
 //   Ring       one ring per NIC of a node, each with its share of the bytes, entering nodes over different NICs; in a
 //              node without a switch, as many link-disjoint rings as its NVLinks or xGMI links hold. All-reduce:
@@ -16,7 +16,7 @@
 //              the next in the ring
 //
 // Cost: linear in members and path lengths (an all-gather of 2,048 members: a millisecond, an all-reduce with its trees
-// a few, once). An all-to-all visits every pair up to 128 members, and of more as many as that, evenly spread.
+// a few, once). An all-to-all visits every pair of up to 128 members, and a sample of as many pairs of larger groups.
 #pragma once
 
 #include <array>
@@ -32,14 +32,14 @@ namespace weft {
 
 enum class Traffic : std::uint8_t { AllReduce, ReduceScatter, AllGather, AllToAll, Halo, Transfer, HostCopy, Shift };
 enum class Algorithm : std::uint8_t { Ring, Tree, Nvls, NvlsTree, Direct };
-enum class Protocol : std::uint8_t { LL, LL128, Simple };  // NCCL's: little latency, or all of the bandwidth
+enum class Protocol : std::uint8_t { LL, LL128, Simple };  // NCCL's protocols, from low latency to full bandwidth
 std::string_view name_of(Traffic traffic);
 std::string_view name_of(Algorithm algorithm);
 std::string_view name_of(Protocol protocol);
 inline constexpr std::size_t kLinkKinds = static_cast<std::size_t>(LinkKind::kFabric) + 1;
 inline constexpr std::size_t kProtocols = 3;
 
-// `coefficient`/kOne bytes for every byte of progress.
+// A link that carries `coefficient`/kOne bytes per byte on the busiest link.
 struct LinkShare {
   LinkId link;
   std::int64_t coefficient = 0;
@@ -59,16 +59,16 @@ struct Route {
   Algorithm algorithm{};
   double volume = 0;  // bytes on the busiest link per byte of V
   double sent = 0;    // bytes that a member sends per byte of V, on average
-  // Above 0: the route uses links of this width only, one lane of wider ones. NCCL finds one channel where the links
-  // hold a tree but no ring (five V100 of a DGX-1: 23 of 25 GB/s).
+  // Above 0: the route uses one lane of this bandwidth of each link. NCCL finds one channel if the links contain a tree
+  // but no ring (five V100 of a DGX-1: 23 of 25 GB/s).
   BytesPerSecond lane = {};
-  // Messages that wait for one another, inside nodes and between them, and the links' latency for one of them.
+  // Messages in sequence, inside nodes and between them, and the links' latency of one message.
   int steps_inside = 0, steps_between = 0;
   Seconds latency_inside = {}, latency_between = {};
   std::vector<LinkShare> links = {};  // by link id
   std::vector<Hop> hops = {};
 
-  // The link of each kind that limits first; coefficient 0: none of this kind.
+  // The bottleneck link of each kind; coefficient 0: no link of this kind.
   struct Narrowest {
     BytesPerSecond bandwidth;
     std::int64_t coefficient = 0;
@@ -91,15 +91,15 @@ Communicator make_transfer(const Cluster& cluster, DeviceId from, DeviceId to);
 // From a device to its host's memory, or back.
 Communicator make_host_copy(const Cluster& cluster, DeviceId device, bool to_host);
 
-// Blocks that move together between any devices, priced as one communication of their summed bytes.
+// Blocks moved together between any devices, priced as one communication of their summed bytes.
 struct BlockMove {
   DeviceId from, to;
   std::int64_t bytes = 0;
 };
 Communicator make_block_moves(const Cluster& cluster, std::span<const BlockMove> moves);
 
-// The links that one member's own sending and receiving uses, with the coefficients they have in the whole route. In a
-// group of members that are alike, these alone limit the rate as all links do: what a folded simulation needs.
+// The links of one member's own sends and receives, with their coefficients in the whole route. If all members of a
+// group are equivalent, these links limit the rate as all links do: a folded simulation needs only them.
 std::vector<LinkShare> links_of_member(const Cluster& cluster, const Communicator& communicator, const Route& route,
                                        std::uint32_t member);
 

@@ -116,7 +116,7 @@ TEST(Compute, Fp8IsFasterThanBf16AndTf32ThanFp32) {
   const Signature bf16 = linear(8192, 8192, 8192), fp32 = linear(8192, 8192, 8192, DType::F32);
   const Signature fp8 = linear(8192, 8192, 8192, DType::F8);
   EXPECT_LT(seconds(fp8, "h100-sxm", Arithmetic::kFp8), 0.65 * seconds(bf16, "h100-sxm"));
-  // Of a 16-bit factor its cast comes on top: 2 bytes read and 2 written per element.
+  // A 16-bit factor adds its cast: 2 bytes read and 2 written per element.
   const double cast = seconds(bf16, "h100-sxm", Arithmetic::kFp8) - seconds(fp8, "h100-sxm", Arithmetic::kFp8);
   EXPECT_GT(cast, 4.0 * 8192 * 8192 / 3.35e12);
   EXPECT_LT(cast, 4.0 * 8192 * 8192 / (0.4 * 3.35e12));
@@ -255,7 +255,7 @@ TEST(Compute, WinogradsTransformsTakeTheirBytes) {
   EXPECT_NEAR(time(1, 0.25) - time(1, 0.5), 2 * of_windows / bandwidth, 1e-9);
 }
 
-// Tiles of 32 columns: 16 output channels of Winograd's products take no four times as many columns as they are.
+// Tiles of 32 columns: 16 output channels of Winograd's products are not padded to four times as many columns.
 TEST(Compute, WinogradOfFewChannelsRunsInNarrowTiles) {
   for (const char* name : {"a100-80-pcie", "v100-32", "t4", "p100-pcie"})
     EXPECT_LT(seconds(windows_of_three(32, 256, 16, 56), name), 0.6 * seconds(windows_of_three(32, 256, 128, 56), name))
@@ -283,7 +283,7 @@ TEST(Compute, AViewTakesNoTime) {
   EXPECT_EQ(model().compute({.signature = &op, .device = &device("h100-sxm")}), ComputeCost{});
 }
 
-// The user says how much an opaque operator computes: 1 TFLOP at 989.4 TFLOP/s is 1.01 ms.
+// The user declares the FLOPs of an opaque operator: 1 TFLOP at 989.4 TFLOP/s is 1.01 ms.
 TEST(Compute, AnOpaqueOperatorTakesTheArithmeticItIsGiven) {
   const Signature op =
       signature(OpKind::Opaque, {{"outputs", std::string("bf16[8]")}, {"flops", 1e12}}, {{DType::BF16, {8}}});
@@ -315,8 +315,8 @@ TEST(Compute, EveryOperatorHasAFiniteCostOnEveryDevice) {
           const ComputeCost cost = cost_model.compute({.signature = &op, .device = spec.get()});
           const ComputeCost half = cost_model.compute({.signature = &op, .extents = halves, .device = spec.get()});
           EXPECT_LE(half.time, cost.time + cost.time / 4) << generator.name << ' ' << op.gradient << " on " << name;
-          // Biases and weights of rows are part of their neighbour's kernel, and fused accumulation of the product that
-          // made the gradient.
+          // Biases and routing weights are fused with a neighbour's kernel, and accumulation with the product that
+          // makes the gradient.
           const bool fused = op.kind == OpKind::Bias ||
                              (op.kind == OpKind::Accumulate && stacks[which].fused_accumulation.value) ||
                              (op.kind == OpKind::WeighRows && stacks[which].fused_bias_activation.value);

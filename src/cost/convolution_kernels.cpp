@@ -8,11 +8,11 @@
 namespace weft {
 namespace {
 
-constexpr double kThinChannels = 8;  // as which fewer channels count in a convolution on tensor cores
-constexpr double kNarrowColumns = 32, kWideColumns = 128;  // of tiles of plain convolutions
-constexpr double kDirectRate = 0.12;  // of the fp32 peak that convolutions of many small groups reach
+constexpr double kThinChannels = 8;                        // fewer channels are padded to this many on tensor cores
+constexpr double kNarrowColumns = 32, kWideColumns = 128;  // columns of tiles of fp32 convolutions
+constexpr double kDirectRate = 0.12;  // share of the fp32 peak that convolutions of many small groups reach
 
-// Few columns: tiles as narrow as they are, and as much longer, do as well as wide ones.
+// With few columns, tiles are narrower and longer by the same factor, and as efficient as wide ones.
 void lengthen(Product& product) {
   if (product.n > kNarrowColumns) return;
   product.m = ceil_ratio(product.m * kNarrowColumns, kWideColumns);
@@ -28,7 +28,7 @@ bool is_pointwise_window(const LocalPart& part) {
   return alignment_of(pixels * width_of(signature.inputs[0].dtype)) == Alignment::Full;
 }
 
-// Plain fp32 windows of 3 × 3 at stride 1, with channels enough to transform.
+// Whether Winograd applies: fp32 windows of 3 × 3 at stride 1, with enough channels.
 bool has_winograd(const KernelSequence& kernels) {
   const LocalPart& part = kernels.part;
   const Signature& signature = part.signature();
@@ -65,7 +65,7 @@ KernelTime winograd(const KernelSequence& kernels) {
   return time;
 }
 
-// Many groups of few channels each are not worth a tile: plain units go over the windows.
+// Many groups of few channels each do not fill a tile: direct convolution without tensor cores.
 void add_direct(KernelSequence& kernels, const Product& implicit) {
   const double vector_rate = product_rate(kernels.device, Arithmetic::kFp32).peak.value * kDirectRate;
   const KernelTime tiles = kernels.time_of(implicit);
@@ -76,14 +76,14 @@ void add_direct(KernelSequence& kernels, const Product& implicit) {
 
 }  // namespace
 
-// As an implicit product: windows gather rows, so those of the image need no alignment, channels do.
+// An implicit product: rows are gathered from windows, so rows of the image need no alignment, channels do.
 void add_convolution(KernelSequence& kernels) {
   const LocalPart& part = kernels.part;
   const Signature& signature = part.signature();
   const DeviceTuning& tuning = kernels.tuning;
   const bool backward = part.backward();
   Product implicit = part.product();
-  const double flops = implicit.flops();  // those of channels that only fill up do not count
+  const double flops = implicit.flops();  // without the padding of channels
   const ProductRate rate = product_rate(kernels.device, kernels.arithmetic);
   const bool tensor_cores = rate.arithmetic != Arithmetic::kFp32;
   implicit.efficiency = tuning.products[static_cast<std::size_t>(rate.arithmetic)].convolution.value;
@@ -91,15 +91,15 @@ void add_convolution(KernelSequence& kernels) {
   implicit.alignment = std::max(alignment_of(part.extent("c") * element), alignment_of(part.extent("o") * element));
   const bool of_weight = backward && signature.outputs[0].weight;
   implicit.splits = of_weight;
-  // With channels innermost, sums over output channels turn the weights, sums over images both factors.
+  // With channels innermost, sums over output channels transpose the weights, sums over images both factors.
   implicit.turned = !backward ? 0 : of_weight ? 2 : 1;
   if (const double channels = part.extent("c"); tensor_cores && channels < kThinChannels && implicit.batch == 1) {
     implicit.alignment = Alignment::Full;
     implicit.efficiency *= tuning.convolution_thin.value;
     (backward ? implicit.n : implicit.k) *= kThinChannels / channels;
   }
-  // Tensor cores want channels innermost: images are read and written once more each way. A window of one element at
-  // stride 1 is a plain product in either layout, if rows of the image are aligned.
+  // Tensor cores need channels innermost: otherwise inputs and outputs are transposed. A window of one element at
+  // stride 1 is an ordinary product in either layout, if rows of the image are aligned.
   if (!kernels.choice.channels_last && tensor_cores && !is_pointwise_window(part))
     kernels.add_pass(Pass::Turn, 2 * part.bytes());
   if (implicit.batch > 1 && implicit.batch > kThinChannels) return add_direct(kernels, implicit);

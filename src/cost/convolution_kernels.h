@@ -1,4 +1,4 @@
-// Convolutions as kernels: an implicit product, Winograd's transforms, or plain units that go over many small groups.
+// Convolutions as kernels: an implicit product, Winograd's transforms, or direct convolution of many small groups.
 #pragma once
 
 #include "cost/kernel_sequence.h"

@@ -35,15 +35,15 @@ CommunicateCost CostModel::communicate(const CommunicateQuery& query) const {
 
 namespace {
 
-// Σ over whole x ≥ 0 in [first, last) of min(x + 1, most): the keys below `most` that queries first … last−1 see.
+// Σ over whole x ≥ 0 in [first, last) of min(x + 1, most): the keys below `most` that queries first … last−1 attend to.
 double keys_seen(double first, double last, double most) {
   first = std::max(first, 0.0);
   last = std::max(last, first);
-  const double ramp = std::min(std::max(most - first, 0.0), last - first);  // queries that see fewer than `most`
+  const double ramp = std::min(std::max(most - first, 0.0), last - first);  // queries with fewer than `most` keys
   return ramp * (2 * first + ramp + 1) / 2 + (last - first - ramp) * most;
 }
 
-// The ranges of positions that a slice of an axis of tokens stands for, in an order over some parts (token_order.h).
+// Visits the ranges of token positions in a slice of an axis, in zigzag order over `parts` (graph/token_order.h).
 template <class Visit>
 void for_each_range(const AxisSlice& slice, std::int64_t size, std::int64_t parts, const Visit& visit) {
   const std::int64_t block = size / slice.outer, chunk = parts > 1 ? size / (2 * parts) : size;
@@ -63,9 +63,9 @@ double attended_share(const Signature& signature, const AxisSlice& q, const Axis
   const auto window = static_cast<double>(signature.attrs.integer("window", 0));
   if ((!causal && window <= 0) || q.size() == 0 || t.size() == 0) return 1;
   if (!causal) return std::min(1.0, window / keys);
-  // The queries are the last positions of the keys: query i sees keys 0 … i + keys − queries, the last `window` of
-  // them. Per range of keys [low, high): what is seen below its end less what is seen below its begin, and less what
-  // was seen `window` queries before.
+  // The queries are the last positions of the keys: query i attends to the last `window` of keys 0 … i + keys −
+  // queries. For a range of keys [low, high): the pairs below high, less those below low, less those outside the
+  // window.
   const double behind = keys - queries;
   const std::int64_t parts = signature.attrs.integer("zigzag", 1);
   double pairs = 0;
@@ -99,7 +99,7 @@ CommunicateQuery query_of_parts(const Communicator& communicator, Parts parts, c
     return {.communicator = &communicator,
             .bytes = members * bytes.largest,
             .parts = parts,
-            .arranged = bytes.largest + bytes.all};
+            .repacked = bytes.largest + bytes.all};
   const std::int64_t busiest = bytes.all - bytes.smallest;
   return {.communicator = &communicator,
           .bytes = members > 1 ? busiest + ceil_div(busiest, members - 1) : bytes.all,

@@ -1,16 +1,16 @@
-// How long a piece takes, alone on its devices. Start here.
+// The time of one operator or one communication, alone on its devices. Start here.
 //
-// Given pieces — an operator's local part on a device, bytes moved along a communicator's routes — a cost model gives
-// each its time and what it asks of the machine while it runs. It sees no programs: src/price takes a program apart,
-// asks for each distinct piece once, in batches, and keeps the answers.
+// Given an operator's local part on a device, or bytes moved along a communicator's routes, a cost model gives the time
+// and the shares of the device in use meanwhile. It does not depend on programs: src/price queries each distinct
+// instruction of a program once, in batches, and caches the answers.
 //
 //   ComputeQuery  (signature, local extents, device)     → picoseconds, shares of the device
 //   CommunicateQuery  (communicator, bytes)              → latency, bytes, rate cap, shares; links by its route
 //
-// Durations and rates leave this folder as integers, rounded once, so that the engine's integer arithmetic gives
-// exactly the time promised here (`isolated_time`). Only + − × ÷ √ lie on the way to them.
+// Durations and rates are integers, rounded once, so that the engine's integer arithmetic gives exactly the time
+// predicted here (`isolated_time`). They are computed with + − × ÷ √ only, for the same bits on every machine.
 //
-// Not here: how pieces share links and devices (src/simulate), host time (the stack's), memory.
+// Not here: how tasks share links and devices (src/simulate), host time (the stack's), memory.
 // Cost: a query of the analytic model takes well under a microsecond and allocates nothing.
 #pragma once
 
@@ -30,8 +30,8 @@ namespace weft {
 enum class Origin : std::uint8_t {
   Model,         // computed
   Measured,      // the same event was measured
-  Interpolated,  // between events that were
-  Scaled,        // computed, times measured over computed of the nearest event
+  Interpolated,  // between measured events
+  Scaled,        // computed, times the measured-to-computed ratio of the nearest event
   Extrapolated,  // a group larger than those measured, by a fit to them
 };
 inline constexpr int kOrigins = 5;
@@ -44,60 +44,60 @@ struct Evidence {
   bool operator==(const Evidence&) const = default;
 };
 
-// An operator's part on one device. Forward or backward, and which product, is in the signature.
+// An operator's part on one device. The signature distinguishes forward and the backward products.
 struct ComputeQuery {
   const Signature* signature = nullptr;
   std::span<const std::int64_t> extents = {};  // of the local part, by axis; empty: all of every axis
   const DeviceSpec* device = nullptr;
-  std::optional<Arithmetic> arithmetic = {};  // of matrix products (tf32, fp8); none: their operands' own
-  double attended = -1;  // share of (query, key) pairs that the mask lets through; below 0: as if the part were whole
+  std::optional<Arithmetic> arithmetic = {};  // of matrix products (tf32, fp8); none: that of their operands' type
+  double attended = -1;  // unmasked share of (query, key) pairs; below 0: that of the whole operator
 };
 
 struct ComputeCost {
-  Picoseconds time = 0;           // 0: nothing to do (a view)
+  Picoseconds time = 0;           // 0: no kernel (a view)
   double flops = 0;               // of contractions, counted in full, and of other arithmetic
   std::int64_t bytes = 0;         // read and written
-  std::int32_t sm_share = 0;      // of the compute units it keeps busy, in 1/kOne
-  std::int32_t memory_share = 0;  // of the memory bandwidth, over its time, in 1/kOne
-  std::int32_t waves = 0;         // of a product's tiles over the compute units, in 1/kWave; 0: no single product
+  std::int32_t sm_share = 0;      // share of the compute units in use, in 1/kOne
+  std::int32_t memory_share = 0;  // share of the memory bandwidth over its time, in 1/kOne
+  std::int32_t waves = 0;         // waves of a product's tiles, in 1/kWave; 0: not a single product
   Evidence evidence = {};
 
   bool operator==(const ComputeCost&) const = default;
 };
 
-// The share of (query, key) pairs that an attention's mask lets through in a part: causal masks and windows make the
-// first queries cheaper than the last. 1 for every other operator.
+// The unmasked share of (query, key) pairs in a part of attention: causal masks and windows make the first queries
+// cheaper than the last. 1 for every other operator.
 double attended_share(const Signature& signature, const AxisSlices& slices);
 double attended_share(const Signature& signature);  // of the whole
 
 struct CommunicateQuery {
   const Communicator* communicator = nullptr;
-  // Of the largest member: as in elements_sent (layout/reshard.h), the larger of its local sizes before and after;
-  // for an all-to-all its local size; for halos and transfers what it sends; for block moves the sum over all of them.
+  // Bytes of the largest member, as in elements_sent (layout/reshard.h): the larger of its local sizes before and
+  // after; for an all-to-all its local size; for halos and transfers those it sends; for block moves the sum of all.
   std::int64_t bytes = 0;
-  // Padded: `bytes` are members times the largest part. Grouped: those of the even collective whose busiest link would
-  // carry as much.
+  // Padded: `bytes` is members × the largest part. Grouped: `bytes` is that of an even collective with the same load on
+  // the busiest link.
   Parts parts = Parts::Even;
-  std::int64_t arranged = 0;  // bytes put in order in memory before or after
+  std::int64_t repacked = 0;  // bytes copied in memory before or after, to pad or permute blocks
 };
-// Of an all-gather or a reduce-scatter of parts of different sizes, in bytes. Padded: each member copies its part into
-// one of the largest's size, and all of them out of the padded ones (or the reverse, of a reduce-scatter). Grouped: on
-// the way around the ring from each member to the one before it, the link into a member carries all parts but its own.
+// The query for an all-gather or a reduce-scatter of parts of different sizes, in bytes. Padded: each member copies its
+// part into a padded buffer and all parts out of the padded result (a reduce-scatter the reverse). Grouped: a ring
+// broadcast from each member ends at the one before it, so the link into a member carries all parts but its own.
 CommunicateQuery query_of_parts(const Communicator& communicator, Parts parts, const PartSizes& bytes);
 
 struct CommunicateCost {
   Picoseconds latency = 0;  // before bytes move at the full rate
-  std::int64_t bytes = 0;   // that the route's busiest link carries
-  std::int64_t cap = 0;     // bytes per second alone: of the algorithm and protocol, and of the links
+  std::int64_t bytes = 0;   // bytes on the route's busiest link
+  std::int64_t cap = 0;     // bytes per second when alone: the least of algorithm, protocol and links
   std::uint32_t route = 0;  // index into the communicator's routes; its links have the coefficients
   Protocol protocol = Protocol::Simple;
-  std::int32_t sm_share = 0, memory_share = 0;  // of each member, in 1/kOne
+  std::int32_t sm_share = 0, memory_share = 0;  // shares of each member's device, in 1/kOne
   Evidence evidence = {};
 
   bool operator==(const CommunicateCost&) const = default;
 };
 
-// latency + ceil(bytes / cap): what the engine takes for it alone.
+// latency + ceil(bytes / cap): the engine's time for the communication alone.
 Picoseconds isolated_time(const CommunicateCost& cost);
 
 class CostModel {
@@ -107,9 +107,9 @@ class CostModel {
   // costs[i] answers queries[i]; both have one size. Safe to call from several threads.
   virtual void compute(std::span<const ComputeQuery> queries, std::span<ComputeCost> costs) const = 0;
   virtual void communicate(std::span<const CommunicateQuery> queries, std::span<CommunicateCost> costs) const = 0;
-  // What a link carries in practice, in bytes per second; the engine shares this.
+  // The effective bandwidth of a link in bytes per second, which the engine divides among communications.
   virtual std::int64_t capacity(const Link& link) const = 0;
-  // How work on a device slows what runs beside it.
+  // How concurrent computation and communication on a device slow each other.
   virtual Interference interference(const DeviceSpec& device) const = 0;
 
   ComputeCost compute(const ComputeQuery& query) const;

@@ -1,4 +1,4 @@
-// Queries per second, and what a communicator costs to make, by the size of the group.
+// Queries per second, and the time to make a communicator by the size of the group.
 #include <benchmark/benchmark.h>
 
 #include "cost/analytic.h"
@@ -23,7 +23,7 @@ std::vector<DeviceId> members(std::int64_t count, std::int64_t stride) {
   return devices;
 }
 
-// The operators of one transformer layer, forward and backward: what a strategy asks for once.
+// The operators of one transformer layer, forward and backward, which a strategy queries once.
 void compute_layer(benchmark::State& state) {
   const std::int64_t rows = 2048, hidden = 12288, local = hidden / 8;
   const TensorType x{DType::BF16, {1, rows, hidden}}, heads{DType::BF16, {1, rows, local}};

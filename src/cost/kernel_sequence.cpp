@@ -8,9 +8,9 @@
 namespace weft {
 namespace {
 
-constexpr double kBytesPerUnit = 32768;  // that keep one compute unit busy when streaming
-constexpr double kStreamUnits = 0.78;    // of the compute units, that keep memory busy (measurements/h200, rows hold)
-constexpr double kMostWaves = 1 << 20;   // that are told apart
+constexpr double kBytesPerUnit = 32768;  // bytes that keep one compute unit busy when streaming
+constexpr double kStreamUnits = 0.78;    // share of units that saturates memory (measurements/h200, rows hold)
+constexpr double kMostWaves = 1 << 20;   // more waves are not distinguished
 
 Arithmetic arithmetic_of_products(const ComputeQuery& query) {
   const Signature& signature = *query.signature;

@@ -1,7 +1,7 @@
-// The kernels that an operator's local part runs as, one after another, and what they take together.
+// The sequence of kernels that executes an operator's local part, and their total time.
 //
-// Every kernel adds its time, its traffic, and the share of the compute units it keeps busy for that time. Kernels are
-// products (product.h), passes that were measured by themselves, and plain streams through memory.
+// Every kernel adds its time, its traffic, and the share of the compute units it keeps busy. Kernels are products
+// (product.h), passes with measured constants of their own, and ordinary streams through memory.
 #pragma once
 
 #include <algorithm>
@@ -21,28 +21,28 @@ class KernelSequence {
   const DeviceSpec& device;
   const DeviceTuning& tuning;
   const KernelChoice choice;
-  const Arithmetic arithmetic;  // of products
+  const Arithmetic arithmetic;  // of matrix products
   const double memory_peak;     // bytes per second
-  const double units;           // that compute
+  const double units;           // compute units
 
-  // Under load the clock falls from its most to what power allows, over the time that a burst of calls lasts.
+  // Under load the clock falls from its maximum to what the power limit allows, during a burst of calls.
   double clock() const;
-  double launch() const { return tuning.kernel.value.value; }  // seconds that starting a kernel takes
+  double launch() const { return tuning.kernel.value.value; }  // seconds to launch a kernel
   double share_of(Pass pass) const;                            // of the memory bandwidth
-  double attended() const;  // share of (query, key) pairs that the mask of attention lets through
+  double attended() const;                                     // unmasked share of (query, key) pairs of attention
   KernelTime time_of(const Product& product) const { return product_time(product, device, tuning, arithmetic); }
 
   void add(KernelTime kernel, double flops, double bytes);
   void add_product(Product product) { add_product(product, product.flops()); }
   void add_product(Product product, double flops);
-  // Passes these bytes through memory at a share of its bandwidth, with some arithmetic on the way.
+  // A kernel that streams `bytes` at a share of the memory bandwidth, with some arithmetic.
   void add_stream(double bytes, double efficiency, double flops = 0);
-  // The same, measured by itself where it was. `rows`: or elements of windows, or indices.
+  // The same with the measured constants of the pass, if any. `rows`: number of rows, elements of windows or indices.
   void add_pass(Pass pass, double bytes, double rows = 0) { add_pass(pass, bytes, rows, part.data_elements()); }
   void add_pass(Pass pass, double bytes, double rows, double elements);
-  // What belongs to no kernel.
+  // Time outside of kernels.
   void add_time(double seconds, double flops = 0);
-  // Launches that a library call spares, down to the time `least`.
+  // Subtracts launches that one library call saves, down to a total of `least`.
   void spare(double seconds, double least) { seconds_ = std::max(least, seconds_ - seconds); }
 
   double seconds() const { return seconds_; }

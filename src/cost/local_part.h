@@ -1,4 +1,4 @@
-// An operator's local part in numbers: extents of its axes, elements and bytes of its operands, the product it is.
+// Sizes of an operator's local part: extents of its axes, elements and bytes of its operands, its matrix product.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// Of an element, in bytes.
+// Bytes of an element.
 inline double width_of(DType dtype) { return static_cast<double>(bits_of(dtype)) / 8; }
 
 Alignment alignment_of(double bytes);
@@ -43,18 +43,18 @@ class LocalPart {
   double bytes_out() const;
   double bytes() const { return bytes_in() + bytes_out(); }
 
-  double data_elements() const;  // of the largest operand that is no weight
+  double data_elements() const;  // of the largest operand that is not a weight
   double data_rows() const;      // of the largest operand, along its last dimension
-  double indices() const;        // elements of the first input of whole numbers
+  double indices() const;        // elements of the first integer input
   double window_elements() const;
   double pointwise_flops() const { return signature_.pointwise_per_element * data_elements(); }
 
-  // The product of inputs 0 and 1: an axis of both and of the output is a batch, of one and the output its rows or
-  // columns, of both alone the sum. Kernel windows are part of the sum in whatever product they take part.
+  // The product of inputs 0 and 1: an axis of both and of the output is a batch axis, of one and the output m or n, of
+  // both but not the output k. Kernel windows always belong to k.
   Product product() const;
 
  private:
-  double reach(const DimIndex& dim, double windows) const;  // of that many windows along the dimension
+  double reach(const DimIndex& dim, double windows) const;  // elements covered by that many windows along the dimension
   Alignment row_alignment(const Operand& operand) const;
 
   const Signature& signature_;

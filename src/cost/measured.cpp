@@ -1,7 +1,10 @@
 #include "cost/measured.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 
 #include "base/check.h"
@@ -11,7 +14,7 @@
 namespace weft {
 namespace {
 
-// The words of a name in lower case, makers and families left out: "NVIDIA A100-SXM4-80GB" is a100, sxm4, 80gb.
+// The words of a name in lower case, without vendors and product lines: "NVIDIA A100-SXM4-80GB" is a100, sxm4, 80gb.
 std::vector<std::string> words_of(std::string_view name) {
   std::vector<std::string> words(1);
   for (char c : name) {
@@ -34,21 +37,21 @@ bool is_product(OpKind kind) {
   return kind == OpKind::Linear || kind == OpKind::Matmul || kind == OpKind::ExpertLinear;
 }
 
-constexpr std::int64_t kManyElements = std::int64_t{1} << 25;  // a call's start is then little of its time
+constexpr std::int64_t kManyElements = std::int64_t{1} << 25;  // from here on the start of a call is negligible
 
 std::optional<Arithmetic> arithmetic_of(std::string_view dtype) {
   if (dtype == "tf32") return Arithmetic::kTf32;
   if (dtype == "fp8") return Arithmetic::kFp8;
-  return std::nullopt;  // the operands' own
+  return std::nullopt;  // that of the operands' type
 }
 
-// How well a measured kernel stands for the one that the stack runs: 0 it is the one, more where it is only near; none:
-// it is another one. Variants that are not known here stand for themselves.
+// How far a measured kernel is from the one that the stack runs: 0 is the same, more is less alike; none: another
+// kernel. Unknown variants count as the operator's own kernel.
 std::optional<int> fit_of(OpKind kind, const Event& event, const KernelChoice& stack, bool autocast) {
   const std::string_view variant = event.variant;
   const auto is = [&](std::string_view prefix) { return variant.starts_with(prefix); };
   const auto has = [&](std::string_view part) { return variant.find(part) != std::string_view::npos; };
-  // Data that lies in the caches is rare where tensors are large; what was measured both ways counts as cold.
+  // Large tensors are rarely in the caches; of events measured both ways the cold one is used.
   const int cache = event.cache == "warm" ? 10 : 0;
   switch (kind) {
     case OpKind::Attention:
@@ -61,7 +64,7 @@ std::optional<int> fit_of(OpKind kind, const Event& event, const KernelChoice& s
       return is("unfused") == stack.norm ? std::nullopt : std::optional(cache);
     case OpKind::CrossEntropy:
       if (is("unfused") == stack.cross_entropy) return std::nullopt;
-      return cache + (is("unfused_f32_copy") == autocast ? 0 : 1);  // autocast takes losses of fp32 copies
+      return cache + (is("unfused_f32_copy") == autocast ? 0 : 1);  // autocast computes losses on fp32 copies
     case OpKind::Glu:
     case OpKind::Rotary:
       return is("unfused") && stack.bias_activation ? std::nullopt : std::optional(cache);
@@ -137,14 +140,14 @@ std::optional<Traffic> traffic_named(std::string_view name) {
 }  // namespace
 
 bool is_device(std::string_view measured, const DeviceSpec& device) {
-  const std::vector<std::string> said = words_of(measured), name = words_of(device.name),
+  const std::vector<std::string> reported = words_of(measured), name = words_of(device.name),
                                  title = words_of(device.title);
-  if (said.empty() || name.empty()) return false;
-  if (said == name || said == title) return true;
+  if (reported.empty() || name.empty()) return false;
+  if (reported == name || reported == title) return true;
   const auto pcie = [](const std::vector<std::string>& words) {
     return std::find(words.begin(), words.end(), "pcie") != words.end();
   };
-  return said.front() == name.front() && pcie(said) == (pcie(name) || pcie(title));
+  return reported.front() == name.front() && pcie(reported) == (pcie(name) || pcie(title));
 }
 
 Result<std::unique_ptr<MeasuredCost>> MeasuredCost::make(std::span<const MeasuredEvent> profile, std::string_view file,
@@ -188,12 +191,12 @@ void MeasuredCost::learn(std::span<const MeasuredEvent> profile, const DeviceSpe
       continue;
     }
     const Result<Signature> signature = signature_of(event);
-    if (!signature.ok()) continue;  // of an operator that this Weft does not know
+    if (!signature.ok()) continue;  // an operator that this version does not know
     const std::optional<int> fit = fit_of(signature->kind, event, kernels, autocast);
     if (!fit) continue;
     const ComputeQuery query{.signature = &*signature, .device = &device, .arithmetic = arithmetic_of(event.dtype)};
     const Picoseconds analytic = analytic_.compute(query).time;
-    if (analytic == 0) continue;  // part of its neighbour's kernel here
+    if (analytic == 0) continue;  // fused into its neighbour's kernel in this stack
     PlacedShape placed = place(query);
     if (event.variant == "back_to_back") {
       under_load.emplace_back(std::move(placed), sample.mean_s / (seconds_of(analytic)));
@@ -260,7 +263,7 @@ ComputeCost MeasuredCost::one(const ComputeQuery& query) const {
     correction.ratio *= known->second.loaded;
   cost.time = picoseconds(seconds * correction.ratio);
   cost.evidence = correction.evidence;
-  // The same units busy and the same bytes, over another time.
+  // The same compute units and bytes, over another time.
   cost.memory_share = share(static_cast<double>(cost.memory_share) / static_cast<double>(kOne) / correction.ratio);
   return cost;
 }
@@ -270,7 +273,7 @@ Correction MeasuredCost::correct(const OfDevice& known, const ComputeQuery& quer
   if (!updates_tensors(placed.family.kind))
     if (const auto family = known.families.find(placed.family); family != known.families.end()) {
       Correction found = family->second.at(placed.sizes);
-      // A part under a mask is not the whole that was measured.
+      // A part with its own share of the mask differs from the measured whole.
       const bool part = query.attended >= 0 && placed.family.kind == OpKind::Attention &&
                         std::abs(query.attended - attended_share(*query.signature)) > 0.01;
       if (part && found.evidence.origin != Origin::Scaled) found.evidence.origin = Origin::Scaled;
@@ -298,7 +301,7 @@ CommunicateCost MeasuredCost::one(const CommunicateQuery& query) const {
   const std::optional<MeasuredGroups::Answer> answer = measured->second.at(
       {static_cast<std::int64_t>(group.members.size()), group.nodes, group.most_per_node}, query.bytes);
   if (!answer) return cost;
-  // At what the links allow at most, and the rest as latency.
+  // The bytes move at the links' rate; the rest of the measured time is latency.
   std::int64_t limit = 0;
   const Route& route = group.routes[cost.route];
   for (std::size_t kind = 0; kind < kLinkKinds; ++kind) {
@@ -308,10 +311,10 @@ CommunicateCost MeasuredCost::one(const CommunicateQuery& query) const {
     const auto allowed = static_cast<std::int64_t>(static_cast<__int128>(carried) * kOne / narrow.coefficient);
     if (limit == 0 || allowed < limit) limit = allowed;
   }
-  CommunicateQuery in_order = query;  // what was measured
-  in_order.arranged = 0;
-  const Picoseconds arranging = query.arranged > 0 ? cost.latency - analytic_.communicate(in_order).latency : 0;
-  const Picoseconds wanted = picoseconds(answer->seconds) + arranging, before = isolated_time(cost);
+  CommunicateQuery in_order = query;  // as measured: without repacking
+  in_order.repacked = 0;
+  const Picoseconds repacking = query.repacked > 0 ? cost.latency - analytic_.communicate(in_order).latency : 0;
+  const Picoseconds wanted = picoseconds(answer->seconds) + repacking, before = isolated_time(cost);
   const double ratio = static_cast<double>(wanted) / static_cast<double>(std::max<Picoseconds>(before, 1));
   const double rate = std::max(1.0, static_cast<double>(cost.cap) / ratio);
   cost.cap = limit > 0 ? std::min(limit, static_cast<std::int64_t>(std::min(rate, 4e18)))

@@ -1,16 +1,15 @@
-// The measured cost model: times from a profile of events (src/profile), the analytic model where it has none.
+// The measured cost model: times from a profile of events (src/profile), else from the analytic model.
 //
 // An operator's time is looked up exactly, else interpolated over shape within its family, else it is the analytic time
-// scaled by the nearest measured ratio — of its family, or of the same operator in other types. A collective's is that
-// of its group's shape and bytes, interpolated over bytes, or extrapolated to larger groups by a fit. Every cost says
-// which (`Evidence`) and how uncertain it is. What an operator asks of the device beside time, and how work interferes,
-// is the analytic model's.
+// scaled by the nearest measured ratio — of its family, or of the same operator in other types. A collective's time is
+// that of its group's shape and bytes, interpolated over bytes, or extrapolated to larger groups by a fit. Every cost
+// has its origin and uncertainty (`Evidence`). Shares of the device and interference are the analytic model's.
 //
 // The software stack chooses among measured kernels (fused or not, channels last, generation of attention); those it
-// would not run are left out. Products measured back to back (variant back_to_back), at the clock that the power limit
-// leaves, say by how much large products are slower than alone. An optimizer updates all tensors in a few calls, so its
-// rate alone is taken, from large tensors. What is part of its neighbour's kernel takes no time, as in the analytic
-// model.
+// would not run are left out. Products measured back to back (variant back_to_back), at the clock under the power
+// limit, give the slowdown of large products under load. An optimizer updates all tensors in a few calls, so only its
+// rate is used, from large tensors. An operator that is fused into its neighbour's kernel takes no time, as in the
+// analytic model.
 //
 // Cost: construction is linear in events, times their family's size for the uncertainty; a query a few microseconds,
 // from memory alone.
@@ -29,8 +28,8 @@ namespace weft {
 
 class MeasuredCost final : public CostModel {
  public:
-  // `profile` is needed only here; `cluster` and `tuning` outlive the model. An error: the profile has nothing of the
-  // cluster's devices. `file` stands in its message.
+  // `profile` is needed only here; `cluster` and `tuning` outlive the model. An error if the profile has no event of
+  // the cluster's devices; its message names `file`.
   static Result<std::unique_ptr<MeasuredCost>> make(std::span<const MeasuredEvent> profile, std::string_view file,
                                                     const Cluster& cluster, const SoftwareStack& stack,
                                                     const Tuning& tuning = built_in_tuning());
@@ -39,7 +38,7 @@ class MeasuredCost final : public CostModel {
   using CostModel::compute;
   void compute(std::span<const ComputeQuery> queries, std::span<ComputeCost> costs) const override;
   void communicate(std::span<const CommunicateQuery> queries, std::span<CommunicateCost> costs) const override;
-  // Where collectives were measured, links carry what they are built for, and measured times say what is reached.
+  // If collectives were measured, links have their nominal bandwidth, and measured times include the efficiency.
   std::int64_t capacity(const Link& link) const override;
   Interference interference(const DeviceSpec& device) const override { return analytic_.interference(device); }
 
@@ -49,15 +48,15 @@ class MeasuredCost final : public CostModel {
  private:
   struct OfDevice {
     std::map<OperatorFamily, FamilyPoints> families;
-    // All points of an operator in one direction, of whatever types.
+    // All points of an operator in one direction, of all types.
     struct Direction {
       std::vector<MeasuredPoint> points;  // by analytic time
-      double spread = 0;                  // of their ratios
+      double spread = 0;                  // standard deviation of their ratios
     };
     std::map<std::pair<OpKind, std::string>, Direction> directions;
     std::map<Traffic, MeasuredGroups> groups;
-    double model_error = 0;  // of the analytic model over all points, as a share
-    // Under load products that take this long alone, in seconds, take so many times as long.
+    double model_error = 0;  // relative error of the analytic model over all points
+    // Under load, products that take at least `loaded_from` seconds alone take `loaded` times as long.
     double loaded_from = 0, loaded = 1;
   };
 
@@ -72,7 +71,7 @@ class MeasuredCost final : public CostModel {
   std::int64_t operators_ = 0, communications_ = 0;
 };
 
-// Whether a driver's name of a device ("NVIDIA H100 80GB HBM3") means this one (h100-sxm).
+// Whether a driver's name of a device ("NVIDIA H100 80GB HBM3") denotes this one (h100-sxm).
 bool is_device(std::string_view measured, const DeviceSpec& device);
 
 }  // namespace weft

@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-constexpr double kPerDoubling = 0.1;  // uncertainty that each doubling of the group beyond the measured ones adds
+constexpr double kPerDoubling = 0.1;  // added uncertainty per doubling of the group beyond the measured ones
 
 }  // namespace
 
@@ -28,8 +28,7 @@ MeasuredGroups::MeasuredGroups(Traffic traffic, const std::vector<MeasuredTransf
       curve.points.push_back(mean);
     }
   }
-  // Least squares of relative errors with coefficients of 0 or more, one coefficient after the other until nothing
-  // moves any more.
+  // Non-negative least squares of relative errors, by coordinate descent until convergence.
   std::vector<std::array<double, kTerms>> rows;
   for (const Curve& curve : curves_)
     for (const MeasuredTransfer& point : curve.points) {
@@ -74,7 +73,7 @@ double MeasuredGroups::fitted(const MeasuredGroupShape& shape, double bytes) con
   return sum;
 }
 
-// Between two measured sizes by their logarithms; beyond the last ones as the fit goes on.
+// Log-log interpolation between two measured sizes; beyond them the time follows the fit.
 MeasuredGroups::Answer MeasuredGroups::along(const Curve& curve, std::int64_t bytes) const {
   const auto above = std::lower_bound(curve.points.begin(), curve.points.end(), bytes,
                                       [](const MeasuredTransfer& p, std::int64_t b) { return p.bytes < b; });
@@ -86,7 +85,7 @@ MeasuredGroups::Answer MeasuredGroups::along(const Curve& curve, std::int64_t by
     const double from = log2_of(static_cast<double>(below->bytes)), to = log2_of(static_cast<double>(above->bytes));
     const double part = (log2_of(wanted) - from) / (to - from);
     const double time = exp2_of((1 - part) * log2_of(below->seconds) + part * log2_of(above->seconds));
-    // Half of the way that the rate goes between the two, for what may happen there (a change of protocol).
+    // Uncertainty: half of the change of rate between the two sizes, as the protocol may change there.
     const double rates = std::abs(log2_of(above->seconds / below->seconds) - (to - from)) / 4;
     return {
         time,

@@ -4,7 +4,7 @@
 //   time = start + inside·steps inside nodes + between·steps between nodes + bytes·volume / bandwidth of the level
 //
 // with the steps and volumes of rings inside nodes and, for all-reduce, trees between them; a level is inside one node
-// or between nodes. The fit says how time changes with the group; the nearest measured shape says its level.
+// or between nodes. The fit gives the change of time with the group; the nearest measured shape the absolute time.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ struct MeasuredGroupShape {
 struct MeasuredTransfer {
   MeasuredGroupShape shape;
   std::int64_t bytes = 0;
-  double seconds = 0, spread = 0;  // spread: a share
+  double seconds = 0, spread = 0;  // spread: relative standard deviation
 };
 
 class MeasuredGroups {
@@ -36,10 +36,10 @@ class MeasuredGroups {
     double seconds = 0;
     Evidence evidence = {};
   };
-  // None: nothing was measured at the level of this shape.
+  // None if no event was measured at the level of this shape.
   std::optional<Answer> at(const MeasuredGroupShape& shape, std::int64_t bytes) const;
 
-  double fit_error() const { return fit_error_; }  // of relative time, root of the mean square
+  double fit_error() const { return fit_error_; }  // root mean square of relative errors
 
  private:
   static constexpr int kTerms = 5;

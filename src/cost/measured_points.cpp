@@ -10,15 +10,15 @@
 namespace weft {
 namespace {
 
-// Measured twice, the same product differs by 1.2 % in the median and by 6 % in one of ten cases
-// (measurements/h200/README.md): a normal distribution with this deviation.
+// Two measurements of the same product differ by 1.2 % in the median and by 6 % in one of ten cases
+// (measurements/h200/README.md): relative standard deviation of a repetition.
 constexpr double kRepeat = 0.02;
-// Farther than this many doublings along one axis, a point says little of the kernel.
+// A point farther than this many doublings along one axis is not representative.
 constexpr double kReach = 4;
 constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
 
 constexpr std::uint64_t kWholeAxis = std::uint64_t{1} << 62;
-constexpr int kOwnAxis = 48;  // bits from here on tell axes apart that must not be multiplied
+constexpr int kOwnAxis = 48;  // bits from here on distinguish axes that must not be multiplied
 
 std::uint64_t arithmetic_of(const ComputeQuery& query) {
   if (query.arithmetic) return static_cast<std::uint64_t>(*query.arithmetic) + 100;
@@ -59,7 +59,7 @@ PlacedShape place(const ComputeQuery& query) {
   for (std::size_t axis = 0; axis < signature.axes.size(); ++axis)
     roles.emplace_back(signature.axes[axis].kind == AxisKind::Whole ? kWholeAxis : 0,
                        query.extents.empty() ? signature.axes[axis].size : query.extents[axis]);
-  const auto keep_apart = [&](int axis) {
+  const auto separate = [&](int axis) {
     roles[static_cast<std::size_t>(axis)].first |= static_cast<std::uint64_t>(axis + 1) << kOwnAxis;
   };
   for (int i = 0; i < signature.operand_count(); ++i) {
@@ -69,18 +69,18 @@ PlacedShape place(const ComputeQuery& query) {
       if (axes.contains(static_cast<int>(axis))) roles[axis].first |= std::uint64_t{1} << std::min(i, kOwnAxis - 1);
     for (const DimIndex& dim : operand.dims) {
       if (!dim.windowed()) continue;
-      keep_apart(dim.factors[0]);
-      keep_apart(dim.window.kernel);
+      separate(dim.factors[0]);
+      separate(dim.window.kernel);
       const Window& window = dim.window;
       const std::string word = fmt::format(" {}:{}/{}-{}-{}", dim.window.kernel, window.stride, window.dilation,
                                            window.pad_low, window.pad_high);
       if (family.words.find(word) == std::string::npos) family.words += word;
     }
   }
-  // The mask sees which query is which.
+  // Masks depend on positions, so queries and keys are not merged with other axes.
   if (signature.kind == OpKind::Attention)
     for (const char* name : {"q", "t"})
-      if (const int axis = signature.axis_named(name); axis >= 0) keep_apart(axis);
+      if (const int axis = signature.axis_named(name); axis >= 0) separate(axis);
   std::sort(roles.begin(), roles.end());
   for (const auto& [role, size] : roles) {
     if (family.roles.empty() || family.roles.back() != role) {
@@ -113,14 +113,14 @@ FamilyPoints::FamilyPoints(std::vector<MeasuredPoint> points) : points_(std::mov
   }
   double variance = 0;
   for (double ratio : log_ratio_) variance += (ratio - mean) * (ratio - mean) / static_cast<double>(points_.size());
-  const double apart = std::sqrt(variance);
-  nearest_error_ = nearest_count > 0 ? std::sqrt(nearest / nearest_count) : apart;
-  interpolation_error_ = bracketed_count > 0 ? std::sqrt(bracketed / bracketed_count) : std::max(apart, nearest_error_);
+  const double deviation = std::sqrt(variance);
+  nearest_error_ = nearest_count > 0 ? std::sqrt(nearest / nearest_count) : deviation;
+  interpolation_error_ =
+      bracketed_count > 0 ? std::sqrt(bracketed / bracketed_count) : std::max(deviation, nearest_error_);
 }
 
-// The nearest point of every orthant around the shape. Where these lie on both sides of it along every axis, they are
-// weighted by the inverse of their distance — along one axis that is linear interpolation — squared where axes are
-// several.
+// Finds the nearest point of every orthant around the shape. If these are on both sides of it along every axis, they
+// are weighted by inverse distance — along one axis that is linear interpolation —, squared if there are several axes.
 FamilyPoints::Found FamilyPoints::look(const std::vector<double>& logs, std::size_t leave_out) const {
   struct Neighbour {
     std::uint64_t orthant;

@@ -1,10 +1,10 @@
-// Measured operators by family, and what they say of one that was not measured.
+// Measured operators by family, and the prediction of operators that were not measured.
 //
-// A *family* is an operator in one direction and type of numbers, with the words that choose its kernel (activation,
-// mask, windows). In a family a shape is a point: the sizes of its axes, those that index the same operands multiplied
-// (batch and sequence of a linear layer are its rows), by their logarithms. At every point stands the ratio of the
+// A *family* is an operator in one direction and element type, with the attributes that select its kernel (activation,
+// mask, windows). In a family a shape is a point: the logarithms of the sizes of its axes, where axes that index the
+// same operands are multiplied (batch and sequence of a linear layer are its rows). Every point has the ratio of the
 // measured time to the analytic one. Between points that bracket a shape along every axis, the ratio's logarithm is
-// interpolated, so the analytic model carries the trend and measurements its level; elsewhere the nearest ratio holds.
+// interpolated, so the analytic model gives the trend and measurements the level; elsewhere the nearest ratio is used.
 #pragma once
 
 #include <cstdint>
@@ -33,11 +33,11 @@ PlacedShape place(const ComputeQuery& query);
 struct MeasuredPoint {
   std::vector<std::int64_t> sizes;
   double ratio = 1;   // measured over analytic time
-  double spread = 0;  // of the measured time, as a share
+  double spread = 0;  // relative standard deviation of the measured time
   double analytic = 0;
 };
 
-// What measurements make of an analytic time: times `ratio`.
+// The factor from an analytic time to the measured one.
 struct Correction {
   double ratio = 1;
   Evidence evidence = {};

@@ -72,7 +72,7 @@ TEST_F(Measured, BeyondThemTheNearestRatioScalesTheAnalyticTime) {
   EXPECT_NEAR(seconds(above) / alone(8192), 3, 1e-6);
   EXPECT_NEAR(seconds(below) / alone(64), 2, 1e-6);
   EXPECT_GT(above.evidence.spread, 0);
-  // Of another type of numbers too, from the same operator.
+  // Another element type is scaled by the same operator's ratio.
   const ComputeCost other = linear(*cost, {2048}, DType::F16);
   EXPECT_EQ(other.evidence.origin, Origin::Scaled);
   EXPECT_NEAR(seconds(other) / seconds(linear(analytic_, {2048}, DType::F16)), 3, 1e-6);
@@ -87,10 +87,10 @@ TEST_F(Measured, WhatWasNotMeasuredAtAllIsTheModels) {
   const ComputeQuery query{.signature = &norm, .device = &cluster_.spec(DeviceId(0))};
   EXPECT_EQ(cost->compute(query).time, analytic_.compute(query).time);
   EXPECT_EQ(cost->compute(query).evidence.origin, Origin::Model);
-  EXPECT_GT(cost->compute(query).evidence.spread, 0);  // what the model is off by, where it can be told
+  EXPECT_GT(cost->compute(query).evidence.spread, 0);  // the error of the model on the measured points
 }
 
-// Some shapes of three axes, no two alike, with ratios of measured over analytic time.
+// Some different shapes of three axes, with ratios of measured to analytic time.
 std::vector<MeasuredPoint> some_points() {
   const auto size = rc::gen::inRange<std::int64_t>(1, 4096);
   const auto sizes = *rc::gen::suchThat(
@@ -230,7 +230,7 @@ TEST_F(MeasuredGroup, LargerGroupsFollowFromTheFitWithLessConfidence) {
     EXPECT_GT(large.evidence.spread, known.evidence.spread + 0.05F);
     EXPECT_EQ(all_reduce(*cost, 6, bytes).evidence.origin, Origin::Interpolated);
   }
-  // Nothing was measured of all-gathers.
+  // No all-gather was measured.
   std::vector<DeviceId> devices = {DeviceId(0), DeviceId(1)};
   const Communicator gather = make_communicator(cluster_, devices, Collective::AllGather);
   EXPECT_EQ(cost->communicate(CommunicateQuery{&gather, 1 << 20}).evidence.origin, Origin::Model);
@@ -242,7 +242,7 @@ RC_GTEST_FIXTURE_PROP(MeasuredGroup, TheEngineTakesWhatWasMeasured, ()) {
   const auto members = *rc::gen::element<std::size_t>(2, 4, 8);
   const auto cost = model({reduce(static_cast<std::int64_t>(members), 1, bytes, time)});
   const CommunicateCost found = all_reduce(*cost, members, bytes);
-  // As measured, unless the links as built could not carry it in that time.
+  // As measured, unless the links' nominal bandwidth does not allow it.
   const auto wanted = static_cast<Picoseconds>(time * 1e12 + 0.5);
   RC_ASSERT(isolated_time(found) >= wanted);
   if (found.latency > 0) RC_ASSERT(isolated_time(found) - wanted <= 1);

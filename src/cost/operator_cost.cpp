@@ -10,15 +10,15 @@
 namespace weft {
 namespace {
 
-constexpr double kManyInstructions = 4;  // operations an element from which a function is no mere addition
+constexpr double kManyInstructions = 4;  // operations per element from which a function counts as an activation
 
-// The gradient of a weight, added to its accumulator by the product itself.
+// Whether the operator is a weight-gradient product that adds to its accumulator.
 bool accumulates(const KernelSequence& kernels) {
   return kernels.choice.accumulation && kernels.part.backward() && kernels.part.signature().outputs[0].weight;
 }
 
-// Activations are cast to fp8 for forward, their gradients for backward, each once for both uses: as it is, and
-// transposed for the weight's gradient (Transformer Engine's cast_transpose). Weights are cast once per step.
+// Activations are cast to fp8 for forward, their gradients for backward, each once with a transposed copy for the
+// weight gradient (Transformer Engine's cast_transpose). Weights are cast once per step.
 void cast_factor(KernelSequence& kernels) {
   const LocalPart& part = kernels.part;
   if (kernels.arithmetic != Arithmetic::kFp8 || part.signature().gradient == "grad_weight") return;
@@ -48,7 +48,7 @@ bool is_view(const Signature& signature) {
                                                              [](const Operand& output) { return output.aliases >= 0; });
 }
 
-// Reads something narrower than it writes: loads and stores differ in width.
+// Whether an input is narrower than an output: loads and stores then differ in width.
 bool mixes_types(const Signature& signature) {
   const DType written = signature.outputs[0].dtype;
   return std::any_of(signature.inputs.begin(), signature.inputs.end(), [&](const Operand& input) {
@@ -56,7 +56,7 @@ bool mixes_types(const Signature& signature) {
   });
 }
 
-// Every operand through memory once.
+// Reads or writes every operand once.
 void add_plain_pass(KernelSequence& kernels) {
   const LocalPart& part = kernels.part;
   const Signature& signature = part.signature();
@@ -67,7 +67,7 @@ void add_plain_pass(KernelSequence& kernels) {
   kernels.add_stream(part.bytes(), kernels.tuning.stream.value, part.pointwise_flops());
 }
 
-// A part of the activation's kernel, or plain ones: rows times fp32 weights are fp32 by PyTorch's promotion.
+// Fused with the activation, or elementary kernels: rows times fp32 weights are fp32 by PyTorch's promotion.
 void weigh_rows(KernelSequence& kernels) {
   if (kernels.choice.bias_activation) return;
   const LocalPart& part = kernels.part;
@@ -94,7 +94,7 @@ void add_batch_norm(KernelSequence& kernels) {
   const Pass pass = kernels.choice.channels_last ? backward ? Pass::BatchNormBackward : Pass::BatchNorm
                     : backward                   ? Pass::BatchNormFirstBackward
                                                  : Pass::BatchNormFirst;
-  // A block takes a channel where channels come first.
+  // With channels first, a thread block processes one channel.
   kernels.add_pass(pass, part.bytes() + again, part.data_elements() / std::max(1.0, part.extent("c")));
 }
 
@@ -106,7 +106,7 @@ void add_norm(KernelSequence& kernels) {
                      : backward ? Pass::RmsNormBackward
                                 : Pass::RmsNorm;
   const Pass pass = fused ? whole : backward ? Pass::PlainNormBackward : Pass::PlainNorm;
-  // Kernels of their own work on a copy in fp32.
+  // Unfused kernels work on an fp32 copy.
   const double widening = fused ? 1 : 4 / std::min(4.0, width_of(part.signature().inputs[0].dtype));
   kernels.add_pass(pass, part.bytes() * widening, part.data_rows());
   // Gradients of the weights are sums over all rows: a second, smaller kernel adds up partial ones.
@@ -137,7 +137,7 @@ void add_embedding(KernelSequence& kernels) {
     const double row = part.extent("d") * width_of(table.dtype);
     return kernels.add_pass(Pass::Gather, part.bytes(ids) + part.elements(ids) * row + part.bytes_out());
   }
-  // The table's gradient is cleared, then rows are added to it: read, add, write.
+  // The table's gradient is zeroed, then rows are added to it: read, add, write.
   kernels.add_stream(part.bytes_out(), kernels.tuning.stream.value);
   kernels.add_pass(Pass::Scatter, 3 * part.bytes_in(), part.indices());
 }
@@ -163,7 +163,7 @@ void add_lstm_cell(KernelSequence& kernels) {
     }
     products += part.backward() ? 2 : 1;
   }
-  // One library call: its kernels follow each other without the start of a launch.
+  // One library call: its kernels run without launch latency between them.
   if (one_call) kernels.spare(kernels.launch() * products, before);
   kernels.add_pass(one_call ? Pass::LstmGates : Pass::PlainLstmGates, 6 * b * gates * bytes);
 }
@@ -221,7 +221,7 @@ void run_kernels(KernelSequence& kernels) {
     case OpKind::AuxLoss:
       return kernels.add_pass(Pass::Sums, part.bytes(), part.data_rows());
     case OpKind::Bias:
-      // Forward it is the epilogue of the product before it, in eager libraries too.
+      // Forward, it is the epilogue of the product before it, in eager mode too.
       if (part.backward()) kernels.add_pass(Pass::ColumnSums, part.bytes());
       return;
     case OpKind::Embedding:
@@ -242,12 +242,12 @@ void run_kernels(KernelSequence& kernels) {
     case OpKind::Opaque:
       return add_opaque(kernels);
     case OpKind::Accumulate:
-      // Done by the product that made the gradient; what is left are vectors.
+      // Done by the product that makes the gradient; only vectors remain.
       if (choice.accumulation) return;
       return add_plain_pass(kernels);
     case OpKind::Unary:
     case OpKind::Binary:
-      // Of images: part of the batch norm before it.
+      // On images it is fused with the batch norm before it.
       if (choice.batch_norm && part.signature().outputs[0].dims.size() == 4) return;
       return add_plain_pass(kernels);
     case OpKind::Glu:

@@ -1,4 +1,4 @@
-// The time of one operator's local part: which kernels it runs as, and how long they take.
+// The time of one operator's local part: the kernels that execute it, and their times.
 #pragma once
 
 #include "cost/cost.h"

@@ -2,7 +2,7 @@
 
 namespace weft {
 
-// A tensor passes through memory more often where an operator is a sequence of plain kernels.
+// As a sequence of elementary kernels, an operator reads and writes its tensors several times.
 double plain_share(Pass pass, const DeviceTuning& tuning) {
   switch (pass) {
     case Pass::Activation:
@@ -54,7 +54,7 @@ double plain_share(Pass pass, const DeviceTuning& tuning) {
     case Pass::Optimizer:
       return tuning.optimizer.value;
     case Pass::PlainOptimizer:
-      return tuning.optimizer.value / 3;  // each moment, the update and the weight in kernels of their own
+      return tuning.optimizer.value / 3;  // separate kernels for each moment, the update and the weight
   }
   return tuning.stream.value;
 }

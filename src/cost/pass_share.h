@@ -1,4 +1,4 @@
-// The share of the memory bandwidth that stands in for a pass which was not measured on a device by itself.
+// A default share of the memory bandwidth for a pass that was not measured on a device.
 #pragma once
 
 #include "cost/tuning.h"

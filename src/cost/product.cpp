@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-constexpr double kStepOfK = 32;  // elements of k that a tile takes at once; its inner loop is padded to them
+constexpr double kStepOfK = 32;  // elements of k per iteration of a tile; k is padded to a multiple
 
 }  // namespace
 
@@ -28,7 +28,7 @@ KernelTime product_time(const Product& product, const DeviceSpec& device, const 
 
   KernelTime best{std::numeric_limits<double>::infinity(), 0, 0};
   for (const Tile& tile : known.tiles.value) {
-    // Tiles may lie either way round.
+    // Tiles may have either orientation.
     for (const auto& [rows, columns] : {std::pair{tile.m, tile.n}, std::pair{tile.n, tile.m}}) {
       const double tiles = product.batch * ceil_ratio(product.m, rows) * ceil_ratio(product.n, columns);
       for (double split = 1; split <= 32; split *= 2) {

@@ -6,7 +6,7 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kMostRings = 4096;  // all 2,520 of eight devices, each joined to each
+constexpr std::size_t kMostRings = 4096;  // eight fully connected devices have 2,520
 constexpr int kMostChoices = 50'000;
 
 class Packing {
@@ -30,7 +30,7 @@ class Packing {
   }
 
  private:
-  // Every ring once: the second device comes before the last one in number.
+  // Every ring once, not in both directions: the second device has a lower number than the last.
   void extend() {
     if (rings_.size() >= kMostRings) return;
     const int at = order_.back();
@@ -48,7 +48,7 @@ class Packing {
     }
   }
 
-  // Takes (sign −1) or gives back (+1) the ring's lanes; false if one is missing.
+  // Takes (sign −1) or returns (+1) the ring's lanes; false if one is missing.
   bool move_lanes(const std::vector<int>& ring, int sign) {
     bool enough = true;
     for (std::size_t i = 0; i < ring.size(); ++i) {

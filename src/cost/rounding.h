@@ -1,4 +1,4 @@
-// From real numbers to whole ones: the one place where durations and shares become integers.
+// Rounding of durations and shares to integers, all in this place.
 #pragma once
 
 #include <algorithm>
@@ -8,14 +8,14 @@
 
 namespace weft {
 
-// To the nearest picosecond; what no calendar holds becomes 2^62 ps, 53 days.
+// To the nearest picosecond; at most 2^62 ps, 53 days.
 inline Picoseconds picoseconds(double seconds) {
   const double exact = seconds * 1e12 + 0.5;
   constexpr double most = 4611686018427387904.0;
   return exact >= most ? static_cast<Picoseconds>(most) : static_cast<Picoseconds>(std::max(exact, 0.0));
 }
 
-// A share of a device in units of 1/kOne, from nothing to all.
+// A share of a device in units of 1/kOne, clamped to [0, 1].
 inline std::int32_t share(double part) {
   return static_cast<std::int32_t>(std::clamp(part, 0.0, 1.0) * static_cast<double>(kOne) + 0.5);
 }

@@ -1,4 +1,4 @@
-// Steps of resharding at the price of a cost model: seconds that each takes alone.
+// Prices of resharding steps by a cost model: the seconds that each takes alone.
 #pragma once
 
 #include <map>
@@ -14,12 +14,12 @@ namespace weft {
 
 class StepPrices final : public StepPrice {
  public:
-  // Both are kept by reference. `uneven`: how parts of different sizes are executed; none: the cheaper way.
+  // Refers to cluster and cost model. `uneven`: how parts of different sizes are executed; none: whichever is cheaper.
   StepPrices(const Cluster& cluster, const CostModel& cost, std::optional<Parts> uneven = {})
       : cluster_(cluster), cost_(cost), uneven_(uneven) {}
 
-  // Of the slower of the first and the last group along the axes: these stand for all, which may lie differently in the
-  // cluster. Safe to call from several threads.
+  // The time of the slower of the first and the last group along the axes, as a sample of all groups, whose links may
+  // differ. Safe to call from several threads.
   double of(const ReshardStep& step, const Layout& before, const Mesh& mesh, DType dtype) const override;
   Picoseconds time_of(const ReshardStep& step, const Layout& before, const Mesh& mesh, DType dtype) const;
   double of_parts(Collective collective, MeshAxes axes, Parts parts, const PartSizes& bytes,
@@ -31,7 +31,7 @@ class StepPrices final : public StepPrice {
     std::map<std::pair<MeshAxes, Collective>, std::vector<Communicator>> communicators;
   };
 
-  // With the lock held.
+  // The lock must be held.
   const std::vector<Communicator>& communicators(Collective collective, MeshAxes axes, const Mesh& mesh) const;
   Picoseconds time_of_parts(Collective collective, MeshAxes axes, Parts parts, const PartSizes& bytes,
                             const Mesh& mesh) const;

@@ -40,7 +40,7 @@ Expression product(const Signature& signature, const AxisSet& axes) {
   return made;
 }
 
-// Elements of an operand; a window's dimension is as long as its axes make it.
+// Elements of an operand; the size of a windowed dimension follows from its axes.
 Expression elements(const Signature& signature, const Operand& operand) {
   Expression made(1);
   for (const DimIndex& dim : operand.dims) {
@@ -147,7 +147,7 @@ void SymbolicCost::communicate(std::span<const CommunicateQuery> queries, std::s
   }
 }
 
-// More than any number of communications could ask of it at once, with room for their coefficients.
+// More than all concurrent communications can use, without overflow of the engine's products with coefficients.
 std::int64_t SymbolicCost::capacity(const Link&) const { return std::int64_t{1} << 61; }
 
 }  // namespace weft

@@ -1,12 +1,12 @@
 // The symbolic cost model (SMSG): volumes alone, no profile and no figures of devices or links.
 //
-// Communication counts by the bytes a rank sends — 2(n−1)/n·V for an all-reduce of V bytes among n, (n−1)/n·V for a
-// reduce-scatter, all-gather or all-to-all, V for the rest — and computation by the FLOPs of its contractions. Both are
-// in one relative unit, a byte sent; an exchange rate says how many FLOPs one byte is worth. It is a convention, not a
-// device's: plans that spread the same work over all devices compare by what they send, whatever it is, and it only
-// tells how much communication computation can hide. Between nodes a byte may count more (`between_nodes`).
+// The cost of communication is the bytes a rank sends — 2(n−1)/n·V for an all-reduce of V bytes among n, (n−1)/n·V for
+// a reduce-scatter, all-gather or all-to-all, V for the rest — and that of computation the FLOPs of its contractions.
+// The unit is one byte sent; `flops_per_byte` converts FLOPs. That rate is a convention, not a device's: plans that
+// divide the same work evenly over all devices are ordered by the bytes they send at any rate, which only determines
+// how much communication can be hidden. Between nodes a byte may count more (`between_nodes`).
 //
-// Times of this model are relative: they order plans and promise no seconds. Everything has the whole of a link.
+// Times of this model are relative: they order plans and are not seconds. Communications do not contend for links.
 #pragma once
 
 #include <string>
@@ -24,13 +24,13 @@ Expression volume_factor(Collective collective, const std::vector<std::string>& 
 struct AxisVolume {
   std::string axis;
   AxisKind kind{};
-  std::int64_t most = 1;  // parts that the axis' size and granule allow
-  Expression compute;     // FLOPs of contractions each device is left with, forward
+  std::int64_t most = 1;  // most parts that the axis' size and granule allow
+  Expression compute;     // FLOPs of contractions per device, forward
   // Bytes each device sends, once over forward and backward (graph/placement.h's split_volume): every output that
   // lacks the axis is a partial sum, and so is the gradient of every input that lacks it; windows exchange halos.
   Expression sent;
 };
-// Of every axis that may be split. Symbols are the axes' names, and `ways`, the number of devices.
+// The volumes of every axis that may be split. Symbols are the axes' names, and `ways`, the number of devices.
 struct OperatorVolumes {
   Bindings sizes;
   std::vector<AxisVolume> splits;
@@ -38,8 +38,8 @@ struct OperatorVolumes {
 OperatorVolumes operator_volumes(const Signature& forward);
 
 struct SymbolicOptions {
-  double flops_per_byte = 1000;  // that cost as much as sending one byte
-  double between_nodes = 1;      // what a byte counts between nodes, over one inside
+  double flops_per_byte = 1000;  // FLOPs that cost as much as sending one byte
+  double between_nodes = 1;      // cost of a byte between nodes relative to one inside
 };
 
 class SymbolicCost final : public CostModel {

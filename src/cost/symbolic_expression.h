@@ -1,7 +1,7 @@
-// Volumes as exact expressions of sizes and degrees: sums of products such as 2·(tp−1)/tp·b·s·n/dp.
+// Volumes as exact expressions in sizes and degrees: sums of products such as 2·(tp−1)/tp·b·s·n/dp.
 //
-// A term is a rational number times powers of symbols and of symbols less one. Sums and products stay of this form, so
-// expressions add, multiply, print and evaluate without rounding.
+// A term is a rational number times powers of symbols and of symbols minus one. The form is closed under sums and
+// products, so expressions add, multiply, print and evaluate without rounding.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// In lowest terms, the denominator positive. Overflow beyond 127 bits is a failed check.
+// A fraction in lowest terms with positive denominator. Overflow beyond 127 bits is a failed check.
 struct Rational {
   __int128 numerator = 0, denominator = 1;
 
@@ -29,7 +29,7 @@ Rational operator*(const Rational& a, const Rational& b);
 bool operator<(const Rational& a, const Rational& b);
 std::string print(const Rational& number);  // "3", "7/2"
 
-// What the symbols of an expression stand for; whole and positive.
+// The values of the symbols of an expression: positive integers.
 using Bindings = std::map<std::string, std::int64_t>;
 
 class Expression {

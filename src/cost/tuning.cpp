@@ -16,7 +16,7 @@ std::span<const EmbeddedFile> cost_presets();  // written by cmake/embed.cmake
 
 namespace {
 
-// One record per constant: its name in the file, where it goes, and the bounds that keep a time finite and positive.
+// One record per constant: its name in the file, its member, and the bounds that keep a time finite and positive.
 struct Field {
   std::string_view name;
   std::variant<Figure<double> DeviceTuning::*, Figure<Seconds> DeviceTuning::*> member;
@@ -364,7 +364,7 @@ class Reader {
   std::map<std::string, std::string> citations_;
 };
 
-// Parts of a path, of which a device's name may hold anything but a slash.
+// Parts of a path; a device's name may contain anything but a slash.
 std::vector<std::string_view> parts_of(std::string_view path) {
   std::vector<std::string_view> parts;
   while (true) {
@@ -488,7 +488,7 @@ double* constant(DeviceTuning& tuning, std::string_view name) {
 const Tuning& built_in_tuning() {
   static const Tuning tuning = [] {
     Tuning all;
-    // A preset that does not read is a bug of ours.
+    // A preset that does not parse is a bug in Weft.
     for (const EmbeddedFile& file : cost_presets()) {
       const Status read = read_over(file.text, file.path, all);
       WEFT_CHECK(read.ok(), "{}", read.error().message);
@@ -529,7 +529,7 @@ Arithmetic arithmetic_of(DType dtype) {
 }
 
 ProductRate product_rate(const DeviceSpec& device, Arithmetic wanted) {
-  // What a product runs in where the device lacks the wanted arithmetic: the next wider one.
+  // The arithmetic of a product if the device lacks the wanted one: the next wider one.
   static constexpr std::array<std::array<Arithmetic, 4>, kArithmetics.size()> fallbacks = {{
       {Arithmetic::kFp32, Arithmetic::kTf32, Arithmetic::kBf16, Arithmetic::kFp16},  // fp32
       {Arithmetic::kTf32, Arithmetic::kFp32, Arithmetic::kBf16, Arithmetic::kFp16},  // tf32

@@ -45,10 +45,12 @@ struct Bubbles {
 Bubbles bubbles_of(const std::string& strategy) {
   Plan plan =
       make_plan({.model = "gpt2-124m:layers=8", .cluster = "dgx-a100:1", .strategy = strategy, .seq = 256}).value();
-  plan.stack.graph_capture.value = true;  // no host
+  SoftwareStack stack = plan.stack();
+  stack.graph_capture.value = true;  // no host
+  plan = with_stack(std::move(plan), std::move(stack));
   const PlayedPlan played = play_plan(plan, EqualLayers(768), {.record = true}).value();
   const Timeline timeline(played.priced.workload, played.run);
-  const IdVec<InstructionId, Activity> activities = activities_of(played.compiled.program, plan.training.graph);
+  const IdVec<InstructionId, Activity> activities = activities_of(played.compiled.program, plan.training().graph);
   Bubbles found;
   found.step = played.run.makespan;
   for (AgentId agent : played.priced.agents.ids()) {

@@ -1,4 +1,4 @@
-// Apart from timeline.cpp: the engine and the schedule each have places of their own.
+// Separate from timeline.cpp because the engine and the schedule each define a type Place.
 #include "forecast/critical.h"
 
 #include "simulate/critical_path.h"

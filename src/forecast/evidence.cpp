@@ -12,16 +12,16 @@ class Weighing {
  public:
   Weighing(const Plan& plan, const PlayedPlan& played, const CostModel& cost)
       : program_(played.compiled.program),
-        graph_(plan.training.graph),
-        pricer_(program_, graph_, plan.cluster, cost, plan.stack),
-        cluster_(plan.cluster) {}
+        graph_(plan.training().graph),
+        pricer_(program_, graph_, plan.cluster(), cost, plan.stack()),
+        cluster_(plan.cluster()) {}
 
   StepEvidence run(const PlayedPlan& played) {
     AgentId last(0);
     while (played.run.agents[last].end < played.run.makespan) ++last;
     device_ = played.priced.agents[last].devices.front();
     const Agent& agent = played.priced.workload.agents[last];
-    std::map<std::uint32_t, std::int64_t> times;  // by instruction
+    std::map<std::uint32_t, std::int64_t> times;  // executions, by instruction
     const IdVec<BodyId, PlayedRange> ranges = played_ranges(agent);
     for (const Play& play : agent.plays)
       for (TaskId id : agent.bodies[play.body])

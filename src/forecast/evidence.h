@@ -1,5 +1,5 @@
-// What a forecast's times rest on: how much of them was measured, interpolated, scaled or computed, and how uncertain
-// that leaves the step.
+// The evidence for a forecast's times: how much of them was measured, interpolated, scaled or computed, and the
+// resulting uncertainty of the step.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 
 namespace weft {
 
-// Of the work of the rank that ends last — every task's time alone, whether something runs beside it or not. Errors of
-// operators and collectives of one sort are taken to be the same, those of different sorts to be independent.
+// Over the tasks of the rank that ends last, by their isolated times, overlapped or not. Errors of operators and
+// collectives of one sort are assumed equal, those of different sorts independent.
 StepEvidence evidence_of(const Plan& plan, const PlayedPlan& played, const CostModel& cost);
 
 }  // namespace weft

@@ -10,7 +10,7 @@ OpId forward_of(const Graph& graph, OpId op) {
   return forward.valid() ? forward : op;
 }
 
-// The product that a tensor comes from, through pointwise operators and views; none.
+// The product that a tensor comes from, through pointwise operators and views; invalid if none.
 OpId product_behind(const Graph& graph, TensorId tensor) {
   for (OpId op = graph.tensors()[tensor].producer; op.valid(); op = graph.tensors()[graph.inputs(op)[0]].producer) {
     if (contraction_flops(graph.signature(op)).value > 0) return op;
@@ -19,7 +19,7 @@ OpId product_behind(const Graph& graph, TensorId tensor) {
   return {};
 }
 
-// Marks the products that read what an operator makes, as it is or through pointwise operators and views.
+// Marks the products that read an operator's output, directly or through pointwise operators and views.
 void mark_products_after(const Graph& graph, OpId op, std::vector<char>& marked) {
   for (TensorId output : graph.outputs(op))
     for (const Use& use : graph.uses(output)) {
@@ -35,7 +35,7 @@ void mark_products_after(const Graph& graph, OpId op, std::vector<char>& marked)
 }  // namespace
 
 StepFlops flops_of(const Plan& plan, const CompiledStrategy& compiled) {
-  const Graph& graph = plan.training.graph;
+  const Graph& graph = plan.training().graph;
   // Products whose size is the vocabulary's, and those under a causal mask; marked at their forward operator.
   std::vector<char> vocabulary(graph.ops().size(), 0), causal(graph.ops().size(), 0);
   for (OpId op : graph.ops().ids()) {
@@ -50,9 +50,9 @@ StepFlops flops_of(const Plan& plan, const CompiledStrategy& compiled) {
     if (const OpId scores = product_behind(graph, graph.inputs(op)[0]); scores.valid()) causal[scores.index()] = 1;
     mark_products_after(graph, op, causal);
   }
-  const double published = plan.vocabulary.stored > 0 ? static_cast<double>(plan.vocabulary.published) /
-                                                            static_cast<double>(plan.vocabulary.stored)
-                                                      : 1;
+  const double published = plan.model->vocabulary.stored > 0 ? static_cast<double>(plan.model->vocabulary.published) /
+                                                                   static_cast<double>(plan.model->vocabulary.stored)
+                                                             : 1;
   const auto flops = [&](OpId op) {
     const double all = contraction_flops(graph.signature(op)).value;
     return vocabulary[forward_of(graph, op).index()] ? all * published : all;

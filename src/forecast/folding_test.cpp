@@ -1,4 +1,4 @@
-// Devices that do alike are simulated once: that is exact, whatever is kept on the host and however nodes differ.
+// Equivalent devices are simulated once: that is exact, also with offloading and with nodes of different types.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 namespace weft {
 namespace {
 
-// Two H100 share the PCIe link to their host. Alone, a copy has all of its 63 GB/s; side by side both have half, which
-// computation beside them does not slow, as long as it leaves each more than that. An agent that stands for both must
-// not take the half for what it would have alone.
+// Two H100 share the PCIe link to their host. Alone, a copy has all of its 63 GB/s; concurrently each has half, which
+// interference of computation does not reduce as long as it leaves each more than that. An agent that represents both
+// must not mistake the half for the isolated rate.
 TEST(Folding, CopiesThatShareALinkAreSlowedByWhatOneHasAlone) {
   const Plan plan = make_plan({.model = "gpt2-124m:layers=2",
                                .cluster = "dgx-h100:1",
@@ -20,7 +20,7 @@ TEST(Folding, CopiesThatShareALinkAreSlowedByWhatOneHasAlone) {
                                .micro_batch = 1,
                                .seq = 512})
                         .value();
-  const AnalyticCost cost(plan.stack);
+  const AnalyticCost cost(plan.stack());
   const Forecast folded = forecast(plan, cost).value();
   EXPECT_EQ(folded.agents, 1);
   EXPECT_EQ(folded.step, forecast(plan, cost, {.fold = false}).value().step);
@@ -55,7 +55,7 @@ TEST(Folding, IsExactForRandomStrategiesWithOffload) {
         .seq = 256};
     const Result<Plan> plan = make_plan(request);
     if (!plan.ok()) continue;  // the batch or the layers do not divide
-    const AnalyticCost cost(plan->stack);
+    const AnalyticCost cost(plan->stack());
     const Result<Forecast> folded = forecast(*plan, cost);
     if (!folded.ok()) continue;
     const Forecast all = forecast(*plan, cost, {.fold = false}).value();

@@ -47,7 +47,7 @@ class Judge {
     result_.last = ranks_of(played_.priced.agents[last].devices);
     result_.host_bound = played_.run.agents[last].host_bound;
     links();
-    if (options_.record) {
+    if (played_.recorded) {
       const Timeline timeline(played_.priced.workload, played_.run);
       result_.breakdown = break_down_step(timeline, last, activities_of(program(), graph()), program());
       memory(&timeline);
@@ -61,7 +61,7 @@ class Judge {
 
  private:
   const Program& program() const { return played_.compiled.program; }
-  const Graph& graph() const { return plan_.training.graph; }
+  const Graph& graph() const { return plan_.training().graph; }
 
   std::vector<std::int64_t> ranks_of(const std::vector<DeviceId>& devices) const {
     std::vector<std::int64_t> ranks;
@@ -72,13 +72,14 @@ class Judge {
 
   void utilisation() {
     result_.flops = flops_of(plan_, played_.compiled);
-    const Arithmetic wanted = plan_.precision.products.value_or(arithmetic_of(plan_.precision.stored));
-    result_.arithmetic = product_rate(plan_.cluster.spec(ranks_.front()), wanted).arithmetic;
+    const Arithmetic wanted = plan_.job->precision.products.value_or(arithmetic_of(plan_.job->precision.stored));
+    result_.arithmetic = product_rate(plan_.cluster().spec(ranks_.front()), wanted).arithmetic;
     result_.peak = peak_of(plan_);
     if (result_.step == 0) return;
     const double possible = result_.peak.value * result_.step_s;
     result_.samples_per_s = static_cast<double>(plan_.batch.global_batch) / result_.step_s;
-    if (plan_.model.counts_tokens) result_.tokens_per_s = static_cast<double>(plan_.tokens_per_step()) / result_.step_s;
+    if (plan_.model->info.counts_tokens)
+      result_.tokens_per_s = static_cast<double>(plan_.tokens_per_step()) / result_.step_s;
     if (possible <= 0) return;
     result_.mfu = result_.flops.model.value / possible;
     result_.mfu_causal = result_.flops.causal.value / possible;
@@ -92,12 +93,12 @@ class Judge {
       const FlowLink& link = workload.links[id];
       if (link.capacity == 0 || played_.run.carried[id] == 0) continue;
       const LinkId own(link.label);
-      const LinkKind kind = plan_.cluster.link(own).kind;
+      const LinkKind kind = plan_.cluster().link(own).kind;
       const double capacity = static_cast<double>(link.capacity);
       const double used = static_cast<double>(played_.run.carried[id]) / capacity / result_.step_s;
       const auto [found, fresh] = busiest.try_emplace(kind);
       if (fresh || used > found->second.utilisation)
-        found->second = {std::string(name(kind)), plan_.cluster.link_name(own), played_.run.carried[id], capacity,
+        found->second = {std::string(name(kind)), plan_.cluster().link_name(own), played_.run.carried[id], capacity,
                          used};
     }
     for (auto& [kind, use] : busiest) result_.links.push_back(std::move(use));
@@ -107,20 +108,20 @@ class Judge {
 
   void memory(const Timeline* timeline) {
     const MemoryOverheads& overheads = memory_overheads();
-    for (const MemoryClass& of : memory_classes(played_.compiled, plan_.cluster, ranks_)) {
-      const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, of);
+    for (const MemoryClass& of : memory_classes(played_.compiled, plan_.cluster(), ranks_)) {
+      const MemoryOfClass memory(played_.compiled, plan_.training(), plan_.stack(), of);
       const MemoryOfClass::Peak peak = memory.peak();
-      const DeviceSpec& spec = plan_.cluster.spec(of.devices.front());
+      const DeviceSpec& spec = plan_.cluster().spec(of.devices.front());
       ClassForecast made;
       made.ranks = ranks_of(of.devices);
       made.pipeline_rank = of.rank;
       made.device = spec.title;
       made.allocated = peak.held;
-      made.reserved = reserved_estimate(peak.held) + kept_beside(peak.held);
+      made.reserved = reserved_estimate(peak.held) + framework_buffers(peak.held);
       made.communicators = communicators_of(played_.compiled, of);
       made.device_total = made.reserved + overheads.context.value + overheads.communicator.value * made.communicators;
       made.capacity = capacity_of(spec);
-      made.budget = memory_budget(made.capacity, options_.headroom);
+      made.budget = memory_budget(made.capacity, plan_.job->words.headroom);
       made.peak_play = name_of_play(played_.compiled.schedule, of.rank, memory.issued(peak.play));
       if (peak.at.valid()) made.peak_at = title_of(program(), graph(), peak.at);
       if (timeline || !made.fits()) made.largest = memory.alive_at(peak);
@@ -133,15 +134,15 @@ class Judge {
                      [](const ClassForecast& a, const ClassForecast& b) { return a.pipeline_rank < b.pipeline_rank; });
   }
 
-  // Flat copies and buffers of the framework, by the parameters that the device holds.
-  // Those of an optimizer that is spread (ZeRO); others make them for the step alone, where activations are gone.
-  Bytes kept_beside(const HeldBytes& held) const {
+  // Flat copies and buffers of the framework, by the parameters that the device holds. Only with a sharded optimizer
+  // (ZeRO); others allocate them for the optimizer step alone, when activations have been freed.
+  Bytes framework_buffers(const HeldBytes& held) const {
     if (!plan_.parallelism || plan_.parallelism->zero == 0) return {};
-    const std::int64_t each = std::max<std::int64_t>(1, bytes_of(plan_.precision.stored, 1));
-    return {held.parameters.value / each * plan_.stack.kept_per_parameter.value};
+    const std::int64_t each = std::max<std::int64_t>(1, bytes_of(plan_.job->precision.stored, 1));
+    return {held.parameters.value / each * plan_.stack().kept_per_parameter.value};
   }
 
-  // When the compute stream of the class comes to the peak: the last computation issued until then.
+  // When the compute stream of the class reaches the peak: the last computation issued until then.
   std::optional<Picoseconds> time_of(const Timeline& timeline, const MemoryClass& of,
                                      const MemoryOfClass::Peak& peak) const {
     for (AgentId agent : played_.priced.agents.ids()) {
@@ -180,23 +181,27 @@ class Judge {
   }
 
   void assume() {
-    std::vector<std::string>& told = result_.assumptions;
-    told.emplace_back(options_.network == Network::Fair
-                          ? "network: concurrent communications share links max-min fairly (--network)"
-                          : "network: a link serves one communication at a time, in order of arrival (--network)");
+    std::vector<std::string>& assumptions = result_.assumptions;
+    assumptions.emplace_back(
+        options_.network == Network::Fair
+            ? "network: concurrent communications share links max-min fairly (--network)"
+            : "network: a link serves one communication at a time, in order of arrival (--network)");
     if (options_.fold && !played_.folded && options_.network == Network::Fifo)
-      told.emplace_back("every device is simulated: groups of one class share links, which fifo does not treat alike");
-    told.push_back(
+      assumptions.emplace_back(
+          "every device is simulated: groups of one class share links, which fifo does not treat alike");
+    assumptions.push_back(
         fmt::format("MFU: products of forward and backward, published vocabulary, attention in full, over "
                     "the dense {} peak of all ranks",
                     name(result_.arithmetic)));
     const MemoryOverheads& overheads = memory_overheads();
-    told.push_back(
+    assumptions.push_back(
         fmt::format("memory reserved: allocated + {:.1f} % of activations and buffers, in segments of {} (estimate)",
                     100 * overheads.fragmentation.value, human(overheads.segment.value)));
-    told.push_back(fmt::format("memory of the device: reserved + {} of context + {} per communicator (estimates)",
-                               human(overheads.context.value), human(overheads.communicator.value)));
-    told.push_back(fmt::format("{:.3g} % of a device's memory stays free (--headroom)", 100 * options_.headroom));
+    assumptions.push_back(
+        fmt::format("memory of the device: reserved + {} of context + {} per communicator (estimates)",
+                    human(overheads.context.value), human(overheads.communicator.value)));
+    assumptions.push_back(
+        fmt::format("{:.3g} % of a device's memory stays free (--headroom)", 100 * plan_.job->words.headroom));
   }
 
   const Plan& plan_;
@@ -206,6 +211,14 @@ class Judge {
   std::unordered_map<std::uint32_t, std::int64_t> rank_of_;
   Forecast result_;
 };
+
+// Of one device of every pipeline rank.
+std::int64_t tasks_of(const CompiledStrategy& compiled) {
+  std::size_t instructions = 0;
+  for (const StageProgram& stage : compiled.program.stages)
+    instructions += stage.forward.size() + stage.backward.size();
+  return static_cast<std::int64_t>(instructions) * compiled.schedule.micro_batches;
+}
 
 TensorId subject_of(const Program& program, const Instruction& instruction) {
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what))
@@ -252,7 +265,7 @@ std::vector<AgentId> representatives(const Plan& plan, const PlayedPlan& played)
   for (AgentId agent : played.priced.agents.ids())
     for (DeviceId device : played.priced.agents[agent].devices) agent_of[device.index()] = agent;
   std::vector<AgentId> agents;
-  for (const MemoryClass& of : memory_classes(played.compiled, plan.cluster, plan.ranks()))
+  for (const MemoryClass& of : memory_classes(played.compiled, plan.cluster(), plan.ranks()))
     agents.push_back(agent_of.at(of.devices.front().index()));
   return agents;
 }
@@ -276,8 +289,8 @@ Result<PlayedProgram> play_compiled(const Plan& plan, const SoftwareStack& of, c
   if (!options.host) stack.graph_capture.value = true;
   const auto priced_with = [&](bool fold) {
     PriceOptions pricing{.fold = fold ? Fold::Alike : Fold::None};
-    if (compiled.last) pricing.last.emplace(LastMicroBatch{*compiled.last, plan.last->graph});
-    return price(compiled.program, compiled.schedule, plan.training, plan.cluster, cost, stack, pricing);
+    if (compiled.last) pricing.last.emplace(LastMicroBatch{*compiled.last, plan.model->last->graph});
+    return price(compiled.program, compiled.schedule, plan.training(), plan.cluster(), cost, stack, pricing);
   };
   bool folded = options.fold;
   WEFT_TRY(Priced priced, priced_with(folded));
@@ -286,27 +299,34 @@ Result<PlayedProgram> play_compiled(const Plan& plan, const SoftwareStack& of, c
     WEFT_TRY(priced, priced_with(false));
   }
   taken.price = watch.lap();
-  WEFT_TRY(Run run, simulate(priced.workload, {.network = options.network, .record = options.record}));
+  const bool record = options.record && tasks_of(compiled) <= options.most_recorded;
+  WEFT_TRY(Run run, simulate(priced.workload, {.network = options.network, .record = record}));
   taken.simulate = watch.lap();
-  return PlayedProgram{std::move(priced), std::move(run), folded};
+  return PlayedProgram{std::move(priced), std::move(run), folded, record};
 }
 
 Result<PlayedPlan> play_plan(const Plan& plan, const CostModel& cost, const ForecastOptions& options,
                              PlayTimes* times) {
   Stopwatch watch;
-  const StepPrices prices(plan.cluster, cost, plan.stack.uneven_parts.value);
+  const StepPrices prices(plan.cluster(), cost, plan.stack().uneven_parts.value);
   WEFT_TRY(CompiledStrategy compiled, compile_plan(plan, &prices));
   if (times) times->compile = watch.lap();
-  WEFT_TRY(PlayedProgram played, play_compiled(plan, plan.stack, compiled, cost, options, times));
-  return PlayedPlan{std::move(compiled), std::move(played.priced), std::move(played.run), played.folded};
+  return play_plan(plan, std::move(compiled), cost, options, times);
+}
+
+Result<PlayedPlan> play_plan(const Plan& plan, CompiledStrategy compiled, const CostModel& cost,
+                             const ForecastOptions& options, PlayTimes* times) {
+  WEFT_TRY(PlayedProgram played, play_compiled(plan, plan.stack(), compiled, cost, options, times));
+  return PlayedPlan{std::move(compiled), std::move(played.priced), std::move(played.run), played.folded,
+                    played.recorded};
 }
 
 FlopsPerSecond peak_of(const Plan& plan) {
-  const Arithmetic wanted = plan.precision.products.value_or(arithmetic_of(plan.precision.stored));
+  const Arithmetic wanted = plan.job->precision.products.value_or(arithmetic_of(plan.job->precision.stored));
   const DeviceSpec* spec = nullptr;
   FlopsPerSecond each, all;
   for (DeviceId device : plan.ranks()) {
-    if (const DeviceSpec* own = &plan.cluster.spec(device); own != spec) {
+    if (const DeviceSpec* own = &plan.cluster().spec(device); own != spec) {
       spec = own;
       each = product_rate(*own, wanted).peak;
     }

@@ -1,4 +1,4 @@
-// What judging a played plan adds to playing it: what a search pays per plan, and with recording.
+// The time of judging a simulated plan in addition to simulating it, without recording (as in searches) and with it.
 #include <benchmark/benchmark.h>
 
 #include "cost/analytic.h"
@@ -16,7 +16,7 @@ void BM_Judge(benchmark::State& state) {
                                .seq = 2048})
                         .value();
   const ForecastOptions options{.record = record};
-  const PlayedPlan played = play_plan(plan, AnalyticCost(plan.stack), options).value();
+  const PlayedPlan played = play_plan(plan, AnalyticCost(plan.stack()), options).value();
   for (auto _ : state) benchmark::DoNotOptimize(judge(plan, played, options));
 }
 BENCHMARK(BM_Judge)

@@ -18,7 +18,7 @@ Plan plan_of(const PlanRequest& request) {
 }
 
 Forecast forecast_of(const Plan& plan, const ForecastOptions& options = {}) {
-  Result<Forecast> made = forecast(plan, AnalyticCost(plan.stack), options);
+  Result<Forecast> made = forecast(plan, AnalyticCost(plan.stack()), options);
   EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
   return std::move(made).value();
 }
@@ -32,7 +32,7 @@ TEST(Forecast, ModelFlopsAreThoseOfThePaper) {
                              .global_batch = 16,
                              .micro_batch = 1,
                              .seq = 2048});
-  ASSERT_TRUE(plan.vocabulary.padded());  // 51,200 stored; 50,257 count
+  ASSERT_TRUE(plan.model->vocabulary.padded());  // 51,200 stored; 50,257 count
   const Forecast found = forecast_of(plan);
   const double tokens = 16.0 * 2048, layers = 96, h = 12288;
   const double layer_flops = 72 * tokens * layers * h * h;
@@ -92,7 +92,7 @@ TEST(Forecast, TheBreakdownSumsToTheStep) {
       const Forecast found = forecast_of(plan, {.network = network, .record = true});
       ASSERT_TRUE(found.breakdown.has_value());
       EXPECT_EQ(found.breakdown->total(), found.step) << request.model;
-      EXPECT_EQ(found.breakdown->done, 0);  // of the last to end
+      EXPECT_EQ(found.breakdown->done, 0);  // of the agent that ends last
       EXPECT_EQ(found.breakdown->host_bound, found.host_bound) << request.model;
       Picoseconds path = 0;
       for (const PathShare& share : found.critical_path) path += share.time;
@@ -144,14 +144,14 @@ TEST(Forecast, MemoryIsWhatTheProgramHolds) {
   for (const PlanRequest& request : requests) {
     const Plan plan = plan_of(request);
     const CompiledStrategy compiled = compile_plan(plan).value();
-    const std::vector<HeldBytes> expected = peak_memory(compiled.program, plan.training, compiled.schedule);
+    const std::vector<HeldBytes> expected = peak_memory(compiled.program, plan.training(), compiled.schedule);
     const Forecast found = forecast_of(plan);
     ASSERT_EQ(found.memory.size(), expected.size()) << request.strategy;
     for (std::size_t rank = 0; rank < expected.size(); ++rank) {
       const HeldBytes& held = found.memory[rank].allocated;
       EXPECT_EQ(held.parameters, expected[rank].parameters);
       EXPECT_EQ(held.gradients, expected[rank].gradients);
-      // Scalars of the world count here too.
+      // Scalars on the world mesh count here too.
       EXPECT_NEAR(static_cast<double>(held.total().value), static_cast<double>(expected[rank].total().value), 64)
           << request.strategy << " rank " << rank;
     }
@@ -159,7 +159,7 @@ TEST(Forecast, MemoryIsWhatTheProgramHolds) {
 }
 
 // Proteus calls a plan of 56 GB on 32 GB devices feasible. GPT with 2.65 B parameters, data parallel in fp16 on V100s
-// of 32 GB: 16 bytes per parameter are 42 GB, activations come on top.
+// of 32 GB: 16 bytes per parameter are 42 GB, plus activations.
 TEST(Forecast, TooMuchMemoryIsInfeasibleWithACulprit) {
   const Plan plan = plan_of({.model = "gpt3-2.7b",
                              .cluster = "dgx2:1",
@@ -187,7 +187,11 @@ TEST(Forecast, TooMuchMemoryIsInfeasibleWithACulprit) {
   EXPECT_GT(*of.peak_time, 0);
   EXPECT_LE(*of.peak_time, found.step);
   // With all of the memory to use it is no better; on devices of 80 GB it fits.
-  EXPECT_FALSE(forecast_of(plan, {.headroom = 0}).feasible);
+  PlanRequest all = plan.job->words;
+  all.strategy = plan.name;
+  all.micro_batch = 2;
+  all.headroom = 0;
+  EXPECT_FALSE(forecast_of(plan_of(all)).feasible);
   EXPECT_TRUE(forecast_of(plan_of({.model = "gpt3-2.7b",
                                    .cluster = "dgx-a100:2",
                                    .strategy = "dp=16",
@@ -242,8 +246,10 @@ TEST(Forecast, StagesSendInPartsWhatTensorParallelRanksHoldAlike) {
                          .stack = "megatron-lm"})
                   .value();
   const auto sent = [&](bool in_parts) {
-    plan.stack.p2p_in_parts.value = in_parts;
-    const AnalyticCost cost(plan.stack);
+    SoftwareStack stack = plan.stack();
+    stack.p2p_in_parts.value = in_parts;
+    plan = with_stack(std::move(plan), std::move(stack));
+    const AnalyticCost cost(plan.stack());
     const Forecast found = forecast(plan, cost).value();
     for (const BusiestLink& link : found.links)
       if (link.kind == "nic") return static_cast<double>(link.bytes);
@@ -269,7 +275,7 @@ TEST(Forecast, UtilisationIsOfThePeakThatProductsRunIn) {
       {"bf16", Arithmetic::kBf16}, {"tf32", Arithmetic::kTf32}, {"fp8", Arithmetic::kFp8}, {"fp32", Arithmetic::kFp32}};
   for (const auto& [name, arithmetic] : types) {
     const Plan plan = plan_of(small_llama(name));
-    EXPECT_EQ(peak_of(plan).value, 8 * product_rate(plan.cluster.spec(DeviceId(0)), arithmetic).peak.value) << name;
+    EXPECT_EQ(peak_of(plan).value, 8 * product_rate(plan.cluster().spec(DeviceId(0)), arithmetic).peak.value) << name;
   }
 }
 
@@ -282,7 +288,7 @@ TEST(Forecast, Fp8KeepsItsWeightsTwiceMoreInAByteEach) {
   EXPECT_EQ(parameters("fp8") - parameters("bf16"), 2 * linears * 2);
 }
 
-// One layer and a vocabulary: the peak is at the loss, and a plain one holds its logits in fp32 too.
+// One layer and a vocabulary: the peak is at the loss, and an unfused loss also holds its logits in fp32.
 TEST(Forecast, PlainCrossEntropyHoldsItsLogitsInFp32) {
   Plan plan = plan_of({.model = "gpt2-124m:layers=1",
                        .cluster = "dgx-h100:1",
@@ -291,15 +297,18 @@ TEST(Forecast, PlainCrossEntropyHoldsItsLogitsInFp32) {
                        .micro_batch = 8,
                        .seq = 1024});
   const auto held = [&](bool fused) {
-    plan.stack.fused_cross_entropy.value = fused;
+    SoftwareStack stack = plan.stack();
+    stack.fused_cross_entropy.value = fused;
+    plan = with_stack(std::move(plan), std::move(stack));
     return forecast_of(plan).memory.front().allocated.total().value;
   };
-  EXPECT_EQ(held(false) - held(true), 4 * 8 * 1024 * padded_vocabulary(plan.stack, 50257, 1));
+  EXPECT_EQ(held(false) - held(true), 4 * 8 * 1024 * padded_vocabulary(plan.stack(), 50257, 1));
 }
 
-// Whatever devices experts lie over: rows go there and back once in forward and once in backward, and that is time of
-// experts, although the devices are those of tensor and context parallelism. What is gathered over etp after the
-// exchange is gathered again for the weight gradient, not exchanged again.
+// Over whatever devices experts are distributed, rows are exchanged there and back once in forward and once in
+// backward, and that time counts as expert communication, although the devices are those of tensor and context
+// parallelism. Rows gathered over etp after the exchange are gathered again for the weight gradient, not exchanged
+// again.
 TEST(Forecast, RowsAreExchangedOnceByExpertsThatShareTheDevicesOfOtherDegrees) {
   const Plan plan = plan_of({.model = "mixtral-8x7b:layers=1,hidden=256,heads=4,kv_heads=4,expert_ffn=64,vocab=1024",
                              .cluster = "dgx-h100:1",
@@ -307,7 +316,7 @@ TEST(Forecast, RowsAreExchangedOnceByExpertsThatShareTheDevicesOfOtherDegrees) {
                              .global_batch = 1,
                              .seq = 1024});
   const CompiledStrategy compiled = compile_plan(plan).value();
-  const IdVec<InstructionId, Activity> activities = activities_of(compiled.program, plan.training.graph);
+  const IdVec<InstructionId, Activity> activities = activities_of(compiled.program, plan.training().graph);
   int exchanges = 0;
   for (InstructionId id : compiled.program.instructions.ids()) {
     const auto* communicate = std::get_if<Communicate>(&compiled.program.instructions[id].what);
@@ -319,13 +328,13 @@ TEST(Forecast, RowsAreExchangedOnceByExpertsThatShareTheDevicesOfOtherDegrees) {
 }
 
 // Of 32 experts in 8 groups a token chooses 8 in 4 groups, 16 experts on 4 of 8 devices: it misses one of these with
-// C(12, 8) / C(16, 8) = 495 / 12,870. With an expert each on 8 devices, 2 chosen are on 2. Four experts of a device
-// come from all others mixed up; one has nothing to be put in order.
+// probability C(12, 8) / C(16, 8) = 495 / 12,870. With one expert on each of 8 devices, 2 chosen are on 2. With four
+// experts per device, received rows must be permuted by expert; with one they need not.
 TEST(Forecast, TokensGoOnceToADeviceWithSeveralOfTheirExperts) {
   struct Case {
     const char* experts;
     double sent;
-    int arranged;
+    int repacked;
   };
   for (const Case& each : {Case{"experts=32,top_k=8,expert_groups=8,top_groups=4", 4 * (1 - 495.0 / 12870) / 8, 1},
                            Case{"experts=8,top_k=2", 1, 0}}) {
@@ -338,8 +347,8 @@ TEST(Forecast, TokensGoOnceToADeviceWithSeveralOfTheirExperts) {
                                .micro_batch = 1,
                                .seq = 1024});
     const CompiledStrategy compiled = compile_plan(plan).value();
-    const AnalyticCost cost(plan.stack);
-    Communications communications(compiled.program, plan.training.graph, plan.cluster, cost);
+    const AnalyticCost cost(plan.stack());
+    Communications communications(compiled.program, plan.training().graph, plan.cluster(), cost);
     int exchanges = 0;
     for (const Instruction& instruction : compiled.program.instructions) {
       const auto* communicate = std::get_if<Communicate>(&instruction.what);
@@ -353,14 +362,14 @@ TEST(Forecast, TokensGoOnceToADeviceWithSeveralOfTheirExperts) {
       };
       EXPECT_NEAR(static_cast<double>(payload(true).bytes) / static_cast<double>(payload(false).bytes), each.sent,
                   1e-5);
-      EXPECT_EQ(payload(false).arranged, each.arranged * payload(false).bytes);
+      EXPECT_EQ(payload(false).repacked, each.repacked * payload(false).bytes);
     }
     EXPECT_EQ(exchanges, 4);  // rows there and back, forward and backward: none is exchanged again
   }
 }
 
-// LLM Foundry takes batches that micro-batches of 3 do not divide: 15, 16 and 18 samples per replica are 5·3, 5·3 + 1
-// and 6·3. The sixteenth costs less than two more would, and at least what it computes.
+// LLM Foundry allows batches that micro-batches of 3 do not divide: 15, 16 and 18 samples per replica are 5·3, 5·3 + 1
+// and 6·3. The sixteenth sample costs less than two more would, and at least its computation.
 TEST(Forecast, ASmallerLastMicroBatchTakesAndHoldsLess) {
   const auto of = [](std::int64_t batch, const char* strategy) {
     return make_plan({.model = "mpt-7b:layers=4",
@@ -375,8 +384,8 @@ TEST(Forecast, ASmallerLastMicroBatchTakesAndHoldsLess) {
     std::vector<Picoseconds> times;
     for (const std::int64_t samples : {15, 16, 18}) {
       const Plan plan = of(samples * replicas, strategy);
-      EXPECT_EQ(plan.last.has_value(), samples == 16);
-      times.push_back(play_plan(plan, AnalyticCost(plan.stack)).value().run.makespan);
+      EXPECT_EQ(plan.model->last.has_value(), samples == 16);
+      times.push_back(play_plan(plan, AnalyticCost(plan.stack())).value().run.makespan);
     }
     EXPECT_LT(times[0], times[1]) << strategy;
     EXPECT_LT(times[1], times[0] + (times[2] - times[0]) * 2 / 3) << strategy;
@@ -384,11 +393,13 @@ TEST(Forecast, ASmallerLastMicroBatchTakesAndHoldsLess) {
   // A last micro-batch that is as large as the others changes nothing.
   Plan plan = of(120, "dp=8,mbs=3");
   CompiledStrategy compiled = compile_plan(plan).value();
-  const AnalyticCost cost(plan.stack);
-  const Picoseconds alone = play_compiled(plan, plan.stack, compiled, cost).value().run.makespan;
+  const AnalyticCost cost(plan.stack());
+  const Picoseconds alone = play_compiled(plan, plan.stack(), compiled, cost).value().run.makespan;
   compiled.last = compiled.program;
-  plan.last = plan.training;
-  EXPECT_EQ(play_compiled(plan, plan.stack, compiled, cost).value().run.makespan, alone);
+  TrainedModel with_last = *plan.model;
+  with_last.last = plan.training();
+  plan.model = std::make_shared<const TrainedModel>(std::move(with_last));
+  EXPECT_EQ(play_compiled(plan, plan.stack(), compiled, cost).value().run.makespan, alone);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// An instruction alone takes what the cost model says it takes, for every kind of instruction.
+// An instruction alone takes the time that the cost model gives, for every kind of instruction.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// The program with nothing but these instructions, played once: of each pipeline rank those of its meshes.
+// The time of the program with only these instructions, run once: on each pipeline rank those of its meshes.
 Picoseconds time_alone(const Plan& plan, const CompiledStrategy& compiled, const std::vector<InstructionId>& kept) {
   Program program = compiled.program;
   for (StageProgram& stage : program.stages) {
@@ -36,21 +36,21 @@ Picoseconds time_alone(const Plan& plan, const CompiledStrategy& compiled, const
   schedule.micro_batches = 1;
   schedule.route_of.resize(1);
   for (std::vector<Action>& actions : schedule.actions) actions = {{Body::Forward, 0, 0, false}};
-  SoftwareStack stack = plan.stack;
+  SoftwareStack stack = plan.stack();
   stack.graph_capture.value = true;
   const AnalyticCost cost(stack);
-  const Priced priced = price(program, schedule, plan.training, plan.cluster, cost, stack).value();
+  const Priced priced = price(program, schedule, plan.training(), plan.cluster(), cost, stack).value();
   return simulate(priced.workload).value().makespan;
 }
 
 Picoseconds cost_of(const Plan& plan, const CompiledStrategy& compiled, InstructionId id) {
-  SoftwareStack stack = plan.stack;
+  SoftwareStack stack = plan.stack();
   stack.graph_capture.value = true;
   const AnalyticCost cost(stack);
   const Instruction& instruction = compiled.program.instructions[id];
   if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
     const Mesh& mesh = compiled.program.meshes[instruction.mesh];
-    const Signature& signature = plan.training.graph.signature(compute->op);
+    const Signature& signature = plan.training().graph.signature(compute->op);
     Picoseconds most = 0;
     for (int position = 0; position < mesh.size(); ++position) {
       const AxisSlices slices = axis_slices(signature, compute->sharding, mesh, position);
@@ -60,12 +60,12 @@ Picoseconds cost_of(const Plan& plan, const CompiledStrategy& compiled, Instruct
           most,
           cost
               .compute(ComputeQuery{
-                  &signature, extents, &plan.cluster.spec(mesh.devices()[0]), {}, attended_share(signature, slices)})
+                  &signature, extents, &plan.cluster().spec(mesh.devices()[0]), {}, attended_share(signature, slices)})
               .time);
     }
     return most;
   }
-  Communications communications(compiled.program, plan.training.graph, plan.cluster, cost);
+  Communications communications(compiled.program, plan.training().graph, plan.cluster(), cost);
   const KindId kind = communications.kind_of(instruction);
   if (!kind.valid()) return 0;
   Picoseconds most = 0;
@@ -91,11 +91,11 @@ TEST(Isolated, EveryKindOfInstructionTakesWhatTheCostModelSays) {
     for (InstructionId id : program.instructions.ids()) {
       const Instruction& instruction = program.instructions[id];
       if (std::holds_alternative<Free>(instruction.what) || std::holds_alternative<Receive>(instruction.what)) continue;
-      // A sum that begins takes nothing in the first micro-batch, which is the one that is played here.
+      // The first term of an accumulation takes no time in the first micro-batch, which is the one run here.
       if (const auto* compute = std::get_if<Compute>(&instruction.what); compute && compute->begins) continue;
-      std::string kind = sort_of(program, plan.training.graph, id);
+      std::string kind = sort_of(program, plan.training().graph, id);
       if (const auto* compute = std::get_if<Compute>(&instruction.what))
-        kind += plan.training.graph.signature(compute->op).gradient;
+        kind += plan.training().graph.signature(compute->op).gradient;
       if (++here[kind] > 1) continue;  // one of each kind
       std::vector<InstructionId> alone = {id};
       if (const auto* send = std::get_if<Send>(&instruction.what))

@@ -1,5 +1,5 @@
-// Laws of whole predictions, over models, clusters, stacks and strategies drawn at random: every plan that compiles
-// runs to its end, a breakdown sums to its step, devices folded into one answer as they would each by itself, and more
+// Properties of whole predictions, over models, clusters, stacks and strategies drawn at random: every plan that
+// compiles runs to its end, a breakdown sums to its step, folded and unfolded devices give the same times, and more
 // work takes no less time.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ const auto& any_of(const List& list, Rng& rng) {
   return list[rng.below(std::size(list))];
 }
 
-// Degrees of which each divides what the ones before have left of the devices.
+// Degrees each of which divides the devices that the earlier ones leave.
 std::string random_strategy(const ModelShape& model, std::int64_t devices, Rng& rng) {
   const auto degree = [&](std::int64_t most, bool wanted) {
     std::int64_t chosen = 1;
@@ -93,7 +93,7 @@ std::string problem_of(const Drawn& drawn, Counts& counts) {
     ++counts.refused;
     return {};
   }
-  const AnalyticCost cost(plan->stack);
+  const AnalyticCost cost(plan->stack());
   const Result<Forecast> found = forecast(*plan, cost, {.record = true});
   if (!found.ok()) return found.error().message;
   ++counts.played;
@@ -104,7 +104,7 @@ std::string problem_of(const Drawn& drawn, Counts& counts) {
   if (!unfolded.ok()) return unfolded.error().message;
   if (unfolded->step != found->step) return fmt::format("folded {} ps, unfolded {}", found->step, unfolded->step);
   ++counts.folded;
-  // More of one thing: micro-batches, tokens, layers.
+  // More micro-batches, tokens or layers.
   const auto grown = [&](const char* what, const PlanRequest& request, bool holds_more) -> std::string {
     const Result<Plan> larger = make_plan(request);
     if (!larger.ok()) return {};

@@ -11,13 +11,6 @@
 
 namespace weft {
 
-Bytes capacity_of(const DeviceSpec& device) {
-  return device.memory_usable.value.value > 0 ? device.memory_usable.value : device.memory.value;
-}
-
-Bytes memory_budget(Bytes capacity, double headroom) {
-  return {static_cast<std::int64_t>(static_cast<double>(capacity.value) * (1 - headroom))};
-}
 namespace {
 
 bool is_kept(BufferKind kind) { return outlives_micro_batches(kind); }
@@ -50,7 +43,7 @@ std::vector<MemoryClass> memory_classes(const CompiledStrategy& compiled, const 
                                         const std::vector<DeviceId>& ranks) {
   const Program& program = compiled.program;
   const IdVec<MeshId, std::int32_t> rank_of = ranks_of_meshes(program, compiled.schedule);
-  // Mesh axes along which some buffer has uneven parts, and the ways in which they are uneven.
+  // Mesh axes along which some buffer has uneven parts, with their shares.
   IdVec<MeshId, std::set<std::tuple<int, int, Shares>>> uneven(program.meshes.size());
   for (const Buffer& buffer : program.buffers)
     for (const DimLayout& dim : buffer.layout.dims)
@@ -105,7 +98,7 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
   const Program& program = compiled.program;
   const Schedule& schedule = compiled.schedule;
   for (const auto& [parameter, sum] : training.accumulated) gradient_[training.graph.tensors()[sum].storage] = 1;
-  // Memory that a saved view looks at is saved, whatever it was made as.
+  // The storage of a saved view is saved, whatever its own kind.
   for (const Buffer& buffer : program.buffers)
     if (buffer.kind == BufferKind::Saved) saved_[buffer.memory] = 1;
 
@@ -127,7 +120,7 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
           bytes_of_buffer(id) * 8 / bits_of(training.graph.tensors()[buffer.tensor].type.dtype) * narrow[buffer.tensor];
   }
 
-  // The step goes on with what the last micro-batch has left.
+  // The optimizer step follows the last micro-batch.
   std::vector<std::vector<std::size_t>> of_micro_batch(static_cast<std::size_t>(schedule.micro_batches));
   for (const IssuedBody& each : issued_) {
     const auto [found, fresh] = index_.try_emplace({each.body, each.part}, bodies_.size());
@@ -143,7 +136,7 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
   }
 
   plays_.resize(body_of_play_.size());
-  std::map<std::vector<std::size_t>, std::size_t> like;  // bodies, with what guards let through → first micro-batch
+  std::map<std::vector<std::size_t>, std::size_t> like;  // bodies with their guards → first such micro-batch
   for (std::size_t m = 0; m < of_micro_batch.size(); ++m) {
     std::vector<std::size_t> bodies;
     for (std::size_t play : of_micro_batch[m])
@@ -180,7 +173,7 @@ Bytes MemoryOfClass::bytes_of_buffer(BufferId id) const {
 }
 
 std::int64_t MemoryOfClass::scratch_of(const Instruction& instruction) const {
-  // A padded part, and the padded parts of all members: they are contiguous, staged or not.
+  // The padded part, and the padded parts of all members, in contiguous buffers.
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what);
       communicate && communicate->parts == Parts::Padded) {
     const Program& program = smaller_ ? *compiled_.last : compiled_.program;
@@ -190,13 +183,13 @@ std::int64_t MemoryOfClass::scratch_of(const Instruction& instruction) const {
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what); communicate && communicate->staged)
     return staging_bytes(compiled_.program, training_.graph, *communicate,
                          [&](BufferId id) { return bytes_of_buffer(id).value; });
-  // An all-to-all by expert or sequence arrives, or is made, in another order than it is used in. Where tokens are sent
-  // once, what arrives is smaller than what it is spread to.
+  // An all-to-all over experts or sequence needs a permuted copy before or after. With `tokens_once` the received rows
+  // are fewer than the rows of the experts' input.
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what);
       communicate && communicate->collective == Collective::AllToAll && !communicate->tokens_once) {
     std::int64_t most = 0;
     for (std::size_t i = 0; i < communicate->inputs.size(); ++i)
-      if (arrangements(compiled_.program, communicate->inputs[i], communicate->outputs[i]) > 0)
+      if (repackings(compiled_.program, communicate->inputs[i], communicate->outputs[i]) > 0)
         most = std::max(most, bytes_of_buffer(communicate->outputs[i]).value);
     return most;
   }
@@ -213,7 +206,7 @@ std::int64_t MemoryOfClass::scratch_of(const Instruction& instruction) const {
   return static_cast<std::int64_t>(each * static_cast<double>(most));
 }
 
-// Walks the plays of one micro-batch; what it holds goes from one to the next.
+// Visits the plays of one micro-batch in order, carrying its buffers from one to the next.
 void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
   const Program& program = compiled_.program;
   IdVec<BufferId, char> held(program.buffers.size(), 0);
@@ -253,7 +246,7 @@ void MemoryOfClass::play_micro_batch(const std::vector<std::size_t>& plays) {
       if (const std::int64_t scratch = scratch_of(instruction); scratch > 0)
         for (const int sign : {1, -1}) count(position, BufferId(), sign * scratch, false);
     }
-    // Buffers that come and go in one body cancel out.
+    // Buffers allocated and freed in one body cancel out.
     for (const MemoryChange& each : body->changes)
       if (each.buffer.valid()) net[each.buffer] += each.bytes < 0 ? -1 : 1;
     for (const MemoryChange& each : body->changes)

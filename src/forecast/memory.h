@@ -1,11 +1,11 @@
-// What the devices of a plan hold, allocation by allocation, and whether it fits.
+// The memory of a plan's devices, allocation by allocation, and whether it fits.
 //
-// Memory is counted in issue order, as an allocator that hands freed memory to the next operator of the stream sees it:
-// the peak is the program's, whatever the timing, and its moment is when the compute stream comes to it. Devices that
-// lie in the same meshes hold the same; where parts are uneven, those with equal shares.
+// Memory is counted in issue order, as a stream-ordered allocator reuses freed memory for the next operator of the
+// stream: the peak does not depend on times, and its moment is when the compute stream reaches it. Devices in the same
+// meshes hold the same; if parts are uneven, those with equal shares.
 //
-// A micro-batch leaves the same traces whenever it is played, so a body is walked once for each kind of micro-batch
-// and the schedule only adds up. Cost: the instructions of a class, and its plays.
+// A micro-batch makes the same allocations whenever it runs, so a body is visited once for each kind of micro-batch
+// and the schedule only sums them up. Cost: the instructions of a class, and its plays.
 #pragma once
 
 #include <map>
@@ -20,16 +20,9 @@
 
 namespace weft {
 
-// Of a device's memory, what is to stay free unless told otherwise.
-inline constexpr double kHeadroom = 0.04;
-// What a program can have of a device: as the driver reports it, or as sold where nobody knows. 0: unknown.
-Bytes capacity_of(const DeviceSpec& device);
-// What a plan may fill of it.
-Bytes memory_budget(Bytes capacity, double headroom);
-
 // Devices that hold the same.
 struct MemoryClass {
-  std::vector<MeshId> meshes;                                                    // that they lie in, the world left out
+  std::vector<MeshId> meshes;                                                    // that contain them, but the world
   std::vector<DeviceId> devices;                                                 // in the order of ranks
   std::int32_t rank = 0;                                                         // of the pipeline
   std::shared_ptr<const std::vector<std::vector<IssuedBody>>> issued = nullptr;  // by rank: its plays, in order
@@ -37,21 +30,21 @@ struct MemoryClass {
 std::vector<MemoryClass> memory_classes(const CompiledStrategy& compiled, const Cluster& cluster,
                                         const std::vector<DeviceId>& ranks);
 
-// A buffer comes or goes with an instruction of a body, or what its kernels hold for themselves (no buffer).
+// An instruction of a body allocates or frees a buffer, or the workspace of its kernels (no buffer).
 struct MemoryChange {
   std::uint32_t position = 0;  // of the instruction in the body
   BufferId buffer;
-  std::int64_t bytes = 0;  // below 0: it goes
+  std::int64_t bytes = 0;  // below 0: freed
   bool activation = false;
 };
 
-// A body as one kind of micro-batch plays it.
+// The allocations of a body for one kind of micro-batch.
 struct BodyMemory {
   std::vector<MemoryChange> changes;
-  std::vector<std::pair<BufferId, int>> left;  // buffers that it leaves behind (+1), or takes away (−1)
+  std::vector<std::pair<BufferId, int>> left;  // buffers that it leaves allocated (+1), or frees (−1)
   std::int64_t activations = 0, buffers = 0;   // the sums of changes
-  std::size_t highest = 0;                     // changes until the most is held, …
-  std::int64_t most = 0;                       // … above what was held before; at least 0
+  std::size_t highest = 0;                     // the number of changes until the peak, …
+  std::int64_t most = 0;                       // … and the peak above the level before the body; at least 0
 };
 
 // The memory of one class of devices through a step. The compiled strategy, the training graph and the stack outlive
@@ -62,23 +55,23 @@ class MemoryOfClass {
                 const MemoryClass& of);
 
   HeldBytes kept() const { return kept_; }  // from step to step
-  // Of all that the rank issues, in order; the last is the step.
+  // The number of plays of the rank, in order; the last is the optimizer step.
   std::size_t plays() const { return plays_.size(); }
   const BodyMemory& body(std::size_t play) const { return *plays_[play]; }
   const IssuedBody& issued(std::size_t play) const { return issued_[play]; }
   bool is_first(std::size_t play) const { return issued(play).micro_batch == issued(play).visits.first; }
   bool is_last(std::size_t play) const { return issued(play).micro_batch == issued(play).visits.last; }
-  // The instructions of a play, of which `position` counts.
+  // The instructions of a play, to which `position` refers.
   const std::vector<InstructionId>& instructions(std::size_t play) const;
 
   struct Peak {
     HeldBytes held;
     std::size_t play = 0;
-    InstructionId at;  // none: before the first
+    InstructionId at;  // invalid: before the first
   };
   Peak peak() const;
 
-  // What is alive at the peak: buffers alike but for their layer are one, the largest first.
+  // Buffers alive at the peak, those of all layers joined, the largest first.
   struct Alive {
     std::string name;  // "layers.*.attn.core.y"
     std::string kind;  // "parameters", "gradients", "optimizer", "activations", "buffers"
@@ -112,14 +105,14 @@ class MemoryOfClass {
   std::vector<BufferId> kept_buffers_;
 };
 
-// Of every parameter, the bytes kept besides for each element: weights of fp8 products are kept in that type too, as
-// they are and transposed (Transformer Engine).
+// For every parameter, the additional bytes per element: weights of fp8 products are also kept in fp8, in both layouts
+// (Transformer Engine).
 IdVec<TensorId, std::int8_t> narrow_copies(const Program& program, const Graph& graph);
 
 // Bytes beyond what a program allocates, each with its source.
 struct MemoryOverheads {
-  Figure<double> fragmentation;  // of what comes and goes
-  Figure<Bytes> segment;         // the allocator asks the driver for multiples of this
+  Figure<double> fragmentation;  // of transient memory
+  Figure<Bytes> segment;         // the allocator requests multiples of this from the driver
   Figure<Bytes> context;         // driver, kernels and libraries
   Figure<Bytes> communicator;    // buffers of each communicator
 };
@@ -127,7 +120,8 @@ const MemoryOverheads& memory_overheads();
 
 // kept + (activations + buffers) · (1 + fragmentation), in whole segments.
 Bytes reserved_estimate(const HeldBytes& held);
-// Groups that a device of the class communicates in, each with buffers of its own; transfers between stages are one.
+// The number of groups in which a device of the class communicates, each with buffers of its own; all transfers between
+// stages count as one.
 int communicators_of(const CompiledStrategy& compiled, const MemoryClass& of);
 
 }  // namespace weft

@@ -2,17 +2,17 @@
 // recurrent and convolutional networks, and all pipeline schedules:
 //   ZeRO         a higher stage holds no more;
 //   micro-batch  a smaller one holds no more, their number the same;
-//   recompute    to compute more again holds no more: none ≥ selective ≥ full, none ≥ op ≥ full.
+//   recompute    more recomputation holds no more: none ≥ selective ≥ full, none ≥ op ≥ full.
 //
-// Three exceptions are true of the frameworks too, and bounded here:
-//   ZeRO-2  holds the gradients of a micro-batch whole until their bucket is full, and a part of their sum beside them.
-//           Where one bucket takes all gradients of a device, that is more than ZeRO-1's whole sums: by those parts.
-//   ZeRO-3  holds the units that are gathered whole, and a part of all weights beside them. Where a stage has no more
-//           layers than are gathered at a time, that is more than whole weights: by those parts. Where parameters are
-//           not flat, also by the buffers that a unit is copied out of, and its gradients into.
-//   full    recomputation of a layer brings back all of it at once, selective only the core of one attention. Where
-//           backward is split, what weight gradients read of the layers behind is held whatever is recomputed, and
-//           only that is left of the difference: one layer of one micro-batch.
+// Three exceptions hold for the frameworks too, and are bounded here:
+//   ZeRO-2  holds the unsharded gradients of a micro-batch until their bucket is full, and the shard of their sum. If
+//           one bucket has all gradients of a device, that exceeds ZeRO-1's unsharded sums by those shards.
+//   ZeRO-3  holds the gathered units unsharded, and the shard of all weights. If a stage has no more layers than are
+//           gathered at a time, that exceeds unsharded weights by those shards. If parameters are not flat, also by the
+//           buffers from which a unit is copied, and into which its gradients are.
+//   full    recomputation of a layer restores all of it at once, selective only the core of one attention. With a split
+//           backward pass, inputs of weight gradients of later layers are held in any case, and only the difference is
+//           left: one layer of one micro-batch.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -28,15 +28,15 @@ namespace {
 
 struct Peak {
   std::int64_t total = 0, activations = 0;     // of the fullest class of devices
-  std::int64_t gradients = 0, parameters = 0;  // kept from step to step, of the class that keeps the most
+  std::int64_t gradients = 0, parameters = 0;  // persistent, of the class that keeps the most
 };
 
 Result<Peak> peak_of(const PlanRequest& request) {
   WEFT_TRY(const Plan plan, make_plan(request));
   WEFT_TRY(const CompiledStrategy compiled, compile_plan(plan));
   Peak peak;
-  for (const MemoryClass& of : memory_classes(compiled, plan.cluster, plan.ranks())) {
-    const MemoryOfClass memory(compiled, plan.training, plan.stack, of);
+  for (const MemoryClass& of : memory_classes(compiled, plan.cluster(), plan.ranks())) {
+    const MemoryOfClass memory(compiled, plan.training(), plan.stack(), of);
     if (const HeldBytes held = memory.peak().held; held.total().value > peak.total) {
       peak.total = held.total().value;
       peak.activations = held.activations.value;
@@ -47,7 +47,7 @@ Result<Peak> peak_of(const PlanRequest& request) {
   return peak;
 }
 
-// Plans of which each holds no more than the one before.
+// A sequence of plans each of which should hold no more than the one before.
 struct Falling {
   PlanRequest base;
   std::vector<std::string> strategies = {};
@@ -63,7 +63,7 @@ bool splits_backward(const std::string& strategy) {
   return strategy.find("schedule=zb") != std::string::npos || strategy.find("schedule=dualpipe") != std::string::npos;
 }
 
-// Of the step to the i-th, by so many bytes more.
+// Whether the step to the i-th plan is a known exception, with an excess of so many bytes.
 bool is_true_exception(std::size_t i, std::int64_t excess, const std::vector<Peak>& peaks, const Falling& of) {
   const Peak &before = peaks[i - 1], &now = peaks[i];
   if (!of.by_zero)
@@ -74,7 +74,7 @@ bool is_true_exception(std::size_t i, std::int64_t excess, const std::vector<Pea
     const std::int64_t unit = before.parameters / of.layers_of_stage;
     return excess <= now.parameters + (flat ? 0 : 2 * unit) && of.layers_of_stage <= (flat ? 2 : 4);
   }
-  // A bucket is closed when it is full: the last gradient in it may be as large as the rest.
+  // A bucket is closed once it is full, so its last gradient may be as large as the rest.
   const std::int64_t bucket = std::max(stack->scatter_bucket.value.value, stack->gradient_bucket.value.value);
   return i == 2 && excess <= now.gradients && before.gradients <= 2 * bucket;
 }
@@ -121,7 +121,7 @@ void expect_falling(const std::vector<Falling>& all, Count& count) {
 
 struct ModelShape {
   const char* name;
-  int layers = 0;  // 0: it is neither cut into stages nor over tensor-parallel devices
+  int layers = 0;  // 0: neither pipeline nor tensor parallelism is used
 };
 // Some whose gradients are less than any bucket, some whose gradients fill many.
 const ModelShape kModels[] = {
@@ -158,7 +158,7 @@ TEST(MemoryLaws, AHigherZeroStageHoldsNoMore) {
     }
   Count count;
   expect_falling(all, count);
-  EXPECT_GT(count.exceptions, 0);  // they are met
+  EXPECT_GT(count.exceptions, 0);  // some occur
   EXPECT_LT(count.exceptions, count.steps / 20);
 }
 
@@ -180,7 +180,7 @@ TEST(MemoryLaws, ASmallerMicroBatchHoldsNoMore) {
   EXPECT_EQ(count.exceptions, 0);
 }
 
-// Every stack meets every schedule, and over the stacks so does every model.
+// Every stack is combined with every schedule, and over the stacks every model too.
 TEST(MemoryLaws, MoreRecomputationHoldsNoMore) {
   const char* const layouts[] = {"dp=8",
                                  "tp=2,dp=4",

@@ -1,4 +1,4 @@
-// What the kernels of an operator hold for themselves while it runs.
+// The workspace of an operator's kernels.
 #pragma once
 
 #include "graph/signature.h"
@@ -6,8 +6,8 @@
 
 namespace weft {
 
-// Bytes per element of the operator's largest operand. Fused kernels keep what is in between in registers; plain ones
-// in memory, mostly as fp32 copies of 16-bit operands.
+// Bytes per element of the operator's largest operand. Fused kernels keep intermediate values in registers; unfused
+// ones in memory, mostly as fp32 copies of 16-bit operands.
 double scratch_per_element(const Signature& signature, const SoftwareStack& stack);
 
 }  // namespace weft

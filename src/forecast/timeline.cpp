@@ -1,6 +1,7 @@
 #include "forecast/timeline.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "base/check.h"
@@ -8,7 +9,7 @@
 namespace weft {
 namespace {
 
-// Whether rows of experts go to them or come back.
+// Whether the collective dispatches rows to experts or combines them.
 bool exchanges_rows(const Program& program, const Graph& graph, const Communicate& communicate) {
   if (communicate.collective != Collective::AllToAll) return false;
   const auto routes = [&](OpId op) {
@@ -31,7 +32,7 @@ Activity activity_of(const Program& program, const Graph& graph, const Instructi
   if (!communicate) return Activity::Compute;
   if (instruction.stream == Stream::Data || instruction.mesh == program.world) return Activity::Data;
   if (exchanges_rows(program, graph, *communicate)) return Activity::Expert;
-  // What concerns experts among others is theirs, what concerns nothing but the context its own.
+  // A collective whose axes include an expert axis is Expert, one over context axes alone is Context.
   const Mesh& mesh = program.meshes[instruction.mesh];
   bool context = true;
   for (std::size_t axis = 0; axis < mesh.axes().size(); ++axis) {
@@ -43,7 +44,7 @@ Activity activity_of(const Program& program, const Graph& graph, const Instructi
   return context ? Activity::Context : Activity::Tensor;
 }
 
-// Waiting there is waiting for another stage.
+// Whether the span waits for another pipeline stage.
 bool joins_stages(const Program& program, const IdVec<InstructionId, Activity>& activities, const Span& span) {
   const InstructionId id(span.instruction);
   return activities[id] == Activity::Pipeline || program.instructions[id].mesh == program.world;

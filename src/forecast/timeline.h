@@ -1,5 +1,4 @@
-// A recorded run as tables, traces and drawings read it: every agent's tasks in time, and what the agent is doing at
-// every moment.
+// A recorded run for tables, traces and drawings: every agent's tasks in time, and what the agent does at every moment.
 #pragma once
 
 #include <array>
@@ -13,7 +12,7 @@
 
 namespace weft {
 
-// What an instruction is to a reader of times.
+// The category of an instruction in a breakdown of time.
 enum class Activity : std::uint8_t {
   Compute,    // of forward and backward
   Optimizer,  // of the step
@@ -35,14 +34,14 @@ struct Span {
   TaskId task;
   std::uint32_t instruction = 0;
   std::uint32_t play = 0;
-  std::uint32_t meeting_time = 0;  // how often its meeting was held before
+  std::uint32_t occurrence = 0;  // occurrence of its meeting, from 0
   Picoseconds issued = 0;
-  Picoseconds start = 0;  // takes its stream
-  Picoseconds work = 0;   // its work begins: in a meeting, when the last party has come
+  Picoseconds start = 0;  // it occupies its stream
+  Picoseconds work = 0;   // its work begins: in a meeting, when the last party has arrived
   Picoseconds end = 0;
 };
 
-// The workload and its recorded run, made easy to ask. Both outlive it. Cost: one look at every executed task.
+// Queries on a workload and its recorded run; both must outlive it. Cost: linear in the executed tasks.
 class Timeline {
  public:
   Timeline(const Workload& workload, const Run& run);
@@ -56,8 +55,8 @@ class Timeline {
     walk(agent, [&](std::uint32_t play, TaskId id, const Task& task, const TaskTimes& times) {
       Span span{id, task.label, play, 0, times.issued, times.start, times.start, times.end};
       if (task.meeting.valid()) {
-        span.meeting_time = held[task.meeting.index()]++;
-        span.work = begun_[task.meeting.index()][span.meeting_time];
+        span.occurrence = held[task.meeting.index()]++;
+        span.work = begun_[task.meeting.index()][span.occurrence];
       }
       visit(span);
     });
@@ -83,25 +82,25 @@ class Timeline {
 
   const Workload& workload_;
   const Run& run_;
-  std::vector<std::vector<Picoseconds>> begun_;  // per meeting and time it is held
+  std::vector<std::vector<Picoseconds>> begun_;  // per meeting and occurrence
 };
 
-// What an agent does from one change to the next.
+// What an agent does during a moment, an interval between two changes.
 enum class Doing : std::uint8_t {
-  Compute,      // whatever else goes on beside it
-  Communicate,  // and nothing computes: exposed
+  Compute,      // with or without overlapped communication
+  Communicate,  // without computation: exposed
   Bubble,       // waits for another stage
   Wait,         // waits in a collective for a slower device
-  HostBound,    // nothing is issued
-  Done,         // nothing is left
+  HostBound,    // the host has not issued a task
+  Done,         // no task is left
 };
 struct Moment {
   Picoseconds from = 0, to = 0;
   Doing doing = Doing::HostBound;
   const Span* span = nullptr;  // the task that computes, communicates or waits
 };
-// From 0 to `end` without gaps, in order. Of several that are true the first of the list counts; of several streams
-// the lowest. Cost: sorts the spans' ends.
+// Visits the moments from 0 to `end` in order, without gaps. If several apply, the first of Doing counts, and of
+// several streams the lowest. Cost: sorts the spans' ends.
 void for_each_moment(std::span<const Span> spans, const Agent& agent, const IdVec<InstructionId, Activity>& activities,
                      const Program& program, Picoseconds agent_end, Picoseconds end,
                      const std::function<void(const Moment&)>& visit);

@@ -13,10 +13,10 @@ namespace weft {
 // Stride, dilation and padding of the windows of a notation, one entry per windowed axis in order of appearance.
 struct WindowSizes {
   std::vector<std::int64_t> stride = {}, dilation = {}, pad_low = {}, pad_high = {};
-  bool ceil = false;  // a last, partly padded window counts
+  bool ceil = false;  // a last, partly padded window counts (ceil_mode)
 };
 
-// Words are lists separated by spaces.
+// The string fields are lists separated by spaces.
 struct Declaration {
   std::string notation;
   std::vector<std::pair<std::string, std::int64_t>> sizes = {};  // axes that the inputs' shapes alone do not determine

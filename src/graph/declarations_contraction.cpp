@@ -130,9 +130,8 @@ const OpEntry kOperators[] = {
     {OpKind::LstmCell, "lstm_cell", "",
      [](const Attrs&, Inputs) -> Result<Declaration> {
        return Declaration{
-           // a: the four gates (input, forget, cell, output). i, m: what is multiplied into them; the gates are not
-           // linear,
-           // so these stay whole.
+           // a: the four gates (input, forget, cell, output). i, m: the reduction axes; gates are not linear in their
+           // sums, so these stay whole.
            .notation = "x[b,i] h[b,m] c[b,n] wi[i,a.n] wh[m,a.n] bias[a.n] -> hn[b,n] cn[b,n] gates[b,a.n]",
            .sizes = {{"a", 4}},
            .whole = "a i m",

@@ -2,12 +2,11 @@
 //
 // The tokens of each of b samples form n groups of t. Within a group each token picks j of e experts; an expert takes
 // at most c rows of a group (its capacity), in token order. Dropless routing has no limit: c is then the average number
-// of rows, which stands for the true, data-dependent one.
+// of rows, instead of the true, data-dependent one.
 //
 // `groups` may be a product, groups=[2,4] where the sequence is cut into 2 parts and each again into 4 (context and
-// sequence parallelism): tokens x[b, n0.n1.t], expert buffers y[e, b, n0, n1, c, k]. As every cut of the tokens has a
-// dimension of the buffers to itself, tokens split in whatever way on one side and experts on the other are exactly an
-// all-to-all apart.
+// sequence parallelism): tokens x[b, n0.n1.t], expert buffers y[e, b, n0, n1, c, k]. As every cut of the tokens is a
+// dimension of its own in the buffers, resharding from split tokens to split experts is exactly one all-to-all.
 #include <fmt/format.h>
 
 #include "graph/declaration.h"
@@ -31,7 +30,7 @@ struct Groups {
   }
 };
 
-// The same with the sizes of what is routed: experts and their capacity.
+// The group axes, with the sizes of `experts` and `capacity`.
 Result<Groups> routing(std::string_view op, const Attrs& attrs) {
   const std::int64_t experts = attrs.integer("experts", 0), capacity = attrs.integer("capacity", 0);
   if (experts <= 0 || capacity <= 0)
@@ -129,7 +128,7 @@ const OpEntry kOperators[] = {
      "experts:int capacity:int groups:ints dropless:int expert_groups:int top_groups:int weighed:int",
      [](const Attrs& attrs, Inputs) -> Result<Declaration> {
        WEFT_TRY(const Groups groups, routing("combine", attrs));
-       if (attrs.integer("weighed", 0))  // the rows were weighed already: they are added up
+       if (attrs.integer("weighed", 0))  // the rows are multiplied by their weights already
          return Declaration{
              .notation = fmt::format("y[e,b,{1},c,k] index[b,{0}.t,j] -> z[b,{0}.t,k]", groups.product, groups.dims),
              .sizes = groups.sizes,

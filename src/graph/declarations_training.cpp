@@ -97,7 +97,7 @@ const OpEntry kOperators[] = {
      }},
     {OpKind::AccumulateLoss, "accumulate_loss", "",
      [](const Attrs&, Inputs) -> Result<Declaration> {
-       // Of micro-batches, each by its share of the step's tokens; over devices it stays the partial sum it is.
+       // Sums over micro-batches, each weighed by its share of the step's tokens; over devices it stays a partial sum.
        return Declaration{
            .notation = "acc[] loss[] weight[] -> out[]:f32",
            .sample = "",

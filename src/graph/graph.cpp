@@ -118,10 +118,11 @@ std::string module_key(ModuleId parent, std::string_view name) {
   return key;
 }
 
-// The names of operators and of leaves within their modules, looked up where the graph has them.
+// The names of operators and leaf tensors that are taken in each module: a hash set of indices; the names themselves
+// are read from the graph.
 class TakenNames {
  public:
-  // Of the operator or leaf that is added next; false when another has it.
+  // Takes the name for the operator or leaf that is added next; false if it is taken already.
   bool take(const Graph& graph, ModuleId module, std::string_view name, bool leaf) {
     return take(graph, module, name, leaf, leaf ? graph.tensors().size() : graph.ops().size());
   }
@@ -164,7 +165,7 @@ class TakenNames {
     }
   }
 
-  std::vector<Slot> slots_;  // a power of two of them, half of them free
+  std::vector<Slot> slots_;  // a power of two of them, at least half of them free
   std::size_t count_ = 0;
 };
 
@@ -255,7 +256,7 @@ GraphBuilder::Scope GraphBuilder::scope(ModuleId module) {
   return Scope(*this, previous);
 }
 
-// Names stand unquoted in text forms and globs, and dots separate modules.
+// Names are unquoted in text forms and globs, and dots separate modules.
 bool GraphBuilder::valid_name(std::string_view name, std::string_view what) {
   bool good = !name.empty();
   for (const char c : name)

@@ -1,6 +1,6 @@
 // The graph: what is computed. Built with a GraphBuilder, frozen, then shared as const.
 //
-// Tensors, operators and modules are columns indexed by typed ids; operators stand in topological order. Module names
+// Tensors, operators and modules are columns indexed by typed ids; operators are in topological order. Module names
 // form a tree ("layers.3.attn"); an operator's full name is its module's path and its own name, a tensor's is its
 // operator's and the operand's. Signatures are shared between operators that do the same on the same shapes.
 #pragma once
@@ -84,7 +84,7 @@ class Graph {
   std::span<const TensorId> inputs(OpId op) const { return slice(op_inputs_, input_start_, op.index()); }
   std::span<const TensorId> outputs(OpId op) const { return slice(op_outputs_, output_start_, op.index()); }
   std::span<const Use> uses(TensorId tensor) const { return slice(uses_, use_start_, tensor.index()); }
-  // What the graph is evaluated for: the loss; of a training graph also the numbers that a step ends with.
+  // The outputs of the graph: the loss; of a training graph also the scalar results of a step (training.h).
   const std::vector<TensorId>& results() const { return results_; }
 
   const Signature& signature(OpId op) const { return signatures_[ops_[op].signature]; }
@@ -163,11 +163,11 @@ class GraphBuilder {
 
   void result(TensorId tensor);
 
-  // What a tensor is, while building. An invalid id (after an error) gives f32[1].
+  // The type of a tensor, while building. An invalid id (after an error) gives f32[1].
   const TensorType& type(TensorId tensor) const;
   const Shape& shape(TensorId tensor) const { return type(tensor).shape; }
 
-  // Records a user's error, unless there is one already: for builders that check what operators cannot.
+  // Records a user's error, unless there is one already: for model builders with checks of their own.
   void fail(Error error);
   bool ok() const { return !error_; }
   const Error& error() const { return *error_; }

@@ -1,5 +1,6 @@
 // The proof of the axis algebra: every operator, forward and backward, executed shard by shard under every split it
 // allows, recombined by its layout rules, must give what the whole operator gives.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -56,7 +57,7 @@ std::vector<std::int64_t> placed_positions(const Placement& placement, std::int6
   return list;
 }
 
-// A shard holds what its placement says: one dimension cut, the others whole.
+// A shard holds what its placement describes: one dimension cut, the others whole.
 void expect_placed(const Placement& placement, const Operand& operand, const Block& block, const Axis& axis,
                    const AxisSlice& slice, const std::string& what) {
   for (std::size_t d = 0; d < operand.dims.size(); ++d) {
@@ -80,7 +81,7 @@ void expect_placed(const Placement& placement, const Operand& operand, const Blo
   }
 }
 
-// Combines the shards' blocks of one output as its placement says.
+// Combines the shards' blocks of one output according to its placement.
 std::vector<double> recombine(const Signature& signature, std::size_t output, const Placement& placement,
                               const std::vector<std::vector<Block>>& shards, const Shape& shape) {
   Block whole(shape);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 
 #include "base/check.h"
@@ -358,7 +359,7 @@ Result<Signature> make_signature(OpKind kind, const Attrs& attrs, std::span<cons
                    print(inputs[i]));
     ellipsis = count;
   }
-  bool elementwise = true;  // no operand has dimensions beside its ellipsis
+  bool elementwise = true;  // no operand has dimensions besides its ellipsis
   for (const auto* operands : {&notation.inputs, &notation.outputs})
     for (const NotationOperand& operand : *operands)
       if (operand.dims.size() > 1) elementwise = false;
@@ -421,7 +422,7 @@ Result<Signature> make_signature(OpKind kind, const Attrs& attrs, std::span<cons
     open = std::move(later);
   }
 
-  // Of outputs that do not say: the first floating input's, or that of integers that are moved about.
+  // The type of outputs that declare none: the first floating-point input's, else that of the integers being moved.
   DType dtype = inputs.empty() ? DType::F32 : inputs.back().dtype;
   for (auto input = inputs.rbegin(); input != inputs.rend(); ++input)
     if (is_floating(input->dtype)) dtype = input->dtype;
@@ -512,7 +513,7 @@ Signature gradient_signature(const Signature& forward, const Gradient& gradient)
     signature.outputs.back().local = {};
   }
 
-  // The same rules as forward, seen from the new outputs; what the declaration said of samples and whole axes stays.
+  // The same rules as forward, seen from the new outputs; the declared sample and whole axes stay.
   std::vector<std::string> sample, whole, parameter;
   for (const Axis& axis : forward.axes) {
     if (axis.kind == AxisKind::Sample) sample.push_back(axis.name);

@@ -1,4 +1,4 @@
-// Operators: each is declared once (declarations_*.cpp) by its index notation and a few words; everything else is
+// Operators: each is declared once (declarations_*.cpp) by its index notation and a few properties; everything else is
 // derived.
 //
 // Given a kind, its attributes and the types of its inputs, `make_signature` binds the axes and infers the outputs.
@@ -73,7 +73,7 @@ enum class OpKind : std::uint8_t {
   NonFinite,
   AddScalars,
   ClipCoefficient,
-  // given by the user
+  // declared by the user
   Opaque,
 };
 inline constexpr int kOpKinds = static_cast<int>(OpKind::Opaque) + 1;
@@ -101,7 +101,7 @@ struct Gradient {
   std::vector<std::string> reads;   // forward inputs or outputs by name, or "d" + an output
   std::vector<std::string> writes;  // "d" + an input
 };
-// The backward products of a forward signature; empty for what is not differentiable.
+// The backward products of a forward signature; empty for an operator that is not differentiable.
 std::vector<Gradient> gradients_of(const Signature& forward);
 
 // The signature of a backward product: operands and axes of the forward one, rearranged.

@@ -139,7 +139,7 @@ SplitVolume split_volume(const Signature& forward, int axis) {
       volume.halo.push_back({operand.name, fmt::format("{}·{}", rows, row), rows * row});
     };
     for (std::size_t i = 0; i < rule.inputs.size(); ++i) {
-      // Backward products find the halo of what was saved still there.
+      // Backward products read saved tensors, whose halo the forward pass has already fetched.
       if (signature.gradient.empty() || signature.inputs[i].name[0] == 'd')
         add_halo(signature.inputs[i], rule.inputs[i]);
     }

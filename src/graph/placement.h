@@ -4,7 +4,7 @@
 //   split an axis that an input lacks               → the input is replicated
 //   split an axis that an output lacks              → the output is partial, combined by its reducer
 //
-// A layout on a mesh of several axes is one placement per mesh axis (src/strategy); the rules act on each
+// A layout on a mesh of several axes (layout/layout.h) follows from one placement per mesh axis; the rules act on each
 // independently.
 #pragma once
 
@@ -58,11 +58,12 @@ bool splittable(const Signature& signature, int axis);
 LayoutRule split_rule(const Signature& signature, int axis);
 // Every rule of the operator: nothing split, each splittable axis, each group of inputs it is linear in.
 std::vector<LayoutRule> layout_rules(const Signature& signature);
-// The rule whose inputs are exactly these (halos apart); none when the inputs must be resharded first.
+// The rule whose inputs are exactly these (ignoring halos); none when the inputs must be resharded first.
 std::optional<LayoutRule> rule_for(const Signature& signature, std::span<const Placement> inputs);
 
-// What splitting an axis of a forward operator n ways communicates over forward and backward, symbolically (SMSG):
-// every tensor that lacks the axis is all-reduced once, 2(n−1)/n of it sent by each device; windows exchange halos.
+// The communication volume, forward and backward, of splitting an axis of a forward operator n ways, symbolically
+// (SMSG): every tensor that lacks the axis is all-reduced once, 2(n−1)/n of it sent by each device; windows exchange
+// halos.
 struct VolumeTerm {
   std::string operand;     // "y" or "dw"
   std::string expression;  // "k·n"

@@ -1,11 +1,11 @@
-// Tensors whose rows are tokens on their way to experts or back.
+// Tensors whose rows are tokens dispatched to experts or combined from them.
 #pragma once
 
 #include "graph/graph.h"
 
 namespace weft {
 
-// The operator that routes a tensor's rows to experts or back: what made it, else what reads it. Invalid: nothing does.
+// The Dispatch or Combine operator that produces the tensor, else one that reads it; invalid if there is none.
 OpId routed_by(const Graph& graph, TensorId rows);
 
 }  // namespace weft

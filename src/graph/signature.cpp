@@ -62,7 +62,7 @@ Flops contraction_flops(const Signature& signature) {
 }
 
 Flops pointwise_flops(const Signature& signature) {
-  // Over the largest operand that is data; weights count only where there is nothing else (optimizer steps, norms of
+  // Over the largest operand that is not a weight; weights count only if there are no others (optimizer steps, norms of
   // gradients).
   std::int64_t data = 1, any = 1;
   for (int i = 0; i < signature.operand_count(); ++i) {
@@ -141,7 +141,7 @@ std::pair<std::int64_t, std::int64_t> window_range(const Signature& signature, c
   WEFT_CHECK(slice.outer == 1, "windowed axes split into contiguous ranges");
   if (slice.begin == slice.end) return {0, 0};
   const Axis& axis = signature.axes[static_cast<std::size_t>(dim.factors[0])];
-  // A whole axis touches the whole dimension, so that the borders that no window reaches still belong to somebody.
+  // A whole axis touches the whole dimension, so that borders that no window reaches still belong to a shard.
   if (slice.begin == 0 && slice.end == axis.size) return {0, dim.size};
   const std::int64_t first = dim.window.stride * slice.begin - dim.window.pad_low;
   const std::int64_t last =

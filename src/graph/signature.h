@@ -54,7 +54,7 @@ struct Signature {
   std::vector<Axis> axes;
   std::vector<Operand> inputs, outputs;
   std::vector<AxisSet> contractions;  // each one a sum of products over these axes: 2·Π sizes FLOPs
-  double pointwise_per_element = 0;   // other arithmetic per element of the data, counted apart
+  double pointwise_per_element = 0;   // other arithmetic per element of the data, not in `contractions`
   // Sets of inputs in which the operator is jointly linear: these partial, the others replicated → outputs partial.
   // Bit i stands for input i; all bits set for all inputs, however many.
   std::vector<std::uint64_t> linear_in;

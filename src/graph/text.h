@@ -1,4 +1,4 @@
-// The readable text form of a graph, one line per tensor given and per operator; parse_graph(print(g)) == g.
+// The readable text form of a graph: one line per leaf tensor and one per operator; parse_graph(print(g)) == g.
 //
 //   graph tiny
 //   input x bf16[4,8]
@@ -24,7 +24,7 @@ struct PrintOptions {
 };
 std::string print(const Graph& graph, const PrintOptions& options = {});
 
-// `file` stands in error messages: "model.weft:12: …". Cost: linear in the text.
+// `file` appears in error messages: "model.weft:12: …". Cost: linear in the text.
 Result<Graph> parse_graph(std::string_view text, std::string_view file);
 
 }  // namespace weft

@@ -99,7 +99,7 @@ class BackwardBuilder {
     add(loss_, entering);
   }
 
-  // One more term of the gradient of `tensor`. Parameters accumulate at once, so that the term can be freed.
+  // Adds a term to the gradient of `tensor`. Parameters accumulate it immediately, so that the term can be freed.
   void add(TensorId tensor, TensorId gradient) {
     if (graph().tensors()[tensor].kind == TensorKind::Parameter)
       accumulate(tensor, gradient);
@@ -143,7 +143,7 @@ class BackwardBuilder {
   }
 
   void backward_of(OpId op) {
-    // Copies, in lists that serve every operator: the graph grows meanwhile.
+    // Copies, in lists reused for every operator: adding operators moves the graph's own.
     std::vector<TensorId>&inputs = inputs_, &outputs = outputs_, &output_gradients = output_gradients_;
     inputs.assign(graph().inputs(op).begin(), graph().inputs(op).end());
     outputs.assign(graph().outputs(op).begin(), graph().outputs(op).end());
@@ -174,7 +174,7 @@ class BackwardBuilder {
       });
       if (!wanted) continue;
 
-      // Gradients of outputs that nobody used are left out of what the product reads.
+      // Gradients of unused outputs are left out of the product's inputs.
       std::vector<TensorId>& reads = reads_;
       reads.clear();
       std::vector<std::size_t> left_out;
@@ -228,7 +228,7 @@ class BackwardBuilder {
     return builder_.op(kind, std::move(name), inputs, std::move(attrs), Phase::Step);
   }
 
-  // The sums over all devices, taken together. Back comes one factor for all gradients, of clipping and loss scaling.
+  // Adds the sums over all devices as one operator; gives the factor of all gradients, from clipping and loss scaling.
   std::optional<TensorId> sum_over_all() {
     std::vector<TensorId> terms = {loss_sum_};
     std::vector<std::int64_t> counts = {1};
@@ -332,7 +332,7 @@ class BackwardBuilder {
   IdVec<SignatureId, std::vector<Gradient>> gradients_;
   std::vector<std::pair<TensorId, TensorId>> accumulated_;
   std::vector<TensorId> inputs_, outputs_, output_gradients_, reads_, targets_;  // of the operator at hand
-  // Of a parameter's gradient: how many have been added, and where in `accumulated_` their sum is.
+  // Of a parameter's gradient: how many terms have been added, and where in `accumulated_` their sum is.
   struct Terms {
     std::size_t count = 0, at = 0;
   };
@@ -351,7 +351,7 @@ std::vector<TensorId> saved_tensors(const TrainingGraph& training, const Recompu
   const auto save = [&](TensorId id) {
     if (graph.tensors()[id].kind == TensorKind::Activation) saved[graph.tensors()[id].storage] = 1;
   };
-  // A region below everything that is trained has no backward products and is not computed again.
+  // A region before every trained parameter has no backward products and is not recomputed.
   std::set<int> differentiated;
   for (const Op& op : graph.ops())
     if (op.phase == Phase::Backward) differentiated.insert(regions.of(op.forward));

@@ -1,15 +1,15 @@
 // The training graph: a forward graph with its backward pass, gradient accumulation and optimizer step.
 //
-// Given a frozen forward graph whose first result is a scalar loss; back comes one graph in three phases. Backward
-// products are operators of their own ("layers.3.fc1@grad_weight") that name what they read of the forward pass, so
-// what must be kept (saved tensors) is simply what they read. Cost: O(operators).
+// Given a frozen forward graph whose first result is a scalar loss, it makes one graph in three phases. Backward
+// products are operators of their own ("layers.3.fc1@grad_weight") whose inputs include tensors of the forward pass:
+// these inputs are the saved tensors. Cost: O(operators).
 //
-// Numbers that enter and leave. With every micro-batch comes `loss_weight`, its share of the step's tokens (1/m of m
-// alike): it weighs the micro-batch's loss and is the gradient that enters backward. With every step come
+// Scalar inputs and results. Every micro-batch has `loss_weight`, its share of the step's tokens (1/m for m equal
+// micro-batches): it weighs the micro-batch's loss and is the gradient that enters backward. Every step has
 // `optimizer.step`, which counts the steps taken from 1, `optimizer.learning_rate` and, with loss scaling,
-// `optimizer.loss_scale`. A step ends with `optimizer.sums.loss`, the mean loss of the global batch; with clipping also
-// `squares`, the square of the gradients' norm (of the scaled ones, where the loss is scaled); with loss scaling also
-// `non_finite`: above 0 the step was skipped, its number is used again and the loss scale lowered.
+// `optimizer.loss_scale`. The results of a step are `optimizer.sums.loss`, the mean loss of the global batch; with
+// clipping also `squares`, the squared norm of the gradients (of the scaled ones with loss scaling); with loss scaling
+// also `non_finite`: above 0 the step was skipped, its number is used again and the loss scale lowered.
 #pragma once
 
 #include <optional>
@@ -33,28 +33,28 @@ struct TrainingOptions {
   // fp16: the loss is multiplied by a scale and the gradients divided by it; a step in which one of them is not finite
   // changes nothing.
   bool loss_scaling = false;
-  // Parameters that are not trained: they have no gradient and no optimizer state, and nothing is differentiated that
-  // only they would need.
+  // Parameters that are not trained: they have no gradient and no optimizer state, and backward products that only they
+  // would need are left out.
   std::vector<TensorId> frozen = {};
 };
 
 struct TrainingGraph {
   Graph graph;
-  OpId first_backward, first_step;  // operators before, between and after: forward, backward, step
+  OpId first_backward, first_step;  // [0, first_backward) forward, then backward, from first_step on the step
   std::vector<std::pair<TensorId, TensorId>> accumulated;  // parameter → its gradient after the last accumulation
 };
 
-// Whether a state adds up the losses of micro-batches.
+// Whether `state` accumulates the losses of micro-batches.
 bool sums_losses(const Graph& graph, TensorId state);
 
 Result<TrainingGraph> make_training_graph(Graph forward, const TrainingOptions& options = {});
 
-// Forward operators whose outputs are not kept but computed again in the backward pass, by region: operators of one
+// Forward operators whose outputs are not saved but computed again in the backward pass, by region: the operators of a
 // region are recomputed together, before the first backward product of any of them, from the tensors that enter the
-// region and from what those of its operators have made that are kept.
+// region and from the outputs of its kept operators.
 struct RecomputeRegions {
-  IdVec<OpId, int> region;  // −1: in none, kept
-  IdVec<OpId, char> kept;   // of a region, but not computed again
+  IdVec<OpId, int> region;  // −1: in no region, outputs are saved as needed
+  IdVec<OpId, char> kept;   // operators of a region whose outputs are saved, not recomputed
 
   static RecomputeRegions none(const Graph& graph) {
     return {IdVec<OpId, int>(graph.ops().size(), -1), IdVec<OpId, char>(graph.ops().size(), 0)};

@@ -17,13 +17,13 @@ constexpr double kShortSpan = 0.02;  // of a pass: communication that is not loo
 
 }  // namespace
 
-Composer::Composer(const PlanProblem& problem, const CostModel& cost, double headroom)
+Composer::Composer(const PlanProblem& problem, const CostModel& cost)
     : problem_(problem),
       cost_(cost),
-      interference_(cost.interference(problem.cluster.spec(DeviceId(0)))),
+      interference_(cost.interference(problem.cluster().spec(DeviceId(0)))),
       groups_(problem, cost) {
-  const Bytes capacity = capacity_of(problem.cluster.spec(problem.device_at(0)));
-  budget_ = capacity.value > 0 ? memory_budget(capacity, headroom).value : std::numeric_limits<std::int64_t>::max();
+  const Bytes budget = problem.job->memory_budget_of(problem.device_at(0));
+  budget_ = budget.value > 0 ? budget.value : std::numeric_limits<std::int64_t>::max();
 }
 
 BlockShape Composer::shape_of(const HybridPlan& plan) {
@@ -40,7 +40,7 @@ void Composer::prepare(std::span<const HybridPlan> plans, int threads) {
   const std::vector<BlockShape> shapes(fresh.begin(), fresh.end());
   std::vector<std::optional<BlockCosts>> found(shapes.size());
   for_each_index(shapes.size(), threads, 1, [&](std::size_t i) {
-    if (Result<BlockCosts> costs = probe_block(problem_, cost_, shapes[i], plans_); costs.ok())
+    if (Result<BlockCosts> costs = probe_block(problem_, cost_, shapes[i], graphs_); costs.ok())
       found[i] = std::move(costs).value();
   });
   for (std::size_t i = 0; i < shapes.size(); ++i) blocks_.emplace(shapes[i], std::move(found[i]));
@@ -168,8 +168,8 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
   const auto at = [&](std::int32_t i) -> const SectionCost& {
     return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
   };
-  const SoftwareStack& stack = problem_.stack;
-  const bool tied = problem_.model.tied_embeddings && plan.pp > 1;
+  const SoftwareStack& stack = problem_.stack();
+  const bool tied = problem_.model().tied_embeddings && plan.pp > 1;
   int communicators = (plan.tp > 1) + (plan.pp > 1) + (tied ? 1 : 0);
   // Of activations over the context, of tokens over the experts, of gradients over all replicas (dense ones, and those
   // of experts) and over the copies.
@@ -269,7 +269,7 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
 // From every device to the one `distance` ranks further. What a group of them in one node will hold alike may be sent
 // to each in part, while they gather it from one another.
 double Composer::sent(std::int64_t distance, std::int64_t bytes, const StridedGroup& alike) const {
-  const StridedGroup gathering = problem_.stack.p2p_in_parts.value ? alike : StridedGroup{};
+  const StridedGroup gathering = problem_.stack().p2p_in_parts.value ? alike : StridedGroup{};
   const std::lock_guard lock(mutex_);
   const auto [found, fresh] = transfers_.try_emplace({distance, bytes, gathering}, 0);
   if (fresh)
@@ -293,7 +293,7 @@ double Composer::begun(const HybridPlan& plan, const SectionCost& cost) { return
 
 void Composer::play_replicas(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data,
                              const Stages& stages, StageWork& work) const {
-  const SoftwareStack& stack = problem_.stack;
+  const SoftwareStack& stack = problem_.stack();
   const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
   const auto at = [&](std::int32_t i) -> const SectionCost& {
     return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
@@ -345,7 +345,7 @@ void Composer::play_replicas(const HybridPlan& plan, const BlockCosts& block, co
   const bool rest = plan.zero == 3 && stages.sections.size() == 1;
   if (rest) {
     StreamSection &first = streamed.front(), &last = streamed.back();
-    if (problem_.model.tied_embeddings && stack.reshard_after_forward.value)
+    if (problem_.model().tied_embeddings && stack.reshard_after_forward.value)
       for (const StreamGather& piece : first.gathers) last.gathers.push_back({0, piece.forward, 0, 0});
     for (StreamGather& piece : last.gathers)
       if (piece.forward > 0) first.gathers.push_back({std::exchange(piece.forward, 0), 0, 0, 0});
@@ -372,7 +372,7 @@ void Composer::play_replicas(const HybridPlan& plan, const BlockCosts& block, co
 
 const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data,
                                              const Stages& stages) const {
-  const SoftwareStack& stack = problem_.stack;
+  const SoftwareStack& stack = problem_.stack();
   const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
   const auto at = [&](std::int32_t i) -> const SectionCost& {
     return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
@@ -425,7 +425,7 @@ const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const Block
 
 void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const ReplicaData& data, const Stages& stages,
                          const PipelineClock& clock, double bound_above, Composition& made) const {
-  const SoftwareStack& stack = problem_.stack;
+  const SoftwareStack& stack = problem_.stack();
   const PipelineTable& table = clock.table();
   const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
   const auto at = [&](std::int32_t i) -> const SectionCost& {
@@ -468,7 +468,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     return 0;
   };
   const int first_rank = rank_of(0), last_rank = rank_of(last_stage);
-  const bool tied = problem_.model.tied_embeddings && first_rank != last_rank && block.before.dense.gradients > 0;
+  const bool tied = problem_.model().tied_embeddings && first_rank != last_rank && block.before.dense.gradients > 0;
   double summed = 0;
 
   // Gradients: reduced beside the last micro-batch's backward pass, or after it.

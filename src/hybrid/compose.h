@@ -45,7 +45,7 @@ struct Composition {
 class Composer {
  public:
   // All are kept by reference.
-  Composer(const PlanProblem& problem, const CostModel& cost, double headroom = kHeadroom);
+  Composer(const PlanProblem& problem, const CostModel& cost);
 
   // Probes the shapes of these plans, on so many threads. Plans whose shape does not compile cannot be composed.
   void prepare(std::span<const HybridPlan> plans, int threads);
@@ -115,7 +115,7 @@ class Composer {
   std::int64_t budget_ = 0;
   Interference interference_;
   std::map<BlockShape, std::optional<BlockCosts>> blocks_;
-  SharedPlans plans_{64};
+  GraphCache graphs_{64};
   mutable GroupCosts groups_;
   mutable PipelineTables tables_;
   mutable std::mutex mutex_;

@@ -51,7 +51,7 @@ Composer::Least Composer::least_of(const HybridPlan& plan, const SectionCost& co
   const double differentiated = cost.backward - (every_time ? cost.accumulate : 0);
   double forward = scale * cost.forward, backward = scale * differentiated;
   if (!every_time) return {forward + backward, 0, 0};
-  const SoftwareStack& stack = problem_.stack;
+  const SoftwareStack& stack = problem_.stack();
   const double alone = forward + backward;
   const bool again = plan.zero == 3 && stack.reshard_after_forward.value;
   thread_local std::vector<Said> gathers, reduces;

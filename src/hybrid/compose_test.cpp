@@ -1,6 +1,7 @@
 // Composition held to the simulator: the same plans judged both ways.
 #include "hybrid/compose.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +29,7 @@ void compare(const PlanRequest& request, int samples, Errors& errors, const Spac
   const Result<PlanProblem> problem = pose(request);
   ASSERT_TRUE(problem.ok()) << problem.error().message;
   ASSERT_TRUE(problem->layers.simple);
-  const AnalyticCost cost(problem->stack);
+  const AnalyticCost cost(problem->stack());
   Composer composer(*problem, cost);
   HybridSpace space = enumerate_space(*problem, options);
   std::erase_if(space.plans, [&](const HybridPlan& plan) { return !wanted(plan); });
@@ -37,8 +38,9 @@ void compare(const PlanRequest& request, int samples, Errors& errors, const Spac
     const HybridPlan& plan = space.plans[rng.below(space.plans.size())];
     composer.prepare({&plan, 1}, 1);
     const std::optional<Composition> made = composer.compose(plan);
-    const std::string strategy = shorthand_of(parallelism_of(plan, problem->layers));
-    const Result<Judged> judged = judge_strategy(*problem, cost, strategy);
+    const std::string strategy = print(shorthand_of(parallelism_of(plan, problem->layers)));
+    const Result<Judged> judged =
+        judge_strategy(*problem, cost, choose_strategy(parallelism_of(plan, problem->layers)));
     ASSERT_EQ(made.has_value(), judged.ok()) << strategy << "\n" << (judged.ok() ? "" : judged.error().message);
     if (!made) continue;
     const double time = made->step_s / judged->forecast.step_s - 1;
@@ -128,13 +130,13 @@ TEST(Compose, TheBoundOfExpertsSpreadByThemselvesHolds) {
   const Result<PlanProblem> problem =
       pose({.model = "mixtral-8x7b", .cluster = "dgx-h100:4", .strategy = "", .global_batch = 64, .seq = 4096});
   ASSERT_TRUE(problem.ok()) << problem.error().message;
-  const AnalyticCost cost(problem->stack);
+  const AnalyticCost cost(problem->stack());
   Composer composer(*problem, cost);
   const HybridPlan plan{
       .tp = 8, .ep = 2, .dp = 4, .micro_batch = 16, .zero = 3, .sequence_parallel = true, .recompute = {}};
   composer.prepare({&plan, 1}, 1);
   const std::optional<Composition> made = composer.compose(plan);
-  const Result<Judged> judged = judge_strategy(*problem, cost, shorthand_of(parallelism_of(plan, problem->layers)));
+  const Result<Judged> judged = judge_strategy(*problem, cost, choose_strategy(parallelism_of(plan, problem->layers)));
   ASSERT_TRUE(made && judged.ok());
   EXPECT_LE(made->bound_s, judged->forecast.step_s);
 }
@@ -145,16 +147,17 @@ TEST(Compose, OrdersPlansOfBertAsTheSimulatorDoes) {
   const Result<PlanProblem> problem =
       pose({.model = "bert-large:layers=48", .cluster = "a40x4:4", .strategy = "", .global_batch = 16, .seq = 512});
   ASSERT_TRUE(problem.ok()) << problem.error().message;
-  const AnalyticCost cost(problem->stack);
+  const AnalyticCost cost(problem->stack());
   Composer composer(*problem, cost);
   std::vector<std::pair<double, double>> times;
   for (std::int32_t tp = 1; tp <= 16; tp *= 2)
     for (std::int32_t pp = 1; tp * pp <= 16; pp *= 2) {
       const HybridPlan plan{.tp = tp, .pp = pp, .dp = 16 / tp / pp, .micro_batches = tp * pp};
-      const std::string strategy = shorthand_of(parallelism_of(plan, problem->layers));
+      const std::string strategy = print(shorthand_of(parallelism_of(plan, problem->layers)));
       composer.prepare({&plan, 1}, 1);
       const std::optional<Composition> made = composer.compose(plan);
-      const Result<Judged> judged = judge_strategy(*problem, cost, strategy);
+      const Result<Judged> judged =
+          judge_strategy(*problem, cost, choose_strategy(parallelism_of(plan, problem->layers)));
       ASSERT_TRUE(made && judged.ok()) << strategy;
       times.emplace_back(judged->forecast.step_s, made->step_s);
       EXPECT_NEAR(times.back().second / times.back().first, 1, 0.05) << strategy;
@@ -177,13 +180,13 @@ TEST(Compose, RecomputingTheWidestProductsIsBetweenKeepingThemAndRecomputingAll)
         .stack = "maxtext"}}) {
     const Result<PlanProblem> problem = pose(request);
     ASSERT_TRUE(problem.ok()) << problem.error().message;
-    const AnalyticCost cost(problem->stack);
+    const AnalyticCost cost(problem->stack());
     Composer composer(*problem, cost);
     const HybridSpace space = enumerate_space(*problem, {.recompute = {PlanRecompute::OpAndWide}});
     Rng rng(20240301);
     for (int i = 0; i < 12; ++i) {
       const HybridPlan& plan = space.plans[rng.below(space.plans.size())];
-      const std::string strategy = request.model + " " + shorthand_of(parallelism_of(plan, problem->layers));
+      const std::string strategy = request.model + " " + print(shorthand_of(parallelism_of(plan, problem->layers)));
       std::vector<Composition> made;
       for (const PlanRecompute recompute : {PlanRecompute::Op, PlanRecompute::OpAndWide, PlanRecompute::Full}) {
         HybridPlan relative = plan;

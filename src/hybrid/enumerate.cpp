@@ -31,7 +31,7 @@ class Enumeration {
         cost_(cost),
         options_(options),
         clock_(options.budget),
-        composer_(problem, cost, options.judge.headroom),
+        composer_(problem, cost),
         composed_(problem.layers.simple && problem.regular) {}
 
   Result<PlanOutcome> run() {
@@ -70,9 +70,9 @@ class Enumeration {
     options.recompute = {PlanRecompute::None};
     if (problem_.layers.count() > 0) options.recompute.push_back(PlanRecompute::Full);  // layer by layer
     options.context = {ContextMode::Gather};
-    options.least_context = problem_.model.seq;
+    options.least_context = problem_.model().seq;
     options.light_ends = options.hybrid_sharding = false;
-    if (!problem_.model.counts_tokens) options.most_micro_batch = 512;
+    if (!problem_.model().counts_tokens) options.most_micro_batch = 512;
     return options;
   }
 
@@ -91,8 +91,8 @@ class Enumeration {
     std::vector<std::optional<Judged>> judged(indices.size());
     std::vector<std::string> problems(indices.size());
     for_each_index(indices.size(), options_.threads, 1, [&](std::size_t i) {
-      const std::string strategy = shorthand_of(parallelism_of(plans_[indices[i]], problem_.layers));
-      Result<Judged> result = judge_strategy(problem_, cost_, strategy, options_.judge, &graphs_);
+      const Parallelism parallelism = parallelism_of(plans_[indices[i]], problem_.layers);
+      Result<Judged> result = judge_strategy(problem_, cost_, choose_strategy(parallelism), &graphs_);
       if (result.ok())
         judged[i] = std::move(result).value();
       else
@@ -459,7 +459,8 @@ class Enumeration {
     for (std::size_t i : order_) {  // fastest first
       if (results_[i]->memory >= least) continue;
       least = results_[i]->memory;
-      outcome_.front.push_back({shorthand_of(parallelism_of(plans_[i], problem_.layers)), results_[i]->step_s, least});
+      outcome_.front.push_back(
+          {print(shorthand_of(parallelism_of(plans_[i], problem_.layers))), results_[i]->step_s, least});
     }
   }
 
@@ -468,7 +469,7 @@ class Enumeration {
   const EnumerateOptions& options_;
   const SearchClock clock_;
   Composer composer_;
-  SharedPlans graphs_{4};  // of whole models
+  GraphCache graphs_{4};  // of whole models
   const bool composed_;
   PlanOutcome outcome_;
   std::vector<HybridPlan> plans_;

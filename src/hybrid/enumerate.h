@@ -22,7 +22,6 @@ namespace weft {
 struct EnumerateOptions {
   SpaceOptions space = {};
   SearchBudget budget = {};
-  JudgeOptions judge = {};
   int threads = 0;      // 0: all cores
   std::size_t top = 5;  // plans to return
   OnProgress progress = {};

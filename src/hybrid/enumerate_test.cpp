@@ -25,7 +25,7 @@ struct Found {
 
 Result<Found> find(const PlanRequest& request, const EnumerateOptions& options = {}) {
   WEFT_TRY(PlanProblem problem, pose(request));
-  const AnalyticCost cost(problem.stack);
+  const AnalyticCost cost(problem.stack());
   WEFT_TRY(PlanOutcome outcome, enumerate(problem, cost, options));
   return Found{std::move(problem), std::move(outcome)};
 }
@@ -131,7 +131,7 @@ TEST(HybridSpace, EveryPlanHasTheBatchAndTheDevicesAsked) {
     const Parallelism parallelism = parallelism_of(plan, problem->layers);
     EXPECT_EQ(parallelism.world(), 32);
     EXPECT_EQ(parallelism.global_batch(), 96);
-    EXPECT_TRUE(seen.insert(plan).second) << shorthand_of(parallelism);
+    EXPECT_TRUE(seen.insert(plan).second) << print(shorthand_of(parallelism));
   }
 }
 
@@ -142,11 +142,11 @@ TEST(HybridSpace, TheShorthandOfAPlanIsReadBack) {
   const HybridSpace space = enumerate_space(*problem);
   for (std::size_t i = 0; i < space.plans.size(); i += 97) {
     const Parallelism parallelism = parallelism_of(space.plans[i], problem->layers);
-    const Result<Shorthand> words = parse_shorthand(shorthand_of(parallelism));
+    const Result<Shorthand> words = parse_shorthand(print(shorthand_of(parallelism)));
     ASSERT_TRUE(words.ok()) << words.error().message;
     const Result<Parallelism> read = complete(*words, 32, {.global_batch = 64});
     ASSERT_TRUE(read.ok()) << read.error().message;
-    EXPECT_EQ(*read, parallelism) << shorthand_of(parallelism);
+    EXPECT_EQ(*read, parallelism) << print(shorthand_of(parallelism));
   }
 }
 

@@ -10,7 +10,7 @@ namespace {
 bool own_nics(const PlanProblem& problem) {
   std::vector<int> rails;
   for (std::int64_t device = 0; device < problem.per_node; ++device)
-    rails.push_back(problem.cluster.rail_of(problem.device_at(device)));
+    rails.push_back(problem.cluster().rail_of(problem.device_at(device)));
   std::sort(rails.begin(), rails.end());
   return std::adjacent_find(rails.begin(), rails.end()) == rails.end();
 }
@@ -92,7 +92,7 @@ const GroupCost& GroupCosts::group(Collective collective, const JointShape& shap
     }
     std::vector<DeviceId> devices;
     for (std::int64_t rank : ranks) devices.push_back(problem_.device_at(rank));
-    return make_communicator(problem_.cluster, devices, collective);
+    return make_communicator(problem_.cluster(), devices, collective);
   };
   std::int64_t reach = 0;  // from the first member to the last
   for (const StridedGroup& axis : shape.axes()) reach += (axis.size - 1) * axis.stride;
@@ -106,7 +106,7 @@ const GroupCost& GroupCosts::group(Collective collective, const JointShape& shap
       if (leads && first + reach < problem_.devices) beside.push_back(members(first));
     }
   }
-  return found->second = GroupCost(problem_.cluster, cost_, members(0), beside);
+  return found->second = GroupCost(problem_.cluster(), cost_, members(0), beside);
 }
 
 const GroupCost& GroupCosts::pair(std::int64_t distance) {
@@ -115,11 +115,11 @@ const GroupCost& GroupCosts::pair(std::int64_t distance) {
   if (!fresh) return found->second;
   std::vector<Communicator> beside;
   const auto from = [&](std::int64_t device) {
-    return make_transfer(problem_.cluster, problem_.device_at(device), problem_.device_at(device + distance));
+    return make_transfer(problem_.cluster(), problem_.device_at(device), problem_.device_at(device + distance));
   };
   for (std::int64_t device = 1; device < std::min(problem_.per_node, problem_.devices - distance); ++device)
     beside.push_back(from(device));
-  return found->second = GroupCost(problem_.cluster, cost_, from(0), beside);
+  return found->second = GroupCost(problem_.cluster(), cost_, from(0), beside);
 }
 
 GroupCost::Taken GroupCosts::collective(Collective collective, const JointShape& shape, std::int64_t bytes) {

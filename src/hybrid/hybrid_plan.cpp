@@ -93,36 +93,4 @@ std::optional<HybridPlan> hybrid_plan_of(const Parallelism& parallelism, const L
   return std::nullopt;
 }
 
-std::string shorthand_of(const Parallelism& plan) {
-  Shorthand words;
-  words.tp = plan.tp;
-  words.pp = plan.pp;
-  words.dp = plan.dp;
-  if (plan.cp > 1) words.cp = plan.cp, words.cp_mode = plan.cp_mode;
-  if (plan.ep > 1) words.ep = plan.ep;
-  if (plan.etp < plan.tp) words.etp = plan.etp;
-  if (plan.h > 1) words.h = plan.h;
-  if (plan.w > 1) words.w = plan.w;
-  const bool hybrid = plan.fsdp < plan.dp;
-  if (hybrid) {
-    words.fsdp = plan.fsdp;
-    words.replicate = plan.dp / plan.fsdp;
-    words.dp.reset();
-  } else {
-    words.zero = plan.zero;
-  }
-  if (plan.tp > 1) words.sp = plan.sequence_parallel ? 1 : 0;
-  if (plan.recompute != Recompute::None) words.recompute = plan.recompute;
-  words.mbs = plan.micro_batch;
-  const PipelineSchedule* schedule = find_schedule(plan.schedule);
-  if (plan.vpp > 1 && schedule && schedule->chunks == 0) words.vpp = plan.vpp;
-  if (plan.pp > 1 && plan.schedule != "1f1b" && plan.schedule != "interleaved") words.schedule = plan.schedule;
-  words.stages = plan.stages;
-  words.order = plan.order;
-  words.full = plan.full;
-  words.offload = plan.offload;
-  if (plan.tables) words.tables = 1;
-  return print(words);
-}
-
 }  // namespace weft

@@ -57,7 +57,5 @@ RecomputeWords words_of(PlanRecompute recompute, const LayerPattern& layers);
 Parallelism parallelism_of(const HybridPlan& plan, const LayerPattern& layers);
 // The plan of a parallelism; none: it has something that no plan of the space has.
 std::optional<HybridPlan> hybrid_plan_of(const Parallelism& parallelism, const LayerPattern& layers);
-// "tp=4,pp=4,dp=8,vpp=5,zero=1,sp=1,mbs=1": what `weft simulate --strategy` takes.
-std::string shorthand_of(const Parallelism& parallelism);
 
 }  // namespace weft

@@ -18,7 +18,7 @@ class HybridProblem {
   // Of some plans drawn at random, the one that has most in common.
   HybridPlan neighbour(const HybridPlan& plan, Rng& rng) const;
   std::optional<double> judge(const HybridPlan& plan) const;
-  std::string name(const HybridPlan& plan) const { return shorthand_of(parallelism_of(plan, problem_.layers)); }
+  std::string name(const HybridPlan& plan) const { return print(shorthand_of(parallelism_of(plan, problem_.layers))); }
 
   const std::vector<HybridPlan>& plans() const { return space_.plans; }
 

@@ -27,7 +27,7 @@ class Enumeration {
         continue;
       }
       for (std::int64_t cp : divisors(problem_.devices / tp, most_context())) {
-        if (!on_node_boundaries(tp * cp, problem_.per_node) || problem_.model.seq % (2 * cp * tp) != 0) {
+        if (!on_node_boundaries(tp * cp, problem_.per_node) || problem_.model().seq % (2 * cp * tp) != 0) {
           ++space_.left_out;
           continue;
         }
@@ -54,13 +54,13 @@ class Enumeration {
     return options_.most_tensor > 0 ? options_.most_tensor : problem_.per_node;
   }
   std::int64_t most_context() const {
-    if (!problem_.splits_tensors || !problem_.model.counts_tokens) return 1;
-    return std::max<std::int64_t>(1, problem_.model.seq / std::max<std::int64_t>(1, options_.least_context));
+    if (!problem_.splits_tensors || !problem_.model().counts_tokens) return 1;
+    return std::max<std::int64_t>(1, problem_.model().seq / std::max<std::int64_t>(1, options_.least_context));
   }
 
   std::int64_t most_micro_batch() const {
-    const bool tokens = problem_.model.counts_tokens && problem_.model.seq > 0;
-    return std::max(options_.most_micro_batch, tokens ? options_.most_tokens / problem_.model.seq : 0);
+    const bool tokens = problem_.model().counts_tokens && problem_.model().seq > 0;
+    return std::max(options_.most_micro_batch, tokens ? options_.most_tokens / problem_.model().seq : 0);
   }
 
   void experts() {
@@ -133,7 +133,7 @@ class Enumeration {
   // Every copy on nodes of its own, at least one of them. For stacks that gather weights ahead of their use: in others,
   // sums over copies would stand in the way of the next weights.
   std::vector<std::int64_t> numbers_of_copies() const {
-    const bool ahead = problem_.stack.gathers_in_flight.value >= 2;
+    const bool ahead = problem_.stack().gathers_in_flight.value >= 2;
     if (!options_.hybrid_sharding || !ahead || plan_.zero != 3 || plan_.pp > 1 || plan_.ep > 1) return {1};
     std::vector<std::int64_t> found;
     for (std::int64_t copies : divisors(plan_.dp, std::max<std::int64_t>(1, problem_.devices / problem_.per_node)))

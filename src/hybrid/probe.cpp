@@ -24,23 +24,28 @@ std::int64_t replicas_of(const PlanProblem& problem, const BlockShape& shape) {
   return replicas;
 }
 
-PlanRequest request_of(const PlanProblem& problem, const BlockShape& shape) {
-  PlanRequest request = problem.request;
-  request.model = problem.layers.short_model;
-  request.freeze = problem.layers.short_freeze;
-  const std::int64_t replicas = replicas_of(problem, shape);
-  const RecomputeWords again = words_of(shape.recompute, problem.layers);
-  request.strategy = fmt::format("tp={},cp={},ep={},dp={},pp=1,recompute={},mbs={}", shape.tp, shape.cp, shape.ep,
-                                 replicas, name_of(again.recompute), shape.micro_batch);
-  if (!again.full.empty()) request.strategy += fmt::format(",full={}", fmt::join(again.full, "+"));
-  if (shape.tp > 1) request.strategy += fmt::format(",sp={}", shape.sequence_parallel ? 1 : 0);
-  if (shape.cp > 1) request.strategy += fmt::format(",cp_mode={}", name_of(shape.cp_mode));
-  request.micro_batch.reset();
-  request.global_batch = replicas * shape.micro_batch * kMicroBatches;
-  request.devices.resize(static_cast<std::size_t>(replicas * shape.tp * shape.cp));
-  for (std::size_t rank = 0; rank < request.devices.size(); ++rank)
-    request.devices[rank] = problem.device_at(static_cast<std::int64_t>(rank)).index();
-  return request;
+// The short model on as many devices as the shape takes.
+std::shared_ptr<const TrainingJob> job_of(const PlanProblem& problem, const BlockShape& shape, std::int64_t replicas) {
+  TrainingJob job = *problem.layers.short_job;
+  job.words.global_batch = replicas * shape.micro_batch * kMicroBatches;
+  job.devices.resize(static_cast<std::size_t>(replicas * shape.tp * shape.cp));
+  for (std::size_t rank = 0; rank < job.devices.size(); ++rank)
+    job.devices[rank] = problem.device_at(static_cast<std::int64_t>(rank)).index();
+  return std::make_shared<const TrainingJob>(std::move(job));
+}
+
+Parallelism parallelism_of(const PlanProblem& problem, const BlockShape& shape, std::int64_t replicas) {
+  HybridPlan plan;
+  plan.tp = static_cast<std::int32_t>(shape.tp);
+  plan.cp = static_cast<std::int32_t>(shape.cp);
+  plan.ep = static_cast<std::int32_t>(shape.ep);
+  plan.dp = static_cast<std::int32_t>(replicas);
+  plan.micro_batch = static_cast<std::int32_t>(shape.micro_batch);
+  plan.micro_batches = kMicroBatches;
+  plan.sequence_parallel = shape.sequence_parallel;
+  plan.recompute = shape.recompute;
+  plan.cp_mode = shape.cp_mode;
+  return parallelism_of(plan, problem.layers);
 }
 
 // Reads the costs off a played instance. Sections are numbered in the order of the network: 0 before the layers, then
@@ -51,7 +56,7 @@ class Reader {
       : problem_(problem),
         plan_(plan),
         played_(std::move(played)),
-        layers_(find_layers(plan.training.graph)),
+        layers_(find_layers(plan.training().graph)),
         count_(static_cast<int>(layers_.count())),
         section_of_op_(graph().ops().size(), -1),
         section_of_tensor_(graph().tensors().size(), -1),
@@ -59,7 +64,7 @@ class Reader {
         moments_(graph().tensors().size()),
         owner_(graph().tensors().size()) {
     settle_sections();
-    for (const auto& [parameter, sum] : plan.training.accumulated) owner_[graph().tensors()[sum].storage] = parameter;
+    for (const auto& [parameter, sum] : plan.training().accumulated) owner_[graph().tensors()[sum].storage] = parameter;
     sections_.resize(static_cast<std::size_t>(count_) + 2);
     differentiated_.resize(sections_.size(), 0);
   }
@@ -95,7 +100,7 @@ class Reader {
   }
 
  private:
-  const Graph& graph() const { return plan_.training.graph; }
+  const Graph& graph() const { return plan_.training().graph; }
   const Program& program() const { return played_.compiled.program; }
 
   // Forward operators by the layer, backward ones by theirs; what belongs to a parameter by who reads it first.
@@ -291,8 +296,8 @@ class Reader {
                                 {Body::Forward, 2},
                                 {Body::BackwardInput, 2},
                                 {Body::BackwardWeight, 2}};
-    const std::vector<MemoryClass> classes = memory_classes(played_.compiled, plan_.cluster, plan_.ranks());
-    const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, classes.front());
+    const std::vector<MemoryClass> classes = memory_classes(played_.compiled, plan_.cluster(), plan_.ranks());
+    const MemoryOfClass memory(played_.compiled, plan_.training(), plan_.stack(), classes.front());
     read_body(memory, 0, &SectionCost::most_forward, &SectionCost::net_forward);
     read_body(memory, 1, &SectionCost::most_backward, nullptr);
     read_body(memory, 3, &SectionCost::most_input, &SectionCost::net_input);
@@ -321,7 +326,7 @@ class Reader {
   void read_kept() {
     IdVec<TensorId, std::optional<DType>> gradient_type(graph().tensors().size());
     IdVec<TensorId, char> gradient(graph().tensors().size(), 0);
-    for (const auto& [parameter, sum] : plan_.training.accumulated) {
+    for (const auto& [parameter, sum] : plan_.training().accumulated) {
       gradient[graph().tensors()[sum].storage] = 1;
       gradient_type[parameter] = graph().tensors()[sum].type.dtype;
     }
@@ -415,13 +420,13 @@ class Reader {
 }  // namespace
 
 Result<BlockCosts> probe_block(const PlanProblem& problem, const CostModel& cost, const BlockShape& shape,
-                               SharedPlans& plans) {
-  WEFT_TRY(Plan plan, plans.make(request_of(problem, shape)));
-  plan.stack = problem.stack;  // with constants of its own, perhaps
-  const StepPrices prices(plan.cluster, cost, plan.stack.uneven_parts.value);
+                               GraphCache& graphs) {
+  const std::int64_t replicas = replicas_of(problem, shape);
+  WEFT_TRY(const Plan plan, make_plan(job_of(problem, shape, replicas),
+                                      choose_strategy(parallelism_of(problem, shape, replicas)), &graphs));
+  const StepPrices prices(plan.cluster(), cost, plan.stack().uneven_parts.value);
   WEFT_TRY(CompiledStrategy compiled, compile_plan(plan, &prices, shape.split_backward));
-  WEFT_TRY(PlayedProgram program, play_compiled(plan, plan.stack, compiled, cost, {.record = true}));
-  PlayedPlan played{std::move(compiled), std::move(program.priced), std::move(program.run), program.folded};
+  WEFT_TRY(PlayedPlan played, play_plan(plan, std::move(compiled), cost, {.record = true}));
   return Reader(problem, plan, std::move(played)).run();
 }
 

@@ -17,7 +17,6 @@
 #include "hybrid/group_cost.h"
 #include "hybrid/hybrid_plan.h"
 #include "layout/layout.h"
-#include "problem/shared_plans.h"
 
 namespace weft {
 
@@ -91,6 +90,6 @@ struct BlockCosts {
 
 // `plans` knows the graphs of shapes that were probed before.
 Result<BlockCosts> probe_block(const PlanProblem& problem, const CostModel& cost, const BlockShape& shape,
-                               SharedPlans& plans);
+                               GraphCache& graphs);
 
 }  // namespace weft

@@ -11,7 +11,8 @@
 
 namespace weft {
 
-// Ranks are numbered tp, cp, ep, dp, copies, innermost first; ep is a part of cp, beyond that of dp (shorthand.h).
+// Ranks are numbered tp, cp, ep, dp, copies, innermost first; ep is a part of cp, beyond that of dp
+// (strategy/shorthand.h).
 ReplicaGroups replica_groups(const HybridPlan& plan) {
   const std::int64_t ep_of_cp = std::gcd<std::int64_t>(plan.ep, plan.cp), ep_of_dp = plan.ep / ep_of_cp;
   const std::int64_t tp = plan.tp, cp = plan.cp;
@@ -37,7 +38,7 @@ class Finder {
         costs_(costs),
         plan_(plan),
         block_(block),
-        types_(number_types(problem.precision, problem.stack)),
+        types_(number_types(problem.job->precision, problem.stack())),
         groups_(replica_groups(plan)),
         mesh_(make_mesh()) {}
 
@@ -47,7 +48,7 @@ class Finder {
     for (const SectionCost& kind : block_.kinds) add_section(kind);
     of_layer_ = false;
     add_section(block_.after);
-    if (problem_.model.tied_embeddings && block_.before.dense.gradients > 0) {
+    if (problem_.model().tied_embeddings && block_.before.dense.gradients > 0) {
       const std::int64_t bytes =
           width(types_.sent_gradients, block_.before.dense.gradients, block_.before.stored_elements);
       JointShape replicas;
@@ -178,7 +179,7 @@ class Finder {
 
   // Small sections travel together until a bucket is full; each has its share of the time. ZeRO-3 has units instead.
   double joined(const Way& way, std::int64_t bytes) {
-    const SoftwareStack& stack = problem_.stack;
+    const SoftwareStack& stack = problem_.stack();
     const bool scatters = plan_.zero == 2 && stack.scatter_bucket.value.value > 0;
     const std::int64_t bucket = (scatters ? stack.scatter_bucket : stack.gradient_bucket).value.value;
     const std::int64_t layers = std::max<std::int64_t>(1, problem_.layers.count() / plan_.pp);

@@ -27,7 +27,7 @@ bool has_input(std::uint64_t mask, std::size_t input) {
   return mask == ~std::uint64_t{0} || (input < 64 && (mask >> input & 1u) != 0);
 }
 
-// How splitting the axis splits the operand, blocks that are one per device left out (see AxisPlacement).
+// How splitting the axis splits the operand, not counting blocks of which each device has one (see AxisPlacement).
 std::optional<Placement> split_of(const Signature& signature, const Operand& operand, int axis,
                                   const OpSharding& settled, const Mesh& mesh) {
   std::optional<Placement> split = operand_split(signature, operand, axis);
@@ -81,8 +81,8 @@ class Decider {
     return AxisDecision{axis, choice.outer, shares, 0};
   }
 
-  // A backward product has its forward operator's axes. Where partial sums went through forward, the gradient that
-  // comes back is whole, and so are its products.
+  // A backward product is split like its forward operator. Where partial sums passed through the forward operator, the
+  // incoming gradient is replicated, and so are the products.
   AxisDecision as_forward() const {
     const AxisDecision& forward = context_.state.decided[graph_.ops()[op_].forward];
     if (forward.partial_inputs != 0 || forward.axis < 0) return {};
@@ -106,7 +106,8 @@ class Decider {
     return best_.value_or(AxisDecision{});
   }
 
-  // The keys' axis, where the queries of attention are split along a ring and the keys can be split alike.
+  // Adds the keys' axis as the ring axis if the queries of attention are split along a ring and the keys can be split
+  // in the same way.
   AxisDecision around_ring(AxisDecision decision) const {
     if (!context_.ring || signature_.kind != OpKind::Attention || decision.axis < 0) return decision;
     if (decision.axis != signature_.axis_named("q")) return decision;
@@ -119,7 +120,7 @@ class Decider {
   const AxisPlacement& placed(TensorId tensor) const { return context_.state.placed[tensor]; }
   const std::vector<Cut>& cuts(int axis) const { return settled_.axes[static_cast<std::size_t>(axis)]; }
 
-  // Whether what the mesh axes settled before leave of an axis divides into so many equal units.
+  // Whether the parts that earlier mesh axes leave of an axis divide into `units` equal units.
   bool divides(int axis, std::int64_t outer, std::int64_t units) const {
     std::int64_t size = signature_.axes[static_cast<std::size_t>(axis)].size / outer;
     if (!cuts(axis).empty() && windowed(signature_, axis)) return false;
@@ -131,7 +132,7 @@ class Decider {
     return size % units == 0;
   }
 
-  // Whether the axis can be cut here by propagation, beside the cuts before and those chosen for later mesh axes.
+  // Whether propagation can cut the axis, given the earlier cuts and those chosen for later mesh axes.
   bool fits(int axis, std::int64_t outer, const Shares& shares) const {
     if (degree_ == 1) return true;
     std::int64_t units = units_of(shares, degree_);
@@ -144,8 +145,8 @@ class Decider {
     return divides(axis, outer, units);
   }
 
-  // A gradient accumulator takes the form of what is added to it, whatever was added before: the terms of a weight that
-  // many operators share stay independent of one another.
+  // A gradient accumulator has the layout of the term being added, whatever was added before: the terms of a weight
+  // that many operators share stay independent of one another.
   bool is_running_sum(std::size_t input) const {
     return input == 0 && (signature_.kind == OpKind::Accumulate || signature_.kind == OpKind::AccumulateLoss);
   }
@@ -160,8 +161,8 @@ class Decider {
         if (placement.kind != Placement::Kind::Replicated) return false;
         continue;
       }
-      // Only to their sole reader, on the same devices: another reader, or a border, needs the sum itself, and then so
-      // may this one.
+      // Only if it is their sole reader and on the same devices: another reader, or a transfer to another mesh, needs
+      // the reduced tensor, and then this operator can read it too.
       const Tensor& tensor = graph_.tensors()[inputs[i]];
       const bool sum = placement.kind == Placement::Kind::Partial && placement.reducer == Reducer::Sum &&
                        tensor.producer.valid() && graph_.uses(inputs[i]).size() == 1 &&
@@ -185,7 +186,8 @@ class Decider {
     for (int axis = 0; axis < static_cast<int>(signature_.axes.size()); ++axis) {
       const auto split = split_of(signature_, operand, axis, settled_, mesh_);
       if (!split || split->dim != from.placement.dim) continue;
-      // The tensor's blocks may lie outside the axis (equal) or inside it (a cut within blocks of the axis).
+      // The tensor's blocks may be outside the axis (then both are equal) or inside it (a cut within blocks of the
+      // axis).
       if (from.placement.outer % split->outer != 0) continue;
       const std::int64_t outer = from.placement.outer / split->outer;
       const std::int64_t size = signature_.axes[static_cast<std::size_t>(axis)].size;
@@ -195,8 +197,8 @@ class Decider {
     }
   }
 
-  // Shares of an axis of `size` elements that follow from those of a tensor's dimension; none when they do not fit it.
-  // Those of a mesh with another number of devices say nothing here; a single device hands them on.
+  // Shares of an axis of `size` elements that follow from those of a tensor's dimension; none if they do not fit it.
+  // Shares for another number of devices are ignored; a mesh with a single device passes them on.
   std::optional<Shares> axis_shares(const AxisPlacement& from, const DimIndex& dim, std::int64_t size) const {
     if (from.shares.empty() || degree_ == 1) return from.shares;
     if (static_cast<int>(from.shares.size()) != degree_) return Shares{};
@@ -248,7 +250,8 @@ AxisPlacement output_placement(const Signature& signature, std::size_t output, c
     return {operand.local.contains(decision.axis) ? local : Placement::partial(operand.reducer), {}};
   }
   AxisPlacement result{Placement::split(split->dim, split->outer * decision.outer), {}};
-  // A window's parts begin at its stride; the layout of the operand says exactly where, and nothing follows them.
+  // Parts of a windowed dimension begin at multiples of the stride (operand_layout computes them); readers do not
+  // follow their shares.
   if (!operand.dims[static_cast<std::size_t>(split->dim)].windowed()) result.shares = decision.shares;
   return result;
 }

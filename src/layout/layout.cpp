@@ -22,9 +22,9 @@ std::int64_t largest_share(const Cut& cut) {
   return cut.shares.empty() ? 1 : *std::max_element(cut.shares.begin(), cut.shares.end());
 }
 
-// Says in shares how the even cuts of an operator's axis cut what does not divide by them.
+// Gives shares to the even cuts of an operator's axis that do not divide what they cut.
 void settle_even_cuts(Factor& factor, const Mesh& mesh) {
-  std::int64_t unit = factor.size;  // every part so far is a multiple of it
+  std::int64_t unit = factor.size;  // every part so far is a multiple of this many elements
   for (Cut& cut : factor.cuts) {
     const int parts = degree(mesh, cut.mesh_axis);
     if (cut.shares.empty() && unit % parts != 0)
@@ -50,7 +50,7 @@ std::int64_t largest_part(const Factor& factor, const Mesh& mesh) {
   return part;
 }
 
-// Cuts of mesh axes of one device cut nothing.
+// Removes the cuts by mesh axes of one device and reduces shares.
 void simplify_cuts(Factor& factor, const Mesh& mesh) {
   std::erase_if(factor.cuts, [&](const Cut& cut) { return degree(mesh, cut.mesh_axis) == 1; });
   for (Cut& cut : factor.cuts)
@@ -64,11 +64,11 @@ void canonicalize(DimLayout& dim, const Mesh& mesh) {
     if (factor.size == 1 && factor.cuts.empty()) continue;
     if (!merged.empty() && !has_halo(merged.back())) {
       Factor& last = merged.back();
-      if (factor.cuts.empty()) {  // whole blocks: each part of the outer factor takes its blocks along
+      if (factor.cuts.empty()) {  // whole blocks: they belong to the part of the outer factor
         last.size *= factor.size;
         continue;
       }
-      // One block per device of the outer factor: what cuts inside it cuts the part again.
+      // Each device has one block of the outer factor: a cut inside the block cuts that device's part again.
       if (!last.cuts.empty() && largest_part(last, mesh) == 1) {
         last.size *= factor.size;
         last.cuts.insert(last.cuts.end(), factor.cuts.begin(), factor.cuts.end());
@@ -80,7 +80,7 @@ void canonicalize(DimLayout& dim, const Mesh& mesh) {
   dim = std::move(merged);
 }
 
-// The part of a factor at a position: [begin, end), halos apart.
+// The part of a factor at a position, [begin, end), without halos.
 Range own_range(const Factor& factor, const Mesh& mesh, int position) {
   Range range{0, factor.size};
   for (const Cut& cut : factor.cuts) {
@@ -108,7 +108,7 @@ Range held_range(const Factor& factor, const Mesh& mesh, int position) {
   return range;
 }
 
-// How a windowed dimension is shared out: a part begins at stride · its first window; the last part takes the rest.
+// Shares of a windowed dimension: a part begins at stride · its first window; the last part takes the rest.
 Shares owner_shares(const DimIndex& dim, const Axis& axis, const Cut& cut, int parts) {
   Shares windows = cut.shares;
   for (std::int64_t& share : windows) share *= axis.size / weft::units_of(cut.shares, parts);
@@ -146,7 +146,7 @@ Shares nearest_shares(std::int64_t size, std::int64_t granule, const Shares& rat
   std::vector<std::pair<std::int64_t, std::size_t>> remainders;
   std::int64_t given = 0;
   for (std::size_t i = 0; i < ratio.size(); ++i) {
-    // units · ratio / sum, without the product of the two large ones.
+    // units · ratio / sum, without the overflow of units · ratio.
     const std::int64_t rest = units % sum * ratio[i];
     parts.push_back(units / sum * ratio[i] + rest / sum);
     given += parts.back();
@@ -361,7 +361,7 @@ std::string print(const Layout& layout, const Mesh& mesh) {
 
 namespace {
 
-// Tokens off the front of a text.
+// Parses tokens at the front of a text.
 class Reader {
  public:
   Reader(std::string_view& text, const Mesh& mesh) : text_(text), mesh_(mesh) {}
@@ -385,7 +385,7 @@ class Reader {
     text_.remove_prefix(static_cast<std::size_t>(end - text_.data()));
     return value;
   }
-  // The longest name that stands here.
+  // The longest axis name that matches here.
   Result<int> axis() {
     int best = -1;
     std::size_t length = 0;

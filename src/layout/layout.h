@@ -9,13 +9,12 @@
 //   [1024: dp, tp]        cut over dp, each part again over tp
 //   [1024: dp(3+1), tp]   three quarters and one quarter over dp, each part halved over tp
 //
-// A cut gives its parts shares of what the cuts before it left, whatever that is; nothing in it is a size. So the same
-// cut does for heads, for their columns and for every tensor that has them, and cuts follow one another freely. The sum
-// of the shares (of an even cut, the number of parts) must divide what is cut: 1024 into 3+1 and then into 2 works
-// because 4 · 2 divides 1024.
+// A cut gives its parts shares of what the earlier cuts leave, whatever its size. So the same cut applies to heads, to
+// their columns and to every tensor that has them, and cuts nest freely. The sum of the shares (for an even cut, the
+// number of parts) must divide what is cut: 1024 into 3+1 and then into 2 works because 4 · 2 divides 1024.
 //
 // Layouts are kept in one canonical form (factors merged where the cut is the same), so equal layouts compare equal
-// however they came about: heads 0…3 of 8 and columns 0…511 of 1024 are the same thing.
+// however they were made: heads 0…3 of 8 and columns 0…511 of 1024 are the same layout.
 #pragma once
 
 #include <algorithm>
@@ -36,24 +35,24 @@ namespace weft {
 
 using MeshId = Id<struct MeshTag>;
 
-// What each part of a cut gets, by coordinate: 3, 2, 1. Without a common divisor; none when all are equal.
+// The share of each part of a cut, by coordinate: 3, 2, 1. They have no common divisor; empty if all are equal.
 using Shares = std::vector<std::int64_t>;
 Shares reduced(Shares shares);
-// Of how many equal units a cut into `parts` hands out its shares: what is cut must divide by it.
+// The number of equal units that a cut into `parts` distributes by its shares; it must divide what is cut.
 std::int64_t units_of(const Shares& shares, int parts);
-// The shares of `size` elements, in whole granules, that come nearest to a ratio: by largest remainder, the first of
-// equals; what is no whole granule goes to the last.
+// The shares of `size` elements, in whole granules, nearest to a ratio: by largest remainder, the first of equals;
+// elements beyond the last whole granule go to the last part.
 Shares nearest_shares(std::int64_t size, std::int64_t granule, const Shares& ratio);
 
 // One mesh axis cutting a factor, evenly unless there are shares.
 struct Cut {
   int mesh_axis = -1;
   Shares shares = {};
-  // Elements of the neighbours' parts held besides (inputs of windows), or contributed to (`halo_sum`, their
+  // Elements of the neighbours' parts that are also held (inputs of windows), or contributed to (`halo_sum`, their
   // gradients).
   std::int64_t halo_low = 0, halo_high = 0;
   bool halo_sum = false;
-  // The device at coordinate c holds part (c − rotate) mod n: blocks on their way around a ring. Only inside rings.
+  // The device at coordinate c holds part (c − rotate) mod n: the blocks of ring attention after `rotate` steps.
   int rotate = 0;
 
   bool operator==(const Cut&) const = default;
@@ -67,7 +66,7 @@ struct Factor {
 };
 using DimLayout = std::vector<Factor>;
 
-// Of every axis of a mesh: how the contributions that its devices hold combine; none where they hold no such thing.
+// For every axis of a mesh: the reducer that combines the contributions of its devices; none if it is not partial.
 class PartialAxes {
  public:
   PartialAxes() = default;
@@ -91,8 +90,8 @@ class PartialAxes {
 struct Layout {
   MeshId mesh;
   SharedVec<DimLayout> dims;
-  PartialAxes partial;  // not split by the mesh axis, but partial along it
-  MeshAxes local = 0;   // the same, local
+  PartialAxes partial;  // mesh axes along which the tensor is partial (and not split)
+  MeshAxes local = 0;   // mesh axes along which it is local
 
   bool operator==(const Layout&) const = default;
 };
@@ -100,12 +99,13 @@ struct Layout {
 // Which mesh axes split each axis of an operator, major first; uneven where a cut has shares. An even cut of an axis
 // that does not divide is as even as whole elements allow.
 //
-// A mesh axis that splits two axes (the queries and the keys of attention) goes around a ring: every part of the one
-// meets every part of the other, step by step (compile/ring.cpp). One step is the same with the second axis rotated.
+// A mesh axis that splits two axes (the queries and the keys of attention) makes a ring: the parts of the second axis
+// rotate, so that every part of the first is computed with every part of the second (compile/ring.cpp). One step of
+// the ring is this sharding with the second axis rotated.
 struct OpSharding {
   MeshId mesh;
   SharedVec<std::vector<Cut>> axes;  // by operator axis
-  // By operator axis: cut inside each of this many blocks (a packed gate and value: 2); empty: 1 everywhere.
+  // By operator axis: the number of blocks each of which is cut (a packed gate and value: 2); empty: 1 everywhere.
   SharedVec<std::int64_t> outer = {};
   // Mesh axes along which the inputs of `partial_inputs` (one of the signature's linear groups) are partial sums,
   // passed through.
@@ -116,7 +116,7 @@ struct OpSharding {
 };
 
 Layout replicated(MeshId id, const Mesh& mesh, const Shape& shape);
-// The layout that a sharded operator needs of an input, or gives to an output.
+// The layout in which a sharded operator needs an input or makes an output.
 Layout operand_layout(const Signature& signature, bool output, std::size_t operand, const OpSharding& sharding,
                       const Mesh& mesh);
 // The part of every axis that the device at `position` executes.
@@ -124,13 +124,13 @@ AxisSlices axis_slices(const Signature& signature, const OpSharding& sharding, c
 // Merges factors; call after building a layout by hand.
 void canonicalize(Layout& layout, const Mesh& mesh);
 
-// The same parts without what is held or contributed beyond them.
+// The same parts without halos.
 Layout without_halos(Layout layout);
 
 bool is_partial(const Layout& layout);
-// Whether some cut is on its way around a ring.
+// Whether some cut is rotated around a ring.
 bool is_rotated(const Layout& layout);
-// The same with the cuts by a mesh axis handed on by some steps of its ring.
+// The same with the cuts by `mesh_axis` rotated by `steps` more.
 Layout rotated(Layout layout, int mesh_axis, int steps, const Mesh& mesh);
 // The mesh axes that split the tensor.
 MeshAxes split_axes(const Layout& layout);
@@ -143,19 +143,19 @@ struct Range {
 };
 std::vector<Range> held_ranges(const DimLayout& dim, const Mesh& mesh, int position);
 Shape local_shape(const Layout& layout, const Mesh& mesh, int position);
-// Elements of the largest local part over the mesh; for prices and memory.
+// Elements of the largest local part over the mesh; for cost models and memory.
 std::int64_t largest_local_elements(const Layout& layout, const Mesh& mesh);
 
-// Text in which nothing is lost:
+// Text form, lossless:
 //   [128:dp][4096][1024:tp] P(dp)      dimensions, each a product of factors with their cuts; partial sums
 //   [8 512:tp] P(dp,max) L(cp)         8 blocks, each cut; another reducer; local
-//   [12:h(3+2+1)-1+1]                  uneven parts, one element of each neighbour held besides; Σ-1+1: contributed to
-//   [1024:cp>1]                        each device holds the part before its own: handed on once around the ring
+//   [12:h(3+2+1)-1+1]                  uneven parts, one element of each neighbour also held; Σ-1+1: contributed to
+//   [1024:cp>1]                        each device holds the part before its own: rotated once around the ring
 std::string print(const Layout& layout, const Mesh& mesh);
 std::string print(const std::vector<Cut>& cuts, const Mesh& mesh);  // "dp,tp"
 
-// Reads one off the front of a text and takes it away. Errors name what stands there instead; whether the numbers make
-// sense is not looked at.
+// Parses a layout at the front of `text` and removes it from there. Errors name the unexpected text; whether the
+// numbers are consistent is not checked.
 Result<Layout> parse_layout(std::string_view& text, MeshId id, const Mesh& mesh);
 Result<std::vector<Cut>> parse_cuts(std::string_view& text, const Mesh& mesh);
 

@@ -48,7 +48,7 @@ class Mesh {
   }
   // Positions of the group along `along` that `position` belongs to, in row-major order of those axes.
   std::vector<int> group(int position, MeshAxes along) const;
-  // The first member of that group: groups are named by it.
+  // The first member of that group, which identifies it.
   int group_leader(int position, MeshAxes along) const;
   int group_size(MeshAxes along) const;
 

@@ -43,8 +43,8 @@ bool has_uneven_parts(const Layout& layout, MeshAxes axes) {
   return false;
 }
 
-// A part is the product of its shares along the axes, of what the other cuts leave; coordinates along different axes
-// are independent, so that extremes and sums multiply.
+// A part is the product of its shares along the axes, times what the other cuts leave. Coordinates along different axes
+// are independent, so largest parts and sums multiply.
 PartSizes part_sizes(const Layout& layout, MeshAxes axes, const Mesh& mesh) {
   const std::int64_t largest = largest_local_elements(layout, mesh);
   PartSizes sizes{largest, largest, largest};
@@ -93,11 +93,11 @@ namespace {
 
 bool has_halo(const Cut& cut) { return cut.halo_low != 0 || cut.halo_high != 0 || cut.halo_sum; }
 
-// Layouts without halos are moved between by taking cuts away from the end of each dimension's list and adding others
-// there, and by reducing partial sums.
+// Searches the sequences of steps between two layouts without halos: a step removes cuts from the end of a dimension's
+// list, adds cuts there, or reduces partial sums.
 class Planner {
  public:
-  // By bytes; a price has the word only where fewer bytes take more than one step.
+  // Minimises bytes; the price is used only if the fewest bytes take more than one step.
   Planner(const Layout& from, const Layout& to, const Mesh& mesh, const StepPrice* price, DType dtype)
       : to_(to), to_splits_(split_axes(to)), mesh_(mesh), dtype_(dtype) {
     for (std::size_t d = 0; d < from.dims.size(); ++d) keep_.push_back(common_cuts(from.dims[d], to.dims[d]));
@@ -120,7 +120,7 @@ class Planner {
     double price = 0;
   };
 
-  // In turn these send what a joint one sends.
+  // Whether successive collectives of this kind send as much as one joint collective.
   bool joins(Collective collective) const {
     return !plan_.empty() && plan_.back().step.collective == collective &&
            (collective == Collective::AllGather || collective == Collective::ReduceScatter ||
@@ -149,18 +149,18 @@ class Planner {
     canonicalize(single, mesh_);
     return single.dims[0];
   }
-  // How many leading cuts of both sides are the same: these stay.
+  // The number of leading cuts that both have in common: these stay.
   std::size_t common_cuts(const DimLayout& a, const DimLayout& b) const {
     std::size_t count = 0;
     while (count < cut_count(a) && count < cut_count(b) && prefix(a, count + 1) == prefix(b, count + 1)) ++count;
     return count;
   }
-  // Whether the dimension has the first cuts of the one wanted and no others.
+  // Whether the cuts of the dimension are a prefix of the wanted ones.
   bool in_line(const DimLayout& now, std::size_t d) const {
     const std::size_t count = cut_count(now);
     return count <= cut_count(to_.dims[d]) && now == prefix(to_.dims[d], count);
   }
-  // The next cut that the dimension wants; none where it must lose some first, or has all.
+  // The next cut to add to the dimension; none if cuts must be removed first, or none is missing.
   const Cut* next_cut(const DimLayout& now, std::size_t d) const {
     const std::size_t count = cut_count(now);
     return count < cut_count(to_.dims[d]) && in_line(now, d) ? &cut_at(to_.dims[d], count) : nullptr;
@@ -171,7 +171,7 @@ class Planner {
 
   void try_step(const Layout& now, double cost, Collective collective, MeshAxes axes, Reducer reducer, Layout next) {
     const ReshardStep step{collective, axes, reducer, std::move(next)};
-    if (joins(collective)) {  // one step with the one before
+    if (joins(collective)) {  // joined with the previous step
       const Planned alone = plan_.back();
       Planned& joint = plan_.back();
       joint.step.axes |= axes;
@@ -183,7 +183,7 @@ class Planner {
     }
     const double price = priced(step, now);
     plan_.push_back({step, now, price});
-    // A tiny fee per step prefers fewer of equal volume.
+    // A tiny cost per step prefers fewer steps at equal volume.
     go_on(step.to, cost + (price_ ? price : elements_sent(step, now, mesh_) + 1e-6));
     plan_.pop_back();
   }
@@ -211,7 +211,7 @@ class Planner {
         add_next_cut(next, d);
         try_step(now, cost, Collective::Slice, axis_set(axis), Reducer::Sum, std::move(next));
       }
-    MeshAxes movable = 0;  // that cut a dimension which must lose them
+    MeshAxes movable = 0;  // axes whose cuts some dimension must lose
     for (std::size_t d = 0; d < now.dims.size(); ++d) {
       if (in_line(now.dims[d], d)) continue;
       const std::size_t count = cut_count(now.dims[d]);
@@ -236,8 +236,8 @@ class Planner {
       for (int axis = 0; axis < static_cast<int>(mesh_.axes().size()); ++axis)
         if ((left >> axis & 1u) != 0 && now.partial[static_cast<std::size_t>(axis)] == reducer) alike |= axis_set(axis);
       left &= ~alike;
-      // Axes that will not cut the tensor are reduced together: apart they send more. Those that will are scattered
-      // along, unless that must wait for cuts to go that are worth keeping meanwhile.
+      // Axes that do not cut the target are all-reduced jointly: separately they send more. Axes that cut it are
+      // reduce-scattered, or all-reduced if other cuts would have to be removed first that are worth keeping.
       const MeshAxes whole = alike & ~to_splits_, scattered = alike & to_splits_;
       for (MeshAxes some = scattered;; some = (some - 1) & scattered) {
         if (whole != 0) try_all_reduce(now, cost, whole | some, reducer);
@@ -266,7 +266,8 @@ class Planner {
     }
   }
 
-  // All cuts by these axes go where they are wanted, if they are the last of their dimensions and the next wanted.
+  // Moves all cuts by these axes to where the target has them, if they are the last of their dimensions and the next to
+  // add.
   void try_all_to_all(const Layout& now, double cost, MeshAxes axes) {
     Layout next = now;
     MeshAxes taken = 0, added = 0;

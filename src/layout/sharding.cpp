@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <queue>
 
 #include "base/check.h"
@@ -88,7 +89,7 @@ class ShardingPlanner::Settler {
   }
 
  private:
-  // What an edit replaced, to report it and to take it back.
+  // The values that an edit replaced, for the report and for undo.
   struct Changed {
     std::vector<std::pair<OpId, OpSharding>> ops;
     std::vector<std::pair<TensorId, Layout>> made;
@@ -98,8 +99,8 @@ class ShardingPlanner::Settler {
     std::vector<std::tuple<std::size_t, TensorId, AxisPlacement>> tensors;
   };
 
-  // How an operator came to be split: what was decided for one mesh axis after another, and the cuts so far. The next
-  // with its signature is mostly split alike.
+  // The decisions of an operator, mesh axis by mesh axis, with the cuts so far. The next operator with the same
+  // signature mostly has the same ones, so they are reused.
   struct Splitting {
     struct Step {
       AxisDecision decision;
@@ -132,9 +133,10 @@ class ShardingPlanner::Settler {
     return {products_.data() + product_start_[forward.index()], products_.data() + product_start_[forward.index() + 1]};
   }
 
-  // A parameter's gradient accumulates where it is made, and so does the loss; it is scaled where backward begins.
-  // Other gradients are summed where their terms are made, so that one tensor crosses a border and not each term; terms
-  // of different meshes where the sum is read, which is where the tensor was made. They belong to no forward operator.
+  // Operators of the backward pass that belong to no forward operator. A parameter's gradient is accumulated on the
+  // mesh that makes it, and so is the loss; the loss is scaled where backward begins. Other gradients are summed on the
+  // mesh of their terms, so that one tensor is transferred and not each term; if the terms are on different meshes, on
+  // the mesh that reads the sum.
   bool accumulates(OpId op) const {
     return graph_.kind(op) == OpKind::Accumulate || graph_.kind(op) == OpKind::AccumulateLoss;
   }
@@ -144,7 +146,7 @@ class ShardingPlanner::Settler {
     return described.phase == Phase::Backward && !described.forward.valid() && !accumulates(op) && !scales_loss(op);
   }
 
-  // The mesh of every operator up to the step: forward as given, the rest by what they belong to.
+  // The mesh of every operator before the step: of forward operators as given, of the others by the rules above.
   void find_meshes() {
     mesh_of_.resize(graph_.ops().size(), MeshId(0));
     for (OpId op : graph_.ops().ids()) {
@@ -173,7 +175,7 @@ class ShardingPlanner::Settler {
     return mesh_of_[reader];
   }
 
-  // Moves an operator and all that runs where it runs.
+  // Moves an operator to another mesh, with all operators that must be on its mesh.
   void move(OpId first, MeshId to) {
     std::vector<std::pair<OpId, MeshId>> moving = {{first, to}};
     const auto add_sum = [&](OpId op) {
@@ -184,7 +186,7 @@ class ShardingPlanner::Settler {
       const MeshId there = moving.back().second.valid() ? moving.back().second : mesh_of_sum(op);
       moving.pop_back();
       if (mesh_of_[op] == there) {
-        // A chain of sums may hang on the reader at its end.
+        // The mesh of a chain of sums may depend on the reader at its end.
         if (sums(op)) add_sum(graph_.tensors()[graph_.inputs(op)[0]].producer);
         continue;
       }
@@ -241,7 +243,7 @@ class ShardingPlanner::Settler {
     for (TensorId output : graph_.outputs(op))
       for (const Use& use : graph_.uses(output)) wait(use.op);
   }
-  // In the order of operators: whatever an operator depends on stands before it, so each is settled once.
+  // In the order of operators: an operator comes after all that it depends on, so each is decided once.
   Status settle_waiting() {
     while (!waiting_.empty()) {
       const OpId op = waiting_.top();
@@ -252,7 +254,7 @@ class ShardingPlanner::Settler {
     return Ok{};
   }
 
-  // Decides every mesh axis of an operator; when that is news, its readers and products wait.
+  // Decides every mesh axis of an operator; if a decision changes, its readers and backward products are queued.
   Status settle(OpId op) {
     Splitting& splitting = last_[graph_.ops()[op].signature];
     if (splitting.before.mesh != mesh_of_[op]) splitting = {whole(op), {}};
@@ -261,7 +263,7 @@ class ShardingPlanner::Settler {
     std::array<const AxisChoice*, kMaxMeshAxes> chosen = {};
     for (std::size_t m = 0; m < axes_.size(); ++m)
       if (const auto found = choices_.ops[m].find(op); found != choices_.ops[m].end()) chosen[m] = &found->second;
-    bool placed_anew = false, decided_anew = false;
+    bool placement_changed = false, decision_changed = false;
     for (std::size_t m = 0; m < axes_.size(); ++m) {
       AxisState& state = axes_[m];
       WEFT_TRY(AxisDecision decision, decide({graph_, placing_.meshes, mesh_of_, static_cast<int>(m),
@@ -281,16 +283,16 @@ class ShardingPlanner::Settler {
         if (placement == placed) continue;
         if (changed_) changed_->tensors.emplace_back(m, outputs[i], std::move(placed));
         placed = std::move(placement);
-        placed_anew = true;
+        placement_changed = true;
       }
       if (decision == state.decided[op]) continue;
       if (changed_) changed_->decided.emplace_back(m, op, std::move(state.decided[op]));
       state.decided[op] = std::move(decision);
-      decided_anew = true;
+      decision_changed = true;
     }
     if (changed_) {
-      if (placed_anew) wait_for_readers(op);
-      if (decided_anew)
+      if (placement_changed) wait_for_readers(op);
+      if (decision_changed)
         for (OpId product : products(op)) wait(product);
       if (*sharding == plan_.ops[op]) return Ok{};
       changed_->ops.emplace_back(op, std::move(plan_.ops[op]));
@@ -320,7 +322,7 @@ class ShardingPlanner::Settler {
     }
   }
 
-  // The layouts that follow: outputs as made; inputs and parameters as their first reader needs them.
+  // Sets the layouts that follow: outputs as made; inputs and parameters as their first reader needs them.
   void take_layouts(OpId op, const SplitOp& split) {
     const auto inputs = graph_.inputs(op), outputs = graph_.outputs(op);
     for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -338,7 +340,7 @@ class ShardingPlanner::Settler {
     made = layout;
   }
 
-  // Backwards, so that of several changes to one thing the first is taken back last.
+  // In reverse order, so that of several changes to one entry the first is undone last.
   void undo(Changed& changed) {
     while (!waiting_.empty()) {
       waits_[waiting_.top()] = 0;
@@ -368,7 +370,7 @@ class ShardingPlanner::Settler {
   IdVec<SignatureId, Splitting> last_;
   std::vector<std::uint32_t> product_start_;
   std::vector<OpId> products_;
-  std::priority_queue<OpId, std::vector<OpId>, std::greater<>> waiting_;  // to be settled anew, first operator first
+  std::priority_queue<OpId, std::vector<OpId>, std::greater<>> waiting_;  // operators to decide again, in their order
   IdVec<OpId, char> waits_;
   Changed* changed_ = nullptr;  // while an edit is applied
 };

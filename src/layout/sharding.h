@@ -1,12 +1,12 @@
 // How every operator of a graph is split over its mesh: a few explicit choices, the rest by propagation along the data.
 //
-// Each mesh axis is settled on its own. An operator without an explicit choice follows its inputs: it splits the axis
-// that an input is already split on, preferring samples, then attributes, parameters, and a reduction last; partial
-// sums pass through what is linear in them, and otherwise are reduced, onto the sequence where `reduce_onto` says so
-// (sequence parallelism). Backward products are split as their forward operator. (axis_decision.h has the rules.)
+// Each mesh axis is decided separately. An operator without an explicit choice follows its inputs: it splits the axis
+// that an input is already split on, preferring sample, then attribute, parameter, and last reduction axes; partial
+// sums pass through operators that are linear in them, and otherwise are reduced, onto the axis of `reduce_onto`
+// (sequence parallelism) if given. Backward products are split like their forward operator. (Rules: axis_decision.h.)
 //
-// Meshes may differ in size: an axis of one device cuts nothing but hands on what it would have cut, so that samples
-// are split over the four devices of one stage although the stage before has only one replica.
+// Meshes may differ in size: an axis of one device cuts nothing but passes the decision on, so that samples are split
+// over the four replicas of one stage although the stage before has only one.
 #pragma once
 
 #include <map>
@@ -23,7 +23,7 @@ namespace weft {
 // An explicit choice for one operator on one mesh axis.
 struct AxisChoice {
   std::string axis;        // of the operator; empty: not split by this mesh axis
-  std::int64_t outer = 1;  // inside each of so many blocks
+  std::int64_t outer = 1;  // the number of blocks each of which is cut
   Shares shares = {};      // of an uneven split, by coordinate
 
   bool operator==(const AxisChoice&) const = default;
@@ -39,10 +39,10 @@ struct ShardingChoices {
   // [mesh axis][operator or tensor]
   std::vector<std::map<OpId, AxisChoice>> ops;
   std::vector<std::map<TensorId, InputChoice>> inputs;
-  // Per mesh axis: the axis onto which partial sums are scattered by operators that have it ("s": sequence
+  // Per mesh axis: the axis onto which operators that have it reduce-scatter partial sums ("s": sequence
   // parallelism); empty: none.
   std::vector<std::string> reduce_onto;
-  // Mesh axes along which attention goes around a ring where they split its queries: they split its keys too.
+  // Mesh axes along which attention is a ring where they split its queries: they split its keys too.
   MeshAxes ring = 0;
 };
 
@@ -62,9 +62,9 @@ struct Placing {
   IdVec<MeshId, int> stage_of;
   IdVec<OpId, MeshId>
       mesh_of;  // of forward operators; backward products follow theirs, sums of gradients their readers
-  // All devices in a row; the compiler adds it where it is not given.
+  // The mesh of all devices with a single axis; the compiler adds it if it is not given.
   MeshId world = {};
-  // Where every stage is held twice (DualPipe): the mesh, of the same shape, that runs it by the other route.
+  // DualPipe holds every stage twice: the mesh, of the same shape, that runs the stage in the other direction.
   IdVec<MeshId, MeshId> mirror = {};
 };
 Placing on_one_mesh(const Graph& graph, Mesh mesh);
@@ -73,27 +73,27 @@ Placing on_one_mesh(const Graph& graph, Mesh mesh);
 Result<ShardingPlan> plan_sharding(const TrainingGraph& training, const Placing& placing,
                                    const ShardingChoices& choices);
 
-// One operator's part of a strategy, changed.
+// New choices for one operator.
 struct ShardingEdit {
   OpId op;
   std::vector<std::optional<AxisChoice>> axes;  // by mesh axis; none: by propagation
-  MeshId mesh = {};                             // of a forward operator; invalid: stays
+  MeshId mesh = {};                             // the new mesh of a forward operator; invalid: unchanged
 };
 
-// What an edit led to, each in ascending order.
+// The consequences of an edit, in ascending order.
 struct ShardingDelta {
-  std::vector<OpId> ops;          // whose split or mesh is another
-  std::vector<TensorId> tensors;  // made in another layout
+  std::vector<OpId> ops;          // whose split or mesh has changed
+  std::vector<TensorId> tensors;  // whose layout has changed
 
   bool operator==(const ShardingDelta&) const = default;
 };
 
 // A plan that follows changes to its strategy: after any edits it equals plan_sharding of the strategy as edited.
 //
-// Operators are settled in their order, all mesh axes of one after another. An edit settles the operator anew and then
-// only what reads something that came out otherwise: readers of its outputs, its backward products, what runs where it
-// runs. Cost of an edit: the operators settled anew, times the logarithm of their number; nothing is copied or scanned
-// besides. Refers to the training graph, which must outlive it.
+// Operators are decided in their order, all mesh axes of an operator in turn. An edit decides its operator again and
+// then only the operators whose inputs have changed: readers of its outputs, its backward products, sums of gradients
+// on its mesh. Cost of an edit: n log n for n operators decided again; nothing else is copied or scanned. Refers to the
+// training graph, which must outlive it.
 class ShardingPlanner {
  public:
   static Result<ShardingPlanner> make(const TrainingGraph& training, Placing placing, ShardingChoices choices);
@@ -106,10 +106,10 @@ class ShardingPlanner {
   const Placing& placing() const;
   const ShardingChoices& choices() const;
 
-  // One more mesh for operators to move to, with the axes of the others.
+  // Adds a mesh to which operators can move, with the same axes as the others.
   MeshId add_mesh(Mesh mesh, int stage);
 
-  // All edits or, with an error, none.
+  // Applies all edits or, with an error, none.
   Result<ShardingDelta> change(std::span<const ShardingEdit> edits);
   Result<ShardingDelta> change(const ShardingEdit& edit) { return change(std::span(&edit, 1)); }
 

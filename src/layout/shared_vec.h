@@ -1,8 +1,8 @@
-// A vector whose copies share one memory until one of them is changed. For values that many places hold and hardly
-// anybody changes: a copy costs a count, and comparing what is shared costs nothing.
+// A copy-on-write vector. For values that many places hold and few change: a copy costs a reference count, and
+// comparing two copies that share their memory costs nothing.
 //
-// Reading never copies; what can change it (a reference that is not const, begin() of one that is not const) takes a
-// copy of its own first. Such a reference is good until the next copy is taken. Copies may be held by several threads.
+// Const access never copies; non-const access takes an own copy first if the memory is shared. A non-const reference is
+// valid until the vector is copied. Copies may be held by several threads.
 #pragma once
 
 #include <atomic>

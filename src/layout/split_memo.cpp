@@ -5,7 +5,7 @@
 namespace weft {
 namespace {
 
-// A search that tries millions of splits forgets them all now and then.
+// Bounds the memory of searches that try millions of splits: at this size the cache is cleared.
 constexpr std::size_t kMostKnown = 20'000;
 
 void mix(std::size_t& hash, std::uint64_t value) {
@@ -31,7 +31,7 @@ void mix(std::size_t& hash, const Layout& layout) {
     if (layout.partial[axis]) mix(hash, axis);
 }
 
-// The entry, made if there is none.
+// The entry of `key`, made if there is none.
 template <class Map, class Key, class Make>
 typename Map::mapped_type known(Map& map, const Key& key, const Make& make) {
   if (const auto found = map.find(key); found != map.end()) return found->second;
@@ -45,7 +45,7 @@ OpSharding sharding_for(const Signature& signature, const Layout& layout) {
   sharding.axes.resize(signature.axes.size());
   sharding.outer.assign(signature.axes.size(), 1);
   for (std::size_t axis = 0; axis < layout.partial.size(); ++axis)
-    if (layout.partial[axis]) {  // contributions pass through: every operator here is linear in all it reads
+    if (layout.partial[axis]) {  // partial sums pass through: every operator here is linear in all its inputs
       sharding.partial |= MeshAxes{1} << axis;
       sharding.partial_inputs = ~std::uint64_t{0};
     }
@@ -85,14 +85,14 @@ std::size_t SplitMemo::Hash::operator()(const ReshardKey& key) const {
   return hash;
 }
 
-MeshId SplitMemo::first_alike(MeshId id, const Mesh& mesh) {
-  if (!alike_.contains(id)) alike_.resize(id.index() + 1);
-  MeshId& alike = alike_[id];
-  if (alike.valid()) return alike;
+MeshId SplitMemo::first_with_axes(MeshId id, const Mesh& mesh) {
+  if (!with_axes_.contains(id)) with_axes_.resize(id.index() + 1);
+  MeshId& found = with_axes_[id];
+  if (found.valid()) return found;
   for (const auto& [first, axes] : shapes_)
-    if (axes == mesh.axes()) return alike = first;
+    if (axes == mesh.axes()) return found = first;
   shapes_.emplace_back(id, mesh.axes());
-  return alike = id;
+  return found = id;
 }
 
 std::shared_ptr<const SplitOp> SplitMemo::split(OpId op, const OpSharding& sharding, const Mesh& mesh) {
@@ -100,7 +100,7 @@ std::shared_ptr<const SplitOp> SplitMemo::split(OpId op, const OpSharding& shard
   if (last && last->sharding == sharding) return last;
   return last = known(splits_, SplitKey{graph_.ops()[op].signature, sharding}, [&] {
            const Signature& signature = graph_.signature(op);
-           if (const MeshId first = first_alike(sharding.mesh, mesh); first != sharding.mesh) {
+           if (const MeshId first = first_with_axes(sharding.mesh, mesh); first != sharding.mesh) {
              OpSharding there = sharding;
              there.mesh = first;
              SplitOp same = *split(op, there, mesh);

@@ -32,7 +32,7 @@ TEST(SharedVec, NothingIsEqualToNothingHoweverItCameAbout) {
   EXPECT_NE(grown, emptied);
 }
 
-// Two layers that are alike, and a third.
+// Two equal layers, and a third of another shape.
 struct ThreeLayers {
   ThreeLayers() {
     GraphBuilder b("three");

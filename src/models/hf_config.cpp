@@ -1,5 +1,7 @@
 // Hugging Face config.json → TransformerConfig. One reader per model_type; fields and defaults as in
 // `transformers`.
+#include <fmt/format.h>
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -236,7 +238,7 @@ TransformerConfig read_llama(Fields& f) {
   c.tied = f.flag_or("tie_word_embeddings", false);
   c.qkv_bias = c.out_bias = f.flag_or("attention_bias", false);
   c.mlp_bias = f.flag_or("mlp_bias", false);
-  // A head size that says nothing new is left to follow the hidden size.
+  // An explicit head size of hidden / heads is stored as the default, so that it follows an override of `hidden`.
   if (c.heads > 0 && c.head_dim * c.heads == c.hidden) c.head_dim = 0;
   return c;
 }

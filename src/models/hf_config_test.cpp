@@ -216,7 +216,7 @@ RC_GTEST_PROP(HfConfigLaws, MutatedFilesNeverCrash, ()) {
     return;
   }
   TransformerConfig small = *config;
-  small.layers = std::min<std::int64_t>(small.layers, 20);  // many layers take time, not wit
+  small.layers = std::min<std::int64_t>(small.layers, 20);  // more layers only take more time
   GraphBuilder builder("mutated");
   build_transformer(builder, small, {.batch = 1, .seq = 8, .dtype = DType::BF16});
   const Result<Graph> graph = std::move(builder).freeze();

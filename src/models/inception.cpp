@@ -2,7 +2,7 @@
 // input transform.
 #include <fmt/format.h>
 
-#include "models/layers.h"
+#include "models/layer_builder.h"
 #include "models/vision.h"
 
 namespace weft {

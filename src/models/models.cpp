@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kDefaultSeqLimit = 8192;  // longer contexts are trained at this length first
 constexpr FileKind kConfig{"a config.json of Hugging Face", 16 << 20};  // most have a few kilobytes
 
-// A spec that has been read: what to build, and how it is fed.
+// A parsed spec: the configuration to build and the shape of its input.
 struct Resolved {
   ModelInfo info;
   ModelConfig config;
@@ -110,7 +110,7 @@ void build(GraphBuilder& builder, const RecommenderConfig& config, const StepSha
   build_recommender(builder, config, step);
 }
 
-// Sums over the graph must stay within 64 bits for whoever counts parameters or bytes later.
+// Sums of parameters and of bytes over the graph must fit into 64 bits.
 Status check_total(const Graph& graph) {
   constexpr std::int64_t kMost = 1LL << 58;  // elements; 2^61 bytes of fp64
   std::int64_t total = 0;
@@ -144,6 +144,8 @@ Result<Model> load_onnx(std::string_view name, std::string_view overrides, const
   info.name = info.source = std::string(name);
   info.kind = ModelKind::Imported;
   info.batch = import.dims.contains("batch") ? import.dims.at("batch") : options.batch;
+  for (const Tensor& tensor : graph.tensors())
+    if (tensor.kind == TensorKind::Parameter) info.weights = tensor.type.dtype;
   return Model{std::move(info), std::move(graph)};
 }
 
@@ -188,6 +190,16 @@ Result<ModelInfo> describe_model(std::string_view spec, const ModelOptions& opti
   }
   WEFT_TRY(Resolved resolved, resolve(spec, options));
   return std::move(resolved.info);
+}
+
+std::string with_override(std::string_view spec, std::string_view key, std::string_view value) {
+  const bool has_any = cut_overrides(spec).first.size() < spec.size();
+  return fmt::format("{}{}{}={}", spec, has_any ? "," : ":", key, value);
+}
+
+bool has_override(std::string_view spec, std::string_view key) {
+  const std::string items = fmt::format(",{}", cut_overrides(spec).second);
+  return items.find(fmt::format(",{}=", key)) != std::string::npos;
 }
 
 std::vector<std::string> model_names() {

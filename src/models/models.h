@@ -5,7 +5,7 @@
 //   build_model("path/config.json", {})                  a Hugging Face configuration, overrides allowed too
 //   build_model("model.onnx:batch=8,seq=128", {})        an ONNX file; overrides bind its symbolic dimensions
 //
-// What comes back is the forward graph up to the loss. Not here: backward and optimizer (graph/training.h), weights.
+// The result is the forward graph up to the loss. Not here: backward and optimizer (graph/training.h), weights.
 // Cost: linear in the number of operators, a few milliseconds for the largest model.
 #pragma once
 
@@ -25,7 +25,7 @@ struct ModelOptions {
   std::int64_t batch = 1;                // samples per step; published figures are for one
   std::optional<std::int64_t> seq = {};  // tokens per sample; the model's default when absent
   DType dtype = DType::BF16;             // of parameters and activations; an ONNX file has its own
-  // ONNX operators without axes to take as unsplittable, with the FLOPs of one call; "*": all of them.
+  // ONNX operators without known axes to import as unsplittable, with the FLOPs of one call; "*": all of them.
   std::map<std::string, double> opaque = {};
 };
 
@@ -36,12 +36,13 @@ std::string_view name_of(ModelKind kind);
 struct ModelInfo {
   std::string name;  // canonical: "gpt2-124m" also when asked for "gpt2"; a file's path
   ModelKind kind{};
-  bool counts_tokens = false;    // batches are counted in tokens (language models), else in samples
-  std::int64_t layers = 0;       // repeated blocks: transformer layers, residual blocks, recurrent layers
-  std::int64_t experts = 0;      // of a layer that has any; 0: the model is dense
-  std::int64_t context = 0;      // longest sequence the model was made for; 0: it has no sequence
-  std::int64_t seq = 0;          // of this graph; 0: none
-  std::int64_t batch = 1;        // of this graph
+  bool counts_tokens = false;         // batches are counted in tokens (language models), else in samples
+  std::int64_t layers = 0;            // repeated blocks: transformer layers, residual blocks, recurrent layers
+  std::int64_t experts = 0;           // of a layer that has any; 0: the model is dense
+  std::int64_t context = 0;           // longest sequence the model was made for; 0: it has no sequence
+  std::int64_t seq = 0;               // of this graph; 0: none
+  std::int64_t batch = 1;             // of this graph
+  std::optional<DType> weights = {};  // the type an imported file stores them in; none: any, as asked for
   bool tied_embeddings = false;  // the head multiplies by the embedding table (the graph has one parameter, used twice)
   std::string source;            // where the shapes are published
 
@@ -60,6 +61,10 @@ Result<Model> load_model(std::string_view spec, const ModelOptions& options = {}
 Result<Graph> build_model(std::string_view spec, const ModelOptions& options = {});
 // What is known without building the graph.
 Result<ModelInfo> describe_model(std::string_view spec, const ModelOptions& options = {});
+
+// "llama3-70b" → "llama3-70b:layers=3". Of two overrides with one key the last counts.
+std::string with_override(std::string_view spec, std::string_view key, std::string_view value);
+bool has_override(std::string_view spec, std::string_view key);
 
 // Canonical names of the zoo, in the order of families and sizes; and other spellings of one name.
 std::vector<std::string> model_names();

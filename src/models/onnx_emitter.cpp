@@ -30,7 +30,7 @@ OnnxEmitter::OnnxEmitter(const OnnxModel& model, const OnnxOptions& options, std
     if (!value.parameter && tensor.known) value.constant = tensor;
     values_.emplace(name, std::move(value));
   }
-  // Inputs stand in the root, in the file's order, dots and all ("input.1").
+  // Inputs belong to the root module, in the file's order, with their names unchanged ("input.1").
   for (const auto& [name, type] : model.inputs) {
     OnnxValue value{.type = type, .place = {"", place_node(name).name}};
     if (leaf(value, type.shape).ok()) values_.emplace(name, std::move(value));
@@ -68,7 +68,7 @@ Result<TensorId> OnnxEmitter::tensor(std::size_t input) {
 }
 
 Result<TensorId> OnnxEmitter::leaf(OnnxValue& value, const Shape& shape) {
-  // What an exporter named itself ("onnx::MatMul_12") belongs to whoever reads it first.
+  // An initializer with a generated name ("onnx::MatMul_12") belongs to the module of its first reader.
   if (value.place.module.empty() && value.place.name.starts_with("onnx_")) value.place.module = place_.module;
   if (value.place.name.empty()) value.place.name = "constant";
   const std::string name = leaf_names_.take(value.place.module, value.place.name);
@@ -128,7 +128,7 @@ Result<std::vector<TensorId>> OnnxEmitter::op(OpKind kind, std::span<const Tenso
   const auto scope = builder_.scope(place_.module);
   std::vector<TensorId> outputs = builder_.op(kind, name, inputs, std::move(attrs));
   if (builder_.ok()) return outputs;
-  // The caller names the node, so the builder's name of the operator would say it twice.
+  // The caller names the node in the error, so the builder's operator name is removed from it.
   const std::string prefix = (place_.module.empty() ? name : place_.module + "." + name) + ": ";
   const std::string& message = builder_.error().message;
   return Error{message.starts_with(prefix) ? message.substr(prefix.size()) : message};

@@ -1,4 +1,4 @@
-// The import in progress: what every ONNX value stands for in the graph being built.
+// The import in progress: maps every ONNX value to a constant or a tensor of the graph being built.
 //
 // Node handlers (onnx_operators.h) read their inputs with `value`, `tensor`, `integers` and `scalar`, add
 // operators with `op`, and name results with `define`. Constants and parameters enter the graph when
@@ -31,7 +31,7 @@ class OnnxEmitter {
  public:
   OnnxEmitter(const OnnxModel& model, const OnnxOptions& options, std::string graph_name);
 
-  // Starts a node: what follows belongs to it.
+  // Starts a node: the following calls refer to it.
   void begin(const OnnxNode& node);
   const OnnxNode& node() const { return *node_; }
   const Attrs& attrs() const { return node_->attrs; }
@@ -40,12 +40,11 @@ class OnnxEmitter {
   const OnnxOptions& options() const { return options_; }
 
   bool given(std::size_t input) const { return input < node_->inputs.size() && !node_->inputs[input].empty(); }
-  // An input of the node; an error when it is left out or was not imported.
+  // An input of the node; an error when it is omitted or was not imported.
   Result<const OnnxValue*> value(std::size_t input);
   Result<Shape> shape(std::size_t input);
   Result<TensorId> tensor(std::size_t input);
-  // An input that must be a list of known integers; `fallback` (an attribute, in older opsets) when it is
-  // left out.
+  // An input that must be a list of known integers; when it is omitted, `attribute` (older opsets).
   Result<std::vector<std::int64_t>> integers(std::size_t input, std::string_view what, std::string_view attribute = "");
   // The value of an input that is one known number.
   std::optional<double> scalar(std::size_t input);

@@ -1,6 +1,6 @@
 // ONNX → Graph: a model exported by any framework becomes a graph that Weft can plan.
 //
-// Given a file and options; back comes a frozen forward graph. Weights are never loaded, only their shapes:
+// Given a file and options, it makes a frozen forward graph. Weights are never loaded, only their shapes:
 // external data is not opened. Shapes come from Weft's own operators and from evaluating the file's small
 // integer sub-graphs (`Shape`, `Gather`, `Concat`, …); what the file declares about intermediate shapes is
 // used for opaque operators only. Module names follow the scopes in node names ("/layer1/layer1.0/conv1/Conv"
@@ -24,13 +24,12 @@
 namespace weft {
 
 struct OnnxOptions {
-  // The size of symbolic leading dimensions, and of those whose name starts with "batch".
+  // Size of symbolic leading dimensions, and of those whose name starts with "batch".
   std::int64_t batch = 1;
-  // Sizes of symbolic dimensions by name; they go before `batch`. One that nothing binds is an error.
+  // Sizes of symbolic dimensions by name; they take precedence over `batch`. An unbound dimension is an error.
   std::map<std::string, std::int64_t> dims = {};
-  // Operators (op_type) taken as opaque, with the FLOPs of one call: Weft knows no axes of theirs, so they
-  // are never split.
-  // "*" stands for every operator that Weft does not know. Their output shapes must be declared in the file.
+  // Operators (op_type) imported as opaque, with the FLOPs of one call: their axes are unknown, so they are never
+  // split. "*" stands for every operator that Weft does not know. The file must declare their output shapes.
   std::map<std::string, double> opaque = {};
   // Add a cross-entropy loss to every float output of shape [rows, classes] or [rows, positions, classes],
   // against inputs `labels`; the sum is the graph's result. Without a loss the outputs are the results, and
@@ -40,7 +39,7 @@ struct OnnxOptions {
 
 // Errors name the file, the node, its operator, the value at fault and the remedy.
 Result<Graph> import_onnx(const std::string& path, const OnnxOptions& options = {});
-// The same from bytes in memory; `name` stands for the file in errors and names the graph.
+// The same from bytes in memory; `name` replaces the file name in errors and names the graph.
 Result<Graph> import_onnx_bytes(std::string_view bytes, std::string_view name, const OnnxOptions& options = {});
 
 }  // namespace weft

@@ -1,5 +1,6 @@
 #include "models/onnx_import.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/inotify.h>
 #include <unistd.h>
@@ -49,8 +50,7 @@ std::string shown(const Graph& graph, const std::string& name) {
 
 Shape result_shape(const Graph& graph, std::size_t i = 0) { return graph.tensors()[graph.results()[i]].type.shape; }
 
-// ---- the exported files
-// -------------------------------------------------------------------------------------------
+// The exported files.
 
 TEST(ImportOnnx, ParametersAndFlopsAreTheExportersAndEveryParameterIsTrained) {
   std::ifstream file(source("tests/onnx/expected.json"));
@@ -70,7 +70,7 @@ TEST(ImportOnnx, ParametersAndFlopsAreTheExportersAndEveryParameterIsTrained) {
   }
 }
 
-// Two independent roads to one network: PyTorch's exporter and the zoo's own composition.
+// The same network from two independent sources: PyTorch's exporter and the zoo.
 TEST(ImportOnnx, FilesAndZooAgreeOnParametersAndFlops) {
   struct Pair {
     std::string file, zoo;
@@ -216,8 +216,7 @@ TEST(ImportOnnx, NeverOpensTheExternalData) {
   EXPECT_EQ(opened, std::set<std::string>{"m.onnx"});
 }
 
-// ---- single operators
-// ---------------------------------------------------------------------------------------------
+// Single operators.
 
 TEST(ImportOnnx, MatMulWithAParameterIsLinearOtherwiseABatchedProduct) {
   const auto graph = OnnxFile()

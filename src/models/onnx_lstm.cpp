@@ -15,14 +15,14 @@ struct Sizes {
   DType dtype;
 };
 
-// What one direction multiplies and adds.
+// The parameters of one direction.
 struct CellWeights {
   TensorId wi, wh, bias;  // [input, 4·hidden], [hidden, 4·hidden], [4·hidden]
 };
 
 // Input 1 (W [directions, 4·hidden, input]) or 2 (R [directions, 4·hidden, hidden]) for one direction, as
-// [rows, 4·hidden]. Which gate is which does not matter here, so the initializer is taken as it is: one per
-// direction, or one for all.
+// [rows, 4·hidden]. The order of gates does not matter for shapes and cost, so the initializer is used unchanged: one
+// per direction, or one for all.
 Result<TensorId> weight(OnnxEmitter& e, const Sizes& sizes, std::size_t input, std::int64_t rows,
                         std::int64_t direction) {
   const std::vector<std::string>& from = e.node().weights[input - 1];

@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// Deeper or longer than any real network's; what a hostile file has beyond is cut off.
+// Deeper or longer than any real network's names; a hostile file's are truncated.
 constexpr std::size_t kMaxLength = 100, kMaxPath = 300;
 
 std::vector<std::string_view> split(std::string_view text, char separator) {

@@ -20,7 +20,7 @@
 namespace weft {
 namespace {
 
-// Larger lists of operands are no network's; they would make single operators absurdly wide.
+// No real network has operators with more operands; they would make signatures absurdly large.
 constexpr int kMaxOperands = 4096;
 
 using onnx::TensorProto;
@@ -181,7 +181,7 @@ Result<OnnxNode> read_node(const onnx::NodeProto& proto) {
         }
         break;
       default:
-        break;  // lists of strings, graphs: of operators that Weft does not know
+        break;  // lists of strings, graphs: only unknown operators have them
     }
     if (node.op != "Constant") continue;
     if (name == "value_int") node.value = list_tensor(DType::I64, std::vector{attribute.i()}, true);
@@ -325,7 +325,7 @@ Result<OnnxModel> read_model(const onnx::ModelProto& proto, const OnnxOptions& o
   return model;
 }
 
-// Protobuf reads no more.
+// Protobuf's own limit is 2 GiB.
 constexpr FileKind kOnnx{"an ONNX file (of a larger model, with its weights as external data)",
                          std::size_t{2047} << 20};
 constexpr std::string_view kNotOnnx = "is not an ONNX file, or is cut short: its protobuf encoding does not parse";

@@ -1,5 +1,5 @@
-// What an ONNX file says, without protobuf: nodes in topological order, initializers without their weights,
-// types.
+// The content of an ONNX file in plain types, free of protobuf: nodes in topological order, initializers without their
+// weights, types.
 #pragma once
 
 #include <optional>
@@ -54,7 +54,7 @@ struct OnnxModel {
   std::int64_t opset = 1;
   std::vector<OnnxNode> nodes;  // in topological order
   std::unordered_map<std::string, OnnxTensor> initializers;
-  std::unordered_set<std::string> buffers;                 // initializers said not to be trained
+  std::unordered_set<std::string> buffers;                 // initializers listed as not trained (`weft.buffers`)
   std::vector<std::pair<std::string, TensorType>> inputs;  // symbolic dimensions bound
   std::vector<std::string> outputs;
   std::unordered_map<std::string, TensorType> declared;  // of values whose every dimension is known

@@ -46,7 +46,7 @@ Status import_layer_norm(OnnxEmitter& e) {
   return Ok{};
 }
 
-// Over the last dimension; any other is brought there and back.
+// Over the last dimension; another axis is transposed to the end and back.
 Status import_softmax(OnnxEmitter& e) {
   WEFT_TRY(const Shape shape, e.shape(0));
   WEFT_TRY(const std::size_t axis, resolve_axis(e.attrs().integer("axis", e.opset() < 13 ? 1 : -1), shape.size()));
@@ -76,7 +76,7 @@ Status import_pool(OnnxEmitter& e) {
     return error("pools [{}] with a kernel [{}]; Weft pools 1 or 2 dimensions", fmt::join(shape, ","),
                  fmt::join(kernel, ","));
   WEFT_TRY(Attrs attrs, window_attrs(e.attrs(), shape, kernel));
-  if (kernel.size() == 1) {  // a line is a picture one element wide
+  if (kernel.size() == 1) {  // 1-D pooling is 2-D pooling of width 1
     const auto wide = [&](std::string_view name, std::int64_t extra) {
       std::vector<std::int64_t> list = attrs.integers(name, {});
       if (name == "pad") list.insert(list.begin() + 1, extra);

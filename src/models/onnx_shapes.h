@@ -31,7 +31,7 @@ Result<std::vector<SliceRange>> resolve_slice(const Shape& shape, const std::vec
                                               const std::vector<std::int64_t>& ends, std::vector<std::int64_t> axes,
                                               std::vector<std::int64_t> steps);
 
-// Without axes every dimension of 1 goes.
+// Without axes every dimension of 1 is removed.
 Result<Shape> squeeze(const Shape& shape, const std::optional<std::vector<std::int64_t>>& axes);
 Result<Shape> unsqueeze(const Shape& shape, const std::vector<std::int64_t>& axes);
 

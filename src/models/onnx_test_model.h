@@ -1,4 +1,4 @@
-// Models made by hand for the importer's tests, and where the exported ones lie.
+// Hand-made ONNX models for the importer's tests, and the paths of the exported ones.
 #pragma once
 
 #include <onnx/onnx_pb.h>

@@ -1,4 +1,6 @@
 // "layers=12,vocab=32000": one table of fields per kind of model.
+#include <fmt/format.h>
+
 #include <charconv>
 #include <limits>
 #include <span>
@@ -10,7 +12,7 @@
 namespace weft {
 namespace {
 
-// An integer field with the values it may take; how they fit together is `check`'s business.
+// An integer field with its range; `check` verifies that fields are consistent.
 template <class Config>
 struct IntegerField {
   std::string_view name;
@@ -25,7 +27,7 @@ struct TextField {
 
 constexpr std::int64_t kMost = 1LL << 40;
 
-// Decimal fractions: from_chars reads no locale.
+// Decimal fractions, independent of the locale (from_chars).
 Result<double> parse_number(std::string_view name, std::string_view text) {
   double value = 0;
   const auto [rest, status] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -58,7 +60,7 @@ constexpr IntegerField<T> kTransformerIntegers[] = {
     {"ffn", 1, kMost, [](T& c, std::int64_t v) { c.ffn = v; }},
     {"heads", 1, kMost,
      [](T& c, std::int64_t v) {
-       if (c.kv_heads == c.heads) c.kv_heads = v;  // plain multi-head attention stays so
+       if (c.kv_heads == c.heads) c.kv_heads = v;  // multi-head attention without grouping stays so
        c.heads = v;
      }},
     {"kv_heads", 1, kMost, [](T& c, std::int64_t v) { c.kv_heads = v; }},

@@ -1,4 +1,4 @@
-// Overrides, and what users are told when they err.
+// Overrides and their error messages.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -128,7 +128,7 @@ TEST(Errors, ASequenceBeyondTheLearnedPositionsIsRefused) {
             "gpt2-124m: seq=2048: the model has 1024 learned positions; use a shorter sequence or override "
             "context");
   EXPECT_EQ(error_of("gpt2:context=2048", {.seq = 2048}), "no error");
-  EXPECT_EQ(error_of("llama3-8b", {.seq = 100'000}), "no error");  // rotary positions have no end
+  EXPECT_EQ(error_of("llama3-8b", {.seq = 100'000}), "no error");  // rotary positions have no limit
   EXPECT_EQ(error_of("resnet50", {.seq = 128}), "resnet50: seq=128: the model has no sequence");
 }
 
@@ -144,7 +144,7 @@ TEST(Errors, ImpossiblyLargeModelsAreRefusedNotBuilt) {
   EXPECT_EQ(error_of("llama3-8b:hidden=99999999"), "llama3-8b: hidden=99999999: must be between 1 and 4194304");
 }
 
-// Whatever stands behind the colon: an error or a graph, never a crash.
+// Any text after the colon gives an error or a graph, never a crash.
 RC_GTEST_PROP(OverrideLaws, ArbitraryTextNeverCrashes, ()) {
   const std::string text =
       *rc::gen::container<std::string>(rc::gen::elementOf(std::string("layershidncotkv_=,.:0123456789-")));

@@ -1,5 +1,5 @@
-// Deep learning recommendation models (Naumov et al., arXiv:1906.00091): embedding tables beside a small MLP,
-// their outputs combined, and an MLP on top.
+// Deep learning recommendation models (Naumov et al., arXiv:1906.00091): embedding tables and a bottom MLP, their
+// outputs combined, and a top MLP.
 #pragma once
 
 #include <cstdint>

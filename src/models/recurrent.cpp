@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "models/layers.h"
+#include "models/layer_builder.h"
 
 namespace weft {
 namespace {
@@ -52,9 +52,8 @@ class RecurrentBuilder {
     TensorId h, c;
   };
 
-  // Runs all layers over all steps; gives the top layer's outputs. `carried` holds each layer's first state
-  // and receives the last (a decoder starts where its encoder stopped); without it the first states are
-  // inputs.
+  // Runs all layers over all steps; returns the top layer's outputs. `carried` holds each layer's initial state and
+  // receives its last (a decoder starts with its encoder's last states); without it initial states are inputs.
   std::vector<TensorId> stack(const std::string& name, std::vector<TensorId> x, std::vector<State>* carried) {
     const auto stack_scope = b_.scope(name);
     for (std::int64_t layer = 0; layer < config_.layers && b_.ok(); ++layer) {

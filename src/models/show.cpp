@@ -66,7 +66,7 @@ std::string module_table(const Graph& graph, Flops all) {
     for (const ModuleSummary& child : root.children) add_rows(child, "", 0, depth, 1, all.value, rows);
     if (rows.size() <= kMostRows) break;
   }
-  // What stands in no module of its own: a CNN's stem and classifier.
+  // Operators directly in the root module: a CNN's stem and classifier.
   ModuleSummary rest{.name = "(others)",
                      .parameters = root.parameters,
                      .operators = root.operators,
@@ -91,7 +91,7 @@ std::string module_table(const Graph& graph, Flops all) {
   return text;
 }
 
-// Whole numbers as such: FLOPs are exact below 2^53.
+// A whole number is written as an integer: FLOPs are exact below 2^53.
 nlohmann::json count_of(Flops flops) {
   if (flops.value < 9e18) return static_cast<std::int64_t>(flops.value);
   return flops.value;

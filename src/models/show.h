@@ -1,4 +1,4 @@
-// `weft show model NAME [--json]`: a model for people, and for programs.
+// `weft show model NAME [--json]`: a model as text and as JSON.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

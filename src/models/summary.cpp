@@ -45,7 +45,7 @@ struct Node {
   std::int64_t parameters = 0, operators = 0;
   double flops = 0;
   std::vector<std::uint32_t> signatures;  // own operators, in order
-  std::uint32_t shape = 0;                // equal for modules that are alike
+  std::uint32_t shape = 0;                // equal for identical modules
 };
 
 bool is_number(std::string_view name) {

@@ -1,5 +1,5 @@
-// What a graph amounts to: parameters, FLOPs, activation bytes, and its tree of modules with repeated ones
-// folded. Works on any forward graph, wherever it comes from. FLOPs count contractions, two per multiply-add.
+// Totals of a graph: parameters, FLOPs, activation bytes, and its tree of modules with repeated ones folded. Works on
+// any forward graph, whatever its source. FLOPs count contractions, two per multiply-add.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace weft {
 
 struct ModelSummary {
   std::int64_t parameters = 0;         // tied ones once
-  std::int64_t active_parameters = 0;  // what one token passes: of experts only the share that is chosen
+  std::int64_t active_parameters = 0;  // used by one token: of experts only the share that is chosen
   Bytes parameter_bytes{};
   Flops flops_forward{}, pointwise_forward{};
   std::optional<Flops> flops_training = {};    // forward and backward products; absent when the graph cannot be trained
@@ -30,10 +30,10 @@ struct ModelSummary {
 // Cost: builds the training graph once.
 ModelSummary summarize(const Graph& forward);
 
-// A module, or a run of neighbours that are alike: layers.0 … layers.79 as one with 80 copies.
+// A module, or a run of identical neighbours: layers.0 … layers.79 as one with 80 copies.
 struct ModuleSummary {
   std::string name;                            // own name; the first one's in a run
-  std::int64_t copies = 1;                     // neighbours alike, the first included; their names count up from `name`
+  std::int64_t copies = 1;                     // identical neighbours, this one included; their names count up
   std::int64_t parameters = 0, operators = 0;  // of one copy, children included
   Flops flops_forward{};                       // of one copy, children included
   std::vector<ModuleSummary> children = {};  // only modules with operators; parameters of others belong to their parent
@@ -44,7 +44,7 @@ struct ModuleSummary {
 // The root module. Cost: linear in the graph.
 ModuleSummary module_tree(const Graph& forward);
 
-// A run of alike layers in order of the network: what pipeline stages are cut from.
+// A run of identical layers, in the order of the network; pipeline stages are cut from them.
 struct LayerRun {
   std::string parent;  // "layers", "encoder.layers", "layer3"
   std::int64_t first = 0, count = 0;

@@ -145,7 +145,7 @@ class TransformerBuilder {
     const TensorId next = net_.linear("next_sentence", first, 2, true);
     const TensorId next_loss =
         net_.cross_entropy("next_sentence_loss", next, b_.input("next_sentence_labels", DType::I64, {step_.batch}));
-    // Masked tokens: predicted at every position, where labels say which count, or at as many positions as are masked.
+    // Masked tokens: predicted at every position (labels mark those that count), or at as many positions as are masked.
     const std::int64_t predicted = config_.masked > 0 ? std::min(config_.masked, step_.seq) : step_.seq;
     if (predicted < step_.seq)
       x = b_.op1(OpKind::Slice, "masked", {x},

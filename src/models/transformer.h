@@ -44,7 +44,7 @@ struct MoeConfig {
   std::vector<std::int64_t> groups = {1};
   bool sigmoid_score = false;                      // else softmax
   std::int64_t expert_groups = 1, top_groups = 0;  // experts are chosen within the best groups (DeepSeek); 0: in all
-  bool weigh_rows = false;  // a choice's weight multiplies the activation, not the result: the same sum, other traffic
+  bool weigh_rows = false;       // routing weights multiply the activation, not the result: the same sum, other traffic
   bool correction_bias = false;  // DeepSeek-V3's per-expert bias for load balance
   bool normalize = true;         // the chosen weights are scaled to sum to one
   double scale = 1;
@@ -116,7 +116,7 @@ struct TransformerConfig {
   bool operator==(const TransformerConfig&) const = default;
 };
 
-// What one step is fed.
+// The shape of the input of one micro-batch.
 struct StepShape {
   std::int64_t batch = 1;
   std::int64_t seq = 0;  // tokens per sample; unused by models without a sequence

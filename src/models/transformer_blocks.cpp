@@ -29,7 +29,7 @@ std::string_view function_of(Activation activation) {
   return "?";
 }
 
-// Tokens of one group that an expert takes: all that come, on average, when dropless.
+// Tokens of one group that an expert takes; when dropless, the average number routed to it.
 std::int64_t expert_capacity(const MoeConfig& moe, std::int64_t tokens_per_group) {
   const double average = static_cast<double>(tokens_per_group * moe.top_k) / static_cast<double>(moe.experts);
   const double rows = moe.capacity_factor > 0 ? std::ceil(average * moe.capacity_factor) : std::round(average);
@@ -142,7 +142,7 @@ TensorId TransformerBlocks::unfused_core(TensorId q, TensorId k, TensorId v, std
   if (options.causal) softmax.set("causal", std::int64_t{1});
   if (options.window > 0) softmax.set("window", options.window);
   if (bias.valid() || config_.attention_softcap > 0) {
-    // Scaled scores are capped, and the bias is added to what comes of it.
+    // Scores are scaled, then capped, then the bias is added.
     if (scale != 1) scores = net_.unary("scale", scores, "scale", scale);
     if (config_.attention_softcap > 0) scores = net_.unary("softcap", scores, "softcap", config_.attention_softcap);
     if (bias.valid()) scores = net_.add("bias", scores, bias);

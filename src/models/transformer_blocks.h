@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "models/layers.h"
+#include "models/layer_builder.h"
 #include "models/transformer.h"
 
 namespace weft {

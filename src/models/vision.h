@@ -29,6 +29,6 @@ Status check(const VisionConfig& config);
 // Adds the network's forward pass and its cross-entropy loss; the config must have passed `check`.
 void build_vision(GraphBuilder& builder, const VisionConfig& config, const StepShape& step);
 void build_inception_v3(GraphBuilder& builder, const VisionConfig& config,
-                        const StepShape& step);  // called by the former
+                        const StepShape& step);  // called by build_vision
 
 }  // namespace weft

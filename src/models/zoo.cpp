@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-// Case, dashes, underscores and spaces never tell two models apart.
+// Case, dashes, underscores and spaces are ignored in model names.
 std::string key_of(std::string_view name) {
   std::string key;
   for (const char c : name)

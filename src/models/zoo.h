@@ -31,7 +31,7 @@ std::vector<ZooEntry> language_zoo();
 std::vector<ZooEntry> mixture_zoo();
 std::vector<ZooEntry> other_zoo();
 
-// Llama and its kin: rotary positions, RMS norm, SwiGLU, no biases.
+// Llama and similar models: rotary positions, RMS norm, SwiGLU, no biases.
 TransformerConfig llama_like(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads,
                              std::int64_t ffn, std::int64_t vocab, std::int64_t context, double rotary_base = 10000);
 

@@ -23,7 +23,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// GPT-2 and its kin: learned positions, LayerNorm, biases everywhere, tanh GELU, tied head.
+// GPT-2 and similar models: learned positions, LayerNorm, biases everywhere, tanh GELU, tied head.
 TransformerConfig gpt(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t vocab,
                       std::int64_t context, double dropout = 0.1) {
   return {.layers = layers,

@@ -13,9 +13,6 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t kTokensPerStep = std::int64_t{1} << 22;  // "about 4 M" (Llama 3: 4 M at first, then more)
-constexpr std::int64_t kSamplesPerDevice = 32;
-
 // The count of micro-batches nearest to `wanted` that the schedule takes.
 std::int64_t nearest_count(std::string_view schedule_name, std::int64_t ranks, std::int64_t interleave,
                            std::int64_t wanted) {
@@ -88,16 +85,22 @@ Result<Parallelism> complete_with_batch(const Shorthand& shorthand, std::int64_t
   if (plan.last_micro_batch != plan.micro_batch)
     assumptions.push_back(fmt::format("the last micro-batch has {} sample{} per replica, the others {}",
                                       plan.last_micro_batch, plan.last_micro_batch == 1 ? "" : "s", plan.micro_batch));
-  if (!shorthand.dp && !shorthand.fsdp && plan.dp > 1)
-    assumptions.push_back(fmt::format("dp={} fills the {} devices", plan.dp, devices));
-  if (!shorthand.sp && plan.sequence_parallel)
-    assumptions.emplace_back("sequence parallelism, since tp > 1 (sp=0 turns it off)");
-  if (shorthand.schedule.empty() && plan.pp > 1)
-    assumptions.push_back(fmt::format("schedule {} (schedule=)", plan.schedule));
-  if (shorthand.order.empty() && devices > 1)
-    assumptions.push_back(fmt::format("ranks are numbered {}tp, cp, ep, dp, pp, innermost first (order=)",
-                                      plan.h * plan.w > 1 ? "w, h, " : ""));
+  const std::vector<std::string> degrees = defaults_of(shorthand, plan);
+  assumptions.insert(assumptions.end(), degrees.begin(), degrees.end());
   return plan;
+}
+
+std::vector<std::string> defaults_of(const Shorthand& shorthand, const Parallelism& plan) {
+  std::vector<std::string> told;
+  if (!shorthand.dp && !shorthand.fsdp && plan.dp > 1)
+    told.push_back(fmt::format("dp={} fills the {} devices", plan.dp, plan.world()));
+  if (!shorthand.sp && plan.sequence_parallel)
+    told.emplace_back("sequence parallelism, since tp > 1 (sp=0 turns it off)");
+  if (shorthand.schedule.empty() && plan.pp > 1) told.push_back(fmt::format("schedule {} (schedule=)", plan.schedule));
+  if (shorthand.order.empty() && plan.world() > 1)
+    told.push_back(fmt::format("ranks are numbered {}tp, cp, ep, dp, pp, innermost first (order=)",
+                               plan.h * plan.w > 1 ? "w, h, " : ""));
+  return told;
 }
 
 BatchPlan batch_of(const Parallelism& plan) {

@@ -16,6 +16,10 @@
 
 namespace weft {
 
+// Default steps: of language models "about 4 M" tokens (Llama 3: 4 M at first, then more), of others so many samples.
+inline constexpr std::int64_t kTokensPerStep = std::int64_t{1} << 22;
+inline constexpr std::int64_t kSamplesPerDevice = 32;
+
 // A schedule is a table of them.
 inline constexpr std::int64_t kMostMicroBatches = std::int64_t{1} << 20;
 
@@ -42,6 +46,8 @@ struct BatchDefaults {
 Result<Parallelism> complete_with_batch(const Shorthand& shorthand, std::int64_t devices, BatchRequest request,
                                         const BatchDefaults& defaults, std::vector<std::string>& assumptions);
 BatchPlan batch_of(const Parallelism& parallelism);
+// What the shorthand of a parallelism leaves to defaults, for people.
+std::vector<std::string> defaults_of(const Shorthand& shorthand, const Parallelism& parallelism);
 
 // A strategy file has its count of micro-batches; the samples of each come from the request.
 Result<BatchPlan> batch_of_file(const Strategy& strategy, std::int64_t devices, const BatchRequest& request,

@@ -90,9 +90,9 @@ std::string departure(const Plan& a, const Plan& b) {
     return fmt::format("{} micro-batches of {} instead of {} of {}", b.batch.micro_batches, b.batch.micro_batch,
                        a.batch.micro_batches, a.batch.micro_batch);
   if (a.strategy != b.strategy) return "the strategy";
-  if (!(a.training.graph == b.training.graph)) return "the graph";
-  if (a.stack.name != b.stack.name || a.precision.name != b.precision.name) return "stack or precision";
-  if (a.parameters != b.parameters || a.vocabulary != b.vocabulary) return "parameters";
+  if (!(a.graph() == b.graph())) return "the graph";
+  if (a.stack().name != b.stack().name || a.job->precision.name != b.job->precision.name) return "stack or precision";
+  if (a.model->parameters != b.model->parameters || a.model->vocabulary != b.model->vocabulary) return "parameters";
   if (a.ranks() != b.ranks()) return "ranks";
   return "";
 }

@@ -46,7 +46,7 @@ TEST(Freeze, APlanKeepsNeitherGradientsNorStateOfWhatIsFrozen) {
   PlanRequest request{.model = "llama3-8b:layers=2", .cluster = "dgx-h100:1", .strategy = "dp=8", .freeze = "embed"};
   const Plan plan = make_plan(request).value();
   EXPECT_EQ(plan.frozen_parameters(), std::int64_t{128256} * 4096);
-  EXPECT_EQ(plan.parameters, build_model(request.model)->parameter_count());
+  EXPECT_EQ(plan.model->parameters, build_model(request.model)->parameter_count());
   request.freeze = "**";
   EXPECT_THAT(make_plan(request).error().message,
               HasSubstr("--freeze '**': the loss depends on no parameter that is trained"));

@@ -1,86 +1,73 @@
-// A plan: one model on one cluster by one strategy, with nothing left open. The way from command-line words to a
-// program.
+// A plan: one training job by one strategy, with nothing left open. The way from command-line words to a program.
 //
-//   make_plan({.model = "llama3-8b", .cluster = "dgx-h100:2", .strategy = "tp=4,pp=2,dp=2,zero=1"})
-//   compile_plan(plan)                       the program and its schedule
+//   make_plan({.model = "llama3-8b", .cluster = "dgx-h100:2", .strategy = "tp=4,pp=2,dp=2,zero=1"})   from words
+//   make_plan(job, choose_strategy(job, parallelism), &graphs)                                                 in a search
+//   compile_plan(plan)                                                    the program and its schedule
 //
 // What the request leaves out gets the defaults of SEMANTICS, each told in `assumptions`. An error names the word at
 // fault and the remedy; violations of the strategy come all together, one a line.
 // Not here: choosing the strategy (search), times (src/simulate), tables (src/report).
-// Cost: linear in operators; a few times the model's own build.
+// Cost: linear in operators; a few times the model's own build, or a third of it where the graph is known.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
-#include "cluster/cluster.h"
 #include "compile/from_strategy.h"
-#include "graph/training.h"
-#include "models/models.h"
 #include "plan/batch.h"
-#include "plan/precision.h"
+#include "plan/job.h"
+#include "plan/trained_model.h"
 #include "strategy/resolve.h"
 #include "strategy/shorthand.h"
-#include "strategy/stack.h"
 
 namespace weft {
 
-struct PlanRequest {
-  std::string model;                                                // zoo name with overrides, config.json or .onnx
-  std::string cluster;                                              // preset:nodes, or a file
-  std::string strategy;                                             // shorthand, or a YAML file
-  std::string tree = {};                                            // the text of that file, where it is at hand
-  std::optional<std::int64_t> global_batch = {}, micro_batch = {};  // samples per step; per micro-batch and replica
-  std::optional<std::int64_t> seq = {};                             // tokens per sample
-  std::string dtype = {};                                           // empty: the stack's
-  std::optional<std::int64_t> device_count = {};                    // of the cluster, evenly over its nodes; none: all
-  std::vector<std::int64_t> devices = {};                           // of the cluster, by rank; empty: as counted
-  std::string stack = {};   // empty: megatron-lm for language models, pytorch-ddp for others
-  std::string freeze = {};  // globs of parameters that are not trained (plan/freeze.h)
+// How a job is split, before its graph is built: degrees, or a tree.
+struct StrategyChoice {
+  std::string name;                        // shorthand or file, as messages and tables call it
+  std::optional<Parallelism> parallelism;  // where it is one of degrees
+  Strategy tree;                           // where it is not
+  BatchPlan batch;
+  std::vector<std::string> assumptions;  // defaults of the batch
 };
-
-// The vocabulary as published, and as the stack stores it.
-struct Vocabulary {
-  std::int64_t published = 0, stored = 0;  // 0: the model has none that a stack would pad
-
-  bool padded() const { return stored != published; }
-  bool operator==(const Vocabulary&) const = default;
-};
+// Degrees with nothing left open; the name is their shorthand.
+StrategyChoice choose_strategy(const Parallelism& parallelism);
+// A tree; the samples of its micro-batches come from the job's global batch.
+Result<StrategyChoice> choose_strategy(const TrainingJob& job, std::string name, Strategy tree);
+// The strategy of a request, in words.
+Result<StrategyChoice> choose_strategy(const TrainingJob& job, const PlanRequest& request);
 
 struct Plan {
-  PlanRequest request;
-  Cluster cluster;
-  SoftwareStack stack;
-  ModelInfo model;              // `batch` is the graph's: one micro-batch of all replicas
-  std::int64_t parameters = 0;  // with the published vocabulary
-  Vocabulary vocabulary;
-  Precision precision;
-  TrainingOptions options;
+  std::shared_ptr<const TrainingJob> job;     // never null
+  std::shared_ptr<const TrainedModel> model;  // never null; shared by plans that agree in its shape
+  std::string name;                           // of the strategy: shorthand or file
   BatchPlan batch;
-  std::optional<Parallelism> parallelism;  // when the strategy was written in shorthand
+  std::optional<Parallelism> parallelism;  // where the strategy is one of degrees
   Strategy strategy;
-  TrainingGraph training;
-  std::optional<TrainingGraph> last;  // of the last micro-batch, where it is smaller than the others
   ResolvedStrategy resolved;
-  std::vector<std::string> assumptions;
+  std::vector<std::string> assumptions;  // the job's, the strategy's and the model's
 
-  std::int64_t stored_parameters() const { return training.graph.parameter_count(); }
+  const Cluster& cluster() const { return *job->cluster; }
+  const SoftwareStack& stack() const { return job->stack; }
+  const TrainingGraph& training() const { return model->training; }
+  const Graph& graph() const { return model->training.graph; }
+  std::int64_t stored_parameters() const { return graph().parameter_count(); }
   std::int64_t frozen_parameters() const;  // of those, the ones that are not trained
-  std::int64_t tokens_per_step() const { return batch.global_batch * model.seq; }  // 0: samples have no tokens
+  std::int64_t tokens_per_step() const { return batch.global_batch * model->info.seq; }  // 0: samples have no tokens
   // The devices in the order of ranks.
   std::vector<DeviceId> ranks() const;
 };
 
-Result<Plan> make_plan(const PlanRequest& request);
+Result<Plan> make_plan(const PlanRequest& request, const Calibration& calibration = {});
+// `graphs`: of this job, or of one that differs in devices and batch alone.
+Result<Plan> make_plan(std::shared_ptr<const TrainingJob> job, StrategyChoice choice, GraphCache* graphs = nullptr);
 
-// The software stack where none is named.
-std::string_view default_stack(ModelKind kind);
-
-// The request's devices by rank, where it counts or names them; empty: all of the cluster.
-Result<std::vector<std::int64_t>> chosen_devices(const PlanRequest& request, const Cluster& cluster);
+// The same plan under a stack that differs in times and memory, not in the graph it builds.
+Plan with_stack(Plan plan, SoftwareStack stack);
 
 // With prices at hand, resharding of activations is chosen by them. `split_backward`: for schedules that play backward
 // in two parts, whatever the plan's own does.

@@ -32,14 +32,14 @@ std::string fault(const PlanRequest& request) {
 TEST(Plan, ALanguageModelTakesAboutFourMillionTokensByDefault) {
   const Plan plan =
       make_plan({.model = "llama3-8b", .cluster = "dgx-h100:2", .strategy = "tp=4,pp=2,dp=2,zero=1"}).value();
-  EXPECT_EQ(plan.model.seq, 8192);
+  EXPECT_EQ(plan.model->info.seq, 8192);
   EXPECT_EQ(plan.batch, (BatchPlan{2, 1, 256, 1, 512}));  // 512 · 8,192 = 4,194,304
   EXPECT_EQ(plan.tokens_per_step(), 1 << 22);
-  EXPECT_EQ(plan.stack.name, "megatron-lm");
+  EXPECT_EQ(plan.stack().name, "megatron-lm");
   // 128,256 to a multiple of 128·4 = 512: 251 · 512. Two tables, of 4,096 columns.
-  EXPECT_EQ(plan.vocabulary, (Vocabulary{128256, 128512}));
-  EXPECT_EQ(plan.parameters, 8030261248);
-  EXPECT_EQ(plan.stored_parameters() - plan.parameters, 2 * 4096 * (128512 - 128256));
+  EXPECT_EQ(plan.model->vocabulary, (Vocabulary{128256, 128512}));
+  EXPECT_EQ(plan.model->parameters, 8030261248);
+  EXPECT_EQ(plan.stored_parameters() - plan.model->parameters, 2 * 4096 * (128512 - 128256));
   EXPECT_THAT(plan.assumptions, Contains(HasSubstr("--global-batch")));
   EXPECT_THAT(plan.assumptions, Contains(HasSubstr("vocabulary padded")));
 }
@@ -49,7 +49,7 @@ TEST(Plan, ParametersAreThePublishedOnes) {
   for (const std::string& model : model_names()) {
     if (describe_model(model).value().kind != ModelKind::Language) continue;
     const Plan plan = make_plan({.model = model, .cluster = "dgx-h100:1", .strategy = "dp=8"}).value();
-    EXPECT_EQ(plan.parameters, build_model(model).value().parameter_count()) << model;
+    EXPECT_EQ(plan.model->parameters, build_model(model).value().parameter_count()) << model;
   }
 }
 
@@ -68,8 +68,8 @@ TEST(Plan, WhatWasGivenIsNoAssumption) {
 TEST(Plan, AnImageModelTakesThirtyTwoSamplesPerDevice) {
   const Plan plan = make_plan({.model = "resnet50", .cluster = "dgx-a100:1", .strategy = "dp=8"}).value();
   EXPECT_EQ(plan.batch, (BatchPlan{8, 32, 1, 32, 256}));
-  EXPECT_EQ(plan.options.optimizer, OptimizerKind::Momentum);
-  EXPECT_EQ(plan.stack.name, "pytorch-ddp");
+  EXPECT_EQ(plan.model->options.optimizer, OptimizerKind::Momentum);
+  EXPECT_EQ(plan.stack().name, "pytorch-ddp");
   // Two devices of a replica share its 64 samples.
   const Plan spatial = make_plan({.model = "resnet50", .cluster = "dgx-a100:1", .strategy = "dp=4,h=2"}).value();
   EXPECT_EQ(spatial.batch, (BatchPlan{4, 64, 1, 64, 256}));
@@ -93,7 +93,7 @@ TEST(Plan, AFileSaysTheSameAsTheShorthandItCameFrom) {
   std::remove(path.c_str());
   EXPECT_EQ(again.strategy, plan.strategy);
   EXPECT_EQ(again.batch, plan.batch);
-  EXPECT_EQ(again.training.graph, plan.training.graph);
+  EXPECT_EQ(again.training().graph, plan.training().graph);
 }
 
 TEST(Plan, TypesFollowTheWordAndTheStack) {
@@ -101,7 +101,7 @@ TEST(Plan, TypesFollowTheWordAndTheStack) {
     PlanRequest request = small("dp=16");
     request.dtype = dtype;
     request.stack = stack;
-    const Precision precision = make_plan(request).value().precision;
+    const Precision precision = make_plan(request).value().job->precision;
     return std::tuple(precision.stored, precision.gradients, precision.masters);
   };
   EXPECT_EQ(types("", "megatron-lm"), std::tuple(DType::BF16, DType::F32, true));        // 2 + 4 + 12
@@ -118,8 +118,8 @@ TEST(Plan, UnfusedStacksHaveAttentionInSeveralKernels) {
     PlanRequest request = small("dp=16");
     request.stack = stack;
     const Plan plan = make_plan(request).value();
-    for (OpId op : plan.training.graph.ops().ids())
-      if (plan.training.graph.kind(op) == OpKind::Attention) return true;
+    for (OpId op : plan.training().graph.ops().ids())
+      if (plan.training().graph.kind(op) == OpKind::Attention) return true;
     return false;
   };
   EXPECT_TRUE(attention("megatron-lm"));
@@ -169,7 +169,7 @@ TEST(Plan, CompiledPlansPassTheVerifier) {
     ASSERT_TRUE(plan.ok()) << plan.error().message;
     const Result<CompiledStrategy> compiled = compile_plan(*plan);
     ASSERT_TRUE(compiled.ok()) << compiled.error().message;
-    const Status status = verify(compiled->program, plan->training.graph, compiled->schedule);
+    const Status status = verify(compiled->program, plan->training().graph, compiled->schedule);
     EXPECT_TRUE(status.ok()) << strategy << ": " << status.error().message;
   }
 }

@@ -46,7 +46,7 @@ KindId Communications::collective_kind(MeshId mesh_id, MeshAxes along, Collectiv
       devices.push_back(mesh.devices()[static_cast<std::size_t>(position)]);
       members.push_back(world_position(devices.back()));
     }
-    // Nodes of one type have the same links, one after the other: what a group inside a node loads is found once.
+    // Nodes of one type have the same links at consecutive ids: the loads of a group inside a node are found once.
     const NodeId node = cluster_.node_of(devices.front());
     bool inside = devices.size() > 1;
     std::vector<int> indices;
@@ -86,7 +86,7 @@ KindId Communications::copy_kind(MeshId mesh_id, bool to_host) {
   return kind;
 }
 
-// Senders and receivers that are joined by moves are one group.
+// Senders and receivers connected by moves form one group.
 KindId Communications::transfer_kind(const Transfer& transfer) {
   const Layout &from = program_.buffers[transfer.from].layout, &to = program_.buffers[transfer.to].layout;
   auto& known = transfers_[{from.mesh, to.mesh}];
@@ -141,7 +141,7 @@ KindId Communications::transfer_kind(const Transfer& transfer) {
   return kind;
 }
 
-// Blocks in the same proportions between the same devices take the same ways.
+// Blocks in the same proportions between the same devices share a communicator.
 std::uint32_t Communications::mover_of(std::span<const BlockMove> blocks) {
   std::int64_t unit = 0;
   for (const BlockMove& block : blocks) unit = std::gcd(unit, block.bytes);
@@ -167,7 +167,7 @@ CommGroupId Communications::add_group(KindId kind, std::vector<std::uint32_t> me
   return groups_.push_back({kind, shape_of_communicator_[made], std::move(members), 0, made, 0, false, 0});
 }
 
-// Communicators with equal numbers cost the same.
+// Communicators with equal figures cost the same and share a shape.
 ShapeId Communications::shape_of(const Communicator& communicator) {
   std::vector<std::uint64_t> key;
   const auto add = [&](auto value) {
@@ -200,23 +200,23 @@ ShapeId Communications::shape_of(const Communicator& communicator) {
   return found->second;
 }
 
-// Blocks for different members lie apart where something varies outside of the dimension that is cut, and arrive apart
-// where something varies outside of the one that is joined.
-int arrangements(const Program& program, BufferId from_id, BufferId to_id) {
+// A member's block is not contiguous before sending if a dimension outside the one being cut varies, and not contiguous
+// on arrival if a dimension outside the one being joined varies.
+int repackings(const Program& program, BufferId from_id, BufferId to_id) {
   const Buffer &from = program.buffers[from_id], &to = program.buffers[to_id];
   const Mesh& mesh = program.meshes[from.layout.mesh];
   const Shape before = local_shape(from.layout, mesh, 0), after = local_shape(to.layout, mesh, 0);
-  bool apart = false, cut = false, joined = false;
+  bool outer_varies = false, cut = false, joined = false;
   for (std::size_t dim = 0; dim < before.size(); ++dim) {
-    cut = cut || (after[dim] < before[dim] && apart);
-    joined = joined || (after[dim] > before[dim] && apart);
-    apart = apart || std::min(before[dim], after[dim]) > 1;
+    cut = cut || (after[dim] < before[dim] && outer_varies);
+    joined = joined || (after[dim] > before[dim] && outer_varies);
+    outer_varies = outer_varies || std::min(before[dim], after[dim]) > 1;
   }
   return (cut ? 1 : 0) + (joined ? 1 : 0);
 }
 
-// Tokens choose evenly: of k experts among E on n devices, E/n on each, they reach n (1 − C(E − E/n, k) / C(E, k))
-// devices. Where they choose within some groups of experts (DeepSeek-V3), the same holds among those groups' devices.
+// With balanced routing to k of E experts on n devices, E/n on each, a token reaches n (1 − C(E − E/n, k) / C(E, k))
+// devices. If tokens choose within some groups of experts (DeepSeek-V3), the same holds among those groups' devices.
 double Communications::sent_share(TensorId rows, std::size_t members) const {
   const OpId router = routed_by(graph_, rows);
   WEFT_CHECK(router.valid(), "{} is sent once per token and not routed", graph_.name(rows));
@@ -244,7 +244,7 @@ Payload Communications::payload_of(const Instruction& instruction, const CommGro
     if (communicate->parts != Parts::Even) {
       const CommunicateQuery query = query_of_parts(communicators_[group.prototype], communicate->parts,
                                                     part_bytes(program_, graph_, *communicate));
-      return {query.bytes, query.arranged, query.parts};
+      return {query.bytes, query.repacked, query.parts};
     }
     Payload payload;
     std::int64_t& bytes = payload.bytes;
@@ -256,7 +256,7 @@ Payload Communications::payload_of(const Instruction& instruction, const CommGro
           const double share =
               communicate->tokens_once ? sent_share(program_.buffers[from].tensor, group.members.size()) : 1;
           bytes += static_cast<std::int64_t>(static_cast<double>(before) * share);
-          payload.arranged += before * arrangements(program_, from, communicate->outputs[i]);
+          payload.repacked += before * repackings(program_, from, communicate->outputs[i]);
           break;
         }
         case Collective::HaloExchange:
@@ -288,9 +288,10 @@ const CommunicateCost& Communications::cost_of(const CommGroup& group, const Pay
     const Communicator& communicator = communicators_[group.prototype];
     if (!communicator.routes.empty() && payload.bytes > 0) {
       found->second =
-          cost_.communicate(CommunicateQuery{&communicator, payload.bytes, payload.parts, payload.arranged});
+          cost_.communicate(CommunicateQuery{&communicator, payload.bytes, payload.parts, payload.repacked});
       std::vector<std::uint32_t>& used = routes_used_[group.shape];
-      if (found->second.bytes > kUnfeltBytes && std::find(used.begin(), used.end(), found->second.route) == used.end())
+      if (found->second.bytes > kNegligibleBytes &&
+          std::find(used.begin(), used.end(), found->second.route) == used.end())
         used.push_back(found->second.route);
     }
   }

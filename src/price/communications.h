@@ -1,8 +1,8 @@
-// Every communication of a program on its devices: which groups it has and which links they load.
+// Every communication of a program on its devices: its groups and the links that they load.
 //
-// A *kind* is a pattern: a collective along some mesh axes, a transfer between two layouts, copies to the host. It has
-// one group per set of devices that communicate; groups of the same shape cost the same. Kinds are shared by all
-// instructions of their pattern.
+// A *kind* is a communication pattern: a collective along some mesh axes, a transfer between two layouts, copies to the
+// host. It has one group per set of devices that communicate; groups of the same shape cost the same. All instructions
+// with the same pattern share a kind.
 #pragma once
 
 #include <map>
@@ -21,34 +21,34 @@ using ShapeId = Id<struct CommShapeTag>;
 struct CommGroup {
   KindId kind;
   ShapeId shape;
-  std::vector<std::uint32_t> members;  // positions in the world; of a transfer, senders, then receivers
+  std::vector<std::uint32_t> members;  // positions in the world mesh; of a transfer, senders, then receivers
   std::uint32_t senders = 0;
   std::uint32_t prototype = 0;  // communicator whose links it loads, …
-  std::int64_t shift = 0;       // … moved by this many (another node of the same type)
-  bool local = false;           // everything stays on its device
-  std::int64_t moved = 0;       // of transfers: elements between devices
+  std::int64_t shift = 0;       // … with this offset of link ids (another node of the same type)
+  bool local = false;           // no data leaves its device
+  std::int64_t moved = 0;       // of transfers: elements sent between devices
 };
 
 struct CommKind {
-  MeshId mesh, to;                                      // `to`: of transfers
-  std::vector<CommGroupId> group_at, received_at = {};  // by position in the mesh; invalid: not in any
+  MeshId mesh, to;                                      // `to`: destination of transfers
+  std::vector<CommGroupId> group_at, received_at = {};  // by position in the mesh; invalid: in no group
 };
 
-// What is smaller than this is over before anybody shares a link with it: it takes its time alone and loads no link.
-// (A scalar goes around 16,384 devices by a tree that no two nodes have the same part in; nothing would fold.)
-inline constexpr std::int64_t kUnfeltBytes = 16 << 10;
+// A smaller communication is too short to contend for links: it takes its isolated time and loads no link. (The tree of
+// a scalar all-reduce over 16,384 devices treats every node differently; no devices could be folded.)
+inline constexpr std::int64_t kNegligibleBytes = 16 << 10;
 
-// What a group moves for an instruction, in bytes of its largest member.
+// The data that a group moves for an instruction, in bytes of its largest member.
 struct Payload {
   std::int64_t bytes = 0;
-  std::int64_t arranged = 0;  // put in order in memory, so that what goes to (or came from) one member lies together
+  std::int64_t repacked = 0;  // bytes copied in memory so that the block of each member is contiguous
   Parts parts = Parts::Even;
 
   auto operator<=>(const Payload&) const = default;
 };
 
-// How often the bytes of an all-to-all are put in order, before and after.
-int arrangements(const Program& program, BufferId from, BufferId to);
+// The number of copies in memory that an all-to-all needs, before and after: 0 to 2.
+int repackings(const Program& program, BufferId from, BufferId to);
 
 class Communications {
  public:
@@ -56,7 +56,7 @@ class Communications {
 
   // The kind of an instruction that communicates; invalid for others.
   KindId kind_of(const Instruction& instruction);
-  // What the group moves for the instruction, and its cost.
+  // The data that the group moves for the instruction, and its cost.
   Payload payload_of(const Instruction& instruction, const CommGroup& group) const;
   const CommunicateCost& cost_of(const CommGroup& group, const Payload& payload);
   const CommunicateCost& cost_of(const Instruction& instruction, const CommGroup& group) {
@@ -66,7 +66,7 @@ class Communications {
   const IdVec<KindId, CommKind>& kinds() const { return kinds_; }
   const IdVec<CommGroupId, CommGroup>& groups() const { return groups_; }
   const std::vector<Communicator>& communicators() const { return communicators_; }
-  // Routes that instructions take, by shape; filled by cost_of.
+  // Routes that instructions use, by shape; filled by cost_of.
   const IdVec<ShapeId, std::vector<std::uint32_t>>& routes_used() const { return routes_used_; }
 
  private:
@@ -79,8 +79,8 @@ class Communications {
   ShapeId shape_of(const Communicator& communicator);
   std::uint32_t world_position(DeviceId device) const;
   std::int64_t bytes_of_elements(BufferId buffer, std::int64_t elements) const;
-  // Of rows that are routed to experts along `members` devices, the share that is sent where a token goes to each of
-  // them once.
+  // With `tokens_once`: the share of the rows dispatched to experts on `members` devices that is sent, as a token is
+  // sent once to each device.
   double sent_share(TensorId rows, std::size_t members) const;
 
   const Program& program_;

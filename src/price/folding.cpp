@@ -16,7 +16,7 @@ std::uint64_t mix(std::uint64_t x) {
 }
 std::uint64_t mix(std::uint64_t a, std::uint64_t b) { return mix(mix(a) ^ b); }
 
-// Colours as numbers from 0, in the order of their first member. How many there are.
+// Renumbers colours from 0 in the order of their first member; returns their number.
 std::uint32_t renumber(const std::vector<std::uint64_t>& colours, std::vector<std::uint32_t>& classes) {
   std::unordered_map<std::uint64_t, std::uint32_t> known;
   known.reserve(colours.size());
@@ -35,7 +35,7 @@ FoldedDevices partition(const Communications& communications, const Cluster& clu
   result.group.resize(groups.size());
   result.loads.resize(groups.size());
 
-  // The links in use, each with its own number, and who loads them.
+  // The links in use, numbered, and the groups that load them.
   std::unordered_map<std::uint32_t, std::uint32_t> known;
   for (CommGroupId id : groups.ids()) {
     const CommGroup& group = groups[id];
@@ -50,7 +50,7 @@ FoldedDevices partition(const Communications& communications, const Cluster& clu
           else
             result.links.push_back({link, cost.capacity(described)});
         }
-        if (found->second == kAmple) continue;  // never limits anybody
+        if (found->second == kAmple) continue;  // never a bottleneck
         result.loads[id].push_back({route, found->second, share.coefficient});
       }
   }
@@ -65,7 +65,7 @@ FoldedDevices partition(const Communications& communications, const Cluster& clu
     } else {
       for (CommGroupId id : groups.ids()) {
         const CommGroup& group = groups[id];
-        // Where nothing leaves its device, it does not matter which group that is.
+        // A group in which no data leaves its device is the same whichever it is.
         const std::uint64_t own = group.local ? mix(group.kind.index()) : id.index();
         for (std::size_t m = 0; m < group.members.size(); ++m)
           colour[group.members[m]] += mix(own, m < group.senders ? 1 : 2);
@@ -78,7 +78,7 @@ FoldedDevices partition(const Communications& communications, const Cluster& clu
     return result;
   }
 
-  // What a kind is, but for the mesh it is on: that is in the devices' colours.
+  // The initial colour of a kind, without its mesh, which is in the devices' colours.
   std::vector<std::uint64_t> group_colour(groups.size()), link_colour(links), next_group(groups.size()),
       next_link(links), next_device(colour.size());
   for (CommGroupId id : groups.ids())
@@ -111,7 +111,7 @@ FoldedDevices partition(const Communications& communications, const Cluster& clu
     result.groups = renumber(group_colour, group_class);
     result.link_classes = renumber(link_colour, result.link);
     const std::uint32_t now = result.devices + result.groups + result.link_classes;
-    if (now == before) break;  // a round that separates nothing
+    if (now == before) break;  // fixed point
     before = now;
   }
   for (CommGroupId id : groups.ids()) result.group[id] = group_class[id.index()];

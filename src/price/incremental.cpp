@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-// What becomes of an instruction that an edit removes.
+// The fate of an instruction that an edit removes.
 constexpr std::uint32_t kGone = 1, kKept = 2, kTakenOver = 3;
 
 bool same_but_for_label(const Task& a, const Task& b) {
@@ -27,7 +27,7 @@ PricedProgram::PricedProgram(const Program& program, const Schedule& schedule, c
       pricer_(program, training.graph, cluster, cost, stack),
       ranks_(program, schedule, Foreign::All) {}
 
-// Everything is new, in a workload of agents that do nothing.
+// Prices the whole program as an edit of a workload whose agents have no tasks.
 Result<Workload> PricedProgram::price() {
   for (DeviceId device : world_.devices())
     if (device.index() >= static_cast<std::size_t>(cluster_.device_count()))
@@ -35,7 +35,7 @@ Result<Workload> PricedProgram::price() {
   Workload workload;
   workload.micro_batches = schedule_.micro_batches;
   workload.interference.clear();
-  // All links are there from the beginning, so that no edit adds any.
+  // All links are added at the beginning, so that no edit adds any.
   for (std::int64_t i = 0; i < cluster_.link_count(); ++i) {
     const Link link = cluster_.link(LinkId(static_cast<std::size_t>(i)));
     flow_link_.push_back(link.ample ? FlowLinkId()
@@ -110,7 +110,7 @@ WorkloadEdit PricedProgram::reprice(const ProgramEdit& edit, const Workload& now
   for (const Agent& agent : now.agents) tasks_.push_back(agent.tasks.size());
   meetings_ = {now.meetings.size()};
 
-  // First the tasks, then what is in them: they name one another.
+  // First all tasks are created, then filled, as they refer to one another.
   for (const BodyEdit& body : edit.bodies)
     for (InstructionId id : body.removed) removed_[id] = kGone;
   for (const BodyEdit& body : edit.bodies)
@@ -189,16 +189,16 @@ PricedProgram::Entry& PricedProgram::writable(InstructionId id) {
   return next_[next_of_[id] - 1].entry;
 }
 
-// New instructions that do the same as ones that went, in the same order.
+// Matches new instructions with removed ones that do the same, in the same order.
 void PricedProgram::find_successors(const BodyEdit& edit) {
   const auto succeeds = [&](const Instruction& a, const Instruction& b) {
     return !std::holds_alternative<Free>(a.what) && alike(program_, a, b);
   };
-  constexpr std::size_t kFar = 16;  // farther apart they are rarely the same, and looking costs
+  constexpr std::size_t kFar = 16;  // limits the search: matches are rarely farther apart
   std::size_t next = 0;
   for (std::size_t i = 0; i < edit.added.size(); ++i) {
     const InstructionId id = edit.added[i];
-    if (removed_[id] == kKept) {  // those that stay are passed in step
+    if (removed_[id] == kKept) {  // kept instructions are skipped on both sides
       const auto stays = std::find(edit.removed.begin() + static_cast<std::ptrdiff_t>(next), edit.removed.end(), id);
       if (stays != edit.removed.end()) next = static_cast<std::size_t>(stays - edit.removed.begin()) + 1;
       continue;
@@ -216,7 +216,7 @@ void PricedProgram::find_successors(const BodyEdit& edit) {
   }
 }
 
-// The instruction's tasks: those that `before`, it or another, had on devices where it is, others new.
+// Creates the instruction's tasks: those of `before_it` (itself or another) on common devices are reused, others new.
 void PricedProgram::begin(InstructionId id, InstructionId before_it, std::uint32_t body) {
   if (next_of_[id] != 0) return;
   const Instruction& instruction = program_.instructions[id];
@@ -342,11 +342,11 @@ void PricedProgram::price_tasks(InstructionId id, Entry& entry) {
   }
 }
 
-// What the instruction waits for. Of what goes on one stream in order the last counts, and what goes on its own needs
-// no waiting; slots tell the order, so nothing is left out where two are in one slot.
+// The instructions that it waits for. Of several on one stream only the last is kept, and none on its own stream. Slots
+// give the order, so of two in one slot both are kept.
 void PricedProgram::find_waits(const Instruction& instruction, const Entry& own) {
   waits_.clear();
-  // Behind it in its own body, so that it waits for an earlier play of that.
+  // Later in its own body: then it waits for an earlier play of the body.
   const auto is_behind = [&](const Entry& other) { return other.body == own.body && other.slot >= own.slot; };
   for (InstructionId before : instruction.after) {
     const Entry& other = entry(before);
@@ -383,7 +383,7 @@ void PricedProgram::price_compute(const Instruction& instruction, const Task& bl
 
 std::vector<LinkUse> PricedProgram::links_of(const CommGroup& group, const CommunicateCost& cost) const {
   std::vector<LinkUse> links;
-  if (cost.bytes <= kUnfeltBytes) return links;
+  if (cost.bytes <= kNegligibleBytes) return links;
   for (const LinkShare& share : pricer_.communications().communicators()[group.prototype].routes[cost.route].links) {
     const FlowLinkId link = flow_link_[static_cast<std::size_t>(share.link.index() + group.shift)];
     if (link.valid()) links.push_back({link, share.coefficient});
@@ -401,7 +401,7 @@ std::int32_t PricedProgram::parties(CommGroupId group) {
   return parties_[group];
 }
 
-// Every group of the instruction that has something to move meets; as before, where it did before.
+// Every group of the instruction with data to move gets a meeting, the previous one if it had one.
 void PricedProgram::open_meetings(const Instruction& instruction, KindId kind, Entry& entry) {
   Communications& communications = pricer_.communications();
   std::swap(met_before_, entry.meetings);
@@ -472,7 +472,7 @@ void PricedProgram::put_with_waits(const Entry& own, std::size_t position, Task&
       task.after.push_back(other.tasks[static_cast<std::size_t>(there)]);
   };
   for (const Entry* other : waits_) wait_for(*other);
-  // What comes with the device's own sending, from itself or from others, is there once that is complete.
+  // If the device also sends in the transfer, the received data is complete when its send is.
   if (const auto* receive = std::get_if<Receive>(&instruction.what);
       receive && !task.meeting.valid() && !task.work.valid())
     wait_for(entry(sent_[receive->transfer]));

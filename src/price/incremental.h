@@ -1,5 +1,5 @@
-// Prices that follow a program: the whole once, then of every change only what is new (compile/compilation.h tells
-// changes, simulate/delta.h plays them). Every device is an agent of its own.
+// Incremental pricing: the whole program once, then only the changes of each edit (compile/compilation.h makes program
+// edits, simulate/delta.h simulates workload edits). Every device is an agent of its own.
 //
 //   PricedProgram priced(compilation.program(), …);
 //   Simulator simulator = Simulator::make(priced.price(), …);
@@ -7,15 +7,15 @@
 //   simulator.apply(priced.reprice(edit, simulator.workload()));
 //   priced.undo();  or  priced.commit();                          with the compilation's and the simulator's
 //
-// The law: up to numbering, the workload is the one `price` makes of the changed program without folding.
+// Invariant: up to numbering, the workload is that of `price` for the edited program without folding.
 //
-// An instruction is one task on each of its devices, for as long as it is executed there; rewritten, the task has new
-// contents. The compiler writes anew what hangs together with a change, most of it as it was: an instruction that does
-// the same in the place of one that went takes over its tasks. Numbers of tasks and meetings that nobody has any more
-// are given to new ones, after `commit`.
+// An instruction is one task on each of its devices; if it is rewritten, the task gets new contents. The compiler
+// rewrites all instructions connected with a change, most of them unchanged: a new instruction that does the same as a
+// removed one in its place takes over its tasks. Ids of tasks and meetings that are no longer used are reused after
+// `commit`.
 //
-// Cost of `reprice`: the instructions in the edit times their devices; each place in an agent's body is found in
-// O(log length of the body). Nothing is done for agents and instructions that the edit does not name.
+// Cost of `reprice`: the instructions of the edit times their devices; each position in an agent's body is found in
+// O(log length of the body). Agents and instructions outside the edit cost nothing.
 #pragma once
 
 #include "base/reused.h"
@@ -29,38 +29,38 @@ namespace weft {
 
 class PricedProgram {
  public:
-  // All are kept by reference. Devices play the bodies of the pipeline rank that they are of now.
+  // Refers to all arguments. Devices run the bodies of their current pipeline rank.
   PricedProgram(const Program& program, const Schedule& schedule, const TrainingGraph& training, const Cluster& cluster,
                 const CostModel& cost, const SoftwareStack& stack);
   PricedProgram(const PricedProgram&) = delete;
   PricedProgram& operator=(const PricedProgram&) = delete;
 
-  // An error names a device that the cluster does not have. Labels of links are the cluster's, of tasks the
+  // The error names a device that the cluster does not have. Labels of links are the cluster's link ids, of tasks the
   // instructions they were made for.
   Result<Workload> price();
 
-  // What makes of `now`, the workload of the program before the edit, that of the program as it is. The last change is
-  // committed first.
+  // The edit from `now`, the workload of the program before the edit, to that of the edited program. An uncommitted
+  // earlier change is committed first.
   WorkloadEdit reprice(const ProgramEdit& edit, const Workload& now);
-  // Its memory is for the next one.
+  // Takes back the allocations of a spent edit for the next one.
   void reuse(WorkloadEdit&& spent);
   void undo();
   void commit();
 
  private:
-  // An instruction as it is priced.
+  // A priced instruction.
   struct Entry {
     MeshId mesh = {};
     std::uint32_t slot = 0;
-    std::uint32_t body = 0;  // of the program
+    std::uint32_t body = 0;  // body of the program
     std::uint8_t stream = 0;
     PlayedFor when = PlayedFor::EveryMicroBatch;
     bool weight_part = false;
     bool sends = false;
-    std::vector<TaskId> tasks = {};  // by position in the mesh; of those that are no tasks (Free) empty
+    std::vector<TaskId> tasks = {};  // by position in the mesh; empty for instructions without tasks (Free)
     std::vector<std::pair<CommGroupId, MeetingId>> meetings = {};
 
-    // On the same streams of the same devices, played together: in order.
+    // On the same streams of the same devices and in the same body: executed in order.
     bool goes_with(const Entry& other) const {
       return mesh == other.mesh && body == other.body && stream == other.stream && when == other.when &&
              weight_part == other.weight_part;
@@ -79,7 +79,7 @@ class PricedProgram {
 
     void clear() { entry.clear(); }
   };
-  // How many tasks of a body of an agent are in each slot, as of the last commit: a Fenwick tree.
+  // The number of tasks of an agent's body in each slot, as of the last commit: a Fenwick tree.
   class Counts {
    public:
     void resize(std::size_t slots) { sums_.resize(slots + 1); }
@@ -103,7 +103,7 @@ class PricedProgram {
   };
   struct Journal {
     bool open = false;
-    std::size_t works = 0;  // that there were
+    std::size_t works = 0;  // number of works before
     Reused<Written> entries;
     std::vector<std::pair<TransferId, InstructionId>> sent;
     std::vector<CountChange> counts;
@@ -119,12 +119,12 @@ class PricedProgram {
       for (auto* meetings : {&reused_meetings, &dead_meetings}) meetings->clear();
     }
   };
-  // Tasks of a body of an agent, in and out at one place of the program.
+  // Tasks of an agent's body that are inserted and removed at one place of the program.
   struct Projection {
     std::vector<TaskId> out, in;
-    std::uint32_t before = 0;  // in the first slot, and before the place
+    std::uint32_t before = 0;  // tasks in the first slot before the place
     bool touched = false;
-    // Since the last commit: changes of counts at and after the place that was asked for last, and the sum of others.
+    // Since the last commit: changes of counts at and after the last queried slot, and the sum of earlier ones.
     std::vector<std::pair<std::uint32_t, std::int32_t>> behind;
     std::int32_t ahead = 0;
   };
@@ -160,7 +160,7 @@ class PricedProgram {
   template <class Visit>
   void each_place(const Entry& of, std::size_t source, const Visit& visit) const;
   void count(const CountChange& change);
-  // Tasks of the agent's body in slots before; of one that is not before the last that was asked for.
+  // Tasks of the agent's body in earlier slots; queries must not go backwards.
   std::uint32_t tasks_before(std::uint32_t agent, BodyId body, std::uint32_t slot);
 
   const Program& program_;
@@ -172,7 +172,7 @@ class PricedProgram {
   Ranks ranks_;
   Works works_;
   std::vector<int> rank_;                                 // by agent
-  std::vector<std::vector<std::vector<BodyId>>> played_;  // by rank and body of the program: the agent's
+  std::vector<std::vector<std::vector<BodyId>>> played_;  // by rank and body of the program: bodies of the agent
   IdVec<MeshId, std::vector<std::uint32_t>> members_;     // agents, by position
   IdVec<MeshId, std::vector<std::int32_t>> at_;           // position, by agent; −1: not in the mesh
   std::vector<FlowLinkId> flow_link_;                     // by link of the cluster; invalid: ample
@@ -188,21 +188,21 @@ class PricedProgram {
   // The change being priced.
   const Workload* now_ = nullptr;
   WorkloadEdit edit_;
-  std::vector<AgentEdit> spare_;  // empty, with memory
+  std::vector<AgentEdit> spare_;  // empty, with allocations to reuse
   bool initial_ = false;
   Reused<Written> next_;
-  IdVec<InstructionId, std::uint32_t> next_of_;                      // in next_, + 1
+  IdVec<InstructionId, std::uint32_t> next_of_;                      // index into next_, + 1
   IdVec<InstructionId, std::uint32_t> removed_, removed_at_, same_;  // stamps
-  IdVec<InstructionId, InstructionId> before_;                       // whose tasks a new one takes over
-  std::vector<std::uint32_t> edit_of_;                               // in edit_.agents, + 1, by agent
-  std::vector<std::size_t> tasks_, meetings_;                        // how many there are then; one
+  IdVec<InstructionId, InstructionId> before_;                       // the instruction whose tasks a new one takes over
+  std::vector<std::uint32_t> edit_of_;                               // by agent: index into edit_.agents, + 1
+  std::vector<std::size_t> tasks_, meetings_;                        // by agent: tasks after the edit; of all: meetings
   IdVec<CommGroupId, MeetingId> meeting_of_;
-  std::vector<std::pair<CommGroupId, MeetingId>> met_before_;  // by the instruction being priced
-  std::vector<InstructionId> moved_;                           // that stay, but in another slot
-  std::vector<std::uint32_t> first_slots_;  // where each edit of a body begins; along a body they ascend
-  std::vector<std::uint32_t> reached_;      // by body: the last of these so far
-  std::vector<const Entry*> waits_;         // of the instruction being priced
-  Task task_;                               // being priced
+  std::vector<std::pair<CommGroupId, MeetingId>> met_before_;  // of the instruction being priced
+  std::vector<InstructionId> moved_;                           // instructions that stay, but in another slot
+  std::vector<std::uint32_t> first_slots_;                     // first slot of each edit of a body, ascending along it
+  std::vector<std::uint32_t> reached_;                         // by body: the largest of these so far
+  std::vector<const Entry*> waits_;                            // of the instruction being priced
+  Task task_;                                                  // being priced
   std::vector<IdVec<BodyId, Projection>> projections_;
   std::vector<std::pair<std::uint32_t, BodyId>> touched_;
 };

@@ -5,7 +5,7 @@
 
 namespace weft {
 
-// The bodies of agents in which the instruction stands, with the task there.
+// Visits the bodies of agents that contain the instruction, with its task there.
 template <class Visit>
 void PricedProgram::each_place(const Entry& of, std::size_t source, const Visit& visit) const {
   for (std::size_t p = 0; p < of.tasks.size(); ++p) {
@@ -36,9 +36,9 @@ std::uint32_t PricedProgram::body_of(const BodyEdit& edit) const {
       edit.stage < 0 ? body_count(program_) - 1 : 2 * static_cast<std::size_t>(edit.stage) + (edit.backward ? 1 : 0));
 }
 
-// Slots are fixed when everything is priced for the first time, one for each place of a body, and never go down along
-// it: what an edit puts in shares the slot of what it takes out, or of what stands before. So the place of a task in
-// its agent's body is what the slots before hold, and those of its slot that stand before it.
+// Slots are assigned when everything is priced for the first time, one for each place of a body, and are non-decreasing
+// along it: an inserted instruction shares the slot of the removed one, or of its predecessor. So the position of a
+// task in its agent's body is the number of tasks in earlier slots plus those before it in its own slot.
 void PricedProgram::assign_slots(const BodyEdit& edit, std::uint32_t stamp) {
   const std::uint32_t source = body_of(edit);
   std::uint32_t slot = first_slots_.emplace_back(reached_[source] = std::max(reached_[source], first_slot(edit)));
@@ -58,14 +58,14 @@ void PricedProgram::assign_slots(const BodyEdit& edit, std::uint32_t stamp) {
   }
 }
 
-// Of what is taken out, or else of what stands before. The latter may have come there with another edit, out of a place
-// that the edits have passed: then the slot they have reached is this one's too, since places are counted slot by slot.
+// The slot of the removed instruction, else that of the predecessor. The predecessor may have been moved there by
+// another edit from an earlier place: then the largest slot reached so far is used, as slots must not decrease.
 std::uint32_t PricedProgram::first_slot(const BodyEdit& edit) const {
   if (!edit.removed.empty()) return entries_[edit.removed.front()].slot;
   return edit.position > 0 ? entry(body_at(program_, body_of(edit))[edit.position - 1]).slot : 0;
 }
 
-// Whom others wait for is told by slots. Instructions that stay are rarely given another.
+// Waits depend on slots, so followers of kept instructions with another slot (which is rare) are priced again.
 void PricedProgram::begin_all_after_moved() {
   if (moved_.empty()) return;
   std::sort(moved_.begin(), moved_.end());

@@ -41,7 +41,7 @@ bool InstructionPricer::is_uniform(const Compute& compute, const Mesh& mesh) con
       if (!cut.shares.empty() || left % parts != 0) return false;
       left /= parts;
     }
-    // Masks let the last queries see more, where the order of tokens does not make up for it.
+    // With a causal mask the last queries attend to more keys, unless zigzag order balances it.
     if (signature.kind == OpKind::Attention && !compute.sharding.axes[a].empty() &&
         (signature.axes[a].name == "q" || signature.axes[a].name == "t")) {
       const std::int64_t parts = signature.axes[a].size / left;

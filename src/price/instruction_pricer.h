@@ -1,5 +1,6 @@
-// What an instruction asks of one device: stream, guard, host time, the cost of its computation, the group in which it
-// communicates. Who numbers works and meetings, folded (price.cpp) or not (incremental.cpp), is told the same.
+// The task of an instruction on one device: stream, guard, host time, the cost of its computation, the group in which
+// it communicates. Shared by folded (price.cpp) and incremental (incremental.cpp) pricing, which number works and
+// meetings.
 #pragma once
 
 #include <map>
@@ -14,7 +15,7 @@ namespace weft {
 
 class InstructionPricer {
  public:
-  // All are kept by reference.
+  // Refers to all arguments.
   InstructionPricer(const Program& program, const Graph& graph, const Cluster& cluster, const CostModel& cost,
                     const SoftwareStack& stack)
       : program_(program),
@@ -27,18 +28,18 @@ class InstructionPricer {
   Communications& communications() { return communications_; }
   const Communications& communications() const { return communications_; }
 
-  // A task for the instruction that takes no time yet.
+  // A task for the instruction, without work and host time.
   Task blank(InstructionId id) const;
-  // Adds what it takes to issue the instruction, to a task with work.
+  // Adds the host time to issue the instruction to a task with work.
   void add_host(Task& task, const Instruction& instruction) const;
 
-  // Whether every device of the mesh has the same amount of the operator to do.
+  // Whether every device of the mesh has the same amount of work of the operator.
   bool is_uniform(const Compute& compute, const Mesh& mesh) const;
   ComputeCost compute_cost(const Compute& compute, const Mesh& mesh, int position);
-  // One pass over memory: reads both terms, writes the result. Uneven parts count by the largest.
+  // One pass over memory: reads both terms, writes the result. Of uneven parts the largest counts.
   const ComputeCost& combine_cost(const Combine& combine, const Mesh& mesh, const DeviceSpec& device);
-  // The group in which the device, at a position of the instruction's mesh, takes part by it. None: it has nothing to
-  // wait for, or comes by its own send.
+  // The group of the instruction to which the device, at a position of its mesh, belongs. None: it has no data to wait
+  // for, or takes part by its own send.
   CommGroupId group_of(const Instruction& instruction, KindId kind, DeviceId device, int position) const;
 
   // An agent without tasks.

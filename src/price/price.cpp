@@ -73,7 +73,7 @@ class Pricer {
       for (InstructionId id : body_at(program_, body)) visit(id);
   }
 
-  // Which kind each instruction is; asking for costs says which routes are taken.
+  // Finds the kind of each instruction; computing costs determines the routes.
   void find_communications() {
     for_each_instruction([&](InstructionId id) {
       const Instruction& instruction = program_.instructions[id];
@@ -100,7 +100,7 @@ class Pricer {
     return known != 0;
   }
 
-  // Devices are alike at first when they are of one kind, in the same meshes, and have equal work where it is uneven.
+  // Initially devices are equivalent if they are of one kind, in the same meshes, and have equal shares of uneven work.
   std::vector<std::uint64_t> initial_colours() {
     std::vector<std::uint64_t> colours(static_cast<std::size_t>(world_.size()), 0);
     const auto add = [&](std::size_t position, std::uint64_t what) {
@@ -135,8 +135,8 @@ class Pricer {
     return colours;
   }
 
-  // One link for each class, and what each class of groups loads it with: the sum over the groups of the class that
-  // load one link of it.
+  // One link for each class, and the load of each class of groups on it: the sum over the groups of the class that load
+  // one link of it.
   void add_links() {
     std::vector<char> made(classes_.link_classes, 0);
     std::vector<char> first(classes_.links.size(), 0);
@@ -147,7 +147,7 @@ class Pricer {
           {classes_.links[l].capacity, static_cast<std::uint32_t>(classes_.links[l].link.index())});
     }
     class_loads_.resize(classes_.groups);
-    std::vector<std::uint32_t> loader(classes_.link_classes, ~0u);  // the one class of groups that loads a link
+    std::vector<std::uint32_t> loader(classes_.link_classes, ~0u);  // the only class of groups that loads a link
     for (CommGroupId id : classes_.loads.ids())
       for (const LinkIncidence& load : classes_.loads[id]) {
         if (!first[load.link]) continue;
@@ -168,7 +168,7 @@ class Pricer {
       }
   }
 
-  // Distinct classes that come to a group's meeting. Who sends and receives comes once, to send.
+  // The number of distinct classes in a group's meeting. A device that sends and receives counts once, as a sender.
   std::int32_t parties(CommGroupId id) {
     if (parties_.empty()) parties_.resize(communications_.groups().size());
     if (parties_[id] == 0) {
@@ -180,7 +180,7 @@ class Pricer {
     return parties_[id];
   }
 
-  // Of a smaller last micro-batch: tensors shrink as a whole.
+  // The payload in a smaller last micro-batch: tensors shrink in proportion.
   Payload last_payload(const Instruction& instruction, const CommGroup& group) const {
     Payload payload = communications_.payload_of(instruction, group);
     const auto reads = reads_of(program_, instruction);
@@ -188,7 +188,7 @@ class Pricer {
     const TensorId tensor = program_.buffers[moved].tensor;
     const std::int64_t usual = graph_.bytes(tensor).value, smaller = options_.last->graph.bytes(tensor).value;
     if (usual == smaller) return payload;
-    for (std::int64_t* bytes : {&payload.bytes, &payload.arranged})
+    for (std::int64_t* bytes : {&payload.bytes, &payload.repacked})
       *bytes = static_cast<std::int64_t>(static_cast<__int128>(*bytes) * smaller / usual);
     return payload;
   }
@@ -200,10 +200,10 @@ class Pricer {
     if (cost.latency == 0 && cost.bytes == 0) return;
     const std::uint32_t group_class = classes_.group[group];
     const WorkId work = works_.communication(group_class, cost, [&](const CommunicateCost& of, Work& made) {
-      if (of.bytes <= kUnfeltBytes) return;
+      if (of.bytes <= kNegligibleBytes) return;
       for (const auto& [route, load] : class_loads_[group_class])
         if (route == of.route) made.links.push_back(load);
-      // Interference slows what one group would have alone, not what is left to it when all of its class share a link.
+      // Interference scales the rate that one group has alone, not its share when all groups of its class use a link.
       Work single{.links = {}};
       for (const LinkIncidence& load : classes_.loads[group])
         if (load.route == of.route) single.links.push_back({FlowLinkId(classes_.link[load.link]), load.coefficient});
@@ -221,7 +221,7 @@ class Pricer {
     }
   }
 
-  // The tasks of the device at a position of the world.
+  // Adds the tasks of the device at a position of the world mesh.
   void add_agent(int position) {
     const DeviceId device = world_.devices()[static_cast<std::size_t>(position)];
     const AgentId id = priced_.workload.agents.push_back(pricer_.agent(device, priced_.workload));
@@ -229,7 +229,7 @@ class Pricer {
     std::vector<int> at(program_.meshes.size(), -1);
     for (MeshId mesh : program_.meshes.ids()) at[mesh.index()] = program_.meshes[mesh].position_of(device);
 
-    // The instruction's task, and besides the one of a smaller last micro-batch, where that has less to do.
+    // Adds the instruction's task, and a second one for a smaller last micro-batch if that takes less time.
     const auto add_task = [&](InstructionId instruction_id, std::vector<TaskId>& list) {
       if (!known_task(id, instruction_id).valid()) {
         const Instruction& instruction = program_.instructions[instruction_id];
@@ -263,7 +263,7 @@ class Pricer {
     }
   }
 
-  // The agent's task for an instruction, where it has one already.
+  // The agent's task for an instruction, if it has one already.
   TaskId known_task(AgentId agent, InstructionId id) const {
     return task_of_[id].first == agent ? task_of_[id].second : TaskId();
   }
@@ -275,7 +275,7 @@ class Pricer {
     if (options_.last && last_task_[before].valid()) task.after.push_back(last_task_[before]);
   }
 
-  // What comes with the device's own sending, from itself or from others, is there once that is complete.
+  // If the device also sends in the transfer, the received data is complete when its send is.
   void wait_for_own_send(Task& task, const Instruction& instruction, AgentId agent) const {
     if (task.meeting.valid() || task.work.valid()) return;
     const auto sent = sent_.find(std::get<Receive>(instruction.what).transfer.index());
@@ -301,7 +301,7 @@ class Pricer {
     return work = known_work(compute, mesh, position, spec);
   }
 
-  // Layers are alike: what was priced lately is mostly asked for again.
+  // A small cache: layers are equal, so recently priced operators mostly recur.
   WorkId known_work(const Compute& compute, const Mesh& mesh, int position, const DeviceSpec& spec) {
     constexpr std::size_t kLately = 16;
     std::vector<Known>& known = known_[graph_.ops()[compute.op].signature];
@@ -319,7 +319,7 @@ class Pricer {
     return work;
   }
 
-  // `last`: as a smaller last micro-batch has it.
+  // `last`: for a smaller last micro-batch.
   Task make_task(InstructionId id, DeviceId device, int position, bool last = false) {
     const Instruction& instruction = program_.instructions[id];
     Task task = pricer_.blank(id);
@@ -343,7 +343,7 @@ class Pricer {
     if (!kind.valid()) return task;
     const CommGroupId group = pricer_.group_of(instruction, kind, device, position);
     if (!group.valid()) return task;
-    // Both halves of a transfer meet under its number, collectives under their instruction's.
+    // The meeting of a transfer is identified by the transfer, that of a collective by its instruction.
     std::uint32_t key = id.index();
     if (const auto* send = std::get_if<Send>(&instruction.what)) key = ~send->transfer.index();
     if (const auto* receive = std::get_if<Receive>(&instruction.what)) key = ~receive->transfer.index();
@@ -380,10 +380,10 @@ class Pricer {
   IdVec<InstructionId, std::pair<const DeviceSpec*, WorkId>> uniform_works_;  // on the first kind of device
   std::map<std::pair<InstructionId, const DeviceSpec*>, WorkId> other_works_;
   IdVec<SignatureId, std::vector<Known>> known_;
-  IdVec<InstructionId, std::pair<AgentId, TaskId>> task_of_;  // as it was made last
-  IdVec<InstructionId, TaskId> last_task_;                    // besides, of a smaller last micro-batch
+  IdVec<InstructionId, std::pair<AgentId, TaskId>> task_of_;  // the last one made
+  IdVec<InstructionId, TaskId> last_task_;                    // that of a smaller last micro-batch, if any
   IdVec<CommGroupId, std::int32_t> parties_;                  // 0: not counted yet
-  // By class of groups and what brings them together.
+  // By class of groups and transfer or instruction.
   std::unordered_map<std::uint64_t, MeetingId> meetings_, last_meetings_;
   std::unordered_map<std::uint32_t, InstructionId> sent_;  // transfer → its send
 };

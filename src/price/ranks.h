@@ -1,4 +1,4 @@
-// What each pipeline rank plays: which bodies of the program its devices have a part in, and in what order for which
+// The schedule of each pipeline rank: the bodies of the program that its devices run, in which order and for which
 // micro-batches.
 #pragma once
 
@@ -7,12 +7,12 @@
 
 namespace weft {
 
-// A body of an agent: of a body of the program, the part that an action plays.
+// A body of an agent: the part of a body of the program that an action runs.
 struct RankBody {
   std::size_t source = 0;
   Body part = Body::Forward;
 
-  // Is an instruction of the source in the body?
+  // Whether an instruction of the source body belongs to this part.
   bool takes(bool weight_part) const { return in_part(part, weight_part); }
 };
 
@@ -23,13 +23,13 @@ struct RankPlays {
 
 class Ranks {
  public:
-  // Cost: the instructions and the actions.
+  // Cost: linear in instructions and actions.
   Ranks(const Program& program, const Schedule& schedule, Foreign foreign = Foreign::Received);
 
   // The rank whose instructions the device executes; 0 if there are none.
   int of(DeviceId device) const;
   const RankPlays& plays(int rank) const { return plays_[static_cast<std::size_t>(rank)]; }
-  // What each play of a rank is, by rank.
+  // The body and micro-batch of each play, by rank.
   const std::vector<std::vector<IssuedBody>>& issued() const { return issued_; }
 
  private:

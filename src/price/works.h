@@ -17,7 +17,7 @@ class Works {
   IdVec<WorkId, Work> take() { return std::move(all_); }
 
   WorkId compute(const ComputeCost& cost);
-  // `group`: whose links it loads; `add_links(cost, work)` adds them, when the work is new.
+  // `group`: the group whose links it loads; `add_links(cost, work)` adds them if the work is new.
   template <class AddLinks>
   WorkId communication(std::uint32_t group, const CommunicateCost& cost, const AddLinks& add_links) {
     const auto [found, added] =
@@ -34,7 +34,7 @@ class Works {
     }
     return found->second;
   }
-  // Forgets all but the first so many.
+  // Drops all but the first `count`.
   void shrink(std::size_t count);
 
  private:

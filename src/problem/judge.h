@@ -7,7 +7,6 @@
 
 #include "forecast/forecast.h"
 #include "problem/problem.h"
-#include "problem/shared_plans.h"
 
 namespace weft {
 
@@ -24,7 +23,7 @@ struct Score {
 struct Judged {
   std::string strategy;  // shorthand or a file
   std::optional<Parallelism> parallelism;
-  std::string tree;  // as YAML
+  Strategy tree;
   Forecast forecast;
 
   Score score() const {
@@ -33,18 +32,12 @@ struct Judged {
   }
 };
 
-struct JudgeOptions {
-  Network network = Network::Fair;
-  double headroom = kHeadroom;
-};
+// The strategy of a plan that was judged, to plan it again.
+Result<StrategyChoice> choice_of(const TrainingJob& job, const Judged& judged);
 
 // An error: the strategy does not apply to the model or the cluster, or the compiler does not do it.
-// `plans`: graphs of plans that were judged before.
-Result<Judged> judge_strategy(const PlanProblem& problem, const CostModel& cost, const std::string& strategy,
-                              const JudgeOptions& options = {}, SharedPlans* plans = nullptr);
-
-// The same of a tree, under a name.
-Result<Judged> judge_tree(const PlanProblem& problem, const CostModel& cost, const std::string& name,
-                          const Strategy& tree, const JudgeOptions& options = {});
+// `graphs`: of plans of this problem that were judged before.
+Result<Judged> judge_strategy(const PlanProblem& problem, const CostModel& cost, StrategyChoice choice,
+                              GraphCache* graphs = nullptr);
 
 }  // namespace weft

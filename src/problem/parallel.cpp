@@ -5,6 +5,8 @@
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
+#include <functional>
+
 // The thread sanitizer does not see how oneTBB, which is not instrumented, hands work over: it is told here, and to
 // overlook the library's own.
 #ifdef __SANITIZE_THREAD__

@@ -13,9 +13,6 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t kTokensPerStep = std::int64_t{1} << 22;
-constexpr std::int64_t kSamplesPerDevice = 32;
-
 // Layers with equal operators in equal order are of one kind; where parameters are frozen, also backward and in the
 // step (a training graph).
 LayerPattern pattern_of(const Graph& graph) {
@@ -38,54 +35,60 @@ LayerPattern pattern_of(const Graph& graph) {
 }
 
 // The shortest model with every kind of layer. Where some first layers differ from the rest, one of them is enough.
-void shorten(const std::string& model, const ModelOptions& shape, bool frozen, LayerPattern& pattern) {
+std::string shortest_model(const TrainingJob& job, bool frozen, LayerPattern& pattern) {
+  const std::string& model = job.words.model;
   const auto first_of = [&](int kind) {
     return std::find(pattern.kind.begin(), pattern.kind.end(), kind) - pattern.kind.begin();
   };
   const std::int64_t all = pattern.kinds > 0 ? first_of(pattern.kinds - 1) + 1 : 0;
   const std::int64_t count = std::min(all, pattern.count());
-  pattern.short_model = with_layers(model, count);
+  const std::string shorter = with_override(model, "layers", std::to_string(count));
   pattern.short_kind.assign(pattern.kind.begin(), pattern.kind.begin() + count);
-  if (frozen) return;
   const auto heads = static_cast<std::int64_t>(std::count(pattern.kind.begin(), pattern.kind.end(), 0));
-  if (pattern.kinds != 2 || heads < 2 || first_of(1) != heads) return;
-  const std::string shorter = with_layers(model, 2) + ",first_dense=1";
-  const Result<Model> built = load_model(shorter, shape);
-  if (!built.ok()) return;
-  if (const LayerPattern of = pattern_of(built->graph); of.kind == std::vector<int>{0, 1}) {
-    pattern.short_model = shorter;
-    pattern.short_kind = of.kind;
-  }
+  if (frozen || pattern.kinds != 2 || heads < 2 || first_of(1) != heads) return shorter;
+  const std::string two = with_override(with_override(model, "layers", "2"), "first_dense", "1");
+  const Result<Model> built = load_model(two, {.seq = job.words.seq});
+  if (!built.ok()) return shorter;
+  const LayerPattern of = pattern_of(built->graph);
+  if (of.kind != std::vector<int>{0, 1}) return shorter;
+  pattern.short_kind = of.kind;
+  return two;
 }
 
-Result<LayerPattern> layers_of(const PlanRequest& request, const ModelOptions& shape, const Graph& graph) {
-  if (request.freeze.empty()) {
-    LayerPattern pattern = pattern_of(graph);
-    shorten(request.model, shape, false, pattern);
-    return pattern;
+Result<LayerPattern> layers_of(const TrainingJob& job, const Graph& graph) {
+  LayerPattern pattern;
+  const std::string& freeze = job.words.freeze;
+  if (freeze.empty()) {
+    pattern = pattern_of(graph);
+  } else {
+    TrainingOptions options;
+    WEFT_TRY(options.frozen, frozen_parameters(graph, freeze));
+    WEFT_TRY(const TrainingGraph training, make_training_graph(graph, options));
+    pattern = pattern_of(training.graph);
   }
-  TrainingOptions options;
-  WEFT_TRY(options.frozen, frozen_parameters(graph, request.freeze));
-  WEFT_TRY(const TrainingGraph training, make_training_graph(graph, options));
-  LayerPattern pattern = pattern_of(training.graph);
-  shorten(request.model, shape, true, pattern);
-  if (const Result<Model> built = load_model(pattern.short_model, shape); built.ok())
-    pattern.short_freeze = freeze_in(built->graph, request.freeze);
+  TrainingJob shorter = job;
+  shorter.words.model = shortest_model(job, !freeze.empty(), pattern);
+  if (const Result<ModelInfo> info = describe_model(shorter.words.model, {.seq = job.words.seq}); info.ok())
+    shorter.model = *info;
+  if (!freeze.empty()) {
+    shorter.words.freeze.clear();
+    if (const Result<Model> built = load_model(shorter.words.model, {.seq = job.words.seq}); built.ok())
+      shorter.words.freeze = freeze_in(built->graph, freeze);
+  }
+  pattern.short_job = std::make_shared<const TrainingJob>(std::move(shorter));
   return pattern;
 }
 
 // Of the products of a layer, which `recompute=op` keeps, the one whose output takes most memory; of two alike, the one
 // that takes fewer operations to make again. Looked for in the short model, on one device, as the stack builds it.
-std::vector<std::string> widest_products(const PlanProblem& problem) {
-  PlanRequest request = problem.request;
-  request.model = problem.layers.short_model;
-  request.freeze = problem.layers.short_freeze;
-  request.strategy = "tp=1,pp=1,dp=1,mbs=1,recompute=op";
-  request.global_batch = 1;
-  request.devices = {static_cast<std::int64_t>(problem.device_at(0).index())};
-  const Result<Plan> plan = make_plan(request);
+std::vector<std::string> widest_products(const LayerPattern& pattern) {
+  TrainingJob one = *pattern.short_job;
+  one.words.global_batch = 1;
+  one.devices = {static_cast<std::int64_t>(one.device_at(0).index())};
+  const Result<Plan> plan =
+      make_plan(std::make_shared<const TrainingJob>(std::move(one)), choose_strategy({.recompute = Recompute::Op}));
   if (!plan.ok()) return {};
-  const Graph& graph = plan->training.graph;
+  const Graph& graph = plan->graph();
   const Layers layers = find_layers(graph);
   struct Product {
     Bytes saved;
@@ -93,7 +96,7 @@ std::vector<std::string> widest_products(const PlanProblem& problem) {
     OpId op;
   };
   std::vector<Product> widest(static_cast<std::size_t>(layers.count()));
-  for (TensorId id : saved_tensors(plan->training, plan->resolved.recompute)) {
+  for (TensorId id : saved_tensors(plan->training(), plan->resolved.recompute)) {
     const OpId op = graph.tensors()[id].producer;
     if (!op.valid() || layers.of[op] < 0 || graph.signature(op).contractions.empty()) continue;
     const Product made{graph.bytes(id), contraction_flops(graph.signature(op)), op};
@@ -111,70 +114,34 @@ std::vector<std::string> widest_products(const PlanProblem& problem) {
   return globs;
 }
 
-std::int64_t settle_batch(const PlanRequest& request, const ModelInfo& model, std::int64_t devices,
-                          std::vector<std::string>& told) {
-  if (request.global_batch) return *request.global_batch;
+// Searches settle the batch before any strategy, so that all their plans take the same samples.
+std::int64_t default_batch(const TrainingJob& job, std::vector<std::string>& told) {
+  const ModelInfo& model = job.model;
   if (model.counts_tokens && model.seq > 0) {
     const std::int64_t samples = std::max<std::int64_t>(1, (kTokensPerStep + model.seq / 2) / model.seq);
     told.push_back(fmt::format("global batch {}: about 4 M tokens (--global-batch)", grouped(samples)));
     return samples;
   }
-  told.push_back(fmt::format("global batch {}: {} samples per device (--global-batch)",
-                             grouped(kSamplesPerDevice * devices), kSamplesPerDevice));
-  return kSamplesPerDevice * devices;
+  const std::int64_t samples = kSamplesPerDevice * job.device_count();
+  told.push_back(
+      fmt::format("global batch {}: {} samples per device (--global-batch)", grouped(samples), kSamplesPerDevice));
+  return samples;
 }
 
-Status count_devices(PlanProblem& problem) {
-  const Cluster& cluster = problem.cluster;
-  WEFT_TRY(problem.request.devices, chosen_devices(problem.request, cluster));
-  const std::vector<std::int64_t>& chosen = problem.request.devices;
-  problem.devices = chosen.empty() ? cluster.device_count() : static_cast<std::int64_t>(chosen.size());
+void count_devices(PlanProblem& problem) {
+  const Cluster& cluster = problem.cluster();
+  problem.devices = problem.job->device_count();
   std::map<NodeId, std::int64_t> of_node;
   for (std::int64_t rank = 0; rank < problem.devices; ++rank) ++of_node[cluster.node_of(problem.device_at(rank))];
   problem.per_node = of_node.at(cluster.node_of(problem.device_at(0)));
   problem.regular = cluster.homogeneous();
   for (const auto& [node, count] : of_node) problem.regular = problem.regular && count == problem.per_node;
-  return Ok{};
 }
 
-}  // namespace
-
-std::string with_layers(const std::string& model, std::int64_t layers) {
-  const std::size_t suffix = std::min(model.find(".json"), model.size());
-  const bool has_any = model.find(':', suffix == model.size() ? 0 : suffix) != std::string::npos;
-  return fmt::format("{}{}layers={}", model, has_any ? "," : ":", layers);
-}
-
-Result<PlanProblem> pose(const PlanRequest& request) {
-  PlanProblem problem;
-  problem.request = request;
-  problem.request.strategy.clear();
-  problem.request.tree.clear();
-  problem.request.micro_batch.reset();
-  WEFT_TRY(problem.cluster, parse_cluster(request.cluster));
-  ModelOptions shape{.seq = request.seq};
-  WEFT_TRY(problem.model, describe_model(request.model, shape));
-  const std::string stack(request.stack.empty() ? default_stack(problem.model.kind) : request.stack);
-  Result<SoftwareStack> found = find_stack(stack);
-  if (!found.ok()) return found.error().at("--stack");
-  problem.stack = *found;
-  std::vector<std::string> ignored;  // every plan tells it
-  WEFT_TRY(problem.precision, choose_precision(request.dtype, problem.stack, ignored));
-  if (request.global_batch && (*request.global_batch < 1 || *request.global_batch > (std::int64_t{1} << 24)))
-    return error("--global-batch {}: from 1 to {} samples per step", *request.global_batch,
-                 grouped(std::int64_t{1} << 24));
-  WEFT_TRY_OK(count_devices(problem));
-  WEFT_TRY(const Model model, load_model(request.model, shape));
-  problem.model = model.info;
-  problem.global_batch = settle_batch(request, model.info, problem.devices, problem.assumptions);
-  problem.request.global_batch = problem.global_batch;
-  WEFT_TRY(problem.layers, layers_of(request, shape, model.graph));
-  if (model.info.kind == ModelKind::Imported || model.info.kind == ModelKind::Recurrent) problem.layers.simple = false;
-  if (problem.layers.simple) problem.layers.widest = widest_products(problem);
-  problem.parameters = model.graph.parameter_count();
+void count_heads_and_experts(const Graph& graph, PlanProblem& problem) {
   std::int64_t heads = 0;
-  for (OpId op : model.graph.ops().ids()) {
-    const Signature& signature = model.graph.signature(op);
+  for (OpId op : graph.ops().ids()) {
+    const Signature& signature = graph.signature(op);
     const auto size = [&](std::string_view axis) {
       const int at = signature.axis_named(axis);
       return at < 0 ? std::int64_t{1} : signature.axes[static_cast<std::size_t>(at)].size;
@@ -184,9 +151,41 @@ Result<PlanProblem> pose(const PlanRequest& request) {
       problem.experts = problem.experts == 1 ? size("e") : std::gcd(problem.experts, size("e"));
   }
   // Attention in separate operators has heads too; the compiler says which degrees divide them.
-  if (heads == 0 && model.info.kind == ModelKind::Language) heads = problem.per_node;
+  if (heads == 0 && problem.model().kind == ModelKind::Language) heads = problem.per_node;
   problem.heads = std::max<std::int64_t>(1, heads);
   problem.splits_tensors = heads > 0;
+}
+
+}  // namespace
+
+Bytes PlanProblem::memory_budget() const {
+  Bytes least = job->memory_budget_of(device_at(0));
+  for (std::int64_t rank = 1; rank < devices; ++rank) least = std::min(least, job->memory_budget_of(device_at(rank)));
+  return least;
+}
+
+Result<PlanProblem> pose(const PlanRequest& request, const Calibration& calibration) {
+  WEFT_TRY(TrainingJob job, settle(request, calibration));
+  return pose(std::move(job));
+}
+
+Result<PlanProblem> pose(TrainingJob job) {
+  constexpr std::int64_t kMostSamples = std::int64_t{1} << 24;
+  std::optional<std::int64_t>& batch = job.words.global_batch;
+  if (batch && (*batch < 1 || *batch > kMostSamples))
+    return error("--global-batch {}: from 1 to {} samples per step", *batch, grouped(kMostSamples));
+  PlanProblem problem;
+  WEFT_TRY(const Model model, load_model(job.words.model, {.seq = job.words.seq}));
+  job.model = model.info;
+  if (!batch) batch = default_batch(job, problem.assumptions);
+  problem.global_batch = *batch;
+  problem.job = std::make_shared<const TrainingJob>(std::move(job));
+  count_devices(problem);
+  WEFT_TRY(problem.layers, layers_of(*problem.job, model.graph));
+  if (model.info.kind == ModelKind::Imported || model.info.kind == ModelKind::Recurrent) problem.layers.simple = false;
+  if (problem.layers.simple) problem.layers.widest = widest_products(problem.layers);
+  problem.parameters = model.graph.parameter_count();
+  count_heads_and_experts(model.graph, problem);
   return problem;
 }
 

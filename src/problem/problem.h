@@ -1,8 +1,9 @@
-// What `weft plan` is asked: a model on a cluster, its batch settled, and what of the model repeats. The same for every
-// plan that is considered.
+// What a search is asked: a training job with its batch settled, and what of the model repeats. Made once, never
+// changed, the same for every plan that is considered.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,9 +15,8 @@ namespace weft {
 struct LayerPattern {
   std::vector<int> kind;  // of every layer, in order
   int kinds = 0;
-  // A model with fewer layers that has every kind, and the kinds of its layers: what costs are read from.
-  std::string short_model;
-  std::string short_freeze;  // of the request's `freeze`, what covers something in it
+  // The job with a shorter model that has every kind of layer, and the kinds of its layers: what costs are read from.
+  std::shared_ptr<const TrainingJob> short_job;
   std::vector<int> short_kind;
   // Of every kind of layer the product that leaves most behind where all else is computed again, as globs:
   // "layers.*.mlp.gate_up". Empty: not known.
@@ -28,11 +28,7 @@ struct LayerPattern {
 };
 
 struct PlanProblem {
-  PlanRequest request;  // batch, sequence and type as settled; strategy empty
-  Cluster cluster;
-  SoftwareStack stack;
-  Precision precision;
-  ModelInfo model;
+  std::shared_ptr<const TrainingJob> job;  // its global batch is settled; never null
   LayerPattern layers;
   std::int64_t devices = 1;
   std::int64_t per_node = 1;  // devices of the first node, of those that are used
@@ -44,17 +40,18 @@ struct PlanProblem {
   bool splits_tensors = false;           // tensor parallelism finds something to split
   std::vector<std::string> assumptions;  // what was settled here
 
-  std::int64_t tokens_per_step() const { return model.counts_tokens ? global_batch * model.seq : 0; }
-  DeviceId device_at(std::int64_t rank) const {
-    const auto& chosen = request.devices;
-    return DeviceId(static_cast<std::size_t>(chosen.empty() ? rank : chosen[static_cast<std::size_t>(rank)]));
-  }
+  const Cluster& cluster() const { return *job->cluster; }
+  const SoftwareStack& stack() const { return job->stack; }
+  const ModelInfo& model() const { return job->model; }
+  std::int64_t tokens_per_step() const { return model().counts_tokens ? global_batch * model().seq : 0; }
+  DeviceId device_at(std::int64_t rank) const { return job->device_at(rank); }
+  // Of the device with the least; 0: unknown.
+  Bytes memory_budget() const;
 };
 
 // The request's strategy and micro-batch do not count. Errors name the word at fault and the remedy.
-Result<PlanProblem> pose(const PlanRequest& request);
-
-// The model with other layers: "llama3-70b" → "llama3-70b:layers=3".
-std::string with_layers(const std::string& model, std::int64_t layers);
+Result<PlanProblem> pose(const PlanRequest& request, const Calibration& calibration = {});
+// The same from a job, whose global batch may be open.
+Result<PlanProblem> pose(TrainingJob job);
 
 }  // namespace weft

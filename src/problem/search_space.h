@@ -1,5 +1,5 @@
 // What a search may ask of a problem, and nothing else: write a search against this concept in one file, and it runs on
-// every problem that has it (examples/hill_climb.cpp does). HybridProblem (hybrid_problem.h) is one.
+// every problem that has it (examples/hill_climb.cpp does). HybridProblem (hybrid/hybrid_search_space.h) is one.
 //
 //   random(rng)              any candidate of the space
 //   neighbour(candidate, rng) one that is almost the same

@@ -64,12 +64,13 @@ Result<int> schema_of(sqlite3* connection, const std::string& path) {
 Status check_pages(sqlite3* connection, const std::string& path) {
   WEFT_TRY(Statement statement, Statement::prepare(connection, "PRAGMA quick_check(1)", path));
   WEFT_TRY(const bool found, statement.step());
-  const std::string said = found ? statement.text(0) : "";
-  if (said != "ok") return error("damaged ({}); restore it from a copy or import its tables again", said).at(path);
+  const std::string verdict = found ? statement.text(0) : "";
+  if (verdict != "ok")
+    return error("damaged ({}); restore it from a copy or import its tables again", verdict).at(path);
   return Ok{};
 }
 
-// A URI in which only letters, digits and a few signs stand for themselves.
+// A percent-encoded URI.
 std::string immutable_uri(const std::string& path) {
   std::string uri = "file:";
   for (const char c : path) {
@@ -85,7 +86,7 @@ bool exists(const std::string& path) {
   return ::stat(path.c_str(), &found) == 0;
 }
 
-// Read-only. In a folder that may not be written the log's index cannot be made; without a log none is needed.
+// Read-only. In a read-only folder the log's index cannot be made; without a log it is not needed.
 Result<Connection> open_to_read(const std::string& path) {
   if (!exists(path)) return error("no such file; weft profile import --db {} makes one", path).at(path);
   WEFT_TRY(Connection connection, sqlite::open(path, SQLITE_OPEN_READONLY, path));
@@ -96,7 +97,7 @@ Result<Connection> open_to_read(const std::string& path) {
   return sqlite::open(immutable_uri(path), SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, path);
 }
 
-// A copy in memory, brought up to date.
+// A copy in memory, upgraded to the current schema.
 Result<Connection> updated_copy(sqlite3* old, int schema, const std::string& path) {
   WEFT_TRY(Connection copy,
            sqlite::open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_MEMORY, path));

@@ -1,14 +1,14 @@
 // The profile database: measured events in an SQLite file. Start here.
 //
-//   ProfileDatabase::to_write(path)    makes the file where there is none; `add` commits before it returns
+//   ProfileDatabase::to_write(path)    makes the file if there is none; `add` commits before it returns
 //   read_profile(path)                 every event with its samples, for cost models and tables
 //
-// What is committed survives a killed process (write-ahead log); readers and one writer go side by side. A file of an
-// older schema is brought up to date when it is opened to write, in one transaction; when it is only read, a copy in
-// memory is, and the file stays as it is. A file that is locked, damaged, of a newer schema or no profile at all is an
-// error that says so, and is not touched.
+// Commits survive a killed process (write-ahead log); readers and one writer can work concurrently. A file of an older
+// schema is upgraded when it is opened to write, in one transaction; when it is only read, a copy in memory is upgraded
+// and the file is unchanged. A file that is locked, damaged, of a newer schema or not a profile is an error, and is not
+// changed.
 //
-// Not here: what events cost a plan (src/cost/measured.h), tables in text (table.h).
+// Not here: predictions from events (cost/measured.h), tables in text (table.h).
 // Cost: reading is linear in the samples, about a microsecond each; adding ends with one write to disk.
 #pragma once
 
@@ -28,11 +28,11 @@ inline constexpr int kProfileSchema = 2;
 class ProfileDatabase {
  public:
   static Result<ProfileDatabase> to_write(const std::string& path);
-  // The schema version to make a new file with; what older versions of Weft wrote.
+  // With an older schema version for a new file, as older versions of Weft wrote it.
   static Result<ProfileDatabase> to_write_as(const std::string& path, int schema);
 
-  // All of it or, on an error, nothing. A sample that is there already (same event, date, mean, spread and count) is
-  // not added again. Returns how many were new. Events and samples are checked by the caller (event.h).
+  // Adds all events or, on an error, none. An existing sample (same event, date, mean, spread and count) is not added
+  // again. Returns the number of new samples. The caller has checked events and samples (event.h).
   Result<std::int64_t> add(std::span<const MeasuredEvent> events);
 
  private:
@@ -49,7 +49,7 @@ class ProfileDatabase {
 // In the order of events.
 Result<std::vector<MeasuredEvent>> read_profile(const std::string& path);
 
-// Adds everything that another database has. Returns how many samples were new.
+// Adds all samples of another database. Returns the number of new ones.
 Result<std::int64_t> merge_profile(ProfileDatabase& into, const std::string& from);
 
 }  // namespace weft

@@ -190,7 +190,7 @@ TEST_F(Database, ALockedFileSaysSo) {
   ASSERT_TRUE(writer.ok()) << writer.error().message;
   EXPECT_THAT(writer->add(std::vector{measured(product(1024), 1e-5)}).error().message,
               HasSubstr("locked by another process"));
-  EXPECT_EQ(read_profile(path("a.db")).value().size(), 1u);  // readers go on beside a writer
+  EXPECT_EQ(read_profile(path("a.db")).value().size(), 1u);  // readers can work during a write
   sqlite3_close(other);
 }
 
@@ -202,7 +202,7 @@ TEST_F(Database, AFileThatMayOnlyBeReadIsReadAndNotWritten) {
   fs::permissions(path("a.db"), fs::perms::owner_read | fs::perms::others_read);
   fs::permissions(folder_,
                   fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec);
-  // As somebody whom permissions bind, which root is not.
+  // As another user, as permissions do not apply to root.
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
@@ -233,18 +233,18 @@ TEST_F(Database, AKilledWriterLosesAtMostTheSampleItWasWriting) {
     }
   }
   ::close(pipe_ends[1]);
-  int told = 0, count = 0;
-  while (count < 60 && ::read(pipe_ends[0], &told, sizeof told) == sizeof told) ++count;
+  int committed = 0, count = 0;
+  while (count < 60 && ::read(pipe_ends[0], &committed, sizeof committed) == sizeof committed) ++count;
   ::kill(child, SIGKILL);
   int status = 0;
   ::waitpid(child, &status, 0);
   ASSERT_TRUE(WIFSIGNALED(status));
-  for (int more = 0; ::read(pipe_ends[0], &more, sizeof more) == sizeof more;) told = more;
+  for (int more = 0; ::read(pipe_ends[0], &more, sizeof more) == sizeof more;) committed = more;
   ::close(pipe_ends[0]);
   const auto read = read_profile(file);
   ASSERT_TRUE(read.ok()) << read.error().message;
-  EXPECT_GE(read->size(), static_cast<std::size_t>(told));
-  EXPECT_LE(read->size(), static_cast<std::size_t>(told) + 1);
+  EXPECT_GE(read->size(), static_cast<std::size_t>(committed));
+  EXPECT_LE(read->size(), static_cast<std::size_t>(committed) + 1);
   Result<ProfileDatabase> again = ProfileDatabase::to_write(file);
   ASSERT_TRUE(again.ok()) << again.error().message;
   EXPECT_EQ(again->add(std::vector{measured(product(1 << 20), 1e-3)}).value(), 1);

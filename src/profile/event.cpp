@@ -1,5 +1,7 @@
 #include "profile/event.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -1,4 +1,4 @@
-// A measured event: what was run, where, and how long it took (DistSim's unique events).
+// A measured event: an operator or a collective on a device, and its time (DistSim's unique events).
 //
 //   computation     an operator of Weft with its attributes, the types of its inputs and the product that was timed:
 //                   linear {transposed=1} "bf16[4096,1024] bf16[4096,1024]" bf16 grad_weight
@@ -50,7 +50,7 @@ struct MeasuredEvent {
   bool operator==(const MeasuredEvent&) const = default;
 };
 
-// Several samples as one: means weighted by their counts, the spread of all runs together, the latest date.
+// Several samples as one: means weighted by their counts, the standard deviation of all runs, the latest date.
 Sample pooled(const std::vector<Sample>& samples);
 
 bool is_communication(const Event& event);
@@ -58,8 +58,7 @@ bool is_communication(const Event& event);
 // The operator that a computation's event ran. Errors name the operator, attribute, type or direction at fault.
 Result<Signature> signature_of(const Event& event);
 
-// Is this an event, with a sample of it? Numbers in range, an operator that Weft knows with inputs that fit it, or a
-// collective.
+// Checks an event, and a sample: numbers in range, a known operator with inputs that fit it, or a collective.
 Status check(const Event& event);
 Status check(const Sample& sample);
 

@@ -26,7 +26,7 @@ Error failure(sqlite3* connection, const std::string& path) {
 }
 
 Result<Connection> open(const std::string& name, int flags, const std::string& path) {
-  // SQLite would wait for a pipe and take a directory for a file that is missing.
+  // SQLite would block on a pipe and treat a directory as a missing file.
   WEFT_TRY_OK(check_regular_file(path, "a profile database; weft profile import --db makes one"));
   sqlite3* raw = nullptr;
   const int status = sqlite3_open_v2(name.c_str(), &raw, flags, nullptr);
@@ -50,7 +50,7 @@ Result<Statement> Statement::prepare(sqlite3* connection, std::string_view sql, 
 }
 
 void Statement::bind(int index, std::string_view text) {
-  // An empty view may have no address; SQLite takes that for NULL.
+  // An empty view may have a null pointer, which SQLite would bind as NULL.
   sqlite3_bind_text(statement_.get(), index, text.empty() ? "" : text.data(), static_cast<int>(text.size()),
                     SQLITE_STATIC);
 }

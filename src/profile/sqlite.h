@@ -1,4 +1,4 @@
-// SQLite as this folder uses it: a connection that closes, a statement that finishes, errors as Result with the remedy.
+// A thin wrapper of SQLite: connections and statements with RAII, errors as Result with the remedy.
 #pragma once
 
 #include <sqlite3.h>
@@ -15,7 +15,7 @@ struct CloseConnection {
 };
 using Connection = std::unique_ptr<sqlite3, CloseConnection>;
 
-// What the last call on the connection went wrong with, for people.
+// The error of the last call on the connection, as a message.
 Error failure(sqlite3* connection, const std::string& path);
 // `flags` as of sqlite3_open_v2; `name` is the path, or a URI.
 Result<Connection> open(const std::string& name, int flags, const std::string& path);
@@ -29,7 +29,7 @@ class Statement {
   void bind(int index, std::int64_t value) { sqlite3_bind_int64(statement_.get(), index, value); }
   void bind(int index, double value) { sqlite3_bind_double(statement_.get(), index, value); }
 
-  // True: a row is there.
+  // True if there is a row.
   Result<bool> step();
   void reset() { sqlite3_reset(statement_.get()); }
 
@@ -47,7 +47,7 @@ class Statement {
   std::string path_;
 };
 
-// The number that a one-number query gives.
+// The result of a query for one number.
 Result<std::int64_t> number(sqlite3* connection, const char* sql, const std::string& path);
 
 }  // namespace weft::sqlite

@@ -1,5 +1,7 @@
 #include "profile/table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -70,9 +72,10 @@ Result<MeasuredEvent> own_row(const Columns& columns, const CsvRow& row) {
   return MeasuredEvent{std::move(event), {std::move(sample)}};
 }
 
-// Rows that time something else than one operator alone on a device.
-Status check_family(std::string_view family, std::string_view op, std::string_view variant, std::string_view beside) {
-  if (!beside.empty() && beside != "none") return error("measured beside other work");
+// Rejects rows that do not time one operator alone on a device.
+Status check_family(std::string_view family, std::string_view op, std::string_view variant,
+                    std::string_view concurrent) {
+  if (!concurrent.empty() && concurrent != "none") return error("measured beside other work");
   if (family == "host") return error("host time: no event of a device");
   if (variant.find("_steps") != std::string_view::npos || variant.find("_tensors") != std::string_view::npos)
     return error("variant '{}': several operators in one call", variant);

@@ -1,4 +1,4 @@
-// What a change to a program amounts to: the compiler tells it (compile/compilation.h), pricing follows it
+// The difference that a change makes to a program: given by the compiler (compile/compilation.h), applied by pricing
 // (price/incremental.h).
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace weft {
 
-// What changed in one body: at `position`, `removed` gave way to `added`. Positions are those of the body after all
+// What changed in one body: at `position`, `removed` was replaced by `added`. Positions are those of the body after all
 // edits before it in the list have been made; within a body they ascend.
 struct BodyEdit {
   int stage = 0;  // −1: the step
@@ -18,14 +18,14 @@ struct BodyEdit {
 };
 
 struct ProgramEdit {
-  // An instruction that is added and nowhere removed is new; one that is both stays, or moves. Who moves to other
-  // devices is in a body's lists even where its place in the body is the same.
+  // An instruction that is added and nowhere removed is new; one that is both stays, or moves. One that moves to other
+  // devices is listed even if its place in the body is the same.
   std::vector<BodyEdit> bodies;
   // Instructions that stayed, with new contents.
   std::vector<InstructionId> rewritten;
 };
 
-// Does the one the same as the other on the same devices, if perhaps on other buffers?
+// Whether both do the same on the same devices, if perhaps on other buffers.
 bool alike(const Program& program, const Instruction& a, const Instruction& b);
 
 }  // namespace weft

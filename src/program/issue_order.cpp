@@ -26,7 +26,7 @@ IdVec<MeshId, std::int32_t> ranks_of_meshes(const Program& program, const Schedu
 std::vector<std::vector<IssuedBody>> issue_order(const Program& program, const Schedule& schedule, Foreign foreign) {
   const auto ranks = static_cast<std::size_t>(schedule.ranks);
   const IdVec<MeshId, std::int32_t> rank_of = ranks_of_meshes(program, schedule);
-  // By body and part of it, with the weights' and without: ranks that receive something there.
+  // By body, then [1] for its weight part and [0] for the rest: ranks that receive something there.
   std::vector<std::array<std::vector<std::int32_t>, 2>> receivers(body_count(program));
   for (std::size_t body = 0; body < receivers.size(); ++body)
     for (InstructionId id : body_at(program, body)) {

@@ -7,9 +7,10 @@
 namespace weft {
 namespace {
 
-// An axis that has fewer elements, inside a dimension: so many elements of the dimension lie between its neighbours.
+// The axis of a dimension that has fewer elements.
 struct Shrunk {
-  std::int64_t stride = 1, before = 1, after = 1;
+  std::int64_t stride = 1;             // elements of the dimension from one index of the axis to the next
+  std::int64_t before = 1, after = 1;  // size of the axis
 };
 
 class Shrinker {
@@ -31,7 +32,7 @@ class Shrinker {
   }
 
  private:
-  // How a dimension of a tensor shrinks, by the axes that index it where it is made.
+  // The axis by which a dimension of a tensor shrinks, among those that index it in the operator that makes it.
   Result<Shrunk> axis_of(TensorId id, std::size_t dim) const {
     const Tensor& tensor = graph_.tensors()[id];
     const std::int64_t before = tensor.type.shape[dim], after = smaller_.tensors()[id].type.shape[dim];
@@ -55,7 +56,7 @@ class Shrinker {
     return found;
   }
 
-  // Cuts give shares of what there is, whatever that is; all parts must be whole.
+  // Whether the cuts, whose shares are relative, give every device a whole number of elements of this size.
   static bool divides(std::int64_t size, const std::vector<Cut>& cuts, const Mesh& mesh) {
     for (const Cut& cut : cuts) {
       const std::int64_t units = units_of(cut.shares, mesh.axes()[static_cast<std::size_t>(cut.mesh_axis)].size);
@@ -77,7 +78,7 @@ class Shrinker {
     for (std::size_t d = 0; d < before.size(); ++d) {
       if (before[d] == after[d]) continue;
       WEFT_TRY(const Shrunk by, axis_of(buffer.tensor, d));
-      // The factor in which the axis begins: its outermost part, or all of it and more.
+      // The factor of the dimension that has the axis's outermost elements.
       DimLayout& dim = buffer.layout.dims[d];
       std::int64_t inside = 1;
       std::size_t at = dim.size() - 1;
@@ -91,7 +92,7 @@ class Shrinker {
     return Ok{};
   }
 
-  // Its split holds for fewer samples as it is.
+  // An error where the operator's sharding does not divide the axes of the smaller graph.
   Status check(const Compute& compute) const {
     const Signature &of = graph_.signature(compute.op), &to = smaller_.signature(compute.op);
     for (std::size_t a = 0; a < of.axes.size(); ++a) {

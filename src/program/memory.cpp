@@ -37,7 +37,7 @@ std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& 
   std::set<TensorId> gradients;
   for (const auto& [parameter, sum] : training.accumulated) gradients.insert(graph.tensors()[sum].storage);
 
-  // Memory that a saved view looks at is saved, whatever it was made as.
+  // The memory of a saved view counts as saved, whatever kind its buffer was made as.
   IdVec<BufferId, char> saved(program.buffers.size(), 0);
   for (const Buffer& buffer : program.buffers)
     if (buffer.kind == BufferKind::Saved) saved[buffer.memory] = 1;

@@ -8,7 +8,7 @@
 namespace weft {
 
 struct HeldBytes {
-  Bytes parameters, gradients, optimizer;  // from step to step
+  Bytes parameters, gradients, optimizer;  // held from step to step
   Bytes activations;                       // saved from forward for backward
   Bytes buffers;                           // inputs and temporaries
 
@@ -16,8 +16,9 @@ struct HeldBytes {
   bool operator==(const HeldBytes&) const = default;
 };
 
-// Bytes of the contiguous buffer of a collective that is staged, otherwise 0: the whole side of every member, end to
-// end, in the type that is sent. `bytes_of_buffer`: of a buffer on the device, as it is stored.
+// Bytes of the contiguous buffer of a collective that is staged, otherwise 0: for every buffer of the bucket the larger
+// of what goes in and what comes out, in the type that is sent. `bytes_of_buffer`: bytes of a buffer on the device, in
+// the type in which it is stored.
 template <class BytesOf>
 std::int64_t staging_bytes(const Program& program, const Graph& graph, const Communicate& communicate,
                            const BytesOf& bytes_of_buffer) {
@@ -32,13 +33,13 @@ std::int64_t staging_bytes(const Program& program, const Graph& graph, const Com
   return bytes;
 }
 
-// Buffers that need no memory of their own in the first micro-batch: terms that begin a sum are made in its memory,
-// where nothing else reads them.
+// Buffers that need no memory of their own in the first micro-batch: a term that begins a sum, and that nothing else
+// reads, is made in the sum's memory.
 IdVec<BufferId, char> made_in_sums(const Program& program, const Graph& graph);
 
-// The most that one device of each pipeline rank holds at a time, in the schedule's order: every allocation and free
-// counted, views not twice; uneven parts by the largest. `last`: the program of a smaller last micro-batch, where there
-// is one. Cost: linear in instructions times micro-batches.
+// By pipeline rank: the most that one of its devices holds at a time, in the schedule's order. Every allocation and free
+// counts, views only once, uneven parts as the largest. `last`: the program of a smaller last micro-batch, where there is
+// one. Cost: linear in instructions times micro-batches.
 std::vector<HeldBytes> peak_memory(const Program& program, const TrainingGraph& training, const Schedule& schedule,
                                    const std::optional<Program>& last = {});
 

@@ -3,8 +3,9 @@
 // It is written once for all ranks. An instruction belongs to a mesh and is executed by each of its devices, on the
 // part of its buffers that the layouts give to that device; the instructions of one rank, in order, are its issue
 // order. All ranks agree on one total order of instructions within a body, so collectives meet. Micro-batches are not
-// unrolled: a stage has bodies, and the schedule says when a rank plays which body for which micro-batch. Other ranks
-// play their part in it too, what they receive from it (issue_order.h), so that all agree on the order of transfers.
+// unrolled: a stage has bodies, and the schedule (schedule.h) has the order in which a rank plays them for its
+// micro-batches. Ranks that receive something from another's body play their receives of it too (issue_order.h), so that
+// all agree on the order of transfers.
 //
 // Not here: durations (src/cost), the order of bodies (schedule.h).
 #pragma once
@@ -55,30 +56,29 @@ struct Buffer {
   Layout layout;
   BufferKind kind{};
   BufferId storage;      // the buffer whose value this one updates in place; itself otherwise
-  BufferId memory;       // the buffer whose memory this one looks at (a view); its storage otherwise
+  BufferId memory;       // the buffer whose memory this one uses (a view); its storage otherwise
   bool on_host = false;  // in the host's memory; only copies read and write it
 
   bool operator==(const Buffer&) const = default;
 };
 
-// Runs one operator on the part of its axes that the sharding gives to each device. Scalars that the whole world has
-// may be read on any mesh.
+// Runs one operator on the part of its axes that the sharding gives to each device. Scalars that all devices have may be
+// read on any mesh.
 struct Compute {
   OpId op;
   OpSharding sharding;
   BufferList inputs, outputs;
   std::optional<Arithmetic> products = {};  // factors of its products are rounded to this; none: as they are stored
-  // Of an accumulation: the sum begins with its term. In the first micro-batch that comes to its stage the term is made
-  // in the sum's own memory, so nothing is read, added or moved; in later ones it is added. (PyTorch's AccumulateGrad
-  // takes the first gradient over; Megatron's fused products write instead of adding.)
+  // Of an accumulation: the sum begins with its term. In the stage's first micro-batch the term is made in the sum's own
+  // memory, so nothing is read, added or moved; in later ones it is added. (PyTorch's AccumulateGrad takes the first
+  // gradient over; Megatron-LM's fused products write instead of adding.)
   bool begins = false;
 
   bool operator==(const Compute&) const = default;
 };
 
-// A collective among the devices that differ in these mesh axes alone: one group, whatever the axes are called. Several
-// buffers: a bucket, moved as one. A softmax merge also reads, as its last input, the log-sum-exp that weighs the
-// contributions.
+// A collective among the devices that differ in these mesh axes alone, as one group. Several buffers are a bucket, moved
+// together. A softmax merge also reads, as its last input, the log-sum-exp that weighs the contributions.
 struct Communicate {
   Collective collective{};
   MeshAxes axes = 0;
@@ -88,12 +88,13 @@ struct Communicate {
   // Of an all-to-all of rows that are routed to experts: a token goes once to a device that has several of its experts,
   // and its rows are made there (DeepEP, HybridEP).
   bool tokens_once = false;
-  // Of an all-gather or a reduce-scatter: padded or grouped if and only if, of some buffer, members have parts of
-  // different sizes. A bucket is executed one way: its even parts are padded by nothing, or broadcast with the others.
+  // Of an all-gather or a reduce-scatter: padded or grouped if and only if the members of the group have parts of
+  // different sizes of some buffer. That holds for a whole bucket: its even parts are padded by nothing, or broadcast
+  // with the others.
   Parts parts = Parts::Even;
-  // What it moves goes through one contiguous buffer, packed before and unpacked after: members of a bucket that lie
-  // apart, parts that others' parts lie between. The player allocates it for as long as the collective runs
-  // (`staging_bytes`, memory.h).
+  // What it moves is packed into one contiguous buffer before and unpacked after, because the buffers of a bucket, or
+  // the parts of a tensor, are not contiguous in memory. The player allocates that buffer for as long as the collective
+  // runs (`staging_bytes`, memory.h).
   bool staged = false;
 
   bool operator==(const Communicate&) const = default;
@@ -101,7 +102,7 @@ struct Communicate {
 
 // A tensor on its way from one mesh to another: block moves between the devices that hold a part and those that need
 // it. Played in two halves, Send by the devices of `from`'s mesh and Receive by those of `to`'s, matched by transfer
-// and micro-batch. Both stand in the body that sends, so they come in the same order for both sides.
+// and micro-batch. Both stand in the body that sends, so both sides issue transfers in the same order.
 struct Transfer {
   BufferId from, to;
 
@@ -166,14 +167,14 @@ enum class Guard : std::uint8_t { Always, FirstMicroBatch, LastMicroBatch };
 // A device works on its streams side by side; on each in issue order.
 enum class Stream : std::uint8_t {
   Compute,
-  Tensor,    // collectives on activations, and on what the step receives: somebody waits for them
+  Tensor,    // collectives on activations, and on what the step receives: computation waits for them
   Data,      // collectives on parameters and gradients
   Send,      // activations to other meshes
-  SendBack,  // gradients: to the other side, whose pace is not that of the activations' receivers
+  SendBack,  // gradients of activations, to other receivers than activations, which work at another pace
   Receive,
   ReceiveBack,
   CopyOut,  // from device to host
-  CopyIn,   // and back: the host's link carries both at once
+  CopyIn,   // from host to device; the link to the host carries both directions at once
 };
 inline constexpr int kStreams = 9;
 std::string_view name_of(Stream stream);
@@ -181,19 +182,19 @@ std::string_view name_of(Stream stream);
 struct Instruction {
   MeshId mesh;  // its devices execute it
   Guard guard = Guard::Always;
-  bool weight_part =
-      false;  // of the backward body: only gradients of weights wait for it (zero-bubble schedules split it off)
+  // In the backward body: only gradients of weights depend on it, so zero-bubble schedules may play it later.
+  bool weight_part = false;
   std::variant<Compute, Communicate, Send, Receive, SumScalars, Copy, Free, Combine, Wait> what;
   Stream stream = Stream::Compute;
   // Instructions on other streams that this one waits for, on its own devices: earlier ones of the body, or of an
-  // earlier body of the same micro-batch. (Record and wait; the order on one stream needs none.)
+  // earlier body of the same micro-batch (CUDA: an event recorded there, waited for here).
   InstructionList after = {};
 
   bool operator==(const Instruction&) const = default;
 };
 
-// The bodies of a pipeline stage; its instructions may be of several meshes, and other stages' meshes receive in them
-// what they send.
+// The bodies of a pipeline stage. Their instructions may belong to several meshes; those of other stages are receives of
+// what the bodies send.
 struct StageProgram {
   std::vector<InstructionId> forward, backward;
 
@@ -202,7 +203,7 @@ struct StageProgram {
 
 struct Program {
   IdVec<MeshId, Mesh> meshes;
-  MeshId world;  // the mesh of all devices in a row, for what concerns everybody
+  MeshId world;  // the mesh of all devices along one axis, for scalars and for sums over all devices
   IdVec<BufferId, Buffer> buffers;
   IdVec<InstructionId, Instruction> instructions;
   IdVec<TransferId, Transfer> transfers;
@@ -234,8 +235,8 @@ inline const std::vector<InstructionId>& body_at(const Program& program, std::si
   const StageProgram& stage = program.stages[body / 2];
   return body % 2 == 0 ? stage.forward : stage.backward;
 }
-// The body of an action, and whether the action plays an instruction of it: a split backward plays its part, guards let
-// through their micro-batch of those that come to the action's place.
+// The body of an action; whether an action on this part of it plays an instruction of the weight part, or of the rest;
+// and whether a guard lets the micro-batch through, by the first and last that the action's place has.
 std::size_t body_of(const Program& program, const Schedule& schedule, std::size_t rank, const Action& action);
 inline bool in_part(Body part, bool weight_part) {
   return part == Body::BackwardInput ? !weight_part : part != Body::BackwardWeight || weight_part;

@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// Names of one kind of thing in a graph, both ways. A name that several have is nobody's: they go by "@number".
+// Names of tensors, or of operators, in a graph, in both directions. Those that share a name are written as "@number".
 template <class I>
 class NameTable {
  public:
@@ -24,7 +24,7 @@ class NameTable {
     }
   }
 
-  // What it is written as.
+  // Its name in the text.
   std::string written(I id) const { return ids_.at(names_[id]) == id ? names_[id] : "@" + std::to_string(id.index()); }
   Result<I> find(std::string_view text) const {
     if (text.starts_with('@')) {

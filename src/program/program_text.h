@@ -25,7 +25,7 @@
 // An instruction's line has its number, mesh, stream (none: a free), `first` or `last` for a guard, `weight` for the
 // weight part of backward; what it reads and writes; how an operator is split, by operator axis: mesh axes, [outer n]
 // blocks, `partial(mesh axes:inputs)` that pass through; and what it waits for. `outer 1`: blocks are given, all one.
-// Tensors and operators go by their names, or as @number where a name is not one tensor's or operator's alone.
+// Tensors and operators are written by name, or as @number where several have the same name.
 #pragma once
 
 #include <string>
@@ -35,14 +35,15 @@
 
 namespace weft {
 
-// `print` stands in program.h. Ids of the program must be there, and names of mesh axes without blanks and =:,()[].
+// `print` is declared in program.h. It needs a program whose ids all exist, and names of mesh axes without blanks and
+// =:,()[].
 
 // What one device executes, of a program that verify accepts: its instructions with the names and local shapes of what
 // they read and write, the group it meets in collectives, and the waits that concern it. For reading only.
 std::string print_for(const Program& program, const Graph& graph, DeviceId device);
 
-// Errors: "file:line: …". All that is named must be there; whether the program is right is verify's to say. Cost:
-// linear in the text and in the meshes' devices, of which a text may name two million.
+// Errors: "file:line: …". All that is named must exist; verify.h decides whether the program is right. Cost: linear in
+// the text and in the meshes' devices, of which a text may name two million.
 Result<Program> parse_program(std::string_view text, const Graph& graph, std::string_view file);
 
 }  // namespace weft

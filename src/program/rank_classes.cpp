@@ -5,7 +5,7 @@
 namespace weft {
 namespace {
 
-// By mesh: the stages that it is of, in whose bodies it has more than receives from them; −1 for the step.
+// By mesh: the stages in whose bodies it has instructions other than receives; −1 for the step.
 IdVec<MeshId, std::vector<std::int32_t>> stages_of_meshes(const Program& program) {
   IdVec<MeshId, std::vector<std::int32_t>> stages(program.meshes.size());
   const auto add = [&](const std::vector<InstructionId>& body, std::int32_t stage) {
@@ -23,8 +23,8 @@ IdVec<MeshId, std::vector<std::int32_t>> stages_of_meshes(const Program& program
   return stages;
 }
 
-// Sets of devices with the same memberships, as far as these meshes tell them apart: each mesh splits the classes it
-// meets.
+// Sets of devices that belong to the same of these meshes, by partition refinement: each mesh splits the classes that it
+// has some members of.
 std::vector<RankClass> by_membership(const Program& program,
                                      const IdVec<MeshId, std::vector<std::int32_t>>& stages_of) {
   std::vector<DeviceId> all;

@@ -13,16 +13,16 @@
 namespace weft {
 
 struct RankClass {
-  std::vector<DeviceId> devices;  // in order
-  std::int32_t rank = -1;         // the pipeline rank whose actions it plays; −1: of no stage, it plays the step only
+  std::vector<DeviceId> devices;     // in order
+  std::int32_t rank = -1;            // the pipeline rank whose actions it plays; −1: it plays the step only
   std::vector<std::int32_t> stages;  // whose bodies it plays, in order: one per chunk
-  std::vector<MeshId> meshes;        // it belongs to, of those that execute something
+  std::vector<MeshId> meshes;        // that it belongs to and that execute something
 
   bool operator==(const RankClass&) const = default;
 };
 
-// By the first device of each. An error where a device would have to play the actions of several pipeline ranks: then
-// its order is nobody's, and collectives need not meet.
+// In the order of their first devices. An error where a device would have to play the actions of several pipeline ranks:
+// then the schedule gives no order of its instructions, and members might come to collectives in different orders.
 Result<std::vector<RankClass>> rank_classes(const Program& program, const Schedule& schedule);
 
 }  // namespace weft

@@ -53,7 +53,7 @@ class Scanner {
     rest_.remove_prefix(1);
     return c;
   }
-  // For who reads on by other means: takes away what it reads.
+  // What has not been read yet, for a caller that reads on by other means and removes what it has read.
   std::string_view& rest() { return rest_; }
   // What stands here, for an error message: a few characters, printable.
   std::string here() const {

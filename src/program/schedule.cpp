@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-// Larger tables are a slip of the pen: 16,384 micro-batches on 64 ranks with 16 chunks.
+// Larger tables are refused as typing errors: this is 16,384 micro-batches on 64 ranks with 16 chunks.
 constexpr std::int64_t kMostWork = std::int64_t{1} << 24;
 
 using Route = std::vector<Place>;

@@ -33,7 +33,7 @@ enum class Body : std::uint8_t {
   Forward,         // F
   Backward,        // B: both products of the backward pass, fused
   BackwardInput,   // I: gradients of the inputs, which the stage before waits for
-  BackwardWeight,  // W: gradients of the weights, for which nobody waits
+  BackwardWeight,  // W: gradients of the weights, which no other stage waits for
 };
 
 struct Action {
@@ -71,8 +71,8 @@ struct Schedule {
 // The stage of every place, by rank · chunks + chunk.
 std::vector<std::int32_t> stages_by_place(const Schedule& schedule);
 
-// The first and the last micro-batch whose weights' gradients a place makes, in the order it plays them: these begin and
-// end its sums. Where stages are held twice, they are among those that take its route.
+// The first and the last micro-batch for which a place computes gradients of weights, in the order it plays them: these
+// begin and end its sums. Where stages are held twice, each place has the micro-batches of its own route.
 struct Visits {
   std::int32_t first = 0, last = 0;
 
@@ -93,7 +93,7 @@ struct ScheduleOptions {
   std::string name = "1f1b";       // one of schedule_names()
   std::int32_t ranks = 1;          // p, the pipeline's length
   std::int32_t micro_batches = 1;  // m, per step and replica
-  std::int32_t chunks = 0;         // v, model chunks per rank; 0: what the schedule needs (interleaved must be told)
+  std::int32_t chunks = 0;         // v, model chunks per rank; 0: what the schedule needs (interleaved has no default)
 };
 
 // gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe, dualpipe-v.
@@ -182,7 +182,7 @@ Result<Playback> play(const Schedule& schedule, const PlayCosts& costs = {});
 //   route 4-7: 3.1 2.1 1.1 0.1
 //   0: F0 F1 F2 F4.1 I4.1 W4.1 F5.1 F3&B5.1 …
 std::string print(const Schedule& schedule);
-// A table whose numbers are in range; whether it is a schedule is check_schedule's to say. Errors: "file:line: …".
+// A table whose numbers are in range; check_schedule decides whether it is a schedule. Errors: "file:line: …".
 Result<Schedule> parse_schedule(std::string_view text, std::string_view file);
 
 // "F3", "W3.1": an action as in the text.

@@ -1,4 +1,6 @@
 // The player, and the verifier: a table is a schedule if it can be played, with any durations.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <span>
 #include <tuple>

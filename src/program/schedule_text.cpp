@@ -1,4 +1,6 @@
 // Schedules as text: print and parse.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -27,7 +29,7 @@ std::string_view plural(std::int32_t count) { return count == 1 ? "" : "s"; }
 
 using Out = std::back_insert_iterator<std::string>;
 
-// "3", or "3.1": chunk 0 goes without saying.
+// "3", or "3.1": chunk 0 is not written.
 void print_chunked(Out out, std::int32_t number, std::int32_t chunk) {
   fmt::format_to(out, "{}", number);
   if (chunk != 0) fmt::format_to(out, ".{}", chunk);

@@ -92,7 +92,7 @@ std::vector<SliceMove> slice_moves(const Layout& from, const Mesh& from_mesh, co
   std::vector<SliceMove> moves;
   for (int receiver = 0; receiver < to_mesh.size(); ++receiver) {
     const int self = from_mesh.position_of(to_mesh.devices()[static_cast<std::size_t>(receiver)]);
-    // A holder of the part among those that are alike: at the receiver's own coordinates, as far as there are such.
+    // Among holders of the same part, the one with the receiver's own coordinates, modulo the size of each axis.
     int base = 0;
     for (int axis = 0; axis < axes; ++axis) {
       if (cut_axes >> axis & 1u) continue;

@@ -14,8 +14,8 @@ struct SliceMove {
   bool operator==(const SliceMove&) const = default;
 };
 
-// For every device of `to`'s mesh, from whom it gets each part of what it must hold: from itself where it has it, else
-// from one of the holders, spread over them. By receiver, then by part. `from` is whole, not partial.
+// For every device of `to`'s mesh, which device it gets each part from that it must hold: itself where it has the part,
+// otherwise one of the holders, with receivers divided among them. By receiver, then by part. `from` has no partial sums.
 // Cost: proportional to the overlapping pairs, by one-dimensional overlaps per dimension.
 std::vector<SliceMove> slice_moves(const Layout& from, const Mesh& from_mesh, const Layout& to, const Mesh& to_mesh);
 

@@ -42,7 +42,7 @@ std::string described(const Program& program, const Graph& graph, InstructionId 
 
 namespace {
 
-// Every id is one that is there.
+// Every id refers to something that exists.
 class Names {
  public:
   Names(const Program& program, const Graph& graph) : program_(program), graph_(graph) {}
@@ -91,7 +91,8 @@ class Names {
   bool has_all(const Combine& what) const { return has(what.inputs) && has(what.outputs); }
   bool has_all(const Wait&) const { return true; }
 
-  // Instructions stand in one body; waits name some that do; halves of transfers are there once, where they must be.
+  // Every instruction stands in at most one body; waits name instructions that stand in one; a transfer is sent once and
+  // received once, in the same body.
   Status check_bodies() const {
     IdVec<InstructionId, char> placed(program_.instructions.size(), 0);
     IdVec<TransferId, int> sent(program_.transfers.size(), 0), received(program_.transfers.size(), 0);
@@ -136,7 +137,7 @@ class Names {
     return Ok{};
   }
 
-  // What comes with a step is not written, what it leaves behind is written once, in the step.
+  // Scalars that are given with a step are not written; results are written once, in the step.
   Status check_scalars() const {
     IdVec<BufferId, int> written(program_.buffers.size(), 0), in_step(program_.buffers.size(), 0);
     for (const Instruction& instruction : program_.instructions)

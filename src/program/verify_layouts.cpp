@@ -1,11 +1,12 @@
-// Layouts: that they are ones, and that communication means what it says.
+// Checks that layouts are well formed, and that every collective makes the layouts of its outputs from those of its
+// inputs.
 //
 // What a collective must give is found by writing a dimension in mixed radix. The dimension [1024: dp, tp] on dp=2 and
 // tp=4 has the digits dp·2, tp·4, 128, outer first: a device holds the positions whose dp and tp digits are its
 // coordinates and whose third digit is anything. To gather axes is to set their digits free, to scatter along them the
 // reverse; two dimensions are held alike if their digits are the same, neighbouring free ones taken as one. An uneven
 // cut and what follows it in a factor have no digits: they are one of its own kind, from which only the last cuts can
-// be taken. Its shares are of any size, so that it takes in what is free behind it.
+// be taken. Its shares are of any size, so that it includes what is free behind it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -128,7 +129,7 @@ class LayoutChecker {
     }
     return "";
   }
-  // Of how many equal units the cut hands out shares; none when it is no cut into so many parts.
+  // The number of equal units that the cut's shares consist of; none where the shares are not `degree` in number.
   static std::optional<std::int64_t> checked_units(const Cut& cut, int degree) {
     if (cut.shares.empty()) return degree;
     if (cut.shares.size() != static_cast<std::size_t>(degree)) return std::nullopt;
@@ -332,7 +333,7 @@ class LayoutChecker {
         break;
     }
     if (has_halo_along(in, axes) || has_halo_along(out, axes)) return "halos are exchanged or summed apart";
-    // With the axes free on both sides, all is held as before: the group together has what it had.
+    // With the axes free on both sides the digits are equal: the group together holds what it held before.
     for (std::size_t d = 0; d < in.dims.size(); ++d)
       if (digits_of(in.dims[d], mesh, axes) != digits_of(out.dims[d], mesh, axes))
         return fmt::format("the groups along {} do not have together what dimension {} needs", along(), d);
@@ -341,7 +342,7 @@ class LayoutChecker {
 
   static std::string halo_problem(Collective collective, const Layout& in, const Layout& out, int axis) {
     const bool sum = collective == Collective::HaloSum;
-    // The one with the halo must be the other one but for it.
+    // The layout with the halo must equal the other but for the halo.
     const Layout& with = sum ? in : out;
     Layout expected = with;
     bool found = false;

@@ -26,7 +26,7 @@ class Meetings {
         queued_(classes.size(), 1) {
     for (std::size_t c = 0; c < classes.size(); ++c)
       for (MeshId mesh : classes[c].meshes) classes_of_[mesh].push_back(c);
-    // Only what several parties come to is a meeting.
+    // Only what takes several parties is a meeting.
     std::vector<std::uint32_t> by_transfer(program.transfers.size(), kNone);
     const auto join = [&](InstructionId id) {
       const Instruction& instruction = program.instructions[id];
@@ -118,7 +118,7 @@ class Meetings {
     return true;
   }
 
-  // From one who waits to the one it waits for, until one comes again.
+  // The error for a deadlock: follows who waits for whom until a party comes up again.
   Error blocked(std::size_t c, std::size_t s) const {
     std::vector<std::array<std::size_t, kStreams>> seen(classes_.size());  // line + 1
     std::vector<std::string> lines;

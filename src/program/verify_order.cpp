@@ -61,7 +61,7 @@ class ClassPlayer {
   struct Access {
     BufferId buffer;
     bool write = false;
-    bool view = false;  // makes a view: the memory is looked at, not changed
+    bool view = false;  // makes a view, which leaves the memory unchanged
   };
 
   // The class's own bodies, and places in the tables for all they touch.
@@ -251,7 +251,7 @@ class ClassPlayer {
   IdVec<MeshId, char> member_;
   std::vector<std::vector<InstructionId>> bodies_;  // the class's own instructions of each
 
-  // Tables by instruction and buffer are dense in what the class touches: these say where each one is.
+  // Tables by instruction and buffer have entries only for what the class touches: these are the places of each.
   IdVec<InstructionId, std::uint32_t> place_;
   IdVec<BufferId, std::uint32_t> buffer_place_, memory_place_;
   std::uint32_t buffers_ = 0;

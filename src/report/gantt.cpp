@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint32_t kNoPlay = 0xffffffff;
 
-// What a column shows: the mark of what lasts longest in it, and which play that is.
+// The content of a column: the mark of the longest activity in it, and its play.
 struct Cell {
   std::string mark = " ";
   std::uint32_t play = kNoPlay;
@@ -30,7 +30,7 @@ class Gantt {
         program_(played.compiled.program),
         schedule_(played.compiled.schedule),
         timeline_(played.priced.workload, played.run),
-        activities_(activities_of(program_, plan.training.graph)),
+        activities_(activities_of(program_, plan.training().graph)),
         agents_(representatives(plan, played)) {
     const char* what = schedule_.chunks > 1 ? "rank" : "stage";
     std::map<std::int32_t, int> lines;
@@ -91,7 +91,7 @@ class Gantt {
     if (!bodies.empty()) forward /= static_cast<Picoseconds>(bodies.size());
     const auto count = static_cast<Picoseconds>(columns_);
     column_ = (step + count - 1) / count;
-    // Names are shortened to two letters where the pipeline would not fill up within the beginning.
+    // Names are shortened to two letters if the warm-up of the pipeline would not fit into the beginning.
     std::size_t letters = 2;
     for (const Action& action : actions(agents_.front())) letters = std::max(letters, name_of(action).size());
     if (static_cast<std::size_t>(schedule_.ranks) * letters > columns_ / 3) letters = 2;
@@ -121,7 +121,7 @@ class Gantt {
     return text + "\n";
   }
 
-  // "F3────", or letters alone where the name does not fit.
+  // "F3────", or letters alone if the name does not fit.
   std::string block(AgentId agent, std::uint32_t play, std::size_t width) const {
     const IssuedBody& of = issued(agent, play);
     const bool step = of.action == IssuedBody::kStep;

@@ -11,7 +11,7 @@ namespace {
 
 using Group = std::vector<DeviceId>;
 
-// What all groups of a kind have between their members. One ring per group, all at the same time.
+// The bandwidth between members of the groups of a kind: one ring per group, all at the same time.
 void measure(const Cluster& cluster, const std::vector<Group>& groups, GroupKind& kind) {
   std::map<LinkId, int> load;
   std::vector<std::vector<LinkLoad>> rings;
@@ -32,7 +32,7 @@ void measure(const Cluster& cluster, const std::vector<Group>& groups, GroupKind
       kind.together = std::min(kind.together, cluster.link(use.link).bandwidth / load.at(use.link));
 }
 
-// In both directions between neighbours: a pipeline's chain is no ring.
+// The same for pipelines: in both directions between neighbours, without closing the ring.
 void measure_chain(const Cluster& cluster, const std::vector<Group>& chains, GroupKind& kind) {
   std::vector<Group> pairs;
   for (const Group& chain : chains)
@@ -41,7 +41,7 @@ void measure_chain(const Cluster& cluster, const std::vector<Group>& chains, Gro
   for (const Group& chain : chains) kind.most_nodes = std::max(kind.most_nodes, shape(cluster, chain).nodes);
 }
 
-// The degrees that the axes of a mesh make up (strategy/shorthand.h): those of experts refine the others.
+// The degrees that the axes of a mesh form (strategy/shorthand.h): those of experts refine the others.
 std::vector<std::pair<std::string, MeshAxes>> degrees_of(const Mesh& mesh) {
   const auto set = [&](std::initializer_list<std::string_view> names) {
     MeshAxes axes = 0;
@@ -107,7 +107,7 @@ std::vector<GroupKind> group_kinds(const Plan& plan) {
     kind.count = static_cast<std::int64_t>(of.size());
     for (const Group& group : of) kind.size = std::max(kind.size, static_cast<int>(group.size()));
     kind.first = ranks(of.front());
-    measure(plan.cluster, of, kind);
+    measure(plan.cluster(), of, kind);
   }
   // Innermost first: the members of the innermost axis are the closest ranks.
   std::stable_sort(kinds.begin(), kinds.end(), [](const GroupKind& a, const GroupKind& b) {
@@ -125,7 +125,7 @@ std::vector<GroupKind> group_kinds(const Plan& plan) {
                    .size = static_cast<int>(pipeline.size()),
                    .count = static_cast<std::int64_t>(chains.size())};
     kind.first = ranks(chains.front());
-    measure_chain(plan.cluster, chains, kind);
+    measure_chain(plan.cluster(), chains, kind);
     kinds.push_back(std::move(kind));
   }
   return kinds;

@@ -1,4 +1,4 @@
-// The groups that a plan's collectives run in, and the links between their members.
+// The communication groups of a plan, and the links between their members.
 #pragma once
 
 #include <string>
@@ -9,25 +9,25 @@
 
 namespace weft {
 
-// Devices that differ along the mesh axes of one degree; of the pipeline, the devices that a micro-batch goes through.
+// Groups of devices that differ along the mesh axes of one degree; for the pipeline, the devices that a micro-batch
+// passes.
 struct GroupKind {
   std::string degree;             // "ep"
   std::vector<std::string> over;  // its mesh axes: a degree of experts refines others, ep = ecp·eptp
   int size = 1;
   std::int64_t count = 0;                // groups of this kind
   std::vector<std::int64_t> first = {};  // ranks of the first of them
-  int most_nodes = 1;                    // that a group of the kind lies in
-  bool crosses_fabric = false;           // leaves its leaf or rail switch
+  int most_nodes = 1;                    // most nodes of a group of the kind
+  bool crosses_fabric = false;           // some path leaves its leaf or rail switch
   LinkKind slowest = LinkKind::kMemory;
-  BytesPerSecond alone = {},
-                 together = {};  // of a ring over the slowest group: by itself, and when all of the kind run
+  BytesPerSecond alone = {}, together = {};  // of a ring over the slowest group: alone, and with all groups of the kind
 };
 
 // Degrees of more than one device, innermost ranks first, the pipeline last; with experts also the devices that hold
-// copies of one (edp). Where stages have meshes of their own, the sizes are the largest.
+// replicas of one (edp). If stages have meshes of their own, the sizes are the largest.
 std::vector<GroupKind> group_kinds(const Plan& plan);
 
-// "tp", or "ep = ecp·eptp" where the degree is not a mesh axis of its own
+// "tp", or "ep = ecp·eptp" if the degree is not a mesh axis of its own
 std::string label_of(const GroupKind& kind);
 
 // "NVSwitch, inside a node"

@@ -40,11 +40,11 @@ std::string role_of(OpKind kind, std::string_view axis) {
   }
 }
 
-// Walks a program once and hangs everything on the forward operator it belongs to.
+// Visits a program once and assigns every instruction to the forward operator it belongs to.
 class Collector {
  public:
   Collector(const Plan& plan, const CompiledStrategy& compiled)
-      : program_(compiled.program), graph_(plan.training.graph), layers_(find_layers(graph_)) {
+      : program_(compiled.program), graph_(plan.training().graph), layers_(find_layers(graph_)) {
     for (OpId op : graph_.ops().ids()) {
       if (graph_.ops()[op].phase != Phase::Forward) break;
       forward_named_.emplace(graph_.name(op), op);
@@ -58,7 +58,8 @@ class Collector {
   }
 
   std::vector<OperatorSection> sections() {
-    // Operators in order; a layer, or what stands between layers on one stage, is a section; neighbours alike are one.
+    // Operators in order; a layer, or the operators between layers on one stage, is a section; equal neighbours are
+    // merged.
     std::vector<OperatorSection> sections;
     int layer = -2;
     std::string module;
@@ -91,7 +92,7 @@ class Collector {
   }
 
  private:
-  // The last layer joins the section of the first one that is like it: alternating layers make two sections.
+  // The last layer joins the section of the first equal one: alternating layers make two sections.
   static void merge_last(std::vector<OperatorSection>& sections) {
     if (sections.empty() || sections.back().layers.empty()) return;
     for (std::size_t i = 0; i + 1 < sections.size(); ++i) {
@@ -104,7 +105,7 @@ class Collector {
     }
   }
 
-  // Operators outside of layers that follow one another on a stage and stand in no module are one section.
+  // Consecutive operators of a stage outside of layers and modules are one section.
   static void join_outside(std::vector<OperatorSection>& sections) {
     std::vector<OperatorSection> joined;
     for (OperatorSection& section : sections) {
@@ -121,7 +122,7 @@ class Collector {
 
   // The forward operator that a tensor's producer belongs to: itself, the one it is a backward product of, or the one a
   // sum of gradients is named after.
-  OpId home_of(OpId op) const {
+  OpId owner_of(OpId op) const {
     if (!op.valid()) return {};
     if (graph_.ops()[op].phase == Phase::Forward) return op;
     if (graph_.ops()[op].forward.valid()) return graph_.ops()[op].forward;
@@ -131,7 +132,7 @@ class Collector {
   }
 
   void walk(const std::vector<InstructionId>& body, std::size_t stage, bool backward) {
-    // Who first reads what a collective makes, chains of collectives looked through.
+    // The first reader of a collective's output, through chains of collectives.
     std::unordered_map<BufferId, OpId> reader;
     for (auto at = body.rbegin(); at != body.rend(); ++at) {
       const Instruction& instruction = program_.instructions[*at];
@@ -160,7 +161,7 @@ class Collector {
   void describe(const Compute& compute, MeshId mesh_id, std::size_t stage) {
     const Signature& signature = graph_.signature(compute.op);
     const Mesh& mesh = program_.meshes[mesh_id];
-    if (!seen_.insert(compute.op).second) return;  // another step of a ring, or the same stage by another route
+    if (!seen_.insert(compute.op).second) return;  // another step of a ring, or DualPipe's other direction
     stage_of_[compute.op] = static_cast<std::int64_t>(stage);
     OperatorRow& row = rows_[compute.op];
     row.kind = name_of(signature.kind);
@@ -188,17 +189,17 @@ class Collector {
     const TensorId tensor = program_.buffers[communicate.inputs[0]].tensor;
     const auto read_by = reader.find(communicate.outputs[0]);
     const OpId producer = graph_.tensors()[tensor].producer;
-    // What sums belongs to who made the terms, everything else to who needs it; gradients that go around a ring to who
-    // carries them.
+    // A reduction belongs to the operator that makes the terms, other collectives to the reader; gradients that rotate
+    // around a ring to the attention that passes them on.
     const bool carried =
         communicate.collective == Collective::Shift && producer.valid() && graph_.kind(producer) == OpKind::Attention;
     const bool sums = carried || communicate.collective == Collective::AllReduce ||
                       communicate.collective == Collective::ReduceScatter ||
                       communicate.collective == Collective::HaloSum;
     OpId op = sums ? producer : read_by == reader.end() ? producer : read_by->second;
-    if (!home_of(op).valid()) op = sums && read_by != reader.end() ? read_by->second : producer;
-    const OpId home = home_of(op);
-    if (!home.valid()) return;
+    if (!owner_of(op).valid()) op = sums && read_by != reader.end() ? read_by->second : producer;
+    const OpId owner = owner_of(op);
+    if (!owner.valid()) return;
     OperatorMove found{communicate.collective,
                        program_.meshes[mesh_id].names_of(communicate.axes),
                        cargo_of(graph_, tensor),
@@ -206,7 +207,7 @@ class Collector {
                        backward,
                        !sums,
                        graph_.signature(op).gradient};
-    rows_[home].moves.push_back(std::move(found));
+    rows_[owner].moves.push_back(std::move(found));
   }
 
   const Program& program_;

@@ -1,5 +1,5 @@
-// How every forward operator is split, and what it communicates: the rows of an expert's sketch. Layers that are alike
-// are one section.
+// How every forward operator is split, and what it communicates: the rows of `weft show strategy`. Equal layers are one
+// section.
 #pragma once
 
 #include <string>
@@ -11,15 +11,15 @@
 
 namespace weft {
 
-// A collective of one micro-batch, or a few alike at the same place.
+// A collective of one micro-batch, or a few equal ones at the same place.
 struct OperatorMove {
   Collective collective{};
   std::string group;
   Cargo cargo{};
   Bytes bytes;
   bool backward = false;
-  bool before = false;  // the operator waits for it; otherwise it works on what the operator made
-  std::string of;       // of which product, in the backward pass: "grad_weight"; empty: the operator itself
+  bool before = false;  // it makes an input of the operator; otherwise it moves the operator's output
+  std::string of;       // the backward product it belongs to: "grad_weight"; empty: the operator itself
 
   bool operator==(const OperatorMove&) const = default;
 };
@@ -27,7 +27,7 @@ struct OperatorMove {
 struct OperatorSplit {
   std::string axis;               // of the operator
   std::vector<std::string> over;  // mesh axes, major first
-  bool samples = false;           // of the data: a loss is summed over them
+  bool samples = false;           // a sample axis: a loss is summed over it
   std::string role;               // "column", "row", "heads", "experts"; empty: none
 
   bool operator==(const OperatorSplit&) const = default;
@@ -44,7 +44,7 @@ struct OperatorRow {
   bool operator==(const OperatorRow&) const = default;
 };
 
-// One layer, or several that are alike; or what lies outside of layers on one stage.
+// One layer, or several equal ones; or the operators outside of layers on one stage.
 struct OperatorSection {
   std::string name;                  // "layers.0…15", "embed"; the first of the layers
   std::vector<std::string> layers;   // empty: outside of layers

@@ -11,14 +11,14 @@
 namespace weft {
 namespace {
 
-// Neighbours on a node that belong together.
+// Adjacent devices of a node that are drawn as one group.
 struct Box {
   std::string label;                // "dp 1"
-  std::vector<std::int64_t> ranks;  // −1: nothing runs there
+  std::vector<std::int64_t> ranks;  // −1: the device is unused
 };
 struct NodeRow {
   std::int64_t node = 0;
-  std::string stage;  // of the whole node; empty when its devices are of several
+  std::string stage;  // of the whole node; empty if its devices have several
   std::vector<Box> boxes;
 };
 
@@ -34,7 +34,7 @@ class Drawing {
 
   std::string draw() {
     constexpr std::int64_t kMostNodes = 4, kShownFirst = 3;
-    const std::int64_t nodes = plan_.cluster.node_count();
+    const std::int64_t nodes = plan_.cluster().node_count();
     std::vector<NodeRow> rows;
     for (std::int64_t node = 0; node < nodes; ++node)
       if (nodes <= kMostNodes || node < kShownFirst || node + 1 == nodes) rows.push_back(row_of(node));
@@ -49,7 +49,7 @@ class Drawing {
  private:
   bool pipelined() const { return plan_.resolved.ranks().size() > 1; }
 
-  // "stage 0"; with several chunks, the stages of the rank are told elsewhere.
+  // "stage 0"; with several chunks, the stages of the rank are listed elsewhere.
   std::string stage_of(DeviceId device) const {
     const auto found = pipeline_rank_.find(device);
     if (found == pipeline_rank_.end()) return "idle";
@@ -74,7 +74,7 @@ class Drawing {
 
   NodeRow row_of(std::int64_t node) const {
     NodeRow row{node, "", {}};
-    const IdRange<DeviceId> devices = plan_.cluster.devices_of(NodeId(static_cast<std::size_t>(node)));
+    const IdRange<DeviceId> devices = plan_.cluster().devices_of(NodeId(static_cast<std::size_t>(node)));
     row.stage = stage_of(*devices.begin());
     bool one_stage = true;
     for (DeviceId device : devices) one_stage = one_stage && stage_of(device) == row.stage;
@@ -130,7 +130,7 @@ class Drawing {
     return text;
   }
 
-  // One line per box where nodes are too wide to be drawn.
+  // One line per box if nodes are too wide to be drawn.
   std::string listed(const std::vector<NodeRow>& rows) const {
     Table table{{{}, {}, {}}};
     for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Takes keys out of an object, with errors that name them.
+// Reads keys of an object, with errors that name them.
 class Keys {
  public:
   Keys(const Json& json, std::string_view file) : json_(json), file_(file) {}
@@ -38,7 +38,7 @@ class Keys {
       return Ok{};
     }
   }
-  // Leaves what is not there as it is.
+  // An absent key leaves the value unchanged.
   template <class T>
   Status take_if_any(const char* key, T& into) const {
     return json_.contains(key) ? take(key, into) : Status(Ok{});
@@ -63,6 +63,7 @@ PlanRequest PlanFile::request() const {
   request.dtype = dtype;
   request.stack = stack;
   request.freeze = freeze;
+  request.headroom = headroom;
   if (names_a_file(strategy)) request.tree = tree;
   return request;
 }
@@ -81,17 +82,18 @@ std::string fingerprint(const Program& program, const Graph& graph) {
 PlanFile plan_file(const Plan& plan, const PlayedPlan& played, const Forecast& forecast, const PlanOutcome& outcome,
                    std::string_view search, std::int64_t seed) {
   PlanFile file;
-  file.model = plan.request.model;
-  file.cluster = plan.request.cluster;
-  file.devices = plan.request.device_count.value_or(0);
-  file.stack = plan.stack.name;
-  file.dtype = plan.precision.name;
+  file.model = plan.job->words.model;
+  file.cluster = plan.job->words.cluster;
+  file.devices = plan.job->words.device_count.value_or(0);
+  file.stack = plan.stack().name;
+  file.dtype = plan.job->precision.name;
   file.global_batch = plan.batch.global_batch;
-  file.seq = plan.model.counts_tokens ? plan.model.seq : 0;
-  file.freeze = plan.request.freeze;
-  file.strategy = plan.request.strategy;
+  file.seq = plan.model->info.counts_tokens ? plan.model->info.seq : 0;
+  file.freeze = plan.job->words.freeze;
+  file.headroom = plan.job->words.headroom;
+  file.strategy = plan.name;
   file.tree = to_yaml(plan.strategy);
-  file.program = fingerprint(played.compiled.program, plan.training.graph);
+  file.program = fingerprint(played.compiled.program, plan.training().graph);
   const Json all = to_json(plan, played, forecast);
   for (const char* key : {"step_time_s", "samples_per_s", "tokens_per_s", "mfu", "mfu_causal", "hfu", "feasible",
                           "memory", "breakdown_s", "model_flops", "recomputed_flops"})

@@ -1,6 +1,6 @@
-// plan.json: a found plan, whole. Who reads it needs no search and no cost model to get the same program again: the
-// strategy tree pins every layout, and with them every resharding; the fingerprint says whether the compiler still
-// agrees.
+// plan.json: a found plan, complete. Reproducing its program needs no search and no cost model: the strategy tree fixes
+// every layout, and with them every resharding; the fingerprint tells whether the compiler still makes the same
+// program.
 //
 // Versioned; print∘parse∘print = print, byte for byte.
 #pragma once
@@ -19,25 +19,25 @@ struct PlanFile {
   static constexpr int kVersion = 1;
 
   std::string model, cluster, stack, dtype;
-  std::int64_t devices = 0;                // of the cluster, evenly over its nodes; 0: all
+  std::int64_t devices = 0;                // used devices of the cluster, evenly over its nodes; 0: all
   std::int64_t global_batch = 1, seq = 0;  // seq 0: samples have no tokens
   std::string freeze;                      // globs of parameters that are not trained; empty: none
   std::string strategy;                    // shorthand
   std::string tree;                        // YAML
   std::string program;                     // fingerprint of the compiled program's text
-  std::string calibration;                 // file of constants that were over the built-in ones; empty: none
-  double headroom = kHeadroom;             // of a device's memory that was to stay free
-  nlohmann::json prediction;               // as `weft simulate --json` has it
+  std::string calibration;                 // file of constants that override the built-in ones; empty: none
+  double headroom = kHeadroom;             // share of a device's memory that had to stay free
+  nlohmann::json prediction;               // as in `weft simulate --json`
   std::vector<std::string> assumptions;
   nlohmann::json provenance;  // the search, its counts, bound and gap
 
-  // What `make_plan` takes to have the plan again: the shorthand, or the tree where there is none.
+  // The request from which `make_plan` makes the plan again: with the shorthand, or the tree if there is none.
   PlanRequest request() const;
   double predicted_s() const;  // 0: unknown
   bool operator==(const PlanFile&) const = default;
 };
 
-// `played` is the plan's; `outcome` where it comes from.
+// `played` belongs to the plan; `outcome` is that of the search that found it.
 PlanFile plan_file(const Plan& plan, const PlayedPlan& played, const Forecast& forecast, const PlanOutcome& outcome,
                    std::string_view search, std::int64_t seed);
 

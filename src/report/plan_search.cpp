@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "report/table.h"
+#include "strategy/yaml.h"
 
 namespace weft {
 namespace {
@@ -17,7 +18,7 @@ std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share);
 
 constexpr double kSecondsPerDay = 86400;
 
-// The shorthand as people read it: spaces for commas, and stages that are alike counted, 15+6×16+15.
+// The shorthand for display: spaces for commas, and equal stages counted, 15+6×16+15.
 std::string spaced(std::string text) {
   if (const std::size_t at = text.find("stages="); at != std::string::npos) {
     const std::size_t from = at + 7, to = std::min(text.find(',', from), text.size());
@@ -47,20 +48,20 @@ std::string memory_text(const Forecast& forecast) {
 }
 
 std::string headline(const PlanProblem& problem) {
-  const DeviceSpec& spec = problem.cluster.spec(DeviceId(0));
-  std::vector<std::string> words = {problem.model.name,
+  const DeviceSpec& spec = problem.cluster().spec(DeviceId(0));
+  std::vector<std::string> words = {problem.model().name,
                                     fmt::format("{} parameters", human_count(static_cast<double>(problem.parameters)))};
   words.push_back(fmt::format(
-      "{} × {}{}", grouped(problem.devices), problem.cluster.homogeneous() ? spec.title : "devices of several kinds",
-      problem.cluster.node_count() > 1 ? fmt::format(" in {} nodes", grouped(problem.cluster.node_count())) : ""));
-  words.push_back(problem.model.counts_tokens ? fmt::format("{} × {} tokens per step", grouped(problem.global_batch),
-                                                            grouped(problem.model.seq))
-                                              : fmt::format("{} samples per step", grouped(problem.global_batch)));
-  words.push_back(fmt::format("stack {}", problem.stack.name));
+      "{} × {}{}", grouped(problem.devices), problem.cluster().homogeneous() ? spec.title : "devices of several kinds",
+      problem.cluster().node_count() > 1 ? fmt::format(" in {} nodes", grouped(problem.cluster().node_count())) : ""));
+  words.push_back(problem.model().counts_tokens ? fmt::format("{} × {} tokens per step", grouped(problem.global_batch),
+                                                              grouped(problem.model().seq))
+                                                : fmt::format("{} samples per step", grouped(problem.global_batch)));
+  words.push_back(fmt::format("stack {}", problem.stack().name));
   return wrapped(words, " · ", "");
 }
 
-// In parts, to be joined with commas.
+// The parts of a list, to be joined with commas.
 std::vector<std::string> counts_text(const PlanOutcome& outcome, bool with_seconds) {
   const SearchCounts& counts = outcome.counts;
   std::vector<std::string> parts;
@@ -117,7 +118,7 @@ std::vector<Loss> losses(const Forecast& of, const Forecast& best) {
     if (mine != theirs) found.push_back({std::move(what), seconds_of(mine - theirs)});
   };
   const StepBreakdown &a = *of.breakdown, &b = *best.breakdown;
-  // What is computed again is part of computing; its share is that of its FLOPs.
+  // Recomputation is part of computing; its share is that of its FLOPs.
   const auto again = [](const Forecast& each, const StepBreakdown& parts) {
     const double all = (each.flops.model + each.flops.recomputed).value;
     return all > 0 ? static_cast<Picoseconds>(each.flops.recomputed.value / all *
@@ -194,16 +195,16 @@ std::string describe_miss(const PlanProblem& problem, const PlanOutcome& outcome
     text += wrapped({"of which"}, "", "  ") + wrapped(largest, ", ", "    ");
     text += "what would make it fit\n";
     const double times = static_cast<double>(full.device_total.value) / static_cast<double>(full.budget.value);
-    const auto nodes = static_cast<std::int64_t>(static_cast<double>(problem.cluster.node_count()) * times) + 1;
+    const auto nodes = static_cast<std::int64_t>(static_cast<double>(problem.cluster().node_count()) * times) + 1;
     text += fmt::format("  about {} nodes instead of {}: what is kept is spread over more devices\n", grouped(nodes),
-                        grouped(problem.cluster.node_count()));
+                        grouped(problem.cluster().node_count()));
     text += fmt::format("  devices with {} of memory\n", human(full.device_total * 26 / 25));
     const Parallelism& plan = outcome.closest->parallelism.value_or(Parallelism{});
     if (plan.zero < 3 && plan.dp * plan.cp > 1) text += "  ZeRO 3 (zero=3), which spreads weights too\n";
     if (plan.recompute != Recompute::Full) text += "  recompute=full, which keeps one tensor per layer\n";
     if (plan.micro_batch > 1) text += "  a smaller micro-batch\n";
-    if (problem.model.seq > 1024)
-      text += fmt::format("  a shorter sequence than {} (--seq)\n", grouped(problem.model.seq));
+    if (problem.model().seq > 1024)
+      text += fmt::format("  a shorter sequence than {} (--seq)\n", grouped(problem.model().seq));
     text += "  state in the host's memory (offload=optimizer in a strategy for weft simulate)\n";
   }
   return text + "\n" + wrapped(counts_text(outcome, false), ", ", "  ");
@@ -266,9 +267,10 @@ std::string explain(const PlanOutcome& outcome) {
   }
   text += memory.print();
   text += "\nits tree (weft show strategy has more)\n";
-  for (std::size_t at = 0; at < best.tree.size();) {
-    const std::size_t end = std::min(best.tree.find('\n', at), best.tree.size());
-    text += "  " + best.tree.substr(at, end - at) + "\n";
+  const std::string tree = to_yaml(best.tree);
+  for (std::size_t at = 0; at < tree.size();) {
+    const std::size_t end = std::min(tree.find('\n', at), tree.size());
+    text += "  " + tree.substr(at, end - at) + "\n";
     at = end + 1;
   }
   return text;
@@ -276,12 +278,12 @@ std::string explain(const PlanOutcome& outcome) {
 
 Json to_json(const PlanProblem& problem, const PlanOutcome& outcome, const PlanTableOptions& options) {
   Json json;
-  json["model"] = problem.request.model;
-  json["cluster"] = problem.request.cluster;
+  json["model"] = problem.job->words.model;
+  json["cluster"] = problem.job->words.cluster;
   json["devices"] = problem.devices;
   json["global_batch"] = problem.global_batch;
-  json["seq"] = problem.model.seq > 0 ? Json(problem.model.seq) : Json();
-  json["stack"] = problem.stack.name;
+  json["seq"] = problem.model().seq > 0 ? Json(problem.model().seq) : Json();
+  json["stack"] = problem.stack().name;
   json["feasible"] = !outcome.best.empty();
   const Forecast* best = outcome.best.empty() ? nullptr : &outcome.best.front().forecast;
   json["candidates"] = Json::array();

@@ -1,4 +1,4 @@
-// `weft plan`: what a search found, for people and for programs.
+// `weft plan`: the outcome of a search, as text and as JSON.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,22 +11,22 @@
 namespace weft {
 
 struct PlanTableOptions {
-  double tokens = 0;     // of a whole training; 0: not asked
-  bool seconds = false;  // how long the search took
+  double tokens = 0;     // of a whole training run; 0: not requested
+  bool seconds = false;  // print how long the search took
 };
 
-// What one plan loses to another by, most first: "pipeline bubble", seconds. Below 0: what it gains.
+// Where one plan loses time to another, largest first: "pipeline bubble", seconds. Below 0: a gain.
 struct Loss {
   std::string what;
   double seconds = 0;
 };
 std::vector<Loss> losses(const Forecast& of, const Forecast& best);
 
-// The best plans and the baselines, one a line; what a training takes; what was considered.
+// The best plans and the baselines, one per line; time and cost of a training run; the numbers of plans considered.
 std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, const PlanTableOptions& options = {});
-// Where nothing fits: what comes closest, what it lacks, and what would help.
+// If no plan fits: the closest one, the memory it lacks, and remedies.
 std::string describe_miss(const PlanProblem& problem, const PlanOutcome& outcome);
-// Why the winner won: everything the others lose and gain, the winner's memory by stage and its tree.
+// Why the winner is fastest: all losses and gains of the others, the winner's memory by stage and its tree.
 std::string explain(const PlanOutcome& outcome);
 std::string describe(const std::vector<Sensitivity>& sensitivities, const PlanOutcome& outcome);
 

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Instructions of a body by what they do.
+// Numbers of a body's instructions by kind.
 struct BodyCount {
   std::string name;  // "stage 0 forward", "step"
   std::int64_t compute = 0, collectives = 0, sends = 0, receives = 0, frees = 0, others = 0;
@@ -50,7 +50,7 @@ BodyCount count(std::string name, const std::vector<InstructionId>& body, const 
   return sum;
 }
 
-// The bodies in which the class plays something: those of its stages, and those it receives something in.
+// The bodies in which the class has instructions: those of its stages, and those in which it receives.
 std::vector<std::pair<std::string, const std::vector<InstructionId>*>> bodies_of(
     const ProgramClass& of, const Program& program, std::optional<std::int64_t> only_stage = std::nullopt) {
   std::vector<std::pair<std::string, const std::vector<InstructionId>*>> bodies;
@@ -67,11 +67,11 @@ std::vector<std::pair<std::string, const std::vector<InstructionId>*>> bodies_of
   return bodies;
 }
 
-// Prints the instructions that one device plays, with what it holds.
+// Prints the instructions of one device, with its local shapes.
 class Printer {
  public:
   Printer(const Plan& plan, const Program& program, const ProgramClass& of, DeviceId device)
-      : graph_(plan.training.graph), program_(program), of_(of), device_(device) {}
+      : graph_(plan.training().graph), program_(program), of_(of), device_(device) {}
 
   std::string body(std::string_view name, const std::vector<InstructionId>& instructions) const {
     std::string text = fmt::format("{}:\n", name);
@@ -83,7 +83,7 @@ class Printer {
     return text;
   }
 
-  // What is there before the first body: inputs, parameters and states.
+  // The buffers that exist before the first body: inputs, parameters and states.
   std::string holds() const {
     std::string text = "holds:\n";
     for (BufferId id : program_.buffers.ids()) {
@@ -115,7 +115,7 @@ class Printer {
     for (BufferId id : ids) names.push_back(with_types ? typed(id) : name(id));
     return fmt::format("{}", fmt::join(names, ", "));
   }
-  // The ranks' own ids of the members of its group.
+  // The rank numbers of the members of its group.
   std::string members(const Mesh& mesh, MeshAxes axes) const {
     std::vector<std::int64_t> devices;
     for (int position : mesh.group(mesh.position_of(device_), axes))
@@ -123,7 +123,7 @@ class Printer {
     return short_list(devices);
   }
 
-  // " to 8": the device at the same place of the other mesh, where the meshes are alike.
+  // " to 8": the device at the same position of the other mesh, if the meshes have the same shape.
   std::string peer(std::string_view word, BufferId mine, BufferId other) const {
     const Mesh& here = program_.meshes[program_.buffers[mine].layout.mesh];
     const Mesh& there = program_.meshes[program_.buffers[other].layout.mesh];

@@ -1,4 +1,4 @@
-// `weft show program`: the rank classes of a program, what each plays, and the text of one.
+// `weft show program`: the rank classes of a program, the instructions of each, and the text of one.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,11 +10,11 @@
 
 namespace weft {
 
-// Ranks that play the same code: those that lie in the same meshes.
+// Ranks that execute the same instructions: those in the same meshes.
 struct ProgramClass {
-  std::vector<MeshId> meshes;  // the world is left out: all are in it
+  std::vector<MeshId> meshes;  // without the world mesh, which contains all
   std::vector<std::int64_t> ranks;
-  std::vector<std::int64_t> stages;  // that it plays, in the order of its chunks
+  std::vector<std::int64_t> stages;  // of the class, in the order of its chunks
 };
 std::vector<ProgramClass> program_classes(const Plan& plan, const CompiledStrategy& compiled);
 
@@ -23,10 +23,9 @@ std::string describe_program(const Plan& plan, const CompiledStrategy& compiled)
 // docs/schema/show-program.schema.json
 nlohmann::json program_json(const Plan& plan, const CompiledStrategy& compiled);
 
-// What one rank plays, body by body, one instruction a line with the shapes it has there. An error names the ranks
-// there are.
+// The instructions of one rank, body by body, one per line with their local shapes. The error names the valid ranks.
 Result<std::string> rank_text(const Plan& plan, const CompiledStrategy& compiled, std::int64_t rank);
-// The same of the first rank of a pipeline stage.
+// The same for the first rank of a pipeline stage.
 Result<std::string> stage_text(const Plan& plan, const CompiledStrategy& compiled, std::int64_t stage);
 
 }  // namespace weft

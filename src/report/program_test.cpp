@@ -21,7 +21,7 @@ Shown shown(const std::string& strategy) {
   return {std::move(plan), std::move(compiled)};
 }
 
-// One class per pipeline rank: tensor- and data-parallel ranks play the same code.
+// One class per pipeline rank: tensor- and data-parallel ranks execute the same instructions.
 TEST(ShowProgram, RanksOfAStageAreOneClass) {
   const Shown one = shown("tp=4,pp=2,dp=2");
   const std::vector<ProgramClass> classes = program_classes(one.plan, one.compiled);

@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 std::string human(Picoseconds time) { return weft::human(Seconds{seconds_of(time)}); }
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
-// The rows of a breakdown, in the order of printing: key, words, time.
+// The rows of a breakdown, in the order of printing: key, label, time.
 struct Part {
   std::string key, words;
   Picoseconds time = 0;
@@ -76,13 +76,13 @@ std::string figures_text(const Plan& plan, const Forecast& forecast) {
 std::string breakdown_text(const PlayedPlan& played, const Forecast& forecast) {
   if (!forecast.breakdown) return "";
   const Schedule& schedule = played.compiled.schedule;
-  std::string who = fmt::format("rank{} {}", forecast.last.size() == 1 ? "" : "s", short_list(forecast.last));
+  std::string ranks_text = fmt::format("rank{} {}", forecast.last.size() == 1 ? "" : "s", short_list(forecast.last));
   if (schedule.ranks > 1) {
     for (const ClassForecast& of : forecast.memory)
       if (std::binary_search(of.ranks.begin(), of.ranks.end(), forecast.last.front()))
-        who += fmt::format(", {} {}", stage_word(schedule), of.pipeline_rank);
+        ranks_text += fmt::format(", {} {}", stage_word(schedule), of.pipeline_rank);
   }
-  std::string text = fmt::format("where the time goes, on the last to end ({})\n", who);
+  std::string text = fmt::format("where the time goes, on the last to end ({})\n", ranks_text);
   Table table{{{}, {.right = true}, {.right = true}, {}}};
   constexpr double kBar = 50;
   const double step = std::max<double>(1, static_cast<double>(forecast.step));
@@ -112,7 +112,7 @@ std::string memory_text(const Plan& plan, const PlayedPlan& played, const Foreca
                {}}};
   table.add({"memory at the peak", "weights", "gradients", "optimizer", "activations", "buffers", "allocated",
              "reserved", "device", "of it", ""});
-  // The fullest class of each pipeline rank stands for it.
+  // The fullest class of each pipeline rank represents it.
   std::vector<const ClassForecast*> rows;
   for (const ClassForecast& of : forecast.memory) {
     if (rows.empty() || rows.back()->pipeline_rank != of.pipeline_rank) {
@@ -125,8 +125,8 @@ std::string memory_text(const Plan& plan, const PlayedPlan& played, const Foreca
   constexpr std::size_t kMost = 10;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const ClassForecast& of = *rows[i];
-    const bool told = of.fits() || &of == forecast.fullest();
-    if (rows.size() > kMost && i >= kMost / 2 && i + 3 < rows.size() && told && of.fits()) {
+    const bool unremarkable = of.fits() || &of == forecast.fullest();
+    if (rows.size() > kMost && i >= kMost / 2 && i + 3 < rows.size() && unremarkable && of.fits()) {
       if (i == kMost / 2) table.add({"⋮"});
       continue;
     }
@@ -140,13 +140,13 @@ std::string memory_text(const Plan& plan, const PlayedPlan& played, const Foreca
   std::string text = table.print();
   const ClassForecast* full = forecast.fullest();
   if (!full || full->capacity.value == 0) return text + "\n";
-  const std::string who =
+  const std::string ranks_text =
       schedule.ranks == 1 ? "" : fmt::format(" of {} {}", stage_word(schedule), full->pipeline_rank);
   const std::string room = fmt::format("{} ({} less headroom)", weft::human(full->budget), weft::human(full->capacity));
-  text += forecast.feasible
-              ? fmt::format("  fits: the fullest device{} needs {} of {}\n", who, weft::human(full->device_total), room)
-              : fmt::format("  OUT OF MEMORY: a device{} needs {}, {} more than {}\n", who,
-                            weft::human(full->device_total), weft::human(full->overshoot()), room);
+  text += forecast.feasible ? fmt::format("  fits: the fullest device{} needs {} of {}\n", ranks_text,
+                                          weft::human(full->device_total), room)
+                            : fmt::format("  OUT OF MEMORY: a device{} needs {}, {} more than {}\n", ranks_text,
+                                          weft::human(full->device_total), weft::human(full->overshoot()), room);
   std::vector<std::string> words;
   for (const MemoryOfClass::Alive& alive : full->largest)
     words.push_back(fmt::format("{} {}{} {}", alive.kind, alive.name,

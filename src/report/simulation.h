@@ -1,4 +1,4 @@
-// `weft simulate`: a forecast for people and for programs.
+// `weft simulate`: a forecast as text and as JSON.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,8 +8,8 @@
 
 namespace weft {
 
-// Step time, throughput and utilisation; where the time goes; memory by stage and its verdict; the busiest links; the
-// critical path; what was assumed. A page of at most 120 columns.
+// Step time, throughput and utilisation; the breakdown of time; memory by stage and whether it fits; the busiest links;
+// the critical path; the assumptions. A page of at most 120 columns.
 std::string describe(const Plan& plan, const PlayedPlan& played, const Forecast& forecast);
 // docs/schema/simulate.schema.json
 nlohmann::json to_json(const Plan& plan, const PlayedPlan& played, const Forecast& forecast);

@@ -12,7 +12,7 @@ namespace weft {
 
 namespace {
 
-// Weights, gradients or optimizer state; none: it is not kept from step to step, or sums up losses.
+// Weights, gradients or optimizer state; none: it is not kept between steps, or accumulates losses.
 std::optional<Stored> kind_of(const TrainingGraph& training, const std::set<TensorId>& gradients, TensorId id) {
   const TensorKind kind = training.graph.tensors()[id].kind;
   if (kind == TensorKind::Parameter) return Stored::Weights;
@@ -65,8 +65,8 @@ KeptTypes kept_types(const TrainingGraph& training, Stored kind) {
 
 std::vector<HeldKind> held_kinds(const Plan& plan, const CompiledStrategy& compiled) {
   const Program& program = compiled.program;
-  const Graph& graph = plan.training.graph;
-  const std::set<TensorId> gradients = gradient_sums(plan.training);
+  const Graph& graph = plan.training().graph;
+  const std::set<TensorId> gradients = gradient_sums(plan.training());
   std::map<MeshId, std::vector<std::int32_t>> ranks_of;
 
   struct Sum {
@@ -78,7 +78,7 @@ std::vector<HeldKind> held_kinds(const Plan& plan, const CompiledStrategy& compi
     const Buffer& buffer = program.buffers[id];
     if (buffer.memory != id || (buffer.kind != BufferKind::Parameter && buffer.kind != BufferKind::State)) continue;
     const Tensor& tensor = graph.tensors()[buffer.tensor];
-    const std::optional<Stored> kind = kind_of(plan.training, gradients, buffer.tensor);
+    const std::optional<Stored> kind = kind_of(plan.training(), gradients, buffer.tensor);
     if (!kind) continue;
     const Mesh& mesh = program.meshes[buffer.layout.mesh];
     Sum& sum = sums[*kind];
@@ -97,7 +97,7 @@ std::vector<HeldKind> held_kinds(const Plan& plan, const CompiledStrategy& compi
 
   std::vector<HeldKind> kinds;
   for (auto& [kind, sum] : sums) {
-    HeldKind held{kind, kept_types(plan.training, kind).names(), sum.bytes, {}};
+    HeldKind held{kind, kept_types(plan.training(), kind).names(), sum.bytes, {}};
     double all = 0;
     for (const auto& [axes, bytes] : sum.cuts) all += bytes;
     for (const auto& [axes, bytes] : sum.cuts) held.cuts.emplace_back(axes, bytes / all);

@@ -1,4 +1,4 @@
-// Who holds what between steps: weights, gradients and optimizer state, and the mesh axes that each is spread over.
+// Persistent memory: weights, gradients and optimizer state, and the mesh axes over which each is sharded.
 #pragma once
 
 #include <map>
@@ -11,27 +11,27 @@
 
 namespace weft {
 
-// The types that a kind of tensor is kept in from step to step, and how many elements in each.
+// The element types in which a kind of tensor is kept between steps, and the number of elements in each.
 struct KeptTypes {
   std::map<DType, double> elements = {};
-  double parameters = 0;  // that it is kept of: all for weights, those that are trained for the rest
+  double parameters = 0;  // parameters it is kept for: all for weights, trained ones otherwise
 
   std::string names() const;  // "bf16", "f32 ×3"
-  double bytes_each() const;  // for every parameter
+  double bytes_each() const;  // bytes per parameter
 };
-// Buffers have the types of the graph's tensors, so this is what a program keeps, however it is cut.
+// Buffers have the types of the graph's tensors, so this holds for every sharding of the program.
 KeptTypes kept_types(const TrainingGraph& training, Stored kind);
 
 struct HeldKind {
   Stored kind{};
   std::string types;         // "bf16", "f32 ×3"
   std::vector<Bytes> bytes;  // by pipeline rank, on one device
-  // Mesh axes that cut it, and the share of its bytes (of the whole model) cut so; most first. No axes: whole
-  // everywhere.
+  // Sets of mesh axes that shard it, and the share of its bytes (of the whole model) sharded so; largest first. No
+  // axes: replicated.
   std::vector<std::pair<std::vector<std::string>, double>> cuts;
 };
 
-// Weights, gradients, optimizer state, in this order; kinds that are not there are left out.
+// Weights, gradients, optimizer state, in this order; absent kinds are left out.
 std::vector<HeldKind> held_kinds(const Plan& plan, const CompiledStrategy& compiled);
 
 // "cut over tp, dp (99 %)"

@@ -17,7 +17,7 @@ namespace {
 
 std::vector<StageReport> stage_reports(const Plan& plan, const CompiledStrategy& compiled) {
   const Schedule& schedule = compiled.schedule;
-  const Graph& graph = plan.training.graph;
+  const Graph& graph = plan.training().graph;
   const Layers layers = find_layers(graph);
   std::vector<StageReport> stages(static_cast<std::size_t>(schedule.stages()));
   std::vector<std::set<TensorId>> parameters(stages.size());
@@ -54,7 +54,7 @@ std::vector<StageReport> stage_reports(const Plan& plan, const CompiledStrategy&
 
 std::vector<SyncReport> sync_reports(const Plan& plan, const CompiledStrategy& compiled) {
   const Program& program = compiled.program;
-  const Graph& graph = plan.training.graph;
+  const Graph& graph = plan.training().graph;
   const auto ranks = static_cast<std::size_t>(compiled.schedule.ranks);
   using Key = std::tuple<Cargo, bool, std::string, Collective, DType>;
   std::map<Key, SyncReport> found;
@@ -89,7 +89,7 @@ std::vector<SyncReport> sync_reports(const Plan& plan, const CompiledStrategy& c
   return syncs;
 }
 
-// "1.88 GiB" when all ranks are alike, else the range over them.
+// "1.88 GiB" if all ranks are equal, else the range over them.
 std::string over_ranks(const std::vector<Bytes>& bytes) {
   const auto [least, most] = std::minmax_element(bytes.begin(), bytes.end());
   if (least->value == most->value || human(*least) == human(*most)) return human(*most);
@@ -122,7 +122,7 @@ std::string_view short_name(Collective collective) {
   return "?";
 }
 
-// Collectives of an operator in one direction, one a line.
+// Collectives of an operator in one direction, one per line.
 std::string moves_of(const OperatorRow& row, bool backward) {
   std::vector<std::string> lines;
   std::vector<int> times;
@@ -143,7 +143,7 @@ std::string moves_of(const OperatorRow& row, bool backward) {
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
-// Alike neighbours once: "[1·dp,2048·tp,4096] ×2".
+// Equal neighbours once: "[1·dp,2048·tp,4096] ×2".
 std::string joined_shapes(const std::vector<std::string>& shapes) {
   std::string text;
   for (std::size_t i = 0; i < shapes.size();) {
@@ -159,7 +159,7 @@ std::string joined_shapes(const std::vector<std::string>& shapes) {
 
 std::string shapes_of(const OperatorRow& row) {
   const std::string in = joined_shapes(row.inputs);
-  // What comes besides the result — statistics for the backward pass — is left out; parts of a split are not.
+  // Outputs besides the result — statistics for the backward pass — are left out, except the parts of a split.
   const std::string out = row.kind == "split" || row.outputs.empty() ? joined_shapes(row.outputs) : row.outputs.front();
   std::string text = in;
   for (const std::string& weight : row.weights) text += fmt::format("{}w{}", text.empty() ? "" : " ", weight);
@@ -169,7 +169,7 @@ std::string shapes_of(const OperatorRow& row) {
   return fmt::format("{} → {}", text, out.empty() ? "[]" : out);
 }
 
-// Mesh axes that split the samples of nearly every operator: told once.
+// Mesh axes that split the samples of nearly every operator: printed once.
 std::set<std::string> sample_axes(const std::vector<OperatorRow>& rows) {
   std::map<std::string, std::size_t> count;
   for (const OperatorRow& row : rows)
@@ -182,16 +182,17 @@ std::set<std::string> sample_axes(const std::vector<OperatorRow>& rows) {
   return axes;
 }
 
-std::string splits_of(const OperatorRow& row, const std::set<std::string>& told, bool tell_recomputed) {
+std::string splits_of(const OperatorRow& row, const std::set<std::string>& common_axes, bool show_recomputed) {
   std::vector<std::string> parts;
   for (const OperatorSplit& split : row.splits) {
-    const bool all_told = split.samples && std::all_of(split.over.begin(), split.over.end(),
-                                                       [&](const std::string& axis) { return told.contains(axis); });
-    if (all_told) continue;
+    const bool all_common =
+        split.samples && std::all_of(split.over.begin(), split.over.end(),
+                                     [&](const std::string& axis) { return common_axes.contains(axis); });
+    if (all_common) continue;
     parts.push_back(
         fmt::format("{}{}/{}", split.role.empty() ? "" : split.role + ": ", split.axis, fmt::join(split.over, "·")));
   }
-  if (row.recomputed && tell_recomputed) parts.empty() ? void(parts.emplace_back("↻")) : void(parts.back() += " ↻");
+  if (row.recomputed && show_recomputed) parts.empty() ? void(parts.emplace_back("↻")) : void(parts.back() += " ↻");
   return fmt::format("{}", fmt::join(parts, "\n"));
 }
 
@@ -201,22 +202,22 @@ std::string section_title(const OperatorSection& section) {
 }
 
 std::string section_text(const OperatorSection& section, bool pipelined) {
-  const std::set<std::string> told = sample_axes(section.rows);
+  const std::set<std::string> common_axes = sample_axes(section.rows);
   std::string title = section_title(section);
   if (pipelined) title += fmt::format(" · stage{} {}", section.stages.size() > 1 ? "s" : "", ranges(section.stages));
   const bool all_recomputed =
       std::all_of(section.rows.begin(), section.rows.end(), [](const OperatorRow& row) { return row.recomputed; });
   if (all_recomputed) title += " · recomputed in the backward pass";
-  if (!told.empty()) title += fmt::format(" · samples over {}", fmt::join(told, "·"));
+  if (!common_axes.empty()) title += fmt::format(" · samples over {}", fmt::join(common_axes, "·"));
   constexpr std::size_t kMostRows = 40;
   Table table{{{.most = 24}, {.most = 24}, {}, {.most = 24}, {.most = 24}}};
   table.add({"operator", "split", "local shapes", "forward", "backward"});
   for (std::size_t i = 0; i < section.rows.size() && i < kMostRows; ++i) {
     const OperatorRow& row = section.rows[i];
-    table.add(
-        {row.name, splits_of(row, told, !all_recomputed), shapes_of(row), moves_of(row, false), moves_of(row, true)});
+    table.add({row.name, splits_of(row, common_axes, !all_recomputed), shapes_of(row), moves_of(row, false),
+               moves_of(row, true)});
   }
-  // Shapes take what the other columns leave of the page.
+  // Shapes take the width that the other columns leave.
   std::size_t others = 2;
   for (std::size_t column : {0, 1, 3, 4}) others += table.width(column) + 2;
   table.columns[2].most = std::max<std::size_t>(24, kPageColumns - others);
@@ -226,7 +227,7 @@ std::string section_text(const OperatorSection& section, bool pipelined) {
   return text;
 }
 
-// What the marks mean that the sections use.
+// Explains the marks that the sections use.
 std::string legend(const StrategyReport& report) {
   std::set<Collective> used;
   std::set<std::string> marks;
@@ -252,13 +253,14 @@ std::string legend(const StrategyReport& report) {
   return wrapped(words, "; ", "  ") + "\n";
 }
 
-// Nothing to tell of a section's operators: only samples are split, nothing is sent.
-bool plain(const OperatorSection& section, const std::set<std::string>& told) {
-  return std::all_of(section.rows.begin(), section.rows.end(),
-                     [&](const OperatorRow& row) { return row.moves.empty() && splits_of(row, told, false).empty(); });
+// Whether a section's operators need no table: only samples are split, without communication.
+bool plain(const OperatorSection& section, const std::set<std::string>& common_axes) {
+  return std::all_of(section.rows.begin(), section.rows.end(), [&](const OperatorRow& row) {
+    return row.moves.empty() && splits_of(row, common_axes, false).empty();
+  });
 }
 
-// Sections that only split samples, a line each.
+// Sections that only split samples, one line each.
 std::string plain_sections(const std::vector<const OperatorSection*>& sections) {
   if (sections.empty()) return "";
   Table table{{{.most = 40}, {.right = true}, {.most = 60}}};
@@ -275,7 +277,7 @@ std::string plain_sections(const std::vector<const OperatorSection*>& sections) 
   return table.print() + "\n";
 }
 
-// Every kind of layer and what lies outside, as far as it fits a few pages.
+// Every kind of layer and the operators outside of layers, limited to a few pages.
 std::string operators_text(const StrategyReport& report, bool pipelined) {
   constexpr std::size_t kMostRows = 80;
   std::string text = "operators: one micro-batch on one device; bytes sent per device\n" + legend(report);
@@ -306,7 +308,7 @@ std::string groups_text(const StrategyReport& report) {
                kind.degree == kPipelineAxis && kind.first.size() <= 4 ? fmt::format("{}", fmt::join(kind.first, " → "))
                                                                       : short_list(kind.first),
                links_of(kind), fmt::format("{} / {}", human(kind.alone), human(kind.together))});
-  // Links take what the other columns leave of the page.
+  // Links take the width that the other columns leave.
   std::size_t others = 2;
   for (std::size_t column : {0, 1, 2, 3, 5}) others += table.width(column) + 2;
   table.columns[4].most = std::max<std::size_t>(24, kPageColumns - others);
@@ -418,8 +420,8 @@ StrategyReport report_strategy(const Plan& plan, const CompiledStrategy& compile
 
 std::vector<HeldBytes> memory_of(const Plan& plan, const CompiledStrategy& compiled) {
   const Schedule& schedule = compiled.schedule;
-  // Steady micro-batches repeat what earlier ones held. Where a shorter schedule of the same kind has as many in
-  // flight, its peak is the same, at a fraction of the cost.
+  // In the steady state micro-batches hold what earlier ones held. If a shorter schedule of the same kind has as many
+  // in flight, its peak is the same, at a fraction of the cost.
   const std::int32_t fewer = 4 * schedule.ranks * schedule.chunks;
   const Result<Schedule> shorter = schedule.micro_batches > fewer
                                        ? make_schedule({schedule.name, schedule.ranks, fewer, schedule.chunks})
@@ -431,53 +433,54 @@ std::vector<HeldBytes> memory_of(const Plan& plan, const CompiledStrategy& compi
     };
     if (all.ok() && few.ok() &&
         std::equal(all->ranks.begin(), all->ranks.end(), few->ranks.begin(), few->ranks.end(), same))
-      return peak_memory(compiled.program, plan.training, *shorter, compiled.last);
+      return peak_memory(compiled.program, plan.training(), *shorter, compiled.last);
   }
-  return peak_memory(compiled.program, plan.training, schedule, compiled.last);
+  return peak_memory(compiled.program, plan.training(), schedule, compiled.last);
 }
 
 std::string headline(const Plan& plan) {
   const BatchPlan& batch = plan.batch;
   const auto ranks = static_cast<std::int64_t>(plan.ranks().size());
-  std::string text = fmt::format("{} on {}: {}\n", plan.request.model, plan.request.cluster, plan.request.strategy);
+  std::string text = fmt::format("{} on {}: {}\n", plan.job->words.model, plan.job->words.cluster, plan.name);
   const auto line = [&](std::string_view what, const std::string& value) {
     text += fmt::format("  {:<12}{}\n", what, value);
   };
   std::vector<std::string> axes;
   for (const MeshAxis& axis : plan.strategy.mesh.axes) axes.push_back(fmt::format("{}={}", axis.name, axis.size));
-  const DeviceSpec& spec = plan.cluster.spec(DeviceId(0));
+  const DeviceSpec& spec = plan.cluster().spec(DeviceId(0));
   line("devices",
-       fmt::format("{} × {}{}{}", grouped(plan.cluster.device_count()),
-                   plan.cluster.homogeneous() ? spec.title : "devices of several kinds",
-                   plan.cluster.node_count() > 1 ? fmt::format(" in {} nodes", grouped(plan.cluster.node_count())) : "",
-                   ranks < plan.cluster.device_count() ? fmt::format(", {} of them used", grouped(ranks)) : ""));
+       fmt::format(
+           "{} × {}{}{}", grouped(plan.cluster().device_count()),
+           plan.cluster().homogeneous() ? spec.title : "devices of several kinds",
+           plan.cluster().node_count() > 1 ? fmt::format(" in {} nodes", grouped(plan.cluster().node_count())) : "",
+           ranks < plan.cluster().device_count() ? fmt::format(", {} of them used", grouped(ranks)) : ""));
   if (!axes.empty()) line("mesh", fmt::format("{}, major first", fmt::join(axes, " · ")));
   std::string parameters =
-      fmt::format("{} ({})", human_count(static_cast<double>(plan.parameters)), grouped(plan.parameters));
-  if (plan.vocabulary.padded())
+      fmt::format("{} ({})", human_count(static_cast<double>(plan.model->parameters)), grouped(plan.model->parameters));
+  if (plan.model->vocabulary.padded())
     parameters += fmt::format("; {} as stored, the vocabulary padded from {} to {}", grouped(plan.stored_parameters()),
-                              grouped(plan.vocabulary.published), grouped(plan.vocabulary.stored));
+                              grouped(plan.model->vocabulary.published), grouped(plan.model->vocabulary.stored));
   if (const std::int64_t frozen = plan.frozen_parameters(); frozen > 0)
     parameters += fmt::format("; {} of them frozen", human_count(static_cast<double>(frozen)));
   line("parameters", parameters);
   std::string samples = fmt::format("{} sample{}", grouped(batch.global_batch), batch.global_batch == 1 ? "" : "s");
-  if (plan.model.counts_tokens && plan.model.seq > 0)
-    samples += fmt::format(" of {} tokens = {} tokens", grouped(plan.model.seq),
+  if (plan.model->info.counts_tokens && plan.model->info.seq > 0)
+    samples += fmt::format(" of {} tokens = {} tokens", grouped(plan.model->info.seq),
                            human_count(static_cast<double>(plan.tokens_per_step())));
   const std::string shares = batch.shares ? fmt::format("{} shares of ", grouped(*batch.shares)) : "";
   line("step", fmt::format("{}: micro-batch {} · {}{} replica{} · {} micro-batch{}", samples,
                            grouped(batch.micro_batch), shares, grouped(batch.replicas), batch.replicas == 1 ? "" : "s",
                            grouped(batch.micro_batches), batch.micro_batches == 1 ? "" : "es"));
-  const KeptTypes weights = kept_types(plan.training, Stored::Weights);
-  const KeptTypes gradients = kept_types(plan.training, Stored::Gradients);
-  const KeptTypes states = kept_types(plan.training, Stored::Optimizer);
-  std::string precision = fmt::format("{}: {} weights", plan.precision.name, weights.names());
+  const KeptTypes weights = kept_types(plan.training(), Stored::Weights);
+  const KeptTypes gradients = kept_types(plan.training(), Stored::Gradients);
+  const KeptTypes states = kept_types(plan.training(), Stored::Optimizer);
+  std::string precision = fmt::format("{}: {} weights", plan.job->precision.name, weights.names());
   if (!gradients.elements.empty()) precision += fmt::format(", {} gradients", gradients.names());
-  precision +=
-      fmt::format(", {}{}", name_of(plan.options.optimizer), plan.precision.masters ? " with f32 masters" : "");
+  precision += fmt::format(", {}{}", name_of(plan.model->options.optimizer),
+                           plan.job->precision.masters ? " with f32 masters" : "");
   line("precision", fmt::format("{} = {:.4g}+{:.4g}+{:.4g} bytes per parameter", precision, weights.bytes_each(),
                                 gradients.bytes_each(), states.bytes_each()));
-  line("stack", fmt::format("{}: {}", plan.stack.name, plan.stack.title));
+  line("stack", fmt::format("{}: {}", plan.stack().name, plan.stack().title));
   return text + "\n";
 }
 
@@ -509,8 +512,8 @@ std::string memory_table(const Plan& plan, const Schedule& schedule, const std::
   const auto worst = std::max_element(memory.begin(), memory.end(),
                                       [](const HeldBytes& a, const HeldBytes& b) { return a.total() < b.total(); });
   // The smallest device of each pipeline rank would need one row per kind; the cluster's first kind stands for all.
-  const DeviceSpec& spec = plan.cluster.spec(DeviceId(0));
-  if (plan.cluster.homogeneous() && spec.memory_usable.value.value > 0)
+  const DeviceSpec& spec = plan.cluster().spec(DeviceId(0));
+  if (plan.cluster().homogeneous() && spec.memory_usable.value.value > 0)
     text += fmt::format("  {} has {}; the fullest device holds {:.1f} % of it, context and fragmentation not counted\n",
                         spec.title, human(spec.memory_usable.value), 100 * (worst->total() / spec.memory_usable.value));
   return text + "\n";

@@ -1,8 +1,8 @@
-// `weft show strategy`: a plan as an expert would sketch it, for people and for programs.
+// `weft show strategy`: a plan as an expert would sketch it, as text and as JSON.
 //
-// Where ranks sit, which groups they form over which links, how one layer of each kind is split and what it
-// communicates, who holds what, how gradients are synchronised, the schedule and its bubble, memory by stage, and what
-// a step moves. Not here: times (src/simulate).
+// The placement of ranks, their groups and links, the split and the communication of one layer of each kind, the
+// sharding of parameters, the synchronisation of gradients, the schedule and its bubble, memory by stage, and the
+// traffic of a step. Not here: times (src/simulate).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -26,13 +26,13 @@ struct StageReport {
   Bytes sent_forward, sent_backward;  // to other stages, by one device for one micro-batch
 };
 
-// Collectives that synchronise gradients once per step, or bring updated weights back.
+// Data-parallel collectives once per step: reductions of gradients, gathers of updated weights.
 struct SyncReport {
   Cargo cargo{};
   Collective collective{};
   std::string group;
   DType dtype{};
-  bool in_backward = false;         // beside the backward pass of the last micro-batch; otherwise after it
+  bool in_backward = false;         // during the backward pass of the last micro-batch; otherwise after it
   std::vector<std::int64_t> count;  // by pipeline rank
   std::vector<Bytes> bytes;         // sent per device, by pipeline rank
 };
@@ -43,8 +43,8 @@ struct StrategyReport {
   std::vector<OperatorSection> sections;
   std::vector<HeldKind> held;
   std::vector<HeldBytes> memory;        // by pipeline rank, at the peak
-  std::vector<std::int32_t> in_flight;  // by pipeline rank: micro-batches' activations held at once
-  double bubble = 0;                    // share of the step, stages alike and communication free
+  std::vector<std::int32_t> in_flight;  // by pipeline rank: micro-batches whose activations are held at once
+  double bubble = 0;                    // share of the step with equal stages and free communication
   std::vector<SyncReport> syncs;
   std::vector<StepTraffic> traffic;
 };

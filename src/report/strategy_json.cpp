@@ -70,22 +70,22 @@ Json to_json(const std::vector<StepTraffic>& traffic) {
 Json plan_json(const Plan& plan) {
   Json mesh = Json::array();
   for (const MeshAxis& axis : plan.strategy.mesh.axes) mesh.push_back({{"axis", axis.name}, {"size", axis.size}});
-  return {{"model", plan.request.model},
-          {"cluster", plan.request.cluster},
+  return {{"model", plan.job->words.model},
+          {"cluster", plan.job->words.cluster},
           {"strategy", to_yaml(plan.strategy)},
-          {"stack", plan.stack.name},
-          {"dtype", plan.precision.name},
-          {"optimizer", name_of(plan.options.optimizer)},
-          {"parameters", plan.parameters},
+          {"stack", plan.stack().name},
+          {"dtype", plan.job->precision.name},
+          {"optimizer", name_of(plan.model->options.optimizer)},
+          {"parameters", plan.model->parameters},
           {"stored_parameters", plan.stored_parameters()},
           {"frozen_parameters", plan.frozen_parameters()},
-          {"vocabulary", plan.vocabulary.published > 0
-                             ? Json{{"published", plan.vocabulary.published}, {"stored", plan.vocabulary.stored}}
-                             : Json()},
-          {"devices", plan.cluster.device_count()},
+          {"vocabulary", plan.model->vocabulary.published > 0 ? Json{{"published", plan.model->vocabulary.published},
+                                                                     {"stored", plan.model->vocabulary.stored}}
+                                                              : Json()},
+          {"devices", plan.cluster().device_count()},
           {"ranks", plan.ranks().size()},
           {"mesh", std::move(mesh)},
-          {"seq", plan.model.seq > 0 ? Json(plan.model.seq) : Json()},
+          {"seq", plan.model->info.seq > 0 ? Json(plan.model->info.seq) : Json()},
           {"global_batch", plan.batch.global_batch},
           {"micro_batch", plan.batch.micro_batch},
           {"micro_batches", plan.batch.micro_batches},

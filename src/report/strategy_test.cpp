@@ -1,6 +1,7 @@
-// The figures of a sketch against those that people work out by hand.
+// The figures of the report against those computed by hand.
 #include "report/strategy.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -68,7 +69,8 @@ TEST(ShowStrategy, AColumnParallelLinearHasItsShareOfTheColumns) {
 }
 
 // With sequence parallelism every collective of a layer moves b·s·h bf16 numbers: each device sends (tp − 1)/tp of
-// them. 6 all-gathers and 4 reduce-scatters per layer and micro-batch (SEMANTICS, *Recompute*).
+// them. 6 all-gathers and 4 reduce-scatters per layer and micro-batch: column-parallel linears gather their input again
+// for the weight gradient.
 TEST(ShowStrategy, SequenceParallelLayersGatherSixTimesAndScatterFour) {
   const std::int64_t bytes = kB * kS * kH * 2 * (kTp - 1) / kTp;
   EXPECT_EQ(bytes, 50331648);
@@ -135,7 +137,7 @@ TEST(ShowStrategy, ZeroOneHoldsSixBytesAndAShareOfTwelve) {
   EXPECT_EQ(held[2].cuts.front().first, (std::vector<std::string>{"tp", "dp"}));
   EXPECT_EQ(llama().report.memory[0].parameters, held[0].bytes[0]);
   EXPECT_EQ(llama().report.memory[0].optimizer, held[2].bytes[0]);
-  // Gradients of fp32 are reduce-scattered once per step, each device sends (dp − 1)/dp; bf16 weights come back.
+  // Gradients of fp32 are reduce-scattered once per step, each device sends (dp − 1)/dp; bf16 weights are all-gathered.
   EXPECT_EQ(sent(llama().report, Cargo::Gradients, "reduce-scatter", "dp", 0).value, 4 * stage0 * (kDp - 1) / kDp);
   EXPECT_EQ(sent(llama().report, Cargo::Weights, "all-gather", "dp", 0).value, 2 * stage0 * (kDp - 1) / kDp);
 }
@@ -183,8 +185,8 @@ TEST(ShowStrategy, FsdpMovesThreeTimesTheWeights) {
   EXPECT_EQ(one.report.held[0].cuts.front().first, std::vector<std::string>{"dp"});
 }
 
-// Types and bytes are those of what the program keeps and sends, for every stack and precision: on one device nothing
-// is cut, so its buffers have the bytes per parameter that the headline tells.
+// Types and bytes are those that the program keeps and sends, for every stack and precision: on one device nothing is
+// sharded, so its buffers have the bytes per parameter of the headline.
 TEST(ShowStrategy, TellsTheTypesThatAreKept) {
   for (const std::string& stack : stack_names())
     for (const char* const dtype : {"", "bf16", "fp32", "fp8", "amp-fp16"})
@@ -200,9 +202,9 @@ TEST(ShowStrategy, TellsTheTypesThatAreKept) {
         SCOPED_TRACE(fmt::format("{} {} {}", stack, dtype, freeze));
         const std::int64_t all = one.plan.stored_parameters(), trained = all - one.plan.frozen_parameters();
         std::map<Stored, std::map<DType, std::int64_t>> kept;  // elements in buffers of the program
-        const Graph& graph = one.plan.training.graph;
+        const Graph& graph = one.plan.training().graph;
         std::set<TensorId> sums;
-        for (const auto& [parameter, sum] : one.plan.training.accumulated) sums.insert(graph.tensors()[sum].storage);
+        for (const auto& [parameter, sum] : one.plan.training().accumulated) sums.insert(graph.tensors()[sum].storage);
         const Program& program = one.compiled.program;
         for (BufferId id : program.buffers.ids()) {
           const Buffer& buffer = program.buffers[id];
@@ -228,8 +230,8 @@ TEST(ShowStrategy, TellsTheTypesThatAreKept) {
       }
 }
 
-// What is sent counts in the type it is sent in. FSDP sums in fp32 and sends bf16; Megatron-LM sums in fp32, and of a
-// term of ZeRO-2, which is made in bf16, sends fp32.
+// Bytes sent are counted in the communication type. FSDP sums in fp32 and sends bf16; Megatron-LM sums in fp32, and
+// with ZeRO-2 sends gradients, which are made in bf16, as fp32.
 TEST(ShowStrategy, TellsTheTypesThatAreSent) {
   const auto reduced = [](const char* stack, const char* zero) {
     const Shown one = shown({.model = "llama3-8b:layers=2",
@@ -257,7 +259,7 @@ TEST(ShowStrategy, DataParallelReducesEveryGradientOnce) {
   EXPECT_THAT(one.text(), HasSubstr("only samples are split"));
 }
 
-// The peak of a long schedule is found from a short one of the same kind; where more is in flight it is not.
+// The peak of a long schedule is found from a short one of the same kind, unless more is in flight.
 TEST(ShowStrategy, PeakMemoryOfManyMicroBatchesIsThatOfAFew) {
   for (const char* strategy :
        {"pp=2,dp=4", "pp=4,dp=2,schedule=gpipe", "pp=2,vpp=2,dp=4", "pp=2,dp=4,schedule=zb-h1", "dp=8,zero=1"}) {
@@ -267,7 +269,7 @@ TEST(ShowStrategy, PeakMemoryOfManyMicroBatchesIsThatOfAFew) {
     request.global_batch = 8 * 40;
     const Plan plan = make_plan(request).value();
     const CompiledStrategy compiled = compile_plan(plan).value();
-    EXPECT_EQ(memory_of(plan, compiled), peak_memory(compiled.program, plan.training, compiled.schedule)) << strategy;
+    EXPECT_EQ(memory_of(plan, compiled), peak_memory(compiled.program, plan.training(), compiled.schedule)) << strategy;
   }
 }
 

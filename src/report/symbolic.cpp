@@ -15,10 +15,10 @@
 namespace weft {
 namespace {
 
-// Mesh axes of one letter (h, w of images) would read like the operators'.
+// Mesh axes of one letter (h, w of images) would be confused with the operators' axes.
 std::string symbol_of(const MeshAxis& axis) { return axis.name.size() == 1 ? axis.name + "_ways" : axis.name; }
 
-// The dimensions of a tensor by the axes of who makes it, else of who first reads it.
+// The dimensions of a tensor in the axes of its producer, else of its first reader.
 class Dimensions {
  public:
   Dimensions(const Graph& graph, TensorId id, Bindings& bindings) {
@@ -57,7 +57,7 @@ class Dimensions {
   std::vector<Expression> sizes;
 };
 
-// A buffer's local elements if parts were even.
+// A buffer's local elements with even parts.
 Expression even_elements(const Layout& layout, const Mesh& mesh, const std::vector<Expression>& sizes,
                          Bindings& bindings) {
   Expression elements(1);
@@ -81,7 +81,7 @@ Rational bits_to_bytes(std::int64_t elements, DType dtype) {
   return Rational(elements) * Rational::of(bits_of(dtype), 8);
 }
 
-// Elements that a collective's volume is a multiple of, before or after it.
+// Whether the volume of a collective is proportional to the elements before it; otherwise to those after it.
 bool counts_before(Collective collective) {
   return collective != Collective::AllGather && collective != Collective::HaloExchange;
 }
@@ -118,7 +118,7 @@ SymbolicVolume symbolic_volume(const Program& program, const Graph& graph, const
     const auto program_elements = [&](const Buffer& buffer) {
       return bits_to_bytes(largest_local_elements(buffer.layout, mesh), dtype);
     };
-    // As elements_sent has it: padded parts count by the largest.
+    // As in elements_sent: of padded parts the largest counts.
     const Rational sends = communicate.parts == Parts::Padded
                                ? program_elements(collective == Collective::AllGather ? from : to) *
                                      Rational(mesh.group_size(communicate.axes) - 1)
@@ -126,7 +126,7 @@ SymbolicVolume symbolic_volume(const Program& program, const Graph& graph, const
     Bindings own;
     std::vector<Expression> sizes = Dimensions(graph, from.tensor, own).sizes;
     if (bucket) {
-      // Many tensors as one symbol: the sum of their elements, of each way they are cut.
+      // The tensors of a bucket are one symbol per layout: the sum of their elements.
       Bindings cuts;
       std::vector<Expression> ones(sizes.size(), Expression(1));
       const Expression cut = even_elements(from.layout, mesh, ones, cuts) * Expression(bits_of(dtype)) +
@@ -182,7 +182,7 @@ SymbolicVolume symbolic_volume(const Program& program, const Graph& graph, const
     found.program = bits_to_bytes(largest_local_elements(from.layout, here), dtype);
     return found;
   }
-  // Every receiver gets its part once, from whoever has it.
+  // Every receiver gets its part once, from a device that has it.
   const Rational ratio = Rational::of(there.size(), here.size());
   found.sent = even_elements(to.layout, there, sizes, found.bindings) * bytes * Expression(ratio);
   found.program = bits_to_bytes(largest_local_elements(to.layout, there), dtype) * ratio;
@@ -196,7 +196,7 @@ class Collector {
   Collector(const Plan& plan, const CompiledStrategy& compiled)
       : program_(compiled.program),
         schedule_(compiled.schedule),
-        graph_(plan.training.graph),
+        graph_(plan.training().graph),
         layers_(find_layers(graph_).names),
         ranks_(static_cast<std::size_t>(compiled.schedule.ranks)) {
     const std::vector<std::int32_t> stages = stages_by_place(schedule_);
@@ -379,11 +379,11 @@ Result<std::map<std::string, double>> parse_tiers(const std::string& text) {
 
 namespace {
 
-// Forward products that differ, each once, by a name that stands for all layers.
+// Visits the distinct forward products, with a name for all layers.
 template <class Visit>
 void for_each_product(const Plan& plan, const Visit& visit) {
   std::set<SignatureId> seen;
-  const Graph& graph = plan.training.graph;
+  const Graph& graph = plan.training().graph;
   const std::vector<std::string> layers = find_layers(graph).names;
   for (OpId op : graph.ops().ids()) {
     if (graph.ops()[op].phase != Phase::Forward) break;
@@ -424,7 +424,7 @@ std::string describe(const Plan& plan, const CompiledStrategy& compiled, const S
   else
     text += moves.print() + "\n";
 
-  // What else could be split: every distinct operator once.
+  // The other possible splits: every distinct operator once.
   Table splits{{{.most = 36}, {}, {}, {.right = true}, {.most = 66}}};
   splits.add({"split over ways", "axis", "kind", "most", "bytes sent, forward and backward together"});
   for_each_product(plan, [&](const std::string& name, const OperatorVolumes& volumes) {
@@ -452,10 +452,10 @@ std::string describe(const Plan& plan, const CompiledStrategy& compiled, const S
 nlohmann::json to_json(const Plan& plan, const CompiledStrategy& compiled, const SymbolicReport& report,
                        const std::map<std::string, double>& tiers) {
   using Json = nlohmann::json;
-  Json json = {{"model", plan.request.model},       {"cluster", plan.request.cluster},
-               {"strategy", plan.request.strategy}, {"global_batch", plan.batch.global_batch},
-               {"products", Json::array()},         {"communication", Json::array()},
-               {"splits", Json::array()},           {"ranks", Json::array()}};
+  Json json = {{"model", plan.job->words.model}, {"cluster", plan.job->words.cluster},
+               {"strategy", plan.name},          {"global_batch", plan.batch.global_batch},
+               {"products", Json::array()},      {"communication", Json::array()},
+               {"splits", Json::array()},        {"ranks", Json::array()}};
   for (const SymbolicProduct& product : report.products)
     json["products"].push_back({{"name", product.what},
                                 {"product", product.direction},

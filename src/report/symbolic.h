@@ -1,8 +1,8 @@
-// `weft show strategy --costs symbolic`: what a plan computes and sends, as expressions of its shapes (SMSG).
+// `weft show strategy --costs symbolic`: the computation and traffic of a plan, as expressions in its shapes (SMSG).
 //
-// Every collective and transfer of the compiled program gives a rational expression of the tensor's axes and the mesh's
-// degrees: the bytes each device sends, if parts were even. What uneven parts add — a device counts by the largest — is
-// told apart, as padding; expression and padding together are the program's bytes, exactly. No times, no figures of
+// Every collective and transfer of the compiled program gives a rational expression in the tensor's axes and the mesh's
+// degrees: the bytes each device would send with even parts. The excess of uneven parts — the largest counts — is
+// listed separately, as padding; expression plus padding is exactly the program's bytes. No times, no figures of
 // devices or links.
 #pragma once
 
@@ -18,20 +18,20 @@
 
 namespace weft {
 
-// Collectives or transfers that are alike, by each device of their meshes.
+// Equal collectives or transfers, per device of their meshes.
 struct SymbolicMove {
   std::string what;                 // "layers.*.attn.out.y"
   std::string how, group;           // "all-reduce", "tp"; "send", "pp"
-  Expression sent;                  // bytes by a device, once
-  Bindings bindings;                // of its symbols
-  Rational bytes, padding;          // the expression's value; what the program sends beyond it
+  Expression sent;                  // bytes per device and execution
+  Bindings bindings;                // values of its symbols
+  Rational bytes, padding;          // the expression's value; the program's bytes beyond it
   std::vector<std::int64_t> times;  // in a step, by pipeline rank
 };
 
-// Products that are alike.
+// Equal products.
 struct SymbolicProduct {
   std::string what, direction;  // "layers.*.mlp.up", "grad_weight"
-  Expression flops;             // of a device, once
+  Expression flops;             // per device and execution
   Bindings bindings;
   std::vector<std::int64_t> times;
 };
@@ -44,12 +44,12 @@ struct SymbolicReport {
   Rational flops(std::size_t rank) const;
   Rational bytes(std::size_t rank) const;
   Rational padding(std::size_t rank) const;
-  // Bytes weighted by what one counts over each mesh axis; axes that are not named count once.
+  // Bytes weighted by mesh axis; axes that are not named have weight 1.
   double weighted(std::size_t rank, const std::map<std::string, double>& tiers) const;
 };
 SymbolicReport symbolic_costs(const Plan& plan, const CompiledStrategy& compiled);
 
-// "tp=1,dp=8": what a byte counts over a mesh axis.
+// "tp=1,dp=8": the weight of a byte sent over a mesh axis.
 Result<std::map<std::string, double>> parse_tiers(const std::string& text);
 
 std::string describe(const Plan& plan, const CompiledStrategy& compiled, const SymbolicReport& report,
@@ -64,7 +64,7 @@ nlohmann::json to_json(const Plan& plan, const CompiledStrategy& compiled, const
 struct SymbolicVolume {
   Expression sent;
   Bindings bindings;
-  Rational program;  // what the program sends
+  Rational program;  // bytes that the program sends
 };
 SymbolicVolume symbolic_volume(const Program& program, const Graph& graph, const Communicate& communicate);
 SymbolicVolume symbolic_volume(const Program& program, const Graph& graph, const Send& send);

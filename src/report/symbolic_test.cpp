@@ -27,15 +27,15 @@ Result<Made> make(const std::string& model, const std::string& cluster, const st
   return Made{std::move(plan), std::move(compiled)};
 }
 
-// Every collective and transfer of the program: expression and padding are what the program sends; and without uneven
-// parts there is no padding.
+// Every collective and transfer of the program: expression plus padding is the program's bytes; without uneven parts
+// there is no padding.
 struct Checked {
   int moves = 0, padded = 0;
 };
 Checked check_volumes(const Made& made) {
   Checked checked;
   const Program& program = made.compiled.program;
-  const Graph& graph = made.plan.training.graph;
+  const Graph& graph = made.plan.training().graph;
   const auto check = [&](const SymbolicVolume& volume, Bytes sent, InstructionId id) {
     const Rational bytes = volume.sent.at(volume.bindings);
     EXPECT_EQ(std::llround(volume.program.value()), sent.value) << "instruction " << id.index();
@@ -70,7 +70,7 @@ TEST(SymbolicReport, VolumesAreTheProgramsOverManyStrategies) {
     if (cp > 1) strategy += fmt::format(",cp_mode={}", rng.below(2) == 0 ? "gather" : "ring");
     strategy += fmt::format(",recompute={}", rng.below(2) == 0 ? "full" : "none");
     const Result<Made> made = make(model, "dgx-h100:2", strategy, 32);
-    if (!made.ok()) continue;  // a strategy that this model does not take
+    if (!made.ok()) continue;  // a strategy that does not apply to this model
     const Checked checked = check_volumes(*made);
     ++plans;
     moves += checked.moves;
@@ -86,8 +86,8 @@ TEST(SymbolicReport, HalosAndUnevenPartsAreTold) {
   const Result<Made> halos = make("resnet18", "dgx-a100:1", "dp=4,h=2");
   ASSERT_TRUE(halos.ok()) << halos.error().message;
   EXPECT_GT(check_volumes(*halos).moves, 20);
-  // Columns of the first product in 3:1, so that 2304 of 3072 are the largest part where half would be 1536; gradients
-  // of such weights are reduced by the largest.
+  // Columns of the first product in 3:1, so that the largest part is 2304 of 3072 instead of 1536; for gradients of
+  // such weights the largest part counts too.
   const std::string path = testing::TempDir() + "weft_symbolic_test.yaml";
   std::ofstream(path) << "mesh: {axes: {dp: 4, tp: 2}}\n"
                          "schedule: {name: 1f1b, micro_batches: 2}\n"
@@ -115,11 +115,11 @@ TEST(SymbolicReport, TotalsAreThoseOfTheTraffic) {
   }
 }
 
-// SMSG's law on a compiled program: splitting samples sends what the operators' sample axes say.
+// SMSG's law on a compiled program: splitting samples sends the volume predicted from the operators' sample axes.
 TEST(SymbolicReport, DataParallelismSendsTheWeightsThatLackTheSamples) {
   const Result<Made> made = make("gpt2-124m:layers=2", "dgx-a100:1", "dp=8", 8);
   ASSERT_TRUE(made.ok()) << made.error().message;
-  const Graph& graph = made->plan.training.graph;
+  const Graph& graph = made->plan.training().graph;
   Rational elements;  // of weights' gradients, by the split of every operator's first axis
   for (OpId op : graph.ops().ids()) {
     if (graph.ops()[op].phase != Phase::Forward) break;
@@ -136,7 +136,7 @@ TEST(SymbolicReport, DataParallelismSendsTheWeightsThatLackTheSamples) {
     if (move.how == "all-reduce" && move.group == "dp" && move.bindings.contains("p"))
       sent = sent + move.bytes * Rational(move.times[0]);
   // fp32 gradients: 4 bytes, 2·7/8 of each. The table of tokens is the head's weight too, and reduced once.
-  const Rational tied(made->plan.vocabulary.stored * 768);
+  const Rational tied(made->plan.model->vocabulary.stored * 768);
   EXPECT_EQ(sent, (elements - tied) * Rational::of(4 * 2 * 7, 8));
   EXPECT_EQ(elements - tied, Rational(graph.parameter_count()));
 }

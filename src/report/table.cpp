@@ -41,7 +41,7 @@ std::string wrapped(const std::vector<std::string>& words, std::string_view sepa
 
 namespace {
 
-// The lines of a cell, none wider than `most` but for a word that is.
+// The lines of a cell, none wider than `most` except for single words that are.
 std::vector<std::string> lines_of(std::string_view cell, std::size_t most) {
   std::vector<std::string> lines;
   for (;;) {

@@ -26,7 +26,7 @@ std::string json_text(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Microseconds, every picosecond of them.
+// Microseconds, exact to the picosecond.
 void append_time(fmt::memory_buffer& out, Picoseconds time) {
   const Picoseconds whole = time / 1'000'000, rest = time % 1'000'000;
   fmt::format_to(std::back_inserter(out), "{}", whole);
@@ -36,8 +36,8 @@ void append_time(fmt::memory_buffer& out, Picoseconds time) {
   fmt::format_to(std::back_inserter(out), ".{}", digits);
 }
 
-// How long a slice lasts. Viewers add it to the start as floating-point numbers; where the sum would pass the end, and
-// so the start of what follows, it is written a few femtoseconds short.
+// The length of a slice. Viewers add it to the start in floating point; if the sum would exceed the end, and so overlap
+// the next slice, the length is written a few femtoseconds short.
 void append_length(fmt::memory_buffer& out, Picoseconds from, Picoseconds to) {
   const auto microseconds = [](double picoseconds) { return picoseconds / 1e6; };
   const double start = microseconds(static_cast<double>(from)), end = microseconds(static_cast<double>(to));
@@ -52,16 +52,16 @@ void append_length(fmt::memory_buffer& out, Picoseconds from, Picoseconds to) {
 
 std::string shape_text(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ",")); }
 
-// What a trace says of a task besides when.
-struct TaskWords {
+// The attributes of a task in the trace besides its times.
+struct TaskLabels {
   std::string name;      // quoted
   std::string category;  // quoted
-  std::string args;      // of its JSON object, "micro_batch" left to add
-  bool always = false;   // told also of micro-batches that are not told one by one
+  std::string args;      // of its JSON object, without "micro_batch"
+  bool always = false;   // written also for micro-batches without detail
 };
 
 struct MeetingParties {
-  std::vector<std::pair<AgentId, TaskId>> list;  // those that are traced
+  std::vector<std::pair<AgentId, TaskId>> list;  // traced parties
   std::int64_t first_flow = 0;
 };
 
@@ -73,20 +73,20 @@ class TraceWriter {
         played_(played),
         options_(options),
         program_(played.compiled.program),
-        graph_(plan.training.graph),
+        graph_(plan.training().graph),
         workload_(played.priced.workload),
         timeline_(workload_, played.run),
         activities_(activities_of(program_, graph_)),
         devices_(plan.ranks()),
-        classes_(memory_classes(played.compiled, plan.cluster, devices_)) {}
+        classes_(memory_classes(played.compiled, plan.cluster(), devices_)) {}
 
   Result<TraceCounts> run() {
     choose_processes();
     choose_detail();
     number_flows();
     put(R"({"displayTimeUnit":"ms","otherData":{)");
-    put(fmt::format(R"("model":{},"cluster":{},"strategy":{}}},"traceEvents":[)", json_text(plan_.request.model),
-                    json_text(plan_.request.cluster), json_text(plan_.request.strategy)));
+    put(fmt::format(R"("model":{},"cluster":{},"strategy":{}}},"traceEvents":[)", json_text(plan_.job->words.model),
+                    json_text(plan_.job->words.cluster), json_text(plan_.name)));
     for (const Process& process : processes_)
       if (!write_process(process)) return error("interrupted");
     put("\n]}\n");
@@ -97,7 +97,7 @@ class TraceWriter {
  private:
   struct Process {
     AgentId agent;
-    std::int64_t rank = 0;  // also its number
+    std::int64_t rank = 0;  // also the process id
     std::string name;
   };
 
@@ -109,7 +109,7 @@ class TraceWriter {
       const DeviceId device = devices_[static_cast<std::size_t>(rank)];
       processes_.push_back({agent, rank,
                             fmt::format("stage {} · {} · node {}", played_.priced.agents[agent].rank, ranks,
-                                        plan_.cluster.node_of(device).index())});
+                                        plan_.cluster().node_of(device).index())});
     };
     if (options_.ranks.empty()) {
       for (AgentId agent : representatives(plan_, played_)) {
@@ -128,7 +128,7 @@ class TraceWriter {
       add(agent_of.at(devices_[static_cast<std::size_t>(rank)].index()), rank, fmt::format("rank {}", rank));
   }
 
-  // The micro-batches that are told operator by operator: all, or the first ones and the last.
+  // Chooses the micro-batches that are written operator by operator: all, or the first ones and the last.
   void choose_detail() {
     detailed_.assign(static_cast<std::size_t>(workload_.micro_batches), true);
     std::int64_t all = 0;
@@ -145,9 +145,9 @@ class TraceWriter {
       all_plays_ += static_cast<double>(workload_.agents[process.agent].plays.size());
   }
 
-  // Every time a meeting is held, each traced party but the first is joined to the one before by a flow of its own.
+  // At every occurrence of a meeting, each traced party but the first is connected to the one before by a flow.
   void number_flows() {
-    std::set<AgentId> traced;  // an agent told under several ranks has flows under the first
+    std::set<AgentId> traced;  // an agent traced as several ranks has flows on the first
     parties_.resize(workload_.meetings.size());
     std::vector<std::int64_t> held(workload_.meetings.size(), 0);
     for (const Process& process : processes_) {
@@ -157,7 +157,7 @@ class TraceWriter {
       timeline_.for_each(process.agent, [&](const Span& span) {
         const MeetingId meeting = agent.tasks[span.task].meeting;
         if (!meeting.valid()) return;
-        held[meeting.index()] = std::max<std::int64_t>(held[meeting.index()], span.meeting_time + 1);
+        held[meeting.index()] = std::max<std::int64_t>(held[meeting.index()], span.occurrence + 1);
         if (!std::exchange(seen[span.task.index()], 1))
           parties_[meeting.index()].list.emplace_back(process.agent, span.task);
       });
@@ -173,12 +173,12 @@ class TraceWriter {
     const Agent& agent = workload_.agents[process.agent];
     const bool flows = flowing_.insert(process.agent).second;
     write_names(process, agent);
-    const std::vector<TaskWords> words = words_of(process);
+    const std::vector<TaskLabels> labels = labels_of(process);
     const DeviceId device = devices_[static_cast<std::size_t>(process.rank)];
     const auto of = std::find_if(classes_.begin(), classes_.end(), [&](const MemoryClass& each) {
       return std::find(each.devices.begin(), each.devices.end(), device) != each.devices.end();
     });
-    const MemoryOfClass memory(played_.compiled, plan_.training, plan_.stack, *of);
+    const MemoryOfClass memory(played_.compiled, plan_.training(), plan_.stack(), *of);
     HeldBytes held = memory.kept();
     count_memory(process, 0, held);
 
@@ -197,7 +197,7 @@ class TraceWriter {
       if (!going) return;
       while (play < span.play) finish_play();
       of_play.push_back(span);
-      write_task(process, agent, span, words[span.task.index()], flows);
+      write_task(process, agent, span, labels[span.task.index()], flows);
     });
     while (going && play < agent.plays.size()) finish_play();
     ++counts_.processes;
@@ -225,13 +225,13 @@ class TraceWriter {
     }
   }
 
-  // The words of every task of the agent, made once.
-  std::vector<TaskWords> words_of(const Process& process) const {
+  // The labels of every task of the agent, made once.
+  std::vector<TaskLabels> labels_of(const Process& process) const {
     const Agent& agent = workload_.agents[process.agent];
     const DeviceId device = played_.priced.agents[process.agent].devices.front();
-    std::vector<TaskWords> words(agent.tasks.size());
+    std::vector<TaskLabels> labels(agent.tasks.size());
     for (TaskId id : agent.tasks.ids()) {
-      TaskWords& made = words[id.index()];
+      TaskLabels& made = labels[id.index()];
       const InstructionId instruction_id(agent.tasks[id].label);
       const Instruction& instruction = program_.instructions[instruction_id];
       const Activity activity = activities_[instruction_id];
@@ -250,7 +250,7 @@ class TraceWriter {
         made.args = fmt::format(R"("bytes_sent":{},)", bytes_sent(program_, graph_, *send).value);
       }
     }
-    return words;
+    return labels;
   }
 
   std::string compute_args(const Compute& compute, const Instruction& instruction, DeviceId device) const {
@@ -292,25 +292,25 @@ class TraceWriter {
     fmt::format_to(std::back_inserter(buffer_), R"(,"name":{},"cat":{}{}}})", name, category, args);
   }
 
-  void write_task(const Process& process, const Agent& agent, const Span& span, const TaskWords& words, bool flows) {
+  void write_task(const Process& process, const Agent& agent, const Span& span, const TaskLabels& labels, bool flows) {
     const Task& task = agent.tasks[span.task];
     const std::int32_t micro_batch = agent.plays[span.play].micro_batch;
-    if (!words.always && !detailed(micro_batch)) return;
+    if (!labels.always && !detailed(micro_batch)) return;
     const int thread = thread_of(task);
     if (task.host > 0 && detailed(micro_batch))
-      complete(process.rank, kHost, span.issued - task.host, span.issued, words.name, R"("host")", "");
+      complete(process.rank, kHost, span.issued - task.host, span.issued, labels.name, R"("host")", "");
     if (span.start < span.work) complete(process.rank, thread, span.start, span.work, R"("wait")", R"("wait")", "");
     if (span.work == span.end) return;
-    complete(process.rank, thread, span.work, span.end, words.name, words.category,
-             fmt::format(R"(,"args":{{{}"micro_batch":{}}})", words.args, micro_batch));
+    complete(process.rank, thread, span.work, span.end, labels.name, labels.category,
+             fmt::format(R"(,"args":{{{}"micro_batch":{}}})", labels.args, micro_batch));
     if (!task.meeting.valid() || !flows) return;
     const MeetingParties& parties = parties_[task.meeting.index()];
     if (parties.list.size() < 2) return;
     const auto own =
         std::find(parties.list.begin(), parties.list.end(), std::pair(process.agent, span.task)) - parties.list.begin();
     const std::int64_t joints = static_cast<std::int64_t>(parties.list.size()) - 1;
-    const std::int64_t flow = parties.first_flow + span.meeting_time * joints;
-    // It begins with the work and ends in the midst of it: both within the slices it joins.
+    const std::int64_t flow = parties.first_flow + span.occurrence * joints;
+    // A flow begins at the start of the work and ends in the middle of it: both within the slices it connects.
     if (own > 0) flow_event("f", process.rank, thread, span.work + (span.end - span.work) / 2, flow + own - 1);
     if (own < joints) flow_event("s", process.rank, thread, span.work, flow + own);
   }
@@ -345,8 +345,8 @@ class TraceWriter {
              fmt::format(R"(,"args":{{"micro_batch":{}}})", agent.plays[play].micro_batch));
   }
 
-  // Counts what the body allocates and frees: buffers come when their instruction starts, go when it has ended, by the
-  // clock of the compute stream.
+  // Writes the allocations of the body: buffers are allocated when their instruction starts and freed when it ends, by
+  // the time of the compute stream.
   void write_memory(const Process& process, const Agent& agent, const MemoryOfClass& memory, std::uint32_t play,
                     const std::vector<Span>& spans, HeldBytes& held) {
     const BodyMemory& body = memory.body(play);
@@ -382,7 +382,7 @@ class TraceWriter {
     if (play + 1 == memory.plays() && counted_) write_counted(process);
   }
 
-  // Of what happens at one time, the most that is held, then the outcome.
+  // For several changes at one time: the peak, then the final value.
   void write_counted(const Process& process) {
     if (counted_->most.total() > counted_->outcome.total()) count_memory(process, counted_->time, counted_->most);
     count_memory(process, counted_->time, counted_->outcome);
@@ -429,7 +429,7 @@ class TraceWriter {
   std::vector<bool> detailed_;  // by micro-batch
   std::vector<MeetingParties> parties_;
   std::set<AgentId> flowing_;
-  Picoseconds clock_ = 0, computed_ = 0;  // of the compute stream of the process: now; end of the last task
+  Picoseconds clock_ = 0, computed_ = 0;  // of the process's compute stream: current time; end of the last task
   struct Counted {
     Picoseconds time = 0;
     HeldBytes most, outcome;

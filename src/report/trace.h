@@ -1,12 +1,12 @@
 // A recorded run as a Chrome trace (JSON), for Perfetto and chrome://tracing.
 //
 // A process is an agent, named by its stage, ranks and node; its threads are its streams, the host, and its
-// micro-batches. Complete events are tasks, with waits in meetings apart; flows join the parties of a collective or
-// transfer; counters are memory by kind. Times are microseconds with every picosecond.
+// micro-batches. Complete events are tasks, with their waits for other parties as separate events; flows connect the
+// parties of a collective or transfer; counters are memory by kind. Times are microseconds, exact to the picosecond.
 //
-// The file is written as it is made, under another name until it is whole: memory does not grow with the run.
-// Where all tasks would be more than `most_tasks`, only the first micro-batches and the last are told operator by
-// operator; of the others, bodies and what goes between stages and replicas.
+// The file is streamed, under a temporary name until it is complete: memory does not grow with the run. If there are
+// more than `most_tasks` tasks, only the first micro-batches and the last are written operator by operator; of the
+// others, bodies and communication between stages and replicas.
 #pragma once
 
 #include <functional>
@@ -19,20 +19,20 @@ namespace weft {
 
 struct TraceOptions {
   std::vector<std::int64_t> ranks = {};  // to trace; none: one of each class
-  std::int64_t most_tasks = 100'000;     // told one by one; 0: all
-  // Called now and then with the share that is written; false: stop.
+  std::int64_t most_tasks = 100'000;     // tasks written individually; 0: all
+  // Called from time to time with the share that is written; false: stop.
   std::function<bool(double)> progress = {};
 };
 
 struct TraceCounts {
   std::int64_t processes = 0, events = 0, bytes = 0;
-  std::int64_t detailed_micro_batches = 0;  // told operator by operator
+  std::int64_t detailed_micro_batches = 0;  // written operator by operator
 };
 
-// The ranks of a list, "0,8,16-23" or "all". An error names what is not a rank.
+// The ranks of a list, "0,8,16-23" or "all". The error names the item that is not a rank.
 Result<std::vector<std::int64_t>> parse_ranks(std::string_view list, std::int64_t count);
 
-// `played` is recorded.
+// `played` must be recorded.
 Result<TraceCounts> write_trace(WholeFile& file, const Plan& plan, const PlayedPlan& played,
                                 const TraceOptions& options = {});
 

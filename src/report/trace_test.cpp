@@ -27,7 +27,7 @@ struct Played {
 };
 Played play(const PlanRequest& request) {
   Plan plan = make_plan(request).value();
-  PlayedPlan played = play_plan(plan, AnalyticCost(plan.stack), {.record = true}).value();
+  PlayedPlan played = play_plan(plan, AnalyticCost(plan.stack()), {.record = true}).value();
   return {std::move(plan), std::move(played)};
 }
 
@@ -63,7 +63,7 @@ std::int64_t picoseconds(const Json& time) { return std::llround(time.get<double
 void check_structure(const Json& trace, const Played& of) {
   ASSERT_TRUE(trace["traceEvents"].is_array());
   std::map<std::pair<int, int>, std::vector<std::pair<std::int64_t, std::int64_t>>> slices;
-  std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> as_read;  // by viewers: floating-point sums
+  std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> as_read;  // by viewers: sums of doubles
   std::map<std::int64_t, std::vector<Json>> flows;
   std::map<int, std::int64_t> counted;
   std::set<std::pair<int, int>> named;
@@ -107,7 +107,7 @@ void check_structure(const Json& trace, const Played& of) {
   for (auto& [thread, list] : slices) {
     ASSERT_TRUE(processes.contains(thread.first));
     std::sort(list.begin(), list.end());
-    for (std::size_t i = 1; i < list.size(); ++i)  // a stream does one thing after the other
+    for (std::size_t i = 1; i < list.size(); ++i)  // slices of a stream do not overlap
       ASSERT_GE(list[i].first, list[i - 1].second) << thread.first << " " << thread.second;
   }
   for (auto& [thread, list] : as_read) {
@@ -121,7 +121,7 @@ void check_structure(const Json& trace, const Played& of) {
     EXPECT_EQ(finish["ph"], "f");
     EXPECT_EQ(finish["bp"], "e");
     EXPECT_LE(picoseconds(start["ts"]), picoseconds(finish["ts"]));
-    for (const Json& end : ends) {  // lies in a slice of its thread
+    for (const Json& end : ends) {  // must be in a slice of its thread
       const auto& list = slices[{end["pid"], end["tid"]}];
       const std::int64_t time = picoseconds(end["ts"]);
       EXPECT_TRUE(std::any_of(list.begin(), list.end(),
@@ -176,7 +176,7 @@ TEST_F(Trace, HasTheTasksTheFlowsAndThePeakOfMemory) {
   EXPECT_EQ(written, tasks);
   EXPECT_EQ(names, (std::set<std::string>{"stage 0 · ranks 0–3 · node 0", "stage 1 · ranks 4–7 · node 0"}));
   EXPECT_GT(transfers, 0);
-  EXPECT_GE(starts, transfers);  // every send is joined to its receive
+  EXPECT_GE(starts, transfers);  // every send is connected to its receive
   const Forecast found = judge(of.plan, of.played, {.record = true});
   EXPECT_EQ(peak, found.memory[0].allocated.total().value);
 }
@@ -221,7 +221,7 @@ TEST_F(Trace, BeyondAFewTasksTellsBodies) {
     if (event["cat"] == "pipeline" && event["name"].get<std::string>().starts_with("send layers.")) ++sends;
   }
   EXPECT_EQ(bodies.size(), 2 * 16u + 1);  // forward and backward of every micro-batch, and the step
-  EXPECT_EQ(sends, 16);                   // what goes between stages is told always
+  EXPECT_EQ(sends, 16);                   // transfers between stages are always written
 }
 
 TEST_F(Trace, StopsWhenAsked) {

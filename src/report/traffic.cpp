@@ -59,7 +59,7 @@ Bytes bytes_sent(const Program& program, const Graph& graph, const Send& send) {
   if (from.layout.mesh == program.world || same_devices(here, there)) return {0};  // to itself
   const DType dtype = graph.tensors()[from.tensor].type.dtype;
   if (here.axes() == there.axes()) return {bytes_of(dtype, largest_local_elements(from.layout, here))};
-  // Every receiver gets its part once, from whoever has it.
+  // Every receiver gets its part once, from a device that has it.
   return {bytes_of(dtype, largest_local_elements(to.layout, there) * there.size() / here.size())};
 }
 
@@ -90,7 +90,7 @@ std::vector<std::int32_t> ranks_of_mesh(const CompiledStrategy& compiled, MeshId
 std::vector<StepTraffic> traffic_of(const Plan& plan, const CompiledStrategy& compiled) {
   const Program& program = compiled.program;
   const Schedule& schedule = compiled.schedule;
-  const Graph& graph = plan.training.graph;
+  const Graph& graph = plan.training().graph;
   using Key = std::tuple<Cargo, std::string, std::string>;  // cargo, group, how
   const auto ranks = static_cast<std::size_t>(schedule.ranks);
   std::map<Key, StepTraffic> found;

@@ -1,7 +1,7 @@
-// What a program's instructions send, per device, and what that adds up to in a step.
+// The bytes that a program's instructions send per device, and their sums over a step.
 //
-// Bytes are those of ring algorithms (layout/reshard.h): an all-reduce of V sends 2(n−1)/n·V. Uneven parts count by
-// the largest.
+// Bytes are those of ring algorithms (layout/reshard.h): an all-reduce of V sends 2(n−1)/n·V. Of uneven parts the
+// largest counts.
 #pragma once
 
 #include <compare>
@@ -13,16 +13,16 @@
 
 namespace weft {
 
-// What is moved.
+// The kind of data that is moved.
 enum class Cargo : std::uint8_t { Activations, Gradients, Weights, Scalars };  // gradients: of weights
 std::string_view name_of(Cargo cargo);
 
-// By one device of the instruction's mesh, once.
+// Bytes sent by one device of the instruction's mesh per execution.
 Bytes bytes_sent(const Program& program, const Graph& graph, const Communicate& communicate);
 Bytes bytes_sent(const Program& program, const Graph& graph, const Send& send);
 Cargo cargo_of(const Graph& graph, TensorId tensor);
 
-// One way of moving one sort of cargo in one kind of group, by each device of a pipeline rank in a step.
+// The traffic of one cargo by one collective in one kind of group, per device of a pipeline rank and step.
 struct StepTraffic {
   Cargo cargo{};
   std::string how;                  // "all-gather", "send"
@@ -31,7 +31,7 @@ struct StepTraffic {
   std::vector<Bytes> bytes;         // by pipeline rank
 };
 
-// In the order of cargo, group and name. Slices are left out: they move nothing.
+// In the order of cargo, group and name. Slices are left out: they send nothing.
 std::vector<StepTraffic> traffic_of(const Plan& plan, const CompiledStrategy& compiled);
 
 // The pipeline ranks that execute the instructions of a mesh: one, or all of them for the world.

@@ -12,7 +12,7 @@ namespace {
 
 struct Node {
   std::string name;
-  std::vector<std::string> says = {};
+  std::vector<std::string> settings = {};
   std::vector<Node> children = {};
 };
 
@@ -32,35 +32,36 @@ std::string describe(const Split& split, const std::string& mesh_axis) {
 }
 
 std::vector<std::string> describe(const Rule& rule) {
-  std::vector<std::string> says;
+  std::vector<std::string> settings;
   const auto as = [](const std::vector<std::int64_t>& ratio) {
     return ratio.empty() ? std::string() : fmt::format(" as {}", fmt::join(ratio, ":"));
   };
   for (const auto& [axis, split] : rule.inputs)
-    says.push_back(split.dim < 0 ? fmt::format("inputs whole over {}", axis)
-                   : split.dim == 0
-                       ? fmt::format("samples over {}{}", axis, as(split.ratio))
-                       : fmt::format("dimension {} of inputs over {}{}", split.dim, axis, as(split.ratio)));
-  for (const auto& [axis, split] : rule.compute) says.push_back(describe(split, axis));
+    settings.push_back(split.dim < 0 ? fmt::format("inputs whole over {}", axis)
+                       : split.dim == 0
+                           ? fmt::format("samples over {}{}", axis, as(split.ratio))
+                           : fmt::format("dimension {} of inputs over {}{}", split.dim, axis, as(split.ratio)));
+  for (const auto& [axis, split] : rule.compute) settings.push_back(describe(split, axis));
   for (int kind = 0; kind < kStoredKinds; ++kind) {
     const Storage& storage = rule.stored(static_cast<Stored>(kind));
     const std::string_view name = name_of(static_cast<Stored>(kind));
-    if (storage.over) says.push_back(fmt::format("{} spread over {}", name, fmt::join(*storage.over, ", ")));
-    for (const auto& [axis, ratio] : storage.ratio) says.push_back(fmt::format("{} over {}{}", name, axis, as(ratio)));
-    if (storage.offload) says.push_back(fmt::format("{} on the {}", name, *storage.offload ? "host" : "device"));
+    if (storage.over) settings.push_back(fmt::format("{} spread over {}", name, fmt::join(*storage.over, ", ")));
+    for (const auto& [axis, ratio] : storage.ratio)
+      settings.push_back(fmt::format("{} over {}{}", name, axis, as(ratio)));
+    if (storage.offload) settings.push_back(fmt::format("{} on the {}", name, *storage.offload ? "host" : "device"));
   }
-  if (rule.recompute) says.push_back(fmt::format("recompute {}", name_of(*rule.recompute)));
+  if (rule.recompute) settings.push_back(fmt::format("recompute {}", name_of(*rule.recompute)));
   if (rule.place) {
     std::vector<std::string> degrees;
     for (const MeshAxis& degree : rule.place->degrees)
       degrees.push_back(fmt::format("{}/{}", degree.name, degree.size));
-    says.push_back(fmt::format("{} on devices {}", fmt::join(degrees, " "), short_list(rule.place->devices)));
+    settings.push_back(fmt::format("{} on devices {}", fmt::join(degrees, " "), short_list(rule.place->devices)));
   }
-  return says;
+  return settings;
 }
 
 void add_lines(const Node& node, const std::string& before, const std::string& below, Table& table) {
-  table.add({before + node.name, fmt::format("{}", fmt::join(node.says, " · "))});
+  table.add({before + node.name, fmt::format("{}", fmt::join(node.settings, " · "))});
   for (std::size_t i = 0; i < node.children.size(); ++i) {
     const bool last = i + 1 == node.children.size();
     add_lines(node.children[i], below + (last ? "└─ " : "├─ "), below + (last ? "   " : "│  "), table);
@@ -101,7 +102,7 @@ std::string draw_tree(const Strategy& strategy) {
     Node* node = &root;
     if (rule.match != "**")
       for (std::string_view part : components(rule.match)) node = &child(*node, part);
-    for (std::string& said : describe(rule)) node->says.push_back(std::move(said));
+    for (std::string& setting : describe(rule)) node->settings.push_back(std::move(setting));
   }
   Table table{{{}, {.most = 76}}};
   add_lines(root, "", "", table);
@@ -110,19 +111,19 @@ std::string draw_tree(const Strategy& strategy) {
 
 std::string summarise_rules(const Strategy& strategy) {
   struct Run {
-    std::string first, last, says;
+    std::string first, last, settings;
     std::size_t count = 0;
   };
   std::vector<Run> runs;
   for (const Rule& rule : strategy.rules) {
-    std::string says = fmt::format("{}", fmt::join(describe(rule), " · "));
-    if (runs.empty() || runs.back().says != says) runs.push_back({rule.match, {}, std::move(says), 0});
+    std::string settings = fmt::format("{}", fmt::join(describe(rule), " · "));
+    if (runs.empty() || runs.back().settings != settings) runs.push_back({rule.match, {}, std::move(settings), 0});
     runs.back().last = rule.match;
     ++runs.back().count;
   }
   Table table{{{}, {.most = 76}}};
   for (const Run& run : runs)
-    table.add({run.count == 1 ? run.first : fmt::format("{} … {} ({})", run.first, run.last, run.count), run.says});
+    table.add({run.count == 1 ? run.first : fmt::format("{} … {} ({})", run.first, run.last, run.count), run.settings});
   return table.print();
 }
 

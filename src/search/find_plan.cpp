@@ -1,7 +1,6 @@
 #include "search/find_plan.h"
 
 #include <algorithm>
-#include <set>
 
 #include "soap/layer_table.h"
 #include "soap/layerwise_tree.h"
@@ -18,15 +17,25 @@ std::string name_of_tree(const FindOptions& options, std::string_view what, std:
   return options.tree_file.empty() ? fmt::format("{} ({})", what, search) : options.tree_file;
 }
 
-std::string data_parallel(const PlanProblem& problem) {
-  return fmt::format("dp={},mbs={}", problem.devices, problem.global_batch / problem.devices);
+// The whole batch at once, on every device its part.
+Result<StrategyChoice> data_parallel(const PlanProblem& problem) {
+  PlanRequest request;
+  request.strategy = fmt::format("dp={},mbs={}", problem.devices, problem.global_batch / problem.devices);
+  return choose_strategy(*problem.job, request);
+}
+
+Result<Judged> judge_tree(const PlanProblem& problem, const CostModel& cost, const std::string& name,
+                          const Strategy& tree) {
+  WEFT_TRY(StrategyChoice choice, choose_strategy(*problem.job, name, tree));
+  return judge_strategy(problem, cost, std::move(choice));
 }
 
 // What a search over trees found, beside data parallelism, judged as any plan is.
-PlanOutcome compared(const PlanProblem& problem, const CostModel& cost, Judged winner, const JudgeOptions& judging) {
+Result<PlanOutcome> compared(const PlanProblem& problem, const CostModel& cost, Judged winner) {
   PlanOutcome outcome;
-  Baseline baseline{"data parallel", data_parallel(problem), {}, {}};
-  if (Result<Judged> judged = judge_strategy(problem, cost, baseline.words, judging); judged.ok())
+  WEFT_TRY(StrategyChoice replicas, data_parallel(problem));
+  Baseline baseline{"data parallel", replicas.name, {}, {}};
+  if (Result<Judged> judged = judge_strategy(problem, cost, std::move(replicas)); judged.ok())
     baseline.judged = std::move(judged).value();
   else
     baseline.why_not = judged.error().message;
@@ -45,21 +54,20 @@ Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel
     return error("--search {}: a global batch of {} does not divide over {} devices; use a multiple", name_of(search),
                  grouped(problem.global_batch), grouped(problem.devices));
   const SearchClock clock(options.enumerate.budget);
-  PlanRequest request = problem.request;
-  request.strategy = data_parallel(problem);
-  WEFT_TRY(const Plan whole, make_plan(request));
+  WEFT_TRY(StrategyChoice replicas, data_parallel(problem));
+  WEFT_TRY(const Plan whole, make_plan(problem.job, std::move(replicas)));
   SoapRequest asked{.search = search,
                     .budget = options.enumerate.budget,
                     .seed = options.seed,
                     .threads = options.enumerate.threads,
-                    .headroom = options.enumerate.judge.headroom,
-                    .types = number_types(problem.precision, problem.stack),
+                    .headroom = problem.job->words.headroom,
+                    .types = number_types(problem.job->precision, problem.stack()),
                     .on_progress = options.enumerate.progress};
   for (std::int64_t rank = 0; rank < problem.devices; ++rank) asked.devices.push_back(problem.device_at(rank));
-  WEFT_TRY(const SoapOutcome found, search_soap(whole.training, problem.cluster, cost, problem.stack, asked));
+  WEFT_TRY(const SoapOutcome found, search_soap(whole.training(), problem.cluster(), cost, problem.stack(), asked));
   const std::string name = name_of_tree(options, "a decision for every operator", name_of(search));
-  WEFT_TRY(Judged winner, judge_tree(problem, cost, name, found.tree, options.enumerate.judge));
-  PlanOutcome outcome = compared(problem, cost, std::move(winner), options.enumerate.judge);
+  WEFT_TRY(Judged winner, judge_tree(problem, cost, name, found.tree));
+  WEFT_TRY(PlanOutcome outcome, compared(problem, cost, std::move(winner)));
   // Micro-batches in a pipeline may be done before the longest path of a whole batch is, but not with less work.
   outcome.lower_bound_s = seconds_of(alone ? found.bound.value() : found.bound.work);
   outcome.counts = found.counts;
@@ -72,10 +80,9 @@ Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel
 Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
   constexpr Bytes kQuantum{64 << 20};  // of memory: finer ones cost time and change nothing
   if (!problem.layers.simple)
-    return error("--search layerwise: {} has no layers that are alike; use mcmc or auto", problem.request.model);
+    return error("--search layerwise: {} has no layers that are alike; use mcmc or auto", problem.job->words.model);
   const SearchClock clock(options.enumerate.budget);
-  LayerTableRequest request{.plan = problem.request, .devices = static_cast<int>(problem.devices)};
-  request.plan.devices.clear();  // a layer's options choose their own
+  const LayerTableRequest request{problem.job, cost, static_cast<int>(problem.devices)};
   std::map<std::int64_t, LayerTable> tables;
   std::vector<std::int64_t> micro_batches;
   StoppedBy stopped = StoppedBy::Itself;
@@ -92,21 +99,17 @@ Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& c
     micro_batches.push_back(m);
   }
   if (tables.empty()) return error("--search layerwise: {}", why);
-  Bytes capacity = capacity_of(problem.cluster.spec(problem.device_at(0)));
-  for (std::int64_t rank = 1; rank < problem.devices; ++rank)
-    capacity = std::min(capacity, capacity_of(problem.cluster.spec(problem.device_at(rank))));
-  WEFT_TRY(const Bytes limit, layer_memory_limit(request, capacity, options.enumerate.judge.headroom));
+  WEFT_TRY(const Bytes limit, layer_memory_limit(request, problem.memory_budget()));
   const std::optional<SaidPlan> found =
       best_said({static_cast<int>(problem.devices), micro_batches, [&](std::int64_t m) { return &tables.at(m); }, limit,
                  kQuantum, static_cast<std::size_t>(problem.devices)});
   if (!found)
     return error("--search layerwise: nothing fits the {} that a device has for layers; use auto", human(limit));
-  WEFT_TRY(const Model model, load_model(problem.request.model, {.batch = 1, .seq = problem.request.seq}));
+  WEFT_TRY(const Model model, load_model(problem.job->words.model, {.batch = 1, .seq = problem.job->words.seq}));
   WEFT_TRY(const Strategy tree, to_tree(found->pipeline, found->tables.at(found->pipeline.micro_batches), model.graph));
-  WEFT_TRY(Judged winner,
-           judge_tree(problem, cost, name_of_tree(options, "a decision for every layer", name_of(options.search)), tree,
-                      options.enumerate.judge));
-  PlanOutcome outcome = compared(problem, cost, std::move(winner), options.enumerate.judge);
+  const std::string name = name_of_tree(options, "a decision for every layer", name_of(options.search));
+  WEFT_TRY(Judged winner, judge_tree(problem, cost, name, tree));
+  WEFT_TRY(PlanOutcome outcome, compared(problem, cost, std::move(winner)));
   for (const auto& [m, table] : tables) outcome.counts.composed += static_cast<std::int64_t>(table.options.size());
   outcome.counts.considered = outcome.counts.composed;
   outcome.counts.simulated = 1;
@@ -120,8 +123,12 @@ void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
   for (Judged& each : other.best) outcome.best.push_back(std::move(each));
   std::stable_sort(outcome.best.begin(), outcome.best.end(), by_score);
   // Plans that both know, as the first names them.
-  std::set<std::string> seen;
-  std::erase_if(outcome.best, [&](const Judged& each) { return !seen.insert(each.tree).second; });
+  const auto known = [&](std::size_t i) {
+    return std::any_of(outcome.best.begin(), outcome.best.begin() + static_cast<std::ptrdiff_t>(i),
+                       [&](const Judged& before) { return before.tree == outcome.best[i].tree; });
+  };
+  for (std::size_t i = outcome.best.size(); i-- > 1;)
+    if (known(i)) outcome.best.erase(outcome.best.begin() + static_cast<std::ptrdiff_t>(i));
   if (outcome.best.size() > top) outcome.best.resize(top);
   if (other.closest && (!outcome.closest || other.closest->score() < outcome.closest->score()))
     outcome.closest = std::move(other.closest);

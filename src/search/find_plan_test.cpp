@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cost/analytic.h"
+#include "strategy/yaml.h"
 
 namespace weft {
 namespace {
@@ -12,7 +13,7 @@ using testing::HasSubstr;
 
 Result<FoundPlan> found(const PlanRequest& request, const FindOptions& options) {
   WEFT_TRY(const PlanProblem problem, pose(request));
-  return find_plan(problem, AnalyticCost(problem.stack), options);
+  return find_plan(problem, AnalyticCost(problem.stack()), options);
 }
 
 const PlanRequest kSmallGpt{.model = "gpt2-124m:hidden=256,heads=4,vocab=1024,layers=6",
@@ -49,9 +50,9 @@ TEST(FindPlan, LayerWiseIsATreeThatSimulatesAsItWasJudged) {
   ASSERT_NE(tree, plan.outcome.best.end());
   PlanRequest again = kSmallGpt;
   again.strategy = tree->strategy;
-  again.tree = tree->tree;
+  again.tree = to_yaml(tree->tree);
   const Plan made = make_plan(again).value();
-  EXPECT_EQ(forecast(made, AnalyticCost(made.stack)).value().step, tree->forecast.step);
+  EXPECT_EQ(forecast(made, AnalyticCost(made.stack())).value().step, tree->forecast.step);
 }
 
 TEST(FindPlan, WhatASearchCannotDoIsTold) {

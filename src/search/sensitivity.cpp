@@ -44,12 +44,14 @@ Result<std::vector<Sensitivity>> sensitivities(const PlanProblem& problem, const
   };
   const TwiceTheBandwidth faster(cost);
   WEFT_TRY_OK(add("bandwidth × 2", enumerate(problem, faster, few)));
-  EnumerateOptions roomy = few;
-  roomy.judge.headroom = 1 - 2 * (1 - few.judge.headroom);  // below 0: more than there is
-  WEFT_TRY_OK(add("memory × 2", enumerate(problem, cost, roomy)));
-  PlanRequest larger = problem.request;
-  larger.global_batch = 2 * problem.global_batch;
-  WEFT_TRY(const PlanProblem twice, pose(larger));
+  TrainingJob roomier = *problem.job;
+  roomier.words.headroom = 1 - 2 * (1 - roomier.words.headroom);  // below 0: more than there is
+  PlanProblem roomy = problem;
+  roomy.job = std::make_shared<const TrainingJob>(std::move(roomier));
+  WEFT_TRY_OK(add("memory × 2", enumerate(roomy, cost, few)));
+  TrainingJob larger = *problem.job;
+  larger.words.global_batch = 2 * problem.global_batch;
+  WEFT_TRY(const PlanProblem twice, pose(std::move(larger)));
   WEFT_TRY_OK(add("batch × 2", enumerate(twice, cost, few)));
   return found;
 }

@@ -1,5 +1,5 @@
-// Who acts next: one entry per actor, ordered by (time, actor). A 4-ary heap with each actor's place in it, so that an
-// entry can be moved. No allocation after `reset`.
+// The event queue: one entry per actor, ordered by (time, actor). A 4-ary heap with each actor's place in it, so that
+// an entry can be moved. No allocation after `reset`.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@ class Agenda {
     return actor;
   }
 
-  // When the actor acts; `absent` if it is not on the agenda.
+  // The time of the actor's next event; `absent` if it has none.
   Picoseconds time_of(std::uint32_t actor, Picoseconds absent) const {
     return place_[actor] == kAbsent ? absent : heap_[place_[actor]].time;
   }
 
-  // Puts the actor at `time`, wherever it was before.
+  // Sets the time of the actor's next event, in place of an earlier one.
   void set(std::uint32_t actor, Picoseconds time) {
     const std::uint32_t place = place_[actor];
     if (place == kAbsent) {

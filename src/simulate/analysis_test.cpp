@@ -11,8 +11,8 @@ namespace {
 using testing::Maker;
 using testing::RandomWorkload;
 
-// a computes 10 and comes to the meeting; b is there at 25. Transfer of 100 bytes from 25 to 125 with b's host issuing
-// its first task for 5, then 20 of computation.
+// a computes 10 and arrives at the meeting; b arrives at 25: its host takes 5 to issue its first task, which computes
+// 20. The transfer of 100 bytes runs from 25 to 125.
 struct Example {
   Maker maker;
   AgentId a = maker.agent(), b = maker.agent();

@@ -64,7 +64,7 @@ BlockRef BlockPool::make() {
   }
   Block* const block = free_.back();
   free_.pop_back();
-  block->home = this;
+  block->pool = this;
   block->count = 0;
   block->stamp = 0;
   block->hop = {};

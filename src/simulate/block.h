@@ -1,6 +1,5 @@
-// A part of a script that changes: a few steps at places with room between them. Blocks are never changed once others
-// see them: an edit changes a copy, so agents that do the same have them in common, and taking an edit back puts the
-// old ones where they were.
+// A part of an editable script: a few steps at places with gaps between them, for insertions. Blocks are immutable once
+// shared: an edit changes a copy, so equal agents share blocks, and undoing an edit restores the old ones.
 #pragma once
 
 #include <array>
@@ -16,31 +15,31 @@ namespace weft::engine {
 class BlockPool;
 
 struct Block {
-  static constexpr std::uint32_t kPlaces = 1024;  // of a script, that a block covers
-  static constexpr std::uint32_t kRoom = 48;      // for so many steps
-  static constexpr std::uint32_t kAtFirst = 8;    // so many are there at first, evenly spread
+  static constexpr std::uint32_t kPlaces = 1024;     // places of a script that a block covers
+  static constexpr std::uint32_t kCapacity = 48;     // most steps of a block
+  static constexpr std::uint32_t kInitialSteps = 8;  // initial steps of a block, at even distances
 
   static std::uint32_t place_of(std::uint32_t step) {
-    return step / kAtFirst * kPlaces + (2 * (step % kAtFirst) + 1) * (kPlaces / kAtFirst / 2);
+    return step / kInitialSteps * kPlaces + (2 * (step % kInitialSteps) + 1) * (kPlaces / kInitialSteps / 2);
   }
 
-  BlockPool* home = nullptr;
+  BlockPool* pool = nullptr;
   std::uint32_t users = 0;
-  std::uint32_t count = 0;  // of steps, in order
-  std::uint64_t stamp = 0;  // who made it
+  std::uint32_t count = 0;  // number of steps, in order
+  std::uint64_t stamp = 0;  // the edit that made it
   Hop hop;
-  std::array<std::uint16_t, kRoom> places;
-  std::array<TaskId, kRoom> tasks;
-  std::array<Step, kRoom> steps;
-  std::array<StepWait, 16> few;  // waits of the steps, if they are no more than that
-  std::vector<StepWait> many;    // else
+  std::array<std::uint16_t, kCapacity> places;
+  std::array<TaskId, kCapacity> tasks;
+  std::array<Step, kCapacity> steps;
+  std::array<StepWait, 16> few;  // waits of the steps if they fit
+  std::vector<StepWait> many;    // waits of the steps otherwise
   std::uint32_t wait_count = 0;
 
-  // Which step stands at a place of the script; `count`: none does.
+  // The index of the step at a place of the script; `count` if there is none.
   std::uint32_t at(std::uint32_t position) const {
     const std::uint32_t place = position % kPlaces;
     if (count == 0) return 0;
-    std::uint32_t i = std::min(place / (kPlaces / kAtFirst), count - 1);  // where it was at first
+    std::uint32_t i = std::min(place / (kPlaces / kInitialSteps), count - 1);  // its initial index
     if (places[i] < place) {
       while (++i < count && places[i] < place) {
       }
@@ -51,13 +50,13 @@ struct Block {
   }
   const StepWait* waits() const { return many.empty() ? few.data() : many.data(); }
   std::span<const StepWait> waits_of(const Step& step) const { return {waits() + step.first_wait, step.wait_count}; }
-  // Which step that stands there now; it has no waits yet. There is room for it.
+  // Inserts a step without waits and returns its index. The block must not be full.
   std::uint32_t insert(std::uint32_t position, const Step& step, TaskId task);
   void erase(std::uint32_t step);
   void set_waits(std::uint32_t step, std::span<const StepWait> list);
-  // For a block at this index of a script.
+  // Computes the hop of the block at this index of a script.
   void make_hop(std::uint32_t index);
-  // The same steps.
+  // Equality of steps.
   bool operator==(const Block& other) const;
 };
 
@@ -83,7 +82,7 @@ class BlockRef {
   Block* block_ = nullptr;
 };
 
-// Outlives all references to its blocks.
+// Allocates blocks; must outlive all references to them.
 class BlockPool {
  public:
   BlockPool() = default;
@@ -103,10 +102,11 @@ class BlockPool {
 };
 
 inline BlockRef::~BlockRef() {
-  if (block_ != nullptr && --block_->users == 0) block_->home->take(block_);
+  if (block_ != nullptr && --block_->users == 0) block_->pool->take(block_);
 }
 
-// The hop over the steps of the first stream, of `count` in order. Step i is at `position(i)`, waits for `waits(i)`.
+// The hop over the steps of the first stream among `count` steps in order. Step i is at `position(i)` and waits for
+// `waits(i)`.
 template <class PositionOf, class StepOf, class WaitsOf>
 Hop make_hop(std::uint32_t count, const PositionOf& position, const StepOf& step_of, const WaitsOf& waits_of) {
   Hop hop;

@@ -11,9 +11,9 @@ namespace weft {
 struct Breakdown {
   Picoseconds compute = 0;                               // a computation is under way
   std::array<Picoseconds, kMaxStreams> communication{};  // else a communication is, on this stream (the lowest of them)
-  Picoseconds waiting = 0;     // else a task waits in a meeting for others: a pipeline's bubble, a straggler
-  Picoseconds host_bound = 0;  // else the agent has tasks to come: the host has not issued them
-  Picoseconds done = 0;        // else it has none
+  Picoseconds waiting = 0;     // else a task waits for other parties of its meeting: a pipeline bubble, a straggler
+  Picoseconds host_bound = 0;  // else tasks remain that the host has not issued
+  Picoseconds done = 0;        // else no tasks remain
 
   Picoseconds total() const;
   bool operator==(const Breakdown&) const = default;
@@ -22,7 +22,7 @@ struct Breakdown {
 // Cost: sorts the agent's executed tasks.
 Breakdown break_down(const Recorded& recorded, AgentId agent);
 
-// The share of its capacity that each link carries over the makespan.
+// Carried bytes over capacity × makespan, for each link.
 IdVec<FlowLinkId, double> link_utilisation(const Workload& workload, const Run& run);
 
 }  // namespace weft

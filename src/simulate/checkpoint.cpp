@@ -29,7 +29,7 @@ AgentScript Machine::exchange_script(Index agent, AgentScript script) {
   return std::exchange(scripts_[agent], std::move(script));
 }
 
-// Every communication under way, once.
+// Visits every active communication once.
 template <class Visit>
 void Machine::each_flow(const Visit& visit) const {
   for (Index agent = 0; agent < agents_.size(); ++agent)
@@ -81,7 +81,7 @@ void Machine::restore_times(const Checkpoint& checkpoint, Picoseconds shift) {
   rows_.assign(streams_.size(), {});
   flows_.assign(flows, {});
   is_slowed_.assign(flows, 0);
-  come_.assign(workload_.meetings.size(), 0);
+  arrived_.assign(workload_.meetings.size(), 0);
   done_.resize(workload_.works.size());
   agenda_.reset(flows + agents_.size());
   for (Index agent = 0; agent < agents_.size(); ++agent) {
@@ -98,24 +98,24 @@ void Machine::restore_times(const Checkpoint& checkpoint, Picoseconds shift) {
   }
 }
 
-void Machine::put(Index agent, const Stand& stand) {
+void Machine::put(Index agent, const Progress& progress) {
   AgentState& state = agents_[agent];
   const AgentScript& script = scripts_[agent];
-  state.cursor = stand.cursor;
+  state.cursor = progress.cursor;
   const unsigned occupied = static_cast<unsigned>(state.computing | state.meeting | state.communicating);
   state.idle = state.held = 0;
   for (Index i = 0; i < streams_of(agent); ++i) {
     const Index stream = layout_.first_stream[agent] + i;
     StreamState& s = streams_[stream];
-    s.head = stand.heads[i];
-    s.done = stand.done[i];
+    s.head = progress.heads[i];
+    s.done = progress.done[i];
     s.waits = false;
     holds_[stream].streams = 0;
     steps_[stream] = nullptr;
     if (s.head.play == script.plays()) continue;
     steps_[stream] = &script.step(s.head);
     if ((occupied >> i & 1) == 0) state.idle = static_cast<StreamMask>(state.idle | 1u << i);
-    if ((state.meeting >> i & 1) != 0) come_[steps_[stream]->subject] += alike_[agent];
+    if ((state.meeting >> i & 1) != 0) arrived_[steps_[stream]->subject] += acts_for_[agent];
   }
 }
 
@@ -177,10 +177,10 @@ bool Machine::equals(const Checkpoint& checkpoint, Picoseconds shift) {
   return equal_flows(checkpoint, shift);
 }
 
-bool Machine::stands(Index agent, const Stand& stand) const {
-  if (!host_is_free(agent) && agents_[agent].cursor != stand.cursor) return false;
+bool Machine::is_at(Index agent, const Progress& progress) const {
+  if (!host_is_free(agent) && agents_[agent].cursor != progress.cursor) return false;
   for (Index i = 0; i < streams_of(agent); ++i)
-    if (streams_[layout_.first_stream[agent] + i].head != stand.heads[i]) return false;
+    if (streams_[layout_.first_stream[agent] + i].head != progress.heads[i]) return false;
   return true;
 }
 
@@ -188,7 +188,7 @@ bool Machine::equal_flows(const Checkpoint& checkpoint, Picoseconds shift) const
   std::size_t count = 0;
   each_flow([&](Index) { ++count; });
   if (count != checkpoint.flows.size()) return false;
-  std::int64_t arrival = -1;  // queues are joined in the same order
+  std::int64_t arrival = -1;  // the order of joining the queues is compared, not the numbers
   for (const auto& [flow, saved] : checkpoint.flows) {
     if (flow >= flows_.size()) return false;
     const FlowState& state = flows_[flow];

@@ -22,7 +22,7 @@ class Walk {
   }
 
  private:
-  // Lays down the stretch of the task, and of the host if it was the last to let it start; gives the task before.
+  // Adds the stretch of the task, and that of the host if its issue came last; returns the preceding task.
   std::optional<ExecutedTask> before(ExecutedTask task) {
     const Picoseconds start = recorded_.work_start(task), end = recorded_.times(task).end;
     const Work* work = recorded_.work(task);
@@ -60,13 +60,13 @@ class Walk {
     return std::nullopt;
   }
 
-  // Follows the host back from the issue of the task to what held it up; gives the task that did.
+  // Follows the host back from the issue of the task; returns the task that delayed it.
   std::optional<ExecutedTask> before_issue(ExecutedTask task) {
     for (;;) {
       const Picoseconds issued = recorded_.times(task).issued, begun = issued - recorded_.step(task).host;
       lay({Spent::Host, begun == 0 ? Waited::Nothing : Waited::Host, task, begun, issued});
       if (begun == 0) return std::nullopt;
-      // The issue before is the usual reason; else something earlier in the order of issue ended or began just then.
+      // Usually the previous issue; else a task earlier in issue order that ended or began at that time.
       const auto previous = previous_issued(task);
       WEFT_CHECK(previous.has_value(), "agent {}: the host waits for nothing", task.agent.index());
       if (recorded_.times(*previous).issued == begun) {
@@ -79,7 +79,7 @@ class Walk {
         Waited reason = Waited::Nothing;
         const auto cause = what_let_start(*other, reason);
         if (reason != Waited::Host) return cause;
-        task = *other;  // was issued at that very time
+        task = *other;  // was issued at the same time
         break;
       }
       WEFT_CHECK(recorded_.times(task).issued == begun, "agent {}: the host waits for no reason", task.agent.index());

@@ -1,4 +1,4 @@
-// Why a recorded run takes as long as it does: from the end back to 0, what each start waited for.
+// The critical path of a recorded run: from the end back to 0, what each start waited for.
 #pragma once
 
 #include <vector>
@@ -10,18 +10,18 @@ namespace weft {
 enum class Spent : std::uint8_t {
   Compute,        // a computation, as long as it takes alone
   Communication,  // a communication, as long as it takes alone
-  Sharing,        // what either takes longer: links shared or held by others, interference
+  Sharing,        // the excess over that: links shared or held by others, interference
   Host,           // the host issues the task
 };
 
-// Why a stretch begins where it does: which of its needs was met last.
+// What a stretch waited for last before it began.
 enum class Waited : std::uint8_t {
-  Nothing,  // it begins at 0
-  Work,     // goes on with the same task: its sharing after what it takes alone
-  Stream,   // for the task before on its stream
-  After,    // for a task it comes after
-  Party,    // in a meeting, for the last to come
-  Host,     // to be issued; of the host: for its last issue, for a task it waits for, or for room to run ahead
+  Nothing,  // nothing: it begins at 0
+  Work,     // the same task: Sharing follows the time that it takes alone
+  Stream,   // the previous task of its stream
+  After,    // a task in its `after`
+  Party,    // the last party of its meeting
+  Host,     // its issue; a host stretch: the previous issue, a task, or the run-ahead limit
 };
 
 struct Stretch {
@@ -33,8 +33,8 @@ struct Stretch {
   bool operator==(const Stretch&) const = default;
 };
 
-// In order of time, without gaps, from 0 to the makespan. Of several reasons at one time the first is taken of: stream,
-// after, host. Cost: the path and the tasks near it.
+// In order of time, without gaps, from 0 to the makespan. If several waits end at the same time, the first of stream,
+// after, host is reported. Cost: the path and the tasks near it.
 std::vector<Stretch> critical_path(const Recorded& recorded);
 
 }  // namespace weft

@@ -7,8 +7,8 @@ namespace weft {
 using namespace engine;
 
 void Simulator::State::build() {
-  machine =
-      std::make_unique<Machine>(workload, SimulateOptions{.network = options.network}, Room{options.streams, &pool});
+  machine = std::make_unique<Machine>(workload, SimulateOptions{.network = options.network},
+                                      EditSupport{options.streams, &pool});
   index.clear();
   named = true;
   for (const AgentId agent : workload.agents.ids()) {
@@ -27,7 +27,7 @@ std::int64_t Simulator::State::executed() const {
 }
 
 bool Simulator::State::play_all(std::optional<Picoseconds> bound) {
-  machine->let_act(twins.leaders());
+  machine->set_leaders(twins.leaders());
   machine->reset();
   tasks = executed();
   entries = {{std::make_shared<const Checkpoint>(machine->save()), 0}};

@@ -1,17 +1,17 @@
-// Delta simulation: a workload that changes a little at a time, and its run.
+// Delta simulation: a workload under small edits, and its run.
 //
-// The simulator keeps checkpoints of the run. An edit restores the last one at which no stream (and no host, where it
-// takes time) has come to an edited task, plays on from there, and stops when the state equals that of the old run
-// at one of its checkpoints, some constant time earlier or later: from there to the next edited task both runs are the
-// same. The result is that of a full run, bit for bit: time is an integer, so a run moved in time is the same run.
+// The simulator keeps checkpoints of the run. An edit restores the last one at which no stream (and no host that takes
+// time) has reached an edited task, replays from there, and stops when the state equals that of the old run at one of
+// its checkpoints, shifted by a constant time: from there to the next edited task both runs are the same. The result is
+// that of a full run, bit for bit: time is an integer, so a shifted run is the same run.
 //
-// `undo` puts back what was there: it costs what the edit changed. So do most edits of a search end; a replay therefore
-// takes no checkpoints, and what is missing is made up for by the next edit, which plays that part of the run again.
+// `undo` restores what the edit replaced, at the cost of the changes. Most edits of a search are undone, so a replay
+// takes no checkpoints; the next edit replays the parts of the run without checkpoints to take them.
 //
-// Agents that are the same are edited and played as one, as long as edits leave them the same (twins.h).
+// Identical agents are edited and simulated as one, as long as edits keep them identical (twins.h).
 //
 // Not here: times of single tasks; `simulate(simulator.workload())` has them. Cost of `apply`: the tasks replayed, the
-// bodies of the agents that are edited, and per checkpoint looked at the streams of those agents.
+// bodies of the edited agents, and the streams of those agents for every checkpoint compared.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@
 
 namespace weft {
 
-// Takes `removed` tasks out of a body at `position` and puts others there.
+// Replaces `removed` tasks of a body at `position` by others.
 struct Splice {
   BodyId body;
   std::uint32_t position = 0;
@@ -38,12 +38,12 @@ struct Splice {
 struct AgentEdit {
   AgentId agent;
   std::vector<Task> added = {};      // get the next TaskIds
-  std::vector<Splice> splices = {};  // one after the other
-  // New contents of tasks that are there. One that stands in a body keeps its stream and guard.
+  std::vector<Splice> splices = {};  // applied in order
+  // New contents of existing tasks. A task that is in a body keeps its stream and guard.
   std::vector<std::pair<TaskId, Task>> changed = {};
 };
 
-// An id that is one past the last adds; a smaller one replaces.
+// An id one past the last adds an entry; a smaller one replaces it.
 struct WorkloadEdit {
   std::vector<std::pair<FlowLinkId, FlowLink>> links = {};
   std::vector<std::pair<WorkId, Work>> works = {};
@@ -53,15 +53,15 @@ struct WorkloadEdit {
 
 struct DeltaOptions {
   Network network = Network::Fair;
-  int checkpoints = 256;  // of a run: more of them restore and stop nearer to an edit, and take memory
-  // Streams of an agent, at least: where an edit is the first to use a stream that is not counted, all is made anew.
+  int checkpoints = 256;  // of a run: more of them shorten replays and take memory
+  // Streams to reserve per agent: an edit that uses one beyond them for the first time rebuilds everything.
   int streams = 1;
 };
 
 struct Outcome {
-  Picoseconds makespan = 0;   // if abandoned: what it is at least
-  bool abandoned = false;     // the bound was passed: the edit is not in force
-  std::int64_t replayed = 0;  // tasks begun to find out; one that acts for several agents counts for all
+  Picoseconds makespan = 0;   // if abandoned, a lower bound
+  bool abandoned = false;     // the bound was exceeded: the edit is not applied
+  std::int64_t replayed = 0;  // tasks simulated for it; a leader's task counts for every agent it acts for
   std::int64_t tasks = 0;     // of the old run
 };
 
@@ -72,21 +72,22 @@ class Simulator {
   Simulator& operator=(Simulator&&) noexcept;
   ~Simulator();
 
-  // Brings agents that another stands for up to date first: not from several threads at once.
+  // Brings the tasks of agents that follow a leader up to date first: not safe from several threads.
   const Workload& workload() const;
   Picoseconds makespan() const;
   // When each agent's last task ends.
   const std::vector<Picoseconds>& ends() const;
 
-  // After an error (an edit that names what does not exist, a deadlock) and when abandoned, all is as it was. It is
-  // abandoned once it is sure to end after `bound`. What is left of the edit has memory to use again, and nothing else.
+  // After an error (an unknown id, a deadlock) or when abandoned, everything is as before. The edit is abandoned as
+  // soon as its run is certain to end after `bound`. `edit` is left valid but unspecified; its allocations can be
+  // reused.
   Result<Outcome> apply(WorkloadEdit&& edit, std::optional<Picoseconds> bound = std::nullopt);
   Result<Outcome> apply(const WorkloadEdit& edit, std::optional<Picoseconds> bound = std::nullopt) {
     return apply(WorkloadEdit(edit), bound);
   }
-  // Takes the last edit back that is in force; all of them can be, one after the other.
+  // Undoes the last applied edit that is not undone yet; can be repeated down to the first.
   void undo();
-  // Edits in force will not be taken back: forgets how.
+  // Makes the applied edits permanent: drops their undo records.
   void commit();
 
  private:

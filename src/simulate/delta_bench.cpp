@@ -1,4 +1,4 @@
-// An operator's tasks exchanged and put back, over and over: delta against a full run of the same workload.
+// An operator's tasks are replaced and restored repeatedly: delta against a full run of the same workload.
 #include <benchmark/benchmark.h>
 
 #include "base/random.h"

@@ -1,4 +1,4 @@
-// Changing the workload of a Simulator, and taking changes back.
+// Applying and undoing edits of a Simulator's workload.
 #include <span>
 
 #include "simulate/delta_state.h"
@@ -36,7 +36,7 @@ Status put(IdVec<Id, Value>& column, std::vector<std::pair<Id, Value>>& values, 
   return Ok{};
 }
 
-// In place of so many tasks of a body.
+// Replaces `removed` tasks of a body.
 void replace(std::vector<TaskId>& body, std::uint32_t position, std::uint32_t removed,
              std::span<const TaskId> inserted) {
   const auto both = static_cast<std::ptrdiff_t>(std::min<std::size_t>(removed, inserted.size()));
@@ -50,7 +50,7 @@ void replace(std::vector<TaskId>& body, std::uint32_t position, std::uint32_t re
 
 }  // namespace
 
-void Simulator::State::come(MeetingId meeting, const Layout::Party& party) {
+void Simulator::State::add_party(MeetingId meeting, const Layout::Party& party) {
   std::vector<Layout::Party>& parties = machine->layout().parties[meeting.index()];
   const auto at = std::lower_bound(parties.begin(), parties.end(), party, [](const auto& a, const auto& b) {
     return std::pair(a.agent, a.stream) < std::pair(b.agent, b.stream);
@@ -62,7 +62,7 @@ void Simulator::State::come(MeetingId meeting, const Layout::Party& party) {
   }
 }
 
-void Simulator::State::leave(MeetingId meeting, const Layout::Party& party) {
+void Simulator::State::remove_party(MeetingId meeting, const Layout::Party& party) {
   std::vector<Layout::Party>& parties = machine->layout().parties[meeting.index()];
   const auto at = std::find_if(parties.begin(), parties.end(), [&](const Layout::Party& each) {
     return each.agent == party.agent && each.stream == party.stream;
@@ -71,7 +71,7 @@ void Simulator::State::leave(MeetingId meeting, const Layout::Party& party) {
   if (--at->tasks == 0) parties.erase(at);
 }
 
-bool Simulator::State::stands_in_a_body(AgentId agent, TaskId task) const {
+bool Simulator::State::is_in_a_body(AgentId agent, TaskId task) const {
   const auto& bodies = workload.agents[agent].bodies;
   return std::any_of(bodies.begin(), bodies.end(),
                      [&](const auto& body) { return std::find(body.begin(), body.end(), task) != body.end(); });
@@ -122,7 +122,7 @@ Status Simulator::State::change_agent(AgentEdit& edit, ScriptPatch*& patch, cons
     if (id.index() >= undo.tasks) return error("task {} does not exist", id.index());
     if (const Status status = check_task(workload, agent, task); !status)
       return status.error().at(fmt::format("task {}", id.index()));
-    const bool standing = patch ? of.positions.stands(id) : stands_in_a_body(edit.agent, id);
+    const bool standing = patch ? of.positions.contains(id) : is_in_a_body(edit.agent, id);
     if (standing && (agent.tasks[id].stream != task.stream || agent.tasks[id].when != task.when))
       return error("task {}: its stream or guard is another now: take it out, and put in a new one", id.index());
     if (standing) note(undo.left, id);
@@ -187,18 +187,18 @@ Status Simulator::State::change(WorkloadEdit& edit, Undo& undo) {
   const bool in_place =
       std::none_of(undo.works.begin(), undo.works.end(), [](const auto& work) { return work.before; }) &&
       std::none_of(undo.links.begin(), undo.links.end(), [](const auto& link) { return link.before; });
-  // Whoever leads comes before those that are the same.
+  // Leaders come before the agents identical to them.
   const auto in_order = [](const AgentEdit& a, const AgentEdit& b) { return a.agent < b.agent; };
   if (!std::is_sorted(edit.agents.begin(), edit.agents.end(), in_order))
     std::stable_sort(edit.agents.begin(), edit.agents.end(), in_order);
   const std::vector<std::uint32_t> same_as = twins.edit(edit.agents, workload.works);
   std::vector<const ScriptPatch*> patch_of(edit.agents.size());
-  IdVec<AgentId, std::uint32_t> done(workload.agents.size(), kNoStep);  // in undo.agents, of those that lead
-  undo.patches.reserve(edit.agents.size());                             // some look at others
-  const auto meet = [&](const Undo::OfAgent& of) {
+  IdVec<AgentId, std::uint32_t> done(workload.agents.size(), kNoStep);  // by leader: index into undo.agents
+  undo.patches.reserve(edit.agents.size());                             // patches point at one another
+  const auto update_parties = [&](const Undo::OfAgent& of) {
     each_party(
-        undo, of, [&](MeetingId meeting, const Party& party) { come(meeting, party); },
-        [&](MeetingId meeting, const Party& party) { leave(meeting, party); });
+        undo, of, [&](MeetingId meeting, const Party& party) { add_party(meeting, party); },
+        [&](MeetingId meeting, const Party& party) { remove_party(meeting, party); });
   };
   for (std::size_t i = 0; i < edit.agents.size(); ++i) {
     AgentEdit& each = edit.agents[i];
@@ -206,12 +206,12 @@ Status Simulator::State::change(WorkloadEdit& edit, Undo& undo) {
     Undo::OfAgent& of_agent = undo.agents.add();
     of_agent.agent = each.agent;
     if (const AgentId leader = twins.leaders()[each.agent]; leader != each.agent) {
-      of_agent.as = done[leader];
-      meet(of_agent);
+      of_agent.same_as = done[leader];
+      update_parties(of_agent);
       continue;
     }
     of_agent.tasks = workload.agents[each.agent].tasks.size();
-    // Where the agent stays as it is but for this, its script is changed where it stands.
+    // If only tasks of the agent change, its script is patched in place.
     ScriptPatch* patch = nullptr;
     const ScriptPatch* first = nullptr;
     const auto is_other_part = [&](std::size_t other) {
@@ -229,9 +229,9 @@ Status Simulator::State::change(WorkloadEdit& edit, Undo& undo) {
         first = nullptr;
     }
     const Status status = change_agent(each, patch, first, of_agent);
-    meet(of_agent);
+    update_parties(of_agent);
     if (patched && patch == nullptr) undo.patches.drop_last();
-    if (patch == nullptr) twins.part(each.agent);
+    if (patch == nullptr) twins.separate(each.agent);
     if (same_as[i] == i) patch_of[i] = patch;
     done[each.agent] = static_cast<std::uint32_t>(undo.agents.size() - 1);
     if (!status) return status.error().at(fmt::format("agent {}", each.agent.index()));
@@ -243,8 +243,8 @@ void Simulator::State::settle(Undo& undo) {
   std::vector<const ScriptPatch*> patch_of(workload.agents.size());
   for (const ScriptPatch& patch : undo.patches) patch_of[patch.agent()] = &patch.first();
   for (Undo::OfAgent& of : undo.agents) {
-    if (of.as == kNoStep || std::exchange(of.settled, true)) continue;
-    const Undo::OfAgent& twin = undo.agents[of.as];
+    if (of.same_as == kNoStep || std::exchange(of.settled, true)) continue;
+    const Undo::OfAgent& twin = undo.agents[of.same_as];
     const Agent& like = workload.agents[twin.agent];
     Agent& agent = workload.agents[of.agent];
     of.tasks = agent.tasks.size();
@@ -286,11 +286,11 @@ void Simulator::State::take_back(Undo undo) {
     Agent& agent = workload.agents[it->agent];
     each_party(
         undo, *it, [](MeetingId, const Party&) {},
-        [&](MeetingId meeting, const Party& party) { come(meeting, party); });
+        [&](MeetingId meeting, const Party& party) { add_party(meeting, party); });
     each_party(
-        undo, *it, [&](MeetingId meeting, const Party& party) { leave(meeting, party); },
+        undo, *it, [&](MeetingId meeting, const Party& party) { remove_party(meeting, party); },
         [](MeetingId, const Party&) {});
-    if (it->as != kNoStep && !it->settled) continue;
+    if (it->same_as != kNoStep && !it->settled) continue;
     for (auto splice = it->splices.rbegin(); splice != it->splices.rend(); ++splice) {
       replace(agent.bodies[splice->body], splice->position, splice->removed, splice->inserted);
     }
@@ -337,25 +337,25 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
            (anything && work_replaced[workload.meetings[MeetingId(step.subject)].work] != 0);
   };
 
-  // Scripts that are changed in their place, with the meetings they come to that are others now; the rest is made anew.
-  std::vector<char> anew(workload.agents.size());
+  // Scripts patched in place also get the changes of their meetings; all others are rebuilt.
+  std::vector<char> rebuilt(workload.agents.size());
   std::vector<Edited> edited;
-  std::vector<std::uint32_t> edited_of(anew.size(), kNoStep);
-  for (const Undo::OfAgent& agent : undo.agents) anew[agent.agent.index()] = agent.as == kNoStep;
+  std::vector<std::uint32_t> edited_of(rebuilt.size(), kNoStep);
+  for (const Undo::OfAgent& agent : undo.agents) rebuilt[agent.agent.index()] = agent.same_as == kNoStep;
   for (const ScriptPatch& patch : undo.patches) {
     const AgentScript& script = machine->script(patch.agent());
     if (static_cast<std::uint32_t>(script.streams()) > machine->streams_of(patch.agent())) return std::nullopt;
-    anew[patch.agent()] = 0;
+    rebuilt[patch.agent()] = 0;
     edited_of[patch.agent()] = static_cast<std::uint32_t>(edited.size());
     edited.push_back({patch.agent(), ScriptDiff(script, patch), {script, index[patch.agent()].positions, &patch}});
   }
   if (anything)
-    for (std::uint32_t agent = 0; agent < anew.size(); ++agent)
+    for (std::uint32_t agent = 0; agent < rebuilt.size(); ++agent)
       for (const Script& script : machine->script(agent).scripts())
         script.each([&](std::uint32_t, const Step& step, TaskId) {
-          if (replaced(step)) anew[agent] = 1;
+          if (replaced(step)) rebuilt[agent] = 1;
         });
-  // A number given to another meeting has nobody who came to it before.
+  // A reused meeting number has no earlier parties.
   IdVec<MeetingId, std::uint32_t> came(meeting_replaced.size());
   for (const Undo::OfAgent& agent : undo.agents) {
     each_party(
@@ -370,7 +370,7 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
   for (const auto& meeting : undo.meetings)
     if (meeting.before.has_value() && is_met_before(meeting.id))
       for (const Layout::Party& party : machine->layout().parties[meeting.id.index()]) {
-        if (anew[party.agent] != 0 || !twins.leads(AgentId(party.agent))) continue;
+        if (rebuilt[party.agent] != 0 || !twins.leads(AgentId(party.agent))) continue;
         const AgentScript& script = machine->script(party.agent);
         if (edited_of[party.agent] == kNoStep) {
           edited_of[party.agent] = static_cast<std::uint32_t>(edited.size());
@@ -386,9 +386,9 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
           }
       }
 
-  undo.scripts.reserve(static_cast<std::size_t>(std::count(anew.begin(), anew.end(), 1)));
-  for (std::uint32_t agent = 0; agent < anew.size(); ++agent) {
-    if (anew[agent] == 0) continue;
+  undo.scripts.reserve(static_cast<std::size_t>(std::count(rebuilt.begin(), rebuilt.end(), 1)));
+  for (std::uint32_t agent = 0; agent < rebuilt.size(); ++agent) {
+    if (rebuilt[agent] == 0) continue;
     const Agent& source = workload.agents[AgentId(agent)];
     const AgentScript& before = machine->script(agent);
     AgentScript script(workload, source, &pool);
@@ -399,10 +399,10 @@ std::optional<std::vector<Edited>> Simulator::State::exchange_scripts(Undo& undo
     for (std::uint32_t play = 0; play < script.plays(); ++play)
       if (script.script_index(play) != before.script_index(play)) return std::nullopt;
     ScriptDiff diff(before, script, replaced);
-    twins.part(AgentId(agent));
+    twins.separate(AgentId(agent));
     undo.scripts.push_back({agent, machine->exchange_script(agent, std::move(script)),
                             std::exchange(index[agent], ScriptIndex(source, std::move(*found)))});
-    // The vector does not grow past what it has reserved: point into it.
+    // The vector was reserved, so pointers into it stay valid.
     const Undo::OfScript& old = undo.scripts.back();
     diff.rebase(old.script);
     edited.push_back({agent, std::move(diff), {old.script, old.index.positions}});

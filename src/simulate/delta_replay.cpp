@@ -1,41 +1,41 @@
-// Finding the run of an edited workload from the run before.
+// Finding the run of an edited workload from the previous run.
 #include "simulate/delta_state.h"
 
 namespace weft {
 
 using namespace engine;
 
-Stand Simulator::State::stand_at(const ScriptView& script, std::uint32_t agent, const Checkpoint& at) const {
-  Stand stand;
+Progress Simulator::State::progress_at(const ScriptView& script, std::uint32_t agent, const Checkpoint& at) const {
+  Progress progress;
   const AgentState& state = at.agents[agent];
   const unsigned occupied = static_cast<unsigned>(state.computing | state.meeting | state.communicating);
   const std::uint32_t first = machine->layout().first_stream[agent];
   for (std::uint32_t i = 0; i < machine->streams_of(agent); ++i) {
     const StreamState& stream = at.streams[first + i];
     const Place done = script.place_of(stream.done);
-    stand.done[i] = done;
-    stand.heads[i] = (occupied >> i & 1) != 0 ? script.place_of(stream.head)
-                     : done == kNowhere       ? script.first_from(0, static_cast<int>(i))
-                                              : script.next_in_stream(done);
+    progress.done[i] = done;
+    progress.heads[i] = (occupied >> i & 1) != 0 ? script.place_of(stream.head)
+                        : done == kNowhere       ? script.first_from(0, static_cast<int>(i))
+                                                 : script.next_in_stream(done);
   }
-  stand.cursor = {script.plays(), 0};
+  progress.cursor = {script.plays(), 0};
   if (!machine->host_is_free(agent)) {
     const Place issued = script.place_of(state.cursor);
-    stand.cursor = issued == kNowhere ? script.issue().first_issued() : script.issue().next_issued(issued);
+    progress.cursor = issued == kNowhere ? script.issue().first_issued() : script.issue().next_issued(issued);
   }
-  return stand;
+  return progress;
 }
 
-Simulator::State::Reach Simulator::State::reach_at(const Edited& edited, const Stand& stand,
+Simulator::State::Reach Simulator::State::reach_at(const Edited& edited, const Progress& progress,
                                                    const Checkpoint& at) const {
   Reach reach;
   const AgentState& state = at.agents[edited.agent];
   const unsigned occupied = static_cast<unsigned>(state.computing | state.meeting | state.communicating);
   for (std::uint32_t i = 0; i < machine->streams_of(edited.agent); ++i)
-    reach.marks[i] = (occupied >> i & 1) != 0    ? mark_of(stand.heads[i])
-                     : stand.done[i] == kNowhere ? kBeginning
-                                                 : mark_of(stand.done[i]);
-  Place issued = stand.cursor;
+    reach.marks[i] = (occupied >> i & 1) != 0       ? mark_of(progress.heads[i])
+                     : progress.done[i] == kNowhere ? kBeginning
+                                                    : mark_of(progress.done[i]);
+  Place issued = progress.cursor;
   reach.marks[kMaxStreams] = edited.before.issue().previous_issued(issued) ? mark_of(issued) : kBeginning;
   return reach;
 }
@@ -48,77 +48,79 @@ bool Simulator::State::edit_between(const Edited& edited, const Reach& from, con
                                   to != nullptr ? to->marks[kMaxStreams] : kEnd);
 }
 
-std::optional<std::vector<Stand>> Simulator::State::stands_at(const std::vector<Edited>& all, const Checkpoint& at,
-                                                              const Meet& since) const {
-  std::vector<Stand> stands;
+std::optional<std::vector<Progress>> Simulator::State::all_progress_at(const std::vector<Edited>& all,
+                                                                       const Checkpoint& at,
+                                                                       const SyncPoint& since) const {
+  std::vector<Progress> all_progress;
   for (std::size_t k = 0; k < all.size(); ++k) {
     const Edited& edited = all[k];
     const AgentScript& script = machine->script(edited.agent);
     const ScriptView after(script, index[edited.agent].positions);
-    const Stand old = stand_at(edited.before, edited.agent, at);
+    const Progress old = progress_at(edited.before, edited.agent, at);
     Reach reach = reach_at(edited, old, at);
     Reach from;
     from.marks.fill(kBeginning);
-    if (since.at != nullptr) from = reach_at(edited, stand_at(edited.before, edited.agent, *since.at), *since.at);
+    if (since.at != nullptr) from = reach_at(edited, progress_at(edited.before, edited.agent, *since.at), *since.at);
     const AgentState& state = at.agents[edited.agent];
     const unsigned occupied = static_cast<unsigned>(state.computing | state.meeting | state.communicating);
-    // A host with a limit is at work on its next step: when that is issued decides what the next begin lets it do.
+    // With a run-ahead limit the host is already working on its next step, so that step counts as reached.
     if (workload.agents[AgentId(edited.agent)].run_ahead > 0)
       reach.marks[kMaxStreams] =
           old.cursor.play == edited.before.plays() ? Mark{old.cursor.play, 0} : mark_of(old.cursor);
-    // A step that waits for its issue alone has been promised a time, which counts on all the host issues until then.
+    // The start time of a step that waits only for its issue depends on all steps issued until then.
     for (std::uint32_t i = 0; i < machine->streams_of(edited.agent); ++i)
       if ((occupied >> i & 1) == 0 && edited.before.can_begin(old, i))
         reach.marks[kMaxStreams] = std::max(reach.marks[kMaxStreams], mark_of(old.heads[i]));
     if (edit_between(edited, from, &reach)) return std::nullopt;
 
-    Stand& stand = stands.emplace_back();
+    Progress& progress = all_progress.emplace_back();
     unsigned fresh = 0;
     for (std::uint32_t i = 0; i < machine->streams_of(edited.agent); ++i) {
-      // Taken out since, so that it ended before the runs met: what ended last in the new run stands for it.
-      stand.done[i] = old.done[i] == kNowhere ? kNowhere : edited.diff.now(old.done[i]);
-      if (old.done[i] != kNowhere && stand.done[i] == kNowhere) stand.done[i] = since.stands[k].done[i];
+      // The last ended step was removed by the edit: use the one that ended last in the new run.
+      progress.done[i] = old.done[i] == kNowhere ? kNowhere : edited.diff.now(old.done[i]);
+      if (old.done[i] != kNowhere && progress.done[i] == kNowhere) progress.done[i] = since.all_progress[k].done[i];
       if ((occupied >> i & 1) != 0) {
-        stand.heads[i] = edited.diff.now(old.heads[i]);
+        progress.heads[i] = edited.diff.now(old.heads[i]);
         continue;
       }
-      stand.heads[i] = stand.done[i] == kNowhere ? script.first_from(0, static_cast<int>(i))
-                                                 : script.next_in_stream(stand.done[i], script.step(stand.done[i]));
+      progress.heads[i] = progress.done[i] == kNowhere
+                              ? script.first_from(0, static_cast<int>(i))
+                              : script.next_in_stream(progress.done[i], script.step(progress.done[i]));
       const bool same = old.heads[i].play == edited.before.plays()
-                            ? stand.heads[i].play == script.plays()
-                            : stand.heads[i] == edited.diff.now(old.heads[i]) &&
+                            ? progress.heads[i].play == script.plays()
+                            : progress.heads[i] == edited.diff.now(old.heads[i]) &&
                                   !edited.diff.is_edited(static_cast<int>(i), old.heads[i]);
       if (!same) fresh |= 1u << i;
     }
-    stand.cursor = {script.plays(), 0};
+    progress.cursor = {script.plays(), 0};
     if (!machine->host_is_free(edited.agent)) {
       Place issued = old.cursor;
       if (!edited.before.issue().previous_issued(issued)) {
-        stand.cursor = script.first_issued();
+        progress.cursor = script.first_issued();
       } else if (const Place now = edited.diff.now(issued); now != kNowhere) {
-        stand.cursor = script.next_issued(now);
+        progress.cursor = script.next_issued(now);
       } else {
-        stand.cursor = since.stands[k].cursor;
+        progress.cursor = since.all_progress[k].cursor;
       }
     }
-    // Nothing is left to do for the agent now, but was: when its last task ended is not known.
-    const bool left = std::any_of(stand.heads.begin(), stand.heads.begin() + machine->streams_of(edited.agent),
+    // The agent has no steps left now, but had some in the old run: the end of its last task is unknown.
+    const bool left = std::any_of(progress.heads.begin(), progress.heads.begin() + machine->streams_of(edited.agent),
                                   [&](Place head) { return head.play != script.plays(); });
     if (!left && !state.finished()) return std::nullopt;
-    // A step that was not there before must still have to wait, or it would have begun.
+    // A new head must still have unsatisfied waits, or it would have begun.
     for (; fresh != 0; fresh &= fresh - 1)
-      if (after.can_begin(stand, static_cast<std::uint32_t>(std::countr_zero(fresh)))) return std::nullopt;
+      if (after.can_begin(progress, static_cast<std::uint32_t>(std::countr_zero(fresh)))) return std::nullopt;
   }
-  return stands;
+  return all_progress;
 }
 
-std::optional<Stand> Simulator::State::stand_to_meet(const Edited& edited, const Checkpoint& at) const {
+std::optional<Progress> Simulator::State::progress_to_sync(const Edited& edited, const Checkpoint& at) const {
   const AgentScript& script = machine->script(edited.agent);
-  const Stand old = stand_at(edited.before, edited.agent, at);
+  const Progress old = progress_at(edited.before, edited.agent, at);
   const AgentState& state = at.agents[edited.agent];
   const unsigned occupied = static_cast<unsigned>(state.computing | state.meeting | state.communicating);
-  Stand stand;
-  // The next of `stream` after `last`, if that is kept; else `next` if nothing came between them.
+  Progress progress;
+  // The step of `stream` after `last` if `last` is kept; else `next` if no step was inserted between them.
   const auto follow = [&](int stream, Place last, Place next, const auto& next_of, Place& result) {
     if (const Place now = edited.diff.now(last); now != kNowhere) {
       result = next_of(now);
@@ -134,37 +136,37 @@ std::optional<Stand> Simulator::State::stand_to_meet(const Edited& edited, const
     const int stream = static_cast<int>(i);
     if ((occupied >> i & 1) != 0) {
       if (edited.diff.is_edited(stream, old.heads[i])) return std::nullopt;
-      stand.heads[i] = edited.diff.now(old.heads[i]);
+      progress.heads[i] = edited.diff.now(old.heads[i]);
     } else if (old.done[i] == kNowhere) {
-      stand.heads[i] = script.first_from(0, stream);
+      progress.heads[i] = script.first_from(0, stream);
     } else if (!follow(
                    stream, old.done[i], old.heads[i],
-                   [&](Place now) { return script.next_in_stream(now, script.step(now)); }, stand.heads[i])) {
+                   [&](Place now) { return script.next_in_stream(now, script.step(now)); }, progress.heads[i])) {
       return std::nullopt;
     }
   }
-  stand.cursor = {script.plays(), 0};
-  if (machine->host_is_free(edited.agent)) return stand;
+  progress.cursor = {script.plays(), 0};
+  if (machine->host_is_free(edited.agent)) return progress;
   Place issued = old.cursor;
   if (!edited.before.issue().previous_issued(issued)) {
-    stand.cursor = script.first_issued();
+    progress.cursor = script.first_issued();
   } else if (!follow(
                  ScriptDiff::kHost, issued, old.cursor, [&](Place now) { return script.next_issued(now); },
-                 stand.cursor)) {
+                 progress.cursor)) {
     return std::nullopt;
   }
-  return stand;
+  return progress;
 }
 
-std::optional<std::vector<Stand>> Simulator::State::stands_to_meet(const std::vector<Edited>& all,
-                                                                   const Checkpoint& at) const {
-  std::vector<Stand> stands;
+std::optional<std::vector<Progress>> Simulator::State::all_progress_to_sync(const std::vector<Edited>& all,
+                                                                            const Checkpoint& at) const {
+  std::vector<Progress> all_progress;
   for (const Edited& edited : all) {
-    const std::optional<Stand> stand = stand_to_meet(edited, at);
-    if (!stand) return std::nullopt;
-    stands.push_back(*stand);
+    const std::optional<Progress> progress = progress_to_sync(edited, at);
+    if (!progress) return std::nullopt;
+    all_progress.push_back(*progress);
   }
-  return stands;
+  return all_progress;
 }
 
 std::optional<Simulator::State::Probe> Simulator::State::make_probe(const std::vector<Edited>& all,
@@ -181,26 +183,26 @@ std::optional<Simulator::State::Probe> Simulator::State::make_probe(const std::v
   const unsigned streams = computes ? state.computing : static_cast<unsigned>(state.meeting | state.communicating);
   const auto i = static_cast<std::uint32_t>(std::countr_zero(streams));
   const Edited* const edited = find(all, agent);
-  const std::optional<Stand> stand =
-      edited != nullptr ? stand_to_meet(*edited, at)
-                        : std::optional(stand_at({machine->script(agent), index[agent].positions}, agent, at));
-  if (!stand) return std::nullopt;
-  return Probe{machine->layout().first_stream[agent] + i, stand->heads[i], computes};
+  const std::optional<Progress> progress =
+      edited != nullptr ? progress_to_sync(*edited, at)
+                        : std::optional(progress_at({machine->script(agent), index[agent].positions}, agent, at));
+  if (!progress) return std::nullopt;
+  return Probe{machine->layout().first_stream[agent] + i, progress->heads[i], computes};
 }
 
 bool Simulator::State::replay(const std::vector<Edited>& all, const std::vector<Entry>& old,
                               std::optional<Picoseconds> bound, std::int64_t& replayed) {
   const std::vector<Picoseconds> old_ends = ends;
-  machine->let_act(twins.leaders());
-  // Who has come to an edit has come to it later too.
-  Meet meet;
+  machine->set_leaders(twins.leaders());
+  // Binary search: an agent that has reached an edit has reached it at all later checkpoints.
+  SyncPoint sync;
   std::size_t low = 0, high = old.size();
-  std::vector<Stand> stands;
+  std::vector<Progress> all_progress;
   while (high - low > 1) {
     const std::size_t middle = (low + high) / 2;
-    if (auto found = stands_at(all, *old[middle].state, meet)) {
+    if (auto found = all_progress_at(all, *old[middle].state, sync)) {
       low = middle;
-      stands = std::move(*found);
+      all_progress = std::move(*found);
     } else {
       high = middle;
     }
@@ -208,7 +210,7 @@ bool Simulator::State::replay(const std::vector<Edited>& all, const std::vector<
   if (low == 0) {
     machine->reset();
   } else {
-    machine->restore(*old[low].state, old[low].shift, stand_of(all, stands, *old[low].state));
+    machine->restore(*old[low].state, old[low].shift, progress_of(all, all_progress, *old[low].state));
   }
   for (std::uint32_t agent = 0; agent < ends.size(); ++agent)
     if (low > 0 && machine->agent(agent).finished()) machine->set_end(agent, old_ends[agent]);
@@ -231,7 +233,7 @@ bool Simulator::State::replay(const std::vector<Edited>& all, const std::vector<
       }
       machine->catch_up(machine->layout().agent_of[probe->stream]);
       const StreamState& stream = machine->stream(probe->stream);
-      if (probe->head < stream.head) {  // past it, and never was there
+      if (probe->head < stream.head) {  // past it without having been at it
         probe.reset();
         ++candidate;
         continue;
@@ -241,10 +243,10 @@ bool Simulator::State::replay(const std::vector<Edited>& all, const std::vector<
           (probe->computes && machine->head_end(probe->stream) != at.streams[probe->stream].end + shift) ||
           !machine->equals(at, shift))
         break;
-      const auto meeting = stands_to_meet(all, at);
-      if (meeting && !machine->stands(stand_of(all, *meeting, at))) break;
+      const auto expected = all_progress_to_sync(all, at);
+      if (expected && !machine->is_at(progress_of(all, *expected, at))) break;
       probe.reset();
-      if (!meeting) {
+      if (!expected) {
         ++candidate;
         continue;
       }
@@ -261,7 +263,7 @@ std::int64_t Simulator::State::fill_gaps() {
   if (std::none_of(entries.begin(), entries.end(), [](const Entry& entry) { return entry.gap; })) return 0;
   const std::vector<Entry> known = std::move(entries);
   const std::int64_t start = machine->tasks();
-  machine->let_act(twins.leaders());
+  machine->set_leaders(twins.leaders());
   entries.clear();
   for (std::size_t i = 0; i < known.size(); ++i) {
     const Checkpoint& from = *known[i].state;
@@ -270,7 +272,7 @@ std::int64_t Simulator::State::fill_gaps() {
     if (i == 0) {
       machine->reset();
     } else {
-      machine->restore(from, known[i].shift, stand_of({}, {}, from));
+      machine->restore(from, known[i].shift, progress_of({}, {}, from));
     }
     const Picoseconds end = i + 1 < known.size() ? known[i + 1].state->now + known[i + 1].shift : kNever;
     std::int64_t saved = machine->tasks();
@@ -287,30 +289,30 @@ std::int64_t Simulator::State::fill_gaps() {
 
 bool Simulator::State::skip(const std::vector<Edited>& all, const std::vector<Entry>& old,
                             const std::vector<Picoseconds>& old_ends, std::size_t& candidate, Picoseconds shift) {
-  Meet meet{old[candidate].state.get(), {}};
+  SyncPoint sync{old[candidate].state.get(), {}};
   bool more = false;
   for (const Edited& edited : all) {
-    Stand& stand = meet.stands.emplace_back();
+    Progress& progress = sync.all_progress.emplace_back();
     const std::uint32_t first = machine->layout().first_stream[edited.agent];
     for (std::uint32_t i = 0; i < machine->streams_of(edited.agent); ++i) {
-      stand.heads[i] = machine->stream(first + i).head;
-      stand.done[i] = machine->stream(first + i).done;
+      progress.heads[i] = machine->stream(first + i).head;
+      progress.done[i] = machine->stream(first + i).done;
     }
-    stand.cursor = machine->agent(edited.agent).cursor;
-    const Stand there = stand_at(edited.before, edited.agent, *meet.at);
-    more |= edit_between(edited, reach_at(edited, there, *meet.at), nullptr);
+    progress.cursor = machine->agent(edited.agent).cursor;
+    const Progress there = progress_at(edited.before, edited.agent, *sync.at);
+    more |= edit_between(edited, reach_at(edited, there, *sync.at), nullptr);
   }
-  // What this checkpoint is moved by from the time it was taken; others may have been moved by something else before.
+  // The shift of this checkpoint relative to its old one; other checkpoints may have other old shifts.
   const Picoseconds further = shift - old[candidate].shift;
   std::size_t last = old.size() - 1;
-  std::vector<Stand> stands;
+  std::vector<Progress> all_progress;
   if (more) {
     std::size_t low = candidate, high = old.size();
     while (high - low > 1) {
       const std::size_t middle = (low + high) / 2;
-      if (auto found = stands_at(all, *old[middle].state, meet)) {
+      if (auto found = all_progress_at(all, *old[middle].state, sync)) {
         low = middle;
-        stands = std::move(*found);
+        all_progress = std::move(*found);
       } else {
         high = middle;
       }
@@ -318,7 +320,7 @@ bool Simulator::State::skip(const std::vector<Edited>& all, const std::vector<En
     last = low;
   }
   for (std::size_t i = candidate; i <= last; ++i)
-    entries.push_back({rename(all, meet, old[i].state), old[i].shift + further, old[i].gap});
+    entries.push_back({rename(all, sync, old[i].state), old[i].shift + further, old[i].gap});
   std::vector<Picoseconds> new_ends = old_ends;
   for (std::uint32_t agent = 0; agent < new_ends.size(); ++agent)
     new_ends[agent] = machine->agent(agent).finished() ? machine->agent(agent).end : new_ends[agent] + further;
@@ -327,7 +329,7 @@ bool Simulator::State::skip(const std::vector<Edited>& all, const std::vector<En
     return true;
   }
   if (last > candidate) {
-    machine->restore(*old[last].state, old[last].shift + further, stand_of(all, stands, *old[last].state));
+    machine->restore(*old[last].state, old[last].shift + further, progress_of(all, all_progress, *old[last].state));
     for (std::uint32_t agent = 0; agent < new_ends.size(); ++agent)
       if (machine->agent(agent).finished()) machine->set_end(agent, new_ends[agent]);
   }
@@ -335,7 +337,7 @@ bool Simulator::State::skip(const std::vector<Edited>& all, const std::vector<En
   return false;
 }
 
-std::shared_ptr<const Checkpoint> Simulator::State::rename(const std::vector<Edited>& all, const Meet& meet,
+std::shared_ptr<const Checkpoint> Simulator::State::rename(const std::vector<Edited>& all, const SyncPoint& sync,
                                                            const std::shared_ptr<const Checkpoint>& state) const {
   std::shared_ptr<Checkpoint> copy;
   const auto mutable_copy = [&]() -> Checkpoint& {
@@ -354,9 +356,10 @@ std::shared_ptr<const Checkpoint> Simulator::State::rename(const std::vector<Edi
     };
     const std::uint32_t first = machine->layout().first_stream[edited.agent];
     for (std::uint32_t i = 0; i < machine->streams_of(edited.agent); ++i)
-      if (is_gone(state->streams[first + i].done)) mutable_copy().streams[first + i].done = key(meet.stands[k].done[i]);
+      if (is_gone(state->streams[first + i].done))
+        mutable_copy().streams[first + i].done = key(sync.all_progress[k].done[i]);
     if (!machine->host_is_free(edited.agent) && is_gone(state->agents[edited.agent].cursor)) {
-      Place issued = meet.stands[k].cursor;
+      Place issued = sync.all_progress[k].cursor;
       mutable_copy().agents[edited.agent].cursor = script.previous_issued(issued) ? key(issued) : kNowhere;
     }
   }

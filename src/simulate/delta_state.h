@@ -1,5 +1,5 @@
-// Inside delta: what a Simulator keeps. `delta_edit.cpp` changes the workload and takes changes back,
-// `delta_replay.cpp` finds the new run from the old one.
+// The state of a Simulator. `delta_edit.cpp` applies and undoes edits of the workload, `delta_replay.cpp` finds the new
+// run from the old one.
 #pragma once
 
 #include <algorithm>
@@ -20,14 +20,14 @@ namespace weft {
 
 namespace engine {
 
-// A checkpoint of the run in force, at another time than it was taken.
+// A checkpoint of the current run, at its time plus `shift`.
 struct Entry {
   std::shared_ptr<const Checkpoint> state;
   Picoseconds shift = 0;
-  bool gap = false;  // of what follows, up to the next one, no checkpoints have been taken yet
+  bool gap = false;  // checkpoints between this one and the next are missing
 };
 
-// An agent's script, as it is or as it was before an edit.
+// An agent's script, now or before an edit.
 class ScriptView {
  public:
   ScriptView(const AgentScript& script, const TaskPositions& positions, const ScriptPatch* patch = nullptr)
@@ -57,24 +57,24 @@ class ScriptView {
     const Step& here = step(place);
     return here.next != kNoStep ? Place{place.play, here.next} : first_from(place.play + 1, here.stream);
   }
-  // Of a place written as (play, task), as in checkpoints.
+  // The place of a (play, task) pair, as which checkpoints store places.
   Place place_of(Place key) const {
     if (key == kNowhere) return kNowhere;
     const std::uint32_t script = script_->script_index(key.play);
     const auto before = patch_ != nullptr ? patch_->position_before(script, TaskId(key.position)) : std::nullopt;
     return {key.play, before ? *before : (*positions_)(script, TaskId(key.position))};
   }
-  // Do all waits of the head of the stream lie behind?
-  bool can_begin(const Stand& stand, std::uint32_t stream) const {
-    const Place head = stand.heads[stream];
+  // Whether all waits of the head of the stream are satisfied.
+  bool can_begin(const Progress& progress, std::uint32_t stream) const {
+    const Place head = progress.heads[stream];
     if (head.play == plays()) return false;
     for (const StepWait& wait : waits_at(head)) {
       Place place;
-      if (script_->find(wait, head.play, place) && !(place < stand.heads[wait.stream])) return false;
+      if (script_->find(wait, head.play, place) && !(place < progress.heads[wait.stream])) return false;
     }
     return true;
   }
-  // The host's order: of scripts that are not patched.
+  // The script as the host issues it; only for scripts that are not patched.
   const AgentScript& issue() const { return *script_; }
 
  private:
@@ -90,23 +90,24 @@ class ScriptView {
 template <class Id, class Value>
 struct Replaced {
   Id id;
-  std::optional<Value> before;  // nothing: it was added
+  std::optional<Value> before;  // none: it was added
 };
 
-// How to take an edit back.
+// The undo record of an edit.
 struct Undo {
   struct OfAgent {
     AgentId agent;
-    // It is as one of those before, the same edit: who it meets is there, and the rest is done when somebody asks.
-    std::uint32_t as = kNoStep;
+    // The index of an identical agent with the same edit: that entry has the lists, and this agent's tasks are changed
+    // only when needed (`settle`).
+    std::uint32_t same_as = kNoStep;
     bool settled = false;
     std::size_t tasks = 0;
-    std::vector<std::pair<TaskId, Task>> changed;  // as they were
-    std::vector<Splice> splices;                   // that take back
+    std::vector<std::pair<TaskId, Task>> changed;  // with their old contents
+    std::vector<Splice> splices;                   // that revert the edit
     std::vector<std::pair<MeetingId, Layout::Party>> came, left;
 
     void clear() {
-      as = kNoStep;
+      same_as = kNoStep;
       settled = false;
       changed.clear();
       splices.clear();
@@ -129,7 +130,7 @@ struct Undo {
   std::vector<Entry> entries;
   std::vector<Picoseconds> ends;
   std::int64_t tasks = 0;
-  // Where everything was made anew: as it was.
+  // If everything was rebuilt: the old objects.
   std::unique_ptr<Machine> machine;
   std::vector<ScriptIndex> index;
   bool named = true;
@@ -149,7 +150,7 @@ struct Undo {
   }
 };
 
-// An agent whose steps are others now.
+// An agent whose steps have changed.
 struct Edited {
   std::uint32_t agent = 0;
   ScriptDiff diff;
@@ -170,7 +171,7 @@ struct Simulator::State {
   using Mark = engine::Mark;
   using Party = engine::Layout::Party;
   using Place = engine::Place;
-  using Stand = engine::Stand;
+  using Progress = engine::Progress;
   using ScriptIndex = engine::ScriptIndex;
   using ScriptPatch = engine::ScriptPatch;
   using ScriptView = engine::ScriptView;
@@ -183,15 +184,15 @@ struct Simulator::State {
   std::unique_ptr<Machine> machine;
   std::vector<ScriptIndex> index;  // per agent
   Twins twins;
-  bool named = true;  // steps have names: else every edit is a full run
+  bool named = true;  // every task is in a body at most once; else every edit is a full run
   std::vector<Entry> entries;
   std::vector<Picoseconds> ends;
   std::int64_t tasks = 0;
   std::vector<Undo> log;
-  Undo spare;  // its memory is for the next edit
+  Undo spare;  // its allocations are reused by the next edit
   std::int64_t commits = 0;
 
-  // ---- the whole run ----
+  // ---- full run ----
 
   void build();
 
@@ -199,46 +200,45 @@ struct Simulator::State {
 
   std::int64_t interval() const { return std::max<std::int64_t>(1, tasks / std::max(1, options.checkpoints)); }
 
-  // Something is still to end, later than the bound.
+  // Whether some task is going to end after the bound.
   bool passes(std::optional<Picoseconds> bound) const {
     return bound && machine->now() > *bound && !machine->finished();
   }
 
-  // Plays from the beginning and takes checkpoints. False: fault, or the bound was passed.
+  // Simulates from the beginning and takes checkpoints. False: a fault, or the bound was exceeded.
   bool play_all(std::optional<Picoseconds> bound);
 
-  // A replay takes no checkpoints, since most edits are taken back: they are taken when another edit needs them. How
-  // many tasks that plays again.
+  // Takes the checkpoints that replays have left out; the number of tasks simulated again.
   std::int64_t fill_gaps();
 
   Picoseconds makespan() const { return ends.empty() ? 0 : *std::max_element(ends.begin(), ends.end()); }
 
   // ---- the workload ----
 
-  // Every time one of the edited agents came to a meeting, or left it.
+  // Visits the meetings that an edited agent joined or left.
   template <class Came, class Left>
   void each_party(const Undo& undo, const Undo::OfAgent& of, const Came& came, const Left& left) const {
-    const Undo::OfAgent& lists = of.as == engine::kNoStep ? of : undo.agents[of.as];
+    const Undo::OfAgent& lists = of.same_as == engine::kNoStep ? of : undo.agents[of.same_as];
     const std::vector<std::uint32_t>& first = machine->layout().first_stream;
     const std::uint32_t agent = of.agent.index(), away = first[agent] - first[lists.agent.index()];
     for (const auto& [meeting, party] : lists.came) came(meeting, Party{agent, party.stream + away, 1});
     for (const auto& [meeting, party] : lists.left) left(meeting, Party{agent, party.stream + away, 1});
   }
-  // One task more, or less, that brings the agent to a meeting.
-  void come(MeetingId meeting, const Party& party);
-  void leave(MeetingId meeting, const Party& party);
-  bool stands_in_a_body(AgentId agent, TaskId task) const;
+  // Adds or removes one task by which the agent takes part in a meeting.
+  void add_party(MeetingId meeting, const Party& party);
+  void remove_party(MeetingId meeting, const Party& party);
+  bool is_in_a_body(AgentId agent, TaskId task) const;
 
   Status check_parties(const Undo& undo) const;
 
-  // `patch`, where given, is kept up with the splices; it is taken back, and nothing, if that cannot be done. `first`,
-  // where given, is that of a twin, which it follows.
+  // `patch`, if given, follows the splices; if that is impossible it is undone and set to null. `first`, if given, is
+  // the patch of a twin, which is copied.
   Status change_agent(AgentEdit& edit, ScriptPatch*& patch, const ScriptPatch* first, Undo::OfAgent& undo);
 
-  // Makes the edit, as far as it is one; what was done is in `undo`, also after an error.
+  // Applies the edit up to the first error; `undo` records what was done, also after an error.
   Status change(WorkloadEdit& edit, Undo& undo);
 
-  // Agents that are as others are changed as those were. Only the last edit in force has such.
+  // Applies the deferred changes of agents identical to edited ones. Only the last applied edit has such.
   void settle(Undo& undo);
   void settle() {
     if (!log.empty()) settle(log.back());
@@ -247,42 +247,42 @@ struct Simulator::State {
   void put_scripts_back(Undo& undo);
   void take_back(Undo undo);
 
-  // Isolated rates are computed again from this work on.
+  // The first work whose isolated rate must be computed again.
   std::uint32_t first_changed(const Undo& undo) const;
 
   // ---- the edit ----
 
-  // Of agents that lead (twins.h), those whose steps change, with their new scripts in place. Nothing: not comparable,
-  // so play everything.
+  // Installs the new scripts of leaders (twins.h) and returns those whose steps change. None if the scripts are not
+  // comparable: then a full run is needed.
   std::optional<std::vector<Edited>> exchange_scripts(Undo& undo);
 
-  // Where an agent stands at a checkpoint of the run of this script.
-  Stand stand_at(const ScriptView& script, std::uint32_t agent, const Checkpoint& at) const;
+  // The progress of an agent at a checkpoint of the run of this script.
+  Progress progress_at(const ScriptView& script, std::uint32_t agent, const Checkpoint& at) const;
 
-  // How far streams and host have come, in marks of the old script.
+  // The progress of streams and host, as marks of the old script.
   struct Reach {
     std::array<Mark, kMaxStreams + 1> marks;
   };
-  Reach reach_at(const Edited& edited, const Stand& stand, const Checkpoint& at) const;
+  Reach reach_at(const Edited& edited, const Progress& progress, const Checkpoint& at) const;
 
   bool edit_between(const Edited& edited, const Reach& from, const Reach* to) const;
 
-  // A point of the old run at which both runs are known to be the same: the beginning, or where they met. `stands` are
-  // the edited agents' there, in the new run.
-  struct Meet {
-    const Checkpoint* at = nullptr;  // nothing: the beginning
-    std::vector<Stand> stands;
+  // A point of the old run at which both runs are known to be in the same state: the beginning, or a checkpoint.
+  // `all_progress` is that of the edited agents in the new run.
+  struct SyncPoint {
+    const Checkpoint* at = nullptr;  // null: the beginning
+    std::vector<Progress> all_progress;
   };
 
-  // Where the edited agents stand in the new run when the old one is at a checkpoint after `since`. Nothing: somebody
-  // has come to an edit by then.
-  std::optional<std::vector<Stand>> stands_at(const std::vector<Edited>& all, const Checkpoint& at,
-                                              const Meet& since) const;
+  // The progress of the edited agents in the new run when the old one is at a checkpoint after `since`. None: one of
+  // them has reached an edit by then.
+  std::optional<std::vector<Progress>> all_progress_at(const std::vector<Edited>& all, const Checkpoint& at,
+                                                       const SyncPoint& since) const;
 
-  // Where an edited agent, or all of them, must stand for the new run to be at a checkpoint of the old one, edits
-  // behind it or before it. Nothing: it cannot be.
-  std::optional<Stand> stand_to_meet(const Edited& edited, const Checkpoint& at) const;
-  std::optional<std::vector<Stand>> stands_to_meet(const std::vector<Edited>& all, const Checkpoint& at) const;
+  // The progress that an edited agent, or all of them, must have for the new run to be in the state of a checkpoint of
+  // the old one. None: impossible.
+  std::optional<Progress> progress_to_sync(const Edited& edited, const Checkpoint& at) const;
+  std::optional<std::vector<Progress>> all_progress_to_sync(const std::vector<Edited>& all, const Checkpoint& at) const;
 
   static const Edited* find(const std::vector<Edited>& all, std::uint32_t agent) {
     const auto it = std::lower_bound(all.begin(), all.end(), agent,
@@ -290,15 +290,16 @@ struct Simulator::State {
     return it != all.end() && it->agent == agent ? &*it : nullptr;
   }
 
-  // For `restore` and `equals`: edited agents where they are said to stand, others where they stood.
-  auto stand_of(const std::vector<Edited>& all, const std::vector<Stand>& stands, const Checkpoint& at) const {
-    return [this, &all, &stands, &at](std::uint32_t agent) {
-      if (const Edited* edited = find(all, agent)) return stands[static_cast<std::size_t>(edited - all.data())];
-      return stand_at({machine->script(agent), index[agent].positions}, agent, at);
+  // For `restore` and `is_at`: the given progress of edited agents, that of the checkpoint for others.
+  auto progress_of(const std::vector<Edited>& all, const std::vector<Progress>& all_progress,
+                   const Checkpoint& at) const {
+    return [this, &all, &all_progress, &at](std::uint32_t agent) {
+      if (const Edited* edited = find(all, agent)) return all_progress[static_cast<std::size_t>(edited - all.data())];
+      return progress_at({machine->script(agent), index[agent].positions}, agent, at);
     };
   }
 
-  // Cheap signs that the new run is not yet, or no longer, at a checkpoint of the old one: one occupied stream.
+  // A cheap test on one occupied stream that the new run is not yet, or no longer, at a checkpoint of the old one.
   struct Probe {
     std::uint32_t stream = 0;
     Place head;
@@ -308,18 +309,18 @@ struct Simulator::State {
 
   // ---- replay ----
 
-  // From the last checkpoint that knows nothing of the edit to the end. False: fault, or the bound was passed.
+  // Simulates from the last checkpoint before the edit to the end. False: a fault, or the bound was exceeded.
   bool replay(const std::vector<Edited>& all, const std::vector<Entry>& old, std::optional<Picoseconds> bound,
               std::int64_t& replayed);
 
-  // The new run is `shift` after the old one's checkpoint `candidate`. Goes on to the last checkpoint before the next
-  // edit, and sets `candidate` past it. True: there is no next edit, and the run is known to its end.
+  // The new run equals the old one's checkpoint `candidate`, shifted by `shift`. Continues at the last checkpoint
+  // before the next edit, and sets `candidate` past it. True: there is no next edit, and the rest of the run is known.
   bool skip(const std::vector<Edited>& all, const std::vector<Entry>& old, const std::vector<Picoseconds>& old_ends,
             std::size_t& candidate, Picoseconds shift);
 
-  // A checkpoint names the last task of a stream that ended, and the last the host issued. Where the edit took that
-  // one out, the new run's takes its place.
-  std::shared_ptr<const Checkpoint> rename(const std::vector<Edited>& all, const Meet& meet,
+  // A checkpoint stores the last ended task of each stream, and the last task the host issued. If the edit removed that
+  // task, it is replaced by the new run's.
+  std::shared_ptr<const Checkpoint> rename(const std::vector<Edited>& all, const SyncPoint& sync,
                                            const std::shared_ptr<const Checkpoint>& state) const;
 
   Result<Outcome> apply(WorkloadEdit& edit, std::optional<Picoseconds> bound);

@@ -55,16 +55,16 @@ RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesWithFreeHosts, (std::uint64_t seed)) 
   play_edits(seed, {.operations = 30, .host = false}, seed % 2 == 0 ? Network::Fair : Network::Fifo);
 }
 
-// Long enough for hops, and for edits to want more room than there is between two steps.
+// Long enough for hops, and for edits to need more places than there are between two steps.
 RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesInLongRows, (std::uint64_t seed)) {
   const RandomOptions options{.agents = 3, .operations = 200, .host = false, .interference = false, .plain = 8};
   play_edits(seed, options, seed % 2 == 0 ? Network::Fair : Network::Fifo);
 }
 
-// Four agents that have the same steps, most of them with the same work, until edits make them different: one or all of
-// them get tasks on two streams that wait for earlier ones, now and then more at one place than there is room for or on
-// a stream that nobody had, lose or move one, and have other work in one that stays. What all get is the same, or the
-// same but for its work, which may be a communication that nobody else takes part in. Works and meetings change too.
+// Four agents with the same steps, most of them with the same work, until edits make them different: one or all of them
+// get tasks on two streams that wait for earlier ones, sometimes more at one place than fit or on an unused stream,
+// lose or move a task, and get other work in a kept one. Edits of all agents are identical, or identical except for the
+// work, which may be a communication of one agent alone. Works and meetings change too.
 RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesWhereAgentsAreAlike, (std::uint64_t seed)) {
   constexpr std::size_t kAgents = 4;
   Rng rng(seed);
@@ -126,7 +126,7 @@ RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesWhereAgentsAreAlike, (std::uint64_t s
       splice.body = BodyId(0);
       if (const Task& stays = agent.tasks[body[changed]]; changes && !stays.meeting.valid()) {
         of_agent.changed.emplace_back(body[changed], stays);
-        // Or that which the first agent has there already.
+        // Or the work that the first agent already has there.
         const auto& firsts = simulator.workload().agents[AgentId(0)].tasks;
         const bool taken = exact && firsts.contains(body[changed]) && firsts[body[changed]].work.valid();
         of_agent.changed.back().second.work = taken ? firsts[body[changed]].work : work;
@@ -138,7 +138,7 @@ RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesWhereAgentsAreAlike, (std::uint64_t s
     before.push_back(simulator.workload());
     const auto outcome = simulator.apply(edit);
     if (!outcome.ok()) RC_FAIL(outcome.error().message);
-    if (rng.below(3) == 0) {  // before anybody asks what came of it
+    if (rng.below(3) == 0) {  // before the workload is read
       simulator.undo();
       expect_like_a_full_run(simulator, before.back(), network);
       before.pop_back();
@@ -152,7 +152,7 @@ RC_GTEST_PROP(Delta, GivesWhatAFullRunGivesWhereAgentsAreAlike, (std::uint64_t s
   }
 }
 
-// Both agents are told to do what the first one does already: nothing changes for it, but for the other.
+// An edit gives both agents what the first one already has: it changes only the other.
 TEST(Delta, AnEditOfTwoThatAreAlikeMayChangeOne) {
   Maker maker;
   const AgentId a = maker.agent(), b = maker.agent();
@@ -173,7 +173,7 @@ TEST(Delta, AnEditOfTwoThatAreAlikeMayChangeOne) {
   EXPECT_EQ(simulator.workload(), maker.workload);
 }
 
-// An edit whose run passes the bound is as if it had not been made.
+// An edit whose run exceeds the bound leaves no trace.
 RC_GTEST_PROP(Delta, AnAbandonedEditLeavesNothing, (std::uint64_t seed)) {
   RandomWorkload random(Rng(seed), {});
   Simulator simulator = Simulator::make(random.workload()).value();
@@ -187,9 +187,9 @@ RC_GTEST_PROP(Delta, AnAbandonedEditLeavesNothing, (std::uint64_t seed)) {
   expect_like_a_full_run(simulator, outcome.abandoned ? before : random.workload(), Network::Fair);
 }
 
-// 100 tasks of 10 ps on each of two agents that meet after every tenth. Task 55 of the first is exchanged for one of 3
-// ps: what comes before is kept, and after the meeting that follows all is as before, only earlier by what the agent
-// gained, which is nothing: the other agent takes as long as ever. So few tasks are replayed.
+// 100 tasks of 10 ps on each of two agents with a meeting after every tenth. Task 55 of the first is replaced by one of
+// 3 ps: everything before it is kept, and from the next meeting on the run is as before, unshifted, as the other agent
+// takes as long as ever. So few tasks are replayed.
 struct Row {
   Maker maker;
   AgentId a = maker.agent(), b = maker.agent();
@@ -221,7 +221,7 @@ TEST(Delta, ReplaysLittleWhereLittleChanges) {
     const Outcome shorter = exchange_55(3);
     EXPECT_EQ(shorter.makespan, 1050);
     EXPECT_LT(shorter.replayed, 50);
-    const Outcome longer = exchange_55(1000);  // moves all that follows by 990, in both agents alike
+    const Outcome longer = exchange_55(1000);  // shifts all later tasks of both agents by 990
     EXPECT_EQ(longer.makespan, 2040);
     EXPECT_LT(longer.replayed, 50);
     simulator.undo();
@@ -250,10 +250,10 @@ TEST(Delta, AFaultyEditIsAnErrorAndLeavesNothing) {
   EXPECT_EQ(fault({.agents = {{row.a, {}, {{BodyId(0), 109, 2, {}}}}}}), "agent 0: body 0: no 2 tasks at 109 of 110");
   EXPECT_EQ(fault({.agents = {{row.a, {}, {{BodyId(0), 0, 0, {TaskId(110)}}}}}}),
             "agent 0: body 0: task 110 does not exist");
-  // One party is taken away.
+  // One party is removed.
   EXPECT_EQ(fault({.agents = {{row.a, {}, {{BodyId(0), 10, 1, {}}}}}}),
             "meeting 0: has 2 parties but 1 agents come to it");
-  // The meetings of one agent change places: a deadlock.
+  // The meetings of one agent are swapped: a deadlock.
   EXPECT_EQ(fault({.agents = {{row.a, {}, {{BodyId(0), 10, 1, {TaskId(21)}}, {BodyId(0), 21, 1, {TaskId(10)}}}}}})
                 .substr(0, 42),
             "deadlock at 100 ps: nothing can go on\n  ag");

@@ -14,7 +14,7 @@ Run Machine::take_result() {
   for (std::size_t agent = 0; agent < agents_.size(); ++agent) {
     const AgentState& state = agents_[agent];
     run.makespan = std::max(run.makespan, state.end);
-    // A last task without duration occupies nothing: the host was waited for until then.
+    // A last task without duration occupies no time: until then the agent waited for the host.
     const Picoseconds tail = std::max<Picoseconds>(0, state.end - state.idle_since);
     run.agents.push_back({.busy = state.busy, .host_bound = state.host_bound + tail, .end = state.end});
     if (options_.record) run.agents[AgentId(agent)].tasks = std::move(times_[agent]);

@@ -1,22 +1,21 @@
-// The event-time engine: plays a workload and says when everything happens.
+// The discrete-event engine: simulates a workload and gives the time of every event.
 //
 //   simulate(workload) → Run, in picoseconds; same workload, same bytes.
 //
-// Rules (workload.h has the words):
+// Rules (terms are defined in workload.h):
 //   host      issues an agent's tasks in order: issued = max(previous issue, when run_ahead allows, end of a
-//   `host_waits`
-//             task) + task.host
-//   start     when issued, the stream's previous task has ended and everything in `after` has; a meeting's task then
-//             occupies its stream and waits until all parties have come
-//   fair      communications share links max-min fairly (fair_shares.h), after their latency; interference counts
-//   fifo      a communication holds its links alone for its isolated time, latency included, in order of arrival; who
-//             arrive together go by their first agents, and of one agent as it issued them. No interference at all
-//             (FlexFlow's assumptions)
-//   ties      what happens at the same time is settled together before time goes on
+//             `host_waits` task) + task.host
+//   start     when the task is issued, the stream's previous task has ended and all of `after` have; a meeting's task
+//             then occupies its stream and waits until all parties have arrived
+//   fair      communications share links max-min fairly (fair_shares.h), after their latency; with interference
+//   fifo      a communication holds its links alone for its isolated time, latency included, in order of arrival;
+//             simultaneous arrivals are ordered by first agent, then by its issue order. No interference (FlexFlow's
+//             assumptions)
+//   ties      all events of one time are processed before time advances
 //
 // Not here: where durations come from (src/cost), what tasks mean, memory.
-// Cost: some tens of nanoseconds per task while an agent only computes; O(log) per event else. Nothing is allocated in
-// the loop.
+// Cost: some tens of nanoseconds per task while an agent only computes, else O(log) per event. The loop does not
+// allocate.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +33,8 @@ struct SimulateOptions {
   bool record = false;  // keep the times of every task: 24 bytes each
 };
 
-// When a task was issued, when it took its stream (a meeting's task may wait there for others), and when it ended.
+// When a task was issued, when it occupied its stream (a meeting's task may wait there for other parties), and when it
+// ended.
 struct TaskTimes {
   Picoseconds issued = 0;
   Picoseconds start = 0;
@@ -44,8 +44,8 @@ struct TaskTimes {
 };
 
 struct AgentRun {
-  Picoseconds busy = 0;               // with a compute task under way
-  Picoseconds host_bound = 0;         // before its end, with nothing on any stream: the host has not issued enough
+  Picoseconds busy = 0;               // time with a running compute task
+  Picoseconds host_bound = 0;         // time before `end` with all streams empty: waiting for the host
   Picoseconds end = 0;                // of its last task
   std::vector<TaskTimes> tasks = {};  // of every executed task, in issue order; if recorded
 
@@ -62,7 +62,7 @@ struct Run {
   bool operator==(const Run&) const = default;
 };
 
-// An error says what is wrong with the workload, or who waits for whom where nothing can go on.
+// The error names the fault of the workload or, in a deadlock, what each agent waits for.
 Result<Run> simulate(const Workload& workload, const SimulateOptions& options = {});
 
 }  // namespace weft

@@ -40,7 +40,7 @@ Workload data_parallel(int agents, bool interference) {
   return std::move(maker.workload);
 }
 
-// 1F1B: bodies of 300 tasks, of which every tenth is a collective of the agent's own (it stands for a tensor-parallel
+// 1F1B: bodies of 300 tasks, of which every tenth is a collective of the agent alone (it represents a tensor-parallel
 // group) on stream 1, and sends to the neighbours.
 Workload pipeline(int stages, int micro_batches) {
   Maker maker;

@@ -91,7 +91,7 @@ TEST(Engine, AfterMeansTheSameMicroBatch) {
   EXPECT_EQ(spans(play(maker), a), (Spans{{0, 10}, {10, 20}, {20, 30}, {10, 14}, {20, 24}, {30, 34}}));
 }
 
-// The same body twice for micro-batch 0: the wait is for the last time before, not for one still to come.
+// The same body twice for micro-batch 0: the wait is for the last earlier play, not for a later one.
 TEST(Engine, AfterMeansTheLastTimeBefore) {
   Maker maker;
   const AgentId a = maker.agent();
@@ -101,7 +101,7 @@ TEST(Engine, AfterMeansTheLastTimeBefore) {
   EXPECT_EQ(spans(play(maker), a), (Spans{{0, 10}, {10, 14}, {10, 20}, {20, 24}}));
 }
 
-// Of 3 micro-batches the first is played with g, the last with h; what a guard skips counts as complete.
+// Of 3 micro-batches the first runs g, the last runs h; a task skipped by its guard counts as complete.
 TEST(Engine, GuardsChooseMicroBatches) {
   Maker maker;
   maker.workload.micro_batches = 3;
@@ -110,7 +110,7 @@ TEST(Engine, GuardsChooseMicroBatches) {
   maker.task(a, maker.compute(2), 1, {g});
   maker.task(a, Task{.work = maker.compute(7), .stream = 2, .when = PlayedFor::LastMicroBatch});
   maker.workload.agents[a].plays = {{BodyId(0), 0}, {BodyId(0), 1}, {BodyId(0), 2}};
-  // g, then task 1 three times on stream 1; the last micro-batch's third task is free to go at 0.
+  // g, then task 1 three times on stream 1; the last micro-batch's third task can start at 0.
   EXPECT_EQ(spans(play(maker), a), (Spans{{0, 5}, {5, 7}, {7, 9}, {9, 11}, {0, 7}}));
 }
 
@@ -125,8 +125,8 @@ TEST(Host, IssuesOneTaskAfterTheOther) {
   EXPECT_EQ(run.agents[a].busy, 23);
 }
 
-// At most 2 tasks issued and not begun. The first begins at 1; 2 and 3 are issued at 2 and 3; the fourth may be started
-// on when the second begins, at 11, the fifth when the third does, at 21.
+// At most 2 tasks issued and not begun. The first begins at 1; 2 and 3 are issued at 2 and 3; the host starts to issue
+// the fourth when the second begins, at 11, and the fifth when the third does, at 21.
 TEST(Host, RunsAheadOnlySoFar) {
   Maker maker;
   const AgentId a = maker.agent();
@@ -148,8 +148,8 @@ TEST(Host, WaitsForATask) {
   EXPECT_EQ(run.makespan, 23);
 }
 
-// b comes at 5, a at 2: the transfer of 100 bytes starts at 5. a's stream is occupied from 2, so what a has after it on
-// the same stream waits, and its compute stream does not.
+// b arrives at 5, a at 2: the transfer of 100 bytes starts at 5. a's stream is occupied from 2, so a's next task on the
+// same stream waits, and its compute stream does not.
 TEST(Meeting, StartsWhenAllHaveComeAndEndsForAll) {
   Maker maker;
   const AgentId a = maker.agent(), b = maker.agent();
@@ -195,7 +195,7 @@ TEST(Fair, TwoShareALink) {
   EXPECT_EQ(run.carried[link], 400);
 }
 
-// The latency of B is no use of the link: A has it alone for 50 ps.
+// B does not use the link during its latency: A has it alone for 50 ps.
 TEST(Fair, LatencyUsesNoLink) {
   Maker maker;
   const FlowLinkId link = maker.link();
@@ -267,7 +267,7 @@ TEST(Fair, ASlowCollectiveNeverSpeedsUpBySharing) {
   EXPECT_EQ(alone, isolated_time(maker.workload.works[work], maker.workload.links));
 }
 
-// Two nodes, each with two transfers through its own NIC: what holds on the first holds on the second.
+// Two nodes, each with two transfers through its own NIC: both nodes have the same times.
 TEST(Fair, EqualNodesGetEqualShares) {
   Maker maker;
   for (int node = 0; node < 2; ++node) {
@@ -299,8 +299,8 @@ TEST(Fifo, ServesInOrderOfArrival) {
   EXPECT_EQ(run.agents[c].end, 135);
 }
 
-// All arrive at 0: those of the first agent first, and of one agent in the order it issues them, whatever their ids:
-// a's transfer (100), b's (10), the meeting (100), c's (10).
+// All arrive at 0: those of the first agent go first, those of one agent in issue order, whatever their ids: a's
+// transfer (100), b's (10), the meeting (100), c's (10).
 TEST(Fifo, TiesGoByAgentAndIssue) {
   Maker maker;
   const FlowLinkId link = maker.link();
@@ -347,8 +347,8 @@ TEST(Interference, SharesMemoryBandwidth) {
   EXPECT_EQ(spans(play(maker), a), (Spans{{0, 127}, {0, 80}}));
 }
 
-// One full wave of blocks beside a transfer that holds a quarter of the units: a third of the blocks begin a second
-// wave, and the whole goes at 1/2. Half a wave still fits.
+// One full wave of blocks concurrent with a transfer that holds a quarter of the units: a third of the blocks begin a
+// second wave, and the speed is 1/2. Half a wave still fits.
 TEST(Interference, BlocksThatNoLongerFitBeginAnotherWave) {
   const auto end = [](std::int32_t waves) {
     Maker maker;
@@ -361,8 +361,8 @@ TEST(Interference, BlocksThatNoLongerFitBeginAnotherWave) {
   EXPECT_EQ(end(128), (Spans{{0, 100}})[0]);
 }
 
-// The meeting of a (busy with memory) and b (idle) goes at a's speed, 1/2, until a's computation ends; a's computation
-// is not slowed, for the weight says so. 100 ps at 1/2, then the other 50 bytes at full rate.
+// The meeting of a (memory-bound) and b (idle) runs at a's speed, 1/2, until a's computation ends; a's computation is
+// not slowed, as memory_weight is 0. 100 ps at 1/2, then the other 50 bytes at full rate.
 TEST(Interference, AMeetingGoesByItsSlowestParty) {
   Maker maker;
   maker.workload.interference = {{.memory_weight = 0}};

@@ -70,7 +70,7 @@ void FairShares::remove(std::uint32_t flow) {
     link.flows.pop_back();
     shared |= !link.flows.empty();
   }
-  // Nobody to gain from it: nothing to settle.
+  // No other flow is affected: no solve is needed.
   if (f.rate == 0) {
     std::erase(fresh_, flow);
   } else if (shared) {
@@ -83,8 +83,8 @@ void FairShares::set_cap(std::uint32_t flow, std::int64_t cap) {
   Flow& f = flows_[flow];
   if (f.cap == cap) return;
   f.cap = cap;
-  if (f.rate == 0) return;  // fresh: will be settled anyway
-  touch(flow, f.rate);      // as if it went and came again
+  if (f.rate == 0) return;  // new: it will be solved anyway
+  touch(flow, f.rate);      // as if removed and added again
   f.rate = 0;
   fresh_.push_back(flow);
 }
@@ -185,7 +185,7 @@ void FairShares::fill() {
   };
 
   for (;;) {
-    // Levels only rise, so a stale one on the heap is a lower bound: bring the top up to date until it stands.
+    // Levels only rise, so a stale one on the heap is a lower bound: update the top until it is current.
     while (!link_levels_.empty()) {
       const Level top = link_levels_.front();
       const Link& link = links_[top.index];

@@ -5,14 +5,14 @@
 //   λ_l = ⌊(C_l·kOne − Σ_settled c_il·r_i) / Σ_active c_il⌋ for every link with active flows, at least 1
 //   λ   = the smallest λ_l, or the smallest cap of an active flow if that is smaller
 //   every active flow on a link with λ_l = λ, or with cap λ, is settled at rate λ
-// All that reach λ are settled at once, so rates depend on the set of flows alone, not on the order in which they came.
+// All that reach λ are settled at once, so rates depend on the set of flows alone, not on the order of their arrival.
 // λ never falls from one round to the next: r ≤ R/W leaves (R − w·r)/(W − w) ≥ R/W. Rates are whole bytes per second,
 // at least 1: a link with less capacity than flows carries more than it should.
 //
 // Nothing below the first rate that changes can change. Take a flow away that has rate r: the rounds with λ < r are
 // as before, because its links only fill later. Add one: the same read backwards, and its rate is at least
 // min(cap, min_l ⌊C_l·kOne/Σ c_il⌋). So `update` looks only at flows that are connected to a change through flows at or
-// above that level. Alone on its links, a flow costs its links; else O(Σ loads + links·log links) of what it looks at.
+// above that level. Alone on its links, a flow costs O(links); else O(Σ loads + links·log links) over those flows.
 // No allocation once the vectors have grown.
 #pragma once
 
@@ -30,19 +30,19 @@ class FairShares {
   FairShares() = default;
   FairShares(const IdVec<FlowLinkId, FlowLink>& links, std::size_t flows);
 
-  // Forgets every flow. Room for `flows` of them, named 0 … flows−1.
+  // Removes every flow. Flows are numbered 0 … `flows`−1.
   void reset(const IdVec<FlowLinkId, FlowLink>& links, std::size_t flows);
 
-  // `loads` stays where it is until the flow is removed; `cap` is at most its isolated rate.
+  // `loads` must stay valid until the flow is removed; `cap` is at most its isolated rate.
   void add(std::uint32_t flow, std::span<const LinkUse> loads, std::int64_t cap, std::int64_t link_limit);
   void remove(std::uint32_t flow);
   void set_cap(std::uint32_t flow, std::int64_t cap);
-  // Puts a flow back with the rate it had: for restoring a state that `update` had settled.
+  // Adds a flow with its known rate, to restore a state after `update`.
   void restore(std::uint32_t flow, std::span<const LinkUse> loads, std::int64_t cap, std::int64_t link_limit,
                std::int64_t rate);
 
   bool changed() const { return !touched_.empty() || !fresh_.empty(); }
-  // Settles rates after any number of changes; the flows whose rates are others now, in no particular order.
+  // Computes the rates after any number of changes; returns the flows whose rates have changed, in no particular order.
   std::span<const std::uint32_t> update();
   std::int64_t rate(std::uint32_t flow) const { return flows_[flow].rate; }
 
@@ -53,26 +53,26 @@ class FairShares {
     std::int64_t cap = 0;
     std::int64_t link_limit = 0;  // isolated rate by links alone: a cap at or above it never binds
     std::int64_t rate = 0;        // 0: not settled yet
-    std::int64_t settled = 0;     // in the solve under way; 0: active
+    std::int64_t settled = 0;     // rate in the current solve; 0: active
     std::uint32_t seen = 0;
   };
   struct Entry {
     std::uint32_t flow = 0;
-    std::uint32_t load = 0;  // which of its loads
+    std::uint32_t load = 0;  // index of the link in the flow's loads
     std::int64_t coefficient = 0;
   };
   struct Link {
     Wide capacity = 0;  // times kOne
     std::vector<Entry> flows;
     std::int64_t weight = 0;  // Σ coefficients
-    // In the solve under way:
+    // In the current solve:
     Wide left = 0;
     std::int64_t active = 0;
     std::uint32_t seen = 0;
   };
   struct Level {
     std::int64_t rate = 0;
-    std::uint32_t index = 0;  // of a link, or of a flow
+    std::uint32_t index = 0;  // index of a link or of a flow
 
     bool operator<(const Level& other) const { return rate > other.rate; }  // the smallest on top of a std heap
   };
@@ -87,7 +87,8 @@ class FairShares {
 
   std::vector<Link> links_;
   std::vector<Flow> flows_;
-  // What changed since the last update: links of flows that went or have another cap, new flows, lowest rate touched.
+  // Changes since the last update: links of removed flows and of flows with another cap, new flows, lowest rate
+  // touched.
   std::vector<std::uint32_t> touched_, fresh_;
   std::int64_t lowest_ = 0;
   // Workspace.

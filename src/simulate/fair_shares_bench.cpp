@@ -1,4 +1,4 @@
-// Flows started together over links, against SimGrid on the same flows: `simgrid_s` is what its simulation takes, once.
+// Flows started together over links, against SimGrid on the same flows: `simgrid_s` is the time of one SimGrid run.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

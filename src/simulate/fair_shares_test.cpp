@@ -40,7 +40,7 @@ Network random_network(Rng& rng, std::int64_t most_capacity) {
 }
 
 // A rate is max-min fair if it cannot be raised without lowering one that is no greater: every flow has its cap, or a
-// link that is full (what is left would not give one more byte per second to all on it) and on which nobody has more.
+// link that is full (the rest is less than one byte per second for each of its flows) and on which no flow has more.
 // The fair rates are unique, so this needs no second solver.
 void expect_fair(const Network& network, const FairShares& shares) {
   IdVec<FlowLinkId, Wide> left(network.links.size());
@@ -73,8 +73,8 @@ void add(FairShares& shares, Network& network, std::uint32_t i) {
   shares.add(i, flow.loads, flow.cap, flow.link_limit);
 }
 
-// After any sequence of coming, going and changes of caps, rates are fair, and the same as when all come at once in
-// another order.
+// After any sequence of additions, removals and changes of caps, rates are fair, and the same as if all flows were
+// added at once in another order.
 void play_changes(std::uint64_t seed, std::int64_t most_capacity, bool check_fair) {
   Rng rng(seed);
   Network network = random_network(rng, most_capacity);
@@ -108,7 +108,7 @@ RC_GTEST_PROP(FairShares, AreMaxMinFairWhateverCameBefore, (std::uint64_t seed))
   play_changes(seed, 1'000'000'000'000, true);
 }
 
-// Where rates are a few bytes per second, every floor matters.
+// At rates of a few bytes per second, every rounding matters.
 RC_GTEST_PROP(FairShares, AreTheSameInAnyOrderToTheLastByte, (std::uint64_t seed)) { play_changes(seed, 100, true); }
 
 // Capacities beyond 64 bits once scaled.
@@ -133,7 +133,7 @@ TEST(FairShares, RoundDown) {
   EXPECT_EQ(shares.rate(3), 15);
 }
 
-// A flow that goes leaves the slower ones alone: only what can change is reported.
+// Removing a flow does not affect slower ones: only flows that can change are reported.
 TEST(FairShares, ReportOnlyWhatChanges) {
   IdVec<FlowLinkId, FlowLink> links;
   const FlowLinkId x = links.push_back({.capacity = 10}), y = links.push_back({.capacity = 100});

@@ -1,5 +1,5 @@
-// Links that serve one communication at a time: each has a queue, and a communication goes when it heads the queues of
-// all its links. All queues are joined at once, so nobody waits in a circle.
+// Links that serve one communication at a time: each has a queue, and a communication starts when it is at the head of
+// the queues of all its links. All queues are joined at once, so there is no deadlock.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class FifoQueues {
     flows_.resize(flows);
   }
 
-  // Joins the queues of the links; true if the flow heads them all.
+  // Joins the queues of the links; true if the flow is at the head of all.
   bool join(std::uint32_t flow, std::span<const LinkUse> loads) {
     Flow& f = flows_[flow];
     f.loads = loads;
@@ -37,7 +37,7 @@ class FifoQueues {
     return f.waits == 0;
   }
 
-  // Leaves the heads of its queues; `starts(flow)` for each that now heads all of its own.
+  // Leaves the heads of its queues; calls `starts(flow)` for each flow that is now at the head of all of its own.
   template <class Starts>
   void leave(std::uint32_t flow, const Starts& starts) {
     const Flow& f = flows_[flow];
@@ -58,11 +58,11 @@ class FifoQueues {
   struct Flow {
     std::span<const LinkUse> loads;
     std::vector<std::uint32_t> behind;  // the flow behind it, per load
-    std::uint32_t waits = 0;            // queues it does not head
+    std::uint32_t waits = 0;            // queues in which it is not at the head
   };
   struct Link {
     std::uint32_t head = kNobody, last = kNobody;
-    std::uint32_t load = 0;  // which of the last one's loads this link is
+    std::uint32_t load = 0;  // index of this link in the last flow's loads
   };
 
   std::vector<Link> links_;

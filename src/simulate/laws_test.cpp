@@ -1,4 +1,4 @@
-// What holds for every workload.
+// Properties of every workload.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -60,7 +60,7 @@ RC_GTEST_PROP(Laws, BytesOnLinksAreThoseOfTheTasks, (std::uint64_t seed)) {
         if (!works_in(task, ranges[p.body], p.micro_batch)) continue;
         const WorkId work = task.meeting.valid() ? workload.meetings[task.meeting].work : task.work;
         if (!work.valid()) continue;
-        // Each party of a meeting brings its part; the greatest number of parties is 5, and 60 divides by all up to it.
+        // Each party of a meeting counts a fraction of it; there are at most 5 parties, and 60 is divisible by 1 … 5.
         const int part = task.meeting.valid() ? 60 / workload.meetings[task.meeting].parties : 60;
         for (const LinkUse& load : workload.works[work].links)
           expected[load.link] += Wide{part} * workload.works[work].bytes * load.coefficient;
@@ -100,7 +100,7 @@ RC_GTEST_PROP(Laws, SameInputGivesTheSameBytes, (std::uint64_t seed)) {
     RC_ASSERT(play(random.workload(), network) == play(random.workload(), network));
 }
 
-// What is recorded goes step by step, what is not hops.
+// A recorded run goes step by step, an unrecorded one in hops.
 RC_GTEST_PROP(Laws, HopsLeadWhereStepsDo, (std::uint64_t seed)) {
   RandomWorkload random(Rng(seed),
                         {.agents = 3, .operations = 200, .host = false, .interference = seed % 2 == 0, .plain = 8});
@@ -114,7 +114,7 @@ RC_GTEST_PROP(Laws, HopsLeadWhereStepsDo, (std::uint64_t seed)) {
   }
 }
 
-// Every host waits for a first task of T: all that follows happens T later.
+// Every host waits for a first task of T: all later events are shifted by T.
 RC_GTEST_PROP(Laws, ARunMovedInTimeIsTheSameRun, (std::uint64_t seed)) {
   RandomWorkload random(Rng(seed), {});
   const Network network = random_network(random.rng());

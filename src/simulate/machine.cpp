@@ -37,17 +37,17 @@ Layout make_layout(const Workload& workload, const std::vector<AgentScript>& scr
 
 }  // namespace
 
-Machine::Machine(const Workload& workload, const SimulateOptions& options, const Room& room)
+Machine::Machine(const Workload& workload, const SimulateOptions& options, const EditSupport& support)
     : workload_(workload), options_(options) {
   scripts_.reserve(workload.agents.size());
   for (const Agent& agent : workload.agents) {
-    scripts_.emplace_back(workload, agent, room.pool);
-    if (room.pool != nullptr && scripts_.size() > 1) scripts_.back().share_with(scripts_.end()[-2]);
+    scripts_.emplace_back(workload, agent, support.pool);
+    if (support.pool != nullptr && scripts_.size() > 1) scripts_.back().share_with(scripts_.end()[-2]);
   }
-  layout_ = make_layout(workload, scripts_, room.streams);
+  layout_ = make_layout(workload, scripts_, support.streams);
   leader_.resize(scripts_.size());
   std::iota(leader_.begin(), leader_.end(), 0);
-  alike_.assign(scripts_.size(), 1);
+  acts_for_.assign(scripts_.size(), 1);
   workload_changed(0);
   reset();
 }
@@ -68,11 +68,11 @@ void Machine::workload_changed(std::uint32_t first_changed_work) {
   layout_.parties.resize(workload_.meetings.size());
 }
 
-void Machine::let_act(const IdVec<AgentId, AgentId>& leaders) {
-  std::fill(alike_.begin(), alike_.end(), 0);
+void Machine::set_leaders(const IdVec<AgentId, AgentId>& leaders) {
+  std::fill(acts_for_.begin(), acts_for_.end(), 0);
   for (Index agent = 0; agent < leader_.size(); ++agent) {
     leader_[agent] = leaders[AgentId(agent)].index();
-    ++alike_[leader_[agent]];
+    ++acts_for_[leader_[agent]];
   }
 }
 
@@ -90,7 +90,7 @@ void Machine::reset() {
   rows_.assign(streams, {});
   holds_.assign(streams, {});
   flows_.assign(flows, {});
-  come_.assign(workload_.meetings.size(), 0);
+  arrived_.assign(workload_.meetings.size(), 0);
   done_ = IdVec<WorkId, std::int64_t>(workload_.works.size());
   is_marked_.assign(agents, 0);
   is_slowed_.assign(flows, 0);
@@ -133,7 +133,7 @@ bool Machine::finished() const {
   return std::all_of(leader_.begin(), leader_.end(), [&](Index agent) { return agents_[agent].finished(); });
 }
 
-// Everything that happens at the agenda's next time.
+// Processes all events of the agenda's next time.
 void Machine::step_time() {
   now_ = agenda_.time();
   do {
@@ -156,14 +156,14 @@ void Machine::run_agent(Index agent) {
     finish_computations(agent, now);
     const bool communicates = begin_steps(agent, now);
     account(agent, now);
-    if (communicates) {  // at a time the agenda has not come to
+    if (communicates) {  // at a time that the agenda has not reached
       state.next = now;
       agenda_.set(actor_of_agent(agent), now);
       return;
     }
     const Picoseconds next = std::min(state.next, next_event(agent));
     if (next == kNever) return;
-    // Alone, and at a speed that stands: nobody can touch it before it communicates again.
+    // Alone, and at a constant speed: no other actor can affect it before it communicates again.
     const bool alone = (state.meeting | state.communicating) == 0 && is_marked_[agent] == 0;
     if (!alone || next > kTimeLimit) {
       agenda_.set(actor_of_agent(agent), next);
@@ -187,10 +187,10 @@ void Machine::finish_computations(Index agent, Picoseconds now) {
   }
 }
 
-// Streams that compute at full speed take in one go what waits for nothing any more, up to what an idle stream waits
-// for.
+// Streams that compute at full speed execute consecutive steps without unsatisfied waits as one event, up to a step for
+// which an idle stream waits.
 void Machine::go_in_rows(Index agent) {
-  constexpr int kMost = 256;  // steps and hops: what is cut short has not cost much
+  constexpr int kMost = 256;  // steps and hops: bounds the cost of a row that is cut short
   const AgentState& state = agents_[agent];
   const Index first = layout_.first_stream[agent];
   for (unsigned mask = state.computing; mask != 0; mask &= mask - 1) {
@@ -203,7 +203,7 @@ void Machine::go_in_rows(Index agent) {
       if (other.waits && other.awaited_stream == bit && other.awaited.play == s.head.play)
         awaited = std::min(awaited, other.awaited.position);
     }
-    if (row.last != kNoStep && row.last <= awaited) continue;  // goes on
+    if (row.last != kNoStep && row.last <= awaited) continue;  // the row continues
     if (row.last != kNoStep) s.end = row.head_end;
     row.head_end = s.end;
     const Script& script = scripts_[agent].script(s.head.play);
@@ -239,20 +239,20 @@ void Machine::go_in_rows(Index agent) {
   }
 }
 
-// Brings the head of a stream that goes through a row to where it is at `now`.
+// Updates the head of a stream that executes a row to time `now`.
 void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
   StreamState& s = streams_[stream];
   RowState& row = rows_[stream];
   const Script& script = scripts_[agent].script(s.head.play);
   std::uint32_t head = s.head.position;
   if (head == row.last || row.head_end > now) return;
-  if (s.end <= now) {  // all of it has ended
+  if (s.end <= now) {  // the whole row has ended
     events_ += row.length;
-    tasks_ += std::int64_t{row.length} * alike_[agent];
+    tasks_ += std::int64_t{row.length} * acts_for_[agent];
     row = {s.end, 0, row.last};
     s.head.position = row.last;
     steps_[stream] = &script.step(row.last);
-    let_go(agents_[agent], stream);
+    release_holds(agents_[agent], stream);
     return;
   }
   const auto pass = [&](std::uint32_t to, Picoseconds duration, std::uint32_t steps) {
@@ -261,20 +261,20 @@ void Machine::catch_up(Index agent, Index stream, Picoseconds now) {
     row.head_end += duration;
     row.length -= steps;
     events_ += steps;
-    tasks_ += std::int64_t{steps} * alike_[agent];
+    tasks_ += std::int64_t{steps} * acts_for_[agent];
   };
   while (row.head_end <= now) {  // the row's last step has not ended
     const std::uint32_t next = script.step(head).next;
     const auto fits = [&](const Hop& hop) { return hop.last < row.last && row.head_end + hop.duration <= now; };
     if (const Hop* const hop = script.hop_from(next, fits))
-      pass(hop->last, hop->duration, hop->steps);  // that one has ended too, so that another follows
+      pass(hop->last, hop->duration, hop->steps);  // the hop's last step has ended too, so another step follows
     else
       pass(next, script.step(next).duration, 1);
   }
   s.done.play = s.head.play;
   s.head.position = head;
   steps_[stream] = &script.step(head);
-  let_go(agents_[agent], stream);
+  release_holds(agents_[agent], stream);
   s.remaining = Wide{steps_[stream]->duration} * kOne;
 }
 
@@ -285,7 +285,7 @@ void Machine::catch_up(Index agent) {
   }
 }
 
-// The speed changes: streams go step by step again.
+// The speed changes: streams execute step by step again.
 void Machine::end_rows(Index agent) {
   catch_up(agent);
   const AgentState& state = agents_[agent];
@@ -300,7 +300,7 @@ void Machine::end_rows(Index agent) {
   if (any) agenda_.set(actor_of_agent(agent), std::min(state.next, next_event(agent)));
 }
 
-// When the agent acts next, as if it went step by step.
+// The time of the agent's next event when executed step by step.
 Picoseconds Machine::acts_at(Index agent) const {
   Picoseconds time = agenda_.time_of(actor_of_agent(agent), kNever);
   for (unsigned mask = agents_[agent].computing; mask != 0; mask &= mask - 1) {
@@ -325,13 +325,13 @@ void Machine::end_step(Index agent, Index stream, Picoseconds now) {
   s.waits = false;
   s.done = s.head;
   s.head = script.next_in_stream(s.head, step);
-  let_go(state, stream);
+  release_holds(state, stream);
   if (s.head.play == script.plays()) return;
   steps_[stream] = &script.step(s.head);
   state.idle = static_cast<StreamMask>(state.idle | bit_of(step.stream));
 }
 
-// Begins all that can begin now. True: a communication could, but the agent is ahead of the agenda.
+// Begins all steps that can begin now. True: a communication could begin, but the agent is ahead of the agenda.
 bool Machine::begin_steps(Index agent, Picoseconds now) {
   AgentState& state = agents_[agent];
   const Index first = layout_.first_stream[agent];
@@ -342,7 +342,7 @@ bool Machine::begin_steps(Index agent, Picoseconds now) {
     again = false;
     communicates = false;
     state.next = kNever;
-    // Each once, in order; one that waits is let go when what it waits for ends meanwhile.
+    // Each stream once, in order; a held one is checked again if the awaited step ends meanwhile.
     for (unsigned left = state.idle; (left & ~unsigned{state.held}) != 0;) {
       const auto bit = static_cast<Index>(std::countr_zero(left & ~unsigned{state.held}));
       left &= ~0u << (bit + 1);
@@ -362,7 +362,7 @@ bool Machine::begin_steps(Index agent, Picoseconds now) {
         continue;
       }
       ++events_;
-      tasks_ += alike_[agent];
+      tasks_ += acts_for_[agent];
       if (TaskTimes* t = times(agent, s.head)) t->start = now;
       if (limited) again |= begun(agent, now);
       state.idle = static_cast<StreamMask>(state.idle & ~bit_of(bit));
@@ -386,7 +386,8 @@ bool Machine::begin_steps(Index agent, Picoseconds now) {
   return communicates;
 }
 
-// Have all the tasks ended that the step waits for? The one that has not is kept, so that asking again is cheap.
+// Whether all tasks that the step waits for have ended. An unfinished one is remembered, so that the next check is
+// cheap.
 bool Machine::may_begin(Index agent, Index stream, const Step& step) {
   StreamState& s = streams_[stream];
   const Index first = layout_.first_stream[agent];
@@ -404,8 +405,8 @@ bool Machine::may_begin(Index agent, Index stream, const Step& step) {
   return true;
 }
 
-// The host is looked at only when something could begin: it issues as far as that needs. `next_issue` is when to look
-// again, if time alone will help.
+// The host is simulated lazily, when a step could begin: it issues up to that step. `next_issue` is the time of the
+// next check, if only time is missing.
 bool Machine::is_issued(Index agent, Place place, Picoseconds now, Picoseconds& next_issue) {
   AgentState& state = agents_[agent];
   while (!(place < state.cursor)) {
@@ -434,7 +435,7 @@ bool Machine::issue_next(Index agent, Picoseconds now) {
   return true;
 }
 
-// A task began. True: that lets a host go on that was at its limit.
+// Counts a task that began. True: the host was at its run-ahead limit and can continue.
 bool Machine::begun(Index agent, Picoseconds now) {
   AgentState& state = agents_[agent];
   const std::int32_t limit = workload_.agents[AgentId(agent)].run_ahead;
@@ -486,8 +487,8 @@ void Machine::arrive(Index agent, Index stream, const Step& step) {
   }
   state.meeting = static_cast<StreamMask>(state.meeting | bit_of(step.stream));
   const Meeting& meeting = workload_.meetings[MeetingId(step.subject)];
-  if ((come_[step.subject] += alike_[agent]) < meeting.parties) return;
-  come_[step.subject] = 0;
+  if ((arrived_[step.subject] += acts_for_[agent]) < meeting.parties) return;
+  arrived_[step.subject] = 0;
   flows_[flow].work = meeting.work.index();
   for (const Layout::Party& party : parties(flow)) {
     if (!acts(party.agent)) continue;

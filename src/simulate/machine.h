@@ -1,12 +1,12 @@
-// The engine at work: the state of every agent, stream and communication, and the loop that moves it on.
+// The state of the engine — every agent, stream and communication — and its event loop.
 //
-// Agents and communications are the actors of one agenda. While nothing of an agent waits in a meeting or communicates,
-// nobody else can touch it: it then runs ahead of the agenda through its computations, up to its next communication.
-// What happens at one time is collected and settled together before time goes on: new communications, interference,
-// rates. So nothing depends on the order in which actors of the same time are taken.
+// Agents and communications are the actors of one event queue, the agenda. While no task of an agent waits in a meeting
+// or communicates, no other actor can affect it: it then runs ahead of the agenda through its computations, up to its
+// next communication. All effects of one time are collected and applied together before time advances: new
+// communications, interference, rates. So the result does not depend on the order of actors at the same time.
 //
-// Agents with the same steps that communicate in meetings only, and in the same ones, are always in the same state: one
-// of them, the first, may act for all. Where they come to a meeting, as many come.
+// Identical agents (twins.h) are always in the same state: the first of them may act for all, and then counts as all of
+// them at a meeting.
 #pragma once
 
 #include <array>
@@ -24,12 +24,12 @@ namespace weft::engine {
 
 // A stream is idle (its head has not begun), or occupied by its head.
 struct StreamState {
-  Wide remaining = 0;     // of a computation at `since`, in 1/kOne ps
-  Place head;             // the first step that has not ended; {plays, 0}: all have
-  Place done = kNowhere;  // the last that has
-  Place awaited;          // while `waits`: the place stream `awaited_stream` must come past
+  Wide remaining = 0;     // work left of a computation at `since`, in 1/kOne ps
+  Place head;             // the first step that has not ended; {plays, 0}: all have ended
+  Place done = kNowhere;  // the last step that has ended
+  Place awaited;          // while `waits`: the place that stream `awaited_stream` must pass
   Picoseconds since = 0;
-  Picoseconds end = 0;  // of a computation, at the present speed
+  Picoseconds end = 0;  // end of a computation at the current speed
   std::uint8_t awaited_stream = 0;
   bool waits = false;
 };
@@ -38,31 +38,31 @@ inline StreamMask bit_of(std::uint32_t stream) { return static_cast<StreamMask>(
 
 struct AgentState {
   Place cursor;               // the next step the host issues
-  Picoseconds host_time = 0;  // when it may start on that
-  Picoseconds next = kNever;  // the agent's time on the agenda
+  Picoseconds host_time = 0;  // when it may start to issue that
+  Picoseconds next = kNever;  // time of the agent's next event
   Picoseconds busy_since = 0, busy = 0, idle_since = 0, host_bound = 0, end = 0;
-  std::int32_t outstanding = 0;  // issued and not begun; counted where run_ahead limits it
-  // One bit per stream.
+  std::int32_t outstanding = 0;  // tasks issued and not begun; counted if run_ahead limits them
+  // Sets of streams, one bit each.
   StreamMask idle = 0, computing = 0, meeting = 0, communicating = 0;
-  StreamMask held = 0;        // of the idle: wait for a stream that has not come so far
-  bool host_blocked = false;  // by a task that it waits for
+  StreamMask held = 0;        // idle streams that wait for another stream's progress
+  bool host_blocked = false;  // the host waits for a task
   bool was_busy = false, was_occupied = false;
-  // Of active communications, and the speeds that follow: in units of 1/kOne.
+  // Summed shares of active communications, and the speeds that follow, in units of 1/kOne.
   std::int32_t sm_share = 0, memory_share = 0;
   std::int32_t compute_speed = kOne, communication_speed = kOne;
 
   bool finished() const { return (idle | computing | meeting | communicating) == 0; }
 };
 
-// A stream that computes may go through a row of steps that wait for nothing, and that nobody waits for yet, in one go:
-// its `end` is then that of the row. Where it stands is found when somebody asks.
+// A computing stream may execute a row of consecutive steps without unsatisfied waits, and on which no other stream
+// waits yet, as one event: its `end` is then that of the row. Its head within the row is found on demand (catch_up).
 struct RowState {
-  Picoseconds head_end = 0;      // of the head alone
+  Picoseconds head_end = 0;      // end of the head alone
   std::uint32_t length = 0;      // steps after the head
-  std::uint32_t last = kNoStep;  // of the row, in the head's play; kNoStep: no row
+  std::uint32_t last = kNoStep;  // last step of the row, in the head's play; kNoStep: no row
 };
 
-// Idle streams that wait for one, one bit each, and the first place that it must come past.
+// The idle streams that wait for a stream, one bit each, and the first place that it must pass.
 struct Hold {
   Place until;
   StreamMask streams = 0;
@@ -71,23 +71,23 @@ struct Hold {
 enum class Phase : std::uint8_t { None, Latency, Flowing, Queued, Holding };
 
 struct FlowState {
-  Wide remaining = 0;  // at `since`, in 10⁻¹² bytes
+  Wide remaining = 0;  // bytes left at `since`, in 10⁻¹² bytes
   Picoseconds since = 0;
-  Picoseconds end = 0;  // of the phase, at the present rate
+  Picoseconds end = 0;  // end of the phase at the current rate
   std::int64_t rate = 0;
   std::int64_t arrival = 0;  // order of joining the queues
   std::uint32_t work = 0;
-  std::int32_t slowest = kOne;  // of its agents' communication speeds
-  std::int32_t at_slowest = 0;  // how many of them
+  std::int32_t slowest = kOne;  // the least of its agents' communication speeds
+  std::int32_t at_slowest = 0;  // how many agents have that speed
   Phase phase = Phase::None;
 };
 
-// What static knowledge the machine takes from a workload, beside the agents' scripts.
+// Static data that the machine derives from a workload, besides the agents' scripts.
 struct Layout {
   struct Party {
     std::uint32_t agent = 0;
     std::uint32_t stream = 0;  // index over all agents' streams
-    std::uint32_t tasks = 1;   // that bring it there
+    std::uint32_t tasks = 1;   // tasks of the agent in the meeting
   };
   std::vector<std::uint32_t> first_stream;  // per agent, and one past the end
   std::vector<std::uint32_t> agent_of;      // per stream
@@ -97,42 +97,42 @@ struct Layout {
   bool interference = false;                // some work has shares
 };
 
-// A state of the machine between two times. Places are written as (play, task), which edits elsewhere do not change; of
-// an idle stream only `done` counts, of the host only what it issued last (`cursor` holds that).
+// A state of the machine between two times. Places are stored as (play, task), which edits elsewhere do not change; of
+// an idle stream only `done` matters, of the host only the last issued task (`cursor` holds it).
 struct Checkpoint {
   Picoseconds now = 0;
   std::vector<AgentState> agents;
   std::vector<StreamState> streams;
-  std::vector<Picoseconds> agenda;                         // of each agent; kNever: nothing on it
-  std::vector<std::pair<std::uint32_t, FlowState>> flows;  // under way; under fifo in order of arrival
+  std::vector<Picoseconds> agenda;                         // next event of each agent; kNever: none
+  std::vector<std::pair<std::uint32_t, FlowState>> flows;  // active flows; under fifo in order of arrival
 
-  // The one agent is where the other is.
+  // Copies the state of agent `from` to agent `to`.
   void copy(std::uint32_t from, std::uint32_t to, const Layout& layout);
 };
 
-// Where the streams and the host of one agent stand.
-struct Stand {
+// How far the streams and the host of one agent have come.
+struct Progress {
   std::array<Place, kMaxStreams> heads, done;
   Place cursor;
 };
 
-// For a workload that will change: streams of an agent, at least, and where scripts have their blocks (script.h).
-struct Room {
+// For a workload that will be edited: streams to reserve per agent, and the pool of the scripts' blocks (block.h).
+struct EditSupport {
   int streams = 1;
   BlockPool* pool = nullptr;
 };
 
 class Machine {
  public:
-  // The workload is checked, and outlives the machine.
-  Machine(const Workload& workload, const SimulateOptions& options, const Room& room = {});
+  // The workload must have passed `check`, and outlives the machine.
+  Machine(const Workload& workload, const SimulateOptions& options, const EditSupport& support = {});
 
-  // Plays to the end. False: it stopped, for the reason `fault()` gives.
+  // Simulates to the end. False: it stopped for the reason that `fault()` gives.
   bool run();
   Error fault() const;
   Run take_result();
 
-  // For those who stop and go (delta.h).
+  // Step by step, for delta simulation.
   bool stopped() const { return agenda_.empty() || agenda_.time() > kTimeLimit; }
   bool finished() const;  // all agents
   void step_time();
@@ -145,34 +145,35 @@ class Machine {
   const Layout& layout() const { return layout_; }
   Layout& layout() { return layout_; }
   void set_end(std::uint32_t agent, Picoseconds end) { agents_[leader_[agent]].end = end; }
-  // Who acts for each agent. The state is then worth nothing until `reset` or `restore`.
-  void let_act(const IdVec<AgentId, AgentId>& leaders);
+  // Sets which agent acts for each. The state is invalid until `reset` or `restore`.
+  void set_leaders(const IdVec<AgentId, AgentId>& leaders);
   AgentScript exchange_script(std::uint32_t agent, AgentScript script);
-  // After works, meetings or links were added or replaced. The state is then worth nothing until `restore`.
+  // To be called after works, meetings or links were added or replaced. The state is invalid until `restore`.
   void workload_changed(std::uint32_t first_changed_work);
 
-  // Brings the agent's streams that go through rows to where they are.
+  // Updates the heads of the agent's streams that execute rows to the current time.
   void catch_up(std::uint32_t agent);
-  // When the head of a stream that computes ends, at the present speed.
+  // The end of the head of a computing stream at the current speed.
   Picoseconds head_end(std::uint32_t stream) const {
     return rows_[stream].last != kNoStep ? rows_[stream].head_end : streams_[stream].end;
   }
   Checkpoint save();
-  // Agents stand where `stand_of(agent)` says; nothing else in the checkpoint but times depends on scripts.
-  template <class StandOf>
-  void restore(const Checkpoint& checkpoint, Picoseconds shift, const StandOf& stand_of) {
+  // Restores the checkpoint, with the progress of each agent from `progress_of(agent)`: nothing else in a checkpoint
+  // but times depends on scripts.
+  template <class ProgressOf>
+  void restore(const Checkpoint& checkpoint, Picoseconds shift, const ProgressOf& progress_of) {
     restore_times(checkpoint, shift);
     for (std::uint32_t agent = 0; agent < agents_.size(); ++agent)
-      if (acts(agent)) put(agent, stand_of(agent));
+      if (acts(agent)) put(agent, progress_of(agent));
     restore_flows(checkpoint, shift);
   }
-  // Is this the state, `shift` later: but for where agents stand, and that. Hosts that never hold anything up are not
-  // compared.
+  // Whether the state is that of the checkpoint, `shift` later, except for the progress of agents (`is_at`). Hosts that
+  // never delay a task are not compared.
   bool equals(const Checkpoint& checkpoint, Picoseconds shift);
-  template <class StandOf>
-  bool stands(const StandOf& stand_of) const {
+  template <class ProgressOf>
+  bool is_at(const ProgressOf& progress_of) const {
     for (std::uint32_t agent = 0; agent < agents_.size(); ++agent)
-      if (acts(agent) && !stands(agent, stand_of(agent))) return false;
+      if (acts(agent) && !is_at(agent, progress_of(agent))) return false;
     return true;
   }
   bool host_is_free(std::uint32_t agent) const { return free_host_[agent] != 0; }
@@ -188,9 +189,9 @@ class Machine {
 
   void restore_times(const Checkpoint& checkpoint, Picoseconds shift);
   void restore_flows(const Checkpoint& checkpoint, Picoseconds shift);
-  void put(Index agent, const Stand& stand);
+  void put(Index agent, const Progress& progress);
   bool equals(Index agent, const Checkpoint& checkpoint, Picoseconds shift) const;
-  bool stands(Index agent, const Stand& stand) const;
+  bool is_at(Index agent, const Progress& progress) const;
   bool equal_flows(const Checkpoint& checkpoint, Picoseconds shift) const;
   template <class Visit>
   void each_flow(const Visit& visit) const;
@@ -204,8 +205,8 @@ class Machine {
   Picoseconds acts_at(Index agent) const;
   bool begin_steps(Index agent, Picoseconds now);
   bool may_begin(Index agent, Index stream, const Step& step);
-  // The head of a stream is another: those that it held may look again.
-  void let_go(AgentState& state, Index stream) {
+  // The head of a stream has changed: streams that wait for it are checked again.
+  void release_holds(AgentState& state, Index stream) {
     Hold& hold = holds_[stream];
     if (hold.streams == 0 || !(hold.until < streams_[stream].head)) return;
     state.held = static_cast<StreamMask>(state.held & ~std::exchange(hold.streams, 0));
@@ -228,12 +229,12 @@ class Machine {
   Picoseconds next_event(Index agent) const;
 
   bool acts(Index agent) const { return leader_[agent] == agent; }
-  // The same stream of the agent that acts.
+  // The same stream of the agent's leader.
   Index acting(Index stream) const {
     const Index agent = layout_.agent_of[stream];
     return stream - layout_.first_stream[agent] + layout_.first_stream[leader_[agent]];
   }
-  // What interference leaves of the rate that the flow has alone, and no more than its links allow.
+  // The flow's isolated rate reduced by interference, at most what its links allow.
   std::int64_t cap_of(const FlowState& flow) const {
     const WorkId work(flow.work);
     const auto slowed = static_cast<std::int64_t>(Wide{layout_.rate[work]} * flow.slowest / kOne);
@@ -252,27 +253,27 @@ class Machine {
   const Workload& workload_;
   SimulateOptions options_;
   std::vector<AgentScript> scripts_;
-  std::vector<char> free_host_;  // it takes no time, waits for nothing and may run ahead: it never holds anything up
+  std::vector<char> free_host_;  // it takes no time, never waits and has no run-ahead limit: it never delays a task
   Layout layout_;
-  std::vector<Index> leader_;        // of each agent: who acts for it
-  std::vector<std::int32_t> alike_;  // how many an agent acts for; 0: another does
+  std::vector<Index> leader_;           // of each agent: the agent that acts for it
+  std::vector<std::int32_t> acts_for_;  // agents that an agent acts for; 0: another acts for it
 
   Picoseconds now_ = 0;
   Agenda agenda_;
   std::vector<AgentState> agents_;
   std::vector<StreamState> streams_;
-  std::vector<const Step*> steps_;  // of each stream's head
-  std::vector<RowState> rows_;      // of each stream
-  std::vector<Hold> holds_;         // by each stream
-  std::vector<FlowState> flows_;    // one per stream (its own communications), then one per meeting
-  std::vector<std::int32_t> come_;  // parties that are at each meeting
+  std::vector<const Step*> steps_;     // of each stream's head
+  std::vector<RowState> rows_;         // of each stream
+  std::vector<Hold> holds_;            // by awaited stream
+  std::vector<FlowState> flows_;       // one per stream (its own communications), then one per meeting
+  std::vector<std::int32_t> arrived_;  // parties that have arrived at each meeting
   FairShares shares_;
   FifoQueues queues_;
   std::int64_t arrivals_ = 0;
   std::int64_t events_ = 0, tasks_ = 0;
-  IdVec<WorkId, std::int64_t> done_;  // communications of each work that ended
+  IdVec<WorkId, std::int64_t> done_;  // ended communications of each work
 
-  // To be settled before time goes on.
+  // To be processed before time advances.
   std::vector<Index> starting_, joining_, marked_, slowed_;
   std::vector<char> is_marked_, is_slowed_;
   std::vector<std::vector<TaskTimes>> times_;

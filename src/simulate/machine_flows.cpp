@@ -53,10 +53,10 @@ void Machine::end_communication(Index flow) {
   }
 }
 
-// All that has happened at this time takes effect: communications start, speeds and rates follow.
+// Applies the events of this time: communications start, then speeds and rates are updated.
 void Machine::settle() {
   if (!starting_.empty()) {
-    // Nothing may depend on how meetings and works are numbered, which edits do in their own way.
+    // The order must not depend on the numbers of meetings and works, which differ after edits.
     if (options_.network == Network::Fifo && starting_.size() > 1) {
       const auto turn = [&](Index flow) {
         const Index stream = flow < streams_.size() ? flow : parties(flow).front().stream;
@@ -191,7 +191,7 @@ void Machine::recompute_speeds(Index agent) {
   if (communication != state.communication_speed) set_communication_speed(agent, communication);
 }
 
-// Keeps the smallest speed of each of the agent's communications, and how many agents have it, without asking them all.
+// Maintains the least speed of each of the agent's communications, and the number of agents with it, incrementally.
 void Machine::set_communication_speed(Index agent, std::int32_t speed) {
   AgentState& state = agents_[agent];
   const std::int32_t before = std::exchange(state.communication_speed, speed);
@@ -200,7 +200,7 @@ void Machine::set_communication_speed(Index agent, std::int32_t speed) {
     const Index stream = first + static_cast<Index>(std::countr_zero(mask));
     const Index flow = flow_of(stream, *steps_[stream]);
     FlowState& f = flows_[flow];
-    if (f.at_slowest == 0 && is_slowed_[flow] == 0) continue;  // just started: `find_slowest` will ask
+    if (f.at_slowest == 0 && is_slowed_[flow] == 0) continue;  // just started: `find_slowest` computes it
     if (before == f.slowest && f.at_slowest > 0) --f.at_slowest;
     if (speed < f.slowest) {
       f.slowest = speed;

@@ -1,5 +1,5 @@
-// Random workloads that cannot deadlock: one sequence of operations over all agents, of which each agent's order of
-// issue is a part. For the laws.
+// Random workloads that cannot deadlock: one sequence of operations over all agents, of which each agent's issue order
+// is a subsequence. For property tests.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct RandomOptions {
   int operations = 14;  // per body, at most
   bool host = true;     // host times, run-ahead, waits of the host
   bool interference = true;
-  int plain = 0;  // of ten operations so many compute on one stream and wait for nothing
+  int plain = 0;  // of ten operations, how many compute on one stream without waits
 };
 
 class RandomWorkload {
@@ -48,7 +48,7 @@ class RandomWorkload {
 
   Workload& workload() { return maker_.workload; }
 
-  // A work of compute, of communication, or of neither kind's usual sort (no time, no bytes).
+  // A work of computation or of communication, sometimes degenerate (no time, no bytes).
   WorkId random_work(bool communicates) {
     Work work{.fixed = rng_.below(4) == 0 ? 0 : rng_.between(1, 300)};
     if (communicates) {
@@ -64,7 +64,7 @@ class RandomWorkload {
     return maker_.work(std::move(work));
   }
 
-  // A task of the agent that is not in a body yet. It comes after some tasks with smaller ids, whichever body has them.
+  // A task of the agent that is not in a body yet. It waits for some tasks with smaller ids, of any body.
   Task random_task(AgentId agent) {
     Task task{.stream = static_cast<std::uint8_t>(rng_.below(3))};
     const std::size_t tasks = workload().agents[agent].tasks.size();
@@ -86,8 +86,8 @@ class RandomWorkload {
                        : PlayedFor::EveryMicroBatch;
   }
 
-  // A change that keeps the workload free of deadlock: operations put in, taken out, exchanged, moved; a work, meeting,
-  // link or task replaced. The workload here is changed too.
+  // An edit that keeps the workload free of deadlock: operations inserted, removed, exchanged, moved; a work, meeting,
+  // link or task replaced. It is applied to the workload here too.
   WorkloadEdit random_edit() {
     const Workload before = workload();
     unused_from_ = &before;
@@ -131,7 +131,7 @@ class RandomWorkload {
       }
       join(edit.agents);
     }
-    // Works and meetings made on the way are additions.
+    // Works and meetings made meanwhile are additions.
     for (std::size_t i = before.works.size(); i < workload().works.size(); ++i)
       edit.works.emplace_back(WorkId(i), workload().works[WorkId(i)]);
     for (std::size_t i = before.meetings.size(); i < workload().meetings.size(); ++i)
@@ -152,7 +152,7 @@ class RandomWorkload {
       task.when = when;
       Agent& agent = workload().agents[id];
       const std::uint32_t position = position_of(id, body, index);
-      // Sometimes under the number of one that is not there any more.
+      // Sometimes with the id of a task that is in no body any more.
       TaskId made = unused_task(id);
       if (made.valid()) {
         erase_if(task.after, [&](TaskId after) { return after >= made; });
@@ -186,7 +186,7 @@ class RandomWorkload {
     operations.insert(operations.begin() + static_cast<std::ptrdiff_t>(index), std::move(operation));
   }
 
-  // New work, host time and waits of a task that meets nobody.
+  // New work, host time and waits of a task without a meeting.
   void change_task(WorkloadEdit& edit) {
     const AgentId id(rng_.below(workload().agents.size()));
     Agent& agent = workload().agents[id];
@@ -226,7 +226,7 @@ class RandomWorkload {
       const std::uint32_t after = position_of(id, body, to);
       tasks.erase(it);
       tasks.insert(tasks.begin() + after, task);
-      // In either order: out and in, or in and out.
+      // In either order: removal first, or insertion first.
       if (rng_.below(2) == 0)
         edit.agents.push_back({id, {}, {{body, before, 1, {}}, {body, after, 0, {task}}}});
       else
@@ -242,7 +242,7 @@ class RandomWorkload {
   Maker& maker() { return maker_; }
 
  private:
-  // Both bodies for every micro-batch, some micro-batches ahead with the first.
+  // Both bodies for every micro-batch, the first body some micro-batches ahead.
   std::vector<Play> random_plays() {
     std::vector<Play> plays;
     const std::int32_t n = workload().micro_batches;
@@ -254,7 +254,7 @@ class RandomWorkload {
     return plays;
   }
 
-  // Edits of one agent as one, where they put in and take out.
+  // Joins several edits of one agent into one.
   static void join(std::vector<AgentEdit>& edits) {
     std::vector<AgentEdit> joined;
     for (AgentEdit& edit : edits) {
@@ -272,7 +272,7 @@ class RandomWorkload {
 
   using Operation = std::vector<std::pair<AgentId, TaskId>>;
 
-  // A task that stood in no body before the edit being made; none, half of the times.
+  // A task that was in no body before the current edit; none in half of the cases.
   TaskId unused_task(AgentId id) {
     const Agent& agent = workload().agents[id];
     if (unused_from_ == nullptr || rng_.below(2) == 0) return {};
@@ -285,7 +285,7 @@ class RandomWorkload {
     return {};
   }
 
-  // Where a task of operation `index` goes in the agent's body: after those of the operations before.
+  // The position of a task of operation `index` in the agent's body: after those of earlier operations.
   std::uint32_t position_of(AgentId agent, BodyId body, std::size_t index) const {
     std::uint32_t position = 0;
     for (std::size_t i = 0; i < index; ++i)

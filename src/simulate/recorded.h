@@ -1,4 +1,4 @@
-// A recorded run with its workload, made easy to ask: which task is this, when did its work start, who came last.
+// Queries on a recorded run and its workload: the task of a record, the start of its work, its last party.
 #pragma once
 
 #include <vector>
@@ -17,7 +17,7 @@ struct ExecutedTask {
 
 class Recorded {
  public:
-  // The run was made of the workload, with `record`.
+  // `run` is the run of `workload`, with `record`.
   Recorded(const Workload& workload, const Run& run);
 
   const Workload& workload() const { return workload_; }
@@ -29,8 +29,8 @@ class Recorded {
   }
   const Work* work(ExecutedTask task) const;
 
-  // The party whose coming let the task's work start: of a meeting the last to come (the first agent of several);
-  // else the task itself. The work starts when that one takes its stream.
+  // The task whose start began the work: of a meeting the last party to arrive (the first agent of several), else the
+  // task itself. The work starts when that task occupies its stream.
   ExecutedTask last_party(ExecutedTask task) const;
   Picoseconds work_start(ExecutedTask task) const { return times(last_party(task)).start; }
 
@@ -38,8 +38,8 @@ class Recorded {
   const Workload& workload_;
   const Run& run_;
   std::vector<engine::AgentScript> scripts_;
-  std::vector<std::vector<ExecutedTask>> last_;      // per meeting and time it is held
-  std::vector<std::vector<std::uint32_t>> meeting_;  // per agent and executed task: which time of its meeting
+  std::vector<std::vector<ExecutedTask>> last_;      // per meeting and occurrence
+  std::vector<std::vector<std::uint32_t>> meeting_;  // per agent and executed task: the occurrence of its meeting
 };
 
 }  // namespace weft

@@ -8,7 +8,7 @@ Step make_step(const Workload& workload, const Task& task, std::size_t kind) {
   Step step;
   step.stream = task.stream;
   if (task.when == PlayedFor::AfterFirst && (kind & 1) != 0) {
-    step.subject = WorkId().index();  // it only has its place
+    step.subject = WorkId().index();  // a marker without work
     return step;
   }
   step.host = task.host;
@@ -29,19 +29,19 @@ Step make_step(const Workload& workload, const Task& task, std::size_t kind) {
 
 namespace {
 
-constexpr std::size_t kKinds = 4;  // of micro-batches: bit 0: it is the first, bit 1: it is the last
+constexpr std::size_t kKinds = 4;  // kinds of micro-batches: bit 0: it is the first, bit 1: it is the last
 
 std::size_t kind_of(std::int32_t micro_batch, const PlayedRange& range) {
   return (micro_batch == range.first ? 1u : 0u) + (micro_batch == range.last ? 2u : 0u);
 }
 
-// Where a task stands in the bodies of its agent, for one kind of micro-batch.
+// The places of a task in the bodies of its agent, for one kind of micro-batch.
 struct Occurrence {
   BodyId body;
   std::uint32_t first = 0, last = 0;
 };
 
-// The places of every task that some other task of the agent waits for. Most tasks stand in one body, once.
+// The places of every task that another task of the agent waits for. Most tasks are in one body, once.
 class Occurrences {
  public:
   Occurrences(const Agent& agent, std::size_t kind) : first_(agent.tasks.size(), kNoStep) {
@@ -82,7 +82,7 @@ class Occurrences {
   std::vector<Occurrence> items_;
 };
 
-// The last place before `position` where the task stands in the body; it does, first at `occurrence.first`.
+// The last place of the task in the body before `position`; the first one is `occurrence.first`.
 std::uint32_t last_before(const Script& script, const Occurrence& occurrence, TaskId task, std::uint32_t position) {
   if (occurrence.last < position) return occurrence.last;
   while (script.tasks[--position] != task) {
@@ -190,7 +190,7 @@ void AgentScript::share_with(const AgentScript& other) {
   }
 }
 
-// What follows from the steps of the scripts.
+// Computes the data derived from the steps of the scripts.
 void AgentScript::number() {
   host_is_free_ = true;
   executed_ = 0;
@@ -216,10 +216,10 @@ void Script::divide(BlockPool& pool) {
   const auto place = [&](std::uint32_t step) { return step == kNoStep ? kNoStep : Block::place_of(step); };
   for (StepWait& wait : waits) wait.position = place(wait.position);
   for (std::uint32_t& each : first) each = place(each);
-  // At least one, for steps to be put into.
-  for (std::size_t b = 0; b <= steps.size() / Block::kAtFirst; ++b) blocks.push_back(pool.make());
+  // At least one block, for insertions.
+  for (std::size_t b = 0; b <= steps.size() / Block::kInitialSteps; ++b) blocks.push_back(pool.make());
   for (std::uint32_t p = 0; p < steps.size(); ++p) {
-    Block& block = *blocks[p / Block::kAtFirst];
+    Block& block = *blocks[p / Block::kInitialSteps];
     Step step = steps[p];
     step.next = place(step.next);
     const std::uint32_t at = block.insert(Block::place_of(p), step, tasks[p]);

@@ -1,7 +1,7 @@
-// An agent's tasks as the engine reads them: guards decided, waits resolved to places, one list of steps per body.
+// An agent's tasks as the engine reads them: guards evaluated, waits resolved to places, one list of steps per body.
 //
-// A place is (play, position): the order in which the host issues. A stream works through its steps in that order, so
-// "task x of that play has ended" is the same as "its stream has come past that place", and a wait is one comparison.
+// A place is (play, position), ordered as the host issues. A stream executes its steps in that order, so "task x of
+// that play has ended" is the same as "its stream has passed that place", and a wait is one comparison.
 #pragma once
 
 #include <algorithm>
@@ -18,20 +18,20 @@
 
 namespace weft::engine {
 
-// A body, as it is played for one kind of micro-batch (first, last, both or neither). It is one flat list; or, of an
-// agent that will change, blocks with room between steps, which equal agents share (block.h).
+// A body for one kind of micro-batch (first, last, both or neither). It is one flat list or, if the agent will be
+// edited, blocks with gaps between steps, which equal agents share (block.h).
 struct Script {
   static constexpr std::uint32_t kHop = 8, kLeap = 8;
 
-  // Of a flat one: all of the same length, but for waits.
+  // Of a flat list; all but `waits` have the same length.
   std::vector<Step> steps;
   std::vector<TaskId> tasks;
   std::vector<StepWait> waits;
-  std::vector<Hop> hops;  // of every kHop steps; in blocks, each has its own
+  std::vector<Hop> hops;  // one per kHop steps; in blocks, each block has its own
 
   std::vector<BlockRef> blocks;
-  std::vector<Hop> leaps;                        // of every kLeap hops: those that follow one another
-  std::array<std::uint32_t, kMaxStreams> first;  // step of each stream
+  std::vector<Hop> leaps;                        // one per kLeap hops: consecutive hops joined
+  std::array<std::uint32_t, kMaxStreams> first;  // first step of each stream
 
   bool in_blocks() const { return !blocks.empty(); }
   const Step& step(std::uint32_t position) const {
@@ -44,13 +44,13 @@ struct Script {
     const Block& block = *blocks[position / Block::kPlaces];
     return block.tasks[block.at(position)];
   }
-  // Of the step at a position.
+  // The waits of the step at a position.
   std::span<const StepWait> waits_of(const Step& step, std::uint32_t position) const {
     const StepWait* const list = in_blocks() ? blocks[position / Block::kPlaces]->waits() : waits.data();
     return {list + step.first_wait, step.wait_count};
   }
   std::span<const StepWait> waits_at(std::uint32_t position) const { return waits_of(step(position), position); }
-  // Every step in order: visit(position, step, task).
+  // Visits every step in order: visit(position, step, task).
   template <class Visit>
   void each(const Visit& visit) const {
     for (std::uint32_t p = 0; p < steps.size(); ++p) visit(p, steps[p], tasks[p]);
@@ -58,7 +58,7 @@ struct Script {
       for (std::uint32_t i = 0; i < blocks[b]->count; ++i)
         visit(b * Block::kPlaces + blocks[b]->places[i], blocks[b]->steps[i], blocks[b]->tasks[i]);
   }
-  // The widest one from a step that `fits(hop)`; nothing if there is none.
+  // The widest hop or leap from a step for which `fits(hop)`; null if there is none.
   template <class Fits>
   const Hop* hop_from(std::uint32_t position, const Fits& fits) const {
     const std::uint32_t index = position / (in_blocks() ? Block::kPlaces : kHop);
@@ -67,14 +67,14 @@ struct Script {
     return nullptr;
   }
   const Hop& hop_at(std::uint32_t index) const { return in_blocks() ? blocks[index]->hop : hops[index]; }
-  // One of `leaps`, as the hops are now.
+  // An element of `leaps`, computed from the current hops.
   Hop make_leap(std::uint32_t index) const;
   void make_hops();
-  // Puts a flat one into blocks.
+  // Converts a flat list to blocks.
   void divide(BlockPool& pool);
 };
 
-// Where each task stands in the scripts of an agent; kNoStep if it does not.
+// The position of each task in the scripts of an agent; kNoStep if it is not there.
 class TaskPositions {
  public:
   TaskPositions() = default;
@@ -83,7 +83,7 @@ class TaskPositions {
   std::size_t scripts() const { return scripts_; }
   std::uint32_t& operator()(std::size_t script, TaskId task) { return at_[task.index() * scripts_ + script]; }
   std::uint32_t operator()(std::size_t script, TaskId task) const { return at_[task.index() * scripts_ + script]; }
-  bool stands(TaskId task) const {
+  bool contains(TaskId task) const {
     const auto from = at_.begin() + static_cast<std::ptrdiff_t>(task.index() * scripts_);
     return std::any_of(from, from + static_cast<std::ptrdiff_t>(scripts_), [](auto at) { return at != kNoStep; });
   }
@@ -94,15 +94,15 @@ class TaskPositions {
   std::vector<std::uint32_t> at_;  // [task][script]
 };
 
-// For one kind of micro-batch (bit 0: it is the first, bit 1: it is the last).
+// Whether a task is executed for one kind of micro-batch (bit 0: it is the first, bit 1: it is the last).
 inline bool is_played(PlayedFor when, std::size_t kind) {
   return weft::is_played(when, (kind & 1) != 0, (kind & 2) != 0);
 }
-// Without waits.
+// The step of a task, without waits.
 Step make_step(const Workload& workload, const Task& task, std::size_t kind);
 
-// Adds to what a step waits for, from `from` on in the list. A stream is in order, so of several waits for one stream
-// in one play the last counts.
+// Adds a wait to those of a step, which begin at `from` in the list. Streams execute in order, so of several waits for
+// one stream in one play only the last is kept.
 inline void add_wait(std::vector<StepWait>& waits, std::size_t from, const StepWait& wait) {
   for (std::size_t i = from; i < waits.size(); ++i)
     if (waits[i].body == wait.body && waits[i].stream == wait.stream) {
@@ -114,13 +114,13 @@ inline void add_wait(std::vector<StepWait>& waits, std::size_t from, const StepW
 
 class AgentScript {
  public:
-  // Cost: the agent's bodies, times the kinds of micro-batch where a task has a guard, and its plays. With a pool it is
-  // in blocks of that, where the host never holds anything up; then there is no ordinal.
+  // Cost: the agent's bodies, times the kinds of micro-batch if a task has a guard, and its plays. With a pool the
+  // scripts are in blocks of the pool if the host never delays a task; then there is no ordinal.
   AgentScript(const Workload& workload, const Agent& agent, BlockPool* pool = nullptr);
-  // Has blocks that are equal in common with another agent's script.
+  // Shares equal blocks with another agent's script.
   void share_with(const AgentScript& other);
 
-  // Nothing, if a task stands in a body twice.
+  // None if a task is in a body twice.
   std::optional<TaskPositions> positions(std::size_t tasks) const;
 
   std::uint32_t plays() const { return static_cast<std::uint32_t>(played_.size()); }
@@ -146,11 +146,10 @@ class AgentScript {
   }
   Place next_issued(Place place) const;
   Place first_issued() const;
-  // The place issued before; none for the first. `place` may be the end, {plays(), 0}.
+  // Moves to the previously issued place; false for the first. `place` may be the end, {plays(), 0}.
   bool previous_issued(Place& place) const;
 
-  // The place a wait of a step in `play` means; nothing before the beginning (always complete) if there is no such
-  // play.
+  // The place of a wait of a step in `play`; false if there is no such play, which counts as complete.
   bool find(const StepWait& wait, std::uint32_t play, Place& place) const {
     if (!wait.body.valid()) {
       place = {play, wait.position};
@@ -162,7 +161,7 @@ class AgentScript {
     return other != kNoStep;
   }
 
-  // Place in issue order among all the agent's executed tasks, and how many those are.
+  // Index in issue order among all the agent's executed tasks, and their number.
   std::uint64_t ordinal(Place place) const { return played_[place.play].first_ordinal + place.position; }
   std::uint64_t executed() const { return executed_; }
 
@@ -174,7 +173,7 @@ class AgentScript {
   struct Played {
     std::uint64_t first_ordinal = 0;
     std::uint32_t script = 0;
-    std::uint32_t previous = kNoStep;  // the play before with the same body and micro-batch
+    std::uint32_t previous = kNoStep;  // the previous play with the same body and micro-batch
     BodyId body;
     std::int32_t micro_batch = 0;
   };
@@ -188,7 +187,7 @@ class AgentScript {
   int streams_ = 0;
   bool host_is_free_ = true;
   BlockPool* pool_ = nullptr;
-  bool guarded_ = false;  // some task is not played for every micro-batch
+  bool guarded_ = false;  // some task is not executed for every micro-batch
 };
 
 }  // namespace weft::engine

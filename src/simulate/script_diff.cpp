@@ -16,7 +16,7 @@ void ScriptDiff::note_order(const Script& before, const Script& after) {
   moved_.resize(std::max(moved_.size(), position.size()));
 
   std::uint32_t next = 0;           // old position after the last kept one
-  std::vector<std::uint8_t> added;  // streams of those that came since then
+  std::vector<std::uint8_t> added;  // streams of the steps added since then
   const auto place_added = [&](std::uint32_t before_step) {
     for (const std::uint8_t stream : added) note(index, stream, 2 * before_step + 1);
     added.clear();
@@ -28,7 +28,7 @@ void ScriptDiff::note_order(const Script& before, const Script& after) {
       added.push_back(step.stream);
       return;
     }
-    // What was before it and is not kept is removed; what came since stands before the first of those.
+    // Earlier steps that are not kept are removed; added steps are placed before the first of those.
     place_added(next);
     kept.emplace_back(q, n);
     next = q + 1;

@@ -1,4 +1,4 @@
-// What an edit changes in the order of an agent's steps, stream by stream.
+// The difference between two scripts of an agent, stream by stream.
 #pragma once
 
 #include <algorithm>
@@ -22,9 +22,9 @@ inline Mark mark_of(Place step) { return {step.play, 2 * step.position + 2}; }
 
 class ScriptDiff {
  public:
-  static constexpr int kHost = kMaxStreams;  // passes the steps of all streams
+  static constexpr int kHost = kMaxStreams;  // the host, which passes the steps of all streams
 
-  // `replaced(step)`: the same task, but its work or meeting is another now.
+  // `replaced(step)`: whether a kept task's work or meeting has changed.
   template <class Replaced>
   ScriptDiff(const AgentScript& before, const AgentScript& after, const Replaced& replaced) : before_(&before) {
     for (std::size_t i = 0; i < before.scripts().size(); ++i) note_order(before.scripts()[i], after.scripts()[i]);
@@ -33,23 +33,23 @@ class ScriptDiff {
     sort();
   }
 
-  // Of a script that stays; `note_changed` may say more.
+  // For an unchanged script; changed steps are added by `note_changed`.
   explicit ScriptDiff(const AgentScript& script) : before_(&script), in_place_(true) {}
-  // Of a script that is patched where it stands.
+  // For a script patched in place.
   ScriptDiff(const AgentScript& script, const ScriptPatch& patch)
       : before_(&script), in_place_(true), patch_(&patch), as_patched_(true) {}
-  // A step of the script is another: its meeting is.
+  // A step has changed because its meeting has.
   void note_changed(std::uint32_t script, std::uint32_t position, int stream) {
     if (std::exchange(as_patched_, false)) edits_ = patch_->edits(*before_);
     note(script, stream, 2 * position + 2);
     sort();
   }
 
-  // The old script has been moved there.
+  // The old script has been moved to `before`.
   void rebase(const AgentScript& before) { before_ = &before; }
 
   bool empty() const;
-  // Where a step of the old script stands now; kNowhere if it was taken out or moved.
+  // The new place of a step of the old script; kNowhere if it was removed or moved.
   Place now(Place step) const {
     if (in_place_) {
       const ScriptPatch::At at{before_->script_index(step.play), step.position};
@@ -59,7 +59,7 @@ class ScriptDiff {
     const std::uint32_t position = kept_at(before_->script_index(step.play), step.position);
     return position == kNoStep ? kNowhere : Place{step.play, position};
   }
-  // Does the stream (or the host) come to an edit when it goes on from `from` to `to`?
+  // Whether the stream (or the host) reaches an edit on its way from `from` to `to`.
   bool edit_between(int stream, Mark from, Mark to) const;
   bool is_edited(int stream, Place step) const {
     return edit_between(stream, {step.play, 2 * step.position + 1}, mark_of(step));
@@ -80,7 +80,7 @@ class ScriptDiff {
         note(index, a.stream, 2 * q + 2);
     }
   }
-  // Where a step stands now; kNoStep: it is not kept.
+  // The new position of a step; kNoStep: it is not kept.
   std::uint32_t kept_at(std::uint32_t script, std::uint32_t position) const {
     const auto& kept = kept_[script];
     const auto at = std::lower_bound(kept.begin(), kept.end(), std::pair(position, 0u));
@@ -92,12 +92,12 @@ class ScriptDiff {
   void sort() { std::sort(edits_.begin(), edits_.end()); }
 
   const AgentScript* before_;
-  bool in_place_ = false;  // positions are the same; nothing but `edits_` is needed
+  bool in_place_ = false;  // positions are unchanged; only `edits_` is used
   const ScriptPatch* patch_ = nullptr;
   bool as_patched_ = false;  // the edits are the patch's
   std::vector<Edit> edits_;
   std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> kept_;  // old position, new one; per script
-  std::vector<char> moved_;                                                 // per task: stands elsewhere in the order
+  std::vector<char> moved_;                                                 // per task: its order has changed
 };
 
 }  // namespace weft::engine

@@ -5,13 +5,13 @@
 namespace weft::engine {
 namespace {
 
-// Of entries with equal keys the first is what was there before.
+// Of entries with equal keys keeps the first, which has the value before the patch.
 template <class Entry, class Key>
 void keep_first(std::vector<Entry>& entries, const Key& key) {
   const auto less = [&](const Entry& a, const Entry& b) { return key(a) < key(b); };
   if (entries.size() > 64)
     std::stable_sort(entries.begin(), entries.end(), less);
-  else  // without asking for memory
+  else  // without allocating
     for (auto it = entries.begin(); it != entries.end(); ++it)
       std::rotate(std::upper_bound(entries.begin(), it, *it, less), it, it + 1);
   entries.erase(
@@ -26,7 +26,7 @@ const Entry* find_in(const std::vector<Entry>& entries, const Value& value, cons
   return at != entries.end() && key(*at) == value ? &*at : nullptr;
 }
 
-// Of two steps with the same place and waits.
+// Whether two steps with the same place and waits have the same content.
 bool same_content(Step a, const Step& b) {
   a.first_wait = b.first_wait;
   a.wait_count = b.wait_count;
@@ -117,7 +117,7 @@ std::uint32_t ScriptPatch::before_in_stream(const Script& script, std::uint32_t 
   }
 }
 
-// `before`, or the beginning of the stream, is followed by `to`.
+// Makes `to` the successor of `before`, or the first of the stream.
 void ScriptPatch::link(AgentScript& script, std::uint32_t which, std::uint32_t before, int stream, std::uint32_t to) {
   if (before != kNoStep) {
     Block& block = touch(script, {which, before});
@@ -131,11 +131,11 @@ void ScriptPatch::link(AgentScript& script, std::uint32_t which, std::uint32_t b
 bool ScriptPatch::change(AgentScript& script, ScriptIndex& index, const Workload& workload, TaskId id,
                          const Task& now) {
   if (now.host != 0 || now.host_waits) return false;
-  bool stands = false;
+  bool in_a_body = false;
   for (std::uint32_t i = 0; i < script.scripts_.size(); ++i) {
     const std::uint32_t position = index.positions(i, id);
     if (position == kNoStep) continue;
-    stands = true;
+    in_a_body = true;
     Block& block = touch(script, {i, position});
     Step& step = block.steps[block.at(position)];
     const std::uint32_t next = step.next;
@@ -143,7 +143,7 @@ bool ScriptPatch::change(AgentScript& script, ScriptIndex& index, const Workload
     step.next = next;
     changed_.push_back({i, position});
   }
-  if (stands) rewritten_.push_back(id);
+  if (in_a_body) rewritten_.push_back(id);
   return true;
 }
 
@@ -192,10 +192,10 @@ bool ScriptPatch::splice(AgentScript& script, ScriptIndex& index, const Workload
     }
     leave(id);
   }
-  // Those that come from elsewhere in the bodies leave there at once.
+  // Tasks moved from elsewhere in the bodies are removed there first.
   for (const TaskId id : inserted) {
     if (index.marks[id.index()] != kIn) continue;
-    if (index.positions.stands(id)) {
+    if (index.positions.contains(id)) {
       leaving_.push_back(id);
       leave(id);
     }
@@ -210,7 +210,7 @@ bool ScriptPatch::splice(AgentScript& script, ScriptIndex& index, const Workload
     const std::size_t kind = script.made_of_[i].second;
     std::uint32_t low = kNoStep;
     for (std::size_t b = position; b-- > 0 && low == kNoStep;) low = index.positions(i, list[b]);
-    std::uint32_t high = kNoStep;  // of the first after what was inserted
+    std::uint32_t high = kNoStep;  // position of the first step after the inserted ones
     for (std::size_t a = position + in; a < list.size() && high == kNoStep; ++a) high = index.positions(i, list[a]);
     if (high == kNoStep) high = static_cast<std::uint32_t>(script.scripts_[i].blocks.size()) * Block::kPlaces;
     std::vector<TaskId>& fresh = index.list;
@@ -218,7 +218,7 @@ bool ScriptPatch::splice(AgentScript& script, ScriptIndex& index, const Workload
     for (const TaskId id : inserted) {
       if (script.guarded_ && !is_played(agent.tasks[id].when, kind)) continue;
       const std::uint32_t at = index.positions(i, id);
-      if (at != kNoStep && low != kNoStep && at <= low) {  // in another order than before
+      if (at != kNoStep && low != kNoStep && at <= low) {  // the order has changed
         leave(id);
         put_in_.push_back(id);
       }
@@ -236,8 +236,8 @@ bool ScriptPatch::splice(AgentScript& script, ScriptIndex& index, const Workload
   return done;
 }
 
-// Puts the tasks evenly into the room between two places. Where something was taken out, nothing is put in: who asks
-// where a step went is told that it is gone.
+// Inserts the tasks at even distances between two places. A place from which a step was removed is not reused, so that
+// the old step is known to be gone.
 bool ScriptPatch::put(AgentScript& script, ScriptIndex& index, const Workload& workload, const Agent& agent,
                       std::uint32_t which, std::uint32_t low, std::uint32_t high, std::span<const TaskId> tasks) {
   if (tasks.empty()) return true;
@@ -250,7 +250,7 @@ bool ScriptPatch::put(AgentScript& script, ScriptIndex& index, const Workload& w
     std::uint32_t position = from + half;
     while (std::find(removed_.begin(), removed_.end(), At{which, position}) != removed_.end()) ++position;
     if (position >= high) return false;
-    if (in.blocks[position / Block::kPlaces]->count == Block::kRoom) return false;
+    if (in.blocks[position / Block::kPlaces]->count == Block::kCapacity) return false;
     const int stream = agent.tasks[tasks[k]].stream;
     const std::uint32_t before = before_in_stream(in, position, stream);
     Step step = make_step(workload, agent.tasks[tasks[k]], script.made_of_[which].second);
@@ -268,7 +268,7 @@ bool ScriptPatch::put(AgentScript& script, ScriptIndex& index, const Workload& w
   return true;
 }
 
-// What the step waits for, into the index's list.
+// Collects the waits of the step in the index's list.
 void ScriptPatch::find_waits(const AgentScript& script, ScriptIndex& index, const Agent& agent, At at) const {
   index.waits.clear();
   const Script& in = script.scripts_[at.script];
@@ -288,7 +288,7 @@ void ScriptPatch::find_waits(const AgentScript& script, ScriptIndex& index, cons
 }
 
 bool ScriptPatch::finish(AgentScript& script, ScriptIndex& index, const Agent& agent) {
-  if (!leaving_.empty()) return false;  // stands twice
+  if (!leaving_.empty()) return false;  // a task is in the body twice
   const auto is_gone = [&](const At& at) {
     const Block& block = *script.scripts_[at.script].blocks[at.position / Block::kPlaces];
     return block.at(at.position) == block.count;
@@ -304,8 +304,8 @@ bool ScriptPatch::finish(AgentScript& script, ScriptIndex& index, const Agent& a
     for (const At& at : *list) set_waits(at);
   std::erase_if(changed_, [&](const At& at) { return is_the_same(script, at); });
 
-  // Who stays and comes after something that came, went or moved may have other waits now.
-  for (const auto* list : {&put_in_, &rewritten_})  // these have theirs
+  // The waits of kept tasks that follow an inserted, removed or moved task may have changed.
+  for (const auto* list : {&put_in_, &rewritten_})  // these have their waits already
     for (const TaskId id : *list) index.marks[id.index()] = 1;
   for (const auto* list : {&taken_out_, &put_in_})
     for (const TaskId id : *list)
@@ -348,13 +348,13 @@ bool ScriptPatch::finish(AgentScript& script, ScriptIndex& index, const Agent& a
 bool ScriptPatch::can_follow(const ScriptPatch& first, const AgentScript& script, const ScriptIndex& index,
                              const Agent& agent, const Agent& twin,
                              std::span<const std::pair<TaskId, Task>> changed) const {
-  // Steps that are written anew are made of equal tasks, ...
+  // Rewritten steps are made from equal tasks, ...
   for (const TaskId id : first.put_in_) {
     if (!agent.tasks.contains(id)) continue;
     if (std::any_of(changed.begin(), changed.end(), [&](const auto& each) { return each.first == id; })) continue;
     if (agent.tasks[id].work != twin.tasks[id].work || agent.tasks[id].meeting != twin.tasks[id].meeting) return false;
   }
-  // ... and those that have new contents had equal ones: where nothing changes here, nothing did there.
+  // ... and steps with new contents had equal old ones: a step unchanged here is unchanged there.
   for (const Old& old : first.blocks_) {
     const BlockRef& mine = script.scripts_[old.script].blocks[old.index];
     if (mine == old.block) continue;
@@ -381,7 +381,7 @@ void ScriptPatch::follow(const ScriptPatch& first, AgentScript& script, ScriptIn
       mine = now;
       continue;
     }
-    // The same places and waits; steps that stay do what they did.
+    // The same places and waits; kept steps keep their own work.
     BlockRef copy = script.pool_->copy(*now);
     for (std::uint32_t i = 0; i < copy->count; ++i) {
       if (is_written(copy->tasks[i])) continue;
@@ -407,7 +407,7 @@ void ScriptPatch::follow(const ScriptPatch& first, AgentScript& script, ScriptIn
   script.streams_ = twin.streams_;
 }
 
-// Is a step that was there before, and stays, as it was?
+// Whether a kept step is unchanged.
 bool ScriptPatch::is_the_same(const AgentScript& script, At at) const {
   const Block& before = *block_before(at);
   const Block& now = *script.scripts_[at.script].blocks[at.position / Block::kPlaces];
@@ -430,7 +430,7 @@ void ScriptPatch::sort() const {
 void ScriptPatch::undo(AgentScript& script, ScriptIndex& index) {
   const ScriptPatch& from = lists();
   for (const Old& old : from.blocks_) script.scripts_[old.script].blocks[old.index] = old.block;
-  for (Old& old : blocks_) script.scripts_[old.script].blocks[old.index] = std::move(old.block);  // where it differs
+  for (Old& old : blocks_) script.scripts_[old.script].blocks[old.index] = std::move(old.block);
   for (auto it = from.firsts_.rbegin(); it != from.firsts_.rend(); ++it)
     script.scripts_[it->script].first[static_cast<std::size_t>(it->stream)] = it->step;
   for (auto it = from.positions_.rbegin(); it != from.positions_.rend(); ++it)

@@ -14,7 +14,7 @@ struct SimGridFlow {
 
 struct SimGridAnswer {
   std::vector<double> finish;  // seconds, per flow
-  double wall_seconds = 0;     // what its simulation took
+  double wall_seconds = 0;     // wall time of its simulation
 };
 
 // Runs in a child process: SimGrid has one engine per process. Links have bandwidths in bytes per second and no

@@ -1,4 +1,4 @@
-// Flows over links finish when SimGrid says they do.
+// Flows over links finish at the same times as in SimGrid.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A step: a task as the engine reads it, and rows of steps that are taken in one go.
+// A step: a task as the engine reads it; and hops over steps that are executed as one event.
 #pragma once
 
 #include <algorithm>
@@ -24,9 +24,9 @@ enum class StepKind : std::uint8_t { Compute, Solo, Meet };
 
 struct Step {
   Picoseconds duration = 0;      // of a compute step
-  Picoseconds host = 0;          // to issue it
+  Picoseconds host = 0;          // host time to issue it
   std::uint32_t subject = 0;     // WorkId (Compute, Solo; kNoStep: a marker) or MeetingId (Meet)
-  std::uint32_t first_wait = 0;  // in Script::waits
+  std::uint32_t first_wait = 0;  // index into Script::waits
   std::uint32_t next = kNoStep;  // the next step of the same stream in this script
   std::uint16_t wait_count = 0;
   std::uint8_t stream = 0;
@@ -37,9 +37,9 @@ struct Step {
 };
 static_assert(sizeof(Step) == 32);
 
-// Waits for a step of another stream: of this play, or of the last play before it of `body` for the same micro-batch.
+// A wait for a step of another stream: of this play, or of the last earlier play of `body` for the same micro-batch.
 struct StepWait {
-  BodyId body;  // none: of this play
+  BodyId body;  // none: this play
   std::uint32_t position = 0;
   TaskId task;
   std::uint8_t stream = 0;
@@ -47,23 +47,23 @@ struct StepWait {
   bool operator==(const StepWait&) const = default;
 };
 
-// Steps of a stream that follow one another among so many places and only compute: who goes through a row takes them in
-// one hop, once what they wait for lies behind. Of several things to wait for on one stream in one play the last
-// counts; steps that would wait for two are not in one hop.
+// Consecutive compute steps of a stream within a range of places, which a row executes as one event once their wait is
+// satisfied. A hop has at most one wait: of several for one stream in one play the last counts; steps with waits for
+// two streams are not joined.
 struct Hop {
   Picoseconds duration = 0;
-  std::uint32_t first = kNoStep, last = kNoStep;  // kNoStep: there is none
-  std::uint32_t next = kNoStep;                   // of the last
-  std::uint32_t awaited = kNoStep;                // the position; kNoStep: waits for nothing
+  std::uint32_t first = kNoStep, last = kNoStep;  // kNoStep: an empty hop
+  std::uint32_t next = kNoStep;                   // successor of the last
+  std::uint32_t awaited = kNoStep;                // the awaited position; kNoStep: no wait
   BodyId awaited_body;
   std::uint16_t steps = 0;
   std::uint8_t awaited_stream = 0;
   std::uint8_t stream = 0;
-  StreamMask streams = 0;  // that have steps at these places, one bit each; perhaps others
-  bool noted = false;      // while a patch is finished
+  StreamMask streams = 0;  // superset of the streams with steps at these places
+  bool noted = false;      // scratch of ScriptPatch::finish
 
   StepWait wait() const { return {awaited_body, awaited, TaskId(), awaited_stream}; }
-  // Waits for those too. False, and nothing has changed: it cannot.
+  // Adds the waits. False, without a change, if they cannot be joined.
   bool add(std::span<const StepWait> waits) {
     if (waits.empty()) return true;
     const StepWait& wait = waits.front();

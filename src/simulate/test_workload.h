@@ -15,7 +15,7 @@ inline constexpr std::int64_t kBytePerPs = 1'000'000'000'000;
 struct Maker {
   Workload workload;
 
-  // With one body, played once for micro-batch 0, unless its plays are changed.
+  // Adds an agent with one body, played once for micro-batch 0 unless its plays are changed.
   AgentId agent() {
     const AgentId id = workload.agents.push_back({});
     workload.agents[id].bodies.push_back({});

@@ -11,7 +11,7 @@ bool same_shape(const Task& a, const Task& b) {
          a.after == b.after;
 }
 
-// Nobody else is there: what it takes depends on who else communicates.
+// A communication of one agent alone, whose time depends on concurrent communications: such agents are not identical.
 bool communicates_alone(const Task& task, const IdVec<WorkId, Work>& works) {
   return task.work.valid() && works.contains(task.work) && is_communication(works[task.work]);
 }
@@ -22,7 +22,7 @@ bool same_shape(const Agent& a, const Agent& b) {
                     [](const Task& x, const Task& y) { return same_shape(x, y); });
 }
 
-// `alike(task, task)` of tasks that are added or changed.
+// Whether `alike(task, task)` holds for all added and changed tasks.
 template <class Alike>
 bool same_edit(const AgentEdit& a, const AgentEdit& b, const Alike& alike) {
   return a.splices == b.splices &&
@@ -59,19 +59,20 @@ Twins::Twins(const Workload& workload) : set_(workload.agents.size()), leader_(w
 
 std::vector<std::uint32_t> Twins::edit(const std::vector<AgentEdit>& edits, const IdVec<WorkId, Work>& works) {
   struct Set {
-    std::uint32_t first = 0;  // edit
+    std::uint32_t first = 0;  // index of an edit
     std::uint32_t before = 0, now = 0;
   };
   std::vector<Set> same_shapes, sames;
   std::vector<std::uint32_t> result;
-  // Who has the same key and had the same leader has the same leader: 0, no edit; else one more than a set of `sames`.
+  // Agents with the same key and the same old leader have the same new leader. Key 0: no edit; else 1 + index in
+  // `sames`.
   constexpr std::uint32_t kAlone = 0xffffffff;
   IdVec<AgentId, std::uint32_t> keys(set_.size());
   IdVec<AgentId, char> seen(set_.size());
   for (std::uint32_t i = 0; i < edits.size(); ++i) {
     result.push_back(i);
     const AgentId agent = edits[i].agent;
-    if (!set_.contains(agent)) continue;  // a fault, as others will say
+    if (!set_.contains(agent)) continue;  // an unknown agent, reported elsewhere
     if (std::exchange(seen[agent], 1) != 0) {
       set_[agent] = sets_++;
       keys[agent] = kAlone;
@@ -105,7 +106,7 @@ std::vector<std::uint32_t> Twins::edit(const std::vector<AgentEdit>& edits, cons
     sames.push_back({i, before, set_[agent]});
   }
 
-  // By key and the leader before: the leader now.
+  // New leaders, by key and old leader.
   std::vector<std::vector<std::pair<AgentId, AgentId>>> leader_of(sames.size() + 1);
   for (const AgentId agent : leader_.ids()) {
     const AgentId before = std::exchange(leader_[agent], agent);
@@ -120,7 +121,7 @@ std::vector<std::uint32_t> Twins::edit(const std::vector<AgentEdit>& edits, cons
   return result;
 }
 
-void Twins::part(AgentId agent) {
+void Twins::separate(AgentId agent) {
   set_[agent] = sets_++;
   leader_[agent] = agent;
   AgentId next;

@@ -1,9 +1,9 @@
-// Agents that are alike.
+// Devices with identical schedules.
 //
-// *Twins* are, but for what they work on: they have the same tasks in the same order, with the same streams and waits.
-// Their scripts have the same places, and go on having them as long as they are edited alike, so what is found out for
-// one of them holds for all. Twins that also do the same work and come to the same meetings, and communicate nowhere
-// else, are *the same*: always in the same state. The first of them leads.
+// *Twins* are agents with the same tasks in the same order, on the same streams and with the same waits; only their
+// work may differ. Their scripts have the same places, and keep them as long as their edits are the same, so an edit of
+// the script is computed once for all. Twins that also do the same work, take part in the same meetings and communicate
+// nowhere else are *identical*: always in the same state. The first of them is their *leader* and is simulated for all.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +16,23 @@ namespace weft::engine {
 class Twins {
  public:
   Twins() = default;
-  // Cost: one look at everything, and one at every agent per set of twins.
+  // Cost: linear in the workload, plus agents × sets of twins.
   explicit Twins(const Workload& workload);
 
-  // Agents that are edited alike stay what they are, others part. For each edit: which one, it or an earlier one, is
-  // the same, of a twin. Of the workload, works are as the edit leaves them.
+  // Agents with the same edit stay twins or identical, others are separated. For each edit: the index of the first edit
+  // of a twin that is the same, or its own. `works` are those after the edit.
   std::vector<std::uint32_t> edit(const std::vector<AgentEdit>& edits, const IdVec<WorkId, Work>& works);
-  // The agent is nobody's twin any more.
-  void part(AgentId agent);
+  // Separates the agent from all others.
+  void separate(AgentId agent);
 
-  // Of those that are the same, the first.
+  // The leader of each agent: the first of the identical ones.
   const IdVec<AgentId, AgentId>& leaders() const { return leader_; }
   bool leads(AgentId agent) const { return leader_[agent] == agent; }
 
  private:
   IdVec<AgentId, std::uint32_t> set_;
   IdVec<AgentId, AgentId> leader_;
-  std::uint32_t sets_ = 0;  // that have been told apart
+  std::uint32_t sets_ = 0;  // the number of the next set
 };
 
 }  // namespace weft::engine

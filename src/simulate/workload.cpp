@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// Keeps Σ coefficient over the flows of a link, and products with rates, inside their types.
+// Bounds Σ coefficient over the flows of a link, and products with rates, so that they do not overflow.
 constexpr std::int64_t kMostCoefficient = std::int64_t{1} << 40;
 constexpr Picoseconds kLongest = kTimeLimit / 2;
 
@@ -34,7 +34,7 @@ Status check_agent(const Workload& workload, const Agent& agent) {
   return Ok{};
 }
 
-// A meeting that is in some body has as many agents as parties, each on one stream.
+// A meeting that is in some body must have as many agents as parties, each on one stream.
 Status check_parties(const Workload& workload) {
   struct Seen {
     std::int32_t agents = 0;

@@ -1,12 +1,12 @@
-// What the engine plays: agents, their tasks on streams, and links. Nothing of graphs, programs or cost models is known
-// here; src/price makes a workload from a program.
+// The input of the engine: agents, their tasks on streams, and links. It is independent of graphs, programs and cost
+// models; src/price makes a workload from a program.
 //
-// An *agent* is a device, or one that stands for a class of devices that do the same at the same time (src/price folds
-// them; the engine cannot tell). An agent issues its plays one after the other; a play is a body (a list of tasks) for
-// one micro-batch. Tasks go to the agent's streams in issue order; a stream works on one task at a time, in order.
+// An *agent* is a device, or represents a class of devices that do the same at the same time (src/price folds them; the
+// engine does not know). An agent issues its plays in order; a *play* is a body (a list of tasks) for one micro-batch.
+// Tasks go to the agent's streams in issue order; a stream executes one task at a time, in order.
 //
-// All numbers are integers, so the same workload gives the same bytes on every machine, and a run moved in time is the
-// same run.
+// All numbers are integers, so the same workload gives the same bytes on every machine, and a run shifted in time is
+// the same run.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,9 @@ using BodyId = Id<struct BodyTag>;  // of one agent's bodies
 // Shares of a device and coefficients on links are fixed-point numbers of this unit.
 inline constexpr std::int64_t kOne = 1 << 16;
 
-// A link's part in a communication: it carries coefficient/kOne bytes for every byte of the communication's progress.
-// The largest coefficient of a communication of one device is kOne; an agent that stands for k devices which load the
-// same link has k times that.
+// The load of a communication on a link: coefficient/kOne bytes for every byte of the communication's progress. The
+// largest coefficient of a communication of one device is kOne; an agent that represents k devices which load the same
+// link has k times that.
 struct LinkUse {
   FlowLinkId link;
   std::int64_t coefficient = kOne;
@@ -41,7 +41,7 @@ struct LinkUse {
   bool operator==(const LinkUse&) const = default;
 };
 
-// What a task asks of the machine, alone on it.
+// The resources that a task needs, when alone.
 //   compute          `fixed` picoseconds
 //   communication    `fixed` picoseconds of latency, then `bytes` at a rate r (bytes per second, integer), the max-min
 //                    fair share: Σ coefficient·r ≤ capacity on every link, r ≤ cap
@@ -51,20 +51,20 @@ struct Work {
   std::int64_t bytes = 0;
   std::int64_t cap = 0;             // bytes per second; 0: none
   std::vector<LinkUse> links = {};  // each link once
-  // Bytes per second that the links allow one communication that is alone, where their coefficients are those of
-  // several at once (an agent that stands for devices which share a link); 0: what the coefficients say.
+  // The links' rate in bytes per second for a single communication, if the coefficients are those of several concurrent
+  // ones (an agent that represents devices which share a link); 0: the rate that follows from the coefficients.
   std::int64_t alone = 0;
-  std::int32_t sm_share = 0;      // of the agent's compute units, while it is active: in units of 1/kOne
-  std::int32_t memory_share = 0;  // of the agent's memory bandwidth
+  std::int32_t sm_share = 0;      // share of the agent's compute units while active, in units of 1/kOne
+  std::int32_t memory_share = 0;  // share of the agent's memory bandwidth
   std::int32_t waves =
       0;  // of a computation in equal blocks, one on each unit at a time: in 1/256; 0: it spreads evenly
 
   bool operator==(const Work&) const = default;
 };
 
-// Tasks of several agents that are one: a collective, or the two sides of a transfer. Its work starts when all
-// `parties` have come to it and ends for all at the same time. The n-th time a party plays it meets the n-th time of
-// the others.
+// A rendezvous: tasks of several agents that are one communication, a collective or the two sides of a transfer. Its
+// work starts when all `parties` have arrived and ends for all at the same time. The n-th occurrence of one party
+// matches the n-th of the others.
 struct Meeting {
   WorkId work = {};
   std::int32_t parties = 2;
@@ -78,7 +78,7 @@ enum class PlayedFor : std::uint8_t {
   FirstMicroBatch,
   LastMicroBatch,
   AllButLastMicroBatch,
-  AfterFirst,  // every one, but in the first it only has its place: it takes no time, of the host neither. No meeting
+  AfterFirst,  // every one, but in the first it takes no time, nor does its issue; not for meetings
 };
 inline constexpr std::size_t kPlayedFor = 5;
 constexpr bool is_played(PlayedFor when, bool first, bool last) {
@@ -100,17 +100,17 @@ inline constexpr int kMaxStreams = 16;
 using StreamMask = std::uint16_t;  // one bit per stream
 
 struct Task {
-  // One of the two is valid: work of the agent alone (a compute task, or a communication with nobody to wait for), or a
-  // meeting. Neither: the task takes no time (a marker).
+  // At most one of the two is valid: work of the agent alone (a computation, or a communication that waits for no other
+  // agent), or a meeting. Neither: the task takes no time (a marker).
   WorkId work = {};
   MeetingId meeting = {};
   std::uint8_t stream = 0;
   PlayedFor when = PlayedFor::EveryMicroBatch;
   bool host_waits = false;  // the host issues nothing more until this task is complete (reading the loss)
   Picoseconds host = 0;     // time the host needs to issue it
-  std::uint32_t label = 0;  // whoever made the workload knows what it stands for
-  // Of the same agent, earlier in the play, or in an earlier play of the micro-batch: waits for the last time each was
-  // issued. One that was not (its guard, or no such play) counts as complete.
+  std::uint32_t label = 0;  // free for the maker of the workload
+  // Tasks of the same agent, earlier in the play or in an earlier play of the micro-batch: waits for the last issue of
+  // each. One that was not issued (its guard, or no such play) counts as complete.
   ShortVec<TaskId> after = {};
 
   bool operator==(const Task&) const = default;
@@ -123,15 +123,15 @@ struct Play {
   bool operator==(const Play&) const = default;
 };
 
-// How communication and computation that run side by side on a device slow each other: by what is active, never by how
-// fast it is. Let s, m be the summed shares of active communications, S, M those of active computation (at most 1:
+// How concurrent communication and computation on a device slow each other. It depends on what is active, never on its
+// rate. Let s, m be the summed shares of active communications, S, M those of active computation (at most 1:
 // computations do not slow one another). A communication is active from its start, its latency included.
 //   units left       f = 1 − compute_per_sm·s, less wave_loss for computation in more than one wave
 //   computation at   u / (1 + memory_weight·M·m), where u = min(1, f / S); in w waves it is steps(w) / steps(w / f),
 //                    steps(w) = w + wave_weight·(⌈w⌉ − w): blocks that no longer fit in a wave begin another
 //   communication's caps shrink by  1 / (max(1, m) + communication_weight·M)
 // each factor in units of 1/kOne, never below 1/64. (Caps include the link-limited rate it would have alone.) A
-// communication of several agents goes by the smallest of their factors.
+// communication of several agents has the smallest of their factors.
 struct Interference {
   std::int64_t compute_per_sm = kOne;
   std::int64_t memory_weight = kOne;
@@ -142,10 +142,10 @@ struct Interference {
   bool operator==(const Interference&) const = default;
 };
 
-// What is active on a device: summed shares, at most kOne of computation.
+// Summed shares of what is active on a device; those of computation are at most kOne.
 struct DeviceLoad {
   std::int64_t sm = 0, memory = 0;
-  std::int64_t waves = 0;  // of a computation that is alone
+  std::int64_t waves = 0;  // of a single computation
 };
 inline constexpr std::int64_t kWave = 256;  // the unit of waves
 inline constexpr std::int32_t kSlowest = kOne / 64;
@@ -157,7 +157,7 @@ struct Agent {
   IdVec<TaskId, Task> tasks;
   IdVec<BodyId, std::vector<TaskId>> bodies;
   std::vector<Play> plays;
-  std::int32_t run_ahead = 0;      // tasks the host may have issued that have not begun, at most; 0: no limit. A task
+  std::int32_t run_ahead = 0;      // most tasks issued and not begun; 0: no limit. A task
                                    // that waits in a meeting has begun
   std::int32_t stands_for = 1;     // devices
   std::uint32_t interference = 0;  // index into Workload::interference
@@ -183,12 +183,12 @@ struct Workload {
   bool operator==(const Workload&) const = default;
 };
 
-// The first and the last micro-batch for which an agent plays each body, in its order; −1: it does not.
+// The first and the last micro-batch for which an agent plays each body, in its order; −1: none.
 struct PlayedRange {
   std::int32_t first = -1, last = -1;
 };
 IdVec<BodyId, PlayedRange> played_ranges(const Agent& agent);
-// Whether a task of the body is in a play of it, and whether it does anything there.
+// Whether a task of a body is part of a play of it, and whether it takes time there.
 inline bool is_in(const Task& task, const PlayedRange& range, std::int32_t micro_batch) {
   return is_played(task.when, micro_batch == range.first, micro_batch == range.last);
 }
@@ -196,23 +196,24 @@ inline bool works_in(const Task& task, const PlayedRange& range, std::int32_t mi
   return is_in(task, range, micro_batch) && (task.when != PlayedFor::AfterFirst || micro_batch != range.first);
 }
 
-// No time in a workload or a run exceeds this: 26 days. What would is an error.
+// No time in a workload or a run exceeds this: 26 days. A longer one is an error.
 inline constexpr Picoseconds kTimeLimit = Picoseconds{1} << 61;
 
 inline bool is_communication(const Work& work) { return work.bytes > 0 || !work.links.empty(); }
 
-// Bytes per second of a communication that is alone: min(cap, min over links ⌊capacity·kOne / coefficient⌋, or what
-// `alone` says instead), at least 1; 0 for work without cap and links.
+// Bytes per second of a communication that is alone: min(cap, min over links ⌊capacity·kOne / coefficient⌋, or `alone`
+// instead of the latter), at least 1; 0 for work without cap and links.
 std::int64_t isolated_rate(const Work& work, const IdVec<FlowLinkId, FlowLink>& links);
 
-// What the work takes alone: fixed + ⌈bytes·10¹² / isolated rate⌉.
+// The time of the work alone: fixed + ⌈bytes·10¹² / isolated rate⌉.
 Picoseconds isolated_time(const Work& work, const IdVec<FlowLinkId, FlowLink>& links);
 
-// The most that a stream of some agent has to do, each task alone: no run takes less. Cost: one look at every task.
+// The largest sum of isolated times over the streams of all agents: a lower bound on the makespan. Cost: linear in
+// tasks.
 Picoseconds busiest_stream(const Workload& workload);
 
-// Is this a workload? Ids that exist, links in use that have capacity, numbers in range, as many agents at a meeting as
-// it has parties. Cost: one look at everything.
+// Checks that ids exist, used links have capacity, numbers are in range, and each meeting has as many agents as
+// parties. Cost: linear in the workload.
 Status check(const Workload& workload);
 
 }  // namespace weft

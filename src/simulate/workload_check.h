@@ -1,11 +1,11 @@
-// Parts of `check`, for those who change a workload piece by piece.
+// Parts of `check`, for incremental changes of a workload.
 #pragma once
 
 #include "simulate/workload.h"
 
 namespace weft {
 
-// `named_by` has an entry per link, and is scratch: whoever checks several works keeps it between them.
+// `named_by` is scratch with an entry per link, reused between calls.
 Status check_work(WorkId id, const Work& work, const IdVec<FlowLinkId, FlowLink>& links,
                   IdVec<FlowLinkId, WorkId>& named_by);
 Status check_meeting(const Workload& workload, MeetingId id);

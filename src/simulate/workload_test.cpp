@@ -114,12 +114,12 @@ TEST(IsolatedTime, RoundsUpOnce) {
 TEST(ComputeSpeed, LosesUnitsToWhatItCannotUse) {
   const Interference law{.wave_loss = kOne / 8};
   EXPECT_EQ(compute_speed(law, {.sm = kOne, .waves = 4 * kWave}, {.sm = kOne / 8}), kOne * 4 / 6);
-  // A single wave loses none: 7/8 of the units are too few all the same.
+  // A single wave has no wave loss, but 7/8 of the units are still too few.
   EXPECT_EQ(compute_speed(law, {.sm = kOne, .waves = kWave}, {.sm = kOne / 8}), kOne / 2);
   EXPECT_EQ(compute_speed(law, {.sm = kOne, .waves = kWave * 7 / 8}, {.sm = kOne / 8}), kOne);
 }
 
-// Work that needs three quarters of the units does not miss the last quarter.
+// Work that needs three quarters of the units is not slowed by the loss of the last quarter.
 TEST(ComputeSpeed, HasUnitsToSpare) {
   EXPECT_EQ(compute_speed({}, {.sm = kOne * 3 / 4}, {.sm = kOne / 4}), kOne);
   EXPECT_EQ(compute_speed({}, {.sm = kOne * 3 / 4}, {.sm = kOne / 2}), kOne * 2 / 3);

@@ -4,6 +4,7 @@
 #include "compile/from_strategy.h"
 #include "cost/cost.h"
 #include "forecast/memory.h"
+#include "plan/memory_budget.h"
 #include "simulate/engine.h"
 #include "soap/op_strategy.h"
 #include "strategy/stack.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "cost/analytic.h"
 #include "forecast/forecast.h"
 #include "problem/parallel.h"
 #include "soap/layout_choices.h"
@@ -44,13 +43,12 @@ struct Played {
 
 class TableMaker {
  public:
-  TableMaker(const LayerTableRequest& request, const Cluster& cluster, std::int64_t micro_batches)
-      : request_(request), cluster_(cluster), samples_(*request.plan.global_batch / micro_batches) {}
+  TableMaker(const LayerTableRequest& request, std::int64_t micro_batches)
+      : job_(*request.job), cost_(request.cost), samples_(*job_.global_batch() / micro_batches) {}
 
   Result<LayerTable> run(int devices) {
     LayerTable table;
-    WEFT_TRY(const ModelInfo info, describe_model(request_.plan.model));
-    table.layers = static_cast<std::size_t>(info.layers);
+    table.layers = static_cast<std::size_t>(job_.model.layers);
     for (int group = 1; group <= devices; ++group)
       if (devices % group == 0)
         for (const LayerOption& option : options_on(group)) table.options.push_back(option);
@@ -67,33 +65,35 @@ class TableMaker {
       else
         why = (one.ok() ? two : one).error().message;
     }
-    if (table.options.empty()) return error("{}: no way to split a layer compiles: {}", request_.plan.model, why);
+    if (table.options.empty()) return error("{}: no way to split a layer compiles: {}", job_.words.model, why);
     add_changes(table);
     return table;
   }
 
   Result<Played> play(const LayerOption& option, int layers) const {
     if (samples_ % option.dp != 0) return error("{} samples do not divide over dp={}", samples_, option.dp);
-    PlanRequest plan = request_.plan;
-    plan.model += fmt::format("{}layers={}", plan.model.find(':') == std::string::npos ? ":" : ",", layers);
-    plan.strategy = fmt::format("tp={},dp={},zero={}{}", option.tp, option.dp, option.zero,
-                                option.recompute ? ",recompute=full" : "");
-    plan.micro_batch = samples_ / option.dp;
-    plan.global_batch = samples_;
-    for (std::int64_t i = 0; i < option.devices(); ++i) plan.devices.push_back(i);
-    WEFT_TRY(const Plan made, make_plan(plan));
-    const AnalyticCost cost(made.stack);
-    WEFT_TRY(const PlayedPlan once, play_plan(made, cost));
+    WEFT_TRY(TrainingJob job, with_model(job_, with_override(job_.words.model, "layers", std::to_string(layers))));
+    job.words.global_batch = samples_;
+    job.devices.clear();
+    for (std::int64_t i = 0; i < option.devices(); ++i) job.devices.push_back(job_.device_at(i).index());
+    Parallelism split;
+    split.tp = split.etp = option.tp;
+    split.dp = split.fsdp = option.dp;
+    split.zero = option.zero;
+    split.sequence_parallel = option.tp > 1;
+    split.recompute = option.recompute ? Recompute::Full : Recompute::None;
+    split.micro_batch = split.last_micro_batch = samples_ / option.dp;
+    WEFT_TRY(const Plan made, make_plan(std::make_shared<const TrainingJob>(std::move(job)), choose_strategy(split)));
+    WEFT_TRY(const PlayedPlan once, play_plan(made, cost_));
     const Forecast forecast = judge(made, once);
     // The program does not know how many micro-batches there are; its schedule does.
     const ScheduleChoice& chosen = made.resolved.schedule;
     WEFT_TRY(Schedule schedule, make_schedule({chosen.name, static_cast<std::int32_t>(chosen.ranks), 2,
                                                static_cast<std::int32_t>(chosen.chunks)}));
     WEFT_TRY(const PlayedProgram twice,
-             play_compiled(made, made.stack, {once.compiled.program, std::move(schedule)}, cost));
+             play_compiled(made, made.stack(), {once.compiled.program, std::move(schedule)}, cost_));
     return Played{once.run.makespan, twice.run.makespan, forecast.fullest()->allocated,
-                  forecast.fullest()->device_total - forecast.fullest()->allocated.total(),
-                  border_of(made.training.graph)};
+                  forecast.fullest()->device_total - forecast.fullest()->allocated.total(), border_of(made.graph())};
   }
 
  private:
@@ -134,9 +134,6 @@ class TableMaker {
     const std::size_t count = table.options.size();
     table.change.assign(count, std::vector<Picoseconds>(count, 0));
     if (!shape_) return;
-    SoftwareStack stack =
-        find_stack(request_.plan.stack.empty() ? default_stack(ModelKind::Language) : request_.plan.stack).value();
-    const AnalyticCost cost(stack);
     for (std::size_t from = 0; from < count; ++from)
       for (std::size_t to = 0; to < count; ++to) {
         const LayerOption &a = table.options[from], &b = table.options[to];
@@ -144,10 +141,10 @@ class TableMaker {
         std::vector<MeshAxis> axes;
         std::vector<DeviceId> devices;
         for (int size : prime_factors(a.devices())) axes.push_back({fmt::format("a{}", axes.size()), size});
-        for (int i = 0; i < a.devices(); ++i) devices.emplace_back(static_cast<std::size_t>(i));
+        for (int i = 0; i < a.devices(); ++i) devices.push_back(job_.device_at(i));
         const Result<Mesh> mesh = Mesh::make(axes, devices);
         if (!mesh.ok()) continue;
-        TimePrices prices(cluster_, cost, *mesh);
+        TimePrices prices(*job_.cluster, cost_, *mesh);
         const auto layout = [&](int dp) {
           Shape shape = shape_->shape;
           shape.front() = samples_;
@@ -177,8 +174,8 @@ class TableMaker {
     return time;
   }
 
-  const LayerTableRequest& request_;
-  const Cluster& cluster_;
+  const TrainingJob& job_;
+  const CostModel& cost_;
   const std::int64_t samples_;       // of a micro-batch, all replicas
   std::optional<TensorType> shape_;  // of the border
 };
@@ -186,19 +183,18 @@ class TableMaker {
 }  // namespace
 
 Result<LayerTable> make_layer_table(const LayerTableRequest& request, std::int64_t micro_batches) {
-  if (!request.plan.global_batch) return error("a table of layers needs a global batch");
-  if (micro_batches < 1 || *request.plan.global_batch % micro_batches != 0)
-    return error("{} samples do not divide into {} micro-batches", *request.plan.global_batch, micro_batches);
-  WEFT_TRY(const Cluster cluster, parse_cluster(request.plan.cluster));
-  const int devices = request.devices > 0 ? request.devices : static_cast<int>(cluster.device_count());
-  return TableMaker(request, cluster, micro_batches).run(devices);
+  const std::optional<std::int64_t> samples = request.job->global_batch();
+  if (!samples) return error("a table of layers needs a global batch");
+  if (micro_batches < 1 || *samples % micro_batches != 0)
+    return error("{} samples do not divide into {} micro-batches", *samples, micro_batches);
+  const int devices = request.devices > 0 ? request.devices : static_cast<int>(request.job->device_count());
+  return TableMaker(request, micro_batches).run(devices);
 }
 
-Result<Bytes> layer_memory_limit(const LayerTableRequest& request, Bytes capacity, double headroom) {
-  WEFT_TRY(const Cluster cluster, parse_cluster(request.plan.cluster));
-  const TableMaker maker(request, cluster, *request.plan.global_batch);
+Result<Bytes> layer_memory_limit(const LayerTableRequest& request, Bytes budget) {
+  const TableMaker maker(request, *request.job->global_batch());
   WEFT_TRY(const Played played, maker.play({1, 1, 0, true}, 1));
-  return memory_budget(capacity, headroom) - played.overhead;
+  return budget - played.overhead;
 }
 
 }  // namespace weft

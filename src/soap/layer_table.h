@@ -11,16 +11,16 @@
 namespace weft {
 
 struct LayerTableRequest {
-  PlanRequest plan;  // without a strategy; its global batch is that of the step
-  int devices = 0;   // most of a stage; 0: all of the cluster
+  std::shared_ptr<const TrainingJob> job;  // its global batch is settled
+  const CostModel& cost;
+  int devices = 0;  // most of a stage; 0: all of the job's
 };
 
 // For one number of micro-batches; options that do not divide or compile are left out. An error where none is left.
 // Cost: two plans compiled and played twice per option, on all cores.
 Result<LayerTable> make_layer_table(const LayerTableRequest& request, std::int64_t micro_batches);
 
-// Memory that the options' layers may take of a device: its capacity less the headroom and what a process needs
-// besides.
-Result<Bytes> layer_memory_limit(const LayerTableRequest& request, Bytes capacity, double headroom = kHeadroom);
+// Memory that the options' layers may take of a device: its budget less what a process needs besides.
+Result<Bytes> layer_memory_limit(const LayerTableRequest& request, Bytes budget);
 
 }  // namespace weft

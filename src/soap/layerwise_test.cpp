@@ -160,11 +160,9 @@ TEST(Layerwise, APipelineIsWorthItWhereAStageFitsAndTheWholeDoesNot) {
 
 TEST(LayerTable, SumsUpToWhatTheWholeModelTakes) {
   const std::string model = "gpt2-124m:hidden=256,heads=4,vocab=1024,layers=";
-  LayerTableRequest request{
-      .plan = {.model = model + "6", .cluster = "dgx1-v100-32:1", .strategy = {}, .global_batch = 8}};
-  request.plan.seq = 128;
-  request.devices = 2;
-  const Result<LayerTable> table = make_layer_table(request, 2);
+  const PlanRequest words{.model = model + "6", .cluster = "dgx1-v100-32:1", .global_batch = 8, .seq = 128};
+  const auto job = std::make_shared<const TrainingJob>(settle(words).value());
+  const Result<LayerTable> table = make_layer_table({job, AnalyticCost(job->stack), 2}, 2);
   ASSERT_TRUE(table.ok()) << table.error().message;
   ASSERT_EQ(table->layers, 6u);
   // On one device 2: whether to recompute. On two: tp=2, or dp=2 with ZeRO 0, 1 or 3, each with and without.
@@ -180,13 +178,13 @@ TEST(LayerTable, SumsUpToWhatTheWholeModelTakes) {
     const LayerOption& option = table->options[o];
     const LayerCost &layer = table->layer[o], &last = table->last[o];
     const double sum = static_cast<double>(6 * (2 * layer.micro_batch + layer.step) + 2 * last.micro_batch + last.step);
-    PlanRequest plan = request.plan;
+    PlanRequest plan = words;
     plan.strategy = fmt::format("tp={},dp={},zero={}{}", option.tp, option.dp, option.zero,
                                 option.recompute ? ",recompute=full" : "");
     plan.micro_batch = 4 / option.dp;
     for (std::int64_t i = 0; i < option.devices(); ++i) plan.devices.push_back(i);
     const Plan made = make_plan(plan).value();
-    const double whole = static_cast<double>(forecast(made, AnalyticCost(made.stack)).value().step);
+    const double whole = static_cast<double>(forecast(made, AnalyticCost(made.stack())).value().step);
     EXPECT_NEAR(sum / whole, 1, 0.05) << print(option);
   }
 }
@@ -198,22 +196,19 @@ double simulated(const PlanRequest& request, const Strategy& tree) {
   PlanRequest plan = request;
   plan.strategy = file;
   const Plan made = make_plan(plan).value();
-  return static_cast<double>(forecast(made, AnalyticCost(made.stack)).value().step);
+  return static_cast<double>(forecast(made, AnalyticCost(made.stack())).value().step);
 }
 
 TEST(LayerwiseTree, WhatATreeCanSayTakesAsLongAsWasSummed) {
-  LayerTableRequest request{.plan = {.model = "gpt2-124m:hidden=256,heads=4,vocab=1024,layers=6",
-                                     .cluster = "dgx1-v100-32:1",
-                                     .strategy = {},
-                                     .global_batch = 16}};
-  request.plan.seq = 128;
-  request.devices = 4;
-  for (std::int64_t i = 0; i < 4; ++i) request.plan.devices.push_back(i);
+  const PlanRequest words{.model = "gpt2-124m:hidden=256,heads=4,vocab=1024,layers=6",
+                          .cluster = "dgx1-v100-32:1",
+                          .global_batch = 16,
+                          .seq = 128,
+                          .devices = {0, 1, 2, 3}};
+  const auto job = std::make_shared<const TrainingJob>(settle(words).value());
   std::map<std::int64_t, LayerTable> tables;
-  LayerTableRequest any = request;
-  any.plan.devices.clear();
-  for (std::int64_t m : {2, 8}) tables.emplace(m, make_layer_table(any, m).value());
-  const Graph graph = build_model(request.plan.model, {.batch = 1, .seq = 128}).value();
+  for (std::int64_t m : {2, 8}) tables.emplace(m, make_layer_table({job, AnalyticCost(job->stack)}, m).value());
+  const Graph graph = build_model(words.model, {.batch = 1, .seq = 128}).value();
   std::set<std::string> plans;
   // The less memory, the more has to be spread, recomputed or cut into stages.
   for (std::int64_t megabytes : {4000, 80, 60, 50, 40, 30}) {
@@ -223,7 +218,7 @@ TEST(LayerwiseTree, WhatATreeCanSayTakesAsLongAsWasSummed) {
     const Result<Strategy> tree = to_tree(said->pipeline, said->tables.at(said->pipeline.micro_batches), graph);
     ASSERT_TRUE(tree.ok()) << tree.error().message;
     plans.insert(to_yaml(*tree));
-    EXPECT_NEAR(static_cast<double>(said->pipeline.time) / simulated(request.plan, *tree), 1, 0.15) << megabytes;
+    EXPECT_NEAR(static_cast<double>(said->pipeline.time) / simulated(words, *tree), 1, 0.15) << megabytes;
   }
   EXPECT_GE(plans.size(), 4u);
 }
@@ -246,9 +241,9 @@ TEST(LayerwiseTree, WhatATreeHasNoWordsForIsTold) {
 }
 
 TEST(LayerTable, ABatchThatDoesNotDivideIsTold) {
-  const LayerTableRequest request{
-      .plan = {.model = "gpt2-124m", .cluster = "p100x4:1", .strategy = {}, .global_batch = 8}};
-  const Result<LayerTable> table = make_layer_table(request, 3);
+  const auto job = std::make_shared<const TrainingJob>(
+      settle({.model = "gpt2-124m", .cluster = "p100x4:1", .global_batch = 8}).value());
+  const Result<LayerTable> table = make_layer_table({job, AnalyticCost(job->stack)}, 3);
   ASSERT_FALSE(table.ok());
   EXPECT_EQ(table.error().message, "8 samples do not divide into 3 micro-batches");
 }

@@ -5,9 +5,9 @@
 //   pair cost    the tensor to the layout its reader needs, its gradient back
 //   memory       weights with gradients and optimizer state, and what forward keeps for backward, of one device
 //
-// Everything follows from the layout algebra (layout/layout.h, reshard.h) and is priced one piece at a time; what
-// overlaps in a run adds up here. Operators of one signature that share a weight (the steps of a recurrent layer) are
-// one variable. Backward is the dual of forward: where an operator splits an axis that an input lacks, the input's
+// Everything follows from the layout algebra (layout/layout.h, layout/reshard.h) and is priced one piece at a time;
+// what overlaps in a run adds up here. Operators of one signature that share a weight (the steps of a recurrent layer)
+// are one variable. Backward is the dual of forward: where an operator splits an axis that an input lacks, the input's
 // gradient is a partial sum.
 //
 // Cost: per distinct edge, the distinct layouts of both ends.

@@ -248,7 +248,7 @@ class Mcmc {
  public:
   Mcmc(const SoapProblem& problem, int per_node, const SearchBudget& budget, const McmcOptions& options)
       : stack_(without_host_time(problem.stack)),
-        problem_{problem.training, problem.cluster, problem.cost, stack_, problem.headroom},
+        problem_{problem.training, problem.cluster, problem.cost, stack_, problem.headroom, problem.types},
         budget_(budget),
         options_(options),
         proposals_(problem.training, per_node),

@@ -50,7 +50,7 @@ struct SoapStrategy {
   std::string name;                         // where it comes from: "data parallel"
   IdVec<MeshId, Mesh> meshes;               // 0: all devices
   IdVec<OpId, OpConfig> ops;                // forward operators
-  std::map<OpId, std::int64_t> outer = {};  // blocks in which outputs are cut, where not 1 (layout_problem.h)
+  std::map<OpId, std::int64_t> outer = {};  // blocks in which outputs are cut, where not 1 (layout_choices.h)
 };
 
 // A strategy's configurations by these numbers of meshes.

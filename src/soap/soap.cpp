@@ -69,10 +69,10 @@ class SoapSearcher {
   Bytes memory_limit() const {
     Bytes least;
     for (DeviceId device : devices_) {
-      const Bytes capacity = problem_.cluster.spec(device).memory.value;
+      const Bytes capacity = capacity_of(problem_.cluster.spec(device));
       if (least.value == 0 || (capacity.value > 0 && capacity < least)) least = capacity;
     }
-    return {static_cast<std::int64_t>(static_cast<double>(least.value) * (1 - problem_.headroom))};
+    return memory_budget(least, problem_.headroom);
   }
 
   void plan_by(SoapSearch search) {

@@ -129,7 +129,7 @@ class TiedWalk {
  public:
   TiedWalk(const SoapProblem& problem, int per_node, const SearchBudget& budget, const TiedOptions& options)
       : stack_(without_host_time(problem.stack)),
-        problem_{problem.training, problem.cluster, problem.cost, stack_, problem.headroom},
+        problem_{problem.training, problem.cluster, problem.cost, stack_, problem.headroom, problem.types},
         proposals_(problem.training, per_node),
         budget_(budget),
         options_(options) {}

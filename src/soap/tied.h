@@ -4,7 +4,7 @@
 // A network of forty steps has hundreds of operators and a dozen layers: what matters first — which layers share
 // devices, which weights are split instead of summed — is a choice of layers, and no single operator of a layer can
 // make it alone. A proposal changes most of the program, so each is planned, compiled, priced and played anew, under
-// fair sharing, with devices that do the same as one (price.h): exact, and cheap where nodes are alike.
+// fair sharing, with devices that do the same as one (price/price.h): exact, and cheap where nodes are alike.
 //
 // `slacks`: at the end the walk goes on for fewer bytes, once for each: what takes up to so much longer than the
 // fastest and moves less is taken. Each goes on from what moved least so far of what takes no longer, seeds included.

@@ -6,7 +6,7 @@
 namespace weft {
 namespace {
 
-// Greedy, with one point to come back to: linear in the product of the lengths at worst.
+// Greedy, with one point of backtracking: at worst the product of the lengths.
 bool matches(std::string_view pattern, std::string_view text) {
   std::size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
   while (t < text.size()) {
@@ -69,7 +69,7 @@ std::optional<int> Glob::covers(const std::vector<std::string_view>& name) const
   for (std::size_t depth = 0; !whole; ++depth) {
     if (depth == name.size()) return std::nullopt;
     bool any = false;
-    for (std::size_t i = parts_.size(); i-- > 0;) {  // backwards: what comes of a part is not looked at again
+    for (std::size_t i = parts_.size(); i-- > 0;) {  // backwards: a part matched now is not extended in this round
       if (!at[i]) continue;
       const bool run = parts_[i] == "**";
       if (!run) {

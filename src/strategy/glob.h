@@ -2,7 +2,7 @@
 //
 // `*` stands for any part of one component, `**` for any number of whole components. A glob names a node of the module
 // tree and, with it, everything below: `layers.*` covers layers.3.attn.qkv. Backward products are covered only by globs
-// that say so (`@`).
+// with an `@`.
 #pragma once
 
 #include <optional>
@@ -19,8 +19,8 @@ class Glob {
  public:
   explicit Glob(std::string_view pattern);
 
-  // How many leading components of the name make up the node that the glob names, the shallowest such node; none when
-  // the glob does not cover the name. `**` names the root: 0. Cost: components of the name times those of the glob.
+  // The number of leading components of the name that form the node that the glob names, the shallowest such node; none
+  // if the glob does not cover the name. `**` names the root: 0. Cost: components of the name × those of the glob.
   std::optional<int> covers(const std::vector<std::string_view>& name) const;
   std::optional<int> covers(std::string_view name) const { return covers(components(name)); }
 
@@ -34,7 +34,7 @@ class Glob {
   bool backward_ = false;
 };
 
-// The glob that covers a name and its like in other layers: components that are numbers become `*`.
+// The glob that covers a name and its counterparts in other layers: components that are numbers become `*`.
 std::string layer_glob(std::string_view name);
 
 }  // namespace weft

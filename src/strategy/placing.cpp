@@ -39,7 +39,7 @@ class Placer {
     return found == names_.end() ? -1 : static_cast<int>(found - names_.begin());
   }
 
-  // The devices of a mesh in the grid of all axes; `axis_of` says where each of its own axes went.
+  // The devices of a mesh in the grid of all axes; `axis_of` maps each of its own axes to one of those.
   Result<Mesh> widened(const Mesh& mesh, const std::vector<std::size_t>& axis_of) const {
     std::vector<MeshAxis> axes;
     for (const std::string& name : names_) axes.push_back({name, 1});
@@ -102,7 +102,7 @@ class Placer {
     to.ring = strategy_.ring;  // the axes of the strategy's mesh come first
     for (const MeshChoices& choices : strategy_.choices)
       for (std::size_t m = 0; m < choices.axes.size(); ++m) {
-        // Rules name mesh axes, so these mean the same on all meshes.
+        // Rules name mesh axes, so the splits of inputs are the same on all meshes.
         to.inputs[m].insert(choices.sharding.inputs[m].begin(), choices.sharding.inputs[m].end());
         if (to.reduce_onto[m].empty()) to.reduce_onto[m] = choices.sharding.reduce_onto[m];
         for (const auto& [op, choice] : choices.sharding.ops[m])
@@ -130,7 +130,7 @@ class Placer {
         to.ops[first_placed_ + i][op] = {i < degrees.size() ? degrees[i].name : ""};
     }
   }
-  // The choices for the mesh that an operator runs on, or whose forward operator does.
+  // The choices for the mesh of an operator, or of its forward operator.
   const MeshChoices* choices_of(OpId op) const {
     const OpId forward = graph_.ops()[op].phase == Phase::Forward ? op : graph_.ops()[op].forward;
     return forward.valid() ? choices_of_stage_[static_cast<std::size_t>(strategy_.stage[forward])]

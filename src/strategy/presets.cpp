@@ -25,7 +25,7 @@ std::int64_t axis_size(const Signature& signature, std::string_view name) {
   return axis < 0 ? 0 : signature.axes[static_cast<std::size_t>(axis)].size;
 }
 
-// One rule per operator and its like in other layers, if those are split alike; else one per operator.
+// One rule for an operator and its counterparts in other layers if all have the same split; else one per operator.
 class OpRules {
  public:
   explicit OpRules(const Graph& graph) : graph_(graph), ops_(forward_ops(graph)) {}
@@ -73,7 +73,7 @@ class OpRules {
   std::map<OpId, std::map<std::string, Split>> splits_;
 };
 
-// Inputs that have no such dimension, though an input of their shape might, are kept whole by name.
+// Adds rules by name that keep whole the inputs without such a dimension, which the general rule would split.
 void except_inputs(const Graph& graph, const std::vector<std::string>& axes, int InputDims::*dim, int value,
                    std::vector<Rule>& rules) {
   const IdVec<TensorId, InputDims> dims = find_input_dims(graph);
@@ -174,7 +174,7 @@ std::vector<Rule> tensor_parallel(const Graph& graph, std::span<const std::strin
         break;
       case TensorRole::Row:
         add(found.op, {"k"});
-        // Weights of rows come with the tokens, by parts of the sequence; the rows they weigh have parts of features.
+        // Routing weights are split along the sequence like the tokens; the rows they multiply are split by features.
         if (const OpId made = graph.tensors()[graph.inputs(found.op)[0]].producer;
             made.valid() && graph.kind(made) == OpKind::WeighRows)
           add(made, {"f"});

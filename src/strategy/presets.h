@@ -1,4 +1,4 @@
-// Named ways to split a model, each as rules of a strategy tree; they combine by putting them one after another.
+// Named ways to split a model, each as rules of a strategy tree; presets combine by concatenating their rules.
 //
 // Rules name mesh axes, so a preset does not know their sizes. They are written as globs over layers
 // (`layers.*.attn.qkv`) where all layers agree. Cost: linear in operators.
@@ -13,31 +13,31 @@
 
 namespace weft {
 
-// The samples of every input over the axes, major first: data parallelism. Inputs without samples stay whole.
+// Data parallelism: splits the samples of every input over the axes, major first. Inputs without samples stay whole.
 std::vector<Rule> data_parallel(const Graph& graph, std::span<const std::string> axes);
-// The tokens of every sample too: context parallelism. Attention gathers keys and values or, with `AllToAll`, splits
-// heads while the linear after it is back on tokens; `Ring` has the rules of `Gather`, and attention passes keys
-// around.
+// Context parallelism: splits the tokens of every sample too. Attention gathers keys and values or, with `AllToAll`,
+// splits heads, and the linear after it splits tokens again; `Ring` has the rules of `Gather`, but keys and values
+// rotate around the ring.
 std::vector<Rule> context_parallel(const Graph& graph, const std::string& axis, ContextMode mode);
-// ZeRO (Rajbhandari et al. 2020) over the axes: 1 optimizer state, 2 gradients too, 3 weights too (FSDP). Over some
-// only of the data-parallel axes: hybrid sharding (HSDP).
+// ZeRO (Rajbhandari et al. 2020) over the axes: 1 optimizer state, 2 gradients too, 3 weights too (FSDP). Over only
+// some of the data-parallel axes it is hybrid sharding (HSDP).
 std::vector<Rule> zero(int stage, std::span<const std::string> axes);
-// The same for the weights of experts alone, which may have copies on other devices.
+// The same for the weights of experts alone, whose replicas may be on other devices than those of dense weights.
 std::vector<Rule> expert_zero(const Graph& graph, int stage, std::span<const std::string> axes);
-// Megatron's columns, rows, vocabulary and head, found by structure (structure.h), over the axes, major first; those of
-// experts over axes of their own.
+// Megatron's column- and row-parallel linears, vocabulary and head, found by structure (structure.h), over the axes,
+// major first; linears of experts over axes of their own.
 std::vector<Rule> tensor_parallel(const Graph& graph, std::span<const std::string> axes,
                                   std::span<const std::string> expert_axes);
-std::vector<Rule> tensor_parallel(const Graph& graph, const std::string& axis);  // all over one
-// Whole experts over the axes, major first.
+std::vector<Rule> tensor_parallel(const Graph& graph, const std::string& axis);  // all over one axis
+// Expert parallelism: distributes whole experts over the axes, major first.
 std::vector<Rule> expert_parallel(const Graph& graph, std::span<const std::string> axes);
 // DLRM (Naumov et al. 2019): embedding tables split by columns over the axis, by rows where columns are too few,
 // everything else data parallel over it.
 std::vector<Rule> hybrid_tables(const Graph& graph, const std::string& axis, int degree);
-// Height and width of images over the axes; an empty name leaves that dimension whole.
+// Splits height and width of images over the axes; an empty name leaves that dimension whole.
 std::vector<Rule> spatial(const Graph& graph, const std::string& height_axis, const std::string& width_axis);
-// FlexFlow's form of data parallelism: every operator by itself, its samples over all the devices; an operator without
-// samples, or whose samples do not divide, on the first one. The start of a search over placements.
+// FlexFlow's form of data parallelism: every operator is placed individually, its samples over all the devices; an
+// operator without samples, or whose samples do not divide, on the first one. Searches over placements start from it.
 std::vector<Rule> placed_data_parallel(const Graph& graph, std::span<const std::int64_t> devices);
 
 }  // namespace weft

@@ -31,14 +31,14 @@ std::vector<std::string> all_operator_axes(const Strategy& strategy, const Repor
     if (stage.mesh) add(*stage.mesh);
   const auto most = static_cast<std::size_t>(kMaxMeshAxes);
   if (names.size() <= most) return names;
-  if (strategy.mesh.axes.size() <= most)  // else said of the mesh itself
+  if (strategy.mesh.axes.size() <= most)  // else reported for the mesh itself
     report("mesh", strategy.schedule.line, "schedule",
            fmt::format("the meshes of the stages have {} different axes together: at most {}", names.size(), most));
   names.resize(most);
   return names;
 }
 
-// The pipeline ranks of a strategy and the stages each of them plays; of an unknown schedule, one each.
+// The pipeline ranks of a strategy and the stages of each; with an unknown schedule, one each.
 struct StagesOfRanks {
   const PipelineSchedule* schedule;
   std::int64_t ranks, stages;
@@ -53,7 +53,8 @@ struct StagesOfRanks {
   }
 };
 
-// Ranks have devices of their own; all stages of a rank have the same. (The first stages are one of each rank.)
+// Reports ranks that share devices, and stages of one rank with different devices. (The first `ranks` stages belong to
+// different ranks.)
 void check_devices(const Strategy& strategy, const std::vector<Mesh>& meshes, const StagesOfRanks& of,
                    const Report& report) {
   const std::vector<Stage>& stages = strategy.schedule.stages;
@@ -62,11 +63,11 @@ void check_devices(const Strategy& strategy, const std::vector<Mesh>& meshes, co
     report("contradiction", own ? stages[stage].mesh->line : strategy.schedule.line, "schedule", message);
   };
   std::map<DeviceId, std::size_t> rank_of;
-  std::set<std::pair<std::size_t, std::size_t>> told;
+  std::set<std::pair<std::size_t, std::size_t>> reported;
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(of.ranks); ++rank)
     for (DeviceId device : meshes[rank].devices()) {
       const auto [known, fresh] = rank_of.try_emplace(device, rank);
-      if (fresh || !told.insert({known->second, rank}).second) continue;
+      if (fresh || !reported.insert({known->second, rank}).second) continue;
       contradiction(rank, fmt::format("stages {} and {} both have device {}", known->second, rank, device.index()));
     }
   for (std::size_t stage = static_cast<std::size_t>(of.ranks); stage < meshes.size(); ++stage) {
@@ -91,41 +92,41 @@ void check_devices(const Strategy& strategy, const std::vector<Mesh>& meshes, co
 
 }  // namespace
 
-std::vector<std::string> faults_of(const MeshDeclaration& mesh, const Cluster& cluster) {
-  std::vector<std::string> faults;
+std::vector<std::string> mesh_violations(const MeshDeclaration& mesh, const Cluster& cluster) {
+  std::vector<std::string> violations;
   std::vector<std::string> names = names_of(mesh.axes), order = mesh.order;
   std::vector<std::int64_t> sizes;
   std::set<std::string> seen;
   if (mesh.axes.size() > static_cast<std::size_t>(kMaxMeshAxes))
-    faults.push_back(fmt::format("{} axes: at most {}", mesh.axes.size(), kMaxMeshAxes));
+    violations.push_back(fmt::format("{} axes: at most {}", mesh.axes.size(), kMaxMeshAxes));
   for (const MeshAxis& axis : mesh.axes) {
-    if (axis.name.empty()) faults.emplace_back("an axis needs a name");
-    if (axis.size < 1) faults.push_back(fmt::format("axis {}={}: a size of at least 1", axis.name, axis.size));
-    if (!seen.insert(axis.name).second) faults.push_back(fmt::format("axis {} given twice", axis.name));
+    if (axis.name.empty()) violations.emplace_back("an axis needs a name");
+    if (axis.size < 1) violations.push_back(fmt::format("axis {}={}: a size of at least 1", axis.name, axis.size));
+    if (!seen.insert(axis.name).second) violations.push_back(fmt::format("axis {} given twice", axis.name));
     sizes.push_back(axis.size);
   }
   std::sort(order.begin(), order.end());
   std::sort(names.begin(), names.end());
   if (!order.empty() && order != names)
-    faults.push_back(fmt::format("order {}: name every axis of the mesh once: {}", fmt::join(mesh.order, ", "),
-                                 fmt::join(names_of(mesh.axes), ", ")));
-  if (!faults.empty()) return faults;
+    violations.push_back(fmt::format("order {}: name every axis of the mesh once: {}", fmt::join(mesh.order, ", "),
+                                     fmt::join(names_of(mesh.axes), ", ")));
+  if (!violations.empty()) return violations;
 
   const std::optional<std::int64_t> size = checked_product(sizes);
   const bool listed = !mesh.devices.empty();
   const std::int64_t available = listed ? static_cast<std::int64_t>(mesh.devices.size()) : cluster.device_count();
   if (!size || *size > available || (listed && *size != available))
-    faults.push_back(fmt::format("{} = {} needs {} devices, {} {}; change a size", fmt::join(names_of(mesh.axes), "·"),
-                                 fmt::join(sizes, "·"), size ? fmt::format("{}", *size) : "too many",
-                                 listed ? "listed are" : "the cluster has", available));
+    violations.push_back(fmt::format(
+        "{} = {} needs {} devices, {} {}; change a size", fmt::join(names_of(mesh.axes), "·"), fmt::join(sizes, "·"),
+        size ? fmt::format("{}", *size) : "too many", listed ? "listed are" : "the cluster has", available));
   std::set<std::int64_t> devices;
   for (std::int64_t device : mesh.devices) {
     if (device < 0 || device >= cluster.device_count())
-      faults.push_back(fmt::format("device {}: the cluster has 0 to {}", device, cluster.device_count() - 1));
+      violations.push_back(fmt::format("device {}: the cluster has 0 to {}", device, cluster.device_count() - 1));
     else if (!devices.insert(device).second)
-      faults.push_back(fmt::format("device {} given twice", device));
+      violations.push_back(fmt::format("device {} given twice", device));
   }
-  return faults;
+  return violations;
 }
 
 std::vector<MeshAxis> operator_axes(const MeshDeclaration& mesh) {
@@ -139,7 +140,7 @@ std::vector<Mesh> rank_meshes(const MeshDeclaration& mesh) {
   std::vector<std::string> order = mesh.order;
   if (order.empty())
     for (auto axis = mesh.axes.rbegin(); axis != mesh.axes.rend(); ++axis) order.push_back(axis->name);
-  // By how much the rank grows with each coordinate; an axis that was not declared has one coordinate only.
+  // The stride of each axis in the rank number; an undeclared axis has one coordinate only.
   const auto stride_of = [&](std::string_view axis) {
     std::int64_t stride = 1;
     for (const std::string& name : order) {
@@ -174,9 +175,9 @@ std::vector<Mesh> rank_meshes(const MeshDeclaration& mesh) {
 
 StrategyMeshes find_meshes(const Strategy& strategy, const Cluster& cluster, const Report& report) {
   const auto sound = [&](const MeshDeclaration& mesh) {
-    const std::vector<std::string> faults = faults_of(mesh, cluster);
-    for (const std::string& fault : faults) report("mesh", mesh.line, "mesh", fault);
-    return faults.empty();
+    const std::vector<std::string> violations = mesh_violations(mesh, cluster);
+    for (const std::string& violation : violations) report("mesh", mesh.line, "mesh", violation);
+    return violations.empty();
   };
   StrategyMeshes meshes;
   meshes.operator_axes = all_operator_axes(strategy, report);
@@ -200,7 +201,7 @@ StrategyMeshes find_meshes(const Strategy& strategy, const Cluster& cluster, con
   }
   if (whole) {
     const std::vector<Mesh> ranks = rank_meshes(strategy.mesh);
-    std::vector<const Mesh*> of_rank;  // of a stage that has no mesh of its own
+    std::vector<const Mesh*> of_rank;  // the mesh of stages without one of their own
     for (const Mesh& mesh : ranks) of_rank.push_back(&mesh);
     for (std::size_t stage = own_meshes.size(); stage-- > 0;)
       if (own_meshes[stage]) of_rank[of.rank_of(stage)] = &*own_meshes[stage];

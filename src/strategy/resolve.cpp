@@ -22,7 +22,7 @@ class Resolver {
       : strategy_(strategy),
         graph_(training.graph),
         cluster_(cluster),
-        faults_(strategy, file),
+        violations_(strategy, file),
         inheritance_(strategy) {}
 
   ResolvedStrategy run() {
@@ -32,13 +32,13 @@ class Resolver {
     resolve_schedule();
     resolve_meshes();
     check_rules();
-    resolved_.stage = assign_stages(strategy_.schedule, resolved_.stages, graph_, layers_, faults_.reporter());
+    resolved_.stage = assign_stages(strategy_.schedule, resolved_.stages, graph_, layers_, violations_.reporter());
     for (OpId op : graph_.ops().ids()) {
       const Op& described = graph_.ops()[op];
       const bool wanted = described.phase == Phase::Forward || (described.phase == Phase::Backward && backward_rules_);
       configs_.push_back(wanted ? &held_configs_.emplace_back(inheritance_.of(names_[op])) : &no_config_);
     }
-    SplitChooser chooser({strategy_, graph_, structure_, inheritance_, names_, configs_, mesh_names_}, faults_);
+    SplitChooser chooser({strategy_, graph_, structure_, inheritance_, names_, configs_, mesh_names_}, violations_);
     for (MeshChoices& choices : resolved_.choices) {
       choices.sharding = chooser.choose(operators_on(choices));
       choose_storage(choices);
@@ -60,7 +60,7 @@ class Resolver {
     return std::move(resolved_);
   }
 
-  std::vector<Violation> take_violations() { return faults_.take(); }
+  std::vector<Violation> take_violations() { return violations_.take(); }
 
  private:
   void name_ops() {
@@ -86,25 +86,25 @@ class Resolver {
     resolved_.schedule = {given.name, ranks, given.interleave, given.micro_batches};
     const PipelineSchedule* schedule = find_schedule(given.name);
     if (!schedule) {
-      faults_.add(
+      violations_.add(
           "schedule", given.line, "schedule",
           fmt::format("schedule '{}' unknown{}", given.name, did_you_mean(given.name, pipeline_schedule_names())));
       resolved_.stages = ranks;
       return;
     }
     for (std::string& need : schedule_violations(*schedule, ranks, given.interleave, given.micro_batches))
-      faults_.add("schedule", given.line, "schedule", std::move(need));
+      violations_.add("schedule", given.line, "schedule", std::move(need));
     const std::int64_t interleave = std::max<std::int64_t>(given.interleave, 1);
     resolved_.schedule.chunks = chunk_count(*schedule, interleave);
     resolved_.stages = stage_count(*schedule, ranks, interleave);
     if (!given.stages.empty() && static_cast<std::int64_t>(given.stages.size()) != resolved_.stages)
-      faults_.add("stages", given.stages.front().line, "schedule",
-                  fmt::format("{} stages are listed, but pp={} with schedule {} has {}", given.stages.size(), ranks,
-                              given.name, resolved_.stages));
+      violations_.add("stages", given.stages.front().line, "schedule",
+                      fmt::format("{} stages are listed, but pp={} with schedule {} has {}", given.stages.size(), ranks,
+                                  given.name, resolved_.stages));
   }
 
   void resolve_meshes() {
-    StrategyMeshes meshes = find_meshes(strategy_, cluster_, faults_.reporter());
+    StrategyMeshes meshes = find_meshes(strategy_, cluster_, violations_.reporter());
     mesh_names_ = std::move(meshes.names);
     const auto sizes = [&](auto&& size_of) {
       std::vector<MeshAxis> axes;
@@ -118,7 +118,7 @@ class Resolver {
       }));
       resolved_.meshes.push_back({std::move(mesh), choices});
     }
-    // Without meshes there are faults; the rest is looked at as far as the declaration goes.
+    // Without meshes there are violations already; the rest is still checked, with the sizes as declared.
     if (meshes.stages.empty())
       choices_for(sizes([&](const std::string& name) { return strategy_.mesh.size_of(name); }));
   }
@@ -142,11 +142,12 @@ class Resolver {
 
   void check_mesh_axis(std::size_t rule, const std::string& axis) {
     if (axis == kPipelineAxis)
-      faults_.add("contradiction", rule, "pp cuts the model into stages, it splits no operator; write it in schedule");
+      violations_.add("contradiction", rule,
+                      "pp cuts the model into stages, it splits no operator; write it in schedule");
     else if (!std::binary_search(mesh_names_.begin(), mesh_names_.end(), axis))
-      faults_.add("unknown-axis", rule,
-                  fmt::format("the mesh has no axis '{}', only {}{}", axis, fmt::join(mesh_names_, ", "),
-                              did_you_mean(axis, mesh_names_)));
+      violations_.add("unknown-axis", rule,
+                      fmt::format("the mesh has no axis '{}', only {}{}", axis, fmt::join(mesh_names_, ", "),
+                                  did_you_mean(axis, mesh_names_)));
   }
 
   // Globs that cover nothing, axes that the mesh lacks.
@@ -156,9 +157,9 @@ class Resolver {
       const bool backward = rule.match.find('@') != std::string::npos;
       backward_rules_ = backward_rules_ || backward;
       if (!covers_anything(Glob(rule.match)))
-        faults_.add("unknown-module", i,
-                    fmt::format("'{}' covers no module, operator or tensor{}", rule.match,
-                                did_you_mean(rule.match, known_nodes())));
+        violations_.add("unknown-module", i,
+                        fmt::format("'{}' covers no module, operator or tensor{}", rule.match,
+                                    did_you_mean(rule.match, known_nodes())));
       for (const auto& [axis, split] : rule.compute) check_mesh_axis(i, axis);
       for (const auto& [axis, split] : rule.inputs) check_mesh_axis(i, axis);
       for (const Storage& storage : rule.memory) {
@@ -166,19 +167,20 @@ class Resolver {
         for (const auto& [axis, ratio] : storage.ratio) check_mesh_axis(i, axis);
       }
       if (const Storage& saved = rule.stored(Stored::Activations); saved.over || !saved.ratio.empty())
-        faults_.add("contradiction", i,
-                    "memory: activations are saved as their operators split them; split those otherwise "
-                    "(sequence_parallel, inputs), recompute, or offload");
+        violations_.add("contradiction", i,
+                        "memory: activations are saved as their operators split them; split those otherwise "
+                        "(sequence_parallel, inputs), recompute, or offload");
       if (rule.place && !rule.compute.empty())
-        faults_.add("contradiction", i, "an operator is split over mesh axes or placed on devices, not both");
+        violations_.add("contradiction", i, "an operator is split over mesh axes or placed on devices, not both");
       if (backward && (rule.recompute || rule.place))
-        faults_.add("contradiction", i, "recompute and place belong to forward operators; name them without '@'");
+        violations_.add("contradiction", i, "recompute and place belong to forward operators; name them without '@'");
     }
     for (const Stage& stage : strategy_.schedule.stages)
       for (const std::string& pattern : stage.modules)
         if (!covers_anything(Glob(pattern)))
-          faults_.add("unknown-module", stage.line, "schedule",
-                      fmt::format("stage module '{}' covers nothing{}", pattern, did_you_mean(pattern, known_nodes())));
+          violations_.add(
+              "unknown-module", stage.line, "schedule",
+              fmt::format("stage module '{}' covers nothing{}", pattern, did_you_mean(pattern, known_nodes())));
   }
   bool covers_anything(const Glob& glob) const {
     if (std::any_of(names_.begin(), names_.end(), [&](const std::string& name) { return glob.covers(name); }))
@@ -230,7 +232,7 @@ class Resolver {
     if (!within(storage.axes_of(Stored::Weights), storage.axes_of(Stored::Optimizer)) ||
         !within(storage.axes_of(Stored::Gradients), storage.axes_of(Stored::Optimizer)) ||
         !within(storage.axes_of(Stored::Weights), storage.axes_of(Stored::Gradients)))
-      faults_.add_once(
+      violations_.add_once(
           "contradiction", *rule,
           "memory: weights are spread over no more axes than gradients, gradients no more than optimizer state");
     return storage;
@@ -238,7 +240,7 @@ class Resolver {
   void add_ratio(const MeshChoices& choices, const std::string& name, const Inherited<std::vector<std::int64_t>>& ratio,
                  Stored kind, StorageChoice& into) {
     const auto wrong = [&](const std::string& message) {
-      faults_.add_once("contradiction", ratio.rule, fmt::format("memory: {}: {}", name_of(kind), message));
+      violations_.add_once("contradiction", ratio.rule, fmt::format("memory: {}: {}", name_of(kind), message));
     };
     for (std::size_t m = 0; m < choices.axes.size(); ++m) {
       const MeshAxis& axis = choices.axes[m];
@@ -269,8 +271,8 @@ class Resolver {
     }
   }
 
-  // Tokens are routed where they lie: a part of the sequence that is no routing group would be gathered first, and its
-  // experts' work done on every device of the group.
+  // Each device routes its own tokens: if a part of the sequence is not a routing group, tokens would be gathered
+  // first, and every device of the group would repeat the experts' work.
   void check_routing(const MeshChoices& choices) {
     for (OpId op : graph_.ops().ids()) {
       if (graph_.ops()[op].phase != Phase::Forward) return;
@@ -289,7 +291,7 @@ class Resolver {
       const std::int64_t tokens = graph_.tensors()[graph_.inputs(op)[0]].type.shape[1];
       const std::int64_t parts = tokens % (context * sums) == 0 ? context * sums : context;
       if (groups % parts != 0)
-        faults_.add(
+        violations_.add(
             "contradiction", strategy_.mesh.line, "mesh",
             fmt::format("{}: tokens are routed in {} group{} per sample, but the sequence is cut into {} parts, "
                         "each of which routes its own; build the model with groups={}",
@@ -307,7 +309,7 @@ class Resolver {
       bool fine = true;
       for (std::int64_t device : place->value.devices) {
         if (device < 0 || device >= cluster_.device_count()) {
-          faults_.add_once(
+          violations_.add_once(
               "mesh", place->rule,
               fmt::format("place: device {}: the cluster has 0 to {}", device, cluster_.device_count() - 1));
           fine = false;
@@ -318,17 +320,17 @@ class Resolver {
         const int axis = signature.axis_named(degree.name);
         fine = fine && axis >= 0 && splittable_or_single(signature, axis);
         if (axis < 0 || !splittable_or_single(signature, axis))
-          faults_.add_once("unknown-axis", place->rule,
-                           fmt::format("{}: no axis '{}' to split", names_[op], degree.name));
+          violations_.add_once("unknown-axis", place->rule,
+                               fmt::format("{}: no axis '{}' to split", names_[op], degree.name));
         else if (const std::int64_t size = signature.axes[static_cast<std::size_t>(axis)].size;
                  degree.size < 1 || size % degree.size != 0)
-          faults_.add_once(
+          violations_.add_once(
               "does-not-divide", place->rule,
               fmt::format("{}: axis {} of {} does not divide by {}", names_[op], degree.name, size, degree.size));
       }
       if (fine) check_stage_of_placement(op, place->rule, devices);
       Result<Mesh> mesh = Mesh::make(place->value.degrees, std::move(devices));
-      if (!mesh.ok()) faults_.add_once("mesh", place->rule, fmt::format("place: {}", mesh.error().message));
+      if (!mesh.ok()) violations_.add_once("mesh", place->rule, fmt::format("place: {}", mesh.error().message));
       if (!mesh.ok() || !fine) continue;
       const auto known = std::find(resolved_.placements.begin(), resolved_.placements.end(), *mesh);
       resolved_.placed[op] = static_cast<std::size_t>(known - resolved_.placements.begin());
@@ -336,29 +338,29 @@ class Resolver {
     }
   }
 
-  // A pipeline rank plays its own stages only, so what is placed stays among its devices.
+  // A pipeline rank runs its own stages only, so an operator is placed on devices of its stage's rank.
   void check_stage_of_placement(OpId op, std::size_t rule, const std::vector<DeviceId>& devices) {
     if (resolved_.schedule.ranks <= 1 || resolved_.meshes.empty()) return;
     const int stage = resolved_.stage[op];
-    if (stage < 0) return;  // a backward operator, whose rule is a fault already
+    if (stage < 0) return;  // a backward operator, whose rule is a violation already
     const Mesh& mesh = resolved_.meshes[static_cast<std::size_t>(stage)].mesh;
     const auto wrong =
         std::find_if(devices.begin(), devices.end(), [&](DeviceId device) { return mesh.position_of(device) < 0; });
     if (wrong != devices.end())
-      faults_.add_once(
+      violations_.add_once(
           "contradiction", rule,
           fmt::format("{}: device {} is not one of stage {}; place it there, or move the operator to another stage",
                       names_[op], wrong->index(), stage));
   }
 
-  // Ring attention goes around the axes that split tokens.
+  // The ring of ring attention is along the axes that split tokens.
   void resolve_ring() {
     resolved_.context = strategy_.context;
     if (strategy_.context != ContextMode::Ring || resolved_.choices.empty()) return;
     bool fused = false;
     for (OpId op : graph_.ops().ids()) fused = fused || graph_.kind(op) == OpKind::Attention;
     if (!fused)
-      faults_.add(
+      violations_.add(
           "contradiction", strategy_.context_line, "context",
           "ring attention needs the fused attention operator, which the model does not have; write gather or a2a");
     const ShardingChoices& sharding = resolved_.choices.front().sharding;
@@ -366,14 +368,14 @@ class Resolver {
       for (const auto& [input, choice] : sharding.inputs[m])
         if (choice.dim == 1) resolved_.ring |= MeshAxes{1} << m;
     if (resolved_.ring == 0)
-      faults_.add("contradiction", strategy_.context_line, "context",
-                  "ring attention needs a mesh axis that splits the tokens of the inputs; write inputs: {cp: 1}");
+      violations_.add("contradiction", strategy_.context_line, "context",
+                      "ring attention needs a mesh axis that splits the tokens of the inputs; write inputs: {cp: 1}");
   }
 
   const Strategy& strategy_;
   const Graph& graph_;
   const Cluster& cluster_;
-  Faults faults_;
+  Violations violations_;
   Inheritance inheritance_;
   Layers layers_;
   TensorParallel structure_;

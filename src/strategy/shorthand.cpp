@@ -203,7 +203,7 @@ Status complete_degrees(const Shorthand& given, std::int64_t devices, Parallelis
       return error("zero={} contradicts fsdp={}, which spreads weights too (zero=3); leave one out", *given.zero,
                    *given.fsdp);
   }
-  // One degree of tp, pp and dp that was left out fills the cluster: dp if it was, else the only one.
+  // An omitted degree of tp, pp and dp is inferred from the cluster: dp if omitted, else the only omitted one.
   const std::optional<std::int64_t> written =
       checked_product(std::array{tp.value_or(1), pp.value_or(1), dp.value_or(1), plan.cp, plan.h, plan.w});
   if (!written || *written > devices)
@@ -230,7 +230,7 @@ Status complete_degrees(const Shorthand& given, std::int64_t devices, Parallelis
   if (plan.tp % plan.etp != 0)
     return error("etp={} does not divide tp={}: experts are cut over some of the devices that tp cuts layers over",
                  plan.etp, plan.tp);
-  // Of hybrid sharding, experts lie over one copy.
+  // With hybrid sharding, experts are distributed within one fsdp group.
   const std::int64_t replicas = plan.fsdp, places = replicas * plan.cp * (plan.tp / plan.etp);
   if (places % plan.ep != 0)
     return error("ep={} does not divide {}·cp·tp/etp = {}·{}·{}/{} = {}; choose a divisor of {}", plan.ep,
@@ -294,7 +294,7 @@ Status complete_batch(const Shorthand& given, const BatchRequest& batch, Paralle
                    global, plan.micro_batch, plan.dp, plan.micro_batches);
   } else {
     plan.micro_batch = plan.last_micro_batch = mbs.value_or(1);
-    // A batch that nobody asked for fills the pipeline once, or twice where the schedule needs it.
+    // The default batch fills the pipeline once, or twice if the schedule needs it.
     plan.micro_batches = ga.value_or(find_schedule(plan.schedule)->fewest_per_rank * plan.pp);
   }
   const std::vector<std::string> needs =
@@ -337,8 +337,8 @@ Result<Parallelism> complete(const Shorthand& given, std::int64_t devices, const
 
 namespace {
 
-// The order of ranks over the axes of the mesh, innermost first; empty where it is the mesh's own. A degree stands for
-// the axes it is refined into, ep for a part of dp unless it is named; axes that are not named come last.
+// The order of ranks over the axes of the mesh, innermost first; empty if it is the mesh's own. A degree stands for the
+// axes that it is refined into, ep for a part of dp unless it is named; axes that are not named come last.
 std::vector<std::string> rank_order(const Parallelism& plan, const MeshDeclaration& mesh) {
   std::vector<std::string> usual, order;
   for (auto axis = mesh.axes.rbegin(); axis != mesh.axes.rend(); ++axis) usual.push_back(axis->name);
@@ -361,18 +361,18 @@ std::vector<std::string> rank_order(const Parallelism& plan, const MeshDeclarati
   return order == usual ? std::vector<std::string>{} : order;
 }
 
-// The mesh, and which of its axes carry what.
+// The mesh, and the role of each of its axes.
 struct FoldedMesh {
   MeshDeclaration mesh;
-  std::vector<std::string> data, context, tensor;   // that cut samples, the sequence, and layers
-  std::vector<std::string> experts, expert_tensor;  // that whole experts lie over, and that cut each of them
-  std::vector<std::string> shards, expert_shards;   // that ZeRO spreads parameters over, and those of experts
+  std::vector<std::string> data, context, tensor;   // axes that split samples, the sequence, and layers
+  std::vector<std::string> experts, expert_tensor;  // over which experts are distributed; that split each
+  std::vector<std::string> shards, expert_shards;   // over which ZeRO shards parameters; those of experts
 };
 
 FoldedMesh fold(const Parallelism& plan) {
   FoldedMesh made;
-  // Whole experts take the innermost devices: what etp leaves of tp, then cp, then dp.
-  const std::int64_t beside_etp = plan.tp / plan.etp, ep_of_tp = std::gcd(plan.ep, beside_etp);
+  // Experts are distributed over the innermost devices: tp/etp of tp, then cp, then dp.
+  const std::int64_t tp_per_etp = plan.tp / plan.etp, ep_of_tp = std::gcd(plan.ep, tp_per_etp);
   const std::int64_t ep_of_cp = std::gcd(plan.ep / ep_of_tp, plan.cp), ep_of_dp = plan.ep / ep_of_tp / ep_of_cp;
   const auto add = [&](const char* name, std::int64_t size, std::vector<std::string>& role) {
     if (size == 1) return false;
@@ -386,7 +386,7 @@ FoldedMesh fold(const Parallelism& plan) {
       if (add("tp", plan.tp, made.tensor)) made.expert_tensor = {"tp"};
       return;
     }
-    add("tp", beside_etp / ep_of_tp, made.tensor);
+    add("tp", tp_per_etp / ep_of_tp, made.tensor);
     if (add("etp", plan.etp, made.tensor)) made.expert_tensor = {"etp"};
     if (add("eptp", ep_of_tp, made.tensor)) made.experts.push_back("eptp");
   };
@@ -397,7 +397,7 @@ FoldedMesh fold(const Parallelism& plan) {
   if (add("ep", ep_of_dp, made.shards)) made.experts.push_back("ep");
   made.data.insert(made.data.end(), made.shards.begin(), made.shards.end());
   const bool heads_over_cp = plan.cp > 1 && plan.cp_mode == ContextMode::AllToAll;
-  // Heads are cut by tp first, each part again by cp; ranks keep the usual order.
+  // Heads are split by tp first, each part again by cp; ranks keep the usual order.
   if (heads_over_cp) add_tensor();
   add("cp", plan.cp / ep_of_cp, made.context);
   if (add("ecp", ep_of_cp, made.context)) made.experts.push_back("ecp");
@@ -406,9 +406,9 @@ FoldedMesh fold(const Parallelism& plan) {
   add("w", plan.w, none);
   made.mesh.order = rank_order(plan, made.mesh);
   made.shards.insert(made.shards.end(), made.context.begin(), made.context.end());
-  // Devices that tp cuts layers over but etp does not cut experts over hold copies of them.
+  // Devices of tp over which etp does not split experts hold replicas of them.
   made.expert_shards = made.shards;
-  if (plan.etp < plan.tp && beside_etp > ep_of_tp) made.expert_shards.push_back("tp");
+  if (plan.etp < plan.tp && tp_per_etp > ep_of_tp) made.expert_shards.push_back("tp");
   return made;
 }
 
@@ -418,7 +418,8 @@ std::vector<std::int64_t> Parallelism::sequence_cuts() const {
   std::vector<std::int64_t> cuts;
   if (cp > 1) cuts.push_back(cp);
   if (sequence_parallel && tp > 1)
-    cuts.insert(cp_mode == ContextMode::AllToAll ? cuts.begin() : cuts.end(), tp);  // as heads are cut
+    cuts.insert(cp_mode == ContextMode::AllToAll ? cuts.begin() : cuts.end(),
+                tp);  // as heads are split
   return cuts;
 }
 
@@ -467,7 +468,7 @@ Strategy expand(const Parallelism& plan, const Graph& graph) {
     append({std::move(rule)});
   }
   for (const std::string& module : plan.full) append({Rule{.match = module, .recompute = Recompute::Full}});
-  // What is said of the root is one rule.
+  // All configurations of the root are one rule.
   Rule all;
   all.match = "**";
   std::vector<Rule> others;
@@ -488,6 +489,38 @@ Strategy expand(const Parallelism& plan, const Graph& graph) {
   if (all != nothing) strategy.rules.push_back(std::move(all));
   append(std::move(others));
   return strategy;
+}
+
+Shorthand shorthand_of(const Parallelism& plan) {
+  Shorthand words;
+  words.tp = plan.tp;
+  words.pp = plan.pp;
+  words.dp = plan.dp;
+  if (plan.cp > 1) words.cp = plan.cp, words.cp_mode = plan.cp_mode;
+  if (plan.ep > 1) words.ep = plan.ep;
+  if (plan.etp < plan.tp) words.etp = plan.etp;
+  if (plan.h > 1) words.h = plan.h;
+  if (plan.w > 1) words.w = plan.w;
+  const bool hybrid = plan.fsdp < plan.dp;
+  if (hybrid) {
+    words.fsdp = plan.fsdp;
+    words.replicate = plan.dp / plan.fsdp;
+    words.dp.reset();
+  } else {
+    words.zero = plan.zero;
+  }
+  if (plan.tp > 1) words.sp = plan.sequence_parallel ? 1 : 0;
+  if (plan.recompute != Recompute::None) words.recompute = plan.recompute;
+  words.mbs = plan.micro_batch;
+  const PipelineSchedule* schedule = find_schedule(plan.schedule);
+  if (plan.vpp > 1 && schedule && schedule->chunks == 0) words.vpp = plan.vpp;
+  if (plan.pp > 1 && plan.schedule != "1f1b" && plan.schedule != "interleaved") words.schedule = plan.schedule;
+  words.stages = plan.stages;
+  words.order = plan.order;
+  words.full = plan.full;
+  words.offload = plan.offload;
+  if (plan.tables) words.tables = 1;
+  return words;
 }
 
 }  // namespace weft

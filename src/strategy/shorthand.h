@@ -1,25 +1,25 @@
 // Shorthand: a strategy in one line, `tp=8,pp=16,dp=8,vpp=2,zero=1,sp=1,recompute=selective,mbs=1`.
 //
-//   parse_shorthand(text)                     what was written
-//   complete(shorthand, devices, batch)       every degree and count settled; the model is then built with
+//   parse_shorthand(text)                     the keys as written
+//   complete(shorthand, devices, batch)       every degree and count determined; the model is then built with
 //                                             Parallelism::graph_batch() samples, one micro-batch of all replicas
 //   expand(parallelism, graph)                the strategy tree, by the presets
 //
 // Keys: tp cp pp dp degrees (default 1; one may be left out of the product and is inferred, dp unless it is given) · ep
 // and etp, degrees of experts (below) · vpp model chunks per pipeline rank · zero 0…3 · fsdp and replicate, hybrid
 // sharding: dp = fsdp·replicate, zero=3 · sp 0 or 1, sequence parallelism (default 1 if tp > 1) · cp_mode gather, a2a,
-// ring · recompute none, selective, full, op · full modules that are recomputed as a whole besides, layers.*.mlp
+// ring · recompute none, selective, full, op · full modules that are also recomputed as a whole, layers.*.mlp
 // (joined by +) · mbs micro-batch per replica · ga micro-batches per step · schedule · stages layers per stage, 8+8+7+9
 // · order of ranks, innermost first, tp-cp-ep-dp-pp · offload optimizer, gradients, weights, activations (joined by +),
 // of some modules activations:layers.*.mlp · h and w, degrees of image height and width · tables=1, embedding tables
 // split over dp (DLRM).
 //
-// Experts have degrees of their own on the same devices (Megatron Core's folding): each is cut over `etp` of the tp
-// devices (default all of them) and whole experts lie over `ep` devices; ep divides tp/etp·cp·dp. Layers with experts
-// number their ranks etp, ep, then the copies of an expert, innermost first: an ep group has the nearest devices, those
-// that etp leaves of tp first, then those of cp, then of dp. With tp=8,etp=1,ep=8 it is the tp group. Experts take
-// tokens where they lie, every part of the sequence (cp, and tp where sp=1) a routing group of its own: an all-to-all
-// over ep, a gather over etp, the products, and back.
+// Experts have degrees of their own on the same devices (Megatron Core's parallel folding): each is split over `etp` of
+// the tp devices (default all of them) and whole experts are distributed over `ep` devices; ep divides tp/etp·cp·dp.
+// Layers with experts number their ranks etp, ep, then the replicas of an expert, innermost first: an ep group takes
+// the nearest devices, first tp/etp devices of tp, then those of cp, then of dp. With tp=8,etp=1,ep=8 it is the tp
+// group. Every part of the sequence (cp, and tp with sp=1) is a routing group of its own: an all-to-all over ep, an
+// all-gather over etp, the products, and back.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@
 
 namespace weft {
 
-// What is kept in the host's memory: a kind, of some modules or of all.
+// A kind of tensors kept in the host's memory, of some modules or of all.
 struct Offload {
   Stored kind{};
   std::string modules = {};  // a glob; empty: all
@@ -65,21 +65,21 @@ bool names_a_file(std::string_view argument);
 struct BatchRequest {
   std::optional<std::int64_t> global_batch = {};  // samples per step
   std::optional<std::int64_t> micro_batch = {};   // per replica, from the command line
-  bool smaller_last = false;                      // the stack takes a smaller last micro-batch
+  bool smaller_last = false;                      // the stack allows a smaller last micro-batch
 };
 
-// A shorthand with nothing left open.
+// A shorthand with all degrees and counts determined.
 struct Parallelism {
   std::int64_t tp = 1, cp = 1, pp = 1, dp = 1, h = 1, w = 1;  // dp excludes cp
   std::int64_t ep = 1, etp = 1;                               // etp divides tp, and ep tp/etp·cp·dp
   std::int64_t vpp = 1;
   int zero = 0;
-  std::int64_t fsdp = 1;  // of dp, the part that shards are spread over: dp itself unless hybrid
+  std::int64_t fsdp = 1;  // the devices over which ZeRO shards: dp unless hybrid sharding
   bool sequence_parallel = false, tables = false;
   ContextMode cp_mode = ContextMode::Gather;
   Recompute recompute = Recompute::None;
   std::int64_t micro_batch = 1, micro_batches = 1;
-  std::int64_t last_micro_batch = 1;  // smaller than the others where the batch does not divide and the stack allows it
+  std::int64_t last_micro_batch = 1;  // smaller if the batch does not divide and the stack allows it
   std::string schedule = "1f1b";
   std::vector<std::int64_t> stages = {};
   std::vector<std::string> order = {};
@@ -89,17 +89,20 @@ struct Parallelism {
   std::int64_t world() const { return tp * cp * pp * dp * h * w; }
   std::int64_t graph_batch() const { return micro_batch * dp; }
   std::int64_t global_batch() const { return dp * (micro_batch * (micro_batches - 1) + last_micro_batch); }
-  // Into how many parts the sequence is cut, and each of them again, major first; empty: it is whole. Every part routes
-  // its own tokens to experts, so the model is built with these groups.
+  // The degrees by which the sequence is cut, nested, major first; empty: it is whole. Every part routes its own tokens
+  // to experts, so the model is built with these groups.
   std::vector<std::int64_t> sequence_cuts() const;
   bool operator==(const Parallelism&) const = default;
 };
 
 Result<Parallelism> complete(const Shorthand& shorthand, std::int64_t devices, const BatchRequest& batch = {});
 
+// "tp=4,pp=4,dp=8,vpp=5,zero=1,sp=1,mbs=1": what `weft simulate --strategy` takes.
+Shorthand shorthand_of(const Parallelism& parallelism);
+
 // The tree. Mesh axes, major first: pp, dp (with hybrid sharding: replicate, fsdp), cp, tp, and h, w for images; axes
 // of size 1 are left out. Degrees of experts refine them: tp becomes tp·etp·eptp, cp becomes cp·ecp and dp becomes
-// dp·ep, where experts lie over eptp, ecp and ep.
+// dp·ep, and experts are distributed over eptp, ecp and ep.
 Strategy expand(const Parallelism& parallelism, const Graph& graph);
 
 }  // namespace weft

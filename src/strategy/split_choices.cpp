@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// A product that stays where it is when it would overflow: already more parts than anything has elements.
+// A product that does not grow beyond 64 bits: by then there are more parts than elements anyway.
 std::int64_t times(std::int64_t parts, std::int64_t more) { return checked_mul(parts, more).value_or(parts); }
 
 bool positive(const Shares& ratio) {
@@ -55,14 +55,14 @@ void SplitChooser::choose_ops(const OperatorMesh& mesh, ShardingChoices& choices
       if (axis < 0 || !splittable_or_single(signature, axis)) continue;
       applied_.insert({rule, mesh.axes[m].name});
       if (split.outer < 1 || !positive(split.ratio)) {
-        faults_.add_once("contradiction", rule, "outer and the shares of a ratio are at least 1");
+        violations_.add_once("contradiction", rule, "outer and the shares of a ratio are at least 1");
         continue;
       }
       std::int64_t& cut = parts.try_emplace(axis, split.outer).first->second;
       if (cut > split.outer && mesh.axes[m].size > 1 && windowed(signature, axis))
-        faults_.add_once("contradiction", rule,
-                         fmt::format("{}: axis {} has a window and is cut by one mesh axis only, not by {} as well",
-                                     rules_.names[op], split.axis, mesh.axes[m].name));
+        violations_.add_once("contradiction", rule,
+                             fmt::format("{}: axis {} has a window and is cut by one mesh axis only, not by {} as well",
+                                         rules_.names[op], split.axis, mesh.axes[m].name));
       choose_axis(op, axis, split, rule, mesh.axes[m], cut, choices.ops[m]);
     }
   }
@@ -73,26 +73,27 @@ void SplitChooser::choose_axis(OpId op, int axis, const Split& split, std::size_
   AxisChoice choice{split.axis, split.outer, {}};
   const Axis& known = rules_.graph.signature(op).axes[static_cast<std::size_t>(axis)];
   const std::int64_t size = known.size % cut == 0 ? known.size / cut : 0;
-  if (mesh_axis.size <= 1) {  // cuts nothing, but what follows on a larger mesh takes it up
+  if (mesh_axis.size <= 1) {  // cuts nothing, but operators on a larger mesh inherit it
     if (!split.ratio.empty()) choice.shares = reduced(nearest_shares(size, known.granule, split.ratio));
     into[op] = std::move(choice);
     return;
   }
   if (!split.ratio.empty()) {
     if (static_cast<int>(split.ratio.size()) != mesh_axis.size)
-      faults_.add_once("contradiction", rule,
-                       fmt::format("ratio {} has {} shares, but {}={}", fmt::join(split.ratio, ":"), split.ratio.size(),
-                                   mesh_axis.name, mesh_axis.size));
+      violations_.add_once("contradiction", rule,
+                           fmt::format("ratio {} has {} shares, but {}={}", fmt::join(split.ratio, ":"),
+                                       split.ratio.size(), mesh_axis.name, mesh_axis.size));
     else if (size / mesh_axis.size < known.granule)
-      faults_.add_once("does-not-divide", rule, does_not_divide(op, split.axis, known.size, mesh_axis, cut));
+      violations_.add_once("does-not-divide", rule, does_not_divide(op, split.axis, known.size, mesh_axis, cut));
     else
       choice.shares = reduced(nearest_shares(size, known.granule, split.ratio));
     if (!positive(choice.shares))
-      faults_.add_once("does-not-divide", rule,
-                       fmt::format("{}: axis {} of {} in the ratio {} leaves a device nothing; take a flatter ratio",
-                                   rules_.names[op], split.axis, known.size, fmt::join(split.ratio, ":")));
+      violations_.add_once(
+          "does-not-divide", rule,
+          fmt::format("{}: axis {} of {} in the ratio {} leaves a device nothing; take a flatter ratio",
+                      rules_.names[op], split.axis, known.size, fmt::join(split.ratio, ":")));
   } else if (size == 0 || size % mesh_axis.size != 0) {
-    faults_.add_once("does-not-divide", rule, does_not_divide(op, split.axis, known.size, mesh_axis, cut));
+    violations_.add_once("does-not-divide", rule, does_not_divide(op, split.axis, known.size, mesh_axis, cut));
   }
   cut = times(cut, units_of(choice.shares, mesh_axis.size));
   into[op] = std::move(choice);
@@ -116,7 +117,7 @@ std::string SplitChooser::does_not_divide(OpId op, std::string_view axis, std::i
     remedy = fmt::format("pad it, vocab={}", times((size - 1) / unit + 1, unit));
   } else if (kind == OpKind::ExpertLinear && axis == "e") {
     what = fmt::format("{} experts do", size);
-    if (cut > 1 || mesh_axis.name != "ep")  // parts of ep that refine other degrees
+    if (cut > 1 || mesh_axis.name != "ep")  // several mesh axes together form ep
       return fmt::format("{}: {} not divide over {} parts (ep); choose ep so that it divides {}", rules_.names[op],
                          what, parts, size);
   } else if (kind == OpKind::Attention && axis == "g") {
@@ -126,7 +127,7 @@ std::string SplitChooser::does_not_divide(OpId op, std::string_view axis, std::i
                      cut > 1 ? fmt::format(" within {} parts", cut) : "", remedy);
 }
 
-// Samples are counted by whoever chooses the batch, so a ratio of them is exact: it is not rounded as one of heads is.
+// The user chooses the batch, so a ratio of samples must divide it exactly; a ratio of heads is rounded instead.
 void SplitChooser::choose_inputs(const OperatorMesh& mesh, ShardingChoices& choices) const {
   for (TensorId id : rules_.graph.tensors().ids()) {
     const Tensor& tensor = rules_.graph.tensors()[id];
@@ -145,12 +146,13 @@ void SplitChooser::choose_inputs(const OperatorMesh& mesh, ShardingChoices& choi
       if (size == 1) continue;  // broadcast over the batch
       InputChoice& choice = choices.inputs[m][id] = {dim, {}};
       if (!positive(ratio) || (axis.size > 1 && !ratio.empty() && static_cast<int>(ratio.size()) != axis.size)) {
-        faults_.add_once("contradiction", found->second.rule,
-                         fmt::format("inputs: ratio {} has {} shares, but {}={}; write one of at least 1 per device",
-                                     fmt::join(ratio, ":"), ratio.size(), axis.name, axis.size));
+        violations_.add_once(
+            "contradiction", found->second.rule,
+            fmt::format("inputs: ratio {} has {} shares, but {}={}; write one of at least 1 per device",
+                        fmt::join(ratio, ":"), ratio.size(), axis.name, axis.size));
         continue;
       }
-      choice.shares = reduced(ratio);  // of a single device: taken up on a larger mesh
+      choice.shares = reduced(ratio);  // with a single device: inherited on a larger mesh
       if (axis.size == 1) continue;
       std::int64_t& cut = parts.try_emplace(dim, 1).first->second;
       cut = times(cut, units_of(choice.shares, axis.size));
@@ -158,7 +160,7 @@ void SplitChooser::choose_inputs(const OperatorMesh& mesh, ShardingChoices& choi
       const std::string what = fmt::format("{}: {} {}", rules_.graph.name(id),
                                            dim == 0 ? "batch" : fmt::format("dimension {} of", dim), size);
       const std::int64_t below = size / cut * cut;
-      faults_.add_once(
+      violations_.add_once(
           "does-not-divide", found->second.rule,
           choice.shares.empty()
               ? fmt::format("{} does not divide over {} parts ({}={}); choose a {} that is a multiple", what, cut,
@@ -173,7 +175,7 @@ void SplitChooser::choose_inputs(const OperatorMesh& mesh, ShardingChoices& choi
 void SplitChooser::choose_reduction(const OperatorMesh& mesh, ShardingChoices& choices) {
   const bool first = std::exchange(first_mesh_, false);
   const auto wrong = [&](std::string_view name, std::string message) {
-    if (first) faults_.add(name, rules_.strategy.reduce_onto_line, "sequence_parallel", std::move(message));
+    if (first) violations_.add(name, rules_.strategy.reduce_onto_line, "sequence_parallel", std::move(message));
   };
   for (const auto& [mesh_axis, axis] : rules_.strategy.reduce_onto) {
     if (!std::binary_search(rules_.mesh_names.begin(), rules_.mesh_names.end(), mesh_axis))
@@ -186,7 +188,7 @@ void SplitChooser::choose_reduction(const OperatorMesh& mesh, ShardingChoices& c
     for (std::size_t m = 0; m < mesh.axes.size(); ++m) {
       if (mesh.axes[m].name != mesh_axis) continue;
       choices.reduce_onto[m] = axis;
-      // The sequence is cut by the axes that split tokens, each part again by this one.
+      // The sequence is split by the axes that split tokens, each part again by this one.
       std::int64_t parts = mesh.axes[m].size;
       for (std::size_t other = 0; other < mesh.axes.size(); ++other) {
         const auto tokens = std::find_if(choices.inputs[other].begin(), choices.inputs[other].end(),
@@ -226,11 +228,11 @@ void SplitChooser::check_axes() const {
         for (int axis = 0; axis < static_cast<int>(signature.axes.size()); ++axis)
           if (splittable(signature, axis)) have.insert(signature.axes[static_cast<std::size_t>(axis)].name);
       }
-      // With the axis there, a more specific rule has taken its place, which is as it should be.
+      // If an operator has the axis, a more specific rule overrides this one, which is no violation.
       if (!any && !have.empty())
-        faults_.add("unknown-axis", i,
-                    fmt::format("no operator of '{}' has an axis '{}' to split; they have {}",
-                                rules_.strategy.rules[i].match, split.axis, fmt::join(have, ", ")));
+        violations_.add("unknown-axis", i,
+                        fmt::format("no operator of '{}' has an axis '{}' to split; they have {}",
+                                    rules_.strategy.rules[i].match, split.axis, fmt::join(have, ", ")));
     }
   }
 }
@@ -239,7 +241,7 @@ void SplitChooser::check_heads(const OperatorMesh& mesh, const ShardingChoices& 
   for (const TensorParallel::Heads& heads : rules_.structure.heads) {
     const Signature& signature = rules_.graph.signature(heads.op);
     const int axis = signature.axis_named("g");
-    // Placed on devices of its own, it has a split of its own, whatever its columns have.
+    // An individually placed operator has its own split, independent of its column-parallel linears.
     if (axis < 0 || !mesh.runs(heads.op) || rules_.configs[heads.op]->place) continue;
     const std::int64_t groups = signature.axes[static_cast<std::size_t>(axis)].size;
     for (std::size_t m = 0; m < mesh.axes.size(); ++m) {
@@ -256,7 +258,7 @@ void SplitChooser::check_heads(const OperatorMesh& mesh, const ShardingChoices& 
           parts = times(parts, units_of(found->second.shares, mesh.axes[other].size));
       const auto& config = rules_.configs[*column]->compute;
       if (groups % parts != 0)
-        faults_.add_once(
+        violations_.add_once(
             "does-not-divide", config.at(mesh.axes[m].name).rule,
             fmt::format("{}: {} key/value heads do not divide over {} parts ({}={}); choose a divisor of {}",
                         rules_.names[heads.op], groups, parts, mesh.axes[m].name, mesh.axes[m].size, groups));

@@ -1,5 +1,5 @@
-// The splits that rules ask for, on one mesh after another: of operators, of the model's inputs, of sums. What cannot
-// be is a fault.
+// The splits of operators, of the model's inputs and of partial sums that the rules request, for one mesh after
+// another. An impossible one is a violation.
 #pragma once
 
 #include <functional>
@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "layout/sharding.h"
-#include "strategy/faults.h"
 #include "strategy/structure.h"
+#include "strategy/violations.h"
 
 namespace weft {
 
-// A model, and what the rules say of its operators.
+// A model with the rules' configuration of each operator.
 struct ModelRules {
   const Strategy& strategy;
   const Graph& graph;
@@ -32,12 +32,12 @@ struct OperatorMesh {
 
 class SplitChooser {
  public:
-  SplitChooser(const ModelRules& rules, Faults& faults) : rules_(rules), faults_(faults) {}
+  SplitChooser(const ModelRules& rules, Violations& violations) : rules_(rules), violations_(violations) {}
 
   ShardingChoices choose(const OperatorMesh& mesh);
-  // After all meshes: rules whose operator axis none of the operators they cover has.
+  // To be called after all meshes: reports rules with an operator axis that no operator they cover has.
   void check_axes() const;
-  // Attention between split columns and rows must divide by heads, or its layouts do not follow.
+  // The heads of attention between column- and row-parallel linears must divide, or its layouts do not follow.
   void check_heads(const OperatorMesh& mesh, const ShardingChoices& choices) const;
 
  private:
@@ -51,12 +51,12 @@ class SplitChooser {
   bool is_vocabulary(OpId op, std::string_view axis) const;
 
   const ModelRules rules_;
-  Faults& faults_;
-  std::set<std::pair<std::size_t, std::string>> applied_;  // rules and mesh axes
-  bool first_mesh_ = true;                                 // faults of sums are the same on all of them
+  Violations& violations_;
+  std::set<std::pair<std::size_t, std::string>> applied_;  // rules with the mesh axes that they have split on
+  bool first_mesh_ = true;                                 // sequence parallelism is reported for it only
 };
 
-// Splitting a single element leaves all of it to one part, which any operator allows.
+// Whether the axis is splittable or has a single element, which one part holds whole.
 bool splittable_or_single(const Signature& signature, int axis);
 
 }  // namespace weft

@@ -68,7 +68,7 @@ using Citations = std::map<std::string, std::string>;
 
 class StackReader {
  public:
-  // Knobs of stacks that there are already.
+  // Overrides knobs of existing stacks.
   Status lay_over(const YamlNode& root, std::vector<SoftwareStack>& stacks) {
     WEFT_TRY(const YamlMap fields, root.map("stacks file"));
     WEFT_TRY_OK(read_sources(fields));
@@ -167,7 +167,7 @@ Status lay_over(std::string_view text, std::string_view file, std::vector<Softwa
 
 const std::vector<SoftwareStack>& built_in() {
   static const std::vector<SoftwareStack> stacks = [] {
-    // The stacks, then constants fitted to runs. A preset that does not read is a bug of ours.
+    // The stacks, then constants fitted to runs. A preset that does not parse is a bug in Weft.
     const std::span<const EmbeddedFile> files = stack_presets();
     Result<std::vector<SoftwareStack>> read = parse_stacks(files[0].text, files[0].path);
     WEFT_CHECK(read.ok(), "{}", read.error().message);

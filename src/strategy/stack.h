@@ -1,8 +1,7 @@
-// Software stacks: what a framework does with a plan, beyond the plan itself. Named, as data (presets/stacks.yaml),
-// every value with its source.
+// Software stacks: how a framework executes a plan, as named data (presets/stacks.yaml), every value with its source.
 //
-// The five dtypes of SEMANTICS — weight, gradient, gradient communication, master weight, moments — give the bytes per
-// parameter: 2+2+12 for fp16 with masters, 2+4+12 with fp32 gradients, 4+4+8 for fp32 shards.
+// The types of weight, gradient, gradient communication, master weight and moments are separate. They give the bytes
+// per parameter: 2+2+12 for fp16 with master weights, 2+4+12 with fp32 gradients, 4+4+8 for fp32 shards.
 #pragma once
 
 #include <optional>
@@ -23,46 +22,46 @@ struct SoftwareStack {
   std::string name, title;
 
   // Gradients.
-  Figure<Bytes> gradient_bucket;  // of gradients reduced together; 0: all at once
-  Figure<Bytes> scatter_bucket;  // of gradients scattered together where each device keeps a part (ZeRO-2); 0: as above
-  Figure<bool> flat_gradients;   // they lie in the buckets that they are reduced in; otherwise they are copied there
-  Figure<bool> gradient_overlap;  // buckets are reduced while the backward pass goes on
-  // Weights that are spread (ZeRO, FSDP).
+  Figure<Bytes> gradient_bucket;  // size of a bucket of gradients; 0: one bucket for all
+  Figure<Bytes> scatter_bucket;   // the same for reduce-scatters (ZeRO-2); 0: as above
+  Figure<bool> flat_gradients;    // gradients are stored in their buckets, not copied there
+  Figure<bool> gradient_overlap;  // buckets are reduced during the backward pass
+  // Sharded weights (ZeRO, FSDP).
   Figure<bool> prefetch_forward;  // the next unit is gathered before it is needed
   Figure<bool> prefetch_backward;
   Figure<int> gathers_in_flight;
-  Figure<bool> flat_parameters;  // they are gathered where they lie; otherwise in a buffer that they are copied from
+  Figure<bool> flat_parameters;        // weights are gathered in place, not in a buffer and copied
   Figure<bool> reshard_after_forward;  // gathered weights are dropped and gathered again for the backward pass
   // Tensor and pipeline parallelism.
-  Figure<bool> tensor_overlap;  // collectives run beside the products they belong to
-  Figure<bool> p2p_overlap;     // sends and receives between stages run beside computation
-  Figure<bool> p2p_in_parts;    // what tensor-parallel ranks hold alike is sent in parts and gathered on arrival
-  // Gathers and scatters of parts of different sizes: padded to the largest, or grouped; none: whichever is cheaper.
+  Figure<bool> tensor_overlap;  // collectives overlap with the products that they belong to
+  Figure<bool> p2p_overlap;     // sends and receives between stages overlap with computation
+  Figure<bool> p2p_in_parts;    // tensors replicated over tp are sent in parts and gathered on arrival
+  // All-gathers and reduce-scatters of parts of different sizes: padded or grouped; none: whichever is cheaper.
   Figure<std::optional<Parts>> uneven_parts;
-  Figure<bool> tokens_once;          // a token goes once to a device that has several of its experts (DeepEP, HybridEP)
-  Figure<bool> keep_gathered_input;  // sequence parallelism: kept for the weight gradient, not gathered again
-  // Kernels that are one, or a sequence of plain ones.
+  Figure<bool> tokens_once;          // a token is sent once to a device with several of its experts (DeepEP, HybridEP)
+  Figure<bool> keep_gathered_input;  // sequence parallelism: saved for the weight gradient, not gathered again
+  // Operations that are one fused kernel, or a sequence of elementary ones.
   Figure<bool> fused_attention, fused_norm, fused_cross_entropy, fused_bias_activation, fused_optimizer;
-  Figure<bool> fused_accumulation;   // products of weight gradients add to the accumulators themselves
-  Figure<bool> fused_batch_norm;     // with the addition and the activation after it
-  Figure<bool> channels_last;        // otherwise 16-bit convolutions transpose what they read and write
-  Figure<double> product_rate;       // of the device's rate of products that the stack's libraries reach
-  Figure<double> collective_rate;    // of the links' rate that the stack's collectives reach
+  Figure<bool> fused_accumulation;   // weight-gradient products add to the accumulators (beta = 1)
+  Figure<bool> fused_batch_norm;     // fused with the addition and the activation after it
+  Figure<bool> channels_last;        // otherwise 16-bit convolutions transpose their inputs and outputs
+  Figure<double> product_rate;       // the share of the device's rate of products that the stack's libraries reach
+  Figure<double> collective_rate;    // the share of the links' rate that the stack's collectives reach
   Figure<int> attention_generation;  // of the fused kernel: 1 FlashAttention and Triton's, 2 FlashAttention-2, 3 newer
   Figure<int> vocabulary_multiple;   // the vocabulary is padded to this times tp; 0: not at all
-  Figure<int> kept_per_parameter;    // bytes of flat copies and buffers that the framework keeps beside the states
-  // Types; no master weights: none.
+  Figure<int> kept_per_parameter;    // bytes of flat copies and buffers that the framework keeps besides the states
+  // Element types; a stack without master weights has no master type.
   Figure<std::optional<DType>> weight_dtype, weight_communication_dtype, gradient_dtype, gradient_communication_dtype,
       master_dtype, moment_dtype;
   // The host that issues the work.
   Figure<Seconds> host_per_operator, host_per_collective;
-  Figure<int> run_ahead;            // operators issued and not yet begun, at most
+  Figure<int> run_ahead;            // most operators issued and not yet begun
   Figure<bool> sync_on_norm;        // the host waits for the device once per step, to read the gradient norm
-  Figure<bool> graph_capture;       // replayed, without host time per operator
+  Figure<bool> graph_capture;       // CUDA graphs: no host time per operator
   Figure<bool> nvls;                // in-switch reductions are used where the switch has them
   Figure<bool> smaller_last_batch;  // a smaller last micro-batch is allowed
 
-  // Of weight, gradient and optimizer state (two moments and a master copy), nothing spread.
+  // Bytes of weight, gradient and optimizer state (two moments and a master weight), unsharded.
   int bytes_per_parameter() const;
   bool operator==(const SoftwareStack&) const = default;
 };
@@ -79,7 +78,7 @@ struct Knob {
 const std::vector<Knob>& stack_knobs();
 
 std::vector<std::string> stack_names();
-// A built-in stack; an unknown name gets the nearest ones.
+// A built-in stack; the error for an unknown name suggests the nearest ones.
 Result<SoftwareStack> find_stack(std::string_view name);
 // Stacks of a file in the form of presets/stacks.yaml. A value may also be written without its source.
 Result<std::vector<SoftwareStack>> parse_stacks(std::string_view text, std::string_view file);

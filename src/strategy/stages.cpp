@@ -18,7 +18,7 @@ std::vector<std::int64_t> even_counts(std::int64_t layers, std::int64_t stages) 
   return counts;
 }
 
-// A text of the counts that stays short.
+// The counts as a short text.
 std::string shown(const std::vector<std::int64_t>& counts) {
   if (counts.size() <= 16) return fmt::format("{}", fmt::join(counts, "+"));
   return fmt::format("{}+…", fmt::join(counts.begin(), counts.begin() + 16, "+"));
@@ -52,7 +52,7 @@ std::vector<int> stages_of_layers(const ScheduleConfig& schedule, std::int64_t s
   return stage_of;
 }
 
-// The stage of operators that the strategy names; −1: open.
+// The stage of operators that the strategy names; −1: not named.
 std::optional<IdVec<OpId, int>> named_stages(const ScheduleConfig& schedule, std::int64_t stages, const Graph& graph,
                                              const Layers& layers, const Report& report) {
   IdVec<OpId, int> stage(graph.ops().size(), -1);
@@ -88,7 +88,7 @@ std::optional<IdVec<OpId, int>> named_stages(const ScheduleConfig& schedule, std
       }
     }
   }
-  // A layer that no stage names would go where it happens to be read.
+  // A layer that no stage names would be assigned by its readers, hence it is a violation.
   std::vector<char> named(layers.names.size(), 0);
   for (OpId op : graph.ops().ids())
     if (layers.of[op] >= 0 && stage[op] >= 0) named[static_cast<std::size_t>(layers.of[op])] = 1;
@@ -107,7 +107,7 @@ std::optional<IdVec<OpId, int>> named_stages(const ScheduleConfig& schedule, std
   return stage;
 }
 
-// Stages that nothing runs in.
+// Reports stages without operators.
 void report_idle_stages(const ScheduleConfig& schedule, std::int64_t stages, const IdVec<OpId, int>& stage,
                         const Report& report) {
   std::vector<char> used(static_cast<std::size_t>(stages), 0);
@@ -131,7 +131,7 @@ IdVec<OpId, int> assign_stages(const ScheduleConfig& schedule, std::int64_t stag
   const auto named = named_stages(schedule, stages, graph, layers, report);
   if (!named) return stage;
 
-  // Whether a named operator reads what an operator makes, however far on.
+  // Whether a named operator depends on an operator, directly or indirectly.
   IdVec<OpId, char> read_by_named(graph.ops().size(), 0);
   std::vector<OpId> backwards;
   for (OpId op : graph.ops().ids())
@@ -168,7 +168,7 @@ RecomputeRegions assign_recompute(const IdVec<OpId, std::optional<Inherited<Reco
   RecomputeRegions regions = RecomputeRegions::none(graph);
   std::optional<IdVec<OpId, int>> cores;
   std::map<std::pair<int, std::string>, int> numbers;  // (mode, node) → region
-  // Operator by operator: products are kept, and what went to other devices to be worked on there.
+  // With mode `op`, outputs of matrix products are saved, and tokens that were dispatched to experts.
   const auto is_kept = [&](OpId op) {
     const OpKind kind = graph.kind(op);
     return !graph.signature(op).contractions.empty() || kind == OpKind::Dispatch || kind == OpKind::DispatchWeights ||
@@ -181,8 +181,8 @@ RecomputeRegions assign_recompute(const IdVec<OpId, std::optional<Inherited<Reco
     const auto depth = static_cast<std::size_t>(modes[op]->depth);
     return depth >= components(layer_of(op)).size() && depth > 0;
   };
-  // Layers that are recomputed operator by operator. Modules in them that are recomputed in full are so with the rest
-  // of the layer: as regions of their own they would keep what goes in and what comes out.
+  // Layers with mode `op`. Modules in them with mode `full` join the region of the layer: as regions of their own they
+  // would save their inputs and outputs.
   std::vector<char> layer_by_operators(layers.names.size());
   for (OpId op : graph.ops().ids())
     if (modes[op] && modes[op]->value == Recompute::Op && layers.of[op] >= 0 && !names_its_module(op))
@@ -199,7 +199,7 @@ RecomputeRegions assign_recompute(const IdVec<OpId, std::optional<Inherited<Reco
       node = fmt::format("{}", (*cores)[op]);
     } else {
       if (mode == Recompute::Op) regions.kept[op] = is_kept(op);
-      // The node that the rule names; a node above the layers stands for each of them.
+      // The node that the rule names; a node above the layers means each layer.
       node = layer_of(op);
       if (mode == Recompute::Full && layers.of[op] >= 0 &&
           layer_by_operators[static_cast<std::size_t>(layers.of[op])] != 0) {
@@ -215,7 +215,8 @@ RecomputeRegions assign_recompute(const IdVec<OpId, std::optional<Inherited<Reco
     regions.region[op] = known->second;
     if (mode == Recompute::Op) by_operators.push_back(op);
   }
-  // Nor is what no backward product reads: the sum that the next layer begins with, say.
+  // Nor is an operator recomputed whose outputs the backward pass does not read again, such as the residual sum that
+  // the next layer reads.
   for (auto op = by_operators.rbegin(); op != by_operators.rend(); ++op) {
     const auto reads_it_again = [&](const Use& use) {
       const Op& reader = graph.ops()[use.op];

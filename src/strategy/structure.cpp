@@ -13,11 +13,11 @@ std::int64_t axis_size(const Signature& signature, std::string_view name) {
   return axis < 0 ? 1 : signature.axes[static_cast<std::size_t>(axis)].size;
 }
 
-// The linears whose features a tensor still carries.
+// The linears whose output features are still unmixed in a tensor.
 struct Flow {
   std::vector<OpId> sources;  // sorted
-  bool crossed = false;       // an activation or attention lies between
-  bool foreign = false;       // carries something else: the residual stream
+  bool crossed = false;       // an activation or attention is on the path
+  bool foreign = false;       // has another source: the residual stream
 };
 
 class PairFinder {
@@ -96,7 +96,7 @@ class PairFinder {
         if (!joined.sources.empty()) found_.heads.push_back({op, joined.sources});
         joined.crossed = true;
         break;
-      case OpKind::RmsNorm:  // of every head by itself, or of all features
+      case OpKind::RmsNorm:  // over each head, or over all features
         if (axis_size(graph_.signature(op), "h") == 1) end(joined);
         break;
       case OpKind::CrossEntropy:
@@ -117,7 +117,7 @@ class PairFinder {
     set_outputs(op, joined);
   }
 
-  // What the inputs carry together. A foreign operand that is broadcast is a mask or a bias by head, not a residual.
+  // The union of the inputs' flows. A foreign operand that is broadcast is a mask or a bias by head, not a residual.
   Flow join(OpId op) {
     Flow joined;
     const Signature& signature = graph_.signature(op);
@@ -128,7 +128,7 @@ class PairFinder {
       const Operand& input = signature.inputs[i];
       any = any || flow.foreign;
       joined.crossed = joined.crossed || flow.crossed;
-      // By its axes too: along a single sample a bias has as many elements as the scores it is added to.
+      // Axes are compared too: with a single sample a bias has as many elements as the scores it is added to.
       const bool broadcast = input.elements() < output.elements() ||
                              (input.axes() != output.axes() && (input.axes() | output.axes()) == output.axes());
       if (flow.foreign && !broadcast) joined.foreign = true;
@@ -171,7 +171,7 @@ class PairFinder {
     }
   }
 
-  // Embeddings as large as a head; without one, the largest if it is large.
+  // Embeddings with as many rows as the head has outputs; without a head, the largest embedding if it is large.
   void add_embeddings() {
     std::vector<OpId> embeddings;
     std::int64_t largest = 4096;
@@ -227,7 +227,7 @@ IdVec<OpId, int> find_attention_cores(const Graph& graph) {
       has_softmax.push_back(0);
     } else if (entered < 0 || reads_weight) {
       continue;
-    } else if (product) {  // with the values: the last of the core
+    } else if (product) {  // the product with the values, the last operator of the core
       core[op] = entered;
       continue;
     }

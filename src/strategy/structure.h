@@ -1,7 +1,8 @@
-// What a graph looks like to whoever splits it: column/row pairs of linears, the vocabulary, core attention, samples.
+// The structure of a graph that matters for splitting: column/row pairs of linears, the vocabulary, core attention,
+// samples.
 //
-// Found from the operators and the data between them, not from names, so graphs from the zoo, Hugging Face and ONNX are
-// alike. Cost: linear in operators.
+// Found from the operators and the tensors between them, not from names, so it works on graphs from the zoo, Hugging
+// Face and ONNX. Cost: linear in operators.
 #pragma once
 
 #include <vector>
@@ -10,8 +11,8 @@
 
 namespace weft {
 
-// Megatron's tensor parallelism (Shoeybi et al. 2019): a *column* linear is split by its outputs, what follows works on
-// the part, and a *row* linear, split by its inputs, ends in a partial sum.
+// Megatron's tensor parallelism (Shoeybi et al. 2019): a *column* linear is split by its output features, the operators
+// after it work on the split features, and a *row* linear, split by its input features, gives a partial sum.
 enum class TensorRole : std::uint8_t {
   Column,
   Row,
@@ -21,13 +22,13 @@ enum class TensorRole : std::uint8_t {
 struct TensorParallelOp {
   OpId op;
   TensorRole role{};
-  std::int64_t outer = 1;  // columns: a packed gate and value are cut each by itself
+  std::int64_t outer = 1;  // columns: 2 if gate and value are packed, each of which is split
 
   bool operator==(const TensorParallelOp&) const = default;
 };
 struct TensorParallel {
   std::vector<TensorParallelOp> ops;  // in the order of the operators
-  // Attention, and products of activations, between columns and rows: their heads are split as the columns are.
+  // Attention, and products of activations, between columns and rows: their heads are split like the columns.
   struct Heads {
     OpId op;
     std::vector<OpId> columns;
@@ -35,17 +36,17 @@ struct TensorParallel {
   std::vector<Heads> heads = {};
 };
 
-// A linear is a column when everything its outputs reach, through operators that keep features apart, crosses an
-// activation or attention and ends in linears; those are its rows. A residual sum, a norm over the features or a loss
-// on the way: it is not. Where the model has layers, pairs outside of them are left alone.
+// A linear is a column if all paths from its output, through operators that do not mix features, pass an activation or
+// attention and end in linears; those are its rows. A residual sum, a norm over the features or a loss on a path rules
+// it out. If the model has layers, pairs outside of them are ignored.
 TensorParallel find_tensor_parallel(const Graph& graph, const Layers& layers);
 
-// Core attention, the part that `selective` computes again: by operator the number of its core, −1 outside. Unfused
-// cores go from the product of queries and keys to that with the values.
+// Core attention, the part that `selective` recomputes: by operator the number of its core, −1 outside. An unfused core
+// extends from the product of queries and keys to the product with the values.
 IdVec<OpId, int> find_attention_cores(const Graph& graph);
 
-// Which dimension of each input of the graph counts samples, and which tokens; −1: none. The first input with a
-// dimension tells their number.
+// Which dimension of each input of the graph is that of samples, and which that of tokens; −1: none. The first input
+// that has the dimension determines its size.
 struct InputDims {
   int sample = -1, sequence = -1;
 

@@ -53,7 +53,7 @@ int MeshDeclaration::size_of(std::string_view axis) const {
 
 namespace {
 
-// How a mesh axis splits the tokens of inputs; null where it does not.
+// How a mesh axis splits the tokens of inputs; null if it does not.
 const InputSplit* tokens_over(const Strategy& strategy, const std::string& axis) {
   for (const Rule& rule : strategy.rules)
     if (const auto found = rule.inputs.find(axis); found != rule.inputs.end() && found->second.dim == 1)
@@ -73,7 +73,7 @@ std::vector<std::int64_t> sequence_cuts(const Strategy& strategy) {
   std::vector<std::int64_t> cuts;
   Cutting last = Cutting::None;
   for (const MeshAxis& axis : strategy.mesh.axes) {
-    std::int64_t size = axis.size;  // of all stages' meshes: what all of them divide
+    std::int64_t size = axis.size;  // the least common multiple over all stages' meshes
     if (const InputSplit* const tokens = tokens_over(strategy, axis.name))
       size = units_of(reduced(tokens->ratio), axis.size);
     for (const Stage& stage : strategy.schedule.stages)

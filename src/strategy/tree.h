@@ -1,11 +1,11 @@
 // The strategy tree: how a model is split, stored and scheduled, as plain data.
 //
-// The tree is the model's own tree of modules and operators; a *rule* hangs configurations on the nodes that its glob
-// names. Three kinds (Proteus): computation — which axis of an operator each mesh axis splits —, memory — over which
-// mesh axes weights, gradients, optimizer state and saved activations are spread, or whether they live on the host —
-// and recomputation. Configurations are inherited from the root down, field by field: a deeper node wins over a
-// shallower, among rules for one node the one with fewer wildcards, then the later. What no rule says follows the
-// data (sharding.h). Stages and micro-batches belong to the root: the schedule.
+// The tree is the model's own tree of modules and operators; a *rule* attaches configurations to the nodes that its
+// glob names. There are three kinds (Proteus): computation — which axis of an operator each mesh axis splits —, memory
+// — over which mesh axes weights, gradients, optimizer state and saved activations are sharded, or whether they are
+// offloaded to the host — and recomputation. Configurations are inherited from the root down, field by field: a deeper
+// node wins over a shallower, among rules for one node the one with fewer wildcards, then the later. Operators without
+// a rule are split by propagation (layout/sharding.h). Stages and micro-batches belong to the root: the schedule.
 //
 // Written by hand or by presets.h, read and written by yaml.h, made from `tp=8,pp=2` by shorthand.h, applied to a model
 // and a cluster by resolve.h.
@@ -25,7 +25,8 @@
 
 namespace weft {
 
-// Where in a file something was written; 0: nowhere. Not part of its meaning, so all are equal.
+// The line of a file in which an item was written; 0: not from a file. All lines compare equal, so that strategies
+// compare by meaning.
 struct Line {
   int number = 0;
 
@@ -35,7 +36,7 @@ struct Line {
 // One mesh axis over an operator: the axis it splits.
 struct Split {
   std::string axis;                      // empty: the operator is not split by the mesh axis
-  std::int64_t outer = 1;                // inside each of so many blocks: a packed gate and value are 2
+  std::int64_t outer = 1;                // the number of blocks each of which is split: 2 for a packed gate and value
   std::vector<std::int64_t> ratio = {};  // uneven shares, one per coordinate of the mesh axis: 3 2 1
 
   bool operator==(const Split&) const = default;
@@ -44,7 +45,7 @@ struct Split {
 // One mesh axis over the graph's inputs: the dimension it splits.
 struct InputSplit {
   int dim = 0;                           // −1: not split by the mesh axis
-  std::vector<std::int64_t> ratio = {};  // as of Split
+  std::vector<std::int64_t> ratio = {};  // as in Split
 
   bool operator==(const InputSplit&) const = default;
 };
@@ -54,7 +55,7 @@ inline constexpr int kStoredKinds = 4;
 std::string_view name_of(Stored kind);
 
 struct Storage {
-  std::optional<std::vector<std::string>> over = {};  // mesh axes, beyond what the computation splits
+  std::optional<std::vector<std::string>> over = {};  // mesh axes of sharding beyond the split of the computation
   std::optional<bool> offload = {};                   // to the host's memory
   // By mesh axis of `over`: uneven shares, so that a device with more memory keeps more.
   std::map<std::string, std::vector<std::int64_t>> ratio = {};
@@ -65,8 +66,8 @@ struct Storage {
 enum class Recompute : std::uint8_t {
   None,
   Selective,  // core attention only
-  Full,       // the whole node, from its inputs; of the root: every layer by itself
-  Op,         // contractions are kept, everything else is computed again
+  Full,       // the whole node, from its inputs; at the root: each layer separately
+  Op,         // contractions are saved, everything else is recomputed
 };
 std::string_view name_of(Recompute recompute);
 std::optional<Recompute> recompute_named(std::string_view name);
@@ -95,7 +96,7 @@ struct Rule {
 
 struct MeshDeclaration {
   std::vector<MeshAxis> axes;              // major first: the order in which axes cut a dimension that several split
-  std::vector<std::string> order = {};     // in which ranks are numbered, innermost first; empty: the last axis first
+  std::vector<std::string> order = {};     // of rank numbering, innermost first; empty: the last axis first
   std::vector<std::int64_t> devices = {};  // by rank; empty: 0, 1, 2, …
   Line line = {};
 
@@ -103,7 +104,7 @@ struct MeshDeclaration {
   bool operator==(const MeshDeclaration&) const = default;
 };
 
-// A pipeline stage: so many layers, or the modules it has; with a mesh of its own where the groups differ.
+// A pipeline stage: a number of layers, or its modules; with a mesh of its own if stages differ.
 struct Stage {
   std::optional<std::int64_t> layers = {};
   std::vector<std::string> modules = {};  // globs
@@ -123,16 +124,16 @@ struct ScheduleConfig {
   bool operator==(const ScheduleConfig&) const = default;
 };
 
-// How attention over a split sequence gets the keys and values of the other parts.
+// How attention over a split sequence receives the keys and values of the other parts.
 enum class ContextMode : std::uint8_t {
   Gather,    // all-gather them
-  AllToAll,  // trade the split of the sequence for one of the heads, and back (Ulysses)
-  Ring,      // pass them around, merging partial softmaxes
+  AllToAll,  // all-to-all from a split of the sequence to one of the heads, and back (Ulysses)
+  Ring,      // rotate them around a ring, merging partial softmaxes
 };
 std::string_view name_of(ContextMode mode);
 std::optional<ContextMode> context_mode_named(std::string_view name);
 
-// The mesh axis that stands for pipeline stages; all others split operators.
+// The mesh axis of pipeline parallelism; all others split operators.
 inline constexpr std::string_view kPipelineAxis = "pp";
 
 struct Strategy {
@@ -147,12 +148,12 @@ struct Strategy {
   bool operator==(const Strategy&) const = default;
 };
 
-// Into how many parts the strategy cuts the sequence, and each of them again, major first; empty: it is whole. Cuts of
-// the inputs' tokens (context parallelism) are one factor, those that partial sums are scattered onto another. The
-// tokens of every part are routed to experts by themselves: a model with experts is built with these groups.
+// The degrees by which the strategy cuts the sequence, nested, major first; empty: it is whole. Cuts of the inputs'
+// tokens (context parallelism) are one factor, those of sequence parallelism another. The tokens of each part are
+// routed to experts separately: a model with experts is built with these groups.
 std::vector<std::int64_t> sequence_cuts(const Strategy& strategy);
 
-// What a node inherits, each field with the rule it comes from.
+// An inherited field of a node, with the rule it comes from.
 template <class T>
 struct Inherited {
   T value{};
@@ -169,7 +170,7 @@ struct NodeConfig {
   std::optional<Inherited<OpPlacement>> place;
 };
 
-// The rules, ready to be asked. Holds a reference to the strategy.
+// The rules, indexed for look-ups by name. Holds a reference to the strategy.
 class Inheritance {
  public:
   explicit Inheritance(const Strategy& strategy);

@@ -50,7 +50,7 @@ class Reader {
   }
 
  private:
-  // Aliases repeat a part for the price of a word; what they spell out is bounded here.
+  // Aliases can make a short file expand to a huge one; the expanded size is bounded here.
   Status spend(const YamlNode& node, std::size_t items) {
     if (items > items_left_) return node.fail("more than {} entries in all", kMostItems);
     items_left_ -= items;

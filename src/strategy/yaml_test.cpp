@@ -130,7 +130,7 @@ RC_GTEST_PROP(StrategyYamlLaws, ParseOfPrintIsIdentity, ()) {
   if (*rc::gen::arbitrary<bool>()) made.reduce_onto[random_name()] = random_name();
   made.context = static_cast<ContextMode>(*rc::gen::inRange(0, 3));
   for (int i = *rc::gen::inRange(0, 4); i > 0; --i) made.rules.push_back(random_rule());
-  // An axis called none is the word for no axis.
+  // An axis named `none` reads back as no axis.
   const Result<Strategy> again = parse_strategy(to_yaml(made), "again.yaml");
   if (!again.ok()) RC_FAIL(again.error().message + "\n" + to_yaml(made));
   RC_ASSERT(*again == made);

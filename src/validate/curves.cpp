@@ -22,7 +22,7 @@ std::optional<double> number(std::string_view text) {
   return value;
 }
 
-// Letters alone: "all reduce", "allreduce" and "AllReduce" are one.
+// Letters alone, in lower case: "all reduce", "allreduce" and "AllReduce" are equal.
 std::string letters(std::string_view text) {
   std::string out;
   for (char c : text)

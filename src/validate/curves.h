@@ -1,8 +1,8 @@
 // Measured times of single all-reduces against the cost model's: curves over sizes, as nccl-tests prints them.
 //
 // A table has gpu, ngpus (or ngpus_single_node), size_bytes or size_mb, and time_ms or out_of_place_time_ns; `op` names
-// the collective where there are several. The first devices of one node take part; reductions are not made in the
-// switch, as in NCCL before 2.17.
+// the collective if there are several. The first devices of one node take part, without NVLS (in-switch reductions), as
+// in NCCL before 2.17.
 #pragma once
 
 #include "cost/calibration.h"

@@ -1,7 +1,10 @@
 #include "validate/mapping.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <set>
 
 #include "base/read_file.h"
@@ -29,7 +32,7 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
-// Letters, digits and dots: "Llama 3.1 405B" and "llama3.1-405b" are the same.
+// Letters, digits and dots only: "Llama 3.1 405B" and "llama3.1-405b" are equal.
 std::string spelt(std::string_view name) {
   std::string out;
   for (char c : lower(name))
@@ -37,11 +40,11 @@ std::string spelt(std::string_view name) {
   return out;
 }
 
-// Cells of a model's shape and the override each is.
+// Cells of a model's shape, each with its override.
 constexpr std::array<std::string_view, 6> kShapes = {"layers", "hidden", "heads", "kv_heads", "ffn", "vocab"};
 constexpr std::array<std::string_view, 6> kDegrees = {"tp", "pp", "dp", "cp", "ep", "vpp"};
 
-// Key–value items in which a later value takes the place of an earlier one.
+// Key–value items in which a later value replaces an earlier one.
 class ItemList {
  public:
   void set(const std::string& key, const std::string& value) {
@@ -195,7 +198,7 @@ std::string_view name_of(MemoryKind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
-Result<std::string> dtype_word(std::string_view cell) {
+Result<std::string> dtype_option(std::string_view cell) {
   if (cell.empty()) return std::string();
   const std::string text = lower(cell);
   const auto has = [&](std::string_view word) { return text.find(word) != std::string::npos; };
@@ -230,8 +233,8 @@ std::string zoo_model_named(std::string_view name) {
 
 namespace {
 
-// Layers that the stages do not divide, as people cut them: first and last, which have embedding and head, get fewer.
-// Empty: they divide.
+// The usual division of layers that the stages do not divide: the first and the last stage, which have embedding and
+// head, get fewer. Empty: they divide.
 std::string uneven_stages(const MeasuredRow& row) {
   const std::int64_t layers = row.number("layers").value_or(0),
                      stages = row.number("pp").value_or(1) * row.number("vpp").value_or(1);
@@ -252,7 +255,7 @@ std::optional<MemoryKind> memory_kind_named(std::string_view name) {
   return std::nullopt;
 }
 
-// What was typed is the plan.
+// A row with the command line's options.
 MappedRow typed_row(const MeasuredRow& row) {
   MappedRow mapped;
   PlanRequest& request = mapped.request;
@@ -278,7 +281,7 @@ Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& s
   MappedRow mapped;
   PlanRequest& request = mapped.request;
   std::string node, base, memory, seq;
-  bool trays = false;  // gpus_per_node are those of a tray; nodes are filled
+  bool trays = false;  // gpus_per_node counts a tray's devices; nodes are filled
   ItemList model, strategy;
   for (std::string_view column : kShapes)
     if (const auto value = row.number(column)) model.set(std::string(column), fmt::format("{}", *value));
@@ -294,7 +297,7 @@ Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& s
   }
   if (!row.text("zero_stage").empty()) strategy.set("zero", std::string(row.text("zero_stage")));
   if (!row.text("recompute").empty()) strategy.set("recompute", lower(row.text("recompute")));
-  WEFT_TRY(request.dtype, dtype_word(row.text("dtype")));
+  WEFT_TRY(request.dtype, dtype_option(row.text("dtype")));
 
   const auto lay = [&](const Items& items, ItemList& over, bool fill, const std::string& why) {
     for (const auto& [key, value] : items) {
@@ -329,7 +332,7 @@ Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& s
   if (!stack.empty()) request.stack = stack;
   mapped.memory = memory_kind_named(memory).value_or(mapped.memory);
 
-  // The model: its shapes, else its name. Where shapes are given, the family has the operators.
+  // The model: by its shapes, else by its name. With shapes, the family determines the operators.
   const std::string named = zoo_model_named(row.text("model"));
   const bool has_shapes = row.number("hidden").has_value() && row.number("layers").has_value();
   request.model = has_shapes && !base.empty() ? base : named;

@@ -1,7 +1,7 @@
 // From a measured row to the plan that was run.
 //
-// A row in the words of the command line is that plan. For one as publications print it, rules as data lay what a
-// source's own pages say over the row's cells (tools/published_runs.yaml has those of the published tables):
+// A row with the command line's options is that plan. For a row as publications print it, rules as data override its
+// cells with what the source's own pages state (tools/published_runs.yaml has those of the published tables):
 // the model is the zoo's by its name, or its family's with the row's shapes; the cluster is a node preset by the name
 // of the device; degrees, batch and type are the cells'; the stack is the row's `stack` column, else that of its
 // source.
@@ -23,17 +23,17 @@ struct MappedRow {
   PlanRequest request;
   MemoryKind memory = MemoryKind::Device;
   std::string set = {};                // rows of several files that are scored together; empty: none
-  bool timed = true;                   // its time is scored; otherwise only how it scales from one device
+  bool timed = true;                   // its time is scored; otherwise only its scaling from one device
   bool fitted = true;                  // constants may be fitted to it
-  std::vector<std::string> overrides;  // "vocab 51200 → 50257: STACKS 0: …": where a rule contradicts a cell
+  std::vector<std::string> overrides;  // "vocab 51200 → 50257: STACKS 0: …": rules that contradict a cell
 };
 
-// None, unless read: rows in the words of the command line need none.
+// Empty by default: rows with the command line's options need none.
 class MappingRules {
  public:
   // The node preset of the row's devices; empty: none is known.
   std::string node_of(const MeasuredRow& row) const;
-  // The last rule that fits wins. `stack`: takes the place of what rows and rules say, unless empty.
+  // The last matching rule wins. `stack` overrides rows and rules, unless empty.
   Result<MappedRow> map(const MeasuredRow& row, const std::string& stack = {}) const;
 
  private:
@@ -43,7 +43,7 @@ class MappingRules {
   struct Condition {
     std::string column;
     std::vector<std::string> words, not_words;  // in lower case
-    std::int64_t least = 0, most = 0;           // of a number
+    std::int64_t least = 0, most = 0;           // range of a number
     bool is_number = false;
 
     bool holds(const MeasuredRow& row) const;
@@ -59,13 +59,13 @@ class MappingRules {
   std::vector<Rule> rules_;
 };
 
-// Of a file in the form of tools/published_runs.yaml.
+// Reads a file in the form of tools/published_runs.yaml.
 Result<MappingRules> parse_mapping_rules(std::string_view text, std::string_view file);
 Result<MappingRules> read_mapping_rules(const std::string& path);
 
-// "fp16 (AMP)", "amp_bf16", "FP8-MX": the word that --dtype understands; empty for an empty cell.
-Result<std::string> dtype_word(std::string_view cell);
-// The zoo model that a name means, however it is spelt: "Llama 3.1 405B" is llama3.1-405b. Empty: none.
+// The value of --dtype for "fp16 (AMP)", "amp_bf16", "FP8-MX"; empty for an empty cell.
+Result<std::string> dtype_option(std::string_view cell);
+// The zoo model of a name in any spelling: "Llama 3.1 405B" is llama3.1-405b. Empty: none.
 std::string zoo_model_named(std::string_view name);
 
 }  // namespace weft

@@ -85,8 +85,7 @@ TEST(Mapping, FewerDevicesThanNodesHaveAreEvenlyOnThem) {
   ASSERT_TRUE(mapped.ok()) << mapped.error().message;
   EXPECT_EQ(mapped->request.cluster, "dgx-a100:2");
   EXPECT_EQ(mapped->request.device_count, 4);
-  const Cluster cluster = parse_cluster("dgx-a100:2").value();
-  EXPECT_THAT(chosen_devices(mapped->request, cluster).value(), ElementsAre(0, 1, 8, 9));
+  EXPECT_THAT(settle(mapped->request).value().devices, ElementsAre(0, 1, 8, 9));
 }
 
 TEST(Mapping, TraysOfARackAreFilledBeforeTheNextRack) {
@@ -171,7 +170,7 @@ TEST(Mapping, NamesAndTypesAreReadHoweverTheyAreSpelt) {
   const std::pair<const char*, const char*> types[] = {{"amp_bf16", "amp-bf16"}, {"fp16 (AMP)", "amp-fp16"},
                                                        {"TF32", "tf32"},         {"FP8-MX", "mxfp8"},
                                                        {"amp_fp8", "fp8"},       {"", ""}};
-  for (const auto& [cell, word] : types) EXPECT_EQ(dtype_word(cell).value(), word);
+  for (const auto& [cell, word] : types) EXPECT_EQ(dtype_option(cell).value(), word);
 }
 
 TEST(Mapping, LayersThatDoNotDivideAreFewerAtTheEnds) {

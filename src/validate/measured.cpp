@@ -1,5 +1,7 @@
 #include "validate/measured.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -20,7 +22,7 @@ constexpr std::array<std::string_view, 5> kTypedNeeded = {"model", "cluster", "s
 constexpr std::array<std::string_view, 3> kTypedWhole = {"devices", "seq", "global_batch"};
 constexpr std::int64_t kMostWhole = std::int64_t{1} << 40;
 
-// Decimal digits in any usual form; none: not a number, or not a finite one.
+// A decimal number in any usual form; none: not a number, or not finite.
 std::optional<double> parse_number(std::string_view text) {
   double value = 0;
   const auto [rest, status] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -80,7 +82,7 @@ Status check_typed(MeasuredRow& row) {
   row.value = *seconds;
   WEFT_TRY(row.memory_gib, positive(row, "measured_mem_gib"));
   const std::string_view kind = row.text("mem_kind");
-  if (kind.empty()) row.memory_gib.reset();  // who knows what was measured?
+  if (kind.empty()) row.memory_gib.reset();  // unknown kind of memory: not compared
   if (row.memory_gib && kind != "allocated" && kind != "reserved" && kind != "device")
     return error("mem_kind '{}': write allocated, reserved or device", kind.substr(0, 40));
   return Ok{};

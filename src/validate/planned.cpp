@@ -9,8 +9,8 @@
 namespace weft {
 namespace {
 
-// Tables of 2021 and before count what is recomputed in their FLOP/s, as Narayanan et al. 2021 do; later ones count the
-// model's alone.
+// Tables of 2021 and before include recomputation in their FLOP/s, as Narayanan et al. 2021 do; later ones count the
+// model's FLOPs alone.
 bool counts_recomputation(const MeasuredRow& row) {
   int year = 0;
   const std::string_view date = row.text("date");
@@ -41,11 +41,12 @@ Result<double> measured_seconds(const MeasuredRow& row, const Plan& plan, const 
 
 }  // namespace
 
-Result<PlannedRow> plan_row(const MeasuredRow& row, const MappingRules& rules, const std::string& stack) {
+Result<PlannedRow> plan_row(const MeasuredRow& row, const MappingRules& rules, const std::string& stack,
+                            const Calibration& calibration) {
   WEFT_TRY(MappedRow mapped, rules.map(row, stack));
-  WEFT_TRY(Plan plan, make_plan(mapped.request));
-  const AnalyticCost cost(plan.stack);
-  const StepPrices prices(plan.cluster, cost, plan.stack.uneven_parts.value);
+  WEFT_TRY(Plan plan, make_plan(mapped.request, calibration));
+  const AnalyticCost cost(plan.stack(), plan.job->tuning);
+  const StepPrices prices(plan.cluster(), cost, plan.stack().uneven_parts.value);
   WEFT_TRY(CompiledStrategy compiled, compile_plan(plan, &prices));
   WEFT_TRY(const double measured, measured_seconds(row, plan, compiled));
   if (!(measured > 0) || !std::isfinite(measured))
@@ -54,7 +55,7 @@ Result<PlannedRow> plan_row(const MeasuredRow& row, const MappingRules& rules, c
 }
 
 Result<double> predicted_seconds(const PlannedRow& row, const Calibration& calibration) {
-  const SoftwareStack stack = calibration.over(row.plan.stack);
+  const SoftwareStack stack = calibration.over(row.plan.stack());
   const AnalyticCost cost(stack, calibration.tuning);
   WEFT_TRY(const PlayedProgram played, play_compiled(row.plan, stack, row.compiled, cost));
   return seconds_of(played.run.makespan);

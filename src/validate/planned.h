@@ -1,4 +1,4 @@
-// A measured run made ready: planned and compiled once, to be priced and simulated as often as wanted.
+// A measured run, planned and compiled once, to be priced and simulated repeatedly.
 #pragma once
 
 #include "cost/calibration.h"
@@ -15,7 +15,8 @@ struct PlannedRow {
 };
 
 // `stack`: instead of what rows and rules say, unless empty.
-Result<PlannedRow> plan_row(const MeasuredRow& row, const MappingRules& rules, const std::string& stack = {});
+Result<PlannedRow> plan_row(const MeasuredRow& row, const MappingRules& rules, const std::string& stack = {},
+                            const Calibration& calibration = {});
 
 // The step's time with other constants. Cost: pricing and simulating.
 Result<double> predicted_seconds(const PlannedRow& row, const Calibration& calibration);

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
@@ -30,8 +32,8 @@ void add_score(Table& table, const TableScore& score) {
 
 std::string where(const Prediction& row) { return fmt::format("{}:{}", short_name(row.file), row.line); }
 
-// A strategy that names many layers, by its begin.
-std::string plan_words(const Prediction& row) {
+// The strategy, truncated if it names many layers.
+std::string plan_text(const Prediction& row) {
   constexpr std::size_t kMost = 100;
   const std::string& strategy = row.request.strategy;
   return fmt::format("{} {} {}{}", row.model, row.request.cluster, strategy.substr(0, kMost),
@@ -170,7 +172,7 @@ std::string describe(const Validation& validation) {
     rows.add({"worst", "plan", "measured", "predicted", "error", "where the time goes"});
     for (std::size_t index : validation.worst) {
       const Prediction& row = validation.predictions[index];
-      rows.add({where(row), plan_words(row), fmt::format("{:.4g} s", row.measured_s),
+      rows.add({where(row), plan_text(row), fmt::format("{:.4g} s", row.measured_s),
                 fmt::format("{:.4g} s", row.predicted_s), signed_percent(row.error),
                 row.breakdown ? parts_of(row) : ""});
     }
@@ -178,7 +180,7 @@ std::string describe(const Validation& validation) {
     rows.columns[5].most = 36;
     text += "\n" + rows.print();
   }
-  // What rules changed, once each.
+  // The distinct overrides by rules.
   std::vector<std::string> changes;
   std::vector<std::size_t> counts;
   for (const Prediction& row : validation.predictions)

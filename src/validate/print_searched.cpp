@@ -12,8 +12,8 @@ std::string short_name(const std::string& path) { return path.substr(path.rfind(
 
 struct Sum {
   std::string file;
-  std::size_t rows = 0, held = 0, unfit = 0;  // unfit: the published plan does not by the memory model
-  std::vector<double> ratios;                 // found over published, of those that hold
+  std::size_t rows = 0, held = 0, unfit = 0;  // unfit: the published plan does not fit by the memory model
+  std::vector<double> ratios;                 // found over published time, of rows that hold
   double worst = 0;
 
   void add(const SearchedRow& row) {

@@ -8,13 +8,13 @@
 #include <mutex>
 
 #include "cost/analytic.h"
+#include "validate/parallel_for.h"
 #include "validate/planned.h"
-#include "validate/side_by_side.h"
 
 namespace weft {
 namespace {
 
-// A run as it was published, predicted.
+// A published run with its prediction.
 struct Published {
   PlanRequest request;
   Parallelism parallelism;
@@ -22,47 +22,43 @@ struct Published {
   Forecast forecast;
 };
 
-Result<Published> predict(const MeasuredRow& row, const SearchedOptions& options) {
-  WEFT_TRY(PlannedRow planned, plan_row(row, options.rules, options.stack));
+Result<Published> predict(const MeasuredRow& row, const SearchedOptions& options, const Calibration& calibration) {
+  WEFT_TRY(PlannedRow planned, plan_row(row, options.rules, options.stack, calibration));
   if (!planned.plan.parallelism) return error("its plan is not one of degrees");
-  if (options.calibration) planned.plan.stack = options.calibration->over(std::move(planned.plan.stack));
   const Plan& plan = planned.plan;
-  const AnalyticCost cost(plan.stack, options.calibration ? options.calibration->tuning : built_in_tuning());
-  WEFT_TRY(PlayedProgram program, play_compiled(plan, plan.stack, planned.compiled, cost));
-  const PlayedPlan played{std::move(planned.compiled), std::move(program.priced), std::move(program.run),
-                          program.folded};
-  return Published{plan.request, *plan.parallelism, planned.measured_s, judge(plan, played)};
+  const AnalyticCost cost(plan.stack(), plan.job->tuning);
+  WEFT_TRY(const PlayedPlan played, play_plan(plan, std::move(planned.compiled), cost));
+  return Published{std::move(planned.mapped.request), *plan.parallelism, planned.measured_s, judge(plan, played)};
 }
 
-// Of a device's memory that is to stay free. Below 0: more than there is, where the published plan takes more.
+// The share of a device's memory that must stay free. Below 0 if the published plan exceeds the memory.
 double headroom_for(const Published& published) {
-  const ForecastOptions usual;
   const ClassForecast* full = published.forecast.fullest();
-  if (!full || full->fits()) return usual.headroom;
+  if (!full || full->fits()) return kHeadroom;
   return 1 - std::nextafter(full->device_total / full->capacity, 1e9);
 }
 
 // The same for all runs of one problem.
-std::string problem_of(const PlanRequest& request, double headroom) {
+std::string problem_of(const PlanRequest& request) {
   return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", request.model, request.cluster, request.device_count.value_or(0),
-                     request.global_batch.value_or(0), request.seq.value_or(0), request.dtype, request.stack, headroom);
+                     request.global_batch.value_or(0), request.seq.value_or(0), request.dtype, request.stack,
+                     request.headroom);
 }
 
-// A problem searched, and what is needed to say why a published plan was missed.
+// A searched problem, with the data to explain why a published plan was missed.
 class Searched {
  public:
-  Searched(const PlanRequest& request, double headroom, const SearchedOptions& options)
-      : request_(request), judging_({.headroom = headroom}), options_(options) {}
+  Searched(PlanRequest request, const Calibration& calibration)
+      : request_(std::move(request)), calibration_(calibration) {}
 
   void run() {
-    Result<PlanProblem> posed = pose(request_);
+    Result<PlanProblem> posed = pose(request_, calibration_);
     if (!posed.ok()) {
       fault = posed.error().message;
       return;
     }
-    if (options_.calibration) posed->stack = options_.calibration->over(std::move(posed->stack));
     problem_ = std::move(posed).value();
-    Result<PlanOutcome> found = enumerate(problem_, cost(), {.judge = judging_, .threads = 1, .top = 1});
+    Result<PlanOutcome> found = enumerate(problem_, cost(), {.threads = 1, .top = 1});
     if (!found.ok())
       fault = found.error().message;
     else
@@ -76,7 +72,7 @@ class Searched {
     const HybridSpace space = enumerate_space(problem_, {});
     if (std::find(space.plans.begin(), space.plans.end(), *plan) == space.plans.end()) return "not in the space";
     const AnalyticCost price = cost();
-    Composer composer(problem_, price, judging_.headroom);
+    Composer composer(problem_, price);
     composer.prepare({&*plan, 1}, 1);
     const std::optional<Composition> made = composer.compose(*plan);
     if (!made) return "its layers cannot be composed";
@@ -91,19 +87,17 @@ class Searched {
   PlanOutcome outcome;
 
  private:
-  AnalyticCost cost() const {
-    return AnalyticCost(problem_.stack, options_.calibration ? options_.calibration->tuning : built_in_tuning());
-  }
+  AnalyticCost cost() const { return AnalyticCost(problem_.stack(), problem_.job->tuning); }
 
-  const PlanRequest& request_;
-  const JudgeOptions judging_;
-  const SearchedOptions& options_;
+  const PlanRequest request_;
+  const Calibration& calibration_;
   PlanProblem problem_;
 };
 
 }  // namespace
 
 SearchValidation validate_search(const std::vector<MeasuredFile>& files, const SearchedOptions& options) {
+  const Calibration calibration = options.calibration ? *options.calibration : Calibration{};
   SearchValidation out;
   std::vector<const MeasuredRow*> rows;
   for (const MeasuredFile& file : files) {
@@ -111,7 +105,8 @@ SearchValidation validate_search(const std::vector<MeasuredFile>& files, const S
     out.skipped.insert(out.skipped.end(), file.skipped.begin(), file.skipped.end());
   }
   std::vector<std::optional<Result<Published>>> published(rows.size());
-  side_by_side(rows.size(), options.threads, [&](std::size_t i) { published[i] = predict(*rows[i], options); });
+  parallel_for(rows.size(), options.threads,
+               [&](std::size_t i) { published[i] = predict(*rows[i], options, calibration); });
 
   std::vector<Searched> problems;
   std::vector<std::size_t> problem_of_row(rows.size(), 0);
@@ -119,15 +114,15 @@ SearchValidation validate_search(const std::vector<MeasuredFile>& files, const S
   problems.reserve(rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (!published[i]->ok()) continue;
-    const PlanRequest& request = published[i]->value().request;
-    const double headroom = headroom_for(published[i]->value());
-    const auto [found, fresh] = known.try_emplace(problem_of(request, headroom), problems.size());
-    if (fresh) problems.emplace_back(request, headroom, options);
+    PlanRequest request = published[i]->value().request;
+    request.headroom = headroom_for(published[i]->value());
+    const auto [found, fresh] = known.try_emplace(problem_of(request), problems.size());
+    if (fresh) problems.emplace_back(std::move(request), calibration);
     problem_of_row[i] = found->second;
   }
   std::mutex mutex;
   std::size_t done = 0;
-  side_by_side(problems.size(), options.threads, [&](std::size_t i) {
+  parallel_for(problems.size(), options.threads, [&](std::size_t i) {
     problems[i].run();
     const std::lock_guard lock(mutex);
     if (options.progress) options.progress(++done, problems.size());

@@ -1,13 +1,13 @@
 // Regret on real runs: for every measured run, the plan that `weft plan` finds for its model, cluster, batch, sequence,
 // type and stack should be predicted at least as fast as the plan that was run. Both are simulated in full, and the
-// search knows nothing of what was run.
+// search does not see the plan that was run.
 //
-// What was run did fit its devices. Where the memory model says otherwise, the search may fill devices as far as the
-// published plan does by the same model, and the row says so.
+// The plan that was run did fit its devices. If it does not by the memory model, the search may use as much memory as
+// the published plan does by the same model, and the row is marked so.
 //
-// Where it does not hold, `why` says what stood in the way: the published plan is not in the space, its layers cannot
-// be composed, or composition ranked it too low. Runs of one problem share a search; problems are searched side by
-// side, and the outcome does not depend on how many are. Cost: some seconds per problem.
+// If the search's plan is slower, `why` has the reason: the published plan is not in the space, its layers cannot be
+// composed, or composition ranked it too low. Runs of one problem share a search; problems are searched in parallel,
+// and the outcome does not depend on the number of threads. Cost: some seconds per problem.
 #pragma once
 
 #include <functional>
@@ -24,9 +24,9 @@ struct SearchedRow {
   PlanRequest request;  // as it was run
   double measured_s = 0, published_s = 0, found_s = 0;
   std::int64_t published_bytes = 0, budget = 0;  // of the fullest device, by the memory model
-  bool published_fits = true;                    // else the search was given as much memory as it takes
+  bool published_fits = true;                    // else the search could use as much memory as it does
   std::string found = {};                        // the winner's shorthand; empty: nothing fits
-  std::string why = {};                          // it does not hold
+  std::string why = {};                          // why the search's plan is slower
 
   bool holds() const { return !found.empty() && found_s <= published_s; }
   double over() const { return found.empty() ? 0 : found_s / published_s - 1; }
@@ -44,7 +44,7 @@ struct SearchedOptions {
   std::string stack = {};
   const Calibration* calibration = nullptr;
   int threads = 0;
-  std::function<void(std::size_t done, std::size_t of)> progress = {};  // from any thread, one at a time
+  std::function<void(std::size_t done, std::size_t of)> progress = {};  // called from any thread, one call at a time
 };
 
 SearchValidation validate_search(const std::vector<MeasuredFile>& files, const SearchedOptions& options = {});

@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// Two problems: three plans of one, one of the other; on a part of a node too.
+// Two problems, three plans of one and one of the other, also on a part of a node.
 std::vector<MeasuredFile> small_file() {
   const Result<CsvTable> table = parse_csv(
       "source,gpu,gpus,gpus_per_node,model,seq,micro_batch,global_batch,dtype,tp,pp,dp,recompute,iter_time_s\n"
@@ -48,7 +48,7 @@ TEST(Searched, TheSameBytesWithAnyNumberOfThreads) {
   EXPECT_EQ(departures(nlohmann::json::parse(one), nlohmann::json::parse(schema)), std::vector<std::string>{});
 }
 
-// What was run did fit: the search gets as much memory as the model says it took.
+// The plan that was run did fit: the search may use as much memory as it takes by the model.
 TEST(Searched, APlanThatDoesNotFitByTheMemoryModelIsSearchedWithAsMuch) {
   const Result<CsvTable> table = parse_csv(
       "source,gpu,gpus,gpus_per_node,model,seq,micro_batch,global_batch,dtype,tp,pp,dp,recompute,iter_time_s\n"

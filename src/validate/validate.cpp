@@ -5,8 +5,8 @@
 #include <map>
 
 #include "cost/analytic.h"
+#include "validate/parallel_for.h"
 #include "validate/planned.h"
-#include "validate/side_by_side.h"
 
 namespace weft {
 namespace {
@@ -22,7 +22,7 @@ std::string group_of(const MeasuredRow& row) {
   return key;
 }
 
-// Weak scaling: each device has the same batch, however many there are.
+// The key of weak scaling: rows with the same batch per device.
 std::string scaling_of(const MeasuredRow& row) {
   std::string key;
   for (std::string_view column :
@@ -42,15 +42,13 @@ Bytes memory_of(const Forecast& found, MemoryKind kind) {
   return most;
 }
 
-Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& options, bool record) {
-  WEFT_TRY(PlannedRow planned, plan_row(row, options.rules, options.stack));
-  if (options.calibration) planned.plan.stack = options.calibration->over(std::move(planned.plan.stack));
+Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& options, const Calibration& calibration,
+                           bool record) {
+  WEFT_TRY(PlannedRow planned, plan_row(row, options.rules, options.stack, calibration));
   const Plan& plan = planned.plan;
-  const AnalyticCost cost(plan.stack, options.calibration ? options.calibration->tuning : built_in_tuning());
+  const AnalyticCost cost(plan.stack(), plan.job->tuning);
   const ForecastOptions forecasting{.record = record};
-  WEFT_TRY(PlayedProgram program, play_compiled(plan, plan.stack, planned.compiled, cost, forecasting));
-  const PlayedPlan played{std::move(planned.compiled), std::move(program.priced), std::move(program.run),
-                          program.folded};
+  WEFT_TRY(const PlayedPlan played, play_plan(plan, std::move(planned.compiled), cost, forecasting));
   const Forecast found = judge(plan, played, forecasting);
   MappedRow& mapped = planned.mapped;
   Prediction out{.file = row.file,
@@ -81,7 +79,7 @@ Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& option
   return out;
 }
 
-// Ratios of the time of eight devices to that of one, where both were measured and each device does the same.
+// Scores the ratios of the time of eight devices to that of one, if both were measured with the same batch per device.
 void score_scaling(const std::vector<const Prediction*>& rows, TableScore& score) {
   std::map<std::string, std::map<std::int64_t, const Prediction*>> by_count;
   for (const Prediction* each : rows) by_count[each->file + each->scaling].emplace(each->gpus, each);
@@ -158,6 +156,7 @@ void score_all(const std::vector<MeasuredFile>& files, Validation& out) {
 }  // namespace
 
 Validation validate_measured(const std::vector<MeasuredFile>& files, const ValidateOptions& options) {
+  const Calibration calibration = options.calibration ? *options.calibration : Calibration{};
   std::vector<const MeasuredRow*> rows;
   Validation out;
   for (const MeasuredFile& file : files) {
@@ -165,7 +164,8 @@ Validation validate_measured(const std::vector<MeasuredFile>& files, const Valid
     out.skipped.insert(out.skipped.end(), file.skipped.begin(), file.skipped.end());
   }
   std::vector<std::optional<Result<Prediction>>> found(rows.size());
-  side_by_side(rows.size(), options.threads, [&](std::size_t i) { found[i] = predict(*rows[i], options, false); });
+  parallel_for(rows.size(), options.threads,
+               [&](std::size_t i) { found[i] = predict(*rows[i], options, calibration, false); });
   std::vector<const MeasuredRow*> row_of;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (found[i]->ok()) {
@@ -187,8 +187,8 @@ Validation validate_measured(const std::vector<MeasuredFile>& files, const Valid
     return std::abs(out.predictions[a].error) > std::abs(out.predictions[b].error);
   });
   out.worst.resize(std::min(out.worst.size(), options.worst));
-  side_by_side(out.worst.size(), options.threads, [&](std::size_t i) {
-    Result<Prediction> again = predict(*row_of[out.worst[i]], options, true);
+  parallel_for(out.worst.size(), options.threads, [&](std::size_t i) {
+    Result<Prediction> again = predict(*row_of[out.worst[i]], options, calibration, true);
     if (again.ok()) out.predictions[out.worst[i]] = std::move(again).value();
   });
 

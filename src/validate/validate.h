@@ -2,12 +2,12 @@
 //
 //   read_measured(path) for each file, then validate_measured(files)
 //
-// Errors are signed fractions of time, predicted over measured less one; throughputs are inverted first. Memory is
-// compared with what the source measured: allocated, reserved or device total. Kendall's τ is taken within groups that
-// differ in the plan alone: one source, model, device, count of devices, batch, sequence and type.
+// Errors are signed fractions of time, predicted / measured − 1; throughputs are inverted first. Memory is compared
+// with the kind that the source measured: allocated, reserved or device total. Kendall's τ is computed within groups of
+// rows that differ in the plan alone: one source, model, device, count of devices, batch, sequence and type.
 //
-// Rows that cannot be planned are skipped, each with its reason. Rows run side by side; the outcome does not depend on
-// how many do. Cost: one forecast per row, and one more, recorded, for each of the worst.
+// Rows that cannot be planned are skipped, each with its reason. Rows run in parallel; the outcome does not depend on
+// the number of threads. Cost: one forecast per row, and one more, recorded, for each of the worst.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@
 
 #include "forecast/timeline.h"
 #include "validate/curves.h"
-#include "validate/layers.h"
+#include "validate/expert_layers.h"
 #include "validate/mapping.h"
 #include "validate/score.h"
 
@@ -25,14 +25,14 @@ namespace weft {
 struct Prediction {
   std::string file;
   int line = 0;
-  std::string source, model, gpu;  // of a row in the words of the command line: its set, model and cluster
+  std::string source, model, gpu;  // of a row with the command line's options: its set, model and cluster
   std::int64_t gpus = 0;
   PlanRequest request;
   std::vector<std::string> overrides;
   std::string group;     // rows of one group differ in the plan alone
-  std::string scaling;   // rows of one key differ in the number of devices alone, each with the same batch
+  std::string scaling;   // rows with the same key differ in the number of devices alone, with the same batch per device
   std::string set = {};  // rows of several files that are scored together; empty: none
-  bool timed = true;     // its time counts; otherwise only how it scales
+  bool timed = true;     // its time is scored; otherwise only its scaling
   Measure measure{};
   double measured_s = 0, predicted_s = 0;
   double error = 0;  // of time: predicted / measured − 1
@@ -40,19 +40,19 @@ struct Prediction {
   std::optional<double> measured_gib = {}, predicted_gib = {};
   double memory_error = 0;
   bool feasible = true;
-  // Of the worst rows, where the time goes.
+  // For the worst rows only.
   std::optional<StepBreakdown> breakdown = {};
-  std::vector<std::pair<std::string, double>> path = {};  // most first, seconds on the critical path
+  std::vector<std::pair<std::string, double>> path = {};  // seconds on the critical path, largest first
 };
 
-// Mean and median errors are those of rows whose time counts; rows of frameworks that are not modelled are told apart.
+// Mean and median errors are those of rows whose time is scored; rows of frameworks that are not modelled are separate.
 struct TableScore {
   std::string name;  // of a file or a set; empty: all
   int rows = 0, skipped = 0;
   double mape = 0, median_ape = 0, bias = 0;  // bias: the mean signed error
-  int untimed = 0;                            // rows of which only scaling counts, …
-  double untimed_mape = 0;                    // … and how far their times are off, for information
-  int scaling_pairs = 0;                      // rows of one device and of eight that differ in nothing else
+  int untimed = 0;                            // rows of which only scaling is scored, …
+  double untimed_mape = 0;                    // … and the errors of their times, for information
+  int scaling_pairs = 0;                      // pairs of rows on one device and on eight that differ in nothing else
   double scaling_mape = 0;                    // error of the ratio of their times
   Concordance order;
   int groups = 0;           // of two rows or more
@@ -72,16 +72,16 @@ struct Validation {
 };
 
 struct ValidateOptions {
-  MappingRules rules = {};                   // what rows of publications mean
-  std::string stack = {};                    // instead of what rows and rules say
-  std::size_t worst = 10;                    // rows that are told where their time goes
+  MappingRules rules = {};                   // for rows as publications print them
+  std::string stack = {};                    // overrides rows and rules; empty: it does not
+  std::size_t worst = 10;                    // number of worst rows with a breakdown
   int threads = 0;                           // 0: as many as the machine has
   const Calibration* calibration = nullptr;  // of the cost model; none: the built-in constants
 };
 
 Validation validate_measured(const std::vector<MeasuredFile>& files, const ValidateOptions& options = {});
 
-std::string describe(const Validation& validation);     // for people
+std::string describe(const Validation& validation);     // as text
 std::string plot_of(const Validation& validation);      // a page of HTML: every row, measured across, predicted up
 std::string markdown_of(const Validation& validation);  // the scores, for docs/accuracy.md
 std::string json_of(const Validation& validation);      // docs/schema/validate.schema.json

@@ -39,7 +39,7 @@ TEST(Validate, ErrorsAreFractionsOfTime) {
   EXPECT_EQ(found.total.memory_rows, 1);
   ASSERT_EQ(found.skipped.size(), 1u);
   EXPECT_EQ(found.skipped[0], (SkippedRow{"t.csv", 5, "tp·pp·dp·cp = 10, but the row has 8 devices"}));
-  // The worst row tells where its time goes, all of it.
+  // The worst row has a breakdown that sums to its time.
   ASSERT_EQ(found.worst.size(), 1u);
   const Prediction& worst = found.predictions[found.worst[0]];
   ASSERT_TRUE(worst.breakdown);
@@ -60,7 +60,7 @@ TEST(Validate, TheSameBytesWithAnyNumberOfThreads) {
   EXPECT_EQ(departures(json, nlohmann::json::parse(schema)), std::vector<std::string>{});
 }
 
-// One framework whose time counts and one that is not modelled, each on one device and on eight.
+// One framework whose time is scored and one that is not modelled, each on one device and on eight.
 std::vector<MeasuredFile> two_frameworks() {
   const Result<CsvTable> table = parse_csv(
       "source,gpu,gpus,gpus_per_node,model,micro_batch,global_batch,dtype,tp,pp,dp,iter_time_s\n"

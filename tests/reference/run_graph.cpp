@@ -1,5 +1,6 @@
 #include "reference/run_graph.h"
 
+#include <functional>
 #include <map>
 
 #include "reference/kernels.h"

@@ -1,0 +1,86 @@
+#include "plan/job.h"
+
+#include <fmt/format.h>
+
+#include "base/units.h"
+
+namespace weft {
+namespace {
+
+// The request's devices by rank, where it counts or names them; empty: all of the cluster.
+Result<std::vector<std::int64_t>> chosen_devices(const PlanRequest& request, const Cluster& cluster) {
+  for (std::int64_t device : request.devices)
+    if (device < 0 || device >= cluster.device_count())
+      return error("device {}: the cluster has {}", device, cluster.device_count());
+  std::vector<std::int64_t> chosen = request.devices;
+  if (!chosen.empty() || !request.device_count || *request.device_count == cluster.device_count()) return chosen;
+  const Result<std::vector<DeviceId>> evenly = devices_evenly(cluster, *request.device_count);
+  if (!evenly.ok()) return evenly.error().at("--devices");
+  for (DeviceId device : *evenly) chosen.push_back(device.index());
+  return chosen;
+}
+
+Result<SoftwareStack> choose_stack(const PlanRequest& request, ModelKind kind, std::vector<std::string>& assumptions) {
+  if (!request.stack.empty()) {
+    Result<SoftwareStack> stack = find_stack(request.stack);
+    if (!stack.ok()) return stack.error().at("--stack");
+    return stack;
+  }
+  const std::string_view name = default_stack(kind);
+  assumptions.push_back(fmt::format("stack {} (--stack)", name));
+  return find_stack(name);
+}
+
+// An imported file has weights of a type of its own.
+Result<Precision> settle_precision(const PlanRequest& request, const ModelInfo& model, const SoftwareStack& stack,
+                                   std::vector<std::string>& assumptions) {
+  std::vector<std::string> told;
+  WEFT_TRY(Precision precision, choose_precision(request.dtype, stack, told));
+  if (model.weights && *model.weights != precision.stored) {
+    if (!request.dtype.empty())
+      return error("--dtype {}: {} has {} weights", request.dtype, request.model, name_of(*model.weights));
+    told.clear();
+    WEFT_TRY(precision, choose_precision(name_of(*model.weights), stack, told));
+    told.insert(told.begin(), fmt::format("dtype {}: the file's (--dtype)", precision.name));
+  }
+  assumptions.insert(assumptions.end(), told.begin(), told.end());
+  return precision;
+}
+
+void tell_sequence(const PlanRequest& request, const ModelInfo& model, std::vector<std::string>& assumptions) {
+  if (request.seq || model.seq == 0) return;
+  assumptions.push_back(
+      model.counts_tokens
+          ? fmt::format("sequence of {}: the model's context, at most 8,192 (--seq)", grouped(model.seq))
+          : fmt::format("{} steps per sample: the model's (--seq)", grouped(model.seq)));
+}
+
+}  // namespace
+
+std::string_view default_stack(ModelKind kind) { return kind == ModelKind::Language ? "megatron-lm" : "pytorch-ddp"; }
+
+Result<TrainingJob> settle(const PlanRequest& request, const Calibration& calibration) {
+  TrainingJob job;
+  job.words = request;
+  job.words.strategy.clear();
+  job.words.tree.clear();
+  job.words.micro_batch.reset();
+  WEFT_TRY(Cluster cluster, parse_cluster(request.cluster));
+  job.cluster = std::make_shared<const Cluster>(std::move(cluster));
+  WEFT_TRY(job.devices, chosen_devices(request, *job.cluster));
+  WEFT_TRY(job.model, describe_model(request.model, {.seq = request.seq}));
+  WEFT_TRY(SoftwareStack stack, choose_stack(request, job.model.kind, job.assumptions));
+  job.stack = calibration.over(std::move(stack));
+  job.tuning = calibration.tuning;
+  WEFT_TRY(job.precision, settle_precision(request, job.model, job.stack, job.assumptions));
+  tell_sequence(request, job.model, job.assumptions);
+  return job;
+}
+
+Result<TrainingJob> with_model(TrainingJob job, const std::string& model) {
+  job.words.model = model;
+  WEFT_TRY(job.model, describe_model(model, {.seq = job.words.seq}));
+  return job;
+}
+
+}  // namespace weft

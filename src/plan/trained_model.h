@@ -1,0 +1,69 @@
+// The training graph of a job, as its software stack builds it for a strategy: attention in one kernel or several, the
+// vocabulary padded, tokens in the order that context parallelism wants.
+//
+// A strategy shapes the graph in a few numbers only (GraphShape): plans that agree in them share one graph.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/training.h"
+#include "plan/job.h"
+#include "strategy/shorthand.h"
+
+namespace weft {
+
+// What a job's training graph depends on besides the job.
+struct GraphShape {
+  std::int64_t batch = 1, last_batch = 1;  // samples of a micro-batch of all replicas, and of the last one
+  std::int64_t tp = 1;                     // stacks pad the vocabulary to a multiple of it
+  std::int64_t zigzag = 1;                 // over how many devices causal attention is balanced by the order of tokens
+  std::vector<std::int64_t> routing = {};  // parts of the sequence that route their own tokens, major first; empty: one
+
+  auto operator<=>(const GraphShape&) const = default;
+};
+
+// The vocabulary as published, and as the stack stores it.
+struct Vocabulary {
+  std::int64_t published = 0, stored = 0;  // 0: the model has none that a stack would pad
+
+  bool padded() const { return stored != published; }
+  bool operator==(const Vocabulary&) const = default;
+};
+
+struct TrainedModel {
+  ModelInfo info;               // `batch` is the graph's: one micro-batch of all replicas
+  std::int64_t parameters = 0;  // with the published vocabulary
+  Vocabulary vocabulary;
+  TrainingOptions options;
+  TrainingGraph training;
+  std::optional<TrainingGraph> last;     // of the last micro-batch, where it is smaller than the others
+  std::vector<std::string> assumptions;  // what the stack and the strategy made of the model
+};
+
+Result<TrainedModel> build_trained_model(const TrainingJob& job, const GraphShape& shape);
+
+// The latest graphs that were built, for jobs that differ in devices and batch but not in model, sequence, number types
+// and stack. Safe from several threads.
+class GraphCache {
+ public:
+  explicit GraphCache(std::size_t most) : most_(most) {}
+
+  Result<std::shared_ptr<const TrainedModel>> build(const TrainingJob& job, const GraphShape& shape);
+
+ private:
+  const std::size_t most_;
+  std::mutex mutex_;
+  std::map<GraphShape, std::shared_ptr<const TrainedModel>> known_;
+  std::deque<GraphShape> order_;  // oldest first
+};
+
+}  // namespace weft
