@@ -122,5 +122,20 @@ TEST(RunBreadth, NarrowTypes) {
   }
 }
 
+// One device that begins with other weights: the loss, gradients and weights are others, and the check says so.
+TEST(RunBreadth, ACheckTellsWhatDiffers) {
+  const Bundle bundle = bundle_of({kGpt, "dp=1", 1}).value();
+  Bundle other = bundle;
+  other.seed = 2;
+  const runtime::Rendezvous rendezvous = runtime::Rendezvous::in_process();
+  const auto executor = runtime::Executor::make(bundle, 0, rendezvous, runtime::synthetic_values(bundle)).value();
+  runtime::Unsharded one_device(other, runtime::synthetic_values(other));
+  ASSERT_TRUE(executor->step({}).ok());
+  const auto compared = runtime::check_step(*executor, &one_device, bundle, 0, {}).value();
+  int differing = 0;
+  for (const runtime::Comparison& each : compared) differing += each.ok() ? 0 : 1;
+  EXPECT_GT(differing, static_cast<int>(compared.size()) / 2);
+}
+
 }  // namespace
 }  // namespace weft

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 
 #include "bundle/bundle.h"
 #include "run/region.h"
@@ -35,7 +36,13 @@ void for_each_index(const Region& part, const Shape& shape, const F& f, std::siz
 
 // Tokens and labels below what tables and classes there are, images between −1 and 1; weights uniform with a variance of
 // one over their inputs, gains 1, offsets 0; master weights as their weights.
+// Where a graph keeps tokens in zigzag order (graph/token_order.h) they are given so.
 LeafValues synthetic_values(const Bundle& bundle);
+
+// The same with tokens from a file: ids of 16 bits each, of 32 where the vocabulary has more than 65,536, mapped into
+// memory. Sample n is the n-th stretch of a sequence's length, from the beginning again after the last; labels are the
+// tokens that follow. An error names a file that is too short for one sample, or a token that the vocabulary lacks.
+Result<LeafValues> values_from_tokens(const Bundle& bundle, const std::string& path);
 
 // What the masks of one operator are drawn from in one step, and at which element a micro-batch begins: samples are the
 // outermost axis, so that they get the same masks however a step's samples are cut into micro-batches.
