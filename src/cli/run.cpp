@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -23,6 +24,7 @@ namespace {
 struct RunArguments {
   PlanRequest request;
   std::string plan;    // a file that has all of it
+  std::string data;    // tokens
   std::string bundle;  // where to write what ranks read, instead of running it
   std::int64_t ranks = 0, steps = 5, threads = 1;
   std::uint64_t seed = 1;
@@ -111,6 +113,7 @@ Result<Made> make_bundle(const RunArguments& arguments, std::int64_t ranks) {
                  .numbers = exact ? Numbers::Float64 : Numbers::AsStored,
                  .learning_rate = arguments.learning_rate,
                  .seed = arguments.seed,
+                 .vocabulary = plan.model->vocabulary.published,
                  .graph = plan.graph(),
                  .program = numbered_by_rank(std::move(compiled.program)),
                  .schedule = std::move(compiled.schedule)};
@@ -152,10 +155,12 @@ Result<Answer> become_rank(const RunArguments& arguments, const runtime::RankPla
   ::close(file);
   WEFT_TRY_OK(write_bundle(made.bundle, path));
   std::string steps = std::to_string(arguments.steps), timeout = fmt::format("{}", arguments.timeout);
-  std::string words[] = {"--remove-bundle", "--steps", "--timeout", "--check"};
+  std::string words[] = {"--remove-bundle", "--steps", "--timeout", "--check", "--data"};
   std::vector<char*> argv = {program.data(), path.data(),     words[0].data(), words[1].data(),
                              steps.data(),   words[2].data(), timeout.data()};
   if (arguments.check) argv.push_back(words[3].data());
+  std::string data = arguments.data;
+  if (!data.empty()) argv.insert(argv.end(), {words[4].data(), data.data()});
   argv.push_back(nullptr);
   ::execv(program.c_str(), argv.data());
   return error("{}: {}", program, std::strerror(errno));
@@ -197,6 +202,7 @@ int run(const RunArguments& arguments) {
   bool passed = true;
   runtime::LaunchOptions options{.rank_program = *program,
                                  .bundle = file,
+                                 .data = arguments.data,
                                  .steps = static_cast<int>(arguments.steps),
                                  .check = arguments.check,
                                  .timeout = Seconds{arguments.timeout},
@@ -226,7 +232,7 @@ int run(const RunArguments& arguments) {
   if (outcome->kind == Kind::BadInput) return report({outcome->message});
   if (outcome->kind != Kind::Done) {
     report({outcome->message});
-    return kFailed;
+    return outcome->kind == Kind::Interrupted ? 128 + SIGINT : kFailed;
   }
   if (arguments.json) {
     if (const int said = say(to_text(json)); said != kDone) return said;
@@ -256,6 +262,8 @@ void add_run(CLI::App& app, Chosen& chosen) {
   for (const char* word : {"--model", "--cluster", "--strategy"}) command->get_option(word)->required(false);
   command->add_option("--ranks", arguments->ranks, "processes (default: 1; a plan's own)");
   command->add_option("--steps", arguments->steps, "of training")->capture_default_str();
+  command->add_option("--data", arguments->data,
+                      "tokens to train on: 16 bits each, 32 beyond 65,536 words (default: random ones)");
   command->add_option("--lr", arguments->learning_rate, "learning rate")->capture_default_str();
   command->add_option("--seed", arguments->seed, "of samples and weights")->capture_default_str();
   command->add_flag("--check", arguments->check, "compare every step with one device, unsharded");
