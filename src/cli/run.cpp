@@ -101,13 +101,16 @@ Result<Made> make_bundle(const RunArguments& arguments, std::int64_t ranks) {
   if (const auto world = static_cast<std::int64_t>(plan.ranks().size());
       arguments.ranks > 0 && world != arguments.ranks)
     return error("--ranks {}: the plan is for {} ranks", arguments.ranks, world);
-  for (const Op& op : plan.graph().ops())
-    if (plan.graph().signatures()[op.signature].attrs.integer("dropless", 0)) {
-      made.assumptions.push_back(
-          "dropless routing is run with the capacity of balanced experts: tokens beyond it are dropped "
-          "(capacity_factor=)");
-      break;
-    }
+  const auto any_operator = [&](std::string_view attribute) {
+    const auto& signatures = plan.graph().signatures();
+    return std::any_of(signatures.begin(), signatures.end(),
+                       [&](const Signature& each) { return each.attrs.number(attribute, 0) > 0; });
+  };
+  if (any_operator("dropless"))
+    made.assumptions.push_back(
+        "dropless routing is run with the capacity of balanced experts: tokens beyond it are dropped "
+        "(capacity_factor=)");
+  if (any_operator("dropout")) made.assumptions.push_back("no dropout of attention's weights; other dropout as it is");
   made.bundle = {.model = plan.job->words.model,
                  .strategy = plan.name,
                  .numbers = exact ? Numbers::Float64 : Numbers::AsStored,
