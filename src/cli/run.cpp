@@ -181,8 +181,8 @@ int run(const RunArguments& arguments) {
   if (!arguments.bundle.empty()) {
     if (const Status written = write_bundle(bundle, arguments.bundle); !written.ok())
       return report(written.error().at("--bundle"));
-    return say(fmt::format("{}: {} ranks, {} instructions; run it with weft-rank\n", arguments.bundle,
-                           bundle.world_size(), bundle.program.instructions.size()));
+    return print_text(fmt::format("{}: {} ranks, {} instructions; run it with weft-rank\n", arguments.bundle,
+                                  bundle.world_size(), bundle.program.instructions.size()));
   }
   const Result<std::string> program = runtime::rank_program();
   if (!program.ok()) return report(program.error());
@@ -198,9 +198,9 @@ int run(const RunArguments& arguments) {
                          {"steps", nlohmann::json::array()},
                          {"assumptions", made->assumptions}};
   if (!arguments.json) {
-    say(fmt::format("{} · {} · {} ranks · {} micro-batches a step\n", bundle.model, bundle.strategy,
-                    bundle.world_size(), bundle.schedule.micro_batches));
-    for (const std::string& each : made->assumptions) say(fmt::format("  assumed: {}\n", each));
+    print_text(fmt::format("{} · {} · {} ranks · {} micro-batches a step\n", bundle.model, bundle.strategy,
+                           bundle.world_size(), bundle.schedule.micro_batches));
+    for (const std::string& each : made->assumptions) print_text(fmt::format("  assumed: {}\n", each));
   }
   bool passed = true;
   runtime::LaunchOptions options{.rank_program = *program,
@@ -215,7 +215,7 @@ int run(const RunArguments& arguments) {
     if (arguments.timing) each["time_s"] = step.time.value;
     json["steps"].push_back(std::move(each));
     if (!arguments.json)
-      say(fmt::format("step {:<4} loss {:<10.6f} {:.3f} s\n", step.step, step.loss, step.time.value));
+      print_text(fmt::format("step {:<4} loss {:<10.6f} {:.3f} s\n", step.step, step.loss, step.time.value));
   };
   options.on_check = [&](const runtime::CheckReport& check) {
     const bool good = check.difference <= check.bound;
@@ -226,8 +226,8 @@ int run(const RunArguments& arguments) {
                              {"bound", check.bound},
                              {"ok", good}});
     if (!arguments.json)
-      say(fmt::format("  as on one device to {:.1e}, bound {:.0e}{}: {}\n", check.difference, check.bound,
-                      good ? "" : "  FAILED", check.name));
+      print_text(fmt::format("  as on one device to {:.1e}, bound {:.0e}{}: {}\n", check.difference, check.bound,
+                             good ? "" : "  FAILED", check.name));
   };
   const Result<runtime::LaunchOutcome> outcome = runtime::launch(bundle, directory->path(), options);
   if (!outcome.ok()) return report(outcome.error());
@@ -238,7 +238,7 @@ int run(const RunArguments& arguments) {
     return outcome->kind == Kind::Interrupted ? 128 + SIGINT : kFailed;
   }
   if (arguments.json) {
-    if (const int said = say(to_text(json)); said != kDone) return said;
+    if (const int said = print_text(to_text(json)); said != kDone) return said;
   }
   return passed ? kDone : kFailed;
 }
@@ -250,7 +250,7 @@ void add_run(CLI::App& app, Chosen& chosen) {
   CLI::App* command =
       app.add_subcommand("run", "Train for real by a plan: every rank a process, on libtorch and Gloo.");
   command->footer(
-      std::string(kStrategyWords) +
+      std::string(kStrategyHelp) +
       "\nRanks are started on this machine, or by torchrun --no-python, mpirun or srun, whose variables are honoured.\n"
       "Samples and weights are drawn from a seed, by name and index, so that any strategy trains the same function.\n"
       "--check trains on one device beside it and compares loss, gradients and weights; the exit code is then 1 where\n"
