@@ -4,7 +4,7 @@ WEFT := build/release/bin/weft
 FUZZ_SECONDS ?= 10
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help demo tidy accuracy calibrate test test-asan test-tsan fuzz bench deps documents format check-format clean
+.PHONY: help demo demo-run tidy accuracy calibrate test test-asan test-tsan fuzz bench deps documents format check-format clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -16,6 +16,11 @@ demo: deps  ## build weft, find a plan for a model on a cluster, and simulate on
 	$(WEFT) plan --model llama3-70b --cluster dgx-h100:16 --global-batch 1024 --seq 8192 --tokens 1T
 	$(WEFT) show strategy --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1
 	$(WEFT) simulate --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1
+
+demo-run: deps  ## build weft and its ranks, and train a small model for real on four processes, checked against one device
+	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
+	@cmake --build --preset release --target weft weft-rank
+	$(WEFT) run --model gpt2-124m:layers=4,hidden=128,heads=4,vocab=1024 --strategy tp=2,dp=2,zero=1 --ranks 4 --steps 5 --check
 
 MEASURED ?= ../shared/measured
 accuracy: deps  ## compare predictions with the measured runs of MEASURED (default ../shared/measured)

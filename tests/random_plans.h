@@ -7,8 +7,8 @@
 
 #include "base/random.h"
 #include "models/models.h"
-#include "small_networks.h"
 #include "sharded_plan.h"
+#include "small_networks.h"
 
 namespace weft {
 
@@ -103,10 +103,10 @@ inline ShardedPlan random_plan(const TrainingGraph& training, Rng& rng, bool pla
   std::vector<DeviceId> devices;
   for (int i = 0; i < axes[0].size * axes[1].size; ++i) devices.emplace_back(static_cast<std::size_t>(i));
   ShardedPlan plan{on_one_mesh(graph, Mesh::make(axes, devices).value()),
-                  {},
-                  {static_cast<int>(rng.between(0, 3)), 0b01},
-                  RecomputeRegions::none(graph),
-                  make_schedule({"gpipe", 1, 2, 0}).value()};
+                   {},
+                   {static_cast<int>(rng.between(0, 3)), 0b01},
+                   RecomputeRegions::none(graph),
+                   make_schedule({"gpipe", 1, 2, 0}).value()};
   if (placed) {
     axes = {{"x", 2}, {"y", 2}};
     plan.placing = random_placing(graph, rng);

@@ -43,6 +43,18 @@ inline double difference(const std::vector<double>& actual, const std::vector<do
   return std::sqrt(off) / std::max(std::sqrt(size), 1e-3);
 }
 
+// What the reference's one device is given, for a player. Refers to both.
+inline runtime::LeafValues values_of(const reference::OneDevice& one, const Graph& graph) {
+  return [&one, &graph](TensorId leaf, std::int64_t, std::int32_t micro_batch, const runtime::Region& part,
+                        std::span<double> filled) {
+    const reference::Block whole = one.given(leaf, micro_batch);
+    std::size_t next = 0;
+    runtime::for_each_index(part, graph.tensors()[leaf].type.shape, [&](std::int64_t index) {
+      filled[next++] = whole.values()[static_cast<std::size_t>(index)];
+    });
+  };
+}
+
 // Steps of training by executors, in fp64, on the values of the reference's one device: empty, or what differs from it.
 inline std::string run_differs_from_one_device(const TrainingGraph& training, const Program& program,
                                                const Schedule& schedule,
@@ -58,15 +70,7 @@ inline std::string run_differs_from_one_device(const TrainingGraph& training, co
   reference::OneDevice one(training, schedule.micro_batches, reference::shards_of(program, training.graph),
                            last ? &last->graph : nullptr,
                            last ? reference::shards_of(last->program, last->graph) : reference::Shards());
-  const runtime::LeafValues values = [&](TensorId leaf, std::int64_t, std::int32_t micro_batch,
-                                         const runtime::Region& part, std::span<double> filled) {
-    const reference::Block whole = one.given(leaf, micro_batch);
-    std::size_t next = 0;
-    const Tensor& tensor = training.graph.tensors()[leaf];
-    runtime::for_each_index(part, tensor.type.shape, [&](std::int64_t index) {
-      filled[next++] = whole.values()[static_cast<std::size_t>(index)];
-    });
-  };
+  const runtime::LeafValues values = values_of(one, training.graph);
   const int ranks = bundle.world_size();
   const runtime::Rendezvous rendezvous = runtime::Rendezvous::in_process();
   std::vector<std::unique_ptr<runtime::Executor>> executors(static_cast<std::size_t>(ranks));

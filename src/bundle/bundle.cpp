@@ -106,9 +106,12 @@ class Reader {
       if (!std::isfinite(bundle_.learning_rate)) return here(error("learning-rate {}: not finite", shown(value)));
     } else if (word == "seed") {
       WEFT_TRY_OK(number(word, value, bundle_.seed));
+    } else if (word == "vocabulary") {
+      WEFT_TRY_OK(number(word, value, bundle_.vocabulary));
+      if (bundle_.vocabulary < 0) return here(error("vocabulary {}: negative", shown(value)));
     } else {
-      return here(
-          error("'{}': unknown word; write model, strategy, numbers, learning-rate, seed or begin", shown(word)));
+      return here(error("'{}': unknown word; write model, strategy, numbers, learning-rate, seed, vocabulary or begin",
+                        shown(word)));
     }
     return Ok{};
   }
@@ -201,9 +204,9 @@ Program numbered_by_rank(Program program) {
 }
 
 std::string print(const Bundle& bundle) {
-  std::string text = fmt::format("{}\nmodel {}\nstrategy {}\nnumbers {}\nlearning-rate {}\nseed {}\n", kFirstLine,
-                                 one_line(bundle.model), one_line(bundle.strategy), name_of(bundle.numbers),
-                                 bundle.learning_rate, bundle.seed);
+  std::string text = fmt::format("{}\nmodel {}\nstrategy {}\nnumbers {}\nlearning-rate {}\nseed {}\nvocabulary {}\n",
+                                 kFirstLine, one_line(bundle.model), one_line(bundle.strategy), name_of(bundle.numbers),
+                                 bundle.learning_rate, bundle.seed, bundle.vocabulary);
   text += section("graph", print(bundle.graph));
   text += section("program", print(bundle.program, bundle.graph));
   text += section("schedule", print(bundle.schedule));

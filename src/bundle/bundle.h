@@ -7,6 +7,7 @@
 //   numbers as-stored
 //   learning-rate 0.001
 //   seed 1
+//   vocabulary 50257
 //   begin graph
 //   graph gpt2-124m                        graph/text.h
 //   …
@@ -38,8 +39,9 @@ struct Bundle {
   std::string model, strategy;  // words, one line each
   Numbers numbers = Numbers::AsStored;
   double learning_rate = 1e-3;
-  std::uint64_t seed = 1;  // of samples and of weights as training begins
-  Graph graph;             // of one micro-batch of all replicas, with backward and optimizer
+  std::uint64_t seed = 1;       // of samples and of weights as training begins
+  std::int64_t vocabulary = 0;  // tokens stay below it where a stack pads the tables; 0: below what tables have
+  Graph graph;                  // of one micro-batch of all replicas, with backward and optimizer
   Program program;
   Schedule schedule;
 

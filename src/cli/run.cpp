@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -25,6 +26,7 @@ namespace {
 struct RunArguments {
   PlanRequest request;
   std::string plan;    // a file that has all of it
+  std::string data;    // tokens
   std::string bundle;  // where to write what ranks read, instead of running it
   std::int64_t ranks = 0, steps = 5, threads = 1;
   std::uint64_t seed = 1;
@@ -68,18 +70,22 @@ Result<Made> make_bundle(const RunArguments& arguments, std::int64_t ranks) {
   if (const auto world = static_cast<std::int64_t>(plan.ranks().size());
       arguments.ranks > 0 && world != arguments.ranks)
     return error("--ranks {}: the plan is for {} ranks", arguments.ranks, world);
-  for (const Op& op : plan.graph().ops())
-    if (plan.graph().signatures()[op.signature].attrs.integer("dropless", 0)) {
-      made.assumptions.push_back(
-          "dropless routing is run with the capacity of balanced experts: tokens beyond it are dropped "
-          "(capacity_factor=)");
-      break;
-    }
+  const auto any_operator = [&](std::string_view attribute) {
+    const auto& signatures = plan.graph().signatures();
+    return std::any_of(signatures.begin(), signatures.end(),
+                       [&](const Signature& each) { return each.attrs.number(attribute, 0) > 0; });
+  };
+  if (any_operator("dropless"))
+    made.assumptions.push_back(
+        "dropless routing is run with the capacity of balanced experts: tokens beyond it are dropped "
+        "(capacity_factor=)");
+  if (any_operator("dropout")) made.assumptions.push_back("no dropout of attention's weights; other dropout as it is");
   made.bundle = {.model = plan.job->words.model,
                  .strategy = plan.name,
                  .numbers = exact ? Numbers::Float64 : Numbers::AsStored,
                  .learning_rate = arguments.learning_rate,
                  .seed = arguments.seed,
+                 .vocabulary = plan.model->vocabulary.published,
                  .graph = plan.graph(),
                  .program = numbered_by_rank(std::move(compiled.program)),
                  .schedule = std::move(compiled.schedule)};
@@ -100,10 +106,12 @@ Result<Answer> become_rank(const RunArguments& arguments, const runtime::RankPla
   ::close(file);
   WEFT_TRY_OK(write_bundle(made.bundle, path));
   std::string steps = std::to_string(arguments.steps), timeout = fmt::format("{}", arguments.timeout);
-  std::string words[] = {"--remove-bundle", "--steps", "--timeout", "--check"};
+  std::string words[] = {"--remove-bundle", "--steps", "--timeout", "--check", "--data"};
   std::vector<char*> argv = {program.data(), path.data(),     words[0].data(), words[1].data(),
                              steps.data(),   words[2].data(), timeout.data()};
   if (arguments.check) argv.push_back(words[3].data());
+  std::string data = arguments.data;
+  if (!data.empty()) argv.insert(argv.end(), {words[4].data(), data.data()});
   argv.push_back(nullptr);
   ::execv(program.c_str(), argv.data());
   return error("{}: {}", program, std::strerror(errno));
@@ -121,8 +129,8 @@ int run(const RunArguments& arguments) {
   if (!arguments.bundle.empty()) {
     if (const Status written = write_bundle(bundle, arguments.bundle); !written.ok())
       return report(written.error().at("--bundle"));
-    return say(fmt::format("{}: {} ranks, {} instructions; run it with weft-rank\n", arguments.bundle,
-                           bundle.world_size(), bundle.program.instructions.size()));
+    return print_text(fmt::format("{}: {} ranks, {} instructions; run it with weft-rank\n", arguments.bundle,
+                                  bundle.world_size(), bundle.program.instructions.size()));
   }
   const Result<std::string> program = runtime::rank_program();
   if (!program.ok()) return report(program.error());
@@ -138,13 +146,14 @@ int run(const RunArguments& arguments) {
                          {"steps", nlohmann::json::array()},
                          {"assumptions", made->assumptions}};
   if (!arguments.json) {
-    say(fmt::format("{} · {} · {} ranks · {} micro-batches a step\n", bundle.model, bundle.strategy,
-                    bundle.world_size(), bundle.schedule.micro_batches));
-    for (const std::string& each : made->assumptions) say(fmt::format("  assumed: {}\n", each));
+    print_text(fmt::format("{} · {} · {} ranks · {} micro-batches a step\n", bundle.model, bundle.strategy,
+                           bundle.world_size(), bundle.schedule.micro_batches));
+    for (const std::string& each : made->assumptions) print_text(fmt::format("  assumed: {}\n", each));
   }
   bool passed = true;
   runtime::LaunchOptions options{.rank_program = *program,
                                  .bundle = file,
+                                 .data = arguments.data,
                                  .steps = static_cast<int>(arguments.steps),
                                  .check = arguments.check,
                                  .timeout = Seconds{arguments.timeout},
@@ -154,7 +163,7 @@ int run(const RunArguments& arguments) {
     if (arguments.timing) each["time_s"] = step.time.value;
     json["steps"].push_back(std::move(each));
     if (!arguments.json)
-      say(fmt::format("step {:<4} loss {:<10.6f} {:.3f} s\n", step.step, step.loss, step.time.value));
+      print_text(fmt::format("step {:<4} loss {:<10.6f} {:.3f} s\n", step.step, step.loss, step.time.value));
   };
   options.on_check = [&](const runtime::CheckReport& check) {
     const bool good = check.difference <= check.bound;
@@ -165,8 +174,8 @@ int run(const RunArguments& arguments) {
                              {"bound", check.bound},
                              {"ok", good}});
     if (!arguments.json)
-      say(fmt::format("  as on one device to {:.1e}, bound {:.0e}{}: {}\n", check.difference, check.bound,
-                      good ? "" : "  FAILED", check.name));
+      print_text(fmt::format("  as on one device to {:.1e}, bound {:.0e}{}: {}\n", check.difference, check.bound,
+                             good ? "" : "  FAILED", check.name));
   };
   const Result<runtime::LaunchOutcome> outcome = runtime::launch(bundle, directory->path(), options);
   if (!outcome.ok()) return report(outcome.error());
@@ -174,10 +183,10 @@ int run(const RunArguments& arguments) {
   if (outcome->kind == Kind::BadInput) return report({outcome->message});
   if (outcome->kind != Kind::Done) {
     report({outcome->message});
-    return kFailed;
+    return outcome->kind == Kind::Interrupted ? 128 + SIGINT : kFailed;
   }
   if (arguments.json) {
-    if (const int said = say(to_text(json)); said != kDone) return said;
+    if (const int said = print_text(to_text(json)); said != kDone) return said;
   }
   return passed ? kDone : kFailed;
 }
@@ -189,7 +198,7 @@ void add_run(CLI::App& app, Chosen& chosen) {
   CLI::App* command =
       app.add_subcommand("run", "Train for real by a plan: every rank a process, on libtorch and Gloo.");
   command->footer(
-      std::string(kStrategyWords) +
+      std::string(kStrategyHelp) +
       "\nRanks are started on this machine, or by torchrun --no-python, mpirun or srun, whose variables are honoured.\n"
       "Samples and weights are drawn from a seed, by name and index, so that any strategy trains the same function.\n"
       "--check trains on one device beside it and compares loss, gradients and weights; the exit code is then 1 where\n"
@@ -204,6 +213,8 @@ void add_run(CLI::App& app, Chosen& chosen) {
   for (const char* word : {"--model", "--cluster", "--strategy"}) command->get_option(word)->required(false);
   command->add_option("--ranks", arguments->ranks, "processes (default: 1; a plan's own)");
   command->add_option("--steps", arguments->steps, "of training")->capture_default_str();
+  command->add_option("--data", arguments->data,
+                      "tokens to train on: 16 bits each, 32 beyond 65,536 words (default: random ones)");
   command->add_option("--lr", arguments->learning_rate, "learning rate")->capture_default_str();
   command->add_option("--seed", arguments->seed, "of samples and weights")->capture_default_str();
   command->add_flag("--check", arguments->check, "compare every step with one device, unsharded");

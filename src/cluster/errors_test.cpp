@@ -1,4 +1,4 @@
-// The messages a user reads when something is wrong: place, value, remedy. Pinned word by word.
+// The messages a user reads when something is wrong: place, value, remedy. Compared verbatim.
 #include <gtest/gtest.h>
 
 #include <filesystem>

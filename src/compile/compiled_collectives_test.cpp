@@ -1,4 +1,4 @@
-// How many collectives a layer of a compiled program has, beside what frameworks issue.
+// The number of collectives per layer of a compiled program, compared with what frameworks issue.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -1,4 +1,4 @@
-// Frozen parameters: programs that train the rest as one device does, without a trace of gradients for what is frozen.
+// Frozen parameters: programs train the others as one device does, and have no gradients of frozen ones.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -81,7 +81,7 @@ TEST(FrozenParameters, TheRestTrainsAsOnOneDeviceUnderEveryStrategy) {
     EXPECT_EQ(problem_of(kSmallMoe, strategy, "layers.*.moe.experts"), "") << strategy;
 }
 
-// The gradients of what is trained do not depend on what is frozen: they are those of the whole network.
+// Gradients of trained parameters do not depend on which others are frozen: they equal those of the whole network.
 TEST(FrozenParameters, GradientsOfTheRestAreThoseOfTheWholeNetwork) {
   const auto leaf = [](const Graph& graph) {
     return [&graph](TensorId id, reference::Block& block) {

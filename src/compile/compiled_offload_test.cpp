@@ -123,7 +123,7 @@ TEST(CompiledOffload, GradientsThatAreReducedAfterBackwardAreBroughtBackOnce) {
   }
 }
 
-// The shorthand's word for it.
+// The same in shorthand.
 TEST(CompiledOffload, ActivationsOfTheNamedModulesOnly) {
   const TrainingGraph training =
       make_training_graph(

@@ -1,5 +1,4 @@
-// The proof that the compiler is right: the program of all ranks, played with real numbers, trains as the single device
-// does.
+// Correctness of the compiler: the program of all ranks, executed with real numbers, trains as a single device does.
 #include <gtest/gtest.h>
 
 #include "megatron_rules.h"

@@ -52,8 +52,8 @@ int joint_collectives(const Program& program) {
   return joint;
 }
 
-// The law of recompilation: after any edit the program is the one a full compilation gives; undone, the one before.
-// The edited program is then played.
+// The law of recompilation: after any edit the program equals that of a full compilation; after undo, the previous one.
+// The edited program is then executed.
 std::string problem_of_edits(const TrainingGraph& training, ShardedPlan plan, Rng& rng, EditCounts& counts) {
   plan.placing = with_world(plan.placing).value();
   Result<ShardingPlan> planned = plan_sharding(training, plan.placing, plan.choices);
@@ -101,7 +101,7 @@ std::string problem_of_edits(const TrainingGraph& training, ShardedPlan plan, Rn
   return problem_of(training, plan, current, compacted(compilation.program()));
 }
 
-// WEFT_RANDOM_PLANS sets how many; sanitizer builds play fewer.
+// WEFT_RANDOM_PLANS sets how many; sanitizer builds run fewer.
 TEST(CompiledProgram, RandomStrategiesTrainAsOneDevice) {
   const char* const wanted = std::getenv("WEFT_RANDOM_PLANS");
   const int plans = wanted ? std::atoi(wanted) : 2100;

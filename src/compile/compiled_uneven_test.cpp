@@ -122,8 +122,8 @@ std::optional<Shares> random_shares(std::int64_t left, int parts, Rng& rng) {
   return shares;
 }
 
-// Two mesh axes, most of what is split split by both in random shares; stored in random shares of random sets of them;
-// in one stage or two.
+// Two mesh axes: most splits are by both of them in random shares; storage is sharded by random shares over random
+// subsets of them; one stage or two.
 ShardedPlan random_uneven_plan(const TrainingGraph& training, Rng& rng) {
   const Graph& graph = training.graph;
   const std::vector<MeshAxis> axes = {{"x", static_cast<int>(rng.between(2, 3))}, {"y", 2}};
@@ -176,7 +176,7 @@ ShardedPlan random_uneven_plan(const TrainingGraph& training, Rng& rng) {
       plan.choices.inputs[m][id] = {dim, *shares};
     }
   }
-  // Some operators otherwise: any axis, by both mesh axes where it divides.
+  // Some operators are split differently: along any axis, by both mesh axes where it divides.
   for (OpId op : graph.ops().ids()) {
     if (graph.ops()[op].phase != Phase::Forward) break;
     const Signature& signature = graph.signature(op);
@@ -247,7 +247,7 @@ TEST(CompiledProgram, RandomUnevenSharesOfTwoMeshAxesTrainAsOneDevice) {
       both(&CutTwice::samples), both(&CutTwice::heads), both(&CutTwice::experts), both(&CutTwice::rings));
 }
 
-// What a strategy file says: samples 3:1 of eight, two replicas of which one keeps three quarters of the optimizer
+// From a strategy file: eight samples in shares 3:1, two replicas of which one keeps three quarters of the optimizer
 // state, each halved by a second axis.
 TEST(CompiledProgram, RatiosOfInputsAndOfStorageAreWhatTheFileSays) {
   const Cluster cluster = parse_cluster("dgx-h100:1").value();

@@ -1,5 +1,6 @@
-// Experts folded onto the devices of the dense layers (etp, ep and copies beside tp, cp and dp): programs train as one
-// device does, every device has its share of the experts' work, and tokens go to experts from where they lie.
+// Expert parallelism on the devices of the dense layers (etp, ep and copies on the devices of tp, cp and dp): programs
+// train as one device does, every device has its share of the experts' work, and tokens are sent to experts from the
+// devices that hold them.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -91,7 +92,7 @@ std::string problem_of(const Case& each) {
   return reference::differs_from_one_device(training, compiled->program, compiled->schedule);
 }
 
-// WEFT_EXPERT_PLANS sets how many; sanitizer builds play fewer.
+// WEFT_EXPERT_PLANS sets how many; sanitizer builds run fewer.
 TEST(ExpertParallel, RandomFoldingsTrainAsOneDevice) {
   const char* const wanted = std::getenv("WEFT_EXPERT_PLANS");
   const int plans = wanted ? std::atoi(wanted) : 400;
@@ -170,7 +171,8 @@ TEST(ExpertParallel, EveryDeviceHasItsShareOfTheExpertsWork) {
   fmt::print("{} combinations of degrees, {} products of experts\n", combinations, products);
 }
 
-// What a body does with rows between the operators of experts: "all-to-all ep 24", the elements each device sends.
+// The communication of rows between the operators of experts in a body: "all-to-all ep 24", the elements each device
+// sends.
 std::vector<std::string> moves_of(const ProgramCase& made, std::string_view from_op) {
   const Graph& graph = made.training.graph;
   const Program& program = made.program;
@@ -193,8 +195,8 @@ std::vector<std::string> moves_of(const ProgramCase& made, std::string_view from
   return moves;
 }
 
-// Sequence shards go to the experts' devices by all-to-all, then to all that have a part of the expert; partial
-// results are scattered as the tokens lay, then go home.
+// Sequence shards go to the experts' devices by all-to-all, then to all devices that have a part of the expert; partial
+// results are reduce-scattered to the tokens' layout, then sent back by all-to-all.
 TEST(ExpertParallel, TokensGoByAllToAllThenToTheTensorGroupOfTheirExperts) {
   // Each of 16 devices has 8 tokens of 8 elements, twice: 128 elements. Of these 3/4 leave for other ep ranks; then 128
   // elements of the neighbour arrive.
@@ -204,7 +206,7 @@ TEST(ExpertParallel, TokensGoByAllToAllThenToTheTensorGroupOfTheirExperts) {
               ElementsAre("reduce-scatter etp 128", "all-to-all ecp+eptp 96"));
 }
 
-// Tokens here · top_k · hidden · (ep − 1)/ep, whatever ep is made of.
+// Local tokens · top_k · hidden · (ep − 1)/ep, whichever mesh axes form ep.
 TEST(ExpertParallel, AnAllToAllSendsWhatLeavesTheDevice) {
   int checked = 0;
   for (const std::string& strategy : all_foldings()) {
@@ -241,7 +243,7 @@ TEST(ExpertParallel, ExpertsTakeTheInnermostDevices) {
   const auto experts = [](const char* strategy) { return group_of(compiled(strategy), {"ep", "ecp", "eptp"}); };
   EXPECT_EQ(experts("tp=4,etp=1,dp=2,ep=4"), "0 1 2 3");  // the tp group
   EXPECT_EQ(experts("tp=4,etp=1,dp=2,ep=8"), "0 1 2 3 4 5 6 7");
-  EXPECT_EQ(experts("tp=4,etp=2,dp=2,ep=2"), "0 2");  // beside the tensor group of an expert, 0 1
+  EXPECT_EQ(experts("tp=4,etp=2,dp=2,ep=2"), "0 2");  // the tensor-parallel group of an expert is 0 1
   EXPECT_EQ(experts("tp=4,etp=2,dp=2,ep=4"), "0 2 4 6");
   EXPECT_EQ(experts("tp=2,cp=2,dp=2,ep=2"), "0 2");  // cut over all of tp: context parallel ranks come next
   EXPECT_EQ(experts("tp=2,dp=4,ep=2"), "0 2");

@@ -1,4 +1,4 @@
-// Strategies drawn at random from everything a strategy can say, together: uneven samples, columns, experts and
+// Strategies drawn at random from all combinations of features: uneven samples, columns, experts and
 // storage, padded and grouped parts, ZeRO, pipelines, experts, context and tensor parallelism, offload, recomputation,
 // frozen parameters, a smaller last micro-batch. Each trains as one device does, and every pair of features has
 // occurred.
@@ -21,7 +21,7 @@
 namespace weft {
 namespace {
 
-// What a strategy has. Those of one line exclude one another.
+// Features of a strategy. Those of one line exclude one another.
 constexpr const char* kFeatures[][4] = {
     {"uneven samples"},
     {"uneven columns"},
@@ -42,8 +42,8 @@ constexpr const char* kFeatures[][4] = {
 };
 using Features = std::set<std::string>;
 
-// Pairs that cannot be: besides those of one line, uneven experts without expert parallelism, and experts that are cut
-// over fewer devices than the dense layers without sequence parallelism.
+// Impossible pairs: in addition to those of one line, uneven experts without expert parallelism, and experts that are
+// cut over fewer devices than the dense layers without sequence parallelism.
 bool excluded(const std::string& a, const std::string& b) {
   for (const auto& line : kFeatures) {
     const auto has = [&](const std::string& name) {
@@ -163,7 +163,7 @@ Result<Case> random_case(Rng& rng) {
     WEFT_TRY(made.last, train(routed_graph(made.model, smaller, made.seq, DType::F32)));
   }
 
-  // Uneven shares in place of even ones, and what is kept on the host.
+  // Uneven shares in place of even ones, and offloading.
   const auto size_of = [&](const std::string& axis) { return made.strategy.mesh.size_of(axis); };
   std::map<std::string, std::vector<std::int64_t>> samples_by, stored_by;  // by mesh axis
   std::string sample_axis;
@@ -204,7 +204,7 @@ Result<Case> random_case(Rng& rng) {
   return made;
 }
 
-// What the compiled program really has.
+// The features that the compiled program actually has.
 Features features_of(const Case& each, const CompiledStrategy& compiled, const Shorthand& words) {
   Features found;
   const Program& program = compiled.program;
@@ -283,7 +283,7 @@ Played play(std::uint64_t number) {
   return {std::move(problem), features_of(each, *compiled, parse_shorthand(each.shorthand).value())};
 }
 
-// As many of these as WEFT_RANDOM_PLANS is of 2,100: sanitizer builds play fewer. WEFT_SHOW_CASE prints one of them.
+// Scaled by WEFT_RANDOM_PLANS / 2,100: sanitizer builds run fewer. WEFT_SHOW_CASE prints one of them.
 TEST(FeaturePairs, AllOfThemTrainAsOneDevice) {
   const char* const wanted = std::getenv("WEFT_RANDOM_PLANS");
   const int all = 1500, plans = wanted ? all * std::atoi(wanted) / 2100 : all;

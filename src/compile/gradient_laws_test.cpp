@@ -1,5 +1,5 @@
 // Laws of gradients: how they are reduced does not depend on what the mesh axes are called, a micro-batch reduces each
-// of them once, and a sum that begins costs nothing.
+// of them once, and the first term of a sum takes no time.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

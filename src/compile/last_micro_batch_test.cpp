@@ -1,5 +1,5 @@
-// A last micro-batch with fewer samples: played by the same program on smaller tensors, it trains as one device does on
-// the same samples.
+// A last micro-batch with fewer samples: executed by the same program on smaller tensors, it trains as one device does
+// on the same samples.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -91,7 +91,7 @@ TEST(LastMicroBatch, ItHoldsLess) {
   EXPECT_NEAR(static_cast<double>(less.activations.value) / static_cast<double>(all.activations.value), 4.0 / 6, 0.01);
 }
 
-// Of the two places that hold a stage only one would see it.
+// Of the two ranks that hold a stage only one would execute it.
 TEST(LastMicroBatch, IsRefusedWhereStagesAreHeldTwice) {
   const Case of = last_case(kSmallLlama, "pp=2,mbs=2,ga=4,schedule=dualpipe", 1);
   ASSERT_FALSE(of.compiled.ok());

@@ -1,5 +1,6 @@
-// What a stack settles of a program: the types it sends and multiplies in, the stream of collectives on activations,
-// tokens that are sent once. It stands in the program, and the reference plays it.
+// What a stack decides about a program: the types in which it sends and multiplies, the stream of collectives on
+// activations, tokens that are sent once. The program contains these decisions, and the reference interpreter executes
+// them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -151,7 +152,7 @@ TEST(ProductTypes, OfFp8AreThoseOfTheBlocksLinears) {
   EXPECT_GT(rounding_error(each), 1e-3);
 }
 
-// Without overlap collectives on activations take their turn on the stream of computation, but for rings.
+// Without overlap, collectives on activations are on the compute stream, except those of rings.
 TEST(TensorOverlap, IsAStreamOfItsOwn) {
   for (const char* strategy : {"tp=2,dp=2", "tp=2,cp=2,cp_mode=ring", "tp=2,pp=2"})
     for (const bool overlap : {true, false}) {

@@ -1,5 +1,4 @@
-// Strategies from YAML whose stages have groups of different shapes, and whose operators have devices of their own,
-// train as one device does.
+// Strategies from YAML with stages of different shapes and individually placed operators train as one device does.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -64,7 +63,7 @@ TEST(PlacedStrategy, ATensorParallelStageFeedsADataParallelOne) {
       }
 }
 
-// The first stage splits heads over two devices, the second samples over four: the plan says so.
+// The first stage splits heads over two devices, the second samples over four.
 TEST(PlacedStrategy, EveryStageSplitsWhatItsMeshHas) {
   const TrainingGraph training = zoo(kGpt, 4, 4);
   const Strategy strategy = parse_strategy(
@@ -346,7 +345,7 @@ TEST(PlacedStrategy, ModulesStoreTheirParametersInWaysOfTheirOwn) {
       }
 }
 
-// Model chunks of one pipeline rank in grids of their own: rank 0 plays stages 0 and 2 (of a V, 0 and 3) with tp=4 and
+// Model chunks of one pipeline rank with different grids: rank 0 has stages 0 and 2 (of a V, 0 and 3) with tp=4 and
 // with dp=2, tp=2, rank 1 the others with dp=2 and with tp=2.
 TEST(PlacedStrategy, ChunksOfARankHaveMeshesOfDifferentShapes) {
   const auto rules = [](const char* zero) {

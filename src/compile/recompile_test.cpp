@@ -1,5 +1,5 @@
-// Weights that many operators share, on one mesh and on many: what their gradients cost, and what a change to one of
-// the operators leaves as it was.
+// Weights shared by many operators, on one mesh and on many: what their gradients cost, and what a change of one of the
+// operators leaves unchanged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

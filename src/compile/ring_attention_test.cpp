@@ -1,5 +1,5 @@
-// Attention around a ring: what is sent, what is held, what waits for what. That it computes the same as one device is
-// in compiled_program_test.cpp.
+// Ring attention: what is sent, what is held, what waits for what. compiled_program_test.cpp checks that it computes
+// the same as one device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -73,7 +73,7 @@ TEST(RingAttention, NobodyHoldsAllKeys) {
   }
   EXPECT_GT(buffers, 2 * 6);
 
-  // Where keys are most of what is there: long sequences of narrow layers. Gathered, they are all held at once.
+  // Long sequences of narrow layers, where keys dominate memory. Gathered, they are all held at once.
   const auto peak = [&](const char* strategy) {
     const ProgramCase ringed = program_case(kRoomy, strategy, 64);
     return peak_memory(ringed.program, ringed.training, ringed.schedule).front().total().value;
@@ -121,8 +121,7 @@ TEST(RingAttention, KeysAreNotGatheredBesideOtherAxes) {
 }
 
 // Causal: the device at coordinate c attends to its own keys and those of the c before it; the other steps have nothing
-// to do. What is on its way goes beside the computation even where a stack does not overlap tensor-parallel
-// collectives.
+// to do. Shifts overlap computation even where a stack does not overlap tensor-parallel collectives.
 TEST(RingAttention, IsPricedByWhatTheMaskLetsThrough) {
   const ProgramCase each = program_case(kRoomy, "cp=4,cp_mode=ring", 8, "dgx-h100:2", {.tensor_overlap = false});
   const SoftwareStack stack = find_stack("megatron-lm").value();
@@ -202,7 +201,7 @@ TEST_F(BrokenRing, WhatIsCombinedIsOfOneLayout) {
   EXPECT_THAT(problem<Combine>(short_of_weights), HasSubstr("takes 3 buffers and gives 2, not 4 and 2"));
 }
 
-// A part on its way is nowhere else: resharding does not know it.
+// A part in transit has no layout that resharding could start from.
 TEST(RingLayouts, AreHeldOnePartFurtherAndNotResharded) {
   const Mesh mesh = Mesh::make({{"cp", 3}}, {DeviceId(0), DeviceId(1), DeviceId(2)}).value();
   std::string_view text = "[12:cp>1]";

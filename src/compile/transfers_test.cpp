@@ -1,5 +1,5 @@
-// Transfers between stages: for any graph, schedule and stack they come to the end (docs/decisions/0003), and what the
-// program says of them (parts that are gathered, computation that waits) is played by the reference and the simulator.
+// Transfers between stages: no deadlock for any graph, schedule and stack (docs/decisions/0003); parts that are
+// gathered and computation that waits are in the program, which the reference interpreter and the simulator execute.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ int layer_of(const Graph& graph, OpId op, int layers) {
   return name.starts_with("layers.") ? std::stoi(name.substr(7)) : layers - 1;
 }
 
-// Layers in stages as the schedule has them, each rank's devices in a grid of their own.
+// Layers in the schedule's stages, each rank with its own grid of devices.
 ShardedPlan staged(const TrainingGraph& training, int layers, const Schedule& schedule, Rng& rng, bool alike) {
   const Graph& graph = training.graph;
   ShardedPlan plan{.placing = {}, .choices = {}, .recompute = RecomputeRegions::none(graph), .schedule = schedule};
@@ -51,7 +51,7 @@ ShardedPlan staged(const TrainingGraph& training, int layers, const Schedule& sc
   const std::pair<int, int> shapes[] = {{1, 1}, {2, 1}, {1, 2}, {2, 2}};
   const auto first_shape = shapes[rng.below(4)];
   for (std::int32_t rank = 0; rank < schedule.ranks; ++rank) {
-    // A stage that is held twice is split alike.
+    // Both copies of a stage that two ranks hold are split alike.
     const auto [x, y] = alike || schedule.routes.size() > 1 ? first_shape : shapes[rng.below(4)];
     std::vector<DeviceId> devices;
     for (int i = 0; i < x * y; ++i) devices.emplace_back(static_cast<std::size_t>(4 * rank + i));
@@ -136,8 +136,8 @@ TEST(Transfers, OfAnyGraphUnderAnyScheduleAndStackComeToTheEnd) {
   EXPECT_GT(skipping, 30000);
 }
 
-// Order and streams are one thing, values another: the same networks train as one device does, with parts gathered on
-// arrival, gradients and states on the host, and computation that waits.
+// Values, in addition to order and streams: the same networks train as one device does, with parts gathered on arrival,
+// gradients and state on the host, and computation that waits.
 TEST(Transfers, TrainAsOneDeviceDoes) {
   Rng rng(2);
   int played = 0, gathered = 0, waits = 0;
@@ -172,7 +172,7 @@ TEST(Transfers, TrainAsOneDeviceDoes) {
   EXPECT_GT(waits, 1000);
 }
 
-// Pricing that follows a program plays every rank's part in every action, whether it receives something there or not.
+// Incremental pricing includes every rank's part in every action, whether it receives something there or not.
 TEST(Transfers, TakeAsLongWhereThePriceFollowsTheProgram) {
   const Cluster cluster = parse_cluster("p100x4:8").value();
   Rng rng(5);
@@ -195,8 +195,8 @@ TEST(Transfers, TakeAsLongWhereThePriceFollowsTheProgram) {
     }
 }
 
-// Optimizer states come from the host and go back, on a link that carries both at once: were the copies one after
-// another, the step would take all of their times.
+// Optimizer state is copied from the host and back over a duplex link: with copies one after the other, the step would
+// take the sum of their times.
 TEST(Transfers, BetweenDeviceAndHostGoBothWaysAtOnce) {
   const Plan plan = make_plan({.model = "gpt2-124m:layers=2",
                                .cluster = "dgx-a100:1",
@@ -286,7 +286,7 @@ TEST(Transfers, TheTotalOrderOfActionsIsOne) {
     }
 }
 
-// Plans that used to block: a transfer stood behind another peer's.
+// Plans that used to deadlock: a transfer was queued behind one of another peer.
 TEST(Transfers, OfPlansThatUsedToBlockComeToTheEnd) {
   const auto comes_to_the_end = [](const PlanRequest& request) {
     SCOPED_TRACE(fmt::format("{} {} {}", request.model, request.strategy, request.stack));

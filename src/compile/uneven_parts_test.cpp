@@ -1,4 +1,4 @@
-// Gathers and scatters of parts of different sizes: padded or grouped, as the stack says or as is cheaper; even parts
+// Gathers and scatters of parts of different sizes: padded or grouped, by the stack or whichever is cheaper; even parts
 // are neither.
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -203,5 +203,26 @@ TEST(Compose, RecomputingTheWidestProductsIsBetweenKeepingThemAndRecomputingAll)
   }
 }
 
+// A rule that asked for the name of a type, not for the type, composed the two names of fp32 to 1.541 s and 1.403 s.
+TEST(Compose, TwoNamesOfOneNumberTypeGiveOneTime) {
+  const auto composed = [](const char* dtype) {
+    const PlanProblem problem = pose({.model = "gpt3-1.3b",
+                                      .cluster = "a40x4:4",
+                                      .global_batch = 64,
+                                      .seq = 2048,
+                                      .dtype = dtype,
+                                      .stack = "pytorch-fsdp"})
+                                    .value();
+    const AnalyticCost cost(problem.stack());
+    Composer composer(problem, cost);
+    const HybridPlan plan{.dp = 16, .micro_batch = 1, .micro_batches = 4, .zero = 3};
+    composer.prepare({&plan, 1}, 1);
+    return composer.compose(plan).value();
+  };
+  const Composition one = composed("fp32"), other = composed("float32");
+  EXPECT_EQ(one.step_s, other.step_s);
+  EXPECT_EQ(one.memory, other.memory);
+}
+
 }  // namespace
 }  // namespace weft

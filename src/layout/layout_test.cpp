@@ -1,4 +1,4 @@
-// The algebra of cuts: parts tile what is cut, and a layout has one form.
+// The algebra of cuts: parts tile the dimension that is cut, and a layout has one canonical form.
 #include "layout/layout.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Resharding: the steps are those that send least, over one mesh axis or several at once, and every device ends up with
-// what its layout says.
+// Resharding: the steps send the fewest bytes, over one mesh axis or several at once, and every device ends up with the
+// part that its layout assigns to it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -215,7 +215,7 @@ class Exhaustion {
   std::vector<std::pair<Layout, double>> reached_;
 };
 
-// The steps as a program, played with real numbers: a sum over n devices that all have x is n·x. Parts of different
+// The steps as a program, executed with real numbers: a sum over n devices that all have x is n·x. Parts of different
 // sizes are padded or grouped.
 std::string problem_when_played(const Shape& shape, const Layout& from, const std::vector<ReshardStep>& steps,
                                 const Mesh& mesh, Parts uneven) {

@@ -1,4 +1,4 @@
-// A plan that follows edits is the plan of the edited strategy, and says exactly what changed.
+// An incrementally edited plan equals the plan of the edited strategy, and reports exactly what changed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -162,7 +162,7 @@ TEST(ShardingPlanner, TouchesNothingBeyondAnOperatorWhoseNeighboursAreExplicit) 
     if (graph.kind(op) == OpKind::Conv2d && graph.ops()[op].phase == Phase::Forward) convolutions.push_back(op);
   const OpId conv = convolutions.at(2);
   const ShardingDelta delta = planner.change({conv, {AxisChoice{"o"}}}).value();
-  // The convolution, its two products and what adds up its weight's gradient; nobody else.
+  // Only the convolution, its two backward products and the accumulation of its weight's gradient.
   for (OpId op : delta.ops) {
     const OpId forward = graph.ops()[op].forward;
     EXPECT_TRUE(op == conv || forward == conv || graph.kind(op) == OpKind::Accumulate) << graph.name(op);
@@ -196,8 +196,8 @@ TEST(PlanSharding, HandsOnThroughASmallerMeshWhatALargerOneSplits) {
   for (const auto& cuts : plan.ops[named(graph, "layers.0.mlp.up")].axes) EXPECT_TRUE(cuts.empty());
 }
 
-// Rows come down from the first convolution along x; the second is told to split its rows along y. A window is cut
-// once.
+// Rows are split along x by the first convolution, and a rule splits the second one's along y. A windowed axis is split
+// only once.
 TEST(PlanSharding, PropagationLeavesAWindowToTheAxisChosenForIt) {
   const TrainingGraph training = make_training_graph(build_model("lenet", {.batch = 4}).value()).value();
   const Graph& graph = training.graph;

@@ -76,7 +76,7 @@ TEST(SplitMemo, TellsWhatTheLayoutsOfTheOperandsAre) {
     EXPECT_EQ(split->outputs[0], operand_layout(net.graph.signature(op), true, 0, sharding, net.mesh));
   }
 }
-// A mesh with the same axes shares what is known; one with others does not.
+// A mesh with the same axes shares memoised splits; one with other axes does not.
 TEST(SplitMemo, TellsMeshesApart) {
   const ThreeLayers net;
   SplitMemo memo(net.graph);

@@ -59,7 +59,7 @@ TEST(SeparateAttention, TrainsAsTheFusedOperatorDoes) {
   }
 }
 
-// That the test above can tell: what a window does is seen in the gradients. (So is the cap: it bends a score of 1 by
+// The test above is sensitive: a window changes the gradients. (So does the softcap: it changes a score of 1 by
 // 1/(3·50²) ≈ 1e-4.)
 TEST(SeparateAttention, AWindowMatters) {
   const std::string model =

@@ -1,4 +1,4 @@
-// Rank classes: who executes the same.
+// Rank classes: which ranks execute the same instructions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Programs as text: nothing is lost, readers see what they need, and wrong text is told where and why.
+// Programs as text: nothing is lost, the text is readable, and errors in it are reported with place and reason.
 #include "program/program_text.h"
 
 #include <gmock/gmock.h>
@@ -169,7 +169,7 @@ TEST_F(TinyText, IsReadAsItStands) {
   EXPECT_TRUE(program->instructions[InstructionId(7)].weight_part);
 }
 
-// Everything that a program may say and a compiler rarely does.
+// Everything that a program can express, including what the compiler rarely emits.
 TEST_F(TinyText, KeepsWhatIsRare) {
   Program program = parse_program(text, graph, "p.weft").value();
   auto& compute = std::get<Compute>(program.instructions[InstructionId(0)].what);
@@ -250,7 +250,7 @@ TEST_F(TinyText, OneDeviceSeesItsOwnPartsAndGroups) {
             "  #5: free b3 fc.y f32[4,6] after #4\n");
 }
 
-// Any layout, sensible or not, on axes one of whose names begins as another does.
+// Any layout, sensible or not, on mesh axes of which one name is a prefix of another.
 RC_GTEST_PROP(LayoutText, ParseOfPrintIsIdentity, ()) {
   const Mesh mesh =
       Mesh::make({{"x", 2}, {"xy", 2}, {"tp", 1}}, {DeviceId(0), DeviceId(1), DeviceId(2), DeviceId(3)}).value();

@@ -1,4 +1,4 @@
-// The verifier finds what is wrong with a program: every kind of damage to a good one is named.
+// The verifier detects every kind of damage to a valid program and names it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -297,7 +297,8 @@ TEST(Verify, ASendThatIsNotPlayedInEveryMicroBatchIsMissed) {
   EXPECT_THAT(good.problem(), HasSubstr("which it never does"));
 }
 
-// All members play the same body of the same rank, so they meet in one order; a mesh across ranks is refused.
+// All members of a collective execute the same body of the same rank, so they meet in one order; a mesh across ranks is
+// rejected.
 TEST(Verify, ACollectiveOfDevicesOfTwoPipelineRanksIsFound) {
   Good good;
   good.program.instructions[good.program.stages[1].forward.back()].mesh = good.program.world;

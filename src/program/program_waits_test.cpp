@@ -1,5 +1,4 @@
-// What compiled programs do not yet wait for, each in the smallest program that shows it. Enable a test with its mend;
-// --gtest_also_run_disabled_tests shows the verifier's words.
+// Dependencies that compiled programs once lacked, each in the smallest program that shows it.
 #include <gtest/gtest.h>
 
 #include "program/verify.h"
@@ -8,7 +7,7 @@
 namespace weft {
 namespace {
 
-// A chain of linear layers and relus with a loss, one device per stage; unclipped unless told.
+// A chain of linear layers and relus with a loss, one device per stage; without gradient clipping by default.
 ProgramCase chain(int layers, const ScheduleOptions& options, bool clipped = false, MemoryPlan memory = {},
                   int devices = 1) {
   GraphBuilder b("chain");
@@ -59,17 +58,16 @@ std::string problem(const ProgramCase& of) {
 
 TEST(CompiledWaits, OneStageWithoutClippingPasses) { EXPECT_EQ(problem(chain(1, {"gpipe", 1, 2, 0})), ""); }
 
-// The clip scale is read by every optimizer operator; its free waits for none of them.
+// The clip scale is read by every optimizer operator; its free must wait for all of them.
 TEST(CompiledWaits, TheFreeOfTheClipScaleWaitsForTheOptimizer) {
   EXPECT_EQ(problem(chain(1, {"gpipe", 1, 2, 0}, true)), "");
 }
 
-// Stage 0 sends its relu's output in forward and keeps it for backward; the free, in backward, does not wait for the
-// send.
+// Stage 0 sends its relu's output in forward and keeps it for backward; the free, in backward, must wait for the send.
 TEST(CompiledWaits, TheFreeOfASavedTensorWaitsForItsSend) { EXPECT_EQ(problem(chain(2, {"1f1b", 2, 4, 0})), ""); }
 
-// The gradient of a layer's output is read by grad_weight (weight part) and grad_input; its free waits for the one
-// issued last when backward is whole, but a split backward plays the weight part after it.
+// The gradient of a layer's output is read by grad_weight (weight part) and grad_input. A split backward pass executes
+// the weight part later, so its free must wait for both, not only for the one issued last in a whole backward pass.
 TEST(CompiledWaits, FreesOfASplitBackwardWaitForBothParts) {
   ProgramCase split = chain(4, {"zb-h1", 2, 4, 0});
   for (const StageProgram& stage : split.program.stages)  // without the sends of the test above
@@ -82,15 +80,14 @@ TEST(CompiledWaits, FreesOfASplitBackwardWaitForBothParts) {
   EXPECT_EQ(problem(split), "");
 }
 
-// Between neighbours of a V go activations of one chunk and gradients of the other, in one order where they are sent
-// and in another where they are received; one stream for each side blocks.
+// Neighbours in a V exchange activations of one chunk and gradients of the other, sent in one order and received in
+// another; a single stream per side would deadlock.
 TEST(CompiledWaits, ZeroBubbleVComesToTheEnd) {
   ProgramCase vee = chain(4, {"zb-v", 2, 4, 0});
   EXPECT_EQ(problem(vee), "");
 }
 
-// Gradients in the host's memory that are reduced over replicas: compile throws std::bad_variant_access, since a copy
-// stands among the steps of a bucket.
+// Gradients in the host's memory that are reduced over replicas: the steps of a bucket include a copy.
 TEST(CompiledWaits, ReducedGradientsOnTheHostCompile) {
   MemoryPlan memory;
   memory.offload[static_cast<std::size_t>(Stored::Gradients)] = true;

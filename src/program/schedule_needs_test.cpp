@@ -1,4 +1,4 @@
-// What a strategy says of schedules before they are made is what src/program says when it makes them.
+// The checks of schedules in src/strategy agree with those of src/program, which makes the tables.
 #include <gtest/gtest.h>
 
 #include "program/schedule.h"
@@ -17,7 +17,7 @@ TEST(ScheduleNeeds, StrategyAndProgramAgreeOnEverySizeAndOnTheStages) {
         for (std::int32_t micro_batches = 0; micro_batches <= 16; ++micro_batches) {
           const PipelineSchedule& schedule = *find_schedule(name);
           const std::vector<std::string> needs = schedule_violations(schedule, ranks, interleave, micro_batches);
-          // A strategy that says nothing of interleaving has 1; src/program takes 0 for what the schedule needs.
+          // A strategy without interleaving has 1; for src/program 0 means the schedule's own number of chunks.
           const Result<Schedule> made = make_schedule({name, ranks, micro_batches, interleave == 1 ? 0 : interleave});
           ASSERT_EQ(needs.empty(), made.ok()) << name << " p=" << ranks << " v=" << interleave << " m=" << micro_batches
                                               << ": " << (made.ok() ? needs.front() : made.error().message);

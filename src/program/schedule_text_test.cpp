@@ -1,4 +1,4 @@
-// Schedules as text: what is printed reads back the same, and no text crashes the reader.
+// Schedules as text: parse ∘ print = identity, and no text crashes the parser.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 

@@ -80,7 +80,9 @@ Communicator::Communicator(const Rendezvous& rendezvous, int device, const std::
       interface = wanted ? c10d::ProcessGroupGloo::createDeviceForInterface(wanted)
                          : c10d::ProcessGroupGloo::createDeviceForInterface("lo");
     }
-    auto options = c10d::ProcessGroupGloo::Options::create(milliseconds);
+    // What is said between steps may take long: rank 0 trains on one device meanwhile to check the others.
+    auto options =
+        c10d::ProcessGroupGloo::Options::create(key.channel == kControlChannel ? 100 * milliseconds : milliseconds);
     options->devices = {interface};
     options->threads = 1;  // one stream: its works are done in the order in which they are issued
     auto store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("group{}/", i), rendezvous.store().keys);

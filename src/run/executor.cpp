@@ -134,7 +134,20 @@ Status Executor::Player::plan_instruction(Variant& variant, InstructionId id) {
   Planned& planned = variant.planned[id];
   if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
     const Signature& signature = variant.graph.signature(compute->op);
-    planned = PlannedCompute{&signature, axis_slices(signature, compute->sharding, mesh, position)};
+    PlannedCompute plan{&signature, axis_slices(signature, compute->sharding, mesh, position)};
+    const auto touches = [&](const Operand& operand, BufferId of) -> std::optional<PlannedCompute::Touched> {
+      if (std::none_of(operand.dims.begin(), operand.dims.end(), [](const DimIndex& dim) { return dim.windowed(); }))
+        return std::nullopt;
+      const Region held = region_of(program.buffers[of].layout, mesh, position),
+                   part = touched(signature, operand, plan.slices);
+      if (held == part) return std::nullopt;
+      return PlannedCompute::Touched{runs_of(part, held), part.shape(), held.shape()};
+    };
+    for (std::size_t i = 0; i < signature.inputs.size(); ++i)
+      plan.inputs.push_back(touches(signature.inputs[i], compute->inputs[i]));
+    for (std::size_t i = 0; i < signature.outputs.size(); ++i)
+      plan.outputs.push_back(touches(signature.outputs[i], compute->outputs[i]));
+    planned = std::move(plan);
   } else if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
     if (communicate->wire && !stored_type(*communicate->wire, bundle_.numbers))
       return error("{}: {} cannot be sent here", described(program, variant.graph, id), name_of(*communicate->wire));
@@ -371,7 +384,10 @@ void Executor::Player::play_compute(const Compute& compute, const PlannedCompute
   }
   std::vector<Tensor> inputs;
   inputs.reserve(compute.inputs.size());
-  for (BufferId input : compute.inputs) inputs.push_back(read(input));
+  for (std::size_t i = 0; i < compute.inputs.size(); ++i) {
+    inputs.push_back(read(compute.inputs[i]));
+    if (const auto& part = planned.inputs[i]) inputs[i] = taken(inputs[i], part->runs, part->shape);
+  }
   // Kernels of operators that update an input write into it; a program may want the old value besides.
   for (std::size_t i = 0; i < signature.outputs.size(); ++i)
     if (const int aliased = signature.outputs[i].aliases; aliased >= 0 && training_kernel(signature.kind))
@@ -379,10 +395,14 @@ void Executor::Player::play_compute(const Compute& compute, const PlannedCompute
           buffer(compute.outputs[i]).storage != buffer(compute.inputs[input]).storage)
         inputs[input] = inputs[input].clone();
   std::uint64_t salt = 0;
-  if (options_.mask_seed)
-    salt = mask_salt(*options_.mask_seed, compute.op, step_ * bundle_.schedule.micro_batches + at_.micro_batch);
+  if (options_.mask_seed) salt = mask_salt(*options_.mask_seed, bundle_.graph, compute.op, step_, at_.micro_batch);
   std::vector<Tensor> outputs = runtime::compute(signature, planned.slices, inputs, salt, bundle_.numbers);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (const auto& part = planned.outputs[i]) {
+      const Tensor whole = at::zeros(part->held, outputs[i].options());
+      copy_in(whole, part->runs, outputs[i]);
+      outputs[i] = whole;
+    }
     // A view is one where the program knows it as one: others may be freed or updated by themselves.
     for (std::size_t j = 0; j < inputs.size(); ++j)
       if (buffer(compute.outputs[i]).memory != buffer(compute.inputs[j]).memory && outputs[i].is_alias_of(inputs[j])) {

@@ -306,6 +306,7 @@ std::optional<WholeTensor> Executor::Player::gather(BufferId id) {
     parts = at::empty({all}, at::TensorOptions(at::kDouble));
     GroupKey control{{}, kControlChannel};
     for (int device = 0; device < world; ++device) control.devices.push_back(device);
+    if (options_.progress) options_.progress({step_, 0, InstructionId(), true});
     communicator_->all_to_all(control, own.view(at::kByte), parts.view(at::kByte), sent, received)->wait();
   }
   if (device_ != 0) return std::nullopt;

@@ -1,6 +1,5 @@
 // Embeddings, and the routing of tokens to experts.
 #include <ATen/ops/arange.h>
-#include <ATen/ops/embedding_dense_backward.h>
 #include <ATen/ops/one_hot.h>
 #include <ATen/ops/sort.h>
 #include <ATen/ops/where.h>

@@ -78,15 +78,15 @@ void convolution(Kernel& k) {
   if (gradient == "grad_input") {
     const Tensor w = k.in("w");
     const Tensor like = at::zeros({1}, dy.options()).expand(windows.padded_shape(k.shape_of(windowed)));
-    k.give("dx", windows.unpad(std::get<0>(at::convolution_backward(dy, like, w, c10::nullopt, windows.stride, none,
-                                                                    windows.dilation, false, none, groups,
-                                                                    {true, false, false}))));
+    k.give("dx", windows.unpad(std::get<0>(at::convolution_backward(dy, like, w, at::OptionalIntArrayRef(),
+                                                                    windows.stride, none, windows.dilation, false, none,
+                                                                    groups, {true, false, false}))));
     return;
   }
   const Tensor x = windows.pad(k.in("x"), 0);
   const Tensor like = at::zeros({1}, dy.options()).expand(k.shape_of(k.output("dw")));
-  k.give("dw", std::get<1>(at::convolution_backward(dy, x, like, c10::nullopt, windows.stride, none, windows.dilation,
-                                                    false, none, groups, {false, true, false})));
+  k.give("dw", std::get<1>(at::convolution_backward(dy, x, like, at::OptionalIntArrayRef(), windows.stride, none,
+                                                    windows.dilation, false, none, groups, {false, true, false})));
 }
 
 // How many elements each window averages, where those outside of the tensor do not count.
@@ -114,7 +114,7 @@ void pool(Kernel& k) {
     if (!include_pad) dy = dy * elements / counts(windows, shape, dy.options());
     const Tensor like = at::zeros({1}, dy.options()).expand(windows.padded_shape(shape));
     k.give("dx", windows.unpad(at::avg_pool2d_backward(dy.contiguous(), like, windows.kernel, windows.stride, none,
-                                                       false, true, c10::nullopt)));
+                                                       false, true, {})));
     return;
   }
   const Tensor x = windows.pad(k.in("x"), -std::numeric_limits<double>::infinity());

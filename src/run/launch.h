@@ -32,6 +32,7 @@ struct CheckReport {
 struct LaunchOptions {
   std::string rank_program;  // path of weft-rank
   std::string bundle;        // path of the file
+  std::string data;          // path of a file of tokens; empty: synthetic ones
   int steps = 1;
   bool check = false;
   Seconds timeout{60};

@@ -31,6 +31,13 @@ struct Lane {
 struct PlannedCompute {
   const Signature* signature = nullptr;
   AxisSlices slices;
+  // Windows that are further apart than they are wide do not touch all that a device holds: the kernel gets, and gives,
+  // what they touch; the rest of an output is zero. By operand; none: it is all.
+  struct Touched {
+    Runs runs;
+    Shape shape, held;
+  };
+  std::vector<std::optional<Touched>> inputs = {}, outputs = {};
 };
 struct PlannedExchange {
   Exchange exchange;

@@ -94,6 +94,13 @@ int run_rank(const RankOptions& options) {
         error("{}: is for {} ranks, and {} were started", options.bundle, bundle->world_size(), place.world));
   if (const Status good = check_kernels(bundle->graph, bundle->numbers); !good.ok()) return reports.bad(good.error());
 
+  LeafValues values = synthetic_values(*bundle);
+  if (!options.data.empty()) {
+    Result<LeafValues> from_file = values_from_tokens(*bundle, options.data);
+    if (!from_file.ok()) return reports.bad(from_file.error());
+    values = std::move(from_file).value();
+  }
+
   if (const char* const threads = std::getenv("OMP_NUM_THREADS")) at::set_num_threads(std::max(1, std::atoi(threads)));
   ExecutorOptions playing{.timeout = options.timeout, .mask_seed = bundle->seed, .progress = {}};
   std::optional<ProgressPage> page;
@@ -118,11 +125,15 @@ int run_rank(const RankOptions& options) {
     if (!met.ok()) return place.rank == 0 ? reports.bad(met.error()) : reports.failed(met.error());
     rendezvous.emplace(std::move(met).value());
   }
-  const LeafValues values = synthetic_values(*bundle);
   Result<std::unique_ptr<Executor>> executor = Executor::make(*bundle, place.rank, *rendezvous, values, playing);
   if (!executor.ok()) return reports.failed(executor.error());
   std::optional<Unsharded> one_device;
-  if (options.check && place.rank == 0) one_device.emplace(*bundle, values, bundle->seed);
+  if (options.check && place.rank == 0)
+    one_device.emplace(*bundle, values, bundle->seed, [&page] {
+      if (!page) return;
+      page->of(0).waiting.store(0, std::memory_order_relaxed);
+      page->of(0).beats.fetch_add(1, std::memory_order_release);
+    });
 
   TensorId loss;
   for (TensorId result : bundle->graph.results())

@@ -12,6 +12,7 @@ namespace weft::runtime {
 struct RankOptions {
   std::string bundle;          // path of the file
   bool remove_bundle = false;  // once it is read
+  std::string data;            // a file of tokens; empty: synthetic ones
   int steps = 1;
   bool check = false;
   Seconds timeout{60};

@@ -1,4 +1,4 @@
-// weft-rank BUNDLE [--steps N] [--check] [--timeout SECONDS]: one rank of a run. `weft run` starts as many as it needs;
+// weft-rank BUNDLE [--steps N] [--check] [--data TOKENS] [--timeout SECONDS]: one rank of a run. `weft run` starts as many as it needs;
 // torchrun --no-python, mpirun and srun can too.
 // weft-rank --measure EVENTS [--budget SECONDS]: one of the ranks that measure a list of events (run/measure.h).
 #include <fmt/format.h>
@@ -22,6 +22,8 @@ int main(int argc, char** argv) {
       options.steps = std::atoi(argv[++i]);
     else if (word == "--timeout" && i + 1 < argc)
       options.timeout = weft::Seconds{std::atof(argv[++i])};
+    else if (word == "--data" && i + 1 < argc)
+      options.data = argv[++i];
     else if (word == "--check")
       options.check = true;
     else if (word == "--remove-bundle")
@@ -32,7 +34,7 @@ int main(int argc, char** argv) {
       options.bundle.clear(), i = argc;
   }
   if (options.bundle.empty() || options.steps < 1 || !(options.timeout.value > 0)) {
-    fmt::print(stderr, "usage: weft-rank BUNDLE [--steps N] [--check] [--timeout SECONDS]\n");
+    fmt::print(stderr, "usage: weft-rank BUNDLE [--steps N] [--check] [--data TOKENS] [--timeout SECONDS]\n");
     return 2;
   }
   return weft::runtime::run_rank(options);

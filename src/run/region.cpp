@@ -34,6 +34,19 @@ Region whole_region(const Shape& shape) {
   return region;
 }
 
+Region touched(const Signature& signature, const Operand& operand, const AxisSlices& slices) {
+  Region region;
+  for (std::size_t d = 0; d < operand.dims.size(); ++d) {
+    std::vector<Range>& ranges = region.dims.emplace_back();
+    for (std::int64_t at : positions(signature, operand, d, slices))
+      if (!ranges.empty() && ranges.back().end == at)
+        ++ranges.back().end;
+      else
+        ranges.push_back({at, at + 1});
+  }
+  return region;
+}
+
 Region common(const Region& a, const Region& b) {
   WEFT_CHECK(a.dims.size() == b.dims.size());
   Region both;

@@ -22,6 +22,8 @@ struct Region {
 
 Region region_of(const Layout& layout, const Mesh& mesh, int position);
 Region whole_region(const Shape& shape);
+// What a part of an operator touches of an operand.
+Region touched(const Signature& signature, const Operand& operand, const AxisSlices& slices);
 Region common(const Region& a, const Region& b);
 
 // Of every dimension, the stretches of a device's local index that a part of its region takes up, in order.

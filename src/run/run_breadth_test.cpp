@@ -74,7 +74,8 @@ TEST(RunBreadth, LanguageModels) {
            {kLlama, "dp=2,tp=2,pp=2,zero=1", 8, 8},
            {"bert-base:layers=2,hidden=32,heads=4,vocab=64", "tp=2,dp=2", 4},
            {"t5-small:layers=2,hidden=32,heads=4,vocab=64", "tp=2,dp=2", 4},
-           {"deepseek-v3:layers=2,hidden=32,heads=4,vocab=64,experts=4", "tp=2,dp=2", 4},
+           {"deepseek-v3:layers=2,hidden=32,heads=4,vocab=64,experts=4,top_k=2,expert_groups=1,top_groups=1",
+            "tp=2,dp=2", 4},
            {kMoe, "dp=2,ep=2"},
            {kMoe, "dp=4,ep=4", 4},
            {kMoe, "tp=2,dp=2,ep=2", 4},
@@ -108,7 +109,7 @@ TEST(RunBreadth, OtherNetworks) {
            {"rnnlm:hidden=16,vocab=32", "dp=2", 2, 4, 4},
            {"nmt:layers=2,hidden=16,vocab=32", "dp=2", 2, 4, 4},
            {"dlrm:rows=64,tables=4", "dp=2,tables=1", 2, 4, {}},
-           {"vit-b-16:layers=2,hidden=32,heads=4,ffn=64", "tp=2,dp=2", 4, 4, {}},
+           {"vit-b:layers=2,hidden=32,heads=4,ffn=64", "tp=2,dp=2,sp=0", 4, 4, {}},
        })
     EXPECT_EQ(problem_of(words), "") << words.model << " " << words.strategy;
 }
@@ -119,6 +120,21 @@ TEST(RunBreadth, NarrowTypes) {
     EXPECT_EQ(problem_of({kGpt, strategy, 4}, "fp32", Numbers::AsStored), "") << strategy;
     EXPECT_EQ(problem_of({kLlama, strategy, 4}, "bf16", Numbers::AsStored), "") << strategy;
   }
+}
+
+// One device that begins with other weights: the loss, gradients and weights are others, and the check says so.
+TEST(RunBreadth, ACheckTellsWhatDiffers) {
+  const Bundle bundle = bundle_of({kGpt, "dp=1", 1}).value();
+  Bundle other = bundle;
+  other.seed = 2;
+  const runtime::Rendezvous rendezvous = runtime::Rendezvous::in_process();
+  const auto executor = runtime::Executor::make(bundle, 0, rendezvous, runtime::synthetic_values(bundle)).value();
+  runtime::Unsharded one_device(other, runtime::synthetic_values(other));
+  ASSERT_TRUE(executor->step({}).ok());
+  const auto compared = runtime::check_step(*executor, &one_device, bundle, 0, {}).value();
+  int differing = 0;
+  for (const runtime::Comparison& each : compared) differing += each.ok() ? 0 : 1;
+  EXPECT_GT(differing, static_cast<int>(compared.size()) / 2);
 }
 
 }  // namespace

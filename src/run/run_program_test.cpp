@@ -66,5 +66,35 @@ TEST(Run, RandomStrategiesTrainAsOneDevice) {
              collectives.load(), transfers.load(), mismatches.load());
 }
 
+// What runs are checked against stands on the reference itself.
+TEST(Run, UnshardedTrainsAsTheReference) {
+  const std::vector<RandomlySplit> models = randomly_split_models();
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    const TrainingGraph& training = models[i].training;
+    Rng rng = Rng(99).split(i);
+    const ShardedPlan plan = random_plan(training, rng, false);
+    const Program program = compiled(training, plan).value();
+    const Bundle bundle{.model = "test",
+                        .strategy = "test",
+                        .numbers = Numbers::Float64,
+                        .graph = training.graph,
+                        .program = program,
+                        .schedule = plan.schedule};
+    reference::OneDevice one(training, plan.schedule.micro_batches, reference::shards_of(program, training.graph));
+    runtime::Unsharded unsharded(bundle, values_of(one, training.graph));
+    for (double step : {1.0, 2.0}) {
+      one.begin({.step = step});
+      const Status played = unsharded.step({step, 0.01, 1});
+      ASSERT_TRUE(played.ok()) << played.error().message;
+      one.play();
+      for (const auto& [parameter, gradient] : training.accumulated) {
+        const std::string name = std::string(models[i].name) + " " + training.graph.name(parameter);
+        EXPECT_LE(difference(unsharded.value(gradient), one.values()[gradient].values()), 1e-9) << name;
+        EXPECT_LE(difference(unsharded.value(parameter), one.kept(parameter).values()), 1e-9) << name;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace weft

@@ -17,26 +17,12 @@ bool has_local_operand(const Signature& signature) {
   return false;
 }
 
-// What a part with these slices touches of an operand.
-Region touched(const Signature& signature, const Operand& operand, const AxisSlices& slices) {
-  Region region;
-  for (std::size_t d = 0; d < operand.dims.size(); ++d) {
-    std::vector<Range>& ranges = region.dims.emplace_back();
-    for (std::int64_t at : positions(signature, operand, d, slices))
-      if (!ranges.empty() && ranges.back().end == at)
-        ++ranges.back().end;
-      else
-        ranges.push_back({at, at + 1});
-  }
-  return region;
-}
-
 }  // namespace
 
 class Unsharded::Player {
  public:
-  Player(const Bundle& bundle, LeafValues values, std::optional<std::uint64_t> mask_seed)
-      : bundle_(bundle), values_(std::move(values)), mask_seed_(mask_seed) {
+  Player(const Bundle& bundle, LeafValues values, std::optional<std::uint64_t> mask_seed, std::function<void()> beat)
+      : bundle_(bundle), values_(std::move(values)), mask_seed_(mask_seed), beat_(std::move(beat)) {
     for (OpId op : bundle.graph.ops().ids())
       if (bundle.graph.kind(op) == OpKind::Accumulate || bundle.graph.kind(op) == OpKind::AccumulateLoss)
         sums_.push_back(bundle.graph.tensors()[bundle.graph.inputs(op)[0]].storage);
@@ -56,6 +42,7 @@ class Unsharded::Player {
       for (TensorId id : graph.results()) ++left[id];  // asked for when the step is done
       for (op_ = OpId(0); op_.index() < graph.ops().size(); ++op_) {
         if (graph.ops()[op_].phase == Phase::Step && !last) break;
+        if (beat_) beat_();
         play(graph, program, numbers);
         for (TensorId input : graph.inputs(op_))
           if (--left[input] == 0 && graph.tensors()[input].producer.valid()) made_.erase(input);
@@ -97,7 +84,7 @@ class Unsharded::Player {
     for (TensorId input : graph.inputs(op_))
       inputs.push_back(local_.contains({input, 0}) ? Tensor() : read(graph, input, numbers));
     std::uint64_t salt = 0;
-    if (mask_seed_) salt = mask_salt(*mask_seed_, op_, step_ * bundle_.schedule.micro_batches + micro_batch_);
+    if (mask_seed_) salt = mask_salt(*mask_seed_, bundle_.graph, op_, step_, micro_batch_);
     std::vector<Tensor> outputs;
     if (has_local_operand(signature))
       outputs = by_parts(graph, program, inputs, salt);
@@ -107,9 +94,9 @@ class Unsharded::Player {
       const TensorId id = graph.outputs(op_)[i];
       if (!outputs[i].defined()) continue;  // parts keep it for themselves
       made_[id] = outputs[i];
-      const TensorId storage = graph.tensors()[id].storage;
-      const TensorKind kind = graph.tensors()[storage].kind;
-      if (kind == TensorKind::Parameter || kind == TensorKind::State) kept_[storage] = outputs[i];
+      const weft::Tensor& tensor = graph.tensors()[id];  // a view of a parameter is no new one
+      const bool sums = signature.kind == OpKind::Accumulate || signature.kind == OpKind::AccumulateLoss;
+      if (tensor.storage != id && (tensor.kind == TensorKind::Update || sums)) kept_[tensor.storage] = outputs[i];
     }
   }
 
@@ -157,6 +144,7 @@ class Unsharded::Player {
   const Bundle& bundle_;
   const LeafValues values_;
   const std::optional<std::uint64_t> mask_seed_;
+  const std::function<void()> beat_;
   std::vector<TensorId> sums_;                                // storages that a step begins at zero
   std::map<TensorId, Tensor> made_;                           // in this micro-batch
   std::map<TensorId, Tensor> kept_;                           // from step to step, by storage
@@ -166,8 +154,9 @@ class Unsharded::Player {
   OpId op_{0};
 };
 
-Unsharded::Unsharded(const Bundle& bundle, LeafValues values, std::optional<std::uint64_t> mask_seed)
-    : player_(std::make_unique<Player>(bundle, std::move(values), mask_seed)) {}
+Unsharded::Unsharded(const Bundle& bundle, LeafValues values, std::optional<std::uint64_t> mask_seed,
+                     std::function<void()> beat)
+    : player_(std::make_unique<Player>(bundle, std::move(values), mask_seed, std::move(beat))) {}
 Unsharded::~Unsharded() = default;
 
 Status Unsharded::step(const StepNumbers& numbers) {

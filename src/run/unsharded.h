@@ -4,6 +4,7 @@
 // part keeps for itself (statistics of a batch norm) is computed part by part, as the program cuts it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -13,8 +14,9 @@ namespace weft::runtime {
 
 class Unsharded {
  public:
-  // Refers to the bundle. `mask_seed` as the executors'.
-  Unsharded(const Bundle& bundle, LeafValues values, std::optional<std::uint64_t> mask_seed = {});
+  // Refers to the bundle. `mask_seed` as the executors'; `beat` is called before every operator.
+  Unsharded(const Bundle& bundle, LeafValues values, std::optional<std::uint64_t> mask_seed = {},
+            std::function<void()> beat = {});
   ~Unsharded();
 
   // An error says what libtorch said, and of which operator.

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 
 #include "bundle/bundle.h"
 #include "run/region.h"
@@ -35,12 +36,23 @@ void for_each_index(const Region& part, const Shape& shape, const F& f, std::siz
 
 // Tokens and labels below what tables and classes there are, images between −1 and 1; weights uniform with a variance of
 // one over their inputs, gains 1, offsets 0; master weights as their weights.
+// Where a graph keeps tokens in zigzag order (graph/token_order.h) they are given so.
 LeafValues synthetic_values(const Bundle& bundle);
 
-// What the masks of one operator are drawn from in one micro-batch, counted since training began.
-inline std::uint64_t mask_salt(std::uint64_t seed, OpId op, std::int64_t micro_batch) {
-  return seed + static_cast<std::uint64_t>(op.index()) * 0x9e3779b97f4a7c15ULL +
-         static_cast<std::uint64_t>(micro_batch) * 0xd1342543de82ef95ULL;
+// The same with tokens from a file: ids of 16 bits each, of 32 where the vocabulary has more than 65,536, mapped into
+// memory. Sample n is the n-th stretch of a sequence's length, from the beginning again after the last; labels are the
+// tokens that follow. An error names a file that is too short for one sample, or a token that the vocabulary lacks.
+Result<LeafValues> values_from_tokens(const Bundle& bundle, const std::string& path);
+
+// What the masks of one operator are drawn from in one step, and at which element a micro-batch begins: samples are the
+// outermost axis, so that they get the same masks however a step's samples are cut into micro-batches.
+inline std::uint64_t mask_salt(std::uint64_t seed, const Graph& graph, OpId op, std::int64_t step,
+                               std::int32_t micro_batch) {
+  std::uint64_t elements = 1;
+  for (const Axis& axis : graph.signature(op).axes) elements *= static_cast<std::uint64_t>(axis.size);
+  return seed + (static_cast<std::uint64_t>(op.index()) + 1) * 0x9e3779b97f4a7c15ULL +
+         static_cast<std::uint64_t>(step + 1) * 0xd1342543de82ef95ULL +
+         elements * static_cast<std::uint64_t>(micro_batch);
 }
 
 // The share of a step's samples that a micro-batch has: `loss_weight`.

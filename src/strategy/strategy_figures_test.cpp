@@ -39,7 +39,7 @@ Plan compile_plan(const std::string& model, const std::string& shorthand, std::i
   return compile_plan(make_training_graph(std::move(graph), training).value(), strategy, cluster);
 }
 
-// A collective as one group of devices plays it.
+// A collective as one group of devices executes it.
 struct GroupTraffic {
   std::vector<DeviceId> members;
   Collective collective{};
@@ -89,8 +89,8 @@ std::vector<GroupTraffic> traffic(const Plan& plan) {
   return all;
 }
 
-// Every stack's weights, gradients and optimizer state, nothing spread: counted in the buffers of a program that is
-// compiled with the stack's types.
+// Bytes per parameter of every stack's weights, gradients and optimizer state without sharding, counted in the buffers
+// of a program compiled with the stack's types.
 TEST(StrategyFigures, BytesPerParameterOfEveryStack) {
   const std::map<std::string, int> expected = {// fp32 weights, gradients, moments: 4 + 4 + 8
                                                {"pytorch-ddp", 16},
@@ -168,7 +168,7 @@ TEST(StrategyFigures, DataParallelSendsTheRingsVolume) {
       const bool all_reduced = std::string_view(zero) == "0";
       EXPECT_NEAR(gradients, (all_reduced ? 2 : 1) * share * 2 * psi, 1e-6 * psi) << "zero=" << zero << " n=" << n;
       // ZeRO-1 gathers the updated weights once, ZeRO-3 before forward and again before backward, which does not read
-      // the embedding of 256 words.
+      // the embedding of 256 tokens.
       const double gathered = all_reduced ? 0 : std::string_view(zero) == "1" ? psi : 2 * psi - 256 * 64;
       EXPECT_NEAR(weights, share * 2 * gathered, 1e-6 * psi) << "zero=" << zero << " n=" << n;
     }
@@ -225,8 +225,8 @@ TEST(StrategyFigures, RecomputingOperatorByOperatorKeepsWhatProductsMake) {
 // synchronisation give 2(n−1)·4Ψ bytes in all: a ring sends 2(n−1)/n·4Ψ from each of n devices; FlexFlow's runtime
 // brings n−1 gradients to where a weight is updated and n−1 copies of the weight back. They differ in where the bytes
 // pass (evenly, or through the updating device), not in how many there are. Weft's NMT has Ψ = 134.0 M parameters with
-// the 32,000 words of Wu et al.: 67.5 GB, 2.6 % above the paper, which does not give its vocabulary; its figure is that
-// of Ψ = 130.6 M, as with 30,900 words.
+// the vocabulary of 32,000 of Wu et al.: 67.5 GB, 2.6 % above the paper, which does not give its vocabulary; its figure
+// is that of Ψ = 130.6 M, as with a vocabulary of 30,900.
 TEST(StrategyFigures, NmtOnSixtyFourK80MovesWhatFlexFlowCounted) {
   const int n = 64;
   const Plan plan = compile_plan("nmt", "dp=64", n, {.batch = 64, .seq = 40, .dtype = DType::F32},

@@ -1,4 +1,4 @@
-// Presets on small models: which axis every operator is split on, which stage it is in, what is computed again.
+// Presets on small models: the split axis and the stage of every operator, and what is recomputed.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -192,7 +192,7 @@ TEST(Resolve, RecomputesLayersCoresOrElementwiseOperators) {
   ASSERT_EQ(op.size(), 4u);
   EXPECT_THAT(op.at(0), ElementsAre("layers.0.attn_norm", "layers.0.attn.split", "layers.0.attn.q_rotary",
                                     "layers.0.attn.k_rotary", "layers.0.attn_add", "layers.0.mlp_norm",
-                                    "layers.0.mlp.act"));  // nobody reads the sum in backward
+                                    "layers.0.mlp.act"));  // backward does not read the sum
   // With the rest of its layer: alone it would keep what it makes.
   const auto both = names_in("op,full=layers.*.mlp.gate_up");
   ASSERT_EQ(both.size(), 4u);
