@@ -17,11 +17,12 @@ flags="-std=c++20 -O2 -ffp-contract=off -DFMT_HEADER_ONLY -DUSE_C10D_GLOO -D_GLI
   -I$root/src -isystem $headers -isystem $torch/include -isystem $torch/include/torch/csrc/api/include"
 
 # What a rank is made of: no planner, no presets, no models.
-sources="src/base/check.cpp src/base/read_file.cpp src/base/suggest.cpp src/base/units.cpp src/base/whole_file.cpp"
+sources="src/base/check.cpp src/base/read_file.cpp src/base/suggest.cpp src/base/units.cpp src/base/whole_file.cpp
+  src/profile/event.cpp src/profile/event_list.cpp"
 for folder in graph layout program bundle run; do
   for file in "$root"/src/$folder/*.cpp; do
     case $file in
-      *_test.cpp | *_bench.cpp | */launch.cpp) ;;
+      *_test.cpp | *_bench.cpp | *launch.cpp) ;;
       *) sources="$sources src/$folder/$(basename "$file")" ;;
     esac
   done

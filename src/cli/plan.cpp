@@ -20,7 +20,6 @@
 #include "cli/cost_arguments.h"
 #include "cli/plan_arguments.h"
 #include "cli/progress.h"
-#include "cost/analytic.h"
 #include "report/plan_file.h"
 #include "report/plan_search.h"
 #include "report/simulation.h"
@@ -112,8 +111,9 @@ Status check(const PlanArguments& arguments) {
   if (std::find(known.begin(), known.end(), arguments.search) == known.end())
     return error("--search '{}': unknown{}", arguments.search, did_you_mean(arguments.search, known));
   WEFT_TRY_OK(check(arguments.cost));
-  if (arguments.cost.model != "analytic")
-    return error("--cost {}: plans are searched by the analytic model", arguments.cost.model);
+  if (arguments.cost.model == "symbolic")
+    return error(
+        "--cost symbolic: its times have no seconds to compare plans by; --search symbolic is a search by volumes");
   if (arguments.top < 1 || arguments.top > 100) return error("--top {}: from 1 to 100 plans", arguments.top);
   if (arguments.threads < 0 || arguments.threads > 1024)
     return error("--threads {}: from 1 to 1024, or 0 for all", arguments.threads);
@@ -180,7 +180,8 @@ Result<Answer> run_search(const PlanArguments& arguments) {
   PlanRequest request = arguments.request;
   request.headroom = arguments.headroom / 100;
   WEFT_TRY(const PlanProblem problem, pose(request, calibration));
-  const AnalyticCost cost(problem.stack(), problem.job->tuning);
+  WEFT_TRY(const ChosenCost chosen, choose_cost(arguments.cost, *problem.job));
+  const CostModel& cost = *chosen.model;
   options.progress = [&](const SearchProgress& now) {
     progress.now(now.best_s > 0 ? fmt::format("searching, best {}", human(Seconds{now.best_s})) : "searching",
                  now.of > 0 ? static_cast<double>(now.done) / static_cast<double>(now.of) : -1);
@@ -202,6 +203,8 @@ Result<Answer> run_search(const PlanArguments& arguments) {
     WEFT_TRY(played, play_plan(*plan, cost, all));
     found = judge(*plan, *played, all);
     found->assumptions.insert(found->assumptions.end(), problem.assumptions.begin(), problem.assumptions.end());
+    if (arguments.cost.model == "measured")
+      found->assumptions.insert(found->assumptions.end(), chosen.assumptions.begin(), chosen.assumptions.end());
   }
   if (plan && !arguments.out.empty()) {
     PlanFile file = plan_file(*plan, *played, *found, outcome, search, arguments.seed);
