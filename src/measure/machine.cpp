@@ -23,7 +23,7 @@ Event product() {
 }
 Event pass() {
   return {.op = "binary",
-          .attributes = "{fn=add}",
+          .attributes = print(Attrs{{"fn", "add"}}),
           .shapes = fmt::format("f32[{0}] f32[{0}]", kElements),
           .dtype = "f32",
           .direction = "forward"};
