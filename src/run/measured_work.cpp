@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "base/random.h"
 #include "run/kernel.h"
@@ -12,14 +13,24 @@
 namespace weft::runtime {
 namespace {
 
-// Inputs are used in turn, so that they come from beyond the innermost caches, as what an earlier operator wrote does.
-constexpr std::int64_t kWorkingSet = 8 << 20;  // bytes: more than a core's own caches, less than what cores share
-constexpr std::int64_t kMostCopies = 32;
+// Inputs are used in turn, and outputs live on for a while, so that memory is as cold as in a step, where weights were
+// last used a pass ago and activations go where nothing was before.
+constexpr std::int64_t kWorkingSet = 64 << 20;  // bytes: many times a core's own caches
+constexpr std::int64_t kMostCopies = 64;
 
 std::int64_t bytes_of(const std::vector<Tensor>& tensors) {
   std::int64_t bytes = 0;
   for (const Tensor& each : tensors) bytes += static_cast<std::int64_t>(each.nbytes());
   return bytes;
+}
+
+std::vector<std::vector<Tensor>> copies_of(const std::vector<Tensor>& tensors) {
+  const std::int64_t count =
+      std::clamp<std::int64_t>(kWorkingSet / std::max<std::int64_t>(bytes_of(tensors), 1), 1, kMostCopies);
+  std::vector<std::vector<Tensor>> copies(static_cast<std::size_t>(count));
+  for (std::vector<Tensor>& copy : copies)
+    for (const Tensor& each : tensors) copy.push_back(each.clone());
+  return copies;
 }
 
 // Positive numbers, which every function of the zoo takes; indices below what they select from.
@@ -45,6 +56,7 @@ Result<std::function<void()>> computation_of(const Event& event, Numbers numbers
     AxisSlices slices;
     std::vector<std::vector<Tensor>> inputs;
     std::size_t next = 0;
+    std::vector<std::vector<Tensor>> outputs;  // of the last runs
   };
   const auto prepared = std::make_shared<Prepared>();
   WEFT_TRY(prepared->signature, signature_of(event));
@@ -58,15 +70,13 @@ Result<std::function<void()>> computation_of(const Event& event, Numbers numbers
     if (!type) return error("{} cannot be stored here", name_of(operand.dtype));
     first.push_back(input_of(signature, operand, local_shape(signature, operand, prepared->slices), *type, rng));
   }
-  const std::int64_t copies =
-      std::clamp<std::int64_t>(kWorkingSet / std::max<std::int64_t>(bytes_of(first), 1), 1, kMostCopies);
-  for (std::int64_t i = 0; i < copies; ++i) {
-    std::vector<Tensor>& copy = prepared->inputs.emplace_back();
-    for (const Tensor& each : first) copy.push_back(each.clone());
-  }
+  // Outputs too, so that a run gets memory that has been used before.
+  prepared->inputs = copies_of(first);
+  prepared->outputs = copies_of(compute(signature, prepared->slices, first, 1, numbers));
   return std::function<void()>([prepared, numbers] {
     const std::vector<Tensor>& inputs = prepared->inputs[prepared->next++ % prepared->inputs.size()];
-    compute(prepared->signature, prepared->slices, inputs, 1, numbers);
+    prepared->outputs[prepared->next % prepared->outputs.size()] =
+        compute(prepared->signature, prepared->slices, inputs, 1, numbers);
   });
 }
 
