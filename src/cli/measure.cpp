@@ -98,6 +98,9 @@ Result<Wanted> wanted(const MeasureArguments& arguments, std::int64_t ranks) {
     }
   for (const Event& probe : machine_probes(static_cast<int>(ranks))) possible.push_back({probe, 0});
   wanted.events = merged({possible});
+  // The machine first: a cluster file needs all of it, whatever the budget.
+  std::stable_partition(wanted.events.begin(), wanted.events.end(),
+                        [](const EventUse& use) { return use.instructions == 0; });
   return wanted;
 }
 

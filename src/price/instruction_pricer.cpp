@@ -17,10 +17,12 @@ Task InstructionPricer::blank(InstructionId id) const {
   task.stream = static_cast<std::uint8_t>(instruction.stream);
   task.label = id.index();
   const auto* compute = std::get_if<Compute>(&instruction.what);
-  task.when = instruction.guard == Guard::FirstMicroBatch  ? PlayedFor::FirstMicroBatch
-              : instruction.guard == Guard::LastMicroBatch ? PlayedFor::LastMicroBatch
-              : compute && compute->begins                 ? PlayedFor::AfterFirst
-                                                           : PlayedFor::EveryMicroBatch;
+  // A framework leaves the first gradient where it is; Weft's executor copies it into the accumulator.
+  const bool copies_first = stack_.weft_kernels.value;
+  task.when = instruction.guard == Guard::FirstMicroBatch   ? PlayedFor::FirstMicroBatch
+              : instruction.guard == Guard::LastMicroBatch  ? PlayedFor::LastMicroBatch
+              : compute && compute->begins && !copies_first ? PlayedFor::AfterFirst
+                                                            : PlayedFor::EveryMicroBatch;
   return task;
 }
 

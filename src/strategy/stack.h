@@ -42,12 +42,12 @@ struct SoftwareStack {
   Figure<bool> keep_gathered_input;  // sequence parallelism: saved for the weight gradient, not gathered again
   // Operations that are one fused kernel, or a sequence of elementary ones.
   Figure<bool> fused_attention, fused_norm, fused_cross_entropy, fused_bias_activation, fused_optimizer;
-  Figure<bool> fused_accumulation;   // weight-gradient products add to the accumulators (beta = 1)
-  Figure<bool> fused_batch_norm;     // fused with the addition and the activation after it
-  Figure<bool> channels_last;        // otherwise 16-bit convolutions transpose their inputs and outputs
-  Figure<double> product_rate;       // the share of the device's rate of products that the stack's libraries reach
-  Figure<double> collective_rate;    // the share of the links' rate that the stack's collectives reach
-  Figure<bool> weft_kernels;         // every operator is one kernel of src/run, each tensor's update a call of its own
+  Figure<bool> fused_accumulation;  // weight-gradient products add to the accumulators (beta = 1)
+  Figure<bool> fused_batch_norm;    // fused with the addition and the activation after it
+  Figure<bool> channels_last;       // otherwise 16-bit convolutions transpose their inputs and outputs
+  Figure<double> product_rate;      // the share of the device's rate of products that the stack's libraries reach
+  Figure<double> collective_rate;   // the share of the links' rate that the stack's collectives reach
+  Figure<bool> weft_kernels;  // every operator is one kernel of src/run, each tensor's update and sum a call of its own
   Figure<int> attention_generation;  // of the fused kernel: 1 FlashAttention and Triton's, 2 FlashAttention-2, 3 newer
   Figure<int> vocabulary_multiple;   // the vocabulary is padded to this times tp; 0: not at all
   Figure<int> kept_per_parameter;    // bytes of flat copies and buffers that the framework keeps besides the states
