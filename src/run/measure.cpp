@@ -27,6 +27,8 @@ double seconds_since(Clock::time_point begun) { return std::chrono::duration<dou
 constexpr double kDeciles = 2.5631031310892007;  // from the first to the last decile of a normal distribution, in σ
 constexpr double kMedian = 1.2533141373155;      // standard error of the median over that of the mean, there
 
+constexpr double kRound = 5e-3;  // seconds that a round of computations takes at least
+
 double quantile(const std::vector<double>& sorted, double share) {
   return sorted[static_cast<std::size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5)];
 }
@@ -55,13 +57,7 @@ class Measuring {
   }
 
   // What rank 0 says, everywhere; also a moment when all are here.
-  double agreed(double value) {
-    if (world_ == 1) return value;
-    const at::Tensor said = at::zeros({1}, at::TensorOptions(at::kDouble));
-    if (rank_ == 0) said.fill_(value);
-    communicator_->all_reduce(control_, said, Communicator::Reduction::Sum)->wait();
-    return said.item().toDouble();
-  }
+  double agreed(double value) { return world_ == 1 ? value : agreed(control_, value); }
 
   Result<Sample> measure(const Event& event, double limit) {
     if (is_communication(event) && event.members > 1) return communication(event, limit);
@@ -72,9 +68,15 @@ class Measuring {
       WEFT_TRY(run, computation_of(event, options_.numbers));
     }
     agreed(0);
-    return repeated(limit, [&](std::vector<double>& times, std::int64_t runs) {
-      for (std::int64_t i = 0; i < runs; ++i) times.push_back(timed(run));
-    });
+    // All go through a round side by side; it is long against the time that they begin and end apart.
+    return repeated(
+        limit, [&](double value) { return agreed(value); },
+        [&](std::int64_t runs) {
+          std::vector<double> times;
+          const auto begun = Clock::now();
+          while (std::ssize(times) < runs || seconds_since(begun) < kRound) times.push_back(timed(run));
+          return times;
+        });
   }
 
  private:
@@ -90,61 +92,53 @@ class Measuring {
     return seconds_since(begun);
   }
 
-  // Warms up, then adds rounds of runs until their median is known or the time is over.
-  template <class Round>
-  Sample repeated(double limit, const Round& round) {
-    const auto begun = Clock::now();
-    std::vector<double> times;
-    round(times, 2);
-    times.clear();
-    std::int64_t runs = options_.least_runs;
-    while (true) {
-      round(times, runs);
-      runs = std::clamp<std::int64_t>(static_cast<std::int64_t>(times.size()), 1, 64);
-      const Sample now = sample_of(times);
-      const double error = kMedian * now.spread_s / std::sqrt(static_cast<double>(now.count)) / now.mean_s;
-      if (error <= options_.precision || now.count >= options_.most_runs || seconds_since(begun) > limit) return now;
-    }
+  double agreed(const GroupKey& group, double value) {
+    const at::Tensor said = at::zeros({1}, at::TensorOptions(at::kDouble));
+    if (rank_ == 0) said.fill_(value);
+    communicator_->all_reduce(group, said, Communicator::Reduction::Sum)->wait();
+    return said.item().toDouble();
   }
 
-  // Members go on together: rank 0 says how often.
+  // A round to warm up, then rounds until the median is known or the time is over. Rank 0 says how many runs at least
+  // the next one has; `agree` tells the others, which go on until it has enough.
+  template <class Agree, class Round>
+  Sample repeated(double limit, const Agree& agree, const Round& round) {
+    const auto begun = Clock::now();
+    round(2);
+    std::vector<double> times;
+    std::int64_t runs = static_cast<std::int64_t>(agree(static_cast<double>(options_.least_runs)));
+    while (runs > 0) {
+      const std::vector<double> more = round(runs);
+      times.insert(times.end(), more.begin(), more.end());
+      const Sample now = sample_of(times);
+      const double error = kMedian * now.spread_s / std::sqrt(static_cast<double>(now.count)) / now.mean_s;
+      const bool enough =
+          error <= options_.precision || now.count >= options_.most_runs || seconds_since(begun) > limit;
+      const std::int64_t next = enough ? 0 : std::clamp<std::int64_t>(now.count, 1, 64);
+      runs = static_cast<std::int64_t>(agree(static_cast<double>(next)));
+    }
+    return sample_of(times);
+  }
+
   Sample communication(const Event& event, double limit) {
     const GroupKey group = first_ranks(static_cast<int>(event.members), 0);
     if (rank_ >= event.members) return {};
     const std::function<void()> run = communication_of(event, *communicator_, group, rank_);
-    const auto begun = Clock::now();
-    std::vector<double> times;
-    std::int64_t runs = 2;
-    bool warm = false;
-    while (true) {
-      const at::Tensor own = at::empty({runs}, at::TensorOptions(at::kDouble));
-      for (std::int64_t i = 0; i < runs; ++i) {
-        together(group);
-        static_cast<double*>(own.data_ptr())[i] = -timed(run);
-      }
-      // The largest of the negative times is the least time: the other members wait in theirs.
-      communicator_->all_reduce(group, own, Communicator::Reduction::Max)->wait();
-      if (warm)
-        for (std::int64_t i = 0; i < runs; ++i) times.push_back(-static_cast<double*>(own.data_ptr())[i]);
-      std::int64_t next = options_.least_runs;
-      if (warm) {
-        const Sample now = sample_of(times);
-        const double error = kMedian * now.spread_s / std::sqrt(static_cast<double>(now.count)) / now.mean_s;
-        next = std::clamp<std::int64_t>(now.count, 1, 64);
-        if (error <= options_.precision || now.count >= options_.most_runs || seconds_since(begun) > limit) next = 0;
-      }
-      const at::Tensor said = at::zeros({1}, at::TensorOptions(at::kDouble));
-      if (rank_ == 0) said.fill_(static_cast<double>(next));
-      communicator_->all_reduce(group, said, Communicator::Reduction::Sum)->wait();
-      runs = static_cast<std::int64_t>(said.item().toDouble());
-      warm = true;
-      if (runs == 0) return sample_of(times);
-    }
-  }
-
-  void together(const GroupKey& group) {
-    const at::Tensor nothing = at::zeros({1}, at::TensorOptions(at::kDouble));
-    communicator_->all_reduce(group, nothing, Communicator::Reduction::Sum)->wait();
+    return repeated(
+        limit, [&](double value) { return agreed(group, value); },
+        [&](std::int64_t runs) {
+          const at::Tensor own = at::empty({runs}, at::TensorOptions(at::kDouble));
+          auto* const times = static_cast<double*>(own.data_ptr());
+          for (std::int64_t i = 0; i < runs; ++i) {
+            agreed(group, 0);
+            times[i] = -timed(run);
+          }
+          // The largest of the negative times is the least time: the other members wait in theirs.
+          communicator_->all_reduce(group, own, Communicator::Reduction::Max)->wait();
+          std::vector<double> least;
+          for (std::int64_t i = 0; i < runs; ++i) least.push_back(-times[i]);
+          return least;
+        });
   }
 
   const int rank_, world_;
