@@ -56,7 +56,7 @@ Result<Seconds> checked_budget(const MeasureArguments& arguments) {
 // What is to be measured, of all models under all strategies.
 struct Wanted {
   std::vector<EventUse> events;
-  std::int64_t elsewhere = 0;  // events between nodes, which one machine cannot measure
+  std::int64_t elsewhere = 0;  // communications between nodes, or of several ranks where only one measures
   std::vector<std::string> assumptions;
 };
 
@@ -82,7 +82,7 @@ Result<Wanted> wanted(const MeasureArguments& arguments, std::int64_t ranks) {
   std::vector<EventUse> possible;
   for (std::vector<EventUse>& list : lists)
     for (EventUse& use : list) {
-      if (use.event.nodes > 1) {
+      if (use.event.nodes > 1 || (ranks == 1 && use.event.members > 1)) {
         ++wanted.elsewhere;
         continue;
       }
@@ -109,7 +109,7 @@ std::string today() {
   std::tm parts{};
   ::gmtime_r(&now, &parts);
   char text[32];
-  return std::string(text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%MZ", &parts));
+  return std::string(text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts));
 }
 
 Status write_whole(const std::string& path, const std::string& text) {
@@ -154,11 +154,11 @@ Result<Measured> measure(const std::vector<EventUse>& events, const MeasureArgum
     if (at >= list.size() || !check(sample).ok()) return;
     Event event = list[at];
     event.device = machine.name;
-    event.stack = kWeftVariant;
+    event.stack = measuring_stack(static_cast<int>(ranks));
     event.variant = kWeftVariant;
     Sample dated = sample;
     dated.date = date;
-    dated.source = fmt::format("weft profile measure, {} ranks", ranks);
+    dated.source = "weft profile measure";
     unsaved.push_back({std::move(event), {std::move(dated)}});
     ++done.measured;
     if (unsaved.size() >= kSavedAtOnce) save();
@@ -209,7 +209,7 @@ int run_measure(const MeasureArguments& arguments) {
   if (std::filesystem::exists(arguments.database)) {
     const Result<std::vector<MeasuredEvent>> known = read_profile(arguments.database);
     if (!known.ok()) return report(known.error());
-    drop_measured(events, *known, machine.name, kWeftVariant, kEnoughRuns);
+    drop_measured(events, *known, machine.name, measuring_stack(static_cast<int>(ranks)), kEnoughRuns);
   }
   const auto begun = std::chrono::steady_clock::now();
   Measured done;
@@ -232,7 +232,7 @@ int run_measure(const MeasureArguments& arguments) {
                                  {"measured_before", before},
                                  {"measured", done.measured},
                                  {"left", left},
-                                 {"between_nodes", found->elsewhere},
+                                 {"not_here", found->elsewhere},
                                  {"interrupted", done.outcome.kind == Kind::Interrupted},
                                  {"assumptions", found->assumptions}};
     if (const int said = print_text(to_text(json)); said != kDone) return said;
@@ -244,7 +244,8 @@ int run_measure(const MeasureArguments& arguments) {
     if (left > 0)
       text += fmt::format(", {} left{}; the same command goes on with them", left,
                           done.outcome.kind == Kind::Interrupted ? " (interrupted)" : " (--budget)");
-    if (found->elsewhere > 0) text += fmt::format("; {} between nodes cannot be measured here", found->elsewhere);
+    if (found->elsewhere > 0)
+      text += fmt::format("; {} communications need more nodes or ranks than measure here", found->elsewhere);
     if (const int said = print_text(fmt::format("{}\n{}: device {}\n", text, arguments.database, machine.name));
         said != kDone)
       return said;

@@ -126,7 +126,8 @@ TEST(Machine, IsWrittenAsAClusterFileThatReadsBack) {
   for (const Event& probe : machine_probes(2)) {
     profile.push_back({probe, {Sample{1e-3 + 1e-9 * static_cast<double>(probe.bytes), 1e-6, 10}}});
     profile.back().event.device = machine.name;
-    profile.back().event.stack = profile.back().event.variant = kWeftVariant;
+    profile.back().event.stack = measuring_stack(2);
+    profile.back().event.variant = kWeftVariant;
   }
   const Result<std::string> text = cluster_file(machine, 2, profile);
   ASSERT_TRUE(text.ok()) << text.error().message;

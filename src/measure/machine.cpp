@@ -68,6 +68,8 @@ Machine this_machine(int threads) {
   return machine;
 }
 
+std::string measuring_stack(int ranks) { return fmt::format("weft, {} rank{} at once", ranks, ranks == 1 ? "" : "s"); }
+
 std::vector<Event> machine_probes(int ranks) {
   std::vector<Event> probes = {product(), pass()};
   if (ranks > 1)
@@ -79,7 +81,7 @@ Result<std::string> cluster_file(const Machine& machine, int ranks, const std::v
   const auto sample = [&](const Event& probe) -> Result<Sample> {
     for (const MeasuredEvent& each : profile) {
       Event bare = each.event;
-      if (bare.device != machine.name || bare.variant != kWeftVariant) continue;
+      if (bare.device != machine.name || bare.stack != measuring_stack(ranks)) continue;
       bare.device = bare.stack = bare.variant = bare.cache = "";
       if (bare == probe) return pooled(each.samples);
     }

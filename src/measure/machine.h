@@ -19,11 +19,14 @@ struct Machine {
 // As /proc says. `threads`: of a rank.
 Machine this_machine(int threads);
 
+// What events are filed under as their software: a rank among busy ones is slower than one alone.
+std::string measuring_stack(int ranks);  // "weft, 2 ranks at once"
+
 // A large product, a pass over memory, and messages between two ranks of a byte to many.
 std::vector<Event> machine_probes(int ranks);
 
-// A cluster file of one node, read back by parse_cluster_yaml. The profile has the probes under the machine's name; an
-// error names what is missing.
+// A cluster file of one node, read back by parse_cluster_yaml. The profile has the probes under the machine's name and
+// that number of ranks; an error names what is missing.
 Result<std::string> cluster_file(const Machine& machine, int ranks, const std::vector<MeasuredEvent>& profile);
 
 }  // namespace weft
