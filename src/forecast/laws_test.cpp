@@ -78,8 +78,15 @@ Drawn draw(Rng& rng) {
   if (model.layers > 0) request.model += fmt::format(",layers={}", model.layers);
   request.global_batch = static_cast<std::int64_t>(devices) * (rng.below(2) == 0 ? 2 : 4);
   if (model.tokens) request.seq = 256;
-  static const std::vector<std::string> stacks = stack_names();
-  request.stack = any_of(stacks, rng);
+  // Frameworks by one draw; Weft's own executor instead of some of them, by another.
+  static const std::vector<std::string> frameworks = [] {
+    std::vector<std::string> names = stack_names();
+    std::erase(names, "weft");
+    return names;
+  }();
+  Rng own = rng.split(1);
+  request.stack = any_of(frameworks, rng);
+  if (own.below(16) == 0) request.stack = "weft";
   return {std::move(request), &model};
 }
 
