@@ -95,6 +95,7 @@ TEST(StrategyFigures, BytesPerParameterOfEveryStack) {
   const std::map<std::string, int> expected = {// fp32 weights, gradients, moments: 4 + 4 + 8
                                                {"pytorch-ddp", 16},
                                                {"pytorch-fsdp", 16},
+                                               {"weft", 16},
                                                {"ddp", 16},
                                                {"fsdp", 16},
                                                {"pytorch-eager", 16},
