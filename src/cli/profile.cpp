@@ -169,7 +169,8 @@ Result<std::string> show_profile(const std::string& path, bool json) {
 
 void add_profile(CLI::App& app, Chosen& chosen) {
   CLI::App* profile = app.add_subcommand(
-      "profile", "Databases of measured operators and collectives, for --cost measured: measure, import, export, merge.");
+      "profile",
+      "Databases of measured operators and collectives, for --cost measured: measure, import, export, merge.");
   profile->require_subcommand(1);
   add_profile_measure(*profile, chosen);
   {
