@@ -50,7 +50,10 @@ class PipelineTable {
   int chunks() const { return chunks_; }
   int micro_batches() const { return micro_batches_; }
   // The stage that a rank holds as its chunk.
-  int stage_at(int rank, int chunk) const { return stage_at_[static_cast<std::size_t>(rank * chunks_ + chunk)]; }
+  int stage_at(int rank, int chunk) const {
+    return stage_at_[static_cast<std::size_t>(rank) * static_cast<std::size_t>(chunks_) +
+                     static_cast<std::size_t>(chunk)];
+  }
   // Micro-batches in flight of each chunk, from forward to the end of backward, at the moment when the rank has the
   // most over all its chunks.
   const std::vector<std::int32_t>& in_flight(int rank) const { return in_flight_[static_cast<std::size_t>(rank)]; }
