@@ -2,11 +2,17 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/pow.h>
+#include <ATen/ops/sigmoid_backward.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/silu_backward.h>
 #include <ATen/ops/softplus.h>
+#include <ATen/ops/tanh_backward.h>
+#include <ATen/ops/threshold_backward.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -20,6 +26,23 @@ namespace weft::runtime {
 namespace {
 
 Tensor as(const Tensor& condition, const Tensor& like) { return condition.to(like.scalar_type()); }
+
+Tensor slope(std::string_view fn, const Tensor& x, double value, const Attrs& attrs) {
+  if (fn == "relu2") return x.relu() * 2;
+  if (fn == "square") return x * 2;
+  if (fn == "log") return x.reciprocal();
+  if (fn == "erf") return (x * x).neg().exp() * (2 * std::numbers::inv_sqrtpi);
+  if (fn == "abs") return as(x.gt(0), x) * 2 - 1;
+  if (fn == "leaky_relu") return as(x.gt(0), x) * (1 - value) + value;
+  if (fn == "softplus") return x.sigmoid();
+  if (fn == "sin") return x.cos();
+  if (fn == "cos") return x.sin().neg();
+  if (fn == "hardswish")
+    return at::where(x.le(-3), at::zeros_like(x), at::where(x.ge(3), at::ones_like(x), (x * 2 + 3) / 6));
+  if (fn == "hardsigmoid") return as(x.gt(-3).logical_and(x.lt(3)), x) / 6;
+  if (fn == "clamp") return as(x.gt(attrs.number("low", -1)).logical_and(x.lt(attrs.number("high", 1))), x);
+  WEFT_CHECK(false, "no kernel for the derivative of {}", fn);
+}
 
 }  // namespace
 
@@ -39,7 +62,7 @@ Tensor unary_value(std::string_view fn, const Tensor& x, const Attrs& attrs) {
   if (fn == "softcap") return (x / value).tanh() * value;
   if (fn == "gelu") return at::gelu(x);
   if (fn == "gelu_tanh") return at::gelu(x, "tanh");
-  if (fn == "silu") return x * x.sigmoid();
+  if (fn == "silu") return at::silu(x);
   if (fn == "square") return x * x;
   if (fn == "log") return x.log();
   if (fn == "erf") return x.erf();
@@ -59,55 +82,29 @@ Tensor unary_value(std::string_view fn, const Tensor& x, const Attrs& attrs) {
   WEFT_CHECK(false, "no kernel for unary {}", fn);
 }
 
-Tensor unary_slope(std::string_view fn, const Tensor& x, const Attrs& attrs) {
+Tensor unary_gradient(std::string_view fn, const Tensor& dy, const Tensor& x, const Attrs& attrs) {
   const double value = attrs.number("value", 1.0);
-  if (fn == "relu") return as(x.gt(0), x);
-  if (fn == "relu2") return x.relu() * 2;
-  if (fn == "gelu") {
-    const Tensor cumulative = ((x * std::sqrt(0.5)).erf() + 1) * 0.5;
-    return cumulative + x * (x * x * -0.5).exp() * (0.5 * std::numbers::inv_sqrtpi * std::numbers::sqrt2);
-  }
-  if (fn == "gelu_tanh") {
-    const double c = std::sqrt(2.0) * std::numbers::inv_sqrtpi;
-    const Tensor t = ((x + x * x * x * 0.044715) * c).tanh();
-    return (t + 1) * 0.5 + x * (1 - t * t) * (x * x * (3 * 0.044715) + 1) * (0.5 * c);
-  }
-  if (fn == "silu") {
-    const Tensor s = x.sigmoid();
-    return s * (x * (1 - s) + 1);
-  }
-  if (fn == "sigmoid") {
-    const Tensor s = x.sigmoid();
-    return s * (1 - s);
-  }
-  if (fn == "square") return x * 2;
-  if (fn == "log") return x.reciprocal();
-  if (fn == "erf") return (x * x).neg().exp() * (2 * std::numbers::inv_sqrtpi);
-  if (fn == "abs") return as(x.gt(0), x) * 2 - 1;
-  if (fn == "leaky_relu") return as(x.gt(0), x) * (1 - value) + value;
-  if (fn == "softplus") return x.sigmoid();
-  if (fn == "sin") return x.cos();
-  if (fn == "cos") return x.sin().neg();
-  if (fn == "hardswish")
-    return at::where(x.le(-3), at::zeros_like(x), at::where(x.ge(3), at::ones_like(x), (x * 2 + 3) / 6));
-  if (fn == "hardsigmoid") return as(x.gt(-3).logical_and(x.lt(3)), x) / 6;
-  if (fn == "clamp") return as(x.gt(attrs.number("low", -1)).logical_and(x.lt(attrs.number("high", 1))), x);
-  WEFT_CHECK(false, "no kernel for the derivative of {}", fn);
+  if (fn == "relu") return at::threshold_backward(dy, x, 0);
+  if (fn == "gelu") return at::gelu_backward(dy, x);
+  if (fn == "gelu_tanh") return at::gelu_backward(dy, x, "tanh");
+  if (fn == "silu") return at::silu_backward(dy, x);
+  if (fn == "sigmoid") return at::sigmoid_backward(dy, x.sigmoid());
+  return dy * slope(fn, x, value, attrs);
 }
 
 namespace {
 
 // From the output, for functions whose backward product keeps only that.
-Tensor slope_from_output(std::string_view fn, const Tensor& y, const Attrs& attrs) {
+Tensor gradient_from_output(std::string_view fn, const Tensor& dy, const Tensor& y, const Attrs& attrs) {
   const double value = attrs.number("value", 1.0);
-  if (fn == "relu") return as(y.gt(0), y);
-  if (fn == "tanh") return 1 - y * y;
-  if (fn == "sigmoid") return y * (1 - y);
-  if (fn == "exp") return y;
-  if (fn == "sqrt") return y.reciprocal() * 0.5;
-  if (fn == "rsqrt") return y * y * y * -0.5;
-  if (fn == "reciprocal") return (y * y).neg();
-  if (fn == "softcap") return 1 - (y / value) * (y / value);
+  if (fn == "relu") return at::threshold_backward(dy, y, 0);
+  if (fn == "tanh") return at::tanh_backward(dy, y);
+  if (fn == "sigmoid") return at::sigmoid_backward(dy, y);
+  if (fn == "exp") return dy * y;
+  if (fn == "sqrt") return dy / y * 0.5;
+  if (fn == "rsqrt") return dy * (y * y * y * -0.5);
+  if (fn == "reciprocal") return dy * (y * y).neg();
+  if (fn == "softcap") return at::tanh_backward(dy, y / value);
   WEFT_CHECK(false, "no kernel for the derivative of {} from its output", fn);
 }
 
@@ -115,8 +112,8 @@ void unary(Kernel& k) {
   const std::string_view fn = k.signature.attrs.text("fn", "");
   if (!k.backward()) return k.give("y", unary_value(fn, k.in("x"), k.signature.attrs));
   const Tensor dy = k.in("dy"), x = k.in("x"), y = k.in("y");
-  if (x.defined()) return k.give("dx", dy * unary_slope(fn, x, k.signature.attrs));
-  if (y.defined()) return k.give("dx", dy * slope_from_output(fn, y, k.signature.attrs));
+  if (x.defined()) return k.give("dx", unary_gradient(fn, dy, x, k.signature.attrs));
+  if (y.defined()) return k.give("dx", gradient_from_output(fn, dy, y, k.signature.attrs));
   k.give("dx", fn == "scale" ? dy * k.number("value", 1.0) : fn == "neg" ? dy.neg() : dy);
 }
 
@@ -181,7 +178,7 @@ void glu(Kernel& k) {
   }
   const Tensor value = unary_value(fn, gate, {});
   if (!k.backward()) return k.give("y", value * up);
-  const Tensor dy = k.in("dy"), dgate = dy * unary_slope(fn, gate, {}) * up, dup = dy * value;
+  const Tensor dy = k.in("dy"), dgate = unary_gradient(fn, dy * up, gate, {}), dup = dy * value;
   if (packed) return k.give("dx", at::cat({dgate.unsqueeze(-2), dup.unsqueeze(-2)}, -2));
   k.give("da", dgate);
   k.give("db", dup);

@@ -60,6 +60,7 @@ class Executor::Player {
 
   Status prepare();
   void meet(const Rendezvous& rendezvous);
+  void load();
   void step(const StepNumbers& numbers);
   std::optional<double> result(TensorId tensor);
   std::optional<WholeTensor> gather(BufferId buffer);
@@ -100,6 +101,7 @@ class Executor::Player {
   Lane lane_of(const Variant& variant, const Communicate& communicate, const std::vector<Part>& parts,
                const GroupKey& group) const;
   at::ScalarType type_of(const Variant& variant, BufferId buffer) const;
+  at::TensorOptions made_of(at::ScalarType type) const { return at::TensorOptions(type).device(options_.tensors_on); }
   at::ScalarType sent_type_of(const Variant& variant, const Communicate& communicate, BufferId buffer) const;
 
   const Variant& variant() const;
@@ -111,7 +113,6 @@ class Executor::Player {
   Tensor read(BufferId id);
   void write(BufferId id, const Tensor& tensor);
   void write_later(BufferId id, const Flight& flight);
-  void begin_step();
   void complete(const Flight& flight);
   void complete_all();
   Flight launch(std::vector<std::unique_ptr<Work>> works, std::function<void()> finish);
@@ -143,6 +144,7 @@ class Executor::Player {
   std::map<std::pair<TransferId, std::int32_t>, std::vector<Tensor>> kept_parts_;  // of transfers, on the device itself
   StepNumbers numbers_;
   std::int64_t step_ = -1;
+  bool loaded_ = false;  // the samples of the step that comes
   Played at_;
   bool waiting_ = false;
 };
