@@ -1,6 +1,7 @@
 // Operators that treat elements, or pairs of them, by themselves.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/maximum.h>
@@ -191,9 +192,33 @@ void bias(Kernel& k) {
   k.give_by_axes(0, k.by_axes(whole, k.in("dy")), order);
 }
 
-// Uniform in [0, 1) from every element's index in the whole tensor (SplitMix64), so that any part draws what one device
-// would. Signed 64-bit arithmetic wraps; a shift to the right must not copy the sign.
-Tensor uniform_by_index(const Kernel& k) {
+// Whether a number that is uniform in [0, 1), drawn from every element's index in the whole tensor (SplitMix64), is at
+// least p: any part draws what one device would.
+Tensor kept_on_cpu(const Kernel& k, double p) {
+  const Shape shape = k.shape_of(k.signature.inputs[0]);
+  const Tensor kept = at::empty(shape, at::TensorOptions(at::kBool));
+  bool* next = static_cast<bool*>(kept.data_ptr());
+  const std::vector<Axis>& axes = k.signature.axes;
+  const auto all = [&](auto self, std::size_t d, std::uint64_t before) -> void {
+    for (std::int64_t i = 0; i < k.slices[d].size(); ++i) {
+      const std::uint64_t index = before * static_cast<std::uint64_t>(axes[d].size) +
+                                  static_cast<std::uint64_t>(global_position(k.slices[d], axes[d].size, i));
+      if (d + 1 < axes.size()) {
+        self(self, d + 1, index);
+        continue;
+      }
+      std::uint64_t z = (index + 1 + k.salt()) * 0x9e3779b97f4a7c15ULL;
+      z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+      z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+      *next++ = static_cast<double>((z ^ (z >> 31)) >> 11) * 0x1.0p-53 >= p;
+    }
+  };
+  if (kept.numel() > 0) all(all, 0, 0);
+  return kept;
+}
+
+// The same by tensors of a GPU. Signed 64-bit arithmetic wraps; a shift to the right must not copy the sign.
+Tensor kept_on_gpu(const Kernel& k, double p) {
   Tensor index;
   for (std::size_t d = 0; d < k.signature.axes.size(); ++d) {
     std::vector<std::int64_t> row(k.signature.axes.size(), 1);
@@ -202,23 +227,24 @@ Tensor uniform_by_index(const Kernel& k) {
     index = index.defined() ? index * k.signature.axes[d].size + along : along;
   }
   const auto shifted = [](const Tensor& z, std::int64_t bits) {
-    return z.bitwise_right_shift(at::Scalar(bits)).bitwise_and(at::Scalar((std::int64_t{1} << (64 - bits)) - 1));
+    return z.bitwise_right_shift(at::Scalar(bits)).bitwise_and_(at::Scalar((std::int64_t{1} << (64 - bits)) - 1));
   };
-  Tensor z = (index + 1 + static_cast<std::int64_t>(k.salt())) * static_cast<std::int64_t>(0x9e3779b97f4a7c15ULL);
-  z = z.bitwise_xor(shifted(z, 30)) * static_cast<std::int64_t>(0xbf58476d1ce4e5b9ULL);
-  z = z.bitwise_xor(shifted(z, 27)) * static_cast<std::int64_t>(0x94d049bb133111ebULL);
-  return shifted(z.bitwise_xor(shifted(z, 31)), 11).to(at::kDouble) * 0x1.0p-53;
+  Tensor z = (index + (1 + static_cast<std::int64_t>(k.salt()))).mul_(static_cast<std::int64_t>(0x9e3779b97f4a7c15ULL));
+  z.bitwise_xor_(shifted(z, 30)).mul_(static_cast<std::int64_t>(0xbf58476d1ce4e5b9ULL));
+  z.bitwise_xor_(shifted(z, 27)).mul_(static_cast<std::int64_t>(0x94d049bb133111ebULL));
+  const auto least = static_cast<std::int64_t>(std::ceil(p * 0x1.0p53));
+  return shifted(z.bitwise_xor_(shifted(z, 31)), 11).ge(at::Scalar(least));
 }
 
 void dropout(Kernel& k) {
   const double p = k.number("p", 0.5), keep = 1 / (1 - p);
   if (k.backward()) {
     const Tensor dy = k.in("dy");
-    return k.give("dx", dy * as(k.in("mask"), dy) * keep);
+    return k.give("dx", (dy * as(k.in("mask"), dy)).mul_(keep));
   }
-  const Tensor x = k.in("x"), mask = uniform_by_index(k).ge(p).reshape(x.sizes());
+  const Tensor x = k.in("x"), mask = (x.is_cpu() ? kept_on_cpu(k, p) : kept_on_gpu(k, p)).reshape(x.sizes());
   k.give("mask", mask);
-  k.give("y", x * as(mask, x) * keep);
+  k.give("y", (x * as(mask, x)).mul_(keep));
 }
 
 void rotary(Kernel& k) {
