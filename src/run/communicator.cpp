@@ -58,6 +58,9 @@ class GlooWork final : public Work {
   GlooWork(c10::intrusive_ptr<c10d::Work> work, std::vector<at::Tensor> tensors)
       : work_(std::move(work)), tensors_(std::move(tensors)) {}
   void wait() override { work_->wait(); }
+  void when_complete(std::function<void()> tell) override {
+    work_->getFuture()->addCallback([tell = std::move(tell)](c10::ivalue::Future&) { tell(); });
+  }
 
  private:
   c10::intrusive_ptr<c10d::Work> work_;

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 
 #include "base/result.h"
@@ -21,6 +22,8 @@ class Work {
  public:
   virtual ~Work() = default;
   virtual void wait() = 0;
+  // Calls `tell` once it is done, from another thread or at once, and before a wait for it ends.
+  virtual void when_complete(std::function<void()> tell) = 0;
 };
 
 class Communicator {
