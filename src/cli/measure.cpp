@@ -112,12 +112,6 @@ std::string today() {
   return std::string(text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts));
 }
 
-Status write_whole(const std::string& path, const std::string& text) {
-  WEFT_TRY(WholeFile file, WholeFile::create(path));
-  file.write(text);
-  return file.finish();
-}
-
 struct Measured {
   std::size_t measured = 0;
   runtime::LaunchOutcome outcome;

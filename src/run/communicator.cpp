@@ -86,6 +86,9 @@ class GroupWork final : public Work {
     work_->wait();
     if (!place_.is_same(received_)) place_.copy_(received_);
   }
+  void when_complete(std::function<void()> tell) override {
+    work_->getFuture()->addCallback([tell = std::move(tell)](c10::ivalue::Future&) { tell(); });
+  }
 
  private:
   c10::intrusive_ptr<c10d::Work> work_;
@@ -96,6 +99,7 @@ class GroupWork final : public Work {
 class NoWork final : public Work {
  public:
   void wait() override {}
+  void when_complete(std::function<void()> tell) override { tell(); }
 };
 
 std::shared_ptr<::gloo::transport::Device> gloo_interface() {

@@ -11,6 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 
 #include "base/result.h"
@@ -24,6 +25,8 @@ class Work {
  public:
   virtual ~Work() = default;
   virtual void wait() = 0;
+  // Calls `tell` once it is done, from another thread or at once, and before a wait for it ends.
+  virtual void when_complete(std::function<void()> tell) = 0;
 };
 
 enum class Backend : std::uint8_t {

@@ -43,14 +43,15 @@ void finish(at::Device device) {
 }
 
 #if TORCH_VERSION_MAJOR >= 2
-DeviceMemory memory_of(at::Device device) {
-  if (!device.is_cuda()) return {};
+CountedMemory memory_of(at::Device device) {
+  if (!device.is_cuda()) return counted_memory();
   const auto stats = at::accelerator::getDeviceStats(device.index());
-  return {stats.allocated_bytes[0].current, stats.allocated_bytes[0].peak};
+  return {Bytes{stats.allocated_bytes[0].current}, Bytes{stats.allocated_bytes[0].peak}};
 }
 
-void reset_peak(at::Device device) {
-  if (device.is_cuda()) at::accelerator::resetPeakStats(device.index());
+void restart_peak(at::Device device) {
+  if (!device.is_cuda()) return restart_peak();
+  at::accelerator::resetPeakStats(device.index());
 }
 
 namespace {
@@ -82,8 +83,8 @@ std::vector<double> gpu_times(at::Device device, const std::function<void()>& ru
 
 }  // namespace
 #else
-DeviceMemory memory_of(at::Device) { return {}; }
-void reset_peak(at::Device) {}
+CountedMemory memory_of(at::Device) { return counted_memory(); }
+void restart_peak(at::Device) { restart_peak(); }
 
 namespace {
 std::vector<double> gpu_times(at::Device, const std::function<void()>&, std::int64_t) { return {}; }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "run/counted_memory.h"
 
 namespace weft::runtime {
 
@@ -26,12 +27,10 @@ void work_on(at::Device device);
 // Until all that was given to the device is done.
 void finish(at::Device device);
 
-// How many bytes are held on the device: now, and the most since `reset_peak`. 0 on processors.
-struct DeviceMemory {
-  std::int64_t now = 0, peak = 0;
-};
-DeviceMemory memory_of(at::Device device);
-void reset_peak(at::Device device);
+// What tensors hold on the device: on processors where it is counted (counted_memory.h), on a GPU as libtorch's allocator
+// has given it.
+CountedMemory memory_of(at::Device device);
+void restart_peak(at::Device device);
 
 // Seconds that each of these runs takes on the device, back to back. On a GPU the host is ahead of it, so that no time of
 // the host is counted (as where a step's many kernels wait in line).

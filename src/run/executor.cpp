@@ -74,6 +74,8 @@ Status Executor::step(const StepNumbers& numbers) {
 
 std::optional<double> Executor::result(TensorId tensor) const { return player_->result(tensor); }
 
+const RankTimeline& Executor::timeline() const { return player_->timeline(); }
+
 Result<std::optional<WholeTensor>> Executor::gather(BufferId buffer) {
   try {
     return player_->gather(buffer);
@@ -120,6 +122,7 @@ Status Executor::Player::prepare() {
   const auto issued = issue_order(program, bundle_.schedule);
   for (const IssuedBody& body : issued[static_cast<std::size_t>(std::max(rank, 0))])
     if (rank >= 0 || body.action == IssuedBody::kStep) issue(body);
+  recorder_.emplace(device_, order_.size(), static_cast<std::size_t>(options_.recorded_steps));
 
   // What is given anew with every step, or zero when it begins.
   std::set<TensorId> sums;
@@ -245,6 +248,7 @@ Tensor Executor::Player::read(BufferId id) {
     if (held->from) {
       const Flight flight = held->from;
       complete(flight);
+      if (recording_) recording_->begin_again();
       held = find(id);
     }
     return held->tensor;
@@ -297,10 +301,13 @@ void Executor::Player::complete(const Flight& flight) {
   at_ = {flight->instruction, flight->micro_batch, false};
   waiting_ = true;
   if (options_.progress) options_.progress({step_, at_.micro_batch, at_.instruction, true});
+  if (recording_) recording_->begin_wait(flight->issue);
   for (const std::unique_ptr<Work>& work : flight->works) work->wait();
   waiting_ = false;
   flight->done = true;
+  if (recording_) recording_->end_wait(*std::max_element(flight->completed.begin(), flight->completed.end()));
   if (flight->finish) flight->finish();
+  if (recording_) recording_->unpacked();
   flight->works.clear();
   flight->finish = {};
   in_flight_.remove(flight);
@@ -321,6 +328,12 @@ Executor::Player::Flight Executor::Player::launch(std::vector<std::unique_ptr<Wo
   flight->micro_batch = at_.micro_batch;
   flight->works = std::move(works);
   flight->finish = std::move(finish);
+  if (recording_) {
+    flight->issue = recording_->issue();
+    flight->completed.assign(flight->works.size(), 0);
+    for (std::size_t i = 0; i < flight->works.size(); ++i)
+      flight->works[i]->when_complete([flight, i] { flight->completed[i] = clock_now(); });
+  }
   in_flight_.push_back(flight);
   return flight;
 }
@@ -345,17 +358,29 @@ void Executor::Player::step(const StepNumbers& numbers) {
   at_ = {};
   load();
   loaded_ = false;
-  for (const Played& played : order_) {
-    at_ = played;
-    if (options_.progress) options_.progress({step_, played.micro_batch, played.instruction, false});
-    play(played);
+  if (recorder_->wants_more()) {
+    const ClockOffset clock = compare_clocks();
+    restart_peak(options_.tensors_on);
+    recording_ = &*recorder_;
+    recording_->begin_step(step_, clock);
   }
-  complete_all();
+  play_all();
   finish(options_.tensors_on);
+  if (recording_) std::exchange(recording_, nullptr)->end_step(memory_of(options_.tensors_on).peak);
   for (BufferId id : held_.ids())
     for (const Held& held : held_[id])
       WEFT_CHECK(held.micro_batch < 0 || outlives_micro_batches(buffer(buffer(id).memory).kind),
                  "b{} of {} is never freed", id.index(), graph().name(buffer(id).tensor));
+}
+
+void Executor::Player::play_all() {
+  for (const Played& played : order_) {
+    at_ = played;
+    if (options_.progress) options_.progress({step_, played.micro_batch, played.instruction, false});
+    play(played);
+    if (recording_) recording_->end(memory_of(options_.tensors_on).held);
+  }
+  complete_all();
 }
 
 // Computing is done when it is issued; only communication can be on its way still. The host may wait for what has all
@@ -379,6 +404,7 @@ void Executor::Player::play(const Played& played) {
   const Instruction& instruction = program().instructions[played.instruction];
   const Planned& planned = variant().planned[played.instruction];
   if (!in_flight_.empty()) wait_for_earlier(instruction);
+  if (recording_) recording_->begin(played.instruction, played.micro_batch);
   if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
     play_compute(*compute, std::get<PlannedCompute>(planned), played.first);
   } else if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {

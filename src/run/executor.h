@@ -18,6 +18,7 @@
 #include "bundle/bundle.h"
 #include "run/communicator.h"
 #include "run/rendezvous.h"
+#include "run/timeline.h"
 #include "run/values.h"
 
 namespace weft::runtime {
@@ -38,6 +39,9 @@ struct ExecutorOptions {
   // reference's do.
   std::optional<std::uint64_t> mask_seed = {};
   std::function<void(const Progress&)> progress = {};  // called before every instruction and every wait
+  // How many steps to record (timeline.h). Ranks compare clocks before such a step, and so begin it together, as the
+  // simulator's do. All ranks must record alike.
+  int recorded_steps = 0;
 };
 
 // A tensor put together from all devices that hold parts of it.
@@ -62,6 +66,8 @@ class Executor {
   std::optional<double> result(TensorId tensor) const;
   // A buffer that outlives the step, put together on device 0; nothing elsewhere. All ranks must call it alike.
   Result<std::optional<WholeTensor>> gather(BufferId buffer);
+  // Of the steps that were recorded.
+  const RankTimeline& timeline() const;
 
  private:
   class Player;

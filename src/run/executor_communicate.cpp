@@ -1,5 +1,6 @@
 // How an executor plays communication: messages packed when it is issued, unpacked when it is complete.
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/zeros.h>
 
@@ -141,7 +142,9 @@ Tensor Executor::Player::reduced_now(Tensor tensor, const PlannedReduce& planned
   if (planned.group.devices.size() < 2) return flat;
   waiting_ = true;
   if (options_.progress) options_.progress({step_, at_.micro_batch, at_.instruction, true});
+  if (recording_) recording_->begin_wait(recording_->issue());
   communicator_->all_reduce(planned.group, flat, reduction)->wait();
+  if (recording_) recording_->end_wait();
   waiting_ = false;
   return flat;
 }
@@ -286,6 +289,44 @@ void Executor::Player::play_receive(TransferId id, const PlannedTransfer& planne
   write_later(to, launch(std::move(works), finish));
 }
 
+GroupKey Executor::Player::control_group() const {
+  GroupKey all{{}, kControlChannel};
+  for (int device = 0; device < bundle_.world_size(); ++device) all.devices.push_back(device);
+  return all;
+}
+
+// All exchange messages with all, several times. With s when a rank sends and r when it has received all, each by its
+// own clock, r(this) − s(0) and r(0) − s(this) are both at least the time under way, more by how far this clock is ahead,
+// or less: half of their difference is the offset, off by half of their sum at most. The least sum wins.
+ClockOffset Executor::Player::compare_clocks() {
+  constexpr int kRounds = 8;
+  const int world = bundle_.world_size();
+  if (world == 1) return {};
+  const GroupKey all = control_group();
+  const std::vector<std::int64_t> bytes_each(static_cast<std::size_t>(world), 2 * sizeof(Nanoseconds));
+  std::optional<ClockOffset> best;
+  Nanoseconds sent = 0, received = 0;  // of the round before
+  if (options_.progress) options_.progress({step_, 0, InstructionId(), true});
+  for (int round = 0; round <= kRounds; ++round) {
+    const Tensor own = at::empty({world, 2}, at::TensorOptions(at::kLong)), others = at::empty_like(own);
+    own.select(1, 0).fill_(sent);
+    own.select(1, 1).fill_(received);
+    const Nanoseconds begun = clock_now();
+    communicator_
+        ->all_to_all(all, own.view({-1}).view(at::kByte), others.view({-1}).view(at::kByte), bytes_each, bytes_each)
+        ->wait();
+    const Nanoseconds ended = clock_now();
+    if (round > 0) {
+      const auto* const of_first = static_cast<const Nanoseconds*>(others.data_ptr());
+      const Nanoseconds here = received - of_first[0], there = of_first[1] - sent;
+      if (!best || here + there < best->round_trip) best = ClockOffset{(here - there) / 2, here + there};
+    }
+    sent = begun;
+    received = ended;
+  }
+  return *best;
+}
+
 std::optional<WholeTensor> Executor::Player::gather(BufferId id) {
   at_ = {};
   const Buffer& of = bundle_.program.buffers[id];
@@ -309,10 +350,8 @@ std::optional<WholeTensor> Executor::Player::gather(BufferId id) {
   Tensor parts = own;
   if (world > 1) {
     parts = at::empty({all}, at::TensorOptions(at::kDouble));
-    GroupKey control{{}, kControlChannel};
-    for (int device = 0; device < world; ++device) control.devices.push_back(device);
     if (options_.progress) options_.progress({step_, 0, InstructionId(), true});
-    communicator_->all_to_all(control, own.view(at::kByte), parts.view(at::kByte), sent, received)->wait();
+    communicator_->all_to_all(control_group(), own.view(at::kByte), parts.view(at::kByte), sent, received)->wait();
   }
   if (device_ != 0) return std::nullopt;
 

@@ -151,6 +151,8 @@ class Launch {
     variables["MASTER_PORT"] = std::to_string(port);
     variables["WEFT_PROGRESS"] = progress_file(directory_);
     variables["WEFT_REPORTS"] = "3";
+    variables.erase("WEFT_TIMELINE");
+    if (options_.record) variables["WEFT_TIMELINE"] = directory_;
     variables["TORCH_CPP_LOG_LEVEL"] = "ERROR";
     for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"})
       variables[name] = std::to_string(options_.threads);

@@ -38,6 +38,7 @@ struct LaunchOptions {
   Seconds timeout{60};
   int threads = 1;                        // of a rank
   std::string device = {}, backend = {};  // "cpu" or "cuda", "gloo" or "nccl"; empty: the rank's own choice
+  bool record = false;                    // ranks write timelines (timeline.h) to the run's directory
   std::function<void(const StepReport&)> on_step = {};
   std::function<void(const CheckReport&)> on_check = {};
 };

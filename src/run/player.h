@@ -6,6 +6,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -64,6 +65,7 @@ class Executor::Player {
   void step(const StepNumbers& numbers);
   std::optional<double> result(TensorId tensor);
   std::optional<WholeTensor> gather(BufferId buffer);
+  const RankTimeline& timeline() const { return recorder_->timeline(); }
 
   // What it was at when something was thrown.
   std::string where() const;
@@ -88,6 +90,8 @@ class Executor::Player {
     std::vector<std::unique_ptr<Work>> works;
     std::function<void()> finish;
     bool done = false;
+    std::uint32_t issue = 0;             // of the recorder
+    std::vector<Nanoseconds> completed;  // by work, where it is recorded: noted by c10d's threads
   };
   using Flight = std::shared_ptr<InFlight>;
   // A value of a buffer: of one micro-batch, or (−1) kept from step to step.
@@ -113,6 +117,9 @@ class Executor::Player {
   Tensor read(BufferId id);
   void write(BufferId id, const Tensor& tensor);
   void write_later(BufferId id, const Flight& flight);
+  void play_all();
+  GroupKey control_group() const;
+  ClockOffset compare_clocks();
   void complete(const Flight& flight);
   void complete_all();
   Flight launch(std::vector<std::unique_ptr<Work>> works, std::function<void()> finish);
@@ -143,6 +150,8 @@ class Executor::Player {
   std::list<Flight> in_flight_;                                                    // in the order of issue
   std::map<std::pair<TransferId, std::int32_t>, std::vector<Tensor>> kept_parts_;  // of transfers, on the device itself
   StepNumbers numbers_;
+  std::optional<Recorder> recorder_;
+  Recorder* recording_ = nullptr;  // while a recorded step is played
   std::int64_t step_ = -1;
   bool loaded_ = false;  // the samples of the step that comes
   Played at_;

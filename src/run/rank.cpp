@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/whole_file.h"
 #include "run/check.h"
+#include "run/counted_memory.h"
 #include "run/device.h"
 #include "run/environment.h"
 #include "run/executor.h"
@@ -131,6 +133,12 @@ int run_rank(const RankOptions& options) {
       slot->beats.fetch_add(1, std::memory_order_release);
     };
   }
+  // Where to write what is recorded; then memory is counted too.
+  const char* const recorded = std::getenv("WEFT_TIMELINE");
+  if (recorded) {
+    playing.recorded_steps = kRecordedSteps;
+    count_memory();
+  }
   std::optional<Rendezvous> rendezvous;
   if (place.world == 1 || options.alone) {
     rendezvous.emplace(Rendezvous::in_process());
@@ -173,6 +181,10 @@ int run_rank(const RankOptions& options) {
       good = good && worst->ok();
     }
   }
+  if (recorded)
+    if (const Status written = write_whole(timeline_file(recorded, place.rank), print((*executor)->timeline()));
+        !written.ok())
+      return reports.failed(written.error());
   // Only device 0 has compared; without a launcher its exit code is what tells.
   return good || std::getenv("WEFT_REPORTS") ? kDone : kFailed;
 }

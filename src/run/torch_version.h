@@ -2,8 +2,10 @@
 // else asks for the version.
 #pragma once
 
+#include <c10/core/Allocator.h>
 #include <torch/csrc/api/include/torch/version.h>
 
+#include <cstring>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -32,5 +34,18 @@ inline constexpr bool kHasNccl = true;
 #else
 inline constexpr bool kHasNccl = false;
 #endif
+
+// An allocator by two functions. `allocate` is const in 1.13 and is not in late 2.x, which also asks for `copy_data`: what
+// does not override something of the version at hand is merely there.
+// NOLINTBEGIN(modernize-use-override)
+template <c10::DataPtr (*kAllocate)(std::size_t), void (*kRelease)(void*)>
+class AllocatorThrough final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) const { return kAllocate(bytes); }
+  c10::DataPtr allocate(std::size_t bytes) { return kAllocate(bytes); }
+  c10::DeleterFnPtr raw_deleter() const override { return kRelease; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const { std::memcpy(to, from, bytes); }
+};
+// NOLINTEND(modernize-use-override)
 
 }  // namespace weft::runtime
