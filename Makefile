@@ -4,7 +4,7 @@ WEFT := build/release/bin/weft
 FUZZ_SECONDS ?= 10
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help demo demo-run tidy accuracy calibrate test test-asan test-tsan fuzz bench deps documents format check-format clean
+.PHONY: help demo demo-run convergence tidy accuracy calibrate test test-asan test-tsan fuzz bench deps documents format check-format clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -21,6 +21,11 @@ demo-run: deps  ## build weft and its ranks, and train a small model for real on
 	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
 	@cmake --build --preset release --target weft weft-rank
 	$(WEFT) run --model gpt2-124m:layers=4,hidden=128,heads=4,vocab=1024 --strategy tp=2,dp=2,zero=1 --ranks 4 --steps 5 --check
+
+convergence: deps  ## train a small GPT under several strategies: one loss curve, to rounding
+	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
+	@cmake --build --preset release --target weft weft-rank
+	tools/convergence.py
 
 MEASURED ?= ../shared/measured
 accuracy: deps  ## compare predictions with the measured runs of MEASURED (default ../shared/measured)

@@ -63,6 +63,8 @@ class Executor::Player {
   void step(const StepNumbers& numbers);
   std::optional<double> result(TensorId tensor);
   std::optional<WholeTensor> gather(BufferId buffer);
+  void deliver(std::span<const BufferId> wanted, const BytesOfTensor& take);
+  std::string agree_on(const std::string& problem);
 
   // What it was at when something was thrown.
   std::string where() const;
@@ -129,6 +131,11 @@ class Executor::Player {
   void play_receive(TransferId id, const PlannedTransfer& planned);
   void play_free(BufferId freed);
 
+  // Between steps, of all devices.
+  GroupKey control_group() const;
+  void exchange_bytes(const Tensor& sent, const Tensor& received, std::vector<std::int64_t> sent_bytes,
+                      std::vector<std::int64_t> received_bytes);
+
   const Bundle& bundle_;
   const int device_;
   const LeafValues values_;
@@ -142,7 +149,7 @@ class Executor::Player {
   std::list<Flight> in_flight_;                                                    // in the order of issue
   std::map<std::pair<TransferId, std::int32_t>, std::vector<Tensor>> kept_parts_;  // of transfers, on the device itself
   StepNumbers numbers_;
-  std::int64_t step_ = -1;
+  std::int64_t step_;  // the last one that was begun, from 0
   Played at_;
   bool waiting_ = false;
 };

@@ -1,8 +1,10 @@
-// weft-rank BUNDLE [--steps N] [--check] [--data TOKENS] [--timeout SECONDS]: one rank of a run. `weft run` starts as many as it needs;
-// torchrun --no-python, mpirun and srun can too.
+// weft-rank BUNDLE [--steps N] [--check] [--data TOKENS] [--save DIR] [--save-every N] [--resume] [--load DIR]
+// [--log FILE] [--timeout SECONDS]: one rank of a run. `weft run` starts as many as it needs; torchrun --no-python, mpirun
+// and srun can too.
 // weft-rank --measure EVENTS [--budget SECONDS]: one of the ranks that measure a list of events (run/measure.h).
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <string_view>
 
@@ -15,15 +17,26 @@ int main(int argc, char** argv) {
     if (argc == 5 && std::string_view(argv[3]) == "--budget") measuring.budget = weft::Seconds{std::atof(argv[4])};
     return weft::runtime::measure_rank(argv[2], measuring);
   }
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error like a full disk
   weft::runtime::RankOptions options;
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "--steps" && i + 1 < argc)
-      options.steps = std::atoi(argv[++i]);
+      options.steps = std::atoll(argv[++i]);
     else if (word == "--timeout" && i + 1 < argc)
       options.timeout = weft::Seconds{std::atof(argv[++i])};
     else if (word == "--data" && i + 1 < argc)
       options.data = argv[++i];
+    else if (word == "--save" && i + 1 < argc)
+      options.files.save = argv[++i];
+    else if (word == "--save-every" && i + 1 < argc)
+      options.files.save_every = std::atoll(argv[++i]);
+    else if (word == "--load" && i + 1 < argc)
+      options.files.load = argv[++i];
+    else if (word == "--log" && i + 1 < argc)
+      options.files.log = argv[++i];
+    else if (word == "--resume")
+      options.files.resume = true;
     else if (word == "--check")
       options.check = true;
     else if (word == "--remove-bundle")
@@ -34,7 +47,9 @@ int main(int argc, char** argv) {
       options.bundle.clear(), i = argc;
   }
   if (options.bundle.empty() || options.steps < 1 || !(options.timeout.value > 0)) {
-    fmt::print(stderr, "usage: weft-rank BUNDLE [--steps N] [--check] [--data TOKENS] [--timeout SECONDS]\n");
+    fmt::print(stderr,
+               "usage: weft-rank BUNDLE [--steps N] [--check] [--data TOKENS] [--save DIR] [--save-every N] [--resume] "
+               "[--load DIR] [--log FILE] [--timeout SECONDS]\n");
     return 2;
   }
   return weft::runtime::run_rank(options);
