@@ -10,11 +10,12 @@
 
 namespace weft::runtime {
 
-inline constexpr std::string_view kIndexName = "model.safetensors.index.json", kStepPrefix = "step-";
+inline constexpr std::string_view kIndexName = "model.safetensors.index.json", kStepPrefix = "step-",
+                                  kUnfinishedPrefix = ".partial-";
 
 inline std::string step_name(std::int64_t step) { return fmt::format("{}{:06}", kStepPrefix, step); }
 // While it is written.
-inline std::string unfinished_name(std::int64_t step) { return "." + step_name(step) + ".partial"; }
+inline std::string unfinished_name(std::int64_t step) { return std::string(kUnfinishedPrefix) + step_name(step); }
 inline std::string file_name(std::size_t file, std::size_t files) {  // as Hugging Face names them, from 1
   return fmt::format("model-{:05}-of-{:05}.safetensors", file + 1, files);
 }

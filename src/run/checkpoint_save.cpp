@@ -137,7 +137,7 @@ std::string index_of(const std::vector<KeptTensor>& tensors, const std::vector<s
 // `made` takes its name among the checkpoints, whole; `latest` follows.
 std::string publish(const std::string& directory, const std::string& made, std::int64_t step) {
   const std::string name = step_name(step), whole = directory + "/" + name, latest = directory + "/latest",
-                    next = directory + "/.latest.partial";
+                    next = directory + "/" + std::string(kUnfinishedPrefix) + "latest";
   if (std::string problem = synced(made); !problem.empty()) return problem;
   if (std::rename(made.c_str(), whole.c_str()) != 0) return fmt::format("{}: {}", whole, std::strerror(errno));
   ::unlink(next.c_str());
@@ -158,6 +158,10 @@ Status prepare_saving(const std::string& directory, std::int64_t done) {
   if (const std::vector<std::int64_t> steps = steps_in(directory); !steps.empty() && steps.back() > done)
     return error("--save {}: has {} already; --resume goes on from it, or name another directory", directory,
                  step_name(steps.back()));
+  std::vector<fs::path> unfinished;
+  for (const auto& entry : fs::directory_iterator(directory, problem))
+    if (entry.path().filename().string().starts_with(kUnfinishedPrefix)) unfinished.push_back(entry.path());
+  for (const fs::path& each : unfinished) fs::remove_all(each, problem);  // another rank may be at it too
   return Ok{};
 }
 
