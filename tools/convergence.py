@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Trains a small GPT on this repository's own documents, byte by byte, under several strategies in fp32, and compares
+"""Trains a small GPT on this repository's own documents, byte by byte, under several strategies, and compares
 their loss curves with that of one device: they are one function, so the curves may part by rounding alone.
 
-usage: convergence.py [--steps N] [--bound B] [--strategies S ...] [--out FILE.csv]
+usage: convergence.py [--steps N] [--bound B] [--dtype T] [--lr R] [--strategies S ...] [--out FILE.csv]
 
 Prints, of every strategy, the largest relative deviation of the loss over all steps; exits with 1 where one is above the
 bound. WEFT_BIN names the binary (default: build/release/bin/weft).
@@ -27,7 +27,7 @@ STRATEGIES = ["dp=2", "tp=2", "tp=2,sp=0", "pp=2,mbs=2", "dp=2,zero=3", "cp=2"]
 def write_tokens(path):
     """The documents as tokens of 16 bits, one a byte."""
     text = b"".join(file.read_bytes() for file in sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")]))
-    tokens = array.array("H", text)
+    tokens = array.array("H", list(text))
     if sys.byteorder == "big":
         tokens.byteswap()
     path.write_bytes(tokens.tobytes())
@@ -43,10 +43,10 @@ def ranks_of(strategy):
     return ranks
 
 
-def losses(strategy, steps, tokens):
+def losses(strategy, arguments, tokens):
     words = [WEFT, "run", "--model", MODEL, "--strategy", strategy, "--ranks", str(ranks_of(strategy)), "--seq",
-             str(SEQUENCE), "--global-batch", str(BATCH), "--dtype", "fp32", "--steps", str(steps), "--lr", "0.003",
-             "--data", str(tokens), "--json"]  # fmt: skip
+             str(SEQUENCE), "--global-batch", str(BATCH), "--dtype", arguments.dtype, "--steps", str(arguments.steps), "--lr",
+             str(arguments.lr), "--data", str(tokens), "--json"]  # fmt: skip
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{' '.join(words)}\n{done.stderr}")
@@ -57,14 +57,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--bound", type=float, default=1e-3, help="of the relative deviation at every step")
+    parser.add_argument("--dtype", default="fp32")
+    parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
     parser.add_argument("--out", help="the curves as a table: a column for each strategy")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         tokens = pathlib.Path(directory) / "tokens"
         count = write_tokens(tokens)
-        print(f"{MODEL}, {arguments.steps} steps of {BATCH} x {SEQUENCE} of {count} tokens, fp32")
-        curves = {each: losses(each, arguments.steps, tokens) for each in ["dp=1", *arguments.strategies]}
+        print(f"{MODEL}, {arguments.steps} steps of {BATCH} x {SEQUENCE} of {count} tokens, {arguments.dtype}, lr {arguments.lr}")
+        curves = {each: losses(each, arguments, tokens) for each in ["dp=1", *arguments.strategies]}
     one = curves["dp=1"]
     print(f"{'strategy':<14} {'ranks':>5} {'first loss':>10} {'last loss':>10} {'deviation':>10}  at step")
     good = True

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <net/if.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -154,6 +155,9 @@ int run_rank(const RankOptions& options) {
       slot->beats.fetch_add(1, std::memory_order_release);
     };
   }
+  if (const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
+      interface && place.world > 1 && ::if_nametoindex(interface) == 0)
+    return reports.bad(error("GLOO_SOCKET_IFNAME={}: this machine has no such network interface", interface));
   std::optional<Rendezvous> rendezvous;
   if (place.world == 1) {
     rendezvous.emplace(Rendezvous::in_process());
