@@ -56,4 +56,10 @@ Status WholeFile::finish() {
   return unwritable(path_, problem_);
 }
 
+Status write_whole(const std::string& path, std::string_view text) {
+  WEFT_TRY(WholeFile file, WholeFile::create(path));
+  file.write(text);
+  return file.finish();
+}
+
 }  // namespace weft

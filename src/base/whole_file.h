@@ -32,4 +32,6 @@ class WholeFile {
   int problem_ = 0;  // errno of the first failure
 };
 
+Status write_whole(const std::string& path, std::string_view text);
+
 }  // namespace weft

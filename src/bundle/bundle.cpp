@@ -219,11 +219,7 @@ std::string print(const Bundle& bundle) {
 
 Result<Bundle> parse_bundle(std::string_view text, std::string_view file) { return Reader(text, file).read(); }
 
-Status write_bundle(const Bundle& bundle, const std::string& path) {
-  WEFT_TRY(WholeFile file, WholeFile::create(path));
-  file.write(print(bundle));
-  return file.finish();
-}
+Status write_bundle(const Bundle& bundle, const std::string& path) { return write_whole(path, print(bundle)); }
 
 Result<Bundle> read_bundle(const std::string& path) {
   WEFT_TRY(const std::string text, read_file(path, kBundleFile));

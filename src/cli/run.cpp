@@ -14,6 +14,7 @@
 #include "bundle/bundle.h"
 #include "cli/commands.h"
 #include "cli/plan_arguments.h"
+#include "cli/run_compared.h"
 #include "cli/run_request.h"
 #include "cli/temporary_directory.h"
 #include "report/plan_file.h"
@@ -28,12 +29,14 @@ struct RunArguments {
   std::string plan;    // a file that has all of it
   std::string data;    // tokens
   std::string bundle;  // where to write what ranks read, instead of running it
+  std::string device, backend;
   runtime::RunFiles files;
   std::int64_t ranks = 0, steps = 5;
   std::string threads, pin = "auto";
   std::uint64_t seed = 1;
   double learning_rate = 1e-3, timeout = 60;
   bool check = false, timing = false, json = false;
+  CompareArguments compared;
 };
 
 Status check_words(const RunArguments& arguments) {
@@ -49,7 +52,7 @@ Status check_words(const RunArguments& arguments) {
   if (arguments.files.resume && !arguments.files.load.empty())
     return error("--resume goes on from --save {}; leave --load out", arguments.files.save);
   if (!(arguments.timeout > 0)) return error("--timeout {}: seconds, more than 0", arguments.timeout);
-  return Ok{};
+  return check(arguments.compared);
 }
 
 Result<PlanRequest> settled(const RunArguments& arguments, std::int64_t ranks, std::vector<std::string>& assumptions) {
@@ -61,18 +64,23 @@ Result<PlanRequest> settled(const RunArguments& arguments, std::int64_t ranks, s
 }
 
 struct Made {
-  Bundle bundle;
-  std::vector<std::string> assumptions;
+  Plan plan;
+  CompiledStrategy compiled;
+  Bundle bundle = {};  // the same, its devices numbered by rank
+  std::vector<std::string> assumptions = {};
 };
 
 Result<Made> make_bundle(const RunArguments& arguments, std::int64_t ranks) {
-  Made made;
-  WEFT_TRY(PlanRequest request, settled(arguments, ranks, made.assumptions));
+  std::vector<std::string> assumptions;
+  WEFT_TRY(PlanRequest request, settled(arguments, ranks, assumptions));
   // fp64 is a way to hold the numbers of an fp32 plan.
   const bool exact = request.dtype == "fp64" || request.dtype == "float64";
   if (exact) request.dtype = "fp32";
-  WEFT_TRY(const Plan plan, make_plan(request));
-  WEFT_TRY(CompiledStrategy compiled, compile_plan(plan));
+  WEFT_TRY(const Calibration calibration, calibration_of(arguments.compared.cost));
+  WEFT_TRY(Plan made_plan, make_plan(request, calibration));
+  WEFT_TRY(CompiledStrategy compiled, compile_plan(made_plan));
+  Made made{.plan = std::move(made_plan), .compiled = std::move(compiled), .assumptions = std::move(assumptions)};
+  const Plan& plan = made.plan;
   if (const auto world = static_cast<std::int64_t>(plan.ranks().size());
       arguments.ranks > 0 && world != arguments.ranks)
     return error("--ranks {}: the plan is for {} ranks", arguments.ranks, world);
@@ -93,10 +101,13 @@ Result<Made> make_bundle(const RunArguments& arguments, std::int64_t ranks) {
                  .seed = arguments.seed,
                  .vocabulary = plan.model->vocabulary.published,
                  .graph = plan.graph(),
-                 .program = numbered_by_rank(std::move(compiled.program)),
-                 .schedule = std::move(compiled.schedule)};
-  if (compiled.last && plan.model->last)
-    made.bundle.last = Bundle::Last{plan.model->last->graph, numbered_by_rank(std::move(*compiled.last))};
+                 .program = numbered_by_rank(made.compiled.program),
+                 .schedule = made.compiled.schedule};
+  if (made.compiled.last && plan.model->last)
+    made.bundle.last = Bundle::Last{plan.model->last->graph, numbered_by_rank(*made.compiled.last)};
+  if (arguments.compared.wanted() && exact) made.assumptions.push_back("run in fp64, predicted in fp32");
+  if (arguments.compared.wanted() && arguments.check)
+    made.assumptions.push_back("the measured memory of rank 0 includes the one device that --check trains on");
   return made;
 }
 
@@ -119,6 +130,8 @@ Status take_cores(const RunArguments& arguments, const runtime::RankPlace& place
 Result<Answer> become_rank(const RunArguments& arguments, const runtime::RankPlace& place) {
   if (arguments.ranks > 0 && arguments.ranks != place.world)
     return error("--ranks {}: the launcher has started {}", arguments.ranks, place.world);
+  if (arguments.compared.wanted())
+    return error("--compare and --trace: of ranks that weft starts itself; leave them out under a launcher");
   WEFT_TRY(std::string program, runtime::rank_program());
   WEFT_TRY(const Made made, make_bundle(arguments, place.world));
   WEFT_TRY_OK(take_cores(arguments, place));
@@ -131,6 +144,8 @@ Result<Answer> become_rank(const RunArguments& arguments, const runtime::RankPla
   std::vector<std::string> words = {program, path, "--remove-bundle", "--steps", steps, "--timeout", timeout};
   if (arguments.check) words.emplace_back("--check");
   if (!arguments.data.empty()) words.insert(words.end(), {"--data", arguments.data});
+  if (!arguments.device.empty()) words.insert(words.end(), {"--device", arguments.device});
+  if (!arguments.backend.empty()) words.insert(words.end(), {"--backend", arguments.backend});
   for (std::string& word : arguments.files.words()) words.push_back(std::move(word));
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -145,7 +160,7 @@ int run(const RunArguments& arguments) {
   if (!place.ok()) return report(place.error());
   if (*place && (*place)->world > 1) return finish(become_rank(arguments, **place));
 
-  const Result<Made> made = make_bundle(arguments, std::max<std::int64_t>(arguments.ranks, 1));
+  Result<Made> made = make_bundle(arguments, std::max<std::int64_t>(arguments.ranks, 1));
   if (!made.ok()) return report(made.error());
   const Bundle& bundle = made->bundle;
   if (!arguments.bundle.empty()) {
@@ -156,6 +171,13 @@ int run(const RunArguments& arguments) {
   }
   const Result<std::string> program = runtime::rank_program();
   if (!program.ok()) return report(program.error());
+  std::optional<PredictedRun> predicted;
+  if (arguments.compared.wanted()) {
+    Result<PredictedRun> prediction =
+        PredictedRun::make(arguments.compared, std::move(made->plan), std::move(made->compiled));
+    if (!prediction.ok()) return report(prediction.error());
+    predicted.emplace(std::move(prediction).value());
+  }
   const Result<TemporaryDirectory> directory = TemporaryDirectory::make("weft-run");
   if (!directory.ok()) return report(directory.error());
   const std::string file = directory->path() + "/bundle";
@@ -186,7 +208,10 @@ int run(const RunArguments& arguments) {
                                  .check = arguments.check,
                                  .timeout = Seconds{arguments.timeout},
                                  .threads = *threads,
-                                 .pinned = *pinned};
+                                 .pinned = *pinned,
+                                 .device = arguments.device,
+                                 .backend = arguments.backend,
+                                 .record = predicted.has_value()};
   options.on_step = [&](const runtime::StepReport& step) {
     nlohmann::json each = {{"step", step.step}, {"loss", step.loss}};
     if (arguments.timing) each["time_s"] = step.time.value;
@@ -214,6 +239,12 @@ int run(const RunArguments& arguments) {
     report({outcome->message});
     return outcome->kind == Kind::Interrupted ? 128 + SIGINT : kFailed;
   }
+  if (predicted) {
+    const Result<PredictedRun::Compared> compared = predicted->compare(directory->path());
+    if (!compared.ok()) return report(compared.error());
+    json["comparison"] = to_json(compared->comparison);
+    if (!arguments.json) print_text("\n" + describe(compared->comparison) + compared->trace);
+  }
   if (arguments.json) {
     if (const int said = print_text(to_text(json)); said != kDone) return said;
   }
@@ -232,10 +263,14 @@ void add_run(CLI::App& app, Chosen& chosen) {
       "Samples and weights are drawn from a seed, by name and index, so that any strategy trains the same function.\n"
       "--check trains on one device beside it and compares loss, gradients and weights; the exit code is then 1 where\n"
       "they differ by more than the type's rounding.\n"
+      "--compare and --trace record what every rank does and when, and show the prediction of the same plan beside it\n"
+      "(--cluster, --cost, --db; weft profile measure describes this machine): step, ranks, memory, instructions.\n"
       "\nExamples:\n"
       "  weft run --model gpt2-124m:layers=2,hidden=64,heads=4,vocab=512 --strategy tp=2,dp=2 --ranks 4 --check\n"
       "  weft run --model resnet18 --strategy dp=2 --ranks 2 --steps 3 --dtype fp64 --check\n"
       "  weft run found/plan.json --ranks 8                    what weft plan --out found wrote\n"
+      "  weft run --model gpt2-124m:layers=2,hidden=64,heads=4,vocab=512 --strategy tp=2 --ranks 2 --trace t.json \\\n"
+      "      --cluster here.yaml --cost measured --db here.db  predicted beside measured\n"
       "  weft run --model gpt2-124m --strategy dp=8 --ranks 8 --bundle run.weft   for weft-rank elsewhere\n");
   command->add_option("plan,--plan", arguments->plan, "a plan.json of weft plan --out, instead of what follows");
   add_plan_arguments(*command, arguments->request);
@@ -264,7 +299,11 @@ void add_run(CLI::App& app, Chosen& chosen) {
                    "cores of each rank: auto divides those of this process, where they are enough; none; or a list "
                    "by rank, 0,1,2-3")
       ->capture_default_str();
+  command->add_option("--device", arguments->device, "cpu or cuda (default: a GPU where weft-rank can use one)");
+  command->add_option("--backend", arguments->backend,
+                      "gloo or nccl (default: NCCL where every rank has a GPU of its own)");
   command->add_option("--bundle", arguments->bundle, "write what ranks read to this file, and run nothing");
+  add_compare_arguments(*command, arguments->compared);
   command->add_flag("--timing", arguments->timing, "also how long steps took, in --json");
   command->add_flag("--json", arguments->json, "one JSON object");
   command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });

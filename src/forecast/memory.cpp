@@ -23,12 +23,13 @@ bool is_uneven(const Layout& layout) {
   return false;
 }
 
-// "layers.12.mlp.up.y" → "layers.*.mlp.up.y"
-std::string without_numbers(const std::string& name) {
+}  // namespace
+
+std::string without_numbers(std::string_view name) {
   std::string pattern;
   for (std::size_t at = 0; at <= name.size();) {
     const std::size_t end = std::min(name.find('.', at), name.size());
-    const std::string_view word = std::string_view(name).substr(at, end - at);
+    const std::string_view word = name.substr(at, end - at);
     if (!pattern.empty()) pattern += '.';
     const bool number = !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos;
     pattern += number ? std::string_view("*") : word;
@@ -36,8 +37,6 @@ std::string without_numbers(const std::string& name) {
   }
   return pattern;
 }
-
-}  // namespace
 
 std::vector<MemoryClass> memory_classes(const CompiledStrategy& compiled, const Cluster& cluster,
                                         const std::vector<DeviceId>& ranks) {

@@ -11,6 +11,8 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "cluster/cluster.h"
 #include "compile/from_strategy.h"
@@ -19,6 +21,9 @@
 #include "strategy/stack.h"
 
 namespace weft {
+
+// The name that equal layers have in common: "layers.12.mlp.up.y" → "layers.*.mlp.up.y".
+std::string without_numbers(std::string_view name);
 
 // Devices that hold the same.
 struct MemoryClass {

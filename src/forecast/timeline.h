@@ -1,6 +1,7 @@
 // A recorded run for tables, traces and drawings: every agent's tasks in time, and what the agent does at every moment.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <span>
@@ -37,7 +38,8 @@ struct Span {
   std::uint32_t occurrence = 0;  // occurrence of its meeting, from 0
   Picoseconds issued = 0;
   Picoseconds start = 0;  // it occupies its stream
-  Picoseconds work = 0;   // its work begins: in a meeting, when the last party has arrived
+  // Its work begins: in a meeting, when the last party has arrived. (A send that was measured may end before that.)
+  Picoseconds work = 0;
   Picoseconds end = 0;
 };
 
@@ -56,7 +58,7 @@ class Timeline {
       Span span{id, task.label, play, 0, times.issued, times.start, times.start, times.end};
       if (task.meeting.valid()) {
         span.occurrence = held[task.meeting.index()]++;
-        span.work = begun_[task.meeting.index()][span.occurrence];
+        span.work = std::min(begun_[task.meeting.index()][span.occurrence], span.end);
       }
       visit(span);
     });

@@ -67,7 +67,8 @@ struct MeetingParties {
 
 class TraceWriter {
  public:
-  TraceWriter(WholeFile& file, const Plan& plan, const PlayedPlan& played, const TraceOptions& options)
+  TraceWriter(WholeFile& file, const Plan& plan, const PlayedPlan& played, const TraceOptions& options,
+              const MeasuredRun* measured)
       : file_(file),
         plan_(plan),
         played_(played),
@@ -75,10 +76,13 @@ class TraceWriter {
         program_(played.compiled.program),
         graph_(plan.training().graph),
         workload_(played.priced.workload),
+        measured_(measured),
         timeline_(workload_, played.run),
         activities_(activities_of(program_, graph_)),
         devices_(plan.ranks()),
-        classes_(memory_classes(played.compiled, plan.cluster(), devices_)) {}
+        classes_(memory_classes(played.compiled, plan.cluster(), devices_)) {
+    if (measured) measured_timeline_.emplace(workload_, measured->run);
+  }
 
   Result<TraceCounts> run() {
     choose_processes();
@@ -87,8 +91,10 @@ class TraceWriter {
     put(R"({"displayTimeUnit":"ms","otherData":{)");
     put(fmt::format(R"("model":{},"cluster":{},"strategy":{}}},"traceEvents":[)", json_text(plan_.job->words.model),
                     json_text(plan_.job->words.cluster), json_text(plan_.name)));
-    for (const Process& process : processes_)
+    for (const Process& process : processes_) {
       if (!write_process(process)) return error("interrupted");
+      if (measured_ && !write_process(beside(process))) return error("interrupted");
+    }
     put("\n]}\n");
     flush();
     return counts_;
@@ -97,9 +103,19 @@ class TraceWriter {
  private:
   struct Process {
     AgentId agent;
-    std::int64_t rank = 0;  // also the process id
+    std::int64_t rank = 0;
     std::string name;
+    const MeasuredRun::Host* measured = nullptr;  // none: it is simulated
+    std::int64_t id = rank;
   };
+
+  // The measured run of the same agent.
+  Process beside(const Process& process) const {
+    Process other = process;
+    other.measured = &measured_->hosts[process.agent];
+    other.id += static_cast<std::int64_t>(devices_.size());
+    return other;
+  }
 
   void choose_processes() {
     std::unordered_map<std::uint32_t, std::int64_t> rank_of;
@@ -167,11 +183,13 @@ class TraceWriter {
       parties_[m].first_flow = next;
       if (parties_[m].list.size() > 1) next += held[m] * static_cast<std::int64_t>(parties_[m].list.size() - 1);
     }
+    flows_ = next;
   }
 
   bool write_process(const Process& process) {
     const Agent& agent = workload_.agents[process.agent];
-    const bool flows = flowing_.insert(process.agent).second;
+    const bool flows =
+        process.measured ? measured_flowing_.insert(process.agent).second : flowing_.insert(process.agent).second;
     write_names(process, agent);
     const std::vector<TaskLabels> labels = labels_of(process);
     const DeviceId device = devices_[static_cast<std::size_t>(process.rank)];
@@ -180,20 +198,23 @@ class TraceWriter {
     });
     const MemoryOfClass memory(played_.compiled, plan_.training(), plan_.stack(), *of);
     HeldBytes held = memory.kept();
-    count_memory(process, 0, held);
+    if (process.measured)
+      write_host(process);
+    else
+      count_memory(process, 0, held);
 
     std::vector<Span> of_play;
     std::uint32_t play = 0;
     bool going = true;
     const auto finish_play = [&] {
       write_body(process, agent, play, of_play);
-      write_memory(process, agent, memory, play, of_play, held);
+      if (!process.measured) write_memory(process, agent, memory, play, of_play, held);
       of_play.clear();
       if (options_.progress && play % 16 == 0) going = going && options_.progress(plays_done_ / all_plays_);
       ++plays_done_;
       ++play;
     };
-    timeline_.for_each(process.agent, [&](const Span& span) {
+    (process.measured ? *measured_timeline_ : timeline_).for_each(process.agent, [&](const Span& span) {
       if (!going) return;
       while (play < span.play) finish_play();
       of_play.push_back(span);
@@ -206,11 +227,13 @@ class TraceWriter {
 
   void write_names(const Process& process, const Agent& agent) {
     const auto name = [&](std::string_view what, int thread, std::string_view value) {
-      event(fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}})", process.rank, thread, what,
-                        value));
+      event(
+          fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}})", process.id, thread, what, value));
     };
-    name("process_name", 0, fmt::format(R"("name":{})", json_text(process.name)));
-    name("process_sort_index", 0, fmt::format(R"("sort_index":{})", process.rank));
+    const std::string side = !measured_ ? "" : process.measured ? " · measured" : " · predicted";
+    name("process_name", 0, fmt::format(R"("name":{})", json_text(process.name + side)));
+    name("process_sort_index", 0,
+         fmt::format(R"("sort_index":{})", measured_ ? 2 * process.rank + (process.measured ? 1 : 0) : process.rank));
     std::set<int> threads = {kBodies};
     for (const Task& task : agent.tasks) {
       threads.insert(thread_of(task));
@@ -297,11 +320,11 @@ class TraceWriter {
     const std::int32_t micro_batch = agent.plays[span.play].micro_batch;
     if (!labels.always && !detailed(micro_batch)) return;
     const int thread = thread_of(task);
-    if (task.host > 0 && detailed(micro_batch))
-      complete(process.rank, kHost, span.issued - task.host, span.issued, labels.name, R"("host")", "");
-    if (span.start < span.work) complete(process.rank, thread, span.start, span.work, R"("wait")", R"("wait")", "");
+    if (task.host > 0 && detailed(micro_batch) && !process.measured)
+      complete(process.id, kHost, span.issued - task.host, span.issued, labels.name, R"("host")", "");
+    if (span.start < span.work) complete(process.id, thread, span.start, span.work, R"("wait")", R"("wait")", "");
     if (span.work == span.end) return;
-    complete(process.rank, thread, span.work, span.end, labels.name, labels.category,
+    complete(process.id, thread, span.work, span.end, labels.name, labels.category,
              fmt::format(R"(,"args":{{{}"micro_batch":{}}})", labels.args, micro_batch));
     if (!task.meeting.valid() || !flows) return;
     const MeetingParties& parties = parties_[task.meeting.index()];
@@ -309,10 +332,23 @@ class TraceWriter {
     const auto own =
         std::find(parties.list.begin(), parties.list.end(), std::pair(process.agent, span.task)) - parties.list.begin();
     const std::int64_t joints = static_cast<std::int64_t>(parties.list.size()) - 1;
-    const std::int64_t flow = parties.first_flow + span.occurrence * joints;
+    const std::int64_t flow = parties.first_flow + span.occurrence * joints + (process.measured ? flows_ : 0);
     // A flow begins at the start of the work and ends in the middle of it: both within the slices it connects.
-    if (own > 0) flow_event("f", process.rank, thread, span.work + (span.end - span.work) / 2, flow + own - 1);
-    if (own < joints) flow_event("s", process.rank, thread, span.work, flow + own);
+    if (own > 0) flow_event("f", process.id, thread, span.work + (span.end - span.work) / 2, flow + own - 1);
+    if (own < joints) flow_event("s", process.id, thread, span.work, flow + own);
+  }
+
+  void write_host(const Process& process) {
+    for (const MeasuredRun::Host::Slice& slice : process.measured->slices)
+      if (detailed(slice.micro_batch) && slice.from < slice.to)
+        complete(process.id, kHost, slice.from, slice.to, json_text(title_of(program_, graph_, slice.instruction)),
+                 slice.waits ? R"("wait")" : R"("host")", "");
+    for (const auto& [time, bytes] : process.measured->bytes) {
+      begin_event();
+      fmt::format_to(std::back_inserter(buffer_), R"({{"ph":"C","pid":{},"tid":0,"ts":)", process.id);
+      append_time(buffer_, time);
+      fmt::format_to(std::back_inserter(buffer_), R"(,"name":"memory","args":{{"allocated":{}}}}})", bytes);
+    }
   }
 
   void flow_event(std::string_view phase, std::int64_t pid, int tid, Picoseconds time, std::int64_t id) {
@@ -341,7 +377,7 @@ class TraceWriter {
                                   : issued.part == Body::BackwardWeight ? R"("backward, weights")"
                                   : issued.part == Body::BackwardInput  ? R"("backward, inputs")"
                                                                         : R"("backward")";
-    complete(process.rank, kBodies, from, to, json_text(name), body,
+    complete(process.id, kBodies, from, to, json_text(name), body,
              fmt::format(R"(,"args":{{"micro_batch":{}}})", agent.plays[play].micro_batch));
   }
 
@@ -391,7 +427,7 @@ class TraceWriter {
 
   void count_memory(const Process& process, Picoseconds time, const HeldBytes& held) {
     begin_event();
-    fmt::format_to(std::back_inserter(buffer_), R"({{"ph":"C","pid":{},"tid":0,"ts":)", process.rank);
+    fmt::format_to(std::back_inserter(buffer_), R"({{"ph":"C","pid":{},"tid":0,"ts":)", process.id);
     append_time(buffer_, time);
     fmt::format_to(
         std::back_inserter(buffer_),
@@ -421,14 +457,17 @@ class TraceWriter {
   const Program& program_;
   const Graph& graph_;
   const Workload& workload_;
+  const MeasuredRun* measured_;
   Timeline timeline_;
+  std::optional<Timeline> measured_timeline_;
   IdVec<InstructionId, Activity> activities_;
   std::vector<DeviceId> devices_;  // by rank
   std::vector<MemoryClass> classes_;
   std::vector<Process> processes_;
   std::vector<bool> detailed_;  // by micro-batch
   std::vector<MeetingParties> parties_;
-  std::set<AgentId> flowing_;
+  std::set<AgentId> flowing_, measured_flowing_;
+  std::int64_t flows_ = 0;                // of one run
   Picoseconds clock_ = 0, computed_ = 0;  // of the process's compute stream: current time; end of the last task
   struct Counted {
     Picoseconds time = 0;
@@ -467,11 +506,11 @@ Result<std::vector<std::int64_t>> parse_ranks(std::string_view list, std::int64_
 }
 
 Result<TraceCounts> write_trace(WholeFile& file, const Plan& plan, const PlayedPlan& played,
-                                const TraceOptions& options) {
+                                const TraceOptions& options, const MeasuredRun* measured) {
   const auto count = static_cast<std::int64_t>(plan.ranks().size());
   for (std::int64_t rank : options.ranks)
     if (rank < 0 || rank >= count) return error("rank {}: the plan has ranks 0 to {}", rank, count - 1);
-  return TraceWriter(file, plan, played, options).run();
+  return TraceWriter(file, plan, played, options, measured).run();
 }
 
 }  // namespace weft

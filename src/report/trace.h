@@ -7,6 +7,9 @@
 // The file is streamed, under a temporary name until it is complete: memory does not grow with the run. If there are
 // more than `most_tasks` tasks, only the first micro-batches and the last are written operator by operator; of the
 // others, bodies and communication between stages and replicas.
+//
+// A run that was measured is written beside the simulated one, as a second process of every rank. Its host shows when it
+// packed and issued communications and waited for them; its memory is what was allocated.
 #pragma once
 
 #include <functional>
@@ -14,6 +17,7 @@
 
 #include "base/whole_file.h"
 #include "forecast/forecast.h"
+#include "forecast/measured_run.h"
 
 namespace weft {
 
@@ -32,8 +36,8 @@ struct TraceCounts {
 // The ranks of a list, "0,8,16-23" or "all". The error names the item that is not a rank.
 Result<std::vector<std::int64_t>> parse_ranks(std::string_view list, std::int64_t count);
 
-// `played` must be recorded.
+// `played` must be recorded; `measured`, if any, is of the same workload.
 Result<TraceCounts> write_trace(WholeFile& file, const Plan& plan, const PlayedPlan& played,
-                                const TraceOptions& options = {});
+                                const TraceOptions& options = {}, const MeasuredRun* measured = nullptr);
 
 }  // namespace weft

@@ -1,6 +1,7 @@
 // An executor's preparation, the values it holds, and the loop over its instructions.
 #include "run/executor.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "program/issue_order.h"
 #include "program/rank_classes.h"
 #include "program/verify.h"
+#include "run/device.h"
 #include "run/kernel.h"
 #include "run/player.h"
 
@@ -52,6 +54,15 @@ std::string first_line(const std::exception& problem) {
 
 }  // namespace
 
+Status Executor::load() {
+  try {
+    player_->load();
+    return Ok{};
+  } catch (const std::exception& problem) {
+    return error("the samples of a step: {}", first_line(problem));
+  }
+}
+
 Status Executor::step(const StepNumbers& numbers) {
   try {
     player_->step(numbers);
@@ -62,6 +73,8 @@ Status Executor::step(const StepNumbers& numbers) {
 }
 
 std::optional<double> Executor::result(TensorId tensor) const { return player_->result(tensor); }
+
+const RankTimeline& Executor::timeline() const { return player_->timeline(); }
 
 Result<std::optional<WholeTensor>> Executor::gather(BufferId buffer) {
   try {
@@ -110,6 +123,7 @@ Status Executor::Player::prepare() {
   const auto issued = issue_order(program, bundle_.schedule);
   for (const IssuedBody& body : issued[static_cast<std::size_t>(std::max(rank, 0))])
     if (rank >= 0 || body.action == IssuedBody::kStep) issue(body);
+  recorder_.emplace(device_, order_.size(), static_cast<std::size_t>(options_.recorded_steps));
 
   // What is given anew with every step, or zero when it begins.
   std::set<TensorId> sums;
@@ -207,7 +221,8 @@ Lane Executor::Player::lane_of(const Variant& variant, const Communicate& commun
 }
 
 void Executor::Player::meet(const Rendezvous& rendezvous) {
-  communicator_ = std::make_unique<Communicator>(rendezvous, device_, groups_of(bundle_.program), options_.timeout);
+  communicator_ = std::make_unique<Communicator>(rendezvous, device_, groups_of(bundle_.program), options_.timeout,
+                                                 options_.backend);
 }
 
 const Executor::Player::Variant& Executor::Player::variant() const {
@@ -234,6 +249,7 @@ Tensor Executor::Player::read(BufferId id) {
     if (held->from) {
       const Flight flight = held->from;
       complete(flight);
+      if (recording_) recording_->begin_again();
       held = find(id);
     }
     return held->tensor;
@@ -253,7 +269,8 @@ Tensor Executor::Player::read(BufferId id) {
     const Mesh& mesh = program().meshes[of.layout.mesh];
     const Region part = region_of(of.layout, mesh, mesh.position_of(DeviceId(static_cast<std::size_t>(device_))));
     const bool given = of.kind == BufferKind::Input;
-    write(id, leaf_tensor(values_, tensor.storage, given ? step_ : 0, given ? at_.micro_batch : 0, part, type));
+    write(id, leaf_tensor(values_, tensor.storage, given ? step_ : 0, given ? at_.micro_batch : 0, part, type)
+                  .to(options_.tensors_on));
   }
   return find(id)->tensor;
 }
@@ -285,10 +302,13 @@ void Executor::Player::complete(const Flight& flight) {
   at_ = {flight->instruction, flight->micro_batch, false};
   waiting_ = true;
   if (options_.progress) options_.progress({step_, at_.micro_batch, at_.instruction, true});
+  if (recording_) recording_->begin_wait(flight->issue);
   for (const std::unique_ptr<Work>& work : flight->works) work->wait();
   waiting_ = false;
   flight->done = true;
+  if (recording_) recording_->end_wait(*std::max_element(flight->completed.begin(), flight->completed.end()));
   if (flight->finish) flight->finish();
+  if (recording_) recording_->unpacked();
   flight->works.clear();
   flight->finish = {};
   in_flight_.remove(flight);
@@ -309,29 +329,59 @@ Executor::Player::Flight Executor::Player::launch(std::vector<std::unique_ptr<Wo
   flight->micro_batch = at_.micro_batch;
   flight->works = std::move(works);
   flight->finish = std::move(finish);
+  if (recording_) {
+    flight->issue = recording_->issue();
+    flight->completed.assign(flight->works.size(), 0);
+    for (std::size_t i = 0; i < flight->works.size(); ++i)
+      flight->works[i]->when_complete([flight, i] { flight->completed[i] = clock_now(); });
+  }
   in_flight_.push_back(flight);
   return flight;
 }
 
-void Executor::Player::begin_step() {
+void Executor::Player::load() {
+  if (loaded_) return;
   ++step_;
   for (BufferId id : cleared_) held_[id].clear();
+  std::set<std::pair<BufferId, std::int32_t>> seen;
+  for (const Played& played : order_) {
+    at_ = played;
+    if (const auto* compute = std::get_if<Compute>(&program().instructions[played.instruction].what))
+      for (BufferId input : compute->inputs)
+        if (buffer(input).kind == BufferKind::Input && seen.emplace(input, played.micro_batch).second) read(input);
+  }
+  at_ = {};
+  loaded_ = true;
 }
 
 void Executor::Player::step(const StepNumbers& numbers) {
   numbers_ = numbers;
   at_ = {};
-  begin_step();
-  for (const Played& played : order_) {
-    at_ = played;
-    if (options_.progress) options_.progress({step_, played.micro_batch, played.instruction, false});
-    play(played);
+  load();
+  loaded_ = false;
+  if (recorder_->wants_more()) {
+    const ClockOffset clock = compare_clocks();
+    restart_peak(options_.tensors_on);
+    recording_ = &*recorder_;
+    recording_->begin_step(step_, clock);
   }
-  complete_all();
+  play_all();
+  finish(options_.tensors_on);
+  if (recording_) std::exchange(recording_, nullptr)->end_step(memory_of(options_.tensors_on).peak);
   for (BufferId id : held_.ids())
     for (const Held& held : held_[id])
       WEFT_CHECK(held.micro_batch < 0 || outlives_micro_batches(buffer(buffer(id).memory).kind),
                  "b{} of {} is never freed", id.index(), graph().name(buffer(id).tensor));
+}
+
+void Executor::Player::play_all() {
+  for (const Played& played : order_) {
+    at_ = played;
+    if (options_.progress) options_.progress({step_, played.micro_batch, played.instruction, false});
+    play(played);
+    if (recording_) recording_->end(memory_of(options_.tensors_on).held);
+  }
+  complete_all();
 }
 
 // Computing is done when it is issued; only communication can be on its way still. The host may wait for what has all
@@ -355,6 +405,7 @@ void Executor::Player::play(const Played& played) {
   const Instruction& instruction = program().instructions[played.instruction];
   const Planned& planned = variant().planned[played.instruction];
   if (!in_flight_.empty()) wait_for_earlier(instruction);
+  if (recording_) recording_->begin(played.instruction, played.micro_batch);
   if (const auto* compute = std::get_if<Compute>(&instruction.what)) {
     play_compute(*compute, std::get<PlannedCompute>(planned), played.first);
   } else if (const auto* communicate = std::get_if<Communicate>(&instruction.what)) {
@@ -371,7 +422,12 @@ void Executor::Player::play(const Played& played) {
   } else if (const auto* combine = std::get_if<weft::Combine>(&instruction.what)) {
     play_combine(*combine);
   } else if (const auto* copy = std::get_if<Copy>(&instruction.what)) {
-    write(copy->to, read(copy->from).clone());
+    const Tensor from = read(copy->from);
+    const bool to_host = buffer(copy->to).on_host;
+    const Tensor to = at::empty(
+        from.sizes(), to_host ? at::TensorOptions(from.scalar_type()).pinned_memory(options_.tensors_on.is_cuda())
+                              : made_of(from.scalar_type()));
+    write(copy->to, to.copy_(from));
   } else if (const auto* free = std::get_if<Free>(&instruction.what)) {
     play_free(free->buffer);
   }

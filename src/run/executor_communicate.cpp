@@ -1,5 +1,6 @@
 // How an executor plays communication: messages packed when it is issued, unpacked when it is complete.
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/zeros.h>
 
@@ -15,7 +16,9 @@ namespace {
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
-Tensor bytes(std::int64_t count) { return at::empty({count}, at::TensorOptions(at::kByte)); }
+Tensor bytes(std::int64_t count, at::Device device) {
+  return at::empty({count}, at::TensorOptions(at::kByte).device(device));
+}
 
 // A stretch of a message as a dense part.
 Tensor piece_of(const Tensor& message, const Lane::Piece& piece) {
@@ -55,7 +58,8 @@ void Executor::Player::play_exchange(const Communicate& communicate, const Plann
                         inputs[i].options()));
     return;
   }
-  const Tensor sent = bytes(planned.sent.bytes), received = bytes(planned.received.bytes);
+  const Tensor sent = bytes(planned.sent.bytes, options_.tensors_on),
+               received = bytes(planned.received.bytes, options_.tensors_on);
   for (const Lane::Piece& piece : planned.sent.pieces)
     copy_out(inputs[piece.part->buffer], piece.part->runs, piece_of(sent, piece));
   std::vector<std::unique_ptr<Work>> works;
@@ -69,7 +73,7 @@ void Executor::Player::play_exchange(const Communicate& communicate, const Plann
     std::vector<Tensor> outputs;
     for (std::size_t i = 0; i < communicate.outputs.size(); ++i) {
       const Shape shape = local_shape(buffer(communicate.outputs[i]).layout, mesh, position);
-      const at::TensorOptions options = at::TensorOptions(type_of(variant(), communicate.outputs[i]));
+      const at::TensorOptions options = made_of(type_of(variant(), communicate.outputs[i]));
       outputs.push_back(planned.exchange.adds ? at::zeros(shape, options) : at::empty(shape, options));
     }
     // Sums are made in the order of devices, so that all who make the same one get the same.
@@ -138,7 +142,9 @@ Tensor Executor::Player::reduced_now(Tensor tensor, const PlannedReduce& planned
   if (planned.group.devices.size() < 2) return flat;
   waiting_ = true;
   if (options_.progress) options_.progress({step_, at_.micro_batch, at_.instruction, true});
+  if (recording_) recording_->begin_wait(recording_->issue());
   communicator_->all_reduce(planned.group, flat, reduction)->wait();
+  if (recording_) recording_->end_wait();
   waiting_ = false;
   return flat;
 }
@@ -165,13 +171,13 @@ void Executor::Player::all_reduce(const Communicate& communicate, const PlannedR
   const auto reduction =
       communicate.reducer == Reducer::Max ? Communicator::Reduction::Max : Communicator::Reduction::Sum;
   for (Bucket& bucket : buckets) {
-    bucket.flat = at::empty({bucket.elements}, at::TensorOptions(bucket.sent));
+    bucket.flat = at::empty({bucket.elements}, made_of(bucket.sent));
     std::int64_t at = 0;
     for (std::size_t i : bucket.buffers) {
       bucket.flat.narrow(0, at, inputs[i].numel()).view(inputs[i].sizes()).copy_(inputs[i]);
       at += inputs[i].numel();
     }
-    if (!Communicator::sums(bucket.sent)) bucket.flat = bucket.flat.to(at::kFloat);
+    if (!communicator_->sums(bucket.sent)) bucket.flat = bucket.flat.to(at::kFloat);
     if (planned.group.devices.size() > 1)
       works.push_back(communicator_->all_reduce(planned.group, bucket.flat, reduction));
   }
@@ -200,7 +206,7 @@ void Executor::Player::all_reduce(const Communicate& communicate, const PlannedR
 void Executor::Player::play_sum(const SumScalars& sums) {
   std::size_t next = 0;
   for (std::size_t s = 0; s < sums.outputs.size(); ++s) {
-    Tensor total = at::zeros({}, at::TensorOptions(type_of(variant(), sums.outputs[s])));
+    Tensor total = at::zeros({}, made_of(type_of(variant(), sums.outputs[s])));
     for (std::uint32_t i = 0; i < sums.counts[s]; ++i) {
       const BufferId input = sums.inputs[next++];
       const Layout& layout = buffer(input).layout;
@@ -244,7 +250,8 @@ void Executor::Player::play_send(TransferId id, const PlannedTransfer& planned) 
     const bool first = device_ < part.device;
     const std::vector<std::int64_t> counts =
         first ? std::vector<std::int64_t>{0, message.numel()} : std::vector<std::int64_t>{message.numel(), 0};
-    works.push_back(communicator_->all_to_all(planned.pairs[i], message, bytes(0), counts, {0, 0}));
+    works.push_back(
+        communicator_->all_to_all(planned.pairs[i], message, bytes(0, options_.tensors_on), counts, {0, 0}));
   }
   if (!works.empty()) launch(std::move(works), {});
 }
@@ -256,12 +263,13 @@ void Executor::Player::play_receive(TransferId id, const PlannedTransfer& planne
   std::vector<Tensor> messages;
   for (std::size_t i = 0; i < planned.exchange.received.size(); ++i) {
     const Part& part = planned.exchange.received[i];
-    messages.push_back(at::empty(part.shape, at::TensorOptions(type)));
+    messages.push_back(at::empty(part.shape, made_of(type)));
     const Tensor message = messages.back().view({-1}).view(at::kByte);
     const bool first = device_ < part.device;
     const std::vector<std::int64_t> counts =
         first ? std::vector<std::int64_t>{0, message.numel()} : std::vector<std::int64_t>{message.numel(), 0};
-    works.push_back(communicator_->all_to_all(planned.pairs[i], bytes(0), message, {0, 0}, counts));
+    works.push_back(
+        communicator_->all_to_all(planned.pairs[i], bytes(0, options_.tensors_on), message, {0, 0}, counts));
   }
   std::vector<Tensor> own;
   if (const auto kept = kept_parts_.find({id, at_.micro_batch}); kept != kept_parts_.end()) {
@@ -272,13 +280,51 @@ void Executor::Player::play_receive(TransferId id, const PlannedTransfer& planne
     const Mesh& mesh = program().meshes[buffer(to).layout.mesh];
     const Tensor whole =
         at::empty(local_shape(buffer(to).layout, mesh, mesh.position_of(DeviceId(static_cast<std::size_t>(device_)))),
-                  at::TensorOptions(type));
+                  made_of(type));
     for (std::size_t i = 0; i < messages.size(); ++i) copy_in(whole, planned.exchange.received[i].runs, messages[i]);
     for (std::size_t i = 0; i < own.size(); ++i) copy_in(whole, planned.exchange.own[i].to, own[i]);
     write(to, whole);
   };
   if (works.empty()) return finish();
   write_later(to, launch(std::move(works), finish));
+}
+
+GroupKey Executor::Player::control_group() const {
+  GroupKey all{{}, kControlChannel};
+  for (int device = 0; device < bundle_.world_size(); ++device) all.devices.push_back(device);
+  return all;
+}
+
+// All exchange messages with all, several times. With s when a rank sends and r when it has received all, each by its
+// own clock, r(this) − s(0) and r(0) − s(this) are both at least the time under way, more by how far this clock is ahead,
+// or less: half of their difference is the offset, off by half of their sum at most. The least sum wins.
+ClockOffset Executor::Player::compare_clocks() {
+  constexpr int kRounds = 8;
+  const int world = bundle_.world_size();
+  if (world == 1) return {};
+  const GroupKey all = control_group();
+  const std::vector<std::int64_t> bytes_each(static_cast<std::size_t>(world), 2 * sizeof(Nanoseconds));
+  std::optional<ClockOffset> best;
+  Nanoseconds sent = 0, received = 0;  // of the round before
+  if (options_.progress) options_.progress({step_, 0, InstructionId(), true});
+  for (int round = 0; round <= kRounds; ++round) {
+    const Tensor own = at::empty({world, 2}, at::TensorOptions(at::kLong)), others = at::empty_like(own);
+    own.select(1, 0).fill_(sent);
+    own.select(1, 1).fill_(received);
+    const Nanoseconds begun = clock_now();
+    communicator_
+        ->all_to_all(all, own.view({-1}).view(at::kByte), others.view({-1}).view(at::kByte), bytes_each, bytes_each)
+        ->wait();
+    const Nanoseconds ended = clock_now();
+    if (round > 0) {
+      const auto* const of_first = static_cast<const Nanoseconds*>(others.data_ptr());
+      const Nanoseconds here = received - of_first[0], there = of_first[1] - sent;
+      if (!best || here + there < best->round_trip) best = ClockOffset{(here - there) / 2, here + there};
+    }
+    sent = begun;
+    received = ended;
+  }
+  return *best;
 }
 
 std::optional<WholeTensor> Executor::Player::gather(BufferId id) {
@@ -292,7 +338,7 @@ std::optional<WholeTensor> Executor::Player::gather(BufferId id) {
     return there < 0 ? std::int64_t{0} : region_of(of.layout, mesh, there).elements();
   };
   Tensor own = at::empty({0}, at::TensorOptions(at::kDouble));
-  if (position >= 0) own = read(id).to(at::kDouble).contiguous().reshape({-1});
+  if (position >= 0) own = read(id).cpu().to(at::kDouble).contiguous().reshape({-1});
   std::vector<std::int64_t> sent(static_cast<std::size_t>(world), 0), received(static_cast<std::size_t>(world), 0);
   sent[0] = own.numel() * 8;
   std::int64_t all = 0;
@@ -304,10 +350,8 @@ std::optional<WholeTensor> Executor::Player::gather(BufferId id) {
   Tensor parts = own;
   if (world > 1) {
     parts = at::empty({all}, at::TensorOptions(at::kDouble));
-    GroupKey control{{}, kControlChannel};
-    for (int device = 0; device < world; ++device) control.devices.push_back(device);
     if (options_.progress) options_.progress({step_, 0, InstructionId(), true});
-    communicator_->all_to_all(control, own.view(at::kByte), parts.view(at::kByte), sent, received)->wait();
+    communicator_->all_to_all(control_group(), own.view(at::kByte), parts.view(at::kByte), sent, received)->wait();
   }
   if (device_ != 0) return std::nullopt;
 

@@ -30,12 +30,6 @@ std::string in_short(const std::exception& problem) {
 
 }  // namespace
 
-GroupKey Executor::Player::control_group() const {
-  GroupKey control{{}, kControlChannel};
-  for (int device = 0; device < bundle_.world_size(); ++device) control.devices.push_back(device);
-  return control;
-}
-
 void Executor::Player::exchange_bytes(const Tensor& sent, const Tensor& received, std::vector<std::int64_t> sent_bytes,
                                       std::vector<std::int64_t> received_bytes) {
   if (options_.progress) options_.progress({step_, 0, InstructionId(), true});

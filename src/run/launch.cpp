@@ -136,6 +136,8 @@ class Launch {
         options_.rank_program,          options_.bundle, "--steps",
         std::to_string(options_.steps), "--timeout",     fmt::format("{}", options_.timeout.value)};
     if (options_.check) words.push_back("--check");
+    if (!options_.device.empty()) words.insert(words.end(), {"--device", options_.device});
+    if (!options_.backend.empty()) words.insert(words.end(), {"--backend", options_.backend});
     if (!options_.data.empty()) words.insert(words.end(), {"--data", options_.data});
     for (std::string& word : options_.files.words()) words.push_back(std::move(word));
     std::map<std::string, std::string> variables;
@@ -150,6 +152,8 @@ class Launch {
     variables["MASTER_PORT"] = std::to_string(port);
     variables["WEFT_PROGRESS"] = progress_file(directory_);
     variables["WEFT_REPORTS"] = "3";
+    variables.erase("WEFT_TIMELINE");
+    if (options_.record) variables["WEFT_TIMELINE"] = directory_;
     variables["TORCH_CPP_LOG_LEVEL"] = "ERROR";
     for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"})
       variables[name] = std::to_string(options_.threads[static_cast<std::size_t>(rank)]);
@@ -272,7 +276,7 @@ class Launch {
     const std::uint32_t instruction = slot.instruction;
     if (slot.beats == 0) return "the start, before its first instruction";
     if (instruction >= bundle_.program.instructions.size())
-      return fmt::format("the end of step {}, saving or comparing", slot.step + 1);
+      return fmt::format("step {}, saving or comparing", slot.step + 1);
     return fmt::format("step {}, micro-batch {}, {}", slot.step + 1, slot.micro_batch.load(),
                        described(bundle_.program, bundle_.graph, InstructionId(instruction)));
   }

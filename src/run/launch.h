@@ -39,8 +39,10 @@ struct LaunchOptions {
   std::int64_t steps = 1;
   bool check = false;
   Seconds timeout{60};
-  std::vector<int> threads;   // by rank
-  std::vector<Cores> pinned;  // by rank: the cores that it may use; an empty list: all
+  std::vector<int> threads;               // by rank
+  std::vector<Cores> pinned;              // by rank: the cores that it may use; an empty list: all
+  std::string device = {}, backend = {};  // "cpu" or "cuda", "gloo" or "nccl"; empty: the rank's own choice
+  bool record = false;                    // ranks write timelines (timeline.h) to the run's directory
   std::function<void(const StepReport&)> on_step = {};
   std::function<void(const CheckReport&)> on_check = {};
 };

@@ -6,6 +6,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -60,11 +61,13 @@ class Executor::Player {
 
   Status prepare();
   void meet(const Rendezvous& rendezvous);
+  void load();
   void step(const StepNumbers& numbers);
   std::optional<double> result(TensorId tensor);
   std::optional<WholeTensor> gather(BufferId buffer);
   void deliver(std::span<const BufferId> wanted, const BytesOfTensor& take);
   std::string agree_on(const std::string& problem);
+  const RankTimeline& timeline() const { return recorder_->timeline(); }
 
   // What it was at when something was thrown.
   std::string where() const;
@@ -89,6 +92,8 @@ class Executor::Player {
     std::vector<std::unique_ptr<Work>> works;
     std::function<void()> finish;
     bool done = false;
+    std::uint32_t issue = 0;             // of the recorder
+    std::vector<Nanoseconds> completed;  // by work, where it is recorded: noted by c10d's threads
   };
   using Flight = std::shared_ptr<InFlight>;
   // A value of a buffer: of one micro-batch, or (−1) kept from step to step.
@@ -102,6 +107,7 @@ class Executor::Player {
   Lane lane_of(const Variant& variant, const Communicate& communicate, const std::vector<Part>& parts,
                const GroupKey& group) const;
   at::ScalarType type_of(const Variant& variant, BufferId buffer) const;
+  at::TensorOptions made_of(at::ScalarType type) const { return at::TensorOptions(type).device(options_.tensors_on); }
   at::ScalarType sent_type_of(const Variant& variant, const Communicate& communicate, BufferId buffer) const;
 
   const Variant& variant() const;
@@ -113,7 +119,9 @@ class Executor::Player {
   Tensor read(BufferId id);
   void write(BufferId id, const Tensor& tensor);
   void write_later(BufferId id, const Flight& flight);
-  void begin_step();
+  void play_all();
+  GroupKey control_group() const;
+  ClockOffset compare_clocks();
   void complete(const Flight& flight);
   void complete_all();
   Flight launch(std::vector<std::unique_ptr<Work>> works, std::function<void()> finish);
@@ -131,8 +139,7 @@ class Executor::Player {
   void play_receive(TransferId id, const PlannedTransfer& planned);
   void play_free(BufferId freed);
 
-  // Between steps, of all devices.
-  GroupKey control_group() const;
+  // Between steps, of all devices, in the memory of the host.
   void exchange_bytes(const Tensor& sent, const Tensor& received, std::vector<std::int64_t> sent_bytes,
                       std::vector<std::int64_t> received_bytes);
 
@@ -149,7 +156,10 @@ class Executor::Player {
   std::list<Flight> in_flight_;                                                    // in the order of issue
   std::map<std::pair<TransferId, std::int32_t>, std::vector<Tensor>> kept_parts_;  // of transfers, on the device itself
   StepNumbers numbers_;
-  std::int64_t step_;  // the last one that was begun, from 0
+  std::optional<Recorder> recorder_;
+  Recorder* recording_ = nullptr;  // while a recorded step is played
+  std::int64_t step_;              // the last one that was begun, from 0
+  bool loaded_ = false;            // the samples of the step that comes
   Played at_;
   bool waiting_ = false;
 };

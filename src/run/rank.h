@@ -3,6 +3,7 @@
 // Reports are lines of text (launch.h) to the launcher's pipe; without one, to stdout, in words.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/units.h"
@@ -17,6 +18,9 @@ struct RankOptions {
   RunFiles files = {};
   std::int64_t steps = 1;  // in all: those that a checkpoint has done are among them
   bool check = false;
+  std::string device;        // "cpu", "cuda", or empty: a GPU where there is one
+  std::string backend;       // "gloo", "nccl", or empty: NCCL where every rank has a GPU of its own
+  std::optional<int> alone;  // plays this device's part by itself (Backend::None)
   Seconds timeout{60};
 };
 
