@@ -5,9 +5,9 @@
 //   DIR/step-000010/model-00001-of-00002.safetensors  whole tensors: parameters, optimizer states, master weights
 //   DIR/latest -> step-000010
 //
-// Tensors are dealt to the ranks by size; each is put together on the one that writes it, one at a time, so that no rank
-// ever needs memory for more than one of them. A checkpoint is written under another name, synced and renamed when all
-// ranks are done: a directory step-… is whole, whatever ends a run.
+// Tensors are dealt by size to ranks that hold parts of them; each is put together on the one that writes it, a round of
+// one for every rank at a time, so that no rank ever needs memory for the whole model. A checkpoint is written under
+// another name, synced and renamed when all ranks are done: a directory step-… is whole, whatever ends a run.
 //
 // To load is to draw parameters and states from the files instead of from a seed: values remain functions of names and
 // indices (values.h), so nothing else knows of it, and a rank reads only the parts that it holds.

@@ -21,24 +21,36 @@ namespace fs = std::filesystem;
 
 std::int64_t bytes_of(const KeptTensor& tensor) { return bytes_of_tensor(tensor.dtype, tensor.shape).value(); }
 
-// The tensors that each rank writes: the largest first, each to the one that has least. In a file wide types come first,
-// so that every tensor lies at a multiple of its elements' size.
-std::vector<std::vector<std::size_t>> dealt(const std::vector<KeptTensor>& tensors, std::size_t ranks) {
+// A file of a checkpoint: who writes it, and which tensors are in it.
+struct PlannedFile {
+  std::size_t rank = 0;
+  std::vector<std::size_t> tensors;
+};
+
+// The largest tensor first, each to the one that has least to write of those that hold parts of it. In a file wide types
+// come first, so that every tensor lies at a multiple of its elements' size.
+std::vector<PlannedFile> dealt(const std::vector<KeptTensor>& tensors, const Program& program) {
   std::vector<std::size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return bytes_of(tensors[a]) > bytes_of(tensors[b]); });
-  std::vector<std::vector<std::size_t>> files(std::min(ranks, std::max<std::size_t>(tensors.size(), 1)));
+  std::vector<PlannedFile> files(static_cast<std::size_t>(program.meshes[program.world].size()));
   std::vector<std::int64_t> bytes(files.size(), 0);
   for (std::size_t tensor : order) {
-    const auto least = static_cast<std::size_t>(std::min_element(bytes.begin(), bytes.end()) - bytes.begin());
-    files[least].push_back(tensor);
-    bytes[least] += bytes_of(tensors[tensor]) + 1;  // empty ones are dealt too
+    const auto& holders = program.meshes[program.buffers[tensors[tensor].buffer].layout.mesh].devices();
+    const auto least = *std::min_element(holders.begin(), holders.end(), [&](DeviceId a, DeviceId b) {
+      return std::pair(bytes[a.index()], a.index()) < std::pair(bytes[b.index()], b.index());
+    });
+    files[least.index()].tensors.push_back(tensor);
+    bytes[least.index()] += bytes_of(tensors[tensor]);
   }
-  for (std::vector<std::size_t>& file : files)
-    std::sort(file.begin(), file.end(), [&](std::size_t a, std::size_t b) {
+  for (std::size_t rank = 0; rank < files.size(); ++rank) {
+    files[rank].rank = rank;
+    std::sort(files[rank].tensors.begin(), files[rank].tensors.end(), [&](std::size_t a, std::size_t b) {
       return std::pair(-bits_of(tensors[a].dtype), a) < std::pair(-bits_of(tensors[b].dtype), b);
     });
+  }
+  std::erase_if(files, [](const PlannedFile& file) { return file.tensors.empty(); });
   return files;
 }
 
@@ -116,12 +128,12 @@ SafetensorsHeader header_of(const std::vector<KeptTensor>& tensors, const std::v
   return header;
 }
 
-std::string index_of(const std::vector<KeptTensor>& tensors, const std::vector<std::vector<std::size_t>>& files,
+std::string index_of(const std::vector<KeptTensor>& tensors, const std::vector<PlannedFile>& files,
                      const Bundle& bundle, const std::string& digest, const TrainingPosition& position) {
   std::int64_t total = 0;
   std::string map;
   for (std::size_t file = 0; file < files.size(); ++file)
-    for (std::size_t i : files[file]) {
+    for (std::size_t i : files[file].tensors) {
       total += bytes_of(tensors[i]);
       map += fmt::format("{}\n    {}: {}", map.empty() ? "" : ",", json_string(tensors[i].name),
                          json_string(file_name(file, files.size())));
@@ -168,7 +180,7 @@ Status prepare_saving(const std::string& directory, std::int64_t done) {
 Result<std::string> save_checkpoint(Executor& executor, const Bundle& bundle, int device, const std::string& directory,
                                     const TrainingPosition& position) {
   const std::vector<KeptTensor> tensors = kept_tensors(bundle);
-  const std::vector<std::vector<std::size_t>> files = dealt(tensors, static_cast<std::size_t>(bundle.world_size()));
+  const std::vector<PlannedFile> files = dealt(tensors, bundle.program);
   const std::string digest = model_digest(bundle.graph), made = directory + "/" + unfinished_name(position.steps);
   const auto remove_made = [&] {
     std::error_code ignored;
@@ -182,17 +194,17 @@ Result<std::string> save_checkpoint(Executor& executor, const Bundle& bundle, in
   if (!problem.empty()) return problem;
 
   std::optional<Output> own;
-  const auto self = static_cast<std::size_t>(device);
-  if (self < files.size()) {
-    own.emplace(made + "/" + file_name(self, files.size()));
-    own->write(print(header_of(tensors, files[self], digest, position)));
-  }
   std::size_t rounds = 0;
-  for (const std::vector<std::size_t>& file : files) rounds = std::max(rounds, file.size());
+  for (std::size_t file = 0; file < files.size(); ++file) {
+    rounds = std::max(rounds, files[file].tensors.size());
+    if (files[file].rank != static_cast<std::size_t>(device)) continue;
+    own.emplace(made + "/" + file_name(file, files.size()));
+    own->write(print(header_of(tensors, files[file].tensors, digest, position)));
+  }
   for (std::size_t round = 0; round < rounds; ++round) {
     std::vector<BufferId> wanted(static_cast<std::size_t>(bundle.world_size()));  // by device
-    for (std::size_t file = 0; file < files.size(); ++file)
-      if (round < files[file].size()) wanted[file] = tensors[files[file][round]].buffer;
+    for (const PlannedFile& file : files)
+      if (round < file.tensors.size()) wanted[file.rank] = tensors[file.tensors[round]].buffer;
     WEFT_TRY_OK(
         executor.deliver(wanted, [&](std::span<const std::byte> whole) { own->write(whole.data(), whole.size()); }));
   }

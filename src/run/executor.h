@@ -71,7 +71,7 @@ class Executor {
   std::optional<double> result(TensorId tensor) const;
   // A buffer that outlives the step, put together on device 0; nothing elsewhere. All ranks must call it alike.
   Result<std::optional<WholeTensor>> gather(BufferId buffer);
-  // To every device one tensor that outlives steps, put together from the first that hold its parts: `take` is called on
+  // To every device one tensor that outlives steps, put together from those that hold its parts: `take` is called on
   // device d with that of buffer wanted[d], if it is valid. All ranks must call it alike.
   Status deliver(std::span<const BufferId> wanted, const BytesOfTensor& take);
   // The first, by rank, of what went wrong somewhere; empty where nothing did. The same on all ranks, which must all call

@@ -1,9 +1,11 @@
 // What ranks tell each other between steps: whole tensors, one to each device at a time, and what went wrong.
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "base/check.h"
 #include "run/player.h"
@@ -11,14 +13,26 @@
 namespace weft::runtime {
 namespace {
 
-// What a device contributes to a tensor: all that it holds, unless one before it in the mesh holds the same.
-std::optional<Region> contributed(const Buffer& buffer, const Mesh& mesh, int device) {
-  const int self = mesh.position_of(DeviceId(static_cast<std::size_t>(device)));
-  if (self < 0) return std::nullopt;
-  Region own = region_of(buffer.layout, mesh, self);
-  for (int position = 0; position < self; ++position)
-    if (region_of(buffer.layout, mesh, position) == own) return std::nullopt;
-  return own;
+// Who gives which part of a tensor to `receiver`, by device: of those that hold the same, the next one from the receiver
+// on. So it takes what it holds itself, and others share the sending.
+std::map<int, Region> givers(const Buffer& buffer, const Mesh& mesh, int receiver, int world) {
+  const auto distance = [&](int device) { return (device - receiver + world) % world; };
+  std::map<std::vector<std::int64_t>, std::pair<int, Region>> nearest;  // by what they hold
+  for (int position = 0; position < mesh.size(); ++position) {
+    Region held = region_of(buffer.layout, mesh, position);
+    if (held.elements() == 0) continue;
+    std::vector<std::int64_t> key;
+    for (const std::vector<Range>& ranges : held.dims) {
+      key.push_back(static_cast<std::int64_t>(ranges.size()));
+      for (const Range& range : ranges) key.insert(key.end(), {range.begin, range.end});
+    }
+    const auto device = static_cast<int>(mesh.devices()[static_cast<std::size_t>(position)].index());
+    const auto [found, fresh] = nearest.try_emplace(std::move(key), device, std::move(held));
+    if (!fresh && distance(device) < distance(found->second.first)) found->second.first = device;
+  }
+  std::map<int, Region> parts;
+  for (auto& [key, each] : nearest) parts.emplace(each.first, std::move(each.second));
+  return parts;
 }
 
 std::int64_t padded(std::int64_t bytes) { return (bytes + 7) / 8 * 8; }
@@ -49,43 +63,32 @@ void Executor::Player::deliver(std::span<const BufferId> wanted, const BytesOfTe
     return part.elements() * static_cast<std::int64_t>(c10::elementSize(type_of(variants_[0], id)));
   };
 
+  const auto parts_for = [&](std::size_t receiver) {
+    const Buffer& of = bundle_.program.buffers[wanted[receiver]];
+    return givers(of, bundle_.program.meshes[of.layout.mesh], static_cast<int>(receiver), bundle_.world_size());
+  };
+
   std::vector<std::int64_t> sent_bytes(world, 0), received_bytes(world, 0);
   std::vector<Tensor> messages;
-  for (std::size_t device = 0; device < world; ++device) {
-    const BufferId id = wanted[device];
-    if (!id.valid()) continue;
-    const Buffer& of = bundle_.program.buffers[id];
-    if (const auto part = contributed(of, bundle_.program.meshes[of.layout.mesh], device_)) {
-      sent_bytes[device] = padded(bytes_of(id, *part));
-      const Tensor message = at::zeros({sent_bytes[device]}, as_bytes);
-      message.narrow(0, 0, bytes_of(id, *part)).copy_(read(id).cpu().contiguous().reshape({-1}).view(at::kByte));
-      messages.push_back(message);
-    }
+  for (std::size_t receiver = 0; receiver < world; ++receiver) {
+    if (!wanted[receiver].valid()) continue;
+    const std::map<int, Region> parts = parts_for(receiver);
+    const auto part = parts.find(device_);
+    if (part == parts.end()) continue;
+    const std::int64_t bytes = bytes_of(wanted[receiver], part->second);
+    sent_bytes[receiver] = padded(bytes);
+    messages.push_back(at::zeros({padded(bytes)}, as_bytes));
+    messages.back().narrow(0, 0, bytes).copy_(read(wanted[receiver]).cpu().contiguous().view({-1}).view(at::kByte));
   }
-  Tensor sent = messages.size() == 1 ? messages[0] : at::empty({0}, as_bytes);
-  if (messages.size() > 1) {
-    std::int64_t all = 0, at = 0;
-    for (const Tensor& message : messages) all += message.numel();
-    sent = at::empty({all}, as_bytes);
-    for (const Tensor& message : messages) {
-      sent.narrow(0, at, message.numel()).copy_(message);
-      at += message.numel();
-    }
-  }
+  const Tensor sent = messages.empty() ? at::empty({0}, as_bytes) : at::cat(messages);
   messages.clear();
 
-  // What comes to this device, by sender.
   const BufferId own = wanted[self];
-  std::vector<std::optional<Region>> parts(world);
+  std::map<int, Region> parts;
+  if (own.valid()) parts = parts_for(self);
   std::int64_t all = 0;
-  if (own.valid()) {
-    const Buffer& of = bundle_.program.buffers[own];
-    for (std::size_t device = 0; device < world; ++device) {
-      parts[device] = contributed(of, bundle_.program.meshes[of.layout.mesh], static_cast<int>(device));
-      if (parts[device]) received_bytes[device] = padded(bytes_of(own, *parts[device]));
-      all += received_bytes[device];
-    }
-  }
+  for (const auto& [giver, part] : parts)
+    all += received_bytes[static_cast<std::size_t>(giver)] = padded(bytes_of(own, part));
   const Tensor received = at::empty({all}, as_bytes);
   exchange_bytes(sent, received, sent_bytes, received_bytes);
   if (!own.valid()) return;
@@ -95,12 +98,11 @@ void Executor::Player::deliver(std::span<const BufferId> wanted, const BytesOfTe
   const at::ScalarType type = type_of(variants_[0], own);
   const Tensor whole = at::empty(tensor.type.shape, at::TensorOptions(type));
   std::int64_t at = 0, elements = 0;
-  for (std::size_t device = 0; device < world; ++device) {
-    if (!parts[device]) continue;
-    const Tensor part = received.narrow(0, at, bytes_of(own, *parts[device])).view(type).view(parts[device]->shape());
-    copy_in(whole, runs_of(*parts[device], everything), part);
-    at += received_bytes[device];
-    elements += parts[device]->elements();
+  for (const auto& [giver, part] : parts) {
+    const Tensor message = received.narrow(0, at, bytes_of(own, part)).view(type).view(part.shape());
+    copy_in(whole, runs_of(part, everything), message);
+    at += received_bytes[static_cast<std::size_t>(giver)];
+    elements += part.elements();
   }
   WEFT_CHECK(elements == everything.elements(), "parts of {} have {} elements of {}", tensor.name, elements,
              everything.elements());
