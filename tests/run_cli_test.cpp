@@ -103,6 +103,7 @@ TEST(RunCommand, BadInputIsToldOnceWithExitCode2) {
            {words("tp=2", 2, {"--pin", "first"}), "'first' is no core and no range of cores"},
            {words("tp=2", 2, {"--pin", "0,1000"}), "--pin 0,1000: core"},
            {words("tp=2", 2, {"--save-every", "2"}), "--save-every: --save DIR says where"},
+           {words("tp=2", 2, {"--backend", "mpi"}), "--backend"},
            {words("tp=2", 2, {"--data", "/nowhere/tokens"}), "/nowhere/tokens: No such file"},
        }) {
     Process process(each.words);

@@ -261,7 +261,8 @@ void add_run(CLI::App& app, Chosen& chosen) {
       std::string(kStrategyHelp) +
       "\nRanks are started on this machine, or by torchrun --no-python, mpirun or srun, whose variables are honoured.\n"
       "Samples and weights are drawn from a seed, by name and index, so that any strategy trains the same function.\n"
-      "Checkpoints hold whole tensors, so that any strategy goes on from them; --save DIR --resume is the same command before\n"
+      "Checkpoints hold whole tensors, so that any strategy goes on from them; --save DIR --resume is the same command "
+      "before\n"
       "and after a failure. Each rank keeps to its own cores where there are enough (--pin).\n"
       "--check trains on one device beside it and compares loss, gradients and weights; the exit code is then 1 where\n"
       "they differ by more than the type's rounding.\n"
