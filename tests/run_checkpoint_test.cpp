@@ -88,6 +88,13 @@ TEST_F(RunCheckpoints, AnotherStrategyGoesOnAsIfNothingHadHappened) {
   }
 }
 
+TEST_F(RunCheckpoints, SinglePrecisionGoesOnToItsRounding) {
+  const Losses straight = losses("dp=1", 1, {"--steps", "4"}, "fp32");
+  losses("tp=2", 2, {"--steps", "2", "--save", at("saved")}, "fp32");
+  for (const auto& [step, loss] : losses("dp=2,zero=3", 2, {"--steps", "4", "--load", at("saved"), "--check"}, "fp32"))
+    EXPECT_NEAR(loss, straight.at(step), 1e-5 * straight.at(step)) << step;
+}
+
 // Weights of 16 bits, their masters and moments of 32 bits: nothing is lost on the way, so that on one device every bit
 // of the loss is the same; on two it is to what that type's sums come to.
 TEST_F(RunCheckpoints, MasterWeightsAreSavedToo) {
