@@ -4,7 +4,7 @@ WEFT := build/release/bin/weft
 FUZZ_SECONDS ?= 10
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help demo demo-run tidy accuracy calibrate test test-asan test-tsan fuzz bench deps documents format check-format clean
+.PHONY: help demo demo-run convergence tidy accuracy calibrate test test-asan test-tsan fuzz bench deps documents format check-format clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -24,6 +24,11 @@ demo-run: deps  ## build weft and its ranks, train a small model for real on fou
 	$(WEFT) run $(DEMO_RUN) --steps 5 --check
 	$(WEFT) profile measure $(DEMO_RUN) --db build/demo.db --cluster-out build/demo.yaml
 	$(WEFT) run $(DEMO_RUN) --steps 20 --cluster build/demo.yaml --cost measured --db build/demo.db --trace build/demo.json
+
+convergence: deps  ## train a small GPT under several strategies: one loss curve, to rounding
+	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
+	@cmake --build --preset release --target weft weft-rank
+	tools/convergence.py
 
 MEASURED ?= ../shared/measured
 accuracy: deps  ## compare predictions with the measured runs of MEASURED (default ../shared/measured)

@@ -1,116 +1,30 @@
 // `weft run` as a person and as a launcher meets it: processes that train, that are killed, stopped and interrupted.
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <nlohmann/json.hpp>
-#include <sstream>
-#include <thread>
 
 #include "json_schema.h"
+#include "run_process.h"
 
+namespace weft {
 namespace {
 
 using testing::HasSubstr;
 
-const char* const kModel = "gpt2-124m:layers=2,hidden=32,heads=4,vocab=256,dropout=0.1";  // tables that no stack pads
-
-// A process with its output in a file.
-class Process {
- public:
-  explicit Process(const std::vector<std::string>& words, const std::vector<std::string>& variables = {},
-                   const char* program = std::getenv("WEFT_BIN")) {
-    std::string path = (std::filesystem::temp_directory_path() / "weft-run-test-XXXXXX").string();
-    const int file = ::mkstemp(path.data());
-    path_ = path;
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      ::dup2(file, STDOUT_FILENO);
-      ::dup2(file, STDERR_FILENO);
-      for (const std::string& variable : variables)
-        ::setenv(variable.substr(0, variable.find('=')).c_str(), variable.substr(variable.find('=') + 1).c_str(), 1);
-      std::vector<char*> argv = {const_cast<char*>(program)};
-      for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-      argv.push_back(nullptr);
-      ::execv(program, argv.data());
-      ::_exit(127);
-    }
-    ::close(file);
-  }
-  ~Process() {
-    if (!ended_) {
-      ::kill(pid_, SIGKILL);
-      ::waitpid(pid_, nullptr, 0);
-    }
-    std::filesystem::remove(path_);
-  }
-  Process(const Process&) = delete;
-
-  pid_t pid() const { return pid_; }
-  std::string text() const {
-    std::ifstream file(path_);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-  std::vector<pid_t> children() const {
-    std::ifstream file("/proc/" + std::to_string(pid_) + "/task/" + std::to_string(pid_) + "/children");
-    std::vector<pid_t> list;
-    for (pid_t child = 0; file >> child;) list.push_back(child);
-    return list;
-  }
-  // The exit code; −1 where it does not end.
-  int wait() {
-    int status = 0;
-    if (!eventually([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; })) return -1;
-    ended_ = true;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-  // Long enough for any machine; it is not what is tested.
-  static bool eventually(const std::function<bool()>& holds) {
-    for (int i = 0; i < 1200; ++i) {
-      if (holds()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    }
-    return false;
-  }
-
- private:
-  pid_t pid_ = -1;
-  std::string path_;
-  bool ended_ = false;
-};
-
-std::vector<std::string> words(const std::string& strategy, int ranks, std::vector<std::string> more = {}) {
-  std::vector<std::string> list = {"run",   "--model", kModel, "--strategy", strategy, "--ranks", std::to_string(ranks),
-                                   "--seq", "16"};
-  for (std::size_t i = 0; i < more.size(); ++i)
-    if (more[i] == "--model")
-      list[2] = more[++i];
-    else
-      list.push_back(more[i]);
-  return list;
-}
-
-bool is_gone(pid_t pid) { return ::kill(pid, 0) != 0 && errno == ESRCH; }
-
-// Trains on and on; its ranks, once they are at it.
-std::vector<pid_t> ranks_at_work(const Process& process) {
-  EXPECT_TRUE(Process::eventually([&] { return process.text().find("step 2 ") != std::string::npos; }))
-      << process.text();
-  return process.children();
-}
-void expect_gone(const std::vector<pid_t>& ranks) {
-  for (pid_t rank : ranks) EXPECT_TRUE(Process::eventually([&] { return is_gone(rank); })) << rank;
+int times(const std::string& text, const std::string& word) {
+  int count = 0;
+  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++count;
+  return count;
 }
 
 std::vector<double> losses(const std::string& strategy, int ranks, const char* model = kModel) {
@@ -120,7 +34,7 @@ std::vector<double> losses(const std::string& strategy, int ranks, const char* m
   EXPECT_EQ(process.wait(), 0) << process.text();
   const nlohmann::json json = nlohmann::json::parse(process.text());
   std::ifstream schema(std::filesystem::path(std::getenv("WEFT_SOURCE_DIR")) / "docs/schema/run.schema.json");
-  EXPECT_EQ(weft::departures(json, nlohmann::json::parse(schema)), std::vector<std::string>{});
+  EXPECT_EQ(departures(json, nlohmann::json::parse(schema)), std::vector<std::string>{});
   EXPECT_EQ(json["ranks"], ranks);
   for (const auto& check : json["check"]) EXPECT_TRUE(check["ok"]) << check;
   EXPECT_EQ(json["check"].size(), 3U);
@@ -184,10 +98,67 @@ TEST(RunCommand, BadInputIsToldOnceWithExitCode2) {
            {words("tp=2", 2, {"--dtype", "fp7"}), "--dtype 'fp7'"},
            {words("tp=2", 2, {"--bundle", "/nowhere/run.weft"}), "--bundle"},
            {{"run", "/nowhere/plan.json", "--ranks", "2"}, "/nowhere/plan.json"},
+           {words("tp=2", 2, {"--threads", "1,2,3"}), "--threads 1,2,3: 3 numbers for 2 ranks"},
+           {words("tp=2", 2, {"--threads", "0"}), "'0' is not a number from 1 to 1024"},
+           {words("tp=2", 2, {"--pin", "first"}), "'first' is no core and no range of cores"},
+           {words("tp=2", 2, {"--pin", "0,1000"}), "--pin 0,1000: core"},
+           {words("tp=2", 2, {"--save-every", "2"}), "--save-every: --save DIR says where"},
+           {words("tp=2", 2, {"--backend", "mpi"}), "--backend"},
+           {words("tp=2", 2, {"--data", "/nowhere/tokens"}), "/nowhere/tokens: No such file"},
        }) {
     Process process(each.words);
     EXPECT_EQ(process.wait(), 2) << process.text();
     EXPECT_THAT(process.text(), HasSubstr(each.message));
+    EXPECT_EQ(times("\n" + process.text(), "\nweft: "), 1) << process.text();
+  }
+}
+
+TEST(RunCommand, MoreRanksThanThePlanHasAreRefused) {
+  const std::filesystem::path out =
+      std::filesystem::temp_directory_path() / ("weft-plan-" + std::to_string(::getpid()));
+  Process planned({"plan", "--model", kModel, "--seq", "16", "--global-batch", "8", "--cluster", "cpu-node:1",
+                   "--devices", "2", "--out", out});
+  ASSERT_EQ(planned.wait(), 0) << planned.text();
+  Process process({"run", out / "plan.json", "--ranks", "4"});
+  EXPECT_EQ(process.wait(), 2);
+  EXPECT_THAT(process.text(), HasSubstr("--ranks 4: the plan is for 2 ranks"));
+  EXPECT_EQ(times("\n" + process.text(), "\nweft: "), 1) << process.text();
+  std::filesystem::remove_all(out);
+}
+
+// Ranks are made by another program, which a weft that was built without libtorch does not have beside it.
+TEST(RunCommand, AMissingBackendIsToldWithTheRemedy) {
+  const std::filesystem::path alone =
+      std::filesystem::temp_directory_path() / ("weft-alone-" + std::to_string(::getpid()));
+  std::filesystem::create_directory(alone);
+  std::filesystem::copy_file(std::getenv("WEFT_BIN"), alone / "weft");
+  Process process(words("tp=2", 2), {}, (alone / "weft").c_str());
+  EXPECT_EQ(process.wait(), 2);
+  EXPECT_THAT(process.text(), HasSubstr("this weft was built without libtorch; install libtorch-dev and libgloo-dev"));
+  std::filesystem::remove_all(alone);
+  Process nowhere(words("tp=2", 2), {"GLOO_SOCKET_IFNAME=nowhere"});
+  EXPECT_EQ(nowhere.wait(), 2);
+  EXPECT_THAT(nowhere.text(), HasSubstr("GLOO_SOCKET_IFNAME=nowhere: this machine has no such network interface"));
+  EXPECT_EQ(times("\n" + nowhere.text(), "\nweft: "), 1) << nowhere.text();
+}
+
+// Unequal devices on purpose: each rank has its cores and its threads.
+TEST(RunCommand, RanksHaveTheCoresAndThreadsTheyAreGiven) {
+  cpu_set_t set;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof set, &set), 0);
+  int core = 0;
+  while (!CPU_ISSET(core, &set)) ++core;
+  const std::string one = std::to_string(core);
+  Process process(words("dp=2", 2, {"--steps", "1000000", "--pin", one + "," + one, "--threads", "1,3"}));
+  const std::vector<pid_t> ranks = ranks_at_work(process);
+  ASSERT_EQ(ranks.size(), 2U);
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const std::string of = "/proc/" + std::to_string(ranks[rank]);
+    std::ifstream status(of + "/status"), environment(of + "/environ");
+    EXPECT_THAT(std::string(std::istreambuf_iterator<char>(status), {}),
+                HasSubstr("Cpus_allowed_list:\t" + one + "\n"));
+    EXPECT_THAT(std::string(std::istreambuf_iterator<char>(environment), {}),
+                HasSubstr(rank == 0 ? "OMP_NUM_THREADS=1" : "OMP_NUM_THREADS=3"));
   }
 }
 
@@ -259,6 +230,34 @@ TEST(RunCommand, AWorldOfAnotherSizeIsRefused) {
   Process process(words("tp=2", 2), {"RANK=0", "WORLD_SIZE=3"});
   EXPECT_EQ(process.wait(), 2);
   EXPECT_THAT(process.text(), HasSubstr("--ranks 2: the launcher has started 3"));
+
+  const std::filesystem::path bundle =
+      std::filesystem::temp_directory_path() / ("weft-bundle-" + std::to_string(::getpid()));
+  Process written(words("tp=2", 2, {"--bundle", bundle}));
+  ASSERT_EQ(written.wait(), 0) << written.text();
+  const std::string rank = (std::filesystem::path(std::getenv("WEFT_BIN")).parent_path() / "weft-rank").string();
+  for (const char* which : {"RANK=0", "RANK=2"}) {  // one of them says it
+    Process started({bundle}, {which, "WORLD_SIZE=3"}, rank.c_str());
+    EXPECT_EQ(started.wait(), 2);
+    EXPECT_EQ(times(started.text(), "is for 2 ranks, and 3 were started"), which == std::string("RANK=0") ? 1 : 0);
+  }
+  std::filesystem::remove(bundle);
+}
+
+TEST(RunCommand, APortInUseIsToldWithTheRemedy) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  ASSERT_EQ(::listen(listener, 1), 0);
+  Process process(words("tp=2", 2),
+                  {"RANK=0", "WORLD_SIZE=2", "MASTER_PORT=" + std::to_string(ntohs(address.sin_port))});
+  EXPECT_EQ(process.wait(), 2);
+  EXPECT_EQ(times(process.text(), "the port is in use; set MASTER_PORT to a free one"), 1) << process.text();
+  ::close(listener);
 }
 
 }  // namespace
+}  // namespace weft

@@ -30,7 +30,9 @@ struct RunArguments {
   std::string data;    // tokens
   std::string bundle;  // where to write what ranks read, instead of running it
   std::string device, backend;
-  std::int64_t ranks = 0, steps = 5, threads = 1;
+  runtime::RunFiles files;
+  std::int64_t ranks = 0, steps = 5;
+  std::string threads, pin = "auto";
   std::uint64_t seed = 1;
   double learning_rate = 1e-3, timeout = 60;
   bool check = false, timing = false, json = false;
@@ -44,7 +46,11 @@ Status check_words(const RunArguments& arguments) {
     return error("--model and --strategy: {} says them; leave one out", arguments.plan);
   if (arguments.ranks < 0 || arguments.ranks > 1024) return error("--ranks {}: from 1 to 1024", arguments.ranks);
   if (arguments.steps < 1) return error("--steps {}: at least 1", arguments.steps);
-  if (arguments.threads < 1) return error("--threads {}: at least 1", arguments.threads);
+  if (arguments.files.save_every < 0) return error("--save-every {}: at least 1", arguments.files.save_every);
+  if (arguments.files.save.empty() && (arguments.files.save_every > 0 || arguments.files.resume))
+    return error("{}: --save DIR says where", arguments.files.resume ? "--resume" : "--save-every");
+  if (arguments.files.resume && !arguments.files.load.empty())
+    return error("--resume goes on from --save {}; leave --load out", arguments.files.save);
   if (!(arguments.timeout > 0)) return error("--timeout {}: seconds, more than 0", arguments.timeout);
   return check(arguments.compared);
 }
@@ -98,6 +104,21 @@ Result<Made> make_bundle(const RunArguments& arguments, std::int64_t ranks) {
   return made;
 }
 
+// What the launcher has set stays, unless it is said otherwise: it knows what else runs on this machine.
+Status take_cores(const RunArguments& arguments, const runtime::RankPlace& place) {
+  if (arguments.threads.empty() && arguments.pin == "auto") return Ok{};
+  WEFT_TRY(const std::vector<int> threads,
+           runtime::threads_of_ranks(arguments.threads.empty() ? "1" : arguments.threads, place.world));
+  const auto rank = static_cast<std::size_t>(place.rank);
+  if (!arguments.threads.empty()) ::setenv("OMP_NUM_THREADS", std::to_string(threads[rank]).c_str(), 1);
+  if (arguments.pin == "auto") return Ok{};
+  WEFT_TRY(const std::vector<runtime::Cores> pinned,
+           runtime::pinned_cores(arguments.pin, threads, runtime::allowed_cores()));
+  if (const cpu_set_t allowed = runtime::as_set(pinned[rank]); !pinned[rank].empty())
+    ::sched_setaffinity(0, sizeof allowed, &allowed);
+  return Ok{};
+}
+
 // This process becomes the rank that a launcher has started.
 Result<Answer> become_rank(const RunArguments& arguments, const runtime::RankPlace& place) {
   if (arguments.ranks > 0 && arguments.ranks != place.world)
@@ -106,20 +127,21 @@ Result<Answer> become_rank(const RunArguments& arguments, const runtime::RankPla
     return error("--compare and --trace: of ranks that weft starts itself; leave them out under a launcher");
   WEFT_TRY(std::string program, runtime::rank_program());
   WEFT_TRY(const Made made, make_bundle(arguments, place.world));
+  WEFT_TRY_OK(take_cores(arguments, place));
   std::string path = (std::filesystem::temp_directory_path() / "weft-bundle-XXXXXX").string();
   const int file = ::mkstemp(path.data());
   if (file < 0) return error("{}: {}", path, std::strerror(errno));
   ::close(file);
   WEFT_TRY_OK(write_bundle(made.bundle, path));
   std::string steps = std::to_string(arguments.steps), timeout = fmt::format("{}", arguments.timeout);
-  std::string words[] = {"--remove-bundle", "--steps", "--timeout", "--check", "--data", "--device", "--backend"};
-  std::vector<char*> argv = {program.data(), path.data(),     words[0].data(), words[1].data(),
-                             steps.data(),   words[2].data(), timeout.data()};
-  if (arguments.check) argv.push_back(words[3].data());
-  std::string data = arguments.data, device = arguments.device, backend = arguments.backend;
-  if (!data.empty()) argv.insert(argv.end(), {words[4].data(), data.data()});
-  if (!device.empty()) argv.insert(argv.end(), {words[5].data(), device.data()});
-  if (!backend.empty()) argv.insert(argv.end(), {words[6].data(), backend.data()});
+  std::vector<std::string> words = {program, path, "--remove-bundle", "--steps", steps, "--timeout", timeout};
+  if (arguments.check) words.emplace_back("--check");
+  if (!arguments.data.empty()) words.insert(words.end(), {"--data", arguments.data});
+  if (!arguments.device.empty()) words.insert(words.end(), {"--device", arguments.device});
+  if (!arguments.backend.empty()) words.insert(words.end(), {"--backend", arguments.backend});
+  for (std::string& word : arguments.files.words()) words.push_back(std::move(word));
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   ::execv(program.c_str(), argv.data());
   return error("{}: {}", program, std::strerror(errno));
@@ -165,14 +187,21 @@ int run(const RunArguments& arguments) {
                            bundle.world_size(), bundle.schedule.micro_batches));
     for (const std::string& each : made->assumptions) print_text(fmt::format("  assumed: {}\n", each));
   }
+  const auto threads =
+      runtime::threads_of_ranks(arguments.threads.empty() ? "1" : arguments.threads, bundle.world_size());
+  if (!threads.ok()) return report(threads.error());
+  const auto pinned = runtime::pinned_cores(arguments.pin, *threads, runtime::allowed_cores());
+  if (!pinned.ok()) return report(pinned.error());
   bool passed = true;
   runtime::LaunchOptions options{.rank_program = *program,
                                  .bundle = file,
                                  .data = arguments.data,
-                                 .steps = static_cast<int>(arguments.steps),
+                                 .files = arguments.files,
+                                 .steps = arguments.steps,
                                  .check = arguments.check,
                                  .timeout = Seconds{arguments.timeout},
-                                 .threads = static_cast<int>(arguments.threads),
+                                 .threads = *threads,
+                                 .pinned = *pinned,
                                  .device = arguments.device,
                                  .backend = arguments.backend,
                                  .record = predicted.has_value()};
@@ -225,6 +254,9 @@ void add_run(CLI::App& app, Chosen& chosen) {
       std::string(kStrategyHelp) +
       "\nRanks are started on this machine, or by torchrun --no-python, mpirun or srun, whose variables are honoured.\n"
       "Samples and weights are drawn from a seed, by name and index, so that any strategy trains the same function.\n"
+      "Checkpoints hold whole tensors, so that any strategy goes on from them; --save DIR --resume is the same command "
+      "before\n"
+      "and after a failure. Each rank keeps to its own cores where there are enough (--pin).\n"
       "--check trains on one device beside it and compares loss, gradients and weights; the exit code is then 1 where\n"
       "they differ by more than the type's rounding.\n"
       "--compare and --trace record what every rank does and when, and show the prediction of the same plan beside it\n"
@@ -240,15 +272,29 @@ void add_run(CLI::App& app, Chosen& chosen) {
   add_plan_arguments(*command, arguments->request);
   for (const char* word : {"--model", "--cluster", "--strategy"}) command->get_option(word)->required(false);
   command->add_option("--ranks", arguments->ranks, "processes (default: 1; a plan's own)");
-  command->add_option("--steps", arguments->steps, "of training")->capture_default_str();
+  command->add_option("--steps", arguments->steps, "of training in all, with those of a checkpoint")
+      ->capture_default_str();
   command->add_option("--data", arguments->data,
                       "tokens to train on: 16 bits each, 32 beyond 65,536 words (default: random ones)");
+  command->add_option("--save", arguments->files.save,
+                      "write checkpoints there, after the last step: safetensors files with an index");
+  command->add_option("--save-every", arguments->files.save_every, "also after every so many steps");
+  command->add_flag("--resume", arguments->files.resume, "go on from the last checkpoint in --save, if there is one");
+  command->add_option("--load", arguments->files.load,
+                      "go on from a checkpoint, or from the last one in a directory; of any strategy");
+  command->add_option("--log", arguments->files.log, "write step, loss, time and tokens there, a JSON object a line");
   command->add_option("--lr", arguments->learning_rate, "learning rate")->capture_default_str();
   command->add_option("--seed", arguments->seed, "of samples and weights")->capture_default_str();
   command->add_flag("--check", arguments->check, "compare every step with one device, unsharded");
   command->add_option("--timeout", arguments->timeout, "seconds after which a rank that does not answer ends the run")
       ->capture_default_str();
-  command->add_option("--threads", arguments->threads, "threads of a rank")->capture_default_str();
+  command->add_option("--threads", arguments->threads,
+                      "threads of a rank, or of each: 1,1,2,4 makes unequal devices (default: 1)");
+  command
+      ->add_option("--pin", arguments->pin,
+                   "cores of each rank: auto divides those of this process, where they are enough; none; or a list "
+                   "by rank, 0,1,2-3")
+      ->capture_default_str();
   command->add_option("--device", arguments->device, "cpu or cuda (default: a GPU where weft-rank can use one)");
   command->add_option("--backend", arguments->backend,
                       "gloo or nccl (default: NCCL where every rank has a GPU of its own)");

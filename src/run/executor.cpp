@@ -90,7 +90,8 @@ Executor::Player::Player(const Bundle& bundle, int device, LeafValues values, Ex
       values_(std::move(values)),
       options_(std::move(options)),
       views_(bundle.program.buffers.size()),
-      held_(bundle.program.buffers.size()) {
+      held_(bundle.program.buffers.size()),
+      step_(options_.steps_done - 1) {
   const auto add = [&](const Program& program, const Graph& graph) {
     variants_.push_back({program, graph, IdVec<InstructionId, Planned>(program.instructions.size()),
                          IdVec<InstructionId, char>(program.instructions.size(), 0)});

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "bundle/bundle.h"
 #include "run/communicator.h"
@@ -38,6 +39,7 @@ struct ExecutorOptions {
   // Of dropout masks, mixed with operator, step and micro-batch. None: masks depend on the element alone, as the
   // reference's do.
   std::optional<std::uint64_t> mask_seed = {};
+  std::int64_t steps_done = 0;                         // before the first that is played, where training goes on
   std::function<void(const Progress&)> progress = {};  // called before every instruction and every wait
   // How many steps to record (timeline.h). Ranks compare clocks before such a step, and so begin it together, as the
   // simulator's do. All ranks must record alike.
@@ -50,6 +52,9 @@ struct WholeTensor {
   std::vector<double> values;
   double spread = 0;  // the largest difference between two that should hold the same, relative to the tensor's largest
 };
+
+// The bytes of a whole tensor, row-major, in the type it is held in.
+using BytesOfTensor = std::function<void(std::span<const std::byte>)>;
 
 class Executor {
  public:
@@ -66,6 +71,12 @@ class Executor {
   std::optional<double> result(TensorId tensor) const;
   // A buffer that outlives the step, put together on device 0; nothing elsewhere. All ranks must call it alike.
   Result<std::optional<WholeTensor>> gather(BufferId buffer);
+  // To every device one tensor that outlives steps, put together from those that hold its parts: `take` is called on
+  // device d with that of buffer wanted[d], if it is valid. All ranks must call it alike.
+  Status deliver(std::span<const BufferId> wanted, const BytesOfTensor& take);
+  // The first, by rank, of what went wrong somewhere; empty where nothing did. The same on all ranks, which must all call
+  // it; it waits for all of them.
+  Result<std::string> agree_on(const std::string& problem);
   // Of the steps that were recorded.
   const RankTimeline& timeline() const;
 

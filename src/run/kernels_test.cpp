@@ -11,6 +11,7 @@
 #include "graph/training.h"
 #include "reference/operator_cases.h"
 #include "reference/run_graph.h"
+#include "run/executor.h"
 #include "run/kernel.h"
 #include "run/tensors.h"
 
@@ -116,6 +117,19 @@ TEST(Kernels, AreThereForEveryOperatorButOpaqueOnes) {
     const bool found = runtime::kernel_for(signature) != nullptr;
     EXPECT_EQ(found, kind != OpKind::Opaque) << name;
   }
+}
+
+TEST(Kernels, WhatCannotBeRunIsNamedBeforeAnythingRuns) {
+  GraphBuilder strange("strange");
+  const TensorId x = strange.input("x", DType::F32, {2, 3});
+  strange.result(strange.op1(OpKind::Opaque, "det", {x}, {{"outputs", std::string("f32[2,7]")}, {"flops", 5.0}}));
+  EXPECT_EQ(runtime::check_kernels(std::move(strange).freeze().value(), Numbers::AsStored).error().message,
+            "det: there is no kernel for opaque; the plan cannot be run");
+  GraphBuilder narrow("narrow");
+  narrow.result(
+      narrow.op1(OpKind::Unary, "relu", {narrow.input("x", DType::F8, {2, 3})}, {{"fn", std::string("relu")}}));
+  EXPECT_EQ(runtime::check_kernels(std::move(narrow).freeze().value(), Numbers::AsStored).error().message,
+            "x: f8 cannot be stored here; choose another --dtype");
 }
 
 }  // namespace

@@ -139,6 +139,7 @@ class Launch {
     if (!options_.device.empty()) words.insert(words.end(), {"--device", options_.device});
     if (!options_.backend.empty()) words.insert(words.end(), {"--backend", options_.backend});
     if (!options_.data.empty()) words.insert(words.end(), {"--data", options_.data});
+    for (std::string& word : options_.files.words()) words.push_back(std::move(word));
     std::map<std::string, std::string> variables;
     for (char** each = environ; *each; ++each) {
       const std::string_view entry = *each;
@@ -155,7 +156,7 @@ class Launch {
     if (options_.record) variables["WEFT_TIMELINE"] = directory_;
     variables["TORCH_CPP_LOG_LEVEL"] = "ERROR";
     for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"})
-      variables[name] = std::to_string(options_.threads);
+      variables[name] = std::to_string(options_.threads[static_cast<std::size_t>(rank)]);
     std::vector<std::string> entries;
     for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
     std::vector<char*> arguments, environment;
@@ -164,12 +165,15 @@ class Launch {
     arguments.push_back(nullptr);
     environment.push_back(nullptr);
     const int output = ::open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    const Cores& cores = options_.pinned[static_cast<std::size_t>(rank)];
+    const cpu_set_t allowed = as_set(cores);
     const pid_t launcher = ::getpid();
     const pid_t pid = ::fork();
     if (pid == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (::getppid() != launcher) ::_exit(127);
       ::signal(SIGINT, SIG_IGN);  // the launcher hears it and ends all
+      if (!cores.empty()) ::sched_setaffinity(0, sizeof allowed, &allowed);
       ::dup2(output, STDOUT_FILENO);
       ::dup2(output, STDERR_FILENO);
       ::dup2(pipes[1], 3);
@@ -270,8 +274,9 @@ class Launch {
   std::string where(int rank) const {
     const ProgressSlot& slot = page_.of(rank);
     const std::uint32_t instruction = slot.instruction;
-    if (instruction == ProgressSlot::kNoInstruction || instruction >= bundle_.program.instructions.size())
-      return "the start, before its first instruction";
+    if (slot.beats == 0) return "the start, before its first instruction";
+    if (instruction >= bundle_.program.instructions.size())
+      return fmt::format("step {}, saving or comparing", slot.step + 1);
     return fmt::format("step {}, micro-batch {}, {}", slot.step + 1, slot.micro_batch.load(),
                        described(bundle_.program, bundle_.graph, InstructionId(instruction)));
   }

@@ -14,6 +14,8 @@
 #include "base/result.h"
 #include "base/units.h"
 #include "bundle/bundle.h"
+#include "run/pinning.h"
+#include "run/run_files.h"
 
 namespace weft::runtime {
 
@@ -33,10 +35,12 @@ struct LaunchOptions {
   std::string rank_program;  // path of weft-rank
   std::string bundle;        // path of the file
   std::string data;          // path of a file of tokens; empty: synthetic ones
-  int steps = 1;
+  RunFiles files = {};
+  std::int64_t steps = 1;
   bool check = false;
   Seconds timeout{60};
-  int threads = 1;                        // of a rank
+  std::vector<int> threads;               // by rank
+  std::vector<Cores> pinned;              // by rank: the cores that it may use; an empty list: all
   std::string device = {}, backend = {};  // "cpu" or "cuda", "gloo" or "nccl"; empty: the rank's own choice
   bool record = false;                    // ranks write timelines (timeline.h) to the run's directory
   std::function<void(const StepReport&)> on_step = {};

@@ -65,6 +65,8 @@ class Executor::Player {
   void step(const StepNumbers& numbers);
   std::optional<double> result(TensorId tensor);
   std::optional<WholeTensor> gather(BufferId buffer);
+  void deliver(std::span<const BufferId> wanted, const BytesOfTensor& take);
+  std::string agree_on(const std::string& problem);
   const RankTimeline& timeline() const { return recorder_->timeline(); }
 
   // What it was at when something was thrown.
@@ -137,6 +139,10 @@ class Executor::Player {
   void play_receive(TransferId id, const PlannedTransfer& planned);
   void play_free(BufferId freed);
 
+  // Between steps, of all devices, in the memory of the host.
+  void exchange_bytes(const Tensor& sent, const Tensor& received, std::vector<std::int64_t> sent_bytes,
+                      std::vector<std::int64_t> received_bytes);
+
   const Bundle& bundle_;
   const int device_;
   const LeafValues values_;
@@ -152,8 +158,8 @@ class Executor::Player {
   StepNumbers numbers_;
   std::optional<Recorder> recorder_;
   Recorder* recording_ = nullptr;  // while a recorded step is played
-  std::int64_t step_ = -1;
-  bool loaded_ = false;  // the samples of the step that comes
+  std::int64_t step_;              // the last one that was begun, from 0
+  bool loaded_ = false;            // the samples of the step that comes
   Played at_;
   bool waiting_ = false;
 };

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <net/if.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -10,11 +11,13 @@
 
 #include "base/whole_file.h"
 #include "run/check.h"
+#include "run/checkpoint.h"
 #include "run/counted_memory.h"
 #include "run/device.h"
 #include "run/environment.h"
 #include "run/executor.h"
 #include "run/progress_page.h"
+#include "run/step_log.h"
 
 namespace weft::runtime {
 namespace {
@@ -83,6 +86,36 @@ const Comparison* worst_of(const std::vector<Comparison>& list) {
   return worst;
 }
 
+// Where a training begins or goes on, and the numbers it does so with.
+struct Beginning {
+  TrainingPosition position;
+  LeafValues values;
+};
+
+Result<Beginning> beginning_of(const Bundle& bundle, const RankOptions& options) {
+  const RunFiles& files = options.files;
+  std::optional<Checkpoint> checkpoint;
+  std::optional<std::string> from;
+  if (!files.load.empty()) from = files.load;
+  if (files.resume) from = last_checkpoint(files.save);
+  if (from) {
+    WEFT_TRY(checkpoint, Checkpoint::open(*from, bundle));
+  }
+  Beginning beginning;
+  if (checkpoint) beginning.position = checkpoint->position();
+  if (checkpoint && !files.resume && checkpoint->position().steps >= options.steps)
+    return error("--steps {}: {} has done {} already; --steps counts them too", options.steps, checkpoint->path(),
+                 checkpoint->position().steps);
+  if (options.data.empty()) {
+    beginning.values = synthetic_values(bundle, beginning.position);
+  } else {
+    WEFT_TRY(beginning.values, values_from_tokens(bundle, options.data, beginning.position));
+  }
+  if (checkpoint) beginning.values = checkpoint->values(bundle, std::move(beginning.values));
+  if (!files.save.empty()) WEFT_TRY_OK(prepare_saving(files.save, beginning.position.steps));
+  return beginning;
+}
+
 }  // namespace
 
 int run_rank(const RankOptions& options) {
@@ -101,11 +134,15 @@ int run_rank(const RankOptions& options) {
         error("{}: is for {} ranks, and {} were started", options.bundle, bundle->world_size(), place.world));
   if (const Status good = check_kernels(bundle->graph, bundle->numbers); !good.ok()) return reports.bad(good.error());
 
-  LeafValues values = synthetic_values(*bundle);
-  if (!options.data.empty()) {
-    Result<LeafValues> from_file = values_from_tokens(*bundle, options.data);
-    if (!from_file.ok()) return reports.bad(from_file.error());
-    values = std::move(from_file).value();
+  const Result<Beginning> beginning = beginning_of(*bundle, options);
+  if (!beginning.ok()) return reports.bad(beginning.error());
+  const LeafValues& values = beginning->values;
+  const TrainingPosition& done = beginning->position;
+  std::optional<StepLog> log;
+  if (!options.files.log.empty() && place.rank == 0) {
+    Result<StepLog> opened = StepLog::open(options.files.log, done.steps > 0);
+    if (!opened.ok()) return reports.bad(opened.error());
+    log.emplace(std::move(opened).value());
   }
 
   if (const char* const threads = std::getenv("OMP_NUM_THREADS")) at::set_num_threads(std::max(1, std::atoi(threads)));
@@ -119,6 +156,7 @@ int run_rank(const RankOptions& options) {
                           .backend = *backend,
                           .timeout = options.timeout,
                           .mask_seed = bundle->seed,
+                          .steps_done = done.steps,
                           .progress = {}};
   std::optional<ProgressPage> page;
   if (const char* const path = std::getenv("WEFT_PROGRESS")) {
@@ -134,6 +172,9 @@ int run_rank(const RankOptions& options) {
       slot->beats.fetch_add(1, std::memory_order_release);
     };
   }
+  if (const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
+      interface && place.world > 1 && ::if_nametoindex(interface) == 0)
+    return reports.bad(error("GLOO_SOCKET_IFNAME={}: this machine has no such network interface", interface));
   // Where to write what is recorded; then memory is counted too.
   const char* const recorded = std::getenv("WEFT_TIMELINE");
   if (recorded) {
@@ -159,14 +200,15 @@ int run_rank(const RankOptions& options) {
           page->of(0).waiting.store(0, std::memory_order_relaxed);
           page->of(0).beats.fetch_add(1, std::memory_order_release);
         },
-        *device);
+        *device, done.steps);
 
   TensorId loss;
   for (TensorId result : bundle->graph.results())
     if (bundle->graph.name(result).ends_with("sums.loss")) loss = result;
   bool good = true;
   const auto beginning = std::chrono::steady_clock::now();
-  for (int step = 1; step <= options.steps; ++step) {
+  const std::int64_t of_step = samples_of_step(*bundle), tokens = of_step * tokens_of_sample(*bundle);
+  for (std::int64_t step = done.steps + 1; step <= options.steps; ++step) {
     const StepNumbers numbers{static_cast<double>(step), bundle->learning_rate, 1};
     if (const Status loaded = (*executor)->load(); !loaded.ok()) return reports.failed(loaded.error());
     const auto begun = std::chrono::steady_clock::now();
@@ -174,15 +216,26 @@ int run_rank(const RankOptions& options) {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
     const std::optional<double> value = loss.valid() ? (*executor)->result(loss) : std::nullopt;
     reports.step(step, value.value_or(0), took.count());
+    if (log)
+      if (const Status added = log->add(step, value.value_or(0), took.count(), of_step, tokens); !added.ok())
+        return reports.bad(added.error());
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - beginning;
     if (options.at_most.value > 0 && step >= kLeastSteps && spent.count() > options.at_most.value) break;
-    if (!options.check) continue;
-    const Result<std::vector<Comparison>> compared =
-        check_step(**executor, one_device ? &*one_device : nullptr, *bundle, place.rank, numbers);
-    if (!compared.ok()) return reports.failed(compared.error());
-    if (const Comparison* const worst = worst_of(*compared)) {
-      reports.check(step, *worst);
-      good = good && worst->ok();
+    if (options.check) {
+      const Result<std::vector<Comparison>> compared =
+          check_step(**executor, one_device ? &*one_device : nullptr, *bundle, place.rank, numbers);
+      if (!compared.ok()) return reports.failed(compared.error());
+      if (const Comparison* const worst = worst_of(*compared)) {
+        reports.check(step, *worst);
+        good = good && worst->ok();
+      }
+    }
+    const RunFiles& files = options.files;
+    if (!files.save.empty() && (step == options.steps || (files.save_every > 0 && step % files.save_every == 0))) {
+      const TrainingPosition now{step, done.samples + (step - done.steps) * of_step};
+      const Result<std::string> saved = save_checkpoint(**executor, *bundle, place.rank, files.save, now);
+      if (!saved.ok()) return reports.failed(saved.error());
+      if (!saved->empty()) return reports.bad({*saved});
     }
   }
   if (recorded)

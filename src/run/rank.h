@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/units.h"
+#include "run/run_files.h"
 
 namespace weft::runtime {
 
@@ -14,7 +15,8 @@ struct RankOptions {
   std::string bundle;          // path of the file
   bool remove_bundle = false;  // once it is read
   std::string data;            // a file of tokens; empty: synthetic ones
-  int steps = 1;
+  RunFiles files = {};
+  std::int64_t steps = 1;  // in all: those that a checkpoint has done are among them
   bool check = false;
   std::string device;        // "cpu", "cuda", or empty: a GPU where there is one
   std::string backend;       // "gloo", "nccl", or empty: NCCL where every rank has a GPU of its own

@@ -1,10 +1,12 @@
-// weft-rank BUNDLE [--steps N] [--check] [--data TOKENS] [--device cpu|cuda] [--backend gloo|nccl] [--timeout SECONDS]:
-// one rank of a run. `weft run` starts as many as it needs; torchrun --no-python, mpirun and srun can too.
+// weft-rank BUNDLE [--steps N] [--check] [--data TOKENS] [--save DIR] [--save-every N] [--resume] [--load DIR]
+// [--log FILE] [--device cpu|cuda] [--backend gloo|nccl] [--timeout SECONDS]: one rank of a run. `weft run` starts as many
+// as it needs; torchrun --no-python, mpirun and srun can too.
 // weft-rank --measure EVENTS [--budget SECONDS] [--device cpu|cuda]: one of the ranks that measure a list of events
 // (run/measure.h).
 #include <fmt/format.h>
 #include <malloc.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <string_view>
 
@@ -25,15 +27,26 @@ int main(int argc, char** argv) {
         measuring.device = argv[i + 1];
     return weft::runtime::measure_rank(argv[2], measuring);
   }
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error like a full disk
   weft::runtime::RankOptions options;
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "--steps" && i + 1 < argc)
-      options.steps = std::atoi(argv[++i]);
+      options.steps = std::atoll(argv[++i]);
     else if (word == "--timeout" && i + 1 < argc)
       options.timeout = weft::Seconds{std::atof(argv[++i])};
     else if (word == "--data" && i + 1 < argc)
       options.data = argv[++i];
+    else if (word == "--save" && i + 1 < argc)
+      options.files.save = argv[++i];
+    else if (word == "--save-every" && i + 1 < argc)
+      options.files.save_every = std::atoll(argv[++i]);
+    else if (word == "--load" && i + 1 < argc)
+      options.files.load = argv[++i];
+    else if (word == "--log" && i + 1 < argc)
+      options.files.log = argv[++i];
+    else if (word == "--resume")
+      options.files.resume = true;
     else if (word == "--device" && i + 1 < argc)
       options.device = argv[++i];
     else if (word == "--backend" && i + 1 < argc)
@@ -53,8 +66,8 @@ int main(int argc, char** argv) {
   }
   if (options.bundle.empty() || options.steps < 1 || !(options.timeout.value > 0)) {
     fmt::print(stderr,
-               "usage: weft-rank BUNDLE [--steps N] [--check] [--data TOKENS] [--device cpu|cuda] "
-               "[--backend gloo|nccl] [--timeout SECONDS]\n");
+               "usage: weft-rank BUNDLE [--steps N] [--check] [--data TOKENS] [--save DIR] [--save-every N] [--resume] "
+               "[--load DIR] [--log FILE] [--device cpu|cuda] [--backend gloo|nccl] [--timeout SECONDS]\n");
     return 2;
   }
   return weft::runtime::run_rank(options);

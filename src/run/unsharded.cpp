@@ -22,12 +22,13 @@ bool has_local_operand(const Signature& signature) {
 class Unsharded::Player {
  public:
   Player(const Bundle& bundle, LeafValues values, std::optional<std::uint64_t> mask_seed, std::function<void()> beat,
-         at::Device tensors_on)
+         at::Device tensors_on, std::int64_t steps_done)
       : bundle_(bundle),
         values_(std::move(values)),
         mask_seed_(mask_seed),
         beat_(std::move(beat)),
-        tensors_on_(tensors_on) {
+        tensors_on_(tensors_on),
+        step_(steps_done - 1) {
     for (OpId op : bundle.graph.ops().ids())
       if (bundle.graph.kind(op) == OpKind::Accumulate || bundle.graph.kind(op) == OpKind::AccumulateLoss)
         sums_.push_back(bundle.graph.tensors()[bundle.graph.inputs(op)[0]].storage);
@@ -156,14 +157,15 @@ class Unsharded::Player {
   std::map<TensorId, Tensor> made_;                           // in this micro-batch
   std::map<TensorId, Tensor> kept_;                           // from step to step, by storage
   std::map<std::pair<TensorId, std::size_t>, Tensor> local_;  // by part
-  std::int64_t step_ = -1;
+  std::int64_t step_;
   std::int32_t micro_batch_ = 0;
   OpId op_{0};
 };
 
 Unsharded::Unsharded(const Bundle& bundle, LeafValues values, std::optional<std::uint64_t> mask_seed,
-                     std::function<void()> beat, at::Device tensors_on)
-    : player_(std::make_unique<Player>(bundle, std::move(values), mask_seed, std::move(beat), tensors_on)) {}
+                     std::function<void()> beat, at::Device tensors_on, std::int64_t steps_done)
+    : player_(std::make_unique<Player>(bundle, std::move(values), mask_seed, std::move(beat), tensors_on, steps_done)) {
+}
 Unsharded::~Unsharded() = default;
 
 Status Unsharded::step(const StepNumbers& numbers) {

@@ -16,9 +16,9 @@ namespace weft::runtime {
 
 class Unsharded {
  public:
-  // Refers to the bundle. `mask_seed` as the executors'; `beat` is called before every operator.
+  // Refers to the bundle. `mask_seed` and `steps_done` as the executors'; `beat` is called before every operator.
   Unsharded(const Bundle& bundle, LeafValues values, std::optional<std::uint64_t> mask_seed = {},
-            std::function<void()> beat = {}, at::Device tensors_on = at::kCPU);
+            std::function<void()> beat = {}, at::Device tensors_on = at::kCPU, std::int64_t steps_done = 0);
   ~Unsharded();
 
   // An error says what libtorch said, and of which operator.

@@ -125,6 +125,11 @@ class Rules {
 
 }  // namespace
 
+std::int64_t samples_of_step(const Bundle& bundle) {
+  const std::int64_t samples = samples_of(bundle.graph);
+  return samples * (bundle.schedule.micro_batches - 1) + (bundle.last ? samples_of(bundle.last->graph) : samples);
+}
+
 double share_of_samples(const Bundle& bundle, std::int32_t micro_batch) {
   const auto samples = [&](std::int32_t m) {
     const bool last = bundle.last && m + 1 == bundle.schedule.micro_batches;
@@ -201,13 +206,16 @@ struct TokenOrder {
 
 class Values {
  public:
-  Values(const Bundle& bundle, std::shared_ptr<const TokenFile> file)
-      : bundle_(bundle), order_(bundle.graph), file_(std::move(file)), samples_(samples_of(bundle.graph)) {
+  Values(const Bundle& bundle, std::shared_ptr<const TokenFile> file, const TrainingPosition& begun)
+      : bundle_(bundle),
+        order_(bundle.graph),
+        file_(std::move(file)),
+        begun_(begun),
+        samples_(samples_of(bundle.graph)),
+        of_step_(samples_of_step(bundle)) {
     const Rules of(bundle.graph, bundle.vocabulary);
     for (TensorId id : bundle.graph.tensors().ids())
       rules_.push_back(bundle.graph.tensors()[id].producer.valid() ? Rule{} : of.rule_of(id));
-    of_step_ = samples_ * (bundle.schedule.micro_batches - 1);
-    of_step_ += bundle.last ? samples_of(bundle.last->graph) : samples_;
   }
 
   void fill(TensorId leaf, std::int64_t step, std::int32_t micro_batch, const Region& part,
@@ -220,7 +228,7 @@ class Values {
     std::int64_t first = 0, per_sample = 1;
     if (tensor.kind == TensorKind::Input) {
       for (std::size_t d = 1; d < shape.size(); ++d) per_sample *= shape[d];
-      first = (step * of_step_ + micro_batch * samples_) * per_sample;
+      first = (begun_.samples + (step - begun_.steps) * of_step_ + micro_batch * samples_) * per_sample;
     }
     std::size_t next = 0;
     for_each_index(part, shape, [&](std::int64_t place) {
@@ -229,8 +237,7 @@ class Values {
     });
   }
 
-  // Of a sample with tokens; 0: the graph has none such.
-  std::int64_t tokens_per_sample() const {
+  std::int64_t tokens_of_sample() const {
     for (TensorId id : bundle_.graph.tensors().ids())
       if (const Shape& shape = bundle_.graph.tensors()[id].type.shape;
           rules_[id].fill == Fill::Index && shape.size() == 2)
@@ -272,8 +279,8 @@ class Values {
   const Bundle& bundle_;
   const TokenOrder order_;
   const std::shared_ptr<const TokenFile> file_;
-  const std::int64_t samples_;
-  std::int64_t of_step_ = 0;
+  const TrainingPosition begun_;
+  const std::int64_t samples_, of_step_;
   IdVec<TensorId, Rule> rules_;
 };
 
@@ -285,16 +292,20 @@ LeafValues as_function(std::shared_ptr<const Values> values) {
 
 }  // namespace
 
-LeafValues synthetic_values(const Bundle& bundle) { return as_function(std::make_shared<Values>(bundle, nullptr)); }
+LeafValues synthetic_values(const Bundle& bundle, const TrainingPosition& begun) {
+  return as_function(std::make_shared<Values>(bundle, nullptr, begun));
+}
 
-Result<LeafValues> values_from_tokens(const Bundle& bundle, const std::string& path) {
-  const std::int64_t tokens = Values(bundle, nullptr).tokens_per_sample();
+std::int64_t tokens_of_sample(const Bundle& bundle) { return Values(bundle, nullptr, {}).tokens_of_sample(); }
+
+Result<LeafValues> values_from_tokens(const Bundle& bundle, const std::string& path, const TrainingPosition& begun) {
+  const std::int64_t tokens = tokens_of_sample(bundle);
   if (tokens == 0 || bundle.vocabulary == 0) return error("{}: {} takes no tokens", path, bundle.model);
   WEFT_TRY(std::shared_ptr<const TokenFile> file, TokenFile::open(path, bundle.vocabulary));
   if (file->count() < tokens + 1)
     return error("{}: has {} tokens of {} bits; a sample takes {}, and one more to predict", path, file->count(),
                  bundle.vocabulary > 65536 ? 32 : 16, tokens);
-  return as_function(std::make_shared<Values>(bundle, std::move(file)));
+  return as_function(std::make_shared<Values>(bundle, std::move(file), begun));
 }
 
 }  // namespace weft::runtime

@@ -20,6 +20,17 @@ struct StepNumbers {
   double step = 1, learning_rate = 1e-3, loss_scale = 1;
 };
 
+// How far training has come: steps that are done, and samples that they have taken.
+struct TrainingPosition {
+  std::int64_t steps = 0, samples = 0;
+
+  bool operator==(const TrainingPosition&) const = default;
+};
+// Of all micro-batches.
+std::int64_t samples_of_step(const Bundle& bundle);
+// Of a sample; 0: the model takes none.
+std::int64_t tokens_of_sample(const Bundle& bundle);
+
 // Fills in a part of a leaf (input, parameter or state), in row-major order. `step` counts from 0, `micro_batch` within
 // the step; of parameters and states both are 0.
 using LeafValues = std::function<void(TensorId leaf, std::int64_t step, std::int32_t micro_batch, const Region& part,
@@ -36,13 +47,15 @@ void for_each_index(const Region& part, const Shape& shape, const F& f, std::siz
 
 // Tokens and labels below what tables and classes there are, images between −1 and 1; weights uniform with a variance of
 // one over their inputs, gains 1, offsets 0; master weights as their weights.
-// Where a graph keeps tokens in zigzag order (graph/token_order.h) they are given so.
-LeafValues synthetic_values(const Bundle& bundle);
+// Where a graph keeps tokens in zigzag order (graph/token_order.h) they are given so. `begun` is where training goes on:
+// the step after it takes the samples after it.
+LeafValues synthetic_values(const Bundle& bundle, const TrainingPosition& begun = {});
 
 // The same with tokens from a file: ids of 16 bits each, of 32 where the vocabulary has more than 65,536, mapped into
 // memory. Sample n is the n-th stretch of a sequence's length, from the beginning again after the last; labels are the
 // tokens that follow. An error names a file that is too short for one sample, or a token that the vocabulary lacks.
-Result<LeafValues> values_from_tokens(const Bundle& bundle, const std::string& path);
+Result<LeafValues> values_from_tokens(const Bundle& bundle, const std::string& path,
+                                      const TrainingPosition& begun = {});
 
 // What the masks of one operator are drawn from in one step, and at which element a micro-batch begins: samples are the
 // outermost axis, so that they get the same masks however a step's samples are cut into micro-batches.
