@@ -29,7 +29,7 @@ namespace {
 struct MeasureArguments {
   PlanRequest request;
   std::vector<std::string> models, strategies;
-  std::string database, cluster_out, budget = "60s", device;
+  std::string database, cluster_out, budget = "60s", device = "cpu", device_name;
   std::int64_t ranks = 0, threads = 1;
   bool list = false, json = false;
 };
@@ -143,7 +143,8 @@ Result<Measured> measure(const std::vector<EventUse>& events, const MeasureArgum
                                         .directory = directory.path(),
                                         .ranks = static_cast<int>(ranks),
                                         .threads = static_cast<int>(arguments.threads),
-                                        .budget = budget};
+                                        .budget = budget,
+                                        .device = arguments.device};
   options.on_sample = [&](std::size_t at, const Sample& sample) {
     if (at >= list.size() || !check(sample).ok()) return;
     Event event = list[at];
@@ -190,8 +191,13 @@ std::string listed(const std::vector<EventUse>& events) {
 int run_measure(const MeasureArguments& arguments) {
   const Result<Seconds> budget = checked_budget(arguments);
   if (!budget.ok()) return report(budget.error());
-  Machine machine = this_machine(static_cast<int>(arguments.threads));
-  if (!arguments.device.empty()) machine.name = arguments.device;
+  if (arguments.device != "cpu" && arguments.device != "cuda")
+    return report({fmt::format("--device '{}': cpu or cuda", arguments.device)});
+  const Result<Machine> here =
+      arguments.device == "cuda" ? this_gpu() : this_machine(static_cast<int>(arguments.threads));
+  if (!here.ok()) return report(here.error());
+  Machine machine = *here;
+  if (!arguments.device_name.empty()) machine.name = arguments.device_name;
   const std::int64_t ranks = arguments.ranks > 0 ? arguments.ranks : std::min(2, machine.cores);
   Result<Wanted> found = wanted(arguments, ranks);
   if (!found.ok()) return report(found.error());
@@ -286,7 +292,9 @@ void add_profile_measure(CLI::App& profile, Chosen& chosen) {
   command->add_option("--ranks", arguments->ranks, "processes that measure at once, up to 8 (default: 2)");
   command->add_option("--threads", arguments->threads, "threads of a rank")->capture_default_str();
   command->add_option("--budget", arguments->budget, "time to spend on measuring")->capture_default_str();
-  command->add_option("--device", arguments->device, "what the device is called (default: after its processor)");
+  command->add_option("--device", arguments->device, "cpu or cuda: where operators run")->capture_default_str();
+  command->add_option("--device-name", arguments->device_name,
+                      "what it is called in the database and in clusters (default: after its product name)");
   command->add_option("--cluster-out", arguments->cluster_out, "write this machine as a cluster file");
   command->add_flag("--list", arguments->list, "show the events and the instructions of each, and measure nothing");
   command->add_flag("--json", arguments->json, "one JSON object");

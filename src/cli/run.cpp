@@ -29,6 +29,7 @@ struct RunArguments {
   std::string plan;    // a file that has all of it
   std::string data;    // tokens
   std::string bundle;  // where to write what ranks read, instead of running it
+  std::string device, backend;
   std::int64_t ranks = 0, steps = 5, threads = 1;
   std::uint64_t seed = 1;
   double learning_rate = 1e-3, timeout = 60;
@@ -118,12 +119,14 @@ Result<Answer> become_rank(const RunArguments& arguments, const runtime::RankPla
   ::close(file);
   WEFT_TRY_OK(write_bundle(made.bundle, path));
   std::string steps = std::to_string(arguments.steps), timeout = fmt::format("{}", arguments.timeout);
-  std::string words[] = {"--remove-bundle", "--steps", "--timeout", "--check", "--data"};
+  std::string words[] = {"--remove-bundle", "--steps", "--timeout", "--check", "--data", "--device", "--backend"};
   std::vector<char*> argv = {program.data(), path.data(),     words[0].data(), words[1].data(),
                              steps.data(),   words[2].data(), timeout.data()};
   if (arguments.check) argv.push_back(words[3].data());
-  std::string data = arguments.data;
+  std::string data = arguments.data, device = arguments.device, backend = arguments.backend;
   if (!data.empty()) argv.insert(argv.end(), {words[4].data(), data.data()});
+  if (!device.empty()) argv.insert(argv.end(), {words[5].data(), device.data()});
+  if (!backend.empty()) argv.insert(argv.end(), {words[6].data(), backend.data()});
   argv.push_back(nullptr);
   ::execv(program.c_str(), argv.data());
   return error("{}: {}", program, std::strerror(errno));
@@ -177,6 +180,8 @@ int run(const RunArguments& arguments) {
                                  .check = arguments.check,
                                  .timeout = Seconds{arguments.timeout},
                                  .threads = static_cast<int>(arguments.threads),
+                                 .device = arguments.device,
+                                 .backend = arguments.backend,
                                  .record = predicted.has_value()};
   options.on_step = [&](const runtime::StepReport& step) {
     nlohmann::json each = {{"step", step.step}, {"loss", step.loss}};
@@ -251,6 +256,9 @@ void add_run(CLI::App& app, Chosen& chosen) {
   command->add_option("--timeout", arguments->timeout, "seconds after which a rank that does not answer ends the run")
       ->capture_default_str();
   command->add_option("--threads", arguments->threads, "threads of a rank")->capture_default_str();
+  command->add_option("--device", arguments->device, "cpu or cuda (default: a GPU where weft-rank can use one)");
+  command->add_option("--backend", arguments->backend,
+                      "gloo or nccl (default: NCCL where every rank has a GPU of its own)");
   command->add_option("--bundle", arguments->bundle, "write what ranks read to this file, and run nothing");
   add_compare_arguments(*command, arguments->compared);
   command->add_flag("--timing", arguments->timing, "also how long steps took, in --json");

@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
+#include <memory>
 #include <optional>
 
 namespace weft {
@@ -65,6 +69,26 @@ Machine this_machine(int threads) {
   machine.title = fmt::format("{}, {} thread{}", model, threads, threads == 1 ? "" : "s");
   machine.cores = static_cast<int>(std::max<long>(1, ::sysconf(_SC_NPROCESSORS_ONLN)));
   machine.memory = Bytes{static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE)};
+  return machine;
+}
+
+Result<Machine> this_gpu() {
+  const auto close = [](std::FILE* pipe) { ::pclose(pipe); };
+  const std::unique_ptr<std::FILE, decltype(close)> pipe(
+      ::popen("nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits 2> /dev/null", "r"), close);
+  char line[256] = "";
+  if (!pipe || !std::fgets(line, sizeof line, pipe.get())) return error("--device cuda: nvidia-smi finds no GPU here");
+  Machine machine;  // "NVIDIA H200, 143771", in MiB
+  machine.title = line;
+  const std::size_t comma = machine.title.find(',');
+  if (comma == std::string::npos) return error("--device cuda: nvidia-smi says '{}'", machine.title);
+  machine.memory = Bytes{std::atoll(machine.title.c_str() + comma + 1) << 20};
+  machine.title.resize(comma);
+  const std::string product =
+      machine.title.starts_with("NVIDIA ") ? machine.title.substr(std::strlen("NVIDIA ")) : machine.title;
+  for (char c : product.substr(0, product.find(' ')))
+    if (std::isalnum(static_cast<unsigned char>(c)))
+      machine.name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return machine;
 }
 

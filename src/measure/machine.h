@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "base/units.h"
 #include "profile/event.h"
 
@@ -18,6 +19,8 @@ struct Machine {
 };
 // As /proc says. `threads`: of a rank.
 Machine this_machine(int threads);
+// Its first GPU, as nvidia-smi says. An error where there is none.
+Result<Machine> this_gpu();
 
 // What events are filed under as their software: a rank among busy ones is slower than one alone.
 std::string measuring_stack(int ranks);  // "weft, 2 ranks at once"

@@ -4,6 +4,9 @@
 // Everything but all-reduces is an all-to-all of bytes: Gloo 1.13 has no reduce-scatter, no all-gather of unequal parts,
 // and its sends wait for milliseconds where an all-to-all of two takes less than a tenth of one; it moves any type, also
 // those it cannot add. One host thread issues, in program order; a group's works are done in that order.
+//
+// Tensors of a GPU go through NCCL where every rank has a GPU of its own. Where ranks share one, which NCCL refuses, they
+// go through Gloo, by way of pinned memory of the host.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,10 +29,20 @@ class Work {
   virtual void when_complete(std::function<void()> tell) = 0;
 };
 
+enum class Backend : std::uint8_t {
+  Gloo,
+  Nccl,
+  None,  // nothing is sent, and what others would send is zero: for measuring what one device of many computes
+};
+// "gloo", "nccl", or "" for NCCL where it is there and every rank of the world has a GPU of its own. An error says why it
+// cannot be.
+Result<Backend> backend_named(std::string_view name, at::Device tensors_on, int world);
+
 class Communicator {
  public:
   // Meets the other members of every group that this device is in, in the order of `groups`. Throws what c10d does.
-  Communicator(const Rendezvous& rendezvous, int device, const std::vector<GroupKey>& groups, Seconds timeout);
+  Communicator(const Rendezvous& rendezvous, int device, const std::vector<GroupKey>& groups, Seconds timeout,
+               Backend backend = Backend::Gloo);
   ~Communicator();
 
   enum class Reduction : std::uint8_t { Sum, Max };
@@ -39,7 +52,7 @@ class Communicator {
   std::unique_ptr<Work> all_to_all(const GroupKey& group, at::Tensor sent, at::Tensor received,
                                    std::vector<std::int64_t> sent_bytes, std::vector<std::int64_t> received_bytes);
   // Whether sums can be made in this type.
-  static bool sums(at::ScalarType type);
+  bool sums(at::ScalarType type) const;
 
  private:
   struct Groups;

@@ -72,7 +72,7 @@ std::vector<GroupKey> groups_of(const Program& program) {
   }
   GroupKey all{{}, kControlChannel};
   for (int device = 0; device < program.meshes[program.world].size(); ++device) all.devices.push_back(device);
-  add(std::move(all));
+  groups.push_back(std::move(all));
   return groups;
 }
 

@@ -21,7 +21,8 @@ struct GroupKey {
 // Of all devices, for what is said once a step; it is no stream's.
 inline constexpr int kControlChannel = kStreams;
 
-// Every group of more than one device that a program meets in, in one order for all ranks; the control group is last.
+// Every group of more than one device that a program meets in, in one order for all ranks; the control group is last,
+// also where it is of one.
 std::vector<GroupKey> groups_of(const Program& program);
 GroupKey group_of(const Instruction& instruction, const Communicate& communicate, const Mesh& mesh, int position);
 GroupKey pair_of(const Program& program, TransferId transfer, int from, int to);

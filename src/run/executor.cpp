@@ -1,6 +1,7 @@
 // An executor's preparation, the values it holds, and the loop over its instructions.
 #include "run/executor.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 #include "program/issue_order.h"
 #include "program/rank_classes.h"
 #include "program/verify.h"
-#include "run/counted_memory.h"
+#include "run/device.h"
 #include "run/kernel.h"
 #include "run/player.h"
 
@@ -52,6 +53,15 @@ std::string first_line(const std::exception& problem) {
 }
 
 }  // namespace
+
+Status Executor::load() {
+  try {
+    player_->load();
+    return Ok{};
+  } catch (const std::exception& problem) {
+    return error("the samples of a step: {}", first_line(problem));
+  }
+}
 
 Status Executor::step(const StepNumbers& numbers) {
   try {
@@ -210,7 +220,8 @@ Lane Executor::Player::lane_of(const Variant& variant, const Communicate& commun
 }
 
 void Executor::Player::meet(const Rendezvous& rendezvous) {
-  communicator_ = std::make_unique<Communicator>(rendezvous, device_, groups_of(bundle_.program), options_.timeout);
+  communicator_ = std::make_unique<Communicator>(rendezvous, device_, groups_of(bundle_.program), options_.timeout,
+                                                 options_.backend);
 }
 
 const Executor::Player::Variant& Executor::Player::variant() const {
@@ -257,7 +268,8 @@ Tensor Executor::Player::read(BufferId id) {
     const Mesh& mesh = program().meshes[of.layout.mesh];
     const Region part = region_of(of.layout, mesh, mesh.position_of(DeviceId(static_cast<std::size_t>(device_))));
     const bool given = of.kind == BufferKind::Input;
-    write(id, leaf_tensor(values_, tensor.storage, given ? step_ : 0, given ? at_.micro_batch : 0, part, type));
+    write(id, leaf_tensor(values_, tensor.storage, given ? step_ : 0, given ? at_.micro_batch : 0, part, type)
+                  .to(options_.tensors_on));
   }
   return find(id)->tensor;
 }
@@ -326,23 +338,35 @@ Executor::Player::Flight Executor::Player::launch(std::vector<std::unique_ptr<Wo
   return flight;
 }
 
-void Executor::Player::begin_step() {
+void Executor::Player::load() {
+  if (loaded_) return;
   ++step_;
   for (BufferId id : cleared_) held_[id].clear();
+  std::set<std::pair<BufferId, std::int32_t>> seen;
+  for (const Played& played : order_) {
+    at_ = played;
+    if (const auto* compute = std::get_if<Compute>(&program().instructions[played.instruction].what))
+      for (BufferId input : compute->inputs)
+        if (buffer(input).kind == BufferKind::Input && seen.emplace(input, played.micro_batch).second) read(input);
+  }
+  at_ = {};
+  loaded_ = true;
 }
 
 void Executor::Player::step(const StepNumbers& numbers) {
   numbers_ = numbers;
   at_ = {};
-  begin_step();
+  load();
+  loaded_ = false;
   if (recorder_->wants_more()) {
     const ClockOffset clock = compare_clocks();
-    restart_peak();
+    restart_peak(options_.tensors_on);
     recording_ = &*recorder_;
     recording_->begin_step(step_, clock);
   }
   play_all();
-  if (recording_) std::exchange(recording_, nullptr)->end_step(counted_memory().peak);
+  finish(options_.tensors_on);
+  if (recording_) std::exchange(recording_, nullptr)->end_step(memory_of(options_.tensors_on).peak);
   for (BufferId id : held_.ids())
     for (const Held& held : held_[id])
       WEFT_CHECK(held.micro_batch < 0 || outlives_micro_batches(buffer(buffer(id).memory).kind),
@@ -354,7 +378,7 @@ void Executor::Player::play_all() {
     at_ = played;
     if (options_.progress) options_.progress({step_, played.micro_batch, played.instruction, false});
     play(played);
-    if (recording_) recording_->end(counted_memory().held);
+    if (recording_) recording_->end(memory_of(options_.tensors_on).held);
   }
   complete_all();
 }
@@ -397,7 +421,12 @@ void Executor::Player::play(const Played& played) {
   } else if (const auto* combine = std::get_if<weft::Combine>(&instruction.what)) {
     play_combine(*combine);
   } else if (const auto* copy = std::get_if<Copy>(&instruction.what)) {
-    write(copy->to, read(copy->from).clone());
+    const Tensor from = read(copy->from);
+    const bool to_host = buffer(copy->to).on_host;
+    const Tensor to = at::empty(
+        from.sizes(), to_host ? at::TensorOptions(from.scalar_type()).pinned_memory(options_.tensors_on.is_cuda())
+                              : made_of(from.scalar_type()));
+    write(copy->to, to.copy_(from));
   } else if (const auto* free = std::get_if<Free>(&instruction.what)) {
     play_free(free->buffer);
   }

@@ -2,18 +2,21 @@
 //
 // Given a bundle, the device to be, a place to meet the others, and where values come from; every call of `step` plays
 // all of a step's micro-batches and the optimizer. Instructions are issued by one host thread in program order; computing
-// is done at once, communication while later instructions are issued, until something that it is before, or that reads
-// what it brings, comes up. Backward is the program's own instructions: there is no autograd.
+// is done at once (on a GPU: given to it at once), communication while later instructions are issued, until something
+// that it is before, or that reads what it brings, comes up. Backward is the program's own instructions: there is no autograd.
 //
 // All ranks of a bundle must play, each in a process or a thread of its own. Everything that goes wrong (a peer that is
 // gone, a timeout, memory) comes back as an error that names the instruction; the executor is then of no more use.
 #pragma once
+
+#include <c10/core/Device.h>
 
 #include <functional>
 #include <memory>
 #include <optional>
 
 #include "bundle/bundle.h"
+#include "run/communicator.h"
 #include "run/rendezvous.h"
 #include "run/timeline.h"
 #include "run/values.h"
@@ -29,6 +32,8 @@ struct Progress {
 };
 
 struct ExecutorOptions {
+  at::Device tensors_on = at::kCPU;
+  Backend backend = Backend::Gloo;
   Seconds timeout{60};  // of every communication
   // Of dropout masks, mixed with operator, step and micro-batch. None: masks depend on the element alone, as the
   // reference's do.
@@ -54,6 +59,8 @@ class Executor {
                                                 LeafValues values, ExecutorOptions options = {});
   ~Executor();
 
+  // Draws the next step's samples, as a loader does beside training; `step` does it where nobody has.
+  Status load();
   Status step(const StepNumbers& numbers);
   // What the last step ended with: the mean loss.
   std::optional<double> result(TensorId tensor) const;

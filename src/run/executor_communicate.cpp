@@ -16,7 +16,9 @@ namespace {
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
-Tensor bytes(std::int64_t count) { return at::empty({count}, at::TensorOptions(at::kByte)); }
+Tensor bytes(std::int64_t count, at::Device device) {
+  return at::empty({count}, at::TensorOptions(at::kByte).device(device));
+}
 
 // A stretch of a message as a dense part.
 Tensor piece_of(const Tensor& message, const Lane::Piece& piece) {
@@ -56,7 +58,8 @@ void Executor::Player::play_exchange(const Communicate& communicate, const Plann
                         inputs[i].options()));
     return;
   }
-  const Tensor sent = bytes(planned.sent.bytes), received = bytes(planned.received.bytes);
+  const Tensor sent = bytes(planned.sent.bytes, options_.tensors_on),
+               received = bytes(planned.received.bytes, options_.tensors_on);
   for (const Lane::Piece& piece : planned.sent.pieces)
     copy_out(inputs[piece.part->buffer], piece.part->runs, piece_of(sent, piece));
   std::vector<std::unique_ptr<Work>> works;
@@ -70,7 +73,7 @@ void Executor::Player::play_exchange(const Communicate& communicate, const Plann
     std::vector<Tensor> outputs;
     for (std::size_t i = 0; i < communicate.outputs.size(); ++i) {
       const Shape shape = local_shape(buffer(communicate.outputs[i]).layout, mesh, position);
-      const at::TensorOptions options = at::TensorOptions(type_of(variant(), communicate.outputs[i]));
+      const at::TensorOptions options = made_of(type_of(variant(), communicate.outputs[i]));
       outputs.push_back(planned.exchange.adds ? at::zeros(shape, options) : at::empty(shape, options));
     }
     // Sums are made in the order of devices, so that all who make the same one get the same.
@@ -168,13 +171,13 @@ void Executor::Player::all_reduce(const Communicate& communicate, const PlannedR
   const auto reduction =
       communicate.reducer == Reducer::Max ? Communicator::Reduction::Max : Communicator::Reduction::Sum;
   for (Bucket& bucket : buckets) {
-    bucket.flat = at::empty({bucket.elements}, at::TensorOptions(bucket.sent));
+    bucket.flat = at::empty({bucket.elements}, made_of(bucket.sent));
     std::int64_t at = 0;
     for (std::size_t i : bucket.buffers) {
       bucket.flat.narrow(0, at, inputs[i].numel()).view(inputs[i].sizes()).copy_(inputs[i]);
       at += inputs[i].numel();
     }
-    if (!Communicator::sums(bucket.sent)) bucket.flat = bucket.flat.to(at::kFloat);
+    if (!communicator_->sums(bucket.sent)) bucket.flat = bucket.flat.to(at::kFloat);
     if (planned.group.devices.size() > 1)
       works.push_back(communicator_->all_reduce(planned.group, bucket.flat, reduction));
   }
@@ -203,7 +206,7 @@ void Executor::Player::all_reduce(const Communicate& communicate, const PlannedR
 void Executor::Player::play_sum(const SumScalars& sums) {
   std::size_t next = 0;
   for (std::size_t s = 0; s < sums.outputs.size(); ++s) {
-    Tensor total = at::zeros({}, at::TensorOptions(type_of(variant(), sums.outputs[s])));
+    Tensor total = at::zeros({}, made_of(type_of(variant(), sums.outputs[s])));
     for (std::uint32_t i = 0; i < sums.counts[s]; ++i) {
       const BufferId input = sums.inputs[next++];
       const Layout& layout = buffer(input).layout;
@@ -247,7 +250,8 @@ void Executor::Player::play_send(TransferId id, const PlannedTransfer& planned) 
     const bool first = device_ < part.device;
     const std::vector<std::int64_t> counts =
         first ? std::vector<std::int64_t>{0, message.numel()} : std::vector<std::int64_t>{message.numel(), 0};
-    works.push_back(communicator_->all_to_all(planned.pairs[i], message, bytes(0), counts, {0, 0}));
+    works.push_back(
+        communicator_->all_to_all(planned.pairs[i], message, bytes(0, options_.tensors_on), counts, {0, 0}));
   }
   if (!works.empty()) launch(std::move(works), {});
 }
@@ -259,12 +263,13 @@ void Executor::Player::play_receive(TransferId id, const PlannedTransfer& planne
   std::vector<Tensor> messages;
   for (std::size_t i = 0; i < planned.exchange.received.size(); ++i) {
     const Part& part = planned.exchange.received[i];
-    messages.push_back(at::empty(part.shape, at::TensorOptions(type)));
+    messages.push_back(at::empty(part.shape, made_of(type)));
     const Tensor message = messages.back().view({-1}).view(at::kByte);
     const bool first = device_ < part.device;
     const std::vector<std::int64_t> counts =
         first ? std::vector<std::int64_t>{0, message.numel()} : std::vector<std::int64_t>{message.numel(), 0};
-    works.push_back(communicator_->all_to_all(planned.pairs[i], bytes(0), message, {0, 0}, counts));
+    works.push_back(
+        communicator_->all_to_all(planned.pairs[i], bytes(0, options_.tensors_on), message, {0, 0}, counts));
   }
   std::vector<Tensor> own;
   if (const auto kept = kept_parts_.find({id, at_.micro_batch}); kept != kept_parts_.end()) {
@@ -275,7 +280,7 @@ void Executor::Player::play_receive(TransferId id, const PlannedTransfer& planne
     const Mesh& mesh = program().meshes[buffer(to).layout.mesh];
     const Tensor whole =
         at::empty(local_shape(buffer(to).layout, mesh, mesh.position_of(DeviceId(static_cast<std::size_t>(device_)))),
-                  at::TensorOptions(type));
+                  made_of(type));
     for (std::size_t i = 0; i < messages.size(); ++i) copy_in(whole, planned.exchange.received[i].runs, messages[i]);
     for (std::size_t i = 0; i < own.size(); ++i) copy_in(whole, planned.exchange.own[i].to, own[i]);
     write(to, whole);
@@ -333,7 +338,7 @@ std::optional<WholeTensor> Executor::Player::gather(BufferId id) {
     return there < 0 ? std::int64_t{0} : region_of(of.layout, mesh, there).elements();
   };
   Tensor own = at::empty({0}, at::TensorOptions(at::kDouble));
-  if (position >= 0) own = read(id).to(at::kDouble).contiguous().reshape({-1});
+  if (position >= 0) own = read(id).cpu().to(at::kDouble).contiguous().reshape({-1});
   std::vector<std::int64_t> sent(static_cast<std::size_t>(world), 0), received(static_cast<std::size_t>(world), 0);
   sent[0] = own.numel() * 8;
   std::int64_t all = 0;

@@ -106,6 +106,10 @@ Kernel::Found Kernel::find(int axis, const Tensor& positions) const {
   return {place.where(held, at::zeros_like(place)), held};
 }
 
+bool in_host_memory(const Operand& input) {
+  return input.name == "lr" || input.name == "step" || input.name == "loss_scale";
+}
+
 KernelFunction kernel_for(const Signature& signature) {
   for (auto* family : {contraction_kernel, attention_kernel, window_kernel, normalisation_kernel, pointwise_kernel,
                        movement_kernel, routing_kernel, training_kernel})

@@ -83,6 +83,10 @@ class Kernel {
 
 using KernelFunction = void (*)(Kernel&);
 
+// What a step is given with (learning rate, number of the step, scale of the loss) is in the host's memory also where
+// other tensors are on a GPU: a kernel reads its value without waiting for one.
+bool in_host_memory(const Operand& input);
+
 // Of an operator and its backward products; null: there is none.
 KernelFunction kernel_for(const Signature& signature);
 
@@ -96,9 +100,8 @@ KernelFunction movement_kernel(OpKind kind);
 KernelFunction routing_kernel(OpKind kind);
 KernelFunction training_kernel(OpKind kind);
 
-// A function of one variable and its derivative, which the backward product gets from the input or from the output,
-// whichever it keeps.
+// A function of one variable, and the gradient of its input.
 Tensor unary_value(std::string_view fn, const Tensor& x, const Attrs& attrs);
-Tensor unary_slope(std::string_view fn, const Tensor& x, const Attrs& attrs);
+Tensor unary_gradient(std::string_view fn, const Tensor& dy, const Tensor& x, const Attrs& attrs);
 
 }  // namespace weft::runtime

@@ -1,13 +1,13 @@
 // Attention by its formula, on any part of heads, queries and keys: results over some of the keys come with the
-// logarithm of their weights' sum, by which parts are merged.
+// logarithm of their weights' sum, by which parts are merged. Where a GPU has it as one kernel, that is used.
 #include <ATen/ops/exp2.h>
 #include <ATen/ops/where.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <limits>
 
 #include "graph/token_order.h"
+#include "run/fused_attention.h"
 #include "run/kernel.h"
 
 namespace weft::runtime {
@@ -48,7 +48,7 @@ class Attention {
 
   // Scores [b·g, r·q, t], −∞ where masked; `slope`: the derivative of the cap, undefined where there is none.
   Tensor scores(Tensor* slope = nullptr) const {
-    Tensor s = rows(k.in("q"), e).bmm(keys(k.in("k"), e).transpose(1, 2)) * scale;
+    Tensor s = rows(k.in("q"), e).bmm(keys(k.in("k"), e).transpose(1, 2)).mul_(scale);
     if (softcap > 0) {
       const Tensor bent = (s / softcap).tanh();
       s = bent * softcap;
@@ -64,10 +64,10 @@ class Attention {
       const Tensor head =
           k.positions_of(k.axis("g")).unsqueeze(1) * k.whole_size("r") + k.positions_of(k.axis("r")).unsqueeze(0) + 1;
       const Tensor steepness = at::exp2(head.to(s.scalar_type()) * (-8.0 / heads)).reshape({1, g, r, 1, 1});
-      s = s - steepness * behind.to(s.scalar_type());
+      s.sub_(steepness * behind.to(s.scalar_type()));
     }
-    if (causal) s = s.masked_fill(behind.lt(0), kMinusInfinity);
-    if (window > 0) s = s.masked_fill(behind.ge(window), kMinusInfinity);
+    if (causal) s.masked_fill_(behind.lt(0), kMinusInfinity);
+    if (window > 0) s.masked_fill_(behind.ge(window), kMinusInfinity);
     return s.reshape({b * g, r * q, t});
   }
 
@@ -88,29 +88,28 @@ class Attention {
   }
 };
 
-// exp(score − lse), 0 where neither has a key that the mask lets through.
-Tensor probabilities(const Tensor& scores, const Tensor& lse) {
-  return (scores - lse.masked_fill(lse.eq(kMinusInfinity), 0.0)).exp();
-}
+// −∞ (of queries that the mask lets see no key) as 0, so that their weights come out as 0.
+Tensor finite(const Tensor& logarithm) { return logarithm.masked_fill(logarithm.eq(kMinusInfinity), 0.0); }
 
 void attention(Kernel& k) {
+  if (has_fused_attention(k.signature, k.slices, k.in("q"))) return fused_attention(k);
   const Attention of(k);
   const Tensor v = of.keys(k.in("v"), of.d);
+  Tensor slope;
+  Tensor p = of.scores(&slope);  // turned into weights in its place: it is the largest tensor here
   if (!k.backward()) {
-    const Tensor scores = of.scores();
-    const Tensor lse = scores.logsumexp(-1, true);
-    k.give("y", of.from_rows(probabilities(scores, lse).bmm(v), of.d));
-    k.give("lse", lse);
+    const Tensor largest = finite(p.amax(-1, true));
+    p.sub_(largest).exp_();
+    const Tensor total = p.sum(-1, true);
+    k.give("y", of.from_rows(p.bmm(v).div_(total.masked_fill(total.eq(0), 1.0)), of.d));
+    k.give("lse", total.log().add_(largest));
     return;
   }
-  Tensor slope;
-  const Tensor scores = of.scores(&slope);
-  const Tensor p = probabilities(scores, of.weights(k.in("lse")).to(scores.scalar_type()));
+  p.sub_(finite(of.weights(k.in("lse")).to(p.scalar_type()))).exp_();
   const Tensor dy = of.rows(k.in("dy"), of.d), y = of.rows(k.in("y"), of.d);
-  const Tensor delta = (dy * y).sum(-1, true);
-  Tensor ds = p * (dy.bmm(v.transpose(1, 2)) - delta) * of.scale;
-  if (slope.defined()) ds = ds * slope;
   k.give("dv", of.from_keys(p.transpose(1, 2).bmm(dy), of.d));
+  const Tensor ds = dy.bmm(v.transpose(1, 2)).sub_((dy * y).sum(-1, true)).mul_(p).mul_(of.scale);
+  if (slope.defined()) ds.mul_(slope);
   k.give("dq", of.from_rows(ds.bmm(of.keys(k.in("k"), of.e)), of.e));
   k.give("dk", of.from_keys(ds.transpose(1, 2).bmm(of.rows(k.in("q"), of.e)), of.e));
 }

@@ -1,6 +1,8 @@
 // Normalisations, reductions and losses.
 #include <ATen/ops/amax.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/zeros_like.h>
@@ -28,7 +30,10 @@ void layer_norm(Kernel& k) {
   }
   std::vector<std::int64_t> rows(x.sizes().begin(), x.sizes().end());
   rows.back() = 1;
-  const auto statistic = [&](std::string_view name) { return k.in(name).to(x.scalar_type()).reshape(rows); };
+  // Statistics of 16-bit numbers are kept in fp32.
+  const auto statistic = [&](std::string_view name) {
+    return (x.element_size() < 4 ? k.in(name) : k.in(name).to(x.scalar_type())).reshape(rows);
+  };
   const auto [dx, dgamma, dbeta] =
       at::native_layer_norm_backward(k.in("dy").contiguous(), x, normalised, statistic("mean"), statistic("rstd"),
                                      gamma, gamma, {true, true, k.gives("dbeta")});
@@ -56,26 +61,22 @@ void rms_norm(Kernel& k) {
 // Statistics are those of the device's own samples and positions.
 void batch_norm(Kernel& k) {
   const double eps = k.number("eps", 1e-5);
-  const Tensor x = k.in("x");
-  std::vector<std::int64_t> inner = {0}, row(static_cast<std::size_t>(x.dim()), 1);
-  for (std::int64_t d = 2; d < x.dim(); ++d) inner.push_back(d);
-  row[1] = x.size(1);
-  const Tensor gamma = k.in("gamma").reshape(row);
+  const Tensor x = k.in("x").contiguous(), gamma = k.in("gamma");
   if (!k.backward()) {
-    const Tensor mean = x.mean(inner, true), off = x - mean;
-    const Tensor rstd = ((off * off).mean(inner, true) + eps).rsqrt();
-    k.give("y", off * rstd * gamma + k.in("beta").reshape(row));
+    const auto [y, mean, rstd] = at::native_batch_norm(x, gamma, k.in("beta"), {}, {}, true, 0.1, eps);
+    k.give("y", y);
     k.give("mean", mean);
     k.give("rstd", rstd);
     return;
   }
-  const Tensor rstd = k.in("rstd").to(x.scalar_type()).reshape(row), dy = k.in("dy");
-  const Tensor unit = (x - k.in("mean").to(x.scalar_type()).reshape(row)) * rstd;
-  const Tensor sum = dy.sum(inner, true), dot = (dy * unit).sum(inner, true);
-  const double n = static_cast<double>(x.numel()) / static_cast<double>(x.size(1));
-  k.give("dgamma", dot);
-  k.give("dbeta", sum);
-  k.give("dx", rstd * gamma * (dy - sum / n - unit * dot / n));
+  const auto statistic = [&](std::string_view name) {
+    return x.element_size() < 4 ? k.in(name) : k.in(name).to(x.scalar_type());
+  };
+  const auto [dx, dgamma, dbeta] = at::native_batch_norm_backward(
+      k.in("dy").contiguous(), x, gamma, {}, {}, statistic("mean"), statistic("rstd"), true, eps, {true, true, true});
+  k.give("dgamma", dgamma);
+  k.give("dbeta", dbeta);
+  k.give("dx", dx);
 }
 
 void softmax(Kernel& k) {
@@ -136,15 +137,15 @@ void cross_entropy(Kernel& k) {
   const auto [place, held] = k.find(k.axis("v"), target);
   if (!k.backward()) {
     const Tensor picked = x.gather(-1, place.unsqueeze(-1)).squeeze(-1);
-    k.give("lse", x.logsumexp(-1));
+    const Tensor largest = x.amax(-1, true);
+    k.give("lse", (x - largest).exp_().sum(-1).log_().add_(largest.squeeze(-1)));
     k.give("picked", picked * held.to(x.scalar_type()));
     return;
   }
   const Tensor dlse = k.in("dlse"), dpicked = k.in("dpicked"), lse = k.in("lse").to(x.scalar_type());
-  Tensor dx = at::zeros_like(x);
-  if (dlse.defined()) dx = (x - lse.unsqueeze(-1)).exp() * dlse.to(x.scalar_type()).unsqueeze(-1);
-  if (dpicked.defined())
-    dx = dx.scatter_add(-1, place.unsqueeze(-1), (dpicked * held).to(x.scalar_type()).unsqueeze(-1));
+  const Tensor dx =
+      dlse.defined() ? (x - lse.unsqueeze(-1)).exp_().mul_(dlse.to(x.scalar_type()).unsqueeze(-1)) : at::zeros_like(x);
+  if (dpicked.defined()) dx.scatter_add_(-1, place.unsqueeze(-1), (dpicked * held).to(x.scalar_type()).unsqueeze(-1));
   k.give("dx", dx);
 }
 

@@ -1,12 +1,19 @@
 // Operators that treat elements, or pairs of them, by themselves.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/pow.h>
+#include <ATen/ops/sigmoid_backward.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/silu_backward.h>
 #include <ATen/ops/softplus.h>
+#include <ATen/ops/tanh_backward.h>
+#include <ATen/ops/threshold_backward.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -20,6 +27,23 @@ namespace weft::runtime {
 namespace {
 
 Tensor as(const Tensor& condition, const Tensor& like) { return condition.to(like.scalar_type()); }
+
+Tensor slope(std::string_view fn, const Tensor& x, double value, const Attrs& attrs) {
+  if (fn == "relu2") return x.relu() * 2;
+  if (fn == "square") return x * 2;
+  if (fn == "log") return x.reciprocal();
+  if (fn == "erf") return (x * x).neg().exp() * (2 * std::numbers::inv_sqrtpi);
+  if (fn == "abs") return as(x.gt(0), x) * 2 - 1;
+  if (fn == "leaky_relu") return as(x.gt(0), x) * (1 - value) + value;
+  if (fn == "softplus") return x.sigmoid();
+  if (fn == "sin") return x.cos();
+  if (fn == "cos") return x.sin().neg();
+  if (fn == "hardswish")
+    return at::where(x.le(-3), at::zeros_like(x), at::where(x.ge(3), at::ones_like(x), (x * 2 + 3) / 6));
+  if (fn == "hardsigmoid") return as(x.gt(-3).logical_and(x.lt(3)), x) / 6;
+  if (fn == "clamp") return as(x.gt(attrs.number("low", -1)).logical_and(x.lt(attrs.number("high", 1))), x);
+  WEFT_CHECK(false, "no kernel for the derivative of {}", fn);
+}
 
 }  // namespace
 
@@ -39,7 +63,7 @@ Tensor unary_value(std::string_view fn, const Tensor& x, const Attrs& attrs) {
   if (fn == "softcap") return (x / value).tanh() * value;
   if (fn == "gelu") return at::gelu(x);
   if (fn == "gelu_tanh") return at::gelu(x, "tanh");
-  if (fn == "silu") return x * x.sigmoid();
+  if (fn == "silu") return at::silu(x);
   if (fn == "square") return x * x;
   if (fn == "log") return x.log();
   if (fn == "erf") return x.erf();
@@ -59,55 +83,29 @@ Tensor unary_value(std::string_view fn, const Tensor& x, const Attrs& attrs) {
   WEFT_CHECK(false, "no kernel for unary {}", fn);
 }
 
-Tensor unary_slope(std::string_view fn, const Tensor& x, const Attrs& attrs) {
+Tensor unary_gradient(std::string_view fn, const Tensor& dy, const Tensor& x, const Attrs& attrs) {
   const double value = attrs.number("value", 1.0);
-  if (fn == "relu") return as(x.gt(0), x);
-  if (fn == "relu2") return x.relu() * 2;
-  if (fn == "gelu") {
-    const Tensor cumulative = ((x * std::sqrt(0.5)).erf() + 1) * 0.5;
-    return cumulative + x * (x * x * -0.5).exp() * (0.5 * std::numbers::inv_sqrtpi * std::numbers::sqrt2);
-  }
-  if (fn == "gelu_tanh") {
-    const double c = std::sqrt(2.0) * std::numbers::inv_sqrtpi;
-    const Tensor t = ((x + x * x * x * 0.044715) * c).tanh();
-    return (t + 1) * 0.5 + x * (1 - t * t) * (x * x * (3 * 0.044715) + 1) * (0.5 * c);
-  }
-  if (fn == "silu") {
-    const Tensor s = x.sigmoid();
-    return s * (x * (1 - s) + 1);
-  }
-  if (fn == "sigmoid") {
-    const Tensor s = x.sigmoid();
-    return s * (1 - s);
-  }
-  if (fn == "square") return x * 2;
-  if (fn == "log") return x.reciprocal();
-  if (fn == "erf") return (x * x).neg().exp() * (2 * std::numbers::inv_sqrtpi);
-  if (fn == "abs") return as(x.gt(0), x) * 2 - 1;
-  if (fn == "leaky_relu") return as(x.gt(0), x) * (1 - value) + value;
-  if (fn == "softplus") return x.sigmoid();
-  if (fn == "sin") return x.cos();
-  if (fn == "cos") return x.sin().neg();
-  if (fn == "hardswish")
-    return at::where(x.le(-3), at::zeros_like(x), at::where(x.ge(3), at::ones_like(x), (x * 2 + 3) / 6));
-  if (fn == "hardsigmoid") return as(x.gt(-3).logical_and(x.lt(3)), x) / 6;
-  if (fn == "clamp") return as(x.gt(attrs.number("low", -1)).logical_and(x.lt(attrs.number("high", 1))), x);
-  WEFT_CHECK(false, "no kernel for the derivative of {}", fn);
+  if (fn == "relu") return at::threshold_backward(dy, x, 0);
+  if (fn == "gelu") return at::gelu_backward(dy, x);
+  if (fn == "gelu_tanh") return at::gelu_backward(dy, x, "tanh");
+  if (fn == "silu") return at::silu_backward(dy, x);
+  if (fn == "sigmoid") return at::sigmoid_backward(dy, x.sigmoid());
+  return dy * slope(fn, x, value, attrs);
 }
 
 namespace {
 
 // From the output, for functions whose backward product keeps only that.
-Tensor slope_from_output(std::string_view fn, const Tensor& y, const Attrs& attrs) {
+Tensor gradient_from_output(std::string_view fn, const Tensor& dy, const Tensor& y, const Attrs& attrs) {
   const double value = attrs.number("value", 1.0);
-  if (fn == "relu") return as(y.gt(0), y);
-  if (fn == "tanh") return 1 - y * y;
-  if (fn == "sigmoid") return y * (1 - y);
-  if (fn == "exp") return y;
-  if (fn == "sqrt") return y.reciprocal() * 0.5;
-  if (fn == "rsqrt") return y * y * y * -0.5;
-  if (fn == "reciprocal") return (y * y).neg();
-  if (fn == "softcap") return 1 - (y / value) * (y / value);
+  if (fn == "relu") return at::threshold_backward(dy, y, 0);
+  if (fn == "tanh") return at::tanh_backward(dy, y);
+  if (fn == "sigmoid") return at::sigmoid_backward(dy, y);
+  if (fn == "exp") return dy * y;
+  if (fn == "sqrt") return dy / y * 0.5;
+  if (fn == "rsqrt") return dy * (y * y * y * -0.5);
+  if (fn == "reciprocal") return dy * (y * y).neg();
+  if (fn == "softcap") return at::tanh_backward(dy, y / value);
   WEFT_CHECK(false, "no kernel for the derivative of {} from its output", fn);
 }
 
@@ -115,8 +113,8 @@ void unary(Kernel& k) {
   const std::string_view fn = k.signature.attrs.text("fn", "");
   if (!k.backward()) return k.give("y", unary_value(fn, k.in("x"), k.signature.attrs));
   const Tensor dy = k.in("dy"), x = k.in("x"), y = k.in("y");
-  if (x.defined()) return k.give("dx", dy * unary_slope(fn, x, k.signature.attrs));
-  if (y.defined()) return k.give("dx", dy * slope_from_output(fn, y, k.signature.attrs));
+  if (x.defined()) return k.give("dx", unary_gradient(fn, dy, x, k.signature.attrs));
+  if (y.defined()) return k.give("dx", gradient_from_output(fn, dy, y, k.signature.attrs));
   k.give("dx", fn == "scale" ? dy * k.number("value", 1.0) : fn == "neg" ? dy.neg() : dy);
 }
 
@@ -181,7 +179,7 @@ void glu(Kernel& k) {
   }
   const Tensor value = unary_value(fn, gate, {});
   if (!k.backward()) return k.give("y", value * up);
-  const Tensor dy = k.in("dy"), dgate = dy * unary_slope(fn, gate, {}) * up, dup = dy * value;
+  const Tensor dy = k.in("dy"), dgate = unary_gradient(fn, dy * up, gate, {}), dup = dy * value;
   if (packed) return k.give("dx", at::cat({dgate.unsqueeze(-2), dup.unsqueeze(-2)}, -2));
   k.give("da", dgate);
   k.give("db", dup);
@@ -194,9 +192,33 @@ void bias(Kernel& k) {
   k.give_by_axes(0, k.by_axes(whole, k.in("dy")), order);
 }
 
-// Uniform in [0, 1) from every element's index in the whole tensor (SplitMix64), so that any part draws what one device
-// would. Signed 64-bit arithmetic wraps; a shift to the right must not copy the sign.
-Tensor uniform_by_index(const Kernel& k) {
+// Whether a number that is uniform in [0, 1), drawn from every element's index in the whole tensor (SplitMix64), is at
+// least p: any part draws what one device would.
+Tensor kept_on_cpu(const Kernel& k, double p) {
+  const Shape shape = k.shape_of(k.signature.inputs[0]);
+  const Tensor kept = at::empty(shape, at::TensorOptions(at::kBool));
+  bool* next = static_cast<bool*>(kept.data_ptr());
+  const std::vector<Axis>& axes = k.signature.axes;
+  const auto all = [&](auto self, std::size_t d, std::uint64_t before) -> void {
+    for (std::int64_t i = 0; i < k.slices[d].size(); ++i) {
+      const std::uint64_t index = before * static_cast<std::uint64_t>(axes[d].size) +
+                                  static_cast<std::uint64_t>(global_position(k.slices[d], axes[d].size, i));
+      if (d + 1 < axes.size()) {
+        self(self, d + 1, index);
+        continue;
+      }
+      std::uint64_t z = (index + 1 + k.salt()) * 0x9e3779b97f4a7c15ULL;
+      z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+      z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+      *next++ = static_cast<double>((z ^ (z >> 31)) >> 11) * 0x1.0p-53 >= p;
+    }
+  };
+  if (kept.numel() > 0) all(all, 0, 0);
+  return kept;
+}
+
+// The same by tensors of a GPU. Signed 64-bit arithmetic wraps; a shift to the right must not copy the sign.
+Tensor kept_on_gpu(const Kernel& k, double p) {
   Tensor index;
   for (std::size_t d = 0; d < k.signature.axes.size(); ++d) {
     std::vector<std::int64_t> row(k.signature.axes.size(), 1);
@@ -205,23 +227,24 @@ Tensor uniform_by_index(const Kernel& k) {
     index = index.defined() ? index * k.signature.axes[d].size + along : along;
   }
   const auto shifted = [](const Tensor& z, std::int64_t bits) {
-    return z.bitwise_right_shift(at::Scalar(bits)).bitwise_and(at::Scalar((std::int64_t{1} << (64 - bits)) - 1));
+    return z.bitwise_right_shift(at::Scalar(bits)).bitwise_and_(at::Scalar((std::int64_t{1} << (64 - bits)) - 1));
   };
-  Tensor z = (index + 1 + static_cast<std::int64_t>(k.salt())) * static_cast<std::int64_t>(0x9e3779b97f4a7c15ULL);
-  z = z.bitwise_xor(shifted(z, 30)) * static_cast<std::int64_t>(0xbf58476d1ce4e5b9ULL);
-  z = z.bitwise_xor(shifted(z, 27)) * static_cast<std::int64_t>(0x94d049bb133111ebULL);
-  return shifted(z.bitwise_xor(shifted(z, 31)), 11).to(at::kDouble) * 0x1.0p-53;
+  Tensor z = (index + (1 + static_cast<std::int64_t>(k.salt()))).mul_(static_cast<std::int64_t>(0x9e3779b97f4a7c15ULL));
+  z.bitwise_xor_(shifted(z, 30)).mul_(static_cast<std::int64_t>(0xbf58476d1ce4e5b9ULL));
+  z.bitwise_xor_(shifted(z, 27)).mul_(static_cast<std::int64_t>(0x94d049bb133111ebULL));
+  const auto least = static_cast<std::int64_t>(std::ceil(p * 0x1.0p53));
+  return shifted(z.bitwise_xor_(shifted(z, 31)), 11).ge(at::Scalar(least));
 }
 
 void dropout(Kernel& k) {
   const double p = k.number("p", 0.5), keep = 1 / (1 - p);
   if (k.backward()) {
     const Tensor dy = k.in("dy");
-    return k.give("dx", dy * as(k.in("mask"), dy) * keep);
+    return k.give("dx", (dy * as(k.in("mask"), dy)).mul_(keep));
   }
-  const Tensor x = k.in("x"), mask = uniform_by_index(k).ge(p).reshape(x.sizes());
+  const Tensor x = k.in("x"), mask = (x.is_cpu() ? kept_on_cpu(k, p) : kept_on_gpu(k, p)).reshape(x.sizes());
   k.give("mask", mask);
-  k.give("y", x * as(mask, x) * keep);
+  k.give("y", (x * as(mask, x)).mul_(keep));
 }
 
 void rotary(Kernel& k) {

@@ -1,12 +1,19 @@
 // Accumulation of gradients and losses, norms, and the optimizers' steps. What is kept from step to step is updated in
 // place.
-#include <ATen/ops/where.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
 
 #include "base/check.h"
 #include "run/kernel.h"
+#include "run/torch_version.h"
+#if TORCH_VERSION_MAJOR >= 2
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/full.h>
+#endif
 
 namespace weft::runtime {
 namespace {
@@ -23,47 +30,94 @@ void accumulate_loss(Kernel& k) {
 
 void scale_loss(Kernel& k) { k.give("dloss", k.in("weight") * k.in("loss_scale")); }
 
+// What an optimizer's step reads and updates.
+struct Update {
+  explicit Update(const Kernel& kernel)
+      : k(kernel),
+        p(k.in("p")),
+        master(k.in("master")),
+        m(k.in("m")),
+        v(k.in("v")),
+        scale(k.in("scale")),
+        weight(master.defined() ? master : p),
+        lr(number("lr", 0)),
+        step(number("step", 1)),
+        decay(k.number("weight_decay", 0.0)),
+        decoupled(k.integer("decoupled", 0) != 0 || k.signature.kind == OpKind::LambUpdate),
+        beta1(k.number("beta1", 0.9)),
+        beta2(k.number("beta2", 0.999)),
+        eps(k.number("eps", 1e-8)) {}
+
+  const Kernel& k;
+  const Tensor p, master, m, v, scale, weight;
+  const double lr, step, decay;
+  const bool decoupled;  // from the gradient, as AdamW's
+  const double beta1, beta2, eps;
+
+ private:
+  double number(std::string_view name, double fallback) const {
+    const Tensor given = k.in(name);
+    return given.defined() ? given.item().toDouble() : fallback;
+  }
+};
+
+// Moments and weights in one pass over memory. A scale of 0 skips the step.
+bool fused_adam([[maybe_unused]] const Update& u) {
+#if TORCH_VERSION_MAJOR >= 2
+  if (!u.weight.is_cuda()) return false;
+  Tensor grad = u.k.in("g").to(u.weight.scalar_type());
+  std::optional<Tensor> skipped;
+  if (u.scale.defined()) {
+    grad = grad * u.scale;
+    skipped = u.scale.eq(0).to(at::kFloat);
+  }
+  const Tensor step = at::full({}, u.step, u.weight.options().dtype(at::kFloat));
+  (u.decoupled ? at::_fused_adamw_ : at::_fused_adam_)({u.weight}, {grad}, {u.m}, {u.v}, {}, {step}, u.lr, u.beta1,
+                                                       u.beta2, u.decay, u.eps, false, false, std::nullopt, skipped);
+  if (u.master.defined()) u.p.copy_(u.master);
+  return true;
+#else
+  return false;
+#endif
+}
+
 // SGD, momentum, Adam, AdamW and LAMB's direction. A scale of 0 skips the step: everything stays as it is.
 void optimizer(Kernel& k) {
   const OpKind kind = k.signature.kind;
-  const Tensor p = k.in("p"), master = k.in("master"), m = k.in("m"), v = k.in("v"), scale = k.in("scale");
-  const Tensor weight = master.defined() ? master : p;
-  const auto number = [&](std::string_view name, double fallback) {
-    const Tensor given = k.in(name);
-    return given.defined() ? given.item().toDouble() : fallback;
-  };
-  const double lr = number("lr", 0), step = number("step", 1), factor = number("scale", 1);
+  const Update u(k);
   const auto kept = [&] {
-    k.give("new_p", p);
-    k.give("new_master", master);
-    k.give("new_m", m);
-    k.give("new_v", v);
+    k.give("new_p", u.p);
+    k.give("new_master", u.master);
+    k.give("new_m", u.m);
+    k.give("new_v", u.v);
   };
-  if (scale.defined() && factor == 0) {
-    if (kind == OpKind::LambUpdate) k.give("new_u", at::zeros(weight.sizes(), weight.options()));
+  if (kind == OpKind::Adam && fused_adam(u)) return kept();
+  const double factor = u.scale.defined() ? u.scale.item().toDouble() : 1;
+  if (u.scale.defined() && factor == 0) {
+    if (kind == OpKind::LambUpdate) k.give("new_u", at::zeros(u.weight.sizes(), u.weight.options()));
     return kept();
   }
-  const double decay = k.number("weight_decay", 0.0);
-  const bool decoupled = k.integer("decoupled", 0) != 0 || kind == OpKind::LambUpdate;
-  Tensor grad = k.in("g").to(weight.scalar_type());
+  Tensor grad = k.in("g").to(u.weight.scalar_type());
   if (factor != 1) grad = grad * factor;
-  if (!decoupled && decay != 0) grad = grad + weight * decay;
-  Tensor update = grad;
-  if (kind == OpKind::Momentum) {
-    update = m.mul_(k.number("momentum", 0.9)).add_(grad);
-  } else if (v.defined()) {
-    const double beta1 = k.number("beta1", 0.9), beta2 = k.number("beta2", 0.999), eps = k.number("eps", 1e-8);
-    m.mul_(beta1).add_(grad, 1 - beta1);
-    v.mul_(beta2).addcmul_(grad, grad, 1 - beta2);
-    update = m / (1 - std::pow(beta1, step)) / ((v / (1 - std::pow(beta2, step))).sqrt_().add_(eps));
-    if (decoupled && decay != 0) update = update + weight * decay;
-  }
-  if (kind == OpKind::LambUpdate) {
-    k.give("new_u", update);
+  if (!u.decoupled && u.decay != 0) grad = grad + u.weight * u.decay;
+  if (kind == OpKind::Sgd) {
+    u.weight.sub_(grad, u.lr);
+  } else if (kind == OpKind::Momentum) {
+    u.weight.sub_(u.m.mul_(k.number("momentum", 0.9)).add_(grad), u.lr);
   } else {
-    weight.sub_(update, lr);
-    if (master.defined()) p.copy_(master);
+    u.m.lerp_(grad, 1 - u.beta1);
+    u.v.mul_(u.beta2).addcmul_(grad, grad, 1 - u.beta2);
+    const double first = 1 - std::pow(u.beta1, u.step), second = 1 - std::pow(u.beta2, u.step);
+    const Tensor root = u.v.sqrt().mul_(1 / std::sqrt(second)).add_(u.eps);
+    if (kind == OpKind::LambUpdate) {
+      const Tensor direction = (u.m / first).div_(root);
+      k.give("new_u", u.decay != 0 ? direction.add_(u.weight, u.decay) : direction);
+      return kept();
+    }
+    if (u.decoupled && u.decay != 0) u.weight.mul_(1 - u.lr * u.decay);
+    u.weight.addcdiv_(u.m, root, -u.lr / first);
   }
+  if (u.master.defined()) u.p.copy_(u.master);
   kept();
 }
 
@@ -78,8 +132,8 @@ void lamb_apply(Kernel& k) {
 }
 
 void sum_squares(Kernel& k) {
-  const Tensor g = k.in("g");
-  k.give("y", (g * g).sum());
+  const Tensor norm = at::linalg_vector_norm(k.in("g"), 2);
+  k.give("y", norm * norm);
 }
 
 void non_finite(Kernel& k) { k.give("y", k.in("g").isfinite().logical_not().sum()); }
@@ -97,16 +151,14 @@ void add_scalars(Kernel& k) {
 
 // min(1, max_norm / norm) over the loss's scale; 0 where a gradient is not finite.
 void clip_coefficient(Kernel& k) {
-  const auto number = [&](std::string_view name, double fallback) {
-    const Tensor given = k.in(name);
-    return given.defined() ? given.item().toDouble() : fallback;
-  };
-  const double loss_scale = number("loss_scale", 1.0);
-  double scale = 1 / loss_scale;
-  if (const Tensor squares = k.in("squares"); squares.defined())
-    scale *= std::min(1.0, k.number("max_norm", 1.0) / (std::sqrt(squares.item().toDouble()) / loss_scale));
-  if (number("non_finite", 0) > 0) scale = 0;
-  k.give("scale", at::zeros({}, k.in(0).options()).fill_(scale));
+  const Tensor given = k.in("loss_scale"), squares = k.in("squares"), bad = k.in("non_finite");
+  const double loss_scale = given.defined() ? given.item().toDouble() : 1.0;
+  Tensor scale = squares.defined()
+                     ? (squares.sqrt().reciprocal() * (k.number("max_norm", 1.0) * loss_scale)).clamp_max(1.0)
+                     : at::ones({}, k.in(0).options().dtype(at::kDouble));
+  scale = scale / loss_scale;
+  if (bad.defined()) scale = scale.masked_fill(bad.gt(0), 0.0);
+  k.give("scale", scale);
 }
 
 }  // namespace

@@ -136,6 +136,8 @@ class Launch {
         options_.rank_program,          options_.bundle, "--steps",
         std::to_string(options_.steps), "--timeout",     fmt::format("{}", options_.timeout.value)};
     if (options_.check) words.push_back("--check");
+    if (!options_.device.empty()) words.insert(words.end(), {"--device", options_.device});
+    if (!options_.backend.empty()) words.insert(words.end(), {"--backend", options_.backend});
     if (!options_.data.empty()) words.insert(words.end(), {"--data", options_.data});
     std::map<std::string, std::string> variables;
     for (char** each = environ; *each; ++each) {

@@ -36,8 +36,9 @@ struct LaunchOptions {
   int steps = 1;
   bool check = false;
   Seconds timeout{60};
-  int threads = 1;      // of a rank
-  bool record = false;  // ranks write timelines (timeline.h) to the run's directory
+  int threads = 1;                        // of a rank
+  std::string device = {}, backend = {};  // "cpu" or "cuda", "gloo" or "nccl"; empty: the rank's own choice
+  bool record = false;                    // ranks write timelines (timeline.h) to the run's directory
   std::function<void(const StepReport&)> on_step = {};
   std::function<void(const CheckReport&)> on_check = {};
 };

@@ -14,6 +14,7 @@
 
 #include "base/read_file.h"
 #include "profile/event_list.h"
+#include "run/device.h"
 #include "run/environment.h"
 #include "run/measured_work.h"
 
@@ -45,8 +46,8 @@ Sample sample_of(std::vector<double> times) {
 class Measuring {
  public:
   Measuring(std::span<const Event> events, int rank, int world, const Rendezvous& rendezvous,
-            const MeasureOptions& options)
-      : rank_(rank), world_(world), options_(options) {
+            const MeasureOptions& options, at::Device device)
+      : rank_(rank), world_(world), options_(options), device_(device) {
     std::set<std::int64_t> sizes;
     for (const Event& event : events)
       if (is_communication(event) && event.members > 1) sizes.insert(event.members);
@@ -65,7 +66,7 @@ class Measuring {
     if (is_communication(event)) {
       run = communication_of(event, *communicator_, {}, rank_);
     } else {
-      WEFT_TRY(run, computation_of(event, options_.numbers));
+      WEFT_TRY(run, computation_of(event, options_.numbers, device_));
     }
     agreed(0);
     // All go through a round side by side; it is long against the time that they begin and end apart.
@@ -74,7 +75,11 @@ class Measuring {
         [&](std::int64_t runs) {
           std::vector<double> times;
           const auto begun = Clock::now();
-          while (std::ssize(times) < runs || seconds_since(begun) < kRound) times.push_back(timed(run));
+          while (std::ssize(times) < runs || seconds_since(begun) < kRound) {
+            const std::vector<double> more =
+                device_times(device_, run, std::max<std::int64_t>(runs - std::ssize(times), 1));
+            times.insert(times.end(), more.begin(), more.end());
+          }
           return times;
         });
   }
@@ -143,6 +148,7 @@ class Measuring {
 
   const int rank_, world_;
   const MeasureOptions options_;
+  const at::Device device_;  // of computations; communications are Gloo's
   GroupKey control_;
   std::unique_ptr<Communicator> communicator_;
 };
@@ -161,9 +167,11 @@ Result<std::size_t> measure_events(std::span<const Event> events, int rank, int 
                                    const std::function<void(std::size_t, const Sample&)>& report) {
   for (const Event& event : events)
     if (event.members > world) return error("{}: needs {} ranks, and {} measure", named(event), event.members, world);
+  WEFT_TRY(const at::Device device, device_named(options.device, rank));
+  work_on(device);
   std::size_t at = 0;
   try {
-    Measuring measuring(events, rank, world, rendezvous, options);
+    Measuring measuring(events, rank, world, rendezvous, options, device);
     const auto begun = Clock::now();
     for (; at < events.size(); ++at) {
       // An even share of what is left of the budget; nothing: it is over.

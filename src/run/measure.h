@@ -21,6 +21,7 @@ struct MeasureOptions {
   std::int64_t least_runs = 7, most_runs = 1000;
   Seconds timeout{60};  // of every communication
   Numbers numbers = Numbers::AsStored;
+  std::string device = {};  // of computations: "cpu", "cuda", or empty: a GPU where there is one
 };
 
 // All ranks call it alike; `report` is called on rank 0: the event's place in the list and its sample, whose mean is the

@@ -50,6 +50,7 @@ class MeasuringRanks {
     // All that the child needs is made before the fork; after it only system calls are made.
     std::vector<std::string> words = {options.rank_program, "--measure", options.events, "--budget",
                                       fmt::format("{}", options.budget.value)};
+    if (!options.device.empty()) words.insert(words.end(), {"--device", options.device});
     std::vector<std::string> entries = environment_of(options, rank, port);
     std::vector<char*> arguments, environment;
     for (std::string& word : words) arguments.push_back(word.data());

@@ -15,6 +15,7 @@ struct MeasureLaunchOptions {
   std::string directory;     // for what ranks write to stderr; the caller's to remove
   int ranks = 1, threads = 1;
   Seconds budget{60};
+  std::string device = {};  // of computations: "cpu", "cuda", or empty: the rank's own choice
   std::function<void(std::size_t, const Sample&)> on_sample = {};
 };
 

@@ -15,7 +15,8 @@ namespace {
 
 // Inputs are used in turn, and outputs live on for a while, so that memory is as cold as in a step, where weights were
 // last used a pass ago and activations go where nothing was before.
-constexpr std::int64_t kWorkingSet = 64 << 20;  // bytes: many times a core's own caches
+constexpr std::int64_t kWorkingSet = 64 << 20;      // bytes: many times a core's own caches
+constexpr std::int64_t kGpuWorkingSet = 256 << 20;  // and a GPU's (H200: 50 MB)
 constexpr std::int64_t kMostCopies = 64;
 
 std::int64_t bytes_of(const std::vector<Tensor>& tensors) {
@@ -25,8 +26,10 @@ std::int64_t bytes_of(const std::vector<Tensor>& tensors) {
 }
 
 std::vector<std::vector<Tensor>> copies_of(const std::vector<Tensor>& tensors) {
+  const bool on_gpu = std::any_of(tensors.begin(), tensors.end(), [](const Tensor& each) { return each.is_cuda(); });
+  const std::int64_t wanted = on_gpu ? kGpuWorkingSet : kWorkingSet;
   const std::int64_t count =
-      std::clamp<std::int64_t>(kWorkingSet / std::max<std::int64_t>(bytes_of(tensors), 1), 1, kMostCopies);
+      std::clamp<std::int64_t>(wanted / std::max<std::int64_t>(bytes_of(tensors), 1), 1, kMostCopies);
   std::vector<std::vector<Tensor>> copies(static_cast<std::size_t>(count));
   for (std::vector<Tensor>& copy : copies)
     for (const Tensor& each : tensors) copy.push_back(each.clone());
@@ -50,7 +53,7 @@ Tensor input_of(const Signature& signature, const Operand& operand, const Shape&
 
 }  // namespace
 
-Result<std::function<void()>> computation_of(const Event& event, Numbers numbers) {
+Result<std::function<void()>> computation_of(const Event& event, Numbers numbers, at::Device device) {
   struct Prepared {
     Signature signature;
     AxisSlices slices;
@@ -68,7 +71,8 @@ Result<std::function<void()>> computation_of(const Event& event, Numbers numbers
   for (const Operand& operand : signature.inputs) {
     const std::optional<at::ScalarType> type = stored_type(operand.dtype, numbers);
     if (!type) return error("{} cannot be stored here", name_of(operand.dtype));
-    first.push_back(input_of(signature, operand, local_shape(signature, operand, prepared->slices), *type, rng));
+    const Tensor made = input_of(signature, operand, local_shape(signature, operand, prepared->slices), *type, rng);
+    first.push_back(in_host_memory(operand) ? made : made.to(device));
   }
   // Outputs too, so that a run gets memory that has been used before.
   prepared->inputs = copies_of(first);
@@ -130,7 +134,7 @@ std::function<void()> communication_of(const Event& event, Communicator& communi
     return [=, &communicator] {
       Tensor flat = at::empty({elements}, at::TensorOptions(type));
       flat.copy_(held);
-      if (!Communicator::sums(type)) flat = flat.to(at::kFloat);
+      if (!communicator.sums(type)) flat = flat.to(at::kFloat);
       communicator.all_reduce(group, flat, Communicator::Reduction::Sum)->wait();
       flat.to(type, false, true);
     };

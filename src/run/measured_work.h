@@ -10,7 +10,7 @@
 namespace weft::runtime {
 
 // An operator's kernel. An error names the operator that has none, or a type that cannot be stored.
-Result<std::function<void()>> computation_of(const Event& event, Numbers numbers);
+Result<std::function<void()>> computation_of(const Event& event, Numbers numbers, at::Device device = at::kCPU);
 
 // One member's side of a communication among `group`: what play_exchange, all_reduce, play_send and play_receive do, with
 // parts that lie in one piece.

@@ -61,6 +61,7 @@ class Executor::Player {
 
   Status prepare();
   void meet(const Rendezvous& rendezvous);
+  void load();
   void step(const StepNumbers& numbers);
   std::optional<double> result(TensorId tensor);
   std::optional<WholeTensor> gather(BufferId buffer);
@@ -104,6 +105,7 @@ class Executor::Player {
   Lane lane_of(const Variant& variant, const Communicate& communicate, const std::vector<Part>& parts,
                const GroupKey& group) const;
   at::ScalarType type_of(const Variant& variant, BufferId buffer) const;
+  at::TensorOptions made_of(at::ScalarType type) const { return at::TensorOptions(type).device(options_.tensors_on); }
   at::ScalarType sent_type_of(const Variant& variant, const Communicate& communicate, BufferId buffer) const;
 
   const Variant& variant() const;
@@ -115,7 +117,6 @@ class Executor::Player {
   Tensor read(BufferId id);
   void write(BufferId id, const Tensor& tensor);
   void write_later(BufferId id, const Flight& flight);
-  void begin_step();
   void play_all();
   GroupKey control_group() const;
   ClockOffset compare_clocks();
@@ -152,6 +153,7 @@ class Executor::Player {
   std::optional<Recorder> recorder_;
   Recorder* recording_ = nullptr;  // while a recorded step is played
   std::int64_t step_ = -1;
+  bool loaded_ = false;  // the samples of the step that comes
   Played at_;
   bool waiting_ = false;
 };

@@ -11,6 +11,7 @@
 #include "base/whole_file.h"
 #include "run/check.h"
 #include "run/counted_memory.h"
+#include "run/device.h"
 #include "run/environment.h"
 #include "run/executor.h"
 #include "run/progress_page.h"
@@ -91,7 +92,10 @@ int run_rank(const RankOptions& options) {
   const Result<Bundle> bundle = read_bundle(options.bundle);
   if (options.remove_bundle) ::unlink(options.bundle.c_str());
   if (!bundle.ok()) return reports.bad(bundle.error());
-  if (place.world != bundle->world_size())
+  const int self = options.alone.value_or(place.rank);
+  if (self < 0 || self >= bundle->world_size())
+    return reports.bad(error("--alone {}: {} has devices 0 to {}", self, options.bundle, bundle->world_size() - 1));
+  if (!options.alone && place.world != bundle->world_size())
     return reports.bad(
         error("{}: is for {} ranks, and {} were started", options.bundle, bundle->world_size(), place.world));
   if (const Status good = check_kernels(bundle->graph, bundle->numbers); !good.ok()) return reports.bad(good.error());
@@ -104,7 +108,17 @@ int run_rank(const RankOptions& options) {
   }
 
   if (const char* const threads = std::getenv("OMP_NUM_THREADS")) at::set_num_threads(std::max(1, std::atoi(threads)));
-  ExecutorOptions playing{.timeout = options.timeout, .mask_seed = bundle->seed, .progress = {}};
+  const Result<at::Device> device = device_named(options.device, place.local_rank);
+  if (!device.ok()) return reports.bad(device.error());
+  Result<Backend> backend = backend_named(options.backend, *device, place.world);
+  if (!backend.ok()) return reports.bad(backend.error());
+  if (options.alone) backend = Backend::None;
+  work_on(*device);
+  ExecutorOptions playing{.tensors_on = *device,
+                          .backend = *backend,
+                          .timeout = options.timeout,
+                          .mask_seed = bundle->seed,
+                          .progress = {}};
   std::optional<ProgressPage> page;
   if (const char* const path = std::getenv("WEFT_PROGRESS")) {
     Result<ProgressPage> opened = ProgressPage::open(path, place.world);
@@ -126,22 +140,25 @@ int run_rank(const RankOptions& options) {
     count_memory();
   }
   std::optional<Rendezvous> rendezvous;
-  if (place.world == 1) {
+  if (place.world == 1 || options.alone) {
     rendezvous.emplace(Rendezvous::in_process());
   } else {
     Result<Rendezvous> met = Rendezvous::over_tcp(place.host, place.port, place.rank, place.world, options.timeout);
     if (!met.ok()) return place.rank == 0 ? reports.bad(met.error()) : reports.failed(met.error());
     rendezvous.emplace(std::move(met).value());
   }
-  Result<std::unique_ptr<Executor>> executor = Executor::make(*bundle, place.rank, *rendezvous, values, playing);
+  Result<std::unique_ptr<Executor>> executor = Executor::make(*bundle, self, *rendezvous, values, playing);
   if (!executor.ok()) return reports.failed(executor.error());
   std::optional<Unsharded> one_device;
   if (options.check && place.rank == 0)
-    one_device.emplace(*bundle, values, bundle->seed, [&page] {
-      if (!page) return;
-      page->of(0).waiting.store(0, std::memory_order_relaxed);
-      page->of(0).beats.fetch_add(1, std::memory_order_release);
-    });
+    one_device.emplace(
+        *bundle, values, bundle->seed,
+        [&page] {
+          if (!page) return;
+          page->of(0).waiting.store(0, std::memory_order_relaxed);
+          page->of(0).beats.fetch_add(1, std::memory_order_release);
+        },
+        *device);
 
   TensorId loss;
   for (TensorId result : bundle->graph.results())
@@ -149,6 +166,7 @@ int run_rank(const RankOptions& options) {
   bool good = true;
   for (int step = 1; step <= options.steps; ++step) {
     const StepNumbers numbers{static_cast<double>(step), bundle->learning_rate, 1};
+    if (const Status loaded = (*executor)->load(); !loaded.ok()) return reports.failed(loaded.error());
     const auto begun = std::chrono::steady_clock::now();
     if (const Status played = (*executor)->step(numbers); !played.ok()) return reports.failed(played.error());
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;

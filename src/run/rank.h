@@ -3,6 +3,7 @@
 // Reports are lines of text (launch.h) to the launcher's pipe; without one, to stdout, in words.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/units.h"
@@ -15,6 +16,9 @@ struct RankOptions {
   std::string data;            // a file of tokens; empty: synthetic ones
   int steps = 1;
   bool check = false;
+  std::string device;        // "cpu", "cuda", or empty: a GPU where there is one
+  std::string backend;       // "gloo", "nccl", or empty: NCCL where every rank has a GPU of its own
+  std::optional<int> alone;  // plays this device's part by itself (Backend::None)
   Seconds timeout{60};
 };
 

@@ -1,6 +1,7 @@
-// weft-rank BUNDLE [--steps N] [--check] [--data TOKENS] [--timeout SECONDS]: one rank of a run. `weft run` starts as many as it needs;
-// torchrun --no-python, mpirun and srun can too.
-// weft-rank --measure EVENTS [--budget SECONDS]: one of the ranks that measure a list of events (run/measure.h).
+// weft-rank BUNDLE [--steps N] [--check] [--data TOKENS] [--device cpu|cuda] [--backend gloo|nccl] [--timeout SECONDS]:
+// one rank of a run. `weft run` starts as many as it needs; torchrun --no-python, mpirun and srun can too.
+// weft-rank --measure EVENTS [--budget SECONDS] [--device cpu|cuda]: one of the ranks that measure a list of events
+// (run/measure.h).
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -12,7 +13,11 @@
 int main(int argc, char** argv) {
   if (argc >= 3 && std::string_view(argv[1]) == "--measure") {
     weft::runtime::MeasureOptions measuring;
-    if (argc == 5 && std::string_view(argv[3]) == "--budget") measuring.budget = weft::Seconds{std::atof(argv[4])};
+    for (int i = 3; i + 1 < argc; i += 2)
+      if (std::string_view(argv[i]) == "--budget")
+        measuring.budget = weft::Seconds{std::atof(argv[i + 1])};
+      else if (std::string_view(argv[i]) == "--device")
+        measuring.device = argv[i + 1];
     return weft::runtime::measure_rank(argv[2], measuring);
   }
   weft::runtime::RankOptions options;
@@ -24,6 +29,12 @@ int main(int argc, char** argv) {
       options.timeout = weft::Seconds{std::atof(argv[++i])};
     else if (word == "--data" && i + 1 < argc)
       options.data = argv[++i];
+    else if (word == "--device" && i + 1 < argc)
+      options.device = argv[++i];
+    else if (word == "--backend" && i + 1 < argc)
+      options.backend = argv[++i];
+    else if (word == "--alone" && i + 1 < argc)
+      options.alone = std::atoi(argv[++i]);
     else if (word == "--check")
       options.check = true;
     else if (word == "--remove-bundle")
@@ -34,7 +45,9 @@ int main(int argc, char** argv) {
       options.bundle.clear(), i = argc;
   }
   if (options.bundle.empty() || options.steps < 1 || !(options.timeout.value > 0)) {
-    fmt::print(stderr, "usage: weft-rank BUNDLE [--steps N] [--check] [--data TOKENS] [--timeout SECONDS]\n");
+    fmt::print(stderr,
+               "usage: weft-rank BUNDLE [--steps N] [--check] [--data TOKENS] [--device cpu|cuda] "
+               "[--backend gloo|nccl] [--timeout SECONDS]\n");
     return 2;
   }
   return weft::runtime::run_rank(options);

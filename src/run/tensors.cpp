@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include "base/check.h"
+#include "run/fused_attention.h"
 #include "run/kernel.h"
 
 namespace weft::runtime {
@@ -45,11 +46,30 @@ void for_each_block(const Tensor& held, const Runs& runs, const Tensor& part, co
 
 bool is_narrow(at::ScalarType type) { return type == at::kBFloat16 || type == at::kHalf; }
 
-// What computes in narrow types as they are: what moves elements or keeps wide sums itself, and products where there are
-// units for them. (Without them oneDNN's kernels are slow at best.)
-bool is_native(OpKind kind, bool on_cpu) {
+// What computes in narrow types as they are: what moves elements or keeps wide sums itself, and on a GPU, whose kernels
+// compute with 32 bits inside, products and what treats elements by themselves. (Without units for them a processor's
+// products are slow at best.)
+bool is_native(const Signature& signature, const AxisSlices& slices, const Tensor& first) {
+  const OpKind kind = signature.kind;
   if (movement_kernel(kind) || training_kernel(kind)) return true;
-  return !on_cpu && (contraction_kernel(kind) || kind == OpKind::Conv1d || kind == OpKind::Conv2d);
+  if (first.is_cpu()) return false;
+  switch (kind) {
+    case OpKind::Attention:
+      return has_fused_attention(signature, slices, first);
+    case OpKind::Conv1d:
+    case OpKind::Conv2d:
+    case OpKind::LayerNorm:
+    case OpKind::BatchNorm:
+    case OpKind::Unary:
+    case OpKind::Binary:
+    case OpKind::Select:
+    case OpKind::Glu:
+    case OpKind::Bias:
+    case OpKind::Dropout:
+      return true;
+    default:
+      return contraction_kernel(kind) != nullptr;
+  }
 }
 
 }  // namespace
@@ -90,7 +110,7 @@ std::vector<Tensor> compute(const Signature& signature, const AxisSlices& slices
   const KernelFunction function = kernel_for(signature);
   WEFT_CHECK(function, "no kernel for {}", name_of(signature.kind));
   std::vector<Tensor> wide;
-  if (!inputs.empty() && !is_native(signature.kind, inputs[0].is_cpu())) {
+  if (!inputs.empty() && !is_native(signature, slices, inputs[0])) {
     bool narrow = false;
     for (const Tensor& input : inputs) narrow = narrow || is_narrow(input.scalar_type());
     if (narrow)

@@ -21,8 +21,13 @@ bool has_local_operand(const Signature& signature) {
 
 class Unsharded::Player {
  public:
-  Player(const Bundle& bundle, LeafValues values, std::optional<std::uint64_t> mask_seed, std::function<void()> beat)
-      : bundle_(bundle), values_(std::move(values)), mask_seed_(mask_seed), beat_(std::move(beat)) {
+  Player(const Bundle& bundle, LeafValues values, std::optional<std::uint64_t> mask_seed, std::function<void()> beat,
+         at::Device tensors_on)
+      : bundle_(bundle),
+        values_(std::move(values)),
+        mask_seed_(mask_seed),
+        beat_(std::move(beat)),
+        tensors_on_(tensors_on) {
     for (OpId op : bundle.graph.ops().ids())
       if (bundle.graph.kind(op) == OpKind::Accumulate || bundle.graph.kind(op) == OpKind::AccumulateLoss)
         sums_.push_back(bundle.graph.tensors()[bundle.graph.inputs(op)[0]].storage);
@@ -55,7 +60,7 @@ class Unsharded::Player {
   std::vector<double> value(TensorId id) {
     const auto made = made_.find(id), kept = kept_.find(bundle_.graph.tensors()[id].storage);
     WEFT_CHECK(made != made_.end() || kept != kept_.end(), "{} is not kept", bundle_.graph.name(id));
-    const Tensor tensor = (made != made_.end() ? made->second : kept->second).to(at::kDouble).contiguous();
+    const Tensor tensor = (made != made_.end() ? made->second : kept->second).cpu().to(at::kDouble).contiguous();
     const auto* const first = static_cast<const double*>(tensor.data_ptr());
     return {first, first + tensor.numel()};
   }
@@ -72,10 +77,11 @@ class Unsharded::Player {
       return at::zeros({}, at::TensorOptions(type)).fill_(number);
     }
     const Region whole = whole_region(tensor.type.shape);
-    if (tensor.kind == TensorKind::Input) return made_[id] = leaf_tensor(values_, id, step_, micro_batch_, whole, type);
+    if (tensor.kind == TensorKind::Input)
+      return made_[id] = leaf_tensor(values_, id, step_, micro_batch_, whole, type).to(tensors_on_);
     const auto kept = kept_.find(tensor.storage);
     if (kept != kept_.end()) return kept->second;
-    return kept_[tensor.storage] = leaf_tensor(values_, tensor.storage, 0, 0, whole, type);
+    return kept_[tensor.storage] = leaf_tensor(values_, tensor.storage, 0, 0, whole, type).to(tensors_on_);
   }
 
   void play(const Graph& graph, const Program& program, const StepNumbers& numbers) {
@@ -145,6 +151,7 @@ class Unsharded::Player {
   const LeafValues values_;
   const std::optional<std::uint64_t> mask_seed_;
   const std::function<void()> beat_;
+  const at::Device tensors_on_;
   std::vector<TensorId> sums_;                                // storages that a step begins at zero
   std::map<TensorId, Tensor> made_;                           // in this micro-batch
   std::map<TensorId, Tensor> kept_;                           // from step to step, by storage
@@ -155,8 +162,8 @@ class Unsharded::Player {
 };
 
 Unsharded::Unsharded(const Bundle& bundle, LeafValues values, std::optional<std::uint64_t> mask_seed,
-                     std::function<void()> beat)
-    : player_(std::make_unique<Player>(bundle, std::move(values), mask_seed, std::move(beat))) {}
+                     std::function<void()> beat, at::Device tensors_on)
+    : player_(std::make_unique<Player>(bundle, std::move(values), mask_seed, std::move(beat), tensors_on)) {}
 Unsharded::~Unsharded() = default;
 
 Status Unsharded::step(const StepNumbers& numbers) {

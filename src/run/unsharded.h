@@ -4,6 +4,8 @@
 // part keeps for itself (statistics of a batch norm) is computed part by part, as the program cuts it.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,7 +18,7 @@ class Unsharded {
  public:
   // Refers to the bundle. `mask_seed` as the executors'; `beat` is called before every operator.
   Unsharded(const Bundle& bundle, LeafValues values, std::optional<std::uint64_t> mask_seed = {},
-            std::function<void()> beat = {});
+            std::function<void()> beat = {}, at::Device tensors_on = at::kCPU);
   ~Unsharded();
 
   // An error says what libtorch said, and of which operator.
