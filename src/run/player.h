@@ -119,7 +119,7 @@ class Executor::Player {
   void write_later(BufferId id, const Flight& flight);
   void play_all();
   GroupKey control_group() const;
-  ClockOffset compare_clocks();
+  void compare_clocks();
   void complete(const Flight& flight);
   void complete_all();
   Flight launch(std::vector<std::unique_ptr<Work>> works, std::function<void()> finish);
@@ -152,6 +152,8 @@ class Executor::Player {
   StepNumbers numbers_;
   std::optional<Recorder> recorder_;
   Recorder* recording_ = nullptr;  // while a recorded step is played
+  ClockOffset clock_;
+  Nanoseconds compared_at_ = 0;
   std::int64_t step_ = -1;
   bool loaded_ = false;  // the samples of the step that comes
   Played at_;
