@@ -148,11 +148,13 @@ TEST(Recorded, PeakMemoryIsTheProgramsOwnAccount) {
   const Bytes before = runtime::counted_memory().held;
   const std::vector<RankTimeline> ranks = recorded(of.bundle, 3, 3);
   EXPECT_EQ(runtime::counted_memory().held, before);  // all is given back
-  const double program = static_cast<double>(forecast.memory.front().allocated.total().value);
+  const HeldBytes& held = forecast.memory.front().allocated;
+  const double all = static_cast<double>(held.total().value);
+  const double kept = all - static_cast<double>(held.buffers.value);  // what cannot be elsewhere at the peak
   for (std::size_t step = 1; step < 3; ++step) {
     const double measured = static_cast<double>((ranks.front().steps[step].peak - before).value);
-    EXPECT_GE(measured, 0.95 * program);
-    EXPECT_LE(measured, 1.5 * program);
+    EXPECT_GE(measured, kept);
+    EXPECT_LE(measured, 1.5 * all);
     for (const auto& each : ranks.front().steps[step].issued) EXPECT_LE(each.held, ranks.front().steps[step].peak);
   }
 }
