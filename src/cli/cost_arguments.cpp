@@ -6,6 +6,7 @@
 #include "cost/analytic.h"
 #include "cost/measured.h"
 #include "cost/symbolic.h"
+#include "measure/machine.h"
 #include "profile/database.h"
 
 namespace weft {
@@ -43,7 +44,8 @@ Result<Calibration> calibration_of(const CostArguments& arguments) {
 
 Result<ChosenCost> choose_cost(const CostArguments& arguments, const TrainingJob& job) {
   if (arguments.model == "measured") {
-    WEFT_TRY(const std::vector<MeasuredEvent> profile, read_profile(arguments.database));
+    WEFT_TRY(std::vector<MeasuredEvent> profile, read_profile(arguments.database));
+    keep_nearest_load(profile, job.device_count());
     WEFT_TRY(std::unique_ptr<MeasuredCost> cost,
              MeasuredCost::make(profile, arguments.database, *job.cluster, job.stack, job.tuning));
     std::string assumed = fmt::format(

@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "base/whole_file.h"
 #include "cli/commands.h"
+#include "cli/measure_played.h"
 #include "cli/plan_arguments.h"
 #include "cli/progress.h"
 #include "cli/run_request.h"
@@ -31,18 +32,23 @@ struct MeasureArguments {
   std::vector<std::string> models, strategies;
   std::string database, cluster_out, budget = "60s", device = "cpu", device_name;
   std::int64_t ranks = 0, threads = 1;
-  bool list = false, json = false;
+  bool alone = false, list = false, json = false;
+
+  // On a GPU the host only gives out the work: what it takes is not on the host's timeline.
+  bool plays() const { return !alone && device == "cpu"; }
 };
 
-constexpr std::int64_t kMostRanks = 8;    // larger groups are extrapolated
-constexpr std::int64_t kEnoughRuns = 7;   // of an event that is not measured again
-constexpr std::size_t kSavedAtOnce = 32;  // samples: a commit waits for the disk, which would disturb what is measured
+constexpr std::int64_t kMostRanks = 256;
+constexpr std::int64_t kLargestGroup = 8;  // that is measured; larger ones are extrapolated
+constexpr double kMostPlayed = 4;          // seconds that a device plays
+constexpr std::int64_t kEnoughRuns = 4;    // of an event that is not measured again
+constexpr std::size_t kSavedAtOnce = 32;   // samples: a commit waits for the disk, which would disturb what is measured
 
 Result<Seconds> checked_budget(const MeasureArguments& arguments) {
   const Result<Seconds> budget = parse_seconds(arguments.budget);
   if (!budget.ok() || !(budget->value > 0)) return error("--budget '{}': a time, 60s or 5min", arguments.budget);
   if (arguments.ranks < 0 || arguments.ranks > kMostRanks)
-    return error("--ranks {}: from 1 to {}; larger groups are extrapolated", arguments.ranks, kMostRanks);
+    return error("--ranks {}: from 1 to {}", arguments.ranks, kMostRanks);
   if (arguments.threads < 1) return error("--threads {}: at least 1", arguments.threads);
   if (arguments.models.empty() != arguments.strategies.empty() && arguments.models.empty())
     return error("--strategy {}: of which --model?", arguments.strategies.front());
@@ -55,6 +61,7 @@ Result<Seconds> checked_budget(const MeasureArguments& arguments) {
 
 // What is to be measured, of all models under all strategies.
 struct Wanted {
+  std::vector<Plan> plans;
   std::vector<EventUse> events;
   std::int64_t elsewhere = 0;  // communications between nodes, or of several ranks where only one measures
   std::vector<std::string> assumptions;
@@ -71,14 +78,15 @@ Result<Wanted> wanted(const MeasureArguments& arguments, std::int64_t ranks) {
       request.strategy = strategy;
       std::vector<std::string> assumptions;
       WEFT_TRY(request, as_run(request, request.device_count.value_or(ranks), assumptions));
-      WEFT_TRY(const Plan plan, make_plan(request));
+      WEFT_TRY(Plan plan, make_plan(request));
       WEFT_TRY(std::vector<EventUse> events, events_of(plan));
       lists.push_back(std::move(events));
+      wanted.plans.push_back(plan);
       for (const std::string& each : assumptions)
         if (std::find(wanted.assumptions.begin(), wanted.assumptions.end(), each) == wanted.assumptions.end())
           wanted.assumptions.push_back(each);
     }
-  // Of larger groups than there are ranks, the same bytes in the groups there are: what a fit extrapolates from.
+  // Of larger groups than are measured, the same bytes in those that are: what a fit extrapolates from.
   std::vector<EventUse> possible;
   for (std::vector<EventUse>& list : lists)
     for (EventUse& use : list) {
@@ -86,11 +94,12 @@ Result<Wanted> wanted(const MeasureArguments& arguments, std::int64_t ranks) {
         ++wanted.elsewhere;
         continue;
       }
-      if (use.event.members <= ranks) {
+      const std::int64_t largest = std::min(ranks, kLargestGroup);
+      if (use.event.members <= largest) {
         possible.push_back(std::move(use));
         continue;
       }
-      for (std::int64_t members = 2; members <= ranks; members *= 2) {
+      for (std::int64_t members = 2; members <= largest; members *= 2) {
         EventUse smaller = use;
         smaller.event.members = smaller.event.most_per_node = members;
         possible.push_back(std::move(smaller));
@@ -113,30 +122,84 @@ std::string today() {
 }
 
 struct Measured {
-  std::size_t measured = 0;
+  std::size_t measured = 0;  // events
   runtime::LaunchOutcome outcome;
 };
 
 // Samples are in the database as they come, a few at a time.
-Result<Measured> measure(const std::vector<EventUse>& events, const MeasureArguments& arguments, const Machine& machine,
-                         std::int64_t ranks, Seconds budget) {
+class Filing {
+ public:
+  Filing(ProfileDatabase database, const Machine& machine, std::int64_t ranks)
+      : database_(std::move(database)), machine_(machine), stack_(measuring_stack(static_cast<int>(ranks))) {}
+
+  void add(Event event, Sample sample) {
+    if (!check(sample).ok()) return;
+    event.device = machine_.name;
+    event.stack = stack_;
+    event.variant = kWeftVariant;
+    sample.date = date_;
+    sample.source = "weft profile measure";
+    unsaved_.push_back({std::move(event), {std::move(sample)}});
+    ++filed_;
+    if (unsaved_.size() >= kSavedAtOnce) save();
+  }
+  std::size_t filed() const { return filed_; }
+  // What is left of them.
+  Status finish() {
+    save();
+    return status_;
+  }
+
+ private:
+  void save() {
+    if (const Result<std::int64_t> added = database_.add(unsaved_); !added.ok() && status_.ok())
+      status_ = added.error();
+    unsaved_.clear();
+  }
+
+  ProfileDatabase database_;
+  const Machine& machine_;
+  const std::string stack_, date_ = today();
+  std::vector<MeasuredEvent> unsaved_;
+  std::size_t filed_ = 0;
+  Status status_ = Ok{};
+};
+
+// Devices play their parts of the plans that have an operator which is still to be measured; such events are taken from
+// the list. Half of the budget is for it.
+Result<runtime::LaunchOutcome> play(const std::vector<Plan>& plans, std::vector<EventUse>& events,
+                                    const MeasureArguments& arguments, std::int64_t ranks, Seconds budget,
+                                    Filing& filing, Progress& progress) {
   WEFT_TRY(const std::string program, runtime::rank_program());
-  WEFT_TRY(ProfileDatabase database, ProfileDatabase::to_write(arguments.database));
+  const auto begun = std::chrono::steady_clock::now();
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    progress.now(fmt::format("playing {} plans", plans.size()),
+                 static_cast<double>(i) / static_cast<double>(plans.size()));
+    WEFT_TRY(std::vector<EventUse> own, events_of(plans[i]));
+    if (!has_computation_of(events, own)) continue;
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begun;
+    const double left = budget.value / 2 - spent.count();
+    if (left <= 0) break;
+    const Seconds share{std::min(kMostPlayed, left / static_cast<double>(plans.size() - i))};
+    WEFT_TRY(PlayedSamples played,
+             play_to_measure(
+                 plans[i], {.rank_program = program, .ranks = ranks, .threads = arguments.threads, .at_most = share}));
+    if (played.outcome.kind != runtime::LaunchOutcome::Kind::Done) return played.outcome;
+    drop_measured(events, played.events, "", "", 1);
+    for (MeasuredEvent& each : played.events) filing.add(std::move(each.event), each.samples.front());
+  }
+  return runtime::LaunchOutcome{};
+}
+
+// Each event by itself.
+Result<runtime::LaunchOutcome> measure(const std::vector<EventUse>& events, const MeasureArguments& arguments,
+                                       std::int64_t ranks, Seconds budget, Filing& filing, Progress& progress) {
+  WEFT_TRY(const std::string program, runtime::rank_program());
   WEFT_TRY(const TemporaryDirectory directory, TemporaryDirectory::make("weft-measure"));
   std::vector<Event> list;
   for (const EventUse& use : events) list.push_back(use.event);
   const std::string path = directory.path() + "/events";
   WEFT_TRY_OK(write_whole(path, print_events(list)));
-
-  Progress progress;
-  Measured done;
-  std::vector<MeasuredEvent> unsaved;
-  Status saved = Ok{};
-  const auto save = [&] {
-    if (const Result<std::int64_t> added = database.add(unsaved); !added.ok() && saved.ok()) saved = added.error();
-    unsaved.clear();
-  };
-  const std::string date = today();
   progress.now(fmt::format("measuring {} events", events.size()), 0);
   runtime::MeasureLaunchOptions options{.rank_program = program,
                                         .events = path,
@@ -146,23 +209,39 @@ Result<Measured> measure(const std::vector<EventUse>& events, const MeasureArgum
                                         .budget = budget,
                                         .device = arguments.device};
   options.on_sample = [&](std::size_t at, const Sample& sample) {
-    if (at >= list.size() || !check(sample).ok()) return;
-    Event event = list[at];
-    event.device = machine.name;
-    event.stack = measuring_stack(static_cast<int>(ranks));
-    event.variant = kWeftVariant;
-    Sample dated = sample;
-    dated.date = date;
-    dated.source = "weft profile measure";
-    unsaved.push_back({std::move(event), {std::move(dated)}});
-    ++done.measured;
-    if (unsaved.size() >= kSavedAtOnce) save();
+    if (at >= list.size()) return;
+    filing.add(list[at], sample);
     progress.now(fmt::format("measuring {} events", events.size()),
                  static_cast<double>(at + 1) / static_cast<double>(events.size()));
   };
-  Result<runtime::LaunchOutcome> outcome = runtime::launch_measuring(options);
-  save();
-  if (!saved.ok()) return saved.error();
+  return runtime::launch_measuring(options);
+}
+
+Result<Measured> measure_all(const std::vector<Plan>& plans, std::vector<EventUse> events,
+                             const MeasureArguments& arguments, const Machine& machine, std::int64_t ranks,
+                             Seconds budget) {
+  WEFT_TRY(ProfileDatabase database, ProfileDatabase::to_write(arguments.database));
+  Filing filing(std::move(database), machine, ranks);
+  Progress progress;
+  const auto begun = std::chrono::steady_clock::now();
+  const std::size_t wanted = events.size();
+  Measured done;
+  const auto all = [&]() -> Result<runtime::LaunchOutcome> {
+    if (arguments.plays()) {
+      WEFT_TRY(runtime::LaunchOutcome played, play(plans, events, arguments, ranks, budget, filing, progress));
+      if (played.kind != runtime::LaunchOutcome::Kind::Done) return played;
+    }
+    done.measured = wanted - events.size();
+    const std::size_t before = filing.filed();
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begun;
+    WEFT_TRY(runtime::LaunchOutcome measured,
+             measure(events, arguments, ranks, Seconds{std::max(budget.value - spent.count(), budget.value / 4)},
+                     filing, progress));
+    done.measured += filing.filed() - before;
+    return measured;
+  };
+  const Result<runtime::LaunchOutcome> outcome = all();
+  WEFT_TRY_OK(filing.finish());
   if (!outcome.ok()) return outcome.error();
   done.outcome = *outcome;
   return done;
@@ -214,7 +293,7 @@ int run_measure(const MeasureArguments& arguments) {
   const auto begun = std::chrono::steady_clock::now();
   Measured done;
   if (!events.empty()) {
-    const Result<Measured> measured = measure(events, arguments, machine, ranks, *budget);
+    const Result<Measured> measured = measure_all(found->plans, events, arguments, machine, ranks, *budget);
     if (!measured.ok()) return report(measured.error());
     done = *measured;
   }
@@ -263,11 +342,14 @@ void add_profile_measure(CLI::App& profile, Chosen& chosen) {
   CLI::App* command = profile.add_subcommand(
       "measure", "Measure what plans consist of, on this machine, by the kernels and communicators of weft run.");
   command->footer(
-      "\nEvery plan is compiled as weft run does; each distinct operator and communication is measured once, whatever\n"
-      "number of instructions it stands for, while all ranks do the same. What the database has is not measured "
-      "again;\n"
-      "Ctrl-C and a spent budget keep what was measured. Groups larger than --ranks are extrapolated from smaller "
-      "ones.\n"
+      "\nEvery plan is compiled as weft run does. Devices play their parts of it by themselves, nothing is sent, and "
+      "each\n"
+      "operator is timed where it stands, caches as they are there; --alone times each distinct one by itself "
+      "instead.\n"
+      "Communications are measured once for each size and group, of up to 8 ranks; larger groups are extrapolated.\n"
+      "All the while every one of --ranks does the same, so that the machine is as busy as in a run. What the "
+      "database\n"
+      "has is not measured again; Ctrl-C and a spent budget keep what was measured.\n"
       "\nExamples:\n"
       "  weft profile measure --model gpt2-124m:layers=2,hidden=64,heads=4,vocab=512 --strategy tp=2 --strategy dp=2 "
       "\\\n"
@@ -289,13 +371,14 @@ void add_profile_measure(CLI::App& profile, Chosen& chosen) {
   command->add_option("--dtype", request.dtype, "fp32, bf16, fp16 (default: fp32)");
   command->add_option("--stack", request.stack, "software stack (default: weft)");
   command->add_option("--db", arguments->database, "the database; made where there is none");
-  command->add_option("--ranks", arguments->ranks, "processes that measure at once, up to 8 (default: 2)");
+  command->add_option("--ranks", arguments->ranks, "processes that measure at once (default: 2)");
   command->add_option("--threads", arguments->threads, "threads of a rank")->capture_default_str();
   command->add_option("--budget", arguments->budget, "time to spend on measuring")->capture_default_str();
   command->add_option("--device", arguments->device, "cpu or cuda: where operators run")->capture_default_str();
   command->add_option("--device-name", arguments->device_name,
                       "what it is called in the database and in clusters (default: after its product name)");
   command->add_option("--cluster-out", arguments->cluster_out, "write this machine as a cluster file");
+  command->add_flag("--alone", arguments->alone, "time each operator by itself, not where it stands in plans");
   command->add_flag("--list", arguments->list, "show the events and the instructions of each, and measure nothing");
   command->add_flag("--json", arguments->json, "one JSON object");
   command->callback([arguments, &chosen] { chosen = [arguments] { return run_measure(*arguments); }; });

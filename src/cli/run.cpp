@@ -88,17 +88,10 @@ Result<Made> make_bundle(const RunArguments& arguments, std::int64_t ranks) {
         "dropless routing is run with the capacity of balanced experts: tokens beyond it are dropped "
         "(capacity_factor=)");
   if (any_operator("dropout")) made.assumptions.push_back("no dropout of attention's weights; other dropout as it is");
-  made.bundle = {.model = plan.job->words.model,
-                 .strategy = plan.name,
-                 .numbers = exact ? Numbers::Float64 : Numbers::AsStored,
-                 .learning_rate = arguments.learning_rate,
-                 .seed = arguments.seed,
-                 .vocabulary = plan.model->vocabulary.published,
-                 .graph = plan.graph(),
-                 .program = numbered_by_rank(made.compiled.program),
-                 .schedule = made.compiled.schedule};
-  if (made.compiled.last && plan.model->last)
-    made.bundle.last = Bundle::Last{plan.model->last->graph, numbered_by_rank(*made.compiled.last)};
+  made.bundle = bundle_of(plan, made.compiled);
+  made.bundle.numbers = exact ? Numbers::Float64 : Numbers::AsStored;
+  made.bundle.learning_rate = arguments.learning_rate;
+  made.bundle.seed = arguments.seed;
   if (arguments.compared.wanted() && exact) made.assumptions.push_back("run in fp64, predicted in fp32");
   if (arguments.compared.wanted() && arguments.check)
     made.assumptions.push_back("the measured memory of rank 0 includes the one device that --check trains on");

@@ -44,4 +44,16 @@ Result<PlanRequest> as_run(PlanRequest request, std::int64_t ranks, std::vector<
   return request;
 }
 
+Bundle bundle_of(const Plan& plan, const CompiledStrategy& compiled) {
+  Bundle bundle{.model = plan.job->words.model,
+                .strategy = plan.name,
+                .vocabulary = plan.model->vocabulary.published,
+                .graph = plan.graph(),
+                .program = numbered_by_rank(compiled.program),
+                .schedule = compiled.schedule};
+  if (compiled.last && plan.model->last)
+    bundle.last = Bundle::Last{plan.model->last->graph, numbered_by_rank(*compiled.last)};
+  return bundle;
+}
+
 }  // namespace weft

@@ -11,6 +11,7 @@
 
 #include "plan/plan.h"
 #include "profile/event.h"
+#include "run/timeline.h"
 
 namespace weft {
 
@@ -24,6 +25,14 @@ struct EventUse {
 Result<std::vector<EventUse>> events_of(const Plan& plan);
 // The same of several plans, each event once.
 std::vector<EventUse> merged(const std::vector<std::vector<EventUse>>& lists);
+
+// What a device's computations took where it played its part of a plan, as its timeline has it: a sample of every event,
+// the median over steps (but the first ones, which fill caches) of the mean of its instructions. `compiled` is the plan's.
+std::vector<MeasuredEvent> played_events(const Plan& plan, const CompiledStrategy& compiled, DeviceId device,
+                                         const runtime::RankTimeline& timeline);
+
+// Whether a computation is in both lists, in the measured cost model's eyes.
+bool has_computation_of(const std::vector<EventUse>& events, const std::vector<EventUse>& others);
 
 // Events whose times the profile has under this device and stack, in the measured cost model's eyes, with at least
 // `runs` runs, are taken out.

@@ -120,6 +120,67 @@ TEST(EventsOfPlan, WhatIsMeasuredIsLeftOut) {
   EXPECT_EQ(events, std::vector{first});
 }
 
+// Steps of a device that take 1 us for every instruction, 3 us in the first two steps.
+runtime::RankTimeline timeline_of(const Program& program, DeviceId device, int steps) {
+  runtime::RankTimeline timeline;
+  for (int step = 0; step < steps; ++step) {
+    runtime::RecordedStep& recorded = timeline.steps.emplace_back();
+    runtime::Nanoseconds now = 0;
+    for (InstructionId id : program.instructions.ids())
+      if (program.meshes[program.instructions[id].mesh].position_of(device) >= 0) {
+        const runtime::Nanoseconds took = step < 2 ? 3000 : 1000;
+        recorded.issued.push_back({id, 0, now, now + took, now + took, {}});
+        now += took;
+      }
+  }
+  return timeline;
+}
+
+TEST(PlayedEvents, AreThePlansComputationsWithTheTimesOfLaterSteps) {
+  const Plan plan = plan_of(kGpt, "pp=2,ga=2", 2);
+  const CompiledStrategy compiled = compile_plan(plan).value();
+  std::vector<EventUse> left = events_of(plan).value();
+  EXPECT_TRUE(has_computation_of(left, left));
+  std::vector<MeasuredEvent> all;
+  for (const std::int64_t rank : {0, 1}) {
+    const DeviceId device = plan.ranks()[static_cast<std::size_t>(rank)];
+    const std::vector<MeasuredEvent> played =
+        played_events(plan, compiled, device, timeline_of(compiled.program, device, 5));
+    ASSERT_FALSE(played.empty());
+    for (const MeasuredEvent& each : played) {
+      EXPECT_FALSE(is_communication(each.event));
+      EXPECT_TRUE(check(each.event).ok()) << each.event.op;
+      EXPECT_DOUBLE_EQ(each.samples.front().mean_s, 1e-6);
+      EXPECT_EQ(each.samples.front().count, 3);
+    }
+    all.insert(all.end(), played.begin(), played.end());
+  }
+  drop_measured(left, all, "", "", 1);
+  for (const EventUse& use : left) EXPECT_TRUE(is_communication(use.event)) << use.event.op;
+  EXPECT_FALSE(has_computation_of(left, left));
+}
+
+TEST(Machine, ProfilesOfTheNearestLoadAreKept) {
+  const auto profile = [] {
+    std::vector<MeasuredEvent> events;
+    for (const auto& [op, ranks] : {std::pair{"gelu", 1}, {"gelu", 4}, {"gelu", 16}, {"relu", 1}})
+      events.push_back({Event{.stack = measuring_stack(ranks), .op = op}, {Sample{1e-6, 0, 7}}});
+    events.push_back({Event{.stack = "torch 2.11", .op = "gelu"}, {Sample{1e-6, 0, 7}}});
+    return events;
+  };
+  const auto kept = [&](std::int64_t ranks) {
+    std::vector<MeasuredEvent> events = profile();
+    keep_nearest_load(events, ranks);
+    std::vector<std::string> stacks;
+    for (const MeasuredEvent& each : events) stacks.push_back(each.event.stack);
+    return stacks;
+  };
+  using Stacks = std::vector<std::string>;
+  EXPECT_EQ(kept(1), (Stacks{measuring_stack(1), measuring_stack(1), "torch 2.11"}));
+  EXPECT_EQ(kept(3), (Stacks{measuring_stack(4), measuring_stack(1), "torch 2.11"}));
+  EXPECT_EQ(kept(64), (Stacks{measuring_stack(16), measuring_stack(1), "torch 2.11"}));
+}
+
 TEST(Machine, IsWrittenAsAClusterFileThatReadsBack) {
   Machine machine{.name = "somecpu-core", .title = "Some CPU, 1 thread", .cores = 4, .memory = Bytes{1LL << 34}};
   std::vector<MeasuredEvent> profile;

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -93,6 +94,37 @@ Result<Machine> this_gpu() {
 }
 
 std::string measuring_stack(int ranks) { return fmt::format("weft, {} rank{} at once", ranks, ranks == 1 ? "" : "s"); }
+
+namespace {
+
+// The number in measuring_stack; 0: another stack.
+std::int64_t ranks_at_once(std::string_view stack) {
+  constexpr std::string_view kPrefix = "weft, ";
+  return stack.starts_with(kPrefix) ? std::atoll(std::string(stack.substr(kPrefix.size())).c_str()) : 0;
+}
+
+}  // namespace
+
+void keep_nearest_load(std::vector<MeasuredEvent>& profile, std::int64_t ranks) {
+  const auto without_load = [](Event event) {
+    event.stack.clear();
+    return event;
+  };
+  const auto nearer = [&](std::int64_t a, std::int64_t b) {  // whether a is
+    if ((a >= ranks) != (b >= ranks)) return a >= ranks;
+    return a >= ranks ? a < b : a > b;
+  };
+  std::map<Event, std::int64_t> best;
+  for (const MeasuredEvent& each : profile)
+    if (const std::int64_t load = ranks_at_once(each.event.stack); load > 0) {
+      const auto [found, added] = best.try_emplace(without_load(each.event), load);
+      if (!added && nearer(load, found->second)) found->second = load;
+    }
+  std::erase_if(profile, [&](const MeasuredEvent& each) {
+    const std::int64_t load = ranks_at_once(each.event.stack);
+    return load > 0 && best.at(without_load(each.event)) != load;
+  });
+}
 
 std::vector<Event> machine_probes(int ranks) {
   std::vector<Event> probes = {product(), pass()};

@@ -25,6 +25,10 @@ Result<Machine> this_gpu();
 // What events are filed under as their software: a rank among busy ones is slower than one alone.
 std::string measuring_stack(int ranks);  // "weft, 2 ranks at once"
 
+// Of events that were measured while different numbers of ranks were busy, those nearest to `ranks`: the next larger
+// number, or the largest. Others' events stay as they are.
+void keep_nearest_load(std::vector<MeasuredEvent>& profile, std::int64_t ranks);
+
 // A large product, a pass over memory, and messages between two ranks of a byte to many.
 std::vector<Event> machine_probes(int ranks);
 

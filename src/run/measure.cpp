@@ -35,6 +35,7 @@ double quantile(const std::vector<double>& sorted, double share) {
 }
 
 Sample sample_of(std::vector<double> times) {
+  if (times.empty()) return {};
   std::sort(times.begin(), times.end());
   Sample sample;
   sample.mean_s = std::max(quantile(times, 0.5), 1e-9);  // the clock's step
@@ -52,12 +53,14 @@ class Measuring {
     for (const Event& event : events)
       if (is_communication(event) && event.members > 1) sizes.insert(event.members);
     std::vector<GroupKey> groups;
-    for (const std::int64_t size : sizes) groups.push_back(first_ranks(static_cast<int>(size), 0));
-    if (world > 1) groups.push_back(control_ = first_ranks(world, kControlChannel));
+    for (const std::int64_t size : sizes)
+      for (int first = 0; first + size <= world; first += static_cast<int>(size))
+        groups.push_back(ranks_from(first, static_cast<int>(size), 0));
+    if (world > 1) groups.push_back(control_ = ranks_from(0, world, kControlChannel));
     communicator_ = std::make_unique<Communicator>(rendezvous, rank, groups, options.timeout);
   }
 
-  // What rank 0 says, everywhere; also a moment when all are here.
+  // What the first rank says, everywhere; also a moment when all are here.
   double agreed(double value) { return world_ == 1 ? value : agreed(control_, value); }
 
   Result<Sample> measure(const Event& event, double limit) {
@@ -85,9 +88,9 @@ class Measuring {
   }
 
  private:
-  static GroupKey first_ranks(int count, int channel) {
+  static GroupKey ranks_from(int first, int count, int channel) {
     GroupKey key;
-    for (int i = 0; i < count; ++i) key.devices.push_back(i);
+    for (int i = 0; i < count; ++i) key.devices.push_back(first + i);
     key.channel = channel;
     return key;
   }
@@ -99,7 +102,7 @@ class Measuring {
 
   double agreed(const GroupKey& group, double value) {
     const at::Tensor said = at::zeros({1}, at::TensorOptions(at::kDouble));
-    if (rank_ == 0) said.fill_(value);
+    if (rank_ == group.devices.front()) said.fill_(value);
     communicator_->all_reduce(group, said, Communicator::Reduction::Sum)->wait();
     return said.item().toDouble();
   }
@@ -115,8 +118,9 @@ class Measuring {
     while (runs > 0) {
       const std::vector<double> more = round(runs);
       times.insert(times.end(), more.begin(), more.end());
-      const Sample now = sample_of(times);
-      const double error = kMedian * now.spread_s / std::sqrt(static_cast<double>(now.count)) / now.mean_s;
+      const Sample now = sample_of(times);  // rank 0's decides
+      const double error =
+          kMedian * now.spread_s / std::sqrt(static_cast<double>(std::max<std::int64_t>(now.count, 1))) / now.mean_s;
       const bool enough =
           error <= options_.precision || now.count >= options_.most_runs || seconds_since(begun) > limit;
       const std::int64_t next = enough ? 0 : std::clamp<std::int64_t>(now.count, 1, 64);
@@ -125,13 +129,17 @@ class Measuring {
     return sample_of(times);
   }
 
+  // All ranks, in groups of that size, at the same time, as the groups of a run are; what does not fill one waits.
   Sample communication(const Event& event, double limit) {
-    const GroupKey group = first_ranks(static_cast<int>(event.members), 0);
-    if (rank_ >= event.members) return {};
-    const std::function<void()> run = communication_of(event, *communicator_, group, rank_);
+    const int size = static_cast<int>(event.members), first = rank_ / size * size;
+    const bool takes_part = first + size <= world_;
+    const GroupKey group = takes_part ? ranks_from(first, size, 0) : GroupKey{};
+    const std::function<void()> run = takes_part ? communication_of(event, *communicator_, group, rank_) : nullptr;
     return repeated(
-        limit, [&](double value) { return agreed(group, value); },
+        limit, [&](double value) { return agreed(value); },
         [&](std::int64_t runs) {
+          std::vector<double> least;
+          if (!takes_part) return least;
           const at::Tensor own = at::empty({runs}, at::TensorOptions(at::kDouble));
           auto* const times = static_cast<double*>(own.data_ptr());
           for (std::int64_t i = 0; i < runs; ++i) {
@@ -140,7 +148,6 @@ class Measuring {
           }
           // The largest of the negative times is the least time: the other members wait in theirs.
           communicator_->all_reduce(group, own, Communicator::Reduction::Max)->wait();
-          std::vector<double> least;
           for (std::int64_t i = 0; i < runs; ++i) least.push_back(-times[i]);
           return least;
         });

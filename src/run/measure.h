@@ -2,7 +2,8 @@
 //
 // A computation is the operator's kernel on tensors of the device's part; all ranks run it at the same time, so that
 // cores, caches and memory are as busy as in a run, and rank 0 reports. A communication is packed, sent and unpacked as
-// an executor's, among the first ranks; of every run the least of the members' times counts, as the rest is waiting.
+// an executor's, among ranks in groups of its size, all groups at the same time; of every run the least of the members'
+// times counts, as the rest is waiting.
 // Repeats end when the median is known well enough, or the event's share of the budget is spent.
 #pragma once
 

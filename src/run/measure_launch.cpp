@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -18,8 +19,9 @@ extern char** environ;
 namespace weft::runtime {
 namespace {
 
-// The variables of a rank, as torchrun sets them.
-std::vector<std::string> environment_of(const MeasureLaunchOptions& options, int rank, int port) {
+// The variables of a rank, as torchrun sets them, and others.
+std::vector<std::string> environment_of(int rank, int ranks, int threads, int port,
+                                        const std::map<std::string, std::string>& others) {
   std::map<std::string, std::string> variables;
   for (char** each = environ; *each; ++each) {
     const std::string_view entry = *each;
@@ -27,12 +29,13 @@ std::vector<std::string> environment_of(const MeasureLaunchOptions& options, int
     variables[std::string(entry.substr(0, equals))] = entry.substr(std::min(equals + 1, entry.size()));
   }
   variables["RANK"] = variables["LOCAL_RANK"] = std::to_string(rank);
-  variables["WORLD_SIZE"] = std::to_string(options.ranks);
+  variables["WORLD_SIZE"] = std::to_string(ranks);
   variables["MASTER_ADDR"] = "127.0.0.1";
   variables["MASTER_PORT"] = std::to_string(port);
   variables["TORCH_CPP_LOG_LEVEL"] = "ERROR";
   for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"})
-    variables[name] = std::to_string(options.threads);
+    variables[name] = std::to_string(threads);
+  for (const auto& [name, value] : others) variables[name] = value;
   std::vector<std::string> entries;
   for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
   return entries;
@@ -43,15 +46,13 @@ class MeasuringRanks {
  public:
   ~MeasuringRanks() { end(); }
 
-  Status spawn(const MeasureLaunchOptions& options, int rank, int port) {
+  explicit MeasuringRanks(std::string directory) : directory_(std::move(directory)) {}
+
+  Status spawn(int rank, std::vector<std::string> words, std::vector<std::string> entries) {
     int pipes[2];
     if (::pipe2(pipes, O_CLOEXEC) != 0) return error("no pipe: {}", std::strerror(errno));
-    const int errors = ::open(error_file(options, rank).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    const int errors = ::open(error_file(rank).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     // All that the child needs is made before the fork; after it only system calls are made.
-    std::vector<std::string> words = {options.rank_program, "--measure", options.events, "--budget",
-                                      fmt::format("{}", options.budget.value)};
-    if (!options.device.empty()) words.insert(words.end(), {"--device", options.device});
-    std::vector<std::string> entries = environment_of(options, rank, port);
     std::vector<char*> arguments, environment;
     for (std::string& word : words) arguments.push_back(word.data());
     for (std::string& entry : entries) environment.push_back(entry.data());
@@ -82,8 +83,18 @@ class MeasuringRanks {
     return Ok{};
   }
 
-  static std::string error_file(const MeasureLaunchOptions& options, int rank) {
-    return fmt::format("{}/rank{}.stderr", options.directory, rank);
+  std::string error_file(int rank) const { return fmt::format("{}/rank{}.stderr", directory_, rank); }
+
+  // What a rank that ended badly said last.
+  LaunchOutcome failure_of(int rank, int status) const {
+    std::ifstream file(error_file(rank));
+    std::string said;
+    std::getline(file, said);
+    if (said.starts_with("weft: ")) said.erase(0, 6);
+    if (WIFSIGNALED(status)) said = fmt::format("rank {} died of signal {}", rank, WTERMSIG(status));
+    if (said.empty()) said = fmt::format("rank {} ended with {}", rank, WEXITSTATUS(status));
+    const bool bad = WIFEXITED(status) && WEXITSTATUS(status) == 2;
+    return {bad ? LaunchOutcome::Kind::BadInput : LaunchOutcome::Kind::Failed, said};
   }
 
   // Lines that rank 0 has said since; waits a tenth of a second for them.
@@ -121,6 +132,10 @@ class MeasuringRanks {
     return bad;
   }
   bool all_ended() const { return running_.empty() && samples_ < 0; }
+  // Whether none of the first ranks runs any more.
+  bool have_ended(int first) const {
+    return std::none_of(running_.begin(), running_.end(), [&](const Child& child) { return child.rank < first; });
+  }
 
   void end() {
     for (const Child& child : running_) ::kill(child.pid, SIGKILL);
@@ -135,41 +150,63 @@ class MeasuringRanks {
     pid_t pid;
     int rank;
   };
+  const std::string directory_;
   std::vector<Child> running_;
   int samples_ = -1;
   std::string unread_;
 };
-
-LaunchOutcome failure_of(const MeasureLaunchOptions& options, int rank, int status) {
-  std::ifstream file(MeasuringRanks::error_file(options, rank));
-  std::string said;
-  std::getline(file, said);
-  if (said.starts_with("weft: ")) said.erase(0, 6);
-  if (WIFSIGNALED(status)) said = fmt::format("rank {} died of signal {}", rank, WTERMSIG(status));
-  if (said.empty()) said = fmt::format("rank {} ended with {}", rank, WEXITSTATUS(status));
-  const bool bad = WIFEXITED(status) && WEXITSTATUS(status) == 2;
-  return {bad ? LaunchOutcome::Kind::BadInput : LaunchOutcome::Kind::Failed, said};
-}
 
 }  // namespace
 
 Result<LaunchOutcome> launch_measuring(const MeasureLaunchOptions& options) {
   const CatchInterrupts interrupts;
   WEFT_TRY(const int port, free_port());
-  MeasuringRanks ranks;
-  for (int rank = 0; rank < options.ranks; ++rank) WEFT_TRY_OK(ranks.spawn(options, rank, port));
+  MeasuringRanks ranks(options.directory);
+  std::vector<std::string> words = {options.rank_program, "--measure", options.events, "--budget",
+                                    fmt::format("{}", options.budget.value)};
+  if (!options.device.empty()) words.insert(words.end(), {"--device", options.device});
+  for (int rank = 0; rank < options.ranks; ++rank)
+    WEFT_TRY_OK(ranks.spawn(rank, words, environment_of(rank, options.ranks, options.threads, port, {})));
   while (true) {
     for (const std::string& line : ranks.heard()) {
-      std::istringstream words(line);
+      std::istringstream said(line);
       std::string word;
       std::size_t at = 0;
       Sample sample;
-      if (words >> word >> at >> sample.mean_s >> sample.spread_s >> sample.count && word == "sample")
+      if (said >> word >> at >> sample.mean_s >> sample.spread_s >> sample.count && word == "sample")
         options.on_sample(at, sample);
     }
     if (interrupts.came()) return LaunchOutcome{LaunchOutcome::Kind::Interrupted, "interrupted"};
-    if (const auto bad = ranks.fallen()) return failure_of(options, bad->first, bad->second);
+    if (const auto bad = ranks.fallen()) return ranks.failure_of(bad->first, bad->second);
     if (ranks.all_ended()) return LaunchOutcome{};
+  }
+}
+
+Result<LaunchOutcome> launch_playing(const PlayLaunchOptions& options) {
+  const CatchInterrupts interrupts;
+  MeasuringRanks ranks(options.directory);
+  const int count = static_cast<int>(options.devices.size());
+  for (int rank = 0; rank < count; ++rank) {
+    const bool timed = rank < options.timed;
+    const std::vector<std::string> words = {options.rank_program,
+                                            options.bundle,
+                                            "--alone",
+                                            std::to_string(options.devices[static_cast<std::size_t>(rank)]),
+                                            "--steps",
+                                            "1000000",
+                                            "--device",
+                                            "cpu",
+                                            "--for",
+                                            fmt::format("{}", timed ? options.at_most.value : 1e6)};
+    std::map<std::string, std::string> variables;
+    if (timed) variables["WEFT_TIMELINE"] = options.directory;
+    WEFT_TRY_OK(ranks.spawn(rank, words, environment_of(rank, count, options.threads, 1, variables)));
+  }
+  while (true) {
+    ranks.heard();
+    if (interrupts.came()) return LaunchOutcome{LaunchOutcome::Kind::Interrupted, "interrupted"};
+    if (const auto bad = ranks.fallen()) return ranks.failure_of(bad->first, bad->second);
+    if (ranks.have_ended(options.timed)) return LaunchOutcome{};
   }
 }
 

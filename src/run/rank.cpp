@@ -20,6 +20,7 @@ namespace weft::runtime {
 namespace {
 
 constexpr int kDone = 0, kFailed = 1, kBadInput = 2;
+constexpr int kLeastSteps = 4;  // whatever the time: the first ones fill caches
 
 // To the launcher, or to whoever reads stdout and stderr.
 class Reports {
@@ -164,6 +165,7 @@ int run_rank(const RankOptions& options) {
   for (TensorId result : bundle->graph.results())
     if (bundle->graph.name(result).ends_with("sums.loss")) loss = result;
   bool good = true;
+  const auto beginning = std::chrono::steady_clock::now();
   for (int step = 1; step <= options.steps; ++step) {
     const StepNumbers numbers{static_cast<double>(step), bundle->learning_rate, 1};
     if (const Status loaded = (*executor)->load(); !loaded.ok()) return reports.failed(loaded.error());
@@ -172,6 +174,8 @@ int run_rank(const RankOptions& options) {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
     const std::optional<double> value = loss.valid() ? (*executor)->result(loss) : std::nullopt;
     reports.step(step, value.value_or(0), took.count());
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - beginning;
+    if (options.at_most.value > 0 && step >= kLeastSteps && spent.count() > options.at_most.value) break;
     if (!options.check) continue;
     const Result<std::vector<Comparison>> compared =
         check_step(**executor, one_device ? &*one_device : nullptr, *bundle, place.rank, numbers);

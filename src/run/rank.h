@@ -19,6 +19,7 @@ struct RankOptions {
   std::string device;        // "cpu", "cuda", or empty: a GPU where there is one
   std::string backend;       // "gloo", "nccl", or empty: NCCL where every rank has a GPU of its own
   std::optional<int> alone;  // plays this device's part by itself (Backend::None)
+  Seconds at_most{0};        // ends after the step, of at least a few, in which this time is over; 0: after `steps`
   Seconds timeout{60};
 };
 

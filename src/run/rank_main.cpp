@@ -3,6 +3,7 @@
 // weft-rank --measure EVENTS [--budget SECONDS] [--device cpu|cuda]: one of the ranks that measure a list of events
 // (run/measure.h).
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <cstdlib>
 #include <string_view>
@@ -11,6 +12,10 @@
 #include "run/rank.h"
 
 int main(int argc, char** argv) {
+  // Memory that is freed is used again by the next step; giving it back to the system would cost a page fault for every
+  // 4 KiB of every large tensor.
+  ::mallopt(M_MMAP_MAX, 0);
+  ::mallopt(M_TRIM_THRESHOLD, -1);
   if (argc >= 3 && std::string_view(argv[1]) == "--measure") {
     weft::runtime::MeasureOptions measuring;
     for (int i = 3; i + 1 < argc; i += 2)
@@ -33,6 +38,8 @@ int main(int argc, char** argv) {
       options.device = argv[++i];
     else if (word == "--backend" && i + 1 < argc)
       options.backend = argv[++i];
+    else if (word == "--for" && i + 1 < argc)
+      options.at_most = weft::Seconds{std::atof(argv[++i])};
     else if (word == "--alone" && i + 1 < argc)
       options.alone = std::atoi(argv[++i]);
     else if (word == "--check")
