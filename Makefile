@@ -17,11 +17,11 @@ demo: deps  ## build weft, find a plan for a model on a cluster, and simulate on
 	$(WEFT) show strategy --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1
 	$(WEFT) simulate --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1
 
-DEMO_RUN = --model gpt2-124m:layers=4,hidden=128,heads=4,vocab=1024 --strategy tp=2,dp=2,zero=1 --ranks 4
-demo-run: deps  ## build weft and its ranks, train a small model for real on four processes, and show the prediction beside it
+DEMO_RUN = --model gpt2-124m:layers=4,hidden=256,heads=4,vocab=2048 --strategy tp=2 --ranks 2
+demo-run: deps  ## build weft and its ranks, train small models for real, and show the prediction beside what was measured
 	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
 	@cmake --build --preset release --target weft weft-rank
-	$(WEFT) run $(DEMO_RUN) --steps 5 --check
+	$(WEFT) run --model gpt2-124m:layers=4,hidden=128,heads=4,vocab=1024 --strategy tp=2,dp=2,zero=1 --ranks 4 --steps 5 --check
 	$(WEFT) profile measure $(DEMO_RUN) --db build/demo.db --cluster-out build/demo.yaml
 	$(WEFT) run $(DEMO_RUN) --steps 20 --cluster build/demo.yaml --cost measured --db build/demo.db --trace build/demo.json
 

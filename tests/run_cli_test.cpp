@@ -8,10 +8,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <thread>
 
 #include "json_schema.h"
 #include "run_process.h"
@@ -86,6 +93,47 @@ TEST(RunCommand, TrainsOnTokensOfAFile) {
   std::filesystem::remove(path);
 }
 
+// Two stages of two ranks: the trace has a predicted and a measured process of each, with every computation that is predicted.
+TEST(RunCommand, ShowsThePredictionBesideWhatRanksMeasured) {
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("weft-trace-" + std::to_string(::getpid()) + ".json");
+  Process process(words("tp=2,pp=2", 4, {"--steps", "3", "--global-batch", "4", "--json", "--trace", path}));
+  ASSERT_EQ(process.wait(), 0) << process.text();
+  const nlohmann::json json = nlohmann::json::parse(process.text());
+  std::ifstream schema(std::filesystem::path(std::getenv("WEFT_SOURCE_DIR")) / "docs/schema/run.schema.json");
+  EXPECT_EQ(weft::departures(json, nlohmann::json::parse(schema)), std::vector<std::string>{});
+  const nlohmann::json& compared = json["comparison"];
+  EXPECT_EQ(compared["measured_steps_s"].size(), 2U);  // after the first
+  EXPECT_EQ(compared["instructions"].size(), 8U);
+  ASSERT_EQ(compared["ranks"].size(), 4U);
+  for (const nlohmann::json& rank : compared["ranks"]) {
+    for (const char* side : {"predicted", "measured"}) {
+      double sum = 0;
+      for (const auto& [part, time] : rank[std::string(side) + "_s"].items()) sum += time.get<double>();
+      EXPECT_NEAR(sum, compared[std::string(side) + "_step_s"].get<double>(), 1e-9) << side;
+    }
+    // Processes of one machine have one clock.
+    EXPECT_LE(std::abs(rank["clock_ahead_s"].get<double>()), rank["clock_round_trip_s"].get<double>() / 2 + 1e-9);
+    const auto predicted = rank["predicted_peak_bytes"].get<double>();
+    EXPECT_GE(rank["measured_peak_bytes"].get<double>(), 0.8 * predicted);
+    EXPECT_LE(rank["measured_peak_bytes"].get<double>(), 2 * predicted);
+  }
+  std::ifstream file(path);
+  const nlohmann::json trace = nlohmann::json::parse(file);
+  std::map<int, std::multiset<std::string>> computed;  // by process
+  for (const nlohmann::json& event : trace["traceEvents"])
+    if (event["ph"] == "X" && (event["cat"] == "compute" || event["cat"] == "optimizer"))
+      computed[event["pid"]].insert(event["name"]);
+  EXPECT_EQ(computed.size(), 8U);
+  for (int rank = 0; rank < 4; ++rank) {  // some are predicted to take no time and are not drawn
+    EXPECT_GT(computed[rank].size(), 100U);
+    EXPECT_TRUE(std::includes(computed[rank + 4].begin(), computed[rank + 4].end(), computed[rank].begin(),
+                              computed[rank].end()))
+        << rank;
+  }
+  std::filesystem::remove(path);
+}
+
 TEST(RunCommand, BadInputIsToldOnceWithExitCode2) {
   struct Case {
     std::vector<std::string> words;
@@ -105,6 +153,10 @@ TEST(RunCommand, BadInputIsToldOnceWithExitCode2) {
            {words("tp=2", 2, {"--save-every", "2"}), "--save-every: --save DIR says where"},
            {words("tp=2", 2, {"--backend", "mpi"}), "--backend"},
            {words("tp=2", 2, {"--data", "/nowhere/tokens"}), "/nowhere/tokens: No such file"},
+           {words("tp=2", 2, {"--trace", "/nowhere/t.json"}), "--trace"},
+           {words("tp=2", 2, {"--compare", "--cost", "measured"}), "--cost measured: add --db FILE"},
+           {words("tp=2", 2, {"--cost", "measured", "--db", "here.db"}), "say how --compare or --trace FILE predicts"},
+           {words("tp=2", 2, {"--compare", "--cost", "symbolic"}), "its times are no seconds"},
        }) {
     Process process(each.words);
     EXPECT_EQ(process.wait(), 2) << process.text();

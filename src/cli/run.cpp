@@ -170,6 +170,7 @@ int run(const RunArguments& arguments) {
         PredictedRun::make(arguments.compared, std::move(made->plan), std::move(made->compiled));
     if (!prediction.ok()) return report(prediction.error());
     predicted.emplace(std::move(prediction).value());
+    for (const std::string& each : predicted->assumptions()) made->assumptions.push_back(each);
   }
   const Result<TemporaryDirectory> directory = TemporaryDirectory::make("weft-run");
   if (!directory.ok()) return report(directory.error());

@@ -40,7 +40,8 @@ Result<PredictedRun> PredictedRun::make(const CompareArguments& arguments, Plan 
   WEFT_TRY(PlayedPlan played, play_plan(plan, std::move(compiled), *cost.model, options));
   Forecast forecast = judge(plan, played, options);
   forecast.assumptions.insert(forecast.assumptions.end(), cost.assumptions.begin(), cost.assumptions.end());
-  return PredictedRun(std::move(plan), std::move(played), std::move(forecast), arguments.trace, std::move(file));
+  return PredictedRun(std::move(plan), std::move(played), std::move(forecast), cost.assumptions, arguments.trace,
+                      std::move(file));
 }
 
 Result<PredictedRun::Compared> PredictedRun::compare(const std::string& directory) {

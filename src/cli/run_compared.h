@@ -31,18 +31,22 @@ class PredictedRun {
     std::string trace = {};  // a line about it
   };
   Result<Compared> compare(const std::string& directory);
+  const std::vector<std::string>& assumptions() const { return assumptions_; }  // of durations
 
  private:
-  PredictedRun(Plan plan, PlayedPlan played, Forecast forecast, std::string path, std::optional<WholeFile> file)
+  PredictedRun(Plan plan, PlayedPlan played, Forecast forecast, std::vector<std::string> assumptions, std::string path,
+               std::optional<WholeFile> file)
       : plan_(std::move(plan)),
         played_(std::move(played)),
         forecast_(std::move(forecast)),
+        assumptions_(std::move(assumptions)),
         path_(std::move(path)),
         file_(std::move(file)) {}
 
   Plan plan_;
   PlayedPlan played_;
   Forecast forecast_;
+  std::vector<std::string> assumptions_;
   std::string path_;  // of the trace
   std::optional<WholeFile> file_;
 };

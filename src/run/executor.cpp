@@ -351,6 +351,7 @@ void Executor::Player::load() {
         if (buffer(input).kind == BufferKind::Input && seen.emplace(input, played.micro_batch).second) read(input);
   }
   at_ = {};
+  if (recorder_->wants_more()) compare_clocks();
   loaded_ = true;
 }
 
@@ -360,10 +361,9 @@ void Executor::Player::step(const StepNumbers& numbers) {
   load();
   loaded_ = false;
   if (recorder_->wants_more()) {
-    const ClockOffset clock = compare_clocks();
     restart_peak(options_.tensors_on);
     recording_ = &*recorder_;
-    recording_->begin_step(step_, clock);
+    recording_->begin_step(step_, clock_);
   }
   play_all();
   finish(options_.tensors_on);

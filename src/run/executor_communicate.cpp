@@ -297,14 +297,17 @@ GroupKey Executor::Player::control_group() const {
 
 // All exchange messages with all, several times. With s when a rank sends and r when it has received all, each by its
 // own clock, r(this) − s(0) and r(0) − s(this) are both at least the time under way, more by how far this clock is ahead,
-// or less: half of their difference is the offset, off by half of their sum at most. The least sum wins.
-ClockOffset Executor::Player::compare_clocks() {
-  constexpr int kRounds = 8;
+// or less: half of their difference is the offset, off by half of their sum at most. The least sum wins, also of earlier
+// steps: clocks drift apart by some 50 ppm at most, so an offset becomes less certain as time passes.
+void Executor::Player::compare_clocks() {
+  constexpr int kRounds = 16;
+  constexpr Nanoseconds kDrift = 10'000;  // 2 · 50 ppm of the time that passes, as a divisor
   const int world = bundle_.world_size();
-  if (world == 1) return {};
+  if (world == 1 || options_.backend == Backend::None) return;
   const GroupKey all = control_group();
   const std::vector<std::int64_t> bytes_each(static_cast<std::size_t>(world), 2 * sizeof(Nanoseconds));
-  std::optional<ClockOffset> best;
+  const Nanoseconds now = clock_now();
+  if (compared_at_ > 0) clock_.round_trip += (now - compared_at_) / kDrift;
   Nanoseconds sent = 0, received = 0;  // of the round before
   if (options_.progress) options_.progress({step_, 0, InstructionId(), true});
   for (int round = 0; round <= kRounds; ++round) {
@@ -319,12 +322,12 @@ ClockOffset Executor::Player::compare_clocks() {
     if (round > 0) {
       const auto* const of_first = static_cast<const Nanoseconds*>(others.data_ptr());
       const Nanoseconds here = received - of_first[0], there = of_first[1] - sent;
-      if (!best || here + there < best->round_trip) best = ClockOffset{(here - there) / 2, here + there};
+      if (compared_at_ == 0 || here + there < clock_.round_trip) clock_ = {(here - there) / 2, here + there};
+      compared_at_ = now;
     }
     sent = begun;
     received = ended;
   }
-  return *best;
 }
 
 std::optional<WholeTensor> Executor::Player::gather(BufferId id) {

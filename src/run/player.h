@@ -121,7 +121,7 @@ class Executor::Player {
   void write_later(BufferId id, const Flight& flight);
   void play_all();
   GroupKey control_group() const;
-  ClockOffset compare_clocks();
+  void compare_clocks();
   void complete(const Flight& flight);
   void complete_all();
   Flight launch(std::vector<std::unique_ptr<Work>> works, std::function<void()> finish);
@@ -158,8 +158,10 @@ class Executor::Player {
   StepNumbers numbers_;
   std::optional<Recorder> recorder_;
   Recorder* recording_ = nullptr;  // while a recorded step is played
-  std::int64_t step_;              // the last one that was begun, from 0
-  bool loaded_ = false;            // the samples of the step that comes
+  ClockOffset clock_;
+  Nanoseconds compared_at_ = 0;
+  std::int64_t step_;    // the last one that was begun, from 0
+  bool loaded_ = false;  // the samples of the step that comes
   Played at_;
   bool waiting_ = false;
 };

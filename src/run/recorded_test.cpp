@@ -21,7 +21,7 @@ struct Planned {
 };
 
 Planned planned(const std::string& strategy, std::int64_t ranks) {
-  Plan plan = make_plan({.model = "gpt2-124m:layers=2,hidden=64,heads=4,vocab=256,dropout=0.1",
+  Plan plan = make_plan({.model = "gpt2-124m:layers=4,hidden=64,heads=4,vocab=256,dropout=0.1",
                          .cluster = "cpu-node:1",
                          .strategy = strategy,
                          .global_batch = 4,
@@ -78,7 +78,9 @@ TEST(Recorded, EveryInstructionOnceInOrder) {
           EXPECT_LE(step.issued[wait.issue].begin, wait.begin);
           EXPECT_LE(wait.begin, wait.end);
           EXPECT_LE(wait.end, wait.unpacked);
-          EXPECT_LE(step.issued[wait.issue].complete, wait.end);  // c10d tells before a wait ends
+          // c10d tells before a wait ends. A log-sum-exp is two reductions, one after the other, and the host waits for
+          // both while it plays it.
+          EXPECT_LE(step.issued[wait.issue].complete, std::max(wait.end, step.issued[wait.issue].end));
           EXPECT_LE(wait.unpacked, step.end);
         }
         runtime::Nanoseconds before = step.begin;
@@ -89,17 +91,17 @@ TEST(Recorded, EveryInstructionOnceInOrder) {
           EXPECT_LE(each.begin, each.end);
           EXPECT_LE(each.end, each.complete);
           before = each.end;
-          const auto& what = program.instructions[each.instruction].what;
-          if (std::holds_alternative<Compute>(what)) EXPECT_EQ(waits[i], 0);
-          EXPECT_LE(waits[i], 1);
+          const bool computes = std::holds_alternative<Compute>(program.instructions[each.instruction].what);
+          EXPECT_LE(waits[i], computes ? 0 : 2);
         }
         EXPECT_EQ(step.issued.size(), rank.steps.front().issued.size());
-        for (const InstructionId id : program.step)
-          if (program.meshes[program.instructions[id].mesh].position_of(
-                  DeviceId(static_cast<std::size_t>(rank.rank))) >= 0)
-            EXPECT_EQ(std::count_if(step.issued.begin(), step.issued.end(),
-                                    [&](const auto& each) { return each.instruction == id; }),
-                      1);
+        for (const InstructionId id : program.step) {
+          const Mesh& mesh = program.meshes[program.instructions[id].mesh];
+          const bool own = mesh.position_of(DeviceId(static_cast<std::size_t>(rank.rank))) >= 0;
+          EXPECT_EQ(std::count_if(step.issued.begin(), step.issued.end(),
+                                  [&](const auto& each) { return each.instruction == id; }),
+                    own ? 1 : 0);
+        }
       }
     }
   }
@@ -112,7 +114,7 @@ TEST(Recorded, ClocksOfOneMachineAreOne) {
     for (const runtime::RecordedStep& step : rank.steps) {
       EXPECT_GT(step.clock.round_trip, 0);
       EXPECT_LE(std::abs(step.clock.ahead), step.clock.round_trip / 2);
-      if (rank.rank == 0) EXPECT_EQ(step.clock.ahead, 0);
+      EXPECT_TRUE(rank.rank > 0 || step.clock.ahead == 0);
     }
 }
 
@@ -146,11 +148,13 @@ TEST(Recorded, PeakMemoryIsTheProgramsOwnAccount) {
   const Bytes before = runtime::counted_memory().held;
   const std::vector<RankTimeline> ranks = recorded(of.bundle, 3, 3);
   EXPECT_EQ(runtime::counted_memory().held, before);  // all is given back
-  const double program = static_cast<double>(forecast.memory.front().allocated.total().value);
+  const HeldBytes& held = forecast.memory.front().allocated;
+  const double all = static_cast<double>(held.total().value);
+  const double kept = all - static_cast<double>(held.buffers.value);  // what cannot be elsewhere at the peak
   for (std::size_t step = 1; step < 3; ++step) {
     const double measured = static_cast<double>((ranks.front().steps[step].peak - before).value);
-    EXPECT_GE(measured, 0.95 * program);
-    EXPECT_LE(measured, 1.5 * program);
+    EXPECT_GE(measured, kept);
+    EXPECT_LE(measured, 1.5 * all);
     for (const auto& each : ranks.front().steps[step].issued) EXPECT_LE(each.held, ranks.front().steps[step].peak);
   }
 }

@@ -25,8 +25,11 @@ void Recorder::begin_step(std::int64_t step, ClockOffset clock) {
   now_ = &timeline_.steps.emplace_back();
   now_->step = step;
   now_->clock = clock;
-  now_->issued.reserve(instructions_);
-  now_->waits.reserve(waits);
+  // Touched now, so that no page is asked for while the step is played.
+  now_->issued.resize(instructions_);
+  now_->issued.clear();
+  now_->waits.resize(waits);
+  now_->waits.clear();
   now_->begin = clock_now();
 }
 

@@ -91,6 +91,7 @@ Result<MeasuredRun> measured_run(const Plan& plan, const PlayedPlan& played, con
   const Program& program = played.compiled.program;
   const auto rank_of = ranks_by_device(plan);
   const Timeline predicted(workload, played.run);
+  const IdVec<InstructionId, Activity> activities = activities_of(program, plan.training().graph);
   Nanoseconds origin = std::numeric_limits<Nanoseconds>::max();
   for (const RankTimeline& each : timelines) {
     if (step >= each.steps.size()) return error("rank {} did not record step {}", each.rank, step + 1);
@@ -103,7 +104,8 @@ Result<MeasuredRun> measured_run(const Plan& plan, const PlayedPlan& played, con
     const RecordedStep& recorded = timelines[rank].steps[step];
     const RankStep own(recorded, origin);
     AgentRun& run = made.run.agents[made.run.agents.push_back({})];
-    std::array<Picoseconds, kMaxStreams> free{};  // when a stream's last task was over
+    std::array<TaskTimes*, kMaxStreams> last{};  // the last task of a stream
+    run.tasks.reserve(played.run.agents[agent].tasks.size());
     std::size_t next = 0;
     Status same = Ok{};
     predicted.for_each(agent, [&](const Span& span) {
@@ -119,11 +121,16 @@ Result<MeasuredRun> measured_run(const Plan& plan, const PlayedPlan& played, con
                      title_of(program, plan.training().graph, InstructionId(span.instruction)), micro_batch);
         return;
       }
-      Picoseconds& stream = free[workload.agents[agent].tasks[span.task].stream];
-      const Picoseconds issued = own.at(recorded.issued[next].begin), start = std::max(issued, stream);
-      stream = std::max(start, own.end_of(next));
-      run.tasks.push_back({issued, start, stream});
-      run.end = std::max(run.end, stream);
+      const Picoseconds issued = own.at(recorded.issued[next].begin);
+      TaskTimes*& before = last[workload.agents[agent].tasks[span.task].stream];
+      // Hosts keep `after` alone: one may compute while a communication of the same stream is under way, which is then
+      // seen up to there. Communications of a stream are done one after the other.
+      if (before && !communicates(activities[InstructionId(span.instruction)]))
+        before->end = std::max(before->start, std::min(before->end, issued));
+      const Picoseconds start = before ? std::max(issued, before->end) : issued;
+      run.tasks.push_back({issued, start, std::max(start, own.end_of(next))});
+      before = &run.tasks.back();
+      run.end = std::max(run.end, before->end);
       ++next;
     });
     WEFT_TRY_OK(same);
