@@ -27,14 +27,14 @@ nlohmann::json to_json(const RankParts& parts) {
 
 std::string describe(const RunComparison& comparison, std::size_t instructions) {
   const auto [least, most] = std::minmax_element(comparison.steps.begin(), comparison.steps.end());
-  std::string text = fmt::format("predicted {} a step, measured {} ({:+.1f} %): the median of {} step{}{}, {} to {}\n",
-                                 human(comparison.predicted), human(comparison.measured),
-                                 100 * (comparison.measured / comparison.predicted - 1), comparison.steps.size(),
-                                 comparison.steps.size() == 1 ? "" : "s",
-                                 comparison.first_step > 0 ? " after the first" : "", human(*least), human(*most));
+  std::string text = fmt::format(
+      "predicted {} a step, measured {} (the prediction is off by {:+.1f} %): the median of {} step{}{}, {} to {}\n",
+      human(comparison.predicted), human(comparison.measured), 100 * (comparison.predicted / comparison.measured - 1),
+      comparison.steps.size(), comparison.steps.size() == 1 ? "" : "s",
+      comparison.first_step > 0 ? " after the first" : "", human(*least), human(*most));
 
   const auto pair = [](std::vector<std::string>& row, auto predicted, auto measured) {
-    row.insert(row.end(), {human(predicted), human(measured)});
+    for (const auto& each : {predicted, measured}) row.push_back(each.value == 0 ? "0" : human(each));
   };
   Table ranks{std::vector<Column>(11, Column{.right = true})};
   ranks.add({"", "busy", "", "communication", "", "waiting", "", "idle", "", "peak memory", ""});
