@@ -14,6 +14,8 @@
 #include <map>
 #include <sstream>
 
+#include "run/pinning.h"
+
 extern char** environ;
 
 namespace weft::runtime {
@@ -46,7 +48,10 @@ class MeasuringRanks {
  public:
   ~MeasuringRanks() { end(); }
 
-  explicit MeasuringRanks(std::string directory) : directory_(std::move(directory)) {}
+  // Each keeps to cores of its own where there are enough, as the ranks of a run.
+  MeasuringRanks(std::string directory, int ranks, int threads)
+      : directory_(std::move(directory)),
+        pinned_(pinned_cores("auto", std::vector<int>(static_cast<std::size_t>(ranks), threads), allowed_cores())) {}
 
   Status spawn(int rank, std::vector<std::string> words, std::vector<std::string> entries) {
     int pipes[2];
@@ -58,9 +63,12 @@ class MeasuringRanks {
     for (std::string& entry : entries) environment.push_back(entry.data());
     arguments.push_back(nullptr);
     environment.push_back(nullptr);
+    const Cores cores = pinned_.ok() ? (*pinned_)[static_cast<std::size_t>(rank)] : Cores{};
+    const cpu_set_t own = as_set(cores);
     const pid_t launcher = ::getpid(), pid = ::fork();
     if (pid == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (!cores.empty()) ::sched_setaffinity(0, sizeof own, &own);
       if (::getppid() != launcher) ::_exit(127);
       ::signal(SIGINT, SIG_IGN);  // the launcher hears it and ends all
       ::dup2(pipes[1], STDOUT_FILENO);
@@ -151,6 +159,7 @@ class MeasuringRanks {
     int rank;
   };
   const std::string directory_;
+  const Result<std::vector<Cores>> pinned_;
   std::vector<Child> running_;
   int samples_ = -1;
   std::string unread_;
@@ -161,7 +170,7 @@ class MeasuringRanks {
 Result<LaunchOutcome> launch_measuring(const MeasureLaunchOptions& options) {
   const CatchInterrupts interrupts;
   WEFT_TRY(const int port, free_port());
-  MeasuringRanks ranks(options.directory);
+  MeasuringRanks ranks(options.directory, options.ranks, options.threads);
   std::vector<std::string> words = {options.rank_program, "--measure", options.events, "--budget",
                                     fmt::format("{}", options.budget.value)};
   if (!options.device.empty()) words.insert(words.end(), {"--device", options.device});
@@ -184,8 +193,8 @@ Result<LaunchOutcome> launch_measuring(const MeasureLaunchOptions& options) {
 
 Result<LaunchOutcome> launch_playing(const PlayLaunchOptions& options) {
   const CatchInterrupts interrupts;
-  MeasuringRanks ranks(options.directory);
   const int count = static_cast<int>(options.devices.size());
+  MeasuringRanks ranks(options.directory, count, options.threads);
   for (int rank = 0; rank < count; ++rank) {
     const bool timed = rank < options.timed;
     const std::vector<std::string> words = {options.rank_program,
