@@ -206,7 +206,7 @@ int run_rank(const RankOptions& options) {
   for (TensorId result : bundle->graph.results())
     if (bundle->graph.name(result).ends_with("sums.loss")) loss = result;
   bool good = true;
-  const auto beginning = std::chrono::steady_clock::now();
+  const auto first_begun = std::chrono::steady_clock::now();
   const std::int64_t of_step = samples_of_step(*bundle), tokens = of_step * tokens_of_sample(*bundle);
   for (std::int64_t step = done.steps + 1; step <= options.steps; ++step) {
     const StepNumbers numbers{static_cast<double>(step), bundle->learning_rate, 1};
@@ -219,7 +219,7 @@ int run_rank(const RankOptions& options) {
     if (log)
       if (const Status added = log->add(step, value.value_or(0), took.count(), of_step, tokens); !added.ok())
         return reports.bad(added.error());
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - beginning;
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - first_begun;
     if (options.at_most.value > 0 && step >= kLeastSteps && spent.count() > options.at_most.value) break;
     if (options.check) {
       const Result<std::vector<Comparison>> compared =
