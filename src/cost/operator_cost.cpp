@@ -221,8 +221,9 @@ void run_kernels(KernelSequence& kernels) {
     case OpKind::AuxLoss:
       return kernels.add_pass(Pass::Sums, part.bytes(), part.data_rows());
     case OpKind::Bias:
-      // Forward, it is the epilogue of the product before it, in eager mode too.
-      if (part.backward()) kernels.add_pass(Pass::ColumnSums, part.bytes());
+      // Forward, it is the epilogue of the product before it, in eager mode too; not where every operator is a kernel.
+      if (part.backward()) return kernels.add_pass(Pass::ColumnSums, part.bytes());
+      if (choice.weft) add_plain_pass(kernels);
       return;
     case OpKind::Embedding:
       return add_embedding(kernels);

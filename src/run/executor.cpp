@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <set>
@@ -380,8 +381,19 @@ void Executor::Player::play_all() {
     if (options_.progress) options_.progress({step_, played.micro_batch, played.instruction, false});
     play(played);
     if (recording_) recording_->end(memory_of(options_.tensors_on).held);
+    if (!options_.overlaps && !in_flight_.empty()) give_way();
   }
   complete_all();
+}
+
+// The other half of a send may come later, so nobody waits for it: what carries it gets the core for a moment.
+void Executor::Player::give_way() {
+  const Flight last = in_flight_.back();
+  const bool just_issued = last->instruction == at_.instruction && last->micro_batch == at_.micro_batch;
+  if (just_issued && !std::holds_alternative<Send>(program().instructions[at_.instruction].what))
+    complete(last);
+  else
+    ::sched_yield();
 }
 
 // Computing is done when it is issued; only communication can be on its way still. The host may wait for what has all

@@ -36,6 +36,9 @@ struct ExecutorOptions {
   at::Device tensors_on = at::kCPU;
   Backend backend = Backend::Gloo;
   Seconds timeout{60};  // of every communication
+  // Whether there is a core for what carries messages while the host computes. Where there is none, the host waits for
+  // what it has issued at once: a thread that computes gives way after milliseconds, not when a message comes.
+  bool overlaps = true;
   // Of dropout masks, mixed with operator, step and micro-batch. None: masks depend on the element alone, as the
   // reference's do.
   std::optional<std::uint64_t> mask_seed = {};

@@ -120,6 +120,7 @@ class Executor::Player {
   void write(BufferId id, const Tensor& tensor);
   void write_later(BufferId id, const Flight& flight);
   void play_all();
+  void give_way();
   GroupKey control_group() const;
   void compare_clocks();
   void complete(const Flight& flight);

@@ -16,6 +16,7 @@
 #include "run/device.h"
 #include "run/environment.h"
 #include "run/executor.h"
+#include "run/pinning.h"
 #include "run/progress_page.h"
 #include "run/step_log.h"
 
@@ -155,6 +156,7 @@ int run_rank(const RankOptions& options) {
   ExecutorOptions playing{.tensors_on = *device,
                           .backend = *backend,
                           .timeout = options.timeout,
+                          .overlaps = device->is_cuda() || std::ssize(allowed_cores()) > at::get_num_threads(),
                           .mask_seed = bundle->seed,
                           .steps_done = done.steps,
                           .progress = {}};
