@@ -4,7 +4,7 @@ WEFT := build/release/bin/weft
 FUZZ_SECONDS ?= 10
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help demo demo-run convergence tidy accuracy calibrate test test-asan test-tsan fuzz bench deps documents format check-format clean
+.PHONY: help demo demo-run convergence run-accuracy tidy accuracy calibrate test test-asan test-tsan fuzz bench deps documents format check-format clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -30,7 +30,13 @@ convergence: deps  ## train a small GPT under several strategies: one loss curve
 	@cmake --build --preset release --target weft weft-rank
 	tools/convergence.py
 
+RANKS ?= $(shell nproc)
 MEASURED ?= ../shared/measured
+run-accuracy: deps  ## profile this machine's cores, run plans on RANKS of them, and write how well they were predicted
+	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
+	@cmake --build --preset release --target weft weft-rank
+	tools/run_accuracy.py --ranks $(RANKS) --out build/run_accuracy.md
+
 accuracy: deps  ## compare predictions with the measured runs of MEASURED (default ../shared/measured)
 	@ls $(MEASURED)/*.csv > /dev/null 2>&1 || { echo "no measured runs: $(MEASURED)/*.csv is not there; name the folder, make accuracy MEASURED=DIR"; exit 1; }
 	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }

@@ -149,7 +149,6 @@ TEST(PlayedEvents, AreThePlansComputationsWithTheTimesOfLaterSteps) {
     ASSERT_FALSE(played.empty());
     for (const MeasuredEvent& each : played) {
       EXPECT_FALSE(is_communication(each.event));
-      EXPECT_TRUE(check(each.event).ok()) << each.event.op;
       EXPECT_DOUBLE_EQ(each.samples.front().mean_s, 1e-6);
       EXPECT_EQ(each.samples.front().count, 3);
     }

@@ -96,6 +96,7 @@ TEST(StrategyFigures, BytesPerParameterOfEveryStack) {
                                                {"pytorch-ddp", 16},
                                                {"pytorch-fsdp", 16},
                                                {"weft", 16},
+                                               {"weft-cuda", 16},
                                                {"ddp", 16},
                                                {"fsdp", 16},
                                                {"pytorch-eager", 16},
