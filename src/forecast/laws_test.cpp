@@ -117,7 +117,10 @@ std::string problem_of(const Drawn& drawn, Counts& counts) {
     if (!larger.ok()) return {};
     const Result<Forecast> more = forecast(*larger, cost);
     if (!more.ok()) return more.error().message;
-    if (more->step < found->step) return fmt::format("{}: {} ps, less than {}", what, more->step, found->step);
+    // Copies and messages that share a link may collide less where computing between them takes longer (Graham's
+    // anomalies; seen: 0.14 % where gradients of two GPUs go to the host by one PCIe switch).
+    if (more->step < found->step - found->step / 200)
+      return fmt::format("{}: {} ps, less than {}", what, more->step, found->step);
     if (holds_more && more->fullest()->allocated.total() < found->fullest()->allocated.total())
       return fmt::format("{}: {} bytes, less than {}", what, more->fullest()->allocated.total().value,
                          found->fullest()->allocated.total().value);
