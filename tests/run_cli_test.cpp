@@ -134,6 +134,11 @@ TEST(RunCommand, ShowsThePredictionBesideWhatRanksMeasured) {
   std::filesystem::remove(path);
 }
 
+TEST(RunCommand, NarrowNumbersTrainAsOnOneDevice) {
+  Process process(words("tp=2", 2, {"--dtype", "bf16", "--cluster", "dgx-a100:1", "--steps", "3", "--check"}));
+  EXPECT_EQ(process.wait(), 0) << process.text();
+}
+
 TEST(RunCommand, BadInputIsToldOnceWithExitCode2) {
   struct Case {
     std::vector<std::string> words;
@@ -144,6 +149,7 @@ TEST(RunCommand, BadInputIsToldOnceWithExitCode2) {
            {{"run"}, "--model or a plan.json is required"},
            {words("tp=2", 2, {"--steps", "0"}), "--steps 0: at least 1"},
            {words("tp=2", 2, {"--dtype", "fp7"}), "--dtype 'fp7'"},
+           {words("tp=2", 2, {"--dtype", "fp8", "--cluster", "dgx-h100:1"}), "no kernels for fp8 products"},
            {words("tp=2", 2, {"--bundle", "/nowhere/run.weft"}), "--bundle"},
            {{"run", "/nowhere/plan.json", "--ranks", "2"}, "/nowhere/plan.json"},
            {words("tp=2", 2, {"--threads", "1,2,3"}), "--threads 1,2,3: 3 numbers for 2 ranks"},

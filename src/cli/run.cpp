@@ -89,6 +89,11 @@ Result<Made> make_bundle(const RunArguments& arguments, std::int64_t ranks) {
     return std::any_of(signatures.begin(), signatures.end(),
                        [&](const Signature& each) { return each.attrs.number(attribute, 0) > 0; });
   };
+  for (const Instruction& instruction : made.compiled.program.instructions)
+    if (const auto* compute = std::get_if<Compute>(&instruction.what);
+        compute && (compute->products == Arithmetic::kFp8 || compute->products == Arithmetic::kFp4))
+      return error("--dtype {}: ranks have no kernels for {} products; bf16, fp16, fp32 and fp64 are run",
+                   request.dtype, name(*compute->products));
   if (any_operator("dropless"))
     made.assumptions.push_back(
         "dropless routing is run with the capacity of balanced experts: tokens beyond it are dropped "

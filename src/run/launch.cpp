@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,8 +19,7 @@
 
 #include "program/verify.h"
 #include "run/progress_page.h"
-
-extern char** environ;
+#include "run/rank_process.h"
 
 namespace weft::runtime {
 namespace {
@@ -128,10 +126,6 @@ class Launch {
   }
 
   Status spawn(int rank, int port) {
-    int pipes[2];
-    if (::pipe2(pipes, O_CLOEXEC) != 0) return error("no pipe: {}", std::strerror(errno));
-    const std::string errors = error_file(rank);
-    // All that the child needs is made before the fork; after it only system calls are made.
     std::vector<std::string> words = {
         options_.rank_program,          options_.bundle, "--steps",
         std::to_string(options_.steps), "--timeout",     fmt::format("{}", options_.timeout.value)};
@@ -140,57 +134,22 @@ class Launch {
     if (!options_.backend.empty()) words.insert(words.end(), {"--backend", options_.backend});
     if (!options_.data.empty()) words.insert(words.end(), {"--data", options_.data});
     for (std::string& word : options_.files.words()) words.push_back(std::move(word));
-    std::map<std::string, std::string> variables;
-    for (char** each = environ; *each; ++each) {
-      const std::string_view entry = *each;
-      variables[std::string(entry.substr(0, entry.find('=')))] =
-          entry.substr(std::min(entry.find('=') + 1, entry.size()));
-    }
-    variables["RANK"] = variables["LOCAL_RANK"] = std::to_string(rank);
-    variables["WORLD_SIZE"] = std::to_string(bundle_.world_size());
-    variables["MASTER_ADDR"] = "127.0.0.1";
-    variables["MASTER_PORT"] = std::to_string(port);
-    variables["WEFT_PROGRESS"] = progress_file(directory_);
-    variables["WEFT_REPORTS"] = "3";
-    variables.erase("WEFT_TIMELINE");
-    if (options_.record) variables["WEFT_TIMELINE"] = directory_;
-    variables["TORCH_CPP_LOG_LEVEL"] = "ERROR";
-    for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"})
-      variables[name] = std::to_string(options_.threads[static_cast<std::size_t>(rank)]);
-    std::vector<std::string> entries;
-    for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
-    std::vector<char*> arguments, environment;
-    for (std::string& word : words) arguments.push_back(word.data());
-    for (std::string& entry : entries) environment.push_back(entry.data());
-    arguments.push_back(nullptr);
-    environment.push_back(nullptr);
-    const int output = ::open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    const Cores& cores = options_.pinned[static_cast<std::size_t>(rank)];
-    const cpu_set_t allowed = as_set(cores);
-    const pid_t launcher = ::getpid();
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (::getppid() != launcher) ::_exit(127);
-      ::signal(SIGINT, SIG_IGN);  // the launcher hears it and ends all
-      if (!cores.empty()) ::sched_setaffinity(0, sizeof allowed, &allowed);
-      ::dup2(output, STDOUT_FILENO);
-      ::dup2(output, STDERR_FILENO);
-      ::dup2(pipes[1], 3);
-      ::execve(arguments[0], arguments.data(), environment.data());
-      ::_exit(127);
-    }
-    const int problem = errno;
-    ::close(pipes[1]);
-    if (output >= 0) ::close(output);
-    if (pid < 0) {
-      ::close(pipes[0]);
-      return error("rank {} cannot be started: {}", rank, std::strerror(problem));
-    }
-    ::fcntl(pipes[0], F_SETFL, O_NONBLOCK);
+    constexpr int kReports = 3;
+    WEFT_TRY(const StartedRank started, start({.rank = rank,
+                                               .ranks = bundle_.world_size(),
+                                               .threads = options_.threads[static_cast<std::size_t>(rank)],
+                                               .port = port,
+                                               .words = std::move(words),
+                                               .variables = {{"WEFT_PROGRESS", progress_file(directory_)},
+                                                             {"WEFT_REPORTS", std::to_string(kReports)},
+                                                             {"WEFT_TIMELINE", options_.record ? directory_ : ""}},
+                                               .cores = options_.pinned[static_cast<std::size_t>(rank)],
+                                               .output = error_file(rank),
+                                               .heard = kReports}));
+    ::fcntl(started.pipe, F_SETFL, O_NONBLOCK);
     Child child;
-    child.pid = pid;
-    child.reports = pipes[0];
+    child.pid = started.pid;
+    child.reports = started.pipe;
     children_.push_back(std::move(child));
     return Ok{};
   }

@@ -1,47 +1,18 @@
 #include "run/measure_launch.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <fstream>
-#include <map>
 #include <sstream>
 
-#include "run/pinning.h"
-
-extern char** environ;
+#include "run/rank_process.h"
 
 namespace weft::runtime {
 namespace {
-
-// The variables of a rank, as torchrun sets them, and others.
-std::vector<std::string> environment_of(int rank, int ranks, int threads, int port,
-                                        const std::map<std::string, std::string>& others) {
-  std::map<std::string, std::string> variables;
-  for (char** each = environ; *each; ++each) {
-    const std::string_view entry = *each;
-    const std::size_t equals = std::min(entry.find('='), entry.size());
-    variables[std::string(entry.substr(0, equals))] = entry.substr(std::min(equals + 1, entry.size()));
-  }
-  variables["RANK"] = variables["LOCAL_RANK"] = std::to_string(rank);
-  variables["WORLD_SIZE"] = std::to_string(ranks);
-  variables["MASTER_ADDR"] = "127.0.0.1";
-  variables["MASTER_PORT"] = std::to_string(port);
-  variables["TORCH_CPP_LOG_LEVEL"] = "ERROR";
-  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"})
-    variables[name] = std::to_string(threads);
-  for (const auto& [name, value] : others) variables[name] = value;
-  std::vector<std::string> entries;
-  for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
-  return entries;
-}
 
 // The ranks; those that still run when it ends are killed.
 class MeasuringRanks {
@@ -53,41 +24,16 @@ class MeasuringRanks {
       : directory_(std::move(directory)),
         pinned_(pinned_cores("auto", std::vector<int>(static_cast<std::size_t>(ranks), threads), allowed_cores())) {}
 
-  Status spawn(int rank, std::vector<std::string> words, std::vector<std::string> entries) {
-    int pipes[2];
-    if (::pipe2(pipes, O_CLOEXEC) != 0) return error("no pipe: {}", std::strerror(errno));
-    const int errors = ::open(error_file(rank).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    // All that the child needs is made before the fork; after it only system calls are made.
-    std::vector<char*> arguments, environment;
-    for (std::string& word : words) arguments.push_back(word.data());
-    for (std::string& entry : entries) environment.push_back(entry.data());
-    arguments.push_back(nullptr);
-    environment.push_back(nullptr);
-    const Cores cores = pinned_.ok() ? (*pinned_)[static_cast<std::size_t>(rank)] : Cores{};
-    const cpu_set_t own = as_set(cores);
-    const pid_t launcher = ::getpid(), pid = ::fork();
-    if (pid == 0) {
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (!cores.empty()) ::sched_setaffinity(0, sizeof own, &own);
-      if (::getppid() != launcher) ::_exit(127);
-      ::signal(SIGINT, SIG_IGN);  // the launcher hears it and ends all
-      ::dup2(pipes[1], STDOUT_FILENO);
-      ::dup2(errors, STDERR_FILENO);
-      ::execve(arguments[0], arguments.data(), environment.data());
-      ::_exit(127);
-    }
-    const int problem = errno;
-    ::close(pipes[1]);
-    if (errors >= 0) ::close(errors);
-    if (pid < 0) {
-      ::close(pipes[0]);
-      return error("rank {} cannot be started: {}", rank, std::strerror(problem));
-    }
-    if (rank == 0)
-      samples_ = pipes[0];
+  // Only what rank 0 says is heard.
+  Status spawn(RankProcess process) {
+    process.output = error_file(process.rank);
+    if (pinned_.ok()) process.cores = (*pinned_)[static_cast<std::size_t>(process.rank)];
+    WEFT_TRY(const StartedRank started, start(process));
+    if (process.rank == 0)
+      samples_ = started.pipe;
     else
-      ::close(pipes[0]);  // others say nothing
-    running_.push_back({pid, rank});
+      ::close(started.pipe);
+    running_.push_back({started.pid, process.rank});
     return Ok{};
   }
 
@@ -175,7 +121,8 @@ Result<LaunchOutcome> launch_measuring(const MeasureLaunchOptions& options) {
                                     fmt::format("{}", options.budget.value)};
   if (!options.device.empty()) words.insert(words.end(), {"--device", options.device});
   for (int rank = 0; rank < options.ranks; ++rank)
-    WEFT_TRY_OK(ranks.spawn(rank, words, environment_of(rank, options.ranks, options.threads, port, {})));
+    WEFT_TRY_OK(
+        ranks.spawn({.rank = rank, .ranks = options.ranks, .threads = options.threads, .port = port, .words = words}));
   while (true) {
     for (const std::string& line : ranks.heard()) {
       std::istringstream said(line);
@@ -207,9 +154,11 @@ Result<LaunchOutcome> launch_playing(const PlayLaunchOptions& options) {
                                             "cpu",
                                             "--for",
                                             fmt::format("{}", timed ? options.at_most.value : 1e6)};
-    std::map<std::string, std::string> variables;
-    if (timed) variables["WEFT_TIMELINE"] = options.directory;
-    WEFT_TRY_OK(ranks.spawn(rank, words, environment_of(rank, count, options.threads, 1, variables)));
+    WEFT_TRY_OK(ranks.spawn({.rank = rank,
+                             .ranks = count,
+                             .threads = options.threads,
+                             .words = words,
+                             .variables = {{"WEFT_TIMELINE", timed ? options.directory : ""}}}));
   }
   while (true) {
     ranks.heard();
