@@ -20,6 +20,7 @@
 #include "report/plan_file.h"
 #include "run/environment.h"
 #include "run/launch.h"
+#include "run/rank_process.h"
 
 namespace weft {
 namespace {
@@ -148,6 +149,7 @@ Result<Answer> become_rank(const RunArguments& arguments, const runtime::RankPla
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  if (const std::string kind = runtime::blas_core_type(); !kind.empty()) ::setenv("OPENBLAS_CORETYPE", kind.c_str(), 1);
   ::execv(program.c_str(), argv.data());
   return error("{}: {}", program, std::strerror(errno));
 }

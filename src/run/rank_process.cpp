@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 
 extern char** environ;
@@ -29,6 +30,7 @@ std::vector<std::string> environment_of(const RankProcess& process) {
   variables["TORCH_CPP_LOG_LEVEL"] = "ERROR";
   for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"})
     variables[name] = std::to_string(process.threads);
+  if (const std::string kind = blas_core_type(); !kind.empty()) variables["OPENBLAS_CORETYPE"] = kind;
   for (const auto& [name, value] : process.variables)
     if (value.empty())
       variables.erase(name);
@@ -47,6 +49,17 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 }
 
 }  // namespace
+
+std::string blas_core_type() {
+  if (std::getenv("OPENBLAS_CORETYPE")) return {};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl"))
+    return "SkylakeX";
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "Haswell";
+#endif
+  return {};
+}
 
 Result<StartedRank> start(const RankProcess& process) {
   int pipes[2];
