@@ -2,6 +2,8 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
@@ -10,6 +12,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 #include <set>
 
 #include "base/read_file.h"
@@ -34,11 +37,15 @@ double quantile(const std::vector<double>& sorted, double share) {
   return sorted[static_cast<std::size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5)];
 }
 
-Sample sample_of(std::vector<double> times) {
+enum class Average : std::uint8_t { Median, Mean };
+
+Sample sample_of(std::vector<double> times, Average average) {
   if (times.empty()) return {};
   std::sort(times.begin(), times.end());
   Sample sample;
   sample.mean_s = std::max(quantile(times, 0.5), 1e-9);  // the clock's step
+  if (average == Average::Mean)
+    sample.mean_s = std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
   sample.spread_s = (quantile(times, 0.9) - quantile(times, 0.1)) / kDeciles;
   sample.count = static_cast<std::int64_t>(times.size());
   return sample;
@@ -74,7 +81,7 @@ class Measuring {
     agreed(0);
     // All go through a round side by side; it is long against the time that they begin and end apart.
     return repeated(
-        limit, [&](double value) { return agreed(value); },
+        limit, Average::Median, [&](double value) { return agreed(value); },
         [&](std::int64_t runs) {
           std::vector<double> times;
           const auto begun = Clock::now();
@@ -110,7 +117,7 @@ class Measuring {
   // A round to warm up, then rounds until the median is known or the time is over. Rank 0 says how many runs at least
   // the next one has; `agree` tells the others, which go on until it has enough.
   template <class Agree, class Round>
-  Sample repeated(double limit, const Agree& agree, const Round& round) {
+  Sample repeated(double limit, Average average, const Agree& agree, const Round& round) {
     const auto begun = Clock::now();
     round(2);
     std::vector<double> times;
@@ -118,7 +125,7 @@ class Measuring {
     while (runs > 0) {
       const std::vector<double> more = round(runs);
       times.insert(times.end(), more.begin(), more.end());
-      const Sample now = sample_of(times);  // rank 0's decides
+      const Sample now = sample_of(times, average);  // rank 0's decides
       const double error =
           kMedian * now.spread_s / std::sqrt(static_cast<double>(std::max<std::int64_t>(now.count, 1))) / now.mean_s;
       const bool enough =
@@ -126,7 +133,14 @@ class Measuring {
       const std::int64_t next = enough ? 0 : std::clamp<std::int64_t>(now.count, 1, 64);
       runs = static_cast<std::int64_t>(agree(static_cast<double>(next)));
     }
-    return sample_of(times);
+    return sample_of(times, average);
+  }
+
+  // What a step has between two communications: they find threads asleep and caches full of other things, and sometimes a
+  // core that is not given back to them at once. Some tenths of a millisecond.
+  void compute_between() {
+    if (!factor_.defined()) factor_ = at::full({256, 256}, 0.5, at::TensorOptions(at::kFloat));
+    for (int i = 0; i < 4; ++i) product_ = factor_.mm(factor_);
   }
 
   // All ranks, in groups of that size, at the same time, as the groups of a run are; what does not fill one waits.
@@ -135,20 +149,26 @@ class Measuring {
     const bool takes_part = first + size <= world_;
     const GroupKey group = takes_part ? ranks_from(first, size, 0) : GroupKey{};
     const std::function<void()> run = takes_part ? communication_of(event, *communicator_, group, rank_) : nullptr;
+    // The mean: what now and then takes long is part of every step.
     return repeated(
-        limit, [&](double value) { return agreed(value); },
+        limit, Average::Mean, [&](double value) { return agreed(value); },
         [&](std::int64_t runs) {
           std::vector<double> least;
           if (!takes_part) return least;
-          const at::Tensor own = at::empty({runs}, at::TensorOptions(at::kDouble));
-          auto* const times = static_cast<double*>(own.data_ptr());
+          // Begins and ends by this machine's clock. A communication begins when its last member does.
+          const at::Tensor begins = at::empty({runs}, at::TensorOptions(at::kDouble));
+          auto* const begun = static_cast<double*>(begins.data_ptr());
+          std::vector<double> ended;
+          agreed(group, 0);
           for (std::int64_t i = 0; i < runs; ++i) {
-            agreed(group, 0);
-            times[i] = -timed(run);
+            compute_between();
+            begun[i] = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+            run();
+            ended.push_back(std::chrono::duration<double>(Clock::now().time_since_epoch()).count());
           }
-          // The largest of the negative times is the least time: the other members wait in theirs.
-          communicator_->all_reduce(group, own, Communicator::Reduction::Max)->wait();
-          for (std::int64_t i = 0; i < runs; ++i) least.push_back(-times[i]);
+          communicator_->all_reduce(group, begins, Communicator::Reduction::Max)->wait();
+          for (std::int64_t i = 0; i < runs; ++i)
+            least.push_back(std::max(ended[static_cast<std::size_t>(i)] - begun[i], 1e-9));
           return least;
         });
   }
@@ -158,6 +178,7 @@ class Measuring {
   const at::Device device_;  // of computations; communications are Gloo's
   GroupKey control_;
   std::unique_ptr<Communicator> communicator_;
+  at::Tensor factor_, product_;
 };
 
 // One line for one event, for messages.

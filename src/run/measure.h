@@ -2,8 +2,8 @@
 //
 // A computation is the operator's kernel on tensors of the device's part; all ranks run it at the same time, so that
 // cores, caches and memory are as busy as in a run, and rank 0 reports. A communication is packed, sent and unpacked as
-// an executor's, among ranks in groups of its size, all groups at the same time; of every run the least of the members'
-// times counts, as the rest is waiting.
+// an executor's, among ranks in groups of its size, all groups at the same time, with some computing between runs as in a
+// step; it lasts from its last member's beginning until rank 0 has what it brings, on the mean.
 // Repeats end when the median is known well enough, or the event's share of the budget is spent.
 #pragma once
 
@@ -25,8 +25,8 @@ struct MeasureOptions {
   std::string device = {};  // of computations: "cpu", "cuda", or empty: a GPU where there is one
 };
 
-// All ranks call it alike; `report` is called on rank 0: the event's place in the list and its sample, whose mean is the
-// median. Returns the number of events that were measured: the first ones of the list. An error names the event.
+// All ranks call it alike; `report` is called on rank 0: the event's place in the list and its sample, whose mean is that
+// average. Returns the number of events that were measured: the first ones of the list. An error names the event.
 Result<std::size_t> measure_events(std::span<const Event> events, int rank, int world, const Rendezvous& rendezvous,
                                    const MeasureOptions& options,
                                    const std::function<void(std::size_t, const Sample&)>& report);
