@@ -139,6 +139,37 @@ TEST(RunCommand, NarrowNumbersTrainAsOnOneDevice) {
   EXPECT_EQ(process.wait(), 0) << process.text();
 }
 
+TEST(ProfileMeasure, PlaysPlansOnceAndPredictsThemFromWhatItMeasured) {
+  const std::filesystem::path directory = std::filesystem::temp_directory_path() / "weft-profile-measure-test";
+  std::filesystem::remove_all(directory);
+  std::filesystem::create_directories(directory);
+  const std::string database = directory / "here.db", cluster = directory / "here.yaml";
+  const std::vector<std::string> plan = {"--model", kModel, "--seq", "16", "--global-batch", "4", "--dtype", "fp32"};
+  const auto json_of = [](std::vector<std::string> words, const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    words.push_back("--json");
+    Process process(words);
+    EXPECT_EQ(process.wait(), 0) << process.text();
+    return nlohmann::json::parse(process.text(), nullptr, false);
+  };
+  const std::vector<std::string> measure = {"profile",    "measure", "--ranks",       "2",     "--budget",   "8s",
+                                            "--db",       database,  "--cluster-out", cluster, "--strategy", "tp=2",
+                                            "--strategy", "pp=2"};
+  const nlohmann::json first = json_of(measure, plan);
+  EXPECT_EQ(first["left"], 0) << first;
+  EXPECT_EQ(first["measured"], first["events"]);
+  const nlohmann::json again = json_of(measure, plan);
+  EXPECT_EQ(again["measured"], 0) << again;
+  EXPECT_EQ(again["measured_before"], first["events"]);
+  for (const char* strategy : {"tp=2", "pp=2"}) {
+    const nlohmann::json simulated = json_of({"simulate", "--strategy", strategy, "--devices", "2", "--cluster",
+                                              cluster, "--stack", "weft", "--cost", "measured", "--db", database},
+                                             plan);
+    EXPECT_EQ(simulated["evidence"]["time_share"]["model"], 0) << strategy << simulated["evidence"];
+  }
+  std::filesystem::remove_all(directory);
+}
+
 TEST(RunCommand, BadInputIsToldOnceWithExitCode2) {
   struct Case {
     std::vector<std::string> words;

@@ -105,6 +105,10 @@ Result<Made> make_bundle(const RunArguments& arguments, std::int64_t ranks) {
   made.bundle.learning_rate = arguments.learning_rate;
   made.bundle.seed = arguments.seed;
   if (arguments.compared.wanted() && exact) made.assumptions.push_back("run in fp64, predicted in fp32");
+  if (arguments.compared.wanted() && arguments.device == "cuda")
+    made.assumptions.push_back(
+        "measured times of single instructions are the host's, which is ahead of the GPU; steps and memory are the "
+        "GPU's");
   if (arguments.compared.wanted() && arguments.check)
     made.assumptions.push_back("the measured memory of rank 0 includes the one device that --check trains on");
   return made;

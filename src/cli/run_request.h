@@ -1,4 +1,5 @@
-// What `weft run` trains where its words leave things out: also what is measured for it (weft profile measure).
+// What `weft run` trains where its words leave things out, and what its ranks read: also what is measured for it (weft
+// profile measure).
 #pragma once
 
 #include <string>

@@ -153,8 +153,8 @@ class Measuring {
     return repeated(
         limit, Average::Mean, [&](double value) { return agreed(value); },
         [&](std::int64_t runs) {
-          std::vector<double> least;
-          if (!takes_part) return least;
+          std::vector<double> times;
+          if (!takes_part) return times;
           // Begins and ends by this machine's clock. A communication begins when its last member does.
           const at::Tensor begins = at::empty({runs}, at::TensorOptions(at::kDouble));
           auto* const begun = static_cast<double*>(begins.data_ptr());
@@ -168,8 +168,8 @@ class Measuring {
           }
           communicator_->all_reduce(group, begins, Communicator::Reduction::Max)->wait();
           for (std::int64_t i = 0; i < runs; ++i)
-            least.push_back(std::max(ended[static_cast<std::size_t>(i)] - begun[i], 1e-9));
-          return least;
+            times.push_back(std::max(ended[static_cast<std::size_t>(i)] - begun[i], 1e-9));
+          return times;
         });
   }
 
