@@ -250,19 +250,23 @@ class Launch {
   }
 
   std::string diagnosis(std::optional<int> hung) const {
-    for (std::size_t i = 0; i < children_.size(); ++i) {
-      const Child& child = children_[i];
-      const int rank = static_cast<int>(i);
-      if (child.ended && WIFSIGNALED(child.status))
-        return fmt::format("rank {} was ended by signal {} ({}) at {}{}", rank, WTERMSIG(child.status),
-                           ::strsignal(WTERMSIG(child.status)), where(rank), last_words(rank));
-      if (child.ended && !ended_well(child) && child.error.empty())
-        return fmt::format("rank {} ended with exit code {} at {}{}", rank, WEXITSTATUS(child.status), where(rank),
-                           last_words(rank));
-    }
+    // A rank that aborts may have lost a peer in a thread of c10d, where no error can be told; any other signal, and an
+    // exit without a word, is the rank's own end.
+    for (const bool aborted : {false, true})
+      for (std::size_t i = 0; i < children_.size(); ++i) {
+        const Child& child = children_[i];
+        const int rank = static_cast<int>(i);
+        if (!child.ended || ended_well(child)) continue;
+        if (WIFSIGNALED(child.status) && (WTERMSIG(child.status) == SIGABRT) == aborted)
+          return fmt::format("rank {} was ended by signal {} ({}) at {}{}", rank, WTERMSIG(child.status),
+                             ::strsignal(WTERMSIG(child.status)), where(rank), last_words(rank));
+        if (WIFEXITED(child.status) && child.error.empty() && !aborted)
+          return fmt::format("rank {} ended with exit code {} at {}{}", rank, WEXITSTATUS(child.status), where(rank),
+                             last_words(rank));
+      }
     // Ranks that wait in vain say so; the one they wait for says nothing.
     const auto falls_over_another = [](const std::string& message) {
-      for (const char* sign : {"Timed out", "timed out", "timeout", "onnection", "reset by peer"})
+      for (const char* sign : {"Timed out", "timed out", "timeout", "onnection", "reset by peer", "roken pipe"})
         if (message.find(sign) != std::string::npos) return true;
       return false;
     };

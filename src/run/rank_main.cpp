@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
   // 4 KiB of every large tensor.
   ::mallopt(M_MMAP_MAX, 0);
   ::mallopt(M_TRIM_THRESHOLD, -1);
+  std::signal(SIGPIPE, SIG_IGN);  // a peer that died is an error of the collective, not this rank's end
   if (argc >= 3 && std::string_view(argv[1]) == "--measure") {
     weft::runtime::MeasureOptions measuring;
     for (int i = 3; i + 1 < argc; i += 2)
