@@ -13,7 +13,8 @@ class Emitter {
 
   // All are kept by reference.
   Emitter(const Graph& graph, const CompileOptions& options, Program& program, const CurrentGroup& group,
-          const Position& position, Numbering& numbering, Origins& origins, Waits& waits, Liveness& liveness)
+          const Position& position, Numbering& numbering, Origins& origins, Waits& waits, Liveness& liveness,
+          const IdVec<TensorId, std::optional<DType>>& held)
       : graph_(graph),
         options_(options),
         program_(program),
@@ -22,7 +23,8 @@ class Emitter {
         numbering_(numbering),
         origins_(origins),
         waits_(waits),
-        liveness_(liveness) {}
+        liveness_(liveness),
+        held_(held) {}
 
   // A buffer with memory of its own.
   BufferId add_buffer(TensorId tensor, Layout layout, BufferKind kind, bool on_host = false);
@@ -64,6 +66,7 @@ class Emitter {
   Origins& origins_;
   Waits& waits_;
   Liveness& liveness_;
+  const IdVec<TensorId, std::optional<DType>>& held_;  // narrower types of tensors (number_types.h); may be empty
 };
 
 }  // namespace weft

@@ -12,13 +12,14 @@ Lowering::Lowering(const TrainingGraph& training, const Sequence& sequence, cons
       options_(options),
       program_(program),
       mains_(sequence.turns().size()),
+      held_(held_types(options.types, training.graph)),
       waits_(program, origins_),
       numbering_(program, group_, origins_, waits_),
       differences_(graph_, program, group_, origins_),
       passages_(group_, position_, numbering_, differences_),
       liveness_(program, group_, position_, numbering_, passages_),
       splits_(graph_, sequence, placing, plan, program),
-      emitter_(graph_, options, program, group_, position_, numbering_, origins_, waits_, liveness_),
+      emitter_(graph_, options, program, group_, position_, numbering_, origins_, waits_, liveness_, held_),
       buffers_(graph_, options, program, group_, position_, origins_, passages_, splits_, emitter_),
       saved_(graph_, sequence, options, program, group_, position_, numbering_, differences_, splits_, emitter_,
              buffers_),
@@ -192,8 +193,11 @@ Status Lowering::need(const OperandUse& event, EventCode& code) {
   } else {
     const Layout& wanted = splits_.of(event.turn).inputs[event.operand];
     add_given(event.tensor, wanted);
+    ReshardManner manner;
+    if (!held_.empty() && !group_.of_parameter)
+      manner.factor = factor_type(products_of(options_.types, graph_, sequence_.turns()[event.turn].op));
     WEFT_TRY(code.buffer, homes_.gathers_in_units(event.tensor) ? homes_.gather(event.tensor, event.turn, wanted)
-                                                                : buffers_.as(event.tensor, wanted));
+                                                                : buffers_.as(event.tensor, wanted, manner));
   }
   liveness_.use(code.buffer, mains_[event.turn], InTurn::Own);
   return Ok{};

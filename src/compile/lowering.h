@@ -62,6 +62,7 @@ class Lowering {
   const CompileOptions& options_;
   Program& program_;
   IdVec<TurnId, InstructionId> mains_;
+  const IdVec<TensorId, std::optional<DType>> held_;  // narrower types of tensors (number_types.h)
   GroupCode lowered_;  // grows for one group after the other, so that its lists need not grow anew for each
 
   // In the order in which they need one another.

@@ -1,5 +1,9 @@
 #include "compile/number_types.h"
 
+#include <algorithm>
+
+#include "program/program.h"
+
 namespace weft {
 
 std::optional<Arithmetic> products_of(const NumberTypes& types, const Graph& graph, OpId op) {
@@ -9,6 +13,25 @@ std::optional<Arithmetic> products_of(const NumberTypes& types, const Graph& gra
     return signature.inputs[0].dtype == DType::F32 ? types.products : std::nullopt;
   if (signature.kind != OpKind::Linear && signature.kind != OpKind::ExpertLinear) return std::nullopt;
   return graph.name(op).find("layers.") == 0 ? types.products : std::nullopt;
+}
+
+IdVec<TensorId, std::optional<DType>> held_types(const NumberTypes& types, const Graph& graph) {
+  const std::optional<DType> narrow = factor_type(types.products);
+  if (!narrow) return {};
+  IdVec<OpId, char> rounds(graph.ops().size(), 0);
+  for (OpId op : graph.ops().ids()) rounds[op] = products_of(types, graph, op).has_value();
+  IdVec<TensorId, char> viewed(graph.tensors().size(), 0);
+  for (TensorId id : graph.tensors().ids())
+    if (const TensorId storage = graph.tensors()[id].storage; storage != id) viewed[storage] = viewed[id] = 1;
+  IdVec<TensorId, std::optional<DType>> held(graph.tensors().size());
+  for (TensorId id : graph.tensors().ids()) {
+    const Tensor& tensor = graph.tensors()[id];
+    const auto uses = graph.uses(id);
+    if (!tensor.producer.valid() || viewed[id] || uses.empty() || !is_floating(tensor.type.dtype)) continue;
+    if (graph.kind(tensor.producer) == OpKind::Dispatch) continue;
+    if (std::all_of(uses.begin(), uses.end(), [&](const Use& use) { return rounds[use.op] != 0; })) held[id] = narrow;
+  }
+  return held;
 }
 
 }  // namespace weft

@@ -49,12 +49,13 @@ struct TensorBuffers::Route {
 };
 
 // The cheapest way to the layout from a buffer on the same mesh.
-TensorBuffers::Route TensorBuffers::cheapest(TensorId tensor, const Layout& wanted, std::optional<Error>& problem) {
+TensorBuffers::Route TensorBuffers::cheapest(TensorId tensor, const Layout& wanted, const ReshardManner& manner,
+                                             std::optional<Error>& problem) {
   Route best;
   const Mesh& mesh = splits_.mesh(wanted.mesh);
   for (BufferId id : available_[tensor]) {
     const Buffer& buffer = program_.buffers[id];
-    if (buffer.layout.mesh != wanted.mesh || !usable(id)) continue;
+    if (buffer.layout.mesh != wanted.mesh || !readable(id, manner)) continue;
     std::shared_ptr<const Resharding> way = splits_.reshard(
         buffer.layout, wanted, group_.of_parameter ? nullptr : options_.prices, graph_.tensors()[tensor].type.dtype);
     if (way->problem) {
@@ -70,19 +71,19 @@ TensorBuffers::Route TensorBuffers::cheapest(TensorId tensor, const Layout& want
 
 Result<BufferId> TensorBuffers::as(TensorId tensor, const Layout& wanted, ReshardManner manner) {
   for (BufferId id : available_[tensor])
-    if (usable(id) && !program_.buffers[id].on_host && program_.buffers[id].layout == wanted) return id;
+    if (readable(id, manner) && !program_.buffers[id].on_host && program_.buffers[id].layout == wanted) return id;
   return make_as(tensor, wanted, manner);
 }
 
 // The layout is taken by value, because it may be that of a buffer, and buffers move when one is added.
 Result<BufferId> TensorBuffers::make_as(TensorId tensor, Layout wanted, ReshardManner manner) {
   std::optional<Error> problem;
-  Route best = cheapest(tensor, wanted, problem);
+  Route best = cheapest(tensor, wanted, manner, problem);
   if (!best.source.valid()) {
     WEFT_TRY(const bool brought, bring(tensor, wanted, manner));
     if (!brought)
       return problem ? problem->at(graph_.name(tensor)) : error("{}: nothing holds it here", graph_.name(tensor));
-    best = cheapest(tensor, wanted, problem);
+    best = cheapest(tensor, wanted, manner, problem);
     WEFT_CHECK(best.source.valid(), "{} was brought and cannot be used", graph_.name(tensor));
   }
   if (program_.buffers[best.source].on_host) {
@@ -114,6 +115,10 @@ Result<BufferId> TensorBuffers::make_as(TensorId tensor, Layout wanted, ReshardM
         graph_.tensors()[tensor].kind == TensorKind::Activation)
       origins_.set_readers(next, Readers::InputPart);
     Communicate what{step.collective, step.axes, step.reducer, std::move(inputs), {next}};
+    // A factor is rounded before it is gathered, and stays rounded (Transformer Engine).
+    std::optional<DType>& narrow = program_.buffers[next].narrow;
+    if (!narrow) narrow = program_.buffers[best.source].narrow;
+    if (!narrow && manner.factor && step.collective == Collective::AllGather) narrow = what.wire = manner.factor;
     // Parameters are cut as flat tensors, and so is what is sent in parts (Megatron-LM's
     // split_tensor_into_1d_equal_chunks): their parts are contiguous.
     what.staged =

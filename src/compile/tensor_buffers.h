@@ -17,6 +17,8 @@ namespace weft {
 struct ReshardManner {
   bool in_place = false;     // what they make lies in the memory of their source
   bool of_transfer = false;  // they put the parts of a transfer together
+  // Of a factor of products that round to this type: gathers move it in that type.
+  std::optional<DType> factor = {};
 };
 
 class TensorBuffers {
@@ -41,6 +43,11 @@ class TensorBuffers {
   // A new buffer, available to later events.
   BufferId add(TensorId tensor, Layout layout, BufferKind kind);
 
+  // Whether it may be read in that manner: what was rounded to be the factor of a product is no other's operand.
+  bool readable(BufferId id, const ReshardManner& manner) const {
+    const auto& narrow = program_.buffers[id].narrow;
+    return usable(id) && (!narrow || narrow == manner.factor);
+  }
   // Whether the current part of backward may read it.
   bool usable(BufferId id) const { return origins_.usable(id, position_.phase, position_.weight_part); }
   bool on_mesh(TensorId tensor, MeshId on) const;
@@ -59,7 +66,7 @@ class TensorBuffers {
  private:
   struct Route;
   Result<BufferId> make_as(TensorId tensor, Layout wanted, ReshardManner manner);
-  Route cheapest(TensorId tensor, const Layout& wanted, std::optional<Error>& problem);
+  Route cheapest(TensorId tensor, const Layout& wanted, const ReshardManner& manner, std::optional<Error>& problem);
   Result<BufferId> merge_weights(TensorId tensor, Layout contributions, ReshardManner manner);
   bool needs_staging(const ReshardStep& step, const Layout& from) const;
   BufferId elsewhere(TensorId tensor, MeshId on, bool weight_part) const;

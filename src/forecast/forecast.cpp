@@ -139,7 +139,7 @@ class Judge {
   Bytes framework_buffers(const HeldBytes& held) const {
     if (!plan_.parallelism || plan_.parallelism->zero == 0) return {};
     const std::int64_t each = std::max<std::int64_t>(1, bytes_of(plan_.job->precision.stored, 1));
-    return {held.parameters.value / each * plan_.stack().kept_per_parameter.value};
+    return plan_.stack().kept_for(held.parameters.value / each);
   }
 
   // When the compute stream of the class reaches the peak: the last computation issued until then.

@@ -166,7 +166,7 @@ Bytes MemoryOfClass::bytes_of_buffer(BufferId id) const {
   } else {
     elements = largest_local_elements(buffer.layout, mesh);
   }
-  const std::int64_t bytes = bytes_of(training_.graph.tensors()[buffer.tensor].type.dtype, elements);
+  const std::int64_t bytes = bytes_of(stored_type(program, training_.graph, id), elements);
   if (!smaller_) bytes_[id] = bytes;
   return {bytes};
 }
@@ -199,7 +199,7 @@ std::int64_t MemoryOfClass::scratch_of(const Instruction& instruction) const {
   std::int64_t most = 0;
   for (const auto& list : {reads_of(compiled_.program, instruction), writes_of(compiled_.program, instruction)})
     for (BufferId id : list) {
-      const DType dtype = training_.graph.tensors()[compiled_.program.buffers[id].tensor].type.dtype;
+      const DType dtype = stored_type(compiled_.program, training_.graph, id);
       most = std::max(most, bytes_of_buffer(id).value * 8 / bits_of(dtype));
     }
   return static_cast<std::int64_t>(each * static_cast<double>(most));

@@ -127,7 +127,7 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
     if (plan.zero >= 3 && groups.shards() > 1)
       held.buffers.value += std::max(1, stack.gathers_in_flight.value) * largest_unit;
     // Flat copies that a sharded optimizer keeps, in proportion to the parameters that the device holds.
-    const std::int64_t flat_copies = plan.zero > 0 ? elements * stack.kept_per_parameter.value : 0;
+    const std::int64_t flat_copies = plan.zero > 0 ? stack.kept_for(elements).value : 0;
     const std::int64_t total = reserved_estimate(held).value + flat_copies + overheads.context.value.value +
                                overheads.communicator.value.value * communicators;
     if (total > fullest.memory) fullest = {total, saved_all};

@@ -390,7 +390,7 @@ class Reader {
       const auto* compute = std::get_if<Compute>(&program().instructions[id].what);
       if (!compute || section_of(compute->op) != 1) continue;
       const Buffer& made = program().buffers[compute->outputs.front()];
-      bytes = bytes_of(graph().tensors()[made.tensor].type.dtype,
+      bytes = bytes_of(stored_type(program(), graph(), compute->outputs.front()),
                        largest_local_elements(made.layout, program().meshes[made.layout.mesh]));
     }
     return bytes;

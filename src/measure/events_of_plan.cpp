@@ -111,7 +111,7 @@ class EventsOfProgram {
   DType sent_by(const Instruction& instruction) const {
     if (const auto* communicate = std::get_if<Communicate>(&instruction.what))
       return sent_type(program_, graph_, *communicate, communicate->inputs[0]);
-    const auto type = [&](BufferId buffer) { return graph_.tensors()[program_.buffers[buffer].tensor].type.dtype; };
+    const auto type = [&](BufferId buffer) { return stored_type(program_, graph_, buffer); };
     if (const auto* copy = std::get_if<Copy>(&instruction.what)) return type(copy->from);
     const auto* send = std::get_if<Send>(&instruction.what);
     return type(program_.transfers[send ? send->transfer : std::get<Receive>(instruction.what).transfer].from);

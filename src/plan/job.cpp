@@ -73,6 +73,12 @@ Result<TrainingJob> settle(const PlanRequest& request, const Calibration& calibr
   job.stack = calibration.over(std::move(stack));
   job.tuning = calibration.tuning;
   WEFT_TRY(job.precision, settle_precision(request, job.model, job.stack, job.assumptions));
+  if (job.precision.name == "bf16" && !job.stack.in_bf16.empty()) {
+    WEFT_TRY(SoftwareStack other, find_stack(job.stack.in_bf16));
+    job.assumptions.push_back(fmt::format("stack {} in bf16: {}", job.stack.name, other.name));
+    job.stack = calibration.over(std::move(other));
+    WEFT_TRY(job.precision, settle_precision(request, job.model, job.stack, job.assumptions));
+  }
   assume_sequence(request, job.model, job.assumptions);
   return job;
 }

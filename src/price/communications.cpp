@@ -279,7 +279,7 @@ Payload Communications::payload_of(const Instruction& instruction, const CommGro
 }
 
 std::int64_t Communications::bytes_of_elements(BufferId buffer, std::int64_t elements) const {
-  return weft::bytes_of(graph_.tensors()[program_.buffers[buffer].tensor].type.dtype, elements);
+  return weft::bytes_of(stored_type(program_, graph_, buffer), elements);
 }
 
 const CommunicateCost& Communications::cost_of(const CommGroup& group, const Payload& payload) {

@@ -74,11 +74,11 @@ Signature InstructionPricer::combine_signature(const Combine& combine, const Mes
 }
 
 std::pair<DType, std::int64_t> InstructionPricer::combined(const Combine& combine, const Mesh& mesh) const {
-  const DType dtype = graph_.tensors()[program_.buffers[combine.outputs[0]].tensor].type.dtype;
+  const DType dtype = stored_type(program_, graph_, combine.outputs[0]);
   std::int64_t bytes = 0;
   for (BufferId output : combine.outputs)
-    bytes += bytes_of(graph_.tensors()[program_.buffers[output].tensor].type.dtype,
-                      largest_local_elements(program_.buffers[output].layout, mesh));
+    bytes +=
+        bytes_of(stored_type(program_, graph_, output), largest_local_elements(program_.buffers[output].layout, mesh));
   return {dtype, std::max<std::int64_t>(1, bytes * 8 / bits_of(dtype))};
 }
 

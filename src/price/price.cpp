@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "price/folding.h"
 #include "price/instruction_pricer.h"
+#include "price/pipelined.h"
 #include "price/ranks.h"
 #include "price/works.h"
 
@@ -32,6 +33,7 @@ class Pricer {
         uniform_works_(program.instructions.size()),
         known_(training.graph.signatures().size()),
         task_of_(program.instructions.size()) {
+    if (stack.tensor_overlap.value) beside_ = pipelined_products(program, training.graph);
     if (options.last) {
       last_pricer_.emplace(options.last->program, options.last->graph, cluster, cost, stack);
       last_task_.resize(program.instructions.size());
@@ -193,10 +195,15 @@ class Pricer {
     return payload;
   }
 
-  void communicate(Task& task, const Instruction& instruction, CommGroupId group, std::uint32_t key, bool last) {
+  // `beside`: how long the product takes in chunks of which it moves; 0: it moves by itself.
+  void communicate(Task& task, const Instruction& instruction, CommGroupId group, std::uint32_t key, bool last,
+                   Picoseconds beside) {
     const CommGroup& described = communications_.groups()[group];
-    const CommunicateCost& cost = last ? communications_.cost_of(described, last_payload(instruction, described))
-                                       : communications_.cost_of(instruction, described);
+    CommunicateCost cost = last ? communications_.cost_of(described, last_payload(instruction, described))
+                                : communications_.cost_of(instruction, described);
+    if (beside > 0)
+      cost = exposed_beside(cost, beside,
+                            chunks_of(std::get<Communicate>(instruction.what).collective, described.members.size()));
     if (cost.latency == 0 && cost.bytes == 0) return;
     const std::uint32_t group_class = classes_.group[group];
     const WorkId work = works_.communication(group_class, cost, [&](const CommunicateCost& of, Work& made) {
@@ -319,6 +326,17 @@ class Pricer {
     return work;
   }
 
+  // How long the product takes beside which a collective moves in chunks, on the device at that position of the mesh.
+  Picoseconds product_beside(InstructionId id, int position) {
+    if (beside_.empty() || !beside_[id].valid()) return 0;
+    const Instruction& product = program_.instructions[beside_[id]];
+    if (product.mesh != program_.instructions[id].mesh) return 0;
+    const auto& compute = std::get<Compute>(product.what);
+    const Mesh& mesh = program_.meshes[product.mesh];
+    return is_uniform(beside_[id]) ? works_.all()[uniform_work(beside_[id], compute, mesh, position)].fixed
+                                   : pricer_.compute_cost(compute, mesh, position).time;
+  }
+
   // `last`: for a smaller last micro-batch.
   Task make_task(InstructionId id, DeviceId device, int position, bool last = false) {
     const Instruction& instruction = program_.instructions[id];
@@ -347,7 +365,7 @@ class Pricer {
     std::uint32_t key = id.index();
     if (const auto* send = std::get_if<Send>(&instruction.what)) key = ~send->transfer.index();
     if (const auto* receive = std::get_if<Receive>(&instruction.what)) key = ~receive->transfer.index();
-    communicate(task, instruction, group, key, last);
+    communicate(task, instruction, group, key, last, product_beside(id, position));
     pricer_.add_host(task, instruction);
     return task;
   }
@@ -368,6 +386,7 @@ class Pricer {
   Priced priced_;
   IdVec<InstructionId, KindId> kind_of_;
   IdVec<InstructionId, std::int8_t> uniform_;
+  IdVec<InstructionId, InstructionId> beside_;                               // empty: no collective moves in chunks
   std::vector<std::vector<std::pair<std::uint32_t, LinkUse>>> class_loads_;  // by class of groups: route, load
   struct Known {
     const OpSharding* split;

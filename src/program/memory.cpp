@@ -10,7 +10,7 @@ namespace {
 
 Bytes bytes_of_buffer(const Program& program, const Graph& graph, BufferId id) {
   const Buffer& buffer = program.buffers[id];
-  return {bytes_of(graph.tensors()[buffer.tensor].type.dtype,
+  return {bytes_of(stored_type(program, graph, id),
                    largest_local_elements(buffer.layout, program.meshes[buffer.layout.mesh]))};
 }
 

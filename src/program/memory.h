@@ -28,7 +28,7 @@ std::int64_t staging_bytes(const Program& program, const Graph& graph, const Com
     const BufferId from = communicate.inputs[i], to = communicate.outputs[i];
     const std::int64_t stored = std::max<std::int64_t>(bytes_of_buffer(from), bytes_of_buffer(to));
     bytes += stored * bits_of(sent_type(program, graph, communicate, from)) /
-             bits_of(graph.tensors()[program.buffers[from].tensor].type.dtype);
+             bits_of(stored_type(program, graph, stored == bytes_of_buffer(from) ? from : to));
   }
   return bytes;
 }

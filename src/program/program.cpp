@@ -70,8 +70,13 @@ PartSizes part_bytes(const Program& program, const Graph& graph, const Communica
   return bytes;
 }
 
+DType stored_type(const Program& program, const Graph& graph, BufferId buffer) {
+  const Buffer& held = program.buffers[buffer];
+  return held.narrow.value_or(graph.tensors()[held.tensor].type.dtype);
+}
+
 DType sent_type(const Program& program, const Graph& graph, const Communicate& communicate, BufferId buffer) {
-  return communicate.wire.value_or(graph.tensors()[program.buffers[buffer].tensor].type.dtype);
+  return communicate.wire.value_or(stored_type(program, graph, buffer));
 }
 
 std::span<const BufferId> reads_of(const Program& program, const Instruction& instruction) {

@@ -58,6 +58,8 @@ struct Buffer {
   BufferId storage;      // the buffer whose value this one updates in place; itself otherwise
   BufferId memory;       // the buffer whose memory this one uses (a view); its storage otherwise
   bool on_host = false;  // in the host's memory; only copies read and write it
+  // Held in this type, narrower than its tensor's: the factor of products that round to it (fp8), and of nothing else.
+  std::optional<DType> narrow = {};
 
   bool operator==(const Buffer&) const = default;
 };
@@ -76,6 +78,13 @@ struct Compute {
 
   bool operator==(const Compute&) const = default;
 };
+
+// The type in which factors are held that products round to this; none: they are held as they are.
+constexpr std::optional<DType> factor_type(std::optional<Arithmetic> products) {
+  if (products == Arithmetic::kFp8) return DType::F8;
+  if (products == Arithmetic::kFp4) return DType::F4;
+  return std::nullopt;
+}
 
 // A collective among the devices that differ in these mesh axes alone, as one group. Several buffers are a bucket, moved
 // together. A softmax merge also reads, as its last input, the log-sum-exp that weighs the contributions.
@@ -221,6 +230,8 @@ std::span<const BufferId> writes_of(const Program& program, const Instruction& i
 bool has_uneven_parts(const Program& program, const Communicate& communicate);
 // The parts of an all-gather or a reduce-scatter in bytes on the wire, of all its buffers together.
 PartSizes part_bytes(const Program& program, const Graph& graph, const Communicate& communicate);
+// The type in which a buffer is held: its tensor's, or a narrower one.
+DType stored_type(const Program& program, const Graph& graph, BufferId buffer);
 // The type that a collective sends the elements of one of its buffers in: the wire's, or the one they are stored in.
 DType sent_type(const Program& program, const Graph& graph, const Communicate& communicate, BufferId buffer);
 

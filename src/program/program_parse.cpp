@@ -163,6 +163,12 @@ class Parser {
     return end(in);
   }
 
+  static Result<DType> parse_type(Scanner& in, std::string_view done) {
+    const Scanner found = in;
+    if (const std::optional<DType> type = dtype_named(in.word(" \t\r"))) return *type;
+    return error("expected the type that is {}, such as bf16, found {}", done, found.here());
+  }
+
   // "b0 input tokens m0 [4:dp][8]"
   Status parse_buffer(Scanner& in) {
     WEFT_TRY_OK(in_tables("buffer"));
@@ -185,6 +191,9 @@ class Parser {
     }
     if (in.take_after_blanks("views ")) {
       WEFT_TRY(buffer.memory, forward_reference<BufferId>(in, "buffer", 'b'));
+    }
+    if (in.take_after_blanks("as ")) {
+      WEFT_TRY(buffer.narrow, parse_type(in, "held"));
     }
     buffer.on_host = in.take_after_blanks("on host");
     p_.buffers.push_back(std::move(buffer));
@@ -413,9 +422,7 @@ class Parser {
     WEFT_TRY(communicate.inputs, parse_arguments(in));
     communicate.outputs = std::move(outputs);
     if (in.take_after_blanks("as ")) {
-      const Scanner found = in;
-      communicate.wire = dtype_named(in.word(" \t\r"));
-      if (!communicate.wire) return error("expected the type that is sent, such as bf16, found {}", found.here());
+      WEFT_TRY(communicate.wire, parse_type(in, "sent"));
     }
     communicate.tokens_once = in.take_after_blanks("once");
     for (Parts parts : {Parts::Padded, Parts::Grouped})

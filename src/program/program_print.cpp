@@ -130,6 +130,7 @@ class Printer {
     text_ += layout;
     if (buffer.storage != id) fmt::format_to(out_, " updates b{}", buffer.storage.index());
     if (buffer.memory != buffer.storage) fmt::format_to(out_, " views b{}", buffer.memory.index());
+    if (buffer.narrow) fmt::format_to(out_, " as {}", name_of(*buffer.narrow));
     if (buffer.on_host) text_ += " on host";
     text_ += '\n';
   }
@@ -246,7 +247,7 @@ class DevicePrinter {
       const int position = position_[buffer.layout.mesh];
       if (position < 0) continue;
       text += fmt::format("{}b{} {} {}[{}]{}", text.empty() ? "" : ", ", id.index(), graph_.name(buffer.tensor),
-                          name_of(graph_.tensors()[buffer.tensor].type.dtype),
+                          name_of(stored_type(program_, graph_, id)),
                           fmt::join(local_shape(buffer.layout, program_.meshes[buffer.layout.mesh], position), ","),
                           buffer.on_host ? " on host" : "");
     }

@@ -6,6 +6,7 @@
 //   world m1
 //   buffer b0 input tokens m0 [4:dp][8]                     kind, tensor, mesh and layout (layout/layout.h)
 //   buffer b7 temporary layers.0.mlp.flat.y m0 [32:dp][512] views b6
+//   buffer b8 saved layers.0.mlp.act.y m0 [4:dp][8][512:tp] as f8      held in a narrower type than the tensor's
 //   buffer b9 state fc.weight_master' m0 [512:tp] updates b8, on host
 //   transfer t0: b4 -> b5
 //   stage 0 forward:

@@ -173,6 +173,11 @@ class LayoutChecker {
           return error("{} is on the host, where only copies reach it, and is used by {}", named(buffer),
                        described(program_, graph_, id));
       }
+    if (const auto* compute = std::get_if<Compute>(&instruction.what))
+      for (BufferId buffer : reads)
+        if (const auto& narrow = program_.buffers[buffer].narrow; narrow && narrow != factor_type(compute->products))
+          return error("{} is held as {} and read by {}, which does not round its factors to that", named(buffer),
+                       name_of(*narrow), described(program_, graph_, id));
     if (const auto* free = std::get_if<Free>(&instruction.what))
       if (layout(free->buffer).mesh != instruction.mesh)
         return error("{} is freed by another mesh than holds it", named(free->buffer));

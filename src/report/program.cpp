@@ -101,7 +101,7 @@ class Printer {
     const Buffer& buffer = program_.buffers[id];
     const Mesh& mesh = program_.meshes[buffer.layout.mesh];
     const int position = std::max(0, mesh.position_of(device_));
-    return fmt::format("{} {}[{}]{}", name(id), name_of(graph_.tensors()[buffer.tensor].type.dtype),
+    return fmt::format("{} {}[{}]{}", name(id), name_of(stored_type(program_, graph_, id)),
                        fmt::join(local_shape(buffer.layout, mesh, position), ","), partial(buffer.layout, mesh));
   }
   static std::string partial(const Layout& layout, const Mesh& mesh) {

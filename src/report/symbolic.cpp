@@ -174,7 +174,7 @@ SymbolicVolume symbolic_volume(const Program& program, const Graph& graph, const
   const Buffer &from = program.buffers[transfer.from], &to = program.buffers[transfer.to];
   const Mesh &here = program.meshes[from.layout.mesh], &there = program.meshes[to.layout.mesh];
   if (from.layout.mesh == program.world || here.devices() == there.devices()) return found;  // to itself
-  const DType dtype = graph.tensors()[from.tensor].type.dtype;
+  const DType dtype = stored_type(program, graph, transfer.from);
   const std::vector<Expression> sizes = Dimensions(graph, from.tensor, found.bindings).sizes;
   const Expression bytes(Rational::of(bits_of(dtype), 8));
   if (here.axes() == there.axes()) {

@@ -57,7 +57,7 @@ Bytes bytes_sent(const Program& program, const Graph& graph, const Send& send) {
   const Buffer &from = program.buffers[transfer.from], &to = program.buffers[transfer.to];
   const Mesh &here = program.meshes[from.layout.mesh], &there = program.meshes[to.layout.mesh];
   if (from.layout.mesh == program.world || same_devices(here, there)) return {0};  // to itself
-  const DType dtype = graph.tensors()[from.tensor].type.dtype;
+  const DType dtype = stored_type(program, graph, transfer.from);
   if (here.axes() == there.axes()) return {bytes_of(dtype, largest_local_elements(from.layout, here))};
   // Every receiver gets its part once, from a device that has it.
   return {bytes_of(dtype, largest_local_elements(to.layout, there) * there.size() / here.size())};

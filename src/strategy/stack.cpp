@@ -97,6 +97,11 @@ class StackReader {
       WEFT_TRY(SoftwareStack stack, one(entry));
       done_.push_back(std::move(stack));
     }
+    for (const SoftwareStack& stack : done_)
+      if (!stack.in_bf16.empty() && std::none_of(done_.begin(), done_.end(), [&](const SoftwareStack& each) {
+            return each.name == stack.in_bf16;
+          }))
+        return stacks.fail("stack '{}': in_bf16 '{}' is no stack of this file", stack.name, stack.in_bf16);
     return std::move(done_);
   }
 
@@ -112,7 +117,7 @@ class StackReader {
   }
 
   Result<SoftwareStack> one(const YamlMap::Entry& entry) {
-    std::vector<std::string> known = {"title", "like"};
+    std::vector<std::string> known = {"title", "like", "in_bf16"};
     for (const Knob& knob : stack_knobs()) known.emplace_back(knob.name);
     WEFT_TRY(const YamlMap fields, entry.value.map(fmt::format("stack '{}'", entry.key), known));
     SoftwareStack stack;
@@ -131,6 +136,10 @@ class StackReader {
     stack.title = entry.key;
     if (const YamlNode* title = fields.find("title")) {
       WEFT_TRY(stack.title, title->text("title"));
+    }
+    stack.in_bf16.clear();
+    if (const YamlNode* other = fields.find("in_bf16")) {
+      WEFT_TRY(stack.in_bf16, other->text("in_bf16"));
     }
     for (const Knob& knob : stack_knobs()) {
       const YamlNode* node = fields.find(knob.name);
@@ -197,6 +206,11 @@ int SoftwareStack::bytes_per_parameter() const {
   return bytes(weight_dtype) + bytes(gradient_dtype) + bytes(master_dtype) + 2 * bytes(moment_dtype);
 }
 
+Bytes SoftwareStack::kept_for(std::int64_t parameters) const {
+  const Bytes kept{parameters * kept_per_parameter.value};
+  return kept_most.value.value > 0 ? std::min(kept, kept_most.value) : kept;
+}
+
 const std::vector<Knob>& stack_knobs() {
   using S = SoftwareStack;
   static const std::vector<Knob> knobs = {
@@ -229,6 +243,7 @@ const std::vector<Knob>& stack_knobs() {
       {"attention_generation", &S::attention_generation},
       {"vocabulary_multiple", &S::vocabulary_multiple},
       {"kept_per_parameter", &S::kept_per_parameter},
+      {"kept_most", &S::kept_most},
       {"weight_dtype", &S::weight_dtype},
       {"weight_communication_dtype", &S::weight_communication_dtype},
       {"gradient_dtype", &S::gradient_dtype},

@@ -20,6 +20,7 @@ namespace weft {
 
 struct SoftwareStack {
   std::string name, title;
+  std::string in_bf16;  // the stack that describes its runs in bf16, where it trains otherwise in that type; or empty
 
   // Gradients.
   Figure<Bytes> gradient_bucket;  // size of a bucket of gradients; 0: one bucket for all
@@ -51,6 +52,7 @@ struct SoftwareStack {
   Figure<int> attention_generation;  // of the fused kernel: 1 FlashAttention and Triton's, 2 FlashAttention-2, 3 newer
   Figure<int> vocabulary_multiple;   // the vocabulary is padded to this times tp; 0: not at all
   Figure<int> kept_per_parameter;    // bytes of flat copies and buffers that the framework keeps besides the states
+  Figure<Bytes> kept_most;           // the most that they take on a device; 0: no limit
   // Element types; a stack without master weights has no master type.
   Figure<std::optional<DType>> weight_dtype, weight_communication_dtype, gradient_dtype, gradient_communication_dtype,
       master_dtype, moment_dtype;
@@ -63,6 +65,8 @@ struct SoftwareStack {
   Figure<bool> nvls;                // in-switch reductions are used where the switch has them
   Figure<bool> smaller_last_batch;  // a smaller last micro-batch is allowed
 
+  // Bytes of flat copies and buffers of that many parameters.
+  Bytes kept_for(std::int64_t parameters) const;
   // Bytes of weight, gradient and optimizer state (two moments and a master weight), unsharded.
   int bytes_per_parameter() const;
   bool operator==(const SoftwareStack&) const = default;
