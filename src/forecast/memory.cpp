@@ -104,7 +104,7 @@ MemoryOfClass::MemoryOfClass(const CompiledStrategy& compiled, const TrainingGra
   IdVec<MeshId, char> own(program.meshes.size(), 0);
   for (MeshId id : of.meshes) own[id] = 1;
   own[program.world] = 1;
-  const IdVec<TensorId, std::int8_t> narrow = narrow_copies(program, training.graph);
+  const IdVec<TensorId, std::int8_t> narrow = narrow_copies(program, training.graph, stack_);
   for (BufferId id : program.buffers.ids()) {
     const Buffer& buffer = program.buffers[id];
     if (buffer.memory != id || buffer.on_host || !is_kept(buffer.kind) || !own[buffer.layout.mesh]) continue;
@@ -322,8 +322,9 @@ std::vector<MemoryOfClass::Alive> MemoryOfClass::alive_at(const Peak& peak) cons
   return alive;
 }
 
-IdVec<TensorId, std::int8_t> narrow_copies(const Program& program, const Graph& graph) {
+IdVec<TensorId, std::int8_t> narrow_copies(const Program& program, const Graph& graph, const SoftwareStack& stack) {
   IdVec<TensorId, std::int8_t> bytes(graph.tensors().size(), 0);
+  if (stack.narrow_weights.value) return bytes;
   for (const Instruction& instruction : program.instructions) {
     const auto* compute = std::get_if<Compute>(&instruction.what);
     if (!compute || (compute->products != Arithmetic::kFp8 && compute->products != Arithmetic::kFp4)) continue;

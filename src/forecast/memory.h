@@ -111,8 +111,8 @@ class MemoryOfClass {
 };
 
 // For every parameter, the additional bytes per element: weights of fp8 products are also kept in fp8, in both layouts
-// (Transformer Engine).
-IdVec<TensorId, std::int8_t> narrow_copies(const Program& program, const Graph& graph);
+// (Transformer Engine). With the stack's `narrow_weights` those two take the place of the 16-bit weight.
+IdVec<TensorId, std::int8_t> narrow_copies(const Program& program, const Graph& graph, const SoftwareStack& stack);
 
 // Bytes beyond what a program allocates, each with its source.
 struct MemoryOverheads {

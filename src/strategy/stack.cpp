@@ -244,6 +244,7 @@ const std::vector<Knob>& stack_knobs() {
       {"vocabulary_multiple", &S::vocabulary_multiple},
       {"kept_per_parameter", &S::kept_per_parameter},
       {"kept_most", &S::kept_most},
+      {"narrow_weights", &S::narrow_weights},
       {"weight_dtype", &S::weight_dtype},
       {"weight_communication_dtype", &S::weight_communication_dtype},
       {"gradient_dtype", &S::gradient_dtype},

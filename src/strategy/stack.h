@@ -53,6 +53,7 @@ struct SoftwareStack {
   Figure<int> vocabulary_multiple;   // the vocabulary is padded to this times tp; 0: not at all
   Figure<int> kept_per_parameter;    // bytes of flat copies and buffers that the framework keeps besides the states
   Figure<Bytes> kept_most;           // the most that they take on a device; 0: no limit
+  Figure<bool> narrow_weights;       // weights of fp8 products are stored in fp8 alone, beside their masters
   // Element types; a stack without master weights has no master type.
   Figure<std::optional<DType>> weight_dtype, weight_communication_dtype, gradient_dtype, gradient_communication_dtype,
       master_dtype, moment_dtype;

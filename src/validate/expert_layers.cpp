@@ -109,7 +109,7 @@ double layer_bytes(const Plan& plan, const CompiledStrategy& compiled) {
   const Graph& graph = plan.training().graph;
   std::set<TensorId> gradients;
   for (const auto& [parameter, sum] : plan.training().accumulated) gradients.insert(graph.tensors()[sum].storage);
-  const IdVec<TensorId, std::int8_t> narrow = narrow_copies(program, graph);
+  const IdVec<TensorId, std::int8_t> narrow = narrow_copies(program, graph, plan.stack());
   double kept = 0;
   for (BufferId id : program.buffers.ids()) {
     const Buffer& buffer = program.buffers[id];
