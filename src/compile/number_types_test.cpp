@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "base/random.h"
 #include "program/program_text.h"
@@ -150,6 +151,44 @@ TEST(ProductTypes, OfFp8AreThoseOfTheBlocksLinears) {
       EXPECT_EQ(compute->products.has_value(), linear) << name;
     }
   EXPECT_GT(rounding_error(each), 1e-3);
+}
+
+// Transformer Engine saves and gathers what it has cast: the normalised input of a block's first linear, the activation
+// of its last, and the gradient that is gathered for the linears after a reduce-scatter. Residuals stay as they are.
+TEST(ProductTypes, OfFp8AreHeldAndGatheredSo) {
+  const ProgramCase each = sgd_case(kSmallLlama, "tp=2", {.types = {.products = Arithmetic::kFp8}});
+  const Graph& graph = each.training.graph;
+  std::map<std::string, int> held;
+  for (BufferId id : each.program.buffers.ids()) {
+    const Buffer& buffer = each.program.buffers[id];
+    if (!buffer.narrow) continue;
+    EXPECT_EQ(*buffer.narrow, DType::F8);
+    EXPECT_EQ(stored_type(each.program, graph, id), DType::F8);
+    ++held[graph.name(buffer.tensor)];
+    EXPECT_NE(graph.tensors()[buffer.tensor].kind, TensorKind::Parameter);
+  }
+  EXPECT_GT(held["layers.0.mlp.act.y"], 0);
+  EXPECT_GT(held["layers.0.attn_norm.y"], 0);
+  EXPECT_EQ(held.count("layers.0.attn.core.y"), 0U);  // attention's own gradient reads it too
+  int gathers = 0, other = 0;
+  for_each_collective(each, [&](const Instruction& instruction, const Communicate& what, const Tensor&) {
+    if (instruction.stream == Stream::Data || instruction.mesh == each.program.world) return;
+    const bool narrow = sent_type(each.program, graph, what, what.inputs[0]) == DType::F8;
+    EXPECT_FALSE(narrow && what.collective != Collective::AllGather);
+    (narrow ? gathers : other) += 1;
+  });
+  EXPECT_GE(gathers, 2 * 6);  // of two layers: two forward, two once more for weight gradients, two of gradients
+  EXPECT_GE(other, 2 * 4);    // reduce-scatters
+}
+
+// A program that reads a rounded factor as something else is wrong.
+TEST(ProductTypes, OfFp8AreNoOthersOperands) {
+  ProgramCase each = sgd_case(kSmallLlama, "tp=2", {.types = {.products = Arithmetic::kFp8}});
+  for (Instruction& instruction : each.program.instructions)
+    if (auto* compute = std::get_if<Compute>(&instruction.what)) compute->products.reset();
+  const Status verified = verify(each.program, each.training.graph, each.schedule);
+  ASSERT_FALSE(verified.ok());
+  EXPECT_NE(verified.error().message.find("does not round its factors"), std::string::npos);
 }
 
 // Without overlap, collectives on activations are on the compute stream, except those of rings.

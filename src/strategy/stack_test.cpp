@@ -22,6 +22,20 @@ TEST(Stack, SaysBytesPerParameter) {
   EXPECT_EQ(stack("megatron-lm-b200").bytes_per_parameter(), 18);    // 2 + 4 + 12
   EXPECT_EQ(stack("llm-foundry").bytes_per_parameter(), 16);         // 4 + 4 + 8
 }
+// DeepSpeed trains in bf16 with another optimizer than in fp16, which keeps fp32 gradients and no buckets.
+TEST(Stack, NamesWhatDescribesItsRunsInBf16) {
+  EXPECT_EQ(stack("megatron-deepspeed").in_bf16, "megatron-deepspeed-bf16");
+  EXPECT_EQ(stack("megatron-deepspeed-bf16").in_bf16, "");
+  EXPECT_EQ(stack("megatron-2021").in_bf16, "");  // of like stacks it is not taken over
+  EXPECT_EQ(stack("megatron-deepspeed-bf16").bytes_per_parameter(), 18);
+}
+TEST(Stack, KeepsNoMoreThanItsBuckets) {
+  const SoftwareStack deepspeed = stack("megatron-deepspeed");
+  EXPECT_EQ(deepspeed.kept_for(500'000'000).value, 2'000'000'000);
+  EXPECT_EQ(deepspeed.kept_for(5'000'000'000).value, 4'000'000'000);
+  EXPECT_EQ(stack("megatron-deepspeed-bf16").kept_for(5'000'000'000).value, 10'000'000'000);
+  EXPECT_EQ(stack("megatron-lm").kept_for(5'000'000'000).value, 0);
+}
 TEST(Stack, ReducesGradientsInItsOwnType) {
   EXPECT_EQ(stack("nemo-24.09").gradient_communication_dtype.value, DType::BF16);
   EXPECT_EQ(stack("megatron-lm-b200").gradient_communication_dtype.value, DType::F32);
