@@ -44,8 +44,8 @@ std::string memory_text(const Forecast& forecast) {
   if (!full) return "";
   if (full->capacity.value == 0) return human(full->device_total);
   constexpr double kGiB = 1 << 30;
-  return fmt::format("{:.1f} of {:.1f} GiB{}", static_cast<double>(full->device_total.value) / kGiB,
-                     static_cast<double>(full->capacity.value) / kGiB, forecast.fit() == Fit::Tight ? ", tight" : "");
+  return fmt::format("{:.1f}/{:.1f} GiB{}", static_cast<double>(full->device_total.value) / kGiB,
+                     static_cast<double>(full->capacity.value) / kGiB, forecast.fit() == Fit::Tight ? " tight" : "");
 }
 
 std::string headline(const PlanProblem& problem) {
@@ -148,7 +148,7 @@ std::vector<Loss> losses(const Forecast& of, const Forecast& best) {
 std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, const PlanTableOptions& options) {
   std::string text = headline(problem) + "\n";
   const Forecast& best = outcome.best.front().forecast;
-  Table table{{{.right = true}, {.most = 52}, {.right = true}, {.right = true}, {.right = true}, {.most = 34}}};
+  Table table{{{.right = true}, {.most = 48}, {.right = true}, {.right = true}, {.right = true}, {.most = 34}}};
   table.add({"", "plan", "step", "MFU", "memory, worst stage", "loses to the best by"});
   for (std::size_t i = 0; i < outcome.best.size(); ++i) {
     const Judged& judged = outcome.best[i];
@@ -158,7 +158,7 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
                percent(judged.forecast.mfu), memory_text(judged.forecast), last});
   }
   text += table.print();
-  Table baselines{{{}, {.most = 52}, {.right = true}, {.right = true}, {.right = true}, {.most = 34}}};
+  Table baselines{{{}, {.most = 44}, {.right = true}, {.right = true}, {.right = true}, {.most = 34}}};
   for (const Baseline& baseline : outcome.baselines) {
     if (!baseline.judged) {
       baselines.add({"baseline", baseline.name, "", "", baseline.why_not, ""});
