@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "calibrate/fit.h"
+#include "calibrate/leave_out.h"
 #include "calibrate/rows.h"
 #include "validate/score.h"
 
@@ -31,9 +32,9 @@ double rounded(double value) {
 class Calibrator {
  public:
   Calibrator(const std::vector<MeasuredFile>& files, const CalibrateOptions& options,
-             std::vector<FittedConstant> constants)
+             std::vector<FittedConstant> constants, bool keep_unfitted)
       : options_(options),
-        rows_(files, options.rules, options.threads, result_.skipped),
+        rows_(files, options.rules, options.held_out, keep_unfitted, options.threads, result_.skipped),
         one_table_(files.size() == 1) {
     for (FittedConstant& constant : constants) {
       std::vector<std::size_t> touched = rows_.touched_by(constant);
@@ -50,12 +51,7 @@ class Calibrator {
     if (constants_.empty())
       return error("none of the constants is used by any of the {} rows: {}", rows_.size(),
                    fmt::join(result_.untouched, ", "));
-    for (const FittedConstant& constant : constants_) {
-      WEFT_TRY(const double present, options_.start.value(constant.places.front()));
-      present_.push_back(present);
-      target_.push_back(
-          std::clamp(options_.from_priors ? constant.prior.value : present, constant.least, constant.most));
-    }
+    WEFT_TRY_OK(read_values());
     const std::vector<double> present_errors = all_errors(options_.start);
     const std::vector<double> target_errors = all_errors(with(target_));
     Point point{target_, target_errors, {}};
@@ -68,7 +64,33 @@ class Calibrator {
     return std::move(result_);
   }
 
+  // Every row's errors with its publication, and with its device, left out.
+  Result<std::vector<LeftOutRow>> left_out_rows() {
+    WEFT_TRY_OK(read_values());
+    Point point{present_, all_errors(options_.start), {}};
+    options_.progress("how each constant moves the rows");
+    measure_slopes(point);
+    const auto publication = [&](std::size_t r) { return publication_of(*rows_[r].row); };
+    const std::vector<double> others = errors_without_own(point, publication);
+    const std::vector<double> devices = errors_without_own(point, [&](std::size_t r) { return kin_of(r); });
+    std::vector<LeftOutRow> rows;
+    for (std::size_t r = 0; r < rows_.size(); ++r)
+      rows.push_back(
+          {publication(r), kind_of(rows_[r].planned.plan), -point.errors[r], -others[r], -devices[r], {}, 0});
+    return rows;
+  }
+
  private:
+  Status read_values() {
+    for (const FittedConstant& constant : constants_) {
+      WEFT_TRY(const double present, options_.start.value(constant.places.front()));
+      present_.push_back(present);
+      target_.push_back(
+          std::clamp(options_.from_priors ? constant.prior.value : present, constant.least, constant.most));
+    }
+    return Ok{};
+  }
+
   // Values of the constants, the rows' errors there, and their slopes by constant.
   struct Point {
     std::vector<double> values, errors;
@@ -102,10 +124,10 @@ class Calibrator {
   std::vector<double> weights_of(const Keep& keep) const {
     std::map<std::string, int> counts;
     for (std::size_t r = 0; r < rows_.size(); ++r)
-      if (keep(r)) ++counts[group_of(r)];
+      if (rows_[r].fitted && keep(r)) ++counts[group_of(r)];
     std::vector<double> weights(rows_.size(), 0);
     for (std::size_t r = 0; r < rows_.size(); ++r)
-      if (keep(r)) weights[r] = 1 / std::sqrt(static_cast<double>(counts[group_of(r)]));
+      if (rows_[r].fitted && keep(r)) weights[r] = 1 / std::sqrt(static_cast<double>(counts[group_of(r)]));
     return weights;
   }
   std::string group_of(std::size_t r) const {
@@ -191,6 +213,34 @@ class Calibrator {
     measure_slopes(point);
   }
 
+  // Every row's error with constants fitted, by the slopes at the point, to rows with another key.
+  template <class Key>
+  std::vector<double> errors_without_own(const Point& point, const Key& key_of) {
+    std::map<std::string, std::vector<std::size_t>> groups;
+    for (std::size_t r = 0; r < rows_.size(); ++r) groups[key_of(r)].push_back(r);
+    std::vector<double> errors = point.errors;
+    for (const auto& [key, rows] : groups) {
+      // Where nothing was fitted to the rows, the present constants are fitted to others.
+      if (std::none_of(rows.begin(), rows.end(), [&](std::size_t r) { return rows_[r].fitted; })) continue;
+      options_.progress("without " + key);
+      const std::vector<double> weights = weights_of([&](std::size_t r) { return key_of(r) != key; });
+      const Calibration fitted = with(moved(point, pattern_search(problem_at(point, weights, 1))));
+      std::vector<FitRows::Try> tries;
+      for (std::size_t r : rows) tries.push_back({r, &fitted});
+      const std::vector<double> found = errors_of(tries);
+      for (std::size_t i = 0; i < rows.size(); ++i) errors[rows[i]] = found[i];
+    }
+    return errors;
+  }
+  // Devices that share a fitted constant are of one kin, named after the first such constant.
+  std::string kin_of(std::size_t r) const {
+    const std::string prefix = "devices/" + rows_[r].device + "/";
+    for (const FittedConstant& constant : constants_)
+      for (const std::string& place : constant.places)
+        if (place.starts_with(prefix)) return constant.name;
+    return rows_[r].device;
+  }
+
   // Fits to some rows with the slopes at the point, and simulates those that were left out.
   template <class Fitted, class Tested>
   void fold(const std::string& name, const Point& point, const std::vector<double>& present,
@@ -220,7 +270,7 @@ class Calibrator {
         fold(
             fmt::format("without {}", one_table_ ? group : short_name(group)), point, present, target,
             [&](std::size_t r) { return group_of(r) != group; }, [&](std::size_t r) { return group_of(r) == group; });
-    const auto devices = [&](std::size_t r) { return *rows_[r].row->number("gpus"); };
+    const auto devices = [&](std::size_t r) { return std::ssize(rows_[r].planned.plan.ranks()); };
     fold(
         fmt::format("from at most {} devices to {} and more", kFew, kMany), point, present, target,
         [&](std::size_t r) { return devices(r) <= kFew; }, [&](std::size_t r) { return devices(r) >= kMany; });
@@ -303,7 +353,20 @@ class Calibrator {
 
 Result<CalibrationResult> calibrate(const std::vector<MeasuredFile>& files, const CalibrateOptions& options) {
   WEFT_TRY(std::vector<FittedConstant> constants, chosen_constants(built_in_fitted_constants(), options.only));
-  return Calibrator(files, options, std::move(constants)).run();
+  return Calibrator(files, options, std::move(constants), false).run();
+}
+
+Result<LeftOut> leave_out(const std::vector<MeasuredFile>& files, const Validation& validation,
+                          CalibrateOptions options) {
+  options.from_priors = true;
+  WEFT_TRY(std::vector<LeftOutRow> rows, Calibrator(files, options, built_in_fitted_constants(), true).left_out_rows());
+  if (rows.empty() || std::all_of(rows.begin(), rows.end(),
+                                  [&](const LeftOutRow& row) { return row.publication == rows.front().publication; }))
+    return error("nothing to leave out: the rows are not of two publications or more");
+  std::vector<double> memory;
+  for (const Prediction& each : validation.predictions)
+    if (each.predicted_gib) memory.push_back(std::log(*each.measured_gib / *each.predicted_gib));
+  return scored(std::move(rows), memory);
 }
 
 }  // namespace weft

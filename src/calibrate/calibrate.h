@@ -24,9 +24,10 @@
 namespace weft {
 
 struct CalibrateOptions {
-  MappingRules rules = {};             // for rows as publications print them
-  std::vector<std::string> only = {};  // names of constants, or prefixes with a star; none: all
-  bool from_priors = false;            // regularise towards the list's priors; else towards the present constants
+  MappingRules rules = {};                 // for rows as publications print them
+  std::vector<std::string> only = {};      // names of constants, or prefixes with a star; none: all
+  std::vector<std::string> held_out = {};  // names of tables that nothing is fitted to
+  bool from_priors = false;                // regularise towards the list's priors; else towards the present constants
   bool cross_validate = true;
   int rounds = 4;
   int threads = 0;         // 0: as many as the machine has

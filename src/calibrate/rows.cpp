@@ -9,7 +9,8 @@
 
 namespace weft {
 
-FitRows::FitRows(const std::vector<MeasuredFile>& files, const MappingRules& rules, int threads,
+FitRows::FitRows(const std::vector<MeasuredFile>& files, const MappingRules& rules,
+                 const std::vector<std::string>& held_out, bool keep_unfitted, int threads,
                  std::vector<SkippedRow>& skipped)
     : threads_(threads) {
   std::vector<const MeasuredRow*> rows;
@@ -26,7 +27,9 @@ FitRows::FitRows(const std::vector<MeasuredFile>& files, const MappingRules& rul
       continue;
     }
     FitRow row{rows[i], std::move(*planned[i]).value(), {}, 1};
-    if (!row.planned.mapped.fitted || !row.planned.mapped.timed) continue;
+    const std::string name = rows[i]->file.substr(rows[i]->file.rfind('/') + 1);
+    row.fitted = row.planned.mapped.fitted && std::find(held_out.begin(), held_out.end(), name) == held_out.end();
+    if (!row.planned.mapped.timed || !(row.fitted || keep_unfitted)) continue;
     const Plan& plan = row.planned.plan;
     const std::vector<DeviceId> ranks = plan.ranks();
     row.device = tuning.of(plan.cluster().spec(ranks.front())).name;
@@ -48,7 +51,7 @@ std::vector<std::size_t> FitRows::touched_by(const FittedConstant& constant) con
       if (place.starts_with("links/nic/") || place.starts_with("links/fabric/")) return row.nodes > 1;
       return row.planned.plan.ranks().size() > 1;
     };
-    if (std::any_of(constant.places.begin(), constant.places.end(), touches)) touched.push_back(i);
+    if (row.fitted && std::any_of(constant.places.begin(), constant.places.end(), touches)) touched.push_back(i);
   }
   return touched;
 }

@@ -67,6 +67,8 @@ void add_calibrate(CLI::App& app, Chosen& chosen) {
   command->add_option("--out", arguments->out, "the file of fitted constants (YAML)")->required();
   command->add_option("--only", arguments->options.only, "constants to fit: names, or beginnings and a star")
       ->delimiter(',');
+  command->add_option("--held-out", arguments->options.held_out, "tables that nothing is fitted to, by name")
+      ->delimiter(',');
   add_rules_argument(*command, arguments->rules);
   command->add_option("--calibration", arguments->calibration, "begin with the constants of this file");
   command->add_flag("--from-priors", arguments->options.from_priors,

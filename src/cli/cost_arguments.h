@@ -19,6 +19,10 @@ struct CostArguments {
 void add_cost_arguments(CLI::App& command, CostArguments& arguments);
 Status check(const CostArguments& arguments);
 
+// What a forecast's interval is worth with the measured model, which no whole run was compared with.
+inline constexpr std::string_view kMeasuredInterval =
+    "no run was compared with measured costs: the interval is the analytic model's";
+
 struct ChosenCost {
   std::unique_ptr<const CostModel> model;
   std::vector<std::string> assumptions;

@@ -187,7 +187,9 @@ Result<Answer> run_search(const PlanArguments& arguments) {
                  now.of > 0 ? static_cast<double>(now.done) / static_cast<double>(now.of) : -1);
   };
   progress.now("searching");
-  WEFT_TRY(const FoundPlan searched, find_plan(problem, cost, finding));
+  WEFT_TRY(FoundPlan searched, find_plan(problem, cost, finding));
+  if (arguments.cost.model == "measured")
+    for (Judged& judged : searched.outcome.best) judged.forecast.interval.reasons.emplace_back(kMeasuredInterval);
   const auto& [search, outcome] = searched;
 
   Answer answer{.feasible = !outcome.best.empty()};
@@ -203,8 +205,10 @@ Result<Answer> run_search(const PlanArguments& arguments) {
     WEFT_TRY(played, play_plan(*plan, cost, all));
     found = judge(*plan, *played, all);
     found->assumptions.insert(found->assumptions.end(), problem.assumptions.begin(), problem.assumptions.end());
-    if (arguments.cost.model == "measured")
+    if (arguments.cost.model == "measured") {
       found->assumptions.insert(found->assumptions.end(), chosen.assumptions.begin(), chosen.assumptions.end());
+      found->interval.reasons.emplace_back(kMeasuredInterval);
+    }
   }
   if (plan && !arguments.out.empty()) {
     PlanFile file = plan_file(*plan, *played, *found, outcome, search, arguments.seed);

@@ -158,7 +158,10 @@ Result<Answer> run_simulation(const SimulateArguments& arguments) {
                     *same_program ? "compiled to the same program" : "now compiled to another program",
                     human(Seconds{planned->predicted_s()})));
   }
-  if (arguments.cost.model == "measured") found.evidence = evidence_of(plan, played, *cost.model);
+  if (arguments.cost.model == "measured") {
+    found.evidence = evidence_of(plan, played, *cost.model);
+    found.interval.reasons.emplace_back(kMeasuredInterval);
+  }
   const auto judged = std::chrono::steady_clock::now();
   Answer answer{.feasible = found.feasible};
   std::optional<TraceCounts> traced;

@@ -5,8 +5,10 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "base/whole_file.h"
+#include "calibrate/leave_out.h"
 #include "cli/commands.h"
 #include "cli/progress.h"
 #include "cli/rules_argument.h"
@@ -19,8 +21,9 @@ namespace {
 struct ValidateArguments {
   std::vector<std::string> files;
   ValidateOptions options;
-  std::string calibration, plot, rules;
-  bool json = false, markdown = false, timing = false, plan = false;
+  std::string calibration, plot, rules, spread;
+  std::vector<std::string> held_out;
+  bool json = false, markdown = false, timing = false, plan = false, leave_out = false;
 };
 
 Result<Answer> run_validation(const ValidateArguments& arguments) {
@@ -75,17 +78,42 @@ Result<Answer> run_validation(const ValidateArguments& arguments) {
     validation.curves.push_back(validate_curves(table, path, options.rules, options.calibration));
   for (const auto& [path, table] : layers)
     validation.layers.push_back(validate_layers(table, path, options.rules, options.calibration));
+  std::optional<LeftOut> left_out;
+  std::optional<WholeFile> spread;
+  if (arguments.leave_out || !arguments.spread.empty()) {
+    if (!arguments.spread.empty()) {
+      Result<WholeFile> file = WholeFile::create(arguments.spread);
+      if (!file.ok()) return file.error().at("--spread");
+      spread.emplace(std::move(file).value());
+    }
+    Progress progress;
+    CalibrateOptions leaving{.rules = options.rules, .held_out = arguments.held_out, .threads = options.threads};
+    if (calibration) leaving.start = *calibration;
+    leaving.progress = [&](const std::string& what) { progress.now(what); };
+    WEFT_TRY(left_out, leave_out(files, validation, leaving));
+    progress.done();
+  }
   const double seconds = seconds_since();
   Answer answer;
+  if (spread) {
+    spread->write(print(left_out->spread));
+    if (const Status finished = spread->finish(); !finished.ok()) answer.unwritten = finished.error().at("--spread");
+  }
   if (!arguments.plot.empty()) {
     Result<WholeFile> file = WholeFile::create(arguments.plot);
     if (!file.ok()) return file.error().at("--plot");
     file->write(plot_of(validation));
     if (const Status finished = file->finish(); !finished.ok()) answer.unwritten = finished.error().at("--plot");
   }
-  answer.text = arguments.json       ? json_of(validation)
-                : arguments.markdown ? markdown_of(validation)
-                                     : describe(validation);
+  if (arguments.json) {
+    nlohmann::json json = to_json(validation);
+    if (left_out) json["left_out"] = to_json(*left_out);
+    answer.text = to_text(json);
+  } else if (arguments.markdown) {
+    answer.text = markdown_of(validation) + (left_out ? "\n" + markdown_of(*left_out) : "");
+  } else {
+    answer.text = describe(validation) + (left_out ? "\n" + describe(*left_out) : "");
+  }
   if (arguments.timing && !arguments.json && !arguments.markdown)
     answer.text += fmt::format("\ntook {:.1f} s: {:.1f} rows per second\n", seconds,
                                static_cast<double>(validation.predictions.size()) / seconds);
@@ -127,6 +155,12 @@ void add_validate(CLI::App& app, Chosen& chosen) {
   command->add_option("--stack", arguments->options.stack, "software stack of all rows (default: by row and rules)");
   command->add_option("--calibration", arguments->calibration,
                       "constants over the built-in ones, as weft calibrate writes them");
+  command->add_flag("--leave-out", arguments->leave_out,
+                    "also predict each publication (table, or set) with constants fitted to the others");
+  command->add_option("--held-out", arguments->held_out, "with it: tables that no constant was fitted to, by name")
+      ->delimiter(',');
+  command->add_option("--spread", arguments->spread,
+                      "write how far they are then off, for the intervals of forecasts (presets/cost/spread.yaml)");
   command->add_option("--top", arguments->options.worst, "how many of the worst rows to explain")
       ->capture_default_str();
   command->add_option("--plot", arguments->plot, "draw predicted against measured into this file (HTML)");

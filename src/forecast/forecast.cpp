@@ -37,6 +37,8 @@ class Judge {
   Forecast run() {
     result_.step = played_.run.makespan;
     result_.step_s = seconds_of(result_.step);
+    result_.interval = built_in_spread().interval(kind_of(plan_), result_.step_s);
+    result_.memory_margin = built_in_spread().memory.value;
     result_.agents = static_cast<std::int64_t>(played_.priced.agents.size());
     result_.tasks = played_.run.tasks;
     result_.events = played_.run.events;
@@ -122,6 +124,7 @@ class Judge {
       made.device_total = made.reserved + overheads.context.value + overheads.communicator.value * made.communicators;
       made.capacity = capacity_of(spec);
       made.budget = memory_budget(made.capacity, plan_.job->words.headroom);
+      made.fit = built_in_spread().fit_of(made.device_total, made.budget, made.capacity);
       made.peak_play = name_of_play(played_.compiled.schedule, of.rank, memory.issued(peak.play));
       if (peak.at.valid()) made.peak_at = title_of(program(), graph(), peak.at);
       if (timeline || !made.fits()) made.largest = memory.alive_at(peak);
@@ -278,6 +281,12 @@ const ClassForecast* Forecast::fullest() const {
   };
   const auto found = std::max_element(memory.begin(), memory.end(), by_need);
   return found == memory.end() ? nullptr : &*found;
+}
+
+Fit Forecast::fit() const {
+  Fit worst = Fit::Fits;
+  for (const ClassForecast& each : memory) worst = std::max(worst, each.fit);
+  return worst;
 }
 
 Result<PlayedProgram> play_compiled(const Plan& plan, const SoftwareStack& of, const CompiledStrategy& compiled,

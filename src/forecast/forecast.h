@@ -20,6 +20,7 @@
 #include "forecast/flops.h"
 #include "forecast/memory.h"
 #include "forecast/timeline.h"
+#include "forecast/uncertainty.h"
 #include "plan/plan.h"
 #include "price/price.h"
 #include "simulate/engine.h"
@@ -71,6 +72,7 @@ struct ClassForecast {
   HeldBytes allocated;  // at the peak
   Bytes reserved, device_total;
   Bytes capacity, budget;  // budget: the capacity less the headroom; 0 if the capacity is unknown
+  Fit fit = Fit::Fits;     // with the spread of measured against predicted memory; `fits` is without
   int communicators = 0;
   std::string peak_play;  // "F3": the body and micro-batch at the peak, or "step"
   std::string peak_at;    // the instruction's operator or collective
@@ -104,6 +106,7 @@ struct StepEvidence {
 struct Forecast {
   Picoseconds step = 0;
   double step_s = 0, samples_per_s = 0;
+  TimeInterval interval;    // of the step
   double tokens_per_s = 0;  // 0: samples have no tokens
   StepFlops flops;
   Arithmetic arithmetic{};  // of matrix products, as the cost model uses it
@@ -111,7 +114,8 @@ struct Forecast {
   double mfu = 0, mfu_causal = 0, hfu = 0;
 
   std::vector<ClassForecast> memory;  // by pipeline rank
-  bool feasible = true;
+  bool feasible = true;               // every device's total is within its budget
+  double memory_margin = 0;           // half-width of log(measured / predicted) memory
 
   Picoseconds host_bound = 0;              // of the last-ending rank
   std::vector<std::int64_t> last = {};     // ranks that the last-ending agent represents
@@ -125,6 +129,7 @@ struct Forecast {
   std::optional<StepEvidence> evidence = {};  // if asked for
 
   const ClassForecast* fullest() const;  // by excess, else by share of the budget
+  Fit fit() const;                       // the worst of all devices'
 };
 
 // Dense, of all ranks together, in the arithmetic of matrix products.

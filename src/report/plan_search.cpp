@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
+#include "report/interval.h"
 #include "report/table.h"
 #include "strategy/yaml.h"
 
@@ -43,8 +44,8 @@ std::string memory_text(const Forecast& forecast) {
   if (!full) return "";
   if (full->capacity.value == 0) return human(full->device_total);
   constexpr double kGiB = 1 << 30;
-  return fmt::format("{:.1f} of {:.1f} GiB", static_cast<double>(full->device_total.value) / kGiB,
-                     static_cast<double>(full->capacity.value) / kGiB);
+  return fmt::format("{:.1f}/{:.1f} GiB{}", static_cast<double>(full->device_total.value) / kGiB,
+                     static_cast<double>(full->capacity.value) / kGiB, forecast.fit() == Fit::Tight ? " tight" : "");
 }
 
 std::string headline(const PlanProblem& problem) {
@@ -99,7 +100,9 @@ Json brief(const Judged& judged, const Forecast* best) {
                {"samples_per_s", of.samples_per_s},
                {"mfu", of.mfu},
                {"hfu", of.hfu},
+               {"interval", to_json(of.interval)},
                {"feasible", of.feasible},
+               {"memory_verdict", name_of(of.fit())},
                {"device_bytes", full ? Json(full->device_total.value) : Json()},
                {"overshoot_bytes", full ? full->overshoot().value : 0}};
   if (of.tokens_per_s > 0) json["tokens_per_s"] = of.tokens_per_s;
@@ -145,7 +148,7 @@ std::vector<Loss> losses(const Forecast& of, const Forecast& best) {
 std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, const PlanTableOptions& options) {
   std::string text = headline(problem) + "\n";
   const Forecast& best = outcome.best.front().forecast;
-  Table table{{{.right = true}, {.most = 52}, {.right = true}, {.right = true}, {.right = true}, {.most = 34}}};
+  Table table{{{.right = true}, {.most = 48}, {.right = true}, {.right = true}, {.right = true}, {.most = 34}}};
   table.add({"", "plan", "step", "MFU", "memory, worst stage", "loses to the best by"});
   for (std::size_t i = 0; i < outcome.best.size(); ++i) {
     const Judged& judged = outcome.best[i];
@@ -155,7 +158,7 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
                percent(judged.forecast.mfu), memory_text(judged.forecast), last});
   }
   text += table.print();
-  Table baselines{{{}, {.most = 52}, {.right = true}, {.right = true}, {.right = true}, {.most = 34}}};
+  Table baselines{{{}, {.most = 44}, {.right = true}, {.right = true}, {.right = true}, {.most = 34}}};
   for (const Baseline& baseline : outcome.baselines) {
     if (!baseline.judged) {
       baselines.add({"baseline", baseline.name, "", "", baseline.why_not, ""});
@@ -166,7 +169,7 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
                    human(Seconds{of.step_s}), percent(of.mfu), memory_text(of), loss_text(of, best)});
   }
   text += "\n" + baselines.print() + "\n";
-  std::vector<std::string> facts;
+  std::vector<std::string> facts = {"step " + step_text(best)};
   if (best.tokens_per_s > 0)
     facts.push_back(fmt::format("{} tokens/s", human_count(best.tokens_per_s)));
   else
@@ -176,7 +179,10 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
     facts.push_back(fmt::format("{} tokens: {:.1f} days, {} GPU-hours", human_count(options.tokens), days,
                                 grouped(static_cast<std::int64_t>(days * 24 * static_cast<double>(problem.devices)))));
   }
-  text += wrapped(facts, " · ", "  ");
+  text += wrapped(facts, " · ", "  ") + reasons_text(best.interval, "  ");
+  if (best.fit() == Fit::Tight)
+    text += fmt::format("  memory of the best is tight: runs that were compared needed what was predicted {}\n",
+                        half_width_text(best.memory_margin));
   text += wrapped(counts_text(outcome, options.seconds), ", ", "  ");
   return text;
 }

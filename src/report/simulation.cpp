@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
+#include "report/interval.h"
 #include "report/strategy.h"
 #include "report/table.h"
 
@@ -51,7 +52,8 @@ std::string figures_text(const Plan& plan, const Forecast& forecast) {
     line("", "no seconds, rates or utilisation are promised; below, a unit stands as a picosecond");
     return text + "\n";
   }
-  line("step time", human(forecast.step));
+  line("step time", step_text(forecast));
+  text += reasons_text(forecast.interval, std::string(14, ' '));
   std::string rate = fmt::format("{} samples/s", human_count(forecast.samples_per_s));
   if (forecast.tokens_per_s > 0)
     rate = fmt::format("{} tokens/s ({} per device), {}", human_count(forecast.tokens_per_s),
@@ -97,6 +99,8 @@ std::string breakdown_text(const PlayedPlan& played, const Forecast& forecast) {
   return text + table.print() + "\n";
 }
 
+std::string_view mark_of(Fit fit) { return fit == Fit::Fits ? "" : fit == Fit::Tight ? "tight" : "✗"; }
+
 std::string memory_text(const Plan& plan, const PlayedPlan& played, const Forecast& forecast) {
   const Schedule& schedule = played.compiled.schedule;
   Table table{{{},
@@ -135,7 +139,7 @@ std::string memory_text(const Plan& plan, const PlayedPlan& played, const Foreca
                weft::human(held.parameters), weft::human(held.gradients), weft::human(held.optimizer),
                weft::human(held.activations), weft::human(held.buffers), weft::human(held.total()),
                weft::human(of.reserved), weft::human(of.device_total),
-               of.capacity.value > 0 ? percent(of.device_total / of.capacity) : "", of.fits() ? "" : "✗"});
+               of.capacity.value > 0 ? percent(of.device_total / of.capacity) : "", std::string(mark_of(of.fit))});
   }
   std::string text = table.print();
   const ClassForecast* full = forecast.fullest();
@@ -143,10 +147,14 @@ std::string memory_text(const Plan& plan, const PlayedPlan& played, const Foreca
   const std::string ranks_text =
       schedule.ranks == 1 ? "" : fmt::format(" of {} {}", stage_word(schedule), full->pipeline_rank);
   const std::string room = fmt::format("{} ({} less headroom)", weft::human(full->budget), weft::human(full->capacity));
-  text += forecast.feasible ? fmt::format("  fits: the fullest device{} needs {} of {}\n", ranks_text,
-                                          weft::human(full->device_total), room)
-                            : fmt::format("  OUT OF MEMORY: a device{} needs {}, {} more than {}\n", ranks_text,
-                                          weft::human(full->device_total), weft::human(full->overshoot()), room);
+  text += forecast.feasible
+              ? fmt::format("  {}: the fullest device{} needs {} of {}\n", name_of(forecast.fit()), ranks_text,
+                            weft::human(full->device_total), room)
+              : fmt::format("  {}: a device{} needs {}, {} more than {}\n", name_of(forecast.fit()), ranks_text,
+                            weft::human(full->device_total), weft::human(full->overshoot()), room);
+  if (forecast.fit() == Fit::Tight)
+    text += fmt::format("    runs that were compared needed what was predicted {} ({:.0f} % of them)\n",
+                        half_width_text(forecast.memory_margin), 100 * forecast.interval.level);
   std::vector<std::string> words;
   for (const MemoryOfClass::Alive& alive : full->largest)
     words.push_back(fmt::format("{} {}{} {}", alive.kind, alive.name,
@@ -212,6 +220,7 @@ Json to_json(const Plan& plan, const PlayedPlan& played, const Forecast& forecas
   Json json = plan_json(plan);
   json["assumptions"] = forecast.assumptions;
   json["step_time_s"] = forecast.step_s;
+  if (!forecast.relative) json["interval"] = to_json(forecast.interval);
   json["samples_per_s"] = forecast.samples_per_s;
   if (forecast.tokens_per_s > 0) json["tokens_per_s"] = forecast.tokens_per_s;
   json["mfu"] = forecast.mfu;
@@ -221,6 +230,8 @@ Json to_json(const Plan& plan, const PlayedPlan& played, const Forecast& forecas
   json["model_flops"] = forecast.flops.model.value;
   json["recomputed_flops"] = forecast.flops.recomputed.value;
   json["feasible"] = forecast.feasible;
+  json["memory_verdict"] = name_of(forecast.fit());
+  json["memory_margin"] = forecast.memory_margin;
   json["memory"] = Json::array();
   for (const ClassForecast& of : forecast.memory) {
     Json row = to_json(of.allocated);
@@ -233,6 +244,7 @@ Json to_json(const Plan& plan, const PlayedPlan& played, const Forecast& forecas
     row["budget_bytes"] = of.capacity.value > 0 ? Json(of.budget.value) : Json();
     row["communicators"] = of.communicators;
     row["fits"] = of.fits();
+    row["verdict"] = name_of(of.fit);
     row["overshoot_bytes"] = of.overshoot().value;
     row["peak"] = {
         {"in", of.peak_play}, {"at", of.peak_at}, {"time_s", of.peak_time ? Json(seconds_of(*of.peak_time)) : Json()}};

@@ -116,6 +116,11 @@ std::optional<std::int64_t> MeasuredRow::number(std::string_view column) const {
   return static_cast<std::int64_t>(*read);
 }
 
+std::string publication_of(const MeasuredRow& row) {
+  if (row.typed && !row.text("set").empty()) return std::string(row.text("set"));
+  return row.file.substr(row.file.rfind('/') + 1);
+}
+
 Result<MeasuredFile> measured_rows(const CsvTable& table, const std::string& file) {
   const auto has = [&](std::string_view column) {
     return std::find(table.columns.begin(), table.columns.end(), column) != table.columns.end();

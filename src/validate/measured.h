@@ -39,6 +39,9 @@ struct MeasuredRow {
   std::optional<std::int64_t> number(std::string_view column) const;
 };
 
+// What a row was published in: its set, if the table names one and has the command line's options; else its table.
+std::string publication_of(const MeasuredRow& row);
+
 struct SkippedRow {
   std::string file;
   int line = 0;

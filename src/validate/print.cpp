@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
+#include "report/interval.h"
 #include "report/table.h"
 #include "validate/validate.h"
 
@@ -64,6 +65,9 @@ nlohmann::json score_json(const TableScore& score) {
                          {"median_ape", score.median_ape},
                          {"bias", score.bias},
                          {"pairs", score.order.pairs()},
+                         {"within_interval", score.within},
+                         {"median_half_width", score.half_width},
+                         {"called_out_of_memory", score.called_out},
                          {"memory_rows", score.memory_rows},
                          {"memory_mape", score.memory_mape},
                          {"memory_median_ape", score.memory_median_ape},
@@ -99,7 +103,10 @@ nlohmann::json prediction_json(const Prediction& row) {
                          {"measured_s", row.measured_s},
                          {"predicted_s", row.predicted_s},
                          {"error", row.error},
+                         {"interval", to_json(row.interval)},
                          {"feasible", row.feasible},
+                         {"memory_verdict", name_of(row.fit)},
+                         {"publication", row.publication},
                          {"group", row.group},
                          {"timed", row.timed},
                          {"overrides", row.overrides},
@@ -144,6 +151,12 @@ std::string describe(const Validation& validation) {
   if (validation.files.size() > 1) add_score(table, validation.total);
   std::string text = "predicted against measured: errors of time, predicted over measured\n" + table.print();
 
+  if (validation.total.rows > validation.total.untimed)
+    text += fmt::format("{} of the times are within their {:.0f} % interval; its median is {}\n",
+                        percent(validation.total.within), 100 * built_in_spread().level,
+                        half_width_text(validation.total.half_width));
+  if (validation.total.called_out > 0)
+    text += fmt::format("{} of the runs are said not to fit their devices' memory\n", validation.total.called_out);
   if (validation.files.empty()) text.clear();
   if (!validation.curves.empty()) {
     Table curves{{{}, {true}, {true}, {true}, {true}}};
@@ -231,7 +244,7 @@ std::string markdown_of(const Validation& validation) {
   return text;
 }
 
-std::string json_of(const Validation& validation) {
+nlohmann::json to_json(const Validation& validation) {
   nlohmann::json json;
   json["files"] = nlohmann::json::array();
   for (const TableScore& score : validation.files) {
@@ -265,7 +278,7 @@ std::string json_of(const Validation& validation) {
   json["total"]["skipped"] = skipped_json(validation.skipped, "");
   json["predictions"] = nlohmann::json::array();
   for (const Prediction& row : validation.predictions) json["predictions"].push_back(prediction_json(row));
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json;
 }
 
 }  // namespace weft

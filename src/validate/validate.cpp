@@ -62,13 +62,17 @@ Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& option
                  .group = group_of(row),
                  .scaling = scaling_of(row),
                  .set = mapped.set,
+                 .publication = publication_of(row),
+                 .kind = kind_of(plan),
                  .timed = mapped.timed,
                  .measure = row.measure,
                  .memory = mapped.memory};
   out.measured_s = planned.measured_s;
   out.predicted_s = found.step_s;
   out.error = out.predicted_s / out.measured_s - 1;
+  out.interval = found.interval;
   out.feasible = found.feasible;
+  out.fit = found.fit();
   out.measured_gib = row.memory_gib;
   if (row.memory_gib) {
     out.predicted_gib = static_cast<double>(memory_of(found, mapped.memory).value) / kGibi;
@@ -97,10 +101,12 @@ void score_scaling(const std::vector<const Prediction*>& rows, TableScore& score
 TableScore score_of(const std::string& name, const std::vector<const Prediction*>& rows) {
   TableScore score;
   score.name = name;
-  std::vector<double> errors, untimed, memory;
+  std::vector<double> errors, untimed, memory, widths;
   std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> groups;  // measured, predicted
   double signed_sum = 0;
+  int within = 0;
   for (const Prediction* each : rows) {
+    score.called_out += each->fit == Fit::DoesNotFit ? 1 : 0;
     if (each->predicted_gib) memory.push_back(std::abs(each->memory_error));
     if (!each->timed) {
       untimed.push_back(std::abs(each->error));
@@ -108,6 +114,8 @@ TableScore score_of(const std::string& name, const std::vector<const Prediction*
     }
     errors.push_back(std::abs(each->error));
     signed_sum += each->error;
+    widths.push_back(each->interval.half_width);
+    within += each->within() ? 1 : 0;
     auto& [measured, predicted] = groups[each->file + each->group];
     measured.push_back(each->measured_s);
     predicted.push_back(each->predicted_s);
@@ -116,6 +124,8 @@ TableScore score_of(const std::string& name, const std::vector<const Prediction*
   score.mape = mean(errors);
   score.median_ape = median(errors);
   score.bias = errors.empty() ? 0 : signed_sum / static_cast<double>(errors.size());
+  score.within = errors.empty() ? 0 : within / static_cast<double>(errors.size());
+  score.half_width = median(widths);
   score.untimed = static_cast<int>(untimed.size());
   score.untimed_mape = mean(untimed);
   score_scaling(rows, score);

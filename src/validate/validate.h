@@ -10,11 +10,13 @@
 // the number of threads. Cost: one forecast per row, and one more, recorded, for each of the worst.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "forecast/timeline.h"
+#include "forecast/uncertainty.h"
 #include "validate/curves.h"
 #include "validate/expert_layers.h"
 #include "validate/mapping.h"
@@ -32,14 +34,19 @@ struct Prediction {
   std::string group;     // rows of one group differ in the plan alone
   std::string scaling;   // rows with the same key differ in the number of devices alone, with the same batch per device
   std::string set = {};  // rows of several files that are scored together; empty: none
-  bool timed = true;     // its time is scored; otherwise only its scaling
+  std::string publication = {};
+  RunKind kind = {};
+  bool timed = true;  // its time is scored; otherwise only its scaling
   Measure measure{};
   double measured_s = 0, predicted_s = 0;
-  double error = 0;  // of time: predicted / measured − 1
+  double error = 0;            // of time: predicted / measured − 1
+  TimeInterval interval = {};  // of the predicted time
   MemoryKind memory{};
   std::optional<double> measured_gib = {}, predicted_gib = {};
   double memory_error = 0;
   bool feasible = true;
+  Fit fit = Fit::Fits;
+  bool within() const { return interval.low_s <= measured_s && measured_s <= interval.high_s; }
   // For the worst rows only.
   std::optional<StepBreakdown> breakdown = {};
   std::vector<std::pair<std::string, double>> path = {};  // seconds on the critical path, largest first
@@ -57,6 +64,9 @@ struct TableScore {
   Concordance order;
   int groups = 0;           // of two rows or more
   double worst_regret = 0;  // of groups of five rows or more
+  double within = 0;        // share of rows with the measured time in their interval
+  double half_width = 0;    // median of the intervals
+  int called_out = 0;       // rows that ran, and that are said not to fit
   int memory_rows = 0;
   double memory_mape = 0, memory_median_ape = 0;
 };
@@ -84,6 +94,6 @@ Validation validate_measured(const std::vector<MeasuredFile>& files, const Valid
 std::string describe(const Validation& validation);     // as text
 std::string plot_of(const Validation& validation);      // a page of HTML: every row, measured across, predicted up
 std::string markdown_of(const Validation& validation);  // the scores, for docs/accuracy.md
-std::string json_of(const Validation& validation);      // docs/schema/validate.schema.json
+nlohmann::json to_json(const Validation& validation);   // docs/schema/validate.schema.json
 
 }  // namespace weft

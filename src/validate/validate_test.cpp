@@ -47,9 +47,8 @@ TEST(Validate, ErrorsAreFractionsOfTime) {
 }
 
 TEST(Validate, TheSameBytesWithAnyNumberOfThreads) {
-  const std::string one = json_of(validate_measured(small_file(), {.rules = published_rules(), .threads = 1}));
-  EXPECT_EQ(one, json_of(validate_measured(small_file(), {.rules = published_rules(), .threads = 3})));
-  const nlohmann::json json = nlohmann::json::parse(one);
+  const nlohmann::json json = to_json(validate_measured(small_file(), {.rules = published_rules(), .threads = 1}));
+  EXPECT_EQ(json, to_json(validate_measured(small_file(), {.rules = published_rules(), .threads = 3})));
   EXPECT_EQ(json["files"][0]["rows"], 3);
   EXPECT_EQ(json["total"]["skipped"][0]["line"], 5);
   EXPECT_TRUE(json["total"].contains("kendall_tau"));
@@ -144,6 +143,35 @@ TEST(Validate, ThePlotHasACircleForEveryRow) {
   EXPECT_EQ(circles, 3u);
   EXPECT_EQ(page.find("nan"), std::string::npos);
   EXPECT_THAT(page, testing::HasSubstr("t.csv: 3 rows"));
+}
+
+TEST(Validate, TimesAreCountedWithinTheirIntervals) {
+  Validation found = validate_measured(small_file(), {.rules = published_rules(), .worst = 0});
+  int within = 0;
+  for (const Prediction& row : found.predictions) {
+    const double distance = std::abs(std::log(row.measured_s / row.predicted_s));
+    EXPECT_EQ(row.within(), distance <= row.interval.half_width) << row.line;
+    EXPECT_EQ(row.publication, "t.csv");
+    within += row.within() ? 1 : 0;
+  }
+  EXPECT_DOUBLE_EQ(found.total.within, within / 3.0);
+  EXPECT_DOUBLE_EQ(found.total.half_width, found.predictions.front().interval.half_width);
+  EXPECT_EQ(found.total.called_out, 0);
+}
+
+// Llama 3 70B on one device with AdamW needs a terabyte: the run cannot have been, and is said not to fit.
+TEST(Validate, ARunBeyondTheIntervalOfMemoryIsCalledOut) {
+  const Result<CsvTable> table = parse_csv(
+      "set,model,cluster,devices,strategy,stack,dtype,seq,global_batch,measured_step_s\n"
+      "a,llama3-70b,dgx-h100:1,1,dp=1,megatron-lm,bf16,1024,1,10\n"
+      "b,gpt2-124m,dgx-h100:1,1,dp=1,megatron-lm,bf16,1024,1,10\n",
+      "t.csv");
+  const Validation found = validate_measured({measured_rows(*table, "t.csv").value()}, {.worst = 0, .threads = 1});
+  ASSERT_EQ(found.predictions.size(), 2u);
+  EXPECT_EQ(found.predictions[0].fit, Fit::DoesNotFit);
+  EXPECT_EQ(found.predictions[1].fit, Fit::Fits);
+  EXPECT_EQ(found.predictions[1].publication, "b");
+  EXPECT_EQ(found.total.called_out, 1);
 }
 
 TEST(Validate, AStackOfAllRowsTakesTheirPlace) {
