@@ -69,6 +69,7 @@ Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& option
   out.predicted_s = found.step_s;
   out.error = out.predicted_s / out.measured_s - 1;
   out.feasible = found.feasible;
+  out.notes = plan.job->notes;
   out.measured_gib = row.memory_gib;
   if (row.memory_gib) {
     out.predicted_gib = static_cast<double>(memory_of(found, mapped.memory).value) / kGibi;
