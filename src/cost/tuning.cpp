@@ -535,7 +535,7 @@ ProductRate product_rate(const DeviceSpec& device, Arithmetic wanted) {
       {Arithmetic::kTf32, Arithmetic::kFp32, Arithmetic::kBf16, Arithmetic::kFp16},  // tf32
       {Arithmetic::kFp16, Arithmetic::kBf16, Arithmetic::kFp32, Arithmetic::kTf32},  // fp16
       {Arithmetic::kBf16, Arithmetic::kFp32, Arithmetic::kTf32, Arithmetic::kFp16},  // bf16
-      {Arithmetic::kFp8, Arithmetic::kBf16, Arithmetic::kFp16, Arithmetic::kFp32},   // fp8
+      {Arithmetic::kFp8, Arithmetic::kBf16, Arithmetic::kFp32, Arithmetic::kFp16},   // fp8: its tensors are bf16
       {Arithmetic::kFp4, Arithmetic::kFp8, Arithmetic::kBf16, Arithmetic::kFp32},    // fp4
   }};
   for (Arithmetic arithmetic : fallbacks[static_cast<std::size_t>(wanted)])

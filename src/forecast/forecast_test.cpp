@@ -78,6 +78,31 @@ TEST(Forecast, SeparateAttentionKernelsHaveTheSameFlops) {
   EXPECT_NEAR(other.flops.causal.value / one.flops.causal.value, 1, 1e-12);
 }
 
+// Mistral 7B: 32 layers, 32 heads of 128, a window of 4,096. Attention over T tokens has 4·T·keys·4,096 FLOPs a layer
+// forward and twice that backward.
+TEST(Forecast, ASlidingWindowCountsTheKeysItSees) {
+  const auto flops = [](const std::string& model, std::int64_t seq, const std::string& stack = "megatron-lm") {
+    return forecast_of(plan_of(
+        {.model = model, .cluster = "dgx-h100:1", .strategy = "tp=8", .global_batch = 1, .seq = seq, .stack = stack}));
+  };
+  const double tokens = 65536, window = 4096;
+  const auto attention = [&](double keys) { return 3 * 32 * 4 * tokens * keys * 4096; };
+  const Forecast slides = flops("mistral-7b", 65536), whole = flops("mistral-7b:window=0", 65536);
+  EXPECT_NEAR((whole.flops.model.value - slides.flops.model.value) / attention(tokens - window), 1, 1e-9);
+  // The first 4,096 queries see half of their windows under the mask.
+  const double masked = window * (1 - window / tokens / 2);
+  EXPECT_NEAR((slides.flops.model.value - slides.flops.causal.value) / attention(window - masked), 1, 1e-9);
+  EXPECT_NEAR((whole.flops.model.value - whole.flops.causal.value) / attention(tokens / 2), 1, 1e-9);
+  EXPECT_LT(slides.mfu, 1);
+  EXPECT_GT(slides.mfu, 0.2);
+  // Separate kernels count the same; a window as long as the sequence hides nothing.
+  const Forecast separate = flops("mistral-7b:fused_attention=0", 8192), fused = flops("mistral-7b", 8192);
+  EXPECT_NEAR(separate.flops.model.value / fused.flops.model.value, 1, 1e-12);
+  EXPECT_NEAR(separate.flops.causal.value / fused.flops.causal.value, 1, 1e-12);
+  EXPECT_EQ(flops("mistral-7b", 4096).flops.model.value, flops("mistral-7b:window=0", 4096).flops.model.value);
+  EXPECT_EQ(flops("mistral-7b", 4096).flops.causal.value, flops("mistral-7b:window=0", 4096).flops.causal.value);
+}
+
 TEST(Forecast, TheBreakdownSumsToTheStep) {
   const std::vector<PlanRequest> requests = {
       {.model = "llama3-8b:layers=4", .cluster = "dgx-h100:2", .strategy = "tp=4,pp=2,dp=2,zero=1,ga=4"},

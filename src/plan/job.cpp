@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/units.h"
 
 namespace weft {
@@ -31,16 +33,28 @@ Result<SoftwareStack> choose_stack(const PlanRequest& request, ModelKind kind, s
   return find_stack(name);
 }
 
+// The kinds of devices that the job runs on, in the order of its ranks.
+DeviceKinds kinds_of(const TrainingJob& job) {
+  DeviceKinds kinds;
+  for (std::int64_t rank = 0; rank < job.device_count(); ++rank) {
+    const DeviceSpec* device = &job.cluster->spec(job.device_at(rank));
+    const auto known =
+        std::find_if(kinds.begin(), kinds.end(), [&](const DeviceSpec* kind) { return kind->name == device->name; });
+    if (known == kinds.end()) kinds.push_back(device);
+  }
+  return kinds;
+}
+
 // The number type of an imported file is that of its weights.
 Result<Precision> settle_precision(const PlanRequest& request, const ModelInfo& model, const SoftwareStack& stack,
-                                   std::vector<std::string>& assumptions) {
+                                   const DeviceKinds& devices, std::vector<std::string>& assumptions) {
   std::vector<std::string> added;
-  WEFT_TRY(Precision precision, choose_precision(request.dtype, stack, added));
+  WEFT_TRY(Precision precision, choose_precision(request.dtype, stack, devices, added));
   if (model.weights && *model.weights != precision.stored) {
     if (!request.dtype.empty())
       return error("--dtype {}: {} has {} weights", request.dtype, request.model, name_of(*model.weights));
     added.clear();
-    WEFT_TRY(precision, choose_precision(name_of(*model.weights), stack, added));
+    WEFT_TRY(precision, choose_precision(name_of(*model.weights), stack, devices, added));
     added.insert(added.begin(), fmt::format("dtype {}: the file's (--dtype)", precision.name));
   }
   assumptions.insert(assumptions.end(), added.begin(), added.end());
@@ -72,14 +86,17 @@ Result<TrainingJob> settle(const PlanRequest& request, const Calibration& calibr
   WEFT_TRY(SoftwareStack stack, choose_stack(request, job.model.kind, job.assumptions));
   job.stack = calibration.over(std::move(stack));
   job.tuning = calibration.tuning;
-  WEFT_TRY(job.precision, settle_precision(request, job.model, job.stack, job.assumptions));
+  const DeviceKinds kinds = kinds_of(job);
+  WEFT_TRY(job.precision, settle_precision(request, job.model, job.stack, kinds, job.assumptions));
   if (job.precision.name == "bf16" && !job.stack.in_bf16.empty()) {
     WEFT_TRY(SoftwareStack other, find_stack(job.stack.in_bf16));
     job.assumptions.push_back(fmt::format("stack {} in bf16: {}", job.stack.name, other.name));
     job.stack = calibration.over(std::move(other));
-    WEFT_TRY(job.precision, settle_precision(request, job.model, job.stack, job.assumptions));
+    WEFT_TRY(job.precision, settle_precision(request, job.model, job.stack, kinds, job.assumptions));
   }
+  job.notes = stand_ins(job.precision, kinds);
   assume_sequence(request, job.model, job.assumptions);
+  job.assumptions.insert(job.assumptions.end(), job.notes.begin(), job.notes.end());
   return job;
 }
 

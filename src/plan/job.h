@@ -31,7 +31,7 @@ struct PlanRequest {
   std::string tree = {};                                            // the text of that file, if already read
   std::optional<std::int64_t> global_batch = {}, micro_batch = {};  // samples per step; per micro-batch and replica
   std::optional<std::int64_t> seq = {};                             // tokens per sample
-  std::string dtype = {};                                           // empty: the stack's
+  std::string dtype = {};                                           // empty: the stack's, if devices have it
   std::optional<std::int64_t> device_count = {};                    // of the cluster, evenly over its nodes; none: all
   std::vector<std::int64_t> devices = {};                           // of the cluster, by rank; empty: as counted
   std::string stack = {};       // empty: megatron-lm for language models, pytorch-ddp for others
@@ -48,6 +48,8 @@ struct TrainingJob {
   Tuning tuning;                           // constants of devices and links, of the same calibration
   Precision precision;
   std::vector<std::string> assumptions;  // what was chosen here, and why
+  // Those of the assumptions that every result names, short tables too: what stands in for what devices lack.
+  std::vector<std::string> notes;
 
   // Samples per step; none: every strategy has its own default.
   std::optional<std::int64_t> global_batch() const { return words.global_batch; }

@@ -113,6 +113,52 @@ TEST(Plan, TypesFollowTheOptionAndTheStack) {
   EXPECT_EQ(types("amp-fp16", "megatron-lm"), std::tuple(DType::F16, DType::F32, true));
 }
 
+// V100 and P100 have fp16 units but none for bf16, the K80 has only fp32; a mixed job takes what all devices have.
+TEST(Plan, TheDefaultTypeIsOneThatAllDevicesHave) {
+  const auto made = [](const std::string& cluster, const std::string& stack = "", const std::string& dtype = "") {
+    PlanRequest request = small("dp=2,tp=1");
+    request.cluster = cluster;
+    request.device_count = 2;
+    request.stack = stack;
+    request.dtype = dtype;
+    return make_plan(request).value();
+  };
+  const auto type = [&](const std::string& cluster, const std::string& stack = "") {
+    return made(cluster, stack).job->precision.name;
+  };
+  EXPECT_EQ(type("dgx-h100:1"), "bf16");
+  EXPECT_EQ(type("dgx-a100:1"), "bf16");
+  EXPECT_EQ(type("dgx-a100:1", "megatron-deepspeed"), "fp16");  // the stack's own
+  EXPECT_EQ(type("dgx1-v100:1"), "fp16");
+  EXPECT_EQ(type("p100x8:1"), "fp16");
+  EXPECT_EQ(type("k80x4:1"), "fp32");
+  EXPECT_EQ(type("dgx-a100:1+dgx1-v100:1"), "fp16");
+  EXPECT_THAT(made("dgx1-v100:1").assumptions, Contains("dtype fp16: v100-16 has no bf16 units (--dtype)"));
+  EXPECT_THAT(made("dgx-a100:1").assumptions, Contains("dtype bf16 (--dtype)"));
+  EXPECT_TRUE(made("dgx1-v100:1").job->notes.empty());
+}
+
+TEST(Plan, ATypeThatADeviceLacksNamesWhatStandsIn) {
+  const auto notes = [](const std::string& cluster, const std::string& dtype) {
+    PlanRequest request = small("dp=2,tp=1");
+    request.cluster = cluster;
+    request.device_count = 2;
+    request.dtype = dtype;
+    const Plan plan = make_plan(request).value();
+    for (const std::string& note : plan.job->notes) EXPECT_THAT(plan.assumptions, Contains(note));
+    return plan.job->notes;
+  };
+  using Notes = std::vector<std::string>;
+  EXPECT_EQ(notes("dgx1-v100:1", "bf16"), Notes{"bf16: v100-16 has no bf16 units, products run in fp32"});
+  EXPECT_EQ(notes("dgx-a100:1", "fp8"), Notes{"fp8: a100-80-sxm has no fp8 units, products run in bf16"});
+  EXPECT_EQ(notes("dgx1-v100:1", "tf32"), Notes{"tf32: v100-16 has no tf32 units, products run in fp32"});
+  EXPECT_EQ(notes("dgx1-v100:1", "fp8"), (Notes{"fp8: v100-16 has no fp8 units, products run in fp32",
+                                                "bf16: v100-16 has no bf16 units, products run in fp32"}));
+  EXPECT_EQ(notes("dgx-a100:1+dgx1-v100:1", "bf16"), Notes{"bf16: v100-16 has no bf16 units, products run in fp32"});
+  EXPECT_EQ(notes("dgx-h100:1", "fp8"), Notes{});
+  EXPECT_EQ(notes("dgx1-v100:1", "fp32"), Notes{});
+}
+
 TEST(Plan, UnfusedStacksHaveAttentionInSeveralKernels) {
   const auto attention = [](const std::string& stack) {
     PlanRequest request = small("dp=16");

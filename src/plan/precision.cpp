@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/suggest.h"
+#include "cost/tuning.h"
 
 namespace weft {
 namespace {
@@ -37,13 +38,38 @@ const TypeName* find_type_name(std::string_view name) {
   return nullptr;
 }
 
+// A device of which no peak is known may have units for anything.
+bool multiplies_in(const DeviceSpec& device, Arithmetic arithmetic) {
+  const bool described =
+      std::any_of(device.peaks.begin(), device.peaks.end(), [](const auto& peak) { return peak.has_value(); });
+  return !described || product_rate(device, arithmetic).arithmetic == arithmetic;
+}
+
+// The first of a stack's type and the others that all devices have units for, and why it is not the stack's.
+struct DefaultType {
+  std::string_view name;
+  std::string reason;  // empty: it is the stack's
+};
+DefaultType default_type(DType stack_weight, const DeviceKinds& devices) {
+  const DType wanted = stack_weight == DType::F16 ? DType::F16 : DType::BF16;
+  std::string reason;
+  for (DType dtype : {wanted, DType::BF16, DType::F16}) {
+    const auto lacking = std::find_if(devices.begin(), devices.end(), [&](const DeviceSpec* device) {
+      return !multiplies_in(*device, arithmetic_of(dtype));
+    });
+    if (lacking == devices.end()) return {name_of(dtype), std::move(reason)};
+    if (reason.empty()) reason = fmt::format(": {} has no {} units", (*lacking)->name, name_of(dtype));
+  }
+  return {name_of(DType::F32), std::move(reason)};
+}
+
 }  // namespace
 
-Result<Precision> choose_precision(std::string_view asked, const SoftwareStack& stack,
+Result<Precision> choose_precision(std::string_view asked, const SoftwareStack& stack, const DeviceKinds& devices,
                                    std::vector<std::string>& assumptions) {
   const DType stack_weight = stack.weight_dtype.value.value_or(DType::BF16);
-  const std::string_view by_default = stack_weight == DType::F16 ? "fp16" : "bf16";
-  const TypeName* found = find_type_name(asked.empty() ? by_default : asked);
+  const DefaultType by_default = default_type(stack_weight, devices);
+  const TypeName* found = find_type_name(asked.empty() ? by_default.name : asked);
   if (!found) {
     std::vector<std::string> names;
     for (const TypeName& each : kTypeNames) names.emplace_back(each.name);
@@ -53,7 +79,7 @@ Result<Precision> choose_precision(std::string_view asked, const SoftwareStack& 
   if (found->name == "tf32") precision.products = Arithmetic::kTf32;
   if (found->name == "fp8" || found->name == "mxfp8") precision.products = Arithmetic::kFp8;
   if (found->name == "nvfp4") precision.products = Arithmetic::kFp4;
-  if (asked.empty()) assumptions.push_back(fmt::format("dtype {} (--dtype)", precision.name));
+  if (asked.empty()) assumptions.push_back(fmt::format("dtype {}{} (--dtype)", precision.name, by_default.reason));
   if (found->stored == DType::BF16 && !found->autocast && found->name != "bf16")
     assumptions.push_back(
         fmt::format("{}: linears of the blocks multiply in it; tensors are stored in bf16", found->name));
@@ -70,6 +96,20 @@ Result<Precision> choose_precision(std::string_view asked, const SoftwareStack& 
         "per parameter",
         name_of(found->stored), bits_of(found->stored) / 8));
   return precision;
+}
+
+std::vector<std::string> stand_ins(const Precision& precision, const DeviceKinds& devices) {
+  const Arithmetic of_tensors = arithmetic_of(precision.stored);
+  std::vector<Arithmetic> wanted = {precision.products.value_or(of_tensors)};
+  // In fp8 and fp4 runs the products outside the blocks keep the tensors' type.
+  if (wanted[0] != of_tensors && wanted[0] != Arithmetic::kTf32) wanted.push_back(of_tensors);
+  std::vector<std::string> found;
+  for (const DeviceSpec* device : devices)
+    for (Arithmetic arithmetic : wanted)
+      if (!multiplies_in(*device, arithmetic))
+        found.push_back(fmt::format("{0}: {1} has no {0} units, products run in {2}", name(arithmetic), device->name,
+                                    name(product_rate(*device, arithmetic).arithmetic)));
+  return found;
 }
 
 NumberTypes number_types(const Precision& precision, const SoftwareStack& stack) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cluster/device.h"
 #include "compile/number_types.h"
 #include "graph/dtype.h"
 #include "strategy/stack.h"
@@ -28,10 +29,18 @@ struct Precision {
   std::optional<Arithmetic> products = {};
 };
 
-// `dtype`: as in --dtype; empty: the stack's weight type if that has 16 bits, else bf16. Adds assumptions for what was
-// chosen and for what is stored differently from the stack.
-Result<Precision> choose_precision(std::string_view dtype, const SoftwareStack& stack,
+// The distinct kinds of devices that a job runs on.
+using DeviceKinds = std::vector<const DeviceSpec*>;
+
+// `dtype`: as in --dtype; empty: the stack's weight type if that has 16 bits, else bf16, or the next of bf16, fp16 and
+// fp32 that all devices multiply in. Adds assumptions for what was chosen and for what is stored differently from the
+// stack.
+Result<Precision> choose_precision(std::string_view dtype, const SoftwareStack& stack, const DeviceKinds& devices,
                                    std::vector<std::string>& assumptions);
+
+// What stands in for number types that devices have no units for, one sentence for each kind of device: "bf16: v100-32
+// has no bf16 units, products run in fp32".
+std::vector<std::string> stand_ins(const Precision& precision, const DeviceKinds& devices);
 
 // The types in which a step computes and sends.
 NumberTypes number_types(const Precision& precision, const SoftwareStack& stack);

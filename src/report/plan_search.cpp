@@ -59,7 +59,9 @@ std::string headline(const PlanProblem& problem) {
                                                               grouped(problem.model().seq))
                                                 : fmt::format("{} samples per step", grouped(problem.global_batch)));
   words.push_back(fmt::format("stack {}", problem.stack().name));
-  return wrapped(words, " · ", "");
+  std::string text = wrapped(words, " · ", "");
+  for (const std::string& note : problem.job->notes) text += wrapped({note}, "", "  ");
+  return text;
 }
 
 // The parts of a list, to be joined with commas.
@@ -311,7 +313,9 @@ Json to_json(const PlanProblem& problem, const PlanOutcome& outcome, const PlanT
                     {"composed", outcome.counts.composed},
                     {"simulated", outcome.counts.simulated}};
   json["stopped_by"] = name_of(outcome.stopped_by);
-  json["assumptions"] = best ? best->assumptions : problem.assumptions;
+  json["assumptions"] = best ? best->assumptions : problem.job->assumptions;
+  for (const std::string& each : problem.assumptions)
+    if (!best) json["assumptions"].push_back(each);
   if (options.tokens > 0 && best && best->tokens_per_s > 0) {
     const double days = options.tokens / best->tokens_per_s / kSecondsPerDay;
     json["training"] = {

@@ -59,6 +59,25 @@ std::string parts_of(const Prediction& row) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+// The distinct sentences of all rows, each with its file and the number of its rows; empty if there are none.
+std::string distinct_lines(const Validation& validation, std::vector<std::string> Prediction::*of,
+                           std::string_view title) {
+  std::vector<std::pair<std::string, int>> lines;
+  for (const Prediction& row : validation.predictions)
+    for (const std::string& sentence : row.*of) {
+      std::string line = short_name(row.file) + ": " + sentence;
+      const auto known = std::find_if(lines.begin(), lines.end(), [&](const auto& each) { return each.first == line; });
+      if (known == lines.end())
+        lines.emplace_back(std::move(line), 1);
+      else
+        ++known->second;
+    }
+  if (lines.empty()) return "";
+  std::string text = fmt::format("\n{}\n", title);
+  for (const auto& [line, count] : lines) text += fmt::format("  {} ({} row{})\n", line, count, count == 1 ? "" : "s");
+  return text;
+}
+
 nlohmann::json score_json(const TableScore& score) {
   nlohmann::json json = {{"rows", score.rows},
                          {"mape", score.mape},
@@ -110,6 +129,7 @@ nlohmann::json prediction_json(const Prediction& row) {
                          {"group", row.group},
                          {"timed", row.timed},
                          {"overrides", row.overrides},
+                         {"notes", row.notes},
                          {"plan",
                           {{"model", row.request.model},
                            {"cluster", row.request.cluster},
@@ -193,23 +213,8 @@ std::string describe(const Validation& validation) {
     rows.columns[5].most = 36;
     text += "\n" + rows.print();
   }
-  // The distinct overrides by rules.
-  std::vector<std::string> changes;
-  std::vector<std::size_t> counts;
-  for (const Prediction& row : validation.predictions)
-    for (const std::string& change : row.overrides) {
-      const std::string line = short_name(row.file) + ": " + change;
-      const auto known = std::find(changes.begin(), changes.end(), line);
-      if (known == changes.end()) {
-        changes.push_back(line);
-        counts.push_back(1);
-      } else {
-        ++counts[static_cast<std::size_t>(known - changes.begin())];
-      }
-    }
-  if (!changes.empty()) text += "\ncells that a source's own pages correct\n";
-  for (std::size_t i = 0; i < changes.size(); ++i)
-    text += fmt::format("  {} ({} row{})\n", changes[i], counts[i], counts[i] == 1 ? "" : "s");
+  text += distinct_lines(validation, &Prediction::overrides, "cells that a source's own pages correct");
+  text += distinct_lines(validation, &Prediction::notes, "noted");
   if (!validation.skipped.empty()) text += "\nskipped\n";
   for (const SkippedRow& row : validation.skipped)
     text += fmt::format("  {}:{}: {}\n", short_name(row.file), row.line, row.reason);

@@ -73,6 +73,7 @@ Result<Prediction> predict(const MeasuredRow& row, const ValidateOptions& option
   out.interval = found.interval;
   out.feasible = found.feasible;
   out.fit = found.fit();
+  out.notes = plan.job->notes;
   out.measured_gib = row.memory_gib;
   if (row.memory_gib) {
     out.predicted_gib = static_cast<double>(memory_of(found, mapped.memory).value) / kGibi;
