@@ -33,7 +33,7 @@ convergence: deps  ## train a small GPT under several strategies: one loss curve
 RANKS ?= $(shell nproc)
 MEASURED ?= ../shared/measured
 # Tables of MEASURED that no constant is fitted to.
-HELD_OUT ?= runs_2.csv
+HELD_OUT ?= $(notdir $(wildcard $(MEASURED)/runs_2.csv))
 run-accuracy: deps  ## profile this machine's cores, run plans on RANKS of them, and write how well they were predicted
 	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
 	@cmake --build --preset release --target weft weft-rank
@@ -43,20 +43,20 @@ accuracy: deps  ## compare predictions with the measured runs of MEASURED (defau
 	@ls $(MEASURED)/*.csv > /dev/null 2>&1 || { echo "no measured runs: $(MEASURED)/*.csv is not there; name the folder, make accuracy MEASURED=DIR"; exit 1; }
 	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
 	@cmake --build --preset release --target weft cost_check
-	$(WEFT) validate --rules tools/published_runs.yaml $(MEASURED)/*.csv $(wildcard $(addprefix $(MEASURED)/aux/,nccl_allreduce*.csv comm_curves*.csv moe_layer*.csv)) --leave-out --held-out $(HELD_OUT) --timing
+	$(WEFT) validate --rules tools/published_runs.yaml $(MEASURED)/*.csv $(wildcard $(addprefix $(MEASURED)/aux/,nccl_allreduce*.csv comm_curves*.csv moe_layer*.csv)) --leave-out $(if $(HELD_OUT),--held-out $(HELD_OUT)) --timing
 	MEASURED=$(MEASURED) build/release/bin/cost_check
 
 calibrate: deps  ## fit the built-in constants of devices, links and stacks anew to the runs of MEASURED
 	@ls $(MEASURED)/*.csv > /dev/null 2>&1 || { echo "no measured runs: $(MEASURED)/*.csv is not there; name the folder, make calibrate MEASURED=DIR"; exit 1; }
 	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
 	@cmake --build --preset release --target weft
-	$(WEFT) calibrate --rules tools/published_runs.yaml $(MEASURED)/*.csv --held-out $(HELD_OUT) --from-priors --out presets/cost/fitted.yaml
+	$(WEFT) calibrate --rules tools/published_runs.yaml $(MEASURED)/*.csv $(if $(HELD_OUT),--held-out $(HELD_OUT)) --from-priors --out presets/cost/fitted.yaml
 
 spread: deps  ## write anew how far predictions are off, each publication of MEASURED left out: the intervals of forecasts
 	@ls $(MEASURED)/*.csv > /dev/null 2>&1 || { echo "no measured runs: $(MEASURED)/*.csv is not there; name the folder, make spread MEASURED=DIR"; exit 1; }
 	@cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
 	@cmake --build --preset release --target weft
-	$(WEFT) validate --rules tools/published_runs.yaml $(MEASURED)/*.csv --held-out $(HELD_OUT) --spread presets/cost/spread.yaml --top 0
+	$(WEFT) validate --rules tools/published_runs.yaml $(MEASURED)/*.csv $(if $(HELD_OUT),--held-out $(HELD_OUT)) --spread presets/cost/spread.yaml --top 0
 
 test: deps  ## build and run every test
 	@cmake --preset dev > build/dev.log 2>&1 || { cat build/dev.log; exit 1; }

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "base/suggest.h"
 #include "calibrate/fit.h"
 #include "calibrate/leave_out.h"
 #include "calibrate/rows.h"
@@ -349,15 +350,27 @@ class Calibrator {
   std::vector<double> present_, target_;
 };
 
+// A misspelt table would be fitted to in silence.
+Status check_held_out(const std::vector<MeasuredFile>& files, const std::vector<std::string>& held_out) {
+  std::vector<std::string> names;
+  for (const MeasuredFile& file : files) names.push_back(short_name(file.file));
+  for (const std::string& name : held_out)
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      return error("--held-out '{}': not among the tables{}", name, did_you_mean(name, names));
+  return Ok{};
+}
+
 }  // namespace
 
 Result<CalibrationResult> calibrate(const std::vector<MeasuredFile>& files, const CalibrateOptions& options) {
+  WEFT_TRY_OK(check_held_out(files, options.held_out));
   WEFT_TRY(std::vector<FittedConstant> constants, chosen_constants(built_in_fitted_constants(), options.only));
   return Calibrator(files, options, std::move(constants), false).run();
 }
 
 Result<LeftOut> leave_out(const std::vector<MeasuredFile>& files, const Validation& validation,
                           CalibrateOptions options) {
+  WEFT_TRY_OK(check_held_out(files, options.held_out));
   options.from_priors = true;
   WEFT_TRY(std::vector<LeftOutRow> rows, Calibrator(files, options, built_in_fitted_constants(), true).left_out_rows());
   if (rows.empty() || std::all_of(rows.begin(), rows.end(),

@@ -104,6 +104,10 @@ TEST(LeaveOut, OnePublicationCannotBeLeftOut) {
   const Result<LeftOut> found = leave_out(files, {}, {.rules = published_rules(), .threads = 1});
   ASSERT_FALSE(found.ok());
   EXPECT_THAT(found.error().message, HasSubstr("two publications"));
+  const Result<LeftOut> misspelt =
+      leave_out(two_tables({1, 1}), {}, {.rules = published_rules(), .held_out = {"c.csv"}, .threads = 1});
+  ASSERT_FALSE(misspelt.ok());
+  EXPECT_THAT(misspelt.error().message, HasSubstr("--held-out 'c.csv': not among the tables"));
 }
 
 }  // namespace

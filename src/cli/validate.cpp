@@ -31,6 +31,9 @@ Result<Answer> run_validation(const ValidateArguments& arguments) {
     const Result<SoftwareStack> stack = find_stack(arguments.options.stack);
     if (!stack.ok()) return stack.error().at("--stack");
   }
+  const bool leaving_out = arguments.leave_out || !arguments.spread.empty();
+  if (!arguments.held_out.empty() && !leaving_out)
+    return error("--held-out says what --leave-out and --spread take as not fitted; add one of them");
   std::vector<MeasuredFile> files;
   std::vector<std::pair<std::string, CsvTable>> curves, layers;
   for (const std::string& path : arguments.files) {
@@ -80,7 +83,7 @@ Result<Answer> run_validation(const ValidateArguments& arguments) {
     validation.layers.push_back(validate_layers(table, path, options.rules, options.calibration));
   std::optional<LeftOut> left_out;
   std::optional<WholeFile> spread;
-  if (arguments.leave_out || !arguments.spread.empty()) {
+  if (leaving_out) {
     if (!arguments.spread.empty()) {
       Result<WholeFile> file = WholeFile::create(arguments.spread);
       if (!file.ok()) return file.error().at("--spread");
@@ -155,19 +158,23 @@ void add_validate(CLI::App& app, Chosen& chosen) {
   command->add_option("--stack", arguments->options.stack, "software stack of all rows (default: by row and rules)");
   command->add_option("--calibration", arguments->calibration,
                       "constants over the built-in ones, as weft calibrate writes them");
-  command->add_flag("--leave-out", arguments->leave_out,
-                    "also predict each publication (table, or set) with constants fitted to the others");
+  CLI::Option* leave_out =
+      command->add_flag("--leave-out", arguments->leave_out,
+                        "also predict each publication (table, or set) with constants fitted to the others");
   command->add_option("--held-out", arguments->held_out, "with it: tables that no constant was fitted to, by name")
       ->delimiter(',');
-  command->add_option("--spread", arguments->spread,
-                      "write how far they are then off, for the intervals of forecasts (presets/cost/spread.yaml)");
+  CLI::Option* spread =
+      command->add_option("--spread", arguments->spread,
+                          "write how far they are then off, for the intervals of forecasts (presets/cost/spread.yaml)");
   command->add_option("--top", arguments->options.worst, "how many of the worst rows to explain")
       ->capture_default_str();
   command->add_option("--plot", arguments->plot, "draw predicted against measured into this file (HTML)");
   command->add_flag("--timing", arguments->timing, "also how long weft itself took");
   CLI::Option* json = command->add_flag("--json", arguments->json, "one JSON object (docs/schema)");
   CLI::Option* plan =
-      command->add_flag("--plan", arguments->plan, "compare plans that were run with those that weft plan finds");
+      command->add_flag("--plan", arguments->plan, "compare plans that were run with those that weft plan finds")
+          ->excludes(leave_out)
+          ->excludes(spread);
   command->add_flag("--markdown", arguments->markdown, "the scores alone, as docs/accuracy.md has them")
       ->excludes(json)
       ->excludes(plan);
