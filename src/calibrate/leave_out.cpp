@@ -7,14 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "calibrate/percent.h"
 #include "report/interval.h"
 #include "report/table.h"
 #include "validate/score.h"
 
 namespace weft {
 namespace {
-
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 // Errors of the rows of all publications but one, by distance. Those of the rows without their device are at the
 // largest distance, where publications alone leave few.

@@ -5,12 +5,11 @@
 
 #include "base/yaml_node.h"
 #include "calibrate/calibrate.h"
+#include "calibrate/percent.h"
 #include "report/table.h"
 
 namespace weft {
 namespace {
-
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 std::string shown(const FittedConstant& constant, double value) {
   return is_time(constant.places.front()) ? fmt::format("{:.4g}us", value * 1e6) : fmt::format("{:.4g}", value);
