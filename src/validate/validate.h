@@ -40,7 +40,7 @@ struct Prediction {
   std::optional<double> measured_gib = {}, predicted_gib = {};
   double memory_error = 0;
   bool feasible = true;
-  std::vector<std::string> notes = {};  // of the job: what stands in for what devices lack
+  std::vector<std::string> notes = {};  // of the job: stand-ins for what devices lack, networks
   // For the worst rows only.
   std::optional<StepBreakdown> breakdown = {};
   std::vector<std::pair<std::string, double>> path = {};  // seconds on the critical path, largest first
