@@ -107,7 +107,7 @@ class Cluster {
 // A preset spec (groups joined by `+`, each NAME[:COUNT][,option=value...]) or the path of a .yaml, .yml or
 // .xml file, which may also stand for a group when it describes one node type. Options:
 //   net=800Gbps (per node, over all NICs)  nic=100Gbps (each NIC)  device=NAME (other devices in the same
-//   places) fabric=switch|fat-tree|rail|dragonfly  leaf=16 (nodes)  oversubscription=4
+//   places)  network=roce (behind the NICs)  fabric=switch|fat-tree|rail|dragonfly  leaf=16 (nodes)  oversubscription=4
 Result<Cluster> parse_cluster(std::string_view spec);
 
 // `count` devices in order, evenly over the nodes and the first of each node; if `count` does not divide, the first

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <cmath>
 #include <numeric>
 
 #include "cluster/group.h"
@@ -128,6 +129,32 @@ TEST(Cluster, OptionsChangeTheNetworkTheDevicesAndTheFabric) {
   EXPECT_EQ(fabric_name(tree.fabric().spec()), "fat tree");
   // 64 nodes × 3200 Gb/s over 4, half of it: 25.6 Tb/s.
   EXPECT_DOUBLE_EQ(tree.fabric().bisection().value, 64 * 400e9 / 4 / 2);
+}
+
+TEST(Cluster, NodesHaveTheNetworkOfTheirNics) {
+  const auto network = [](std::string_view spec) {
+    const NetworkTraits* found = parse_cluster(spec)->groups()[0].type->network();
+    return found == nullptr ? "none" : found->name;
+  };
+  EXPECT_EQ(network("dgx-h100:2"), "infiniband");
+  EXPECT_EQ(network("p5:2"), "efa");
+  EXPECT_EQ(network("a100-opa:2"), "omni-path");
+  EXPECT_EQ(network("mi300x-node:2"), "roce");
+  EXPECT_EQ(network("dgx-h100:2,network=roce"), "roce");
+  EXPECT_EQ(network("dgx-h100:2,nic=200Gbps,network=efa,fabric=switch"), "efa");
+  const Cluster own = *parse_cluster_yaml(
+      "networks: {mine: {collisions: [0.2, measured], message: 3us, jitter: 7us, step_jitter: 0.01}}\n"
+      "cluster: \"dgx-h100:4,network=mine\"\n",
+      "c.yaml");
+  const NetworkTraits& mine = *own.groups()[0].type->network();
+  EXPECT_EQ(mine.collisions, (Figure<double>{0.2, "measured"}));
+  EXPECT_DOUBLE_EQ(mine.crowding(1), 1);
+  EXPECT_DOUBLE_EQ(mine.crowding(8), 1.6);
+  EXPECT_EQ(mine.wait_for_last(1).value, 0);
+  EXPECT_EQ(mine.slowdown(8, 8), 1);
+  EXPECT_NEAR(mine.slowdown(1024, 8), 1 + 0.01 * (std::sqrt(2 * std::log(1024.0)) - std::sqrt(2 * std::log(8.0))),
+              1e-12);
+  EXPECT_EQ(*parse_cluster_yaml(to_yaml(own), "again.yaml"), own);
 }
 
 TEST(Cluster, MixedClustersMeetOnASingleSwitchUnlessTheirFabricsAgree) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 
@@ -63,6 +64,15 @@ class FigureReader {
       return latency;
     });
   }
+  Result<Figure<double>> factor(const YamlNode& node, std::string_view what, double most) const {
+    return read<double>(node, what, [&](std::string_view text) -> Result<double> {
+      double value = 0;
+      const auto [rest, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+      if (status != std::errc() || rest != text.data() + text.size() || !(value >= 0 && value <= most))
+        return error("'{}': a number from 0 to {:g}", text, most);
+      return value;
+    });
+  }
   Result<Figure<Bytes>> bytes(const YamlNode& node, std::string_view what) const {
     return read<Bytes>(node, what, [](std::string_view text) -> Result<Bytes> {
       WEFT_TRY(const Bytes size, parse_bytes(text));
@@ -86,6 +96,8 @@ class FigureReader {
       return static_cast<int>(*value);
     });
   }
+
+  Sources sources() const { return sources_; }
 
  private:
   template <class T, class Parse>
@@ -162,8 +174,35 @@ Result<DeviceSpec> read_device(const std::string& name, const YamlNode& node, co
   return device;
 }
 
-Result<LinkType> read_link(const std::string& name, const YamlNode& node, const FigureReader& figures) {
-  static const std::string known[] = {"kind", "bandwidth", "latency"};
+Result<NetworkTraits> named_network(const Library& own, const Library* base, std::string_view name) {
+  std::vector<std::string> known;
+  for (const Library* library : {&own, base}) {
+    if (library == nullptr) continue;
+    if (const auto found = library->networks.find(name); found != library->networks.end()) return found->second;
+    for (const auto& [other, unused] : library->networks) known.push_back(other);
+  }
+  return error("network '{}': none of that name{}", name.substr(0, 60), did_you_mean(name, known));
+}
+
+Result<NetworkTraits> read_network(const std::string& name, const YamlNode& node, const FigureReader& figures) {
+  static const std::string known[] = {"collisions", "message", "jitter", "step_jitter"};
+  WEFT_TRY(const YamlMap fields, node.map(fmt::format("network '{}'", name), known));
+  NetworkTraits network{.name = name, .collisions = {}, .message = {}, .jitter = {}, .step_jitter = {}};
+  WEFT_TRY(const YamlNode collisions, fields.require("collisions"));
+  WEFT_TRY(network.collisions, figures.factor(collisions, "collisions", 10));
+  WEFT_TRY(const YamlNode message, fields.require("message"));
+  WEFT_TRY(network.message, figures.latency(message, "message"));
+  WEFT_TRY(const YamlNode jitter, fields.require("jitter"));
+  WEFT_TRY(network.jitter, figures.latency(jitter, "jitter"));
+  WEFT_TRY(const YamlNode step_jitter, fields.require("step_jitter"));
+  WEFT_TRY(network.step_jitter, figures.factor(step_jitter, "step_jitter", 1));
+  return network;
+}
+
+// The network of a link is looked up in `into`, then among the presets.
+Result<LinkType> read_link(const std::string& name, const YamlNode& node, const FigureReader& figures,
+                           const Library& into, const Library* base) {
+  static const std::string known[] = {"kind", "bandwidth", "latency", "network"};
   static const std::vector<std::string> kinds = {"nvlink", "nvswitch", "xgmi",   "c2c",
                                                  "memory", "pcie",     "socket", "nic"};
   WEFT_TRY(const YamlMap fields, node.map(fmt::format("link '{}'", name), known));
@@ -178,6 +217,15 @@ Result<LinkType> read_link(const std::string& name, const YamlNode& node, const 
   WEFT_TRY(link.bandwidth, figures.bandwidth(bandwidth, "bandwidth"));
   WEFT_TRY(const YamlNode latency, fields.require("latency"));
   WEFT_TRY(link.latency, figures.latency(latency, "latency"));
+  if (const YamlNode* network = fields.find("network")) {
+    if (link.kind != LinkKind::kNic) return network->fail("network: of links of the kind nic only");
+    WEFT_TRY(const std::string wanted, network->text("network"));
+    const Result<NetworkTraits> traits = named_network(into, base, wanted);
+    if (!traits.ok()) return network->fail(traits.error());
+    link.network = *traits;
+  } else if (link.kind == LinkKind::kNic && figures.sources() == Sources::kRequired) {
+    return node.fail("link '{}': 'network' missing", name);
+  }
   return link;
 }
 
@@ -372,8 +420,12 @@ Result<std::string> checked_name(const YamlMap::Entry& entry) {
 }  // namespace
 
 const std::vector<std::string>& file_sections() {
-  static const std::vector<std::string> sections = {"sources", "devices", "links", "nodes", "cluster"};
+  static const std::vector<std::string> sections = {"sources", "devices", "networks", "links", "nodes", "cluster"};
   return sections;
+}
+
+Result<NetworkTraits> find_network(const Library& own, std::string_view name) {
+  return named_network(own, &preset_library(), name);
 }
 
 Result<std::map<std::string, std::string>> read_citations(const YamlMap& file) {
@@ -454,11 +506,18 @@ Status read_library(const YamlMap& file, const Library* base, Sources sources, L
       into.devices[name] = std::make_shared<const DeviceSpec>(std::move(device));
     }
   }
+  if (const YamlNode* section = file.find("networks")) {
+    WEFT_TRY(const YamlMap networks, section->map("networks"));
+    for (const YamlMap::Entry& entry : networks.entries()) {
+      WEFT_TRY(const std::string name, checked_name(entry));
+      WEFT_TRY(into.networks[name], read_network(name, entry.value, figures));
+    }
+  }
   if (const YamlNode* section = file.find("links")) {
     WEFT_TRY(const YamlMap links, section->map("links"));
     for (const YamlMap::Entry& entry : links.entries()) {
       WEFT_TRY(const std::string name, checked_name(entry));
-      WEFT_TRY(into.links[name], read_link(name, entry.value, figures));
+      WEFT_TRY(into.links[name], read_link(name, entry.value, figures, into, base));
     }
   }
   if (const YamlNode* section = file.find("nodes")) {

@@ -19,6 +19,7 @@ inline constexpr YamlFileKind kClusterFile = {"a cluster file", "cluster: dgx-h1
 
 struct Library {
   std::map<std::string, std::shared_ptr<const DeviceSpec>, std::less<>> devices;
+  std::map<std::string, NetworkTraits, std::less<>> networks;
   std::map<std::string, LinkType, std::less<>> links;
   std::map<std::string, std::shared_ptr<const NodeType>, std::less<>> nodes;
   std::map<std::string, std::string, std::less<>> aliases;  // of nodes
@@ -31,13 +32,14 @@ const Library& preset_library();
 // names.
 Result<std::shared_ptr<const NodeType>> find_node(const Library& own, std::string_view name);
 Result<std::shared_ptr<const DeviceSpec>> find_device(const Library& own, std::string_view name);
+Result<NetworkTraits> find_network(const Library& own, std::string_view name);
 
 enum class Sources {
   kRequired,  // presets: every figure is [value, source]
   kOptional,  // user files: a bare value has its own file and line as the source
 };
 
-// Reads the sections sources, devices, links and nodes of a file on top of `base` (null: none) into `into`.
+// Reads the sections sources, devices, networks, links and nodes of a file on top of `base` (null: none) into `into`.
 Status read_library(const YamlMap& file, const Library* base, Sources sources, Library& into);
 // The keys of a file's top level.
 const std::vector<std::string>& file_sections();

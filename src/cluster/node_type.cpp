@@ -268,6 +268,10 @@ BytesPerSecond NodeType::injection_bandwidth(int device) const {
   return sum.value > 0 ? sum : widest;
 }
 
+const NetworkTraits* NodeType::network() const {
+  return nics_.empty() ? nullptr : &parts_.link_types[parts_.wires[uplinks_[0] / 2].type].network;
+}
+
 BytesPerSecond NodeType::network_bandwidth() const {
   BytesPerSecond sum;
   for (int up : uplinks_) sum += link(up).bandwidth;

@@ -19,6 +19,7 @@
 #include "base/result.h"
 #include "cluster/device.h"
 #include "cluster/fabric.h"
+#include "cluster/network.h"
 
 namespace weft {
 
@@ -38,6 +39,7 @@ struct LinkType {
   LinkKind kind = LinkKind::kPcie;
   Figure<BytesPerSecond> bandwidth;  // per direction
   Figure<Seconds> latency;           // per crossing
+  NetworkTraits network;             // of a NIC: what is behind it
   bool operator==(const LinkType&) const = default;
 };
 
@@ -111,6 +113,8 @@ class NodeType {
   // Sum of a device's scale-up links per direction; its widest link if it has none.
   BytesPerSecond injection_bandwidth(int device) const;
   BytesPerSecond network_bandwidth() const;  // of all NICs, per direction
+  // The network behind its first NIC; null without NICs.
+  const NetworkTraits* network() const;
 
   bool operator==(const NodeType& other) const { return parts_ == other.parts_; }
 

@@ -56,11 +56,13 @@ Result<std::string> read_cluster_file(std::string_view path) {
   return read_file(std::string(path), kCluster);
 }
 
-// The node type with another device in every place, and other NIC rates. Its name tells what changed.
+// The node type with another device in every place, other NIC rates and another network behind them. Its name tells
+// what changed.
 Result<std::shared_ptr<const NodeType>> changed(const std::shared_ptr<const NodeType>& type,
                                                 const std::shared_ptr<const DeviceSpec>& device,
-                                                std::optional<BytesPerSecond> nic, const std::string& option) {
-  if (!device && !nic) return type;
+                                                std::optional<BytesPerSecond> nic, const std::string& option,
+                                                const std::optional<NetworkTraits>& network) {
+  if (!device && !nic && !network) return type;
   NodeParts parts = type->parts();
   if (device) {
     parts.specs = {device};
@@ -69,22 +71,28 @@ Result<std::shared_ptr<const NodeType>> changed(const std::shared_ptr<const Node
     parts.name += "." + device->name;
     parts.title += " with " + device->title;
   }
+  std::string tag;
   if (nic) {
-    std::string tag = fmt::format(".{:g}Gbps", nic->value * 8 / 1e9);
+    tag = fmt::format(".{:g}Gbps", nic->value * 8 / 1e9);
     std::erase(tag, '+');  // from an exponent: '+' separates groups
-    parts.name += tag;
     parts.title += fmt::format(", NICs of {:g} Gb/s", nic->value * 8 / 1e9);
-    for (Wire& wire : parts.wires)
-      if (wire.to == NodeParts::kNetwork) {
-        LinkType link = parts.link_types[wire.type];
-        link.name += tag;
-        link.bandwidth = {*nic, "option " + option};
-        const auto known = std::find(parts.link_types.begin(), parts.link_types.end(), link);
-        wire.type = static_cast<int>(known - parts.link_types.begin());
-        wire.count = 1;
-        if (known == parts.link_types.end()) parts.link_types.push_back(std::move(link));
-      }
   }
+  if (network) {
+    tag += "." + network->name;
+    parts.title += ", network " + network->name;
+  }
+  parts.name += tag;
+  for (Wire& wire : parts.wires)
+    if (wire.to == NodeParts::kNetwork && !tag.empty()) {
+      LinkType link = parts.link_types[wire.type];
+      link.name += tag;
+      if (nic) link.bandwidth = {*nic, "option " + option};
+      if (network) link.network = *network;
+      const auto known = std::find(parts.link_types.begin(), parts.link_types.end(), link);
+      wire.type = static_cast<int>(known - parts.link_types.begin());
+      if (nic) wire.count = 1;
+      if (known == parts.link_types.end()) parts.link_types.push_back(std::move(link));
+    }
   WEFT_TRY(NodeType made, NodeType::make(std::move(parts)));
   return std::make_shared<const NodeType>(std::move(made));
 }
@@ -121,14 +129,15 @@ struct GroupOptions {
   std::int64_t nodes = 1;
   std::optional<BytesPerSecond> net, nic;
   std::string rate_option;  // the one of net= and nic= that was given, as written
-  std::string device;
+  std::string device, network;
   std::optional<std::string> fabric;
   std::optional<std::int64_t> leaf;
   std::optional<double> oversubscription;
 };
 
 Status read_option(std::string_view key, std::string_view value, GroupOptions& options) {
-  static const std::vector<std::string> known = {"net", "nic", "device", "fabric", "leaf", "oversubscription"};
+  static const std::vector<std::string> known = {"net",    "nic",  "device",          "network",
+                                                 "fabric", "leaf", "oversubscription"};
   if (key == "net" || key == "nic") {
     const Result<BytesPerSecond> rate = parse_bandwidth(value);
     if (!rate.ok()) return error("{} {}", key, rate.error().message);
@@ -138,6 +147,8 @@ Status read_option(std::string_view key, std::string_view value, GroupOptions& o
     options.rate_option = fmt::format("{}={}", key, value);
   } else if (key == "device") {
     options.device = value;
+  } else if (key == "network") {
+    options.network = value;
   } else if (key == "fabric") {
     options.fabric = value;
   } else if (key == "leaf") {
@@ -187,7 +198,12 @@ Result<GroupSpec> with_options(const std::shared_ptr<const NodeType>& type, std:
     return error("{}: '{}' has no NIC", options.rate_option, type->name());
   if (options.net) nic = *options.net / type->nic_count();
   GroupSpec group{{type, options.nodes}, std::nullopt};
-  WEFT_TRY(group.group.type, changed(type, device, nic, options.rate_option));
+  std::optional<NetworkTraits> network;
+  if (!options.network.empty()) {
+    WEFT_TRY(network, find_network(own, options.network));
+    if (type->nic_count() == 0) return error("network={}: '{}' has no NIC", options.network, type->name());
+  }
+  WEFT_TRY(group.group.type, changed(type, device, nic, options.rate_option, network));
   if (options.fabric || options.leaf || options.oversubscription) {
     WEFT_TRY(group.fabric, fabric_option(options.fabric, options.leaf, options.oversubscription, type->parts().fabric));
   }

@@ -57,6 +57,11 @@ TEST(Presets, EveryNumberHasASource) {
     EXPECT_LE(device->memory_usable.value, device->memory.value * 11 / 10) << name;
     EXPECT_GE(device->memory_usable.value, device->memory.value * 9 / 10) << name;
   }
+  for (const auto& [name, network] : preset_library().networks) {
+    expect_source(network.collisions, name);
+    expect_source(network.message, name);
+    expect_source(network.jitter, name);
+  }
   for (const auto& [name, link] : preset_library().links) {
     expect_source(link.bandwidth, name);
     expect_source(link.latency, name);

@@ -298,6 +298,47 @@ std::string fabric_picture(const Cluster& cluster) {
   return out;
 }
 
+nlohmann::json figure_json(double value, const std::string& source) { return {{"value", value}, {"source", source}}; }
+
+// What the networks behind the NICs lose at scale, with sources.
+std::string network_tables(const Cluster& cluster, Bibliography& sources) {
+  std::vector<const NetworkTraits*> shown;
+  std::string out;
+  for (const NodeGroup& group : cluster.groups()) {
+    const NetworkTraits* network = group.type->network();
+    if (network == nullptr) continue;
+    if (std::any_of(shown.begin(), shown.end(), [&](const NetworkTraits* other) { return *other == *network; }))
+      continue;
+    shown.push_back(network);
+    if (network->loses_nothing()) {
+      out += fmt::format("    network {}{}\n", describe(*network),
+                         network->name.empty() ? "" : " " + sources.cite(network->collisions.source));
+      continue;
+    }
+    out += fmt::format("    network {}\n", network->name);
+    const auto row = [&](std::string_view what, const std::string& value, const std::string& source) {
+      out += fmt::format("      {}  {}  {}\n", padded(what, 33), padded(value, 7), sources.cite(source));
+    };
+    row("collisions, per doubling of nodes", fmt::format("{:g}", network->collisions.value),
+        network->collisions.source);
+    row("a message, beyond its bytes", human(network->message.value), network->message.source);
+    row("jitter of communications", human(network->jitter.value), network->jitter.source);
+    row("jitter of steps", fmt::format("{:g} %", 100 * network->step_jitter.value), network->step_jitter.source);
+  }
+  return out;
+}
+
+nlohmann::json networks_json(const Cluster& cluster) {
+  nlohmann::json networks = nlohmann::json::object();
+  for (const NodeGroup& group : cluster.groups())
+    if (const NetworkTraits* network = group.type->network(); network != nullptr && !network->name.empty())
+      networks[network->name] = {{"collisions", figure_json(network->collisions.value, network->collisions.source)},
+                                 {"message_s", figure_json(network->message.value.value, network->message.source)},
+                                 {"jitter_s", figure_json(network->jitter.value.value, network->jitter.source)},
+                                 {"step_jitter", figure_json(network->step_jitter.value, network->step_jitter.source)}};
+  return networks;
+}
+
 std::string group_bandwidths(const NodeType& type) {
   BytesPerSecond least = type.injection_bandwidth(0), most = least;
   for (int device = 1; device < type.device_count(); ++device) {
@@ -317,8 +358,6 @@ std::string group_bandwidths(const NodeType& type) {
 std::string plural(std::int64_t count, std::string_view one) {
   return fmt::format("{} {}{}", grouped(count), one, count == 1 ? "" : "s");
 }
-
-nlohmann::json figure_json(double value, const std::string& source) { return {{"value", value}, {"source", source}}; }
 
 nlohmann::json device_json(const DeviceSpec& device) {
   nlohmann::json peaks = nlohmann::json::object();
@@ -392,6 +431,7 @@ std::string describe(const Cluster& cluster) {
   if (cluster.node_count() > 1) {
     out += fmt::format("\nfabric · {}\n", fabric_name(cluster.fabric().spec()));
     out += fabric_picture(cluster);
+    out += network_tables(cluster, sources);
     const BytesPerSecond bisection = cluster.fabric().bisection();
     out += fmt::format("    bisection: {} each way ({} per device)\n", bits(bisection),
                        bits(bisection * 2 / static_cast<double>(cluster.device_count())));
@@ -454,6 +494,7 @@ nlohmann::json to_json(const Cluster& cluster) {
           {"fabric",
            {{"kind", fabric_name(fabric.spec())},
             {"tiers", std::move(tiers)},
+            {"networks", networks_json(cluster)},
             {"bisection_bytes_per_s", fabric.bisection().value}}}};
 }
 

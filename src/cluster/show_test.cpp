@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cluster/library.h"
+
 namespace weft {
 namespace {
 
@@ -44,6 +46,15 @@ TEST(Show, EveryPresetCanBeDescribed) {
     EXPECT_EQ(to_json(cluster).at("devices"), cluster.device_count());
   }
   EXPECT_THAT(describe_presets(), HasSubstr("dgx-h100"));
+}
+
+TEST(Show, WhatTheNetworkLosesIsToldWithItsSources) {
+  const NetworkTraits& efa = preset_library().networks.at("efa");
+  const std::string text = described("p5:4");
+  EXPECT_THAT(text, HasSubstr("network efa\n"));
+  EXPECT_THAT(text, HasSubstr(efa.collisions.source));
+  EXPECT_EQ(to_json(*parse_cluster("p5:4"))["fabric"]["networks"]["efa"]["collisions"]["value"], efa.collisions.value);
+  EXPECT_THAT(describe(preset_library().networks.at("infiniband")), HasSubstr("nothing is lost"));
 }
 
 TEST(Show, JsonHasGroupsLinksAndFabric) {

@@ -27,9 +27,16 @@ std::string device_yaml(const DeviceSpec& device) {
   return out;
 }
 
+std::string network_yaml(const NetworkTraits& network) {
+  return fmt::format("  {}: {{collisions: [{}, {}], message: {}, jitter: {}, step_jitter: [{}, {}]}}\n", network.name,
+                     network.collisions.value, yaml_quoted(network.collisions.source), figure_yaml(network.message),
+                     figure_yaml(network.jitter), network.step_jitter.value, yaml_quoted(network.step_jitter.source));
+}
+
 std::string link_yaml(const LinkType& link) {
-  return fmt::format("  {}: {{kind: {}, bandwidth: {}, latency: {}}}\n", link.name, name(link.kind),
-                     figure_yaml(link.bandwidth), figure_yaml(link.latency));
+  return fmt::format("  {}: {{kind: {}, bandwidth: {}, latency: {}{}}}\n", link.name, name(link.kind),
+                     figure_yaml(link.bandwidth), figure_yaml(link.latency),
+                     link.network.name.empty() ? "" : ", network: " + link.network.name);
 }
 
 std::string node_yaml(const NodeParts& node) {
@@ -69,17 +76,22 @@ std::string fabric_yaml(const FabricSpec& fabric) {
 }
 
 std::string to_yaml(const Cluster& cluster) {
-  std::map<std::string, std::string> devices, links, nodes;
+  std::map<std::string, std::string> devices, networks, links, nodes;
   std::string groups;
   for (const NodeGroup& group : cluster.groups()) {
     const NodeParts& parts = group.type->parts();
     groups += fmt::format("    - {{node: {}, count: {}}}\n", parts.name, group.nodes);
     nodes.emplace(parts.name, node_yaml(parts));
     for (const auto& spec : parts.specs) devices.emplace(spec->name, device_yaml(*spec));
-    for (const LinkType& link : parts.link_types) links.emplace(link.name, link_yaml(link));
+    for (const LinkType& link : parts.link_types) {
+      links.emplace(link.name, link_yaml(link));
+      if (!link.network.name.empty()) networks.emplace(link.network.name, network_yaml(link.network));
+    }
   }
   std::string out = "devices:\n";
   for (const auto& [unused, text] : devices) out += text;
+  if (!networks.empty()) out += "networks:\n";
+  for (const auto& [unused, text] : networks) out += text;
   if (!links.empty()) out += "links:\n";
   for (const auto& [unused, text] : links) out += text;
   out += "nodes:\n";

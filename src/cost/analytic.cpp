@@ -89,6 +89,8 @@ CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
                     device.nvls.value;
         else if (group.traffic <= Traffic::AllGather)
           reached *= device.collective.value * (1 - device.collective_fill.value / members);
+      } else if (group.network != nullptr && (link_kind == LinkKind::kNic || link_kind == LinkKind::kFabric)) {
+        reached /= group.network->crowding(group.nodes);
       }
       if (limit == 0 || allowed < limit) limit = allowed;
       if (link_kind != LinkKind::kFabric && (seen_rate == 0 || reached < seen_rate)) seen_rate = reached;
@@ -113,6 +115,15 @@ CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
       seen_rate *= tuning.grouped.value;
     }
 
+    // What the network between nodes adds: a NIC sends one message for every member of a ring, one for every level of a
+    // tree; all wait for the last.
+    double added = 0;
+    if (group.network != nullptr) {
+      const int messages = route.steps_between + (route.algorithm == Algorithm::Ring ? route.steps_inside : 0);
+      added = messages * group.network->message.value.value +
+              group.network->wait_for_last(static_cast<int>(group.members.size())).value;
+    }
+
     CommunicateCost cost{.bytes = round_up(route.volume * static_cast<double>(query.bytes)), .route = index};
     const bool copied = group.traffic == Traffic::HostCopy;
     const double channels = copied ? 0 : tuning.links[static_cast<std::size_t>(slowest)].channels.value;
@@ -135,7 +146,7 @@ CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
       if (group.traffic == Traffic::AllToAll || query.parts == Parts::Grouped)
         start += (members - 1) * tuning.message.value.value;
       const double latency = start + route.steps_inside * (inside + route.latency_inside.value) +
-                             route.steps_between * (between + route.latency_between.value);
+                             route.steps_between * (between + route.latency_between.value) + added;
       cost.latency = picoseconds(latency);
       cost.protocol = protocol;
       cost.cap = std::min(limit, whole(rate * words.efficiency.value));

@@ -3,6 +3,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "cost/analytic.h"
@@ -397,6 +398,61 @@ double seconds(const CostModel& model, const Communicator& group, Parts parts, c
 
 // With ideal links and free memory traffic: padded sends (n−1) times the largest part, grouped all but the smallest, at
 // the rate of grouped calls.
+// A cluster of dgx-h100 behind a network that loses this much.
+Cluster lossy(int nodes, double collisions, const char* message, const char* jitter) {
+  return parse_cluster_yaml(
+             fmt::format("networks: {{lossy: {{collisions: {}, message: {}, jitter: {}, step_jitter: 0}}}}\n"
+                         "cluster: \"dgx-h100:{},network=lossy\"\n",
+                         collisions, message, jitter, nodes),
+             "lossy.yaml")
+      .value();
+}
+
+TEST(NetworkTraits, AddCrowdedPathsMessagesAndTheLastOfAll) {
+  const Tuning tuning = ideal();
+  const AnalyticCost model = with_nvls(false, tuning);
+  const std::vector<DeviceId> members = devices(8, 8);  // one device of each of 8 nodes, on one NIC of 50 GB/s
+  const auto time = [&](double collisions, const char* message, const char* jitter) {
+    return seconds(model, make_communicator(lossy(8, collisions, message, jitter), members, Collective::AllGather),
+                   kGiB);
+  };
+  const double bytes = 7.0 / 8 * kGiB / 50e9;
+  const double without = time(0, "0us", "0us");
+  EXPECT_EQ(without, seconds(model, make_communicator(cluster("dgx-h100:8"), members, Collective::AllGather), kGiB));
+  // Three doublings: the busiest path carries 1.3 times its share.
+  EXPECT_NEAR(time(0.1, "0us", "0us") - without, 0.3 * bytes, 1e-6 * bytes);
+  EXPECT_NEAR(time(0, "100us", "0us") - without, 7 * 100e-6, 1e-9);  // a ring of eight sends seven messages
+  EXPECT_NEAR(time(0, "0us", "100us") - without, 100e-6 * std::sqrt(2 * std::log(8.0)), 1e-9);
+}
+
+TEST(NetworkTraits, ChangeNothingInsideANode) {
+  const AnalyticCost model = with_nvls(false);
+  const Cluster nodes = lossy(2, 1, "1ms", "1ms"), plain = cluster("dgx-h100:2");
+  for (Collective collective : {Collective::AllReduce, Collective::AllGather, Collective::AllToAll})
+    EXPECT_EQ(seconds(model, make_communicator(nodes, devices(8), collective), kGiB),
+              seconds(model, make_communicator(plain, devices(8), collective), kGiB));
+}
+
+// Over more nodes a collective of the same bytes takes longer, and more bytes take longer, whatever is lost.
+RC_GTEST_PROP(NetworkTraits, LossesGrowWithNodesAndTimeWithBytes, ()) {
+  const double collisions = *rc::gen::inRange(0, 100) / 100.0;
+  const std::string message = fmt::format("{}us", *rc::gen::inRange(0, 50));
+  const std::string jitter = fmt::format("{}us", *rc::gen::inRange(0, 100));
+  const Cluster nodes = lossy(32, collisions, message.c_str(), jitter.c_str());
+  const auto collective = *rc::gen::element(Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter);
+  const int stride = *rc::gen::element(1, 2, 8);
+  const AnalyticCost model = with_nvls(*rc::gen::arbitrary<bool>());
+  const std::int64_t bytes = *rc::gen::inRange<std::int64_t>(1 << 20, 4 * kGiB);
+  double last = 0;
+  for (int used : {2, 4, 8, 16, 32}) {
+    const Communicator group = make_communicator(nodes, devices(used * 8 / stride, stride), collective);
+    const double time = seconds(model, group, bytes);
+    RC_ASSERT(time >= last);
+    RC_ASSERT(seconds(model, group, bytes + bytes / 3) >= time);
+    last = time;
+  }
+}
+
 TEST(UnevenParts, PaddedMovesMembersTimesTheLargestGroupedWhatThereIs) {
   Tuning tuning = ideal();
   const AnalyticCost model = with_nvls(false, tuning);

@@ -54,6 +54,7 @@ class Builder {
       result_.fewest_per_node = std::min(result_.fewest_per_node, count);
       result_.most_per_node = std::max(result_.most_per_node, count);
     }
+    if (result_.nodes > 1) find_network();
   }
 
   Communicator take() { return std::move(result_); }
@@ -163,6 +164,18 @@ class Builder {
   }
 
  private:
+  void find_network() {
+    const NodeType* last = nullptr;
+    for (const Block& block : blocks_) {
+      const NodeType* type = &cluster_.type_of(cluster_.node_of(result_.members[block[0]]));
+      if (type == std::exchange(last, type)) continue;
+      const NetworkTraits* found = type->network();
+      if (found != nullptr &&
+          (result_.network == nullptr || found->collisions.value > result_.network->collisions.value))
+        result_.network = found;
+    }
+  }
+
   bool same_node(const Hop& hop) const {
     return cluster_.node_of(result_.members[hop.from]) == cluster_.node_of(result_.members[hop.to]);
   }

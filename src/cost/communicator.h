@@ -82,7 +82,9 @@ struct Communicator {
   int nodes = 0;
   int fewest_per_node = 0, most_per_node = 0;
   const DeviceSpec* device = nullptr;  // of the first member; the cluster owns it
-  std::vector<Route> routes;           // none: nothing moves (one member, or a slice)
+  // Between its nodes, the one with the most collisions if there are several; null in one node. The cluster owns it.
+  const NetworkTraits* network = nullptr;
+  std::vector<Route> routes;  // none: nothing moves (one member, or a slice)
 };
 
 // Members are distinct and in mesh order, the order of rings inside nodes.

@@ -6,8 +6,8 @@
 namespace weft {
 
 struct StepFlops {
-  Flops model;       // forward and backward without recomputation, published vocabulary, attention in full
-  Flops causal;      // the same with half of every causal attention
+  Flops model;   // forward and backward without recomputation, published vocabulary, attention in full or in its window
+  Flops causal;  // the same without the masked pairs of causal attention
   Flops recomputed;  // forward again, in the backward pass
 };
 

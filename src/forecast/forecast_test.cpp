@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <fstream>
 #include <numeric>
 
 #include "cost/analytic.h"
@@ -101,6 +103,24 @@ TEST(Forecast, ASlidingWindowCountsTheKeysItSees) {
   EXPECT_NEAR(separate.flops.causal.value / fused.flops.causal.value, 1, 1e-12);
   EXPECT_EQ(flops("mistral-7b", 4096).flops.model.value, flops("mistral-7b:window=0", 4096).flops.model.value);
   EXPECT_EQ(flops("mistral-7b", 4096).flops.causal.value, flops("mistral-7b:window=0", 4096).flops.causal.value);
+}
+
+// 1 + 0.1 · (√(2 ln 32) − √(2 ln 8)) = 1.0593 times as long: a step goes by the slowest of all devices.
+TEST(Forecast, ComputationTakesAsLongAsOnTheSlowestDevice) {
+  const auto compute = [](const char* step_jitter) {
+    const std::string path = ::testing::TempDir() + "weft_forecast_jitter.yaml";
+    std::ofstream(path) << "networks: {uneven: {collisions: 0, message: 0us, jitter: 0us, step_jitter: " << step_jitter
+                        << "}}\ncluster: \"dgx-h100:4,network=uneven\"\n";
+    const Plan plan = plan_of({.model = "gpt2-124m",
+                               .cluster = path,
+                               .strategy = "dp=32",
+                               .global_batch = 32,
+                               .seq = 1024,
+                               .stack = "megatron-lm"});
+    std::remove(path.c_str());
+    return static_cast<double>(forecast_of(plan, {.record = true}).breakdown.value()[Activity::Optimizer]);
+  };
+  EXPECT_NEAR(compute("0.1") / compute("0"), 1.0593, 1e-4);
 }
 
 TEST(Forecast, TheBreakdownSumsToTheStep) {

@@ -61,6 +61,22 @@ Result<Precision> settle_precision(const PlanRequest& request, const ModelInfo& 
   return precision;
 }
 
+// The networks between the job's nodes, each described; none in one node.
+std::vector<std::string> networks_of(const TrainingJob& job) {
+  std::vector<std::string> found;
+  const NodeId first = job.cluster->node_of(job.device_at(0));
+  bool several = false;
+  for (std::int64_t rank = 0; rank < job.device_count(); ++rank) {
+    const NodeId node = job.cluster->node_of(job.device_at(rank));
+    several |= node != first;
+    const NetworkTraits* network = job.cluster->type_of(node).network();
+    if (network == nullptr) continue;
+    std::string sentence = fmt::format("fabric {} (network=)", describe(*network));
+    if (std::find(found.begin(), found.end(), sentence) == found.end()) found.push_back(std::move(sentence));
+  }
+  return several ? found : std::vector<std::string>();
+}
+
 void assume_sequence(const PlanRequest& request, const ModelInfo& model, std::vector<std::string>& assumptions) {
   if (request.seq || model.seq == 0) return;
   assumptions.push_back(
@@ -95,6 +111,7 @@ Result<TrainingJob> settle(const PlanRequest& request, const Calibration& calibr
     WEFT_TRY(job.precision, settle_precision(request, job.model, job.stack, kinds, job.assumptions));
   }
   job.notes = stand_ins(job.precision, kinds);
+  for (std::string& network : networks_of(job)) job.notes.push_back(std::move(network));
   assume_sequence(request, job.model, job.assumptions);
   job.assumptions.insert(job.assumptions.end(), job.notes.begin(), job.notes.end());
   return job;

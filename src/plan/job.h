@@ -48,7 +48,8 @@ struct TrainingJob {
   Tuning tuning;                           // constants of devices and links, of the same calibration
   Precision precision;
   std::vector<std::string> assumptions;  // what was chosen here, and why
-  // Those of the assumptions that every result names, short tables too: what stands in for what devices lack.
+  // Those of the assumptions that every result names, short tables too: what stands in for what devices lack, and the
+  // networks between nodes.
   std::vector<std::string> notes;
 
   // Samples per step; none: every strategy has its own default.

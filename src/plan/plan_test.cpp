@@ -145,8 +145,12 @@ TEST(Plan, ATypeThatADeviceLacksNamesWhatStandsIn) {
     request.device_count = 2;
     request.dtype = dtype;
     const Plan plan = make_plan(request).value();
-    for (const std::string& note : plan.job->notes) EXPECT_THAT(plan.assumptions, Contains(note));
-    return plan.job->notes;
+    std::vector<std::string> found;
+    for (const std::string& note : plan.job->notes) {
+      EXPECT_THAT(plan.assumptions, Contains(note));
+      if (note.find("units") != std::string::npos) found.push_back(note);  // not the network between nodes
+    }
+    return found;
   };
   using Notes = std::vector<std::string>;
   EXPECT_EQ(notes("dgx1-v100:1", "bf16"), Notes{"bf16: v100-16 has no bf16 units, products run in fp32"});
@@ -157,6 +161,17 @@ TEST(Plan, ATypeThatADeviceLacksNamesWhatStandsIn) {
   EXPECT_EQ(notes("dgx-a100:1+dgx1-v100:1", "bf16"), Notes{"bf16: v100-16 has no bf16 units, products run in fp32"});
   EXPECT_EQ(notes("dgx-h100:1", "fp8"), Notes{});
   EXPECT_EQ(notes("dgx1-v100:1", "fp32"), Notes{});
+}
+
+TEST(Plan, TheNetworkBetweenNodesIsNamed) {
+  PlanRequest request = small("dp=16");
+  request.dtype = "bf16";
+  EXPECT_THAT(make_plan(request).value().assumptions, Contains(HasSubstr("fabric infiniband")));
+  request.cluster = "dgx-h100:2,network=roce";
+  EXPECT_THAT(make_plan(request).value().assumptions, Contains(HasSubstr("fabric roce: collisions")));
+  request.cluster = "dgx-h100:1";
+  request.strategy = "dp=8";
+  EXPECT_THAT(make_plan(request).value().assumptions, Not(Contains(HasSubstr("fabric"))));
 }
 
 TEST(Plan, UnfusedStacksHaveAttentionInSeveralKernels) {

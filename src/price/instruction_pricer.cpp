@@ -62,9 +62,23 @@ ComputeCost InstructionPricer::compute_cost(const Compute& compute, const Mesh& 
   const AxisSlices slices = axis_slices(signature, compute.sharding, mesh, position);
   extents_.clear();
   for (const AxisSlice& slice : slices) extents_.push_back(slice.size());
-  return cost_.compute(ComputeQuery{&signature, extents_,
-                                    &cluster_.spec(mesh.devices()[static_cast<std::size_t>(position)]),
-                                    compute.products, attended_share(signature, slices)});
+  return on_the_slowest(cost_.compute(ComputeQuery{&signature, extents_,
+                                                   &cluster_.spec(mesh.devices()[static_cast<std::size_t>(position)]),
+                                                   compute.products, attended_share(signature, slices)}));
+}
+
+double InstructionPricer::slowdown_of(const Cluster& cluster) {
+  double slowest = 1;
+  for (const NodeGroup& group : cluster.groups())
+    if (const NetworkTraits* network = group.type->network())
+      slowest = std::max(slowest, network->slowdown(cluster.device_count(), group.type->device_count()));
+  return slowest;
+}
+
+// Every device stands for the slowest: which one that is changes from step to step, and all wait for it.
+ComputeCost InstructionPricer::on_the_slowest(ComputeCost cost) const {
+  if (slowdown_ > 1) cost.time = static_cast<Picoseconds>(static_cast<double>(cost.time) * slowdown_ + 0.5);
+  return cost;
 }
 
 Signature InstructionPricer::combine_signature(const Combine& combine, const Mesh& mesh) const {
@@ -87,7 +101,7 @@ const ComputeCost& InstructionPricer::combine_cost(const Combine& combine, const
   const auto [found, added] = combine_costs_.try_emplace({&device, dtype, elements});
   if (added) {
     const Signature sum = combine_signature(combine, mesh);
-    found->second = cost_.compute(ComputeQuery{&sum, {}, &device});
+    found->second = on_the_slowest(cost_.compute(ComputeQuery{&sum, {}, &device}));
   }
   return found->second;
 }

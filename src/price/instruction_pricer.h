@@ -23,7 +23,8 @@ class InstructionPricer {
         cluster_(cluster),
         cost_(cost),
         stack_(stack),
-        communications_(program, graph, cluster, cost) {}
+        communications_(program, graph, cluster, cost),
+        slowdown_(slowdown_of(cluster)) {}
 
   Communications& communications() { return communications_; }
   const Communications& communications() const { return communications_; }
@@ -48,6 +49,8 @@ class InstructionPricer {
   Agent agent(DeviceId device, Workload& workload);
 
  private:
+  static double slowdown_of(const Cluster& cluster);
+  ComputeCost on_the_slowest(ComputeCost cost) const;
   // Type and elements of what a Combine gives, all outputs together.
   std::pair<DType, std::int64_t> combined(const Combine& combine, const Mesh& mesh) const;
 
@@ -57,6 +60,7 @@ class InstructionPricer {
   const CostModel& cost_;
   const SoftwareStack& stack_;
   Communications communications_;
+  double slowdown_;  // of the slowest device (NetworkTraits::slowdown)
   std::vector<std::int64_t> extents_;
   std::map<const DeviceSpec*, std::uint32_t> interference_;
   std::map<std::tuple<const DeviceSpec*, DType, std::int64_t>, ComputeCost> combine_costs_;  // by elements

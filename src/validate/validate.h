@@ -47,7 +47,7 @@ struct Prediction {
   bool feasible = true;
   Fit fit = Fit::Fits;
   bool within() const { return interval.low_s <= measured_s && measured_s <= interval.high_s; }
-  std::vector<std::string> notes = {};  // of the job: what stands in for what devices lack
+  std::vector<std::string> notes = {};  // of the job: stand-ins for what devices lack, networks
   // For the worst rows only.
   std::optional<StepBreakdown> breakdown = {};
   std::vector<std::pair<std::string, double>> path = {};  // seconds on the critical path, largest first
