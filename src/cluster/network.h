@@ -39,7 +39,7 @@ struct NetworkTraits {
   double slowdown(std::int64_t devices, std::int64_t devices_of_node) const;
 };
 
-// "efa: collisions 0.06 per doubling of nodes, 40 us a message, jitter 20 us and 1 % of steps".
+// "efa: collisions 0.06 per doubling of nodes, 20 us a message, jitter 50 us and 1 % of steps".
 std::string describe(const NetworkTraits& network);
 
 }  // namespace weft
