@@ -6,7 +6,7 @@
 namespace weft {
 
 BufferId Emitter::add_buffer(TensorId tensor, Layout layout, BufferKind kind, bool on_host) {
-  Buffer buffer{tensor, std::move(layout), kind, {}, {}, on_host, held_.empty() ? std::nullopt : held_[tensor]};
+  Buffer buffer{tensor, std::move(layout), kind, {}, {}, on_host, held_type(tensor)};
   const BufferId id = numbering_.of(buffer);
   buffer.storage = buffer.memory = id;
   program_.buffers[id] = std::move(buffer);

@@ -26,6 +26,8 @@ class Emitter {
         liveness_(liveness),
         held_(held) {}
 
+  // The narrower type in which every buffer of the tensor is held (number_types.h); none: its own.
+  std::optional<DType> held_type(TensorId tensor) const { return held_.empty() ? std::nullopt : held_[tensor]; }
   // A buffer with memory of its own.
   BufferId add_buffer(TensorId tensor, Layout layout, BufferKind kind, bool on_host = false);
   TransferId add_transfer(BufferId from, BufferId to) { return numbering_.of(Transfer{from, to}); }

@@ -21,6 +21,7 @@ BufferId SavedTensors::cheapest_to_read(const OperandUse& event, BufferId made) 
   for (BufferId each : buffers_.of(event.tensor)) {
     const Layout& layout = program_.buffers[each].layout;
     if (layout.mesh != wanted.mesh || is_partial(layout) || layout != without_halos(layout)) continue;
+    if (buffers_.is_factor(each)) continue;
     if (!options_.keep_gathered_input && elements(each) > elements(made)) continue;
     const std::shared_ptr<const Resharding> way = splits_.reshard(layout, wanted);
     const double sent = std::accumulate(way->sent.begin(), way->sent.end(), 0.0);
@@ -77,7 +78,7 @@ void SavedTensors::begin_backward(GroupId group, std::size_t from) {
       std::size_t whole = 0;
       for (BufferId each : available) {
         const Layout& layout = program_.buffers[each].layout;
-        if (layout.mesh != it->mesh) continue;
+        if (layout.mesh != it->mesh || buffers_.is_factor(each)) continue;
         if (!chosen.valid() || (is_partial(program_.buffers[chosen].layout) && !is_partial(layout)))
           chosen = each;  // partial sums that forward never reduced are saved as they are, and reduced in backward
         whole += !is_partial(layout);

@@ -23,7 +23,8 @@ bool TensorBuffers::on_mesh(TensorId tensor, MeshId on) const {
 
 BufferId TensorBuffers::elsewhere(TensorId tensor, MeshId on, bool weight_part) const {
   for (BufferId id : available_[tensor])
-    if (origins_.usable(id, position_.phase, weight_part) && program_.buffers[id].layout.mesh != on) return id;
+    if (origins_.usable(id, position_.phase, weight_part) && program_.buffers[id].layout.mesh != on && !is_factor(id))
+      return id;
   return BufferId();
 }
 
@@ -158,6 +159,7 @@ Result<bool> TensorBuffers::bring(TensorId tensor, const Layout& wanted, Reshard
   passages_.add_source(source);
   if (!source.valid()) return false;
   const Temporarily part(position_.weight_part, weight_part);
+  manner.factor.reset();  // what is sent from mesh to mesh may have other readers there
   return bring_from(source, wanted, manner);
 }
 

@@ -43,10 +43,13 @@ class TensorBuffers {
   // A new buffer, available to later events.
   BufferId add(TensorId tensor, Layout layout, BufferKind kind);
 
-  // Whether it may be read in that manner: what was rounded to be the factor of a product is no other's operand.
+  // Whether it was rounded to be the factor of a product: then it is no other's operand.
+  bool is_factor(BufferId id) const {
+    const Buffer& buffer = program_.buffers[id];
+    return buffer.narrow && buffer.narrow != emitter_.held_type(buffer.tensor);
+  }
   bool readable(BufferId id, const ReshardManner& manner) const {
-    const auto& narrow = program_.buffers[id].narrow;
-    return usable(id) && (!narrow || narrow == manner.factor);
+    return usable(id) && (!is_factor(id) || program_.buffers[id].narrow == manner.factor);
   }
   // Whether the current part of backward may read it.
   bool usable(BufferId id) const { return origins_.usable(id, position_.phase, position_.weight_part); }

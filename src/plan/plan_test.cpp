@@ -104,10 +104,10 @@ TEST(Plan, TypesFollowTheOptionAndTheStack) {
     const Precision precision = make_plan(request).value().job->precision;
     return std::tuple(precision.stored, precision.gradients, precision.masters);
   };
-  EXPECT_EQ(types("", "megatron-lm"), std::tuple(DType::BF16, DType::F32, true));        // 2 + 4 + 12
-  EXPECT_EQ(types("", "nemo-24.09"), std::tuple(DType::BF16, DType::BF16, true));        // 2 + 2 + 12
-  EXPECT_EQ(types("", "megatron-deepspeed"), std::tuple(DType::F16, DType::F16, true));  // fp16 throughout
-  EXPECT_EQ(types("bf16", "megatron-deepspeed"), std::tuple(DType::BF16, DType::BF16, true));
+  EXPECT_EQ(types("", "megatron-lm"), std::tuple(DType::BF16, DType::F32, true));             // 2 + 4 + 12
+  EXPECT_EQ(types("", "nemo-24.09"), std::tuple(DType::BF16, DType::BF16, true));             // 2 + 2 + 12
+  EXPECT_EQ(types("", "megatron-deepspeed"), std::tuple(DType::F16, DType::F16, true));       // fp16 throughout
+  EXPECT_EQ(types("bf16", "megatron-deepspeed"), std::tuple(DType::BF16, DType::F32, true));  // another optimizer
   EXPECT_EQ(types("fp8", "megatron-lm"), std::tuple(DType::BF16, DType::F32, true));  // only products are narrow
   EXPECT_EQ(types("fp32", "pytorch-ddp"), std::tuple(DType::F32, DType::F32, false));
   EXPECT_EQ(types("amp-fp16", "megatron-lm"), std::tuple(DType::F16, DType::F32, true));

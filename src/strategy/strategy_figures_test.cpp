@@ -119,6 +119,7 @@ TEST(StrategyFigures, BytesPerParameterOfEveryStack) {
                                                {"oneflow", 16},
                                                // 16-bit weights, fp32 gradients, masters and moments: 2 + 4 + 12
                                                {"megatron-lm", 18},
+                                               {"megatron-deepspeed-bf16", 18},
                                                {"megatron-lm-b200", 18},
                                                {"dlperf-pytorch", 18},
                                                {"dlperf-horovod", 18},
