@@ -98,9 +98,8 @@ class StackReader {
       done_.push_back(std::move(stack));
     }
     for (const SoftwareStack& stack : done_)
-      if (!stack.in_bf16.empty() && std::none_of(done_.begin(), done_.end(), [&](const SoftwareStack& each) {
-            return each.name == stack.in_bf16;
-          }))
+      if (!stack.in_bf16.empty() && std::none_of(done_.begin(), done_.end(),
+                                                 [&](const SoftwareStack& each) { return each.name == stack.in_bf16; }))
         return stacks.fail("stack '{}': in_bf16 '{}' is no stack of this file", stack.name, stack.in_bf16);
     return std::move(done_);
   }
