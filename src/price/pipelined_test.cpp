@@ -51,12 +51,12 @@ TEST(Pipelined, PairsTheCollectivesOfALayerWithItsProducts) {
   EXPECT_EQ(found, expected);
 }
 
-// A stack that overlaps tensor parallelism is faster by what is hidden, and by no more than all of its communication.
+// A stack that moves in chunks is faster than one that only has a stream for collectives.
 TEST(Pipelined, HidesCommunicationBehindProducts) {
   const auto seconds = [](bool chunks) {
     const ProgramCase each = program_case(kSmallLlama, "tp=2", 4, "dgx-h100:1", {.tensor_overlap = true}, DType::BF16);
     SoftwareStack stack = find_stack("nemo-24.09").value();
-    stack.tensor_overlap.value = chunks;
+    stack.tensor_chunks.value = chunks;
     stack.graph_capture.value = true;  // so small a model is otherwise bound by the host
     const AnalyticCost cost(stack);
     const Cluster cluster = parse_cluster("dgx-h100:1").value();

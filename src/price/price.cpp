@@ -33,7 +33,7 @@ class Pricer {
         uniform_works_(program.instructions.size()),
         known_(training.graph.signatures().size()),
         task_of_(program.instructions.size()) {
-    if (stack.tensor_overlap.value) beside_ = pipelined_products(program, training.graph);
+    if (stack.tensor_overlap.value && stack.tensor_chunks.value) beside_ = pipelined_products(program, training.graph);
     if (options.last) {
       last_pricer_.emplace(options.last->program, options.last->graph, cluster, cost, stack);
       last_task_.resize(program.instructions.size());

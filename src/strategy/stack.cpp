@@ -223,6 +223,7 @@ const std::vector<Knob>& stack_knobs() {
       {"flat_parameters", &S::flat_parameters},
       {"reshard_after_forward", &S::reshard_after_forward},
       {"tensor_overlap", &S::tensor_overlap},
+      {"tensor_chunks", &S::tensor_chunks},
       {"p2p_overlap", &S::p2p_overlap},
       {"p2p_in_parts", &S::p2p_in_parts},
       {"uneven_parts", &S::uneven_parts},

@@ -34,7 +34,8 @@ struct SoftwareStack {
   Figure<bool> flat_parameters;        // weights are gathered in place, not in a buffer and copied
   Figure<bool> reshard_after_forward;  // gathered weights are dropped and gathered again for the backward pass
   // Tensor and pipeline parallelism.
-  Figure<bool> tensor_overlap;  // collectives overlap with the products that they belong to
+  Figure<bool> tensor_overlap;  // collectives on activations run beside computation that does not depend on them
+  Figure<bool> tensor_chunks;   // and in chunks beside the products that they belong to (price/pipelined.h)
   Figure<bool> p2p_overlap;     // sends and receives between stages overlap with computation
   Figure<bool> p2p_in_parts;    // tensors replicated over tp are sent in parts and gathered on arrival
   // All-gathers and reduce-scatters of parts of different sizes: padded or grouped; none: whichever is cheaper.
