@@ -269,8 +269,9 @@ void add_plan(CLI::App& app, Chosen& chosen) {
   command->add_option("--global-batch", request.global_batch,
                       "samples per step (default: about 4 M tokens, or 32 per device)");
   command->add_option("--seq", request.seq, "tokens per sample (default: the model's, at most 8192)");
-  command->add_option("--dtype", request.dtype,
-                      "bf16, fp16, fp32, tf32, fp8, mxfp8, nvfp4, amp-bf16, amp-fp16 (default: the stack's)");
+  command->add_option(
+      "--dtype", request.dtype,
+      "bf16, fp16, fp32, tf32, fp8, mxfp8, nvfp4, amp-bf16, amp-fp16 (default: the stack's, where devices have it)");
   command->add_option("--stack", request.stack,
                       "software stack (default: megatron-lm, for other than language models pytorch-ddp)");
   command->add_option("--freeze", request.freeze,

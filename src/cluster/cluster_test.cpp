@@ -136,6 +136,10 @@ TEST(Cluster, NodesHaveTheNetworkOfTheirNics) {
     const NetworkTraits* found = parse_cluster(spec)->groups()[0].type->network();
     return found == nullptr ? "none" : found->name;
   };
+  NetworkTraits uneven;
+  EXPECT_TRUE(uneven.loses_nothing());
+  uneven.step_jitter.value = 0.01;
+  EXPECT_FALSE(uneven.loses_nothing());
   EXPECT_EQ(network("dgx-h100:2"), "infiniband");
   EXPECT_EQ(network("p5:2"), "efa");
   EXPECT_EQ(network("a100-opa:2"), "omni-path");

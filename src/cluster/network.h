@@ -30,7 +30,9 @@ struct NetworkTraits {
   Figure<double> step_jitter;
   bool operator==(const NetworkTraits&) const = default;
 
-  bool loses_nothing() const { return collisions.value == 0 && message.value.value == 0 && jitter.value.value == 0; }
+  bool loses_nothing() const {
+    return collisions.value == 0 && message.value.value == 0 && jitter.value.value == 0 && step_jitter.value == 0;
+  }
   // How many times its share the busiest path carries. Monotone in nodes; 1 for one node.
   double crowding(int nodes) const;
   // How late the last of `members` is expected to be. Monotone in members; 0 for one.

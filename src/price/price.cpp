@@ -327,12 +327,13 @@ class Pricer {
   }
 
   // How long the product takes beside which a collective moves in chunks, on the device at that position of the mesh.
-  Picoseconds product_beside(InstructionId id, int position) {
+  Picoseconds product_beside(InstructionId id, int position, bool last) {
     if (beside_.empty() || !beside_[id].valid()) return 0;
     const Instruction& product = program_.instructions[beside_[id]];
     if (product.mesh != program_.instructions[id].mesh) return 0;
     const auto& compute = std::get<Compute>(product.what);
     const Mesh& mesh = program_.meshes[product.mesh];
+    if (last) return works_.all()[last_work(beside_[id], mesh, position)].fixed;
     return is_uniform(beside_[id]) ? works_.all()[uniform_work(beside_[id], compute, mesh, position)].fixed
                                    : pricer_.compute_cost(compute, mesh, position).time;
   }
@@ -365,7 +366,7 @@ class Pricer {
     std::uint32_t key = id.index();
     if (const auto* send = std::get_if<Send>(&instruction.what)) key = ~send->transfer.index();
     if (const auto* receive = std::get_if<Receive>(&instruction.what)) key = ~receive->transfer.index();
-    communicate(task, instruction, group, key, last, product_beside(id, position));
+    communicate(task, instruction, group, key, last, product_beside(id, position, last));
     pricer_.add_host(task, instruction);
     return task;
   }
