@@ -17,7 +17,7 @@ std::vector<std::size_t> those(std::span<const HybridPlan> plans, const Keep& ke
 // Data parallelism only, without options that few frameworks have.
 bool replicas_only(const HybridPlan& plan) {
   return plan.tp == 1 && plan.cp == 1 && plan.ep == 1 && plan.pp == 1 && plan.copies == 1 &&
-         plan.recompute != PlanRecompute::OpAndWide;
+         plan.recompute <= PlanRecompute::Op;
 }
 
 // Tensor parallelism fills the node; across nodes the shortest pipeline that fits (Narayanan et al. 2021, takeaways 1

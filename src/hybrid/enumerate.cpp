@@ -9,20 +9,31 @@
 #include <tuple>
 
 #include "hybrid/baselines.h"
+#include "hybrid/expectation.h"
+#include "hybrid/neighbours.h"
 #include "problem/parallel.h"
 
 namespace weft {
 namespace {
 
 constexpr std::size_t kBatch = 8192;       // plans composed with one threshold, before it is updated
+constexpr std::size_t kShapes = 64;        // shapes probed between two looks at the clock
 constexpr std::size_t kRound = 4;          // plans simulated likewise
-constexpr std::int64_t kSimulations = 40;  // of a search, unless the budget gives another number
-constexpr double kKeep = 1.25;             // plans whose bound is at most this factor above the best time are composed
-constexpr double kDoubt = 1.01;            // factor by which composition may be wrong
+constexpr std::int64_t kSimulations = 40;  // of a search whose plans are not composed; see also most_neighbours()
+constexpr double kKeep = 1.15;             // plans whose bound is at most this factor above the best time are composed
 constexpr double kSafe = 0.99;             // by how much simulated sections may be below those of bounds
 constexpr double kSurely = 1.1;            // a plan composed to need this factor more memory than available is hopeless
-constexpr std::size_t kFamilies = 8;       // other combinations of degrees whose best plan is simulated
+constexpr double kNearly = 1.02;           // by how much composition may overestimate memory
+constexpr double kGain = 0.001;            // a gain that is not worth another simulation
+constexpr double kFirst = 0.04;            // share of the plans, of least bounds, that are composed before the others
 constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// A plan that is simulated, and its numbers where it is one of the hybrid space.
+struct Trial {
+  Parallelism parallelism;
+  std::optional<HybridPlan> plan = {};
+};
+enum class Found : std::uint8_t { Fits, TooLarge, DoesNotCompile };
 
 class Enumeration {
  public:
@@ -31,28 +42,36 @@ class Enumeration {
         cost_(cost),
         options_(options),
         clock_(options.budget),
-        composer_(problem, cost),
-        composed_(problem.layers.simple && problem.regular) {}
+        composer_(problem_, cost),
+        composed_(problem.layers.simple && problem.regular),
+        space_(composed_ ? options.space : without_composition(options.space)),
+        expectation_(problem.model().tied_embeddings) {}
 
   Result<PlanOutcome> run() {
-    SpaceOptions space_options = options_.space;
-    if (!composed_) space_options = without_composition(space_options);
-    HybridSpace space = enumerate_space(problem_, space_options);
+    sets_ = recomputations(problem_, space_);
+    SpaceOptions first = space_;
+    first.recompute = {PlanRecompute::None};
+    HybridSpace space = enumerate_space(problem_, first);
     plans_ = std::move(space.plans);
-    outcome_.counts.considered = static_cast<std::int64_t>(plans_.size()) + space.left_out;
+    const auto sets = static_cast<std::int64_t>(sets_.size());
+    outcome_.dimensions = dimensions_of(problem_, space_);
+    outcome_.counts.considered = static_cast<std::int64_t>(plans_.size()) * sets + space.left_out + space.not_allowed;
     if (space.left_out > 0) outcome_.counts.pruned["does not divide"] = space.left_out;
+    if (space.not_allowed > 0) outcome_.counts.pruned["not allowed"] = space.not_allowed;
+    if (plans_.empty() && space.not_allowed > 0)
+      return error("no plan: all {} that divide are excluded; allow more", space.not_allowed);
     if (plans_.empty())
       return error(
           "no plan: {} samples on {} devices; no data-parallel degree divides both, with the {} layers that pipelines "
           "are cut from: choose a --global-batch with more divisors in common with {}",
           problem_.global_batch, problem_.devices, problem_.layers.count(), problem_.devices);
-    results_.resize(plans_.size());
-    done_.assign(plans_.size(), 0);
-    WEFT_TRY_OK(simulate_baselines());
+    simulate_baselines();
     if (go_on()) {
       if (composed_) {
         compose_all();
         simulate_promising();
+        improve();
+        if (simulated_.empty()) simulate_smallest();
       } else {
         simulate_all();
       }
@@ -72,7 +91,8 @@ class Enumeration {
     options.context = {ContextMode::Gather};
     options.least_context = problem_.model().seq;
     options.light_ends = options.hybrid_sharding = false;
-    if (!problem_.model().counts_tokens) options.most_micro_batch = 512;
+    const bool tokens = problem_.model().counts_tokens && problem_.model().seq > 0;
+    options.most_micro_batch = tokens ? std::max<std::int64_t>(16, 65536 / problem_.model().seq) : 512;
     return options;
   }
 
@@ -81,82 +101,145 @@ class Enumeration {
     if (reason != StoppedBy::Itself) outcome_.stopped_by = reason;
     return reason == StoppedBy::Itself;
   }
+  // Inside of loops: whether time is up, or a user stops the search. Simulations do not count.
+  bool interrupted() const { return clock_.after(0) != StoppedBy::Itself; }
 
   void report_progress(std::int64_t done, std::int64_t of) const {
     if (options_.progress) options_.progress({done, of, best_ == kNever ? 0 : best_});
   }
 
+  Trial trial_of(const HybridPlan& plan) const { return {parallelism_of(plan, problem_.layers), plan}; }
+  static std::string name_of(const Parallelism& parallelism) { return print(shorthand_of(parallelism)); }
+  bool tried(const Trial& trial) const { return tried_.contains(name_of(trial.parallelism)); }
+
   // Simulates these plans and records the results in their order.
-  void simulate(const std::vector<std::size_t>& indices) {
-    std::vector<std::optional<Judged>> judged(indices.size());
-    std::vector<std::string> problems(indices.size());
-    for_each_index(indices.size(), options_.threads, 1, [&](std::size_t i) {
-      const Parallelism parallelism = parallelism_of(plans_[indices[i]], problem_.layers);
-      Result<Judged> result = judge_strategy(problem_, cost_, choose_strategy(parallelism), &graphs_);
+  void simulate(const std::vector<Trial>& trials) {
+    std::vector<std::optional<Judged>> judged(trials.size());
+    std::vector<std::string> problems(trials.size());
+    std::vector<char> left_out(trials.size(), 0);
+    for_each_index(trials.size(), options_.threads, 1, [&](std::size_t i) {
+      if (i > 0 && interrupted()) {
+        left_out[i] = 1;
+        return;
+      }
+      Result<Judged> result = judge_strategy(problem_, cost_, choose_strategy(trials[i].parallelism), &graphs_);
       if (result.ok())
         judged[i] = std::move(result).value();
       else
         problems[i] = result.error().message;
     });
-    for (std::size_t i = 0; i < indices.size(); ++i) {
-      done_[indices[i]] = 1;
+    for (std::size_t i = 0; i < trials.size(); ++i) {
+      if (left_out[i]) continue;
+      Found& found = tried_[name_of(trials[i].parallelism)];
       ++outcome_.counts.simulated;
       if (!judged[i]) {
-        ++outcome_.counts.pruned["does not compile"];
-        done_[indices[i]] = kFailed;
+        found = Found::DoesNotCompile;
         if (problem_of_first_.empty()) problem_of_first_ = problems[i];
         continue;
       }
+      if (trials[i].plan && composed_) learn(*trials[i].plan, judged[i]->forecast.step_s);
       if (judged[i]->score().fits()) {
+        found = Found::Fits;
         best_ = std::min(best_, judged[i]->forecast.step_s);
-        simulated_.push_back({indices[i], std::move(*judged[i])});
-      } else if (!outcome_.closest || judged[i]->score() < outcome_.closest->score()) {
-        outcome_.closest = std::move(judged[i]);
+        simulated_.push_back(std::move(*judged[i]));
+        continue;
       }
+      found = Found::TooLarge;
+      if (trials[i].plan && composed_) recompute_more(*trials[i].plan);
+      if (!outcome_.closest || judged[i]->score() < outcome_.closest->score()) outcome_.closest = std::move(judged[i]);
     }
   }
 
-  Status simulate_baselines() {
+  void learn(const HybridPlan& plan, double simulated_s) {
+    const std::optional<Composition> made = composer_.compose(plan);
+    if (!made || made->step_s <= 0) return;
+    expectation_.learn(plan, made->step_s, simulated_s);
+    if (kSafe * made->bound_s > simulated_s) outcome_.bound_is_estimate = true;
+  }
+
+  // Composition found that a plan fits, simulation that it does not: the next set of the menu may.
+  void recompute_more(HybridPlan plan) {
+    const auto at = std::find(sets_.begin(), sets_.end(), plan.recompute);
+    if (at == sets_.end() || at + 1 == sets_.end()) return;
+    plan.recompute = at[1];
+    add_composed({plan});
+  }
+
+  // Composes plans outside of the enumeration; they are candidates if they fit.
+  void add_composed(const std::vector<HybridPlan>& plans) {
+    prepare(plans);
+    for (const HybridPlan& plan : plans)
+      if (const std::optional<Composition> made = composer_.compose(plan); made && made->fits())
+        candidates_.push_back({plan, *made});
+  }
+
+  // Plans that people choose have no sets of modules, and no context parallelism.
+  std::vector<HybridPlan> usual_plans() const {
+    std::vector<HybridPlan> usual;
+    std::vector<PlanRecompute> named = composed_ ? std::vector{PlanRecompute::None, PlanRecompute::Selective,
+                                                               PlanRecompute::Op, PlanRecompute::Full}
+                                                 : sets_;
+    if (composed_ && !space_.recompute.empty())
+      std::erase_if(named, [&](PlanRecompute each) {
+        return std::find(sets_.begin(), sets_.end(), each) == sets_.end();
+      });
+    for (HybridPlan plan : plans_) {
+      if (plan.cp > 1 || plan.schedule != PlanSchedule::OneForwardOneBackward || plan.split != StageSplit::Even)
+        continue;
+      for (const PlanRecompute each : named) {
+        plan.recompute = each;
+        usual.push_back(plan);
+      }
+    }
+    return usual;
+  }
+
+  void simulate_baselines() {
     const std::vector<BaselineRule> rules = baseline_rules(problem_);
+    const std::vector<HybridPlan> usual = usual_plans();
     std::vector<std::vector<std::size_t>> members;
     std::vector<HybridPlan> shapes;
     for (const BaselineRule& rule : rules) {
-      members.push_back(rule.members(plans_));
-      for (std::size_t i : members.back()) shapes.push_back(plans_[i]);
+      members.push_back(rule.members(usual));
+      for (std::size_t i : members.back()) shapes.push_back(usual[i]);
     }
-    if (composed_) composer_.prepare(shapes, options_.threads);
-    std::vector<std::size_t> chosen;
-    std::vector<int> at(rules.size(), -1);
+    if (composed_) prepare(shapes);
+    std::vector<Trial> chosen;
+    std::vector<std::string> names(rules.size());
     std::vector<char> too_large(rules.size(), 0);
     for (std::size_t r = 0; r < rules.size(); ++r) {
-      const std::optional<std::size_t> found = composed_ ? choose(rules[r], members[r]) : usual(members[r]);
+      const std::optional<std::size_t> found =
+          composed_ ? choose(rules[r], usual, members[r]) : most_usual(usual, members[r]);
       if (!found) continue;
-      if (composed_ &&
-          static_cast<double>(*composer_.memory(plans_[*found])) > kSurely * static_cast<double>(composer_.budget())) {
+      if (composed_ && static_cast<double>(*composer_.memory(usual[*found])) >
+                           kSurely * static_cast<double>(composer_.budget())) {
         too_large[r] = 1;
         continue;
       }
-      const auto same = std::find(chosen.begin(), chosen.end(), *found);
-      at[r] = static_cast<int>(same - chosen.begin());
-      if (same == chosen.end()) chosen.push_back(*found);
+      Trial trial = trial_of(usual[*found]);
+      names[r] = name_of(trial.parallelism);
+      if (std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(r), names[r]) ==
+          names.begin() + static_cast<std::ptrdiff_t>(r))
+        chosen.push_back(std::move(trial));
     }
     simulate(chosen);
     for (std::size_t r = 0; r < rules.size(); ++r) {
       Baseline baseline{std::string(rules[r].name), std::string(rules[r].description), {}, {}};
-      if (at[r] < 0) {
+      const auto found = tried_.find(names[r]);
+      if (names[r].empty()) {
         baseline.why_not = too_large[r]         ? "out of memory"
                            : members[r].empty() ? why_empty(rules[r])
                                                 : "does not compile";
+      } else if (found == tried_.end()) {
+        baseline.why_not = "not simulated: stopped before";
+      } else if (found->second != Found::Fits) {
+        baseline.why_not = found->second == Found::TooLarge ? "out of memory" : "does not compile";
       } else {
-        for (const auto& [index, judged] : simulated_)
-          if (index == chosen[static_cast<std::size_t>(at[r])]) baseline.judged = judged;
-        if (!baseline.judged)
-          baseline.why_not =
-              done_[chosen[static_cast<std::size_t>(at[r])]] == kFailed ? "does not compile" : "out of memory";
+        for (const Judged& judged : simulated_)
+          if (judged.strategy == names[r]) baseline.judged = judged;
       }
       outcome_.baselines.push_back(std::move(baseline));
     }
-    return Ok{};
   }
 
   std::string why_empty(const BaselineRule& rule) const {
@@ -165,262 +248,416 @@ class Enumeration {
     return "no such plan";
   }
 
-  std::optional<std::size_t> choose(const BaselineRule& rule, const std::vector<std::size_t>& members) const {
+  // The fastest that fits, or the first; where none fits, the smallest.
+  std::optional<std::size_t> choose(const BaselineRule& rule, const std::vector<HybridPlan>& plans,
+                                    const std::vector<std::size_t>& members) const {
     std::optional<std::size_t> found, smallest;
     double fastest = kNever;
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
     for (std::size_t i : members) {
-      const std::optional<Composition> made = composer_.compose(plans_[i]);
+      const std::optional<Composition> made = composer_.compose(plans[i]);
       if (!made) continue;
       if (made->memory < least) least = made->memory, smallest = i;
-      if (!made->fits()) continue;
-      if (!rule.best) return i;
-      if (made->step_s < fastest) fastest = made->step_s, found = i;
+      if (!made->fits() || made->step_s >= fastest) continue;
+      found = i;
+      if (!rule.best) break;
+      fastest = made->step_s;
     }
     return found ? found : smallest;
   }
   // Without composition: the largest micro-batch, nothing recomputed.
-  std::optional<std::size_t> usual(const std::vector<std::size_t>& members) const {
+  static std::optional<std::size_t> most_usual(const std::vector<HybridPlan>& plans,
+                                               const std::vector<std::size_t>& members) {
     const auto better = [&](std::size_t a, std::size_t b) {
       const auto key = [](const HybridPlan& plan) { return std::tuple(plan.pp, plan.recompute, -plan.micro_batch); };
-      return key(plans_[a]) < key(plans_[b]);
+      return key(plans[a]) < key(plans[b]);
     };
     const auto found = std::min_element(members.begin(), members.end(), better);
     return found == members.end() ? std::nullopt : std::optional(*found);
   }
 
-  // Of the plans that differ only in recomputation and micro-batch, the one that needs the least memory.
-  static HybridPlan leanest(HybridPlan plan) {
-    plan.micro_batches *= plan.micro_batch;
-    plan.micro_batch = 1;
-    plan.recompute = PlanRecompute::Full;
-    return plan;
-  }
   // Equal for plans that differ only in the micro-batch.
   static HybridPlan any_micro_batch(HybridPlan plan) {
     plan.micro_batches = plan.micro_batch = 0;
     return plan;
   }
-
-  // The distinct values of common(plan), sorted; `number` gets each plan's index in that list.
-  template <class Common>
-  std::vector<HybridPlan> numbered_by(const Common& common, std::vector<std::size_t>& number) const {
-    std::vector<HybridPlan> list;
-    for (const HybridPlan& plan : plans_) list.push_back(common(plan));
-    std::sort(list.begin(), list.end());
-    list.erase(std::unique(list.begin(), list.end()), list.end());
-    for (const HybridPlan& plan : plans_)
-      number.push_back(
-          static_cast<std::size_t>(std::lower_bound(list.begin(), list.end(), common(plan)) - list.begin()));
-    return list;
+  HybridPlan with_set(std::size_t plan, std::size_t set) const {
+    HybridPlan made = plans_[plan];
+    made.recompute = sets_[set];
+    return made;
   }
 
-  // The memory of a plan as composed with a smaller micro-batch.
-  struct Smaller {
-    std::int64_t memory = 0, saved = 0;
-    std::int32_t size = 1;
+  // What is known of the plans of a kind, which differ only in micro-batch and recomputation.
+  struct Kind {
+    HybridPlan smallest;  // one sample per micro-batch, the last set of the menu
+    double fixed = 0, saved = 0;  // bytes: of its memory, those that grow with the samples in flight, and the others
+    std::size_t first_set = 0;    // earlier ones do not fit, nor with more samples
+    bool hopeless = false;        // no larger micro-batch fits
 
-    // A lower bound on its memory with a larger micro-batch: saved activations grow with the samples.
-    double least(std::int32_t larger) const {
-      return static_cast<double>(memory) + kSafe * static_cast<double>(saved) * (1.0 * larger / size - 1);
+    // A lower bound on the memory of a plan: with more samples per micro-batch, fewer of these are in flight.
+    double least(const HybridPlan& plan) const {
+      const double more = static_cast<double>(plan.micro_batch);
+      const double in_flight = plan.pp == 1 ? more
+                                            : std::max(1.0, static_cast<double>(smallest.micro_batches) / (2.0 * plan.pp));
+      return fixed + kSafe * saved * std::min(more, in_flight);
     }
   };
 
-  // For every kind of plan with OpAndWide, the kind that differs from it only in having `recompute` instead; otherwise
-  // kinds.size().
-  static std::vector<std::size_t> relatives(const std::vector<HybridPlan>& kinds, PlanRecompute recompute) {
-    std::vector<std::size_t> found(kinds.size(), kinds.size());
-    for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-      if (kinds[kind].recompute != PlanRecompute::OpAndWide) continue;
-      HybridPlan plan = kinds[kind];
-      plan.recompute = recompute;
-      const auto at = std::lower_bound(kinds.begin(), kinds.end(), plan);
-      if (at != kinds.end() && *at == plan) found[kind] = static_cast<std::size_t>(at - kinds.begin());
-    }
-    return found;
-  }
-
-  // In order of growing micro-batches: where one does not fit, larger ones do not fit either and are pruned.
+  // Every plan with the first set of the menu that fits: earlier ones do not, later ones recompute more. The plans of
+  // least bounds come first, then by growing micro-batches.
   void compose_all() {
-    std::vector<std::size_t> lean_of, kind_of;
-    const std::vector<HybridPlan> lean = numbered_by(leanest, lean_of), kinds = numbered_by(any_micro_batch, kind_of);
-    composer_.prepare(lean, options_.threads);
-    std::vector<char> hopeless(lean.size(), 0);
-    for_each_index(lean.size(), options_.threads, 64, [&](std::size_t i) {
-      const std::optional<std::int64_t> memory = composer_.memory(lean[i]);
-      hopeless[i] = memory && *memory > composer_.budget();
-    });
-    std::map<std::int32_t, std::vector<std::size_t>> by_size;
-    for (std::size_t i = 0; i < plans_.size(); ++i) {
-      if (hopeless[lean_of[i]])
-        ++outcome_.counts.pruned["memory"];
-      else
-        by_size[plans_[i].micro_batch].push_back(i);
-    }
+    number_kinds();
     outcome_.lower_bound_s = kNever;
     fastest_ = best_;
-    const auto budget = static_cast<double>(composer_.budget());
-    const std::vector<double> least = bounds_without_probes(by_size);
-    std::vector<Smaller> smaller(kinds.size() + 1);  // the last: for no kind
-    const auto keeping_more = relatives(kinds, PlanRecompute::Op), keeping_less = relatives(kinds, PlanRecompute::Full);
-    for (const auto& same_size : by_size) {
-      const auto size = same_size.first;
-      const std::vector<std::size_t>& members = same_size.second;
-      std::vector<std::size_t> kept, between;
-      for (std::size_t i : members) {
-        if (smaller[kind_of[i]].least(size) > budget)
-          ++outcome_.counts.pruned["memory"];
-        else if (fastest_ != kNever && least[i] > fastest_ * kKeep)
-          ++outcome_.counts.pruned["bound"];
-        else
-          (plans_[i].recompute == PlanRecompute::OpAndWide ? between : kept).push_back(i);
-      }
-      const auto compose = [&](const std::vector<std::size_t>& these) {
-        prepare(these);
-        compose_batches(these);
-        for (std::size_t i : these)
-          if (results_[i]) smaller[kind_of[i]] = {results_[i]->memory, results_[i]->saved, size};
-      };
-      if (!go_on()) break;
-      compose(kept);
-      // OpAndWide is between Op and Full in memory and in time: useful only where Op does not surely fit and Full does.
-      std::erase_if(between, [&](std::size_t i) {
-        const Smaller &more = smaller[keeping_more[kind_of[i]]], &less = smaller[keeping_less[kind_of[i]]];
-        const bool faster_fits =
-            more.size == size && more.memory > 0 && kSurely * static_cast<double>(more.memory) < budget;
-        const bool too_large = less.least(size) > budget;
-        if (faster_fits || too_large) ++outcome_.counts.pruned[too_large ? "memory" : "recomputes more"];
-        return faster_fits || too_large;
-      });
-      if (!go_on()) break;
-      compose(between);
+    std::vector<std::size_t> open;
+    for (std::size_t i = 0; i < plans_.size(); ++i) {
+      const Kind& kind = kinds_[kind_of_[i]];
+      if (kind.hopeless || kind.least(plans_[i]) > static_cast<double>(composer_.budget()))
+        prune("memory");
+      else
+        open.push_back(i);
     }
-    std::stable_sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
-      return std::pair(results_[a]->step_s, a) < std::pair(results_[b]->step_s, b);
-    });
+    bound_without_probes(open);
+    std::stable_sort(open.begin(), open.end(), [&](std::size_t a, std::size_t b) { return least_[a] < least_[b]; });
+    const auto first = std::min(open.size(), std::max<std::size_t>(
+                                                 256, static_cast<std::size_t>(kFirst * static_cast<double>(open.size()))));
+    compose_group({open.begin(), open.begin() + static_cast<std::ptrdiff_t>(first)});
+    compose_group({open.begin() + static_cast<std::ptrdiff_t>(first), open.end()});
     outcome_.lower_bound_s = outcome_.lower_bound_s == kNever ? 0 : outcome_.lower_bound_s * kSafe;
   }
 
-  void prepare(const std::vector<std::size_t>& indices) {
-    std::vector<HybridPlan> shapes;
-    for (std::size_t i : indices) shapes.push_back(plans_[i]);
-    composer_.prepare(shapes, options_.threads);
+  void prune(const char* reason, std::size_t sets = 0) {
+    const std::size_t count = sets > 0 ? sets : sets_.size();
+    outcome_.counts.pruned[reason] += static_cast<std::int64_t>(count);
+  }
+
+  void number_kinds() {
+    std::map<HybridPlan, std::size_t> known;
+    std::vector<HybridPlan> smallest;
+    for (const HybridPlan& plan : plans_) {
+      const auto [found, fresh] = known.try_emplace(any_micro_batch(plan), kinds_.size());
+      kind_of_.push_back(found->second);
+      if (!fresh) continue;
+      Kind& kind = kinds_.emplace_back();
+      kind.smallest = plan;
+      kind.smallest.micro_batches *= plan.micro_batch;
+      kind.smallest.micro_batch = 1;
+      kind.smallest.recompute = sets_.back();
+      smallest.push_back(kind.smallest);
+    }
+    prepare(smallest);
+    for_each_index(kinds_.size(), options_.threads, 64, [&](std::size_t i) {
+      if (interrupted()) return;
+      const std::optional<Composition> made = composer_.compose(kinds_[i].smallest, 1e-30);
+      if (!made) return;
+      kinds_[i].hopeless = !made->fits();
+      kinds_[i].saved = static_cast<double>(made->saved);
+      kinds_[i].fixed = static_cast<double>(made->memory) - kinds_[i].saved;
+    });
+  }
+
+  // Probes the shapes of these plans, as far as time allows.
+  void prepare(std::vector<HybridPlan> plans) {
+    const auto shape = [](const HybridPlan& plan) {
+      const bool split = plan.schedule == PlanSchedule::ZeroBubbleH1 || plan.schedule == PlanSchedule::ZeroBubbleV;
+      return std::tuple(plan.tp, plan.cp, plan.ep, plan.micro_batch, plan.sequence_parallel, plan.recompute,
+                        plan.cp_mode, split);
+    };
+    std::sort(plans.begin(), plans.end(),
+              [&](const HybridPlan& a, const HybridPlan& b) { return shape(a) < shape(b); });
+    plans.erase(std::unique(plans.begin(), plans.end(),
+                            [&](const HybridPlan& a, const HybridPlan& b) { return shape(a) == shape(b); }),
+                plans.end());
+    for (std::size_t from = 0; from < plans.size() && !interrupted(); from += kShapes)
+      composer_.prepare(std::span(plans).subspan(from, std::min(kShapes, plans.size() - from)), options_.threads);
   }
 
   // Lower bounds on all plans from probes of the largest micro-batch only, by its time per sample: many shapes are too
   // slow at any micro-batch and need no probes of their own.
-  std::vector<double> bounds_without_probes(const std::map<std::int32_t, std::vector<std::size_t>>& by_size) {
-    std::vector<double> least(plans_.size(), 0);
-    if (by_size.empty() || fastest_ == kNever) return least;
-    const std::int32_t largest = by_size.rbegin()->first;
+  void bound_without_probes(const std::vector<std::size_t>& open) {
+    least_.assign(plans_.size(), 0);
+    std::int32_t largest = 1;
+    for (std::size_t i : open) largest = std::max(largest, plans_[i].micro_batch);
     std::vector<HybridPlan> shapes;
-    std::vector<std::size_t> open;
-    for (const auto& [size, members] : by_size)
-      for (std::size_t i : members) {
-        open.push_back(i);
-        shapes.push_back(Composer::relaxed(plans_[i], largest));
-      }
-    composer_.prepare(shapes, options_.threads);
+    for (std::size_t i : open) shapes.push_back(Composer::relaxed(plans_[i], largest));
+    prepare(std::move(shapes));
     for_each_index(open.size(), options_.threads, 64, [&](std::size_t i) {
-      least[open[i]] = kSafe * composer_.bound(plans_[open[i]], largest).value_or(0);
+      if (!interrupted()) least_[open[i]] = kSafe * composer_.bound(plans_[open[i]], largest).value_or(0);
     });
-    return least;
   }
 
-  void compose_batches(const std::vector<std::size_t>& indices) {
-    for (std::size_t from = 0; from < indices.size(); from += kBatch) {
-      if (!go_on()) break;
-      const std::size_t count = std::min(kBatch, indices.size() - from);
-      const double above = fastest_ == kNever ? 0 : fastest_ * kKeep;
-      for_each_index(count, options_.threads, 64, [&](std::size_t i) {
-        results_[indices[from + i]] = composer_.compose(plans_[indices[from + i]], above);
-      });
-      for (std::size_t i = from; i < from + count; ++i) count_composed(indices[i]);
-      report_progress(outcome_.counts.composed, static_cast<std::int64_t>(plans_.size()));
+  void compose_group(const std::vector<std::size_t>& group) {
+    std::map<std::int32_t, std::vector<std::size_t>> by_size;
+    for (std::size_t i : group) by_size[plans_[i].micro_batch].push_back(i);
+    for (const auto& [size, members] : by_size)
+      for (std::size_t from = 0; from < members.size(); from += kBatch) {
+        const std::vector<std::size_t> batch(
+            members.begin() + static_cast<std::ptrdiff_t>(from),
+            members.begin() + static_cast<std::ptrdiff_t>(std::min(members.size(), from + kBatch)));
+        if (go_on() && !interrupted()) {
+          compose_batch(batch);
+        } else {
+          for (std::size_t i : batch) bound_unseen(i);
+        }
+        report_progress(outcome_.counts.composed, static_cast<std::int64_t>(plans_.size()));
+      }
+  }
+
+  void bound_unseen(std::size_t plan) {
+    prune("no time");
+    outcome_.lower_bound_s = std::min(outcome_.lower_bound_s, least_[plan] / kSafe);
+  }
+
+  // A plan between the last set known not to fit and the first known to fit.
+  struct Bracket {
+    std::size_t plan = 0, too_large = 0, fits = 0;
+    double more = 0, less = 0;  // bytes of both
+    std::optional<Composition> made = {};
+  };
+
+  void compose_batch(const std::vector<std::size_t>& batch) {
+    const auto budget = static_cast<double>(composer_.budget());
+    std::vector<Bracket> open;
+    for (std::size_t i : batch) {
+      const Kind& kind = kinds_[kind_of_[i]];
+      if (kind.hopeless)
+        prune("memory");
+      else if (fastest_ != kNever && least_[i] > fastest_ * kKeep)
+        prune("bound");
+      else
+        open.push_back({.plan = i, .fits = kind.first_set});
     }
-  }
-
-  void count_composed(std::size_t index) {
-    const std::optional<Composition>& made = results_[index];
-    if (!made) {
-      ++outcome_.counts.pruned["does not compile"];
-    } else if (!made->fits()) {
-      ++outcome_.counts.pruned["memory"];
-    } else {
-      outcome_.lower_bound_s = std::min(outcome_.lower_bound_s, made->bound_s);
-      if (made->step_s == 0) {
-        ++outcome_.counts.pruned["bound"];
+    // First with the set that saves most, …
+    compose_brackets(open, [](const Bracket& each) { return each.fits; });
+    std::vector<Bracket> larger;
+    for (Bracket& each : open) {
+      if (!each.made && interrupted()) {
+        bound_unseen(each.plan);
+      } else if (!each.made) {
+        prune("does not compile");
+      } else if (each.made->fits()) {
+        record(each);
       } else {
-        ++outcome_.counts.composed;
-        fastest_ = std::min(fastest_, made->step_s);
-        order_.push_back(index);
+        each.too_large = each.fits;
+        each.more = static_cast<double>(each.made->memory);
+        larger.push_back(each);
+      }
+    }
+    // … where it does not fit, with the one that saves least, and between them by interpolation.
+    compose_brackets(larger, [&](const Bracket&) { return sets_.size() - 1; });
+    open.clear();
+    for (Bracket& each : larger) {
+      Kind& kind = kinds_[kind_of_[each.plan]];
+      if (!each.made || !each.made->fits() || each.too_large + 1 >= sets_.size()) {
+        if (!each.made && interrupted()) {
+          bound_unseen(each.plan);
+          continue;
+        }
+        kind.hopeless = kind.hopeless || (each.made && !each.made->fits());
+        if (each.made && static_cast<double>(each.made->memory) < kNearly * budget) nearly_fits(each.plan);
+        prune("memory");
+        continue;
+      }
+      each.fits = sets_.size() - 1;
+      each.less = static_cast<double>(each.made->memory);
+      open.push_back(each);
+    }
+    for (std::vector<Bracket> next; !open.empty(); open.swap(next), next.clear()) {
+      const auto middle = [&](const Bracket& each) { return between(each, budget); };
+      std::vector<Bracket> asked;
+      for (Bracket& each : open) {
+        if (each.fits - each.too_large > 1 && !interrupted()) {
+          asked.push_back(each);
+          continue;
+        }
+        kinds_[kind_of_[each.plan]].first_set = std::max(kinds_[kind_of_[each.plan]].first_set, each.too_large + 1);
+        record(each);
+      }
+      std::vector<std::optional<Composition>> before;
+      std::vector<std::size_t> middles;
+      for (const Bracket& each : asked) before.push_back(each.made), middles.push_back(middle(each));
+      compose_brackets(asked, middle);
+      for (std::size_t i = 0; i < asked.size(); ++i) {
+        Bracket& each = asked[i];
+        const bool fits = each.made && each.made->fits();
+        (fits ? each.fits : each.too_large) = middles[i];
+        if (each.made) (fits ? each.less : each.more) = static_cast<double>(each.made->memory);
+        if (!fits) each.made = before[i];
+        next.push_back(each);
       }
     }
   }
 
-  using Family = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>;
-  static Family family_of(const HybridPlan& plan) { return {plan.tp, plan.cp, plan.ep, plan.pp}; }
-
-  // Pricing is linear in devices, so thousands of them get fewer simulations.
-  std::int64_t usual_simulations() const {
-    return std::clamp<std::int64_t>(kSimulations * 2048 / problem_.devices, 10, kSimulations);
+  // The set whose bytes in the menu are where the budget is between those of both ends.
+  std::size_t between(const Bracket& each, double budget) const {
+    const auto saved = [&](std::size_t set) {
+      return problem_.layers.recompute.sets[static_cast<std::size_t>(sets_[set])].saved;
+    };
+    const double share = each.more > each.less ? (budget - each.less) / (each.more - each.less) : 0;
+    const double wanted = saved(each.fits) + share * (saved(each.too_large) - saved(each.fits));
+    std::size_t set = each.too_large + 1;
+    while (set + 1 < each.fits && saved(set) > wanted) ++set;
+    return set;
   }
 
+  template <class Set>
+  void compose_brackets(std::vector<Bracket>& open, const Set& set) {
+    std::vector<HybridPlan> plans;
+    for (const Bracket& each : open) plans.push_back(with_set(each.plan, set(each)));
+    prepare(plans);
+    const double above = fastest_ == kNever ? 0 : fastest_ * kKeep;
+    for_each_index(open.size(), options_.threads, 64, [&](std::size_t i) {
+      open[i].made = interrupted() ? std::nullopt : composer_.compose(plans[i], above);
+    });
+  }
+
+  // Recomputing modules that fit is never faster; those of the sets before did not fit.
+  void record(const Bracket& each) {
+    const std::size_t sets = sets_.size();
+    if (each.fits > 0) prune("memory", each.fits);
+    if (each.fits + 1 < sets) prune("recomputes more", sets - each.fits - 1);
+    const Composition& made = *each.made;
+    outcome_.lower_bound_s = std::min(outcome_.lower_bound_s, relaxed_bound(each));
+    if (made.step_s == 0) {
+      prune("bound", 1);
+      return;
+    }
+    ++outcome_.counts.composed;
+    fastest_ = std::min(fastest_, made.step_s);
+    candidates_.push_back({with_set(each.plan, each.fits), made});
+  }
+
+  // Between the set that fits and the one before, modules may be recomputed in some layers and not in others: the
+  // linear relaxation of the knapsack.
+  double relaxed_bound(const Bracket& each) const {
+    const double bound = each.made->bound_s;
+    if (each.fits == 0 || each.fits != each.too_large + 1 || least_[each.plan] >= outcome_.lower_bound_s) return bound;
+    const std::optional<Composition> before = composer_.compose(with_set(each.plan, each.too_large));
+    const double budget = static_cast<double>(composer_.budget()), fits = static_cast<double>(each.made->memory);
+    if (!before || static_cast<double>(before->memory) <= fits) return bound;
+    const double share = std::clamp((budget - fits) / (static_cast<double>(before->memory) - fits), 0.0, 1.0);
+    return std::min(bound, bound + share * (before->bound_s - bound));
+  }
+
+  // Composition finds a plan too large by less than it may be wrong: if it fits, the bound is too high.
+  void nearly_fits(std::size_t plan) {
+    const std::optional<Composition> made = composer_.compose(with_set(plan, sets_.size() - 1));
+    if (made && made->bound_s < outcome_.lower_bound_s) outcome_.bound_is_estimate = true;
+  }
+
+  // Simulates, a few at a time, the candidates that are expected to be faster than the best, or the best of `top`.
   void simulate_promising() {
-    const std::int64_t most = options_.budget.evaluations > 0 ? options_.budget.evaluations : usual_simulations();
-    const auto left = [&] { return most - outcome_.counts.simulated; };
-    std::size_t next = 0;
-    const auto take_round = [&] {
-      std::vector<std::size_t> round;
-      for (; next < order_.size() && round.size() < kRound && static_cast<std::int64_t>(round.size()) < left();
-           ++next) {
-        if (best_ != kNever && results_[order_[next]]->step_s > best_ * kDoubt) break;
-        if (!done_[order_[next]]) round.push_back(order_[next]);
-      }
-      return round;
-    };
     while (go_on()) {
-      const std::vector<std::size_t> round = take_round();
+      const std::vector<Trial> round = next_round();
       if (round.empty()) break;
       simulate(round);
-      report_progress(outcome_.counts.simulated, most);
+      report_progress(outcome_.counts.simulated, 0);
     }
-    // The best plans with other degrees, for comparison.
-    std::set<Family> seen;
-    for (const auto& [index, judged] : simulated_) seen.insert(family_of(plans_[index]));
-    std::vector<std::size_t> others;
-    for (std::size_t i : order_) {
-      if (others.size() >= std::min<std::size_t>(kFamilies, static_cast<std::size_t>(most) / 3) ||
-          static_cast<std::int64_t>(others.size()) >= left())
+  }
+
+  std::vector<Trial> next_round() {
+    // Even with all their doubt, slower ones are not worth a look.
+    constexpr double kLook = 1.3;
+    std::vector<double> times;
+    for (const Judged& judged : simulated_) times.push_back(judged.forecast.step_s);
+    std::sort(times.begin(), times.end());
+    const double last = times.size() < options_.top ? kNever : times[options_.top - 1];
+    struct Hope {
+      double expected;
+      std::size_t candidate;
+    };
+    std::vector<Hope> hopes;
+    const double least = times.empty() ? fastest_ : times.front();
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      Candidate& each = candidates_[i];
+      if (each.done) continue;
+      if (last != kNever && each.made.step_s > kLook * last) continue;
+      if (last == kNever && each.made.step_s > kLook * least && candidates_.size() > 64) continue;
+      const double expected = each.made.step_s * expectation_.factor(each.plan);
+      const double hoped = expected * (1 - expectation_.doubt(each.plan));
+      if (expected < last || hoped < least * (1 - kGain)) hopes.push_back({hoped, i});
+    }
+    std::stable_sort(hopes.begin(), hopes.end(), [](const Hope& a, const Hope& b) { return a.expected < b.expected; });
+    const std::int64_t most = options_.budget.evaluations;
+    std::vector<Trial> round;
+    for (const Hope& hope : hopes) {
+      if (round.size() == kRound || (most > 0 && outcome_.counts.simulated + static_cast<std::int64_t>(round.size()) >= most))
         break;
-      if (!done_[i] && seen.insert(family_of(plans_[i])).second) others.push_back(i);
+      candidates_[hope.candidate].done = true;
+      Trial trial = trial_of(candidates_[hope.candidate].plan);
+      if (!tried(trial)) round.push_back(std::move(trial));
     }
-    if (go_on() && !others.empty()) simulate(others);
-    // Nothing fits: find the plan that comes closest.
-    if (simulated_.empty() && go_on()) {
-      std::vector<std::pair<std::int64_t, std::size_t>> needs;
-      for (std::size_t i = 0; i < plans_.size(); ++i)
-        if (!done_[i] && leanest(plans_[i]) == plans_[i])
-          if (const std::optional<std::int64_t> memory = composer_.memory(plans_[i])) needs.emplace_back(*memory, i);
-      std::sort(needs.begin(), needs.end());
-      std::vector<std::size_t> least;
-      for (std::size_t i = 0; i < std::min<std::size_t>(needs.size(), 4); ++i) least.push_back(needs[i].second);
-      simulate(least);
+    return round;
+  }
+
+  // Pricing is linear in devices, so thousands of them get fewer simulations of plans that cannot be composed.
+  std::int64_t most_neighbours() const {
+    return std::clamp<std::int64_t>(kSimulations * 1024 / problem_.devices, 4, kSimulations);
+  }
+
+  // Changes one knob of the fastest plan at a time until none helps.
+  void improve() {
+    std::int64_t left = most_neighbours();
+    for (double before = kNever; go_on() && best_ < before * (1 - kGain);) {
+      before = best_;
+      const auto fastest = std::min_element(simulated_.begin(), simulated_.end(), [](const Judged& a, const Judged& b) {
+        return a.score() < b.score();
+      });
+      std::vector<HybridPlan> composable;
+      std::vector<Trial> others;
+      for (Parallelism& each : one_knob_changed(problem_, space_, *fastest->parallelism)) {
+        if (tried_.contains(name_of(each))) continue;
+        add_to_menu(each);
+        if (const std::optional<HybridPlan> plan = hybrid_plan_of(each, problem_.layers))
+          composable.push_back(*plan);
+        else
+          others.push_back({std::move(each)});
+      }
+      add_composed(composable);
+      simulate_promising();
+      for (std::size_t from = 0; from < others.size() && left > 0 && go_on(); from += kRound, left -= kRound)
+        simulate({others.begin() + static_cast<std::ptrdiff_t>(from),
+                  others.begin() + static_cast<std::ptrdiff_t>(std::min(others.size(), from + kRound))});
     }
+  }
+
+  // A set of modules that the menu does not have, so that plans with it can be composed.
+  void add_to_menu(const Parallelism& parallelism) {
+    std::vector<RecomputeSet>& sets = problem_.layers.recompute.sets;
+    const RecomputeSet wanted{parallelism.recompute, parallelism.full};
+    const bool known =
+        std::any_of(sets.begin(), sets.end(), [&](const RecomputeSet& each) { return each.same_modules(wanted); });
+    if (!known && sets.size() < std::numeric_limits<std::uint8_t>::max()) sets.push_back(wanted);
+  }
+
+  // Nothing fits: the plans that come closest.
+  void simulate_smallest() {
+    std::vector<std::pair<std::int64_t, std::size_t>> needs;
+    for (std::size_t i = 0; i < kinds_.size(); ++i)
+      if (const std::optional<std::int64_t> memory = composer_.memory(kinds_[i].smallest))
+        needs.emplace_back(*memory, i);
+    std::sort(needs.begin(), needs.end());
+    std::vector<Trial> least;
+    for (std::size_t i = 0; i < needs.size() && least.size() < kRound; ++i)
+      if (Trial trial = trial_of(kinds_[needs[i].second].smallest); !tried(trial)) least.push_back(std::move(trial));
+    if (go_on()) simulate(least);
   }
 
   void simulate_all() {
-    std::vector<std::size_t> all;
+    std::vector<Trial> all;
     for (std::size_t i = 0; i < plans_.size(); ++i)
-      if (!done_[i]) all.push_back(i);
+      for (std::size_t set = 0; set < sets_.size(); ++set)
+        if (Trial trial = trial_of(with_set(i, set)); !tried(trial)) all.push_back(std::move(trial));
     // Plans that split less and recompute less come first.
-    std::stable_sort(all.begin(), all.end(), [&](std::size_t a, std::size_t b) {
+    std::stable_sort(all.begin(), all.end(), [&](const Trial& a, const Trial& b) {
       const auto key = [](const HybridPlan& plan) {
         return std::tuple(plan.tp * plan.pp * plan.cp, plan.recompute, -plan.micro_batch);
       };
-      return key(plans_[a]) < key(plans_[b]);
+      return key(*a.plan) < key(*b.plan);
     });
-    const std::int64_t most = options_.budget.evaluations > 0 ? options_.budget.evaluations : 2 * kSimulations;
+    const std::int64_t most = options_.budget.evaluations > 0 ? options_.budget.evaluations
+                              : options_.budget.seconds > 0   ? std::numeric_limits<std::int64_t>::max()
+                                                              : 2 * kSimulations;
     for (std::size_t from = 0; from < all.size(); from += kRound) {
       if (!go_on()) return;
       if (outcome_.counts.simulated >= most) {
@@ -428,57 +665,63 @@ class Enumeration {
         return;
       }
       const std::size_t left = static_cast<std::size_t>(most - outcome_.counts.simulated);
-      const std::size_t to = std::min({all.size(), from + kRound, from + left});
+      const std::size_t to = std::min({all.size(), from + kRound, from + std::min(left, kRound)});
       simulate({all.begin() + static_cast<std::ptrdiff_t>(from), all.begin() + static_cast<std::ptrdiff_t>(to)});
       report_progress(outcome_.counts.simulated, std::min<std::int64_t>(most, static_cast<std::int64_t>(all.size())));
     }
   }
 
   void finish() {
-    std::stable_sort(simulated_.begin(), simulated_.end(), [](const auto& a, const auto& b) {
-      return std::pair(a.second.score(), a.first) < std::pair(b.second.score(), b.first);
-    });
     set_front();
-    // The best plan of each combination of degrees; others only to fill up the list.
-    std::vector<std::size_t> shown, rest;
-    std::set<Family> seen;
-    for (std::size_t i = 0; i < simulated_.size(); ++i)
-      (seen.insert(family_of(plans_[simulated_[i].first])).second ? shown : rest).push_back(i);
-    for (std::size_t i : rest)
-      if (shown.size() < options_.top) shown.push_back(i);
-    if (shown.size() > options_.top) shown.resize(options_.top);
-    std::sort(shown.begin(), shown.end());
-    if (!simulated_.empty() && composed_)
-      if (const auto made = composer_.compose(plans_[simulated_.front().first]))
-        outcome_.composition_error = made->step_s / simulated_.front().second.forecast.step_s - 1;
-    for (std::size_t i : shown) outcome_.best.push_back(std::move(simulated_[i].second));
+    outcome_.best = std::move(simulated_);
+    outcome_.settle_order(options_.top);
+    if (!outcome_.best.empty() && composed_)
+      if (const auto plan = hybrid_plan_of(*outcome_.fastest().parallelism, problem_.layers)) {
+        add_composed({*plan});
+        if (const auto made = composer_.compose(*plan))
+          outcome_.composition_error = made->step_s / outcome_.fastest().forecast.step_s - 1;
+      }
+    // A bound over the plans of the enumeration; one that was changed beyond them may be faster.
+    if (outcome_.lower_bound_s > 0 && !outcome_.best.empty())
+      outcome_.lower_bound_s = std::min(outcome_.lower_bound_s, outcome_.fastest().forecast.step_s);
     outcome_.seconds = clock_.seconds();
   }
 
   void set_front() {
+    std::stable_sort(candidates_.begin(), candidates_.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.made.step_s < b.made.step_s; });
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
-    for (std::size_t i : order_) {  // fastest first
-      if (results_[i]->memory >= least) continue;
-      least = results_[i]->memory;
-      outcome_.front.push_back(
-          {print(shorthand_of(parallelism_of(plans_[i], problem_.layers))), results_[i]->step_s, least});
+    for (const Candidate& each : candidates_) {
+      if (each.made.memory >= least) continue;
+      least = each.made.memory;
+      outcome_.front.push_back({name_of(parallelism_of(each.plan, problem_.layers)), each.made.step_s, least});
     }
   }
 
-  const PlanProblem& problem_;
+  struct Candidate {
+    HybridPlan plan;
+    Composition made;
+    bool done = false;  // simulated
+  };
+
+  PlanProblem problem_;  // its menu grows at the end of the search
   const CostModel& cost_;
   const EnumerateOptions& options_;
   const SearchClock clock_;
   Composer composer_;
   GraphCache graphs_{4};  // of whole models
   const bool composed_;
+  const SpaceOptions space_;
   PlanOutcome outcome_;
-  std::vector<HybridPlan> plans_;
-  std::vector<std::optional<Composition>> results_;
-  static constexpr char kFailed = 2;
-  std::vector<char> done_;          // 1: simulated
-  std::vector<std::size_t> order_;  // composed plans that fit, fastest first
-  std::vector<std::pair<std::size_t, Judged>> simulated_;
+  std::vector<PlanRecompute> sets_;  // from the most bytes saved to the least
+  std::vector<HybridPlan> plans_;    // of the space, without recomputation
+  std::vector<std::size_t> kind_of_;
+  std::vector<Kind> kinds_;
+  std::vector<double> least_;         // lower bounds on plans_, whatever they recompute
+  std::vector<Candidate> candidates_;  // composed plans that fit
+  Expectation expectation_;
+  std::map<std::string, Found> tried_;  // simulated plans, by name
+  std::vector<Judged> simulated_;       // those that fit
   std::string problem_of_first_;
   double best_ = kNever;     // simulated
   double fastest_ = kNever;  // composed, or simulated

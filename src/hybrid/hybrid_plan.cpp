@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "strategy/schedules.h"
 
 namespace weft {
@@ -21,24 +22,10 @@ std::vector<std::int64_t> stage_layers(std::int64_t layers, std::int64_t stages,
   const std::int64_t first = (stages - rest + 1) / 2;
   for (std::int64_t i = 0; i < rest; ++i) ++counts[static_cast<std::size_t>(first + i)];
   if (split == StageSplit::LightEnds) --counts.front(), --counts.back();
-  if (*std::min_element(counts.begin(), counts.end()) < 1) return {};
+  // Only embedding and head make a stage of their own.
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    if (counts[i] < (ends > 0 && stages > 1 && (i == 0 || i + 1 == counts.size()) ? 0 : 1)) return {};
   return counts;
-}
-
-RecomputeOptions recompute_options(PlanRecompute recompute, const LayerPattern& layers) {
-  switch (recompute) {
-    case PlanRecompute::None:
-      return {Recompute::None};
-    case PlanRecompute::Selective:
-      return {Recompute::Selective};
-    case PlanRecompute::Full:
-      return {Recompute::Full};
-    case PlanRecompute::Op:
-      return {Recompute::Op};
-    case PlanRecompute::OpAndWide:
-      break;
-  }
-  return {Recompute::Op, layers.widest};
 }
 
 Parallelism parallelism_of(const HybridPlan& plan, const LayerPattern& layers) {
@@ -54,9 +41,13 @@ Parallelism parallelism_of(const HybridPlan& plan, const LayerPattern& layers) {
   made.zero = plan.zero;
   made.sequence_parallel = plan.sequence_parallel;
   made.cp_mode = plan.cp_mode;
-  RecomputeOptions recompute = recompute_options(plan.recompute, layers);
-  made.recompute = recompute.recompute;
-  made.full = std::move(recompute.full);
+  if (const auto index = static_cast<std::size_t>(plan.recompute); index < layers.recompute.sets.size()) {
+    made.recompute = layers.recompute.sets[index].base;
+    made.full = layers.recompute.sets[index].full;
+  } else {  // a problem without a menu
+    WEFT_CHECK(plan.recompute <= PlanRecompute::Op);
+    made.recompute = static_cast<Recompute>(plan.recompute);
+  }
   made.micro_batch = made.last_micro_batch = plan.micro_batch;
   made.micro_batches = plan.micro_batches;
   made.schedule = name_of(plan.schedule);
@@ -79,9 +70,9 @@ std::optional<HybridPlan> hybrid_plan_of(const Parallelism& parallelism, const L
   plan.zero = static_cast<std::int8_t>(parallelism.zero);
   plan.copies = static_cast<std::int32_t>(parallelism.dp / parallelism.fsdp);
   plan.sequence_parallel = parallelism.sequence_parallel;
-  for (const PlanRecompute each : {PlanRecompute::Selective, PlanRecompute::Full, PlanRecompute::Op})
-    if (recompute_options(each, layers).recompute == parallelism.recompute) plan.recompute = each;
-  if (!parallelism.full.empty()) plan.recompute = PlanRecompute::OpAndWide;
+  for (std::size_t i = 0; i < layers.recompute.sets.size(); ++i)
+    if (layers.recompute.sets[i].same_modules({parallelism.recompute, parallelism.full}))
+      plan.recompute = static_cast<PlanRecompute>(i);
   if (plan.cp > 1) plan.cp_mode = parallelism.cp_mode;
   for (int schedule = 0; schedule < kPlanSchedules; ++schedule)
     if (name_of(static_cast<PlanSchedule>(schedule)) == parallelism.schedule)

@@ -15,19 +15,15 @@ enum class PlanSchedule : std::uint8_t { OneForwardOneBackward, Interleaved, Zer
 inline constexpr int kPlanSchedules = 5;
 std::string_view name_of(PlanSchedule schedule);  // "1f1b", "interleaved", "zb-h1", "zb-v", "gpipe"
 
-// What the backward pass computes again.
-enum class PlanRecompute : std::uint8_t {
-  None,
-  Selective,  // core attention
-  Full,       // whole layers
-  Op,         // everything but matrix products
-  OpAndWide,  // Op, and the widest matrix product of every layer (LayerPattern::widest): less memory and more time
-};
+// What the backward pass computes again: an index into the problem's menu (RecomputeMenu::sets), which begins with those
+// that have names.
+enum class PlanRecompute : std::uint8_t { None, Selective, Full, Op };
+static_assert(static_cast<int>(PlanRecompute::Op) == static_cast<int>(Recompute::Op));
 
 // How layers are assigned to stages.
 enum class StageSplit : std::uint8_t {
   Even,       // equal counts; a remainder goes to the middle stages
-  LightEnds,  // embedding and head count as a layer each
+  LightEnds,  // embedding and head count as a layer each; a stage may have nothing else
 };
 
 struct HybridPlan {
@@ -46,13 +42,6 @@ struct HybridPlan {
 
 // Layers of every stage, in order; empty where a stage would have none.
 std::vector<std::int64_t> stage_layers(std::int64_t layers, std::int64_t stages, StageSplit split);
-
-// The shorthand options of a recomputation: recompute= and the globs of full=.
-struct RecomputeOptions {
-  Recompute recompute = Recompute::None;
-  std::vector<std::string> full = {};
-};
-RecomputeOptions recompute_options(PlanRecompute recompute, const LayerPattern& layers);
 
 Parallelism parallelism_of(const HybridPlan& plan, const LayerPattern& layers);
 // The plan with this parallelism; none where it is outside of the hybrid space.

@@ -1,5 +1,7 @@
 #include "hybrid/hybrid_space.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace weft {
@@ -15,23 +17,34 @@ std::vector<std::int64_t> divisors(std::int64_t number, std::int64_t most) {
 // Whether groups of this many neighbours fill whole nodes, or whole groups fill a node.
 bool on_node_boundaries(std::int64_t group, std::int64_t node) { return node % group == 0 || group % node == 0; }
 
+std::int64_t most_tensor_of(const PlanProblem& problem, const SpaceOptions& options) {
+  if (!problem.splits_tensors) return 1;
+  return options.most_tensor > 0 ? options.most_tensor : problem.per_node;
+}
+
+std::int64_t most_context_of(const PlanProblem& problem, const SpaceOptions& options) {
+  if (!problem.splits_tensors || !problem.model().counts_tokens) return 1;
+  return std::max<std::int64_t>(1, problem.model().seq / std::max<std::int64_t>(1, options.least_context));
+}
+
 class Enumeration {
  public:
-  Enumeration(const PlanProblem& problem, const SpaceOptions& options) : problem_(problem), options_(options) {}
+  Enumeration(const PlanProblem& problem, const SpaceOptions& options)
+      : problem_(problem), options_(options), recompute_(recomputations(problem, options)) {}
 
   HybridSpace run() {
     const bool layered = problem_.layers.count() > 0;
-    for (std::int64_t tp : divisors(problem_.devices, most_tensor())) {
+    for (std::int64_t tp : divisors(problem_.devices, most_tensor_of(problem_, options_))) {
       if (!on_node_boundaries(tp, problem_.per_node) || problem_.heads % tp != 0) {
         ++space_.left_out;
         continue;
       }
-      for (std::int64_t cp : divisors(problem_.devices / tp, most_context())) {
+      for (std::int64_t cp : divisors(problem_.devices / tp, most_context_of(problem_, options_))) {
         if (!on_node_boundaries(tp * cp, problem_.per_node) || problem_.model().seq % (2 * cp * tp) != 0) {
           ++space_.left_out;
           continue;
         }
-        for (std::int64_t pp : divisors(problem_.devices / tp / cp, layered ? problem_.layers.count() : 1)) {
+        for (std::int64_t pp : divisors(problem_.devices / tp / cp, layered ? most_stages() : 1)) {
           plan_ = {};
           plan_.tp = static_cast<std::int32_t>(tp);
           plan_.cp = static_cast<std::int32_t>(cp);
@@ -49,19 +62,9 @@ class Enumeration {
   }
 
  private:
-  std::int64_t most_tensor() const {
-    if (!problem_.splits_tensors) return 1;
-    return options_.most_tensor > 0 ? options_.most_tensor : problem_.per_node;
-  }
-  std::int64_t most_context() const {
-    if (!problem_.splits_tensors || !problem_.model().counts_tokens) return 1;
-    return std::max<std::int64_t>(1, problem_.model().seq / std::max<std::int64_t>(1, options_.least_context));
-  }
 
-  std::int64_t most_micro_batch() const {
-    const bool tokens = problem_.model().counts_tokens && problem_.model().seq > 0;
-    return std::max(options_.most_micro_batch, tokens ? options_.most_tokens / problem_.model().seq : 0);
-  }
+  // Embedding and head may be stages of their own.
+  std::int64_t most_stages() const { return problem_.layers.count() + (options_.light_ends ? 2 : 0); }
 
   void experts() {
     for (std::int64_t ep : divisors(problem_.experts, std::int64_t{plan_.dp} * plan_.cp)) {
@@ -76,7 +79,7 @@ class Enumeration {
 
   void micro_batches() {
     const std::int64_t each = problem_.global_batch / plan_.dp;
-    for (std::int64_t size : divisors(each, most_micro_batch())) {
+    for (std::int64_t size : divisors(each, options_.most_micro_batch > 0 ? options_.most_micro_batch : each)) {
       plan_.micro_batch = static_cast<std::int32_t>(size);
       plan_.micro_batches = static_cast<std::int32_t>(each / size);
       schedules();
@@ -93,7 +96,7 @@ class Enumeration {
         ++space_.left_out;
         continue;
       }
-      const std::int64_t most = !chunked ? 1 : schedule == PlanSchedule::ZeroBubbleV ? 2 : layers / plan_.pp;
+      const std::int64_t most = !chunked ? 1 : schedule == PlanSchedule::ZeroBubbleV ? 2 : most_stages() / plan_.pp;
       for (std::int64_t vpp = chunked ? 2 : 1; vpp <= most; ++vpp) {
         plan_.vpp = static_cast<std::int32_t>(vpp);
         const std::int64_t stages = plan_.pp * vpp;
@@ -104,7 +107,7 @@ class Enumeration {
           ++space_.left_out;
           continue;
         }
-        const bool cut_evenly = even || !chunked;
+        const bool cut_evenly = layers >= stages && (even || !chunked);
         if (cut_evenly) add_with(StageSplit::Even);
         const bool same = cut_evenly && stage_layers(layers, stages, StageSplit::Even) ==
                                             stage_layers(layers, stages, StageSplit::LightEnds);
@@ -130,32 +133,34 @@ class Enumeration {
     }
   }
 
-  // Every copy on whole nodes of its own. Only for stacks that prefetch weights: in others, all-reduces over copies
-  // would delay the next gather.
+  // Every copy inside a node or on whole nodes of its own.
   std::vector<std::int64_t> numbers_of_copies() const {
-    const bool ahead = problem_.stack().gathers_in_flight.value >= 2;
-    if (!options_.hybrid_sharding || !ahead || plan_.zero != 3 || plan_.pp > 1 || plan_.ep > 1) return {1};
+    if (!options_.hybrid_sharding || plan_.zero != 3 || plan_.pp > 1 || plan_.ep > 1) return {1};
     std::vector<std::int64_t> found;
-    for (std::int64_t copies : divisors(plan_.dp, std::max<std::int64_t>(1, problem_.devices / problem_.per_node)))
-      if (copies == 1 || problem_.devices / copies % problem_.per_node == 0) found.push_back(copies);
+    for (std::int64_t copies : divisors(plan_.dp, plan_.dp))
+      if (copies == 1 || on_node_boundaries(problem_.devices / copies, problem_.per_node)) found.push_back(copies);
     if (found.back() == plan_.dp && plan_.dp > 1) found.pop_back();  // nothing would be sharded
     return found;
   }
 
   void add_variants() {
-    for (PlanRecompute recompute : options_.recompute) {
-      if (recompute == PlanRecompute::OpAndWide && problem_.layers.widest.empty()) continue;
-      plan_.recompute = recompute;
-      for (ContextMode mode : options_.context) {
-        if (plan_.cp == 1 && mode != ContextMode::Gather) continue;
-        if (mode == ContextMode::AllToAll && problem_.heads % (std::int64_t{plan_.tp} * plan_.cp) != 0) {
-          ++space_.left_out;
+    for (ContextMode mode : options_.context) {
+      if (plan_.cp == 1 && mode != ContextMode::Gather) continue;
+      if (mode == ContextMode::AllToAll && problem_.heads % (std::int64_t{plan_.tp} * plan_.cp) != 0) {
+        ++space_.left_out;
+        continue;
+      }
+      plan_.cp_mode = mode;
+      for (bool sequence : {true, false}) {
+        if (plan_.tp == 1 && sequence) continue;
+        plan_.sequence_parallel = sequence;
+        plan_.recompute = PlanRecompute::None;
+        if (options_.allows && !options_.allows(parallelism_of(plan_, problem_.layers))) {
+          ++space_.not_allowed;
           continue;
         }
-        plan_.cp_mode = mode;
-        for (bool sequence : {true, false}) {
-          if (plan_.tp == 1 && sequence) continue;
-          plan_.sequence_parallel = sequence;
+        for (PlanRecompute recompute : recompute_) {
+          plan_.recompute = recompute;
           space_.plans.push_back(plan_);
         }
       }
@@ -164,6 +169,7 @@ class Enumeration {
 
   const PlanProblem& problem_;
   const SpaceOptions& options_;
+  const std::vector<PlanRecompute> recompute_;
   HybridPlan plan_;
   HybridSpace space_;
 };
@@ -174,11 +180,43 @@ SpaceOptions SpaceOptions::whole() {
   SpaceOptions options;
   options.schedules = {PlanSchedule::OneForwardOneBackward, PlanSchedule::Interleaved, PlanSchedule::ZeroBubbleH1,
                        PlanSchedule::ZeroBubbleV, PlanSchedule::GPipe};
+  options.recompute = {PlanRecompute::None, PlanRecompute::Selective, PlanRecompute::Full, PlanRecompute::Op};
   options.most_micro_batch = 64;
   options.least_context = 1024;
   options.most_tensor = 64;
   options.pipelined_zero = true;
   return options;
+}
+
+std::vector<PlanRecompute> recomputations(const PlanProblem& problem, const SpaceOptions& options) {
+  if (!options.recompute.empty()) return options.recompute;
+  std::vector<PlanRecompute> front;
+  for (const std::uint8_t set : problem.layers.recompute.front) front.push_back(static_cast<PlanRecompute>(set));
+  return front;
+}
+
+std::vector<std::string> dimensions_of(const PlanProblem& problem, const SpaceOptions& options) {
+  std::vector<std::string> found;
+  const auto add = [&](std::string words) { found.push_back(std::move(words)); };
+  const std::int64_t tensor = most_tensor_of(problem, options), context = most_context_of(problem, options);
+  if (tensor > 1)
+    add(fmt::format("tp up to {}{}, sp", tensor, options.most_tensor > 0 ? "" : " (a node)"));
+  if (context > 1) add(fmt::format("cp (parts of {} tokens or more) and cp_mode", options.least_context));
+  if (problem.experts > 1) add("ep (with etp=tp)");
+  if (problem.layers.count() > 0) {
+    std::vector<std::string_view> schedules;
+    for (PlanSchedule schedule : options.schedules) schedules.push_back(name_of(schedule));
+    add(fmt::format("pp and vpp ({}; equal stages{})", fmt::join(schedules, ", "),
+                    options.light_ends ? ", or embedding and head counted as layers" : ""));
+  }
+  add(fmt::format("dp with zero={}{}{}", fmt::join(options.zero, ","),
+                  options.pipelined_zero || problem.layers.count() == 0 ? "" : " (2 and 3 without pp)",
+                  options.hybrid_sharding ? ", fsdp inside nodes or over whole ones" : ""));
+  add(options.most_micro_batch > 0 ? fmt::format("mbs up to {}", options.most_micro_batch)
+                                   : "mbs, every divisor that memory allows");
+  if (const std::size_t sets = recomputations(problem, options).size(); sets > 1)
+    add(fmt::format("recompute and full ({} sets of modules, the same in all layers)", sets));
+  return found;
 }
 
 HybridSpace enumerate_space(const PlanProblem& problem, const SpaceOptions& options) {

@@ -1,12 +1,12 @@
 // The hybrid space of layered models: TP × CP × EP × PP × DP × interleaving × micro-batch × ZeRO × recomputation ×
-// sequence parallelism × schedule × stage split, aligned to the cluster's nodes. ZeRO-3 also with copies on groups of
-// whole nodes (hybrid sharding).
+// sequence parallelism × schedule × stage split, aligned to the cluster's nodes. ZeRO-3 also with copies (hybrid
+// sharding), each inside a node or on whole nodes.
 //
 // Candidates are listed in one fixed order. Those that do not divide (heads by tp, batch by dp, micro-batches by a
 // schedule …) are counted and left out.
 #pragma once
 
-#include <map>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,27 +15,36 @@
 namespace weft {
 
 struct SpaceOptions {
-  std::vector<PlanSchedule> schedules = {PlanSchedule::OneForwardOneBackward, PlanSchedule::Interleaved};
+  std::vector<PlanSchedule> schedules = {PlanSchedule::OneForwardOneBackward, PlanSchedule::Interleaved,
+                                         PlanSchedule::ZeroBubbleH1, PlanSchedule::ZeroBubbleV};
   std::vector<int> zero = {0, 1, 2, 3};
-  std::vector<PlanRecompute> recompute = {PlanRecompute::None, PlanRecompute::Selective, PlanRecompute::Full,
-                                          PlanRecompute::Op, PlanRecompute::OpAndWide};
+  std::vector<PlanRecompute> recompute = {};  // empty: the front of the problem's menu
   std::vector<ContextMode> context = {ContextMode::Gather, ContextMode::AllToAll, ContextMode::Ring};
-  std::int64_t most_micro_batch = 16;  // largest, in samples, or …
-  std::int64_t most_tokens = 1 << 16;  // … in tokens, where sequences are short
-  std::int64_t least_context =
-      4096;                      // fewest tokens of a context-parallel part: with fewer, communication is not hidden
+  std::int64_t most_micro_batch = 0;  // largest, in samples; 0: all that a replica has
+  // Fewest tokens of a context-parallel part: with fewer, a matrix product of a part has less work than its host time.
+  std::int64_t least_context = 512;
   bool light_ends = true;        // stages also with embedding and head counted as layers
   std::int64_t most_tensor = 0;  // largest tensor-parallel degree; 0: the devices of a node
-  bool hybrid_sharding = true;   // ZeRO-3 inside groups of whole nodes, copies across them
+  bool hybrid_sharding = true;   // ZeRO-3 inside groups, copies across them
   bool pipelined_zero = false;   // ZeRO-2 and 3 with pipelines too, though no stack supports it
+  // What is allowed of all this; empty: everything. Asked once for each plan without recomputation, and for every
+  // plan that the search changes at its end.
+  std::function<bool(const Parallelism&)> allows = {};
 
   // Unusual plans too, to measure how fast plans are composed.
   static SpaceOptions whole();
 };
 
+// The sets of the menu from which a search chooses, from the most bytes saved to the least.
+std::vector<PlanRecompute> recomputations(const PlanProblem& problem, const SpaceOptions& options);
+
+// What a search with these options chooses, in words, and within which limits: "tensor parallelism up to 8 (a node)".
+std::vector<std::string> dimensions_of(const PlanProblem& problem, const SpaceOptions& options);
+
 struct HybridSpace {
   std::vector<HybridPlan> plans;
-  std::int64_t left_out = 0;  // candidates that do not divide
+  std::int64_t left_out = 0;     // candidates that do not divide
+  std::int64_t not_allowed = 0;  // by SpaceOptions::allows
 };
 
 HybridSpace enumerate_space(const PlanProblem& problem, const SpaceOptions& options = {});

@@ -1,12 +1,58 @@
 #include "problem/outcome.h"
 
 #include <algorithm>
+#include <limits>
+
+#include "base/check.h"
 
 namespace weft {
+namespace {
+
+constexpr double kTie = 1.01;  // plans within this factor of the fastest are as good as it
+
+}  // namespace
+
+int knobs_of(const Judged& judged) {
+  if (!judged.parallelism) return std::numeric_limits<int>::max();
+  const Parallelism& plan = *judged.parallelism;
+  int knobs = 0;
+  for (const std::int64_t degree : {plan.tp, plan.cp, plan.pp, plan.dp, plan.ep, plan.vpp, plan.h, plan.w})
+    knobs += degree > 1;
+  knobs += plan.etp < plan.tp;
+  knobs += plan.zero > 0;
+  knobs += plan.fsdp < plan.dp;
+  knobs += plan.tables;
+  knobs += plan.tp > 1 && !plan.sequence_parallel;
+  knobs += plan.cp > 1 && plan.cp_mode != ContextMode::Gather;
+  knobs += plan.recompute != Recompute::None;
+  knobs += static_cast<int>(plan.full.size() + plan.offload.size());
+  knobs += plan.schedule != "1f1b" && plan.schedule != "interleaved";
+  knobs += !plan.stages.empty();
+  knobs += !plan.order.empty();
+  return knobs;
+}
+
+const Judged& PlanOutcome::fastest() const {
+  WEFT_CHECK(!best.empty());
+  return *std::min_element(best.begin(), best.end(),
+                           [](const Judged& a, const Judged& b) { return a.score() < b.score(); });
+}
 
 double PlanOutcome::gap() const {
   if (best.empty() || lower_bound_s <= 0) return 0;
-  return std::max(0.0, best.front().forecast.step_s / lower_bound_s - 1);
+  return std::max(0.0, fastest().forecast.step_s / lower_bound_s - 1);
+}
+
+void PlanOutcome::settle_order(std::size_t top) {
+  if (best.empty()) return;
+  std::stable_sort(best.begin(), best.end(), [](const Judged& a, const Judged& b) { return a.score() < b.score(); });
+  const double tie = kTie * best.front().forecast.step_s;
+  auto simplest = best.begin();
+  for (auto each = best.begin(); each != best.end() && each->forecast.step_s <= tie; ++each)
+    if (knobs_of(*each) < knobs_of(*simplest)) simplest = each;
+  std::rotate(best.begin(), simplest, simplest + 1);
+  // Of two as good, both are shown.
+  if (best.size() > top) best.resize(std::max<std::size_t>(top, simplest == best.begin() ? 1 : 2));
 }
 
 }  // namespace weft

@@ -26,17 +26,31 @@ struct FrontPlan {
 };
 
 struct PlanOutcome {
-  std::vector<Judged> best;  // simulated plans that fit, fastest first, baselines among them
+  // Simulated plans that fit, baselines among them: the one to take (the simplest of those within 1 % of the fastest),
+  // then the others, fastest first.
+  std::vector<Judged> best;
   std::vector<Baseline> baselines;
   std::optional<Judged> closest;  // if nothing fits: the plan that lacks the least memory
   std::vector<FrontPlan> front;   // composed plans, fastest first
   double lower_bound_s = 0;       // on every plan of the space; 0: unknown
+  // Whether the bound may be too high: a plan was simulated to be faster than its own bound, or plans were left out
+  // that composition finds too large by less than it may be wrong.
+  bool bound_is_estimate = false;
+  std::vector<std::string> dimensions;  // what was chosen, and within which limits; the bound is over these
   SearchCounts counts;
   StoppedBy stopped_by = StoppedBy::Itself;
   double seconds = 0;
   double composition_error = 0;  // of the winner: composed time / simulated time − 1
 
-  double gap() const;  // best time / lower bound − 1; 0: unknown
+  const Judged& fastest() const;  // of `best`, which has one
+  double gap() const;             // the fastest's time / lower bound − 1; 0: unknown
+
+  // Puts `best` in its order, keeps `top` of them.
+  void settle_order(std::size_t top);
 };
+
+// How much there is to say of a plan: degrees above one, sharding, recomputation and its modules, everything else that
+// is not the default. A strategy tree has more than any shorthand.
+int knobs_of(const Judged& judged);
 
 }  // namespace weft

@@ -79,39 +79,29 @@ Result<LayerPattern> layers_of(const TrainingJob& job, const Graph& graph) {
   return pattern;
 }
 
-// Of the matrix products of a layer, which `recompute=op` keeps, the one with the largest output; of two equally large,
-// the one with fewer FLOPs. Found in the short model on one device, as the stack builds it.
-std::vector<std::string> widest_products(const LayerPattern& pattern) {
+// The menu of the short model on one device, as the stack builds it.
+RecomputeMenu menu_of(const PlanProblem& problem) {
+  const LayerPattern& pattern = problem.layers;
+  RecomputeMenu named;
+  for (const Recompute base : {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Op})
+    named.sets.push_back({base});
+  named.front = {static_cast<std::uint8_t>(Recompute::None), static_cast<std::uint8_t>(Recompute::Full)};
+  if (!pattern.simple) return named;
   TrainingJob one = *pattern.short_job;
   one.words.global_batch = 1;
   one.devices = {static_cast<std::int64_t>(one.device_at(0).index())};
   const Result<Plan> plan =
-      make_plan(std::make_shared<const TrainingJob>(std::move(one)), choose_strategy({.recompute = Recompute::Op}));
-  if (!plan.ok()) return {};
-  const Graph& graph = plan->graph();
-  const Layers layers = find_layers(graph);
-  struct Product {
-    Bytes saved;
-    Flops flops;
-    OpId op;
-  };
-  std::vector<Product> widest(static_cast<std::size_t>(layers.count()));
-  for (TensorId id : saved_tensors(plan->training(), plan->resolved.recompute)) {
-    const OpId op = graph.tensors()[id].producer;
-    if (!op.valid() || layers.of[op] < 0 || graph.signature(op).contractions.empty()) continue;
-    const Product made{graph.bytes(id), contraction_flops(graph.signature(op)), op};
-    Product& best = widest[static_cast<std::size_t>(layers.of[op])];
-    if (!best.op.valid() || std::pair(best.saved, made.flops) < std::pair(made.saved, best.flops)) best = made;
-  }
-  std::vector<std::string> globs;
-  for (std::size_t layer = 0; layer < widest.size(); ++layer) {
-    if (!widest[layer].op.valid()) continue;
-    // From the name in one layer, "layers.3.mlp.up", to all layers: "layers.*.mlp.up".
-    const std::string& of = layers.names[layer];
-    const std::string glob = of.substr(0, of.rfind('.')) + ".*" + graph.name(widest[layer].op).substr(of.size());
-    if (std::find(globs.begin(), globs.end(), glob) == globs.end()) globs.push_back(glob);
-  }
-  return globs;
+      make_plan(std::make_shared<const TrainingJob>(std::move(one)), choose_strategy(Parallelism{}));
+  if (!plan.ok() || find_layers(plan->graph()).count() != static_cast<std::int64_t>(pattern.short_kind.size()))
+    return named;
+  std::vector<double> times;
+  for (const int kind : pattern.short_kind)
+    times.push_back(static_cast<double>(std::count(pattern.kind.begin(), pattern.kind.end(), kind)) /
+                    static_cast<double>(std::count(pattern.short_kind.begin(), pattern.short_kind.end(), kind)));
+  std::vector<DeviceId> experts;
+  for (std::int64_t rank = 0; rank < std::gcd(problem.experts, problem.per_node); ++rank)
+    experts.push_back(problem.device_at(rank));
+  return recompute_menu(*plan, times, experts);
 }
 
 // Searches settle the batch before any strategy, so that all plans process the same samples.
@@ -183,9 +173,9 @@ Result<PlanProblem> pose(TrainingJob job) {
   count_devices(problem);
   WEFT_TRY(problem.layers, layers_of(*problem.job, model.graph));
   if (model.info.kind == ModelKind::Imported || model.info.kind == ModelKind::Recurrent) problem.layers.simple = false;
-  if (problem.layers.simple) problem.layers.widest = widest_products(problem.layers);
   problem.parameters = model.graph.parameter_count();
   count_heads_and_experts(model.graph, problem);
+  problem.layers.recompute = menu_of(problem);
   return problem;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plan/plan.h"
+#include "problem/recompute_menu.h"
 
 namespace weft {
 
@@ -18,9 +19,8 @@ struct LayerPattern {
   // The job with a shorter model that has every kind of layer, and the kinds of its layers: costs are read from it.
   std::shared_ptr<const TrainingJob> short_job;
   std::vector<int> short_kind;
-  // Of every kind of layer the matrix product with the largest saved output under recompute=op, as globs:
-  // "layers.*.mlp.gate_up". Empty: unknown.
-  std::vector<std::string> widest;
+  // What the backward pass may compute again; unknown sizes, and no sets but the named ones, where `simple` is false.
+  RecomputeMenu recompute;
   // One stack of layers between an embedding and a head: it can be cut anywhere and built with fewer layers.
   bool simple = false;
 

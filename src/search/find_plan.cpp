@@ -129,7 +129,7 @@ void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
   };
   for (std::size_t i = outcome.best.size(); i-- > 1;)
     if (known(i)) outcome.best.erase(outcome.best.begin() + static_cast<std::ptrdiff_t>(i));
-  if (outcome.best.size() > top) outcome.best.resize(top);
+  outcome.settle_order(top);
   if (other.closest && (!outcome.closest || other.closest->score() < outcome.closest->score()))
     outcome.closest = std::move(other.closest);
   if (!outcome.best.empty()) outcome.closest.reset();

@@ -1,0 +1,47 @@
+#include "hybrid/expectation.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace weft {
+namespace {
+
+constexpr double kSpread = 0.01;  // of composition's errors: nine of ten within 2.3 % (compose_test.cpp)
+constexpr double kLeast = 0.001;  // doubt that remains however many plans agree
+
+}  // namespace
+
+Expectation::Kind Expectation::kind_of(const HybridPlan& plan) const {
+  const bool split = plan.schedule == PlanSchedule::ZeroBubbleH1 || plan.schedule == PlanSchedule::ZeroBubbleV;
+  return {plan.zero >= 2, split, plan.ep > 1, tied_ && plan.pp > 1, plan.recompute > PlanRecompute::Op};
+}
+
+// Of a kind: as if one more plan had the mean of all kinds, and of those one more no error.
+double Expectation::mean(const Errors& of) const {
+  const double all = all_.sum / (all_.count + 1);
+  return (of.sum + all) / (of.count + 1);
+}
+
+void Expectation::learn(const HybridPlan& plan, double composed_s, double simulated_s) {
+  const double error = simulated_s / composed_s - 1;
+  for (Errors* each : {&all_, &by_kind_[kind_of(plan)]}) {
+    each->sum += error;
+    each->squares += error * error;
+    ++each->count;
+  }
+}
+
+double Expectation::factor(const HybridPlan& plan) const {
+  const auto known = by_kind_.find(kind_of(plan));
+  return 1 + mean(known == by_kind_.end() ? Errors{} : known->second);
+}
+
+double Expectation::doubt(const HybridPlan& plan) const {
+  const auto known = by_kind_.find(kind_of(plan));
+  const Errors of = known == by_kind_.end() ? Errors{} : known->second;
+  const double middle = mean(of);
+  const double squares = of.squares - 2 * middle * of.sum + of.count * middle * middle;
+  return std::max(kLeast, std::sqrt((kSpread * kSpread + std::max(0.0, squares)) / (of.count + 1)));
+}
+
+}  // namespace weft
