@@ -11,7 +11,7 @@ namespace weft {
 Composer::Composer(const PlanProblem& problem, const CostModel& cost)
     : problem_(problem),
       cost_(cost),
-      interference_(cost.interference(problem.cluster().spec(DeviceId(0)))),
+      interference_(cost.interference(problem.cluster().spec(problem.device_at(0)))),
       groups_(problem, cost) {
   const Bytes budget = problem.job->memory_budget_of(problem.device_at(0));
   budget_ = budget.value > 0 ? budget.value : std::numeric_limits<std::int64_t>::max();
@@ -96,6 +96,33 @@ std::optional<Composition> Composer::compose(const HybridPlan& plan, double boun
   made.saved = need.saved;
   if (!made.fits() && bound_above > 0) return made;
   set_times(plan, *block, data_of(plan, *block), stages, clock, bound_above, made);
+  return made;
+}
+
+std::optional<StageComposition> Composer::compose_stage(const HybridPlan& plan, std::span<const std::int32_t> sections,
+                                                        std::int32_t in_flight) const {
+  HybridPlan alone = plan;
+  alone.pp = alone.vpp = 1;
+  alone.schedule = PlanSchedule::OneForwardOneBackward;
+  const BlockCosts* block = block_of(alone);
+  if (!block) return std::nullopt;
+  const PipelineClock& clock = clock_of(alone);
+  if (!clock.valid()) return std::nullopt;
+  thread_local Stages stages;
+  stages.sections.resize(1);
+  stages.sections.front().assign(sections.begin(), sections.end());
+  Composition whole;
+  set_times(alone, *block, data_of(alone, *block), stages, clock, 0, whole);
+  StageComposition made;
+  made.micro_batch_s = (whole.compute_s + whole.communication_s) / plan.micro_batches;
+  made.once_s = whole.step_s - whole.compute_s - whole.communication_s;
+  made.boundary_bytes = block->boundary_bytes;
+  // Among other stages: with a communicator for transfers, and with a tied embedding in the last one too.
+  const bool copy = problem_.model().tied_embeddings && sections.front() != 0 &&
+                    sections.back() == static_cast<std::int32_t>(block->kinds.size()) + 1;
+  if (copy) stages.sections.front().insert(stages.sections.front().begin(), 0);
+  alone.pp = 2;
+  made.memory = memory_of(alone, *block, stages, clock.table(), in_flight).memory;
   return made;
 }
 

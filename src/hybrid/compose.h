@@ -42,6 +42,14 @@ struct Composition {
   bool fits() const { return memory <= budget; }
 };
 
+// One stage among stages on other devices.
+struct StageComposition {
+  double micro_batch_s = 0;         // forward and backward of a micro-batch
+  double once_s = 0;                // once per step: gradients that are reduced after the last one, the optimizer
+  std::int64_t memory = 0;          // as Composition::memory
+  std::int64_t boundary_bytes = 0;  // that a device sends to the next stage, per micro-batch
+};
+
 class Composer {
  public:
   // Both are kept by reference.
@@ -55,6 +63,10 @@ class Composer {
   // threads. Given `bound_above` (0: none), no time is computed for a plan that does not fit or whose lower bound is
   // above it.
   std::optional<Composition> compose(const HybridPlan& plan, double bound_above = 0) const;
+  // A stage of these sections (0 the embedding, 1 + kind a layer, the last the head) on tp · cp · dp of the devices, that
+  // keeps up to `in_flight` micro-batches; the plan's pipeline is ignored. None as in compose.
+  std::optional<StageComposition> compose_stage(const HybridPlan& plan, std::span<const std::int32_t> sections,
+                                                std::int32_t in_flight) const;
   // A lower bound on the time of this plan and of every plan that differs from it only in what it recomputes. It needs
   // no probe of this plan's shape, but one without recomputation and with `micro_batch` samples, the largest
   // micro-batch, whose time per sample is least (`relaxed`). None where that was not prepared.
@@ -88,8 +100,9 @@ class Composer {
   struct Need {
     std::int64_t memory = 0, saved = 0;
   };
-  Need memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
-                 const PipelineTable& table) const;
+  // `in_flight`: micro-batches that every stage keeps; 0: as the table says.
+  Need memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages, const PipelineTable& table,
+                 std::int32_t in_flight = 0) const;
   double transfer_time(std::int64_t distance, std::int64_t bytes, const StridedGroup& alike) const;
   // Times of sections and stages for one micro-batch, with the communication that recurs in every micro-batch.
   struct StageWork;

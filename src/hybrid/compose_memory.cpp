@@ -31,7 +31,7 @@ struct Chunk {
 }  // namespace
 
 Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
-                                   const PipelineTable& table) const {
+                                   const PipelineTable& table, std::int32_t in_flight) const {
   const ReplicaGroups groups = replica_groups(plan);
   const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
   const auto at = [&](std::int32_t i) -> const SectionCost& {
@@ -102,11 +102,14 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
       }
     }
     if (table.in_flight_split(rank).empty()) {
-      const std::vector<std::int32_t>& in_flight = table.in_flight(rank);
+      const std::vector<std::int32_t>& by_table = table.in_flight(rank);
       for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
         const Chunk& of = chunks[chunk];
         // A short table may stand for more micro-batches than it has; GPipe keeps all of them.
-        saved_all += (plan.schedule == PlanSchedule::GPipe ? plan.micro_batches : in_flight[chunk]) * of.forward.net;
+        const std::int32_t alive = in_flight > 0                          ? in_flight
+                                   : plan.schedule == PlanSchedule::GPipe ? plan.micro_batches
+                                                                          : by_table[chunk];
+        saved_all += alive * of.forward.net;
         // The peak above all that is in flight: in the last one's forward pass or in the first one's backward pass.
         above = std::max({above, of.forward.most - of.forward.net, of.backward.most});
       }

@@ -124,8 +124,17 @@ void count_devices(PlanProblem& problem) {
   std::map<NodeId, std::int64_t> of_node;
   for (std::int64_t rank = 0; rank < problem.devices; ++rank) ++of_node[cluster.node_of(problem.device_at(rank))];
   problem.per_node = of_node.at(cluster.node_of(problem.device_at(0)));
-  problem.regular = cluster.homogeneous();
-  for (const auto& [node, count] : of_node) problem.regular = problem.regular && count == problem.per_node;
+  const DeviceSpec& first = cluster.spec(problem.device_at(0));
+  const NodeType& type = cluster.type_of(cluster.node_of(problem.device_at(0)));
+  problem.regular = true;
+  for (std::int64_t rank = 1; rank < problem.devices; ++rank) {
+    const DeviceSpec& own = cluster.spec(problem.device_at(rank));
+    problem.regular = problem.regular && (&own == &first || own == first);
+  }
+  for (const auto& [node, count] : of_node) {
+    const NodeType& own = cluster.type_of(node);
+    problem.regular = problem.regular && count == problem.per_node && (&own == &type || own == type);
+  }
 }
 
 void count_heads_and_experts(const Graph& graph, PlanProblem& problem) {
@@ -177,6 +186,15 @@ Result<PlanProblem> pose(TrainingJob job) {
   count_heads_and_experts(model.graph, problem);
   problem.layers.recompute = menu_of(problem);
   return problem;
+}
+
+PlanProblem on_devices(const PlanProblem& problem, std::vector<std::int64_t> devices) {
+  PlanProblem part = problem;
+  TrainingJob job = *problem.job;
+  job.devices = std::move(devices);
+  part.job = std::make_shared<const TrainingJob>(std::move(job));
+  count_devices(part);
+  return part;
 }
 
 }  // namespace weft

@@ -32,7 +32,7 @@ struct PlanProblem {
   LayerPattern layers;
   std::int64_t devices = 1;
   std::int64_t per_node = 1;  // used devices of the first node
-  bool regular = true;        // every node has the same number of used devices, all of one kind
+  bool regular = true;        // every node has the same number of used devices, all nodes and devices are of one kind
   std::int64_t global_batch = 1;
   std::int64_t heads = 1;    // greatest common divisor of the numbers of query heads, which tp must divide
   std::int64_t experts = 1;  // of a layer; 1: dense
@@ -53,5 +53,7 @@ struct PlanProblem {
 Result<PlanProblem> pose(const PlanRequest& request, const Calibration& calibration = {});
 // The same for a job, whose global batch may still be unset.
 Result<PlanProblem> pose(TrainingJob job);
+// The same problem on these of the cluster's devices, by rank; at least one.
+PlanProblem on_devices(const PlanProblem& problem, std::vector<std::int64_t> devices);
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mixed/mixed.h"
 #include "soap/layer_table.h"
 #include "soap/layerwise_tree.h"
 #include "soap/soap.h"
@@ -139,6 +140,10 @@ void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
   for (const auto& [reason, count] : other.counts.pruned) outcome.counts.pruned[reason] += count;
   if (outcome.stopped_by == StoppedBy::Itself) outcome.stopped_by = other.stopped_by;
   outcome.lower_bound_s = other.lower_bound_s;
+  for (Baseline& baseline : other.baselines)
+    if (std::none_of(outcome.baselines.begin(), outcome.baselines.end(),
+                     [&](const Baseline& each) { return each.name == baseline.name; }))
+      outcome.baselines.push_back(std::move(baseline));
   outcome.seconds += other.seconds;
 }
 
@@ -148,7 +153,18 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
                     problem.devices <= kAutoDevices && problem.global_batch % problem.devices == 0;
   FindOptions part = options;
   if (both) part.enumerate.budget.seconds /= 2;
-  WEFT_TRY(PlanOutcome outcome, enumerate(problem, cost, part.enumerate));
+  Result<PlanOutcome> even = enumerate(problem, cost, part.enumerate);
+  if (is_mixed(problem) && (!even.ok() || even->stopped_by != StoppedBy::Cancelled)) {
+    WEFT_TRY(PlanOutcome mixed, search_mixed(problem, cost, part.enumerate));
+    if (even.ok())
+      join(*even, std::move(mixed), options.enumerate.top);
+    else if (mixed.best.empty())
+      return even.error();
+    else
+      even = std::move(mixed);
+  }
+  if (!even.ok()) return even.error();
+  PlanOutcome outcome = std::move(even).value();
   if (!both || outcome.stopped_by == StoppedBy::Cancelled) return FoundPlan{"enumerate", std::move(outcome)};
   if (part.enumerate.budget.evaluations == 0) part.enumerate.budget.evaluations = kAutoProposals;
   Result<PlanOutcome> operators = search_operators(problem, cost, SoapSearch::Mcmc, part, false);

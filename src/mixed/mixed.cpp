@@ -1,0 +1,158 @@
+#include "mixed/mixed.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "mixed/pipelines.h"
+#include "mixed/stage_tree.h"
+#include "mixed/subsets.h"
+#include "models/models.h"
+#include "problem/parallel.h"
+
+namespace weft {
+namespace {
+
+constexpr double kNear = 1.03;  // factor by which composed pipelines may be slower than the best to be simulated
+constexpr std::size_t kPipelines = 12;  // most of them that are simulated
+constexpr std::size_t kAtOnce = 4;      // simulated before the best is known anew, on any number of threads
+
+class MixedSearch {
+ public:
+  MixedSearch(const PlanProblem& problem, const CostModel& cost, const EnumerateOptions& options)
+      : problem_(problem), cost_(cost), options_(options), clock_(options.budget), kinds_(kinds_of(problem)) {}
+
+  Result<PlanOutcome> run() {
+    for (const DeviceKind& kind : kinds_) search_kind(kind, kind.count() / kind.per_node, true);
+    if (problem_.layers.simple && go_on()) WEFT_TRY_OK(search_pipelines());
+    std::stable_sort(outcome_.best.begin(), outcome_.best.end(),
+                     [](const Judged& a, const Judged& b) { return a.score() < b.score(); });
+    if (!outcome_.best.empty()) outcome_.closest.reset();
+    outcome_.seconds = clock_.seconds();
+    return std::move(outcome_);
+  }
+
+ private:
+  bool go_on() {
+    const StoppedBy reason = clock_.after(0);
+    if (reason != StoppedBy::Itself) outcome_.stopped_by = reason;
+    return reason == StoppedBy::Itself;
+  }
+
+  double best_s() const {
+    double best = std::numeric_limits<double>::infinity();
+    for (const Judged& judged : outcome_.best) best = std::min(best, judged.forecast.step_s);
+    return best;
+  }
+
+  void add(Judged judged) {
+    if (judged.score().fits())
+      outcome_.best.push_back(std::move(judged));
+    else if (!outcome_.closest || judged.score() < outcome_.closest->score())
+      outcome_.closest = std::move(judged);
+  }
+
+  void count(const SearchCounts& counts) {
+    outcome_.counts.considered += counts.considered;
+    outcome_.counts.composed += counts.composed;
+    outcome_.counts.simulated += counts.simulated;
+    for (const auto& [reason, number] : counts.pruned) outcome_.counts.pruned[reason] += number;
+  }
+
+  void search_kind(const DeviceKind& kind, std::int64_t nodes, bool baseline) {
+    Baseline made{name_alone(kind, nodes), "the best plan of these devices alone", {}, {}};
+    EnumerateOptions options = options_;
+    options.top = 1;
+    Result<PlanOutcome> found = search_alone(problem_, cost_, kind, nodes, options);
+    if (found.ok()) {
+      count(found->counts);
+      if (!found->best.empty()) {
+        made.judged = found->best.front();
+        add(std::move(found->best.front()));
+      } else {
+        made.why_not = "out of memory";
+        if (found->closest) add(std::move(*found->closest));
+      }
+    } else {
+      made.why_not = found.error().message;
+    }
+    if (baseline || made.judged) outcome_.baselines.push_back(std::move(made));
+  }
+
+  Status search_pipelines() {
+    WEFT_TRY(const Model model, load_model(problem_.job->words.model, {.batch = 1, .seq = problem_.job->words.seq}));
+    MixedPipelines pipelines(problem_, cost_, kinds_, options_.space, options_.threads);
+    outcome_.lower_bound_s = pipelines.bound();
+    // Fewer nodes of a kind only where their speed alone would do: where the batch does not divide over all of them.
+    for (std::size_t k = 0; k < kinds_.size(); ++k)
+      for (std::int64_t nodes = kinds_[k].count() / kinds_[k].per_node - 1; nodes > 0 && go_on(); --nodes) {
+        const double alone = pipelines.bound_alone(k);
+        if (alone <= 0 || alone / static_cast<double>(nodes * kinds_[k].per_node) >= best_s()) break;
+        search_kind(kinds_[k], nodes, false);
+      }
+    // Composed memory is near what compiling gives, and not the same: where that does not fit, with less.
+    double memory = 1;
+    for (int turn = 0; turn < 3 && go_on(); ++turn) {
+      const std::vector<MixedPipeline> found = pipelines.find(kNear, memory);
+      if (turn == 0) {
+        outcome_.counts.considered += pipelines.counts().considered;
+        outcome_.counts.composed += pipelines.counts().solved;
+        outcome_.counts.pruned["bound"] += pipelines.counts().bounded;
+        if (pipelines.counts().too_many > 0) outcome_.counts.pruned["too many groups"] += pipelines.counts().too_many;
+      }
+      const double lacks = simulate(found, model.graph);
+      if (lacks <= 1) break;
+      memory /= lacks * 1.005;
+    }
+    return Ok{};
+  }
+
+  // By how much the memory of the plans that do not fit exceeds the budget, at most; 1: all fit.
+  double simulate(const std::vector<MixedPipeline>& found, const Graph& graph) {
+    double lacks = 1;
+    const std::size_t most = std::min(found.size(), kPipelines);
+    for (std::size_t from = 0; from < most && go_on(); from += kAtOnce) {
+      if (found[from].seconds > best_s() * kNear) break;
+      const std::size_t count = std::min(kAtOnce, most - from);
+      std::vector<Result<Judged>> judged(count, error("not judged"));
+      for_each_index(count, options_.threads, 1, [&](std::size_t i) {
+        const MixedPipeline& pipeline = found[from + i];
+        Result<StrategyChoice> choice =
+            choose_strategy(*problem_.job, print(pipeline, kinds_), tree_of(pipeline, kinds_, problem_.layers, graph));
+        judged[i] = choice.ok() ? judge_strategy(problem_, cost_, std::move(choice).value(), &graphs_)
+                                : Result<Judged>(choice.error());
+      });
+      for (std::size_t i = 0; i < count; ++i) {
+        ++outcome_.counts.simulated;
+        if (!judged[i].ok()) {
+          ++outcome_.counts.pruned["does not compile"];
+          continue;
+        }
+        if (const ClassForecast* full = judged[i]->forecast.fullest(); full && !full->fits())
+          lacks =
+              std::max(lacks, static_cast<double>(full->device_total.value) / static_cast<double>(full->budget.value));
+        add(std::move(judged[i]).value());
+      }
+    }
+    return lacks;
+  }
+
+  const PlanProblem& problem_;
+  const CostModel& cost_;
+  const EnumerateOptions& options_;
+  const SearchClock clock_;
+  const std::vector<DeviceKind> kinds_;
+  GraphCache graphs_{16};
+  PlanOutcome outcome_;
+};
+
+}  // namespace
+
+bool is_mixed(const PlanProblem& problem) { return kinds_of(problem).size() > 1; }
+
+Result<PlanOutcome> search_mixed(const PlanProblem& problem, const CostModel& cost, const EnumerateOptions& options) {
+  return MixedSearch(problem, cost, options).run();
+}
+
+}  // namespace weft

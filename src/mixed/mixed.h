@@ -1,0 +1,21 @@
+// Plans for devices of several kinds: every kind alone, and pipelines whose stages have unequal layers on unequal groups
+// of devices. Start here.
+//
+//   search_mixed(problem, cost, options)    beside enumerate(), which cuts everything evenly
+//
+// Candidates are ordered by composed costs; the best are simulated in full by the one judge. A plan may leave devices
+// out where they hurt. The bound is that of all devices computing at their own speed all the time.
+// Cost: that of enumerate() for each kind, and of MixedPipelines (pipelines.h).
+#pragma once
+
+#include "hybrid/enumerate.h"
+#include "mixed/device_kinds.h"
+
+namespace weft {
+
+// Whether the job's devices are of several kinds and its model has layers that stages can be made of.
+bool is_mixed(const PlanProblem& problem);
+
+Result<PlanOutcome> search_mixed(const PlanProblem& problem, const CostModel& cost, const EnumerateOptions& options);
+
+}  // namespace weft

@@ -1,0 +1,3 @@
+#include "mixed/mixed.h"
+
+#include <gtest/gtest.h>

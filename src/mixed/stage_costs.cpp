@@ -1,0 +1,64 @@
+#include "mixed/stage_costs.h"
+
+#include <algorithm>
+
+namespace weft {
+
+HybridPlan plan_of(const StageOption& option, std::int64_t micro_batches) {
+  HybridPlan plan;
+  plan.tp = option.tp;
+  plan.dp = option.dp;
+  plan.micro_batch = option.micro_batch;
+  plan.micro_batches = static_cast<std::int32_t>(micro_batches);
+  plan.zero = option.dp > 1 ? 1 : 0;
+  plan.sequence_parallel = option.tp > 1;
+  plan.recompute = option.recompute;
+  return plan;
+}
+
+std::optional<StageCosts> stage_costs(const Composer& composer, const LayerPattern& pattern, const StageOption& option,
+                                      std::int64_t micro_batches) {
+  const HybridPlan plan = plan_of(option, micro_batches);
+  struct Read {
+    double seconds = 0, bare = 0;
+    std::int64_t kept = 0, saved = 0, boundary = 0;
+  };
+  const auto read = [&](StageEnds ends, std::span<const std::int32_t> layers) -> std::optional<Read> {
+    std::vector<std::int32_t> sections;
+    if (ends.first) sections.push_back(0);
+    for (std::int32_t kind : layers) sections.push_back(1 + kind);
+    if (ends.last) sections.push_back(pattern.kinds + 1);
+    const auto one = composer.compose_stage(plan, sections, 1), two = composer.compose_stage(plan, sections, 2);
+    if (!one || !two) return std::nullopt;
+    const double once = one->once_s / static_cast<double>(std::max<std::int64_t>(1, micro_batches - 1));
+    return Read{one->micro_batch_s + once, one->micro_batch_s, 2 * one->memory - two->memory, two->memory - one->memory,
+                one->boundary_bytes};
+  };
+  StageCosts costs;
+  const std::optional<Read> like = read({}, std::array{0});
+  if (!like) return std::nullopt;
+  costs.boundary_bytes = like->boundary;
+  for (std::int32_t kind = 0; kind < pattern.kinds; ++kind) {
+    const std::optional<Read> more = read({}, std::array{0, kind});
+    if (!more) return std::nullopt;
+    costs.layer.push_back(more->seconds - like->seconds);
+    costs.bare.push_back(more->bare - like->bare);
+    costs.kept_layer.push_back(more->kept - like->kept);
+    costs.saved_layer.push_back(more->saved - like->saved);
+  }
+  double embedding = 0, head = 0;
+  for (const StageEnds ends : {StageEnds{false, false}, {true, false}, {false, true}, {true, true}}) {
+    const std::optional<Read> whole = read(ends, std::array{0});
+    if (!whole) return std::nullopt;
+    costs.ends[ends.index()] = whole->seconds - costs.layer.front();
+    if (ends.first && !ends.last) embedding = whole->bare - like->bare;
+    if (ends.last && !ends.first) head = whole->bare - like->bare;
+    costs.kept_ends[ends.index()] = whole->kept - costs.kept_layer.front();
+    costs.saved_ends[ends.index()] = whole->saved - costs.saved_layer.front();
+  }
+  costs.bare.insert(costs.bare.begin(), embedding);
+  costs.bare.push_back(head);
+  return costs;
+}
+
+}  // namespace weft

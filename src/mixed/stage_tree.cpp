@@ -1,0 +1,65 @@
+#include "mixed/stage_tree.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "strategy/presets.h"
+
+namespace weft {
+namespace {
+
+// The rules that recompute a layer of the stage; `full` names modules of all layers, "layers.*.mlp.up".
+void recompute_layer(const RecomputeOptions& options, std::int64_t layer, std::vector<Rule>& rules) {
+  if (options.recompute == Recompute::None) return;
+  const std::string name = fmt::format("layers.{}", layer);
+  rules.push_back({.match = name, .recompute = options.recompute});
+  for (const std::string& glob : options.full) {
+    constexpr std::string_view kAll = "layers.*";
+    if (glob.starts_with(kAll))
+      rules.push_back({.match = name + glob.substr(kAll.size()), .recompute = Recompute::Full});
+  }
+}
+
+}  // namespace
+
+Strategy tree_of(const MixedPipeline& pipeline, const std::vector<DeviceKind>& kinds, const LayerPattern& layers,
+                 const Graph& graph) {
+  Strategy tree;
+  tree.schedule.name = "1f1b";
+  tree.schedule.micro_batches = pipeline.micro_batches;
+  std::vector<std::size_t> taken(kinds.size(), 0);
+  std::int32_t most_tp = 1, most_dp = 1;
+  std::vector<Rule> recomputed;
+  for (const MixedPipeline::Stage& of : pipeline.stages) {
+    Stage& stage = tree.schedule.stages.emplace_back();
+    stage.layers = of.layers;
+    stage.mesh.emplace();
+    stage.mesh->axes = {{"dp", of.option.dp}, {"tp", of.option.tp}};
+    const std::vector<std::int64_t>& devices = kinds[of.kind].devices;
+    for (std::int64_t i = 0; i < of.devices(); ++i) stage.mesh->devices.push_back(devices[taken[of.kind]++]);
+    most_tp = std::max(most_tp, of.option.tp);
+    most_dp = std::max(most_dp, of.option.dp);
+    const RecomputeOptions options = recompute_options(of.option.recompute, layers);
+    for (std::int64_t layer = of.first; layer < of.first + of.layers; ++layer)
+      recompute_layer(options, layer, recomputed);
+  }
+  if (pipeline.stages.size() > 1) {
+    tree.mesh.axes = {{"pp", static_cast<int>(pipeline.stages.size())}, {"dp", 1}, {"tp", 1}};
+  } else {
+    tree.mesh = *tree.schedule.stages.front().mesh;
+    tree.schedule.stages.clear();
+  }
+  if (most_tp > 1) tree.reduce_onto["tp"] = "s";
+  const std::vector<std::string> data = {"dp"};
+  const auto append = [&](std::vector<Rule> rules) {
+    for (Rule& rule : rules) tree.rules.push_back(std::move(rule));
+  };
+  if (most_dp > 1) append(data_parallel(graph, data));
+  if (most_tp > 1) append(tensor_parallel(graph, "tp"));
+  if (most_dp > 1) append(zero(1, data));
+  append(std::move(recomputed));
+  return tree;
+}
+
+}  // namespace weft
