@@ -106,7 +106,6 @@ Result<std::vector<PlanSchedule>> parse_schedules(const std::string& text) {
 }
 
 Status check(const PlanArguments& arguments) {
-  if (arguments.search == "hap") return error("--search hap: not there yet; {} are", fmt::join(kSearchNames, ", "));
   const std::vector<std::string> known(kSearchNames.begin(), kSearchNames.end());
   if (std::find(known.begin(), known.end(), arguments.search) == known.end())
     return error("--search '{}': unknown{}", arguments.search, did_you_mean(arguments.search, known));

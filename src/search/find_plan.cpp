@@ -6,6 +6,7 @@
 #include "soap/layer_table.h"
 #include "soap/layerwise_tree.h"
 #include "soap/soap.h"
+#include "synthesis/synthesis.h"
 
 namespace weft {
 namespace {
@@ -119,6 +120,67 @@ Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& c
   return outcome;
 }
 
+constexpr std::size_t kJudgedPrograms = 6;  // of those that synthesis finds
+
+// A program for unequal devices, with shares: found by stage sums, the best of them judged.
+Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
+  const SearchClock clock(options.enumerate.budget);
+  Strategy whole;  // nothing is split yet: for the graph of the whole batch
+  whole.mesh.axes = {{"dp", static_cast<int>(problem.devices)}};
+  whole.schedule.name = "gpipe";
+  WEFT_TRY(StrategyChoice choice, choose_strategy(*problem.job, "one step", whole));
+  WEFT_TRY(const Plan plan, make_plan(problem.job, std::move(choice)));
+  SynthesisRequest asked{.devices = {}, .memory_budget = {}, .rules = {}, .budget = options.enumerate.budget};
+  asked.rules.bucket = problem.stack().gradient_bucket.value;
+  for (std::int64_t rank = 0; rank < problem.devices; ++rank) {
+    asked.devices.push_back(problem.device_at(rank));
+    asked.memory_budget.push_back(problem.job->memory_budget_of(asked.devices.back()).value);
+  }
+  SynthesisOutcome found = synthesise(plan.training(), problem.cluster(), cost, asked);
+  if (found.programs.empty())
+    return error("--search {}: no operator of {} divides over {} devices; use auto", name_of(options.search),
+                 problem.job->words.model, grouped(problem.devices));
+  PlanOutcome outcome;
+  std::string why;
+  for (std::size_t i = 0; i < found.programs.size() && i < kJudgedPrograms; ++i) {
+    const Synthesised& program = found.programs[i];
+    const std::string name = name_of_tree(options, fmt::format("program on {}", program.name), name_of(options.search));
+    Result<Judged> judged = judge_tree(problem, cost, name, program.tree);
+    if (!judged.ok()) {
+      why = judged.error().message;
+      continue;
+    }
+    if (judged->score().fits())
+      outcome.best.push_back(std::move(judged).value());
+    else if (!outcome.closest || judged->score() < outcome.closest->score())
+      outcome.closest = std::move(judged).value();
+    ++outcome.counts.simulated;
+  }
+  if (outcome.best.empty() && !outcome.closest) return error("--search {}: {}", name_of(options.search), why);
+  Baseline baseline{"data parallel", "", {}, {}};
+  if (Result<StrategyChoice> replicas = data_parallel(problem); !replicas.ok()) {
+    baseline.why_not = replicas.error().message;
+  } else {
+    baseline.description = replicas->name;
+    if (Result<Judged> judged = judge_strategy(problem, cost, std::move(replicas).value()); judged.ok()) {
+      if (judged->score().fits()) outcome.best.push_back(*judged);
+      baseline.judged = std::move(judged).value();
+    } else {
+      baseline.why_not = judged.error().message;
+    }
+  }
+  std::stable_sort(outcome.best.begin(), outcome.best.end(), by_score);
+  if (!outcome.best.empty()) outcome.closest.reset();
+  if (outcome.best.size() > options.enumerate.top) outcome.best.resize(options.enumerate.top);
+  outcome.baselines.push_back(std::move(baseline));
+  outcome.counts.considered += found.counts.considered;
+  outcome.counts.composed += found.counts.composed;
+  for (const auto& [reason, count] : found.counts.pruned) outcome.counts.pruned[reason] += count;
+  outcome.stopped_by = found.stopped_by;
+  outcome.seconds = clock.seconds();
+  return outcome;
+}
+
 // Merges the outcome of another search of the same problem.
 void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
   for (Judged& each : other.best) outcome.best.push_back(std::move(each));
@@ -192,6 +254,8 @@ Result<FoundPlan> find_plan(const PlanProblem& problem, const CostModel& cost, c
       return alone(search_operators(problem, cost, SoapSearch::Symbolic, options, true));
     case Search::Layerwise:
       return alone(search_layers(problem, cost, options));
+    case Search::Hap:
+      return alone(search_programs(problem, cost, options));
   }
   return error("no such search");
 }

@@ -14,9 +14,9 @@
 
 namespace weft {
 
-enum class Search : std::uint8_t { Auto, Enumerate, Exact, Mcmc, Symbolic, Layerwise };
-inline constexpr std::array<std::string_view, 6> kSearchNames = {"auto", "enumerate", "exact",
-                                                                 "mcmc", "symbolic",  "layerwise"};
+enum class Search : std::uint8_t { Auto, Enumerate, Exact, Mcmc, Symbolic, Layerwise, Hap };
+inline constexpr std::array<std::string_view, 7> kSearchNames = {"auto",     "enumerate", "exact", "mcmc",
+                                                                 "symbolic", "layerwise", "hap"};
 constexpr std::string_view name_of(Search search) { return kSearchNames[static_cast<std::size_t>(search)]; }
 
 struct FindOptions {

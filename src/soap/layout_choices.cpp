@@ -10,6 +10,20 @@
 #include "strategy/structure.h"
 
 namespace weft {
+
+Layout gradient_made(Layout layout, MeshAxes split) {
+  for (std::size_t m = 0; m < layout.partial.size(); ++m)
+    if ((split & ~split_axes(layout)) >> m & 1u) layout.partial[m] = Reducer::Sum;
+  for (DimLayout& dim : layout.dims)
+    for (Factor& factor : dim)
+      for (Cut& cut : factor.cuts) cut.halo_sum = cut.halo_low + cut.halo_high > 0;
+  return layout;
+}
+Layout gradient_needed(Layout layout) {
+  for (auto& partial : layout.partial) partial.reset();
+  return without_halos(std::move(layout));
+}
+
 namespace {
 
 std::int64_t plus(std::int64_t a, std::int64_t b) { return std::min(kNever, a + b); }
@@ -30,22 +44,6 @@ int parts_of(const std::vector<std::string>& split, const Mesh& mesh) {
   int parts = 1;
   for (std::size_t m = 0; m < split.size(); ++m) parts *= split[m].empty() ? 1 : mesh.axes()[m].size;
   return parts;
-}
-
-// The layout in which an operand's gradient is computed: a partial sum along the mesh axes that split the operator but
-// not the operand; gradients of halos are added to the neighbours' parts.
-Layout gradient_made(Layout layout, MeshAxes split) {
-  for (std::size_t m = 0; m < layout.partial.size(); ++m)
-    if ((split & ~split_axes(layout)) >> m & 1u) layout.partial[m] = Reducer::Sum;
-  for (DimLayout& dim : layout.dims)
-    for (Factor& factor : dim)
-      for (Cut& cut : factor.cuts) cut.halo_sum = cut.halo_low + cut.halo_high > 0;
-  return layout;
-}
-// The layout in which an output's gradient is needed: that of a partial sum is replicated.
-Layout gradient_needed(Layout layout) {
-  for (auto& partial : layout.partial) partial.reset();
-  return without_halos(std::move(layout));
 }
 
 class Builder {

@@ -77,6 +77,12 @@ LayoutProblem make_layout_problem(const TrainingGraph& training, const Mesh& mes
 ShardingChoices sharding_choices(const LayoutProblem& problem, const std::vector<std::uint32_t>& option,
                                  std::size_t mesh_axes);
 
+// The layout in which an operand's gradient is computed: a partial sum along the mesh axes that split the operator but
+// not the operand; gradients of halos are added to the neighbours' parts.
+Layout gradient_made(Layout layout, MeshAxes split);
+// The layout in which an output's gradient is needed: that of a partial sum is replicated.
+Layout gradient_needed(Layout layout);
+
 // Every way to split an operator over the mesh: per mesh axis an axis of the operator, or none.
 std::vector<std::vector<std::string>> splits_of(const Signature& signature, const Mesh& mesh, std::int64_t outer = 1);
 

@@ -1,0 +1,791 @@
+#include "synthesis/rules.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "base/check.h"
+#include "compile/parameter_layout.h"
+#include "cost/step_prices.h"
+#include "graph/operators.h"
+#include "layout/axis_decision.h"
+#include "soap/layout_choices.h"
+#include "strategy/structure.h"
+
+namespace weft {
+namespace {
+
+using Axes = std::vector<AxisChoice>;  // by mesh axis
+
+Picoseconds sum_of(Picoseconds a, Picoseconds b) { return std::min<Picoseconds>(kNever, a + b); }
+
+OpSharding as_sharding(const Signature& signature, const Axes& split) {
+  OpSharding sharding{MeshId(0), std::vector<std::vector<Cut>>(signature.axes.size())};
+  for (std::size_t m = 0; m < split.size(); ++m) {
+    if (split[m].axis.empty()) continue;
+    const auto axis = static_cast<std::size_t>(signature.axis_named(split[m].axis));
+    sharding.axes[axis].push_back({static_cast<int>(m), split[m].shares});
+    if (split[m].outer > 1) {
+      if (sharding.outer.empty()) sharding.outer.assign(signature.axes.size(), 1);
+      sharding.outer[axis] = split[m].outer;
+    }
+  }
+  return sharding;
+}
+
+MeshAxes axes_of(const Axes& split) {
+  MeshAxes axes = 0;
+  for (std::size_t m = 0; m < split.size(); ++m)
+    if (!split[m].axis.empty()) axes |= axis_set(static_cast<int>(m));
+  return axes;
+}
+
+// A product that makes nothing but gradients of weights, by a contraction.
+bool makes_weight_gradients(const Signature& signature) {
+  return !signature.contractions.empty() && !signature.outputs.empty() &&
+         std::all_of(signature.outputs.begin(), signature.outputs.end(),
+                     [](const Operand& output) { return output.weight; });
+}
+
+class SpaceBuilder {
+ public:
+  SpaceBuilder(const TrainingGraph& training, SharedMesh mesh, const Cluster& cluster, const CostModel& cost,
+               const ProgramRules& rules)
+      : training_(training), graph_(training.graph), cost_(cost), steps_(cluster, cost), rules_(rules) {
+    space_.mesh = std::move(mesh);
+    space_.classes = device_classes(space_.mesh, cluster);
+    space_.choices.classes = space_.classes.size();
+  }
+
+  ProgramSpace run() {
+    find_backward();
+    find_variables();
+    for (VariableId v : space_.ops.ids())
+      if (!space_.ops[v].empty()) add_own(v);
+    for (VariableId v : space_.ops.ids())
+      if (space_.ops[v].empty()) add_fork(v);
+    for (VariableId v : space_.ops.ids())
+      for (OpId op : space_.ops[v]) add_edges(op);
+    for (const auto& [ends, tables] : between_) {
+      std::vector<std::size_t> all = tables;
+      std::sort(all.begin(), all.end());
+      space_.choices.pairs.push_back({ends.first, ends.second, summed(all)});
+    }
+    return std::move(space_);
+  }
+
+ private:
+  // Layouts by number, so that each pair of them is priced once.
+  using LayoutNumber = std::uint32_t;
+  static constexpr LayoutNumber kNoLayout = ~0u;
+
+  const Mesh& mesh() const { return space_.mesh.mesh; }
+
+  void find_backward() {
+    products_.resize(training_.first_backward.index());
+    for (OpId op : IdRange<OpId>(training_.first_backward, training_.first_step))
+      if (const OpId forward = graph_.ops()[op].forward; forward.valid()) products_[forward].push_back(op);
+    for (OpId op : IdRange<OpId>(training_.first_step, OpId(graph_.ops().size())))
+      for (TensorId input : graph_.inputs(op))
+        if (graph_.tensors()[input].kind == TensorKind::Parameter) updates_[input].push_back(op);
+    for (const auto& [parameter, gradient] : training_.accumulated) gradient_of_[parameter] = gradient;
+    saved_.resize(graph_.tensors().size(), 0);
+    for (TensorId tensor : saved_tensors(training_, RecomputeRegions::none(graph_))) saved_[tensor] = 1;
+  }
+
+  // Operators of one signature that share a weight are one variable; a weight belongs to its first reader.
+  void find_variables() {
+    const std::size_t count = training_.first_backward.index();
+    std::vector<std::uint32_t> root(count);
+    std::iota(root.begin(), root.end(), 0u);
+    const auto find = [&](std::uint32_t i) {
+      while (root[i] != i) i = root[i] = root[root[i]];
+      return i;
+    };
+    for (TensorId tensor : graph_.tensors().ids()) {
+      if (graph_.tensors()[tensor].kind != TensorKind::Parameter) continue;
+      std::map<SignatureId, std::uint32_t> first;
+      for (const Use& use : graph_.uses(tensor)) {
+        if (use.op >= training_.first_backward) continue;
+        const auto [found, fresh] = first.try_emplace(graph_.ops()[use.op].signature, use.op.index());
+        if (fresh) continue;
+        const std::uint32_t a = find(found->second), b = find(use.op.index());
+        root[std::max(a, b)] = std::min(a, b);
+      }
+    }
+    for (const TensorParallelOp& found : find_tensor_parallel(graph_, find_layers(graph_)).ops)
+      outer_[found.op] = found.outer;
+    variable_.resize(count);
+    fork_.resize(graph_.tensors().size());
+    for (OpId op : IdRange<OpId>(count)) {
+      const std::uint32_t leader = find(op.index());
+      if (leader == op.index()) {
+        variable_[op] = space_.ops.push_back({op});
+        space_.tensor.push_back(TensorId());
+      } else {
+        variable_[op] = variable_[OpId(leader)];
+        space_.ops[variable_[op]].push_back(op);
+      }
+      for (TensorId output : graph_.outputs(op)) {
+        std::set<std::uint32_t> readers;
+        for (const Use& use : graph_.uses(output))
+          if (use.op < training_.first_backward) readers.insert(find(use.op.index()));
+        readers.erase(leader);
+        if (readers.size() < 2) continue;
+        fork_[output] = space_.ops.push_back({});
+        space_.tensor.push_back(output);
+      }
+    }
+    space_.meaning.resize(space_.ops.size());
+    space_.choices.own.resize(space_.ops.size());
+    space_.choices.forms.resize(space_.ops.size());
+    ends_.resize(space_.ops.size());
+  }
+
+  const Shares& ratio_of(std::size_t mesh_axis, const Axis& axis) const {
+    const SharedMesh::Ratios& ratios = space_.mesh.ratio[mesh_axis];
+    return axis.kind == AxisKind::Sample ? ratios.samples : ratios.others;
+  }
+
+  // Every way to split an operator, per mesh axis along one of its axes or none.
+  std::vector<Axes> splits_of(const Signature& signature, std::int64_t outer) const {
+    std::vector<Axes> result = {{}};
+    const std::vector<MeshAxis>& along = mesh().axes();
+    for (std::size_t m = 0; m < along.size(); ++m) {
+      std::int64_t inner = 1;
+      for (std::size_t later = m + 1; later < along.size(); ++later) inner *= along[later].size;
+      std::vector<Axes> longer;
+      for (const Axes& begun : result) {
+        longer.push_back(begun);
+        longer.back().push_back({""});
+        if (along[m].size == 1) continue;
+        for (int a = 0; a < static_cast<int>(signature.axes.size()); ++a) {
+          if (!splittable(signature, a)) continue;
+          const Axis& axis = signature.axes[static_cast<std::size_t>(a)];
+          const std::int64_t blocks = axis.name == "n" ? outer : 1;
+          if (axis.size % blocks != 0) continue;
+          std::int64_t left = axis.size / blocks;
+          bool fits = true;
+          for (std::size_t before = 0; before < m; ++before) {
+            if (begun[before].axis != axis.name) continue;
+            left /= units_of(begun[before].shares, along[before].size);
+            fits = fits && !windowed(signature, a);
+          }
+          if (!fits) continue;
+          const std::optional<Shares> shares =
+              rounded_shares(left, axis.granule, inner, along[m].size, ratio_of(m, axis));
+          if (!shares) continue;
+          longer.push_back(begun);
+          longer.back().push_back({axis.name, blocks, *shares});
+        }
+      }
+      result = std::move(longer);
+    }
+    return result;
+  }
+
+  LayoutNumber number(Layout layout, DType dtype) {
+    const auto [found, fresh] =
+        numbers_.try_emplace(print(layout, mesh()) + std::string(name_of(dtype)), layouts_.size());
+    if (fresh) layouts_.emplace_back(std::move(layout), dtype);
+    return found->second;
+  }
+  Picoseconds moved(LayoutNumber from, LayoutNumber to) {
+    if (from == to) return 0;
+    const auto [found, fresh] = moves_.try_emplace(std::uint64_t{from} << 32 | to, 0);
+    if (fresh) found->second = price(layouts_[from].first, layouts_[to].first, layouts_[from].second, false);
+    return found->second;
+  }
+  // `bucketed`: the tensor travels with others, and has the latency of its share of a bucket.
+  Picoseconds price(const Layout& from, const Layout& to, DType dtype, bool bucketed) {
+    if (from == to) return 0;
+    const Result<std::vector<ReshardStep>> steps = reshard(from, to, mesh());
+    if (!steps.ok()) return kNever;
+    Picoseconds total = 0;
+    const Layout* before = &from;
+    for (const ReshardStep& step : *steps) {
+      if (step.collective != Collective::Slice) {
+        Picoseconds time = steps_.time_of(step, *before, mesh(), dtype);
+        if (bucketed) {
+          const std::int64_t bytes = bytes_of(
+              dtype, std::max(largest_local_elements(*before, mesh()), largest_local_elements(step.to, mesh())));
+          const double alone =
+              rules_.bucket.value == 0
+                  ? 1
+                  : 1 - std::min(1.0, static_cast<double>(bytes) / static_cast<double>(rules_.bucket.value));
+          time = std::max<Picoseconds>(0, time - static_cast<Picoseconds>(alone * static_cast<double>(latency(step))));
+        }
+        total = sum_of(total, time);
+      }
+      before = &step.to;
+    }
+    return total;
+  }
+  // Of the collective with next to nothing to move.
+  Picoseconds latency(const ReshardStep& step) {
+    const auto [found, fresh] = latencies_.try_emplace({step.collective, step.axes}, 0);
+    if (!fresh) return found->second;
+    const Shape shape = {mesh().size()};
+    Layout whole = replicated(MeshId(0), mesh(), shape), cut = whole, partial = whole;
+    for (std::size_t m = 0; m < mesh().axes().size(); ++m)
+      if (step.axes >> m & 1u) {
+        cut.dims[0].front().cuts.push_back({static_cast<int>(m)});
+        partial.partial[m] = Reducer::Sum;
+      }
+    canonicalize(cut, mesh());
+    const Layout* from = &whole;
+    const Layout* to = &whole;
+    if (step.collective == Collective::AllReduce) from = &partial;
+    if (step.collective == Collective::ReduceScatter) from = &partial, to = &cut;
+    if (step.collective == Collective::AllGather) from = &cut;
+    if (from != to) found->second = steps_.time_of({step.collective, step.axes, step.reducer, *to}, *from, mesh(), DType::F32);
+    return found->second;
+  }
+
+  ProgramChoices::Computation computed(SignatureId id, const Axes& split) {
+    std::string key = std::to_string(id.index());
+    for (const AxisChoice& choice : split)
+      key += '/' + choice.axis + ':' + std::to_string(choice.outer) + (choice.shares.empty() ? "" : "~");
+    const auto [found, fresh] = computed_.try_emplace(key);
+    if (!fresh) return found->second;
+    const Signature& signature = graph_.signatures()[id];
+    const OpSharding sharding = as_sharding(signature, split);
+    const auto time_at = [&](const DeviceSpec& spec, int position) {
+      const AxisSlices slices = axis_slices(signature, sharding, mesh(), position);
+      std::vector<std::int64_t> extents;
+      for (const AxisSlice& slice : slices) extents.push_back(slice.size());
+      return cost_.compute({&signature, extents, &spec, {}, attended_share(signature, slices)}).time;
+    };
+    for (const DeviceClass& of : space_.classes) {
+      // The busiest: the first, which has what is left of rounding; of causal attention the last.
+      Picoseconds time = time_at(*of.spec, of.positions.front());
+      if (signature.kind == OpKind::Attention) time = std::max(time, time_at(*of.spec, of.positions.back()));
+      found->second.push_back(time);
+    }
+    return found->second;
+  }
+  ProgramChoices::Computation none() const { return ProgramChoices::Computation(space_.classes.size(), 0); }
+  static void accumulate(ProgramChoices::Computation& sum, const ProgramChoices::Computation& more,
+                         std::int64_t times = 1) {
+    for (std::size_t c = 0; c < sum.size(); ++c) sum[c] += times * more[c];
+  }
+  std::vector<std::int64_t> held(const Layout& layout, DType dtype) const {
+    std::vector<std::int64_t> bytes;
+    for (const DeviceClass& of : space_.classes) {
+      std::int64_t elements = 1;
+      for (std::int64_t extent : local_shape(layout, mesh(), of.positions.front())) elements *= extent;
+      bytes.push_back(bytes_of(dtype, elements));
+    }
+    return bytes;
+  }
+
+  OpId owner(TensorId parameter) const { return graph_.uses(parameter).front().op; }
+
+  OpId weight_gradient(OpId forward) const {
+    for (OpId product : products_[forward])
+      if (makes_weight_gradients(graph_.signature(product))) return product;
+    return OpId();
+  }
+
+  struct Storing {
+    Distribution over;  // optimizer, gradients, weights
+    Picoseconds communication = 0;
+    ProgramChoices::Computation update;
+    std::vector<std::int64_t> memory;
+  };
+  // All ways to store one parameter and to compute its update, given how it is used and its gradient is made.
+  std::vector<Storing> stored(TensorId parameter, const Layout& used, const Layout& made) {
+    std::vector<Storing> result;
+    const DType dtype = graph_.tensors()[parameter].type.dtype;
+    const auto update = updates_.find(parameter);
+    const auto gradient = gradient_of_.find(parameter);
+    const DType gradient_dtype = gradient == gradient_of_.end() ? dtype : graph_.tensors()[gradient->second].type.dtype;
+    std::map<int, Shares> ratio;
+    for (std::size_t m = 0; m < space_.mesh.ratio.size(); ++m)
+      if (!space_.mesh.ratio[m].stored.empty()) ratio[static_cast<int>(m)] = space_.mesh.ratio[m].stored;
+    const MeshAxes all = axis_set(static_cast<int>(mesh().axes().size())) - 1;
+    std::vector<std::string> seen;
+    for (MeshAxes over = 0; over <= all; ++over) {
+      const Layout step = split_over(used, mesh(), over, ratio);
+      const std::string text = print(step, mesh());
+      if (std::find(seen.begin(), seen.end(), text) != seen.end()) continue;  // these axes cut it already
+      seen.push_back(text);
+      for (int stage = over == 0 ? 0 : 1; stage <= (over == 0 ? 0 : 3); ++stage) {
+        Storing way{{{}, {}, over, stage >= 2 ? over : 0, stage >= 3 ? over : 0}, 0, none(), held(used, dtype)};
+        if (stage >= 3) way.memory = held(step, dtype);
+        if (update != updates_.end()) {
+          way.communication = price(made, step, gradient_dtype, true);
+          way.communication = sum_of(way.communication, (stage >= 3 ? 2 : 1) * price(step, used, dtype, true));
+          add_update(update->second, parameter, step, stage >= 2 ? step : without_halos(made), way);
+        } else if (stage >= 3) {
+          way.communication = 2 * price(step, used, dtype, true);
+        } else if (stage > 0) {
+          continue;  // frozen: there is no gradient and no state
+        }
+        result.push_back(std::move(way));
+      }
+    }
+    return result;
+  }
+  void add_update(const std::vector<OpId>& ops, TensorId parameter, const Layout& step, const Layout& gradient,
+                  Storing& way) {
+    std::set<TensorId> counted = {parameter};
+    const auto hold = [&](const Layout& layout, DType dtype) {
+      const std::vector<std::int64_t> bytes = held(layout, dtype);
+      for (std::size_t c = 0; c < bytes.size(); ++c) way.memory[c] += bytes[c];
+    };
+    const Shape& shape = graph_.tensors()[parameter].type.shape;
+    if (const auto sum = gradient_of_.find(parameter); sum != gradient_of_.end()) {
+      counted.insert(sum->second);
+      hold(gradient, graph_.tensors()[sum->second].type.dtype);
+    }
+    for (OpId op : ops) {
+      const Signature& signature = graph_.signature(op);
+      for (std::size_t c = 0; c < space_.classes.size(); ++c) {
+        const Shape local = local_shape(step, mesh(), space_.classes[c].positions.front());
+        if (signature.axes.size() == local.size())
+          way.update[c] += cost_.compute({&signature, local, space_.classes[c].spec, {}, -1}).time;
+      }
+      for (TensorId input : graph_.inputs(op))
+        if (graph_.tensors()[input].kind == TensorKind::State && graph_.tensors()[input].type.shape == shape &&
+            counted.insert(input).second)
+          hold(step, graph_.tensors()[input].type.dtype);
+    }
+  }
+
+  // How neighbours see the options of a variable, by form: layouts of each output with its gradient, and of each input,
+  // with its gradient and the layout in which the weight gradient reads it.
+  struct Ends {
+    std::vector<LayoutNumber> forward, backward, again;
+  };
+  struct OperatorEnds {
+    std::vector<Ends> inputs, outputs;
+  };
+
+  void add_own(VariableId v) {
+    const OpId leader = space_.ops[v].front();
+    // Repeated layers have the same signatures and weights of the same shapes.
+    std::string key = std::to_string(graph_.ops()[leader].signature.index()) + 'x' + std::to_string(space_.ops[v].size());
+    const auto append = [&](OpId op) { key += ',' + std::to_string(graph_.ops()[op].signature.index()); };
+    for (OpId product : products_[leader]) append(product);
+    for (TensorId input : graph_.inputs(leader)) {
+      if (graph_.tensors()[input].kind != TensorKind::Parameter) {
+        key += graph_.tensors()[input].producer.valid() ? 'a' : 'i';
+        continue;
+      }
+      key += owner(input) == leader ? 'o' : 's';
+      if (const auto update = updates_.find(input); update != updates_.end())
+        for (OpId op : update->second) append(op);
+    }
+    for (TensorId output : graph_.outputs(leader)) key += saved_[output] ? 'k' : '-';
+    if (const auto packed = outer_.find(leader); packed != outer_.end()) key += '*' + std::to_string(packed->second);
+    const auto [known, fresh] = own_.try_emplace(key, v);
+    if (!fresh) {
+      space_.choices.own[v] = space_.choices.own[known->second];
+      space_.choices.forms[v] = space_.choices.forms[known->second];
+      space_.meaning[v] = space_.meaning[known->second];
+      ends_[v] = known->second;
+      return;
+    }
+    ends_[v] = v;
+    make_own(v, leader);
+  }
+
+  void make_own(VariableId v, OpId op) {
+    const Signature& signature = graph_.signature(op);
+    const auto packed = outer_.find(op);
+    const std::int64_t outer = packed == outer_.end() ? 1 : packed->second;
+    const OpId product = weight_gradient(op);
+    OperatorEnds& ends = operator_ends_[v];
+    ends.inputs.resize(signature.inputs.size());
+    ends.outputs.resize(signature.outputs.size());
+    std::vector<Axes> product_splits;
+    if (product.valid()) product_splits = splits_of(graph_.signature(product), outer);
+    const auto count = static_cast<std::int64_t>(space_.ops[v].size());
+    std::uint32_t form = 0;
+    for (const Axes& split : splits_of(signature, outer)) {
+      const OpSharding sharding = as_sharding(signature, split);
+      // As its forward operator first.
+      std::vector<std::optional<Axes>> of_product = {std::nullopt};
+      for (const Axes& each : product_splits)
+        if (each != split) of_product.emplace_back(each);
+      for (const std::optional<Axes>& own_split : of_product) {
+        const std::size_t before = space_.choices.own[v].size();
+        add_options(v, op, product, split, sharding, own_split, count, form);
+        if (space_.choices.own[v].size() == before) continue;  // impossible
+        for (std::size_t i = 0; i < signature.inputs.size(); ++i) add_input_ends(op, product, i, split, sharding, own_split, ends.inputs[i]);
+        for (std::size_t i = 0; i < signature.outputs.size(); ++i) {
+          const Layout made = operand_layout(signature, true, i, sharding, mesh());
+          ends.outputs[i].forward.push_back(number(made, signature.outputs[i].dtype));
+          ends.outputs[i].backward.push_back(number(gradient_needed(made), signature.outputs[i].dtype));
+        }
+        ++form;
+      }
+    }
+    space_.choices.forms[v] = form;
+  }
+
+  void add_input_ends(OpId op, OpId product, std::size_t i, const Axes& split, const OpSharding& sharding,
+                      const std::optional<Axes>& own_split, Ends& ends) {
+    const Signature& signature = graph_.signature(op);
+    const DType dtype = signature.inputs[i].dtype;
+    const Layout needed = operand_layout(signature, false, i, sharding, mesh());
+    ends.forward.push_back(number(needed, dtype));
+    ends.backward.push_back(number(gradient_made(needed, axes_of(split)), dtype));
+    LayoutNumber again = kNoLayout;
+    if (product.valid()) {
+      const Signature& of = graph_.signature(product);
+      for (std::size_t p = 0; p < of.inputs.size(); ++p)
+        if (graph_.inputs(product)[p] == graph_.inputs(op)[i])
+          again = number(operand_layout(of, false, p, as_sharding(of, own_split ? *own_split : split), mesh()), dtype);
+    }
+    ends.again.push_back(again);
+  }
+
+  // The options of one form: ways to store the weights.
+  void add_options(VariableId v, OpId op, OpId product, const Axes& split, const OpSharding& sharding,
+                   const std::optional<Axes>& own_split, std::int64_t count, std::uint32_t form) {
+    const Signature& signature = graph_.signature(op);
+    ProgramChoices::Option base{form, {none(), none(), none()}, 0, 0, std::vector<std::int64_t>(space_.classes.size(), 0)};
+    accumulate(base.compute[0], computed(graph_.ops()[op].signature, split), count);
+    for (OpId each : products_[op]) {
+      const Signature& backward = graph_.signature(each);
+      if (each == product && own_split)
+        accumulate(base.compute[1], computed(graph_.ops()[each].signature, *own_split), count);
+      else if (backward.axes.size() == signature.axes.size())
+        accumulate(base.compute[1], computed(graph_.ops()[each].signature, split), count);
+    }
+    if (product.valid() && own_split && !gather_factors(op, product, sharding, *own_split, base)) return;
+    for (std::size_t i = 0; i < signature.outputs.size(); ++i) {
+      if (!saved_[graph_.outputs(op)[i]]) continue;
+      const std::vector<std::int64_t> bytes =
+          held(operand_layout(signature, true, i, sharding, mesh()), signature.outputs[i].dtype);
+      for (std::size_t c = 0; c < bytes.size(); ++c) base.memory[c] += count * bytes[c];
+    }
+    // All weights of an operator are stored alike.
+    std::vector<std::pair<ProgramChoices::Option, Distribution>> options = {
+        {std::move(base), Distribution{split, own_split, 0, 0, 0}}};
+    for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
+      const TensorId tensor = graph_.inputs(op)[i];
+      if (graph_.tensors()[tensor].kind != TensorKind::Parameter || owner(tensor) != op) continue;
+      const Layout used = without_halos(operand_layout(signature, false, i, sharding, mesh()));
+      const std::vector<Storing> ways = stored(tensor, used, made_by(op, product, i, used, split, own_split));
+      std::vector<std::pair<ProgramChoices::Option, Distribution>> longer;
+      const bool first = options.size() == 1 && options.front().second.optimizer == 0;
+      for (const auto& [option, meaning] : options)
+        for (const Storing& way : ways) {
+          if (!first && std::tie(way.over.optimizer, way.over.gradients, way.over.weights) !=
+                            std::tie(meaning.optimizer, meaning.gradients, meaning.weights))
+            continue;
+          auto& [next, said] = longer.emplace_back(option, meaning);
+          next.communication = sum_of(next.communication, way.communication);
+          accumulate(next.compute[2], way.update);
+          for (std::size_t c = 0; c < way.memory.size(); ++c) next.memory[c] += way.memory[c];
+          said.optimizer = way.over.optimizer;
+          said.gradients = way.over.gradients;
+          said.weights = way.over.weights;
+        }
+      options = std::move(longer);
+    }
+    for (auto& [option, meaning] : options) {
+      if (option.communication >= kNever) continue;
+      space_.choices.own[v].push_back(std::move(option));
+      space_.meaning[v].push_back(std::move(meaning));
+    }
+  }
+
+  // The layout in which the gradient of an operator's weight is made.
+  Layout made_by(OpId op, OpId product, std::size_t input, const Layout& used, const Axes& split,
+                 const std::optional<Axes>& own_split) const {
+    if (product.valid() && own_split) {
+      const Signature& of = graph_.signature(product);
+      for (std::size_t o = 0; o < of.outputs.size(); ++o)
+        if (of.outputs[o].name == "d" + graph_.signature(op).inputs[input].name)
+          return operand_layout(of, true, o, as_sharding(of, *own_split), mesh());
+    }
+    return gradient_made(used, axes_of(split));
+  }
+
+  // A weight gradient that is split otherwise than its operator needs the output's gradient in a layout of its own, and
+  // inputs of the step too.
+  bool gather_factors(OpId op, OpId product, const OpSharding& sharding, const Axes& own_split,
+                      ProgramChoices::Option& option) {
+    const Signature& signature = graph_.signature(op);
+    const Signature& of = graph_.signature(product);
+    const OpSharding own_sharding = as_sharding(of, own_split);
+    for (std::size_t p = 0; p < of.inputs.size(); ++p) {
+      const TensorId tensor = graph_.inputs(product)[p];
+      const LayoutNumber needed = number(operand_layout(of, false, p, own_sharding, mesh()), of.inputs[p].dtype);
+      std::optional<Layout> there;
+      for (std::size_t o = 0; o < signature.outputs.size(); ++o) {
+        const Layout made = operand_layout(signature, true, o, sharding, mesh());
+        if (of.inputs[p].name == "d" + signature.outputs[o].name) there = gradient_needed(made);
+        if (graph_.outputs(op)[o] == tensor) there = made;
+      }
+      for (std::size_t i = 0; i < signature.inputs.size(); ++i)
+        if (graph_.inputs(op)[i] == tensor && graph_.tensors()[tensor].kind == TensorKind::Input)
+          there = operand_layout(signature, false, i, sharding, mesh());
+      if (!there) continue;
+      const Picoseconds time = moved(number(*there, of.inputs[p].dtype), needed);
+      if (time >= kNever) return false;
+      option.communication = sum_of(option.communication, time * static_cast<Picoseconds>(space_.ops[variable_[op]].size()));
+      if (time > 0) option.ends |= ends_of(Phase::Backward);
+    }
+    return true;
+  }
+
+  // A tensor that several operators read: the layout in which they find it, and along which of the axes that do not
+  // split it their gradients are left partial until they are added up.
+  void add_fork(VariableId v) {
+    const TensorId tensor = space_.tensor[v];
+    const DType dtype = graph_.tensors()[tensor].type.dtype;
+    std::set<LayoutNumber> forms;
+    const auto add = [&](LayoutNumber of) { forms.insert(number(gradient_needed(layouts_[of].first), dtype)); };
+    const Tensor& made = graph_.tensors()[tensor];
+    for (LayoutNumber each : out_ends(made.producer, made.output).forward) add(each);
+    for (const Use& use : graph_.uses(tensor))
+      if (use.op < training_.first_backward)
+        for (LayoutNumber each : in_ends(use.op, use.input).forward) add(each);
+    Ends& ends = fork_ends_[v];
+    std::string key = "fork";
+    for (LayoutNumber form : forms) key += ',' + std::to_string(form);
+    if (const auto known = own_.find(key); known != own_.end()) {
+      space_.choices.own[v] = space_.choices.own[known->second];
+      space_.choices.forms[v] = space_.choices.forms[known->second];
+      ends = fork_ends_.at(known->second);
+      space_.meaning[v].resize(space_.choices.own[v].size());
+      return;
+    }
+    own_.emplace(key, v);
+    const MeshAxes all = axis_set(static_cast<int>(mesh().axes().size())) - 1;
+    for (LayoutNumber form : forms) {
+      const MeshAxes free = all & ~split_axes(layouts_[form].first);
+      for (MeshAxes partial = 0; partial <= all; ++partial) {
+        if ((partial & ~free) != 0) continue;
+        Layout gradient = layouts_[form].first;
+        for (std::size_t m = 0; m < gradient.partial.size(); ++m)
+          if (partial >> m & 1u) gradient.partial[m] = Reducer::Sum;
+        ends.forward.push_back(form);
+        ends.backward.push_back(number(std::move(gradient), dtype));
+        space_.choices.own[v].push_back(
+            {static_cast<std::uint32_t>(ends.forward.size() - 1), {none(), none(), none()}, 0, 0, {}});
+      }
+    }
+    ends.again = ends.forward;
+    space_.choices.forms[v] = static_cast<std::uint32_t>(ends.forward.size());
+    space_.meaning[v].resize(space_.choices.own[v].size());
+  }
+
+  const Ends& out_ends(OpId op, std::size_t output) { return operator_ends_.at(ends_[variable_[op]]).outputs[output]; }
+  const Ends& in_ends(OpId op, std::size_t input) { return operator_ends_.at(ends_[variable_[op]]).inputs[input]; }
+
+  bool differentiable(OpId reader, std::size_t input) const {
+    const Signature& signature = graph_.signature(reader);
+    for (const Gradient& gradient : gradients_of(signature))
+      for (const std::string& written : gradient.writes)
+        if (written == "d" + signature.inputs[input].name) return true;
+    return false;
+  }
+
+  void add_edges(OpId reader) {
+    const auto inputs = graph_.inputs(reader);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const Tensor& tensor = graph_.tensors()[inputs[i]];
+      if (tensor.producer.valid()) {
+        const bool back = differentiable(reader, i) && !products_[tensor.producer].empty();
+        const Ends& from = out_ends(tensor.producer, tensor.output);
+        if (const VariableId fork = fork_[inputs[i]]; fork.valid()) {
+          if (joined_.insert(fork).second) connect(variable_[tensor.producer], from, fork, fork_ends_.at(fork), true, false);
+          connect(fork, fork_ends_.at(fork), variable_[reader], in_ends(reader, i), back, true);
+        } else {
+          connect(variable_[tensor.producer], from, variable_[reader], in_ends(reader, i), back, true);
+        }
+      } else if (tensor.kind == TensorKind::Parameter && variable_[owner(inputs[i])] != variable_[reader]) {
+        // A weight shared by operators of different kinds: its gradient goes to its owner's layout.
+        const Ends& used = in_ends(owner(inputs[i]), graph_.uses(inputs[i]).front().input);
+        connect(variable_[owner(inputs[i])], {used.forward, used.forward, {}}, variable_[reader], in_ends(reader, i), true,
+                false);
+      }
+    }
+  }
+
+  // What a tensor costs on its way from one variable to another, and its gradient on the way back. `again`: what the
+  // weight gradient reads is made from the stored tensor once more, if that is not partial.
+  void connect(VariableId a, const Ends& from, VariableId b, const Ends& to, bool back, bool again) {
+    const auto move = [&](std::size_t x, std::size_t y) {
+      ProgramChoices::Move result;
+      const Picoseconds there = moved(from.forward[x], to.forward[y]);
+      if (there > 0) result.ends |= ends_of(Phase::Forward);
+      Picoseconds after = back ? moved(to.backward[y], from.backward[x]) : 0;
+      if (again && !to.again.empty() && to.again[y] != kNoLayout) {
+        const auto& [stored_as, dtype] = layouts_[from.forward[x]];
+        const LayoutNumber kept = is_partial(stored_as) ? to.forward[y] : from.forward[x];
+        after = sum_of(after, moved(kept, to.again[y]));
+      }
+      if (after > 0) result.ends |= ends_of(Phase::Backward);
+      result.time = sum_of(there, after);
+      return result;
+    };
+    if (a == b) {
+      for (ProgramChoices::Option& option : space_.choices.own[a]) {
+        const ProgramChoices::Move made = move(option.form, option.form);
+        option.communication = sum_of(option.communication, made.time);
+        option.ends |= made.ends;
+      }
+      return;
+    }
+    const bool turned = b < a;
+    const std::uint32_t rows = space_.choices.forms[turned ? b : a], columns = space_.choices.forms[turned ? a : b];
+    std::vector<LayoutNumber> key = {turned, back, again};
+    for (const std::vector<LayoutNumber>* part : {&from.forward, &from.backward, &to.forward, &to.backward, &to.again}) {
+      key.push_back(static_cast<LayoutNumber>(part->size()));
+      key.insert(key.end(), part->begin(), part->end());
+    }
+    const auto [found, fresh] = edge_tables_.try_emplace(std::move(key), space_.choices.tables.size());
+    if (fresh) {
+      std::vector<ProgramChoices::Move> table;
+      table.reserve(std::size_t{rows} * columns);
+      for (std::uint32_t r = 0; r < rows; ++r)
+        for (std::uint32_t c = 0; c < columns; ++c) table.push_back(turned ? move(c, r) : move(r, c));
+      space_.choices.tables.push_back(std::move(table));
+    }
+    between_[turned ? std::pair(b, a) : std::pair(a, b)].push_back(found->second);
+  }
+
+  // Several tensors between two variables are one table.
+  std::size_t summed(const std::vector<std::size_t>& tables) {
+    if (tables.size() == 1) return tables.front();
+    const auto [found, fresh] = sums_.try_emplace(tables, space_.choices.tables.size());
+    if (fresh) {
+      std::vector<ProgramChoices::Move> total = space_.choices.tables[tables.front()];
+      for (std::size_t t = 1; t < tables.size(); ++t)
+        for (std::size_t i = 0; i < total.size(); ++i) {
+          total[i].time = sum_of(total[i].time, space_.choices.tables[tables[t]][i].time);
+          total[i].ends |= space_.choices.tables[tables[t]][i].ends;
+        }
+      space_.choices.tables.push_back(std::move(total));
+    }
+    return found->second;
+  }
+
+  const TrainingGraph& training_;
+  const Graph& graph_;
+  const CostModel& cost_;
+  const StepPrices steps_;
+  const ProgramRules rules_;
+  ProgramSpace space_;
+  IdVec<OpId, std::vector<OpId>> products_;
+  std::map<TensorId, std::vector<OpId>> updates_;
+  std::map<TensorId, TensorId> gradient_of_;
+  IdVec<TensorId, char> saved_;
+  std::map<OpId, std::int64_t> outer_;
+  IdVec<OpId, VariableId> variable_;
+  IdVec<TensorId, VariableId> fork_;
+  std::set<VariableId> joined_;
+  std::map<std::string, VariableId> own_;         // variables alike: the first of them
+  IdVec<VariableId, VariableId> ends_;            // whose ends it has
+  std::map<VariableId, OperatorEnds> operator_ends_;
+  std::map<VariableId, Ends> fork_ends_;
+  std::vector<std::pair<Layout, DType>> layouts_;
+  std::map<std::string, LayoutNumber> numbers_;
+  std::unordered_map<std::uint64_t, Picoseconds> moves_;
+  std::map<std::pair<Collective, MeshAxes>, Picoseconds> latencies_;
+  std::map<std::string, ProgramChoices::Computation> computed_;
+  std::map<std::vector<LayoutNumber>, std::size_t> edge_tables_;
+  std::map<std::pair<VariableId, VariableId>, std::vector<std::size_t>> between_;
+  std::map<std::vector<std::size_t>, std::size_t> sums_;
+};
+
+}  // namespace
+
+std::vector<DeviceClass> device_classes(const SharedMesh& mesh, const Cluster& cluster) {
+  std::vector<DeviceClass> classes;
+  std::map<std::pair<const DeviceSpec*, std::vector<std::int64_t>>, std::size_t> known;
+  for (int position = 0; position < mesh.mesh.size(); ++position) {
+    const DeviceSpec* spec = &cluster.spec(mesh.mesh.devices()[static_cast<std::size_t>(position)]);
+    std::vector<std::int64_t> shares;
+    for (std::size_t m = 0; m < mesh.ratio.size(); ++m)
+      for (const Shares* of : {&mesh.ratio[m].samples, &mesh.ratio[m].others, &mesh.ratio[m].stored})
+        shares.push_back(of->empty() ? 1 : (*of)[static_cast<std::size_t>(mesh.mesh.coordinate(position, static_cast<int>(m)))]);
+    const auto [found, fresh] = known.try_emplace({spec, std::move(shares)}, classes.size());
+    if (fresh) classes.push_back({spec, {}});
+    classes[found->second].positions.push_back(position);
+  }
+  return classes;
+}
+
+std::optional<Shares> rounded_shares(std::int64_t size, std::int64_t granule, std::int64_t inner, int parts,
+                                     const Shares& ratio) {
+  if (ratio.empty() || std::all_of(ratio.begin(), ratio.end(), [&](std::int64_t share) { return share == ratio[0]; })) {
+    if (size % parts != 0 || size / parts % granule != 0) return std::nullopt;
+    return Shares{};
+  }
+  // What later mesh axes cut must divide too, where there is enough of it.
+  if (size % (granule * inner) == 0 && size / (granule * inner) >= parts) granule *= inner;
+  if (size % granule != 0 || size / granule < parts) return std::nullopt;
+  const Shares shares = reduced(nearest_shares(size, granule, ratio));
+  if (std::any_of(shares.begin(), shares.end(), [](std::int64_t share) { return share < 1; })) return std::nullopt;
+  return shares;
+}
+
+ProgramSpace make_program_space(const TrainingGraph& training, SharedMesh mesh, const Cluster& cluster,
+                                const CostModel& cost, const ProgramRules& rules) {
+  WEFT_CHECK(mesh.ratio.size() == mesh.mesh.axes().size());
+  return SpaceBuilder(training, std::move(mesh), cluster, cost, rules).run();
+}
+
+Strategy to_tree(const ProgramSpace& space, const std::vector<std::uint32_t>& option, const TrainingGraph& training) {
+  const Graph& graph = training.graph;
+  const std::vector<MeshAxis>& axes = space.mesh.mesh.axes();
+  Strategy tree;
+  tree.mesh.axes = axes;
+  for (DeviceId device : space.mesh.mesh.devices()) tree.mesh.devices.push_back(device.index());
+  tree.schedule.name = "gpipe";
+  const auto computed = [&](const std::vector<AxisChoice>& split) {
+    std::map<std::string, Split> result;
+    for (std::size_t m = 0; m < axes.size(); ++m) result[axes[m].name] = {split[m].axis, split[m].outer, split[m].shares};
+    return result;
+  };
+  const auto names_of = [&](MeshAxes over) {
+    std::vector<std::string> names;
+    for (std::size_t m = 0; m < axes.size(); ++m)
+      if (over >> m & 1u) names.push_back(axes[m].name);
+    return names;
+  };
+  std::map<OpId, OpId> weight_gradients;  // by forward operator
+  for (OpId op : IdRange<OpId>(training.first_backward, training.first_step))
+    if (graph.ops()[op].forward.valid() && makes_weight_gradients(graph.signature(op)))
+      weight_gradients.emplace(graph.ops()[op].forward, op);
+  for (VariableId v : space.ops.ids()) {
+    if (space.ops[v].empty()) continue;
+    const Distribution& chosen = space.meaning[v][option[v.index()]];
+    for (OpId op : space.ops[v]) {
+      Rule rule{.match = graph.name(op), .compute = computed(chosen.split)};
+      tree.rules.push_back(std::move(rule));
+      if (chosen.weight_gradient)
+        tree.rules.push_back(
+            {.match = graph.name(weight_gradients.at(op)), .compute = computed(*chosen.weight_gradient)});
+      for (TensorId input : graph.inputs(op)) {
+        if (graph.tensors()[input].kind != TensorKind::Parameter || graph.uses(input).front().op != op ||
+            chosen.optimizer == 0)
+          continue;
+        Rule stored{.match = graph.name(input)};
+        for (const auto& [kind, over] : {std::pair(Stored::Optimizer, chosen.optimizer),
+                                         std::pair(Stored::Gradients, chosen.gradients),
+                                         std::pair(Stored::Weights, chosen.weights)}) {
+          if (over == 0) continue;
+          stored.stored(kind).over = names_of(over);
+          for (std::size_t m = 0; m < axes.size(); ++m)
+            if ((over >> m & 1u) != 0 && !space.mesh.ratio[m].stored.empty())
+              stored.stored(kind).ratio[axes[m].name] = space.mesh.ratio[m].stored;
+        }
+        tree.rules.push_back(std::move(stored));
+      }
+    }
+  }
+  return tree;
+}
+
+}  // namespace weft

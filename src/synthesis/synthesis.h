@@ -1,0 +1,45 @@
+// Synthesis of the distributed program of a training step on unequal devices (HAP, Zhang et al. 2024). Start here.
+//
+//   synthesise(training, cluster, cost, {.devices = …})
+//
+// Two choices in turn until neither gains: the program, given the shares of the devices (rules.h, solve.h), and the
+// shares, given the program (ratios.h). From several starts: equal shares, by speed, by memory; on several meshes: all
+// devices along one axis, nodes × devices of a node. The results are strategy trees, best stage sum first, for the one
+// judge (problem/judge.h) to compare: a stage sum knows no overlap of computation and communication.
+//
+// Not here: pipelines and micro-batches, placement of operators on some of the devices, compilation, judgement.
+#pragma once
+
+#include <string>
+
+#include "problem/budget.h"
+#include "synthesis/rules.h"
+#include "synthesis/solve.h"
+
+namespace weft {
+
+struct SynthesisRequest {
+  std::vector<DeviceId> devices;            // in the order of ranks
+  std::vector<std::int64_t> memory_budget;  // by device, in that order; 0: unknown
+  ProgramRules rules = {};
+  SearchBudget budget = {};
+};
+
+struct Synthesised {
+  Strategy tree;
+  std::string name;  // "64, by speed"
+  SharedMesh mesh;
+  SolvedProgram program;
+  double seconds = 0;  // of its search
+};
+
+struct SynthesisOutcome {
+  std::vector<Synthesised> programs;  // those that fit first, then by stage sum
+  SearchCounts counts;
+  StoppedBy stopped_by = StoppedBy::Itself;
+};
+
+SynthesisOutcome synthesise(const TrainingGraph& training, const Cluster& cluster, const CostModel& cost,
+                            const SynthesisRequest& request);
+
+}  // namespace weft
