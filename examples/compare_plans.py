@@ -3,7 +3,6 @@
 
     compare_plans.py [MODEL CLUSTER STRATEGY STRATEGY [GLOBAL_BATCH]]
 """
-import collections
 import sys
 
 import weft
@@ -12,7 +11,7 @@ import weft
 def by_activity(step: weft.Simulation) -> "dict[str, float]":
     """Seconds of work of rank 0, by activity; those that overlap count each."""
     timeline = step.timeline([0])
-    spent: "collections.Counter[str]" = collections.Counter()
+    spent = {}
     for activity, name in enumerate(timeline.activities):
         own = timeline.activity == activity
         spent[name] = float((timeline.end_ps[own] - timeline.work_ps[own]).sum()) * 1e-12

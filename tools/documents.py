@@ -171,7 +171,9 @@ def renew(path, known):
             language, name, body = match.groups()
             head = f"```{language}" + (f" {name}" if name else "") + "\n"
             if name:
-                (pathlib.Path(folder) / name).write_text(body)
+                file = pathlib.Path(folder) / name
+                file.unlink(missing_ok=True)  # a link to the repository's
+                file.write_text(body)
             elif language == "sh":
                 try_block(body, commands, faults)
             elif language == "python":

@@ -64,7 +64,8 @@ def test_classes_have_the_stubs_members(name):
 def test_mypy_finds_no_difference_and_the_examples_are_well_typed(tmp_path):
     pytest.importorskip("mypy")
     (tmp_path / "mypy.ini").write_text("[mypy]\nignore_missing_imports = True\n")
-    (tmp_path / "unlisted").write_text(r"weft\.(frames|html)" + "\n")  # not public: they have no stubs
+    # Every bound class has pybind11's metaclass, and where it has no constructor, one that refuses.
+    (tmp_path / "unlisted").write_text(r"weft(\._core)?\.[A-Z]\w*(\.__init__)?" + "\n")
     for words in (["mypy.stubtest", "weft", "--mypy-config-file", "mypy.ini", "--allowlist", "unlisted"],
                   ["mypy", "--strict", "--config-file", "mypy.ini", *map(str, sorted((ROOT / "examples").glob("*.py")))]):
         done = subprocess.run([sys.executable, "-m", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -21,4 +21,8 @@ from ._core import (
 )
 from .runs import Run as Run, RunStep as RunStep, read_run as read_run
 
-__all__: list[str]
+__all__ = [
+    "Cluster", "Error", "FoundPlan", "Model", "Progress", "Run", "RunStep", "Search", "Simulation",
+    "Strategy", "Timeline", "Validation", "build_info", "clusters", "devices", "models", "plan", "read_run",
+    "simulate", "simulate_file", "validate",
+]
