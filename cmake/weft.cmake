@@ -3,8 +3,10 @@
 #   weft_library(graph SOURCES a.cpp ... DEPENDS base LINKS fmt::fmt TESTS a_test.cpp ... BENCHES a_bench.cpp ... ALONE b.cpp ...)
 #
 # makes the library weft_graph, one test binary graph_test and, with WEFT_BENCHMARKS, graph_bench. ALONE: sources with
-# file-local names that neighbours have too, which WEFT_UNITY must not join with them.
+# file-local names that neighbours have too, which WEFT_UNITY must not join with them. PRIVATE among the arguments: it is
+# not installed.
 include(GoogleTest OPTIONAL)
+include(cmake/install.cmake)
 
 # What nearly every file reads is parsed once: `weft_headers` for the library, `weft_test_headers` for the tests.
 function(weft_precompile name)
@@ -28,6 +30,12 @@ function(weft_use_precompiled target from)
   if(WEFT_PRECOMPILE)
     target_link_libraries(${target} PRIVATE fmt::fmt)
     target_precompile_headers(${target} REUSE_FROM ${from})
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL EXECUTABLE AND CMAKE_POSITION_INDEPENDENT_CODE)
+      # They were parsed with -fPIC, as for libraries; an executable would be compiled with -fPIE.
+      set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+      target_compile_options(${target} PRIVATE -fPIC)
+    endif()
   endif()
 endfunction()
 
@@ -37,11 +45,15 @@ function(weft_join_sources target)
 endfunction()
 
 function(weft_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LINKS;TESTS;TEST_DEPENDS;BENCHES;ALONE" ${ARGN})
+  cmake_parse_arguments(ARG "PRIVATE" "" "SOURCES;DEPENDS;LINKS;TESTS;TEST_DEPENDS;BENCHES;ALONE" ${ARGN})
   add_library(weft_${name} STATIC ${ARG_SOURCES})
+  if(NOT ARG_PRIVATE)
+    weft_install_library(${name})
+  endif()
   weft_join_sources(weft_${name})
   set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  target_include_directories(weft_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  target_include_directories(weft_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
+  target_compile_features(weft_${name} PUBLIC cxx_std_20)
   list(TRANSFORM ARG_DEPENDS PREPEND weft_)
   target_link_libraries(weft_${name} PUBLIC ${ARG_DEPENDS} ${ARG_LINKS})
   weft_use_precompiled(weft_${name} weft_headers)

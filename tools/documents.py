@@ -6,17 +6,24 @@ In the fenced blocks of README.md and docs/:
                      stands for paragraphs that are left out
   ```sh              a block of commands to try, each of which must succeed ("exit code 1" in the comment above: fail so).
                      They run in one folder that has the files of the repository, so a file that one writes others read.
+  ```yaml mine.yaml  a file of that folder, for the commands below it
+  ```python          lines ">>> " and what Python prints for them; "..." stands for what is left out. All of a document
+                     are one session, in the same folder, with the module `weft` that stands beside the binary.
+Commands of `weft run` and `weft profile measure` need weft-rank, and Python the module: without them they are skipped.
 docs/commands.md has an example of every command that --help lists.
 In these and every README:
   `path/of/file.h`                exists, seen from the repository, from src/ or from the document; a bare name anywhere
   `path/of/file.h`: `Name`, `n`   the file has these words
 
 tools/documents.py            writes what the commands print now into the documents
+tools/documents.py FILE...    into these
 tools/documents.py --check    says where they differ, and what is cited and not there; a test
 WEFT_BIN is the binary, build/release/bin/weft unless told.
 """
 import difflib
+import doctest
 import fnmatch
+import json
 import os
 import pathlib
 import re
@@ -26,9 +33,25 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WEFT = pathlib.Path(os.environ.get("WEFT_BIN", ROOT / "build/release/bin/weft")).absolute()
-SHOWING = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+MODULE = WEFT.parent.parent / "lib/python"
+HAS_RANK = os.access(WEFT.parent / "weft-rank", os.X_OK)
+SHOWING = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("docs/tutorials/*.md"))]
 DIFFERS = ": prints something else"
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+FENCE = re.compile(r"^```(\w*)(?: (\S+))?\n(.*?)^```$", re.M | re.S)
+# Executes examples given as JSON, as at a prompt, and gives what each prints.
+SESSION = """
+import contextlib, io, json, sys, traceback
+space, printed = {}, []
+for source in json.load(sys.stdin):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        try:
+            exec(compile(source, "<document>", "single"), space)
+        except Exception as problem:
+            print("Traceback (most recent call last):\\n    ...", *traceback.format_exception_only(type(problem), problem), sep="\\n", end="")
+    printed.append(out.getvalue())
+json.dump(printed, sys.stdout)
+"""
 
 
 class Commands:
@@ -51,6 +74,41 @@ class Commands:
         if not re.search(r">|--(out|db|trace|plot) ", command):
             self.known[command] = outcome
         return outcome
+
+
+def can_run(command):
+    return HAS_RANK or not re.search(r"\bweft (run|profile measure)\b(?!.*--bundle)", command, re.S)
+
+
+def python_session(path, folder):
+    """The documents' examples, each with what it prints now; None without the module."""
+    examples = [example for match in FENCE.finditer(path.read_text()) if match[1] == "python"
+                for example in doctest.DocTestParser().get_examples(match[3])]
+    if not examples or not any((MODULE / "weft").glob("_core*.so")):
+        return None
+    done = subprocess.run([sys.executable, "-c", SESSION], cwd=folder, input=json.dumps([each.source for each in examples]),
+                          env={**os.environ, "PYTHONPATH": str(MODULE)}, text=True, stdout=subprocess.PIPE)
+    return iter(json.loads(done.stdout))
+
+
+def renew_python(body, session, faults):
+    """The same block with what its examples print."""
+    if session is None:
+        return body
+    text = ""
+    for piece in doctest.DocTestParser().parse(body):
+        if isinstance(piece, str):
+            text += piece
+            continue
+        first, *more = piece.source.rstrip("\n").split("\n")
+        source = "".join([f">>> {first}\n", *(f"... {line}\n" for line in more)])
+        printed = next(session)
+        if not doctest.OutputChecker().check_output(piece.want, printed, doctest.ELLIPSIS):
+            faults.append(source.rstrip() + DIFFERS)
+            text += source + printed
+        else:
+            text += source + piece.want
+    return text
 
 
 def paragraphs(text):
@@ -79,6 +137,8 @@ def renew_block(body, commands, faults):
     """The same block with what its commands print."""
     pieces = re.split(r"^(\$ weft .*(?:\\\n.*)*)\n", body, flags=re.M)
     for i in range(1, len(pieces), 2):
+        if not can_run(pieces[i]):
+            continue
         printed, code = commands.run(pieces[i][2:])
         # A "…" may stand beside a paragraph without a blank line between them.
         shown = paragraphs(re.sub(r"^…$", "\n…\n", pieces[i + 1], flags=re.M))
@@ -93,7 +153,7 @@ def renew_block(body, commands, faults):
 def try_block(body, commands, faults):
     comment = ""
     for line in body.replace("\\\n", " ").splitlines():
-        if line.startswith("weft "):
+        if line.startswith("weft ") and can_run(line):
             printed, code = commands.run(line)
             if code != ("exit code 1" in comment):
                 faults.append(f"{line}: exit code {code}\n{printed[-500:]}")
@@ -105,12 +165,24 @@ def renew(path, known):
     faults = []
     with tempfile.TemporaryDirectory() as folder:
         commands = Commands(folder, known)
+        session = []  # begun at the first Python block, when commands above it have written their files
 
         def block(match):
-            if match[1] == "sh":
-                try_block(match[2], commands, faults)
-                return match[0]
-            return f"```{match[1]}\n{renew_block(match[2], commands, faults)}```"
+            language, name, body = match.groups()
+            head = f"```{language}" + (f" {name}" if name else "") + "\n"
+            if name:
+                file = pathlib.Path(folder) / name
+                file.unlink(missing_ok=True)  # a link to the repository's
+                file.write_text(body)
+            elif language == "sh":
+                try_block(body, commands, faults)
+            elif language == "python":
+                if not session:
+                    session.append(python_session(path, folder))
+                return f"{head}{renew_python(body, session[0], faults)}```"
+            else:
+                return f"{head}{renew_block(body, commands, faults)}```"
+            return match[0]
 
         text = FENCE.sub(block, path.read_text())
     return text, faults
@@ -156,17 +228,18 @@ def cited(path, files):
 
 
 def main():
-    if sys.argv[1:] not in ([], ["--check"]):
+    asked = [pathlib.Path(word).absolute() for word in sys.argv[1:] if word != "--check"]
+    if any(path not in SHOWING for path in asked):
         print(__doc__)
         return 0 if sys.argv[1:] in (["--help"], ["-h"]) else 2
     if not os.access(WEFT, os.X_OK):
         print(f"{WEFT}: no binary; build it (make demo), or name it in WEFT_BIN")
         return 2
-    check = sys.argv[1:] == ["--check"]
+    check = "--check" in sys.argv[1:]
     known, failed = {}, False
     files = [os.path.relpath(file, ROOT) for entry in sorted(ROOT.iterdir()) if entry.name not in ("build", ".git")
              for file in ([entry] if entry.is_file() else sorted(each for each in entry.rglob("*") if each.is_file()))]
-    for path in (ROOT / file for file in files if file.endswith(".md")):
+    for path in asked or [ROOT / file for file in files if file.endswith(".md")]:
         faults = cited(path, files)
         if path in SHOWING:
             text, different = renew(path, known)

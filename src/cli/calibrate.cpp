@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "ask/validation.h"
 #include "base/whole_file.h"
 #include "cli/commands.h"
 #include "cli/progress.h"

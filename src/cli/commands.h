@@ -26,6 +26,10 @@ void add_profile(CLI::App& app, Chosen& chosen);
 // The subcommand of `profile` that fills a database (measure.cpp).
 void add_profile_measure(CLI::App& profile, Chosen& chosen);
 void add_run(CLI::App& app, Chosen& chosen);
+void add_doctor(CLI::App& app, Chosen& chosen);
+// Both describe the whole of `app` (manual.cpp), which outlives `chosen`.
+void add_completion(CLI::App& app, Chosen& chosen);
+void add_man(CLI::App& app, Chosen& chosen);
 void add_show_profile(CLI::App& show, Chosen& chosen);
 
 }  // namespace weft

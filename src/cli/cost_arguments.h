@@ -1,11 +1,7 @@
 // The options that choose the cost model.
 #pragma once
 
-#include <memory>
-
-#include "cost/calibration.h"
-#include "cost/cost.h"
-#include "plan/job.h"
+#include "ask/cost.h"
 
 namespace CLI {
 class App;
@@ -13,23 +9,6 @@ class App;
 
 namespace weft {
 
-struct CostArguments {
-  std::string model = "analytic", database, calibration;
-};
 void add_cost_arguments(CLI::App& command, CostArguments& arguments);
-Status check(const CostArguments& arguments);
-
-// What a forecast's interval is worth with the measured model, which no whole run was compared with.
-inline constexpr std::string_view kMeasuredInterval =
-    "no run was compared with measured costs: the interval is the analytic model's";
-
-struct ChosenCost {
-  std::unique_ptr<const CostModel> model;
-  std::vector<std::string> assumptions;
-};
-// The built-in constants, or those of --calibration over them.
-Result<Calibration> calibration_of(const CostArguments& arguments);
-// For one job, which must outlive the model.
-Result<ChosenCost> choose_cost(const CostArguments& arguments, const TrainingJob& job);
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "ask/build.h"
 #include "base/memory.h"
 #include "base/suggest.h"
 #include "cli/commands.h"
@@ -47,7 +48,7 @@ std::pair<const CLI::App*, std::string> chosen_command(const CLI::App& app) {
 int run(int argc, char** argv) {
   CLI::App app(kDescription, "weft");
   app.require_subcommand(1);
-  app.set_version_flag("--version", std::string("weft ") + WEFT_VERSION);
+  app.set_version_flag("--version", describe(build_facts()));
   Chosen chosen;
   add_plan(app, chosen);
   add_show(app, chosen);
@@ -56,6 +57,9 @@ int run(int argc, char** argv) {
   add_validate(app, chosen);
   add_calibrate(app, chosen);
   add_profile(app, chosen);
+  add_doctor(app, chosen);
+  add_completion(app, chosen);
+  add_man(app, chosen);
   if (argc == 1) return print_text(app.help());
   try {
     app.parse(argc, argv);
@@ -64,7 +68,7 @@ int run(int argc, char** argv) {
     const std::size_t parent = path.rfind(' ');  // CLI11 adds the command's own name itself
     return print_text(command->help(parent == std::string::npos ? "" : path.substr(0, parent)));
   } catch (const CLI::CallForVersion&) {
-    return print_text(app.version() + "\n");
+    return print_text(app.version());
   } catch (const CLI::ParseError& problem) {
     const auto [command, path] = chosen_command(app);
     const std::vector<std::string> rest = app.remaining(true);

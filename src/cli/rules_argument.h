@@ -1,7 +1,7 @@
 // --rules: how names in published tables map to nodes, stacks and models, for the commands that read such tables.
 #pragma once
 
-#include "validate/mapping.h"
+#include <string>
 
 namespace CLI {
 class App;
@@ -10,8 +10,5 @@ class App;
 namespace weft {
 
 void add_rules_argument(CLI::App& command, std::string& path);
-
-// The rules of the file; empty rules without a file. An error: published tables without a file.
-Result<MappingRules> rules_for(const std::vector<MeasuredFile>& files, const std::string& path, bool needed = false);
 
 }  // namespace weft

@@ -9,15 +9,15 @@
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
+#include "ask/simulation.h"
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/cost_arguments.h"
 #include "cli/plan_arguments.h"
 #include "cli/progress.h"
-#include "forecast/evidence.h"
 #include "report/gantt.h"
-#include "report/plan_file.h"
 #include "report/simulation.h"
 #include "report/trace.h"
 
@@ -25,12 +25,9 @@ namespace weft {
 namespace {
 
 struct SimulateArguments {
-  PlanRequest request;
-  std::string plan;  // a plan file, instead of the request
-  CostArguments cost;
-  std::string network = "fair", trace, trace_ranks;
+  SimulationRequest request;
+  std::string trace, trace_ranks;
   std::optional<std::int64_t> trace_tasks;
-  std::optional<double> headroom;  // per cent
   bool no_fold = false, gantt = false, timing = false, json = false;
 };
 
@@ -68,7 +65,8 @@ std::size_t terminal_width() {
 
 // Either a plan file or the options that describe a plan.
 Status check_options(const SimulateArguments& arguments) {
-  const PlanRequest& request = arguments.request;
+  const PlanRequest& request = arguments.request.plan;
+  const std::string& file = arguments.request.plan_file;
   struct Option {
     const char* name;
     bool given, needed;
@@ -84,9 +82,8 @@ Status check_options(const SimulateArguments& arguments) {
                             {"--stack", !request.stack.empty(), false},
                             {"--freeze", !request.freeze.empty(), false}};
   for (const Option& option : options) {
-    if (!arguments.plan.empty() && option.given)
-      return error("{}: {} says it; leave one out", option.name, arguments.plan);
-    if (arguments.plan.empty() && option.needed && !option.given)
+    if (!file.empty() && option.given) return error("{}: {} says it; leave one out", option.name, file);
+    if (file.empty() && option.needed && !option.given)
       return error("{} is required\nTry 'weft simulate --help'.", option.name);
   }
   return Ok{};
@@ -94,11 +91,7 @@ Status check_options(const SimulateArguments& arguments) {
 
 Status check(const SimulateArguments& arguments) {
   WEFT_TRY_OK(check_options(arguments));
-  WEFT_TRY_OK(check(arguments.cost));
-  if (arguments.network != "fair" && arguments.network != "fifo")
-    return error("--network '{}': write fair or fifo", arguments.network);
-  if (const double headroom = arguments.headroom.value_or(0); !(headroom >= 0 && headroom < 100))
-    return error("--headroom {}: a share of the device's memory, from 0 to less than 100 %", headroom);
+  WEFT_TRY_OK(check(arguments.request));
   if (arguments.trace.empty() && (!arguments.trace_ranks.empty() || arguments.trace_tasks))
     return error("--trace-ranks and --trace-tasks say what --trace FILE writes; add it");
   if (arguments.trace_tasks && *arguments.trace_tasks < 0)
@@ -119,49 +112,17 @@ Result<Answer> run_simulation(const SimulateArguments& arguments) {
   Progress progress;
   progress.now("making the plan");
   const auto start = std::chrono::steady_clock::now();
-  CostArguments costs = arguments.cost;
-  PlanRequest request = arguments.request;
-  std::optional<PlanFile> planned;
-  if (!arguments.plan.empty()) {
-    WEFT_TRY(planned, read_plan_file(arguments.plan));
-    if (costs.calibration.empty()) costs.calibration = planned->calibration;
-    request = planned->request();
-  }
-  if (arguments.headroom) request.headroom = *arguments.headroom / 100;
-  WEFT_TRY(const Calibration calibration, calibration_of(costs));
-  WEFT_TRY(const Plan plan, make_plan(request, calibration));
-  const auto made = std::chrono::steady_clock::now();
+  SimulationRequest request = arguments.request;
+  request.fold = !arguments.no_fold;
+  WEFT_TRY(SettledSimulation settled, settle_simulation(std::move(request)));
   TraceOptions trace;
   if (!arguments.trace_ranks.empty()) {
-    WEFT_TRY(trace.ranks, parse_ranks(arguments.trace_ranks, static_cast<std::int64_t>(plan.ranks().size())));
+    WEFT_TRY(trace.ranks, parse_ranks(arguments.trace_ranks, static_cast<std::int64_t>(settled.plan.ranks().size())));
   }
   if (arguments.trace_tasks) trace.most_tasks = *arguments.trace_tasks;
-
-  WEFT_TRY(const ChosenCost cost, choose_cost(costs, *plan.job));
-  const ForecastOptions options{.network = arguments.network == "fair" ? Network::Fair : Network::Fifo,
-                                .fold = !arguments.no_fold,
-                                .record = true,
-                                .host = arguments.cost.model != "symbolic"};
-  PlayTimes times;
-  progress.now("simulating");
-  WEFT_TRY(const PlayedPlan played, play_plan(plan, *cost.model, options, &times));
-  const auto simulated = std::chrono::steady_clock::now();
-  progress.now("judging");
-  Forecast found = judge(plan, played, options);
-  found.assumptions.insert(found.assumptions.end(), cost.assumptions.begin(), cost.assumptions.end());
-  found.relative = arguments.cost.model == "symbolic";
-  std::optional<bool> same_program;
-  if (planned) {
-    same_program = fingerprint(played.compiled.program, plan.training().graph) == planned->program;
-    found.assumptions.push_back(
-        fmt::format("{}: {}, predicted to take {} when it was found", arguments.plan,
-                    *same_program ? "compiled to the same program" : "now compiled to another program",
-                    human(Seconds{planned->predicted_s()})));
-  }
-  if (arguments.cost.model == "measured") {
-    found.evidence = evidence_of(plan, played, *cost.model);
-    found.interval.reasons.emplace_back(kMeasuredInterval);
-  }
+  WEFT_TRY(const Simulation simulated,
+           simulate(std::move(settled), [&](std::string_view part) { progress.now(part); }));
+  const auto& [plan, played, found] = std::tie(simulated.plan, simulated.played, simulated.forecast);
   const auto judged = std::chrono::steady_clock::now();
   Answer answer{.feasible = found.feasible};
   std::optional<TraceCounts> traced;
@@ -178,20 +139,16 @@ Result<Answer> run_simulation(const SimulateArguments& arguments) {
   progress.done();
 
   const auto seconds = [](auto from, auto to) { return std::chrono::duration<double>(to - from).count(); };
-  const std::vector<std::pair<const char*, double>> timing = {{"plan", seconds(start, made)},
-                                                              {"compile", times.compile},
-                                                              {"price", times.price},
-                                                              {"simulate", times.simulate},
-                                                              {"judge", seconds(simulated, judged)},
+  const Simulation::Times& times = simulated.times;
+  const std::vector<std::pair<const char*, double>> timing = {{"plan", times.plan},
+                                                              {"compile", times.play.compile},
+                                                              {"price", times.play.price},
+                                                              {"simulate", times.play.simulate},
+                                                              {"judge", times.judge},
                                                               {"trace", seconds(judged, written)},
                                                               {"all", seconds(start, written)}};
   if (arguments.json) {
-    nlohmann::json json = to_json(plan, played, found);
-    json["network"] = arguments.network;
-    json["cost"] = arguments.cost.model;
-    if (planned)
-      json["plan_file"] = {
-          {"path", arguments.plan}, {"same_program", *same_program}, {"step_time_s", planned->predicted_s()}};
+    nlohmann::json json = to_json(simulated);
     if (arguments.timing)
       for (const auto& [part, time] : timing) json["timing_s"][part] = time;
     answer.text = to_text(json);
@@ -235,16 +192,17 @@ void add_simulate(CLI::App& app, Chosen& chosen) {
       "  weft simulate --model resnet50 --cluster dgx-a100:1 --strategy dp=8 --json\n"
       "  weft simulate found/plan.json                                     what weft plan --out found wrote\n"
       "  weft simulate --model gpt2-124m --cluster dgx-h200:1 --strategy dp=8 --cost measured --db h200.db\n");
-  command->add_option("plan,--plan", arguments->plan, "a plan.json of weft plan --out, instead of what follows");
-  add_plan_arguments(*command, arguments->request);
+  command->add_option("plan,--plan", arguments->request.plan_file,
+                      "a plan.json of weft plan --out, instead of what follows");
+  add_plan_arguments(*command, arguments->request.plan);
   for (const char* option : {"--model", "--cluster", "--strategy"}) command->get_option(option)->required(false);
-  add_cost_arguments(*command, arguments->cost);
+  add_cost_arguments(*command, arguments->request.cost);
   command
-      ->add_option("--network", arguments->network,
+      ->add_option("--network", arguments->request.network,
                    "fair: communications share links; fifo: a link serves one at a time")
       ->capture_default_str();
   command->add_flag("--no-fold", arguments->no_fold, "simulate every device, also those that do the same");
-  command->add_option("--headroom", arguments->headroom,
+  command->add_option("--headroom", arguments->request.headroom,
                       "per cent of a device's memory that stays free (default: 4, or the plan's)");
   CLI::Option* gantt = command->add_flag("--gantt", arguments->gantt, "draw the timeline, one line per stage");
   command->add_option("--trace", arguments->trace, "write a Chrome trace (JSON) to this file");

@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "ask/validation.h"
 #include "base/whole_file.h"
 #include "calibrate/leave_out.h"
 #include "cli/commands.h"
@@ -19,45 +20,19 @@ namespace weft {
 namespace {
 
 struct ValidateArguments {
-  std::vector<std::string> files;
-  ValidateOptions options;
-  std::string calibration, plot, rules, spread;
+  ValidationRequest request;
+  std::string plot, spread;
   std::vector<std::string> held_out;
   bool json = false, markdown = false, timing = false, plan = false, leave_out = false;
 };
 
 Result<Answer> run_validation(const ValidateArguments& arguments) {
-  if (!arguments.options.stack.empty()) {
-    const Result<SoftwareStack> stack = find_stack(arguments.options.stack);
-    if (!stack.ok()) return stack.error().at("--stack");
-  }
   const bool leaving_out = arguments.leave_out || !arguments.spread.empty();
   if (!arguments.held_out.empty() && !leaving_out)
     return error("--held-out says what --leave-out and --spread take as not fitted; add one of them");
-  std::vector<MeasuredFile> files;
-  std::vector<std::pair<std::string, CsvTable>> curves, layers;
-  for (const std::string& path : arguments.files) {
-    WEFT_TRY(CsvTable table, read_csv(path));
-    if (is_table_of_curves(table)) {
-      curves.emplace_back(path, std::move(table));
-      continue;
-    }
-    if (is_table_of_layers(table)) {
-      layers.emplace_back(path, std::move(table));
-      continue;
-    }
-    WEFT_TRY(MeasuredFile file, measured_rows(table, path));
-    files.push_back(std::move(file));
-  }
-  ValidateOptions options = arguments.options;
-  WEFT_TRY(options.rules, rules_for(files, arguments.rules, !curves.empty() || !layers.empty()));
-  std::optional<Calibration> calibration;
-  if (!arguments.calibration.empty()) {
-    Result<Calibration> read = read_calibration(arguments.calibration);
-    if (!read.ok()) return read.error().at("--calibration");
-    calibration = std::move(read).value();
-    options.calibration = &*calibration;
-  }
+  WEFT_TRY(const ValidationTables tables, read_tables(arguments.request));
+  const std::vector<MeasuredFile>& files = tables.runs;
+  const ValidateOptions options = options_of(arguments.request, tables);
   const auto start = std::chrono::steady_clock::now();
   const auto seconds_since = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -76,11 +51,7 @@ Result<Answer> run_validation(const ValidateArguments& arguments) {
     if (arguments.timing) text += fmt::format("\ntook {:.1f} s\n", seconds_since());
     return Answer{std::move(text)};
   }
-  Validation validation = validate_measured(files, options);
-  for (const auto& [path, table] : curves)
-    validation.curves.push_back(validate_curves(table, path, options.rules, options.calibration));
-  for (const auto& [path, table] : layers)
-    validation.layers.push_back(validate_layers(table, path, options.rules, options.calibration));
+  const Validation validation = validate_tables(arguments.request, tables);
   std::optional<LeftOut> left_out;
   std::optional<WholeFile> spread;
   if (leaving_out) {
@@ -91,7 +62,7 @@ Result<Answer> run_validation(const ValidateArguments& arguments) {
     }
     Progress progress;
     CalibrateOptions leaving{.rules = options.rules, .held_out = arguments.held_out, .threads = options.threads};
-    if (calibration) leaving.start = *calibration;
+    if (tables.calibration) leaving.start = *tables.calibration;
     leaving.progress = [&](const std::string& what) { progress.now(what); };
     WEFT_TRY(left_out, leave_out(files, validation, leaving));
     progress.done();
@@ -153,10 +124,10 @@ void add_validate(CLI::App& app, Chosen& chosen) {
       "  weft validate runs/*.csv --top 5\n"
       "  weft validate runs/*.csv --plan\n"
       "  weft validate published/*.csv --rules tools/published_runs.yaml\n");
-  command->add_option("files", arguments->files, "tables of measured runs (.csv)")->required();
-  add_rules_argument(*command, arguments->rules);
-  command->add_option("--stack", arguments->options.stack, "software stack of all rows (default: by row and rules)");
-  command->add_option("--calibration", arguments->calibration,
+  command->add_option("files", arguments->request.files, "tables of measured runs (.csv)")->required();
+  add_rules_argument(*command, arguments->request.rules);
+  command->add_option("--stack", arguments->request.stack, "software stack of all rows (default: by row and rules)");
+  command->add_option("--calibration", arguments->request.calibration,
                       "constants over the built-in ones, as weft calibrate writes them");
   CLI::Option* leave_out =
       command->add_flag("--leave-out", arguments->leave_out,
@@ -166,7 +137,7 @@ void add_validate(CLI::App& app, Chosen& chosen) {
   CLI::Option* spread =
       command->add_option("--spread", arguments->spread,
                           "write how far they are then off, for the intervals of forecasts (presets/cost/spread.yaml)");
-  command->add_option("--top", arguments->options.worst, "how many of the worst rows to explain")
+  command->add_option("--top", arguments->request.worst, "how many of the worst rows to explain")
       ->capture_default_str();
   command->add_option("--plot", arguments->plot, "draw predicted against measured into this file (HTML)");
   command->add_flag("--timing", arguments->timing, "also how long weft itself took");

@@ -13,6 +13,7 @@
 
 #include "base/units.h"
 #include "report/table.h"
+#include "report/timeline_columns.h"
 #include "report/traffic.h"
 
 namespace weft {
@@ -372,12 +373,7 @@ class TraceWriter {
     const std::int32_t rank = played_.priced.agents[process.agent].rank;
     const IssuedBody& issued = played_.priced.issued[static_cast<std::size_t>(rank)][play];
     const std::string name = name_of_play(played_.compiled.schedule, rank, issued);
-    const std::string_view body = issued.action == IssuedBody::kStep    ? R"("step")"
-                                  : issued.part == Body::Forward        ? R"("forward")"
-                                  : issued.part == Body::BackwardWeight ? R"("backward, weights")"
-                                  : issued.part == Body::BackwardInput  ? R"("backward, inputs")"
-                                                                        : R"("backward")";
-    complete(process.id, kBodies, from, to, json_text(name), body,
+    complete(process.id, kBodies, from, to, json_text(name), json_text(body_name(issued)),
              fmt::format(R"(,"args":{{"micro_batch":{}}})", agent.plays[play].micro_batch));
   }
 

@@ -3,6 +3,7 @@
 // as it needs; torchrun --no-python, mpirun and srun can too.
 // weft-rank --measure EVENTS [--budget SECONDS] [--device cpu|cuda]: one of the ranks that measure a list of events
 // (run/measure.h).
+// weft-rank --facts: the libraries and devices that it can use.
 #include <fmt/format.h>
 #include <malloc.h>
 
@@ -10,6 +11,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "run/facts.h"
 #include "run/measure.h"
 #include "run/rank.h"
 
@@ -27,6 +29,10 @@ int main(int argc, char** argv) {
       else if (std::string_view(argv[i]) == "--device")
         measuring.device = argv[i + 1];
     return weft::runtime::measure_rank(argv[2], measuring);
+  }
+  if (argc == 2 && std::string_view(argv[1]) == "--facts") {
+    fmt::print("{}\n", weft::runtime::facts());
+    return 0;
   }
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error like a full disk
   weft::runtime::RankOptions options;

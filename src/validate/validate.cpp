@@ -175,8 +175,10 @@ Validation validate_measured(const std::vector<MeasuredFile>& files, const Valid
     out.skipped.insert(out.skipped.end(), file.skipped.begin(), file.skipped.end());
   }
   std::vector<std::optional<Result<Prediction>>> found(rows.size());
-  for_each_index(rows.size(), options.threads, 1,
-                 [&](std::size_t i) { found[i] = predict(*rows[i], options, calibration, false); });
+  const auto cancelled = [&] { return options.cancelled && options.cancelled->load(std::memory_order_relaxed); };
+  for_each_index(rows.size(), options.threads, 1, [&](std::size_t i) {
+    found[i] = cancelled() ? Result<Prediction>(error("cancelled")) : predict(*rows[i], options, calibration, false);
+  });
   std::vector<const MeasuredRow*> row_of;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (found[i]->ok()) {
@@ -199,6 +201,7 @@ Validation validate_measured(const std::vector<MeasuredFile>& files, const Valid
   });
   out.worst.resize(std::min(out.worst.size(), options.worst));
   for_each_index(out.worst.size(), options.threads, 1, [&](std::size_t i) {
+    if (cancelled()) return;
     Result<Prediction> again = predict(*row_of[out.worst[i]], options, calibration, true);
     if (again.ok()) out.predictions[out.worst[i]] = std::move(again).value();
   });

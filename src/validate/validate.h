@@ -10,6 +10,7 @@
 // the number of threads. Cost: one forecast per row, and one more, recorded, for each of the worst.
 #pragma once
 
+#include <atomic>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -88,6 +89,7 @@ struct ValidateOptions {
   std::size_t worst = 10;                    // number of worst rows with a breakdown
   int threads = 0;                           // 0: as many as the machine has
   const Calibration* calibration = nullptr;  // of the cost model; none: the built-in constants
+  const std::atomic<bool>* cancelled = nullptr;  // set by a user to stop; rows not yet predicted are skipped
 };
 
 Validation validate_measured(const std::vector<MeasuredFile>& files, const ValidateOptions& options = {});

@@ -1,0 +1,20 @@
+# The Python module (python/): built where pybind11 and the headers of a Python are found; WEFT_PYTHON says otherwise.
+# Debian's python3 comes first, because Debian's libraries, numpy and pandas are its own; -DPython_EXECUTABLE names another.
+if(NOT DEFINED Python_EXECUTABLE AND EXISTS /usr/bin/python3)
+  set(Python_EXECUTABLE /usr/bin/python3)
+endif()
+find_package(Python 3.9 QUIET COMPONENTS Interpreter Development.Module)
+if(Python_Development.Module_FOUND)
+  find_package(pybind11 2.10 QUIET CONFIG)
+endif()
+option(WEFT_PYTHON "Build the Python module (needs pybind11)" ${pybind11_FOUND})
+if(WEFT_PYTHON)
+  if(NOT pybind11_FOUND)
+    message(FATAL_ERROR "WEFT_PYTHON: pybind11 was not found; install pybind11-dev and python3-dev, or set WEFT_PYTHON=OFF")
+  endif()
+  # The libraries become part of a shared object. Calls inside them stay direct, as in the executables.
+  set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    add_compile_options(-fno-semantic-interposition)
+  endif()
+endif()

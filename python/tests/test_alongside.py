@@ -1,0 +1,121 @@
+"""The module alongside threads, forks, signals and callbacks."""
+import concurrent.futures
+import gc
+import multiprocessing
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import weft
+from conftest import CLUSTER, MODEL, SMALL
+
+STRATEGIES = ["dp=8", "tp=2,dp=4", "tp=4,dp=2", "tp=2,dp=4,zero=1", "pp=2,dp=4", "pp=4,dp=2", "tp=2,pp=2,dp=2", "dp=8,zero=3"]
+
+
+def step(strategy):
+    return weft.simulate(MODEL, CLUSTER, strategy, **SMALL).step_time_ps
+
+
+def search(_=None):
+    return [plan.step_time_ps for plan in weft.plan(MODEL, CLUSTER, budget=8, **SMALL).best]
+
+
+def test_threads_simulate_and_search_at_once_and_get_the_same():
+    alone = {strategy: step(strategy) for strategy in STRATEGIES}
+    found = search()
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        searches = [pool.submit(search) for _ in range(3)]
+        assert dict(zip(STRATEGIES * 3, pool.map(step, STRATEGIES * 3))) == alone
+        assert all(each.result() == found for each in searches)
+
+
+def test_other_threads_run_during_a_search():
+    ticks, over = [], threading.Event()
+
+    def tick():
+        while not over.wait(0.001):
+            ticks.append(1)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    weft.plan("gpt3-1.3b", "dgx-a100:2", global_batch=64, budget=20)
+    over.set()
+    thread.join()
+    assert len(ticks) > 5
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes_that_were_forked_or_spawned_go_on(method):
+    expected = {strategy: step(strategy) for strategy in STRATEGIES[:4]}
+    found = search()  # the pool of threads has been used before the fork
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        assert dict(zip(expected, pool.map_async(step, list(expected)).get(timeout=100))) == expected
+        assert pool.map_async(search, range(2)).get(timeout=100) == [found, found]
+
+
+def test_progress_is_told_and_may_stop_the_search():
+    told = []
+    found = weft.plan("gpt3-1.3b", "dgx-a100:2", global_batch=64, progress=told.append)
+    assert found.stopped_by == "done"
+    assert told and all(isinstance(each, weft.Progress) and each.done >= 0 for each in told)
+    assert told[-1].best_s > 0
+
+    stopped = weft.plan("gpt3-175b", "dgx-a100:64", global_batch=512, progress=lambda now: False)
+    assert stopped.stopped_by == "cancelled"
+
+
+def test_what_progress_raises_comes_out():
+    class Mine(Exception):
+        pass
+
+    def fail(now):
+        raise Mine(now.done)
+
+    with pytest.raises(Mine):
+        weft.plan("gpt3-1.3b", "dgx-a100:2", global_batch=64, progress=fail)
+    assert search()
+
+
+CHILD = """
+import sys, time, weft
+try:
+    weft.plan("gpt3-175b", "dgx-a100:128", global_batch=1536,
+              progress=lambda now: print("searching", flush=True) if now.done else None)
+    print("done")
+except KeyboardInterrupt:
+    print("interrupted", weft.simulate("gpt2-124m", "dgx-a100:1", "dp=8", global_batch=16, seq=128).feasible, flush=True)
+"""
+
+
+def test_control_c_stops_a_search_and_leaves_nothing_broken(tmp_path):
+    child = subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "searching\n"
+    child.send_signal(signal.SIGINT)
+    rest = child.communicate(timeout=100)[0].splitlines()
+    assert rest[-1] == "interrupted True" and child.returncode == 0
+
+
+def test_results_give_their_memory_back():
+    def resident():
+        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    for _ in range(20):
+        step("tp=2,pp=2,dp=2")
+    gc.collect()
+    before = resident()
+    for _ in range(200):
+        weft.simulate(MODEL, CLUSTER, "tp=2,pp=2,dp=2", **SMALL).timeline().end_ps.sum()
+    gc.collect()
+    # A simulation with its timeline holds some 2 MiB; 200 of them would be 400.
+    assert resident() - before < 64 << 20
+
+
+def test_import_needs_neither_numpy_nor_pandas():
+    words = "import sys, weft; sys.exit(any(name in sys.modules for name in ('numpy', 'pandas', 'json.tool')))"
+    assert subprocess.run([sys.executable, "-c", words]).returncode == 0
