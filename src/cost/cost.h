@@ -50,6 +50,7 @@ struct ComputeQuery {
   std::span<const std::int64_t> extents = {};  // of the local part, by axis; empty: all of every axis
   const DeviceSpec* device = nullptr;
   std::optional<Arithmetic> arithmetic = {};  // of matrix products (tf32, fp8); none: that of their operands' type
+  double cast = 1;       // share of a product's first factor that is cast to its type here; the rest comes cast
   double attended = -1;  // unmasked share of (query, key) pairs; below 0: that of the whole operator
 };
 

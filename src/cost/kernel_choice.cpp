@@ -13,6 +13,8 @@ KernelChoice kernels_of(const SoftwareStack& stack) {
           .channels_last = stack.channels_last.value,
           .product_rate = stack.product_rate.value,
           .attention_generation = stack.attention_generation.value,
+          .rotary = stack.fused_rotary.value,
+          .dense_dispatch = stack.dense_dispatch.value,
           .weft = stack.weft_kernels.value};
 }
 

@@ -12,7 +12,9 @@ struct KernelChoice {
   double burst = 0;
   double product_rate = 1;
   int attention_generation = 3;
-  bool weft = false;  // those of src/run
+  bool rotary = true;
+  int dense_dispatch = 0;  // tokens of a group whose rows are made by products with masks; 0: rows are moved
+  bool weft = false;       // those of src/run
 };
 KernelChoice kernels_of(const SoftwareStack& stack);
 

@@ -34,6 +34,7 @@ KernelSequence::KernelSequence(const ComputeQuery& query, const Tuning& tunings,
       arithmetic(arithmetic_of_products(query)),
       memory_peak(memory_rate(device).peak.value),
       units(compute_units(device).count),
+      cast_(query.cast),
       attended_(query.attended) {}
 
 double KernelSequence::clock() const {

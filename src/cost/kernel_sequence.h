@@ -29,6 +29,7 @@ class KernelSequence {
   double clock() const;
   double launch() const { return tuning.kernel.value.value; }  // seconds to launch a kernel
   double share_of(Pass pass) const;                            // of the memory bandwidth
+  double cast() const { return cast_; }                        // share of the first factor that is cast here
   double attended() const;                                     // unmasked share of (query, key) pairs of attention
   KernelTime time_of(const Product& product) const { return product_time(product, device, tuning, arithmetic); }
 
@@ -51,6 +52,7 @@ class KernelSequence {
  private:
   double busy_of(double bytes) const;
 
+  double cast_;
   double attended_;
   double seconds_ = 0, busy_ = 0, flops_ = 0, bytes_ = 0;
   double waves_ = 0;  // of the last kernel

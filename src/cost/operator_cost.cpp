@@ -18,13 +18,16 @@ bool accumulates(const KernelSequence& kernels) {
 }
 
 // Activations are cast to fp8 for forward, their gradients for backward, each once with a transposed copy for the
-// weight gradient (Transformer Engine's cast_transpose). Weights are cast once per step.
+// weight gradient (Transformer Engine's cast_transpose). Of what was gathered each device has cast its part, and
+// transposes the whole. Weights are cast once per step.
 void cast_factor(KernelSequence& kernels) {
   const LocalPart& part = kernels.part;
   if (kernels.arithmetic != Arithmetic::kFp8 || part.signature().gradient == "grad_weight") return;
   const Operand& from = part.signature().inputs[0];
-  if (bits_of(from.dtype) > 8)
-    kernels.add_pass(Pass::Convert, part.bytes(from) + 2 * part.elements(from), 0, part.elements(from));
+  if (bits_of(from.dtype) <= 8) return;
+  const double elements = part.elements(from), own = elements * kernels.cast();
+  kernels.add_pass(Pass::Convert, part.bytes(from) * kernels.cast() + 2 * own, 0, own);
+  if (kernels.cast() < 1) kernels.add_stream(2 * elements, kernels.tuning.stream.value);
 }
 
 void add_linear(KernelSequence& kernels) {
@@ -84,6 +87,40 @@ void weigh_rows(KernelSequence& kernels) {
   if (backward) convert();  // the incoming gradient
   kernels.add_pass(Pass::Convert, (backward ? wide : rows) + wide);
   convert();
+}
+
+// Eager PyTorch: x·cos, the turned half negated, joined, times sin, and the sum: five passes.
+void add_rotary(KernelSequence& kernels) {
+  constexpr int kPasses = 5;
+  for (int i = 0; i < (kernels.choice.rotary ? 1 : kPasses); ++i) add_plain_pass(kernels);
+}
+
+// GShard's einsums with a mask of (token, expert, row of the expert's capacity) in every group of tokens: forward the
+// rows of the experts or their sums, backward the gradients of what was not a mask of ones. The mask itself is made of
+// one-hot choices and positions in two passes over fp32.
+void add_dense_dispatch(KernelSequence& kernels) {
+  const LocalPart& part = kernels.part;
+  const Signature& signature = part.signature();
+  // Of rows and of tokens: the operand of experts has a capacity.
+  const double hidden = part.extent("k");
+  const double rows = part.extent("e") * part.extent("c") * part.extent("b") * part.extent("n0") * part.extent("n1");
+  const double tokens = part.extent("t") * part.extent("b") * part.extent("n0") * part.extent("n1");
+  const double group = std::min<double>(kernels.choice.dense_dispatch, std::max(1.0, tokens));
+  const double groups = tokens / group, slots = rows / groups, width = width_of(signature.outputs[0].dtype);
+  const bool makes_rows = (signature.kind == OpKind::Dispatch) != part.backward() || signature.gradient == "grad_y";
+  Product product{.batch = groups};
+  if (signature.gradient == "grad_weights") {
+    product.m = group, product.n = slots, product.k = hidden;
+  } else if (makes_rows) {
+    product.m = slots, product.n = hidden, product.k = group;
+  } else {
+    product.m = group, product.n = hidden, product.k = slots;
+  }
+  product.bytes = groups * (group * slots + (group + slots) * hidden) * width;
+  product.alignment = std::max(alignment_of(hidden * width), alignment_of(slots * width));
+  kernels.add_product(product);
+  constexpr double kMaskBytes = 2 * 4;
+  if (!part.backward()) kernels.add_stream(kMaskBytes * groups * group * slots, kernels.tuning.stream.value);
 }
 
 void add_batch_norm(KernelSequence& kernels) {
@@ -227,10 +264,12 @@ void run_kernels(KernelSequence& kernels) {
       return;
     case OpKind::Embedding:
       return add_embedding(kernels);
-    case OpKind::Router:
     case OpKind::Dispatch:
-    case OpKind::DispatchWeights:
     case OpKind::Combine:
+      if (choice.dense_dispatch > 0) return add_dense_dispatch(kernels);
+      return kernels.add_pass(Pass::Gather, part.bytes());
+    case OpKind::Router:
+    case OpKind::DispatchWeights:
       return kernels.add_pass(Pass::Gather, part.bytes());
     case OpKind::WeighRows:
       return weigh_rows(kernels);
@@ -256,8 +295,9 @@ void run_kernels(KernelSequence& kernels) {
       return kernels.add_pass(part.backward() ? Pass::GluBackward : Pass::Glu, part.bytes());
     case OpKind::Dropout:
       return part.backward() ? add_plain_pass(kernels) : kernels.add_pass(Pass::Dropout, part.bytes());
-    case OpKind::Select:
     case OpKind::Rotary:
+      return add_rotary(kernels);
+    case OpKind::Select:
     case OpKind::Concat:
     case OpKind::Split:
     case OpKind::Slice:

@@ -109,7 +109,7 @@ class Judge {
   }
 
   void memory(const Timeline* timeline) {
-    const MemoryOverheads& overheads = memory_overheads();
+    const MemoryOverheads overheads = memory_overheads(plan_.stack());
     for (const MemoryClass& of : memory_classes(played_.compiled, plan_.cluster(), ranks_)) {
       const MemoryOfClass memory(played_.compiled, plan_.training(), plan_.stack(), of);
       const MemoryOfClass::Peak peak = memory.peak();
@@ -119,7 +119,7 @@ class Judge {
       made.pipeline_rank = of.rank;
       made.device = spec.title;
       made.allocated = peak.held;
-      made.reserved = reserved_estimate(peak.held) + framework_buffers(peak.held);
+      made.reserved = reserved_estimate(peak.held, plan_.stack()) + framework_buffers(peak.held);
       made.communicators = communicators_of(played_.compiled, of);
       made.device_total = made.reserved + overheads.context.value + overheads.communicator.value * made.communicators;
       made.capacity = capacity_of(spec);
@@ -196,7 +196,7 @@ class Judge {
         fmt::format("MFU: products of forward and backward, published vocabulary, attention in full, over "
                     "the dense {} peak of all ranks",
                     name(result_.arithmetic)));
-    const MemoryOverheads& overheads = memory_overheads();
+    const MemoryOverheads overheads = memory_overheads(plan_.stack());
     assumptions.push_back(
         fmt::format("memory reserved: allocated + {:.1f} % of activations and buffers, in segments of {} (estimate)",
                     100 * overheads.fragmentation.value, human(overheads.segment.value)));

@@ -335,17 +335,15 @@ IdVec<TensorId, std::int8_t> narrow_copies(const Program& program, const Graph& 
   return bytes;
 }
 
-const MemoryOverheads& memory_overheads() {
-  static const MemoryOverheads overheads{
-      {1.0 / 16, "estimate: to be fitted by weft calibrate"},
-      {{2 << 20}, "PyTorch CUDACachingAllocator: segments of large requests are multiples of 2 MiB"},
-      {{512 << 20}, "estimate: what nvidia-smi shows of an idle process with cuBLAS and NCCL loaded, 0.4 to 0.6 GiB"},
-      {{128 << 20}, "estimate: NCCL_BUFFSIZE of 4 MiB (NCCL user guide), two directions, 16 channels"}};
-  return overheads;
+MemoryOverheads memory_overheads(const SoftwareStack& stack) {
+  return {stack.fragmentation,
+          {{2 << 20}, "PyTorch CUDACachingAllocator: segments of large requests are multiples of 2 MiB"},
+          stack.context,
+          stack.communicator};
 }
 
-Bytes reserved_estimate(const HeldBytes& held) {
-  const MemoryOverheads& overheads = memory_overheads();
+Bytes reserved_estimate(const HeldBytes& held, const SoftwareStack& stack) {
+  const MemoryOverheads overheads = memory_overheads(stack);
   const Bytes moving = held.activations + held.buffers;
   const auto wasted = static_cast<std::int64_t>(static_cast<double>(moving.value) * overheads.fragmentation.value);
   const std::int64_t segment = overheads.segment.value.value;

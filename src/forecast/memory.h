@@ -121,10 +121,10 @@ struct MemoryOverheads {
   Figure<Bytes> context;         // driver, kernels and libraries
   Figure<Bytes> communicator;    // buffers of each communicator
 };
-const MemoryOverheads& memory_overheads();
+MemoryOverheads memory_overheads(const SoftwareStack& stack);
 
 // kept + (activations + buffers) · (1 + fragmentation), in whole segments.
-Bytes reserved_estimate(const HeldBytes& held);
+Bytes reserved_estimate(const HeldBytes& held, const SoftwareStack& stack);
 // The number of groups in which a device of the class communicates, each with buffers of its own; all transfers between
 // stages count as one.
 int communicators_of(const CompiledStrategy& compiled, const MemoryClass& of);

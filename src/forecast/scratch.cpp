@@ -1,5 +1,7 @@
 #include "forecast/scratch.h"
 
+#include <algorithm>
+
 #include "graph/operators.h"
 
 namespace weft {
@@ -8,10 +10,14 @@ double scratch_per_element(const Signature& signature, const SoftwareStack& stac
   constexpr double kWide = 4;  // bytes of an fp32 number
   const bool backward = !signature.gradient.empty();
   switch (signature.kind) {
-    case OpKind::CrossEntropy:
-      // `logits.float()`, converted to probabilities and then to their gradient in place (Megatron-LM's
-      // cross_entropy.py); log_softmax keeps as much.
-      return stack.fused_cross_entropy.value ? 0 : kWide;
+    case OpKind::CrossEntropy: {
+      // `logits.float()`: made to probabilities and then to their gradient in place (1 copy, Megatron-LM), or their
+      // logarithms beside them and, backward, two gradients beside those (3, PyTorch). Backward, the program counts
+      // the logits, which nothing keeps then, and the narrow gradient, which is made when the others are gone.
+      if (stack.fused_cross_entropy.value) return 0;
+      const double copies = kWide * stack.logit_copies.value, narrow = bits_of(signature.inputs[0].dtype) / 8.0;
+      return backward ? std::max(copies, kWide + narrow) - 2 * narrow : std::max(kWide, copies - kWide);
+    }
     case OpKind::WeighRows:
       // Rows times fp32 weights are fp32 by PyTorch's promotion. Backward, the incoming gradient, that of the rows and
       // the products to be summed are alive together, instead of the 16-bit gradient.

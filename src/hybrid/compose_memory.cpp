@@ -50,7 +50,7 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
   const bool one_axis =
       plan.tp == problem_.devices || plan.dp / plan.copies == problem_.devices || plan.cp == problem_.devices;
   if (problem_.devices > 1 && !one_axis) ++communicators;  // of all devices
-  const MemoryOverheads& overheads = memory_overheads();
+  const MemoryOverheads overheads = memory_overheads(stack);
   // What a device keeps of a section, sharded by the plan's ZeRO stage. unit: bytes that ZeRO-3 gathers for it.
   struct Kept {
     HeldBytes held;
@@ -131,7 +131,7 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
       held.buffers.value += std::max(1, stack.gathers_in_flight.value) * largest_unit;
     // Flat copies that a sharded optimizer keeps, in proportion to the parameters that the device holds.
     const std::int64_t flat_copies = plan.zero > 0 ? stack.kept_for(elements).value : 0;
-    const std::int64_t total = reserved_estimate(held).value + flat_copies + overheads.context.value.value +
+    const std::int64_t total = reserved_estimate(held, stack).value + flat_copies + overheads.context.value.value +
                                overheads.communicator.value.value * communicators;
     if (total > fullest.memory) fullest = {total, saved_all};
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/operators.h"
+#include "price/launches.h"
 
 namespace weft {
 namespace {
@@ -29,9 +30,11 @@ Task InstructionPricer::blank(InstructionId id) const {
 void InstructionPricer::add_host(Task& task, const Instruction& instruction) const {
   const auto* compute = std::get_if<Compute>(&instruction.what);
   const bool local = compute || std::holds_alternative<Combine>(instruction.what);
-  if (!stack_.graph_capture.value)
-    task.host = picoseconds(local ? stack_.host_per_operator.value : stack_.host_per_collective.value);
-  if (local && stack_.host_computes.value)
+  if (!stack_.graph_capture.value) {
+    const int launches = compute ? launches_of(graph_.signature(compute->op), stack_) : 1;
+    task.host = picoseconds(local ? stack_.host_per_operator.value : stack_.host_per_collective.value) * launches;
+  }
+  if (stack_.blocking_launches.value || (local && stack_.host_computes.value))
     task.host_waits = true;
   else if (compute)
     task.host_waits = stack_.sync_on_norm.value && graph_.kind(compute->op) == OpKind::ClipCoefficient;
@@ -57,14 +60,30 @@ bool InstructionPricer::is_uniform(const Compute& compute, const Mesh& mesh) con
   return true;
 }
 
+void InstructionPricer::note_gathers() {
+  gathered_of_.resize(program_.buffers.size(), 0);
+  for (const Instruction& instruction : program_.instructions)
+    if (const auto* communicate = std::get_if<Communicate>(&instruction.what);
+        communicate && communicate->collective == Collective::AllGather)
+      for (BufferId output : communicate->outputs)
+        if (program_.buffers[output].narrow)
+          gathered_of_[output] = program_.meshes[instruction.mesh].group_size(communicate->axes);
+}
+
+double InstructionPricer::cast_share(const Compute& compute) const {
+  if (!factor_type(compute.products) || gathered_of_.empty() || compute.inputs.empty()) return 1;
+  const int parts = gathered_of_[compute.inputs[0]];
+  return parts > 1 ? 1.0 / parts : 1;
+}
+
 ComputeCost InstructionPricer::compute_cost(const Compute& compute, const Mesh& mesh, int position) {
   const Signature& signature = graph_.signature(compute.op);
   const AxisSlices slices = axis_slices(signature, compute.sharding, mesh, position);
   extents_.clear();
   for (const AxisSlice& slice : slices) extents_.push_back(slice.size());
-  return on_the_slowest(cost_.compute(ComputeQuery{&signature, extents_,
-                                                   &cluster_.spec(mesh.devices()[static_cast<std::size_t>(position)]),
-                                                   compute.products, attended_share(signature, slices)}));
+  return on_the_slowest(cost_.compute(
+      ComputeQuery{&signature, extents_, &cluster_.spec(mesh.devices()[static_cast<std::size_t>(position)]),
+                   compute.products, cast_share(compute), attended_share(signature, slices)}));
 }
 
 double InstructionPricer::slowdown_of(const Cluster& cluster) {

@@ -25,6 +25,8 @@ class InstructionPricer {
         stack_(stack),
         communications_(program, graph, cluster, cost),
         slowdown_(slowdown_of(cluster)) {}
+  // Tells what is gathered of parts that were cast; the program does not change after that.
+  void note_gathers();
 
   Communications& communications() { return communications_; }
   const Communications& communications() const { return communications_; }
@@ -34,6 +36,8 @@ class InstructionPricer {
   // Adds the host time to issue the instruction to a task with work.
   void add_host(Task& task, const Instruction& instruction) const;
 
+  // The share of an fp8 product's first factor that a device casts itself: of what was gathered, its part.
+  double cast_share(const Compute& compute) const;
   // Whether every device of the mesh has the same amount of work of the operator.
   bool is_uniform(const Compute& compute, const Mesh& mesh) const;
   ComputeCost compute_cost(const Compute& compute, const Mesh& mesh, int position);
@@ -60,7 +64,8 @@ class InstructionPricer {
   const CostModel& cost_;
   const SoftwareStack& stack_;
   Communications communications_;
-  double slowdown_;  // of the slowest device (NetworkTraits::slowdown)
+  IdVec<BufferId, int> gathered_of_;  // by buffer: of how many parts it was gathered; 0: it was not
+  double slowdown_;                   // of the slowest device (NetworkTraits::slowdown)
   std::vector<std::int64_t> extents_;
   std::map<const DeviceSpec*, std::uint32_t> interference_;
   std::map<std::tuple<const DeviceSpec*, DType, std::int64_t>, ComputeCost> combine_costs_;  // by elements

@@ -34,8 +34,10 @@ class Pricer {
         known_(training.graph.signatures().size()),
         task_of_(program.instructions.size()) {
     if (stack.tensor_overlap.value && stack.tensor_chunks.value) beside_ = pipelined_products(program, training.graph);
+    pricer_.note_gathers();
     if (options.last) {
       last_pricer_.emplace(options.last->program, options.last->graph, cluster, cost, stack);
+      last_pricer_->note_gathers();
       last_task_.resize(program.instructions.size());
     }
   }
@@ -313,16 +315,17 @@ class Pricer {
     constexpr std::size_t kLately = 16;
     std::vector<Known>& known = known_[graph_.ops()[compute.op].signature];
     const OpSharding& split = compute.sharding;
+    const double cast = pricer_.cast_share(compute);
     for (std::size_t i = known.size(); i-- > 0 && known.size() - i <= kLately;) {
       const Known& each = known[i];
       const OpSharding& other = *each.split;
-      if (each.position == position && each.spec == &spec && each.products == compute.products &&
+      if (each.position == position && each.spec == &spec && each.products == compute.products && each.cast == cast &&
           other.axes == split.axes && other.outer == split.outer &&
           (each.mesh == &mesh || each.mesh->axes() == mesh.axes()))
         return each.work;
     }
     const WorkId work = works_.compute(pricer_.compute_cost(compute, mesh, position));
-    known.push_back({&split, &mesh, &spec, position, compute.products, work});
+    known.push_back({&split, &mesh, &spec, position, compute.products, cast, work});
     return work;
   }
 
@@ -395,6 +398,7 @@ class Pricer {
     const DeviceSpec* spec;
     int position;
     std::optional<Arithmetic> products;
+    double cast;
     WorkId work;
   };
   IdVec<InstructionId, std::pair<const DeviceSpec*, WorkId>> uniform_works_;  // on the first kind of device

@@ -46,8 +46,8 @@ MemoryNeed memory_need(const SoapProblem& problem, const Program& program, const
   MemoryNeed need;
   for (const MemoryClass& of : memory_classes(compiled, problem.cluster, program.meshes[program.world].devices())) {
     const HeldBytes held = MemoryOfClass(compiled, problem.training, problem.stack, of).peak().held;
-    const MemoryOverheads& overheads = memory_overheads();
-    const Bytes total = reserved_estimate(held) + overheads.context.value +
+    const MemoryOverheads overheads = memory_overheads(problem.stack);
+    const Bytes total = reserved_estimate(held, problem.stack) + overheads.context.value +
                         overheads.communicator.value * communicators_of(compiled, of);
     need.most_held = std::max(need.most_held, total);
     const Bytes capacity = capacity_of(problem.cluster.spec(of.devices.front()));

@@ -43,7 +43,9 @@ struct SoftwareStack {
   Figure<bool> tokens_once;          // a token is sent once to a device with several of its experts (DeepEP, HybridEP)
   Figure<bool> keep_gathered_input;  // sequence parallelism: saved for the weight gradient, not gathered again
   // Operations that are one fused kernel, or a sequence of elementary ones.
-  Figure<bool> fused_attention, fused_norm, fused_cross_entropy, fused_bias_activation, fused_optimizer;
+  Figure<bool> fused_attention, fused_norm, fused_cross_entropy, fused_bias_activation, fused_optimizer, fused_rotary;
+  // fp32 copies of the logits (their logarithms, gradients) that a cross-entropy of plain kernels holds at its peak.
+  Figure<int> logit_copies;
   Figure<bool> fused_accumulation;  // weight-gradient products add to the accumulators (beta = 1)
   Figure<bool> fused_batch_norm;    // fused with the addition and the activation after it
   Figure<bool> channels_last;       // otherwise 16-bit convolutions transpose their inputs and outputs
@@ -55,12 +57,18 @@ struct SoftwareStack {
   Figure<int> kept_per_parameter;    // bytes of flat copies and buffers that the framework keeps besides the states
   Figure<Bytes> kept_most;           // the most that they take on a device; 0: no limit
   Figure<bool> narrow_weights;       // weights of fp8 products are stored in fp8 alone, beside their masters
+  Figure<int> dense_dispatch;        // experts' rows are made by products with masks over so many tokens; 0: moved
+  // What the driver's memory holds besides the allocator's: context and kernels, buffers of a communicator; and the share
+  // of activations and buffers that the allocator loses to fragmentation.
+  Figure<Bytes> context, communicator;
+  Figure<double> fragmentation;
   // Element types; a stack without master weights has no master type.
   Figure<std::optional<DType>> weight_dtype, weight_communication_dtype, gradient_dtype, gradient_communication_dtype,
       master_dtype, moment_dtype;
   // The host that issues the work.
   Figure<Seconds> host_per_operator, host_per_collective;
   Figure<int> run_ahead;            // most operators issued and not yet begun
+  Figure<bool> blocking_launches;   // the host waits for the end of every kernel (CUDA_LAUNCH_BLOCKING=1)
   Figure<bool> host_computes;       // operators run on the host that issues them, one after the other
   Figure<bool> sync_on_norm;        // the host waits for the device once per step, to read the gradient norm
   Figure<bool> graph_capture;       // CUDA graphs: no host time per operator

@@ -255,6 +255,15 @@ std::optional<MemoryKind> memory_kind_named(std::string_view name) {
   return std::nullopt;
 }
 
+// What a row with the command line's options says otherwise by a rule for its set: hardware or software that had no name
+// when it was written.
+void respell_word(std::string_view what, std::string& word, const std::string& as, const std::string& why,
+                  MappedRow& row) {
+  if (as.empty() || as == word) return;
+  row.overrides.push_back(fmt::format("{} {} → {}: {}", what, word, as, why));
+  word = as;
+}
+
 // A row with the command line's options.
 MappedRow typed_row(const MeasuredRow& row) {
   MappedRow mapped;
@@ -272,9 +281,23 @@ MappedRow typed_row(const MeasuredRow& row) {
 
 }  // namespace
 
+bool MappingRules::Rule::names_set() const {
+  return std::any_of(conditions.begin(), conditions.end(),
+                     [](const Condition& condition) { return condition.column == "set"; });
+}
+
+void MappingRules::respell(const Rule& rule, MappedRow& row) {
+  std::string& cluster = row.request.cluster;
+  const std::string nodes = cluster.substr(std::min(cluster.find(':'), cluster.size()));
+  respell_word("cluster", cluster, rule.node.empty() ? std::string() : rule.node + nodes, rule.why, row);
+  respell_word("stack", row.request.stack, rule.stack, rule.why, row);
+}
+
 Result<MappedRow> MappingRules::map(const MeasuredRow& row, const std::string& stack) const {
   if (row.typed) {
     MappedRow typed = typed_row(row);
+    for (const Rule& rule : rules_)
+      if (rule.names_set() && rule.fits(row)) respell(rule, typed);
     if (!stack.empty()) typed.request.stack = stack;
     return typed;
   }
