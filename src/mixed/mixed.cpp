@@ -118,8 +118,8 @@ class MixedSearch {
       std::vector<Result<Judged>> judged(count, error("not judged"));
       for_each_index(count, options_.threads, 1, [&](std::size_t i) {
         const MixedPipeline& pipeline = found[from + i];
-        Result<StrategyChoice> choice =
-            choose_strategy(*problem_.job, print(pipeline, kinds_), tree_of(pipeline, kinds_, problem_.layers, graph));
+        Result<StrategyChoice> choice = choose_strategy(*problem_.job, print(pipeline, kinds_, problem_.layers),
+                                                        tree_of(pipeline, kinds_, problem_.layers, graph));
         judged[i] = choice.ok() ? judge_strategy(problem_, cost_, std::move(choice).value(), &graphs_)
                                 : Result<Judged>(choice.error());
       });

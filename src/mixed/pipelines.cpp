@@ -16,9 +16,10 @@ namespace weft {
 namespace {
 
 constexpr double kUnknown = -1;
-constexpr std::size_t kShapesAtOnce = 8;        // solved with one threshold, on any number of threads
-constexpr std::size_t kMostStates = 4'000'000;  // of one dynamic programme: 16 MB
-constexpr double kSafeBound = 0.99;             // by how much simulated sections may be below composed ones
+constexpr std::size_t kShapesAtOnce = 8;                          // solved with one threshold, on any number of threads
+constexpr std::size_t kMostStates = 4'000'000;                    // of one dynamic programme: 16 MB
+constexpr std::int64_t kMostSamples = 16, kMostTokens = 1 << 16;  // of a micro-batch of a replica: either
+constexpr double kSafeBound = 0.99;  // by how much simulated sections may be below composed ones
 
 std::vector<std::int64_t> divisors_of(std::int64_t number) {
   std::vector<std::int64_t> found;
@@ -131,8 +132,7 @@ MixedPipelines::~MixedPipelines() = default;
 // Groups of part of a node that divide it, or of whole nodes.
 void MixedPipelines::make_groups() {
   const bool tokens = problem_.model().counts_tokens && problem_.model().seq > 0;
-  const std::int64_t most_samples =
-      std::max(space_.most_micro_batch, tokens ? space_.most_tokens / problem_.model().seq : 0);
+  const std::int64_t most_samples = std::max(kMostSamples, tokens ? kMostTokens / problem_.model().seq : 0);
   for (std::size_t k = 0; k < kinds_.size(); ++k) {
     const PlanProblem& on = kinds_[k]->problem;
     std::vector<std::int64_t> sizes = divisors_of(on.per_node);
@@ -150,8 +150,7 @@ void MixedPipelines::make_groups() {
           const std::int64_t dp = size / tp;
           if (size % tp != 0 || on.per_node % tp != 0 || samples % dp != 0 || samples / dp > most_samples) continue;
           if (tp > 1 && (!on.splits_tensors || on.heads % tp != 0 || (tokens && on.model().seq % tp != 0))) continue;
-          for (PlanRecompute recompute : space_.recompute) {
-            if (recompute == PlanRecompute::OpAndWide && problem_.layers.widest.empty()) continue;
+          for (PlanRecompute recompute : recomputations(problem_, space_)) {
             group.options.push_back({{static_cast<std::int32_t>(tp), static_cast<std::int32_t>(dp),
                                       static_cast<std::int32_t>(samples / dp), recompute},
                                      {}});
@@ -355,14 +354,14 @@ std::vector<MixedPipeline> MixedPipelines::find(double doubt, double memory) {
   return found;
 }
 
-std::string print(const MixedPipeline& pipeline, const std::vector<DeviceKind>& kinds) {
+std::string print(const MixedPipeline& pipeline, const std::vector<DeviceKind>& kinds, const LayerPattern& layers) {
   std::vector<std::pair<std::string, int>> runs;
   for (const MixedPipeline::Stage& stage : pipeline.stages) {
     std::string text = fmt::format("{} layers {} dp={}", stage.layers, kinds[stage.kind].name, stage.option.dp);
     if (stage.option.tp > 1) text += fmt::format(" tp={}", stage.option.tp);
-    static constexpr std::string_view kWords[] = {"", " recompute=selective", " recompute=full", " recompute=op",
-                                                  " recompute=op+wide"};
-    text += kWords[static_cast<std::size_t>(stage.option.recompute)];
+    const RecomputeSet& set = layers.recompute.sets[static_cast<std::size_t>(stage.option.recompute)];
+    if (set.base != Recompute::None) text += fmt::format(" recompute={}", name_of(set.base));
+    if (!set.full.empty()) text += fmt::format(" full={}", fmt::join(set.full, "+"));
     if (runs.empty() || runs.back().first != text) runs.emplace_back(text, 0);
     ++runs.back().second;
   }

@@ -33,7 +33,7 @@ struct MixedPipeline {
 };
 
 // "19 layers h100-sxm dp=16 + 13 layers a100-sxm dp=32 ga=16": for tables and messages.
-std::string print(const MixedPipeline& pipeline, const std::vector<DeviceKind>& kinds);
+std::string print(const MixedPipeline& pipeline, const std::vector<DeviceKind>& kinds, const LayerPattern& layers);
 
 struct PipelineCounts {
   std::int64_t considered = 0, bounded = 0, too_many = 0, solved = 0;

@@ -10,11 +10,11 @@ namespace weft {
 namespace {
 
 // The rules that recompute a layer of the stage; `full` names modules of all layers, "layers.*.mlp.up".
-void recompute_layer(const RecomputeOptions& options, std::int64_t layer, std::vector<Rule>& rules) {
-  if (options.recompute == Recompute::None) return;
+void recompute_layer(const RecomputeSet& set, std::int64_t layer, std::vector<Rule>& rules) {
+  if (set.base == Recompute::None) return;
   const std::string name = fmt::format("layers.{}", layer);
-  rules.push_back({.match = name, .recompute = options.recompute});
-  for (const std::string& glob : options.full) {
+  rules.push_back({.match = name, .recompute = set.base});
+  for (const std::string& glob : set.full) {
     constexpr std::string_view kAll = "layers.*";
     if (glob.starts_with(kAll))
       rules.push_back({.match = name + glob.substr(kAll.size()), .recompute = Recompute::Full});
@@ -40,9 +40,8 @@ Strategy tree_of(const MixedPipeline& pipeline, const std::vector<DeviceKind>& k
     for (std::int64_t i = 0; i < of.devices(); ++i) stage.mesh->devices.push_back(devices[taken[of.kind]++]);
     most_tp = std::max(most_tp, of.option.tp);
     most_dp = std::max(most_dp, of.option.dp);
-    const RecomputeOptions options = recompute_options(of.option.recompute, layers);
-    for (std::int64_t layer = of.first; layer < of.first + of.layers; ++layer)
-      recompute_layer(options, layer, recomputed);
+    const RecomputeSet& set = layers.recompute.sets[static_cast<std::size_t>(of.option.recompute)];
+    for (std::int64_t layer = of.first; layer < of.first + of.layers; ++layer) recompute_layer(set, layer, recomputed);
   }
   if (pipeline.stages.size() > 1) {
     tree.mesh.axes = {{"pp", static_cast<int>(pipeline.stages.size())}, {"dp", 1}, {"tp", 1}};
