@@ -158,6 +158,8 @@ class Neighbours {
     if (plan_.pp == 1) return;
     add_staged(plan_);
     for (const std::string& name : pipeline_schedule_names()) {
+      // GPipe holds more micro-batches than 1F1B and is not faster.
+      if (name == "gpipe" && plan_.schedule != name) continue;
       const PipelineSchedule& schedule = *find_schedule(name);
       Parallelism plan = plan_;
       plan.schedule = name;
@@ -221,8 +223,10 @@ class Neighbours {
     }
   }
 
-  // Two neighbours of the usual order, innermost first, exchanged; and pipelines innermost.
+  // Two neighbours of the usual order, innermost first, exchanged; and pipelines innermost. All orders are alike in one
+  // node.
   void order() {
+    if (problem_.devices <= problem_.per_node) return;
     if (!plan_.order.empty()) {
       Parallelism plan = plan_;
       plan.order.clear();
@@ -250,7 +254,9 @@ class Neighbours {
     }
   }
 
+  // Memory is of use where something is recomputed for the lack of it.
   void offload() {
+    if (plan_.offload.empty() && plan_.recompute == Recompute::None) return;
     for (const Stored kind : {Stored::Optimizer, Stored::Activations}) {
       Parallelism plan = plan_;
       const Offload all{kind, {}};
