@@ -447,7 +447,7 @@ class Enumeration {
       else if (kind.hopeless || kind.least(plans_[i]) > budget)
         prune("memory");
       else
-        open.push_back({.plan = i, .fits = kind.first_set});
+        open.push_back({.plan = i, .too_large = std::max<std::size_t>(kind.first_set, 1) - 1, .fits = kind.first_set});
     }
     // First with the set that saves most, …
     compose_brackets(open, [](const Bracket& each) { return each.fits; });
@@ -573,7 +573,9 @@ class Enumeration {
 
   // Simulates, a few at a time, the candidates that are expected to be faster than the best, or the best of `top`.
   void simulate_promising() {
-    while (go_on()) {
+    // Where composition is wrong about memory, not every candidate is tried.
+    const auto none_fits = [&] { return simulated_.empty() && outcome_.counts.simulated >= kSimulations; };
+    while (go_on() && !none_fits()) {
       const std::vector<Trial> round = next_round();
       if (round.empty()) break;
       simulate(round);
@@ -711,9 +713,11 @@ class Enumeration {
         if (const auto made = composer_.compose(*plan))
           outcome_.composition_error = made->step_s / outcome_.fastest().forecast.step_s - 1;
       }
-    // A bound over the plans of the enumeration; one that was changed beyond them may be faster.
-    if (outcome_.lower_bound_s > 0 && !outcome_.best.empty())
-      outcome_.lower_bound_s = std::min(outcome_.lower_bound_s, outcome_.fastest().forecast.step_s);
+    // The bound is over the plans of the enumeration; one that was changed beyond them may be faster.
+    if (!outcome_.best.empty() && outcome_.fastest().forecast.step_s < outcome_.lower_bound_s) {
+      outcome_.lower_bound_s = outcome_.fastest().forecast.step_s;
+      outcome_.bound_is_estimate = true;
+    }
     outcome_.seconds = clock_.seconds();
   }
 

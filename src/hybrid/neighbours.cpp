@@ -154,12 +154,21 @@ class Neighbours {
     }
   }
 
+  // Those that the hybrid space does not know, where it may take ZB-V: they are of its family.
+  bool considered(const std::string& name) const {
+    const auto has = [&](PlanSchedule schedule) {
+      return std::find(options_.schedules.begin(), options_.schedules.end(), schedule) != options_.schedules.end();
+    };
+    for (int i = 0; i < kPlanSchedules; ++i)
+      if (const auto schedule = static_cast<PlanSchedule>(i); name_of(schedule) == name) return has(schedule);
+    return has(PlanSchedule::ZeroBubbleV);
+  }
+
   void schedules() {
     if (plan_.pp == 1) return;
     add_staged(plan_);
     for (const std::string& name : pipeline_schedule_names()) {
-      // GPipe holds more micro-batches than 1F1B and is not faster.
-      if (name == "gpipe" && plan_.schedule != name) continue;
+      if (name != plan_.schedule && !considered(name)) continue;
       const PipelineSchedule& schedule = *find_schedule(name);
       Parallelism plan = plan_;
       plan.schedule = name;
