@@ -137,7 +137,7 @@ void add_plan(CLI::App& app, Chosen& chosen) {
       ->capture_default_str();
   add_cost_arguments(*command, search.cost);
   command->add_option("--schedules", search.schedules,
-                      "pipeline schedules to consider, of 1f1b,interleaved,zb-h1,zb-v,gpipe (default: the first two)");
+                      "pipeline schedules to consider, of 1f1b,interleaved,zb-h1,zb-v,gpipe (default: all but gpipe)");
   command->add_option("--tokens", search.tokens, "tokens of the whole training, 300B or 15T: days and GPU-hours");
   command->add_option("--budget", search.budget,
                       "simulations (64) or a time (30s) to spend (default: until no plan is left that could win)");

@@ -16,8 +16,7 @@ std::vector<std::size_t> those(std::span<const HybridPlan> plans, const Keep& ke
 
 // Data parallelism only, without options that few frameworks have.
 bool replicas_only(const HybridPlan& plan) {
-  return plan.tp == 1 && plan.cp == 1 && plan.ep == 1 && plan.pp == 1 && plan.copies == 1 &&
-         plan.recompute <= PlanRecompute::Op;
+  return plan.tp == 1 && plan.cp == 1 && plan.ep == 1 && plan.pp == 1 && plan.recompute <= PlanRecompute::Op;
 }
 
 // Tensor parallelism fills the node; across nodes the shortest pipeline that fits (Narayanan et al. 2021, takeaways 1
@@ -49,18 +48,31 @@ std::vector<std::size_t> rule_of_thumb(std::span<const HybridPlan> plans, const 
 }  // namespace
 
 std::vector<BaselineRule> baseline_rules(const PlanProblem& problem) {
-  return {{"data parallel", "every device has the whole model",
-           [](std::span<const HybridPlan> plans) {
-             return those(plans, [](const HybridPlan& plan) { return replicas_only(plan) && plan.zero == 0; });
-           },
-           true},
-          {"FSDP", "weights, gradients and optimizer state spread over all devices (zero=3)",
-           [](std::span<const HybridPlan> plans) {
-             return those(plans, [](const HybridPlan& plan) { return replicas_only(plan) && plan.zero == 3; });
-           },
-           true},
-          {"Megatron 3D rule of thumb", "tensor parallelism fills the node, the shortest pipeline that fits the rest",
-           [&problem](std::span<const HybridPlan> plans) { return rule_of_thumb(plans, problem); }, false}};
+  std::vector<BaselineRule> rules = {
+      {"data parallel", "every device has the whole model",
+       [](std::span<const HybridPlan> plans) {
+         return those(plans, [](const HybridPlan& plan) { return replicas_only(plan) && plan.zero == 0; });
+       },
+       true},
+      {"FSDP", "weights, gradients and optimizer state spread over all devices (zero=3)",
+       [](std::span<const HybridPlan> plans) {
+         return those(plans,
+                      [](const HybridPlan& plan) { return replicas_only(plan) && plan.zero == 3 && plan.copies == 1; });
+       },
+       true},
+      {"Megatron 3D rule of thumb", "tensor parallelism fills the node, the shortest pipeline that fits the rest",
+       [&problem](std::span<const HybridPlan> plans) { return rule_of_thumb(plans, problem); }, false}};
+  if (problem.devices > problem.per_node)
+    rules.insert(rules.begin() + 2,
+                 {"HSDP", "weights, gradients and optimizer state spread over the devices of a node, a copy on each",
+                  [&problem](std::span<const HybridPlan> plans) {
+                    return those(plans, [&](const HybridPlan& plan) {
+                      return replicas_only(plan) && plan.zero == 3 && plan.copies > 1 &&
+                             plan.dp / plan.copies == problem.per_node;
+                    });
+                  },
+                  true});
+  return rules;
 }
 
 }  // namespace weft

@@ -19,7 +19,7 @@ struct BaselineRule {
   bool best = false;
 };
 
-// Data parallel · FSDP · Megatron's 3D rule of thumb. The rules keep a reference to the problem.
+// Data parallel · FSDP · HSDP on several nodes · Megatron's 3D rule of thumb. The rules keep a reference to the problem.
 std::vector<BaselineRule> baseline_rules(const PlanProblem& problem);
 
 }  // namespace weft

@@ -131,10 +131,12 @@ double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const
     // The last micro-batch of a chunk may end a round of micro-batches before the step does.
     const double before = std::max(0.0, micro_batches - (table.chunks() > 1 ? table.ranks() : 1));
     bound = std::max(bound, lead + std::max(micro_batches * own, before * own + reduce) - skipped);
-    if (plan.schedule != PlanSchedule::ZeroBubbleV && plan.schedule != PlanSchedule::ZeroBubbleH1)
-      for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, 0))])
-        lead +=
-            scale * (at(section).forward + at(section).backward - at(section).recompute_head - at(section).accumulate);
+    // With a split backward pass, a rank may end with gradients of weights, which nothing waits for.
+    const bool split = plan.schedule == PlanSchedule::ZeroBubbleV || plan.schedule == PlanSchedule::ZeroBubbleH1;
+    for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, 0))]) {
+      const SectionCost& cost = at(section);
+      lead += scale * (cost.forward + (split ? 0 : cost.backward - cost.recompute_head - cost.accumulate));
+    }
   }
   return bound + least_tail;
 }

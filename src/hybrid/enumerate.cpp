@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <set>
+#include <numeric>
 #include <tuple>
 
 #include "hybrid/baselines.h"
@@ -25,7 +25,8 @@ constexpr double kSafe = 0.99;             // by how much simulated sections may
 constexpr double kSurely = 1.1;            // a plan composed to need this factor more memory than available is hopeless
 constexpr double kNearly = 1.02;           // by how much composition may overestimate memory
 constexpr double kGain = 0.001;            // a gain that is not worth another simulation
-constexpr double kFirst = 0.04;            // share of the plans, of least bounds, that are composed before the others
+constexpr double kFirst = 0.01;         // share of the plans, of least bounds, that are composed before the others, …
+constexpr std::size_t kFewFirst = 256;  // … at least
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // A plan that is simulated, and its numbers where it is one of the hybrid space.
@@ -65,12 +66,17 @@ class Enumeration {
           "no plan: {} samples on {} devices; no data-parallel degree divides both, with the {} layers that pipelines "
           "are cut from: choose a --global-batch with more divisors in common with {}",
           problem_.global_batch, problem_.devices, problem_.layers.count(), problem_.devices);
+    dbg("space");
     simulate_baselines();
+    dbg("baselines");
     if (go_on()) {
       if (composed_) {
         compose_all();
+        dbg("composed");
         simulate_promising();
+        dbg("simulated");
         improve();
+        dbg("improved");
         if (simulated_.empty()) simulate_smallest();
       } else {
         simulate_all();
@@ -104,6 +110,11 @@ class Enumeration {
   // Inside of loops: whether time is up, or a user stops the search. Simulations do not count.
   bool interrupted() const { return clock_.after(0) != StoppedBy::Itself; }
 
+  void dbg(const char* what) const {
+    fmt::print(stderr, "DBG {:.2f}s {} probes {} open composed {} simulated {} best {} fastest {} lower {}\n",
+               clock_.seconds(), what, composer_.probes(), outcome_.counts.composed, outcome_.counts.simulated, best_,
+               fastest_, outcome_.lower_bound_s);
+  }
   void report_progress(std::int64_t done, std::int64_t of) const {
     if (options_.progress) options_.progress({done, of, best_ == kNever ? 0 : best_});
   }
@@ -176,13 +187,12 @@ class Enumeration {
   // Plans that people choose have no sets of modules, and no context parallelism.
   std::vector<HybridPlan> usual_plans() const {
     std::vector<HybridPlan> usual;
-    std::vector<PlanRecompute> named = composed_ ? std::vector{PlanRecompute::None, PlanRecompute::Selective,
-                                                               PlanRecompute::Op, PlanRecompute::Full}
-                                                 : sets_;
+    std::vector<PlanRecompute> named =
+        composed_ ? std::vector{PlanRecompute::None, PlanRecompute::Selective, PlanRecompute::Op, PlanRecompute::Full}
+                  : sets_;
     if (composed_ && !space_.recompute.empty())
-      std::erase_if(named, [&](PlanRecompute each) {
-        return std::find(sets_.begin(), sets_.end(), each) == sets_.end();
-      });
+      std::erase_if(named,
+                    [&](PlanRecompute each) { return std::find(sets_.begin(), sets_.end(), each) == sets_.end(); });
     for (HybridPlan plan : plans_) {
       if (plan.cp > 1 || plan.schedule != PlanSchedule::OneForwardOneBackward || plan.split != StageSplit::Even)
         continue;
@@ -211,8 +221,8 @@ class Enumeration {
       const std::optional<std::size_t> found =
           composed_ ? choose(rules[r], usual, members[r]) : most_usual(usual, members[r]);
       if (!found) continue;
-      if (composed_ && static_cast<double>(*composer_.memory(usual[*found])) >
-                           kSurely * static_cast<double>(composer_.budget())) {
+      if (composed_ &&
+          static_cast<double>(*composer_.memory(usual[*found])) > kSurely * static_cast<double>(composer_.budget())) {
         too_large[r] = 1;
         continue;
       }
@@ -289,16 +299,17 @@ class Enumeration {
 
   // What is known of the plans of a kind, which differ only in micro-batch and recomputation.
   struct Kind {
-    HybridPlan smallest;  // one sample per micro-batch, the last set of the menu
+    HybridPlan smallest;          // one sample per micro-batch, the last set of the menu
     double fixed = 0, saved = 0;  // bytes: of its memory, those that grow with the samples in flight, and the others
     std::size_t first_set = 0;    // earlier ones do not fit, nor with more samples
     bool hopeless = false;        // no larger micro-batch fits
+    bool measured = false;
 
     // A lower bound on the memory of a plan: with more samples per micro-batch, fewer of these are in flight.
     double least(const HybridPlan& plan) const {
       const double more = static_cast<double>(plan.micro_batch);
-      const double in_flight = plan.pp == 1 ? more
-                                            : std::max(1.0, static_cast<double>(smallest.micro_batches) / (2.0 * plan.pp));
+      const double in_flight =
+          plan.pp == 1 ? more : std::max(1.0, static_cast<double>(smallest.micro_batches) / (2.0 * plan.pp));
       return fixed + kSafe * saved * std::min(more, in_flight);
     }
   };
@@ -307,22 +318,19 @@ class Enumeration {
   // least bounds come first, then by growing micro-batches.
   void compose_all() {
     number_kinds();
+    dbg("kinds");
     outcome_.lower_bound_s = kNever;
     fastest_ = best_;
-    std::vector<std::size_t> open;
-    for (std::size_t i = 0; i < plans_.size(); ++i) {
-      const Kind& kind = kinds_[kind_of_[i]];
-      if (kind.hopeless || kind.least(plans_[i]) > static_cast<double>(composer_.budget()))
-        prune("memory");
-      else
-        open.push_back(i);
-    }
-    bound_without_probes(open);
+    bound_without_probes();
+    dbg("bounded");
+    std::vector<std::size_t> open(plans_.size());
+    std::iota(open.begin(), open.end(), std::size_t{0});
     std::stable_sort(open.begin(), open.end(), [&](std::size_t a, std::size_t b) { return least_[a] < least_[b]; });
-    const auto first = std::min(open.size(), std::max<std::size_t>(
-                                                 256, static_cast<std::size_t>(kFirst * static_cast<double>(open.size()))));
-    compose_group({open.begin(), open.begin() + static_cast<std::ptrdiff_t>(first)});
-    compose_group({open.begin() + static_cast<std::ptrdiff_t>(first), open.end()});
+    const auto first = static_cast<std::ptrdiff_t>(std::min(
+        open.size(), std::max(kFewFirst, static_cast<std::size_t>(kFirst * static_cast<double>(open.size())))));
+    compose_group({open.begin(), open.begin() + first});
+    dbg("first");
+    compose_group({open.begin() + first, open.end()});
     outcome_.lower_bound_s = outcome_.lower_bound_s == kNever ? 0 : outcome_.lower_bound_s * kSafe;
   }
 
@@ -333,7 +341,6 @@ class Enumeration {
 
   void number_kinds() {
     std::map<HybridPlan, std::size_t> known;
-    std::vector<HybridPlan> smallest;
     for (const HybridPlan& plan : plans_) {
       const auto [found, fresh] = known.try_emplace(any_micro_batch(plan), kinds_.size());
       kind_of_.push_back(found->second);
@@ -343,16 +350,23 @@ class Enumeration {
       kind.smallest.micro_batches *= plan.micro_batch;
       kind.smallest.micro_batch = 1;
       kind.smallest.recompute = sets_.back();
-      smallest.push_back(kind.smallest);
     }
+  }
+
+  // The memory of these kinds' smallest plans.
+  void measure_kinds(const std::vector<std::size_t>& kinds) {
+    std::vector<HybridPlan> smallest;
+    for (std::size_t kind : kinds) smallest.push_back(kinds_[kind].smallest);
     prepare(smallest);
-    for_each_index(kinds_.size(), options_.threads, 64, [&](std::size_t i) {
+    for_each_index(kinds.size(), options_.threads, 64, [&](std::size_t i) {
       if (interrupted()) return;
-      const std::optional<Composition> made = composer_.compose(kinds_[i].smallest, 1e-30);
+      Kind& kind = kinds_[kinds[i]];
+      const std::optional<Composition> made = composer_.compose(kind.smallest, 1e-30);
+      kind.measured = true;
       if (!made) return;
-      kinds_[i].hopeless = !made->fits();
-      kinds_[i].saved = static_cast<double>(made->saved);
-      kinds_[i].fixed = static_cast<double>(made->memory) - kinds_[i].saved;
+      kind.hopeless = !made->fits();
+      kind.saved = static_cast<double>(made->saved);
+      kind.fixed = static_cast<double>(made->memory) - kind.saved;
     });
   }
 
@@ -374,19 +388,25 @@ class Enumeration {
 
   // Lower bounds on all plans from probes of the largest micro-batch only, by its time per sample: many shapes are too
   // slow at any micro-batch and need no probes of their own.
-  void bound_without_probes(const std::vector<std::size_t>& open) {
+  void bound_without_probes() {
     least_.assign(plans_.size(), 0);
     std::int32_t largest = 1;
-    for (std::size_t i : open) largest = std::max(largest, plans_[i].micro_batch);
+    for (const HybridPlan& plan : plans_) largest = std::max(largest, plan.micro_batch);
     std::vector<HybridPlan> shapes;
-    for (std::size_t i : open) shapes.push_back(Composer::relaxed(plans_[i], largest));
+    for (const HybridPlan& plan : plans_) shapes.push_back(Composer::relaxed(plan, largest));
     prepare(std::move(shapes));
-    for_each_index(open.size(), options_.threads, 64, [&](std::size_t i) {
-      if (!interrupted()) least_[open[i]] = kSafe * composer_.bound(plans_[open[i]], largest).value_or(0);
+    for_each_index(plans_.size(), options_.threads, 64, [&](std::size_t i) {
+      if (!interrupted()) least_[i] = kSafe * composer_.bound(plans_[i], largest).value_or(0);
     });
   }
 
   void compose_group(const std::vector<std::size_t>& group) {
+    std::vector<std::size_t> kinds;
+    for (std::size_t i : group)
+      if (!too_slow(i) && !kinds_[kind_of_[i]].measured) kinds.push_back(kind_of_[i]);
+    std::sort(kinds.begin(), kinds.end());
+    kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+    measure_kinds(kinds);
     std::map<std::int32_t, std::vector<std::size_t>> by_size;
     for (std::size_t i : group) by_size[plans_[i].micro_batch].push_back(i);
     for (const auto& [size, members] : by_size)
@@ -402,6 +422,8 @@ class Enumeration {
         report_progress(outcome_.counts.composed, static_cast<std::int64_t>(plans_.size()));
       }
   }
+
+  bool too_slow(std::size_t plan) const { return fastest_ != kNever && least_[plan] > fastest_ * kKeep; }
 
   void bound_unseen(std::size_t plan) {
     prune("no time");
@@ -420,12 +442,12 @@ class Enumeration {
     std::vector<Bracket> open;
     for (std::size_t i : batch) {
       const Kind& kind = kinds_[kind_of_[i]];
-      if (kind.hopeless)
-        prune("memory");
-      else if (fastest_ != kNever && least_[i] > fastest_ * kKeep)
+      if (too_slow(i))
         prune("bound");
+      else if (kind.hopeless || kind.least(plans_[i]) > budget)
+        prune("memory");
       else
-        open.push_back({.plan = i, .fits = kind.first_set});
+        open.push_back({.plan = i, .too_large = std::max<std::size_t>(kind.first_set, 1) - 1, .fits = kind.first_set});
     }
     // First with the set that saves most, …
     compose_brackets(open, [](const Bracket& each) { return each.fits; });
@@ -517,6 +539,10 @@ class Enumeration {
     if (each.fits > 0) prune("memory", each.fits);
     if (each.fits + 1 < sets) prune("recomputes more", sets - each.fits - 1);
     const Composition& made = *each.made;
+    if (relaxed_bound(each) < outcome_.lower_bound_s)
+      fmt::print(stderr, "DBG bound {} own {} step {} set {} {}\n", relaxed_bound(each), each.made->bound_s,
+                 each.made->step_s, each.fits,
+                 name_of(parallelism_of(with_set(each.plan, each.fits), problem_.layers)));
     outcome_.lower_bound_s = std::min(outcome_.lower_bound_s, relaxed_bound(each));
     if (made.step_s == 0) {
       prune("bound", 1);
@@ -547,7 +573,9 @@ class Enumeration {
 
   // Simulates, a few at a time, the candidates that are expected to be faster than the best, or the best of `top`.
   void simulate_promising() {
-    while (go_on()) {
+    // Where composition is wrong about memory, not every candidate is tried.
+    const auto none_fits = [&] { return simulated_.empty() && outcome_.counts.simulated >= kSimulations; };
+    while (go_on() && !none_fits()) {
       const std::vector<Trial> round = next_round();
       if (round.empty()) break;
       simulate(round);
@@ -581,7 +609,8 @@ class Enumeration {
     const std::int64_t most = options_.budget.evaluations;
     std::vector<Trial> round;
     for (const Hope& hope : hopes) {
-      if (round.size() == kRound || (most > 0 && outcome_.counts.simulated + static_cast<std::int64_t>(round.size()) >= most))
+      if (round.size() == kRound ||
+          (most > 0 && outcome_.counts.simulated + static_cast<std::int64_t>(round.size()) >= most))
         break;
       candidates_[hope.candidate].done = true;
       Trial trial = trial_of(candidates_[hope.candidate].plan);
@@ -600,9 +629,8 @@ class Enumeration {
     std::int64_t left = most_neighbours();
     for (double before = kNever; go_on() && best_ < before * (1 - kGain);) {
       before = best_;
-      const auto fastest = std::min_element(simulated_.begin(), simulated_.end(), [](const Judged& a, const Judged& b) {
-        return a.score() < b.score();
-      });
+      const auto fastest = std::min_element(simulated_.begin(), simulated_.end(),
+                                            [](const Judged& a, const Judged& b) { return a.score() < b.score(); });
       std::vector<HybridPlan> composable;
       std::vector<Trial> others;
       for (Parallelism& each : one_knob_changed(problem_, space_, *fastest->parallelism)) {
@@ -633,7 +661,10 @@ class Enumeration {
   // Nothing fits: the plans that come closest.
   void simulate_smallest() {
     std::vector<std::pair<std::int64_t, std::size_t>> needs;
-    for (std::size_t i = 0; i < kinds_.size(); ++i)
+    std::vector<std::size_t> all(kinds_.size());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    measure_kinds(all);
+    for (std::size_t i : all)
       if (const std::optional<std::int64_t> memory = composer_.memory(kinds_[i].smallest))
         needs.emplace_back(*memory, i);
     std::sort(needs.begin(), needs.end());
@@ -673,6 +704,7 @@ class Enumeration {
 
   void finish() {
     set_front();
+    leave_out_other_orders();
     outcome_.best = std::move(simulated_);
     outcome_.settle_order(options_.top);
     if (!outcome_.best.empty() && composed_)
@@ -681,10 +713,25 @@ class Enumeration {
         if (const auto made = composer_.compose(*plan))
           outcome_.composition_error = made->step_s / outcome_.fastest().forecast.step_s - 1;
       }
-    // A bound over the plans of the enumeration; one that was changed beyond them may be faster.
-    if (outcome_.lower_bound_s > 0 && !outcome_.best.empty())
-      outcome_.lower_bound_s = std::min(outcome_.lower_bound_s, outcome_.fastest().forecast.step_s);
+    // The bound is over the plans of the enumeration; one that was changed beyond them may be faster.
+    if (!outcome_.best.empty() && outcome_.fastest().forecast.step_s < outcome_.lower_bound_s) {
+      outcome_.lower_bound_s = outcome_.fastest().forecast.step_s;
+      outcome_.bound_is_estimate = true;
+    }
     outcome_.seconds = clock_.seconds();
+  }
+
+  // Orders of ranks that change nothing are not plans of their own.
+  void leave_out_other_orders() {
+    const std::vector<Judged> all = simulated_;
+    std::erase_if(simulated_, [&](const Judged& one) {
+      if (one.parallelism->order.empty()) return false;
+      Parallelism usual = *one.parallelism;
+      usual.order.clear();
+      return std::any_of(all.begin(), all.end(), [&](const Judged& other) {
+        return *other.parallelism == usual && other.score() <= one.score();
+      });
+    });
   }
 
   void set_front() {
@@ -717,7 +764,7 @@ class Enumeration {
   std::vector<HybridPlan> plans_;    // of the space, without recomputation
   std::vector<std::size_t> kind_of_;
   std::vector<Kind> kinds_;
-  std::vector<double> least_;         // lower bounds on plans_, whatever they recompute
+  std::vector<double> least_;          // lower bounds on plans_, whatever they recompute
   std::vector<Candidate> candidates_;  // composed plans that fit
   Expectation expectation_;
   std::map<std::string, Found> tried_;  // simulated plans, by name

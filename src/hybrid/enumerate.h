@@ -2,12 +2,13 @@
 //
 //   1. the space (hybrid_space.h), what does not divide left out
 //   2. baselines: data parallel, FSDP, Megatron's rule of thumb, each with its best remaining options, simulated
-//   3. plans that do not fit, or whose lower bound is above the best known time, are pruned; the others get their time
-//      by composition (compose.h)
-//   4. the fastest of them are simulated until no remaining one can be expected to win
+//   3. plans whose lower bound is above the best known time are pruned; the others get the first set of modules to
+//      recompute that fits (problem/recompute_menu.h) and their time by composition (compose.h)
+//   4. the fastest of them are simulated until no remaining one can be expected to win (expectation.h)
+//   5. every plan one change away from the fastest (neighbours.h) is composed or simulated, until nothing is gained
 //
-// The winner is the fastest by simulation, so it is never slower than a baseline. Models whose layers cannot be
-// composed (no layers, encoder and decoder, imported) have smaller spaces; their plans are all simulated.
+// The fastest is so by simulation, so it is never slower than a baseline. Models whose layers cannot be composed (no
+// layers, encoder and decoder, imported) have smaller spaces; their plans are all simulated.
 #pragma once
 
 #include <optional>

@@ -1,36 +1,22 @@
 #include "hybrid/hybrid_problem.h"
 
+#include "hybrid/neighbours.h"
+
 namespace weft {
-namespace {
 
-int in_common(const HybridPlan& a, const HybridPlan& b) {
-  return (a.tp == b.tp) + (a.cp == b.cp) + (a.ep == b.ep) + (a.pp == b.pp) + (a.vpp == b.vpp) +
-         (a.micro_batch == b.micro_batch) + (a.zero == b.zero) + (a.copies == b.copies) +
-         (a.sequence_parallel == b.sequence_parallel) + (a.recompute == b.recompute) + (a.cp_mode == b.cp_mode) +
-         (a.schedule == b.schedule) + (a.split == b.split);
-}
-
-constexpr int kDrawn = 64;
-
-}  // namespace
-
-HybridProblem::HybridProblem(const PlanProblem& problem, const CostModel& cost, const SpaceOptions& options,
-                             int threads)
-    : problem_(problem), composer_(problem, cost), space_(enumerate_space(problem, options)) {
-  composer_.prepare(space_.plans, threads);
-}
+HybridProblem::HybridProblem(const PlanProblem& problem, const CostModel& cost, const SpaceOptions& options)
+    : problem_(problem), composer_(problem, cost), space_(enumerate_space(problem, options)), options_(options) {}
 
 HybridPlan HybridProblem::neighbour(const HybridPlan& plan, Rng& rng) const {
-  HybridPlan nearest = random(rng);
-  for (int i = 1; i < kDrawn; ++i) {
-    const HybridPlan other = random(rng);
-    if (other == plan) continue;
-    if (nearest == plan || in_common(other, plan) > in_common(nearest, plan)) nearest = other;
-  }
-  return nearest;
+  std::vector<HybridPlan> near;
+  for (const Parallelism& each : one_knob_changed(problem_, options_, parallelism_of(plan, problem_.layers)))
+    if (const std::optional<HybridPlan> found = hybrid_plan_of(each, problem_.layers)) near.push_back(*found);
+  return near.empty() ? random(rng) : near[rng.below(near.size())];
 }
 
 std::optional<double> HybridProblem::judge(const HybridPlan& plan) const {
+  const std::lock_guard lock(mutex_);
+  composer_.prepare({&plan, 1}, 1);
   const std::optional<Composition> made = composer_.compose(plan);
   if (!made || !made->fits()) return std::nullopt;
   return made->step_s;

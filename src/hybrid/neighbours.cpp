@@ -154,10 +154,21 @@ class Neighbours {
     }
   }
 
+  // Those that the hybrid space does not know, where it may take ZB-V: they are of its family.
+  bool considered(const std::string& name) const {
+    const auto has = [&](PlanSchedule schedule) {
+      return std::find(options_.schedules.begin(), options_.schedules.end(), schedule) != options_.schedules.end();
+    };
+    for (int i = 0; i < kPlanSchedules; ++i)
+      if (const auto schedule = static_cast<PlanSchedule>(i); name_of(schedule) == name) return has(schedule);
+    return has(PlanSchedule::ZeroBubbleV);
+  }
+
   void schedules() {
     if (plan_.pp == 1) return;
     add_staged(plan_);
     for (const std::string& name : pipeline_schedule_names()) {
+      if (name != plan_.schedule && !considered(name)) continue;
       const PipelineSchedule& schedule = *find_schedule(name);
       Parallelism plan = plan_;
       plan.schedule = name;
@@ -221,8 +232,10 @@ class Neighbours {
     }
   }
 
-  // Two neighbours of the usual order, innermost first, exchanged; and pipelines innermost.
+  // Two neighbours of the usual order, innermost first, exchanged; and pipelines innermost. All orders are alike in one
+  // node.
   void order() {
+    if (problem_.devices <= problem_.per_node) return;
     if (!plan_.order.empty()) {
       Parallelism plan = plan_;
       plan.order.clear();
@@ -250,7 +263,9 @@ class Neighbours {
     }
   }
 
+  // Memory is of use where something is recomputed for the lack of it.
   void offload() {
+    if (plan_.offload.empty() && plan_.recompute == Recompute::None) return;
     for (const Stored kind : {Stored::Optimizer, Stored::Activations}) {
       Parallelism plan = plan_;
       const Offload all{kind, {}};

@@ -14,7 +14,8 @@
 namespace weft {
 
 // In a fixed order, each once, valid as far as the shorthand can tell, without the plan itself. Those that
-// `options.allows` refuses are left out, and so are degrees, schedules and stages outside of the options.
+// `options.allows` refuses are left out, and so are degrees, schedules and stages outside of the options. Schedules that
+// the space does not know (DualPipe) come with ZB-V.
 std::vector<Parallelism> one_knob_changed(const PlanProblem& problem, const SpaceOptions& options,
                                           const Parallelism& plan);
 
