@@ -1,11 +1,55 @@
 #include "core/call.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <exception>
 #include <thread>
+#include <vector>
 
 namespace weft::python {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr auto kListen = 50ms;  // how often the waiting thread looks for signals and progress
+constexpr auto kGrace = 500ms;  // for an interrupted call to stop
+
+// A call on a thread of its own.
+struct Running {
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool done = false;
+  std::shared_ptr<void> result;
+  std::exception_ptr failed;
+
+  bool wait(std::chrono::milliseconds most) {
+    std::unique_lock lock(mutex);
+    return ended.wait_for(lock, most, [&] { return done; });
+  }
+};
+
+// Interrupted calls that have not ended, of this process: a forked one has none of its parent's threads.
+struct Interrupted {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Running>> calls;
+  pid_t process = ::getpid();
+};
+Interrupted& interrupted() {
+  static auto* const kept = new Interrupted;  // never destroyed: threads may end after everything else
+  return *kept;
+}
+
+void leave_to_end(const std::shared_ptr<Running>& running) {
+  Interrupted& all = interrupted();
+  const std::lock_guard lock(all.mutex);
+  if (all.process != ::getpid()) all.calls.clear(), all.process = ::getpid();
+  std::erase_if(all.calls, [](const auto& each) { return each->wait(0ms); });
+  all.calls.push_back(running);
+}
+
+}  // namespace
 
 void Watch::report(const SearchProgress& progress) {
   const std::lock_guard lock(mutex_);
@@ -19,46 +63,45 @@ bool Watch::take(SearchProgress& progress) {
   return std::exchange(fresh_, false);
 }
 
-void watched(Watch& watch, const PythonProgress& on_progress, const std::function<void()>& work) {
-  using namespace std::chrono_literals;
-  std::mutex mutex;
-  std::condition_variable ended;
-  bool done = false;
-  std::exception_ptr failed;
-  std::thread thread([&] {
+std::shared_ptr<void> detail::watch_work(const std::shared_ptr<Watch>& watch, const PythonProgress& on_progress,
+                                         std::function<std::shared_ptr<void>()> work) {
+  const auto running = std::make_shared<Running>();
+  std::thread([running, work = std::move(work)]() mutable {
+    std::shared_ptr<void> result;
+    std::exception_ptr failed;
     try {
-      work();
+      result = work();
     } catch (...) {
       failed = std::current_exception();
     }
-    const std::lock_guard lock(mutex);
-    done = true;
-    ended.notify_all();
-  });
-  const auto join = [&] {
-    const py::gil_scoped_release released;
-    thread.join();
-  };
-  const auto tell = [&] {
-    if (SearchProgress now; on_progress && watch.take(now) && !on_progress(now)) watch.cancel();
-  };
+    work = {};
+    const std::lock_guard lock(running->mutex);
+    running->result = std::move(result);
+    running->failed = std::move(failed);
+    running->done = true;
+    running->ended.notify_all();
+  }).detach();
   try {
     for (bool over = false; !over;) {
-      {
-        const py::gil_scoped_release released;
-        std::unique_lock lock(mutex);
-        over = ended.wait_for(lock, 50ms, [&] { return done; });
-      }
+      over = without_gil([&] { return running->wait(kListen); });
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-      tell();
+      if (SearchProgress now; on_progress && watch->take(now) && !on_progress(now)) watch->cancel();
     }
   } catch (...) {
-    watch.cancel();
-    join();
+    watch->cancel();
+    if (!without_gil([&] { return running->wait(kGrace); })) leave_to_end(running);
     throw;
   }
-  join();
-  if (failed) std::rethrow_exception(failed);
+  if (running->failed) std::rethrow_exception(running->failed);
+  return std::move(running->result);
+}
+
+void wait_for_interrupted() {
+  Interrupted& all = interrupted();
+  if (all.process != ::getpid()) return;
+  for (const std::shared_ptr<Running>& each : all.calls)
+    while (!without_gil([&] { return each->wait(kListen); }))
+      if (PyErr_CheckSignals() != 0) ::_exit(128 + SIGINT);
 }
 
 }  // namespace weft::python

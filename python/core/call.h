@@ -1,10 +1,16 @@
 // How Python calls the library: without the GIL, its errors as exceptions, and so that Ctrl-C is heard.
+//
+// Short calls run on the calling thread (without_gil). Long ones run on a thread of their own, which touches nothing of
+// Python's, while the calling one listens for signals and tells `progress` (watched). A call that is interrupted is told
+// to stop; if it has not within half a second it is left to end by itself, its result is dropped, and the interpreter
+// waits for it at its end (another Ctrl-C ends the process at once).
 #pragma once
 
 #include <pybind11/pybind11.h>
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -32,7 +38,7 @@ inline void must(const Status& status) {
   if (!status.ok()) throw Failure(status.error().message);
 }
 
-// For what takes milliseconds: on the calling thread, other Python threads run meanwhile.
+// Other Python threads run meanwhile.
 template <class Work>
 auto without_gil(Work&& work) {
   const py::gil_scoped_release released;
@@ -56,10 +62,24 @@ class Watch {
   bool fresh_ = false;
 };
 
-// Runs `work` on a thread of its own and waits for it; `on_progress` is called on this one, with the GIL, several times
-// a second. KeyboardInterrupt, and whatever `on_progress` throws, cancels the watch, waits for the work to end and is
-// thrown on. If it returns false the work is cancelled and its result returned.
+// Called on the waiting thread, with the GIL, several times a second. False: cancel, and return what there is.
 using PythonProgress = std::function<bool(const SearchProgress&)>;
-void watched(Watch& watch, const PythonProgress& on_progress, const std::function<void()>& work);
+
+namespace detail {
+std::shared_ptr<void> watch_work(const std::shared_ptr<Watch>& watch, const PythonProgress& on_progress,
+                                 std::function<std::shared_ptr<void>()> work);
+}
+
+// `work` returns a std::shared_ptr and owns, or shares, all that it uses: it may outlive the call. KeyboardInterrupt, and
+// what `on_progress` throws, cancels the watch and is thrown on.
+template <class Work>
+auto watched(const std::shared_ptr<Watch>& watch, const PythonProgress& on_progress, Work work) {
+  using T = typename decltype(work())::element_type;
+  return std::static_pointer_cast<T>(
+      detail::watch_work(watch, on_progress, [work]() mutable -> std::shared_ptr<void> { return work(); }));
+}
+
+// Waits until no interrupted call runs on: at the end of the interpreter, before what they use is destroyed.
+void wait_for_interrupted();
 
 }  // namespace weft::python

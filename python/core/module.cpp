@@ -18,6 +18,7 @@ PYBIND11_MODULE(_core, module) {
   module.def(
       "build_info", [] { return to_python(weft::to_json(weft::build_facts())); },
       "What `weft doctor --json` says of the build.");
+  pybind11::module_::import("atexit").attr("register")(pybind11::cpp_function(&wait_for_interrupted));
   bind_words(module);
   bind_simulation(module);
   bind_search(module);

@@ -65,20 +65,18 @@ SearchObject plan(const py::object& model, const py::object& cluster, std::optio
     throw py::type_error(
         fmt::format("progress: a function of a weft.Progress, not {}", Py_TYPE(progress.ptr())->tp_name));
 
-  Watch watch;
   PythonProgress tell;
   if (!progress.is_none())
     tell = [&](const SearchProgress& now) {
       const py::object answer = progress(now);
       return !(py::isinstance<py::bool_>(answer) && !answer.cast<bool>());
     };
-  std::shared_ptr<Searched> found;
-  watched(watch, tell, [&] {
-    found = std::make_shared<Searched>(value_of(search_plans(
-        std::move(request),
-        {.cancelled = watch.cancelled(), .progress = [&](const SearchProgress& now) { watch.report(now); }})));
+  const auto watch = std::make_shared<Watch>();
+  return watched(watch, tell, [watch, request = std::move(request)] {
+    const SearchHooks hooks = {.cancelled = watch->cancelled(),
+                               .progress = [&](const SearchProgress& now) { watch->report(now); }};
+    return std::make_shared<Searched>(value_of(search_plans(request, hooks)));
   });
-  return found;
 }
 
 SimulationObject simulate_again(const SearchObject& search, std::size_t index) {

@@ -49,8 +49,7 @@ SimulationObject simulate_words(const py::object& model, const py::object& clust
   name_model(model, request.plan);
   name_cluster(cluster, request.plan);
   name_strategy(strategy, request.plan);
-  return without_gil(
-      [&] { return SimulationObject{value_of(simulate(value_of(settle_simulation(std::move(request)))))}; });
+  return play(std::move(request));
 }
 
 SimulationObject simulate_file(const py::object& path, std::string cost, const py::object& db,
@@ -61,8 +60,7 @@ SimulationObject simulate_file(const py::object& path, std::string cost, const p
                             .network = std::move(network),
                             .headroom = headroom,
                             .fold = fold};
-  return without_gil(
-      [&] { return SimulationObject{value_of(simulate(value_of(settle_simulation(std::move(request)))))}; });
+  return play(std::move(request));
 }
 
 std::string describe_simulation(const Simulation& of) { return describe(of.plan, of.played, of.forecast); }
@@ -117,6 +115,13 @@ void bind_timeline(py::module_& module) {
 }
 
 }  // namespace
+
+SimulationObject play(SimulationRequest request) {
+  const auto played = watched(std::make_shared<Watch>(), {}, [request = std::move(request)] {
+    return std::make_shared<Simulation>(value_of(simulate(value_of(settle_simulation(request)))));
+  });
+  return SimulationObject{std::move(*played)};
+}
 
 void bind_simulation(py::module_& module) {
   bind_timeline(module);

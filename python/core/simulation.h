@@ -16,6 +16,8 @@ struct SimulationObject {
   Simulation of;
   std::optional<py::object> json = {};  // made when it is first asked for
 };
+// Plays it where Ctrl-C is heard.
+SimulationObject play(SimulationRequest request);
 
 void bind_simulation(py::module_& module);
 

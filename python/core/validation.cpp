@@ -24,13 +24,11 @@ ValidationObject validate(const py::object& files, const py::object& rules, std:
                                   .calibration = calibration.is_none() ? "" : text_of(calibration, "calibration"),
                                   .worst = worst,
                                   .threads = threads};
-  Watch watch;
-  ValidationObject made;
-  watched(watch, {}, [&] {
+  const auto watch = std::make_shared<Watch>();
+  return watched(watch, {}, [watch, request] {
     const ValidationTables tables = value_of(read_tables(request));
-    made = std::make_shared<Validation>(validate_tables(request, tables, watch.cancelled()));
+    return std::make_shared<Validation>(validate_tables(request, tables, watch->cancelled()));
   });
-  return made;
 }
 
 }  // namespace

@@ -82,22 +82,42 @@ def test_what_progress_raises_comes_out():
 
 
 CHILD = """
-import sys, time, weft
+import weft
+begun = lambda now=None: print("begun", flush=True)
 try:
-    weft.plan("gpt3-175b", "dgx-a100:128", global_batch=1536,
-              progress=lambda now: print("searching", flush=True) if now.done else None)
+    {call}
     print("done")
 except KeyboardInterrupt:
     print("interrupted", weft.simulate("gpt2-124m", "dgx-a100:1", "dp=8", global_batch=16, seq=128).feasible, flush=True)
 """
+LONG = {
+    "a search": 'weft.plan("gpt3-175b", "dgx-a100:128", global_batch=1536, progress=begun)',
+    "a search of what takes long to simulate": 'begun(); weft.plan("gpt3-175b", "dgx-h100:1024", global_batch=8192)',
+    "a simulation": 'begun(); weft.simulate("gpt3-175b", "dgx-h100:64", "tp=8,pp=8", global_batch=1024, fold=False)',
+}
 
 
-def test_control_c_stops_a_search_and_leaves_nothing_broken(tmp_path):
-    child = subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE, text=True)
-    assert child.stdout.readline() == "searching\n"
+@pytest.mark.parametrize("call", LONG.values(), ids=list(LONG))
+def test_control_c_ends_a_call_and_leaves_nothing_broken(call):
+    child = subprocess.Popen([sys.executable, "-c", CHILD.format(call=call)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "begun\n"
+    time.sleep(0.1)
     child.send_signal(signal.SIGINT)
-    rest = child.communicate(timeout=100)[0].splitlines()
+    # It is heard before the call would have ended, and the interpreter ends by itself and well.
+    rest = child.communicate(timeout=200)[0].splitlines()
     assert rest[-1] == "interrupted True" and child.returncode == 0
+
+
+def test_a_second_control_c_does_not_wait_for_an_interrupted_call():
+    child = subprocess.Popen([sys.executable, "-c", CHILD.format(call=LONG["a simulation"])], stdout=subprocess.PIPE,
+                             text=True)
+    assert child.stdout.readline() == "begun\n"
+    time.sleep(0.1)
+    child.send_signal(signal.SIGINT)
+    assert child.stdout.readline() == "interrupted True\n"
+    time.sleep(0.1)
+    child.send_signal(signal.SIGINT)
+    assert child.wait(timeout=200) in (0, 130, -signal.SIGINT)
 
 
 def test_results_give_their_memory_back():

@@ -12,7 +12,11 @@ namespace weft {
 namespace {
 
 // A value as an error message shows it: whole if short, else truncated.
-std::string shown(const std::string& text) { return text.size() <= 60 ? text : text.substr(0, 57) + "..."; }
+std::string shown(const std::string& text) {
+  std::string start = text;
+  if (text.size() > 60) start.replace(57, std::string::npos, "...");
+  return start;
+}
 
 }  // namespace
 

@@ -41,6 +41,7 @@ std::string function_of(const DescribedCommand& command) {
 std::string zsh_value(const DescribedOption& option) {
   if (!option.choices.empty())
     return fmt::format("{}:({})", in_specification(option.value), fmt::join(option.choices, " "));
+  if (option.value == "INT" || option.value == "UINT" || option.value == "FLOAT") return option.value + ": ";
   return fmt::format("{}:_files", in_specification(option.value.empty() ? "FILE" : option.value));
 }
 

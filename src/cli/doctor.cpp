@@ -118,10 +118,11 @@ Finding gpus() {
   return {finding.part, Health::Good, fmt::format("{} × {}", count, name.data()), finding.enables};
 }
 
-Finding python() {
+Finding module_of(const std::string& python) {
   Finding finding{"Python", Health::Absent, "", "import weft: notebooks, sweeps"};
   const ProgramEnd end = run_program(
-      "python3 -c 'import sys\n"
+      python +
+      " -c 'import sys\n"
       "try:\n"
       "    import weft\n"
       "except ModuleNotFoundError as problem:\n"
@@ -138,6 +139,14 @@ Finding python() {
     finding.found += fmt::format("; this is weft {}", build_facts().version);
   }
   return finding;
+}
+
+// Of the python3 that the shell finds, or else of Debian's, for which packages are made.
+Finding python() {
+  Finding found = module_of("python3");
+  if (found.health != Health::Absent) return found;
+  Finding debian = module_of("/usr/bin/python3");
+  return debian.health == Health::Absent ? found : debian;
 }
 
 Answer examine(bool as_json) {
