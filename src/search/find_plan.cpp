@@ -143,8 +143,11 @@ Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel&
   std::string why;
   for (std::size_t i = 0; i < found.programs.size() && i < kJudgedPrograms; ++i) {
     const Synthesised& program = found.programs[i];
-    const std::string name = name_of_tree(options, fmt::format("program on {}", program.name), name_of(options.search));
-    Result<Judged> judged = judge_tree(problem, cost, name, program.tree);
+    Result<Judged> judged = judge_tree(
+        problem, cost,
+        fmt::format("program on {}: stages {:.4g} s, at least {:.4g} s", program.name,
+                    seconds_of(program.program.sum.total), seconds_of(program.program.lower_bound)),
+        program.tree);
     if (!judged.ok()) {
       why = judged.error().message;
       continue;
@@ -171,6 +174,9 @@ Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel&
   std::stable_sort(outcome.best.begin(), outcome.best.end(), by_score);
   if (!outcome.best.empty()) outcome.closest.reset();
   if (outcome.best.size() > options.enumerate.top) outcome.best.resize(options.enumerate.top);
+  if (Judged* const first = outcome.best.empty() ? nullptr : &outcome.best.front();
+      first && !options.tree_file.empty() && first->strategy.starts_with("program on"))
+    first->strategy = options.tree_file;
   outcome.baselines.push_back(std::move(baseline));
   outcome.counts.considered += found.counts.considered;
   outcome.counts.composed += found.counts.composed;

@@ -1,5 +1,7 @@
 #include "synthesis/rules.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -52,8 +54,8 @@ bool makes_weight_gradients(const Signature& signature) {
 class SpaceBuilder {
  public:
   SpaceBuilder(const TrainingGraph& training, SharedMesh mesh, const Cluster& cluster, const CostModel& cost,
-               const ProgramRules& rules)
-      : training_(training), graph_(training.graph), cost_(cost), steps_(cluster, cost), rules_(rules) {
+               const ProgramRules& rules, const IdVec<VariableId, Distribution>* only)
+      : training_(training), graph_(training.graph), cost_(cost), steps_(cluster, cost), rules_(rules), only_(only) {
     space_.mesh = std::move(mesh);
     space_.classes = device_classes(space_.mesh, cluster);
     space_.choices.classes = space_.classes.size();
@@ -188,7 +190,7 @@ class SpaceBuilder {
 
   LayoutNumber number(Layout layout, DType dtype) {
     const auto [found, fresh] =
-        numbers_.try_emplace(print(layout, mesh()) + std::string(name_of(dtype)), layouts_.size());
+        numbers_.try_emplace(weft::print(layout, mesh()) + std::string(name_of(dtype)), layouts_.size());
     if (fresh) layouts_.emplace_back(std::move(layout), dtype);
     return found->second;
   }
@@ -309,7 +311,7 @@ class SpaceBuilder {
     std::vector<std::string> seen;
     for (MeshAxes over = 0; over <= all; ++over) {
       const Layout step = split_over(used, mesh(), over, ratio);
-      const std::string text = print(step, mesh());
+      const std::string text = weft::print(step, mesh());
       if (std::find(seen.begin(), seen.end(), text) != seen.end()) continue;  // these axes cut it already
       seen.push_back(text);
       for (int stage = over == 0 ? 0 : 1; stage <= (over == 0 ? 0 : 3); ++stage) {
@@ -381,6 +383,7 @@ class SpaceBuilder {
     }
     for (TensorId output : graph_.outputs(leader)) key += saved_[output] ? 'k' : '-';
     if (const auto packed = outer_.find(leader); packed != outer_.end()) key += '*' + std::to_string(packed->second);
+    if (only_) key += print((*only_)[v]);
     const auto [known, fresh] = own_.try_emplace(key, v);
     if (!fresh) {
       space_.choices.own[v] = space_.choices.own[known->second];
@@ -391,6 +394,18 @@ class SpaceBuilder {
     }
     ends_[v] = v;
     make_own(v, leader);
+  }
+
+  static std::string print(const Distribution& only) {
+    std::string text;
+    for (const AxisChoice& choice : only.split) text += '/' + choice.axis;
+    if (only.weight_gradient)
+      for (const AxisChoice& choice : *only.weight_gradient) text += '\\' + choice.axis;
+    return text + fmt::format("|{},{},{}", only.optimizer, only.gradients, only.weights);
+  }
+  static bool along_same_axes(const Axes& a, const Axes& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const AxisChoice& x, const AxisChoice& y) { return x.axis == y.axis; });
   }
 
   void make_own(VariableId v, OpId op) {
@@ -405,12 +420,15 @@ class SpaceBuilder {
     if (product.valid()) product_splits = splits_of(graph_.signature(product), outer);
     const auto count = static_cast<std::int64_t>(space_.ops[v].size());
     std::uint32_t form = 0;
+    const Distribution* const only = only_ ? &(*only_)[v] : nullptr;
     for (const Axes& split : splits_of(signature, outer)) {
+      if (only && !along_same_axes(split, only->split)) continue;
       const OpSharding sharding = as_sharding(signature, split);
-      // As its forward operator first.
-      std::vector<std::optional<Axes>> of_product = {std::nullopt};
+      std::vector<std::optional<Axes>> of_product;
+      if (!only || !only->weight_gradient) of_product.emplace_back();  // as its forward operator
       for (const Axes& each : product_splits)
-        if (each != split) of_product.emplace_back(each);
+        if (only ? only->weight_gradient && along_same_axes(each, *only->weight_gradient) : each != split)
+          of_product.emplace_back(each);
       for (const std::optional<Axes>& own_split : of_product) {
         const std::size_t before = space_.choices.own[v].size();
         add_options(v, op, product, split, sharding, own_split, count, form);
@@ -491,6 +509,10 @@ class SpaceBuilder {
     }
     for (auto& [option, meaning] : options) {
       if (option.communication >= kNever) continue;
+      if (const Distribution* const only = only_ ? &(*only_)[v] : nullptr;
+          only && std::tie(only->optimizer, only->gradients, only->weights) !=
+                      std::tie(meaning.optimizer, meaning.gradients, meaning.weights))
+        continue;
       space_.choices.own[v].push_back(std::move(option));
       space_.meaning[v].push_back(std::move(meaning));
     }
@@ -675,6 +697,7 @@ class SpaceBuilder {
   const CostModel& cost_;
   const StepPrices steps_;
   const ProgramRules rules_;
+  const IdVec<VariableId, Distribution>* const only_;
   ProgramSpace space_;
   IdVec<OpId, std::vector<OpId>> products_;
   std::map<TensorId, std::vector<OpId>> updates_;
@@ -731,9 +754,10 @@ std::optional<Shares> rounded_shares(std::int64_t size, std::int64_t granule, st
 }
 
 ProgramSpace make_program_space(const TrainingGraph& training, SharedMesh mesh, const Cluster& cluster,
-                                const CostModel& cost, const ProgramRules& rules) {
+                                const CostModel& cost, const ProgramRules& rules,
+                                const IdVec<VariableId, Distribution>* only) {
   WEFT_CHECK(mesh.ratio.size() == mesh.mesh.axes().size());
-  return SpaceBuilder(training, std::move(mesh), cluster, cost, rules).run();
+  return SpaceBuilder(training, std::move(mesh), cluster, cost, rules, only).run();
 }
 
 Strategy to_tree(const ProgramSpace& space, const std::vector<std::uint32_t>& option, const TrainingGraph& training) {

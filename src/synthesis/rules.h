@@ -68,8 +68,10 @@ struct ProgramRules {
   Bytes bucket{25 << 20};  // of gradients that travel together; 0: all
 };
 
+// `only`: by variable (of operators), the one way to distribute it, for which the shares are chosen anew.
 ProgramSpace make_program_space(const TrainingGraph& training, SharedMesh mesh, const Cluster& cluster,
-                                const CostModel& cost, const ProgramRules& rules = {});
+                                const CostModel& cost, const ProgramRules& rules = {},
+                                const IdVec<VariableId, Distribution>* only = nullptr);
 
 // Shares of an axis of the mesh for `size` elements that come in granules; none: they do not divide, or leave a device
 // nothing.

@@ -30,7 +30,10 @@ struct Synthesised {
   std::string name;  // "64, by speed"
   SharedMesh mesh;
   SolvedProgram program;
-  double seconds = 0;  // of its search
+  double ratio_bound = 0;  // seconds of stages that linear programming could reach without rounding; 0: not asked
+  std::vector<Picoseconds> busy;       // by class of devices: all that it computes
+  std::vector<std::int64_t> capacity;  // by class: bytes; 0: unknown
+  double seconds = 0;                  // of its search
 };
 
 struct SynthesisOutcome {
