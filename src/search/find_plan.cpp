@@ -131,6 +131,7 @@ Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel&
   WEFT_TRY(const Plan plan, make_plan(problem.job, std::move(choice)));
   SynthesisRequest asked{.devices = {}, .memory_budget = {}, .rules = {}, .budget = options.enumerate.budget};
   asked.rules.bucket = problem.stack().gradient_bucket.value;
+  asked.astar = options.search == Search::AStar;
   for (std::int64_t rank = 0; rank < problem.devices; ++rank) {
     asked.devices.push_back(problem.device_at(rank));
     asked.memory_budget.push_back(problem.job->memory_budget_of(asked.devices.back()).value);
@@ -210,13 +211,36 @@ void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
   outcome.seconds += other.seconds;
 }
 
-// Enumeration; for models without equal layers, whose hybrid space is small, also MCMC over operators.
+// Whether devices are of several kinds, and the model needs no pipeline: weights, gradients and optimizer state fit on
+// every device. (16 bytes a parameter: Rajbhandari et al. 2020, section 3.1.)
+bool needs_programs(const PlanProblem& problem) {
+  constexpr std::int64_t kBytesPerParameter = 16;
+  const DeviceSpec* const first = &problem.cluster().spec(problem.device_at(0));
+  bool several = false;
+  for (std::int64_t rank = 0; rank < problem.devices; ++rank)
+    several = several || &problem.cluster().spec(problem.device_at(rank)) != first;
+  return several && problem.devices <= kAutoDevices &&
+         (problem.memory_budget().value == 0 ||
+          problem.parameters * kBytesPerParameter <= problem.memory_budget().value);
+}
+
+// Enumeration; on devices of several kinds also synthesis of programs; for models without equal layers, whose hybrid space is small, also MCMC over operators.
 Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
   const bool both = options.search == Search::Auto && !problem.layers.simple && problem.devices > 1 &&
                     problem.devices <= kAutoDevices && problem.global_batch % problem.devices == 0;
   FindOptions part = options;
   if (both) part.enumerate.budget.seconds /= 2;
+  const bool programs = options.search == Search::Auto && needs_programs(problem);
+  if (programs) part.enumerate.budget.seconds /= 2;
   WEFT_TRY(PlanOutcome outcome, enumerate(problem, cost, part.enumerate));
+  if (programs && outcome.stopped_by != StoppedBy::Cancelled) {
+    FindOptions other = part;
+    other.search = Search::Hap;
+    Result<PlanOutcome> found = search_programs(problem, cost, other);
+    if (!found.ok()) return FoundPlan{"enumerate", std::move(outcome)};  // e.g. nothing divides
+    join(outcome, std::move(found).value(), options.enumerate.top);
+    return FoundPlan{"enumerate and hap", std::move(outcome)};
+  }
   if (!both || outcome.stopped_by == StoppedBy::Cancelled) return FoundPlan{"enumerate", std::move(outcome)};
   if (part.enumerate.budget.evaluations == 0) part.enumerate.budget.evaluations = kAutoProposals;
   Result<PlanOutcome> operators = search_operators(problem, cost, SoapSearch::Mcmc, part, false);
@@ -245,6 +269,7 @@ Result<FoundPlan> find_plan(const PlanProblem& problem, const CostModel& cost, c
     case Search::Layerwise:
       return alone(search_layers(problem, cost, options));
     case Search::Hap:
+    case Search::AStar:
       return alone(search_programs(problem, cost, options));
   }
   return error("no such search");

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "soap/soap.h"
+#include "synthesis/astar.h"
 #include "synthesis/ratios.h"
 
 namespace weft {
@@ -98,6 +99,7 @@ class Synthesiser {
         ++outcome_.counts.pruned["does not divide"];
         break;
       }
+      if (request_.astar) prove(space.choices, capacity, solved);
       const std::optional<ImprovedShares> improved =
           improve_shares(training_, cluster_, cost_, request_.rules, space, solved, capacity);
       Synthesised now{to_tree(space, solved.option, training_), name_of(space.mesh.mesh, start), space.mesh, solved, 0, {}, capacity, 0};
@@ -119,6 +121,22 @@ class Synthesiser {
     outcome_.programs.push_back(std::move(*best));
     return true;
   }
+  void prove(const ProgramChoices& choices, const std::vector<std::int64_t>& capacity, SolvedProgram& solved) {
+    constexpr std::int64_t kStates = 100'000;  // seconds, and at most a few hundred MB
+    AStarOptions options;
+    options.budget.evaluations = request_.budget.evaluations > 0 ? request_.budget.evaluations : kStates;
+    options.budget.cancelled = request_.budget.cancelled;
+    if (request_.budget.seconds > 0) options.budget.seconds = std::max(1e-3, request_.budget.seconds - clock_.seconds());
+    AStarOutcome found = search_astar(choices, solved.prices, solved.option, options);
+    outcome_.counts.composed += found.expanded;
+    if (found.stopped_by != StoppedBy::Itself) outcome_.stopped_by = found.stopped_by;
+    // Where memory has a price, the bound of the search is one on the sum and that price.
+    if (solved.prices.memory.empty()) solved.lower_bound = std::max(solved.lower_bound, found.lower_bound);
+    if (bytes_over(found.sum, capacity) > 0 || found.sum.total >= solved.sum.total) return;
+    solved.option = std::move(found.option);
+    solved.sum = std::move(found.sum);
+  }
+
   static std::pair<std::int64_t, Picoseconds> score(const SolvedProgram& program,
                                                     const std::vector<std::int64_t>& capacity) {
     return {bytes_over(program.sum, capacity), program.sum.total};

@@ -2,8 +2,8 @@
 //
 //   synthesise(training, cluster, cost, {.devices = …})
 //
-// Two choices in turn until neither gains: the program, given the shares of the devices (rules.h, solve.h), and the
-// shares, given the program (ratios.h). From several starts: equal shares, by speed, by memory; on several meshes: all
+// Two choices in turn until neither gains: the program, given the shares of the devices (rules.h; by elimination,
+// solve.h, or by A*, astar.h), and the shares, given the program (ratios.h). From several starts: equal shares, by speed, by memory; on several meshes: all
 // devices along one axis, nodes × devices of a node. The results are strategy trees, best stage sum first, for the one
 // judge (problem/judge.h) to compare: a stage sum knows no overlap of computation and communication.
 //
@@ -23,6 +23,7 @@ struct SynthesisRequest {
   std::vector<std::int64_t> memory_budget;  // by device, in that order; 0: unknown
   ProgramRules rules = {};
   SearchBudget budget = {};
+  bool astar = false;  // prove or improve each program by A* (astar.h), within the budget
 };
 
 struct Synthesised {
