@@ -89,13 +89,17 @@ RemainingCost::RemainingCost(const ProgramChoices& choices, const LinearPrices& 
     std::vector<Picoseconds>& of = times.emplace_back();
     for (const ProgramChoices::Move& move : table) of.push_back(move.time);
   }
-  std::map<std::vector<Picoseconds>, std::uintptr_t> owns;  // equal ones have one address
+  std::map<const ProgramChoices::Option*, std::vector<Picoseconds>> owns;  // variables alike share theirs
   std::vector<const std::vector<Picoseconds>*> own_of(count);
   for (VariableId v : choices.own.ids()) {
-    std::vector<Picoseconds> own(choices.forms[v], kNever);
-    for (const ProgramChoices::Option& option : choices.own[v])
-      own[option.form] = std::min(own[option.form], own_cost(option, prices));
-    own_of[v.index()] = &owns.try_emplace(std::move(own), 0).first->first;
+    const SharedVec<ProgramChoices::Option>& options = choices.own[v];
+    std::vector<Picoseconds>& own = owns[options.begin()];
+    if (own.empty()) {
+      own.assign(choices.forms[v], kNever);
+      for (const ProgramChoices::Option& option : options)
+        own[option.form] = std::min(own[option.form], own_cost(option, prices));
+    }
+    own_of[v.index()] = &own;
   }
   std::vector<std::vector<const ProgramChoices::Pair*>> ends_in(count);
   for (const ProgramChoices::Pair& pair : choices.pairs) ends_in[pair.b.index()].push_back(&pair);

@@ -87,8 +87,9 @@ Picoseconds least_sum(const ProgramChoices& choices) {
 TEST(StageSum, IsTheSlowestDeviceOfEveryStageAndAllCommunication) {
   ProgramChoices choices;
   choices.classes = 2;
-  choices.own.push_back({{0, {{{3, 5}, {2, 9}, {1, 1}}}, 0, 0, {}}});
-  choices.own.push_back({{0, {{{4, 1}, {6, 2}, {2, 0}}}, 0, 0, {}}});
+  using Options = std::vector<ProgramChoices::Option>;
+  choices.own.push_back(Options{{0, {{{3, 5}, {2, 9}, {1, 1}}}, 0, 0, {}}});
+  choices.own.push_back(Options{{0, {{{4, 1}, {6, 2}, {2, 0}}}, 0, 0, {}}});
   choices.forms = {};
   choices.forms.push_back(1);
   choices.forms.push_back(1);
@@ -193,7 +194,7 @@ TEST(Solve, KeepsToTheMemoryOfEveryClass) {
     ProgramChoices choices = random_program(rng);
     std::vector<std::int64_t> capacity;
     for (std::size_t c = 0; c < choices.classes; ++c) capacity.push_back(rng.between(10, 60));
-    for (std::vector<ProgramChoices::Option>& options : choices.own)
+    for (SharedVec<ProgramChoices::Option>& options : choices.own)
       for (ProgramChoices::Option& option : options)
         for (std::size_t c = 0; c < choices.classes; ++c) option.memory.push_back(rng.between(0, 20));
     Picoseconds least = kNever;

@@ -298,7 +298,17 @@ class SpaceBuilder {
     std::vector<std::int64_t> memory;
   };
   // All ways to store one parameter and to compute its update, given how it is used and its gradient is made.
-  std::vector<Storing> stored(TensorId parameter, const Layout& used, const Layout& made) {
+  const std::vector<Storing>& stored(TensorId parameter, const Layout& used, const Layout& made) {
+    const DType dtype = graph_.tensors()[parameter].type.dtype;
+    const auto update = updates_.find(parameter);
+    std::vector<std::uint32_t> key = {number(used, dtype), number(made, dtype)};
+    if (update != updates_.end())
+      for (OpId op : update->second) key.push_back(graph_.ops()[op].signature.index());
+    const auto [found, fresh] = stored_.try_emplace(std::move(key));
+    if (fresh) found->second = make_stored(parameter, used, made);
+    return found->second;
+  }
+  std::vector<Storing> make_stored(TensorId parameter, const Layout& used, const Layout& made) {
     std::vector<Storing> result;
     const DType dtype = graph_.tensors()[parameter].type.dtype;
     const auto update = updates_.find(parameter);
@@ -419,8 +429,10 @@ class SpaceBuilder {
     std::vector<Axes> product_splits;
     if (product.valid()) product_splits = splits_of(graph_.signature(product), outer);
     const auto count = static_cast<std::int64_t>(space_.ops[v].size());
-    std::uint32_t form = 0;
     const Distribution* const only = only_ ? &(*only_)[v] : nullptr;
+    std::vector<ProgramChoices::Option> own;
+    std::vector<Distribution> meaning;
+    std::uint32_t form = 0;
     for (const Axes& split : splits_of(signature, outer)) {
       if (only && !along_same_axes(split, only->split)) continue;
       const OpSharding sharding = as_sharding(signature, split);
@@ -429,11 +441,33 @@ class SpaceBuilder {
       for (const Axes& each : product_splits)
         if (only ? only->weight_gradient && along_same_axes(each, *only->weight_gradient) : each != split)
           of_product.emplace_back(each);
+      // Splits of the weight gradient that read the same of the inputs are one form; of its options those stay that no
+      // other is as good as.
+      std::map<std::vector<LayoutNumber>, std::vector<Way>> forms;
       for (const std::optional<Axes>& own_split : of_product) {
-        const std::size_t before = space_.choices.own[v].size();
-        add_options(v, op, product, split, sharding, own_split, count, form);
-        if (space_.choices.own[v].size() == before) continue;  // impossible
-        for (std::size_t i = 0; i < signature.inputs.size(); ++i) add_input_ends(op, product, i, split, sharding, own_split, ends.inputs[i]);
+        std::vector<LayoutNumber> again;
+        for (std::size_t i = 0; i < signature.inputs.size(); ++i) again.push_back(read_again(op, product, i, split, own_split));
+        std::vector<Way>& ways = forms[std::move(again)];
+        for (Way& way : ways_of(v, op, product, split, sharding, own_split, count)) {
+          if (std::any_of(ways.begin(), ways.end(), [&](const Way& by) { return no_worse(by.first, way.first); })) continue;
+          std::erase_if(ways, [&](const Way& other) { return no_worse(way.first, other.first); });
+          ways.push_back(std::move(way));
+        }
+      }
+      for (auto& [again, ways] : forms) {
+        if (ways.empty()) continue;  // impossible
+        for (auto& [option, means] : ways) {
+          option.form = form;
+          own.push_back(std::move(option));
+          meaning.push_back(std::move(means));
+        }
+        for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
+          const DType dtype = signature.inputs[i].dtype;
+          const Layout needed = operand_layout(signature, false, i, sharding, mesh());
+          ends.inputs[i].forward.push_back(number(needed, dtype));
+          ends.inputs[i].backward.push_back(number(gradient_made(needed, axes_of(split)), dtype));
+          ends.inputs[i].again.push_back(again[i]);
+        }
         for (std::size_t i = 0; i < signature.outputs.size(); ++i) {
           const Layout made = operand_layout(signature, true, i, sharding, mesh());
           ends.outputs[i].forward.push_back(number(made, signature.outputs[i].dtype));
@@ -443,30 +477,36 @@ class SpaceBuilder {
       }
     }
     space_.choices.forms[v] = form;
+    space_.choices.own[v] = std::move(own);
+    space_.meaning[v] = std::move(meaning);
   }
 
-  void add_input_ends(OpId op, OpId product, std::size_t i, const Axes& split, const OpSharding& sharding,
-                      const std::optional<Axes>& own_split, Ends& ends) {
-    const Signature& signature = graph_.signature(op);
-    const DType dtype = signature.inputs[i].dtype;
-    const Layout needed = operand_layout(signature, false, i, sharding, mesh());
-    ends.forward.push_back(number(needed, dtype));
-    ends.backward.push_back(number(gradient_made(needed, axes_of(split)), dtype));
-    LayoutNumber again = kNoLayout;
-    if (product.valid()) {
-      const Signature& of = graph_.signature(product);
-      for (std::size_t p = 0; p < of.inputs.size(); ++p)
-        if (graph_.inputs(product)[p] == graph_.inputs(op)[i])
-          again = number(operand_layout(of, false, p, as_sharding(of, own_split ? *own_split : split), mesh()), dtype);
-    }
-    ends.again.push_back(again);
+  using Way = std::pair<ProgramChoices::Option, Distribution>;
+
+  static bool no_worse(const ProgramChoices::Option& by, const ProgramChoices::Option& than) {
+    const auto below = [](const auto& a, const auto& b) {
+      return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](auto x, auto y) { return x <= y; });
+    };
+    return by.communication <= than.communication && (by.ends & ~than.ends) == 0 && below(by.memory, than.memory) &&
+           std::equal(by.compute.begin(), by.compute.end(), than.compute.begin(), below);
   }
 
-  // The options of one form: ways to store the weights.
-  void add_options(VariableId v, OpId op, OpId product, const Axes& split, const OpSharding& sharding,
-                   const std::optional<Axes>& own_split, std::int64_t count, std::uint32_t form) {
+  // The layout in which the weight gradient reads an input of the operator.
+  LayoutNumber read_again(OpId op, OpId product, std::size_t input, const Axes& split, const std::optional<Axes>& own_split) {
+    if (!product.valid()) return kNoLayout;
+    const Signature& of = graph_.signature(product);
+    for (std::size_t p = 0; p < of.inputs.size(); ++p)
+      if (graph_.inputs(product)[p] == graph_.inputs(op)[input])
+        return number(operand_layout(of, false, p, as_sharding(of, own_split ? *own_split : split), mesh()),
+                      of.inputs[p].dtype);
+    return kNoLayout;
+  }
+
+  // With all ways to store the weights.
+  std::vector<Way> ways_of(VariableId v, OpId op, OpId product, const Axes& split, const OpSharding& sharding,
+                           const std::optional<Axes>& own_split, std::int64_t count) {
     const Signature& signature = graph_.signature(op);
-    ProgramChoices::Option base{form, {none(), none(), none()}, 0, 0, std::vector<std::int64_t>(space_.classes.size(), 0)};
+    ProgramChoices::Option base{0, {none(), none(), none()}, 0, 0, std::vector<std::int64_t>(space_.classes.size(), 0)};
     accumulate(base.compute[0], computed(graph_.ops()[op].signature, split), count);
     for (OpId each : products_[op]) {
       const Signature& backward = graph_.signature(each);
@@ -475,7 +515,7 @@ class SpaceBuilder {
       else if (backward.axes.size() == signature.axes.size())
         accumulate(base.compute[1], computed(graph_.ops()[each].signature, split), count);
     }
-    if (product.valid() && own_split && !gather_factors(op, product, sharding, *own_split, base)) return;
+    if (product.valid() && own_split && !gather_factors(op, product, sharding, *own_split, base)) return {};
     for (std::size_t i = 0; i < signature.outputs.size(); ++i) {
       if (!saved_[graph_.outputs(op)[i]]) continue;
       const std::vector<std::int64_t> bytes =
@@ -483,14 +523,13 @@ class SpaceBuilder {
       for (std::size_t c = 0; c < bytes.size(); ++c) base.memory[c] += count * bytes[c];
     }
     // All weights of an operator are stored alike.
-    std::vector<std::pair<ProgramChoices::Option, Distribution>> options = {
-        {std::move(base), Distribution{split, own_split, 0, 0, 0}}};
+    std::vector<Way> options = {{std::move(base), Distribution{split, own_split, 0, 0, 0}}};
     for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
       const TensorId tensor = graph_.inputs(op)[i];
       if (graph_.tensors()[tensor].kind != TensorKind::Parameter || owner(tensor) != op) continue;
       const Layout used = without_halos(operand_layout(signature, false, i, sharding, mesh()));
-      const std::vector<Storing> ways = stored(tensor, used, made_by(op, product, i, used, split, own_split));
-      std::vector<std::pair<ProgramChoices::Option, Distribution>> longer;
+      const std::vector<Storing>& ways = stored(tensor, used, made_by(op, product, i, used, split, own_split));
+      std::vector<Way> longer;
       const bool first = options.size() == 1 && options.front().second.optimizer == 0;
       for (const auto& [option, meaning] : options)
         for (const Storing& way : ways) {
@@ -507,15 +546,13 @@ class SpaceBuilder {
         }
       options = std::move(longer);
     }
-    for (auto& [option, meaning] : options) {
-      if (option.communication >= kNever) continue;
-      if (const Distribution* const only = only_ ? &(*only_)[v] : nullptr;
-          only && std::tie(only->optimizer, only->gradients, only->weights) !=
-                      std::tie(meaning.optimizer, meaning.gradients, meaning.weights))
-        continue;
-      space_.choices.own[v].push_back(std::move(option));
-      space_.meaning[v].push_back(std::move(meaning));
-    }
+    const Distribution* const only = only_ ? &(*only_)[v] : nullptr;
+    std::erase_if(options, [&](const Way& way) {
+      const auto& [option, meaning] = way;
+      return option.communication >= kNever || (only && std::tie(only->optimizer, only->gradients, only->weights) !=
+                                                            std::tie(meaning.optimizer, meaning.gradients, meaning.weights));
+    });
+    return options;
   }
 
   // The layout in which the gradient of an operator's weight is made.
@@ -577,7 +614,7 @@ class SpaceBuilder {
       space_.choices.own[v] = space_.choices.own[known->second];
       space_.choices.forms[v] = space_.choices.forms[known->second];
       ends = fork_ends_.at(known->second);
-      space_.meaning[v].resize(space_.choices.own[v].size());
+      space_.meaning[v] = space_.meaning[known->second];
       return;
     }
     own_.emplace(key, v);
@@ -716,6 +753,7 @@ class SpaceBuilder {
   std::unordered_map<std::uint64_t, Picoseconds> moves_;
   std::map<std::pair<Collective, MeshAxes>, Picoseconds> latencies_;
   std::map<std::string, ProgramChoices::Computation> computed_;
+  std::map<std::vector<std::uint32_t>, std::vector<Storing>> stored_;
   std::map<std::vector<LayoutNumber>, std::size_t> edge_tables_;
   std::map<std::pair<VariableId, VariableId>, std::vector<std::size_t>> between_;
   std::map<std::vector<std::size_t>, std::size_t> sums_;

@@ -61,7 +61,7 @@ struct ProgramSpace {
   ProgramChoices choices;
   IdVec<VariableId, std::vector<OpId>> ops;              // forward operators; none: a tensor
   IdVec<VariableId, TensorId> tensor;                    // otherwise
-  IdVec<VariableId, std::vector<Distribution>> meaning;  // by option; of a tensor none
+  IdVec<VariableId, SharedVec<Distribution>> meaning;    // by option; of a tensor none
 };
 
 struct ProgramRules {
