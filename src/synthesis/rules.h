@@ -78,7 +78,10 @@ ProgramSpace make_program_space(const TrainingGraph& training, SharedMesh mesh, 
 std::optional<Shares> rounded_shares(std::int64_t size, std::int64_t granule, std::int64_t inner, int parts,
                                      const Shares& ratio);
 
-// One rule per operator and sharded parameter; layers that are distributed alike share theirs.
+// A product that makes nothing but gradients of weights, by a contraction.
+bool makes_weight_gradients(const Signature& signature);
+
+// One rule per operator and sharded parameter.
 Strategy to_tree(const ProgramSpace& space, const std::vector<std::uint32_t>& option, const TrainingGraph& training);
 
 }  // namespace weft
