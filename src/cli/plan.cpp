@@ -132,8 +132,9 @@ void add_plan(CLI::App& app, Chosen& chosen) {
   command
       ->add_option(
           "--search", search.search,
-          "auto (enumerate, and mcmc for models without alike layers), enumerate (hybrid parallelism), layerwise (a "
-          "decision for every layer); exact, mcmc, symbolic (a decision for every operator)")
+          "auto (enumerate, and mcmc for models without alike layers, hap on devices of several kinds), enumerate (hybrid "
+          "parallelism), layerwise (a decision for every layer); exact, mcmc, symbolic (a decision for every operator); "
+          "hap (programs with uneven shares for unequal devices), astar (the same, proved by A*)")
       ->capture_default_str();
   add_cost_arguments(*command, search.cost);
   command->add_option("--schedules", search.schedules,

@@ -132,6 +132,7 @@ Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel&
   WEFT_TRY(const Plan plan, make_plan(problem.job, std::move(choice)));
   SynthesisRequest asked{.devices = {}, .memory_budget = {}, .rules = {}, .budget = options.enumerate.budget};
   asked.rules.bucket = problem.stack().gradient_bucket.value;
+  asked.astar = options.search == Search::AStar;
   for (std::int64_t rank = 0; rank < problem.devices; ++rank) {
     asked.devices.push_back(problem.device_at(rank));
     asked.memory_budget.push_back(problem.job->memory_budget_of(asked.devices.back()).value);
@@ -144,8 +145,11 @@ Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel&
   std::string why;
   for (std::size_t i = 0; i < found.programs.size() && i < kJudgedPrograms; ++i) {
     const Synthesised& program = found.programs[i];
-    const std::string name = name_of_tree(options, fmt::format("program on {}", program.name), name_of(options.search));
-    Result<Judged> judged = judge_tree(problem, cost, name, program.tree);
+    Result<Judged> judged = judge_tree(
+        problem, cost,
+        fmt::format("program on {}: stages {:.4g} s, at least {:.4g} s", program.name,
+                    seconds_of(program.program.sum.total), seconds_of(program.program.lower_bound)),
+        program.tree);
     if (!judged.ok()) {
       why = judged.error().message;
       continue;
@@ -172,6 +176,9 @@ Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel&
   std::stable_sort(outcome.best.begin(), outcome.best.end(), by_score);
   if (!outcome.best.empty()) outcome.closest.reset();
   if (outcome.best.size() > options.enumerate.top) outcome.best.resize(options.enumerate.top);
+  if (Judged* const first = outcome.best.empty() ? nullptr : &outcome.best.front();
+      first && !options.tree_file.empty() && first->strategy.starts_with("program on"))
+    first->strategy = options.tree_file;
   outcome.baselines.push_back(std::move(baseline));
   outcome.counts.considered += found.counts.considered;
   outcome.counts.composed += found.counts.composed;
@@ -209,12 +216,28 @@ void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
   outcome.seconds += other.seconds;
 }
 
-// Enumeration; for models without equal layers, whose hybrid space is small, also MCMC over operators.
+// Whether devices are of several kinds, and the model needs no pipeline: weights, gradients and optimizer state fit on
+// every device. (16 bytes a parameter: Rajbhandari et al. 2020, section 3.1.)
+bool needs_programs(const PlanProblem& problem) {
+  constexpr std::int64_t kBytesPerParameter = 16;
+  const DeviceSpec* const first = &problem.cluster().spec(problem.device_at(0));
+  bool several = false;
+  for (std::int64_t rank = 0; rank < problem.devices; ++rank)
+    several = several || &problem.cluster().spec(problem.device_at(rank)) != first;
+  return several && problem.devices <= kAutoDevices &&
+         (problem.memory_budget().value == 0 ||
+          problem.parameters * kBytesPerParameter <= problem.memory_budget().value);
+}
+
+// Enumeration; on devices of several kinds also unequal pipelines, and programs; for models without equal layers, whose
+// hybrid space is small, also MCMC over operators.
 Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
   const bool both = options.search == Search::Auto && !problem.layers.simple && problem.devices > 1 &&
                     problem.devices <= kAutoDevices && problem.global_batch % problem.devices == 0;
   FindOptions part = options;
   if (both) part.enumerate.budget.seconds /= 2;
+  const bool programs = options.search == Search::Auto && needs_programs(problem);
+  if (programs) part.enumerate.budget.seconds /= 2;
   Result<PlanOutcome> even = enumerate(problem, cost, part.enumerate);
   if (is_mixed(problem) && (!even.ok() || even->stopped_by != StoppedBy::Cancelled)) {
     WEFT_TRY(PlanOutcome mixed, search_mixed(problem, cost, part.enumerate));
@@ -227,6 +250,14 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
   }
   if (!even.ok()) return even.error();
   PlanOutcome outcome = std::move(even).value();
+  if (programs && outcome.stopped_by != StoppedBy::Cancelled) {
+    FindOptions other = part;
+    other.search = Search::Hap;
+    Result<PlanOutcome> found = search_programs(problem, cost, other);
+    if (!found.ok()) return FoundPlan{"enumerate", std::move(outcome)};  // e.g. nothing divides
+    join(outcome, std::move(found).value(), options.enumerate.top);
+    return FoundPlan{"enumerate and hap", std::move(outcome)};
+  }
   if (!both || outcome.stopped_by == StoppedBy::Cancelled) return FoundPlan{"enumerate", std::move(outcome)};
   if (part.enumerate.budget.evaluations == 0) part.enumerate.budget.evaluations = kAutoProposals;
   Result<PlanOutcome> operators = search_operators(problem, cost, SoapSearch::Mcmc, part, false);
@@ -255,6 +286,7 @@ Result<FoundPlan> find_plan(const PlanProblem& problem, const CostModel& cost, c
     case Search::Layerwise:
       return alone(search_layers(problem, cost, options));
     case Search::Hap:
+    case Search::AStar:
       return alone(search_programs(problem, cost, options));
   }
   return error("no such search");

@@ -3,7 +3,8 @@
 //   find_plan(problem, cost, {.search = Search::Auto, .enumerate = {.budget = {.seconds = 30}}})
 //
 // Auto enumerates the hybrid space (src/hybrid); for models without equal layers it also runs MCMC over operators
-// (src/soap) and merges the results. Whatever the search, plans are compared by one judge (problem/judge.h), data
+// (src/soap), and on devices of several kinds, for models that need no pipeline, the synthesis of programs
+// (src/synthesis), and merges the results. Whatever the search, plans are compared by one judge (problem/judge.h), data
 // parallelism is a candidate, and the same request gives the same plan unless time or a user stopped it.
 #pragma once
 
@@ -14,9 +15,9 @@
 
 namespace weft {
 
-enum class Search : std::uint8_t { Auto, Enumerate, Exact, Mcmc, Symbolic, Layerwise, Hap };
-inline constexpr std::array<std::string_view, 7> kSearchNames = {"auto",     "enumerate", "exact", "mcmc",
-                                                                 "symbolic", "layerwise", "hap"};
+enum class Search : std::uint8_t { Auto, Enumerate, Exact, Mcmc, Symbolic, Layerwise, Hap, AStar };
+inline constexpr std::array<std::string_view, 8> kSearchNames = {"auto",     "enumerate", "exact", "mcmc",
+                                                                 "symbolic", "layerwise", "hap",   "astar"};
 constexpr std::string_view name_of(Search search) { return kSearchNames[static_cast<std::size_t>(search)]; }
 
 struct FindOptions {

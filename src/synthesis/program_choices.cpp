@@ -159,17 +159,20 @@ LinearProblem linear_problem(const ProgramChoices& choices, const LinearPrices& 
   LinearProblem problem;
   IdVec<VariableId, Kept> kept;
   // Variables alike keep alike.
-  std::map<std::tuple<std::vector<Picoseconds>, std::vector<std::uint32_t>, std::vector<Row>>, Kept> known;
+  std::map<std::pair<const ProgramChoices::Option*, std::vector<Row>>, Kept> known;
+  std::map<const ProgramChoices::Option*, std::vector<Picoseconds>> costs;
   for (VariableId v : choices.own.ids()) {
-    std::vector<Picoseconds> own;
-    std::vector<std::uint32_t> form_of;
-    for (const ProgramChoices::Option& option : choices.own[v]) {
-      own.push_back(own_cost(option, prices));
-      form_of.push_back(option.form);
-    }
+    const SharedVec<ProgramChoices::Option>& all = choices.own[v];
+    std::vector<Picoseconds>& own = costs[all.begin()];
+    if (own.empty())
+      for (const ProgramChoices::Option& option : all) own.push_back(own_cost(option, prices));
     std::sort(rows[v].begin(), rows[v].end());
-    const auto [found, fresh] = known.try_emplace({own, form_of, rows[v]});
-    if (fresh) found->second = keep_forms(own, choices.forms[v], form_of, rows[v]);
+    const auto [found, fresh] = known.try_emplace({all.begin(), rows[v]});
+    if (fresh) {
+      std::vector<std::uint32_t> form_of;
+      for (const ProgramChoices::Option& option : all) form_of.push_back(option.form);
+      found->second = keep_forms(own, choices.forms[v], form_of, rows[v]);
+    }
     kept.push_back(found->second);
     std::vector<ChoiceProblem::Option> options;
     std::vector<std::uint32_t> meaning;

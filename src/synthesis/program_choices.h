@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "layout/shared_vec.h"
 #include "simulate/workload.h"
 #include "soap/elimination.h"
 
@@ -51,7 +52,7 @@ struct ProgramChoices {
     std::size_t table = 0;  // moves by (form of a, form of b), row-major; they are in front of b
   };
   std::size_t classes = 1;
-  IdVec<VariableId, std::vector<Option>> own;  // by variable, in the order of the program
+  IdVec<VariableId, SharedVec<Option>> own;    // by variable, in the order of the program; those alike share theirs
   IdVec<VariableId, std::uint32_t> forms;      // how many there are; each has at least one option
   std::vector<Pair> pairs;
   std::vector<std::vector<Move>> tables;

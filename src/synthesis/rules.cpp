@@ -1,5 +1,7 @@
 #include "synthesis/rules.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -7,19 +9,17 @@
 #include <tuple>
 
 #include "base/check.h"
-#include "compile/parameter_layout.h"
-#include "cost/step_prices.h"
 #include "graph/operators.h"
 #include "layout/axis_decision.h"
 #include "soap/layout_choices.h"
 #include "strategy/structure.h"
+#include "synthesis/parameter_ways.h"
+#include "synthesis/priced_layouts.h"
 
 namespace weft {
 namespace {
 
 using Axes = std::vector<AxisChoice>;  // by mesh axis
-
-Picoseconds sum_of(Picoseconds a, Picoseconds b) { return std::min<Picoseconds>(kNever, a + b); }
 
 OpSharding as_sharding(const Signature& signature, const Axes& split) {
   OpSharding sharding{MeshId(0), std::vector<std::vector<Cut>>(signature.axes.size())};
@@ -42,19 +42,17 @@ MeshAxes axes_of(const Axes& split) {
   return axes;
 }
 
-// A product that makes nothing but gradients of weights, by a contraction.
-bool makes_weight_gradients(const Signature& signature) {
-  return !signature.contractions.empty() && !signature.outputs.empty() &&
-         std::all_of(signature.outputs.begin(), signature.outputs.end(),
-                     [](const Operand& output) { return output.weight; });
-}
-
 class SpaceBuilder {
  public:
   SpaceBuilder(const TrainingGraph& training, SharedMesh mesh, const Cluster& cluster, const CostModel& cost,
-               const ProgramRules& rules)
-      : training_(training), graph_(training.graph), cost_(cost), steps_(cluster, cost), rules_(rules) {
-    space_.mesh = std::move(mesh);
+               const ProgramRules& rules, const IdVec<VariableId, Distribution>* only)
+      : training_(training),
+        graph_(training.graph),
+        cost_(cost),
+        only_(only),
+        space_{std::move(mesh), {}, {}, {}, {}, {}},
+        layouts_(cluster, cost, space_.mesh.mesh, rules.bucket),
+        parameters_(training, space_.mesh, space_.classes, cost, layouts_) {
     space_.classes = device_classes(space_.mesh, cluster);
     space_.choices.classes = space_.classes.size();
   }
@@ -77,20 +75,12 @@ class SpaceBuilder {
   }
 
  private:
-  // Layouts by number, so that each pair of them is priced once.
-  using LayoutNumber = std::uint32_t;
-  static constexpr LayoutNumber kNoLayout = ~0u;
-
   const Mesh& mesh() const { return space_.mesh.mesh; }
 
   void find_backward() {
     products_.resize(training_.first_backward.index());
     for (OpId op : IdRange<OpId>(training_.first_backward, training_.first_step))
       if (const OpId forward = graph_.ops()[op].forward; forward.valid()) products_[forward].push_back(op);
-    for (OpId op : IdRange<OpId>(training_.first_step, OpId(graph_.ops().size())))
-      for (TensorId input : graph_.inputs(op))
-        if (graph_.tensors()[input].kind == TensorKind::Parameter) updates_[input].push_back(op);
-    for (const auto& [parameter, gradient] : training_.accumulated) gradient_of_[parameter] = gradient;
     saved_.resize(graph_.tensors().size(), 0);
     for (TensorId tensor : saved_tensors(training_, RecomputeRegions::none(graph_))) saved_[tensor] = 1;
   }
@@ -186,63 +176,8 @@ class SpaceBuilder {
     return result;
   }
 
-  LayoutNumber number(Layout layout, DType dtype) {
-    const auto [found, fresh] =
-        numbers_.try_emplace(print(layout, mesh()) + std::string(name_of(dtype)), layouts_.size());
-    if (fresh) layouts_.emplace_back(std::move(layout), dtype);
-    return found->second;
-  }
-  Picoseconds moved(LayoutNumber from, LayoutNumber to) {
-    if (from == to) return 0;
-    const auto [found, fresh] = moves_.try_emplace(std::uint64_t{from} << 32 | to, 0);
-    if (fresh) found->second = price(layouts_[from].first, layouts_[to].first, layouts_[from].second, false);
-    return found->second;
-  }
-  // `bucketed`: the tensor travels with others, and has the latency of its share of a bucket.
-  Picoseconds price(const Layout& from, const Layout& to, DType dtype, bool bucketed) {
-    if (from == to) return 0;
-    const Result<std::vector<ReshardStep>> steps = reshard(from, to, mesh());
-    if (!steps.ok()) return kNever;
-    Picoseconds total = 0;
-    const Layout* before = &from;
-    for (const ReshardStep& step : *steps) {
-      if (step.collective != Collective::Slice) {
-        Picoseconds time = steps_.time_of(step, *before, mesh(), dtype);
-        if (bucketed) {
-          const std::int64_t bytes = bytes_of(
-              dtype, std::max(largest_local_elements(*before, mesh()), largest_local_elements(step.to, mesh())));
-          const double alone =
-              rules_.bucket.value == 0
-                  ? 1
-                  : 1 - std::min(1.0, static_cast<double>(bytes) / static_cast<double>(rules_.bucket.value));
-          time = std::max<Picoseconds>(0, time - static_cast<Picoseconds>(alone * static_cast<double>(latency(step))));
-        }
-        total = sum_of(total, time);
-      }
-      before = &step.to;
-    }
-    return total;
-  }
-  // Of the collective with next to nothing to move.
-  Picoseconds latency(const ReshardStep& step) {
-    const auto [found, fresh] = latencies_.try_emplace({step.collective, step.axes}, 0);
-    if (!fresh) return found->second;
-    const Shape shape = {mesh().size()};
-    Layout whole = replicated(MeshId(0), mesh(), shape), cut = whole, partial = whole;
-    for (std::size_t m = 0; m < mesh().axes().size(); ++m)
-      if (step.axes >> m & 1u) {
-        cut.dims[0].front().cuts.push_back({static_cast<int>(m)});
-        partial.partial[m] = Reducer::Sum;
-      }
-    canonicalize(cut, mesh());
-    const Layout* from = &whole;
-    const Layout* to = &whole;
-    if (step.collective == Collective::AllReduce) from = &partial;
-    if (step.collective == Collective::ReduceScatter) from = &partial, to = &cut;
-    if (step.collective == Collective::AllGather) from = &cut;
-    if (from != to) found->second = steps_.time_of({step.collective, step.axes, step.reducer, *to}, *from, mesh(), DType::F32);
-    return found->second;
-  }
+  LayoutNumber number(Layout layout, DType dtype) { return layouts_.number(std::move(layout), dtype); }
+  Picoseconds moved(LayoutNumber from, LayoutNumber to) { return layouts_.moved(from, to); }
 
   ProgramChoices::Computation computed(SignatureId id, const Axes& split) {
     std::string key = std::to_string(id.index());
@@ -272,13 +207,7 @@ class SpaceBuilder {
     for (std::size_t c = 0; c < sum.size(); ++c) sum[c] += times * more[c];
   }
   std::vector<std::int64_t> held(const Layout& layout, DType dtype) const {
-    std::vector<std::int64_t> bytes;
-    for (const DeviceClass& of : space_.classes) {
-      std::int64_t elements = 1;
-      for (std::int64_t extent : local_shape(layout, mesh(), of.positions.front())) elements *= extent;
-      bytes.push_back(bytes_of(dtype, elements));
-    }
-    return bytes;
+    return held_bytes(mesh(), space_.classes, layout, dtype);
   }
 
   OpId owner(TensorId parameter) const { return graph_.uses(parameter).front().op; }
@@ -287,72 +216,6 @@ class SpaceBuilder {
     for (OpId product : products_[forward])
       if (makes_weight_gradients(graph_.signature(product))) return product;
     return OpId();
-  }
-
-  struct Storing {
-    Distribution over;  // optimizer, gradients, weights
-    Picoseconds communication = 0;
-    ProgramChoices::Computation update;
-    std::vector<std::int64_t> memory;
-  };
-  // All ways to store one parameter and to compute its update, given how it is used and its gradient is made.
-  std::vector<Storing> stored(TensorId parameter, const Layout& used, const Layout& made) {
-    std::vector<Storing> result;
-    const DType dtype = graph_.tensors()[parameter].type.dtype;
-    const auto update = updates_.find(parameter);
-    const auto gradient = gradient_of_.find(parameter);
-    const DType gradient_dtype = gradient == gradient_of_.end() ? dtype : graph_.tensors()[gradient->second].type.dtype;
-    std::map<int, Shares> ratio;
-    for (std::size_t m = 0; m < space_.mesh.ratio.size(); ++m)
-      if (!space_.mesh.ratio[m].stored.empty()) ratio[static_cast<int>(m)] = space_.mesh.ratio[m].stored;
-    const MeshAxes all = axis_set(static_cast<int>(mesh().axes().size())) - 1;
-    std::vector<std::string> seen;
-    for (MeshAxes over = 0; over <= all; ++over) {
-      const Layout step = split_over(used, mesh(), over, ratio);
-      const std::string text = print(step, mesh());
-      if (std::find(seen.begin(), seen.end(), text) != seen.end()) continue;  // these axes cut it already
-      seen.push_back(text);
-      for (int stage = over == 0 ? 0 : 1; stage <= (over == 0 ? 0 : 3); ++stage) {
-        Storing way{{{}, {}, over, stage >= 2 ? over : 0, stage >= 3 ? over : 0}, 0, none(), held(used, dtype)};
-        if (stage >= 3) way.memory = held(step, dtype);
-        if (update != updates_.end()) {
-          way.communication = price(made, step, gradient_dtype, true);
-          way.communication = sum_of(way.communication, (stage >= 3 ? 2 : 1) * price(step, used, dtype, true));
-          add_update(update->second, parameter, step, stage >= 2 ? step : without_halos(made), way);
-        } else if (stage >= 3) {
-          way.communication = 2 * price(step, used, dtype, true);
-        } else if (stage > 0) {
-          continue;  // frozen: there is no gradient and no state
-        }
-        result.push_back(std::move(way));
-      }
-    }
-    return result;
-  }
-  void add_update(const std::vector<OpId>& ops, TensorId parameter, const Layout& step, const Layout& gradient,
-                  Storing& way) {
-    std::set<TensorId> counted = {parameter};
-    const auto hold = [&](const Layout& layout, DType dtype) {
-      const std::vector<std::int64_t> bytes = held(layout, dtype);
-      for (std::size_t c = 0; c < bytes.size(); ++c) way.memory[c] += bytes[c];
-    };
-    const Shape& shape = graph_.tensors()[parameter].type.shape;
-    if (const auto sum = gradient_of_.find(parameter); sum != gradient_of_.end()) {
-      counted.insert(sum->second);
-      hold(gradient, graph_.tensors()[sum->second].type.dtype);
-    }
-    for (OpId op : ops) {
-      const Signature& signature = graph_.signature(op);
-      for (std::size_t c = 0; c < space_.classes.size(); ++c) {
-        const Shape local = local_shape(step, mesh(), space_.classes[c].positions.front());
-        if (signature.axes.size() == local.size())
-          way.update[c] += cost_.compute({&signature, local, space_.classes[c].spec, {}, -1}).time;
-      }
-      for (TensorId input : graph_.inputs(op))
-        if (graph_.tensors()[input].kind == TensorKind::State && graph_.tensors()[input].type.shape == shape &&
-            counted.insert(input).second)
-          hold(step, graph_.tensors()[input].type.dtype);
-    }
   }
 
   // How neighbours see the options of a variable, by form: layouts of each output with its gradient, and of each input,
@@ -376,11 +239,11 @@ class SpaceBuilder {
         continue;
       }
       key += owner(input) == leader ? 'o' : 's';
-      if (const auto update = updates_.find(input); update != updates_.end())
-        for (OpId op : update->second) append(op);
+      for (OpId op : parameters_.updates(input)) append(op);
     }
     for (TensorId output : graph_.outputs(leader)) key += saved_[output] ? 'k' : '-';
     if (const auto packed = outer_.find(leader); packed != outer_.end()) key += '*' + std::to_string(packed->second);
+    if (only_) key += print((*only_)[v]);
     const auto [known, fresh] = own_.try_emplace(key, v);
     if (!fresh) {
       space_.choices.own[v] = space_.choices.own[known->second];
@@ -391,6 +254,18 @@ class SpaceBuilder {
     }
     ends_[v] = v;
     make_own(v, leader);
+  }
+
+  static std::string print(const Distribution& only) {
+    std::string text;
+    for (const AxisChoice& choice : only.split) text += '/' + choice.axis;
+    if (only.weight_gradient)
+      for (const AxisChoice& choice : *only.weight_gradient) text += '\\' + choice.axis;
+    return text + fmt::format("|{},{},{}", only.optimizer, only.gradients, only.weights);
+  }
+  static bool along_same_axes(const Axes& a, const Axes& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const AxisChoice& x, const AxisChoice& y) { return x.axis == y.axis; });
   }
 
   void make_own(VariableId v, OpId op) {
@@ -404,18 +279,45 @@ class SpaceBuilder {
     std::vector<Axes> product_splits;
     if (product.valid()) product_splits = splits_of(graph_.signature(product), outer);
     const auto count = static_cast<std::int64_t>(space_.ops[v].size());
+    const Distribution* const only = only_ ? &(*only_)[v] : nullptr;
+    std::vector<ProgramChoices::Option> own;
+    std::vector<Distribution> meaning;
     std::uint32_t form = 0;
     for (const Axes& split : splits_of(signature, outer)) {
+      if (only && !along_same_axes(split, only->split)) continue;
       const OpSharding sharding = as_sharding(signature, split);
-      // As its forward operator first.
-      std::vector<std::optional<Axes>> of_product = {std::nullopt};
+      std::vector<std::optional<Axes>> of_product;
+      if (!only || !only->weight_gradient) of_product.emplace_back();  // as its forward operator
       for (const Axes& each : product_splits)
-        if (each != split) of_product.emplace_back(each);
+        if (only ? only->weight_gradient && along_same_axes(each, *only->weight_gradient) : each != split)
+          of_product.emplace_back(each);
+      // Splits of the weight gradient that read the same of the inputs are one form; of its options those stay that no
+      // other is as good as.
+      std::map<std::vector<LayoutNumber>, std::vector<Way>> forms;
       for (const std::optional<Axes>& own_split : of_product) {
-        const std::size_t before = space_.choices.own[v].size();
-        add_options(v, op, product, split, sharding, own_split, count, form);
-        if (space_.choices.own[v].size() == before) continue;  // impossible
-        for (std::size_t i = 0; i < signature.inputs.size(); ++i) add_input_ends(op, product, i, split, sharding, own_split, ends.inputs[i]);
+        std::vector<LayoutNumber> again;
+        for (std::size_t i = 0; i < signature.inputs.size(); ++i) again.push_back(read_again(op, product, i, split, own_split));
+        std::vector<Way>& ways = forms[std::move(again)];
+        for (Way& way : ways_of(v, op, product, split, sharding, own_split, count)) {
+          if (std::any_of(ways.begin(), ways.end(), [&](const Way& by) { return no_worse(by.first, way.first); })) continue;
+          std::erase_if(ways, [&](const Way& other) { return no_worse(way.first, other.first); });
+          ways.push_back(std::move(way));
+        }
+      }
+      for (auto& [again, ways] : forms) {
+        if (ways.empty()) continue;  // impossible
+        for (auto& [option, means] : ways) {
+          option.form = form;
+          own.push_back(std::move(option));
+          meaning.push_back(std::move(means));
+        }
+        for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
+          const DType dtype = signature.inputs[i].dtype;
+          const Layout needed = operand_layout(signature, false, i, sharding, mesh());
+          ends.inputs[i].forward.push_back(number(needed, dtype));
+          ends.inputs[i].backward.push_back(number(gradient_made(needed, axes_of(split)), dtype));
+          ends.inputs[i].again.push_back(again[i]);
+        }
         for (std::size_t i = 0; i < signature.outputs.size(); ++i) {
           const Layout made = operand_layout(signature, true, i, sharding, mesh());
           ends.outputs[i].forward.push_back(number(made, signature.outputs[i].dtype));
@@ -425,30 +327,36 @@ class SpaceBuilder {
       }
     }
     space_.choices.forms[v] = form;
+    space_.choices.own[v] = std::move(own);
+    space_.meaning[v] = std::move(meaning);
   }
 
-  void add_input_ends(OpId op, OpId product, std::size_t i, const Axes& split, const OpSharding& sharding,
-                      const std::optional<Axes>& own_split, Ends& ends) {
-    const Signature& signature = graph_.signature(op);
-    const DType dtype = signature.inputs[i].dtype;
-    const Layout needed = operand_layout(signature, false, i, sharding, mesh());
-    ends.forward.push_back(number(needed, dtype));
-    ends.backward.push_back(number(gradient_made(needed, axes_of(split)), dtype));
-    LayoutNumber again = kNoLayout;
-    if (product.valid()) {
-      const Signature& of = graph_.signature(product);
-      for (std::size_t p = 0; p < of.inputs.size(); ++p)
-        if (graph_.inputs(product)[p] == graph_.inputs(op)[i])
-          again = number(operand_layout(of, false, p, as_sharding(of, own_split ? *own_split : split), mesh()), dtype);
-    }
-    ends.again.push_back(again);
+  using Way = std::pair<ProgramChoices::Option, Distribution>;
+
+  static bool no_worse(const ProgramChoices::Option& by, const ProgramChoices::Option& than) {
+    const auto below = [](const auto& a, const auto& b) {
+      return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](auto x, auto y) { return x <= y; });
+    };
+    return by.communication <= than.communication && (by.ends & ~than.ends) == 0 && below(by.memory, than.memory) &&
+           std::equal(by.compute.begin(), by.compute.end(), than.compute.begin(), below);
   }
 
-  // The options of one form: ways to store the weights.
-  void add_options(VariableId v, OpId op, OpId product, const Axes& split, const OpSharding& sharding,
-                   const std::optional<Axes>& own_split, std::int64_t count, std::uint32_t form) {
+  // The layout in which the weight gradient reads an input of the operator.
+  LayoutNumber read_again(OpId op, OpId product, std::size_t input, const Axes& split, const std::optional<Axes>& own_split) {
+    if (!product.valid()) return kNoLayout;
+    const Signature& of = graph_.signature(product);
+    for (std::size_t p = 0; p < of.inputs.size(); ++p)
+      if (graph_.inputs(product)[p] == graph_.inputs(op)[input])
+        return number(operand_layout(of, false, p, as_sharding(of, own_split ? *own_split : split), mesh()),
+                      of.inputs[p].dtype);
+    return kNoLayout;
+  }
+
+  // With all ways to store the weights.
+  std::vector<Way> ways_of(VariableId v, OpId op, OpId product, const Axes& split, const OpSharding& sharding,
+                           const std::optional<Axes>& own_split, std::int64_t count) {
     const Signature& signature = graph_.signature(op);
-    ProgramChoices::Option base{form, {none(), none(), none()}, 0, 0, std::vector<std::int64_t>(space_.classes.size(), 0)};
+    ProgramChoices::Option base{0, {none(), none(), none()}, 0, 0, std::vector<std::int64_t>(space_.classes.size(), 0)};
     accumulate(base.compute[0], computed(graph_.ops()[op].signature, split), count);
     for (OpId each : products_[op]) {
       const Signature& backward = graph_.signature(each);
@@ -457,7 +365,7 @@ class SpaceBuilder {
       else if (backward.axes.size() == signature.axes.size())
         accumulate(base.compute[1], computed(graph_.ops()[each].signature, split), count);
     }
-    if (product.valid() && own_split && !gather_factors(op, product, sharding, *own_split, base)) return;
+    if (product.valid() && own_split && !gather_factors(op, product, sharding, *own_split, base)) return {};
     for (std::size_t i = 0; i < signature.outputs.size(); ++i) {
       if (!saved_[graph_.outputs(op)[i]]) continue;
       const std::vector<std::int64_t> bytes =
@@ -465,35 +373,36 @@ class SpaceBuilder {
       for (std::size_t c = 0; c < bytes.size(); ++c) base.memory[c] += count * bytes[c];
     }
     // All weights of an operator are stored alike.
-    std::vector<std::pair<ProgramChoices::Option, Distribution>> options = {
-        {std::move(base), Distribution{split, own_split, 0, 0, 0}}};
+    std::vector<Way> options = {{std::move(base), Distribution{split, own_split, 0, 0, 0}}};
     for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
       const TensorId tensor = graph_.inputs(op)[i];
       if (graph_.tensors()[tensor].kind != TensorKind::Parameter || owner(tensor) != op) continue;
       const Layout used = without_halos(operand_layout(signature, false, i, sharding, mesh()));
-      const std::vector<Storing> ways = stored(tensor, used, made_by(op, product, i, used, split, own_split));
-      std::vector<std::pair<ProgramChoices::Option, Distribution>> longer;
+      const std::vector<Storing>& ways = parameters_.of(tensor, used, made_by(op, product, i, used, split, own_split));
+      std::vector<Way> longer;
       const bool first = options.size() == 1 && options.front().second.optimizer == 0;
       for (const auto& [option, meaning] : options)
         for (const Storing& way : ways) {
-          if (!first && std::tie(way.over.optimizer, way.over.gradients, way.over.weights) !=
+          if (!first && std::tie(way.optimizer, way.gradients, way.weights) !=
                             std::tie(meaning.optimizer, meaning.gradients, meaning.weights))
             continue;
           auto& [next, said] = longer.emplace_back(option, meaning);
           next.communication = sum_of(next.communication, way.communication);
           accumulate(next.compute[2], way.update);
           for (std::size_t c = 0; c < way.memory.size(); ++c) next.memory[c] += way.memory[c];
-          said.optimizer = way.over.optimizer;
-          said.gradients = way.over.gradients;
-          said.weights = way.over.weights;
+          said.optimizer = way.optimizer;
+          said.gradients = way.gradients;
+          said.weights = way.weights;
         }
       options = std::move(longer);
     }
-    for (auto& [option, meaning] : options) {
-      if (option.communication >= kNever) continue;
-      space_.choices.own[v].push_back(std::move(option));
-      space_.meaning[v].push_back(std::move(meaning));
-    }
+    const Distribution* const only = only_ ? &(*only_)[v] : nullptr;
+    std::erase_if(options, [&](const Way& way) {
+      const auto& [option, meaning] = way;
+      return option.communication >= kNever || (only && std::tie(only->optimizer, only->gradients, only->weights) !=
+                                                            std::tie(meaning.optimizer, meaning.gradients, meaning.weights));
+    });
+    return options;
   }
 
   // The layout in which the gradient of an operator's weight is made.
@@ -542,7 +451,7 @@ class SpaceBuilder {
     const TensorId tensor = space_.tensor[v];
     const DType dtype = graph_.tensors()[tensor].type.dtype;
     std::set<LayoutNumber> forms;
-    const auto add = [&](LayoutNumber of) { forms.insert(number(gradient_needed(layouts_[of].first), dtype)); };
+    const auto add = [&](LayoutNumber of) { forms.insert(number(gradient_needed(layouts_.layout(of)), dtype)); };
     const Tensor& made = graph_.tensors()[tensor];
     for (LayoutNumber each : out_ends(made.producer, made.output).forward) add(each);
     for (const Use& use : graph_.uses(tensor))
@@ -555,16 +464,16 @@ class SpaceBuilder {
       space_.choices.own[v] = space_.choices.own[known->second];
       space_.choices.forms[v] = space_.choices.forms[known->second];
       ends = fork_ends_.at(known->second);
-      space_.meaning[v].resize(space_.choices.own[v].size());
+      space_.meaning[v] = space_.meaning[known->second];
       return;
     }
     own_.emplace(key, v);
     const MeshAxes all = axis_set(static_cast<int>(mesh().axes().size())) - 1;
     for (LayoutNumber form : forms) {
-      const MeshAxes free = all & ~split_axes(layouts_[form].first);
+      const MeshAxes free = all & ~split_axes(layouts_.layout(form));
       for (MeshAxes partial = 0; partial <= all; ++partial) {
         if ((partial & ~free) != 0) continue;
-        Layout gradient = layouts_[form].first;
+        Layout gradient = layouts_.layout(form);
         for (std::size_t m = 0; m < gradient.partial.size(); ++m)
           if (partial >> m & 1u) gradient.partial[m] = Reducer::Sum;
         ends.forward.push_back(form);
@@ -620,8 +529,7 @@ class SpaceBuilder {
       if (there > 0) result.ends |= ends_of(Phase::Forward);
       Picoseconds after = back ? moved(to.backward[y], from.backward[x]) : 0;
       if (again && !to.again.empty() && to.again[y] != kNoLayout) {
-        const auto& [stored_as, dtype] = layouts_[from.forward[x]];
-        const LayoutNumber kept = is_partial(stored_as) ? to.forward[y] : from.forward[x];
+        const LayoutNumber kept = is_partial(layouts_.layout(from.forward[x])) ? to.forward[y] : from.forward[x];
         after = sum_of(after, moved(kept, to.again[y]));
       }
       if (after > 0) result.ends |= ends_of(Phase::Backward);
@@ -673,12 +581,11 @@ class SpaceBuilder {
   const TrainingGraph& training_;
   const Graph& graph_;
   const CostModel& cost_;
-  const StepPrices steps_;
-  const ProgramRules rules_;
+  const IdVec<VariableId, Distribution>* const only_;
   ProgramSpace space_;
+  PricedLayouts layouts_;
+  ParameterWays parameters_;
   IdVec<OpId, std::vector<OpId>> products_;
-  std::map<TensorId, std::vector<OpId>> updates_;
-  std::map<TensorId, TensorId> gradient_of_;
   IdVec<TensorId, char> saved_;
   std::map<OpId, std::int64_t> outer_;
   IdVec<OpId, VariableId> variable_;
@@ -688,10 +595,6 @@ class SpaceBuilder {
   IdVec<VariableId, VariableId> ends_;            // whose ends it has
   std::map<VariableId, OperatorEnds> operator_ends_;
   std::map<VariableId, Ends> fork_ends_;
-  std::vector<std::pair<Layout, DType>> layouts_;
-  std::map<std::string, LayoutNumber> numbers_;
-  std::unordered_map<std::uint64_t, Picoseconds> moves_;
-  std::map<std::pair<Collective, MeshAxes>, Picoseconds> latencies_;
   std::map<std::string, ProgramChoices::Computation> computed_;
   std::map<std::vector<LayoutNumber>, std::size_t> edge_tables_;
   std::map<std::pair<VariableId, VariableId>, std::vector<std::size_t>> between_;
@@ -700,92 +603,11 @@ class SpaceBuilder {
 
 }  // namespace
 
-std::vector<DeviceClass> device_classes(const SharedMesh& mesh, const Cluster& cluster) {
-  std::vector<DeviceClass> classes;
-  std::map<std::pair<const DeviceSpec*, std::vector<std::int64_t>>, std::size_t> known;
-  for (int position = 0; position < mesh.mesh.size(); ++position) {
-    const DeviceSpec* spec = &cluster.spec(mesh.mesh.devices()[static_cast<std::size_t>(position)]);
-    std::vector<std::int64_t> shares;
-    for (std::size_t m = 0; m < mesh.ratio.size(); ++m)
-      for (const Shares* of : {&mesh.ratio[m].samples, &mesh.ratio[m].others, &mesh.ratio[m].stored})
-        shares.push_back(of->empty() ? 1 : (*of)[static_cast<std::size_t>(mesh.mesh.coordinate(position, static_cast<int>(m)))]);
-    const auto [found, fresh] = known.try_emplace({spec, std::move(shares)}, classes.size());
-    if (fresh) classes.push_back({spec, {}});
-    classes[found->second].positions.push_back(position);
-  }
-  return classes;
-}
-
-std::optional<Shares> rounded_shares(std::int64_t size, std::int64_t granule, std::int64_t inner, int parts,
-                                     const Shares& ratio) {
-  if (ratio.empty() || std::all_of(ratio.begin(), ratio.end(), [&](std::int64_t share) { return share == ratio[0]; })) {
-    if (size % parts != 0 || size / parts % granule != 0) return std::nullopt;
-    return Shares{};
-  }
-  // What later mesh axes cut must divide too, where there is enough of it.
-  if (size % (granule * inner) == 0 && size / (granule * inner) >= parts) granule *= inner;
-  if (size % granule != 0 || size / granule < parts) return std::nullopt;
-  const Shares shares = reduced(nearest_shares(size, granule, ratio));
-  if (std::any_of(shares.begin(), shares.end(), [](std::int64_t share) { return share < 1; })) return std::nullopt;
-  return shares;
-}
-
 ProgramSpace make_program_space(const TrainingGraph& training, SharedMesh mesh, const Cluster& cluster,
-                                const CostModel& cost, const ProgramRules& rules) {
+                                const CostModel& cost, const ProgramRules& rules,
+                                const IdVec<VariableId, Distribution>* only) {
   WEFT_CHECK(mesh.ratio.size() == mesh.mesh.axes().size());
-  return SpaceBuilder(training, std::move(mesh), cluster, cost, rules).run();
-}
-
-Strategy to_tree(const ProgramSpace& space, const std::vector<std::uint32_t>& option, const TrainingGraph& training) {
-  const Graph& graph = training.graph;
-  const std::vector<MeshAxis>& axes = space.mesh.mesh.axes();
-  Strategy tree;
-  tree.mesh.axes = axes;
-  for (DeviceId device : space.mesh.mesh.devices()) tree.mesh.devices.push_back(device.index());
-  tree.schedule.name = "gpipe";
-  const auto computed = [&](const std::vector<AxisChoice>& split) {
-    std::map<std::string, Split> result;
-    for (std::size_t m = 0; m < axes.size(); ++m) result[axes[m].name] = {split[m].axis, split[m].outer, split[m].shares};
-    return result;
-  };
-  const auto names_of = [&](MeshAxes over) {
-    std::vector<std::string> names;
-    for (std::size_t m = 0; m < axes.size(); ++m)
-      if (over >> m & 1u) names.push_back(axes[m].name);
-    return names;
-  };
-  std::map<OpId, OpId> weight_gradients;  // by forward operator
-  for (OpId op : IdRange<OpId>(training.first_backward, training.first_step))
-    if (graph.ops()[op].forward.valid() && makes_weight_gradients(graph.signature(op)))
-      weight_gradients.emplace(graph.ops()[op].forward, op);
-  for (VariableId v : space.ops.ids()) {
-    if (space.ops[v].empty()) continue;
-    const Distribution& chosen = space.meaning[v][option[v.index()]];
-    for (OpId op : space.ops[v]) {
-      Rule rule{.match = graph.name(op), .compute = computed(chosen.split)};
-      tree.rules.push_back(std::move(rule));
-      if (chosen.weight_gradient)
-        tree.rules.push_back(
-            {.match = graph.name(weight_gradients.at(op)), .compute = computed(*chosen.weight_gradient)});
-      for (TensorId input : graph.inputs(op)) {
-        if (graph.tensors()[input].kind != TensorKind::Parameter || graph.uses(input).front().op != op ||
-            chosen.optimizer == 0)
-          continue;
-        Rule stored{.match = graph.name(input)};
-        for (const auto& [kind, over] : {std::pair(Stored::Optimizer, chosen.optimizer),
-                                         std::pair(Stored::Gradients, chosen.gradients),
-                                         std::pair(Stored::Weights, chosen.weights)}) {
-          if (over == 0) continue;
-          stored.stored(kind).over = names_of(over);
-          for (std::size_t m = 0; m < axes.size(); ++m)
-            if ((over >> m & 1u) != 0 && !space.mesh.ratio[m].stored.empty())
-              stored.stored(kind).ratio[axes[m].name] = space.mesh.ratio[m].stored;
-        }
-        tree.rules.push_back(std::move(stored));
-      }
-    }
-  }
-  return tree;
+  return SpaceBuilder(training, std::move(mesh), cluster, cost, rules, only).run();
 }
 
 }  // namespace weft

@@ -61,22 +61,27 @@ struct ProgramSpace {
   ProgramChoices choices;
   IdVec<VariableId, std::vector<OpId>> ops;              // forward operators; none: a tensor
   IdVec<VariableId, TensorId> tensor;                    // otherwise
-  IdVec<VariableId, std::vector<Distribution>> meaning;  // by option; of a tensor none
+  IdVec<VariableId, SharedVec<Distribution>> meaning;    // by option; of a tensor none
 };
 
 struct ProgramRules {
   Bytes bucket{25 << 20};  // of gradients that travel together; 0: all
 };
 
+// `only`: by variable (of operators), the one way to distribute it, for which the shares are chosen anew.
 ProgramSpace make_program_space(const TrainingGraph& training, SharedMesh mesh, const Cluster& cluster,
-                                const CostModel& cost, const ProgramRules& rules = {});
+                                const CostModel& cost, const ProgramRules& rules = {},
+                                const IdVec<VariableId, Distribution>* only = nullptr);
 
 // Shares of an axis of the mesh for `size` elements that come in granules; none: they do not divide, or leave a device
 // nothing.
 std::optional<Shares> rounded_shares(std::int64_t size, std::int64_t granule, std::int64_t inner, int parts,
                                      const Shares& ratio);
 
-// One rule per operator and sharded parameter; layers that are distributed alike share theirs.
+// A product that makes nothing but gradients of weights, by a contraction.
+bool makes_weight_gradients(const Signature& signature);
+
+// One rule per operator and sharded parameter.
 Strategy to_tree(const ProgramSpace& space, const std::vector<std::uint32_t>& option, const TrainingGraph& training);
 
 }  // namespace weft

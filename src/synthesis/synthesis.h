@@ -2,8 +2,8 @@
 //
 //   synthesise(training, cluster, cost, {.devices = …})
 //
-// Two choices in turn until neither gains: the program, given the shares of the devices (rules.h, solve.h), and the
-// shares, given the program (ratios.h). From several starts: equal shares, by speed, by memory; on several meshes: all
+// Two choices in turn until neither gains: the program, given the shares of the devices (rules.h; by elimination,
+// solve.h, or by A*, astar.h), and the shares, given the program (ratios.h). From several starts: equal shares, by speed, by memory; on several meshes: all
 // devices along one axis, nodes × devices of a node. The results are strategy trees, best stage sum first, for the one
 // judge (problem/judge.h) to compare: a stage sum knows no overlap of computation and communication.
 //
@@ -23,6 +23,7 @@ struct SynthesisRequest {
   std::vector<std::int64_t> memory_budget;  // by device, in that order; 0: unknown
   ProgramRules rules = {};
   SearchBudget budget = {};
+  bool astar = false;  // prove or improve each program by A* (astar.h), within the budget
 };
 
 struct Synthesised {
@@ -30,7 +31,10 @@ struct Synthesised {
   std::string name;  // "64, by speed"
   SharedMesh mesh;
   SolvedProgram program;
-  double seconds = 0;  // of its search
+  double ratio_bound = 0;  // seconds of stages that linear programming could reach without rounding; 0: not asked
+  std::vector<Picoseconds> busy;       // by class of devices: all that it computes
+  std::vector<std::int64_t> capacity;  // by class: bytes; 0: unknown
+  double seconds = 0;                  // of its search
 };
 
 struct SynthesisOutcome {
