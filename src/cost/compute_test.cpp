@@ -57,6 +57,33 @@ TEST(Compute, LargeProductsReachWhatIsPublished) {
   EXPECT_LT(tflops(half, "v100-32"), 110);
 }
 
+// GShard: 4,096 tokens in two groups of 2,048; 16 experts take 512 rows of all of them, 16 · 512/2 = 4,096 of a group. An
+// einsum with the mask is a product of (rows, tokens) and (tokens, width) in every group: 2 · 2 · 4,096 · 2,048 · 768.
+TEST(Compute, DenseDispatchIsAProductWithAMask) {
+  const Signature rows = signature(OpKind::Dispatch, {{"experts", std::int64_t{16}}, {"capacity", std::int64_t{512}}},
+                                   {{DType::F16, {1, 4096, 768}}, {DType::I64, {1, 4096, 2}}});
+  const auto cost = [&](int group) {
+    KernelChoice choice;
+    choice.dense_dispatch = group;
+    return operator_cost({.signature = &rows, .device = &device("v100-32")}, built_in_tuning(), choice);
+  };
+  EXPECT_DOUBLE_EQ(cost(2048).flops, 2.0 * 2 * 4096 * 2048 * 768);
+  EXPECT_DOUBLE_EQ(cost(1024).flops, cost(2048).flops / 2);  // rows of a group shrink with its tokens
+  EXPECT_GT(cost(2048).time, cost(0).time);
+}
+
+// Of an activation of m × k that was gathered of 8 parts, a device casts its eighth: (2 + 2) bytes an element, and
+// transposes the whole: 1 + 1. Otherwise it casts all of it: 4 m k - (4/8 + 2) m k = 1.5 m k bytes more.
+TEST(Compute, DevicesCastTheirPartOfWhatIsGathered) {
+  const Signature op = linear(4096, 8192, 1024);
+  const auto bytes = [&](double cast) {
+    return model()
+        .compute({.signature = &op, .device = &device("h100-sxm"), .arithmetic = Arithmetic::kFp8, .cast = cast})
+        .bytes;
+  };
+  EXPECT_EQ(bytes(1) - bytes(1.0 / 8), 3 * 4096 * 8192 / 2);
+}
+
 // Measured on an A100 PCIe (SimuMax, configs/system/a100_pcie.json): TFLOP/s of 4096 × k × n.
 TEST(Compute, ProductsOfTransformersAreNearThoseMeasured) {
   const struct {

@@ -8,6 +8,8 @@
 #include <numeric>
 
 #include "cost/analytic.h"
+#include "forecast/scratch.h"
+#include "graph/operators.h"
 #include "price/communications.h"
 
 namespace weft {
@@ -49,6 +51,47 @@ TEST(Forecast, ModelFlopsAreThoseOfThePaper) {
   EXPECT_DOUBLE_EQ(found.samples_per_s, 16 / found.step_s);
   EXPECT_DOUBLE_EQ(found.tokens_per_s, 16 * 2048 / found.step_s);
   EXPECT_DOUBLE_EQ(found.step_s, static_cast<double>(found.step) * 1e-12);
+}
+
+// Logits of bf16, backward: the program counts them and their gradient, 2 + 2 bytes an element. Megatron-LM has an fp32
+// copy made in place to its gradient, 4, and then the bf16 one beside it: 6. PyTorch has three fp32 tensors, 12, and
+// forward the converted logits and their log-softmax, 8.
+TEST(Forecast, APlainCrossEntropyHoldsFp32CopiesOfTheLogits) {
+  const TensorType logits{DType::BF16, {128, 1000}}, labels{DType::I64, {128}};
+  const Signature forward = make_signature(OpKind::CrossEntropy, {}, std::vector{logits, labels}).value();
+  const auto bytes = [&](const char* stack, const char* gradient) {
+    Signature of = forward;
+    of.gradient = gradient;
+    if (!of.gradient.empty()) of.outputs.assign(1, of.inputs[0]);
+    return scratch_per_element(of, find_stack(stack).value());
+  };
+  EXPECT_EQ(bytes("torchtitan", ""), 8);
+  EXPECT_EQ(bytes("torchtitan", "grad"), 12 - 4);
+  EXPECT_EQ(bytes("megatron-deepspeed", ""), 4);
+  EXPECT_EQ(bytes("megatron-deepspeed", "grad"), 6 - 4);
+  EXPECT_EQ(bytes("torchtitan-compiled-loss", "grad"), 0);
+}
+
+// Nothing runs beside the host: every kernel is issued when the one before has ended.
+TEST(Forecast, BlockingLaunchesExposeTheHost) {
+  PlanRequest request{.model = "gpt2-124m",
+                      .cluster = "dgx-a100:1",
+                      .strategy = "dp=1",
+                      .global_batch = 8,
+                      .micro_batch = 8,
+                      .seq = 1024,
+                      .dtype = "fp16",
+                      .stack = "megatron-deepspeed-blocking"};
+  request.device_count = 1;
+  const Plan blocking = plan_of(request);
+  request.stack = "megatron-deepspeed";
+  const Plan ahead = plan_of(request);
+  const Forecast slow = forecast_of(blocking), fast = forecast_of(ahead);
+  const auto host_bound = [](const Forecast& of) { return static_cast<double>(of.host_bound) * 1e-12; };
+  const double host = blocking.stack().host_per_operator.value.value;
+  EXPECT_LT(host_bound(fast), 0.001);
+  EXPECT_GT(host_bound(slow), 300 * host);  // a dozen layers of more than 25 kernels, forward and backward
+  EXPECT_NEAR(slow.step_s - host_bound(slow), fast.step_s - host_bound(fast), 0.01 * fast.step_s);
 }
 
 // Full recomputation runs the layers' forward again, 24·B·s·l·h²·(1 + s/6h), but not the head.

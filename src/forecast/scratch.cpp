@@ -15,7 +15,8 @@ double scratch_per_element(const Signature& signature, const SoftwareStack& stac
       // logarithms beside them and, backward, two gradients beside those (3, PyTorch). Backward, the program counts
       // the logits, which nothing keeps then, and the narrow gradient, which is made when the others are gone.
       if (stack.fused_cross_entropy.value) return 0;
-      const double copies = kWide * stack.logit_copies.value, narrow = bits_of(signature.inputs[0].dtype) / 8.0;
+      const double copies = kWide * stack.logit_copies.value,
+                   narrow = bits_of((backward ? signature.outputs : signature.inputs)[0].dtype) / 8.0;
       return backward ? std::max(copies, kWide + narrow) - 2 * narrow : std::max(kWide, copies - kWide);
     }
     case OpKind::WeighRows:

@@ -34,7 +34,10 @@ void InstructionPricer::add_host(Task& task, const Instruction& instruction) con
     const int launches = compute ? launches_of(graph_.signature(compute->op), stack_) : 1;
     task.host = picoseconds(local ? stack_.host_per_operator.value : stack_.host_per_collective.value) * launches;
   }
-  if (stack_.blocking_launches.value || (local && stack_.host_computes.value))
+  // A receive is issued when its sender is, long before it is needed: waiting for it there would hold up what stands between.
+  const bool transfers =
+      std::holds_alternative<Send>(instruction.what) || std::holds_alternative<Receive>(instruction.what);
+  if ((stack_.blocking_launches.value && !transfers) || (local && stack_.host_computes.value))
     task.host_waits = true;
   else if (compute)
     task.host_waits = stack_.sync_on_norm.value && graph_.kind(compute->op) == OpKind::ClipCoefficient;

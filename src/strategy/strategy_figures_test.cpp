@@ -101,12 +101,15 @@ TEST(StrategyFigures, BytesPerParameterOfEveryStack) {
                                                {"fsdp", 16},
                                                {"pytorch-eager", 16},
                                                {"torchtitan", 16},
+                                               {"torchtitan-eager", 16},
+                                               {"torchtitan-compiled-loss", 16},
                                                {"llm-foundry", 16},
                                                {"llm-foundry-pure", 16},
                                                {"maxtext", 16},
                                                {"pax", 16},
                                                // 16-bit weights and gradients, fp32 masters and moments: 2 + 2 + 12
                                                {"megatron-deepspeed", 16},
+                                               {"megatron-deepspeed-blocking", 16},
                                                {"megatron-moe-layer", 16},
                                                {"megatron-moe-layer-deepep", 16},
                                                {"megatron-2020", 16},
@@ -120,6 +123,7 @@ TEST(StrategyFigures, BytesPerParameterOfEveryStack) {
                                                // 16-bit weights, fp32 gradients, masters and moments: 2 + 4 + 12
                                                {"megatron-lm", 18},
                                                {"megatron-deepspeed-bf16", 18},
+                                               {"megatron-deepspeed-blocking-bf16", 18},
                                                {"megatron-lm-b200", 18},
                                                {"dlperf-pytorch", 18},
                                                {"dlperf-horovod", 18},

@@ -133,6 +133,29 @@ TEST(Mapping, ARowInTheWordsOfTheCommandLineIsItsPlan) {
                                    "mem_kind 'guessed': write allocated, reserved or device"));
 }
 
+// What had no name when such a row was written may be given one by a rule for its set, and by no other.
+TEST(Mapping, ARuleForASetRespellsItsRowsAndSaysSo) {
+  const MeasuredFile file = rows_of(
+      "set,model,cluster,devices,strategy,stack,dtype,seq,global_batch,measured_step_s\n"
+      "titan,llama3-8b,dgx-h100:16,,dp=128,pytorch-fsdp,bf16,8192,256,2.9\n"
+      "other,llama3-8b,dgx-h100:16,,dp=128,pytorch-fsdp,bf16,8192,256,2.9\n");
+  const Result<MappingRules> rules = parse_mapping_rules(
+      "rules:\n"
+      "  - {if: {model: llama}, node: dgx-a100, stack: megatron-lm, why: not for rows with a set}\n"
+      "  - {if: {set: titan, cluster: dgx-h100}, node: grand-teton, why: 500 W}\n"
+      "  - {if: {set: titan, stack: pytorch-fsdp}, stack: torchtitan-eager, why: eager}\n",
+      "rules.yaml");
+  ASSERT_TRUE(rules.ok()) << rules.error().message;
+  const MappedRow titan = rules->map(file.rows[0]).value(), other = rules->map(file.rows[1]).value();
+  EXPECT_EQ(titan.request.cluster, "grand-teton:16");
+  EXPECT_EQ(titan.request.stack, "torchtitan-eager");
+  EXPECT_THAT(titan.overrides, ElementsAre("cluster dgx-h100:16 → grand-teton:16: 500 W",
+                                           "stack pytorch-fsdp → torchtitan-eager: eager"));
+  EXPECT_EQ(other.request.cluster, "dgx-h100:16");
+  EXPECT_EQ(other.request.stack, "pytorch-fsdp");
+  EXPECT_TRUE(other.overrides.empty());
+}
+
 TEST(Mapping, RulesThatContradictACellSaySo) {
   const Result<MappingRules> rules = parse_mapping_rules(
       "rules:\n"
