@@ -93,7 +93,7 @@ except KeyboardInterrupt:
 LONG = {
     "a search": 'weft.plan("gpt3-175b", "dgx-a100:128", global_batch=1536, progress=begun)',
     "a search of what takes long to simulate": 'begun(); weft.plan("gpt3-175b", "dgx-h100:1024", global_batch=8192)',
-    "a simulation": 'begun(); weft.simulate("gpt3-175b", "dgx-h100:64", "tp=8,pp=8", global_batch=1024, fold=False)',
+    "a simulation": 'begun(); weft.simulate("gpt3-175b", "dgx-h100:32", "tp=8,pp=8", global_batch=256, fold=False)',
 }
 
 

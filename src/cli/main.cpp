@@ -24,7 +24,8 @@ constexpr const char* kDescription =
     "  weft validate runs.csv               predictions against measured runs\n"
     "  weft calibrate runs.csv --out C.yaml constants of devices, links and stacks fitted to measured runs\n"
     "  weft profile import --db h200.db operators.csv       measured operators, for simulate --cost measured\n"
-    "  weft show models | clusters          what there is to choose from\n";
+    "  weft show models | clusters          what there is to choose from\n"
+    "  weft doctor                          what of weft is there on this machine, and what works\n";
 
 // Suggests the nearest command: an unknown one is mostly a misspelling.
 std::string unknown_command(const CLI::App& app, const std::string& word) {

@@ -84,11 +84,11 @@ struct Validation {
 };
 
 struct ValidateOptions {
-  MappingRules rules = {};                   // for rows as publications print them
-  std::string stack = {};                    // overrides rows and rules; empty: it does not
-  std::size_t worst = 10;                    // number of worst rows with a breakdown
-  int threads = 0;                           // 0: as many as the machine has
-  const Calibration* calibration = nullptr;  // of the cost model; none: the built-in constants
+  MappingRules rules = {};                       // for rows as publications print them
+  std::string stack = {};                        // overrides rows and rules; empty: it does not
+  std::size_t worst = 10;                        // number of worst rows with a breakdown
+  int threads = 0;                               // 0: as many as the machine has
+  const Calibration* calibration = nullptr;      // of the cost model; none: the built-in constants
   const std::atomic<bool>* cancelled = nullptr;  // set by a user to stop; rows not yet predicted are skipped
 };
 
