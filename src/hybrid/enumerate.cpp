@@ -19,7 +19,8 @@ namespace {
 constexpr std::size_t kBatch = 8192;       // plans composed with one threshold, before it is updated
 constexpr std::size_t kShapes = 64;        // shapes probed between two looks at the clock
 constexpr std::size_t kRound = 4;          // plans simulated likewise
-constexpr std::int64_t kSimulations = 40;  // of a search whose plans are not composed; see also most_neighbours()
+constexpr std::int64_t kSimulations = 40;  // until it is given up that a plan fits; twice as many without composition
+constexpr std::int64_t kNeighbours = 16;   // simulated because they cannot be composed
 constexpr double kKeep = 1.15;             // plans whose bound is at most this factor above the best time are composed
 constexpr double kSafe = 0.99;             // by how much simulated sections may be below those of bounds
 constexpr double kSurely = 1.1;            // a plan composed to need this factor more memory than available is hopeless
@@ -66,17 +67,12 @@ class Enumeration {
           "no plan: {} samples on {} devices; no data-parallel degree divides both, with the {} layers that pipelines "
           "are cut from: choose a --global-batch with more divisors in common with {}",
           problem_.global_batch, problem_.devices, problem_.layers.count(), problem_.devices);
-    dbg("space");
     simulate_baselines();
-    dbg("baselines");
     if (go_on()) {
       if (composed_) {
         compose_all();
-        dbg("composed");
         simulate_promising();
-        dbg("simulated");
         improve();
-        dbg("improved");
         if (simulated_.empty()) simulate_smallest();
       } else {
         simulate_all();
@@ -109,12 +105,8 @@ class Enumeration {
   }
   // Inside of loops: whether time is up, or a user stops the search. Simulations do not count.
   bool interrupted() const { return clock_.after(0) != StoppedBy::Itself; }
+  bool cancelled() const { return clock_.after(0) == StoppedBy::Cancelled; }
 
-  void dbg(const char* what) const {
-    fmt::print(stderr, "DBG {:.2f}s {} probes {} open composed {} simulated {} best {} fastest {} lower {}\n",
-               clock_.seconds(), what, composer_.probes(), outcome_.counts.composed, outcome_.counts.simulated, best_,
-               fastest_, outcome_.lower_bound_s);
-  }
   void report_progress(std::int64_t done, std::int64_t of) const {
     if (options_.progress) options_.progress({done, of, best_ == kNever ? 0 : best_});
   }
@@ -123,13 +115,13 @@ class Enumeration {
   static std::string name_of(const Parallelism& parallelism) { return print(shorthand_of(parallelism)); }
   bool tried(const Trial& trial) const { return tried_.contains(name_of(trial.parallelism)); }
 
-  // Simulates these plans and records the results in their order.
-  void simulate(const std::vector<Trial>& trials) {
+  // Simulates these plans and records the results in their order; all of them, though time is up, if `surely`.
+  void simulate(const std::vector<Trial>& trials, bool surely = false) {
     std::vector<std::optional<Judged>> judged(trials.size());
     std::vector<std::string> problems(trials.size());
     std::vector<char> left_out(trials.size(), 0);
     for_each_index(trials.size(), options_.threads, 1, [&](std::size_t i) {
-      if (i > 0 && interrupted()) {
+      if (surely ? cancelled() : i > 0 && interrupted()) {
         left_out[i] = 1;
         return;
       }
@@ -213,7 +205,7 @@ class Enumeration {
       members.push_back(rule.members(usual));
       for (std::size_t i : members.back()) shapes.push_back(usual[i]);
     }
-    if (composed_) prepare(shapes);
+    if (composed_ && !cancelled()) composer_.prepare(shapes, options_.threads);  // however little time there is
     std::vector<Trial> chosen;
     std::vector<std::string> names(rules.size());
     std::vector<char> too_large(rules.size(), 0);
@@ -232,7 +224,7 @@ class Enumeration {
           names.begin() + static_cast<std::ptrdiff_t>(r))
         chosen.push_back(std::move(trial));
     }
-    simulate(chosen);
+    simulate(chosen, true);
     for (std::size_t r = 0; r < rules.size(); ++r) {
       Baseline baseline{std::string(rules[r].name), std::string(rules[r].description), {}, {}};
       const auto found = tried_.find(names[r]);
@@ -318,18 +310,15 @@ class Enumeration {
   // least bounds come first, then by growing micro-batches.
   void compose_all() {
     number_kinds();
-    dbg("kinds");
     outcome_.lower_bound_s = kNever;
     fastest_ = best_;
     bound_without_probes();
-    dbg("bounded");
     std::vector<std::size_t> open(plans_.size());
     std::iota(open.begin(), open.end(), std::size_t{0});
     std::stable_sort(open.begin(), open.end(), [&](std::size_t a, std::size_t b) { return least_[a] < least_[b]; });
     const auto first = static_cast<std::ptrdiff_t>(std::min(
         open.size(), std::max(kFewFirst, static_cast<std::size_t>(kFirst * static_cast<double>(open.size())))));
     compose_group({open.begin(), open.begin() + first});
-    dbg("first");
     compose_group({open.begin() + first, open.end()});
     outcome_.lower_bound_s = outcome_.lower_bound_s == kNever ? 0 : outcome_.lower_bound_s * kSafe;
   }
@@ -539,10 +528,6 @@ class Enumeration {
     if (each.fits > 0) prune("memory", each.fits);
     if (each.fits + 1 < sets) prune("recomputes more", sets - each.fits - 1);
     const Composition& made = *each.made;
-    if (relaxed_bound(each) < outcome_.lower_bound_s)
-      fmt::print(stderr, "DBG bound {} own {} step {} set {} {}\n", relaxed_bound(each), each.made->bound_s,
-                 each.made->step_s, each.fits,
-                 name_of(parallelism_of(with_set(each.plan, each.fits), problem_.layers)));
     outcome_.lower_bound_s = std::min(outcome_.lower_bound_s, relaxed_bound(each));
     if (made.step_s == 0) {
       prune("bound", 1);
@@ -621,7 +606,7 @@ class Enumeration {
 
   // Pricing is linear in devices, so thousands of them get fewer simulations of plans that cannot be composed.
   std::int64_t most_neighbours() const {
-    return std::clamp<std::int64_t>(kSimulations * 1024 / problem_.devices, 4, kSimulations);
+    return std::clamp<std::int64_t>(kNeighbours * 512 / problem_.devices, 4, kNeighbours);
   }
 
   // Changes one knob of the fastest plan at a time until none helps.

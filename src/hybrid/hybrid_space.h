@@ -21,12 +21,11 @@ struct SpaceOptions {
   std::vector<PlanRecompute> recompute = {};  // empty: the front of the problem's menu
   std::vector<ContextMode> context = {ContextMode::Gather, ContextMode::AllToAll, ContextMode::Ring};
   std::int64_t most_micro_batch = 0;  // largest, in samples; 0: all that a replica has
-  // Fewest tokens of a context-parallel part: with fewer, a matrix product of a part has less work than its host time.
-  std::int64_t least_context = 512;
-  bool light_ends = true;        // stages also with embedding and head counted as layers
-  std::int64_t most_tensor = 0;  // largest tensor-parallel degree; 0: the devices of a node
-  bool hybrid_sharding = true;   // ZeRO-3 inside groups, copies across them
-  bool pipelined_zero = false;   // ZeRO-2 and 3 with pipelines too, though no stack supports it
+  std::int64_t least_context = 1024;  // fewest tokens of a context-parallel part
+  bool light_ends = true;             // stages also with embedding and head counted as layers
+  std::int64_t most_tensor = 0;       // largest tensor-parallel degree; 0: the devices of a node
+  bool hybrid_sharding = true;        // ZeRO-3 inside groups, copies across them
+  bool pipelined_zero = false;        // ZeRO-2 and 3 with pipelines too, though no stack supports it
   // What is allowed of all this; empty: everything. Asked once for each plan without recomputation, and for every
   // plan that the search changes at its end.
   std::function<bool(const Parallelism&)> allows = {};
