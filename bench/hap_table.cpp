@@ -67,7 +67,8 @@ struct Point {
     return judged(std::move(choice));
   }
   Result<double> best_of(Search search) const {
-    WEFT_TRY(const FoundPlan found, find_plan(problem, cost, {.search = search, .enumerate = {.budget = {.evaluations = 24}}}));
+    WEFT_TRY(const FoundPlan found,
+             find_plan(problem, cost, {.search = search, .enumerate = {.budget = {.evaluations = 24}}}));
     if (found.outcome.best.empty()) return error("nothing fits");
     return found.outcome.best.front().forecast.step_s;
   }
@@ -90,9 +91,10 @@ Status row(const Published& of, std::size_t size) {
   const double searched = cpu_seconds() - begun;
   if (!found.ok()) return found.error();
   const Judged& best = found->outcome.best.front();
-  fmt::print("{:6} {:4}  {:>6.3f} {:>6.3f} |  {:>6.3f}  {:>6} {:>6} {:>6} | {:5.2f} s  {}\n", of.key, gpus, of.hap[size],
-             of.baseline[size], best.forecast.step_s, shown(point.by_words(fmt::format("dp={},mbs={}", gpus, of.per_gpu))),
-             shown(point.proportional()), shown(point.best_of(Search::Enumerate)), searched, best.strategy);
+  fmt::print("{:6} {:4}  {:>6.3f} {:>6.3f} |  {:>6.3f}  {:>6} {:>6} {:>6} | {:5.2f} s  {}\n", of.key, gpus,
+             of.hap[size], of.baseline[size], best.forecast.step_s,
+             shown(point.by_words(fmt::format("dp={},mbs={}", gpus, of.per_gpu))), shown(point.proportional()),
+             shown(point.best_of(Search::Enumerate)), searched, best.strategy);
   std::fflush(stdout);
   return Ok{};
 }

@@ -276,11 +276,12 @@ void add_plan(CLI::App& app, Chosen& chosen) {
   command->add_option("--freeze", request.freeze,
                       "parameters that are not trained: globs joined by +, !glob takes back: embed+layers.*.mlp");
   command
-      ->add_option(
-          "--search", arguments->search,
-          "auto (enumerate, and mcmc for models without alike layers, hap on devices of several kinds), enumerate (hybrid "
-          "parallelism), layerwise (a decision for every layer); exact, mcmc, symbolic (a decision for every operator); "
-          "hap (programs with uneven shares for unequal devices), astar (the same, proved by A*)")
+      ->add_option("--search", arguments->search,
+                   "auto (enumerate, and mcmc for models without alike layers, hap on devices of several kinds), "
+                   "enumerate (hybrid "
+                   "parallelism), layerwise (a decision for every layer); exact, mcmc, symbolic (a decision for every "
+                   "operator); "
+                   "hap (programs with uneven shares for unequal devices), astar (the same, proved by A*)")
       ->capture_default_str();
   add_cost_arguments(*command, arguments->cost);
   command->add_option("--schedules", arguments->schedules,

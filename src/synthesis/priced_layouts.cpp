@@ -5,8 +5,7 @@
 namespace weft {
 
 LayoutNumber PricedLayouts::number(Layout layout, DType dtype) {
-  const auto [found, fresh] =
-      numbers_.try_emplace(print(layout, mesh_) + std::string(name_of(dtype)), layouts_.size());
+  const auto [found, fresh] = numbers_.try_emplace(print(layout, mesh_) + std::string(name_of(dtype)), layouts_.size());
   if (fresh) layouts_.emplace_back(std::move(layout), dtype);
   return found->second;
 }
@@ -28,12 +27,10 @@ Picoseconds PricedLayouts::price(const Layout& from, const Layout& to, DType dty
     if (step.collective != Collective::Slice) {
       Picoseconds time = steps_.time_of(step, *before, mesh_, dtype);
       if (bucketed) {
-        const std::int64_t bytes = bytes_of(
-            dtype, std::max(largest_local_elements(*before, mesh_), largest_local_elements(step.to, mesh_)));
+        const std::int64_t bytes =
+            bytes_of(dtype, std::max(largest_local_elements(*before, mesh_), largest_local_elements(step.to, mesh_)));
         const double alone =
-            bucket_.value == 0
-                ? 1
-                : 1 - std::min(1.0, static_cast<double>(bytes) / static_cast<double>(bucket_.value));
+            bucket_.value == 0 ? 1 : 1 - std::min(1.0, static_cast<double>(bytes) / static_cast<double>(bucket_.value));
         time = std::max<Picoseconds>(0, time - static_cast<Picoseconds>(alone * static_cast<double>(latency(step))));
       }
       total = sum_of(total, time);
@@ -60,7 +57,8 @@ Picoseconds PricedLayouts::latency(const ReshardStep& step) {
   if (step.collective == Collective::AllReduce) from = &partial;
   if (step.collective == Collective::ReduceScatter) from = &partial, to = &cut;
   if (step.collective == Collective::AllGather) from = &cut;
-  if (from != to) found->second = steps_.time_of({step.collective, step.axes, step.reducer, *to}, *from, mesh_, DType::F32);
+  if (from != to)
+    found->second = steps_.time_of({step.collective, step.axes, step.reducer, *to}, *from, mesh_, DType::F32);
   return found->second;
 }
 

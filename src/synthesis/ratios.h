@@ -56,8 +56,9 @@ struct ImprovedShares {
   SolvedProgram program;  // the same splits with these shares
   double bound = 0;
 };
-std::optional<ImprovedShares> improve_shares(const TrainingGraph& training, const Cluster& cluster, const CostModel& cost,
-                                             const ProgramRules& rules, const ProgramSpace& space,
-                                             const SolvedProgram& program, const std::vector<std::int64_t>& capacity);
+std::optional<ImprovedShares> improve_shares(const TrainingGraph& training, const Cluster& cluster,
+                                             const CostModel& cost, const ProgramRules& rules,
+                                             const ProgramSpace& space, const SolvedProgram& program,
+                                             const std::vector<std::int64_t>& capacity);
 
 }  // namespace weft

@@ -52,7 +52,7 @@ class SpaceBuilder {
         only_(only),
         space_{std::move(mesh), {}, {}, {}, {}, {}},
         layouts_(cluster, cost, space_.mesh.mesh, rules.bucket),
-        parameters_(training, space_.mesh, space_.classes, cost, layouts_) {
+        parameters_(training, space_.mesh, space_.classes, cost, layouts_, rules.exposed) {
     space_.classes = device_classes(space_.mesh, cluster);
     space_.choices.classes = space_.classes.size();
   }
@@ -230,7 +230,8 @@ class SpaceBuilder {
   void add_own(VariableId v) {
     const OpId leader = space_.ops[v].front();
     // Repeated layers have the same signatures and weights of the same shapes.
-    std::string key = std::to_string(graph_.ops()[leader].signature.index()) + 'x' + std::to_string(space_.ops[v].size());
+    std::string key =
+        std::to_string(graph_.ops()[leader].signature.index()) + 'x' + std::to_string(space_.ops[v].size());
     const auto append = [&](OpId op) { key += ',' + std::to_string(graph_.ops()[op].signature.index()); };
     for (OpId product : products_[leader]) append(product);
     for (TensorId input : graph_.inputs(leader)) {
@@ -296,10 +297,12 @@ class SpaceBuilder {
       std::map<std::vector<LayoutNumber>, std::vector<Way>> forms;
       for (const std::optional<Axes>& own_split : of_product) {
         std::vector<LayoutNumber> again;
-        for (std::size_t i = 0; i < signature.inputs.size(); ++i) again.push_back(read_again(op, product, i, split, own_split));
+        for (std::size_t i = 0; i < signature.inputs.size(); ++i)
+          again.push_back(read_again(op, product, i, split, own_split));
         std::vector<Way>& ways = forms[std::move(again)];
         for (Way& way : ways_of(v, op, product, split, sharding, own_split, count)) {
-          if (std::any_of(ways.begin(), ways.end(), [&](const Way& by) { return no_worse(by.first, way.first); })) continue;
+          if (std::any_of(ways.begin(), ways.end(), [&](const Way& by) { return no_worse(by.first, way.first); }))
+            continue;
           std::erase_if(ways, [&](const Way& other) { return no_worse(way.first, other.first); });
           ways.push_back(std::move(way));
         }
@@ -342,7 +345,8 @@ class SpaceBuilder {
   }
 
   // The layout in which the weight gradient reads an input of the operator.
-  LayoutNumber read_again(OpId op, OpId product, std::size_t input, const Axes& split, const std::optional<Axes>& own_split) {
+  LayoutNumber read_again(OpId op, OpId product, std::size_t input, const Axes& split,
+                          const std::optional<Axes>& own_split) {
     if (!product.valid()) return kNoLayout;
     const Signature& of = graph_.signature(product);
     for (std::size_t p = 0; p < of.inputs.size(); ++p)
@@ -399,8 +403,9 @@ class SpaceBuilder {
     const Distribution* const only = only_ ? &(*only_)[v] : nullptr;
     std::erase_if(options, [&](const Way& way) {
       const auto& [option, meaning] = way;
-      return option.communication >= kNever || (only && std::tie(only->optimizer, only->gradients, only->weights) !=
-                                                            std::tie(meaning.optimizer, meaning.gradients, meaning.weights));
+      return option.communication >= kNever ||
+             (only && std::tie(only->optimizer, only->gradients, only->weights) !=
+                          std::tie(meaning.optimizer, meaning.gradients, meaning.weights));
     });
     return options;
   }
@@ -439,7 +444,8 @@ class SpaceBuilder {
       if (!there) continue;
       const Picoseconds time = moved(number(*there, of.inputs[p].dtype), needed);
       if (time >= kNever) return false;
-      option.communication = sum_of(option.communication, time * static_cast<Picoseconds>(space_.ops[variable_[op]].size()));
+      option.communication =
+          sum_of(option.communication, time * static_cast<Picoseconds>(space_.ops[variable_[op]].size()));
       if (time > 0) option.ends |= ends_of(Phase::Backward);
     }
     return true;
@@ -506,7 +512,8 @@ class SpaceBuilder {
         const bool back = differentiable(reader, i) && !products_[tensor.producer].empty();
         const Ends& from = out_ends(tensor.producer, tensor.output);
         if (const VariableId fork = fork_[inputs[i]]; fork.valid()) {
-          if (joined_.insert(fork).second) connect(variable_[tensor.producer], from, fork, fork_ends_.at(fork), true, false);
+          if (joined_.insert(fork).second)
+            connect(variable_[tensor.producer], from, fork, fork_ends_.at(fork), true, false);
           connect(fork, fork_ends_.at(fork), variable_[reader], in_ends(reader, i), back, true);
         } else {
           connect(variable_[tensor.producer], from, variable_[reader], in_ends(reader, i), back, true);
@@ -514,8 +521,8 @@ class SpaceBuilder {
       } else if (tensor.kind == TensorKind::Parameter && variable_[owner(inputs[i])] != variable_[reader]) {
         // A weight shared by operators of different kinds: its gradient goes to its owner's layout.
         const Ends& used = in_ends(owner(inputs[i]), graph_.uses(inputs[i]).front().input);
-        connect(variable_[owner(inputs[i])], {used.forward, used.forward, {}}, variable_[reader], in_ends(reader, i), true,
-                false);
+        connect(variable_[owner(inputs[i])], {used.forward, used.forward, {}}, variable_[reader], in_ends(reader, i),
+                true, false);
       }
     }
   }
@@ -547,7 +554,8 @@ class SpaceBuilder {
     const bool turned = b < a;
     const std::uint32_t rows = space_.choices.forms[turned ? b : a], columns = space_.choices.forms[turned ? a : b];
     std::vector<LayoutNumber> key = {turned, back, again};
-    for (const std::vector<LayoutNumber>* part : {&from.forward, &from.backward, &to.forward, &to.backward, &to.again}) {
+    for (const std::vector<LayoutNumber>* part :
+         {&from.forward, &from.backward, &to.forward, &to.backward, &to.again}) {
       key.push_back(static_cast<LayoutNumber>(part->size()));
       key.insert(key.end(), part->begin(), part->end());
     }
@@ -591,8 +599,8 @@ class SpaceBuilder {
   IdVec<OpId, VariableId> variable_;
   IdVec<TensorId, VariableId> fork_;
   std::set<VariableId> joined_;
-  std::map<std::string, VariableId> own_;         // variables alike: the first of them
-  IdVec<VariableId, VariableId> ends_;            // whose ends it has
+  std::map<std::string, VariableId> own_;  // variables alike: the first of them
+  IdVec<VariableId, VariableId> ends_;     // whose ends it has
   std::map<VariableId, OperatorEnds> operator_ends_;
   std::map<VariableId, Ends> fork_ends_;
   std::map<std::string, ProgramChoices::Computation> computed_;

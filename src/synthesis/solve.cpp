@@ -94,7 +94,8 @@ class Solver {
     const auto with = [&](double level) {
       prices.memory.clear();
       for (std::int64_t bytes : options_.capacity)
-        prices.memory.push_back(bytes > 0 ? level * static_cast<double>(best_.sum.total) / static_cast<double>(bytes) : 0);
+        prices.memory.push_back(bytes > 0 ? level * static_cast<double>(best_.sum.total) / static_cast<double>(bytes)
+                                          : 0);
       const std::vector<std::uint32_t> option = eliminate(prices);
       return !option.empty() && bytes_over(stage_sum(choices_, option), options_.capacity) == 0;
     };
