@@ -239,7 +239,7 @@ class SpaceBuilder {
         key += graph_.tensors()[input].producer.valid() ? 'a' : 'i';
         continue;
       }
-      key += owner(input) == leader ? 'o' : 's';
+      key += owner(input) != leader ? 's' : is_shared(input, leader) ? 'O' : 'o';
       for (OpId op : parameters_.updates(input)) append(op);
     }
     for (TensorId output : graph_.outputs(leader)) key += saved_[output] ? 'k' : '-';
@@ -298,7 +298,12 @@ class SpaceBuilder {
       for (const std::optional<Axes>& own_split : of_product) {
         std::vector<LayoutNumber> again;
         for (std::size_t i = 0; i < signature.inputs.size(); ++i)
-          again.push_back(read_again(op, product, i, split, own_split));
+          again.push_back(
+              shared_weight(op, i)
+                  ? number(made_by(op, product, i, without_halos(operand_layout(signature, false, i, sharding, mesh())),
+                                   split, own_split),
+                           signature.inputs[i].dtype)
+                  : read_again(op, product, i, split, own_split));
         std::vector<Way>& ways = forms[std::move(again)];
         for (Way& way : ways_of(v, op, product, split, sharding, own_split, count)) {
           if (std::any_of(ways.begin(), ways.end(), [&](const Way& by) { return no_worse(by.first, way.first); }))
@@ -342,6 +347,17 @@ class SpaceBuilder {
     };
     return by.communication <= than.communication && (by.ends & ~than.ends) == 0 && below(by.memory, than.memory) &&
            std::equal(by.compute.begin(), by.compute.end(), than.compute.begin(), below);
+  }
+
+  // Whether the operator owns a weight that operators of other variables read too. Of those, the layout in which the
+  // owner makes its gradient stands where other inputs have that in which they are read again.
+  bool shared_weight(OpId op, std::size_t input) const { return is_shared(graph_.inputs(op)[input], op); }
+  bool is_shared(TensorId tensor, OpId op) const {
+    if (graph_.tensors()[tensor].kind != TensorKind::Parameter || owner(tensor) != op) return false;
+    const auto uses = graph_.uses(tensor);
+    return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
+      return use.op < training_.first_backward && variable_[use.op] != variable_[op];
+    });
   }
 
   // The layout in which the weight gradient reads an input of the operator.
@@ -519,20 +535,28 @@ class SpaceBuilder {
           connect(variable_[tensor.producer], from, variable_[reader], in_ends(reader, i), back, true);
         }
       } else if (tensor.kind == TensorKind::Parameter && variable_[owner(inputs[i])] != variable_[reader]) {
-        // A weight shared by operators of different kinds: its gradient goes to its owner's layout.
+        // A weight shared by operators of different kinds.
         const Ends& used = in_ends(owner(inputs[i]), graph_.uses(inputs[i]).front().input);
-        connect(variable_[owner(inputs[i])], {used.forward, used.forward, {}}, variable_[reader], in_ends(reader, i),
-                true, false);
+        connect(variable_[owner(inputs[i])], {used.forward, used.again, {}}, variable_[reader], in_ends(reader, i),
+                true, false, true);
       }
     }
   }
 
   // What a tensor costs on its way from one variable to another, and its gradient on the way back. `again`: what the
   // weight gradient reads is made from the stored tensor once more, if that is not partial.
-  void connect(VariableId a, const Ends& from, VariableId b, const Ends& to, bool back, bool again) {
+  // `weight`: gradients of one layout are added up and reduced once, by the owner; others are brought to the weight's.
+  void connect(VariableId a, const Ends& from, VariableId b, const Ends& to, bool back, bool again,
+               bool weight = false) {
     const auto move = [&](std::size_t x, std::size_t y) {
       ProgramChoices::Move result;
       const Picoseconds there = moved(from.forward[x], to.forward[y]);
+      if (weight) {
+        if (there > 0) result.ends |= ends_of(Phase::Forward);
+        const bool joined = to.backward[y] == from.backward[x];
+        result.time = sum_of(there, joined ? 0 : moved(to.backward[y], from.forward[x]));
+        return result;
+      }
       if (there > 0) result.ends |= ends_of(Phase::Forward);
       Picoseconds after = back ? moved(to.backward[y], from.backward[x]) : 0;
       if (again && !to.again.empty() && to.again[y] != kNoLayout) {
@@ -553,7 +577,7 @@ class SpaceBuilder {
     }
     const bool turned = b < a;
     const std::uint32_t rows = space_.choices.forms[turned ? b : a], columns = space_.choices.forms[turned ? a : b];
-    std::vector<LayoutNumber> key = {turned, back, again};
+    std::vector<LayoutNumber> key = {turned, back, again, weight};
     for (const std::vector<LayoutNumber>* part :
          {&from.forward, &from.backward, &to.forward, &to.backward, &to.again}) {
       key.push_back(static_cast<LayoutNumber>(part->size()));

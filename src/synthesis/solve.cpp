@@ -51,8 +51,12 @@ class Solver {
       if (choices_.classes == 1 && prices.memory.empty() && best_.fits) break;  // the prices are exact
       const std::vector<ProgramChoices::Computation> stages = stages_of(choices_, option);
       const LinearPrices before = prices;
-      prices.stage = between(prices.stage, waited_for({stages.begin(), stages.end() - 1}, choices_.classes));
-      prices.update = between(prices.update, waited_for({stages.back()}, choices_.classes));
+      prices.stage = waited_for({stages.begin(), stages.end() - 1}, choices_.classes);
+      prices.update = waited_for({stages.back()}, choices_.classes);
+      if (round > 0) {  // no swinging to and fro
+        prices.stage = between(before.stage, prices.stage);
+        prices.update = between(before.update, prices.update);
+      }
       if (prices.stage == before.stage && prices.update == before.update) break;
     }
     if (!best_.fits) find_fitting(prices);

@@ -107,6 +107,7 @@ class Synthesiser {
   bool alternate(const std::string& start, SharedMesh mesh) {
     const double begun = clock_.seconds();
     std::optional<Synthesised> best;
+    double ratio_bound = 0;
     for (int turn = 0; turn < kTurns; ++turn) {
       const ProgramSpace space = make_program_space(training_, mesh, cluster_, cost_, rules_);
       ++outcome_.counts.considered;
@@ -138,9 +139,10 @@ class Synthesiser {
       if (!improved) break;
       if (!gained && turn > 0) break;
       mesh = improved->mesh;
-      if (best) best->ratio_bound = improved->bound;
+      ratio_bound = improved->bound;
     }
     if (!best) return false;
+    best->ratio_bound = ratio_bound;
     best->exposed = rules_.exposed;
     if (rules_.exposed < 1) best->name += fmt::format(", {:.0f} % of gradients hidden", 100 * (1 - rules_.exposed));
     best->seconds = clock_.seconds() - begun;

@@ -32,7 +32,7 @@ struct Synthesised {
   std::string name;  // "64, by speed"
   SharedMesh mesh;
   SolvedProgram program;
-  double ratio_bound = 0;  // seconds of stages that linear programming could reach without rounding; 0: not asked
+  double ratio_bound = 0;  // seconds of stages that shares without rounding could reach; 0: the first shares stayed
   double exposed = 1;      // of the time of gradients' reductions, what its stage sum counts
   std::vector<Picoseconds> busy;       // by class of devices: all that it computes
   std::vector<std::int64_t> capacity;  // by class: bytes; 0: unknown
