@@ -2,6 +2,7 @@
 // the usual ones, beside the published seconds. The table of docs/heterogeneous.md.
 //
 //   build/release/bin/hap_table [vgg19] [vit] [bert] [moe] [8] [16] [32] [64]       (default: all)
+//   build/release/bin/hap_table depth      processor seconds of one synthesis, by depth of the model
 //
 // N GPUs are N/8 of each of the eight machines, as in the publication. All columns but the published ones are of one
 // judge: compiled, priced and simulated with fp32 weights, 64 samples a GPU (32 with experts).
@@ -14,7 +15,9 @@
 
 #include "cost/analytic.h"
 #include "cpu_seconds.h"
+#include "models/models.h"
 #include "search/find_plan.h"
+#include "synthesis/astar.h"
 #include "synthesis/synthesis.h"
 
 namespace weft {
@@ -67,7 +70,8 @@ struct Point {
     return judged(std::move(choice));
   }
   Result<double> best_of(Search search) const {
-    WEFT_TRY(const FoundPlan found, find_plan(problem, cost, {.search = search, .enumerate = {.budget = {.evaluations = 24}}}));
+    WEFT_TRY(const FoundPlan found,
+             find_plan(problem, cost, {.search = search, .enumerate = {.budget = {.evaluations = 24}}}));
     if (found.outcome.best.empty()) return error("nothing fits");
     return found.outcome.best.front().forecast.step_s;
   }
@@ -90,15 +94,52 @@ Status row(const Published& of, std::size_t size) {
   const double searched = cpu_seconds() - begun;
   if (!found.ok()) return found.error();
   const Judged& best = found->outcome.best.front();
-  fmt::print("{:6} {:4}  {:>6.3f} {:>6.3f} |  {:>6.3f}  {:>6} {:>6} {:>6} | {:5.2f} s  {}\n", of.key, gpus, of.hap[size],
-             of.baseline[size], best.forecast.step_s, shown(point.by_words(fmt::format("dp={},mbs={}", gpus, of.per_gpu))),
-             shown(point.proportional()), shown(point.best_of(Search::Enumerate)), searched, best.strategy);
+  fmt::print("{:6} {:4}  {:>6.3f} {:>6.3f} |  {:>6.3f}  {:>6} {:>6} {:>6} | {:5.2f} s  {}\n", of.key, gpus,
+             of.hap[size], of.baseline[size], best.forecast.step_s,
+             shown(point.by_words(fmt::format("dp={},mbs={}", gpus, of.per_gpu))), shown(point.proportional()),
+             shown(point.best_of(Search::Enumerate)), searched, best.strategy);
   std::fflush(stdout);
+  return Ok{};
+}
+
+// One program on equal shares: the choices of the full training graph, elimination, and A* from there.
+Status depth(const char* model, int layers, std::optional<std::int64_t> seq) {
+  const Cluster cluster = parse_cluster("dgx1-v100:2+p100x8:6").value();
+  const AnalyticCost cost(find_stack("pytorch-ddp").value());
+  WEFT_TRY(Graph forward, build_model(fmt::format("{}:layers={}", model, layers), {.batch = 4096, .seq = seq}));
+  WEFT_TRY(const TrainingGraph training, make_training_graph(std::move(forward)));
+  for (const std::vector<MeshAxis>& axes : std::vector<std::vector<MeshAxis>>{{{"dp", 64}}, {{"dp", 8}, {"tp", 8}}}) {
+    std::vector<DeviceId> devices;
+    for (std::size_t i = 0; i < 64; ++i) devices.emplace_back(i);
+    WEFT_TRY(Mesh mesh, Mesh::make(axes, devices));
+    const double begun = cpu_seconds();
+    const ProgramSpace space =
+        make_program_space(training, {std::move(mesh), std::vector<SharedMesh::Ratios>(axes.size())}, cluster, cost);
+    const double chosen = cpu_seconds();
+    const SolvedProgram solved = solve(space.choices);
+    const double eliminated = cpu_seconds();
+    const AStarOutcome proven =
+        search_astar(space.choices, solved.prices, solved.option, {.budget = {.evaluations = 20000}});
+    const double searched = cpu_seconds();
+    fmt::print(
+        "{:10} {:3} layers, {} ax{}s  {:6} operators | choices {:.3f} + elimination {:.3f} s, gap {:.3f} % | A* "
+        "{:.3f} s, {} states, gap {:.3f} %{}\n",
+        model, layers, axes.size(), axes.size() == 1 ? "i" : "e", training.graph.ops().size(), chosen - begun,
+        eliminated - chosen, 100 * solved.gap(), searched - eliminated, proven.expanded, 100 * proven.gap(),
+        proven.sum.total < solved.sum.total ? ", better" : "");
+  }
   return Ok{};
 }
 
 int main_of(int count, char** words) {
   std::set<std::string> asked(words + 1, words + count);
+  if (asked.contains("depth")) {
+    for (int layers : {3, 6, 12, 24, 48})
+      if (const Status done = depth("vit-b", layers, {}); !done.ok()) fmt::print("{}\n", done.error().message);
+    for (int layers : {12, 24, 48, 96})
+      if (const Status done = depth("gpt3-175b", layers, 1024); !done.ok()) fmt::print("{}\n", done.error().message);
+    return 0;
+  }
   const auto wanted = [&](const std::string& word, bool number) {
     bool any = false;
     for (const std::string& each : asked) any = any || (std::isdigit(each[0]) != 0) == number;

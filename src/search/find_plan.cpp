@@ -120,7 +120,7 @@ Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& c
   return outcome;
 }
 
-constexpr std::size_t kJudgedPrograms = 6;  // of those that synthesis finds
+constexpr std::size_t kJudgedPrograms = 24;  // of those that synthesis finds
 
 // A program for unequal devices, with shares: found by stage sums, the best of them judged.
 Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
@@ -132,6 +132,7 @@ Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel&
   WEFT_TRY(const Plan plan, make_plan(problem.job, std::move(choice)));
   SynthesisRequest asked{.devices = {}, .memory_budget = {}, .rules = {}, .budget = options.enumerate.budget};
   asked.rules.bucket = problem.stack().gradient_bucket.value;
+  asked.overlaps_gradients = problem.stack().gradient_overlap.value;
   asked.astar = options.search == Search::AStar;
   for (std::int64_t rank = 0; rank < problem.devices; ++rank) {
     asked.devices.push_back(problem.device_at(rank));
@@ -145,11 +146,11 @@ Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel&
   std::string why;
   for (std::size_t i = 0; i < found.programs.size() && i < kJudgedPrograms; ++i) {
     const Synthesised& program = found.programs[i];
-    Result<Judged> judged = judge_tree(
-        problem, cost,
-        fmt::format("program on {}: stages {:.4g} s, at least {:.4g} s", program.name,
-                    seconds_of(program.program.sum.total), seconds_of(program.program.lower_bound)),
-        program.tree);
+    Result<Judged> judged =
+        judge_tree(problem, cost,
+                   fmt::format("program on {}: stages {:.4g} s, at least {:.4g} s", program.name,
+                               seconds_of(program.program.sum.total), seconds_of(program.program.lower_bound)),
+                   program.tree);
     if (!judged.ok()) {
       why = judged.error().message;
       continue;

@@ -230,7 +230,8 @@ class AStarSearch {
       return std::tuple(-least, depth, ~state) < std::tuple(-other.least, other.depth, ~other.state);
     }
   };
-  using Superset = std::vector<char>;  // by form and form: whether the first is as good as the second for all that remain
+  using Superset =
+      std::vector<char>;  // by form and form: whether the first is as good as the second for all that remain
 
   void find_supersets() {
     std::map<std::vector<std::pair<std::size_t, bool>>, std::shared_ptr<const Superset>> known;
@@ -248,7 +249,8 @@ class AStarSearch {
         superset_[depth].push_back(made);
       }
   }
-  std::shared_ptr<const Superset> superset_of(VariableId v, const std::vector<std::pair<std::size_t, bool>>& tables) const {
+  std::shared_ptr<const Superset> superset_of(VariableId v,
+                                              const std::vector<std::pair<std::size_t, bool>>& tables) const {
     const std::uint32_t forms = choices_.forms[v];
     auto result = std::make_shared<Superset>(std::size_t{forms} * forms, 1);
     for (std::uint32_t a = 0; a < forms; ++a)
@@ -288,7 +290,8 @@ class AStarSearch {
     if (cost > b.closed) return false;
     const std::vector<std::size_t>& live = live_[a.depth];
     for (std::size_t i = 0; i < live.size(); ++i)
-      if (!(*superset_[a.depth][i])[std::size_t{a.forms[i]} * choices_.forms[VariableId(live[i])] + b.forms[i]]) return false;
+      if (!(*superset_[a.depth][i])[std::size_t{a.forms[i]} * choices_.forms[VariableId(live[i])] + b.forms[i]])
+        return false;
     return true;
   }
 
@@ -343,7 +346,8 @@ class AStarSearch {
       if (next.depth == count_) {
         std::vector<std::uint32_t> all(count_);
         all[v.index()] = o;
-        for (std::size_t s = at; states_[s].depth > 0; s = states_[s].parent) all[states_[s].depth - 1] = states_[s].option;
+        for (std::size_t s = at; states_[s].depth > 0; s = states_[s].parent)
+          all[states_[s].depth - 1] = states_[s].option;
         keep(all);
       } else {
         push(std::move(next));
@@ -353,8 +357,8 @@ class AStarSearch {
 
   // What the option communicates, and the memory that it holds at its price.
   Picoseconds paid(const ProgramChoices::Option& option) const {
-    LinearPrices memory_only{std::vector<std::int64_t>(choices_.classes, 0), std::vector<std::int64_t>(choices_.classes, 0),
-                             prices_.memory};
+    LinearPrices memory_only{std::vector<std::int64_t>(choices_.classes, 0),
+                             std::vector<std::int64_t>(choices_.classes, 0), prices_.memory};
     return own_cost(option, memory_only);
   }
 
@@ -378,8 +382,8 @@ class AStarSearch {
   const AStarOptions& options_;
   const RemainingCost remaining_;
   const std::size_t count_;
-  std::vector<std::vector<std::size_t>> live_;                              // by depth, ascending
-  std::vector<std::vector<std::shared_ptr<const Superset>>> superset_;     // by depth, of each live variable
+  std::vector<std::vector<std::size_t>> live_;                          // by depth, ascending
+  std::vector<std::vector<std::shared_ptr<const Superset>>> superset_;  // by depth, of each live variable
   std::vector<std::vector<std::size_t>> pairs_into_;
   std::vector<std::vector<std::size_t>> layers_;  // by depth: states that no other dominates
   std::deque<State> states_;

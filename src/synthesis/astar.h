@@ -23,8 +23,8 @@
 namespace weft {
 
 struct AStarOptions {
-  SearchBudget budget = {};                            // evaluations: states expanded
-  std::size_t most_entries = std::size_t{1} << 16;     // of a table of bounds
+  SearchBudget budget = {};                         // evaluations: states expanded
+  std::size_t most_entries = std::size_t{1} << 16;  // of a table of bounds
 };
 
 struct AStarOutcome {

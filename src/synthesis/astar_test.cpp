@@ -106,8 +106,8 @@ TEST(AStar, FindsWhatBruteForceFinds) {
     const ProgramChoices choices = random_program(rng);
     const Picoseconds least = least_sum(choices);
     // With tables of bounds that are too small for most: then they are in parts.
-    const AStarOutcome found =
-        search_astar(choices, random_prices(choices.classes, rng), {}, {.budget = {}, .most_entries = rng.below(2) == 0 ? 4u : 4096u});
+    const AStarOutcome found = search_astar(choices, random_prices(choices.classes, rng), {},
+                                            {.budget = {}, .most_entries = rng.below(2) == 0 ? 4u : 4096u});
     if (least >= kNever) {
       EXPECT_TRUE(found.option.empty()) << i;
       continue;
@@ -149,7 +149,8 @@ TEST(AStar, NeverOverestimatesWhatRemains) {
           }
           for (const ProgramChoices::Pair& pair : choices.pairs)
             if (pair.b.index() < first)
-              so_far = std::min<Picoseconds>(kNever, so_far + choices.move(pair, begun[pair.a.index()], begun[pair.b.index()]).time);
+              so_far = std::min<Picoseconds>(
+                  kNever, so_far + choices.move(pair, begun[pair.a.index()], begun[pair.b.index()]).time);
           if (total >= kNever || so_far >= kNever) continue;
           EXPECT_LE(so_far + remaining.from(first, form), total) << i << " after " << first;
           ++checked;

@@ -18,8 +18,9 @@ std::vector<std::int64_t> held_bytes(const Mesh& mesh, const std::vector<DeviceC
 }
 
 ParameterWays::ParameterWays(const TrainingGraph& training, const SharedMesh& mesh,
-                             const std::vector<DeviceClass>& classes, const CostModel& cost, PricedLayouts& layouts)
-    : graph_(training.graph), mesh_(mesh), classes_(classes), cost_(cost), layouts_(layouts) {
+                             const std::vector<DeviceClass>& classes, const CostModel& cost, PricedLayouts& layouts,
+                             double exposed)
+    : graph_(training.graph), mesh_(mesh), classes_(classes), cost_(cost), layouts_(layouts), exposed_(exposed) {
   for (OpId op : IdRange<OpId>(training.first_step, OpId(graph_.ops().size())))
     for (TensorId input : graph_.inputs(op))
       if (graph_.tensors()[input].kind == TensorKind::Parameter) updates_[input].push_back(op);
@@ -60,10 +61,17 @@ std::vector<Storing> ParameterWays::make(TensorId parameter, const Layout& used,
     if (std::find(seen.begin(), seen.end(), text) != seen.end()) continue;  // these axes cut it already
     seen.push_back(text);
     for (int stage = over == 0 ? 0 : 1; stage <= (over == 0 ? 0 : 3); ++stage) {
-      Storing way{over, stage >= 2 ? over : 0, stage >= 3 ? over : 0, 0, ProgramChoices::Computation(classes_.size(), 0), held_bytes(mesh_.mesh, classes_, used, dtype)};
+      Storing way{over,
+                  stage >= 2 ? over : 0,
+                  stage >= 3 ? over : 0,
+                  0,
+                  ProgramChoices::Computation(classes_.size(), 0),
+                  held_bytes(mesh_.mesh, classes_, used, dtype)};
       if (stage >= 3) way.memory = held_bytes(mesh_.mesh, classes_, step, dtype);
       if (update != updates_.end()) {
         way.communication = layouts_.in_bucket(made, step, gradient_dtype);
+        if (way.communication < kNever)
+          way.communication = static_cast<Picoseconds>(exposed_ * static_cast<double>(way.communication));
         way.communication = sum_of(way.communication, (stage >= 3 ? 2 : 1) * layouts_.in_bucket(step, used, dtype));
         add_update(update->second, parameter, step, stage >= 2 ? step : without_halos(made), way);
       } else if (stage >= 3) {
@@ -77,8 +85,8 @@ std::vector<Storing> ParameterWays::make(TensorId parameter, const Layout& used,
   return result;
 }
 
-void ParameterWays::add_update(const std::vector<OpId>& ops, TensorId parameter, const Layout& step, const Layout& gradient,
-                Storing& way) {
+void ParameterWays::add_update(const std::vector<OpId>& ops, TensorId parameter, const Layout& step,
+                               const Layout& gradient, Storing& way) {
   std::set<TensorId> counted = {parameter};
   const auto hold = [&](const Layout& layout, DType dtype) {
     const std::vector<std::int64_t> bytes = held_bytes(mesh_.mesh, classes_, layout, dtype);

@@ -50,7 +50,8 @@ std::vector<std::uint32_t> random_option(const ProgramChoices& choices, bool gat
       if (!space.ops[v].empty() && space.meaning[v][o].weight_gradient) gathering.push_back(o);
     }
     if (possible.empty()) return {};
-    const std::vector<std::uint32_t>& from = gather_factors && !gathering.empty() && rng.below(2) == 0 ? gathering : possible;
+    const std::vector<std::uint32_t>& from =
+        gather_factors && !gathering.empty() && rng.below(2) == 0 ? gathering : possible;
     option[v.index()] = from[rng.below(from.size())];
   }
   return option;
@@ -63,7 +64,8 @@ Features features_of(const ProgramSpace& space, const std::vector<std::uint32_t>
     const Distribution& chosen = space.meaning[v][option[v.index()]];
     for (std::size_t m = 0; m < chosen.split.size(); ++m) {
       if (!chosen.split[m].shares.empty())
-        found.insert(chosen.split[m].shares == reduced(space.mesh.ratio[m].samples) ? "uneven samples" : "uneven others");
+        found.insert(chosen.split[m].shares == reduced(space.mesh.ratio[m].samples) ? "uneven samples"
+                                                                                    : "uneven others");
       if (chosen.weight_gradient && (*chosen.weight_gradient)[m].axis.empty() && !chosen.split[m].axis.empty())
         found.insert("factors gathered");
     }
@@ -92,8 +94,9 @@ class Players {
              {"gpt2-124m:layers=1,hidden=12,heads=12,ffn=12,vocab=12,dropout=0.1", 12, 2},
              {"llama3-8b:layers=1,hidden=12,heads=6,kv_heads=6,ffn=12,vocab=12", 6, 6},
              {"mixtral-8x7b:layers=1,hidden=12,heads=6,kv_heads=6,ffn=2,vocab=12,experts=6,capacity_factor=2", 12, 2}})
-      models_.push_back(make_training_graph(build_model(spec, {.batch = batch, .seq = seq}).value(), {.master_weights = false})
-                            .value());
+      models_.push_back(
+          make_training_graph(build_model(spec, {.batch = batch, .seq = seq}).value(), {.master_weights = false})
+              .value());
   }
 
   Played play(std::uint64_t number) const {
@@ -102,7 +105,8 @@ class Players {
     std::vector<MeshAxis> axes = {{"dp", static_cast<int>(rng.between(2, 3))}};
     if (rng.below(2) == 0) axes.push_back({"tp", 2});
     std::vector<DeviceId> devices;
-    for (int i = 0; i < axes[0].size * (axes.size() > 1 ? 2 : 1); ++i) devices.emplace_back(static_cast<std::size_t>(i));
+    for (int i = 0; i < axes[0].size * (axes.size() > 1 ? 2 : 1); ++i)
+      devices.emplace_back(static_cast<std::size_t>(i));
     SharedMesh mesh{Mesh::make(axes, devices).value(), std::vector<SharedMesh::Ratios>(axes.size())};
     for (std::size_t m = 0; m < axes.size(); ++m) {
       SharedMesh::Ratios& ratio = mesh.ratio[m];
@@ -154,7 +158,7 @@ TEST(Synthesised, RandomProgramsTrainAsOneDevice) {
       for (auto b = std::next(a); b != features.end(); ++b) ++pairs[{*a, *b}];
   }
   // In the order of names.
-  const std::vector<std::string> names = {"factors gathered", "grouped",       "padded", "two axes", "uneven others",
+  const std::vector<std::string> names = {"factors gathered", "grouped",        "padded", "two axes", "uneven others",
                                           "uneven samples",   "uneven storage", "zero=1", "zero=2",   "zero=3"};
   int least = programs;
   std::string rarest;

@@ -104,9 +104,7 @@ struct Row {
   bool first;  // the variable is the pair's first one
   std::uint32_t others;
 
-  bool operator<(const Row& o) const {
-    return std::tie(table, first, others) < std::tie(o.table, o.first, o.others);
-  }
+  bool operator<(const Row& o) const { return std::tie(table, first, others) < std::tie(o.table, o.first, o.others); }
   Picoseconds at(std::uint32_t form, std::uint32_t forms, std::uint32_t other) const {
     return (*table)[first ? form * others + other : other * forms + form].time;
   }

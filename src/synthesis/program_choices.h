@@ -52,8 +52,8 @@ struct ProgramChoices {
     std::size_t table = 0;  // moves by (form of a, form of b), row-major; they are in front of b
   };
   std::size_t classes = 1;
-  IdVec<VariableId, SharedVec<Option>> own;    // by variable, in the order of the program; those alike share theirs
-  IdVec<VariableId, std::uint32_t> forms;      // how many there are; each has at least one option
+  IdVec<VariableId, SharedVec<Option>> own;  // by variable, in the order of the program; those alike share theirs
+  IdVec<VariableId, std::uint32_t> forms;    // how many there are; each has at least one option
   std::vector<Pair> pairs;
   std::vector<std::vector<Move>> tables;
 
@@ -67,8 +67,8 @@ struct ProgramChoices {
 struct StageSum {
   Picoseconds total = 0;  // kNever: some options exclude each other
   Picoseconds communication = 0;
-  std::int64_t stages = 0;            // that compute anything
-  std::vector<std::int64_t> memory;   // bytes by class
+  std::int64_t stages = 0;           // that compute anything
+  std::vector<std::int64_t> memory;  // bytes by class
 };
 StageSum stage_sum(const ProgramChoices& choices, const std::vector<std::uint32_t>& option);
 

@@ -20,7 +20,8 @@ std::vector<DeviceClass> device_classes(const SharedMesh& mesh, const Cluster& c
     std::vector<std::int64_t> shares;
     for (std::size_t m = 0; m < mesh.ratio.size(); ++m)
       for (const Shares* of : {&mesh.ratio[m].samples, &mesh.ratio[m].others, &mesh.ratio[m].stored})
-        shares.push_back(of->empty() ? 1 : (*of)[static_cast<std::size_t>(mesh.mesh.coordinate(position, static_cast<int>(m)))]);
+        shares.push_back(
+            of->empty() ? 1 : (*of)[static_cast<std::size_t>(mesh.mesh.coordinate(position, static_cast<int>(m)))]);
     const auto [found, fresh] = known.try_emplace({spec, std::move(shares)}, classes.size());
     if (fresh) classes.push_back({spec, {}});
     classes[found->second].positions.push_back(position);
@@ -51,7 +52,8 @@ Strategy to_tree(const ProgramSpace& space, const std::vector<std::uint32_t>& op
   tree.schedule.name = "gpipe";
   const auto computed = [&](const std::vector<AxisChoice>& split) {
     std::map<std::string, Split> result;
-    for (std::size_t m = 0; m < axes.size(); ++m) result[axes[m].name] = {split[m].axis, split[m].outer, split[m].shares};
+    for (std::size_t m = 0; m < axes.size(); ++m)
+      result[axes[m].name] = {split[m].axis, split[m].outer, split[m].shares};
     return result;
   };
   const auto names_of = [&](MeshAxes over) {
@@ -78,9 +80,9 @@ Strategy to_tree(const ProgramSpace& space, const std::vector<std::uint32_t>& op
             chosen.optimizer == 0)
           continue;
         Rule stored{.match = graph.name(input)};
-        for (const auto& [kind, over] : {std::pair(Stored::Optimizer, chosen.optimizer),
-                                         std::pair(Stored::Gradients, chosen.gradients),
-                                         std::pair(Stored::Weights, chosen.weights)}) {
+        for (const auto& [kind, over] :
+             {std::pair(Stored::Optimizer, chosen.optimizer), std::pair(Stored::Gradients, chosen.gradients),
+              std::pair(Stored::Weights, chosen.weights)}) {
           if (over == 0) continue;
           stored.stored(kind).over = names_of(over);
           for (std::size_t m = 0; m < axes.size(); ++m)

@@ -65,11 +65,8 @@ Result<std::vector<double>> best_ratios(const RatioProblem& problem) {
 
 namespace {
 
-enum Segment : std::size_t { kSamples, kOthers, kStored, kSegments };
-
-Shares& shares_of(SharedMesh::Ratios& ratios, std::size_t segment) {
-  return segment == kSamples ? ratios.samples : segment == kOthers ? ratios.others : ratios.stored;
-}
+// What is computed, samples and everything else alike: layouts of the two meet, and stay equal. What is stored.
+enum Segment : std::size_t { kComputed, kStored, kSegments };
 
 class Improver {
  public:
@@ -161,11 +158,14 @@ class Improver {
     constexpr double kUnits = 1 << 20;
     SharedMesh mesh = start_;
     for (std::size_t s = 0; s < groups.size(); ++s) {
-      Shares& into = shares_of(mesh.ratio[groups[s].mesh_axis], groups[s].segment);
-      if (into.size() != static_cast<std::size_t>(mesh.mesh.axes()[groups[s].mesh_axis].size))
-        into.assign(static_cast<std::size_t>(mesh.mesh.axes()[groups[s].mesh_axis].size), 1);
-      for (int at : groups[s].coordinates)
-        into[static_cast<std::size_t>(at)] = std::max<std::int64_t>(1, std::llround(shares[s] * kUnits));
+      SharedMesh::Ratios& ratios = mesh.ratio[groups[s].mesh_axis];
+      for (Shares* into : {&ratios.samples, &ratios.others, &ratios.stored}) {
+        if ((into == &ratios.stored) != (groups[s].segment == kStored)) continue;
+        const auto size = static_cast<std::size_t>(mesh.mesh.axes()[groups[s].mesh_axis].size);
+        if (into->size() != size) into->assign(size, 1);
+        for (int at : groups[s].coordinates)
+          (*into)[static_cast<std::size_t>(at)] = std::max<std::int64_t>(1, std::llround(shares[s] * kUnits));
+      }
     }
     return mesh;
   }
@@ -177,8 +177,7 @@ class Improver {
       const std::vector<std::vector<int>> coordinates = alike(m);
       if (coordinates.size() < 2) continue;
       for (std::size_t segment = 0; segment < kSegments; ++segment) {
-        SharedMesh::Ratios ratios = mesh.ratio[m];
-        const Shares& present = shares_of(ratios, segment);
+        const Shares& present = segment == kStored ? mesh.ratio[m].stored : mesh.ratio[m].samples;
         std::vector<Group> groups;
         std::vector<double> now, other;
         double sum = 0;

@@ -3,8 +3,8 @@
 //   minimise  Σ_stages max_classes computation + Σ_segments slope · largest share
 //   shares of every segment sum to 1; every class has the memory for what it holds
 //
-// A segment is what is cut in one ratio: the samples, everything else that operators split (heads, channels, experts),
-// or what is stored beyond that (optimizer state, free of the shares of computation) along one axis of the mesh.
+// A segment is what is cut in one ratio along one axis of the mesh: what is computed (samples, heads, channels, experts),
+// or what is stored beyond that (optimizer state, free of the shares of computation).
 // Computation and memory are linear in the shares of a class; communication grows with the largest share where parts
 // are padded, and not at all where they are grouped.
 #pragma once
@@ -56,8 +56,9 @@ struct ImprovedShares {
   SolvedProgram program;  // the same splits with these shares
   double bound = 0;
 };
-std::optional<ImprovedShares> improve_shares(const TrainingGraph& training, const Cluster& cluster, const CostModel& cost,
-                                             const ProgramRules& rules, const ProgramSpace& space,
-                                             const SolvedProgram& program, const std::vector<std::int64_t>& capacity);
+std::optional<ImprovedShares> improve_shares(const TrainingGraph& training, const Cluster& cluster,
+                                             const CostModel& cost, const ProgramRules& rules,
+                                             const ProgramSpace& space, const SolvedProgram& program,
+                                             const std::vector<std::int64_t>& capacity);
 
 }  // namespace weft

@@ -13,10 +13,12 @@ namespace {
 // Two groups of devices in one segment: n₀·x + n₁·y = 1. Stages, a padded communication and a limit of memory.
 RatioProblem random_problem(Rng& rng) {
   RatioProblem problem;
-  problem.shares = {{0, static_cast<double>(rng.between(1, 4)), 0, 1}, {0, static_cast<double>(rng.between(1, 4)), 0, 1}};
+  problem.shares = {{0, static_cast<double>(rng.between(1, 4)), 0, 1},
+                    {0, static_cast<double>(rng.between(1, 4)), 0, 1}};
   problem.padded = {rng.below(2) == 0 ? 0 : rng.uniform()};
   for (std::uint64_t stage = 0; stage < 1 + rng.below(4); ++stage)
-    problem.stages.push_back({{0.1 * rng.uniform(), {{0, 3 * rng.uniform()}}}, {0.1 * rng.uniform(), {{1, 3 * rng.uniform()}}}});
+    problem.stages.push_back(
+        {{0.1 * rng.uniform(), {{0, 3 * rng.uniform()}}}, {0.1 * rng.uniform(), {{1, 3 * rng.uniform()}}}});
   if (rng.below(2) == 0) {
     problem.memory.push_back({{1, {{0, 10}}}, 1 + 10 * rng.uniform()});
     problem.memory.push_back({{1, {{1, 10}}}, 1 + 10 * rng.uniform()});

@@ -52,7 +52,7 @@ class SpaceBuilder {
         only_(only),
         space_{std::move(mesh), {}, {}, {}, {}, {}},
         layouts_(cluster, cost, space_.mesh.mesh, rules.bucket),
-        parameters_(training, space_.mesh, space_.classes, cost, layouts_) {
+        parameters_(training, space_.mesh, space_.classes, cost, layouts_, rules.exposed) {
     space_.classes = device_classes(space_.mesh, cluster);
     space_.choices.classes = space_.classes.size();
   }
@@ -230,7 +230,8 @@ class SpaceBuilder {
   void add_own(VariableId v) {
     const OpId leader = space_.ops[v].front();
     // Repeated layers have the same signatures and weights of the same shapes.
-    std::string key = std::to_string(graph_.ops()[leader].signature.index()) + 'x' + std::to_string(space_.ops[v].size());
+    std::string key =
+        std::to_string(graph_.ops()[leader].signature.index()) + 'x' + std::to_string(space_.ops[v].size());
     const auto append = [&](OpId op) { key += ',' + std::to_string(graph_.ops()[op].signature.index()); };
     for (OpId product : products_[leader]) append(product);
     for (TensorId input : graph_.inputs(leader)) {
@@ -238,7 +239,7 @@ class SpaceBuilder {
         key += graph_.tensors()[input].producer.valid() ? 'a' : 'i';
         continue;
       }
-      key += owner(input) == leader ? 'o' : 's';
+      key += owner(input) != leader ? 's' : is_shared(input, leader) ? 'O' : 'o';
       for (OpId op : parameters_.updates(input)) append(op);
     }
     for (TensorId output : graph_.outputs(leader)) key += saved_[output] ? 'k' : '-';
@@ -296,10 +297,17 @@ class SpaceBuilder {
       std::map<std::vector<LayoutNumber>, std::vector<Way>> forms;
       for (const std::optional<Axes>& own_split : of_product) {
         std::vector<LayoutNumber> again;
-        for (std::size_t i = 0; i < signature.inputs.size(); ++i) again.push_back(read_again(op, product, i, split, own_split));
+        for (std::size_t i = 0; i < signature.inputs.size(); ++i)
+          again.push_back(
+              shared_weight(op, i)
+                  ? number(made_by(op, product, i, without_halos(operand_layout(signature, false, i, sharding, mesh())),
+                                   split, own_split),
+                           signature.inputs[i].dtype)
+                  : read_again(op, product, i, split, own_split));
         std::vector<Way>& ways = forms[std::move(again)];
         for (Way& way : ways_of(v, op, product, split, sharding, own_split, count)) {
-          if (std::any_of(ways.begin(), ways.end(), [&](const Way& by) { return no_worse(by.first, way.first); })) continue;
+          if (std::any_of(ways.begin(), ways.end(), [&](const Way& by) { return no_worse(by.first, way.first); }))
+            continue;
           std::erase_if(ways, [&](const Way& other) { return no_worse(way.first, other.first); });
           ways.push_back(std::move(way));
         }
@@ -341,8 +349,20 @@ class SpaceBuilder {
            std::equal(by.compute.begin(), by.compute.end(), than.compute.begin(), below);
   }
 
+  // Whether the operator owns a weight that operators of other variables read too. Of those, the layout in which the
+  // owner makes its gradient stands where other inputs have that in which they are read again.
+  bool shared_weight(OpId op, std::size_t input) const { return is_shared(graph_.inputs(op)[input], op); }
+  bool is_shared(TensorId tensor, OpId op) const {
+    if (graph_.tensors()[tensor].kind != TensorKind::Parameter || owner(tensor) != op) return false;
+    const auto uses = graph_.uses(tensor);
+    return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
+      return use.op < training_.first_backward && variable_[use.op] != variable_[op];
+    });
+  }
+
   // The layout in which the weight gradient reads an input of the operator.
-  LayoutNumber read_again(OpId op, OpId product, std::size_t input, const Axes& split, const std::optional<Axes>& own_split) {
+  LayoutNumber read_again(OpId op, OpId product, std::size_t input, const Axes& split,
+                          const std::optional<Axes>& own_split) {
     if (!product.valid()) return kNoLayout;
     const Signature& of = graph_.signature(product);
     for (std::size_t p = 0; p < of.inputs.size(); ++p)
@@ -399,8 +419,9 @@ class SpaceBuilder {
     const Distribution* const only = only_ ? &(*only_)[v] : nullptr;
     std::erase_if(options, [&](const Way& way) {
       const auto& [option, meaning] = way;
-      return option.communication >= kNever || (only && std::tie(only->optimizer, only->gradients, only->weights) !=
-                                                            std::tie(meaning.optimizer, meaning.gradients, meaning.weights));
+      return option.communication >= kNever ||
+             (only && std::tie(only->optimizer, only->gradients, only->weights) !=
+                          std::tie(meaning.optimizer, meaning.gradients, meaning.weights));
     });
     return options;
   }
@@ -439,7 +460,8 @@ class SpaceBuilder {
       if (!there) continue;
       const Picoseconds time = moved(number(*there, of.inputs[p].dtype), needed);
       if (time >= kNever) return false;
-      option.communication = sum_of(option.communication, time * static_cast<Picoseconds>(space_.ops[variable_[op]].size()));
+      option.communication =
+          sum_of(option.communication, time * static_cast<Picoseconds>(space_.ops[variable_[op]].size()));
       if (time > 0) option.ends |= ends_of(Phase::Backward);
     }
     return true;
@@ -506,26 +528,35 @@ class SpaceBuilder {
         const bool back = differentiable(reader, i) && !products_[tensor.producer].empty();
         const Ends& from = out_ends(tensor.producer, tensor.output);
         if (const VariableId fork = fork_[inputs[i]]; fork.valid()) {
-          if (joined_.insert(fork).second) connect(variable_[tensor.producer], from, fork, fork_ends_.at(fork), true, false);
+          if (joined_.insert(fork).second)
+            connect(variable_[tensor.producer], from, fork, fork_ends_.at(fork), true, false);
           connect(fork, fork_ends_.at(fork), variable_[reader], in_ends(reader, i), back, true);
         } else {
           connect(variable_[tensor.producer], from, variable_[reader], in_ends(reader, i), back, true);
         }
       } else if (tensor.kind == TensorKind::Parameter && variable_[owner(inputs[i])] != variable_[reader]) {
-        // A weight shared by operators of different kinds: its gradient goes to its owner's layout.
+        // A weight shared by operators of different kinds.
         const Ends& used = in_ends(owner(inputs[i]), graph_.uses(inputs[i]).front().input);
-        connect(variable_[owner(inputs[i])], {used.forward, used.forward, {}}, variable_[reader], in_ends(reader, i), true,
-                false);
+        connect(variable_[owner(inputs[i])], {used.forward, used.again, {}}, variable_[reader], in_ends(reader, i),
+                true, false, true);
       }
     }
   }
 
   // What a tensor costs on its way from one variable to another, and its gradient on the way back. `again`: what the
   // weight gradient reads is made from the stored tensor once more, if that is not partial.
-  void connect(VariableId a, const Ends& from, VariableId b, const Ends& to, bool back, bool again) {
+  // `weight`: gradients of one layout are added up and reduced once, by the owner; others are brought to the weight's.
+  void connect(VariableId a, const Ends& from, VariableId b, const Ends& to, bool back, bool again,
+               bool weight = false) {
     const auto move = [&](std::size_t x, std::size_t y) {
       ProgramChoices::Move result;
       const Picoseconds there = moved(from.forward[x], to.forward[y]);
+      if (weight) {
+        if (there > 0) result.ends |= ends_of(Phase::Forward);
+        const bool joined = to.backward[y] == from.backward[x];
+        result.time = sum_of(there, joined ? 0 : moved(to.backward[y], from.forward[x]));
+        return result;
+      }
       if (there > 0) result.ends |= ends_of(Phase::Forward);
       Picoseconds after = back ? moved(to.backward[y], from.backward[x]) : 0;
       if (again && !to.again.empty() && to.again[y] != kNoLayout) {
@@ -546,8 +577,9 @@ class SpaceBuilder {
     }
     const bool turned = b < a;
     const std::uint32_t rows = space_.choices.forms[turned ? b : a], columns = space_.choices.forms[turned ? a : b];
-    std::vector<LayoutNumber> key = {turned, back, again};
-    for (const std::vector<LayoutNumber>* part : {&from.forward, &from.backward, &to.forward, &to.backward, &to.again}) {
+    std::vector<LayoutNumber> key = {turned, back, again, weight};
+    for (const std::vector<LayoutNumber>* part :
+         {&from.forward, &from.backward, &to.forward, &to.backward, &to.again}) {
       key.push_back(static_cast<LayoutNumber>(part->size()));
       key.insert(key.end(), part->begin(), part->end());
     }
@@ -591,8 +623,8 @@ class SpaceBuilder {
   IdVec<OpId, VariableId> variable_;
   IdVec<TensorId, VariableId> fork_;
   std::set<VariableId> joined_;
-  std::map<std::string, VariableId> own_;         // variables alike: the first of them
-  IdVec<VariableId, VariableId> ends_;            // whose ends it has
+  std::map<std::string, VariableId> own_;  // variables alike: the first of them
+  IdVec<VariableId, VariableId> ends_;     // whose ends it has
   std::map<VariableId, OperatorEnds> operator_ends_;
   std::map<VariableId, Ends> fork_ends_;
   std::map<std::string, ProgramChoices::Computation> computed_;

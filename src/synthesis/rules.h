@@ -48,7 +48,7 @@ std::vector<DeviceClass> device_classes(const SharedMesh& mesh, const Cluster& c
 
 // What an option of a variable means.
 struct Distribution {
-  std::vector<AxisChoice> split;                          // by mesh axis
+  std::vector<AxisChoice> split;                           // by mesh axis
   std::optional<std::vector<AxisChoice>> weight_gradient;  // none: as the operator
   MeshAxes optimizer = 0, gradients = 0, weights = 0;      // sharded over these axes beyond the split
 
@@ -59,13 +59,16 @@ struct ProgramSpace {
   SharedMesh mesh;
   std::vector<DeviceClass> classes;
   ProgramChoices choices;
-  IdVec<VariableId, std::vector<OpId>> ops;              // forward operators; none: a tensor
-  IdVec<VariableId, TensorId> tensor;                    // otherwise
-  IdVec<VariableId, SharedVec<Distribution>> meaning;    // by option; of a tensor none
+  IdVec<VariableId, std::vector<OpId>> ops;            // forward operators; none: a tensor
+  IdVec<VariableId, TensorId> tensor;                  // otherwise
+  IdVec<VariableId, SharedVec<Distribution>> meaning;  // by option; of a tensor none
 };
 
 struct ProgramRules {
   Bytes bucket{25 << 20};  // of gradients that travel together; 0: all
+  // The share of the time of gradients' reductions that counts: what is not hidden beside backward. 1: HAP's stages,
+  // which overlap nothing.
+  double exposed = 1;
 };
 
 // `only`: by variable (of operators), the one way to distribute it, for which the shares are chosen anew.

@@ -83,12 +83,17 @@ TEST(ProgramRules, GatherFactorsWhereTheyAreSmallerThanTheGradient) {
     for (std::size_t o = 0; o < space.meaning[linear].size(); ++o) {
       const Distribution& way = space.meaning[linear][o];
       if (way.split[0].axis != "b" || way.optimizer != 0) continue;
-      const std::string how = !way.weight_gradient ? "reduced" : (*way.weight_gradient)[0].axis.empty() ? "gathered" : "other";
+      const std::string how = !way.weight_gradient                     ? "reduced"
+                              : (*way.weight_gradient)[0].axis.empty() ? "gathered"
+                                                                       : "other";
       const Picoseconds cost = own_cost(space.choices.own[linear][o], even_prices(space.classes.size()));
-      least.try_emplace(how, cost).first->second = std::min(least[how], cost);
+      Picoseconds& of = least.try_emplace(how, cost).first->second;
+      of = std::min(of, cost);
     }
-    ASSERT_TRUE(least.contains("reduced") && least.contains("gathered"));
-    EXPECT_EQ(least["gathered"] < least["reduced"], batch == 8) << batch;
+    // Where gathering is dear, another split that reads the same has taken its place.
+    ASSERT_TRUE(least.contains("reduced"));
+    const bool gathers = least.contains("gathered") && least["gathered"] < least["reduced"];
+    EXPECT_EQ(gathers, batch == 8) << least["gathered"] << " " << least["reduced"];
   }
 }
 
@@ -133,7 +138,8 @@ TEST(ProgramRules, SmallNetworksAreSolvedAsByBruteForce) {
     const ProgramSpace space = bed.space(training, rng.below(2) == 0 ? line(some) : line(some, samples, samples));
     ProgramChoices choices = space.choices;
     double combinations = 1;
-    for (const SharedVec<ProgramChoices::Option>& options : choices.own) combinations *= static_cast<double>(options.size());
+    for (const SharedVec<ProgramChoices::Option>& options : choices.own)
+      combinations *= static_cast<double>(options.size());
     if (combinations > 1.5e5) continue;
     Picoseconds least = kNever;
     std::vector<std::uint32_t> option(choices.own.size(), 0);
@@ -159,7 +165,9 @@ TEST(ProgramRules, SmallNetworksAreSolvedAsByBruteForce) {
 TEST(Synthesise, ShardsWhatDoesNotFit) {
   const Testbed bed;
   const TrainingGraph training = trained(perceptron(48, {768, 3072, 768, 96}));
-  SynthesisRequest request{.devices = {DeviceId(0), DeviceId(1), DeviceId(8), DeviceId(9)}, .memory_budget = {}};
+  SynthesisRequest request{.devices = {DeviceId(0), DeviceId(1), DeviceId(8), DeviceId(9)},
+                           .memory_budget = {},
+                           .overlaps_gradients = false};
   const SynthesisOutcome free = synthesise(training, bed.cluster, bed.cost, request);
   ASSERT_FALSE(free.programs.empty());
   std::int64_t held = 0;
@@ -177,7 +185,8 @@ TEST(Synthesise, GivesFasterDevicesMore) {
   const Testbed bed;
   const TrainingGraph training = trained(perceptron(16384, {256, 256, 256, 16}));
   const SynthesisOutcome found =
-      synthesise(training, bed.cluster, bed.cost, {.devices = {DeviceId(0), DeviceId(8)}, .memory_budget = {}});
+      synthesise(training, bed.cluster, bed.cost,
+                 {.devices = {DeviceId(0), DeviceId(8)}, .memory_budget = {}, .overlaps_gradients = false});
   ASSERT_FALSE(found.programs.empty());
   const Synthesised& best = found.programs.front();
   const Shares& samples = best.mesh.ratio[0].samples;
@@ -186,7 +195,8 @@ TEST(Synthesise, GivesFasterDevicesMore) {
   for (const Synthesised& other : found.programs) EXPECT_LE(best.program.sum.total, other.program.sum.total);
   // The same again.
   const SynthesisOutcome again =
-      synthesise(training, bed.cluster, bed.cost, {.devices = {DeviceId(0), DeviceId(8)}, .memory_budget = {}});
+      synthesise(training, bed.cluster, bed.cost,
+                 {.devices = {DeviceId(0), DeviceId(8)}, .memory_budget = {}, .overlaps_gradients = false});
   EXPECT_EQ(again.programs.front().tree, best.tree);
 }
 

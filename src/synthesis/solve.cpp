@@ -51,8 +51,12 @@ class Solver {
       if (choices_.classes == 1 && prices.memory.empty() && best_.fits) break;  // the prices are exact
       const std::vector<ProgramChoices::Computation> stages = stages_of(choices_, option);
       const LinearPrices before = prices;
-      prices.stage = between(prices.stage, waited_for({stages.begin(), stages.end() - 1}, choices_.classes));
-      prices.update = between(prices.update, waited_for({stages.back()}, choices_.classes));
+      prices.stage = waited_for({stages.begin(), stages.end() - 1}, choices_.classes);
+      prices.update = waited_for({stages.back()}, choices_.classes);
+      if (round > 0) {  // no swinging to and fro
+        prices.stage = between(before.stage, prices.stage);
+        prices.update = between(before.update, prices.update);
+      }
       if (prices.stage == before.stage && prices.update == before.update) break;
     }
     if (!best_.fits) find_fitting(prices);
@@ -94,7 +98,8 @@ class Solver {
     const auto with = [&](double level) {
       prices.memory.clear();
       for (std::int64_t bytes : options_.capacity)
-        prices.memory.push_back(bytes > 0 ? level * static_cast<double>(best_.sum.total) / static_cast<double>(bytes) : 0);
+        prices.memory.push_back(bytes > 0 ? level * static_cast<double>(best_.sum.total) / static_cast<double>(bytes)
+                                          : 0);
       const std::vector<std::uint32_t> option = eliminate(prices);
       return !option.empty() && bytes_over(stage_sum(choices_, option), options_.capacity) == 0;
     };

@@ -23,7 +23,8 @@ struct SynthesisRequest {
   std::vector<std::int64_t> memory_budget;  // by device, in that order; 0: unknown
   ProgramRules rules = {};
   SearchBudget budget = {};
-  bool astar = false;  // prove or improve each program by A* (astar.h), within the budget
+  bool overlaps_gradients = true;  // whether programs are sought, too, whose gradients are reduced beside backward
+  bool astar = false;              // prove or improve each program by A* (astar.h), within the budget
 };
 
 struct Synthesised {
@@ -31,7 +32,8 @@ struct Synthesised {
   std::string name;  // "64, by speed"
   SharedMesh mesh;
   SolvedProgram program;
-  double ratio_bound = 0;  // seconds of stages that linear programming could reach without rounding; 0: not asked
+  double ratio_bound = 0;  // seconds of stages that shares without rounding could reach; 0: the first shares stayed
+  double exposed = 1;      // of the time of gradients' reductions, what its stage sum counts
   std::vector<Picoseconds> busy;       // by class of devices: all that it computes
   std::vector<std::int64_t> capacity;  // by class: bytes; 0: unknown
   double seconds = 0;                  // of its search
