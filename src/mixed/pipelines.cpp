@@ -352,6 +352,14 @@ std::vector<MixedPipeline> MixedPipelines::find(double doubt, double memory) {
   std::stable_sort(found.begin(), found.end(),
                    [](const MixedPipeline& a, const MixedPipeline& b) { return a.seconds < b.seconds; });
   std::erase_if(found, [&](const MixedPipeline& each) { return each.seconds > best * doubt; });
+  // Groups that a pipeline does not use may have any size: the same pipeline is found with each.
+  std::vector<MixedPipeline> distinct;
+  for (MixedPipeline& each : found)
+    if (std::none_of(distinct.begin(), distinct.end(), [&](const MixedPipeline& other) {
+          return other.micro_batches == each.micro_batches && other.stages == each.stages;
+        }))
+      distinct.push_back(std::move(each));
+  found = std::move(distinct);
   return found;
 }
 
@@ -360,9 +368,7 @@ std::string print(const MixedPipeline& pipeline, const std::vector<DeviceKind>& 
   for (const MixedPipeline::Stage& stage : pipeline.stages) {
     std::string text = fmt::format("{} layers {} dp={}", stage.layers, kinds[stage.kind].name, stage.option.dp);
     if (stage.option.tp > 1) text += fmt::format(" tp={}", stage.option.tp);
-    static constexpr std::string_view kWords[] = {"", " recompute=selective", " recompute=full", " recompute=op",
-                                                  " recompute=op+wide"};
-    text += kWords[static_cast<std::size_t>(stage.option.recompute)];
+    text += words_of(stage.option.recompute);
     if (runs.empty() || runs.back().first != text) runs.emplace_back(text, 0);
     ++runs.back().second;
   }

@@ -4,6 +4,12 @@
 
 namespace weft {
 
+std::string_view words_of(PlanRecompute recompute) {
+  constexpr std::string_view words[] = {"", " recompute=selective", " recompute=full", " recompute=op",
+                                        " recompute=op+wide"};
+  return words[static_cast<std::size_t>(recompute)];
+}
+
 HybridPlan plan_of(const StageOption& option, std::int64_t micro_batches) {
   HybridPlan plan;
   plan.tp = option.tp;

@@ -1,7 +1,9 @@
 #include "search/find_plan.h"
 
 #include <algorithm>
+#include <limits>
 
+#include "mixed/kind_use.h"
 #include "mixed/mixed.h"
 #include "soap/layer_table.h"
 #include "soap/layerwise_tree.h"
@@ -147,6 +149,23 @@ void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
   outcome.seconds += other.seconds;
 }
 
+// Plans that know kinds of devices, beside those that cut evenly: `even`, which may be an error.
+Status join_mixed(const PlanProblem& problem, const CostModel& cost, const EnumerateOptions& options,
+                  Result<PlanOutcome>& even) {
+  if (even.ok() && even->stopped_by == StoppedBy::Cancelled) return Ok{};
+  WEFT_TRY(PlanOutcome found, search_mixed(problem, cost, options));
+  if (!even.ok() && found.best.empty() && !found.closest) return Ok{};  // the error tells more
+  if (even.ok())
+    join(*even, std::move(found), std::numeric_limits<std::size_t>::max());
+  else
+    even = std::move(found);
+  if (!even->best.empty()) {
+    WEFT_TRY(even->kinds, use_of_kinds(problem, cost, even->best.front(), even->best));
+  }
+  if (even->best.size() > options.top) even->best.resize(options.top);
+  return Ok{};
+}
+
 // Enumeration; for models without equal layers, whose hybrid space is small, also MCMC over operators.
 Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
   const bool both = options.search == Search::Auto && !problem.layers.simple && problem.devices > 1 &&
@@ -154,15 +173,8 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
   FindOptions part = options;
   if (both) part.enumerate.budget.seconds /= 2;
   Result<PlanOutcome> even = enumerate(problem, cost, part.enumerate);
-  if (is_mixed(problem) && (!even.ok() || even->stopped_by != StoppedBy::Cancelled)) {
-    WEFT_TRY(PlanOutcome mixed, search_mixed(problem, cost, part.enumerate));
-    if (even.ok())
-      join(*even, std::move(mixed), options.enumerate.top);
-    else if (mixed.best.empty())
-      return even.error();
-    else
-      even = std::move(mixed);
-  }
+  const bool mixed = is_mixed(problem);
+  if (mixed) WEFT_TRY_OK(join_mixed(problem, cost, part.enumerate, even));
   if (!even.ok()) return even.error();
   PlanOutcome outcome = std::move(even).value();
   if (!both || outcome.stopped_by == StoppedBy::Cancelled) return FoundPlan{"enumerate", std::move(outcome)};
