@@ -200,6 +200,7 @@ Result<Answer> run_search(const PlanArguments& arguments) {
   if (answer.feasible && (arguments.json || !arguments.out.empty())) {
     progress.now("simulating the winner");
     WEFT_TRY(StrategyChoice winner, choice_of(*problem.job, outcome.best.front()));
+    if (!winner.parallelism && !arguments.out.empty()) winner.name = finding.tree_file;  // what reads it finds it there
     const ForecastOptions all{.record = true};
     WEFT_TRY(plan, make_plan(problem.job, std::move(winner)));
     WEFT_TRY(played, play_plan(*plan, cost, all));
@@ -254,12 +255,16 @@ void add_plan(CLI::App& app, Chosen& chosen) {
       "\nEvery combination of tensor, pipeline, data, context and expert parallelism, interleaving, micro-batch, "
       "ZeRO,\n"
       "recomputation, sequence parallelism and stage split is considered; the most promising are simulated in full.\n"
+      "On devices of several kinds so are every kind alone, pipelines of unequal stages on unequal groups, and "
+      "replicas\n"
+      "with samples in proportion to speed; devices may be left out (docs/heterogeneous.md).\n"
       "Data parallelism, FSDP and Megatron's rule of thumb are always among them. Ctrl-C gives the best so far. The "
       "exit\n"
       "code is 1 where nothing fits, with what comes closest.\n"
       "\nExamples:\n"
       "  weft plan --model llama3-70b --cluster dgx-h100:16 --global-batch 1024 --seq 8192\n"
       "  weft plan --model gpt3-175b --cluster dgx-a100:128 --global-batch 1536 --tokens 300B --explain\n"
+      "  weft plan --model llama3-70b --cluster dgx-h100:2+dgx-a100:4          devices of two kinds\n"
       "  weft plan --model mixtral-8x7b --cluster dgx-h100:4 --budget 10s --top 10 --json\n"
       "  weft plan --model alexnet --cluster p100x4:4 --search mcmc --budget 20s\n");
   PlanRequest& request = arguments->request;

@@ -366,6 +366,14 @@ class Enumeration {
     return std::clamp<std::int64_t>(kSimulations * 2048 / problem_.devices, 10, kSimulations);
   }
 
+  // Without composition, of devices that differ (which other searches know better) or of models that are small.
+  std::int64_t usual_simulations_of_all() const {
+    constexpr std::int64_t kFew = 128;  // devices
+    return problem_.regular
+               ? 2 * kSimulations
+               : std::clamp<std::int64_t>(2 * kSimulations * kFew / problem_.devices, 10, 2 * kSimulations);
+  }
+
   void simulate_promising() {
     const std::int64_t most = options_.budget.evaluations > 0 ? options_.budget.evaluations : usual_simulations();
     const auto left = [&] { return most - outcome_.counts.simulated; };
@@ -420,7 +428,8 @@ class Enumeration {
       };
       return key(plans_[a]) < key(plans_[b]);
     });
-    const std::int64_t most = options_.budget.evaluations > 0 ? options_.budget.evaluations : 2 * kSimulations;
+    const std::int64_t most =
+        options_.budget.evaluations > 0 ? options_.budget.evaluations : usual_simulations_of_all();
     for (std::size_t from = 0; from < all.size(); from += kRound) {
       if (!go_on()) return;
       if (outcome_.counts.simulated >= most) {

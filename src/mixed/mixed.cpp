@@ -17,7 +17,9 @@ namespace weft {
 namespace {
 
 constexpr double kNear = 1.03;  // factor by which composed candidates may be slower than the best to be simulated
+constexpr double kNearReplicas = 1.08;  // the same for replicas of several kinds, which are composed less exactly
 constexpr std::size_t kPipelines = 12;  // most candidates of a sort that are simulated
+constexpr std::int64_t kAlone = 16;     // simulations for one kind alone, unless the budget gives another number
 constexpr int kTurns = 3;               // searches for pipelines, each within less memory
 constexpr std::size_t kAtOnce = 4;      // simulated before the best is known anew, on any number of threads
 
@@ -68,6 +70,8 @@ class MixedSearch {
     Baseline made{name_alone(kind, nodes), "the best plan of these devices alone", {}, {}};
     EnumerateOptions options = options_;
     options.top = 1;
+    // Of one kind alone composition is near, and one plan is wanted.
+    if (options.budget.evaluations == 0) options.budget.evaluations = kAlone;
     Result<PlanOutcome> found = search_alone(problem_, cost_, kind, nodes, options);
     if (found.ok()) {
       count(found->counts);
@@ -95,7 +99,7 @@ class MixedSearch {
       for (const MixedPipeline& each : pipelines.find(kNear, memory))
         named.push_back({print(each, kinds_), tree_of(each, kinds_, problem_.layers, model.graph), each.seconds});
       if (turn == 0) count(pipelines.counts());
-      const double lacks = simulate(named);
+      const double lacks = simulate(named, kNear);
       if (lacks <= 1) break;
       memory /= lacks * 1.005;
     }
@@ -104,10 +108,10 @@ class MixedSearch {
     for (std::size_t k = 0; k < kinds_.size(); ++k)
       least.push_back(pipelines.bound_alone(k) / static_cast<double>(problem_.global_batch));
     std::vector<Named> named;
-    for (const MixedReplicas& each :
-         find_replicas(problem_, cost_, kinds_, options_.space, least, options_.threads, best_s() * kNear, kPipelines))
+    for (const MixedReplicas& each : find_replicas(problem_, cost_, kinds_, options_.space, least, options_.threads,
+                                                   best_s() * kNearReplicas, kPipelines))
       named.push_back({print(each, kinds_), tree_of(each, problem_, kinds_, model.graph), each.seconds});
-    simulate(named);
+    simulate(named, kNearReplicas);
     for (std::size_t k = 0; k < kinds_.size(); ++k) search_fewer(k, pipelines.bound_alone(k));
     return Ok{};
   }
@@ -141,11 +145,11 @@ class MixedSearch {
 
   // Simulates them in order, until none is likely to win. Returns by how much the memory of those that do not fit exceeds
   // the budget, at most; 1: all fit.
-  double simulate(const std::vector<Named>& found) {
+  double simulate(const std::vector<Named>& found, double near) {
     double lacks = 1;
     const std::size_t most = std::min(found.size(), kPipelines);
     for (std::size_t from = 0; from < most && go_on(); from += kAtOnce) {
-      if (found[from].seconds > best_s() * kNear) break;
+      if (found[from].seconds > best_s() * near) break;
       const std::size_t count = std::min(kAtOnce, most - from);
       std::vector<Result<Judged>> judged(count, error("not judged"));
       for_each_index(count, options_.threads, 1, [&](std::size_t i) {

@@ -123,6 +123,27 @@ TEST_F(MixedPlan, IsNotSlowerThanAnyKindAlone) {
   EXPECT_GT(static_cast<double>(use[0].layers) * use[0].batch, static_cast<double>(use[1].layers) * use[1].batch);
 }
 
+// Four K80 hold no layer of 16,384 features with its optimizer's state: 12 · 16,384² = 3.2 G parameters of 18 bytes, 14.5
+// GB on each of four that have 12.
+// They are left out, and the answer says so.
+TEST(MixedPlans, LeaveOutDevicesThatAreTooSmall) {
+  const PlanProblem problem = pose({.model = "gpt3-175b:layers=3,hidden=16384,heads=128",
+                                    .cluster = "dgx-h100:1+k80x4:1",
+                                    .strategy = {},
+                                    .global_batch = 16,
+                                    .seq = 2048,
+                                    .dtype = "fp16"})
+                                  .value();
+  const AnalyticCost cost(problem.stack());
+  const PlanOutcome outcome = search_mixed(problem, cost, {.budget = {.evaluations = 8}}).value();
+  ASSERT_FALSE(outcome.best.empty());
+  const std::vector<KindUse> use = use_of_kinds(problem, cost, outcome.best.front(), outcome.best).value();
+  ASSERT_EQ(use.size(), 2u);
+  EXPECT_EQ(use[1].used, 0);
+  EXPECT_EQ(use[1].why_left_out, "no plan found with them fits");
+  EXPECT_EQ(outcome.baselines[1].why_not, "out of memory");
+}
+
 TEST_F(MixedPlan, DoesNotDependOnThreads) {
   const SpaceOptions space;
   MixedPipelines one(problem_, cost_, kinds_, space, 1), two(problem_, cost_, kinds_, space, 3);

@@ -13,6 +13,8 @@
 namespace weft {
 namespace {
 
+constexpr double kBackward = 2.0 / 3;  // share of a pass: two products backward for one forward
+
 class ReplicaSearch {
  public:
   ReplicaSearch(const PlanProblem& problem, const CostModel& cost, const std::vector<DeviceKind>& kinds,
@@ -149,14 +151,22 @@ class ReplicaSearch {
       plan.dp = static_cast<std::int32_t>(kind.replicas);
       const std::optional<Composition> made = composer.compose(plan);
       if (!made) return std::nullopt;
-      seconds = std::max(seconds, made->step_s + (of.zero >= 2 ? static_cast<double>(of.micro_batches) : 1.0) *
-                                                     longer_sum(of, kind, replicas));
+      // Gradients are summed during the backward pass, where the stack overlaps the two.
+      const double pass = (made->compute_s + made->communication_s) / static_cast<double>(of.micro_batches);
+      const double hidden = problem_.stack().gradient_overlap.value ? kBackward * pass : 0;
+      const Sums sums = sums_of(of, kind, replicas);
+      const double longer = std::max(0.0, sums.all - hidden) - std::max(0.0, sums.own - hidden);
+      seconds = std::max(
+          seconds, made->step_s + std::max(0.0, longer) * static_cast<double>(of.zero >= 2 ? of.micro_batches : 1));
     }
     return seconds;
   }
 
-  // By how much gradients take longer to sum over all replicas than over those of this kind.
-  double longer_sum(const MixedReplicas& of, const MixedReplicas::Kind& kind, std::int64_t replicas) const {
+  // Seconds to sum all gradients over all replicas, and over those of this kind.
+  struct Sums {
+    double all = 0, own = 0;
+  };
+  Sums sums_of(const MixedReplicas& of, const MixedReplicas::Kind& kind, std::int64_t replicas) const {
     const NumberTypes types = number_types(problem_.job->precision, problem_.stack());
     const std::int64_t elements = problem_.parameters / of.tp;
     const std::int64_t bytes = bytes_of(types.sent_gradients.value_or(problem_.job->precision.gradients), elements);
@@ -174,8 +184,8 @@ class ReplicaSearch {
       }
       return known->second;
     };
-    return std::max(0.0, summed(devices, replicas) -
-                             summed(devices_in_nodes(problem_, kinds_[kind.kind], kind.nodes), kind.replicas));
+    return {summed(devices, replicas),
+            summed(devices_in_nodes(problem_, kinds_[kind.kind], kind.nodes), kind.replicas)};
   }
 
   const PlanProblem& problem_;
