@@ -40,7 +40,7 @@ class MixedSearch {
 
  private:
   bool go_on() {
-    const StoppedBy reason = clock_.after(0);
+    const StoppedBy reason = clock_.after(outcome_.counts.simulated);
     if (reason != StoppedBy::Itself) outcome_.stopped_by = reason;
     return reason == StoppedBy::Itself;
   }
@@ -70,6 +70,7 @@ class MixedSearch {
     Baseline made{name_alone(kind, nodes), "the best plan of these devices alone", {}, {}};
     EnumerateOptions options = options_;
     options.top = 1;
+    options.budget = share_of(options_.budget, 1, kinds_.size() + 1);
     // Of one kind alone composition is near, and one plan is wanted.
     if (options.budget.evaluations == 0) options.budget.evaluations = kAlone;
     Result<PlanOutcome> found = search_alone(problem_, cost_, kind, nodes, options);
@@ -183,8 +184,6 @@ class MixedSearch {
 };
 
 }  // namespace
-
-bool is_mixed(const PlanProblem& problem) { return kinds_of(problem).size() > 1; }
 
 Result<PlanOutcome> search_mixed(const PlanProblem& problem, const CostModel& cost, const EnumerateOptions& options) {
   return MixedSearch(problem, cost, options).run();

@@ -13,9 +13,7 @@
 
 namespace weft {
 
-// Whether the job's devices are of several kinds and its model has layers that stages can be made of.
-bool is_mixed(const PlanProblem& problem);
-
+// For devices of several kinds; those of a model without alike layers are every kind alone.
 Result<PlanOutcome> search_mixed(const PlanProblem& problem, const CostModel& cost, const EnumerateOptions& options);
 
 }  // namespace weft

@@ -351,7 +351,9 @@ std::vector<MixedPipeline> MixedPipelines::find(double doubt, double memory) {
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const MixedPipeline& a, const MixedPipeline& b) { return a.seconds < b.seconds; });
-  std::erase_if(found, [&](const MixedPipeline& each) { return each.seconds > best * doubt; });
+  // One stage is a plan of the hybrid space of its kind.
+  std::erase_if(found,
+                [&](const MixedPipeline& each) { return each.seconds > best * doubt || each.stages.size() == 1; });
   // Groups that a pipeline does not use may have any size: the same pipeline is found with each.
   std::vector<MixedPipeline> distinct;
   for (MixedPipeline& each : found)

@@ -48,12 +48,27 @@ std::string memory_text(const Forecast& forecast) {
                      static_cast<double>(full->capacity.value) / kGiB, forecast.fit() == Fit::Tight ? " tight" : "");
 }
 
+// "16 × H100 SXM 80 GB + 32 × A100 SXM 80 GB".
+std::string devices_text(const PlanProblem& problem) {
+  std::vector<std::pair<std::string, std::int64_t>> counts;
+  for (std::int64_t rank = 0; rank < problem.devices; ++rank) {
+    const std::string& title = problem.cluster().spec(problem.device_at(rank)).title;
+    const auto same = std::find_if(counts.begin(), counts.end(), [&](const auto& each) { return each.first == title; });
+    if (same == counts.end())
+      counts.emplace_back(title, 1);
+    else
+      ++same->second;
+  }
+  std::vector<std::string> words;
+  for (const auto& [title, count] : counts) words.push_back(fmt::format("{} × {}", grouped(count), title));
+  return fmt::format("{}", fmt::join(words, " + "));
+}
+
 std::string headline(const PlanProblem& problem) {
-  const DeviceSpec& spec = problem.cluster().spec(DeviceId(0));
   std::vector<std::string> words = {problem.model().name,
                                     fmt::format("{} parameters", human_count(static_cast<double>(problem.parameters)))};
   words.push_back(fmt::format(
-      "{} × {}{}", grouped(problem.devices), problem.cluster().homogeneous() ? spec.title : "devices of several kinds",
+      "{}{}", devices_text(problem),
       problem.cluster().node_count() > 1 ? fmt::format(" in {} nodes", grouped(problem.cluster().node_count())) : ""));
   words.push_back(problem.model().counts_tokens ? fmt::format("{} × {} tokens per step", grouped(problem.global_batch),
                                                               grouped(problem.model().seq))

@@ -1,7 +1,6 @@
 #include "search/find_plan.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "mixed/kind_use.h"
 #include "mixed/mixed.h"
@@ -122,7 +121,7 @@ Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& c
 }
 
 // Merges the outcome of another search of the same problem.
-void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
+void join(PlanOutcome& outcome, PlanOutcome other) {
   for (Judged& each : other.best) outcome.best.push_back(std::move(each));
   std::stable_sort(outcome.best.begin(), outcome.best.end(), by_score);
   // A plan found by both is kept once, with the name that the first gave it.
@@ -132,7 +131,6 @@ void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
   };
   for (std::size_t i = outcome.best.size(); i-- > 1;)
     if (known(i)) outcome.best.erase(outcome.best.begin() + static_cast<std::ptrdiff_t>(i));
-  if (outcome.best.size() > top) outcome.best.resize(top);
   if (other.closest && (!outcome.closest || other.closest->score() < outcome.closest->score()))
     outcome.closest = std::move(other.closest);
   if (!outcome.best.empty()) outcome.closest.reset();
@@ -156,13 +154,9 @@ Status join_mixed(const PlanProblem& problem, const CostModel& cost, const Enume
   WEFT_TRY(PlanOutcome found, search_mixed(problem, cost, options));
   if (!even.ok() && found.best.empty() && !found.closest) return Ok{};  // the error tells more
   if (even.ok())
-    join(*even, std::move(found), std::numeric_limits<std::size_t>::max());
+    join(*even, std::move(found));
   else
     even = std::move(found);
-  if (!even->best.empty()) {
-    WEFT_TRY(even->kinds, use_of_kinds(problem, cost, even->best.front(), even->best));
-  }
-  if (even->best.size() > options.top) even->best.resize(options.top);
   return Ok{};
 }
 
@@ -172,17 +166,30 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
                     problem.devices <= kAutoDevices && problem.global_batch % problem.devices == 0;
   FindOptions part = options;
   if (both) part.enumerate.budget.seconds /= 2;
-  Result<PlanOutcome> even = enumerate(problem, cost, part.enumerate);
-  const bool mixed = is_mixed(problem);
-  if (mixed) WEFT_TRY_OK(join_mixed(problem, cost, part.enumerate, even));
+  const std::size_t kinds = kinds_of(problem).size();
+  // One part each for plans that cut evenly and for every kind alone, one for what knows all of them.
+  EnumerateOptions even_part = part.enumerate, mixed_part = part.enumerate;
+  if (kinds > 1) {
+    even_part.budget = share_of(part.enumerate.budget, 1, kinds + 2);
+    mixed_part.budget = share_of(part.enumerate.budget, kinds + 1, kinds + 2);
+  }
+  Result<PlanOutcome> even = enumerate(problem, cost, even_part);
+  if (kinds > 1) WEFT_TRY_OK(join_mixed(problem, cost, mixed_part, even));
   if (!even.ok()) return even.error();
   PlanOutcome outcome = std::move(even).value();
-  if (!both || outcome.stopped_by == StoppedBy::Cancelled) return FoundPlan{"enumerate", std::move(outcome)};
+  const auto finished = [&](std::string by) -> Result<FoundPlan> {
+    if (kinds > 1 && !outcome.best.empty()) {
+      WEFT_TRY(outcome.kinds, use_of_kinds(problem, cost, outcome.best.front(), outcome.best));
+    }
+    if (outcome.best.size() > options.enumerate.top) outcome.best.resize(options.enumerate.top);
+    return FoundPlan{std::move(by), std::move(outcome)};
+  };
+  if (!both || outcome.stopped_by == StoppedBy::Cancelled) return finished("enumerate");
   if (part.enumerate.budget.evaluations == 0) part.enumerate.budget.evaluations = kAutoProposals;
   Result<PlanOutcome> operators = search_operators(problem, cost, SoapSearch::Mcmc, part, false);
-  if (!operators.ok()) return FoundPlan{"enumerate", std::move(outcome)};  // e.g. an operator that it does not support
-  join(outcome, std::move(operators).value(), options.enumerate.top);
-  return FoundPlan{"enumerate and mcmc", std::move(outcome)};
+  if (!operators.ok()) return finished("enumerate");  // e.g. an operator that it does not support
+  join(outcome, std::move(operators).value());
+  return finished("enumerate and mcmc");
 }
 
 }  // namespace
