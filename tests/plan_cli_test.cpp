@@ -1,6 +1,8 @@
 // weft plan, end to end, as text and as JSON; its error messages are in tests/errors/plan.txt.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -47,6 +49,29 @@ Json schema(const char* name) {
 }
 
 const std::string kSmall = "plan --model gpt2-124m --cluster dgx-a100:1 --global-batch 64 ";
+
+// A plan for devices of two kinds is a tree: what is written simulates as it was found, and tells what each kind does.
+TEST(PlanCli, PlansOfSeveralKindsSimulateAsTheyWereFound) {
+  const fs::path folder = fs::temp_directory_path() / fmt::format("weft_mixed_{}", ::getpid());
+  const Outcome found =
+      run("plan --model gpt2-124m --cluster dgx-h100:1+dgx-a100:1 --global-batch 64 --json --out " + folder.string());
+  ASSERT_EQ(found.exit_code, 0);
+  const Json json = Json::parse(found.text);
+  EXPECT_EQ(departures(json, schema("plan.schema.json")), std::vector<std::string>{});
+  ASSERT_EQ(json["kinds"].size(), 2u);
+  EXPECT_EQ(json["kinds"][0]["kind"], "h100-sxm");
+  EXPECT_TRUE(json["baselines"].contains("8 h100-sxm alone"));
+  EXPECT_TRUE(json["baselines"].contains("8 a100-80-sxm alone"));
+  for (const Json& kind : json["kinds"])
+    EXPECT_EQ(kind["why_left_out"] == "", kind["used"] == kind["devices"]) << kind.dump();
+  const Outcome again = run("simulate " + (folder / "plan.json").string() + " --json");
+  EXPECT_EQ(Json::parse(again.text)["step_time_s"], json["best"]["step_time_s"]);
+  const Outcome by_tree =
+      run("simulate --model gpt2-124m --cluster dgx-h100:1+dgx-a100:1 --global-batch 64 --strategy " +
+          (folder / "strategy.yaml").string() + " --json");
+  EXPECT_EQ(Json::parse(by_tree.text)["step_time_s"], json["best"]["step_time_s"]);
+  fs::remove_all(folder);
+}
 
 TEST(PlanCli, JsonIsAsItsSchemaSays) {
   const Json plan = schema("plan.schema.json"), simulation = schema("simulate.schema.json");

@@ -106,12 +106,16 @@ void add_plan(CLI::App& app, Chosen& chosen) {
       "\nEvery combination of tensor, pipeline, data, context and expert parallelism, interleaving, micro-batch, "
       "ZeRO,\n"
       "recomputation, sequence parallelism and stage split is considered; the most promising are simulated in full.\n"
+      "On devices of several kinds so are every kind alone, pipelines of unequal stages on unequal groups, and "
+      "replicas\n"
+      "with samples in proportion to speed; devices may be left out (docs/heterogeneous.md).\n"
       "Data parallelism, FSDP and Megatron's rule of thumb are always among them. Ctrl-C gives the best so far. The "
       "exit\n"
       "code is 1 where nothing fits, with what comes closest.\n"
       "\nExamples:\n"
       "  weft plan --model llama3-70b --cluster dgx-h100:16 --global-batch 1024 --seq 8192\n"
       "  weft plan --model gpt3-175b --cluster dgx-a100:128 --global-batch 1536 --tokens 300B --explain\n"
+      "  weft plan --model llama3-70b --cluster dgx-h100:2+dgx-a100:4          devices of two kinds\n"
       "  weft plan --model mixtral-8x7b --cluster dgx-h100:4 --budget 10s --top 10 --json\n"
       "  weft plan --model alexnet --cluster p100x4:4 --search mcmc --budget 20s\n");
   SearchRequest& search = arguments->request;

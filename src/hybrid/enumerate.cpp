@@ -557,6 +557,14 @@ class Enumeration {
   }
 
   // Simulates, a few at a time, the candidates that are expected to be faster than the best, or the best of `top`.
+  // Without composition, of devices that differ (which other searches know better) or of models that are small.
+  std::int64_t usual_simulations_of_all() const {
+    constexpr std::int64_t kFew = 128;  // devices
+    return problem_.regular
+               ? 2 * kSimulations
+               : std::clamp<std::int64_t>(2 * kSimulations * kFew / problem_.devices, 10, 2 * kSimulations);
+  }
+
   void simulate_promising() {
     // Where composition is wrong about memory, not every candidate is tried.
     const auto none_fits = [&] { return simulated_.empty() && outcome_.counts.simulated >= kSimulations; };
@@ -673,7 +681,7 @@ class Enumeration {
     });
     const std::int64_t most = options_.budget.evaluations > 0 ? options_.budget.evaluations
                               : options_.budget.seconds > 0   ? std::numeric_limits<std::int64_t>::max()
-                                                              : 2 * kSimulations;
+                                                              : usual_simulations_of_all();
     for (std::size_t from = 0; from < all.size(); from += kRound) {
       if (!go_on()) return;
       if (outcome_.counts.simulated >= most) {

@@ -41,13 +41,9 @@ Parallelism parallelism_of(const HybridPlan& plan, const LayerPattern& layers) {
   made.zero = plan.zero;
   made.sequence_parallel = plan.sequence_parallel;
   made.cp_mode = plan.cp_mode;
-  if (const auto index = static_cast<std::size_t>(plan.recompute); index < layers.recompute.sets.size()) {
-    made.recompute = layers.recompute.sets[index].base;
-    made.full = layers.recompute.sets[index].full;
-  } else {  // a problem without a menu
-    WEFT_CHECK(plan.recompute <= PlanRecompute::Op);
-    made.recompute = static_cast<Recompute>(plan.recompute);
-  }
+  const RecomputeSet& set = layers.recompute.sets[static_cast<std::size_t>(plan.recompute)];
+  made.recompute = set.base;
+  made.full = set.full;
   made.micro_batch = made.last_micro_batch = plan.micro_batch;
   made.micro_batches = plan.micro_batches;
   made.schedule = name_of(plan.schedule);

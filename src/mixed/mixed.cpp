@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "mixed/pipelines.h"
+#include "mixed/replicas.h"
 #include "mixed/stage_tree.h"
 #include "mixed/subsets.h"
 #include "models/models.h"
@@ -14,8 +16,11 @@
 namespace weft {
 namespace {
 
-constexpr double kNear = 1.03;  // factor by which composed pipelines may be slower than the best to be simulated
-constexpr std::size_t kPipelines = 12;  // most of them that are simulated
+constexpr double kNear = 1.03;  // factor by which composed candidates may be slower than the best to be simulated
+constexpr double kNearReplicas = 1.08;  // the same for replicas of several kinds, which are composed less exactly
+constexpr std::size_t kPipelines = 12;  // most candidates of a sort that are simulated
+constexpr std::int64_t kAlone = 16;     // simulations for one kind alone, unless the budget gives another number
+constexpr int kTurns = 3;               // searches for pipelines, each within less memory
 constexpr std::size_t kAtOnce = 4;      // simulated before the best is known anew, on any number of threads
 
 class MixedSearch {
@@ -35,7 +40,7 @@ class MixedSearch {
 
  private:
   bool go_on() {
-    const StoppedBy reason = clock_.after(0);
+    const StoppedBy reason = clock_.after(outcome_.counts.simulated);
     if (reason != StoppedBy::Itself) outcome_.stopped_by = reason;
     return reason == StoppedBy::Itself;
   }
@@ -60,10 +65,14 @@ class MixedSearch {
     for (const auto& [reason, number] : counts.pruned) outcome_.counts.pruned[reason] += number;
   }
 
+  // `baseline`: named beside the winner, however it compares.
   void search_kind(const DeviceKind& kind, std::int64_t nodes, bool baseline) {
     Baseline made{name_alone(kind, nodes), "the best plan of these devices alone", {}, {}};
     EnumerateOptions options = options_;
     options.top = 1;
+    options.budget = share_of(options_.budget, 1, kinds_.size() + 1);
+    // Of one kind alone composition is near, and one plan is wanted.
+    if (options.budget.evaluations == 0) options.budget.evaluations = kAlone;
     Result<PlanOutcome> found = search_alone(problem_, cost_, kind, nodes, options);
     if (found.ok()) {
       count(found->counts);
@@ -77,49 +86,76 @@ class MixedSearch {
     } else {
       made.why_not = found.error().message;
     }
-    if (baseline || made.judged) outcome_.baselines.push_back(std::move(made));
+    if (baseline) outcome_.baselines.push_back(std::move(made));
   }
 
   Status search_pipelines() {
     WEFT_TRY(const Model model, load_model(problem_.job->words.model, {.batch = 1, .seq = problem_.job->words.seq}));
     MixedPipelines pipelines(problem_, cost_, kinds_, options_.space, options_.threads);
     outcome_.lower_bound_s = pipelines.bound();
-    // Fewer nodes of a kind only where their speed alone would do: where the batch does not divide over all of them.
-    for (std::size_t k = 0; k < kinds_.size(); ++k)
-      for (std::int64_t nodes = kinds_[k].count() / kinds_[k].per_node - 1; nodes > 0 && go_on(); --nodes) {
-        const double alone = pipelines.bound_alone(k);
-        if (alone <= 0 || alone / static_cast<double>(nodes * kinds_[k].per_node) >= best_s()) break;
-        search_kind(kinds_[k], nodes, false);
-      }
     // Composed memory is near what compiling gives, and not the same: where that does not fit, with less.
     double memory = 1;
-    for (int turn = 0; turn < 3 && go_on(); ++turn) {
-      const std::vector<MixedPipeline> found = pipelines.find(kNear, memory);
-      if (turn == 0) {
-        outcome_.counts.considered += pipelines.counts().considered;
-        outcome_.counts.composed += pipelines.counts().solved;
-        outcome_.counts.pruned["bound"] += pipelines.counts().bounded;
-        if (pipelines.counts().too_many > 0) outcome_.counts.pruned["too many groups"] += pipelines.counts().too_many;
-      }
-      const double lacks = simulate(found, model.graph);
+    for (int turn = 0; turn < kTurns && go_on(); ++turn) {
+      std::vector<Named> named;
+      for (const MixedPipeline& each : pipelines.find(kNear, memory))
+        named.push_back({print(each, kinds_, problem_.layers), tree_of(each, kinds_, problem_.layers, model.graph), each.seconds});
+      if (turn == 0) count(pipelines.counts());
+      const double lacks = simulate(named, kNear);
       if (lacks <= 1) break;
       memory /= lacks * 1.005;
     }
+    if (!go_on()) return Ok{};
+    std::vector<double> least;
+    for (std::size_t k = 0; k < kinds_.size(); ++k)
+      least.push_back(pipelines.bound_alone(k) / static_cast<double>(problem_.global_batch));
+    std::vector<Named> named;
+    for (const MixedReplicas& each : find_replicas(problem_, cost_, kinds_, options_.space, least, options_.threads,
+                                                   best_s() * kNearReplicas, kPipelines))
+      named.push_back({print(each, kinds_, problem_.layers), tree_of(each, problem_, kinds_, model.graph), each.seconds});
+    simulate(named, kNearReplicas);
+    for (std::size_t k = 0; k < kinds_.size(); ++k) search_fewer(k, pipelines.bound_alone(k));
     return Ok{};
   }
 
-  // By how much the memory of the plans that do not fit exceeds the budget, at most; 1: all fit.
-  double simulate(const std::vector<MixedPipeline>& found, const Graph& graph) {
+  // A kind on fewer of its nodes, the batch then dividing over more of its devices, where their speed would do.
+  void search_fewer(std::size_t k, double alone) {
+    const std::int64_t per_node = kinds_[k].per_node, all = kinds_[k].count() / per_node;
+    std::int64_t divides = std::gcd(all * per_node, problem_.global_batch);
+    for (std::int64_t nodes = all - 1; nodes > 0 && go_on(); --nodes) {
+      if (alone <= 0 || alone / static_cast<double>(nodes * per_node) >= best_s()) break;
+      const std::int64_t more = std::gcd(nodes * per_node, problem_.global_batch);
+      if (more <= divides) continue;
+      divides = more;
+      search_kind(kinds_[k], nodes, false);
+    }
+  }
+
+  void count(const PipelineCounts& counts) {
+    outcome_.counts.considered += counts.considered;
+    outcome_.counts.composed += counts.solved;
+    outcome_.counts.pruned["bound"] += counts.bounded;
+    if (counts.too_many > 0) outcome_.counts.pruned["too many groups"] += counts.too_many;
+  }
+
+  // A candidate with its composed time.
+  struct Named {
+    std::string name;
+    Strategy tree;
+    double seconds = 0;
+  };
+
+  // Simulates them in order, until none is likely to win. Returns by how much the memory of those that do not fit exceeds
+  // the budget, at most; 1: all fit.
+  double simulate(const std::vector<Named>& found, double near) {
     double lacks = 1;
     const std::size_t most = std::min(found.size(), kPipelines);
     for (std::size_t from = 0; from < most && go_on(); from += kAtOnce) {
-      if (found[from].seconds > best_s() * kNear) break;
+      if (found[from].seconds > best_s() * near) break;
       const std::size_t count = std::min(kAtOnce, most - from);
       std::vector<Result<Judged>> judged(count, error("not judged"));
       for_each_index(count, options_.threads, 1, [&](std::size_t i) {
-        const MixedPipeline& pipeline = found[from + i];
-        Result<StrategyChoice> choice = choose_strategy(*problem_.job, print(pipeline, kinds_, problem_.layers),
-                                                        tree_of(pipeline, kinds_, problem_.layers, graph));
+        const auto& [name, tree, seconds] = found[from + i];
+        Result<StrategyChoice> choice = choose_strategy(*problem_.job, name, tree);
         judged[i] = choice.ok() ? judge_strategy(problem_, cost_, std::move(choice).value(), &graphs_)
                                 : Result<Judged>(choice.error());
       });
@@ -148,8 +184,6 @@ class MixedSearch {
 };
 
 }  // namespace
-
-bool is_mixed(const PlanProblem& problem) { return kinds_of(problem).size() > 1; }
 
 Result<PlanOutcome> search_mixed(const PlanProblem& problem, const CostModel& cost, const EnumerateOptions& options) {
   return MixedSearch(problem, cost, options).run();

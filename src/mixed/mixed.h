@@ -1,11 +1,11 @@
-// Plans for devices of several kinds: every kind alone, and pipelines whose stages have unequal layers on unequal groups
-// of devices. Start here.
+// Plans for devices of several kinds: every kind alone, pipelines whose stages have unequal layers on unequal groups of
+// devices, and data parallelism with samples in proportion to speed. Start here.
 //
 //   search_mixed(problem, cost, options)    beside enumerate(), which cuts everything evenly
 //
 // Candidates are ordered by composed costs; the best are simulated in full by the one judge. A plan may leave devices
 // out where they hurt. The bound is that of all devices computing at their own speed all the time.
-// Cost: that of enumerate() for each kind, and of MixedPipelines (pipelines.h).
+// Cost: that of enumerate() for each kind, of MixedPipelines (pipelines.h) and of find_replicas (replicas.h).
 #pragma once
 
 #include "hybrid/enumerate.h"
@@ -13,9 +13,7 @@
 
 namespace weft {
 
-// Whether the job's devices are of several kinds and its model has layers that stages can be made of.
-bool is_mixed(const PlanProblem& problem);
-
+// For devices of several kinds; those of a model without alike layers are every kind alone.
 Result<PlanOutcome> search_mixed(const PlanProblem& problem, const CostModel& cost, const EnumerateOptions& options);
 
 }  // namespace weft

@@ -350,7 +350,17 @@ std::vector<MixedPipeline> MixedPipelines::find(double doubt, double memory) {
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const MixedPipeline& a, const MixedPipeline& b) { return a.seconds < b.seconds; });
-  std::erase_if(found, [&](const MixedPipeline& each) { return each.seconds > best * doubt; });
+  // One stage is a plan of the hybrid space of its kind.
+  std::erase_if(found,
+                [&](const MixedPipeline& each) { return each.seconds > best * doubt || each.stages.size() == 1; });
+  // Groups that a pipeline does not use may have any size: the same pipeline is found with each.
+  std::vector<MixedPipeline> distinct;
+  for (MixedPipeline& each : found)
+    if (std::none_of(distinct.begin(), distinct.end(), [&](const MixedPipeline& other) {
+          return other.micro_batches == each.micro_batches && other.stages == each.stages;
+        }))
+      distinct.push_back(std::move(each));
+  found = std::move(distinct);
   return found;
 }
 
@@ -359,9 +369,7 @@ std::string print(const MixedPipeline& pipeline, const std::vector<DeviceKind>& 
   for (const MixedPipeline::Stage& stage : pipeline.stages) {
     std::string text = fmt::format("{} layers {} dp={}", stage.layers, kinds[stage.kind].name, stage.option.dp);
     if (stage.option.tp > 1) text += fmt::format(" tp={}", stage.option.tp);
-    const RecomputeSet& set = layers.recompute.sets[static_cast<std::size_t>(stage.option.recompute)];
-    if (set.base != Recompute::None) text += fmt::format(" recompute={}", name_of(set.base));
-    if (!set.full.empty()) text += fmt::format(" full={}", fmt::join(set.full, "+"));
+    text += words_of(stage.option.recompute, layers);
     if (runs.empty() || runs.back().first != text) runs.emplace_back(text, 0);
     ++runs.back().second;
   }

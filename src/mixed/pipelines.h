@@ -26,6 +26,7 @@ struct MixedPipeline {
     StageOption option;
 
     std::int64_t devices() const { return std::int64_t{option.tp} * option.dp; }
+    bool operator==(const Stage&) const = default;
   };
   std::vector<Stage> stages;
   std::int64_t micro_batches = 1;

@@ -1,8 +1,19 @@
 #include "mixed/stage_costs.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 namespace weft {
+
+std::string words_of(PlanRecompute recompute, const LayerPattern& layers) {
+  const RecomputeSet& set = layers.recompute.sets[static_cast<std::size_t>(recompute)];
+  std::string words;
+  if (set.base != Recompute::None) words += fmt::format(" recompute={}", name_of(set.base));
+  if (!set.full.empty()) words += fmt::format(" full={}", fmt::join(set.full, "+"));
+  return words;
+}
 
 HybridPlan plan_of(const StageOption& option, std::int64_t micro_batches) {
   HybridPlan plan;

@@ -40,6 +40,9 @@ struct StageCosts {
   std::vector<double> bare;
 };
 
+// " recompute=op" as a plan's name has it; empty where nothing is.
+std::string words_of(PlanRecompute recompute, const LayerPattern& layers);
+
 // The plan whose composition gives a stage's costs: tensor parallelism with sequence parallelism, optimizer state
 // sharded over replicas.
 HybridPlan plan_of(const StageOption& option, std::int64_t micro_batches);

@@ -6,6 +6,7 @@
 // time or a user stopped it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -22,6 +23,15 @@ struct SearchBudget {
   double seconds = 0;                            // of wall-clock time; 0: no limit
   const std::atomic<bool>* cancelled = nullptr;  // set by a user to stop the search
 };
+
+// `parts` of `of` equal parts; no limit stays none.
+inline SearchBudget share_of(SearchBudget budget, std::size_t parts, std::size_t of) {
+  if (budget.evaluations > 0)
+    budget.evaluations = std::max<std::int64_t>(
+        1, budget.evaluations * static_cast<std::int64_t>(parts) / static_cast<std::int64_t>(of));
+  budget.seconds *= static_cast<double>(parts) / static_cast<double>(of);
+  return budget;
+}
 
 enum class StoppedBy { Itself, Evaluations, Time, Cancelled };
 std::string_view name_of(StoppedBy reason);  // "done", "evaluations", "time", "cancelled"

@@ -25,6 +25,19 @@ struct FrontPlan {
   std::int64_t memory = 0;
 };
 
+// What one kind of device does in the winner, where a cluster has several kinds.
+struct KindUse {
+  std::string kind;                    // "h100-sxm"
+  std::int64_t devices = 0, used = 0;  // that there are, and that the plan uses
+  std::int64_t layers = 0;             // of stages that these devices hold
+  double batch = 0;                    // of a step's samples, the share that passes through them
+  double busy = 0;                     // of the step, the share in which they compute, on average
+  std::string waits_for;               // what most of the rest goes to …
+  double waits = 0;                    // … and its share of the step
+  Bytes memory, capacity;              // of the fullest
+  std::string why_left_out;            // where some are not used
+};
+
 struct PlanOutcome {
   // Simulated plans that fit, baselines among them: the one to take (the simplest of those within 1 % of the fastest),
   // then the others, fastest first.
@@ -37,6 +50,7 @@ struct PlanOutcome {
   // that composition finds too large by less than it may be wrong.
   bool bound_is_estimate = false;
   std::vector<std::string> dimensions;  // what was chosen, and within which limits; the bound is over these
+  std::vector<KindUse> kinds;     // of the winner; empty where all devices are of one kind
   SearchCounts counts;
   StoppedBy stopped_by = StoppedBy::Itself;
   double seconds = 0;

@@ -83,8 +83,6 @@ Result<LayerPattern> layers_of(const TrainingJob& job, const Graph& graph) {
 RecomputeMenu menu_of(const PlanProblem& problem) {
   const LayerPattern& pattern = problem.layers;
   RecomputeMenu named;
-  for (const Recompute base : {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Op})
-    named.sets.push_back({base});
   named.front = {static_cast<std::uint8_t>(Recompute::None), static_cast<std::uint8_t>(Recompute::Full)};
   if (!pattern.simple) return named;
   TrainingJob one = *pattern.short_job;

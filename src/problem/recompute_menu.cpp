@@ -165,8 +165,7 @@ void add_chain(Scale& scale, RecomputeSet set, const std::vector<std::string>& g
 RecomputeMenu recompute_menu(const Plan& plan, const std::vector<double>& times, const std::vector<DeviceId>& experts) {
   Scale scale(plan, times, experts);
   RecomputeMenu menu;
-  for (const Recompute base : {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Op})
-    scale.measure(menu.sets.emplace_back(RecomputeSet{base}));
+  for (RecomputeSet& named : menu.sets) scale.measure(named);
   const RecomputeSet none = menu.sets[0], op = menu.sets[static_cast<std::size_t>(Recompute::Op)];
   add_chain(scale, none, scale.globs(false), none.saved, menu.sets, menu.modules);
   add_chain(scale, op, scale.globs(true), none.saved, menu.sets, menu.products);

@@ -28,7 +28,7 @@ struct RecomputeSet {
 
 struct RecomputeMenu {
   // none, selective, full and op (in the order of `Recompute`), then the sets of the chains.
-  std::vector<RecomputeSet> sets;
+  std::vector<RecomputeSet> sets = {{Recompute::None}, {Recompute::Selective}, {Recompute::Full}, {Recompute::Op}};
   // Indices of the sets that none dominates, from the most bytes saved to the least.
   std::vector<std::uint8_t> front;
   // Every module that a set may name, by itself: globs over all layers.

@@ -48,12 +48,27 @@ std::string memory_text(const Forecast& forecast) {
                      static_cast<double>(full->capacity.value) / kGiB, forecast.fit() == Fit::Tight ? " tight" : "");
 }
 
+// "16 × H100 SXM 80 GB + 32 × A100 SXM 80 GB".
+std::string devices_text(const PlanProblem& problem) {
+  std::vector<std::pair<std::string, std::int64_t>> counts;
+  for (std::int64_t rank = 0; rank < problem.devices; ++rank) {
+    const std::string& title = problem.cluster().spec(problem.device_at(rank)).title;
+    const auto same = std::find_if(counts.begin(), counts.end(), [&](const auto& each) { return each.first == title; });
+    if (same == counts.end())
+      counts.emplace_back(title, 1);
+    else
+      ++same->second;
+  }
+  std::vector<std::string> words;
+  for (const auto& [title, count] : counts) words.push_back(fmt::format("{} × {}", grouped(count), title));
+  return fmt::format("{}", fmt::join(words, " + "));
+}
+
 std::string headline(const PlanProblem& problem) {
-  const DeviceSpec& spec = problem.cluster().spec(DeviceId(0));
   std::vector<std::string> words = {problem.model().name,
                                     fmt::format("{} parameters", human_count(static_cast<double>(problem.parameters)))};
   words.push_back(fmt::format(
-      "{} × {}{}", grouped(problem.devices), problem.cluster().homogeneous() ? spec.title : "devices of several kinds",
+      "{}{}", devices_text(problem),
       problem.cluster().node_count() > 1 ? fmt::format(" in {} nodes", grouped(problem.cluster().node_count())) : ""));
   words.push_back(problem.model().counts_tokens ? fmt::format("{} × {} tokens per step", grouped(problem.global_batch),
                                                               grouped(problem.model().seq))
@@ -62,6 +77,44 @@ std::string headline(const PlanProblem& problem) {
   std::string text = wrapped(words, " · ", "");
   for (const std::string& note : problem.job->notes) text += wrapped({note}, "", "  ");
   return text;
+}
+
+// What each kind of device does in the winner.
+std::string kinds_text(const PlanOutcome& outcome) {
+  if (outcome.kinds.empty()) return "";
+  Table table{{{}, {.right = true}, {.right = true}, {.right = true}, {.right = true}, {.right = true}, {.most = 40}}};
+  table.add({"devices", "used", "layers", "of the batch", "busy", "memory", "waits most for"});
+  std::string left_out;
+  for (const KindUse& use : outcome.kinds) {
+    constexpr double kGiB = 1 << 30;
+    if (use.used < use.devices)
+      left_out += wrapped(
+          {fmt::format("{} {} left out: {}", grouped(use.devices - use.used), use.kind, use.why_left_out)}, "", "  ");
+    if (use.used == 0) continue;
+    table.add({use.kind, fmt::format("{} of {}", grouped(use.used), grouped(use.devices)),
+               fmt::format("{}", use.layers), percent(use.batch), percent(use.busy),
+               use.capacity.value > 0 ? fmt::format("{:.1f}/{:.1f} GiB", static_cast<double>(use.memory.value) / kGiB,
+                                                    static_cast<double>(use.capacity.value) / kGiB)
+                                      : human(use.memory),
+               fmt::format("{} {}", use.waits_for, percent(use.waits))});
+  }
+  return table.print() + left_out + "\n";
+}
+
+Json kinds_json(const PlanOutcome& outcome) {
+  Json kinds = Json::array();
+  for (const KindUse& use : outcome.kinds)
+    kinds.push_back({{"kind", use.kind},
+                     {"devices", use.devices},
+                     {"used", use.used},
+                     {"layers", use.layers},
+                     {"batch", use.batch},
+                     {"busy", use.busy},
+                     {"waits_for", use.waits_for},
+                     {"waits", use.waits},
+                     {"device_bytes", use.memory.value},
+                     {"why_left_out", use.why_left_out}});
+  return kinds;
 }
 
 // The parts of a list, to be joined with commas.
@@ -76,6 +129,7 @@ std::vector<std::string> counts_text(const PlanOutcome& outcome, bool with_secon
   pruned("does not compile", "do not compile");
   pruned("memory", "out of memory");
   pruned("bound", "bounded away");
+  pruned("too many groups", "have too many groups");
   pruned("recomputes more", "recompute more than they need");
   if (counts.composed > 0) parts.push_back(fmt::format("{} composed", grouped(counts.composed)));
   parts.push_back(fmt::format("{} simulated", grouped(counts.simulated)));
@@ -167,10 +221,13 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
       continue;
     }
     const Forecast& of = baseline.judged->forecast;
-    baselines.add({"baseline", fmt::format("{}: {}", baseline.name, spaced(baseline.judged->strategy)),
+    // Plans of one kind alone have its name already.
+    const std::string shown = spaced(baseline.judged->strategy);
+    baselines.add({"baseline", shown.starts_with(baseline.name) ? shown : fmt::format("{}: {}", baseline.name, shown),
                    human(Seconds{of.step_s}), percent(of.mfu), memory_text(of), loss_text(of, best)});
   }
   text += "\n" + baselines.print() + "\n";
+  text += kinds_text(outcome);
   std::vector<std::string> facts = {"step " + step_text(best)};
   if (best.tokens_per_s > 0)
     facts.push_back(fmt::format("{} tokens/s", human_count(best.tokens_per_s)));
@@ -306,6 +363,7 @@ Json to_json(const PlanProblem& problem, const PlanOutcome& outcome, const PlanT
     json["front"].push_back({{"strategy", plan.strategy}, {"step_time_s", plan.step_s}, {"device_bytes", plan.memory}});
   json["lower_bound_s"] = outcome.lower_bound_s > 0 ? Json(outcome.lower_bound_s) : Json();
   json["gap"] = outcome.lower_bound_s > 0 && best ? Json(outcome.gap()) : Json();
+  json["kinds"] = kinds_json(outcome);
   Json pruned = Json::object();
   for (const auto& [reason, count] : outcome.counts.pruned) pruned[reason] = count;
   json["counts"] = {{"considered", outcome.counts.considered},

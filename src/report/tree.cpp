@@ -23,19 +23,29 @@ Node& child(Node& node, std::string_view name) {
   return node.children.emplace_back(Node{std::string(name)});
 }
 
+// " as 3:2:1"; equal shares of many devices counted, " as 16×40:48×8".
+std::string as(const std::vector<std::int64_t>& ratio) {
+  if (ratio.empty()) return "";
+  constexpr std::size_t kFew = 8;
+  std::vector<std::string> words;
+  for (std::size_t from = 0; from < ratio.size();) {
+    std::size_t to = from + 1;
+    while (ratio.size() > kFew && to < ratio.size() && ratio[to] == ratio[from]) ++to;
+    words.push_back(to - from > 1 ? fmt::format("{}×{}", to - from, ratio[from]) : fmt::format("{}", ratio[from]));
+    from = to;
+  }
+  return fmt::format(" as {}", fmt::join(words, ":"));
+}
+
 std::string describe(const Split& split, const std::string& mesh_axis) {
   if (split.axis.empty()) return fmt::format("not split by {}", mesh_axis);
   std::string text = fmt::format("{} over {}", split.axis, mesh_axis);
   if (split.outer > 1) text += fmt::format(" in each of {} blocks", split.outer);
-  if (!split.ratio.empty()) text += fmt::format(" as {}", fmt::join(split.ratio, ":"));
-  return text;
+  return text + as(split.ratio);
 }
 
 std::vector<std::string> describe(const Rule& rule) {
   std::vector<std::string> settings;
-  const auto as = [](const std::vector<std::int64_t>& ratio) {
-    return ratio.empty() ? std::string() : fmt::format(" as {}", fmt::join(ratio, ":"));
-  };
   for (const auto& [axis, split] : rule.inputs)
     settings.push_back(split.dim < 0 ? fmt::format("inputs whole over {}", axis)
                        : split.dim == 0

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mixed/kind_use.h"
 #include "mixed/mixed.h"
 #include "soap/layer_table.h"
 #include "soap/layerwise_tree.h"
@@ -12,6 +13,11 @@ namespace weft {
 namespace {
 
 constexpr std::int64_t kAutoProposals = 2000, kAutoDevices = 64;  // limits of MCMC in Search::Auto
+// Devices × operators up to which Auto walks over operators, which takes about a millisecond for each of them; beyond,
+// it takes the exact plan of one layout per operator.
+constexpr std::int64_t kAutoWork = 4096;
+constexpr std::int64_t kAlike =
+    4;  // a model has many equal layers if it has this many times as many as kinds of layers
 
 bool by_score(const Judged& a, const Judged& b) { return a.score() < b.score(); }
 
@@ -190,7 +196,7 @@ Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel&
 }
 
 // Merges the outcome of another search of the same problem.
-void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
+void join(PlanOutcome& outcome, PlanOutcome other) {
   for (Judged& each : other.best) outcome.best.push_back(std::move(each));
   std::stable_sort(outcome.best.begin(), outcome.best.end(), by_score);
   // A plan found by both is kept once, with the name that the first gave it.
@@ -200,7 +206,6 @@ void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
   };
   for (std::size_t i = outcome.best.size(); i-- > 1;)
     if (known(i)) outcome.best.erase(outcome.best.begin() + static_cast<std::ptrdiff_t>(i));
-  outcome.settle_order(top);
   if (other.closest && (!outcome.closest || other.closest->score() < outcome.closest->score()))
     outcome.closest = std::move(other.closest);
   if (!outcome.best.empty()) outcome.closest.reset();
@@ -209,7 +214,10 @@ void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
   outcome.counts.simulated += other.counts.simulated;
   for (const auto& [reason, count] : other.counts.pruned) outcome.counts.pruned[reason] += count;
   if (outcome.stopped_by == StoppedBy::Itself) outcome.stopped_by = other.stopped_by;
-  outcome.lower_bound_s = other.lower_bound_s;
+  // The later search's space is larger; where it proves no bound, that of the earlier one may be too high.
+  outcome.bound_is_estimate = other.bound_is_estimate || (other.lower_bound_s == 0 && outcome.lower_bound_s > 0);
+  if (other.lower_bound_s > 0) outcome.lower_bound_s = std::min(outcome.lower_bound_s, other.lower_bound_s);
+  for (std::string& dimension : other.dimensions) outcome.dimensions.push_back(std::move(dimension));
   for (Baseline& baseline : other.baselines)
     if (std::none_of(outcome.baselines.begin(), outcome.baselines.end(),
                      [&](const Baseline& each) { return each.name == baseline.name; }))
@@ -217,54 +225,64 @@ void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
   outcome.seconds += other.seconds;
 }
 
-// Whether devices are of several kinds, and the model needs no pipeline: weights, gradients and optimizer state fit on
-// every device. (16 bytes a parameter: Rajbhandari et al. 2020, section 3.1.)
-bool needs_programs(const PlanProblem& problem) {
+// Whether weights, gradients and optimizer state fit on every device, so that the model needs no pipeline. (16 bytes a
+// parameter: Rajbhandari et al. 2020, section 3.1.)
+bool fits_everywhere(const PlanProblem& problem) {
   constexpr std::int64_t kBytesPerParameter = 16;
-  const DeviceSpec* const first = &problem.cluster().spec(problem.device_at(0));
-  bool several = false;
-  for (std::int64_t rank = 0; rank < problem.devices; ++rank)
-    several = several || &problem.cluster().spec(problem.device_at(rank)) != first;
-  return several && problem.devices <= kAutoDevices &&
-         (problem.memory_budget().value == 0 ||
-          problem.parameters * kBytesPerParameter <= problem.memory_budget().value);
+  return problem.memory_budget().value == 0 ||
+         problem.parameters * kBytesPerParameter <= problem.memory_budget().value;
 }
 
-// Enumeration; on devices of several kinds also unequal pipelines, and programs; for models without equal layers, whose
-// hybrid space is small, also MCMC over operators.
+// Enumeration of even cuts; on devices of several kinds also unequal pipelines and, of small models, programs; for
+// models most of whose layers differ also a decision for every operator: where layers are alike, degrees for all of them
+// are as good, and there are too many operators to walk over.
 Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
-  const bool both = options.search == Search::Auto && !problem.layers.simple && problem.devices > 1 &&
-                    problem.devices <= kAutoDevices && problem.global_batch % problem.devices == 0;
-  FindOptions part = options;
-  if (both) part.enumerate.budget.seconds /= 2;
-  const bool programs = options.search == Search::Auto && needs_programs(problem);
-  if (programs) part.enumerate.budget.seconds /= 2;
-  Result<PlanOutcome> even = enumerate(problem, cost, part.enumerate);
-  if (is_mixed(problem) && (!even.ok() || even->stopped_by != StoppedBy::Cancelled)) {
-    WEFT_TRY(PlanOutcome mixed, search_mixed(problem, cost, part.enumerate));
-    if (even.ok())
-      join(*even, std::move(mixed), options.enumerate.top);
-    else if (mixed.best.empty())
-      return even.error();
-    else
-      even = std::move(mixed);
+  const bool alike = problem.layers.count() >= kAlike * problem.layers.kinds && problem.layers.count() > 0;
+  const std::size_t kinds = kinds_of(problem).size();
+  const bool trees = options.search == Search::Auto && problem.devices > 1 && problem.devices <= kAutoDevices;
+  const bool mixed = kinds > 1;
+  const bool programs = trees && mixed && fits_everywhere(problem);
+  const bool operators = trees && !mixed && !alike && problem.global_batch % problem.devices == 0;
+  // Of a budget, one part for even cuts, one for every kind alone and for what knows all kinds, one for trees.
+  const std::size_t parts = 1 + (mixed ? kinds + 1 : 0) + (programs || operators ? 1 : 0);
+  const SearchClock clock(options.enumerate.budget);
+  const auto with = [&](std::size_t share) {
+    EnumerateOptions part = options.enumerate;
+    part.budget = share_of(part.budget, share, parts);
+    return part;
+  };
+  std::string by = "enumerate";
+  Result<PlanOutcome> found = enumerate(problem, cost, with(1));
+  const auto cancelled = [&] { return found.ok() && found->stopped_by == StoppedBy::Cancelled; };
+  const auto add = [&](Result<PlanOutcome> other, std::string_view name) {
+    if (!other.ok()) return;  // e.g. nothing divides, or an operator that it does not support
+    if (found.ok())
+      join(*found, std::move(other).value());
+    else if (!other->best.empty() || other->closest)  // otherwise the error tells more
+      found = std::move(other);
+    by += fmt::format(" and {}", name);
+  };
+  if (mixed && !cancelled()) add(search_mixed(problem, cost, with(kinds + 1)), "mixed");
+  FindOptions rest = options;
+  rest.enumerate = with(1);
+  if (options.enumerate.budget.seconds > 0)
+    rest.enumerate.budget.seconds = std::max(1e-3, options.enumerate.budget.seconds - clock.seconds());
+  if (programs && !cancelled()) {
+    rest.search = Search::Hap;
+    add(search_programs(problem, cost, rest), "hap");
   }
-  if (!even.ok()) return even.error();
-  PlanOutcome outcome = std::move(even).value();
-  if (programs && outcome.stopped_by != StoppedBy::Cancelled) {
-    FindOptions other = part;
-    other.search = Search::Hap;
-    Result<PlanOutcome> found = search_programs(problem, cost, other);
-    if (!found.ok()) return FoundPlan{"enumerate", std::move(outcome)};  // e.g. nothing divides
-    join(outcome, std::move(found).value(), options.enumerate.top);
-    return FoundPlan{"enumerate and hap", std::move(outcome)};
+  if (operators && !cancelled()) {
+    if (rest.enumerate.budget.evaluations == 0) rest.enumerate.budget.evaluations = kAutoProposals;
+    const bool few = problem.devices * problem.operators <= kAutoWork;
+    add(search_operators(problem, cost, few ? SoapSearch::Mcmc : SoapSearch::Exact, rest, false),
+        few ? "mcmc" : "exact");
   }
-  if (!both || outcome.stopped_by == StoppedBy::Cancelled) return FoundPlan{"enumerate", std::move(outcome)};
-  if (part.enumerate.budget.evaluations == 0) part.enumerate.budget.evaluations = kAutoProposals;
-  Result<PlanOutcome> operators = search_operators(problem, cost, SoapSearch::Mcmc, part, false);
-  if (!operators.ok()) return FoundPlan{"enumerate", std::move(outcome)};  // e.g. an operator that it does not support
-  join(outcome, std::move(operators).value(), options.enumerate.top);
-  return FoundPlan{"enumerate and mcmc", std::move(outcome)};
+  if (!found.ok()) return found.error();
+  found->settle_order(options.enumerate.top);
+  if (mixed && !found->best.empty()) {
+    WEFT_TRY(found->kinds, use_of_kinds(problem, cost, found->best.front(), found->best));
+  }
+  return FoundPlan{std::move(by), std::move(found).value()};
 }
 
 }  // namespace
