@@ -30,13 +30,23 @@ struct Chunk {
 
 }  // namespace
 
+void Composer::distant_reads(const std::vector<std::int32_t>& stage, const BlockCosts& block,
+                             std::vector<DistantRead>& read) {
+  read.clear();
+  for (std::int32_t section : stage)
+    for (const DistantRead& each : block.kinds[static_cast<std::size_t>(section)].reads) {
+      const bool made_here = std::find(stage.begin(), stage.end(), each.kind) != stage.end();
+      const bool known =
+          std::any_of(read.begin(), read.end(), [&](const DistantRead& other) { return other.kind == each.kind; });
+      if (!made_here && !known) read.push_back(each);
+    }
+}
+
 Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
                                    const PipelineTable& table) const {
   const ReplicaGroups groups = replica_groups(plan);
-  const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
-  const auto at = [&](std::int32_t i) -> const SectionCost& {
-    return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
-  };
+  const auto sections = static_cast<std::int32_t>(block.kinds.size());
+  const auto at = [&](std::int32_t i) -> const SectionCost& { return block.kinds[static_cast<std::size_t>(i)]; };
   const SoftwareStack& stack = problem_.stack();
   const bool tied = problem_.model().tied_embeddings && plan.pp > 1;
   int communicators = (plan.tp > 1) + (plan.pp > 1) + (tied ? 1 : 0);
@@ -54,7 +64,7 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
   // What a device keeps of a section, sharded by the plan's ZeRO stage. unit: bytes that ZeRO-3 gathers for it.
   struct Kept {
     HeldBytes held;
-    std::int64_t elements = 0, unit = 0;
+    std::int64_t elements = 0, unit = 0, rest = 0;  // rest: of what is outside of layers, one unit that stays gathered
   };
   thread_local std::vector<Kept> kept_of;
   kept_of.clear();
@@ -70,12 +80,12 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
       made.elements +=
           (expert ? section.stored_expert_elements : section.stored_elements) / (plan.zero >= 3 ? shards : 1);
     }
-    if (i > 0 && i + 1 < sections) made.unit = section.dense.parameters + section.expert.parameters;
+    (section.is_layer ? made.unit : made.rest) = section.dense.parameters + section.expert.parameters;
   }
   Need fullest;
   for (int rank = 0; rank < table.ranks(); ++rank) {
     HeldBytes held;
-    std::int64_t largest_unit = 0, saved_all = 0, above = 0, elements = 0;
+    std::int64_t largest_unit = 0, rest = 0, saved_all = 0, above = 0, elements = 0;
     const auto keep = [&](std::int32_t section) {
       const Kept& kept = kept_of[static_cast<std::size_t>(section)];
       held.parameters += kept.held.parameters;
@@ -83,6 +93,7 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
       held.optimizer += kept.held.optimizer;
       elements += kept.elements;
       largest_unit = std::max(largest_unit, kept.unit);
+      rest += kept.rest;
     };
     thread_local std::vector<Chunk> chunks;
     chunks.clear();
@@ -90,9 +101,12 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
       const int stage = table.stage_at(rank, chunk);
       const std::vector<std::int32_t>& list = stages.sections[static_cast<std::size_t>(stage)];
       for (std::int32_t section : list) keep(section);
-      if (tied && stage + 1 == plan.pp * plan.vpp) keep(0);
+      if (tied && stage + 1 == plan.pp * plan.vpp) keep(problem_.layers.sections.front().kind);
       Chunk& of = chunks.emplace_back();
       for (std::int32_t section : list) of.forward.add(at(section).most_forward, at(section).net_forward);
+      thread_local std::vector<DistantRead> read;
+      distant_reads(list, block, read);
+      for (const DistantRead& each : read) of.forward.add(0, each.bytes);
       const bool split = !table.in_flight_split(rank).empty();
       for (auto section = list.rbegin(); section != list.rend(); ++section) {
         const SectionCost& cost = at(*section);
@@ -125,7 +139,7 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
     held.activations.value = saved_all;
     held.buffers.value = above;
     if (plan.zero >= 3 && groups.shards() > 1)
-      held.buffers.value += std::max(1, stack.gathers_in_flight.value) * largest_unit;
+      held.buffers.value += std::max(std::max(1, stack.gathers_in_flight.value) * largest_unit, rest);
     // Flat copies that a sharded optimizer keeps, in proportion to the parameters that the device holds.
     const std::int64_t flat_copies = plan.zero > 0 ? stack.kept_for(elements).value : 0;
     const std::int64_t total = reserved_estimate(held).value + flat_copies + overheads.context.value.value +

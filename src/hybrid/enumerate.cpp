@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "hybrid/baselines.h"
+#include "hybrid/compose_spread.h"
 #include "problem/parallel.h"
 
 namespace weft {
@@ -18,7 +19,6 @@ constexpr std::size_t kBatch = 8192;       // plans composed with one threshold,
 constexpr std::size_t kRound = 4;          // plans simulated likewise
 constexpr std::int64_t kSimulations = 40;  // of a search, unless the budget gives another number
 constexpr double kKeep = 1.25;             // plans whose bound is at most this factor above the best time are composed
-constexpr double kDoubt = 1.01;            // factor by which composition may be wrong
 constexpr double kSafe = 0.99;             // by how much simulated sections may be below those of bounds
 constexpr double kSurely = 1.1;            // a plan composed to need this factor more memory than available is hopeless
 constexpr std::size_t kFamilies = 8;       // other combinations of degrees whose best plan is simulated
@@ -32,11 +32,14 @@ class Enumeration {
         options_(options),
         clock_(options.budget),
         composer_(problem, cost),
-        composed_(problem.layers.simple && problem.regular) {}
+        composed_(problem.regular) {}
 
   Result<PlanOutcome> run() {
     SpaceOptions space_options = options_.space;
     if (!composed_) space_options = without_composition(space_options);
+    // Samples that are not sequences are small: as many as memory takes.
+    if (!problem_.model().counts_tokens)
+      space_options.most_micro_batch = std::max(space_options.most_micro_batch, problem_.global_batch);
     HybridSpace space = enumerate_space(problem_, space_options);
     plans_ = std::move(space.plans);
     outcome_.counts.considered = static_cast<std::int64_t>(plans_.size()) + space.left_out;
@@ -72,7 +75,6 @@ class Enumeration {
     options.context = {ContextMode::Gather};
     options.least_context = problem_.model().seq;
     options.light_ends = options.hybrid_sharding = false;
-    if (!problem_.model().counts_tokens) options.most_micro_batch = 512;
     return options;
   }
 
@@ -342,7 +344,9 @@ class Enumeration {
 
   void count_composed(std::size_t index) {
     const std::optional<Composition>& made = results_[index];
-    if (!made) {
+    if (!composer_.composes(plans_[index])) {
+      ++outcome_.counts.pruned["layers take turns"];
+    } else if (!made) {
       ++outcome_.counts.pruned["does not compile"];
     } else if (!made->fits()) {
       ++outcome_.counts.pruned["memory"];
@@ -369,13 +373,20 @@ class Enumeration {
   void simulate_promising() {
     const std::int64_t most = options_.budget.evaluations > 0 ? options_.budget.evaluations : usual_simulations();
     const auto left = [&] { return most - outcome_.counts.simulated; };
+    // The factor by which composition may exceed simulation.
+    const auto doubt = [&](std::size_t i) {
+      return 1 + composition_spread(composition_kind(problem_, plans_[i])).above;
+    };
+    double most_doubt = 1;
+    for (std::size_t i : order_) most_doubt = std::max(most_doubt, doubt(i));
     std::size_t next = 0;
     const auto take_round = [&] {
       std::vector<std::size_t> round;
       for (; next < order_.size() && round.size() < kRound && static_cast<std::int64_t>(round.size()) < left();
            ++next) {
-        if (best_ != kNever && results_[order_[next]]->step_s > best_ * kDoubt) break;
-        if (!done_[order_[next]]) round.push_back(order_[next]);
+        const double hopes = results_[order_[next]]->step_s / best_;
+        if (best_ != kNever && hopes > most_doubt) break;
+        if (!done_[order_[next]] && (best_ == kNever || hopes <= doubt(order_[next]))) round.push_back(order_[next]);
       }
       return round;
     };
@@ -396,6 +407,7 @@ class Enumeration {
       if (!done_[i] && seen.insert(family_of(plans_[i])).second) others.push_back(i);
     }
     if (go_on() && !others.empty()) simulate(others);
+    simulate_uncomposed(left());
     // Nothing fits: find the plan that comes closest.
     if (simulated_.empty() && go_on()) {
       std::vector<std::pair<std::int64_t, std::size_t>> needs;
@@ -409,17 +421,34 @@ class Enumeration {
     }
   }
 
-  void simulate_all() {
+  // Plans that are not composed: as many as there are simulations left. There is no bound on the others.
+  void simulate_uncomposed(std::int64_t left) {
+    std::vector<std::size_t> these = in_usual_order([&](std::size_t i) { return !composer_.composes(plans_[i]); });
+    if (these.size() > static_cast<std::size_t>(std::max<std::int64_t>(0, left))) outcome_.lower_bound_s = 0;
+    these.resize(std::min(these.size(), static_cast<std::size_t>(std::max<std::int64_t>(0, left))));
+    for (std::size_t from = 0; from < these.size() && go_on(); from += kRound) {
+      const std::size_t to = std::min(these.size(), from + kRound);
+      simulate({these.begin() + static_cast<std::ptrdiff_t>(from), these.begin() + static_cast<std::ptrdiff_t>(to)});
+    }
+  }
+
+  // Plans that split less and recompute less come first.
+  template <class Keep>
+  std::vector<std::size_t> in_usual_order(const Keep& keep) const {
     std::vector<std::size_t> all;
     for (std::size_t i = 0; i < plans_.size(); ++i)
-      if (!done_[i]) all.push_back(i);
-    // Plans that split less and recompute less come first.
+      if (!done_[i] && keep(i)) all.push_back(i);
     std::stable_sort(all.begin(), all.end(), [&](std::size_t a, std::size_t b) {
       const auto key = [](const HybridPlan& plan) {
         return std::tuple(plan.tp * plan.pp * plan.cp, plan.recompute, -plan.micro_batch);
       };
       return key(plans_[a]) < key(plans_[b]);
     });
+    return all;
+  }
+
+  void simulate_all() {
+    const std::vector<std::size_t> all = in_usual_order([](std::size_t) { return true; });
     const std::int64_t most = options_.budget.evaluations > 0 ? options_.budget.evaluations : 2 * kSimulations;
     for (std::size_t from = 0; from < all.size(); from += kRound) {
       if (!go_on()) return;

@@ -10,6 +10,11 @@ namespace weft {
 namespace {
 
 constexpr std::int64_t kAutoProposals = 2000, kAutoDevices = 64;  // limits of MCMC in Search::Auto
+// Devices × operators up to which it makes all of these proposals: a proposal's time grows with both, so that the walk
+// takes a few seconds.
+constexpr std::int64_t kAutoWork = 2048;
+constexpr std::int64_t kAlike =
+    4;  // a model has many equal layers if it has this many times as many as kinds of layers
 
 bool by_score(const Judged& a, const Judged& b) { return a.score() < b.score(); }
 
@@ -67,6 +72,12 @@ Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel
   WEFT_TRY(const SoapOutcome found, search_soap(whole.training(), problem.cluster(), cost, problem.stack(), asked));
   const std::string name = name_of_tree(options, "a decision for every operator", name_of(search));
   WEFT_TRY(Judged winner, judge_tree(problem, cost, name, found.tree));
+  // The judge of plans counts host time, which that of the search does not.
+  for (const auto& [by, tree] : found.close) {
+    if (clock.after(0) != StoppedBy::Itself) break;
+    if (Result<Judged> other = judge_tree(problem, cost, name, tree); other.ok() && other->score() < winner.score())
+      winner = std::move(other).value();
+  }
   WEFT_TRY(PlanOutcome outcome, compared(problem, cost, std::move(winner)));
   // A pipeline of micro-batches may be faster than the longest path of the whole batch, but does not have less work.
   outcome.lower_bound_s = seconds_of(alone ? found.bound.value() : found.bound.work);
@@ -82,7 +93,7 @@ Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& c
   if (!problem.layers.simple)
     return error("--search layerwise: {} has no layers that are alike; use mcmc or auto", problem.job->words.model);
   const SearchClock clock(options.enumerate.budget);
-  const LayerTableRequest request{problem.job, cost, static_cast<int>(problem.devices)};
+  const LayerTableRequest request{problem.job, cost, static_cast<int>(problem.devices), &clock};
   std::map<std::int64_t, LayerTable> tables;
   std::vector<std::int64_t> micro_batches;
   StoppedBy stopped = StoppedBy::Itself;
@@ -98,11 +109,27 @@ Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& c
     tables.emplace(m, std::move(table).value());
     micro_batches.push_back(m);
   }
+  const auto out_of_time = [&]() -> Result<PlanOutcome> {  // data parallelism is what there is
+    WEFT_TRY(StrategyChoice replicas, data_parallel(problem));
+    WEFT_TRY(Judged judged, judge_strategy(problem, cost, std::move(replicas)));
+    WEFT_TRY(PlanOutcome outcome, compared(problem, cost, std::move(judged)));
+    outcome.stopped_by = clock.after(0);
+    outcome.seconds = clock.seconds();
+    return outcome;
+  };
+  const auto stops = [&] { return clock.after(0) != StoppedBy::Itself; };
+  if (tables.empty() && stops()) return out_of_time();
   if (tables.empty()) return error("--search layerwise: {}", why);
   WEFT_TRY(const Bytes limit, layer_memory_limit(request, problem.memory_budget()));
   const std::optional<ExpressiblePlan> found =
-      best_expressible({static_cast<int>(problem.devices), micro_batches, [&](std::int64_t m) { return &tables.at(m); },
-                        limit, kQuantum, static_cast<std::size_t>(problem.devices)});
+      best_expressible({.devices = static_cast<int>(problem.devices),
+                        .micro_batches = micro_batches,
+                        .table_of = [&](std::int64_t m) { return &tables.at(m); },
+                        .limit = limit,
+                        .quantum = kQuantum,
+                        .most_stages = static_cast<std::size_t>(problem.devices),
+                        .clock = &clock});
+  if (!found && stops()) return out_of_time();
   if (!found)
     return error("--search layerwise: nothing fits the {} that a device has for layers; use auto", human(limit));
   WEFT_TRY(const Model model, load_model(problem.job->words.model, {.batch = 1, .seq = problem.job->words.seq}));
@@ -113,7 +140,7 @@ Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& c
   for (const auto& [m, table] : tables) outcome.counts.composed += static_cast<std::int64_t>(table.options.size());
   outcome.counts.considered = outcome.counts.composed;
   outcome.counts.simulated = 1;
-  outcome.stopped_by = stopped;
+  outcome.stopped_by = stopped == StoppedBy::Itself ? clock.after(0) : stopped;
   outcome.seconds = clock.seconds();
   return outcome;
 }
@@ -142,15 +169,22 @@ void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
   outcome.seconds += other.seconds;
 }
 
-// Enumeration; for models without equal layers, whose hybrid space is small, also MCMC over operators.
+// Enumeration; for models most of whose layers differ, also MCMC over operators: where layers are alike, degrees for all
+// of them are as good, and there are too many operators to walk over.
 Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
-  const bool both = options.search == Search::Auto && !problem.layers.simple && problem.devices > 1 &&
+  const bool alike = problem.layers.count() >= kAlike * problem.layers.kinds && problem.layers.count() > 0;
+  const bool both = options.search == Search::Auto && !alike && problem.devices > 1 &&
                     problem.devices <= kAutoDevices && problem.global_batch % problem.devices == 0;
+  const SearchClock clock(options.enumerate.budget);
   FindOptions part = options;
   if (both) part.enumerate.budget.seconds /= 2;
   WEFT_TRY(PlanOutcome outcome, enumerate(problem, cost, part.enumerate));
   if (!both || outcome.stopped_by == StoppedBy::Cancelled) return FoundPlan{"enumerate", std::move(outcome)};
-  if (part.enumerate.budget.evaluations == 0) part.enumerate.budget.evaluations = kAutoProposals;
+  if (part.enumerate.budget.seconds > 0)
+    part.enumerate.budget.seconds = std::max(1e-3, options.enumerate.budget.seconds - clock.seconds());
+  if (part.enumerate.budget.evaluations == 0)
+    part.enumerate.budget.evaluations =
+        std::clamp(kAutoProposals * kAutoWork / (problem.devices * problem.operators), std::int64_t{1}, kAutoProposals);
   Result<PlanOutcome> operators = search_operators(problem, cost, SoapSearch::Mcmc, part, false);
   if (!operators.ok()) return FoundPlan{"enumerate", std::move(outcome)};  // e.g. an operator that it does not support
   join(outcome, std::move(operators).value(), options.enumerate.top);
