@@ -116,6 +116,8 @@ class Composer {
     double communication = 0;  // data-parallel communication, one collective after the other
     double waits = 0;          // of own: the communication
   };
+  // Seconds of a section's forward and backward pass that no stage can do without.
+  std::pair<double, double> least_passes(const HybridPlan& plan, const SectionCost& cost) const;
   MinimumTime minimum_of(const HybridPlan& plan, const SectionCost& cost, const SectionSync& sync, double scale) const;
   double bound_of(const HybridPlan& plan, const BlockCosts& block, const DataParallelCosts& data, const Stages& stages,
                   const PipelineTable& table, double scale) const;

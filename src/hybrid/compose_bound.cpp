@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "hybrid/compose.h"
+#include "hybrid/compose_spread.h"
 
 namespace weft {
 
@@ -47,11 +48,19 @@ double longest_path(const std::vector<TimedCollective>& gathers, const std::vect
 
 }  // namespace
 
+// Where stacks of different layers meet, a collective of one section may be waited for by the next: which of two stages
+// would wait is not known from a probe without stages, so only computation counts.
+std::pair<double, double> Composer::least_passes(const HybridPlan& plan, const SectionCost& cost) const {
+  if (problem_.layers.simple || plan.pp == 1) return {cost.forward, cost.backward};
+  return {std::min(cost.forward, cost.compute_forward), std::min(cost.backward, cost.compute_backward)};
+}
+
 Composer::MinimumTime Composer::minimum_of(const HybridPlan& plan, const SectionCost& cost, const SectionSync& sync,
                                            double scale) const {
   const bool every_time = plan.dp * plan.cp > 1 && plan.zero >= 2;
-  const double differentiated = cost.backward - (every_time ? cost.accumulate : 0);
-  double forward = scale * cost.forward, backward = scale * differentiated;
+  const auto [whole_forward, whole_backward] = least_passes(plan, cost);
+  const double differentiated = whole_backward - (every_time ? cost.accumulate : 0);
+  double forward = scale * whole_forward, backward = scale * differentiated;
   if (!every_time) return {forward + backward, 0, 0};
   const SoftwareStack& stack = problem_.stack();
   const double alone = forward + backward;
@@ -135,10 +144,10 @@ double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const
     bound = std::max(bound, lead + std::max(micro_batches * own, before * own + reduce) - skipped);
     if (plan.schedule != PlanSchedule::ZeroBubbleV && plan.schedule != PlanSchedule::ZeroBubbleH1)
       for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, 0))])
-        lead +=
-            scale * (at(section).forward + at(section).backward - at(section).recompute_head - at(section).accumulate);
+        lead += scale * (least_passes(plan, at(section)).first + least_passes(plan, at(section)).second -
+                         at(section).recompute_head - at(section).accumulate);
   }
-  return bound + least_tail;
+  return (bound + least_tail) / (1 + composition_spread(composition_kind(problem_, plan)).bound);
 }
 
 HybridPlan Composer::relaxed(HybridPlan plan, std::int32_t micro_batch) {

@@ -64,8 +64,9 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
   // What a device keeps of a section, sharded by the plan's ZeRO stage. unit: bytes that ZeRO-3 gathers for it.
   struct Kept {
     HeldBytes held;
-    std::int64_t elements = 0, unit = 0, rest = 0;  // rest: of what is outside of layers, one unit that stays gathered
+    std::int64_t elements = 0, unit = 0;
   };
+  const std::int64_t units = std::max<std::int64_t>(1, problem_.layers.count());
   thread_local std::vector<Kept> kept_of;
   kept_of.clear();
   for (std::int32_t i = 0; i < sections; ++i) {
@@ -80,12 +81,13 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
       made.elements +=
           (expert ? section.stored_expert_elements : section.stored_elements) / (plan.zero >= 3 ? shards : 1);
     }
-    (section.is_layer ? made.unit : made.rest) = section.dense.parameters + section.expert.parameters;
+    // What is outside of layers is not gathered where most is held, unless there is nothing else.
+    if (section.is_layer || units == 1) made.unit = section.dense.parameters + section.expert.parameters;
   }
   Need fullest;
   for (int rank = 0; rank < table.ranks(); ++rank) {
     HeldBytes held;
-    std::int64_t largest_unit = 0, rest = 0, saved_all = 0, above = 0, elements = 0;
+    std::int64_t largest_unit = 0, saved_all = 0, above = 0, elements = 0;
     const auto keep = [&](std::int32_t section) {
       const Kept& kept = kept_of[static_cast<std::size_t>(section)];
       held.parameters += kept.held.parameters;
@@ -93,7 +95,6 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
       held.optimizer += kept.held.optimizer;
       elements += kept.elements;
       largest_unit = std::max(largest_unit, kept.unit);
-      rest += kept.rest;
     };
     thread_local std::vector<Chunk> chunks;
     chunks.clear();
@@ -139,7 +140,7 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
     held.activations.value = saved_all;
     held.buffers.value = above;
     if (plan.zero >= 3 && groups.shards() > 1)
-      held.buffers.value += std::max(std::max(1, stack.gathers_in_flight.value) * largest_unit, rest);
+      held.buffers.value += std::clamp<std::int64_t>(stack.gathers_in_flight.value, 1, units) * largest_unit;
     // Flat copies that a sharded optimizer keeps, in proportion to the parameters that the device holds.
     const std::int64_t flat_copies = plan.zero > 0 ? stack.kept_for(elements).value : 0;
     const std::int64_t total = reserved_estimate(held).value + flat_copies + overheads.context.value.value +

@@ -25,9 +25,9 @@ struct CompositionKind {
 CompositionKind composition_kind(const PlanProblem& problem, const HybridPlan& plan);
 std::string print(const CompositionKind& kind);
 
-// Fractions of the simulated time by which the composed time may be above or below it.
+// Fractions of the simulated time by which the composed time may be above or below it, and a bound above it.
 struct CompositionSpread {
-  double above = 0, below = 0;
+  double above = 0, below = 0, bound = 0;
 };
 CompositionSpread composition_spread(const CompositionKind& kind);
 

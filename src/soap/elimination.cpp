@@ -98,7 +98,11 @@ class Elimination {
       waiting.erase(waiting.begin());
       const std::set<VariableId> neighbours = around(next.v);
       eliminate(next.v, chosen, rest);
-      if (stopped_) return {.exact = false, .stopped = true};
+      if (stopped_) {
+        chosen.exact = false;
+        chosen.stopped = true;
+        return chosen;
+      }
       order.push_back(next.v);
       for (VariableId n : neighbours) {
         waiting.erase(turn[n]);
