@@ -10,9 +10,9 @@ namespace weft {
 namespace {
 
 constexpr std::int64_t kAutoProposals = 2000, kAutoDevices = 64;  // limits of MCMC in Search::Auto
-// Devices × operators up to which it makes all of these proposals: a proposal's time grows with both, so that the walk
-// takes a few seconds.
-constexpr std::int64_t kAutoWork = 2048;
+// Devices × operators up to which Auto walks over operators, which takes about a millisecond for each of them; beyond,
+// it takes the exact plan of one layout per operator.
+constexpr std::int64_t kAutoWork = 4096;
 constexpr std::int64_t kAlike =
     4;  // a model has many equal layers if it has this many times as many as kinds of layers
 
@@ -182,13 +182,13 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
   if (!both || outcome.stopped_by == StoppedBy::Cancelled) return FoundPlan{"enumerate", std::move(outcome)};
   if (part.enumerate.budget.seconds > 0)
     part.enumerate.budget.seconds = std::max(1e-3, options.enumerate.budget.seconds - clock.seconds());
-  if (part.enumerate.budget.evaluations == 0)
-    part.enumerate.budget.evaluations =
-        std::clamp(kAutoProposals * kAutoWork / (problem.devices * problem.operators), std::int64_t{1}, kAutoProposals);
-  Result<PlanOutcome> operators = search_operators(problem, cost, SoapSearch::Mcmc, part, false);
+  if (part.enumerate.budget.evaluations == 0) part.enumerate.budget.evaluations = kAutoProposals;
+  const bool few = problem.devices * problem.operators <= kAutoWork;
+  Result<PlanOutcome> operators =
+      search_operators(problem, cost, few ? SoapSearch::Mcmc : SoapSearch::Exact, part, false);
   if (!operators.ok()) return FoundPlan{"enumerate", std::move(outcome)};  // e.g. an operator that it does not support
   join(outcome, std::move(operators).value(), options.enumerate.top);
-  return FoundPlan{"enumerate and mcmc", std::move(outcome)};
+  return FoundPlan{few ? "enumerate and mcmc" : "enumerate and exact", std::move(outcome)};
 }
 
 }  // namespace
