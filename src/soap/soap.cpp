@@ -161,7 +161,10 @@ class SoapSearcher {
     options.slacks = request_.slacks;
     if (request_.slack > 0) options.slacks.push_back(request_.slack);
     std::sort(options.slacks.begin(), options.slacks.end());
-    WEFT_TRY(TiedOutcome tied, search_tied(problem_, more, coarse, options, request_.on_progress));
+    Result<TiedOutcome> walked_coarsely = search_tied(problem_, more, coarse, options, request_.on_progress);
+    // Where nothing fits there is nothing to walk from: what lacks the least memory is returned.
+    if (!walked_coarsely.ok() && best_) return Ok{};
+    WEFT_TRY(TiedOutcome tied, std::move(walked_coarsely));
     count(tied.counts);
     seeds.push_back(tied.fastest);
     if (stops()) {
@@ -240,6 +243,7 @@ class SoapSearcher {
   }
 
   Result<SoapOutcome> finish() {
+    stops();  // notes why
     if (!best_) return error("no strategy compiles: {}", outcome_.candidates.front().error);
     if (request_.slack > 0) save_bytes();
     outcome_.strategy = std::move(*best_);
