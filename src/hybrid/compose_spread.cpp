@@ -38,6 +38,7 @@ CompositionSpread composition_spread(const CompositionKind& kind) {
   add(kind.zero == 2, {0.015, 0.025, 0});
   add(kind.zero == 3, {0.035, 0.025, 0});
   add(kind.experts, {0.02, 0.025, 0});
+  add(kind.schedule > 0, {0.01, 0.05, 0});
   add(kind.tied, {0.015, 0.035, 0});
   add(schedule(PlanSchedule::Interleaved), {0.01, 0.08, 0});
   add(schedule(PlanSchedule::GPipe), {0.01, 0.04, 0});
