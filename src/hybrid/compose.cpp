@@ -1,5 +1,6 @@
 #include "hybrid/compose.h"
 
+#include <algorithm>
 #include <limits>
 #include <set>
 #include <utility>
@@ -58,26 +59,73 @@ const PipelineClock& Composer::clock_of(const HybridPlan& plan) const {
       .first->second;
 }
 
-bool Composer::assign_sections(const HybridPlan& plan, Stages& stages) const {
+bool Composer::assign_sections(const HybridPlan& plan, const BlockCosts& block, Stages& stages) const {
   const std::int64_t count = std::int64_t{plan.pp} * plan.vpp;
+  if (!composes(plan)) return false;
+  stages.sections.resize(static_cast<std::size_t>(count));
+  stages.sent.assign(static_cast<std::size_t>(count), 0);
+  for (std::vector<std::int32_t>& list : stages.sections) list.clear();
+  if (count == 1) {
+    for (const Section& section : problem_.layers.sections) stages.sections.front().push_back(section.kind);
+    return true;
+  }
   const std::vector<std::int64_t> layers = stage_layers(problem_.layers.count(), count, plan.split);
   if (layers.empty()) return false;
-  stages.sections.resize(static_cast<std::size_t>(count));
-  std::size_t layer = 0;
-  for (std::size_t stage = 0; stage < stages.sections.size(); ++stage) {
-    std::vector<std::int32_t>& list = stages.sections[stage];
-    list.clear();
-    if (stage == 0) list.push_back(0);
-    for (std::int64_t i = 0; i < layers[stage]; ++i) list.push_back(1 + problem_.layers.kind[layer++]);
-    if (stage + 1 == stages.sections.size()) list.push_back(problem_.layers.kinds + 1);
+  thread_local std::vector<std::int64_t> first_after;  // by stage: the first layer of a later one
+  first_after.clear();
+  for (const std::int64_t of : layers) first_after.push_back(of + (first_after.empty() ? 0 : first_after.back()));
+  std::size_t stage = 0;
+  for (const Section& section : problem_.layers.sections) {
+    std::size_t of = stage;
+    if (section.layer < 0) {
+      of = 0;
+      if (layers.front() == 0)  // nothing but such pieces
+        stages.sent.front() =
+            std::max(stages.sent.front(), block.kinds[static_cast<std::size_t>(section.kind)].sent_bytes);
+    } else if (section.layer >= problem_.layers.count()) {
+      of = stages.sections.size() - 1;
+    } else {
+      while (section.layer >= first_after[stage]) ++stage;
+      of = stage;
+      stages.sent[of] = block.kinds[static_cast<std::size_t>(section.kind)].sent_bytes;
+    }
+    stages.sections[of].push_back(section.kind);
   }
   return true;
+}
+
+bool Composer::shares_table(const PipelineTable& table) const {
+  const auto rank_of = [&](int stage) {
+    for (int place = 0; place < table.ranks() * table.chunks(); ++place)
+      if (table.stage_at(place / table.chunks(), place % table.chunks()) == stage) return place / table.chunks();
+    return 0;
+  };
+  return problem_.model().tied_embeddings && rank_of(0) != rank_of(table.ranks() * table.chunks() - 1);
+}
+
+const Composer::RankBuckets& Composer::buckets_of(const HybridPlan& plan, const DataParallelCosts& data,
+                                                  const Stages& stages, const PipelineTable& table) const {
+  const std::lock_guard lock(mutex_);
+  const auto [found, fresh] =
+      buckets_.try_emplace(std::tuple(&data, plan.schedule, plan.pp, plan.vpp, plan.split), RankBuckets());
+  RankBuckets& made = found->second;
+  if (!fresh || plan.dp * plan.cp == 1 || plan.zero >= 2) return made;
+  // The gradient of a table that two ranks share is exchanged by them instead.
+  const std::int32_t left_out = shares_table(table) ? problem_.layers.sections.front().kind : -1;
+  std::vector<const std::vector<std::int32_t>*> chunks;
+  for (int rank = 0; rank < table.ranks(); ++rank) {
+    chunks.clear();
+    for (int chunk = 0; chunk < table.chunks(); ++chunk)
+      chunks.push_back(&stages.sections[static_cast<std::size_t>(table.stage_at(rank, chunk))]);
+    made.push_back(gradient_buckets(problem_.stack(), groups_, data, chunks, left_out));
+  }
+  return made;
 }
 
 std::optional<std::int64_t> Composer::memory(const HybridPlan& plan) const {
   const BlockCosts* block = block_of(plan);
   thread_local Stages stages;
-  if (!block || !assign_sections(plan, stages)) return std::nullopt;
+  if (!block || !assign_sections(plan, *block, stages)) return std::nullopt;
   const PipelineClock& clock = clock_of(plan);
   if (!clock.valid()) return std::nullopt;
   return memory_of(plan, *block, stages, clock.table()).memory;
@@ -86,7 +134,7 @@ std::optional<std::int64_t> Composer::memory(const HybridPlan& plan) const {
 std::optional<Composition> Composer::compose(const HybridPlan& plan, double bound_above) const {
   const BlockCosts* block = block_of(plan);
   thread_local Stages stages;
-  if (!block || !assign_sections(plan, stages)) return std::nullopt;
+  if (!block || !assign_sections(plan, *block, stages)) return std::nullopt;
   const PipelineClock& clock = clock_of(plan);
   if (!clock.valid()) return std::nullopt;
   Composition made;

@@ -8,6 +8,8 @@
 //   memory of a rank = parameters, gradients and optimizer state
 //         + micro-batches in flight · activations that each saves + the largest temporary memory above these
 //
+// Sections come from any model; pipelines are cut between layers.
+//
 // Probes and costs of collectives are found once for all plans that share them (`prepare`), so that a plan takes some
 // microseconds. Neglected, because small: contention of stages' transfers with other communication, buckets that span
 // layers. compose_test.cpp compares with the simulator. The members are defined in compose.cpp and compose_*.cpp.
@@ -58,6 +60,8 @@ class Composer {
   // Probes the shapes of these plans on `threads` threads. Plans whose shape does not compile cannot be composed.
   void prepare(std::span<const HybridPlan> plans, int threads);
   std::size_t probes() const { return blocks_.size(); }
+  // Whether plans like this one are composed: no pipelines of models whose layers take turns (LayerPattern::apart).
+  bool composes(const HybridPlan& plan) const { return plan.pp == 1 || problem_.layers.apart; }
 
   // None where the plan's shape does not compile or its schedule does not exist for these numbers. Safe from several
   // threads. Given `bound_above` (0: none), no time is computed for a plan that does not fit or whose lower bound is
@@ -78,15 +82,16 @@ class Composer {
 
  private:
   using DataKey = std::array<std::int32_t, 7>;  // tp, cp, ep, dp, zero, copies, sequence parallelism
-  // The sections of every stage, by index: 0 the embedding, 1 + kind a layer, the last the head.
+  // The sections of every stage, by kind, and the bytes that a device sends to the next stage.
   struct Stages {
     std::vector<std::vector<std::int32_t>> sections;
+    std::vector<std::int64_t> sent;
   };
 
   static BlockShape shape_of(const HybridPlan& plan);
   const BlockCosts* block_of(const HybridPlan& plan) const;  // null: does not compile, or was not prepared
   const PipelineClock& clock_of(const HybridPlan& plan) const;
-  bool assign_sections(const HybridPlan& plan, Stages& stages) const;
+  bool assign_sections(const HybridPlan& plan, const BlockCosts& block, Stages& stages) const;
   const DataParallelCosts& data_of(const HybridPlan& plan, const BlockCosts& block) const;
   // Speeds of a section's passes and of data-parallel communication while they overlap.
   struct SectionOverlap {
@@ -104,6 +109,11 @@ class Composer {
   Need memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages, const PipelineTable& table,
                  std::int32_t in_flight = 0) const;
   double transfer_time(std::int64_t distance, std::int64_t bytes, const StridedGroup& alike) const;
+  // Of a stage's sections, by what they read that no section of the stage makes.
+  static void distant_reads(const std::vector<std::int32_t>& stage, const BlockCosts& block,
+                            std::vector<DistantRead>& read);
+  void add_distant_transfers(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
+                             std::vector<StageTimes>& times) const;
   // Times of sections and stages for one micro-batch, with the communication that recurs in every micro-batch.
   struct StageWork;
   const StageWork& work_of(const HybridPlan& plan, const BlockCosts& block, const DataParallelCosts& data,
@@ -119,9 +129,17 @@ class Composer {
     double communication = 0;  // data-parallel communication, one collective after the other
     double waits = 0;          // of own: the communication
   };
+  // Seconds of a section's forward and backward pass that no stage can do without.
+  std::pair<double, double> least_passes(const HybridPlan& plan, const SectionCost& cost) const;
   MinimumTime minimum_of(const HybridPlan& plan, const SectionCost& cost, const SectionSync& sync, double scale) const;
   double bound_of(const HybridPlan& plan, const BlockCosts& block, const DataParallelCosts& data, const Stages& stages,
                   const PipelineTable& table, double scale) const;
+  // Of every rank; empty where there are no replicas or gradients are reduced in every micro-batch.
+  using RankBuckets = std::vector<std::vector<GradientBucket>>;
+  const RankBuckets& buckets_of(const HybridPlan& plan, const DataParallelCosts& data, const Stages& stages,
+                                const PipelineTable& table) const;
+  // Whether a tied embedding is on two ranks.
+  bool shares_table(const PipelineTable& table) const;
   void set_times(const HybridPlan& plan, const BlockCosts& block, const DataParallelCosts& data, const Stages& stages,
                  const PipelineClock& clock, double bound_above, Composition& made) const;
 
@@ -140,6 +158,7 @@ class Composer {
   mutable std::map<std::pair<const BlockCosts*, const DataParallelCosts*>, std::vector<SectionOverlap>> sharing_;
   mutable std::map<std::tuple<std::int64_t, std::int64_t, StridedGroup>, double> transfers_;
   mutable std::map<std::tuple<PlanSchedule, int, int, int>, PipelineClock> clocks_;
+  mutable std::map<std::tuple<const DataParallelCosts*, PlanSchedule, int, int, StageSplit>, RankBuckets> buckets_;
 };
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "hybrid/compose.h"
+#include "hybrid/compose_spread.h"
 
 namespace weft {
 
@@ -47,11 +48,19 @@ double longest_path(const std::vector<TimedCollective>& gathers, const std::vect
 
 }  // namespace
 
+// Where stacks of different layers meet, a collective of one section may be waited for by the next: which of two stages
+// would wait is not known from a probe without stages, so only computation counts.
+std::pair<double, double> Composer::least_passes(const HybridPlan& plan, const SectionCost& cost) const {
+  if (problem_.layers.simple || plan.pp == 1) return {cost.forward, cost.backward};
+  return {std::min(cost.forward, cost.compute_forward), std::min(cost.backward, cost.compute_backward)};
+}
+
 Composer::MinimumTime Composer::minimum_of(const HybridPlan& plan, const SectionCost& cost, const SectionSync& sync,
                                            double scale) const {
   const bool every_time = plan.dp * plan.cp > 1 && plan.zero >= 2;
-  const double differentiated = cost.backward - (every_time ? cost.accumulate : 0);
-  double forward = scale * cost.forward, backward = scale * differentiated;
+  const auto [whole_forward, whole_backward] = least_passes(plan, cost);
+  const double differentiated = whole_backward - (every_time ? cost.accumulate : 0);
+  double forward = scale * whole_forward, backward = scale * differentiated;
   if (!every_time) return {forward + backward, 0, 0};
   const SoftwareStack& stack = problem_.stack();
   const double alone = forward + backward;
@@ -84,32 +93,35 @@ Composer::MinimumTime Composer::minimum_of(const HybridPlan& plan, const Section
     if (gathers.empty()) gathers.push_back({0, 0});
     backward = std::max(backward, longest_path(gathers, reduces, 0));
   }
-  const double gathered = plan.zero == 3 ? (again ? 2 : 1) * sync.gather : 0;
+  double gathered = plan.zero == 3 ? sync.gather : 0;
+  if (again)
+    for (const FusedCollective& piece : sync.gathers)
+      if (used_backward(cost, piece)) gathered += piece.seconds;
   return {forward + backward, sync.reduce + gathered, forward + backward - alone};
 }
 
 // No schedule of these stages is faster than its busiest rank's work plus the first micro-batch's way there and back.
 double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const DataParallelCosts& data,
                           const Stages& stages, const PipelineTable& table, double scale) const {
-  const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
-  const auto at = [&](std::int32_t i) -> const SectionCost& {
-    return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
-  };
+  const auto sections = static_cast<std::int32_t>(block.kinds.size());
+  const auto at = [&](std::int32_t i) -> const SectionCost& { return block.kinds[static_cast<std::size_t>(i)]; };
   const bool has_replicas = plan.dp * plan.cp > 1;
   thread_local std::vector<MinimumTime> takes;
   takes.clear();
   for (std::int32_t i = 0; i < sections; ++i) {
     takes.push_back(minimum_of(plan, at(i), data.sections[static_cast<std::size_t>(i)], scale));
-    // Parameters of no layer are not gathered or reduced between layers; backward does not need the embedding.
-    if (i == 0 || i + 1 == sections) takes.back().own -= std::exchange(takes.back().waits, 0);
-    if (i == 0 && plan.zero == 3) takes.back().communication -= data.sections.front().gather;
+    // Parameters of no layer are not gathered or reduced between layers.
+    if (!at(i).is_layer) takes.back().own -= std::exchange(takes.back().waits, 0);
   }
+  const RankBuckets& buckets = buckets_of(plan, data, stages, table);
   const double micro_batches = plan.micro_batches;
   double bound = 0, lead = 0, least_tail = std::numeric_limits<double>::infinity();
   for (int rank = 0; rank < table.ranks(); ++rank) {
     double own = 0, stream = 0;                    // of a micro-batch that accumulates gradients, …
     double skipped = 0;                            // … which the first does not: seconds that it saves
     double reduce = 0, gather = 0, optimizer = 0;  // once per step; reductions after the last micro-batch
+    if (!buckets.empty())
+      for (const GradientBucket& bucket : buckets[static_cast<std::size_t>(rank)]) reduce += bucket.seconds;
     for (int chunk = 0; chunk < table.chunks(); ++chunk) {
       double most_waits = 0;
       for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, chunk))]) {
@@ -118,7 +130,6 @@ double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const
         own += least.own;
         stream += least.communication;
         most_waits = std::max(most_waits, least.waits);
-        if (has_replicas && plan.zero < 2) reduce += sync.reduce;
         if (has_replicas && plan.zero > 0 && plan.zero < 3) gather += sync.gather;
         optimizer += at(section).optimizer;
         if (!has_replicas || plan.zero < 2) skipped += scale * at(section).accumulate;
@@ -134,11 +145,11 @@ double Composer::bound_of(const HybridPlan& plan, const BlockCosts& block, const
     // With a split backward pass, a rank may end with gradients of weights, which nothing waits for.
     const bool split = plan.schedule == PlanSchedule::ZeroBubbleV || plan.schedule == PlanSchedule::ZeroBubbleH1;
     for (std::int32_t section : stages.sections[static_cast<std::size_t>(table.stage_at(rank, 0))]) {
-      const SectionCost& cost = at(section);
-      lead += scale * (cost.forward + (split ? 0 : cost.backward - cost.recompute_head - cost.accumulate));
+      const auto [forward, backward] = least_passes(plan, at(section));
+      lead += scale * (forward + (split ? 0 : backward - at(section).recompute_head - at(section).accumulate));
     }
   }
-  return bound + least_tail;
+  return (bound + least_tail) / (1 + composition_spread(composition_kind(problem_, plan)).bound);
 }
 
 HybridPlan Composer::relaxed(HybridPlan plan, std::int32_t micro_batch) {
@@ -150,7 +161,7 @@ HybridPlan Composer::relaxed(HybridPlan plan, std::int32_t micro_batch) {
 std::optional<double> Composer::bound(const HybridPlan& plan, std::int32_t micro_batch) const {
   const BlockCosts* block = block_of(relaxed(plan, micro_batch));
   thread_local Stages stages;
-  if (!block || !assign_sections(plan, stages)) return std::nullopt;
+  if (!block || !assign_sections(plan, *block, stages)) return std::nullopt;
   const PipelineClock& clock = clock_of(plan);
   if (!clock.valid()) return std::nullopt;
   const double scale = static_cast<double>(plan.micro_batch) / micro_batch;

@@ -30,13 +30,23 @@ struct Chunk {
 
 }  // namespace
 
+void Composer::distant_reads(const std::vector<std::int32_t>& stage, const BlockCosts& block,
+                             std::vector<DistantRead>& read) {
+  read.clear();
+  for (std::int32_t section : stage)
+    for (const DistantRead& each : block.kinds[static_cast<std::size_t>(section)].reads) {
+      const bool made_here = std::find(stage.begin(), stage.end(), each.kind) != stage.end();
+      const bool known =
+          std::any_of(read.begin(), read.end(), [&](const DistantRead& other) { return other.kind == each.kind; });
+      if (!made_here && !known) read.push_back(each);
+    }
+}
+
 Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
                                    const PipelineTable& table, std::int32_t in_flight) const {
   const ReplicaGroups groups = replica_groups(plan);
-  const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
-  const auto at = [&](std::int32_t i) -> const SectionCost& {
-    return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
-  };
+  const auto sections = static_cast<std::int32_t>(block.kinds.size());
+  const auto at = [&](std::int32_t i) -> const SectionCost& { return block.kinds[static_cast<std::size_t>(i)]; };
   const SoftwareStack& stack = problem_.stack();
   const bool tied = problem_.model().tied_embeddings && plan.pp > 1;
   int communicators = (plan.tp > 1) + (plan.pp > 1) + (tied ? 1 : 0);
@@ -56,6 +66,7 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
     HeldBytes held;
     std::int64_t elements = 0, unit = 0;
   };
+  const std::int64_t units = std::max<std::int64_t>(1, problem_.layers.count());
   thread_local std::vector<Kept> kept_of;
   kept_of.clear();
   for (std::int32_t i = 0; i < sections; ++i) {
@@ -70,7 +81,8 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
       made.elements +=
           (expert ? section.stored_expert_elements : section.stored_elements) / (plan.zero >= 3 ? shards : 1);
     }
-    if (i > 0 && i + 1 < sections) made.unit = section.dense.parameters + section.expert.parameters;
+    // What is outside of layers is not gathered where most is held, unless there is nothing else.
+    if (section.is_layer || units == 1) made.unit = section.dense.parameters + section.expert.parameters;
   }
   Need fullest;
   for (int rank = 0; rank < table.ranks(); ++rank) {
@@ -90,9 +102,12 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
       const int stage = table.stage_at(rank, chunk);
       const std::vector<std::int32_t>& list = stages.sections[static_cast<std::size_t>(stage)];
       for (std::int32_t section : list) keep(section);
-      if (tied && stage + 1 == plan.pp * plan.vpp) keep(0);
+      if (tied && stage + 1 == plan.pp * plan.vpp) keep(problem_.layers.sections.front().kind);
       Chunk& of = chunks.emplace_back();
       for (std::int32_t section : list) of.forward.add(at(section).most_forward, at(section).net_forward);
+      thread_local std::vector<DistantRead> read;
+      distant_reads(list, block, read);
+      for (const DistantRead& each : read) of.forward.add(0, each.bytes);
       const bool split = !table.in_flight_split(rank).empty();
       for (auto section = list.rbegin(); section != list.rend(); ++section) {
         const SectionCost& cost = at(*section);
@@ -128,7 +143,7 @@ Composer::Need Composer::memory_of(const HybridPlan& plan, const BlockCosts& blo
     held.activations.value = saved_all;
     held.buffers.value = above;
     if (plan.zero >= 3 && groups.shards() > 1)
-      held.buffers.value += std::max(1, stack.gathers_in_flight.value) * largest_unit;
+      held.buffers.value += std::clamp<std::int64_t>(stack.gathers_in_flight.value, 1, units) * largest_unit;
     // Flat copies that a sharded optimizer keeps, in proportion to the parameters that the device holds.
     const std::int64_t flat_copies = plan.zero > 0 ? stack.kept_for(elements).value : 0;
     const std::int64_t total = reserved_estimate(held, stack).value + flat_copies + overheads.context.value.value +

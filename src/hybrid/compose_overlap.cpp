@@ -33,9 +33,7 @@ const std::vector<Composer::SectionOverlap>& Composer::device_sharing(const Bloc
   const auto add = [&](const SectionCost& of) {
     known.push_back({device_sharing(of.forward_shares, data), device_sharing(of.backward_shares, data)});
   };
-  add(block.before);
   for (const SectionCost& kind : block.kinds) add(kind);
-  add(block.after);
   return known;
 }
 
@@ -92,9 +90,7 @@ const std::vector<Composer::SectionOverlap>& Composer::sharing_of(const BlockCos
     made.backward = add_pass(of.backward, of.compute_backward, alone.backward, of.backward_communication, loads,
                              made.backward_spans);
   };
-  add(block.before);
   for (const SectionCost& kind : block.kinds) add(kind);
-  add(block.after);
   return known;
 }
 

@@ -1,6 +1,7 @@
 // The step time of a plan: sections become stages, stages a pipeline; then gradients that are still to be reduced and
 // the optimizer's step.
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -27,7 +28,6 @@ struct Composer::StageWork {
   std::vector<Effective> sections;
   std::vector<StageTimes> stages;
   std::vector<StreamTimes> streams;  // by stage, with data-parallel communication in every micro-batch; else empty
-  double transfer = 0;               // between stages, where the sender does not wait for it
 };
 
 double Composer::skipped_accumulation(const HybridPlan& plan, const SectionCost& cost) {
@@ -37,10 +37,8 @@ double Composer::skipped_accumulation(const HybridPlan& plan, const SectionCost&
 void Composer::play_data_parallel(const HybridPlan& plan, const BlockCosts& block, const DataParallelCosts& data,
                                   const Stages& stages, StageWork& work) const {
   const SoftwareStack& stack = problem_.stack();
-  const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
-  const auto at = [&](std::int32_t i) -> const SectionCost& {
-    return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
-  };
+  const auto sections = static_cast<std::int32_t>(block.kinds.size());
+  const auto at = [&](std::int32_t i) -> const SectionCost& { return block.kinds[static_cast<std::size_t>(i)]; };
   const ReplicaGroups groups = replica_groups(plan);
   const std::vector<SectionOverlap>& sharing = sharing_of(block, data);
   const bool overlap = stack.gradient_overlap.value;
@@ -68,7 +66,7 @@ void Composer::play_data_parallel(const HybridPlan& plan, const BlockCosts& bloc
       for (const FusedCollective& piece : sync.gathers) {
         StreamGather& of = made.gathers.emplace_back();
         of.forward = piece.seconds;
-        if (stack.reshard_after_forward.value && i > 0) of.backward = piece.seconds;
+        if (stack.reshard_after_forward.value && used_backward(cost, piece)) of.backward = piece.seconds;
         of.forward_use = of.backward_use = std::numeric_limits<double>::infinity();
         for (std::int32_t parameter : piece.parameters) {
           const ParameterCost& each = cost.parameters[static_cast<std::size_t>(parameter)];
@@ -85,16 +83,25 @@ void Composer::play_data_parallel(const HybridPlan& plan, const BlockCosts& bloc
       of.ready = std::min(of.ready, made.backward);
     }
   }
-  // Parameters of no layer are one unit, gathered at the beginning and reduced at the end.
+  // Parameters of no layer are one unit, gathered where the first of them is used and reduced at the end.
   const bool rest = plan.zero == 3 && stages.sections.size() == 1;
-  if (rest) {
-    StreamSection &first = streamed.front(), &last = streamed.back();
-    if (problem_.model().tied_embeddings && stack.reshard_after_forward.value)
-      for (const StreamGather& piece : first.gathers) last.gathers.push_back({0, piece.forward, 0, 0});
-    for (StreamGather& piece : last.gathers)
-      if (piece.forward > 0) first.gathers.push_back({std::exchange(piece.forward, 0), 0, 0, 0});
-    for (const StreamReduce& piece : last.reduces) first.reduces.push_back({piece.takes, first.backward});
-    last.reduces.clear();
+  std::int32_t first_piece = -1;
+  for (std::int32_t kind : stages.sections.front())
+    if (!at(kind).is_layer && !at(kind).parameters.empty() && first_piece < 0) first_piece = kind;
+  if (rest && first_piece >= 0) {
+    StreamSection& first = streamed[static_cast<std::size_t>(first_piece)];
+    const std::vector<StreamGather> own = first.gathers;
+    for (std::int32_t kind = 0; kind < sections; ++kind) {
+      if (kind == first_piece || at(kind).is_layer) continue;
+      StreamSection& other = streamed[static_cast<std::size_t>(kind)];
+      if (kind == stages.sections.front().back() && problem_.model().tied_embeddings &&
+          stack.reshard_after_forward.value)
+        for (const StreamGather& piece : own) other.gathers.push_back({0, piece.forward, 0, 0});
+      for (StreamGather& piece : other.gathers)
+        if (piece.forward > 0) first.gathers.push_back({std::exchange(piece.forward, 0), 0, 0, 0});
+      for (const StreamReduce& piece : other.reduces) first.reduces.push_back({piece.takes, first.backward});
+      other.reduces.clear();
+    }
   }
   const StreamRules rules{stack.prefetch_forward.value, stack.prefetch_backward.value, stack.gathers_in_flight.value,
                           overlap, rest};
@@ -114,13 +121,43 @@ void Composer::play_data_parallel(const HybridPlan& plan, const BlockCosts& bloc
   }
 }
 
+// What a stage reads of an earlier one that is not its neighbour is sent from there in every micro-batch, and its
+// gradient is sent back: beside the computation of the sender, or before it goes on.
+void Composer::add_distant_transfers(const HybridPlan& plan, const BlockCosts& block, const Stages& stages,
+                                     std::vector<StageTimes>& times) const {
+  const StridedGroup alike{plan.sequence_parallel ? 1 : plan.tp, 1};
+  const std::int64_t of_stage = problem_.devices / plan.pp;
+  thread_local std::vector<double> forward, backward;  // by stage: seconds of what it sends
+  forward.assign(times.size(), 0);
+  backward.assign(times.size(), 0);
+  thread_local std::vector<DistantRead> read;
+  for (std::size_t stage = 1; stage < times.size(); ++stage) {
+    distant_reads(stages.sections[stage], block, read);
+    for (const DistantRead& each : read) {
+      std::size_t maker = 0;
+      while (std::find(stages.sections[maker].begin(), stages.sections[maker].end(), each.kind) ==
+             stages.sections[maker].end())
+        ++maker;
+      const std::int64_t apart = (static_cast<std::int64_t>(stage) - static_cast<std::int64_t>(maker)) % plan.pp;
+      if (apart == 0) continue;  // chunks of one rank
+      const double transfer = transfer_time(std::abs(apart) * of_stage, each.bytes, alike);
+      forward[maker] += transfer;
+      backward[stage] += transfer;
+    }
+  }
+  const bool beside = problem_.stack().p2p_overlap.value;
+  for (std::size_t stage = 0; stage < times.size(); ++stage) {
+    StageTimes& of = times[stage];
+    of.forward = beside ? std::max(of.forward, forward[stage]) : of.forward + forward[stage];
+    of.backward_input = beside ? std::max(of.backward_input, backward[stage]) : of.backward_input + backward[stage];
+  }
+}
+
 const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const BlockCosts& block,
                                              const DataParallelCosts& data, const Stages& stages) const {
   const SoftwareStack& stack = problem_.stack();
-  const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
-  const auto at = [&](std::int32_t i) -> const SectionCost& {
-    return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
-  };
+  const auto sections = static_cast<std::int32_t>(block.kinds.size());
+  const auto at = [&](std::int32_t i) -> const SectionCost& { return block.kinds[static_cast<std::size_t>(i)]; };
   const bool has_replicas = plan.dp * plan.cp > 1;
   thread_local StageWork work;
   std::vector<StageWork::Effective>& effective = work.sections;
@@ -155,18 +192,17 @@ const Composer::StageWork& Composer::work_of(const HybridPlan& plan, const Block
   }
   for (std::size_t stage = 0; stage < times.size(); ++stage)
     times[stage].backward_head = at(stages.sections[stage].back()).recompute_head;
-  double& transfer = work.transfer;
-  transfer = 0;
-  if (plan.pp > 1) {
-    transfer =
-        transfer_time(problem_.devices / plan.pp, block.boundary_bytes, {plan.sequence_parallel ? 1 : plan.tp, 1});
-    if (!stack.p2p_overlap.value)  // the sender waits
-      for (std::size_t stage = 0; stage < times.size(); ++stage) {
-        if (stage + 1 < times.size()) times[stage].forward += transfer;
-        if (stage > 0) times[stage].backward_input += transfer;
-      }
-    if (!stack.p2p_overlap.value) transfer = 0;  // it is in the sender's time
+  for (std::size_t stage = 0; plan.pp > 1 && stage + 1 < times.size(); ++stage) {
+    const double transfer =
+        transfer_time(problem_.devices / plan.pp, stages.sent[stage], {plan.sequence_parallel ? 1 : plan.tp, 1});
+    if (stack.p2p_overlap.value) {
+      times[stage].sends = transfer;
+    } else {  // the sender waits
+      times[stage].forward += transfer;
+      times[stage + 1].backward_input += transfer;
+    }
   }
+  if (plan.pp > 1) add_distant_transfers(plan, block, stages, times);
   return work;
 }
 
@@ -175,10 +211,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
                          Composition& made) const {
   const SoftwareStack& stack = problem_.stack();
   const PipelineTable& table = clock.table();
-  const auto sections = static_cast<std::int32_t>(block.kinds.size()) + 2;
-  const auto at = [&](std::int32_t i) -> const SectionCost& {
-    return i == 0 ? block.before : i + 1 == sections ? block.after : block.kinds[static_cast<std::size_t>(i) - 1];
-  };
+  const auto at = [&](std::int32_t i) -> const SectionCost& { return block.kinds[static_cast<std::size_t>(i)]; };
   const bool has_replicas = plan.dp * plan.cp > 1;
   made.bound_s = bound_of(plan, block, data, stages, table, 1);
   if (bound_above > 0 && made.bound_s > bound_above) return;
@@ -205,7 +238,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     played = {all, {all}, {all}, {times.front().backward_input + times.front().backward_weight}};
     busiest = work.front() = all / micro_batches;
   } else {
-    clock.play(times, stage_work.transfer, played);
+    clock.play(times, played);
   }
 
   // The gradient of a tied embedding is reduced on the first and on the last stage after backward, then exchanged.
@@ -216,13 +249,18 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     return 0;
   };
   const int first_rank = rank_of(0), last_rank = rank_of(last_stage);
-  const bool tied = problem_.model().tied_embeddings && first_rank != last_rank && block.before.dense.gradients > 0;
+  const std::int32_t table_kind = problem_.layers.sections.front().kind;
+  const SectionCost& shared = at(table_kind);
+  const bool tied = shares_table(table) && shared.dense.gradients > 0;
   double summed = 0;
 
   // Gradients are reduced during the last micro-batch's backward pass, or after it.
   const ReplicaGroups groups = replica_groups(plan);
+  const RankBuckets& buckets = buckets_of(plan, data, stages, table);
   double finish = 0, step_tail = 0;
   for (int rank = 0; rank < table.ranks(); ++rank) {
+    static const std::vector<GradientBucket> kNone;
+    const std::vector<GradientBucket>& own_buckets = buckets.empty() ? kNone : buckets[static_cast<std::size_t>(rank)];
     double data_free = 0, end = played.rank_end[static_cast<std::size_t>(rank)], optimizer = 0, gather = 0;
     int operators = 0;
     thread_local std::vector<std::pair<double, int>> order;
@@ -236,20 +274,31 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
       const auto place = static_cast<std::size_t>(rank * table.chunks() + chunk);
       const auto& list = stages.sections[static_cast<std::size_t>(table.stage_at(rank, chunk))];
       double now = chunk_end - played.chunk_last[place] + late;
-      for (auto section = list.rbegin(); section != list.rend(); ++section) {
-        const StageWork::Effective& of = effective[static_cast<std::size_t>(*section)];
-        const SectionSync& sync = data.sections[static_cast<std::size_t>(*section)];
+      auto bucket = std::find_if(own_buckets.begin(), own_buckets.end(),
+                                 [chunk = chunk](const GradientBucket& each) { return each.chunk == chunk; });
+      for (std::size_t position = list.size(); position-- > 0;) {
+        const StageWork::Effective& of = effective[static_cast<std::size_t>(list[position])];
         const double alone = split ? of.weight : of.input + of.weight;
-        const double busy = std::clamp(data_free - now, 0.0, alone);
-        const double extra = plan.zero < 2 ? busy * (of.slow - 1) / std::max(of.slow, 1.0) : 0;
-        now += alone + extra;
-        late += extra;
-        if (has_replicas && plan.zero < 2 && !(tied && *section == 0))
-          data_free = std::max(stack.gradient_overlap.value ? now : end + late, data_free) + sync.reduce;
-        const SectionCost& cost = at(*section);
+        double computed = 0;  // of this pass
+        const auto compute_until = [&](double until) {
+          const double takes = until - computed, busy = std::clamp(data_free - now, 0.0, takes);
+          const double extra = plan.zero < 2 ? busy * (of.slow - 1) / std::max(of.slow, 1.0) : 0;
+          now += takes + extra;
+          late += extra;
+          computed = until;
+        };
+        const SectionCost& cost = at(list[position]);
+        for (; bucket != own_buckets.end() && bucket->chunk == chunk &&
+               bucket->position == static_cast<std::int32_t>(position);
+             ++bucket) {
+          const double ready = cost.parameters[static_cast<std::size_t>(bucket->parameter)].backward_ready;
+          compute_until(split ? alone : std::max(computed, std::min(ready, alone)));
+          data_free = std::max(stack.gradient_overlap.value ? now : end + late, data_free) + bucket->seconds;
+        }
+        compute_until(alone);
         optimizer += cost.optimizer;
         operators += cost.optimizer_operators;
-        gather += sync.gather;
+        gather += data.sections[static_cast<std::size_t>(list[position])].gather;
       }
       if (!stage_work.streams.empty())
         data_free = std::max(data_free,
@@ -260,8 +309,8 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
       data_free = std::max(end, data_free) + data.tied_reduce;
       summed = std::max(summed, data_free);
       if (rank == last_rank) {
-        optimizer += block.before.optimizer;
-        operators += block.before.optimizer_operators;
+        optimizer += shared.optimizer;
+        operators += shared.optimizer_operators;
       }
     }
     finish = std::max(finish, std::max(end, data_free));
@@ -280,7 +329,7 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     // The last stage ends first: its gradient arrives while the first stage still reduces, over the same links.
     const double ways = has_replicas ? 2 : 1;
     const double exchanged =
-        summed + ways * transfer_time((last_rank - first_rank) * of_stage, block.before.dense.gradients, replicas);
+        summed + ways * transfer_time((last_rank - first_rank) * of_stage, shared.dense.gradients, replicas);
     exposed_data += std::max(0.0, exchanged - finish);
     finish = std::max(finish, exchanged);
   }

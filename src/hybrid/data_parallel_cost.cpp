@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "compile/parameter_layout.h"
@@ -43,14 +44,10 @@ class Finder {
         mesh_(make_mesh()) {}
 
   DataParallelCosts run() {
-    add_section(block_.before);
-    of_layer_ = true;
     for (const SectionCost& kind : block_.kinds) add_section(kind);
-    of_layer_ = false;
-    add_section(block_.after);
-    if (problem_.model().tied_embeddings && block_.before.dense.gradients > 0) {
-      const std::int64_t bytes =
-          width(types_.sent_gradients, block_.before.dense.gradients, block_.before.stored_elements);
+    const SectionCost& first = block_.kinds[static_cast<std::size_t>(problem_.layers.sections.front().kind)];
+    if (problem_.model().tied_embeddings && first.dense.gradients > 0) {
+      const std::int64_t bytes = width(types_.sent_gradients, first.dense.gradients, first.stored_elements);
       JointShape replicas;
       for (const StridedGroup& axis :
            {groups_.copies, groups_.data, groups_.experts, groups_.context, groups_.expert_context})
@@ -178,11 +175,39 @@ class Finder {
     data_.steps.push_back({taken.seconds, taken.spare, std::move(taken.links)});
   }
 
+  // Bytes of a bucket of gradients that are scattered in every micro-batch (ZeRO-2).
+  std::int64_t scatter_bucket() const {
+    const SoftwareStack& stack = problem_.stack();
+    return (stack.scatter_bucket.value.value > 0 ? stack.scatter_bucket : stack.gradient_bucket).value.value;
+  }
+
+  // A section with more gradients than a bucket holds: each bucket is reduced when it is full.
+  void add_buckets(const SectionCost& section, const Way& way, std::vector<std::int32_t> parameters,
+                   SectionSync& made) {
+    const auto cost_of = [&](std::int32_t i) -> const ParameterCost& {
+      return section.parameters[static_cast<std::size_t>(i)];
+    };
+    std::stable_sort(parameters.begin(), parameters.end(), [&](std::int32_t a, std::int32_t b) {
+      return cost_of(a).backward_ready < cost_of(b).backward_ready;
+    });
+    std::int64_t bytes = 0;
+    FusedCollective open;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const ParameterCost& parameter = cost_of(parameters[i]);
+      bytes += width(types_.sent_gradients, parameter.gradients, parameter.elements);
+      open.parameters.push_back(parameters[i]);
+      if (bytes < scatter_bucket() && i + 1 < parameters.size()) continue;
+      open.seconds = take(way, bytes);
+      made.reduce += open.seconds;
+      made.reduces.push_back(std::exchange(open, {}));
+      bytes = 0;
+    }
+  }
+
   // Small sections share a bucket until it is full; each gets its share of the time. ZeRO-3 has units instead.
   double joined(const Way& way, std::int64_t bytes) {
     const SoftwareStack& stack = problem_.stack();
-    const bool scatters = plan_.zero == 2 && stack.scatter_bucket.value.value > 0;
-    const std::int64_t bucket = (scatters ? stack.scatter_bucket : stack.gradient_bucket).value.value;
+    const std::int64_t bucket = plan_.zero == 2 ? scatter_bucket() : stack.gradient_bucket.value.value;
     const std::int64_t layers = std::max<std::int64_t>(1, problem_.layers.count() / plan_.pp);
     const std::int64_t together =
         plan_.zero == 3
@@ -193,6 +218,7 @@ class Finder {
 
   void add_section(const SectionCost& section) {
     SectionSync& made = data_.sections.emplace_back();
+    of_layer_ = section.is_layer;
     struct Piece {
       Way way;
       std::int64_t bytes = 0;
@@ -214,13 +240,49 @@ class Finder {
       if (parameter.trained)
         add(reduces, ways.reduce, width(types_.sent_gradients, parameter.gradients, parameter.elements), i);
     }
+    if (plan_.zero < 2) add_parts(section, made);
     for (Piece& piece : gathers) {
       made.gathers.push_back({joined(piece.way, piece.bytes), std::move(piece.parameters)});
       made.gather += made.gathers.back().seconds;
     }
     for (Piece& piece : reduces) {
-      made.reduces.push_back({joined(piece.way, piece.bytes), std::move(piece.parameters)});
-      made.reduce += made.reduces.back().seconds;
+      if (plan_.zero == 2 && scatter_bucket() > 0 && piece.bytes > scatter_bucket()) {
+        add_buckets(section, piece.way, std::move(piece.parameters), made);
+      } else {
+        made.reduces.push_back({joined(piece.way, piece.bytes), std::move(piece.parameters)});
+        made.reduce += made.reduces.back().seconds;
+      }
+    }
+  }
+
+  void add_parts(const SectionCost& section, SectionSync& made) {
+    std::vector<std::size_t> order(section.parameters.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return section.parameters[a].backward_ready < section.parameters[b].backward_ready;
+    });
+    for (std::size_t i : order) {
+      const ParameterCost& parameter = section.parameters[i];
+      if (!parameter.trained) continue;
+      const Way& way = ways_of(parameter).reduce;
+      if (way.empty()) continue;
+      const auto known = std::find(reductions_.begin(), reductions_.end(), way);
+      const auto index = static_cast<std::int32_t>(known - reductions_.begin());
+      if (known == reductions_.end()) add_reduction(way);
+      made.parts.push_back({index, static_cast<std::int32_t>(i), parameter.gradients,
+                            width(types_.sent_gradients, parameter.gradients, parameter.elements)});
+    }
+  }
+
+  void add_reduction(const Way& way) {
+    reductions_.push_back(way);
+    CollectiveSequence& made = data_.reductions.emplace_back();
+    for (const auto& [collective, axes] : way) {
+      CollectiveSequence::Step& step = made.steps.emplace_back();
+      step.collective = collective;
+      step.size = mesh_.group_size(axes);
+      for (std::size_t axis = 0; axis < shapes_.size(); ++axis)
+        if (axes >> axis & 1u) step.shape.add(shapes_[axis]);
     }
   }
 
@@ -234,6 +296,7 @@ class Finder {
   std::vector<StridedGroup> shapes_;  // by mesh axis
   const Mesh mesh_;
   std::vector<Ways> known_;
+  std::vector<Way> reductions_;  // as DataParallelCosts::reductions
   bool of_layer_ = false;
   std::map<std::pair<std::int32_t, std::int32_t>, double>
       time_of_share_;  // seconds by shares of compute units and memory bandwidth
@@ -241,6 +304,61 @@ class Finder {
 };
 
 }  // namespace
+
+bool used_backward(const SectionCost& section, const FusedCollective& gather) {
+  return std::any_of(gather.parameters.begin(), gather.parameters.end(), [&](std::int32_t each) {
+    return section.parameters[static_cast<std::size_t>(each)].used_backward;
+  });
+}
+
+double CollectiveSequence::seconds(GroupCosts& groups, std::int64_t bytes) const {
+  double seconds = 0;
+  for (const Step& step : steps) {
+    seconds += groups.collective(step.collective, step.shape, bytes).seconds;
+    if (step.collective == Collective::ReduceScatter) bytes /= step.size;
+  }
+  return seconds;
+}
+
+std::vector<GradientBucket> gradient_buckets(const SoftwareStack& stack, GroupCosts& groups,
+                                             const DataParallelCosts& data,
+                                             const std::vector<const std::vector<std::int32_t>*>& chunks,
+                                             std::int32_t left_out) {
+  struct Open {
+    std::int64_t bytes = 0, sent = 0;
+    GradientBucket last;
+  };
+  const std::int64_t limit = stack.gradient_overlap.value ? stack.gradient_bucket.value.value : 0;
+  std::vector<Open> open(data.reductions.size());
+  std::map<std::pair<std::int32_t, std::int64_t>, double> known;  // seconds by sequence and bytes
+  std::vector<GradientBucket> made;
+  const auto close = [&](std::int32_t way) {
+    Open& of = open[static_cast<std::size_t>(way)];
+    if (of.bytes == 0) return;
+    const auto [found, fresh] = known.try_emplace({way, of.sent}, 0);
+    if (fresh) found->second = data.reductions[static_cast<std::size_t>(way)].seconds(groups, of.sent);
+    of.last.seconds = found->second;
+    made.push_back(of.last);
+    of = {};
+  };
+  for (std::size_t chunk = chunks.size(); chunk-- > 0;)
+    for (std::size_t position = chunks[chunk]->size(); position-- > 0;) {
+      const std::int32_t kind = (*chunks[chunk])[position];
+      if (kind == left_out) continue;
+      for (const SectionSync::Part& part : data.sections[static_cast<std::size_t>(kind)].parts) {
+        Open& of = open[static_cast<std::size_t>(part.way)];
+        if (limit > 0 && of.bytes >= limit) close(part.way);
+        of.bytes += part.bytes;
+        of.sent += part.sent;
+        of.last = {static_cast<std::int32_t>(chunk), static_cast<std::int32_t>(position), part.parameter, 0};
+      }
+    }
+  for (std::size_t way = 0; way < open.size(); ++way) close(static_cast<std::int32_t>(way));
+  std::stable_sort(made.begin(), made.end(), [](const GradientBucket& a, const GradientBucket& b) {
+    return std::pair(-a.chunk, -a.position) < std::pair(-b.chunk, -b.position);
+  });
+  return made;
+}
 
 DataParallelCosts data_parallel_costs(const PlanProblem& problem, GroupCosts& groups, const HybridPlan& plan,
                                       const BlockCosts& block) {

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "hybrid/baselines.h"
+#include "hybrid/compose_spread.h"
 #include "hybrid/expectation.h"
 #include "hybrid/neighbours.h"
 #include "problem/parallel.h"
@@ -45,7 +46,7 @@ class Enumeration {
         options_(options),
         clock_(options.budget),
         composer_(problem_, cost),
-        composed_(problem.layers.simple && problem.regular),
+        composed_(problem.regular),
         space_(composed_ ? options.space : without_composition(options.space)),
         expectation_(problem.model().tied_embeddings) {}
 
@@ -74,8 +75,11 @@ class Enumeration {
         simulate_promising();
         improve();
         if (simulated_.empty()) simulate_smallest();
+        // Plans that are not composed: as many as are usual. There is no bound on the others.
+        if (!simulate_those([&](std::size_t plan) { return !composer_.composes(plans_[plan]); }))
+          outcome_.lower_bound_s = 0;
       } else {
-        simulate_all();
+        simulate_those([](std::size_t) { return true; });
       }
     }
     if (simulated_.empty() && !outcome_.closest && !problem_of_first_.empty()) return Error{problem_of_first_};
@@ -431,7 +435,9 @@ class Enumeration {
     std::vector<Bracket> open;
     for (std::size_t i : batch) {
       const Kind& kind = kinds_[kind_of_[i]];
-      if (too_slow(i))
+      if (!composer_.composes(plans_[i]))
+        prune("layers take turns");
+      else if (too_slow(i))
         prune("bound");
       else if (kind.hopeless || kind.least(plans_[i]) > budget)
         prune("memory");
@@ -576,6 +582,11 @@ class Enumeration {
     }
   }
 
+  // One standard deviation of composition's errors, before any plan was simulated: the largest ones are two.
+  double spread_of(const HybridPlan& plan) const {
+    return composition_spread(composition_kind(problem_, plan)).above / 2;
+  }
+
   std::vector<Trial> next_round() {
     // Even with all their doubt, slower ones are not worth a look.
     constexpr double kLook = 1.3;
@@ -595,7 +606,7 @@ class Enumeration {
       if (last != kNever && each.made.step_s > kLook * last) continue;
       if (last == kNever && each.made.step_s > kLook * least && candidates_.size() > 64) continue;
       const double expected = each.made.step_s * expectation_.factor(each.plan);
-      const double hoped = expected * (1 - expectation_.doubt(each.plan));
+      const double hoped = expected * (1 - expectation_.doubt(each.plan, spread_of(each.plan)));
       if (expected < last || hoped < least * (1 - kGain)) hopes.push_back({hoped, i});
     }
     std::stable_sort(hopes.begin(), hopes.end(), [](const Hope& a, const Hope& b) { return a.expected < b.expected; });
@@ -667,10 +678,12 @@ class Enumeration {
     if (go_on()) simulate(least);
   }
 
-  void simulate_all() {
+  // Whether all of them were.
+  template <class Keep>
+  bool simulate_those(const Keep& keep) {
     std::vector<Trial> all;
     for (std::size_t i = 0; i < plans_.size(); ++i)
-      for (std::size_t set = 0; set < sets_.size(); ++set)
+      for (std::size_t set = 0; set < sets_.size() && keep(i); ++set)
         if (Trial trial = trial_of(with_set(i, set)); !tried(trial)) all.push_back(std::move(trial));
     // Plans that split less and recompute less come first.
     std::stable_sort(all.begin(), all.end(), [&](const Trial& a, const Trial& b) {
@@ -683,16 +696,17 @@ class Enumeration {
                               : options_.budget.seconds > 0   ? std::numeric_limits<std::int64_t>::max()
                                                               : usual_simulations_of_all();
     for (std::size_t from = 0; from < all.size(); from += kRound) {
-      if (!go_on()) return;
+      if (!go_on()) return false;
       if (outcome_.counts.simulated >= most) {
         outcome_.stopped_by = StoppedBy::Evaluations;
-        return;
+        return false;
       }
       const std::size_t left = static_cast<std::size_t>(most - outcome_.counts.simulated);
       const std::size_t to = std::min({all.size(), from + kRound, from + std::min(left, kRound)});
       simulate({all.begin() + static_cast<std::ptrdiff_t>(from), all.begin() + static_cast<std::ptrdiff_t>(to)});
       report_progress(outcome_.counts.simulated, std::min<std::int64_t>(most, static_cast<std::int64_t>(all.size())));
     }
+    return true;
   }
 
   void finish() {

@@ -6,7 +6,6 @@
 namespace weft {
 namespace {
 
-constexpr double kSpread = 0.01;  // of composition's errors: nine of ten within 2.3 % (compose_test.cpp)
 constexpr double kLeast = 0.001;  // doubt that remains however many plans agree
 
 }  // namespace
@@ -36,12 +35,12 @@ double Expectation::factor(const HybridPlan& plan) const {
   return 1 + mean(known == by_kind_.end() ? Errors{} : known->second);
 }
 
-double Expectation::doubt(const HybridPlan& plan) const {
+double Expectation::doubt(const HybridPlan& plan, double before) const {
   const auto known = by_kind_.find(kind_of(plan));
   const Errors of = known == by_kind_.end() ? Errors{} : known->second;
   const double middle = mean(of);
   const double squares = of.squares - 2 * middle * of.sum + of.count * middle * middle;
-  return std::max(kLeast, std::sqrt((kSpread * kSpread + std::max(0.0, squares)) / (of.count + 1)));
+  return std::max(kLeast, std::sqrt((before * before + std::max(0.0, squares)) / (of.count + 1)));
 }
 
 }  // namespace weft

@@ -21,7 +21,8 @@ class Expectation {
   // Composed seconds are multiplied by this …
   double factor(const HybridPlan& plan) const;
   // … and are wrong by this share, one standard deviation.
-  double doubt(const HybridPlan& plan) const;
+  // `before`: before a plan of its kind was simulated (compose_spread.h).
+  double doubt(const HybridPlan& plan, double before = 0.01) const;
 
  private:
   using Kind = std::array<bool, 5>;

@@ -98,7 +98,7 @@ PipelineTable::PipelineTable(const Schedule& schedule)
   }
 }
 
-void PipelineTable::play(const std::vector<StageTimes>& stages, double transfer, PipelineTimes& times) const {
+void PipelineTable::play(const std::vector<StageTimes>& stages, PipelineTimes& times) const {
   struct Cost {
     double takes, waits;  // waits: from the end of `needs` to its own start
   };
@@ -107,9 +107,10 @@ void PipelineTable::play(const std::vector<StageTimes>& stages, double transfer,
   for (std::size_t i = 0; i < stages.size(); ++i) {
     const StageTimes& of = stages[i];
     for (const bool remote : {false, true}) {
-      const double arrives = remote ? transfer : 0;
       const auto set = [&](Body body, double takes, double head) {
-        costs[static_cast<std::size_t>(cost_of(static_cast<std::int32_t>(i), body, remote))] = {takes, arrives - head};
+        const double sent = body != Body::Forward ? of.sends : i > 0 ? stages[i - 1].sends : 0;
+        costs[static_cast<std::size_t>(cost_of(static_cast<std::int32_t>(i), body, remote))] = {
+            takes, (remote ? sent : 0) - head};
       };
       set(Body::Forward, of.forward, 0);
       set(Body::Backward, of.backward_input + of.backward_weight, of.backward_head);
@@ -171,12 +172,12 @@ PipelineClock::PipelineClock(PipelineTables& tables, const std::string& schedule
   if (!second_) first_.reset();
 }
 
-void PipelineClock::play(const std::vector<StageTimes>& stages, double transfer, PipelineTimes& times) const {
+void PipelineClock::play(const std::vector<StageTimes>& stages, PipelineTimes& times) const {
   WEFT_CHECK(valid());
-  first_->play(stages, transfer, times);
+  first_->play(stages, times);
   if (!second_) return;
   const double once = times.makespan;
-  second_->play(stages, transfer, times);
+  second_->play(stages, times);
   // The time that as many micro-batches as ranks add; in the limit at least the busiest rank's work on them.
   double busiest = 0;
   for (int rank = 0; rank < second_->ranks(); ++rank) {

@@ -23,6 +23,7 @@ namespace weft {
 struct StageTimes {
   double forward = 0, backward_input = 0, backward_weight = 0;  // a fused backward takes both
   double backward_head = 0;  // of backward_input: its beginning, which needs no gradient yet (recomputation)
+  double sends = 0;          // from the end of its forward to the start of the next stage's on another rank, and back
 };
 
 struct PipelineTimes {
@@ -61,8 +62,7 @@ class PipelineTable {
   // empty where it is not split.
   const std::vector<InFlight>& in_flight_split(int rank) const { return split_[static_cast<std::size_t>(rank)]; }
 
-  // `transfer`: from the end of an action on one rank to the start of the next on another.
-  void play(const std::vector<StageTimes>& stages, double transfer, PipelineTimes& times) const;
+  void play(const std::vector<StageTimes>& stages, PipelineTimes& times) const;
 
  private:
   // End times of actions are in one list, after two constants: 0 and minus infinity.
@@ -102,7 +102,7 @@ class PipelineClock {
 
   bool valid() const { return first_ != nullptr; }
   const PipelineTable& table() const { return *first_; }
-  void play(const std::vector<StageTimes>& stages, double transfer, PipelineTimes& times) const;
+  void play(const std::vector<StageTimes>& stages, PipelineTimes& times) const;
 
  private:
   std::shared_ptr<const PipelineTable> first_, second_;  // second: null where the first is the whole step

@@ -50,7 +50,9 @@ Both play_both(const Shape& shape, const std::vector<StageCost>& costs, Ticks tr
   const PipelineClock clock(tables, shape.schedule, shape.ranks, shape.chunks, shape.micro_batches);
   RC_ASSERT(clock.valid());
   Both both;
-  clock.play(times_of(costs), static_cast<double>(transfer), both.found);
+  std::vector<StageTimes> times = times_of(costs);
+  for (StageTimes& stage : times) stage.sends = static_cast<double>(transfer);
+  clock.play(times, both.found);
   Result<Playback> played = play(*schedule, {costs, transfer, 0});
   RC_ASSERT(played.ok());
   both.played = std::move(played).value();
@@ -95,8 +97,18 @@ TEST(PipelineClock, RecomputesWhileItWaits) {
   PipelineTables tables;
   const PipelineClock clock(tables, "1f1b", 2, 1, 1);
   PipelineTimes found;
-  clock.play({{1, 3, 0, 1}, {1, 3, 0, 1}}, 0, found);
+  clock.play({{1, 3, 0, 1}, {1, 3, 0, 1}}, found);
   EXPECT_EQ(found.makespan, 7);
+}
+
+// A transfer between two stages takes its own time: 3 ranks, 1 micro-batch, F = B = 1, 5 from the first stage to the
+// second and back, 2 from the second to the third: 6 computations + 2 · (5 + 2) = 20.
+TEST(PipelineClock, EveryBoundaryHasATransferOfItsOwn) {
+  PipelineTables tables;
+  const PipelineClock clock(tables, "1f1b", 3, 1, 1);
+  PipelineTimes found;
+  clock.play({{1, 1, 0, 0, 5}, {1, 1, 0, 0, 2}, {1, 1, 0, 0, 100}}, found);
+  EXPECT_EQ(found.makespan, 20);
 }
 
 // For every action of a split schedule some recorded moment holds at least as many micro-batches of every chunk.

@@ -49,24 +49,23 @@ Parallelism parallelism_of(const PlanProblem& problem, const BlockShape& shape, 
   return parallelism_of(plan, problem.layers);
 }
 
-// Reads the costs from a simulated instance. Sections are numbered in the order of the network: 0 the embedding, then
-// the layers, then the head.
+// Reads the costs from a simulated instance. Sections are numbered in the order of the network.
 class Reader {
  public:
   Reader(const PlanProblem& problem, const Plan& plan, PlayedPlan played)
       : problem_(problem),
         plan_(plan),
         played_(std::move(played)),
-        layers_(find_layers(plan.training().graph)),
-        count_(static_cast<int>(layers_.count())),
+        listed_(problem.layers.short_sections),
         section_of_op_(graph().ops().size(), -1),
         section_of_tensor_(graph().tensors().size(), -1),
         expert_(graph().tensors().size(), 0),
         moments_(graph().tensors().size()),
-        owner_(graph().tensors().size()) {
+        owner_(graph().tensors().size()),
+        summed_(graph().tensors().size(), 0) {
     settle_sections();
     for (const auto& [parameter, sum] : plan.training().accumulated) owner_[graph().tensors()[sum].storage] = parameter;
-    sections_.resize(static_cast<std::size_t>(count_) + 2);
+    sections_.resize(listed_.size());
     differentiated_.resize(sections_.size(), 0);
   }
 
@@ -74,17 +73,17 @@ class Reader {
     read_times();
     read_memory();
     read_kept();
+    read_edges();
     BlockCosts costs;
-    costs.before = sections_.front();
-    costs.after = sections_.back();
-    costs.kinds.resize(static_cast<std::size_t>(problem_.layers.kinds));
-    // Layers of a kind differ slightly where devices wait for one another; the mean preserves their sum.
+    costs.kinds.resize(static_cast<std::size_t>(problem_.layers.section_kinds));
+    // Sections of a kind differ slightly where devices wait for one another; the mean preserves their sum.
     std::vector<int> alike(costs.kinds.size(), 0);
-    for (int layer = 0; layer < count_; ++layer) {
-      const auto kind = static_cast<std::size_t>(problem_.layers.short_kind[static_cast<std::size_t>(layer)]);
+    for (std::size_t i = 0; i < sections_.size(); ++i) {
+      const auto kind = static_cast<std::size_t>(listed_[i].kind);
       SectionCost& of = costs.kinds[kind];
       const double forward = of.forward, backward = of.backward;
-      of = sections_[static_cast<std::size_t>(layer) + 1];
+      of = std::move(sections_[i]);
+      of.is_layer = listed_[i].is_layer;
       of.forward += forward;
       of.backward += backward;
       ++alike[kind];
@@ -93,7 +92,6 @@ class Reader {
       costs.kinds[kind].forward /= std::max(1, alike[kind]);
       costs.kinds[kind].backward /= std::max(1, alike[kind]);
     }
-    costs.boundary_bytes = boundary_bytes();
     costs.step_fixed = step_fixed_;
     for (const Buffer& buffer : program().buffers)
       if (buffer.kind == BufferKind::Parameter) costs.axes = program().meshes[buffer.layout.mesh].axes();
@@ -104,17 +102,17 @@ class Reader {
   const Graph& graph() const { return plan_.training().graph; }
   const Program& program() const { return played_.compiled.program; }
 
-  // A forward operator belongs to its layer's section, a backward operator to its forward operator's; a parameter and
-  // its state belong to the section of the first operator that reads it.
+  // A forward operator belongs to its section, a backward operator to its forward operator's; a parameter and its state
+  // belong to the section of the first operator that reads it.
   void settle_sections() {
     const Graph& of = graph();
+    SectionKinds kinds;
+    const Sections sections = find_sections(of, kinds);
+    WEFT_CHECK(sections.list.size() == listed_.size(), "a short model with its sections");
     std::unordered_map<std::string, TensorId> parameters;
-    bool layer_seen = false;
     for (OpId op : of.ops().ids()) {
       if (of.ops()[op].phase != Phase::Forward) break;
-      const int layer = layers_.of[op];
-      layer_seen = layer_seen || layer >= 0;
-      section_of_op_[op] = layer >= 0 ? layer + 1 : layer_seen ? count_ + 1 : 0;
+      section_of_op_[op] = sections.of[op];
       for (TensorId input : of.inputs(op)) {
         if (of.tensors()[input].kind != TensorKind::Parameter || section_of_tensor_[input] >= 0) continue;
         section_of_tensor_[input] = section_of_op_[op];
@@ -208,7 +206,7 @@ class Reader {
     std::vector<Picoseconds> play_end(kStep + 1, 0);
     std::vector<Picoseconds> section_end[2];
     std::vector<Picoseconds> last_end(sections_.size(), 0);  // backward, collectives too
-    current_[1] = count_ + 1;
+    current_[1] = last_section();
     for (auto& ends : section_end) ends.assign(sections_.size(), 0);
     timeline.for_each(id, [&](const Span& span) {
       const Instruction& instruction = program().instructions[InstructionId(span.instruction)];
@@ -258,7 +256,10 @@ class Reader {
         const bool again = compute && graph().ops()[compute->op].phase == Phase::Forward;
         if (!again) differentiated_[static_cast<std::size_t>(own)] = 1;
         if (again && !differentiated_[static_cast<std::size_t>(own)]) at(own).recompute_head += share.time;
-        if (compute && graph().kind(compute->op) == OpKind::Accumulate) at(own).accumulate += share.time;
+        if (compute && graph().kind(compute->op) == OpKind::Accumulate) {
+          const TensorId sum = graph().tensors()[graph().inputs(compute->op).front()].storage;
+          if (!std::exchange(summed_[sum], 1)) at(own).accumulate += share.time;
+        }
       }
     });
     // Where one section ends the next begins.
@@ -283,10 +284,11 @@ class Reader {
     const auto waits_for = [&](std::size_t above, const SectionCost& layer) {
       return std::max(0.0, seconds_of(last_end[above] - section_end[1][above]) - layer.recompute_head);
     };
-    for (std::size_t s = 1; s <= static_cast<std::size_t>(count_); ++s)
-      sections_[s].backward =
-          std::max(sections_[s].compute_backward,
-                   sections_[s].backward + waits_for(s, sections_[s]) - waits_for(s + 1, sections_[s]));
+    for (std::size_t s = 0; s + 1 < sections_.size(); ++s)
+      if (listed_[s].is_layer)
+        sections_[s].backward =
+            std::max(sections_[s].compute_backward,
+                     sections_[s].backward + waits_for(s, sections_[s]) - waits_for(s + 1, sections_[s]));
   }
 
   // Two micro-batches that are neither first nor last: one with a whole backward pass, one with a split one.
@@ -311,7 +313,7 @@ class Reader {
                  std::int64_t SectionCost::*left) {
     const BodyMemory& body = memory.body(play);
     const std::vector<InstructionId>& instructions = memory.instructions(play);
-    int section = play == 0 ? 0 : count_ + 1;
+    int section = play == 0 ? 0 : last_section();
     std::vector<std::int64_t> net(sections_.size(), 0);
     std::size_t change = 0;
     for (std::size_t position = 0; position < instructions.size(); ++position) {
@@ -373,6 +375,7 @@ class Reader {
     ParameterCost& made = of.parameters.emplace_back();
     made.layout = buffer.layout;
     made.summed_over_tp = moments.summed_over_tp;
+    made.used_backward = moments.use[1] >= 0;
     const auto since = [&](Picoseconds moment, bool backward, double never) {
       const double takes = backward ? of.backward : of.forward;
       return moment < 0 ? never : std::clamp(seconds_of(moment - began_[backward][section]), 0.0, takes);
@@ -385,26 +388,44 @@ class Reader {
     return made;
   }
 
-  // Bytes of the result of the first layer's last operator, on one device.
-  std::int64_t boundary_bytes() const {
-    std::int64_t bytes = 0;
+  // Bytes of what sections read of earlier ones, on one device.
+  void read_edges() {
+    const auto memory_of = [&](TensorId tensor) { return graph().tensors()[tensor].storage; };
+    IdVec<TensorId, std::vector<int>> readers_of(graph().tensors().size());
+    for (OpId op : graph().ops().ids()) {
+      if (graph().ops()[op].phase != Phase::Forward) break;
+      for (TensorId input : graph().inputs(op))
+        if (std::vector<int>& list = readers_of[memory_of(input)]; list.empty() || list.back() != section_of(op))
+          list.push_back(section_of(op));
+    }
+    IdVec<TensorId, char> seen(graph().tensors().size(), 0);
     for (InstructionId id : program().stages.front().forward) {
       const auto* compute = std::get_if<Compute>(&program().instructions[id].what);
-      if (!compute || section_of(compute->op) != 1) continue;
-      const Buffer& made = program().buffers[compute->outputs.front()];
-      bytes = bytes_of(stored_type(program(), graph(), compute->outputs.front()),
-                       largest_local_elements(made.layout, program().meshes[made.layout.mesh]));
+      const int made = compute ? section_of(compute->op) : -1;
+      if (made < 0 || graph().ops()[compute->op].phase != Phase::Forward) continue;
+      for (BufferId output : compute->outputs) {
+        const TensorId tensor = memory_of(program().buffers[output].tensor);
+        if (std::exchange(seen[tensor], 1)) continue;
+        const Layout& layout = program().buffers[output].layout;
+        const std::int64_t bytes = bytes_of(stored_type(program(), graph(), output),
+                                            largest_local_elements(layout, program().meshes[layout.mesh]));
+        for (int reader : readers_of[tensor]) {
+          if (reader == made + 1)
+            at(made).sent_bytes += bytes;
+          else if (reader > made)
+            at(reader).reads.push_back({listed_[static_cast<std::size_t>(made)].kind, bytes});
+        }
+      }
     }
-    return bytes;
   }
 
+  int last_section() const { return static_cast<int>(sections_.size()) - 1; }
   SectionCost& at(int section) { return sections_[static_cast<std::size_t>(section)]; }
 
   const PlanProblem& problem_;
   const Plan& plan_;
   PlayedPlan played_;
-  const Layers layers_;
-  const int count_;
+  const std::vector<Section>& listed_;  // as sections_
   IdVec<OpId, int> section_of_op_;
   IdVec<TensorId, int> section_of_tensor_;  // of parameters and their state
   IdVec<TensorId, char> expert_;
@@ -415,6 +436,7 @@ class Reader {
   };
   IdVec<TensorId, Moments> moments_;   // of parameters
   IdVec<TensorId, TensorId> owner_;    // by gradient: its parameter
+  IdVec<TensorId, char> summed_;       // by gradient: whether its first term was added
   std::vector<Picoseconds> began_[2];  // by section, forward and backward
   std::vector<char> differentiated_;   // by section: whether its first gradient operator has been seen
   double step_fixed_ = 0;

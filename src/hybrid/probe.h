@@ -1,11 +1,10 @@
-// The costs of one layer, of what precedes and of what follows the layers: a short instance of the same model is
-// compiled, priced and simulated on the devices of a few replicas, by the same compiler, cost model and memory
-// accounting as a whole plan. Nothing is estimated here by other means.
+// The costs of a model's sections (problem/sections.h): a short instance of the model, or the whole model where none is
+// known that is shorter, is compiled, priced and simulated on the devices of a few replicas, by the same compiler, cost
+// model and memory accounting as a whole plan. Nothing is estimated here by other means.
 //
-// A *section* is the embedding (what precedes the layers), a layer of one kind, or the head (what follows them). Its
-// costs are those of one micro-batch on one device, in the steady state. They include exposed communication inside the
-// section, host time and interference, as simulated, but no data-parallel communication.
-// Cost: some 2 ms.
+// The costs of a section are those of one micro-batch on one device, in the steady state. They include exposed
+// communication inside the section, host time and interference, as simulated, but no data-parallel communication.
+// Cost: some 2 ms for a few layers, some 20 ms for a whole ResNet-50.
 #pragma once
 
 #include <compare>
@@ -51,6 +50,7 @@ struct CommunicationSpan {
 struct ParameterCost {
   Layout layout;                             // on the probe's mesh (BlockCosts::axes)
   bool trained = true;                       // it has a gradient
+  bool used_backward = true;                 // the backward pass reads it (not so a table of embeddings)
   bool summed_over_tp = false;               // tensor-parallel devices hold terms of its gradient
   std::int64_t elements = 0;                 // on one device, …
   std::int64_t weights = 0, gradients = 0;   // … and their bytes in the types in which they are stored
@@ -58,11 +58,20 @@ struct ParameterCost {
   double backward_ready = 0;                 // when its gradient is ready
 };
 
+// What a section reads of an earlier section that is not the one before it: the encoder's output, a position bias.
+struct DistantRead {
+  std::int32_t kind = 0;   // of the section that makes it
+  std::int64_t bytes = 0;  // on one device
+};
+
 struct SectionCost {
+  bool is_layer = false;
   double forward = 0, backward = 0;  // seconds; backward includes recomputation
   double backward_weight = 0;        // of backward: gradients of weights, which zero-bubble schedules split off
   double recompute_head = 0;         // of backward: recomputation before the first gradient is needed
-  double accumulate = 0;             // of backward: accumulation of gradients, which ZeRO-2 does on shards
+  // Of backward: accumulation of gradients onto those of earlier micro-batches, which the first one skips and ZeRO-2 does
+  // on shards. (A parameter that is used several times has several terms; the others are added in every micro-batch.)
+  double accumulate = 0;
   double compute_forward = 0, compute_backward = 0;  // computation only
   std::vector<ComputeShare> forward_shares, backward_shares;
   std::vector<LinkLoads> loads;  // of communication inside the section, …
@@ -78,14 +87,14 @@ struct SectionCost {
   // left.
   std::int64_t net_forward = 0, most_forward = 0, most_backward = 0;
   std::int64_t net_input = 0, most_input = 0, most_weight = 0;
+  std::int64_t sent_bytes = 0;  // read by the next section: what a stage sends that ends here
+  std::vector<DistantRead> reads;
 };
 
 struct BlockCosts {
-  SectionCost before, after;
-  std::vector<SectionCost> kinds;
-  std::int64_t boundary_bytes = 0;  // that a device sends to the next stage
-  std::vector<MeshAxis> axes;       // of the probe's mesh
-  double step_fixed = 0;            // seconds of the optimizer step that belong to no parameter
+  std::vector<SectionCost> kinds;  // by Section::kind
+  std::vector<MeshAxis> axes;      // of the probe's mesh
+  double step_fixed = 0;           // seconds of the optimizer step that belong to no parameter
 };
 
 // `graphs` holds training graphs of shapes that were probed before.

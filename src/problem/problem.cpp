@@ -35,7 +35,7 @@ LayerPattern pattern_of(const Graph& graph) {
 }
 
 // The shortest model with every kind of layer. Of several leading layers that differ from the rest, one is enough.
-std::string shortest_model(const TrainingJob& job, bool frozen, LayerPattern& pattern) {
+std::string shortest_model(const TrainingJob& job, bool frozen, const LayerPattern& pattern) {
   const std::string& model = job.words.model;
   const auto first_of = [&](int kind) {
     return std::find(pattern.kind.begin(), pattern.kind.end(), kind) - pattern.kind.begin();
@@ -43,7 +43,6 @@ std::string shortest_model(const TrainingJob& job, bool frozen, LayerPattern& pa
   const std::int64_t all = pattern.kinds > 0 ? first_of(pattern.kinds - 1) + 1 : 0;
   const std::int64_t count = std::min(all, pattern.count());
   const std::string shorter = with_override(model, "layers", std::to_string(count));
-  pattern.short_kind.assign(pattern.kind.begin(), pattern.kind.begin() + count);
   const auto heads = static_cast<std::int64_t>(std::count(pattern.kind.begin(), pattern.kind.end(), 0));
   if (frozen || pattern.kinds != 2 || heads < 2 || first_of(1) != heads) return shorter;
   const std::string two = with_override(with_override(model, "layers", "2"), "first_dense", "1");
@@ -51,31 +50,85 @@ std::string shortest_model(const TrainingJob& job, bool frozen, LayerPattern& pa
   if (!built.ok()) return shorter;
   const LayerPattern of = pattern_of(built->graph);
   if (of.kind != std::vector<int>{0, 1}) return shorter;
-  pattern.short_kind = of.kind;
   return two;
 }
 
-Result<LayerPattern> layers_of(const TrainingJob& job, const Graph& graph) {
-  LayerPattern pattern;
-  const std::string& freeze = job.words.freeze;
-  if (freeze.empty()) {
-    pattern = pattern_of(graph);
-  } else {
-    TrainingOptions options;
-    WEFT_TRY(options.frozen, frozen_parameters(graph, freeze));
-    WEFT_TRY(const TrainingGraph training, make_training_graph(graph, options));
-    pattern = pattern_of(training.graph);
-  }
+// The graph that sections are found in: with frozen parameters, the training graph.
+Result<Graph> graph_with_frozen(const TrainingJob& job, const Graph& graph) {
+  TrainingOptions options;
+  WEFT_TRY(options.frozen, frozen_parameters(graph, job.words.freeze));
+  WEFT_TRY(TrainingGraph training, make_training_graph(graph, options));
+  return std::move(training.graph);
+}
+
+// Models that may be shorter ones of the same kind, shortest first.
+std::vector<std::string> shorter_models(const TrainingJob& job, const LayerPattern& pattern) {
+  constexpr int kMostLayers = 4;  // of every stack: longer ones would be short no more
+  std::vector<std::string> models;
+  if (pattern.simple) models.push_back(shortest_model(job, !job.words.freeze.empty(), pattern));
+  // From two layers on: the gradient of what all layers read, such as a position bias, is a sum over layers.
+  for (int layers = 2; !pattern.simple && layers <= kMostLayers && layers < pattern.count(); ++layers)
+    models.push_back(with_override(job.words.model, "layers", std::to_string(layers)));
+  return models;
+}
+
+// The same job with another model; its sections, if it has every kind of the pattern's sections and no other.
+std::optional<TrainingJob> shortened(const TrainingJob& job, const std::string& model, LayerPattern& pattern,
+                                     SectionKinds& kinds) {
   TrainingJob shorter = job;
-  shorter.words.model = shortest_model(job, !freeze.empty(), pattern);
-  if (const Result<ModelInfo> info = describe_model(shorter.words.model, {.seq = job.words.seq}); info.ok())
-    shorter.model = *info;
-  if (!freeze.empty()) {
-    shorter.words.freeze.clear();
-    if (const Result<Model> built = load_model(shorter.words.model, {.seq = job.words.seq}); built.ok())
-      shorter.words.freeze = freeze_in(built->graph, freeze);
+  shorter.words.model = model;
+  const Result<Model> built = load_model(model, {.seq = job.words.seq});
+  if (!built.ok()) return std::nullopt;
+  shorter.model = built->info;
+  Sections sections;
+  if (job.words.freeze.empty()) {
+    sections = find_sections(built->graph, kinds);
+  } else {
+    shorter.words.freeze = freeze_in(built->graph, job.words.freeze);
+    const Result<Graph> graph = graph_with_frozen(shorter, built->graph);
+    if (!graph.ok()) return std::nullopt;
+    sections = find_sections(*graph, kinds);
   }
-  pattern.short_job = std::make_shared<const TrainingJob>(std::move(shorter));
+  std::vector<char> seen(static_cast<std::size_t>(kinds.count()), 0);
+  for (const Section& section : sections.list) seen[static_cast<std::size_t>(section.kind)] = 1;
+  for (const Section& section : pattern.sections)
+    if (!seen[static_cast<std::size_t>(section.kind)]) return std::nullopt;
+  if (kinds.count() != pattern.section_kinds) return std::nullopt;
+  pattern.short_sections = std::move(sections.list);
+  return shorter;
+}
+
+Result<LayerPattern> layers_of(const TrainingJob& job, const Model& model) {
+  std::optional<Graph> frozen;
+  if (!job.words.freeze.empty()) {
+    WEFT_TRY(frozen, graph_with_frozen(job, model.graph));
+  }
+  const Graph& graph = frozen ? *frozen : model.graph;
+  LayerPattern pattern = pattern_of(graph);
+  if (model.info.kind == ModelKind::Imported || model.info.kind == ModelKind::Recurrent) pattern.simple = false;
+  SectionKinds kinds;
+  Sections sections = find_sections(graph, kinds);
+  pattern.sections = std::move(sections.list);
+  pattern.apart = sections.apart;
+  pattern.section_kinds = kinds.count();
+  std::optional<TrainingJob> shorter;
+  for (const std::string& each : shorter_models(job, pattern)) {
+    SectionKinds tried = kinds;  // a model that has other kinds leaves no trace
+    if (shorter = shortened(job, each, pattern, tried); shorter) break;
+  }
+  if (!shorter) {
+    shorter = job;
+    shorter->model = model.info;
+    pattern.short_sections = pattern.sections;
+  }
+  pattern.short_kind.clear();
+  for (const Section& section : pattern.short_sections) {
+    if (!section.is_layer) continue;
+    const auto alike = std::find_if(pattern.sections.begin(), pattern.sections.end(),
+                                    [&](const Section& each) { return each.kind == section.kind; });
+    pattern.short_kind.push_back(pattern.kind[static_cast<std::size_t>(alike->layer)]);
+  }
+  pattern.short_job = std::make_shared<const TrainingJob>(std::move(*shorter));
   return pattern;
 }
 
@@ -83,7 +136,8 @@ Result<LayerPattern> layers_of(const TrainingJob& job, const Graph& graph) {
 RecomputeMenu menu_of(const PlanProblem& problem) {
   const LayerPattern& pattern = problem.layers;
   RecomputeMenu named;
-  named.front = {static_cast<std::uint8_t>(Recompute::None), static_cast<std::uint8_t>(Recompute::Full)};
+  for (const Recompute base : {Recompute::None, Recompute::Selective, Recompute::Op, Recompute::Full})
+    named.front.push_back(static_cast<std::uint8_t>(base));
   if (!pattern.simple) return named;
   TrainingJob one = *pattern.short_job;
   one.words.global_batch = 1;
@@ -178,9 +232,9 @@ Result<PlanProblem> pose(TrainingJob job) {
   problem.global_batch = *batch;
   problem.job = std::make_shared<const TrainingJob>(std::move(job));
   count_devices(problem);
-  WEFT_TRY(problem.layers, layers_of(*problem.job, model.graph));
-  if (model.info.kind == ModelKind::Imported || model.info.kind == ModelKind::Recurrent) problem.layers.simple = false;
+  WEFT_TRY(problem.layers, layers_of(*problem.job, model));
   problem.parameters = model.graph.parameter_count();
+  problem.operators = static_cast<std::int64_t>(model.graph.ops().size());
   count_heads_and_experts(model.graph, problem);
   problem.layers.recompute = menu_of(problem);
   return problem;

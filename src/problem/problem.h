@@ -9,6 +9,7 @@
 
 #include "plan/plan.h"
 #include "problem/recompute_menu.h"
+#include "problem/sections.h"
 
 namespace weft {
 
@@ -16,13 +17,18 @@ namespace weft {
 struct LayerPattern {
   std::vector<int> kind;  // of every layer, in order
   int kinds = 0;
-  // The job with a shorter model that has every kind of layer, and the kinds of its layers: costs are read from it.
+  // The job with a shorter model that has every kind of section, and the kinds of its layers: costs are read from it.
+  // The whole model where none is known that is shorter.
   std::shared_ptr<const TrainingJob> short_job;
   std::vector<int> short_kind;
   // What the backward pass may compute again; unknown sizes, and no sets but the named ones, where `simple` is false.
   RecomputeMenu recompute;
   // One stack of layers between an embedding and a head: it can be cut anywhere and built with fewer layers.
   bool simple = false;
+  // Sections of the model and of the short one, which has every kind of section; and the number of kinds.
+  std::vector<Section> sections, short_sections;
+  int section_kinds = 0;
+  bool apart = true;  // Sections::apart: pipelines can be cut between layers
 
   std::int64_t count() const { return static_cast<std::int64_t>(kind.size()); }
 };
@@ -37,6 +43,7 @@ struct PlanProblem {
   std::int64_t heads = 1;    // greatest common divisor of the numbers of query heads, which tp must divide
   std::int64_t experts = 1;  // of a layer; 1: dense
   std::int64_t parameters = 0;
+  std::int64_t operators = 0;            // of the forward pass
   bool splits_tensors = false;           // whether tensor parallelism applies
   std::vector<std::string> assumptions;  // defaults chosen here
 

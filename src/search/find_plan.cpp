@@ -75,6 +75,12 @@ Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel
   WEFT_TRY(const SoapOutcome found, search_soap(whole.training(), problem.cluster(), cost, problem.stack(), asked));
   const std::string name = name_of_tree(options, "a decision for every operator", name_of(search));
   WEFT_TRY(Judged winner, judge_tree(problem, cost, name, found.tree));
+  // The judge of plans counts host time, which that of the search does not.
+  for (const auto& [by, tree] : found.close) {
+    if (clock.after(0) != StoppedBy::Itself) break;
+    if (Result<Judged> other = judge_tree(problem, cost, name, tree); other.ok() && other->score() < winner.score())
+      winner = std::move(other).value();
+  }
   WEFT_TRY(PlanOutcome outcome, compared(problem, cost, std::move(winner)));
   // A pipeline of micro-batches may be faster than the longest path of the whole batch, but does not have less work.
   outcome.lower_bound_s = seconds_of(alone ? found.bound.value() : found.bound.work);
@@ -90,7 +96,7 @@ Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& c
   if (!problem.layers.simple)
     return error("--search layerwise: {} has no layers that are alike; use mcmc or auto", problem.job->words.model);
   const SearchClock clock(options.enumerate.budget);
-  const LayerTableRequest request{problem.job, cost, static_cast<int>(problem.devices)};
+  const LayerTableRequest request{problem.job, cost, static_cast<int>(problem.devices), &clock};
   std::map<std::int64_t, LayerTable> tables;
   std::vector<std::int64_t> micro_batches;
   StoppedBy stopped = StoppedBy::Itself;
@@ -106,11 +112,27 @@ Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& c
     tables.emplace(m, std::move(table).value());
     micro_batches.push_back(m);
   }
+  const auto out_of_time = [&]() -> Result<PlanOutcome> {  // data parallelism is what there is
+    WEFT_TRY(StrategyChoice replicas, data_parallel(problem));
+    WEFT_TRY(Judged judged, judge_strategy(problem, cost, std::move(replicas)));
+    WEFT_TRY(PlanOutcome outcome, compared(problem, cost, std::move(judged)));
+    outcome.stopped_by = clock.after(0);
+    outcome.seconds = clock.seconds();
+    return outcome;
+  };
+  const auto stops = [&] { return clock.after(0) != StoppedBy::Itself; };
+  if (tables.empty() && stops()) return out_of_time();
   if (tables.empty()) return error("--search layerwise: {}", why);
   WEFT_TRY(const Bytes limit, layer_memory_limit(request, problem.memory_budget()));
   const std::optional<ExpressiblePlan> found =
-      best_expressible({static_cast<int>(problem.devices), micro_batches, [&](std::int64_t m) { return &tables.at(m); },
-                        limit, kQuantum, static_cast<std::size_t>(problem.devices)});
+      best_expressible({.devices = static_cast<int>(problem.devices),
+                        .micro_batches = micro_batches,
+                        .table_of = [&](std::int64_t m) { return &tables.at(m); },
+                        .limit = limit,
+                        .quantum = kQuantum,
+                        .most_stages = static_cast<std::size_t>(problem.devices),
+                        .clock = &clock});
+  if (!found && stops()) return out_of_time();
   if (!found)
     return error("--search layerwise: nothing fits the {} that a device has for layers; use auto", human(limit));
   WEFT_TRY(const Model model, load_model(problem.job->words.model, {.batch = 1, .seq = problem.job->words.seq}));
@@ -121,7 +143,7 @@ Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& c
   for (const auto& [m, table] : tables) outcome.counts.composed += static_cast<std::int64_t>(table.options.size());
   outcome.counts.considered = outcome.counts.composed;
   outcome.counts.simulated = 1;
-  outcome.stopped_by = stopped;
+  outcome.stopped_by = stopped == StoppedBy::Itself ? clock.after(0) : stopped;
   outcome.seconds = clock.seconds();
   return outcome;
 }

@@ -55,6 +55,26 @@ TEST(FindPlan, LayerWiseIsATreeThatSimulatesAsItWasJudged) {
   EXPECT_EQ(forecast(made, AnalyticCost(made.stack())).value().step, tree->forecast.step);
 }
 
+// MCMC starts from exact plans; whatever the judge of plans thinks of its own best one, theirs is not lost.
+TEST(FindPlan, AWalkIsNotWorseThanTheExactPlansThatItStartsFrom) {
+  for (const char* model : {"alexnet", "lenet"}) {
+    const PlanRequest request{.model = model, .cluster = "p100x4:2", .strategy = {}, .global_batch = 256};
+    const FoundPlan exact = found(request, {.search = Search::Exact}).value();
+    for (const Search more : {Search::Mcmc, Search::Auto}) {
+      const FoundPlan walked = found(request, {.search = more, .enumerate = {.budget = {.evaluations = 40}}}).value();
+      EXPECT_LE(walked.outcome.best.front().forecast.step, exact.outcome.best.front().forecast.step) << model;
+    }
+  }
+}
+
+TEST(FindPlan, ACancelledSearchOverLayersReturnsDataParallelism) {
+  const std::atomic<bool> cancelled = true;
+  const FoundPlan plan =
+      found(kSmallGpt, {.search = Search::Layerwise, .enumerate = {.budget = {.cancelled = &cancelled}}}).value();
+  EXPECT_EQ(plan.outcome.stopped_by, StoppedBy::Cancelled);
+  EXPECT_FALSE(plan.outcome.best.empty());
+}
+
 TEST(FindPlan, WhatASearchCannotDoIsTold) {
   PlanRequest request{.model = "alexnet", .cluster = "p100x4:1", .strategy = {}, .global_batch = 16};
   EXPECT_THAT(found(request, {.search = Search::Layerwise}).error().message, HasSubstr("no layers that are alike"));

@@ -98,6 +98,11 @@ class Elimination {
       waiting.erase(waiting.begin());
       const std::set<VariableId> neighbours = around(next.v);
       eliminate(next.v, chosen, rest);
+      if (stopped_) {
+        chosen.exact = false;
+        chosen.stopped = true;
+        return chosen;
+      }
       order.push_back(next.v);
       for (VariableId n : neighbours) {
         waiting.erase(turn[n]);
@@ -224,6 +229,7 @@ class Elimination {
       if (fresh) {
         ++chosen.distinct;
         found->second = intern(message(v, group, local));
+        if (stopped_) return;
         chosen.largest_table = std::max(chosen.largest_table, tables_[found->second].entries.size());
       }
       for (std::size_t f : group) factors_[f].used = true;
@@ -254,7 +260,17 @@ class Elimination {
     return result;
   }
 
-  Table message(VariableId v, const std::vector<std::size_t>& group, const std::vector<VariableId>& local) const {
+  // The clock is asked once per kAsk sums of values, which take some milliseconds (fronts are a hundred times slower).
+  bool asks_to_stop(std::size_t sums) {
+    constexpr std::size_t kAsk = std::is_same_v<Algebra, Front> ? 1 << 12 : 1 << 18;
+    sums_ += sums;
+    if (stopped_ || sums_ < kAsk) return stopped_;
+    sums_ = 0;
+    stopped_ = options_.clock && options_.clock->after(0) != StoppedBy::Itself;
+    return stopped_;
+  }
+
+  Table message(VariableId v, const std::vector<std::size_t>& group, const std::vector<VariableId>& local) {
     Table table;
     std::size_t entries = 1;
     for (VariableId n : local) {
@@ -269,6 +285,7 @@ class Elimination {
     std::vector<std::size_t> offset(group.size(), 0);
     for (std::size_t entry = 0; entry < entries; ++entry) {
       Value& best = table.entries[entry];
+      if (asks_to_stop(options_of(v) * group.size())) return table;
       for (std::size_t x = 0; x < options_of(v); ++x) {
         Value value = from[0][offset[0] + x * stride[0].back()];
         for (std::size_t f = 1; f < group.size() && algebra_.possible(value); ++f)
@@ -389,6 +406,8 @@ class Elimination {
   std::vector<Factor> factors_;
   IdVec<VariableId, std::vector<std::size_t>> factors_of_;
   std::map<VariableId, std::vector<Bucket>> buckets_;
+  std::size_t sums_ = 0;  // since the clock was asked
+  bool stopped_ = false;
 };
 
 }  // namespace
@@ -396,7 +415,7 @@ class Elimination {
 Assignment choose_best(const ChoiceProblem& problem, const EliminationOptions& options) {
   // Most limits do not bind, and without fronts elimination is faster.
   Assignment free = Elimination(problem, options, Cheapest{}).run();
-  if (!problem.memory_limit || free.lower_bound >= kNever ||
+  if (free.stopped || !problem.memory_limit || free.lower_bound >= kNever ||
       (!free.option.empty() && free.memory <= *problem.memory_limit))
     return free;
   Assignment limited = Elimination(problem, options, Front{*problem.memory_limit}).run();

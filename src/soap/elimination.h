@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/id.h"
+#include "problem/budget.h"
 
 namespace weft {
 
@@ -51,13 +52,15 @@ struct Assignment {
   std::int64_t cost = kNever;
   std::int64_t lower_bound = 0;  // on the cost of all assignments
   std::int32_t memory = 0;
-  bool exact = true;  // cost = lower bound: no table was divided
+  bool exact = true;     // cost = lower bound: no table was divided
+  bool stopped = false;  // the clock stopped it: there are no options, and the bound may be 0
   std::int64_t eliminations = 0, distinct = 0;
   std::size_t largest_table = 0;
 };
 
 struct EliminationOptions {
   std::size_t most_entries = std::size_t{1} << 20;  // of one table
+  const SearchClock* clock = nullptr;               // asked every few milliseconds whether to go on
 };
 
 Assignment choose_best(const ChoiceProblem& problem, const EliminationOptions& options = {});

@@ -130,5 +130,31 @@ TEST(Elimination, FindsEqualLayersOnce) {
   EXPECT_LE(chosen.cost, judge_choice(problem, climbed).cost);
 }
 
+// Sixteen variables of sixteen options, each paired with all others, under a limit on memory: tables of a million fronts.
+TEST(Elimination, AnswersACancellation) {
+  Rng rng(3);
+  ChoiceProblem problem;
+  for (int v = 0; v < 16; ++v) {
+    std::vector<ChoiceProblem::Option> options(16);
+    for (auto& option : options) option = {rng.between(0, 50), static_cast<std::int32_t>(rng.between(0, 100))};
+    problem.own.push_back(std::move(options));
+  }
+  for (std::size_t a = 0; a < 16; ++a)
+    for (std::size_t b = a + 1; b < 16; ++b) {
+      std::vector<std::int64_t> table(256);
+      for (std::int64_t& cost : table) cost = rng.between(0, 50);
+      problem.pairs.push_back({VariableId(a), VariableId(b), problem.tables.size()});
+      problem.tables.push_back(std::move(table));
+    }
+  problem.memory_limit = 200;
+  const std::atomic<bool> cancelled = true;
+  const SearchClock clock({.cancelled = &cancelled});
+  const Assignment chosen = choose_best(problem, {.clock = &clock});
+  EXPECT_TRUE(chosen.stopped);
+  EXPECT_FALSE(chosen.exact);
+  EXPECT_TRUE(chosen.option.empty());
+  EXPECT_LE(chosen.distinct, 2);  // without the clock there are at least sixteen eliminations
+}
+
 }  // namespace
 }  // namespace weft

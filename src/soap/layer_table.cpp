@@ -44,7 +44,10 @@ struct Played {
 class TableMaker {
  public:
   TableMaker(const LayerTableRequest& request, std::int64_t micro_batches)
-      : job_(*request.job), cost_(request.cost), samples_(*job_.global_batch() / micro_batches) {}
+      : job_(*request.job),
+        cost_(request.cost),
+        clock_(request.clock),
+        samples_(*job_.global_batch() / micro_batches) {}
 
   Result<LayerTable> run(int devices) {
     LayerTable table;
@@ -54,8 +57,11 @@ class TableMaker {
         for (const LayerOption& option : options_on(group)) table.options.push_back(option);
     // Every option with one layer and with two.
     std::vector<Result<Played>> played(2 * table.options.size(), error("not played"));
-    for_each_index(played.size(), 0, 1,
-                   [&](std::size_t i) { played[i] = play(table.options[i / 2], 1 + static_cast<int>(i % 2)); });
+    const auto stops = [&] { return clock_ && clock_->after(0) != StoppedBy::Itself; };
+    for_each_index(played.size(), 0, 1, [&](std::size_t i) {
+      if (!stops()) played[i] = play(table.options[i / 2], 1 + static_cast<int>(i % 2));
+    });
+    if (stops()) return error("stopped before every option was simulated");
     std::string why = "no option";
     const std::vector<LayerOption> options = std::exchange(table.options, {});
     for (std::size_t i = 0; i < options.size(); ++i) {
@@ -176,6 +182,7 @@ class TableMaker {
 
   const TrainingJob& job_;
   const CostModel& cost_;
+  const SearchClock* clock_;
   const std::int64_t samples_;       // of a micro-batch of all replicas
   std::optional<TensorType> shape_;  // of the tensor between layers
 };

@@ -14,7 +14,8 @@ namespace weft {
 struct LayerTableRequest {
   std::shared_ptr<const TrainingJob> job;  // with a global batch
   const CostModel& cost;
-  int devices = 0;  // most devices of a stage; 0: all of the job's
+  int devices = 0;                     // most devices of a stage; 0: all of the job's
+  const SearchClock* clock = nullptr;  // an error where it stops the table
 };
 
 // For one number of micro-batches; options that do not divide or compile are left out. An error where none is left.

@@ -174,6 +174,7 @@ TimesByLength best_times(const LayerTable& table, const StageRange& range, Bytes
 std::optional<LayerwisePipeline> best_layerwise(const LayerwiseProblem& problem) {
   std::optional<LayerwisePipeline> best;
   for (std::int64_t micro_batches : problem.micro_batches) {
+    if (problem.clock && problem.clock->after(0) != StoppedBy::Itself) break;
     const LayerTable* table = problem.table_of(micro_batches);
     if (!table) continue;
     std::vector<int> sizes;
@@ -192,7 +193,7 @@ std::optional<LayerwisePipeline> best_layerwise(const LayerwiseProblem& problem)
                        problem.limit, problem.quantum);
       return found->second;
     };
-    PartitionProblem cut{table->layers, problem.devices, sizes, micro_batches, problem.most_stages, {}};
+    PartitionProblem cut{table->layers, problem.devices, sizes, micro_batches, problem.most_stages, {}, problem.clock};
     cut.stage_time = [&](std::size_t first, std::size_t last, std::size_t mesh,
                          std::int64_t in_flight) -> std::optional<Picoseconds> {
       // The time that occurs once per step is divided over its micro-batches.

@@ -86,6 +86,7 @@ struct LayerwiseProblem {
   std::function<const LayerTable*(std::int64_t micro_batches)> table_of;
   Bytes limit, quantum;
   std::size_t most_stages = 1;
+  const SearchClock* clock = nullptr;  // stops with the best pipeline so far
 };
 std::optional<LayerwisePipeline> best_layerwise(const LayerwiseProblem& problem);
 

@@ -70,12 +70,18 @@ class Builder {
     for (TensorId tensor : saved_tensors(training_, RecomputeRegions::none(graph_))) saved_[tensor] = 1;
     find_updates();
     find_variables();
-    for (VariableId v : problem_.ops.ids()) add_own(v);
-    add_edges();
+    for (VariableId v : problem_.ops.ids())
+      if (!stops()) add_own(v);
+    if (!stops()) add_edges();
     return std::move(problem_);
   }
 
  private:
+  bool stops() {
+    problem_.stopped = problem_.stopped || (options_.clock && options_.clock->after(0) != StoppedBy::Itself);
+    return problem_.stopped;
+  }
+
   static IdRange<OpId> forward_ops(const TrainingGraph& training) {
     return IdRange<OpId>(training.first_backward.index());
   }
@@ -280,6 +286,7 @@ class Builder {
     std::map<Key, std::size_t> known;
     std::map<std::pair<VariableId, VariableId>, std::vector<std::size_t>> between;
     for (OpId reader : forward_ops(training_)) {
+      if (stops()) return;
       const auto inputs = graph_.inputs(reader);
       for (std::size_t i = 0; i < inputs.size(); ++i) {
         const Tensor& tensor = graph_.tensors()[inputs[i]];

@@ -58,8 +58,9 @@ class VolumePrices final : public LayoutPrices {
 };
 
 struct LayoutProblemOptions {
-  Bytes memory_limit = {};  // of a device; 0: no limit
-  Bytes quantum = {};       // 0: the limit / 4096; each option's bytes are rounded to the nearest
+  Bytes memory_limit = {};             // of a device; 0: no limit
+  Bytes quantum = {};                  // 0: the limit / 4096; each option's bytes are rounded to the nearest
+  const SearchClock* clock = nullptr;  // asked for every operator whether to go on
 };
 
 struct LayoutProblem {
@@ -68,6 +69,7 @@ struct LayoutProblem {
   IdVec<VariableId, std::vector<std::vector<std::string>>> splits;  // by option and mesh axis; "": not split
   IdVec<VariableId, std::int64_t> outer;  // blocks inside each of which outputs ("n") are split: packed keys and values
   Bytes quantum;
+  bool stopped = false;  // by the clock: the sum is not complete
 };
 
 LayoutProblem make_layout_problem(const TrainingGraph& training, const Mesh& mesh, LayoutPrices& prices,

@@ -248,7 +248,12 @@ class Mcmc {
   Result<McmcOutcome> run(const std::vector<SoapStrategy>& seeds, const OnProgress& on_progress) {
     McmcOutcome outcome;
     const SearchClock clock(budget_);
-    WEFT_TRY_OK(judge_seeds(seeds, outcome));
+    WEFT_TRY_OK(judge_seeds(seeds, clock, outcome));
+    if (outcome.stopped_by = clock.after(0); outcome.stopped_by != StoppedBy::Itself) {
+      outcome.best = fairest_;
+      outcome.fair = fairest_time_;
+      return outcome;
+    }
     std::vector<double> temperatures = options_.temperatures;
     if (temperatures.empty())
       temperatures = proposals_.units().size() <= kSmallNetwork ? std::vector{0.0005, 0.005, 0.02, 0.05}
@@ -294,10 +299,12 @@ class Mcmc {
   }
 
  private:
-  Status judge_seeds(const std::vector<SoapStrategy>& seeds, McmcOutcome& outcome) {
+  // At least one that fits, then as many as there is time for.
+  Status judge_seeds(const std::vector<SoapStrategy>& seeds, const SearchClock& clock, McmcOutcome& outcome) {
     std::string problem = "none given";
     std::vector<std::pair<Picoseconds, const SoapStrategy*>> sound;
     for (const SoapStrategy& seed : seeds) {
+      if (!sound.empty() && clock.after(0) != StoppedBy::Itself) break;
       const Result<SoapJudgement> judged = judge(problem_, seed);
       outcome.seeds.push_back(judged.ok() && judged->over_budget.value <= 0 ? judged->fifo : 0);
       if (outcome.seeds.back() > 0) {

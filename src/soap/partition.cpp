@@ -23,7 +23,7 @@ class Partitioner {
     std::set<Picoseconds> slowest;
     times_.assign(layers_ * (layers_ + 1) * problem_.mesh_sizes.size() * flights_, kTooLong);
     for (std::size_t first = 0; first < layers_; ++first)
-      for (std::size_t last = first + 1; last <= layers_; ++last)
+      for (std::size_t last = first + 1; last <= layers_ && !stops(); ++last)
         for (std::size_t mesh = 0; mesh < problem_.mesh_sizes.size(); ++mesh)
           for (std::size_t flight = 1; flight <= flights_; ++flight)
             if (const auto time = problem_.stage_time(first, last, mesh, static_cast<std::int64_t>(flight))) {
@@ -34,6 +34,7 @@ class Partitioner {
     if (slowest.empty()) return best;
     // Without a limit on the slowest stage the sum is least. Feasible limits are those above some threshold.
     solve(*slowest.rbegin());
+    if (stops()) return best;
     Picoseconds least_sum = kTooLong;
     for (std::size_t s = 1; s <= stages_; ++s) least_sum = std::min(least_sum, least(s, 0, devices_).sum);
     if (least_sum >= kTooLong) return best;
@@ -48,6 +49,7 @@ class Partitioner {
       const Picoseconds limit = *feasible, waiting = limit * (problem_.micro_batches - 1);
       if (best && waiting + least_sum >= best->step) break;
       solve(limit);
+      if (stops()) break;
       for (std::size_t s = 1; s <= stages_; ++s) {
         const Picoseconds sum = least(s, 0, devices_).sum;
         if (sum < kTooLong && (!best || sum + waiting < best->step)) best = traced(s, sum + waiting);
@@ -57,6 +59,8 @@ class Partitioner {
   }
 
  private:
+  bool stops() const { return problem_.clock && problem_.clock->after(0) != StoppedBy::Itself; }
+
   struct Cell {
     Picoseconds sum = kTooLong;
     std::size_t last = 0, mesh = 0;
@@ -74,7 +78,7 @@ class Partitioner {
     least(0, layers_, 0).sum = 0;
     for (std::size_t s = 1; s <= stages_; ++s) {
       const std::size_t flight = std::min(s, flights_);
-      for (std::size_t first = 0; first < layers_; ++first)
+      for (std::size_t first = 0; first < layers_ && !stops(); ++first)
         for (std::size_t last = first + 1; last <= layers_; ++last)
           for (std::size_t mesh = 0; mesh < problem_.mesh_sizes.size(); ++mesh) {
             const Picoseconds own = time(first, last, mesh, flight);

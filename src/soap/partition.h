@@ -15,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "problem/budget.h"
 #include "simulate/workload.h"
 
 namespace weft {
@@ -30,6 +31,7 @@ struct PartitionProblem {
   std::function<std::optional<Picoseconds>(std::size_t first, std::size_t last, std::size_t mesh,
                                            std::int64_t in_flight)>
       stage_time;
+  const SearchClock* clock = nullptr;  // stops with the best partition so far
 };
 
 struct StagePartition {

@@ -12,7 +12,9 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kExactGrids = 3;  // for exact plans, whose pricing takes time
+constexpr double kPlanningShare = 0.25;  // of the time that is left, for exact and for symbolic plans before a walk
+constexpr double kClose = 1.1;           // candidates within this factor of the best are returned besides it
+constexpr std::size_t kExactGrids = 3;   // for exact plans, whose pricing takes time
 
 class SoapSearcher {
  public:
@@ -35,13 +37,18 @@ class SoapSearcher {
     SoapMeshes meshes(grids_of(count, per_node_).front(), devices_);
     consider(data_parallel_strategy(problem_.training, meshes));
     consider(expert_strategy(problem_.training, problem_.cluster, meshes));
-    if (request_.search != SoapSearch::Exact) plan_by(SoapSearch::Symbolic);
-    if (request_.search != SoapSearch::Symbolic) plan_by(SoapSearch::Exact);
-    if (request_.search == SoapSearch::Mcmc) WEFT_TRY_OK(walk());
+    if (request_.search != SoapSearch::Exact && !stops()) plan_by(SoapSearch::Symbolic);
+    if (request_.search != SoapSearch::Symbolic && !stops()) plan_by(SoapSearch::Exact);
+    if (request_.search == SoapSearch::Mcmc && !stops()) WEFT_TRY_OK(walk());
     return finish();
   }
 
  private:
+  bool stops() {
+    if (const StoppedBy reason = clock_.after(0); reason != StoppedBy::Itself) outcome_.stopped_by = reason;
+    return outcome_.stopped_by == StoppedBy::Time || outcome_.stopped_by == StoppedBy::Cancelled;
+  }
+
   static std::string print(const Mesh& mesh) { return fmt::format("{}x{}", mesh.axes()[0].size, mesh.axes()[1].size); }
 
   // Judges a strategy and keeps it if it is the best so far.
@@ -81,7 +88,10 @@ class SoapSearcher {
       SoapStrategy strategy;
       Assignment chosen;
     };
-    const SearchClock clock(request_.budget);
+    // Where a walk follows, it gets most of the time.
+    SearchBudget budget = left();
+    if (request_.search == SoapSearch::Mcmc) budget.seconds *= kPlanningShare;
+    const SearchClock clock(budget);
     std::vector<Planned> plans;
     const auto grids = grids_of(static_cast<int>(devices_.size()), per_node_);
     for (std::size_t g = 0; g < grids.size(); ++g) {
@@ -93,8 +103,10 @@ class SoapSearcher {
       VolumePrices volumes;
       LayoutPrices& prices = search == SoapSearch::Exact ? static_cast<LayoutPrices&>(times) : volumes;
       const LayoutProblem layouts =
-          make_layout_problem(problem_.training, mesh, prices, {.memory_limit = memory_limit(), .quantum = {}});
-      Assignment chosen = choose_best(layouts.choices);
+          make_layout_problem(problem_.training, mesh, prices, {.memory_limit = memory_limit(), .clock = &clock});
+      if (layouts.stopped) break;
+      Assignment chosen = choose_best(layouts.choices, {.clock = &clock});
+      if (chosen.stopped) break;
       outcome_.counts.composed += chosen.eliminations;
       if (chosen.option.empty()) {
         ++outcome_.counts.pruned["memory"];
@@ -110,6 +122,7 @@ class SoapSearcher {
     if (search == SoapSearch::Symbolic && plans.size() > 1) plans.resize(1);
     const double seconds = clock.seconds();
     for (Planned& plan : plans) {
+      if (stops()) return;
       SoapCandidate& candidate = consider(plan.strategy, seconds);
       candidate.objective = plan.chosen.cost;
       candidate.objective_bound = plan.chosen.lower_bound;
@@ -148,9 +161,16 @@ class SoapSearcher {
     options.slacks = request_.slacks;
     if (request_.slack > 0) options.slacks.push_back(request_.slack);
     std::sort(options.slacks.begin(), options.slacks.end());
-    WEFT_TRY(TiedOutcome tied, search_tied(problem_, more, coarse, options, request_.on_progress));
+    Result<TiedOutcome> walked_coarsely = search_tied(problem_, more, coarse, options, request_.on_progress);
+    // Where nothing fits there is nothing to walk from: what lacks the least memory is returned.
+    if (!walked_coarsely.ok() && best_) return Ok{};
+    WEFT_TRY(TiedOutcome tied, std::move(walked_coarsely));
     count(tied.counts);
     seeds.push_back(tied.fastest);
+    if (stops()) {
+      consider(tied.fastest);
+      return Ok{};
+    }
     tied.fastest.name = "layers";
     consider(tied.fastest);
     for (Thrifty& thrifty : tied.thrifty) {
@@ -209,11 +229,26 @@ class SoapSearcher {
     }
   }
 
+  // Candidates are compared without host time and with one time for all networks; whoever judges them by more may find
+  // another one to be the fastest.
+  void add_close() {
+    for (std::size_t i = 0; i < strategies_.size(); ++i) {
+      const auto& judged = outcome_.candidates[i].judged;
+      if (!judged || judged->over_budget.value > 0 ||
+          static_cast<double>(judged->fair) > kClose * static_cast<double>(outcome_.judged.fair))
+        continue;
+      Strategy tree = to_tree(strategies_[i], problem_.training.graph);
+      if (tree != outcome_.tree) outcome_.close.emplace_back(strategies_[i].name, std::move(tree));
+    }
+  }
+
   Result<SoapOutcome> finish() {
+    stops();  // notes why
     if (!best_) return error("no strategy compiles: {}", outcome_.candidates.front().error);
     if (request_.slack > 0) save_bytes();
     outcome_.strategy = std::move(*best_);
     outcome_.tree = to_tree(outcome_.strategy, problem_.training.graph);
+    add_close();
     outcome_.feasible = outcome_.judged.over_budget.value <= 0;
     if (outcome_.bound.value() > 0)
       outcome_.gap = static_cast<double>(outcome_.judged.fair) / static_cast<double>(outcome_.bound.value()) - 1;

@@ -49,6 +49,8 @@ struct SoapCandidate {
 struct SoapOutcome {
   SoapStrategy strategy;
   Strategy tree;
+  // Other candidates that are hardly slower, by name: exact ones among them.
+  std::vector<std::pair<std::string, Strategy>> close;
   SoapJudgement judged;
   SoapBound bound;
   double gap = 0;  // time under fair sharing / bound − 1

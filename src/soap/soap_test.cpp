@@ -359,5 +359,20 @@ TEST(Soap, BadRequestsAreToldApart) {
   EXPECT_EQ(outside.error().message, "device 4: the cluster has 0 to 3");
 }
 
+// A user who stops a search gets the best plan that there is: data parallelism and the expert strategy are judged first.
+TEST(Soap, ACancelledSearchReturnsWhatItHas) {
+  const Case alexnet("alexnet", 256, "p100x4:1");
+  const std::atomic<bool> cancelled = true;
+  for (const SoapSearch by : {SoapSearch::Exact, SoapSearch::Symbolic, SoapSearch::Mcmc}) {
+    const SoapOutcome found =
+        search_soap(alexnet.training, alexnet.cluster, alexnet.cost, alexnet.stack,
+                    {.search = by, .budget = {.cancelled = &cancelled}})
+            .value();
+    EXPECT_EQ(found.stopped_by, StoppedBy::Cancelled);
+    EXPECT_EQ(found.candidates.size(), 2u);
+    EXPECT_TRUE(found.feasible);
+  }
+}
+
 }  // namespace
 }  // namespace weft

@@ -135,8 +135,8 @@ class TiedWalk {
         options_(options) {}
 
   Result<TiedOutcome> run(const std::vector<SoapStrategy>& seeds, const OnProgress& on_progress) {
-    WEFT_TRY_OK(judge_seeds(seeds));
     const SearchClock clock(budget_);
+    WEFT_TRY_OK(judge_seeds(seeds, clock));
     const std::vector<Start> starts = staggered(clock);
     chains_.reserve(options_.temperatures.size());
     for (std::size_t i = 0; i < options_.temperatures.size(); ++i) {
@@ -193,9 +193,11 @@ class TiedWalk {
     for (const auto& [reason, count] : counts.pruned) counts_.pruned[reason] += count;
   }
 
-  Status judge_seeds(const std::vector<SoapStrategy>& seeds) {
+  // At least one that fits, then as many as there is time for.
+  Status judge_seeds(const std::vector<SoapStrategy>& seeds, const SearchClock& clock) {
     const Schedule schedule = make_schedule({"gpipe", 1, 1, 0}).value();
     for (const SoapStrategy& seed : seeds) {
+      if (!seeds_.empty() && clock.after(0) != StoppedBy::Itself) break;
       const Result<FairPlay> played = play_fair(problem_, seed);
       if (played.ok() && memory_need(problem_, played->program, schedule).over_budget.value <= 0)
         seeds_.push_back({&seed, played->time, bytes_sent(played->program, problem_.training.graph)});

@@ -1,0 +1,55 @@
+#include "hybrid/compose_spread.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace weft {
+
+CompositionKind composition_kind(const PlanProblem& problem, const HybridPlan& plan) {
+  return {.one_stack = problem.layers.simple,
+          .zero = plan.zero < 2 ? 0 : plan.zero,
+          .schedule = plan.pp == 1 ? 0 : 1 + static_cast<int>(plan.schedule),
+          .experts = plan.ep > 1,
+          .tied = problem.model().tied_embeddings && plan.pp > 1,
+          .recompute = plan.recompute != PlanRecompute::None};
+}
+
+std::string print(const CompositionKind& kind) {
+  return fmt::format("{}zero={} {}{}{}{}", kind.one_stack ? "" : "sections ",
+                     kind.zero == 0   ? "0-1"
+                     : kind.zero == 2 ? "2"
+                                      : "3",
+                     kind.schedule == 0 ? "no pipeline" : name_of(static_cast<PlanSchedule>(kind.schedule - 1)),
+                     kind.experts ? " ep" : "", kind.tied ? " tied" : "", kind.recompute ? " recompute" : "");
+}
+
+CompositionSpread composition_spread(const CompositionKind& kind) {
+  // Of each rule by itself; a plan has the largest of those that it combines.
+  CompositionSpread spread{.above = 0.01, .below = 0.025};
+  const auto add = [&](bool applies, const CompositionSpread& rule) {
+    if (!applies) return;
+    spread.above = std::max(spread.above, rule.above);
+    spread.below = std::max(spread.below, rule.below);
+    spread.bound = std::max(spread.bound, rule.bound);
+  };
+  const auto schedule = [&](PlanSchedule each) { return kind.schedule == 1 + static_cast<int>(each); };
+  const bool split = schedule(PlanSchedule::ZeroBubbleH1) || schedule(PlanSchedule::ZeroBubbleV);
+  add(kind.zero == 2, {0.015, 0.025, 0});
+  add(kind.zero == 3, {0.035, 0.025, 0});
+  add(kind.experts, {0.02, 0.025, 0});
+  add(kind.schedule > 0, {0.01, 0.05, 0});
+  add(kind.tied, {0.015, 0.035, 0});
+  add(schedule(PlanSchedule::Interleaved), {0.01, 0.08, 0});
+  add(schedule(PlanSchedule::GPipe), {0.01, 0.04, 0});
+  add(schedule(PlanSchedule::ZeroBubbleH1), {0.02, 0.025, 0});
+  add(schedule(PlanSchedule::ZeroBubbleV), {0.025, 0.055, 0});
+  add(split && kind.recompute, {0.025, 0.03, 0.025});
+  // The less a network repeats itself, the more what its sections wait for depends on their neighbours.
+  add(!kind.one_stack, {0.04, 0.06, 0});
+  add(!kind.one_stack && kind.zero == 3, {0.07, 0.16, 0});
+  add(!kind.one_stack && kind.schedule > 0, {0.07, 0.42, 0});
+  return spread;
+}
+
+}  // namespace weft
