@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "hybrid/baselines.h"
 #include "problem/parallel.h"
@@ -37,9 +38,12 @@ class Enumeration {
   Result<PlanOutcome> run() {
     SpaceOptions space_options = options_.space;
     if (!composed_) space_options = without_composition(space_options);
+    space_options = opened(std::move(space_options), space_options.constraints, problem_);
     HybridSpace space = enumerate_space(problem_, space_options);
+    if (space.plans.empty() && space.excluded > 0) return why_all_are_excluded(space_options);
     plans_ = std::move(space.plans);
-    outcome_.counts.considered = static_cast<std::int64_t>(plans_.size()) + space.left_out;
+    outcome_.counts.considered = static_cast<std::int64_t>(plans_.size()) + space.left_out + space.excluded;
+    if (space.excluded > 0) outcome_.counts.pruned["constraints"] = space.excluded;
     if (space.left_out > 0) outcome_.counts.pruned["does not divide"] = space.left_out;
     if (plans_.empty())
       return error(
@@ -63,6 +67,14 @@ class Enumeration {
   }
 
  private:
+  Error why_all_are_excluded(SpaceOptions options) const {
+    const Constraints constraints = std::exchange(options.constraints, {});
+    std::vector<Parallelism> all;
+    for (const HybridPlan& plan : enumerate_space(problem_, options).plans)
+      all.push_back(parallelism_of(plan, problem_.layers));
+    return why_nothing(constraints, all, problem_);
+  }
+
   // A smaller space, where every plan is simulated.
   SpaceOptions without_composition(SpaceOptions options) const {
     options.schedules = {PlanSchedule::OneForwardOneBackward};
@@ -162,6 +174,7 @@ class Enumeration {
   std::string why_empty(const BaselineRule& rule) const {
     if (problem_.global_batch % problem_.devices != 0 && rule.best)
       return fmt::format("{} devices do not divide {} samples", problem_.devices, problem_.global_batch);
+    if (!options_.space.constraints.empty()) return "not among what was asked for";
     return "no such plan";
   }
 

@@ -27,7 +27,7 @@ class Enumeration {
         continue;
       }
       for (std::int64_t cp : divisors(problem_.devices / tp, most_context())) {
-        if (!on_node_boundaries(tp * cp, problem_.per_node) || problem_.model().seq % (2 * cp * tp) != 0) {
+        if (!on_node_boundaries(tp * cp, problem_.per_node) || (cp > 1 && problem_.model().seq % (2 * cp * tp) != 0)) {
           ++space_.left_out;
           continue;
         }
@@ -153,10 +153,18 @@ class Enumeration {
           continue;
         }
         plan_.cp_mode = mode;
-        for (bool sequence : {true, false}) {
+        for (bool sequence : {true, false}) {  // sequence parallelism cuts the sequence into equal parts
           if (plan_.tp == 1 && sequence) continue;
+          if (sequence && problem_.model().seq % (std::int64_t{plan_.tp} * plan_.cp) != 0) {
+            ++space_.left_out;
+            continue;
+          }
           plan_.sequence_parallel = sequence;
-          space_.plans.push_back(plan_);
+          const Constraints& demanded = options_.constraints;
+          if (demanded.empty() || demanded.allow(parallelism_of(plan_, problem_.layers)))
+            space_.plans.push_back(plan_);
+          else
+            ++space_.excluded;
         }
       }
     }

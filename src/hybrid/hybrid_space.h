@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "hybrid/constraints.h"
 #include "hybrid/hybrid_plan.h"
 
 namespace weft {
@@ -27,7 +28,8 @@ struct SpaceOptions {
   bool light_ends = true;        // stages also with embedding and head counted as layers
   std::int64_t most_tensor = 0;  // largest tensor-parallel degree; 0: the devices of a node
   bool hybrid_sharding = true;   // ZeRO-3 inside groups of whole nodes, copies across them
-  bool pipelined_zero = false;   // ZeRO-2 and 3 with pipelines too, though no stack supports it
+  bool pipelined_zero = false;   // ZeRO-2 and 3 with pipelines too, which few stacks support
+  Constraints constraints = {};  // of the user; plans that they do not allow are excluded
 
   // Unusual plans too, to measure how fast plans are composed.
   static SpaceOptions whole();
@@ -36,6 +38,7 @@ struct SpaceOptions {
 struct HybridSpace {
   std::vector<HybridPlan> plans;
   std::int64_t left_out = 0;  // candidates that do not divide
+  std::int64_t excluded = 0;  // by the constraints
 };
 
 HybridSpace enumerate_space(const PlanProblem& problem, const SpaceOptions& options = {});

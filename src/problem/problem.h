@@ -38,6 +38,7 @@ struct PlanProblem {
   std::int64_t experts = 1;  // of a layer; 1: dense
   std::int64_t parameters = 0;
   bool splits_tensors = false;           // whether tensor parallelism applies
+  OptimizerKind optimizer{};             // as asked for, or the model's usual one
   std::vector<std::string> assumptions;  // defaults chosen here
 
   const Cluster& cluster() const { return *job->cluster; }

@@ -47,6 +47,15 @@ Result<PlanOutcome> compared(const PlanProblem& problem, const CostModel& cost, 
   return outcome;
 }
 
+// The share of memory that stays free, with what --max-memory leaves unused of the smallest device.
+double headroom_of(const PlanProblem& problem) {
+  if (!problem.job->words.max_memory) return problem.job->words.headroom;
+  Bytes least = capacity_of(problem.cluster().spec(problem.device_at(0)));
+  for (std::int64_t rank = 1; rank < problem.devices; ++rank)
+    least = std::min(least, capacity_of(problem.cluster().spec(problem.device_at(rank))));
+  return least.value > 0 ? 1 - problem.memory_budget() / least : problem.job->words.headroom;
+}
+
 // A decision for every operator, with one micro-batch.
 Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel& cost, SoapSearch search,
                                      const FindOptions& options, bool alone) {
@@ -60,7 +69,7 @@ Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel
                     .budget = options.enumerate.budget,
                     .seed = options.seed,
                     .threads = options.enumerate.threads,
-                    .headroom = problem.job->words.headroom,
+                    .headroom = headroom_of(problem),
                     .types = number_types(problem.job->precision, problem.stack()),
                     .on_progress = options.enumerate.progress};
   for (std::int64_t rank = 0; rank < problem.devices; ++rank) asked.devices.push_back(problem.device_at(rank));
@@ -89,6 +98,7 @@ Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& c
   std::string why = "no option of a layer compiles";
   for (std::int64_t m = 1; m <= problem.global_batch && stopped == StoppedBy::Itself; m *= 2) {
     if (problem.global_batch % m != 0) break;
+    if (options.enumerate.progress) options.enumerate.progress({m, problem.global_batch, 0});
     Result<LayerTable> table = make_layer_table(request, m);
     stopped = clock.after(static_cast<std::int64_t>(tables.size()));
     if (!table.ok()) {
@@ -144,8 +154,10 @@ void join(PlanOutcome& outcome, PlanOutcome other, std::size_t top) {
 
 // Enumeration; for models without equal layers, whose hybrid space is small, also MCMC over operators.
 Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
-  const bool both = options.search == Search::Auto && !problem.layers.simple && problem.devices > 1 &&
-                    problem.devices <= kAutoDevices && problem.global_batch % problem.devices == 0;
+  // Operators have no degrees that could be demanded.
+  const bool both = options.search == Search::Auto && options.enumerate.space.constraints.empty() &&
+                    !problem.layers.simple && problem.devices > 1 && problem.devices <= kAutoDevices &&
+                    problem.global_batch % problem.devices == 0;
   FindOptions part = options;
   if (both) part.enumerate.budget.seconds /= 2;
   WEFT_TRY(PlanOutcome outcome, enumerate(problem, cost, part.enumerate));
@@ -160,6 +172,16 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
 }  // namespace
 
 Result<FoundPlan> find_plan(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
+  const Constraints& demanded = options.enumerate.space.constraints;
+  const bool by_degrees = options.search == Search::Auto || options.search == Search::Enumerate;
+  if (!by_degrees && !demanded.clauses.empty())
+    return error("{}: --search {} decides for every operator or layer and has no such key; use --search enumerate",
+                 demanded.clauses.front().words, name_of(options.search));
+  if (!by_degrees && !demanded.abilities.has(Ability::EveryOperator))
+    return error(
+        "--search {}: {} has no splits of its own for every operator or layer (presets/stacks.yaml); use "
+        "--search enumerate, or --any-stack",
+        name_of(options.search), demanded.stack);
   const auto alone = [&](Result<PlanOutcome> outcome) -> Result<FoundPlan> {
     if (!outcome.ok()) return outcome.error();
     return FoundPlan{std::string(name_of(options.search)), std::move(outcome).value()};
