@@ -333,5 +333,23 @@ TEST(PlanCli, ComparesPlansByWhatDiffers) {
   EXPECT_EQ(run("compare tp=2,dp=4 tp=4,dp=2").exit_code, 2);
 }
 
+// The first of four stages has one layer: it waits more than it works, and says nothing of where the time goes.
+TEST(PlanCli, NeverExplainsAStepByAnIdleStage) {
+  const Json json = Json::parse(run("simulate --model gpt2-124m --cluster dgx-a100:1 --global-batch 64 --json "
+                                    "--strategy pp=4,dp=2,stages=1+5+5+1,mbs=2")
+                                    .text);
+  for (const Json& rank : json["last_ranks"]) EXPECT_GE(rank, 2);  // the first stage has ranks 0 and 1
+  double sum = 0;
+  for (const auto& [part, time] : json["breakdown_s"].items()) sum += time.get<double>();
+  EXPECT_NEAR(sum, json["step_time_s"].get<double>(), 1e-9);
+  EXPECT_GT(json["breakdown_s"]["compute"].get<double>(), 0.5 * json["step_time_s"].get<double>());
+  // Equal stages with a small vocabulary are nearly balanced.
+  const Json even =
+      Json::parse(run("simulate --model gpt2-124m:vocab=1000 --cluster dgx-a100:1 --global-batch 64 --json "
+                      "--strategy pp=4,dp=2,stages=3+3+3+3,mbs=2")
+                      .text);
+  EXPECT_LT(even["breakdown_s"]["imbalance"].get<double>(), 0.1 * even["step_time_s"].get<double>());
+}
+
 }  // namespace
 }  // namespace weft

@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-struct CompareArguments {
+struct ComparisonArguments {
   PlanRequest request;
   std::string a, b;
   CostArguments cost;
@@ -26,7 +26,7 @@ struct CompareArguments {
 bool is_plan_file(const std::string& words) { return words.ends_with(".json") && words.find('=') == std::string::npos; }
 
 // The request for `words`; a strategy belongs to the given problem, or to that of the other's plan file.
-Result<PlanRequest> request_of(const CompareArguments& arguments, const std::string& words, const std::string& other) {
+Result<PlanRequest> request_of(const ComparisonArguments& arguments, const std::string& words, const std::string& other) {
   if (is_plan_file(words)) {
     WEFT_TRY(const PlanFile file, read_plan_file(words));
     return file.request();
@@ -49,7 +49,7 @@ struct PlayedSide {
   Forecast forecast;
 };
 
-Result<PlayedSide> play(const CompareArguments& arguments, const PlanRequest& request) {
+Result<PlayedSide> play(const ComparisonArguments& arguments, const PlanRequest& request) {
   WEFT_TRY(const Calibration calibration, calibration_of(arguments.cost));
   WEFT_TRY(Plan plan, make_plan(request, calibration));
   WEFT_TRY(const ChosenCost cost, choose_cost(arguments.cost, *plan.job));
@@ -59,7 +59,7 @@ Result<PlayedSide> play(const CompareArguments& arguments, const PlanRequest& re
   return PlayedSide{std::move(plan), std::move(played), std::move(found)};
 }
 
-Result<Answer> run_comparison(const CompareArguments& arguments) {
+Result<Answer> run_comparison(const ComparisonArguments& arguments) {
   WEFT_TRY_OK(check(arguments.cost));
   if (arguments.cost.model == "symbolic") return error("--cost symbolic: its times are not seconds to compare");
   if (is_plan_file(arguments.a) && is_plan_file(arguments.b) && !arguments.request.model.empty())
@@ -84,7 +84,7 @@ Result<Answer> run_comparison(const CompareArguments& arguments) {
 }  // namespace
 
 void add_compare(CLI::App& app, Chosen& chosen) {
-  const auto arguments = std::make_shared<CompareArguments>();
+  const auto arguments = std::make_shared<ComparisonArguments>();
   CLI::App* command =
       app.add_subcommand("compare", "Two plans side by side: what differs, and where their time and memory go.");
   command->footer(

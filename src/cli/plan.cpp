@@ -98,6 +98,8 @@ Result<Answer> run_search(const PlanArguments& arguments) {
   WEFT_TRY_OK(check(arguments));
   const SearchWords& words = arguments.words;
   WEFT_TRY(SearchRequest settled, settle(words));
+  if (settled.prices.size() > 1 && arguments.sweep.empty())
+    return error("--price {}: one price; several are for --sweep cluster=A,B", words.price);
   FindOptions& finding = settled.finding;
   if (!arguments.out.empty()) finding.tree_file = arguments.out + "/strategy.yaml";
   EnumerateOptions& options = finding.enumerate;

@@ -28,6 +28,17 @@ Result<double> parse_price(const std::string& text) {
   return value;
 }
 
+Result<std::vector<double>> parse_prices(const std::string& text) {
+  std::vector<double> prices;
+  for (std::size_t at = 0; !text.empty() && at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    WEFT_TRY(const double price, parse_price(text.substr(at, end - at)));
+    prices.push_back(price);
+    at = end + 1;
+  }
+  return prices;
+}
+
 // "15T", "300B", "2e12".
 Result<double> parse_tokens(const std::string& text) {
   double value = 0;

@@ -18,6 +18,8 @@ Result<std::int64_t> parse_sequence(const std::string& text);
 Result<double> parse_tokens(const std::string& text);
 // Dollars per GPU-hour: "2.5", "$2.50".
 Result<double> parse_price(const std::string& text);
+// Several, separated by commas.
+Result<std::vector<double>> parse_prices(const std::string& text);
 // A number of simulations, 64, or a time, 30s.
 Result<SearchBudget> parse_budget(const std::string& text);
 // "1f1b,zb-h1"

@@ -86,9 +86,8 @@ Result<SearchRequest> settle(const SearchWords& words) {
   if (!words.tokens.empty()) {
     WEFT_TRY(settled.table.tokens, parse_tokens(words.tokens));
   }
-  if (!words.price.empty()) {
-    WEFT_TRY(settled.table.price, parse_price(words.price));
-  }
+  WEFT_TRY(settled.prices, parse_prices(words.price));
+  if (settled.prices.size() == 1) settled.table.price = settled.prices.front();
   if (!words.schedules.empty()) {
     WEFT_TRY(options.space.schedules, parse_schedules(words.schedules));
   }

@@ -33,7 +33,8 @@ struct SearchRequest {
   PlanRequest request;
   Calibration calibration;
   FindOptions finding;
-  PlanTableOptions table;  // tokens and price
+  PlanTableOptions table;      // tokens and price
+  std::vector<double> prices;  // of --price, which has several in a sweep over clusters
 };
 // Errors name the option at fault.
 Result<SearchRequest> settle(const SearchWords& words);

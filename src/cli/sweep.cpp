@@ -94,16 +94,11 @@ Result<std::string> with_nodes(const std::string& cluster, const std::string& no
   return fmt::format("{}:{}{}", head.substr(0, head.rfind(':')), nodes, options);
 }
 
-Result<std::vector<double>> prices_of(const std::string& text, const SweptValues& swept) {
-  std::vector<double> prices;
-  if (text.empty()) return prices;
-  for (const std::string& each : split_values(text, false)) {
-    WEFT_TRY(const double price, parse_price(each));
-    prices.push_back(price);
-  }
-  if (prices.size() > 1 && (swept.over != "cluster" || prices.size() != swept.values.size()))
-    return error("--price {}: one price for all, or with --sweep cluster=A,B one for each", text);
-  return prices;
+Status check_prices(const SweepArguments& arguments, const SweptValues& swept) {
+  const std::size_t count = arguments.search.prices.size();
+  if (count > 1 && (swept.over != "cluster" || count != swept.values.size()))
+    return error("--price {}: one price for all, or with --sweep cluster=A,B one for each", arguments.words.price);
+  return Ok{};
 }
 
 Result<PlanRequest> request_at(const SweepArguments& arguments, const SweptValues& swept, std::size_t i) {
@@ -142,7 +137,8 @@ Status check(const SweepArguments& arguments, const SweptValues& swept) {
 Result<Answer> run_sweep(const SweepArguments& arguments, Progress& progress) {
   WEFT_TRY(const SweptValues swept, parse_sweep(arguments.over));
   WEFT_TRY_OK(check(arguments, swept));
-  WEFT_TRY(const std::vector<double> prices, prices_of(arguments.words.price, swept));
+  WEFT_TRY_OK(check_prices(arguments, swept));
+  const std::vector<double>& prices = arguments.search.prices;
   Sweep sweep{.over = swept.over, .model = arguments.search.request.model, .weak = arguments.weak};
   sweep.tokens = arguments.search.table.tokens;
   std::optional<Error> first_error;

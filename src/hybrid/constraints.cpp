@@ -169,7 +169,7 @@ std::string reason_against(const Clause& clause, const PlanProblem& problem) {
     case Dimension::Cp:
       if (!problem.model().counts_tokens) return "the model has no sequence to cut";
       if (problem.model().seq % (2 * value) != 0)
-        return fmt::format("twice that does not divide the sequence of {}", grouped(problem.model().seq));
+        return fmt::format("2·{} does not divide the sequence of {}", value, grouped(problem.model().seq));
       break;
     case Dimension::Ep:
       if (problem.experts <= 1) return "the model has no experts";

@@ -38,7 +38,7 @@ class Enumeration {
   Result<PlanOutcome> run() {
     SpaceOptions space_options = options_.space;
     if (!composed_) space_options = without_composition(space_options);
-    space_options = opened(std::move(space_options), space_options.constraints, problem_);
+    space_options = opened(space_options, options_.space.constraints, problem_);
     HybridSpace space = enumerate_space(problem_, space_options);
     if (space.plans.empty() && space.excluded > 0) return why_all_are_excluded(space_options);
     plans_ = std::move(space.plans);

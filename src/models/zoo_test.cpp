@@ -128,7 +128,7 @@ const Published kPublished[] = {
     {"gemma-3-27b", (1416 + 25600) * kMillion, 15 * kMillion, "Gemma 3 report, table 1"},
     {"falcon-7b", 6'921'720'704, 0, "tiiuae/falcon-7b"},
     {"falcon-40b", 41'303'293'952, 0, "tiiuae/falcon-40b, without the copy of the tied head"},
-    {"falcon-180b", 179.5 * kBillion, 0.1 * kBillion, "tiiuae/falcon-180B"},
+    {"falcon-180b", 178'557'088'768, 0, "tiiuae/falcon-180B, without the copy of the tied head"},
     {"starcoder2-3b", 3'030'371'328, 0, "bigcode/starcoder2-3b"},
     {"starcoder2-7b", 7'173'923'840, 0, "bigcode/starcoder2-7b"},
     {"starcoder2-15b", 15'957'889'024, 0, "bigcode/starcoder2-15b"},

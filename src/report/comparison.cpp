@@ -106,7 +106,7 @@ std::string change_text(double a, double b, const Human& human_of) {
   return (b > a ? "+" : "−") + human_of(std::abs(b - a));
 }
 
-std::string seconds_text(double seconds) { return human(Seconds{seconds}); }
+std::string seconds_text(double seconds) { return seconds > 0 ? human(Seconds{seconds}) : "—"; }
 std::string bytes_text(double bytes) { return human(Bytes{static_cast<std::int64_t>(bytes)}); }
 
 }  // namespace

@@ -36,14 +36,19 @@ std::string utilisation_text(const PlanProblem& problem, const PlanOutcome& outc
                      any ? name(any->arithmetic) : std::string_view(problem.job->precision.name));
 }
 
-// "adamw with fp32 moments and fp32 masters, gradients reduced in fp32"
+// As --dtype and --reduce-dtype take them.
+std::string_view word_of(DType dtype) {
+  return dtype == DType::F32 ? "fp32" : dtype == DType::F16 ? "fp16" : name_of(dtype);
+}
+
+// "adamw, fp32 moments, fp32 masters, gradients reduced in fp32"
 std::string training_text(const PlanProblem& problem) {
   const Precision& precision = problem.job->precision;
   std::string text(name_of(problem.optimizer));
-  if (problem.optimizer != OptimizerKind::Sgd) text += fmt::format(", {} moments", name_of(precision.moments));
+  if (problem.optimizer != OptimizerKind::Sgd) text += fmt::format(", {} moments", word_of(precision.moments));
   if (precision.masters) text += ", fp32 masters";
   const NumberTypes types = number_types(precision, problem.stack());
-  text += fmt::format(", gradients reduced in {}", name_of(types.sent_gradients.value_or(precision.gradients)));
+  text += fmt::format(", gradients reduced in {}", word_of(types.sent_gradients.value_or(precision.gradients)));
   return text;
 }
 
@@ -69,7 +74,7 @@ std::string headline(const PlanProblem& problem, const PlanOutcome& outcome, con
   words.push_back(problem.job->precision.name);
   words.push_back(fmt::format("stack {}", problem.stack().name));
   std::string text = wrapped(words, " · ", "");
-  text += wrapped({training_text(problem), utilisation_text(problem, outcome)}, "; ", "  ");
+  text += wrapped({training_text(problem)}, "", "  ") + wrapped({utilisation_text(problem, outcome)}, "", "  ");
   if (!problem.job->words.train.empty()) text += fmt::format("  trained: {} (--train)\n", problem.job->words.train);
   if (!options.constraints.empty())
     text += wrapped({fmt::format("only plans with {}", fmt::join(options.constraints, ", "))}, "", "  ");
@@ -193,7 +198,7 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
   Table baselines{{{}, {.most = 42}, {.right = true}, {.right = true}, {.right = true, .most = 20}, {.most = 34}}};
   for (const Baseline& baseline : outcome.baselines) {
     if (!baseline.judged) {
-      baselines.add({"baseline", baseline.name, "", "", baseline.why_not, ""});
+      baselines.add({"baseline", baseline.name, "", "", "", baseline.why_not});
       continue;
     }
     const Forecast& of = baseline.judged->forecast;
@@ -225,14 +230,17 @@ std::string describe_miss(const PlanProblem& problem, const PlanOutcome& outcome
   if (outcome.closest) {
     const ClassForecast& full = *outcome.closest->forecast.fullest();
     text += fmt::format("  closest      {}\n", spaced(outcome.closest->strategy));
-    text += fmt::format("  it needs     {} on a device of stage {}, {} more than the {} there are ({} less headroom)\n",
+    text += fmt::format("  it needs     {} on a device of stage {}, {} more than the {} there are ({})\n",
                         human(full.device_total), full.pipeline_rank, human(full.overshoot()), human(full.budget),
-                        human(full.capacity));
+                        problem.job->words.max_memory ? std::string("--max-memory")
+                                                      : fmt::format("{} less headroom", human(full.capacity)));
     std::vector<std::string> largest;
     for (const MemoryOfClass::Alive& alive : full.largest)
       largest.push_back(fmt::format("{} {} {}", alive.kind, alive.name, human(alive.bytes)));
     text += wrapped({"of which"}, "", "  ") + wrapped(largest, ", ", "    ");
     text += "what would make it fit\n";
+    if (!options.constraints.empty())
+      text += fmt::format("  fewer demands than {}\n", fmt::join(options.constraints, ", "));
     const double times = static_cast<double>(full.device_total.value) / static_cast<double>(full.budget.value);
     const auto nodes = static_cast<std::int64_t>(static_cast<double>(problem.cluster().node_count()) * times) + 1;
     text += fmt::format("  about {} nodes instead of {}: what is kept is spread over more devices\n", grouped(nodes),

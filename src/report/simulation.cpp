@@ -146,7 +146,10 @@ std::string memory_text(const Plan& plan, const PlayedPlan& played, const Foreca
   if (!full || full->capacity.value == 0) return text + "\n";
   const std::string ranks_text =
       schedule.ranks == 1 ? "" : fmt::format(" of {} {}", stage_word(schedule), full->pipeline_rank);
-  const std::string room = fmt::format("{} ({} less headroom)", weft::human(full->budget), weft::human(full->capacity));
+  const std::string room =
+      fmt::format("{} ({})", weft::human(full->budget),
+                  plan.job->words.max_memory ? std::string("--max-memory")
+                                             : fmt::format("{} less headroom", weft::human(full->capacity)));
   text += forecast.feasible
               ? fmt::format("  {}: the fullest device{} needs {} of {}\n", name_of(forecast.fit()), ranks_text,
                             weft::human(full->device_total), room)
@@ -164,7 +167,6 @@ std::string memory_text(const Plan& plan, const PlayedPlan& played, const Foreca
   if (!full->peak_at.empty()) moment += fmt::format(" at {}", full->peak_at);
   if (full->peak_time) moment += fmt::format(", {} into the step", human(*full->peak_time));
   text += wrapped({moment + ", the largest are"}, "", "  ") + wrapped(words, ", ", "    ");
-  (void)plan;
   return text + "\n";
 }
 
