@@ -26,7 +26,8 @@ struct ComparisonArguments {
 bool is_plan_file(const std::string& words) { return words.ends_with(".json") && words.find('=') == std::string::npos; }
 
 // The request for `words`; a strategy belongs to the given problem, or to that of the other's plan file.
-Result<PlanRequest> request_of(const ComparisonArguments& arguments, const std::string& words, const std::string& other) {
+Result<PlanRequest> request_of(const ComparisonArguments& arguments, const std::string& words,
+                               const std::string& other) {
   if (is_plan_file(words)) {
     WEFT_TRY(const PlanFile file, read_plan_file(words));
     return file.request();

@@ -139,7 +139,10 @@ Result<Answer> run_sweep(const SweepArguments& arguments, Progress& progress) {
   WEFT_TRY_OK(check(arguments, swept));
   WEFT_TRY_OK(check_prices(arguments, swept));
   const std::vector<double>& prices = arguments.search.prices;
-  Sweep sweep{.over = swept.over, .model = arguments.search.request.model, .weak = arguments.weak};
+  Sweep sweep;
+  sweep.over = swept.over;
+  sweep.model = arguments.search.request.model;
+  sweep.weak = arguments.weak;
   sweep.tokens = arguments.search.table.tokens;
   std::optional<Error> first_error;
   std::optional<std::int64_t> batch = arguments.search.request.global_batch;  // of the first point

@@ -211,7 +211,7 @@ TEST(HfConfigErrors, AMissingFieldIsNamedWithItsFile) {
 TEST(HfConfigErrors, AnUnknownArchitectureSuggestsTheNearest) {
   EXPECT_EQ(error_of(R"({"model_type":"lama"})"),
             "m/config.json: model_type 'lama' is not supported; a model like Llama is read with --as llama "
-            "(m/config.json:as=llama); did you mean llama?");
+            "(m/config.json:as=llama); did you mean llama or llama4?");
 }
 
 TEST(HfConfigErrors, TextThatIsNoObjectIsRefused) {
@@ -256,7 +256,7 @@ TEST(HfConfig, AnUnknownTypeIsReadAsAnother) {
   ASSERT_TRUE(model.ok()) << model.error().message;
   EXPECT_EQ(model->info.layers, 3);
   EXPECT_EQ(load_model(path.string() + ":as=lama").error().message,
-            "--as lama: no model_type that is read; did you mean llama, llama4 or llama4_text?");
+            "--as lama: no model_type that is read; did you mean llama or llama4?");
   std::filesystem::remove(path);
   EXPECT_EQ(load_model("llama3-8b:as=llama").error().message,
             "llama3-8b: as=llama: only a config.json is read as another type");

@@ -149,7 +149,7 @@ class TransformerBuilder {
   // predicts the token after it, with the main model's embedding and head. `x` becomes its hidden state.
   TensorId further_token(std::int64_t index, TensorId& x, TensorId loss) {
     constexpr double kWeight = 0.3;  // DeepSeek-V3 report, section 4.2: λ = 0.3 for the first 10 T tokens
-    const auto scope = b_.scope(fmt::format("mtp.{}", index));
+    const auto scope = b_.scope(fmt::format("mtp{}", index));
     const TensorId ids = b_.input("tokens", DType::I64, tokens(step_.seq));
     TensorId next = b_.op1(OpKind::Embedding, "embed", {ids, table_});
     next = net_.concat("joined", {blocks_.norm("embed_norm", next), blocks_.norm("hidden_norm", x)}, 2);
