@@ -220,8 +220,8 @@ TEST(PlanCli, ObeysWhatIsDemanded) {
   const std::string ddp = kSmall + "--json --budget 12 --stack pytorch-ddp ";
   for (const Json& plan : Json::parse(run(ddp).text)["candidates"])
     EXPECT_EQ(plan["strategy"].get<std::string>().find("tp=1,pp=1"), 0U) << plan["strategy"];
-  EXPECT_EQ(run(ddp + "--fix tp=8").exit_code, 2);
-  EXPECT_EQ(run(ddp + "--fix tp=8 --any-stack").exit_code, 0);
+  EXPECT_EQ(run(ddp + "--fix tp=4").exit_code, 2);
+  EXPECT_EQ(run(ddp + "--fix tp=4 --any-stack").exit_code, 0);
 }
 
 // Rows of the table, with spaces, and counted stages are strategies as they stand.
@@ -268,7 +268,7 @@ TEST(PlanCli, ChoosesABatchThatTheDevicesDivide) {
 TEST(PlanCli, OptimizersHaveTheirStates) {
   const std::string words = "simulate --model gpt2-124m --cluster dgx-a100:1 --strategy dp=8 --global-batch 64 --json ";
   const auto states = [&](const std::string& more) {
-    return Json::parse(run(words + more).text)["memory"][0]["optimizer_bytes"].get<double>();
+    return Json::parse(run(words + more).text)["memory"][0]["optimizer"].get<double>();
   };
   const double adamw = states(""), bf16 = states("--optimizer adamw:moments=bf16"),
                momentum = states("--optimizer momentum"), sgd = states("--optimizer sgd");

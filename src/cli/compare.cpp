@@ -78,8 +78,15 @@ Result<Answer> run_comparison(const ComparisonArguments& arguments) {
   WEFT_TRY(const PlayedSide b, side("B", arguments.b, of_b));
   progress.done();
   const ComparedPlan left{arguments.a, a.plan, a.played, a.forecast}, right{arguments.b, b.plan, b.played, b.forecast};
-  return Answer{.text = arguments.json ? to_text(to_json(left, right)) : describe(left, right),
-                .feasible = a.forecast.feasible && b.forecast.feasible};
+  Answer answer{.feasible = a.forecast.feasible && b.forecast.feasible};
+  if (!arguments.json) {
+    answer.text = describe(left, right);
+    return answer;
+  }
+  nlohmann::json json = to_json(left, right);
+  for (const char* each : {"a", "b"}) json[each]["network"] = "fair", json[each]["cost"] = arguments.cost.model;
+  answer.text = to_text(json);
+  return answer;
 }
 
 }  // namespace
