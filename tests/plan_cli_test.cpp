@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -104,7 +105,7 @@ TEST(PlanCli, PrintsTheSameOnAnyNumberOfThreads) {
 TEST(PlanCli, WritesAPlanThatIsStableAndCompilesToTheSameProgram) {
   const fs::path folder = fs::path(::testing::TempDir()) / "weft_plan_test";
   fs::remove_all(folder);
-  ASSERT_EQ(run(kSmall + "--out '" + folder.string() + "/deeper'").exit_code, 0);
+  ASSERT_EQ(run(kSmall + "--trace --out '" + folder.string() + "/deeper'").exit_code, 0);
   const fs::path inside = folder / "deeper";
   const std::string text = text_of(inside / "plan.json");
   EXPECT_EQ(departures(Json::parse(text), schema("plan-file.schema.json")), std::vector<std::string>{});
@@ -213,6 +214,166 @@ TEST(PlanCli, ExplainsWhyAndWhatIf) {
   for (const char* part : {"why ", " takes ", "memory of the winner", "its tree", "bandwidth × 2", "memory × 2",
                            "batch × 2", "time against memory"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
+// Without --trace the folder has no trace, which may be large.
+TEST(PlanCli, WritesNoTraceUnasked) {
+  const fs::path folder = fs::path(::testing::TempDir()) / "weft_plan_untraced";
+  fs::remove_all(folder);
+  ASSERT_EQ(run(kSmall + "--budget 4 --out '" + folder.string() + "'").exit_code, 0);
+  EXPECT_TRUE(fs::exists(folder / "plan.json") && fs::exists(folder / "strategy.yaml"));
+  EXPECT_FALSE(fs::exists(folder / "trace.json"));
+  fs::remove_all(folder);
+}
+
+TEST(PlanCli, ObeysWhatIsDemanded) {
+  const Json json = Json::parse(
+      run(kSmall + "--json --budget 12 --fix tp=2 --limit mbs=4 --without zero1,recompute=full --max-memory 30GiB")
+          .text);
+  ASSERT_TRUE(json["feasible"]);
+  EXPECT_EQ(json["constraints"],
+            Json({"--fix tp=2", "--limit mbs=4", "--without zero1", "--without recompute=full", "--max-memory 30GiB"}));
+  EXPECT_GT(json["counts"]["pruned"]["constraints"], 0);
+  for (const Json& plan : json["candidates"]) {
+    const std::string words = plan["strategy"];
+    EXPECT_NE(words.find("tp=2,"), std::string::npos) << words;
+    EXPECT_EQ(words.find("zero=1"), std::string::npos) << words;
+    EXPECT_EQ(words.find("recompute=full"), std::string::npos) << words;
+    EXPECT_LE(plan["device_bytes"], std::int64_t{30} << 30);
+  }
+  // A named stack limits plans to what it can run; --any-stack does not.
+  const std::string ddp = kSmall + "--json --budget 12 --stack pytorch-ddp ";
+  for (const Json& plan : Json::parse(run(ddp).text)["candidates"])
+    EXPECT_EQ(plan["strategy"].get<std::string>().find("tp=1,pp=1"), 0U) << plan["strategy"];
+  EXPECT_EQ(run(ddp + "--fix tp=4").exit_code, 2);
+  EXPECT_EQ(run(ddp + "--fix tp=4 --any-stack").exit_code, 0);
+}
+
+// Rows of the table, with spaces, and counted stages are strategies as they stand.
+TEST(PlanCli, ReadsBackWhatItPrints) {
+  const Json json = Json::parse(run("plan --model gpt2-124m:layers=10 --cluster dgx-a100:1 --global-batch 64 --json "
+                                    "--budget 8 --fix pp=4 --top 3")
+                                    .text);
+  ASSERT_FALSE(json["candidates"].empty());
+  for (const Json& plan : json["candidates"]) {
+    std::string row = plan["strategy"];
+    std::replace(row.begin(), row.end(), ',', ' ');
+    const Json again = Json::parse(run("simulate --model gpt2-124m:layers=10 --cluster dgx-a100:1 --global-batch 64 "
+                                       "--json --strategy '" +
+                                       row + "'")
+                                       .text);
+    EXPECT_EQ(again["step_time_s"], plan["step_time_s"]) << row;
+  }
+  const std::string words =
+      "simulate --model gpt2-124m:layers=10 --cluster dgx-a100:1 --global-batch 64 --json --strategy ";
+  const Json counted = Json::parse(run(words + "pp=8,stages=2+6x1+2").text);
+  EXPECT_EQ(counted["step_time_s"], Json::parse(run(words + "pp=8,stages=2+1+1+1+1+1+1+2").text)["step_time_s"]);
+  EXPECT_EQ(counted["step_time_s"], Json::parse(run(words + "pp=8,stages=2+6×1+2").text)["step_time_s"]);
+}
+
+TEST(PlanCli, PlansOddSequences) {
+  const Outcome odd = run("plan --model gpt2-124m --cluster dgx-a100:1 --global-batch 64 --seq 1001 --budget 4 --json");
+  ASSERT_EQ(odd.exit_code, 0);
+  EXPECT_EQ(Json::parse(odd.text)["seq"], 1001);
+  EXPECT_EQ(
+      Json::parse(
+          run("plan --model gpt2-124m --cluster dgx-a100:1 --global-batch 64 --seq 1k --budget 4 --json").text)["seq"],
+      1024);
+}
+
+// The default batch has divisors in common with the devices: 500 of about 512 samples for 1,000 devices would be less
+// than one each, so 72 devices (9 nodes) take 576 = 72 · 8.
+TEST(PlanCli, ChoosesABatchThatTheDevicesDivide) {
+  const Json json =
+      Json::parse(run("plan --model llama3-8b:layers=2 --cluster dgx-h100:9 --seq 8k --budget 2 --json").text);
+  EXPECT_EQ(json["global_batch"], 576);
+}
+
+// Momentum has one state of a parameter, AdamW two, in bf16 half the bytes; gradients reduced in another type.
+TEST(PlanCli, OptimizersHaveTheirStates) {
+  const std::string words = "simulate --model gpt2-124m --cluster dgx-a100:1 --strategy dp=8 --global-batch 64 --json ";
+  const auto states = [&](const std::string& more) {
+    return Json::parse(run(words + more).text)["memory"][0]["optimizer"].get<double>();
+  };
+  const double adamw = states(""), bf16 = states("--optimizer adamw:moments=bf16"),
+               momentum = states("--optimizer momentum"), sgd = states("--optimizer sgd");
+  const double moment = adamw - momentum;  // 4 bytes per parameter
+  EXPECT_NEAR(moment, 4 * 124.5e6, 0.01 * moment);
+  EXPECT_NEAR(adamw - bf16, moment, 0.01 * moment);  // twice two bytes less
+  EXPECT_NEAR(momentum - sgd, moment, 0.01 * moment);
+  const auto sent = [&](const std::string& more) {
+    return Json::parse(run(words + more).text)["breakdown_s"]["exposed_data"].get<double>();
+  };
+  EXPECT_LT(sent("--reduce-dtype bf16"), sent("--reduce-dtype fp32"));
+}
+
+TEST(PlanCli, SweepsSizesAndNamesTheCheapest) {
+  const std::string words =
+      "plan --model gpt2-124m --cluster dgx-a100:1 --global-batch 64 --budget 4 --sweep nodes=1..4 --price 2 --tokens "
+      "10B ";
+  const Outcome outcome = run(words + "--json");
+  ASSERT_EQ(outcome.exit_code, 0);
+  const Json json = Json::parse(outcome.text);
+  EXPECT_EQ(departures(json, schema("sweep.schema.json")), std::vector<std::string>{});
+  ASSERT_EQ(json["points"].size(), 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const Json& point = json["points"][i];
+    EXPECT_EQ(point["devices"], 8 << i);
+    EXPECT_EQ(point["global_batch"], 64);  // strong scaling
+    // 2 dollars an hour for every device.
+    EXPECT_NEAR(point["dollars_per_step"].get<double>(), 2 * (8 << i) * point["step_time_s"].get<double>() / 3600,
+                1e-9);
+  }
+  EXPECT_EQ(json["points"][0]["efficiency"], 1);
+  EXPECT_LT(json["points"][2]["efficiency"], 1);
+  EXPECT_EQ(json["cheapest"], 0);
+  // The point is the plan that the same question finds alone.
+  const Json alone =
+      Json::parse(run("plan --model gpt2-124m --cluster dgx-a100:2 --global-batch 64 --budget 4 --json").text);
+  EXPECT_EQ(json["points"][1]["step_time_s"], alone["best"]["step_time_s"]);
+  const Json weak = Json::parse(run(words + "--json --weak").text);
+  EXPECT_EQ(weak["points"][2]["global_batch"], 256);
+  const std::string text = run(words).text;
+  EXPECT_NE(text.find("cheapest: nodes=1"), std::string::npos) << text;
+  EXPECT_NE(text.find("█"), std::string::npos) << text;
+}
+
+TEST(PlanCli, ComparesPlansByWhatDiffers) {
+  const std::string words = "compare --model gpt2-124m --cluster dgx-a100:1 --global-batch 64 ";
+  const Outcome outcome = run(words + "tp=2,dp=4 pp=2,dp=4,mbs=2 --json");
+  ASSERT_EQ(outcome.exit_code, 0);
+  const Json json = Json::parse(outcome.text);
+  EXPECT_EQ(departures(json, schema("compare.schema.json")), std::vector<std::string>{});
+  EXPECT_EQ(departures(json["a"], schema("simulate.schema.json")), std::vector<std::string>{});
+  std::vector<std::string> keys;
+  for (const Json& each : json["differs"]) keys.push_back(each["what"]);
+  EXPECT_EQ(keys, (std::vector<std::string>{"tp", "pp", "sp", "mbs"}));
+  // The parts of the time sum to the step.
+  for (const char* side : {"a", "b"}) {
+    double sum = 0;
+    for (const auto& [key, row] : json["time_s"].items()) sum += row[side].get<double>();
+    EXPECT_NEAR(sum, json[side]["step_time_s"].get<double>(), 1e-9);
+  }
+  EXPECT_NE(run(words + "tp=2,dp=4 tp=2,dp=4").text.find("nothing differs"), std::string::npos);
+  EXPECT_EQ(run("compare tp=2,dp=4 tp=4,dp=2").exit_code, 2);
+}
+
+// The first of four stages has one layer: it waits more than it works, and says nothing of where the time goes.
+TEST(PlanCli, NeverExplainsAStepByAnIdleStage) {
+  const Json json = Json::parse(run("simulate --model gpt2-124m --cluster dgx-a100:1 --global-batch 64 --json "
+                                    "--strategy pp=4,dp=2,stages=1+5+5+1,mbs=2")
+                                    .text);
+  for (const Json& rank : json["last_ranks"]) EXPECT_GE(rank, 2);  // the first stage has ranks 0 and 1
+  double sum = 0;
+  for (const auto& [part, time] : json["breakdown_s"].items()) sum += time.get<double>();
+  EXPECT_NEAR(sum, json["step_time_s"].get<double>(), 1e-9);
+  EXPECT_GT(json["breakdown_s"]["compute"].get<double>(), 0.5 * json["step_time_s"].get<double>());
+  // Equal stages with a small vocabulary are nearly balanced.
+  const Json even =
+      Json::parse(run("simulate --model gpt2-124m:vocab=1000 --cluster dgx-a100:1 --global-batch 64 --json "
+                      "--strategy pp=4,dp=2,stages=3+3+3+3,mbs=2")
+                      .text);
+  EXPECT_LT(even["breakdown_s"]["imbalance"].get<double>(), 0.1 * even["step_time_s"].get<double>());
 }
 
 }  // namespace

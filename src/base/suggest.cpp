@@ -53,10 +53,21 @@ std::vector<std::string> nearest_names(std::string_view name, std::span<const st
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
     return std::tie(a.distance, a.name) < std::tie(b.distance, b.name);
   });
+  // Spellings that differ in dashes and case only are one suggestion.
+  const auto same = [](std::string_view a, std::string_view b) {
+    const auto letters = [](std::string_view text) {
+      std::string kept = lower(text);
+      std::erase_if(kept, [](char c) { return c == '-' || c == '_' || c == ' '; });
+      return kept;
+    };
+    return letters(a) == letters(b);
+  };
   std::vector<std::string> names;
   for (const Candidate& candidate : candidates) {
     if (static_cast<int>(names.size()) == most) break;
-    names.push_back(candidate.name);
+    if (std::none_of(names.begin(), names.end(),
+                     [&](const std::string& before) { return same(before, candidate.name); }))
+      names.push_back(candidate.name);
   }
   return names;
 }

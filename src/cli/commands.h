@@ -19,6 +19,8 @@ void add_show(CLI::App& app, Chosen& chosen);
 void add_show_strategy(CLI::App& show, Chosen& chosen);
 void add_show_program(CLI::App& show, Chosen& chosen);
 void add_plan(CLI::App& app, Chosen& chosen);
+// Two plans side by side (compare.cpp).
+void add_compare(CLI::App& app, Chosen& chosen);
 void add_simulate(CLI::App& app, Chosen& chosen);
 void add_calibrate(CLI::App& app, Chosen& chosen);
 void add_validate(CLI::App& app, Chosen& chosen);

@@ -20,6 +20,7 @@ constexpr const char* kDescription =
     "                                       a plan: where ranks sit, how layers are split, what is sent and held\n"
     "  weft show program ...                the same plan, instruction by instruction\n"
     "  weft simulate ...                    the same plan in simulated time: step time, MFU, memory, a trace\n"
+    "  weft compare PLAN PLAN               two plans: what differs, and where time and memory go\n"
     "  weft run ... --ranks 4 --steps 5     the same plan for real, ranks as processes of this machine\n"
     "  weft validate runs.csv               predictions against measured runs\n"
     "  weft calibrate runs.csv --out C.yaml constants of devices, links and stacks fitted to measured runs\n"
@@ -54,6 +55,7 @@ int run(int argc, char** argv) {
   add_plan(app, chosen);
   add_show(app, chosen);
   add_simulate(app, chosen);
+  add_compare(app, chosen);
   add_run(app, chosen);
   add_validate(app, chosen);
   add_calibrate(app, chosen);

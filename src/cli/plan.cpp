@@ -12,9 +12,9 @@
 #include "ask/search.h"
 #include "base/units.h"
 #include "cli/commands.h"
-#include "cli/cost_arguments.h"
-#include "cli/plan_arguments.h"
 #include "cli/progress.h"
+#include "cli/search_words.h"
+#include "cli/sweep.h"
 #include "report/tree.h"
 #include "search/sensitivity.h"
 
@@ -23,8 +23,9 @@ namespace {
 
 struct PlanArguments {
   SearchRequest request;
-  std::string out;
-  bool explain = false, timing = false, json = false;
+  std::string out, sweep;
+  bool weak = false;
+  bool trace = false, explain = false, timing = false, json = false;
 };
 
 // Ctrl-C asks the search to stop; the second one ends weft. A handler can reach only what is static.
@@ -45,15 +46,34 @@ class StopOnInterrupt {
   void (*before_)(int);
 };
 
+Status check(const PlanArguments& arguments) {
+  if (arguments.trace && arguments.out.empty()) return error("--trace writes into the folder of --out; add --out DIR");
+  if (arguments.weak && arguments.sweep.empty()) return error("--weak says how --sweep scales the batch; add --sweep");
+  if (!arguments.sweep.empty() && !arguments.out.empty())
+    return error("--out: a sweep has several plans; ask for one of them without --sweep, or use --json");
+  if (!arguments.sweep.empty() && arguments.explain) return error("--explain: of one plan; ask for it without --sweep");
+  return Ok{};
+}
+
 Result<Answer> run_search(const PlanArguments& arguments) {
+  WEFT_TRY_OK(check(arguments));
   SearchRequest request = arguments.request;
-  WEFT_TRY_OK(check(request));
-  if (!arguments.out.empty()) {
-    WEFT_TRY_OK(make_folder(arguments.out));
-    request.tree_file = fmt::format("{}/{}", arguments.out, kFoundFiles[1]);
-  }
   StopOnInterrupt interrupt;
   Progress progress;
+  if (!arguments.sweep.empty()) {
+    WEFT_TRY(SettledSearch settled, settle_search(std::move(request)));
+    return run_sweep({.search = std::move(settled),
+                      .over = arguments.sweep,
+                      .weak = arguments.weak,
+                      .json = arguments.json,
+                      .cancelled = interrupt.wish()},
+                     progress);
+  }
+  if (!arguments.out.empty()) {
+    WEFT_TRY_OK(settle_search(request));
+    WEFT_TRY_OK(make_folder(arguments.out, arguments.trace));
+    request.tree_file = fmt::format("{}/{}", arguments.out, kFoundFiles[1]);
+  }
   progress.now("searching");
   const auto show = [&](const SearchProgress& now) {
     progress.now(now.best_s > 0 ? fmt::format("searching, best {}", human(Seconds{now.best_s})) : "searching",
@@ -71,7 +91,7 @@ Result<Answer> run_search(const PlanArguments& arguments) {
     WEFT_TRY(winner, simulate_found(searched, 0));
   }
   if (winner && !arguments.out.empty())
-    if (const Status written = write_found(searched, *winner, arguments.out); !written.ok())
+    if (const Status written = write_found(searched, *winner, arguments.out, arguments.trace); !written.ok())
       answer.unwritten = written.error().at("--out");
   std::vector<Sensitivity> what_if;
   if (answer.feasible && arguments.explain && outcome.best.front().parallelism) {
@@ -86,13 +106,14 @@ Result<Answer> run_search(const PlanArguments& arguments) {
     return answer;
   }
   answer.text =
-      answer.feasible ? describe(searched.problem, outcome, searched.table) : describe_miss(searched.problem, outcome);
+      answer.feasible ? describe(searched.problem, outcome, searched.table) : describe_miss(searched.problem, outcome, searched.table);
   if (answer.feasible && !outcome.best.front().parallelism)
     answer.text += "\noperators\n" + summarise_rules(outcome.best.front().tree);
   if (answer.feasible && arguments.explain)
     answer.text += "\n" + explain(outcome) + (what_if.empty() ? "" : "\n" + describe(what_if, outcome));
   if (winner && !answer.unwritten)
-    answer.text += fmt::format("\nwritten: {0}/plan.json, {0}/trace.json, {0}/strategy.yaml\n", arguments.out);
+    answer.text += fmt::format("\nwritten: {0}/plan.json, {0}/strategy.yaml{1}\n", arguments.out,
+                               arguments.trace ? fmt::format(", {}/trace.json", arguments.out) : "");
   return answer;
 }
 
@@ -117,41 +138,15 @@ void add_plan(CLI::App& app, Chosen& chosen) {
       "  weft plan --model gpt3-175b --cluster dgx-a100:128 --global-batch 1536 --tokens 300B --explain\n"
       "  weft plan --model llama3-70b --cluster dgx-h100:2+dgx-a100:4          devices of two kinds\n"
       "  weft plan --model mixtral-8x7b --cluster dgx-h100:4 --budget 10s --top 10 --json\n"
+      "  weft plan --model llama3-70b --cluster dgx-h100:16 --fix tp=8 --without cp,zero3 --max-memory 70GiB\n"
+      "  weft plan --model llama3-70b --cluster dgx-h100:8 --sweep nodes=8..64 --price 2.5\n"
       "  weft plan --model alexnet --cluster p100x4:4 --search mcmc --budget 20s\n");
-  SearchRequest& search = arguments->request;
-  PlanRequest& request = search.plan;
-  command->add_option("--model", request.model, "zoo name with overrides, config.json or .onnx file")->required();
-  command->add_option("--cluster", request.cluster, "preset:nodes, several joined by +, or a file")->required();
-  add_device_count(*command, request);
-  command->add_option("--global-batch", request.global_batch,
-                      "samples per step (default: about 4 M tokens, or 32 per device)");
-  command->add_option("--seq", request.seq, "tokens per sample (default: the model's, at most 8192)");
-  command->add_option(
-      "--dtype", request.dtype,
-      "bf16, fp16, fp32, tf32, fp8, mxfp8, nvfp4, amp-bf16, amp-fp16 (default: the stack's, where devices have it)");
-  command->add_option("--stack", request.stack,
-                      "software stack (default: megatron-lm, for other than language models pytorch-ddp)");
-  command->add_option("--freeze", request.freeze,
-                      "parameters that are not trained: globs joined by +, !glob takes back: embed+layers.*.mlp");
-  command
-      ->add_option(
-          "--search", search.search,
-          "auto (enumerate, and mcmc for models without alike layers, hap on devices of several kinds), enumerate (hybrid "
-          "parallelism), layerwise (a decision for every layer); exact, mcmc, symbolic (a decision for every operator); "
-          "hap (programs with uneven shares for unequal devices), astar (the same, proved by A*)")
-      ->capture_default_str();
-  add_cost_arguments(*command, search.cost);
-  command->add_option("--schedules", search.schedules,
-                      "pipeline schedules to consider, of 1f1b,interleaved,zb-h1,zb-v,gpipe (default: all but gpipe)");
-  command->add_option("--tokens", search.tokens, "tokens of the whole training, 300B or 15T: days and GPU-hours");
-  command->add_option("--budget", search.budget,
-                      "simulations (64) or a time (30s) to spend (default: until no plan is left that could win)");
-  command->add_option("--seed", search.seed, "of searches that draw numbers")->capture_default_str();
-  command->add_option("--top", search.top, "plans to show")->capture_default_str();
-  command->add_option("--headroom", search.headroom, "per cent of a device's memory that stays free")
-      ->capture_default_str();
-  command->add_option("--threads", search.threads, "to search with (default: all; the plan does not depend on it)");
-  command->add_option("--out", arguments->out, "write plan.json and trace.json into this folder");
+  add_search_words(*command, arguments->request);
+  command->add_option("--sweep", arguments->sweep,
+                      "one search for each of nodes=4..64 (doubling), devices=, batch=, seq=8k,32k or cluster=A,B");
+  command->add_flag("--weak", arguments->weak, "with --sweep nodes=: the batch grows with the devices");
+  command->add_option("--out", arguments->out, "write plan.json and strategy.yaml into this folder");
+  command->add_flag("--trace", arguments->trace, "with --out: a trace.json of the step too, for ui.perfetto.dev");
   CLI::Option* why = command->add_flag("--explain", arguments->explain, "why the winner won, and what would change it");
   command->add_flag("--timing", arguments->timing, "also how long weft itself took");
   command->add_flag("--json", arguments->json, "one JSON object (docs/schema)")->excludes(why);

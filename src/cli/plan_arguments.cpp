@@ -1,6 +1,9 @@
 #include "cli/plan_arguments.h"
 
 #include <CLI/CLI.hpp>
+#include <memory>
+
+#include "ask/words.h"
 
 namespace weft {
 
@@ -8,7 +11,8 @@ const char* const kStrategyHelp =
     "\nThe strategy in one line: degrees tp cp pp dp (a missing dp fills the cluster), vpp=2 model chunks per "
     "pipeline\n"
     "rank, zero=0..3, fsdp=8,replicate=4 hybrid sharding, sp=0|1 sequence parallelism, cp_mode=gather|a2a|ring,\n"
-    "recompute=none|selective|full|op, mbs= micro-batch, ga= micro-batches per step, schedule=, stages=8+8+7+9,\n"
+    "recompute=none|selective|full|op, mbs= micro-batch, ga= micro-batches per step, schedule=, stages=8+8+7+9 or "
+    "1+6x5+1,\n"
     "order=tp-cp-ep-dp-pp, offload=optimizer+activations:layers.*.mlp, h= and w= of images, tables=1 for embedding\n"
     "tables.\n"
     "Experts lie over ep devices and are cut over etp of the tp devices (default tp); ep divides tp/etp*cp*dp and "
@@ -18,6 +22,44 @@ const char* const kStrategyHelp =
 void add_device_count(CLI::App& command, PlanRequest& request) {
   command.add_option("--devices", request.device_count,
                      "use so many of the cluster's devices, evenly over its nodes (default: all)");
+}
+
+void add_sequence(CLI::App& command, std::optional<std::int64_t>& seq) {
+  command.add_option_function<std::string>(
+      "--seq",
+      [&seq](const std::string& text) {
+        const Result<std::int64_t> parsed = parse_sequence(text);
+        if (!parsed.ok()) throw CLI::ValidationError(parsed.error().message);
+        seq = *parsed;
+      },
+      "tokens per sample, 4096 or 8k (default: the model's, at most 8192)");
+}
+
+// The type is a part of the model's words, so that files of plans keep it.
+void add_as(CLI::App& command, std::string& model) {
+  const auto type = std::make_shared<std::string>();
+  command.add_option("--as", *type, "read a config.json of an unknown model_type as this one: llama");
+  command.parse_complete_callback([type, &model] {
+    if (!type->empty()) model = with_override(model, "as", *type);
+  });
+}
+
+void add_job_options(CLI::App& command, PlanRequest& request) {
+  add_as(command, request.model);
+  add_sequence(command, request.seq);
+  command.add_option(
+      "--dtype", request.dtype,
+      "bf16, fp16, fp32, tf32, fp8, mxfp8, nvfp4, amp-bf16, amp-fp16 (default: the stack's, where devices have it)");
+  command.add_option("--stack", request.stack,
+                     "software stack (default: megatron-lm, for other than language models pytorch-ddp)");
+  command.add_option("--optimizer", request.optimizer,
+                     "adamw, adam, lamb, momentum or sgd; adamw:moments=bf16 (default: the model's usual one)");
+  command.add_option("--reduce-dtype", request.reduce_dtype,
+                     "type in which gradients are reduced: fp32, bf16 or fp16 (default: the stack's)");
+  command.add_option("--train", request.train,
+                     "what is trained: all, or lora:r=16,targets=attn, adapters beside frozen weights");
+  command.add_option("--freeze", request.freeze,
+                     "parameters that are not trained: globs joined by +, !glob takes back: embed+layers.*.mlp");
 }
 
 void add_plan_arguments(CLI::App& command, PlanRequest& request) {
@@ -30,14 +72,7 @@ void add_plan_arguments(CLI::App& command, PlanRequest& request) {
                      "samples per step (default: about 4 M tokens, or 32 per device)");
   command.add_option("--micro-batch", request.micro_batch,
                      "samples per micro-batch and replica (default: 1, or what 32 per device leave)");
-  command.add_option("--seq", request.seq, "tokens per sample (default: the model's, at most 8192)");
-  command.add_option(
-      "--dtype", request.dtype,
-      "bf16, fp16, fp32, tf32, fp8, mxfp8, nvfp4, amp-bf16, amp-fp16 (default: the stack's, where devices have it)");
-  command.add_option("--stack", request.stack,
-                     "software stack (default: megatron-lm, for other than language models pytorch-ddp)");
-  command.add_option("--freeze", request.freeze,
-                     "parameters that are not trained: globs joined by +, !glob takes back: embed+layers.*.mlp");
+  add_job_options(command, request);
 }
 
 }  // namespace weft

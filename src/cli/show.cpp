@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/plan_arguments.h"
 #include "cluster/cluster.h"
 #include "graph/dot.h"
 #include "graph/text.h"
@@ -21,7 +22,8 @@ namespace {
 
 struct ModelArguments {
   std::string name, dtype = "bf16", form = "table";
-  std::int64_t batch = 1, seq = 0;
+  std::int64_t batch = 1;
+  std::optional<std::int64_t> seq;
   std::vector<std::string> opaque;  // "OP=FLOPS"
   bool json = false, training = false;
 };
@@ -34,8 +36,7 @@ Result<DType> parse_dtype(const std::string& name) {
 
 Result<std::string> show_model(const ModelArguments& arguments) {
   WEFT_TRY(const DType dtype, parse_dtype(arguments.dtype));
-  ModelOptions options{.batch = arguments.batch, .seq = std::nullopt, .dtype = dtype};
-  if (arguments.seq != 0) options.seq = arguments.seq;
+  ModelOptions options{.batch = arguments.batch, .seq = arguments.seq, .dtype = dtype};
   for (const std::string& item : arguments.opaque) {
     const std::size_t equals = std::min(item.find('='), item.size());
     double flops = 0;
@@ -68,7 +69,8 @@ void add_show_model(CLI::App& show, Chosen& chosen) {
       "  weft show model gpt2 --form text --training                 every operator of a training step\n");
   command->add_option("name", arguments->name, "zoo name with overrides, config.json or .onnx file")->required();
   command->add_option("--batch", arguments->batch, "samples")->capture_default_str();
-  command->add_option("--seq", arguments->seq, "tokens per sample (default: the model's, at most 8192)");
+  add_sequence(*command, arguments->seq);
+  add_as(*command, arguments->name);
   command->add_option("--dtype", arguments->dtype, "of parameters and activations")->capture_default_str();
   command->add_option("--form", arguments->form, "table, text (every operator) or dot (Graphviz)")
       ->capture_default_str()

@@ -367,7 +367,7 @@ Result<std::shared_ptr<const NodeType>> find_node(const Library& own, std::strin
     for (const auto& [other, unused] : library->aliases) known.push_back(other);
   }
   std::string remedy = nearest(name, std::move(known));
-  if (remedy.empty()) remedy = "; `weft show cluster` lists the presets";
+  if (remedy.empty()) remedy = "; `weft show clusters` lists the presets";
   return error("cluster '{}': no such preset{}", name.substr(0, 60), remedy);
 }
 

@@ -103,6 +103,11 @@ TEST(CompiledProgram, ThreeDimensionsTrainAsOneDevice) {
 
 // Strategies as people write them, through shorthand, presets and resolution.
 TEST(CompiledProgram, ShorthandStrategiesTrainAsOneDevice) {
+  // Adapters beside frozen weights, a module that predicts a further token, norms after the blocks and over all heads.
+  const char* const adapted =
+      "llama3-8b:layers=2,hidden=16,heads=4,kv_heads=2,ffn=24,vocab=16,lora=2,lora_targets=attn+mlp";
+  const char* const further = "llama3-8b:layers=2,hidden=16,heads=4,kv_heads=2,ffn=24,vocab=16,mtp=1";
+  const char* const olmo = "olmo-2-7b:layers=2,hidden=16,heads=4,kv_heads=4,ffn=24,vocab=16";
   const char* const zigzag = "llama3-8b:layers=2,hidden=16,heads=4,kv_heads=2,ffn=24,vocab=16,zigzag=2";
   const std::pair<const char*, const char*> cases[] = {
       {kSmallLlama, "dp=4"},
@@ -144,6 +149,15 @@ TEST(CompiledProgram, ShorthandStrategiesTrainAsOneDevice) {
       {kSmallLlama, "pp=2,schedule=dualpipe,ga=4"},
       {"gpt2-124m:layers=4,hidden=8,heads=2,vocab=16,dropout=0", "pp=4,dp=2,zero=1,schedule=dualpipe,ga=8"},
       {"gpt2-124m:layers=4,hidden=8,heads=2,vocab=16,dropout=0", "tp=2,pp=2,schedule=dualpipe-v,ga=4,recompute=full"},
+      {adapted, "dp=2,zero=1"},
+      {adapted, "tp=2,dp=2"},
+      {adapted, "tp=2,pp=2,sp=0,ga=4"},
+      {adapted, "dp=2,zero=3,recompute=full"},
+      {further, "dp=2,zero=3"},
+      {further, "tp=2,dp=2"},
+      {further, "pp=2,dp=2,ga=4"},
+      {olmo, "tp=2,dp=2"},
+      {olmo, "pp=2,ga=4,recompute=op"},
       // On the host: what the optimizer keeps, then everything.
       {kSmallLlama, "dp=2,zero=1,offload=optimizer"},
       {kSmallLlama, "dp=2,zero=3,offload=optimizer+gradients+weights+activations"},
@@ -157,7 +171,12 @@ TEST(CompiledProgram, ShorthandStrategiesTrainAsOneDevice) {
     ASSERT_TRUE(parallelism.ok()) << text << ": " << parallelism.error().message;
     Graph graph = routed_graph(model, *parallelism, 4);
     const Strategy strategy = expand(*parallelism, graph);
-    const TrainingGraph training = make_training_graph(std::move(graph), {.master_weights = false}).value();
+    TrainingOptions options{.master_weights = false};
+    for (TensorId id : graph.tensors().ids())
+      if (model == adapted && graph.tensors()[id].kind == TensorKind::Parameter &&
+          graph.name(id).find("_lora_") == std::string::npos)
+        options.frozen.push_back(id);
+    const TrainingGraph training = make_training_graph(std::move(graph), options).value();
     const Result<ResolvedStrategy> resolved = resolve(strategy, training, cluster);
     ASSERT_TRUE(resolved.ok()) << text << ": " << resolved.error().message;
     const Result<CompiledStrategy> compiled = compile_strategy(training, *resolved);

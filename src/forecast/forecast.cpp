@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <tuple>
 #include <unordered_map>
+#include <utility>
 
 #include "base/check.h"
 #include "cost/step_prices.h"
@@ -46,22 +48,54 @@ class Judge {
     utilisation();
     AgentId last(0);
     while (played_.run.agents[last].end < result_.step) ++last;
-    result_.last = ranks_of(played_.priced.agents[last].devices);
-    result_.host_bound = played_.run.agents[last].host_bound;
     links();
     if (played_.recorded) {
       const Timeline timeline(played_.priced.workload, played_.run);
-      result_.breakdown = break_down_step(timeline, last, activities_of(program(), graph()), program());
+      last = break_down(timeline, last);
       memory(&timeline);
       critical_path();
     } else {
       memory(nullptr);
     }
+    result_.last = ranks_of(played_.priced.agents[last].devices);
+    result_.host_bound = played_.run.agents[last].host_bound;
     assume();
     return std::move(result_);
   }
 
  private:
+  // Where the time goes on the agent that ends last, or in a pipeline on the last of those that are not nearly idle: a
+  // stage with an embedding alone says nothing. What it waits for a stage that has more to compute is imbalance, the
+  // rest of its waiting the pipeline's bubble. Returns the agent.
+  AgentId break_down(const Timeline& timeline, AgentId last) {
+    constexpr double kIdle = 0.5;  // of what the busiest stage computes
+    const IdVec<InstructionId, Activity> activities = activities_of(program(), graph());
+    const auto parts_of = [&](AgentId agent) { return break_down_step(timeline, agent, activities, program()); };
+    const auto work = [](const StepBreakdown& of) { return of[Activity::Compute] + of[Activity::Optimizer]; };
+    StepBreakdown found = parts_of(last);
+    if (played_.compiled.schedule.ranks > 1) {
+      std::vector<std::pair<AgentId, StepBreakdown>> stages = {{last, found}};
+      for (AgentId agent : representatives(plan_, played_))
+        if (agent != last) stages.emplace_back(agent, parts_of(agent));
+      Picoseconds most = 0;
+      for (const auto& [agent, of] : stages) most = std::max(most, work(of));
+      const auto idle = [&](const StepBreakdown& of) {
+        return static_cast<double>(work(of)) < kIdle * static_cast<double>(most);
+      };
+      if (idle(found)) {
+        const auto later = [&](const auto& a, const auto& b) {
+          return std::pair(!idle(a.second), -a.second.done) < std::pair(!idle(b.second), -b.second.done);
+        };
+        std::tie(last, found) = *std::max_element(stages.begin(), stages.end(), later);
+      }
+      found.bubble += std::exchange(found.done, 0);  // until the step has ended everywhere
+      found.imbalance = std::min(found.bubble, most - work(found));
+      found.bubble -= found.imbalance;
+    }
+    result_.breakdown = found;
+    return last;
+  }
+
   const Program& program() const { return played_.compiled.program; }
   const Graph& graph() const { return plan_.training().graph; }
 
@@ -123,7 +157,7 @@ class Judge {
       made.communicators = communicators_of(played_.compiled, of);
       made.device_total = made.reserved + overheads.context.value + overheads.communicator.value * made.communicators;
       made.capacity = capacity_of(spec);
-      made.budget = memory_budget(made.capacity, plan_.job->words.headroom);
+      made.budget = plan_.job->memory_budget_of(of.devices.front());
       made.fit = built_in_spread().fit_of(made.device_total, made.budget, made.capacity);
       made.peak_play = name_of_play(played_.compiled.schedule, of.rank, memory.issued(peak.play));
       if (peak.at.valid()) made.peak_at = title_of(program(), graph(), peak.at);
@@ -205,6 +239,9 @@ class Judge {
                     human(overheads.context.value), human(overheads.communicator.value)));
     assumptions.push_back(
         fmt::format("{:.3g} % of a device's memory stays free (--headroom)", 100 * plan_.job->words.headroom));
+    if (plan_.job->words.max_memory)
+      assumptions.push_back(
+          fmt::format("at most {} of a device's memory is used (--max-memory)", human(*plan_.job->words.max_memory)));
   }
 
   const Plan& plan_;

@@ -160,7 +160,7 @@ void for_each_moment(std::span<const Span> spans, const Agent& agent, const IdVe
 }
 
 Picoseconds StepBreakdown::total() const {
-  return std::accumulate(active.begin(), active.end(), bubble + waiting + host_bound + done);
+  return std::accumulate(active.begin(), active.end(), bubble + waiting + host_bound + done + imbalance);
 }
 
 StepBreakdown break_down_step(const Timeline& timeline, AgentId agent, const IdVec<InstructionId, Activity>& activities,

@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 #include "hybrid/baselines.h"
 #include "hybrid/compose_spread.h"
@@ -47,13 +48,14 @@ class Enumeration {
         clock_(options.budget),
         composer_(problem_, cost),
         composed_(problem.regular),
-        space_(composed_ ? options.space : without_composition(options.space)),
+        space_(opened(composed_ ? options.space : without_composition(options.space), options.space.constraints, problem)),
         expectation_(problem.model().tied_embeddings) {}
 
   Result<PlanOutcome> run() {
     sets_ = recomputations(problem_, space_);
+    if (sets_.empty()) return why_all_are_excluded(space_);
     SpaceOptions first = space_;
-    first.recompute = {PlanRecompute::None};
+    first.recompute = {sets_.front()};
     HybridSpace space = enumerate_space(problem_, first);
     plans_ = std::move(space.plans);
     const auto sets = static_cast<std::int64_t>(sets_.size());
@@ -61,8 +63,7 @@ class Enumeration {
     outcome_.counts.considered = static_cast<std::int64_t>(plans_.size()) * sets + space.left_out + space.not_allowed;
     if (space.left_out > 0) outcome_.counts.pruned["does not divide"] = space.left_out;
     if (space.not_allowed > 0) outcome_.counts.pruned["not allowed"] = space.not_allowed;
-    if (plans_.empty() && space.not_allowed > 0)
-      return error("no plan: all {} that divide are excluded; allow more", space.not_allowed);
+    if (plans_.empty() && space.not_allowed > 0) return why_all_are_excluded(first);
     if (plans_.empty())
       return error(
           "no plan: {} samples on {} devices; no data-parallel degree divides both, with the {} layers that pipelines "
@@ -88,6 +89,24 @@ class Enumeration {
   }
 
  private:
+  Error why_all_are_excluded(SpaceOptions options) const {
+    const Constraints constraints = std::exchange(options.constraints, {});
+    std::vector<Parallelism> all;
+    for (const HybridPlan& plan : enumerate_space(problem_, options).plans)
+      all.push_back(parallelism_of(plan, problem_.layers));
+    return why_nothing(constraints, all, problem_);
+  }
+
+  Error why_all_are_excluded(SpaceOptions options) const {
+    const Constraints constraints = std::exchange(options.constraints, {});
+    std::vector<Parallelism> all;
+    for (const HybridPlan& plan : enumerate_space(problem_, options).plans)
+      all.push_back(parallelism_of(plan, problem_.layers));
+    if (all.empty() || constraints.empty())
+      return error("no plan: the trainer can express none of those that divide; choose another batch, or leave --for out");
+    return why_nothing(constraints, all, problem_);
+  }
+
   // A smaller space, where every plan is simulated.
   SpaceOptions without_composition(SpaceOptions options) const {
     options.schedules = {PlanSchedule::OneForwardOneBackward};
@@ -251,6 +270,7 @@ class Enumeration {
   std::string why_empty(const BaselineRule& rule) const {
     if (problem_.global_batch % problem_.devices != 0 && rule.best)
       return fmt::format("{} devices do not divide {} samples", problem_.devices, problem_.global_batch);
+    if (!options_.space.constraints.empty()) return "not among what was asked for";
     return "no such plan";
   }
 
@@ -533,6 +553,10 @@ class Enumeration {
     const std::size_t sets = sets_.size();
     if (each.fits > 0) prune("memory", each.fits);
     if (each.fits + 1 < sets) prune("recomputes more", sets - each.fits - 1);
+    if (!space_.allow(parallelism_of(with_set(each.plan, each.fits), problem_.layers))) {
+      prune("not allowed", 1);
+      return;
+    }
     const Composition& made = *each.made;
     outcome_.lower_bound_s = std::min(outcome_.lower_bound_s, relaxed_bound(each));
     if (made.step_s == 0) {
@@ -684,7 +708,7 @@ class Enumeration {
     std::vector<Trial> all;
     for (std::size_t i = 0; i < plans_.size(); ++i)
       for (std::size_t set = 0; set < sets_.size() && keep(i); ++set)
-        if (Trial trial = trial_of(with_set(i, set)); !tried(trial)) all.push_back(std::move(trial));
+        if (Trial trial = trial_of(with_set(i, set)); !tried(trial) && space_.allow(trial.parallelism)) all.push_back(std::move(trial));
     // Plans that split less and recompute less come first.
     std::stable_sort(all.begin(), all.end(), [&](const Trial& a, const Trial& b) {
       const auto key = [](const HybridPlan& plan) {

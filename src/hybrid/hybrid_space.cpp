@@ -40,7 +40,7 @@ class Enumeration {
         continue;
       }
       for (std::int64_t cp : divisors(problem_.devices / tp, most_context_of(problem_, options_))) {
-        if (!on_node_boundaries(tp * cp, problem_.per_node) || problem_.model().seq % (2 * cp * tp) != 0) {
+        if (!on_node_boundaries(tp * cp, problem_.per_node) || (cp > 1 && problem_.model().seq % (2 * cp * tp) != 0)) {
           ++space_.left_out;
           continue;
         }
@@ -151,11 +151,15 @@ class Enumeration {
         continue;
       }
       plan_.cp_mode = mode;
-      for (bool sequence : {true, false}) {
+      for (bool sequence : {true, false}) {  // sequence parallelism cuts the sequence into equal parts
         if (plan_.tp == 1 && sequence) continue;
+        if (sequence && problem_.model().seq % (std::int64_t{plan_.tp} * plan_.cp) != 0) {
+          ++space_.left_out;
+          continue;
+        }
         plan_.sequence_parallel = sequence;
-        plan_.recompute = PlanRecompute::None;
-        if (options_.allows && !options_.allows(parallelism_of(plan_, problem_.layers))) {
+        plan_.recompute = recompute_.front();
+        if (!options_.allow(parallelism_of(plan_, problem_.layers))) {
           ++space_.not_allowed;
           continue;
         }
@@ -189,10 +193,14 @@ SpaceOptions SpaceOptions::whole() {
 }
 
 std::vector<PlanRecompute> recomputations(const PlanProblem& problem, const SpaceOptions& options) {
-  if (!options.recompute.empty()) return options.recompute;
-  std::vector<PlanRecompute> front;
-  for (const std::uint8_t set : problem.layers.recompute.front) front.push_back(static_cast<PlanRecompute>(set));
-  return front;
+  std::vector<PlanRecompute> sets = options.recompute;
+  if (sets.empty())
+    for (const std::uint8_t set : problem.layers.recompute.front) sets.push_back(static_cast<PlanRecompute>(set));
+  std::erase_if(sets, [&](PlanRecompute each) {
+    const RecomputeSet& set = problem.layers.recompute.sets[static_cast<std::size_t>(each)];
+    return !options.constraints.allow_recomputation(set.base, set.full);
+  });
+  return sets;
 }
 
 std::vector<std::string> dimensions_of(const PlanProblem& problem, const SpaceOptions& options) {

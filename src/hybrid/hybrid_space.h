@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "hybrid/constraints.h"
 #include "hybrid/hybrid_plan.h"
 
 namespace weft {
@@ -26,9 +27,12 @@ struct SpaceOptions {
   std::int64_t most_tensor = 0;       // largest tensor-parallel degree; 0: the devices of a node
   bool hybrid_sharding = true;        // ZeRO-3 inside groups, copies across them
   bool pipelined_zero = false;        // ZeRO-2 and 3 with pipelines too, though no stack supports it
-  // What is allowed of all this; empty: everything. Asked once for each plan without recomputation, and for every
-  // plan that the search changes at its end.
+  Constraints constraints = {};       // of the user
+  // What else is allowed of all this; empty: everything.
   std::function<bool(const Parallelism&)> allows = {};
+
+  // Asked once for each plan with one way to recompute, and for every plan that is simulated.
+  bool allow(const Parallelism& plan) const { return constraints.allow(plan) && (!allows || allows(plan)); }
 
   // Unusual plans too, to measure how fast plans are composed.
   static SpaceOptions whole();
@@ -43,7 +47,7 @@ std::vector<std::string> dimensions_of(const PlanProblem& problem, const SpaceOp
 struct HybridSpace {
   std::vector<HybridPlan> plans;
   std::int64_t left_out = 0;     // candidates that do not divide
-  std::int64_t not_allowed = 0;  // by SpaceOptions::allows
+  std::int64_t not_allowed = 0;  // by SpaceOptions::allow
 };
 
 HybridSpace enumerate_space(const PlanProblem& problem, const SpaceOptions& options = {});

@@ -49,7 +49,7 @@ class Neighbours {
     plan.last_micro_batch = plan.micro_batch;
     const Result<Parallelism> read =
         complete(shorthand_of(plan), problem_.devices, {.global_batch = problem_.global_batch});
-    if (!read.ok() || (options_.allows && !options_.allows(*read))) return;
+    if (!read.ok() || !options_.allow(*read)) return;
     if (known_.insert(print(shorthand_of(*read))).second) found_.push_back(*read);
   }
 

@@ -2,6 +2,7 @@
 // `transformers`.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -34,10 +35,18 @@ class Fields {
     return {first, nullptr};
   }
 
+  // A size: at least 1.
   std::int64_t integer(std::string_view names) {
     const auto [name, value] = find_any(names);
     if (!value) fail(weft::error("field '{}{}' missing", prefix_, name));
-    return value ? to_integer(name, *value) : 0;
+    if (!value) return 0;
+    const std::int64_t size = to_integer(name, *value);
+    if (size < 1) fail(weft::error("field '{}{}': {} is no size; it must be at least 1", prefix_, name, size));
+    return size;
+  }
+  // The same with a default.
+  std::int64_t size_or(std::string_view names, std::int64_t fallback) {
+    return find_any(names).second ? integer(names) : fallback;
   }
   std::int64_t integer_or(std::string_view names, std::int64_t fallback) {
     const auto [name, value] = find_any(names);
@@ -231,8 +240,8 @@ TransformerConfig read_mpt(Fields& f) {
 TransformerConfig read_llama(Fields& f) {
   TransformerConfig c;
   read_shape(f, c);
-  c.kv_heads = f.integer_or("num_key_value_heads", c.heads);
-  c.head_dim = f.integer_or("head_dim", 0);
+  c.kv_heads = f.size_or("num_key_value_heads", c.heads);
+  c.head_dim = f.size_or("head_dim", 0);
   c.activation = activation_named(f, "hidden_act", "silu", true);
   c.rotary_base = f.number_or("rope_theta", 10000);
   c.tied = f.flag_or("tie_word_embeddings", false);
@@ -278,7 +287,7 @@ void read_qwen_experts(Fields& f, TransformerConfig& c) {
   c.moe.top_k = f.integer("num_experts_per_tok");
   c.moe.expert_ffn = f.integer("moe_intermediate_size");
   c.moe.normalize = f.flag_or("norm_topk_prob", false);
-  c.moe.every = f.integer_or("decoder_sparse_step", 1);
+  c.moe.every = f.size_or("decoder_sparse_step", 1);
   if (f.flag_or("output_router_logits", false)) c.moe.aux_loss = f.number_or("router_aux_loss_coef", 0.001);
   const Json* dense = f.find("mlp_only_layers");
   f.refuse(dense && !dense->empty(), "mlp_only_layers", "dense layers in between are not supported");
@@ -311,7 +320,7 @@ TransformerConfig read_gemma2(Fields& f) {
   c.attention_softcap = f.number_or("attn_logit_softcapping", 0);
   c.logit_softcap = f.number_or("final_logit_softcapping", 0);
   c.window = f.integer_or("sliding_window", 4096);
-  c.window_every = 2;
+  c.full_every = 2;
   return c;
 }
 
@@ -333,23 +342,153 @@ TransformerConfig read_deepseek(Fields& f, bool v3) {
            "out of range");
   if (!f.error()) moe.shared_ffn = shared * moe.expert_ffn;
   moe.first_dense = f.integer_or("first_k_dense_replace", 0);
-  moe.every = f.integer_or("moe_layer_freq", 1);
+  moe.every = f.size_or("moe_layer_freq", 1);
   moe.normalize = f.flag_or("norm_topk_prob", v3);
   moe.scale = f.number_or("routed_scaling_factor", 1);
   moe.sigmoid_score = f.text_or("scoring_func", v3 ? "sigmoid" : "softmax") == "sigmoid";
   moe.expert_groups = f.integer_or("n_group", 1);
   moe.top_groups = moe.expert_groups > 1 ? f.integer_or("topk_group", 0) : 0;
   moe.correction_bias = f.text_or("topk_method", v3 ? "noaux_tc" : "greedy") == "noaux_tc";
+  // transformers leaves these modules out too: they are built where a user asks for them (mtp=1).
+  c.left_out_mtp = f.integer_or("num_nextn_predict_layers", 0);
+  f.refuse(c.left_out_mtp < 0 || c.left_out_mtp > 16, "num_nextn_predict_layers", "must be between 0 and 16");
   return c;
 }
 TransformerConfig read_deepseek_v2(Fields& f) { return read_deepseek(f, false); }
 TransformerConfig read_deepseek_v3(Fields& f) { return read_deepseek(f, true); }
 
+TransformerConfig read_phi3(Fields& f) {
+  TransformerConfig c = read_llama(f);
+  c.window = f.integer_or("sliding_window", 0);
+  const double share = f.number_or("partial_rotary_factor", 1);
+  f.refuse(!(share > 0 && share <= 1), "partial_rotary_factor", "must be above 0 and at most 1");
+  if (!f.error() && share < 1) c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.head_width()) * share);
+  return c;
+}
+
+TransformerConfig read_olmo2(Fields& f) {
+  TransformerConfig c = read_llama(f);
+  c.pre_norms = false;
+  c.post_norms = true;
+  c.qk_norm = c.qk_norm_whole = true;
+  return c;
+}
+
+// Published files leave out what has the default of transformers' Gemma3TextConfig.
+TransformerConfig read_gemma3_text(Fields& f) {
+  TransformerConfig c;
+  c.layers = f.size_or("num_hidden_layers", 26);
+  c.hidden = f.size_or("hidden_size", 2304);
+  c.heads = f.size_or("num_attention_heads", 8);
+  c.kv_heads = f.size_or("num_key_value_heads", 4);
+  c.head_dim = f.size_or("head_dim", 256);
+  c.ffn = f.size_or("intermediate_size", 9216);
+  c.vocab = f.size_or("vocab_size", 262'208);
+  c.context = f.size_or("max_position_embeddings", 131'072);
+  c.activation = activation_named(f, "hidden_activation|hidden_act", "gelu_pytorch_tanh", true);
+  c.post_norms = true;
+  c.tied = f.flag_or("tie_word_embeddings", true);
+  c.embedding_scale = std::sqrt(static_cast<double>(std::max<std::int64_t>(1, c.hidden)));
+  const double scalar = f.number_or("query_pre_attn_scalar", 256);
+  f.refuse(!(scalar > 0), "query_pre_attn_scalar", "must be positive");
+  if (scalar > 0) c.attention_scale = 1 / std::sqrt(scalar);
+  c.attention_softcap = f.number_or("attn_logit_softcapping", 0);
+  c.logit_softcap = f.number_or("final_logit_softcapping", 0);
+  c.window = f.integer_or("sliding_window", 4096);
+  c.qk_norm = true;
+  c.rotary_base = f.number_or("rope_theta", 1'000'000);
+  c.full_every = f.integer_or("sliding_window_pattern|_sliding_window_pattern", 6);
+  f.refuse(c.full_every < 0 || c.full_every > 10'000, "sliding_window_pattern", "must be between 0 and 10000");
+  return c;
+}
+// The language model inside the multimodal one; images are not modelled.
+TransformerConfig read_gemma3(Fields& f) {
+  Fields text = f.nested("text_config");
+  TransformerConfig c = read_gemma3_text(text);
+  f.adopt(text);
+  return c;
+}
+
+// Biases of experts and the sinks of attention, 0.03 % of the parameters, are left out.
+TransformerConfig read_gpt_oss(Fields& f) {
+  TransformerConfig c = read_llama(f);
+  c.qkv_bias = c.out_bias = f.flag_or("attention_bias", true);
+  c.rotary_base = f.number_or("rope_theta", 150'000);
+  c.window = f.integer_or("sliding_window", 128);
+  c.full_every = 2;
+  c.moe.experts = f.integer("num_local_experts");
+  c.moe.top_k = f.size_or("num_experts_per_tok|experts_per_token", 4);
+  c.moe.expert_ffn = c.ffn;
+  c.moe.correction_bias = true;
+  return c;
+}
+
+TransformerConfig read_llama4_text(Fields& f) {
+  TransformerConfig c = read_llama(f);
+  c.moe.expert_ffn = c.ffn;
+  c.moe.shared_ffn = c.ffn;
+  c.ffn = f.size_or("intermediate_size_mlp", c.ffn);
+  c.moe.experts = f.integer("num_local_experts");
+  c.moe.top_k = f.size_or("num_experts_per_tok", 1);
+  c.moe.every = f.size_or("interleave_moe_layer_step", 1);
+  c.moe.sigmoid_score = true;
+  c.moe.normalize = false;
+  c.moe.weigh_rows = false;
+  // Attention within chunks, as a window of that size.
+  c.window = f.integer_or("attention_chunk_size", 0);
+  c.full_every = c.unrotated_every = f.integer_or("no_rope_layer_interval", 4);
+  f.refuse(c.full_every < 0 || c.full_every > 10'000, "no_rope_layer_interval", "must be between 0 and 10000");
+  return c;
+}
+TransformerConfig read_llama4(Fields& f) {
+  Fields text = f.nested("text_config");
+  TransformerConfig c = read_llama4_text(text);
+  f.adopt(text);
+  return c;
+}
+
+TransformerConfig read_falcon(Fields& f) {
+  TransformerConfig c = biased();
+  c.layers = f.integer("num_hidden_layers|n_layer");
+  c.hidden = f.integer("hidden_size");
+  c.heads = f.integer("num_attention_heads|n_head");
+  c.vocab = f.integer("vocab_size");
+  c.context = f.size_or("max_position_embeddings", 2048);
+  c.ffn = f.integer_or("ffn_hidden_size", 0);
+  c.positions = f.flag_or("alibi", false) ? Positions::Alibi : Positions::Rotary;
+  c.rotary_base = f.number_or("rope_theta", 10000);
+  c.activation = activation_named(f, "activation", "gelu", false);
+  c.qkv_bias = c.out_bias = c.mlp_bias = f.flag_or("bias", false);
+  // Falcon-40B and 180B group queries and norm attention and MLP apart; 7B has one key head and one norm.
+  const bool grouped = f.flag_or("new_decoder_architecture", false);
+  c.kv_heads = grouped ? f.size_or("num_kv_heads", c.heads) : f.flag_or("multi_query", true) ? 1 : c.heads;
+  c.parallel_residual = grouped || f.flag_or("parallel_attn", true);
+  c.shared_norm = c.parallel_residual && !grouped;
+  c.dropout = f.number_or("hidden_dropout", 0);
+  c.tied = f.flag_or("tie_word_embeddings", true);
+  return c;
+}
+
+TransformerConfig read_starcoder2(Fields& f) {
+  TransformerConfig c = biased();
+  read_shape(f, c);
+  c.kv_heads = f.size_or("num_key_value_heads", 2);
+  c.positions = Positions::Rotary;
+  c.rotary_base = f.number_or("rope_theta", 10000);
+  c.activation = activation_named(f, "hidden_act", "gelu_pytorch_tanh", false);
+  c.qkv_bias = c.out_bias = c.mlp_bias = f.flag_or("use_bias", true);
+  c.norm = f.text_or("norm_type", "layer_norm") == "layer_norm" ? Norm::Layer : Norm::Rms;
+  c.window = f.integer_or("sliding_window", 0);
+  c.dropout = f.number_or("residual_dropout", 0);
+  c.tied = f.flag_or("tie_word_embeddings", true);
+  return c;
+}
+
 TransformerConfig read_nemotron(Fields& f) {
   TransformerConfig c;
   read_shape(f, c);
-  c.kv_heads = f.integer_or("num_key_value_heads", c.heads);
-  c.head_dim = f.integer_or("head_dim", 0);
+  c.kv_heads = f.size_or("num_key_value_heads", c.heads);
+  c.head_dim = f.size_or("head_dim", 0);
   if (c.heads > 0 && c.head_dim * c.heads == c.hidden) c.head_dim = 0;
   c.norm = Norm::Layer;
   c.activation = activation_named(f, "hidden_act", "relu2", false);
@@ -434,6 +573,22 @@ TransformerConfig read_vit(Fields& f) {
   return c;
 }
 
+// With the line and column of what is wrong.
+Result<Json> parse_json(std::string_view text, std::string_view file) {
+  try {
+    return Json::parse(text);
+  } catch (const Json::parse_error& problem) {
+    const std::size_t at = std::min<std::size_t>(problem.byte > 0 ? problem.byte - 1 : 0, text.size());
+    const std::string_view before = text.substr(0, at);
+    const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+    const std::size_t start = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
+    return error("{}:{}: not valid JSON at column {}{}", file, line, at - start + 1,
+                 at >= text.size() ? ": the file ends too early" : "");
+  } catch (const Json::exception&) {
+    return error("{}: not valid JSON", file);
+  }
+}
+
 struct Reader {
   std::string_view model_type;
   TransformerConfig (*read)(Fields&);
@@ -452,6 +607,16 @@ constexpr Reader kReaders[] = {
     {"qwen3", read_qwen3},
     {"qwen3_moe", read_qwen3_moe},
     {"gemma2", read_gemma2},
+    {"gemma3", read_gemma3},
+    {"gemma3_text", read_gemma3_text},
+    {"phi3", read_phi3},
+    {"olmo2", read_olmo2},
+    {"gpt_oss", read_gpt_oss},
+    {"llama4", read_llama4},
+    {"llama4_text", read_llama4_text},
+    {"falcon", read_falcon},
+    {"starcoder2", read_starcoder2},
+    {"kimi_k2", read_deepseek_v3},
     {"deepseek_v2", read_deepseek_v2},
     {"deepseek_v3", read_deepseek_v3},
     {"nemotron", read_nemotron},
@@ -463,26 +628,29 @@ constexpr Reader kReaders[] = {
 
 }  // namespace
 
-Result<TransformerConfig> import_hf_config(std::string_view text, std::string_view file) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return error("{}: not valid JSON", file);
+Result<TransformerConfig> import_hf_config(std::string_view text, std::string_view file, std::string_view as) {
+  WEFT_TRY(const Json json, parse_json(text, file));
   if (!json.is_object()) return error("{}: not a JSON object; a Hugging Face config.json is one", file);
   Fields fields(json);
-  const std::string type = fields.text_or("model_type", "");
+  const std::string own = fields.text_or("model_type", "");
   if (fields.error()) return fields.error()->at(file);
-  if (type.empty()) return error("{}: field 'model_type' missing", file);
+  const std::string type = as.empty() ? own : std::string(as);
+  if (type.empty())
+    return error("{}: field 'model_type' missing; a model like Llama is read with --as llama ({}:as=llama)", file,
+                 file);
   std::vector<std::string> known;
   for (const Reader& reader : kReaders) {
     known.emplace_back(reader.model_type);
     if (reader.model_type != type) continue;
     const TransformerConfig config = reader.read(fields);
-    if (fields.error()) return fields.error()->at(file);
+    if (fields.error()) return fields.error()->at(as.empty() ? std::string(file) : fmt::format("{} as {}", file, as));
     if (Status fits = check(config); !fits.ok()) return fits.error().at(file);
     return config;
   }
+  if (!as.empty()) return error("--as {}: no model_type that is read{}", as.substr(0, 40), did_you_mean(as, known));
   const std::string suggestion = did_you_mean(type, known);
-  return error("{}: model_type '{}' is not supported{}", file, type,
-               suggestion.empty() ? fmt::format("; known: {}", fmt::join(known, ", ")) : suggestion);
+  return error("{}: model_type '{}' is not supported; a model like Llama is read with --as llama ({}:as=llama){}", file,
+               type, file, suggestion.empty() ? fmt::format("; known: {}", fmt::join(known, ", ")) : suggestion);
 }
 
 }  // namespace weft

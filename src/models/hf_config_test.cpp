@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -89,6 +90,55 @@ const Pair kPairs[] = {
                       "moe_intermediate_size":2048,"n_shared_experts":1,
                       "first_k_dense_replace":3,"moe_layer_freq":1,"scoring_func":"sigmoid","topk_method":"noaux_tc",
                       "norm_topk_prob":true,"routed_scaling_factor":2.5})"},
+    {"kimi-k2",
+     R"({"model_type":"kimi_k2","num_hidden_layers":61,"hidden_size":7168,"num_attention_heads":64,
+                      "num_key_value_heads":64,"intermediate_size":18432,"vocab_size":163840,"max_position_embeddings":131072,
+                      "kv_lora_rank":512,"q_lora_rank":1536,"qk_rope_head_dim":64,"qk_nope_head_dim":128,"v_head_dim":128,
+                      "n_routed_experts":384,"num_experts_per_tok":8,"n_group":1,"topk_group":1,
+                      "moe_intermediate_size":2048,"n_shared_experts":1,"num_nextn_predict_layers":0,"rope_theta":50000.0,
+                      "first_k_dense_replace":1,"moe_layer_freq":1,"scoring_func":"sigmoid","topk_method":"noaux_tc",
+                      "norm_topk_prob":true,"routed_scaling_factor":2.827})"},
+    {"phi-3-mini",
+     R"({"model_type":"phi3","num_hidden_layers":32,"hidden_size":3072,"num_attention_heads":32,
+                      "num_key_value_heads":32,"intermediate_size":8192,"vocab_size":32064,"max_position_embeddings":4096,
+                      "rope_theta":10000.0,"sliding_window":2047,"hidden_act":"silu","tie_word_embeddings":false})"},
+    {"olmo-2-7b",
+     R"({"model_type":"olmo2","num_hidden_layers":32,"hidden_size":4096,"num_attention_heads":32,
+                      "num_key_value_heads":32,"intermediate_size":11008,"vocab_size":100352,"max_position_embeddings":4096,
+                      "rope_theta":500000,"hidden_act":"silu","attention_bias":false,"tie_word_embeddings":false})"},
+    {"gemma-3-1b",
+     R"({"model_type":"gemma3_text","num_hidden_layers":26,"hidden_size":1152,"num_attention_heads":4,"head_dim":256,
+                      "num_key_value_heads":1,"intermediate_size":6912,"vocab_size":262144,"max_position_embeddings":32768,
+                      "hidden_activation":"gelu_pytorch_tanh","query_pre_attn_scalar":256,"rope_theta":1000000,
+                      "sliding_window":512,"sliding_window_pattern":6})"},
+    // What the file of google/gemma-3-4b-pt has; the rest are defaults.
+    {"gemma-3-4b",
+     R"({"model_type":"gemma3","text_config":{"model_type":"gemma3_text","num_hidden_layers":34,"hidden_size":2560,
+                      "intermediate_size":10240,"sliding_window":1024},"vision_config":{"hidden_size":1152}})"},
+    {"gpt-oss-20b",
+     R"({"model_type":"gpt_oss","num_hidden_layers":24,"hidden_size":2880,"num_attention_heads":64,"head_dim":64,
+                      "num_key_value_heads":8,"intermediate_size":2880,"vocab_size":201088,"max_position_embeddings":131072,
+                      "rope_theta":150000,"sliding_window":128,"attention_bias":true,"num_local_experts":32,
+                      "num_experts_per_tok":4,"experts_per_token":4,"tie_word_embeddings":false})"},
+    {"llama4-scout",
+     R"({"model_type":"llama4","text_config":{"model_type":"llama4_text","num_hidden_layers":48,"hidden_size":5120,
+                      "num_attention_heads":40,"num_key_value_heads":8,"head_dim":128,"intermediate_size":8192,
+                      "intermediate_size_mlp":16384,"vocab_size":202048,"max_position_embeddings":10485760,
+                      "rope_theta":500000.0,"attention_chunk_size":8192,"interleave_moe_layer_step":1,
+                      "num_local_experts":16,"num_experts_per_tok":1,"tie_word_embeddings":false}})"},
+    {"falcon-7b",
+     R"({"model_type":"falcon","num_hidden_layers":32,"hidden_size":4544,"num_attention_heads":71,"vocab_size":65024,
+                      "multi_query":true,"parallel_attn":true,"new_decoder_architecture":false,"bias":false,
+                      "alibi":false,"hidden_dropout":0.0})"},
+    {"falcon-40b",
+     R"({"model_type":"falcon","num_hidden_layers":60,"hidden_size":8192,"num_attention_heads":128,"num_kv_heads":8,
+                      "vocab_size":65024,"parallel_attn":true,"new_decoder_architecture":true,"bias":false,
+                      "alibi":false,"hidden_dropout":0.0})"},
+    {"starcoder2-7b",
+     R"({"model_type":"starcoder2","num_hidden_layers":32,"hidden_size":4608,"num_attention_heads":36,
+                      "num_key_value_heads":4,"intermediate_size":18432,"vocab_size":49152,"max_position_embeddings":16384,
+                      "rope_theta":1000000,"sliding_window":4096,"hidden_act":"gelu_pytorch_tanh","norm_type":"layer_norm",
+                      "residual_dropout":0.1,"use_bias":true})"},
     {"nemotron-4-15b",
      R"({"model_type":"nemotron","num_hidden_layers":32,"hidden_size":6144,"num_attention_heads":48,
                       "num_key_value_heads":8,"intermediate_size":24576,"vocab_size":256000,"max_position_embeddings":4096,
@@ -152,19 +202,23 @@ TEST(HfConfigErrors, AMissingFileIsNamed) {
 TEST(HfConfigErrors, AMissingFieldIsNamedWithItsFile) {
   EXPECT_EQ(error_of(R"({"model_type":"llama","num_hidden_layers":2,"hidden_size":64})"),
             "m/config.json: field 'num_attention_heads' missing");
-  EXPECT_EQ(error_of(R"({"hidden_size":64})"), "m/config.json: field 'model_type' missing");
+  EXPECT_EQ(
+      error_of(R"({"hidden_size":64})"),
+      "m/config.json: field 'model_type' missing; a model like Llama is read with --as llama (m/config.json:as=llama)");
   EXPECT_EQ(error_of(R"({"model_type":"gpt2","n_embd":64})"), "m/config.json: field 'n_layer' missing");
 }
 
 TEST(HfConfigErrors, AnUnknownArchitectureSuggestsTheNearest) {
   EXPECT_EQ(error_of(R"({"model_type":"lama"})"),
-            "m/config.json: model_type 'lama' is not supported; did you mean llama?");
+            "m/config.json: model_type 'lama' is not supported; a model like Llama is read with --as llama "
+            "(m/config.json:as=llama); did you mean llama or llama4?");
 }
 
 TEST(HfConfigErrors, TextThatIsNoObjectIsRefused) {
-  EXPECT_EQ(error_of("layers: 12"), "m/config.json: not valid JSON");
+  EXPECT_EQ(error_of("layers: 12"), "m/config.json:1: not valid JSON at column 1");
+  EXPECT_EQ(error_of("{\n  \"model_type\": \"llama\",\n  oops\n}"), "m/config.json:3: not valid JSON at column 3");
   EXPECT_EQ(error_of("[1, 2]"), "m/config.json: not a JSON object; a Hugging Face config.json is one");
-  EXPECT_EQ(error_of(""), "m/config.json: not valid JSON");
+  EXPECT_EQ(error_of(""), "m/config.json:1: not valid JSON at column 1: the file ends too early");
 }
 
 TEST(HfConfigErrors, ValuesOfTheWrongKindOrSizeAreRefused) {
@@ -174,7 +228,8 @@ TEST(HfConfigErrors, ValuesOfTheWrongKindOrSizeAreRefused) {
   };
   EXPECT_EQ(gpt2("\"twelve\""), "m/config.json: field 'n_layer': string is not a whole number in range");
   EXPECT_EQ(gpt2("12.5"), "m/config.json: field 'n_layer': 12.5 is not a whole number in range");
-  EXPECT_EQ(gpt2("-1"), "m/config.json: layers=-1: must be between 1 and 10000");
+  EXPECT_EQ(gpt2("-1"), "m/config.json: field 'n_layer': -1 is no size; it must be at least 1");
+  EXPECT_EQ(gpt2("2", "0"), "m/config.json: field 'n_head': 0 is no size; it must be at least 1");
   EXPECT_EQ(gpt2("1000000"), "m/config.json: layers=1000000: must be between 1 and 10000");
   EXPECT_EQ(gpt2("99999999999999999999"), "m/config.json: field 'n_layer': 1e+20 is not a whole number in range");
   EXPECT_EQ(gpt2("2", "3"), "m/config.json: heads=3 does not divide hidden=64; change one of them or set head_dim");
@@ -187,6 +242,38 @@ TEST(HfConfigErrors, WhatTheGraphCannotExpressIsRefused) {
           R"({"model_type":"opt","num_hidden_layers":24,"hidden_size":1024,"num_attention_heads":16,"ffn_dim":4096,
                         "vocab_size":50272,"max_position_embeddings":2048,"word_embed_proj_dim":512})"),
       "m/config.json: field 'word_embed_proj_dim': must equal hidden_size");
+}
+
+// An unknown type with Llama's fields is read as llama says; modules for further tokens are named, and built if asked.
+TEST(HfConfig, AnUnknownTypeIsReadAsAnother) {
+  const std::filesystem::path path = std::filesystem::temp_directory_path() / "weft_hf_config_as_test.json";
+  std::ofstream(path) << R"({"model_type":"newcomer","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,
+                             "intermediate_size":128,"vocab_size":100,"max_position_embeddings":32})";
+  const Result<Model> refused = load_model(path.string());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("--as llama"), std::string::npos) << refused.error().message;
+  const Result<Model> model = load_model(path.string() + ":as=llama,layers=3");
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  EXPECT_EQ(model->info.layers, 3);
+  EXPECT_EQ(load_model(path.string() + ":as=lama").error().message,
+            "--as lama: no model_type that is read; did you mean llama or llama4?");
+  std::filesystem::remove(path);
+  EXPECT_EQ(load_model("llama3-8b:as=llama").error().message,
+            "llama3-8b: as=llama: only a config.json is read as another type");
+}
+
+TEST(HfConfig, ModulesOfMultiTokenPredictionAreNamedWhereTheyAreLeftOut) {
+  const std::filesystem::path path = std::filesystem::temp_directory_path() / "weft_hf_config_mtp_test.json";
+  const auto v3 = std::find_if(std::begin(kPairs), std::end(kPairs),
+                               [](const Pair& pair) { return std::string_view(pair.name) == "deepseek-v3"; });
+  std::string json = v3->json;
+  json.insert(1, R"("num_nextn_predict_layers":1,)");
+  std::ofstream(path) << json;
+  const Result<ModelInfo> left_out = describe_model(path.string()), built_in = describe_model(path.string() + ":mtp=1");
+  std::filesystem::remove(path);
+  ASSERT_TRUE(left_out.ok() && built_in.ok());
+  EXPECT_EQ(left_out->notes, std::vector<std::string>{"1 module of multi-token prediction left out (mtp=1 builds it)"});
+  EXPECT_TRUE(built_in->notes.empty());
 }
 
 // A mutated file gives a config that builds (or is refused by the builder), or an error; never a crash.

@@ -34,16 +34,32 @@ std::pair<std::string_view, std::string_view> cut_overrides(std::string_view spe
   return {spec.substr(0, colon), spec.substr(colon + 1)};
 }
 
-Result<Resolved> find(std::string_view name) {
+// Takes as=TYPE out of the overrides: it says how a file is read, before there is anything to override.
+std::pair<std::string, std::string> cut_as(std::string_view overrides) {
+  std::string as, rest;
+  while (!overrides.empty()) {
+    const std::size_t end = std::min(overrides.find(','), overrides.size());
+    const std::string_view item = overrides.substr(0, end);
+    overrides.remove_prefix(std::min(end + 1, overrides.size()));
+    if (item.starts_with("as="))
+      as = item.substr(3);
+    else
+      rest += (rest.empty() ? "" : ",") + std::string(item);
+  }
+  return {as, rest};
+}
+
+Result<Resolved> find(std::string_view name, std::string_view as) {
   Resolved resolved;
   if (is_json(name)) {
     const std::string path(name);
     WEFT_TRY(const std::string text, read_file(path, kConfig));
-    WEFT_TRY(resolved.config, import_hf_config(text, path));
+    WEFT_TRY(resolved.config, import_hf_config(text, path, as));
     resolved.info.name = path;
     resolved.info.source = path;
     return resolved;
   }
+  if (!as.empty()) return error("{}: as={}: only a config.json is read as another type", name, as);
   WEFT_TRY(const ZooEntry* entry, find_in_zoo(name));
   resolved.config = entry->config;
   resolved.info.name = entry->name;
@@ -59,6 +75,10 @@ void describe(const TransformerConfig& config, ModelInfo& info) {
   if (config.structure == Structure::EncoderDecoder)
     info.layers += config.decoder_layers > 0 ? config.decoder_layers : config.layers;
   info.context = config.structure == Structure::Vision ? 0 : config.context;
+  if (config.left_out_mtp > config.mtp)
+    info.notes.push_back(fmt::format("{} module{} of multi-token prediction left out (mtp={} builds {})",
+                                     config.left_out_mtp - config.mtp, config.left_out_mtp - config.mtp == 1 ? "" : "s",
+                                     config.left_out_mtp, config.left_out_mtp == 1 ? "it" : "them"));
   info.tied_embeddings = config.tied && config.structure != Structure::Vision;
 }
 void describe(const VisionConfig& config, ModelInfo& info) {
@@ -75,10 +95,10 @@ void describe(const RecommenderConfig&, ModelInfo& info) { info.kind = ModelKind
 Result<Resolved> resolve(std::string_view spec, ModelOptions options) {
   const auto [name, overrides] = cut_overrides(spec);
   if (name.empty()) return error("model '{}': name missing", spec);
-  WEFT_TRY(Resolved resolved, find(name));
+  const auto [as, rest] = cut_as(overrides);
+  WEFT_TRY(Resolved resolved, find(name, as));
   const std::string shown(name);
-  if (Status applied = apply_overrides(overrides, resolved.config, options); !applied.ok())
-    return applied.error().at(shown);
+  if (Status applied = apply_overrides(rest, resolved.config, options); !applied.ok()) return applied.error().at(shown);
   const Status fits = std::visit([](const auto& config) { return check(config); }, resolved.config);
   if (!fits.ok()) return fits.error().at(shown);
 
@@ -112,12 +132,12 @@ void build(GraphBuilder& builder, const RecommenderConfig& config, const StepSha
 
 // Sums of parameters and of bytes over the graph must fit into 64 bits.
 Status check_total(const Graph& graph) {
-  constexpr std::int64_t kMost = 1LL << 58;  // elements; 2^61 bytes of fp64
+  constexpr std::int64_t kMostElements = 1LL << 58;  // elements; 2^61 bytes of fp64
   std::int64_t total = 0;
   for (const Tensor& tensor : graph.tensors()) {
     const auto elements = checked_product(tensor.type.shape);
     const auto sum = elements ? checked_add(total, *elements) : std::nullopt;
-    if (!sum || *sum > kMost) return error("the model has more than 2^58 elements in its tensors");
+    if (!sum || *sum > kMostElements) return error("the model has more than 2^58 elements in its tensors");
     total = *sum;
   }
   return Ok{};

@@ -45,6 +45,7 @@ struct ModelInfo {
   std::optional<DType> weights = {};  // the type an imported file stores them in; none: any, as asked for
   bool tied_embeddings = false;  // the head multiplies by the embedding table (the graph has one parameter, used twice)
   std::string source;            // where the shapes are published
+  std::vector<std::string> notes = {};  // what of a file is left out
 
   bool operator==(const ModelInfo&) const = default;
 };

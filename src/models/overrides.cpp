@@ -72,6 +72,9 @@ constexpr IntegerField<T> kTransformerIntegers[] = {
        c.context = v;
      }},
     {"window", 0, kMost, [](T& c, std::int64_t v) { c.window = v; }},
+    {"full_every", 0, 10'000, [](T& c, std::int64_t v) { c.full_every = v; }},
+    {"mtp", 0, 16, [](T& c, std::int64_t v) { c.mtp = v; }},
+    {"lora", 0, 65'536, [](T& c, std::int64_t v) { c.lora.rank = v; }},
     {"rotary_dim", 1, kMost, [](T& c, std::int64_t v) { c.rotary_dim = v; }},
     {"decoder_seq", 1, kMost, [](T& c, std::int64_t v) { c.decoder_seq = v; }},
     {"experts", 1, 100'000, [](T& c, std::int64_t v) { c.moe.experts = v; }},
@@ -143,7 +146,16 @@ Status set_groups(T& config, std::string_view text) {
   return Ok{};
 }
 
+// Beside which linears adapters are: "attn", "mlp" or "attn+mlp".
+Status set_lora_targets(T& config, std::string_view text) {
+  config.lora.attention = text == "attn" || text == "attn+mlp" || text == "all";
+  config.lora.mlp = text == "mlp" || text == "attn+mlp" || text == "all";
+  if (!config.lora.attention && !config.lora.mlp) return error("lora_targets={}: write attn, mlp or attn+mlp", text);
+  return Ok{};
+}
+
 constexpr TextField<T> kTransformerTexts[] = {
+    {"lora_targets", set_lora_targets},
     {"positions", set_positions},
     {"activation", set_activation},
     {"norm", set_norm},
@@ -167,6 +179,12 @@ constexpr IntegerField<V> kVisionIntegers[] = {
     {"channels", 1, kMost, [](V& c, std::int64_t v) { c.channels = v; }},
     {"classes", 1, kMost, [](V& c, std::int64_t v) { c.classes = v; }},
     {"aux", 0, 1, [](V& c, std::int64_t v) { c.auxiliary = v != 0; }},
+    {"width", 1, 1 << 20, [](V& c, std::int64_t v) { c.width = v; }},
+    {"base_width", 1, 1 << 16,
+     [](V& c, std::int64_t v) {
+       c.width = c.width * v / c.base;
+       c.base = v;
+     }},
 };
 constexpr TextField<V> kVisionTexts[] = {{"dropout", set_dropout<V>}};
 

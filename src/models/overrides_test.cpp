@@ -94,7 +94,7 @@ TEST(Errors, AnUnknownOverrideSuggestsTheNearest) {
   EXPECT_EQ(error_of("llama3-8b:layer=4"), "llama3-8b: unknown override 'layer'; did you mean layers?");
   EXPECT_EQ(error_of("resnet50:zzzzzzzz=4"),
             "resnet50: unknown override 'zzzzzzzz'; this model takes batch, image, channels, classes, aux, "
-            "dropout");
+            "width, base_width, dropout");
 }
 
 TEST(Errors, ValuesMustBeWholePositiveAndSane) {

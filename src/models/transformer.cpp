@@ -111,7 +111,8 @@ class TransformerBuilder {
   }
 
   TensorId logits(TensorId x) {
-    TensorId y = config_.tied ? net_.tied_linear("logits", x, table_) : net_.linear("logits", x, config_.vocab, false);
+    if (!config_.tied) head_ = net_.parameter("logits", "weight", {net_.shape(x).back(), config_.vocab});
+    TensorId y = config_.tied ? net_.tied_linear("logits", x, table_) : b_.op1(OpKind::Linear, "logits", {x, head_});
     if (config_.head_bias) y = net_.add_bias("logits", y);
     return config_.logit_softcap > 0 ? net_.unary("softcap", y, "softcap", config_.logit_softcap) : y;
   }
@@ -127,12 +128,39 @@ class TransformerBuilder {
   void decoder() {
     TensorId x = embed(b_.input("tokens", DType::I64, tokens(step_.seq)));
     for (std::int64_t i = 0; i < config_.layers && b_.ok(); ++i) {
-      const bool slides = config_.window > 0 && i % config_.window_every == 0 && config_.window < step_.seq;
-      x = blocks_.layer(i, x, {.causal = true, .window = slides ? config_.window : 0});
+      x = blocks_.layer(i, x, attention_of(i));
     }
-    const auto scope = b_.scope("head");
-    const TensorId labels = b_.input("labels", DType::I64, tokens(step_.seq));
-    finish(net_.cross_entropy("loss", logits(blocks_.norm("norm", x)), labels));
+    TensorId loss;
+    {
+      const auto scope = b_.scope("head");
+      const TensorId labels = b_.input("labels", DType::I64, tokens(step_.seq));
+      loss = net_.cross_entropy("loss", logits(blocks_.norm("norm", x)), labels);
+    }
+    for (std::int64_t i = 0; i < config_.mtp && b_.ok(); ++i) loss = further_token(i, x, loss);
+    finish(loss);
+  }
+
+  TransformerBlocks::AttentionOptions attention_of(std::int64_t layer) const {
+    const bool slides = config_.slides(layer) && config_.window < step_.seq;
+    return {.causal = true, .window = slides ? config_.window : 0, .rotary = config_.rotates(layer)};
+  }
+
+  // A module of multi-token prediction: from the hidden state of a token and the embedding of the next one, a layer
+  // predicts the token after it, with the main model's embedding and head. `x` becomes its hidden state.
+  TensorId further_token(std::int64_t index, TensorId& x, TensorId loss) {
+    constexpr double kWeight = 0.3;  // DeepSeek-V3 report, section 4.2: λ = 0.3 for the first 10 T tokens
+    const auto scope = b_.scope(fmt::format("mtp{}", index));
+    const TensorId ids = b_.input("tokens", DType::I64, tokens(step_.seq));
+    TensorId next = b_.op1(OpKind::Embedding, "embed", {ids, table_});
+    next = net_.concat("joined", {blocks_.norm("embed_norm", next), blocks_.norm("hidden_norm", x)}, 2);
+    x = blocks_.layer_here(config_.layers, net_.linear("project", next, config_.hidden, false),
+                           attention_of(config_.layers));
+    const TensorId normed = blocks_.norm("norm", x);
+    const TensorId y =
+        config_.tied ? net_.tied_linear("logits", normed, table_) : b_.op1(OpKind::Linear, "logits", {normed, head_});
+    const TensorId own = net_.cross_entropy("loss", y, b_.input("labels", DType::I64, tokens(step_.seq)));
+    return net_.add("loss_add", loss,
+                    net_.unary("loss_scale", own, "scale", kWeight / static_cast<double>(config_.mtp)));
   }
 
   void encoder() {
@@ -234,7 +262,7 @@ class TransformerBuilder {
   const StepShape& step_;
   TransformerBlocks blocks_;
   LayerBuilder& net_;
-  TensorId table_;
+  TensorId table_, head_;  // of the embedding and of the logits
 };
 
 }  // namespace
@@ -249,7 +277,13 @@ Status check(const TransformerConfig& config) {
   if (!(config.dropout >= 0 && config.dropout < 1))
     return error("dropout={}: must be at least 0 and below 1", config.dropout);
   WEFT_TRY_OK(within("window", config.window, 0, 1LL << 40));
-  WEFT_TRY_OK(within("window_every", config.window_every, 1, 10'000));
+  WEFT_TRY_OK(within("full_every", config.full_every, 0, 10'000));
+  WEFT_TRY_OK(within("unrotated_every", config.unrotated_every, 0, 10'000));
+  WEFT_TRY_OK(within("mtp", config.mtp, 0, 16));
+  WEFT_TRY_OK(within("lora", config.lora.rank, 0, 65'536));
+  if (config.mtp > 0 && config.structure != Structure::Decoder)
+    return error("mtp={}: only decoders predict further tokens", config.mtp);
+  if (!config.pre_norms && !config.post_norms) return error("pre_norms=0: without post_norms nothing is normalised");
   if (config.structure == Structure::Vision) {
     WEFT_TRY_OK(within("image", config.image, 1, 1 << 20));
     WEFT_TRY_OK(within("patch", config.patch, 1, 1 << 20));

@@ -66,6 +66,14 @@ struct MlaConfig {
   bool operator==(const MlaConfig&) const = default;
 };
 
+// Low-rank adapters beside linears (Hu et al. 2021): y = x·W + x·A·B·scale, A with `rank` columns.
+struct LoraConfig {
+  std::int64_t rank = 0;               // 0: none
+  bool attention = true, mlp = false;  // beside which linears; those of experts have none
+
+  bool operator==(const LoraConfig&) const = default;
+};
+
 struct TransformerConfig {
   Structure structure = Structure::Decoder;
   std::int64_t layers = 0, hidden = 0, heads = 0;
@@ -76,6 +84,7 @@ struct TransformerConfig {
   std::int64_t position_rows = 0;  // rows of the learned table; 0: context (OPT has two more)
 
   Norm norm = Norm::Rms;
+  bool pre_norms = true;    // before attention and MLP; false with post_norms: after them only (OLMo-2)
   bool post_norms = false;  // a norm after attention and MLP too, before the residual is added (Gemma-2, Grok-1)
   Activation activation = Activation::SwiGlu;
   Positions positions = Positions::Rotary;
@@ -84,6 +93,7 @@ struct TransformerConfig {
   bool qkv_bias = false, out_bias = false, mlp_bias = false, head_bias = false;
   bool tied = false;                                // the head multiplies by the embedding table
   bool qk_norm = false;                             // RMS norm of each query and key head (Qwen3)
+  bool qk_norm_whole = false;                       // with qk_norm: over all heads at once (OLMo-2)
   bool parallel_residual = false;                   // attention and MLP side by side (NeoX)
   bool shared_norm = false;                         // with parallel_residual: one norm feeds both (Falcon, GPT-J)
   bool embedding_norm = false;                      // BLOOM
@@ -91,13 +101,17 @@ struct TransformerConfig {
   double attention_scale = 0;                       // 0: 1/√head_dim
   double attention_softcap = 0, logit_softcap = 0;  // 0: none
   std::int64_t window = 0;                          // sliding-window attention; 0: full
-  std::int64_t window_every = 1;                    // 2: only layers 0, 2, 4 … slide (Gemma-2)
-  double dropout = 0;                               // of embeddings, attention and residuals alike
+  std::int64_t full_every = 0;  // with a window: every k-th layer attends in full (Gemma-2: 2, Gemma-3: 6); 0: none
+  std::int64_t unrotated_every = 0;  // every k-th layer has no rotary positions (Llama-4: 4); 0: none
+  double dropout = 0;                // of embeddings, attention and residuals alike
   std::int64_t zigzag = 1;      // parts over which tokens are in zigzag order (graph/token_order.h); 1: in their own
   bool fused_attention = true;  // false: score and value products, softmax and dropout as operators of their own
 
   MoeConfig moe = {};
   MlaConfig mla = {};
+  std::int64_t mtp = 0;           // modules that predict further tokens, a layer each (DeepSeek-V3 report, section 2.2)
+  std::int64_t left_out_mtp = 0;  // modules that a config.json has and that are not built
+  LoraConfig lora = {};
 
   std::int64_t decoder_layers = 0;                               // EncoderDecoder; 0: layers
   std::int64_t decoder_seq = 0;                                  // EncoderDecoder; 0: seq
@@ -110,6 +124,10 @@ struct TransformerConfig {
   std::int64_t ffn_width() const { return ffn > 0 ? ffn : 4 * hidden; }
   std::int64_t key_heads() const { return kv_heads > 0 ? kv_heads : heads; }
   std::int64_t head_width() const { return head_dim > 0 ? head_dim : heads > 0 ? hidden / heads : 0; }
+  bool slides(std::int64_t layer) const { return window > 0 && (full_every == 0 || (layer + 1) % full_every != 0); }
+  bool rotates(std::int64_t layer) const {
+    return positions == Positions::Rotary && (unrotated_every == 0 || (layer + 1) % unrotated_every != 0);
+  }
   bool is_moe_layer(std::int64_t layer) const {
     return moe.experts > 0 && layer >= moe.first_dense && layer % moe.every == moe.every - 1;
   }

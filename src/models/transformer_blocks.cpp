@@ -51,6 +51,14 @@ TensorId TransformerBlocks::rotary(const std::string& name, TensorId x, std::int
   return net_.builder().op1(OpKind::Rotary, name, {x}, attrs);
 }
 
+TensorId TransformerBlocks::adapted(const std::string& name, TensorId x, std::int64_t out, bool bias,
+                                    bool has_adapter) {
+  const TensorId y = net_.linear(name, x, out, bias);
+  if (config_.lora.rank == 0 || !has_adapter) return y;
+  const TensorId low = net_.linear(name + "_lora_a", x, config_.lora.rank, false);
+  return net_.add(name + "_lora_add", y, net_.linear(name + "_lora_b", low, out, false));
+}
+
 TensorId TransformerBlocks::self_attention(TensorId x, const AttentionOptions& options) {
   const auto scope = net_.builder().scope("attn");
   return config_.mla.kv_lora > 0 ? latent_attention(x, options) : grouped_query_attention(x, options);
@@ -59,39 +67,43 @@ TensorId TransformerBlocks::self_attention(TensorId x, const AttentionOptions& o
 TensorId TransformerBlocks::grouped_query_attention(TensorId x, const AttentionOptions& options) {
   const std::int64_t d = config_.head_width(), heads = config_.heads, groups = config_.key_heads();
   const std::int64_t queries = heads / groups;  // query heads that share a key/value head
-  const TensorId qkv = net_.linear("qkv", x, groups * (queries + 2) * d, config_.qkv_bias);
+  const TensorId qkv = adapted("qkv", x, groups * (queries + 2) * d, config_.qkv_bias, config_.lora.attention);
   const std::vector<TensorId> parts = net_.split("split", qkv, 2, {queries * d, d, d}, groups);
   TensorId q = parts[0], k = parts[1];
   if (config_.qk_norm) {
-    q = net_.rms_norm("q_norm", q, heads);
-    k = net_.rms_norm("k_norm", k, groups);
+    q = net_.rms_norm("q_norm", q, config_.qk_norm_whole ? 1 : heads);
+    k = net_.rms_norm("k_norm", k, config_.qk_norm_whole ? 1 : groups);
   }
-  if (config_.positions == Positions::Rotary) {
+  if (config_.positions == Positions::Rotary && options.rotary) {
     q = rotary("q_rotary", q, d, config_.rotary_dim);
     k = rotary("k_rotary", k, d, config_.rotary_dim);
   }
-  return net_.linear("out", core(q, k, parts[2], heads, groups, options), config_.hidden, config_.out_bias);
+  return adapted("out", core(q, k, parts[2], heads, groups, options), config_.hidden, config_.out_bias,
+                 config_.lora.attention);
 }
 
 TensorId TransformerBlocks::latent_attention(TensorId x, const AttentionOptions& options) {
   const MlaConfig& mla = config_.mla;
   const std::int64_t heads = config_.heads;
   TensorId q = x;
-  if (mla.q_lora > 0) q = net_.rms_norm("q_a_norm", net_.linear("q_a", x, mla.q_lora, false));
-  q = net_.linear(mla.q_lora > 0 ? "q_b" : "q", q, heads * (mla.nope + mla.rope), false);
+  if (mla.q_lora > 0) q = net_.rms_norm("q_a_norm", adapted("q_a", x, mla.q_lora, false, config_.lora.attention));
+  q = adapted(mla.q_lora > 0 ? "q_b" : "q", q, heads * (mla.nope + mla.rope), false, config_.lora.attention);
   const std::vector<TensorId> q_parts = net_.split("q_split", q, 2, {mla.nope, mla.rope}, heads);
   q = net_.concat("q_joined", {q_parts[0], rotary("q_rotary", q_parts[1], mla.rope, mla.rope)}, 2, heads);
 
   // The latent vector and the rotated part of the key, which all heads share.
   const std::vector<TensorId> latent =
-      net_.split("kv_a_split", net_.linear("kv_a", x, mla.kv_lora + mla.rope, false), 2, {mla.kv_lora, mla.rope});
-  const TensorId kv = net_.linear("kv_b", net_.rms_norm("kv_a_norm", latent[0]), heads * (mla.nope + mla.value), false);
+      net_.split("kv_a_split", adapted("kv_a", x, mla.kv_lora + mla.rope, false, config_.lora.attention), 2,
+                 {mla.kv_lora, mla.rope});
+  const TensorId kv = adapted("kv_b", net_.rms_norm("kv_a_norm", latent[0]), heads * (mla.nope + mla.value), false,
+                              config_.lora.attention);
   const std::vector<TensorId> kv_parts = net_.split("kv_b_split", kv, 2, {mla.nope, mla.value}, heads);
   const TensorId k_rope =
       net_.builder().op1(OpKind::Expand, "k_rotary_expand", {rotary("k_rotary", latent[1], mla.rope, mla.rope)},
                          {{"dim", std::int64_t{2}}, {"times", heads}});
   const TensorId k = net_.concat("k_joined", {kv_parts[0], k_rope}, 2, heads);
-  return net_.linear("out", core(q, k, kv_parts[1], heads, heads, options), config_.hidden, config_.out_bias);
+  return adapted("out", core(q, k, kv_parts[1], heads, heads, options), config_.hidden, config_.out_bias,
+                 config_.lora.attention);
 }
 
 TensorId TransformerBlocks::cross_attention(TensorId x, TensorId memory) {
@@ -163,8 +175,8 @@ TensorId TransformerBlocks::activate(const std::string& name, TensorId x) {
 
 TensorId TransformerBlocks::mlp(TensorId x, std::int64_t ffn) {
   const bool gated = is_gated(config_.activation);
-  const TensorId up = net_.linear(gated ? "gate_up" : "up", x, gated ? 2 * ffn : ffn, config_.mlp_bias);
-  return net_.linear("down", activate("act", up), config_.hidden, config_.mlp_bias);
+  const TensorId up = adapted(gated ? "gate_up" : "up", x, gated ? 2 * ffn : ffn, config_.mlp_bias, config_.lora.mlp);
+  return adapted("down", activate("act", up), config_.hidden, config_.mlp_bias, config_.lora.mlp);
 }
 
 TensorId TransformerBlocks::experts(TensorId x) {
@@ -238,20 +250,25 @@ TensorId TransformerBlocks::feed_forward(std::int64_t index, TensorId x) {
 
 TensorId TransformerBlocks::layer(std::int64_t index, TensorId x, const AttentionOptions& options) {
   const auto scope = net_.builder().scope(fmt::format("layers.{}", index));
+  return layer_here(index, x, options);
+}
+
+TensorId TransformerBlocks::layer_here(std::int64_t index, TensorId x, const AttentionOptions& options) {
   const double p = config_.dropout;
+  const auto before = [&](const char* name, TensorId y) { return config_.pre_norms ? norm(name, y) : y; };
   const auto finish = [&](const std::string& part, TensorId y) {
     if (config_.post_norms) y = norm(part + "_post_norm", y);
     return net_.dropout(part + "_dropout", y, p);
   };
-  const TensorId normed = norm("attn_norm", x);
+  const TensorId normed = before("attn_norm", x);
   const TensorId attended = finish("attn", self_attention(normed, options));
   if (config_.parallel_residual) {
-    const TensorId mlp_input = config_.shared_norm ? normed : norm("mlp_norm", x);
+    const TensorId mlp_input = config_.shared_norm ? normed : before("mlp_norm", x);
     const TensorId both = net_.add("branch_add", attended, finish("mlp", feed_forward(index, mlp_input)));
     return net_.add("residual_add", x, both);
   }
   x = net_.add("attn_add", x, attended);
-  return net_.add("mlp_add", x, finish("mlp", feed_forward(index, norm("mlp_norm", x))));
+  return net_.add("mlp_add", x, finish("mlp", feed_forward(index, before("mlp_norm", x))));
 }
 
 TensorId TransformerBlocks::post_norm_layer(std::int64_t index, TensorId x) {

@@ -20,6 +20,7 @@ class TransformerBlocks {
   struct AttentionOptions {
     bool causal = true;
     std::int64_t window = 0;      // 0: full
+    bool rotary = true;           // where the model has rotary positions
     TensorId position_bias = {};  // [heads, queries, keys], added to the scores; invalid: none
   };
   // x[b,s,h] → [b,s,h], output projection and its bias included.
@@ -31,6 +32,8 @@ class TransformerBlocks {
 
   // A whole pre-norm layer: decoders and vision transformers.
   TensorId layer(std::int64_t index, TensorId x, const AttentionOptions& options);
+  // The same in the current module.
+  TensorId layer_here(std::int64_t index, TensorId x, const AttentionOptions& options);
   // A post-norm layer: BERT.
   TensorId post_norm_layer(std::int64_t index, TensorId x);
 
@@ -44,6 +47,8 @@ class TransformerBlocks {
   TensorId rotary(const std::string& name, TensorId x, std::int64_t head_dim, std::int64_t rotary_dim);
   TensorId grouped_query_attention(TensorId x, const AttentionOptions& options);
   TensorId latent_attention(TensorId x, const AttentionOptions& options);
+  // A linear, with an adapter beside it where the model has them there.
+  TensorId adapted(const std::string& name, TensorId x, std::int64_t out, bool bias, bool has_adapter);
   TensorId activate(const std::string& name, TensorId x);
   TensorId feed_forward(std::int64_t index, TensorId x);
 

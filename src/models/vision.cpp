@@ -132,10 +132,10 @@ class VisionBuilder {
   }
 
   TensorId resnet(TensorId x) {
-    x = net_.unary("relu", conv_bn("1", x, 64, LayerBuilder::square(7, 2, 3)), "relu");
+    x = net_.unary("relu", conv_bn("1", x, config_.base, LayerBuilder::square(7, 2, 3)), "relu");
     x = net_.pool2d("maxpool", x, "max", LayerBuilder::square(3, 2, 1));
     for (std::size_t stage = 0; stage < config_.blocks.size(); ++stage) {
-      const std::int64_t base = std::int64_t{64} << stage, inner = config_.width << stage;
+      const std::int64_t base = config_.base << stage, inner = config_.width << stage;
       for (std::int64_t i = 0; i < config_.blocks[stage] && b_.ok(); ++i) {
         const auto scope = b_.scope(fmt::format("layer{}.{}", stage + 1, i));
         x = residual_block(x, inner, config_.bottleneck ? 4 * base : base, i == 0 && stage > 0 ? 2 : 1);
@@ -159,6 +159,11 @@ Status check(const VisionConfig& config) {
   if (config.classes < 1 || config.classes > 1LL << 30)
     return error("classes={}: must be between 1 and 2^30", config.classes);
   if (config.width < 1 || config.width > 1 << 20) return error("width={}: must be between 1 and 1048576", config.width);
+  if (config.base < 1 || config.base > 1 << 16) return error("base_width={}: must be between 1 and 65536", config.base);
+  if (config.net != VisionNet::ResNet && (config.width != 64 || config.base != 64))
+    return error("width={}: only a ResNet has one", config.width);
+  if (config.net == VisionNet::ResNet && !config.bottleneck && config.width != config.base)
+    return error("width={}: only ResNets with bottlenecks have inner channels; base_width= widens all", config.width);
   if (!(config.dropout >= 0 && config.dropout < 1))
     return error("dropout={}: must be at least 0 and below 1", config.dropout);
   return Ok{};

@@ -18,6 +18,7 @@ struct VisionConfig {
   std::vector<std::int64_t> blocks = {};  // ResNet: residual blocks of each stage; VGG: convolutions of each stage
   bool bottleneck = false;  // ResNet: 1×1, 3×3, 1×1 with four times the channels (stride in the 3×3: v1.5)
   std::int64_t width = 64;  // ResNet: inner channels of the first stage's bottlenecks (wide: 128)
+  std::int64_t base = 64;   // ResNet: channels of the first stage; all others grow with it
   double dropout = 0;       // AlexNet and VGG: before the first two linears; Inception: before the last
   bool auxiliary = false;   // Inception: the training-time side classifier, its loss weighted by 0.4
 

@@ -41,7 +41,7 @@ Result<const ZooEntry*> find_in_zoo(std::string_view name);
 // "key=value,key=value" applied to the config; `batch` and `seq` go to the options. Errors name the key.
 Status apply_overrides(std::string_view overrides, ModelConfig& config, ModelOptions& options);
 
-// A Hugging Face config.json; `file` names it in errors.
-Result<TransformerConfig> import_hf_config(std::string_view text, std::string_view file);
+// A Hugging Face config.json; `file` names it in errors. `as`: the model_type to read it as; empty: its own.
+Result<TransformerConfig> import_hf_config(std::string_view text, std::string_view file, std::string_view as = {});
 
 }  // namespace weft

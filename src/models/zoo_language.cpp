@@ -204,7 +204,7 @@ void add_gemma_and_nemotron(std::vector<ZooEntry>& zoo) {
     config.attention_softcap = 50;
     config.logit_softcap = 30;
     config.window = 4096;
-    config.window_every = 2;
+    config.full_every = 2;
     return config;
   };
   const std::string gemma = "Gemma 2 report 2024, table 1; checkpoints google/gemma-2-*";
@@ -225,6 +225,82 @@ void add_gemma_and_nemotron(std::vector<ZooEntry>& zoo) {
                  {},
                  nemotron4(96, 18432, 96, 73728),
                  "Nemotron-4 340B report 2024 (arXiv:2406.11704), table 1"});
+}
+
+void add_of_2024_and_2025(std::vector<ZooEntry>& zoo) {
+  TransformerConfig phi = llama_like(32, 3072, 32, 32, 8192, 32064, 4096);
+  phi.window = 2047;
+  zoo.push_back({"phi-3-mini", {"phi3-mini", "phi-3-mini-4k"}, phi, "checkpoint microsoft/Phi-3-mini-4k-instruct"});
+  phi = llama_like(40, 5120, 40, 10, 17920, 32064, 4096);
+  phi.window = 2047;
+  zoo.push_back({"phi-3-medium", {"phi3-medium"}, phi, "checkpoint microsoft/Phi-3-medium-4k-instruct"});
+  phi = llama_like(40, 5120, 40, 10, 17920, 100352, 16384, 250'000);
+  zoo.push_back({"phi-4", {"phi4", "phi-4-14b"}, phi, "Phi-4 report 2024; checkpoint microsoft/phi-4"});
+
+  const auto olmo2 = [](std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads,
+                        std::int64_t ffn) {
+    TransformerConfig config = llama_like(layers, hidden, heads, kv_heads, ffn, 100352, 4096, 500'000);
+    config.pre_norms = false;
+    config.post_norms = true;
+    config.qk_norm = config.qk_norm_whole = true;
+    return config;
+  };
+  const std::string olmo = "OLMo 2 report 2025 (arXiv:2501.00656), table 1; checkpoints allenai/OLMo-2-*";
+  zoo.push_back({"olmo-2-7b", {"olmo2-7b"}, olmo2(32, 4096, 32, 32, 11008), olmo});
+  zoo.push_back({"olmo-2-13b", {"olmo2-13b"}, olmo2(40, 5120, 40, 40, 13824), olmo});
+  zoo.push_back({"olmo-2-32b", {"olmo2-32b"}, olmo2(64, 5120, 40, 8, 27648), olmo});
+
+  const auto gemma3 = [](std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads,
+                         std::int64_t head_dim, std::int64_t ffn, std::int64_t vocab, std::int64_t window,
+                         std::int64_t context, double query_scalar) {
+    TransformerConfig config = llama_like(layers, hidden, heads, kv_heads, ffn, vocab, context, 1'000'000);
+    config.head_dim = head_dim;
+    config.activation = Activation::GeGluTanh;
+    config.post_norms = config.qk_norm = config.tied = true;
+    config.embedding_scale = std::sqrt(static_cast<double>(hidden));
+    config.attention_scale = 1 / std::sqrt(query_scalar);
+    config.window = window;
+    config.full_every = 6;
+    return config;
+  };
+  const std::string gemma = "Gemma 3 report 2025 (arXiv:2503.19786); text part of checkpoints google/gemma-3-*";
+  zoo.push_back({"gemma-3-1b", {"gemma3-1b"}, gemma3(26, 1152, 4, 1, 256, 6912, 262144, 512, 32768, 256), gemma});
+  zoo.push_back({"gemma-3-4b", {"gemma3-4b"}, gemma3(34, 2560, 8, 4, 256, 10240, 262208, 1024, 131072, 256), gemma});
+  zoo.push_back({"gemma-3-12b", {"gemma3-12b"}, gemma3(48, 3840, 16, 8, 256, 15360, 262208, 1024, 131072, 256), gemma});
+  zoo.push_back(
+      {"gemma-3-27b", {"gemma3-27b"}, gemma3(62, 5376, 32, 16, 128, 21504, 262208, 1024, 131072, 168), gemma});
+
+  const auto falcon = [](std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads) {
+    TransformerConfig config = gpt(layers, hidden, heads, 65024, 2048, 0);
+    config.kv_heads = kv_heads;
+    config.activation = Activation::Gelu;
+    config.positions = Positions::Rotary;
+    config.qkv_bias = config.out_bias = config.mlp_bias = false;
+    config.parallel_residual = true;
+    config.shared_norm = kv_heads == 1;
+    return config;
+  };
+  const std::string tii = "Almazrouei et al. 2023 (arXiv:2311.16867); checkpoints tiiuae/falcon-*";
+  zoo.push_back({"falcon-7b", {}, falcon(32, 4544, 71, 1), tii});
+  zoo.push_back({"falcon-40b", {}, falcon(60, 8192, 128, 8), tii});
+  zoo.push_back({"falcon-180b", {}, falcon(80, 14848, 232, 8), tii});
+
+  const auto starcoder2 = [](std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads,
+                             std::int64_t ffn, double rotary_base) {
+    TransformerConfig config = gpt(layers, hidden, heads, 49152, 16384, 0.1);
+    config.kv_heads = kv_heads;
+    config.ffn = ffn;
+    config.positions = Positions::Rotary;
+    config.rotary_base = rotary_base;
+    config.window = 4096;
+    return config;
+  };
+  const std::string bigcode = "Lozhkov et al. 2024 (arXiv:2402.19173), table 6; checkpoints bigcode/starcoder2-*";
+  zoo.push_back({"starcoder2-3b", {}, starcoder2(30, 3072, 24, 2, 12288, 999'999.442), bigcode});
+  zoo.push_back({"starcoder2-7b", {}, starcoder2(32, 4608, 36, 4, 18432, 1'000'000), bigcode});
+  TransformerConfig largest = starcoder2(40, 6144, 48, 4, 24576, 100'000);
+  largest.tied = false;
+  zoo.push_back({"starcoder2-15b", {}, largest, bigcode});
 }
 
 void add_bert_and_t5(std::vector<ZooEntry>& zoo) {
@@ -277,6 +353,7 @@ std::vector<ZooEntry> language_zoo() {
   add_llama(zoo);
   add_qwen(zoo);
   add_gemma_and_nemotron(zoo);
+  add_of_2024_and_2025(zoo);
   add_bert_and_t5(zoo);
   return zoo;
 }

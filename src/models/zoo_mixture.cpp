@@ -81,7 +81,51 @@ std::vector<ZooEntry> mixture_zoo() {
   zoo.push_back({"deepseek-v3",
                  {"deepseek-v3-671b", "deepseek-r1"},
                  deepseek(61, 7168, 128, 18432, 129280, 1536, v3),
-                 "DeepSeek-V3 report 2024, section 4.2, without the multi-token-prediction module"});
+                 "DeepSeek-V3 report 2024, section 4.2, without the multi-token-prediction module (mtp=1 adds it)"});
+  MoeConfig k2 = v3;
+  k2.experts = 384;
+  k2.first_dense = 1;
+  k2.expert_groups = 1;
+  k2.top_groups = 0;
+  k2.scale = 2.827;
+  TransformerConfig kimi = deepseek(61, 7168, 64, 18432, 163840, 1536, k2);
+  kimi.context = 131072;
+  kimi.rotary_base = 50000;
+  zoo.push_back({"kimi-k2", {"kimi-k2-1t"}, kimi, "Kimi K2 report 2025; checkpoint moonshotai/Kimi-K2-Base"});
+
+  const auto gpt_oss = [](std::int64_t layers, std::int64_t experts) {
+    TransformerConfig config = llama_like(layers, 2880, 64, 8, 2880, 201088, 131072, 150'000);
+    config.head_dim = 64;
+    config.qkv_bias = config.out_bias = true;
+    config.window = 128;
+    config.full_every = 2;
+    config.moe = {.experts = experts, .top_k = 4, .correction_bias = true};
+    return config;
+  };
+  const std::string openai =
+      "gpt-oss model card 2025 (arXiv:2508.10925), table 1; checkpoints openai/gpt-oss-*, without the biases of "
+      "experts "
+      "and the sinks of attention";
+  zoo.push_back({"gpt-oss-20b", {}, gpt_oss(24, 32), openai});
+  zoo.push_back({"gpt-oss-120b", {}, gpt_oss(36, 128), openai});
+
+  const auto llama4 = [](std::int64_t experts, std::int64_t every, std::int64_t context) {
+    TransformerConfig config = llama_like(48, 5120, 40, 8, 16384, 202048, context, 500'000);
+    config.window = 8192;
+    config.full_every = config.unrotated_every = 4;
+    config.moe = {.experts = experts,
+                  .top_k = 1,
+                  .expert_ffn = 8192,
+                  .shared_ffn = 8192,
+                  .every = every,
+                  .sigmoid_score = true,
+                  .normalize = false};
+    return config;
+  };
+  const std::string meta =
+      "text part of checkpoints meta-llama/Llama-4-*; attention in chunks of 8,192 as a window of that size";
+  zoo.push_back({"llama4-scout", {"llama-4-scout-17b-16e"}, llama4(16, 1, 10'485'760), meta});
+  zoo.push_back({"llama4-maverick", {"llama-4-maverick-17b-128e"}, llama4(128, 2, 1'048'576), meta});
 
   TransformerConfig grok = llama_like(64, 6144, 48, 8, 32768, 131072, 8192, 10000);
   grok.activation = Activation::GeGluTanh;

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/units.h"
+#include "plan/adapters.h"
+#include "plan/optimizer.h"
 
 namespace weft {
 namespace {
@@ -77,6 +79,27 @@ std::vector<std::string> networks_of(const TrainingJob& job) {
   return several ? found : std::vector<std::string>();
 }
 
+// What the optimizer keeps and what is sent of gradients, where the user says so instead of the stack.
+Status settle_training(const PlanRequest& request, const SoftwareStack& stack, TrainingJob& job) {
+  if (!request.optimizer.empty()) {
+    WEFT_TRY(const OptimizerChoice choice, parse_optimizer(request.optimizer));
+    job.optimizer = choice.kind;
+    if (choice.moments && job.precision.stored != DType::F32) job.precision.moments = *choice.moments;
+    if (choice.moments == DType::BF16 && job.precision.stored == DType::F32)
+      return error("--optimizer {}: moments of bf16 beside fp32 weights; choose --dtype bf16", request.optimizer);
+  }
+  if (request.reduce_dtype.empty()) return Ok{};
+  const std::optional<DType> type = dtype_named(request.reduce_dtype);
+  if (!type || (*type != DType::F32 && *type != DType::BF16 && *type != DType::F16))
+    return error("--reduce-dtype '{}': write fp32, bf16 or fp16", request.reduce_dtype.substr(0, 40));
+  job.precision.sent_gradients = *type;
+  // A stack that reduces the buffers in which it accumulates has one type for both (Megatron-LM's grad_reduce_in_fp32).
+  const bool in_place = stack.flat_gradients.value && stack.gradient_dtype.value &&
+                        stack.gradient_dtype.value == stack.gradient_communication_dtype.value;
+  if (in_place) job.precision.gradients = *type;
+  return Ok{};
+}
+
 void assume_sequence(const PlanRequest& request, const ModelInfo& model, std::vector<std::string>& assumptions) {
   if (request.seq || model.seq == 0) return;
   assumptions.push_back(
@@ -89,7 +112,23 @@ void assume_sequence(const PlanRequest& request, const ModelInfo& model, std::ve
 
 std::string_view default_stack(ModelKind kind) { return kind == ModelKind::Language ? "megatron-lm" : "pytorch-ddp"; }
 
-Result<TrainingJob> settle(const PlanRequest& request, const Calibration& calibration) {
+// Adapters are a part of the model, and the rest of it is frozen.
+Result<PlanRequest> with_training(PlanRequest request) {
+  WEFT_TRY(const std::optional<Adapters> adapters, parse_train(request.train));
+  if (!adapters) return request;
+  if (!request.freeze.empty())
+    return error("--freeze: --train {} freezes everything but the adapters; leave one out", request.train);
+  if (!describe_model(request.model, {.seq = request.seq}).ok()) return request;  // its own error comes later
+  const std::string model = with_adapters(request.model, *adapters);
+  if (const auto known = describe_model(model, {.seq = request.seq}); !known.ok() || known->kind == ModelKind::Imported)
+    return error("--train {}: {} has no layers of a transformer to add adapters to", request.train, request.model);
+  request.model = model;
+  request.freeze = kAllButAdapters;
+  return request;
+}
+
+Result<TrainingJob> settle(const PlanRequest& asked, const Calibration& calibration) {
+  WEFT_TRY(const PlanRequest request, with_training(asked));
   TrainingJob job;
   job.words = request;
   job.words.strategy.clear();
@@ -110,7 +149,9 @@ Result<TrainingJob> settle(const PlanRequest& request, const Calibration& calibr
     job.stack = calibration.over(std::move(other));
     WEFT_TRY(job.precision, settle_precision(request, job.model, job.stack, kinds, job.assumptions));
   }
+  WEFT_TRY_OK(settle_training(request, job.stack, job));
   job.notes = stand_ins(job.precision, kinds);
+  job.notes.insert(job.notes.end(), job.model.notes.begin(), job.model.notes.end());
   for (std::string& network : networks_of(job)) job.notes.push_back(std::move(network));
   assume_sequence(request, job.model, job.assumptions);
   job.assumptions.insert(job.assumptions.end(), job.notes.begin(), job.notes.end());

@@ -7,6 +7,7 @@
 // unchanged, by every plan made for it. What the request leaves out gets its default, listed in `assumptions`.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "base/result.h"
 #include "cluster/cluster.h"
 #include "cost/calibration.h"
+#include "graph/training.h"
 #include "models/models.h"
 #include "plan/memory_budget.h"
 #include "plan/precision.h"
@@ -34,9 +36,13 @@ struct PlanRequest {
   std::string dtype = {};                                           // empty: the stack's, if devices have it
   std::optional<std::int64_t> device_count = {};                    // of the cluster, evenly over its nodes; none: all
   std::vector<std::int64_t> devices = {};                           // of the cluster, by rank; empty: as counted
-  std::string stack = {};       // empty: megatron-lm for language models, pytorch-ddp for others
-  std::string freeze = {};      // globs of parameters that are not trained (plan/freeze.h)
-  double headroom = kHeadroom;  // share of a device's memory that stays free
+  std::string stack = {};                // empty: megatron-lm for language models, pytorch-ddp for others
+  std::string freeze = {};               // globs of parameters that are not trained (plan/freeze.h)
+  double headroom = kHeadroom;           // share of a device's memory that stays free
+  std::optional<Bytes> max_memory = {};  // of every device, less than it has
+  std::string optimizer = {};            // plan/optimizer.h; empty: the model's usual one
+  std::string reduce_dtype = {};         // type in which gradients are reduced; empty: the stack's
+  std::string train = {};                // "lora:r=16,targets=attn" (plan/adapters.h); empty: all but what is frozen
 };
 
 struct TrainingJob {
@@ -47,7 +53,8 @@ struct TrainingJob {
   SoftwareStack stack;                     // with the constants of the calibration
   Tuning tuning;                           // constants of devices and links, of the same calibration
   Precision precision;
-  std::vector<std::string> assumptions;  // what was chosen here, and why
+  std::optional<OptimizerKind> optimizer = {};  // asked for; none: the usual one of the model
+  std::vector<std::string> assumptions;         // what was chosen here, and why
   // Those of the assumptions that every result names, short tables too: what stands in for what devices lack, and the
   // networks between nodes.
   std::vector<std::string> notes;
@@ -62,7 +69,9 @@ struct TrainingJob {
   }
   // How much of the device's memory a plan may use; 0: its capacity is unknown.
   Bytes memory_budget_of(DeviceId device) const {
-    return memory_budget(capacity_of(cluster->spec(device)), words.headroom);
+    const Bytes budget = memory_budget(capacity_of(cluster->spec(device)), words.headroom);
+    const Bytes most = words.max_memory.value_or(budget);
+    return budget.value > 0 ? std::min(budget, most) : most;
   }
 };
 

@@ -60,6 +60,21 @@ Status check_experts(const TrainingJob& job, const Parallelism& plan, const Grap
   return error("strategy: ep={} spreads experts over devices, but {} has none; leave ep out", plan.ep, job.words.model);
 }
 
+// Degrees of axes that the model does not have are an error: they would only make copies.
+Status check_axes(const TrainingJob& job, const Parallelism& plan, const Graph& graph) {
+  const auto any_input = [&](std::size_t dimensions) {
+    return std::any_of(graph.tensors().begin(), graph.tensors().end(), [&](const Tensor& tensor) {
+      return tensor.kind == TensorKind::Input && tensor.type.shape.size() >= dimensions;
+    });
+  };
+  if (plan.h * plan.w > 1 && !any_input(4))
+    return error("strategy: {}={} cuts images, but {} has none; leave it out", plan.h > 1 ? "h" : "w",
+                 plan.h > 1 ? plan.h : plan.w, job.words.model);
+  if (plan.cp > 1 && job.model.kind != ModelKind::Imported && job.model.seq == 0)
+    return error("strategy: cp={} cuts the sequence, but {} has none; leave cp out", plan.cp, job.words.model);
+  return Ok{};
+}
+
 GraphShape shape_of(const TrainingJob& job, const StrategyChoice& choice) {
   const std::optional<Parallelism>& plan = choice.parallelism;
   // The largest of the tree's meshes.
@@ -170,7 +185,10 @@ Result<Plan> make_plan(std::shared_ptr<const TrainingJob> job, StrategyChoice ch
   GraphCache own(1);
   WEFT_TRY(std::shared_ptr<const TrainedModel> model, (graphs ? *graphs : own).build(*job, shape_of(*job, choice)));
   const TrainingGraph& training = model->training;
-  if (choice.parallelism) WEFT_TRY_OK(check_experts(*job, *choice.parallelism, training.graph));
+  if (choice.parallelism) {
+    WEFT_TRY_OK(check_experts(*job, *choice.parallelism, training.graph));
+    WEFT_TRY_OK(check_axes(*job, *choice.parallelism, training.graph));
+  }
   Strategy strategy = choice.parallelism ? expand(*choice.parallelism, training.graph) : std::move(choice.tree);
   place_on(job->devices, choice.parallelism.has_value(), strategy);
   WEFT_TRY(ResolvedStrategy resolved, resolve_all(strategy, training, *job->cluster, choice.name));

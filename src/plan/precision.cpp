@@ -115,7 +115,9 @@ std::vector<std::string> stand_ins(const Precision& precision, const DeviceKinds
 NumberTypes number_types(const Precision& precision, const SoftwareStack& stack) {
   const bool narrow = precision.stored != DType::F32;  // fp32 runs send fp32
   return {.products = precision.products,
-          .sent_gradients = narrow ? stack.gradient_communication_dtype.value : std::nullopt,
+          .sent_gradients = precision.sent_gradients ? precision.sent_gradients
+                            : narrow                 ? stack.gradient_communication_dtype.value
+                                                     : std::nullopt,
           .sent_parameters = narrow ? stack.weight_communication_dtype.value : std::nullopt};
 }
 

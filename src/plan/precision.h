@@ -27,6 +27,7 @@ struct Precision {
   // The arithmetic of matrix products, if not their operands' type: tf32 for all, fp8 and fp4 for linears of the
   // blocks.
   std::optional<Arithmetic> products = {};
+  std::optional<DType> sent_gradients = {};  // in which gradients are reduced, where the user says so
 };
 
 // The distinct kinds of devices that a job runs on.

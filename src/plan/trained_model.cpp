@@ -39,6 +39,15 @@ std::int64_t vocabulary_of(const Graph& graph) {
   return classes;
 }
 
+// AdamW for transformers, also imported ones: they have attention in one kernel, or norms over features.
+OptimizerKind usual_optimizer(const ModelInfo& info, const Graph& graph) {
+  const bool adam = info.kind == ModelKind::Language || has_operator(graph, OpKind::Attention) ||
+                    has_operator(graph, OpKind::LayerNorm);
+  return adam                                  ? OptimizerKind::AdamW
+         : info.kind == ModelKind::Recommender ? OptimizerKind::Sgd
+                                               : OptimizerKind::Momentum;
+}
+
 class ModelBuilder {
  public:
   ModelBuilder(const TrainingJob& job, const GraphShape& shape)
@@ -151,16 +160,12 @@ class ModelBuilder {
 
   TrainingOptions training_options(const Model& model) {
     TrainingOptions options;
-    // Transformers, also imported ones: they have attention in one kernel, or norms over features.
-    const bool adam = model.info.kind == ModelKind::Language || has_operator(model.graph, OpKind::Attention) ||
-                      has_operator(model.graph, OpKind::LayerNorm);
-    options.optimizer = adam                                        ? OptimizerKind::AdamW
-                        : model.info.kind == ModelKind::Recommender ? OptimizerKind::Sgd
-                                                                    : OptimizerKind::Momentum;
+    options.optimizer = optimizer_of(job_, model.info, model.graph);
     options.master_weights = job_.precision.masters;
     options.gradient_dtype = job_.precision.gradients;
     options.moment_dtype = job_.precision.moments;
-    if (!adam && model.info.kind != ModelKind::Recurrent) options.clip_norm.reset();
+    const bool clips = usual_optimizer(model.info, model.graph) == OptimizerKind::AdamW;
+    if (!clips && model.info.kind != ModelKind::Recurrent) options.clip_norm.reset();
     options.loss_scaling = job_.precision.stored == DType::F16;
     assume(fmt::format("optimizer {}{}", name_of(options.optimizer),
                        options.clip_norm ? ", gradients clipped by their norm" : ""));
@@ -188,6 +193,10 @@ class ModelBuilder {
 };
 
 }  // namespace
+
+OptimizerKind optimizer_of(const TrainingJob& job, const ModelInfo& info, const Graph& graph) {
+  return job.optimizer.value_or(usual_optimizer(info, graph));
+}
 
 Result<TrainedModel> build_trained_model(const TrainingJob& job, const GraphShape& shape) {
   return ModelBuilder(job, shape).run();

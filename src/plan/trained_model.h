@@ -49,6 +49,9 @@ struct TrainedModel {
   std::vector<std::string> assumptions;  // how the stack and the strategy changed the model
 };
 
+// What updates the weights: as asked for, else what such models are usually trained with.
+OptimizerKind optimizer_of(const TrainingJob& job, const ModelInfo& info, const Graph& graph);
+
 Result<TrainedModel> build_trained_model(const TrainingJob& job, const GraphShape& shape);
 
 // The most recently built graphs, for jobs that differ only in devices and batch. Safe from several threads.

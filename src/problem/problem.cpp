@@ -156,12 +156,25 @@ RecomputeMenu menu_of(const PlanProblem& problem) {
   return recompute_menu(*plan, times, experts);
 }
 
+// A batch near `usual` that many data-parallel degrees and micro-batches divide: of those within a quarter of it, one
+// with the largest divisor in common with eight micro-batches of all devices, the nearest of them.
+std::int64_t divisible_batch(std::int64_t usual, std::int64_t devices) {
+  const std::int64_t wanted = std::min<std::int64_t>(devices, std::int64_t{1} << 40) * 8;
+  std::int64_t best = usual;
+  for (std::int64_t away = 1; away <= usual / 4; ++away)
+    for (const std::int64_t batch : {usual + away, usual - away})
+      if (std::gcd(batch, wanted) > std::gcd(best, wanted)) best = batch;
+  return best;
+}
+
 // Searches settle the batch before any strategy, so that all plans process the same samples.
 std::int64_t default_batch(const TrainingJob& job, std::vector<std::string>& assumptions) {
   const ModelInfo& model = job.model;
   if (model.counts_tokens && model.seq > 0) {
-    const std::int64_t samples = std::max<std::int64_t>(1, (kTokensPerStep + model.seq / 2) / model.seq);
-    assumptions.push_back(fmt::format("global batch {}: about 4 M tokens (--global-batch)", grouped(samples)));
+    const std::int64_t usual = std::max<std::int64_t>(1, (kTokensPerStep + model.seq / 2) / model.seq);
+    const std::int64_t samples = divisible_batch(usual, job.device_count());
+    assumptions.push_back(fmt::format("global batch {}: about 4 M tokens{} (--global-batch)", grouped(samples),
+                                      samples == usual ? "" : ", divided by the devices"));
     return samples;
   }
   const std::int64_t samples = kSamplesPerDevice * job.device_count();
@@ -237,6 +250,7 @@ Result<PlanProblem> pose(TrainingJob job) {
   problem.operators = static_cast<std::int64_t>(model.graph.ops().size());
   count_heads_and_experts(model.graph, problem);
   problem.layers.recompute = menu_of(problem);
+  problem.optimizer = optimizer_of(*problem.job, model.info, model.graph);
   return problem;
 }
 

@@ -45,6 +45,7 @@ struct PlanProblem {
   std::int64_t parameters = 0;
   std::int64_t operators = 0;            // of the forward pass
   bool splits_tensors = false;           // whether tensor parallelism applies
+  OptimizerKind optimizer{};             // as asked for, or the model's usual one
   std::vector<std::string> assumptions;  // defaults chosen here
 
   const Cluster& cluster() const { return *job->cluster; }

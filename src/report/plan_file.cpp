@@ -64,6 +64,9 @@ PlanRequest PlanFile::request() const {
   request.stack = stack;
   request.freeze = freeze;
   request.headroom = headroom;
+  request.optimizer = optimizer;
+  request.reduce_dtype = reduce_dtype;
+  if (max_memory > 0) request.max_memory = Bytes{max_memory};
   if (names_a_file(strategy)) request.tree = tree;
   return request;
 }
@@ -91,6 +94,9 @@ PlanFile plan_file(const Plan& plan, const PlayedPlan& played, const Forecast& f
   file.seq = plan.model->info.counts_tokens ? plan.model->info.seq : 0;
   file.freeze = plan.job->words.freeze;
   file.headroom = plan.job->words.headroom;
+  file.optimizer = plan.job->words.optimizer;
+  file.reduce_dtype = plan.job->words.reduce_dtype;
+  file.max_memory = plan.job->words.max_memory.value_or(Bytes{}).value;
   file.strategy = plan.name;
   file.tree = to_yaml(plan.strategy);
   file.program = fingerprint(played.compiled.program, plan.training().graph);
@@ -130,6 +136,9 @@ std::string print(const PlanFile& file) {
                {"provenance", file.provenance}};
   if (file.devices > 0) json["devices"] = file.devices;
   if (!file.freeze.empty()) json["freeze"] = file.freeze;
+  if (!file.optimizer.empty()) json["optimizer"] = file.optimizer;
+  if (!file.reduce_dtype.empty()) json["reduce_dtype"] = file.reduce_dtype;
+  if (file.max_memory > 0) json["max_memory_bytes"] = file.max_memory;
   if (!file.calibration.empty()) json["calibration"] = file.calibration;
   if (file.headroom != PlanFile().headroom) json["headroom"] = file.headroom;
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -159,6 +168,12 @@ Result<PlanFile> parse_plan_file(std::string_view text, std::string_view name) {
   WEFT_TRY_OK(keys.take_if_any("freeze", file.freeze));
   WEFT_TRY_OK(keys.take_if_any("calibration", file.calibration));
   WEFT_TRY_OK(keys.take_if_any("headroom", file.headroom));
+  WEFT_TRY_OK(keys.take_if_any("optimizer", file.optimizer));
+  WEFT_TRY_OK(keys.take_if_any("reduce_dtype", file.reduce_dtype));
+  double most = 0;  // more bytes than a count of devices may have digits
+  WEFT_TRY_OK(keys.take_if_any("max_memory_bytes", most));
+  if (!(most >= 0 && most < 1e18)) return error("{}: 'max_memory_bytes' is no size", name);
+  file.max_memory = static_cast<std::int64_t>(most);
   if (!(file.headroom >= 0 && file.headroom < 1))
     return error("{}: 'headroom' is a share, from 0 to less than 1", name);
   WEFT_TRY_OK(keys.take("assumptions", file.assumptions));

@@ -26,6 +26,8 @@ struct PlanFile {
   std::string tree;                        // YAML
   std::string program;                     // fingerprint of the compiled program's text
   std::string calibration;                 // file of constants that override the built-in ones; empty: none
+  std::string optimizer, reduce_dtype;     // as asked for; empty: the usual ones
+  std::int64_t max_memory = 0;             // bytes of a device that may be used; 0: all
   double headroom = kHeadroom;             // share of a device's memory that had to stay free
   nlohmann::json prediction;               // as in `weft simulate --json`
   std::vector<std::string> assumptions;

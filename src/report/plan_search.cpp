@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "report/interval.h"
+#include "report/money.h"
 #include "report/table.h"
 #include "strategy/yaml.h"
 
@@ -19,23 +20,35 @@ std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share);
 
 constexpr double kSecondsPerDay = 86400;
 
-// The shorthand for display: spaces for commas, and equal stages counted, 15+6×16+15.
+// The shorthand for display: spaces for commas, which --strategy reads too.
 std::string spaced(std::string text) {
-  if (const std::size_t at = text.find("stages="); at != std::string::npos) {
-    const std::size_t from = at + 7, to = std::min(text.find(',', from), text.size());
-    std::vector<std::pair<std::string, int>> runs;
-    for (std::size_t i = from; i < to;) {
-      const std::size_t end = std::min(text.find('+', i), to);
-      const std::string count = text.substr(i, end - i);
-      if (runs.empty() || runs.back().first != count) runs.emplace_back(count, 0);
-      ++runs.back().second;
-      i = end + 1;
-    }
-    std::vector<std::string> words;
-    for (const auto& [count, times] : runs) words.push_back(times > 1 ? fmt::format("{}×{}", times, count) : count);
-    text.replace(from, to - from, fmt::format("{}", fmt::join(words, "+")));
-  }
   std::replace(text.begin(), text.end(), ',', ' ');
+  return text;
+}
+
+// What is counted as useful work, and by what it is divided.
+std::string utilisation_text(const PlanProblem& problem, const PlanOutcome& outcome) {
+  const Forecast* any = !outcome.best.empty() ? &outcome.best.front().forecast
+                        : outcome.closest     ? &outcome.closest->forecast
+                                              : nullptr;
+  return fmt::format("MFU: model FLOPs without recomputation{} over the dense {} peak",
+                     problem.model().counts_tokens ? ", attention in full" : "",
+                     any ? name(any->arithmetic) : std::string_view(problem.job->precision.name));
+}
+
+// As --dtype and --reduce-dtype take them.
+std::string_view word_of(DType dtype) {
+  return dtype == DType::F32 ? "fp32" : dtype == DType::F16 ? "fp16" : name_of(dtype);
+}
+
+// "adamw, fp32 moments, fp32 masters, gradients reduced in fp32"
+std::string training_text(const PlanProblem& problem) {
+  const Precision& precision = problem.job->precision;
+  std::string text(name_of(problem.optimizer));
+  if (problem.optimizer != OptimizerKind::Sgd) text += fmt::format(", {} moments", word_of(precision.moments));
+  if (precision.masters) text += ", fp32 masters";
+  const NumberTypes types = number_types(precision, problem.stack());
+  text += fmt::format(", gradients reduced in {}", word_of(types.sent_gradients.value_or(precision.gradients)));
   return text;
 }
 
@@ -64,7 +77,7 @@ std::string devices_text(const PlanProblem& problem) {
   return fmt::format("{}", fmt::join(words, " + "));
 }
 
-std::string headline(const PlanProblem& problem) {
+std::string headline(const PlanProblem& problem, const PlanOutcome& outcome, const PlanTableOptions& options) {
   std::vector<std::string> words = {problem.model().name,
                                     fmt::format("{} parameters", human_count(static_cast<double>(problem.parameters)))};
   words.push_back(fmt::format(
@@ -73,8 +86,13 @@ std::string headline(const PlanProblem& problem) {
   words.push_back(problem.model().counts_tokens ? fmt::format("{} × {} tokens per step", grouped(problem.global_batch),
                                                               grouped(problem.model().seq))
                                                 : fmt::format("{} samples per step", grouped(problem.global_batch)));
+  words.push_back(problem.job->precision.name);
   words.push_back(fmt::format("stack {}", problem.stack().name));
   std::string text = wrapped(words, " · ", "");
+  text += wrapped({training_text(problem)}, "", "  ") + wrapped({utilisation_text(problem, outcome)}, "", "  ");
+  if (!problem.job->words.train.empty()) text += fmt::format("  trained: {} (--train)\n", problem.job->words.train);
+  if (!options.constraints.empty())
+    text += wrapped({fmt::format("only plans with {}", fmt::join(options.constraints, ", "))}, "", "  ");
   for (const std::string& note : problem.job->notes) text += wrapped({note}, "", "  ");
   return text;
 }
@@ -127,6 +145,7 @@ std::vector<std::string> counts_text(const PlanOutcome& outcome, bool with_secon
   };
   pruned("does not divide", "do not divide");
   pruned("does not compile", "do not compile");
+  pruned("constraints", "not as demanded");
   pruned("memory", "out of memory");
   pruned("bound", "bounded away");
   pruned("too many groups", "have too many groups");
@@ -142,10 +161,25 @@ std::vector<std::string> counts_text(const PlanOutcome& outcome, bool with_secon
 }
 
 std::string loss_text(const Forecast& of, const Forecast& best) {
-  if (of.step <= best.step) return "—";
+  if (of.step == best.step) return "—";
+  // Within a hundredth the simplest plan is first.
+  if (of.step < best.step)
+    return fmt::format("a tie: {:.1f} % faster, less simple", 100 * (best.step_s / of.step_s - 1));
   const std::vector<Loss> all = losses(of, best);
   if (all.empty() || all.front().seconds <= 0) return "";
   return fmt::format("{} +{}", all.front().what, human(Seconds{all.front().seconds}));
+}
+
+// "$12.3 per step, $0.45 per M tokens, $1.2 M for 15 T tokens at $2.50 per GPU-hour"
+std::string price_text(const PlanProblem& problem, const Forecast& best, const PlanTableOptions& options) {
+  const auto cost = [&](double seconds) { return money(dollars(options.price, problem.devices, seconds)); };
+  std::string text = fmt::format("{} per step", cost(best.step_s));
+  const bool tokens = best.tokens_per_s > 0;
+  text += fmt::format(", {} per M {}", cost(1e6 / (tokens ? best.tokens_per_s : best.samples_per_s)),
+                      tokens ? "tokens" : "samples");
+  if (options.tokens > 0 && tokens)
+    text += fmt::format(", {} for {} tokens", cost(options.tokens / best.tokens_per_s), human_count(options.tokens));
+  return text + fmt::format(" at ${:.2f} per GPU-hour", options.price);
 }
 
 Json brief(const Judged& judged, const Forecast* best) {
@@ -194,6 +228,7 @@ std::vector<Loss> losses(const Forecast& of, const Forecast& best) {
   add("exposed transfers between stages", a[Activity::Pipeline], b[Activity::Pipeline]);
   add("copies to and from the host", a[Activity::Offload], b[Activity::Offload]);
   add("pipeline bubble", a.bubble, b.bubble);
+  add("imbalance of stages", a.imbalance, b.imbalance);
   add("optimizer", a[Activity::Optimizer], b[Activity::Optimizer]);
   add("waiting for slower devices", a.waiting, b.waiting);
   add("host", a.host_bound, b.host_bound);
@@ -202,7 +237,7 @@ std::vector<Loss> losses(const Forecast& of, const Forecast& best) {
 }
 
 std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, const PlanTableOptions& options) {
-  std::string text = headline(problem) + "\n";
+  std::string text = headline(problem, outcome, options) + "\n";
   const Forecast& best = outcome.best.front().forecast;
   Table table{{{.right = true}, {.most = 48}, {.right = true}, {.right = true}, {.right = true}, {.most = 34}}};
   table.add({"", "plan", "step", "MFU", "memory, worst stage", "loses to the best by"});
@@ -214,10 +249,10 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
                percent(judged.forecast.mfu), memory_text(judged.forecast), last});
   }
   text += table.print();
-  Table baselines{{{}, {.most = 44}, {.right = true}, {.right = true}, {.right = true}, {.most = 34}}};
+  Table baselines{{{}, {.most = 42}, {.right = true}, {.right = true}, {.right = true, .most = 20}, {.most = 34}}};
   for (const Baseline& baseline : outcome.baselines) {
     if (!baseline.judged) {
-      baselines.add({"baseline", baseline.name, "", "", baseline.why_not, ""});
+      baselines.add({"baseline", baseline.name, "", "", "", baseline.why_not});
       continue;
     }
     const Forecast& of = baseline.judged->forecast;
@@ -238,6 +273,7 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
     facts.push_back(fmt::format("{} tokens: {:.1f} days, {} GPU-hours", human_count(options.tokens), days,
                                 grouped(static_cast<std::int64_t>(days * 24 * static_cast<double>(problem.devices)))));
   }
+  if (options.price > 0) facts.push_back(price_text(problem, best, options));
   text += wrapped(facts, " · ", "  ") + reasons_text(best.interval, "  ");
   if (best.fit() == Fit::Tight)
     text += fmt::format("  memory of the best is tight: runs that were compared needed what was predicted {}\n",
@@ -246,19 +282,22 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
   return text;
 }
 
-std::string describe_miss(const PlanProblem& problem, const PlanOutcome& outcome) {
-  std::string text = headline(problem) + "\nno plan fits\n";
+std::string describe_miss(const PlanProblem& problem, const PlanOutcome& outcome, const PlanTableOptions& options) {
+  std::string text = headline(problem, outcome, options) + "\nno plan fits\n";
   if (outcome.closest) {
     const ClassForecast& full = *outcome.closest->forecast.fullest();
     text += fmt::format("  closest      {}\n", spaced(outcome.closest->strategy));
-    text += fmt::format("  it needs     {} on a device of stage {}, {} more than the {} there are ({} less headroom)\n",
+    text += fmt::format("  it needs     {} on a device of stage {}, {} more than the {} there are ({})\n",
                         human(full.device_total), full.pipeline_rank, human(full.overshoot()), human(full.budget),
-                        human(full.capacity));
+                        problem.job->words.max_memory ? std::string("--max-memory")
+                                                      : fmt::format("{} less headroom", human(full.capacity)));
     std::vector<std::string> largest;
     for (const MemoryOfClass::Alive& alive : full.largest)
       largest.push_back(fmt::format("{} {} {}", alive.kind, alive.name, human(alive.bytes)));
     text += wrapped({"of which"}, "", "  ") + wrapped(largest, ", ", "    ");
     text += "what would make it fit\n";
+    if (!options.constraints.empty())
+      text += fmt::format("  fewer demands than {}\n", fmt::join(options.constraints, ", "));
     const double times = static_cast<double>(full.device_total.value) / static_cast<double>(full.budget.value);
     const auto nodes = static_cast<std::int64_t>(static_cast<double>(problem.cluster().node_count()) * times) + 1;
     text += fmt::format("  about {} nodes instead of {}: what is kept is spread over more devices\n", grouped(nodes),
@@ -349,6 +388,9 @@ Json to_json(const PlanProblem& problem, const PlanOutcome& outcome, const PlanT
   json["global_batch"] = problem.global_batch;
   json["seq"] = problem.model().seq > 0 ? Json(problem.model().seq) : Json();
   json["stack"] = problem.stack().name;
+  json["dtype"] = problem.job->precision.name;
+  json["optimizer"] = name_of(problem.optimizer);
+  json["constraints"] = options.constraints;
   json["feasible"] = !outcome.best.empty();
   const Forecast* best = outcome.best.empty() ? nullptr : &outcome.best.front().forecast;
   json["candidates"] = Json::array();
@@ -378,6 +420,13 @@ Json to_json(const PlanProblem& problem, const PlanOutcome& outcome, const PlanT
     const double days = options.tokens / best->tokens_per_s / kSecondsPerDay;
     json["training"] = {
         {"tokens", options.tokens}, {"days", days}, {"gpu_hours", days * 24 * static_cast<double>(problem.devices)}};
+  }
+  if (options.price > 0 && best) {
+    json["cost"] = {{"dollars_per_gpu_hour", options.price},
+                    {"dollars_per_step", dollars(options.price, problem.devices, best->step_s)}};
+    if (options.tokens > 0 && best->tokens_per_s > 0)
+      json["cost"]["dollars_of_training"] =
+          dollars(options.price, problem.devices, options.tokens / best->tokens_per_s);
   }
   if (options.seconds) json["timing_s"] = {{"search", outcome.seconds}};
   return json;

@@ -18,13 +18,10 @@ using Json = nlohmann::json;
 std::string human(Picoseconds time) { return weft::human(Seconds{seconds_of(time)}); }
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
-// The rows of a breakdown, in the order of printing: key, label, time.
-struct Part {
-  std::string key, words;
-  Picoseconds time = 0;
-};
-std::vector<Part> parts_of(const StepBreakdown& breakdown) {
-  std::vector<Part> parts = {{"compute", "compute", breakdown[Activity::Compute]}};
+}  // namespace
+
+std::vector<TimePart> time_parts(const StepBreakdown& breakdown) {
+  std::vector<TimePart> parts = {{"compute", "compute", breakdown[Activity::Compute]}};
   for (int i = static_cast<int>(Activity::Tensor); i < kActivities; ++i) {
     const auto activity = static_cast<Activity>(i);
     parts.push_back({fmt::format("exposed_{}", name_of(activity)),
@@ -33,11 +30,14 @@ std::vector<Part> parts_of(const StepBreakdown& breakdown) {
                      breakdown[activity]});
   }
   parts.push_back({"pipeline_bubble", "pipeline bubble", breakdown.bubble});
+  parts.push_back({"imbalance", "imbalance of stages", breakdown.imbalance});
   parts.push_back({"optimizer", "optimizer", breakdown[Activity::Optimizer]});
   parts.push_back({"waiting", "waiting for slower devices", breakdown.waiting});
   parts.push_back({"host_bound", "host-bound", breakdown.host_bound});
   return parts;
 }
+
+namespace {
 
 std::string_view stage_word(const Schedule& schedule) { return schedule.chunks > 1 ? "pipeline rank" : "stage"; }
 
@@ -88,7 +88,7 @@ std::string breakdown_text(const PlayedPlan& played, const Forecast& forecast) {
   Table table{{{}, {.right = true}, {.right = true}, {}}};
   constexpr double kBar = 50;
   const double step = std::max<double>(1, static_cast<double>(forecast.step));
-  for (const Part& part : parts_of(*forecast.breakdown)) {
+  for (const TimePart& part : time_parts(*forecast.breakdown)) {
     if (part.time == 0) continue;
     const double share = static_cast<double>(part.time) / step;
     const auto eighths = static_cast<std::size_t>(share * kBar * 8 + 0.5);
@@ -146,7 +146,10 @@ std::string memory_text(const Plan& plan, const PlayedPlan& played, const Foreca
   if (!full || full->capacity.value == 0) return text + "\n";
   const std::string ranks_text =
       schedule.ranks == 1 ? "" : fmt::format(" of {} {}", stage_word(schedule), full->pipeline_rank);
-  const std::string room = fmt::format("{} ({} less headroom)", weft::human(full->budget), weft::human(full->capacity));
+  const std::string room =
+      fmt::format("{} ({})", weft::human(full->budget),
+                  plan.job->words.max_memory ? std::string("--max-memory")
+                                             : fmt::format("{} less headroom", weft::human(full->capacity)));
   text += forecast.feasible
               ? fmt::format("  {}: the fullest device{} needs {} of {}\n", name_of(forecast.fit()), ranks_text,
                             weft::human(full->device_total), room)
@@ -164,7 +167,6 @@ std::string memory_text(const Plan& plan, const PlayedPlan& played, const Foreca
   if (!full->peak_at.empty()) moment += fmt::format(" at {}", full->peak_at);
   if (full->peak_time) moment += fmt::format(", {} into the step", human(*full->peak_time));
   text += wrapped({moment + ", the largest are"}, "", "  ") + wrapped(words, ", ", "    ");
-  (void)plan;
   return text + "\n";
 }
 
@@ -256,7 +258,7 @@ Json to_json(const Plan& plan, const PlayedPlan& played, const Forecast& forecas
   }
   if (forecast.breakdown) {
     json["breakdown_s"] = Json::object();
-    for (const Part& part : parts_of(*forecast.breakdown)) json["breakdown_s"][part.key] = seconds_of(part.time);
+    for (const TimePart& part : time_parts(*forecast.breakdown)) json["breakdown_s"][part.key] = seconds_of(part.time);
   }
   json["last_ranks"] = forecast.last;
   json["host_bound_s"] = seconds_of(forecast.host_bound);

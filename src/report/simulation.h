@@ -3,10 +3,18 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "forecast/forecast.h"
 
 namespace weft {
+
+// The rows of a breakdown of time, in the order of printing; they sum to the step.
+struct TimePart {
+  std::string key, words;  // "exposed_data", "exposed data communication"
+  Picoseconds time = 0;
+};
+std::vector<TimePart> time_parts(const StepBreakdown& breakdown);
 
 // Step time, throughput and utilisation; the breakdown of time; memory by stage and whether it fits; the busiest links;
 // the critical path; the assumptions. A page of at most 120 columns.

@@ -55,6 +55,15 @@ Result<PlanOutcome> compared(const PlanProblem& problem, const CostModel& cost, 
   return outcome;
 }
 
+// The share of memory that stays free, with what --max-memory leaves unused of the smallest device.
+double headroom_of(const PlanProblem& problem) {
+  if (!problem.job->words.max_memory) return problem.job->words.headroom;
+  Bytes least = capacity_of(problem.cluster().spec(problem.device_at(0)));
+  for (std::int64_t rank = 1; rank < problem.devices; ++rank)
+    least = std::min(least, capacity_of(problem.cluster().spec(problem.device_at(rank))));
+  return least.value > 0 ? 1 - problem.memory_budget() / least : problem.job->words.headroom;
+}
+
 // A decision for every operator, with one micro-batch.
 Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel& cost, SoapSearch search,
                                      const FindOptions& options, bool alone) {
@@ -68,7 +77,7 @@ Result<PlanOutcome> search_operators(const PlanProblem& problem, const CostModel
                     .budget = options.enumerate.budget,
                     .seed = options.seed,
                     .threads = options.enumerate.threads,
-                    .headroom = problem.job->words.headroom,
+                    .headroom = headroom_of(problem),
                     .types = number_types(problem.job->precision, problem.stack()),
                     .on_progress = options.enumerate.progress};
   for (std::int64_t rank = 0; rank < problem.devices; ++rank) asked.devices.push_back(problem.device_at(rank));
@@ -103,6 +112,7 @@ Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& c
   std::string why = "no option of a layer compiles";
   for (std::int64_t m = 1; m <= problem.global_batch && stopped == StoppedBy::Itself; m *= 2) {
     if (problem.global_batch % m != 0) break;
+    if (options.enumerate.progress) options.enumerate.progress({m, problem.global_batch, 0});
     Result<LayerTable> table = make_layer_table(request, m);
     stopped = clock.after(static_cast<std::int64_t>(tables.size()));
     if (!table.ok()) {
@@ -261,8 +271,10 @@ bool fits_everywhere(const PlanProblem& problem) {
 Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
   const bool alike = problem.layers.count() >= kAlike * problem.layers.kinds && problem.layers.count() > 0;
   const std::size_t kinds = kinds_of(problem).size();
-  const bool trees = options.search == Search::Auto && problem.devices > 1 && problem.devices <= kAutoDevices;
-  const bool mixed = kinds > 1;
+  // Trees have no degrees that could be demanded.
+  const bool free = options.enumerate.space.constraints.empty() && !options.enumerate.space.allows;
+  const bool trees = free && options.search == Search::Auto && problem.devices > 1 && problem.devices <= kAutoDevices;
+  const bool mixed = free && kinds > 1;
   const bool programs = trees && mixed && fits_everywhere(problem);
   const bool operators = trees && !mixed && !alike && problem.global_batch % problem.devices == 0;
   // Of a budget, one part for even cuts, one for every kind alone and for what knows all kinds, one for trees.
@@ -310,6 +322,16 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
 }  // namespace
 
 Result<FoundPlan> find_plan(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
+  const Constraints& demanded = options.enumerate.space.constraints;
+  const bool by_degrees = options.search == Search::Auto || options.search == Search::Enumerate;
+  if (!by_degrees && !demanded.clauses.empty())
+    return error("{}: --search {} decides for every operator or layer and has no such key; use --search enumerate",
+                 demanded.clauses.front().words, name_of(options.search));
+  if (!by_degrees && !demanded.abilities.has(Ability::EveryOperator))
+    return error(
+        "--search {}: {} has no splits of its own for every operator or layer (presets/stacks.yaml); use "
+        "--search enumerate, or --any-stack",
+        name_of(options.search), demanded.stack);
   const auto alone = [&](Result<PlanOutcome> outcome) -> Result<FoundPlan> {
     if (!outcome.ok()) return outcome.error();
     return FoundPlan{std::string(name_of(options.search)), std::move(outcome).value()};

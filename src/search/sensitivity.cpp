@@ -46,6 +46,7 @@ Result<std::vector<Sensitivity>> sensitivities(const PlanProblem& problem, const
   WEFT_TRY_OK(add("bandwidth × 2", enumerate(problem, faster, few)));
   TrainingJob roomier = *problem.job;
   roomier.words.headroom = 1 - 2 * (1 - roomier.words.headroom);  // a negative headroom: more memory than there is
+  if (roomier.words.max_memory) roomier.words.max_memory = *roomier.words.max_memory * 2;
   PlanProblem roomy = problem;
   roomy.job = std::make_shared<const TrainingJob>(std::move(roomier));
   WEFT_TRY_OK(add("memory × 2", enumerate(roomy, cost, few)));

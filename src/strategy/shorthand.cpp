@@ -17,6 +17,7 @@ namespace {
 
 // Bounds that keep every product of a degree, a micro-batch and a count of them within 64 bits.
 constexpr std::int64_t kMostDegree = std::int64_t{1} << 24, kMostBatch = std::int64_t{1} << 19;
+constexpr std::int64_t kMostStages = 1 << 20;
 constexpr std::int64_t kMostGlobalBatch = std::int64_t{1} << 40;
 
 // Keys with a whole number, and the range of each.
@@ -68,6 +69,54 @@ std::vector<std::string_view> split_on(std::string_view text, char separator) {
   }
 }
 
+// Tables of plans have spaces for commas: "tp=8 pp=2" or "tp=8, pp=2" → "tp=8,pp=2".
+std::string with_commas(std::string_view text) {
+  std::string items;
+  bool space = false;
+  for (const char c : text) {
+    if (c == ' ') {
+      space = true;
+      continue;
+    }
+    if (space && !items.empty() && items.back() != ',' && c != ',') items.push_back(',');
+    space = false;
+    items.push_back(c);
+  }
+  return items;
+}
+
+// "62x2" or "62×2": 62 stages of 2 layers each; "8": one of 8. No layers: not a number.
+std::pair<std::int64_t, std::optional<std::int64_t>> counted(std::string_view part) {
+  constexpr std::string_view kTimes = "×";
+  std::size_t at = part.find(kTimes), width = kTimes.size();
+  if (at == std::string_view::npos) at = part.find('x'), width = 1;
+  std::int64_t count = 1;
+  if (at != std::string_view::npos) {
+    const Result<std::int64_t> times = parse_integer(part.substr(0, at), "");
+    count = times.ok() ? *times : 0;
+    part.remove_prefix(at + width);
+  }
+  const Result<std::int64_t> layers = parse_integer(part, "");
+  return {count, layers.ok() && *layers >= 0 ? std::optional(*layers) : std::nullopt};
+}
+
+// The inverse: runs of at least three alike stages are counted.
+std::string print_stages(const std::vector<std::int64_t>& stages) {
+  std::string text;
+  for (std::size_t i = 0; i < stages.size();) {
+    std::size_t end = i;
+    while (end < stages.size() && stages[end] == stages[i]) ++end;
+    const std::size_t run = end - i;
+    if (run >= 3) {
+      text += fmt::format("{}{}x{}", text.empty() ? "" : "+", run, stages[i]);
+      i = end;
+    } else {
+      text += fmt::format("{}{}", text.empty() ? "" : "+", stages[i++]);
+    }
+  }
+  return text;
+}
+
 Status parse_text(std::string_view key, std::string_view value, Shorthand& into) {
   if (key == "cp_mode") {
     into.cp_mode = context_mode_named(value);
@@ -86,10 +135,12 @@ Status parse_text(std::string_view key, std::string_view value, Shorthand& into)
     into.schedule = value;
   } else if (key == "stages") {
     for (std::string_view part : split_on(value, '+')) {
-      const Result<std::int64_t> layers = parse_integer(part, "");
-      if (!layers.ok() || *layers < 0 || *layers > kMostDegree)
-        return error("stages={}: write the layers of every stage, 8+8+7+9", shown(value));
-      into.stages.push_back(*layers);
+      const auto [count, layers] = counted(part);
+      if (!layers || *layers > kMostDegree || count < 1 ||
+          count + static_cast<std::int64_t>(into.stages.size()) > kMostStages)
+        return error("stages={}: write the layers of every stage, 8+8+7+9, or alike ones counted, 1+62x2+1",
+                     shown(value));
+      into.stages.insert(into.stages.end(), static_cast<std::size_t>(count), *layers);
     }
   } else if (key == "order") {
     for (std::string_view part : split_on(value, '-')) {
@@ -132,7 +183,8 @@ Result<Shorthand> parse_shorthand(std::string_view text) {
   Shorthand shorthand;
   if (text.empty()) return error("strategy: empty; write degrees, tp=8,pp=2, or the name of a .yaml file");
   std::vector<std::string_view> seen;
-  for (std::string_view item : split_on(text, ',')) {
+  const std::string items = with_commas(text);
+  for (std::string_view item : split_on(items, ',')) {
     const std::size_t equals = item.find('=');
     if (equals == std::string_view::npos || equals == 0 || equals + 1 == item.size())
       return error("strategy '{}': write key=value, tp=8", shown(item));
@@ -165,7 +217,7 @@ std::string print(const Shorthand& shorthand) {
   if (shorthand.recompute) items.push_back(fmt::format("recompute={}", name_of(*shorthand.recompute)));
   if (!shorthand.full.empty()) items.push_back(fmt::format("full={}", fmt::join(shorthand.full, "+")));
   if (!shorthand.schedule.empty()) items.push_back("schedule=" + shorthand.schedule);
-  if (!shorthand.stages.empty()) items.push_back(fmt::format("stages={}", fmt::join(shorthand.stages, "+")));
+  if (!shorthand.stages.empty()) items.push_back("stages=" + print_stages(shorthand.stages));
   if (!shorthand.order.empty()) items.push_back(fmt::format("order={}", fmt::join(shorthand.order, "-")));
   std::vector<std::string> offload;
   for (const auto& [kind, modules] : shorthand.offload)

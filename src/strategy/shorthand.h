@@ -9,8 +9,8 @@
 // and etp, degrees of experts (below) · vpp model chunks per pipeline rank · zero 0…3 · fsdp and replicate, hybrid
 // sharding: dp = fsdp·replicate, zero=3 · sp 0 or 1, sequence parallelism (default 1 if tp > 1) · cp_mode gather, a2a,
 // ring · recompute none, selective, full, op · full modules that are also recomputed as a whole, layers.*.mlp
-// (joined by +) · mbs micro-batch per replica · ga micro-batches per step · schedule · stages layers per stage, 8+8+7+9
-// · order of ranks, innermost first, tp-cp-ep-dp-pp · offload optimizer, gradients, weights, activations (joined by +),
+// (joined by +) · mbs micro-batch per replica · ga micro-batches per step · schedule · stages layers per stage, 8+8+7+9,
+// alike ones counted, 1+62x2+1 · order of ranks, innermost first, tp-cp-ep-dp-pp · offload optimizer, gradients, weights, activations (joined by +),
 // of some modules activations:layers.*.mlp · h and w, degrees of image height and width · tables=1, embedding tables
 // split over dp (DLRM).
 //

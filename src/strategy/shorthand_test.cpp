@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <numeric>
+
 namespace weft {
 namespace {
 
@@ -73,7 +75,7 @@ TEST(Shorthand, RejectsWithTheRemedy) {
       {"recompute=some", "strategy: recompute=some: write none, selective, full or op"},
       {"schedule=1fb1", "strategy: schedule=1fb1: unknown; did you mean 1f1b?"},
       {"cp=2,cp_mode=rings", "strategy: cp_mode=rings: write gather, a2a or ring"},
-      {"stages=8+x", "strategy: stages=8+x: write the layers of every stage, 8+8+7+9"},
+      {"stages=8+x", "strategy: stages=8+x: write the layers of every stage, 8+8+7+9, or alike ones counted, 1+62x2+1"},
       {"order=tp-xp",
        "strategy: order=tp-xp: 'xp' is none of tp, cp, ep, dp, pp, h, w, replicate, fsdp; write innermost first, "
        "tp-cp-ep-dp-pp"},
@@ -170,6 +172,26 @@ RC_GTEST_PROP(ShorthandLaws, WhatIsCompletedFillsTheClusterAndTheBatch, ()) {
 RC_GTEST_PROP(ShorthandLaws, AnyTextIsParsedOrRejected, (const std::string& text)) {
   const Result<Shorthand> parsed = parse_shorthand(text);
   RC_ASSERT(parsed.ok() || !parsed.error().message.empty());
+}
+
+// 1 + 62·2 + 1 = 126 layers on 64 stages; a run of three is counted, one of two is written out.
+TEST(Shorthand, CountsAlikeStages) {
+  const Shorthand counted = parse_shorthand("pp=64,stages=1+62x2+1").value();
+  EXPECT_EQ(counted.stages.size(), 64U);
+  EXPECT_EQ(std::accumulate(counted.stages.begin(), counted.stages.end(), std::int64_t{0}), 126);
+  EXPECT_EQ(parse_shorthand("pp=64,stages=1+62×2+1").value(), counted);
+  EXPECT_EQ(print(counted), "pp=64,stages=1+62x2+1");
+  EXPECT_EQ(print(parse_shorthand("stages=8+8+7+7+7+9").value()), "stages=8+8+3x7+9");
+  for (const char* wrong :
+       {"stages=0x2", "stages=x2", "stages=2x", "stages=2xx2", "stages=2x2x2", "stages=9999999999x1"})
+    EXPECT_FALSE(parse_shorthand(wrong).ok()) << wrong;
+}
+
+// A row of a table of plans, with spaces for commas.
+TEST(Shorthand, TakesSpacesForCommas) {
+  EXPECT_EQ(parse_shorthand("tp=8 pp=2 zero=1").value(), parse_shorthand("tp=8,pp=2,zero=1").value());
+  EXPECT_EQ(parse_shorthand(" tp=8,  pp=2 ").value(), parse_shorthand("tp=8,pp=2").value());
+  EXPECT_FALSE(parse_shorthand("tp=8,,pp=2").ok());
 }
 
 }  // namespace

@@ -64,6 +64,27 @@ Status read_value(const YamlNode& node, std::string_view what, std::optional<Par
   return Ok{};
 }
 
+// Names of abilities, separated by spaces; "all"; "dp": none but data parallelism, which every stack has.
+Status read_value(const YamlNode& node, std::string_view what, Abilities& value) {
+  WEFT_TRY(const std::string text, node.text(what));
+  value = {};
+  if (text == "all") {
+    value = Abilities::all();
+    return Ok{};
+  }
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    const std::string word = text.substr(at, end - at);
+    at = end + 1;
+    if (word == "dp") continue;
+    const std::optional<Ability> ability = ability_named(word);
+    if (!ability)
+      return node.fail("{}: '{}' is no ability; src/strategy/abilities.h has them", what, word.substr(0, 40));
+    value.add(*ability);
+  }
+  return Ok{};
+}
+
 using Citations = std::map<std::string, std::string>;
 
 class StackReader {
@@ -194,6 +215,7 @@ std::string shown(int number) { return fmt::format("{}", number); }
 std::string shown(double number) { return fmt::format("{:g}", number); }
 std::string shown(bool flag) { return flag ? "true" : "false"; }
 std::string shown(const std::optional<Parts>& parts) { return parts ? std::string(name_of(*parts)) : "cheaper"; }
+std::string shown(Abilities abilities) { return print(abilities); }
 std::string shown(const std::optional<DType>& dtype) { return dtype ? std::string(name_of(*dtype)) : "none"; }
 
 }  // namespace
@@ -266,6 +288,7 @@ const std::vector<Knob>& stack_knobs() {
       {"graph_capture", &S::graph_capture},
       {"nvls", &S::nvls},
       {"smaller_last_batch", &S::smaller_last_batch},
+      {"can", &S::can},
   };
   return knobs;
 }

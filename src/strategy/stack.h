@@ -15,6 +15,7 @@
 #include "cluster/device.h"
 #include "graph/dtype.h"
 #include "layout/reshard.h"
+#include "strategy/abilities.h"
 
 namespace weft {
 
@@ -74,6 +75,7 @@ struct SoftwareStack {
   Figure<bool> graph_capture;       // CUDA graphs: no host time per operator
   Figure<bool> nvls;                // in-switch reductions are used where the switch has them
   Figure<bool> smaller_last_batch;  // a smaller last micro-batch is allowed
+  Figure<Abilities> can;            // what plans it has code for; searches keep to them where the stack is named
 
   // Bytes of flat copies and buffers of that many parameters.
   Bytes kept_for(std::int64_t parameters) const;
@@ -84,10 +86,10 @@ struct SoftwareStack {
 
 // One record per knob, in the order of the file: for readers, writers and documentation.
 struct Knob {
-  using Field =
-      std::variant<Figure<Bytes> SoftwareStack::*, Figure<Seconds> SoftwareStack::*, Figure<int> SoftwareStack::*,
-                   Figure<double> SoftwareStack::*, Figure<bool> SoftwareStack::*,
-                   Figure<std::optional<DType>> SoftwareStack::*, Figure<std::optional<Parts>> SoftwareStack::*>;
+  using Field = std::variant<Figure<Bytes> SoftwareStack::*, Figure<Seconds> SoftwareStack::*,
+                             Figure<int> SoftwareStack::*, Figure<double> SoftwareStack::*,
+                             Figure<bool> SoftwareStack::*, Figure<std::optional<DType>> SoftwareStack::*,
+                             Figure<std::optional<Parts>> SoftwareStack::*, Figure<Abilities> SoftwareStack::*>;
   std::string_view name;
   Field field;
 };

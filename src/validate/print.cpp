@@ -52,7 +52,7 @@ std::string parts_of(const Prediction& row) {
     const auto activity = static_cast<Activity>(i);
     add(name_of(activity), breakdown[activity]);
   }
-  add("bubble", breakdown.bubble);
+  add("bubble", breakdown.bubble + breakdown.imbalance);
   add("waiting", breakdown.waiting);
   add("host", breakdown.host_bound);
   add("done", breakdown.done);
@@ -151,7 +151,7 @@ nlohmann::json prediction_json(const Prediction& row) {
       const auto activity = static_cast<Activity>(i);
       breakdown[std::string(name_of(activity))] = seconds_of((*row.breakdown)[activity]);
     }
-    breakdown["bubble"] = seconds_of(row.breakdown->bubble);
+    breakdown["bubble"] = seconds_of(row.breakdown->bubble + row.breakdown->imbalance);
     breakdown["waiting"] = seconds_of(row.breakdown->waiting);
     breakdown["host"] = seconds_of(row.breakdown->host_bound);
     breakdown["done"] = seconds_of(row.breakdown->done);
