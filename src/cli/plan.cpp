@@ -105,8 +105,8 @@ Result<Answer> run_search(const PlanArguments& arguments) {
     answer.text = to_text(to_json(searched, winner ? &*winner : nullptr));
     return answer;
   }
-  answer.text =
-      answer.feasible ? describe(searched.problem, outcome, searched.table) : describe_miss(searched.problem, outcome, searched.table);
+  answer.text = answer.feasible ? describe(searched.problem, outcome, searched.table)
+                                : describe_miss(searched.problem, outcome, searched.table);
   if (answer.feasible && !outcome.best.front().parallelism)
     answer.text += "\noperators\n" + summarise_rules(outcome.best.front().tree);
   if (answer.feasible && arguments.explain)

@@ -24,11 +24,12 @@ void add_search_words(CLI::App& command, SearchRequest& search) {
   command.add_option("--headroom", search.headroom, "per cent of a device's memory that stays free")
       ->capture_default_str();
   command
-      .add_option(
-          "--search", search.search,
-          "auto (enumerate, and mcmc for models without alike layers, hap on devices of several kinds), enumerate (hybrid "
-          "parallelism), layerwise (a decision for every layer); exact, mcmc, symbolic (a decision for every operator); "
-          "hap (programs with uneven shares for unequal devices), astar (the same, proved by A*)")
+      .add_option("--search", search.search,
+                  "auto (enumerate, and mcmc for models without alike layers, hap on devices of several kinds), "
+                  "enumerate (hybrid "
+                  "parallelism), layerwise (a decision for every layer); exact, mcmc, symbolic (a decision for every "
+                  "operator); "
+                  "hap (programs with uneven shares for unequal devices), astar (the same, proved by A*)")
       ->capture_default_str();
   add_cost_arguments(command, search.cost);
   command.add_option("--schedules", search.schedules,

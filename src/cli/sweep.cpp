@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "ask/words.h"
 #include "base/suggest.h"
 #include "base/units.h"
-#include "ask/words.h"
 #include "report/sweep.h"
 #include "search/find_plan.h"
 
@@ -97,7 +97,8 @@ Result<std::string> with_nodes(const std::string& cluster, const std::string& no
 Status check_prices(const SweepArguments& arguments, const SweptValues& swept) {
   const std::size_t count = arguments.search.prices.size();
   if (count > 1 && (swept.over != "cluster" || count != swept.values.size()))
-    return error("--price {}: one price for all, or with --sweep cluster=A,B one for each", arguments.search.request.price);
+    return error("--price {}: one price for all, or with --sweep cluster=A,B one for each",
+                 arguments.search.request.price);
   return Ok{};
 }
 

@@ -48,7 +48,8 @@ class Enumeration {
         clock_(options.budget),
         composer_(problem_, cost),
         composed_(problem.regular),
-        space_(opened(composed_ ? options.space : without_composition(options.space), options.space.constraints, problem)),
+        space_(
+            opened(composed_ ? options.space : without_composition(options.space), options.space.constraints, problem)),
         expectation_(problem.model().tied_embeddings) {}
 
   Result<PlanOutcome> run() {
@@ -103,7 +104,8 @@ class Enumeration {
     for (const HybridPlan& plan : enumerate_space(problem_, options).plans)
       all.push_back(parallelism_of(plan, problem_.layers));
     if (all.empty() || constraints.empty())
-      return error("no plan: the trainer can express none of those that divide; choose another batch, or leave --for out");
+      return error(
+          "no plan: the trainer can express none of those that divide; choose another batch, or leave --for out");
     return why_nothing(constraints, all, problem_);
   }
 
@@ -708,7 +710,8 @@ class Enumeration {
     std::vector<Trial> all;
     for (std::size_t i = 0; i < plans_.size(); ++i)
       for (std::size_t set = 0; set < sets_.size() && keep(i); ++set)
-        if (Trial trial = trial_of(with_set(i, set)); !tried(trial) && space_.allow(trial.parallelism)) all.push_back(std::move(trial));
+        if (Trial trial = trial_of(with_set(i, set)); !tried(trial) && space_.allow(trial.parallelism))
+          all.push_back(std::move(trial));
     // Plans that split less and recompute less come first.
     std::stable_sort(all.begin(), all.end(), [&](const Trial& a, const Trial& b) {
       const auto key = [](const HybridPlan& plan) {

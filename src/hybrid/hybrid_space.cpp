@@ -62,7 +62,6 @@ class Enumeration {
   }
 
  private:
-
   // Embedding and head may be stages of their own.
   std::int64_t most_stages() const { return problem_.layers.count() + (options_.light_ends ? 2 : 0); }
 
@@ -207,8 +206,7 @@ std::vector<std::string> dimensions_of(const PlanProblem& problem, const SpaceOp
   std::vector<std::string> found;
   const auto add = [&](std::string words) { found.push_back(std::move(words)); };
   const std::int64_t tensor = most_tensor_of(problem, options), context = most_context_of(problem, options);
-  if (tensor > 1)
-    add(fmt::format("tp up to {}{}, sp", tensor, options.most_tensor > 0 ? "" : " (a node)"));
+  if (tensor > 1) add(fmt::format("tp up to {}{}, sp", tensor, options.most_tensor > 0 ? "" : " (a node)"));
   if (context > 1) add(fmt::format("cp (parts of {} tokens or more) and cp_mode", options.least_context));
   if (problem.experts > 1) add("ep (with etp=tp)");
   if (problem.layers.count() > 0) {

@@ -98,7 +98,8 @@ class MixedSearch {
     for (int turn = 0; turn < kTurns && go_on(); ++turn) {
       std::vector<Named> named;
       for (const MixedPipeline& each : pipelines.find(kNear, memory))
-        named.push_back({print(each, kinds_, problem_.layers), tree_of(each, kinds_, problem_.layers, model.graph), each.seconds});
+        named.push_back(
+            {print(each, kinds_, problem_.layers), tree_of(each, kinds_, problem_.layers, model.graph), each.seconds});
       if (turn == 0) count(pipelines.counts());
       const double lacks = simulate(named, kNear);
       if (lacks <= 1) break;
@@ -111,7 +112,8 @@ class MixedSearch {
     std::vector<Named> named;
     for (const MixedReplicas& each : find_replicas(problem_, cost_, kinds_, options_.space, least, options_.threads,
                                                    best_s() * kNearReplicas, kPipelines))
-      named.push_back({print(each, kinds_, problem_.layers), tree_of(each, problem_, kinds_, model.graph), each.seconds});
+      named.push_back(
+          {print(each, kinds_, problem_.layers), tree_of(each, problem_, kinds_, model.graph), each.seconds});
     simulate(named, kNearReplicas);
     for (std::size_t k = 0; k < kinds_.size(); ++k) search_fewer(k, pipelines.bound_alone(k));
     return Ok{};

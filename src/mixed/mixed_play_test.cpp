@@ -164,7 +164,8 @@ PlayedMixed play_replicas(Rng& rng) {
   const std::string model = random_model(rng.between(1, 2), rng, features);
   const Graph graph = build_model(model, {.batch = samples, .seq = kSequence, .dtype = DType::F32}).value();
   const Strategy tree = tree_of(replicas, problem, kinds, graph);
-  return play_tree(fmt::format("{} {}", model, print(replicas, kinds, problem.layers)), tree, model, samples, std::move(features), rng);
+  return play_tree(fmt::format("{} {}", model, print(replicas, kinds, problem.layers)), tree, model, samples,
+                   std::move(features), rng);
 }
 
 // Scaled by WEFT_RANDOM_PLANS / 2,100: sanitizer builds run fewer.

@@ -83,7 +83,9 @@ TEST_F(MixedPlan, PipelinesAreComposedAsTheyAreSimulated) {
     ++all;
     const Strategy tree = tree_of(pipeline, kinds_, problem_.layers, graph_);
     const Judged judged =
-        judge_strategy(problem_, cost_, choose_strategy(*problem_.job, print(pipeline, kinds_, problem_.layers), tree).value()).value();
+        judge_strategy(problem_, cost_,
+                       choose_strategy(*problem_.job, print(pipeline, kinds_, problem_.layers), tree).value())
+            .value();
     const double off = std::abs(pipeline.seconds / judged.forecast.step_s - 1);
     EXPECT_LT(off, 0.03) << judged.strategy;
     worst = std::max(worst, off);
@@ -168,11 +170,11 @@ TEST_F(MixedPlan, ReplicasHaveSamplesInProportionToSpeed) {
   std::int64_t samples = 0;
   for (const auto& kind : best.kinds) samples += kind.replicas * kind.samples;
   EXPECT_EQ(samples * best.micro_batches, 256);
-  const Judged judged =
-      judge_strategy(
-          problem_, cost_,
-          choose_strategy(*problem_.job, print(best, kinds_, problem_.layers), tree_of(best, problem_, kinds_, graph_)).value())
-          .value();
+  const Judged judged = judge_strategy(problem_, cost_,
+                                       choose_strategy(*problem_.job, print(best, kinds_, problem_.layers),
+                                                       tree_of(best, problem_, kinds_, graph_))
+                                           .value())
+                            .value();
   EXPECT_TRUE(judged.score().fits());
   EXPECT_NEAR(best.seconds / judged.forecast.step_s, 1, 0.1);
   const std::vector<KindUse> use = use_of_kinds(problem_, cost_, judged, {}).value();

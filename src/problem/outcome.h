@@ -50,7 +50,7 @@ struct PlanOutcome {
   // that composition finds too large by less than it may be wrong.
   bool bound_is_estimate = false;
   std::vector<std::string> dimensions;  // what was chosen, and within which limits; the bound is over these
-  std::vector<KindUse> kinds;     // of the winner; empty where all devices are of one kind
+  std::vector<KindUse> kinds;           // of the winner; empty where all devices are of one kind
   SearchCounts counts;
   StoppedBy stopped_by = StoppedBy::Itself;
   double seconds = 0;

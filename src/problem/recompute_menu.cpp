@@ -21,7 +21,9 @@ constexpr double kLeastStep = 0.01;
 class Scale {
  public:
   Scale(const Plan& plan, const std::vector<double>& times, const std::vector<DeviceId>& experts)
-      : training_(plan.training()), layers_(find_layers(graph())), weight_(graph().ops().size(), 0.0),
+      : training_(plan.training()),
+        layers_(find_layers(graph())),
+        weight_(graph().ops().size(), 0.0),
         seconds_(graph().ops().size(), 0.0) {
     const AnalyticCost cost(plan.stack(), plan.job->tuning);
     std::optional<Communicator> exchange;
@@ -153,9 +155,8 @@ void add_chain(Scale& scale, RecomputeSet set, const std::vector<std::string>& g
     set = open.front().made;
     sets.push_back(set);
     std::erase_if(open, [&](const Candidate& each) {
-      return std::any_of(set.full.begin(), set.full.end(), [&](const std::string& chosen) {
-        return each.glob == chosen || inside(each.glob, chosen);
-      });
+      return std::any_of(set.full.begin(), set.full.end(),
+                         [&](const std::string& chosen) { return each.glob == chosen || inside(each.glob, chosen); });
     });
   }
 }
@@ -180,9 +181,8 @@ RecomputeMenu recompute_menu(const Plan& plan, const std::vector<double>& times,
     });
     if (!dominated) menu.front.push_back(static_cast<std::uint8_t>(i));
   }
-  std::stable_sort(menu.front.begin(), menu.front.end(), [&](std::uint8_t a, std::uint8_t b) {
-    return menu.sets[a].saved > menu.sets[b].saved;
-  });
+  std::stable_sort(menu.front.begin(), menu.front.end(),
+                   [&](std::uint8_t a, std::uint8_t b) { return menu.sets[a].saved > menu.sets[b].saved; });
   return menu;
 }
 

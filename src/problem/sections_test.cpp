@@ -13,8 +13,7 @@ namespace {
 // Kinds by letter, in the order in which they appear; layers are capitals: "aBBc".
 std::string written(const std::vector<Section>& sections) {
   std::string text;
-  for (const Section& section : sections)
-    text += static_cast<char>((section.is_layer ? 'A' : 'a') + section.kind);
+  for (const Section& section : sections) text += static_cast<char>((section.is_layer ? 'A' : 'a') + section.kind);
   return text;
 }
 

@@ -145,7 +145,7 @@ std::vector<std::string> counts_text(const PlanOutcome& outcome, bool with_secon
   };
   pruned("does not divide", "do not divide");
   pruned("does not compile", "do not compile");
-  pruned("constraints", "not as demanded");
+  pruned("not allowed", "not as demanded");
   pruned("memory", "out of memory");
   pruned("bound", "bounded away");
   pruned("too many groups", "have too many groups");
@@ -244,7 +244,10 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
   for (std::size_t i = 0; i < outcome.best.size(); ++i) {
     const Judged& judged = outcome.best[i];
     std::string last = loss_text(judged.forecast, best);
-    if (i == 0) last = outcome.lower_bound_s > 0 ? fmt::format("—  gap ≤ {}", percent(outcome.gap())) : "—";
+    if (i == 0)
+      last = outcome.lower_bound_s > 0
+                 ? fmt::format("—  gap {} {}", outcome.bound_is_estimate ? "about" : "≤", percent(outcome.gap()))
+                 : "—";
     table.add({fmt::format("{}", i + 1), spaced(judged.strategy), human(Seconds{judged.forecast.step_s}),
                percent(judged.forecast.mfu), memory_text(judged.forecast), last});
   }
@@ -279,6 +282,11 @@ std::string describe(const PlanProblem& problem, const PlanOutcome& outcome, con
     text += fmt::format("  memory of the best is tight: runs that were compared needed what was predicted {}\n",
                         half_width_text(best.memory_margin));
   text += wrapped(counts_text(outcome, options.seconds), ", ", "  ");
+  if (outcome.lower_bound_s > 0 && !outcome.dimensions.empty()) {
+    std::vector<std::string> over = outcome.dimensions;
+    over.front() = "the gap is over " + over.front();
+    text += wrapped(over, ", ", "  ");
+  }
   return text;
 }
 
@@ -405,6 +413,8 @@ Json to_json(const PlanProblem& problem, const PlanOutcome& outcome, const PlanT
     json["front"].push_back({{"strategy", plan.strategy}, {"step_time_s", plan.step_s}, {"device_bytes", plan.memory}});
   json["lower_bound_s"] = outcome.lower_bound_s > 0 ? Json(outcome.lower_bound_s) : Json();
   json["gap"] = outcome.lower_bound_s > 0 && best ? Json(outcome.gap()) : Json();
+  json["bound_is_estimate"] = outcome.bound_is_estimate;
+  json["dimensions"] = outcome.dimensions;
   json["kinds"] = kinds_json(outcome);
   Json pruned = Json::object();
   for (const auto& [reason, count] : outcome.counts.pruned) pruned[reason] = count;

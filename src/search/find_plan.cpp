@@ -261,8 +261,7 @@ void join(PlanOutcome& outcome, PlanOutcome other) {
 // parameter: Rajbhandari et al. 2020, section 3.1.)
 bool fits_everywhere(const PlanProblem& problem) {
   constexpr std::int64_t kBytesPerParameter = 16;
-  return problem.memory_budget().value == 0 ||
-         problem.parameters * kBytesPerParameter <= problem.memory_budget().value;
+  return problem.memory_budget().value == 0 || problem.parameters * kBytesPerParameter <= problem.memory_budget().value;
 }
 
 // Enumeration of even cuts; on devices of several kinds also unequal pipelines and, of small models, programs; for

@@ -364,10 +364,9 @@ TEST(Soap, ACancelledSearchReturnsWhatItHas) {
   const Case alexnet("alexnet", 256, "p100x4:1");
   const std::atomic<bool> cancelled = true;
   for (const SoapSearch by : {SoapSearch::Exact, SoapSearch::Symbolic, SoapSearch::Mcmc}) {
-    const SoapOutcome found =
-        search_soap(alexnet.training, alexnet.cluster, alexnet.cost, alexnet.stack,
-                    {.search = by, .budget = {.cancelled = &cancelled}})
-            .value();
+    const SoapOutcome found = search_soap(alexnet.training, alexnet.cluster, alexnet.cost, alexnet.stack,
+                                          {.search = by, .budget = {.cancelled = &cancelled}})
+                                  .value();
     EXPECT_EQ(found.stopped_by, StoppedBy::Cancelled);
     EXPECT_EQ(found.candidates.size(), 2u);
     EXPECT_TRUE(found.feasible);
