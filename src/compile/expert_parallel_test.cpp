@@ -95,7 +95,7 @@ std::string problem_of(const Case& each) {
 // WEFT_EXPERT_PLANS sets how many; sanitizer builds run fewer.
 TEST(ExpertParallel, RandomFoldingsTrainAsOneDevice) {
   const char* const wanted = std::getenv("WEFT_EXPERT_PLANS");
-  const int plans = wanted ? std::atoi(wanted) : 520;
+  const int plans = wanted ? std::atoi(wanted) : 500;
   std::vector<std::string> problems(static_cast<std::size_t>(plans));
   std::atomic<int> next = 0;
   const auto play = [&] {

@@ -72,6 +72,19 @@ TEST(Compute, DenseDispatchIsAProductWithAMask) {
   EXPECT_GT(cost(2048).time, cost(0).time);
 }
 
+// Scores of heads that lie beside one another in a row: heads of 108 fp16 elements begin at multiples of 216 bytes, off 16;
+// those of 112 at 224. Rows are aligned in both: 32 heads of 108 are 6,912 bytes.
+TEST(Compute, HeadsOffSixteenBytesLoseTheRateOfAlignedProducts) {
+  const auto scores = [&](std::int64_t size) {
+    const TensorType rows{DType::F16, {2, 2048, 32 * size}};
+    return signature(OpKind::Matmul,
+                     {{"notation", std::string("a[b,q,h.e] b[b,t,h.e] -> y[b,h,q,t]")}, {"axes", std::string("h=32")}},
+                     {rows, rows});
+  };
+  const double off = tflops(scores(108), "a100-80-sxm"), on = tflops(scores(112), "a100-80-sxm");
+  EXPECT_LT(off, 0.6 * on);
+}
+
 // Of an activation of m × k that was gathered of 8 parts, a device casts its eighth: (2 + 2) bytes an element, and
 // transposes the whole: 1 + 1. Otherwise it casts all of it: 4 m k - (4/8 + 2) m k = 1.5 m k bytes more.
 TEST(Compute, DevicesCastTheirPartOfWhatIsGathered) {

@@ -83,8 +83,16 @@ double LocalPart::window_elements() const {
   return window * least;
 }
 
-Alignment LocalPart::row_alignment(const Operand& operand) const {
-  return operand.dims.empty() ? Alignment::Full : alignment_of(extent(operand.dims.back()) * width_of(operand.dtype));
+// Of a row, and of the part of it that one product of a batch begins with: heads that lie beside one another.
+Alignment LocalPart::row_alignment(const Operand& operand, const AxisSet& batch) const {
+  if (operand.dims.empty()) return Alignment::Full;
+  const DimIndex& row = operand.dims.back();
+  const double width = width_of(operand.dtype);
+  Alignment worst = alignment_of(extent(row) * width);
+  double inner = width;
+  for (std::size_t i = row.factors.size(); i-- > 0; inner *= extent(row.factors[i]))
+    if (batch.contains(row.factors[i])) worst = std::max(worst, alignment_of(inner));
+  return worst;
 }
 
 Product LocalPart::product() const {
@@ -94,20 +102,22 @@ Product LocalPart::product() const {
   for (const DimIndex& dim : out.dims)
     if (dim.windowed()) kernels.insert(dim.window.kernel);
   Product product;
+  AxisSet batch;
   for (int axis = 0; axis < static_cast<int>(signature_.axes.size()); ++axis) {
     const bool left = in_a.contains(axis), right = in_b.contains(axis);
     const double size = extent(axis);
     if (kernels.contains(axis) || !in_out.contains(axis))
       product.k *= left || right ? size : 1;
-    else if (left && right)
+    else if (left && right) {
       product.batch *= size;
-    else if (left)
+      batch.insert(axis);
+    } else if (left)
       product.m *= size;
     else if (right)
       product.n *= size;
   }
   product.bytes = bytes();
-  product.alignment = std::max({row_alignment(a), row_alignment(b), row_alignment(out)});
+  product.alignment = std::max({row_alignment(a, batch), row_alignment(b, batch), row_alignment(out, batch)});
   for (const Operand* factor : {&a, &b})
     product.turned += !factor->dims.empty() && in_out.contains(factor->dims.back().factors[0]);
   return product;

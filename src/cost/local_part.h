@@ -55,7 +55,7 @@ class LocalPart {
 
  private:
   double reach(const DimIndex& dim, double windows) const;  // elements covered by that many windows along the dimension
-  Alignment row_alignment(const Operand& operand) const;
+  Alignment row_alignment(const Operand& operand, const AxisSet& batch) const;
 
   const Signature& signature_;
   std::span<const std::int64_t> extents_;
