@@ -62,7 +62,6 @@ class Enumeration {
   }
 
  private:
-
   // Embedding and head may be stages of their own.
   std::int64_t most_stages() const { return problem_.layers.count() + (options_.light_ends ? 2 : 0); }
 
@@ -118,7 +117,7 @@ class Enumeration {
 
   void add_with(StageSplit split) {
     const std::int64_t stages = std::int64_t{plan_.pp} * plan_.vpp;
-    if (stages > 1 && stage_layers(problem_.layers.count(), stages, split).empty()) return;
+    if (stages > 1 && considered_stages(problem_, plan_.pp, plan_.vpp, split).empty()) return;
     plan_.split = split;
     const bool has_replicas = std::int64_t{plan_.dp} * plan_.cp > 1;
     for (int zero : options_.zero) {
@@ -188,6 +187,15 @@ SpaceOptions SpaceOptions::whole() {
   return options;
 }
 
+std::vector<std::int64_t> considered_stages(const PlanProblem& problem, std::int64_t ranks, std::int64_t chunks,
+                                            StageSplit split) {
+  const std::int64_t counted = problem.layers.count() + (split == StageSplit::LightEnds ? 2 : 0);
+  if (chunks > 1 && counted % (ranks * chunks) != 0) return {};
+  std::vector<std::int64_t> counts = stage_layers(problem.layers.count(), ranks * chunks, split);
+  if (!counts.empty() && counts.front() == 0 && !problem.model().counts_tokens) return {};
+  return counts;
+}
+
 std::vector<PlanRecompute> recomputations(const PlanProblem& problem, const SpaceOptions& options) {
   if (!options.recompute.empty()) return options.recompute;
   std::vector<PlanRecompute> front;
@@ -199,8 +207,7 @@ std::vector<std::string> dimensions_of(const PlanProblem& problem, const SpaceOp
   std::vector<std::string> found;
   const auto add = [&](std::string words) { found.push_back(std::move(words)); };
   const std::int64_t tensor = most_tensor_of(problem, options), context = most_context_of(problem, options);
-  if (tensor > 1)
-    add(fmt::format("tp up to {}{}, sp", tensor, options.most_tensor > 0 ? "" : " (a node)"));
+  if (tensor > 1) add(fmt::format("tp up to {}{}, sp", tensor, options.most_tensor > 0 ? "" : " (a node)"));
   if (context > 1) add(fmt::format("cp (parts of {} tokens or more) and cp_mode", options.least_context));
   if (problem.experts > 1) add("ep (with etp=tp)");
   if (problem.layers.count() > 0) {
