@@ -190,5 +190,16 @@ TEST(HybridSpace, StagesAreCutWithTheRestInTheMiddle) {
   EXPECT_EQ(chunks.back(), 0);
 }
 
+// Patches of an image that tensor parallelism has summed in part cannot cross to another stage: the embedding of an image
+// is no stage of its own. 12 layers: 14 chunks of one would be 0+1+…+1+0, 12 chunks 0+1+1+1+1+2+2+1+1+1+1+0.
+TEST(HybridSpace, OnlyEmbeddingsOfTokensAreStagesOfTheirOwn) {
+  const PlanProblem text = pose(asked("gpt2-124m", "dgx-a100:1", 64)).value();
+  const PlanProblem image = pose(asked("vit-b-16", "dgx-a100:1", 64)).value();
+  EXPECT_EQ(considered_stages(text, 2, 7, StageSplit::LightEnds).size(), 14u);
+  EXPECT_TRUE(considered_stages(image, 2, 7, StageSplit::LightEnds).empty());
+  EXPECT_TRUE(considered_stages(text, 2, 6, StageSplit::LightEnds).empty());
+  EXPECT_EQ(considered_stages(image, 2, 6, StageSplit::Even).size(), 12u);
+}
+
 }  // namespace
 }  // namespace weft

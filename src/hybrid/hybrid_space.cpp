@@ -117,7 +117,7 @@ class Enumeration {
 
   void add_with(StageSplit split) {
     const std::int64_t stages = std::int64_t{plan_.pp} * plan_.vpp;
-    if (stages > 1 && stage_layers(problem_.layers.count(), stages, split).empty()) return;
+    if (stages > 1 && considered_stages(problem_, plan_.pp, plan_.vpp, split).empty()) return;
     plan_.split = split;
     const bool has_replicas = std::int64_t{plan_.dp} * plan_.cp > 1;
     for (int zero : options_.zero) {
@@ -189,6 +189,15 @@ SpaceOptions SpaceOptions::whole() {
   options.most_tensor = 64;
   options.pipelined_zero = true;
   return options;
+}
+
+std::vector<std::int64_t> considered_stages(const PlanProblem& problem, std::int64_t ranks, std::int64_t chunks,
+                                            StageSplit split) {
+  const std::int64_t counted = problem.layers.count() + (split == StageSplit::LightEnds ? 2 : 0);
+  if (chunks > 1 && counted % (ranks * chunks) != 0) return {};
+  std::vector<std::int64_t> counts = stage_layers(problem.layers.count(), ranks * chunks, split);
+  if (!counts.empty() && counts.front() == 0 && !problem.model().counts_tokens) return {};
+  return counts;
 }
 
 std::vector<PlanRecompute> recomputations(const PlanProblem& problem, const SpaceOptions& options) {

@@ -41,6 +41,12 @@ struct SpaceOptions {
 // The sets of the menu from which a search chooses, from the most bytes saved to the least.
 std::vector<PlanRecompute> recomputations(const PlanProblem& problem, const SpaceOptions& options);
 
+// The layers of a pipeline's stages as far as a search considers them, empty where it does not: chunks of different sizes
+// only with one chunk per rank, or if embedding and head make them so; stages with an embedding alone only where that
+// embeds tokens.
+std::vector<std::int64_t> considered_stages(const PlanProblem& problem, std::int64_t ranks, std::int64_t chunks,
+                                            StageSplit split);
+
 // What a search with these options chooses, in words, and within which limits: "tensor parallelism up to 8 (a node)".
 std::vector<std::string> dimensions_of(const PlanProblem& problem, const SpaceOptions& options);
 

@@ -63,7 +63,7 @@ class Neighbours {
     if (layers % stages == 0) add(plan);
     for (const StageSplit split : {StageSplit::Even, StageSplit::LightEnds}) {
       if (split == StageSplit::LightEnds ? !options_.light_ends : layers % stages == 0) continue;
-      plan.stages = stage_layers(layers, stages, split);
+      plan.stages = considered_stages(problem_, stages / plan.vpp, plan.vpp, split);
       if (!plan.stages.empty()) add(plan);
     }
   }
