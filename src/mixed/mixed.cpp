@@ -30,7 +30,7 @@ class MixedSearch {
 
   Result<PlanOutcome> run() {
     for (const DeviceKind& kind : kinds_) search_kind(kind, kind.count() / kind.per_node, true);
-    if (problem_.layers.simple && go_on()) WEFT_TRY_OK(search_pipelines());
+    if (go_on()) WEFT_TRY_OK(problem_.layers.simple ? search_pipelines() : search_whole_models());
     std::stable_sort(outcome_.best.begin(), outcome_.best.end(),
                      [](const Judged& a, const Judged& b) { return a.score() < b.score(); });
     if (!outcome_.best.empty()) outcome_.closest.reset();
@@ -116,6 +116,23 @@ class MixedSearch {
           {print(each, kinds_, problem_.layers), tree_of(each, problem_, kinds_, model.graph), each.seconds});
     simulate(named, kNearReplicas);
     for (std::size_t k = 0; k < kinds_.size(); ++k) search_fewer(k, pipelines.bound_alone(k));
+    return Ok{};
+  }
+
+  // Replicas at the speeds that each kind has alone.
+  Status search_whole_models() {
+    std::vector<double> seconds;
+    for (std::size_t k = 0; k < kinds_.size(); ++k) {
+      const std::optional<Judged>& alone = outcome_.baselines[k].judged;
+      if (!alone) return Ok{};
+      seconds.push_back(static_cast<double>(kinds_[k].count()) / alone->forecast.samples_per_s);
+    }
+    WEFT_TRY(const Model model, load_model(problem_.job->words.model, {.batch = 1, .seq = problem_.job->words.seq}));
+    std::vector<Named> named;
+    for (const MixedReplicas& each :
+         replicas_in_proportion(problem_, cost_, kinds_, seconds, best_s() * kNearReplicas, kPipelines))
+      named.push_back({print(each, kinds_), tree_of(each, problem_, kinds_, model.graph), each.seconds});
+    simulate(named, kNearReplicas);
     return Ok{};
   }
 

@@ -13,7 +13,7 @@
 
 namespace weft {
 
-// For devices of several kinds; those of a model without alike layers are every kind alone.
+// For devices of several kinds. A model without alike layers has no pipelines here.
 Result<PlanOutcome> search_mixed(const PlanProblem& problem, const CostModel& cost, const EnumerateOptions& options);
 
 }  // namespace weft

@@ -29,9 +29,14 @@ struct PlayedMixed {
   std::set<std::string> features;
 };
 
-// A model of so many layers. (Experts are neither cut nor distributed in these plans.)
+// A model of so many layers. (Experts are not distributed in these plans.)
 std::string random_model(std::int64_t layers, Rng& rng, std::set<std::string>& features) {
-  switch (rng.below(3)) {
+  switch (rng.below(4)) {
+    case 3:
+      features.insert("experts");
+      return fmt::format(
+          "mixtral-8x7b:layers={},hidden=8,heads=4,kv_heads=4,ffn=4,vocab=12,experts=4,top_k=2,capacity_factor=2",
+          layers);
     case 0:
       features.insert("tied embedding");
       return fmt::format("gpt2-124m:layers={},hidden=8,heads=4,ffn=8,vocab=12,dropout=0.1", layers);
@@ -68,7 +73,11 @@ PlayedMixed play_tree(std::string words, const Strategy& tree, const std::string
     played.problem = played.words + ": " + problem;
     return played;
   };
-  const Result<Graph> graph = build_model(model, {.batch = samples, .seq = kSequence, .dtype = DType::F32});
+  // Every part of the sequence routes its own tokens, as plans build models with experts.
+  const std::vector<std::int64_t> cuts = sequence_cuts(tree);
+  const bool routed = played.features.contains("experts") && !cuts.empty();
+  const std::string built = routed ? fmt::format("{},groups={}", model, fmt::join(cuts, "x")) : model;
+  const Result<Graph> graph = build_model(built, {.batch = samples, .seq = kSequence, .dtype = DType::F32});
   if (!graph.ok()) return fails(graph.error().message);
   const Result<TrainingGraph> training = make_training_graph(*graph, {.master_weights = false});
   if (!training.ok()) return fails(training.error().message);
@@ -127,8 +136,10 @@ PlayedMixed play_pipeline(Rng& rng) {
       features.insert("kind between others");
   const std::string model = random_model(layers, rng, features);
   LayerPattern pattern;
-  pattern.recompute.sets.push_back(
-      {Recompute::Op, {model.starts_with("gpt2") ? "layers.*.mlp.up" : "layers.*.mlp.gate_up"}});
+  pattern.recompute.sets.push_back({Recompute::Op,
+                                    {model.starts_with("mixtral") ? "layers.*.moe.experts.gate_up"
+                                     : model.starts_with("gpt2")  ? "layers.*.mlp.up"
+                                                                  : "layers.*.mlp.gate_up"}});
   const Graph graph = build_model(model, {.batch = 4, .seq = kSequence, .dtype = DType::F32}).value();
   Strategy tree = tree_of(pipeline, kinds, pattern, graph);
   const auto stage_of_zero = static_cast<int>(rng.below(4));
@@ -199,7 +210,7 @@ TEST(MixedPlans, TrainAsOneDevice) {
   }
   fmt::print("{} mixed plans played, {} mismatches{}\n", plans, mismatches, text);
   if (plans >= all) {
-    EXPECT_EQ(features.size(), 15u);
+    EXPECT_EQ(features.size(), 16u);
   }
 }
 

@@ -146,6 +146,23 @@ TEST(MixedPlans, LeaveOutDevicesThatAreTooSmall) {
   EXPECT_EQ(outcome.baselines[1].why_not, "out of memory");
 }
 
+// A model without layers that are alike: replicas in proportion to the speeds that kinds have alone.
+TEST(MixedPlans, OfModelsThatAreNotComposedAreReplicasInProportion) {
+  const PlanProblem problem =
+      pose({.model = "vgg19", .cluster = "dgx1-v100:1+p100x4:1", .strategy = {}, .global_batch = 480}).value();
+  ASSERT_FALSE(problem.layers.simple);
+  const AnalyticCost cost(problem.stack());
+  const PlanOutcome outcome = search_mixed(problem, cost, {.budget = {.evaluations = 36}}).value();
+  ASSERT_FALSE(outcome.best.empty());
+  const auto mixed = std::find_if(outcome.best.begin(), outcome.best.end(),
+                                  [](const Judged& each) { return each.strategy.find(" + ") != std::string::npos; });
+  ASSERT_NE(mixed, outcome.best.end());
+  const std::vector<KindUse> use = use_of_kinds(problem, cost, *mixed, {}).value();
+  EXPECT_EQ(use[0].used + use[1].used, 12);
+  EXPECT_NEAR(use[0].batch + use[1].batch, 1, 1e-9);
+  EXPECT_GT(use[0].batch / 8, use[1].batch / 4);  // a V100 gets more than a P100
+}
+
 TEST_F(MixedPlan, DoesNotDependOnThreads) {
   const SpaceOptions space;
   MixedPipelines one(problem_, cost_, kinds_, space, 1), two(problem_, cost_, kinds_, space, 3);

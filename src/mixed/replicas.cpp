@@ -53,6 +53,19 @@ class ReplicaSearch {
     return found;
   }
 
+  // Whole models on every device, for models that are not composed: what the slowest kind takes at these speeds.
+  std::vector<MixedReplicas> in_proportion(std::size_t most) {
+    constexpr std::int64_t kMostSamples = 512;  // as the hybrid space of models that are not composed
+    most_samples_ = kMostSamples;
+    list_all();
+    std::erase_if(open_, [](const MixedReplicas& each) {
+      return each.tp > 1 || each.zero > 1 || each.recompute != PlanRecompute::None;
+    });
+    std::stable_sort(open_.begin(), open_.end(), [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+    if (open_.size() > most) open_.resize(most);
+    return std::move(open_);
+  }
+
  private:
   // Every assignment of samples whose bound is below the best, with the bound as its time.
   void list_all() {
@@ -208,6 +221,13 @@ std::vector<MixedReplicas> find_replicas(const PlanProblem& problem, const CostM
                                          const std::vector<double>& least, int threads, double below,
                                          std::size_t most) {
   return ReplicaSearch(problem, cost, kinds, space, least, threads, below).run(most);
+}
+
+std::vector<MixedReplicas> replicas_in_proportion(const PlanProblem& problem, const CostModel& cost,
+                                                  const std::vector<DeviceKind>& kinds,
+                                                  const std::vector<double>& seconds, double below, std::size_t most) {
+  const SpaceOptions space{.zero = {0, 1}, .recompute = {PlanRecompute::None}};
+  return ReplicaSearch(problem, cost, kinds, space, seconds, 1, below).in_proportion(most);
 }
 
 std::string print(const MixedReplicas& replicas, const std::vector<DeviceKind>& kinds, const LayerPattern& layers) {

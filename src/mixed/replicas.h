@@ -31,6 +31,12 @@ std::vector<MixedReplicas> find_replicas(const PlanProblem& problem, const CostM
                                          const std::vector<DeviceKind>& kinds, const SpaceOptions& space,
                                          const std::vector<double>& least, int threads, double below, std::size_t most);
 
+// Those of models that cannot be composed, one device a replica, by the seconds that a sample takes on one device of each
+// kind; what communicates is not counted.
+std::vector<MixedReplicas> replicas_in_proportion(const PlanProblem& problem, const CostModel& cost,
+                                                  const std::vector<DeviceKind>& kinds,
+                                                  const std::vector<double>& seconds, double below, std::size_t most);
+
 Strategy tree_of(const MixedReplicas& replicas, const PlanProblem& problem, const std::vector<DeviceKind>& kinds,
                  const Graph& graph);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -77,17 +78,17 @@ Status check_axes(const TrainingJob& job, const Parallelism& plan, const Graph& 
 
 GraphShape shape_of(const TrainingJob& job, const StrategyChoice& choice) {
   const std::optional<Parallelism>& plan = choice.parallelism;
-  // The largest of the tree's meshes.
+  // The least common multiple over the tree's meshes.
   const auto degree = [&](std::initializer_list<std::string_view> axes) {
     const auto on = [&](const MeshDeclaration& mesh) {
       std::int64_t product = 1;
       for (std::string_view axis : axes) product *= mesh.size_of(axis);
       return product;
     };
-    std::int64_t most = on(choice.tree.mesh);
+    std::int64_t all = on(choice.tree.mesh);
     for (const Stage& stage : choice.tree.schedule.stages)
-      if (stage.mesh) most = std::max(most, on(*stage.mesh));
-    return most;
+      if (stage.mesh) all = std::lcm(all, on(*stage.mesh));
+    return all;
   };
   GraphShape shape{.batch = choice.batch.graph_batch(), .last_batch = choice.batch.last_graph_batch()};
   shape.tp = plan ? plan->tp : degree({"tp", "etp", "eptp"});
