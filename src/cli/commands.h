@@ -26,6 +26,7 @@ void add_profile(CLI::App& app, Chosen& chosen);
 // The subcommand of `profile` that fills a database (measure.cpp).
 void add_profile_measure(CLI::App& profile, Chosen& chosen);
 void add_run(CLI::App& app, Chosen& chosen);
+void add_export(CLI::App& app, Chosen& chosen);
 void add_show_profile(CLI::App& show, Chosen& chosen);
 
 }  // namespace weft

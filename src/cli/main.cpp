@@ -20,6 +20,7 @@ constexpr const char* kDescription =
     "  weft show program ...                the same plan, instruction by instruction\n"
     "  weft simulate ...                    the same plan in simulated time: step time, MFU, memory, a trace\n"
     "  weft run ... --ranks 4 --steps 5     the same plan for real, ranks as processes of this machine\n"
+    "  weft export plan.json --to megatron  the same plan as a launch script of a trainer\n"
     "  weft validate runs.csv               predictions against measured runs\n"
     "  weft calibrate runs.csv --out C.yaml constants of devices, links and stacks fitted to measured runs\n"
     "  weft profile import --db h200.db operators.csv       measured operators, for simulate --cost measured\n"
@@ -53,6 +54,7 @@ int run(int argc, char** argv) {
   add_show(app, chosen);
   add_simulate(app, chosen);
   add_run(app, chosen);
+  add_export(app, chosen);
   add_validate(app, chosen);
   add_calibrate(app, chosen);
   add_profile(app, chosen);

@@ -18,6 +18,7 @@
 #include "base/whole_file.h"
 #include "cli/commands.h"
 #include "cli/cost_arguments.h"
+#include "cli/imported.h"
 #include "cli/plan_arguments.h"
 #include "cli/progress.h"
 #include "report/plan_file.h"
@@ -35,6 +36,7 @@ struct PlanArguments {
   PlanRequest request;
   std::string search = "auto", budget, tokens, out, schedules;
   CostArguments cost;
+  TrainerArguments trainer;
   std::int64_t seed = 1, top = 5;
   int threads = 0;
   double headroom = 100 * kHeadroom;  // per cent
@@ -153,6 +155,8 @@ Status make_folder(const std::string& folder) {
 
 Result<Answer> run_search(const PlanArguments& arguments) {
   WEFT_TRY_OK(check(arguments));
+  if (arguments.request.model.empty() && arguments.trainer.against.empty())
+    return error("--model is required\nTry 'weft plan --help'.");
   FindOptions finding;
   finding.search =
       static_cast<Search>(std::find(kSearchNames.begin(), kSearchNames.end(), arguments.search) - kSearchNames.begin());
@@ -179,7 +183,19 @@ Result<Answer> run_search(const PlanArguments& arguments) {
   WEFT_TRY(const Calibration calibration, calibration_of(arguments.cost));
   PlanRequest request = arguments.request;
   request.headroom = arguments.headroom / 100;
+  WEFT_TRY(const std::optional<Target> trainer, trainer_of(arguments.trainer));
+  std::optional<PresentRun> present;
+  if (!arguments.trainer.against.empty()) {
+    WEFT_TRY(present, read_present_run(arguments.trainer, *trainer, request, calibration));
+    request = present->run.request;
+  }
   WEFT_TRY(const PlanProblem problem, pose(request, calibration));
+  if (trainer) {
+    if (finding.search != Search::Auto && finding.search != Search::Enumerate)
+      return error("--search {}: trainers take degrees; leave it out with --for and --against", arguments.search);
+    finding.search = Search::Enumerate;
+    WEFT_TRY_OK(admit_only(*trainer, *problem.job, options.space));
+  }
   WEFT_TRY(const ChosenCost chosen, choose_cost(arguments.cost, *problem.job));
   const CostModel& cost = *chosen.model;
   options.progress = [&](const SearchProgress& now) {
@@ -231,6 +247,7 @@ Result<Answer> run_search(const PlanArguments& arguments) {
     const bool named = plan && (plan->parallelism || !arguments.out.empty());
     json["shorthand"] = named ? nlohmann::json(plan->name) : nlohmann::json();
     json["tree"] = plan ? nlohmann::json(to_yaml(outcome.best.front().tree)) : nlohmann::json();
+    if (present) add_change(*present, problem, answer.feasible ? &outcome.best.front() : nullptr, json);
     answer.text = to_text(json);
     return answer;
   }
@@ -239,6 +256,7 @@ Result<Answer> run_search(const PlanArguments& arguments) {
     answer.text += "\noperators\n" + summarise_rules(outcome.best.front().tree);
   if (answer.feasible && arguments.explain)
     answer.text += "\n" + explain(outcome) + (what_if.empty() ? "" : "\n" + describe(what_if, outcome));
+  if (present) answer.text += describe_change(*present, problem, answer.feasible ? &outcome.best.front() : nullptr);
   if (plan && !answer.unwritten)
     answer.text += fmt::format("\nwritten: {0}/plan.json, {0}/trace.json, {0}/strategy.yaml\n", arguments.out);
   return answer;
@@ -261,9 +279,11 @@ void add_plan(CLI::App& app, Chosen& chosen) {
       "  weft plan --model llama3-70b --cluster dgx-h100:16 --global-batch 1024 --seq 8192\n"
       "  weft plan --model gpt3-175b --cluster dgx-a100:128 --global-batch 1536 --tokens 300B --explain\n"
       "  weft plan --model mixtral-8x7b --cluster dgx-h100:4 --budget 10s --top 10 --json\n"
-      "  weft plan --model alexnet --cluster p100x4:4 --search mcmc --budget 20s\n");
+      "  weft plan --model alexnet --cluster p100x4:4 --search mcmc --budget 20s\n"
+      "  weft plan --model llama3-8b --cluster dgx-h100:2 --for megatron        plans that weft export can write\n"
+      "  weft plan --against args.txt --cluster dgx-h100:2       a present Megatron run, and what would be faster\n");
   PlanRequest& request = arguments->request;
-  command->add_option("--model", request.model, "zoo name with overrides, config.json or .onnx file")->required();
+  command->add_option("--model", request.model, "zoo name with overrides, config.json or .onnx file");
   command->add_option("--cluster", request.cluster, "preset:nodes, several joined by +, or a file")->required();
   add_device_count(*command, request);
   command->add_option("--global-batch", request.global_batch,
@@ -282,6 +302,7 @@ void add_plan(CLI::App& app, Chosen& chosen) {
           "auto (enumerate, and mcmc for models without alike layers), enumerate (hybrid parallelism), layerwise (a "
           "decision for every layer); exact, mcmc, symbolic (a decision for every operator)")
       ->capture_default_str();
+  add_trainer_arguments(*command, arguments->trainer);
   add_cost_arguments(*command, arguments->cost);
   command->add_option("--schedules", arguments->schedules,
                       "pipeline schedules to consider, of 1f1b,interleaved,zb-h1,zb-v,gpipe (default: the first two)");

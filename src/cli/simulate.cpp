@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/cost_arguments.h"
+#include "cli/imported.h"
 #include "cli/plan_arguments.h"
 #include "cli/progress.h"
 #include "forecast/evidence.h"
@@ -26,7 +27,8 @@ namespace {
 
 struct SimulateArguments {
   PlanRequest request;
-  std::string plan;  // a plan file, instead of the request
+  std::string plan;       // a plan file, instead of the request
+  FromArguments import;  // a trainer's configuration, instead of it
   CostArguments cost;
   std::string network = "fair", trace, trace_ranks;
   std::optional<std::int64_t> trace_tasks;
@@ -83,10 +85,13 @@ Status check_options(const SimulateArguments& arguments) {
                             {"--dtype", !request.dtype.empty(), false},
                             {"--stack", !request.stack.empty(), false},
                             {"--freeze", !request.freeze.empty(), false}};
+  if (!arguments.plan.empty() && !arguments.import.from.empty())
+    return error("--from: {} says what is simulated; leave one out", arguments.plan);
   for (const Option& option : options) {
     if (!arguments.plan.empty() && option.given)
       return error("{}: {} says it; leave one out", option.name, arguments.plan);
-    if (arguments.plan.empty() && option.needed && !option.given)
+    const bool imported = !arguments.import.from.empty() && std::string_view(option.name) != "--cluster";
+    if (arguments.plan.empty() && option.needed && !option.given && !imported)
       return error("{} is required\nTry 'weft simulate --help'.", option.name);
   }
   return Ok{};
@@ -127,6 +132,14 @@ Result<Answer> run_simulation(const SimulateArguments& arguments) {
     if (costs.calibration.empty()) costs.calibration = planned->calibration;
     request = planned->request();
   }
+  std::vector<std::string> notes;
+  if (!arguments.import.from.empty()) {
+    WEFT_TRY(const ImportedRun imported, imported_run(arguments.import, request));
+    request = imported.request;
+    notes = imported.notes;
+    notes.push_back(fmt::format("{}: --model {} --strategy {} --dtype {} --stack {}", arguments.import.from[1], request.model,
+                                request.strategy, request.dtype, request.stack));
+  }
   if (arguments.headroom) request.headroom = *arguments.headroom / 100;
   WEFT_TRY(const Calibration calibration, calibration_of(costs));
   WEFT_TRY(const Plan plan, make_plan(request, calibration));
@@ -149,6 +162,7 @@ Result<Answer> run_simulation(const SimulateArguments& arguments) {
   progress.now("judging");
   Forecast found = judge(plan, played, options);
   found.assumptions.insert(found.assumptions.end(), cost.assumptions.begin(), cost.assumptions.end());
+  found.assumptions.insert(found.assumptions.end(), notes.begin(), notes.end());
   found.relative = arguments.cost.model == "symbolic";
   std::optional<bool> same_program;
   if (planned) {
@@ -234,8 +248,10 @@ void add_simulate(CLI::App& app, Chosen& chosen) {
       "                                                                    the pipeline, drawn in the terminal\n"
       "  weft simulate --model resnet50 --cluster dgx-a100:1 --strategy dp=8 --json\n"
       "  weft simulate found/plan.json                                     what weft plan --out found wrote\n"
+      "  weft simulate --from megatron args.txt --cluster dgx-h100:2      a present run, as its launch command says it\n"
       "  weft simulate --model gpt2-124m --cluster dgx-h200:1 --strategy dp=8 --cost measured --db h200.db\n");
   command->add_option("plan,--plan", arguments->plan, "a plan.json of weft plan --out, instead of what follows");
+  add_from_argument(*command, arguments->import);
   add_plan_arguments(*command, arguments->request);
   for (const char* option : {"--model", "--cluster", "--strategy"}) command->get_option(option)->required(false);
   add_cost_arguments(*command, arguments->cost);

@@ -39,8 +39,11 @@ class Enumeration {
     if (!composed_) space_options = without_composition(space_options);
     HybridSpace space = enumerate_space(problem_, space_options);
     plans_ = std::move(space.plans);
-    outcome_.counts.considered = static_cast<std::int64_t>(plans_.size()) + space.left_out;
+    outcome_.counts.considered = static_cast<std::int64_t>(plans_.size()) + space.left_out + space.not_admitted;
     if (space.left_out > 0) outcome_.counts.pruned["does not divide"] = space.left_out;
+    if (space.not_admitted > 0) outcome_.counts.pruned["not for the trainer"] = space.not_admitted;
+    if (plans_.empty() && space.not_admitted > 0)
+      return error("no plan: the trainer can express none of the {} that divide", space.not_admitted);
     if (plans_.empty())
       return error(
           "no plan: {} samples on {} devices; no data-parallel degree divides both, with the {} layers that pipelines "

@@ -182,7 +182,11 @@ SpaceOptions SpaceOptions::whole() {
 }
 
 HybridSpace enumerate_space(const PlanProblem& problem, const SpaceOptions& options) {
-  return Enumeration(problem, options).run();
+  HybridSpace space = Enumeration(problem, options).run();
+  if (options.admits)
+    space.not_admitted = static_cast<std::int64_t>(std::erase_if(
+        space.plans, [&](const HybridPlan& plan) { return !options.admits(parallelism_of(plan, problem.layers)); }));
+  return space;
 }
 
 }  // namespace weft

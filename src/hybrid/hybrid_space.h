@@ -6,6 +6,7 @@
 // schedule …) are counted and left out.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -29,13 +30,17 @@ struct SpaceOptions {
   bool hybrid_sharding = true;   // ZeRO-3 inside groups of whole nodes, copies across them
   bool pipelined_zero = false;   // ZeRO-2 and 3 with pipelines too, though no stack supports it
 
+  // Only plans for which it is true, where given: those that a trainer can be told (export/export.h).
+  std::function<bool(const Parallelism&)> admits = {};
+
   // Unusual plans too, to measure how fast plans are composed.
   static SpaceOptions whole();
 };
 
 struct HybridSpace {
   std::vector<HybridPlan> plans;
-  std::int64_t left_out = 0;  // candidates that do not divide
+  std::int64_t left_out = 0;      // candidates that do not divide
+  std::int64_t not_admitted = 0;  // candidates that SpaceOptions::admits refuses
 };
 
 HybridSpace enumerate_space(const PlanProblem& problem, const SpaceOptions& options = {});
