@@ -3,18 +3,23 @@
 
 #include "base/whole_file.h"
 #include "cli/commands.h"
-#include "cli/cost_arguments.h"
 #include "cli/plan_arguments.h"
+#include "cost/analytic.h"
 #include "export/export.h"
+#include "forecast/forecast.h"
 #include "report/plan_file.h"
+#include "report/trace.h"
 
 namespace weft {
 namespace {
 
 struct ExportArguments {
   PlanRequest request;
-  std::string plan, to, out;
+  std::string plan, to, launch, out;
 };
+
+// Targets that are no trainer's configuration: a job script around one, and a timeline.
+constexpr std::string_view kSlurm = "slurm", kTrace = "trace";
 
 Result<PlanRequest> request_of(const ExportArguments& arguments) {
   const PlanRequest& request = arguments.request;
@@ -30,12 +35,27 @@ Result<PlanRequest> request_of(const ExportArguments& arguments) {
   return file.request();
 }
 
+Result<Answer> run_trace(const ExportArguments& arguments, const Plan& plan) {
+  if (arguments.out.empty()) return error("--to trace: add --out FILE");
+  Result<WholeFile> file = WholeFile::create(arguments.out);
+  if (!file.ok()) return file.error().at("--out");
+  WEFT_TRY(const PlayedPlan played,
+           play_plan(plan, AnalyticCost(plan.stack(), plan.job->tuning), ForecastOptions{.record = true}));
+  WEFT_TRY_OK(write_trace(*file, plan, played));
+  if (const Status finished = file->finish(); !finished.ok()) return Answer{.unwritten = finished.error().at("--out")};
+  return Answer{.text = fmt::format("written: {}\n", arguments.out)};
+}
+
 Result<Answer> run_export(const ExportArguments& arguments) {
-  const auto target = target_named(arguments.to);
-  if (!target.ok()) return target.error().at("--to");
+  const bool slurm = arguments.to == kSlurm, trace = arguments.to == kTrace;
+  if (!arguments.launch.empty() && !slurm) return error("--launch {}: belongs to --to slurm", arguments.launch);
+  const std::string trainer = !slurm ? arguments.to : arguments.launch.empty() ? "megatron" : arguments.launch;
+  const auto target = trace ? Result<Target>(Target::Megatron) : target_named(trainer);
+  if (!target.ok()) return slurm ? target.error().at("--launch") : error("--to: {}; slurm and trace", target.error().message);
   WEFT_TRY(const PlanRequest request, request_of(arguments));
   WEFT_TRY(const Plan plan, make_plan(request));
-  WEFT_TRY(std::string text, export_plan(*target, plan));
+  if (trace) return run_trace(arguments, plan);
+  WEFT_TRY(std::string text, slurm ? slurm_script(*target, plan) : export_plan(*target, plan));
   if (arguments.out.empty()) return Answer{.text = std::move(text)};
   Answer answer;
   if (const Status written = write_whole(arguments.out, text); !written.ok()) {
@@ -62,7 +82,8 @@ void add_export(CLI::App& app, Chosen& chosen) {
   command->add_option("plan,--plan", arguments->plan, "a plan.json of weft plan --out, instead of what follows");
   add_plan_arguments(*command, arguments->request);
   for (const char* option : {"--model", "--cluster", "--strategy"}) command->get_option(option)->required(false);
-  command->add_option("--to", arguments->to, fmt::format("{}", fmt::join(kTargetNames, ", ")))->required();
+  command->add_option("--to", arguments->to, fmt::format("{}; slurm, trace", fmt::join(kTargetNames, ", ")))->required();
+  command->add_option("--launch", arguments->launch, "the trainer that --to slurm starts (default: megatron)");
   command->add_option("--out", arguments->out, "write it into this file (default: print it)");
   command->callback([arguments, &chosen] { chosen = [arguments] { return finish(run_export(*arguments)); }; });
 }
