@@ -1,11 +1,12 @@
 // weft export: a plan as the launch configuration of a trainer.
+#include "export/export.h"
+
 #include <CLI/CLI.hpp>
 
 #include "base/whole_file.h"
 #include "cli/commands.h"
 #include "cli/plan_arguments.h"
 #include "cost/analytic.h"
-#include "export/export.h"
 #include "forecast/forecast.h"
 #include "report/plan_file.h"
 #include "report/trace.h"
@@ -51,7 +52,8 @@ Result<Answer> run_export(const ExportArguments& arguments) {
   if (!arguments.launch.empty() && !slurm) return error("--launch {}: belongs to --to slurm", arguments.launch);
   const std::string trainer = !slurm ? arguments.to : arguments.launch.empty() ? "megatron" : arguments.launch;
   const auto target = trace ? Result<Target>(Target::Megatron) : target_named(trainer);
-  if (!target.ok()) return slurm ? target.error().at("--launch") : error("--to: {}; slurm and trace", target.error().message);
+  if (!target.ok())
+    return slurm ? target.error().at("--launch") : error("--to: {}; slurm and trace", target.error().message);
   WEFT_TRY(const PlanRequest request, request_of(arguments));
   WEFT_TRY(const Plan plan, make_plan(request));
   if (trace) return run_trace(arguments, plan);
@@ -82,7 +84,8 @@ void add_export(CLI::App& app, Chosen& chosen) {
   command->add_option("plan,--plan", arguments->plan, "a plan.json of weft plan --out, instead of what follows");
   add_plan_arguments(*command, arguments->request);
   for (const char* option : {"--model", "--cluster", "--strategy"}) command->get_option(option)->required(false);
-  command->add_option("--to", arguments->to, fmt::format("{}; slurm, trace", fmt::join(kTargetNames, ", ")))->required();
+  command->add_option("--to", arguments->to, fmt::format("{}; slurm, trace", fmt::join(kTargetNames, ", ")))
+      ->required();
   command->add_option("--launch", arguments->launch, "the trainer that --to slurm starts (default: megatron)");
   command->add_option("--out", arguments->out, "write it into this file (default: print it)");
   command->callback([arguments, &chosen] { chosen = [arguments] { return finish(run_export(*arguments)); }; });

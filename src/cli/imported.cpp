@@ -18,13 +18,12 @@ Result<std::string> read_configuration(const std::string& path) {
 
 // What a configuration says must not be said by an option too; what it cannot say must be.
 Status check_words(const PlanRequest& request, const ImportedRun& run, const std::string& path) {
-  const std::tuple<const char*, bool, bool> said[] = {
-      {"--model", !request.model.empty(), !run.request.model.empty()},
-      {"--strategy", !request.strategy.empty(), true},
-      {"--global-batch", request.global_batch.has_value(), true},
-      {"--micro-batch", request.micro_batch.has_value(), true},
-      {"--seq", request.seq.has_value(), run.request.seq.has_value()},
-      {"--dtype", !request.dtype.empty(), true}};
+  const std::tuple<const char*, bool, bool> said[] = {{"--model", !request.model.empty(), !run.request.model.empty()},
+                                                      {"--strategy", !request.strategy.empty(), true},
+                                                      {"--global-batch", request.global_batch.has_value(), true},
+                                                      {"--micro-batch", request.micro_batch.has_value(), true},
+                                                      {"--seq", request.seq.has_value(), run.request.seq.has_value()},
+                                                      {"--dtype", !request.dtype.empty(), true}};
   for (const auto& [option, given, in_file] : said)
     if (given && in_file) return error("{}: {} says it; leave one out", option, path);
   if (request.model.empty() && run.request.model.empty())
@@ -52,7 +51,8 @@ std::string memory_of(const Forecast& forecast) {
 }
 
 std::string figures(const Forecast& forecast) {
-  return fmt::format("{} a step, MFU {:.1f} %{}", human(Seconds{forecast.step_s}), 100 * forecast.mfu, memory_of(forecast));
+  return fmt::format("{} a step, MFU {:.1f} %{}", human(Seconds{forecast.step_s}), 100 * forecast.mfu,
+                     memory_of(forecast));
 }
 
 bool is_better(const PresentRun& present, const Judged& best) {
@@ -84,9 +84,11 @@ Result<ImportedRun> imported_run(const FromArguments& arguments, const PlanReque
 }
 
 void add_trainer_arguments(CLI::App& command, TrainerArguments& arguments) {
-  command.add_option("--for", arguments.trainer, fmt::format("only plans that this trainer can express: {}", fmt::join(kTargetNames, ", ")));
-  command.add_option("--against", arguments.against,
-                     "a present run's launch configuration: what it takes, what would be better, and the configuration of that");
+  command.add_option("--for", arguments.trainer,
+                     fmt::format("only plans that this trainer can express: {}", fmt::join(kTargetNames, ", ")));
+  command.add_option(
+      "--against", arguments.against,
+      "a present run's launch configuration: what it takes, what would be better, and the configuration of that");
 }
 
 Result<std::optional<Target>> trainer_of(const TrainerArguments& arguments) {
@@ -121,18 +123,19 @@ Status admit_only(Target target, const TrainingJob& job, SpaceOptions& space) {
 }
 
 std::string describe_change(const PresentRun& present, const PlanProblem& problem, const Judged* best) {
-  std::string text = fmt::format("\npresent run ({})\n  {}\n  {}\n", present.file, print(shorthand_of(*present.plan.parallelism)),
-                                 figures(present.forecast));
+  std::string text = fmt::format("\npresent run ({})\n  {}\n  {}\n", present.file,
+                                 print(shorthand_of(*present.plan.parallelism)), figures(present.forecast));
   for (const std::string& note : present.run.notes) text += fmt::format("  {}\n", note);
   if (best == nullptr) return text;
   if (!is_better(present, *best)) return text + "\nNo plan that was found is faster: keep the present run.\n";
   if (present.forecast.feasible)
-    text += fmt::format("\n{:.2f} times as fast: {}\n  {}\n", present.forecast.step_s / best->forecast.step_s, best->strategy,
-                        figures(best->forecast));
+    text += fmt::format("\n{:.2f} times as fast: {}\n  {}\n", present.forecast.step_s / best->forecast.step_s,
+                        best->strategy, figures(best->forecast));
   else
     text += fmt::format("\nfits: {}\n  {}\n", best->strategy, figures(best->forecast));
   const Result<std::string> script = new_configuration(present, problem, *best);
-  return text + (script.ok() ? fmt::format("\n{}", *script) : fmt::format("\nno configuration: {}\n", script.error().message));
+  return text +
+         (script.ok() ? fmt::format("\n{}", *script) : fmt::format("\nno configuration: {}\n", script.error().message));
 }
 
 void add_change(const PresentRun& present, const PlanProblem& problem, const Judged* best, nlohmann::json& into) {

@@ -27,7 +27,7 @@ namespace {
 
 struct SimulateArguments {
   PlanRequest request;
-  std::string plan;       // a plan file, instead of the request
+  std::string plan;      // a plan file, instead of the request
   FromArguments import;  // a trainer's configuration, instead of it
   CostArguments cost;
   std::string network = "fair", trace, trace_ranks;
@@ -137,8 +137,8 @@ Result<Answer> run_simulation(const SimulateArguments& arguments) {
     WEFT_TRY(const ImportedRun imported, imported_run(arguments.import, request));
     request = imported.request;
     notes = imported.notes;
-    notes.push_back(fmt::format("{}: --model {} --strategy {} --dtype {} --stack {}", arguments.import.from[1], request.model,
-                                request.strategy, request.dtype, request.stack));
+    notes.push_back(fmt::format("{}: --model {} --strategy {} --dtype {} --stack {}", arguments.import.from[1],
+                                request.model, request.strategy, request.dtype, request.stack));
   }
   if (arguments.headroom) request.headroom = *arguments.headroom / 100;
   WEFT_TRY(const Calibration calibration, calibration_of(costs));
@@ -248,7 +248,8 @@ void add_simulate(CLI::App& app, Chosen& chosen) {
       "                                                                    the pipeline, drawn in the terminal\n"
       "  weft simulate --model resnet50 --cluster dgx-a100:1 --strategy dp=8 --json\n"
       "  weft simulate found/plan.json                                     what weft plan --out found wrote\n"
-      "  weft simulate --from megatron args.txt --cluster dgx-h100:2      a present run, as its launch command says it\n"
+      "  weft simulate --from megatron args.txt --cluster dgx-h100:2      a present run, as its launch command says "
+      "it\n"
       "  weft simulate --model gpt2-124m --cluster dgx-h200:1 --strategy dp=8 --cost measured --db h200.db\n");
   command->add_option("plan,--plan", arguments->plan, "a plan.json of weft plan --out, instead of what follows");
   add_from_argument(*command, arguments->import);

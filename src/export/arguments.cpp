@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 #include "base/embedded.h"
@@ -43,7 +44,9 @@ std::vector<KnownArgument> parse_table(std::string_view text) {
     if (role == "read") {
       known.several = words.back() == "...";
       known.type = words[2];
-      if (known.type.find('|') != std::string::npos) {
+      const auto is_type = [&](const char* type) { return known.type == type; };
+      constexpr std::array kTypes = {"switch", "int", "number", "word", "bool", "list", "policy", "model"};
+      if (std::none_of(kTypes.begin(), kTypes.end(), is_type)) {
         for (std::size_t i = 0; i <= known.type.size();) {
           const std::size_t stop = std::min(known.type.find('|', i), known.type.size());
           known.choices.push_back(known.type.substr(i, stop - i));
@@ -78,7 +81,8 @@ std::string misfit(const KnownArgument& known, const std::vector<std::string>& v
   if (values.empty()) return "its value is missing";
   if (values.size() > 1 && !known.several) return fmt::format("takes one value; '{}' is another", values[1]);
   for (const std::string& value : values) {
-    if (known.type == "bool" && value != "true" && value != "false") return fmt::format("'{}' is not true or false", value);
+    if (known.type == "bool" && value != "true" && value != "false")
+      return fmt::format("'{}' is not true or false", value);
     if (known.type == "int" && !parsed<std::int64_t>(value)) return fmt::format("'{}' is no whole number", value);
     if (known.type == "number") {
       const auto number = parsed<double>(value);
@@ -107,8 +111,8 @@ const std::vector<KnownArgument>& megatron_arguments() {
 
 const KnownArgument* find_megatron_argument(std::string_view flag) {
   const auto& table = megatron_arguments();
-  const auto found =
-      std::lower_bound(table.begin(), table.end(), flag, [](const auto& known, auto name) { return known.flag < name; });
+  const auto found = std::lower_bound(table.begin(), table.end(), flag,
+                                      [](const auto& known, auto name) { return known.flag < name; });
   return found != table.end() && found->flag == flag ? &*found : nullptr;
 }
 

@@ -26,10 +26,10 @@ enum class ArgumentRole : std::uint8_t {
 struct KnownArgument {
   std::string flag;
   ArgumentRole role{};
-  bool several = false;              // takes more than one value
-  std::string type = {};             // of Read: switch, int, number, word, or empty with choices
+  bool several = false;   // takes more than one value
+  std::string type = {};  // of Read: switch, int, number, word, or empty with choices
   std::vector<std::string> choices = {};
-  std::string remark = {};           // why it is refused; what to write instead
+  std::string remark = {};  // why it is refused; what to write instead
 };
 
 const std::vector<KnownArgument>& megatron_arguments();

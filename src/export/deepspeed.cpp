@@ -48,13 +48,15 @@ std::optional<std::string> why_not_deepspeed(const ExportSubject& subject, const
   if (plan.sequence_parallel) return "sequence parallelism over tp: ds_config has none; write sp=0";
   if (plan.cp > 1 && plan.cp_mode != ContextMode::AllToAll)
     return fmt::format("cp_mode={}: DeepSpeed's sequence parallelism is Ulysses', cp_mode=a2a", name_of(plan.cp_mode));
-  if (plan.cp > 1 && plan.tp > 1) return "context beside tensor parallelism: an mpu object of the script's would be needed";
+  if (plan.cp > 1 && plan.tp > 1)
+    return "context beside tensor parallelism: an mpu object of the script's would be needed";
   if (plan.cp > 1 && subject.decoder && subject.decoder->heads % plan.cp != 0)
     return fmt::format("{} heads do not divide by cp={}", subject.decoder->heads, plan.cp);
   if (!plan.order.empty()) return "order=: ds_config has no order of ranks";
   if (plan.zero == 0 && job.stack.gradient_dtype.value != job.precision.stored)
     return "zero=0 with gradients in fp32: DeepSpeed refuses another type of accumulation without ZeRO";
-  if (plan.fsdp < plan.dp && plan.cp * plan.tp > 1) return "hybrid sharding (MiCS) beside tensor or context parallelism";
+  if (plan.fsdp < plan.dp && plan.cp * plan.tp > 1)
+    return "hybrid sharding (MiCS) beside tensor or context parallelism";
   for (const Offload& offload : plan.offload) {
     if (!offload.modules.empty()) return "offloading of some modules only";
     if (offload.kind == Stored::Activations || offload.kind == Stored::Gradients)
@@ -62,7 +64,8 @@ std::optional<std::string> why_not_deepspeed(const ExportSubject& subject, const
     if (offload.kind == Stored::Weights && plan.zero != 3) return "offload=weights without zero=3";
     if (offload.kind == Stored::Optimizer && plan.zero == 0) return "offload=optimizer without ZeRO";
   }
-  if (offloads(plan, Stored::Weights) && offloads(plan, Stored::Optimizer) && plan.offload.front().kind != Stored::Optimizer)
+  if (offloads(plan, Stored::Weights) && offloads(plan, Stored::Optimizer) &&
+      plan.offload.front().kind != Stored::Optimizer)
     return "offload=weights+optimizer: write optimizer+weights";
   if (plan.ep > 1 || plan.etp < plan.tp) {
     if (plan.etp > 1) return "experts cut over devices: AutoEP has whole experts, etp=1";
@@ -72,11 +75,12 @@ std::optional<std::string> why_not_deepspeed(const ExportSubject& subject, const
     if (plan.fsdp < plan.dp) return "experts beside hybrid sharding";
   }
   const SoftwareStack& stack = job.stack;
-  return other_stack(job, plan,
-                     fmt::format("{}:gradient_overlap={},scatter_bucket={}B,gradient_dtype={},gradient_communication_dtype={}",
-                                 usual_stack(job.precision.name), stack.gradient_overlap.value, stack.scatter_bucket.value.value,
-                                 name_of(*stack.gradient_dtype.value), name_of(*stack.gradient_communication_dtype.value)),
-                     "megatron-deepspeed");
+  return other_stack(
+      job, plan,
+      fmt::format("{}:gradient_overlap={},scatter_bucket={}B,gradient_dtype={},gradient_communication_dtype={}",
+                  usual_stack(job.precision.name), stack.gradient_overlap.value, stack.scatter_bucket.value.value,
+                  name_of(*stack.gradient_dtype.value), name_of(*stack.gradient_communication_dtype.value)),
+      "megatron-deepspeed");
 }
 
 Result<std::string> write_deepspeed(const ExportSubject& subject, const Parallelism& plan, const ExportOptions&) {
@@ -85,17 +89,19 @@ Result<std::string> write_deepspeed(const ExportSubject& subject, const Parallel
   std::string text = "{\n";
   // With AutoTP DeepSpeed counts every rank as a replica: the total is then left to it.
   if (plan.tp == 1) text += fmt::format("  \"train_batch_size\": {},\n", plan.global_batch());
-  text += fmt::format("  \"train_micro_batch_size_per_gpu\": {},\n  \"gradient_accumulation_steps\": {},\n", plan.micro_batch,
-                      plan.micro_batches);
+  text += fmt::format("  \"train_micro_batch_size_per_gpu\": {},\n  \"gradient_accumulation_steps\": {},\n",
+                      plan.micro_batch, plan.micro_batches);
   text += fmt::format("  \"{}\": {{\"enabled\": true}},\n", job.precision.name);
   text += fmt::format("  \"data_types\": {{\"grad_accum_dtype\": \"{}\"}},\n", type_word(*stack.gradient_dtype.value));
   text += fmt::format("  \"communication_data_type\": \"{}\",\n", type_word(*stack.gradient_communication_dtype.value));
   if (plan.cp > 1) text += fmt::format("  \"sequence_parallel_size\": {},\n", plan.cp);
   if (plan.tp > 1) text += fmt::format("  \"tensor_parallel\": {{\"autotp_size\": {}}},\n", plan.tp);
   if (plan.ep > 1) text += fmt::format("  \"expert_parallel\": {{\"enabled\": true, \"autoep_size\": {}}},\n", plan.ep);
-  text += fmt::format("  \"gradient_clipping\": 1.0,\n  \"zero_optimization\": {{\n    \"stage\": {},\n    \"overlap_comm\": {},\n",
-                      plan.zero, stack.gradient_overlap.value);
-  for (const auto& [kind, name] : {std::pair{Stored::Optimizer, "offload_optimizer"}, std::pair{Stored::Weights, "offload_param"}})
+  text += fmt::format(
+      "  \"gradient_clipping\": 1.0,\n  \"zero_optimization\": {{\n    \"stage\": {},\n    \"overlap_comm\": {},\n",
+      plan.zero, stack.gradient_overlap.value);
+  for (const auto& [kind, name] :
+       {std::pair{Stored::Optimizer, "offload_optimizer"}, std::pair{Stored::Weights, "offload_param"}})
     if (offloads(plan, kind)) text += fmt::format("    \"{}\": {{\"device\": \"cpu\"}},\n", name);
   if (plan.fsdp < plan.dp) text += fmt::format("    \"mics_shard_size\": {},\n", plan.fsdp);
   text += fmt::format("    \"reduce_bucket_size\": {}\n  }}\n}}\n",
@@ -110,14 +116,17 @@ struct Value {
 using Keys = std::map<std::string, Value>;
 
 // Every key of the objects, dotted.
-Status collect(const YamlNode& node, const std::string& prefix, int depth, Keys& keys, std::vector<std::string>& unmodelled) {
+Status collect(const YamlNode& node, const std::string& prefix, int depth, Keys& keys,
+               std::vector<std::string>& unmodelled) {
   if (depth > 8) return node.fail("objects within too many objects");
   WEFT_TRY(const YamlMap map, node.map(prefix.empty() ? "ds_config" : prefix));
   const std::vector<KnownArgument>& table = deepspeed_keys();
   for (const YamlMap::Entry& entry : map.entries()) {
     const std::string name = prefix.empty() ? entry.key : prefix + "." + entry.key;
-    const auto known = std::find_if(table.begin(), table.end(), [&](const KnownArgument& each) { return each.flag == name; });
-    const bool object = std::any_of(table.begin(), table.end(), [&](const KnownArgument& each) { return each.flag.starts_with(name + "."); });
+    const auto known =
+        std::find_if(table.begin(), table.end(), [&](const KnownArgument& each) { return each.flag == name; });
+    const bool object = std::any_of(table.begin(), table.end(),
+                                    [&](const KnownArgument& each) { return each.flag.starts_with(name + "."); });
     if (known == table.end() && object) {
       WEFT_TRY_OK(collect(entry.value, name, depth + 1, keys, unmodelled));
       continue;
@@ -125,7 +134,8 @@ Status collect(const YamlNode& node, const std::string& prefix, int depth, Keys&
     if (known == table.end()) {
       std::vector<std::string> names;
       for (const KnownArgument& each : table) names.push_back(each.flag);
-      return entry.key_node.fail("{}: no key of DeepSpeed 0.19.6{}", name.substr(0, 60), did_you_mean(name.substr(0, 60), names));
+      return entry.key_node.fail("{}: no key of DeepSpeed 0.19.6{}", name.substr(0, 60),
+                                 did_you_mean(name.substr(0, 60), names));
     }
     switch (known->role) {
       case ArgumentRole::Elsewhere:
@@ -134,7 +144,8 @@ Status collect(const YamlNode& node, const std::string& prefix, int depth, Keys&
         unmodelled.push_back(name);
         break;
       case ArgumentRole::Gone:
-        return entry.key_node.fail("{}: deprecated or without effect in DeepSpeed 0.19.6; instead: {}", name, known->remark);
+        return entry.key_node.fail("{}: deprecated or without effect in DeepSpeed 0.19.6; instead: {}", name,
+                                   known->remark);
       case ArgumentRole::Refused: {
         const Result<bool> on = entry.value.boolean(name);
         if (on.ok() && !*on) break;  // switched off
@@ -146,7 +157,8 @@ Status collect(const YamlNode& node, const std::string& prefix, int depth, Keys&
         if (known->type == "int" && text.find_first_of("eE.") != std::string::npos) {
           // 5e8 is a whole number too.
           const Result<double> number = entry.value.number(name);
-          if (number.ok() && *number >= 0 && *number < 1e15 && *number == static_cast<double>(static_cast<std::int64_t>(*number)))
+          if (number.ok() && *number >= 0 && *number < 1e15 &&
+              *number == static_cast<double>(static_cast<std::int64_t>(*number)))
             text = fmt::format("{}", static_cast<std::int64_t>(*number));
         }
         if (const std::string why = misfit(*known, {text}); !why.empty()) return entry.value.fail("{}: {}", name, why);
@@ -176,13 +188,15 @@ Result<ImportedRun> import_deepspeed(std::string_view text, std::string_view fil
     const Value* found = find(key);
     return found ? std::stoll(found->text) : otherwise;
   };
-  for (const char* key : {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "sequence_parallel_size"})
+  for (const char* key :
+       {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "sequence_parallel_size"})
     if (const Value* found = find(key); found && (integer(key, 0) < 1 || integer(key, 0) > (std::int64_t{1} << 19)))
       return found->node.fail("{}: from 1 to 524,288", key);
   Shorthand words;
   const bool fp16 = word("fp16.enabled", "false") == "true", bf16 = word("bf16.enabled", "false") == "true";
   if (fp16 && bf16) return find("bf16.enabled")->node.fail("bf16.enabled contradicts fp16.enabled; keep one");
-  if (!fp16 && !bf16) return error("{}: neither fp16 nor bf16 is enabled: Weft has no stack of DeepSpeed in fp32", file);
+  if (!fp16 && !bf16)
+    return error("{}: neither fp16 nor bf16 is enabled: Weft has no stack of DeepSpeed in fp32", file);
   run.request.dtype = fp16 ? "fp16" : "bf16";
   words.zero = integer("zero_optimization.stage", 0);
   // Batch: two of the three, or the micro-batch alone.
@@ -194,14 +208,17 @@ Result<ImportedRun> import_deepspeed(std::string_view text, std::string_view fil
   if (!steps && (!micro || !total)) words.ga = 1;
   words.tp = std::max<std::int64_t>(integer("tensor_parallel.autotp_size", 1), 1);
   if (*words.tp > 1) words.sp = 0;
-  if (const Value* size = find("tensor_parallel.tp.tp_size"); size && size->text != "1" && std::stoll(size->text) != *words.tp)
+  if (const Value* size = find("tensor_parallel.tp.tp_size");
+      size && size->text != "1" && std::stoll(size->text) != *words.tp)
     return size->node.fail("tensor_parallel.tp.tp_size must be 1 or autotp_size");
   if (total && *words.tp == 1) run.request.global_batch = integer("train_batch_size", 1);
   if (total && *words.tp > 1)
     return find("train_batch_size")
-        ->node.fail("train_batch_size counts every rank as a replica where autotp_size is set; leave it out and write "
-                    "gradient_accumulation_steps");
-  if (const std::int64_t cp = integer("sequence_parallel_size", 1); cp > 1) words.cp = cp, words.cp_mode = ContextMode::AllToAll;
+        ->node.fail(
+            "train_batch_size counts every rank as a replica where autotp_size is set; leave it out and write "
+            "gradient_accumulation_steps");
+  if (const std::int64_t cp = integer("sequence_parallel_size", 1); cp > 1)
+    words.cp = cp, words.cp_mode = ContextMode::AllToAll;
   if (word("expert_parallel.enabled", "false") == "true") {
     words.ep = integer("expert_parallel.autoep_size", 1);
     if (*words.tp > 1) words.etp = 1;
@@ -213,15 +230,17 @@ Result<ImportedRun> import_deepspeed(std::string_view text, std::string_view fil
     words.fsdp = shards;
     words.zero.reset();
   }
-  for (const auto& [kind, name, least] : {std::tuple{Stored::Optimizer, "zero_optimization.offload_optimizer.device", 1},
-                                          std::tuple{Stored::Weights, "zero_optimization.offload_param.device", 3}}) {
+  for (const auto& [kind, name, least] :
+       {std::tuple{Stored::Optimizer, "zero_optimization.offload_optimizer.device", 1},
+        std::tuple{Stored::Weights, "zero_optimization.offload_param.device", 3}}) {
     const std::string device = word(name, "none");
     if (device == "none") continue;
     if (device == "nvme") return find(name)->node.fail("{}: Weft offloads to the host's memory, not to disks", name);
     if (words.zero.value_or(3) < least) return find(name)->node.fail("{}: is for stage {} and above", name, least);
     words.offload.push_back({kind});
   }
-  if (const Value* ratio = find("zero_optimization.offload_optimizer.ratio"); ratio && ratio->text != "1" && ratio->text != "1.0")
+  if (const Value* ratio = find("zero_optimization.offload_optimizer.ratio");
+      ratio && ratio->text != "1" && ratio->text != "1.0")
     return ratio->node.fail("offload_optimizer.ratio: Weft offloads all of the optimizer or nothing");
   // Habits.
   const DType half = fp16 ? DType::F16 : DType::BF16;

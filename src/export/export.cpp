@@ -89,7 +89,8 @@ std::optional<std::string> other_stack(const TrainingJob& job, const Parallelism
   std::vector<std::string> knobs = differing_knobs(*said, *own);
   std::erase_if(knobs, [&](const std::string& knob) { return !matters(knob, job, strategy); });
   if (knobs.empty()) return {};
-  return fmt::format("stack {}: {} cannot be said; plan with --stack {}", job.stack.name, fmt::join(knobs, ", "), usual);
+  return fmt::format("stack {}: {} cannot be said; plan with --stack {}", job.stack.name, fmt::join(knobs, ", "),
+                     usual);
 }
 
 Result<std::int64_t> devices_per_node(const TrainingJob& job) {
@@ -109,8 +110,9 @@ struct Expressible::Subject {
 
 Expressible::Expressible(Target target, const TrainingJob& job)
     : subject_(std::make_unique<Subject>(Subject{functions_of(target), subject_of(job), {}})) {
-  subject_->no_strategy = !job.words.freeze.empty() ? std::optional<std::string>("parameters that are not trained (--freeze)")
-                                                    : subject_->functions.no_strategy(subject_->subject);
+  subject_->no_strategy = !job.words.freeze.empty()
+                              ? std::optional<std::string>("parameters that are not trained (--freeze)")
+                              : subject_->functions.no_strategy(subject_->subject);
 }
 Expressible::~Expressible() = default;
 Expressible::Expressible(Expressible&&) noexcept = default;
@@ -186,12 +188,13 @@ Result<std::string> export_plan(Target target, const Plan& plan, const ExportOpt
   const Parallelism& strategy = *plan.parallelism;
   if (const auto why = expressible(target, job, strategy)) {
     const auto near = nearest_expressible(target, job, strategy);
-    return error("--to {}: {}{}", name_of(target), *why,
-                 near ? fmt::format("\nthe nearest plan that {} can express: {}", name_of(target),
-                                    print(shorthand_of(*near)))
-                      : std::string());
+    return error(
+        "--to {}: {}{}", name_of(target), *why,
+        near ? fmt::format("\nthe nearest plan that {} can express: {}", name_of(target), print(shorthand_of(*near)))
+             : std::string());
   }
-  if (const auto nodes = devices_per_node(job); !nodes.ok()) return nodes.error().at(fmt::format("--to {}", name_of(target)));
+  if (const auto nodes = devices_per_node(job); !nodes.ok())
+    return nodes.error().at(fmt::format("--to {}", name_of(target)));
   const TargetFunctions& functions = functions_of(target);
   const ExportSubject subject = subject_of(job);
   WEFT_TRY(std::string text, functions.write(subject, strategy, options));

@@ -259,12 +259,14 @@ class Reader {
         next();
         begun = begun || !(peek() == '$');  // "${EMPTY[@]}" makes no word
         while (!done() && peek() != '"') {
-          if (peek() == '\\' && peek(1) != '\0' && std::string_view("\"\\$`\n").find(peek(1)) != std::string_view::npos) {
+          if (peek() == '\\' && peek(1) != '\0' &&
+              std::string_view("\"\\$`\n").find(peek(1)) != std::string_view::npos) {
             next();
             const char escaped = next();
             current.text += escaped == '\n' ? ' ' : escaped;
             begun = true;
-          } else if (peek() == '$' && (is_name(peek(1)) || std::string_view("{(@*").find(peek(1)) != std::string_view::npos)) {
+          } else if (peek() == '$' &&
+                     (is_name(peek(1)) || std::string_view("{(@*").find(peek(1)) != std::string_view::npos)) {
             WEFT_TRY_OK(expand(true));
           } else {
             current.text += next();
@@ -273,7 +275,8 @@ class Reader {
         }
         if (done()) return fail(line, "a quote \" is not closed");
         next();
-      } else if (c == '$' && peek(1) != '\0' && (is_name(peek(1)) || std::string_view("{(@*#?$!-").find(peek(1)) != std::string_view::npos)) {
+      } else if (c == '$' && peek(1) != '\0' &&
+                 (is_name(peek(1)) || std::string_view("{(@*#?$!-").find(peek(1)) != std::string_view::npos)) {
         WEFT_TRY_OK(expand(false));
       } else if (c == '`') {
         const int line = line_;
@@ -314,8 +317,9 @@ Result<LaunchCommand> read_launch_command(std::string_view text, std::string_vie
 }
 
 std::string shell_quoted(std::string_view word) {
-  const bool plain = !word.empty() && word.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-                                                             "0123456789_-+=./,:@%") == std::string_view::npos;
+  const bool plain = !word.empty() && word.find_first_not_of(
+                                          "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                          "0123456789_-+=./,:@%") == std::string_view::npos;
   if (plain) return std::string(word);
   std::string quoted = "'";
   for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);

@@ -16,13 +16,15 @@ std::vector<std::string> words(std::string_view text) {
 using testing::ElementsAre;
 
 TEST(LaunchWords, BareArgumentsMayStandOnManyLines) {
-  EXPECT_THAT(words("--num-layers 96\n--bf16  # half\n--x 'a b'\n"), ElementsAre("--num-layers", "96", "--bf16", "--x", "a b"));
+  EXPECT_THAT(words("--num-layers 96\n--bf16  # half\n--x 'a b'\n"),
+              ElementsAre("--num-layers", "96", "--bf16", "--x", "a b"));
 }
 
 TEST(LaunchWords, ArraysAndVariablesOfTheTextAreExpanded) {
   EXPECT_THAT(words("LAYERS=96\nGPT=(\n  --num-layers $LAYERS # deep\n  --swiglu\n)\nGPT+=(--bf16)\n"
                     "torchrun --nnodes 2 pretrain_gpt.py ${GPT[@]} \"${GPT[@]}\" --seq ${SEQ:-2048}\n"),
-              ElementsAre("--num-layers", "96", "--swiglu", "--bf16", "--num-layers", "96", "--swiglu", "--bf16", "--seq", "2048"));
+              ElementsAre("--num-layers", "96", "--swiglu", "--bf16", "--num-layers", "96", "--swiglu", "--bf16",
+                          "--seq", "2048"));
 }
 
 TEST(LaunchWords, AStringOfArgumentsIsCutWhereItIsUsedUnquoted) {

@@ -18,15 +18,18 @@ struct Pair {
 
 TEST(ExportLaw, EveryPlanFoundForMegatronReadsBackOnTwelveModelsAndClusters) {
   int plans = 0;
-  for (const Pair& pair : {Pair{"llama3-8b", "dgx-h100:2", 128}, Pair{"llama3-70b", "dgx-h100:8", 256}, Pair{"llama2-13b", "dgx-a100:2", 128},
-                           Pair{"gpt3-1.3b", "dgx-a100:1", 64}, Pair{"gpt3-13b", "dgx-a100:4", 128, "fp16"}, Pair{"megatron-22b", "dgx-a100:4", 128},
-                           Pair{"qwen2.5-7b", "dgx-h200:1", 64}, Pair{"qwen3-8b", "dgx-h100:2", 64, "fp8"}, Pair{"mixtral-8x7b", "dgx-h100:4", 128},
-                           Pair{"deepseek-v2-lite", "dgx-h100:2", 128}, Pair{"nemotron-4-15b", "dgx-h100:4", 128}, Pair{"mistral-7b", "dgx-a100:2", 64}}) {
+  for (const Pair& pair : {Pair{"llama3-8b", "dgx-h100:2", 128}, Pair{"llama3-70b", "dgx-h100:8", 256},
+                           Pair{"llama2-13b", "dgx-a100:2", 128}, Pair{"gpt3-1.3b", "dgx-a100:1", 64},
+                           Pair{"gpt3-13b", "dgx-a100:4", 128, "fp16"}, Pair{"megatron-22b", "dgx-a100:4", 128},
+                           Pair{"qwen2.5-7b", "dgx-h200:1", 64}, Pair{"qwen3-8b", "dgx-h100:2", 64, "fp8"},
+                           Pair{"mixtral-8x7b", "dgx-h100:4", 128}, Pair{"deepseek-v2-lite", "dgx-h100:2", 128},
+                           Pair{"nemotron-4-15b", "dgx-h100:4", 128}, Pair{"mistral-7b", "dgx-a100:2", 64}}) {
     SCOPED_TRACE(fmt::format("{} on {}", pair.model, pair.cluster));
     PlanRequest request{.model = pair.model, .cluster = pair.cluster};
     request.global_batch = pair.batch;
     request.seq = 4096;
-    if (std::string_view(pair.model).starts_with("gpt3") || std::string_view(pair.model).starts_with("megatron")) request.seq = 2048;
+    if (std::string_view(pair.model).starts_with("gpt3") || std::string_view(pair.model).starts_with("megatron"))
+      request.seq = 2048;
     request.dtype = pair.dtype;
     const auto problem = pose(request);
     ASSERT_TRUE(problem.ok()) << problem.error().message;

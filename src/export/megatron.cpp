@@ -31,22 +31,23 @@ std::string megatron_script(const TrainingJob& job, const Parallelism& strategy,
   const std::int64_t per_node = devices_per_node(job).value();
   const std::int64_t nodes = job.device_count() / per_node;
   std::string text = "#!/bin/bash\n# Megatron-LM core 0.20.0 (NVIDIA/Megatron-LM d98e8a64dd, 2026-08-22).\n";
-  text += fmt::format("# {}: {} on {} devices, {} a step. Run it on every node, in Megatron-LM's folder, with NODE_RANK,\n"
-                      "# MASTER_ADDR and MASTER_PORT set; arguments of your own may follow.\n",
-                      job.words.model, print(shorthand_of(strategy)), grouped(job.device_count()),
-                      fmt::format("{} samples", grouped(strategy.global_batch())));
+  text += fmt::format(
+      "# {}: {} on {} devices, {} a step. Run it on every node, in Megatron-LM's folder, with NODE_RANK,\n"
+      "# MASTER_ADDR and MASTER_PORT set; arguments of your own may follow.\n",
+      job.words.model, print(shorthand_of(strategy)), grouped(job.device_count()),
+      fmt::format("{} samples", grouped(strategy.global_batch())));
   // Before Blackwell, tensor and context parallelism overlap only with one hardware queue; FSDP must not have it.
   if (strategy.zero < 2 && strategy.tp * strategy.cp > 1) text += "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
   const auto section_of = [](std::string_view flag) -> std::size_t {
-    for (std::string_view word : {"parallel", "fsdp", "distributed-optimizer", "expert-tensor", "cp-comm", "mapping", "sharding",
-                                  "ckpt", "pipeline"})
+    for (std::string_view word : {"parallel", "fsdp", "distributed-optimizer", "expert-tensor", "cp-comm", "mapping",
+                                  "sharding", "ckpt", "pipeline"})
       if (flag.find(word) != std::string_view::npos && flag.find("batch") == std::string_view::npos &&
           flag.find("overlap") == std::string_view::npos)
         return 1;
     for (std::string_view word : {"batch", "seq-length", "recompute", "offload", "precision-aware"})
       if (flag.find(word) != std::string_view::npos) return 2;
-    for (std::string_view word : {"bf16", "fp16", "fp8", "fp4", "grads-in", "exp-avg", "overlap", "bucket", "fusion", "backend",
-                                  "graph", "dispatcher"})
+    for (std::string_view word : {"bf16", "fp16", "fp8", "fp4", "grads-in", "exp-avg", "overlap", "bucket", "fusion",
+                                  "backend", "graph", "dispatcher"})
       if (flag.find(word) != std::string_view::npos) return 3;
     return 0;
   };
@@ -104,7 +105,8 @@ Result<ImportedRun> import_megatron(std::string_view text, std::string_view file
       value = command.launcher[i + 1].text;
     }
     std::replace(name.begin(), name.end(), '_', '-');
-    if (const auto count = parse_integer(value, ""); count.ok() && *count > 0 && *count < (1 << 24)) launched[name] = *count;
+    if (const auto count = parse_integer(value, ""); count.ok() && *count > 0 && *count < (1 << 24))
+      launched[name] = *count;
   }
   if (launched.contains("--nnodes") && launched.contains("--nproc-per-node"))
     run.request.device_count = launched["--nnodes"] * launched["--nproc-per-node"];
@@ -112,9 +114,11 @@ Result<ImportedRun> import_megatron(std::string_view text, std::string_view file
     // Weft counts the devices of a copy, Megatron-LM the copies.
     const std::int64_t others = *strategy.tp * strategy.cp.value_or(1) * *strategy.pp * *strategy.replicate;
     if (!run.request.device_count || *run.request.device_count % others != 0)
-      return arguments.fail("--num-distributed-optimizer-instances",
-                            fmt::format("needs the number of devices, a multiple of {}: launch with torchrun --nnodes N "
-                                        "--nproc-per-node N in this file", others));
+      return arguments.fail(
+          "--num-distributed-optimizer-instances",
+          fmt::format("needs the number of devices, a multiple of {}: launch with torchrun --nnodes N "
+                      "--nproc-per-node N in this file",
+                      others));
     strategy.fsdp = *run.request.device_count / others;
   }
   run.request.strategy = print(strategy);
@@ -124,7 +128,8 @@ Result<ImportedRun> import_megatron(std::string_view text, std::string_view file
   if (*run.request.seq > shape.context)
     return arguments.fail("--seq-length", fmt::format("longer than --max-position-embeddings {}", shape.context));
   if (shape.moe.experts > 0 && strategy.tp.value_or(1) > 1 && strategy.sp.value_or(0) == 0)
-    return arguments.fail("--tensor-model-parallel-size", "Megatron-LM trains experts with tensor parallelism only with --sequence-parallel; add it");
+    return arguments.fail("--tensor-model-parallel-size",
+                          "Megatron-LM trains experts with tensor parallelism only with --sequence-parallel; add it");
   std::vector<std::string> unmodelled;
   for (const Argument& argument : arguments.all()) {
     const ArgumentRole role = find_megatron_argument(argument.flag)->role;

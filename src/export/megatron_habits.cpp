@@ -40,9 +40,11 @@ Result<std::string> read_types(const Arguments& given, std::vector<std::string>&
   if (given.has("--fp8-format") && given.has("--fp4-format"))
     return given.fail("--fp4-format", "contradicts --fp8-format; keep one");
   for (const char* narrow : {"--fp8-format", "--fp4-format"})
-    if (given.has(narrow) && !given.has("--bf16")) return given.fail(narrow, "Weft has narrow products beside --bf16 only");
-  for (const auto& [recipe, format] : {std::pair{"--fp8-recipe", "--fp8-format"}, std::pair{"--fp4-recipe", "--fp4-format"},
-                                       std::pair{"--fp8-param-gather", "--fp8-format"}})
+    if (given.has(narrow) && !given.has("--bf16"))
+      return given.fail(narrow, "Weft has narrow products beside --bf16 only");
+  for (const auto& [recipe, format] :
+       {std::pair{"--fp8-recipe", "--fp8-format"}, std::pair{"--fp4-recipe", "--fp4-format"},
+        std::pair{"--fp8-param-gather", "--fp8-format"}})
     if (given.has(recipe) && !given.has(format)) return given.fail(recipe, fmt::format("needs {}", format));
   if (given.has("--fp4-format")) {
     if (given.word("--fp4-recipe", "nvfp4") != "nvfp4") return given.fail("--fp4-recipe", "Weft knows nvfp4");
@@ -67,7 +69,8 @@ Status write_habits(const SoftwareStack& stack, const Precision& precision, cons
   const bool bf16 = precision.name != "fp16" && precision.name != "fp32";
   const DType half = bf16 ? DType::BF16 : DType::F16;
   const auto gradients = stack.gradient_dtype.value;
-  if (gradients != stack.gradient_communication_dtype.value) return error("gradients that travel in a type of their own");
+  if (gradients != stack.gradient_communication_dtype.value)
+    return error("gradients that travel in a type of their own");
   if (gradients == DType::F32) {
     if (!bf16 && precision.name != "fp32") into.add("--accumulate-allreduce-grads-in-fp32");
   } else if (gradients == half && bf16) {
@@ -97,7 +100,8 @@ Status write_habits(const SoftwareStack& stack, const Precision& precision, cons
   }
   if (strategy.tp > 1 && strategy.sequence_parallel && stack.tensor_overlap.value) into.add("--tp-comm-overlap");
   if (!stack.p2p_overlap.value) {
-    if (strategy.vpp > 1 && strategy.pp == 2) return error("interleaving over two pipeline ranks without overlapping sends");
+    if (strategy.vpp > 1 && strategy.pp == 2)
+      return error("interleaving over two pipeline ranks without overlapping sends");
     into.add("--no-overlap-p2p-communication");
   }
   if (stack.fused_cross_entropy.value) into.add("--cross-entropy-loss-fusion");
@@ -146,7 +150,8 @@ Result<MegatronHabits> read_habits(const Arguments& given, std::vector<std::stri
     items.push_back(fmt::format("gradient_communication_dtype={}", name_of(gradients)));
   }
   const std::string first = given.word("--exp-avg-dtype", "fp32"), second = given.word("--exp-avg-sq-dtype", "fp32");
-  if (first != second) return given.fail("--exp-avg-sq-dtype", "Weft has one type for both moments; --exp-avg-dtype differs");
+  if (first != second)
+    return given.fail("--exp-avg-sq-dtype", "Weft has one type for both moments; --exp-avg-dtype differs");
   if (first != "fp32") {
     if (first != "bf16") return given.fail("--exp-avg-dtype", "Weft knows fp32 and bf16 moments");
     if (!given.has("--use-precision-aware-optimizer"))
@@ -164,7 +169,8 @@ Result<MegatronHabits> read_habits(const Arguments& given, std::vector<std::stri
     flag("narrow_weights", given.has("--fp8-param-gather"), usual.narrow_weights.value);
   if (const Argument* bucket = given.find("--ddp-bucket-size")) {
     const std::int64_t parameters = given.integer(bucket->flag, 0);
-    if (parameters < 1 || parameters > (std::int64_t{1} << 40)) return given.fail(bucket->flag, "a number of parameters");
+    if (parameters < 1 || parameters > (std::int64_t{1} << 40))
+      return given.fail(bucket->flag, "a number of parameters");
     items.push_back(fmt::format("gradient_bucket={}B", parameters * bytes_of(gradients, 1)));
   }
   if (given.has("--tp-comm-overlap")) {
@@ -174,7 +180,8 @@ Result<MegatronHabits> read_habits(const Arguments& given, std::vector<std::stri
   }
   flag("p2p_overlap", !given.has("--no-overlap-p2p-communication"), usual.p2p_overlap.value);
   flag("fused_cross_entropy", given.has("--cross-entropy-loss-fusion"), usual.fused_cross_entropy.value);
-  const bool gated = given.has("--swiglu"), squared = given.has("--squared-relu"), biased = !given.has("--disable-bias-linear");
+  const bool gated = given.has("--swiglu"), squared = given.has("--squared-relu"),
+             biased = !given.has("--disable-bias-linear");
   if (gated) flag("fused_bias_activation", !given.has("--no-bias-swiglu-fusion"), usual.fused_bias_activation.value);
   if (!gated && !squared && biased)
     flag("fused_bias_activation", !given.has("--no-bias-gelu-fusion"), usual.fused_bias_activation.value);

@@ -78,8 +78,10 @@ class PatternReader {
       WEFT_TRY(const std::int64_t value, integer());
       if (value > 1 || list.size() > most_) return bad();
       list.push_back(static_cast<int>(value));
-      if (peek() == ',') ++at_;
-      else if (peek() != ']') return bad();
+      if (peek() == ',')
+        ++at_;
+      else if (peek() != ']')
+        return bad();
     }
     ++at_;
     return list;
@@ -188,7 +190,8 @@ Status read_experts(const Arguments& given, TransformerConfig& config, std::vect
       if (config.layers > 256 && moe.every > 8) break;
     }
   }
-  return given.fail("--moe-layer-freq", "Weft has layers with experts after some dense ones, or every k-th: layers k, 2k, …");
+  return given.fail("--moe-layer-freq",
+                    "Weft has layers with experts after some dense ones, or every k-th: layers k, 2k, …");
 }
 
 }  // namespace
@@ -315,7 +318,8 @@ Result<TransformerConfig> read_shape(const Arguments& given, std::vector<std::st
                           ? Activation::Gelu
                           : Activation::GeluTanh;  // the fused kernel's
   // Unset, the width is 4 · hidden, or with SwiGLU 8/3 · hidden rounded down to 64.
-  config.ffn = given.integer("--ffn-hidden-size", given.has("--swiglu") ? config.hidden * 8 / 3 / 64 * 64 : 4 * config.hidden);
+  config.ffn =
+      given.integer("--ffn-hidden-size", given.has("--swiglu") ? config.hidden * 8 / 3 / 64 * 64 : 4 * config.hidden);
   if (given.has("--multi-latent-attention")) {
     config.mla = {.kv_lora = given.integer("--kv-lora-rank", 32),
                   .q_lora = given.integer("--q-lora-rank", 0),
@@ -324,7 +328,8 @@ Result<TransformerConfig> read_shape(const Arguments& given, std::vector<std::st
                   .value = given.integer("--v-head-dim", 128)};
     config.kv_heads = config.heads;
   } else {
-    for (const char* latent : {"--kv-lora-rank", "--q-lora-rank", "--qk-pos-emb-head-dim", "--qk-head-dim", "--v-head-dim"})
+    for (const char* latent :
+         {"--kv-lora-rank", "--q-lora-rank", "--qk-pos-emb-head-dim", "--qk-head-dim", "--v-head-dim"})
       if (given.has(latent)) return given.fail(latent, "needs --multi-latent-attention");
     if (given.has("--num-query-groups") && !given.has("--group-query-attention"))
       return given.fail("--num-query-groups", "Megatron-LM ignores it without --group-query-attention; add that");
@@ -359,16 +364,18 @@ Result<TransformerConfig> read_shape(const Arguments& given, std::vector<std::st
   if (const Argument* window = given.find("--window-size")) {
     const std::string& text = window->values[0];
     const std::size_t comma = text.find(',');
-    const auto left = comma == std::string::npos ? Result<std::int64_t>(error("")) : parse_integer(text.substr(0, comma), "");
+    const auto left =
+        comma == std::string::npos ? Result<std::int64_t>(error("")) : parse_integer(text.substr(0, comma), "");
     if (!left.ok() || *left < 0 || *left > (std::int64_t{1} << 40) || text.substr(comma + 1) != "0")
       return given.fail(window->flag, "write the tokens before a token that it attends to and 0: 4095,0");
     config.window = *left + 1;
   }
   config.dropout = given.number("--hidden-dropout", 0.1);
   if (given.number("--attention-dropout", 0.1) != config.dropout)
-    return given.fail(given.has("--attention-dropout") ? "--attention-dropout" : "--hidden-dropout",
-                      fmt::format("Weft has one dropout: --hidden-dropout is {}, --attention-dropout {} (0.1 unless given)",
-                                  config.dropout, given.number("--attention-dropout", 0.1)));
+    return given.fail(
+        given.has("--attention-dropout") ? "--attention-dropout" : "--hidden-dropout",
+        fmt::format("Weft has one dropout: --hidden-dropout is {}, --attention-dropout {} (0.1 unless given)",
+                    config.dropout, given.number("--attention-dropout", 0.1)));
   WEFT_TRY_OK(read_experts(given, config, notes));
   return canonical(config);
 }

@@ -70,7 +70,8 @@ Result<std::vector<std::int64_t>> read_layout(std::string_view text) {
     }
   }
   if (in_group) return error("'{}': ( is not closed", text.substr(0, 60));
-  if (flat.find('m') != std::string::npos) return error("'{}': m, multi-token prediction, is no part of Weft's models", text.substr(0, 60));
+  if (flat.find('m') != std::string::npos)
+    return error("'{}': m, multi-token prediction, is no part of Weft's models", text.substr(0, 60));
   std::vector<std::int64_t> stages;
   std::size_t begin = 0;
   for (;;) {
@@ -80,12 +81,15 @@ Result<std::vector<std::int64_t>> read_layout(std::string_view text) {
     std::int64_t layers = 0;
     for (std::size_t i = 0; i < stage.size(); ++i) {
       if (stage[i] == 't') ++layers;
-      if (stage[i] == 'E' && !(first && i == 0)) return error("'{}': E, the embedding, stands first", text.substr(0, 60));
+      if (stage[i] == 'E' && !(first && i == 0))
+        return error("'{}': E, the embedding, stands first", text.substr(0, 60));
       if (stage[i] == 'L' && !(last && i + 1 == stage.size()))
         return error("'{}': L, the loss, stands last", text.substr(0, 60));
     }
-    if (first && (stage.empty() || stage[0] != 'E')) return error("'{}': E, the embedding, stands first", text.substr(0, 60));
-    if (last && (stage.empty() || stage.back() != 'L')) return error("'{}': L, the loss, stands last", text.substr(0, 60));
+    if (first && (stage.empty() || stage[0] != 'E'))
+      return error("'{}': E, the embedding, stands first", text.substr(0, 60));
+    if (last && (stage.empty() || stage.back() != 'L'))
+      return error("'{}': L, the loss, stands last", text.substr(0, 60));
     stages.push_back(layers);
     if (last) return stages;
     begin = bar + 1;
@@ -142,30 +146,35 @@ Result<Pipeline> read_pipeline(const Arguments& given, std::int64_t layers) {
       if (given.has(each) && (given.integer(each, 0) < 1 || !divides(given.integer(each, 0), pipeline.vpp)))
         return given.fail(each, fmt::format("positive, and a multiple of the {} chunks per rank", pipeline.vpp));
     if (middle < 0 || ranks < 0 || (ranks == 0 && middle > 0) || (ranks > 0 && !divides(middle, ranks * pipeline.vpp)))
-      return given.fail(end, fmt::format("{} layers are left for {} ranks of {} chunks, which do not divide", middle, ranks,
-                                         pipeline.vpp));
+      return given.fail(end, fmt::format("{} layers are left for {} ranks of {} chunks, which do not divide", middle,
+                                         ranks, pipeline.vpp));
     for (std::int64_t chunk = 0; chunk < pipeline.vpp; ++chunk)
       for (std::int64_t rank = 0; rank < pipeline.pp; ++rank)
-        pipeline.stages.push_back(
-            (rank == 0 && first > 0 ? first : rank + 1 == pipeline.pp && last > 0 ? last : middle / std::max<std::int64_t>(ranks, 1)) /
-            pipeline.vpp);
+        pipeline.stages.push_back((rank == 0 && first > 0                ? first
+                                   : rank + 1 == pipeline.pp && last > 0 ? last
+                                                                         : middle / std::max<std::int64_t>(ranks, 1)) /
+                                  pipeline.vpp);
     return pipeline;
   }
   const std::int64_t counted = layers + head + tail;
   if (!divides(counted, pipeline.pp))
-    return given.fail("--pipeline-model-parallel-size",
-                      fmt::format("{} layers{} do not divide over {} pipeline ranks", layers,
-                                  head + tail > 0 ? fmt::format(" and {} counted as such", head + tail) : "", pipeline.pp));
+    return given.fail(
+        "--pipeline-model-parallel-size",
+        fmt::format("{} layers{} do not divide over {} pipeline ranks", layers,
+                    head + tail > 0 ? fmt::format(" and {} counted as such", head + tail) : "", pipeline.pp));
   if (chosen == ways[0]) {
     const std::int64_t each = given.integer(chosen, 1);
     if (each < 1 || !divides(counted / pipeline.pp, each))
-      return given.fail(chosen, fmt::format("{} does not divide the {} layers of a pipeline rank", each, counted / pipeline.pp));
+      return given.fail(
+          chosen, fmt::format("{} does not divide the {} layers of a pipeline rank", each, counted / pipeline.pp));
     pipeline.vpp = counted / pipeline.pp / each;
   } else if (pipeline.vpp < 1 || !divides(counted / pipeline.pp, pipeline.vpp)) {
-    return given.fail(ways[1], fmt::format("{} does not divide the {} layers of a pipeline rank", pipeline.vpp, counted / pipeline.pp));
+    return given.fail(ways[1], fmt::format("{} does not divide the {} layers of a pipeline rank", pipeline.vpp,
+                                           counted / pipeline.pp));
   }
   if (head + tail > 0 && pipeline.pp * pipeline.vpp > 1) {
-    pipeline.stages.assign(static_cast<std::size_t>(pipeline.pp * pipeline.vpp), counted / (pipeline.pp * pipeline.vpp));
+    pipeline.stages.assign(static_cast<std::size_t>(pipeline.pp * pipeline.vpp),
+                           counted / (pipeline.pp * pipeline.vpp));
     pipeline.stages.front() -= head;
     pipeline.stages.back() -= tail;
   }
@@ -186,7 +195,8 @@ Status read_recompute(const Arguments& given, Shorthand& into) {
   if (granularity == "full") {
     for (const char* needed : {"--recompute-method", "--recompute-num-layers"})
       if (!given.has(needed)) return given.fail(needed, "missing: --recompute-granularity full needs it");
-    if (given.has("--recompute-modules")) return given.fail("--recompute-modules", "belongs to --recompute-granularity selective");
+    if (given.has("--recompute-modules"))
+      return given.fail("--recompute-modules", "belongs to --recompute-granularity selective");
     if (given.word("--recompute-method", "") != "uniform")
       return given.fail("--recompute-method", "Weft recomputes all layers or none; write uniform");
     if (given.integer("--recompute-num-layers", 1) != 1)
@@ -206,7 +216,8 @@ Status read_recompute(const Arguments& given, Shorthand& into) {
       into.recompute = Recompute::Selective;
       continue;
     }
-    const auto* known = std::find_if(std::begin(kModules), std::end(kModules), [&](const auto& each) { return each.name == names[i]; });
+    const auto* known =
+        std::find_if(std::begin(kModules), std::end(kModules), [&](const auto& each) { return each.name == names[i]; });
     if (known == std::end(kModules))
       return given.fail("--recompute-modules", fmt::format("Weft recomputes core_attn, mlp and moe, not {}", names[i]));
     into.full.emplace_back(known->glob);
@@ -227,11 +238,19 @@ std::optional<std::string> megatron_rule_broken(const TransformerConfig& config,
   if (plan.schedule != (plan.vpp > 1 ? "interleaved" : "1f1b") && plan.pp > 1)
     return fmt::format("schedule={}: Megatron-LM runs 1f1b, and interleaved with vpp", plan.schedule);
   if (plan.recompute == Recompute::Op)
-    return "recompute=op: Megatron-LM recomputes whole layers, core attention or named modules, not all that is between "
+    return "recompute=op: Megatron-LM recomputes whole layers, core attention or named modules, not all that is "
+           "between "
            "matrix products";
   if (plan.recompute == Recompute::Full && !plan.full.empty()) return "full= beside recompute=full";
   for (const std::string& glob : plan.full)
     if (!module_known(glob)) return fmt::format("full={}: Megatron-LM recomputes core attention, mlp and moe", glob);
+  const auto has_layer = [&](bool with_experts) {
+    for (std::int64_t layer = 0; layer < config.layers; ++layer)
+      if (config.is_moe_layer(layer) == with_experts) return true;
+    return false;
+  };
+  for (const std::string& glob : plan.full)
+    if (!has_layer(glob.ends_with("moe"))) return fmt::format("full={}: the model has no such layers", glob);
   if (!std::is_sorted(plan.full.begin(), plan.full.end()) ||
       std::adjacent_find(plan.full.begin(), plan.full.end()) != plan.full.end())
     return "full= in another order than mlp, moe, or twice";
@@ -240,9 +259,11 @@ std::optional<std::string> megatron_rule_broken(const TransformerConfig& config,
       return fmt::format("offload={}: Megatron-LM offloads the whole optimizer", name_of(offload.kind));
   if (!plan.offload.empty() && plan.zero != 1) return "offload=optimizer without zero=1, the distributed optimizer";
   if (!plan.order.empty() && plan.order != kSwappedOrder && plan.order != kUsualOrder)
-    return fmt::format("order={}: Megatron-LM numbers ranks tp-cp-ep-dp-pp or tp-cp-ep-pp-dp", fmt::join(plan.order, "-"));
+    return fmt::format("order={}: Megatron-LM numbers ranks tp-cp-ep-dp-pp or tp-cp-ep-pp-dp",
+                       fmt::join(plan.order, "-"));
   if (plan.order == kUsualOrder) return "order=tp-cp-ep-dp-pp said aloud: leave it out";
-  if (plan.order == kSwappedOrder && plan.pp > 1 && config.moe.experts > 0 && plan.tp * plan.cp != plan.etp * plan.ep)
+  // Megatron-LM makes the groups of experts for dense models too.
+  if (plan.order == kSwappedOrder && plan.pp > 1 && plan.tp * plan.cp != plan.etp * plan.ep)
     return "order=tp-cp-ep-pp-dp with pipelines needs as many replicas of experts as of dense layers: tp·cp = etp·ep";
   if (config.heads % plan.tp != 0) return fmt::format("{} heads do not divide by tp={}", config.heads, plan.tp);
   if (config.mla.kv_lora == 0 && config.kv_heads % plan.tp != 0 && plan.tp % config.kv_heads != 0)
@@ -251,15 +272,20 @@ std::optional<std::string> megatron_rule_broken(const TransformerConfig& config,
     return fmt::format("a sequence of {} does not divide by 2·cp = {}", seq, 2 * plan.cp);
   if (config.moe.experts > 0) {
     if (plan.tp > 1 && !plan.sequence_parallel) return "experts with tp > 1 need sequence parallelism, sp=1";
-    if (config.moe.experts % plan.ep != 0) return fmt::format("{} experts do not divide by ep={}", config.moe.experts, plan.ep);
+    if (config.moe.experts % plan.ep != 0)
+      return fmt::format("{} experts do not divide by ep={}", config.moe.experts, plan.ep);
     if (config.mlp_bias && plan.etp > 1) return "experts with biases need etp=1";
   }
   if (plan.zero >= 2 && plan.pp > 1)
-    return fmt::format("zero={} with pipelines: no Megatron-LM is known to shard gradients and weights across stages", plan.zero);
+    return fmt::format("zero={} with pipelines: no Megatron-LM is known to shard gradients and weights across stages",
+                       plan.zero);
   if (plan.fsdp < plan.dp && plan.zero != 3) return "copies of shards (replicate=) without zero=3";
   if (plan.vpp > 1 && plan.micro_batches % plan.pp != 0)
-    return fmt::format("{} micro-batches are no multiple of pp={}, which interleaving needs", plan.micro_batches, plan.pp);
+    return fmt::format("{} micro-batches are no multiple of pp={}, which interleaving needs", plan.micro_batches,
+                       plan.pp);
   const std::int64_t stages = plan.pp * plan.vpp;
+  if (!plan.stages.empty() && std::accumulate(plan.stages.begin(), plan.stages.end(), std::int64_t{0}) != config.layers)
+    return fmt::format("stages={} are not the {} layers of the model", fmt::join(plan.stages, "+"), config.layers);
   if (plan.stages.empty() && config.layers % stages != 0)
     return fmt::format("{} layers do not divide over {} stages", config.layers, stages);
   return {};
@@ -309,7 +335,8 @@ void write_strategy(const TransformerConfig& config, std::int64_t seq, const Par
     std::vector<std::string> modules;
     if (plan.recompute == Recompute::Selective) modules.emplace_back("core_attn");
     for (const RecomputedModule& module : kModules)
-      if (std::find(plan.full.begin(), plan.full.end(), module.glob) != plan.full.end()) modules.emplace_back(module.name);
+      if (std::find(plan.full.begin(), plan.full.end(), module.glob) != plan.full.end())
+        modules.emplace_back(module.name);
     into.add("--recompute-granularity", "selective");
     into.add("--recompute-modules", modules);
   }
@@ -319,7 +346,8 @@ Result<Shorthand> read_strategy_arguments(const Arguments& given, const Transfor
   Shorthand words;
   for (const auto& [flag, field] :
        {std::pair{"--tensor-model-parallel-size", &Shorthand::tp}, std::pair{"--context-parallel-size", &Shorthand::cp},
-        std::pair{"--pipeline-model-parallel-size", &Shorthand::pp}, std::pair{"--micro-batch-size", &Shorthand::mbs}}) {
+        std::pair{"--pipeline-model-parallel-size", &Shorthand::pp},
+        std::pair{"--micro-batch-size", &Shorthand::mbs}}) {
     words.*field = given.integer(flag, 1);
     if (*(words.*field) < 1 || *(words.*field) > (1 << 19)) return given.fail(flag, "must be at least 1");
   }
@@ -331,16 +359,20 @@ Result<Shorthand> read_strategy_arguments(const Arguments& given, const Transfor
   if (const Argument* type = given.find("--cp-comm-type"); words.cp) {
     if (type && type->values.size() > 1) return given.fail(type->flag, "Weft has one for all layers");
     const std::string mode = type ? type->values[0] : "p2p";
-    if (mode == "all_gather") words.cp_mode = ContextMode::Gather;
-    else if (mode == "a2a") words.cp_mode = ContextMode::AllToAll;
-    else if (mode == "p2p") words.cp_mode = ContextMode::Ring;
-    else return given.fail("--cp-comm-type", fmt::format("Weft knows p2p, all_gather and a2a, not {}", mode));
+    if (mode == "all_gather")
+      words.cp_mode = ContextMode::Gather;
+    else if (mode == "a2a")
+      words.cp_mode = ContextMode::AllToAll;
+    else if (mode == "p2p")
+      words.cp_mode = ContextMode::Ring;
+    else
+      return given.fail("--cp-comm-type", fmt::format("Weft knows p2p, all_gather and a2a, not {}", mode));
   }
   WEFT_TRY(const Pipeline pipeline, read_pipeline(given, config.layers));
   if (pipeline.vpp > 1) {
     if (pipeline.pp == 1)
       return given.fail(given.has("--pipeline-model-parallel-layout") ? "--pipeline-model-parallel-layout"
-                                                                       : "--num-virtual-stages-per-pipeline-rank",
+                                                                      : "--num-virtual-stages-per-pipeline-rank",
                         "interleaving needs --pipeline-model-parallel-size above 1");
     words.vpp = pipeline.vpp;
   }
@@ -375,7 +407,8 @@ Result<Shorthand> read_strategy_arguments(const Arguments& given, const Transfor
   } else {
     for (const char* needs : {"--data-parallel-sharding-strategy", "--outer-dp-sharding-strategy"})
       if (given.has(needs)) return given.fail(needs, "read with --use-megatron-fsdp only; add it or leave this out");
-    if (copies > 1) return given.fail("--num-distributed-optimizer-instances", "Weft has it with --use-megatron-fsdp only");
+    if (copies > 1)
+      return given.fail("--num-distributed-optimizer-instances", "Weft has it with --use-megatron-fsdp only");
   }
   if (given.has("--optimizer-cpu-offload")) {
     if (!given.has("--use-precision-aware-optimizer"))

@@ -56,11 +56,13 @@ TEST(MegatronLaw, WhatIsWrittenReadsBackAsTheSamePlanAndTime) {
            Case{"llama3-8b:layers=8", "dgx-h100:2", "tp=2,pp=2,dp=2,cp=2,cp_mode=ring,vpp=2,recompute=selective", 32},
            Case{"llama3-8b:layers=8", "dgx-h100:2", "dp=16,zero=3,recompute=full,mbs=2", 64, "fp8"},
            Case{"llama3-8b:layers=8", "dgx-h100:2", "fsdp=8,replicate=2", 64},
-           Case{"llama3-8b:layers=6", "dgx-h100:1", "tp=2,pp=4,vpp=1,stages=1+2+2+1,zero=1,recompute=selective,full=layers.*.mlp", 16},
+           Case{"llama3-8b:layers=6", "dgx-h100:1",
+                "tp=2,pp=4,vpp=1,stages=1+2+2+1,zero=1,recompute=selective,full=layers.*.mlp", 16},
            Case{"gpt3-1.3b:layers=4", "dgx-a100:1", "tp=4,dp=2,sp=0", 16, "fp16"},
            Case{"gpt3-1.3b:layers=4", "dgx-a100:1", "tp=4,dp=2", 16, "bf16", "megatron-lm-b200"},
            Case{"mixtral-8x7b:layers=4", "dgx-h100:2", "tp=2,etp=1,ep=8,dp=8,zero=1", 64},
-           Case{"qwen2-7b:layers=4", "dgx-h100:1", "dp=8,zero=2", 16, "bf16", "megatron-lm:moment_dtype=f32,fused_cross_entropy=false"},
+           Case{"qwen2-7b:layers=4", "dgx-h100:1", "dp=8,zero=2", 16, "bf16",
+                "megatron-lm:moment_dtype=f32,fused_cross_entropy=false"},
            Case{"deepseek-v2-lite:layers=4", "dgx-h100:1", "ep=8,dp=8,zero=1", 16},
            Case{"llama3-8b:layers=4", "dgx-h100:1", "tp=4,dp=2,zero=1", 16, "bf16", "nemo"},
        })
@@ -78,10 +80,11 @@ std::string refusal(const char* strategy, const char* model = "llama3-8b:layers=
 }
 
 TEST(Megatron, WhatItCannotSayIsRefusedWithTheNearestPlanThatItCan) {
-  EXPECT_EQ(refusal("dp=8,recompute=op"),
-            "--to megatron: recompute=op: Megatron-LM recomputes whole layers, core attention or named modules, not all "
-            "that is between matrix products\n"
-            "the nearest plan that megatron can express: tp=1,pp=1,dp=8,zero=0,mbs=1,recompute=selective");
+  EXPECT_EQ(
+      refusal("dp=8,recompute=op"),
+      "--to megatron: recompute=op: Megatron-LM recomputes whole layers, core attention or named modules, not all "
+      "that is between matrix products\n"
+      "the nearest plan that megatron can express: tp=1,pp=1,dp=8,zero=0,mbs=1,recompute=selective");
   EXPECT_THAT(refusal("pp=2,dp=4,schedule=zb-h1"), HasSubstr("schedule=zb-h1: Megatron-LM runs 1f1b"));
   EXPECT_THAT(refusal("dp=8", "bloom-176b:layers=2"), HasSubstr("--to megatron: ALiBi"));
   EXPECT_THAT(refusal("dp=8", "resnet50"), HasSubstr("no decoder-only transformer"));
@@ -99,7 +102,8 @@ const std::string kSmall =
     "--vocab-size 1000 --micro-batch-size 1 --bf16\n";
 
 TEST(MegatronImport, FaultsAreNamedByLineAndNothingIsGuessed) {
-  EXPECT_THAT(fault(kSmall + "--num-layrs 4"), HasSubstr("args.txt:3: --num-layrs: no argument of Megatron-LM core 0.20.0; did you mean --num-layers"));
+  EXPECT_THAT(fault(kSmall + "--num-layrs 4"),
+              HasSubstr("args.txt:3: --num-layrs: no argument of Megatron-LM core 0.20.0; did you mean --num-layers"));
   EXPECT_EQ(fault(kSmall + "--num-layers 8"), "args.txt:3: --num-layers: given twice, on line 1 too; keep one");
   EXPECT_EQ(fault(kSmall + "--fp16"), "args.txt:3: --fp16: contradicts --bf16; keep one");
   EXPECT_EQ(fault(kSmall + "--global-batch-size many"), "args.txt:3: --global-batch-size: 'many' is no whole number");
@@ -111,15 +115,17 @@ TEST(MegatronImport, FaultsAreNamedByLineAndNothingIsGuessed) {
   EXPECT_THAT(fault(kSmall + "--recompute-granularity full"), HasSubstr("--recompute-method: missing"));
   EXPECT_THAT(fault("--bf16"), HasSubstr("args.txt: --num-layers: missing"));
   EXPECT_THAT(fault(kSmall + "--sequence-parallel"), HasSubstr("clears it"));
-  EXPECT_THAT(fault(kSmall + "--pipeline-model-parallel-size 3"), HasSubstr("4 layers do not divide over 3 pipeline ranks"));
+  EXPECT_THAT(fault(kSmall + "--pipeline-model-parallel-size 3"),
+              HasSubstr("4 layers do not divide over 3 pipeline ranks"));
 }
 
 TEST(MegatronImport, LayoutsFollowTheProjectsGrammar) {
   const auto stages = [](const std::string& layout, int layers, int pp) {
-    const std::string read = fault("--num-layers " + std::to_string(layers) +
-                                   " --hidden-size 256 --num-attention-heads 4 --max-position-embeddings 128 --seq-length 128 "
-                                   "--vocab-size 1000 --micro-batch-size 1 --bf16 --pipeline-model-parallel-size " +
-                                   std::to_string(pp) + " --pipeline-model-parallel-layout '" + layout + "'");
+    const std::string read =
+        fault("--num-layers " + std::to_string(layers) +
+              " --hidden-size 256 --num-attention-heads 4 --max-position-embeddings 128 --seq-length 128 "
+              "--vocab-size 1000 --micro-batch-size 1 --bf16 --pipeline-model-parallel-size " +
+              std::to_string(pp) + " --pipeline-model-parallel-layout '" + layout + "'");
     const std::size_t at = read.find("stages=");
     return at == std::string::npos ? read : read.substr(at, read.find(',', at) - at);
   };

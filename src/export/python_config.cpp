@@ -40,8 +40,9 @@ class Reader {
 
   Error fail(int line, std::string_view message) const { return Error{std::string(message)}.at(file_, line); }
   Error odd() const {
-    return fail(peek().line, fmt::format("'{}': a configuration has imports, one function, assignments to fields and return",
-                                         peek().text.substr(0, 40)));
+    return fail(peek().line,
+                fmt::format("'{}': a configuration has imports, one function, assignments to fields and return",
+                            peek().text.substr(0, 40)));
   }
 
   // The tokens of the next logical line; false at the end.
@@ -64,13 +65,16 @@ class Reader {
         WEFT_TRY_OK(quoted(c));
       } else if (std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_') {
         const std::size_t begin = pos_;
-        while (pos_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[pos_])) != 0 || text_[pos_] == '_')) ++pos_;
+        while (pos_ < text_.size() &&
+               (std::isalnum(static_cast<unsigned char>(text_[pos_])) != 0 || text_[pos_] == '_'))
+          ++pos_;
         tokens_.push_back({Token::Kind::Name, std::string(text_.substr(begin, pos_ - begin)), line_});
       } else if (std::isdigit(static_cast<unsigned char>(c)) != 0) {
         const std::size_t begin = pos_;
-        while (pos_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[pos_])) != 0 || text_[pos_] == '_' ||
-                                       text_[pos_] == '.' ||
-                                       ((text_[pos_] == '-' || text_[pos_] == '+') && (text_[pos_ - 1] == 'e' || text_[pos_ - 1] == 'E'))))
+        while (pos_ < text_.size() &&
+               (std::isalnum(static_cast<unsigned char>(text_[pos_])) != 0 || text_[pos_] == '_' ||
+                text_[pos_] == '.' ||
+                ((text_[pos_] == '-' || text_[pos_] == '+') && (text_[pos_ - 1] == 'e' || text_[pos_ - 1] == 'E'))))
           ++pos_;
         tokens_.push_back({Token::Kind::Number, std::string(text_.substr(begin, pos_ - begin)), line_});
       } else {
@@ -164,7 +168,8 @@ class Reader {
     if (take("return")) {
       WEFT_TRY(const std::string name, dotted());
       const auto known = aliases_.find(name);
-      if (known == aliases_.end() || !known->second.empty()) return fail(peek().line, fmt::format("{} is no configuration", name));
+      if (known == aliases_.end() || !known->second.empty())
+        return fail(peek().line, fmt::format("{} is no configuration", name));
       returned_ = true;
       return ended() ? Status(Ok{}) : odd();
     }
@@ -223,8 +228,9 @@ class Reader {
         return Ok{};
       }
     }
-    return fail(line, fmt::format("{} = …: only the configuration and its parts get names here; write the value at its field",
-                                  name.substr(0, 60)));
+    return fail(line,
+                fmt::format("{} = …: only the configuration and its parts get names here; write the value at its field",
+                            name.substr(0, 60)));
   }
 
   Result<PythonValue> expression(int depth) {
@@ -232,8 +238,10 @@ class Reader {
     while (peek().text == "*" && peek().kind == Token::Kind::Sign) {
       ++at_;
       WEFT_TRY(const PythonValue factor, term(depth));
-      if (value.kind != Kind::Integer || factor.kind != Kind::Integer) return fail(factor.line, "only whole numbers are multiplied");
-      if (factor.integer != 0 && value.integer > kMostInteger / factor.integer) return fail(factor.line, "too large a number");
+      if (value.kind != Kind::Integer || factor.kind != Kind::Integer)
+        return fail(factor.line, "only whole numbers are multiplied");
+      if (factor.integer != 0 && value.integer > kMostInteger / factor.integer)
+        return fail(factor.line, "too large a number");
       value.integer *= factor.integer;
     }
     return value;
@@ -264,7 +272,8 @@ class Reader {
         return value;
       }
       const auto [rest, status] = std::from_chars(digits.data(), end, value.number);
-      if (status != std::errc() || rest != end) return fail(token.line, fmt::format("'{}' is no number", digits.substr(0, 40)));
+      if (status != std::errc() || rest != end)
+        return fail(token.line, fmt::format("'{}' is no number", digits.substr(0, 40)));
       value.kind = Kind::Number;
       value.number = minus ? -value.number : value.number;
       return value;
@@ -319,6 +328,8 @@ class Reader {
 
 }  // namespace
 
-Result<PythonConfig> read_python_config(std::string_view text, std::string_view file) { return Reader(text, file).run(); }
+Result<PythonConfig> read_python_config(std::string_view text, std::string_view file) {
+  return Reader(text, file).run();
+}
 
 }  // namespace weft

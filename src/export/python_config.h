@@ -24,9 +24,9 @@ struct PythonValue {
   std::int64_t integer = 0;
   double number = 0;
   bool boolean = false;
-  std::string text = {};                    // Text; Name and Call: the dotted name
-  std::vector<PythonValue> items = {};      // List; Call: arguments
-  std::vector<std::string> keywords = {};   // Call: the name of each argument; empty: by position
+  std::string text = {};                   // Text; Name and Call: the dotted name
+  std::vector<PythonValue> items = {};     // List; Call: arguments
+  std::vector<std::string> keywords = {};  // Call: the name of each argument; empty: by position
   int line = 0;
 };
 
@@ -39,7 +39,7 @@ struct PythonField {
 struct PythonConfig {
   std::string base;  // the function that makes the configuration: "llama3_8b"
   int base_line = 0;
-  std::string module;  // where it is imported from
+  std::string module;               // where it is imported from
   std::vector<PythonField> fields;  // in order
 };
 

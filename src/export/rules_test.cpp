@@ -44,13 +44,17 @@ std::vector<std::string> broken_rules(const Arguments& a, std::int64_t world) {
     rule(tp == 1 || has("--sequence-parallel"), "moe_layer.py:636 sequence parallel");
   }
   rule(!has("--sequence-parallel") || tp > 1, "A:1433 sequence parallel needs tp");
-  const std::int64_t seq = n("--seq-length", 0), micro = n("--micro-batch-size", 0), global = n("--global-batch-size", 0);
+  const std::int64_t seq = n("--seq-length", 0), micro = n("--micro-batch-size", 0),
+                     global = n("--global-batch-size", 0);
   rule(cp == 1 || seq % (2 * cp) == 0, "A:1335 sequence divides by 2 cp");
-  for (const char* needed : {"--num-layers", "--hidden-size", "--num-attention-heads", "--max-position-embeddings", "--micro-batch-size"})
+  for (const char* needed :
+       {"--num-layers", "--hidden-size", "--num-attention-heads", "--max-position-embeddings", "--micro-batch-size"})
     rule(has(needed), needed);
   rule(n("--max-position-embeddings", 0) >= seq, "A:1353 positions");
   rule(micro > 0 && global % (micro * dp) == 0, "num_microbatches_calculator.py:381 batch");
-  rule(has("--num-layers-per-virtual-pipeline-stage") + has("--num-virtual-stages-per-pipeline-rank") + has("--pipeline-model-parallel-layout") <= 1,
+  rule(has("--num-layers-per-virtual-pipeline-stage") + has("--num-virtual-stages-per-pipeline-rank") +
+               has("--pipeline-model-parallel-layout") <=
+           1,
        "A:927 one way of stages");
   std::int64_t vpp = n("--num-virtual-stages-per-pipeline-rank", 1);
   if (has("--pipeline-model-parallel-layout")) {
@@ -99,22 +103,35 @@ std::optional<Parallelism> random_strategy(const TrainingJob& job, Rng& random) 
   if (cp != "1") words += ",cp=2,cp_mode=" + pick({"gather", "a2a", "ring"});
   words += "," + pick({"zero=0", "zero=1", "zero=1", "zero=2", "zero=3", "fsdp=4,replicate=2", "fsdp=2,replicate=2"});
   if (!words.starts_with("tp=1")) words += pick({"", "", ",sp=0"});
-  if (words.find("pp=1") == std::string::npos) words += pick({"", ",vpp=2", ",vpp=4", ",schedule=gpipe", ",schedule=zb-h1", ",stages=1+1"});
-  words += pick({"", ",recompute=selective", ",recompute=full", ",recompute=op", ",full=layers.*.mlp", ",recompute=selective,full=layers.*.moe"});
+  if (words.find("pp=1") == std::string::npos)
+    words += pick({"", ",vpp=2", ",vpp=4", ",schedule=gpipe", ",schedule=zb-h1"});
+  words += pick({"", ",recompute=selective", ",recompute=full", ",recompute=op", ",full=layers.*.mlp",
+                 ",recompute=selective,full=layers.*.moe"});
   if (job.model.experts > 0) words += pick({"", ",ep=2", ",ep=4", ",ep=8,etp=1", ",etp=1"});
-  words += ",mbs=" + pick({"1", "2", "3", "4"}) + pick({"", "", "", ",offload=optimizer", ",order=tp-cp-ep-pp-dp", ",order=dp-tp"});
+  words += ",mbs=" + pick({"1", "2", "3", "4"}) +
+           pick({"", "", "", ",offload=optimizer", ",order=tp-cp-ep-pp-dp", ",order=dp-tp"});
   const auto shorthand = parse_shorthand(words);
   if (!shorthand.ok()) return {};
   const std::int64_t batches[] = {32, 64, 96, 128};
   const auto complete_one = complete(*shorthand, job.device_count(), {.global_batch = batches[random.below(4)]});
-  return complete_one.ok() ? std::optional(*complete_one) : std::nullopt;
+  if (!complete_one.ok()) return {};
+  Parallelism strategy = *complete_one;
+  if (strategy.pp > 1 && strategy.vpp == 1 && random.below(2) == 0) {
+    // A layer from the last stage to the first, or one that no stage has.
+    strategy.stages.assign(static_cast<std::size_t>(strategy.pp), job.model.layers / strategy.pp);
+    ++strategy.stages.front();
+    if (random.below(4) > 0) --strategy.stages.back();
+  }
+  return strategy;
 }
 
 std::vector<TrainingJob> jobs() {
   std::vector<TrainingJob> made;
   for (const auto& [model, cluster, stack, dtype] :
-       {std::tuple{"llama3-8b", "dgx-h100:2", "megatron-lm", "bf16"}, std::tuple{"gpt3-13b", "dgx-a100:4", "megatron-lm-b200", "fp16"},
-        std::tuple{"mixtral-8x7b", "dgx-h100:4", "nemo", "fp8"}, std::tuple{"deepseek-v2-lite", "dgx-h100:2", "megatron-lm", "bf16"},
+       {std::tuple{"llama3-8b", "dgx-h100:2", "megatron-lm", "bf16"},
+        std::tuple{"gpt3-13b", "dgx-a100:4", "megatron-lm-b200", "fp16"},
+        std::tuple{"mixtral-8x7b", "dgx-h100:4", "nemo", "fp8"},
+        std::tuple{"deepseek-v2-lite", "dgx-h100:2", "megatron-lm", "bf16"},
         std::tuple{"qwen2.5-0.5b", "dgx-h100:1", "megatron-lm:graph_capture=true", "bf16"},
         std::tuple{"nemotron-4-15b", "dgx-h200:2", "megatron-lm:moment_dtype=bf16", "mxfp8"}}) {
     PlanRequest request{.model = model, .cluster = cluster};
@@ -148,18 +165,22 @@ int visit_random(int least, Visit visit) {
 }
 
 TEST(MegatronRules, AThousandRandomExpressibleStrategiesBreakNone) {
-  int interleaved = 0, experts = 0, sharded = 0;
-  const int visited = visit_random(1200, [&](const TrainingJob& job, const Parallelism& strategy, const Arguments& arguments) {
-    EXPECT_THAT(broken_rules(arguments, job.device_count()), IsEmpty()) << print(shorthand_of(strategy)) << " of " << job.words.model;
-    interleaved += strategy.vpp > 1;
-    experts += strategy.ep > 1;
-    sharded += strategy.zero > 1;
-  });
+  int interleaved = 0, experts = 0, sharded = 0, layouts = 0;
+  const int visited =
+      visit_random(1200, [&](const TrainingJob& job, const Parallelism& strategy, const Arguments& arguments) {
+        EXPECT_THAT(broken_rules(arguments, job.device_count()), IsEmpty())
+            << print(shorthand_of(strategy)) << " of " << job.words.model;
+        interleaved += strategy.vpp > 1;
+        experts += strategy.ep > 1;
+        sharded += strategy.zero > 1;
+        layouts += !strategy.stages.empty();
+      });
   EXPECT_GE(visited, 1200);
   // The draw is of all kinds.
   EXPECT_GT(interleaved, 20);
   EXPECT_GT(experts, 20);
   EXPECT_GT(sharded, 20);
+  EXPECT_GT(layouts, 20);
 }
 
 TEST(MegatronRules, ThreePlantedErrorsAreCaught) {
@@ -175,12 +196,15 @@ TEST(MegatronRules, ThreePlantedErrorsAreCaught) {
     const std::int64_t world = job.device_count();
     if (job.model.experts > 0 && strategy.tp > 1 && !arguments.has("--tp-comm-overlap")) {
       // Sequence parallelism forgotten beside experts.
-      EXPECT_THAT(broken_rules(rebuilt(arguments, "--sequence-parallel", {}), world), testing::Contains(HasSubstr("moe_layer.py:636")));
+      EXPECT_THAT(broken_rules(rebuilt(arguments, "--sequence-parallel", {}), world),
+                  testing::Contains(HasSubstr("moe_layer.py:636")));
       ++sequences;
     }
     // A batch of one sample too many.
     if (strategy.micro_batch * strategy.dp > 1) {
-      EXPECT_THAT(broken_rules(rebuilt(arguments, "--global-batch-size", {"--global-batch-size", std::to_string(strategy.global_batch() + 1)}), world),
+      EXPECT_THAT(broken_rules(rebuilt(arguments, "--global-batch-size",
+                                       {"--global-batch-size", std::to_string(strategy.global_batch() + 1)}),
+                               world),
                   testing::Contains(HasSubstr("batch")));
       ++batches;
     }
@@ -212,19 +236,23 @@ TEST(MegatronRules, EveryArgumentIsInTheProjectsTableWithItsTypeAndChoices) {
     ASSERT_TRUE(flags.contains(known.flag)) << known.flag;
     const auto& flag = flags[known.flag];
     EXPECT_EQ(known.type == "switch", flag["kind"] != "value") << known.flag;
-    if (known.type == "int") EXPECT_EQ(flag["type"], "int") << known.flag;
-    if (known.type == "number") EXPECT_EQ(flag["type"], "float") << known.flag;
+    if (known.type == "int" || known.type == "number") {
+      EXPECT_EQ(flag["type"], known.type == "int" ? "int" : "float") << known.flag;
+    }
     EXPECT_EQ(known.several, flag.contains("nargs")) << known.flag;
     if (flag.contains("choices")) {
       std::vector<std::string> choices;
-      for (const auto& choice : flag["choices"]) choices.push_back(choice.is_string() ? choice.get<std::string>() : choice.dump());
+      for (const auto& choice : flag["choices"])
+        choices.push_back(choice.is_string() ? choice.get<std::string>() : choice.dump());
       EXPECT_EQ(known.choices, choices) << known.flag;
     }
-    EXPECT_FALSE(flag.contains("note") && flag["note"].get<std::string>().find("no effect") != std::string::npos) << known.flag;
+    EXPECT_FALSE(flag.contains("note") && flag["note"].get<std::string>().find("no effect") != std::string::npos)
+        << known.flag;
   }
   // Every spelling that the parser knows is in the table of this repository.
   for (const auto& [name, flag] : flags) EXPECT_NE(find_megatron_argument(name), nullptr) << name;
-  for (const auto& name : (*table)["other_flags"]) EXPECT_NE(find_megatron_argument(name.get<std::string>()), nullptr) << name;
+  for (const auto& name : (*table)["other_flags"])
+    EXPECT_NE(find_megatron_argument(name.get<std::string>()), nullptr) << name;
 }
 
 TEST(DeepSpeedRules, EveryKeyIsInTheProjectsTable) {
@@ -236,7 +264,9 @@ TEST(DeepSpeedRules, EveryKeyIsInTheProjectsTable) {
       for (const auto& entry : entries)
         if (entry.is_object() && entry.contains("key")) keys.insert(entry["key"].get<std::string>());
   for (const KnownArgument& known : deepspeed_keys())
-    if (known.role == ArgumentRole::Read) EXPECT_TRUE(keys.contains(known.flag)) << known.flag;
+    if (known.role == ArgumentRole::Read) {
+      EXPECT_TRUE(keys.contains(known.flag)) << known.flag;
+    }
 }
 
 TEST(TorchtitanRules, EveryFieldIsInTheProjectsTable) {
@@ -245,7 +275,9 @@ TEST(TorchtitanRules, EveryFieldIsInTheProjectsTable) {
   std::set<std::string> fields = {"activation_checkpoint", "model_spec"};  // of Trainer.Config itself
   for (const auto& field : (*table)["fields"]) fields.insert(field["path"].get<std::string>());
   for (const KnownArgument& known : torchtitan_fields())
-    if (known.role == ArgumentRole::Read) EXPECT_TRUE(fields.contains(known.flag)) << known.flag;
+    if (known.role == ArgumentRole::Read) {
+      EXPECT_TRUE(fields.contains(known.flag)) << known.flag;
+    }
 }
 
 }  // namespace

@@ -13,27 +13,34 @@ Result<std::string> slurm_script(Target target, const Plan& plan, const ExportOp
   WEFT_TRY(const std::int64_t per_node, devices_per_node(job));
   const std::int64_t nodes = job.device_count() / per_node;
   std::string text = "#!/bin/bash\n";
-  text += fmt::format("#SBATCH --job-name={}\n#SBATCH --nodes={}\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node={}\n",
-                      job.words.model.substr(0, job.words.model.find_first_of(":/")), nodes, per_node);
+  text += fmt::format(
+      "#SBATCH --job-name={}\n#SBATCH --nodes={}\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node={}\n",
+      job.words.model.substr(0, job.words.model.find_first_of(":/")), nodes, per_node);
   text += "#SBATCH --exclusive\n#SBATCH --output=%x-%j.log\n";
   text += fmt::format("# {} on {} devices: sbatch this file in the folder that {} runs in.\nset -euo pipefail\n",
                       print(shorthand_of(*plan.parallelism)), grouped(job.device_count()), name_of(target));
   text += "export MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1) MASTER_PORT=29500\n";
-  const std::string file = target == Target::DeepSpeed ? "ds_config.json" : target == Target::Torchtitan ? "weft_plan.py" : "weft_plan.sh";
+  const std::string file = target == Target::DeepSpeed    ? "ds_config.json"
+                           : target == Target::Torchtitan ? "weft_plan.py"
+                                                          : "weft_plan.sh";
   // The file stands in the job's folder, which every node sees.
   text += fmt::format("cat > {} <<'WEFT_PLAN'\n{}WEFT_PLAN\n", file, inner);
   if (target == Target::Megatron) {
     text += fmt::format("srun bash -c 'NODE_RANK=$SLURM_PROCID exec bash {}'\n", file);
   } else {
-    const std::string launch = fmt::format("torchrun --nnodes {} --nproc-per-node {} --node-rank $SLURM_PROCID --master-addr $MASTER_ADDR "
-                                           "--master-port $MASTER_PORT",
-                                           nodes, per_node);
+    const std::string launch = fmt::format(
+        "torchrun --nnodes {} --nproc-per-node {} --node-rank $SLURM_PROCID --master-addr $MASTER_ADDR "
+        "--master-port $MASTER_PORT",
+        nodes, per_node);
     text += target == Target::DeepSpeed
-                ? fmt::format("# TRAIN: your training script, which passes --deepspeed_config to deepspeed.initialize.\n"
-                              "srun bash -c 'exec {} '\"${{TRAIN:?your training script}}\"' --deepspeed_config {}'\n",
-                              launch, file)
-                : fmt::format("srun bash -c 'PYTHONPATH=.:${{PYTHONPATH:-}} exec {} -m torchtitan.train --module weft_plan --config weft_plan'\n",
-                              launch);
+                ? fmt::format(
+                      "# TRAIN: your training script, which passes --deepspeed_config to deepspeed.initialize.\n"
+                      "srun bash -c 'exec {} '\"${{TRAIN:?your training script}}\"' --deepspeed_config {}'\n",
+                      launch, file)
+                : fmt::format(
+                      "srun bash -c 'PYTHONPATH=.:${{PYTHONPATH:-}} exec {} -m torchtitan.train --module weft_plan "
+                      "--config weft_plan'\n",
+                      launch);
   }
   return text;
 }

@@ -40,8 +40,8 @@ constexpr Flavor kFlavors[] = {
 struct ScheduleName {
   std::string_view weft, torch;
 };
-constexpr ScheduleName kSchedules[] = {{"1f1b", "1F1B"}, {"gpipe", "GPipe"}, {"interleaved", "Interleaved1F1B"},
-                                       {"dualpipe-v", "DualPipeV"}};
+constexpr ScheduleName kSchedules[] = {
+    {"1f1b", "1F1B"}, {"gpipe", "GPipe"}, {"interleaved", "Interleaved1F1B"}, {"dualpipe-v", "DualPipeV"}};
 
 // Number types by the converter of linear layers: where it is defined and what it is called.
 struct Converter {
@@ -53,7 +53,8 @@ constexpr Converter kConverters[] = {{"fp8", "torchtitan.components.quantization
 
 constexpr std::string_view kStack = "torchtitan";
 // What the stack's compiled blocks fuse; without torch.compile none of it.
-constexpr std::string_view kEager = "fused_norm=false,fused_bias_activation=false,fused_cross_entropy=false,host_per_operator=6us";
+constexpr std::string_view kEager =
+    "fused_norm=false,fused_bias_activation=false,fused_cross_entropy=false,host_per_operator=6us";
 
 // The flavor of a decoder; its context may be shorter than torchtitan's.
 const Flavor* flavor_of(const TransformerConfig& decoder) {
@@ -70,11 +71,14 @@ const Flavor* flavor_of(const TransformerConfig& decoder) {
 std::optional<std::string> no_torchtitan_strategy(const ExportSubject& subject) {
   const TrainingJob& job = subject.job;
   if (!subject.decoder || flavor_of(*subject.decoder) == nullptr)
-    return fmt::format("{} is none of the models that torchtitan registers: llama3, qwen3 and deepseek_v3 in their published sizes",
-                       job.words.model);
+    return fmt::format(
+        "{} is none of the models that torchtitan registers: llama3, qwen3 and deepseek_v3 in their published sizes",
+        job.words.model);
   const std::string& dtype = job.precision.name;
-  const bool converted = std::any_of(std::begin(kConverters), std::end(kConverters), [&](const auto& each) { return each.dtype == dtype; });
-  if (dtype != "bf16" && !converted) return fmt::format("--dtype {}: torchtitan computes in bf16, or converts linears to narrower types", dtype);
+  const bool converted = std::any_of(std::begin(kConverters), std::end(kConverters),
+                                     [&](const auto& each) { return each.dtype == dtype; });
+  if (dtype != "bf16" && !converted)
+    return fmt::format("--dtype {}: torchtitan computes in bf16, or converts linears to narrower types", dtype);
   return {};
 }
 
@@ -83,21 +87,27 @@ bool is_compiled(const SoftwareStack& stack) { return stack.fused_norm.value; }
 std::optional<std::string> why_not_torchtitan(const ExportSubject& subject, const Parallelism& plan) {
   const TransformerConfig& decoder = *subject.decoder;
   const bool experts = decoder.moe.experts > 0;
-  if (plan.dp > 1 && plan.zero == 1) return "zero=1: FSDP2 shards weights, gradients and optimizer state, zero=2 or 3, or nothing";
+  if (plan.dp > 1 && plan.zero == 1)
+    return "zero=1: FSDP2 shards weights, gradients and optimizer state, zero=2 or 3, or nothing";
   if (plan.dp * plan.cp == 1 && plan.zero > 0) return "zero= without replicas to shard over";
   if (plan.zero == 0 && plan.cp > 1) return "zero=0 with cp: FSDP2 shards over context-parallel ranks";
   if (plan.fsdp < plan.dp && plan.zero != 3) return "replicate= without zero=3";
   if (plan.recompute != Recompute::None && plan.recompute != Recompute::Full)
-    return fmt::format("recompute={}: torchtitan recomputes whole layers, nothing, or by a policy of its own", name_of(plan.recompute));
+    return fmt::format("recompute={}: torchtitan recomputes whole layers, nothing, or by a policy of its own",
+                       name_of(plan.recompute));
   if (!plan.full.empty()) return "full=: recomputation is one policy for all layers";
   if (!plan.offload.empty()) return "offload=: torchtitan offloads all state or none";
   if (!plan.order.empty()) return "order=: ranks are numbered tp-cp-dp-pp";
-  if (plan.cp > 1 && plan.cp_mode != ContextMode::Gather) return fmt::format("cp_mode={}: keys and values are gathered", name_of(plan.cp_mode));
-  const auto schedule = std::find_if(std::begin(kSchedules), std::end(kSchedules), [&](const auto& each) { return each.weft == plan.schedule; });
+  if (plan.cp > 1 && plan.cp_mode != ContextMode::Gather)
+    return fmt::format("cp_mode={}: keys and values are gathered", name_of(plan.cp_mode));
+  const auto schedule = std::find_if(std::begin(kSchedules), std::end(kSchedules),
+                                     [&](const auto& each) { return each.weft == plan.schedule; });
   if (schedule == std::end(kSchedules)) return fmt::format("schedule={}", plan.schedule);
-  if (plan.schedule == "dualpipe-v" && is_compiled(subject.job.stack)) return "schedule=dualpipe-v refuses compiled stages";
+  if (plan.schedule == "dualpipe-v" && is_compiled(subject.job.stack))
+    return "schedule=dualpipe-v refuses compiled stages";
   if (plan.pp > 1 && decoder.tied) return "pipelines with tied embeddings";
-  if (plan.pp > 1 && plan.stages.empty() && decoder.layers % (plan.pp * plan.vpp) != 0) return "layers that do not divide over stages";
+  if (plan.pp > 1 && plan.stages.empty() && decoder.layers % (plan.pp * plan.vpp) != 0)
+    return "layers that do not divide over stages";
   if (plan.pp > 1 && subject.job.stack.graph_capture.value) return "pipelines with CUDA graphs";
   if (plan.ep > 1 && subject.job.stack.graph_capture.value) return "expert parallelism with CUDA graphs";
   if (decoder.heads % plan.tp != 0 || decoder.kv_heads % plan.tp != 0)
@@ -105,15 +115,17 @@ std::optional<std::string> why_not_torchtitan(const ExportSubject& subject, cons
   if (experts) {
     if (plan.etp != 1) return fmt::format("etp={}: experts are whole, etp=1", plan.etp);
     if (plan.tp > 1 && plan.ep == 1) return "experts with tensor parallelism need ep > 1";
-    if (decoder.moe.experts % plan.ep != 0) return fmt::format("ep={} does not divide {} experts", plan.ep, decoder.moe.experts);
+    if (decoder.moe.experts % plan.ep != 0)
+      return fmt::format("ep={} does not divide {} experts", plan.ep, decoder.moe.experts);
     if (plan.ep > 1 && plan.zero == 0 && plan.dp > 1) return "zero=0 with ep: experts borrow ranks that shard";
   }
   const std::int64_t tokens = plan.micro_batch * subject.job.model.seq;
   if (plan.cp > 1 && tokens % (2 * plan.cp) != 0) return fmt::format("{} tokens do not divide by 2·cp", tokens);
-  if (plan.tp > 1 && plan.sequence_parallel && tokens % plan.tp != 0) return fmt::format("{} tokens do not divide by tp", tokens);
+  if (plan.tp > 1 && plan.sequence_parallel && tokens % plan.tp != 0)
+    return fmt::format("{} tokens do not divide by tp", tokens);
   const SoftwareStack& stack = subject.job.stack;
-  const std::string words = fmt::format("{}:graph_capture={}{}{}", kStack, stack.graph_capture.value, is_compiled(stack) ? "" : ",",
-                                        is_compiled(stack) ? "" : kEager);
+  const std::string words = fmt::format("{}:graph_capture={}{}{}", kStack, stack.graph_capture.value,
+                                        is_compiled(stack) ? "" : ",", is_compiled(stack) ? "" : kEager);
   return other_stack(subject.job, plan, words, kStack);
 }
 
@@ -136,22 +148,27 @@ Result<std::string> write_torchtitan(const ExportSubject& subject, const Paralle
   const TrainingJob& job = subject.job;
   const TransformerConfig& decoder = *subject.decoder;
   const Flavor& flavor = *flavor_of(decoder);
-  const auto converter = std::find_if(std::begin(kConverters), std::end(kConverters), [&](const auto& each) { return each.dtype == job.precision.name; });
+  const auto converter = std::find_if(std::begin(kConverters), std::end(kConverters),
+                                      [&](const auto& each) { return each.dtype == job.precision.name; });
   const bool converts = converter != std::end(kConverters);
   const bool compiled = is_compiled(job.stack), full = plan.recompute == Recompute::Full;
   const auto truth = [](bool value) { return value ? "True" : "False"; };
   const std::int64_t per_node = devices_per_node(job).value();
-  std::string text = "# torchtitan (pytorch/torchtitan b5bcd76c6, 2026-08-21), saved as weft_plan.py where Python finds it:\n";
-  text += fmt::format("#   torchrun --nnodes {} --nproc-per-node {} -m torchtitan.train --module weft_plan --config weft_plan\n",
-                      job.device_count() / per_node, per_node);
+  std::string text =
+      "# torchtitan (pytorch/torchtitan b5bcd76c6, 2026-08-21), saved as weft_plan.py where Python finds it:\n";
+  text += fmt::format(
+      "#   torchrun --nnodes {} --nproc-per-node {} -m torchtitan.train --module weft_plan --config weft_plan\n",
+      job.device_count() / per_node, per_node);
   if (full) text += "from torchtitan.distributed.activation_checkpoint import FullAC\n";
   if (converts) text += fmt::format("from {} import {}\n", converter->module, converter->name);
-  text += fmt::format("from torchtitan.models.{0} import model_registry\nfrom torchtitan.models.{0}.config_registry import {1}\n\n\n",
-                      flavor.module, flavor.base);
+  text += fmt::format(
+      "from torchtitan.models.{0} import model_registry\nfrom torchtitan.models.{0}.config_registry import {1}\n\n\n",
+      flavor.module, flavor.base);
   text += fmt::format("def weft_plan():\n    config = {}()\n", flavor.base);
-  text += fmt::format("    config.model_spec = model_registry(\"{}\"{})\n", flavor.flavor,
-                      converts ? fmt::format(", converters=[{}.Config(model_compile_enabled={})]", converter->name, truth(compiled))
-                               : std::string());
+  text += fmt::format(
+      "    config.model_spec = model_registry(\"{}\"{})\n", flavor.flavor,
+      converts ? fmt::format(", converters=[{}.Config(model_compile_enabled={})]", converter->name, truth(compiled))
+               : std::string());
   text += "    parallelism, training = config.parallelism, config.training\n";
   const bool shards = plan.zero >= 2;
   const std::int64_t shard = shards ? plan.fsdp : 1;
@@ -164,7 +181,8 @@ Result<std::string> write_torchtitan(const ExportSubject& subject, const Paralle
   text += fmt::format("    parallelism.expert_parallel_degree = {}\n", plan.ep);
   text += fmt::format("    parallelism.pipeline_parallel_degree = {}\n", plan.pp);
   if (plan.pp > 1) {
-    const auto schedule = std::find_if(std::begin(kSchedules), std::end(kSchedules), [&](const auto& each) { return each.weft == plan.schedule; });
+    const auto schedule = std::find_if(std::begin(kSchedules), std::end(kSchedules),
+                                       [&](const auto& each) { return each.weft == plan.schedule; });
     text += fmt::format("    parallelism.pipeline_parallel_schedule = \"{}\"\n", schedule->torch);
     text += fmt::format("    parallelism.num_pp_microbatches = {}\n", plan.micro_batches);
     text += "    parallelism.module_fqns_per_model_part = [\n";
@@ -173,7 +191,8 @@ Result<std::string> write_torchtitan(const ExportSubject& subject, const Paralle
     text += "    ]\n";
   }
   text += fmt::format("    training.max_context_length = {}\n", job.model.seq);
-  text += fmt::format("    training.num_tokens_per_microbatch_per_dp_rank = {} * {}\n", plan.micro_batch, job.model.seq);
+  text +=
+      fmt::format("    training.num_tokens_per_microbatch_per_dp_rank = {} * {}\n", plan.micro_batch, job.model.seq);
   text += fmt::format("    training.num_tokens_per_train_step = {} * {}\n", plan.global_batch(), job.model.seq);
   text += fmt::format("    training.disable_cuda_graphs = {}\n", truth(!job.stack.graph_capture.value));
   text += fmt::format("    config.activation_checkpoint = {}\n", full ? "FullAC.Config()" : "None");
@@ -226,34 +245,42 @@ class Import {
       const PythonField& field = config_.fields[i];
       for (std::size_t j = 0; j < i; ++j)
         if (config_.fields[j].path == field.path)
-          return fail(field.line, fmt::format("{}: set twice, on line {} too; keep one", field.path, config_.fields[j].line));
-      const auto known = std::find_if(table.begin(), table.end(), [&](const auto& each) { return each.flag == field.path; });
+          return fail(field.line,
+                      fmt::format("{}: set twice, on line {} too; keep one", field.path, config_.fields[j].line));
+      const auto known =
+          std::find_if(table.begin(), table.end(), [&](const auto& each) { return each.flag == field.path; });
       if (known == table.end()) {
         std::vector<std::string> names;
         for (const KnownArgument& each : table) names.push_back(each.flag);
         return fail(field.line, fmt::format("{}: no field of torchtitan's Trainer.Config{}", field.path.substr(0, 80),
                                             did_you_mean(field.path.substr(0, 80), names)));
       }
-      if (known->role == ArgumentRole::Refused) return fail(field.line, fmt::format("{}: {}", field.path, known->remark));
+      if (known->role == ArgumentRole::Refused)
+        return fail(field.line, fmt::format("{}: {}", field.path, known->remark));
       if (known->role == ArgumentRole::Gone) return fail(field.line, fmt::format("{}: {}", field.path, known->remark));
       if (known->role == ArgumentRole::Unmodelled) unmodelled.push_back(field.path);
       if (known->role != ArgumentRole::Read) continue;
       const PythonValue& value = field.value;
-      const bool fits = known->type == "int"    ? value.kind == Kind::Integer && value.integer >= -1 && value.integer < (std::int64_t{1} << 50)
+      const bool fits = known->type == "int" ? value.kind == Kind::Integer && value.integer >= -1 &&
+                                                   value.integer < (std::int64_t{1} << 50)
                         : known->type == "bool" ? value.kind == Kind::Boolean
-                        : known->type == "word" ? value.kind == Kind::Text &&
-                                                      (known->choices.empty() || std::find(known->choices.begin(), known->choices.end(), value.text) != known->choices.end())
+                        : known->type == "word"
+                            ? value.kind == Kind::Text &&
+                                  (known->choices.empty() || std::find(known->choices.begin(), known->choices.end(),
+                                                                       value.text) != known->choices.end())
                         : known->type == "list" ? value.kind == Kind::List || value.kind == Kind::None
                                                 : true;
       if (!fits)
-        return fail(field.line, fmt::format("{}: {}", field.path,
-                                            known->type == "int"    ? std::string("a whole number")
-                                            : known->type == "bool" ? std::string("True or False")
-                                            : known->type == "list" ? std::string("a list of lists of modules")
-                                            : known->choices.empty() ? std::string("a name in quotes")
-                                                                     : fmt::format("one of {}", fmt::join(known->choices, ", "))));
+        return fail(field.line,
+                    fmt::format("{}: {}", field.path,
+                                known->type == "int"     ? std::string("a whole number")
+                                : known->type == "bool"  ? std::string("True or False")
+                                : known->type == "list"  ? std::string("a list of lists of modules")
+                                : known->choices.empty() ? std::string("a name in quotes")
+                                                         : fmt::format("one of {}", fmt::join(known->choices, ", "))));
     }
-    if (!unmodelled.empty()) run_.notes.push_back(fmt::format("predictions do not know {}", fmt::join(unmodelled, ", ")));
+    if (!unmodelled.empty())
+      run_.notes.push_back(fmt::format("predictions do not know {}", fmt::join(unmodelled, ", ")));
     return Ok{};
   }
 
@@ -266,12 +293,14 @@ class Import {
     run_.request.dtype = "bf16";
     if (spec) {
       const PythonValue& call = spec->value;
-      if (call.kind != Kind::Call || call.text != "model_registry" || call.items.empty() || call.items[0].kind != Kind::Text)
+      if (call.kind != Kind::Call || call.text != "model_registry" || call.items.empty() ||
+          call.items[0].kind != Kind::Text)
         return fail(spec->line, "model_spec: write model_registry(\"8B\")");
       flavor = call.items[0].text;
       for (std::size_t i = 1; i < call.items.size(); ++i) {
         if (call.keywords[i] == "attn_backend") continue;
-        if (call.keywords[i] != "converters") return fail(spec->line, fmt::format("model_registry: {} is not known here", call.keywords[i]));
+        if (call.keywords[i] != "converters")
+          return fail(spec->line, fmt::format("model_registry: {} is not known here", call.keywords[i]));
         const PythonValue& list = call.items[i];
         if (list.kind == Kind::None) continue;
         const auto known = std::find_if(std::begin(kConverters), std::end(kConverters), [&](const Converter& each) {
@@ -279,7 +308,9 @@ class Import {
                  list.items[0].text == fmt::format("{}.Config", each.name);
         });
         if (known == std::end(kConverters))
-          return fail(spec->line, "converters: Weft knows one of Float8LinearConverter, MXFP8LinearConverter and NVFP4LinearConverter");
+          return fail(
+              spec->line,
+              "converters: Weft knows one of Float8LinearConverter, MXFP8LinearConverter and NVFP4LinearConverter");
         run_.request.dtype = known->dtype;
       }
     } else {
@@ -295,9 +326,11 @@ class Import {
       if (each.module == module && name == asked) run_.request.model = each.model;
     }
     if (run_.request.model.empty())
-      return fail(spec ? spec->line : config_.base_line,
-                  fmt::format("{} of {}: Weft knows llama3, qwen3 and deepseek_v3 of torchtitan.models in their published sizes",
-                              flavor.empty() ? config_.base : flavor, module.empty() ? "an unknown module" : module));
+      return fail(
+          spec ? spec->line : config_.base_line,
+          fmt::format(
+              "{} of {}: Weft knows llama3, qwen3 and deepseek_v3 of torchtitan.models in their published sizes",
+              flavor.empty() ? config_.base : flavor, module.empty() ? "an unknown module" : module));
     const Result<ModelConfig> shape = configuration_of(run_.request.model);
     decoder_ = canonical(std::get<TransformerConfig>(*shape));
     return Ok{};
@@ -307,12 +340,17 @@ class Import {
     const auto degree = [&](const char* path, std::int64_t otherwise) { return integer(path, otherwise); };
     words_.tp = degree("parallelism.tensor_parallel_degree", 1);
     words_.pp = degree("parallelism.pipeline_parallel_degree", 1);
-    const std::int64_t cp = degree("parallelism.context_parallel_degree", 1), ep = degree("parallelism.expert_parallel_degree", 1);
-    const std::int64_t copies = degree("parallelism.data_parallel_replicate_degree", 1), shard = degree("parallelism.data_parallel_shard_degree", -1);
-    for (const char* path : {"parallelism.tensor_parallel_degree", "parallelism.pipeline_parallel_degree", "parallelism.context_parallel_degree",
-                             "parallelism.expert_parallel_degree", "parallelism.data_parallel_replicate_degree"})
-      if (degree(path, 1) < 1 || degree(path, 1) > (1 << 24)) return fail(find(path)->line, fmt::format("{}: at least 1", path));
-    if (shard == 0 || shard > (1 << 24)) return fail(find("parallelism.data_parallel_shard_degree")->line, "at least 1, or -1 for what is left");
+    const std::int64_t cp = degree("parallelism.context_parallel_degree", 1),
+                       ep = degree("parallelism.expert_parallel_degree", 1);
+    const std::int64_t copies = degree("parallelism.data_parallel_replicate_degree", 1),
+                       shard = degree("parallelism.data_parallel_shard_degree", -1);
+    for (const char* path : {"parallelism.tensor_parallel_degree", "parallelism.pipeline_parallel_degree",
+                             "parallelism.context_parallel_degree", "parallelism.expert_parallel_degree",
+                             "parallelism.data_parallel_replicate_degree"})
+      if (degree(path, 1) < 1 || degree(path, 1) > (1 << 24))
+        return fail(find(path)->line, fmt::format("{}: at least 1", path));
+    if (shard == 0 || shard > (1 << 24))
+      return fail(find("parallelism.data_parallel_shard_degree")->line, "at least 1, or -1 for what is left");
     if (*words_.tp > 1) words_.sp = boolean("parallelism.enable_sequence_parallel", true) ? 1 : 0;
     if (cp > 1) words_.cp = cp, words_.cp_mode = ContextMode::Gather;
     if (ep > 1) {
@@ -322,8 +360,10 @@ class Import {
     const std::string reshard = word("parallelism.fsdp_reshard_after_forward", "default");
     const int zero = reshard == "never" || (reshard == "default" && *words_.pp > 1) ? 2 : 3;
     if (shard == 1) {
-      if (cp > 1) words_.zero = zero;  // over context-parallel ranks
-      else words_.zero = 0;
+      if (cp > 1)
+        words_.zero = zero;  // over context-parallel ranks
+      else
+        words_.zero = 0;
       words_.dp = copies;
     } else if (copies == 1) {
       if (shard > 1) words_.dp = shard;
@@ -331,7 +371,8 @@ class Import {
     } else {
       if (zero != 3)
         return fail(find("parallelism.data_parallel_replicate_degree")->line,
-                    "Weft has copies of shards that are gathered again for the backward pass; write fsdp_reshard_after_forward = \"always\"");
+                    "Weft has copies of shards that are gathered again for the backward pass; write "
+                    "fsdp_reshard_after_forward = \"always\"");
       if (shard < 0)
         return fail(find("parallelism.data_parallel_replicate_degree")->line,
                     "beside copies write data_parallel_shard_degree out, not -1");
@@ -369,15 +410,19 @@ class Import {
       std::vector<std::string> modules;
       for (const PythonValue& item : list.items) modules.push_back(item.text);
       std::size_t at = 0;
-      const auto take = [&](const std::string& module) { return at < modules.size() && modules[at] == module ? (++at, true) : false; };
+      const auto take = [&](const std::string& module) {
+        return at < modules.size() && modules[at] == module ? (++at, true) : false;
+      };
       if (s == 0 && !take("tok_embeddings")) return fail(list.line, "the first stage begins with tok_embeddings");
       std::int64_t here = 0;
       while (take(fmt::format("layers.{}", layer))) ++layer, ++here;
-      if (s + 1 == count && !(take("norm") && take("lm_head"))) return fail(list.line, "the last stage ends with norm, lm_head");
+      if (s + 1 == count && !(take("norm") && take("lm_head")))
+        return fail(list.line, "the last stage ends with norm, lm_head");
       if (at != modules.size()) return fail(list.line, fmt::format("'{}' is out of order", modules[at].substr(0, 40)));
       stages.push_back(here);
     }
-    if (layer != decoder_.layers) return fail(parts->line, fmt::format("{} layers in stages; the model has {}", layer, decoder_.layers));
+    if (layer != decoder_.layers)
+      return fail(parts->line, fmt::format("{} layers in stages; the model has {}", layer, decoder_.layers));
     if (static_cast<std::int64_t>(count) % *words_.pp != 0)
       return fail(parts->line, fmt::format("{} stages do not divide over {} pipeline ranks", count, *words_.pp));
     const std::int64_t chunks = static_cast<std::int64_t>(count) / *words_.pp;
@@ -389,8 +434,10 @@ class Import {
   }
 
   Status read_batch() {
-    const std::int64_t seq = integer("training.max_context_length", 2048), micro = integer("training.num_tokens_per_microbatch_per_dp_rank", 16384),
-                       step = integer("training.num_tokens_per_train_step", -1), parts = integer("parallelism.num_pp_microbatches", 1);
+    const std::int64_t seq = integer("training.max_context_length", 2048),
+                       micro = integer("training.num_tokens_per_microbatch_per_dp_rank", 16384),
+                       step = integer("training.num_tokens_per_train_step", -1),
+                       parts = integer("parallelism.num_pp_microbatches", 1);
     const auto line = [&](const char* path) { return find(path) ? find(path)->line : config_.base_line; };
     if (seq < 1) return fail(line("training.max_context_length"), "training.max_context_length: at least 1");
     if (micro < 1 || micro % seq != 0 || micro / seq > (1 << 19))
@@ -402,7 +449,9 @@ class Import {
       words_.ga = *words_.pp > 1 ? parts : 1;
       return Ok{};
     }
-    if (step < 1 || step % seq != 0) return fail(line("training.num_tokens_per_train_step"), fmt::format("{} tokens are no number of sequences of {}", step, seq));
+    if (step < 1 || step % seq != 0)
+      return fail(line("training.num_tokens_per_train_step"),
+                  fmt::format("{} tokens are no number of sequences of {}", step, seq));
     run_.request.global_batch = step / seq;
     return Ok{};
   }
@@ -414,9 +463,11 @@ class Import {
       words_.recompute = Recompute::Full;
     } else if (!policy || policy->value.kind != Kind::None) {
       return fail(policy ? policy->line : config_.base_line,
-                  "activation_checkpoint: Weft knows None and FullAC.Config(); the default, selective, saves every second product");
+                  "activation_checkpoint: Weft knows None and FullAC.Config(); the default, selective, saves every "
+                  "second product");
     }
-    if (word("training.dtype", "float32") != "float32" || word("training.mixed_precision_param", "bfloat16") != "bfloat16")
+    if (word("training.dtype", "float32") != "float32" ||
+        word("training.mixed_precision_param", "bfloat16") != "bfloat16")
       return fail(find("training.dtype") ? find("training.dtype")->line : find("training.mixed_precision_param")->line,
                   "Weft knows float32 parameters computed in bfloat16");
     std::vector<std::string> items;

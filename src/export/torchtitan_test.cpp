@@ -56,7 +56,8 @@ TEST(Torchtitan, WhatItCannotSayIsRefusedWithTheNearestPlanThatItCan) {
   };
   EXPECT_THAT(refusal("llama3-8b", "dp=16,zero=1"), HasSubstr("can express: tp=1,pp=1,dp=16,zero=2,mbs=1"));
   EXPECT_THAT(refusal("llama3-8b:layers=4", "dp=16"), HasSubstr("none of the models that torchtitan registers"));
-  EXPECT_THAT(refusal("llama3-8b", "dp=16,zero=3,recompute=op"), HasSubstr("recompute=op: torchtitan recomputes whole layers"));
+  EXPECT_THAT(refusal("llama3-8b", "dp=16,zero=3,recompute=op"),
+              HasSubstr("recompute=op: torchtitan recomputes whole layers"));
 }
 
 std::string fault(const std::string& body) {
@@ -65,7 +66,8 @@ std::string fault(const std::string& body) {
                                "def plan():\n  c = llama3_8b()\n  c.activation_checkpoint = None\n" +
                                    body + "  return c\n",
                                "plan.py");
-  return read.ok() ? "read: " + read->request.model + " " + read->request.strategy + " " + read->request.stack : read.error().message;
+  return read.ok() ? "read: " + read->request.model + " " + read->request.strategy + " " + read->request.stack
+                   : read.error().message;
 }
 
 TEST(TorchtitanImport, AModuleOfUsersOwnIsReadWithoutRunningIt) {
@@ -78,12 +80,14 @@ TEST(TorchtitanImport, AModuleOfUsersOwnIsReadWithoutRunningIt) {
 }
 
 TEST(TorchtitanImport, FaultsAreNamedByLineAndNothingIsGuessed) {
-  EXPECT_THAT(fault("  c.parallelism.tensor_paralel_degree = 2\n"), HasSubstr("plan.py:5: parallelism.tensor_paralel_degree: no field"));
+  EXPECT_THAT(fault("  c.parallelism.tensor_paralel_degree = 2\n"),
+              HasSubstr("plan.py:5: parallelism.tensor_paralel_degree: no field"));
   EXPECT_THAT(fault("  c.training.local_batch_size = 2\n"), HasSubstr("plan.py:5: training.local_batch_size: "));
   EXPECT_THAT(fault("  x = compute()\n"), HasSubstr("plan.py:5: x = "));
   EXPECT_THAT(fault("  c.compile.enable = 3\n"), HasSubstr("plan.py:5: compile.enable: True or False"));
   EXPECT_THAT(fault("  for i in range(3): pass\n"), HasSubstr("plan.py:5: "));
-  EXPECT_THAT(fault("  c.compile.enable = True\n  c.compile.enable = True\n"), HasSubstr("plan.py:6: compile.enable: set twice, on line 5 too"));
+  EXPECT_THAT(fault("  c.compile.enable = True\n  c.compile.enable = True\n"),
+              HasSubstr("plan.py:6: compile.enable: set twice, on line 5 too"));
   EXPECT_THAT(fault("  c.parallelism.pipeline_parallel_degree = 2\n"), HasSubstr("the stages are missing"));
   EXPECT_FALSE(import_run(Target::Torchtitan, "{\"a\": 1}", "x").ok());
 }

@@ -15,7 +15,7 @@ std::string_view word(Positions positions) {
   return kWords[static_cast<std::size_t>(positions)];
 }
 std::string_view word(Activation activation) {
-  constexpr std::array<std::string_view, 7> kWords = {"gelu",   "gelu_tanh", "relu",       "relu2",
+  constexpr std::array<std::string_view, 7> kWords = {"gelu",   "gelu_tanh", "relu",      "relu2",
                                                       "swiglu", "geglu",     "geglu_tanh"};
   return kWords[static_cast<std::size_t>(activation)];
 }
