@@ -1,6 +1,8 @@
 // weft export: a plan as the launch configuration of a trainer.
 #include "export/export.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
 #include "base/whole_file.h"

@@ -37,7 +37,6 @@ Result<ImportedRun> on_cluster(ImportedRun run, const PlanRequest& request, cons
   if (!run.request.seq) run.request.seq = request.seq;
   run.request.cluster = request.cluster;
   if (request.device_count) run.request.device_count = request.device_count;
-  if (!request.stack.empty()) run.request.stack = request.stack;
   run.request.freeze = request.freeze;
   run.request.headroom = request.headroom;
   return run;
@@ -80,7 +79,9 @@ Result<ImportedRun> imported_run(const FromArguments& arguments, const PlanReque
   const std::string& path = arguments.from[1];
   WEFT_TRY(const std::string text, read_configuration(path));
   WEFT_TRY(ImportedRun run, import_run(*target, text, path));
-  return on_cluster(std::move(run), request, path);
+  WEFT_TRY(run, on_cluster(std::move(run), request, path));
+  if (!request.stack.empty()) run.request.stack = request.stack;
+  return run;
 }
 
 void add_trainer_arguments(CLI::App& command, TrainerArguments& arguments) {
@@ -111,6 +112,8 @@ Result<PresentRun> read_present_run(const TrainerArguments& arguments, Target ta
   Result<Plan> plan = make_plan(run.request, calibration);
   if (!plan.ok()) return plan.error().at(path);
   run.request.global_batch = plan->batch.global_batch;
+  // --stack is of the plans that are looked for: what if other habits were switched on too.
+  if (!request.stack.empty()) run.request.stack = request.stack;
   WEFT_TRY(Forecast found, forecast(*plan, AnalyticCost(plan->stack(), plan->job->tuning)));
   return PresentRun{target, path, std::move(run), std::move(plan).value(), std::move(found)};
 }

@@ -20,6 +20,8 @@ const TargetFunctions& functions_of(Target target) {
       return kDeepSpeed;
     case Target::Torchtitan:
       return kTorchtitan;
+    case Target::PyTorch:
+      return kPyTorch;
   }
   return kMegatron;
 }
@@ -148,6 +150,7 @@ std::optional<Parallelism> nearest_expressible(Target target, const TrainingJob&
         if (p.zero > 1) p.zero = 1, p.fsdp = p.dp;
       },
       [](Parallelism& p) { p.zero = p.zero == 0 ? 1 : p.zero; },
+      [](Parallelism& p) { p.zero = 0, p.fsdp = p.dp; },
       [](Parallelism& p) { p.zero = p.zero == 1 ? 2 : p.zero; },
       [](Parallelism& p) { p.sequence_parallel = p.tp > 1; },
       [](Parallelism& p) { p.sequence_parallel = false, p.etp = p.tp; },
@@ -198,6 +201,7 @@ Result<std::string> export_plan(Target target, const Plan& plan, const ExportOpt
   const TargetFunctions& functions = functions_of(target);
   const ExportSubject subject = subject_of(job);
   WEFT_TRY(std::string text, functions.write(subject, strategy, options));
+  if (target == Target::PyTorch) return text;  // a program, not a configuration
   // The law, here and now: what was written reads back as the same plan.
   const Result<ImportedRun> read = functions.read(text, "export");
   WEFT_CHECK(read.ok(), "an export that cannot be read: {}", read.error().message);

@@ -22,8 +22,8 @@
 
 namespace weft {
 
-enum class Target : std::uint8_t { Megatron, DeepSpeed, Torchtitan };
-inline constexpr std::array<std::string_view, 3> kTargetNames = {"megatron", "deepspeed", "torchtitan"};
+enum class Target : std::uint8_t { Megatron, DeepSpeed, Torchtitan, PyTorch };
+inline constexpr std::array<std::string_view, 4> kTargetNames = {"megatron", "deepspeed", "torchtitan", "pytorch"};
 constexpr std::string_view name_of(Target target) { return kTargetNames[static_cast<std::size_t>(target)]; }
 // The error lists the targets.
 Result<Target> target_named(std::string_view name);
@@ -67,7 +67,7 @@ struct ImportedRun {
   std::vector<std::string> notes;  // what predictions do not know of; what was taken for granted
   std::vector<std::string> kept;   // arguments that are no part of a plan, quoted for a shell
 };
-// Errors name file and line; nothing is guessed.
+// Errors name file and line; nothing is guessed. PyTorch's scripts are not read.
 Result<ImportedRun> import_run(Target target, std::string_view text, std::string_view file);
 
 // The trainer whose configuration a text looks like: Megatron-LM's unless it is a JSON object or a Python module.

@@ -32,8 +32,9 @@ std::string megatron_script(const TrainingJob& job, const Parallelism& strategy,
   const std::int64_t nodes = job.device_count() / per_node;
   std::string text = "#!/bin/bash\n# Megatron-LM core 0.20.0 (NVIDIA/Megatron-LM d98e8a64dd, 2026-08-22).\n";
   text += fmt::format(
-      "# {}: {} on {} devices, {} a step. Run it on every node, in Megatron-LM's folder, with NODE_RANK,\n"
-      "# MASTER_ADDR and MASTER_PORT set; arguments of your own may follow.\n",
+      "# {}\n# {}\n# {} devices, {} a step. Run it on every node, in Megatron-LM's folder, with NODE_RANK, "
+      "MASTER_ADDR\n"
+      "# and MASTER_PORT set; arguments of your own may follow.\n",
       job.words.model, print(shorthand_of(strategy)), grouped(job.device_count()),
       fmt::format("{} samples", grouped(strategy.global_batch())));
   // Before Blackwell, tensor and context parallelism overlap only with one hardware queue; FSDP must not have it.

@@ -164,7 +164,9 @@ Result<MegatronHabits> read_habits(const Arguments& given, std::vector<std::stri
   flag("gradient_overlap", given.has("--overlap-grad-reduce"), usual.gradient_overlap.value);
   if (given.has("--overlap-param-gather") && !(sharded && given.has("--overlap-grad-reduce")))
     return given.fail("--overlap-param-gather", "needs --overlap-grad-reduce and a distributed optimizer");
-  if (sharded) flag("prefetch_forward", given.has("--overlap-param-gather"), usual.prefetch_forward.value);
+  // Without a distributed optimizer nothing is gathered; what would be if there was one follows the gradients.
+  flag("prefetch_forward", given.has(sharded ? "--overlap-param-gather" : "--overlap-grad-reduce"),
+       usual.prefetch_forward.value);
   if (given.has("--fp8-format") || given.has("--fp4-format"))
     flag("narrow_weights", given.has("--fp8-param-gather"), usual.narrow_weights.value);
   if (const Argument* bucket = given.find("--ddp-bucket-size")) {

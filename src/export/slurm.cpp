@@ -20,9 +20,9 @@ Result<std::string> slurm_script(Target target, const Plan& plan, const ExportOp
   text += fmt::format("# {} on {} devices: sbatch this file in the folder that {} runs in.\nset -euo pipefail\n",
                       print(shorthand_of(*plan.parallelism)), grouped(job.device_count()), name_of(target));
   text += "export MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1) MASTER_PORT=29500\n";
-  const std::string file = target == Target::DeepSpeed    ? "ds_config.json"
-                           : target == Target::Torchtitan ? "weft_plan.py"
-                                                          : "weft_plan.sh";
+  const std::string file = target == Target::DeepSpeed                                 ? "ds_config.json"
+                           : target == Target::Torchtitan || target == Target::PyTorch ? "weft_plan.py"
+                                                                                       : "weft_plan.sh";
   // The file stands in the job's folder, which every node sees.
   text += fmt::format("cat > {} <<'WEFT_PLAN'\n{}WEFT_PLAN\n", file, inner);
   if (target == Target::Megatron) {
@@ -32,15 +32,18 @@ Result<std::string> slurm_script(Target target, const Plan& plan, const ExportOp
         "torchrun --nnodes {} --nproc-per-node {} --node-rank $SLURM_PROCID --master-addr $MASTER_ADDR "
         "--master-port $MASTER_PORT",
         nodes, per_node);
-    text += target == Target::DeepSpeed
-                ? fmt::format(
-                      "# TRAIN: your training script, which passes --deepspeed_config to deepspeed.initialize.\n"
-                      "srun bash -c 'exec {} '\"${{TRAIN:?your training script}}\"' --deepspeed_config {}'\n",
-                      launch, file)
-                : fmt::format(
-                      "srun bash -c 'PYTHONPATH=.:${{PYTHONPATH:-}} exec {} -m torchtitan.train --module weft_plan "
-                      "--config weft_plan'\n",
-                      launch);
+    if (target == Target::DeepSpeed)
+      text += fmt::format(
+          "# TRAIN: your training script, which passes --deepspeed_config to deepspeed.initialize.\n"
+          "srun bash -c 'exec {} '\"${{TRAIN:?your training script}}\"' --deepspeed_config {}'\n",
+          launch, file);
+    else if (target == Target::Torchtitan)
+      text += fmt::format(
+          "srun bash -c 'PYTHONPATH=.:${{PYTHONPATH:-}} exec {} -m torchtitan.train --module weft_plan --config "
+          "weft_plan'\n",
+          launch);
+    else
+      text += fmt::format("srun bash -c 'exec {} {}'\n", launch, file);
   }
   return text;
 }

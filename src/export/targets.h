@@ -21,7 +21,7 @@ struct TargetFunctions {
   Result<ImportedRun> (*read)(std::string_view text, std::string_view file);
 };
 
-extern const TargetFunctions kMegatron, kDeepSpeed, kTorchtitan;
+extern const TargetFunctions kMegatron, kDeepSpeed, kTorchtitan, kPyTorch;
 
 // Features that no target has.
 std::optional<std::string> unusual(const Parallelism& strategy);
