@@ -95,6 +95,7 @@ Result<Searched> search_plans(SearchRequest request, const SearchHooks& hooks) {
   finding.enumerate.budget.cancelled = hooks.cancelled;
   finding.enumerate.progress = hooks.progress;
   WEFT_TRY(PlanProblem problem, pose(settled.request.plan, settled.calibration));
+  if (hooks.admit) WEFT_TRY_OK(hooks.admit(problem, finding.enumerate.space));
   WEFT_TRY(ChosenCost cost, choose_cost(settled.request.cost, *problem.job));
   WEFT_TRY(FoundPlan found, find_plan(problem, *cost.model, finding));
   if (settled.request.cost.model == "measured")

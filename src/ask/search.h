@@ -55,6 +55,7 @@ Result<SettledSearch> settle_search(SearchRequest request);
 struct SearchHooks {
   const std::atomic<bool>* cancelled = nullptr;  // set to stop the search; what it has found is the answer
   OnProgress progress = {};                      // from threads of the search
+  std::function<Status(const PlanProblem&, SpaceOptions&)> admit = {};  // what else the space is limited to
 };
 
 struct Searched {

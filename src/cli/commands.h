@@ -32,6 +32,7 @@ void add_doctor(CLI::App& app, Chosen& chosen);
 // Both describe the whole of `app` (manual.cpp), which outlives `chosen`.
 void add_completion(CLI::App& app, Chosen& chosen);
 void add_man(CLI::App& app, Chosen& chosen);
+void add_export(CLI::App& app, Chosen& chosen);
 void add_show_profile(CLI::App& show, Chosen& chosen);
 
 }  // namespace weft

@@ -22,6 +22,7 @@ constexpr const char* kDescription =
     "  weft simulate ...                    the same plan in simulated time: step time, MFU, memory, a trace\n"
     "  weft compare PLAN PLAN               two plans: what differs, and where time and memory go\n"
     "  weft run ... --ranks 4 --steps 5     the same plan for real, ranks as processes of this machine\n"
+    "  weft export plan.json --to megatron  the same plan as a launch script of a trainer\n"
     "  weft validate runs.csv               predictions against measured runs\n"
     "  weft calibrate runs.csv --out C.yaml constants of devices, links and stacks fitted to measured runs\n"
     "  weft profile import --db h200.db operators.csv       measured operators, for simulate --cost measured\n"
@@ -57,6 +58,7 @@ int run(int argc, char** argv) {
   add_simulate(app, chosen);
   add_compare(app, chosen);
   add_run(app, chosen);
+  add_export(app, chosen);
   add_validate(app, chosen);
   add_calibrate(app, chosen);
   add_profile(app, chosen);

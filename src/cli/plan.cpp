@@ -12,6 +12,7 @@
 #include "ask/search.h"
 #include "base/units.h"
 #include "cli/commands.h"
+#include "cli/imported.h"
 #include "cli/progress.h"
 #include "cli/search_words.h"
 #include "cli/sweep.h"
@@ -23,6 +24,7 @@ namespace {
 
 struct PlanArguments {
   SearchRequest request;
+  TrainerArguments trainer;
   std::string out, sweep;
   bool weak = false;
   bool trace = false, explain = false, timing = false, json = false;
@@ -51,6 +53,14 @@ Status check(const PlanArguments& arguments) {
   if (arguments.weak && arguments.sweep.empty()) return error("--weak says how --sweep scales the batch; add --sweep");
   if (!arguments.sweep.empty() && !arguments.out.empty())
     return error("--out: a sweep has several plans; ask for one of them without --sweep, or use --json");
+  if (!arguments.sweep.empty() && !(arguments.trainer.trainer + arguments.trainer.against).empty())
+    return error("--sweep: not with --for or --against, which are about one run");
+  const SearchRequest& search = arguments.request;
+  if (search.plan.model.empty() && arguments.trainer.against.empty())
+    return error("--model is required\nTry 'weft plan --help'.");
+  if (!(arguments.trainer.trainer + arguments.trainer.against).empty() && search.search != "auto" &&
+      search.search != "enumerate")
+    return error("--search {}: trainers take degrees; leave it out with --for and --against", search.search);
   if (!arguments.sweep.empty() && arguments.explain) return error("--explain: of one plan; ask for it without --sweep");
   return Ok{};
 }
@@ -69,6 +79,14 @@ Result<Answer> run_search(const PlanArguments& arguments) {
                       .cancelled = interrupt.wish()},
                      progress);
   }
+  WEFT_TRY(const std::optional<Target> trainer, trainer_of(arguments.trainer));
+  std::optional<PresentRun> present;
+  if (trainer) request.search = "enumerate";
+  if (!arguments.trainer.against.empty()) {
+    WEFT_TRY(const SettledSearch settled, settle_search(request));
+    WEFT_TRY(present, read_present_run(arguments.trainer, *trainer, settled.request.plan, settled.calibration));
+    request.plan = present->run.request;
+  }
   if (!arguments.out.empty()) {
     WEFT_TRY_OK(settle_search(request));
     WEFT_TRY_OK(make_folder(arguments.out, arguments.trace));
@@ -79,7 +97,11 @@ Result<Answer> run_search(const PlanArguments& arguments) {
     progress.now(now.best_s > 0 ? fmt::format("searching, best {}", human(Seconds{now.best_s})) : "searching",
                  now.of > 0 ? static_cast<double>(now.done) / static_cast<double>(now.of) : -1);
   };
-  WEFT_TRY(Searched searched, search_plans(std::move(request), {.cancelled = interrupt.wish(), .progress = show}));
+  const auto admit = [&](const PlanProblem& problem, SpaceOptions& space) -> Status {
+    return trainer ? admit_only(*trainer, *problem.job, space) : Status(Ok{});
+  };
+  WEFT_TRY(Searched searched,
+           search_plans(std::move(request), {.cancelled = interrupt.wish(), .progress = show, .admit = admit}));
   searched.table.seconds = arguments.timing || (!arguments.json && ::isatty(STDOUT_FILENO));
   const auto& [search, outcome] = searched.found;
 
@@ -102,7 +124,9 @@ Result<Answer> run_search(const PlanArguments& arguments) {
   }
   progress.done();
   if (arguments.json) {
-    answer.text = to_text(to_json(searched, winner ? &*winner : nullptr));
+    nlohmann::json json = to_json(searched, winner ? &*winner : nullptr);
+    if (present) add_change(*present, searched.problem, answer.feasible ? &outcome.best.front() : nullptr, json);
+    answer.text = to_text(json);
     return answer;
   }
   answer.text = answer.feasible ? describe(searched.problem, outcome, searched.table)
@@ -111,6 +135,8 @@ Result<Answer> run_search(const PlanArguments& arguments) {
     answer.text += "\noperators\n" + summarise_rules(outcome.best.front().tree);
   if (answer.feasible && arguments.explain)
     answer.text += "\n" + explain(outcome) + (what_if.empty() ? "" : "\n" + describe(what_if, outcome));
+  if (present)
+    answer.text += describe_change(*present, searched.problem, answer.feasible ? &outcome.best.front() : nullptr);
   if (winner && !answer.unwritten)
     answer.text += fmt::format("\nwritten: {0}/plan.json, {0}/strategy.yaml{1}\n", arguments.out,
                                arguments.trace ? fmt::format(", {}/trace.json", arguments.out) : "");
@@ -140,8 +166,11 @@ void add_plan(CLI::App& app, Chosen& chosen) {
       "  weft plan --model mixtral-8x7b --cluster dgx-h100:4 --budget 10s --top 10 --json\n"
       "  weft plan --model llama3-70b --cluster dgx-h100:16 --fix tp=8 --without cp,zero3 --max-memory 70GiB\n"
       "  weft plan --model llama3-70b --cluster dgx-h100:8 --sweep nodes=8..64 --price 2.5\n"
-      "  weft plan --model alexnet --cluster p100x4:4 --search mcmc --budget 20s\n");
+      "  weft plan --model alexnet --cluster p100x4:4 --search mcmc --budget 20s\n"
+      "  weft plan --model llama3-8b --cluster dgx-h100:2 --for megatron        plans that weft export can write\n"
+      "  weft plan --against args.txt --cluster dgx-h100:2       a present Megatron run, and what would be faster\n");
   add_search_words(*command, arguments->request);
+  add_trainer_arguments(*command, arguments->trainer);
   command->add_option("--sweep", arguments->sweep,
                       "one search for each of nodes=4..64 (doubling), devices=, batch=, seq=8k,32k or cluster=A,B");
   command->add_flag("--weak", arguments->weak, "with --sweep nodes=: the batch grows with the devices");

@@ -9,7 +9,7 @@ namespace weft {
 
 void add_search_words(CLI::App& command, SearchRequest& search) {
   PlanRequest& request = search.plan;
-  command.add_option("--model", request.model, "zoo name with overrides, config.json or .onnx file")->required();
+  command.add_option("--model", request.model, "zoo name with overrides, config.json or .onnx file");
   command.add_option("--cluster", request.cluster, "preset:nodes, several joined by +, or a file")->required();
   add_device_count(command, request);
   command.add_option("--global-batch", request.global_batch,

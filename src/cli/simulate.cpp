@@ -15,6 +15,7 @@
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/cost_arguments.h"
+#include "cli/imported.h"
 #include "cli/plan_arguments.h"
 #include "cli/progress.h"
 #include "report/gantt.h"
@@ -26,6 +27,7 @@ namespace {
 
 struct SimulateArguments {
   SimulationRequest request;
+  FromArguments import;  // a trainer's configuration, instead of the request
   std::string trace, trace_ranks;
   std::optional<std::int64_t> trace_tasks;
   bool no_fold = false, gantt = false, timing = false, json = false;
@@ -81,9 +83,12 @@ Status check_options(const SimulateArguments& arguments) {
                             {"--dtype", !request.dtype.empty(), false},
                             {"--stack", !request.stack.empty(), false},
                             {"--freeze", !request.freeze.empty(), false}};
+  if (!file.empty() && !arguments.import.from.empty())
+    return error("--from: {} says what is simulated; leave one out", file);
   for (const Option& option : options) {
     if (!file.empty() && option.given) return error("{}: {} says it; leave one out", option.name, file);
-    if (file.empty() && option.needed && !option.given)
+    const bool imported = !arguments.import.from.empty() && std::string_view(option.name) != "--cluster";
+    if (file.empty() && option.needed && !option.given && !imported)
       return error("{} is required\nTry 'weft simulate --help'.", option.name);
   }
   return Ok{};
@@ -114,14 +119,23 @@ Result<Answer> run_simulation(const SimulateArguments& arguments) {
   const auto start = std::chrono::steady_clock::now();
   SimulationRequest request = arguments.request;
   request.fold = !arguments.no_fold;
+  std::vector<std::string> notes;
+  if (!arguments.import.from.empty()) {
+    WEFT_TRY(const ImportedRun imported, imported_run(arguments.import, request.plan));
+    request.plan = imported.request;
+    notes = imported.notes;
+    notes.push_back(fmt::format("{}: --model {} --strategy {} --dtype {} --stack {}", arguments.import.from[1],
+                                request.plan.model, request.plan.strategy, request.plan.dtype, request.plan.stack));
+  }
   WEFT_TRY(SettledSimulation settled, settle_simulation(std::move(request)));
   TraceOptions trace;
   if (!arguments.trace_ranks.empty()) {
     WEFT_TRY(trace.ranks, parse_ranks(arguments.trace_ranks, static_cast<std::int64_t>(settled.plan.ranks().size())));
   }
   if (arguments.trace_tasks) trace.most_tasks = *arguments.trace_tasks;
-  WEFT_TRY(const Simulation simulated,
-           simulate(std::move(settled), [&](std::string_view part) { progress.now(part); }));
+  WEFT_TRY(Simulation simulated, simulate(std::move(settled), [&](std::string_view part) { progress.now(part); }));
+  std::vector<std::string>& assumed = simulated.forecast.assumptions;
+  assumed.insert(assumed.end(), notes.begin(), notes.end());
   const auto& [plan, played, found] = std::tie(simulated.plan, simulated.played, simulated.forecast);
   const auto judged = std::chrono::steady_clock::now();
   Answer answer{.feasible = found.feasible};
@@ -191,9 +205,12 @@ void add_simulate(CLI::App& app, Chosen& chosen) {
       "                                                                    the pipeline, drawn in the terminal\n"
       "  weft simulate --model resnet50 --cluster dgx-a100:1 --strategy dp=8 --json\n"
       "  weft simulate found/plan.json                                     what weft plan --out found wrote\n"
+      "  weft simulate --from megatron args.txt --cluster dgx-h100:2      a present run, as its launch command says "
+      "it\n"
       "  weft simulate --model gpt2-124m --cluster dgx-h200:1 --strategy dp=8 --cost measured --db h200.db\n");
   command->add_option("plan,--plan", arguments->request.plan_file,
                       "a plan.json of weft plan --out, instead of what follows");
+  add_from_argument(*command, arguments->import);
   add_plan_arguments(*command, arguments->request.plan);
   for (const char* option : {"--model", "--cluster", "--strategy"}) command->get_option(option)->required(false);
   add_cost_arguments(*command, arguments->request.cost);

@@ -105,7 +105,8 @@ bool is_time(std::string_view path) {
 }
 
 SoftwareStack Calibration::over(SoftwareStack stack) const {
-  if (const auto found = stacks.find(stack.name); found != stacks.end())
+  // A stack with some knobs set ("megatron-lm:nvls=false") has the constants of the stack it is made of.
+  if (const auto found = stacks.find(stack.name.substr(0, stack.name.find(':'))); found != stacks.end())
     for (const auto& [knob, figure] : found->second)
       if (const auto number = knob_number(stack, knob)) {
         *number->value = figure.value;

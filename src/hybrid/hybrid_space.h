@@ -28,7 +28,7 @@ struct SpaceOptions {
   bool hybrid_sharding = true;        // ZeRO-3 inside groups, copies across them
   bool pipelined_zero = false;        // ZeRO-2 and 3 with pipelines too, though no stack supports it
   Constraints constraints = {};       // of the user
-  // What else is allowed of all this; empty: everything.
+  // What else is allowed of all this, such as what a trainer can be told (export/export.h); empty: everything.
   std::function<bool(const Parallelism&)> allows = {};
 
   // Asked once for each plan with one way to recompute, and for every plan that is simulated.

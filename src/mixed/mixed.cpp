@@ -131,7 +131,8 @@ class MixedSearch {
     std::vector<Named> named;
     for (const MixedReplicas& each :
          replicas_in_proportion(problem_, cost_, kinds_, seconds, best_s() * kNearReplicas, kPipelines))
-      named.push_back({print(each, kinds_, problem_.layers), tree_of(each, problem_, kinds_, model.graph), each.seconds});
+      named.push_back(
+          {print(each, kinds_, problem_.layers), tree_of(each, problem_, kinds_, model.graph), each.seconds});
     simulate(named, kNearReplicas);
     return Ok{};
   }

@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/read_file.h"
 #include "base/units.h"
+#include "models/model_words.h"
 #include "models/onnx_import.h"
 #include "models/zoo.h"
 
@@ -201,6 +202,12 @@ Result<Model> load_model(std::string_view spec, const ModelOptions& options) {
 Result<Graph> build_model(std::string_view spec, const ModelOptions& options) {
   WEFT_TRY(Model model, load_model(spec, options));
   return std::move(model.graph);
+}
+
+Result<ModelConfig> configuration_of(std::string_view spec) {
+  if (is_onnx(cut_overrides(spec).first)) return error("model {}: an ONNX file has a graph and no configuration", spec);
+  WEFT_TRY(Resolved resolved, resolve(spec, {}));
+  return std::move(resolved.config);
 }
 
 Result<ModelInfo> describe_model(std::string_view spec, const ModelOptions& options) {

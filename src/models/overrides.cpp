@@ -25,7 +25,7 @@ struct TextField {
   Status (*set)(Config&, std::string_view);
 };
 
-constexpr std::int64_t kMost = 1LL << 40;
+constexpr std::int64_t kMostSize = 1LL << 40;
 
 // Decimal fractions, independent of the locale (from_chars).
 Result<double> parse_number(std::string_view name, std::string_view text) {
@@ -56,50 +56,61 @@ using T = TransformerConfig;
 constexpr IntegerField<T> kTransformerIntegers[] = {
     {"layers", 1, 10'000, [](T& c, std::int64_t v) { c.layers = v; }},
     {"decoder_layers", 1, 10'000, [](T& c, std::int64_t v) { c.decoder_layers = v; }},
-    {"hidden", 1, kMost, [](T& c, std::int64_t v) { c.hidden = v; }},
-    {"ffn", 1, kMost, [](T& c, std::int64_t v) { c.ffn = v; }},
-    {"heads", 1, kMost,
+    {"hidden", 1, kMostSize, [](T& c, std::int64_t v) { c.hidden = v; }},
+    {"ffn", 1, kMostSize, [](T& c, std::int64_t v) { c.ffn = v; }},
+    {"heads", 1, kMostSize,
      [](T& c, std::int64_t v) {
        if (c.kv_heads == c.heads) c.kv_heads = v;  // multi-head attention without grouping stays so
        c.heads = v;
      }},
-    {"kv_heads", 1, kMost, [](T& c, std::int64_t v) { c.kv_heads = v; }},
-    {"head_dim", 1, kMost, [](T& c, std::int64_t v) { c.head_dim = v; }},
-    {"vocab", 1, kMost, [](T& c, std::int64_t v) { c.vocab = v; }},
-    {"context", 1, kMost,
+    {"kv_heads", 1, kMostSize, [](T& c, std::int64_t v) { c.kv_heads = v; }},
+    {"head_dim", 1, kMostSize, [](T& c, std::int64_t v) { c.head_dim = v; }},
+    {"vocab", 1, kMostSize, [](T& c, std::int64_t v) { c.vocab = v; }},
+    {"context", 1, kMostSize,
      [](T& c, std::int64_t v) {
        if (c.position_rows > 0) c.position_rows += v - c.context;
        c.context = v;
      }},
-    {"window", 0, kMost, [](T& c, std::int64_t v) { c.window = v; }},
+    {"window", 0, kMostSize, [](T& c, std::int64_t v) { c.window = v; }},
     {"full_every", 0, 10'000, [](T& c, std::int64_t v) { c.full_every = v; }},
     {"mtp", 0, 16, [](T& c, std::int64_t v) { c.mtp = v; }},
     {"lora", 0, 65'536, [](T& c, std::int64_t v) { c.lora.rank = v; }},
-    {"rotary_dim", 1, kMost, [](T& c, std::int64_t v) { c.rotary_dim = v; }},
-    {"decoder_seq", 1, kMost, [](T& c, std::int64_t v) { c.decoder_seq = v; }},
+    {"rotary_dim", 1, kMostSize, [](T& c, std::int64_t v) { c.rotary_dim = v; }},
+    {"decoder_seq", 1, kMostSize, [](T& c, std::int64_t v) { c.decoder_seq = v; }},
     {"experts", 1, 100'000, [](T& c, std::int64_t v) { c.moe.experts = v; }},
     {"top_k", 1, 100'000, [](T& c, std::int64_t v) { c.moe.top_k = v; }},
-    {"expert_ffn", 1, kMost, [](T& c, std::int64_t v) { c.moe.expert_ffn = v; }},
-    {"shared_ffn", 0, kMost, [](T& c, std::int64_t v) { c.moe.shared_ffn = v; }},
+    {"expert_ffn", 1, kMostSize, [](T& c, std::int64_t v) { c.moe.expert_ffn = v; }},
+    {"shared_ffn", 0, kMostSize, [](T& c, std::int64_t v) { c.moe.shared_ffn = v; }},
     {"first_dense", 0, 10'000, [](T& c, std::int64_t v) { c.moe.first_dense = v; }},
     {"moe_every", 1, 10'000, [](T& c, std::int64_t v) { c.moe.every = v; }},
     {"expert_groups", 1, 100'000, [](T& c, std::int64_t v) { c.moe.expert_groups = v; }},
     {"top_groups", 0, 100'000, [](T& c, std::int64_t v) { c.moe.top_groups = v; }},
+    {"shared_gate", 0, 1, [](T& c, std::int64_t v) { c.moe.shared_gate = v != 0; }},
+    {"sigmoid_score", 0, 1, [](T& c, std::int64_t v) { c.moe.sigmoid_score = v != 0; }},
+    {"correction_bias", 0, 1, [](T& c, std::int64_t v) { c.moe.correction_bias = v != 0; }},
+    {"normalize", 0, 1, [](T& c, std::int64_t v) { c.moe.normalize = v != 0; }},
+    {"kv_lora", 0, kMostSize, [](T& c, std::int64_t v) { c.mla.kv_lora = v; }},
+    {"q_lora", 0, kMostSize, [](T& c, std::int64_t v) { c.mla.q_lora = v; }},
+    {"rope", 0, kMostSize, [](T& c, std::int64_t v) { c.mla.rope = v; }},
+    {"nope", 0, kMostSize, [](T& c, std::int64_t v) { c.mla.nope = v; }},
+    {"value", 0, kMostSize, [](T& c, std::int64_t v) { c.mla.value = v; }},
     {"weigh_rows", 0, 1, [](T& c, std::int64_t v) { c.moe.weigh_rows = v != 0; }},
-    {"masked", 0, kMost, [](T& c, std::int64_t v) { c.masked = v; }},
-    {"image", 1, kMost, [](T& c, std::int64_t v) { c.image = v; }},
-    {"patch", 1, kMost, [](T& c, std::int64_t v) { c.patch = v; }},
-    {"classes", 1, kMost, [](T& c, std::int64_t v) { c.classes = v; }},
+    {"masked", 0, kMostSize, [](T& c, std::int64_t v) { c.masked = v; }},
+    {"image", 1, kMostSize, [](T& c, std::int64_t v) { c.image = v; }},
+    {"patch", 1, kMostSize, [](T& c, std::int64_t v) { c.patch = v; }},
+    {"classes", 1, kMostSize, [](T& c, std::int64_t v) { c.classes = v; }},
     {"bias", 0, 1,
      [](T& c, std::int64_t v) {
        c.qkv_bias = c.out_bias = c.mlp_bias = v != 0;
        if (c.norm != Norm::Rms) c.norm = v != 0 ? Norm::Layer : Norm::LayerNoBias;
      }},
     {"qkv_bias", 0, 1, [](T& c, std::int64_t v) { c.qkv_bias = v != 0; }},
+    {"out_bias", 0, 1, [](T& c, std::int64_t v) { c.out_bias = v != 0; }},
+    {"mlp_bias", 0, 1, [](T& c, std::int64_t v) { c.mlp_bias = v != 0; }},
     {"tied", 0, 1, [](T& c, std::int64_t v) { c.tied = v != 0; }},
     {"qk_norm", 0, 1, [](T& c, std::int64_t v) { c.qk_norm = v != 0; }},
     {"parallel_residual", 0, 1, [](T& c, std::int64_t v) { c.parallel_residual = v != 0; }},
-    {"zigzag", 1, kMost, [](T& c, std::int64_t v) { c.zigzag = v; }},
+    {"zigzag", 1, kMostSize, [](T& c, std::int64_t v) { c.zigzag = v; }},
     {"fused_attention", 0, 1, [](T& c, std::int64_t v) { c.fused_attention = v != 0; }},
 };
 
@@ -161,6 +172,16 @@ constexpr TextField<T> kTransformerTexts[] = {
     {"norm", set_norm},
     {"dropout", set_dropout<T>},
     {"groups", set_groups},
+    {"rotary_base",
+     [](T& config, std::string_view text) -> Status {
+       WEFT_TRY(config.rotary_base, parse_number("rotary_base", text));
+       return config.rotary_base > 0 ? Status(Ok{}) : error("rotary_base={}: must be above 0", text);
+     }},
+    {"scale",
+     [](T& config, std::string_view text) -> Status {
+       WEFT_TRY(config.moe.scale, parse_number("scale", text));
+       return Ok{};
+     }},
     {"capacity_factor",
      [](T& config, std::string_view text) -> Status {
        WEFT_TRY(config.moe.capacity_factor, parse_number("capacity_factor", text));
@@ -175,9 +196,9 @@ constexpr TextField<T> kTransformerTexts[] = {
 
 using V = VisionConfig;
 constexpr IntegerField<V> kVisionIntegers[] = {
-    {"image", 1, kMost, [](V& c, std::int64_t v) { c.image = v; }},
-    {"channels", 1, kMost, [](V& c, std::int64_t v) { c.channels = v; }},
-    {"classes", 1, kMost, [](V& c, std::int64_t v) { c.classes = v; }},
+    {"image", 1, kMostSize, [](V& c, std::int64_t v) { c.image = v; }},
+    {"channels", 1, kMostSize, [](V& c, std::int64_t v) { c.channels = v; }},
+    {"classes", 1, kMostSize, [](V& c, std::int64_t v) { c.classes = v; }},
     {"aux", 0, 1, [](V& c, std::int64_t v) { c.auxiliary = v != 0; }},
     {"width", 1, 1 << 20, [](V& c, std::int64_t v) { c.width = v; }},
     {"base_width", 1, 1 << 16,
@@ -191,9 +212,9 @@ constexpr TextField<V> kVisionTexts[] = {{"dropout", set_dropout<V>}};
 using R = RecurrentConfig;
 constexpr IntegerField<R> kRecurrentIntegers[] = {
     {"layers", 1, 1000, [](R& c, std::int64_t v) { c.layers = v; }},
-    {"hidden", 1, kMost, [](R& c, std::int64_t v) { c.hidden = v; }},
-    {"vocab", 1, kMost, [](R& c, std::int64_t v) { c.vocab = v; }},
-    {"classes", 1, kMost, [](R& c, std::int64_t v) { c.classes = v; }},
+    {"hidden", 1, kMostSize, [](R& c, std::int64_t v) { c.hidden = v; }},
+    {"vocab", 1, kMostSize, [](R& c, std::int64_t v) { c.vocab = v; }},
+    {"classes", 1, kMostSize, [](R& c, std::int64_t v) { c.classes = v; }},
 };
 constexpr TextField<R> kRecurrentTexts[] = {{"dropout", set_dropout<R>}};
 
@@ -203,11 +224,11 @@ constexpr IntegerField<D> kRecommenderIntegers[] = {
      [](D& c, std::int64_t v) {
        c.tables.resize(static_cast<std::size_t>(v), c.tables.empty() ? 1 : c.tables.back());
      }},
-    {"rows", 1, kMost,
+    {"rows", 1, kMostSize,
      [](D& c, std::int64_t v) {
        for (std::int64_t& rows : c.tables) rows = v;
      }},
-    {"lookups", 1, kMost, [](D& c, std::int64_t v) { c.lookups = v; }},
+    {"lookups", 1, kMostSize, [](D& c, std::int64_t v) { c.lookups = v; }},
 };
 
 Result<std::int64_t> parse_in_range(std::string_view name, std::string_view text, std::int64_t low, std::int64_t high) {

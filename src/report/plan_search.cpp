@@ -144,6 +144,7 @@ std::vector<std::string> counts_text(const PlanOutcome& outcome, bool with_secon
     if (found != counts.pruned.end()) parts.push_back(fmt::format("{} {}", grouped(found->second), words));
   };
   pruned("does not divide", "do not divide");
+  pruned("not for the trainer", "the trainer cannot express");
   pruned("does not compile", "do not compile");
   pruned("not allowed", "not as demanded");
   pruned("memory", "out of memory");

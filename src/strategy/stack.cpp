@@ -299,7 +299,45 @@ std::vector<std::string> stack_names() {
   return names;
 }
 
+namespace {
+
+// The knobs of "key=value,key=value" laid over a stack.
+Result<SoftwareStack> with_knobs(SoftwareStack stack, std::string_view items) {
+  std::vector<std::string> known;
+  for (const Knob& knob : stack_knobs()) known.emplace_back(knob.name);
+  std::string text = fmt::format("stacks:\n  {}:\n", stack.name);
+  const std::string name = fmt::format("{}:{}", stack.name, items);
+  for (std::size_t at = 0; at <= items.size();) {
+    const std::size_t end = std::min(items.find(',', at), items.size());
+    const std::string_view item = items.substr(at, end - at);
+    at = end + 1;
+    const std::size_t equals = item.find('=');
+    constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    if (equals == std::string_view::npos || equals == 0 || equals + 1 == item.size() ||
+        item.substr(equals + 1).find_first_not_of(kPlain) != std::string_view::npos)
+      return error("stack '{}': write knob=value after the colon, {}:gradient_overlap=false", name.substr(0, 80),
+                   stack.name);
+    const std::string key(item.substr(0, equals));
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      return error("stack '{}': unknown knob '{}'{}", name.substr(0, 80), key.substr(0, 40), did_you_mean(key, known));
+    text += fmt::format("    {}: {}\n", key, item.substr(equals + 1));
+  }
+  std::vector<SoftwareStack> one{std::move(stack)};
+  if (const Status laid = lay_over(text, "--stack", one); !laid.ok())
+    return error("stack '{}': {}", name.substr(0, 80), laid.error().message);
+  one[0].name = name;
+  one[0].title += fmt::format(", with {}", items);
+  if (!one[0].in_bf16.empty()) one[0].in_bf16 += fmt::format(":{}", items);
+  return std::move(one[0]);
+}
+
+}  // namespace
+
 Result<SoftwareStack> find_stack(std::string_view name) {
+  if (const std::size_t colon = name.find(':'); colon != std::string_view::npos) {
+    WEFT_TRY(SoftwareStack base, find_stack(name.substr(0, colon)));
+    return with_knobs(std::move(base), name.substr(colon + 1));
+  }
   for (const SoftwareStack& stack : built_in())
     if (stack.name == name) return stack;
   const std::vector<std::string> names = stack_names();

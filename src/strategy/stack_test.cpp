@@ -81,5 +81,21 @@ TEST(Stack, PrintsEveryKnob) {
   EXPECT_THAT(text, HasSubstr("  vocabulary_multiple          128         stated: "));
 }
 
+TEST(Stack, KnobsOfAStackAreSetAfterAColon) {
+  const SoftwareStack usual = find_stack("megatron-lm").value();
+  const SoftwareStack other = find_stack("megatron-lm:gradient_overlap=false,gradient_bucket=75MB").value();
+  EXPECT_EQ(other.name, "megatron-lm:gradient_overlap=false,gradient_bucket=75MB");
+  EXPECT_FALSE(other.gradient_overlap.value);
+  EXPECT_EQ(other.gradient_bucket.value.value, 75'000'000);
+  EXPECT_EQ(other.prefetch_forward, usual.prefetch_forward);  // the rest is as it was
+  EXPECT_EQ(
+      find_stack("megatron-lm:overlap=true").error().message.find("stack 'megatron-lm:overlap=true': unknown knob"),
+      0u);
+  EXPECT_FALSE(find_stack("megatron-lm:").ok());
+  EXPECT_FALSE(find_stack("megatron-lm:gradient_overlap=maybe").ok());
+  EXPECT_FALSE(find_stack("megatron-lm:gradient_overlap=true\n    nvls: false").ok());
+  EXPECT_FALSE(find_stack("no-such-stack:nvls=false").ok());
+}
+
 }  // namespace
 }  // namespace weft

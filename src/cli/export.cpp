@@ -1,0 +1,96 @@
+// weft export: a plan as the launch configuration of a trainer.
+#include "export/export.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "base/whole_file.h"
+#include "cli/commands.h"
+#include "cli/plan_arguments.h"
+#include "cost/analytic.h"
+#include "forecast/forecast.h"
+#include "report/plan_file.h"
+#include "report/trace.h"
+
+namespace weft {
+namespace {
+
+struct ExportArguments {
+  PlanRequest request;
+  std::string plan, to, launch, out;
+};
+
+// Targets that are no trainer's configuration: a job script around one, and a timeline.
+constexpr std::string_view kSlurm = "slurm", kTrace = "trace";
+
+Result<PlanRequest> request_of(const ExportArguments& arguments) {
+  const PlanRequest& request = arguments.request;
+  const std::pair<const char*, bool> needed[] = {{"--model", !request.model.empty()},
+                                                 {"--cluster", !request.cluster.empty()},
+                                                 {"--strategy", !request.strategy.empty()}};
+  for (const auto& [option, given] : needed) {
+    if (!arguments.plan.empty() && given) return error("{}: {} says it; leave one out", option, arguments.plan);
+    if (arguments.plan.empty() && !given) return error("{} is required\nTry 'weft export --help'.", option);
+  }
+  if (arguments.plan.empty()) return request;
+  WEFT_TRY(const PlanFile file, read_plan_file(arguments.plan));
+  return file.request();
+}
+
+Result<Answer> run_trace(const ExportArguments& arguments, const Plan& plan) {
+  if (arguments.out.empty()) return error("--to trace: add --out FILE");
+  Result<WholeFile> file = WholeFile::create(arguments.out);
+  if (!file.ok()) return file.error().at("--out");
+  WEFT_TRY(const PlayedPlan played,
+           play_plan(plan, AnalyticCost(plan.stack(), plan.job->tuning), ForecastOptions{.record = true}));
+  WEFT_TRY_OK(write_trace(*file, plan, played));
+  if (const Status finished = file->finish(); !finished.ok()) return Answer{.unwritten = finished.error().at("--out")};
+  return Answer{.text = fmt::format("written: {}\n", arguments.out)};
+}
+
+Result<Answer> run_export(const ExportArguments& arguments) {
+  const bool slurm = arguments.to == kSlurm, trace = arguments.to == kTrace;
+  if (!arguments.launch.empty() && !slurm) return error("--launch {}: belongs to --to slurm", arguments.launch);
+  const std::string trainer = !slurm ? arguments.to : arguments.launch.empty() ? "megatron" : arguments.launch;
+  const auto target = trace ? Result<Target>(Target::Megatron) : target_named(trainer);
+  if (!target.ok())
+    return slurm ? target.error().at("--launch") : error("--to: {}; slurm and trace", target.error().message);
+  WEFT_TRY(const PlanRequest request, request_of(arguments));
+  WEFT_TRY(const Plan plan, make_plan(request));
+  if (trace) return run_trace(arguments, plan);
+  WEFT_TRY(std::string text, slurm ? slurm_script(*target, plan) : export_plan(*target, plan));
+  if (arguments.out.empty()) return Answer{.text = std::move(text)};
+  Answer answer;
+  if (const Status written = write_whole(arguments.out, text); !written.ok()) {
+    answer.unwritten = written.error().at("--out");
+  } else {
+    answer.text = fmt::format("written: {}\n", arguments.out);
+  }
+  return answer;
+}
+
+}  // namespace
+
+void add_export(CLI::App& app, Chosen& chosen) {
+  const auto arguments = std::make_shared<ExportArguments>();
+  CLI::App* command = app.add_subcommand("export", "Write a plan as the launch configuration of a trainer.");
+  command->footer(
+      "\nA strategy that the trainer cannot express is refused (exit code 2), with the reason and the nearest one that "
+      "it\n"
+      "can; weft plan --for megatron finds only such plans. weft simulate --from megatron reads a launch script back.\n"
+      "docs/exports.md says what every field means, and the version of each trainer.\n"
+      "\nExamples:\n"
+      "  weft export found/plan.json --to megatron --out train.sh\n"
+      "  weft export --model llama3-8b --cluster dgx-h100:2 --strategy tp=4,pp=2,dp=2,zero=1 --to megatron\n");
+  command->add_option("plan,--plan", arguments->plan, "a plan.json of weft plan --out, instead of what follows");
+  add_plan_arguments(*command, arguments->request);
+  for (const char* option : {"--model", "--cluster", "--strategy"}) command->get_option(option)->required(false);
+  command->add_option("--to", arguments->to, fmt::format("{}; slurm, trace", fmt::join(kTargetNames, ", ")))
+      ->required();
+  command->add_option("--launch", arguments->launch, "the trainer that --to slurm starts (default: megatron)");
+  command->add_option("--out", arguments->out, "write it into this file (default: print it)");
+  command->callback([arguments, &chosen] { chosen = [arguments] { return finish(run_export(*arguments)); }; });
+}
+
+}  // namespace weft
