@@ -47,11 +47,11 @@ class Synthesiser {
   }
 
  private:
-  // Stage sums that overlap nothing, as HAP's, and those of a step that hides most reductions of gradients beside
+  // Stage sums that overlap nothing, as HAP's, and those of a step that hides most or all reductions of gradients beside
   // backward: the judge says which is nearer.
   std::vector<double> exposures() const {
     if (!request_.overlaps_gradients) return {1};
-    return {1, 0.25};
+    return {1, 0.25, 0};
   }
 
   void from_all_starts(const SharedMesh& even) {
