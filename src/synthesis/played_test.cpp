@@ -142,7 +142,7 @@ class Players {
 // WEFT_SYNTHESISED sets how many, WEFT_SHOW_CASE prints the tree of one.
 TEST(Synthesised, RandomProgramsTrainAsOneDevice) {
   const char* const wanted = std::getenv("WEFT_SYNTHESISED");
-  const int programs = wanted ? std::atoi(wanted) : 360;
+  const int programs = wanted ? std::atoi(wanted) : 320;
   const Players players;
   std::vector<Played> played(static_cast<std::size_t>(programs));
   std::atomic<int> next = 0;
