@@ -165,11 +165,6 @@ class Improver {
         if (into->size() != size) into->assign(size, 1);
         for (int at : groups[s].coordinates)
           (*into)[static_cast<std::size_t>(at)] = std::max<std::int64_t>(1, std::llround(shares[s] * kUnits));
-        // Equal ones are none, but not before all groups have theirs.
-        const bool last = s + 1 == groups.size() || groups[s + 1].mesh_axis != groups[s].mesh_axis ||
-                          groups[s + 1].segment != groups[s].segment;
-        if (last && std::count(into->begin(), into->end(), into->front()) == static_cast<std::ptrdiff_t>(into->size()))
-          into->clear();
       }
     }
     return mesh;
