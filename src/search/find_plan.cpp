@@ -186,7 +186,7 @@ Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel&
     const Synthesised& program = found.programs[i];
     Result<Judged> judged =
         judge_tree(problem, cost,
-                   fmt::format("program on {}: stages {:.4g} s, at least {:.4g} s", program.name,
+                   fmt::format("program on {}: stages {:.4g} s (at least {:.4g} s)", program.name,
                                seconds_of(program.program.sum.total), seconds_of(program.program.lower_bound)),
                    program.tree);
     if (!judged.ok()) {

@@ -13,6 +13,7 @@
 #include "cost/analytic.h"
 #include "models/models.h"
 #include "reference/one_device.h"
+#include "strategy/yaml.h"
 #include "synthesis/synthesis.h"
 
 namespace weft {
@@ -115,7 +116,9 @@ class Players {
       if (rng.below(2) != 0) ratio.stored = random_ratio(axes[m].size, rng);
     }
     const ProgramSpace space = make_program_space(training, mesh, cluster_, cost_);
-    const std::vector<std::uint32_t> option = random_option(space.choices, rng.below(2) == 0, space, rng);
+    std::vector<std::uint32_t> option;  // not every begun program can be completed
+    for (int i = 0; i < 200 && option.empty(); ++i)
+      option = random_option(space.choices, rng.below(2) == 0, space, rng);
     if (option.empty()) return {"no program", {}};
     const Strategy tree = to_tree(space, option, training);
     const Result<ResolvedStrategy> resolved = resolve(tree, training, cluster_);
@@ -124,6 +127,8 @@ class Players {
     if (rng.below(3) != 0) options.uneven_parts = rng.below(2) == 0 ? Parts::Padded : Parts::Grouped;
     const Result<CompiledStrategy> compiled = compile_strategy(training, *resolved, options);
     if (!compiled.ok()) return {compiled.error().message, {}};
+    if (const char* const shown = std::getenv("WEFT_SHOW_CASE"); shown && std::strtoull(shown, nullptr, 10) == number)
+      fmt::print("{}", to_yaml(tree));
     return {reference::differs_from_one_device(training, compiled->program, compiled->schedule),
             features_of(space, option, compiled->program)};
   }
@@ -134,10 +139,10 @@ class Players {
   std::vector<TrainingGraph> models_;
 };
 
-// WEFT_SYNTHESISED sets how many.
+// WEFT_SYNTHESISED sets how many, WEFT_SHOW_CASE prints the tree of one.
 TEST(Synthesised, RandomProgramsTrainAsOneDevice) {
   const char* const wanted = std::getenv("WEFT_SYNTHESISED");
-  const int programs = wanted ? std::atoi(wanted) : 360;
+  const int programs = wanted ? std::atoi(wanted) : 320;
   const Players players;
   std::vector<Played> played(static_cast<std::size_t>(programs));
   std::atomic<int> next = 0;

@@ -286,6 +286,7 @@ class SpaceBuilder {
     std::uint32_t form = 0;
     for (const Axes& split : splits_of(signature, outer)) {
       if (only && !along_same_axes(split, only->split)) continue;
+      if (merges_unevenly(signature, split)) continue;
       const OpSharding sharding = as_sharding(signature, split);
       std::vector<std::optional<Axes>> of_product;
       if (!only || !only->weight_gradient) of_product.emplace_back();  // as its forward operator
@@ -337,6 +338,19 @@ class SpaceBuilder {
     space_.choices.forms[v] = form;
     space_.choices.own[v] = std::move(own);
     space_.meaning[v] = std::move(meaning);
+  }
+
+  // Partial softmaxes over split keys, of heads in uneven shares: the reference refuses to merge these.
+  static bool merges_unevenly(const Signature& signature, const Axes& split) {
+    bool merges = false, uneven = false;
+    for (const AxisChoice& choice : split) {
+      uneven = uneven || !choice.shares.empty();
+      if (choice.axis.empty()) continue;
+      for (const Operand& output : signature.outputs)
+        merges = merges || (output.reducer == Reducer::SoftmaxMerge &&
+                            !output.axes().contains(signature.axis_named(choice.axis)));
+    }
+    return merges && uneven;
   }
 
   using Way = std::pair<ProgramChoices::Option, Distribution>;

@@ -47,11 +47,11 @@ class Synthesiser {
   }
 
  private:
-  // Stage sums that overlap nothing, as HAP's, and those of a step that hides most reductions of gradients beside
+  // Stage sums that overlap nothing, as HAP's, and those of a step that hides most or all reductions of gradients beside
   // backward: the judge says which is nearer.
   std::vector<double> exposures() const {
     if (!request_.overlaps_gradients) return {1};
-    return {1, 0.25};
+    return {1, 0.25, 0};
   }
 
   void from_all_starts(const SharedMesh& even) {
@@ -144,7 +144,7 @@ class Synthesiser {
     if (!best) return false;
     best->ratio_bound = ratio_bound;
     best->exposed = rules_.exposed;
-    if (rules_.exposed < 1) best->name += fmt::format(", {:.0f} % of gradients hidden", 100 * (1 - rules_.exposed));
+    if (rules_.exposed < 1) best->name += fmt::format(" hiding {:.0f} % of gradients", 100 * (1 - rules_.exposed));
     best->seconds = clock_.seconds() - begun;
     const bool known = std::any_of(outcome_.programs.begin(), outcome_.programs.end(),
                                    [&](const Synthesised& other) { return other.tree == best->tree; });
@@ -176,7 +176,7 @@ class Synthesiser {
   static std::string name_of(const Mesh& mesh, const std::string& start) {
     std::vector<int> sizes;
     for (const MeshAxis& axis : mesh.axes()) sizes.push_back(axis.size);
-    return fmt::format("{}, from {}", fmt::join(sizes, " x "), start);
+    return fmt::format("{} from {}", fmt::join(sizes, " x "), start);
   }
 
   std::vector<std::int64_t> capacity_of_classes(const ProgramSpace& space) const {

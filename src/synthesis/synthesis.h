@@ -29,7 +29,7 @@ struct SynthesisRequest {
 
 struct Synthesised {
   Strategy tree;
-  std::string name;  // "64, by speed"
+  std::string name;  // "64 from shares by speed"
   SharedMesh mesh;
   SolvedProgram program;
   double ratio_bound = 0;  // seconds of stages that shares without rounding could reach; 0: the first shares stayed
