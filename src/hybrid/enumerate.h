@@ -6,8 +6,8 @@
 //      by composition (compose.h)
 //   4. the fastest of them are simulated until no remaining one can be expected to win
 //
-// The winner is the fastest by simulation, so it is never slower than a baseline. Models whose layers cannot be
-// composed (no layers, encoder and decoder, imported) have smaller spaces; their plans are all simulated.
+// The winner is the fastest by simulation, so it is never slower than a baseline. On clusters of unequal nodes the
+// space is smaller, and its plans are all simulated.
 #pragma once
 
 #include <optional>

@@ -2,8 +2,8 @@
 //
 //   find_plan(problem, cost, {.search = Search::Auto, .enumerate = {.budget = {.seconds = 30}}})
 //
-// Auto enumerates the hybrid space (src/hybrid); for models without equal layers it also runs MCMC over operators
-// (src/soap) and merges the results. Whatever the search, plans are compared by one judge (problem/judge.h), data
+// Auto enumerates the hybrid space (src/hybrid); for models most of whose layers differ it also searches over operators
+// (src/soap: MCMC, or the exact plan where there are many) and merges the results. Whatever the search, plans are compared by one judge (problem/judge.h), data
 // parallelism is a candidate, and the same request gives the same plan unless time or a user stopped it.
 #pragma once
 
