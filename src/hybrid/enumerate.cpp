@@ -247,7 +247,7 @@ class Enumeration {
   void compose_all() {
     std::vector<std::size_t> lean_of, kind_of;
     const std::vector<HybridPlan> lean = numbered_by(leanest, lean_of), kinds = numbered_by(any_micro_batch, kind_of);
-    composer_.prepare(lean, options_.threads);
+    composer_.prepare(lean, options_.threads, &clock_);
     std::vector<char> hopeless(lean.size(), 0);
     for_each_index(lean.size(), options_.threads, 64, [&](std::size_t i) {
       const std::optional<std::int64_t> memory = composer_.memory(lean[i]);
@@ -307,7 +307,7 @@ class Enumeration {
   void prepare(const std::vector<std::size_t>& indices) {
     std::vector<HybridPlan> shapes;
     for (std::size_t i : indices) shapes.push_back(plans_[i]);
-    composer_.prepare(shapes, options_.threads);
+    composer_.prepare(shapes, options_.threads, &clock_);
   }
 
   // Lower bounds on all plans from probes of the largest micro-batch only, by its time per sample: many shapes are too
@@ -323,7 +323,7 @@ class Enumeration {
         open.push_back(i);
         shapes.push_back(Composer::relaxed(plans_[i], largest));
       }
-    composer_.prepare(shapes, options_.threads);
+    composer_.prepare(shapes, options_.threads, &clock_);
     for_each_index(open.size(), options_.threads, 64, [&](std::size_t i) {
       least[open[i]] = kSafe * composer_.bound(plans_[open[i]], largest).value_or(0);
     });
