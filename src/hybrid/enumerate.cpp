@@ -15,14 +15,13 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kBatch = 8192;         // plans composed with one threshold, before it is updated
-constexpr std::size_t kRound = 4;            // plans simulated likewise
-constexpr std::int64_t kSimulations = 40;    // of a search, unless the budget gives another number
-constexpr std::int64_t kQuickStep = 50'000;  // operators × micro-batches of a step that is simulated in some 0.1 s
-constexpr double kKeep = 1.25;        // plans whose bound is at most this factor above the best time are composed
-constexpr double kSafe = 0.99;        // by how much simulated sections may be below those of bounds
-constexpr double kSurely = 1.1;       // a plan composed to need this factor more memory than available is hopeless
-constexpr std::size_t kFamilies = 8;  // other combinations of degrees whose best plan is simulated
+constexpr std::size_t kBatch = 8192;       // plans composed with one threshold, before it is updated
+constexpr std::size_t kRound = 4;          // plans simulated likewise
+constexpr std::int64_t kSimulations = 40;  // of a search, unless the budget gives another number
+constexpr double kKeep = 1.25;             // plans whose bound is at most this factor above the best time are composed
+constexpr double kSafe = 0.99;             // by how much simulated sections may be below those of bounds
+constexpr double kSurely = 1.1;            // a plan composed to need this factor more memory than available is hopeless
+constexpr std::size_t kFamilies = 8;       // other combinations of degrees whose best plan is simulated
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class Enumeration {
@@ -366,13 +365,9 @@ class Enumeration {
   using Family = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>;
   static Family family_of(const HybridPlan& plan) { return {plan.tp, plan.cp, plan.ep, plan.pp}; }
 
-  // Pricing is linear in devices, so thousands of them get fewer simulations; where composition is less sure and many
-  // plans are within its doubt, so do steps of many micro-batches, whose simulation is linear in them.
+  // Pricing is linear in devices, so thousands of them get fewer simulations.
   std::int64_t usual_simulations() const {
-    const std::int64_t fewer = std::clamp<std::int64_t>(kSimulations * 2048 / problem_.devices, 10, kSimulations);
-    if (problem_.layers.simple || order_.empty()) return fewer;
-    const std::int64_t work = problem_.operators * plans_[order_.front()].micro_batches;
-    return std::clamp<std::int64_t>(kSimulations * kQuickStep / work, 10, fewer);
+    return std::clamp<std::int64_t>(kSimulations * 2048 / problem_.devices, 10, kSimulations);
   }
 
   void simulate_promising() {
