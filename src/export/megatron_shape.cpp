@@ -246,7 +246,7 @@ Status write_shape(const TransformerConfig& given, Arguments& into) {
       {config.attention_scale != 0 || config.attention_softcap != 0 || config.logit_softcap != 0,
        "scales and soft caps of attention scores and logits"},
       {config.head_bias, "a bias of the head"},
-      {config.window > 0 && config.window_every != 1, "sliding windows in some layers only"},
+      {config.window > 0 && config.full_every != 0, "sliding windows in some layers only"},
       {config.zigzag != 1, "an order of tokens set by hand (zigzag)"},
       {!config.fused_attention, "attention of separate operators as part of the model (fused_attention=0)"},
       {config.out_bias != config.mlp_bias, "a bias of the attention's output without one of the feed-forward layer"},

@@ -25,17 +25,21 @@ BlockShape Composer::shape_of(const HybridPlan& plan) {
   return {plan.tp, plan.cp, plan.ep, plan.micro_batch, plan.sequence_parallel, plan.recompute, plan.cp_mode, differs};
 }
 
-void Composer::prepare(std::span<const HybridPlan> plans, int threads) {
+void Composer::prepare(std::span<const HybridPlan> plans, int threads, const SearchClock* clock) {
   std::set<BlockShape> fresh;
   for (const HybridPlan& plan : plans)
     if (const BlockShape shape = shape_of(plan); !blocks_.contains(shape)) fresh.insert(shape);
   const std::vector<BlockShape> shapes(fresh.begin(), fresh.end());
   std::vector<std::optional<BlockCosts>> found(shapes.size());
+  std::vector<char> probed(shapes.size(), 0);
   for_each_index(shapes.size(), threads, 1, [&](std::size_t i) {
+    if (clock && clock->after(0) != StoppedBy::Itself) return;
+    probed[i] = 1;
     if (Result<BlockCosts> costs = probe_block(problem_, cost_, shapes[i], graphs_); costs.ok())
       found[i] = std::move(costs).value();
   });
-  for (std::size_t i = 0; i < shapes.size(); ++i) blocks_.emplace(shapes[i], std::move(found[i]));
+  for (std::size_t i = 0; i < shapes.size(); ++i)
+    if (probed[i]) blocks_.emplace(shapes[i], std::move(found[i]));
 }
 
 const DataParallelCosts& Composer::data_of(const HybridPlan& plan, const BlockCosts& block) const {

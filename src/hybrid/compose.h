@@ -29,6 +29,7 @@
 #include "hybrid/pipeline_clock.h"
 #include "hybrid/probe.h"
 #include "hybrid/two_streams.h"
+#include "problem/budget.h"
 
 namespace weft {
 
@@ -57,8 +58,9 @@ class Composer {
   // Both are kept by reference.
   Composer(const PlanProblem& problem, const CostModel& cost);
 
-  // Probes the shapes of these plans on `threads` threads. Plans whose shape does not compile cannot be composed.
-  void prepare(std::span<const HybridPlan> plans, int threads);
+  // Probes the shapes of these plans on `threads` threads, until the clock stops it. Plans whose shape does not compile
+  // cannot be composed.
+  void prepare(std::span<const HybridPlan> plans, int threads, const SearchClock* clock = nullptr);
   std::size_t probes() const { return blocks_.size(); }
   // Whether plans like this one are composed: no pipelines of models whose layers take turns (LayerPattern::apart).
   bool composes(const HybridPlan& plan) const { return plan.pp == 1 || problem_.layers.apart; }

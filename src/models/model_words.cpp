@@ -112,7 +112,7 @@ TransformerConfig canonical(TransformerConfig config) {
     config.rotary_base = TransformerConfig().rotary_base;
   }
   if (config.mla.kv_lora > 0) config.head_dim = 0;
-  if (config.window == 0) config.window_every = 1;
+  if (config.window == 0) config.full_every = 0;
   if (config.moe.experts == 0) config.moe = {};
   if (config.moe.experts > 0 && config.moe.expert_ffn == 0) config.moe.expert_ffn = config.ffn;
   return config;
