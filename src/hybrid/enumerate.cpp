@@ -95,14 +95,6 @@ class Enumeration {
     std::vector<Parallelism> all;
     for (const HybridPlan& plan : enumerate_space(problem_, options).plans)
       all.push_back(parallelism_of(plan, problem_.layers));
-    return why_nothing(constraints, all, problem_);
-  }
-
-  Error why_all_are_excluded(SpaceOptions options) const {
-    const Constraints constraints = std::exchange(options.constraints, {});
-    std::vector<Parallelism> all;
-    for (const HybridPlan& plan : enumerate_space(problem_, options).plans)
-      all.push_back(parallelism_of(plan, problem_.layers));
     if (all.empty() || constraints.empty())
       return error(
           "no plan: the trainer can express none of those that divide; choose another batch, or leave --for out");

@@ -7,8 +7,9 @@
 //   4. the fastest of them are simulated until no remaining one can be expected to win (expectation.h)
 //   5. every plan one change away from the fastest (neighbours.h) is composed or simulated, until nothing is gained
 //
-// The fastest is so by simulation, so it is never slower than a baseline. Models whose layers cannot be composed (no
-// layers, encoder and decoder, imported) have smaller spaces; their plans are all simulated.
+// The fastest is so by simulation, so it is never slower than a baseline. On clusters of
+// unequal nodes the space is smaller, and its plans are all simulated; so are some pipelines of models whose layers take
+// turns.
 #pragma once
 
 #include <optional>

@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kAutoProposals = 2000, kAutoDevices = 64;  // limits of MCMC in Search::Auto
 // Devices × operators up to which Auto walks over operators, which takes about a millisecond for each of them; beyond,
 // it takes the exact plan of one layout per operator.
-constexpr std::int64_t kAutoWork = 8192;
+constexpr std::int64_t kAutoWork = 4096;
 constexpr std::int64_t kAlike =
     4;  // a model has many equal layers if it has this many times as many as kinds of layers
 

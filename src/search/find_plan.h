@@ -2,9 +2,10 @@
 //
 //   find_plan(problem, cost, {.search = Search::Auto, .enumerate = {.budget = {.seconds = 30}}})
 //
-// Auto enumerates the hybrid space (src/hybrid); for models without equal layers it also runs MCMC over operators
-// (src/soap), and on devices of several kinds, for models that need no pipeline, the synthesis of programs
-// (src/synthesis), and merges the results. Whatever the search, plans are compared by one judge (problem/judge.h), data
+// Auto enumerates the hybrid space (src/hybrid). On devices of several kinds it also seeks unequal pipelines (src/mixed)
+// and, for models that need no pipeline, programs (src/synthesis); for models most of whose layers differ a decision for
+// every operator (src/soap: MCMC, or the exact plan where there are many). Results are merged. Whatever the search, plans
+// are compared by one judge (problem/judge.h), data
 // parallelism is a candidate, and the same request gives the same plan unless time or a user stopped it.
 #pragma once
 
