@@ -37,7 +37,7 @@ TEST(ExportLaw, EveryPlanFoundForMegatronReadsBackOnTwelveModelsAndClusters) {
     const auto subject = std::make_shared<const Expressible>(Target::Megatron, *problem->job);
     FindOptions options{.search = Search::Enumerate};
     options.enumerate.budget.evaluations = 4;
-    options.enumerate.space.admits = [subject](const Parallelism& strategy) { return !subject->why_not(strategy); };
+    options.enumerate.space.allows = [subject](const Parallelism& strategy) { return !subject->why_not(strategy); };
     const auto found = find_plan(*problem, cost, options);
     ASSERT_TRUE(found.ok()) << found.error().message;
     ASSERT_FALSE(found->outcome.best.empty());

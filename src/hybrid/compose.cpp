@@ -111,7 +111,7 @@ const Composer::RankBuckets& Composer::buckets_of(const HybridPlan& plan, const 
                                                   const Stages& stages, const PipelineTable& table) const {
   const std::lock_guard lock(mutex_);
   const auto [found, fresh] =
-      buckets_.try_emplace(std::tuple(&data, plan.schedule, plan.pp, plan.vpp, plan.split), RankBuckets());
+      buckets_.try_emplace(std::tuple(&data, plan.schedule, plan.pp, plan.vpp, plan.split, stages.part), RankBuckets());
   RankBuckets& made = found->second;
   if (!fresh || plan.dp * plan.cp == 1 || plan.zero >= 2) return made;
   // The gradient of a table that two ranks share is exchanged by them instead.
@@ -163,16 +163,19 @@ std::optional<StageComposition> Composer::compose_stage(const HybridPlan& plan, 
   thread_local Stages stages;
   stages.sections.resize(1);
   stages.sections.front().assign(sections.begin(), sections.end());
+  stages.sent.assign(1, 0);
+  stages.part = stages.sections.front();
   Composition whole;
   set_times(alone, *block, data_of(alone, *block), stages, clock, 0, whole);
   StageComposition made;
   made.micro_batch_s = (whole.compute_s + whole.communication_s) / plan.micro_batches;
   made.once_s = whole.step_s - whole.compute_s - whole.communication_s;
-  made.boundary_bytes = block->boundary_bytes;
+  made.boundary_bytes = block->kinds[static_cast<std::size_t>(sections.back())].sent_bytes;
   // Among other stages: with a communicator for transfers, and with a tied embedding in the last one too.
-  const bool copy = problem_.model().tied_embeddings && sections.front() != 0 &&
-                    sections.back() == static_cast<std::int32_t>(block->kinds.size()) + 1;
-  if (copy) stages.sections.front().insert(stages.sections.front().begin(), 0);
+  const std::int32_t table = problem_.layers.sections.front().kind;
+  const bool copy = problem_.model().tied_embeddings && sections.front() != table &&
+                    sections.back() == problem_.layers.sections.back().kind;
+  if (copy) stages.sections.front().insert(stages.sections.front().begin(), table);
   alone.pp = 2;
   made.memory = memory_of(alone, *block, stages, clock.table(), in_flight).memory;
   return made;

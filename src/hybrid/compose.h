@@ -69,7 +69,7 @@ class Composer {
   // threads. Given `bound_above` (0: none), no time is computed for a plan that does not fit or whose lower bound is
   // above it.
   std::optional<Composition> compose(const HybridPlan& plan, double bound_above = 0) const;
-  // A stage of these sections (0 the embedding, 1 + kind a layer, the last the head) on tp · cp · dp of the devices, that
+  // A stage of these sections (Section::kind) on tp · cp · dp of the devices, that
   // keeps up to `in_flight` micro-batches; the plan's pipeline is ignored. None as in compose.
   std::optional<StageComposition> compose_stage(const HybridPlan& plan, std::span<const std::int32_t> sections,
                                                 std::int32_t in_flight) const;
@@ -88,6 +88,7 @@ class Composer {
   struct Stages {
     std::vector<std::vector<std::int32_t>> sections;
     std::vector<std::int64_t> sent;
+    std::vector<std::int32_t> part = {};  // the sections, if they are not those of the whole model
   };
 
   static BlockShape shape_of(const HybridPlan& plan);
@@ -160,7 +161,9 @@ class Composer {
   mutable std::map<std::pair<const BlockCosts*, const DataParallelCosts*>, std::vector<SectionOverlap>> sharing_;
   mutable std::map<std::tuple<std::int64_t, std::int64_t, StridedGroup>, double> transfers_;
   mutable std::map<std::tuple<PlanSchedule, int, int, int>, PipelineClock> clocks_;
-  mutable std::map<std::tuple<const DataParallelCosts*, PlanSchedule, int, int, StageSplit>, RankBuckets> buckets_;
+  mutable std::map<std::tuple<const DataParallelCosts*, PlanSchedule, int, int, StageSplit, std::vector<std::int32_t>>,
+                   RankBuckets>
+      buckets_;
 };
 
 }  // namespace weft

@@ -235,11 +235,7 @@ std::vector<std::string> dimensions_of(const PlanProblem& problem, const SpaceOp
 }
 
 HybridSpace enumerate_space(const PlanProblem& problem, const SpaceOptions& options) {
-  HybridSpace space = Enumeration(problem, options).run();
-  if (options.admits)
-    space.not_admitted = static_cast<std::int64_t>(std::erase_if(
-        space.plans, [&](const HybridPlan& plan) { return !options.admits(parallelism_of(plan, problem.layers)); }));
-  return space;
+  return Enumeration(problem, options).run();
 }
 
 }  // namespace weft

@@ -16,10 +16,9 @@ namespace weft {
 namespace {
 
 constexpr double kUnknown = -1;
-constexpr std::size_t kShapesAtOnce = 8;                          // solved with one threshold, on any number of threads
-constexpr std::size_t kMostStates = 4'000'000;                    // of one dynamic programme: 16 MB
-constexpr std::int64_t kMostSamples = 16, kMostTokens = 1 << 16;  // of a micro-batch of a replica: either
-constexpr double kSafeBound = 0.99;  // by how much simulated sections may be below composed ones
+constexpr std::size_t kShapesAtOnce = 8;        // solved with one threshold, on any number of threads
+constexpr std::size_t kMostStates = 4'000'000;  // of one dynamic programme: 16 MB
+constexpr double kSafeBound = 0.99;             // by how much simulated sections may be below composed ones
 
 std::vector<std::int64_t> divisors_of(std::int64_t number) {
   std::vector<std::int64_t> found;
@@ -132,7 +131,7 @@ MixedPipelines::~MixedPipelines() = default;
 // Groups of part of a node that divide it, or of whole nodes.
 void MixedPipelines::make_groups() {
   const bool tokens = problem_.model().counts_tokens && problem_.model().seq > 0;
-  const std::int64_t most_samples = std::max(kMostSamples, tokens ? kMostTokens / problem_.model().seq : 0);
+  const std::int64_t most_samples = most_samples_of(problem_);
   for (std::size_t k = 0; k < kinds_.size(); ++k) {
     const PlanProblem& on = kinds_[k]->problem;
     std::vector<std::int64_t> sizes = divisors_of(on.per_node);

@@ -26,8 +26,7 @@ class ReplicaSearch {
           std::make_unique<const PlanProblem>(on_devices(problem, devices_in_nodes(problem, kind, nodes))));
       composers_.push_back(std::make_unique<Composer>(*parts_.back(), cost));
     }
-    const bool tokens = problem.model().counts_tokens && problem.model().seq > 0;
-    most_samples_ = std::max(space.most_micro_batch, tokens ? space.most_tokens / problem.model().seq : 0);
+    most_samples_ = most_samples_of(problem);
   }
 
   std::vector<MixedReplicas> run(std::size_t most) {

@@ -7,6 +7,12 @@
 
 namespace weft {
 
+std::int64_t most_samples_of(const PlanProblem& problem) {
+  constexpr std::int64_t kSamples = 16, kTokens = 1 << 16;
+  const bool tokens = problem.model().counts_tokens && problem.model().seq > 0;
+  return std::max(kSamples, tokens ? kTokens / problem.model().seq : 0);
+}
+
 std::string words_of(PlanRecompute recompute, const LayerPattern& layers) {
   const RecomputeSet& set = layers.recompute.sets[static_cast<std::size_t>(recompute)];
   std::string words;
@@ -27,6 +33,18 @@ HybridPlan plan_of(const StageOption& option, std::int64_t micro_batches) {
   return plan;
 }
 
+namespace {
+
+// The kind of section that layers of this kind are.
+std::int32_t section_of(const LayerPattern& pattern, std::int32_t layer_kind) {
+  const auto layer = std::find(pattern.kind.begin(), pattern.kind.end(), layer_kind) - pattern.kind.begin();
+  for (const Section& section : pattern.sections)
+    if (section.is_layer && section.layer == layer) return section.kind;
+  return -1;
+}
+
+}  // namespace
+
 std::optional<StageCosts> stage_costs(const Composer& composer, const LayerPattern& pattern, const StageOption& option,
                                       std::int64_t micro_batches) {
   const HybridPlan plan = plan_of(option, micro_batches);
@@ -36,9 +54,9 @@ std::optional<StageCosts> stage_costs(const Composer& composer, const LayerPatte
   };
   const auto read = [&](StageEnds ends, std::span<const std::int32_t> layers) -> std::optional<Read> {
     std::vector<std::int32_t> sections;
-    if (ends.first) sections.push_back(0);
-    for (std::int32_t kind : layers) sections.push_back(1 + kind);
-    if (ends.last) sections.push_back(pattern.kinds + 1);
+    if (ends.first) sections.push_back(pattern.sections.front().kind);
+    for (std::int32_t kind : layers) sections.push_back(section_of(pattern, kind));
+    if (ends.last) sections.push_back(pattern.sections.back().kind);
     const auto one = composer.compose_stage(plan, sections, 1), two = composer.compose_stage(plan, sections, 2);
     if (!one || !two) return std::nullopt;
     const double once = one->once_s / static_cast<double>(std::max<std::int64_t>(1, micro_batches - 1));

@@ -13,6 +13,9 @@
 
 namespace weft {
 
+// The largest micro-batch of a replica that is tried: 16 samples, or 65,536 tokens where sequences are short.
+std::int64_t most_samples_of(const PlanProblem& problem);
+
 // A way to split a stage's layers over its group of devices.
 struct StageOption {
   std::int32_t tp = 1, dp = 1;
