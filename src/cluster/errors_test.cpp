@@ -18,7 +18,7 @@ TEST(SpecErrors, NameTheValueAndTheRemedy) {
   const Case cases[] = {
       {"", "cluster spec: empty; write NAME:COUNT such as dgx-h100:16"},
       {"dgx-h10", "cluster 'dgx-h10': no such preset; did you mean dgx-h100?"},
-      {"quantum", "cluster 'quantum': no such preset; `weft show cluster` lists the presets"},
+      {"quantum", "cluster 'quantum': no such preset; `weft show clusters` lists the presets"},
       {"dgx-h100:", "dgx-h100:: count of nodes '': not a whole number"},
       {"dgx-h100:0", "dgx-h100:0: count of nodes '0': from 1 to 16,777,216"},
       {"dgx-h100:-3", "dgx-h100:-3: count of nodes '-3': from 1 to 16,777,216"},

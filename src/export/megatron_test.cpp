@@ -131,8 +131,8 @@ TEST(MegatronImport, LayoutsFollowTheProjectsGrammar) {
   };
   // The examples checked with the project's own parser.
   EXPECT_EQ(stages("Ett|(ttt|)*2,ttL", 10, 4), "stages=2+3+3+2");
-  EXPECT_EQ(stages("Et|(tt|)*6,tL", 14, 4), "stages=1+2+2+2+2+2+2+1");
-  EXPECT_EQ(stages("E|(tt|)*6,L", 12, 4), "stages=0+2+2+2+2+2+2+0");
+  EXPECT_EQ(stages("Et|(tt|)*6,tL", 14, 4), "stages=1+6x2+1");
+  EXPECT_EQ(stages("E|(tt|)*6,L", 12, 4), "stages=0+6x2+0");
   EXPECT_THAT(stages("Ettt|(tttt|)*2,ttt|mL", 14, 5), HasSubstr("multi-token prediction"));
   EXPECT_THAT(stages("tt|ttL", 4, 2), HasSubstr("E, the embedding, stands first"));
 }

@@ -197,8 +197,9 @@ TEST(Compose, TheSetsOfTheMenuTradeMemoryForTime) {
         ++composed;
         if (before) {
           const std::string strategy = request.model + " " + print(shorthand_of(parallelism_of(each, problem->layers)));
-          // Between two neighbours a shape may differ by what it communicates; never by much.
-          EXPECT_LT(made->memory, 1.01 * static_cast<double>(before->memory)) << strategy;
+          // Between two neighbours a shape may differ by what it communicates, and a split backward pass holds the
+          // gathered inputs of products that it computes again; never by much.
+          EXPECT_LT(made->memory, 1.03 * static_cast<double>(before->memory)) << strategy;
           EXPECT_GT(made->step_s, 0.98 * before->step_s) << strategy;
         }
         before = made;

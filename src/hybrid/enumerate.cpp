@@ -207,7 +207,7 @@ class Enumeration {
         continue;
       for (const PlanRecompute each : named) {
         plan.recompute = each;
-        usual.push_back(plan);
+        if (space_.allow(parallelism_of(plan, problem_.layers))) usual.push_back(plan);
       }
     }
     return usual;

@@ -106,7 +106,7 @@ class Enumeration {
           ++space_.left_out;
           continue;
         }
-        const bool cut_evenly = layers >= stages && (even || !chunked);
+        const bool cut_evenly = stages == 1 || (layers >= stages && (even || !chunked));
         if (cut_evenly) add_with(StageSplit::Even);
         const bool same = cut_evenly && stage_layers(layers, stages, StageSplit::Even) ==
                                             stage_layers(layers, stages, StageSplit::LightEnds);

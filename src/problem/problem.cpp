@@ -136,8 +136,11 @@ Result<LayerPattern> layers_of(const TrainingJob& job, const Model& model) {
 RecomputeMenu menu_of(const PlanProblem& problem) {
   const LayerPattern& pattern = problem.layers;
   RecomputeMenu named;
-  for (const Recompute base : {Recompute::None, Recompute::Selective, Recompute::Op, Recompute::Full})
+  for (const Recompute base : {Recompute::None, Recompute::Selective, Recompute::Op, Recompute::Full}) {
+    if (base != Recompute::None && pattern.count() == 0) continue;     // layers are what is recomputed …
+    if (base == Recompute::Selective && problem.heads <= 1) continue;  // … and attention
     named.front.push_back(static_cast<std::uint8_t>(base));
+  }
   if (!pattern.simple) return named;
   TrainingJob one = *pattern.short_job;
   one.words.global_batch = 1;
