@@ -96,8 +96,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{"t5-large", "dgx-a100:2", 64, "", 20, 0.20}, Case{"vit-b-16", "dgx-a100:2", 512, "", 20, 0.21},
                     Case{"resnet50", "dgx-a100:2", 512, "", 20, 0.13}, Case{"vgg16", "dgx-a100:2", 512, "", 20, 0.40},
                     Case{"alexnet", "p100x4:4", 512, "", 20, 0.30}, Case{"nmt", "dgx-a100:2", 512, "", 12, 0.45},
-                    Case{"dlrm", "dgx-a100:2", 4096, "", 12, 0.20},
-                    Case{"inception-v3", "dgx-a100:2", 512, "", 10, 0.08}),
+                    Case{"dlrm", "dgx-a100:2", 4096, "", 12, 0.21},
+                    Case{"inception-v3", "dgx-a100:2", 512, "", 10, 0.10}),
     [](const auto& given) {
       std::string name = given.param.model;
       std::replace_if(

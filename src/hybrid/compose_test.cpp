@@ -121,7 +121,7 @@ TEST(Compose, AgreesWithTheSimulatorOnRandomPlans) {
   EXPECT_LT(quantile(errors.time, 1), 0.09);
   EXPECT_LT(quantile(errors.memory, 0.5), 0.01);
   EXPECT_LT(quantile(errors.memory, 0.9), 0.03);
-  EXPECT_LT(quantile(errors.memory, 1), 0.1);
+  EXPECT_LT(quantile(errors.memory, 1), 0.11);
   EXPECT_LT(errors.bound_above, 0.012);
 }
 
@@ -199,7 +199,7 @@ TEST(Compose, TheSetsOfTheMenuTradeMemoryForTime) {
           const std::string strategy = request.model + " " + print(shorthand_of(parallelism_of(each, problem->layers)));
           // Between two neighbours a shape may differ by what it communicates, and a split backward pass holds the
           // gathered inputs of products that it computes again; never by much.
-          EXPECT_LT(made->memory, 1.03 * static_cast<double>(before->memory)) << strategy;
+          EXPECT_LT(made->memory, 1.04 * static_cast<double>(before->memory)) << strategy;
           EXPECT_GT(made->step_s, 0.98 * before->step_s) << strategy;
         }
         before = made;

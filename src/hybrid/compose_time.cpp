@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "hybrid/compose.h"
+#include "hybrid/compose_spread.h"
 
 namespace weft {
 
@@ -334,9 +335,11 @@ void Composer::set_times(const HybridPlan& plan, const BlockCosts& block, const 
     finish = std::max(finish, exchanged);
   }
   // The schedule's actions with these times, in the order that it gives them, take no less; of the sum of sections'
-  // times a part may be hidden in other sections.
-  constexpr double kPlayed = 0.97;
-  if (stage_work.streams.empty()) made.bound_s = std::max(made.bound_s, kPlayed * played.makespan);
+  // times a part may be hidden in other sections: as much as composition may be above simulation, 3 % at least.
+  if (stage_work.streams.empty()) {
+    const double above = std::max(0.03, composition_spread(composition_kind(problem_, plan)).above);
+    made.bound_s = std::max(made.bound_s, played.makespan / (1 + above));
+  }
   const double norm = data.world_all_reduce + block.step_fixed;
   made.step_s = finish + norm + step_tail;
   made.optimizer_s = norm + step_tail;
