@@ -62,11 +62,11 @@ Result<std::string> import_tables(const ImportArguments& arguments) {
   return text + fmt::format("{}: {} new sample{}\n", arguments.database, grouped(added), added == 1 ? "" : "s");
 }
 
-struct ExportArguments {
+struct ProfileExportArguments {
   std::string database, out;
 };
 
-Result<Answer> export_table(const ExportArguments& arguments) {
+Result<Answer> export_table(const ProfileExportArguments& arguments) {
   WEFT_TRY(const std::vector<MeasuredEvent> events, read_profile(arguments.database));
   const std::string table = profile_csv(events);
   if (arguments.out.empty()) return Answer{table};
@@ -189,7 +189,7 @@ void add_profile(CLI::App& app, Chosen& chosen) {
     command->callback([arguments, &chosen] { chosen = [arguments] { return finish(import_tables(*arguments)); }; });
   }
   {
-    const auto arguments = std::make_shared<ExportArguments>();
+    const auto arguments = std::make_shared<ProfileExportArguments>();
     CLI::App* command = profile->add_subcommand("export", "Write a database as a table (.csv).");
     command->add_option("--db", arguments->database, "the database")->required();
     command->add_option("--out", arguments->out, "the table (default: stdout)");
