@@ -248,7 +248,9 @@ void join(PlanOutcome& outcome, PlanOutcome other) {
   if (outcome.stopped_by == StoppedBy::Itself) outcome.stopped_by = other.stopped_by;
   // The later search's space is larger; where it proves no bound, that of the earlier one may be too high.
   outcome.bound_is_estimate = other.bound_is_estimate || (other.lower_bound_s == 0 && outcome.lower_bound_s > 0);
-  if (other.lower_bound_s > 0) outcome.lower_bound_s = std::min(outcome.lower_bound_s, other.lower_bound_s);
+  if (other.lower_bound_s > 0)
+    outcome.lower_bound_s =
+        outcome.lower_bound_s > 0 ? std::min(outcome.lower_bound_s, other.lower_bound_s) : other.lower_bound_s;
   for (std::string& dimension : other.dimensions) outcome.dimensions.push_back(std::move(dimension));
   for (Baseline& baseline : other.baselines)
     if (std::none_of(outcome.baselines.begin(), outcome.baselines.end(),
