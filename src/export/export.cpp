@@ -150,8 +150,8 @@ std::optional<Parallelism> nearest_expressible(Target target, const TrainingJob&
         if (p.zero > 1) p.zero = 1, p.fsdp = p.dp;
       },
       [](Parallelism& p) { p.zero = p.zero == 0 ? 1 : p.zero; },
+      [](Parallelism& p) { p.zero = p.zero == 1 ? 2 : p.zero; },  // sharding more keeps the memory that it saves
       [](Parallelism& p) { p.zero = 0, p.fsdp = p.dp; },
-      [](Parallelism& p) { p.zero = p.zero == 1 ? 2 : p.zero; },
       [](Parallelism& p) { p.sequence_parallel = p.tp > 1; },
       [](Parallelism& p) { p.sequence_parallel = false, p.etp = p.tp; },
       [](Parallelism& p) { p.etp = p.tp; },
