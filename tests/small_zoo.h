@@ -19,9 +19,10 @@ struct SmallModel {
 
 inline SmallModel small_model(const ZooEntry& entry) {
   if (const auto* transformer = std::get_if<TransformerConfig>(&entry.config)) {
-    // A multiple of the model's key-value heads, of which there are two at least, to be split; 128 wide, at least as wide
-    // as any rotary embedding.
-    const std::int64_t groups = std::max<std::int64_t>(transformer->kv_heads, 1);
+    // A multiple of the key-value heads that queries share, of which there are two at least, to be split; 128 wide, at
+    // least as wide as any rotary embedding.
+    const bool shared = transformer->kv_heads < transformer->heads;
+    const std::int64_t groups = shared ? std::max<std::int64_t>(transformer->kv_heads, 1) : 1;
     const std::int64_t heads = 16 % groups == 0 ? 16 : 2 * groups;
     const std::string sizes = ":layers=2,hidden=" + std::to_string(128 * heads) + ",heads=" + std::to_string(heads) +
                               ",ffn=256" + (transformer->kv_heads == 1 ? ",kv_heads=2" : "");
