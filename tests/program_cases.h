@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 
@@ -38,7 +39,7 @@ inline std::string routed_model(const std::string& model, const Parallelism& par
 }
 
 // The training graph of a micro-batch.
-inline Graph routed_graph(const std::string& model, const Parallelism& parallelism, std::int64_t seq,
+inline Graph routed_graph(const std::string& model, const Parallelism& parallelism, std::optional<std::int64_t> seq,
                           DType dtype = DType::BF16) {
   return build_model(routed_model(model, parallelism), {.batch = parallelism.graph_batch(), .seq = seq, .dtype = dtype})
       .value();

@@ -109,7 +109,14 @@ TEST(CompiledProgram, ShorthandStrategiesTrainAsOneDevice) {
   const char* const further = "llama3-8b:layers=2,hidden=16,heads=4,kv_heads=2,ffn=24,vocab=16,mtp=1";
   const char* const olmo = "olmo-2-7b:layers=2,hidden=16,heads=4,kv_heads=4,ffn=24,vocab=16";
   const char* const zigzag = "llama3-8b:layers=2,hidden=16,heads=4,kv_heads=2,ffn=24,vocab=16,zigzag=2";
+  // One image a micro-batch: what the first layer sends back is the gradient of the learned positions, as it is.
+  const char* const vision = "vit-b-16:layers=2,hidden=16,heads=4,ffn=24,image=32,patch=16,vocab=8";
   const std::pair<const char*, const char*> cases[] = {
+      {vision, "pp=2,stages=0+2,ga=3"},
+      {vision, "pp=3,stages=0+1+1,ga=3,schedule=zb-h1"},
+      {vision, "tp=2,pp=2,stages=0+2,ga=2,sp=0,recompute=full"},
+      {vision, "pp=2,stages=0+2,ga=2,offload=gradients"},
+      {vision, "pp=2,dp=2,stages=0+2,ga=2,zero=1"},
       {kSmallLlama, "dp=4"},
       {kSmallLlama, "dp=4,zero=1"},
       {kSmallLlama, "dp=4,zero=3"},
@@ -169,7 +176,7 @@ TEST(CompiledProgram, ShorthandStrategiesTrainAsOneDevice) {
     ASSERT_TRUE(shorthand.ok()) << text << ": " << shorthand.error().message;
     const Result<Parallelism> parallelism = complete(*shorthand, devices_named(*shorthand));
     ASSERT_TRUE(parallelism.ok()) << text << ": " << parallelism.error().message;
-    Graph graph = routed_graph(model, *parallelism, 4);
+    Graph graph = routed_graph(model, *parallelism, model == vision ? std::nullopt : std::optional<std::int64_t>(4));
     const Strategy strategy = expand(*parallelism, graph);
     TrainingOptions options{.master_weights = false};
     for (TensorId id : graph.tensors().ids())

@@ -4,6 +4,7 @@
 #include <array>
 #include <functional>
 #include <queue>
+#include <unordered_map>
 
 #include "base/check.h"
 #include "layout/axis_decision.h"
@@ -31,6 +32,9 @@ class ShardingPlanner::Settler {
         waits_(graph_.ops().size(), 0) {
     WEFT_CHECK(!placing_.meshes.empty());
     WEFT_CHECK(axes_.size() == placing_.meshes[MeshId(0)].axes().size() && axes_.size() <= kMaxMeshAxes);
+    for (const auto& [parameter, sum] : training.accumulated) parameter_of_[graph_.tensors()[sum].storage] = parameter;
+    for (OpId op : IdRange<OpId>(first_step_.index()))
+      if (const TensorId parameter = accumulated_by(op); parameter.valid()) accumulations_of_[parameter].push_back(op);
     find_products();
     find_meshes();
     for (std::size_t m = 0; m < axes_.size(); ++m) {
@@ -134,9 +138,9 @@ class ShardingPlanner::Settler {
   }
 
   // Operators of the backward pass that belong to no forward operator. A parameter's gradient is accumulated on the
-  // mesh that makes it, and so is the loss; the loss is scaled where backward begins. Other gradients are summed on the
-  // mesh of their terms, so that one tensor is transferred and not each term; if the terms are on different meshes, on
-  // the mesh that reads the sum.
+  // mesh that stores the parameter, and the loss on the mesh that makes it; the loss is scaled where backward begins.
+  // Other gradients are summed on the mesh of their terms, so that one tensor is transferred and not each term; if the
+  // terms are on different meshes, on the mesh that reads the sum.
   bool accumulates(OpId op) const {
     return graph_.kind(op) == OpKind::Accumulate || graph_.kind(op) == OpKind::AccumulateLoss;
   }
@@ -159,8 +163,30 @@ class ShardingPlanner::Settler {
     for (OpId op : IdRange<OpId>(first_step_.index()))
       if (scales_loss(op)) mesh_of_[op] = mesh_of_[graph_.uses(graph_.outputs(op)[0]).front().op];
     for (OpId op : IdRange<OpId>(first_step_.index()))
-      if (accumulates(op)) mesh_of_[op] = mesh_of_[graph_.tensors()[graph_.inputs(op)[1]].producer];
+      if (accumulates(op)) mesh_of_[op] = mesh_of_accumulation(op);
   }
+
+  // The parameter whose gradient an operator accumulates; invalid: none.
+  TensorId accumulated_by(OpId op) const {
+    if (graph_.kind(op) != OpKind::Accumulate) return TensorId();
+    const auto found = parameter_of_.find(graph_.tensors()[graph_.inputs(op)[0]].storage);
+    return found == parameter_of_.end() ? TensorId() : found->second;
+  }
+  // A gradient is mostly made by a backward product of an operator that reads the parameter, and accumulated beside it.
+  // Where that operator only adds the parameter, what it is handed is the gradient, and may come from another mesh.
+  MeshId mesh_of_accumulation(OpId op) const {
+    const OpId producer = graph_.tensors()[graph_.inputs(op)[1]].producer;
+    const TensorId parameter = accumulated_by(op);
+    if (!parameter.valid()) return mesh_of_[producer];
+    OpId reader;
+    for (const Use& use : graph_.uses(parameter)) {
+      if (graph_.ops()[use.op].phase != Phase::Forward) continue;
+      if (mesh_of_[use.op] == mesh_of_[producer]) return mesh_of_[producer];
+      if (!reader.valid()) reader = use.op;
+    }
+    return mesh_of_[reader.valid() ? reader : producer];
+  }
+  MeshId mesh_by_rule(OpId op) const { return accumulates(op) ? mesh_of_accumulation(op) : mesh_of_sum(op); }
 
   MeshId mesh_of_sum(OpId op) const {
     const auto terms = graph_.inputs(op);
@@ -183,7 +209,7 @@ class ShardingPlanner::Settler {
     };
     while (!moving.empty()) {
       const OpId op = moving.back().first;
-      const MeshId there = moving.back().second.valid() ? moving.back().second : mesh_of_sum(op);
+      const MeshId there = moving.back().second.valid() ? moving.back().second : mesh_by_rule(op);
       moving.pop_back();
       if (mesh_of_[op] == there) {
         // The mesh of a chain of sums may depend on the reader at its end.
@@ -205,8 +231,12 @@ class ShardingPlanner::Settler {
       for (TensorId output : graph_.outputs(op))
         for (const Use& use : graph_.uses(output)) {
           add_sum(use.op);
-          if (use.input == 1 && accumulates(use.op)) moving.emplace_back(use.op, there);
+          if (use.input == 1 && accumulates(use.op)) moving.emplace_back(use.op, MeshId());
         }
+      if (graph_.ops()[op].phase == Phase::Forward)
+        for (TensorId input : graph_.inputs(op))
+          if (const auto found = accumulations_of_.find(input); found != accumulations_of_.end())
+            for (OpId accumulation : found->second) moving.emplace_back(accumulation, MeshId());
     }
   }
 
@@ -370,6 +400,8 @@ class ShardingPlanner::Settler {
   IdVec<SignatureId, Splitting> last_;
   std::vector<std::uint32_t> product_start_;
   std::vector<OpId> products_;
+  std::unordered_map<TensorId, TensorId> parameter_of_;                   // by the tensor that stores its gradient
+  std::unordered_map<TensorId, std::vector<OpId>> accumulations_of_;      // by parameter
   std::priority_queue<OpId, std::vector<OpId>, std::greater<>> waiting_;  // operators to decide again, in their order
   IdVec<OpId, char> waits_;
   Changed* changed_ = nullptr;  // while an edit is applied
