@@ -46,6 +46,24 @@ double PlanOutcome::gap() const {
 void PlanOutcome::settle_order(std::size_t top) {
   if (best.empty()) return;
   std::stable_sort(best.begin(), best.end(), [](const Judged& a, const Judged& b) { return a.score() < b.score(); });
+  // Recomputation that frees nothing makes no plan of its own.
+  const auto bare = [](Parallelism plan) {
+    plan.recompute = Recompute::None;
+    plan.full.clear();
+    return plan;
+  };
+  const auto frees_nothing = [&](const Judged& each) {
+    return std::any_of(best.begin(), best.end(), [&](const Judged& other) {
+      return other.parallelism && each.parallelism && knobs_of(other) < knobs_of(each) &&
+             bare(*other.parallelism) == bare(*each.parallelism) &&
+             other.forecast.fullest()->reserved == each.forecast.fullest()->reserved &&
+             other.forecast.step_s <= kTie * each.forecast.step_s;
+    });
+  };
+  std::vector<Judged> distinct;
+  for (const Judged& each : best)
+    if (!frees_nothing(each)) distinct.push_back(each);
+  best = std::move(distinct);
   const double tie = kTie * best.front().forecast.step_s;
   auto simplest = best.begin();
   for (auto each = best.begin(); each != best.end() && each->forecast.step_s <= tie; ++each)

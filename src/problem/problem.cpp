@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "base/units.h"
 #include "plan/freeze.h"
@@ -24,6 +25,13 @@ LayerPattern pattern_of(const Graph& graph) {
     const OpId of = graph.ops()[op].forward.valid() ? graph.ops()[op].forward : op;
     if (layers.of[of] >= 0) does[static_cast<std::size_t>(layers.of[of])].push_back(graph.ops()[op].signature.index());
   }
+  std::set<std::int64_t> readers;
+  for (OpId op : graph.ops().ids())
+    for (TensorId input : graph.inputs(op))
+      if (const OpId from = graph.tensors()[input].producer;
+          from.valid() && layers.of[op] >= 0 && layers.of[from] >= 0 && layers.of[op] != layers.of[from])
+        readers.insert(layers.of[op]);
+  pattern.chained = 2 * static_cast<std::int64_t>(readers.size()) >= layers.count() && layers.count() > 1;
   std::map<std::vector<std::uint32_t>, int> known;
   for (std::size_t i = 0; i < does.size(); ++i) {
     const auto [found, fresh] = known.try_emplace(does[i], pattern.kinds);

@@ -29,6 +29,9 @@ struct LayerPattern {
   std::vector<Section> sections, short_sections;
   int section_kinds = 0;
   bool apart = true;  // Sections::apart: pipelines can be cut between layers
+  // Most layers read what another layer makes, so that all of them take part in every sample one after another; false
+  // for tables that are looked up side by side.
+  bool chained = false;
 
   std::int64_t count() const { return static_cast<std::int64_t>(kind.size()); }
 };

@@ -227,6 +227,22 @@ Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel&
   return outcome;
 }
 
+// What recommendation models are usually trained with: embedding tables divided over all devices, the rest data
+// parallel (Naumov et al. 2019).
+Result<PlanOutcome> divided_tables(const PlanProblem& problem, const CostModel& cost) {
+  PlanRequest request;
+  request.strategy = fmt::format("dp={},mbs={},tables=1", problem.devices, problem.global_batch / problem.devices);
+  WEFT_TRY(StrategyChoice choice, choose_strategy(*problem.job, request));
+  Baseline baseline{"divided tables", choice.name, {}, {}};
+  WEFT_TRY(Judged judged, judge_strategy(problem, cost, std::move(choice)));
+  PlanOutcome outcome;
+  (judged.score().fits() ? outcome.best.emplace_back(judged) : outcome.closest.emplace(judged));
+  baseline.judged = std::move(judged);
+  outcome.baselines.push_back(std::move(baseline));
+  outcome.counts.considered = outcome.counts.simulated = 1;
+  return outcome;
+}
+
 // Merges the outcome of another search of the same problem.
 void join(PlanOutcome& outcome, PlanOutcome other) {
   for (Judged& each : other.best) outcome.best.push_back(std::move(each));
@@ -267,10 +283,10 @@ bool fits_everywhere(const PlanProblem& problem) {
 }
 
 // Enumeration of even cuts; on devices of several kinds also unequal pipelines and, of small models, programs; for
-// models most of whose layers differ also a decision for every operator: where layers are alike, degrees for all of them
-// are as good, and there are too many operators to walk over.
+// models whose layers mostly differ or stand side by side also a decision for every operator: in a chain of alike layers
+// degrees for all of them are as good, and there are too many operators to walk over.
 Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
-  const bool alike = problem.layers.count() >= kAlike * problem.layers.kinds && problem.layers.count() > 0;
+  const bool alike = problem.layers.chained && problem.layers.count() >= kAlike * problem.layers.kinds;
   const std::size_t kinds = kinds_of(problem).size();
   // Trees have no degrees that could be demanded.
   const bool free = options.enumerate.space.constraints.empty() && !options.enumerate.space.allows;
@@ -306,6 +322,8 @@ Result<FoundPlan> search_hybrid(const PlanProblem& problem, const CostModel& cos
     rest.search = Search::Hap;
     add(search_programs(problem, cost, rest), "hap");
   }
+  if (operators && problem.model().kind == ModelKind::Recommender && !cancelled())
+    add(divided_tables(problem, cost), "divided tables");
   if (operators && !cancelled()) {
     if (rest.enumerate.budget.evaluations == 0) rest.enumerate.budget.evaluations = kAutoProposals;
     const bool few = problem.devices * problem.operators <= kAutoWork;
