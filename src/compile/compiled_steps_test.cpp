@@ -27,10 +27,10 @@ std::vector<Training> trainings() {
   std::vector<Training> all;
   for (const bool scaled : {false, true})
     for (const bool clipped : {false, true}) {
-      const auto add = [&](const char* name, OptimizerKind optimizer, double decay) {
+      const auto add = [&](const char* name, OptimizerKind optimizer, double decay, bool masters = false) {
         all.push_back({name,
                        {.optimizer = optimizer,
-                        .master_weights = false,
+                        .master_weights = masters,
                         .clip_norm = clipped ? std::optional<double>(0.05) : std::nullopt,
                         .weight_decay = decay,
                         .loss_scaling = scaled}});
@@ -40,6 +40,7 @@ std::vector<Training> trainings() {
       add("adam", OptimizerKind::Adam, 0.1);
       add("adamw", OptimizerKind::AdamW, 0.1);
       add("lamb", OptimizerKind::Lamb, 0.1);
+      if (!scaled && clipped) add("lamb with masters", OptimizerKind::Lamb, 0.1, true);
     }
   return all;
 }
@@ -83,7 +84,7 @@ TEST(Steps, ShardedTrainingGoesOnAsOnOneDevice) {
       }
     }
   }
-  EXPECT_EQ(played, (9 + 4 * 3) * (2 + 2 * 2));
+  EXPECT_EQ(played, (9 + 4 * 3) * (2 + 2 * 2) + 3);  // with masters, a third of nine
 }
 
 // What one parameter goes through, written out: Kingma and Ba 2015, Loshchilov and Hutter 2019.

@@ -16,18 +16,25 @@ ParameterTensors::ParameterTensors(const TrainingGraph& training, const Sequence
     parameter_of[gradient] = owner[gradient] = owner[parameter] = parameter;
     gradient_of[parameter] = gradient;
   }
+  // An operator may come before the one that shows whose state it reads: LAMB takes the norm of a master copy first.
+  const auto find_owners = [&](OpId op) {
+    const TensorId parameter = owner[graph.tensors()[graph.inputs(op).front()].storage];
+    if (!parameter.valid()) return parameter;
+    for (TensorId input : graph.inputs(op))
+      if (!graph.tensors()[input].producer.valid() && graph.tensors()[input].kind == TensorKind::State)
+        owner[input] = parameter;
+    for (TensorId output : graph.outputs(op)) owner[graph.tensors()[output].storage] = parameter;
+    return parameter;
+  };
+  for (TurnId turn : sequence.turns().ids())
+    if (sequence.turns()[turn].kind == TurnKind::Optimizer) find_owners(sequence.turns()[turn].op);
   for (TurnId turn : sequence.turns().ids()) {
     const OpId op = sequence.turns()[turn].op;
     const TurnKind kind = sequence.turns()[turn].kind;
     if (kind == TurnKind::Accumulate) terms_of[graph.tensors()[graph.outputs(op)[0]].storage].push_back(turn);
     if (kind != TurnKind::Optimizer) continue;
-    const TensorId parameter = owner[graph.tensors()[graph.inputs(op).front()].storage];
-    WEFT_CHECK(parameter.valid(), "{} works on no parameter", graph.name(op));
-    for (TensorId input : graph.inputs(op))
-      if (!graph.tensors()[input].producer.valid() && graph.tensors()[input].kind == TensorKind::State)
-        owner[input] = parameter;
-    for (TensorId output : graph.outputs(op)) owner[graph.tensors()[output].storage] = parameter;
-    optimized_by[op] = parameter;
+    optimized_by[op] = find_owners(op);
+    WEFT_CHECK(optimized_by[op].valid(), "{} works on no parameter", graph.name(op));
   }
 }
 
