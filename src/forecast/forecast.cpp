@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <numeric>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -65,13 +66,15 @@ class Judge {
 
  private:
   // Where the time goes on the agent that ends last, or in a pipeline on the last of those that are not nearly idle: a
-  // stage with an embedding alone says nothing. What it waits for a stage that has more to compute is imbalance, the
+  // stage with an embedding alone says nothing. What it waits for a stage that has more to do is imbalance, the
   // rest of its waiting the pipeline's bubble. Returns the agent.
   AgentId break_down(const Timeline& timeline, AgentId last) {
-    constexpr double kIdle = 0.5;  // of what the busiest stage computes
+    constexpr double kIdle = 0.5;  // of what the busiest stage does
     const IdVec<InstructionId, Activity> activities = activities_of(program(), graph());
     const auto parts_of = [&](AgentId agent) { return break_down_step(timeline, agent, activities, program()); };
-    const auto work = [](const StepBreakdown& of) { return of[Activity::Compute] + of[Activity::Optimizer]; };
+    const auto work = [](const StepBreakdown& of) {  // communication of its own operators too
+      return std::accumulate(of.active.begin(), of.active.end(), Picoseconds{0}) - of[Activity::Pipeline];
+    };
     StepBreakdown found = parts_of(last);
     if (played_.compiled.schedule.ranks > 1) {
       std::vector<std::pair<AgentId, StepBreakdown>> stages = {{last, found}};

@@ -111,7 +111,7 @@ void for_each_moment(std::span<const Span> spans, const Agent& agent, const IdVe
 struct StepBreakdown {
   std::array<Picoseconds, kActivities> active{};  // computing, and exposed communication, by activity
   Picoseconds bubble = 0, waiting = 0, host_bound = 0, done = 0;
-  Picoseconds imbalance = 0;  // waiting for a stage that has more to compute; set by forecasts, who know all stages
+  Picoseconds imbalance = 0;  // waiting for a stage that has more to do; set by forecasts, who know all stages
 
   Picoseconds& operator[](Activity activity) { return active[static_cast<std::size_t>(activity)]; }
   Picoseconds operator[](Activity activity) const { return active[static_cast<std::size_t>(activity)]; }
