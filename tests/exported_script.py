@@ -11,7 +11,7 @@ WEFT = os.environ["WEFT_BIN"]
 GPT = "gpt2-124m:layers=2,hidden=32,heads=4,vocab=128,context=32,dropout=0"
 LLAMA = "llama3-8b:layers=2,hidden=32,heads=4,kv_heads=2,ffn=48,vocab=128,context=32"
 CASES = [(GPT, "dp=2", 2), (GPT, "pp=2", 2), (LLAMA, "tp=2,sp=0,pp=2,recompute=full", 4),
-         ("lenet", "dp=2,mbs=1", 2), ("resnet18:image=32,classes=10", "dp=2,mbs=2", 2)]
+         ("lenet", "dp=2,mbs=1", 2), ("resnet18:image=64,classes=10", "dp=2,mbs=8", 2)]
 
 
 def python_with_torch():
@@ -63,7 +63,7 @@ def main():
     for model, strategy, count in CASES:
         with tempfile.TemporaryDirectory() as folder:
             script = os.path.join(folder, "train.py")
-            plan = ["--model", model, "--strategy", strategy, "--global-batch", "8" if "resnet" in model else "4"]
+            plan = ["--model", model, "--strategy", strategy, "--global-batch", "16" if "resnet" in model else "4"]
             subprocess.run([WEFT, "export", *plan, "--cluster", "cpu-node:1", "--devices", str(count), "--dtype", "fp32", "--to", "pytorch",
                             "--out", script], check=True, capture_output=True)
             ran = subprocess.run([WEFT, "run", *plan, "--ranks", str(count), "--steps", "3"], capture_output=True, text=True)

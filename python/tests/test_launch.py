@@ -5,10 +5,9 @@ import subprocess
 import pytest
 import weft
 
-ARGUMENTS = """torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 8 --hidden-size 2048
-  --num-attention-heads 16 --max-position-embeddings 2048 --seq-length 2048 --vocab-size 50257
-  --tensor-model-parallel-size 8 --micro-batch-size 1 --global-batch-size 64 --bf16 --data-path /data/mine
-"""
+ARGUMENTS = r"""torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 8 --hidden-size 2048 \
+  --num-attention-heads 16 --max-position-embeddings 2048 --seq-length 2048 --vocab-size 50257 \
+  --tensor-model-parallel-size 8 --micro-batch-size 1 --global-batch-size 64 --bf16 --data-path /data/mine"""
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def test_plans_for_a_trainer_can_be_told_to_it():
 
 
 def test_faults_are_the_importers(script):
-    script.write_text(ARGUMENTS + "  --hidden-size 4096\n")
+    script.write_text(ARGUMENTS + " \\\n  --hidden-size 4096\n")
     with pytest.raises(weft.Error, match="args.txt:4: --hidden-size: given twice, on line 1 too"):
         weft.read_launch(script)
     script.write_text("{\"fp16\": {\"enabled\": true}, \"train_micro_batch_size_per_gpu\": 1}")

@@ -44,7 +44,7 @@ def test_a_run_is_what_the_command_prints(command):
 
 
 def test_what_does_not_work_is_the_commands_message():
-    with pytest.raises(weft.Error, match="tp=3"):
+    with pytest.raises(weft.Error, match="lower a degree"):
         weft.run(TINY, "tp=3", ranks=2)
     with pytest.raises(weft.Error, match="did you mean"):
         weft.run("gpt2-123m", "dp=1", ranks=1)
