@@ -2,10 +2,6 @@
 import json
 import os
 import pathlib
-import shutil
-import signal
-import subprocess
-import tempfile
 
 from ._core import Error, Model, Strategy
 
@@ -89,6 +85,7 @@ def read_run(path):
 def _command():
     """The weft command that belongs to this module: WEFT_BIN, the build tree's or the installed one beside it, or of PATH."""
     beside = pathlib.Path(__file__).resolve().parents
+    import shutil
     places = [os.environ.get("WEFT_BIN", ""), *(above / "bin/weft" for above in beside[1:6])]
     for place in places:
         if place and os.access(place, os.X_OK) and not os.path.isdir(place):
@@ -133,6 +130,8 @@ def _tell(progress, log, seen):
 
 def _stop(process):
     """As Ctrl-C at a terminal: weft run ends its ranks. What does not end is killed."""
+    import signal
+    import subprocess
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
     try:
@@ -150,6 +149,8 @@ def run(model, strategy, *, ranks, steps=5, cluster=None, global_batch=None, mic
     `progress` is called with a weft.RunStep after every step; where it returns False the run is stopped and None is
     returned. Ctrl-C stops the run, and all its ranks, before KeyboardInterrupt is raised.
     """
+    import subprocess  # not at the top: what only runs need would make `import weft` slower
+    import tempfile
     if progress is not None and not callable(progress):
         raise TypeError(f"progress: a function of a weft.RunStep, not {type(progress).__name__}")
     options = dict(ranks=ranks, steps=steps, global_batch=global_batch, micro_batch=micro_batch, seq=seq, dtype=dtype,
