@@ -1,6 +1,7 @@
 #include "report/chakra.h"
 
 #include <chakra.pb.h>
+#include <fmt/format.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
