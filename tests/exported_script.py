@@ -1,5 +1,6 @@
 """Exported PyTorch scripts train the same function as `weft run`: losses of three steps agree to 1e-4, plain data, tensor
 and pipeline parallel on two to four processes. Says so and ends well where python3-torch or weft-rank is absent."""
+import ast
 import os
 import re
 import subprocess
@@ -9,7 +10,8 @@ import tempfile
 WEFT = os.environ["WEFT_BIN"]
 GPT = "gpt2-124m:layers=2,hidden=32,heads=4,vocab=128,context=32,dropout=0"
 LLAMA = "llama3-8b:layers=2,hidden=32,heads=4,kv_heads=2,ffn=48,vocab=128,context=32"
-CASES = [(GPT, "dp=2", 2), (GPT, "pp=2", 2), (LLAMA, "tp=2,sp=0,pp=2,recompute=full", 4)]
+CASES = [(GPT, "dp=2", 2), (GPT, "pp=2", 2), (LLAMA, "tp=2,sp=0,pp=2,recompute=full", 4),
+         ("lenet", "dp=2,mbs=1", 2), ("resnet18:image=64,classes=10", "dp=2,mbs=8", 2)]
 
 
 def python_with_torch():
@@ -31,6 +33,27 @@ def launched(python, script, count, folder):
     return losses(done.stdout), done.stdout + done.stderr
 
 
+def check_sharded(python, folder):
+    """The script of FSDP2 cannot run on Debian's torch: it is Python, and says which torch it needs."""
+    failed = False
+    for strategy in ("dp=4,zero=3", "tp=2,sp=0,fsdp=2,replicate=2,recompute=full", "dp=8,zero=2"):
+        script = os.path.join(folder, "sharded.py")
+        subprocess.run([WEFT, "export", "--model", LLAMA, "--strategy", strategy, "--cluster", "cpu-node:1", "--devices",
+                        "4" if strategy == "dp=4,zero=3" else "8", "--global-batch", "8", "--dtype", "fp32", "--to", "pytorch",
+                        "--out", script], check=True, capture_output=True)
+        with open(script, encoding="utf-8") as file:
+            ast.parse(file.read())
+        done = subprocess.run([python, script], capture_output=True, text=True)
+        version = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True).stdout
+        if tuple(int(part) for part in version.split("+")[0].split(".")[:2]) >= (2, 4):
+            print(f"not run: {strategy} on torch {version.strip()}; start it by torchrun")
+            continue
+        fine = done.returncode == 1 and "needs torch 2.4 or later" in done.stderr
+        print(f"{'says what it needs' if fine else 'DIFFERENT'}: {strategy} on torch {version.strip()}")
+        failed = failed or not fine
+    return failed
+
+
 def main():
     python = python_with_torch()
     if python is None or not os.access(os.path.join(os.path.dirname(WEFT), "weft-rank"), os.X_OK):
@@ -40,7 +63,7 @@ def main():
     for model, strategy, count in CASES:
         with tempfile.TemporaryDirectory() as folder:
             script = os.path.join(folder, "train.py")
-            plan = ["--model", model, "--strategy", strategy, "--global-batch", "4"]
+            plan = ["--model", model, "--strategy", strategy, "--global-batch", "16" if "resnet" in model else "4"]
             subprocess.run([WEFT, "export", *plan, "--cluster", "cpu-node:1", "--devices", str(count), "--dtype", "fp32", "--to", "pytorch",
                             "--out", script], check=True, capture_output=True)
             ran = subprocess.run([WEFT, "run", *plan, "--ranks", str(count), "--steps", "3"], capture_output=True, text=True)
@@ -51,6 +74,8 @@ def main():
             if not agree:
                 failed = True
                 print(printed[-2000:], ran.stderr[-1000:])
+    with tempfile.TemporaryDirectory() as folder:
+        failed = check_sharded(python, folder) or failed
     return failed
 
 

@@ -80,7 +80,10 @@ class Described(unittest.TestCase):
         script.write_text(run(WEFT, "completion", "bash"))
         for line, expected in ((["weft", "plan", "--search", "enu"], "enumerate"),
                                (["weft", "simulate", "--model", "llama3-8"], "llama3-8b"),
-                               (["weft", "show", "model", "--form", "d"], "dot")):
+                               (["weft", "show", "model", "--form", "d"], "dot"),
+                               (["weft", "show", "model", "llama3-8"], "llama3-8b"),
+                               (["weft", "show", "cluster", "dgx-h1"], "dgx-h100"),
+                               (["weft", "completion", "z"], "zsh")):
             words = f"COMP_WORDS=({' '.join(line)}); COMP_CWORD={len(line) - 1}; _weft; echo ${{COMPREPLY[*]}}"
             self.assertIn(expected, run("bash", "--norc", "-c", f"source {script}; {words}").split())
 

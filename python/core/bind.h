@@ -8,6 +8,7 @@ namespace weft::python {
 void bind_words(pybind11::module_& module);
 void bind_simulation(pybind11::module_& module);
 void bind_search(pybind11::module_& module);
+void bind_launch(pybind11::module_& module);
 void bind_validation(pybind11::module_& module);
 
 }  // namespace weft::python

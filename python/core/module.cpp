@@ -21,6 +21,7 @@ PYBIND11_MODULE(_core, module) {
   pybind11::module_::import("atexit").attr("register")(pybind11::cpp_function(&wait_for_interrupted));
   bind_words(module);
   bind_simulation(module);
+  bind_launch(module);
   bind_search(module);
   bind_validation(module);
 }

@@ -9,7 +9,9 @@
 #include "core/bind.h"
 #include "core/call.h"
 #include "core/convert.h"
+#include "core/launch.h"
 #include "core/options.h"
+#include "core/search.h"
 #include "core/simulation.h"
 #include "core/words.h"
 #include "report/plan_search.h"
@@ -17,9 +19,6 @@
 
 namespace weft::python {
 namespace {
-
-// A search, and what is asked of it later.
-using SearchObject = std::shared_ptr<Searched>;
 
 // One of its plans. Its figures are the search's; simulate() plays it again, with a timeline.
 struct FoundObject {
@@ -33,12 +32,65 @@ NamedStrategy strategy_of(const Judged& judged) {
   return {judged.strategy, judged.parallelism ? "" : to_yaml(judged.tree)};
 }
 
+Target target_of(const std::string& name) { return value_of(target_named(name)); }
+
+std::string export_found(const FoundObject& self, const py::object& to) {
+  std::vector<std::string> kept;
+  std::string name;
+  if (py::isinstance<LaunchObject>(to)) {
+    const auto& launch = to.cast<const LaunchObject&>();
+    kept = launch.run.kept;
+    name = name_of(launch.target);
+  } else {
+    name = text_of(to, "to");
+  }
+  return without_gil(
+      [&] { return value_of(configuration_of_found(target_of(name), self.search->problem, self.judged(), kept)); });
+}
+
+}  // namespace
+
+SearchObject run_search(SearchRequest request, const py::object& progress, std::optional<Target> trainer) {
+  if (!progress.is_none() && !PyCallable_Check(progress.ptr()))
+    throw py::type_error(
+        fmt::format("progress: a function of a weft.Progress, not {}", Py_TYPE(progress.ptr())->tp_name));
+  PythonProgress tell;
+  if (!progress.is_none())
+    tell = [&](const SearchProgress& now) {
+      const py::object answer = progress(now);
+      return !(py::isinstance<py::bool_>(answer) && !answer.cast<bool>());
+    };
+  if (trainer && request.search == "auto") request.search = "enumerate";
+  if (trainer && request.search != "enumerate")
+    throw Failure(fmt::format("search='{}': trainers take degrees; leave it out", request.search));
+  const auto watch = std::make_shared<Watch>();
+  return watched(watch, tell, [watch, trainer, request = std::move(request)] {
+    SearchHooks hooks = {.cancelled = watch->cancelled(),
+                         .progress = [&](const SearchProgress& now) { watch->report(now); }};
+    if (trainer)
+      hooks.admit = [&](const PlanProblem& problem, SpaceOptions& space) {
+        return admit_only(*trainer, *problem.job, space);
+      };
+    return std::make_shared<Searched>(value_of(search_plans(request, hooks)));
+  });
+}
+
+std::string words_of(const py::object& value, const char* what) {
+  if (value.is_none()) return {};
+  if (py::isinstance<py::bool_>(value) || !(py::isinstance<py::str>(value) || py::isinstance<py::int_>(value)))
+    throw py::type_error(fmt::format("{}: an int or a str, not {}", what, Py_TYPE(value.ptr())->tp_name));
+  return py::str(value).cast<std::string>();
+}
+
+namespace {
+
 SearchObject plan(const py::object& model, const py::object& cluster, std::optional<std::int64_t> devices,
                   std::optional<std::int64_t> global_batch, std::optional<std::int64_t> seq,
                   std::optional<std::string> dtype, std::optional<std::string> stack, std::optional<std::string> freeze,
                   std::string search, std::string cost, const py::object& db, const py::object& calibration,
                   const py::object& budget, const py::object& tokens, const py::object& schedules, std::int64_t seed,
-                  std::int64_t top, double headroom, int threads, const py::object& progress) {
+                  std::int64_t top, double headroom, int threads, std::optional<std::string> trainer,
+                  const py::object& progress) {
   SearchRequest request{
       .plan = JobOptions{devices, global_batch, seq, std::move(dtype), std::move(stack), std::move(freeze)}.request(),
       .cost = cost_of(std::move(cost), db, calibration),
@@ -47,36 +99,15 @@ SearchObject plan(const py::object& model, const py::object& cluster, std::optio
       .top = top,
       .threads = threads,
       .headroom = headroom};
-  // A number or a text, as on the command line.
-  const auto words = [](const py::object& value, const char* what) {
-    if (value.is_none()) return std::string();
-    if (py::isinstance<py::bool_>(value) || !(py::isinstance<py::str>(value) || py::isinstance<py::int_>(value)))
-      throw py::type_error(fmt::format("{}: an int or a str, not {}", what, Py_TYPE(value.ptr())->tp_name));
-    return py::str(value).cast<std::string>();
-  };
-  request.budget = words(budget, "budget");
-  request.tokens = words(tokens, "tokens");
+  request.budget = words_of(budget, "budget");
+  request.tokens = words_of(tokens, "tokens");
   if (!schedules.is_none())
     for (const std::string& each : texts_of(schedules, "schedules"))
       request.schedules += (request.schedules.empty() ? "" : ",") + each;
   name_model(model, request.plan);
   name_cluster(cluster, request.plan);
-  if (!progress.is_none() && !PyCallable_Check(progress.ptr()))
-    throw py::type_error(
-        fmt::format("progress: a function of a weft.Progress, not {}", Py_TYPE(progress.ptr())->tp_name));
-
-  PythonProgress tell;
-  if (!progress.is_none())
-    tell = [&](const SearchProgress& now) {
-      const py::object answer = progress(now);
-      return !(py::isinstance<py::bool_>(answer) && !answer.cast<bool>());
-    };
-  const auto watch = std::make_shared<Watch>();
-  return watched(watch, tell, [watch, request = std::move(request)] {
-    const SearchHooks hooks = {.cancelled = watch->cancelled(),
-                               .progress = [&](const SearchProgress& now) { watch->report(now); }};
-    return std::make_shared<Searched>(value_of(search_plans(request, hooks)));
-  });
+  return run_search(std::move(request), progress,
+                    trainer ? std::optional(target_of(*trainer)) : std::optional<Target>());
 }
 
 SimulationObject simulate_again(const SearchObject& search, std::size_t index) {
@@ -143,6 +174,10 @@ void bind_found(py::module_& module) {
       .def(
           "simulate", [](const FoundObject& self) { return simulate_again(self.search, self.index); },
           "The plan played again, with its timeline.")
+      .def("export", &export_found, py::arg("to"),
+           "The plan as a trainer's launch configuration: megatron, torchtitan, deepspeed or pytorch; or for the "
+           "trainer\n"
+           "of a weft.Launch, whose own arguments are kept.")
       .def(
           "losses",
           [](const FoundObject& self, const FoundObject& to) {
@@ -220,9 +255,10 @@ void bind_search(py::module_& module) {
              py::arg("cost") = "analytic", py::arg("db") = py::none(), py::arg("calibration") = py::none(),
              py::arg("budget") = py::none(), py::arg("tokens") = py::none(), py::arg("schedules") = py::none(),
              py::arg("seed") = 1, py::arg("top") = 5, py::arg("headroom") = 100 * kHeadroom, py::arg("threads") = 0,
-             py::arg("progress") = py::none(),
+             py::arg("trainer") = py::none(), py::arg("progress") = py::none(),
              "Find the best strategy. Arguments are the options of `weft plan`. `progress` is called several times a\n"
-             "second; where it returns False the search stops with the best so far.");
+             "second; where it returns False the search stops with the best so far. `trainer`: only plans that it can "
+             "be told.");
 }
 
 }  // namespace weft::python

@@ -2,6 +2,7 @@ from ._core import (
     Cluster as Cluster,
     Error as Error,
     FoundPlan as FoundPlan,
+    Launch as Launch,
     Model as Model,
     Progress as Progress,
     Search as Search,
@@ -15,14 +16,15 @@ from ._core import (
     devices as devices,
     models as models,
     plan as plan,
+    read_launch as read_launch,
     simulate as simulate,
     simulate_file as simulate_file,
     validate as validate,
 )
-from .runs import Run as Run, RunStep as RunStep, read_run as read_run
+from .runs import Run as Run, RunStep as RunStep, read_run as read_run, run as run
 
 __all__ = [
-    "Cluster", "Error", "FoundPlan", "Model", "Progress", "Run", "RunStep", "Search", "Simulation",
-    "Strategy", "Timeline", "Validation", "build_info", "clusters", "devices", "models", "plan", "read_run",
-    "simulate", "simulate_file", "validate",
+    "Cluster", "Error", "FoundPlan", "Launch", "Model", "Progress", "Run", "RunStep", "Search", "Simulation",
+    "Strategy", "Timeline", "Validation", "build_info", "clusters", "devices", "models", "plan", "read_launch",
+    "read_run", "run", "simulate", "simulate_file", "validate",
 ]

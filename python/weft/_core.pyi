@@ -175,7 +175,49 @@ class FoundPlan:
     @property
     def capacity_bytes(self) -> int: ...
     def simulate(self) -> Simulation: ...
+    def export(self, to: Union[_Path, Launch]) -> str: ...
     def losses(self, to: FoundPlan) -> dict[str, float]: ...
+
+class Launch:
+    @property
+    def trainer(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def strategy(self) -> Strategy: ...
+    @property
+    def global_batch(self) -> Optional[int]: ...
+    @property
+    def seq(self) -> Optional[int]: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def stack(self) -> str: ...
+    @property
+    def devices(self) -> Optional[int]: ...
+    @property
+    def notes(self) -> list[str]: ...
+    @property
+    def kept(self) -> list[str]: ...
+    def simulate(
+        self,
+        cluster: Union[_Path, Cluster],
+        *,
+        model: Union[_Path, Model, None] = None,
+        seq: Optional[int] = None,
+        devices: Optional[int] = None,
+    ) -> Simulation: ...
+    def plan(
+        self,
+        cluster: Union[_Path, Cluster],
+        *,
+        model: Union[_Path, Model, None] = None,
+        seq: Optional[int] = None,
+        devices: Optional[int] = None,
+        budget: Union[int, str, None] = None,
+        top: int = 5,
+        progress: Optional[Callable[[Progress], object]] = None,
+    ) -> Search: ...
 
 class Search:
     @property
@@ -275,8 +317,10 @@ def plan(
     top: int = 5,
     headroom: float = 4.0,
     threads: int = 0,
+    trainer: Optional[str] = None,
     progress: Optional[Callable[[Progress], object]] = None,
 ) -> Search: ...
+def read_launch(path: _Path, trainer: Optional[str] = None) -> Launch: ...
 def validate(
     files: Union[_Path, Sequence[_Path]],
     *,

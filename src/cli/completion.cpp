@@ -56,19 +56,22 @@ std::string bash_completion(const DescribedCommand& weft) {
       paths += (paths.empty() ? "" : "|") + in_quotes(each.path);
     }
     std::string options;
-    for (const DescribedOption& option : command.options)
+    std::vector<std::string> places;  // words that stand without an option
+    for (const DescribedOption& option : command.options) {
+      if (!option.positional.empty()) places.insert(places.end(), option.choices.begin(), option.choices.end());
       for (const std::string& name : option.names) {
         options += (options.empty() ? "" : " ") + name;
         if (!option.value.empty())
           values += fmt::format("    {}) takes=1; words={} ;;\n", in_quotes(command.path + " " + name),
                                 in_quotes(fmt::format("{}", fmt::join(option.choices, " "))));
       }
-    words += fmt::format("      {}) options={} commands={} ;;\n", in_quotes(command.path), in_quotes(options),
-                         in_quotes(names));
+    }
+    words += fmt::format("      {}) options={} commands={} places={} ;;\n", in_quotes(command.path), in_quotes(options),
+                         in_quotes(names), in_quotes(fmt::format("{}", fmt::join(places, " "))));
   });
   return fmt::format(R"(# bash completion for weft, made by `weft completion bash`.
 _weft() {{
-  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} path=weft takes= words= options= commands= i
+  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} path=weft takes= words= options= commands= places= i
   # A word that has a colon or an equals sign is several here: dgx-h100:16.
   if declare -F _get_comp_words_by_ref > /dev/null; then _get_comp_words_by_ref -n := cur prev; fi
   for ((i = 1; i < COMP_CWORD; ++i)); do
@@ -83,7 +86,7 @@ _weft() {{
 {}    esac
     words=$commands
     if [[ $cur == -* || -z $commands ]]; then words="$commands $options"; fi
-    if [[ $cur != -* && -z $commands ]]; then words=; fi
+    if [[ $cur != -* && -z $commands ]]; then words=$places; fi
   fi
   COMPREPLY=($(compgen -W "$words" -- "$cur"))
   if declare -F __ltrim_colon_completions > /dev/null; then __ltrim_colon_completions "$cur"; fi

@@ -12,8 +12,8 @@ namespace {
 
 // The library knows these words; the parser takes any text for them.
 std::vector<std::string> choices_of(const std::string& option) {
-  if (option == "--model") return model_names();
-  if (option == "--cluster") return cluster_preset_names();
+  if (option == "--model" || option == "model") return model_names();
+  if (option == "--cluster" || option == "cluster") return cluster_preset_names();
   if (option == "--stack") return stack_names();
   if (option == "--search") return {kSearchNames.begin(), kSearchNames.end()};
   if (option == "--cost") return {"analytic", "measured", "symbolic"};
@@ -31,6 +31,7 @@ DescribedOption describe_option(const CLI::Option& option) {
   made.required = option.get_required();
   for (const std::string& name : made.names)
     if (made.choices.empty()) made.choices = choices_of(name);
+  if (made.names.empty()) made.choices = choices_of(made.positional);
   return made;
 }
 

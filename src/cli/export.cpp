@@ -5,11 +5,14 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/units.h"
 #include "base/whole_file.h"
 #include "cli/commands.h"
 #include "cli/plan_arguments.h"
+#include "cli/progress.h"
 #include "cost/analytic.h"
 #include "forecast/forecast.h"
+#include "report/chakra.h"
 #include "report/plan_file.h"
 #include "report/trace.h"
 
@@ -21,8 +24,8 @@ struct ExportArguments {
   std::string plan, to, launch, out;
 };
 
-// Targets that are no trainer's configuration: a job script around one, and a timeline.
-constexpr std::string_view kSlurm = "slurm", kTrace = "trace";
+// Targets that are no trainer's configuration: a job script around one, a timeline, and traces for simulators of networks.
+constexpr std::string_view kSlurm = "slurm", kTrace = "trace", kChakra = "chakra";
 
 Result<PlanRequest> request_of(const ExportArguments& arguments) {
   const PlanRequest& request = arguments.request;
@@ -49,16 +52,34 @@ Result<Answer> run_trace(const ExportArguments& arguments, const Plan& plan) {
   return Answer{.text = fmt::format("written: {}\n", arguments.out)};
 }
 
+Result<Answer> run_chakra(const ExportArguments& arguments, const Plan& plan) {
+  if (arguments.out.empty()) return error("--to chakra: add --out PREFIX: ranks have a file each, PREFIX.0.et");
+  const AnalyticCost cost(plan.stack(), plan.job->tuning);
+  WEFT_TRY(const PlayedPlan played, play_plan(plan, cost));
+  WEFT_TRY(const ChakraTraces traces, ChakraTraces::of(plan, played, cost));
+  Progress progress;
+  const Result<ChakraCounts> counts = write_chakra(arguments.out, traces, [&](double share) {
+    progress.now("writing traces", share);
+    return true;
+  });
+  progress.done();
+  if (!counts.ok()) return Answer{.unwritten = counts.error().at("--out")};
+  return Answer{.text = fmt::format("written: {0}.0.et to {0}.{1}.et, {0}.groups.json: {2} nodes, {3} groups, {4}\n",
+                                    arguments.out, traces.ranks() - 1, grouped(counts->nodes), grouped(counts->groups),
+                                    human(Bytes{counts->bytes}))};
+}
+
 Result<Answer> run_export(const ExportArguments& arguments) {
-  const bool slurm = arguments.to == kSlurm, trace = arguments.to == kTrace;
+  const bool slurm = arguments.to == kSlurm, trace = arguments.to == kTrace, chakra = arguments.to == kChakra;
   if (!arguments.launch.empty() && !slurm) return error("--launch {}: belongs to --to slurm", arguments.launch);
   const std::string trainer = !slurm ? arguments.to : arguments.launch.empty() ? "megatron" : arguments.launch;
-  const auto target = trace ? Result<Target>(Target::Megatron) : target_named(trainer);
+  const auto target = trace || chakra ? Result<Target>(Target::Megatron) : target_named(trainer);
   if (!target.ok())
-    return slurm ? target.error().at("--launch") : error("--to: {}; slurm and trace", target.error().message);
+    return slurm ? target.error().at("--launch") : error("--to: {}; slurm, trace and chakra", target.error().message);
   WEFT_TRY(const PlanRequest request, request_of(arguments));
   WEFT_TRY(const Plan plan, make_plan(request));
   if (trace) return run_trace(arguments, plan);
+  if (chakra) return run_chakra(arguments, plan);
   WEFT_TRY(std::string text, slurm ? slurm_script(*target, plan) : export_plan(*target, plan));
   if (arguments.out.empty()) return Answer{.text = std::move(text)};
   Answer answer;
@@ -86,10 +107,11 @@ void add_export(CLI::App& app, Chosen& chosen) {
   command->add_option("plan,--plan", arguments->plan, "a plan.json of weft plan --out, instead of what follows");
   add_plan_arguments(*command, arguments->request);
   for (const char* option : {"--model", "--cluster", "--strategy"}) command->get_option(option)->required(false);
-  command->add_option("--to", arguments->to, fmt::format("{}; slurm, trace", fmt::join(kTargetNames, ", ")))
+  command->add_option("--to", arguments->to, fmt::format("{}; slurm, trace, chakra", fmt::join(kTargetNames, ", ")))
       ->required();
   command->add_option("--launch", arguments->launch, "the trainer that --to slurm starts (default: megatron)");
-  command->add_option("--out", arguments->out, "write it into this file (default: print it)");
+  command->add_option("--out", arguments->out,
+                      "write it into this file (default: print it); with --to chakra the files' common beginning");
   command->callback([arguments, &chosen] { chosen = [arguments] { return finish(run_export(*arguments)); }; });
 }
 

@@ -5,42 +5,10 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "base/read_file.h"
 #include "base/units.h"
-#include "cost/analytic.h"
 
 namespace weft {
 namespace {
-
-Result<std::string> read_configuration(const std::string& path) {
-  return read_file(path, {"a launch configuration", std::size_t{16} << 20});
-}
-
-// What a configuration says must not be said by an option too; what it cannot say must be.
-Status check_words(const PlanRequest& request, const ImportedRun& run, const std::string& path) {
-  const std::tuple<const char*, bool, bool> said[] = {{"--model", !request.model.empty(), !run.request.model.empty()},
-                                                      {"--strategy", !request.strategy.empty(), true},
-                                                      {"--global-batch", request.global_batch.has_value(), true},
-                                                      {"--micro-batch", request.micro_batch.has_value(), true},
-                                                      {"--seq", request.seq.has_value(), run.request.seq.has_value()},
-                                                      {"--dtype", !request.dtype.empty(), true}};
-  for (const auto& [option, given, in_file] : said)
-    if (given && in_file) return error("{}: {} says it; leave one out", option, path);
-  if (request.model.empty() && run.request.model.empty())
-    return error("--model is required: {} does not say what is trained", path);
-  return Ok{};
-}
-
-Result<ImportedRun> on_cluster(ImportedRun run, const PlanRequest& request, const std::string& path) {
-  WEFT_TRY_OK(check_words(request, run, path));
-  if (run.request.model.empty()) run.request.model = request.model;
-  if (!run.request.seq) run.request.seq = request.seq;
-  run.request.cluster = request.cluster;
-  if (request.device_count) run.request.device_count = request.device_count;
-  run.request.freeze = request.freeze;
-  run.request.headroom = request.headroom;
-  return run;
-}
 
 std::string memory_of(const Forecast& forecast) {
   const ClassForecast* full = forecast.fullest();
@@ -54,14 +22,8 @@ std::string figures(const Forecast& forecast) {
                      memory_of(forecast));
 }
 
-bool is_better(const PresentRun& present, const Judged& best) {
-  return !present.forecast.feasible || best.forecast.step < present.forecast.step;
-}
-
 Result<std::string> new_configuration(const PresentRun& present, const PlanProblem& problem, const Judged& best) {
-  WEFT_TRY(StrategyChoice choice, choice_of(*problem.job, best));
-  WEFT_TRY(const Plan plan, make_plan(problem.job, std::move(choice)));
-  return export_plan(present.target, plan, {.kept = present.run.kept});
+  return configuration_of_found(present.target, problem, best, present.run.kept);
 }
 
 }  // namespace
@@ -77,8 +39,7 @@ Result<ImportedRun> imported_run(const FromArguments& arguments, const PlanReque
   const auto target = target_named(arguments.from[0]);
   if (!target.ok()) return target.error().at("--from");
   const std::string& path = arguments.from[1];
-  WEFT_TRY(const std::string text, read_configuration(path));
-  WEFT_TRY(ImportedRun run, import_run(*target, text, path));
+  WEFT_TRY(ImportedRun run, read_launch(*target, path));
   WEFT_TRY(run, on_cluster(std::move(run), request, path));
   if (!request.stack.empty()) run.request.stack = request.stack;
   return run;
@@ -106,23 +67,12 @@ Result<std::optional<Target>> trainer_of(const TrainerArguments& arguments) {
 Result<PresentRun> read_present_run(const TrainerArguments& arguments, Target target, const PlanRequest& request,
                                     const Calibration& calibration) {
   const std::string& path = arguments.against;
-  WEFT_TRY(const std::string text, read_configuration(path));
-  WEFT_TRY(ImportedRun imported, import_run(target, text, path));
+  WEFT_TRY(ImportedRun imported, read_launch(target, path));
   WEFT_TRY(ImportedRun run, on_cluster(std::move(imported), request, path));
-  Result<Plan> plan = make_plan(run.request, calibration);
-  if (!plan.ok()) return plan.error().at(path);
-  run.request.global_batch = plan->batch.global_batch;
+  WEFT_TRY(PresentRun present, simulate_present(target, path, std::move(run), calibration));
   // --stack is of the plans that are looked for: what if other habits were switched on too.
-  if (!request.stack.empty()) run.request.stack = request.stack;
-  WEFT_TRY(Forecast found, forecast(*plan, AnalyticCost(plan->stack(), plan->job->tuning)));
-  return PresentRun{target, path, std::move(run), std::move(plan).value(), std::move(found)};
-}
-
-Status admit_only(Target target, const TrainingJob& job, SpaceOptions& space) {
-  const auto subject = std::make_shared<const Expressible>(target, job);
-  if (const auto why = subject->no_strategy()) return error("--for {}: {}", name_of(target), *why);
-  space.allows = [subject](const Parallelism& strategy) { return !subject->why_not(strategy); };
-  return Ok{};
+  if (!request.stack.empty()) present.run.request.stack = request.stack;
+  return present;
 }
 
 std::string describe_change(const PresentRun& present, const PlanProblem& problem, const Judged* best) {

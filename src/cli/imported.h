@@ -5,11 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cost/calibration.h"
-#include "export/export.h"
-#include "forecast/forecast.h"
-#include "hybrid/enumerate.h"
-#include "problem/problem.h"
+#include "ask/present_run.h"
 
 namespace CLI {
 class App;
@@ -32,20 +28,10 @@ struct TrainerArguments {
 // Adds --for and --against.
 void add_trainer_arguments(CLI::App& command, TrainerArguments& arguments);
 
-// A present run, read from its configuration and simulated, and what it is compared with.
-struct PresentRun {
-  Target target{};
-  std::string file;
-  ImportedRun run;  // its global batch is settled
-  Plan plan;
-  Forecast forecast;
-};
 // The trainer of --for, or of the file that --against names; none: neither is given.
 Result<std::optional<Target>> trainer_of(const TrainerArguments& arguments);
 Result<PresentRun> read_present_run(const TrainerArguments& arguments, Target target, const PlanRequest& request,
                                     const Calibration& calibration);
-// Makes the search consider only what the trainer can be told. An error: nothing of this job.
-Status admit_only(Target target, const TrainingJob& job, SpaceOptions& space);
 
 // The comparison of the present run with the best plan found, and the new configuration; for people and for programs.
 std::string describe_change(const PresentRun& present, const PlanProblem& problem, const Judged* best);

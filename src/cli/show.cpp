@@ -67,7 +67,7 @@ void add_show_model(CLI::App& show, Chosen& chosen) {
       "  weft show model path/to/config.json                         a Hugging Face configuration\n"
       "  weft show model resnet50.onnx                               an ONNX file\n"
       "  weft show model gpt2 --form text --training                 every operator of a training step\n");
-  command->add_option("name", arguments->name, "zoo name with overrides, config.json or .onnx file")->required();
+  command->add_option("model", arguments->name, "zoo name with overrides, config.json or .onnx file")->required();
   command->add_option("--batch", arguments->batch, "samples")->capture_default_str();
   add_sequence(*command, arguments->seq);
   add_as(*command, arguments->name);
@@ -102,8 +102,10 @@ void add_show_cluster(CLI::App& show, Chosen& chosen) {
       "  weft show cluster dgx-h100:16             16 nodes of a preset\n"
       "  weft show cluster dgx1-v100:2+p100x8:6    a mixed cluster\n"
       "  weft show cluster my-cluster.yaml         a file; --yaml prints one to start from\n"
-      "  weft show cluster topology.xml:4          4 nodes of an NCCL topology dump\n");
-  command->add_option("name", arguments->name, "preset:nodes, several joined by +, or a YAML or XML file")->required();
+      "  weft show cluster topology.xml:4          4 nodes of an NCCL topology dump\n"
+      "  weft show cluster topo.txt:4,device=h100-sxm    what nvidia-smi topo -m prints\n");
+  command->add_option("cluster", arguments->name, "preset:nodes, several joined by +, or a YAML, XML or TXT file")
+      ->required();
   command->add_flag("--json", arguments->json, "one JSON object");
   command->add_flag("--yaml", arguments->yaml, "the cluster as a file that can be edited and read back")
       ->excludes("--json");

@@ -1,6 +1,6 @@
 // Where training runs: devices, the links between them, and the route from any device to any other.
 //
-// Start here. Given a spec such as `dgx-h100:16`, `dgx1-v100:2+p100x8:6`, `rack.yaml` or `topology.xml:4`,
+// Start here. Given a spec such as `dgx-h100:16`, `dgx1-v100:2+p100x8:6`, `rack.yaml`, `topology.xml:4` or `topo.txt:4,device=h100-sxm`,
 // parse_cluster gives a Cluster: a frozen value, cheap to copy, safe to share between threads.
 //
 // Devices, nodes and links are numbered without gaps: groups in the order of the spec, nodes in order,
@@ -119,6 +119,9 @@ Result<Cluster> parse_cluster_yaml(std::string_view text, std::string_view name)
 // A node type from an NCCL_TOPO_DUMP_FILE dump (also RCCL's). The device is the one `device` names, else what
 // of the PCI id, else the usual one of the compute capability (`sm`, `gcn`).
 Result<NodeType> parse_nccl_topology(std::string_view text, std::string_view name, std::string_view device = {});
+// A node type from what `nvidia-smi topo -m` prints. `device` is required: the matrix does not say it; bandwidths are those
+// of preset nodes with that device.
+Result<NodeType> parse_smi_topology(std::string_view text, std::string_view name, std::string_view device);
 
 // Every preset node, without aliases, sorted.
 std::vector<std::string> cluster_preset_names();

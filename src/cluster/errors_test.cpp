@@ -49,9 +49,11 @@ TEST(SpecErrors, NameTheValueAndTheRemedy) {
       {"dgx-h100:2,fabric=rail+dgx-h200:2,fabric=switch",
        "dgx-h100:2,fabric=rail+dgx-h200:2,fabric=switch: two groups ask for different fabrics; keep one"},
       {"/nowhere/c.yaml",
-       "/nowhere/c.yaml: cannot be read: No such file or directory; name a cluster file (.yaml, or .xml of NCCL)"},
+       "/nowhere/c.yaml: cannot be read: No such file or directory; name a cluster file (.yaml, .xml of NCCL, or .txt "
+       "of nvidia-smi topo -m)"},
       {"/nowhere/c.xml:4",
-       "/nowhere/c.xml: cannot be read: No such file or directory; name a cluster file (.yaml, or .xml of NCCL)"},
+       "/nowhere/c.xml: cannot be read: No such file or directory; name a cluster file (.yaml, .xml of NCCL, or .txt "
+       "of nvidia-smi topo -m)"},
   };
   for (const Case& each : cases) {
     const Result<Cluster> cluster = parse_cluster(each.input);

@@ -44,6 +44,9 @@ Status read_library(const YamlMap& file, const Library* base, Sources sources, L
 // The keys of a file's top level.
 const std::vector<std::string>& file_sections();
 
+// The name of a node type that a file describes: the file's own, without folders and ending.
+std::string name_of_file(std::string_view path);
+
 // A fabric as in a node's or a cluster's `fabric:`. `sources` expands source keys.
 Result<FabricSpec> read_fabric(const YamlNode& node, const std::map<std::string, std::string>& citations,
                                Sources sources);

@@ -68,7 +68,7 @@ class Importer {
     if (!parsed) return error("not XML: {}", parsed.description()).at(file_, line(parsed.offset));
     const pugi::xml_node system = document.child("system");
     if (!system) return error("no <system>; expected a dump written by NCCL_TOPO_DUMP_FILE").at(file_);
-    parts_.name = stem();
+    parts_.name = name_of_file(file_);
     parts_.title = parts_.name;
     parts_.source = "NCCL topology dump " + std::string(file_);
     std::vector<int> sockets;
@@ -106,15 +106,6 @@ class Importer {
   template <class... Args>
   Error fail(const pugi::xml_node& node, fmt::format_string<Args...> format, Args&&... args) const {
     return error(format, std::forward<Args>(args)...).at(file_, line(node.offset_debug()));
-  }
-
-  std::string stem() const {
-    std::string_view name =
-        file_.substr(file_.find_last_of('/') == std::string_view::npos ? 0 : file_.find_last_of('/') + 1);
-    if (const std::size_t dot = name.rfind('.'); dot != std::string_view::npos && dot > 0) name = name.substr(0, dot);
-    std::string clean;
-    for (char c : name.substr(0, 40)) clean += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';
-    return clean.empty() ? "node" : clean;
   }
 
   Result<double> number(const pugi::xml_node& node, const char* attribute, double otherwise) const {

@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-constexpr std::string_view kFileEndings[] = {".yaml", ".yml", ".xml"};
+constexpr std::string_view kFileEndings[] = {".yaml", ".yml", ".xml", ".txt"};
 
 struct GroupSpec {
   NodeGroup group;
@@ -31,6 +31,9 @@ std::vector<std::string_view> split(std::string_view text, std::string_view sepa
     text.remove_prefix(at + 1);
   }
 }
+
+// Files that describe a node and nothing else.
+bool is_topology(std::string_view path) { return path.ends_with(".xml") || path.ends_with(".txt"); }
 
 bool ends_with_any(std::string_view text) {
   return std::any_of(std::begin(kFileEndings), std::end(kFileEndings),
@@ -52,7 +55,8 @@ std::pair<std::string_view, std::optional<std::string_view>> name_and_options(st
 }
 
 Result<std::string> read_cluster_file(std::string_view path) {
-  constexpr FileKind kCluster{"a cluster file (.yaml, or .xml of NCCL)", YamlNode::kMostBytes};
+  constexpr FileKind kCluster{"a cluster file (.yaml, .xml of NCCL, or .txt of nvidia-smi topo -m)",
+                              YamlNode::kMostBytes};
   return read_file(std::string(path), kCluster);
 }
 
@@ -311,12 +315,13 @@ Result<GroupSpec> file_group(std::string_view text) {
   WEFT_TRY(const std::string content, read_cluster_file(path));
   std::shared_ptr<const NodeType> type;
   Library own;
-  if (path.ends_with(".xml")) {
-    // `device=` is needed while reading: a dump of an unknown capability has no device otherwise.
+  if (is_topology(path)) {
+    // `device=` is needed while reading: some dumps do not say which device it is.
     std::string device;
     for (std::string_view option : split(options.value_or(""), ":,"))
       if (option.starts_with("device=")) device = option.substr(7);
-    WEFT_TRY(NodeType node, parse_nccl_topology(content, path, device));
+    WEFT_TRY(NodeType node, path.ends_with(".xml") ? parse_nccl_topology(content, path, device)
+                                                   : parse_smi_topology(content, path, device));
     type = std::make_shared<const NodeType>(std::move(node));
   } else {
     WEFT_TRY(const FileContents contents, read_yaml(content, path));
@@ -352,6 +357,15 @@ auto find_named(const Map& own, const Map& presets, std::string_view name) -> de
 }
 
 }  // namespace
+
+std::string name_of_file(std::string_view path) {
+  std::string_view name =
+      path.substr(path.find_last_of('/') == std::string_view::npos ? 0 : path.find_last_of('/') + 1);
+  if (const std::size_t dot = name.rfind('.'); dot != std::string_view::npos && dot > 0) name = name.substr(0, dot);
+  std::string clean;
+  for (char c : name.substr(0, 40)) clean += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';
+  return clean.empty() ? "node" : clean;
+}
 
 Result<std::shared_ptr<const NodeType>> find_node(const Library& own, std::string_view name) {
   const Library& presets = preset_library();
@@ -391,7 +405,7 @@ Result<Cluster> parse_cluster(std::string_view spec) {
   if (spec.empty()) return error("cluster spec: empty; write NAME:COUNT such as dgx-h100:16");
   const std::vector<std::string_view> parts = split(spec, "+");
   // A file alone may describe a whole cluster.
-  if (is_file(spec) && ends_with_any(spec) && !spec.ends_with(".xml")) {
+  if (is_file(spec) && ends_with_any(spec) && !is_topology(spec)) {
     std::error_code unknown;
     if (parts.size() == 1 || std::filesystem::exists(spec, unknown)) {
       WEFT_TRY(const std::string text, read_cluster_file(spec));

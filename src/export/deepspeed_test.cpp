@@ -1,9 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cost/analytic.h"
-#include "export/export.h"
-#include "forecast/forecast.h"
+#include "export_law.h"
 
 namespace weft {
 namespace {
@@ -35,20 +33,7 @@ TEST(DeepSpeedLaw, WhatIsWrittenReadsBackAsTheSamePlanAndTime) {
     SCOPED_TRACE(fmt::format("{} {}", strategy, stack));
     const auto plan = plan_of(model, strategy, dtype, stack);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
-    const auto text = export_plan(Target::DeepSpeed, *plan);
-    ASSERT_TRUE(text.ok()) << text.error().message;
-    const auto read = import_run(Target::DeepSpeed, *text, "ds.json");
-    ASSERT_TRUE(read.ok()) << read.error().message << *text;
-    PlanRequest back = read->request;
-    back.model = model;
-    back.cluster = "dgx-a100:1";
-    back.seq = 1024;
-    const auto again = make_plan(back);
-    ASSERT_TRUE(again.ok()) << again.error().message;
-    EXPECT_EQ(again->parallelism, plan->parallelism) << *text;
-    EXPECT_EQ(again->strategy, plan->strategy);
-    EXPECT_EQ(forecast(*again, AnalyticCost(again->stack(), again->job->tuning)).value().step,
-              forecast(*plan, AnalyticCost(plan->stack(), plan->job->tuning)).value().step);
+    expect_reads_back(Target::DeepSpeed, *plan);
   }
 }
 

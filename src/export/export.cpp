@@ -8,6 +8,7 @@
 #include "export/megatron.h"
 #include "export/targets.h"
 #include "models/model_words.h"
+#include "plan/optimizer.h"
 
 namespace weft {
 namespace {
@@ -104,6 +105,28 @@ Result<std::int64_t> devices_per_node(const TrainingJob& job) {
   return counts.begin()->second;
 }
 
+namespace {
+
+// What was asked of the job and no file of a trainer says: it must not be dropped.
+std::optional<std::string> unsaid(Target target, const TrainingJob& job) {
+  if (!job.words.freeze.empty() || !job.words.train.empty())
+    return "parameters that are not trained (--freeze, --train)";
+  const OptimizerKind kind = job.optimizer.value_or(OptimizerKind::AdamW);
+  if (target != Target::PyTorch && kind != OptimizerKind::AdamW)
+    return fmt::format("--optimizer {}: configurations are of AdamW", name_of(kind));
+  const Result<OptimizerChoice> optimizer =
+      parse_optimizer(job.words.optimizer.empty() ? "adamw" : job.words.optimizer);
+  if (optimizer.ok() && optimizer->moments && optimizer->moments != job.stack.moment_dtype.value)
+    return fmt::format("--optimizer {}: the type of moments is said by --stack {}:moment_dtype={}", job.words.optimizer,
+                       job.stack.name, name_of(*optimizer->moments));
+  if (job.precision.sent_gradients && job.precision.sent_gradients != job.stack.gradient_communication_dtype.value)
+    return fmt::format("--reduce-dtype {}: said by --stack {}:gradient_communication_dtype={}", job.words.reduce_dtype,
+                       job.stack.name, name_of(*job.precision.sent_gradients));
+  return {};
+}
+
+}  // namespace
+
 struct Expressible::Subject {
   const TargetFunctions& functions;
   ExportSubject subject;
@@ -112,9 +135,8 @@ struct Expressible::Subject {
 
 Expressible::Expressible(Target target, const TrainingJob& job)
     : subject_(std::make_unique<Subject>(Subject{functions_of(target), subject_of(job), {}})) {
-  subject_->no_strategy = !job.words.freeze.empty()
-                              ? std::optional<std::string>("parameters that are not trained (--freeze)")
-                              : subject_->functions.no_strategy(subject_->subject);
+  subject_->no_strategy = unsaid(target, job);
+  if (!subject_->no_strategy) subject_->no_strategy = subject_->functions.no_strategy(subject_->subject);
 }
 Expressible::~Expressible() = default;
 Expressible::Expressible(Expressible&&) noexcept = default;

@@ -3,9 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cost/analytic.h"
-#include "export/export.h"
-#include "forecast/forecast.h"
+#include "export_law.h"
 #include "models/model_words.h"
 
 namespace weft {
@@ -13,10 +11,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-Picoseconds step_of(const Plan& plan) {
-  return forecast(plan, AnalyticCost(plan.stack(), plan.job->tuning)).value().step;
-}
 
 struct Case {
   const char* model;
@@ -36,36 +30,30 @@ void expect_law(const Case& test) {
   request.stack = test.stack;
   const auto plan = make_plan(request);
   ASSERT_TRUE(plan.ok()) << plan.error().message;
-  const auto text = export_plan(Target::Megatron, *plan);
-  ASSERT_TRUE(text.ok()) << text.error().message;
-  const auto read = import_run(Target::Megatron, *text, "train.sh");
-  ASSERT_TRUE(read.ok()) << read.error().message << *text;
-  PlanRequest back = read->request;
-  back.cluster = test.cluster;
-  const auto again = make_plan(back);
-  ASSERT_TRUE(again.ok()) << again.error().message << *text;
-  EXPECT_EQ(again->parallelism, plan->parallelism) << again->name;
-  EXPECT_EQ(again->strategy, plan->strategy);
-  EXPECT_EQ(again->batch, plan->batch);
-  EXPECT_EQ(step_of(*again), step_of(*plan));
+  expect_reads_back(Target::Megatron, *plan);
 }
 
 TEST(MegatronLaw, WhatIsWrittenReadsBackAsTheSamePlanAndTime) {
-  for (const Case& test : {
-           Case{"llama3-8b:layers=8", "dgx-h100:2", "tp=4,pp=2,dp=2,zero=1", 32},
-           Case{"llama3-8b:layers=8", "dgx-h100:2", "tp=2,pp=2,dp=2,cp=2,cp_mode=ring,vpp=2,recompute=selective", 32},
-           Case{"llama3-8b:layers=8", "dgx-h100:2", "dp=16,zero=3,recompute=full,mbs=2", 64, "fp8"},
-           Case{"llama3-8b:layers=8", "dgx-h100:2", "fsdp=8,replicate=2", 64},
-           Case{"llama3-8b:layers=6", "dgx-h100:1",
-                "tp=2,pp=4,vpp=1,stages=1+2+2+1,zero=1,recompute=selective,full=layers.*.mlp", 16},
-           Case{"gpt3-1.3b:layers=4", "dgx-a100:1", "tp=4,dp=2,sp=0", 16, "fp16"},
-           Case{"gpt3-1.3b:layers=4", "dgx-a100:1", "tp=4,dp=2", 16, "bf16", "megatron-lm-b200"},
-           Case{"mixtral-8x7b:layers=4", "dgx-h100:2", "tp=2,etp=1,ep=8,dp=8,zero=1", 64},
-           Case{"qwen2-7b:layers=4", "dgx-h100:1", "dp=8,zero=2", 16, "bf16",
-                "megatron-lm:moment_dtype=f32,fused_cross_entropy=false"},
-           Case{"deepseek-v2-lite:layers=4", "dgx-h100:1", "ep=8,dp=8,zero=1", 16},
-           Case{"llama3-8b:layers=4", "dgx-h100:1", "tp=4,dp=2,zero=1", 16, "bf16", "nemo"},
-       })
+  for (
+      const Case& test : {
+          Case{"llama3-8b:layers=8", "dgx-h100:2", "tp=4,pp=2,dp=2,zero=1", 32},
+          Case{"llama3-8b:layers=8", "dgx-h100:2", "tp=2,pp=2,dp=2,cp=2,cp_mode=ring,vpp=2,recompute=selective", 32},
+          Case{"llama3-8b:layers=8", "dgx-h100:2", "dp=16,zero=3,recompute=full,mbs=2", 64, "fp8"},
+          Case{"llama3-8b:layers=8", "dgx-h100:2", "fsdp=8,replicate=2", 64},
+          Case{"llama3-8b:layers=6", "dgx-h100:1",
+               "tp=2,pp=4,vpp=1,stages=1+2+2+1,zero=1,recompute=selective,full=layers.*.mlp", 16},
+          Case{"gpt3-1.3b:layers=4", "dgx-a100:1", "tp=4,dp=2,sp=0", 16, "fp16"},
+          Case{"gpt3-1.3b:layers=4", "dgx-a100:1", "tp=4,dp=2", 16, "bf16", "megatron-lm-b200"},
+          Case{"mixtral-8x7b:layers=4", "dgx-h100:2", "tp=2,etp=1,ep=8,dp=8,zero=1", 64},
+          Case{"qwen2-7b:layers=4", "dgx-h100:1", "dp=8,zero=2", 16, "bf16",
+               "megatron-lm:moment_dtype=f32,fused_cross_entropy=false"},
+          Case{"deepseek-v2-lite:layers=4", "dgx-h100:1", "ep=8,dp=8,zero=1", 16},
+          Case{"llama3-8b:layers=4", "dgx-h100:1", "tp=4,dp=2,zero=1", 16, "bf16", "nemo"},
+          // Of four stages of two layers the first of each; of stages of 1, 3, 3 and 1 layers two, where there are two.
+          Case{"llama3-8b:layers=8", "dgx-h100:1", "tp=4,pp=2,vpp=2,full=layers.0+layers.2+layers.4+layers.6", 16},
+          Case{"llama3-8b:layers=8", "dgx-h100:1",
+               "tp=2,pp=4,stages=1+3+3+1,full=layers.0+layers.1+layers.2+layers.4+layers.5+layers.7", 16},
+      })
     expect_law(test);
 }
 
@@ -117,6 +105,43 @@ TEST(MegatronImport, FaultsAreNamedByLineAndNothingIsGuessed) {
   EXPECT_THAT(fault(kSmall + "--sequence-parallel"), HasSubstr("clears it"));
   EXPECT_THAT(fault(kSmall + "--pipeline-model-parallel-size 3"),
               HasSubstr("4 layers do not divide over 3 pipeline ranks"));
+}
+
+TEST(Megatron, WhatIsAskedOfTheOptimizerIsNotDropped) {
+  const auto refused = [](std::string PlanRequest::*field, const char* word) {
+    PlanRequest request{.model = "llama3-8b:layers=4", .cluster = "dgx-h100:1", .strategy = "dp=8,zero=1"};
+    request.*field = word;
+    const auto plan = make_plan(request);
+    if (!plan.ok()) return "no plan: " + plan.error().message;
+    const auto text = export_plan(Target::Megatron, *plan);
+    return text.ok() ? "written" : text.error().message;
+  };
+  EXPECT_THAT(refused(&PlanRequest::optimizer, "sgd"), HasSubstr("--optimizer sgd: configurations are of AdamW"));
+  EXPECT_THAT(refused(&PlanRequest::optimizer, "adamw:moments=bf16"),
+              HasSubstr("--stack megatron-lm:moment_dtype=bf16"));
+  EXPECT_THAT(refused(&PlanRequest::train, "lora:r=16,targets=attn"), HasSubstr("not trained (--freeze, --train)"));
+  EXPECT_EQ(refused(&PlanRequest::optimizer, "adamw"), "written");
+}
+
+TEST(MegatronImport, BlocksAreTheFirstLayersOfEveryStage) {
+  const std::string layers = kSmall + "--recompute-granularity full --recompute-method ";
+  EXPECT_THAT(fault(layers + "block --recompute-num-layers 2"), HasSubstr("full=layers.0+layers.1"));
+  // 2 stages of 2 layers: 0, 1 and 2, 3.
+  EXPECT_THAT(fault(layers + "block --recompute-num-layers 1 --pipeline-model-parallel-size 2"),
+              HasSubstr("full=layers.0+layers.2"));
+  EXPECT_THAT(fault(layers + "block --recompute-num-layers 7"), HasSubstr("recompute=full"));
+  EXPECT_THAT(fault(layers + "block --recompute-num-layers 0"),
+              HasSubstr("args.txt:3: --recompute-num-layers: at least 1"));
+  EXPECT_THAT(fault(layers + "uniform --recompute-num-layers 1"), HasSubstr("recompute=full"));
+  EXPECT_THAT(fault(layers + "uniform --recompute-num-layers 2"),
+              HasSubstr("args.txt:3: --recompute-num-layers: Weft keeps"));
+}
+
+TEST(Megatron, LayersThatAreNoBlocksAreRefused) {
+  EXPECT_THAT(refusal("dp=8,full=layers.1"),
+              HasSubstr("full=layers.1: Megatron-LM recomputes as many first layers of every"));
+  EXPECT_THAT(refusal("dp=8,full=layers.1+layers.0"), HasSubstr("as many first layers of every stage"));
+  EXPECT_THAT(refusal("tp=4,pp=2,full=layers.0+layers.1"), HasSubstr("as many first layers of every stage"));
 }
 
 TEST(MegatronImport, LayoutsFollowTheProjectsGrammar) {

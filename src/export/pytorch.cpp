@@ -1,18 +1,33 @@
 // A standalone script on torch.distributed that trains a decoder by data, tensor and pipeline parallelism under
 // torchrun: presets/targets/train_decoder.py with a model and a plan filled in. Scripts are written, never read back.
+#include "export/pytorch.h"
+
 #include <fmt/format.h>
 
 #include "base/embedded.h"
-#include "export/targets.h"
 
 namespace weft {
 
 std::span<const EmbeddedFile> target_scripts();  // written by cmake/embed.cmake
 
+std::string filled_script(std::string_view path, std::string_view settings) {
+  constexpr std::string_view kPlace = "# SETTINGS";
+  for (const EmbeddedFile& file : target_scripts()) {
+    if (file.path != path) continue;
+    const std::size_t at = file.text.find(kPlace);
+    WEFT_CHECK(at != std::string_view::npos, "{} has no place for settings", path);
+    return fmt::format("{}{}{}", file.text.substr(0, at), settings, file.text.substr(at + kPlace.size()));
+  }
+  WEFT_CHECK(false, "no script {}", path);
+  return {};
+}
+
 namespace {
 
 std::optional<std::string> no_pytorch_strategy(const ExportSubject& subject) {
-  if (!subject.decoder) return fmt::format("{} is no decoder-only transformer", subject.job.words.model);
+  if (!subject.decoder) return no_network_strategy(subject);
+  if (subject.job.optimizer.value_or(OptimizerKind::AdamW) != OptimizerKind::AdamW)
+    return fmt::format("--optimizer {}: the script of decoders has AdamW", name_of(*subject.job.optimizer));
   const TransformerConfig& config = *subject.decoder;
   const std::pair<bool, const char*> lacking[] = {
       {subject.job.precision.name != "fp32", "the script trains in fp32; write --dtype fp32"},
@@ -38,11 +53,14 @@ std::optional<std::string> no_pytorch_strategy(const ExportSubject& subject) {
 }
 
 std::optional<std::string> why_not_pytorch(const ExportSubject& subject, const Parallelism& plan) {
+  if (!subject.decoder) return why_not_network(plan);
   const TransformerConfig& config = *subject.decoder;
   if (plan.cp > 1) return "context parallelism";
   if (plan.sequence_parallel)
     return "sequence parallelism: the script's tensor parallelism sums whole activations; write sp=0";
-  if (plan.zero > 0) return "ZeRO: the script keeps whole weights and optimizer state; write zero=0";
+  if (plan.zero == 1) return "zero=1: FSDP2 shards weights, gradients and optimizer state, zero=2 or 3, or nothing";
+  if (plan.zero > 0 && plan.pp > 1) return "pipelines with ZeRO: the script of FSDP2 has none";
+  if (plan.zero > 0 && plan.dp == 1) return "zero= without replicas to shard over";
   if (plan.vpp > 1 || (plan.pp > 1 && plan.schedule != "1f1b")) return "pipeline schedules other than 1f1b";
   if (plan.recompute != Recompute::None && plan.recompute != Recompute::Full)
     return fmt::format("recompute={}: the script recomputes whole layers or nothing", name_of(plan.recompute));
@@ -60,6 +78,7 @@ std::optional<std::string> why_not_pytorch(const ExportSubject& subject, const P
 std::string truth(bool value) { return value ? "True" : "False"; }
 
 Result<std::string> write_pytorch(const ExportSubject& subject, const Parallelism& plan, const ExportOptions&) {
+  if (!subject.decoder) return write_network(subject, plan);
   const TransformerConfig& config = *subject.decoder;
   const char* activation = config.activation == Activation::SwiGlu  ? "swiglu"
                            : config.activation == Activation::Relu2 ? "relu2"
@@ -98,16 +117,17 @@ Result<std::string> write_pytorch(const ExportSubject& subject, const Parallelis
   number("pp", plan.pp);
   number("dp", plan.dp);
   settings += fmt::format("    \"stages\": [{}],\n", fmt::join(stages, ", "));
+  if (plan.zero > 0) {
+    number("zero", plan.zero);
+    number("fsdp", plan.fsdp);
+  }
   number("seq", subject.job.model.seq);
   number("micro_batch", plan.micro_batch);
   number("micro_batches", plan.micro_batches);
   flag("recompute", plan.recompute == Recompute::Full);
   settings += "}";
-  const std::string_view script = target_scripts()[0].text;
-  constexpr std::string_view kPlace = "# SETTINGS";
-  const std::size_t at = script.find(kPlace);
-  WEFT_CHECK(at != std::string_view::npos, "train_decoder.py has no place for settings");
-  return fmt::format("{}{}{}", script.substr(0, at), settings, script.substr(at + kPlace.size()));
+  return filled_script(plan.zero > 0 ? "presets/targets/train_decoder_fsdp.py" : "presets/targets/train_decoder.py",
+                       settings);
 }
 
 Result<ImportedRun> import_pytorch(std::string_view, std::string_view file) {

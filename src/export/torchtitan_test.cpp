@@ -1,10 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cost/analytic.h"
-#include "export/export.h"
 #include "export/python_config.h"
-#include "forecast/forecast.h"
+#include "export_law.h"
 
 namespace weft {
 namespace {
@@ -32,18 +30,7 @@ TEST(TorchtitanLaw, WhatIsWrittenReadsBackAsTheSamePlanAndTime) {
     SCOPED_TRACE(fmt::format("{} {} {}", model, strategy, stack));
     const auto plan = plan_of(model, strategy, dtype, stack);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
-    const auto text = export_plan(Target::Torchtitan, *plan);
-    ASSERT_TRUE(text.ok()) << text.error().message;
-    const auto read = import_run(Target::Torchtitan, *text, "weft_plan.py");
-    ASSERT_TRUE(read.ok()) << read.error().message << *text;
-    PlanRequest back = read->request;
-    back.cluster = "dgx-h100:2";
-    const auto again = make_plan(back);
-    ASSERT_TRUE(again.ok()) << again.error().message << *text;
-    EXPECT_EQ(again->parallelism, plan->parallelism) << again->name << *text;
-    EXPECT_EQ(again->strategy, plan->strategy);
-    EXPECT_EQ(forecast(*again, AnalyticCost(again->stack(), again->job->tuning)).value().step,
-              forecast(*plan, AnalyticCost(plan->stack(), plan->job->tuning)).value().step);
+    expect_reads_back(Target::Torchtitan, *plan);
   }
 }
 

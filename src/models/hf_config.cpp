@@ -137,6 +137,14 @@ TransformerConfig biased() {
   return config;
 }
 
+// The share of a head that is rotated; all of it where the field is at fault.
+double rotary_share(Fields& f, std::string_view field, double otherwise) {
+  const double share = f.number_or(field, otherwise);
+  const bool sound = share > 0 && share <= 1;
+  f.refuse(!sound, field, "must be above 0 and at most 1");
+  return sound ? share : 1;
+}
+
 // The sizes under the names most architectures share.
 void read_shape(Fields& f, TransformerConfig& c) {
   c.layers = f.integer("num_hidden_layers");
@@ -167,10 +175,8 @@ TransformerConfig read_gpt_neox(Fields& f) {
   read_shape(f, c);
   c.positions = Positions::Rotary;
   c.rotary_base = f.number_or("rotary_emb_base", 10000);
-  const double share = f.number_or("rotary_pct", 0.25);
-  f.refuse(!(share > 0 && share <= 1), "rotary_pct", "must be above 0 and at most 1");
-  if (c.heads > 0 && share > 0 && share <= 1)
-    c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.hidden / c.heads) * share);
+  const double share = rotary_share(f, "rotary_pct", 0.25);
+  if (c.heads > 0) c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.hidden / c.heads) * share);
   c.activation = activation_named(f, "hidden_act", "gelu", false);
   c.parallel_residual = f.flag_or("use_parallel_residual", true);
   c.qkv_bias = c.out_bias = f.flag_or("attention_bias", true);
@@ -233,6 +239,14 @@ TransformerConfig read_mpt(Fields& f) {
   f.adopt(attention);
   c.activation = Activation::Gelu;
   c.dropout = f.number_or("resid_pdrop", 0);
+  return c;
+}
+
+// The language model inside a multimodal one; images are not modelled.
+TransformerConfig read_text(Fields& f, TransformerConfig (*read)(Fields&)) {
+  Fields text = f.nested("text_config");
+  TransformerConfig c = read(text);
+  f.adopt(text);
   return c;
 }
 
@@ -307,9 +321,8 @@ TransformerConfig read_qwen3_moe(Fields& f) {
   return c;
 }
 
-TransformerConfig read_gemma2(Fields& f) {
-  TransformerConfig c = read_llama(f);
-  if (!f.find("head_dim")) c.head_dim = 256;
+// What the generations of Gemma share, once the hidden size is read.
+void read_gemma(Fields& f, TransformerConfig& c) {
   c.activation = activation_named(f, "hidden_activation|hidden_act", "gelu_pytorch_tanh", true);
   c.post_norms = true;
   c.tied = f.flag_or("tie_word_embeddings", true);
@@ -320,6 +333,12 @@ TransformerConfig read_gemma2(Fields& f) {
   c.attention_softcap = f.number_or("attn_logit_softcapping", 0);
   c.logit_softcap = f.number_or("final_logit_softcapping", 0);
   c.window = f.integer_or("sliding_window", 4096);
+}
+
+TransformerConfig read_gemma2(Fields& f) {
+  TransformerConfig c = read_llama(f);
+  if (!f.find("head_dim")) c.head_dim = 256;
+  read_gemma(f, c);
   c.full_every = 2;
   return c;
 }
@@ -360,8 +379,7 @@ TransformerConfig read_deepseek_v3(Fields& f) { return read_deepseek(f, true); }
 TransformerConfig read_phi3(Fields& f) {
   TransformerConfig c = read_llama(f);
   c.window = f.integer_or("sliding_window", 0);
-  const double share = f.number_or("partial_rotary_factor", 1);
-  f.refuse(!(share > 0 && share <= 1), "partial_rotary_factor", "must be above 0 and at most 1");
+  const double share = rotary_share(f, "partial_rotary_factor", 1);
   if (!f.error() && share < 1) c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.head_width()) * share);
   return c;
 }
@@ -385,29 +403,14 @@ TransformerConfig read_gemma3_text(Fields& f) {
   c.ffn = f.size_or("intermediate_size", 9216);
   c.vocab = f.size_or("vocab_size", 262'208);
   c.context = f.size_or("max_position_embeddings", 131'072);
-  c.activation = activation_named(f, "hidden_activation|hidden_act", "gelu_pytorch_tanh", true);
-  c.post_norms = true;
-  c.tied = f.flag_or("tie_word_embeddings", true);
-  c.embedding_scale = std::sqrt(static_cast<double>(std::max<std::int64_t>(1, c.hidden)));
-  const double scalar = f.number_or("query_pre_attn_scalar", 256);
-  f.refuse(!(scalar > 0), "query_pre_attn_scalar", "must be positive");
-  if (scalar > 0) c.attention_scale = 1 / std::sqrt(scalar);
-  c.attention_softcap = f.number_or("attn_logit_softcapping", 0);
-  c.logit_softcap = f.number_or("final_logit_softcapping", 0);
-  c.window = f.integer_or("sliding_window", 4096);
+  read_gemma(f, c);
   c.qk_norm = true;
   c.rotary_base = f.number_or("rope_theta", 1'000'000);
   c.full_every = f.integer_or("sliding_window_pattern|_sliding_window_pattern", 6);
   f.refuse(c.full_every < 0 || c.full_every > 10'000, "sliding_window_pattern", "must be between 0 and 10000");
   return c;
 }
-// The language model inside the multimodal one; images are not modelled.
-TransformerConfig read_gemma3(Fields& f) {
-  Fields text = f.nested("text_config");
-  TransformerConfig c = read_gemma3_text(text);
-  f.adopt(text);
-  return c;
-}
+TransformerConfig read_gemma3(Fields& f) { return read_text(f, read_gemma3_text); }
 
 // Biases of experts and the sinks of attention, 0.03 % of the parameters, are left out.
 TransformerConfig read_gpt_oss(Fields& f) {
@@ -440,12 +443,7 @@ TransformerConfig read_llama4_text(Fields& f) {
   f.refuse(c.full_every < 0 || c.full_every > 10'000, "no_rope_layer_interval", "must be between 0 and 10000");
   return c;
 }
-TransformerConfig read_llama4(Fields& f) {
-  Fields text = f.nested("text_config");
-  TransformerConfig c = read_llama4_text(text);
-  f.adopt(text);
-  return c;
-}
+TransformerConfig read_llama4(Fields& f) { return read_text(f, read_llama4_text); }
 
 TransformerConfig read_falcon(Fields& f) {
   TransformerConfig c = biased();
@@ -493,8 +491,7 @@ TransformerConfig read_nemotron(Fields& f) {
   c.norm = Norm::Layer;
   c.activation = activation_named(f, "hidden_act", "relu2", false);
   c.rotary_base = f.number_or("rope_theta", 10000);
-  const double share = f.number_or("partial_rotary_factor", 0.5);
-  f.refuse(!(share > 0 && share <= 1), "partial_rotary_factor", "must be above 0 and at most 1");
+  const double share = rotary_share(f, "partial_rotary_factor", 0.5);
   if (!f.error()) c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.head_width()) * share);
   c.qkv_bias = c.out_bias = f.flag_or("attention_bias", false);
   c.mlp_bias = f.flag_or("mlp_bias", false);

@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "base/units.h"
+#include "report/local_compute.h"
 #include "report/table.h"
 #include "report/timeline_columns.h"
 #include "report/traffic.h"
@@ -280,28 +281,15 @@ class TraceWriter {
   std::string compute_args(const Compute& compute, const Instruction& instruction, DeviceId device) const {
     const Signature& signature = graph_.signature(compute.op);
     const Mesh& mesh = program_.meshes[instruction.mesh];
-    const AxisSlices slices = axis_slices(signature, compute.sharding, mesh, mesh.position_of(device));
-    double flops = 0;
-    for (const AxisSet& contraction : signature.contractions) {
-      double product = 2;
-      for (std::size_t axis = 0; axis < slices.size(); ++axis)
-        if (contraction.contains(static_cast<int>(axis))) product *= static_cast<double>(slices[axis].size());
-      flops += product;
-    }
-    std::int64_t bytes = 0;
+    const LocalCompute local = local_compute(signature, compute.sharding, mesh, mesh.position_of(device));
     std::string shapes;
-    for (int i = 0; i < signature.operand_count(); ++i) {
-      const Operand& operand = signature.operand(i);
-      const Shape shape = local_shape(signature, operand, slices);
-      std::int64_t elements = 1;
-      for (std::int64_t size : shape) elements *= size;
-      bytes += bytes_of(operand.dtype, elements);
-      shapes += i == 0 ? "" : i == static_cast<int>(signature.inputs.size()) ? " → " : " ";
-      shapes += (operand.weight ? "w" : "") + shape_text(shape);
+    for (std::size_t i = 0; i < local.shapes.size(); ++i) {
+      shapes += i == 0 ? "" : i == signature.inputs.size() ? " → " : " ";
+      shapes += (signature.operand(static_cast<int>(i)).weight ? "w" : "") + shape_text(local.shapes[i]);
     }
     std::string text = fmt::format(R"("kind":{},"shapes":{},)", json_text(name_of(signature.kind)), json_text(shapes));
-    if (flops > 0) text += fmt::format(R"("flops":{:.0f},)", flops);
-    return text + fmt::format(R"("bytes":{},)", bytes);
+    if (local.flops > 0) text += fmt::format(R"("flops":{:.0f},)", local.flops);
+    return text + fmt::format(R"("bytes":{},)", local.bytes);
   }
 
   bool detailed(std::int32_t micro_batch) const { return detailed_[static_cast<std::size_t>(micro_batch)]; }
