@@ -68,7 +68,7 @@ Spread spread_of(const std::vector<LeftOutRow>& rows, const std::vector<double>&
     spread.time[i] = {widths[i], source + (pooled ? "; pooled with neighbours of the same width" : "")};
   }
   spread.memory = {half_width(memory, spread.level),
-                   fmt::format("{} runs with measured memory, to which nothing was fitted", memory.size())};
+                   fmt::format("{} runs with measured memory, to which weft calibrate fits nothing", memory.size())};
   for (const LeftOutRow& row : rows) spread.seen.add(row.kind);
   return spread;
 }

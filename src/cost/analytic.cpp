@@ -89,6 +89,8 @@ CommunicateCost AnalyticCost::cheapest(const CommunicateQuery& query) const {
                     device.nvls.value;
         else if (group.traffic <= Traffic::AllGather)
           reached *= device.collective.value * (1 - device.collective_fill.value / members);
+        else if (group.traffic == Traffic::AllToAll)
+          reached *= device.collective.value;  // compute units copy here too, but nothing fills along a ring
       } else if (group.network != nullptr && (link_kind == LinkKind::kNic || link_kind == LinkKind::kFabric)) {
         reached /= group.network->crowding(group.nodes);
       }

@@ -395,6 +395,27 @@ TEST(Forecast, PlainCrossEntropyHoldsItsLogitsInFp32) {
   EXPECT_EQ(held(false) - held(true), 2 * 8 * 1024 * padded_vocabulary(plan.stack(), 50257, 1));
 }
 
+// Weights that lie in one buffer are cut as that buffer, whose end alone is padded; those that do not are padded one by
+// one, in copies of (5 + 1) parts of a fifth: 1.2 times all weights, at 2 bytes each.
+TEST(Forecast, FlatBuffersAreGatheredInPlaceWhateverTheirTensors) {
+  Plan plan = plan_of({.model = "gpt2-124m:layers=1",
+                       .cluster = "dgx-h100:1",
+                       .strategy = "dp=5,zero=1,mbs=1",
+                       .global_batch = 5,
+                       .seq = 128,
+                       .device_count = 5});
+  const auto buffers = [&](bool flat) {
+    SoftwareStack stack = plan.stack();
+    stack.uneven_parts.value = Parts::Padded;
+    stack.flat_parameters.value = stack.flat_gradients.value = flat;
+    plan = with_stack(std::move(plan), std::move(stack));
+    return forecast_of(plan).memory.front().allocated.buffers.value;
+  };
+  const std::int64_t weights = 2 * plan.stored_parameters();
+  EXPECT_GE(buffers(false), 6 * weights / 5);
+  EXPECT_LT(buffers(true), weights);
+}
+
 // Over whatever devices experts are distributed, rows are exchanged there and back once in forward and once in
 // backward, and that time counts as expert communication, although the devices are those of tensor and context
 // parallelism. Rows gathered over etp after the exchange are gathered again for the weight gradient, not exchanged

@@ -171,10 +171,19 @@ Bytes MemoryOfClass::bytes_of_buffer(BufferId id) const {
   return {bytes};
 }
 
+// Weights and gradients that lie in one flat buffer are cut as that: only its end is padded, and nothing is copied.
+bool MemoryOfClass::is_flat(const Communicate& communicate) const {
+  const IdVec<TensorId, Tensor>& tensors = training_.graph.tensors();
+  const TensorId storage = tensors[compiled_.program.buffers[communicate.inputs[0]].tensor].storage;
+  if (gradient_[storage]) return stack_.flat_gradients.value;
+  const TensorKind kind = tensors[storage].kind;
+  return (kind == TensorKind::Parameter || kind == TensorKind::Update) && stack_.flat_parameters.value;
+}
+
 std::int64_t MemoryOfClass::scratch_of(const Instruction& instruction) const {
   // The padded part, and the padded parts of all members, in contiguous buffers.
   if (const auto* communicate = std::get_if<Communicate>(&instruction.what);
-      communicate && communicate->parts == Parts::Padded) {
+      communicate && communicate->parts == Parts::Padded && !is_flat(*communicate)) {
     const Program& program = smaller_ ? *compiled_.last : compiled_.program;
     return part_bytes(program, training_.graph, *communicate).largest *
            (1 + program.meshes[instruction.mesh].group_size(communicate->axes));

@@ -87,6 +87,7 @@ class MemoryOfClass {
 
  private:
   Bytes bytes_of_buffer(BufferId id) const;  // in a smaller last micro-batch while `smaller_`
+  bool is_flat(const Communicate& communicate) const;
   std::int64_t scratch_of(const Instruction& instruction) const;
   void play_micro_batch(const std::vector<std::size_t>& plays);
   std::string_view kind_of(BufferId id) const;

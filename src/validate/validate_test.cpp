@@ -174,6 +174,29 @@ TEST(Validate, ARunBeyondTheIntervalOfMemoryIsCalledOut) {
   EXPECT_EQ(found.total.called_out, 1);
 }
 
+// One plan measured with two releases, and once with its memory: predicted alike, each compared with its own.
+TEST(Validate, ThePlanOfSeveralRowsIsComparedWithEachOfThem) {
+  const Result<CsvTable> table = parse_csv(
+      "set,model,cluster,devices,strategy,stack,dtype,seq,global_batch,measured_step_s,measured_mem_gib,mem_kind\n"
+      "a,gpt2-124m,dgx-h100:1,1,dp=1,megatron-lm,bf16,1024,8,10,,\n"
+      "a,gpt2-124m,dgx-h100:1,1,dp=1,megatron-lm,bf16,1024,8,5,4,allocated\n"
+      "a,gpt2-124m,dgx-h100:1,1,dp=1,megatron-lm,bf16,1024,8,20,,\n"
+      "a,gpt2-124m,dgx-h100:1,1,dp=1,megatron-lm,bf16,1024,16,20,,\n",
+      "t.csv");
+  const Validation found = validate_measured({measured_rows(*table, "t.csv").value()}, {.worst = 0, .threads = 1});
+  ASSERT_EQ(found.predictions.size(), 4u);
+  const double seconds = found.predictions[0].predicted_s;
+  const double measured[] = {10, 5, 20};
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(found.predictions[i].predicted_s, seconds);
+    EXPECT_DOUBLE_EQ(found.predictions[i].error, seconds / measured[i] - 1);
+    EXPECT_EQ(found.predictions[i].line, static_cast<int>(i) + 2);
+    EXPECT_EQ(found.predictions[i].predicted_gib.has_value(), i == 1);
+  }
+  EXPECT_GT(found.predictions[3].predicted_s, seconds);  // another batch is another plan
+  EXPECT_EQ(found.total.memory_rows, 1);
+}
+
 TEST(Validate, AStackOfAllRowsTakesTheirPlace) {
   const Validation found = validate_measured(small_file(), {.rules = published_rules(), .stack = "pytorch-ddp"});
   for (const Prediction& row : found.predictions) EXPECT_EQ(row.request.stack, "pytorch-ddp");
