@@ -184,9 +184,11 @@ Result<runtime::LaunchOutcome> play(const std::vector<Plan>& plans, std::vector<
     const double left = budget.value / 2 - spent.count();
     if (left <= 0) break;
     const Seconds share{std::min(kMostPlayed, left / static_cast<double>(plans.size() - i))};
-    WEFT_TRY(PlayedSamples played,
-             play_to_measure(
-                 plans[i], {.rank_program = program, .ranks = ranks, .threads = arguments.threads, .beside = arguments.beside, .at_most = share}));
+    WEFT_TRY(PlayedSamples played, play_to_measure(plans[i], {.rank_program = program,
+                                                              .ranks = ranks,
+                                                              .threads = arguments.threads,
+                                                              .beside = arguments.beside,
+                                                              .at_most = share}));
     if (played.outcome.kind != runtime::LaunchOutcome::Kind::Done) return played.outcome;
     drop_measured(events, played.events, "", "", 1);
     for (MeasuredEvent& each : played.events) filing.add(std::move(each.event), each.samples.front());
@@ -377,8 +379,9 @@ void add_profile_measure(CLI::App& profile, Chosen& chosen) {
   command->add_option("--db", arguments->database, "the database; made where there is none");
   command->add_option("--ranks", arguments->ranks, "processes that measure at once (default: 2)");
   command->add_option("--threads", arguments->threads, "threads of a rank")->capture_default_str();
-  command->add_option("--beside", arguments->beside,
-                      "busy loops on the cores of every rank: 1 measures a device of half the speed (--device-name)")
+  command
+      ->add_option("--beside", arguments->beside,
+                   "busy loops on the cores of every rank: 1 measures a device of half the speed (--device-name)")
       ->capture_default_str();
   command->add_option("--budget", arguments->budget, "time to spend on measuring")->capture_default_str();
   command->add_option("--device", arguments->device, "cpu or cuda: where operators run")->capture_default_str();

@@ -311,8 +311,9 @@ void add_run(CLI::App& app, Chosen& chosen) {
                    "cores of each rank: auto divides those of this process, where they are enough; none; or a list "
                    "by rank, 0,1,2-3")
       ->capture_default_str();
-  command->add_option("--beside", arguments->beside,
-                      "busy loops on the cores of each rank: 0,1 leaves the second half of its time, an unequal device")
+  command
+      ->add_option("--beside", arguments->beside,
+                   "busy loops on the cores of each rank: 0,1 leaves the second half of its time, an unequal device")
       ->capture_default_str();
   command->add_option("--device", arguments->device, "cpu or cuda (default: a GPU where weft-rank can use one)");
   command->add_option("--backend", arguments->backend,

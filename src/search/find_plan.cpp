@@ -159,6 +159,15 @@ Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& c
 }
 
 constexpr std::size_t kJudgedPrograms = 24;  // of those that synthesis finds
+constexpr double kCloseToBound = 0.02;       // shares further above what linear programming reaches say so
+
+std::string name_of_program(const Synthesised& program) {
+  std::string name = fmt::format("program on {}: stages {:.4g} s (at least {:.4g} s", program.name,
+                                 seconds_of(program.program.sum.total), seconds_of(program.program.lower_bound));
+  if (program.above_bound() > kCloseToBound)
+    name += fmt::format("; {:.0f} % above shares that need not be whole", 100 * program.above_bound());
+  return name + ")";
+}
 
 // A program for unequal devices, with shares: found by stage sums, the best of them judged.
 Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
@@ -181,14 +190,14 @@ Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel&
     return error("--search {}: no operator of {} divides over {} devices; use auto", name_of(options.search),
                  problem.job->words.model, grouped(problem.devices));
   PlanOutcome outcome;
+  outcome.dimensions = {"every operator's splits, and those of its weight's gradient, on one and two mesh axes",
+                        "where weights, gradients and optimizer state are sharded",
+                        "shares of samples and of everything else that is split, one set for each mesh axis",
+                        "padded and grouped collectives", "one micro-batch; no pipeline, no recomputation"};
   std::string why;
   for (std::size_t i = 0; i < found.programs.size() && i < kJudgedPrograms; ++i) {
     const Synthesised& program = found.programs[i];
-    Result<Judged> judged =
-        judge_tree(problem, cost,
-                   fmt::format("program on {}: stages {:.4g} s (at least {:.4g} s)", program.name,
-                               seconds_of(program.program.sum.total), seconds_of(program.program.lower_bound)),
-                   program.tree);
+    Result<Judged> judged = judge_tree(problem, cost, name_of_program(program), program.tree);
     if (!judged.ok()) {
       why = judged.error().message;
       continue;

@@ -51,7 +51,7 @@ class SpaceBuilder {
         only_(only),
         space_{std::move(mesh), {}, {}, {}, {}, {}},
         layouts_(cluster, cost, space_.mesh.mesh, rules.bucket),
-        parameters_(training, space_.mesh, space_.classes, cost, layouts_, rules.exposed) {
+        parameters_(training, space_.mesh, space_.classes, cost, layouts_, rules) {
     space_.classes = device_classes(space_.mesh, cluster);
     space_.choices.classes = space_.classes.size();
   }
