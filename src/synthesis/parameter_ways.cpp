@@ -55,13 +55,12 @@ std::vector<Storing> ParameterWays::make(TensorId parameter, const Layout& used,
     if (!mesh_.ratio[m].stored.empty()) ratio[static_cast<int>(m)] = mesh_.ratio[m].stored;
   const MeshAxes all = axis_set(static_cast<int>(mesh_.mesh.axes().size())) - 1;
   std::vector<std::string> seen;
-  for (MeshAxes over = 0; over <= all; ++over) {
+  for (MeshAxes over = 0; over <= (rules_.shards_stored ? all : 0); ++over) {
     const Layout step = split_over(used, mesh_.mesh, over, ratio);
     const std::string text = print(step, mesh_.mesh);
     if (std::find(seen.begin(), seen.end(), text) != seen.end()) continue;  // these axes cut it already
     seen.push_back(text);
-    const int least = over == 0 ? 0 : rules_.shards_updates ? 1 : 3;
-    for (int stage = least; stage <= (over == 0 ? 0 : 3); ++stage) {
+    for (int stage = over == 0 ? 0 : 1; stage <= (over == 0 ? 0 : 3); ++stage) {
       Storing way{over,
                   stage >= 2 ? over : 0,
                   stage >= 3 ? over : 0,
