@@ -3,6 +3,7 @@
 //
 //   build/release/bin/hap_table [vgg19] [vit] [bert] [moe] [8] [16] [32] [64]       (default: all)
 //   build/release/bin/hap_table baselines [vit] [64] ...     of these only what was published, and is predicted
+//   build/release/bin/hap_table trees [bert] [16] ...        HAP's plans also as files, hap-bert-16.yaml
 //   build/release/bin/hap_table parts      padded and grouped all-gathers of 4 MB by the largest part
 //   build/release/bin/hap_table depth      processor seconds of one synthesis, by depth of the model
 //
@@ -16,6 +17,7 @@
 #include <set>
 #include <string>
 
+#include "base/whole_file.h"
 #include "cost/analytic.h"
 #include "cost/calibration.h"
 #include "cost/step_prices.h"
@@ -248,7 +250,7 @@ std::string collectives_of(const Point& point, const Strategy& tree) {
   return fmt::format("padded {}, grouped {}", padded, grouped);
 }
 
-Status row(const Published& of, std::size_t size) {
+Status row(const Published& of, std::size_t size, bool trees) {
   const std::int64_t gpus = 8 << size;
   WEFT_TRY(const Point point, point_of(of, gpus, "pytorch-ddp-1.13"));
   const double begun = cpu_seconds();
@@ -267,14 +269,15 @@ Status row(const Published& of, std::size_t size) {
              hap.second.name, 1e-12 * static_cast<double>(hap.second.program.sum.total), 100 * hap.second.above_bound(),
              features_of(hap.second.tree), collectives_of(point, hap.second.tree));
   std::fflush(stdout);
+  if (trees) return write_whole(fmt::format("hap-{}-{}.yaml", of.key, gpus), to_yaml(hap.second.tree));
   return Ok{};
 }
 
-// An all-gather of 4 MB among four GPUs of a machine, one of which has this many times its even share.
+// An all-gather of 4 MB among four GPUs, one in each of four machines, one of which has this many times its even share.
 Status parts() {
-  WEFT_TRY(const Cluster cluster, parse_cluster("v100x8:1"));
+  WEFT_TRY(const Cluster cluster, parse_cluster("v100x8:4"));
   const AnalyticCost cost(find_stack("pytorch-ddp-1.13").value());
-  const std::vector<DeviceId> members = {DeviceId(0), DeviceId(1), DeviceId(2), DeviceId(3)};
+  const std::vector<DeviceId> members = {DeviceId(0), DeviceId(8), DeviceId(16), DeviceId(24)};
   const Communicator group = make_communicator(cluster, members, Collective::AllGather);
   fmt::print("| largest part, of the even share | padded, ms | grouped, ms | cheaper |\n|---|---|---|---|\n");
   constexpr std::int64_t kAll = 4'000'000;
@@ -334,6 +337,7 @@ int main_of(int count, char** words) {
     say(parts());
     return 0;
   }
+  const bool trees = asked.erase("trees") > 0;
   const bool only_baselines = asked.erase("baselines") > 0;
   const auto wanted = [&](const std::string& word, bool number) {
     bool any = false;
@@ -354,7 +358,7 @@ int main_of(int count, char** words) {
       "\n| model | GPUs | HAP, published | HAP's plan, predicted | Weft's plan | DP, even | DP, by peak speed | best "
       "of "
       "enumeration (ZeRO, TP, pipelines) |\n|---|---|---|---|---|---|---|---|\n");
-  rows(row);
+  rows([&](const Published& of, std::size_t size) { return row(of, size, trees); });
   return 0;
 }
 
