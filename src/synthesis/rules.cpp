@@ -80,6 +80,18 @@ class SpaceBuilder {
     products_.resize(training_.first_backward.index());
     for (OpId op : IdRange<OpId>(training_.first_backward, training_.first_step))
       if (const OpId forward = graph_.ops()[op].forward; forward.valid()) products_[forward].push_back(op);
+    // The gradient of a sum passes through unchanged: there is one, and no operator that makes it.
+    has_gradient_.resize(products_.size(), 0);
+    for (OpId op : IdRange<OpId>(products_.size())) {
+      const std::vector<Gradient> gradients = gradients_of(graph_.signature(op));
+      const bool passes = std::any_of(gradients.begin(), gradients.end(),
+                                      [](const Gradient& gradient) { return gradient.name.empty(); });
+      has_gradient_[op] = !products_[op].empty();
+      for (TensorId input : graph_.inputs(op)) {
+        const OpId producer = graph_.tensors()[input].producer;
+        if (passes && producer.valid() && has_gradient_[producer]) has_gradient_[op] = 1;
+      }
+    }
     saved_.resize(graph_.tensors().size(), 0);
     for (TensorId tensor : saved_tensors(training_, RecomputeRegions::none(graph_))) saved_[tensor] = 1;
   }
@@ -506,7 +518,7 @@ class SpaceBuilder {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const Tensor& tensor = graph_.tensors()[inputs[i]];
       if (tensor.producer.valid()) {
-        const bool back = differentiable(reader, i) && !products_[tensor.producer].empty();
+        const bool back = differentiable(reader, i) && has_gradient_[tensor.producer];
         const Ends& from = out_ends(tensor.producer, tensor.output);
         if (const VariableId fork = fork_[inputs[i]]; fork.valid()) {
           if (joined_.insert(fork).second)
@@ -599,6 +611,7 @@ class SpaceBuilder {
   PricedLayouts layouts_;
   ParameterWays parameters_;
   IdVec<OpId, std::vector<OpId>> products_;
+  IdVec<OpId, char> has_gradient_;
   IdVec<TensorId, char> saved_;
   std::map<OpId, std::int64_t> outer_;
   IdVec<OpId, VariableId> variable_;
