@@ -31,7 +31,7 @@ struct MeasureArguments {
   PlanRequest request;
   std::vector<std::string> models, strategies;
   std::string database, cluster_out, budget = "60s", device = "cpu", device_name;
-  std::int64_t ranks = 0, threads = 1;
+  std::int64_t ranks = 0, threads = 1, beside = 0;
   bool alone = false, list = false, json = false;
 
   // On a GPU the host only gives out the work: what it takes is not on the host's timeline.
@@ -50,6 +50,9 @@ Result<Seconds> checked_budget(const MeasureArguments& arguments) {
   if (arguments.ranks < 0 || arguments.ranks > kMostRanks)
     return error("--ranks {}: from 1 to {}", arguments.ranks, kMostRanks);
   if (arguments.threads < 1) return error("--threads {}: at least 1", arguments.threads);
+  if (arguments.beside < 0 || arguments.beside > 64) return error("--beside {}: from 0 to 64", arguments.beside);
+  if (arguments.beside > 0 && arguments.device_name.empty())
+    return error("--beside {}: name the slower device that is measured (--device-name)", arguments.beside);
   if (arguments.models.empty() != arguments.strategies.empty() && arguments.models.empty())
     return error("--strategy {}: of which --model?", arguments.strategies.front());
   if (arguments.models.empty() && arguments.cluster_out.empty())
@@ -181,9 +184,11 @@ Result<runtime::LaunchOutcome> play(const std::vector<Plan>& plans, std::vector<
     const double left = budget.value / 2 - spent.count();
     if (left <= 0) break;
     const Seconds share{std::min(kMostPlayed, left / static_cast<double>(plans.size() - i))};
-    WEFT_TRY(PlayedSamples played,
-             play_to_measure(
-                 plans[i], {.rank_program = program, .ranks = ranks, .threads = arguments.threads, .at_most = share}));
+    WEFT_TRY(PlayedSamples played, play_to_measure(plans[i], {.rank_program = program,
+                                                              .ranks = ranks,
+                                                              .threads = arguments.threads,
+                                                              .beside = arguments.beside,
+                                                              .at_most = share}));
     if (played.outcome.kind != runtime::LaunchOutcome::Kind::Done) return played.outcome;
     drop_measured(events, played.events, "", "", 1);
     for (MeasuredEvent& each : played.events) filing.add(std::move(each.event), each.samples.front());
@@ -206,6 +211,7 @@ Result<runtime::LaunchOutcome> measure(const std::vector<EventUse>& events, cons
                                         .directory = directory.path(),
                                         .ranks = static_cast<int>(ranks),
                                         .threads = static_cast<int>(arguments.threads),
+                                        .beside = static_cast<int>(arguments.beside),
                                         .budget = budget,
                                         .device = arguments.device};
   options.on_sample = [&](std::size_t at, const Sample& sample) {
@@ -373,6 +379,10 @@ void add_profile_measure(CLI::App& profile, Chosen& chosen) {
   command->add_option("--db", arguments->database, "the database; made where there is none");
   command->add_option("--ranks", arguments->ranks, "processes that measure at once (default: 2)");
   command->add_option("--threads", arguments->threads, "threads of a rank")->capture_default_str();
+  command
+      ->add_option("--beside", arguments->beside,
+                   "busy loops on the cores of every rank: 1 measures a device of half the speed (--device-name)")
+      ->capture_default_str();
   command->add_option("--budget", arguments->budget, "time to spend on measuring")->capture_default_str();
   command->add_option("--device", arguments->device, "cpu or cuda: where operators run")->capture_default_str();
   command->add_option("--device-name", arguments->device_name,

@@ -32,6 +32,7 @@ Result<PlayedSamples> play_to_measure(const Plan& plan, const PlayingOptions& op
                                       .devices = {},
                                       .timed = static_cast<int>(timed),
                                       .threads = static_cast<int>(options.threads),
+                                      .beside = static_cast<int>(options.beside),
                                       .at_most = options.at_most};
     for (std::size_t i = 0; i < ranks; ++i)
       launch.devices.push_back(static_cast<int>(classes[(at + i) % classes.size()].devices[0].index()));

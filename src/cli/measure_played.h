@@ -14,7 +14,8 @@ struct PlayingOptions {
   std::string rank_program;
   std::int64_t ranks = 1;  // that play at once: two are timed, the others keep the machine busy
   std::int64_t threads = 1;
-  Seconds at_most{2};  // for each device that plays a part of its own
+  std::int64_t beside = 0;  // busy loops on the cores of every rank
+  Seconds at_most{2};       // for each device that plays a part of its own
 };
 
 struct PlayedSamples {

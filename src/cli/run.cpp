@@ -18,6 +18,7 @@
 #include "cli/run_request.h"
 #include "cli/temporary_directory.h"
 #include "report/plan_file.h"
+#include "run/busy_loops.h"
 #include "run/environment.h"
 #include "run/launch.h"
 #include "run/rank_process.h"
@@ -33,7 +34,7 @@ struct RunArguments {
   std::string device, backend;
   runtime::RunFiles files;
   std::int64_t ranks = 0, steps = 5;
-  std::string threads, pin = "auto";
+  std::string threads, pin = "auto", beside = "0";
   std::uint64_t seed = 1;
   double learning_rate = 1e-3, timeout = 60;
   bool check = false, timing = false, json = false;
@@ -204,6 +205,8 @@ int run(const RunArguments& arguments) {
   if (!threads.ok()) return report(threads.error());
   const auto pinned = runtime::pinned_cores(arguments.pin, *threads, runtime::allowed_cores());
   if (!pinned.ok()) return report(pinned.error());
+  const auto beside = runtime::loops_of_ranks(arguments.beside, *pinned);
+  if (!beside.ok()) return report(beside.error());
   bool passed = true;
   runtime::LaunchOptions options{.rank_program = *program,
                                  .bundle = file,
@@ -214,6 +217,7 @@ int run(const RunArguments& arguments) {
                                  .timeout = Seconds{arguments.timeout},
                                  .threads = *threads,
                                  .pinned = *pinned,
+                                 .beside = *beside,
                                  .device = arguments.device,
                                  .backend = arguments.backend,
                                  .record = predicted.has_value()};
@@ -306,6 +310,10 @@ void add_run(CLI::App& app, Chosen& chosen) {
       ->add_option("--pin", arguments->pin,
                    "cores of each rank: auto divides those of this process, where they are enough; none; or a list "
                    "by rank, 0,1,2-3")
+      ->capture_default_str();
+  command
+      ->add_option("--beside", arguments->beside,
+                   "busy loops on the cores of each rank: 0,1 leaves the second half of its time, an unequal device")
       ->capture_default_str();
   command->add_option("--device", arguments->device, "cpu or cuda (default: a GPU where weft-rank can use one)");
   command->add_option("--backend", arguments->backend,

@@ -203,6 +203,7 @@ class Planner {
       return;
     }
     try_reductions(now, cost);
+    if (awaits_merge(now)) return;
     for (std::size_t d = 0; d < now.dims.size(); ++d)
       if (const Cut* const cut = next_cut(now.dims[d], d)) {
         const int axis = cut->mesh_axis;
@@ -223,6 +224,14 @@ class Planner {
     }
     movable &= to_splits_;
     for (MeshAxes axes = movable; axes != 0; axes = (axes - 1) & movable) try_all_to_all(now, cost, axes);
+  }
+
+  // Averages are merged where they were made, before they move: their weights lie as the operator left them, a weight
+  // for many elements, and could not follow every cut.
+  bool awaits_merge(const Layout& now) const {
+    for (std::size_t axis = 0; axis < now.partial.size(); ++axis)
+      if (now.partial[axis] == Reducer::SoftmaxMerge && !to_.partial[axis]) return true;
+    return false;
   }
 
   void try_reductions(const Layout& now, double cost) {

@@ -309,6 +309,22 @@ TEST(Reshard, APriceDecidesBetweenFewerBytesAndFewerSteps) {
   EXPECT_EQ(collectives(&dear), "all-reduce over replicate,fsdp;slice over fsdp;");
 }
 
+// Attention over split keys (along a): four of six heads of three elements on one device of b. Parts of 10 and 8
+// elements are no heads, so the averages are merged where they are, with the weights of their heads, and move then.
+TEST(Reshard, AveragesAreMergedBeforeTheyMove) {
+  const Mesh mesh = mesh_of({{"a", 2}, {"b", 2}});
+  const auto cut = [&](Shares shares, bool partial) {
+    Layout layout{MeshId(0), {{{18, {{1, std::move(shares)}}}}}, PartialAxes(2), 0};
+    if (partial) layout.partial[0] = Reducer::SoftmaxMerge;
+    canonicalize(layout, mesh);
+    return layout;
+  };
+  const std::vector<ReshardStep> steps = reshard(cut({2, 1}, true), cut({5, 4}, false), mesh).value();
+  ASSERT_FALSE(steps.empty());
+  EXPECT_EQ(steps.front().collective, Collective::AllReduce);
+  EXPECT_EQ(steps.front().to, cut({2, 1}, false));
+}
+
 TEST(Reshard, WhatAPriceChoosesCostsNoMoreAndAllArrives) {
   int others = 0;
   for (int i = 0; i < 600; ++i) {

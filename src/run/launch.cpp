@@ -18,6 +18,7 @@
 #include <sstream>
 
 #include "program/verify.h"
+#include "run/busy_loops.h"
 #include "run/progress_page.h"
 #include "run/rank_process.h"
 
@@ -317,6 +318,7 @@ Result<LaunchOutcome> launch(const Bundle& bundle, const std::string& directory,
   WEFT_TRY(ProgressPage page, ProgressPage::create(Launch::progress_file(directory), bundle.world_size()));
   WEFT_TRY(const int port, free_port());
   const CatchInterrupts caught;
+  const BusyLoops beside(options.beside, options.pinned);
   Launch ranks(bundle, directory, options, std::move(page));
   WEFT_TRY_OK(ranks.spawn_all(port));
   return ranks.watch();

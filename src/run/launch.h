@@ -41,6 +41,7 @@ struct LaunchOptions {
   Seconds timeout{60};
   std::vector<int> threads;               // by rank
   std::vector<Cores> pinned;              // by rank: the cores that it may use; an empty list: all
+  std::vector<int> beside = {};           // by rank: busy loops that share its cores (busy_loops.h); empty: none
   std::string device = {}, backend = {};  // "cpu" or "cuda", "gloo" or "nccl"; empty: the rank's own choice
   bool record = false;                    // ranks write timelines (timeline.h) to the run's directory
   std::function<void(const StepReport&)> on_step = {};

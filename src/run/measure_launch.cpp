@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "run/busy_loops.h"
 #include "run/rank_process.h"
 
 namespace weft::runtime {
@@ -20,9 +21,11 @@ class MeasuringRanks {
   ~MeasuringRanks() { end(); }
 
   // Each keeps to cores of its own where there are enough, as the ranks of a run.
-  MeasuringRanks(std::string directory, int ranks, int threads)
+  MeasuringRanks(std::string directory, int ranks, int threads, int beside)
       : directory_(std::move(directory)),
-        pinned_(pinned_cores("auto", std::vector<int>(static_cast<std::size_t>(ranks), threads), allowed_cores())) {}
+        pinned_(pinned_cores("auto", std::vector<int>(static_cast<std::size_t>(ranks), threads), allowed_cores())),
+        beside_(std::vector<int>(pinned_.ok() ? pinned_->size() : 0, beside),
+                pinned_.ok() ? *pinned_ : std::vector<Cores>()) {}
 
   // Only what rank 0 says is heard.
   Status spawn(RankProcess process) {
@@ -106,6 +109,7 @@ class MeasuringRanks {
   };
   const std::string directory_;
   const Result<std::vector<Cores>> pinned_;
+  const BusyLoops beside_;
   std::vector<Child> running_;
   int samples_ = -1;
   std::string unread_;
@@ -116,7 +120,7 @@ class MeasuringRanks {
 Result<LaunchOutcome> launch_measuring(const MeasureLaunchOptions& options) {
   const CatchInterrupts interrupts;
   WEFT_TRY(const int port, free_port());
-  MeasuringRanks ranks(options.directory, options.ranks, options.threads);
+  MeasuringRanks ranks(options.directory, options.ranks, options.threads, options.beside);
   std::vector<std::string> words = {options.rank_program, "--measure", options.events, "--budget",
                                     fmt::format("{}", options.budget.value)};
   if (!options.device.empty()) words.insert(words.end(), {"--device", options.device});
@@ -141,7 +145,7 @@ Result<LaunchOutcome> launch_measuring(const MeasureLaunchOptions& options) {
 Result<LaunchOutcome> launch_playing(const PlayLaunchOptions& options) {
   const CatchInterrupts interrupts;
   const int count = static_cast<int>(options.devices.size());
-  MeasuringRanks ranks(options.directory, count, options.threads);
+  MeasuringRanks ranks(options.directory, count, options.threads, options.beside);
   for (int rank = 0; rank < count; ++rank) {
     const bool timed = rank < options.timed;
     const std::vector<std::string> words = {options.rank_program,

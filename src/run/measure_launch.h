@@ -15,6 +15,7 @@ struct MeasureLaunchOptions {
   std::string events;        // path of the list (profile/event_list.h)
   std::string directory;     // for what ranks write to stderr; the caller's to remove
   int ranks = 1, threads = 1;
+  int beside = 0;  // busy loops on the cores of every rank (busy_loops.h)
   Seconds budget{60};
   std::string device = {};  // of computations: "cpu", "cuda", or empty: the rank's own choice
   std::function<void(std::size_t, const Sample&)> on_sample = {};
@@ -27,6 +28,7 @@ struct PlayLaunchOptions {
   std::string rank_program, bundle, directory;
   std::vector<int> devices;  // by rank
   int timed = 1, threads = 1;
+  int beside = 0;
   Seconds at_most{2};
 };
 Result<LaunchOutcome> launch_playing(const PlayLaunchOptions& options);

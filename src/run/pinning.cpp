@@ -30,19 +30,24 @@ std::optional<int> number(std::string_view text) {
 
 }  // namespace
 
-Result<std::vector<int>> threads_of_ranks(std::string_view words, int ranks) {
+Result<std::vector<int>> numbers_of_ranks(std::string_view option, std::string_view words, int ranks, int least,
+                                          int most) {
   const std::vector<std::string_view> entries = entries_of(words);
-  std::vector<int> threads;
+  std::vector<int> numbers;
   for (std::string_view entry : entries) {
     const std::optional<int> count = number(entry);
-    if (!count || *count < 1 || *count > 1024)
-      return error("--threads {}: '{}' is not a number from 1 to 1024", words, entry);
-    threads.push_back(*count);
+    if (!count || *count < least || *count > most)
+      return error("{} {}: '{}' is not a number from {} to {}", option, words, entry, least, most);
+    numbers.push_back(*count);
   }
-  if (threads.size() == 1) threads.resize(static_cast<std::size_t>(ranks), threads[0]);
-  if (threads.size() != static_cast<std::size_t>(ranks))
-    return error("--threads {}: {} numbers for {} ranks; one for each, or one for all", words, threads.size(), ranks);
-  return threads;
+  if (numbers.size() == 1) numbers.resize(static_cast<std::size_t>(ranks), numbers[0]);
+  if (numbers.size() != static_cast<std::size_t>(ranks))
+    return error("{} {}: {} numbers for {} ranks; one for each, or one for all", option, words, numbers.size(), ranks);
+  return numbers;
+}
+
+Result<std::vector<int>> threads_of_ranks(std::string_view words, int ranks) {
+  return numbers_of_ranks("--threads", words, ranks, 1, 1024);
 }
 
 Result<std::vector<Cores>> pinned_cores(std::string_view words, const std::vector<int>& threads, const Cores& allowed) {

@@ -17,7 +17,10 @@ namespace weft::runtime {
 
 using Cores = std::vector<int>;  // ascending; empty: all that the process may use
 
-// "2" for all ranks, or one number for each: "1,1,2,4".
+// "2" for all ranks, or one number for each: "1,1,2,4". `option` is named in errors.
+Result<std::vector<int>> numbers_of_ranks(std::string_view option, std::string_view words, int ranks, int least,
+                                          int most);
+// Of --threads.
 Result<std::vector<int>> threads_of_ranks(std::string_view words, int ranks);
 
 // "auto": as above; nobody is pinned where there are fewer cores than threads. "none". Or a list with an entry for each

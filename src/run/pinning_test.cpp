@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "run/busy_loops.h"
+
 namespace weft::runtime {
 namespace {
 
@@ -35,6 +37,14 @@ TEST(Pinning, ThreadsAreOneForAllOrOneForEach) {
   EXPECT_EQ(threads_of_ranks("1,4", 3).error().message,
             "--threads 1,4: 2 numbers for 3 ranks; one for each, or one for all");
   EXPECT_EQ(threads_of_ranks("0", 1).error().message, "--threads 0: '0' is not a number from 1 to 1024");
+}
+
+TEST(BusyLoops, ShareCoresThatARankHasForItself) {
+  EXPECT_EQ(loops_of_ranks("0,1", {{0}, {1}}).value(), (std::vector<int>{0, 1}));
+  EXPECT_EQ(loops_of_ranks("0", {{}, {}}).value(), (std::vector<int>{0, 0}));
+  EXPECT_EQ(loops_of_ranks("1", {{0}, {}}).error().message,
+            "--beside 1: rank 1 has no cores of its own to share; name them (--pin 0,1)");
+  EXPECT_EQ(loops_of_ranks("0,x", {{0}, {1}}).error().message, "--beside 0,x: 'x' is not a number from 0 to 64");
 }
 
 }  // namespace

@@ -159,6 +159,33 @@ Result<PlanOutcome> search_layers(const PlanProblem& problem, const CostModel& c
 }
 
 constexpr std::size_t kJudgedPrograms = 24;  // of those that synthesis finds
+constexpr double kCloseToBound = 0.02;       // shares further above what linear programming reaches say so
+
+std::string name_of_program(const Synthesised& program) {
+  std::string name = fmt::format("program on {}: stages {:.4g} s (at least {:.4g} s", program.name,
+                                 seconds_of(program.program.sum.total), seconds_of(program.program.lower_bound));
+  if (program.above_bound() > kCloseToBound)
+    name += fmt::format("; {:.0f} % above shares that need not be whole", 100 * program.above_bound());
+  return name + ")";
+}
+
+// Whole replicas with the samples in the shares that a program has along its one axis: what is not hidden beside backward
+// may make the plainest plan the best.
+std::optional<Strategy> as_replicas(const Synthesised& program, std::int64_t samples) {
+  if (program.mesh.mesh.axes().size() != 1) return std::nullopt;
+  Strategy tree;
+  tree.mesh = program.tree.mesh;
+  tree.schedule.name = "gpipe";
+  Rule all{.match = "**"};
+  Shares shares = program.mesh.ratio.front().samples;
+  if (!shares.empty()) shares = reduced(nearest_shares(samples, 1, shares));
+  const auto [least, most] = std::minmax_element(shares.begin(), shares.end());
+  if (!shares.empty() && *least < 1) return std::nullopt;
+  if (!shares.empty() && *least == *most) shares.clear();
+  all.inputs[tree.mesh.axes.front().name] = {0, std::move(shares)};
+  tree.rules.push_back(std::move(all));
+  return tree;
+}
 
 // A program for unequal devices, with shares: found by stage sums, the best of them judged.
 Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel& cost, const FindOptions& options) {
@@ -181,23 +208,31 @@ Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel&
     return error("--search {}: no operator of {} divides over {} devices; use auto", name_of(options.search),
                  problem.job->words.model, grouped(problem.devices));
   PlanOutcome outcome;
+  outcome.dimensions = {"every operator's splits, and those of its weight's gradient, on one and two mesh axes",
+                        "where weights, gradients and optimizer state are sharded",
+                        "shares of samples and of everything else that is split, one set for each mesh axis",
+                        "padded and grouped collectives", "one micro-batch; no pipeline, no recomputation"};
   std::string why;
-  for (std::size_t i = 0; i < found.programs.size() && i < kJudgedPrograms; ++i) {
-    const Synthesised& program = found.programs[i];
-    Result<Judged> judged =
-        judge_tree(problem, cost,
-                   fmt::format("program on {}: stages {:.4g} s (at least {:.4g} s)", program.name,
-                               seconds_of(program.program.sum.total), seconds_of(program.program.lower_bound)),
-                   program.tree);
+  const auto judge = [&](const std::string& name, const Strategy& tree) {
+    Result<Judged> judged = judge_tree(problem, cost, name, tree);
     if (!judged.ok()) {
       why = judged.error().message;
-      continue;
+      return;
     }
     if (judged->score().fits())
       outcome.best.push_back(std::move(judged).value());
     else if (!outcome.closest || judged->score() < outcome.closest->score())
       outcome.closest = std::move(judged).value();
     ++outcome.counts.simulated;
+  };
+  std::vector<Strategy> alike;
+  for (std::size_t i = 0; i < found.programs.size() && i < kJudgedPrograms; ++i) {
+    const Synthesised& program = found.programs[i];
+    judge(name_of_program(program), program.tree);
+    const std::optional<Strategy> plain = as_replicas(program, problem.global_batch);
+    if (!plain || std::find(alike.begin(), alike.end(), *plain) != alike.end()) continue;
+    alike.push_back(*plain);
+    judge(fmt::format("replicas on {}", program.name), *plain);
   }
   if (outcome.best.empty() && !outcome.closest) return error("--search {}: {}", name_of(options.search), why);
   Baseline baseline{"data parallel", "", {}, {}};
@@ -216,7 +251,7 @@ Result<PlanOutcome> search_programs(const PlanProblem& problem, const CostModel&
   if (!outcome.best.empty()) outcome.closest.reset();
   if (outcome.best.size() > options.enumerate.top) outcome.best.resize(options.enumerate.top);
   if (Judged* const first = outcome.best.empty() ? nullptr : &outcome.best.front();
-      first && !options.tree_file.empty() && first->strategy.starts_with("program on"))
+      first && !options.tree_file.empty() && !first->parallelism && first->strategy.find(" on ") != std::string::npos)
     first->strategy = options.tree_file;
   outcome.baselines.push_back(std::move(baseline));
   outcome.counts.considered += found.counts.considered;

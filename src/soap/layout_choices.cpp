@@ -24,6 +24,30 @@ Layout gradient_needed(Layout layout) {
   return without_halos(std::move(layout));
 }
 
+IdVec<OpId, OpId> first_of_sharing(const TrainingGraph& training) {
+  const Graph& graph = training.graph;
+  std::vector<std::uint32_t> root(training.first_backward.index());
+  std::iota(root.begin(), root.end(), 0u);
+  const auto find = [&](std::uint32_t i) {
+    while (root[i] != i) i = root[i] = root[root[i]];
+    return i;
+  };
+  for (TensorId tensor : graph.tensors().ids()) {
+    if (graph.tensors()[tensor].kind != TensorKind::Parameter) continue;
+    std::map<SignatureId, std::uint32_t> first;
+    for (const Use& use : graph.uses(tensor)) {
+      if (use.op >= training.first_backward) continue;
+      const auto [found, fresh] = first.try_emplace(graph.ops()[use.op].signature, use.op.index());
+      if (fresh) continue;
+      const std::uint32_t a = find(found->second), b = find(use.op.index());
+      root[std::max(a, b)] = std::min(a, b);
+    }
+  }
+  IdVec<OpId, OpId> first;
+  for (std::uint32_t op = 0; op < root.size(); ++op) first.push_back(OpId(find(op)));
+  return first;
+}
+
 namespace {
 
 std::int64_t plus(std::int64_t a, std::int64_t b) { return std::min(kNever, a + b); }
@@ -92,32 +116,13 @@ class Builder {
         if (graph_.tensors()[input].kind == TensorKind::Parameter) updates_[input].push_back(op);
   }
 
-  // Operators of one signature that share a weight are one variable; a weight belongs to the first operator that reads
-  // it.
   void find_variables() {
-    std::vector<std::uint32_t> root(training_.first_backward.index());
-    std::iota(root.begin(), root.end(), 0u);
-    const auto find = [&](std::uint32_t i) {
-      while (root[i] != i) i = root[i] = root[root[i]];
-      return i;
-    };
-    for (TensorId tensor : graph_.tensors().ids()) {
-      if (graph_.tensors()[tensor].kind != TensorKind::Parameter) continue;
-      std::map<SignatureId, std::uint32_t> first;
-      for (const Use& use : graph_.uses(tensor)) {
-        if (use.op >= training_.first_backward) continue;
-        const auto [found, fresh] = first.try_emplace(graph_.ops()[use.op].signature, use.op.index());
-        if (fresh) continue;
-        const std::uint32_t a = find(found->second), b = find(use.op.index());
-        root[std::max(a, b)] = std::min(a, b);
-      }
-    }
+    const IdVec<OpId, OpId> first = first_of_sharing(training_);
     std::map<OpId, std::int64_t> outer;
     for (const TensorParallelOp& found : find_tensor_parallel(graph_, find_layers(graph_)).ops)
       outer[found.op] = found.outer;
     for (OpId op : forward_ops(training_)) {
-      const std::uint32_t leader = find(op.index());
-      if (leader == op.index()) {
+      if (first[op] == op) {
         variable_[op] = problem_.ops.push_back({op});
         const auto packed = outer.find(op);
         problem_.outer.push_back(packed == outer.end() ? 1 : packed->second);
@@ -126,7 +131,7 @@ class Builder {
         if (prices_.balanced() && !graph_.signature(op).contractions.empty()) keep_most_parts(splits);
         problem_.splits.push_back(std::move(splits));
       } else {
-        variable_[op] = variable_[OpId(leader)];
+        variable_[op] = variable_[first[op]];
         problem_.ops[variable_[op]].push_back(op);
       }
     }

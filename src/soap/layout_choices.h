@@ -85,6 +85,10 @@ Layout gradient_made(Layout layout, MeshAxes split);
 // The layout in which an output's gradient is needed: that of a partial sum is replicated.
 Layout gradient_needed(Layout layout);
 
+// By forward operator: the first of those of its signature that it shares weights with, which are split alike; itself,
+// if it shares none. A weight belongs to the first operator that reads it.
+IdVec<OpId, OpId> first_of_sharing(const TrainingGraph& training);
+
 // Every way to split an operator over the mesh: per mesh axis an axis of the operator, or none.
 std::vector<std::vector<std::string>> splits_of(const Signature& signature, const Mesh& mesh, std::int64_t outer = 1);
 

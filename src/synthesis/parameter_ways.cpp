@@ -19,8 +19,8 @@ std::vector<std::int64_t> held_bytes(const Mesh& mesh, const std::vector<DeviceC
 
 ParameterWays::ParameterWays(const TrainingGraph& training, const SharedMesh& mesh,
                              const std::vector<DeviceClass>& classes, const CostModel& cost, PricedLayouts& layouts,
-                             double exposed)
-    : graph_(training.graph), mesh_(mesh), classes_(classes), cost_(cost), layouts_(layouts), exposed_(exposed) {
+                             const ProgramRules& rules)
+    : graph_(training.graph), mesh_(mesh), classes_(classes), cost_(cost), layouts_(layouts), rules_(rules) {
   for (OpId op : IdRange<OpId>(training.first_step, OpId(graph_.ops().size())))
     for (TensorId input : graph_.inputs(op))
       if (graph_.tensors()[input].kind == TensorKind::Parameter) updates_[input].push_back(op);
@@ -55,7 +55,7 @@ std::vector<Storing> ParameterWays::make(TensorId parameter, const Layout& used,
     if (!mesh_.ratio[m].stored.empty()) ratio[static_cast<int>(m)] = mesh_.ratio[m].stored;
   const MeshAxes all = axis_set(static_cast<int>(mesh_.mesh.axes().size())) - 1;
   std::vector<std::string> seen;
-  for (MeshAxes over = 0; over <= all; ++over) {
+  for (MeshAxes over = 0; over <= (rules_.shards_stored ? all : 0); ++over) {
     const Layout step = split_over(used, mesh_.mesh, over, ratio);
     const std::string text = print(step, mesh_.mesh);
     if (std::find(seen.begin(), seen.end(), text) != seen.end()) continue;  // these axes cut it already
@@ -71,7 +71,7 @@ std::vector<Storing> ParameterWays::make(TensorId parameter, const Layout& used,
       if (update != updates_.end()) {
         way.communication = layouts_.in_bucket(made, step, gradient_dtype);
         if (way.communication < kNever)
-          way.communication = static_cast<Picoseconds>(exposed_ * static_cast<double>(way.communication));
+          way.communication = static_cast<Picoseconds>(rules_.exposed * static_cast<double>(way.communication));
         way.communication = sum_of(way.communication, (stage >= 3 ? 2 : 1) * layouts_.in_bucket(step, used, dtype));
         add_update(update->second, parameter, step, stage >= 2 ? step : without_halos(made), way);
       } else if (stage >= 3) {

@@ -27,7 +27,7 @@ class ParameterWays {
  public:
   // All are kept by reference.
   ParameterWays(const TrainingGraph& training, const SharedMesh& mesh, const std::vector<DeviceClass>& classes,
-                const CostModel& cost, PricedLayouts& layouts, double exposed);
+                const CostModel& cost, PricedLayouts& layouts, const ProgramRules& rules);
 
   // Given how the parameter is used and in which layout its gradient is made.
   const std::vector<Storing>& of(TensorId parameter, const Layout& used, const Layout& made);
@@ -44,7 +44,7 @@ class ParameterWays {
   const std::vector<DeviceClass>& classes_;
   const CostModel& cost_;
   PricedLayouts& layouts_;
-  const double exposed_;  // share of the reductions that counts
+  const ProgramRules& rules_;
   std::map<TensorId, std::vector<OpId>> updates_;
   std::map<TensorId, TensorId> gradient_of_;
   std::map<std::vector<std::uint32_t>, std::vector<Storing>> known_;

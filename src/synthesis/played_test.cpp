@@ -139,16 +139,18 @@ class Players {
   std::vector<TrainingGraph> models_;
 };
 
-// WEFT_SYNTHESISED sets how many, WEFT_SHOW_CASE prints the tree of one.
+// WEFT_SYNTHESISED sets how many and WEFT_SYNTHESISED_FROM from which on, WEFT_SHOW_CASE prints the tree of one.
 TEST(Synthesised, RandomProgramsTrainAsOneDevice) {
   const char* const wanted = std::getenv("WEFT_SYNTHESISED");
   const int programs = wanted ? std::atoi(wanted) : 320;
+  const char* const from = std::getenv("WEFT_SYNTHESISED_FROM");
+  const std::uint64_t first = from ? std::strtoull(from, nullptr, 10) : 0;
   const Players players;
   std::vector<Played> played(static_cast<std::size_t>(programs));
   std::atomic<int> next = 0;
   const auto work = [&] {
     for (int i = next++; i < programs; i = next++)
-      played[static_cast<std::size_t>(i)] = players.play(static_cast<std::uint64_t>(i));
+      played[static_cast<std::size_t>(i)] = players.play(first + static_cast<std::uint64_t>(i));
   };
   std::thread other(work);
   work();
@@ -157,7 +159,7 @@ TEST(Synthesised, RandomProgramsTrainAsOneDevice) {
   std::map<std::pair<std::string, std::string>, int> pairs;
   for (std::size_t i = 0; i < played.size(); ++i) {
     mismatches += played[i].problem.empty() ? 0 : 1;
-    EXPECT_EQ(played[i].problem, "") << "program " << i;
+    EXPECT_EQ(played[i].problem, "") << "program " << first + i;
     const Features& features = played[i].features;
     for (auto a = features.begin(); a != features.end(); ++a)
       for (auto b = std::next(a); b != features.end(); ++b) ++pairs[{*a, *b}];

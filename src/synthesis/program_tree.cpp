@@ -29,9 +29,17 @@ std::vector<DeviceClass> device_classes(const SharedMesh& mesh, const Cluster& c
   return classes;
 }
 
+namespace {
+
+bool differ(const Shares& shares) {
+  return std::any_of(shares.begin(), shares.end(), [&](std::int64_t share) { return share != shares.front(); });
+}
+
+}  // namespace
+
 std::optional<Shares> rounded_shares(std::int64_t size, std::int64_t granule, std::int64_t inner, int parts,
                                      const Shares& ratio) {
-  if (ratio.empty() || std::all_of(ratio.begin(), ratio.end(), [&](std::int64_t share) { return share == ratio[0]; })) {
+  if (!differ(ratio)) {
     if (size % parts != 0 || size / parts % granule != 0) return std::nullopt;
     return Shares{};
   }
@@ -86,8 +94,8 @@ Strategy to_tree(const ProgramSpace& space, const std::vector<std::uint32_t>& op
           if (over == 0) continue;
           stored.stored(kind).over = names_of(over);
           for (std::size_t m = 0; m < axes.size(); ++m)
-            if ((over >> m & 1u) != 0 && !space.mesh.ratio[m].stored.empty())
-              stored.stored(kind).ratio[axes[m].name] = space.mesh.ratio[m].stored;
+            if (const Shares& shares = space.mesh.ratio[m].stored; (over >> m & 1u) != 0 && differ(shares))
+              stored.stored(kind).ratio[axes[m].name] = reduced(shares);
         }
         tree.rules.push_back(std::move(stored));
       }

@@ -10,7 +10,7 @@
 namespace weft {
 
 double RatioProblem::cost(const std::vector<double>& at) const {
-  double total = 0;
+  double total = constant;
   for (const std::vector<Linear>& stage : stages) {
     double slowest = 0;
     for (const Linear& of_class : stage) slowest = std::max(slowest, of_class.at(at));
@@ -80,14 +80,15 @@ class Improver {
   std::optional<ImprovedShares> run(const SolvedProgram& before) {
     std::optional<Played> now = play(start_);
     if (!now) return std::nullopt;
-    std::optional<ImprovedShares> best;
+    std::optional<ImprovedShares> result;
     auto score = std::pair(bytes_over(before.sum, capacity_), before.sum.total);
     for (int round = 0; round < 3; ++round) {
       const std::optional<Linearised> linear = linearise(*now);
       if (!linear || linear->problem.shares.empty()) break;
       const Result<std::vector<double>> wanted = best_ratios(linear->problem);
       if (!wanted.ok()) break;
-      const double bound = linear->problem.cost(*wanted);
+      if (!result) result.emplace();
+      result->bound = linear->problem.cost(*wanted);
       bool gained = false;
       for (double step : {1.0, 0.75, 0.5, 0.25}) {
         std::vector<double> shares;
@@ -98,14 +99,14 @@ class Improver {
         const auto reached = std::pair(bytes_over(there->solved.sum, capacity_), there->solved.sum.total);
         if (reached >= score) continue;
         score = reached;
-        best = ImprovedShares{there->space.mesh, there->solved, bound};
+        result->better = ImprovedShares::Better{there->space.mesh, there->solved};
         now = std::move(there);
         gained = true;
         break;
       }
       if (!gained) break;
     }
-    return best;
+    return result;
   }
 
  private:
@@ -207,6 +208,13 @@ class Improver {
         linear.constant = 1e-12 * static_cast<double>(played.stages[s][c]);
         for (const auto& [share, slope] : linear.slopes) linear.constant -= slope * result.now[share];
       }
+    result.problem.constant = 1e-12 * static_cast<double>(played.solved.sum.communication);
+    std::vector<double> largest(result.problem.padded.size(), 0);
+    for (std::size_t s = 0; s < result.now.size(); ++s) {
+      double& of = largest[result.problem.shares[s].segment];
+      of = std::max(of, result.now[s]);
+    }
+    for (std::size_t g = 0; g < largest.size(); ++g) result.problem.constant -= result.problem.padded[g] * largest[g];
     for (std::size_t c = 0; c < result.problem.memory.size(); ++c) {
       RatioProblem::Linear& held = result.problem.memory[c].held;
       held.constant = static_cast<double>(played.solved.sum.memory[c]);

@@ -37,6 +37,7 @@ struct RatioProblem {
     double capacity = 0;
   };
   std::vector<Share> shares;
+  double constant = 0;                      // seconds that no share changes
   std::vector<double> padded;               // by segment: seconds per unit of the largest share
   std::vector<std::vector<Linear>> stages;  // by stage and class
   std::vector<Limit> memory;                // by class, where there is a limit
@@ -48,13 +49,15 @@ struct RatioProblem {
 // By share. An error: no shares fit.
 Result<std::vector<double>> best_ratios(const RatioProblem& problem);
 
-// Better shares for the program that `option` of `space` says. Linearised around the present ones, solved, rounded to
-// whole granules, and kept only if the rounded program costs less (or lacks less memory). `bound`: what linear
-// programming could reach without rounding, in seconds.
+// Shares for the program that `option` of `space` says, linearised around the present ones, solved and rounded to whole
+// granules.
 struct ImprovedShares {
-  SharedMesh mesh;
-  SolvedProgram program;  // the same splits with these shares
-  double bound = 0;
+  struct Better {
+    SharedMesh mesh;
+    SolvedProgram program;  // the same splits with these shares
+  };
+  std::optional<Better> better;  // if the rounded program costs less (or lacks less memory)
+  double bound = 0;              // seconds that the best shares without rounding take, linearised at the last ones
 };
 std::optional<ImprovedShares> improve_shares(const TrainingGraph& training, const Cluster& cluster,
                                              const CostModel& cost, const ProgramRules& rules,

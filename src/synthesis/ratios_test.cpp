@@ -13,6 +13,7 @@ namespace {
 // Two groups of devices in one segment: n₀·x + n₁·y = 1. Stages, a padded communication and a limit of memory.
 RatioProblem random_problem(Rng& rng) {
   RatioProblem problem;
+  problem.constant = rng.uniform();
   problem.shares = {{0, static_cast<double>(rng.between(1, 4)), 0, 1},
                     {0, static_cast<double>(rng.between(1, 4)), 0, 1}};
   problem.padded = {rng.below(2) == 0 ? 0 : rng.uniform()};
@@ -60,6 +61,7 @@ TEST(BestRatios, OfTwoSegmentsAreThoseOfAGridToo) {
   for (std::uint64_t i = 0; i < 20; ++i) {
     Rng rng = Rng(31).split(i);
     RatioProblem problem;
+    problem.constant = rng.uniform();
     problem.shares = {{0, 1, 0, 1}, {0, 1, 0, 1}, {1, 1, 0, 1}, {1, 1, 0, 1}};
     problem.padded = {rng.uniform(), rng.uniform()};
     const auto slope = [&] { return 3 * rng.uniform(); };

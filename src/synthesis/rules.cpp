@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -52,7 +51,7 @@ class SpaceBuilder {
         only_(only),
         space_{std::move(mesh), {}, {}, {}, {}, {}},
         layouts_(cluster, cost, space_.mesh.mesh, rules.bucket),
-        parameters_(training, space_.mesh, space_.classes, cost, layouts_, rules.exposed) {
+        parameters_(training, space_.mesh, space_.classes, cost, layouts_, rules) {
     space_.classes = device_classes(space_.mesh, cluster);
     space_.choices.classes = space_.classes.size();
   }
@@ -81,48 +80,42 @@ class SpaceBuilder {
     products_.resize(training_.first_backward.index());
     for (OpId op : IdRange<OpId>(training_.first_backward, training_.first_step))
       if (const OpId forward = graph_.ops()[op].forward; forward.valid()) products_[forward].push_back(op);
+    // The gradient of a sum passes through unchanged: there is one, and no operator that makes it.
+    has_gradient_.resize(products_.size(), 0);
+    for (OpId op : IdRange<OpId>(products_.size())) {
+      const std::vector<Gradient> gradients = gradients_of(graph_.signature(op));
+      const bool passes = std::any_of(gradients.begin(), gradients.end(),
+                                      [](const Gradient& gradient) { return gradient.name.empty(); });
+      has_gradient_[op] = !products_[op].empty();
+      for (TensorId input : graph_.inputs(op)) {
+        const OpId producer = graph_.tensors()[input].producer;
+        if (passes && producer.valid() && has_gradient_[producer]) has_gradient_[op] = 1;
+      }
+    }
     saved_.resize(graph_.tensors().size(), 0);
     for (TensorId tensor : saved_tensors(training_, RecomputeRegions::none(graph_))) saved_[tensor] = 1;
   }
 
-  // Operators of one signature that share a weight are one variable; a weight belongs to its first reader.
   void find_variables() {
     const std::size_t count = training_.first_backward.index();
-    std::vector<std::uint32_t> root(count);
-    std::iota(root.begin(), root.end(), 0u);
-    const auto find = [&](std::uint32_t i) {
-      while (root[i] != i) i = root[i] = root[root[i]];
-      return i;
-    };
-    for (TensorId tensor : graph_.tensors().ids()) {
-      if (graph_.tensors()[tensor].kind != TensorKind::Parameter) continue;
-      std::map<SignatureId, std::uint32_t> first;
-      for (const Use& use : graph_.uses(tensor)) {
-        if (use.op >= training_.first_backward) continue;
-        const auto [found, fresh] = first.try_emplace(graph_.ops()[use.op].signature, use.op.index());
-        if (fresh) continue;
-        const std::uint32_t a = find(found->second), b = find(use.op.index());
-        root[std::max(a, b)] = std::min(a, b);
-      }
-    }
+    const IdVec<OpId, OpId> first = first_of_sharing(training_);
     for (const TensorParallelOp& found : find_tensor_parallel(graph_, find_layers(graph_)).ops)
       outer_[found.op] = found.outer;
     variable_.resize(count);
     fork_.resize(graph_.tensors().size());
     for (OpId op : IdRange<OpId>(count)) {
-      const std::uint32_t leader = find(op.index());
-      if (leader == op.index()) {
+      if (first[op] == op) {
         variable_[op] = space_.ops.push_back({op});
         space_.tensor.push_back(TensorId());
       } else {
-        variable_[op] = variable_[OpId(leader)];
+        variable_[op] = variable_[first[op]];
         space_.ops[variable_[op]].push_back(op);
       }
       for (TensorId output : graph_.outputs(op)) {
-        std::set<std::uint32_t> readers;
+        std::set<OpId> readers;
         for (const Use& use : graph_.uses(output))
-          if (use.op < training_.first_backward) readers.insert(find(use.op.index()));
-        readers.erase(leader);
+          if (use.op < training_.first_backward) readers.insert(first[use.op]);
+        readers.erase(first[op]);
         if (readers.size() < 2) continue;
         fork_[output] = space_.ops.push_back({});
         space_.tensor.push_back(output);
@@ -286,7 +279,6 @@ class SpaceBuilder {
     std::uint32_t form = 0;
     for (const Axes& split : splits_of(signature, outer)) {
       if (only && !along_same_axes(split, only->split)) continue;
-      if (merges_unevenly(signature, split)) continue;
       const OpSharding sharding = as_sharding(signature, split);
       std::vector<std::optional<Axes>> of_product;
       if (!only || !only->weight_gradient) of_product.emplace_back();  // as its forward operator
@@ -338,19 +330,6 @@ class SpaceBuilder {
     space_.choices.forms[v] = form;
     space_.choices.own[v] = std::move(own);
     space_.meaning[v] = std::move(meaning);
-  }
-
-  // Partial softmaxes over split keys, of heads in uneven shares: the reference refuses to merge these.
-  static bool merges_unevenly(const Signature& signature, const Axes& split) {
-    bool merges = false, uneven = false;
-    for (const AxisChoice& choice : split) {
-      uneven = uneven || !choice.shares.empty();
-      if (choice.axis.empty()) continue;
-      for (const Operand& output : signature.outputs)
-        merges = merges || (output.reducer == Reducer::SoftmaxMerge &&
-                            !output.axes().contains(signature.axis_named(choice.axis)));
-    }
-    return merges && uneven;
   }
 
   using Way = std::pair<ProgramChoices::Option, Distribution>;
@@ -539,7 +518,7 @@ class SpaceBuilder {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const Tensor& tensor = graph_.tensors()[inputs[i]];
       if (tensor.producer.valid()) {
-        const bool back = differentiable(reader, i) && !products_[tensor.producer].empty();
+        const bool back = differentiable(reader, i) && has_gradient_[tensor.producer];
         const Ends& from = out_ends(tensor.producer, tensor.output);
         if (const VariableId fork = fork_[inputs[i]]; fork.valid()) {
           if (joined_.insert(fork).second)
@@ -632,6 +611,7 @@ class SpaceBuilder {
   PricedLayouts layouts_;
   ParameterWays parameters_;
   IdVec<OpId, std::vector<OpId>> products_;
+  IdVec<OpId, char> has_gradient_;
   IdVec<TensorId, char> saved_;
   std::map<OpId, std::int64_t> outer_;
   IdVec<OpId, VariableId> variable_;

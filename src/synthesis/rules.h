@@ -69,6 +69,8 @@ struct ProgramRules {
   // The share of the time of gradients' reductions that counts: what is not hidden beside backward. 1: HAP's stages,
   // which overlap nothing.
   double exposed = 1;
+  // Whether weights, gradients and optimizer state may be sharded beyond the split of their operator (ZeRO 1, 2, 3).
+  bool shards_stored = true;
 };
 
 // `only`: by variable (of operators), the one way to distribute it, for which the shares are chosen anew.

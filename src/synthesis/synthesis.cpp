@@ -78,6 +78,7 @@ class Synthesiser {
   std::vector<std::array<int, kSoapAxes>> grids() const {
     auto all = grids_of(static_cast<int>(request_.devices.size()), devices_per_node(cluster_, request_.devices));
     if (all.size() > 2) all.resize(2);
+    std::erase_if(all, [&](const auto& grid) { return grid[1] > 1 && request_.most_axes < 2; });
     return all;
   }
 
@@ -107,7 +108,6 @@ class Synthesiser {
   bool alternate(const std::string& start, SharedMesh mesh) {
     const double begun = clock_.seconds();
     std::optional<Synthesised> best;
-    double ratio_bound = 0;
     for (int turn = 0; turn < kTurns; ++turn) {
       const ProgramSpace space = make_program_space(training_, mesh, cluster_, cost_, rules_);
       ++outcome_.counts.considered;
@@ -135,14 +135,16 @@ class Synthesiser {
       for (const ProgramChoices::Computation& stage : stages_of(space.choices, solved.option))
         for (std::size_t c = 0; c < stage.size(); ++c) now.busy[c] += stage[c];
       const bool gained = !best || score(now.program, capacity) < score(best->program, best->capacity);
-      if (gained) best = now;
-      if (!improved) break;
+      if (gained) {
+        best = now;
+        // Of this program and of shares near these, whether or not others gain.
+        best->ratio_bound = improved ? improved->bound : 0;
+      }
+      if (!improved || !improved->better) break;
       if (!gained && turn > 0) break;
-      mesh = improved->mesh;
-      ratio_bound = improved->bound;
+      mesh = improved->better->mesh;
     }
     if (!best) return false;
-    best->ratio_bound = ratio_bound;
     best->exposed = rules_.exposed;
     if (rules_.exposed < 1) best->name += fmt::format(" hiding {:.0f} % of gradients", 100 * (1 - rules_.exposed));
     best->seconds = clock_.seconds() - begun;

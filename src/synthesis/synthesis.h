@@ -10,6 +10,7 @@
 // Not here: pipelines and micro-batches, placement of operators on some of the devices, compilation, judgement.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "problem/budget.h"
@@ -24,6 +25,7 @@ struct SynthesisRequest {
   ProgramRules rules = {};
   SearchBudget budget = {};
   bool overlaps_gradients = true;  // whether programs are sought, too, whose gradients are reduced beside backward
+  int most_axes = 2;               // of a mesh; 1: all devices along one axis, as HAP
   bool astar = false;              // prove or improve each program by A* (astar.h), within the budget
 };
 
@@ -32,11 +34,17 @@ struct Synthesised {
   std::string name;  // "64 from shares by speed"
   SharedMesh mesh;
   SolvedProgram program;
-  double ratio_bound = 0;  // seconds of stages that shares without rounding could reach; 0: the first shares stayed
-  double exposed = 1;      // of the time of gradients' reductions, what its stage sum counts
+  // What shares without rounding could reach, in seconds of stages, linearised where they are; 0: equal shares stayed.
+  double ratio_bound = 0;
+  double exposed = 1;                  // of the time of gradients' reductions, what its stage sum counts
   std::vector<Picoseconds> busy;       // by class of devices: all that it computes
   std::vector<std::int64_t> capacity;  // by class: bytes; 0: unknown
   double seconds = 0;                  // of its search
+
+  // How far the whole granules of the shares are above what linear programming could reach; 0: not known.
+  double above_bound() const {
+    return ratio_bound > 0 ? std::max(0.0, 1e-12 * static_cast<double>(program.sum.total) / ratio_bound - 1) : 0;
+  }
 };
 
 struct SynthesisOutcome {
