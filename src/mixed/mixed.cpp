@@ -8,6 +8,7 @@
 
 #include "mixed/pipelines.h"
 #include "mixed/replicas.h"
+#include "mixed/routes.h"
 #include "mixed/stage_tree.h"
 #include "mixed/subsets.h"
 #include "models/models.h"
@@ -17,11 +18,13 @@ namespace weft {
 namespace {
 
 constexpr double kNear = 1.03;  // factor by which composed candidates may be slower than the best to be simulated
-constexpr double kNearReplicas = 1.08;  // the same for replicas of several kinds, which are composed less exactly
+constexpr double kNearReplicas = 1.08;  // the same for replicas and routes of several kinds, composed less exactly
 constexpr std::size_t kPipelines = 12;  // most candidates of a sort that are simulated
-constexpr std::int64_t kAlone = 16;     // simulations for one kind alone, unless the budget gives another number
-constexpr int kTurns = 3;               // searches for pipelines, each within less memory
-constexpr std::size_t kAtOnce = 4;      // simulated before the best is known anew, on any number of threads
+// Simulations for one kind alone, unless the budget gives another number, and for fewer of its nodes: composition of
+// even plans is near, and one plan is wanted.
+constexpr std::int64_t kAlone = 8, kFewer = 4;
+constexpr int kTurns = 3;           // searches for pipelines, each within less memory
+constexpr std::size_t kAtOnce = 4;  // simulated before the best is known anew, on any number of threads
 
 class MixedSearch {
  public:
@@ -70,9 +73,9 @@ class MixedSearch {
     Baseline made{name_alone(kind, nodes), "the best plan of these devices alone", {}, {}};
     EnumerateOptions options = options_;
     options.top = 1;
+    options.baselines = false;
     options.budget = share_of(options_.budget, 1, kinds_.size() + 1);
-    // Of one kind alone composition is near, and one plan is wanted.
-    if (options.budget.evaluations == 0) options.budget.evaluations = kAlone;
+    if (options.budget.evaluations == 0) options.budget.evaluations = baseline ? kAlone : kFewer;
     Result<PlanOutcome> found = search_alone(problem_, cost_, kind, nodes, options);
     if (found.ok()) {
       count(found->counts);
@@ -105,6 +108,13 @@ class MixedSearch {
       if (lacks <= 1) break;
       memory /= lacks * 1.005;
     }
+    if (!go_on()) return Ok{};
+    std::vector<Named> routes;
+    for (const MixedRoutes& each : find_routes(pipelines, problem_, cost_, kinds_, options_.threads,
+                                               best_s() * kNearReplicas, memory, kPipelines))
+      routes.push_back({print(each, kinds_, problem_.layers),
+                        tree_of(each.routes, kinds_, problem_.layers, model.graph), each.seconds});
+    simulate(routes, kNearReplicas);
     if (!go_on()) return Ok{};
     std::vector<double> least;
     for (std::size_t k = 0; k < kinds_.size(); ++k)

@@ -96,31 +96,87 @@ PlayedMixed play_tree(std::string words, const Strategy& tree, const std::string
   return problem.empty() ? played : fails(problem);
 }
 
-PlayedMixed play_pipeline(Rng& rng) {
-  std::set<std::string> features;
-  const std::vector<DeviceKind> kinds = random_kinds(rng);
-  std::vector<std::int64_t> left;
-  for (const DeviceKind& kind : kinds) left.push_back(kind.count());
+// Stages that have together so many layers, on devices that are `left` of each kind.
+MixedPipeline random_pipeline(std::int64_t stages, std::int64_t layers, const std::vector<DeviceKind>& kinds,
+                              std::int64_t most_devices, std::vector<std::int64_t>& left, Rng& rng) {
   MixedPipeline pipeline;
   pipeline.micro_batches = rng.between(1, 4);
-  std::int64_t layers = 0;
-  const std::int64_t stages = rng.between(2, 4);
+  std::int64_t placed = 0;
   for (std::int64_t s = 0; s < stages; ++s) {
     MixedPipeline::Stage stage;
     stage.kind = rng.below(kinds.size());
-    stage.first = layers;
-    stage.layers = rng.between(1, 2);
-    layers += stage.layers;
+    stage.first = placed;
+    const std::int64_t most = layers - placed - (stages - 1 - s);
+    stage.layers = s + 1 == stages ? most : rng.between(1, std::min<std::int64_t>(2, most));
+    placed += stage.layers;
     do {
       stage.option.tp = std::int32_t{1} << rng.below(3);
       stage.option.dp = std::int32_t{1} << rng.below(3);
-    } while (stage.devices() > 8 || stage.devices() > left[stage.kind]);
+    } while (stage.devices() > most_devices || stage.devices() > left[stage.kind]);
     left[stage.kind] -= stage.devices();
     const PlanRecompute again[] = {PlanRecompute::None, PlanRecompute::Selective, PlanRecompute::Full,
                                    PlanRecompute::Op, PlanRecompute{4}};
     stage.option.recompute = again[rng.below(5)];
     pipeline.stages.push_back(stage);
   }
+  return pipeline;
+}
+
+LayerPattern pattern_of(const std::string& model) {
+  LayerPattern pattern;
+  pattern.recompute.sets.push_back({Recompute::Op,
+                                    {model.starts_with("mixtral") ? "layers.*.moe.experts.gate_up"
+                                     : model.starts_with("gpt2")  ? "layers.*.mlp.up"
+                                                                  : "layers.*.mlp.gate_up"}});
+  return pattern;
+}
+
+std::vector<std::int64_t> counts_of(const std::vector<DeviceKind>& kinds) {
+  std::vector<std::int64_t> counts;
+  for (const DeviceKind& kind : kinds) counts.push_back(kind.count());
+  return counts;
+}
+
+// Pipelines of different shapes beside one another, with micro-batches in unequal numbers.
+PlayedMixed play_routes(Rng& rng) {
+  std::set<std::string> features = {"routes"};
+  const std::vector<DeviceKind> kinds = random_kinds(rng);
+  std::vector<std::int64_t> left = counts_of(kinds);
+  const std::int64_t layers = rng.between(2, 3);
+  std::vector<MixedPipeline> routes;
+  for (auto count = rng.between(2, 3); count > 0; --count)
+    routes.push_back(random_pipeline(rng.between(1, layers), layers, kinds, 4, left, rng));
+  if (routes.size() > 2) features.insert("three routes");
+  const auto differ = [&](const char* feature, auto value) {
+    for (const MixedPipeline& route : routes)
+      if (value(route) != value(routes.front())) features.insert(feature);
+  };
+  differ("routes of unequal lengths", [](const MixedPipeline& route) { return route.stages.size(); });
+  differ("routes with unequal micro-batches", [](const MixedPipeline& route) { return route.micro_batches; });
+  differ("routes of unequal dp", [](const MixedPipeline& route) { return route.stages.front().option.dp; });
+  differ("routes of unequal tp", [](const MixedPipeline& route) { return route.stages.front().option.tp; });
+  differ("routes of unequal recompute", [](const MixedPipeline& route) { return route.stages[0].option.recompute; });
+  for (const MixedPipeline& route : routes)
+    if (route.stages.size() > 1) features.insert("pipeline in a route");
+  const std::string model = random_model(layers, rng, features);
+  const LayerPattern pattern = pattern_of(model);
+  const Graph graph = build_model(model, {.batch = 4, .seq = kSequence, .dtype = DType::F32}).value();
+  Strategy tree = tree_of(routes, kinds, pattern, graph);
+  const auto stage_of_zero = static_cast<int>(rng.below(4));
+  set_zero(tree, stage_of_zero);
+  features.insert(fmt::format("routes zero={}", stage_of_zero));
+  std::vector<std::string> words;
+  for (const MixedPipeline& route : routes) words.push_back(print(route, kinds, pattern));
+  return play_tree(fmt::format("{} {} zero={}", model, fmt::join(words, " | "), stage_of_zero), tree, model, 4,
+                   std::move(features), rng);
+}
+
+PlayedMixed play_pipeline(Rng& rng) {
+  std::set<std::string> features;
+  const std::vector<DeviceKind> kinds = random_kinds(rng);
+  std::vector<std::int64_t> left = counts_of(kinds);
+  const std::int64_t stages = rng.between(2, 4), layers = rng.between(stages, 2 * stages);
+  const MixedPipeline pipeline = random_pipeline(stages, layers, kinds, 8, left, rng);
   const auto differ = [&](const char* feature, auto value) {
     for (const auto& stage : pipeline.stages)
       if (value(stage) != value(pipeline.stages.front())) features.insert(feature);
@@ -135,11 +191,7 @@ PlayedMixed play_pipeline(Rng& rng) {
         pipeline.stages[s].kind != pipeline.stages[s - 1].kind)
       features.insert("kind between others");
   const std::string model = random_model(layers, rng, features);
-  LayerPattern pattern;
-  pattern.recompute.sets.push_back({Recompute::Op,
-                                    {model.starts_with("mixtral") ? "layers.*.moe.experts.gate_up"
-                                     : model.starts_with("gpt2")  ? "layers.*.mlp.up"
-                                                                  : "layers.*.mlp.gate_up"}});
+  const LayerPattern pattern = pattern_of(model);
   const Graph graph = build_model(model, {.batch = 4, .seq = kSequence, .dtype = DType::F32}).value();
   Strategy tree = tree_of(pipeline, kinds, pattern, graph);
   const auto stage_of_zero = static_cast<int>(rng.below(4));
@@ -182,13 +234,15 @@ PlayedMixed play_replicas(Rng& rng) {
 // Scaled by WEFT_RANDOM_PLANS / 2,100: sanitizer builds run fewer.
 TEST(MixedPlans, TrainAsOneDevice) {
   const char* const wanted = std::getenv("WEFT_RANDOM_PLANS");
-  const int all = 360, plans = wanted ? all * std::atoi(wanted) / 2100 : all;
+  const int all = 480, plans = wanted ? all * std::atoi(wanted) / 2100 : all;
   std::vector<PlayedMixed> played(static_cast<std::size_t>(plans));
   std::atomic<int> next = 0;
   const auto work = [&] {
     for (int i = next++; i < plans; i = next++) {
       Rng rng = Rng(2026).split(static_cast<std::uint64_t>(i));
-      played[static_cast<std::size_t>(i)] = i % 6 == 5 ? play_replicas(rng) : play_pipeline(rng);
+      played[static_cast<std::size_t>(i)] = i % 8 == 7   ? play_replicas(rng)
+                                            : i % 8 >= 4 ? play_routes(rng)
+                                                         : play_pipeline(rng);
     }
   };
   std::thread other(work);
@@ -210,7 +264,7 @@ TEST(MixedPlans, TrainAsOneDevice) {
   }
   fmt::print("{} mixed plans played, {} mismatches{}\n", plans, mismatches, text);
   if (plans >= all) {
-    EXPECT_EQ(features.size(), 16u);
+    EXPECT_EQ(features.size(), 28u);
   }
 }
 
