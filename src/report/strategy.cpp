@@ -362,6 +362,13 @@ std::string schedule_text(const Plan& plan, const StrategyReport& report, const 
                   batch.micro_batch == 1 ? "" : "s", batch.shares ? "share" : "replica");
   if (schedule.ranks == 1) return text + "\n\n";
   text += fmt::format("; bubble {:.1f} % of the step with stages alike\n", 100 * report.bubble);
+  if (const std::vector<RouteChoice>& routes = plan.resolved.routes; routes.size() > 1)
+    for (std::size_t i = 0; i < routes.size(); ++i)
+      text += fmt::format("  route {}: {} micro-batch{} through stage{} {}\n", i, grouped(routes[i].micro_batches),
+                          routes[i].micro_batches == 1 ? "" : "es", routes[i].stages == 1 ? "" : "s",
+                          routes[i].stages == 1
+                              ? fmt::format("{}", routes[i].first)
+                              : fmt::format("{} to {}", routes[i].first, routes[i].first + routes[i].stages - 1));
   constexpr std::size_t kActions = 14, kRanks = 6;
   for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank) {
     if (schedule.actions.size() > kRanks && rank >= kRanks / 2 && rank + 2 < schedule.actions.size()) {
