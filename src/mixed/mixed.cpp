@@ -179,8 +179,8 @@ class MixedSearch {
     double seconds = 0;
   };
 
-  // Simulates them in order, until none wins even if composition overestimates it as much as any of those before it. Returns by how much the memory of those that do not fit exceeds
-  // the budget, at most; 1: all fit.
+  // Simulates them in order, until none wins even if composition overestimates it as much as any of those before it.
+  // Returns by how much the memory of those that do not fit exceeds the budget, at most; 1: all fit.
   double simulate(const std::vector<Named>& found, double near) {
     double lacks = 1;
     double least = 1 / near;  // simulated over composed, of those that were simulated

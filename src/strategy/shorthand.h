@@ -10,8 +10,9 @@
 // sharding: dp = fsdp·replicate, zero=3 · sp 0 or 1, sequence parallelism (default 1 if tp > 1) · cp_mode gather, a2a,
 // ring · recompute none, selective, full, op · full modules that are also recomputed as a whole, layers.*.mlp
 // (joined by +) · mbs micro-batch per replica · ga micro-batches per step · schedule · stages layers per stage, 8+8+7+9,
-// alike ones counted, 1+62x2+1 · shares samples of each replica, relative to the others, 3+3+1+1 or 2x3+2x1 · order of ranks, innermost first, tp-cp-ep-dp-pp · offload optimizer, gradients, weights, activations (joined by +),
-// of some modules activations:layers.*.mlp · h and w, degrees of image height and width · tables=1, embedding tables
+// alike ones counted, 1+62x2+1 · shares samples of each replica relative to the others, 3+3+1+1 or 2x3+2x1 (mbs is then
+// per share) · order of ranks, innermost first, tp-cp-ep-dp-pp · offload optimizer, gradients, weights, activations
+// (joined by +), of some modules activations:layers.*.mlp · h and w, degrees of image height and width · tables=1, embedding tables
 // split over dp (DLRM).
 //
 // Experts have degrees of their own on the same devices (Megatron Core's parallel folding): each is split over `etp` of
