@@ -13,6 +13,7 @@ const char* const kStrategyHelp =
     "rank, zero=0..3, fsdp=8,replicate=4 hybrid sharding, sp=0|1 sequence parallelism, cp_mode=gather|a2a|ring,\n"
     "recompute=none|selective|full|op, mbs= micro-batch, ga= micro-batches per step, schedule=, stages=8+8+7+9 or "
     "1+6x5+1,\n"
+    "shares=3+3+1+1 of the samples, by replica, of mbs= each,\n"
     "order=tp-cp-ep-dp-pp, offload=optimizer+activations:layers.*.mlp, h= and w= of images, tables=1 for embedding\n"
     "tables.\n"
     "Experts lie over ep devices and are cut over etp of the tp devices (default tp); ep divides tp/etp*cp*dp and "

@@ -32,14 +32,14 @@ std::span<const FreeAt> frees_at(const GroupCode& code, TurnId turn) {
 
 }  // namespace
 
-Compilation::Compilation(const TrainingGraph& training, const Placing& placing, const ShardingPlan& plan,
-                         const CompileOptions& options, const RecomputeRegions& recompute)
+Compilation::Compilation(const TrainingGraph& training, const Placing& placing, std::vector<RouteSplit> routes,
+                         const CompileOptions& options)
     : training_(training),
       placing_(placing),
-      plan_(plan),
+      routes_(std::move(routes)),
       options_(options),
-      sequence_(training, recompute, placing.mirror.empty() ? 1 : 2),
-      lowering_(training_, sequence_, placing_, plan_, options_, program_),
+      sequence_(training, routes_),
+      lowering_(training_, sequence_, placing_, routes_, options_, program_),
       buckets_(training_.graph, sequence_, options_, program_),
       body_ends_(options_, program_, lowering_.numbering()) {
   program_.world = placing.world;
@@ -343,7 +343,7 @@ Result<ProgramEdit> Compilation::recompile(std::span<const OpId> changed) {
   adopt_meshes();
   std::vector<GroupId> groups;
   const Graph& graph = training_.graph;
-  const int routes = placing_.mirror.empty() ? 1 : 2;
+  const int routes = static_cast<int>(routes_.size());
   for (OpId op : changed)
     for (int route = 0; route < routes; ++route)
       for (const auto operands : {graph.inputs(op), graph.outputs(op)})

@@ -23,9 +23,12 @@ namespace weft {
 
 class Compilation {
  public:
-  // All are kept by reference. `placing` has a world; meshes may be added to it, `plan` may change, between calls.
+  // All are kept by reference. `placing` has a world; meshes may be added to it, plans may change, between calls.
+  Compilation(const TrainingGraph& training, const Placing& placing, std::vector<RouteSplit> routes,
+              const CompileOptions& options);
   Compilation(const TrainingGraph& training, const Placing& placing, const ShardingPlan& plan,
-              const CompileOptions& options, const RecomputeRegions& recompute);
+              const CompileOptions& options, const RecomputeRegions& recompute)
+      : Compilation(training, placing, {{plan, recompute}}, options) {}
   Compilation(const Compilation&) = delete;
   Compilation& operator=(const Compilation&) = delete;
 
@@ -89,7 +92,7 @@ class Compilation {
 
   const TrainingGraph& training_;
   const Placing& placing_;
-  const ShardingPlan& plan_;
+  const std::vector<RouteSplit> routes_;
   const CompileOptions options_;
   Program program_;
   Sequence sequence_;

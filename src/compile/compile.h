@@ -131,8 +131,15 @@ struct CompileOptions {
   TransferSync transfers = {};
 };
 
-// `recompute`: forward operators that run again in the backward body instead of keeping what they made
-// (graph/training.h).
+// How operators are split on one route of micro-batches, and which run again in the backward body instead of keeping what
+// they made (graph/training.h). Both are kept by reference.
+struct RouteSplit {
+  const ShardingPlan& plan;
+  const RecomputeRegions& recompute;
+};
+// A pipeline of several routes (Placing::route_of) holds the model once for each; gradients are summed over all.
+Result<Program> compile(const TrainingGraph& training, const Placing& placing, std::vector<RouteSplit> routes,
+                        const CompileOptions& options);
 Result<Program> compile(const TrainingGraph& training, const Placing& placing, const ShardingPlan& plan,
                         const CompileOptions& options, const RecomputeRegions& recompute);
 

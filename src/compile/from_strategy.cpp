@@ -10,18 +10,38 @@
 namespace weft {
 namespace {
 
-// Adds a second mesh for every stage: the devices of the rank that holds it for micro-batches of the other route.
-void mirror_stages(Placing& placing, const Schedule& schedule) {
+// Adds a second route: a mesh for every stage, of the devices of the rank that holds it for micro-batches of the other
+// direction.
+void add_mirrored_route(PlacedStrategy& placed, const Schedule& schedule) {
   const std::vector<Place>&first = schedule.routes.front(), &second = schedule.routes.back();
+  Placing& placing = placed.placing;
   const std::size_t stages = first.size();
-  placing.mirror.resize(2 * stages);
+  PlacedRoute mirrored = placed.routes.front();
+  for (MeshId& mesh : mirrored.mesh_of) mesh = MeshId(stages + mesh.index());
+  placing.route_of.resize(stages, 0);
   for (std::size_t stage = 0; stage < stages; ++stage) {
     std::size_t neighbour = 0;  // the stage that this rank has by the first route
     while (first[neighbour].rank != second[stage].rank) ++neighbour;
     const Mesh mesh = placing.meshes[MeshId(neighbour)];
-    placing.mirror[MeshId(stage)] = placing.meshes.push_back(mesh);
+    placing.meshes.push_back(mesh);
     placing.stage_of.push_back(static_cast<int>(stages + stage));
+    placing.route_of.push_back(1);
   }
+  placed.routes.push_back(std::move(mirrored));
+}
+
+// The table of a pipeline, or of several beside one another.
+Result<Schedule> schedule_of(const ResolvedStrategy& strategy) {
+  const ScheduleChoice& chosen = strategy.schedule;
+  const auto number = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
+  if (strategy.routes.size() == 1)
+    return make_schedule({chosen.name, number(chosen.ranks), number(chosen.micro_batches), number(chosen.chunks)});
+  std::vector<Schedule> pipelines;
+  for (const RouteChoice& route : strategy.routes) {
+    WEFT_TRY(Schedule own, make_schedule({chosen.name, number(route.stages), number(route.micro_batches), 0}));
+    pipelines.push_back(std::move(own));
+  }
+  return side_by_side(pipelines);
 }
 
 // FSDP's units: a sharded parameter belongs to the layer that uses it first, or to the unit of all outside the layers.
@@ -55,24 +75,28 @@ ParameterStorage parameter_storage(const StorageChoice& choice) {
 
 Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const ResolvedStrategy& strategy,
                                           CompileOptions options, const Graph* last) {
-  const ScheduleChoice& chosen = strategy.schedule;
-  WEFT_TRY(Schedule schedule,
-           make_schedule({chosen.name, static_cast<std::int32_t>(chosen.ranks),
-                          static_cast<std::int32_t>(chosen.micro_batches), static_cast<std::int32_t>(chosen.chunks)}));
+  WEFT_TRY(Schedule schedule, schedule_of(strategy));
   WEFT_TRY(PlacedStrategy placed, place(strategy, training.graph));
-  if (!replicated_stages(schedule).empty()) {
+  if (schedule.routes.size() > 1) {
     if (!strategy.placed.empty())
       return error("schedule {} holds every stage twice, which leaves no room for operators placed one by one",
-                   chosen.name);
+                   schedule.name);
     if (last)
       return error(
-          "schedule {} holds every stage twice, and only one of the two would see the smaller last micro-batch; choose "
-          "a "
+          "schedule {} has several routes, and only one of them would see the smaller last micro-batch; choose a "
           "global batch that divides, or another schedule",
-          chosen.name);
-    mirror_stages(placed.placing, schedule);
+          schedule.name);
+    if (placed.routes.size() == 1) add_mirrored_route(placed, schedule);
   }
-  WEFT_TRY(const ShardingPlan plan, plan_sharding(training, placed.placing, placed.choices));
+  std::vector<ShardingPlan> plans;
+  for (const PlacedRoute& route : placed.routes) {
+    placed.placing.mesh_of = route.mesh_of;
+    WEFT_TRY(ShardingPlan plan, plan_sharding(training, placed.placing, route.choices));
+    plans.push_back(std::move(plan));
+  }
+  std::vector<RouteSplit> routes;
+  for (std::size_t i = 0; i < plans.size(); ++i)
+    routes.push_back({plans[i], strategy.routes[std::min(i, strategy.routes.size() - 1)].recompute});
   MemoryPlan memory = parameter_storage(placed.storage);
   memory.offload[static_cast<std::size_t>(Stored::Activations)] = false;  // saved_on_host lists the operators
   memory.saved_on_host = strategy.saved_on_host;
@@ -80,7 +104,7 @@ Result<CompiledStrategy> compile_strategy(const TrainingGraph& training, const R
   if (memory.most_zero() >= 3) options.parameters.unit = units_of(training.graph, memory);
   options.memory = std::move(memory);
   options.split_backward = options.split_backward || splits_backward(schedule);
-  WEFT_TRY(Program program, compile(training, placed.placing, plan, options, strategy.recompute));
+  WEFT_TRY(Program program, compile(training, placed.placing, std::move(routes), options));
   CompiledStrategy compiled{std::move(program), std::move(schedule)};
   check_compiled(compiled.program, training.graph, compiled.schedule);
   if (last) {

@@ -6,7 +6,7 @@
 namespace weft {
 
 Lowering::Lowering(const TrainingGraph& training, const Sequence& sequence, const Placing& placing,
-                   const ShardingPlan& plan, const CompileOptions& options, Program& program)
+                   std::span<const RouteSplit> routes, const CompileOptions& options, Program& program)
     : graph_(training.graph),
       sequence_(sequence),
       options_(options),
@@ -18,7 +18,7 @@ Lowering::Lowering(const TrainingGraph& training, const Sequence& sequence, cons
       differences_(graph_, program, group_, origins_),
       passages_(group_, position_, numbering_, differences_),
       liveness_(program, group_, position_, numbering_, passages_),
-      splits_(graph_, sequence, placing, plan, program),
+      splits_(graph_, sequence, placing, routes, program),
       emitter_(graph_, options, program, group_, position_, numbering_, origins_, waits_, liveness_, held_),
       buffers_(graph_, options, program, group_, position_, origins_, passages_, splits_, emitter_),
       saved_(graph_, sequence, options, program, group_, position_, numbering_, differences_, splits_, emitter_,
@@ -30,7 +30,7 @@ Lowering::Lowering(const TrainingGraph& training, const Sequence& sequence, cons
       gradient_sums_(graph_, sequence, options, program, group_, position_, origins_, differences_, passages_, splits_,
                      emitter_, buffers_, parameter_tensors_, homes_),
       tied_gradients_(sequence, program, group_, origins_, numbering_, passages_, splits_, emitter_, buffers_,
-                      parameter_tensors_, reuse_),
+                      parameter_tensors_, homes_, reuse_),
       optimizer_step_(graph_, sequence, program, group_, position_, splits_, emitter_, buffers_, parameter_tensors_,
                       homes_, reuse_) {
   const std::size_t expected = 3 * sequence.turns().size();  // mostly more than there will be

@@ -24,8 +24,8 @@ namespace weft {
 class Lowering {
  public:
   // Everything is kept by reference.
-  Lowering(const TrainingGraph& training, const Sequence& sequence, const Placing& placing, const ShardingPlan& plan,
-           const CompileOptions& options, Program& program);
+  Lowering(const TrainingGraph& training, const Sequence& sequence, const Placing& placing,
+           std::span<const RouteSplit> routes, const CompileOptions& options, Program& program);
   Lowering(const Lowering&) = delete;
   Lowering& operator=(const Lowering&) = delete;
 

@@ -83,7 +83,7 @@ TEST(PlacedStrategy, EveryStageSplitsWhatItsMeshHas) {
   EXPECT_EQ(placed.placing.meshes[MeshId(0)].axes(), (std::vector<MeshAxis>{{"dp", 1}, {"tp", 2}}));
   EXPECT_EQ(placed.placing.meshes[MeshId(1)].axes(), (std::vector<MeshAxis>{{"dp", 4}, {"tp", 1}}));
   EXPECT_EQ(placed.placing.meshes[MeshId(1)].devices().front(), DeviceId(5));
-  const ShardingPlan plan = plan_sharding(training, placed.placing, placed.choices).value();
+  const ShardingPlan plan = plan_sharding(training, placed.placing, placed.routes.front().choices).value();
   for (OpId op : training.graph.ops().ids()) {
     const std::string name = training.graph.name(op);
     if (!name.ends_with("mlp.up")) continue;

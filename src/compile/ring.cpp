@@ -25,7 +25,7 @@ Ring ring_of(const Signature& signature, const OpSharding& sharding) {
 bool Rings::is_ring(TurnId turn) const {
   const OpId op = sequence_.turns()[turn].op;
   return sequence_.turns()[turn].kind == TurnKind::Operator && graph_.kind(op) == OpKind::Attention &&
-         !ring_of(graph_.signature(op), splits_.planned(op)).along.empty();
+         !ring_of(graph_.signature(op), splits_.planned(turn)).along.empty();
 }
 
 InstructionId Rings::maker(const OperandUse& output, InstructionId main) {

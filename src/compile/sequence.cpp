@@ -37,41 +37,25 @@ class UnionFind {
 
 }  // namespace
 
-Sequence::Sequence(const TrainingGraph& training, const RecomputeRegions& recompute, int routes) {
-  order(training, recompute, routes);
-  group(training, routes);
-  list_events(training.graph, routes);
+Sequence::Sequence(const TrainingGraph& training, std::span<const RouteSplit> routes)
+    : routes_(static_cast<int>(routes.size())) {
+  order(training, routes);
+  group(training, static_cast<int>(routes.size()));
+  list_events(training.graph, static_cast<int>(routes.size()));
 }
 
-void Sequence::order(const TrainingGraph& training, const RecomputeRegions& recompute, int routes) {
+void Sequence::order(const TrainingGraph& training, std::span<const RouteSplit> routes) {
   const Graph& graph = training.graph;
-  const auto add = [&](Turn turn) { turns_.push_back(turn); };
-  int regions = 0;
-  for (int region : recompute.region) regions = std::max(regions, region + 1);
-  std::vector<std::vector<OpId>> region_ops(static_cast<std::size_t>(regions));
-  for (OpId op : IdRange<OpId>(training.first_backward.index()))
-    if (recompute.again(op)) region_ops[static_cast<std::size_t>(recompute.of(op))].push_back(op);
-
-  for (int route = 0; route < routes; ++route)
+  for (int route = 0; route < static_cast<int>(routes.size()); ++route)
     for (OpId op : IdRange<OpId>(training.first_backward.index()))
-      add({op, TurnKind::Operator, Phase::Forward, false, route});
+      turns_.push_back({op, TurnKind::Operator, Phase::Forward, false, route});
   body_ends_.push_back(turns_.push_back({OpId(), TurnKind::BodyEnd, Phase::Forward, false, 0}));
-  for (int route = 0; route < routes; ++route) {
-    std::vector<char> recomputed(static_cast<std::size_t>(regions), 0);
-    for (OpId op : IdRange<OpId>(training.first_backward, training.first_step)) {
-      // Before the first backward operator of a recomputed region, its forward operators run again.
-      if (const int region = recompute.of(graph.ops()[op].forward);
-          region >= 0 && !std::exchange(recomputed[static_cast<std::size_t>(region)], 1))
-        for (OpId again : region_ops[static_cast<std::size_t>(region)])
-          add({again, TurnKind::Operator, Phase::Backward, false, route});
-      add({op, graph.kind(op) == OpKind::Accumulate ? TurnKind::Accumulate : TurnKind::Operator, Phase::Backward,
-           makes_weight_gradients_only(graph, op), route});
-    }
-  }
+  for (int route = 0; route < static_cast<int>(routes.size()); ++route)
+    order_backward(training, routes[static_cast<std::size_t>(route)].recompute, route);
   body_ends_.push_back(turns_.push_back({OpId(), TurnKind::BodyEnd, Phase::Backward, false, 0}));
   reduction_ = turns_.push_back({OpId(), TurnKind::Reduction, Phase::Step, false, 0});
   for (OpId op : IdRange<OpId>(training.first_step, OpId(graph.ops().size())))
-    add({op, step_kind(graph.signature(op)), Phase::Step, false, 0});
+    turns_.push_back({op, step_kind(graph.signature(op)), Phase::Step, false, 0});
 
   turns_of_.expect(graph.ops().size());
   for (const Turn& turn : turns_)
@@ -79,6 +63,25 @@ void Sequence::order(const TrainingGraph& training, const RecomputeRegions& reco
   turns_of_.allot();
   for (TurnId turn : turns_.ids())
     if (turns_[turn].op.valid()) turns_of_.add(turns_[turn].op, turn);
+}
+
+void Sequence::order_backward(const TrainingGraph& training, const RecomputeRegions& recompute, int route) {
+  const Graph& graph = training.graph;
+  int regions = 0;
+  for (int region : recompute.region) regions = std::max(regions, region + 1);
+  std::vector<std::vector<OpId>> region_ops(static_cast<std::size_t>(regions));
+  for (OpId op : IdRange<OpId>(training.first_backward.index()))
+    if (recompute.again(op)) region_ops[static_cast<std::size_t>(recompute.of(op))].push_back(op);
+  std::vector<char> recomputed(static_cast<std::size_t>(regions), 0);
+  for (OpId op : IdRange<OpId>(training.first_backward, training.first_step)) {
+    // Before the first backward operator of a recomputed region, its forward operators run again.
+    if (const int region = recompute.of(graph.ops()[op].forward);
+        region >= 0 && !std::exchange(recomputed[static_cast<std::size_t>(region)], 1))
+      for (OpId again : region_ops[static_cast<std::size_t>(region)])
+        turns_.push_back({again, TurnKind::Operator, Phase::Backward, false, route});
+    turns_.push_back({op, graph.kind(op) == OpKind::Accumulate ? TurnKind::Accumulate : TurnKind::Operator,
+                      Phase::Backward, makes_weight_gradients_only(graph, op), route});
+  }
 }
 
 void Sequence::group(const TrainingGraph& training, int routes) {
@@ -156,10 +159,10 @@ void Sequence::list_events(const Graph& graph, int routes) {
       } else {
         for (std::size_t i = 0; i < inputs.size(); ++i) {
           refer(inputs[i], i, false);
-          // Sums over all parameters have the terms of both routes.
-          if (const GroupId other = group_of(inputs[i], routes - 1);
-              turn.kind == TurnKind::ScalarSum && other != group_of(inputs[i], 0))
-            take(other, OperandUse{id, static_cast<std::uint32_t>(i), false, inputs[i]});
+          // A mean over micro-batches has the terms of all routes.
+          for (int route = 1; turn.kind == TurnKind::ScalarSum && route < routes; ++route)
+            if (const GroupId other = group_of(inputs[i], route); other != group_of(inputs[i], 0))
+              take(other, OperandUse{id, static_cast<std::uint32_t>(i), false, inputs[i]});
         }
         for (std::size_t i = 0; i < outputs.size(); ++i) refer(outputs[i], i, true);
       }

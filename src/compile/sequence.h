@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "graph/training.h"
+#include "compile/compile.h"
 
 namespace weft {
 
@@ -34,7 +34,7 @@ struct Turn {
   TurnKind kind = TurnKind::Operator;
   Phase phase = Phase::Forward;
   bool weight_part = false;  // of backward: only gradients of weights depend on it (Instruction::weight_part)
-  int route = 0;             // of the pipeline, where stages are held twice (DualPipe)
+  int route = 0;             // of micro-batches, where a pipeline has several
 };
 
 // An event of a group: a turn writes or reads one of its tensors.
@@ -74,7 +74,7 @@ class ListsById {
 
 class Sequence {
  public:
-  Sequence(const TrainingGraph& training, const RecomputeRegions& recompute, int routes);
+  Sequence(const TrainingGraph& training, std::span<const RouteSplit> routes);
 
   const IdVec<TurnId, Turn>& turns() const { return turns_; }
   std::size_t groups() const { return parameter_.size(); }
@@ -84,7 +84,7 @@ class Sequence {
   bool is_parameter(GroupId group) const { return parameter_[group]; }
   GroupId group_of(TensorId tensor, int route) const {
     const GroupId group = group_of_[tensor];
-    return route == 0 || shared_[group] ? group : GroupId(group.index() + groups_per_route_);
+    return shared_[group] ? group : GroupId(group.index() + static_cast<std::size_t>(route) * groups_per_route_);
   }
   // The operands of a turn as events of their groups: inputs, then outputs. An accumulation or optimizer operator has
   // one event in its parameter's group, and one for every scalar that it reads from another group.
@@ -92,9 +92,11 @@ class Sequence {
   std::span<const TurnId> turns_of(OpId op) const { return turns_of_[op]; }
   TurnId reduction() const { return reduction_; }
   const std::vector<TurnId>& body_ends() const { return body_ends_; }
+  int routes() const { return routes_; }
 
  private:
-  void order(const TrainingGraph& training, const RecomputeRegions& recompute, int routes);
+  void order(const TrainingGraph& training, std::span<const RouteSplit> routes);
+  void order_backward(const TrainingGraph& training, const RecomputeRegions& recompute, int route);
   void group(const TrainingGraph& training, int routes);
   void list_events(const Graph& graph, int routes);
 
@@ -106,6 +108,7 @@ class Sequence {
   IdVec<GroupId, char> parameter_, shared_;
   ListsById<GroupId, TensorId> tensors_;
   ListsById<GroupId, OperandUse> events_;
+  int routes_ = 1;
   std::size_t groups_per_route_ = 0;
   ListsById<TurnId, OperandRef> operands_;
 };

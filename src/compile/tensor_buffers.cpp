@@ -140,7 +140,7 @@ Result<BufferId> TensorBuffers::merge_weights(TensorId tensor, Layout contributi
   const Signature& signature = graph_.signature(producer);
   std::size_t lse = 0;
   while (signature.outputs[lse].reducer != Reducer::LogSumExp) ++lse;
-  OpSharding sharding = splits_.planned(producer);
+  OpSharding sharding = splits_.planned(producer, contributions.mesh);
   sharding.mesh = contributions.mesh;
   Layout wanted = operand_layout(signature, true, lse, sharding, splits_.mesh(sharding.mesh));
   for (std::size_t axis = 0; axis < wanted.partial.size(); ++axis)

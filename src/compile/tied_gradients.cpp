@@ -34,10 +34,13 @@ InstructionId TiedGradients::add(const Tie& tie, MeshId on, BufferId a, BufferId
   return emitter_.emit(on, Compute{tie.op, splits_.on(tie.op, layout)->sharding, {a, b}, {sum}});
 }
 
-// What a home has of the gradient, in all layouts, as one buffer without partial sums.
+// What a home has of the gradient, in all layouts, as one buffer without partial sums. Of a weight that is tied within a
+// pipeline it is the whole gradient that is exchanged (Megatron-LM: an all-reduce over the embedding's group). Routes
+// exchange those of all parameters, each device only what it updates.
 Result<BufferId> TiedGradients::reduce_own(const Tie& tie, const Home& home) {
   Layout whole = program_.buffers[home.gradient].layout;
   for (auto& reducer : whole.partial) reducer.reset();
+  if (sequence_.routes() > 1) whole = homes_.step_layout(home);
   buffers_.of(tie.gradient) = {home.gradient};
   WEFT_TRY(BufferId sum, buffers_.as(tie.gradient, whole));
   for (BufferId other : home.others) {

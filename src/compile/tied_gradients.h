@@ -15,7 +15,7 @@ class TiedGradients {
   // All are kept by reference.
   TiedGradients(const Sequence& sequence, Program& program, CurrentGroup& group, Origins& origins, Numbering& numbering,
                 Passages& passages, TurnSplits& splits, Emitter& emitter, TensorBuffers& buffers,
-                const ParameterTensors& tensors, Reuse& reuse)
+                const ParameterTensors& tensors, const ParameterHomes& homes, Reuse& reuse)
       : sequence_(sequence),
         program_(program),
         group_(group),
@@ -26,6 +26,7 @@ class TiedGradients {
         emitter_(emitter),
         buffers_(buffers),
         tensors_(tensors),
+        homes_(homes),
         reuse_(reuse) {}
 
   // At the beginning of the step: settles Home::total of every home of the group's parameters.
@@ -54,6 +55,7 @@ class TiedGradients {
   Emitter& emitter_;
   TensorBuffers& buffers_;
   const ParameterTensors& tensors_;
+  const ParameterHomes& homes_;
   Reuse& reuse_;
 };
 

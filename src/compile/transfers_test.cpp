@@ -64,7 +64,8 @@ ShardedPlan staged(const TrainingGraph& training, int layers, const Schedule& sc
     }
   const auto stages = static_cast<std::size_t>(schedule.stages());
   if (schedule.routes.size() > 1)
-    for (std::size_t stage = 0; stage < stages; ++stage) plan.placing.mirror.push_back(MeshId(stages + stage));
+    for (std::size_t mesh = 0; mesh < plan.placing.meshes.size(); ++mesh)
+      plan.placing.route_of.push_back(mesh < stages ? 0 : 1);
   for (OpId op : graph.ops().ids()) {
     const int stage = layer_of(graph, op, layers) * static_cast<int>(stages) / layers;
     plan.placing.mesh_of.push_back(MeshId(static_cast<std::size_t>(stage)));
@@ -82,6 +83,19 @@ ShardedPlan staged(const TrainingGraph& training, int layers, const Schedule& sc
       if (name.empty() || signature.axis_named(name) >= 0) plan.choices.ops[m][op] = {name};
     }
   return plan;
+}
+
+// The second route of a schedule that has two is planned like the first, on meshes of its own.
+Program program_of(const TrainingGraph& training, const ShardedPlan& plan, const CompileOptions& options) {
+  std::vector<ShardingPlan> plans = {plan_sharding(training, plan.placing, plan.choices).value()};
+  if (!plan.placing.route_of.empty()) {
+    Placing second = plan.placing;
+    for (MeshId& mesh : second.mesh_of) mesh = MeshId(mesh.index() + second.meshes.size() / 2);
+    plans.push_back(plan_sharding(training, second, plan.choices).value());
+  }
+  std::vector<RouteSplit> routes;
+  for (const ShardingPlan& each : plans) routes.push_back({each, plan.recompute});
+  return compile(training, plan.placing, routes, options).value();
 }
 
 // A schedule of that name for so many ranks, with the fewest micro-batches it allows and some more.
@@ -113,8 +127,7 @@ TEST(Transfers, OfAnyGraphUnderAnyScheduleAndStackComeToTheEnd) {
         stack.run_ahead.value = std::array{1, 2, 5, 30, 1000}[rng.below(5)];
         CompileOptions options = compile_options(stack, cluster);
         options.memory = {static_cast<int>(rng.below(4)), 0b01};
-        const ShardingPlan sharding = plan_sharding(training, plan.placing, plan.choices).value();
-        const Program program = compile(training, plan.placing, sharding, options, plan.recompute).value();
+        const Program program = program_of(training, plan, options);
         const Status verified = verify(program, training.graph, *schedule);
         ASSERT_TRUE(verified.ok()) << verified.error().message;
         const AnalyticCost cost(stack);
@@ -154,11 +167,10 @@ TEST(Transfers, TrainAsOneDeviceDoes) {
     if (rng.below(2) == 0)
       for (int device = 0; device < 4 * schedule->ranks; ++device) plan.transfers.node.push_back(device / 4);
     SCOPED_TRACE(fmt::format("case {}: {} pp={}", i, name, schedule->ranks));
-    const ShardingPlan sharding = plan_sharding(training, plan.placing, plan.choices).value();
-    const Program program = compile(training, plan.placing, sharding, plan.options(), plan.recompute).value();
+    const Program program = program_of(training, plan, plan.options());
     const Status verified = verify(program, training.graph, *schedule);
     ASSERT_TRUE(verified.ok()) << verified.error().message;
-    ASSERT_EQ(problem_of(training, plan, sharding, program), "");
+    ASSERT_EQ(reference::differs_from_one_device(training, program, plan.schedule), "");
     ++played;
     for (const Transfer& transfer : program.transfers) {
       const Buffer& to = program.buffers[transfer.to];
@@ -185,9 +197,7 @@ TEST(Transfers, TakeAsLongWhereThePriceFollowsTheProgram) {
       const TrainingGraph training = skipping_network(layers, rng);
       const ShardedPlan plan = staged(training, layers, *schedule, rng, rng.below(2) == 0);
       const SoftwareStack stack = find_stack(stack_name).value();
-      const ShardingPlan sharding = plan_sharding(training, plan.placing, plan.choices).value();
-      const Program program =
-          compile(training, plan.placing, sharding, compile_options(stack, cluster), plan.recompute).value();
+      const Program program = program_of(training, plan, compile_options(stack, cluster));
       const AnalyticCost cost(stack);
       const Priced once = price(program, *schedule, training, cluster, cost, stack, {.fold = Fold::None}).value();
       PricedProgram following(program, *schedule, training, cluster, cost, stack);
@@ -238,11 +248,10 @@ TEST(Transfers, AreMatchedByMicroBatchWhateverOrderEachRankTakes) {
   for (const bool overlap : {true, false}) {
     ShardedPlan plan = staged(training, 2, schedule, rng, true);
     plan.transfers.overlap = overlap;
-    const ShardingPlan sharding = plan_sharding(training, plan.placing, plan.choices).value();
-    const Program program = compile(training, plan.placing, sharding, plan.options(), plan.recompute).value();
+    const Program program = program_of(training, plan, plan.options());
     const Status verified = verify(program, training.graph, schedule);
     ASSERT_TRUE(verified.ok()) << verified.error().message;
-    EXPECT_EQ(problem_of(training, plan, sharding, program), "");
+    EXPECT_EQ(reference::differs_from_one_device(training, program, plan.schedule), "");
     // Rank 1 issues F0's receive, then F1's: as rank 0 sends them.
     std::vector<std::int32_t> received;
     const std::vector<std::vector<IssuedBody>> issued = issue_order(program, schedule);

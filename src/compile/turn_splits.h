@@ -1,5 +1,5 @@
-// How the operators of each turn are split, and on which mesh: the sharding plan, with stages that are held twice
-// (Placing::mirror) and the step, which all devices play, taken into account.
+// How the operators of each turn are split, and on which mesh: by the sharding plan of the turn's route; the step is
+// played by all devices.
 #pragma once
 
 #include "compile/sequence.h"
@@ -11,8 +11,8 @@ namespace weft {
 
 class TurnSplits {
  public:
-  // All are kept by reference. The program's meshes and the plan may change between calls.
-  TurnSplits(const Graph& graph, const Sequence& sequence, const Placing& placing, const ShardingPlan& plan,
+  // All are kept by reference. The program's meshes and the plans may change between calls.
+  TurnSplits(const Graph& graph, const Sequence& sequence, const Placing& placing, std::span<const RouteSplit> routes,
              const Program& program);
 
   const Mesh& mesh(MeshId id) const { return program_.meshes[id]; }
@@ -28,15 +28,22 @@ class TurnSplits {
                                             DType dtype = DType::F32) {
     return memo_.reshard(from, to, mesh(to.mesh), price, dtype);
   }
-  // The layout in which the plan has a tensor made, on this mesh.
+  // The layout in which the plan of the mesh's route has a tensor made, on this mesh.
   Layout made(TensorId tensor, MeshId on) const;
-  // How the plan shards an operator, whatever the turn.
-  const OpSharding& planned(OpId op) const { return plan_.ops[op]; }
+  // How the plan of the mesh's route shards an operator, whatever the turn.
+  const OpSharding& planned(OpId op, MeshId on) const { return plan(placing_.route(on)).ops[op]; }
+  // How the plan of the turn's route shards its operator.
+  const OpSharding& planned(TurnId turn) const {
+    const Turn& described = sequence_.turns()[turn];
+    return plan(described.route).ops[described.op];
+  }
 
  private:
+  const ShardingPlan& plan(int route) const { return routes_[static_cast<std::size_t>(route)].plan; }
+
   const Sequence& sequence_;
   const Placing& placing_;
-  const ShardingPlan& plan_;
+  const std::span<const RouteSplit> routes_;
   const Program& program_;
   SplitMemo memo_;
   IdVec<OpId, std::shared_ptr<const SplitOp>> last_;  // as each operator was asked for last

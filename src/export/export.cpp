@@ -63,6 +63,7 @@ std::vector<std::string> differing_knobs(const SoftwareStack& a, const SoftwareS
 
 std::optional<std::string> unusual(const Parallelism& plan) {
   if (plan.h * plan.w > 1 || plan.tables) return "splits of images and of embedding tables";
+  if (!plan.shares.empty()) return "replicas with unequal shares of the samples";
   if (plan.last_micro_batch != plan.micro_batch)
     return "a smaller last micro-batch: the global batch must divide by micro-batch and dp";
   return {};

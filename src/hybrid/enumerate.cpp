@@ -70,7 +70,7 @@ class Enumeration {
           "no plan: {} samples on {} devices; no data-parallel degree divides both, with the {} layers that pipelines "
           "are cut from: choose a --global-batch with more divisors in common with {}",
           problem_.global_batch, problem_.devices, problem_.layers.count(), problem_.devices);
-    simulate_baselines();
+    if (options_.baselines) simulate_baselines();
     if (go_on()) {
       if (composed_) {
         compose_all();

@@ -26,6 +26,7 @@ struct EnumerateOptions {
   SearchBudget budget = {};
   int threads = 0;      // 0: all cores
   std::size_t top = 5;  // plans to return
+  bool baselines = true;
   OnProgress progress = {};
 };
 

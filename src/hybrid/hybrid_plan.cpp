@@ -54,6 +54,7 @@ Parallelism parallelism_of(const HybridPlan& plan, const LayerPattern& layers) {
 }
 
 std::optional<HybridPlan> hybrid_plan_of(const Parallelism& parallelism, const LayerPattern& layers) {
+  if (!parallelism.shares.empty()) return std::nullopt;
   HybridPlan plan;
   plan.tp = static_cast<std::int32_t>(parallelism.tp);
   plan.cp = static_cast<std::int32_t>(parallelism.cp);

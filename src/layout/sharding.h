@@ -64,8 +64,11 @@ struct Placing {
       mesh_of;  // of forward operators; backward products follow theirs, sums of gradients their readers
   // The mesh of all devices with a single axis; the compiler adds it if it is not given.
   MeshId world = {};
-  // DualPipe holds every stage twice: the mesh, of the same shape, that runs the stage in the other direction.
-  IdVec<MeshId, MeshId> mirror = {};
+  // By mesh, the route of micro-batches that it serves, where a pipeline has several: each has a plan of its own, and
+  // `mesh_of` is the first one's. Empty: there is one.
+  IdVec<MeshId, int> route_of = {};
+
+  int route(MeshId mesh) const { return route_of.contains(mesh) ? route_of[mesh] : 0; }
 };
 Placing on_one_mesh(const Graph& graph, Mesh mesh);
 

@@ -38,7 +38,7 @@ std::vector<std::int64_t> used_by(const Judged& judged, const PlanProblem& probl
   return used;
 }
 
-// Of a stage's samples, the part that each kind's devices process.
+// Of a stage's samples, the part that each kind's devices process; the most of the stages of a route.
 void add_batch(const Plan& plan, const Mesh& mesh, const KindOfDevice& kind_of, std::vector<double>& batch) {
   std::map<std::string, std::vector<std::int64_t>> cuts;  // axes that split samples
   for (const Rule& rule : plan.strategy.rules)
@@ -109,15 +109,21 @@ Result<std::vector<KindUse>> use_of_kinds(const PlanProblem& problem, const Cost
   std::vector<KindUse> made(kinds.size());
   std::vector<double> batch(kinds.size(), 0);
   const Layers layers = find_layers(plan.graph());
-  for (std::size_t s = 0; s < plan.resolved.meshes.size(); ++s) {
-    const Mesh& mesh = plan.resolved.meshes[s].mesh;
-    std::set<int> of_stage;
-    for (OpId op : plan.graph().ops().ids())
-      if (layers.of[op] >= 0 && plan.resolved.stage[op] == static_cast<int>(s)) of_stage.insert(layers.of[op]);
-    std::set<std::size_t> here;
-    for (DeviceId device : mesh.devices()) here.insert(kind_of.at(device));
-    for (std::size_t k : here) made[k].layers += static_cast<std::int64_t>(of_stage.size());
-    add_batch(plan, mesh, kind_of, batch);
+  for (const RouteChoice& route : plan.resolved.routes) {
+    std::vector<double> of_route(kinds.size(), 0);
+    for (std::int64_t s = 0; s < route.stages; ++s) {
+      const Mesh& mesh = plan.resolved.meshes[static_cast<std::size_t>(route.first + s)].mesh;
+      std::set<int> of_stage;
+      for (OpId op : plan.graph().ops().ids())
+        if (layers.of[op] >= 0 && route.stage[op] == s) of_stage.insert(layers.of[op]);
+      std::set<std::size_t> here;
+      for (DeviceId device : mesh.devices()) here.insert(kind_of.at(device));
+      for (std::size_t k : here) made[k].layers += static_cast<std::int64_t>(of_stage.size());
+      add_batch(plan, mesh, kind_of, of_route);
+    }
+    const double share =
+        static_cast<double>(route.micro_batches) / static_cast<double>(plan.resolved.schedule.micro_batches);
+    for (std::size_t k = 0; k < kinds.size(); ++k) batch[k] += share * of_route[k];
   }
   std::vector<StepBreakdown> parts(kinds.size());
   std::vector<std::int64_t> counted(kinds.size(), 0);

@@ -8,6 +8,7 @@
 
 #include "mixed/pipelines.h"
 #include "mixed/replicas.h"
+#include "mixed/routes.h"
 #include "mixed/stage_tree.h"
 #include "mixed/subsets.h"
 #include "models/models.h"
@@ -17,11 +18,14 @@ namespace weft {
 namespace {
 
 constexpr double kNear = 1.03;  // factor by which composed candidates may be slower than the best to be simulated
-constexpr double kNearReplicas = 1.08;  // the same for replicas of several kinds, which are composed less exactly
+constexpr double kNearReplicas = 1.08;  // the same for replicas and routes of several kinds, composed less exactly
+constexpr double kGain = 0.001;         // a gain that is not worth another simulation
 constexpr std::size_t kPipelines = 12;  // most candidates of a sort that are simulated
-constexpr std::int64_t kAlone = 16;     // simulations for one kind alone, unless the budget gives another number
-constexpr int kTurns = 3;               // searches for pipelines, each within less memory
-constexpr std::size_t kAtOnce = 4;      // simulated before the best is known anew, on any number of threads
+// Simulations for one kind alone, unless the budget gives another number, and for fewer of its nodes: composition of
+// even plans is near, and one plan is wanted.
+constexpr std::int64_t kAlone = 8, kFewer = 4;
+constexpr int kTurns = 3;           // searches for pipelines, each within less memory
+constexpr std::size_t kAtOnce = 4;  // simulated before the best is known anew, on any number of threads
 
 class MixedSearch {
  public:
@@ -70,9 +74,9 @@ class MixedSearch {
     Baseline made{name_alone(kind, nodes), "the best plan of these devices alone", {}, {}};
     EnumerateOptions options = options_;
     options.top = 1;
+    options.baselines = false;
     options.budget = share_of(options_.budget, 1, kinds_.size() + 1);
-    // Of one kind alone composition is near, and one plan is wanted.
-    if (options.budget.evaluations == 0) options.budget.evaluations = kAlone;
+    if (options.budget.evaluations == 0) options.budget.evaluations = baseline ? kAlone : kFewer;
     Result<PlanOutcome> found = search_alone(problem_, cost_, kind, nodes, options);
     if (found.ok()) {
       count(found->counts);
@@ -93,6 +97,10 @@ class MixedSearch {
     WEFT_TRY(const Model model, load_model(problem_.job->words.model, {.batch = 1, .seq = problem_.job->words.seq}));
     MixedPipelines pipelines(problem_, cost_, kinds_, options_.space, options_.threads);
     outcome_.lower_bound_s = pipelines.bound();
+    outcome_.dimensions = {
+        "stages of any number of layers on groups of each kind, each with tp, dp and recompute (1f1b, zero=1)",
+        "routes of one or several kinds, with micro-batches by speed",
+        "replicas of several kinds, with samples by speed"};
     // Composed memory is near what compiling gives, and not the same: where that does not fit, with less.
     double memory = 1;
     for (int turn = 0; turn < kTurns && go_on(); ++turn) {
@@ -105,6 +113,13 @@ class MixedSearch {
       if (lacks <= 1) break;
       memory /= lacks * 1.005;
     }
+    if (!go_on()) return Ok{};
+    std::vector<Named> routes;
+    for (const MixedRoutes& each : find_routes(pipelines, problem_, cost_, kinds_, options_.threads,
+                                               best_s() * kNearReplicas, memory, kPipelines))
+      routes.push_back({print(each, kinds_, problem_.layers),
+                        tree_of(each.routes, kinds_, problem_.layers, model.graph), each.seconds});
+    simulate(routes, kNearReplicas);
     if (!go_on()) return Ok{};
     std::vector<double> least;
     for (std::size_t k = 0; k < kinds_.size(); ++k)
@@ -164,13 +179,14 @@ class MixedSearch {
     double seconds = 0;
   };
 
-  // Simulates them in order, until none is likely to win. Returns by how much the memory of those that do not fit exceeds
-  // the budget, at most; 1: all fit.
+  // Simulates them in order, until none wins even if composition overestimates it as much as any of those before it.
+  // Returns by how much the memory of those that do not fit exceeds the budget, at most; 1: all fit.
   double simulate(const std::vector<Named>& found, double near) {
     double lacks = 1;
+    double least = 1 / near;  // simulated over composed, of those that were simulated
     const std::size_t most = std::min(found.size(), kPipelines);
     for (std::size_t from = 0; from < most && go_on(); from += kAtOnce) {
-      if (found[from].seconds > best_s() * near) break;
+      if (found[from].seconds * least > best_s() * (1 - kGain)) break;
       const std::size_t count = std::min(kAtOnce, most - from);
       std::vector<Result<Judged>> judged(count, error("not judged"));
       for_each_index(count, options_.threads, 1, [&](std::size_t i) {
@@ -185,6 +201,8 @@ class MixedSearch {
           ++outcome_.counts.pruned["does not compile"];
           continue;
         }
+        const double ratio = judged[i]->forecast.step_s / found[from + i].seconds;
+        least = from + i == 0 ? ratio : std::min(least, ratio);
         if (const ClassForecast* full = judged[i]->forecast.fullest(); full && !full->fits())
           lacks =
               std::max(lacks, static_cast<double>(full->device_total.value) / static_cast<double>(full->budget.value));

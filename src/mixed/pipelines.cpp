@@ -86,18 +86,19 @@ class MixedPipelines::Costs {
     const std::int64_t in_flight = std::min(shape_.micro_batches, from_end);
     const auto budget = memory_ * static_cast<double>(of_.kinds_[group.kind]->budget);
     std::pair<const StageOption*, double> best{nullptr, kNoPipeline};
+    const double spread = spread_over(shape_.micro_batches);
     for (const auto& [option, costs] : group.options) {
-      double seconds = costs.ends[ends.index()];
+      double seconds = costs.ends[ends.index()] + costs.once_ends[ends.index()] / spread;
       std::int64_t kept = costs.kept_ends[ends.index()], saved = costs.saved_ends[ends.index()];
       for (std::int64_t layer = first; layer < first + count; ++layer) {
         const auto kind = static_cast<std::size_t>(of_.problem_.layers.kind[static_cast<std::size_t>(layer)]);
         if (uniform_) {
-          seconds += static_cast<double>(count) * costs.layer[kind];
+          seconds += static_cast<double>(count) * (costs.layer[kind] + costs.once_layer[kind] / spread);
           kept += count * costs.kept_layer[kind];
           saved += count * costs.saved_layer[kind];
           break;
         }
-        seconds += costs.layer[kind];
+        seconds += costs.layer[kind] + costs.once_layer[kind] / spread;
         kept += costs.kept_layer[kind];
         saved += costs.saved_layer[kind];
       }
@@ -176,9 +177,10 @@ void MixedPipelines::price_groups() {
     for (auto& [option, costs] : group.options) {
       std::optional<StageCosts> found = stage_costs(kind.composer, problem_.layers, option, group.micro_batches);
       if (!found) continue;
-      if (group.least_layer.empty()) group.least_layer = found->layer;
+      group.least_layer.resize(found->layer.size(), std::numeric_limits<double>::infinity());
       for (std::size_t j = 0; j < found->layer.size(); ++j)
-        group.least_layer[j] = std::min(group.least_layer[j], found->layer[j]);
+        group.least_layer[j] =
+            std::min(group.least_layer[j], found->layer[j] + found->once_layer[j] / spread_over(group.micro_batches));
       group.boundary_bytes = found->boundary_bytes * group.devices;
       compiled.emplace_back(option, std::move(*found));
     }
@@ -241,23 +243,19 @@ double MixedPipelines::transfer(const Group& from, const Group& to) const {
   return GroupCost(problem_.cluster(), cost_, pair(0), concurrent).of(cost_, bytes).seconds;
 }
 
-std::vector<MixedPipelines::Shape> MixedPipelines::shapes() const {
-  std::vector<Shape> made;
-  for (std::int64_t micro_batches : divisors_of(problem_.global_batch)) {
-    std::vector<Shape> partial = {{.groups = {}, .micro_batches = micro_batches}};
-    for (std::size_t k = 0; k < kinds_.size(); ++k) {
-      std::vector<Shape> longer;
-      bool any = false;
-      for (const Group& group : groups_) {
-        if (group.kind != k || group.micro_batches != micro_batches) continue;
-        any = true;
-        for (const Shape& shape : partial) longer.push_back(shape), longer.back().groups.push_back(&group);
-      }
-      if (any) partial = std::move(longer);
+// Every size of groups of these kinds; a kind that has none is left out.
+std::vector<MixedPipelines::Shape> MixedPipelines::shapes_of(std::span<const std::size_t> kinds,
+                                                             std::int64_t all) const {
+  std::vector<Shape> made = {{.groups = {}, .micro_batches = all}};
+  for (std::size_t k : kinds) {
+    std::vector<Shape> longer;
+    for (const Group& group : groups_) {
+      if (group.kind != k || group.micro_batches != all) continue;
+      for (const Shape& shape : made) longer.push_back(shape), longer.back().groups.push_back(&group);
     }
-    for (Shape& shape : partial)
-      if (!shape.groups.empty()) made.push_back(std::move(shape));
+    if (!longer.empty()) made = std::move(longer);
   }
+  std::erase_if(made, [](const Shape& shape) { return shape.groups.empty(); });
   return made;
 }
 
@@ -283,13 +281,89 @@ double MixedPipelines::bound_of(const Shape& shape) const {
   return static_cast<double>(shape.micro_batches - 1) * work / capacity + way;
 }
 
+std::optional<MixedPipeline> MixedPipelines::solve(const Shape& shape, double below, double memory) const {
+  const std::size_t kinds = shape.groups.size();
+  const bool waits = !problem_.stack().p2p_overlap.value;  // the sender computes nothing meanwhile
+  std::vector<double> sent(kinds * kinds, 0);
+  for (std::size_t a = 0; a < kinds; ++a)
+    for (std::size_t b = 0; b < kinds; ++b) sent[a * kinds + b] = transfer(*shape.groups[a], *shape.groups[b]);
+  Costs costs(*this, shape, memory);
+  StagePipelineProblem chain{
+      .layers = problem_.layers.count(), .most = {}, .micro_batches = shape.micro_batches, .stage = {}, .transfer = {}};
+  for (const Group* group : shape.groups) {
+    chain.most.push_back(group->most);
+    chain.least_per_layer.push_back(*std::min_element(group->least_layer.begin(), group->least_layer.end()));
+  }
+  chain.stage = [&](std::size_t kind, std::int64_t first, std::int64_t layers, std::int64_t from_end) {
+    const double takes = costs.stage(kind, first, layers, from_end);
+    const double sends = (first > 0 ? 1 : 0) + (from_end > 1 ? 1 : 0);
+    return waits ? takes + sends * sent[kind * kinds + kind] : takes;
+  };
+  chain.transfer = [&](std::size_t a, std::size_t b) { return waits ? 0 : sent[a * kinds + b]; };
+  const std::optional<StagePipeline> best = best_pipeline(chain, below);
+  if (!best) return std::nullopt;
+  MixedPipeline made{.stages = {},
+                     .micro_batches = shape.micro_batches,
+                     .seconds = best->seconds,
+                     .cycle = best->cycle,
+                     .way = best->way};
+  for (std::size_t s = 0; s < best->stages.size(); ++s) {
+    const auto& stage = best->stages[s];
+    const auto from_end = static_cast<std::int64_t>(best->stages.size() - s);
+    made.stages.push_back({shape.groups[stage.kind]->kind, stage.first, stage.count,
+                           *costs.option(stage.kind, stage.first, stage.count, from_end).first});
+  }
+  return made;
+}
+
+bool MixedPipelines::has_too_many_states(const Shape& shape) const {
+  std::size_t states = static_cast<std::size_t>(problem_.layers.count()) * shape.groups.size();
+  for (const Group* group : shape.groups) states *= static_cast<std::size_t>(group->most) + 1;
+  return states > kMostStates;
+}
+
+std::optional<MixedPipeline> MixedPipelines::best_on(std::span<const std::size_t> kinds, std::int64_t all,
+                                                     std::int64_t micro_batches, double below, double memory) const {
+  std::vector<Shape> shapes = shapes_of(kinds, all);
+  for (Shape& shape : shapes) {
+    shape.micro_batches = micro_batches;
+    shape.bound = bound_of(shape);
+  }
+  std::stable_sort(shapes.begin(), shapes.end(), [](const Shape& a, const Shape& b) { return a.bound < b.bound; });
+  std::optional<MixedPipeline> best;
+  for (const Shape& shape : shapes) {
+    if (shape.bound >= below) break;
+    if (has_too_many_states(shape)) continue;
+    if (std::optional<MixedPipeline> found = solve(shape, below, memory)) {
+      below = found->seconds;
+      best = std::move(found);
+    }
+  }
+  return best;
+}
+
+double MixedPipelines::least_of(std::size_t kind, std::int64_t all) const {
+  double least = std::numeric_limits<double>::infinity();
+  for (const Group& group : groups_) {
+    if (group.kind != kind || group.micro_batches != all) continue;
+    double sample = 0;
+    for (int of : problem_.layers.kind) sample += group.least_layer[static_cast<std::size_t>(of)];
+    least =
+        std::min(least, sample * static_cast<double>(group.devices * all) / static_cast<double>(problem_.global_batch));
+  }
+  return least;
+}
+
 std::vector<MixedPipeline> MixedPipelines::find(double doubt, double memory) {
-  std::vector<Shape> all = shapes();
+  std::vector<std::size_t> kinds(kinds_.size());
+  std::iota(kinds.begin(), kinds.end(), std::size_t{0});
+  std::vector<Shape> all;
+  for (std::int64_t micro_batches : divisors_of(problem_.global_batch))
+    for (Shape& shape : shapes_of(kinds, micro_batches)) all.push_back(std::move(shape));
   counts_.considered = static_cast<std::int64_t>(all.size());
   counts_.solved = counts_.bounded = counts_.too_many = 0;
   for (Shape& shape : all) shape.bound = bound_of(shape);
   std::stable_sort(all.begin(), all.end(), [](const Shape& a, const Shape& b) { return a.bound < b.bound; });
-  const bool waits = !problem_.stack().p2p_overlap.value;  // the sender computes nothing meanwhile
   std::vector<MixedPipeline> found;
   double best = kNoPipeline;
   for (std::size_t from = 0; from < all.size(); from += kShapesAtOnce) {
@@ -299,49 +373,12 @@ std::vector<MixedPipeline> MixedPipelines::find(double doubt, double memory) {
     }
     const std::size_t count = std::min(kShapesAtOnce, all.size() - from);
     std::vector<std::optional<MixedPipeline>> solved(count);
-    std::vector<char> too_many(count, 0);
     const double below = best * doubt;
     for_each_index(count, threads_, 1, [&](std::size_t i) {
-      const Shape& shape = all[from + i];
-      std::size_t states = static_cast<std::size_t>(problem_.layers.count()) * shape.groups.size();
-      for (const Group* group : shape.groups) states *= static_cast<std::size_t>(group->most) + 1;
-      if (states > kMostStates) {
-        too_many[i] = 1;
-        return;
-      }
-      const std::size_t kinds = shape.groups.size();
-      std::vector<double> sent(kinds * kinds, 0);
-      for (std::size_t a = 0; a < kinds; ++a)
-        for (std::size_t b = 0; b < kinds; ++b) sent[a * kinds + b] = transfer(*shape.groups[a], *shape.groups[b]);
-      Costs costs(*this, shape, memory);
-      StagePipelineProblem chain{.layers = problem_.layers.count(),
-                                 .most = {},
-                                 .micro_batches = shape.micro_batches,
-                                 .stage = {},
-                                 .transfer = {}};
-      for (const Group* group : shape.groups) {
-        chain.most.push_back(group->most);
-        chain.least_per_layer.push_back(*std::min_element(group->least_layer.begin(), group->least_layer.end()));
-      }
-      chain.stage = [&](std::size_t kind, std::int64_t first, std::int64_t layers, std::int64_t from_end) {
-        const double takes = costs.stage(kind, first, layers, from_end);
-        const double sends = (first > 0 ? 1 : 0) + (from_end > 1 ? 1 : 0);
-        return waits ? takes + sends * sent[kind * kinds + kind] : takes;
-      };
-      chain.transfer = [&](std::size_t a, std::size_t b) { return waits ? 0 : sent[a * kinds + b]; };
-      const std::optional<StagePipeline> best_chain = best_pipeline(chain, below);
-      if (!best_chain) return;
-      MixedPipeline made{.stages = {}, .micro_batches = shape.micro_batches, .seconds = best_chain->seconds};
-      for (std::size_t s = 0; s < best_chain->stages.size(); ++s) {
-        const auto& stage = best_chain->stages[s];
-        const auto from_end = static_cast<std::int64_t>(best_chain->stages.size() - s);
-        made.stages.push_back({shape.groups[stage.kind]->kind, stage.first, stage.count,
-                               *costs.option(stage.kind, stage.first, stage.count, from_end).first});
-      }
-      solved[i] = std::move(made);
+      if (!has_too_many_states(all[from + i])) solved[i] = solve(all[from + i], below, memory);
     });
     for (std::size_t i = 0; i < count; ++i) {
-      too_many[i] ? ++counts_.too_many : ++counts_.solved;
+      has_too_many_states(all[from + i]) ? ++counts_.too_many : ++counts_.solved;
       if (!solved[i]) continue;
       best = std::min(best, solved[i]->seconds);
       found.push_back(std::move(*solved[i]));

@@ -10,6 +10,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,7 +32,8 @@ struct MixedPipeline {
   };
   std::vector<Stage> stages;
   std::int64_t micro_batches = 1;
-  double seconds = 0;  // composed
+  double seconds = 0;         // composed
+  double cycle = 0, way = 0;  // of which between micro-batches, and of one from end to end (stage_pipeline.h)
 };
 
 // "19 layers h100-sxm dp=16 + 13 layers a100-sxm dp=32 ga=16": for tables and messages.
@@ -50,6 +53,12 @@ class MixedPipelines {
   // The best of every combination of group sizes, without those that a bound shows to take more than `doubt` times the
   // best. `memory`: the share of each device's budget that may be used.
   std::vector<MixedPipeline> find(double doubt, double memory);
+  // The best pipeline of these kinds alone for `micro_batches` of the `all` that the batch is cut into; none that takes
+  // less than `below` seconds: none. May be called on several threads.
+  std::optional<MixedPipeline> best_on(std::span<const std::size_t> kinds, std::int64_t all, std::int64_t micro_batches,
+                                       double below, double memory) const;
+  // Seconds of a sample on one device of a kind at least, in micro-batches of which the batch has `all`; infinite: none fits.
+  double least_of(std::size_t kind, std::int64_t all) const;
   const PipelineCounts& counts() const { return counts_; }
   // Seconds of a step that every plan of these devices needs, as if all computed at their own speed all the time, one
   // waiting for none; 0: unknown.
@@ -64,7 +73,10 @@ class MixedPipelines {
   class Costs;
   void make_groups();
   void price_groups();
-  std::vector<Shape> shapes() const;
+  std::vector<Shape> shapes_of(std::span<const std::size_t> kinds, std::int64_t all) const;
+  // None: nothing takes less than `below` seconds, or there are too many states.
+  std::optional<MixedPipeline> solve(const Shape& shape, double below, double memory) const;
+  bool has_too_many_states(const Shape& shape) const;
   double bound_of(const Shape& shape) const;
   double transfer(const Group& from, const Group& to) const;
 

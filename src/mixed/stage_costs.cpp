@@ -49,7 +49,7 @@ std::optional<StageCosts> stage_costs(const Composer& composer, const LayerPatte
                                       std::int64_t micro_batches) {
   const HybridPlan plan = plan_of(option, micro_batches);
   struct Read {
-    double seconds = 0, bare = 0;
+    double seconds = 0, once = 0;
     std::int64_t kept = 0, saved = 0, boundary = 0;
   };
   const auto read = [&](StageEnds ends, std::span<const std::int32_t> layers) -> std::optional<Read> {
@@ -59,8 +59,7 @@ std::optional<StageCosts> stage_costs(const Composer& composer, const LayerPatte
     if (ends.last) sections.push_back(pattern.sections.back().kind);
     const auto one = composer.compose_stage(plan, sections, 1), two = composer.compose_stage(plan, sections, 2);
     if (!one || !two) return std::nullopt;
-    const double once = one->once_s / static_cast<double>(std::max<std::int64_t>(1, micro_batches - 1));
-    return Read{one->micro_batch_s + once, one->micro_batch_s, 2 * one->memory - two->memory, two->memory - one->memory,
+    return Read{one->micro_batch_s, one->once_s, 2 * one->memory - two->memory, two->memory - one->memory,
                 one->boundary_bytes};
   };
   StageCosts costs;
@@ -71,7 +70,8 @@ std::optional<StageCosts> stage_costs(const Composer& composer, const LayerPatte
     const std::optional<Read> more = read({}, std::array{0, kind});
     if (!more) return std::nullopt;
     costs.layer.push_back(more->seconds - like->seconds);
-    costs.bare.push_back(more->bare - like->bare);
+    costs.once_layer.push_back(more->once - like->once);
+    costs.bare.push_back(costs.layer.back());
     costs.kept_layer.push_back(more->kept - like->kept);
     costs.saved_layer.push_back(more->saved - like->saved);
   }
@@ -80,8 +80,9 @@ std::optional<StageCosts> stage_costs(const Composer& composer, const LayerPatte
     const std::optional<Read> whole = read(ends, std::array{0});
     if (!whole) return std::nullopt;
     costs.ends[ends.index()] = whole->seconds - costs.layer.front();
-    if (ends.first && !ends.last) embedding = whole->bare - like->bare;
-    if (ends.last && !ends.first) head = whole->bare - like->bare;
+    costs.once_ends[ends.index()] = whole->once - costs.once_layer.front();
+    if (ends.first && !ends.last) embedding = whole->seconds - like->seconds;
+    if (ends.last && !ends.first) head = whole->seconds - like->seconds;
     costs.kept_ends[ends.index()] = whole->kept - costs.kept_layer.front();
     costs.saved_ends[ends.index()] = whole->saved - costs.saved_layer.front();
   }

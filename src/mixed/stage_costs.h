@@ -3,6 +3,7 @@
 // sections and its memory a sum over sections and micro-batches in flight.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -34,14 +35,18 @@ struct StageEnds {
 
 // Costs of a stage as sums, by StageEnds::index() and by kind of layer.
 struct StageCosts {
-  std::array<double, 4> ends = {};  // seconds of a micro-batch, what happens once per step in equal parts included
-  std::vector<double> layer;
+  std::array<double, 4> ends = {}, once_ends = {};  // seconds of a micro-batch, and of what happens once per step
+  std::vector<double> layer, once_layer;
   std::array<std::int64_t, 4> kept_ends = {}, saved_ends = {};  // bytes, and bytes per micro-batch in flight
   std::vector<std::int64_t> kept_layer, saved_layer;
   std::int64_t boundary_bytes = 0;  // that a device sends to the next stage
-  // Seconds without what happens once per step, for bounds: embedding, kinds of layers, head.
-  std::vector<double> bare;
+  std::vector<double> bare;         // seconds of a micro-batch by section, for bounds: embedding, kinds of layers, head
 };
+
+// What happens once per step is spread over this many micro-batches.
+constexpr double spread_over(std::int64_t micro_batches) {
+  return static_cast<double>(std::max<std::int64_t>(1, micro_batches - 1));
+}
 
 // " recompute=op" as a plan's name has it; empty where nothing is.
 std::string words_of(PlanRecompute recompute, const LayerPattern& layers);

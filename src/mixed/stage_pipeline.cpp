@@ -42,7 +42,8 @@ class EndsFirst {
                at = ends_[static_cast<std::size_t>(at)].next)
             extend(state, used, placed, at);
     if (winner_ < 0) return std::nullopt;
-    StagePipeline found{.stages = {}, .seconds = best_};
+    const PlacedEnd& whole = ends_[static_cast<std::size_t>(winner_)];
+    StagePipeline found{.stages = {}, .seconds = best_, .cycle = whole.cycle, .way = whole.way};
     std::int64_t first = 0;
     for (std::int32_t at = winner_; at >= 0; at = ends_[static_cast<std::size_t>(at)].behind) {
       const PlacedEnd& end = ends_[static_cast<std::size_t>(at)];

@@ -44,6 +44,7 @@ struct StagePipeline {
   };
   std::vector<Stage> stages;
   double seconds = 0;
+  double cycle = 0, way = 0;  // C and S
 };
 
 inline constexpr double kNoPipeline = std::numeric_limits<double>::infinity();

@@ -23,28 +23,38 @@ void recompute_layer(const RecomputeSet& set, std::int64_t layer, std::vector<Ru
 
 }  // namespace
 
-Strategy tree_of(const MixedPipeline& pipeline, const std::vector<DeviceKind>& kinds, const LayerPattern& layers,
-                 const Graph& graph) {
+Strategy tree_of(std::span<const MixedPipeline> routes, const std::vector<DeviceKind>& kinds,
+                 const LayerPattern& layers, const Graph& graph) {
   Strategy tree;
   tree.schedule.name = "1f1b";
-  tree.schedule.micro_batches = pipeline.micro_batches;
+  tree.schedule.micro_batches = 0;
   std::vector<std::size_t> taken(kinds.size(), 0);
   std::int32_t most_tp = 1, most_dp = 1;
   std::vector<Rule> recomputed;
-  for (const MixedPipeline::Stage& of : pipeline.stages) {
-    Stage& stage = tree.schedule.stages.emplace_back();
-    stage.layers = of.layers;
-    stage.mesh.emplace();
-    stage.mesh->axes = {{"dp", of.option.dp}, {"tp", of.option.tp}};
-    const std::vector<std::int64_t>& devices = kinds[of.kind].devices;
-    for (std::int64_t i = 0; i < of.devices(); ++i) stage.mesh->devices.push_back(devices[taken[of.kind]++]);
-    most_tp = std::max(most_tp, of.option.tp);
-    most_dp = std::max(most_dp, of.option.dp);
-    const RecomputeSet& set = layers.recompute.sets[static_cast<std::size_t>(of.option.recompute)];
-    for (std::int64_t layer = of.first; layer < of.first + of.layers; ++layer) recompute_layer(set, layer, recomputed);
+  for (std::size_t route = 0; route < routes.size(); ++route) {
+    const MixedPipeline& pipeline = routes[route];
+    tree.schedule.micro_batches += pipeline.micro_batches;
+    if (routes.size() > 1)
+      tree.schedule.routes.push_back({static_cast<std::int64_t>(pipeline.stages.size()), pipeline.micro_batches, {}});
+    const std::size_t before = recomputed.size();
+    for (const MixedPipeline::Stage& of : pipeline.stages) {
+      Stage& stage = tree.schedule.stages.emplace_back();
+      stage.layers = of.layers;
+      stage.mesh.emplace();
+      stage.mesh->axes = {{"dp", of.option.dp}, {"tp", of.option.tp}};
+      const std::vector<std::int64_t>& devices = kinds[of.kind].devices;
+      for (std::int64_t i = 0; i < of.devices(); ++i) stage.mesh->devices.push_back(devices[taken[of.kind]++]);
+      most_tp = std::max(most_tp, of.option.tp);
+      most_dp = std::max(most_dp, of.option.dp);
+      const RecomputeSet& set = layers.recompute.sets[static_cast<std::size_t>(of.option.recompute)];
+      for (std::int64_t layer = of.first; layer < of.first + of.layers; ++layer)
+        recompute_layer(set, layer, recomputed);
+    }
+    if (routes.size() > 1)
+      for (std::size_t i = before; i < recomputed.size(); ++i) recomputed[i].route = static_cast<std::int64_t>(route);
   }
-  if (pipeline.stages.size() > 1) {
-    tree.mesh.axes = {{"pp", static_cast<int>(pipeline.stages.size())}, {"dp", 1}, {"tp", 1}};
+  if (tree.schedule.stages.size() > 1) {
+    tree.mesh.axes = {{"pp", static_cast<int>(tree.schedule.stages.size())}, {"dp", 1}, {"tp", 1}};
   } else {
     tree.mesh = *tree.schedule.stages.front().mesh;
     tree.schedule.stages.clear();

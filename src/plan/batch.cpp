@@ -35,10 +35,10 @@ std::int64_t rounded_ratio(std::int64_t a, std::int64_t b) { return std::max<std
 std::int64_t default_micro_batch(const Parallelism& plan, std::int64_t devices, bool counts_given,
                                  std::optional<std::int64_t> global_batch, const BatchDefaults& defaults) {
   if (defaults.tokens) return 1;
-  const std::int64_t usual = rounded_ratio(kSamplesPerDevice * devices, plan.dp * plan.micro_batches);
+  const std::int64_t usual = rounded_ratio(kSamplesPerDevice * devices, plan.units() * plan.micro_batches);
   if (!global_batch || counts_given) return usual;
-  const std::int64_t samples = *global_batch / plan.dp;  // of a replica, in a step
-  if (samples < 1 || *global_batch % plan.dp != 0) return 1;
+  const std::int64_t samples = *global_batch / plan.units();  // of a replica or share, in a step
+  if (samples < 1 || *global_batch % plan.units() != 0) return 1;
   const PipelineSchedule& schedule = *find_schedule(plan.schedule);
   const std::int64_t most = std::min(samples, kMostMicroBatches);
   for (std::int64_t count = std::max(plan.micro_batches, ceil_div(samples, usual)); count <= most; ++count)
@@ -73,7 +73,7 @@ Result<Parallelism> complete_with_batch(const Shorthand& shorthand, std::int64_t
     assume_micro_batch(*request.micro_batch, assumptions);
   }
   if (counts_open) {
-    const std::int64_t unit = first.dp * (shorthand.mbs ? *shorthand.mbs : request.micro_batch.value_or(1));
+    const std::int64_t unit = first.units() * (shorthand.mbs ? *shorthand.mbs : request.micro_batch.value_or(1));
     const std::int64_t wanted =
         defaults.tokens && defaults.seq > 0
             ? rounded_ratio(kTokensPerStep, checked_mul(unit, defaults.seq).value_or(kTokensPerStep))
@@ -105,7 +105,8 @@ std::vector<std::string> defaults_of(const Shorthand& shorthand, const Paralleli
 }
 
 BatchPlan batch_of(const Parallelism& plan) {
-  return {plan.dp, plan.micro_batch, plan.micro_batches, plan.last_micro_batch, plan.global_batch()};
+  const auto shares = plan.shares.empty() ? std::nullopt : std::optional(plan.units());
+  return {plan.dp, plan.micro_batch, plan.micro_batches, plan.last_micro_batch, plan.global_batch(), shares};
 }
 
 Result<BatchPlan> batch_of_file(const Strategy& strategy, std::int64_t devices, const BatchRequest& request,

@@ -23,7 +23,7 @@ double saved_by_plan(const PlanProblem& problem, const RecomputeSet& set) {
   plan.recompute = set.base;
   plan.full = set.full;
   const Plan made = make_plan(std::make_shared<const TrainingJob>(std::move(one)), choose_strategy(plan)).value();
-  return static_cast<double>(saved_bytes(made.training(), made.resolved.recompute).value);
+  return static_cast<double>(saved_bytes(made.training(), made.resolved.routes.front().recompute).value);
 }
 
 // 4 layers of a menu read from 1: what a set frees in the whole model is what the menu says, 4 times a layer's.

@@ -235,8 +235,7 @@ DType stored_type(const Program& program, const Graph& graph, BufferId buffer);
 // The type that a collective sends the elements of one of its buffers in: the wire's, or the one they are stored in.
 DType sent_type(const Program& program, const Graph& graph, const Communicate& communicate, BufferId buffer);
 
-// The program's stage at a place of the pipeline. Where stages are held twice (DualPipe), those of the second route
-// follow all of the first.
+// The program's stage at a place of the pipeline. Those of each route follow all of the route before.
 std::size_t program_stage(const Program& program, const Schedule& schedule, Place place);
 
 // Bodies by number: 2·stage, 2·stage + 1 for backward, last the step.

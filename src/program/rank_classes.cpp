@@ -66,12 +66,13 @@ std::vector<RankClass> by_membership(const Program& program,
 }  // namespace
 
 Result<std::vector<RankClass>> rank_classes(const Program& program, const Schedule& schedule) {
-  const std::size_t stages = schedule.routes.size() * static_cast<std::size_t>(schedule.stages());
+  std::size_t stages = 0;
+  for (const std::vector<Place>& route : schedule.routes) stages += route.size();
   if (stages != program.stages.size())
     return error("the schedule has {} stages, the program {}", stages, program.stages.size());
   const IdVec<MeshId, std::vector<std::int32_t>> stages_of = stages_of_meshes(program);
   std::vector<RankClass> classes = by_membership(program, stages_of);
-  // The rank of every stage, those of the second route after those of the first.
+  // The rank of every stage, those of each route after those of the one before.
   std::vector<std::int32_t> rank_of;
   for (const std::vector<Place>& route : schedule.routes)
     for (const Place& place : route) rank_of.push_back(place.rank);

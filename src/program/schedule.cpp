@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/check.h"
 #include "base/suggest.h"
 #include "program/schedule_families.h"
 
@@ -165,16 +166,32 @@ std::vector<std::int32_t> stages_by_place(const Schedule& schedule) {
   return stages;
 }
 
-std::vector<ReplicatedStage> replicated_stages(const Schedule& schedule) {
-  std::vector<ReplicatedStage> replicated;
-  for (std::int32_t stage = 0; stage < schedule.stages(); ++stage) {
-    ReplicatedStage held{stage, {}};
-    for (const Route& route : schedule.routes)
-      if (std::find(held.places.begin(), held.places.end(), route[stage]) == held.places.end())
-        held.places.push_back(route[stage]);
-    if (held.places.size() > 1) replicated.push_back(std::move(held));
+std::vector<std::int32_t> micro_batches_by_place(const Schedule& schedule) {
+  std::vector<std::int32_t> counts(std::size_t(schedule.ranks) * schedule.chunks, 0);
+  for (std::int32_t i = 0; i < schedule.micro_batches; ++i)
+    for (const Place& place : schedule.routes[schedule.route_of[i]])
+      ++counts[std::size_t(place.rank) * schedule.chunks + place.chunk];
+  return counts;
+}
+
+Schedule side_by_side(std::span<const Schedule> pipelines) {
+  Schedule all = pipelines.front();
+  for (const Schedule& next : pipelines.subspan(1)) {
+    WEFT_CHECK(next.chunks == all.chunks, "pipelines of {} and {} chunks per rank", all.chunks, next.chunks);
+    const auto routes = static_cast<std::int32_t>(all.routes.size());
+    for (Route route : next.routes) {
+      for (Place& place : route) place.rank += all.ranks;
+      all.routes.push_back(std::move(route));
+    }
+    for (std::int32_t route : next.route_of) all.route_of.push_back(routes + route);
+    for (std::vector<Action> actions : next.actions) {
+      for (Action& action : actions) action.micro_batch += all.micro_batches;
+      all.actions.push_back(std::move(actions));
+    }
+    all.ranks += next.ranks;
+    all.micro_batches += next.micro_batches;
   }
-  return replicated;
+  return all;
 }
 
 }  // namespace weft

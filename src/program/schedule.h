@@ -12,8 +12,9 @@
 //   straight      stage s on rank s                             gpipe, 1f1b, zb-h1, zb-h2
 //   round robin   stage s on rank s mod p, chunk s div p        interleaved
 //   V             rank r holds stages r and 2p−1−r              zb-v, dualpipe-v
-// DualPipe has two: half of the micro-batches enter at rank 0, half at rank p−1, and every stage is held twice
-// (`replicated_stages`), so gradients of the two copies must be summed.
+// DualPipe has two: half of the micro-batches enter at rank 0, half at rank p−1. Pipelines of different shapes may stand
+// side by side, each a route of its own stages (`side_by_side`). Every route holds the whole model, so gradients are
+// summed over all.
 //
 // Sources: GPipe, Huang et al. 2019; 1F1B and interleaving, Narayanan et al. 2021 (Megatron-LM); zb-h1, zb-h2, Qi et
 // al., Zero Bubble Pipeline Parallelism, 2024; zb-v, Qi et al., Pipeline Parallelism with Controllable Memory, 2024;
@@ -21,6 +22,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,7 +65,11 @@ struct Schedule {
   std::vector<std::int32_t> route_of;        // by micro-batch
   std::vector<std::vector<Action>> actions;  // by rank, in issue order
 
+  // Of the first route.
   std::int32_t stages() const { return routes.empty() ? 0 : static_cast<std::int32_t>(routes.front().size()); }
+  std::int32_t stages_of(std::int32_t micro_batch) const {
+    return static_cast<std::int32_t>(routes[route_of[micro_batch]].size());
+  }
   Place place_of(std::int32_t micro_batch, std::int32_t stage) const { return routes[route_of[micro_batch]][stage]; }
   bool operator==(const Schedule&) const = default;
 };
@@ -80,14 +86,8 @@ struct Visits {
 };
 std::vector<Visits> visits_by_place(const Schedule& schedule);  // by rank · chunks + chunk
 
-// A stage held in several places, whose gradients are summed over them before the optimizer step.
-struct ReplicatedStage {
-  std::int32_t stage = 0;
-  std::vector<Place> places;
-
-  bool operator==(const ReplicatedStage&) const = default;
-};
-std::vector<ReplicatedStage> replicated_stages(const Schedule& schedule);
+// How many micro-batches each place has, by rank · chunks + chunk.
+std::vector<std::int32_t> micro_batches_by_place(const Schedule& schedule);
 
 struct ScheduleOptions {
   std::string name = "1f1b";       // one of schedule_names()
@@ -114,6 +114,10 @@ std::vector<std::string> schedule_names();
 // (so zb-v has none when F = B = W), where F&B is the time of an overlapped pair and the two dualpipes' bubble the most
 // idle time until the makespan. (DeepSeek writes (PP/2−1)(F&B+B−3W), its B being the fused backward, here B+W.)
 Result<Schedule> make_schedule(const ScheduleOptions& options);
+
+// Pipelines beside one another, which share nothing: ranks and micro-batches of each follow those of the ones before.
+// Chunks per rank are the same. At least one; the name is the first's.
+Schedule side_by_side(std::span<const Schedule> pipelines);
 
 // Whether the table is a pipeline schedule: places and routes agree; every micro-batch has at every stage one forward
 // and one backward (fused, or input and weight), at its place; and the ranks, each in its own order, come to the end:

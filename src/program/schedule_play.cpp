@@ -50,11 +50,11 @@ Status check_routes(const Schedule& s) {
   for (const std::vector<Place>& route : s.routes) named += static_cast<std::int64_t>(route.size());
   if (named < places) return error("{} places, but the routes pass only {}", places, named);
 
-  std::vector<std::int32_t> held(places, -1);
+  std::vector<std::int32_t> held(places, -1), of(places, -1);  // the stage, and of how many
   for (std::size_t k = 0; k < s.routes.size(); ++k) {
-    if (s.routes[k].size() != s.routes[0].size())
-      return error("route {} has {} stages, route 0 has {}", k, s.routes[k].size(), s.routes[0].size());
-    for (std::int32_t stage = 0; stage < s.stages(); ++stage) {
+    const auto stages = static_cast<std::int32_t>(s.routes[k].size());
+    if (stages == 0) return error("route {} has no stages", k);
+    for (std::int32_t stage = 0; stage < stages; ++stage) {
       const Place place = s.routes[k][stage];
       if (place.rank < 0 || place.rank >= s.ranks || place.chunk < 0 || place.chunk >= s.chunks)
         return error("route {}: stage {} on rank {}, chunk {}, which is not there", k, stage, place.rank, place.chunk);
@@ -62,6 +62,11 @@ Status check_routes(const Schedule& s) {
       if (holds != -1 && holds != stage)
         return error("rank {}, chunk {} holds both stage {} and stage {}", place.rank, place.chunk, holds, stage);
       holds = stage;
+      std::int32_t& among = of[std::int64_t{place.rank} * s.chunks + place.chunk];
+      if (among != -1 && among != stages)
+        return error("rank {}, chunk {} holds stage {} both of {} and of {}", place.rank, place.chunk, stage, among,
+                     stages);
+      among = stages;
     }
   }
   for (std::int64_t at = 0; at < places; ++at)
@@ -90,10 +95,14 @@ bool is_pair(std::span<const Action> actions, std::size_t at) {
 Status check_coverage(const Schedule& s, std::span<const std::int32_t> stage_at) {
   std::int64_t count = 0;
   for (const std::vector<Action>& actions : s.actions) count += static_cast<std::int64_t>(actions.size());
-  const std::int64_t units = std::int64_t{s.micro_batches} * s.stages();
-  if (count / 2 < units)  // also keeps the table below no larger than the schedule
-    return error("{} actions for {} micro-batches at {} stages: some are missing, each needs a forward and a backward",
-                 count, s.micro_batches, s.stages());
+  std::vector<std::int64_t> first_unit = {0};  // by micro-batch: one for each of its stages
+  for (std::int32_t i = 0; i < s.micro_batches; ++i) first_unit.push_back(first_unit.back() + s.stages_of(i));
+  const std::int64_t units = first_unit.back();
+  if (count / 2 < units) {  // also keeps the table below no larger than the schedule
+    const bool alike = units == std::int64_t{s.micro_batches} * s.stages();
+    return error("{} actions for {} micro-batches at {}: some are missing, each needs a forward and a backward", count,
+                 s.micro_batches, alike ? fmt::format("{} stages", s.stages()) : "the stages of their routes");
+  }
 
   std::vector<std::uint8_t> seen(units);
   for (std::int32_t rank = 0; rank < s.ranks; ++rank) {
@@ -104,11 +113,13 @@ Status check_coverage(const Schedule& s, std::span<const std::int32_t> stage_at)
         return error("rank {}: {}: there are {} micro-batches and {} chunks", rank, name_of(a), s.micro_batches,
                      s.chunks);
       const std::int32_t stage = stage_at[std::int64_t{rank} * s.chunks + a.chunk];
+      if (stage >= s.stages_of(a.micro_batch))
+        return error("rank {}: {}: micro-batch {} has no stage {}", rank, name_of(a), a.micro_batch, stage);
       const Place place = s.place_of(a.micro_batch, stage);
       if (place != Place{rank, a.chunk})
         return error("rank {}: {}: micro-batch {} has its stage {} on rank {}, chunk {}", rank, name_of(a),
                      a.micro_batch, stage, place.rank, place.chunk);
-      std::uint8_t& done = seen[std::int64_t{a.micro_batch} * s.stages() + stage];
+      std::uint8_t& done = seen[first_unit[a.micro_batch] + stage];
       if (done & seen_by(a.body)) return error("rank {}: {} comes a second time", rank, name_of(a));
       done |= seen_by(a.body);
       if (a.with_next && !is_pair(actions, at))
@@ -116,13 +127,20 @@ Status check_coverage(const Schedule& s, std::span<const std::int32_t> stage_at)
                      name_of(a));
     }
   }
-  for (std::int64_t unit = 0; unit < units; ++unit)
-    if (seen[unit] != kAll)
-      return error("micro-batch {}, stage {}: the {} is missing", unit / s.stages(), unit % s.stages(),
-                   !(seen[unit] & kForward) ? "forward"
-                   : !(seen[unit] & kInput) ? "backward"
-                                            : "backward's weight part (W)");
+  for (std::int32_t i = 0; i < s.micro_batches; ++i)
+    for (std::int64_t unit = first_unit[i]; unit < first_unit[i + 1]; ++unit)
+      if (seen[unit] != kAll)
+        return error("micro-batch {}, stage {}: the {} is missing", i, unit - first_unit[i],
+                     !(seen[unit] & kForward) ? "forward"
+                     : !(seen[unit] & kInput) ? "backward"
+                                              : "backward's weight part (W)");
   return Ok{};
+}
+
+std::int32_t most_stages(const Schedule& s) {
+  std::size_t most = 0;
+  for (const std::vector<Place>& route : s.routes) most = std::max(most, route.size());
+  return static_cast<std::int32_t>(most);
 }
 
 class Player {
@@ -131,7 +149,7 @@ class Player {
       : s_(schedule),
         stage_at_(stage_at),
         costs_(costs),
-        stages_(schedule.stages()),
+        stages_(most_stages(schedule)),
         forward_end_(std::size_t(schedule.micro_batches) * stages_, kNever),
         backward_end_(forward_end_),
         next_(schedule.ranks),
@@ -223,7 +241,7 @@ class Player {
       visit(Need{Body::BackwardInput, a.micro_batch, stage});
     } else {
       visit(Need{Body::Forward, a.micro_batch, stage});
-      if (stage + 1 < stages_) visit(Need{Body::BackwardInput, a.micro_batch, stage + 1});
+      if (stage + 1 < s_.stages_of(a.micro_batch)) visit(Need{Body::BackwardInput, a.micro_batch, stage + 1});
     }
   }
   Ticks end_of(const Need& need) const {
@@ -279,8 +297,8 @@ class Player {
     const Ticks lasts = together.size() == 1 ? sum : std::max(longest, sum - costs_.pair_saving);
     if (next_[rank] == 0) mine.start = start;
     if (units_) {
-      const std::int32_t stage = stage_of(rank, together.front());
-      units_->push_back({start, start + lasts, together.front().body == Body::Forward ? stages_ - stage : stage, rank,
+      const std::int32_t stage = stage_of(rank, together.front()), stages = s_.stages_of(together.front().micro_batch);
+      units_->push_back({start, start + lasts, together.front().body == Body::Forward ? stages - stage : stage, rank,
                          next_[rank], together.size()});
     }
     next_[rank] += together.size();
@@ -294,7 +312,7 @@ class Player {
     const std::int32_t stage = stage_of(rank, a);
     if (a.body == Body::Forward) {
       forward_end_[unit(a.micro_batch, stage)] = end;
-      if (stage + 1 < stages_) look_at(s_.place_of(a.micro_batch, stage + 1).rank);
+      if (stage + 1 < s_.stages_of(a.micro_batch)) look_at(s_.place_of(a.micro_batch, stage + 1).rank);
     } else if (a.body != Body::BackwardWeight) {
       backward_end_[unit(a.micro_batch, stage)] = end;
       if (stage > 0) look_at(s_.place_of(a.micro_batch, stage - 1).rank);
@@ -351,7 +369,7 @@ class Player {
   const Schedule& s_;
   std::span<const std::int32_t> stage_at_;
   const PlayCosts& costs_;
-  std::int32_t stages_;
+  std::int32_t stages_;                            // of the longest route
   std::vector<Ticks> forward_end_, backward_end_;  // by unit; backward: of the input part
   std::vector<std::size_t> next_;                  // by rank, into its actions
   std::vector<std::int32_t> queue_;                // ranks to look at
@@ -363,8 +381,9 @@ class Player {
 };
 
 Status check_costs(const Schedule& s, const PlayCosts& costs) {
-  if (costs.stages.size() != 1 && costs.stages.size() != std::size_t(s.stages()))
-    return error("costs of {} stages, but there are {}; give one for all or one each", costs.stages.size(), s.stages());
+  if (costs.stages.size() != 1 && costs.stages.size() != std::size_t(most_stages(s)))
+    return error("costs of {} stages, but there are {}; give one for all or one each", costs.stages.size(),
+                 most_stages(s));
   Ticks longest = costs.transfer;
   bool negative = costs.transfer < 0 || costs.pair_saving < 0;
   for (const StageCost& cost : costs.stages) {
@@ -373,7 +392,7 @@ Status check_costs(const Schedule& s, const PlayCosts& costs) {
   }
   if (negative) return error("a cost is negative");
   // Nothing ends later than if every product and every transfer came one after the other.
-  const std::int64_t products = std::int64_t{6} * s.micro_batches * s.stages();
+  const std::int64_t products = std::int64_t{6} * s.micro_batches * most_stages(s);
   if (!checked_mul(longest, products)) return error("costs of up to {}: the sum does not fit 64 bits", longest);
   return Ok{};
 }

@@ -76,9 +76,27 @@ TEST(Schedule, DualPipeRunsTwoDirectionsOverTwoCopies) {
             "route 2-3: 1.1 0.1\n"
             "0: F0 F2.1 F1&B2.1 F3.1&B0 B3.1 I1 W1\n"
             "1: F2.1 F0 F3.1&B0 F1&B2.1 B1 I3.1 W3.1\n");
-  const std::vector<ReplicatedStage> copies = {{0, {{0, 0}, {1, 1}}}, {1, {{1, 0}, {0, 1}}}};
-  EXPECT_EQ(replicated_stages(schedule), copies);
-  EXPECT_TRUE(replicated_stages(made("zb-v", 4, 8)).empty());
+  EXPECT_EQ(micro_batches_by_place(schedule), (std::vector<std::int32_t>{2, 2, 2, 2}));
+}
+
+TEST(Schedule, PipelinesOfDifferentLengthStandSideBySide) {
+  const Schedule both = side_by_side(std::vector{made("1f1b", 2, 2), made("1f1b", 1, 1)});
+  EXPECT_EQ(print(both),
+            "schedule 1f1b: 3 ranks, 1 chunk, 3 micro-batches\n"
+            "route 0-1: 0 1\n"
+            "route 2: 2\n"
+            "0: F0 F1 B0 B1\n"
+            "1: F0 B0 F1 B1\n"
+            "2: F2 B2\n");
+  EXPECT_TRUE(check_schedule(both).ok());
+  EXPECT_EQ(parse_schedule(print(both), "x").value(), both);
+  EXPECT_EQ(micro_batches_by_place(both), (std::vector<std::int32_t>{2, 2, 1}));
+  // Forward one tick, backward two: the pipeline of two ranks takes (2 + 1) · 3, the other 3.
+  const Playback playback = play(both).value();
+  EXPECT_EQ(playback.makespan, 9);
+  EXPECT_EQ(playback.ranks[2].end, 3);
+  // Every order of actions serves every route.
+  EXPECT_EQ(total_order(both).size(), 10u);
 }
 
 TEST(Schedule, PlacesHoldTheStagesOfTheirRoute) {
@@ -364,6 +382,9 @@ TEST(Verifier, NamesTheActionAtFault) {
 TEST(Verifier, RejectsRoutesThatDisagreeWithPlaces) {
   EXPECT_EQ(refusal("schedule x: 2 ranks, 1 chunk, 1 micro-batch\nroute 0: 0\n0: F0 B0\n1:\n"),
             "2 places, but the routes pass only 1");
+  EXPECT_EQ(
+      refusal("schedule x: 2 ranks, 1 chunk, 2 micro-batches\nroute 0: 0 1\nroute 1: 0\n0: F0 F1 B1 B0\n1: F0 B0\n"),
+      "rank 0, chunk 0 holds stage 0 both of 2 and of 1");
   EXPECT_EQ(refusal("schedule x: 1 rank, 1 chunk, 1 micro-batch\nroute 0: 0 0\n0: F0 B0\n"),
             "rank 0, chunk 0 holds both stage 0 and stage 1");
   EXPECT_EQ(refusal("schedule x: 2 ranks, 1 chunk, 2 micro-batches\nroute 0: 0\nroute 1: 0\n0: F0 B0\n1:\n"),

@@ -142,8 +142,6 @@ class Parser {
       places.push_back({*rank, *chunk});
     }
     if (places.empty()) return error("a route without places");
-    if (!s_.routes.empty() && places.size() != s_.routes[0].size())
-      return error("a route of {} stages after one of {}", places.size(), s_.routes[0].size());
     s_.routes.push_back(std::move(places));
     return Ok{};
   }

@@ -113,16 +113,27 @@ std::vector<GroupKind> group_kinds(const Plan& plan) {
   std::stable_sort(kinds.begin(), kinds.end(), [](const GroupKind& a, const GroupKind& b) {
     return a.first[1] - a.first[0] < b.first[1] - b.first[0];
   });
-  const std::span<const StageMesh> pipeline = plan.resolved.ranks();
-  if (pipeline.size() > 1) {
+  std::vector<Group> chains;  // of every route
+  std::size_t longest = 0;
+  for (const RouteChoice& route : plan.resolved.routes) {
+    const std::span<const StageMesh> pipeline =
+        plan.resolved.ranks()
+            .subspan(static_cast<std::size_t>(route.first))
+            .first(std::min(static_cast<std::size_t>(route.stages),
+                            plan.resolved.ranks().size() - static_cast<std::size_t>(route.first)));
+    if (pipeline.size() < 2) continue;
+    longest = std::max(longest, pipeline.size());
     std::size_t most = std::numeric_limits<std::size_t>::max();
     for (const StageMesh& rank : pipeline) most = std::min(most, rank.mesh.devices().size());
-    std::vector<Group> chains(most);
-    for (const StageMesh& rank : pipeline)
-      for (std::size_t i = 0; i < most; ++i) chains[i].push_back(rank.mesh.devices()[i]);
+    for (std::size_t i = 0; i < most; ++i) {
+      Group& chain = chains.emplace_back();
+      for (const StageMesh& rank : pipeline) chain.push_back(rank.mesh.devices()[i]);
+    }
+  }
+  if (!chains.empty()) {
     GroupKind kind{.degree = std::string(kPipelineAxis),
                    .over = {std::string(kPipelineAxis)},
-                   .size = static_cast<int>(pipeline.size()),
+                   .size = static_cast<int>(longest),
                    .count = static_cast<std::int64_t>(chains.size())};
     kind.first = ranks(chains.front());
     measure_chain(plan.cluster(), chains, kind);

@@ -19,17 +19,18 @@ std::vector<StageReport> stage_reports(const Plan& plan, const CompiledStrategy&
   const Schedule& schedule = compiled.schedule;
   const Graph& graph = plan.training().graph;
   const Layers layers = find_layers(graph);
-  std::vector<StageReport> stages(static_cast<std::size_t>(schedule.stages()));
+  std::vector<StageReport> stages;
+  for (std::size_t route = 0; route < plan.resolved.routes.size();
+       ++route)  // (DualPipe's second is the first's mirror)
+    for (const Place& place : schedule.routes[route]) {
+      const auto stage = static_cast<std::int64_t>(stages.size());
+      StageReport& made = stages.emplace_back();
+      made.stage = stage;
+      made.rank = place.rank;
+      made.chunk = place.chunk;
+    }
   std::vector<std::set<TensorId>> parameters(stages.size());
-  for (std::size_t i = 0; i < stages.size(); ++i) {
-    const Place place = schedule.place_of(0, static_cast<std::int32_t>(i));
-    stages[i].stage = static_cast<std::int64_t>(i);
-    stages[i].rank = place.rank;
-    stages[i].chunk = place.chunk;
-  }
-  for (OpId op : graph.ops().ids()) {
-    if (graph.ops()[op].phase != Phase::Forward) break;
-    const auto at = static_cast<std::size_t>(plan.resolved.stage[op]);
+  const auto count = [&](OpId op, std::size_t at) {
     const std::string name = graph.name(op);
     const std::string module =
         layers.of[op] >= 0 ? layers.names[static_cast<std::size_t>(layers.of[op])] : name.substr(0, name.find('.'));
@@ -42,7 +43,12 @@ std::vector<StageReport> stage_reports(const Plan& plan, const CompiledStrategy&
       for (std::int64_t size : tensor.type.shape) elements *= size;
       stages[at].parameters += elements;
     }
-  }
+  };
+  for (const RouteChoice& route : plan.resolved.routes)
+    for (OpId op : graph.ops().ids()) {
+      if (graph.ops()[op].phase != Phase::Forward) break;
+      count(op, static_cast<std::size_t>(route.first + route.stage[op]));
+    }
   const Program& program = compiled.program;
   for (std::size_t i = 0; i < stages.size(); ++i)
     for (const bool backward : {false, true})
@@ -356,6 +362,13 @@ std::string schedule_text(const Plan& plan, const StrategyReport& report, const 
                   batch.micro_batch == 1 ? "" : "s", batch.shares ? "share" : "replica");
   if (schedule.ranks == 1) return text + "\n\n";
   text += fmt::format("; bubble {:.1f} % of the step with stages alike\n", 100 * report.bubble);
+  if (const std::vector<RouteChoice>& routes = plan.resolved.routes; routes.size() > 1)
+    for (std::size_t i = 0; i < routes.size(); ++i)
+      text += fmt::format("  route {}: {} micro-batch{} through stage{} {}\n", i, grouped(routes[i].micro_batches),
+                          routes[i].micro_batches == 1 ? "" : "es", routes[i].stages == 1 ? "" : "s",
+                          routes[i].stages == 1
+                              ? fmt::format("{}", routes[i].first)
+                              : fmt::format("{} to {}", routes[i].first, routes[i].first + routes[i].stages - 1));
   constexpr std::size_t kActions = 14, kRanks = 6;
   for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank) {
     if (schedule.actions.size() > kRanks && rank >= kRanks / 2 && rank + 2 < schedule.actions.size()) {
@@ -423,7 +436,7 @@ std::vector<HeldBytes> memory_of(const Plan& plan, const CompiledStrategy& compi
   // In the steady state micro-batches hold what earlier ones held. If a shorter schedule of the same kind has as many
   // in flight, its peak is the same, at a fraction of the cost.
   const std::int32_t fewer = 4 * schedule.ranks * schedule.chunks;
-  const Result<Schedule> shorter = schedule.micro_batches > fewer
+  const Result<Schedule> shorter = schedule.micro_batches > fewer && plan.resolved.routes.size() == 1
                                        ? make_schedule({schedule.name, schedule.ranks, fewer, schedule.chunks})
                                        : Result<Schedule>(error("as short as it can be"));
   if (shorter.ok()) {

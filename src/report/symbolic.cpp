@@ -199,14 +199,16 @@ class Collector {
         graph_(plan.training().graph),
         layers_(find_layers(graph_).names),
         ranks_(static_cast<std::size_t>(compiled.schedule.ranks)) {
-    const std::vector<std::int32_t> stages = stages_by_place(schedule_);
-    for (std::size_t place = 0; place < stages.size(); ++place) {
-      const StageProgram& stage = program_.stages[static_cast<std::size_t>(stages[place])];
+    const std::vector<std::int32_t> counts = micro_batches_by_place(schedule_);
+    for (std::size_t place = 0; place < counts.size(); ++place) {
+      const StageProgram& stage = program_.stages[program_stage(
+          program_, schedule_,
+          {static_cast<std::int32_t>(place) / schedule_.chunks, static_cast<std::int32_t>(place) % schedule_.chunks})];
       for (const auto* body : {&stage.forward, &stage.backward})
         for (InstructionId id : *body) {
           const Instruction& instruction = program_.instructions[id];
           count(instruction, place / static_cast<std::size_t>(schedule_.chunks),
-                instruction.guard == Guard::Always ? schedule_.micro_batches : 1);
+                instruction.guard == Guard::Always ? counts[place] : 1);
         }
     }
     std::map<MeshId, std::vector<std::int32_t>> ranks_of;

@@ -72,9 +72,9 @@ std::vector<std::int32_t> ranks_of_mesh(const CompiledStrategy& compiled, MeshId
     std::iota(ranks.begin(), ranks.end(), 0);
     return ranks;
   }
-  const std::vector<std::int32_t> stages = stages_by_place(schedule);
   for (std::int32_t place = 0; place < schedule.ranks * schedule.chunks; ++place) {
-    const StageProgram& stage = program.stages[static_cast<std::size_t>(stages[static_cast<std::size_t>(place)])];
+    const StageProgram& stage =
+        program.stages[program_stage(program, schedule, {place / schedule.chunks, place % schedule.chunks})];
     const auto on_mesh = [&](InstructionId id) {
       const Instruction& each = program.instructions[id];
       return each.mesh == mesh && !std::holds_alternative<Receive>(each.what);
@@ -118,13 +118,15 @@ std::vector<StepTraffic> traffic_of(const Plan& plan, const CompiledStrategy& co
       add({cargo_of(graph, tensor), std::string(kPipelineAxis), "send"}, rank, times, bytes);
     }
   };
-  const std::vector<std::int32_t> stages = stages_by_place(schedule);
-  for (std::size_t place = 0; place < stages.size(); ++place) {
-    const StageProgram& stage = program.stages[static_cast<std::size_t>(stages[place])];
+  const std::vector<std::int32_t> counts = micro_batches_by_place(schedule);
+  for (std::size_t place = 0; place < counts.size(); ++place) {
+    const StageProgram& stage = program.stages[program_stage(
+        program, schedule,
+        {static_cast<std::int32_t>(place) / schedule.chunks, static_cast<std::int32_t>(place) % schedule.chunks})];
     for (const auto* body : {&stage.forward, &stage.backward})
       for (InstructionId id : *body) {
         const Instruction& instruction = program.instructions[id];
-        const std::int64_t times = instruction.guard == Guard::Always ? schedule.micro_batches : 1;
+        const std::int64_t times = instruction.guard == Guard::Always ? counts[place] : 1;
         count(instruction, place / static_cast<std::size_t>(schedule.chunks), times);
       }
   }

@@ -60,7 +60,9 @@ std::vector<std::string> describe(const Rule& rule) {
       settings.push_back(fmt::format("{} over {}{}", name, axis, as(ratio)));
     if (storage.offload) settings.push_back(fmt::format("{} on the {}", name, *storage.offload ? "host" : "device"));
   }
-  if (rule.recompute) settings.push_back(fmt::format("recompute {}", name_of(*rule.recompute)));
+  if (rule.recompute)
+    settings.push_back(fmt::format("recompute {}{}", name_of(*rule.recompute),
+                                   rule.route ? fmt::format(" on route {}", *rule.route) : ""));
   if (rule.place) {
     std::vector<std::string> degrees;
     for (const MeshAxis& degree : rule.place->degrees)
@@ -102,7 +104,14 @@ std::string draw_tree(const Strategy& strategy) {
     if (stage.mesh) one += " on a mesh of its own";
     stages.push_back(std::move(one));
   }
-  if (!stages.empty()) text += fmt::format("; stages {}", fmt::join(stages, " | "));
+  if (!stages.empty() && schedule.routes.empty()) text += fmt::format("; stages {}", fmt::join(stages, " | "));
+  auto next = stages.begin();
+  for (std::size_t route = 0; route < schedule.routes.size(); ++route) {
+    const auto& [count, micro_batches, line] = schedule.routes[route];
+    text += fmt::format("\n  route {}  {} micro-batch{}; stages {}", route, grouped(micro_batches),
+                        micro_batches == 1 ? "" : "es", fmt::join(next, next + count, " | "));
+    next += count;
+  }
   text += "\n";
   for (const auto& [axis, onto] : strategy.reduce_onto)
     text += fmt::format("sums       over {} are scattered along {} (sequence parallelism)\n", axis, onto);

@@ -69,7 +69,7 @@ Abilities needed_by(const Parallelism& plan) {
   need(plan.recompute == Recompute::Op, Ability::Operators);
   need(!plan.full.empty(), Ability::Modules);
   need(!plan.offload.empty(), Ability::Offload);
-  need(plan.h * plan.w > 1 || plan.tables, Ability::EveryOperator);
+  need(plan.h * plan.w > 1 || plan.tables || !plan.shares.empty(), Ability::EveryOperator);
   return needed;
 }
 

@@ -17,8 +17,11 @@ class Placer {
     WEFT_CHECK(!strategy_.choices.empty());
     WEFT_TRY_OK(name_axes());
     WEFT_TRY_OK(place_stages());
+    for (std::size_t route = 0; route < strategy_.routes.size(); ++route) placed_.routes.push_back(placed_route(route));
     WEFT_TRY_OK(place_operators());
-    choose();
+    for (std::size_t route = 0; route < strategy_.routes.size(); ++route) choose(route);
+    choose_storage();
+    placed_.placing.mesh_of = placed_.routes.front().mesh_of;
     return std::move(placed_);
   }
 
@@ -71,31 +74,43 @@ class Placer {
       WEFT_TRY_OK(add(mesh, axis_of, static_cast<int>(stage)));
       choices_of_stage_.push_back(&strategy_.choices[choices]);
     }
-    placed_.placing.mesh_of.resize(graph_.ops().size(), MeshId(0));
-    for (OpId op : graph_.ops().ids())
-      if (graph_.ops()[op].phase == Phase::Forward)
-        placed_.placing.mesh_of[op] = MeshId(static_cast<std::size_t>(strategy_.stage[op]));
+    if (strategy_.routes.size() > 1)
+      for (std::size_t route = 0; route < strategy_.routes.size(); ++route)
+        for (std::int64_t stage = 0; stage < strategy_.routes[route].stages; ++stage)
+          placed_.placing.route_of.push_back(static_cast<int>(route));
     return Ok{};
+  }
+
+  PlacedRoute placed_route(std::size_t route) const {
+    PlacedRoute placed;
+    placed.mesh_of.resize(graph_.ops().size(), MeshId(0));
+    for (OpId op : graph_.ops().ids())
+      if (graph_.ops()[op].phase == Phase::Forward) placed.mesh_of[op] = MeshId(stage_of(op, route));
+    return placed;
+  }
+  // Of a forward operator, among those of all routes.
+  std::size_t stage_of(OpId op, std::size_t route) const {
+    return static_cast<std::size_t>(strategy_.routes[route].first + strategy_.routes[route].stage[op]);
   }
 
   Status place_operators() {
     std::map<std::pair<std::size_t, int>, MeshId> known;  // placement and stage
     for (const auto& [op, placement] : strategy_.placed) {
       const Mesh& mesh = strategy_.placements[placement];
-      const int stage = strategy_.stage[op];
+      const auto stage = static_cast<int>(stage_of(op, 0));
       const auto [found, fresh] = known.try_emplace({placement, stage}, MeshId(placed_.placing.meshes.size()));
       if (fresh) {
         std::vector<std::size_t> axis_of;
         for (std::size_t i = 0; i < mesh.axes().size(); ++i) axis_of.push_back(first_placed_ + i);
         WEFT_TRY_OK(add(mesh, axis_of, stage));
       }
-      placed_.placing.mesh_of[op] = found->second;
+      placed_.routes.front().mesh_of[op] = found->second;
     }
     return Ok{};
   }
 
-  void choose() {
-    ShardingChoices& to = placed_.choices;
+  void choose(std::size_t route) {
+    ShardingChoices& to = placed_.routes[route].choices;
     to.ops.resize(names_.size());
     to.inputs.resize(names_.size());
     to.reduce_onto.resize(names_.size());
@@ -106,8 +121,16 @@ class Placer {
         to.inputs[m].insert(choices.sharding.inputs[m].begin(), choices.sharding.inputs[m].end());
         if (to.reduce_onto[m].empty()) to.reduce_onto[m] = choices.sharding.reduce_onto[m];
         for (const auto& [op, choice] : choices.sharding.ops[m])
-          if (&choices == choices_of(op)) to.ops[m].emplace(op, choice);
+          if (&choices == choices_of(op, route)) to.ops[m].emplace(op, choice);
       }
+    for (const auto& [op, placement] : strategy_.placed) {
+      const std::vector<MeshAxis>& degrees = strategy_.placements[placement].axes();
+      for (std::size_t i = 0; first_placed_ + i < names_.size(); ++i)
+        to.ops[first_placed_ + i][op] = {i < degrees.size() ? degrees[i].name : ""};
+    }
+  }
+
+  void choose_storage() {
     for (const MeshChoices& choices : strategy_.choices)
       for (const auto& [id, own] : choices.parameters) {
         StorageChoice& into = placed_.parameters[id];
@@ -124,17 +147,11 @@ class Placer {
       }
       placed_.storage.ratio.insert(choices.storage.ratio.begin(), choices.storage.ratio.end());
     }
-    for (const auto& [op, placement] : strategy_.placed) {
-      const std::vector<MeshAxis>& degrees = strategy_.placements[placement].axes();
-      for (std::size_t i = 0; first_placed_ + i < names_.size(); ++i)
-        to.ops[first_placed_ + i][op] = {i < degrees.size() ? degrees[i].name : ""};
-    }
   }
   // The choices for the mesh of an operator, or of its forward operator.
-  const MeshChoices* choices_of(OpId op) const {
+  const MeshChoices* choices_of(OpId op, std::size_t route) const {
     const OpId forward = graph_.ops()[op].phase == Phase::Forward ? op : graph_.ops()[op].forward;
-    return forward.valid() ? choices_of_stage_[static_cast<std::size_t>(strategy_.stage[forward])]
-                           : &strategy_.choices.front();
+    return forward.valid() ? choices_of_stage_[stage_of(forward, route)] : &strategy_.choices.front();
   }
 
   const ResolvedStrategy& strategy_;

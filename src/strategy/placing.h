@@ -12,9 +12,15 @@
 
 namespace weft {
 
-struct PlacedStrategy {
-  Placing placing;  // a mesh per stage, then those of placed operators
+// A route of micro-batches: its own stages and how operators are split on their meshes.
+struct PlacedRoute {
+  IdVec<OpId, MeshId> mesh_of;  // as Placing::mesh_of
   ShardingChoices choices;
+};
+
+struct PlacedStrategy {
+  Placing placing;                               // a mesh per stage, then those of placed operators
+  std::vector<PlacedRoute> routes;               // at least one, whose mesh_of is that of `placing`
   StorageChoice storage;                         // of the root; mesh axes are those of `placing`
   std::map<TensorId, StorageChoice> parameters;  // those whose storage differs from it
 };

@@ -32,7 +32,7 @@ class Resolver {
     resolve_schedule();
     resolve_meshes();
     check_rules();
-    resolved_.stage = assign_stages(strategy_.schedule, resolved_.stages, graph_, layers_, violations_.reporter());
+    assign_routes();
     for (OpId op : graph_.ops().ids()) {
       const Op& described = graph_.ops()[op];
       const bool wanted = described.phase == Phase::Forward || (described.phase == Phase::Backward && backward_rules_);
@@ -49,9 +49,8 @@ class Resolver {
       check_routing(choices);
     }
     place_ops();
-    IdVec<OpId, std::optional<Inherited<Recompute>>> modes;
-    for (const NodeConfig* config : configs_) modes.push_back(config->recompute);
-    resolved_.recompute = assign_recompute(modes, graph_, layers_);
+    for (std::size_t route = 0; route < resolved_.routes.size(); ++route)
+      resolved_.routes[route].recompute = recompute_on(static_cast<std::int64_t>(route));
     for (OpId op : graph_.ops().ids())
       if (const auto& offload = configs_[op]->offload[static_cast<std::size_t>(Stored::Activations)];
           offload && offload->value && graph_.ops()[op].phase == Phase::Forward)
@@ -97,10 +96,67 @@ class Resolver {
     const std::int64_t interleave = std::max<std::int64_t>(given.interleave, 1);
     resolved_.schedule.chunks = chunk_count(*schedule, interleave);
     resolved_.stages = stage_count(*schedule, ranks, interleave);
-    if (!given.stages.empty() && static_cast<std::int64_t>(given.stages.size()) != resolved_.stages)
+    if (!given.routes.empty() && resolved_.schedule.chunks > 1)
+      violations_.add("schedule", given.line, "schedule",
+                      fmt::format("schedule {} holds several model chunks on a rank; routes take 1f1b, gpipe, zb-h1 or "
+                                  "zb-h2",
+                                  given.name));
+    else if (!given.stages.empty() && static_cast<std::int64_t>(given.stages.size()) != resolved_.stages)
       violations_.add("stages", given.stages.front().line, "schedule",
                       fmt::format("{} stages are listed, but pp={} with schedule {} has {}", given.stages.size(), ranks,
                                   given.name, resolved_.stages));
+  }
+
+  // The stages of each route by itself.
+  void assign_routes() {
+    const ScheduleConfig& given = strategy_.schedule;
+    if (given.routes.empty()) {
+      resolved_.routes.push_back({0,
+                                  resolved_.stages,
+                                  given.micro_batches,
+                                  assign_stages(given, resolved_.stages, graph_, layers_, violations_.reporter()),
+                                  {}});
+      return;
+    }
+    std::size_t first = 0;
+    for (std::size_t route = 0; route < given.routes.size(); ++route) {
+      ScheduleConfig own = given;
+      const auto begin = given.stages.begin() + static_cast<std::ptrdiff_t>(std::min(first, given.stages.size()));
+      const auto left = static_cast<std::int64_t>(given.stages.end() - begin);
+      own.stages.assign(begin, begin + std::min(given.routes[route].stages, left));
+      const Report report = [&](std::string_view name, Line line, std::string_view part, std::string message) {
+        violations_.reporter()(name, line, part, fmt::format("route {}: {}", route, message));
+      };
+      if (const PipelineSchedule* const schedule = find_schedule(given.name); schedule && schedule->chunks == 1)
+        for (std::string& need :
+             schedule_violations(*schedule, given.routes[route].stages, 1, given.routes[route].micro_batches))
+          report("schedule", given.routes[route].line, "schedule", std::move(need));
+      resolved_.routes.push_back({static_cast<std::int64_t>(first),
+                                  given.routes[route].stages,
+                                  given.routes[route].micro_batches,
+                                  assign_stages(own, given.routes[route].stages, graph_, layers_, report),
+                                  {}});
+      first += static_cast<std::size_t>(given.routes[route].stages);
+    }
+    for (std::size_t stage = 0; stage < given.stages.size(); ++stage)
+      if (!given.stages[stage].mesh)
+        violations_.add(
+            "contradiction", given.stages[stage].line, "schedule",
+            fmt::format("stage {}: every stage of a route needs a mesh of its own, with its devices", stage));
+    for (std::size_t i = 0; i < strategy_.rules.size(); ++i)
+      if (strategy_.rules[i].place)
+        violations_.add("contradiction", i, "place: an operator runs on every route, so it has no devices of its own");
+  }
+
+  RecomputeRegions recompute_on(std::int64_t route) {
+    IdVec<OpId, std::optional<Inherited<Recompute>>> modes;
+    const bool own = std::any_of(strategy_.rules.begin(), strategy_.rules.end(),
+                                 [&](const Rule& rule) { return rule.route == route; });
+    const Inheritance inheritance(strategy_, route);
+    for (OpId op : graph_.ops().ids())
+      modes.push_back(own && graph_.ops()[op].phase == Phase::Forward ? inheritance.of(names_[op]).recompute
+                                                                      : configs_[op]->recompute);
+    return assign_recompute(modes, graph_, layers_);
   }
 
   void resolve_meshes() {
@@ -131,13 +187,16 @@ class Resolver {
   OperatorMesh operators_on(const MeshChoices& choices) const {
     return {choices.axes, [this, &choices](OpId op) { return runs_on(choices, op); }};
   }
-  // Whether an operator runs on a mesh with these choices; on all of them while the meshes are not known.
+  // Whether an operator runs on a mesh with these choices on some route; on all of them while the meshes are not known.
   bool runs_on(const MeshChoices& choices, OpId op) const {
     if (resolved_.meshes.empty() || resolved_.choices.size() == 1) return true;
     const OpId forward = graph_.ops()[op].phase == Phase::Forward ? op : graph_.ops()[op].forward;
     if (!forward.valid()) return true;
-    const auto stage = static_cast<std::size_t>(resolved_.stage[forward]);
-    return &choices == &resolved_.choices[resolved_.meshes[stage].choices];
+    return std::any_of(resolved_.routes.begin(), resolved_.routes.end(), [&](const RouteChoice& route) {
+      const auto stage = static_cast<std::size_t>(route.first + route.stage[forward]);
+      // (Where the stages are not as many as the mesh has ranks, there is a violation already.)
+      return stage >= resolved_.meshes.size() || &choices == &resolved_.choices[resolved_.meshes[stage].choices];
+    });
   }
 
   void check_mesh_axis(std::size_t rule, const std::string& axis) {
@@ -172,6 +231,7 @@ class Resolver {
                         "(sequence_parallel, inputs), recompute, or offload");
       if (rule.place && !rule.compute.empty())
         violations_.add("contradiction", i, "an operator is split over mesh axes or placed on devices, not both");
+      if (rule.route) check_route_of(i);
       if (backward && (rule.recompute || rule.place))
         violations_.add("contradiction", i, "recompute and place belong to forward operators; name them without '@'");
     }
@@ -181,6 +241,17 @@ class Resolver {
           violations_.add(
               "unknown-module", stage.line, "schedule",
               fmt::format("stage module '{}' covers nothing{}", pattern, did_you_mean(pattern, known_nodes())));
+  }
+  void check_route_of(std::size_t i) {
+    const Rule& rule = strategy_.rules[i];
+    const auto routes = static_cast<std::int64_t>(strategy_.schedule.routes.size());
+    if (*rule.route >= routes)
+      violations_.add("contradiction", i,
+                      routes == 0 ? fmt::format("route {}: the schedule has no routes", *rule.route)
+                                  : fmt::format("route {}: the schedule has 0 to {}", *rule.route, routes - 1));
+    if (!rule.compute.empty() || !rule.inputs.empty() || rule.memory != Rule{}.memory || rule.place)
+      violations_.add("contradiction", i,
+                      "a rule for one route says recompute alone; meshes and stages are said by the route itself");
   }
   bool covers_anything(const Glob& glob) const {
     if (std::any_of(names_.begin(), names_.end(), [&](const std::string& name) { return glob.covers(name); }))
@@ -341,8 +412,9 @@ class Resolver {
   // A pipeline rank runs its own stages only, so an operator is placed on devices of its stage's rank.
   void check_stage_of_placement(OpId op, std::size_t rule, const std::vector<DeviceId>& devices) {
     if (resolved_.schedule.ranks <= 1 || resolved_.meshes.empty()) return;
-    const int stage = resolved_.stage[op];
+    const int stage = resolved_.routes.front().stage[op];
     if (stage < 0) return;  // a backward operator, whose rule is a violation already
+    if (static_cast<std::size_t>(stage) >= resolved_.meshes.size()) return;
     const Mesh& mesh = resolved_.meshes[static_cast<std::size_t>(stage)].mesh;
     const auto wrong =
         std::find_if(devices.begin(), devices.end(), [&](DeviceId device) { return mesh.position_of(device) < 0; });

@@ -40,12 +40,20 @@ struct MeshChoices {
   std::map<TensorId, StorageChoice> parameters;  // those whose storage differs from it
 };
 
-// The arguments of make_schedule (program/schedule.h).
+// The arguments of make_schedule (program/schedule.h), of all routes together.
 struct ScheduleChoice {
   std::string name;
   std::int64_t ranks = 1, chunks = 1, micro_batches = 1;
 
   bool operator==(const ScheduleChoice&) const = default;
+};
+
+// The pipeline that some of the micro-batches take.
+struct RouteChoice {
+  std::int64_t first = 0, stages = 1;  // of ResolvedStrategy::meshes
+  std::int64_t micro_batches = 1;
+  IdVec<OpId, int> stage;  // forward operators, counted from `first`; −1 others
+  RecomputeRegions recompute;
 };
 
 struct StageMesh {
@@ -57,9 +65,8 @@ struct ResolvedStrategy {
   std::vector<StageMesh> meshes;     // by stage; stages of one pipeline rank have the same devices
   std::vector<MeshChoices> choices;  // one for all stages unless their meshes differ
   ScheduleChoice schedule;
-  std::int64_t stages = 1;
-  IdVec<OpId, int> stage;  // forward operators; −1 others
-  RecomputeRegions recompute;
+  std::int64_t stages = 1;          // of all routes
+  std::vector<RouteChoice> routes;  // at least one
   std::vector<OpId> saved_on_host;  // forward operators whose saved outputs are offloaded to the host, in order
   ContextMode context = ContextMode::Gather;
   MeshAxes ring = 0;  // with ContextMode::Ring: mesh axes of choices[0] around which keys and values rotate

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <numeric>
 
 #include "base/checked.h"
@@ -44,8 +45,8 @@ constexpr std::array<NumberKey, 16> kNumbers = {{
     {"w", &Shorthand::w, 1, kMostDegree},
     {"tables", &Shorthand::tables, 0, 1},
 }};
-constexpr std::array<std::string_view, 7> kTexts = {"cp_mode", "recompute", "full",   "schedule",
-                                                    "stages",  "order",     "offload"};
+constexpr std::array<std::string_view, 8> kTexts = {"cp_mode", "recompute", "full",  "schedule",
+                                                    "stages",  "shares",    "order", "offload"};
 constexpr std::array<std::string_view, 9> kOrderAxes = {"tp", "cp", "ep", "dp", "pp", "h", "w", "replicate", "fsdp"};
 
 std::vector<std::string> known_keys() {
@@ -100,8 +101,8 @@ std::pair<std::int64_t, std::optional<std::int64_t>> counted(std::string_view pa
   return {count, layers.ok() && *layers >= 0 ? std::optional(*layers) : std::nullopt};
 }
 
-// The inverse: runs of at least three alike stages are counted.
-std::string print_stages(const std::vector<std::int64_t>& stages) {
+// The inverse: runs of at least three alike numbers are counted.
+std::string print_counted(const std::vector<std::int64_t>& stages) {
   std::string text;
   for (std::size_t i = 0; i < stages.size();) {
     std::size_t end = i;
@@ -141,6 +142,18 @@ Status parse_text(std::string_view key, std::string_view value, Shorthand& into)
         return error("stages={}: write the layers of every stage, 8+8+7+9, or alike ones counted, 1+62x2+1",
                      shown(value));
       into.stages.insert(into.stages.end(), static_cast<std::size_t>(count), *layers);
+    }
+  } else if (key == "shares") {
+    for (std::string_view part : split_on(value, '+')) {
+      const auto [count, share] = counted(part);
+      if (!share || *share > kMostBatch || count < 1 ||
+          count + static_cast<std::int64_t>(into.shares.size()) > kMostStages)
+        return error("shares={}: write the share of every replica, 3+3+1+1, or alike ones counted, 2x3+2x1",
+                     shown(value));
+      if (*share == 0)
+        return error("shares={}: a replica without samples waits all the time; leave its devices out (--devices)",
+                     shown(value));
+      into.shares.insert(into.shares.end(), static_cast<std::size_t>(count), *share);
     }
   } else if (key == "order") {
     for (std::string_view part : split_on(value, '-')) {
@@ -217,7 +230,8 @@ std::string print(const Shorthand& shorthand) {
   if (shorthand.recompute) items.push_back(fmt::format("recompute={}", name_of(*shorthand.recompute)));
   if (!shorthand.full.empty()) items.push_back(fmt::format("full={}", fmt::join(shorthand.full, "+")));
   if (!shorthand.schedule.empty()) items.push_back("schedule=" + shorthand.schedule);
-  if (!shorthand.stages.empty()) items.push_back("stages=" + print_stages(shorthand.stages));
+  if (!shorthand.stages.empty()) items.push_back("stages=" + print_counted(shorthand.stages));
+  if (!shorthand.shares.empty()) items.push_back("shares=" + print_counted(shorthand.shares));
   if (!shorthand.order.empty()) items.push_back(fmt::format("order={}", fmt::join(shorthand.order, "-")));
   std::vector<std::string> offload;
   for (const auto& [kind, modules] : shorthand.offload)
@@ -315,7 +329,29 @@ Status complete_schedule(const Shorthand& given, Parallelism& plan) {
   return Ok{};
 }
 
+// Samples in proportion to shares, of replicas that differ along one mesh axis.
+Status complete_shares(const Shorthand& given, Parallelism& plan) {
+  if (given.shares.empty()) return Ok{};
+  if (static_cast<std::int64_t>(given.shares.size()) != plan.dp)
+    return error("shares={} are {}, but there are dp={} replicas", print_counted(given.shares), given.shares.size(),
+                 plan.dp);
+  if (plan.fsdp < plan.dp || plan.ep > 1 || given.tables.value_or(0) == 1)
+    return error("shares= divides samples over one axis of replicas; leave out {}, or write a strategy file",
+                 plan.fsdp < plan.dp ? "replicate"
+                 : plan.ep > 1       ? "ep"
+                                     : "tables");
+  std::int64_t divisor = 0, sum = 0;
+  for (std::int64_t share : given.shares) divisor = std::gcd(divisor, share), sum += share;
+  if (sum / divisor > kMostDegree) return error("shares= of {} in all: at most {}", sum / divisor, kMostDegree);
+  if (std::adjacent_find(given.shares.begin(), given.shares.end(), std::not_equal_to<>()) == given.shares.end())
+    return Ok{};  // equal
+  for (std::int64_t share : given.shares) plan.shares.push_back(share / divisor);
+  return Ok{};
+}
+
 Status complete_batch(const Shorthand& given, const BatchRequest& batch, Parallelism& plan) {
+  const std::int64_t units = plan.units();
+  const std::string_view of = plan.shares.empty() ? "dp" : "shares";
   if (given.mbs && batch.micro_batch && *given.mbs != *batch.micro_batch)
     return error("mbs={} contradicts --micro-batch {}; keep one", *given.mbs, *batch.micro_batch);
   std::optional<std::int64_t> mbs = given.mbs ? given.mbs : batch.micro_batch, ga = given.ga;
@@ -324,26 +360,27 @@ Status complete_batch(const Shorthand& given, const BatchRequest& batch, Paralle
     if (global < 1 || global > kMostGlobalBatch)
       return error("global batch {}: from 1 to {} samples", global, kMostGlobalBatch);
     if (!mbs && ga) {
-      const std::int64_t unit = plan.dp * *ga;
+      const std::int64_t unit = units * *ga;
       if (global % unit != 0)
-        return error("global batch {} does not divide by dp·ga = {}·{} = {}; the nearest that do: {}", global, plan.dp,
-                     *ga, unit, nearest_batches(global, unit));
+        return error("global batch {} does not divide by {}·ga = {}·{} = {}; the nearest that do: {}", global, of,
+                     units, *ga, unit, nearest_batches(global, unit));
       mbs = global / unit;
     }
     plan.micro_batch = mbs.value_or(1);
-    const std::int64_t unit = plan.micro_batch * plan.dp;
-    if (batch.smaller_last && global % plan.dp != 0)
+    const std::int64_t unit = plan.micro_batch * units;
+    const bool smaller_last = batch.smaller_last && plan.shares.empty();
+    if (smaller_last && global % plan.dp != 0)
       return error("global batch {} does not divide over dp={} replicas; the nearest that do: {}", global, plan.dp,
                    nearest_batches(global, plan.dp));
-    if (global % unit != 0 && !batch.smaller_last)
-      return error("global batch {} does not divide by mbs·dp = {}·{} = {}; the nearest that do: {}", global,
-                   plan.micro_batch, plan.dp, unit, nearest_batches(global, unit));
+    if (global % unit != 0 && !smaller_last)
+      return error("global batch {} does not divide by mbs·{} = {}·{} = {}; the nearest that do: {}", global, of,
+                   plan.micro_batch, units, unit, nearest_batches(global, unit));
     plan.micro_batches = ceil_div(global, unit);
-    plan.last_micro_batch = global / plan.dp - (plan.micro_batches - 1) * plan.micro_batch;
+    plan.last_micro_batch = global / units - (plan.micro_batches - 1) * plan.micro_batch;
     if (plan.micro_batches == 1) plan.micro_batch = plan.last_micro_batch;
     if (ga && *ga != plan.micro_batches)
-      return error("ga={} contradicts the global batch: {} = mbs {} · dp {} · {} micro-batches; leave one out", *ga,
-                   global, plan.micro_batch, plan.dp, plan.micro_batches);
+      return error("ga={} contradicts the global batch: {} = mbs {} · {} {} · {} micro-batches; leave one out", *ga,
+                   global, plan.micro_batch, of, units, plan.micro_batches);
   } else {
     plan.micro_batch = plan.last_micro_batch = mbs.value_or(1);
     // The default batch fills the pipeline once, or twice if the schedule needs it.
@@ -363,6 +400,7 @@ Result<Parallelism> complete(const Shorthand& given, std::int64_t devices, const
     if (devices < 1) return error("the cluster has no devices");
     WEFT_TRY_OK(complete_degrees(given, devices, plan));
     WEFT_TRY_OK(complete_schedule(given, plan));
+    WEFT_TRY_OK(complete_shares(given, plan));
     WEFT_TRY_OK(complete_batch(given, batch, plan));
     if (given.sp.value_or(0) == 1 && plan.tp == 1)
       return error("sp=1 needs tp > 1: it splits by sequence what tensor parallelism leaves whole");
@@ -466,6 +504,10 @@ FoldedMesh fold(const Parallelism& plan) {
 
 }  // namespace
 
+std::int64_t Parallelism::units() const {
+  return shares.empty() ? dp : std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
+}
+
 std::vector<std::int64_t> Parallelism::sequence_cuts() const {
   std::vector<std::int64_t> cuts;
   if (cp > 1) cuts.push_back(cp);
@@ -501,6 +543,10 @@ Strategy expand(const Parallelism& plan, const Graph& graph) {
     samples = samples.subspan(1);
   }
   if (!samples.empty()) append(data_parallel(graph, samples));
+  if (!plan.shares.empty())
+    for (Rule& rule : strategy.rules)
+      for (auto& [axis, split] : rule.inputs)
+        if (split.dim >= 0) split.ratio = plan.shares;
   for (const std::string& axis : folded.context) append(context_parallel(graph, axis, plan.cp_mode));
   if (plan.h * plan.w > 1) append(spatial(graph, plan.h > 1 ? "h" : "", plan.w > 1 ? "w" : ""));
   if (!folded.tensor.empty()) append(tensor_parallel(graph, folded.tensor, folded.expert_tensor));
@@ -568,6 +614,7 @@ Shorthand shorthand_of(const Parallelism& plan) {
   if (plan.vpp > 1 && schedule && schedule->chunks == 0) words.vpp = plan.vpp;
   if (plan.pp > 1 && plan.schedule != "1f1b" && plan.schedule != "interleaved") words.schedule = plan.schedule;
   words.stages = plan.stages;
+  words.shares = plan.shares;
   words.order = plan.order;
   words.full = plan.full;
   words.offload = plan.offload;

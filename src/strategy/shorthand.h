@@ -10,8 +10,9 @@
 // sharding: dp = fsdp·replicate, zero=3 · sp 0 or 1, sequence parallelism (default 1 if tp > 1) · cp_mode gather, a2a,
 // ring · recompute none, selective, full, op · full modules that are also recomputed as a whole, layers.*.mlp
 // (joined by +) · mbs micro-batch per replica · ga micro-batches per step · schedule · stages layers per stage, 8+8+7+9,
-// alike ones counted, 1+62x2+1 · order of ranks, innermost first, tp-cp-ep-dp-pp · offload optimizer, gradients, weights, activations (joined by +),
-// of some modules activations:layers.*.mlp · h and w, degrees of image height and width · tables=1, embedding tables
+// alike ones counted, 1+62x2+1 · shares samples of each replica relative to the others, 3+3+1+1 or 2x3+2x1 (mbs is then
+// per share) · order of ranks, innermost first, tp-cp-ep-dp-pp · offload optimizer, gradients, weights, activations
+// (joined by +), of some modules activations:layers.*.mlp · h and w, degrees of image height and width · tables=1, embedding tables
 // split over dp (DLRM).
 //
 // Experts have degrees of their own on the same devices (Megatron Core's parallel folding): each is split over `etp` of
@@ -47,7 +48,7 @@ struct Shorthand {
   std::optional<ContextMode> cp_mode;
   std::optional<Recompute> recompute;
   std::string schedule;  // empty: by pp and vpp
-  std::vector<std::int64_t> stages;
+  std::vector<std::int64_t> stages, shares;
   std::vector<std::string> order;
   std::vector<std::string> full;
   std::vector<Offload> offload;
@@ -82,13 +83,16 @@ struct Parallelism {
   std::int64_t last_micro_batch = 1;  // smaller if the batch does not divide and the stack allows it
   std::string schedule = "1f1b";
   std::vector<std::int64_t> stages = {};
+  std::vector<std::int64_t> shares = {};  // of the samples, by replica, without a common divisor; empty: equal
   std::vector<std::string> order = {};
   std::vector<std::string> full = {};  // globs of modules that are recomputed as a whole
   std::vector<Offload> offload = {};
 
   std::int64_t world() const { return tp * cp * pp * dp * h * w; }
-  std::int64_t graph_batch() const { return micro_batch * dp; }
-  std::int64_t global_batch() const { return dp * (micro_batch * (micro_batches - 1) + last_micro_batch); }
+  // That a micro-batch of all replicas has `micro_batch` samples of: the replicas, or the sum of their shares.
+  std::int64_t units() const;
+  std::int64_t graph_batch() const { return micro_batch * units(); }
+  std::int64_t global_batch() const { return units() * (micro_batch * (micro_batches - 1) + last_micro_batch); }
   // The degrees by which the sequence is cut, nested, major first; empty: it is whole. Every part routes its own tokens
   // to experts, so the model is built with these groups.
   std::vector<std::int64_t> sequence_cuts() const;

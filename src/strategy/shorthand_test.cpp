@@ -187,6 +187,32 @@ TEST(Shorthand, CountsAlikeStages) {
     EXPECT_FALSE(parse_shorthand(wrong).ok()) << wrong;
 }
 
+TEST(Shorthand, SharesAreSamplesOfEachReplica) {
+  const Shorthand words = parse_shorthand("dp=6,zero=1,mbs=2,shares=2x6+4x2").value();
+  EXPECT_EQ(words.shares, (std::vector<std::int64_t>{6, 6, 2, 2, 2, 2}));
+  EXPECT_EQ(print(words), "dp=6,zero=1,mbs=2,shares=6+6+4x2");
+  // 6+6+2+2+2+2 is 3+3+1+1+1+1 = 10 shares, of 2 samples each: 20 samples a micro-batch, 5 of them 100.
+  const Parallelism plan = complete(words, 6, {.global_batch = 100}).value();
+  EXPECT_EQ(plan.units(), 10);
+  EXPECT_EQ(plan.graph_batch(), 20);
+  EXPECT_EQ(plan.micro_batches, 5);
+  EXPECT_EQ(plan.global_batch(), 100);
+  EXPECT_EQ(complete(shorthand_of(plan), 6, {.global_batch = 100}).value(), plan);
+  EXPECT_TRUE(complete(parse_shorthand("dp=2,shares=3+3").value(), 2).value().shares.empty());
+  const auto fault = [](const char* text, std::int64_t devices) {
+    return complete(parse_shorthand(text).value(), devices, {.global_batch = 64}).error().message;
+  };
+  EXPECT_EQ(fault("dp=2,shares=3+1+1", 2), "strategy: shares=3+1+1 are 3, but there are dp=2 replicas");
+  EXPECT_EQ(fault("dp=2,mbs=1,shares=2+1", 2),
+            "strategy: global batch 64 does not divide by mbs·shares = 1·3 = 3; the nearest that do: 63 or 66");
+  EXPECT_EQ(
+      fault("fsdp=2,replicate=2,shares=2+1+1+1", 4),
+      "strategy: shares= divides samples over one axis of replicas; leave out replicate, or write a strategy file");
+  EXPECT_EQ(parse_shorthand("dp=2,shares=1+0").error().message,
+            "strategy: shares=1+0: a replica without samples waits all the time; leave its devices out (--devices)");
+  EXPECT_FALSE(parse_shorthand("shares=a+b").ok());
+}
+
 // A row of a table of plans, with spaces for commas.
 TEST(Shorthand, TakesSpacesForCommas) {
   EXPECT_EQ(parse_shorthand("tp=8 pp=2 zero=1").value(), parse_shorthand("tp=8,pp=2,zero=1").value());

@@ -127,7 +127,12 @@ IdVec<OpId, int> assign_stages(const ScheduleConfig& schedule, std::int64_t stag
   const auto forward = [&](OpId op) { return graph.ops()[op].phase == Phase::Forward; };
   for (OpId op : graph.ops().ids())
     if (forward(op)) stage[op] = 0;
-  if (stages == 1) return stage;
+  if (stages == 1) {
+    if (schedule.stages.size() == 1 && schedule.stages[0].layers && *schedule.stages[0].layers != layers.count())
+      report("stages", schedule.stages[0].line, "schedule",
+             fmt::format("the only stage has {} layers, the model {}", *schedule.stages[0].layers, layers.count()));
+    return stage;
+  }
   const auto named = named_stages(schedule, stages, graph, layers, report);
   if (!named) return stage;
 

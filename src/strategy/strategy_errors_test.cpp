@@ -187,6 +187,38 @@ TEST(StrategyErrors, MeshesOfStagesThatOneRankCannotPlay) {
                           "stages need meshes of one shape; stage 1 has another than stage 0 [contradiction]"));
 }
 
+TEST(StrategyErrors, RoutesThatCannotStandSideBySide) {
+  const auto routes = [](const std::string& name, const std::string& first, const std::string& second) {
+    return faults(
+        "mesh: {axes: {pp: 2, dp: 1}}\n"
+        "schedule:\n"
+        "  name: " +
+        name +
+        "\n"
+        "  routes:\n"
+        "    - {micro_batches: 2, stages: [" +
+        first +
+        "]}\n"
+        "    - {micro_batches: 1, stages: [" +
+        second + "]}\n");
+  };
+  const std::string all = "{layers: 4, mesh: {axes: {dp: 2}, devices: [0, 1]}}";
+  EXPECT_THAT(routes("1f1b", all, "{layers: 4, mesh: {axes: {dp: 1}, devices: [2]}}"), IsEmpty());
+  EXPECT_THAT(routes("1f1b", all, "{layers: 3, mesh: {axes: {dp: 1}, devices: [2]}}"),
+              ElementsAre("plan.yaml:6: route 1: the only stage has 3 layers, the model 4 [stages]"));
+  EXPECT_THAT(routes("1f1b", all, "{layers: 4, mesh: {axes: {dp: 1}, devices: [1]}}"),
+              ElementsAre("plan.yaml:6: stages 0 and 1 both have device 1 [contradiction]"));
+  EXPECT_THAT(routes("1f1b", all, "4"),
+              testing::Contains("plan.yaml:6: stage 1: every stage of a route needs a mesh of its own, with its devices "
+                          "[contradiction]"));
+  EXPECT_THAT(routes("dualpipe", all, "{layers: 4, mesh: {axes: {dp: 2}, devices: [2, 3]}}"),
+              testing::Contains(HasSubstr("routes take 1f1b, gpipe, zb-h1 or zb-h2")));
+  EXPECT_THAT(routes("1f1b", all + ", " + all, "4"), testing::Contains(HasSubstr("but pp=2 with schedule 1f1b has 2")));
+  EXPECT_THAT(faults("mesh: {axes: {dp: 8}}\n"
+                     "rules: [{match: layers.0, route: 0, recompute: full}]\n"),
+              ElementsAre("plan.yaml:2: route 0: the schedule has no routes [contradiction]"));
+}
+
 TEST(StrategyErrors, RatiosOfInputsAndOfStorageThatDoNotFit) {
   // Samples: 8 in 3:2 leaves thirds of a sample; 3:1 four shares, of which a second axis halves each: 8.
   EXPECT_THAT(faults("mesh: {axes: {dp: 2, ep: 2}}\n"

@@ -89,8 +89,9 @@ std::vector<std::int64_t> sequence_cuts(const Strategy& strategy) {
   return cuts;
 }
 
-Inheritance::Inheritance(const Strategy& strategy) : strategy_(strategy) {
+Inheritance::Inheritance(const Strategy& strategy, std::optional<std::int64_t> route) : strategy_(strategy) {
   for (std::size_t i = 0; i < strategy.rules.size(); ++i) {
+    if (strategy.rules[i].route && strategy.rules[i].route != route) continue;
     Glob glob(strategy.rules[i].match);
     if (glob.literal())
       literal_[strategy.rules[i].match].push_back(i);

@@ -82,6 +82,7 @@ struct OpPlacement {
 
 struct Rule {
   std::string match;
+  std::optional<std::int64_t> route = {};         // of the schedule: the rule is for its micro-batches alone
   std::map<std::string, Split> compute = {};      // by mesh axis
   std::map<std::string, InputSplit> inputs = {};  // by mesh axis
   std::array<Storage, kStoredKinds> memory = {};
@@ -114,11 +115,21 @@ struct Stage {
   bool operator==(const Stage&) const = default;
 };
 
+// A route of micro-batches through a pipeline of its own, beside others: a replica of another shape.
+struct RouteConfig {
+  std::int64_t stages = 1;         // of the schedule's, the first route's first
+  std::int64_t micro_batches = 1;  // that take it
+  Line line = {};
+
+  bool operator==(const RouteConfig&) const = default;
+};
+
 struct ScheduleConfig {
   std::string name = "1f1b";
-  std::int64_t micro_batches = 1;
-  std::int64_t interleave = 1;     // model chunks per pipeline rank
-  std::vector<Stage> stages = {};  // none: the layers are cut evenly
+  std::int64_t micro_batches = 1;        // of all routes
+  std::int64_t interleave = 1;           // model chunks per pipeline rank
+  std::vector<Stage> stages = {};        // none: the layers are cut evenly
+  std::vector<RouteConfig> routes = {};  // none: all micro-batches take one
   Line line = {};
 
   bool operator==(const ScheduleConfig&) const = default;
@@ -173,7 +184,8 @@ struct NodeConfig {
 // The rules, indexed for look-ups by name. Holds a reference to the strategy.
 class Inheritance {
  public:
-  explicit Inheritance(const Strategy& strategy);
+  // Of the rules for all routes, and those for this one.
+  explicit Inheritance(const Strategy& strategy, std::optional<std::int64_t> route = {});
 
   // The configuration of a module, operator or tensor by name. Cost: rules with wildcards × components, and one look-up
   // per component for the others.

@@ -157,7 +157,7 @@ class Reader {
     return read;
   }
   Result<ScheduleConfig> schedule(const YamlNode& node) {
-    static const std::string known[] = {"name", "micro_batches", "interleave", "stages"};
+    static const std::string known[] = {"name", "micro_batches", "interleave", "stages", "routes"};
     WEFT_TRY(const YamlMap fields, map(node, "schedule", known));
     ScheduleConfig read;
     read.line = {node.line()};
@@ -171,13 +171,45 @@ class Reader {
       WEFT_TRY(read.interleave, chunks->integer("interleave", 1, 1024));
     }
     if (const YamlNode* stages = fields.find("stages")) {
-      WEFT_TRY(const std::vector<YamlNode> items, list(*stages, "stages"));
-      for (const YamlNode& item : items) {
-        WEFT_TRY(Stage one, stage(item));
-        read.stages.push_back(std::move(one));
-      }
+      WEFT_TRY_OK(add_stages(*stages, read));
+    }
+    if (const YamlNode* routes = fields.find("routes")) {
+      for (const char* other : {"micro_batches", "stages"})
+        if (const YamlNode* given = fields.find(other))
+          return given->fail("{}: each route says its own, since there are routes; leave it out", other);
+      read.micro_batches = 0;
+      WEFT_TRY(const std::vector<YamlNode> items, list(*routes, "routes"));
+      if (items.empty()) return routes->fail("routes: at least one");
+      for (const YamlNode& item : items) WEFT_TRY_OK(add_route(item, read));
+      if (read.micro_batches > kMostNumber)
+        return routes->fail("routes: {} micro-batches are too many", read.micro_batches);
     }
     return read;
+  }
+  Status add_stages(const YamlNode& node, ScheduleConfig& into) {
+    WEFT_TRY(const std::vector<YamlNode> items, list(node, "stages"));
+    for (const YamlNode& item : items) {
+      WEFT_TRY(Stage one, stage(item));
+      into.stages.push_back(std::move(one));
+    }
+    return Ok{};
+  }
+  // {micro_batches: 5, stages: [{layers: 8, mesh: …}, …]}
+  Status add_route(const YamlNode& node, ScheduleConfig& into) {
+    static const std::string known[] = {"micro_batches", "stages"};
+    WEFT_TRY(const YamlMap fields, map(node, "route", known));
+    WEFT_TRY(const YamlNode count, fields.require("micro_batches"));
+    WEFT_TRY(const YamlNode stages, fields.require("stages"));
+    RouteConfig route;
+    route.line = {node.line()};
+    WEFT_TRY(route.micro_batches, count.integer("micro_batches", 1, kMostNumber));
+    const std::size_t before = into.stages.size();
+    WEFT_TRY_OK(add_stages(stages, into));
+    route.stages = static_cast<std::int64_t>(into.stages.size() - before);
+    if (route.stages == 0) return stages.fail("stages: a route has at least one");
+    into.micro_batches += route.micro_batches;
+    into.routes.push_back(route);
+    return Ok{};
   }
   Result<Split> split(const YamlNode& node) {
     Split read;
@@ -249,12 +281,15 @@ class Reader {
     return read;
   }
   Result<Rule> rule(const YamlNode& node) {
-    static const std::string known[] = {"match", "compute", "inputs", "memory", "recompute", "place"};
+    static const std::string known[] = {"match", "route", "compute", "inputs", "memory", "recompute", "place"};
     WEFT_TRY(const YamlMap fields, map(node, "rule", known));
     Rule read;
     read.line = {node.line()};
     WEFT_TRY(const YamlNode match, fields.require("match"));
     WEFT_TRY(read.match, name(match, "match"));
+    if (const YamlNode* route = fields.find("route")) {
+      WEFT_TRY(read.route, route->integer("route", 0, kMostNumber));
+    }
     if (const YamlNode* compute = fields.find("compute")) {
       WEFT_TRY(const YamlMap splits, map(*compute, "compute"));
       for (const YamlMap::Entry& entry : splits.entries()) {
@@ -391,18 +426,25 @@ std::string to_yaml(const Strategy& strategy) {
   if (!strategy.mesh.order.empty()) text += "  order: " + written(strategy.mesh.order) + "\n";
   if (!strategy.mesh.devices.empty()) text += "  devices: " + written_devices(strategy.mesh.devices) + "\n";
   const ScheduleConfig& schedule = strategy.schedule;
-  text += fmt::format("schedule:\n  name: {}\n  micro_batches: {}\n", written(schedule.name), schedule.micro_batches);
+  text += fmt::format("schedule:\n  name: {}\n", written(schedule.name));
+  if (schedule.routes.empty()) text += fmt::format("  micro_batches: {}\n", schedule.micro_batches);
   if (schedule.interleave != 1) text += fmt::format("  interleave: {}\n", schedule.interleave);
-  if (!schedule.stages.empty()) {
-    std::vector<std::string> stages;
-    for (const Stage& stage : schedule.stages) stages.push_back(written(stage));
-    text += fmt::format("  stages: [{}]\n", fmt::join(stages, ", "));
+  std::vector<std::string> stages;
+  for (const Stage& stage : schedule.stages) stages.push_back(written(stage));
+  auto next = stages.begin();
+  if (!schedule.routes.empty()) text += "  routes:\n";
+  for (const RouteConfig& route : schedule.routes) {
+    text += fmt::format("    - {{micro_batches: {}, stages: [{}]}}\n", route.micro_batches,
+                        fmt::join(next, next + route.stages, ", "));
+    next += route.stages;
   }
+  if (schedule.routes.empty() && !stages.empty()) text += fmt::format("  stages: [{}]\n", fmt::join(stages, ", "));
   if (!strategy.reduce_onto.empty()) text += "sequence_parallel: " + written_map(strategy.reduce_onto) + "\n";
   if (strategy.context != ContextMode::Gather) text += fmt::format("context: {}\n", name_of(strategy.context));
   if (!strategy.rules.empty()) text += "rules:\n";
   for (const Rule& rule : strategy.rules) {
     text += "  - match: " + written(rule.match) + "\n";
+    if (rule.route) text += fmt::format("    route: {}\n", *rule.route);
     if (!rule.inputs.empty()) text += "    inputs: " + written_map(rule.inputs) + "\n";
     if (!rule.compute.empty()) text += "    compute: " + written_map(rule.compute) + "\n";
     std::map<std::string, Storage> memory;

@@ -48,7 +48,36 @@ TEST(StrategyYaml, IsWrittenAsItIsRead) {
   EXPECT_EQ(parsed->schedule.line.number, 6);
   EXPECT_TRUE(parsed->rules[2].compute.at("tp").axis.empty());
 }
+TEST(StrategyYaml, RoutesHaveStagesAndMicroBatchesOfTheirOwn) {
+  const char* const text = R"(mesh:
+  axes: {pp: 3, dp: 1}
+schedule:
+  name: 1f1b
+  routes:
+    - {micro_batches: 5, stages: [{layers: 3, mesh: {axes: {dp: 2}, devices: [0, 1]}}, {layers: 1, mesh: {axes: {dp: 2}, devices: [2, 3]}}]}
+    - {micro_batches: 2, stages: [{layers: 4, mesh: {axes: {tp: 2}, devices: [4, 5]}}]}
+rules:
+  - match: layers.*
+    route: 1
+    recompute: full
+)";
+  const Result<Strategy> parsed = parse_strategy(text, "plan.yaml");
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  EXPECT_EQ(to_yaml(*parsed), text);
+  EXPECT_EQ(parsed->schedule.micro_batches, 7);  // 5 + 2
+  EXPECT_EQ(parsed->schedule.stages.size(), 3u);
+  EXPECT_EQ(parsed->schedule.routes, (std::vector<RouteConfig>{{2, 5, {}}, {1, 2, {}}}));
+  EXPECT_EQ(parsed->rules[0].route, 1);
+}
+
 TEST(StrategyYaml, NamesFileAndLineOfWhatIsWrong) {
+  EXPECT_EQ(message("mesh: {axes: {pp: 2}}\nschedule: {micro_batches: 4, routes: [{micro_batches: 4, stages: [4]}]}"),
+            "plan.yaml:2: micro_batches: each route says its own, since there are routes; leave it out");
+  EXPECT_EQ(message("mesh: {axes: {pp: 2}}\nschedule:\n  routes:\n    - {stages: [4]}"),
+            "plan.yaml:4: route: 'micro_batches' missing");
+  EXPECT_EQ(message("mesh: {axes: {pp: 2}}\nschedule:\n  routes:\n    - {micro_batches: 1, stages: []}"),
+            "plan.yaml:4: stages: a route has at least one");
+  EXPECT_EQ(message("mesh: {axes: {pp: 2}}\nschedule: {routes: []}"), "plan.yaml:2: routes: at least one");
   EXPECT_EQ(message(""), "plan.yaml: empty; write at least 'mesh: {axes: {dp: 8}}'");
   EXPECT_EQ(message("rules: []"), "plan.yaml:1: strategy: 'mesh' missing");
   EXPECT_EQ(message("mesh: {axes: {dp: 8}}\nrule: []"),
