@@ -148,7 +148,7 @@ TEST(Resolve, CutsLayersIntoStagesWithEmbeddingFirstAndHeadLast) {
   const ResolvedStrategy plan = resolved(kLlama, "tp=2,pp=2,dp=2,zero=1", "dgx-h100:1");
   const TrainingGraph training = training_of(model(kLlama));
   std::map<std::string, int> stage;
-  for (OpId op : training.graph.ops().ids()) stage[training.graph.name(op)] = plan.stage[op];
+  for (OpId op : training.graph.ops().ids()) stage[training.graph.name(op)] = plan.routes.front().stage[op];
   EXPECT_EQ(stage["embed.tokens"], 0);
   EXPECT_EQ(stage["layers.1.mlp_add"], 0);
   EXPECT_EQ(stage["layers.2.attn_norm"], 1);
@@ -176,7 +176,8 @@ TEST(Resolve, RecomputesLayersCoresOrElementwiseOperators) {
   const auto names_of = [](const TrainingGraph& of, const ResolvedStrategy& plan) {
     std::map<int, std::vector<std::string>> regions;
     for (OpId op : of.graph.ops().ids())
-      if (plan.recompute.again(op)) regions[plan.recompute.region[op]].push_back(of.graph.name(op));
+      if (plan.routes.front().recompute.again(op))
+        regions[plan.routes.front().recompute.region[op]].push_back(of.graph.name(op));
     return regions;
   };
   const auto names_in = [&](const char* mode) {
