@@ -70,6 +70,7 @@ class Enumeration {
           "no plan: {} samples on {} devices; no data-parallel degree divides both, with the {} layers that pipelines "
           "are cut from: choose a --global-batch with more divisors in common with {}",
           problem_.global_batch, problem_.devices, problem_.layers.count(), problem_.devices);
+    leave_out_sets_not_allowed();
     if (options_.baselines) simulate_baselines();
     if (go_on()) {
       if (composed_) {
@@ -90,6 +91,26 @@ class Enumeration {
   }
 
  private:
+  bool allowed(const HybridPlan& plan) const { return space_.allow(parallelism_of(plan, problem_.layers)); }
+
+  // Sets of modules that no plan may recompute (a trainer has no word for them), by a sample of the plans: otherwise they
+  // would stand in the way of sets that save more and are allowed.
+  void leave_out_sets_not_allowed() {
+    constexpr std::size_t kSample = 64;
+    const std::size_t step = std::max<std::size_t>(1, plans_.size() / kSample);
+    const std::size_t before = sets_.size();
+    std::erase_if(sets_, [&](PlanRecompute set) {
+      HybridPlan plan;
+      for (std::size_t i = 0; i < plans_.size(); i += step) {
+        plan = plans_[i];
+        plan.recompute = set;
+        if (allowed(plan)) return false;
+      }
+      return true;
+    });
+    if (sets_.size() < before) prune("not allowed", (before - sets_.size()) * plans_.size());
+  }
+
   Error why_all_are_excluded(SpaceOptions options) const {
     const Constraints constraints = std::exchange(options.constraints, {});
     std::vector<Parallelism> all;
@@ -177,15 +198,18 @@ class Enumeration {
     if (kSafe * made->bound_s > simulated_s) outcome_.bound_is_estimate = true;
   }
 
-  // Composition found that a plan fits, simulation that it does not: the next set of the menu may.
+  // Composition found that a plan fits, simulation that it does not: the next set of the menu that is allowed may.
   void recompute_more(HybridPlan plan) {
-    const auto at = std::find(sets_.begin(), sets_.end(), plan.recompute);
-    if (at == sets_.end() || at + 1 == sets_.end()) return;
-    plan.recompute = at[1];
+    auto at = std::find(sets_.begin(), sets_.end(), plan.recompute);
+    if (at == sets_.end()) return;
+    do {
+      if (++at == sets_.end()) return;
+      plan.recompute = *at;
+    } while (!allowed(plan));
     add_composed({plan});
   }
 
-  // Composes plans outside of the enumeration; they are candidates if they fit.
+  // Composes plans outside of the enumeration, all of them allowed; they are candidates if they fit.
   void add_composed(const std::vector<HybridPlan>& plans) {
     prepare(plans);
     for (const HybridPlan& plan : plans)
@@ -207,7 +231,7 @@ class Enumeration {
         continue;
       for (const PlanRecompute each : named) {
         plan.recompute = each;
-        if (space_.allow(parallelism_of(plan, problem_.layers))) usual.push_back(plan);
+        if (allowed(plan)) usual.push_back(plan);
       }
     }
     return usual;
@@ -547,7 +571,7 @@ class Enumeration {
     const std::size_t sets = sets_.size();
     if (each.fits > 0) prune("memory", each.fits);
     if (each.fits + 1 < sets) prune("recomputes more", sets - each.fits - 1);
-    if (!space_.allow(parallelism_of(with_set(each.plan, each.fits), problem_.layers))) {
+    if (!allowed(with_set(each.plan, each.fits))) {
       prune("not allowed", 1);
       return;
     }
@@ -687,7 +711,8 @@ class Enumeration {
     std::iota(all.begin(), all.end(), std::size_t{0});
     measure_kinds(all);
     for (std::size_t i : all)
-      if (const std::optional<std::int64_t> memory = composer_.memory(kinds_[i].smallest))
+      if (const std::optional<std::int64_t> memory = composer_.memory(kinds_[i].smallest);
+          memory && allowed(kinds_[i].smallest))
         needs.emplace_back(*memory, i);
     std::sort(needs.begin(), needs.end());
     std::vector<Trial> least;

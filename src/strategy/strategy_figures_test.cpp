@@ -94,6 +94,8 @@ std::vector<GroupTraffic> traffic(const Plan& plan) {
 TEST(StrategyFigures, BytesPerParameterOfEveryStack) {
   const std::map<std::string, int> expected = {// fp32 weights, gradients, moments: 4 + 4 + 8
                                                {"pytorch-ddp", 16},
+                                               {"pytorch-ddp-1.13", 16},
+                                               {"deepspeed-moe", 16},
                                                {"pytorch-fsdp", 16},
                                                {"weft", 16},
                                                {"weft-cuda", 16},
