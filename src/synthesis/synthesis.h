@@ -3,9 +3,10 @@
 //   synthesise(training, cluster, cost, {.devices = …})
 //
 // Two choices in turn until neither gains: the program, given the shares of the devices (rules.h; by elimination,
-// solve.h, or by A*, astar.h), and the shares, given the program (ratios.h). From several starts: equal shares, by speed, by memory; on several meshes: all
-// devices along one axis, nodes × devices of a node. The results are strategy trees, best stage sum first, for the one
-// judge (problem/judge.h) to compare: a stage sum knows no overlap of computation and communication.
+// solve.h, or by A*, astar.h), and the shares, given the program (ratios.h). From several starts: equal shares, by speed,
+// by memory; on several meshes: all devices along one axis, nodes × devices of a node; with and without weights sharded
+// beyond their operators' splits. The results are strategy trees, best stage sum first, for the one judge
+// (problem/judge.h) to compare: a stage sum knows no overlap of computation and communication.
 //
 // Not here: pipelines and micro-batches, placement of operators on some of the devices, compilation, judgement.
 #pragma once
